@@ -1,0 +1,61 @@
+# Installing what is missing, on Debian.  Elsewhere whoever runs a script installs it himself.
+
+_tq_updated=
+
+_tq_apt() {
+	if [ "$(id -u)" -eq 0 ]; then
+		DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 "$@" >&2
+	elif sudo -n true 2>/dev/null || [ -t 0 ]; then
+		sudo DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 "$@" >&2
+	else
+		tq_die "not root and no sudo; please run: apt-get $*"
+	fi
+}
+
+_tq_apt_update() {
+	[ -n "$_tq_updated" ] || _tq_apt update
+	_tq_updated=yes
+}
+
+# tq_need PACKAGE...: install those that are not there.
+tq_need() {
+	command -v dpkg-query >/dev/null || return 0
+	_tq_missing=
+	for _tq_package; do
+		case $(dpkg-query -W -f '${db:Status-Abbrev}' "$_tq_package" 2>/dev/null) in
+		ii*) ;;
+		*) _tq_missing="$_tq_missing $_tq_package" ;;
+		esac
+	done
+	[ -n "$_tq_missing" ] || return 0
+	tq_say "installing:$_tq_missing"
+	_tq_apt_update
+	# shellcheck disable=SC2086 # a list of names
+	_tq_apt install --yes --no-install-recommends $_tq_missing
+}
+
+# The server to build for: PG_CONFIG from the environment, else the newest one with its headers on this machine,
+# else the one that this Debian release comes with.  Sets PG_CONFIG and PG_MAJOR, installs server and headers.
+_tq_server_packages() {
+	if [ -z "${PG_CONFIG:-}" ]; then
+		PG_MAJOR=
+		for _tq_dir in /usr/lib/postgresql/*/lib/pgxs; do
+			[ -d "$_tq_dir" ] || continue
+			_tq_dir=${_tq_dir#/usr/lib/postgresql/}
+			[ "${_tq_dir%%/*}" -le "${PG_MAJOR:-0}" ] || PG_MAJOR=${_tq_dir%%/*}
+		done
+		if [ -z "$PG_MAJOR" ] && command -v apt-cache >/dev/null; then
+			_tq_apt_update
+			PG_MAJOR=$(apt-cache depends postgresql | sed -n 's/.*Depends: postgresql-\([0-9]*\)$/\1/p')
+		fi
+		if [ -n "$PG_MAJOR" ]; then
+			tq_need "postgresql-$PG_MAJOR" "postgresql-server-dev-$PG_MAJOR"
+			PG_CONFIG=/usr/lib/postgresql/$PG_MAJOR/bin/pg_config
+		else
+			PG_CONFIG=pg_config
+		fi
+	fi
+	PG_MAJOR=$("$PG_CONFIG" --version | sed 's/^[^0-9]*\([0-9]*\).*/\1/') || tq_die "$PG_CONFIG does not run"
+	[ -f "$("$PG_CONFIG" --pgxs)" ] || tq_die "no headers for the server of $PG_CONFIG (postgresql-server-dev-$PG_MAJOR)"
+	export PG_CONFIG
+}
