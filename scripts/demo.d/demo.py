@@ -1,0 +1,249 @@
+#!/usr/bin/python3
+"""Runs the demo against the server that the PG* variables name; started by scripts/demo.
+
+Enqueues a job per file, starts the workers (examples/sha256_worker.py), kills one of them half-way, waits until
+the queue is empty, and checks everything that was promised: exactly one digest per file, equal to sha256sum's;
+every job that failed was retried; every lease that died with its worker was recovered.
+"""
+import argparse
+import datetime
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter, namedtuple
+
+import psycopg2
+import psycopg2.extras
+
+import files
+import show
+
+QUEUE = "files"
+WORKER = pathlib.Path(__file__).resolve().parents[2] / "examples" / "sha256_worker.py"
+BATCH = 1000            # jobs per tq_enqueue_many
+FAIL_EVERY = 40         # one file in so many fails once
+DELAY_EVERY = 25        # one file in so many is delayed ...
+DELAYS = (0.5, 1.0, 1.5, 2.0)   # ... by one of these, in seconds
+PATIENCE = 60.0         # seconds without progress, and without a live lease, after which the demo gives up
+
+Job = namedtuple("Job", "file due fails")      # due: when it was to start, None for at once
+Counts = namedtuple("Counts", "ready running delayed")
+
+
+class Demo:
+    def __init__(self, top, workers):
+        self.top = os.fsencode(top)
+        self.conn = psycopg2.connect("", application_name="demo")
+        self.conn.autocommit = True
+        self.bar = show.Bar()
+        self.jobs = {}          # id -> Job
+        self.complete = False   # everything is enqueued
+        self.names = [f"worker-{n}" for n in range(1, workers + 1)]
+        self.processes = {}
+        self.lost = []          # ids of the jobs whose worker was killed
+        self.counts = Counts(0, 0, 0)
+
+    def query(self, sql, *args):
+        with self.conn.cursor() as cur:
+            cur.execute(sql, args)
+            return cur.fetchall() if cur.description else []
+
+    # -- the run
+
+    def run(self):
+        self.query("CREATE TABLE digest (job_id bigint NOT NULL, sha256 text NOT NULL, worker text NOT NULL,"
+                   " attempt int NOT NULL, claimed_at timestamptz NOT NULL,"
+                   " done_at timestamptz NOT NULL DEFAULT clock_timestamp())")
+        self.query("SELECT tq_create_queue(%s)", QUEUE)
+        for name in self.names:
+            self.processes[name] = subprocess.Popen([sys.executable, str(WORKER), QUEUE, name],
+                                                    start_new_session=True)
+        self.began = time.monotonic()
+        try:
+            self.enqueue()
+            if self.jobs:
+                self.watch()
+            self.seconds = time.monotonic() - self.began
+        finally:
+            self.stop_workers()
+        self.bar.end()
+
+    def enqueue(self):
+        batch = []
+        for number, file in enumerate(files.find(self.top)):
+            due = None
+            if number % DELAY_EVERY == 0:
+                delay = DELAYS[number // DELAY_EVERY % len(DELAYS)]
+                due = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=delay)
+            batch.append(Job(file, due, number % FAIL_EVERY == FAIL_EVERY // 2))
+            if len(batch) == BATCH:
+                self.enqueue_batch(batch)
+                batch = []
+        if batch:
+            self.enqueue_batch(batch)
+        self.complete = True
+
+    def enqueue_batch(self, batch):
+        payloads = []
+        for job in batch:
+            payload = {"path": files.encode(job.file.path)}
+            if job.fails:
+                payload["fail_once"] = True
+            payloads.append(psycopg2.extras.Json(payload))
+        rows = self.query("SELECT tq_enqueue_many(%s, %s::jsonb[], run_ats => %s::timestamptz[])",
+                          QUEUE, payloads, [job.due for job in batch])
+        self.jobs.update(zip(rows[0][0], batch, strict=True))
+        self.look()
+
+    def look(self):
+        """Read the queue's counters and draw them."""
+        rows = self.query("SELECT ready, running, delayed FROM tq_queues WHERE queue = %s", QUEUE)
+        if rows:
+            self.counts = Counts(*rows[0])
+        left = sum(self.counts)
+        total = len(self.jobs)
+        self.bar.draw(max(total - left, 0), total, *self.counts, last=self.complete and left == 0)
+        if not self.lost and total - left >= total / 2 and self.complete and left:
+            self.kill_one()
+        return left
+
+    def watch(self):
+        left, changed = None, time.monotonic()
+        while (now_left := self.look()) > 0:
+            now = time.monotonic()
+            if now_left != left:
+                left, changed = now_left, now
+            if now - changed > PATIENCE and not self.query(
+                    "SELECT 1 FROM tq_running WHERE queue = %s AND lease_expires_at > clock_timestamp()", QUEUE):
+                raise SystemExit(f"no job finished for {PATIENCE:.0f} s: {self.counts}")
+            for name, process in self.processes.items():
+                if process.poll() is not None:
+                    raise SystemExit(f"{name} ended by itself with status {process.returncode}")
+            time.sleep(0.02)
+
+    # -- the workers
+
+    def held_by(self, name):
+        return [id for id, in self.query("SELECT id FROM tq_running WHERE queue = %s AND worker = %s", QUEUE, name)]
+
+    def kill_one(self):
+        """SIGKILL a worker while it certainly has jobs in hand: stop it first, and look."""
+        name = self.names[0]
+        process = self.processes[name]
+        process.send_signal(signal.SIGSTOP)
+        # two, because the server may just be finishing one
+        if len(self.held_by(name)) < 2:
+            process.send_signal(signal.SIGCONT)
+            return
+        process.kill()
+        process.wait()
+        del self.processes[name]
+        while self.query("SELECT 1 FROM pg_stat_activity WHERE application_name = %s", name):
+            time.sleep(0.01)
+        self.lost = self.held_by(name)
+        self.bar.say(f"{name} was killed with {len(self.lost)} jobs in hand")
+
+    def stop_workers(self):
+        for process in self.processes.values():
+            process.terminate()
+        for process in self.processes.values():
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    # -- the check
+
+    def check(self):
+        """Print the table; true if everything is as promised."""
+        stored = {}             # id -> (sha256, attempt)
+        twice = 0
+        waited, late = [], []   # seconds from enqueue to the stored digest, and from due to claimed
+        for id, sha256, attempt, claimed_at, seconds in self.query(
+                "SELECT d.job_id, d.sha256, d.attempt, d.claimed_at,"
+                " extract(epoch FROM d.done_at - j.enqueued_at)::float8"
+                " FROM digest d LEFT JOIN tq_jobs j ON j.id = d.job_id"):
+            twice += id in stored or id not in self.jobs
+            stored[id] = (sha256, attempt)
+            if seconds is not None:
+                waited.append(seconds)
+            if id in self.jobs and self.jobs[id].due and attempt == 1:
+                late.append((claimed_at - self.jobs[id].due).total_seconds())
+
+        expected = files.sha256sum(job.file.path for job in self.jobs.values())
+        verdicts = {id: self.judge(job, stored.get(id, (None,))[0], expected.get(job.file.path))
+                    for id, job in self.jobs.items()}
+        outcome = Counter(verdicts.values())
+        # a file that nobody could read has no digest to ask for
+        readable = {id for id, verdict in verdicts.items() if verdict != "unreadable"}
+        failed = [id for id, job in self.jobs.items() if job.fails and id in readable]
+        again = {id for id, (_, attempt) in stored.items() if attempt > 1}
+        retried = again.intersection(failed)
+        lost = readable.intersection(self.lost)
+        recovered = again & lost
+        differences = self.query("SELECT * FROM tq_check()")
+
+        wrong = []
+        for verdict in ("missing", "wrong"):
+            if outcome[verdict]:
+                wrong.append(f"{outcome[verdict]} digests are {verdict}")
+        if twice:
+            wrong.append(f"{twice} digests were stored twice or belong to no job")
+        if len(retried) < len(failed):
+            wrong.append(f"{len(failed) - len(retried)} failed jobs were not retried")
+        if len(recovered) < len(lost):
+            wrong.append(f"{len(lost) - len(recovered)} jobs of the killed worker were not recovered")
+        if any(self.counts):
+            wrong.append(f"the queue is not empty: {self.counts}")
+        if differences:
+            wrong.append(f"tq_check() found {differences}")
+
+        total = len(self.jobs)
+        show.table([
+            ("jobs (files)", total),
+            ("digests equal to sha256sum's", outcome["right"]),
+            ("digests missing, wrong, twice", f"{outcome['missing']}, {outcome['wrong']}, {twice}"),
+            ("files changed or unreadable meanwhile", outcome["changed"] + outcome["unreadable"]),
+            ("failed once, retried", f"{len(failed)}, {len(retried)}"),
+            ("leases lost with their worker, recovered", f"{len(lost)}, {len(recovered)}"),
+            ("delayed", sum(job.due is not None for job in self.jobs.values())),
+            ("delayed: started after due, p50 / p99", show.milliseconds(late)),
+            ("enqueued to digest stored, p50 / p99", show.milliseconds(waited)),
+            ("jobs/s, best second", f"{self.bar.best:.0f}" if self.bar.best else "none"),
+            ("jobs/s, all in all", f"{total / self.seconds:.0f} in {self.seconds:.1f} s, {len(self.names)} workers"),
+            ("tq_check()", "agrees" if not differences else "differs"),
+        ])
+        for line in wrong:
+            print(f"  WRONG: {line}")
+        print("every file has exactly one right digest" if not wrong else "the demo FAILED")
+        return not wrong
+
+    @staticmethod
+    def judge(job, digest, expected):
+        if digest == expected and digest is not None:
+            return "right"
+        if files.mark(job.file.path) != job.file.mark:
+            return "changed"
+        if digest is None:
+            return "unreadable" if expected is None else "missing"
+        return "wrong"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("directory")
+    options = parser.parse_args()
+    demo = Demo(options.directory, options.workers)
+    demo.run()
+    if not demo.jobs:
+        raise SystemExit(f"no regular file below {options.directory}")
+    sys.exit(0 if demo.check() else 1)
+
+
+if __name__ == "__main__":
+    main()
