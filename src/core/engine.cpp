@@ -1,0 +1,464 @@
+#include "core/engine.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+namespace tq::core
+{
+
+namespace
+{
+
+constexpr size_t kAlign = 128;
+constexpr size_t aligned(size_t n) noexcept { return (n + kAlign - 1) / kAlign * kAlign; }
+
+struct Offsets
+{
+	size_t entries, buckets, lanes, queues, dbs, workers, waiters, end;
+};
+
+Offsets offsets(const Limits &l) noexcept
+{
+	Offsets o{};
+	size_t at = aligned(sizeof(Shared));
+	auto take = [&at](size_t n) {
+		const size_t here = at;
+		at += aligned(n);
+		return here;
+	};
+	o.entries = take(sizeof(Entry) * l.entries);
+	o.buckets = take(sizeof(Ref) * l.entries);
+	o.lanes = take(sizeof(Lane) * l.lanes);
+	o.queues = take(sizeof(Queue) * l.queues);
+	o.dbs = take(sizeof(DbCore) * l.databases);
+	o.workers = take(sizeof(Worker) * l.workers);
+	o.waiters = take(sizeof(Waiter) * l.procs * kWaitersPerProc);
+	o.end = at;
+	return o;
+}
+
+// The free list and the hash share this link, and a popper may read it while it changes (the stack's tag then makes it try
+// again), so it is always read and written atomically.
+Ref load_next(const Entry &e) noexcept
+{
+	return std::atomic_ref<Ref>(const_cast<Entry &>(e).hash_next).load(std::memory_order_relaxed);
+}
+void store_next(Entry &e, Ref to) noexcept
+{
+	std::atomic_ref<Ref>(e.hash_next).store(to, std::memory_order_relaxed);
+}
+
+constexpr uint64_t tagged(uint64_t tag, Ref r) noexcept { return tag << 32 | r; }
+
+} // namespace
+
+size_t Engine::size(const Limits &limits) noexcept { return offsets(limits).end; }
+
+void Engine::create(void *memory, const Limits &limits) noexcept
+{
+	auto *shared = new (memory) Shared{};
+	shared->limits = limits;
+	attach(memory);
+	for (auto &head : shared->free_heads)
+		head.store(tagged(0, kNil));
+	for (uint32_t i = 0; i < limits.entries; ++i)
+	{
+		entries_[i] = Entry{};
+		buckets_[i] = kNil;
+	}
+	// in reverse, so that the first entries are handed out first
+	for (uint32_t i = limits.entries; i-- > 0;)
+		push_free(i, i * kFreeLists / limits.entries);
+	for (uint32_t i = 0; i < limits.lanes; ++i)
+		new (&lanes_[i]) Lane{};
+	for (uint32_t i = 0; i < limits.queues; ++i)
+		new (&queues_[i]) Queue{};
+	for (uint32_t i = 0; i < limits.databases; ++i)
+	{
+		auto *d = new (&dbs_[i]) DbCore{};
+		d->timer_watermark.store(kNever);
+		d->timer_limit.store(kNever);
+	}
+	for (uint32_t i = 0; i < limits.workers; ++i)
+		new (&workers_[i]) Worker{};
+	for (uint32_t i = 0; i < limits.procs * kWaitersPerProc; ++i)
+		new (&waiters_[i]) Waiter{};
+}
+
+void Engine::attach(void *memory) noexcept
+{
+	auto *base = static_cast<char *>(memory);
+	shared_ = reinterpret_cast<Shared *>(base);
+	const Offsets o = offsets(shared_->limits);
+	entries_ = reinterpret_cast<Entry *>(base + o.entries);
+	buckets_ = reinterpret_cast<Ref *>(base + o.buckets);
+	lanes_ = reinterpret_cast<Lane *>(base + o.lanes);
+	queues_ = reinterpret_cast<Queue *>(base + o.queues);
+	dbs_ = reinterpret_cast<DbCore *>(base + o.dbs);
+	workers_ = reinterpret_cast<Worker *>(base + o.workers);
+	waiters_ = reinterpret_cast<Waiter *>(base + o.waiters);
+}
+
+// --- free list -------------------------------------------------------------------------------------------------
+
+Ref Engine::pop_free(uint32_t hint, bool reserve) noexcept
+{
+	const int64_t keep = reserve ? 0 : std::min<int64_t>(64, shared_->limits.entries / 16);
+	if (shared_->free_count.fetch_sub(1) <= keep)
+	{
+		shared_->free_count.fetch_add(1);
+		return kNil;
+	}
+	// the count promises one; another popper may be ahead of us in a list, so go round until it is found
+	for (uint32_t i = hint;; ++i)
+	{
+		auto &head = shared_->free_heads[i % kFreeLists];
+		uint64_t now = head.load(std::memory_order_acquire);
+		while (static_cast<Ref>(now) != kNil)
+		{
+			const Ref r = static_cast<Ref>(now);
+			if (head.compare_exchange_weak(now, tagged((now >> 32) + 1, load_next(entries_[r])),
+										   std::memory_order_acquire))
+				return r;
+		}
+	}
+}
+
+void Engine::push_free(Ref r, uint32_t hint) noexcept
+{
+	auto &head = shared_->free_heads[hint % kFreeLists];
+	uint64_t now = head.load(std::memory_order_relaxed);
+	do
+		store_next(entries_[r], static_cast<Ref>(now));
+	while (!head.compare_exchange_weak(now, tagged((now >> 32) + 1, r), std::memory_order_release));
+	shared_->free_count.fetch_add(1);
+}
+
+// --- hash ------------------------------------------------------------------------------------------------------
+
+uint32_t Engine::bucket_of(uint16_t db, JobId id) const noexcept
+{
+	return mix32(static_cast<uint64_t>(id) ^ (static_cast<uint64_t>(db) << 56)) % shared_->limits.entries;
+}
+
+Ref Engine::find(uint16_t db, JobId id, uint16_t *queue) const noexcept
+{
+	const uint32_t b = bucket_of(db, id);
+	platform_.lock_partition(b % kPartitions, false);
+	Ref r = buckets_[b];
+	while (r != kNil && !(entries_[r].id == id && queues_[entries_[r].queue].db == db))
+		r = load_next(entries_[r]);
+	if (r != kNil)
+		*queue = entries_[r].queue;
+	platform_.unlock_partition(b % kPartitions);
+	return r;
+}
+
+bool Engine::is(Ref r, uint16_t db, JobId id) const noexcept
+{
+	const Entry &e = entries_[r];
+	return e.state != State::none && e.id == id && queues_[e.queue].db == db;
+}
+
+Ref Engine::insert(Queue &q, uint16_t l, JobId id, int32_t priority, State state, uint32_t hint, bool reserve,
+				   Ref *existing) noexcept
+{
+	*existing = kNil;
+	const Ref r = pop_free(hint, reserve);
+	if (r == kNil)
+	{
+		uint16_t other;
+		*existing = find(q.db, id, &other);
+		return kNil;
+	}
+	Entry &e = entries_[r];
+	const Ref next = load_next(e);
+	e = Entry{};
+	store_next(e, next);
+	e.id = id;
+	e.priority = priority;
+	e.timer = e.deadline = e.hard_deadline = e.expires_at = kNever;
+	e.step = 1;
+	e.worker = e.group = kNil;
+	e.queue = index_of(q);
+	e.lane = l;
+
+	const uint32_t b = bucket_of(q.db, id);
+	platform_.lock_partition(b % kPartitions, true);
+	Ref other = buckets_[b];
+	while (other != kNil && !(entries_[other].id == id && queues_[entries_[other].queue].db == q.db))
+		other = load_next(entries_[other]);
+	if (other == kNil)
+	{
+		store_next(e, buckets_[b]);
+		buckets_[b] = r;
+	}
+	platform_.unlock_partition(b % kPartitions);
+	if (other != kNil)
+	{
+		*existing = other;
+		push_free(r, hint);
+		return kNil;
+	}
+	e.state = state;
+	enter(q, e);
+	return r;
+}
+
+void Engine::drop(Queue &q, Ref r, uint32_t hint) noexcept
+{
+	Entry &e = entries_[r];
+	leave(q, e);
+	const uint32_t b = bucket_of(q.db, e.id);
+	platform_.lock_partition(b % kPartitions, true);
+	if (buckets_[b] == r)
+		buckets_[b] = load_next(e);
+	else
+	{
+		Ref p = buckets_[b];
+		while (load_next(entries_[p]) != r)
+			p = load_next(entries_[p]);
+		store_next(entries_[p], load_next(e));
+	}
+	platform_.unlock_partition(b % kPartitions);
+	e.state = State::none;
+	e.mark = Verb::none;
+	push_free(r, hint);
+}
+
+// --- the transition function -------------------------------------------------------------------------------------
+
+Engine::Place Engine::place(const Entry &e) noexcept
+{
+	switch (e.state)
+	{
+		case State::ready:
+			return e.mark == Verb::none ? Place::ready : Place::nowhere;
+		case State::delayed:
+			return e.mark == Verb::none ? Place::due : Place::nowhere;
+		case State::running:
+			// an open claim's deadline runs; a finish under way is left alone
+			return e.mark == Verb::none || e.mark == Verb::claim ? Place::leases : Place::nowhere;
+		default:
+			return Place::nowhere;
+	}
+}
+
+void Engine::leave(Queue &q, Entry &e) noexcept
+{
+	const Ref r = ref_of(e);
+	Lane &l = lanes_[e.lane];
+	--l.counts[static_cast<int>(e.state)];
+	switch (place(e))
+	{
+		case Place::ready:
+			if (l.ready.min == r)
+			{
+				lane_out(q, l);
+				by_key().remove(l.ready, r);
+				lane_in(q, l);
+				if (runs_dry(q, l) && !q.want_refill.exchange(true))
+					platform_.want_refill(q.db);
+			}
+			else
+				by_key().remove(l.ready, r);
+			break;
+		case Place::due:
+			by_timer().remove(q.due, r);
+			publish_timers(q);
+			break;
+		case Place::leases:
+			by_timer().remove(q.leases, r);
+			publish_timers(q);
+			break;
+		case Place::nowhere:
+			break;
+	}
+	if (e.has(kClaimListed))
+		unlist_claim(q, e);
+	if (e.state == State::running && e.worker != kNil)
+		workers_[e.worker].running.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Engine::enter(Queue &q, Entry &e) noexcept
+{
+	const Ref r = ref_of(e);
+	Lane &l = lanes_[e.lane];
+	++l.counts[static_cast<int>(e.state)];
+	switch (place(e))
+	{
+		case Place::ready:
+		{
+			const bool first = l.ready.min == kNil || e.key() < entries_[l.ready.min].key();
+			if (first)
+				lane_out(q, l);
+			by_key().insert(l.ready, r);
+			if (first)
+				lane_in(q, l);
+			if (q.waiters_head != kNil && l.in_startable && e.key() < l.watermark)
+				grant(q, l);
+			break;
+		}
+		case Place::due:
+			by_timer().insert(q.due, r);
+			publish_timers(q);
+			break;
+		case Place::leases:
+			by_timer().insert(q.leases, r);
+			publish_timers(q);
+			break;
+		case Place::nowhere:
+			break;
+	}
+	if (e.state == State::running)
+	{
+		if (e.mark == Verb::none && !e.has(kLogged))
+			list_claim(q, e);
+		if (e.worker != kNil)
+			workers_[e.worker].running.fetch_add(1, std::memory_order_relaxed);
+	}
+}
+
+void Engine::publish_timers(Queue &q) noexcept
+{
+	const Micros due = q.due.min == kNil ? kNever : entries_[q.due.min].timer;
+	const Micros lease = q.leases.min == kNil ? kNever : entries_[q.leases.min].timer;
+	if (due != q.next_due.load(std::memory_order_relaxed))
+	{
+		const bool earlier = due < q.next_due.load(std::memory_order_relaxed);
+		q.next_due.store(due);
+		if (earlier)
+			platform_.sooner(q.db, due, false);
+	}
+	if (lease != q.next_lease.load(std::memory_order_relaxed))
+	{
+		const bool earlier = lease < q.next_lease.load(std::memory_order_relaxed);
+		q.next_lease.store(lease);
+		if (earlier)
+			platform_.sooner(q.db, lease, true);
+	}
+}
+
+void Engine::list_claim(Queue &q, Entry &e) noexcept
+{
+	const Ref r = ref_of(e);
+	e.flags |= kClaimListed;
+	e.aux.left = q.claims_tail;
+	e.aux.right = kNil;
+	if (q.claims_tail != kNil)
+		entries_[q.claims_tail].aux.right = r;
+	else
+	{
+		q.claims_head = r;
+		q.next_claim.store(e.claimed_at);
+	}
+	q.claims_tail = r;
+}
+
+void Engine::unlist_claim(Queue &q, Entry &e) noexcept
+{
+	e.flags &= static_cast<uint16_t>(~kClaimListed);
+	if (e.aux.left != kNil)
+		entries_[e.aux.left].aux.right = e.aux.right;
+	else
+	{
+		q.claims_head = e.aux.right;
+		q.next_claim.store(e.aux.right != kNil ? entries_[e.aux.right].claimed_at : kNever);
+	}
+	if (e.aux.right != kNil)
+		entries_[e.aux.right].aux.left = e.aux.left;
+	else
+		q.claims_tail = e.aux.left;
+	e.aux = Links{};
+}
+
+// --- claims, marks -----------------------------------------------------------------------------------------------
+
+bool Engine::claimable(const Queue &q, const uint64_t *kinds, int nkinds, Key *key) const noexcept
+{
+	*key = kMaxKey;
+	if (nkinds == 0)
+	{
+		if (q.startable.min == kNil)
+			return false;
+		*key = entries_[lanes_[q.startable.min].ready.min].key();
+		return true;
+	}
+	bool found = false;
+	for (uint16_t i = q.lanes; i != kNoLane; i = lanes_[i].next)
+	{
+		const Lane &l = lanes_[i];
+		if (!l.in_startable || std::find(kinds, kinds + nkinds, l.kind_hash) == kinds + nkinds)
+			continue;
+		const Key k = entries_[l.ready.min].key();
+		if (!found || k < *key)
+			*key = k;
+		found = true;
+	}
+	return found;
+}
+
+Ref Engine::claim(Queue &q, const ClaimTerms &t) noexcept
+{
+	Ref r = kNil;
+	if (t.nkinds == 0)
+	{
+		if (q.startable.min != kNil)
+			r = lanes_[q.startable.min].ready.min;
+	}
+	else
+		for (uint16_t i = q.lanes; i != kNoLane; i = lanes_[i].next)
+		{
+			const Lane &l = lanes_[i];
+			if (l.in_startable && std::find(t.kinds, t.kinds + t.nkinds, l.kind_hash) != t.kinds + t.nkinds &&
+				(r == kNil || entries_[l.ready.min].key() < entries_[r].key()))
+				r = l.ready.min;
+		}
+	if (r == kNil)
+		return kNil;
+	change(q, r, [&](Entry &e) noexcept {
+		uint32_t ms = t.lease_ms;
+		if (ms == 0)
+			ms = e.own_lease_ms;
+		if (ms == 0)
+			ms = q.settings.lease_ms > 0 ? static_cast<uint32_t>(q.settings.lease_ms) : t.default_lease_ms;
+		e.state = State::running;
+		e.mark = Verb::claim;
+		e.pending = State::running;
+		e.owner = t.owner;
+		e.lease = dbs_[q.db].next_lease.fetch_add(1, std::memory_order_relaxed);
+		e.lease_ms = ms;
+		e.deadline = e.timer = t.mono + static_cast<Micros>(ms) * 1000;
+		e.claimed_at = t.wall;
+		e.worker = t.worker;
+		e.flags &= static_cast<uint16_t>(~(kLogged | kBound | kClaimEnded));
+		if (t.bound)
+			e.flags |= kBound;
+		if (e.attempt < UINT16_MAX)
+			++e.attempt;
+		++e.step;
+	});
+	return r;
+}
+
+MarkResult Engine::mark(Queue &q, Ref r, uint32_t owner, Verb verb, State pending) noexcept
+{
+	Entry &e = entries_[r];
+	if (e.state == State::placeholder)
+		return MarkResult::busy;
+	if (e.mark != Verb::none && e.owner != owner)
+		return MarkResult::busy;
+	change(q, r, [&](Entry &x) noexcept {
+		x.mark = verb;
+		x.owner = owner;
+		x.pending = pending;
+	});
+	return MarkResult::ok;
+}
+
+// --- walking -----------------------------------------------------------------------------------------------------
+
+Ref Engine::next_in_tree(Ref r) const noexcept { return by_key().next(r); }
+
+} // namespace tq::core

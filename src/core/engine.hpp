@@ -1,0 +1,229 @@
+// The live queue as a library: entries, lanes, timers, leases, waiters over caller-supplied memory. Time, random numbers,
+// locks and wake-ups come from the caller (Platform); nothing here allocates, throws or knows PostgreSQL.
+// Regime: core; everything is noexcept. Locks: a function that takes a Queue wants that queue's lock held by the caller; the hash
+// partitions are locked inside (order: queue, then partition).
+#pragma once
+
+#include "core/layout.hpp"
+
+namespace tq::core
+{
+
+constexpr uint32_t kPartitions = 64;
+constexpr uint32_t kFreeLists = 16;
+constexpr uint32_t kWaitersPerProc = 8;
+
+struct Limits
+{
+	uint32_t entries;
+	uint32_t lanes;
+	uint32_t queues;
+	uint32_t databases;
+	uint32_t procs;
+	uint32_t workers;
+};
+
+// What the core needs of its surroundings; process-local function pointers.
+struct Platform
+{
+	void (*lock_partition)(uint32_t partition, bool exclusive) noexcept;
+	void (*unlock_partition)(uint32_t partition) noexcept;
+	void (*wake)(uint32_t proc) noexcept;	 // set a backend's latch
+	void (*sooner)(uint32_t db, Micros wall, bool monotonic) noexcept; // a timer now ends before the scheduler meant to wake
+	void (*want_refill)(uint32_t db) noexcept; // a lane runs dry while it has jobs on disk
+};
+
+// Shared header of the region.
+struct Shared
+{
+	Limits limits;
+	std::atomic<uint64_t> free_heads[kFreeLists]; // tag << 32 | entry; lock-free stacks
+	std::atomic<int64_t> free_count;
+};
+
+// Why a verb cannot have an entry.
+enum class MarkResult : uint8_t
+{
+	ok,
+	busy,	  // another transaction has marked it
+	wrong_state,
+};
+
+class Engine
+{
+  public:
+	// --- memory
+	static size_t size(const Limits &limits) noexcept;
+	void create(void *memory, const Limits &limits) noexcept; // lays out and initialises
+	void attach(void *memory) noexcept;						  // finds what create laid out
+	void set_platform(const Platform &platform) noexcept { platform_ = platform; }
+
+	Entry &entry(Ref r) const noexcept { return entries_[r]; }
+	Lane &lane(uint16_t l) const noexcept { return lanes_[l]; }
+	Queue &queue(uint16_t q) const noexcept { return queues_[q]; }
+	DbCore &db(uint16_t d) const noexcept { return dbs_[d]; }
+	Worker &worker(uint32_t w) const noexcept { return workers_[w]; }
+	Waiter &waiter(Ref w) const noexcept { return waiters_[w]; }
+	const Limits &limits() const noexcept { return shared_->limits; }
+	int64_t free_entries() const noexcept { return shared_->free_count.load(std::memory_order_relaxed); }
+	uint16_t index_of(const Queue &q) const noexcept { return static_cast<uint16_t>(&q - queues_); }
+	uint16_t index_of(const Lane &l) const noexcept { return static_cast<uint16_t>(&l - lanes_); }
+	Ref ref_of(const Entry &e) const noexcept { return static_cast<Ref>(&e - entries_); }
+
+	// --- queues and lanes
+	// Prepares a free slot for a queue.
+	void init_queue(Queue &q, uint16_t db, int32_t id, const char *name, QueueState state) noexcept;
+	void free_queue(Queue &q) noexcept; // it must have no entries
+	// The lane of a kind (null: none); makes one if `make`, by the registry lock and the queue's lock held. kNoLane if there is none, or no room.
+	uint16_t find_lane(const Queue &q, const char *kind) const noexcept;
+	uint16_t make_lane(Queue &q, const char *kind) noexcept;
+
+	// --- entries
+	// Finds the entry of a job; takes and leaves its partition's lock. The caller then locks the queue and checks with `is`.
+	Ref find(uint16_t db, JobId id, uint16_t *queue) const noexcept;
+	bool is(Ref r, uint16_t db, JobId id) const noexcept;
+	// A new entry in state placeholder or committing; kNil if the job has one (*existing) or there is no room. `reserve`: may use
+	// the entries kept for pins.
+	Ref insert(Queue &q, uint16_t lane, JobId id, int32_t priority, State state, uint32_t hint, bool reserve,
+			   Ref *existing) noexcept;
+	// Takes the entry out of everything and frees it.
+	void drop(Queue &q, Ref r, uint32_t hint) noexcept;
+
+	// The one transition function (R9): leaves every structure the entry is in, lets `edit` change it, enters those that its
+	// new state and mark ask for; counters, timers and wake-ups go with it.
+	template <class Edit> void change(Queue &q, Ref r, Edit &&edit) noexcept
+	{
+		Entry &e = entries_[r];
+		leave(q, e);
+		edit(e);
+		enter(q, e);
+	}
+
+	// --- claims and leases
+	struct ClaimTerms
+	{
+		uint32_t owner;
+		uint32_t worker;	 // kNil: none
+		uint32_t lease_ms;	 // 0: the job's, else the queue's, else default_lease_ms
+		uint32_t default_lease_ms;
+		Micros wall;
+		Micros mono;
+		bool bound;
+		const uint64_t *kinds; // hashes of the kinds wanted
+		int nkinds;			   // 0: any
+	};
+	// The next job that may start: pops it into running, marked by `owner`. kNil if there is none.
+	Ref claim(Queue &q, const ClaimTerms &terms) noexcept;
+	// The least key that a claim with these kinds would get; kMaxKey if none.
+	bool claimable(const Queue &q, const uint64_t *kinds, int nkinds, Key *key) const noexcept;
+	// Claims that are to be journalled: takes the entry off the queue's list.
+	void unlist_claim(Queue &q, Entry &e) noexcept;
+
+	// --- marks
+	// Marks an entry for a verb of an open transaction. `pending` is the state it will have after commit.
+	MarkResult mark(Queue &q, Ref r, uint32_t owner, Verb verb, State pending) noexcept;
+
+	// --- paging
+	void sink(Queue &q, Lane &l, Key key) noexcept;				 // from `key` on, jobs may be on disk only
+	void raise(Queue &q, Lane &l, Key key) noexcept;			 // up to the lesser of key and limit, all are in memory
+	void sink_timer(uint16_t db, Micros due) noexcept;
+	void raise_timer(uint16_t db, Micros due) noexcept;
+	// Takes the entry with the greatest key of the lane (not an override) out of memory; false if there is none above `above`.
+	bool evict_ready(Queue &q, Lane &l, Key above, uint32_t hint) noexcept;
+	bool evict_delayed(Queue &q, uint32_t hint) noexcept; // the one due last
+	void set_paused(Queue &q, Lane *l, Micros until) noexcept; // null lane: the whole queue
+	void refresh(Queue &q) noexcept;						   // after pause or limits changed: lanes and waiters
+	// Whether the lane wants to be refilled from disk.
+	bool runs_dry(const Queue &q, const Lane &l) const noexcept;
+
+	// --- timers
+	// Delayed entries that are due become ready, at most `max` of them; returns how many it looked at. Entries whose claims were
+	// rolled back `doom` times in a row are marked `kill` by `owner` instead and put into out[*nout].
+	int fire_due(Queue &q, Micros wall, int max, int doom, uint32_t owner, Ref *out, int *nout) noexcept;
+	// Marks running entries whose lease or attempt has ended `lose` by `owner`, at most `max`; returns how many are in out. Entries
+	// whose deadline was moved by a heartbeat are put where they belong now. prev[] receives their marks.
+	struct PrevMark
+	{
+		Verb mark;
+		uint32_t owner;
+	};
+	int collect_lost(Queue &q, Micros mono, Micros grace, int max, uint32_t owner, Ref *out, PrevMark *prev) noexcept;
+
+	// --- waiting
+	void wait_enter(Queue &q, Ref w, uint32_t proc, const uint64_t *kinds, int nkinds) noexcept;
+	// Leaves the queue of waiters; a token not used is passed on. True if it had one.
+	bool wait_leave(Queue &q, Ref w, bool used) noexcept;
+	void wake_for_startable(Queue &q) noexcept; // grants tokens while there are startable jobs and waiters
+
+	// --- walking (Q)
+	Ref next_in_tree(Ref r) const noexcept; // ready, due or lease tree in order
+
+  private:
+	struct EntryByKey
+	{
+		Entry *e;
+		Links &links(Ref r) const noexcept { return e[r].main; }
+		bool less(Ref a, Ref b) const noexcept { return e[a].key() < e[b].key(); }
+		uint32_t rank(Ref r) const noexcept { return mix32(static_cast<uint64_t>(e[r].id)); }
+	};
+	struct EntryByTimer : EntryByKey
+	{
+		bool less(Ref a, Ref b) const noexcept
+		{
+			return e[a].timer != e[b].timer ? e[a].timer < e[b].timer : e[a].id < e[b].id;
+		}
+	};
+	struct LaneByHead
+	{
+		Lane *l;
+		Entry *e;
+		Links &links(Ref r) const noexcept { return l[r].startable; }
+		bool less(Ref a, Ref b) const noexcept { return e[l[a].ready.min].key() < e[l[b].ready.min].key(); }
+		uint32_t rank(Ref r) const noexcept { return mix32(r + 1); }
+	};
+	Treap<EntryByKey> by_key() const noexcept { return {{entries_}}; }
+	Treap<EntryByTimer> by_timer() const noexcept { return {{{entries_}}}; }
+	Treap<LaneByHead> by_head() const noexcept { return {{lanes_, entries_}}; }
+
+	enum class Place : uint8_t
+	{
+		nowhere,
+		ready,
+		due,
+		leases,
+	};
+	static Place place(const Entry &e) noexcept;
+	void leave(Queue &q, Entry &e) noexcept;
+	void enter(Queue &q, Entry &e) noexcept;
+	bool lane_open(const Queue &q, const Lane &l) const noexcept;
+	void lane_out(Queue &q, Lane &l) noexcept;
+	void lane_in(Queue &q, Lane &l) noexcept;
+	bool grant(Queue &q, const Lane &l) noexcept;
+	void publish_timers(Queue &q) noexcept;
+	void list_claim(Queue &q, Entry &e) noexcept;
+	void unlink_waiter(Queue &q, Waiter &w) noexcept;
+
+	Ref pop_free(uint32_t hint, bool reserve) noexcept;
+	void push_free(Ref r, uint32_t hint) noexcept;
+	uint32_t bucket_of(uint16_t db, JobId id) const noexcept;
+
+	Platform platform_{};
+	Shared *shared_ = nullptr;
+	Entry *entries_ = nullptr;
+	Ref *buckets_ = nullptr; // by the partition's lock; bucket b is in partition b % kPartitions
+	Lane *lanes_ = nullptr;
+	Queue *queues_ = nullptr;
+	DbCore *dbs_ = nullptr;
+	Worker *workers_ = nullptr;
+	Waiter *waiters_ = nullptr;
+};
+
+inline uint64_t hash_name(const char *s) noexcept // FNV-1a, 64 bits; never 0
+{
+	uint64_t h = 0xcbf29ce484222325ULL;
+	for (; *s != '\0'; ++s)
+		h = (h ^ static_cast<unsigned char>(*s)) * 0x100000001b3ULL;
+	return h != 0 ? h : 1;
+}
+
+} // namespace tq::core

@@ -1,0 +1,201 @@
+// What lies in shared memory: entries (live jobs), lanes, queues, waiters, workers. Plain structs that live at the same
+// place for every process but refer to each other by index.
+// Regime: core. Lock words: Q = the lock of the entry's queue; P = the lock of its hash partition; R = the registry lock.
+#pragma once
+
+#include <atomic>
+#include <type_traits>
+
+#include "core/retry.hpp"
+#include "core/treap.hpp"
+#include "core/types.hpp"
+
+namespace tq::core
+{
+
+// Flags of an entry (Q).
+enum EntryFlag : uint16_t
+{
+	kOverride = 1,		   // its key is not its row's index key: never evicted
+	kHasCheckpoint = 2,	   // the claim must look for the last checkpoint
+	kBound = 4,			   // the lease ends with its session
+	kLogged = 8,		   // the open claim is journalled
+	kCancelAsked = 16,	   // a heartbeat answers `cancel`
+	kClaimListed = 32,	   // is in the queue's list of claims to be journalled
+	kQuiet = 64,
+	kHardTimeout = 128,	   // hard_deadline counts
+	kClaimEnded = 256,	   // marked by the reaper while its claiming transaction was open, which has ended since
+};
+
+// A live job. Everything by Q, except hash_next (P); `id`, `queue` and `lane` are set before the entry is
+// published in the hash and change only after it left it.
+struct Entry
+{
+	JobId id;
+	LeaseNo lease;		  // running: number of the live lease; 0 otherwise
+	Micros timer;		  // key in the due tree (wall) or the lease tree (monotonic, never later than deadline)
+	Micros deadline;	  // running: when the lease ends (monotonic)
+	Micros hard_deadline; // running: when the attempt must end (monotonic)
+	Micros claimed_at;	  // running: wall
+	Micros expires_at;	  // wall; kNever
+	Links main;			  // ready, due or lease tree
+	Links aux;			  // running: claim list (left = previous, right = next); ready: room for the expiry tree
+	Ref hash_next;		  // P; in the free list: next free
+	uint32_t block;		  // where the row is: heap block,
+	uint16_t offset;	  // line pointer,
+	uint16_t segment;	  // slot in the database's segment map
+	int32_t priority;	  // effective
+	int32_t step;		  // next step of its journal
+	uint32_t lease_ms;	  // running: length of the current lease
+	uint32_t own_lease_ms; // the job's own, 0: the queue's
+	uint32_t worker;	  // running: slot in the table of workers, kNil if none
+	uint32_t owner;		  // backend whose open transaction marked it; meaningless without mark
+	uint32_t group;		  // slot of its group, kNil if none
+	float weight;
+	uint32_t extra;		  // room: progress
+	uint16_t attempt;	  // attempts used in this life
+	uint16_t max_attempts; // 0: the queue's
+	uint16_t queue;
+	uint16_t lane;
+	State state;
+	State pending; // with mark: the state after the owner's commit
+	Verb mark;
+	uint8_t aborts; // claims in a row whose transaction rolled back
+	uint16_t flags;
+	uint16_t spare;
+
+	Key key() const noexcept { return Key{priority, id}; }
+	bool has(EntryFlag f) const noexcept { return (flags & f) != 0; }
+};
+static_assert(sizeof(Entry) <= 144);
+static_assert(std::is_trivially_copyable_v<Entry>);
+
+// Counters that a recount can check: `live` moves with every transaction that publishes or ends jobs; while a recount is under way
+// `delta` takes what its snapshot does not see (docs/architecture.md). Q
+struct Counted
+{
+	int64_t live;
+	int64_t delta;
+};
+
+// One (queue, kind): the unit of paging. All by Q.
+struct Lane
+{
+	char kind[kNameMax];
+	uint64_t kind_hash; // 0 for no kind
+	Key watermark;		// ready jobs below are in memory; kMaxKey: all are
+	Key limit;			// while a loader is at work: the least key it may have missed
+	Root ready;			// by key
+	Links startable;	// in the queue's tree of lanes that can serve a claim
+	Counted count;
+	int64_t delayed_disk;	 // delayed jobs that have no entry
+	int64_t delta_delayed;
+	uint32_t counts[kStates]; // entries by state
+	Micros asked_at;		 // last claim that named or covered it (wall)
+	Micros paused_until;	 // 0: not paused; kNever: until resumed
+	uint32_t loader;		 // backend that refills it, kNil
+	uint16_t queue;
+	uint16_t next; // next lane of the queue, kNoLane
+	bool used;
+	bool has_kind;
+	bool in_startable;
+	bool tail; // the loader is near the end: newly committed jobs get entries again
+};
+constexpr uint16_t kNoLane = UINT16_MAX;
+
+enum class QueueState : uint8_t
+{
+	free,
+	creating, // named, its row not yet written
+	active,
+	closing, // tq_drop_queue committed: no enqueue
+};
+
+// What a queue's settings come to; a zero or kUnset means: the server's default. Q
+constexpr int32_t kUnset = INT32_MIN;
+struct QueueSettings
+{
+	int32_t priority = kUnset;
+	int32_t max_attempts = kUnset;
+	int64_t lease_ms = kUnset;
+	int64_t lease_grace_ms = kUnset;
+	int64_t retention_ms = kUnset;
+	int64_t dead_retention_ms = kUnset;
+	bool has_retry = false;
+	RetryPolicy retry;
+};
+
+// All by Q but: name, id, db, state, generation change only under Q and R both.
+struct Queue
+{
+	char name[kNameMax];
+	uint64_t name_hash;
+	uint32_t generation; // grows when the slot is used for another queue
+	int32_t id;			 // tq.queue.id
+	uint16_t db;		 // database slot
+	uint16_t lanes;		 // first lane, kNoLane
+	QueueState state;
+	bool persisted; // its row is committed
+	uint32_t users; // open transactions that enqueued here (H12); atomic by Q
+	Micros paused_until;
+	QueueSettings settings;
+	Root startable; // lanes by their first key
+	Root due;		// delayed entries by wall time
+	Root leases;	// running entries by monotonic time
+	Ref claims_head; // running entries whose claim is not journalled yet, oldest first
+	Ref claims_tail;
+	Ref waiters_head;
+	Ref waiters_tail;
+	std::atomic<Micros> next_due;	// read without Q by the scheduler: the least of `due`
+	std::atomic<Micros> next_lease; // ... of `leases`
+	std::atomic<Micros> next_claim; // claimed_at of the oldest unlogged claim
+	std::atomic<bool> want_refill;	// a lane runs dry with jobs on disk
+	// totals since start
+	uint64_t enqueued, claimed, succeeded, failed, lost, dead, released, cancelled;
+};
+
+// A backend waiting for a job of one queue. Q of that queue.
+constexpr int kWaiterKinds = 8;
+struct Waiter
+{
+	Ref prev, next;
+	uint32_t proc;
+	uint16_t queue;
+	bool linked;
+	bool granted; // a token: some job became startable for it
+	uint8_t nkinds; // 0: any
+	uint64_t kinds[kWaiterKinds];
+};
+
+// A worker as named in tq_claim. R for name and use; counters atomic.
+struct Worker
+{
+	char name[kNameMax];
+	uint64_t name_hash;
+	uint16_t db;
+	bool used;
+	std::atomic<bool> draining;
+	std::atomic<int32_t> running;
+	std::atomic<Micros> seen_at; // wall: last claim, heartbeat or finish
+	std::atomic<int64_t> claimed;
+};
+
+// Part of a database's state that the core works on.
+struct DbCore
+{
+	// Delayed jobs due before it are in memory; those at or after it may be on disk only. Lowered by compare-and-swap,
+	// raised by the one timer loader, which looks at timer_limit again afterwards.
+	std::atomic<Micros> timer_watermark;
+	std::atomic<Micros> timer_limit;
+	std::atomic<LeaseNo> next_lease;
+};
+
+inline void lower(std::atomic<Micros> &a, Micros to) noexcept
+{
+	Micros now = a.load();
+	while (to < now && !a.compare_exchange_weak(now, to))
+	{
+	}
+}
+
+} // namespace tq::core

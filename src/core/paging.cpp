@@ -1,0 +1,311 @@
+// Lanes and watermarks: which jobs have an entry and which are on disk only; timers; waiters; queue slots.
+#include "core/engine.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace tq::core
+{
+
+// --- queues and lanes --------------------------------------------------------------------------------------------
+
+void Engine::init_queue(Queue &q, uint16_t db, int32_t id, const char *name, QueueState state) noexcept
+{
+	std::strncpy(q.name, name, kNameMax - 1);
+	q.name[kNameMax - 1] = '\0';
+	q.name_hash = hash_name(q.name);
+	++q.generation;
+	q.id = id;
+	q.db = db;
+	q.lanes = kNoLane;
+	q.state = state;
+	q.persisted = false;
+	q.users = 0;
+	q.paused_until = 0;
+	q.settings = QueueSettings{};
+	q.startable = q.due = q.leases = Root{};
+	q.claims_head = q.claims_tail = q.waiters_head = q.waiters_tail = kNil;
+	q.next_due.store(kNever);
+	q.next_lease.store(kNever);
+	q.next_claim.store(kNever);
+	q.want_refill.store(false);
+	q.enqueued = q.claimed = q.succeeded = q.failed = q.lost = q.dead = q.released = q.cancelled = 0;
+}
+
+void Engine::free_queue(Queue &q) noexcept
+{
+	for (uint16_t i = q.lanes; i != kNoLane;)
+	{
+		const uint16_t next = lanes_[i].next;
+		lanes_[i].used = false;
+		i = next;
+	}
+	q.lanes = kNoLane;
+	q.state = QueueState::free;
+	++q.generation;
+}
+
+uint16_t Engine::find_lane(const Queue &q, const char *kind) const noexcept
+{
+	const uint64_t h = kind != nullptr ? hash_name(kind) : 0;
+	for (uint16_t i = q.lanes; i != kNoLane; i = lanes_[i].next)
+		if (lanes_[i].kind_hash == h && (kind == nullptr || std::strcmp(lanes_[i].kind, kind) == 0))
+			return i;
+	return kNoLane;
+}
+
+uint16_t Engine::make_lane(Queue &q, const char *kind) noexcept
+{
+	for (uint32_t i = 0; i < shared_->limits.lanes && i < kNoLane; ++i)
+	{
+		Lane &l = lanes_[i];
+		if (l.used)
+			continue;
+		l = Lane{};
+		if (kind != nullptr)
+		{
+			std::strncpy(l.kind, kind, kNameMax - 1);
+			l.kind_hash = hash_name(l.kind);
+			l.has_kind = true;
+		}
+		l.watermark = l.limit = kMaxKey;
+		l.loader = kNil;
+		l.queue = index_of(q);
+		l.next = q.lanes;
+		l.used = true;
+		q.lanes = static_cast<uint16_t>(i);
+		return static_cast<uint16_t>(i);
+	}
+	return kNoLane;
+}
+
+bool Engine::lane_open(const Queue &q, const Lane &l) const noexcept
+{
+	return l.ready.min != kNil && l.paused_until == 0 && q.paused_until == 0 && entries_[l.ready.min].key() < l.watermark;
+}
+
+void Engine::lane_out(Queue &q, Lane &l) noexcept
+{
+	if (l.in_startable)
+		by_head().remove(q.startable, index_of(l));
+	l.in_startable = false;
+}
+
+void Engine::lane_in(Queue &q, Lane &l) noexcept
+{
+	if (!lane_open(q, l))
+		return;
+	by_head().insert(q.startable, index_of(l));
+	l.in_startable = true;
+}
+
+void Engine::refresh(Queue &q) noexcept
+{
+	for (uint16_t i = q.lanes; i != kNoLane; i = lanes_[i].next)
+	{
+		lane_out(q, lanes_[i]);
+		lane_in(q, lanes_[i]);
+		if (runs_dry(q, lanes_[i]) && !q.want_refill.exchange(true))
+			platform_.want_refill(q.db);
+	}
+	wake_for_startable(q);
+}
+
+void Engine::set_paused(Queue &q, Lane *l, Micros until) noexcept
+{
+	(l != nullptr ? l->paused_until : q.paused_until) = until;
+	refresh(q);
+}
+
+// --- watermarks --------------------------------------------------------------------------------------------------
+
+bool Engine::runs_dry(const Queue &q, const Lane &l) const noexcept
+{
+	// overrides beyond the watermark do not count as a stock
+	if (l.watermark == kMaxKey || q.paused_until != 0 || l.paused_until != 0)
+		return false;
+	const uint32_t low = std::max<uint32_t>(1, std::min<uint32_t>(1000, shared_->limits.entries / 32));
+	return !l.in_startable || l.ready.size < low;
+}
+
+void Engine::sink(Queue &q, Lane &l, Key key) noexcept
+{
+	if (key < l.limit)
+		l.limit = key;
+	if (key < l.watermark)
+	{
+		l.watermark = key;
+		if (l.in_startable && !lane_open(q, l))
+			lane_out(q, l);
+	}
+	if (runs_dry(q, l) && !q.want_refill.exchange(true))
+		platform_.want_refill(q.db);
+}
+
+void Engine::raise(Queue &q, Lane &l, Key key) noexcept
+{
+	const Key to = std::min(key, l.limit);
+	if (to > l.watermark)
+		l.watermark = to;
+	if (!l.in_startable)
+		lane_in(q, l);
+	wake_for_startable(q);
+}
+
+void Engine::sink_timer(uint16_t d, Micros due) noexcept
+{
+	lower(dbs_[d].timer_limit, due);
+	lower(dbs_[d].timer_watermark, due);
+	platform_.sooner(d, due, false);
+}
+
+void Engine::raise_timer(uint16_t d, Micros due) noexcept
+{
+	// a sink that lowered the limit before this store is honoured here; one that comes later lowers the watermark itself
+	dbs_[d].timer_watermark.store(due);
+	lower(dbs_[d].timer_watermark, dbs_[d].timer_limit.load());
+}
+
+bool Engine::evict_ready(Queue &q, Lane &l, Key above, uint32_t hint) noexcept
+{
+	Ref r = l.ready.max;
+	for (int tries = 0; r != kNil && tries < 64; ++tries, r = by_key().prev(r))
+	{
+		const Entry &e = entries_[r];
+		if (e.key() <= above)
+			return false;
+		if (e.has(kOverride) || e.aborts > 0)
+			continue;
+		sink(q, l, e.key());
+		drop(q, r, hint);
+		return true;
+	}
+	return false;
+}
+
+bool Engine::evict_delayed(Queue &q, uint32_t hint) noexcept
+{
+	Ref r = q.due.max;
+	for (int tries = 0; r != kNil && tries < 64; ++tries, r = by_timer().prev(r))
+	{
+		const Entry &e = entries_[r];
+		if (e.has(kOverride) || e.aborts > 0)
+			continue;
+		sink_timer(q.db, e.timer);
+		++lanes_[e.lane].delayed_disk;
+		drop(q, r, hint);
+		return true;
+	}
+	return false;
+}
+
+// --- timers ------------------------------------------------------------------------------------------------------
+
+int Engine::fire_due(Queue &q, Micros wall, int max, int doom, uint32_t owner, Ref *out, int *nout) noexcept
+{
+	int n = 0;
+	while (n < max && q.due.min != kNil && entries_[q.due.min].timer <= wall)
+	{
+		const Ref r = q.due.min;
+		++n;
+		if (doom > 0 && entries_[r].aborts >= doom)
+		{
+			change(q, r, [&](Entry &e) noexcept {
+				e.mark = Verb::kill;
+				e.owner = owner;
+				e.pending = State::terminal;
+			});
+			out[(*nout)++] = r;
+		}
+		else
+			change(q, r, [](Entry &e) noexcept { e.state = State::ready; });
+	}
+	return n;
+}
+
+int Engine::collect_lost(Queue &q, Micros mono, Micros grace, int max, uint32_t owner, Ref *out,
+						 PrevMark *prev) noexcept
+{
+	int n = 0;
+	while (n < max && q.leases.min != kNil && entries_[q.leases.min].timer + grace <= mono)
+	{
+		const Ref r = q.leases.min;
+		Entry &e = entries_[r];
+		const Micros end = e.has(kHardTimeout) ? std::min(e.deadline, e.hard_deadline) : e.deadline;
+		if (end > e.timer)
+		{
+			change(q, r, [end](Entry &x) noexcept { x.timer = end; });
+			continue;
+		}
+		prev[n] = PrevMark{e.mark, e.owner};
+		change(q, r, [owner](Entry &x) noexcept {
+			x.mark = Verb::lose;
+			x.owner = owner;
+			x.pending = State::delayed;
+		});
+		out[n++] = r;
+	}
+	return n;
+}
+
+// --- waiting -----------------------------------------------------------------------------------------------------
+
+void Engine::wait_enter(Queue &q, Ref i, uint32_t proc, const uint64_t *kinds, int nkinds) noexcept
+{
+	Waiter &w = waiters_[i];
+	w.proc = proc;
+	w.queue = index_of(q);
+	w.granted = false;
+	w.nkinds = nkinds <= kWaiterKinds ? static_cast<uint8_t>(nkinds) : 0;
+	std::copy_n(kinds, w.nkinds, w.kinds);
+	w.prev = q.waiters_tail;
+	w.next = kNil;
+	(q.waiters_tail != kNil ? waiters_[q.waiters_tail].next : q.waiters_head) = i;
+	q.waiters_tail = i;
+	w.linked = true;
+}
+
+void Engine::unlink_waiter(Queue &q, Waiter &w) noexcept
+{
+	(w.prev != kNil ? waiters_[w.prev].next : q.waiters_head) = w.next;
+	(w.next != kNil ? waiters_[w.next].prev : q.waiters_tail) = w.prev;
+	w.linked = false;
+}
+
+bool Engine::wait_leave(Queue &q, Ref i, bool used) noexcept
+{
+	Waiter &w = waiters_[i];
+	const bool had = w.granted;
+	if (w.linked)
+		unlink_waiter(q, w);
+	w.granted = false;
+	if (had && !used)
+		wake_for_startable(q);
+	return had;
+}
+
+// Gives a token to the first waiter whose filter matches the lane.
+bool Engine::grant(Queue &q, const Lane &l) noexcept
+{
+	for (Ref i = q.waiters_head; i != kNil; i = waiters_[i].next)
+	{
+		Waiter &w = waiters_[i];
+		if (w.nkinds != 0 && std::find(w.kinds, w.kinds + w.nkinds, l.kind_hash) == w.kinds + w.nkinds)
+			continue;
+		unlink_waiter(q, w);
+		w.granted = true;
+		platform_.wake(w.proc);
+		return true;
+	}
+	return false;
+}
+
+void Engine::wake_for_startable(Queue &q) noexcept
+{
+	for (Ref i = q.startable.min; i != kNil && q.waiters_head != kNil; i = by_head().next(i))
+		for (uint32_t n = lanes_[i].ready.size; n > 0 && grant(q, lanes_[i]); --n)
+		{
+		}
+}
+
+} // namespace tq::core
