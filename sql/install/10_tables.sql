@@ -1,0 +1,112 @@
+-- The journal: append-only tables, and the small registries beside them.
+-- Segment pairs tq.job_N / tq.event_N are children of the two empty parents (docs/architecture.md).
+
+DO $$
+BEGIN
+	IF '@extschema@' = 'tq' THEN
+		RAISE EXCEPTION 'extension "tq" cannot be created in schema "tq"'
+			USING ERRCODE = 'invalid_schema_name',
+				HINT = 'The schema "tq" holds the extension''s own tables. Create the extension in another schema, such as "public".';
+	END IF;
+END
+$$;
+
+CREATE SCHEMA tq;
+REVOKE ALL ON SCHEMA tq FROM PUBLIC;
+
+-- One row per enqueued job; never updated, never deleted, but in segment 0.
+CREATE TABLE tq.job (
+	id           bigint NOT NULL,          -- ordered; below 2^53
+	enqueued_at  timestamptz NOT NULL,
+	queue_id     int NOT NULL,             -- tq.queue.id
+	priority     int NOT NULL,             -- lower first; events may override it
+	run_at       timestamptz,              -- not before
+	expires_at   timestamptz,              -- not started after
+	timeout      bigint,                   -- hard limit of one attempt, microseconds
+	lease        bigint,                   -- lease without heartbeat, microseconds; null: the queue's
+	origin       bigint,                   -- the job this one is a copy of
+	max_attempts int,                      -- null: the queue's
+	weight       real,
+	kind         text,
+	group_key    text,
+	unique_key   text,
+	payload      jsonb NOT NULL,
+	headers      jsonb,
+	retry        jsonb,
+	options      jsonb,
+	depends_on   bigint[],
+	tags         text[]
+) USING heap;
+
+-- One row per durable change of a job. type: c claimed, s succeeded, f failed (to be retried), l lease lost
+-- (to be retried), r released, d dead, b buried, x cancelled, e expired, p purged, m moved, R retried,
+-- o override (priority, retry_at), k checkpoint, a asked to cancel.
+CREATE TABLE tq.event (
+	job_id       bigint NOT NULL,
+	at           timestamptz NOT NULL,
+	lease        bigint,                   -- lease number this event belongs to
+	claimed_at   timestamptz,              -- start of the attempt that this event ends or journals
+	retry_at     timestamptz,              -- not claimable before (f, l, r, R, o)
+	lease_until  timestamptz,              -- c: end of the lease when it was granted
+	step         int NOT NULL,             -- the job's steps order its history; unique per job
+	attempt      int,
+	priority     int,                      -- o: new priority
+	type         "char" NOT NULL,
+	bound        boolean,                  -- c: lease is bound to its session
+	worker       text,
+	reason       text,                     -- error, reason
+	detail       jsonb                     -- result, error detail, checkpoint
+) USING heap;
+
+-- Segment 0 always exists, is a member of the extension, is dumped, and is an ordinary mutable pair.
+CREATE TABLE tq.job_0 () INHERITS (tq.job) USING heap;
+CREATE UNIQUE INDEX job_0_id ON tq.job_0 (id);
+CREATE INDEX job_0_lane ON tq.job_0 (queue_id, kind, priority, id);
+CREATE INDEX job_0_due ON tq.job_0 (run_at, id) WHERE run_at IS NOT NULL;
+CREATE TABLE tq.event_0 () INHERITS (tq.event) USING heap;
+CREATE UNIQUE INDEX event_0_step ON tq.event_0 (job_id, step);
+CREATE INDEX event_0_due ON tq.event_0 (retry_at, job_id) WHERE retry_at IS NOT NULL;
+CREATE INDEX event_0_override ON tq.event_0 (job_id) WHERE type = 'o';
+ALTER TABLE tq.event_0 REPLICA IDENTITY FULL;
+
+-- Registries.
+CREATE TABLE tq.queue (
+	id         int PRIMARY KEY,
+	name       text NOT NULL UNIQUE,
+	settings   jsonb NOT NULL DEFAULT '{}',
+	paused     boolean NOT NULL DEFAULT false,
+	paused_until timestamptz,              -- null with paused: until resumed
+	paused_kinds jsonb NOT NULL DEFAULT '{}',  -- kind -> until (null: until resumed)
+	closing    boolean NOT NULL DEFAULT false, -- tq_drop_queue was called; refused for new jobs
+	created_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+CREATE SEQUENCE tq.queue_id_seq AS int;
+
+-- What is known of numbered segments beyond their tables.
+CREATE TABLE tq.segment (
+	number      int PRIMARY KEY,
+	opened_at   timestamptz NOT NULL,
+	sealed_at   timestamptz,               -- takes no more jobs
+	finished_at timestamptz                -- every job in it was terminal; never read again
+);
+
+-- Ids and leases are drawn in blocks: the increment is the block's size.
+CREATE SEQUENCE tq.job_id_seq AS bigint INCREMENT BY 4096 MINVALUE 1 START WITH 4096;
+CREATE SEQUENCE tq.lease_seq AS bigint MINVALUE 1 START WITH 1;
+
+-- One row: where this database's live state belongs to (a clone or a restored dump is noticed by it).
+CREATE TABLE tq.meta (
+	one               boolean PRIMARY KEY DEFAULT true CHECK (one),
+	system_identifier bigint,
+	database          oid,
+	activated_at      timestamptz          -- null: dormant until first use
+);
+INSERT INTO tq.meta DEFAULT VALUES;
+
+SELECT pg_catalog.pg_extension_config_dump('tq.job_0', '');
+SELECT pg_catalog.pg_extension_config_dump('tq.event_0', '');
+SELECT pg_catalog.pg_extension_config_dump('tq.queue', '');
+SELECT pg_catalog.pg_extension_config_dump('tq.queue_id_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('tq.segment', '');
+SELECT pg_catalog.pg_extension_config_dump('tq.job_id_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('tq.lease_seq', '');

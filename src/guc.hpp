@@ -1,0 +1,36 @@
+// The settings of postgresql.conf, prefix "tq." (docs/configuration.md).
+#pragma once
+
+#include "pg/prelude.hpp"
+
+namespace tq::guc
+{
+// at start
+extern int max_live_jobs;
+extern int max_queues;
+extern int max_lanes;
+extern int max_databases;
+extern int max_segments;
+extern int max_workers;
+// reloadable; times in milliseconds unless they say otherwise
+extern int audit_interval; // seconds
+extern bool auto_create_queues;
+extern int claim_batch_limit;
+extern int claim_log_delay;
+extern int dead_retention; // seconds
+extern int lease;
+extern int lease_grace;
+extern int load_timeout;
+extern int max_attempts;
+extern int max_payload; // kilobytes
+extern int naptime;
+extern int publish_limit;
+extern int retention; // seconds
+extern char *retry;
+extern int segment_interval; // seconds
+extern int segment_rows;
+extern int timer_horizon; // seconds
+extern bool workers;
+
+void define(); // from _PG_init
+} // namespace tq::guc

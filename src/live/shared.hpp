@@ -1,0 +1,129 @@
+// The live state in shared memory: the core's region, one slot per database, and the locks.
+// Lock order: segment map (of a database) -> registry -> queue -> hash partition. Nothing that may raise an error, allocate or
+// wait is called under any of them, with one exception: live/recount.cpp takes a snapshot under the map lock.
+// Regime: PG.
+#pragma once
+
+#include "pg/prelude.hpp"
+
+#include "core/engine.hpp"
+#include "journal/journal.hpp"
+
+namespace tq::live
+{
+
+using core::Engine;
+using core::Entry;
+using core::JobId;
+using core::Key;
+using core::kNil;
+using core::Lane;
+using core::LeaseNo;
+using core::Micros;
+using core::Queue;
+using core::Ref;
+using core::State;
+using core::Verb;
+
+enum class SegmentState : uint8
+{
+	free,
+	open,	  // takes jobs; at most one
+	sealed,	  // takes none
+	finished, // every job terminal; waits for retention
+	dropping,
+};
+
+// A segment as the map knows it. By the map lock, but for the atomics.
+struct SegmentSlot
+{
+	int32 number;
+	Oid job;
+	Oid event;
+	int64 first_id; // ids of its jobs lie in first_id .. last_id (0 for segment 0, which is looked into last)
+	int64 last_id;	// PG_INT64_MAX while open
+	TimestampTz opened_at;
+	TimestampTz sealed_at;
+	TimestampTz finished_at;
+	SegmentState state;
+	std::atomic<int64> rows; // appended jobs
+	std::atomic<int64> live; // committed jobs that are not terminal
+	std::atomic<int64> delta; // what `live` gained since the snapshot of a recount under way
+	std::atomic<int64> dead; // of the terminal ones: dead or buried (they outlive ordinary retention)
+};
+
+enum class LoadState : uint32
+{
+	none,	 // nobody has asked yet
+	mapped,	 // segments are known; enqueue works
+	loading, // a process reads the journal
+	loaded,
+};
+
+// One database (and one extension in it: DROP and CREATE EXTENSION in one transaction must not meet).
+struct Db
+{
+	Oid database;  // registry lock
+	Oid extension; // registry lock
+	bool used;	   // registry lock
+	std::atomic<uint32> load_state;
+	std::atomic<uint32> loader;	  // procno + 1 of who loads or recounts, 0 if nobody
+	std::atomic<bool> reload;	  // tables were touched from outside: recount and re-read
+	std::atomic<bool> dormant;	  // a clone or restore: schedules and executors are held
+	std::atomic<uint32> scheduler; // procno + 1, 0 if none
+	std::atomic<Micros> plan_wall; // when the scheduler means to wake: anything sooner sets its latch
+	std::atomic<Micros> plan_mono;
+	std::atomic<bool> refill; // some queue wants a refill
+	std::atomic<bool> queue_rows; // some queue's row is to be written
+	std::atomic<int64> next_id; // drawn with the map lock shared
+	std::atomic<int64> id_limit;
+	int32 nsegments;  // map lock; slots 0 .. nsegments - 1 have been in use
+	int32 open;		  // map lock; slot that takes jobs
+	// recount (map lock): the snapshot of the count under way
+	bool counting;
+	TransactionId count_xmin, count_xmax;
+	int32 count_nxip;
+	// figures
+	std::atomic<int64> loads, refilled, evicted, aborted_claims, claims_logged, rows_gone, lost_found;
+	std::atomic<Micros> loaded_at, load_took;
+};
+
+extern Engine engine;			// process-local view
+extern uint32 my_proc;			// this backend's number
+
+void request_shmem();			// shmem_request_hook
+void init_shmem();				// shmem_startup_hook
+bool preloaded() noexcept;
+
+Db &db_at(int i) noexcept;
+SegmentSlot &segment_at(const Db &db, int slot) noexcept;
+TransactionId *count_xip(const Db &db) noexcept;
+uint16_t index_of(const Db &db) noexcept;
+
+inline journal::Segment tables_of(const SegmentSlot &s) noexcept { return {s.number, s.job, s.event}; }
+
+// Locks.
+LWLock *registry_lock() noexcept;
+LWLock *map_lock(const Db &db) noexcept;
+LWLock *queue_lock(uint16_t queue) noexcept;
+inline void lock_queue(uint16_t q) noexcept { LWLockAcquire(queue_lock(q), LW_EXCLUSIVE); }
+inline void unlock_queue(uint16_t q) noexcept { LWLockRelease(queue_lock(q)); }
+
+// Clocks (with the offsets a test may set, tq.test_wall_offset and so on live in shared memory).
+Micros wall_now() noexcept;
+Micros mono_now() noexcept;
+void set_clock_offsets(Micros wall, Micros mono) noexcept;
+
+void wake_proc(uint32 proc) noexcept;
+void wake_scheduler(const Db &db) noexcept;
+
+// Wait points (DESIGN section 10): with -DTQ_TEST a session can be made to stop at a named place until released. They
+// raise no error and hold nothing but a latch, so they may sit in commit callbacks.
+#ifdef TQ_TEST
+void wait_point(const char *name) noexcept;
+#define TQ_WAIT_POINT(name) ::tq::live::wait_point(name)
+#else
+#define TQ_WAIT_POINT(name) static_cast<void>(0)
+#endif
+
+} // namespace tq::live
