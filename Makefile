@@ -50,6 +50,11 @@ SHLIB_LINK += -lstdc++
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
 
+ifeq ($(PORTNAME),linux)
+SHLIB_LINK += -Wl,--version-script=$(TQ_SRCDIR)/src/exports.map
+tq.so: $(TQ_SRCDIR)/src/exports.map
+endif
+
 # Search other directories for sources only.  With VPATH, make would also take objects that an in-tree build
 # left beside the sources, made with other flags.
 override VPATH :=

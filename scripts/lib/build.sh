@@ -15,16 +15,14 @@ _tq_server_tree() {
 		mkdir -p "$TQ_TREE$_tq_dir"
 		cp -Rpu "$_tq_dir/." "$TQ_TREE$_tq_dir/"
 	done
-	PG_BIN=$TQ_TREE$_tq_bin
-	PG_TESTLIB=$TQ_TREE$("$PG_CONFIG" --pkglibdir)/pgxs/src/test
 }
 
-# _tq_make LOG DIR MAKEFILE TARGET...: make in DIR with the variant's settings; the output goes to LOG and, if it
-# fails, to the terminal.
+# _tq_make MAKEFILE FOLDER: build in FOLDER of the variant, with its settings, and install into its server tree.
+# The compiler's output goes to build.log and, if it fails, the errors to the terminal.
 _tq_make() {
-	_tq_log=$1 _tq_dir=$2 _tq_makefile=$3
-	shift 3
-	mkdir -p "$_tq_dir"
+	_tq_makefile=$1
+	mkdir -p "$TQ_HOME/$2"
+	set -- -C "$TQ_HOME/$2" -f "$_tq_makefile" PG_CONFIG="$PG_CONFIG"
 	# bitcode of a test build is compile time spent on nothing
 	case $TQ_VARIANT in
 	*test*) set -- "$@" TQ_TEST=1 with_llvm=no ;;
@@ -33,52 +31,61 @@ _tq_make() {
 	case $TQ_VARIANT in
 	*clang*) set -- "$@" CXX=clang++ ;;
 	esac
-	if ! make -C "$_tq_dir" -f "$_tq_makefile" -j "$TQ_JOBS" PG_CONFIG="$PG_CONFIG" "$@" >>"$_tq_log" 2>&1; then
-		grep -E 'error|warning|\*\*\*' "$_tq_log" >&2 || tail -n 20 "$_tq_log" >&2
-		tq_say "build of $TQ_VARIANT failed, see $_tq_log"
+	if ! { make -j "$TQ_JOBS" "$@" all && make "$@" install DESTDIR="$TQ_TREE"; } >>"$TQ_HOME/build.log" 2>&1; then
+		grep -E 'error|warning|\*\*\*' "$TQ_HOME/build.log" >&2 || tail -n 20 "$TQ_HOME/build.log" >&2
+		tq_say "the build of $TQ_VARIANT failed, see $TQ_HOME/build.log"
 		return 1
 	fi
 }
 
-# tq_prepare VARIANT: packages, build, install into the private server tree.  Variants: release, test (with wait
-# points and the test modules), clang, clang-test.  Sets and exports
-#   TQ_SRC TQ_BUILD TQ_RUN TQ_USER PG_BIN PG_MAJOR (also PG_TESTLIB, TQ_VARIANT, TQ_TREE), and puts PG_BIN first in PATH.
-tq_prepare() {
+# tq_prepare_folders: the user and the folders, for what needs no server.
+tq_prepare_folders() {
+	[ -z "${TQ_BUILD:-}" ] || return 0
+	_tq_user
+	_tq_folders
+	export TQ_ROOT TQ_SRC TQ_BUILD TQ_USER
+}
+
+# tq_prepare_variant VARIANT: also the server's packages, and where the variant lives.
+tq_prepare_variant() {
 	TQ_VARIANT=$1
+	tq_prepare_folders
 	tq_need make g++
 	case $TQ_VARIANT in
 	*clang*) tq_need clang ;;
 	esac
 	_tq_server_packages
-	_tq_user
-	_tq_folders
-	_tq_home=$TQ_BUILD/pg$PG_MAJOR-$TQ_VARIANT
-	TQ_TREE=$_tq_home/server
-	TQ_RUN=$_tq_home/run
+	TQ_HOME=$TQ_BUILD/pg$PG_MAJOR-$TQ_VARIANT
+	TQ_TREE=$TQ_HOME/server
+	TQ_RUN=$TQ_HOME/run
+	PG_BIN=$TQ_TREE$("$PG_CONFIG" --bindir)
+	PG_TESTLIB=$TQ_TREE$("$PG_CONFIG" --pkglibdir)/pgxs/src/test
+	PATH=$PG_BIN:${_tq_path:=$PATH}
 	mkdir -p "$TQ_RUN"
 	[ "$(id -un)" = "$TQ_USER" ] || chown "$TQ_USER" "$TQ_RUN"
+	export TQ_VARIANT TQ_HOME TQ_TREE TQ_RUN PG_BIN PG_MAJOR PG_TESTLIB PATH
+}
+
+# tq_prepare VARIANT: packages, build, install into the private server tree.  Variants: release, test (with wait
+# points and the test modules), clang, clang-test.  Afterwards these are set and exported
+#   TQ_ROOT  the checkout                   TQ_SRC    the sources as TQ_USER can read them
+#   TQ_BUILD the build folder               TQ_HOME   the variant's part of it: obj/, server/, run/, build.log
+#   TQ_TREE  the private server's prefix    TQ_RUN    where TQ_USER can write: clusters, logs, results
+#   TQ_USER  the user that servers run as   PG_BIN PG_MAJOR PG_CONFIG PG_TESTLIB; PG_BIN is first in PATH
+tq_prepare() {
+	tq_prepare_variant "$1" || return 1
 	(
 		flock 9
 		_tq_server_tree
-		: >"$_tq_home/build.log"
-		_tq_make "$_tq_home/build.log" "$_tq_home/obj" "$TQ_SRC/Makefile" all &&
-			_tq_make "$_tq_home/build.log" "$_tq_home/obj" "$TQ_SRC/Makefile" install DESTDIR="$TQ_TREE" ||
-			exit 1
+		: >"$TQ_HOME/build.log"
+		_tq_make "$TQ_SRC/Makefile" obj || exit 1
 		case $TQ_VARIANT in
 		*test*)
 			for _tq_module in "$TQ_SRC"/test/modules/*/Makefile; do
 				[ -f "$_tq_module" ] || continue
-				_tq_name=$(basename "$(dirname "$_tq_module")")
-				_tq_make "$_tq_home/build.log" "$_tq_home/obj-$_tq_name" "$_tq_module" all &&
-					_tq_make "$_tq_home/build.log" "$_tq_home/obj-$_tq_name" "$_tq_module" install \
-						DESTDIR="$TQ_TREE" || exit 1
+				_tq_make "$_tq_module" "obj-$(basename "$(dirname "$_tq_module")")" || exit 1
 			done
 			;;
 		esac
-	) 9>"$_tq_home/lock" || return 1
-	PG_BIN=$TQ_TREE$("$PG_CONFIG" --bindir)
-	PG_TESTLIB=$TQ_TREE$("$PG_CONFIG" --pkglibdir)/pgxs/src/test
-	TQ_BUILD_LOG=$_tq_home/build.log
-	PATH=$PG_BIN:${_tq_path:=$PATH}
-	export TQ_ROOT TQ_SRC TQ_BUILD TQ_RUN TQ_USER TQ_TREE TQ_VARIANT PG_BIN PG_MAJOR PG_TESTLIB PATH
+	) 9>"$TQ_HOME/lock"
 }

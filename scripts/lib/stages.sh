@@ -1,0 +1,287 @@
+# The stages of scripts/test.  Each tq_stage_X counts its cases into stage_passed and stage_failed, shows what is
+# needed to understand a failure, and returns non-zero only if it could not run at all.
+# shellcheck disable=SC2034 # counters are read by scripts/test
+
+tq_pass_cases() {
+	stage_passed=$((stage_passed + $1))
+}
+
+tq_fail_cases() {
+	stage_failed=$((stage_failed + $1))
+}
+
+# tq_fail_case TEXT: one failed case, named
+tq_fail_case() {
+	tq_say "FAILED: $1"
+	tq_fail_cases 1
+}
+
+# tq_case TEXT COMMAND...: one case, which COMMAND decides
+tq_case() {
+	_tq_text=$1
+	shift
+	if "$@"; then
+		tq_pass_cases 1
+	else
+		tq_fail_case "$_tq_text"
+	fi
+}
+
+# Number of lines of a file that match (grep -c fails on 0).
+_tq_count() {
+	grep -cE "$1" "$2" || :
+}
+
+# _tq_names GLOB...: the base names of test files that exist and that --only lets through, in order.
+_tq_names() {
+	for _tq_file; do
+		[ -e "$_tq_file" ] || continue
+		_tq_name=$(basename "$_tq_file")
+		_tq_name=${_tq_name%.*}
+		case $_tq_name in
+		*$TQ_ONLY*) printf '%s\n' "$_tq_name" ;;
+		esac
+	done
+}
+
+# ---- build, lint
+
+_tq_no_warnings() {
+	! grep -n 'warning:' "$1" >&2
+}
+
+tq_stage_build() {
+	# from nothing, so that every file's warnings are seen
+	tq_prepare_variant release
+	rm -rf "$TQ_HOME/obj"
+	tq_case "the extension builds" tq_prepare release
+	tq_case "g++ and clang find nothing to warn of" _tq_no_warnings "$TQ_HOME/build.log"
+	tq_case "the extension builds with wait points" tq_prepare test
+	tq_case "nor with wait points" _tq_no_warnings "$TQ_HOME/build.log"
+}
+
+tq_stage_lint() {
+	tq_prepare release || return 1
+	TQ_SO=$TQ_HOME/obj/tq.so
+	export TQ_SO
+	for _tq_check in "$TQ_SRC"/scripts/check_*; do
+		case ${_tq_check##*/} in
+		'check_*') ;;
+		*$TQ_ONLY*) tq_case "${_tq_check##*/}" "$_tq_check" >&2 ;;
+		esac
+	done
+}
+
+# ---- the core, outside a server
+
+# _tq_core NAME TARGET_DIR [CMAKE_ARG...]: build a variant of the core; fails with the compiler's words
+_tq_core() {
+	tq_need make g++ cmake libgtest-dev
+	tq_prepare_folders
+	TQ_CORE=$TQ_BUILD/core-$1
+	_tq_log=$TQ_CORE.log
+	shift
+	# a cache made for a checkout that was elsewhere does no good
+	if ! cmake -S "$TQ_SRC" -B "$TQ_CORE" "$@" >"$_tq_log" 2>&1; then
+		rm -rf "$TQ_CORE"
+		cmake -S "$TQ_SRC" -B "$TQ_CORE" "$@" >"$_tq_log" 2>&1 || { cat "$_tq_log" >&2; return 1; }
+	fi
+	cmake --build "$TQ_CORE" -j "$TQ_JOBS" >>"$_tq_log" 2>&1 ||
+		{ grep -E -A 5 'error|undefined' "$_tq_log" | head -n 60 >&2; return 1; }
+}
+
+# _tq_program PROGRAM [ARG...]: run it and count: GoogleTest cases, or the program as one case.  Arguments before
+# PROGRAM, such as setarch, come from TQ_WRAPPER.
+_tq_program() {
+	_tq_log=$1.log
+	_tq_status=0
+	# shellcheck disable=SC2086 # a command with its options
+	(cd "$TQ_SRC" && exec timeout -k 10 900 ${TQ_WRAPPER:-} "$@") >"$_tq_log" 2>&1 || _tq_status=$?
+	_tq_ok=$(_tq_count '^\[       OK \]' "$_tq_log")
+	_tq_bad=$(_tq_count '^\[  FAILED  \].*\([0-9]+ ms\)$' "$_tq_log")
+	if [ $((_tq_ok + _tq_bad)) -eq 0 ] && [ "$_tq_status" -eq 0 ]; then
+		_tq_ok=1
+	elif [ "$_tq_bad" -eq 0 ] && [ "$_tq_status" -ne 0 ]; then
+		_tq_bad=1
+	fi
+	tq_pass_cases "$_tq_ok"
+	tq_fail_cases "$_tq_bad"
+	if [ "$_tq_bad" -ne 0 ]; then
+		tq_say "FAILED: ${1##*/} (exit status $_tq_status), from $_tq_log:"
+		if grep -q '^\[  FAILED  \]' "$_tq_log"; then
+			grep -vE '^\[( RUN|       OK|-----)' "$_tq_log" | head -n 100 >&2
+		else
+			tail -n 100 "$_tq_log" >&2
+		fi
+	fi
+}
+
+# every program of one folder of a build of the core
+_tq_programs() {
+	_tq_dir=$1
+	shift
+	for _tq_one in "$_tq_dir"/*; do
+		case $_tq_one in
+		*.log | *'/*') ;;
+		*) _tq_program "$_tq_one" "$@" ;;
+		esac
+	done
+}
+
+tq_stage_unit() {
+	_tq_core plain || return 1
+	_tq_programs "$TQ_CORE/unit" ${TQ_ONLY:+"--gtest_filter=*$TQ_ONLY*"}
+}
+
+tq_stage_asan() {
+	_tq_core asan -DTQ_SANITIZE=address,undefined || return 1
+	UBSAN_OPTIONS=print_stacktrace=1 _tq_programs "$TQ_CORE/unit" ${TQ_ONLY:+"--gtest_filter=*$TQ_ONLY*"}
+}
+
+tq_stage_tsan() {
+	_tq_core tsan -DTQ_SANITIZE=thread || return 1
+	# this compiler's ThreadSanitizer does not know the address layouts of newer kernels
+	TQ_WRAPPER=
+	if setarch -R true 2>/dev/null; then
+		TQ_WRAPPER="setarch -R"
+	fi
+	_tq_programs "$TQ_CORE/unit" ${TQ_ONLY:+"--gtest_filter=*$TQ_ONLY*"}
+	TQ_WRAPPER=
+}
+
+tq_stage_model() {
+	_tq_core plain || return 1
+	_tq_programs "$TQ_CORE/model"
+}
+
+tq_stage_fuzz() {
+	ls "$TQ_ROOT"/test/fuzz/*.cpp >/dev/null 2>&1 || return 0
+	tq_need clang libclang-rt-dev
+	_tq_core fuzz -DCMAKE_CXX_COMPILER=clang++ -DTQ_FUZZ=ON || return 1
+	_tq_programs "$TQ_CORE/fuzz" -seed=1 -runs=200000 -max_total_time=20
+}
+
+# ---- in a server
+
+# _tq_server STAGE VARIANT: a fresh cluster for a stage
+_tq_server() {
+	tq_prepare "$2" || return 1
+	_tq_out=$TQ_RUN/$1
+	_tq_reap "$_tq_out"
+	tq_cluster_remove "$_tq_out"
+	tq_cluster_start "$_tq_out" "fsync = off" "max_connections = 100" "log_autovacuum_min_duration = -1"
+}
+
+# Stop it, and look at what it wrote: no test of these stages may bring a server down.
+_tq_server_end() {
+	tq_cluster_stop "$_tq_out"
+	tq_case "no server process crashed" _tq_no_crash "$_tq_out/server.log"
+}
+
+_tq_no_crash() {
+	! grep -nE 'PANIC|TRAP:|was terminated by signal' "$1" >&2
+}
+
+# Servers that a killed test left behind, below one folder of ours.
+_tq_reap() {
+	[ -d "$1" ] || return 0
+	find "$1" -name postmaster.pid | while IFS= read -r _tq_pid; do
+		tq_as "$PG_BIN/pg_ctl" -D "${_tq_pid%/*}" -m immediate -w stop >/dev/null 2>&1 </dev/null || :
+	done
+}
+
+# _tq_pg_regress PROGRAM INPUTDIR NAME...: count what it says, show the differences
+_tq_pg_regress() {
+	_tq_tool=$1
+	_tq_input=$2
+	shift 2
+	_tq_status=0
+	tq_as mkdir -p "$_tq_out/out"
+	tq_as timeout -k 10 900 "$_tq_tool" --inputdir="$_tq_input" --outputdir="$_tq_out/out" --bindir="$PG_BIN" \
+		--host="$PGHOST" --port="$PGPORT" --user="$PGUSER" --dbname=regression --load-extension=tq "$@" \
+		>"$_tq_out/tool.log" 2>&1 || _tq_status=$?
+	# up to PostgreSQL 15 "test name ... ok", since then TAP
+	_tq_ok=$(_tq_count '^(test .* \.\.\. ok |ok [0-9])' "$_tq_out/tool.log")
+	_tq_bad=$(_tq_count '^(test .* \.\.\. FAILED|not ok [0-9])' "$_tq_out/tool.log")
+	if [ "$_tq_status" -ne 0 ]; then
+		[ "$_tq_bad" -gt 0 ] || _tq_bad=1
+		grep -E 'FAILED|^not ok|^Bail' "$_tq_out/tool.log" >&2 || tail -n 20 "$_tq_out/tool.log" >&2
+		[ ! -f "$_tq_out/out/regression.diffs" ] || head -n 200 "$_tq_out/out/regression.diffs" >&2
+	fi
+	tq_pass_cases "$_tq_ok"
+	tq_fail_cases "$_tq_bad"
+}
+
+tq_stage_regress() {
+	_tq_tests=$(_tq_names "$TQ_ROOT"/sql/*.sql)
+	[ -n "$_tq_tests" ] || return 0
+	_tq_server regress release || return 1
+	# shellcheck disable=SC2086 # a list of names
+	_tq_pg_regress "$PG_TESTLIB/regress/pg_regress" "$TQ_SRC" $_tq_tests
+	_tq_server_end
+}
+
+tq_stage_isolation() {
+	_tq_tests=$(_tq_names "$TQ_ROOT"/test/isolation/specs/*.spec)
+	[ -n "$_tq_tests" ] || return 0
+	_tq_server isolation test || return 1
+	# shellcheck disable=SC2086 # a list of names
+	PGISOLATIONTIMEOUT=60 _tq_pg_regress "$PG_TESTLIB/isolation/pg_isolation_regress" "$TQ_SRC/test/isolation" $_tq_tests
+	_tq_server_end
+}
+
+# _tq_tap_results DIR STATUS LOG: count what the harness dumped into DIR
+_tq_tap_results() {
+	find "$1" -type f -exec cat {} + >"$1.tap"
+	_tq_ok=$(_tq_count '^ok ' "$1.tap")
+	_tq_skipped=$(_tq_count '^ok .*# [Ss][Kk][Ii][Pp]' "$1.tap")
+	_tq_bad=$(_tq_count '^not ok ' "$1.tap")
+	# a file can also fail as a whole: it died, or ran fewer tests than it planned
+	_tq_bad=$((_tq_bad + $(_tq_count 'Wstat: .* Failed: 0\)' "$3")))
+	if [ "$2" -ne 0 ]; then
+		[ "$_tq_bad" -gt 0 ] || _tq_bad=1
+		head -n 200 "$3" >&2
+	fi
+	tq_pass_cases $((_tq_ok - _tq_skipped))
+	tq_fail_cases "$_tq_bad"
+}
+
+# One database per file: whatever a file leaves behind, or has running, goes with the database.
+tq_stage_pgtap() {
+	_tq_tests=$(_tq_names "$TQ_ROOT"/test/pgtap/*.sql)
+	[ -n "$_tq_tests" ] || return 0
+	_tq_server_packages
+	tq_need "postgresql-$PG_MAJOR-pgtap" libtap-parser-sourcehandler-pgtap-perl
+	_tq_server pgtap test || return 1
+	for _tq_test in $_tq_tests; do
+		_tq_status=0
+		tq_as mkdir -p "$_tq_out/tap/$_tq_test"
+		tq_psql -c "create database $_tq_test" || return 1
+		tq_psql -d "$_tq_test" -c "set client_min_messages = warning" -c "create extension pgtap" \
+			-c "create extension tq" || return 1
+		tq_as env PERL_TEST_HARNESS_DUMP_TAP="$_tq_out/tap/$_tq_test" timeout -k 10 300 pg_prove --dbname "$_tq_test" \
+			"$TQ_SRC/test/pgtap/$_tq_test.sql" >"$_tq_out/$_tq_test.log" 2>&1 || _tq_status=$?
+		_tq_tap_results "$_tq_out/tap/$_tq_test" "$_tq_status" "$_tq_out/$_tq_test.log"
+		tq_case "$_tq_test: its database can be dropped" tq_psql -c "drop database $_tq_test"
+	done
+	_tq_server_end
+}
+
+tq_stage_tap() {
+	[ -n "$(_tq_names "$TQ_ROOT"/test/t/*.pl)" ] || return 0
+	tq_need perl libipc-run-perl
+	tq_prepare test || return 1
+	_tq_out=$TQ_RUN/tap
+	_tq_reap "$_tq_out"
+	rm -rf "$_tq_out"
+	tq_as mkdir -p "$_tq_out/tap" "$_tq_out/tmp_check/log"
+	_tq_tests=$(_tq_names "$TQ_SRC"/test/t/*.pl | sed "s:.*:$TQ_SRC/test/t/&.pl:")
+	_tq_status=0
+	# shellcheck disable=SC2086 # a list of files
+	tq_as env PERL_TEST_HARNESS_DUMP_TAP="$_tq_out/tap" TESTDIR="$_tq_out" TESTDATADIR="$_tq_out/tmp_check" \
+		TESTLOGDIR="$_tq_out/tmp_check/log" PG_REGRESS="$PG_TESTLIB/regress/pg_regress" \
+		timeout -k 10 1000 prove -j "${TQ_PROVE_JOBS:-2}" --timer -I "$PG_TESTLIB/perl" -I "$TQ_SRC/test/perl" \
+		$_tq_tests >"$_tq_out/prove.log" 2>&1 || _tq_status=$?
+	_tq_reap "$_tq_out"
+	_tq_tap_results "$_tq_out/tap" "$_tq_status" "$_tq_out/prove.log"
+}
