@@ -118,7 +118,7 @@ void append_events(const Segment &segment, const EventRow *rows, int n);
 // --- reads ---------------------------------------------------------------------------------------------------
 
 // Reads the row of job `id` at `tid` (SnapshotAny), checking block number against the relation's size and the id of what is
-// there; falls back to the unique index (with `snapshot`, or the latest if null). Columns by name per table. Returns false if
+// there; falls back to the unique index and the latest snapshot, also if somebody updated or deleted the row by hand. Returns false if
 // the row or the table is gone (try_table_open). *tid is corrected if the row moved. `want_payload` false skips
 // detoasting payload and headers.
 bool fetch_job(const Segment &segment, ItemPointer tid, int64 id, bool want_payload, JobRow *row);
@@ -128,6 +128,9 @@ bool find_job(const Segment &segment, int64 id, Snapshot snapshot, bool want_pay
 
 // Folds the events of one job in one segment as `snapshot` sees them.
 void fold_job(const Segment &segment, int64 job_id, Snapshot snapshot, Fold *fold);
+
+// The same for n jobs of one segment, which costs less than n calls.
+void fold_jobs(const Segment &segment, const int64 *ids, int n, Snapshot snapshot, Fold *folds);
 
 // The last checkpoint of a job (detoasted copy, or null).
 Jsonb *last_checkpoint(const Segment &segment, int64 job_id, Snapshot snapshot);
@@ -156,6 +159,10 @@ struct Candidate
 	char kind[kKindMax];
 	uint64 group_hash;		 // hash_bytes_extended of group_key, 0 if none
 };
+
+// The hash of a group key, as in Candidate::group_hash (bytes only; the same in every database and on every machine of one
+// endianness, and never stored).
+uint64 hash_group(const char *key, int length);
 
 // Jobs of one (queue, kind) in (priority, id) order over several segments, from a key on (inclusive): an index scan of
 // job_N (queue_id, kind, priority, id) per segment, merged. Opaque; allocated in the current context.

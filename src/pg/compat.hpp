@@ -1,9 +1,68 @@
-// The only place that knows PostgreSQL's versions (15 to 18).
+// The only place that knows PostgreSQL's versions (15 to 18). Regime: PG.
 #pragma once
 
 #if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 190000
 #error "tq supports PostgreSQL 15 to 18"
 #endif
+
+namespace tq::pg
+{
+
+#if PG_VERSION_NUM < 160000
+using FileNumber = Oid;
+#else
+using FileNumber = RelFileNumber;
+#endif
+
+// The number of the file behind a relation; changes with VACUUM FULL, CLUSTER and TRUNCATE. 16 renamed RelFileNode.
+inline FileNumber file_number(Relation rel)
+{
+#if PG_VERSION_NUM < 160000
+	return rel->rd_node.relNode;
+#else
+	return rel->rd_locator.relNumber;
+#endif
+}
+
+// 18 added an instrumentation argument.
+inline IndexScanDesc index_beginscan(Relation heap, Relation index, Snapshot snapshot, int nkeys)
+{
+#if PG_VERSION_NUM < 180000
+	return ::index_beginscan(heap, index, snapshot, nkeys, 0);
+#else
+	return ::index_beginscan(heap, index, snapshot, nullptr, nkeys, 0);
+#endif
+}
+
+// 16 added onlySummarizing.
+inline void insert_index_tuples(ResultRelInfo *rri, TupleTableSlot *slot, EState *estate)
+{
+#if PG_VERSION_NUM < 160000
+	ExecInsertIndexTuples(rri, slot, estate, false, false, nullptr, NIL);
+#else
+	ExecInsertIndexTuples(rri, slot, estate, false, false, nullptr, NIL, false);
+#endif
+}
+
+// Until 15 the walker is declared without its arguments.
+inline bool walk_expression(Node *node, bool (*walker)(Node *, void *), void *context)
+{
+#if PG_VERSION_NUM < 160000
+	return expression_tree_walker(node, reinterpret_cast<bool (*)()>(reinterpret_cast<void (*)()>(walker)), context);
+#else
+	return expression_tree_walker(node, walker, context);
+#endif
+}
+
+// 17 gave access methods a call after the last insertion of a statement.
+inline void insert_cleanup([[maybe_unused]] Relation index, [[maybe_unused]] IndexInfo *info)
+{
+#if PG_VERSION_NUM >= 170000
+	index_insert_cleanup(index, info);
+#endif
+}
+
+} // namespace tq::pg
 
 #if PG_VERSION_NUM < 160000
 using RelFileNumber = Oid;

@@ -1,0 +1,140 @@
+// Appends to segments. Regime: PG. Locks: RowExclusiveLock on the table, kept to the end of the transaction (the drop of a
+// segment relies on it, H3). Raises unique_violation from the indexes, undefined_table if the segment is gone.
+#include "journal/tables.hpp"
+#include "pg/inserter.hpp"
+
+namespace tq::journal
+{
+
+namespace
+{
+
+// Sets columns of a row to be inserted, by name.
+struct Writer
+{
+	const AttrNumber *attnum;
+	Datum *values;
+	bool *nulls;
+
+	void set(int column, Datum value)
+	{
+		values[attnum[column] - 1] = value;
+		nulls[attnum[column] - 1] = false;
+	}
+	void set_i64(int column, int64 value, int64 null_value)
+	{
+		if (value != null_value)
+			set(column, Int64GetDatum(value));
+	}
+	void set_pointer(int column, const void *value)
+	{
+		if (value != nullptr)
+			set(column, PointerGetDatum(value));
+	}
+	void set_cstring(int column, const char *value)
+	{
+		if (value != nullptr && *value != '\0')
+			set(column, PointerGetDatum(cstring_to_text(value)));
+	}
+};
+
+void
+write_job(Writer w, const JobRow &row)
+{
+	w.set(job::id, Int64GetDatum(row.id));
+	w.set(job::enqueued_at, TimestampTzGetDatum(row.enqueued_at));
+	w.set(job::queue_id, Int32GetDatum(row.queue_id));
+	w.set(job::priority, Int32GetDatum(row.priority));
+	w.set_i64(job::run_at, row.run_at, kNoTime);
+	w.set_i64(job::expires_at, row.expires_at, kNoTime);
+	w.set_i64(job::timeout, row.timeout, 0);
+	w.set_i64(job::lease, row.lease, 0);
+	w.set_i64(job::origin, row.origin, 0);
+	if (row.max_attempts != 0)
+		w.set(job::max_attempts, Int32GetDatum(row.max_attempts));
+	if (row.weight != 0)
+		w.set(job::weight, Float4GetDatum(row.weight));
+	w.set_pointer(job::kind, row.kind);
+	w.set_pointer(job::group_key, row.group_key);
+	w.set_pointer(job::unique_key, row.unique_key);
+	w.set_pointer(job::payload, row.payload);
+	w.set_pointer(job::headers, row.headers);
+	w.set_pointer(job::retry, row.retry);
+	w.set_pointer(job::options, row.options);
+	w.set_pointer(job::depends_on, row.depends_on);
+	w.set_pointer(job::tags, row.tags);
+	// the direct path checks no constraints
+	if (row.payload == nullptr || row.enqueued_at == kNoTime)
+		elog(ERROR, "job " INT64_FORMAT " has no payload or no time", row.id);
+}
+
+void
+write_event(Writer w, const EventRow &row)
+{
+	w.set(event::job_id, Int64GetDatum(row.job_id));
+	w.set(event::at, TimestampTzGetDatum(row.at));
+	w.set_i64(event::lease, row.lease, 0);
+	w.set_i64(event::claimed_at, row.claimed_at, kNoTime);
+	w.set_i64(event::retry_at, row.retry_at, kNoTime);
+	w.set_i64(event::lease_until, row.lease_until, kNoTime);
+	w.set(event::step, Int32GetDatum(row.step));
+	if (row.attempt >= 0)
+		w.set(event::attempt, Int32GetDatum(row.attempt));
+	if (row.has_priority)
+		w.set(event::priority, Int32GetDatum(row.priority));
+	w.set(event::type, CharGetDatum(static_cast<char>(row.type)));
+	if (row.bound)
+		w.set(event::bound, BoolGetDatum(true));
+	w.set_cstring(event::worker, row.worker);
+	w.set_cstring(event::reason, row.reason);
+	w.set_pointer(event::detail, row.detail);
+	if (row.at == kNoTime || row.type == EventType{})
+		elog(ERROR, "event of job " INT64_FORMAT " has no time or no type", row.job_id);
+}
+
+template <typename Row>
+void
+append(Oid table, const pg::TableShape &shape, const Row *rows, int n, ItemPointerData *tids,
+	   void (*write)(Writer, const Row &))
+{
+	if (n <= 0)
+		return;
+
+	// from 18 on the access method insists on a snapshot where values may be stored out of line
+	const bool push = !HaveRegisteredOrActiveSnapshot();
+	if (push)
+		PushActiveSnapshot(GetTransactionSnapshot());
+
+	Relation rel = table_open(table, RowExclusiveLock);
+	pg::TableInfo *info = pg::table_info(rel, shape);
+	pg::Inserter *inserter = pg::inserter_begin(rel, info);
+
+	int done = 0;
+	for (int i = 0; i < n; i++)
+	{
+		TupleTableSlot *slot = pg::inserter_row(inserter);
+		write(Writer{info->attnum, slot->tts_values, slot->tts_isnull}, rows[i]);
+		if (pg::inserter_add(inserter) || i + 1 == n)
+			done += pg::inserter_flush(inserter, tids == nullptr ? nullptr : tids + done);
+	}
+	pg::inserter_end(inserter);
+	table_close(rel, NoLock);
+	if (push)
+		PopActiveSnapshot();
+}
+
+} // namespace
+
+void
+append_jobs(const Segment &segment, const JobRow *rows, int n, ItemPointerData *tids)
+{
+	append(segment.job, kJobShape, rows, n, tids, write_job);
+}
+
+void
+append_events(const Segment &segment, const EventRow *rows, int n)
+{
+	append(segment.event, kEventShape, rows, n, static_cast<ItemPointerData *>(nullptr), write_event);
+}
+
+} // namespace tq::journal

@@ -1,0 +1,219 @@
+// What the events of a job say of it. Regime: PG, but fold_event, which raises nothing. Locks: AccessShareLock for the call.
+#include "journal/tables.hpp"
+
+namespace tq::journal
+{
+
+namespace
+{
+
+void
+start_attempt(Fold &fold, const EventRow &event) noexcept
+{
+	fold.state = FoldState::running;
+	fold.lease = event.lease;
+	fold.claimed_at = event.claimed_at != kNoTime ? event.claimed_at : event.at;
+	fold.lease_until = event.lease_until;
+	fold.bound = event.bound;
+	fold.cancel_asked = false;
+	fold.due = kNoTime;
+	if (event.attempt >= 0)
+		fold.attempt = event.attempt;
+	fold.worker[0] = '\0';
+	if (event.worker != nullptr)
+		strlcpy(fold.worker, event.worker, sizeof(fold.worker));
+}
+
+void
+end_attempt(Fold &fold, const EventRow &event, FoldState state) noexcept
+{
+	fold.state = state;
+	fold.lease = 0;
+	fold.lease_until = kNoTime;
+	fold.bound = false;
+	fold.due = event.retry_at;
+	if (event.claimed_at != kNoTime)
+		fold.claimed_at = event.claimed_at;
+	if (event.attempt >= 0)
+		fold.attempt = event.attempt;
+	if (event.worker != nullptr)
+		strlcpy(fold.worker, event.worker, sizeof(fold.worker));
+}
+
+} // namespace
+
+void
+fold_event(Fold &fold, const EventRow &event) noexcept
+{
+	fold.next_step = std::max(fold.next_step, event.step + 1);
+
+	switch (event.type)
+	{
+		case EventType::claimed:
+			start_attempt(fold, event);
+			break;
+		case EventType::succeeded:
+			end_attempt(fold, event, FoldState::succeeded);
+			break;
+		case EventType::dead:
+			end_attempt(fold, event, FoldState::dead);
+			break;
+		case EventType::buried:
+			end_attempt(fold, event, FoldState::buried);
+			break;
+		case EventType::cancelled:
+			end_attempt(fold, event, FoldState::cancelled);
+			break;
+		case EventType::expired:
+			end_attempt(fold, event, FoldState::expired);
+			break;
+		case EventType::purged:
+			end_attempt(fold, event, FoldState::purged);
+			break;
+		case EventType::moved:
+			end_attempt(fold, event, FoldState::moved);
+			break;
+		case EventType::failed:
+		case EventType::lost:
+			end_attempt(fold, event, FoldState::waiting);
+			fold.cancel_asked = false; // a cancel that came before lost against this
+			break;
+		case EventType::released:
+			// an attempt that was given back does not count
+			end_attempt(fold, event, FoldState::waiting);
+			fold.attempt = std::max(fold.attempt - 1, 0);
+			fold.cancel_asked = false;
+			break;
+		case EventType::retried:
+			end_attempt(fold, event, FoldState::waiting);
+			fold.attempt = std::max(event.attempt, 0); // a new life
+			fold.cancel_asked = false;
+			break;
+		case EventType::override_:
+			fold.has_override = true;
+			if (event.has_priority)
+			{
+				fold.has_priority = true;
+				fold.priority = event.priority;
+			}
+			if (event.retry_at != kNoTime)
+				fold.due = event.retry_at;
+			break;
+		case EventType::checkpoint:
+			fold.has_checkpoint = true;
+			// A checkpoint renews the lease, and stands for the claim if that was not journalled.
+			if (fold.state == FoldState::running && event.lease == fold.lease)
+			{
+				if (event.lease_until != kNoTime)
+					fold.lease_until = event.lease_until;
+			}
+			else if (!fold.terminal() && event.lease != 0 && event.lease_until != kNoTime)
+				start_attempt(fold, event);
+			break;
+		case EventType::asked_cancel:
+			if (!fold.terminal())
+				fold.cancel_asked = true;
+			break;
+	}
+}
+
+void
+fold_jobs(const Segment &segment, const int64 *ids, int n, Snapshot snapshot, Fold *folds)
+{
+	IndexedTable table;
+
+	for (int i = 0; i < n; i++)
+		folds[i] = Fold{};
+	if (n <= 0 || !open_indexed(segment.event, kEventShape, event::by_step, &table))
+		return;
+
+	TupleTableSlot *slot = table_slot_create(table.rel, nullptr);
+	IndexScanDesc scan = pg::index_beginscan(table.rel, table.index, snapshot, 1);
+	for (int i = 0; i < n; i++)
+	{
+		ScanKeyData key;
+		ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(ids[i]));
+		index_rescan(scan, &key, 1, nullptr, 0);
+		while (index_getnext_slot(scan, ForwardScanDirection, slot))
+		{
+			EventRow row;
+			char worker[kWorkerMax];
+			read_fold_event(slot_values(table.info, slot), &row, worker);
+			fold_event(folds[i], row);
+		}
+		if (i % 64 == 63)
+			CHECK_FOR_INTERRUPTS();
+	}
+	index_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	close_indexed(&table);
+}
+
+void
+fold_job(const Segment &segment, int64 job_id, Snapshot snapshot, Fold *fold)
+{
+	fold_jobs(segment, &job_id, 1, snapshot, fold);
+}
+
+int
+job_events(const Segment &segment, int64 job_id, Snapshot snapshot, EventRow **events)
+{
+	IndexedTable table;
+	int n = 0;
+	int room = 8;
+
+	*events = static_cast<EventRow *>(palloc(room * sizeof(EventRow)));
+	if (!open_indexed(segment.event, kEventShape, event::by_step, &table))
+		return 0;
+
+	TupleTableSlot *slot = table_slot_create(table.rel, nullptr);
+	IndexScanDesc scan = pg::index_beginscan(table.rel, table.index, snapshot, 1);
+	ScanKeyData key;
+	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(job_id));
+	index_rescan(scan, &key, 1, nullptr, 0);
+	while (index_getnext_slot(scan, ForwardScanDirection, slot))
+	{
+		if (n == room)
+		{
+			room *= 2;
+			*events = static_cast<EventRow *>(repalloc(*events, room * sizeof(EventRow)));
+		}
+		read_event(slot_values(table.info, slot), true, &(*events)[n++]);
+	}
+	index_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	close_indexed(&table);
+	return n;
+}
+
+Jsonb *
+last_checkpoint(const Segment &segment, int64 job_id, Snapshot snapshot)
+{
+	IndexedTable table;
+	Jsonb *found = nullptr;
+
+	if (!open_indexed(segment.event, kEventShape, event::by_step, &table))
+		return nullptr;
+
+	TupleTableSlot *slot = table_slot_create(table.rel, nullptr);
+	IndexScanDesc scan = pg::index_beginscan(table.rel, table.index, snapshot, 1);
+	ScanKeyData key;
+	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(job_id));
+	index_rescan(scan, &key, 1, nullptr, 0);
+	while (found == nullptr && index_getnext_slot(scan, BackwardScanDirection, slot))
+	{
+		const Values v = slot_values(table.info, slot);
+		if (DatumGetChar(v.at(event::type)) != static_cast<char>(EventType::checkpoint))
+			continue;
+		EventRow row;
+		read_event(v, true, &row);
+		found = row.detail;
+		break;
+	}
+	index_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	close_indexed(&table);
+	return found;
+}
+
+} // namespace tq::journal

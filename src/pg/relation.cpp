@@ -1,0 +1,212 @@
+// The backend's memory of tables. Regime: PG. Locks: none, but AccessShareLock on catalogs by way of the relcache.
+// Raises undefined_column, datatype_mismatch, object_not_in_prerequisite_state. The invalidation callback raises nothing.
+#include "pg/relation.hpp"
+
+#include "pg/inserter.hpp"
+
+namespace tq::pg
+{
+
+namespace
+{
+
+// 4-way associative: enough for every table a session touches at a time, bounded for one that walks hundreds of segments.
+constexpr int kSets = 32;
+constexpr int kWays = 4;
+
+TableInfo *tables[kSets][kWays];
+uint8 next_victim[kSets];
+bool callback_registered = false;
+uint64 invalidations = 0; // messages seen by this backend
+
+// Only marks: whoever uses an entry just now goes on with it, as the executor goes on with its IndexInfo.
+void
+on_relcache_invalidation(Datum, Oid relid)
+{
+	invalidations++;
+	for (auto &set : tables)
+	{
+		for (TableInfo *info : set)
+		{
+			if (info == nullptr || !info->valid)
+				continue;
+			bool hit = relid == InvalidOid || relid == info->relid;
+			for (int i = 0; !hit && i < info->nindexes; i++)
+				hit = info->indexes[i] == relid;
+			if (hit)
+				info->valid = false;
+		}
+	}
+}
+
+int
+set_of(Oid relid)
+{
+	return static_cast<int>((relid * 2654435769u) >> 27) & (kSets - 1);
+}
+
+void
+find_columns(TableInfo *info, Relation rel, const TableShape &shape)
+{
+	const TupleDesc desc = RelationGetDescr(rel);
+
+	for (int c = 0; c < shape.ncolumns; c++)
+	{
+		const ColumnSpec &spec = shape.columns[c];
+		info->attnum[c] = InvalidAttrNumber;
+		for (int a = 0; a < desc->natts; a++)
+		{
+			Form_pg_attribute att = TupleDescAttr(desc, a);
+			if (att->attisdropped || std::strcmp(NameStr(att->attname), spec.name) != 0)
+				continue;
+			if (att->atttypid != spec.type)
+				ereport(ERROR,
+						(errcode(ERRCODE_DATATYPE_MISMATCH),
+						 errmsg("column \"%s\" of table \"%s\" has type %s", spec.name, RelationGetRelationName(rel),
+								format_type_be(att->atttypid)),
+						 errdetail("A %s table needs type %s there.", shape.kind, format_type_be(spec.type))));
+			info->attnum[c] = att->attnum;
+			break;
+		}
+		if (info->attnum[c] == InvalidAttrNumber)
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_COLUMN),
+					 errmsg("table \"%s\" has no column \"%s\"", RelationGetRelationName(rel), spec.name),
+					 errhint("Tables of the schema \"tq\" must keep the columns they were created with.")));
+	}
+}
+
+bool
+matches(const TableInfo *info, const IndexSpec &spec, Relation index)
+{
+	const Form_pg_index form = index->rd_index;
+
+	if (index->rd_rel->relam != BTREE_AM_OID || !form->indisvalid || form->indnkeyatts != spec.ncolumns ||
+		(spec.unique && !(form->indisunique && form->indimmediate)))
+		return false;
+	if ((RelationGetIndexPredicate(index) != NIL) != spec.partial)
+		return false;
+	for (int i = 0; i < spec.ncolumns; i++)
+	{
+		if (form->indkey.values[i] != info->attnum[spec.columns[i]])
+			return false;
+		if ((index->rd_indoption[i] & (INDOPTION_DESC | INDOPTION_NULLS_FIRST)) != 0)
+			return false;
+	}
+	return true;
+}
+
+void
+find_indexes(TableInfo *info, Relation rel, const TableShape &shape)
+{
+	List *oids = RelationGetIndexList(rel);
+	ListCell *cell;
+
+	foreach (cell, oids)
+	{
+		const Oid oid = lfirst_oid(cell);
+		if (info->nindexes < kMaxIndexes)
+			info->indexes[info->nindexes] = oid;
+		info->nindexes++;
+
+		Relation index = index_open(oid, AccessShareLock);
+		for (int i = 0; i < shape.nlookups; i++)
+			if (!OidIsValid(info->lookup[i]) && matches(info, shape.lookups[i], index))
+				info->lookup[i] = oid;
+		index_close(index, AccessShareLock);
+	}
+	list_free(oids);
+}
+
+void
+forget(TableInfo **place)
+{
+	TableInfo *info = *place;
+	*place = nullptr;
+	MemoryContextDelete(info->context); // the TableInfo and its inserter live in it
+}
+
+TableInfo *
+build(Relation rel, const TableShape &shape)
+{
+	// below the current context until complete, so that an error leaks nothing
+	MemoryContext context =
+		AllocSetContextCreate(CurrentMemoryContext, "tq table", ALLOCSET_SMALL_SIZES);
+	auto *info = static_cast<TableInfo *>(MemoryContextAllocZero(context, sizeof(TableInfo)));
+
+	info->relid = RelationGetRelid(rel);
+	info->shape = &shape;
+	info->context = context;
+	find_columns(info, rel, shape);
+	find_indexes(info, rel, shape);
+	return info;
+}
+
+} // namespace
+
+TableInfo *
+table_info(Relation rel, const TableShape &shape)
+{
+	const Oid relid = RelationGetRelid(rel);
+	const int set = set_of(relid);
+	TableInfo **place = nullptr;
+
+	for (TableInfo *&info : tables[set])
+	{
+		if (info != nullptr && info->relid == relid)
+		{
+			if (info->valid && info->shape == &shape)
+				return info;
+			forget(&info);
+		}
+		if (info == nullptr && place == nullptr)
+			place = &info;
+	}
+	if (!callback_registered)
+	{
+		CacheRegisterRelcacheCallback(on_relcache_invalidation, 0);
+		callback_registered = true;
+	}
+
+	// What an invalidation said while the index list was read may not be in the result: good for this call (the table is
+	// locked), but not to be remembered.
+	const uint64 before = invalidations;
+	TableInfo *info = build(rel, shape);
+	info->valid = invalidations == before && info->nindexes <= kMaxIndexes;
+	info->nindexes = std::min(info->nindexes, kMaxIndexes);
+
+	if (place == nullptr)
+	{
+		place = &tables[set][next_victim[set]++ % kWays];
+		forget(place);
+	}
+	MemoryContextSetParent(info->context, CacheMemoryContext);
+	*place = info;
+	return info;
+}
+
+Relation
+open_for_read(Oid relid)
+{
+	return try_table_open(relid, AccessShareLock);
+}
+
+Oid
+lookup_index(const TableInfo *info, Relation rel, int which)
+{
+	if (OidIsValid(info->lookup[which]))
+		return info->lookup[which];
+
+	const IndexSpec &spec = info->shape->lookups[which];
+	StringInfoData columns;
+	initStringInfo(&columns);
+	for (int i = 0; i < spec.ncolumns; i++)
+		appendStringInfo(&columns, "%s%s", i > 0 ? ", " : "", info->shape->columns[spec.columns[i]].name);
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("table \"%s\" has no valid %sindex on (%s)", RelationGetRelationName(rel), spec.unique ? "unique " : "",
+					columns.data),
+			 errhint("Create the index that segment 0 has on these columns, or REINDEX it if it is invalid.")));
+}
+
+} // namespace tq::pg
