@@ -1,0 +1,249 @@
+// Start-up of a per-database worker: attach to the table, connect, pin settings, check for the extension, run
+// the body.
+//
+// Regime: PG. Locks: see worker.hpp. Raises: FATAL if the database cannot be connected to; any ERROR ends the
+// process with exit code 1, and the launcher starts another one after a pause.
+#include "pg/prelude.hpp"
+
+#include "workers/worker.hpp"
+
+extern "C"
+{
+#include "commands/dbcommands.h"
+#include "utils/fmgroids.h"
+}
+
+extern "C" PGDLLEXPORT void tq_worker_main(Datum main_arg);
+
+namespace tq::workers
+{
+
+// The bodies; they return when the worker should exit.
+void run_scheduler(const WorkerContext &context);
+void run_janitor(const WorkerContext &context);
+
+namespace
+{
+
+enum class Presence
+{
+	absent,
+	busy,
+	present
+};
+
+struct Setting
+{
+	const char *name;
+	const char *value;
+};
+
+// ALTER DATABASE SET and ALTER ROLE SET reach background workers too; whatever of it could bend what a
+// worker does is set back here. session_replication_role is left alone: the bodies switch it where they need it.
+constexpr Setting kSettings[] = {
+	// nobody's objects can stand in for what we call
+	{"search_path", "pg_catalog, pg_temp"},
+	// a worker never waits for a user's transaction, and is never cancelled for being slow or idle
+	{"lock_timeout", "100ms"},
+	{"statement_timeout", "0"},
+	{"transaction_timeout", "0"},
+	{"idle_in_transaction_session_timeout", "0"},
+	{"idle_session_timeout", "0"},
+	// fresh snapshots, writable
+	{"default_transaction_isolation", "read committed"},
+	{"default_transaction_read_only", "off"},
+	{"default_transaction_deferrable", "off"},
+	// Flushed here, so that what a worker decided (a revoked lease) survives a crash whatever the server's
+	// default; but not waited for on a standby, or one that is down would stop every timer of the database.
+	{"synchronous_commit", "local"},
+	// where and how tables are made
+	{"default_table_access_method", "heap"},
+	{"default_tablespace", ""},
+	// see all rows, and read and write values in one form
+	{"row_security", "off"},
+	{"DateStyle", "ISO, MDY"},
+	{"IntervalStyle", "postgres"},
+	{"standard_conforming_strings", "on"},
+	// never destroy data without being asked
+	{"zero_damaged_pages", "off"},
+};
+
+void pin_settings()
+{
+	for (const Setting &setting : kSettings)
+	{
+		// transaction_timeout exists from 17 on
+		if (GetConfigOption(setting.name, true, false) != nullptr)
+			SetConfigOption(setting.name, setting.value, PGC_SUSET, PGC_S_OVERRIDE);
+	}
+}
+
+// Registered before the connection is made, so it runs after everything the connection brought with it has
+// been undone: transaction aborted, locks released, out of the ProcArray. Whoever sees the entry free may rely
+// on the process being out of the database. on_shmem_exit rather than before_shmem_exit for the same reason.
+void leave(int, Datum) { worker_detach(); }
+
+// Is tq here, and can it be used? If present, the extension object is locked to the end of the transaction.
+Presence look_for_extension(ExtensionRow *row)
+{
+	LOCKTAG tag;
+	ExtensionRow again;
+
+	if (!find_extension(row))
+		return Presence::absent;
+
+	// DROP EXTENSION takes AccessExclusiveLock on the object first of all, and we never queue behind it.
+	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, ExtensionRelationId, row->oid, 0);
+	switch (LockAcquire(&tag, AccessShareLock, false, true))
+	{
+		case LOCKACQUIRE_NOT_AVAIL:
+			return Presence::busy;
+		case LOCKACQUIRE_OK:
+			// Only now do we know that nobody is in the middle of it: see what the last one left.
+			AcceptInvalidationMessages();
+			break;
+		default:
+			break;
+	}
+	if (!find_extension(&again))
+		return Presence::absent;
+	if (again.oid != row->oid)
+		return Presence::busy;
+	*row = again;
+	return Presence::present;
+}
+
+// Check what there is to check in one transaction. Fills the context, copies the database's name for the log.
+bool check_in(WorkerContext *context, char *database_name)
+{
+	ExtensionRow row;
+	Presence presence;
+	char *name;
+
+	SetCurrentStatementStartTimestamp();
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+
+	presence = look_for_extension(&row);
+	name = get_database_name(MyDatabaseId);
+	strlcpy(database_name, name != nullptr ? name : "?", NAMEDATALEN);
+
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+
+	switch (presence)
+	{
+		case Presence::absent:
+			worker_set_outcome(Outcome::absent);
+			return false;
+		case Presence::busy:
+			worker_set_outcome(Outcome::busy);
+			return false;
+		case Presence::present:
+			break;
+	}
+	context->extension = row.oid;
+	context->extension_schema = row.schema;
+	if (!worker_ready(context->database))
+	{
+		worker_set_outcome(Outcome::crowded);
+		return false;
+	}
+	return true;
+}
+
+} // namespace
+
+bool find_extension(ExtensionRow *row)
+{
+	Relation relation = table_open(ExtensionRelationId, AccessShareLock);
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple tuple;
+	bool found;
+
+	ScanKeyInit(&key, Anum_pg_extension_extname, BTEqualStrategyNumber, F_NAMEEQ, CStringGetDatum("tq"));
+	scan = systable_beginscan(relation, ExtensionNameIndexId, true, nullptr, 1, &key);
+	tuple = systable_getnext(scan);
+	found = HeapTupleIsValid(tuple);
+	if (found)
+	{
+		auto form = reinterpret_cast<Form_pg_extension>(GETSTRUCT(tuple));
+
+		*row = {form->oid, form->extnamespace, form->extowner};
+	}
+	systable_endscan(scan);
+	table_close(relation, AccessShareLock);
+	return found;
+}
+
+bool extension_still_there(const WorkerContext &context)
+{
+	ExtensionRow row;
+
+	return look_for_extension(&row) == Presence::present && row.oid == context.extension;
+}
+
+bool stop_requested(const WorkerContext &) noexcept { return worker_stop_requested(); }
+
+void idle(long timeout_ms)
+{
+	(void)WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, timeout_ms, PG_WAIT_EXTENSION);
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+	if (ConfigReloadPending)
+	{
+		ConfigReloadPending = false;
+		ProcessConfigFile(PGC_SIGHUP);
+	}
+}
+
+} // namespace tq::workers
+
+void tq_worker_main(Datum)
+{
+	using namespace tq::workers;
+
+	Assignment assignment;
+	WorkerContext context = {};
+	char database_name[NAMEDATALEN];
+
+	memcpy(&assignment, MyBgworkerEntry->bgw_extra, sizeof(assignment));
+
+	// die() rather than the default handler, which would ereport() from within the signal handler.
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, die);
+	BackgroundWorkerUnblockSignals();
+
+	on_shmem_exit(leave, 0);
+	if (!worker_attach(assignment))
+	{
+		ereport(DEBUG1, (errmsg_internal("tq %s for database %u is not wanted any more", kind_name(assignment.kind),
+										 assignment.database)));
+		return;
+	}
+
+	// Waits here while DDL on the database holds its lock; a request to stop terminates us then.
+	BackgroundWorkerInitializeConnectionByOid(assignment.database, InvalidOid, 0);
+	pin_settings();
+	pgstat_report_appname(MyBgworkerEntry->bgw_name);
+	pgstat_report_activity(STATE_RUNNING, "tq: starting");
+
+	context.database = assignment.database;
+	context.kind = assignment.kind;
+	if (!check_in(&context, database_name))
+		return;
+	wake_launcher();
+	ereport(context.kind == Kind::scheduler ? LOG : DEBUG1,
+			(errmsg("tq %s started for database \"%s\"", kind_name(context.kind), database_name)));
+	pgstat_report_activity(STATE_IDLE, nullptr);
+
+	if (context.kind == Kind::scheduler)
+		run_scheduler(context);
+	else
+		run_janitor(context);
+
+	worker_set_outcome(Outcome::done);
+	ereport(context.kind == Kind::scheduler ? LOG : DEBUG1,
+			(errmsg("tq %s stopped for database \"%s\"", kind_name(context.kind), database_name)));
+}
