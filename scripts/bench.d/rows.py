@@ -1,0 +1,256 @@
+"""The rows of the benchmark: what is measured, against what, and the least (or most) it should be."""
+import json
+import statistics
+import subprocess
+import threading
+import time
+from collections import namedtuple
+
+import psycopg2
+import psycopg2.extras
+
+from server import BULK, BenchError
+
+WAITERS = 200
+
+Options = namedtuple("Options", "rounds quick wakeup")
+
+
+def median(values):
+    return statistics.median(values)
+
+
+def in_turn(rounds, tq, baseline):
+    """Measure both sides A B A B...; returns the medians and all figures."""
+    pairs = [(tq(), baseline()) for _ in range(rounds)]
+    ours, theirs = (list(side) for side in zip(*pairs))
+    return {"tq": median(ours), "baseline": median(theirs), "rounds": {"tq": ours, "baseline": theirs}}
+
+
+def load(server, script, clients, seconds, per_transaction=1):
+    return lambda: server.pgbench(script, clients, seconds)[1] * per_transaction
+
+
+def claims(server, script, clients, seconds, per_transaction=1, expected=50_000):
+    """A measurement that uses jobs up: makes sure beforehand that there are more than enough of them."""
+    state = {"rate": expected}
+
+    def run():
+        needed = int(state["rate"] * seconds) + 10_000
+        server.enqueue(max(needed - server.backlog, 0))
+        done, rate = server.pgbench(script, clients, seconds)
+        server.backlog -= done * per_transaction
+        if server.backlog <= 0:
+            raise BenchError(f"the queue ran dry: {done * per_transaction} jobs in {seconds} s")
+        state["rate"] = 1.5 * rate * per_transaction
+        return rate * per_transaction
+    return run
+
+
+def seconds_of(options, full):
+    return 2 if options.quick else full
+
+
+# -- throughput
+
+def enqueue(options, server):
+    server.baseline_tables()
+    seconds = seconds_of(options, 10)
+    return in_turn(options.rounds, load(server, "enqueue", 16, seconds), load(server, "insert", 16, seconds))
+
+
+def claim(options, server):
+    seconds = seconds_of(options, 5)
+    return in_turn(options.rounds, claims(server, "claim", 4, seconds, expected=200_000),
+                   load(server, "select_1", 4, seconds))
+
+
+def claim_complete(options, server):
+    server.baseline_tables()
+    seconds = seconds_of(options, 10)
+    return in_turn(options.rounds, claims(server, "claim_complete", 16, seconds),
+                   load(server, "append", 16, seconds))
+
+
+def batch(options, server):
+    server.baseline_tables()
+    seconds = seconds_of(options, 5)
+    return in_turn(options.rounds, claims(server, "claim_complete_100", 4, seconds, 100, expected=600_000),
+                   load(server, "insert", 16, seconds))
+
+
+def bulk(options, server):
+    server.baseline_tables()
+    seconds = seconds_of(options, 10)
+    return in_turn(options.rounds, load(server, "enqueue_1000", 4, seconds, 1000),
+                   load(server, "insert_1000", 4, seconds, 1000))
+
+
+def heartbeat(options, server):
+    server.enqueue(BULK)
+    seconds = seconds_of(options, 10)
+    return in_turn(options.rounds, load(server, "heartbeat", 4, seconds), load(server, "select_1", 4, seconds))
+
+
+# -- the same work under other circumstances; two servers, measured in turn
+
+class Feeder(threading.Thread):
+    """Keeps a backlog at its size while it is being claimed from."""
+
+    def __init__(self, server, size):
+        super().__init__(daemon=True)
+        self.server, self.size = server, size
+        self.over = threading.Event()
+        self.error = None
+
+    def run(self):
+        try:
+            while not self.over.wait(0.02):
+                self.server.enqueue(max(self.size - self.server.ready(), 0) // BULK * BULK)
+        except psycopg2.Error as error:
+            self.error = error
+
+    def __enter__(self):
+        self.start()
+
+    def __exit__(self, *ignored):
+        self.over.set()
+        self.join()
+        if self.error:
+            raise BenchError(f"keeping the backlog up: {self.error}")
+
+
+def backlog(options, deep, shallow):
+    seconds = seconds_of(options, 10)
+    sizes = {deep: 1_000_000, shallow: 10_000}
+
+    def run(server):
+        with Feeder(server, sizes[server]):
+            return server.pgbench("claim_complete", 16, seconds)[1]
+    for server, size in sizes.items():
+        server.enqueue(size)
+    return in_turn(options.rounds, lambda: run(deep), lambda: run(shallow))
+
+
+def pinned(options, held, free):
+    history = 20 if options.quick else 180
+    seconds = seconds_of(options, 10)
+    for server in (held, free):
+        server.enqueue(BULK)    # so that no claim comes back empty
+    holder = held.connect()
+    holder.cursor().execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT pg_current_snapshot()")
+    loads = [server.pgbench("life", 8, history, rate=3000, wait=False) for server in (held, free)]
+    for process in loads:
+        held.pgbench_result(process)
+    if not held.value("SELECT count(*) FROM pg_stat_activity WHERE pid = %s AND backend_xmin IS NOT NULL",
+                      holder.info.backend_pid):
+        raise BenchError("the transaction that was to pin xmin does not")
+    result = in_turn(options.rounds, claims(held, "claim_complete", 16, seconds),
+                     claims(free, "claim_complete", 16, seconds))
+    result["note"] = f"after {history} s of 3000 jobs/s enqueued, claimed and completed on both"
+    return result
+
+
+# -- figures
+
+def wal(options, server):
+    """WAL from a checkpoint on, so full-page images are in it; over so many jobs that those of the first touch
+    of a page weigh what they weigh in use."""
+    server.baseline_tables()
+    server.enqueue(BULK)    # so that no claim comes back empty
+    jobs = 20_000 if options.quick else 200_000
+
+    def run(script):
+        server.query("CHECKPOINT")
+        begin = server.wal()
+        server.pgbench(script, 4, transactions=jobs // 4)
+        # whatever the workers still write about these jobs counts
+        time.sleep(1)
+        return server.wal_between(begin, server.wal())
+
+    figures = [(run("life"), run("insert")) for _ in range(options.rounds)]
+    ours, theirs = ([(total / jobs, images / jobs) for total, images in side] for side in zip(*figures))
+    return {"tq": median([total for total, _ in ours]), "baseline": median([total for total, _ in theirs]),
+            "rounds": {"tq": ours, "baseline": theirs},
+            "note": f"{jobs} jobs from a checkpoint on, all three transactions, everything the server wrote; "
+                    f"{median([images for _, images in ours]):.0f} of the bytes are full-page images"}
+
+
+def latency(options, server):
+    samples = 300 if options.quick else 2000
+    run = subprocess.run([options.wakeup, f"host={server.host}", str(samples)], capture_output=True, text=True)
+    if run.returncode:
+        raise BenchError(f"wakeup: {run.stderr.strip()}")
+    figures = json.loads(run.stdout)
+    return {**figures,
+            "note": f"{samples} samples from sending COMMIT, so its flush is in it (COMMIT alone: p50 "
+                    f"{figures['commit_p50']:.3f}, p99 {figures['commit_p99']:.3f} ms); from the answer to COMMIT: "
+                    f"p50 {figures['ack_p50']:.3f}, p99 {figures['ack_p99']:.3f} ms"}
+
+
+def memory(options, server):
+    size = int(server.value("SELECT sum(allocated_size) FROM pg_shmem_allocations WHERE name ILIKE 'tq%'") or 0)
+    jobs = int(server.value("SELECT setting FROM pg_settings WHERE name = 'tq.max_live_jobs'"))
+    if not size:
+        raise BenchError("no shared memory of tq in pg_shmem_allocations")
+    return {"tq": size / jobs, "baseline": None, "note": f"{size} bytes for the default tq.max_live_jobs of {jobs}"}
+
+
+def waiting(options, server):
+    seconds = 5 if options.quick else 20
+    server.query("SELECT tq_create_queue('bench')")
+    alone = server.cpu_share(seconds)
+    conns = []
+    for number in range(WAITERS):
+        conn = psycopg2.connect("", host=server.host, application_name="waiter", async_=1)
+        psycopg2.extras.wait_select(conn)
+        conn.cursor().execute("SELECT id FROM tq_claim('bench', wait => '10 min')" if number % 2 else
+                              "CALL tq_wait(ARRAY['bench'], '10 min')")
+        conns.append(conn)
+    time.sleep(1)
+    used = server.cpu_share(seconds)
+    still = server.value("SELECT count(*) FROM pg_stat_activity"
+                         " WHERE application_name = 'waiter' AND state = 'active'")
+    server.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'waiter'")
+    for conn in conns:
+        conn.close()
+    if still != WAITERS:
+        raise BenchError(f"only {still} of {WAITERS} connections were still waiting in the end")
+    return {"tq": used * 100, "baseline": alone * 100,
+            "note": f"over {seconds} s, half in tq_claim, half in tq_wait; the server with nobody waiting is beside it"}
+
+
+# -- the table
+
+# A line of the table.  key: of the figure in what measure() returns; with a baseline to divide by, the bound is
+# the least ratio, without one it is the most that the figure may be.
+Line = namedtuple("Line", "key what versus unit least most")
+Row = namedtuple("Row", "name measure lines")
+
+
+def ratio(what, versus, unit, least):
+    return (Line("tq", what, versus, unit, least, None),)
+
+
+ROWS = {row.name: row for row in (
+    Row("enqueue", enqueue,
+        ratio("tq_enqueue, one per transaction, 16 clients", "one-row INSERT, primary key", "/s", 0.95)),
+    Row("claim", claim, ratio("tq_claim 1, 4 clients, no finish", "select 1", "/s", 0.50)),
+    Row("claim_complete", claim_complete,
+        ratio("tq_claim 1 + tq_complete 1, 16 clients", "one-row append, no index", "/s", 0.60)),
+    Row("batch", batch,
+        ratio("tq_claim 100 + tq_complete_many 100, 4 clients", "one-row INSERT, 16 clients", "/s", 9)),
+    Row("bulk", bulk, ratio("tq_enqueue_many 1000, 4 clients", "INSERT ... SELECT of 1000 rows", "/s", 0.50)),
+    Row("backlog", backlog, ratio("claim + complete, backlog of 1 M", "the same, backlog of 10 k", "/s", 0.95)),
+    Row("pinned", pinned, ratio("claim + complete, xmin pinned", "the same, not pinned", "/s", 0.95)),
+    Row("wal", wal, (Line("tq", "WAL per job: enqueue, claim, complete", "one-row INSERT", "B", None, 700),)),
+    Row("latency", latency, (
+        Line("p50", "enqueue's commit to a waiting worker, p50", "", "ms", None, 0.2),
+        Line("p99", "enqueue's commit to a waiting worker, p99", "", "ms", None, 1.0))),
+    Row("heartbeat", heartbeat, ratio("tq_heartbeat, 4 clients", "select 1", "/s", 0.60)),
+    Row("memory", memory, (Line("tq", "shared memory per live job", "", "B", None, 160),)),
+    Row("waiting", waiting,
+        (Line("tq", f"{WAITERS} waiting connections, whole server", "nobody waiting", "% core", None, 1.0),)),
+)}
+# Counted on every server after its row; not a row of its own.
+DEAD = Line("tq", "dead tuples in tq.job_*, tq.event_*, after all that", "", "", None, 0)

@@ -1,0 +1,1 @@
+SELECT id, lease, payload FROM tq_claim('bench');
