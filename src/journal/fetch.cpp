@@ -50,29 +50,6 @@ fetch_at(Relation rel, const pg::TableInfo *info, ItemPointer tid, int64 id, boo
 	return found;
 }
 
-bool
-find_in(Relation rel, const pg::TableInfo *info, int64 id, Snapshot snapshot, bool want_payload, JobRow *row,
-		ItemPointer tid)
-{
-	Relation index = index_open(pg::lookup_index(info, rel, job::by_id), AccessShareLock);
-	TupleTableSlot *slot = table_slot_create(rel, nullptr);
-	IndexScanDesc scan = pg::index_beginscan(rel, index, snapshot, 1);
-	ScanKeyData key;
-
-	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(id));
-	index_rescan(scan, &key, 1, nullptr, 0);
-	const bool found = index_getnext_slot(scan, ForwardScanDirection, slot);
-	if (found)
-	{
-		read_job(slot_values(info, slot), want_payload, row);
-		*tid = slot->tts_tid;
-	}
-	index_endscan(scan);
-	ExecDropSingleTupleTableSlot(slot);
-	index_close(index, AccessShareLock);
-	return found;
-}
-
 } // namespace
 
 bool
@@ -82,28 +59,53 @@ fetch_job(const Segment &segment, ItemPointer tid, int64 id, bool want_payload, 
 	if (rel == nullptr)
 		return false;
 
-	const pg::TableInfo *info = pg::table_info(rel, kJobShape);
-	bool found = fetch_at(rel, info, tid, id, want_payload, row);
-	if (!found)
-	{
-		Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
-		found = find_in(rel, info, id, snapshot, want_payload, row, tid);
-		UnregisterSnapshot(snapshot);
-	}
+	const bool found = fetch_at(rel, pg::table_info(rel, kJobShape), tid, id, want_payload, row);
 	table_close(rel, AccessShareLock);
-	return found;
+	if (found)
+		return true;
+
+	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
+	const bool found_by_index = find_job(segment, id, snapshot, want_payload, row, tid);
+	UnregisterSnapshot(snapshot);
+	return found_by_index;
 }
 
 bool
 find_job(const Segment &segment, int64 id, Snapshot snapshot, bool want_payload, JobRow *row, ItemPointer tid)
 {
-	Relation rel = pg::open_for_read(segment.job);
-	if (rel == nullptr)
-		return false;
+	TableScan scan;
 
-	const pg::TableInfo *info = pg::table_info(rel, kJobShape);
-	const bool found = find_in(rel, info, id, snapshot, want_payload, row, tid);
-	table_close(rel, AccessShareLock);
+	if (!open_scan(segment.job, kJobShape, job::by_id, snapshot, 1, &scan))
+		return false;
+	seek_id(&scan, id);
+	const bool found = next_row(&scan);
+	if (found)
+	{
+		read_job(slot_values(scan.info, scan.slot), want_payload, row);
+		*tid = scan.slot->tts_tid;
+	}
+	close_scan(&scan);
+	return found;
+}
+
+bool
+segment_bounds(const Segment &segment, int64 *min_id, int64 *max_id)
+{
+	TableScan scan;
+	bool found = false;
+
+	if (!open_scan(segment.job, kJobShape, job::by_id, SnapshotAny, 0, &scan))
+		return false;
+	for (const ScanDirection direction : {ForwardScanDirection, BackwardScanDirection})
+	{
+		index_rescan(scan.scan, nullptr, 0, nullptr, 0);
+		found = next_row(&scan, direction);
+		if (!found)
+			break;
+		const int64 id = slot_values(scan.info, scan.slot, 1).i64(job::id);
+		*(direction == ForwardScanDirection ? min_id : max_id) = id;
+	}
+	close_scan(&scan);
 	return found;
 }
 

@@ -120,33 +120,19 @@ fold_event(Fold &fold, const EventRow &event) noexcept
 void
 fold_jobs(const Segment &segment, const int64 *ids, int n, Snapshot snapshot, Fold *folds)
 {
-	IndexedTable table;
+	TableScan scan;
 
 	for (int i = 0; i < n; i++)
 		folds[i] = Fold{};
-	if (n <= 0 || !open_indexed(segment.event, kEventShape, event::by_step, &table))
+	if (n <= 0 || !open_scan(segment.event, kEventShape, event::by_step, snapshot, 1, &scan))
 		return;
-
-	TupleTableSlot *slot = table_slot_create(table.rel, nullptr);
-	IndexScanDesc scan = pg::index_beginscan(table.rel, table.index, snapshot, 1);
 	for (int i = 0; i < n; i++)
 	{
-		ScanKeyData key;
-		ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(ids[i]));
-		index_rescan(scan, &key, 1, nullptr, 0);
-		while (index_getnext_slot(scan, ForwardScanDirection, slot))
-		{
-			EventRow row;
-			char worker[kWorkerMax];
-			read_fold_event(slot_values(table.info, slot), &row, worker);
-			fold_event(folds[i], row);
-		}
+		fold_found(&scan, ids[i], &folds[i]);
 		if (i % 64 == 63)
 			CHECK_FOR_INTERRUPTS();
 	}
-	index_endscan(scan);
-	ExecDropSingleTupleTableSlot(slot);
-	close_indexed(&table);
+	close_scan(&scan);
 }
 
 void
@@ -155,64 +141,65 @@ fold_job(const Segment &segment, int64 job_id, Snapshot snapshot, Fold *fold)
 	fold_jobs(segment, &job_id, 1, snapshot, fold);
 }
 
+void
+fold_found(TableScan *scan, int64 job_id, Fold *fold)
+{
+	seek_id(scan, job_id);
+	while (next_row(scan))
+	{
+		EventRow row;
+		char worker[kWorkerMax];
+		read_fold_event(slot_values(scan->info, scan->slot, event::kFoldColumns), &row, worker);
+		fold_event(*fold, row);
+	}
+}
+
 int
 job_events(const Segment &segment, int64 job_id, Snapshot snapshot, EventRow **events)
 {
-	IndexedTable table;
+	TableScan scan;
 	int n = 0;
 	int room = 8;
 
 	*events = static_cast<EventRow *>(palloc(room * sizeof(EventRow)));
-	if (!open_indexed(segment.event, kEventShape, event::by_step, &table))
+	if (!open_scan(segment.event, kEventShape, event::by_step, snapshot, 1, &scan))
 		return 0;
-
-	TupleTableSlot *slot = table_slot_create(table.rel, nullptr);
-	IndexScanDesc scan = pg::index_beginscan(table.rel, table.index, snapshot, 1);
-	ScanKeyData key;
-	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(job_id));
-	index_rescan(scan, &key, 1, nullptr, 0);
-	while (index_getnext_slot(scan, ForwardScanDirection, slot))
+	seek_id(&scan, job_id);
+	while (next_row(&scan))
 	{
 		if (n == room)
 		{
 			room *= 2;
 			*events = static_cast<EventRow *>(repalloc(*events, room * sizeof(EventRow)));
 		}
-		read_event(slot_values(table.info, slot), true, &(*events)[n++]);
+		read_event(slot_values(scan.info, scan.slot), true, &(*events)[n++]);
 	}
-	index_endscan(scan);
-	ExecDropSingleTupleTableSlot(slot);
-	close_indexed(&table);
+	close_scan(&scan);
 	return n;
 }
 
 Jsonb *
 last_checkpoint(const Segment &segment, int64 job_id, Snapshot snapshot)
 {
-	IndexedTable table;
+	TableScan scan;
 	Jsonb *found = nullptr;
 
-	if (!open_indexed(segment.event, kEventShape, event::by_step, &table))
+	if (!open_scan(segment.event, kEventShape, event::by_step, snapshot, 1, &scan))
 		return nullptr;
-
-	TupleTableSlot *slot = table_slot_create(table.rel, nullptr);
-	IndexScanDesc scan = pg::index_beginscan(table.rel, table.index, snapshot, 1);
-	ScanKeyData key;
-	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(job_id));
-	index_rescan(scan, &key, 1, nullptr, 0);
-	while (found == nullptr && index_getnext_slot(scan, BackwardScanDirection, slot))
+	seek_id(&scan, job_id);
+	while (next_row(&scan, BackwardScanDirection))
 	{
-		const Values v = slot_values(table.info, slot);
-		if (DatumGetChar(v.at(event::type)) != static_cast<char>(EventType::checkpoint))
-			continue;
 		EventRow row;
-		read_event(v, true, &row);
-		found = row.detail;
-		break;
+		const Values v = slot_values(scan.info, scan.slot);
+		read_event(v, false, &row);
+		if (row.type == EventType::checkpoint)
+		{
+			read_event(v, true, &row);
+			found = row.detail;
+			break;
+		}
 	}
-	index_endscan(scan);
-	ExecDropSingleTupleTableSlot(slot);
-	close_indexed(&table);
+	close_scan(&scan);
 	return found;
 }
 

@@ -173,21 +173,34 @@ hash_group(const char *key, int length)
 }
 
 bool
-open_indexed(Oid table, const pg::TableShape &shape, int lookup, IndexedTable *out)
+open_scan(Oid table, const pg::TableShape &shape, int lookup, Snapshot snapshot, int nkeys, TableScan *out)
 {
 	out->rel = pg::open_for_read(table);
 	if (out->rel == nullptr)
 		return false;
 	out->info = pg::table_info(out->rel, shape);
 	out->index = index_open(pg::lookup_index(out->info, out->rel, lookup), AccessShareLock);
+	out->slot = table_slot_create(out->rel, nullptr);
+	out->scan = pg::index_beginscan(out->rel, out->index, snapshot, nkeys);
 	return true;
 }
 
 void
-close_indexed(IndexedTable *table)
+seek_id(TableScan *scan, int64 id)
 {
-	index_close(table->index, AccessShareLock);
-	table_close(table->rel, AccessShareLock);
+	ScanKeyData key;
+
+	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(id));
+	index_rescan(scan->scan, &key, 1, nullptr, 0);
+}
+
+void
+close_scan(TableScan *scan)
+{
+	index_endscan(scan->scan);
+	ExecDropSingleTupleTableSlot(scan->slot);
+	index_close(scan->index, AccessShareLock);
+	table_close(scan->rel, AccessShareLock);
 }
 
 } // namespace tq::journal

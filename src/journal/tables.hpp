@@ -17,6 +17,7 @@ enum Column : int
 	unique_key, payload, headers, retry, options, depends_on, tags, kColumns
 };
 enum Lookup : int { by_id, by_lane, by_due };
+constexpr int kCandidateColumns = group_key + 1;
 } // namespace job
 
 namespace event
@@ -27,6 +28,7 @@ enum Column : int
 	kColumns
 };
 enum Lookup : int { by_step, by_due };
+constexpr int kFoldColumns = worker + 1;
 } // namespace event
 
 extern const pg::TableShape kJobShape;
@@ -46,11 +48,18 @@ struct Values
 	float4 f4(int column) const { return null(column) ? 0 : DatumGetFloat4(at(column)); }
 };
 
-// The row in a slot: all its columns, good until the slot is cleared.
+// The row in a slot, good until the slot is cleared: all its columns, or the first n of the shape.
 inline Values
 slot_values(const pg::TableInfo *info, TupleTableSlot *slot)
 {
 	slot_getallattrs(slot);
+	return Values{info, slot->tts_values, slot->tts_isnull};
+}
+
+inline Values
+slot_values(const pg::TableInfo *info, TupleTableSlot *slot, int n)
+{
+	slot_getsomeattrs(slot, *std::max_element(info->attnum, info->attnum + n));
 	return Values{info, slot->tts_values, slot->tts_isnull};
 }
 
@@ -62,21 +71,37 @@ void read_job(const Values &v, bool want_payload, JobRow *row);
 void read_event(const Values &v, bool with_texts, EventRow *row);
 
 // What fold_event needs of an event, without allocating: the worker goes into the caller's buffer (cut if too long).
+// Needs the columns before event::kFoldColumns.
 void read_fold_event(const Values &v, EventRow *row, char (&worker)[kWorkerMax]);
 
-// A job's row without its payload.
+// A job's row without its payload. Needs the columns before job::kCandidateColumns.
 void read_candidate(const Values &v, const ItemPointerData &tid, int segment, Candidate *out);
 
-// One relation and one of its indexes, opened and locked AccessShare for an index scan.
-struct IndexedTable
+// One scan through an index of a segment's table: both relations opened and locked AccessShare until close_scan.
+struct TableScan
 {
+	const pg::TableInfo *info; // as table_info(): good until another table is looked up
 	Relation rel;
 	Relation index;
-	const pg::TableInfo *info;
+	TupleTableSlot *slot;
+	IndexScanDesc scan;
 };
 
-// False if the table is gone.
-bool open_indexed(Oid table, const pg::TableShape &shape, int lookup, IndexedTable *out);
-void close_indexed(IndexedTable *table);
+// False if the table is gone. The scan starts with seek_id, or index_rescan with nkeys keys.
+bool open_scan(Oid table, const pg::TableShape &shape, int lookup, Snapshot snapshot, int nkeys, TableScan *out);
+
+// Starts at the rows whose first indexed column, a bigint, is `id`.
+void seek_id(TableScan *scan, int64 id);
+
+inline bool
+next_row(TableScan *scan, ScanDirection direction = ForwardScanDirection)
+{
+	return index_getnext_slot(scan->scan, direction, scan->slot);
+}
+
+void close_scan(TableScan *scan);
+
+// Folds the events of one job that an open scan by event::by_step finds.
+void fold_found(TableScan *scan, int64 job_id, Fold *fold);
 
 } // namespace tq::journal

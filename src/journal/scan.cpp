@@ -1,0 +1,300 @@
+// Reads a whole segment once, for a load (H18): event_N folded by job, then job_N. Regime: PG. Locks: AccessShareLock for the call.
+// May raise what scans raise, out_of_memory, and whatever `visit` raises.
+//
+// The first pass keeps 12 bytes per id: how many events, where the last one that decides the state is, and its step. Most jobs
+// have no event or a terminal one, which settles them; one event alone is read again at its place; only jobs with several
+// events that do not end in a terminal one are folded through the index.
+#include "journal/tables.hpp"
+
+namespace tq::journal
+{
+
+namespace
+{
+
+struct Seen
+{
+	int32 step; // of the last deciding event
+	EventType type;
+	uint8 count; // of all events, up to 2
+	ItemPointerData tid;
+};
+static_assert(sizeof(Seen) == 12);
+
+// Seen by job id: an array if ids are dense, as in numbered segments, else open addressing (segment 0).
+struct SeenMap
+{
+	int64 base;
+	int64 span; // array
+	Seen *array;
+	struct Slot
+	{
+		int64 id;
+		Seen seen; // count 0: free
+	};
+	Slot *slots; // hash; size is a power of 2
+	uint64 mask;
+	uint64 used;
+};
+
+constexpr int64 kAlwaysArray = 4 * 1024 * 1024; // up to 48 MB without further thought
+constexpr int kEventsPerPage = 60;
+
+void *
+alloc_zero(Size size)
+{
+	return MemoryContextAllocExtended(CurrentMemoryContext, size, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+}
+
+void
+init_map(SeenMap *map, const Segment &segment, int64 likely_events)
+{
+	int64 min_id;
+	int64 max_id;
+
+	*map = SeenMap{};
+	if (segment_bounds(segment, &min_id, &max_id))
+	{
+		const int64 span = max_id - min_id + 1;
+		if (span > 0 && (span <= kAlwaysArray || span / 4 <= likely_events))
+		{
+			map->base = min_id;
+			map->span = span;
+			map->array = static_cast<Seen *>(alloc_zero(sizeof(Seen) * span));
+			return;
+		}
+	}
+	map->mask = 1024 - 1;
+	map->slots = static_cast<SeenMap::Slot *>(alloc_zero(sizeof(SeenMap::Slot) * (map->mask + 1)));
+}
+
+SeenMap::Slot *
+probe(const SeenMap *map, int64 id)
+{
+	uint64 i = ((static_cast<uint64>(id) * UINT64CONST(0x9E3779B97F4A7C15)) >> 32) & map->mask;
+
+	while (map->slots[i].seen.count != 0 && map->slots[i].id != id)
+		i = (i + 1) & map->mask;
+	return &map->slots[i];
+}
+
+void
+grow(SeenMap *map)
+{
+	SeenMap::Slot *old = map->slots;
+	const uint64 old_size = map->mask + 1;
+
+	map->mask = old_size * 2 - 1;
+	map->slots = static_cast<SeenMap::Slot *>(alloc_zero(sizeof(SeenMap::Slot) * (map->mask + 1)));
+	for (uint64 i = 0; i < old_size; i++)
+		if (old[i].seen.count != 0)
+			*probe(map, old[i].id) = old[i];
+	pfree(old);
+}
+
+// The entry to be filled for an event; null for an event of a job that is not in this segment.
+Seen *
+seen_for(SeenMap *map, int64 id)
+{
+	if (map->array != nullptr)
+	{
+		const uint64 offset = static_cast<uint64>(id) - static_cast<uint64>(map->base);
+		return offset < static_cast<uint64>(map->span) ? &map->array[offset] : nullptr;
+	}
+	if (map->used * 2 > map->mask)
+		grow(map);
+	SeenMap::Slot *slot = probe(map, id);
+	if (slot->seen.count == 0)
+	{
+		slot->id = id;
+		map->used++;
+	}
+	return &slot->seen;
+}
+
+// Null if the job has no event.
+const Seen *
+seen_of(const SeenMap *map, int64 id)
+{
+	const Seen *seen;
+
+	if (map->array != nullptr)
+	{
+		const uint64 offset = static_cast<uint64>(id) - static_cast<uint64>(map->base);
+		seen = offset < static_cast<uint64>(map->span) ? &map->array[offset] : nullptr;
+	}
+	else
+		seen = map->slots != nullptr ? &probe(map, id)->seen : nullptr;
+	return seen != nullptr && seen->count != 0 ? seen : nullptr;
+}
+
+bool
+is_terminal(EventType type)
+{
+	switch (type)
+	{
+		case EventType::succeeded:
+		case EventType::dead:
+		case EventType::buried:
+		case EventType::cancelled:
+		case EventType::expired:
+		case EventType::purged:
+		case EventType::moved:
+			return true;
+		default:
+			return false;
+	}
+}
+
+bool
+decides(EventType type)
+{
+	return type != EventType::override_ && type != EventType::checkpoint && type != EventType::asked_cancel;
+}
+
+void
+scan_events(Relation rel, const pg::TableInfo *info, Snapshot snapshot, SeenMap *map, SegmentSummary *summary)
+{
+	TupleTableSlot *slot = table_slot_create(rel, nullptr);
+	TableScanDesc scan = table_beginscan_strat(rel, snapshot, 0, nullptr, true, false);
+	uint32 n = 0;
+
+	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
+	{
+		const Values v = slot_values(info, slot, event::type + 1);
+		const auto type = static_cast<EventType>(DatumGetChar(v.at(event::type)));
+		const int32 step = v.i32(event::step);
+		Seen *seen = seen_for(map, v.i64(event::job_id));
+
+		if (++n % 4096 == 0)
+			CHECK_FOR_INTERRUPTS();
+		summary->last_event_at = std::max(summary->last_event_at, v.i64(event::at, kNoTime));
+		if (seen == nullptr)
+			continue;
+		if (seen->count < 2)
+			seen->count++;
+		if (seen->count == 1)
+			seen->tid = slot->tts_tid;
+		if (decides(type) && (seen->type == EventType{} || step > seen->step))
+		{
+			seen->type = type;
+			seen->step = step;
+		}
+	}
+	table_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+}
+
+// The fold of a job whose only event is at `tid`, or false if it cannot be read there.
+bool
+fold_single(Relation rel, const pg::TableInfo *info, ItemPointerData tid, int64 id, Snapshot snapshot, Fold *fold)
+{
+	HeapTupleData tuple;
+	Buffer buffer;
+	Datum values[MaxHeapAttributeNumber];
+	bool nulls[MaxHeapAttributeNumber];
+
+	tuple.t_self = tid;
+	if (!heap_fetch(rel, snapshot, &tuple, &buffer, false))
+		return false;
+	heap_deform_tuple(&tuple, RelationGetDescr(rel), values, nulls);
+	EventRow row;
+	char worker[kWorkerMax];
+	read_fold_event(Values{info, values, nulls}, &row, worker);
+	ReleaseBuffer(buffer);
+	if (row.job_id != id)
+		return false;
+	fold_event(*fold, row);
+	return true;
+}
+
+} // namespace
+
+SegmentSummary
+scan_segment(const Segment &segment, Snapshot snapshot, bool terminal_too, SegmentVisit visit, void *arg)
+{
+	SegmentSummary summary{};
+	SeenMap map{};
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "tq segment scan", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(context);
+
+	summary.last_event_at = kNoTime;
+	Relation jobs = pg::open_for_read(segment.job);
+	if (jobs == nullptr)
+	{
+		MemoryContextSwitchTo(old);
+		MemoryContextDelete(context);
+		return summary;
+	}
+
+	// copies: looking up one table may forget another
+	Relation events = pg::open_for_read(segment.event);
+	pg::TableInfo event_info{};
+	TableScan by_step{};
+	if (events != nullptr)
+	{
+		const BlockNumber pages = RelationGetNumberOfBlocks(events);
+		if (pages > 0)
+			init_map(&map, segment, static_cast<int64>(pages) * kEventsPerPage);
+		event_info = *pg::table_info(events, kEventShape);
+		if (pages > 0)
+			scan_events(events, &event_info, snapshot, &map, &summary);
+	}
+
+	const pg::TableInfo job_info = *pg::table_info(jobs, kJobShape);
+	TupleTableSlot *slot = table_slot_create(jobs, nullptr);
+	TableScanDesc scan = table_beginscan_strat(jobs, snapshot, 0, nullptr, true, false);
+	MemoryContext row_context = AllocSetContextCreate(context, "tq segment row", ALLOCSET_SMALL_SIZES);
+	MemoryContextSwitchTo(row_context);
+	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
+	{
+		const int64 id = slot_values(&job_info, slot, 1).i64(job::id);
+
+		if (summary.rows++ % 1024 == 0)
+		{
+			CHECK_FOR_INTERRUPTS();
+			MemoryContextReset(row_context);
+		}
+		summary.min_id = summary.rows == 1 ? id : std::min(summary.min_id, id);
+		summary.max_id = summary.rows == 1 ? id : std::max(summary.max_id, id);
+
+		const Seen *seen = seen_of(&map, id);
+		const bool terminal = seen != nullptr && is_terminal(seen->type);
+		if (terminal)
+		{
+			summary.terminal++;
+			if (!terminal_too)
+				continue;
+		}
+
+		Fold fold{};
+		if (seen != nullptr &&
+			!(seen->count == 1 && fold_single(events, &event_info, seen->tid, id, snapshot, &fold)))
+		{
+			if (by_step.scan == nullptr)
+			{
+				MemoryContextSwitchTo(context);
+				open_scan(segment.event, kEventShape, event::by_step, snapshot, 1, &by_step);
+				by_step.info = &event_info;
+				MemoryContextSwitchTo(row_context);
+			}
+			fold_found(&by_step, id, &fold);
+		}
+		Candidate candidate;
+		read_candidate(slot_values(&job_info, slot, job::kCandidateColumns), slot->tts_tid, 0, &candidate);
+		visit(candidate, fold, arg);
+	}
+
+	if (by_step.scan != nullptr)
+		close_scan(&by_step);
+	table_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	if (events != nullptr)
+		table_close(events, AccessShareLock);
+	table_close(jobs, AccessShareLock);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(context);
+	return summary;
+}
+
+} // namespace tq::journal
