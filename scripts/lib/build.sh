@@ -50,11 +50,11 @@ tq_prepare_folders() {
 tq_prepare_variant() {
 	TQ_VARIANT=$1
 	tq_prepare_folders
-	tq_need make g++
+	tq_need make g++ || return 1
 	case $TQ_VARIANT in
-	*clang*) tq_need clang ;;
+	*clang*) tq_need clang || return 1 ;;
 	esac
-	_tq_server_packages
+	_tq_server_packages || return 1
 	TQ_HOME=$TQ_BUILD/pg$PG_MAJOR-$TQ_VARIANT
 	TQ_TREE=$TQ_HOME/server
 	TQ_RUN=$TQ_HOME/run

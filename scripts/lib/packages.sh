@@ -3,17 +3,18 @@
 _tq_updated=
 
 _tq_apt() {
-	if [ "$(id -u)" -eq 0 ]; then
-		DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 "$@" >&2
-	elif sudo -n true 2>/dev/null || [ -t 0 ]; then
-		sudo DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 "$@" >&2
-	else
-		tq_die "not root and no sudo; please run: apt-get $*"
+	_tq_sudo=
+	if [ "$(id -u)" -ne 0 ]; then
+		sudo -n true 2>/dev/null || [ -t 0 ] || { tq_say "not root and no sudo; please run: apt-get $*"; return 1; }
+		_tq_sudo=sudo
 	fi
+	mkdir -p "$TQ_ROOT/build"
+	$_tq_sudo env DEBIAN_FRONTEND=noninteractive apt-get -q -o Dpkg::Use-Pty=0 "$@" >"$TQ_ROOT/build/apt.log" 2>&1 ||
+		{ tail -n 20 "$TQ_ROOT/build/apt.log" >&2; return 1; }
 }
 
 _tq_apt_update() {
-	[ -n "$_tq_updated" ] || _tq_apt update
+	[ -n "$_tq_updated" ] || _tq_apt update || return 1
 	_tq_updated=yes
 }
 
@@ -29,7 +30,7 @@ tq_need() {
 	done
 	[ -n "$_tq_missing" ] || return 0
 	tq_say "installing:$_tq_missing"
-	_tq_apt_update
+	_tq_apt_update || tq_say "going on with the package lists that are there"
 	# shellcheck disable=SC2086 # a list of names
 	_tq_apt install --yes --no-install-recommends $_tq_missing
 }
@@ -45,11 +46,11 @@ _tq_server_packages() {
 			[ "${_tq_dir%%/*}" -le "${PG_MAJOR:-0}" ] || PG_MAJOR=${_tq_dir%%/*}
 		done
 		if [ -z "$PG_MAJOR" ] && command -v apt-cache >/dev/null; then
-			_tq_apt_update
+			_tq_apt_update || :
 			PG_MAJOR=$(apt-cache depends postgresql | sed -n 's/.*Depends: postgresql-\([0-9]*\)$/\1/p')
 		fi
 		if [ -n "$PG_MAJOR" ]; then
-			tq_need "postgresql-$PG_MAJOR" "postgresql-server-dev-$PG_MAJOR"
+			tq_need "postgresql-$PG_MAJOR" "postgresql-server-dev-$PG_MAJOR" || return 1
 			PG_CONFIG=/usr/lib/postgresql/$PG_MAJOR/bin/pg_config
 		else
 			PG_CONFIG=pg_config

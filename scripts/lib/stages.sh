@@ -76,7 +76,7 @@ tq_stage_lint() {
 
 # _tq_core NAME TARGET_DIR [CMAKE_ARG...]: build a variant of the core; fails with the compiler's words
 _tq_core() {
-	tq_need make g++ cmake libgtest-dev
+	tq_need make g++ cmake libgtest-dev || return 1
 	tq_prepare_folders
 	TQ_CORE=$TQ_BUILD/core-$1
 	_tq_log=$TQ_CORE.log
@@ -156,7 +156,7 @@ tq_stage_model() {
 
 tq_stage_fuzz() {
 	ls "$TQ_ROOT"/test/fuzz/*.cpp >/dev/null 2>&1 || return 0
-	tq_need clang libclang-rt-dev
+	tq_need clang libclang-rt-dev || return 1
 	_tq_core fuzz -DCMAKE_CXX_COMPILER=clang++ -DTQ_FUZZ=ON || return 1
 	_tq_programs "$TQ_CORE/fuzz" -seed=1 -runs=200000 -max_total_time=20
 }
@@ -250,8 +250,8 @@ _tq_tap_results() {
 tq_stage_pgtap() {
 	_tq_tests=$(_tq_names "$TQ_ROOT"/test/pgtap/*.sql)
 	[ -n "$_tq_tests" ] || return 0
-	_tq_server_packages
-	tq_need "postgresql-$PG_MAJOR-pgtap" libtap-parser-sourcehandler-pgtap-perl
+	_tq_server_packages || return 1
+	tq_need "postgresql-$PG_MAJOR-pgtap" libtap-parser-sourcehandler-pgtap-perl || return 1
 	_tq_server pgtap test || return 1
 	for _tq_test in $_tq_tests; do
 		_tq_status=0
@@ -269,7 +269,7 @@ tq_stage_pgtap() {
 
 tq_stage_tap() {
 	[ -n "$(_tq_names "$TQ_ROOT"/test/t/*.pl)" ] || return 0
-	tq_need perl libipc-run-perl
+	tq_need perl libipc-run-perl || return 1
 	tq_prepare test || return 1
 	_tq_out=$TQ_RUN/tap
 	_tq_reap "$_tq_out"
