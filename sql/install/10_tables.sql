@@ -27,15 +27,19 @@ CREATE TABLE tq.job (
 	origin       bigint,                   -- the job this one is a copy of
 	max_attempts int,                      -- null: the queue's
 	weight       real,
-	kind         text,
-	group_key    text,
-	unique_key   text,
+	kind         text COLLATE "C",         -- "C": indexed, and no new version of a locale may reorder an index
+	group_key    text COLLATE "C",
+	unique_key   text COLLATE "C",
 	payload      jsonb NOT NULL,
 	headers      jsonb,
 	retry        jsonb,
 	options      jsonb,
 	depends_on   bigint[],
-	tags         text[]
+	tags         text[],
+	-- for rows written by hand; tq's own path checks before it writes
+	CONSTRAINT job_id_range CHECK (id > 0 AND id < 9007199254740992),
+	CONSTRAINT job_kind_length CHECK (pg_catalog.octet_length(kind) < 64),
+	CONSTRAINT job_is_empty CHECK (false) NO INHERIT
 ) USING heap;
 
 -- One row per durable change of a job. type: c claimed, s succeeded, f failed (to be retried), l lease lost
@@ -55,7 +59,9 @@ CREATE TABLE tq.event (
 	bound        boolean,                  -- c: lease is bound to its session
 	worker       text,
 	reason       text,                     -- error, reason
-	detail       jsonb                     -- result, error detail, checkpoint
+	detail       jsonb,                    -- result, error detail, checkpoint
+	CONSTRAINT event_step_range CHECK (step > 0),
+	CONSTRAINT event_is_empty CHECK (false) NO INHERIT
 ) USING heap;
 
 -- Segment 0 always exists, is a member of the extension, is dumped, and is an ordinary mutable pair.
@@ -68,6 +74,28 @@ CREATE UNIQUE INDEX event_0_step ON tq.event_0 (job_id, step);
 CREATE INDEX event_0_due ON tq.event_0 (retry_at, job_id) WHERE retry_at IS NOT NULL;
 CREATE INDEX event_0_override ON tq.event_0 (job_id) WHERE type = 'o';
 ALTER TABLE tq.event_0 REPLICA IDENTITY FULL;
+
+-- Whoever writes rows past tq makes it read the journal again: by statement, also on a table named only through its parent; and by
+-- row where rows come without statements, from logical replication. tq's own path fires no triggers.
+CREATE FUNCTION tq.reload_trigger() RETURNS trigger
+	LANGUAGE c AS 'MODULE_PATHNAME', 'tq_reload_trigger';
+REVOKE ALL ON FUNCTION tq.reload_trigger() FROM PUBLIC;
+CREATE TRIGGER tq_reload AFTER UPDATE OR DELETE ON tq.job
+	FOR EACH STATEMENT EXECUTE FUNCTION tq.reload_trigger();
+CREATE TRIGGER tq_reload AFTER UPDATE OR DELETE ON tq.event
+	FOR EACH STATEMENT EXECUTE FUNCTION tq.reload_trigger();
+CREATE TRIGGER tq_reload AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON tq.job_0
+	FOR EACH STATEMENT EXECUTE FUNCTION tq.reload_trigger();
+CREATE TRIGGER tq_reload AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON tq.event_0
+	FOR EACH STATEMENT EXECUTE FUNCTION tq.reload_trigger();
+CREATE TRIGGER tq_reload_row AFTER INSERT OR UPDATE OR DELETE ON tq.job_0
+	FOR EACH ROW EXECUTE FUNCTION tq.reload_trigger();
+CREATE TRIGGER tq_reload_row AFTER INSERT OR UPDATE OR DELETE ON tq.event_0
+	FOR EACH ROW EXECUTE FUNCTION tq.reload_trigger();
+ALTER TABLE tq.job ENABLE ALWAYS TRIGGER tq_reload;
+ALTER TABLE tq.event ENABLE ALWAYS TRIGGER tq_reload;
+ALTER TABLE tq.job_0 ENABLE ALWAYS TRIGGER tq_reload, ENABLE REPLICA TRIGGER tq_reload_row;
+ALTER TABLE tq.event_0 ENABLE ALWAYS TRIGGER tq_reload, ENABLE REPLICA TRIGGER tq_reload_row;
 
 -- Registries.
 CREATE TABLE tq.queue (

@@ -199,13 +199,13 @@ bool segment_bounds(const Segment &segment, int64 *min_id, int64 *max_id);
 
 // --- segments ------------------------------------------------------------------------------------------------
 
-// All segments of this database, ascending by number, from pg_inherits and the tables' names; `complete` false for one whose
-// pair, unique index or reload trigger is missing (a restore under way, H6).
+// All segments of this database, ascending by number, from the catalogs alone (no lock on any of them); `complete` false for
+// one whose pair, an index that reads need, or the reload trigger is missing (a restore under way, H6).
 struct SegmentTables
 {
 	Segment tables;
 	bool complete;
-	RelFileNumber job_file; // 15: Oid of the relfilenode; changes with VACUUM FULL, CLUSTER, TRUNCATE
+	pg::FileNumber job_file; // changes with VACUUM FULL, CLUSTER, TRUNCATE
 };
 int list_segments(SegmentTables **out);
 
@@ -215,7 +215,11 @@ int list_segments(SegmentTables **out);
 // tq.segment. Everything inside the caller's transaction (a worker's).
 Segment create_segment(Oid extension, int32 number);
 
-// Tries to take AccessExclusiveLock on both tables without queueing (ConditionalLockRelationOid, H21); on success calls
+// A complete segment that is not known yet (a restore made it): records its dependency on the extension and its row in tq.segment, as
+// create_segment does. Harmless for one that is known.
+void adopt_segment(Oid extension, const Segment &segment);
+
+// Tries to take AccessExclusiveLock on both tables and all that belongs to them without queueing (H21); on success calls
 // verify(arg) and, if that agrees, drops both (performDeletion) and the tq.segment row. Returns what happened.
 enum class DropResult : uint8 { dropped, busy, refused, gone };
 DropResult drop_segment(const Segment &segment, bool (*verify)(void *arg), void *arg);

@@ -63,7 +63,3 @@ inline void insert_cleanup([[maybe_unused]] Relation index, [[maybe_unused]] Ind
 }
 
 } // namespace tq::pg
-
-#if PG_VERSION_NUM < 160000
-using RelFileNumber = Oid;
-#endif

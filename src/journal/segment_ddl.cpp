@@ -1,0 +1,328 @@
+// Makes, adopts and drops segments: DDL of the janitor, inside its transaction. Regime: PG.
+// Locks: create: ShareUpdateExclusiveLock on the parents (conflicts with nothing on the hot path, which never locks them);
+// drop: AccessExclusiveLock, never waited for. May raise anything DDL raises.
+#include "journal/tables.hpp"
+#include "pg/owner.hpp"
+
+namespace tq::journal
+{
+
+namespace
+{
+
+constexpr const char *kSchema = "tq";
+
+Oid
+table_oid(const char *name)
+{
+	const Oid schema = get_namespace_oid(kSchema, true);
+	return OidIsValid(schema) ? get_relname_relid(name, schema) : InvalidOid;
+}
+
+Oid
+table_oid(const char *prefix, int32 number)
+{
+	char name[NAMEDATALEN];
+	snprintf(name, sizeof(name), "%s_%d", prefix, number);
+	return table_oid(name);
+}
+
+void
+execute(const char *format, ...) pg_attribute_printf(1, 2);
+
+void
+execute(const char *format, ...)
+{
+	StringInfoData command;
+	va_list args;
+	int needed;
+
+	initStringInfo(&command);
+	for (;;)
+	{
+		va_start(args, format);
+		needed = appendStringInfoVA(&command, format, args);
+		va_end(args);
+		if (needed == 0)
+			break;
+		enlargeStringInfo(&command, needed);
+	}
+	pg::sql(command.data, 0, nullptr, nullptr, nullptr, false, 0);
+	pfree(command.data);
+}
+
+// The one list of what a segment's tables have beside their columns; segment 0 has the same (sql/install).
+void
+create_tables(int32 n, const char *tablespace)
+{
+	constexpr const char *kStorage = "USING heap WITH (autovacuum_enabled = off, vacuum_truncate = off, "
+									 "toast.autovacuum_enabled = off, toast.vacuum_truncate = off)";
+
+	for (const char *kind : {"job", "event"})
+	{
+		execute("CREATE TABLE tq.%s_%d () INHERITS (tq.%s) %s%s%s", kind, n, kind, kStorage,
+				tablespace == nullptr ? "" : " TABLESPACE ", tablespace == nullptr ? "" : quote_identifier(tablespace));
+		// default privileges may have opened it; the parent's take their place below
+		execute("REVOKE ALL ON tq.%s_%d FROM PUBLIC", kind, n);
+	}
+	execute("CREATE UNIQUE INDEX job_%d_id ON tq.job_%d (id)", n, n);
+	execute("CREATE INDEX job_%d_lane ON tq.job_%d (queue_id, kind, priority, id)", n, n);
+	execute("CREATE INDEX job_%d_due ON tq.job_%d (run_at, id) WHERE run_at IS NOT NULL", n, n);
+	execute("CREATE UNIQUE INDEX event_%d_step ON tq.event_%d (job_id, step)", n, n);
+	execute("CREATE INDEX event_%d_due ON tq.event_%d (retry_at, job_id) WHERE retry_at IS NOT NULL", n, n);
+	execute("CREATE INDEX event_%d_override ON tq.event_%d (job_id) WHERE type = 'o'", n, n);
+	for (const char *kind : {"job", "event"})
+	{
+		execute("CREATE TRIGGER tq_reload AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON tq.%s_%d "
+				"FOR EACH STATEMENT EXECUTE FUNCTION tq.reload_trigger()",
+				kind, n);
+		execute("CREATE TRIGGER tq_reload_row AFTER INSERT OR UPDATE OR DELETE ON tq.%s_%d "
+				"FOR EACH ROW EXECUTE FUNCTION tq.reload_trigger()",
+				kind, n);
+		execute("ALTER TABLE tq.%s_%d ENABLE ALWAYS TRIGGER tq_reload, ENABLE REPLICA TRIGGER tq_reload_row", kind, n);
+	}
+}
+
+// A child's owner and privileges become its parent's.
+void
+copy_owner_and_acl(Oid parent, Oid child)
+{
+	Relation rel = table_open(RelationRelationId, RowExclusiveLock);
+	HeapTuple from = SearchSysCache1(RELOID, ObjectIdGetDatum(parent));
+	HeapTuple to = SearchSysCacheCopy1(RELOID, ObjectIdGetDatum(child));
+	if (!HeapTupleIsValid(from) || !HeapTupleIsValid(to))
+		elog(ERROR, "cache lookup failed for a table of schema \"%s\"", kSchema);
+
+	const Oid owner = reinterpret_cast<Form_pg_class>(GETSTRUCT(from))->relowner;
+	if (reinterpret_cast<Form_pg_class>(GETSTRUCT(to))->relowner != owner)
+	{
+		execute("ALTER TABLE tq.%s OWNER TO %s", NameStr(reinterpret_cast<Form_pg_class>(GETSTRUCT(to))->relname),
+				quote_identifier(GetUserNameFromId(owner, false)));
+		heap_freetuple(to);
+		to = SearchSysCacheCopy1(RELOID, ObjectIdGetDatum(child));
+	}
+
+	bool old_null;
+	bool new_null;
+	const Datum old_acl = SysCacheGetAttr(RELOID, to, Anum_pg_class_relacl, &old_null);
+	const Datum new_acl = SysCacheGetAttr(RELOID, from, Anum_pg_class_relacl, &new_null);
+	Oid *old_members = nullptr;
+	Oid *new_members = nullptr;
+	const int nold = old_null ? 0 : aclmembers(DatumGetAclPCopy(old_acl), &old_members);
+	const int nnew = new_null ? 0 : aclmembers(DatumGetAclPCopy(new_acl), &new_members);
+
+	Datum values[Natts_pg_class] = {};
+	bool nulls[Natts_pg_class] = {};
+	bool replace[Natts_pg_class] = {};
+	values[Anum_pg_class_relacl - 1] = new_acl;
+	nulls[Anum_pg_class_relacl - 1] = new_null;
+	replace[Anum_pg_class_relacl - 1] = true;
+	HeapTuple changed = heap_modify_tuple(to, RelationGetDescr(rel), values, nulls, replace);
+	CatalogTupleUpdate(rel, &changed->t_self, changed);
+	updateAclDependencies(RelationRelationId, child, 0, owner, nold, old_members, nnew, new_members);
+
+	heap_freetuple(to);
+	ReleaseSysCache(from);
+	table_close(rel, RowExclusiveLock);
+	CommandCounterIncrement();
+}
+
+bool
+depends_on_extension(Oid table, Oid extension)
+{
+	Relation rel = table_open(DependRelationId, AccessShareLock);
+	ScanKeyData keys[2];
+	bool found = false;
+
+	ScanKeyInit(&keys[0], Anum_pg_depend_classid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(RelationRelationId));
+	ScanKeyInit(&keys[1], Anum_pg_depend_objid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(table));
+	SysScanDesc scan = systable_beginscan(rel, DependDependerIndexId, true, nullptr, 2, keys);
+	while (HeapTuple tuple = systable_getnext(scan))
+	{
+		const auto *form = reinterpret_cast<Form_pg_depend>(GETSTRUCT(tuple));
+		found = found || (form->refclassid == ExtensionRelationId && form->refobjid == extension);
+	}
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return found;
+}
+
+// Makes DROP EXTENSION take the segment along without CASCADE (H23), and gives it its row in tq.segment.
+void
+register_segment(Oid extension, const Segment &segment)
+{
+	for (const Oid table : {segment.job, segment.event})
+	{
+		ObjectAddress depender;
+		ObjectAddress referenced;
+		if (depends_on_extension(table, extension))
+			continue;
+		ObjectAddressSet(depender, RelationRelationId, table);
+		ObjectAddressSet(referenced, ExtensionRelationId, extension);
+		recordDependencyOn(&depender, &referenced, DEPENDENCY_AUTO);
+	}
+	execute("INSERT INTO tq.segment (number, opened_at) VALUES (%d, pg_catalog.clock_timestamp()) ON CONFLICT DO NOTHING",
+			segment.number);
+}
+
+void
+pin_setting(const char *name, const char *value)
+{
+	static_cast<void>(set_config_option(name, value, PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false));
+}
+
+// --- what there is, from the catalogs alone: no lock on a segment, so that a VACUUM FULL of one delays nobody ---
+
+bool
+has_index(Oid table, const pg::TableShape &shape, const pg::IndexSpec &spec)
+{
+	AttrNumber wanted[4];
+	for (int i = 0; i < spec.ncolumns; i++)
+		wanted[i] = get_attnum(table, shape.columns[spec.columns[i]].name);
+
+	Relation rel = table_open(IndexRelationId, AccessShareLock);
+	ScanKeyData key;
+	bool found = false;
+	ScanKeyInit(&key, Anum_pg_index_indrelid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(table));
+	SysScanDesc scan = systable_beginscan(rel, IndexIndrelidIndexId, true, nullptr, 1, &key);
+	while (HeapTuple tuple = systable_getnext(scan))
+	{
+		const auto *form = reinterpret_cast<Form_pg_index>(GETSTRUCT(tuple));
+		const bool partial = !heap_attisnull(tuple, Anum_pg_index_indpred, RelationGetDescr(rel));
+		bool same = form->indisvalid && form->indnkeyatts == spec.ncolumns && partial == spec.partial &&
+					(!spec.unique || (form->indisunique && form->indimmediate));
+		for (int i = 0; same && i < spec.ncolumns; i++)
+			same = form->indkey.values[i] == wanted[i];
+		found = found || same;
+	}
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return found;
+}
+
+bool
+has_reload_trigger(Oid table, Oid function)
+{
+	Relation rel = table_open(TriggerRelationId, AccessShareLock);
+	ScanKeyData key;
+	bool found = false;
+
+	ScanKeyInit(&key, Anum_pg_trigger_tgrelid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(table));
+	SysScanDesc scan = systable_beginscan(rel, TriggerRelidNameIndexId, true, nullptr, 1, &key);
+	while (HeapTuple tuple = systable_getnext(scan))
+	{
+		const auto *form = reinterpret_cast<Form_pg_trigger>(GETSTRUCT(tuple));
+		found = found || (form->tgfoid == function && form->tgenabled == TRIGGER_FIRES_ALWAYS);
+	}
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return found;
+}
+
+bool
+is_complete(Oid table, const pg::TableShape &shape, Oid trigger_function)
+{
+	if (!OidIsValid(table) || !has_reload_trigger(table, trigger_function))
+		return false;
+	for (int i = 0; i < shape.nlookups; i++)
+		if (!has_index(table, shape, shape.lookups[i]))
+			return false;
+	return true;
+}
+
+// The number in "job_N" as create_segment writes it, or -1.
+int32
+number_of(const char *name)
+{
+	constexpr const char kPrefix[] = "job_";
+	char again[NAMEDATALEN];
+
+	if (std::strncmp(name, kPrefix, sizeof(kPrefix) - 1) != 0)
+		return -1;
+	const long number = std::strtol(name + sizeof(kPrefix) - 1, nullptr, 10);
+	if (number < 0 || number > PG_INT32_MAX)
+		return -1;
+	snprintf(again, sizeof(again), "job_%ld", number);
+	return std::strcmp(name, again) == 0 ? static_cast<int32>(number) : -1;
+}
+
+} // namespace
+
+int
+list_segments(SegmentTables **out)
+{
+	const Oid job_parent = table_oid("job");
+	const Oid event_parent = table_oid("event");
+	int n = 0;
+
+	*out = nullptr;
+	if (!OidIsValid(job_parent) || !OidIsValid(event_parent))
+		return 0;
+
+	List *jobs = find_inheritance_children(job_parent, NoLock);
+	List *events = find_inheritance_children(event_parent, NoLock);
+	List *name = list_make2(makeString(pstrdup(kSchema)), makeString(pstrdup("reload_trigger")));
+	const Oid trigger_function = LookupFuncName(name, 0, nullptr, true);
+	auto *list = static_cast<SegmentTables *>(palloc0(sizeof(SegmentTables) * std::max(list_length(jobs), 1)));
+	ListCell *cell;
+
+	foreach (cell, jobs)
+	{
+		HeapTuple tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(lfirst_oid(cell)));
+		if (!HeapTupleIsValid(tuple))
+			continue; // dropped meanwhile
+		const auto *form = reinterpret_cast<Form_pg_class>(GETSTRUCT(tuple));
+		const int32 number = form->relkind == RELKIND_RELATION ? number_of(NameStr(form->relname)) : -1;
+		if (number >= 0)
+		{
+			SegmentTables *segment = &list[n++];
+			const Oid event = table_oid("event", number);
+			segment->tables = {number, lfirst_oid(cell), list_member_oid(events, event) ? event : InvalidOid};
+			segment->job_file = form->relfilenode;
+			segment->complete = is_complete(segment->tables.job, kJobShape, trigger_function) &&
+								is_complete(segment->tables.event, kEventShape, trigger_function);
+		}
+		ReleaseSysCache(tuple);
+	}
+	std::sort(list, list + n,
+			  [](const SegmentTables &a, const SegmentTables &b) { return a.tables.number < b.tables.number; });
+	list_free(jobs);
+	list_free(events);
+	*out = list;
+	return n;
+}
+
+Segment
+create_segment(Oid extension, int32 number)
+{
+	const pg::OwnerScope scope = pg::enter_owner(extension);
+
+	// event triggers of users do not fire; settings of the database do not reach into the DDL
+	pin_setting("session_replication_role", "replica");
+	pin_setting("default_tablespace", "");
+	pin_setting("client_min_messages", "warning");
+
+	const Oid parents[] = {table_oid("job"), table_oid("event")};
+	const Oid space = get_rel_tablespace(parents[0]);
+	create_tables(number, OidIsValid(space) ? get_tablespace_name(space) : nullptr);
+
+	const Segment segment{number, table_oid("job", number), table_oid("event", number)};
+	copy_owner_and_acl(parents[0], segment.job);
+	copy_owner_and_acl(parents[1], segment.event);
+	register_segment(extension, segment);
+	pg::leave_owner(scope);
+	CommandCounterIncrement();
+	return segment;
+}
+
+void
+adopt_segment(Oid extension, const Segment &segment)
+{
+	const pg::OwnerScope scope = pg::enter_owner(extension);
+
+	register_segment(extension, segment);
+	pg::leave_owner(scope);
+	CommandCounterIncrement();
+}
+
+} // namespace tq::journal
