@@ -49,6 +49,29 @@ void store_next(Entry &e, Ref to) noexcept
 	std::atomic_ref<Ref>(e.hash_next).store(to, std::memory_order_relaxed);
 }
 
+uint16_t load_home(const Entry &e) noexcept
+{
+	return std::atomic_ref<uint16_t>(const_cast<Entry &>(e).home).load(std::memory_order_acquire);
+}
+void store_home(Entry &e, uint16_t to) noexcept
+{
+	std::atomic_ref<uint16_t>(e.home).store(to, std::memory_order_release);
+}
+
+// Makes a free entry blank, but for the two words that others may be reading.
+void wipe(Entry &e) noexcept
+{
+	constexpr size_t kLink = offsetof(Entry, hash_next), kHome = offsetof(Entry, home);
+	constexpr size_t kAfterLink = kLink + sizeof(Entry::hash_next), kAfterHome = kHome + sizeof(Entry::home);
+	static_assert(kLink < kHome);
+	const Entry blank{};
+	auto *to = reinterpret_cast<char *>(&e);
+	const auto *from = reinterpret_cast<const char *>(&blank);
+	std::memcpy(to, from, kLink);
+	std::memcpy(to + kAfterLink, from + kAfterLink, kHome - kAfterLink);
+	std::memcpy(to + kAfterHome, from + kAfterHome, sizeof(Entry) - kAfterHome);
+}
+
 constexpr uint64_t tagged(uint64_t tag, Ref r) noexcept { return tag << 32 | r; }
 
 } // namespace
@@ -69,7 +92,7 @@ void Engine::create(void *memory, const Limits &limits) noexcept
 	}
 	// in reverse, so that the first entries are handed out first
 	for (uint32_t i = limits.entries; i-- > 0;)
-		push_free(i, i * kFreeLists / limits.entries);
+		push_free(i, static_cast<uint32_t>(uint64_t{i} * kFreeLists / limits.entries));
 	for (uint32_t i = 0; i < limits.lanes; ++i)
 		new (&lanes_[i]) Lane{};
 	for (uint32_t i = 0; i < limits.queues; ++i)
@@ -155,10 +178,17 @@ Ref Engine::find(uint16_t db, JobId id, uint16_t *queue) const noexcept
 	return r;
 }
 
-bool Engine::is(Ref r, uint16_t db, JobId id) const noexcept
+// With q locked, `home` cannot become q + 1 nor cease to be it, so the rest of the entry is read only if the lock covers it.
+bool Engine::is(const Queue &q, Ref r, JobId id) const noexcept
 {
 	const Entry &e = entries_[r];
-	return e.state != State::none && e.id == id && queues_[e.queue].db == db;
+	return load_home(e) == index_of(q) + 1 && e.id == id;
+}
+
+bool Engine::is(Ref r, uint16_t db, JobId id) const noexcept
+{
+	const uint16_t home = load_home(entries_[r]);
+	return home != 0 && queues_[home - 1].db == db && entries_[r].id == id;
 }
 
 Ref Engine::insert(Queue &q, uint16_t l, JobId id, int32_t priority, State state, uint32_t hint, bool reserve,
@@ -173,9 +203,7 @@ Ref Engine::insert(Queue &q, uint16_t l, JobId id, int32_t priority, State state
 		return kNil;
 	}
 	Entry &e = entries_[r];
-	const Ref next = load_next(e);
-	e = Entry{};
-	store_next(e, next);
+	wipe(e);
 	e.id = id;
 	e.priority = priority;
 	e.timer = e.deadline = e.hard_deadline = e.expires_at = kNever;
@@ -202,6 +230,7 @@ Ref Engine::insert(Queue &q, uint16_t l, JobId id, int32_t priority, State state
 		return kNil;
 	}
 	e.state = state;
+	store_home(e, static_cast<uint16_t>(e.queue + 1));
 	enter(q, e);
 	return r;
 }
@@ -210,6 +239,8 @@ void Engine::drop(Queue &q, Ref r, uint32_t hint) noexcept
 {
 	Entry &e = entries_[r];
 	leave(q, e);
+	if (e.has(kClaimListed))
+		unlist_claim(q, e);
 	const uint32_t b = bucket_of(q.db, e.id);
 	platform_.lock_partition(b % kPartitions, true);
 	if (buckets_[b] == r)
@@ -224,6 +255,7 @@ void Engine::drop(Queue &q, Ref r, uint32_t hint) noexcept
 	platform_.unlock_partition(b % kPartitions);
 	e.state = State::none;
 	e.mark = Verb::none;
+	store_home(e, 0);
 	push_free(r, hint);
 }
 
@@ -275,8 +307,6 @@ void Engine::leave(Queue &q, Entry &e) noexcept
 		case Place::nowhere:
 			break;
 	}
-	if (e.has(kClaimListed))
-		unlist_claim(q, e);
 	if (e.state == State::running && e.worker != kNil)
 		workers_[e.worker].running.fetch_sub(1, std::memory_order_relaxed);
 }
@@ -297,7 +327,10 @@ void Engine::enter(Queue &q, Entry &e) noexcept
 			if (first)
 				lane_in(q, l);
 			if (q.waiters_head != kNil && l.in_startable && e.key() < l.watermark)
+			{
+				l.startable_at = ++q.startable_seq;
 				grant(q, l);
+			}
 			break;
 		}
 		case Place::due:
@@ -311,13 +344,14 @@ void Engine::enter(Queue &q, Entry &e) noexcept
 		case Place::nowhere:
 			break;
 	}
-	if (e.state == State::running)
-	{
-		if (e.mark == Verb::none && !e.has(kLogged))
-			list_claim(q, e);
-		if (e.worker != kNil)
-			workers_[e.worker].running.fetch_add(1, std::memory_order_relaxed);
-	}
+	// one that stays listed keeps its place: the list is in the order of the claims
+	const bool to_log = e.state == State::running && e.mark == Verb::none && !e.has(kLogged);
+	if (to_log && !e.has(kClaimListed))
+		list_claim(q, e);
+	else if (!to_log && e.has(kClaimListed))
+		unlist_claim(q, e);
+	if (e.state == State::running && e.worker != kNil)
+		workers_[e.worker].running.fetch_add(1, std::memory_order_relaxed);
 }
 
 void Engine::publish_timers(Queue &q) noexcept
@@ -432,7 +466,8 @@ Ref Engine::claim(Queue &q, const ClaimTerms &t) noexcept
 		e.deadline = e.timer = t.mono + static_cast<Micros>(ms) * 1000;
 		e.claimed_at = t.wall;
 		e.worker = t.worker;
-		e.flags &= static_cast<uint16_t>(~(kLogged | kBound | kClaimEnded));
+		e.hard_deadline = kNever;
+		e.flags &= static_cast<uint16_t>(~(kLogged | kBound | kClaimEnded | kHardTimeout | kQuiet));
 		if (t.bound)
 			e.flags |= kBound;
 		if (e.attempt < UINT16_MAX)
@@ -445,7 +480,7 @@ Ref Engine::claim(Queue &q, const ClaimTerms &t) noexcept
 MarkResult Engine::mark(Queue &q, Ref r, uint32_t owner, Verb verb, State pending) noexcept
 {
 	Entry &e = entries_[r];
-	if (e.state == State::placeholder)
+	if (e.state == State::placeholder || e.state == State::committing)
 		return MarkResult::busy;
 	if (e.mark != Verb::none && e.owner != owner)
 		return MarkResult::busy;

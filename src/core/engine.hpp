@@ -79,8 +79,11 @@ class Engine
 	uint16_t make_lane(Queue &q, const char *kind) noexcept;
 
 	// --- entries
-	// Finds the entry of a job; takes and leaves its partition's lock. The caller then locks the queue and checks with `is`.
+	// Finds the entry of a job; takes and leaves its partition's lock. The caller then locks the queue and checks with `is`; if
+	// that fails the job may have got another entry meanwhile: find again.
 	Ref find(uint16_t db, JobId id, uint16_t *queue) const noexcept;
+	// Whether this is still the job's entry, the lock of `q` held. Without q: of whichever queue the entry was found in.
+	bool is(const Queue &q, Ref r, JobId id) const noexcept;
 	bool is(Ref r, uint16_t db, JobId id) const noexcept;
 	// A new entry in state placeholder or committing; kNil if the job has one (*existing) or there is no room. `reserve`: may use
 	// the entries kept for pins.
@@ -95,7 +98,9 @@ class Engine
 	{
 		Entry &e = entries_[r];
 		leave(q, e);
+		const auto listed = static_cast<uint16_t>(e.flags & kClaimListed);
 		edit(e);
+		e.flags = static_cast<uint16_t>((e.flags & ~kClaimListed) | listed);
 		enter(q, e);
 	}
 
@@ -126,8 +131,9 @@ class Engine
 	// --- paging
 	void sink(Queue &q, Lane &l, Key key) noexcept;				 // from `key` on, jobs may be on disk only
 	void raise(Queue &q, Lane &l, Key key) noexcept;			 // up to the lesser of key and limit, all are in memory
-	void sink_timer(uint16_t db, Micros due) noexcept;
-	void raise_timer(uint16_t db, Micros due) noexcept;
+	void sink_timer(uint16_t db, Micros due) noexcept;			 // jobs due at `due` or later may be on disk only
+	Micros start_timer_load(uint16_t db) noexcept;				 // the one timer loader: from where to read, before its snapshot
+	void raise_timer(uint16_t db, Micros due) noexcept;			 // ... it has read up to `due`
 	// Takes the entry with the greatest key of the lane (not an override) out of memory; false if there is none above `above`.
 	bool evict_ready(Queue &q, Lane &l, Key above, uint32_t hint) noexcept;
 	bool evict_delayed(Queue &q, uint32_t hint) noexcept; // the one due last
@@ -151,9 +157,10 @@ class Engine
 
 	// --- waiting
 	void wait_enter(Queue &q, Ref w, uint32_t proc, const uint64_t *kinds, int nkinds) noexcept;
-	// Leaves the queue of waiters; a token not used is passed on. True if it had one.
-	bool wait_leave(Queue &q, Ref w, bool used) noexcept;
-	void wake_for_startable(Queue &q) noexcept; // grants tokens while there are startable jobs and waiters
+	// Leaves the queue of waiters, after it claimed or gave up. Its token, if it had one, is passed on while more jobs are startable
+	// than there are tokens (used or not: the job it claimed need not be the one the token was for). True if it had one.
+	bool wait_leave(Queue &q, Ref w) noexcept;
+	void wake_for_startable(Queue &q) noexcept; // grants tokens while there are startable jobs without one and waiters for them
 
 	// --- walking (Q)
 	Ref next_in_tree(Ref r) const noexcept; // ready, due or lease tree in order

@@ -62,7 +62,8 @@ struct Entry
 	Verb mark;
 	uint8_t aborts; // claims in a row whose transaction rolled back
 	uint16_t flags;
-	uint16_t spare;
+	uint16_t home; // queue + 1 while the job has this entry, 0 when it is free. Written under Q, but read by `is` whatever
+				   // queue is locked, so always atomically
 
 	Key key() const noexcept { return Key{priority, id}; }
 	bool has(EntryFlag f) const noexcept { return (flags & f) != 0; }
@@ -93,6 +94,7 @@ struct Lane
 	uint32_t counts[kStates]; // entries by state
 	Micros asked_at;		 // last claim that named or covered it (wall)
 	Micros paused_until;	 // 0: not paused; kNever: until resumed
+	uint64_t startable_at;	 // the queue's startable_seq when a job of this lane last became startable
 	uint32_t loader;		 // backend that refills it, kNil
 	uint16_t queue;
 	uint16_t next; // next lane of the queue, kNoLane
@@ -146,6 +148,8 @@ struct Queue
 	Ref claims_tail;
 	Ref waiters_head;
 	Ref waiters_tail;
+	uint64_t startable_seq; // grows whenever a job becomes startable
+	uint32_t tokens;		// granted to waiters that have not left yet
 	std::atomic<Micros> next_due;	// read without Q by the scheduler: the least of `due`
 	std::atomic<Micros> next_lease; // ... of `leases`
 	std::atomic<Micros> next_claim; // claimed_at of the oldest unlogged claim
@@ -163,6 +167,8 @@ struct Waiter
 	uint16_t queue;
 	bool linked;
 	bool granted; // a token: some job became startable for it
+	uint32_t generation; // the queue's when it entered
+	uint64_t since;		 // the queue's startable_seq when it entered: what was startable then it has seen itself
 	uint8_t nkinds; // 0: any
 	uint64_t kinds[kWaiterKinds];
 };
@@ -183,8 +189,8 @@ struct Worker
 // Part of a database's state that the core works on.
 struct DbCore
 {
-	// Delayed jobs due before it are in memory; those at or after it may be on disk only. Lowered by compare-and-swap,
-	// raised by the one timer loader, which looks at timer_limit again afterwards.
+	// Delayed jobs due before it are in memory; those at or after it may be on disk only. Without a lock: see
+	// Engine::sink_timer.
 	std::atomic<Micros> timer_watermark;
 	std::atomic<Micros> timer_limit;
 	std::atomic<LeaseNo> next_lease;

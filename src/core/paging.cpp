@@ -25,6 +25,8 @@ void Engine::init_queue(Queue &q, uint16_t db, int32_t id, const char *name, Que
 	q.settings = QueueSettings{};
 	q.startable = q.due = q.leases = Root{};
 	q.claims_head = q.claims_tail = q.waiters_head = q.waiters_tail = kNil;
+	q.startable_seq = 0;
+	q.tokens = 0;
 	q.next_due.store(kNever);
 	q.next_lease.store(kNever);
 	q.next_claim.store(kNever);
@@ -39,6 +41,12 @@ void Engine::free_queue(Queue &q) noexcept
 		const uint16_t next = lanes_[i].next;
 		lanes_[i].used = false;
 		i = next;
+	}
+	while (q.waiters_head != kNil)
+	{
+		Waiter &w = waiters_[q.waiters_head];
+		unlink_waiter(q, w);
+		platform_.wake(w.proc);
 	}
 	q.lanes = kNoLane;
 	q.state = QueueState::free;
@@ -105,6 +113,7 @@ void Engine::refresh(Queue &q) noexcept
 	{
 		lane_out(q, lanes_[i]);
 		lane_in(q, lanes_[i]);
+		lanes_[i].startable_at = ++q.startable_seq;
 		if (runs_dry(q, lanes_[i]) && !q.want_refill.exchange(true))
 			platform_.want_refill(q.db);
 	}
@@ -145,23 +154,37 @@ void Engine::sink(Queue &q, Lane &l, Key key) noexcept
 void Engine::raise(Queue &q, Lane &l, Key key) noexcept
 {
 	const Key to = std::min(key, l.limit);
-	if (to > l.watermark)
-		l.watermark = to;
+	if (to <= l.watermark)
+		return;
+	l.watermark = to;
 	if (!l.in_startable)
 		lane_in(q, l);
+	l.startable_at = ++q.startable_seq;
 	wake_for_startable(q);
+	// what the loader brought may be little or nothing, and no claim would ask for more
+	if (runs_dry(q, l) && !q.want_refill.exchange(true))
+		platform_.want_refill(q.db);
 }
 
+// The watermark is lowered first and last. A loader that resets the limit after we lowered it reads the watermark later still, so
+// it starts from the first; one that raises the watermark honours the limit, or, if it looked before we lowered that, the last comes
+// after its raise.
 void Engine::sink_timer(uint16_t d, Micros due) noexcept
 {
+	lower(dbs_[d].timer_watermark, due);
 	lower(dbs_[d].timer_limit, due);
 	lower(dbs_[d].timer_watermark, due);
 	platform_.sooner(d, due, false);
 }
 
+Micros Engine::start_timer_load(uint16_t d) noexcept
+{
+	dbs_[d].timer_limit.store(kNever);
+	return dbs_[d].timer_watermark.load();
+}
+
 void Engine::raise_timer(uint16_t d, Micros due) noexcept
 {
-	// a sink that lowered the limit before this store is honoured here; one that comes later lowers the watermark itself
 	dbs_[d].timer_watermark.store(due);
 	lower(dbs_[d].timer_watermark, dbs_[d].timer_limit.load());
 }
@@ -227,7 +250,7 @@ int Engine::collect_lost(Queue &q, Micros mono, Micros grace, int max, uint32_t 
 						 PrevMark *prev) noexcept
 {
 	int n = 0;
-	while (n < max && q.leases.min != kNil && entries_[q.leases.min].timer + grace <= mono)
+	while (n < max && q.leases.min != kNil && entries_[q.leases.min].timer <= mono - grace)
 	{
 		const Ref r = q.leases.min;
 		Entry &e = entries_[r];
@@ -255,6 +278,8 @@ void Engine::wait_enter(Queue &q, Ref i, uint32_t proc, const uint64_t *kinds, i
 	Waiter &w = waiters_[i];
 	w.proc = proc;
 	w.queue = index_of(q);
+	w.generation = q.generation;
+	w.since = q.startable_seq;
 	w.granted = false;
 	w.nkinds = nkinds <= kWaiterKinds ? static_cast<uint8_t>(nkinds) : 0;
 	std::copy_n(kinds, w.nkinds, w.kinds);
@@ -272,40 +297,54 @@ void Engine::unlink_waiter(Queue &q, Waiter &w) noexcept
 	w.linked = false;
 }
 
-bool Engine::wait_leave(Queue &q, Ref i, bool used) noexcept
+bool Engine::wait_leave(Queue &q, Ref i) noexcept
 {
 	Waiter &w = waiters_[i];
 	const bool had = w.granted;
+	w.granted = false;
+	if (w.generation != q.generation) // the slot was freed, and took its waiters out
+		return had;
 	if (w.linked)
 		unlink_waiter(q, w);
-	w.granted = false;
-	if (had && !used)
+	if (had)
+	{
+		--q.tokens;
 		wake_for_startable(q);
+	}
 	return had;
 }
 
-// Gives a token to the first waiter whose filter matches the lane.
+// Gives a token to the first waiter whose filter matches the lane, and that has not looked since a job last became startable
+// there: one that has did not want it (its filter is longer than the table's), and two such would pass the token to and fro.
 bool Engine::grant(Queue &q, const Lane &l) noexcept
 {
 	for (Ref i = q.waiters_head; i != kNil; i = waiters_[i].next)
 	{
 		Waiter &w = waiters_[i];
+		if (w.since >= l.startable_at)
+			continue;
 		if (w.nkinds != 0 && std::find(w.kinds, w.kinds + w.nkinds, l.kind_hash) == w.kinds + w.nkinds)
 			continue;
 		unlink_waiter(q, w);
 		w.granted = true;
+		++q.tokens;
 		platform_.wake(w.proc);
 		return true;
 	}
 	return false;
 }
 
+// As long as one token is out, its holder comes back here, so no waiter sleeps beside a job it could have.
 void Engine::wake_for_startable(Queue &q) noexcept
 {
+	uint64_t startable = 0;
 	for (Ref i = q.startable.min; i != kNil && q.waiters_head != kNil; i = by_head().next(i))
-		for (uint32_t n = lanes_[i].ready.size; n > 0 && grant(q, lanes_[i]); --n)
+	{
+		startable += lanes_[i].ready.size;
+		for (uint32_t n = lanes_[i].ready.size; n > 0 && q.tokens < startable && grant(q, lanes_[i]); --n)
 		{
 		}
+	}
 }
 
 } // namespace tq::core

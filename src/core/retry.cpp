@@ -13,7 +13,8 @@ Micros retry_delay(const RetryPolicy &policy, int attempt, uint64_t random) noex
 	switch (policy.backoff)
 	{
 		case Backoff::exponential:
-			delay *= std::pow(static_cast<double>(policy.factor), n - 1);
+			if (delay > 0) // 0 times infinity is not a number
+				delay *= std::pow(static_cast<double>(policy.factor), n - 1);
 			break;
 		case Backoff::linear:
 			delay *= n;

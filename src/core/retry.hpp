@@ -25,7 +25,7 @@ struct RetryPolicy
 	float factor = 2;				 // exponential: delay * factor^(attempt - 1)
 	float jitter = 0.1F;			 // a share of the delay added at random, 0..1
 	Micros delay = 10'000'000;		 // first delay; linear: delay * attempt; fixed: delay
-	Micros max = 3'600'000'000;		 // no delay is longer
+	Micros max = 3'600'000'000;		 // no delay is longer, but for the jitter
 	Micros on_lost = 0;				 // after a lost lease
 	Micros delays[kMaxDelays] = {};
 };

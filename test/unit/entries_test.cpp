@@ -1,0 +1,152 @@
+// Entries: insert, find, drop, the reserve, what happens when there is no room.
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+#include "unit/rig.hpp"
+#include "unit/verify.hpp"
+
+namespace
+{
+
+using namespace tq::test;
+
+TEST(Entries, InsertFindDrop)
+{
+	Rig t;
+	Ref existing;
+	const Ref r = t.engine.insert(t.q(), t.lane(), 7, 3, State::placeholder, 0, false, &existing);
+	ASSERT_NE(r, kNil);
+	EXPECT_EQ(verify(t.engine), "");
+	const Entry &e = t.engine.entry(r);
+	EXPECT_EQ(e.key(), (Key{3, 7}));
+	EXPECT_EQ(e.timer, kNever);
+	EXPECT_EQ(e.expires_at, kNever);
+	EXPECT_EQ(e.step, 1);
+	EXPECT_EQ(e.worker, kNil);
+	uint16_t q = 99;
+	EXPECT_EQ(t.engine.find(0, 7, &q), r);
+	EXPECT_EQ(q, 0);
+	EXPECT_TRUE(t.engine.is(r, 0, 7));
+	EXPECT_TRUE(t.engine.is(t.q(), r, 7));
+	EXPECT_FALSE(t.engine.is(t.q(1), r, 7));
+	EXPECT_FALSE(t.engine.is(t.q(), r, 8));
+
+	EXPECT_EQ(t.engine.insert(t.q(), t.lane(), 7, 3, State::committing, 0, false, &existing), kNil);
+	EXPECT_EQ(existing, r);
+	EXPECT_EQ(verify(t.engine), "");
+
+	t.engine.drop(t.q(), r, 0);
+	EXPECT_EQ(t.engine.find(0, 7, &q), kNil);
+	EXPECT_FALSE(t.engine.is(t.q(), r, 7));
+	EXPECT_FALSE(t.engine.is(r, 0, 7));
+	EXPECT_EQ(verify(t.engine), "");
+}
+
+TEST(Entries, TheSameIdInTwoDatabasesIsTwoJobs)
+{
+	Rig t;
+	const Ref a = t.ready(5, 0, nullptr, 0), b = t.ready(5, 0, nullptr, 1);
+	ASSERT_NE(a, kNil);
+	ASSERT_NE(b, kNil);
+	uint16_t q;
+	EXPECT_EQ(t.engine.find(0, 5, &q), a);
+	EXPECT_EQ(t.engine.find(1, 5, &q), b);
+	EXPECT_EQ(q, 1);
+	t.engine.drop(t.q(0), a, 0);
+	EXPECT_EQ(t.engine.find(0, 5, &q), kNil);
+	EXPECT_EQ(t.engine.find(1, 5, &q), b);
+	EXPECT_EQ(verify(t.engine), "");
+}
+
+TEST(Entries, AReusedEntryIsNotItsOldJob)
+{
+	Rig t(kSmall);
+	const Ref a = t.ready(1, 0, nullptr, 0);
+	t.engine.drop(t.q(0), a, 0);
+	const Ref b = t.ready(2, 0, nullptr, 1);
+	ASSERT_EQ(a, b);
+	EXPECT_FALSE(t.engine.is(t.q(0), a, 1));
+	EXPECT_FALSE(t.engine.is(t.q(0), a, 2)); // it is another queue's
+	EXPECT_TRUE(t.engine.is(t.q(1), a, 2));
+}
+
+TEST(Entries, ALongChainKeepsItsOrder)
+{
+	Rig t(kSmall); // 16 buckets
+	std::vector<Ref> refs;
+	for (JobId id = 1; id <= 15; ++id)
+		refs.push_back(t.ready(id));
+	for (const size_t i : {7U, 0U, 14U, 3U})
+	{
+		t.engine.drop(t.q(), refs[i], 0);
+		EXPECT_EQ(verify(t.engine), "");
+	}
+}
+
+TEST(Entries, AReserveIsKeptForPins)
+{
+	for (const uint32_t entries : {16U, 1024U, 4096U})
+	{
+		Limits l = kMiddle;
+		l.entries = entries;
+		Rig t(l);
+		JobId id = 0;
+		while (t.ready(id + 1) != kNil)
+			++id;
+		EXPECT_EQ(id, entries - std::min(64U, entries / 16));
+		Ref existing = 0;
+		EXPECT_EQ(t.engine.insert(t.q(), t.lane(), 9999, 0, State::placeholder, 0, false, &existing), kNil);
+		EXPECT_EQ(existing, kNil);
+		// no room, but the job has an entry: that is said
+		EXPECT_EQ(t.engine.insert(t.q(), t.lane(), 3, 0, State::placeholder, 0, false, &existing), kNil);
+		uint16_t q;
+		EXPECT_EQ(existing, t.engine.find(0, 3, &q));
+		for (uint32_t n = std::min(64U, entries / 16); n > 0; --n)
+			EXPECT_NE(t.engine.insert(t.q(), t.lane(), 10'000 + n, 0, State::placeholder, 0, true, &existing), kNil);
+		EXPECT_EQ(t.engine.insert(t.q(), t.lane(), 9999, 0, State::placeholder, 0, true, &existing), kNil);
+		EXPECT_EQ(t.engine.free_entries(), 0);
+		EXPECT_EQ(verify(t.engine), "");
+		// and everything comes back, whichever list it is put into
+		for (Ref r = 0; r < entries; ++r)
+			t.engine.drop(t.q(), r, r);
+		EXPECT_EQ(t.engine.free_entries(), entries);
+		EXPECT_EQ(verify(t.engine), "");
+	}
+}
+
+TEST(Entries, LanesRunOut)
+{
+	Rig t(kSmall);
+	for (const char *kind : {"a", "b", "c"})
+		EXPECT_NE(t.engine.make_lane(t.q(), kind), kNoLane);
+	EXPECT_NE(t.engine.make_lane(t.q(1), "a"), kNoLane);
+	EXPECT_EQ(t.engine.make_lane(t.q(1), "b"), kNoLane);
+	EXPECT_NE(t.engine.find_lane(t.q(0), "a"), t.engine.find_lane(t.q(1), "a"));
+	EXPECT_EQ(t.engine.find_lane(t.q(0), nullptr), kNoLane);
+	EXPECT_EQ(t.engine.find_lane(t.q(1), "c"), kNoLane);
+	// a freed queue gives its lanes back, and its slot starts afresh
+	const uint32_t generation = t.q(0).generation;
+	t.engine.free_queue(t.q(0));
+	EXPECT_GT(t.q(0).generation, generation);
+	t.engine.init_queue(t.q(0), 0, 77, "other", QueueState::active);
+	EXPECT_EQ(t.engine.find_lane(t.q(0), "a"), kNoLane);
+	EXPECT_NE(t.engine.make_lane(t.q(0), "z"), kNoLane);
+	EXPECT_EQ(verify(t.engine), "");
+}
+
+TEST(Entries, AttachFindsWhatCreateLaidOut)
+{
+	Rig t;
+	const Ref r = t.ready(11, -5, "mail");
+	Engine other;
+	other.attach(t.memory());
+	other.set_platform({lock_partition, unlock_partition, set_latch, note_sooner, note_refill});
+	uint16_t q;
+	EXPECT_EQ(other.find(0, 11, &q), r);
+	EXPECT_EQ(other.find_lane(other.queue(0), "mail"), t.engine.find_lane(t.q(), "mail"));
+	EXPECT_EQ(verify(other), "");
+}
+
+} // namespace
