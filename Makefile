@@ -40,10 +40,10 @@ PG_CPPFLAGS += -DTQ_TEST
 endif
 
 # Only what g++ and clang++ both know: the bitcode step uses clang whatever CXX is.  The unknown-option switch is
-# for the other direction, clang++ given the g++ options that the server was configured with; the initialiser one
-# for PG_MODULE_MAGIC of 18.
+# for the other direction, clang++ given the g++ options that the server was configured with.  The last two
+# are for macros of the server: PG_MODULE_MAGIC of 18, HOLD_INTERRUPTS.
 PG_CXXFLAGS = -std=c++20 -Wall -Wextra -Wshadow -Wno-register -Wno-unused-parameter -Wno-unknown-warning-option \
-	-Wno-missing-designated-field-initializers \
+	-Wno-missing-designated-field-initializers -Wno-deprecated-volatile \
 	-fno-rtti -fvisibility=hidden -fvisibility-inlines-hidden $(TQ_CXXFLAGS)
 
 # PGXS links with the C compiler.
