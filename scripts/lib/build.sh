@@ -32,7 +32,7 @@ _tq_make() {
 	*clang*) set -- "$@" CXX=clang++ ;;
 	esac
 	if ! { make -j "$TQ_JOBS" "$@" all && make "$@" install DESTDIR="$TQ_TREE"; } >>"$TQ_HOME/build.log" 2>&1; then
-		grep -E 'error|warning|\*\*\*' "$TQ_HOME/build.log" >&2 || tail -n 20 "$TQ_HOME/build.log" >&2
+		grep -E '(error|warning):|undefined reference|\*\*\*' "$TQ_HOME/build.log" >&2 || tail -n 20 "$TQ_HOME/build.log" >&2
 		tq_say "the build of $TQ_VARIANT failed, see $TQ_HOME/build.log"
 		return 1
 	fi

@@ -87,7 +87,7 @@ _tq_core() {
 		cmake -S "$TQ_SRC" -B "$TQ_CORE" "$@" >"$_tq_log" 2>&1 || { cat "$_tq_log" >&2; return 1; }
 	fi
 	cmake --build "$TQ_CORE" -j "$TQ_JOBS" >>"$_tq_log" 2>&1 ||
-		{ grep -E -A 5 'error|undefined' "$_tq_log" | head -n 60 >&2; return 1; }
+		{ grep -E -A 5 '(error|warning):|undefined reference' "$_tq_log" | head -n 60 >&2; return 1; }
 }
 
 # _tq_program PROGRAM [ARG...]: run it and count: GoogleTest cases, or the program as one case.  Arguments before
