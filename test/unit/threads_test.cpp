@@ -1,0 +1,350 @@
+// What several processes do at once; most telling under ThreadSanitizer.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "unit/rig.hpp"
+#include "unit/verify.hpp"
+
+namespace
+{
+
+using namespace tq::test;
+
+void in_threads(int n, const std::function<void(int)> &body)
+{
+	std::vector<std::thread> threads;
+	for (int i = 0; i < n; ++i)
+		threads.emplace_back(body, i);
+	for (auto &t : threads)
+		t.join();
+}
+
+std::mutex &queue_lock(uint16_t q) { return surroundings().queues[q]; }
+
+// More threads than entries to go round: every pop races with every push, and no entry may have two owners.
+TEST(Threads, AnEntryHasOneOwner)
+{
+	Limits l = kMiddle;
+	l.entries = 20;
+	Rig t(l);
+	std::atomic<int> wrong{0}, full{0};
+	for (uint16_t q = 0; q < 4; ++q)
+		t.lane(nullptr, q);
+	in_threads(4, [&](int me) {
+		const auto q = static_cast<uint16_t>(me);
+		std::mt19937 random(static_cast<uint32_t>(me));
+		std::vector<Ref> mine;
+		for (int i = 0; i < 20'000; ++i)
+		{
+			const std::lock_guard guard(queue_lock(q));
+			if (mine.size() < 12 && random() % 2 == 0)
+			{
+				Ref existing;
+				const Ref r = t.engine.insert(t.q(q), t.engine.find_lane(t.q(q), nullptr), i * 4 + me, 0,
+											  State::placeholder, random(), false, &existing);
+				if (r == kNil)
+				{
+					++full;
+					continue;
+				}
+				t.engine.entry(r).block = static_cast<uint32_t>(me);
+				mine.push_back(r);
+			}
+			else if (!mine.empty())
+			{
+				std::swap(mine[random() % mine.size()], mine.back());
+				wrong += t.engine.entry(mine.back()).block != static_cast<uint32_t>(me);
+				t.engine.drop(t.q(q), mine.back(), random());
+				mine.pop_back();
+			}
+		}
+		const std::lock_guard guard(queue_lock(q));
+		for (const Ref r : mine)
+			t.engine.drop(t.q(q), r, r);
+	});
+	EXPECT_EQ(wrong, 0);
+	EXPECT_GT(full, 0);
+	EXPECT_EQ(t.engine.free_entries(), 20);
+	EXPECT_EQ(verify(t.engine), "");
+	// all of them can still be had
+	Ref existing;
+	for (int i = 0; i < 20; ++i)
+		EXPECT_NE(t.engine.insert(t.q(), t.lane(), i, 0, State::placeholder, 0, true, &existing), kNil);
+}
+
+// Finding without the queue's lock, then looking again with it: what is found is the job asked for, or nothing.
+TEST(Threads, FoundThenLockedIsTheJobOrNothing)
+{
+	Limits l = kMiddle;
+	l.entries = 48;
+	Rig t(l);
+	std::atomic<int> wrong{0}, found{0}, gone{0};
+	std::atomic<int> writers{2};
+	for (uint16_t q = 0; q < 4; ++q)
+		t.lane(nullptr, q);
+	in_threads(4, [&](int me) {
+		std::mt19937 random(static_cast<uint32_t>(me));
+		if (me < 2)
+		{
+			// two writers, each in both queues of its database; ids come round again
+			for (int i = 0; i < 30'000; ++i)
+			{
+				const JobId id = random() % 20 + 1;
+				const auto q = static_cast<uint16_t>(me + 2 * (id % 2));
+				const std::lock_guard guard(queue_lock(q));
+				Ref existing;
+				const Ref r = t.engine.insert(t.q(q), t.engine.find_lane(t.q(q), nullptr), id, static_cast<int32_t>(id),
+											  State::placeholder, random(), false, &existing);
+				if (r == kNil && existing != kNil)
+					t.engine.drop(t.q(q), existing, random());
+			}
+			--writers;
+			return;
+		}
+		while (writers > 0)
+		{
+			const JobId id = random() % 20 + 1;
+			uint16_t q;
+			const auto db = static_cast<uint16_t>(random() % 2);
+			const Ref r = t.engine.find(db, id, &q);
+			if (r == kNil)
+				continue;
+			const std::lock_guard guard(queue_lock(q));
+			if (t.engine.is(t.q(q), r, id))
+			{
+				++found;
+				const Entry &e = t.engine.entry(r);
+				wrong += e.queue != q || e.priority != id || e.state != State::placeholder || t.q(q).db != db;
+			}
+			else
+				++gone;
+		}
+	});
+	EXPECT_EQ(wrong, 0);
+	EXPECT_GT(found, 0);
+	EXPECT_EQ(verify(t.engine), "");
+}
+
+// A waiting process: registers, looks, sleeps on its latch. False if it slept although a job was there for it.
+class Waiting
+{
+  public:
+	Waiting(Rig &t, uint32_t me, std::vector<uint64_t> kinds) : t_(t), me_(me), kinds_(std::move(kinds)) {}
+
+	Ref claim()
+	{
+		auto terms = Rig::terms(me_);
+		terms.kinds = kinds_.data();
+		terms.nkinds = static_cast<int>(kinds_.size());
+		return t_.engine.claim(t_.q(), terms);
+	}
+
+	// One job claimed and finished, or nothing.
+	bool take()
+	{
+		const std::lock_guard guard(queue_lock(0));
+		const Ref r = claim();
+		if (r == kNil)
+			return false;
+		t_.commit_claim(r);
+		t_.engine.mark(t_.q(), r, me_, Verb::complete, State::terminal);
+		t_.engine.drop(t_.q(), r, me_);
+		return true;
+	}
+
+	enum class End
+	{
+		took,
+		stopped,
+		forgotten,
+	};
+
+	// `patience`: sleeps before it gives up, as a cancelled query does (0: it never does).
+	End wait(const std::atomic<bool> &stop, int patience)
+	{
+		for (;;)
+		{
+			clear_latch();
+			{
+				const std::lock_guard guard(queue_lock(0));
+				t_.engine.wait_enter(t_.q(), me_, me_, kinds_.data(), static_cast<int>(kinds_.size()));
+			}
+			const bool got = take();
+			bool woken = true;
+			if (!got && !stop)
+				woken = sleep(patience > 0 ? std::chrono::milliseconds(0) : std::chrono::milliseconds(10'000));
+			Key key;
+			bool there;
+			const bool got_now = got || take();
+			{
+				const std::lock_guard guard(queue_lock(0));
+				there = t_.engine.claimable(t_.q(), kinds_.data(), static_cast<int>(kinds_.size()), &key);
+				t_.engine.wait_leave(t_.q(), me_);
+			}
+			if (got_now)
+				return !woken ? End::forgotten : End::took;
+			if (stop)
+				return End::stopped;
+			if (!woken && patience == 0 && there)
+				return End::forgotten;
+			if (patience > 0)
+				return End::stopped;
+		}
+	}
+
+  private:
+	Rig &t_;
+	uint32_t me_;
+	std::vector<uint64_t> kinds_;
+
+	void clear_latch()
+	{
+		const std::lock_guard guard(surroundings().latch_lock);
+		surroundings().latch[me_] = false;
+	}
+	bool sleep(std::chrono::milliseconds most)
+	{
+		std::unique_lock guard(surroundings().latch_lock);
+		return surroundings().latch_set.wait_for(guard, most, [this] { return surroundings().latch[me_]; }) ||
+			   most.count() == 0;
+	}
+};
+
+// Every job has takers, all of whom sleep when there is nothing. If a wake-up is lost, jobs stay and somebody sleeps to his timeout.
+TEST(Threads, NoWakeUpIsLost)
+{
+	Rig t(kMiddle);
+	constexpr int kJobs = 6'000, kWorkers = 6;
+	for (const char *kind : {"a", "b", "c"})
+		t.lane(kind);
+	const uint64_t a = hash_name("a"), b = hash_name("b"), c = hash_name("c");
+	const std::vector<uint64_t> filters[kWorkers] = {{}, {a}, {b}, {a, c}, {c, b}, {a, b, c, 1, 2, 3, 4, 5, 6}};
+	std::atomic<int> taken{0}, forgotten{0};
+	std::atomic<bool> stop{false};
+	in_threads(kWorkers + 2, [&](int me) {
+		std::mt19937 random(static_cast<uint32_t>(me));
+		if (me < kWorkers)
+		{
+			Waiting w(t, static_cast<uint32_t>(me), filters[me]);
+			while (!stop)
+			{
+				// some do not wait, some give up at once
+				const uint32_t how = random() % 8;
+				if (how == 0)
+				{
+					taken += w.take();
+					continue;
+				}
+				const auto end = w.wait(stop, how == 1 ? 1 : 0);
+				taken += end != Waiting::End::stopped;
+				forgotten += end == Waiting::End::forgotten;
+				if (taken == kJobs && !stop.exchange(true))
+					for (uint32_t p = 0; p < kWorkers; ++p)
+						set_latch(p);
+			}
+		}
+		else if (me == kWorkers)
+		{
+			for (JobId id = 1; id <= kJobs; ++id)
+			{
+				static const char *const kKinds[] = {"a", "b", "c"};
+				for (bool done = false; !done; std::this_thread::yield())
+				{
+					const std::lock_guard guard(queue_lock(0));
+					done = t.ready(id, static_cast<int32_t>(random() % 3), kKinds[random() % 3]) != kNil;
+				}
+				// let them fall asleep often
+				if (id % 4 == 0)
+					while (taken < id - 2 && !stop)
+						std::this_thread::yield();
+			}
+		}
+		else
+			while (!stop) // pauses and watermarks come and go
+			{
+				{
+					const std::lock_guard guard(queue_lock(0));
+					Lane &l = t.lane_at(random() % 2 == 0 ? "a" : "b");
+					switch (random() % 4)
+					{
+						case 0: t.engine.set_paused(t.q(), &l, kNever); break;
+						case 1: t.engine.set_paused(t.q(), &l, 0); break;
+						case 2: t.engine.sink(t.q(), l, Key{static_cast<int32_t>(random() % 3), 0}); break;
+						default: l.limit = kMaxKey; t.engine.raise(t.q(), l, kMaxKey);
+					}
+				}
+				{
+					const std::lock_guard guard(queue_lock(0));
+					for (const char *kind : {"a", "b"})
+					{
+						Lane &l = t.lane_at(kind);
+						if (random() % 2 == 0)
+							continue;
+						t.engine.set_paused(t.q(), &l, 0);
+						l.limit = kMaxKey;
+						t.engine.raise(t.q(), l, kMaxKey);
+					}
+				}
+				std::this_thread::yield();
+			}
+	});
+	EXPECT_EQ(taken, kJobs);
+	EXPECT_EQ(forgotten, 0);
+	EXPECT_EQ(t.q().tokens, 0U);
+	EXPECT_EQ(verify(t.engine), "");
+}
+
+// Timers that go to disk while the loader reads: none is left before the watermark.
+TEST(Threads, NoTimerFallsBehindTheWatermark)
+{
+	Rig t(kSmall);
+	constexpr int kTimers = 20'000;
+	struct Row
+	{
+		std::atomic<Micros> due{0}; // 0: not visible
+		bool loaded = false;
+	};
+	std::vector<Row> rows(kTimers * 2);
+	t.engine.sink_timer(0, 0);
+	std::atomic<int> writers{2};
+	auto load = [&] {
+		const Micros from = t.engine.start_timer_load(0);
+		Micros to = from;
+		for (auto &row : rows)
+			if (const Micros due = row.due.load(); due != 0 && due >= from)
+			{
+				row.loaded = true;
+				to = std::max(to, due + 1);
+			}
+		t.engine.raise_timer(0, to);
+		return to;
+	};
+	in_threads(3, [&](int me) {
+		if (me == 2)
+		{
+			while (writers > 0)
+				load();
+			return;
+		}
+		std::mt19937 random(static_cast<uint32_t>(me));
+		for (int i = me * kTimers; i < (me + 1) * kTimers; ++i)
+		{
+			const Micros due = random() % 1'000 + 1;
+			rows[static_cast<size_t>(i)].due = due; // its commit
+			t.engine.sink_timer(0, due);
+		}
+		--writers;
+	});
+	const Micros watermark = t.engine.db(0).timer_watermark.load();
+	int lost = 0;
+	for (const auto &row : rows)
+		lost += !row.loaded && row.due < watermark;
+	EXPECT_EQ(lost, 0);
+}
+
+} // namespace
