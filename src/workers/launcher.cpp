@@ -145,7 +145,7 @@ void scan_databases()
 
 		known->seen = true;
 		known->eligible = form->datallowconn && !form->datistemplate && !database_is_invalid_form(form);
-		strlcpy(known->name, NameStr(form->datname), NAMEDATALEN);
+		snprintf(known->name, NAMEDATALEN, "%s", NameStr(form->datname));
 	}
 	systable_endscan(scan);
 	table_close(relation, AccessShareLock);
@@ -220,7 +220,7 @@ void settle_scheduler(Known *known, Outcome outcome, int64 healthy_ms)
 			known->belief = Belief::crowded;
 			if (!crowded_logged)
 				ereport(LOG, (errmsg("tq starts no workers for database \"%s\"", known->name),
-							  errdetail("Workers run for %d databases already.", guc::max_databases),
+							  errdetail("The limit of %d is reached.", guc::max_databases),
 							  errhint("Consider increasing the configuration parameter \"tq.max_databases\".")));
 			crowded_logged = true;
 			break;
@@ -351,8 +351,8 @@ bool register_worker(const Known *known, Job &job, const Assignment &assignment)
 	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
 	worker.bgw_restart_time = BGW_NEVER_RESTART;
 	worker.bgw_notify_pid = MyProcPid;
-	strlcpy(worker.bgw_library_name, "tq", sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, "tq_worker_main", sizeof(worker.bgw_function_name));
+	snprintf(worker.bgw_library_name, sizeof(worker.bgw_library_name), "tq");
+	snprintf(worker.bgw_function_name, sizeof(worker.bgw_function_name), "tq_worker_main");
 	snprintf(worker.bgw_type, sizeof(worker.bgw_type), "tq %s", kind_name(assignment.kind));
 	snprintf(worker.bgw_name, sizeof(worker.bgw_name), "tq %s %s", kind_name(assignment.kind), known->name);
 	static_assert(sizeof(assignment) <= BGW_EXTRALEN);
@@ -553,10 +553,10 @@ void sleep_for(long ms)
 	serve_interrupts();
 }
 
-// Report an ERROR and put the process back to where the next cycle can begin.
+// Report an ERROR and put the process back to where the next cycle can begin. An ERROR in here ends the process,
+// which is then started again.
 void recover()
 {
-	HOLD_INTERRUPTS();
 	EmitErrorReport();
 	AbortCurrentTransaction();
 	LWLockReleaseAll();
@@ -565,7 +565,6 @@ void recover()
 	MemoryContextSwitchTo(cycle_context);
 	FlushErrorState();
 	check_everything = true;
-	RESUME_INTERRUPTS();
 }
 
 // A cycle and the sleep after it. After an error only a short sleep, so that the log is not flooded.
@@ -627,10 +626,10 @@ void register_launcher()
 	// Not on a standby, and at once when it is promoted.
 	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
 	worker.bgw_restart_time = kRestartSeconds;
-	strlcpy(worker.bgw_library_name, "tq", sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, "tq_launcher_main", sizeof(worker.bgw_function_name));
-	strlcpy(worker.bgw_name, "tq launcher", sizeof(worker.bgw_name));
-	strlcpy(worker.bgw_type, "tq launcher", sizeof(worker.bgw_type));
+	snprintf(worker.bgw_library_name, sizeof(worker.bgw_library_name), "tq");
+	snprintf(worker.bgw_function_name, sizeof(worker.bgw_function_name), "tq_launcher_main");
+	snprintf(worker.bgw_name, sizeof(worker.bgw_name), "tq launcher");
+	snprintf(worker.bgw_type, sizeof(worker.bgw_type), "tq launcher");
 	RegisterBackgroundWorker(&worker);
 }
 

@@ -159,9 +159,9 @@ void clear_by_name(const char *name)
 
 	if (name == nullptr)
 		return;
+	// May be one's own database: it can be a template, and core refuses the rest.
 	database = get_database_oid(name, true);
-	// One's own database cannot be the subject: core refuses.
-	if (OidIsValid(database) && database != MyDatabaseId && owns_database(database))
+	if (OidIsValid(database) && owns_database(database))
 		hold_and_clear(database);
 }
 

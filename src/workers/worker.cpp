@@ -126,7 +126,7 @@ bool check_in(WorkerContext *context, char *database_name)
 
 	presence = look_for_extension(&row);
 	name = get_database_name(MyDatabaseId);
-	strlcpy(database_name, name != nullptr ? name : "?", NAMEDATALEN);
+	snprintf(database_name, NAMEDATALEN, "%s", name != nullptr ? name : "?");
 
 	PopActiveSnapshot();
 	CommitTransactionCommand();
@@ -227,7 +227,7 @@ void tq_worker_main(Datum)
 	BackgroundWorkerInitializeConnectionByOid(assignment.database, InvalidOid, 0);
 	pin_settings();
 	pgstat_report_appname(MyBgworkerEntry->bgw_name);
-	pgstat_report_activity(STATE_RUNNING, "tq: starting");
+	pgstat_report_activity(STATE_RUNNING, "tq: looking for the extension");
 
 	context.database = assignment.database;
 	context.kind = assignment.kind;
@@ -236,7 +236,7 @@ void tq_worker_main(Datum)
 	wake_launcher();
 	ereport(context.kind == Kind::scheduler ? LOG : DEBUG1,
 			(errmsg("tq %s started for database \"%s\"", kind_name(context.kind), database_name)));
-	pgstat_report_activity(STATE_IDLE, nullptr);
+	pgstat_report_activity(STATE_IDLE, "tq: ready");
 
 	if (context.kind == Kind::scheduler)
 		run_scheduler(context);
