@@ -26,7 +26,6 @@ extern int max_payload; // kilobytes
 extern int naptime;
 extern int publish_limit;
 extern int retention; // seconds
-extern char *retry;
 extern int segment_interval; // seconds
 extern int segment_rows;
 extern int timer_horizon; // seconds

@@ -73,7 +73,9 @@ CREATE TABLE tq.event_0 () INHERITS (tq.event) USING heap;
 CREATE UNIQUE INDEX event_0_step ON tq.event_0 (job_id, step);
 CREATE INDEX event_0_due ON tq.event_0 (retry_at, job_id) WHERE retry_at IS NOT NULL;
 CREATE INDEX event_0_override ON tq.event_0 (job_id) WHERE type = 'o';
-ALTER TABLE tq.event_0 REPLICA IDENTITY FULL;
+-- Published like every other table by FOR ALL TABLES, and rows of segment 0 are deleted.
+ALTER TABLE tq.job_0 REPLICA IDENTITY USING INDEX job_0_id;
+ALTER TABLE tq.event_0 REPLICA IDENTITY USING INDEX event_0_step;
 
 -- Whoever writes rows past tq makes it read the journal again: by statement, also on a table named only through its parent; and by
 -- row where rows come without statements, from logical replication. tq's own path fires no triggers.
@@ -130,6 +132,10 @@ CREATE TABLE tq.meta (
 	activated_at      timestamptz          -- null: dormant until first use
 );
 INSERT INTO tq.meta DEFAULT VALUES;
+
+-- Default privileges may have opened them.
+REVOKE ALL ON ALL TABLES IN SCHEMA tq FROM PUBLIC;
+REVOKE ALL ON ALL SEQUENCES IN SCHEMA tq FROM PUBLIC;
 
 SELECT pg_catalog.pg_extension_config_dump('tq.job_0', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.event_0', '');

@@ -473,6 +473,7 @@ Ref Engine::claim(Queue &q, const ClaimTerms &t) noexcept
 		if (e.attempt < UINT16_MAX)
 			++e.attempt;
 		++e.step;
+		e.after_claim = 0;
 	});
 	return r;
 }

@@ -159,7 +159,8 @@ class Engine
 	void wait_enter(Queue &q, Ref w, uint32_t proc, const uint64_t *kinds, int nkinds) noexcept;
 	// Leaves the queue of waiters, after it claimed or gave up. Its token, if it had one, is passed on while more jobs are startable
 	// than there are tokens (used or not: the job it claimed need not be the one the token was for). True if it had one.
-	bool wait_leave(Queue &q, Ref w) noexcept;
+	// `pass` false: it is going to claim in a moment (tq_wait); should it not, the scheduler's sweep wakes another.
+	bool wait_leave(Queue &q, Ref w, bool pass = true) noexcept;
 	void wake_for_startable(Queue &q) noexcept; // grants tokens while there are startable jobs without one and waiters for them
 
 	// --- walking (Q)

@@ -52,7 +52,8 @@ struct Entry
 	uint32_t owner;		  // backend whose open transaction marked it; meaningless without mark
 	uint32_t group;		  // slot of its group, kNil if none
 	float weight;
-	uint32_t extra;		  // room: progress
+	uint16_t after_claim; // running: steps taken since the claim took its own
+	uint16_t progress;	  // room: slot of what a heartbeat reported
 	uint16_t attempt;	  // attempts used in this life
 	uint16_t max_attempts; // 0: the queue's
 	uint16_t queue;

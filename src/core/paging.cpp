@@ -297,7 +297,7 @@ void Engine::unlink_waiter(Queue &q, Waiter &w) noexcept
 	w.linked = false;
 }
 
-bool Engine::wait_leave(Queue &q, Ref i) noexcept
+bool Engine::wait_leave(Queue &q, Ref i, bool pass) noexcept
 {
 	Waiter &w = waiters_[i];
 	const bool had = w.granted;
@@ -309,7 +309,8 @@ bool Engine::wait_leave(Queue &q, Ref i) noexcept
 	if (had)
 	{
 		--q.tokens;
-		wake_for_startable(q);
+		if (pass)
+			wake_for_startable(q);
 	}
 	return had;
 }

@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include "guc.hpp"
+#include "live/test_support.hpp"
 
 namespace tq::live
 {
@@ -83,6 +84,9 @@ void want_refill(uint32_t d) noexcept
 void request_shmem()
 {
 	RequestAddinShmemSpace(add_size(own_size(), Engine::size(limits())));
+#ifdef TQ_TEST
+	RequestAddinShmemSpace(test_shmem_size());
+#endif
 	RequestNamedLWLockTranche("tq", lock_count());
 }
 
@@ -112,6 +116,9 @@ void init_shmem()
 		engine.attach(region);
 	engine.set_platform({lock_partition, unlock_partition, wake_proc, sooner, want_refill});
 	locks = GetNamedLWLockTranche("tq");
+#ifdef TQ_TEST
+	init_test_shmem();
+#endif
 	LWLockRelease(AddinShmemInitLock);
 }
 

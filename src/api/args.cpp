@@ -1,0 +1,115 @@
+#include "api/args.hpp"
+
+namespace tq::api
+{
+
+constexpr Micros kTenYears = Micros{3652} * 86400 * 1000000;
+
+void require(FunctionCallInfo fcinfo, int i, const char *name)
+{
+	if (PG_ARGISNULL(i))
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s must not be null", name)));
+}
+
+void refuse(FunctionCallInfo fcinfo, int i, const char *name)
+{
+	if (!PG_ARGISNULL(i))
+		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("argument %s is not supported yet", name),
+						errhint("Leave it out; a later version of tq brings it.")));
+}
+
+const char *text_or_null(FunctionCallInfo fcinfo, int i)
+{
+	return PG_ARGISNULL(i) ? nullptr : text_to_cstring(PG_GETARG_TEXT_PP(i));
+}
+
+const char *text_required(FunctionCallInfo fcinfo, int i, const char *name)
+{
+	require(fcinfo, i, name);
+	return text_to_cstring(PG_GETARG_TEXT_PP(i));
+}
+
+int32 int_or(FunctionCallInfo fcinfo, int i, const char *name, int32 otherwise, int32 low, int32 high)
+{
+	if (PG_ARGISNULL(i))
+		return otherwise;
+	const int32 v = PG_GETARG_INT32(i);
+	if (v < low || v > high)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s is out of range: %d", name, v),
+						errdetail("It must be between %d and %d.", low, high)));
+	return v;
+}
+
+int64 id_required(FunctionCallInfo fcinfo, int i, const char *name)
+{
+	require(fcinfo, i, name);
+	return PG_GETARG_INT64(i);
+}
+
+Micros interval_micros(const Interval *v, const char *name, Micros low)
+{
+	if (v->month != 0)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must not contain months or years", name),
+						errdetail("They have no fixed length."), errhint("Use days.")));
+	const double total = static_cast<double>(v->time) + static_cast<double>(v->day) * 86400e6;
+	if (total > static_cast<double>(kTenYears) || total < static_cast<double>(low))
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s is out of range", name),
+						errdetail("It must be at least %s%s and at most 3652 days.",
+								  psprintf("%g", static_cast<double>(low) / 1e6), " s")));
+	return v->time + static_cast<Micros>(v->day) * 86400 * 1000000;
+}
+
+Micros interval_or(FunctionCallInfo fcinfo, int i, const char *name, Micros otherwise, Micros low)
+{
+	return PG_ARGISNULL(i) ? otherwise : interval_micros(PG_GETARG_INTERVAL_P(i), name, low);
+}
+
+TimestampTz time_or(FunctionCallInfo fcinfo, int i, const char *name, TimestampTz otherwise)
+{
+	if (PG_ARGISNULL(i))
+		return otherwise;
+	const TimestampTz t = PG_GETARG_TIMESTAMPTZ(i);
+	if (TIMESTAMP_NOT_FINITE(t))
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must be finite", name)));
+	return t;
+}
+
+Datum *array_elements(Datum datum, Oid type, const char *name, int *n)
+{
+	ArrayType *array = DatumGetArrayTypeP(datum);
+	if (ARR_NDIM(array) > 1)
+		ereport(ERROR, (errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR), errmsg("%s must have one dimension", name)));
+	int16 length = 0;
+	bool by_value = false;
+	char align = 0;
+	get_typlenbyvalalign(type, &length, &by_value, &align);
+	Datum *elements = nullptr;
+	bool *nulls = nullptr;
+	deconstruct_array(array, type, length, by_value, align, &elements, &nulls, n);
+	for (int k = 0; k < *n; ++k)
+		if (nulls[k])
+			ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s must not contain nulls", name),
+							errdetail("Element %d is null.", k + 1)));
+	return elements;
+}
+
+Datum *array_required(FunctionCallInfo fcinfo, int i, const char *name, Oid type, int *n)
+{
+	require(fcinfo, i, name);
+	return array_elements(PG_GETARG_DATUM(i), type, name, n);
+}
+
+void same_length(const char *a, int na, const char *b, int nb)
+{
+	if (na != nb)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s and %s must have the same length", a, b),
+						errdetail("They have %d and %d elements.", na, nb)));
+}
+
+void require_writable(const char *function)
+{
+	PreventCommandIfReadOnly(function);
+	PreventCommandIfParallelMode(function);
+}
+
+} // namespace tq::api

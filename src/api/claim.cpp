@@ -1,0 +1,295 @@
+// tq_claim: takes jobs from memory and reads their rows; writes nothing.
+// Regime: PG.
+#include "api/args.hpp"
+#include "guc.hpp"
+#include "live/attach.hpp"
+#include "live/loader.hpp"
+#include "live/queue_settings.hpp"
+#include "live/segments.hpp"
+#include "live/waiting.hpp"
+#include "live/workers_table.hpp"
+#include "live/xact.hpp"
+#include "pg/errors.hpp"
+#include "pg/function.hpp"
+
+namespace tq::api
+{
+
+namespace
+{
+
+using live::engine;
+
+struct Claimed
+{
+	core::Ref ref;
+	core::JobId id;
+	core::LeaseNo lease;
+	ItemPointerData tid;
+	uint16_t segment;
+	uint16_t queue;
+	uint16_t attempt;
+	uint16_t max_attempts;
+	int32 priority;
+	uint32 lease_ms;
+	bool has_checkpoint;
+};
+
+// Pops up to `max` jobs of one queue; the operations were reserved.
+int pop(uint16_t queue, const core::Engine::ClaimTerms &terms, int max, Claimed *out) noexcept
+{
+	int n = 0;
+	live::Queue &q = engine.queue(queue);
+	live::lock_queue(queue);
+	while (n < max)
+	{
+		const core::Ref r = engine.claim(q, terms);
+		if (r == core::kNil)
+			break;
+		const core::Entry &e = engine.entry(r);
+		live::Op op;
+		op.verb = live::Verb::claim;
+		op.ref = r;
+		op.id = e.id;
+		op.lease = e.lease;
+		op.queue = queue;
+		op.lane = e.lane;
+		op.segment = e.segment;
+		op.prev_step = e.step - 1;
+		op.prev_attempt = e.attempt - 1;
+		live::push_op(op);
+		Claimed &c = out[n++];
+		c.ref = r;
+		c.id = e.id;
+		c.lease = e.lease;
+		ItemPointerSet(&c.tid, e.block, e.offset);
+		c.segment = e.segment;
+		c.queue = queue;
+		c.attempt = e.attempt;
+		c.max_attempts = e.max_attempts;
+		c.priority = e.priority;
+		c.lease_ms = e.lease_ms;
+		c.has_checkpoint = e.has(core::kHasCheckpoint);
+	}
+	live::unlock_queue(queue);
+	return n;
+}
+
+int32 max_attempts_of(const Claimed &c) noexcept
+{
+	if (c.max_attempts != 0)
+		return c.max_attempts;
+	const int32 q = engine.queue(c.queue).settings.max_attempts;
+	return q != core::kUnset ? q : guc::max_attempts;
+}
+
+// The row of a claimed job was deleted by hand: nothing can be run, so the entry goes (R6).
+void drop_gone(live::Db &db, const Claimed &c)
+{
+	live::lock_queue(c.queue);
+	if (engine.is(engine.queue(c.queue), c.ref, c.id) && engine.entry(c.ref).lease == c.lease)
+	{
+		--engine.lane(engine.entry(c.ref).lane).count.live;
+		live::segment_at(db, c.segment).live.fetch_sub(1);
+		engine.drop(engine.queue(c.queue), c.ref, live::my_proc);
+	}
+	live::unlock_queue(c.queue);
+	db.rows_gone.fetch_add(1);
+	ereport(LOG, (errmsg("tq: the row of job %lld is gone; the job is dropped", static_cast<long long>(c.id)),
+				  errhint("Rows of tq.job_* must not be deleted by hand; use tq_cancel or tq_purge.")));
+}
+
+// Reads the rows and adds them to the result. Jobs of one segment are read together.
+int emit(live::Db &db, const Claimed *claimed, int n, core::Micros wall, ReturnSetInfo *rs)
+{
+	int rows = 0;
+	journal::Segment tables{};
+	int slot = -1;
+	for (int i = 0; i < n; ++i)
+	{
+		const Claimed &c = claimed[i];
+		if (slot != c.segment)
+		{
+			slot = c.segment;
+			if (!live::tables_at(db, slot, &tables))
+				tables = journal::Segment{};
+		}
+		journal::JobRow row;
+		ItemPointerData tid = c.tid;
+		if (!journal::fetch_job(tables, &tid, c.id, true, &row))
+		{
+			drop_gone(db, c);
+			continue;
+		}
+		Datum values[12] = {};
+		bool nulls[12] = {};
+		values[0] = Int64GetDatum(c.id);
+		values[1] = Int64GetDatum(c.lease);
+		values[2] = CStringGetTextDatum(engine.queue(c.queue).name);
+		nulls[3] = row.kind == nullptr;
+		values[3] = PointerGetDatum(row.kind);
+		values[4] = PointerGetDatum(row.payload);
+		values[5] = Int32GetDatum(c.attempt);
+		values[6] = Int32GetDatum(max_attempts_of(c));
+		Jsonb *checkpoint = c.has_checkpoint ? journal::last_checkpoint(tables, c.id, GetActiveSnapshot()) : nullptr;
+		nulls[7] = checkpoint == nullptr;
+		values[7] = PointerGetDatum(checkpoint);
+		nulls[8] = row.headers == nullptr;
+		values[8] = PointerGetDatum(row.headers);
+		values[9] = Int32GetDatum(c.priority);
+		values[10] = TimestampTzGetDatum(row.enqueued_at);
+		values[11] = TimestampTzGetDatum(wall + static_cast<core::Micros>(c.lease_ms) * 1000);
+		tuplestore_putvalues(rs->setResult, rs->setDesc, values, nulls);
+		++rows;
+	}
+	return rows;
+}
+
+// Without a scheduler a claim fetches its lane's jobs from disk itself.
+void refill_here(live::Db &db)
+{
+	if (db.scheduler.load() != 0)
+		return;
+	if (db.refill.exchange(false))
+		live::refill(db);
+	live::refill_timers(db);
+	const core::Micros now = live::wall_now();
+	for (uint32 i = 0; i < engine.limits().queues; ++i)
+	{
+		const auto slot = static_cast<uint16_t>(i);
+		live::Queue &q = engine.queue(slot);
+		if (q.state == core::QueueState::free || q.db != live::index_of(db) || q.next_due.load() > now)
+			continue;
+		int none = 0;
+		live::lock_queue(slot);
+		engine.fire_due(q, now, INT_MAX, 0, live::my_proc, nullptr, &none);
+		live::unlock_queue(slot);
+	}
+}
+
+void parse_kinds(FunctionCallInfo fcinfo, int i, live::Filter *filter)
+{
+	filter->nkinds = 0;
+	if (!given(fcinfo, i))
+		return;
+	int n = 0;
+	Datum *kinds = array_required(fcinfo, i, "kinds", TEXTOID, &n);
+	if (n == 0)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("kinds must not be empty"),
+						errhint("Leave it out to take jobs of every kind.")));
+	if (n > static_cast<int>(lengthof(filter->kinds)))
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("kinds has more than %d elements",
+																		  static_cast<int>(lengthof(filter->kinds)))));
+	for (int k = 0; k < n; ++k)
+	{
+		const char *kind = TextDatumGetCString(kinds[k]);
+		live::check_name("kind", kind);
+		filter->kinds[filter->nkinds++] = core::hash_name(kind);
+	}
+}
+
+} // namespace
+} // namespace tq::api
+
+using namespace tq;
+using namespace tq::api;
+
+// queue(s), max_jobs, worker, lease_for, wait, kinds, bind_session
+static Datum claim(FunctionCallInfo fcinfo, bool any)
+{
+	require_writable(any ? "tq_claim_any()" : "tq_claim()");
+	uint16_t queues[core::kWaitersPerProc];
+	const char *names[core::kWaitersPerProc];
+	int nqueues = 1;
+	if (any)
+	{
+		Datum *list = array_required(fcinfo, 0, "queues", TEXTOID, &nqueues);
+		if (nqueues < 1 || nqueues > static_cast<int>(lengthof(queues)))
+			ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("queues must have 1 to %d elements",
+																			  static_cast<int>(lengthof(queues)))));
+		for (int i = 0; i < nqueues; ++i)
+			names[i] = TextDatumGetCString(list[i]);
+	}
+	else
+		names[0] = text_required(fcinfo, 0, "queue");
+	const int32 max = int_or(fcinfo, 1, "max_jobs", 1, 1, guc::claim_batch_limit);
+	const char *worker = text_or_null(fcinfo, 2);
+	const core::Micros lease = interval_or(fcinfo, 3, "lease_for", 0, 1000);
+	const core::Micros wait = interval_or(fcinfo, 4, "wait", 0, 0);
+	live::Filter filter;
+	parse_kinds(fcinfo, 5, &filter);
+	const bool bind = given(fcinfo, 6) && PG_GETARG_BOOL(6);
+
+	live::Db &db = live::database(fcinfo);
+	live::ensure_loaded(db);
+	for (int i = 0; i < nqueues; ++i)
+	{
+		queues[i] = live::find_queue(db, names[i]);
+		if (queues[i] == live::kNoQueue)
+			queues[i] = live::queue_for_claim(db, names[i]);
+	}
+	if (worker != nullptr)
+		live::check_name("worker", worker);
+	InitMaterializedSRF(fcinfo, 0);
+	auto *rs = reinterpret_cast<ReturnSetInfo *>(fcinfo->resultinfo);
+
+	core::Engine::ClaimTerms terms{};
+	terms.owner = live::my_proc;
+	terms.worker = worker != nullptr ? live::worker_slot(db, worker) : core::kNil;
+	terms.lease_ms = static_cast<uint32>(std::min<core::Micros>(lease / 1000, UINT32_MAX));
+	terms.default_lease_ms = static_cast<uint32>(guc::lease);
+	terms.bound = bind;
+	terms.kinds = filter.kinds;
+	terms.nkinds = filter.nkinds;
+	const bool draining = terms.worker != core::kNil && engine.worker(terms.worker).draining.load();
+	auto *claimed = static_cast<Claimed *>(palloc(sizeof(Claimed) * static_cast<Size>(max)));
+	const core::Micros until = live::mono_now() + wait;
+	static uint32 turn = 0; // tq_claim_any begins with another queue each time
+	++turn;
+	for (;;)
+	{
+		int n = 0;
+		live::reserve_ops(max);
+		terms.wall = live::wall_now();
+		terms.mono = live::mono_now();
+		if (!draining)
+		{
+			for (int k = 0; k < nqueues && n < max; ++k)
+				n += pop(queues[(turn + static_cast<uint32>(k)) % static_cast<uint32>(nqueues)], terms, max - n, claimed + n);
+			if (n == 0 && db.scheduler.load() == 0)
+			{
+				refill_here(db);
+				for (int k = 0; k < nqueues && n < max; ++k)
+					n += pop(queues[k], terms, max - n, claimed + n);
+			}
+		}
+		if (n > 0)
+		{
+			live::wait_end();
+			TQ_WAIT_POINT("claim-after-pop");
+			if (bind)
+				for (int i = 0; i < n; ++i)
+					live::note_bound(claimed[i].queue, claimed[i].ref, claimed[i].id, claimed[i].lease);
+			if (terms.worker != core::kNil)
+			{
+				engine.worker(terms.worker).seen_at.store(terms.wall, std::memory_order_relaxed);
+				engine.worker(terms.worker).claimed.fetch_add(n, std::memory_order_relaxed);
+			}
+			if (emit(db, claimed, n, terms.wall, rs) > 0)
+				break;
+			continue;
+		}
+		if (wait == 0)
+			break;
+		live::wait_begin(queues, nqueues, filter);
+		if (!draining && live::wait_check(queues, nqueues, filter))
+			continue;
+		if (!live::wait_sleep(until))
+			break;
+	}
+	live::wait_end();
+	return static_cast<Datum>(0);
+}
+
+TQ_FUNCTION(tq_claim) { return claim(fcinfo, false); }
+TQ_FUNCTION(tq_claim_any) { return claim(fcinfo, true); }

@@ -1,0 +1,262 @@
+// The verbs of whoever holds a lease: complete, fail, release, bury, and their forms for many.
+// Regime: PG.
+#include "api/args.hpp"
+#include "guc.hpp"
+#include "live/attach.hpp"
+#include "live/queue_settings.hpp"
+#include "live/verbs.hpp"
+#include "pg/errors.hpp"
+#include "pg/function.hpp"
+
+extern "C"
+{
+#include "common/pg_prng.h"
+}
+
+namespace tq::api
+{
+
+namespace
+{
+
+using live::engine;
+using live::Hold;
+
+// What a verb wants for one job.
+struct Finish
+{
+	core::JobId id;
+	core::LeaseNo lease;
+	live::Verb verb;
+	const char *reason = nullptr; // error, reason
+	Jsonb *detail = nullptr;
+	core::Micros delay = -1; // release; fail: -1 = by the policy
+	bool fatal = false;
+	// outcome
+	Hold hold = Hold::ok;
+	const char *state = nullptr;
+};
+
+int32 attempts_allowed(const core::Entry &e) noexcept
+{
+	if (e.max_attempts != 0)
+		return e.max_attempts;
+	const int32 q = engine.queue(e.queue).settings.max_attempts;
+	return q != core::kUnset ? q : guc::max_attempts;
+}
+
+core::Micros policy_delay(const core::Entry &e) noexcept
+{
+	const core::QueueSettings &s = engine.queue(e.queue).settings;
+	return core::retry_delay(s.has_retry ? s.retry : live::server_retry(), e.attempt, pg_prng_uint64(&pg_global_prng_state));
+}
+
+// Marks the jobs (those whose lease is live), then appends their events.
+void finish(live::Db &db, Finish *list, int n)
+{
+	auto *rows = static_cast<journal::EventRow *>(palloc(sizeof(journal::EventRow) * static_cast<Size>(n)));
+	auto *slots = static_cast<uint16_t *>(palloc(sizeof(uint16_t) * static_cast<Size>(n)));
+	live::reserve_ops(n);
+	const core::Micros now = live::wall_now();
+	int k = 0;
+	for (int i = 0; i < n; ++i)
+	{
+		Finish &f = list[i];
+		live::Op op;
+		core::Entry e;
+		op.to = live::State::terminal;
+		f.hold = live::hold_lease(db, f.id, f.lease, f.verb, &op, &e);
+		if (f.hold != Hold::ok)
+			continue;
+		// the operation lies at the end of the list; what only the entry could tell is filled in now
+		live::Op &noted = live::last_op();
+		journal::EventType type = journal::EventType::succeeded;
+		core::Micros delay = -1;
+		switch (f.verb)
+		{
+			case live::Verb::fail:
+				if (f.fatal || (e.attempt >= attempts_allowed(e)))
+				{
+					type = journal::EventType::dead;
+					noted.is_dead = true;
+					f.state = "dead";
+				}
+				else
+				{
+					type = journal::EventType::failed;
+					delay = f.delay >= 0 ? f.delay : policy_delay(e);
+				}
+				break;
+			case live::Verb::release:
+				type = journal::EventType::released;
+				delay = f.delay;
+				noted.count_attempt = false;
+				break;
+			case live::Verb::bury:
+				type = journal::EventType::buried;
+				noted.is_dead = true;
+				f.state = "buried";
+				break;
+			default:
+				f.state = "succeeded";
+				break;
+		}
+		if (delay >= 0 && e.has(core::kCancelAsked))
+		{
+			// asked to stop, and it did not succeed: that settles it
+			type = journal::EventType::cancelled;
+			delay = -1;
+			f.state = "cancelled";
+		}
+		journal::EventRow &row = rows[k];
+		row = live::event_of(e, type, now);
+		row.reason = f.reason;
+		row.detail = f.detail;
+		if (delay >= 0)
+		{
+			noted.to = delay > 0 ? live::State::delayed : live::State::ready;
+			noted.due = delay > 0 ? now + delay : core::kNever;
+			row.retry_at = now + delay;
+			f.state = delay > 0 ? "delayed" : "ready";
+			live::set_pending(noted);
+		}
+		slots[k++] = e.segment;
+	}
+	TQ_WAIT_POINT("finish-before-append");
+	live::append_by_segment(db, rows, slots, k);
+	pfree(rows);
+	pfree(slots);
+}
+
+Datum finish_one(live::Db &db, Finish f)
+{
+	live::ensure_loaded(db);
+	finish(db, &f, 1);
+	if (f.hold != Hold::ok)
+		live::raise_hold(db, f.hold, f.id, f.lease);
+	return CStringGetTextDatum(f.state);
+}
+
+// A set of (id, status): ok | lost | not_found.
+Datum finish_many(FunctionCallInfo fcinfo, live::Db &db, Finish *list, int n)
+{
+	live::ensure_loaded(db);
+	InitMaterializedSRF(fcinfo, 0);
+	auto *rs = reinterpret_cast<ReturnSetInfo *>(fcinfo->resultinfo);
+	finish(db, list, n);
+	for (int i = 0; i < n; ++i)
+	{
+		const char *status = "ok";
+		if (list[i].hold == Hold::not_found)
+			status = live::job_exists(db, list[i].id) ? "lost" : "not_found";
+		else if (list[i].hold == Hold::busy)
+			status = "busy";
+		else if (list[i].hold != Hold::ok)
+			status = "lost";
+		Datum values[2] = {Int64GetDatum(list[i].id), CStringGetTextDatum(status)};
+		bool nulls[2] = {};
+		tuplestore_putvalues(rs->setResult, rs->setDesc, values, nulls);
+	}
+	return static_cast<Datum>(0);
+}
+
+// ids and leases, the first two arguments of every form for many.
+Finish *lease_arrays(FunctionCallInfo fcinfo, live::Verb verb, int *n)
+{
+	int nleases = 0;
+	Datum *ids = array_required(fcinfo, 0, "ids", INT8OID, n);
+	Datum *leases = array_required(fcinfo, 1, "leases", INT8OID, &nleases);
+	same_length("ids", *n, "leases", nleases);
+	auto *list = static_cast<Finish *>(palloc0(sizeof(Finish) * static_cast<Size>(std::max(*n, 1))));
+	for (int i = 0; i < *n; ++i)
+	{
+		list[i].id = DatumGetInt64(ids[i]);
+		list[i].lease = DatumGetInt64(leases[i]);
+		list[i].verb = verb;
+		list[i].delay = -1;
+	}
+	return list;
+}
+
+// Elements of a nullable array that may contain nulls (results): null pointers where they are.
+Jsonb **results_array(FunctionCallInfo fcinfo, int i, int n)
+{
+	if (PG_ARGISNULL(i))
+		return nullptr;
+	Datum *elements = nullptr;
+	bool *nulls = nullptr;
+	int count = 0;
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(i), JSONBOID, -1, false, TYPALIGN_INT, &elements, &nulls, &count);
+	same_length("ids", n, "results", count);
+	auto **out = static_cast<Jsonb **>(palloc0(sizeof(Jsonb *) * static_cast<Size>(std::max(n, 1))));
+	for (int k = 0; k < count; ++k)
+		out[k] = nulls[k] ? nullptr : DatumGetJsonbP(elements[k]);
+	return out;
+}
+
+} // namespace
+} // namespace tq::api
+
+using namespace tq;
+using namespace tq::api;
+
+TQ_FUNCTION(tq_complete)
+{
+	require_writable("tq_complete()");
+	Finish f{id_required(fcinfo, 0, "id"), id_required(fcinfo, 1, "lease"), live::Verb::complete};
+	if (given(fcinfo, 2))
+		f.detail = PG_GETARG_JSONB_P(2);
+	return finish_one(live::database(fcinfo), f);
+}
+
+TQ_FUNCTION(tq_complete_many)
+{
+	require_writable("tq_complete_many()");
+	int n = 0;
+	Finish *list = lease_arrays(fcinfo, live::Verb::complete, &n);
+	Jsonb **results = results_array(fcinfo, 2, n);
+	for (int i = 0; i < n && results != nullptr; ++i)
+		list[i].detail = results[i];
+	return finish_many(fcinfo, live::database(fcinfo), list, n);
+}
+
+// id, lease, error, detail, retry_in, fatal
+TQ_FUNCTION(tq_fail)
+{
+	require_writable("tq_fail()");
+	Finish f{id_required(fcinfo, 0, "id"), id_required(fcinfo, 1, "lease"), live::Verb::fail};
+	f.reason = text_required(fcinfo, 2, "error");
+	if (given(fcinfo, 3))
+		f.detail = PG_GETARG_JSONB_P(3);
+	f.delay = interval_or(fcinfo, 4, "retry_in", -1, 0);
+	f.fatal = given(fcinfo, 5) && PG_GETARG_BOOL(5);
+	return finish_one(live::database(fcinfo), f);
+}
+
+TQ_FUNCTION(tq_fail_many)
+{
+	require_writable("tq_fail_many()");
+	int n = 0, nerrors = 0;
+	Finish *list = lease_arrays(fcinfo, live::Verb::fail, &n);
+	Datum *errors = array_required(fcinfo, 2, "errors", TEXTOID, &nerrors);
+	same_length("ids", n, "errors", nerrors);
+	for (int i = 0; i < n; ++i)
+		list[i].reason = TextDatumGetCString(errors[i]);
+	return finish_many(fcinfo, live::database(fcinfo), list, n);
+}
+
+TQ_FUNCTION(tq_release)
+{
+	require_writable("tq_release()");
+	Finish f{id_required(fcinfo, 0, "id"), id_required(fcinfo, 1, "lease"), live::Verb::release};
+	f.delay = interval_or(fcinfo, 2, "delay", 0, 0);
+	return finish_one(live::database(fcinfo), f);
+}
+
+TQ_FUNCTION(tq_bury)
+{
+	require_writable("tq_bury()");
+	Finish f{id_required(fcinfo, 0, "id"), id_required(fcinfo, 1, "lease"), live::Verb::bury};
+	f.reason = text_required(fcinfo, 2, "reason");
+	return finish_one(live::database(fcinfo), f);
+}

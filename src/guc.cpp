@@ -1,0 +1,98 @@
+#include "guc.hpp"
+
+namespace tq::guc
+{
+
+int max_live_jobs = 100000;
+int max_queues = 256;
+int max_lanes = 1024;
+int max_databases = 8;
+int max_segments = 512;
+int max_workers = 512;
+int audit_interval = 3600;
+bool auto_create_queues = true;
+int claim_batch_limit = 10000;
+int claim_log_delay = 100;
+int dead_retention = 604800;
+int lease = 300000;
+int lease_grace = 0;
+int load_timeout = 10000;
+int max_attempts = 20;
+int max_payload = 1024;
+int naptime = 1000;
+int publish_limit = 1000;
+int retention = 21600;
+int segment_interval = 3600;
+int segment_rows = 1000000;
+int timer_horizon = 600;
+bool workers = true;
+
+namespace
+{
+
+void integer(const char *name, const char *what, const char *more, int *variable, int low, int high, GucContext context,
+			 int unit)
+{
+	DefineCustomIntVariable(name, what, more, variable, *variable, low, high, context, unit, nullptr, nullptr, nullptr);
+}
+
+void boolean(const char *name, const char *what, const char *more, bool *variable, GucContext context)
+{
+	DefineCustomBoolVariable(name, what, more, variable, *variable, context, 0, nullptr, nullptr, nullptr);
+}
+
+} // namespace
+
+// In the order of their names, as in docs/configuration.md.
+void define()
+{
+	integer("tq.audit_interval", "Time between two recounts of the journal by the janitor.", "0 turns them off.",
+			&audit_interval, 0, INT_MAX / 1000, PGC_SIGHUP, GUC_UNIT_S);
+	boolean("tq.auto_create_queues", "Makes a queue when a job is first enqueued to it.", nullptr, &auto_create_queues,
+			PGC_SUSET);
+	integer("tq.claim_batch_limit", "Most jobs that one call of tq_claim can take.", nullptr, &claim_batch_limit, 1,
+			1000000, PGC_USERSET, 0);
+	integer("tq.claim_log_delay", "How long a claim stays in memory only before it is journalled.",
+			"Jobs that finish sooner cost no journal entry for their claim.", &claim_log_delay, 0, 60000, PGC_SIGHUP,
+			GUC_UNIT_MS);
+	integer("tq.dead_retention", "How long dead and buried jobs are kept.", nullptr, &dead_retention, 0, INT_MAX / 1000,
+			PGC_SIGHUP, GUC_UNIT_S);
+	integer("tq.lease", "How long a claimed job may go without a heartbeat.", "A queue, a job or tq_claim may say otherwise.",
+			&lease, 1, INT_MAX, PGC_USERSET, GUC_UNIT_MS);
+	integer("tq.lease_grace", "Time added to a lease before it is taken away.", "A margin for clocks and networks.",
+			&lease_grace, 0, 3600000, PGC_SIGHUP, GUC_UNIT_MS);
+	integer("tq.load_timeout", "How long a call waits for the live state to be loaded.", "After it: TQ009.", &load_timeout,
+			0, 3600000, PGC_USERSET, GUC_UNIT_MS);
+	integer("tq.max_attempts", "How often a job is tried.", "A queue or a job may say otherwise.", &max_attempts, 1, 65535,
+			PGC_USERSET, 0);
+	integer("tq.max_databases", "Databases of this server that can use tq.", nullptr, &max_databases, 1, 1024,
+			PGC_POSTMASTER, 0);
+	integer("tq.max_lanes", "Kinds of jobs, over all queues, that have a place in shared memory.", nullptr, &max_lanes, 4,
+			65000, PGC_POSTMASTER, 0);
+	integer("tq.max_live_jobs", "Jobs kept in shared memory; more wait on disk.", "About 160 bytes each.", &max_live_jobs,
+			16, 100000000, PGC_POSTMASTER, 0);
+	integer("tq.max_payload", "Largest payload of a job.", nullptr, &max_payload, 1, 1048575, PGC_USERSET, GUC_UNIT_KB);
+	integer("tq.max_queues", "Queues of all databases that have a place in shared memory.", nullptr, &max_queues, 1, 60000,
+			PGC_POSTMASTER, 0);
+	integer("tq.max_segments", "Segments of one database that can exist at the same time.", nullptr, &max_segments, 4,
+			60000, PGC_POSTMASTER, 0);
+	integer("tq.max_workers", "Names of workers that are remembered.", nullptr, &max_workers, 4, 100000, PGC_POSTMASTER, 0);
+	integer("tq.naptime", "Longest sleep of the launcher and of a scheduler with nothing to do.", nullptr, &naptime, 10,
+			3600000, PGC_SIGHUP, GUC_UNIT_MS);
+	integer("tq.publish_limit", "Jobs enqueued by one transaction that are published one by one.",
+			"A larger transaction is published by having its jobs read back from disk.", &publish_limit, 0, 100000,
+			PGC_USERSET, 0);
+	integer("tq.retention", "How long finished jobs are kept.", nullptr, &retention, 0, INT_MAX / 1000, PGC_SIGHUP,
+			GUC_UNIT_S);
+	integer("tq.segment_interval", "Greatest age of a segment before the next is opened.", nullptr, &segment_interval, 1,
+			INT_MAX / 1000, PGC_SIGHUP, GUC_UNIT_S);
+	integer("tq.segment_rows", "Jobs in a segment before the next is opened.", nullptr, &segment_rows, 1, 100000000,
+			PGC_SIGHUP, 0);
+	integer("tq.timer_horizon", "Delayed jobs due within this time are kept in memory.", nullptr, &timer_horizon, 1,
+			INT_MAX / 1000, PGC_SIGHUP, GUC_UNIT_S);
+	boolean("tq.workers", "Runs the schedulers and janitors of the databases that have the extension.", nullptr, &workers,
+			PGC_SIGHUP);
+	MarkGUCPrefixReserved("tq");
+}
+
+} // namespace tq::guc

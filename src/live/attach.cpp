@@ -1,0 +1,413 @@
+#include "live/attach.hpp"
+
+extern "C"
+{
+#include "catalog/pg_proc.h"
+#include "commands/sequence.h"
+#include "utils/fmgroids.h"
+}
+
+#include "guc.hpp"
+#include "live/load.hpp"
+#include "live/queue_settings.hpp"
+#include "live/segments.hpp"
+#include "live/xact.hpp"
+#include "pg/errors.hpp"
+#include "pg/owner.hpp"
+
+namespace tq::live
+{
+
+namespace
+{
+
+constexpr const char *kVersion = "0.1.0"; // SQL versions that this library serves
+
+Db *current = nullptr;
+
+// The extension a function belongs to, remembered per function: its oid proves that it exists, and DROP plus CREATE gives
+// other oids.
+Oid extension_of(Oid function)
+{
+	struct Known
+	{
+		Oid function, extension;
+	};
+	static Known known[64];
+	Known &k = known[function % lengthof(known)];
+	if (k.function == function)
+		return k.extension;
+	const Oid extension = getExtensionOfObject(ProcedureRelationId, function);
+	if (!OidIsValid(extension))
+		elog(ERROR, "function %u is not a member of extension \"tq\"", function);
+	k = Known{function, extension};
+	return extension;
+}
+
+void check_version(Oid extension)
+{
+	Relation rel = table_open(ExtensionRelationId, AccessShareLock);
+	ScanKeyData key;
+	ScanKeyInit(&key, Anum_pg_extension_oid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(extension));
+	SysScanDesc scan = systable_beginscan(rel, ExtensionOidIndexId, true, nullptr, 1, &key);
+	HeapTuple tuple = systable_getnext(scan);
+	bool isnull = true;
+	char *version = nullptr;
+	if (HeapTupleIsValid(tuple))
+	{
+		const Datum d = heap_getattr(tuple, Anum_pg_extension_extversion, RelationGetDescr(rel), &isnull);
+		if (!isnull)
+			version = text_to_cstring(DatumGetTextPP(d));
+	}
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	if (version == nullptr || strcmp(version, kVersion) != 0)
+		ereport(ERROR, (errcode(kErrVersionMismatch),
+						errmsg("extension \"tq\" has version %s, but the loaded library serves version %s",
+							   version != nullptr ? version : "(none)", kVersion),
+						errhint("Run ALTER EXTENSION tq UPDATE, or restart the server if the library was replaced.")));
+}
+
+// Registry lock held.
+Db *slot_of(Oid extension) noexcept
+{
+	for (int i = 0; i < guc::max_databases; ++i)
+		if (db_at(i).used && db_at(i).database == MyDatabaseId && db_at(i).extension == extension)
+			return &db_at(i);
+	return nullptr;
+}
+
+// A slot whose database is gone; its state is dropped first.
+void reclaim_slots()
+{
+	for (int i = 0; i < guc::max_databases; ++i)
+	{
+		Db &db = db_at(i);
+		if (db.used && !SearchSysCacheExists1(DATABASEOID, ObjectIdGetDatum(db.database)))
+			release_db(db);
+	}
+}
+
+Db &make_slot(Oid extension)
+{
+	for (int tries = 0; tries < 2; ++tries)
+	{
+		Db *db = nullptr;
+		LWLockAcquire(registry_lock(), LW_EXCLUSIVE);
+		db = slot_of(extension);
+		for (int i = 0; i < guc::max_databases && db == nullptr; ++i)
+			if (!db_at(i).used)
+			{
+				db = &db_at(i);
+				db->database = MyDatabaseId;
+				db->extension = extension;
+				db->nsegments = db->open = 0;
+				db->next_id.store(0);
+				db->id_limit.store(0);
+				db->load_state.store(static_cast<uint32>(LoadState::none));
+				db->loader.store(0);
+				db->reload.store(false);
+				db->dormant.store(false);
+				db->scheduler.store(0);
+				db->plan_wall.store(core::kNever);
+				db->plan_mono.store(core::kNever);
+				db->refill.store(false);
+				db->counting = false;
+				core::DbCore &c = engine.db(index_of(*db));
+				c.timer_watermark.store(core::kNever);
+				c.timer_limit.store(core::kNever);
+				c.next_lease.store(0);
+				db->used = true;
+			}
+		LWLockRelease(registry_lock());
+		if (db != nullptr)
+			return *db;
+		reclaim_slots();
+	}
+	ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+					errmsg("too many databases use tq"),
+					errhint("Raise tq.max_databases (now %d) and restart the server.", guc::max_databases)));
+}
+
+} // namespace
+
+Db *current_db() noexcept { return current; }
+
+Db &database_of(Oid extension)
+{
+	if (current != nullptr && current->used && current->extension == extension && current->database == MyDatabaseId &&
+		current->load_state.load() != static_cast<uint32>(LoadState::none))
+		return *current;
+	if (!preloaded())
+		ereport(ERROR, (errcode(kErrNotPreloaded), errmsg("tq is not loaded through shared_preload_libraries"),
+						errdetail("The live state of the queues is in shared memory, which is set up at server start."),
+						errhint("Add tq to shared_preload_libraries in postgresql.conf and restart the server.")));
+	if (RecoveryInProgress())
+		ereport(ERROR, (errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+						errmsg("tq cannot be used during recovery"),
+						errdetail("This server is a standby; live state exists on the primary only."),
+						errhint("Connect to the primary.")));
+#if PG_VERSION_NUM >= 170000
+	my_proc = static_cast<uint32>(MyProcNumber);
+#else
+	my_proc = static_cast<uint32>(MyProc->pgprocno);
+#endif
+	check_version(extension);
+	LWLockAcquire(registry_lock(), LW_SHARED);
+	Db *db = slot_of(extension);
+	LWLockRelease(registry_lock());
+	if (db == nullptr)
+		db = &make_slot(extension);
+	ensure_mapped(*db);
+	if (op_count() > 0 && current != db)
+		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						errmsg("one transaction cannot use tq before and after re-creating the extension")));
+	current = db;
+	return *db;
+}
+
+Db &database(FunctionCallInfo fcinfo) { return database_of(extension_of(fcinfo->flinfo->fn_oid)); }
+
+void check_name(const char *what, const char *name)
+{
+	const size_t n = strlen(name);
+	if (n == 0)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must not be empty", what)));
+	if (n >= core::kNameMax)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s is too long", what),
+						errdetail("It has %zu bytes; the limit is %zu.", n, core::kNameMax - 1)));
+	for (const char *p = name; *p != '\0'; ++p)
+		if (static_cast<unsigned char>(*p) < 0x20 || *p == 0x7f)
+			ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+							errmsg("%s must not contain control characters", what)));
+}
+
+// --- queues ------------------------------------------------------------------------------------------------------
+
+namespace
+{
+
+uint16_t scan_queues(const Db &db, const char *name, uint64 hash) noexcept
+{
+	const uint16_t d = index_of(db);
+	for (uint32 i = 0; i < engine.limits().queues; ++i)
+	{
+		const Queue &q = engine.queue(static_cast<uint16_t>(i));
+		if (q.state != core::QueueState::free && q.db == d && q.name_hash == hash && strcmp(q.name, name) == 0)
+			return static_cast<uint16_t>(i);
+	}
+	return kNoQueue;
+}
+
+struct KnownQueue
+{
+	uint64 hash;
+	uint32 generation;
+	uint16_t queue;
+};
+KnownQueue known_queues[64];
+
+[[noreturn]] void no_such_queue(const char *name)
+{
+	ereport(ERROR, (errcode(kErrNoSuchQueue), errmsg("queue \"%s\" does not exist", name),
+					errhint("Queues are made by tq_create_queue, or by the first enqueue if tq.auto_create_queues is on.")));
+}
+
+// Registry lock held exclusively: a slot for a new queue.
+uint16_t reserve_queue(const Db &db, int32 id, const char *name, core::QueueState state) noexcept
+{
+	for (uint32 i = 0; i < engine.limits().queues; ++i)
+	{
+		const auto q = static_cast<uint16_t>(i);
+		if (engine.queue(q).state != core::QueueState::free)
+			continue;
+		lock_queue(q);
+		engine.init_queue(engine.queue(q), index_of(db), id, name, state);
+		unlock_queue(q);
+		return q;
+	}
+	return kNoQueue;
+}
+
+[[noreturn]] void too_many_queues()
+{
+	ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED), errmsg("too many queues"),
+					errhint("Raise tq.max_queues (now %d) and restart the server.", guc::max_queues)));
+}
+
+} // namespace
+
+uint16_t find_queue(const Db &db, const char *name)
+{
+	const uint64 hash = core::hash_name(name);
+	KnownQueue &k = known_queues[hash % lengthof(known_queues)];
+	if (k.hash == hash && engine.queue(k.queue).generation == k.generation)
+	{
+		const Queue &q = engine.queue(k.queue);
+		if (q.db == index_of(db) && q.state != core::QueueState::free && strcmp(q.name, name) == 0)
+			return k.queue;
+	}
+	LWLockAcquire(registry_lock(), LW_SHARED);
+	const uint16_t q = scan_queues(db, name, hash);
+	if (q != kNoQueue)
+		k = KnownQueue{hash, engine.queue(q).generation, q};
+	LWLockRelease(registry_lock());
+	return q;
+}
+
+uint16_t require_queue(const Db &db, const char *name)
+{
+	const uint16_t q = find_queue(db, name);
+	if (q == kNoQueue)
+		no_such_queue(name);
+	return q;
+}
+
+uint16_t install_queue(Db &db, const QueueRow &row)
+{
+	LWLockAcquire(registry_lock(), LW_EXCLUSIVE);
+	uint16_t slot = scan_queues(db, row.name, core::hash_name(row.name));
+	if (slot == kNoQueue)
+		slot = reserve_queue(db, row.id, row.name, core::QueueState::active);
+	if (slot != kNoQueue)
+	{
+		lock_queue(slot);
+		Queue &q = engine.queue(slot);
+		q.id = row.id;
+		q.settings = row.settings;
+		q.persisted = true;
+		q.state = row.closing ? core::QueueState::closing : core::QueueState::active;
+		engine.set_paused(q, nullptr, row.paused_until);
+		unlock_queue(slot);
+	}
+	LWLockRelease(registry_lock());
+	if (slot == kNoQueue)
+		too_many_queues();
+	return slot;
+}
+
+namespace
+{
+
+// The slot of a queue, named now if it is new.
+uint16_t find_or_name(Db &db, const char *name)
+{
+	uint16_t slot = find_queue(db, name);
+	if (slot != kNoQueue)
+		return slot;
+	check_name("queue", name);
+	if (db.load_state.load() != static_cast<uint32>(LoadState::loaded))
+	{
+		read_queues(db, name); // its row may exist though nobody has loaded it yet
+		slot = find_queue(db, name);
+		if (slot != kNoQueue)
+			return slot;
+	}
+	if (!guc::auto_create_queues)
+		no_such_queue(name);
+	const Oid sequence = get_relname_relid("queue_id_seq", get_namespace_oid("tq", false));
+	const auto id = static_cast<int32>(nextval_internal(sequence, false));
+	LWLockAcquire(registry_lock(), LW_EXCLUSIVE);
+	slot = scan_queues(db, name, core::hash_name(name));
+	if (slot == kNoQueue)
+		slot = reserve_queue(db, id, name, core::QueueState::creating);
+	LWLockRelease(registry_lock());
+	if (slot == kNoQueue)
+		too_many_queues();
+	return slot;
+}
+
+} // namespace
+
+uint16_t queue_for_enqueue(Db &db, const char *name)
+{
+	const uint16_t slot = find_or_name(db, name);
+	if (!engine.queue(slot).persisted)
+		write_queue_row(db, slot);
+	if (!use_queue(slot))
+		no_such_queue(name);
+	return slot;
+}
+
+uint16_t queue_for_claim(Db &db, const char *name)
+{
+	const uint16_t slot = find_or_name(db, name);
+	if (!engine.queue(slot).persisted)
+	{
+		db.queue_rows.store(true);
+		wake_scheduler(db);
+	}
+	return slot;
+}
+
+uint16_t lane_for(uint16_t queue, const char *kind)
+{
+	struct Known
+	{
+		uint32 generation;
+		uint16_t queue;
+		uint16_t lane;
+		char kind[core::kNameMax];
+	};
+	static Known known[64];
+	const uint64 h = kind != nullptr ? core::hash_name(kind) : 0;
+	Known &k = known[(h + queue) % lengthof(known)];
+	const Queue &peek = engine.queue(queue);
+	if (k.generation == peek.generation && k.queue == queue && strcmp(k.kind, kind != nullptr ? kind : "") == 0 &&
+		k.generation != 0)
+		return k.lane;
+	if (kind != nullptr)
+		check_name("kind", kind);
+	lock_queue(queue);
+	uint16_t lane = engine.find_lane(engine.queue(queue), kind);
+	unlock_queue(queue);
+	if (lane == core::kNoLane)
+	{
+		LWLockAcquire(registry_lock(), LW_EXCLUSIVE);
+		lock_queue(queue);
+		lane = engine.find_lane(engine.queue(queue), kind);
+		if (lane == core::kNoLane)
+			lane = engine.make_lane(engine.queue(queue), kind);
+		unlock_queue(queue);
+		LWLockRelease(registry_lock());
+	}
+	if (lane == core::kNoLane)
+		ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED), errmsg("too many kinds of jobs"),
+						errdetail("Each kind of a queue takes a slot in shared memory."),
+						errhint("Raise tq.max_lanes (now %d) and restart the server.", guc::max_lanes)));
+	k.generation = peek.generation;
+	k.queue = queue;
+	k.lane = lane;
+	strlcpy(k.kind, kind != nullptr ? kind : "", sizeof(k.kind));
+	return lane;
+}
+
+void release_db(Db &db)
+{
+	const uint16_t d = index_of(db);
+	for (Ref r = 0; r < engine.limits().entries; ++r)
+	{
+		const uint16_t q = engine.entry(r).queue;
+		if (engine.entry(r).state == State::none || engine.queue(q).db != d)
+			continue;
+		lock_queue(q);
+		if (engine.entry(r).state != State::none && engine.entry(r).queue == q && engine.queue(q).db == d)
+			engine.drop(engine.queue(q), r, 0);
+		unlock_queue(q);
+	}
+	LWLockAcquire(registry_lock(), LW_EXCLUSIVE);
+	for (uint32 i = 0; i < engine.limits().queues; ++i)
+	{
+		const auto q = static_cast<uint16_t>(i);
+		if (engine.queue(q).state == core::QueueState::free || engine.queue(q).db != d)
+			continue;
+		lock_queue(q);
+		engine.free_queue(engine.queue(q));
+		unlock_queue(q);
+	}
+	db.used = false;
+	db.load_state.store(static_cast<uint32>(LoadState::none));
+	LWLockRelease(registry_lock());
+}
+
+} // namespace tq::live

@@ -1,0 +1,59 @@
+// From a function call to the live state it works on: the database's slot, queues by name, lanes by kind.
+// Regime: PG; everything may ereport unless noexcept. Locks: registry, queue, segment map, one at a time.
+#pragma once
+
+#include "live/shared.hpp"
+
+namespace tq::live
+{
+
+// The database slot of the extension that the called function belongs to. Raises TQ006 (not preloaded), TQ007 (versions differ),
+// 25006 (standby). Makes the segment map known (reads the catalog once per server start), so ids can be drawn.
+Db &database(FunctionCallInfo fcinfo);
+
+// The same for a worker, which knows its extension.
+Db &database_of(Oid extension);
+
+// The slot this backend works with since its last call of database(); null before. For callbacks.
+Db *current_db() noexcept;
+
+// Waits (bounded by tq.load_timeout) until the live state is loaded; loads it itself if no worker will. Raises TQ009.
+void ensure_loaded(Db &db);
+
+constexpr uint16_t kNoQueue = UINT16_MAX;
+
+// The queue of that name, or kNoQueue. A queue being closed is found as well.
+uint16_t find_queue(const Db &db, const char *name);
+// As find_queue, but raises TQ002.
+uint16_t require_queue(const Db &db, const char *name);
+// For enqueue: makes the queue if tq.auto_create_queues is on (its row is written by the scheduler in its own transaction, or by
+// this one if none runs); counts this transaction as a user of it; raises TQ002 if it is being dropped.
+uint16_t queue_for_enqueue(Db &db, const char *name);
+
+// For claim: a queue that nobody has enqueued to yet is named in memory if tq.auto_create_queues is on (a worker may start first); else TQ002.
+uint16_t queue_for_claim(Db &db, const char *name);
+
+// The lane of a kind (null: none), made if need be. Raises 53400 if there is no room for another lane.
+uint16_t lane_for(uint16_t queue, const char *kind);
+
+// Puts the row of tq.queue into its slot (or into a free one); used at load and when settings change.
+struct QueueRow
+{
+	int32 id;
+	const char *name;
+	core::QueueSettings settings;
+	Micros paused_until; // 0: not paused
+	bool closing;
+};
+uint16_t install_queue(Db &db, const QueueRow &row);
+
+// Reads tq.queue (all rows, or the one of that name) with a latest snapshot and installs what it finds; returns rows read.
+int read_queues(Db &db, const char *name);
+
+// Names are checked here for all callers: 1 to 63 bytes, no control characters. `what` names the argument.
+void check_name(const char *what, const char *name);
+
+// Takes a slot away: everything in it is dropped. For an extension or a database that is gone.
+void release_db(Db &db);
+
+} // namespace tq::live

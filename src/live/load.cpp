@@ -1,0 +1,284 @@
+#include "live/load.hpp"
+
+#include "guc.hpp"
+#include "live/attach.hpp"
+#include "live/loader.hpp"
+#include "live/publish.hpp"
+#include "live/segments.hpp"
+#include "pg/errors.hpp"
+#include "pg/owner.hpp"
+
+namespace tq::live
+{
+
+namespace
+{
+
+// What one pass over the journal adds up, in private memory.
+struct Tally
+{
+	Db *db;
+	bool first;		 // first load: entries are made
+	int64 *lanes;	 // unfinished jobs by lane
+	int64 segment_live;
+	int64 segment_dead;
+	int slot;		 // of the segment being read
+	CountResult result;
+	// the lane of the last row, since neighbours mostly share it
+	int32 last_queue_id;
+	char last_kind[core::kNameMax];
+	bool last_has_kind;
+	uint16_t queue;
+	uint16_t lane;
+};
+
+void find_lane_of(Tally &t, const journal::Candidate &c)
+{
+	if (t.queue != kNoQueue && t.last_queue_id == c.queue_id && t.last_has_kind == c.has_kind &&
+		(!c.has_kind || strcmp(t.last_kind, c.kind) == 0))
+		return;
+	t.queue = queue_of_id(*t.db, c.queue_id);
+	t.last_queue_id = c.queue_id;
+	t.last_has_kind = c.has_kind;
+	strlcpy(t.last_kind, c.kind, sizeof(t.last_kind));
+	if (t.queue != kNoQueue)
+		t.lane = lane_for(t.queue, c.has_kind ? c.kind : nullptr);
+}
+
+// Later counts: is an unfinished job that has no entry on disk by right? If not, its watermark sinks, and the loader (which asks the
+// journal again) finds it.
+bool vouched_for(Tally &t, const journal::Candidate &c, const journal::Fold &fold) noexcept
+{
+	uint16_t q = 0;
+	if (engine.find(index_of(*t.db), c.id, &q) != kNil)
+		return true;
+	lock_queue(t.queue);
+	Lane &l = engine.lane(t.lane);
+	const Key key{c.priority, c.id};
+	Micros due = core::kNever;
+	const State to = state_of(c, fold, wall_now(), &due);
+	bool ok = true;
+	if (engine.find(index_of(*t.db), c.id, &q) != kNil)
+		ok = true;
+	else if (to == State::delayed)
+		ok = due >= engine.db(index_of(*t.db)).timer_watermark.load();
+	else
+		ok = key >= l.watermark;
+	if (!ok && to == State::delayed)
+		engine.sink_timer(index_of(*t.db), due);
+	else if (!ok)
+		engine.sink(engine.queue(t.queue), l, key);
+	unlock_queue(t.queue);
+	return ok;
+}
+
+void visit(const journal::Candidate &c, const journal::Fold &fold, void *arg)
+{
+	Tally &t = *static_cast<Tally *>(arg);
+	++t.result.jobs;
+	if (fold.terminal())
+	{
+		t.segment_dead += fold.state == journal::FoldState::dead || fold.state == journal::FoldState::buried;
+		return;
+	}
+	find_lane_of(t, c);
+	if (t.queue == kNoQueue)
+		return; // a row of a queue that does not exist: tq_health() counts those
+	++t.result.unfinished;
+	++t.lanes[t.lane];
+	++t.segment_live;
+	if (!t.first)
+	{
+		if (!vouched_for(t, c, fold))
+			++t.result.missing;
+		return;
+	}
+	if (place_job(*t.db, c, t.slot, fold, t.queue, t.lane, kNil, Source::first_load) == Place::no_room)
+		ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+						errmsg("tq.max_live_jobs (%d) is too small for the running jobs of this database", guc::max_live_jobs),
+						errhint("Raise tq.max_live_jobs and restart the server.")));
+}
+
+// Takes the count's snapshot at a moment when no commit callback is half-way: they hold the map lock shared. What such a callback
+// publishes later is added to the deltas if this snapshot does not see its transaction. GetLatestSnapshot neither allocates
+// (after its first use, below) nor waits for more than ProcArrayLock, so it may be called here.
+Snapshot begin_count(Db &db)
+{
+	static_cast<void>(GetLatestSnapshot());
+	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
+	Snapshot s = GetLatestSnapshot();
+	db.count_xmin = s->xmin;
+	db.count_xmax = s->xmax;
+	db.count_nxip = static_cast<int32>(s->xcnt);
+	std::copy_n(s->xip, s->xcnt, count_xip(db));
+	for (int i = 0; i < db.nsegments; ++i)
+		segment_at(db, i).delta.store(0);
+	for (uint32 i = 0; i < engine.limits().lanes; ++i)
+	{
+		Lane &l = engine.lane(static_cast<uint16_t>(i));
+		if (l.used && engine.queue(l.queue).db == index_of(db))
+			l.count.delta = 0; // commit callbacks write it under the map lock, so it is ours now
+	}
+	db.counting = true;
+	LWLockRelease(map_lock(db));
+	return s;
+}
+
+void end_count(Db &db, Tally &t, const int64 *seg_live, const int64 *seg_dead, const bool *seg_read)
+{
+	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
+	for (uint32 i = 0; i < engine.limits().lanes; ++i)
+	{
+		Lane &l = engine.lane(static_cast<uint16_t>(i));
+		if (!l.used || engine.queue(l.queue).db != index_of(db))
+			continue;
+		const int64 is = t.lanes[i] + l.count.delta;
+		t.result.drifted += !t.first && is != l.count.live;
+		l.count.live = is;
+	}
+	for (int i = 0; i < db.nsegments; ++i)
+	{
+		SegmentSlot &s = segment_at(db, i);
+		if (!seg_read[i])
+			continue;
+		const int64 is = seg_live[i] + s.delta.load();
+		t.result.drifted += !t.first && is != s.live.load();
+		s.live.store(is);
+		if (t.first)
+			s.dead.store(seg_dead[i]);
+	}
+	db.counting = false;
+	if (t.first)
+		db.load_state.store(static_cast<uint32>(LoadState::loaded));
+	LWLockRelease(map_lock(db));
+}
+
+void stop_count(int, Datum arg)
+{
+	Db &db = *reinterpret_cast<Db *>(DatumGetPointer(arg));
+	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
+	db.counting = false;
+	LWLockRelease(map_lock(db));
+	give_up_loader(db);
+}
+
+// Lease numbers never repeat: they start at what the clock says, or at the durable high water if that is greater (H10). Numbers are
+// reserved by a flushed setval before they are used.
+void start_leases(Db &db)
+{
+	const pg::OwnerScope scope = pg::enter_owner(db.extension);
+	constexpr Micros k2020 = 631152000000000; // 2000-01-01 to 2020-01-01
+	const Oid types[] = {INT8OID};
+	const Datum values[] = {Int64GetDatum(wall_now() - k2020)};
+	pg::sql("SELECT setval('tq.lease_seq', greatest((SELECT last_value FROM tq.lease_seq), $1) + 4294967296) - 4294967296", 1,
+			types, values, nullptr, false, 1);
+	bool isnull = false;
+	const int64 start = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	pg::leave_owner(scope);
+	XLogFlush(XactLastRecEnd);
+	std::atomic<LeaseNo> &next = engine.db(index_of(db)).next_lease;
+	LeaseNo now = next.load();
+	while (now < start && !next.compare_exchange_weak(now, start))
+	{
+	}
+}
+
+} // namespace
+
+bool try_become_loader(Db &db) noexcept
+{
+	uint32 nobody = 0;
+	return db.loader.compare_exchange_strong(nobody, my_proc + 1);
+}
+
+void give_up_loader(Db &db) noexcept
+{
+	uint32 me = my_proc + 1;
+	db.loader.compare_exchange_strong(me, 0);
+}
+
+CountResult count_journal(Db &db)
+{
+	Tally t{};
+	t.db = &db;
+	t.first = db.load_state.load() != static_cast<uint32>(LoadState::loaded);
+	t.queue = kNoQueue;
+	const Micros began = mono_now();
+	const auto max = static_cast<Size>(guc::max_segments);
+	t.lanes = static_cast<int64 *>(palloc0(sizeof(int64) * engine.limits().lanes));
+	auto *tables = static_cast<journal::Segment *>(palloc(sizeof(journal::Segment) * max));
+	auto *slots = static_cast<int *>(palloc(sizeof(int) * max));
+	auto *seg_live = static_cast<int64 *>(palloc0(sizeof(int64) * max));
+	auto *seg_dead = static_cast<int64 *>(palloc0(sizeof(int64) * max));
+	auto *seg_read = static_cast<bool *>(palloc0(sizeof(bool) * max));
+	PG_ENSURE_ERROR_CLEANUP(stop_count, PointerGetDatum(&db));
+	{
+		read_queues(db, nullptr);
+		if (t.first)
+			start_leases(db);
+		Snapshot snapshot = RegisterSnapshot(begin_count(db));
+		const int n = live_segments(db, tables, slots, guc::max_segments);
+		for (int i = 0; i < n; ++i)
+		{
+			t.slot = slots[i];
+			t.segment_live = t.segment_dead = 0;
+			const journal::SegmentSummary sum = journal::scan_segment(tables[i], snapshot, true, visit, &t);
+			seg_live[t.slot] = t.segment_live;
+			seg_dead[t.slot] = t.segment_dead;
+			seg_read[t.slot] = true;
+			if (t.first)
+				segment_at(db, t.slot).rows.store(sum.rows);
+			TQ_WAIT_POINT("load-between-segments");
+		}
+		UnregisterSnapshot(snapshot);
+		end_count(db, t, seg_live, seg_dead, seg_read);
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(stop_count, PointerGetDatum(&db));
+	if (t.first)
+	{
+		db.loads.fetch_add(1);
+		db.loaded_at.store(wall_now());
+		db.load_took.store(mono_now() - began);
+	}
+	db.lost_found.fetch_add(t.result.missing);
+	return t.result;
+}
+
+bool load_or_count(Db &db, CountResult *result)
+{
+	if (!try_become_loader(db))
+		return false;
+	*result = count_journal(db);
+	give_up_loader(db);
+	return true;
+}
+
+void ensure_loaded(Db &db)
+{
+	const Micros until = mono_now() + guc::load_timeout * Micros{1000};
+	while (db.load_state.load() != static_cast<uint32>(LoadState::loaded))
+	{
+		CountResult result{};
+		if (db.scheduler.load() == 0 && load_or_count(db, &result))
+			return;
+		if (mono_now() >= until)
+			ereport(ERROR, (errcode(kErrNotLoaded), errmsg("the queues of this database are not loaded yet"),
+							errdetail("After a restart the live state is read from the journal; until then jobs can be enqueued only."),
+							errhint("Try again in a moment, or see tq_health().")));
+		static_cast<void>(WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 5, PG_WAIT_EXTENSION));
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+void request_reload() noexcept
+{
+	for (int i = 0; preloaded() && i < guc::max_databases; ++i)
+		if (db_at(i).used && db_at(i).database == MyDatabaseId)
+		{
+			db_at(i).reload.store(true);
+			wake_scheduler(db_at(i));
+		}
+}
+
+} // namespace tq::live

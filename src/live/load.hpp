@@ -1,0 +1,37 @@
+// Loading a database's live state from its journal, and counting again what it should be (R17, tq_check).
+// Regime: PG; may ereport. Locks: map lock while the count's snapshot is taken and when its result is put in place.
+#pragma once
+
+#include "live/shared.hpp"
+
+namespace tq::live
+{
+
+// What a count found that memory did not agree with.
+struct CountResult
+{
+	int64 jobs;		  // rows read
+	int64 unfinished; // of them
+	int64 drifted;	  // lanes or segments whose counters were not what the journal says
+	int64 missing;	  // jobs that memory had lost (now to be read in again)
+};
+
+// Reads all unfinished segments under one snapshot. The first time it fills the live state (entries are only added) and the database
+// becomes loaded; later it only compares and repairs counters, and sinks watermarks under jobs that have no entry where they should.
+// The caller holds db.loader (try_become_loader).
+CountResult count_journal(Db &db);
+
+// One process at a time loads or counts. Released by give_up_loader, also at error or exit if wrapped in with_loader().
+bool try_become_loader(Db &db) noexcept;
+void give_up_loader(Db &db) noexcept;
+
+// Becomes loader if possible, counts, gives up; false if somebody else is at it. Errors pass through, with the role given up.
+bool load_or_count(Db &db, CountResult *result);
+
+// Asks for a recount of this session's database: tables were changed from outside (R6).
+void request_reload() noexcept;
+
+// The same at commit of the open transaction (the reload triggers).
+void mark_reload() noexcept;
+
+} // namespace tq::live

@@ -1,0 +1,498 @@
+#include "live/loader.hpp"
+
+#include "guc.hpp"
+#include "live/attach.hpp"
+#include "live/segments.hpp"
+
+namespace tq::live
+{
+
+namespace
+{
+
+constexpr int kBatch = 2000;
+
+struct Item
+{
+	journal::Candidate c;
+	uint16_t queue;
+	uint16_t lane;
+	Ref ref;
+};
+
+// What a loader must take back if it is stopped by an error or by the end of its process.
+struct Guard
+{
+	Db *db;
+	Item *items;
+	int n;
+	uint16_t queue; // of the lane below
+	uint16_t lane;	// kNoLane if none
+};
+
+void clean_up(int, Datum arg)
+{
+	auto *g = reinterpret_cast<Guard *>(DatumGetPointer(arg));
+	for (int i = 0; i < g->n; ++i)
+		if (g->items[i].ref != kNil)
+			drop_placeholder(*g->db, g->items[i].queue, g->items[i].ref, true);
+	if (g->lane != core::kNoLane)
+	{
+		lock_queue(g->queue);
+		engine.lane(g->lane).loader = kNil;
+		unlock_queue(g->queue);
+	}
+}
+
+struct Segments
+{
+	journal::Segment *tables;
+	int *slots;
+	int n;
+};
+
+Segments segments_now(const Db &db)
+{
+	Segments s{};
+	const auto max = static_cast<Size>(guc::max_segments);
+	s.tables = static_cast<journal::Segment *>(palloc(sizeof(journal::Segment) * max));
+	s.slots = static_cast<int *>(palloc(sizeof(int) * max));
+	s.n = live_segments(db, s.tables, s.slots, guc::max_segments);
+	return s;
+}
+
+// A job that was moved to segment 0 is met twice while its old segment lives; only the copy counts. Items come in (priority, id)
+// order, so copies are neighbours.
+bool merge_copy(const Segments &segments, Item *items, int n, const journal::Candidate &c)
+{
+	if (n == 0 || items[n - 1].c.id != c.id)
+		return false;
+	if (segments.tables[c.segment].number == 0)
+		items[n - 1].c = c;
+	return true;
+}
+
+// Steps 3 and 4 for a batch: ask the journal with a new snapshot, then make entries.
+int settle(Db &db, const Segments &segments, Item *items, int n, Source source)
+{
+	int made = 0;
+	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
+	for (int i = 0; i < n; ++i)
+	{
+		Item &it = items[i];
+		if (it.ref == kNil)
+			continue;
+		journal::Fold fold;
+		journal::fold_job(segments.tables[it.c.segment], it.c.id, snapshot, &fold);
+		const Ref ref = it.ref;
+		it.ref = kNil; // from here on it cannot fail
+		if (fold.terminal())
+			drop_placeholder(db, it.queue, ref, false);
+		else if (source == Source::timer)
+		{
+			Micros due = core::kNever;
+			const State to = state_of(it.c, fold, 0, &due);
+			// an index entry that is not the job's time any more says nothing about it
+			if (to == State::running || due != it.c.due)
+				drop_placeholder(db, it.queue, ref, true);
+			else
+				made += place_job(db, it.c, segments.slots[it.c.segment], fold, it.queue, it.lane, ref, source) ==
+						Place::in_memory;
+		}
+		else
+			made += place_job(db, it.c, segments.slots[it.c.segment], fold, it.queue, it.lane, ref, source) ==
+					Place::in_memory;
+		if ((i & 255) == 0)
+			CHECK_FOR_INTERRUPTS();
+	}
+	UnregisterSnapshot(snapshot);
+	return made;
+}
+
+// Step 3 for a single job.
+void fold_pinned(Db &db, const journal::Segment &tables, Pinned *p)
+{
+	Item item{p->row, p->queue, p->lane, p->ref};
+	Guard guard{&db, &item, 1, 0, core::kNoLane};
+	PG_ENSURE_ERROR_CLEANUP(clean_up, PointerGetDatum(&guard));
+	{
+		TQ_WAIT_POINT("pin-before-fold");
+		Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
+		p->fold = journal::Fold{};
+		journal::fold_job(tables, p->row.id, snapshot, &p->fold);
+		UnregisterSnapshot(snapshot);
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(clean_up, PointerGetDatum(&guard));
+}
+
+} // namespace
+
+int make_room(Db &db, int want, uint16_t spare) noexcept
+{
+	static_cast<void>(db);
+	uint32_t used = 0;
+	for (uint32_t i = 0; i < engine.limits().lanes; ++i)
+		used += engine.lane(static_cast<uint16_t>(i)).used;
+	const uint32_t share = engine.limits().entries / 2 / std::max<uint32_t>(used, 1);
+	int freed = 0;
+	while (freed < want)
+	{
+		uint16_t biggest = core::kNoLane, busiest = UINT16_MAX;
+		uint32_t size = share, delayed = share;
+		for (uint32_t i = 0; i < engine.limits().lanes; ++i)
+		{
+			const Lane &l = engine.lane(static_cast<uint16_t>(i));
+			if (l.used && i != spare && l.ready.size > size)
+			{
+				size = l.ready.size;
+				biggest = static_cast<uint16_t>(i);
+			}
+		}
+		for (uint32_t i = 0; i < engine.limits().queues; ++i)
+		{
+			const Queue &q = engine.queue(static_cast<uint16_t>(i));
+			if (q.state != core::QueueState::free && q.due.size > delayed)
+			{
+				delayed = q.due.size;
+				busiest = static_cast<uint16_t>(i);
+			}
+		}
+		if (biggest == core::kNoLane && busiest == UINT16_MAX)
+			break;
+		const bool from_lane = biggest != core::kNoLane && size >= delayed;
+		const uint16_t queue = from_lane ? engine.lane(biggest).queue : busiest;
+		const int before = freed;
+		lock_queue(queue);
+		Queue &q = engine.queue(queue);
+		for (int i = 0; i < 256 && freed < want; ++i)
+		{
+			const bool done = from_lane ? engine.lane(biggest).queue == queue && engine.lane(biggest).used &&
+											  engine.lane(biggest).ready.size > share &&
+											  engine.evict_ready(q, engine.lane(biggest), core::kMinKey, my_proc)
+										: q.due.size > share && engine.evict_delayed(q, my_proc);
+			if (!done)
+				break;
+			++freed;
+			db_at(q.db).evicted.fetch_add(1, std::memory_order_relaxed);
+		}
+		unlock_queue(queue);
+		if (freed == before)
+			break;
+	}
+	return freed;
+}
+
+int refill_lane(Db &db, uint16_t queue, uint16_t lane, int want)
+{
+	Queue &q = engine.queue(queue);
+	lock_queue(queue);
+	Lane &l = engine.lane(lane);
+	if (!l.used || l.queue != queue || l.loader != kNil || l.watermark == core::kMaxKey)
+	{
+		unlock_queue(queue);
+		return 0;
+	}
+	l.loader = my_proc;
+	l.limit = core::kMaxKey;
+	const Key from = l.watermark;
+	char kind[core::kNameMax];
+	const bool has_kind = l.has_kind;
+	strlcpy(kind, l.kind, sizeof(kind));
+	const int32 queue_id = q.id;
+	unlock_queue(queue);
+
+	int made = 0;
+	const Size room = static_cast<Size>(want) + 1;
+	Guard guard{&db, nullptr, 0, queue, lane};
+	PG_ENSURE_ERROR_CLEANUP(clean_up, PointerGetDatum(&guard));
+	{
+		guard.items = static_cast<Item *>(palloc(sizeof(Item) * room));
+		const Segments segments = segments_now(db);
+		Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
+		journal::LaneCursor *cursor = journal::lane_cursor_open(segments.tables, segments.n, queue_id,
+																has_kind ? kind : nullptr, from.priority, from.id, snapshot);
+		int n = 0;
+		bool more = false;
+		journal::Candidate c;
+		while ((more = journal::lane_cursor_next(cursor, &c)))
+		{
+			if (merge_copy(segments, guard.items, n, c))
+				continue;
+			if (n == want)
+				break;
+			guard.items[n++] = Item{c, queue, lane, kNil};
+		}
+		journal::lane_cursor_close(cursor);
+		UnregisterSnapshot(snapshot);
+		TQ_WAIT_POINT("refill-after-snapshot");
+
+		lock_queue(queue);
+		int taken = 0;
+		for (; taken < n; ++taken)
+		{
+			Item &it = guard.items[taken];
+			Ref existing = kNil;
+			it.ref = engine.insert(q, lane, it.c.id, it.c.priority, State::placeholder, my_proc, false, &existing);
+			if (it.ref == kNil && existing == kNil)
+				break; // no room
+		}
+		unlock_queue(queue);
+		const bool exhausted = !more && taken == n;
+		// up to where it looked; a key that found no room stays on disk
+		const Key reached = exhausted	 ? core::kMaxKey
+							: taken < n	 ? Key{guard.items[taken].c.priority, guard.items[taken].c.id}
+							: n > 0		 ? Key{guard.items[n - 1].c.priority, guard.items[n - 1].c.id + 1}
+										 : from;
+		guard.n = taken;
+		TQ_WAIT_POINT("refill-before-settle");
+		made = settle(db, segments, guard.items, taken, Source::lane);
+		guard.n = 0;
+		TQ_WAIT_POINT("refill-before-raise");
+		lock_queue(queue);
+		engine.raise(q, l, reached);
+		l.tail = exhausted && l.watermark != core::kMaxKey;
+		l.loader = kNil;
+		if (engine.runs_dry(q, l))
+			q.want_refill.store(true);
+		unlock_queue(queue);
+		guard.lane = core::kNoLane;
+		pfree(guard.items);
+		pfree(segments.tables);
+		pfree(segments.slots);
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(clean_up, PointerGetDatum(&guard));
+	db.refilled.fetch_add(made, std::memory_order_relaxed);
+	return made;
+}
+
+int refill(Db &db)
+{
+	int made = 0;
+	const uint16_t d = index_of(db);
+	for (uint32 i = 0; i < engine.limits().queues; ++i)
+	{
+		const auto queue = static_cast<uint16_t>(i);
+		Queue &q = engine.queue(queue);
+		if (q.state == core::QueueState::free || q.db != d || !q.want_refill.exchange(false))
+			continue;
+		uint16_t lanes[256];
+		int n = 0;
+		lock_queue(queue);
+		for (uint16_t l = q.lanes; l != core::kNoLane && n < static_cast<int>(lengthof(lanes)); l = engine.lane(l).next)
+			if (engine.runs_dry(q, engine.lane(l)))
+				lanes[n++] = l;
+		unlock_queue(queue);
+		for (int k = 0; k < n; ++k)
+		{
+			const int want = std::clamp(static_cast<int>(engine.limits().entries / 8), 2, kBatch);
+			if (engine.free_entries() < want + want / 4)
+				make_room(db, want, lanes[k]);
+			const int got = refill_lane(db, queue, lanes[k], want);
+			made += got;
+			// a lane that could take nothing waits for room; finishing jobs or the next cycle bring it back
+			if (got > 0 && !db.refill.load())
+			{
+				lock_queue(queue);
+				if (q.state != core::QueueState::free && engine.runs_dry(q, engine.lane(lanes[k])))
+				{
+					q.want_refill.store(true);
+					db.refill.store(true);
+				}
+				unlock_queue(queue);
+			}
+		}
+	}
+	return made;
+}
+
+int refill_timers(Db &db)
+{
+	const uint16_t d = index_of(db);
+	const Micros horizon = wall_now() + guc::timer_horizon * Micros{1000000};
+	if (engine.db(d).timer_watermark.load() > horizon)
+		return 0;
+	const Micros from = engine.start_timer_load(d);
+	int made = 0;
+	Guard guard{&db, nullptr, 0, 0, core::kNoLane};
+	PG_ENSURE_ERROR_CLEANUP(clean_up, PointerGetDatum(&guard));
+	{
+		const int want = std::clamp(static_cast<int>(engine.limits().entries / 16), 2, kBatch);
+		guard.items = static_cast<Item *>(palloc(sizeof(Item) * static_cast<Size>(want)));
+		const Segments segments = segments_now(db);
+		Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
+		journal::TimerCursor *cursor = journal::timer_cursor_open(segments.tables, segments.n, from, snapshot);
+		Micros reached = from; // everything due before it is vouched for
+		bool more = true, room = true;
+		int seen = 0;
+		while (more && room && seen < 8 * kBatch)
+		{
+			int n = 0;
+			journal::Candidate c;
+			Micros last = reached;
+			while (n < want && (more = journal::timer_cursor_next(cursor, &c)))
+			{
+				if (c.due > horizon)
+				{
+					last = c.due;
+					break;
+				}
+				last = c.due;
+				const uint16_t queue = queue_of_id(db, c.queue_id);
+				if (queue == kNoQueue)
+					continue;
+				guard.items[n++] = Item{c, queue, lane_for(queue, c.has_kind ? c.kind : nullptr), kNil};
+			}
+			const bool beyond = more && last > horizon;
+			guard.n = n;
+			int taken = 0;
+			for (; taken < n; ++taken)
+			{
+				Item &it = guard.items[taken];
+				Queue &q = engine.queue(it.queue);
+				Ref existing = kNil;
+				lock_queue(it.queue);
+				it.ref = engine.insert(q, it.lane, it.c.id, it.c.priority, State::placeholder, my_proc, false, &existing);
+				unlock_queue(it.queue);
+				if (it.ref == kNil && existing == kNil)
+					break;
+			}
+			guard.n = taken;
+			made += settle(db, segments, guard.items, taken, Source::timer);
+			guard.n = 0;
+			seen += n;
+			if (taken < n)
+			{
+				// What is due already needs no room here: its lane fetches it. The first one that does stays on disk.
+				const Micros now = wall_now();
+				for (; taken < n && guard.items[taken].c.due <= now; ++taken)
+				{
+					const Item &it = guard.items[taken];
+					lock_queue(it.queue);
+					engine.sink(engine.queue(it.queue), engine.lane(it.lane), Key{it.c.priority, it.c.id});
+					unlock_queue(it.queue);
+				}
+				if (taken < n)
+				{
+					reached = guard.items[taken].c.due;
+					room = false;
+				}
+				else
+					reached = last;
+			}
+			else
+				reached = !more ? core::kNever : last;
+			if (beyond)
+				break;
+		}
+		journal::timer_cursor_close(cursor);
+		UnregisterSnapshot(snapshot);
+		TQ_WAIT_POINT("timers-before-raise");
+		engine.raise_timer(d, reached);
+		pfree(guard.items);
+		pfree(segments.tables);
+		pfree(segments.slots);
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(clean_up, PointerGetDatum(&guard));
+	db.refilled.fetch_add(made, std::memory_order_relaxed);
+	return made;
+}
+
+Pinned pin(Db &db, JobId id, bool keep_terminal)
+{
+	Pinned p{};
+	const uint16_t d = index_of(db);
+	for (int tries = 0;; ++tries)
+	{
+		p.ref = engine.find(d, id, &p.queue);
+		if (p.ref != kNil)
+		{
+			bool loading = false, there = false;
+			lock_queue(p.queue);
+			const Entry &e = engine.entry(p.ref);
+			there = engine.is(engine.queue(p.queue), p.ref, id);
+			loading = there && e.state == State::placeholder && e.mark == Verb::none;
+			p.lane = e.lane;
+			p.segment = e.segment;
+			unlock_queue(p.queue);
+			if (there && !loading)
+			{
+				p.result = Pin::pinned;
+				return p;
+			}
+			if (tries > 2000)
+				ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE), errmsg("job %lld is being read in", static_cast<long long>(id)),
+								errhint("Try again.")));
+			if (loading) // a loader has it for some microseconds
+				pg_usleep(500);
+			CHECK_FOR_INTERRUPTS();
+			continue;
+		}
+		int slots[2];
+		const int nslots = slots_of_id(db, id, slots);
+		bool again = false;
+		p.result = Pin::absent;
+		for (int i = 0; i < nslots && !again && p.result == Pin::absent; ++i)
+		{
+			journal::Segment tables;
+			if (!tables_at(db, slots[i], &tables))
+				continue;
+			journal::JobRow row;
+			ItemPointerData tid;
+			Snapshot s1 = RegisterSnapshot(GetLatestSnapshot());
+			const bool found = journal::find_job(tables, id, s1, false, &row, &tid);
+			UnregisterSnapshot(s1);
+			if (!found)
+				continue;
+			p.queue = queue_of_id(db, row.queue_id);
+			if (p.queue == kNoQueue)
+				continue;
+			p.row = candidate_of(row, tid);
+			p.segment = slots[i];
+			p.lane = lane_for(p.queue, p.row.has_kind ? p.row.kind : nullptr);
+			Queue &q = engine.queue(p.queue);
+			Ref existing = kNil;
+			lock_queue(p.queue);
+			p.ref = engine.insert(q, p.lane, id, p.row.priority, State::placeholder, my_proc, true, &existing);
+			unlock_queue(p.queue);
+			if (existing != kNil)
+			{
+				again = true;
+				break;
+			}
+			if (p.ref == kNil)
+			{
+				if (make_room(db, 8, core::kNoLane) > 0)
+				{
+					again = true;
+					break;
+				}
+				p.result = Pin::no_room;
+				return p;
+			}
+			fold_pinned(db, tables, &p);
+			if (p.fold.state == journal::FoldState::moved)
+				drop_placeholder(db, p.queue, p.ref, false); // lives on in segment 0, the next slot
+			else if (p.fold.terminal())
+			{
+				p.result = Pin::terminal;
+				if (!keep_terminal)
+				{
+					drop_placeholder(db, p.queue, p.ref, false);
+					p.ref = kNil;
+				}
+				return p;
+			}
+			else
+			{
+				place_job(db, p.row, p.segment, p.fold, p.queue, p.lane, p.ref, Source::pin);
+				p.result = Pin::pinned;
+				return p;
+			}
+		}
+		if (!again)
+			return p;
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+} // namespace tq::live

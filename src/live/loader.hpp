@@ -1,0 +1,75 @@
+// The one way from the journal into memory (R12): candidates, placeholders, a new snapshot, the journal's word, entries. Refill of lanes,
+// timers, pins of single jobs.
+// Regime: PG; may ereport (placeholders are then taken back). Locks: queue locks, briefly.
+#pragma once
+
+#include "live/shared.hpp"
+
+namespace tq::live
+{
+
+// Puts a job that the journal knows as unfinished into memory. `ref` is its placeholder, or kNil to make an entry now (first load, when
+// nobody can have finished it meanwhile). Called with no lock held; takes the queue's. With a placeholder that is not turned into an
+// entry, the placeholder is dropped and the watermark that vouches for the job sunk.
+enum class Place : uint8
+{
+	in_memory,
+	on_disk,
+	known, // it had an entry
+	no_room, // it must be in memory (a running job, an override) and cannot
+};
+enum class Source : uint8
+{
+	first_load,
+	lane,
+	timer,
+	pin, // keeps it in memory wherever the watermarks are
+};
+Place place_job(Db &db, const journal::Candidate &c, int segment_slot, const journal::Fold &fold, uint16_t queue,
+				uint16_t lane, Ref ref, Source source) noexcept;
+
+// Where a job stands by the journal's word: State::ready, delayed (due is set) or running.
+State state_of(const journal::Candidate &c, const journal::Fold &fold, Micros now, Micros *due) noexcept;
+
+// Reads jobs of lanes that run dry; returns how many entries it made. Needs a transaction (READ COMMITTED), makes its own
+// snapshots.
+int refill(Db &db);
+int refill_lane(Db &db, uint16_t queue, uint16_t lane, int want);
+
+// Frees entries for others by sending those of the lane that is most above its share back to disk; never from `spare`.
+int make_room(Db &db, int want, uint16_t spare) noexcept;
+
+// Reads delayed jobs that fall due before the horizon.
+int refill_timers(Db &db);
+
+// Gives a job an entry if it is unfinished and has none; see R10. Result: its entry's queue and ref, or why not.
+enum class Pin : uint8
+{
+	pinned,	  // entry found or made; may be marked by somebody: the verb looks
+	terminal, // in the journal, ended; *fold tells how
+	absent,	  // no such job
+	no_room,
+};
+struct Pinned
+{
+	Pin result;
+	uint16_t queue;
+	uint16_t lane;
+	Ref ref;
+	int segment;		 // slot
+	journal::Fold fold;	 // if it was read
+	journal::Candidate row; // if it was read
+};
+// `keep_terminal`: a job that has ended keeps its placeholder (for tq_retry, which marks it); the caller must mark or drop it.
+Pinned pin(Db &db, JobId id, bool keep_terminal);
+
+// Takes a placeholder back; the job is unfinished (its watermark sinks) or ended.
+void drop_placeholder(Db &db, uint16_t queue, Ref ref, bool unfinished) noexcept;
+
+// What the live state keeps of a row.
+journal::Candidate candidate_of(const journal::JobRow &row, const ItemPointerData &tid) noexcept;
+
+// The queue slot of a tq.queue id; kNoQueue if unknown.
+uint16_t queue_of_id(const Db &db, int32 id) noexcept;
+
+} // namespace tq::live

@@ -1,0 +1,196 @@
+// What the journal says of a job, turned into an entry.
+#include "guc.hpp"
+#include "live/loader.hpp"
+#include "live/workers_table.hpp"
+
+namespace tq::live
+{
+
+uint16_t queue_of_id(const Db &db, int32 id) noexcept
+{
+	const uint16_t d = index_of(db);
+	for (uint32 i = 0; i < engine.limits().queues; ++i)
+	{
+		const Queue &q = engine.queue(static_cast<uint16_t>(i));
+		if (q.state != core::QueueState::free && q.db == d && q.id == id)
+			return static_cast<uint16_t>(i);
+	}
+	return UINT16_MAX;
+}
+
+journal::Candidate candidate_of(const journal::JobRow &row, const ItemPointerData &tid) noexcept
+{
+	journal::Candidate c{};
+	c.tid = tid;
+	c.id = row.id;
+	c.queue_id = row.queue_id;
+	c.priority = row.priority;
+	c.enqueued_at = row.enqueued_at;
+	c.run_at = row.run_at;
+	c.expires_at = row.expires_at;
+	c.due = journal::kNoTime;
+	c.timeout = row.timeout;
+	c.lease = row.lease;
+	c.max_attempts = row.max_attempts;
+	c.weight = row.weight;
+	c.has_kind = row.kind != nullptr;
+	c.has_group = row.group_key != nullptr;
+	if (c.has_kind)
+		memcpy(c.kind, VARDATA_ANY(row.kind), std::min<size_t>(VARSIZE_ANY_EXHDR(row.kind), sizeof(c.kind) - 1));
+	return c;
+}
+
+State state_of(const journal::Candidate &c, const journal::Fold &fold, Micros now, Micros *due) noexcept
+{
+	*due = core::kNever;
+	if (fold.state == journal::FoldState::running)
+		return State::running;
+	const TimestampTz at = fold.due != journal::kNoTime						 ? fold.due
+						   : fold.state == journal::FoldState::fresh ? c.run_at
+																	 : journal::kNoTime;
+	if (at == journal::kNoTime || at <= now)
+		return State::ready;
+	*due = at;
+	return State::delayed;
+}
+
+namespace
+{
+
+void fill(Entry &e, const journal::Candidate &c, int slot, const journal::Fold &fold) noexcept
+{
+	e.block = ItemPointerGetBlockNumberNoCheck(&c.tid);
+	e.offset = ItemPointerGetOffsetNumberNoCheck(&c.tid);
+	e.segment = static_cast<uint16_t>(slot);
+	e.own_lease_ms = static_cast<uint32>(std::min<int64>(c.lease / 1000, UINT32_MAX));
+	e.max_attempts = static_cast<uint16_t>(std::clamp(c.max_attempts, 0, static_cast<int32>(UINT16_MAX)));
+	e.expires_at = c.expires_at != journal::kNoTime ? c.expires_at : core::kNever;
+	e.step = fold.next_step;
+	e.attempt = static_cast<uint16_t>(std::clamp(fold.attempt, 0, static_cast<int32>(UINT16_MAX)));
+	e.weight = c.weight;
+	if (fold.has_override)
+		e.flags |= core::kOverride;
+	if (fold.has_checkpoint)
+		e.flags |= core::kHasCheckpoint;
+	if (fold.cancel_asked)
+		e.flags |= core::kCancelAsked;
+}
+
+// A journalled lease goes on for a full new period (P9); one that was bound to a session has lost it.
+void fill_lease(Entry &e, const journal::Fold &fold, uint32_t worker) noexcept
+{
+	const Micros period = fold.lease_until != journal::kNoTime && fold.claimed_at != journal::kNoTime
+							  ? std::max<Micros>(fold.lease_until - fold.claimed_at, 1000)
+							  : guc::lease * Micros{1000};
+	e.lease = fold.lease;
+	e.lease_ms = static_cast<uint32>(std::min<Micros>(period / 1000, UINT32_MAX));
+	e.deadline = e.timer = fold.bound ? 0 : mono_now() + period;
+	e.claimed_at = fold.claimed_at != journal::kNoTime ? fold.claimed_at : wall_now();
+	e.worker = worker;
+	e.flags |= core::kLogged;
+	if (fold.bound)
+		e.flags |= core::kBound;
+}
+
+} // namespace
+
+Place place_job(Db &db, const journal::Candidate &c, int slot, const journal::Fold &fold, uint16_t queue, uint16_t lane,
+				Ref ref, Source source) noexcept
+{
+	Queue &q = engine.queue(queue);
+	const bool had_placeholder = ref != kNil;
+	const int32 priority = fold.has_priority ? fold.priority : c.priority;
+	const Key key{priority, c.id};
+	const uint32_t worker = fold.state == journal::FoldState::running && fold.worker[0] != '\0'
+								? worker_slot(db, fold.worker)
+								: kNil;
+	lock_queue(queue);
+	Lane &l = engine.lane(lane);
+	const Micros now = wall_now();
+	Micros due = core::kNever;
+	const State to = state_of(c, fold, now, &due);
+	const Micros timers = engine.db(index_of(db)).timer_watermark.load();
+	bool wanted = true;
+	if (to != State::running && !fold.has_override && source != Source::pin)
+	{
+		if (to == State::delayed)
+			// on the way up from disk, one that the timers' watermark vouches for stays theirs
+			wanted = source == Source::timer || (due < timers && due <= now + guc::timer_horizon * Micros{1000000});
+		else
+			wanted = source == Source::lane || key < l.watermark || l.tail;
+	}
+	Place result = Place::on_disk;
+	if (wanted && !had_placeholder)
+	{
+		Ref existing = kNil;
+		const bool must = to == State::running || fold.has_override;
+		ref = engine.insert(q, lane, c.id, priority, State::placeholder, my_proc, must, &existing);
+		if (ref == kNil && existing == kNil && engine.evict_ready(q, l, must ? core::kMinKey : key, my_proc))
+			ref = engine.insert(q, lane, c.id, priority, State::placeholder, my_proc, must, &existing);
+		if (existing != kNil)
+		{
+			unlock_queue(queue);
+			return Place::known;
+		}
+		if (ref == kNil && must)
+		{
+			unlock_queue(queue);
+			return Place::no_room;
+		}
+	}
+	if (wanted && ref != kNil)
+	{
+		if (source == Source::timer || (source == Source::pin && due >= timers && to == State::delayed))
+			l.delayed_disk = std::max<int64>(0, l.delayed_disk - 1);
+		engine.change(q, ref, [&](Entry &e) noexcept {
+			fill(e, c, slot, fold);
+			e.priority = priority;
+			e.state = to;
+			e.timer = due;
+			if (to == State::running)
+				fill_lease(e, fold, worker);
+		});
+		result = Place::in_memory;
+	}
+	else
+	{
+		if (ref != kNil)
+			engine.drop(q, ref, my_proc);
+		if (to == State::delayed)
+		{
+			engine.sink_timer(index_of(db), due);
+			if (source == Source::first_load)
+				++l.delayed_disk;
+		}
+		else
+		{
+			engine.sink(q, l, key);
+			if (source == Source::timer)
+				l.delayed_disk = std::max<int64>(0, l.delayed_disk - 1);
+		}
+	}
+	unlock_queue(queue);
+	return result;
+}
+
+void drop_placeholder(Db &db, uint16_t queue, Ref ref, bool unfinished) noexcept
+{
+	Queue &q = engine.queue(queue);
+	lock_queue(queue);
+	Entry &e = engine.entry(ref);
+	if (e.state == State::placeholder)
+	{
+		Lane &l = engine.lane(e.lane);
+		const Key key = e.key();
+		engine.drop(q, ref, my_proc);
+		if (unfinished)
+		{
+			// it is not known whether it is ready or delayed, so both watermarks must stop vouching for it
+			engine.sink(q, l, key);
+			engine.sink_timer(index_of(db), wall_now());
+		}
+	}
+	unlock_queue(queue);
+}
+
+} // namespace tq::live

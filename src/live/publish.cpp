@@ -1,0 +1,316 @@
+#include "live/publish.hpp"
+
+#include "guc.hpp"
+
+namespace tq::live
+{
+
+namespace
+{
+
+void count(Db &db, Queue &q, const Op &op, int by, bool uncounted) noexcept
+{
+	Lane &l = engine.lane(op.lane);
+	SegmentSlot &s = segment_at(db, op.segment);
+	l.count.live += by;
+	s.live.fetch_add(by);
+	if (op.is_dead)
+		s.dead.fetch_add(-by);
+	if (uncounted)
+	{
+		l.count.delta += by;
+		s.delta.fetch_add(by);
+	}
+	static_cast<void>(q);
+}
+
+void publish_enqueue(Db &db, const Op &op, bool uncounted) noexcept
+{
+	Queue &q = engine.queue(op.queue);
+	lock_queue(op.queue);
+	Lane &l = engine.lane(op.lane);
+	++q.enqueued;
+	count(db, q, op, 1, uncounted);
+	const bool delayed = op.due != core::kNever;
+	if (op.ref != kNil)
+		engine.change(q, op.ref, [&](Entry &e) noexcept {
+			e.state = delayed ? State::delayed : State::ready;
+			e.timer = op.due;
+			e.mark = Verb::none;
+		});
+	else if (delayed)
+	{
+		++l.delayed_disk;
+		engine.sink_timer(index_of(db), op.due);
+	}
+	else
+		engine.sink(q, l, Key{op.priority, op.id});
+	unlock_queue(op.queue);
+}
+
+void publish_claim(const Op &op) noexcept
+{
+	Queue &q = engine.queue(op.queue);
+	lock_queue(op.queue);
+	Entry &e = engine.entry(op.ref);
+	if (engine.is(q, op.ref, op.id) && e.state == State::running && e.lease == op.lease)
+	{
+		if (e.mark == Verb::claim && e.owner == my_proc)
+		{
+			++q.claimed;
+			engine.change(q, op.ref, [](Entry &x) noexcept { x.mark = Verb::none; });
+		}
+		else if (e.mark == Verb::lose)
+			e.flags |= core::kClaimEnded;
+	}
+	unlock_queue(op.queue);
+}
+
+// A pause that grows with each claim in a row whose transaction rolled back; the first two are free (H15).
+Micros abort_pause(int aborts) noexcept
+{
+	if (aborts <= 2)
+		return 0;
+	return std::min<Micros>(Micros{1000000} << std::min(aborts - 3, 9), 300 * Micros{1000000});
+}
+
+void undo_claim(Db &db, const Op &op) noexcept
+{
+	Queue &q = engine.queue(op.queue);
+	lock_queue(op.queue);
+	Entry &e = engine.entry(op.ref);
+	if (engine.is(q, op.ref, op.id) && e.state == State::running && e.lease == op.lease)
+	{
+		if (e.mark == Verb::claim && e.owner == my_proc)
+		{
+			db.aborted_claims.fetch_add(1, std::memory_order_relaxed);
+			engine.change(q, op.ref, [&](Entry &x) noexcept {
+				x.mark = Verb::none;
+				x.lease = 0;
+				x.worker = kNil;
+				x.attempt = static_cast<uint16_t>(op.prev_attempt);
+				x.step = op.prev_step;
+				if (x.aborts < UINT8_MAX)
+					++x.aborts;
+				const Micros pause = abort_pause(x.aborts);
+				x.state = pause == 0 ? State::ready : State::delayed;
+				x.timer = pause == 0 ? core::kNever : wall_now() + pause;
+			});
+		}
+		else if (e.mark == Verb::lose)
+			e.flags |= core::kClaimEnded;
+	}
+	unlock_queue(op.queue);
+}
+
+// complete, fail, release, bury, lose, cancel, retry, reschedule, kill, move: the entry is ours by its mark.
+void publish_change(Db &db, const Op &op, bool uncounted) noexcept
+{
+	Queue &q = engine.queue(op.queue);
+	lock_queue(op.queue);
+	Entry &e = engine.entry(op.ref);
+	if (engine.is(q, op.ref, op.id) && e.mark != Verb::none && e.owner == my_proc)
+	{
+		switch (op.verb)
+		{
+			case Verb::complete: ++q.succeeded; break;
+			case Verb::fail: ++q.failed; break;
+			case Verb::release: ++q.released; break;
+			case Verb::lose: ++q.lost; break;
+			case Verb::cancel: ++q.cancelled; break;
+			default: break;
+		}
+		if (op.is_dead)
+			++q.dead;
+		if (op.life)
+		{
+			Op alive = op;
+			alive.is_dead = false;
+			count(db, q, alive, 1, uncounted);
+		}
+		if (op.to == State::terminal)
+		{
+			count(db, q, op, -1, uncounted);
+			engine.drop(q, op.ref, my_proc);
+		}
+		else
+			engine.change(q, op.ref, [&](Entry &x) noexcept {
+				x.mark = Verb::none;
+				x.state = op.to;
+				if (op.verb == Verb::move)
+				{
+					x.segment = op.new_segment;
+					x.block = ItemPointerGetBlockNumberNoCheck(&op.tid);
+					x.offset = ItemPointerGetOffsetNumberNoCheck(&op.tid);
+					return;
+				}
+				if (op.has_priority)
+					x.priority = op.priority;
+				if (op.override_)
+					x.flags |= core::kOverride;
+				if (op.to == State::running)
+					return; // a rescheduled priority of a running job
+				x.lease = 0;
+				x.worker = kNil;
+				x.aborts = 0;
+				x.timer = op.to == State::delayed ? op.due : core::kNever;
+				x.flags &= static_cast<uint16_t>(~(core::kCancelAsked | core::kHardTimeout | core::kLogged | core::kBound |
+												   core::kClaimEnded));
+				if (op.reset_attempts)
+					x.attempt = 0;
+				else if (!op.count_attempt && x.attempt > 0)
+					--x.attempt;
+			});
+		if (op.verb == Verb::move)
+		{
+			segment_at(db, op.segment).live.fetch_sub(1);
+			segment_at(db, op.new_segment).live.fetch_add(1);
+			if (uncounted)
+			{
+				segment_at(db, op.segment).delta.fetch_sub(1);
+				segment_at(db, op.new_segment).delta.fetch_add(1);
+			}
+		}
+	}
+	unlock_queue(op.queue);
+}
+
+void undo_change(const Op &op) noexcept
+{
+	Queue &q = engine.queue(op.queue);
+	lock_queue(op.queue);
+	Entry &e = engine.entry(op.ref);
+	if (engine.is(q, op.ref, op.id) && e.mark != Verb::none && e.owner == my_proc)
+	{
+		if (op.life) // the entry was made for this verb; without it the job is terminal, on disk
+			engine.drop(q, op.ref, my_proc);
+		else
+			engine.change(q, op.ref, [&](Entry &x) noexcept {
+				x.mark = op.prev_mark;
+				x.pending = op.prev_pending;
+				x.owner = op.prev_owner;
+				x.step = op.prev_step;
+				if (op.verb == Verb::lose && x.has(core::kClaimEnded))
+				{
+					x.mark = Verb::none;
+					x.flags &= static_cast<uint16_t>(~core::kClaimEnded);
+				}
+			});
+	}
+	unlock_queue(op.queue);
+}
+
+} // namespace
+
+bool is_uncounted(const Db &db, TransactionId xid) noexcept
+{
+	if (!db.counting || !TransactionIdIsValid(xid))
+		return false;
+	if (TransactionIdPrecedes(xid, db.count_xmin))
+		return false;
+	if (TransactionIdFollowsOrEquals(xid, db.count_xmax))
+		return true;
+	const TransactionId *xip = count_xip(db);
+	return std::find(xip, xip + db.count_nxip, xid) != xip + db.count_nxip;
+}
+
+void register_enqueue(Db &db, Op &op) noexcept
+{
+	Queue &q = engine.queue(op.queue);
+	const Key key{op.priority, op.id};
+	const Micros now = wall_now();
+	if (op.due <= now)
+		op.due = core::kNever;
+	lock_queue(op.queue);
+	Lane &l = engine.lane(op.lane);
+	const bool delayed = op.due != core::kNever;
+	const bool wanted = delayed ? op.due < engine.db(index_of(db)).timer_watermark.load() &&
+									  op.due <= now + guc::timer_horizon * Micros{1000000}
+								: key < l.watermark || l.tail;
+	if (wanted)
+	{
+		Ref existing = kNil;
+		op.ref = engine.insert(q, op.lane, op.id, op.priority, State::committing, my_proc, false, &existing);
+		if (op.ref == kNil && !delayed && engine.evict_ready(q, l, key, my_proc))
+			op.ref = engine.insert(q, op.lane, op.id, op.priority, State::committing, my_proc, false, &existing);
+		if (op.ref != kNil)
+		{
+			Entry &e = engine.entry(op.ref);
+			e.owner = my_proc;
+			e.block = ItemPointerGetBlockNumberNoCheck(&op.tid);
+			e.offset = ItemPointerGetOffsetNumberNoCheck(&op.tid);
+			e.segment = op.segment;
+			e.own_lease_ms = op.own_lease_ms;
+			e.max_attempts = op.max_attempts;
+			e.expires_at = op.expires_at;
+			e.step = std::max(op.prev_step, 1);
+			if (op.override_)
+				e.flags |= core::kOverride;
+		}
+	}
+	unlock_queue(op.queue);
+}
+
+void publish(Db &db, const Op &op, bool uncounted) noexcept
+{
+	switch (op.verb)
+	{
+		case Verb::enqueue:
+			if (!op.revoked)
+				publish_enqueue(db, op, uncounted);
+			break;
+		case Verb::claim:
+			publish_claim(op);
+			break;
+		case Verb::none:
+			break;
+		default:
+			publish_change(db, op, uncounted);
+	}
+}
+
+void publish_bulk(Db &db, const Bulk &b, bool uncounted) noexcept
+{
+	Queue &q = engine.queue(b.queue);
+	lock_queue(b.queue);
+	Lane &l = engine.lane(b.lane);
+	SegmentSlot &s = segment_at(db, b.segment);
+	q.enqueued += static_cast<uint64_t>(b.count);
+	l.count.live += b.count;
+	s.live.fetch_add(b.count);
+	if (uncounted)
+	{
+		l.count.delta += b.count;
+		s.delta.fetch_add(b.count);
+	}
+	l.delayed_disk += b.ndelayed;
+	if (b.ndelayed > 0)
+		engine.sink_timer(index_of(db), b.least_due);
+	if (b.count > b.ndelayed)
+		engine.sink(q, l, b.least);
+	unlock_queue(b.queue);
+}
+
+void undo(Db &db, const Op &op) noexcept
+{
+	switch (op.verb)
+	{
+		case Verb::enqueue:
+			if (op.ref != kNil)
+			{
+				lock_queue(op.queue);
+				engine.drop(engine.queue(op.queue), op.ref, my_proc);
+				unlock_queue(op.queue);
+			}
+			break;
+		case Verb::claim:
+			undo_claim(db, op);
+			break;
+		case Verb::none:
+			break;
+		default:
+			undo_change(op);
+	}
+}
+
+} // namespace tq::live

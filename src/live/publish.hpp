@@ -1,0 +1,37 @@
+// Turning what a transaction did into live state: the steps of PRE_COMMIT, COMMIT and ABORT for one operation each.
+// Regime: PG, but nothing here raises an error, allocates or waits (other than for a lock). Locks: queue locks.
+#pragma once
+
+#include "live/xact.hpp"
+
+namespace tq::live
+{
+
+// The sum of many enqueued jobs of one lane and segment.
+struct Bulk
+{
+	SubTransactionId sub;
+	uint16_t queue;
+	uint16_t lane;
+	uint16_t segment;
+	int64 count;
+	int64 ndelayed;
+	Key least; // least key of all of them
+	Micros least_due;
+};
+
+// PRE_COMMIT: gives an enqueued job an entry in state committing, so that no loader that can see its row before we publish it takes
+// it (H2). Without room, or with a backlog on disk before it, the job stays on disk: publish() then sinks the watermark.
+void register_enqueue(Db &db, Op &op) noexcept;
+
+// COMMIT. `uncounted`: a recount is under way whose snapshot does not see this transaction.
+void publish(Db &db, const Op &op, bool uncounted) noexcept;
+void publish_bulk(Db &db, const Bulk &bulk, bool uncounted) noexcept;
+
+// ABORT of the transaction or of a savepoint.
+void undo(Db &db, const Op &op) noexcept;
+
+// Map lock held: is a recount under way, and does its snapshot not see this transaction?
+bool is_uncounted(const Db &db, TransactionId xid) noexcept;
+
+} // namespace tq::live

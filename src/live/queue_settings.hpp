@@ -1,0 +1,29 @@
+// Rows of tq.queue: reading them into their slots, writing the first row of a queue, what the settings jsonb means.
+// Regime: PG.
+#pragma once
+
+#include "live/attach.hpp"
+
+namespace tq::live
+{
+
+// Parses and checks a queue's settings: 22023 for a wrong shape, an unknown key (the known ones are listed) or a value out of range;
+// 0A000 for a key that this version does not serve. A key that is null is left at the server's default.
+core::QueueSettings parse_settings(Jsonb *settings);
+
+// A retry policy as JSON, over `base`.
+core::RetryPolicy parse_retry(Jsonb *json, const core::RetryPolicy &base);
+
+// The policy of tq.retry.
+const core::RetryPolicy &server_retry() noexcept;
+
+// Makes sure that the queue's row is committed: asks the scheduler and waits for it, or inserts the row in this transaction if no
+// scheduler runs.
+void write_queue_row(Db &db, uint16_t queue);
+
+// The scheduler's side: writes the rows of queues in state creating, each in the current transaction; returns how many. After the
+// commit the caller calls rows_written().
+int write_new_rows(Db &db, uint16_t *queues, int max);
+void rows_written(Db &db, const uint16_t *queues, int n) noexcept;
+
+} // namespace tq::live

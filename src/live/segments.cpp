@@ -1,0 +1,265 @@
+#include "live/segments.hpp"
+
+extern "C"
+{
+#include "catalog/pg_sequence.h"
+#include "commands/sequence.h"
+}
+
+#include "guc.hpp"
+
+namespace tq::live
+{
+
+namespace
+{
+
+Oid sequence_oid(const char *name)
+{
+	const Oid schema = get_namespace_oid("tq", false);
+	const Oid oid = get_relname_relid(name, schema);
+	if (!OidIsValid(oid))
+		elog(ERROR, "sequence tq.%s is missing", name);
+	return oid;
+}
+
+// Draws a block of ids from the sequence: (value - increment, value]. Its WAL record is on disk before any of them is used (R2).
+void draw_block(int64 *first, int64 *end)
+{
+	const Oid oid = sequence_oid("job_id_seq");
+	HeapTuple tuple = SearchSysCache1(SEQRELID, ObjectIdGetDatum(oid));
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for sequence %u", oid);
+	const int64 increment = reinterpret_cast<Form_pg_sequence>(GETSTRUCT(tuple))->seqincrement;
+	ReleaseSysCache(tuple);
+	const XLogRecPtr before = XactLastRecEnd;
+	const int64 value = nextval_internal(oid, false);
+	if (XactLastRecEnd != before)
+		XLogFlush(XactLastRecEnd);
+	*first = value - increment + 1;
+	*end = value + 1;
+}
+
+// Takes the block unless somebody else's came first and is not used up.
+void install_block(Db &db, int64 first, int64 end, bool keep_rest)
+{
+	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
+	const bool used_up = db.next_id.load() >= db.id_limit.load();
+	if (first >= db.id_limit.load() && (used_up || !keep_rest))
+	{
+		db.next_id.store(first);
+		db.id_limit.store(end);
+	}
+	LWLockRelease(map_lock(db));
+}
+
+} // namespace
+
+void ensure_mapped(Db &db)
+{
+	if (db.load_state.load() != static_cast<uint32>(LoadState::none))
+		return;
+	journal::SegmentTables *list = nullptr;
+	const int n = journal::list_segments(&list);
+	if (n > guc::max_segments)
+		ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+						errmsg("database has %d segments, more than tq.max_segments", n),
+						errhint("Raise tq.max_segments and restart the server.")));
+	auto *low = static_cast<int64 *>(palloc0(sizeof(int64) * static_cast<Size>(n + 1)));
+	auto *high = static_cast<int64 *>(palloc0(sizeof(int64) * static_cast<Size>(n + 1)));
+	int open = -1;
+	int64 greatest = 0;
+	for (int i = 0; i < n; ++i)
+	{
+		if (!list[i].complete)
+			continue;
+		if (journal::segment_bounds(list[i].tables, &low[i], &high[i]))
+			greatest = std::max(greatest, high[i]);
+		open = i; // the youngest that is whole
+	}
+	int64 first = 0, end = 0;
+	do
+		draw_block(&first, &end);
+	while (end <= greatest + 1); // a dump's rows came before its sequence, or ids were written by hand
+	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
+	if (db.load_state.load() == static_cast<uint32>(LoadState::none))
+	{
+		db.next_id.store(std::max(first, greatest + 1));
+		db.id_limit.store(end);
+		db.nsegments = 0;
+		db.open = 0;
+		for (int i = 0; i < n; ++i)
+		{
+			if (!list[i].complete)
+				continue;
+			SegmentSlot &s = segment_at(db, db.nsegments);
+			s.number = list[i].tables.number;
+			s.job = list[i].tables.job;
+			s.event = list[i].tables.event;
+			s.state = i == open ? SegmentState::open : SegmentState::sealed;
+			s.first_id = s.number == 0 ? 0 : low[i] != 0 ? low[i] : db.next_id.load();
+			s.last_id = i == open ? PG_INT64_MAX : high[i];
+			s.opened_at = s.sealed_at = wall_now();
+			s.finished_at = 0;
+			s.rows.store(0);
+			s.live.store(0);
+			s.delta.store(0);
+			s.dead.store(0);
+			if (i == open)
+				db.open = db.nsegments;
+			++db.nsegments;
+		}
+		db.load_state.store(static_cast<uint32>(LoadState::mapped));
+	}
+	LWLockRelease(map_lock(db));
+}
+
+Drawn draw_ids(Db &db, int n)
+{
+	for (;;)
+	{
+		Drawn d{};
+		LWLockAcquire(map_lock(db), LW_SHARED);
+		d.first = db.next_id.fetch_add(n);
+		const int64 limit = db.id_limit.load();
+		d.count = static_cast<int>(std::clamp<int64>(limit - d.first, 0, n));
+		if (d.count > 0)
+		{
+			d.slot = db.open;
+			SegmentSlot &s = segment_at(db, d.slot);
+			d.tables = tables_of(s);
+			const int64 rows = s.rows.fetch_add(d.count) + d.count;
+			LWLockRelease(map_lock(db));
+			if (rows - d.count < guc::segment_rows && rows >= guc::segment_rows)
+				wake_scheduler(db);
+			return d;
+		}
+		LWLockRelease(map_lock(db));
+		int64 first = 0, end = 0;
+		draw_block(&first, &end);
+		install_block(db, first, end, true);
+	}
+}
+
+void raise_ids(Db &db, int64 above)
+{
+	int64 first = 0, end = 0;
+	if (above < db.next_id.load())
+		return;
+	do
+		draw_block(&first, &end);
+	while (first <= above);
+	install_block(db, first, end, false);
+}
+
+int slots_of_id(const Db &db, int64 id, int *slots)
+{
+	int n = 0, zero = -1;
+	LWLockAcquire(map_lock(db), LW_SHARED);
+	for (int i = db.nsegments - 1; i >= 0; --i)
+	{
+		const SegmentSlot &s = segment_at(db, i);
+		if (s.state == SegmentState::free || s.state == SegmentState::dropping)
+			continue;
+		if (s.number == 0)
+			zero = i;
+		else if (n == 0 && id >= s.first_id && id <= s.last_id)
+			slots[n++] = i;
+	}
+	LWLockRelease(map_lock(db));
+	if (zero >= 0)
+		slots[n++] = zero;
+	return n;
+}
+
+bool tables_at(const Db &db, int slot, journal::Segment *tables)
+{
+	LWLockAcquire(map_lock(db), LW_SHARED);
+	const SegmentSlot &s = segment_at(db, slot);
+	const bool ok = slot < db.nsegments && s.state != SegmentState::free;
+	*tables = tables_of(s);
+	LWLockRelease(map_lock(db));
+	return ok;
+}
+
+int live_segments(const Db &db, journal::Segment *tables, int *slots, int max)
+{
+	int n = 0;
+	LWLockAcquire(map_lock(db), LW_SHARED);
+	for (int i = 0; i < db.nsegments && n < max; ++i)
+	{
+		const SegmentSlot &s = segment_at(db, i);
+		if (s.state != SegmentState::open && s.state != SegmentState::sealed)
+			continue;
+		// by number: slots are used again, so insert in place
+		int at = n++;
+		while (at > 0 && tables[at - 1].number > s.number)
+		{
+			tables[at] = tables[at - 1];
+			slots[at] = slots[at - 1];
+			--at;
+		}
+		tables[at] = tables_of(s);
+		slots[at] = i;
+	}
+	LWLockRelease(map_lock(db));
+	return n;
+}
+
+int add_segment(Db &db, const journal::Segment &tables, int64 first_id, int64 last_id, bool open, TimestampTz opened_at)
+{
+	int slot = -1;
+	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
+	bool known = false;
+	for (int i = 0; i < db.nsegments; ++i)
+	{
+		const SegmentSlot &s = segment_at(db, i);
+		if (s.state == SegmentState::free)
+			slot = slot < 0 ? i : slot;
+		else if (s.number == tables.number && s.job == tables.job)
+			known = true;
+	}
+	if (slot < 0 && db.nsegments < guc::max_segments)
+		slot = db.nsegments;
+	if (known)
+		slot = -1;
+	if (slot >= 0)
+	{
+		SegmentSlot &s = segment_at(db, slot);
+		s.number = tables.number;
+		s.job = tables.job;
+		s.event = tables.event;
+		s.opened_at = opened_at;
+		s.sealed_at = opened_at;
+		s.finished_at = 0;
+		s.rows.store(0);
+		s.live.store(0);
+		s.delta.store(0);
+		s.dead.store(0);
+		if (open)
+		{
+			// H8: the new range begins with the next id that anybody can draw
+			const int64 next = std::min(db.next_id.load(), db.id_limit.load());
+			SegmentSlot &old = segment_at(db, db.open);
+			old.state = SegmentState::sealed;
+			old.last_id = next - 1;
+			old.sealed_at = opened_at;
+			s.first_id = next;
+			s.last_id = PG_INT64_MAX;
+			s.state = SegmentState::open;
+			db.open = slot;
+		}
+		else
+		{
+			s.first_id = first_id;
+			s.last_id = last_id;
+			s.state = SegmentState::sealed;
+		}
+		if (slot == db.nsegments)
+			++db.nsegments;
+	}
+	LWLockRelease(map_lock(db));
+	return slot;
+}
+
+} // namespace tq::live

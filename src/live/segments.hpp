@@ -1,0 +1,40 @@
+// The segment map of a database: which ids lie where, drawing ids.
+// Regime: PG. Locks: map lock.
+#pragma once
+
+#include "live/shared.hpp"
+
+namespace tq::live
+{
+
+// Reads the list of segments from the catalog into the map, once; cheap when that is done.
+void ensure_mapped(Db &db);
+
+// Draws up to n consecutive ids together with the segment that takes them; returns how many. The tables stay valid: segments in use
+// are never dropped, because the caller takes RowExclusiveLock on them before it commits to anything, and an open one is not dropped.
+struct Drawn
+{
+	int64 first;
+	int count;
+	int slot; // in the segment map
+	journal::Segment tables;
+};
+Drawn draw_ids(Db &db, int n);
+
+// Makes the next drawn id greater than this one (ids written by hand or restored).
+void raise_ids(Db &db, int64 above);
+
+// The slots whose range has the id, newest first, then segment 0; returns the count (at most 2).
+int slots_of_id(const Db &db, int64 id, int *slots);
+
+// Tables of a slot; false if it is free.
+bool tables_at(const Db &db, int slot, journal::Segment *tables);
+
+// Every slot in use that may hold live jobs (open and sealed ones), ascending by number; copied under the lock.
+int live_segments(const Db &db, journal::Segment *tables, int *slots, int max);
+
+// Adds a segment to the map (created by the janitor, or adopted) and, if `open`, makes it the one that takes jobs: the former open one
+// is sealed. Returns its slot, -1 if the map is full or it is there already.
+int add_segment(Db &db, const journal::Segment &tables, int64 first_id, int64 last_id, bool open, TimestampTz opened_at);
+
+} // namespace tq::live

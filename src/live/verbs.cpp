@@ -1,0 +1,181 @@
+#include "live/verbs.hpp"
+
+#include "live/attach.hpp"
+#include "live/segments.hpp"
+#include "pg/errors.hpp"
+
+namespace tq::live
+{
+
+namespace
+{
+
+// Queue lock held; the checks were made.
+void take(Queue &q, Ref ref, Verb verb, Op *op, Entry *entry) noexcept
+{
+	Entry &e = engine.entry(ref);
+	*entry = e;
+	op->verb = verb;
+	op->ref = ref;
+	op->id = e.id;
+	op->lease = e.lease;
+	op->queue = e.queue;
+	op->lane = e.lane;
+	op->segment = e.segment;
+	op->prev_mark = e.mark;
+	op->prev_owner = e.owner;
+	op->prev_pending = e.pending;
+	op->prev_step = e.step;
+	op->prev_attempt = e.attempt;
+	engine.change(q, ref, [&](Entry &x) noexcept {
+		x.mark = verb;
+		x.owner = my_proc;
+		x.pending = op->to;
+		++x.step;
+	});
+	push_op(*op);
+}
+
+} // namespace
+
+Hold hold_lease(Db &db, JobId id, LeaseNo lease, Verb verb, Op *op, Entry *entry) noexcept
+{
+	const uint16_t d = index_of(db);
+	uint16_t queue = 0;
+	const Ref ref = engine.find(d, id, &queue);
+	if (ref == kNil)
+		return Hold::not_found;
+	Hold result = Hold::ok;
+	lock_queue(queue);
+	const Entry &e = engine.entry(ref);
+	if (!engine.is(engine.queue(queue), ref, id))
+		result = Hold::not_found;
+	else if (e.state != State::running || e.lease != lease || e.mark == Verb::lose)
+		result = Hold::lost;
+	else if (e.mark != Verb::none && e.owner != my_proc)
+		result = Hold::busy;
+	else if (e.mark != Verb::none && e.mark != Verb::claim)
+		result = Hold::done;
+	else
+		take(engine.queue(queue), ref, verb, op, entry);
+	unlock_queue(queue);
+	return result;
+}
+
+Hold hold_job(Db &db, Ref ref, uint16_t queue, JobId id, uint32 states, Verb verb, Op *op, Entry *entry,
+			  State *wrong) noexcept
+{
+	Hold result = Hold::ok;
+	lock_queue(queue);
+	const Entry &e = engine.entry(ref);
+	const bool ours = e.mark != Verb::none && e.owner == my_proc;
+	if (!engine.is(engine.queue(queue), ref, id))
+		result = Hold::not_found;
+	else if (e.mark != Verb::none && !ours)
+		result = Hold::busy;
+	else
+	{
+		*wrong = ours ? e.pending : e.state;
+		if ((states & (1U << static_cast<int>(*wrong))) == 0)
+			result = Hold::lost;
+		else
+			take(engine.queue(queue), ref, verb, op, entry);
+	}
+	unlock_queue(queue);
+	return result;
+}
+
+bool job_exists(Db &db, JobId id)
+{
+	int slots[2];
+	const int n = slots_of_id(db, id, slots);
+	bool found = false;
+	for (int i = 0; i < n && !found; ++i)
+	{
+		journal::Segment tables;
+		journal::JobRow row;
+		ItemPointerData tid;
+		if (!tables_at(db, slots[i], &tables))
+			continue;
+		Snapshot s = RegisterSnapshot(GetLatestSnapshot());
+		found = journal::find_job(tables, id, s, false, &row, &tid);
+		UnregisterSnapshot(s);
+	}
+	return found;
+}
+
+void raise_hold(Db &db, Hold hold, JobId id, LeaseNo lease)
+{
+	const auto i = static_cast<long long>(id);
+	if (hold == Hold::busy)
+		ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE), errmsg("job %lld is being changed by another transaction", i),
+						errhint("Try again when that transaction has ended.")));
+	if (hold == Hold::not_found && !job_exists(db, id))
+		ereport(ERROR, (errcode(kErrNoSuchJob), errmsg("job %lld does not exist", i),
+						errdetail("It was never enqueued, its transaction has not committed, or its retention has passed.")));
+	if (hold == Hold::done)
+		ereport(ERROR, (errcode(kErrWrongState), errmsg("job %lld has already been finished by this transaction", i)));
+	ereport(ERROR, (errcode(kErrLeaseLost), errmsg("lease %lld of job %lld is lost", static_cast<long long>(lease), i),
+					errdetail("The lease has expired or was revoked, or the job has been finished."),
+					errhint("Drop the work: another worker has the job or will get it. Send heartbeats if jobs take longer than their lease.")));
+}
+
+const char *worker_name(uint32_t worker) noexcept
+{
+	return worker != kNil ? engine.worker(worker).name : nullptr;
+}
+
+journal::EventRow event_of(const Entry &e, journal::EventType type, TimestampTz now) noexcept
+{
+	journal::EventRow row;
+	row.job_id = e.id;
+	row.at = now;
+	row.step = e.step;
+	row.type = type;
+	if (e.state == State::running)
+	{
+		row.lease = e.lease;
+		row.claimed_at = e.claimed_at;
+		row.attempt = e.attempt;
+		row.worker = worker_name(e.worker);
+	}
+	return row;
+}
+
+void append_by_segment(Db &db, journal::EventRow *rows, const uint16_t *slots, int n)
+{
+	if (n == 0)
+		return;
+	bool one = true;
+	for (int i = 1; i < n && one; ++i)
+		one = slots[i] == slots[0];
+	journal::Segment tables;
+	if (one)
+	{
+		if (!tables_at(db, slots[0], &tables))
+			elog(ERROR, "segment of job %lld is gone", static_cast<long long>(rows[0].job_id));
+		journal::append_events(tables, rows, n);
+		return;
+	}
+	auto *part = static_cast<journal::EventRow *>(palloc(sizeof(journal::EventRow) * static_cast<Size>(n)));
+	auto *done = static_cast<bool *>(palloc0(sizeof(bool) * static_cast<Size>(n)));
+	for (int i = 0; i < n; ++i)
+	{
+		if (done[i])
+			continue;
+		int k = 0;
+		for (int j = i; j < n; ++j)
+			if (!done[j] && slots[j] == slots[i])
+			{
+				part[k++] = rows[j];
+				done[j] = true;
+			}
+		if (!tables_at(db, slots[i], &tables))
+			elog(ERROR, "segment of job %lld is gone", static_cast<long long>(rows[i].job_id));
+		journal::append_events(tables, part, k);
+	}
+	pfree(part);
+	pfree(done);
+}
+
+} // namespace tq::live

@@ -1,0 +1,43 @@
+// What the verbs have in common: finding a job's entry, marking it for the open transaction, taking its step.
+// Regime: PG. Locks: queue locks, held only inside.
+#pragma once
+
+#include "live/loader.hpp"
+#include "live/xact.hpp"
+
+namespace tq::live
+{
+
+enum class Hold : uint8
+{
+	ok,
+	lost,	   // the lease is not (or no longer) the live one
+	done,	   // this transaction has already ended it
+	not_found, // no entry: only on disk, ended, or never there
+	busy,	   // marked by another transaction
+};
+
+// Marks the running job `id` for a verb of its lease's holder, takes its next step and notes the operation. `entry` receives a copy
+// from before, with `step` being the step taken. Room for the operation must be reserved.
+Hold hold_lease(Db &db, JobId id, LeaseNo lease, Verb verb, Op *op, Entry *entry) noexcept;
+
+// The same for the verbs that need no lease (cancel, retry, reschedule): the entry must be in one of `states` (bits 1 << State).
+// `wrong` receives the state found when it is not.
+Hold hold_job(Db &db, Ref ref, uint16_t queue, JobId id, uint32 states, Verb verb, Op *op, Entry *entry,
+			  State *wrong) noexcept;
+
+// Raises what a failed hold_lease means: TQ001, TQ004, 55P03. Looks into the journal to tell a lost lease from a job that never was.
+[[noreturn]] void raise_hold(Db &db, Hold hold, JobId id, LeaseNo lease);
+
+bool job_exists(Db &db, JobId id);
+
+// Name of the worker that holds an entry, null if none.
+const char *worker_name(uint32_t worker) noexcept;
+
+// An event of this attempt with everything filled in but what the verb knows.
+journal::EventRow event_of(const Entry &entry, journal::EventType type, TimestampTz now) noexcept;
+
+// Appends events, each to the segment of its job (slots in the map, parallel to the rows); sorts them by segment.
+void append_by_segment(Db &db, journal::EventRow *rows, const uint16_t *slots, int n);
+
+} // namespace tq::live

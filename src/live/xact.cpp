@@ -1,0 +1,338 @@
+#include "live/xact.hpp"
+
+#include "guc.hpp"
+#include "live/attach.hpp"
+#include "live/load.hpp"
+#include "live/publish.hpp"
+#include "live/waiting.hpp"
+#include "pg/errors.hpp"
+
+namespace tq::live
+{
+
+namespace
+{
+
+// All in TopTransactionContext, forgotten (not freed) when the transaction ends.
+Op *ops = nullptr;
+int nops = 0;
+int ops_room = 0;
+Bulk *bulks = nullptr;
+int nbulks = 0;
+int bulks_room = 0;
+int nenqueued = 0; // individual enqueue operations among ops
+bool bulk_mode = false;
+bool reload_at_commit = false;
+uint16_t used_queues[64];
+int nused = 0;
+
+template <class T> void grow(T *&array, int &room, int need)
+{
+	if (need <= room)
+		return;
+	int to = std::max(room * 2, 16);
+	while (to < need)
+		to *= 2;
+	const Size bytes = mul_size(sizeof(T), static_cast<Size>(to));
+	if (array == nullptr)
+		array = static_cast<T *>(MemoryContextAllocHuge(TopTransactionContext, bytes));
+	else
+		array = static_cast<T *>(repalloc_huge(array, bytes));
+	room = to;
+}
+
+void forget()
+{
+	ops = nullptr;
+	bulks = nullptr;
+	nops = ops_room = nbulks = bulks_room = nenqueued = nused = 0;
+	bulk_mode = reload_at_commit = false;
+}
+
+void leave_queues() noexcept
+{
+	for (int i = 0; i < nused; ++i)
+	{
+		lock_queue(used_queues[i]);
+		--engine.queue(used_queues[i]).users;
+		unlock_queue(used_queues[i]);
+	}
+	nused = 0;
+}
+
+void add_bulk(const Op &op)
+{
+	const bool delayed = op.due != core::kNever;
+	for (int i = nbulks; i-- > 0 && i >= nbulks - 4;)
+	{
+		Bulk &b = bulks[i];
+		if (b.sub == op.sub && b.queue == op.queue && b.lane == op.lane && b.segment == op.segment)
+		{
+			++b.count;
+			b.least = std::min(b.least, Key{op.priority, op.id});
+			b.ndelayed += delayed;
+			if (delayed)
+				b.least_due = std::min(b.least_due, op.due);
+			return;
+		}
+	}
+	grow(bulks, bulks_room, nbulks + 1);
+	bulks[nbulks++] = Bulk{op.sub, op.queue, op.lane, op.segment, 1, delayed ? 1 : 0, Key{op.priority, op.id}, op.due};
+}
+
+// From here on, enqueued jobs are only summed.
+void go_bulk()
+{
+	int kept = 0;
+	for (int i = 0; i < nops; ++i)
+	{
+		if (ops[i].verb == Verb::enqueue && !ops[i].revoked)
+			add_bulk(ops[i]);
+		else
+			ops[kept++] = ops[i];
+	}
+	nops = kept;
+	nenqueued = 0;
+	bulk_mode = true;
+}
+
+void on_commit() noexcept
+{
+	wait_end(); // tq_wait in a procedure ends its transactions while it is registered: it registers again
+	if (nops + nbulks > 0)
+	{
+		Db &db = *current_db();
+		TQ_WAIT_POINT("commit-before-publish");
+		LWLockAcquire(map_lock(db), LW_SHARED);
+		const bool uncounted = is_uncounted(db, GetTopTransactionIdIfAny());
+		for (int i = 0; i < nops; ++i)
+			publish(db, ops[i], uncounted);
+		for (int i = 0; i < nbulks; ++i)
+			publish_bulk(db, bulks[i], uncounted);
+		LWLockRelease(map_lock(db));
+	}
+	leave_queues();
+	if (reload_at_commit)
+		request_reload();
+	forget();
+}
+
+void on_abort() noexcept
+{
+	wait_end();
+	for (int i = nops; i-- > 0;)
+		undo(*current_db(), ops[i]);
+	leave_queues();
+	forget();
+}
+
+void xact_callback(XactEvent event, void *)
+{
+	switch (event)
+	{
+		case XACT_EVENT_PRE_COMMIT:
+			if (nenqueued > 0)
+			{
+				for (int i = 0; i < nops; ++i)
+					if (ops[i].verb == Verb::enqueue && !ops[i].revoked)
+						register_enqueue(*current_db(), ops[i]);
+				TQ_WAIT_POINT("precommit-registered");
+			}
+			break;
+		case XACT_EVENT_COMMIT:
+			on_commit();
+			break;
+		case XACT_EVENT_ABORT:
+			on_abort();
+			break;
+		case XACT_EVENT_PRE_PREPARE:
+			if (nops + nbulks > 0)
+				ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+								errmsg("cannot PREPARE a transaction that has used tq"),
+								errdetail("What a prepared transaction did to a queue could not be published when "
+										  "another session commits it."),
+								errhint("Use COMMIT.")));
+			break;
+		default: // parallel workers cannot run tq's functions; PREPARE is refused before
+			break;
+	}
+}
+
+void subxact_callback(SubXactEvent event, SubTransactionId sub, SubTransactionId parent, void *)
+{
+	if (nops + nbulks == 0)
+		return;
+	if (event == SUBXACT_EVENT_COMMIT_SUB)
+	{
+		// those of inner subtransactions were relabelled or undone before, so ours are the tail
+		for (int i = nops; i-- > 0 && ops[i].sub == sub;)
+			ops[i].sub = parent;
+		for (int i = nbulks; i-- > 0 && bulks[i].sub == sub;)
+			bulks[i].sub = parent;
+	}
+	else if (event == SUBXACT_EVENT_ABORT_SUB)
+	{
+		while (nops > 0 && ops[nops - 1].sub >= sub)
+		{
+			const Op &op = ops[--nops];
+			if (op.verb == Verb::enqueue)
+				--nenqueued;
+			undo(*current_db(), op);
+		}
+		while (nbulks > 0 && bulks[nbulks - 1].sub >= sub)
+			--nbulks;
+	}
+}
+
+// --- bound leases ----------------------------------------------------------------------------------------------
+
+struct Bound
+{
+	uint16_t queue;
+	Ref ref;
+	JobId id;
+	LeaseNo lease;
+};
+Bound *bounds = nullptr; // TopMemoryContext
+int nbounds = 0;
+int bounds_room = 0;
+
+bool still_bound(const Bound &b) noexcept
+{
+	const Entry &e = engine.entry(b.ref);
+	return engine.is(engine.queue(b.queue), b.ref, b.id) && e.state == State::running && e.lease == b.lease;
+}
+
+// The session ends: its transaction first (this callback runs before ShutdownPostgres, H30), then its leases.
+void at_exit(int, Datum)
+{
+	AbortOutOfAnyTransaction();
+	Db *db = current_db();
+	if (db == nullptr)
+		return;
+	for (int i = 0; i < nbounds; ++i)
+	{
+		const uint16_t q = bounds[i].queue;
+		lock_queue(q);
+		if (still_bound(bounds[i]))
+			engine.change(engine.queue(q), bounds[i].ref, [](Entry &e) noexcept {
+				e.deadline = e.timer = 0; // the reaper journals the loss, then offers the job again
+			});
+		unlock_queue(q);
+	}
+	nbounds = 0;
+	wake_scheduler(*db);
+}
+
+} // namespace
+
+void register_callbacks()
+{
+	RegisterXactCallback(xact_callback, nullptr);
+	RegisterSubXactCallback(subxact_callback, nullptr);
+}
+
+void mark_reload() noexcept { reload_at_commit = true; }
+
+uint32 owner_here() noexcept { return my_proc; }
+
+void reserve_ops(int n) { grow(ops, ops_room, nops + n); }
+
+Op &push_op(const Op &op) noexcept
+{
+	Assert(nops < ops_room);
+	ops[nops] = op;
+	ops[nops].sub = GetCurrentSubTransactionId();
+	return ops[nops++];
+}
+
+int op_count() noexcept { return nops; }
+
+Op &last_op() noexcept { return ops[nops - 1]; }
+
+void set_pending(const Op &op) noexcept
+{
+	lock_queue(op.queue);
+	if (engine.is(engine.queue(op.queue), op.ref, op.id) && engine.entry(op.ref).owner == my_proc)
+		engine.entry(op.ref).pending = op.to;
+	unlock_queue(op.queue);
+}
+
+void note_enqueue(const Op *list, int n)
+{
+	const SubTransactionId sub = GetCurrentSubTransactionId();
+	if (!bulk_mode && nenqueued + n > guc::publish_limit)
+		go_bulk();
+	if (bulk_mode)
+	{
+		for (int i = 0; i < n; ++i)
+		{
+			Op op = list[i];
+			op.sub = sub;
+			add_bulk(op);
+		}
+		return;
+	}
+	reserve_ops(n);
+	for (int i = 0; i < n; ++i)
+		push_op(list[i]);
+	nenqueued += n;
+}
+
+bool use_queue(uint16_t queue)
+{
+	for (int i = 0; i < nused; ++i)
+		if (used_queues[i] == queue)
+			return true;
+	if (nused == lengthof(used_queues))
+		ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+						errmsg("a transaction cannot enqueue to more than %d queues", nused)));
+	Queue &q = engine.queue(queue);
+	lock_queue(queue);
+	const bool open = q.state == core::QueueState::active || q.state == core::QueueState::creating;
+	if (open)
+		++q.users;
+	unlock_queue(queue);
+	if (open)
+		used_queues[nused++] = queue;
+	return open;
+}
+
+Op *pending_enqueue(JobId id) noexcept
+{
+	for (int i = nops; i-- > 0;)
+		if (ops[i].verb == Verb::enqueue && ops[i].id == id && !ops[i].revoked)
+			return &ops[i];
+	return nullptr;
+}
+
+void note_bound(uint16_t queue, Ref ref, JobId id, LeaseNo lease)
+{
+	if (bounds == nullptr)
+	{
+		before_shmem_exit(at_exit, static_cast<Datum>(0));
+		bounds_room = 32;
+		bounds = static_cast<Bound *>(MemoryContextAlloc(TopMemoryContext, sizeof(Bound) * 32));
+	}
+	if (nbounds == bounds_room)
+	{
+		int kept = 0;
+		for (int i = 0; i < nbounds; ++i)
+		{
+			lock_queue(bounds[i].queue);
+			const bool keep = still_bound(bounds[i]);
+			unlock_queue(bounds[i].queue);
+			if (keep)
+				bounds[kept++] = bounds[i];
+		}
+		nbounds = kept;
+		if (nbounds > bounds_room / 2)
+		{
+			bounds_room *= 2;
+			bounds = static_cast<Bound *>(repalloc(bounds, sizeof(Bound) * static_cast<Size>(bounds_room)));
+		}
+	}
+	bounds[nbounds++] = Bound{queue, ref, id, lease};
+}
+
+} // namespace tq::live

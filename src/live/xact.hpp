@@ -1,0 +1,74 @@
+// What an open transaction has done to the queue, and how it is published at commit or undone at abort (R13), savepoints
+// included. One list of operations per backend, in the order of the calls.
+// Regime: PG; the note_* functions may allocate (so they come before the change they note), the callbacks cannot fail.
+// Locks: the commit callback holds the map lock (shared) and takes queue locks one at a time.
+#pragma once
+
+#include "live/shared.hpp"
+
+namespace tq::live
+{
+
+void register_callbacks(); // from _PG_init
+
+// One operation on one job.
+struct Op
+{
+	Verb verb = Verb::none;
+	State to = State::none;	  // state after commit (terminal: the entry goes)
+	Verb prev_mark = Verb::none; // undo: the entry's mark,
+	State prev_pending = State::none;
+	uint16_t queue = 0;
+	uint16_t lane = 0;
+	uint16_t segment = 0;	  // slot in the map
+	bool revoked = false;	  // enqueue: cancelled again by the same transaction
+	SubTransactionId sub = InvalidSubTransactionId;
+	Ref ref = kNil;
+	uint32 prev_owner = 0;	  // ... its owner,
+	int32 prev_step = 0;	  // ... its next step,
+	int32 prev_attempt = 0;	  // ... its attempts
+	int32 priority = 0;		  // enqueue, reschedule
+	bool has_priority = false; // reschedule
+	bool override_ = false;	  // the entry's key leaves its row's
+	bool life = false;		  // retry of a terminal job: a new life, live + 1
+	bool is_dead = false;	  // to terminal as dead or buried
+	JobId id = 0;
+	LeaseNo lease = 0;
+	Micros due = core::kNever; // to delayed; kNever: ready
+	Micros expires_at = core::kNever;
+	ItemPointerData tid = {};
+	uint32 own_lease_ms = 0;
+	uint16_t max_attempts = 0;
+	uint16_t new_segment = 0; // move
+	bool reset_attempts = false;
+	bool count_attempt = true; // false: release gives the attempt back
+};
+
+// Room for n more operations, so that what follows cannot fail half-way; call it before popping or marking.
+void reserve_ops(int n);
+// Appends (room was reserved): never fails.
+Op &push_op(const Op &op) noexcept;
+
+// Many jobs enqueued by one call. Individual operations are kept up to tq.publish_limit per transaction, beyond that only
+// the sums per lane and segment, which is what sinking the watermarks needs.
+void note_enqueue(const Op *ops, int n);
+
+// Counts this transaction as a user of a queue (H12); idempotent per transaction. False if the queue is closing.
+bool use_queue(uint16_t queue);
+
+// The pending enqueue of a job by this transaction, null if none (or if it was a bulk).
+Op *pending_enqueue(JobId id) noexcept;
+
+// Remembers that this session holds bound leases, so that its end releases them (R14).
+void note_bound(uint16_t queue, Ref ref, JobId id, LeaseNo lease);
+
+uint32 owner_here() noexcept; // this backend's owner number in marks
+
+// The operation noted last, for what its verb learns only after marking.
+Op &last_op() noexcept;
+// After changing `to` of a noted operation: tells the entry what it is going to be.
+void set_pending(const Op &op) noexcept;
+
+int op_count() noexcept;
+
+} // namespace tq::live

@@ -1,0 +1,25 @@
+// Running SPI on tq's own tables as the extension's owner, whoever called: pinned search_path, no role to leak.
+// Regime: PG. An error leaves the scope by transaction abort, which restores user and settings.
+#pragma once
+
+#include "pg/prelude.hpp"
+
+namespace tq::pg
+{
+
+struct OwnerScope
+{
+	Oid user;
+	int security;
+	int guc_level;
+	bool snapshot;
+};
+
+// Becomes the extension's owner, connects SPI, pushes a latest snapshot (so that a caller's old snapshot hides nothing).
+OwnerScope enter_owner(Oid extension);
+void leave_owner(const OwnerScope &scope);
+
+// SPI_execute_with_args with up to 8 arguments; `nulls` as SPI wants it or null. Raises what SPI raises.
+int sql(const char *query, int nargs, const Oid *types, const Datum *values, const char *nulls, bool read_only, long limit);
+
+} // namespace tq::pg

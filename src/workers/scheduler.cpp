@@ -1,0 +1,225 @@
+#include "workers/scheduler.hpp"
+
+#include "guc.hpp"
+#include "live/attach.hpp"
+#include "live/load.hpp"
+#include "live/loader.hpp"
+#include "live/queue_settings.hpp"
+#include "live/segments.hpp"
+#include "live/verbs.hpp"
+#include "live/workers_table.hpp"
+#include "workers/reaper.hpp"
+#include "workers/transaction.hpp"
+
+namespace tq::workers
+{
+
+namespace
+{
+
+using live::Db;
+using live::engine;
+using live::Micros;
+
+constexpr Micros kSecond = 1000000;
+
+Db *scheduled = nullptr;
+
+void leave(int, Datum)
+{
+	uint32 me = live::my_proc + 1;
+	if (scheduled != nullptr)
+	{
+		scheduled->plan_wall.store(core::kNever);
+		scheduled->plan_mono.store(core::kNever);
+		scheduled->scheduler.compare_exchange_strong(me, 0);
+	}
+}
+
+template <class Visit> void for_queues(const Db &db, Visit &&visit)
+{
+	const uint16_t d = live::index_of(db);
+	for (uint32 i = 0; i < engine.limits().queues; ++i)
+	{
+		const auto slot = static_cast<uint16_t>(i);
+		live::Queue &q = engine.queue(slot);
+		if (q.state != core::QueueState::free && q.db == d)
+			visit(slot, q);
+	}
+}
+
+// Rows of queues that were named by an enqueue (H16).
+bool write_rows(const WorkerContext &context, Db &db)
+{
+	if (!db.queue_rows.exchange(false))
+		return true;
+	uint16_t queues[64];
+	if (!begin_work(context, "tq: making queues"))
+		return false;
+	const int n = live::write_new_rows(db, queues, lengthof(queues));
+	end_work();
+	live::rows_written(db, queues, n);
+	return true;
+}
+
+bool fetch(const WorkerContext &context, Db &db)
+{
+	const Micros now = live::wall_now();
+	const bool timers = engine.db(live::index_of(db)).timer_watermark.load() <=
+						now + guc::timer_horizon * kSecond / 2;
+	const bool lanes = db.refill.exchange(false);
+	if (!timers && !lanes)
+		return true;
+	if (!begin_work(context, "tq: reading jobs"))
+		return false;
+	if (timers)
+		live::refill_timers(db);
+	if (lanes)
+		live::refill(db);
+	end_work();
+	return true;
+}
+
+// Pauses that have run out.
+void resume(Db &db, Micros now)
+{
+	for_queues(db, [now](uint16_t slot, live::Queue &q) {
+		live::lock_queue(slot);
+		if (q.paused_until != 0 && q.paused_until <= now)
+			engine.set_paused(q, nullptr, 0);
+		for (uint16_t l = q.lanes; l != core::kNoLane; l = engine.lane(l).next)
+			if (engine.lane(l).paused_until != 0 && engine.lane(l).paused_until <= now)
+				engine.set_paused(q, &engine.lane(l), 0);
+		live::unlock_queue(slot);
+	});
+}
+
+// A token may have gone to a client that then did not claim (tq_wait), so every second those who sleep beside startable jobs are woken.
+// Lanes that found no room in memory ask again.
+void sweep(Db &db)
+{
+	for_queues(db, [&db](uint16_t slot, live::Queue &q) {
+		live::lock_queue(slot);
+		engine.wake_for_startable(q);
+		for (uint16_t l = q.lanes; l != core::kNoLane; l = engine.lane(l).next)
+			if (engine.runs_dry(q, engine.lane(l)))
+			{
+				q.want_refill.store(true);
+				db.refill.store(true);
+			}
+		live::unlock_queue(slot);
+	});
+	live::forget_workers(db, live::wall_now() - 3600 * kSecond);
+}
+
+// Is there something for the janitor?
+bool janitor_needed(const Db &db, Micros now) noexcept
+{
+	bool needed = db.reload.load();
+	LWLockAcquire(live::map_lock(db), LW_SHARED);
+	for (int i = 0; i < db.nsegments && !needed; ++i)
+	{
+		const live::SegmentSlot &s = live::segment_at(db, i);
+		const Micros keep = guc::retention * kSecond;
+		if (s.state == live::SegmentState::open)
+			needed = (s.number == 0 && s.rows.load() > 0) || s.rows.load() >= guc::segment_rows ||
+					 (s.rows.load() > 0 && s.opened_at + guc::segment_interval * kSecond <= now);
+		else if (s.state == live::SegmentState::sealed || s.state == live::SegmentState::finished)
+			needed = s.number != 0 && s.sealed_at + keep <= now;
+	}
+	LWLockRelease(live::map_lock(db));
+	return needed;
+}
+
+// Milliseconds until something has to be done, and the plan that lets anything sooner wake us.
+long plan(Db &db, Micros next_second)
+{
+	Micros wall = core::kNever, mono = next_second;
+	for_queues(db, [&](uint16_t, live::Queue &q) {
+		wall = std::min(wall, q.next_due.load());
+		const Micros lease = q.next_lease.load();
+		if (lease != core::kNever)
+			mono = std::min(mono, lease + grace_of(q));
+		const Micros claim = q.next_claim.load();
+		if (claim != core::kNever)
+			wall = std::min(wall, claim + guc::claim_log_delay * Micros{1000});
+	});
+	const Micros timers = engine.db(live::index_of(db)).timer_watermark.load();
+	if (timers != core::kNever)
+		wall = std::min(wall, timers - guc::timer_horizon * kSecond / 2);
+	db.plan_wall.store(wall);
+	db.plan_mono.store(mono);
+	// what was set before the plan was known did not wake us
+	if (db.refill.load() || db.queue_rows.load())
+		return 0;
+	Micros left = mono - live::mono_now();
+	if (wall != core::kNever)
+		left = std::min(left, wall - live::wall_now());
+	return static_cast<long>(std::clamp<Micros>((left + 999) / 1000, 0, guc::naptime));
+}
+
+Db *start(const WorkerContext &context)
+{
+	if (!begin_work(context, "tq: starting"))
+		return nullptr;
+	Db &db = live::database_of(context.extension);
+	scheduled = &db;
+	before_shmem_exit(leave, static_cast<Datum>(0));
+	db.scheduler.store(live::my_proc + 1);
+	end_work();
+	return &db;
+}
+
+bool load(const WorkerContext &context, Db &db)
+{
+	if (db.load_state.load() == static_cast<uint32>(live::LoadState::loaded))
+		return true;
+	if (!begin_work(context, "tq: loading"))
+		return false;
+	live::CountResult result{};
+	const bool done = live::load_or_count(db, &result);
+	end_work();
+	if (done)
+		ereport(LOG, (errmsg("tq: loaded %lld unfinished of %lld jobs in %lld ms", static_cast<long long>(result.unfinished),
+							 static_cast<long long>(result.jobs), static_cast<long long>(db.load_took.load() / 1000))));
+	return true;
+}
+
+} // namespace
+
+void run_scheduler(const WorkerContext &context)
+{
+	Db *db = start(context);
+	if (db == nullptr)
+		return;
+	Micros next_second = 0;
+	bool janitor_asked = false;
+	while (!stop_requested(context))
+	{
+		if (!load(context, *db))
+			return;
+		if (db->load_state.load() != static_cast<uint32>(live::LoadState::loaded))
+		{
+			idle(20); // another process is loading
+			continue;
+		}
+		if (!write_rows(context, *db) || !fire_timers(context, *db) || !reap(context, *db) ||
+			!journal_claims(context, *db) || !fetch(context, *db))
+			return;
+		const Micros mono = live::mono_now();
+		if (mono >= next_second)
+		{
+			next_second = mono + std::min<Micros>(kSecond, guc::naptime * Micros{1000});
+			const Micros now = live::wall_now();
+			resume(*db, now);
+			sweep(*db);
+			const bool needed = janitor_needed(*db, now);
+			if (needed && !janitor_asked)
+				request_janitor(context.database);
+			janitor_asked = false;
+		}
+		idle(plan(*db, next_second));
+	}
+}
+
+} // namespace tq::workers

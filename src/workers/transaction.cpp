@@ -1,0 +1,32 @@
+#include "workers/transaction.hpp"
+
+namespace tq::workers
+{
+
+bool begin_work(const WorkerContext &context, const char *activity)
+{
+	SetCurrentStatementStartTimestamp();
+	StartTransactionCommand();
+	pgstat_report_activity(STATE_RUNNING, activity);
+	if (!extension_still_there(context))
+	{
+		CommitTransactionCommand();
+		pgstat_report_activity(STATE_IDLE, nullptr);
+		return false;
+	}
+	PushActiveSnapshot(GetTransactionSnapshot());
+	return true;
+}
+
+void end_work(bool asynchronous)
+{
+	PopActiveSnapshot();
+	if (asynchronous)
+		static_cast<void>(set_config_option("synchronous_commit", "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_LOCAL, true,
+											0, false));
+	CommitTransactionCommand();
+	pgstat_report_stat(false);
+	pgstat_report_activity(STATE_IDLE, nullptr);
+}
+
+} // namespace tq::workers
