@@ -1,4 +1,4 @@
-// Appends to segments. Regime: PG. Locks: RowExclusiveLock on the table, kept to the end of the transaction (the drop of a
+// Appends to segments, and deletions from segment 0. Regime: PG. Locks: RowExclusiveLock on the table, kept to the end of the transaction (the drop of a
 // segment relies on it, H3). Raises unique_violation from the indexes, undefined_table if the segment is gone.
 #include "journal/tables.hpp"
 #include "pg/inserter.hpp"
@@ -135,6 +135,37 @@ void
 append_events(const Segment &segment, const EventRow *rows, int n)
 {
 	append(segment.event, kEventShape, rows, n, static_cast<ItemPointerData *>(nullptr), write_event);
+}
+
+int64
+delete_jobs(const Segment &segment, const int64 *ids, int n)
+{
+	int64 deleted = 0;
+
+	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
+	PushActiveSnapshot(snapshot); // values stored out of line go too
+	for (const bool events : {true, false})
+	{
+		const Oid table = events ? segment.event : segment.job;
+		TableScan scan;
+		LockRelationOid(table, RowExclusiveLock);
+		if (!open_scan(table, events ? kEventShape : kJobShape, events ? int{event::by_step} : int{job::by_id}, snapshot, 1,
+					   &scan))
+			continue;
+		for (int i = 0; i < n; i++)
+		{
+			seek_id(&scan, ids[i]);
+			while (next_row(&scan))
+			{
+				simple_heap_delete(scan.rel, &scan.slot->tts_tid);
+				deleted += events ? 0 : 1;
+			}
+		}
+		close_scan(&scan);
+	}
+	PopActiveSnapshot();
+	UnregisterSnapshot(snapshot);
+	return deleted;
 }
 
 } // namespace tq::journal

@@ -8,6 +8,16 @@ namespace
 {
 
 void
+copy_worker(Fold &fold, const EventRow &event) noexcept
+{
+	if (event.worker == nullptr)
+		return;
+	const size_t length = strnlen(event.worker, sizeof(fold.worker) - 1);
+	std::memcpy(fold.worker, event.worker, length);
+	fold.worker[length] = '\0';
+}
+
+void
 start_attempt(Fold &fold, const EventRow &event) noexcept
 {
 	fold.state = FoldState::running;
@@ -20,8 +30,7 @@ start_attempt(Fold &fold, const EventRow &event) noexcept
 	if (event.attempt >= 0)
 		fold.attempt = event.attempt;
 	fold.worker[0] = '\0';
-	if (event.worker != nullptr)
-		strlcpy(fold.worker, event.worker, sizeof(fold.worker));
+	copy_worker(fold, event);
 }
 
 void
@@ -36,8 +45,7 @@ end_attempt(Fold &fold, const EventRow &event, FoldState state) noexcept
 		fold.claimed_at = event.claimed_at;
 	if (event.attempt >= 0)
 		fold.attempt = event.attempt;
-	if (event.worker != nullptr)
-		strlcpy(fold.worker, event.worker, sizeof(fold.worker));
+	copy_worker(fold, event);
 }
 
 } // namespace

@@ -115,6 +115,10 @@ void append_jobs(const Segment &segment, const JobRow *rows, int n, ItemPointerD
 // Appends n events to segment.event. A duplicate (job_id, step) raises unique_violation as the index reports it.
 void append_events(const Segment &segment, const EventRow *rows, int n);
 
+// Deletes jobs with all their events, for the cleaning of segment 0: as tq's own path it fires no triggers. A row that somebody else
+// updates or deletes at the same time raises an error. Returns the number of jobs deleted.
+int64 delete_jobs(const Segment &segment, const int64 *ids, int n);
+
 // --- reads ---------------------------------------------------------------------------------------------------
 
 // Reads the row of job `id` at `tid` (SnapshotAny), checking block number against the relation's size and the id of what is
@@ -191,6 +195,7 @@ struct SegmentSummary
 	int64 max_id;
 	TimestampTz last_event_at;
 };
+// Runs in a short-lived memory context.
 using SegmentVisit = void (*)(const Candidate &candidate, const Fold &fold, void *arg);
 SegmentSummary scan_segment(const Segment &segment, Snapshot snapshot, bool terminal_too, SegmentVisit visit, void *arg);
 
