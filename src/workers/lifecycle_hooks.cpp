@@ -211,8 +211,8 @@ void before_statement(Node *statement, ProcessUtilityContext context)
 			{
 				auto option = find_option(reinterpret_cast<CreatedbStmt *>(statement)->options, "template");
 
-				if (option != nullptr && option->arg != nullptr)
-					clear_by_name(defGetString(option));
+				// The default need not be marked as a template, and then has workers like any other.
+				clear_by_name(option != nullptr && option->arg != nullptr ? defGetString(option) : "template1");
 			}
 			break;
 		case T_AlterDatabaseStmt:
