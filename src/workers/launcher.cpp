@@ -265,6 +265,21 @@ bool start_is_dead(const Job &job, const WorkerView &worker)
 		   GetBackgroundWorkerPid(job.handle, &pid) == BGWH_STOPPED;
 }
 
+// Is DDL under way that wants no worker in the database?
+bool ddl_under_way(Oid database)
+{
+	LOCKTAG tag = ddl_lock_tag(database);
+	bool held;
+
+	StartTransactionCommand();
+	held = LockAcquire(&tag, ExclusiveLock, false, true) == LOCKACQUIRE_NOT_AVAIL;
+	if (!held)
+		LockRelease(&tag, ExclusiveLock, false);
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(cycle_context);
+	return held;
+}
+
 // A database has gone that counted against tq.max_databases.
 void make_room()
 {
@@ -314,27 +329,16 @@ void look_after(int slot)
 	}
 
 	if (known == nullptr || !known->seen || !known->eligible || !guc::workers)
+	{
 		request_stop(v.database, Force::nobody);
+		// DROP DATABASE marks the database invalid for all to see before it commits: its place is not free yet.
+		keep = v.installed && known != nullptr && known->seen && ddl_under_way(v.database);
+	}
 	else
 		keep = v.installed && known->belief == Belief::open;
 	// Cannot be released as long as a worker is there; it rings when it leaves.
 	if (!keep && release_slot(slot, v.database) && v.installed)
 		make_room();
-}
-
-// Is DDL under way that wants no worker in the database?
-bool ddl_under_way(Oid database)
-{
-	LOCKTAG tag = ddl_lock_tag(database);
-	bool held;
-
-	StartTransactionCommand();
-	held = LockAcquire(&tag, ExclusiveLock, false, true) == LOCKACQUIRE_NOT_AVAIL;
-	if (!held)
-		LockRelease(&tag, ExclusiveLock, false);
-	CommitTransactionCommand();
-	MemoryContextSwitchTo(cycle_context);
-	return held;
 }
 
 bool register_worker(const Known *known, Job &job, const Assignment &assignment)
