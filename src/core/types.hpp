@@ -57,6 +57,7 @@ enum class Verb : uint8_t
 	lose,	// the scheduler's: lease lost
 	expire, // the scheduler's
 	move,	// the janitor's: to segment 0
+	erase,	// the janitor's: a finished row of segment 0 is deleted
 	kill,	// the scheduler's: aborted too often
 };
 

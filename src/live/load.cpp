@@ -241,6 +241,7 @@ CountResult count_journal(Db &db)
 		db.load_took.store(mono_now() - began);
 	}
 	db.lost_found.fetch_add(t.result.missing);
+	db.counted_at.store(wall_now());
 	return t.result;
 }
 

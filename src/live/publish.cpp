@@ -8,7 +8,7 @@ namespace tq::live
 namespace
 {
 
-void count(Db &db, Queue &q, const Op &op, int by, bool uncounted) noexcept
+void count(Db &db, const Op &op, int by, bool uncounted) noexcept
 {
 	Lane &l = engine.lane(op.lane);
 	SegmentSlot &s = segment_at(db, op.segment);
@@ -21,7 +21,6 @@ void count(Db &db, Queue &q, const Op &op, int by, bool uncounted) noexcept
 		l.count.delta += by;
 		s.delta.fetch_add(by);
 	}
-	static_cast<void>(q);
 }
 
 void publish_enqueue(Db &db, const Op &op, bool uncounted) noexcept
@@ -30,7 +29,7 @@ void publish_enqueue(Db &db, const Op &op, bool uncounted) noexcept
 	lock_queue(op.queue);
 	Lane &l = engine.lane(op.lane);
 	++q.enqueued;
-	count(db, q, op, 1, uncounted);
+	count(db, op, 1, uncounted);
 	const bool delayed = op.due != core::kNever;
 	if (op.ref != kNil)
 		engine.change(q, op.ref, [&](Entry &e) noexcept {
@@ -103,13 +102,53 @@ void undo_claim(Db &db, const Op &op) noexcept
 	unlock_queue(op.queue);
 }
 
-// complete, fail, release, bury, lose, cancel, retry, reschedule, kill, move: the entry is ours by its mark.
+// A job moved to segment 0: a live one has an entry that points there now; a dead letter had a placeholder only.
+void publish_move(Db &db, Queue &q, const Op &op, bool uncounted) noexcept
+{
+	SegmentSlot &from = segment_at(db, op.segment);
+	SegmentSlot &to = segment_at(db, op.new_segment);
+	to.rows.fetch_add(op.segment != op.new_segment);
+	if (op.is_dead)
+	{
+		from.dead.fetch_sub(1);
+		to.dead.fetch_add(1);
+		engine.drop(q, op.ref, my_proc);
+		return;
+	}
+	from.live.fetch_sub(1);
+	to.live.fetch_add(1);
+	if (uncounted)
+	{
+		from.delta.fetch_sub(1);
+		to.delta.fetch_add(1);
+	}
+	engine.change(q, op.ref, [&](Entry &x) noexcept {
+		x.mark = Verb::none;
+		x.segment = op.new_segment;
+		x.block = ItemPointerGetBlockNumberNoCheck(&op.tid);
+		x.offset = ItemPointerGetOffsetNumberNoCheck(&op.tid);
+	});
+}
+
+// complete, fail, release, bury, lose, cancel, retry, reschedule, kill, move, erase: the entry is ours by its mark.
 void publish_change(Db &db, const Op &op, bool uncounted) noexcept
 {
 	Queue &q = engine.queue(op.queue);
 	lock_queue(op.queue);
 	Entry &e = engine.entry(op.ref);
-	if (engine.is(q, op.ref, op.id) && e.mark != Verb::none && e.owner == my_proc)
+	if (!engine.is(q, op.ref, op.id) || e.mark == Verb::none || e.owner != my_proc)
+	{
+	}
+	else if (op.verb == Verb::move)
+		publish_move(db, q, op, uncounted);
+	else if (op.verb == Verb::erase)
+	{
+		segment_at(db, op.segment).rows.fetch_sub(1);
+		if (op.is_dead)
+			segment_at(db, op.segment).dead.fetch_sub(1);
+		engine.drop(q, op.ref, my_proc);
+	}
+	else
 	{
 		switch (op.verb)
 		{
@@ -120,30 +159,18 @@ void publish_change(Db &db, const Op &op, bool uncounted) noexcept
 			case Verb::cancel: ++q.cancelled; break;
 			default: break;
 		}
-		if (op.is_dead)
-			++q.dead;
 		if (op.life)
-		{
-			Op alive = op;
-			alive.is_dead = false;
-			count(db, q, alive, 1, uncounted);
-		}
+			count(db, op, 1, uncounted); // and one dead letter less
 		if (op.to == State::terminal)
 		{
-			count(db, q, op, -1, uncounted);
+			q.dead += op.is_dead;
+			count(db, op, -1, uncounted);
 			engine.drop(q, op.ref, my_proc);
 		}
 		else
 			engine.change(q, op.ref, [&](Entry &x) noexcept {
 				x.mark = Verb::none;
 				x.state = op.to;
-				if (op.verb == Verb::move)
-				{
-					x.segment = op.new_segment;
-					x.block = ItemPointerGetBlockNumberNoCheck(&op.tid);
-					x.offset = ItemPointerGetOffsetNumberNoCheck(&op.tid);
-					return;
-				}
 				if (op.has_priority)
 					x.priority = op.priority;
 				if (op.override_)
@@ -161,16 +188,6 @@ void publish_change(Db &db, const Op &op, bool uncounted) noexcept
 				else if (!op.count_attempt && x.attempt > 0)
 					--x.attempt;
 			});
-		if (op.verb == Verb::move)
-		{
-			segment_at(db, op.segment).live.fetch_sub(1);
-			segment_at(db, op.new_segment).live.fetch_add(1);
-			if (uncounted)
-			{
-				segment_at(db, op.segment).delta.fetch_sub(1);
-				segment_at(db, op.new_segment).delta.fetch_add(1);
-			}
-		}
 	}
 	unlock_queue(op.queue);
 }
@@ -182,7 +199,7 @@ void undo_change(const Op &op) noexcept
 	Entry &e = engine.entry(op.ref);
 	if (engine.is(q, op.ref, op.id) && e.mark != Verb::none && e.owner == my_proc)
 	{
-		if (op.life) // the entry was made for this verb; without it the job is terminal, on disk
+		if (e.state == State::placeholder) // made for this verb; without it the job is terminal, on disk
 			engine.drop(q, op.ref, my_proc);
 		else
 			engine.change(q, op.ref, [&](Entry &x) noexcept {

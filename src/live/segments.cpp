@@ -7,6 +7,7 @@ extern "C"
 }
 
 #include "guc.hpp"
+#include "pg/owner.hpp"
 
 namespace tq::live
 {
@@ -53,6 +54,38 @@ void install_block(Db &db, int64 first, int64 end, bool keep_rest)
 	LWLockRelease(map_lock(db));
 }
 
+// What tq.segment says of numbered segments; 0 for null times.
+struct Registered
+{
+	int32 number;
+	TimestampTz opened_at, sealed_at, finished_at;
+};
+
+int read_registry(const Db &db, Registered **out)
+{
+	const MemoryContext caller = CurrentMemoryContext;
+	const pg::OwnerScope scope = pg::enter_owner(db.extension);
+	pg::sql("SELECT number, opened_at, sealed_at, finished_at FROM tq.segment", 0, nullptr, nullptr, nullptr, true, 0);
+	const auto n = static_cast<int>(SPI_processed);
+	auto *rows = static_cast<Registered *>(MemoryContextAllocZero(caller, sizeof(Registered) * static_cast<Size>(n + 1)));
+	for (int i = 0; i < n; ++i)
+	{
+		HeapTuple tuple = SPI_tuptable->vals[i];
+		TupleDesc desc = SPI_tuptable->tupdesc;
+		bool isnull = false;
+		rows[i].number = DatumGetInt32(SPI_getbinval(tuple, desc, 1, &isnull));
+		TimestampTz *times[] = {&rows[i].opened_at, &rows[i].sealed_at, &rows[i].finished_at};
+		for (int k = 0; k < 3; ++k)
+		{
+			const Datum d = SPI_getbinval(tuple, desc, k + 2, &isnull);
+			*times[k] = isnull ? 0 : DatumGetTimestampTz(d);
+		}
+	}
+	pg::leave_owner(scope);
+	*out = rows;
+	return n;
+}
+
 } // namespace
 
 void ensure_mapped(Db &db)
@@ -77,6 +110,8 @@ void ensure_mapped(Db &db)
 			greatest = std::max(greatest, high[i]);
 		open = i; // the youngest that is whole
 	}
+	Registered *registered = nullptr;
+	const int nregistered = read_registry(db, &registered);
 	int64 first = 0, end = 0;
 	do
 		draw_block(&first, &end);
@@ -101,10 +136,21 @@ void ensure_mapped(Db &db)
 			s.last_id = i == open ? PG_INT64_MAX : high[i];
 			s.opened_at = s.sealed_at = wall_now();
 			s.finished_at = 0;
+			for (int k = 0; k < nregistered; ++k)
+				if (registered[k].number == s.number)
+				{
+					s.opened_at = registered[k].opened_at;
+					s.sealed_at = registered[k].sealed_at != 0 ? registered[k].sealed_at : s.sealed_at;
+					if (registered[k].finished_at != 0 && i != open)
+					{
+						s.finished_at = registered[k].finished_at;
+						s.state = SegmentState::finished;
+					}
+				}
 			s.rows.store(0);
 			s.live.store(0);
 			s.delta.store(0);
-			s.dead.store(0);
+			s.dead.store(s.state == SegmentState::finished); // not read, so not known: the janitor looks before it drops
 			if (i == open)
 				db.open = db.nsegments;
 			++db.nsegments;
@@ -260,6 +306,67 @@ int add_segment(Db &db, const journal::Segment &tables, int64 first_id, int64 la
 	}
 	LWLockRelease(map_lock(db));
 	return slot;
+}
+
+int view_segments(const Db &db, SegmentView *out, int max)
+{
+	int n = 0;
+	LWLockAcquire(map_lock(db), LW_SHARED);
+	for (int i = 0; i < db.nsegments && n < max; ++i)
+	{
+		const SegmentSlot &s = segment_at(db, i);
+		if (s.state == SegmentState::free)
+			continue;
+		int at = n++;
+		for (; at > 0 && out[at - 1].tables.number > s.number; --at)
+			out[at] = out[at - 1];
+		out[at] = SegmentView{i,			 tables_of(s),	s.state,	  s.first_id,  s.last_id,	  s.rows.load(),
+							  s.live.load(), s.dead.load(), s.opened_at, s.sealed_at, s.finished_at};
+	}
+	LWLockRelease(map_lock(db));
+	return n;
+}
+
+bool change_segment(Db &db, int slot, SegmentState from, SegmentState to, TimestampTz at)
+{
+	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
+	SegmentSlot &s = segment_at(db, slot);
+	const bool ok = s.state == from && (to != SegmentState::finished || s.live.load() == 0);
+	if (ok)
+	{
+		s.state = to;
+		if (to == SegmentState::finished)
+			s.finished_at = at;
+	}
+	LWLockRelease(map_lock(db));
+	return ok;
+}
+
+void remove_segment(Db &db, int slot)
+{
+	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
+	segment_at(db, slot).state = SegmentState::free;
+	LWLockRelease(map_lock(db));
+}
+
+void reopen_segment(Db &db, int slot)
+{
+	journal::Segment tables;
+	if (!tables_at(db, slot, &tables))
+		return;
+	LockRelationOid(tables.event, RowExclusiveLock);
+	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
+	SegmentSlot &s = segment_at(db, slot);
+	const bool finished = s.state == SegmentState::finished;
+	if (finished)
+		s.state = SegmentState::sealed; // the janitor finishes it again if this transaction rolls back
+	LWLockRelease(map_lock(db));
+	const pg::OwnerScope scope = pg::enter_owner(db.extension);
+	const Oid types[] = {INT4OID};
+	const Datum values[] = {Int32GetDatum(tables.number)};
+	pg::sql("UPDATE tq.segment SET finished_at = NULL WHERE number = $1 AND finished_at IS NOT NULL", 1, types, values,
+			nullptr, false, 0);
+	pg::leave_owner(scope);
 }
 
 } // namespace tq::live

@@ -37,4 +37,31 @@ int live_segments(const Db &db, journal::Segment *tables, int *slots, int max);
 // is sealed. Returns its slot, -1 if the map is full or it is there already.
 int add_segment(Db &db, const journal::Segment &tables, int64 first_id, int64 last_id, bool open, TimestampTz opened_at);
 
+// A snapshot of the map for the janitor.
+struct SegmentView
+{
+	int slot;
+	journal::Segment tables;
+	SegmentState state;
+	int64 first_id;
+	int64 last_id;
+	int64 rows;
+	int64 live;
+	int64 dead;
+	TimestampTz opened_at;
+	TimestampTz sealed_at;
+	TimestampTz finished_at;
+};
+int view_segments(const Db &db, SegmentView *out, int max); // ascending by number
+
+// Changes a segment's state if it is `from`; false otherwise. To finished: also only if nothing lives in it.
+bool change_segment(Db &db, int slot, SegmentState from, SegmentState to, TimestampTz at);
+
+// Forgets a segment whose tables are gone.
+void remove_segment(Db &db, int slot);
+
+// For a verb that gives a finished job a new life: its segment is read again at the next load, from this transaction on. The
+// caller's RowExclusiveLock on the event table (taken here) keeps the janitor from finishing or dropping it meanwhile.
+void reopen_segment(Db &db, int slot);
+
 } // namespace tq::live

@@ -86,6 +86,8 @@ struct Db
 	// figures
 	std::atomic<int64> loads, refilled, evicted, aborted_claims, claims_logged, rows_gone, lost_found;
 	std::atomic<Micros> loaded_at, load_took;
+	std::atomic<Micros> counted_at;	 // last recount
+	std::atomic<Micros> cleaned_at;	 // last time segment 0 was cleaned
 };
 
 extern Engine engine;			// process-local view

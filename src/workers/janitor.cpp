@@ -1,21 +1,336 @@
 #include "workers/janitor.hpp"
 
+#include "guc.hpp"
 #include "live/attach.hpp"
 #include "live/load.hpp"
+#include "live/segments.hpp"
+#include "pg/owner.hpp"
+#include "workers/evacuate.hpp"
 #include "workers/transaction.hpp"
 
 namespace tq::workers
 {
 
+namespace
+{
+
+using live::Db;
+using live::engine;
+using live::Micros;
+using live::SegmentState;
+using live::SegmentView;
+
+constexpr Micros kSecond = 1000000;
+
+// The longest retention that any queue of the database asks for: segments are shared by all of them.
+struct Retention
+{
+	Micros finished;
+	Micros dead;
+};
+
+Retention retention_of(const Db &db) noexcept
+{
+	Retention r{guc::retention * kSecond, guc::dead_retention * kSecond};
+	for (uint32 i = 0; i < engine.limits().queues; ++i)
+	{
+		const live::Queue &q = engine.queue(static_cast<uint16_t>(i));
+		if (q.state == core::QueueState::free || q.db != live::index_of(db))
+			continue;
+		if (q.settings.retention_ms >= 0)
+			r.finished = std::max(r.finished, q.settings.retention_ms * 1000);
+		if (q.settings.dead_retention_ms >= 0)
+			r.dead = std::max(r.dead, q.settings.dead_retention_ms * 1000);
+	}
+	return r;
+}
+
+// Few enough of its jobs live, or are dead letters, that moving them is cheaper than keeping it.
+bool worth_moving(const SegmentView &s) noexcept { return (s.live + std::max<int64>(s.dead, 0)) * 10 <= s.rows; }
+
+bool zero_wants_cleaning(const Db &db, const SegmentView &s, const Retention &keep, Micros now) noexcept
+{
+	return s.rows > s.live && s.state != SegmentState::open &&
+		   db.cleaned_at.load() + std::max(keep.finished / 4, guc::naptime * Micros{1000}) <= now;
+}
+
+bool open_is_full(const SegmentView &s, Micros now) noexcept
+{
+	return s.state == SegmentState::open && s.rows > 0 &&
+		   (s.tables.number == 0 || s.rows >= guc::segment_rows || s.opened_at + guc::segment_interval * kSecond <= now);
+}
+
+SegmentView *views(const Db &db, int *n)
+{
+	auto *list = static_cast<SegmentView *>(palloc(sizeof(SegmentView) * static_cast<Size>(guc::max_segments)));
+	*n = live::view_segments(db, list, guc::max_segments);
+	return list;
+}
+
+// Segments that somebody else made (a restore) join the map once they are whole; those that somebody dropped leave it (H6).
+bool adopt(const WorkerContext &context, Db &db, bool *changed)
+{
+	if (!begin_work(context, "tq: comparing segments"))
+		return false;
+	journal::SegmentTables *list = nullptr;
+	const int n = journal::list_segments(&list);
+	int known = 0;
+	const SegmentView *map = views(db, &known);
+	for (int i = 0; i < n; ++i)
+	{
+		bool found = false;
+		for (int k = 0; k < known; ++k)
+			found = found || map[k].tables.job == list[i].tables.job;
+		if (found || !list[i].complete)
+			continue;
+		int64 low = 0, high = 0;
+		const bool rows = journal::segment_bounds(list[i].tables, &low, &high);
+		journal::adopt_segment(context.extension, list[i].tables);
+		if (rows)
+			live::raise_ids(db, high);
+		live::add_segment(db, list[i].tables, rows ? low : 0, rows ? high : -1, false, live::wall_now());
+		ereport(LOG, (errmsg("tq: adopted segment %d", list[i].tables.number)));
+		*changed = true;
+	}
+	for (int k = 0; k < known; ++k)
+	{
+		bool found = map[k].state == SegmentState::dropping;
+		for (int i = 0; i < n; ++i)
+			found = found || map[k].tables.job == list[i].tables.job;
+		if (found || map[k].state == SegmentState::open)
+			continue;
+		ereport(LOG, (errmsg("tq: segment %d was dropped by hand", map[k].tables.number)));
+		live::remove_segment(db, map[k].slot);
+		*changed = true;
+	}
+	// rows written by hand into a segment that was there before
+	for (int k = 0; k < known; ++k)
+	{
+		int64 low = 0, high = 0;
+		if (journal::segment_bounds(map[k].tables, &low, &high))
+			live::raise_ids(db, high);
+	}
+	end_work();
+	return true;
+}
+
+bool open_next(const WorkerContext &context, Db &db, bool *changed)
+{
+	int n = 0;
+	const SegmentView *map = views(db, &n);
+	const Micros now = live::wall_now();
+	const SegmentView *open = nullptr;
+	int32 last = 0;
+	for (int i = 0; i < n; ++i)
+	{
+		last = std::max(last, map[i].tables.number);
+		if (map[i].state == SegmentState::open)
+			open = &map[i];
+	}
+	if (open == nullptr || !open_is_full(*open, now))
+		return true;
+	if (n >= guc::max_segments)
+	{
+		ereport(LOG, (errmsg("tq: no room for another segment"), errhint("Raise tq.max_segments, or lower tq.retention.")));
+		return true;
+	}
+	if (!begin_work(context, "tq: opening a segment"))
+		return false;
+	const journal::Segment next = journal::create_segment(context.extension, last + 1);
+	if (open->tables.number != 0)
+	{
+		const pg::OwnerScope scope = pg::enter_owner(context.extension);
+		const Oid types[] = {INT4OID, TIMESTAMPTZOID};
+		const Datum values[] = {Int32GetDatum(open->tables.number), TimestampTzGetDatum(now)};
+		pg::sql("UPDATE tq.segment SET sealed_at = $2 WHERE number = $1", 2, types, values, nullptr, false, 0);
+		pg::leave_owner(scope);
+	}
+	end_work();
+	TQ_WAIT_POINT("segment-before-map");
+	live::add_segment(db, next, 0, 0, true, now);
+	*changed = true;
+	return true;
+}
+
+// Marks a sealed segment in which nothing lives as finished, so that no load reads it again. The lock, taken without waiting, keeps
+// out whoever could open a new life in it (live::reopen_segment); whoever held it before has published.
+bool finish(const WorkerContext &context, Db &db, const SegmentView &s, bool *changed)
+{
+	if (!begin_work(context, "tq: closing a segment"))
+		return false;
+	const Micros now = live::wall_now();
+	if (ConditionalLockRelationOid(s.tables.job, ShareRowExclusiveLock) &&
+		ConditionalLockRelationOid(s.tables.event, ShareRowExclusiveLock) &&
+		live::change_segment(db, s.slot, SegmentState::sealed, SegmentState::finished, now))
+	{
+		const pg::OwnerScope scope = pg::enter_owner(context.extension);
+		const Oid types[] = {INT4OID, TIMESTAMPTZOID};
+		const Datum values[] = {Int32GetDatum(s.tables.number), TimestampTzGetDatum(now)};
+		pg::sql("UPDATE tq.segment SET finished_at = $2 WHERE number = $1", 2, types, values, nullptr, false, 0);
+		pg::leave_owner(scope);
+		*changed = true;
+	}
+	end_work();
+	return true;
+}
+
+struct Verify
+{
+	Db *db;
+	int slot;
+};
+
+// Called with both tables locked: nobody else writes to them, and whoever did has published (callbacks run before locks go).
+bool nothing_lives(void *arg)
+{
+	auto &v = *static_cast<Verify *>(arg);
+	TQ_WAIT_POINT("drop-after-lock");
+	const live::SegmentSlot &s = live::segment_at(*v.db, v.slot);
+	return s.live.load() == 0;
+}
+
+bool drop(const WorkerContext &context, Db &db, const SegmentView &s, bool *changed)
+{
+	if (!begin_work(context, "tq: dropping a segment"))
+		return false;
+	TQ_WAIT_POINT("drop-before-lock");
+	Verify verify{&db, s.slot};
+	const journal::DropResult result = journal::drop_segment(s.tables, nothing_lives, &verify);
+	const bool gone = result == journal::DropResult::dropped || result == journal::DropResult::gone;
+	// from here on no verb looks into it; the commit below cannot fail for any reason of ours
+	if (gone)
+		live::change_segment(db, s.slot, SegmentState::finished, SegmentState::dropping, 0);
+	end_work();
+	if (gone)
+	{
+		live::remove_segment(db, s.slot);
+		*changed = true;
+	}
+	return true;
+}
+
+// One look at every segment; true if all went well.
+bool look_after(const WorkerContext &context, Db &db, bool *changed)
+{
+	const Retention keep = retention_of(db);
+	int n = 0;
+	const SegmentView *map = views(db, &n);
+	const Micros now = live::wall_now();
+	for (int i = 0; i < n && !stop_requested(context); ++i)
+	{
+		const SegmentView &s = map[i];
+		if (s.tables.number == 0)
+		{
+			if (zero_wants_cleaning(db, s, keep, now))
+			{
+				db.cleaned_at.store(now);
+				if (!clean_zero(context, db, s, now - keep.finished, now - keep.dead))
+					return false;
+			}
+			continue;
+		}
+		if (s.state == SegmentState::sealed && s.live == 0 && !finish(context, db, s, changed))
+			return false;
+		if (s.state == SegmentState::sealed && s.live > 0 && s.sealed_at + keep.finished <= now && worth_moving(s))
+		{
+			if (evacuate(context, db, s, now - keep.dead) < 0)
+				return false;
+			if (live::segment_at(db, s.slot).live.load() == 0)
+				*changed = true;
+		}
+		if (s.state == SegmentState::finished && s.finished_at + keep.finished <= now)
+		{
+			if (s.dead > 0 && s.finished_at + keep.dead > now && evacuate(context, db, s, now - keep.dead) < 0)
+				return false;
+			if ((live::segment_at(db, s.slot).dead.load() <= 0 || s.finished_at + keep.dead <= now) &&
+				!drop(context, db, s, changed))
+				return false;
+		}
+	}
+	return true;
+}
+
+// A drop whose commit failed left its segment unusable in the map.
+void revive(Db &db)
+{
+	int n = 0;
+	const SegmentView *map = views(db, &n);
+	for (int i = 0; i < n; ++i)
+		if (map[i].state == SegmentState::dropping)
+			live::change_segment(db, map[i].slot, SegmentState::dropping, SegmentState::sealed, 0);
+}
+
+bool recount(const WorkerContext &context, Db &db)
+{
+	if (!begin_work(context, "tq: counting the journal"))
+		return false;
+	live::CountResult result{};
+	const bool done = live::load_or_count(db, &result);
+	end_work();
+	if (!done)
+		db.reload.store(true);
+	else if (result.drifted + result.missing > 0)
+		ereport(LOG, (errmsg("tq: a recount found %lld counters to repair and %lld jobs to read in",
+							 static_cast<long long>(result.drifted), static_cast<long long>(result.missing))));
+	return true;
+}
+
+} // namespace
+
+bool janitor_needed(const Db &db, Micros now, bool *urgent)
+{
+	const Retention keep = retention_of(db);
+	*urgent = db.reload.load();
+	bool needed = *urgent || (guc::audit_interval > 0 && db.counted_at.load() + guc::audit_interval * kSecond <= now);
+	int n = 0;
+	SegmentView *map = views(db, &n);
+	for (int i = 0; i < n; ++i)
+	{
+		const SegmentView &s = map[i];
+		if (open_is_full(s, now))
+			*urgent = needed = true;
+		else if (s.tables.number == 0)
+			needed = needed || zero_wants_cleaning(db, s, keep, now);
+		else if (s.state == SegmentState::sealed)
+			needed = needed || s.live == 0 || (s.sealed_at + keep.finished <= now && worth_moving(s));
+		else if (s.state == SegmentState::finished)
+			needed = needed || s.finished_at + keep.finished <= now;
+	}
+	pfree(map);
+	return needed;
+}
+
 void run_janitor(const WorkerContext &context)
 {
-	if (!begin_work(context, "tq: recounting"))
+	if (!begin_work(context, "tq: starting"))
 		return;
-	live::Db &db = live::database_of(context.extension);
-	db.reload.store(false);
-	live::CountResult result{};
-	live::load_or_count(db, &result);
+	Db &db = live::database_of(context.extension);
 	end_work();
+	if (db.load_state.load() != static_cast<uint32>(live::LoadState::loaded))
+		return;
+	const MemoryContext cycle = AllocSetContextCreate(TopMemoryContext, "tq janitor", ALLOCSET_DEFAULT_SIZES);
+	MemoryContextSwitchTo(cycle);
+	revive(db);
+	for (bool changed = true; changed && !stop_requested(context);)
+	{
+		changed = false;
+		MemoryContextReset(cycle);
+		MemoryContextSwitchTo(cycle);
+		const bool audit = guc::audit_interval > 0 && db.counted_at.load() + guc::audit_interval * kSecond <= live::wall_now();
+		const bool reload = db.reload.exchange(false) || audit;
+		if (reload && !adopt(context, db, &changed))
+			return;
+		MemoryContextSwitchTo(cycle);
+		if (reload && !recount(context, db))
+			return;
+		MemoryContextSwitchTo(cycle);
+		if (!open_next(context, db, &changed))
+			return;
+		MemoryContextSwitchTo(cycle);
+		if (!look_after(context, db, &changed))
+			return;
+		MemoryContextSwitchTo(cycle);
+	}
 }
 
 } // namespace tq::workers

@@ -2,11 +2,15 @@
 // Regime: PG. An error ends the process; the scheduler asks for another one when there is work.
 #pragma once
 
+#include "live/shared.hpp"
 #include "workers/worker.hpp"
 
 namespace tq::workers
 {
 
 void run_janitor(const WorkerContext &context);
+
+// Is there something for it to do? `urgent`: it cannot wait (a segment is full, tables were touched).
+bool janitor_needed(const live::Db &db, core::Micros now, bool *urgent);
 
 } // namespace tq::workers

@@ -8,6 +8,7 @@
 #include "live/segments.hpp"
 #include "live/verbs.hpp"
 #include "live/workers_table.hpp"
+#include "workers/janitor.hpp"
 #include "workers/reaper.hpp"
 #include "workers/transaction.hpp"
 
@@ -112,25 +113,6 @@ void sweep(Db &db)
 	live::forget_workers(db, live::wall_now() - 3600 * kSecond);
 }
 
-// Is there something for the janitor?
-bool janitor_needed(const Db &db, Micros now) noexcept
-{
-	bool needed = db.reload.load();
-	LWLockAcquire(live::map_lock(db), LW_SHARED);
-	for (int i = 0; i < db.nsegments && !needed; ++i)
-	{
-		const live::SegmentSlot &s = live::segment_at(db, i);
-		const Micros keep = guc::retention * kSecond;
-		if (s.state == live::SegmentState::open)
-			needed = (s.number == 0 && s.rows.load() > 0) || s.rows.load() >= guc::segment_rows ||
-					 (s.rows.load() > 0 && s.opened_at + guc::segment_interval * kSecond <= now);
-		else if (s.state == live::SegmentState::sealed || s.state == live::SegmentState::finished)
-			needed = s.number != 0 && s.sealed_at + keep <= now;
-	}
-	LWLockRelease(live::map_lock(db));
-	return needed;
-}
-
 // Milliseconds until something has to be done, and the plan that lets anything sooner wake us.
 long plan(Db &db, Micros next_second)
 {
@@ -193,7 +175,7 @@ void run_scheduler(const WorkerContext &context)
 	if (db == nullptr)
 		return;
 	Micros next_second = 0;
-	bool janitor_asked = false;
+	Micros next_janitor = 0;
 	while (!stop_requested(context))
 	{
 		if (!load(context, *db))
@@ -213,10 +195,13 @@ void run_scheduler(const WorkerContext &context)
 			const Micros now = live::wall_now();
 			resume(*db, now);
 			sweep(*db);
-			const bool needed = janitor_needed(*db, now);
-			if (needed && !janitor_asked)
+			// a segment that a reader holds open is tried again every few naps, not at once
+			bool urgent = false;
+			if (janitor_needed(*db, now, &urgent) && (urgent || mono >= next_janitor))
+			{
 				request_janitor(context.database);
-			janitor_asked = false;
+				next_janitor = mono + 5 * guc::naptime * Micros{1000};
+			}
 		}
 		idle(plan(*db, next_second));
 	}

@@ -1,0 +1,242 @@
+#include "workers/evacuate.hpp"
+
+#include "live/loader.hpp"
+#include "live/verbs.hpp"
+#include "workers/transaction.hpp"
+
+namespace tq::workers
+{
+
+namespace
+{
+
+using live::Db;
+using live::engine;
+using live::Hold;
+using live::Pin;
+
+constexpr int kBatch = 200;
+
+// Ids found by a scan, to be worked on in batches after it.
+struct Ids
+{
+	MemoryContext context;
+	int64 *ids;
+	int64 n;
+	int64 room;
+	bool live_too;
+};
+
+void collect(const journal::Candidate &c, const journal::Fold &fold, void *arg)
+{
+	auto &out = *static_cast<Ids *>(arg);
+	const bool dead = fold.state == journal::FoldState::dead || fold.state == journal::FoldState::buried;
+	if (out.live_too ? fold.terminal() && !dead : !fold.terminal())
+		return;
+	if (fold.state == journal::FoldState::moved)
+		return;
+	if (out.n == out.room)
+	{
+		out.room = std::max<int64>(1024, out.room * 2);
+		const Size bytes = sizeof(int64) * static_cast<Size>(out.room);
+		out.ids = static_cast<int64 *>(out.ids == nullptr ? MemoryContextAllocHuge(out.context, bytes) : repalloc_huge(out.ids, bytes));
+	}
+	out.ids[out.n++] = c.id;
+}
+
+Ids scan(const journal::Segment &tables, bool live_too)
+{
+	Ids out{CurrentMemoryContext, nullptr, 0, 0, live_too};
+	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
+	journal::scan_segment(tables, snapshot, true, collect, &out);
+	UnregisterSnapshot(snapshot);
+	return out;
+}
+
+TimestampTz last_event_at(const journal::EventRow *events, int n)
+{
+	return n > 0 ? events[n - 1].at : PG_INT64_MIN;
+}
+
+// Marks a placeholder that pin() left for a job that has ended. It protects the row from tq_retry until we commit.
+void mark_ended(const live::Pinned &p, live::Verb verb, bool dead, int zero_slot)
+{
+	live::Op op;
+	op.verb = verb;
+	op.to = live::State::terminal;
+	op.ref = p.ref;
+	op.id = p.row.id;
+	op.queue = p.queue;
+	op.lane = p.lane;
+	op.segment = static_cast<uint16_t>(p.segment);
+	op.new_segment = static_cast<uint16_t>(zero_slot);
+	op.is_dead = dead;
+	live::lock_queue(p.queue);
+	core::Entry &e = engine.entry(p.ref);
+	e.mark = verb; // a placeholder is in no structure that depends on its mark
+	e.owner = live::my_proc;
+	e.pending = live::State::terminal;
+	live::unlock_queue(p.queue);
+	live::push_op(op);
+}
+
+struct Move
+{
+	live::Pinned pinned;
+	int32 step; // of the `moved` event
+	bool dead;
+};
+
+// Copies one job. False: it is running, marked, or has ended otherwise; it stays.
+bool move_one(Db &db, const live::SegmentView &from, const live::SegmentView &zero, int64 id, TimestampTz dead_before)
+{
+	live::Pinned p = live::pin(db, id, true);
+	if (p.result != Pin::pinned && p.result != Pin::terminal)
+		return p.result == Pin::absent;
+	Move m{p, 0, false};
+	core::Entry entry{};
+	if (p.result == Pin::terminal)
+	{
+		journal::EventRow *events = nullptr;
+		Snapshot latest = RegisterSnapshot(GetLatestSnapshot());
+		const int n = journal::job_events(from.tables, id, latest, &events);
+		UnregisterSnapshot(latest);
+		m.dead = p.fold.state == journal::FoldState::dead || p.fold.state == journal::FoldState::buried;
+		if (p.segment != from.slot || !m.dead || last_event_at(events, n) < dead_before)
+		{
+			live::drop_placeholder(db, p.queue, p.ref, false);
+			return true; // nothing to save
+		}
+		m.step = p.fold.next_step;
+		mark_ended(p, live::Verb::move, true, zero.slot);
+	}
+	else
+	{
+		live::Op op;
+		live::State wrong{};
+		op.to = live::State::ready;
+		if (live::hold_job(db, p.ref, p.queue, id, (1U << static_cast<int>(live::State::ready)) | (1U << static_cast<int>(live::State::delayed)),
+						   live::Verb::move, &op, &entry, &wrong) != Hold::ok)
+			return false;
+		live::Op &noted = live::last_op();
+		noted.new_segment = static_cast<uint16_t>(zero.slot);
+		noted.to = entry.state;
+		live::set_pending(noted);
+		m.step = entry.step;
+		if (entry.segment != from.slot)
+		{
+			// it is in segment 0 already, and stays where it is
+			noted.new_segment = entry.segment;
+			ItemPointerSet(&noted.tid, entry.block, entry.offset);
+			return true;
+		}
+	}
+	live::Op &noted = live::last_op();
+	journal::JobRow row;
+	ItemPointerData tid;
+	// a new snapshot, now that nobody can add to its history any more
+	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
+	if (!journal::find_job(from.tables, id, snapshot, true, &row, &tid))
+		ereport(ERROR, (errmsg("row of job %lld is gone", static_cast<long long>(id))));
+	journal::append_jobs(zero.tables, &row, 1, &tid);
+	noted.tid = tid;
+	journal::EventRow *events = nullptr;
+	const int n = journal::job_events(from.tables, id, snapshot, &events);
+	UnregisterSnapshot(snapshot);
+	if (n > 0)
+		journal::append_events(zero.tables, events, n);
+	TQ_WAIT_POINT("move-after-copy");
+	journal::EventRow moved;
+	moved.job_id = id;
+	moved.at = live::wall_now();
+	moved.step = m.step;
+	moved.type = journal::EventType::moved;
+	journal::append_events(from.tables, &moved, 1);
+	return true;
+}
+
+bool find_zero(const Db &db, live::SegmentView *zero)
+{
+	live::SegmentView first[1];
+	if (live::view_segments(db, first, 1) == 0 || first[0].tables.number != 0)
+		return false;
+	*zero = first[0];
+	return true;
+}
+
+} // namespace
+
+int64 evacuate(const WorkerContext &context, Db &db, const live::SegmentView &segment, TimestampTz dead_before)
+{
+	live::SegmentView zero{};
+	if (!find_zero(db, &zero))
+		return segment.live;
+	if (!begin_work(context, "tq: looking for jobs that outlive their segment"))
+		return -1;
+	const MemoryContext keep = AllocSetContextCreate(TopMemoryContext, "tq evacuation", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(keep);
+	const Ids found = scan(segment.tables, true);
+	MemoryContextSwitchTo(old);
+	end_work();
+	int64 left = 0;
+	for (int64 i = 0; i < found.n && !stop_requested(context); i += kBatch)
+	{
+		if (!begin_work(context, "tq: moving jobs that outlive their segment"))
+			return -1;
+		live::reserve_ops(kBatch);
+		for (int64 k = i; k < std::min<int64>(found.n, i + kBatch); ++k)
+		{
+			left += !move_one(db, segment, zero, found.ids[k], dead_before);
+			CHECK_FOR_INTERRUPTS();
+		}
+		end_work();
+	}
+	MemoryContextDelete(keep);
+	if (left == 0 && !stop_requested(context))
+		live::segment_at(db, segment.slot).dead.store(0); // what is left of them has had its time
+	return left;
+}
+
+bool clean_zero(const WorkerContext &context, Db &db, const live::SegmentView &zero, TimestampTz before, TimestampTz dead_before)
+{
+	if (!begin_work(context, "tq: looking for finished jobs in segment 0"))
+		return false;
+	const MemoryContext keep = AllocSetContextCreate(TopMemoryContext, "tq clean-up", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(keep);
+	const Ids found = scan(zero.tables, false);
+	MemoryContextSwitchTo(old);
+	end_work();
+	for (int64 i = 0; i < found.n && !stop_requested(context); i += kBatch)
+	{
+		int64 ids[kBatch];
+		int n = 0;
+		if (!begin_work(context, "tq: deleting finished jobs of segment 0"))
+			return false;
+		live::reserve_ops(kBatch);
+		for (int64 k = i; k < std::min<int64>(found.n, i + kBatch); ++k)
+		{
+			live::Pinned p = live::pin(db, found.ids[k], true);
+			if (p.result != Pin::terminal)
+				continue;
+			const bool dead = p.fold.state == journal::FoldState::dead || p.fold.state == journal::FoldState::buried;
+			journal::EventRow *events = nullptr;
+			Snapshot latest = RegisterSnapshot(GetLatestSnapshot());
+			const int nevents = journal::job_events(zero.tables, found.ids[k], latest, &events);
+			UnregisterSnapshot(latest);
+			if (p.segment != zero.slot || last_event_at(events, nevents) >= (dead ? dead_before : before))
+			{
+				live::drop_placeholder(db, p.queue, p.ref, false);
+				continue;
+			}
+			mark_ended(p, live::Verb::erase, dead, zero.slot);
+			ids[n++] = found.ids[k];
+		}
+		if (n > 0)
+			journal::delete_jobs(zero.tables, ids, n);
+		end_work();
+	}
+	MemoryContextDelete(keep);
+	return true;
+}
+
+} // namespace tq::workers
