@@ -51,10 +51,11 @@ _tq_user() {
 tq_as() (
 	cd "${TQ_RUN:-/}" || exit 1
 	export HOME="${TQ_RUN:-/nonexistent}" USER="$TQ_USER" LOGNAME="$TQ_USER"
+	# a server must not inherit, and keep, the lock of scripts/test
 	if [ "$(id -un)" = "$TQ_USER" ]; then
-		exec "$@"
+		exec "$@" 8>&-
 	fi
-	exec runuser -u "$TQ_USER" -- "$@"
+	exec runuser -u "$TQ_USER" -- "$@" 8>&-
 )
 
 # The build folder, and the sources as that user can read them: normally build/ and the checkout.  A checkout
