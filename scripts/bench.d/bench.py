@@ -34,12 +34,12 @@ def list_rows(options):
 
 def measure(options):
     import psycopg2
-    from server import BenchError, Server
+    from server import BenchError, Server, busy
 
     row = rows.ROWS[options.row]
     try:
         servers = [Server(host) for host in options.hosts]
-        result = {"about": about(servers[0])}
+        result = {"about": about(servers[0]), "busy": busy()}
         result.update(row.measure(rows.Options(options.rounds, options.quick, options.wakeup), *servers))
         result["dead"] = [tuple(line) for server in servers for line in server.dead_tuples()]
     except (BenchError, psycopg2.Error) as error:
@@ -113,8 +113,12 @@ def report(options):
             table[-1] += (f"({len(notes)})",)
         saved.append({"what": line.what, "versus": line.versus, "unit": line.unit, "tq": value, "baseline": base,
                       "ratio": share, "least": line.least, "most": line.most, "passed": good})
+    warnings = ["a quick run: too short to say how fast"] if options.quick else []
     about = next((result["about"] for result in results.values() if "about" in result), {})
-    show(table, notes, about, options.quick)
+    busy = max((result["busy"] for result in results.values() if "busy" in result), default=0)
+    if busy > 0.05:
+        warnings.append(f"others were using this machine: up to {busy:.0%} of it before a row began")
+    show(table, notes, [*about.values(), *warnings])
     print(f"\n{passed} held, {failed} missed" + (f", {unknown} without a figure" if unknown else ""))
     pathlib.Path(options.json).write_text(json.dumps(
         {"at": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), **about,
@@ -122,7 +126,7 @@ def report(options):
     return 1 if unknown or (options.strict and failed) else 0
 
 
-def show(table, notes, about, quick):
+def show(table, notes, footer):
     table.insert(0, ("what", "tq", "compared with", "", "ratio", "bound", ""))
     widths = [max(len(cells[n]) for cells in table) for n in range(7)]
     print()
@@ -133,10 +137,8 @@ def show(table, notes, about, quick):
     print()
     for n, note in enumerate(notes, 1):
         print(textwrap.fill(f"({n}) {note}", 110, subsequent_indent="    "))
-    for line in about.values():
+    for line in footer:
         print(line)
-    if quick:
-        print("a quick run: too short to say how fast")
 
 
 def main():

@@ -1,1 +1,1 @@
-SELECT id, lease, payload FROM tq_claim('bench');
+SELECT id, lease, payload FROM tq_claim('bench') \gset

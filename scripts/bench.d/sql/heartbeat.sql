@@ -1,4 +1,4 @@
 \if :id = 0
 SELECT id, lease FROM tq_claim('bench', lease_for => '1 hour') \gset
 \endif
-SELECT action FROM tq_heartbeat(:id, :lease);
+SELECT lease_expires_at FROM tq_heartbeat(:id, :lease) WHERE action = 'run' \gset
