@@ -139,6 +139,7 @@ struct Queue
 	uint16_t lanes;		 // first lane, kNoLane
 	QueueState state;
 	bool persisted; // its row is committed
+	uint32_t writer; // backend + 1 whose open transaction writes its row, because no scheduler was there; 0 if none
 	uint32_t users; // open transactions that enqueued here (H12); atomic by Q
 	Micros paused_until;
 	QueueSettings settings;

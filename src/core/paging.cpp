@@ -20,7 +20,7 @@ void Engine::init_queue(Queue &q, uint16_t db, int32_t id, const char *name, Que
 	q.lanes = kNoLane;
 	q.state = state;
 	q.persisted = false;
-	q.users = 0;
+	q.users = q.writer = 0;
 	q.paused_until = 0;
 	q.settings = QueueSettings{};
 	q.startable = q.due = q.leases = Root{};

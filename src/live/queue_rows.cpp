@@ -1,6 +1,12 @@
 #include "guc.hpp"
 #include "live/queue_settings.hpp"
+#include "live/xact.hpp"
 #include "pg/owner.hpp"
+
+extern "C"
+{
+#include "utils/fmgroids.h"
+}
 
 namespace tq::live
 {
@@ -44,8 +50,23 @@ void insert_row(const Db &db, uint16_t queue)
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	const Oid types[] = {INT4OID, TEXTOID};
 	const Datum values[] = {Int32GetDatum(q.id), CStringGetTextDatum(q.name)};
-	pg::sql("INSERT INTO tq.queue (id, name) VALUES ($1, $2)", 2, types, values, nullptr, false, 0);
+	pg::sql("INSERT INTO tq.queue (id, name) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING", 2, types, values, nullptr,
+			false, 0);
 	pg::leave_owner(scope);
+}
+
+// Was the extension created by this very transaction? Then no worker can see it.
+bool created_here(Oid extension)
+{
+	Relation rel = table_open(ExtensionRelationId, AccessShareLock);
+	ScanKeyData key;
+	ScanKeyInit(&key, Anum_pg_extension_oid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(extension));
+	SysScanDesc scan = systable_beginscan(rel, ExtensionOidIndexId, true, nullptr, 1, &key);
+	HeapTuple tuple = systable_getnext(scan);
+	const bool here = HeapTupleIsValid(tuple) && TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(tuple->t_data));
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return here;
 }
 
 } // namespace
@@ -53,38 +74,22 @@ void insert_row(const Db &db, uint16_t queue)
 void write_queue_row(Db &db, uint16_t queue)
 {
 	const Queue &q = engine.queue(queue);
-	// a scheduler that is there answers within milliseconds; one that does not is not waited for
-	if (db.scheduler.load() != 0)
-	{
-		for (int i = 0; i < 200 && !q.persisted && db.scheduler.load() != 0; ++i)
-		{
-			db.queue_rows.store(true);
-			wake_scheduler(db);
-			static_cast<void>(WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 5, PG_WAIT_EXTENSION));
-			ResetLatch(MyLatch);
-			CHECK_FOR_INTERRUPTS();
-		}
-		if (q.persisted)
-			return;
-	}
-	// Nobody else writes it: in this transaction, then; the row and the jobs live or die together.
-	static SubTransactionId written_in = InvalidSubTransactionId;
-	static TransactionId written_by = InvalidTransactionId;
-	static uint16_t written_queue = kNoQueue;
-	if (written_queue == queue && written_by == GetTopTransactionIdIfAny() && TransactionIdIsValid(written_by) &&
-		written_in == GetCurrentSubTransactionId())
+	if (q.writer == my_proc + 1)
 		return;
-	const pg::OwnerScope scope = pg::enter_owner(db.extension);
-	const Oid types[] = {INT4OID};
-	const Datum values[] = {Int32GetDatum(q.id)};
-	pg::sql("SELECT 1 FROM tq.queue WHERE id = $1", 1, types, values, nullptr, false, 1);
-	const bool exists = SPI_processed > 0;
-	pg::leave_owner(scope);
-	if (!exists)
-		insert_row(db, queue);
-	written_queue = queue;
-	written_by = GetTopTransactionIdIfAny();
-	written_in = GetCurrentSubTransactionId();
+	// A scheduler that is there answers within milliseconds, one that is being started within some more.
+	for (int i = 0; i < 1000 && !q.persisted && guc::workers && (i > 0 || !created_here(db.extension)); ++i)
+	{
+		db.queue_rows.store(true);
+		wake_scheduler(db);
+		static_cast<void>(WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 5, PG_WAIT_EXTENSION));
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+	if (q.persisted)
+		return;
+	// Nobody else writes it: in this transaction, then; the row and the jobs live or die together.
+	note_queue_row(queue);
+	insert_row(db, queue);
 }
 
 int write_new_rows(Db &db, uint16_t *queues, int max)
@@ -95,7 +100,7 @@ int write_new_rows(Db &db, uint16_t *queues, int max)
 	{
 		const auto slot = static_cast<uint16_t>(i);
 		const Queue &q = engine.queue(slot);
-		if (q.db != d || q.state != core::QueueState::creating || q.persisted)
+		if (q.db != d || q.state != core::QueueState::creating || q.persisted || q.writer != 0)
 			continue;
 		insert_row(db, slot);
 		queues[n++] = slot;

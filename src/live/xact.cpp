@@ -26,6 +26,34 @@ bool reload_at_commit = false;
 uint16_t used_queues[64];
 int nused = 0;
 
+// Rows of tq.queue that this transaction wrote itself.
+struct Row
+{
+	uint16_t queue;
+	SubTransactionId sub;
+};
+Row rows[64];
+int nrows = 0;
+
+void end_row(uint16_t queue, bool written) noexcept
+{
+	lock_queue(queue);
+	Queue &q = engine.queue(queue);
+	if (q.writer == my_proc + 1)
+	{
+		q.writer = 0;
+		if (written)
+		{
+			q.persisted = true;
+			if (q.state == core::QueueState::creating)
+				q.state = core::QueueState::active;
+		}
+		else
+			current_db()->queue_rows.store(true); // somebody else may have enqueued to it
+	}
+	unlock_queue(queue);
+}
+
 template <class T> void grow(T *&array, int &room, int need)
 {
 	if (need <= room)
@@ -98,6 +126,8 @@ void go_bulk()
 
 void on_commit() noexcept
 {
+	while (nrows > 0)
+		end_row(rows[--nrows].queue, true);
 	wait_end(); // tq_wait in a procedure ends its transactions while it is registered: it registers again
 	if (nops + nbulks > 0)
 	{
@@ -119,6 +149,8 @@ void on_commit() noexcept
 
 void on_abort() noexcept
 {
+	while (nrows > 0)
+		end_row(rows[--nrows].queue, false);
 	wait_end();
 	for (int i = nops; i-- > 0;)
 		undo(*current_db(), ops[i]);
@@ -160,6 +192,13 @@ void xact_callback(XactEvent event, void *)
 
 void subxact_callback(SubXactEvent event, SubTransactionId sub, SubTransactionId parent, void *)
 {
+	for (int i = nrows; i-- > 0 && rows[i].sub >= sub;)
+	{
+		if (event == SUBXACT_EVENT_COMMIT_SUB)
+			rows[i].sub = parent;
+		else if (event == SUBXACT_EVENT_ABORT_SUB)
+			end_row(rows[--nrows].queue, false);
+	}
 	if (nops + nbulks == 0)
 		return;
 	if (event == SUBXACT_EVENT_COMMIT_SUB)
@@ -296,6 +335,17 @@ bool use_queue(uint16_t queue)
 	if (open)
 		used_queues[nused++] = queue;
 	return open;
+}
+
+void note_queue_row(uint16_t queue)
+{
+	if (nrows == lengthof(rows))
+		ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+						errmsg("a transaction cannot make more than %d queues", nrows)));
+	lock_queue(queue);
+	engine.queue(queue).writer = my_proc + 1;
+	unlock_queue(queue);
+	rows[nrows++] = Row{queue, GetCurrentSubTransactionId()};
 }
 
 Op *pending_enqueue(JobId id) noexcept

@@ -56,6 +56,9 @@ void note_enqueue(const Op *ops, int n);
 // Counts this transaction as a user of a queue (H12); idempotent per transaction. False if the queue is closing.
 bool use_queue(uint16_t queue);
 
+// This transaction has written the row of a new queue: the queue is there at commit, and named only again at abort.
+void note_queue_row(uint16_t queue);
+
 // The pending enqueue of a job by this transaction, null if none (or if it was a bulk).
 Op *pending_enqueue(JobId id) noexcept;
 
