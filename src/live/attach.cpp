@@ -77,13 +77,17 @@ Db *slot_of(Oid extension) noexcept
 	return nullptr;
 }
 
-// A slot whose database is gone; its state is dropped first.
+// Slots whose database or extension is gone; their state is dropped first.
 void reclaim_slots()
 {
 	for (int i = 0; i < guc::max_databases; ++i)
 	{
 		Db &db = db_at(i);
-		if (db.used && !SearchSysCacheExists1(DATABASEOID, ObjectIdGetDatum(db.database)))
+		if (!db.used || &db == current)
+			continue;
+		const bool gone = db.database != MyDatabaseId ? !SearchSysCacheExists1(DATABASEOID, ObjectIdGetDatum(db.database))
+													  : get_extension_name(db.extension) == nullptr;
+		if (gone)
 			release_db(db);
 	}
 }
@@ -380,6 +384,13 @@ uint16_t lane_for(uint16_t queue, const char *kind)
 	k.lane = lane;
 	strlcpy(k.kind, kind != nullptr ? kind : "", sizeof(k.kind));
 	return lane;
+}
+
+void release_former(const Db &now)
+{
+	for (int i = 0; i < guc::max_databases; ++i)
+		if (&db_at(i) != &now && db_at(i).used && db_at(i).database == now.database)
+			release_db(db_at(i));
 }
 
 void release_db(Db &db)
