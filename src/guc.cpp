@@ -19,6 +19,7 @@ int lease_grace = 0;
 int load_timeout = 10000;
 int max_attempts = 20;
 int max_payload = 1024;
+int max_pinned_wait = 60000;
 int naptime = 1000;
 int publish_limit = 1000;
 int retention = 21600;
@@ -72,6 +73,9 @@ void define()
 	integer("tq.max_live_jobs", "Jobs kept in shared memory; more wait on disk.", "About 160 bytes each.", &max_live_jobs,
 			16, 100000000, PGC_POSTMASTER, 0);
 	integer("tq.max_payload", "Largest payload of a job.", nullptr, &max_payload, 1, 1048575, PGC_USERSET, GUC_UNIT_KB);
+	integer("tq.max_pinned_wait", "Longest wait for a job while the session holds a snapshot.",
+			"Bounds tq_claim's wait, and tq_wait where it cannot wait without one.", &max_pinned_wait, 1, INT_MAX, PGC_USERSET,
+			GUC_UNIT_MS);
 	integer("tq.max_queues", "Queues of all databases that have a place in shared memory.", nullptr, &max_queues, 1, 60000,
 			PGC_POSTMASTER, 0);
 	integer("tq.max_segments", "Segments of one database that can exist at the same time.", nullptr, &max_segments, 4,

@@ -23,6 +23,7 @@ extern int lease_grace;
 extern int load_timeout;
 extern int max_attempts;
 extern int max_payload; // kilobytes
+extern int max_pinned_wait;
 extern int naptime;
 extern int publish_limit;
 extern int retention; // seconds

@@ -215,7 +215,8 @@ static Datum claim(FunctionCallInfo fcinfo, bool any)
 	const int32 max = int_or(fcinfo, 1, "max_jobs", 1, 1, guc::claim_batch_limit);
 	const char *worker = text_or_null(fcinfo, 2);
 	const core::Micros lease = interval_or(fcinfo, 3, "lease_for", 0, 1000);
-	const core::Micros wait = interval_or(fcinfo, 4, "wait", 0, 0);
+	// a waiting SELECT holds a snapshot
+	const core::Micros wait = std::min(interval_or(fcinfo, 4, "wait", 0, 0), guc::max_pinned_wait * core::Micros{1000});
 	live::Filter filter;
 	parse_kinds(fcinfo, 5, &filter);
 	const bool bind = given(fcinfo, 6) && PG_GETARG_BOOL(6);
