@@ -133,7 +133,7 @@ class Engine
 	void raise(Queue &q, Lane &l, Key key) noexcept;			 // up to the lesser of key and limit, all are in memory
 	void sink_timer(uint16_t db, Micros due) noexcept;			 // jobs due at `due` or later may be on disk only
 	Micros start_timer_load(uint16_t db) noexcept;				 // the one timer loader: from where to read, before its snapshot
-	void raise_timer(uint16_t db, Micros due) noexcept;			 // ... it has read up to `due`
+	bool raise_timer(uint16_t db, Micros from, Micros due) noexcept; // ... it has read up to `due`; false: sunk below `from` meanwhile
 	// Takes the entry with the greatest key of the lane (not an override) out of memory; false if there is none above `above`.
 	bool evict_ready(Queue &q, Lane &l, Key above, uint32_t hint) noexcept;
 	bool evict_delayed(Queue &q, uint32_t hint) noexcept; // the one due last

@@ -166,12 +166,11 @@ void Engine::raise(Queue &q, Lane &l, Key key) noexcept
 		platform_.want_refill(q.db);
 }
 
-// The watermark is lowered first and last. A loader that resets the limit after we lowered it reads the watermark later still, so
-// it starts from the first; one that raises the watermark honours the limit, or, if it looked before we lowered that, the last comes
-// after its raise.
+// First the limit, then the watermark. A loader that looks at the limit before the first sees its raise undone by the second. One that
+// resets the limit in between starts to read only then, so it either starts below `due`, or finds the watermark lowered when it
+// wants to raise it (test/model/timers.cpp).
 void Engine::sink_timer(uint16_t d, Micros due) noexcept
 {
-	lower(dbs_[d].timer_watermark, due);
 	lower(dbs_[d].timer_limit, due);
 	lower(dbs_[d].timer_watermark, due);
 	platform_.sooner(d, due, false);
@@ -183,10 +182,12 @@ Micros Engine::start_timer_load(uint16_t d) noexcept
 	return dbs_[d].timer_watermark.load();
 }
 
-void Engine::raise_timer(uint16_t d, Micros due) noexcept
+bool Engine::raise_timer(uint16_t d, Micros from, Micros due) noexcept
 {
-	dbs_[d].timer_watermark.store(due);
+	if (!dbs_[d].timer_watermark.compare_exchange_strong(from, due))
+		return false;
 	lower(dbs_[d].timer_watermark, dbs_[d].timer_limit.load());
+	return true;
 }
 
 bool Engine::evict_ready(Queue &q, Lane &l, Key above, uint32_t hint) noexcept

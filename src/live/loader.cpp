@@ -387,7 +387,7 @@ int refill_timers(Db &db)
 		journal::timer_cursor_close(cursor);
 		UnregisterSnapshot(snapshot);
 		TQ_WAIT_POINT("timers-before-raise");
-		engine.raise_timer(d, reached);
+		engine.raise_timer(d, from, reached); // sunk below `from` meanwhile: the next run begins there
 		pfree(guard.items);
 		pfree(segments.tables);
 		pfree(segments.slots);

@@ -295,13 +295,13 @@ template <class Source> class Driver
 		if (next_(2) == 0)
 			l->limit = kMaxKey;
 		e_.raise(e_.queue(l->queue), *l, to);
-		e_.start_timer_load(0);
+		const Micros from = e_.start_timer_load(0);
 		Micros due = now_ + next_(20'000);
 		for (const auto &d : disk_)
 			if (d.second.due != kNever)
 				due = std::min(due, d.second.due);
 		if (next_(2) == 0)
-			e_.raise_timer(0, due);
+			e_.raise_timer(0, from, due);
 	}
 
 	void evict()

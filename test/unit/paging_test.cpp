@@ -243,12 +243,16 @@ TEST(Timers, TheWatermarkHonoursTheLimit)
 	EXPECT_EQ(d.timer_limit.load(), kNever);
 	t.engine.sink_timer(0, 250); // published while the loader reads
 	EXPECT_EQ(d.timer_watermark.load(), 100);
-	t.engine.raise_timer(0, 200);
+	EXPECT_TRUE(t.engine.raise_timer(0, 100, 200));
 	EXPECT_EQ(d.timer_watermark.load(), 200);
-	t.engine.raise_timer(0, 300);
+	EXPECT_TRUE(t.engine.raise_timer(0, 200, 300));
 	EXPECT_EQ(d.timer_watermark.load(), 250);
 	EXPECT_EQ(t.engine.start_timer_load(0), 250);
-	t.engine.raise_timer(0, kNever);
+	t.engine.sink_timer(0, 240); // below where it began
+	EXPECT_FALSE(t.engine.raise_timer(0, 250, kNever));
+	EXPECT_EQ(d.timer_watermark.load(), 240);
+	EXPECT_EQ(t.engine.start_timer_load(0), 240);
+	EXPECT_TRUE(t.engine.raise_timer(0, 240, kNever));
 	EXPECT_EQ(d.timer_watermark.load(), kNever);
 }
 

@@ -321,7 +321,7 @@ TEST(Threads, NoTimerFallsBehindTheWatermark)
 				row.loaded = true;
 				to = std::max(to, due + 1);
 			}
-		t.engine.raise_timer(0, to);
+		t.engine.raise_timer(0, from, to);
 		return to;
 	};
 	in_threads(3, [&](int me) {
