@@ -20,6 +20,9 @@ namespace
 
 using live::engine;
 
+// How long a claim that does not wait stays for a queue whose next jobs are being read in.
+constexpr core::Micros kBacklogWait = 250000;
+
 struct Claimed
 {
 	core::Ref ref;
@@ -99,8 +102,25 @@ void drop_gone(live::Db &db, const Claimed &c)
 				  errhint("Rows of tq.job_* must not be deleted by hand; use tq_cancel or tq_purge.")));
 }
 
+// As journal::fetch_job, but an error is charged to this job alone.
+bool fetch_charged(const journal::Segment &tables, ItemPointer tid, core::JobId id, int first_op, journal::JobRow *row)
+{
+	bool found = false;
+	PG_TRY();
+	{
+		found = journal::fetch_job(tables, tid, id, true, row);
+	}
+	PG_CATCH();
+	{
+		live::charge_only(first_op, id);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	return found;
+}
+
 // Reads the rows and adds them to the result. Jobs of one segment are read together.
-int emit(live::Db &db, const Claimed *claimed, int n, core::Micros wall, ReturnSetInfo *rs)
+int emit(live::Db &db, const Claimed *claimed, int n, int first_op, core::Micros wall, ReturnSetInfo *rs)
 {
 	int rows = 0;
 	journal::Segment tables{};
@@ -116,7 +136,7 @@ int emit(live::Db &db, const Claimed *claimed, int n, core::Micros wall, ReturnS
 		}
 		journal::JobRow row;
 		ItemPointerData tid = c.tid;
-		if (!journal::fetch_job(tables, &tid, c.id, true, &row))
+		if (!fetch_charged(tables, &tid, c.id, first_op, &row))
 		{
 			drop_gone(db, c);
 			continue;
@@ -244,13 +264,15 @@ static Datum claim(FunctionCallInfo fcinfo, bool any)
 	terms.nkinds = filter.nkinds;
 	const bool draining = terms.worker != core::kNil && engine.worker(terms.worker).draining.load();
 	auto *claimed = static_cast<Claimed *>(palloc(sizeof(Claimed) * static_cast<Size>(max)));
-	const core::Micros until = live::mono_now() + wait;
+	core::Micros until = live::mono_now() + wait;
+	bool backlog_awaited = false;
 	static uint32 turn = 0; // tq_claim_any begins with another queue each time
 	++turn;
 	for (;;)
 	{
 		int n = 0;
 		live::reserve_ops(max);
+		const int first_op = live::op_count();
 		terms.wall = live::wall_now();
 		terms.mono = live::mono_now();
 		if (!draining)
@@ -276,12 +298,18 @@ static Datum claim(FunctionCallInfo fcinfo, bool any)
 				engine.worker(terms.worker).seen_at.store(terms.wall, std::memory_order_relaxed);
 				engine.worker(terms.worker).claimed.fetch_add(n, std::memory_order_relaxed);
 			}
-			if (emit(db, claimed, n, terms.wall, rs) > 0)
+			if (emit(db, claimed, n, first_op, terms.wall, rs) > 0)
 				break;
 			continue;
 		}
 		if (wait == 0)
-			break;
+		{
+			// nothing in memory, but jobs on disk that are on their way: not an empty queue
+			if (backlog_awaited || draining || !live::has_backlog(queues, nqueues, filter))
+				break;
+			backlog_awaited = true;
+			until = live::mono_now() + kBacklogWait;
+		}
 		live::wait_begin(queues, nqueues, filter);
 		if (!draining && live::wait_check(queues, nqueues, filter))
 			continue;

@@ -51,12 +51,34 @@ core::Micros policy_delay(const core::Entry &e) noexcept
 	return core::retry_delay(s.has_retry ? s.retry : live::server_retry(), e.attempt, pg_prng_uint64(&pg_global_prng_state));
 }
 
+// The journal is the arbiter: a step that it has already (memory was wrong) makes the lease lost, and the job is read again.
+void append_or_distrust(live::Db &db, journal::EventRow *rows, const uint16_t *slots, int n, int first_op)
+{
+	PG_TRY();
+	{
+		live::append_by_segment(db, rows, slots, n);
+	}
+	PG_CATCH();
+	{
+		if (geterrcode() == ERRCODE_UNIQUE_VIOLATION)
+		{
+			live::distrust(first_op);
+			FlushErrorState();
+			ereport(ERROR, (errcode(kErrLeaseLost), errmsg("lease lost: the journal has another event in its place"),
+							errdetail("The live state of the job was wrong and is read again from the journal.")));
+		}
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+}
+
 // Marks the jobs (those whose lease is live), then appends their events.
 void finish(live::Db &db, Finish *list, int n)
 {
 	auto *rows = static_cast<journal::EventRow *>(palloc(sizeof(journal::EventRow) * static_cast<Size>(n)));
 	auto *slots = static_cast<uint16_t *>(palloc(sizeof(uint16_t) * static_cast<Size>(n)));
 	live::reserve_ops(n);
+	const int first_op = live::op_count();
 	const core::Micros now = live::wall_now();
 	int k = 0;
 	for (int i = 0; i < n; ++i)
@@ -123,7 +145,7 @@ void finish(live::Db &db, Finish *list, int n)
 		slots[k++] = e.segment;
 	}
 	TQ_WAIT_POINT("finish-before-append");
-	live::append_by_segment(db, rows, slots, k);
+	append_or_distrust(db, rows, slots, k, first_op);
 	pfree(rows);
 	pfree(slots);
 }

@@ -68,6 +68,21 @@ void check_version(Oid extension)
 						errhint("Run ALTER EXTENSION tq UPDATE, or restart the server if the library was replaced.")));
 }
 
+// Not there, and no open transaction is creating it.
+bool extension_gone(Oid extension)
+{
+	SnapshotData dirty;
+	InitDirtySnapshot(dirty);
+	Relation rel = table_open(ExtensionRelationId, AccessShareLock);
+	ScanKeyData key;
+	ScanKeyInit(&key, Anum_pg_extension_oid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(extension));
+	SysScanDesc scan = systable_beginscan(rel, ExtensionOidIndexId, true, &dirty, 1, &key);
+	const bool gone = !HeapTupleIsValid(systable_getnext(scan));
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return gone;
+}
+
 // Registry lock held.
 Db *slot_of(Oid extension) noexcept
 {
@@ -86,7 +101,7 @@ void reclaim_slots()
 		if (!db.used || &db == current)
 			continue;
 		const bool gone = db.database != MyDatabaseId ? !SearchSysCacheExists1(DATABASEOID, ObjectIdGetDatum(db.database))
-													  : get_extension_name(db.extension) == nullptr;
+													  : extension_gone(db.extension);
 		if (gone)
 			release_db(db);
 	}
@@ -386,10 +401,10 @@ uint16_t lane_for(uint16_t queue, const char *kind)
 	return lane;
 }
 
-void release_former(const Db &now)
+void release_gone()
 {
 	for (int i = 0; i < guc::max_databases; ++i)
-		if (&db_at(i) != &now && db_at(i).used && db_at(i).database == now.database)
+		if (db_at(i).used && db_at(i).database == MyDatabaseId && extension_gone(db_at(i).extension))
 			release_db(db_at(i));
 }
 

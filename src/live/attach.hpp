@@ -53,9 +53,8 @@ int read_queues(Db &db, const char *name);
 // Names are checked here for all callers: 1 to 63 bytes, no control characters. `what` names the argument.
 void check_name(const char *what, const char *name);
 
-// Releases the slots of this database's former extensions (dropped and created again). The caller holds the extension's lock, so no
-// uncommitted CREATE EXTENSION can be about.
-void release_former(const Db &now);
+// Releases the slots of this database whose extension is gone for good (not even uncommitted). For workers, and when slots run out.
+void release_gone();
 
 // Takes a slot away: everything in it is dropped. For an extension or a database that is gone.
 void release_db(Db &db);

@@ -57,7 +57,10 @@ void publish_claim(const Op &op) noexcept
 		if (e.mark == Verb::claim && e.owner == my_proc)
 		{
 			++q.claimed;
-			engine.change(q, op.ref, [](Entry &x) noexcept { x.mark = Verb::none; });
+			engine.change(q, op.ref, [](Entry &x) noexcept {
+				x.mark = Verb::none;
+				x.aborts = 0;
+			});
 		}
 		else if (e.mark == Verb::lose)
 			e.flags |= core::kClaimEnded;
@@ -89,8 +92,7 @@ void undo_claim(Db &db, const Op &op) noexcept
 				x.worker = kNil;
 				x.attempt = static_cast<uint16_t>(op.prev_attempt);
 				x.step = op.prev_step;
-				if (x.aborts < UINT8_MAX)
-					++x.aborts;
+				x.aborts = static_cast<uint8_t>(std::min<int>(x.aborts + op.charge, UINT8_MAX));
 				const Micros pause = abort_pause(x.aborts);
 				x.state = pause == 0 ? State::ready : State::delayed;
 				x.timer = pause == 0 ? core::kNever : wall_now() + pause;
@@ -199,7 +201,14 @@ void undo_change(const Op &op) noexcept
 	Entry &e = engine.entry(op.ref);
 	if (engine.is(q, op.ref, op.id) && e.mark != Verb::none && e.owner == my_proc)
 	{
-		if (e.state == State::placeholder) // made for this verb; without it the job is terminal, on disk
+		if (op.stale)
+		{
+			// memory and journal disagree about this job: the journal is read again
+			engine.sink(q, engine.lane(e.lane), e.key());
+			engine.sink_timer(q.db, wall_now());
+			engine.drop(q, op.ref, my_proc);
+		}
+		else if (e.state == State::placeholder) // made for this verb; without it the job is terminal, on disk
 			engine.drop(q, op.ref, my_proc);
 		else
 			engine.change(q, op.ref, [&](Entry &x) noexcept {

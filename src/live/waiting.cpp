@@ -50,6 +50,25 @@ bool wait_check(const uint16_t *queues, int n, const Filter &filter) noexcept
 	return found;
 }
 
+bool has_backlog(const uint16_t *queues, int n, const Filter &filter) noexcept
+{
+	bool found = false;
+	for (int i = 0; i < n && !found; ++i)
+	{
+		lock_queue(queues[i]);
+		const Queue &q = engine.queue(queues[i]);
+		for (uint16_t k = q.lanes; k != core::kNoLane && !found; k = engine.lane(k).next)
+		{
+			const Lane &l = engine.lane(k);
+			const bool wanted = filter.nkinds == 0 ||
+								std::find(filter.kinds, filter.kinds + filter.nkinds, l.kind_hash) != filter.kinds + filter.nkinds;
+			found = wanted && engine.runs_dry(q, l);
+		}
+		unlock_queue(queues[i]);
+	}
+	return found;
+}
+
 void wait_end(bool pass) noexcept
 {
 	for (int i = 0; i < nregistered; ++i)

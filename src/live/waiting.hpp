@@ -19,6 +19,9 @@ void wait_begin(const uint16_t *queues, int n, const Filter &filter) noexcept;
 // True if one of the queues has something startable for the filter.
 bool wait_check(const uint16_t *queues, int n, const Filter &filter) noexcept;
 
+// True if a lane that matches has ready jobs on disk only, that the loader is going to bring.
+bool has_backlog(const uint16_t *queues, int n, const Filter &filter) noexcept;
+
 // Ends the registrations; a token is passed on if more is startable. `pass` false: this session is about to claim (tq_wait).
 void wait_end(bool pass = true) noexcept;
 

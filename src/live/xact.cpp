@@ -287,6 +287,19 @@ Op &push_op(const Op &op) noexcept
 
 int op_count() noexcept { return nops; }
 
+void charge_only(int first, JobId id) noexcept
+{
+	for (int i = first; i < nops; ++i)
+		if (ops[i].verb == Verb::claim)
+			ops[i].charge = ops[i].id == id ? 3 : 0;
+}
+
+void distrust(int first) noexcept
+{
+	for (int i = first; i < nops; ++i)
+		ops[i].stale = ops[i].verb != Verb::enqueue && ops[i].verb != Verb::claim;
+}
+
 Op &last_op() noexcept { return ops[nops - 1]; }
 
 void set_pending(const Op &op) noexcept

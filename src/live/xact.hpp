@@ -41,6 +41,8 @@ struct Op
 	uint16_t max_attempts = 0;
 	uint16_t new_segment = 0; // move
 	bool reset_attempts = false;
+	bool stale = false;		  // its step was taken in the journal: memory was wrong about the job
+	uint8_t charge = 1;		  // claim: what a rollback adds to the entry's count of aborts
 	bool count_attempt = true; // false: release gives the attempt back
 };
 
@@ -73,5 +75,12 @@ Op &last_op() noexcept;
 void set_pending(const Op &op) noexcept;
 
 int op_count() noexcept;
+
+// An error while a batch of claimed jobs is read: the rollback it causes is charged to the job that could not be read, not to the others
+// (H15). `first`: op_count() before the batch was popped.
+void charge_only(int first, JobId id) noexcept;
+
+// The journal refused a step that operations from `first` on took (unique_violation): their entries are not trusted any more.
+void distrust(int first) noexcept;
 
 } // namespace tq::live

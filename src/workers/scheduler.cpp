@@ -145,7 +145,7 @@ Db *start(const WorkerContext &context)
 	if (!begin_work(context, "tq: starting"))
 		return nullptr;
 	Db &db = live::database_of(context.extension);
-	live::release_former(db);
+	live::release_gone();
 	scheduled = &db;
 	before_shmem_exit(leave, static_cast<Datum>(0));
 	db.scheduler.store(live::my_proc + 1);

@@ -5,6 +5,7 @@
 // process with exit code 1, and the launcher starts another one after a pause.
 #include "pg/prelude.hpp"
 
+#include "live/attach.hpp"
 #include "workers/worker.hpp"
 
 extern "C"
@@ -125,6 +126,7 @@ bool check_in(WorkerContext *context, char *database_name)
 	PushActiveSnapshot(GetTransactionSnapshot());
 
 	presence = look_for_extension(&row);
+	live::release_gone(); // memory of an extension that was dropped
 	name = get_database_name(MyDatabaseId);
 	snprintf(database_name, NAMEDATALEN, "%s", name != nullptr ? name : "?");
 
