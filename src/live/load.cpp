@@ -217,6 +217,7 @@ CountResult count_journal(Db &db)
 		if (t.first)
 			start_leases(db);
 		Snapshot snapshot = RegisterSnapshot(begin_count(db));
+		snapshot->curcid = FirstCommandId; // own changes are counted when they commit
 		const int n = live_segments(db, tables, slots, guc::max_segments);
 		for (int i = 0; i < n; ++i)
 		{

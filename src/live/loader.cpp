@@ -76,7 +76,7 @@ bool merge_copy(const Segments &segments, Item *items, int n, const journal::Can
 int settle(Db &db, const Segments &segments, Item *items, int n, Source source)
 {
 	int made = 0;
-	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
+	Snapshot snapshot = committed_snapshot();
 	for (int i = 0; i < n; ++i)
 	{
 		Item &it = items[i];
@@ -117,7 +117,7 @@ void fold_pinned(Db &db, const journal::Segment &tables, Pinned *p)
 	PG_ENSURE_ERROR_CLEANUP(clean_up, PointerGetDatum(&guard));
 	{
 		TQ_WAIT_POINT("pin-before-fold");
-		Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
+		Snapshot snapshot = committed_snapshot();
 		p->fold = journal::Fold{};
 		journal::fold_job(tables, p->row.id, snapshot, &p->fold);
 		UnregisterSnapshot(snapshot);
@@ -126,6 +126,13 @@ void fold_pinned(Db &db, const journal::Segment &tables, Pinned *p)
 }
 
 } // namespace
+
+Snapshot committed_snapshot()
+{
+	Snapshot s = RegisterSnapshot(GetLatestSnapshot());
+	s->curcid = FirstCommandId; // the copy is ours
+	return s;
+}
 
 int make_room(Db &db, int want, uint16_t spare) noexcept
 {
@@ -208,7 +215,7 @@ int refill_lane(Db &db, uint16_t queue, uint16_t lane, int want)
 	{
 		guard.items = static_cast<Item *>(palloc(sizeof(Item) * room));
 		const Segments segments = segments_now(db);
-		Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
+		Snapshot snapshot = committed_snapshot();
 		journal::LaneCursor *cursor = journal::lane_cursor_open(segments.tables, segments.n, queue_id,
 																has_kind ? kind : nullptr, from.priority, from.id, snapshot);
 		int n = 0;
@@ -319,7 +326,7 @@ int refill_timers(Db &db)
 		const int want = std::clamp(static_cast<int>(engine.limits().entries / 16), 2, kBatch);
 		guard.items = static_cast<Item *>(palloc(sizeof(Item) * static_cast<Size>(want)));
 		const Segments segments = segments_now(db);
-		Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
+		Snapshot snapshot = committed_snapshot();
 		journal::TimerCursor *cursor = journal::timer_cursor_open(segments.tables, segments.n, from, snapshot);
 		Micros reached = from; // everything due before it is vouched for
 		bool more = true, room = true;
@@ -438,7 +445,7 @@ Pinned pin(Db &db, JobId id, bool keep_terminal)
 				continue;
 			journal::JobRow row;
 			ItemPointerData tid;
-			Snapshot s1 = RegisterSnapshot(GetLatestSnapshot());
+			Snapshot s1 = committed_snapshot();
 			const bool found = journal::find_job(tables, id, s1, false, &row, &tid);
 			UnregisterSnapshot(s1);
 			if (!found)

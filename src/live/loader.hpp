@@ -28,6 +28,9 @@ enum class Source : uint8
 Place place_job(Db &db, const journal::Candidate &c, int segment_slot, const journal::Fold &fold, uint16_t queue,
 				uint16_t lane, Ref ref, Source source) noexcept;
 
+// A registered snapshot of now, in which this transaction's own changes do not show: what is not committed is nobody's yet.
+Snapshot committed_snapshot();
+
 // Where a job stands by the journal's word: State::ready, delayed (due is set) or running.
 State state_of(const journal::Candidate &c, const journal::Fold &fold, Micros now, Micros *due) noexcept;
 
