@@ -1,0 +1,259 @@
+# What the tests of hazards share: a server with small sizes, wait points, sessions that are left standing in a
+# statement, and a checker that reads the journal. No test sleeps: it polls until something is true.
+
+package TqTest;
+
+use strict;
+use warnings;
+
+use Exporter 'import';
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(usleep);
+
+our @EXPORT = qw(
+  tq_node tq_setup session ask begin_ask end_ask until_true arm standing release clock
+  scheduler_of janitor_away loaded take take_all work_off check_journal unfinished
+);
+
+# A server that preloads tq, the extension in database postgres, and the test functions of the wait points. Options:
+# conf (lines for postgresql.conf), init (arguments of Cluster::init).
+sub tq_node
+{
+	my ($name, %options) = @_;
+	my $node = PostgreSQL::Test::Cluster->new($name);
+	$node->init(%{ $options{init} // {} });
+	$node->append_conf('postgresql.conf', <<CONF);
+shared_preload_libraries = 'tq'
+restart_after_crash = on
+log_line_prefix = '%m [%p] %b %d '
+tq.max_live_jobs = 256
+tq.naptime = 100ms
+CONF
+	$node->append_conf('postgresql.conf', $options{conf}) if defined $options{conf};
+	$node->start;
+	tq_setup($node, 'postgres');
+	return $node;
+}
+
+# The extension and the test functions in a database.
+sub tq_setup
+{
+	my ($node, $database) = @_;
+	$node->safe_psql($database, <<'SQL');
+CREATE EXTENSION IF NOT EXISTS tq;
+CREATE OR REPLACE FUNCTION tq_test_arm(name text, action text, skip int, pid int) RETURNS void
+	LANGUAGE c STRICT AS '$libdir/tq';
+CREATE OR REPLACE FUNCTION tq_test_waiting(name text) RETURNS int LANGUAGE c STRICT AS '$libdir/tq';
+CREATE OR REPLACE FUNCTION tq_test_passed(name text) RETURNS int LANGUAGE c STRICT AS '$libdir/tq';
+CREATE OR REPLACE FUNCTION tq_test_clock(wall bigint, mono bigint) RETURNS void LANGUAGE c STRICT AS '$libdir/tq';
+SQL
+	return;
+}
+
+# --- sessions -------------------------------------------------------------------------------------------------------
+
+# A psql in the background that survives errors and shows their SQLSTATEs.
+sub session
+{
+	my ($node, $database) = @_;
+	my $session = $node->background_psql($database // 'postgres', on_error_stop => 0);
+	$session->set_query_timer_restart;    # the limit is for one statement, not for the session
+	$session->query_safe('\set VERBOSITY verbose');
+	return $session;
+}
+
+# The answer of a session, or what it complains of ("ERROR:  TQ001: ...").
+sub ask
+{
+	my ($session, $sql) = @_;
+	$session->{stderr} = '';
+	my $out = $session->query($sql);
+	my $err = $session->{stderr};
+	$session->{stderr} = '';
+	return $err =~ /ERROR|FATAL/ ? $err : $out;
+}
+
+# Sends a statement and does not wait for its end; end_ask() does, and returns its answer.
+sub begin_ask
+{
+	my ($session, $sql) = @_;
+	$session->{stderr} = '';
+	$session->query_until(qr/sent\n/, "\\echo sent\n$sql;\n");
+	return;
+}
+
+sub end_ask
+{
+	my ($session) = @_;
+	my $out = $session->query('');
+	my $err = $session->{stderr};
+	$session->{stderr} = '';
+	return $err =~ /ERROR|FATAL/ ? $err : $out;
+}
+
+# Polls until a query of one row and column answers 't'. The argument after it is for diagnostics.
+sub until_true
+{
+	my ($node, $sql, $what, $database) = @_;
+	my $ok = $node->poll_query_until($database // 'postgres', $sql);
+	diag("never came true: " . ($what // $sql)) unless $ok;
+	return $ok;
+}
+
+# --- wait points ----------------------------------------------------------------------------------------------------
+
+# What happens at a wait point from now on: wait, error, kill. Options: skip (passes that do nothing first), pid.
+sub arm
+{
+	my ($node, $point, $action, %options) = @_;
+	$node->safe_psql('postgres',
+		sprintf(q{select tq_test_arm('%s', '%s', %d, %d)}, $point, $action // 'wait', $options{skip} // 0, $options{pid} // 0));
+	return;
+}
+
+# Waits until somebody stands at a wait point.
+sub standing
+{
+	my ($node, $point) = @_;
+	return until_true($node, "select tq_test_waiting('$point') > 0", "somebody at $point");
+}
+
+sub release
+{
+	my ($node, $point) = @_;
+	$node->safe_psql('postgres', "select tq_test_arm('$point', 'none', 0, 0)");
+	until_true($node, "select tq_test_waiting('$point') = 0", "nobody at $point");
+	return;
+}
+
+# Moves the wall clock and the monotonic clock of every process to so many seconds ahead of the real ones.
+sub clock
+{
+	my ($node, $wall, $mono) = @_;
+	$node->safe_psql('postgres', sprintf('select tq_test_clock(%d, %d)', $wall * 1e6, ($mono // $wall) * 1e6));
+	return;
+}
+
+# --- workers --------------------------------------------------------------------------------------------------------
+
+# Process id of a database's scheduler, once it has one.
+sub scheduler_of
+{
+	my ($node, $database) = @_;
+	$database //= 'postgres';
+	my $from = "from pg_stat_activity where backend_type = 'tq scheduler' and datname = '$database'"
+	  . " and query <> 'tq: looking for the extension'";
+	until_true($node, "select count(*) = 1 $from", 'a scheduler', $database) or return;
+	return $node->safe_psql($database, "select pid $from");
+}
+
+# Whether no janitor is at work.
+sub janitor_away
+{
+	my ($node) = @_;
+	return until_true($node, "select count(*) = 0 from pg_stat_activity where backend_type = 'tq janitor'", 'no janitor');
+}
+
+# Waits until the database's live state is loaded.
+sub loaded
+{
+	my ($node, $database) = @_;
+	return until_true($node, "select count(*) >= 0 from tq_claim('nothing here')", 'loaded', $database);
+}
+
+# --- the journal ----------------------------------------------------------------------------------------------------
+
+# Jobs of a queue that the journal has as neither finished nor moved elsewhere.
+sub unfinished
+{
+	my ($node, $queue, $database) = @_;
+	return $node->safe_psql($database // 'postgres', <<SQL);
+with e as (select distinct job_id, step, type from tq.event),
+	last as (select distinct on (job_id) job_id, type from e where type not in ('o', 'k', 'a', 'm') order by job_id, step desc)
+select count(distinct j.id) from tq.job j join tq.queue q on q.id = j.queue_id left join last l on l.job_id = j.id
+where q.name = '$queue' and (l.type is null or l.type not in ('s', 'd', 'b', 'x', 'e', 'p'))
+SQL
+}
+
+# Claims and completes at most so many jobs of a queue; returns their ids in the order of their claims.
+sub take
+{
+	my ($node, $queue, $n, $database) = @_;
+	my $got = $node->safe_psql($database // 'postgres', <<SQL);
+with c as materialized (select id, lease from tq_claim('$queue', max_jobs => $n))
+select id, tq_complete(id, lease) from c
+SQL
+	return map { (split /\|/)[0] } split /\n/, $got;
+}
+
+# The same, but waits for the jobs to come; gives up when nothing comes for 20 seconds.
+sub take_all
+{
+	my ($node, $queue, $n, $database) = @_;
+	my @ids;
+	my $idle = 0;
+	while (@ids < $n && $idle < 200)
+	{
+		my @more = take($node, $queue, $n - @ids, $database);
+		push @ids, @more;
+		next if @more;
+		$idle++;
+		usleep(100_000);
+	}
+	diag("no more jobs in queue $queue than " . scalar(@ids)) if @ids < $n;
+	return @ids;
+}
+
+# Claims and completes jobs of a queue until the journal has no unfinished one; returns the ids in the order of their claims.
+sub work_off
+{
+	my ($node, $queue, $database) = @_;
+	my @ids;
+	my $idle = 0;
+	while ($idle < 200)
+	{
+		my @more = take($node, $queue, 50, $database);
+		push @ids, @more;
+		next if @more;
+		last if unfinished($node, $queue, $database) == 0;
+		$idle++;
+		usleep(100_000);
+	}
+	diag("jobs left in queue $queue that nobody can claim") if $idle >= 200;
+	return @ids;
+}
+
+# What no journal may contain; each line is a complaint.
+my $complaints = q{
+	with e as (select distinct job_id, step, type::text, lease from tq.event where type <> 'm'),
+		lives as (select *, sum((type = 'R')::int) over (partition by job_id order by step) as life from e)
+	select format('job %s has %s terminal events in life %s', job_id, count(*), life) from lives
+		where type in ('s', 'd', 'b', 'x', 'e', 'p') group by job_id, life having count(*) > 1
+	union all
+	select format('job %s has different events of step %s', job_id, step) from e group by job_id, step having count(*) > 1
+	union all
+	select format('lease %s was given to %s jobs', lease, count(distinct job_id)) from e where lease is not null
+		group by lease having count(distinct job_id) > 1
+	union all
+	select format('job %s has an event of lease %s after one of lease %s', job_id, lease, before) from (
+			select job_id, lease, max(lease) over (partition by job_id order by step rows between unbounded preceding and 1 preceding)
+				as before from e where lease is not null) x
+		where lease < before
+	union all
+	select format('job %s is in the journal %s times', id, count(*)) from tq.job j where not exists (
+			select from tq.event m where m.tableoid = replace(j.tableoid::regclass::text, 'job_', 'event_')::regclass
+				and m.job_id = j.id and m.type = 'm') group by id having count(*) > 1
+	order by 1};
+
+# One test: the journal of a database keeps what tq promises. tq_check(), where there is one, compares memory with it.
+sub check_journal
+{
+	my ($node, $name, $database) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is($node->safe_psql($database // 'postgres', $complaints), '', $name // 'the journal is consistent');
+	return;
+}
+
+1;

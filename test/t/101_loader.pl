@@ -1,0 +1,150 @@
+# H1: a loader must not bring back a job that finished while it was reading. H2: nor one whose commit is visible, but
+# not published yet.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use TqTest;
+
+my $node = tq_node('loader');
+scheduler_of($node);
+my $bulk = session($node);    # publishes by sinking watermarks
+ask($bulk, 'set tq.publish_limit = 0');
+my $worker = session($node);
+my $producer = session($node);
+
+# Enqueues a job with a payload that says what it is; returns its id.
+sub enqueue
+{
+	my ($session, $queue, $args) = @_;
+	return ask($session, "select tq_enqueue('$queue'" . ($args ? ", $args" : '') . ')');
+}
+
+# id and lease of the next job, '' if there is none
+sub claim
+{
+	my ($queue) = @_;
+	return ask($worker, "select id || ', ' || lease from tq_claim('$queue')");
+}
+
+#
+# H1
+#
+my $job = enqueue($producer, 'h1', 'priority => 100');
+my $held = claim('h1');
+like($held, qr/^$job, /, 'H1: a job is running');
+arm($node, 'refill-after-snapshot');
+my $other = enqueue($bulk, 'h1', 'priority => 50');    # the watermark sinks below the running job
+standing($node, 'refill-after-snapshot');
+is(ask($worker, "select tq_complete($held)"), 'succeeded', 'H1: it finishes while a loader has it in its list');
+release($node, 'refill-after-snapshot');
+is(join(',', work_off($node, 'h1')), $other, 'H1: the loader does not bring it back');
+
+$job = enqueue($producer, 'h1', 'priority => 100');
+$held = claim('h1');
+arm($node, 'refill-before-settle');
+$other = enqueue($bulk, 'h1', 'priority => 50');
+standing($node, 'refill-before-settle');
+is(ask($worker, "select tq_complete($held)"), 'succeeded', 'H1: it finishes after the loader has made placeholders');
+release($node, 'refill-before-settle');
+is(join(',', work_off($node, 'h1')), $other, 'H1: nor then');
+
+# a job that failed meanwhile is not ready before its time
+$job = enqueue($producer, 'h1', 'priority => 100');
+$held = claim('h1');
+arm($node, 'refill-after-snapshot');
+$other = enqueue($bulk, 'h1', 'priority => 50');
+standing($node, 'refill-after-snapshot');
+is(ask($worker, "select tq_fail($held, 'x', retry_in => '1 h')"), 'delayed', 'H1: a job fails while it is in the list');
+release($node, 'refill-after-snapshot');
+is(join(',', take_all($node, 'h1', 1)), $other, 'H1: and is not in the way');
+is(claim('h1'), '', 'H1: the loader does not make it ready before its time');
+clock($node, 3601, 0);
+is(join(',', take_all($node, 'h1', 1)), $job, 'H1: it is ready when that comes');
+clock($node, 0, 0);
+
+# the watermark sinks while a loader is at work
+$job = enqueue($bulk, 'sink', 'priority => 100');
+is(join(',', work_off($node, 'sink')), $job, 'H1: a lane that was read from disk');
+arm($node, 'refill-before-raise');
+my $first = enqueue($bulk, 'sink', 'priority => 60');
+standing($node, 'refill-before-raise');
+my $second = enqueue($bulk, 'sink', 'priority => 50');
+my $third = enqueue($bulk, 'sink', 'priority => 70');
+release($node, 'refill-before-raise');
+is(join(',', work_off($node, 'sink')), "$second,$first,$third", 'H1: what was committed behind the loader is not passed over');
+
+# the same for delayed jobs
+arm($node, 'timers-before-raise');
+$first = enqueue($bulk, 'timer', q{run_at => now() + '100 s'});
+standing($node, 'timers-before-raise');
+$second = enqueue($bulk, 'timer', q{run_at => now() + '50 s'});
+release($node, 'timers-before-raise');
+clock($node, 60, 0);
+is(join(',', take_all($node, 'timer', 1)), $second, 'H1: a delayed job committed behind the loader starts in time');
+clock($node, 110, 0);
+is(join(',', take_all($node, 'timer', 1)), $first, 'H1: and so does the other');
+clock($node, 0, 0);
+
+#
+# H2
+#
+my $flag = $node->data_dir . '/hold';
+my $slow = session($node);
+ask($slow, q{load 'tq_test_callbacks'; set tq_test_callbacks.hold_commit = 'hold'});
+
+for my $how ('one by one', 'as a bulk')
+{
+	my $limit = $how eq 'as a bulk' ? 0 : 1000;
+	ask($slow, "set tq.publish_limit = $limit");
+	append_to_file($flag, '');
+	begin_ask($slow, q{select tq_enqueue('h2', priority => 100)});
+	until_true($node, q{select count(*) = 1 from tq.job j join tq.queue q on q.id = queue_id where name = 'h2'
+		and not exists (select from tq.event where job_id = j.id)}, 'the job is visible');
+	# make a loader read the lane
+	$other = enqueue($bulk, 'h2', 'priority => 50');
+	my @done = take_all($node, 'h2', 1);
+	is($done[0], $other, "H2: a loader reads the lane while a visible job is not published ($how)");
+	if ($how eq 'as a bulk')
+	{
+		# nothing tells the loader to leave it alone, so it may run before it is published
+		like(join(',', take_all($node, 'h2', 1)), qr/^\d+$/, "H2: it may run before it is published ($how)");
+	}
+	else
+	{
+		enqueue($bulk, 'h2', 'priority => 50');
+		take_all($node, 'h2', 1);
+		is(claim('h2'), '', "H2: the loader leaves it to its own commit ($how)");
+	}
+	unlink $flag;
+	$job = end_ask($slow);
+	like($job, qr/^\d+$/, "H2: the commit goes on ($how)");
+	is(join(',', work_off($node, 'h2')), $how eq 'as a bulk' ? '' : $job, "H2: the job runs once ($how)");
+}
+
+# a claim and a finish whose transaction is visible, but not published
+$job = enqueue($producer, 'h2');
+$held = claim('h2');
+append_to_file($flag, '');
+begin_ask($slow, "select tq_complete($held)");
+until_true($node, "select count(*) = 1 from tq.event where job_id = $job and type = 's'");
+enqueue($bulk, 'h2', 'priority => 50');
+take_all($node, 'h2', 1);
+is(claim('h2'), '', 'H2: a job whose finish is visible but not published is not offered');
+like(ask($worker, "select tq_complete($held)"), qr/55P03/, 'H2: and is still held by the finishing transaction');
+unlink $flag;
+is(end_ask($slow), 'succeeded', 'H2: until that is over');
+like(ask($worker, "select tq_complete($held)"), qr/TQ001/, 'H2: then its lease is gone');
+
+# a callback that raises before the commit, after which tq never hears of PRE_COMMIT
+like(ask($slow, q{begin; set local tq_test_callbacks.fail_pre_commit = on; select tq_enqueue('h2'); commit}),
+	qr/commit refused/, 'H2: another callback refuses the commit');
+is(claim('h2'), '', 'H2: nothing of it remains');
+
+check_journal($node, 'H1, H2: every job finished once');
+$_->quit for $bulk, $worker, $producer, $slow;
+$node->stop;
+done_testing();
