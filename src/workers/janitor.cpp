@@ -159,6 +159,7 @@ bool finish(const WorkerContext &context, Db &db, const SegmentView &s, bool *ch
 	if (!begin_work(context, "tq: closing a segment"))
 		return false;
 	const Micros now = live::wall_now();
+	TQ_WAIT_POINT("finish-before-lock");
 	if (ConditionalLockRelationOid(s.tables.job, ShareRowExclusiveLock) &&
 		ConditionalLockRelationOid(s.tables.event, ShareRowExclusiveLock) &&
 		live::change_segment(db, s.slot, SegmentState::sealed, SegmentState::finished, now))
