@@ -74,6 +74,8 @@ CREATE UNIQUE INDEX event_0_step ON tq.event_0 (job_id, step);
 CREATE INDEX event_0_due ON tq.event_0 (retry_at, job_id) WHERE retry_at IS NOT NULL;
 CREATE INDEX event_0_override ON tq.event_0 (job_id) WHERE type = 'o';
 -- Published like every other table by FOR ALL TABLES, and rows of segment 0 are deleted.
+ALTER TABLE tq.job REPLICA IDENTITY FULL;
+ALTER TABLE tq.event REPLICA IDENTITY FULL;
 ALTER TABLE tq.job_0 REPLICA IDENTITY USING INDEX job_0_id;
 ALTER TABLE tq.event_0 REPLICA IDENTITY USING INDEX event_0_step;
 

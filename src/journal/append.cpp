@@ -1,5 +1,6 @@
-// Appends to segments, and deletions from segment 0. Regime: PG. Locks: RowExclusiveLock on the table, kept to the end of the transaction (the drop of a
-// segment relies on it, H3). Raises unique_violation from the indexes, undefined_table if the segment is gone.
+// Appends to segments, and deletions from segment 0. Regime: PG. Locks: RowExclusiveLock on the table, kept
+// to the end of the transaction (the drop of a segment relies on it, H3). Raises unique_violation from the
+// indexes, undefined_table if the segment is gone.
 #include "journal/tables.hpp"
 #include "pg/inserter.hpp"
 
@@ -38,8 +39,7 @@ struct Writer
 	}
 };
 
-void
-write_job(Writer w, const JobRow &row)
+void write_job(Writer w, const JobRow &row)
 {
 	w.set(job::id, Int64GetDatum(row.id));
 	w.set(job::enqueued_at, TimestampTzGetDatum(row.enqueued_at));
@@ -68,8 +68,7 @@ write_job(Writer w, const JobRow &row)
 		elog(ERROR, "job " INT64_FORMAT " has no payload or no time", row.id);
 }
 
-void
-write_event(Writer w, const EventRow &row)
+void write_event(Writer w, const EventRow &row)
 {
 	w.set(event::job_id, Int64GetDatum(row.job_id));
 	w.set(event::at, TimestampTzGetDatum(row.at));
@@ -93,9 +92,8 @@ write_event(Writer w, const EventRow &row)
 }
 
 template <typename Row>
-void
-append(Oid table, const pg::TableShape &shape, const Row *rows, int n, ItemPointerData *tids,
-	   void (*write)(Writer, const Row &))
+void append(Oid table, const pg::TableShape &shape, const Row *rows, int n, ItemPointerData *tids,
+			void (*write)(Writer, const Row &))
 {
 	if (n <= 0)
 		return;
@@ -125,20 +123,17 @@ append(Oid table, const pg::TableShape &shape, const Row *rows, int n, ItemPoint
 
 } // namespace
 
-void
-append_jobs(const Segment &segment, const JobRow *rows, int n, ItemPointerData *tids)
+void append_jobs(const Segment &segment, const JobRow *rows, int n, ItemPointerData *tids)
 {
 	append(segment.job, kJobShape, rows, n, tids, write_job);
 }
 
-void
-append_events(const Segment &segment, const EventRow *rows, int n)
+void append_events(const Segment &segment, const EventRow *rows, int n)
 {
 	append(segment.event, kEventShape, rows, n, static_cast<ItemPointerData *>(nullptr), write_event);
 }
 
-int64
-delete_jobs(const Segment &segment, const int64 *ids, int n)
+int64 delete_jobs(const Segment &segment, const int64 *ids, int n)
 {
 	int64 deleted = 0;
 
@@ -149,8 +144,8 @@ delete_jobs(const Segment &segment, const int64 *ids, int n)
 		const Oid table = events ? segment.event : segment.job;
 		TableScan scan;
 		LockRelationOid(table, RowExclusiveLock);
-		if (!open_scan(table, events ? kEventShape : kJobShape, events ? int{event::by_step} : int{job::by_id}, snapshot, 1,
-					   &scan))
+		if (!open_scan(table, events ? kEventShape : kJobShape, events ? int{event::by_step} : int{job::by_id},
+					   snapshot, 1, &scan))
 			continue;
 		for (int i = 0; i < n; i++)
 		{

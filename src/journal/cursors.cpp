@@ -1,7 +1,8 @@
 // Reads a backlog in order: lanes by (priority, id), timers by time, over any number of segments at once.
-// Regime: PG. Locks: AccessShareLock while a batch is read, none between calls: each segment has a small buffer, filled from where
-// the last batch ended, so a reader of 200 segments never holds more than one pair of relations (H24) and a segment may be dropped
-// meanwhile (it then simply ends). The caller keeps the snapshot registered. May raise what scans raise.
+// Regime: PG. Locks: AccessShareLock while a batch is read, none between calls: each segment has a small
+// buffer, filled from where the last batch ended, so a reader of 200 segments never holds more than one pair
+// of relations (H24) and a segment may be dropped meanwhile (it then simply ends). The caller keeps the
+// snapshot registered. May raise what scans raise.
 #include "journal/tables.hpp"
 
 namespace tq::journal
@@ -27,10 +28,9 @@ struct Source
 	Candidate *buffer;
 };
 
-// The row comparison (column `first`, column `first + 1`) >= (major, id): one descent to the place, however many rows share the
-// first column's value.
-void
-init_row_key(ScanKey header, ScanKey members, int first, Oid major_cmp, Datum major, int64 id)
+// The row comparison (column `first`, column `first + 1`) >= (major, id): one descent to the place, however
+// many rows share the first column's value.
+void init_row_key(ScanKey header, ScanKey members, int first, Oid major_cmp, Datum major, int64 id)
 {
 	ScanKeyEntryInitialize(&members[0], SK_ROW_MEMBER, first, BTGreaterEqualStrategyNumber, InvalidOid, InvalidOid,
 						   major_cmp, major);
@@ -43,20 +43,17 @@ init_row_key(ScanKey header, ScanKey members, int first, Oid major_cmp, Datum ma
 	header->sk_argument = PointerGetDatum(members);
 }
 
-void
-start_fill(MemoryContext context, Source *source)
+void start_fill(MemoryContext context, Source *source)
 {
 	if (source->buffer != nullptr)
 		pfree(source->buffer);
-	source->buffer =
-		static_cast<Candidate *>(MemoryContextAlloc(context, sizeof(Candidate) * source->batch));
+	source->buffer = static_cast<Candidate *>(MemoryContextAlloc(context, sizeof(Candidate) * source->batch));
 	source->count = 0;
 	source->next = 0;
 }
 
 // The next fill begins behind the last row read.
-void
-end_fill(Source *source, bool full, int64 major, int64 id)
+void end_fill(Source *source, bool full, int64 major, int64 id)
 {
 	source->exhausted = !full;
 	source->batch = std::min(source->batch * 4, kMaxBatch);
@@ -64,10 +61,10 @@ end_fill(Source *source, bool full, int64 major, int64 id)
 	source->from_id = id + 1;
 }
 
-// Merges sources by a heap of their indexes; Fill reads the next batch of one source, less() compares the heads of two.
+// Merges sources by a heap of their indexes; Fill reads the next batch of one source, less() compares the
+// heads of two.
 template <typename Cursor>
-bool
-refill(Cursor *cursor, int index)
+bool refill(Cursor *cursor, int index)
 {
 	Source *source = &cursor->sources[index];
 
@@ -83,11 +80,9 @@ refill(Cursor *cursor, int index)
 }
 
 template <typename Cursor>
-bool
-next_of(Cursor *cursor, Candidate *out)
+bool next_of(Cursor *cursor, Candidate *out)
 {
-	const auto later = [cursor](int a, int b)
-	{
+	const auto later = [cursor](int a, int b) {
 		const Source &x = cursor->sources[a];
 		const Source &y = cursor->sources[b];
 		return cursor->less(y.buffer[y.next], x.buffer[x.next]);
@@ -128,8 +123,7 @@ struct Merge
 };
 
 template <typename Cursor>
-Cursor *
-open_merge(const Segment *segments, int n, int per_segment, int64 from_major, int64 from_id, Snapshot snapshot)
+Cursor *open_merge(const Segment *segments, int n, int per_segment, int64 from_major, int64 from_id, Snapshot snapshot)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "tq cursor", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
@@ -169,8 +163,7 @@ struct LaneCursor : Merge
 	void fill(Source *source);
 };
 
-void
-LaneCursor::fill(Source *source)
+void LaneCursor::fill(Source *source)
 {
 	TableScan scan;
 	ScanKeyData keys[3];
@@ -183,8 +176,8 @@ LaneCursor::fill(Source *source)
 	}
 	ScanKeyInit(&keys[0], 1, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(queue_id));
 	if (kind == nullptr)
-		ScanKeyEntryInitialize(&keys[1], SK_ISNULL | SK_SEARCHNULL, 2, InvalidStrategy, InvalidOid, InvalidOid, InvalidOid,
-							   Datum{0});
+		ScanKeyEntryInitialize(&keys[1], SK_ISNULL | SK_SEARCHNULL, 2, InvalidStrategy, InvalidOid, InvalidOid,
+							   InvalidOid, Datum{0});
 	else
 		ScanKeyEntryInitialize(&keys[1], 0, 2, BTEqualStrategyNumber, InvalidOid, scan.index->rd_indcollation[1],
 							   F_TEXTEQ, PointerGetDatum(kind));
@@ -202,9 +195,8 @@ LaneCursor::fill(Source *source)
 	end_fill(source, full, full ? last->priority : 0, full ? last->id : 0);
 }
 
-LaneCursor *
-lane_cursor_open(const Segment *segments, int n, int32 queue_id, const char *kind, int32 from_priority, int64 from_id,
-				 Snapshot snapshot)
+LaneCursor *lane_cursor_open(const Segment *segments, int n, int32 queue_id, const char *kind, int32 from_priority,
+							 int64 from_id, Snapshot snapshot)
 {
 	auto *cursor = open_merge<LaneCursor>(segments, n, 1, from_priority, from_id, snapshot);
 
@@ -218,17 +210,9 @@ lane_cursor_open(const Segment *segments, int n, int32 queue_id, const char *kin
 	return cursor;
 }
 
-bool
-lane_cursor_next(LaneCursor *cursor, Candidate *out)
-{
-	return next_of(cursor, out);
-}
+bool lane_cursor_next(LaneCursor *cursor, Candidate *out) { return next_of(cursor, out); }
 
-void
-lane_cursor_close(LaneCursor *cursor)
-{
-	MemoryContextDelete(cursor->context);
-}
+void lane_cursor_close(LaneCursor *cursor) { MemoryContextDelete(cursor->context); }
 
 struct TimerCursor : Merge
 {
@@ -238,14 +222,9 @@ struct TimerCursor : Merge
 	void fill_from_events(Source *source);
 };
 
-void
-TimerCursor::fill(Source *source)
-{
-	source->events ? fill_from_events(source) : fill_from_jobs(source);
-}
+void TimerCursor::fill(Source *source) { source->events ? fill_from_events(source) : fill_from_jobs(source); }
 
-void
-TimerCursor::fill_from_jobs(Source *source)
+void TimerCursor::fill_from_jobs(Source *source)
 {
 	TableScan scan;
 	ScanKeyData key;
@@ -273,8 +252,7 @@ TimerCursor::fill_from_jobs(Source *source)
 	end_fill(source, full, full ? last->due : 0, full ? last->id : 0);
 }
 
-void
-TimerCursor::fill_from_events(Source *source)
+void TimerCursor::fill_from_events(Source *source)
 {
 	struct Due
 	{
@@ -321,22 +299,13 @@ TimerCursor::fill_from_events(Source *source)
 	close_scan(&scan);
 }
 
-TimerCursor *
-timer_cursor_open(const Segment *segments, int n, TimestampTz from, Snapshot snapshot)
+TimerCursor *timer_cursor_open(const Segment *segments, int n, TimestampTz from, Snapshot snapshot)
 {
 	return open_merge<TimerCursor>(segments, n, 2, from, PG_INT64_MIN, snapshot);
 }
 
-bool
-timer_cursor_next(TimerCursor *cursor, Candidate *out)
-{
-	return next_of(cursor, out);
-}
+bool timer_cursor_next(TimerCursor *cursor, Candidate *out) { return next_of(cursor, out); }
 
-void
-timer_cursor_close(TimerCursor *cursor)
-{
-	MemoryContextDelete(cursor->context);
-}
+void timer_cursor_close(TimerCursor *cursor) { MemoryContextDelete(cursor->context); }
 
 } // namespace tq::journal

@@ -1,5 +1,6 @@
-// Reads single jobs. Regime: PG. Locks: AccessShareLock for the call only; everything returned is a copy.
-// A table that is gone reads as "no such row". May raise what detoasting raises, and an error if the unique index is missing.
+// Reads single jobs. Regime: PG. Locks: AccessShareLock for the call only; everything returned is a copy. A
+// table that is gone reads as "no such row". May raise what detoasting raises, and an error if the unique
+// index is missing.
 #include "journal/tables.hpp"
 
 namespace tq::journal
@@ -8,10 +9,10 @@ namespace tq::journal
 namespace
 {
 
-// Whether the block exists. Asking the file system costs a system call, so ask what this backend knows first: a cached size is a
-// lower bound, since whoever makes a file shorter sends an invalidation before it lets go of its AccessExclusiveLock (H31).
-bool
-block_exists(Relation rel, BlockNumber block)
+// Whether the block exists. Asking the file system costs a system call, so ask what this backend knows first:
+// a cached size is a lower bound, since whoever makes a file shorter sends an invalidation before it lets go
+// of its AccessExclusiveLock (H31).
+bool block_exists(Relation rel, BlockNumber block)
 {
 	const BlockNumber known = RelationGetSmgr(rel)->smgr_cached_nblocks[MAIN_FORKNUM];
 
@@ -21,8 +22,7 @@ block_exists(Relation rel, BlockNumber block)
 }
 
 // The row at `tid` if it is the one of job `id` and nobody has updated or deleted it.
-bool
-fetch_at(Relation rel, const pg::TableInfo *info, ItemPointer tid, int64 id, bool want_payload, JobRow *row)
+bool fetch_at(Relation rel, const pg::TableInfo *info, ItemPointer tid, int64 id, bool want_payload, JobRow *row)
 {
 	HeapTupleData tuple;
 	Buffer buffer;
@@ -35,7 +35,8 @@ fetch_at(Relation rel, const pg::TableInfo *info, ItemPointer tid, int64 id, boo
 	if (!heap_fetch(rel, SnapshotAny, &tuple, &buffer, false))
 		return false;
 
-	// Rows of segments are never updated or deleted, but by hand or in segment 0: then the index and a snapshot decide.
+	// Rows of segments are never updated or deleted, but by hand or in segment 0: then the index and a
+	// snapshot decide.
 	const uint16 infomask = tuple.t_data->t_infomask;
 	bool found = (infomask & HEAP_XMAX_INVALID) != 0 || HEAP_XMAX_IS_LOCKED_ONLY(infomask);
 	if (found)
@@ -52,8 +53,7 @@ fetch_at(Relation rel, const pg::TableInfo *info, ItemPointer tid, int64 id, boo
 
 } // namespace
 
-bool
-fetch_job(const Segment &segment, ItemPointer tid, int64 id, bool want_payload, JobRow *row)
+bool fetch_job(const Segment &segment, ItemPointer tid, int64 id, bool want_payload, JobRow *row)
 {
 	Relation rel = pg::open_for_read(segment.job);
 	if (rel == nullptr)
@@ -70,8 +70,7 @@ fetch_job(const Segment &segment, ItemPointer tid, int64 id, bool want_payload, 
 	return found_by_index;
 }
 
-bool
-find_job(const Segment &segment, int64 id, Snapshot snapshot, bool want_payload, JobRow *row, ItemPointer tid)
+bool find_job(const Segment &segment, int64 id, Snapshot snapshot, bool want_payload, JobRow *row, ItemPointer tid)
 {
 	TableScan scan;
 
@@ -88,8 +87,7 @@ find_job(const Segment &segment, int64 id, Snapshot snapshot, bool want_payload,
 	return found;
 }
 
-bool
-segment_bounds(const Segment &segment, int64 *min_id, int64 *max_id)
+bool segment_bounds(const Segment &segment, int64 *min_id, int64 *max_id)
 {
 	TableScan scan;
 	bool found = false;

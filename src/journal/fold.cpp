@@ -1,4 +1,5 @@
-// What the events of a job say of it. Regime: PG, but fold_event, which raises nothing. Locks: AccessShareLock for the call.
+// What the events of a job say of it. Regime: PG, but fold_event, which raises nothing. Locks:
+// AccessShareLock for the call.
 #include "journal/tables.hpp"
 
 namespace tq::journal
@@ -7,8 +8,7 @@ namespace tq::journal
 namespace
 {
 
-void
-copy_worker(Fold &fold, const EventRow &event) noexcept
+void copy_worker(Fold &fold, const EventRow &event) noexcept
 {
 	if (event.worker == nullptr)
 		return;
@@ -17,8 +17,7 @@ copy_worker(Fold &fold, const EventRow &event) noexcept
 	fold.worker[length] = '\0';
 }
 
-void
-start_attempt(Fold &fold, const EventRow &event) noexcept
+void start_attempt(Fold &fold, const EventRow &event) noexcept
 {
 	fold.state = FoldState::running;
 	fold.lease = event.lease;
@@ -33,8 +32,7 @@ start_attempt(Fold &fold, const EventRow &event) noexcept
 	copy_worker(fold, event);
 }
 
-void
-end_attempt(Fold &fold, const EventRow &event, FoldState state) noexcept
+void end_attempt(Fold &fold, const EventRow &event, FoldState state) noexcept
 {
 	fold.state = state;
 	fold.lease = 0;
@@ -50,8 +48,7 @@ end_attempt(Fold &fold, const EventRow &event, FoldState state) noexcept
 
 } // namespace
 
-void
-fold_event(Fold &fold, const EventRow &event) noexcept
+void fold_event(Fold &fold, const EventRow &event) noexcept
 {
 	fold.next_step = std::max(fold.next_step, event.step + 1);
 
@@ -125,8 +122,7 @@ fold_event(Fold &fold, const EventRow &event) noexcept
 	}
 }
 
-void
-fold_jobs(const Segment &segment, const int64 *ids, int n, Snapshot snapshot, Fold *folds)
+void fold_jobs(const Segment &segment, const int64 *ids, int n, Snapshot snapshot, Fold *folds)
 {
 	TableScan scan;
 
@@ -143,14 +139,12 @@ fold_jobs(const Segment &segment, const int64 *ids, int n, Snapshot snapshot, Fo
 	close_scan(&scan);
 }
 
-void
-fold_job(const Segment &segment, int64 job_id, Snapshot snapshot, Fold *fold)
+void fold_job(const Segment &segment, int64 job_id, Snapshot snapshot, Fold *fold)
 {
 	fold_jobs(segment, &job_id, 1, snapshot, fold);
 }
 
-void
-fold_found(TableScan *scan, int64 job_id, Fold *fold)
+void fold_found(TableScan *scan, int64 job_id, Fold *fold)
 {
 	seek_id(scan, job_id);
 	while (next_row(scan))
@@ -162,8 +156,7 @@ fold_found(TableScan *scan, int64 job_id, Fold *fold)
 	}
 }
 
-int
-job_events(const Segment &segment, int64 job_id, Snapshot snapshot, EventRow **events)
+int job_events(const Segment &segment, int64 job_id, Snapshot snapshot, EventRow **events)
 {
 	TableScan scan;
 	int n = 0;
@@ -186,8 +179,7 @@ job_events(const Segment &segment, int64 job_id, Snapshot snapshot, EventRow **e
 	return n;
 }
 
-Jsonb *
-last_checkpoint(const Segment &segment, int64 job_id, Snapshot snapshot)
+Jsonb *last_checkpoint(const Segment &segment, int64 job_id, Snapshot snapshot)
 {
 	TableScan scan;
 	Jsonb *found = nullptr;

@@ -1,7 +1,7 @@
-// The journal: what a job is on disk. Segments (tq.job_N, tq.event_N) are appended to and read here, straight through
-// the table access method; nothing here knows of shared memory.
-// Regime: PG. Locks: relation locks only (RowExclusiveLock for appends, kept to the end of the transaction;
-// AccessShareLock for reads). Everything may ereport unless it says noexcept.
+// The journal: what a job is on disk. Segments (tq.job_N, tq.event_N) are appended to and read here, straight
+// through the table access method; nothing here knows of shared memory. Regime: PG. Locks: relation locks
+// only (RowExclusiveLock for appends, kept to the end of the transaction; AccessShareLock for reads).
+// Everything may ereport unless it says noexcept.
 #pragma once
 
 #include "pg/prelude.hpp"
@@ -21,8 +21,8 @@ struct Segment
 	Oid event;
 };
 
-// A row of tq.job_N. Pointers may be null (SQL null) but payload; when appended they are only read, when fetched they
-// are detoasted copies in the current memory context.
+// A row of tq.job_N. Pointers may be null (SQL null) but payload; when appended they are only read, when
+// fetched they are detoasted copies in the current memory context.
 struct JobRow
 {
 	int64 id = 0;
@@ -64,7 +64,7 @@ struct EventRow
 	TimestampTz retry_at = kNoTime;
 	TimestampTz lease_until = kNoTime;
 	int32 step = 0;
-	int32 attempt = -1;				  // -1 = null
+	int32 attempt = -1;				  // which attempt this is about, from 1; of R: attempts used; -1 = null
 	bool has_priority = false;
 	int32 priority = 0;
 	EventType type{};
@@ -102,29 +102,34 @@ struct Fold
 	bool terminal() const { return state >= FoldState::succeeded; }
 };
 
-// Adds one event to a fold; callers feed them in step order (fold_job), or in any order with `fold_add_unordered`
-// semantics hidden behind SegmentFold below.
+// Adds one event to a fold; callers feed them in step order (H4: never by place, id or time). A released
+// attempt is not counted; R starts a new life. A failed, lost, released or retried event takes back an
+// earlier a: that cancel came too late. A checkpoint of the open lease renews it; one with lease and
+// lease_until whose claim was not journalled stands for the claim. cancel_asked without running: the claim
+// died with a crash, the wish did not.
 void fold_event(Fold &fold, const EventRow &event) noexcept;
 
 // --- appends -------------------------------------------------------------------------------------------------
 
 // Appends n rows to segment.job (table_tuple_insert for one, table_multi_insert in batches for more, then
-// ExecInsertIndexTuples); tids[i] receives where row i went. Needs an active snapshot for nothing; pushes what it needs.
+// ExecInsertIndexTuples); tids[i] receives where row i went. Needs an active snapshot for nothing; pushes
+// what it needs.
 void append_jobs(const Segment &segment, const JobRow *rows, int n, ItemPointerData *tids);
 
 // Appends n events to segment.event. A duplicate (job_id, step) raises unique_violation as the index reports it.
 void append_events(const Segment &segment, const EventRow *rows, int n);
 
-// Deletes jobs with all their events, for the cleaning of segment 0: as tq's own path it fires no triggers. A row that somebody else
-// updates or deletes at the same time raises an error. Returns the number of jobs deleted.
+// Deletes jobs with all their events, for the cleaning of segment 0: as tq's own path it fires no triggers. A
+// row that somebody else updates or deletes at the same time raises an error. Returns the number of jobs
+// deleted.
 int64 delete_jobs(const Segment &segment, const int64 *ids, int n);
 
 // --- reads ---------------------------------------------------------------------------------------------------
 
-// Reads the row of job `id` at `tid` (SnapshotAny), checking block number against the relation's size and the id of what is
-// there; falls back to the unique index and the latest snapshot, also if somebody updated or deleted the row by hand. Returns false if
-// the row or the table is gone (try_table_open). *tid is corrected if the row moved. `want_payload` false skips
-// detoasting payload and headers.
+// Reads the row of job `id` at `tid` (SnapshotAny), checking block number against the relation's size and the
+// id of what is there; falls back to the unique index and the latest snapshot, also if somebody updated or
+// deleted the row by hand. Returns false if the row or the table is gone (try_table_open). *tid is corrected
+// if the row moved. `want_payload` false skips detoasting payload and headers.
 bool fetch_job(const Segment &segment, ItemPointer tid, int64 id, bool want_payload, JobRow *row);
 
 // As fetch_job but by id through the unique index, visible in `snapshot`.
@@ -164,29 +169,31 @@ struct Candidate
 	uint64 group_hash;		 // hash_bytes_extended of group_key, 0 if none
 };
 
-// The hash of a group key, as in Candidate::group_hash (bytes only; the same in every database and on every machine of one
-// endianness, and never stored).
+// The hash of a group key, as in Candidate::group_hash (bytes only; the same in every database and on every
+// machine of one endianness, and never stored).
 uint64 hash_group(const char *key, int length);
 
-// Jobs of one (queue, kind) in (priority, id) order over several segments, from a key on (inclusive): an index scan of
-// job_N (queue_id, kind, priority, id) per segment, merged. Opaque; allocated in the current context.
+// Jobs of one (queue, kind) in (priority, id) order over several segments, from a key on (inclusive): an
+// index scan of job_N (queue_id, kind, priority, id) per segment, merged. Opaque; allocated in the current
+// context.
 struct LaneCursor;
 LaneCursor *lane_cursor_open(const Segment *segments, int n, int32 queue_id, const char *kind /* null: IS NULL */,
 							 int32 from_priority, int64 from_id, Snapshot snapshot);
 bool lane_cursor_next(LaneCursor *cursor, Candidate *out);
 void lane_cursor_close(LaneCursor *cursor);
 
-// Jobs whose run_at (job_N) or retry_at (event_N) is at or after `from`, in time order over several segments, merged. The
-// same job may come more than once (several events): callers ask fold_job which time counts.
+// Jobs whose run_at (job_N) or retry_at (event_N) is at or after `from`, in time order over several segments,
+// merged. The same job may come more than once (several events): callers ask fold_job which time counts.
 struct TimerCursor;
 TimerCursor *timer_cursor_open(const Segment *segments, int n, TimestampTz from, Snapshot snapshot);
 bool timer_cursor_next(TimerCursor *cursor, Candidate *out);
 void timer_cursor_close(TimerCursor *cursor);
 
-// One sequential pass over a segment: event_N folded into an array by id (sparse ids, as in segment 0, into a hash), then
-// job_N. Calls visit(candidate, fold, arg) for each job row that `snapshot` sees; fold is complete (for jobs with events that
-// are not terminal it re-reads them through the index, so nothing is approximated). Terminal jobs are visited only if
-// `terminal_too`. Checks for interrupts. Result: number of job rows, the least and greatest id (0 if empty).
+// One sequential pass over a segment: event_N folded into an array by id (sparse ids, as in segment 0, into a
+// hash), then job_N. Calls visit(candidate, fold, arg) for each job row that `snapshot` sees; fold is
+// complete (for jobs with events that are not terminal it re-reads them through the index, so nothing is
+// approximated). Terminal jobs are visited only if `terminal_too`. Checks for interrupts. Result: number of
+// job rows, the least and greatest id (0 if empty).
 struct SegmentSummary
 {
 	int64 rows;
@@ -204,8 +211,9 @@ bool segment_bounds(const Segment &segment, int64 *min_id, int64 *max_id);
 
 // --- segments ------------------------------------------------------------------------------------------------
 
-// All segments of this database, ascending by number, from the catalogs alone (no lock on any of them); `complete` false for
-// one whose pair, an index that reads need, or the reload trigger is missing (a restore under way, H6).
+// All segments of this database, ascending by number, from the catalogs alone (no lock on any of them);
+// `complete` false for one whose pair, an index that reads need, or the reload trigger is missing (a restore
+// under way, H6).
 struct SegmentTables
 {
 	Segment tables;
@@ -214,18 +222,20 @@ struct SegmentTables
 };
 int list_segments(SegmentTables **out);
 
-// Creates tq.job_N and tq.event_N as the extension's owner with a locked search_path and session_replication_role = replica
-// for its DDL (event triggers): children of the parents, USING heap, the indexes of segment 0 with _N, autovacuum and
-// vacuum_truncate off (toast too), reload triggers ENABLE ALWAYS, parents' ACL, DEPENDENCY_AUTO on the extension, a row in
-// tq.segment. Everything inside the caller's transaction (a worker's).
+// Creates tq.job_N and tq.event_N as the extension's owner with a locked search_path and
+// session_replication_role = replica for its DDL (event triggers): children of the parents, USING heap, the
+// indexes of segment 0 with _N, autovacuum and vacuum_truncate off (toast too), reload triggers ENABLE
+// ALWAYS, parents' ACL, DEPENDENCY_AUTO on the extension, a row in tq.segment. Everything inside the caller's
+// transaction (a worker's).
 Segment create_segment(Oid extension, int32 number);
 
-// A complete segment that is not known yet (a restore made it): records its dependency on the extension and its row in tq.segment, as
-// create_segment does. Harmless for one that is known.
+// A complete segment that is not known yet (a restore made it): records its dependency on the extension and
+// its row in tq.segment, as create_segment does. Harmless for one that is known.
 void adopt_segment(Oid extension, const Segment &segment);
 
-// Tries to take AccessExclusiveLock on both tables and all that belongs to them without queueing (H21); on success calls
-// verify(arg) and, if that agrees, drops both (performDeletion) and the tq.segment row. Returns what happened.
+// Tries to take AccessExclusiveLock on both tables and all that belongs to them without queueing (H21); on
+// success calls verify(arg) and, if that agrees, drops both (performDeletion) and the tq.segment row. Returns
+// what happened.
 enum class DropResult : uint8 { dropped, busy, refused, gone };
 DropResult drop_segment(const Segment &segment, bool (*verify)(void *arg), void *arg);
 

@@ -1,5 +1,5 @@
-// Makes, adopts and drops segments: DDL of the janitor, inside its transaction. Regime: PG.
-// Locks: create: ShareUpdateExclusiveLock on the parents (conflicts with nothing on the hot path, which never locks them);
+// Makes, adopts and drops segments: DDL of the janitor, inside its transaction. Regime: PG. Locks: create:
+// ShareUpdateExclusiveLock on the parents (conflicts with nothing on the hot path, which never locks them);
 // drop: AccessExclusiveLock, never waited for. May raise anything DDL raises.
 #include "journal/tables.hpp"
 #include "pg/owner.hpp"
@@ -12,23 +12,20 @@ namespace
 
 constexpr const char *kSchema = "tq";
 
-Oid
-table_oid(const char *name)
+Oid table_oid(const char *name)
 {
 	const Oid schema = get_namespace_oid(kSchema, true);
 	return OidIsValid(schema) ? get_relname_relid(name, schema) : InvalidOid;
 }
 
-Oid
-table_oid(const char *prefix, int32 number)
+Oid table_oid(const char *prefix, int32 number)
 {
 	char name[NAMEDATALEN];
 	snprintf(name, sizeof(name), "%s_%d", prefix, number);
 	return table_oid(name);
 }
 
-[[gnu::format(printf, 1, 2)]] void
-execute(const char *format, ...)
+[[gnu::format(printf, 1, 2)]] void execute(const char *format, ...)
 {
 	StringInfoData command;
 	va_list args;
@@ -49,8 +46,7 @@ execute(const char *format, ...)
 }
 
 // The one list of what a segment's tables have beside their columns; segment 0 has the same (sql/install).
-void
-create_tables(int32 n, const char *tablespace)
+void create_tables(int32 n, const char *tablespace)
 {
 	constexpr const char *kStorage = "USING heap WITH (autovacuum_enabled = off, vacuum_truncate = off, "
 									 "toast.autovacuum_enabled = off, toast.vacuum_truncate = off)";
@@ -84,8 +80,7 @@ create_tables(int32 n, const char *tablespace)
 }
 
 // A child's owner and privileges become its parent's.
-void
-copy_owner_and_acl(Oid parent, Oid child)
+void copy_owner_and_acl(Oid parent, Oid child)
 {
 	Relation rel = table_open(RelationRelationId, RowExclusiveLock);
 	HeapTuple from = SearchSysCache1(RELOID, ObjectIdGetDatum(parent));
@@ -127,8 +122,7 @@ copy_owner_and_acl(Oid parent, Oid child)
 	CommandCounterIncrement();
 }
 
-bool
-depends_on_extension(Oid table, Oid extension)
+bool depends_on_extension(Oid table, Oid extension)
 {
 	Relation rel = table_open(DependRelationId, AccessShareLock);
 	ScanKeyData keys[2];
@@ -148,8 +142,7 @@ depends_on_extension(Oid table, Oid extension)
 }
 
 // Makes DROP EXTENSION take the segment along without CASCADE (H23), and gives it its row in tq.segment.
-void
-register_segment(Oid extension, const Segment &segment)
+void register_segment(Oid extension, const Segment &segment)
 {
 	for (const Oid table : {segment.job, segment.event})
 	{
@@ -161,20 +154,19 @@ register_segment(Oid extension, const Segment &segment)
 		ObjectAddressSet(referenced, ExtensionRelationId, extension);
 		recordDependencyOn(&depender, &referenced, DEPENDENCY_AUTO);
 	}
-	execute("INSERT INTO tq.segment (number, opened_at) VALUES (%d, pg_catalog.clock_timestamp()) ON CONFLICT DO NOTHING",
-			segment.number);
+	execute(
+		"INSERT INTO tq.segment (number, opened_at) VALUES (%d, pg_catalog.clock_timestamp()) ON CONFLICT DO NOTHING",
+		segment.number);
 }
 
-void
-pin_setting(const char *name, const char *value)
+void pin_setting(const char *name, const char *value)
 {
 	static_cast<void>(set_config_option(name, value, PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false));
 }
 
 // --- what there is, from the catalogs alone: no lock on a segment, so that a VACUUM FULL of one delays nobody ---
 
-bool
-has_index(Oid table, const pg::TableShape &shape, const pg::IndexSpec &spec)
+bool has_index(Oid table, const pg::TableShape &shape, const pg::IndexSpec &spec)
 {
 	AttrNumber wanted[4];
 	for (int i = 0; i < spec.ncolumns; i++)
@@ -200,8 +192,7 @@ has_index(Oid table, const pg::TableShape &shape, const pg::IndexSpec &spec)
 	return found;
 }
 
-bool
-has_reload_trigger(Oid table, Oid function)
+bool has_reload_trigger(Oid table, Oid function)
 {
 	Relation rel = table_open(TriggerRelationId, AccessShareLock);
 	ScanKeyData key;
@@ -219,8 +210,7 @@ has_reload_trigger(Oid table, Oid function)
 	return found;
 }
 
-bool
-is_complete(Oid table, const pg::TableShape &shape, Oid trigger_function)
+bool is_complete(Oid table, const pg::TableShape &shape, Oid trigger_function)
 {
 	if (!OidIsValid(table) || !has_reload_trigger(table, trigger_function))
 		return false;
@@ -231,8 +221,7 @@ is_complete(Oid table, const pg::TableShape &shape, Oid trigger_function)
 }
 
 // The number in "job_N" as create_segment writes it, or -1.
-int32
-number_of(const char *name)
+int32 number_of(const char *name)
 {
 	constexpr const char kPrefix[] = "job_";
 	char again[NAMEDATALEN];
@@ -248,8 +237,7 @@ number_of(const char *name)
 
 } // namespace
 
-int
-list_segments(SegmentTables **out)
+int list_segments(SegmentTables **out)
 {
 	const Oid job_parent = table_oid("job");
 	const Oid event_parent = table_oid("event");
@@ -292,8 +280,7 @@ list_segments(SegmentTables **out)
 	return n;
 }
 
-Segment
-create_segment(Oid extension, int32 number)
+Segment create_segment(Oid extension, int32 number)
 {
 	const pg::OwnerScope scope = pg::enter_owner(extension);
 
@@ -315,8 +302,7 @@ create_segment(Oid extension, int32 number)
 	return segment;
 }
 
-void
-adopt_segment(Oid extension, const Segment &segment)
+void adopt_segment(Oid extension, const Segment &segment)
 {
 	const pg::OwnerScope scope = pg::enter_owner(extension);
 

@@ -1,7 +1,8 @@
-// Drops a segment without ever standing in anybody's way. Regime: PG.
-// Locks: AccessExclusiveLock on both tables, their TOAST tables and all indexes, each only if it is free (H21): a lock that is
-// waited for would make everybody behind it wait too. Kept to the end of the transaction if the drop goes ahead, else released.
-// May raise what performDeletion raises, such as dependent_objects_still_exist for a user's view on a segment.
+// Drops a segment without ever standing in anybody's way. Regime: PG. Locks: AccessExclusiveLock on both
+// tables, their TOAST tables and all indexes, each only if it is free (H21): a lock that is waited for would
+// make everybody behind it wait too. Kept to the end of the transaction if the drop goes ahead, else
+// released. May raise what performDeletion raises, such as dependent_objects_still_exist for a user's view on
+// a segment.
 #include "journal/tables.hpp"
 #include "pg/owner.hpp"
 
@@ -19,8 +20,7 @@ struct Locks
 	Oid oids[kMaxLocks];
 };
 
-bool
-try_lock(Locks *locks, Oid relation)
+bool try_lock(Locks *locks, Oid relation)
 {
 	if (locks->n == kMaxLocks || !ConditionalLockRelationOid(relation, AccessExclusiveLock))
 		return false;
@@ -28,22 +28,17 @@ try_lock(Locks *locks, Oid relation)
 	return true;
 }
 
-void
-release(Locks *locks)
+void release(Locks *locks)
 {
 	while (locks->n > 0)
 		UnlockRelationOid(locks->oids[--locks->n], AccessExclusiveLock);
 }
 
-bool
-exists(Oid relation)
-{
-	return OidIsValid(relation) && SearchSysCacheExists1(RELOID, ObjectIdGetDatum(relation));
-}
+bool exists(Oid relation) { return OidIsValid(relation) && SearchSysCacheExists1(RELOID, ObjectIdGetDatum(relation)); }
 
-// Indexes and TOAST of a table that is locked already. A vacuum or amcheck may hold one of these without its table.
-bool
-try_lock_parts(Locks *locks, Oid table)
+// Indexes and TOAST of a table that is locked already. A vacuum or amcheck may hold one of these without its
+// table.
+bool try_lock_parts(Locks *locks, Oid table)
 {
 	Relation rel = relation_open(table, NoLock);
 	List *indexes = RelationGetIndexList(rel);
@@ -60,8 +55,7 @@ try_lock_parts(Locks *locks, Oid table)
 
 } // namespace
 
-DropResult
-drop_segment(const Segment &segment, bool (*verify)(void *arg), void *arg)
+DropResult drop_segment(const Segment &segment, bool (*verify)(void *arg), void *arg)
 {
 	Locks locks{};
 	ObjectAddresses *targets = new_object_addresses();

@@ -8,19 +8,44 @@ namespace
 {
 
 constexpr pg::ColumnSpec kJobColumns[] = {
-	{"id", INT8OID},		  {"enqueued_at", TIMESTAMPTZOID}, {"queue_id", INT4OID}, {"priority", INT4OID},
-	{"run_at", TIMESTAMPTZOID}, {"expires_at", TIMESTAMPTZOID},	 {"timeout", INT8OID},	{"lease", INT8OID},
-	{"origin", INT8OID},	  {"max_attempts", INT4OID},	   {"weight", FLOAT4OID}, {"kind", TEXTOID},
-	{"group_key", TEXTOID},	  {"unique_key", TEXTOID},		   {"payload", JSONBOID}, {"headers", JSONBOID},
-	{"retry", JSONBOID},	  {"options", JSONBOID},		   {"depends_on", INT8ARRAYOID}, {"tags", TEXTARRAYOID},
+	{"id", INT8OID},
+	{"enqueued_at", TIMESTAMPTZOID},
+	{"queue_id", INT4OID},
+	{"priority", INT4OID},
+	{"run_at", TIMESTAMPTZOID},
+	{"expires_at", TIMESTAMPTZOID},
+	{"timeout", INT8OID},
+	{"lease", INT8OID},
+	{"origin", INT8OID},
+	{"max_attempts", INT4OID},
+	{"weight", FLOAT4OID},
+	{"kind", TEXTOID},
+	{"group_key", TEXTOID},
+	{"unique_key", TEXTOID},
+	{"payload", JSONBOID},
+	{"headers", JSONBOID},
+	{"retry", JSONBOID},
+	{"options", JSONBOID},
+	{"depends_on", INT8ARRAYOID},
+	{"tags", TEXTARRAYOID},
 };
 static_assert(std::size(kJobColumns) == job::kColumns && job::kColumns <= pg::kMaxColumns);
 
 constexpr pg::ColumnSpec kEventColumns[] = {
-	{"job_id", INT8OID},	 {"at", TIMESTAMPTZOID}, {"lease", INT8OID},	 {"claimed_at", TIMESTAMPTZOID},
-	{"retry_at", TIMESTAMPTZOID}, {"lease_until", TIMESTAMPTZOID}, {"step", INT4OID}, {"attempt", INT4OID},
-	{"priority", INT4OID},	 {"type", CHAROID},		 {"bound", BOOLOID},	 {"worker", TEXTOID},
-	{"reason", TEXTOID},	 {"detail", JSONBOID},
+	{"job_id", INT8OID},
+	{"at", TIMESTAMPTZOID},
+	{"lease", INT8OID},
+	{"claimed_at", TIMESTAMPTZOID},
+	{"retry_at", TIMESTAMPTZOID},
+	{"lease_until", TIMESTAMPTZOID},
+	{"step", INT4OID},
+	{"attempt", INT4OID},
+	{"priority", INT4OID},
+	{"type", CHAROID},
+	{"bound", BOOLOID},
+	{"worker", TEXTOID},
+	{"reason", TEXTOID},
+	{"detail", JSONBOID},
 };
 static_assert(std::size(kEventColumns) == event::kColumns && event::kColumns <= pg::kMaxColumns);
 
@@ -36,8 +61,7 @@ constexpr pg::IndexSpec kEventLookups[] = {
 };
 
 // Cuts a text to a buffer at a character's end; false and an empty string if it is null.
-bool
-copy_short_text(const Values &v, int column, char *buffer, int size)
+bool copy_short_text(const Values &v, int column, char *buffer, int size)
 {
 	buffer[0] = '\0';
 	if (v.null(column))
@@ -54,8 +78,7 @@ copy_short_text(const Values &v, int column, char *buffer, int size)
 
 // A flat copy in the current context, never a pointer into a buffer.
 template <typename T>
-T *
-copy_of(const Values &v, int column)
+T *copy_of(const Values &v, int column)
 {
 	if (v.null(column))
 		return nullptr;
@@ -75,8 +98,7 @@ copy_of(const Values &v, int column)
 const pg::TableShape kJobShape = {"job", job::kColumns, kJobColumns, std::size(kJobLookups), kJobLookups};
 const pg::TableShape kEventShape = {"event", event::kColumns, kEventColumns, std::size(kEventLookups), kEventLookups};
 
-void
-read_job(const Values &v, bool want_payload, JobRow *row)
+void read_job(const Values &v, bool want_payload, JobRow *row)
 {
 	*row = JobRow{};
 	row->id = v.i64(job::id);
@@ -104,8 +126,7 @@ read_job(const Values &v, bool want_payload, JobRow *row)
 	row->tags = copy_of<ArrayType>(v, job::tags);
 }
 
-void
-read_event(const Values &v, bool with_texts, EventRow *row)
+void read_event(const Values &v, bool with_texts, EventRow *row)
 {
 	*row = EventRow{};
 	row->job_id = v.i64(event::job_id);
@@ -129,16 +150,14 @@ read_event(const Values &v, bool with_texts, EventRow *row)
 	row->detail = copy_of<Jsonb>(v, event::detail);
 }
 
-void
-read_fold_event(const Values &v, EventRow *row, char (&worker)[kWorkerMax])
+void read_fold_event(const Values &v, EventRow *row, char (&worker)[kWorkerMax])
 {
 	read_event(v, false, row);
 	if (copy_short_text(v, event::worker, worker, kWorkerMax))
 		row->worker = worker;
 }
 
-void
-read_candidate(const Values &v, const ItemPointerData &tid, int segment, Candidate *out)
+void read_candidate(const Values &v, const ItemPointerData &tid, int segment, Candidate *out)
 {
 	out->segment = segment;
 	out->tid = tid;
@@ -166,14 +185,12 @@ read_candidate(const Values &v, const ItemPointerData &tid, int segment, Candida
 	}
 }
 
-uint64
-hash_group(const char *key, int length)
+uint64 hash_group(const char *key, int length)
 {
 	return DatumGetUInt64(hash_any_extended(reinterpret_cast<const unsigned char *>(key), length, 0));
 }
 
-bool
-open_scan(Oid table, const pg::TableShape &shape, int lookup, Snapshot snapshot, int nkeys, TableScan *out)
+bool open_scan(Oid table, const pg::TableShape &shape, int lookup, Snapshot snapshot, int nkeys, TableScan *out)
 {
 	out->rel = pg::open_for_read(table);
 	if (out->rel == nullptr)
@@ -185,8 +202,7 @@ open_scan(Oid table, const pg::TableShape &shape, int lookup, Snapshot snapshot,
 	return true;
 }
 
-void
-seek_id(TableScan *scan, int64 id)
+void seek_id(TableScan *scan, int64 id)
 {
 	ScanKeyData key;
 
@@ -194,8 +210,7 @@ seek_id(TableScan *scan, int64 id)
 	index_rescan(scan->scan, &key, 1, nullptr, 0);
 }
 
-void
-close_scan(TableScan *scan)
+void close_scan(TableScan *scan)
 {
 	index_endscan(scan->scan);
 	ExecDropSingleTupleTableSlot(scan->slot);

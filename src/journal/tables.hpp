@@ -1,5 +1,5 @@
-// The two kinds of tables of a segment: their columns and the indexes that reads use. Shared by the files of src/journal only.
-// Regime: PG. Locks: none of its own.
+// The two kinds of tables of a segment: their columns and the indexes that reads use. Shared by the files of
+// src/journal only. Regime: PG. Locks: none of its own.
 #pragma once
 
 #include "journal/journal.hpp"
@@ -13,10 +13,34 @@ namespace job
 {
 enum Column : int
 {
-	id, enqueued_at, queue_id, priority, run_at, expires_at, timeout, lease, origin, max_attempts, weight, kind, group_key,
-	unique_key, payload, headers, retry, options, depends_on, tags, kColumns
+	id,
+	enqueued_at,
+	queue_id,
+	priority,
+	run_at,
+	expires_at,
+	timeout,
+	lease,
+	origin,
+	max_attempts,
+	weight,
+	kind,
+	group_key,
+	unique_key,
+	payload,
+	headers,
+	retry,
+	options,
+	depends_on,
+	tags,
+	kColumns
 };
-enum Lookup : int { by_id, by_lane, by_due };
+enum Lookup : int
+{
+	by_id,
+	by_lane,
+	by_due
+};
 constexpr int kCandidateColumns = group_key + 1;
 } // namespace job
 
@@ -24,10 +48,27 @@ namespace event
 {
 enum Column : int
 {
-	job_id, at, lease, claimed_at, retry_at, lease_until, step, attempt, priority, type, bound, worker, reason, detail,
+	job_id,
+	at,
+	lease,
+	claimed_at,
+	retry_at,
+	lease_until,
+	step,
+	attempt,
+	priority,
+	type,
+	bound,
+	worker,
+	reason,
+	detail,
 	kColumns
 };
-enum Lookup : int { by_step, by_due };
+enum Lookup : int
+{
+	by_step,
+	by_due
+};
 constexpr int kFoldColumns = worker + 1;
 } // namespace event
 
@@ -49,29 +90,27 @@ struct Values
 };
 
 // The row in a slot, good until the slot is cleared: all its columns, or the first n of the shape.
-inline Values
-slot_values(const pg::TableInfo *info, TupleTableSlot *slot)
+inline Values slot_values(const pg::TableInfo *info, TupleTableSlot *slot)
 {
 	slot_getallattrs(slot);
 	return Values{info, slot->tts_values, slot->tts_isnull};
 }
 
-inline Values
-slot_values(const pg::TableInfo *info, TupleTableSlot *slot, int n)
+inline Values slot_values(const pg::TableInfo *info, TupleTableSlot *slot, int n)
 {
 	slot_getsomeattrs(slot, *std::max_element(info->attnum, info->attnum + n));
 	return Values{info, slot->tts_values, slot->tts_isnull};
 }
 
-// Copies a row's columns into `row`, detoasted. Needs an active or registered snapshot if a value is stored out of line, and
-// pushes one if there is none.
+// Copies a row's columns into `row`, detoasted. Needs an active or registered snapshot if a value is stored
+// out of line, and pushes one if there is none.
 void read_job(const Values &v, bool want_payload, JobRow *row);
 
 // Copies an event; worker, reason and detail only if `with_texts`.
 void read_event(const Values &v, bool with_texts, EventRow *row);
 
-// What fold_event needs of an event, without allocating: the worker goes into the caller's buffer (cut if too long).
-// Needs the columns before event::kFoldColumns.
+// What fold_event needs of an event, without allocating: the worker goes into the caller's buffer (cut if too
+// long). Needs the columns before event::kFoldColumns.
 void read_fold_event(const Values &v, EventRow *row, char (&worker)[kWorkerMax]);
 
 // A job's row without its payload. Needs the columns before job::kCandidateColumns.
@@ -93,8 +132,7 @@ bool open_scan(Oid table, const pg::TableShape &shape, int lookup, Snapshot snap
 // Starts at the rows whose first indexed column, a bigint, is `id`.
 void seek_id(TableScan *scan, int64 id);
 
-inline bool
-next_row(TableScan *scan, ScanDirection direction = ForwardScanDirection)
+inline bool next_row(TableScan *scan, ScanDirection direction = ForwardScanDirection)
 {
 	return index_getnext_slot(scan->scan, direction, scan->slot);
 }

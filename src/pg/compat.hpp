@@ -14,7 +14,8 @@ using FileNumber = Oid;
 using FileNumber = RelFileNumber;
 #endif
 
-// The number of the file behind a relation; changes with VACUUM FULL, CLUSTER and TRUNCATE. 16 renamed RelFileNode.
+// The number of the file behind a relation; changes with VACUUM FULL, CLUSTER and TRUNCATE. 16 renamed
+// RelFileNode.
 inline FileNumber file_number(Relation rel)
 {
 #if PG_VERSION_NUM < 160000
@@ -59,6 +60,26 @@ inline void insert_cleanup([[maybe_unused]] Relation index, [[maybe_unused]] Ind
 {
 #if PG_VERSION_NUM >= 170000
 	index_insert_cleanup(index, info);
+#endif
+}
+
+// This process's place in ProcGlobal->allProcs.
+inline int my_proc_number()
+{
+#if PG_VERSION_NUM < 170000
+	return MyProc->pgprocno;
+#else
+	return MyProcNumber;
+#endif
+}
+
+// A named wait event since 17, the common one of extensions before. Name it once per process and keep it.
+inline uint32 wait_event([[maybe_unused]] const char *name)
+{
+#if PG_VERSION_NUM >= 170000
+	return WaitEventExtensionNew(name);
+#else
+	return PG_WAIT_EXTENSION;
 #endif
 }
 

@@ -1,8 +1,9 @@
 // See inserter.hpp. Regime: PG.
 //
-// What the executor builds per statement (EState, IndexInfo, predicate expressions, slots) costs more than inserting one short
-// row does. It depends on the definition of the table and its indexes only, so it is kept with the TableInfo and goes with it.
-// Relations are opened, locked and counted per call. A partial index is opened only for a row that its predicate lets in.
+// What the executor builds per statement (EState, IndexInfo, predicate expressions, slots) costs more than
+// inserting one short row does. It depends on the definition of the table and its indexes only, so it is kept
+// with the TableInfo and goes with it. Relations are opened, locked and counted per call. A partial index is
+// opened only for a row that its predicate lets in.
 #include "pg/inserter.hpp"
 
 namespace tq::pg
@@ -17,7 +18,7 @@ struct Inserter
 	MemoryContext context; // holds all of this
 	MemoryContext rows;	   // what rows point to, and the rows; reset per flush and per call
 	MemoryContext caller;
-	TupleDesc desc;		   // a copy: not reference-counted, so slots may outlive the call
+	TupleDesc desc; // a copy: not reference-counted, so slots may outlive the call
 	EState *estate;
 	ResultRelInfo *rri;
 	Oid *index_oids;
@@ -31,8 +32,7 @@ namespace
 {
 
 // Expressions with functions of users may keep state for the length of a query, or change under us.
-bool
-has_foreign_function(Node *node, void *)
+bool has_foreign_function(Node *node, void *)
 {
 	if (node == nullptr)
 		return false;
@@ -42,15 +42,13 @@ has_foreign_function(Node *node, void *)
 	return walk_expression(node, has_foreign_function, nullptr);
 }
 
-bool
-can_be_kept(Relation index, const IndexInfo *info)
+bool can_be_kept(Relation index, const IndexInfo *info)
 {
 	return index->rd_rel->relam == BTREE_AM_OID && info->ii_Expressions == NIL && info->ii_ExclusionOps == nullptr &&
 		   !has_foreign_function(reinterpret_cast<Node *>(info->ii_Predicate), nullptr);
 }
 
-Inserter *
-build(Relation rel)
+Inserter *build(Relation rel)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "tq inserter", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
@@ -90,8 +88,7 @@ build(Relation rel)
 }
 
 // Opens index i if the row in `slot` belongs in it and it is not open yet.
-void
-open_index_for(Inserter *ins, int i, TupleTableSlot *slot)
+void open_index_for(Inserter *ins, int i, TupleTableSlot *slot)
 {
 	ResultRelInfo *rri = ins->rri;
 	IndexInfo *info = rri->ri_IndexRelationInfo[i];
@@ -110,8 +107,7 @@ open_index_for(Inserter *ins, int i, TupleTableSlot *slot)
 
 } // namespace
 
-Inserter *
-inserter_begin(Relation rel, TableInfo *info)
+Inserter *inserter_begin(Relation rel, TableInfo *info)
 {
 	Inserter *ins = info->inserter;
 
@@ -143,8 +139,7 @@ inserter_begin(Relation rel, TableInfo *info)
 	return ins;
 }
 
-TupleTableSlot *
-inserter_row(Inserter *ins)
+TupleTableSlot *inserter_row(Inserter *ins)
 {
 	TupleTableSlot *&slot = ins->slots[ins->count];
 
@@ -158,8 +153,7 @@ inserter_row(Inserter *ins)
 	return slot;
 }
 
-bool
-inserter_add(Inserter *ins)
+bool inserter_add(Inserter *ins)
 {
 	TupleTableSlot *slot = ins->slots[ins->count];
 	HeapTuple tuple = heap_form_tuple(ins->desc, slot->tts_values, slot->tts_isnull);
@@ -171,8 +165,7 @@ inserter_add(Inserter *ins)
 	return ins->count == kBatch || ins->rows->mem_allocated > kBatchBytes;
 }
 
-int
-inserter_flush(Inserter *ins, ItemPointerData *tids)
+int inserter_flush(Inserter *ins, ItemPointerData *tids)
 {
 	const CommandId cid = GetCurrentCommandId(true);
 	const int n = ins->count;
@@ -198,8 +191,7 @@ inserter_flush(Inserter *ins, ItemPointerData *tids)
 	return n;
 }
 
-void
-inserter_end(Inserter *ins)
+void inserter_end(Inserter *ins)
 {
 	ResultRelInfo *rri = ins->rri;
 

@@ -1,5 +1,6 @@
-// The backend's memory of tables. Regime: PG. Locks: none, but AccessShareLock on catalogs by way of the relcache.
-// Raises undefined_column, datatype_mismatch, object_not_in_prerequisite_state. The invalidation callback raises nothing.
+// The backend's memory of tables. Regime: PG. Locks: none, but AccessShareLock on catalogs by way of the
+// relcache. Raises undefined_column, datatype_mismatch, object_not_in_prerequisite_state. The invalidation
+// callback raises nothing.
 #include "pg/relation.hpp"
 
 #include "pg/inserter.hpp"
@@ -10,7 +11,8 @@ namespace tq::pg
 namespace
 {
 
-// 4-way associative: enough for every table a session touches at a time, bounded for one that walks hundreds of segments.
+// 4-way associative: enough for every table a session touches at a time, bounded for one that walks hundreds
+// of segments.
 constexpr int kSets = 32;
 constexpr int kWays = 4;
 
@@ -20,8 +22,7 @@ bool callback_registered = false;
 uint64 invalidations = 0; // messages seen by this backend
 
 // Only marks: whoever uses an entry just now goes on with it, as the executor goes on with its IndexInfo.
-void
-on_relcache_invalidation(Datum, Oid relid)
+void on_relcache_invalidation(Datum, Oid relid)
 {
 	invalidations++;
 	for (auto &set : tables)
@@ -39,14 +40,9 @@ on_relcache_invalidation(Datum, Oid relid)
 	}
 }
 
-int
-set_of(Oid relid)
-{
-	return static_cast<int>((relid * 2654435769u) >> 27) & (kSets - 1);
-}
+int set_of(Oid relid) { return static_cast<int>((relid * 2654435769u) >> 27) & (kSets - 1); }
 
-void
-find_columns(TableInfo *info, Relation rel, const TableShape &shape)
+void find_columns(TableInfo *info, Relation rel, const TableShape &shape)
 {
 	const TupleDesc desc = RelationGetDescr(rel);
 
@@ -60,24 +56,21 @@ find_columns(TableInfo *info, Relation rel, const TableShape &shape)
 			if (att->attisdropped || std::strcmp(NameStr(att->attname), spec.name) != 0)
 				continue;
 			if (att->atttypid != spec.type)
-				ereport(ERROR,
-						(errcode(ERRCODE_DATATYPE_MISMATCH),
-						 errmsg("column \"%s\" of table \"%s\" has type %s", spec.name, RelationGetRelationName(rel),
-								format_type_be(att->atttypid)),
-						 errdetail("A %s table needs type %s there.", shape.kind, format_type_be(spec.type))));
+				ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH),
+								errmsg("column \"%s\" of table \"%s\" has type %s", spec.name,
+									   RelationGetRelationName(rel), format_type_be(att->atttypid)),
+								errdetail("A %s table needs type %s there.", shape.kind, format_type_be(spec.type))));
 			info->attnum[c] = att->attnum;
 			break;
 		}
 		if (info->attnum[c] == InvalidAttrNumber)
-			ereport(ERROR,
-					(errcode(ERRCODE_UNDEFINED_COLUMN),
-					 errmsg("table \"%s\" has no column \"%s\"", RelationGetRelationName(rel), spec.name),
-					 errhint("Tables of the schema \"tq\" must keep the columns they were created with.")));
+			ereport(ERROR, (errcode(ERRCODE_UNDEFINED_COLUMN),
+							errmsg("table \"%s\" has no column \"%s\"", RelationGetRelationName(rel), spec.name),
+							errhint("Tables of the schema \"tq\" must keep the columns they were created with.")));
 	}
 }
 
-bool
-matches(const TableInfo *info, const IndexSpec &spec, Relation index)
+bool matches(const TableInfo *info, const IndexSpec &spec, Relation index)
 {
 	const Form_pg_index form = index->rd_index;
 
@@ -96,8 +89,7 @@ matches(const TableInfo *info, const IndexSpec &spec, Relation index)
 	return true;
 }
 
-void
-find_indexes(TableInfo *info, Relation rel, const TableShape &shape)
+void find_indexes(TableInfo *info, Relation rel, const TableShape &shape)
 {
 	List *oids = RelationGetIndexList(rel);
 	ListCell *cell;
@@ -118,20 +110,17 @@ find_indexes(TableInfo *info, Relation rel, const TableShape &shape)
 	list_free(oids);
 }
 
-void
-forget(TableInfo **place)
+void forget(TableInfo **place)
 {
 	TableInfo *info = *place;
 	*place = nullptr;
 	MemoryContextDelete(info->context); // the TableInfo and its inserter live in it
 }
 
-TableInfo *
-build(Relation rel, const TableShape &shape)
+TableInfo *build(Relation rel, const TableShape &shape)
 {
 	// below the current context until complete, so that an error leaks nothing
-	MemoryContext context =
-		AllocSetContextCreate(CurrentMemoryContext, "tq table", ALLOCSET_SMALL_SIZES);
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "tq table", ALLOCSET_SMALL_SIZES);
 	auto *info = static_cast<TableInfo *>(MemoryContextAllocZero(context, sizeof(TableInfo)));
 
 	info->relid = RelationGetRelid(rel);
@@ -144,8 +133,7 @@ build(Relation rel, const TableShape &shape)
 
 } // namespace
 
-TableInfo *
-table_info(Relation rel, const TableShape &shape)
+TableInfo *table_info(Relation rel, const TableShape &shape)
 {
 	const Oid relid = RelationGetRelid(rel);
 	const int set = set_of(relid);
@@ -168,8 +156,8 @@ table_info(Relation rel, const TableShape &shape)
 		callback_registered = true;
 	}
 
-	// What an invalidation said while the index list was read may not be in the result: good for this call (the table is
-	// locked), but not to be remembered.
+	// What an invalidation said while the index list was read may not be in the result: good for this call
+	// (the table is locked), but not to be remembered.
 	const uint64 before = invalidations;
 	TableInfo *info = build(rel, shape);
 	info->valid = invalidations == before && info->nindexes <= kMaxIndexes;
@@ -185,14 +173,9 @@ table_info(Relation rel, const TableShape &shape)
 	return info;
 }
 
-Relation
-open_for_read(Oid relid)
-{
-	return try_table_open(relid, AccessShareLock);
-}
+Relation open_for_read(Oid relid) { return try_table_open(relid, AccessShareLock); }
 
-Oid
-lookup_index(const TableInfo *info, Relation rel, int which)
+Oid lookup_index(const TableInfo *info, Relation rel, int which)
 {
 	if (OidIsValid(info->lookup[which]))
 		return info->lookup[which];
@@ -202,11 +185,10 @@ lookup_index(const TableInfo *info, Relation rel, int which)
 	initStringInfo(&columns);
 	for (int i = 0; i < spec.ncolumns; i++)
 		appendStringInfo(&columns, "%s%s", i > 0 ? ", " : "", info->shape->columns[spec.columns[i]].name);
-	ereport(ERROR,
-			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("table \"%s\" has no valid %sindex on (%s)", RelationGetRelationName(rel), spec.unique ? "unique " : "",
-					columns.data),
-			 errhint("Create the index that segment 0 has on these columns, or REINDEX it if it is invalid.")));
+	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					errmsg("table \"%s\" has no valid %sindex on (%s)", RelationGetRelationName(rel),
+						   spec.unique ? "unique " : "", columns.data),
+					errhint("Create the index that segment 0 has on these columns, or REINDEX it if it is invalid.")));
 }
 
 } // namespace tq::pg

@@ -1,5 +1,6 @@
-// What the backend remembers of a table it writes or reads directly: columns by name, indexes by shape, and the state that
-// inserts rows (pg/inserter.hpp). Regime: PG. Locks: none of its own; callers hold one on the table. May raise errors.
+// What the backend remembers of a table it writes or reads directly: columns by name, indexes by shape, and
+// the state that inserts rows (pg/inserter.hpp). Regime: PG. Locks: none of its own; callers hold one on the
+// table. May raise errors.
 #pragma once
 
 #include "pg/prelude.hpp"
@@ -38,8 +39,8 @@ struct TableShape
 
 struct Inserter;
 
-// A pointer is good until the next call of table_info(): an invalidation only clears `valid`, so that the caller may open
-// indexes, fetch toasted values and so on meanwhile.
+// A pointer is good until the next call of table_info(): an invalidation only clears `valid`, so that the
+// caller may open indexes, fetch toasted values and so on meanwhile.
 struct TableInfo
 {
 	Oid relid;
@@ -53,9 +54,10 @@ struct TableInfo
 	Inserter *inserter;				// null until the first insertion, or if it cannot be kept
 };
 
-// The remembered facts of an open, locked table; looked up anew after a relcache invalidation of it or of one of its indexes.
-// That is as sound as the relcache's own index list: taking the lock has brought in every committed change, and CREATE INDEX
-// and REINDEX CONCURRENTLY wait for whoever holds a lock on the table (H32).
+// The remembered facts of an open, locked table; looked up anew after a relcache invalidation of it or of one
+// of its indexes. That is as sound as the relcache's own index list: taking the lock has brought in every
+// committed change, and CREATE INDEX and REINDEX CONCURRENTLY wait for whoever holds a lock on the table
+// (H32).
 TableInfo *table_info(Relation rel, const TableShape &shape);
 
 // As table_open(.., AccessShareLock), but null if the table is gone.
