@@ -1,4 +1,19 @@
--- Queues: waiting for their jobs, and how they stand.
+-- Queues: making and changing them, waiting for their jobs, how they stand.
+
+CREATE FUNCTION tq_create_queue(name text, settings jsonb DEFAULT '{}')
+RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+CREATE FUNCTION tq_alter_queue(name text, settings jsonb)
+RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+CREATE FUNCTION tq_drop_queue(name text)
+RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+CREATE FUNCTION tq_pause(queue text, kind text DEFAULT NULL, until timestamptz DEFAULT NULL)
+RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+CREATE FUNCTION tq_resume(queue text, kind text DEFAULT NULL)
+RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 CREATE PROCEDURE tq_wait(queues text[], timeout interval)
 LANGUAGE C AS 'MODULE_PATHNAME';

@@ -38,13 +38,13 @@ struct Claimed
 	bool has_checkpoint;
 };
 
-// Pops up to `max` jobs of one queue; the operations were reserved.
-int pop(uint16_t queue, const core::Engine::ClaimTerms &terms, int max, Claimed *out) noexcept
+// Pops up to `max` jobs of one queue, unless its slot is another's by now; the operations were reserved.
+int pop(uint16_t queue, uint32 generation, const core::Engine::ClaimTerms &terms, int max, Claimed *out) noexcept
 {
 	int n = 0;
 	live::Queue &q = engine.queue(queue);
 	live::lock_queue(queue);
-	while (n < max)
+	while (n < max && q.generation == generation)
 	{
 		const core::Ref r = engine.claim(q, terms);
 		if (r == core::kNil)
@@ -219,6 +219,7 @@ static Datum claim(FunctionCallInfo fcinfo, bool any)
 {
 	require_writable(any ? "tq_claim_any()" : "tq_claim()");
 	uint16_t queues[core::kWaitersPerProc];
+	uint32 generations[core::kWaitersPerProc];
 	const char *names[core::kWaitersPerProc];
 	int nqueues = 1;
 	if (any)
@@ -248,6 +249,7 @@ static Datum claim(FunctionCallInfo fcinfo, bool any)
 		queues[i] = live::find_queue(db, names[i]);
 		if (queues[i] == live::kNoQueue)
 			queues[i] = live::queue_for_claim(db, names[i]);
+		generations[i] = engine.queue(queues[i]).generation;
 	}
 	if (worker != nullptr)
 		live::check_name("worker", worker);
@@ -278,12 +280,15 @@ static Datum claim(FunctionCallInfo fcinfo, bool any)
 		if (!draining)
 		{
 			for (int k = 0; k < nqueues && n < max; ++k)
-				n += pop(queues[(turn + static_cast<uint32>(k)) % static_cast<uint32>(nqueues)], terms, max - n, claimed + n);
+			{
+				const uint32 i = (turn + static_cast<uint32>(k)) % static_cast<uint32>(nqueues);
+				n += pop(queues[i], generations[i], terms, max - n, claimed + n);
+			}
 			if (n == 0 && db.scheduler.load() == 0)
 			{
 				refill_here(db);
 				for (int k = 0; k < nqueues && n < max; ++k)
-					n += pop(queues[k], terms, max - n, claimed + n);
+					n += pop(queues[k], generations[k], terms, max - n, claimed + n);
 			}
 		}
 		if (n > 0)
@@ -311,6 +316,8 @@ static Datum claim(FunctionCallInfo fcinfo, bool any)
 			until = live::mono_now() + kBacklogWait;
 		}
 		live::wait_begin(queues, nqueues, filter);
+		for (int k = 0; k < nqueues; ++k)
+			live::check_still_there(queues[k], generations[k], names[k]);
 		if (!draining && live::wait_check(queues, nqueues, filter))
 			continue;
 		if (!live::wait_sleep(until))

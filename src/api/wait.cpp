@@ -50,19 +50,14 @@ void commit_names()
 	SPI_finish();
 }
 
-struct Waited
+// Registers anew; true if there is something to claim already.
+bool enter(const uint16_t *queues, const uint32 *generations, char *const *names, int n)
 {
-	uint16_t queue;
-	uint32 generation;
-	const char *name;
-};
-
-void check_still_there(const Waited *list, int n)
-{
+	const live::Filter any{};
+	live::wait_begin(queues, n, any);
 	for (int i = 0; i < n; ++i)
-		if (live::engine.queue(list[i].queue).generation != list[i].generation)
-			ereport(ERROR, (errcode(kErrNoSuchQueue), errmsg("queue \"%s\" does not exist", list[i].name),
-							errdetail("It was dropped while this session waited for it.")));
+		live::check_still_there(queues[i], generations[i], names[i]);
+	return live::wait_check(queues, n, any);
 }
 
 } // namespace
@@ -88,12 +83,13 @@ TQ_FUNCTION(tq_wait)
 	live::ensure_loaded(db);
 	const bool wrote_before = TransactionIdIsValid(GetTopTransactionIdIfAny());
 	uint16_t queues[kMax];
-	Waited waited[kMax];
+	uint32 generations[kMax];
+	char *names[kMax];
 	for (int i = 0; i < n; ++i)
 	{
-		char *name = TextDatumGetCString(list[i]);
-		queues[i] = live::queue_for_claim(db, name);
-		waited[i] = Waited{queues[i], live::engine.queue(queues[i]).generation, name};
+		names[i] = TextDatumGetCString(list[i]);
+		queues[i] = live::queue_for_claim(db, names[i]);
+		generations[i] = live::engine.queue(queues[i]).generation;
 	}
 	if (!atomic && !wrote_before && TransactionIdIsValid(GetTopTransactionIdIfAny()))
 		commit_names();
@@ -103,15 +99,12 @@ TQ_FUNCTION(tq_wait)
 	if (pins())
 		left = std::min(left, guc::max_pinned_wait * core::Micros{1000});
 	const core::Micros until = left == core::kNever ? core::kNever : live::mono_now() + left;
-	const live::Filter any{};
-	live::wait_begin(queues, n, any);
-	bool found = live::wait_check(queues, n, any);
+	bool found = enter(queues, generations, names, n);
 	while (!found && live::wait_sleep(until))
 	{
-		check_still_there(waited, n);
-		found = live::wait_check(queues, n, any);
+		found = live::wait_check(queues, n, live::Filter{}); // before the token is given up
 		if (!found)
-			live::wait_begin(queues, n, any); // somebody else took what the token was for
+			found = enter(queues, generations, names, n);
 	}
 	// with a job found, the caller claims next; otherwise a token that came too late goes to another waiter
 	live::wait_end(!found);

@@ -112,6 +112,7 @@ enum class QueueState : uint8_t
 	creating, // named, its row not yet written
 	active,
 	closing, // tq_drop_queue committed: no enqueue
+	reserved, // named by an open tq_create_queue
 };
 
 // What a queue's settings come to; a zero or kUnset means: the server's default. Q

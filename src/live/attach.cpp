@@ -9,6 +9,7 @@ extern "C"
 
 #include "guc.hpp"
 #include "live/load.hpp"
+#include "live/queue_changes.hpp"
 #include "live/queue_settings.hpp"
 #include "live/segments.hpp"
 #include "live/xact.hpp"
@@ -131,6 +132,7 @@ Db &make_slot(Oid extension)
 				db->plan_wall.store(core::kNever);
 				db->plan_mono.store(core::kNever);
 				db->refill.store(false);
+				db->queue_changes.store(0);
 				db->counting = false;
 				core::DbCore &c = engine.db(index_of(*db));
 				c.timer_watermark.store(core::kNever);
@@ -229,6 +231,7 @@ KnownQueue known_queues[64];
 [[noreturn]] void no_such_queue(const char *name)
 {
 	ereport(ERROR, (errcode(kErrNoSuchQueue), errmsg("queue \"%s\" does not exist", name),
+					errdetail("It was never made, or it is being dropped."),
 					errhint("Queues are made by tq_create_queue, or by the first enqueue if tq.auto_create_queues is on.")));
 }
 
@@ -302,6 +305,21 @@ uint16_t install_queue(Db &db, const QueueRow &row)
 	LWLockRelease(registry_lock());
 	if (slot == kNoQueue)
 		too_many_queues();
+	for (int i = 0; i < row.nkinds; ++i)
+		lane_for(slot, row.kinds[i].kind);
+	lock_queue(slot);
+	Queue &q = engine.queue(slot);
+	for (uint16_t l = q.lanes; l != core::kNoLane; l = engine.lane(l).next)
+	{
+		Lane &lane = engine.lane(l);
+		Micros until = 0;
+		for (int i = 0; i < row.nkinds; ++i)
+			if (lane.has_kind && strcmp(lane.kind, row.kinds[i].kind) == 0)
+				until = row.kinds[i].until;
+		if (lane.paused_until != until)
+			engine.set_paused(q, &lane, until);
+	}
+	unlock_queue(slot);
 	return slot;
 }
 
@@ -324,24 +342,33 @@ uint16_t find_or_name(Db &db, const char *name)
 	}
 	if (!guc::auto_create_queues)
 		no_such_queue(name);
+	bool made = false;
+	return name_queue(db, name, core::QueueState::creating, &made);
+}
+
+} // namespace
+
+uint16_t name_queue(Db &db, const char *name, core::QueueState state, bool *made)
+{
 	const Oid sequence = get_relname_relid("queue_id_seq", get_namespace_oid("tq", false));
 	const auto id = static_cast<int32>(nextval_internal(sequence, false));
 	LWLockAcquire(registry_lock(), LW_EXCLUSIVE);
-	slot = scan_queues(db, name, core::hash_name(name));
-	if (slot == kNoQueue)
-		slot = reserve_queue(db, id, name, core::QueueState::creating);
+	uint16_t slot = scan_queues(db, name, core::hash_name(name));
+	*made = slot == kNoQueue;
+	if (*made)
+		slot = reserve_queue(db, id, name, state);
 	LWLockRelease(registry_lock());
 	if (slot == kNoQueue)
 		too_many_queues();
 	return slot;
 }
 
-} // namespace
-
 uint16_t queue_for_enqueue(Db &db, const char *name)
 {
 	const uint16_t slot = find_or_name(db, name);
-	if (!engine.queue(slot).persisted)
+	if (engine.queue(slot).state == core::QueueState::reserved)
+		enter_reserved_queue(db, slot);
+	else if (!engine.queue(slot).persisted)
 		write_queue_row(db, slot);
 	if (!use_queue(slot))
 		no_such_queue(name);
@@ -357,6 +384,13 @@ uint16_t queue_for_claim(Db &db, const char *name)
 		wake_scheduler(db);
 	}
 	return slot;
+}
+
+void check_still_there(uint16_t queue, uint32 generation, const char *name)
+{
+	if (engine.queue(queue).generation != generation)
+		ereport(ERROR, (errcode(kErrNoSuchQueue), errmsg("queue \"%s\" does not exist", name),
+						errdetail("It was dropped while this session waited for it.")));
 }
 
 uint16_t lane_for(uint16_t queue, const char *kind)

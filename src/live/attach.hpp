@@ -33,10 +33,21 @@ uint16_t queue_for_enqueue(Db &db, const char *name);
 // For claim: a queue that nobody has enqueued to yet is named in memory if tq.auto_create_queues is on (a worker may start first); else TQ002.
 uint16_t queue_for_claim(Db &db, const char *name);
 
+// Raises TQ002 if the slot is another queue's by now, or nobody's. For those who wait: `generation` was read when the queue was found.
+void check_still_there(uint16_t queue, uint32 generation, const char *name);
+
 // The lane of a kind (null: none), made if need be. Raises 53400 if there is no room for another lane.
 uint16_t lane_for(uint16_t queue, const char *kind);
 
+// The queue of that name, or a free slot given that name and state; `made` tells which. Draws an id for it. Raises 53400.
+uint16_t name_queue(Db &db, const char *name, core::QueueState state, bool *made);
+
 // Puts the row of tq.queue into its slot (or into a free one); used at load and when settings change.
+struct PausedKind
+{
+	const char *kind;
+	Micros until;
+};
 struct QueueRow
 {
 	int32 id;
@@ -44,6 +55,8 @@ struct QueueRow
 	core::QueueSettings settings;
 	Micros paused_until; // 0: not paused
 	bool closing;
+	int nkinds;
+	PausedKind *kinds; // paused kinds
 };
 uint16_t install_queue(Db &db, const QueueRow &row);
 

@@ -1,4 +1,5 @@
 #include "guc.hpp"
+#include "live/queue_changes.hpp"
 #include "live/queue_settings.hpp"
 #include "live/xact.hpp"
 #include "pg/owner.hpp"
@@ -11,15 +12,70 @@ extern "C"
 namespace tq::live
 {
 
-int read_queues(Db &db, const char *name)
+namespace
+{
+
+// Settings that tq_create_queue would refuse got there by hand, or from another version: they must not keep a database from loading.
+core::QueueSettings settings_of_row(const char *name, Jsonb *json)
+{
+	const MemoryContext context = CurrentMemoryContext;
+	auto *out = static_cast<core::QueueSettings *>(palloc(sizeof(core::QueueSettings)));
+	*out = core::QueueSettings{};
+	PG_TRY();
+	{
+		*out = parse_settings(json);
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		ErrorData *e = CopyErrorData();
+		FlushErrorState();
+		const int category = ERRCODE_TO_CATEGORY(e->sqlerrcode);
+		if (category != ERRCODE_DATA_EXCEPTION && category != ERRCODE_FEATURE_NOT_SUPPORTED)
+			ReThrowError(e);
+		ereport(WARNING, (errmsg("the settings of queue \"%s\" are ignored: %s", name, e->message),
+						  errhint("Correct them with tq_alter_queue.")));
+	}
+	PG_END_TRY();
+	return *out;
+}
+
+// {"kind": "time" or null, ...}
+int paused_kinds(Jsonb *json, PausedKind **out)
+{
+	const int max = JB_ROOT_IS_OBJECT(json) ? static_cast<int>(JB_ROOT_COUNT(json)) : 0;
+	auto *list = static_cast<PausedKind *>(palloc(sizeof(PausedKind) * static_cast<Size>(max + 1)));
+	int n = 0;
+	JsonbIterator *it = JsonbIteratorInit(&json->root);
+	JsonbValue v;
+	JsonbIteratorToken token;
+	while (max > 0 && (token = JsonbIteratorNext(&it, &v, true)) != WJB_DONE)
+	{
+		if (token == WJB_KEY)
+			list[n].kind = pnstrdup(v.val.string.val, static_cast<Size>(v.val.string.len));
+		else if (token == WJB_VALUE)
+		{
+			list[n].until = core::kNever;
+			if (v.type == jbvString)
+				list[n].until = DatumGetTimestampTz(DirectFunctionCall3(
+					timestamptz_in, CStringGetDatum(pnstrdup(v.val.string.val, static_cast<Size>(v.val.string.len))),
+					ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)));
+			++n;
+		}
+	}
+	*out = list;
+	return n;
+}
+
+int read_once(Db &db, const char *name)
 {
 	const MemoryContext caller = CurrentMemoryContext;
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	const Oid types[] = {TEXTOID};
 	const Datum values[] = {name != nullptr ? CStringGetTextDatum(name) : static_cast<Datum>(0)};
 	const char nulls[] = {name != nullptr ? ' ' : 'n', '\0'};
-	pg::sql("SELECT id, name, settings, paused, paused_until, closing FROM tq.queue WHERE $1 IS NULL OR name = $1", 1,
-			types, values, nulls, true, 0);
+	pg::sql("SELECT id, name, settings, paused, paused_until, closing, paused_kinds FROM tq.queue"
+			" WHERE $1 IS NULL OR name = $1", 1, types, values, nulls, true, 0);
 	const auto n = static_cast<int>(SPI_processed);
 	for (int i = 0; i < n; ++i)
 	{
@@ -29,11 +85,15 @@ int read_queues(Db &db, const char *name)
 		QueueRow row{};
 		row.id = DatumGetInt32(SPI_getbinval(tuple, desc, 1, &isnull));
 		row.name = text_to_cstring(DatumGetTextPP(SPI_getbinval(tuple, desc, 2, &isnull)));
-		row.settings = parse_settings(DatumGetJsonbP(SPI_getbinval(tuple, desc, 3, &isnull)));
+		const uint16_t slot = find_queue(db, row.name);
+		if (slot != kNoQueue && queue_changed_here(slot))
+			continue; // what this transaction did to the row is published at its commit
+		row.settings = settings_of_row(row.name, DatumGetJsonbP(SPI_getbinval(tuple, desc, 3, &isnull)));
 		const bool paused = DatumGetBool(SPI_getbinval(tuple, desc, 4, &isnull));
 		const Datum until = SPI_getbinval(tuple, desc, 5, &isnull);
 		row.paused_until = !paused ? 0 : isnull ? core::kNever : DatumGetTimestampTz(until);
 		row.closing = DatumGetBool(SPI_getbinval(tuple, desc, 6, &isnull));
+		row.nkinds = paused_kinds(DatumGetJsonbP(SPI_getbinval(tuple, desc, 7, &isnull)), &row.kinds);
 		install_queue(db, row);
 	}
 	pg::leave_owner(scope);
@@ -41,19 +101,36 @@ int read_queues(Db &db, const char *name)
 	return n;
 }
 
+} // namespace
+
+// A commit that changes a queue is visible first, then counts db.queue_changes, then changes the slot. If the count has not moved since
+// before our snapshot, such a commit's change to the slot comes after ours.
+int read_queues(Db &db, const char *name)
+{
+	for (;;)
+	{
+		const uint32 seen = db.queue_changes.load();
+		const int n = read_once(db, name);
+		if (db.queue_changes.load() == seen)
+			return n;
+	}
+}
+
+bool insert_queue_row(const Db &db, int32 id, const char *name, Jsonb *settings)
+{
+	const pg::OwnerScope scope = pg::enter_owner(db.extension);
+	const Oid types[] = {INT4OID, TEXTOID, JSONBOID};
+	const Datum values[] = {Int32GetDatum(id), CStringGetTextDatum(name), PointerGetDatum(settings)};
+	const char nulls[] = {' ', ' ', settings != nullptr ? ' ' : 'n', '\0'};
+	pg::sql("INSERT INTO tq.queue (id, name, settings) VALUES ($1, $2, coalesce($3, '{}')) ON CONFLICT DO NOTHING", 3, types,
+			values, nulls, false, 0);
+	const bool inserted = SPI_processed > 0;
+	pg::leave_owner(scope);
+	return inserted;
+}
+
 namespace
 {
-
-void insert_row(const Db &db, uint16_t queue)
-{
-	const Queue &q = engine.queue(queue);
-	const pg::OwnerScope scope = pg::enter_owner(db.extension);
-	const Oid types[] = {INT4OID, TEXTOID};
-	const Datum values[] = {Int32GetDatum(q.id), CStringGetTextDatum(q.name)};
-	pg::sql("INSERT INTO tq.queue (id, name) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING", 2, types, values, nullptr,
-			false, 0);
-	pg::leave_owner(scope);
-}
 
 // Was the extension created by this very transaction? Then no worker can see it.
 bool created_here(Oid extension)
@@ -89,7 +166,7 @@ void write_queue_row(Db &db, uint16_t queue)
 		return;
 	// Nobody else writes it: in this transaction, then; the row and the jobs live or die together.
 	note_queue_row(queue);
-	insert_row(db, queue);
+	insert_queue_row(db, q.id, q.name, nullptr);
 }
 
 int write_new_rows(Db &db, uint16_t *queues, int max)
@@ -102,7 +179,7 @@ int write_new_rows(Db &db, uint16_t *queues, int max)
 		const Queue &q = engine.queue(slot);
 		if (q.db != d || q.state != core::QueueState::creating || q.persisted || q.writer != 0)
 			continue;
-		insert_row(db, slot);
+		insert_queue_row(db, q.id, q.name, nullptr);
 		queues[n++] = slot;
 	}
 	return n;

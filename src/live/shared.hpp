@@ -75,6 +75,7 @@ struct Db
 	std::atomic<Micros> plan_mono;
 	std::atomic<bool> refill; // some queue wants a refill
 	std::atomic<bool> queue_rows; // some queue's row is to be written
+	std::atomic<uint32> queue_changes; // grows before a commit changes a slot: who read the rows before must read them again
 	std::atomic<int64> next_id; // drawn with the map lock shared
 	std::atomic<int64> id_limit;
 	int32 nsegments;  // map lock; slots 0 .. nsegments - 1 have been in use

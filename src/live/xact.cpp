@@ -4,6 +4,7 @@
 #include "live/attach.hpp"
 #include "live/load.hpp"
 #include "live/publish.hpp"
+#include "live/queue_changes.hpp"
 #include "live/waiting.hpp"
 #include "pg/errors.hpp"
 
@@ -128,6 +129,7 @@ void on_commit() noexcept
 {
 	while (nrows > 0)
 		end_row(rows[--nrows].queue, true);
+	commit_queue_changes();
 	wait_end(); // tq_wait in a procedure ends its transactions while it is registered: it registers again
 	if (nops + nbulks > 0)
 	{
@@ -155,6 +157,7 @@ void on_abort() noexcept
 	for (int i = nops; i-- > 0;)
 		undo(*current_db(), ops[i]);
 	leave_queues();
+	abort_queue_changes();
 	forget();
 }
 
@@ -178,7 +181,7 @@ void xact_callback(XactEvent event, void *)
 			on_abort();
 			break;
 		case XACT_EVENT_PRE_PREPARE:
-			if (nops + nbulks > 0)
+			if (nops + nbulks > 0 || queue_changes_pending())
 				ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 								errmsg("cannot PREPARE a transaction that has used tq"),
 								errdetail("What a prepared transaction did to a queue could not be published when "
@@ -199,6 +202,10 @@ void subxact_callback(SubXactEvent event, SubTransactionId sub, SubTransactionId
 		else if (event == SUBXACT_EVENT_ABORT_SUB)
 			end_row(rows[--nrows].queue, false);
 	}
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+		wait_end(); // a cancelled wait may be caught
+	if (event == SUBXACT_EVENT_COMMIT_SUB || event == SUBXACT_EVENT_ABORT_SUB)
+		end_sub_queue_changes(event == SUBXACT_EVENT_COMMIT_SUB, sub, parent);
 	if (nops + nbulks == 0)
 		return;
 	if (event == SUBXACT_EVENT_COMMIT_SUB)
@@ -333,21 +340,28 @@ void note_enqueue(const Op *list, int n)
 
 bool use_queue(uint16_t queue)
 {
-	for (int i = 0; i < nused; ++i)
-		if (used_queues[i] == queue)
-			return true;
+	if (queue_closed_here(queue))
+		return false;
+	if (queue_used_here(queue))
+		return true;
 	if (nused == lengthof(used_queues))
 		ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 						errmsg("a transaction cannot enqueue to more than %d queues", nused)));
 	Queue &q = engine.queue(queue);
 	lock_queue(queue);
-	const bool open = q.state == core::QueueState::active || q.state == core::QueueState::creating;
+	const bool open = q.state == core::QueueState::active || q.state == core::QueueState::creating ||
+					  (q.state == core::QueueState::reserved && queue_created_here(queue));
 	if (open)
 		++q.users;
 	unlock_queue(queue);
 	if (open)
 		used_queues[nused++] = queue;
 	return open;
+}
+
+bool queue_used_here(uint16_t queue) noexcept
+{
+	return std::find(used_queues, used_queues + nused, queue) != used_queues + nused;
 }
 
 void note_queue_row(uint16_t queue)

@@ -57,6 +57,7 @@ void note_enqueue(const Op *ops, int n);
 
 // Counts this transaction as a user of a queue (H12); idempotent per transaction. False if the queue is closing.
 bool use_queue(uint16_t queue);
+bool queue_used_here(uint16_t queue) noexcept;
 
 // This transaction has written the row of a new queue: the queue is there at commit, and named only again at abort.
 void note_queue_row(uint16_t queue);

@@ -9,6 +9,7 @@
 #include "live/verbs.hpp"
 #include "live/workers_table.hpp"
 #include "workers/janitor.hpp"
+#include "workers/queue_drops.hpp"
 #include "workers/reaper.hpp"
 #include "workers/transaction.hpp"
 
@@ -187,7 +188,7 @@ void run_scheduler(const WorkerContext &context)
 			continue;
 		}
 		if (!write_rows(context, *db) || !fire_timers(context, *db) || !reap(context, *db) ||
-			!journal_claims(context, *db) || !fetch(context, *db))
+			!journal_claims(context, *db) || !fetch(context, *db) || !finish_drops(context, *db))
 			return;
 		const Micros mono = live::mono_now();
 		if (mono >= next_second)
