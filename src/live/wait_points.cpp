@@ -74,14 +74,16 @@ void wait_point(const char *name) noexcept
 	if (p->skip.fetch_sub(1) > 0)
 		return;
 	p->passed.fetch_add(1);
+	if (p->action.load() == static_cast<uint32>(Action::wait))
+	{
+		p->waiting.fetch_add(1);
+		while (p->action.load() == static_cast<uint32>(Action::wait))
+			pg_usleep(1000);
+		p->waiting.fetch_sub(1);
+	}
+	// what the point was armed with, at once or while we stood here
 	switch (static_cast<Action>(p->action.load()))
 	{
-		case Action::wait:
-			p->waiting.fetch_add(1);
-			while (p->action.load() == static_cast<uint32>(Action::wait))
-				pg_usleep(1000);
-			p->waiting.fetch_sub(1);
-			break;
 		case Action::error:
 			p->action.store(static_cast<uint32>(Action::none));
 			ereport(ERROR, (errmsg("error injected at \"%s\"", name)));
@@ -90,7 +92,7 @@ void wait_point(const char *name) noexcept
 			kill(MyProcPid, SIGKILL);
 			pg_usleep(10000000);
 			break;
-		case Action::none:
+		default:
 			break;
 	}
 }
@@ -100,7 +102,8 @@ void wait_point(const char *name) noexcept
 using namespace tq;
 using namespace tq::live;
 
-// tq_test_arm(name text, action text, skip int, pid int): what happens at a wait point from now on; action 'none' releases.
+// tq_test_arm(name text, action text, skip int, pid int): what happens at a wait point from now on, also to who stands there: action
+// 'none' lets them go on.
 TQ_FUNCTION(tq_test_arm)
 {
 	Point *p = find_point(text_to_cstring(PG_GETARG_TEXT_PP(0)), true);

@@ -1,0 +1,215 @@
+# H3: a segment is not dropped under a transaction that has written to it, nor with a job that has come to life again.
+# H5: a move leaves one live copy. H8: an id always leads to its segment. H18: a load does not read finished segments.
+# H21: maintenance never queues for a lock. H22: rows of segments are neither updated nor deleted, and nobody truncates them.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use TqTest;
+
+my $node = tq_node('segments', conf => <<CONF);
+tq.segment_rows = 20
+tq.retention = 0
+log_lock_waits = on
+deadlock_timeout = 10ms
+max_connections = 30
+CONF
+scheduler_of($node);
+my $writer = session($node);
+my $other = session($node);
+
+# Number of the youngest segment.
+sub newest { return $node->safe_psql('postgres', 'select coalesce(max(number), 0) from tq.segment'); }
+
+# The number of the segment that a session sees a job in; -1 if in none.
+sub segment_of
+{
+	my ($session, $id) = @_;
+	my $table = ask($session, "select tableoid::regclass from tq.job where id = $id order by tableoid desc limit 1");
+	return $table =~ /job_(\d+)/ ? $1 : -1;
+}
+
+# Enqueues until the segment that takes jobs now is sealed; returns the ids.
+sub fill
+{
+	my ($queue) = @_;
+	my $before = newest();
+	my $ids = $node->safe_psql('postgres', "select unnest(tq_enqueue_many('$queue', array_fill('{}'::jsonb, array[20])))");
+	until_true($node, "select max(number) > $before from tq.segment", 'a new segment');
+	janitor_away($node);
+	return split /\n/, $ids;
+}
+
+sub exists_segment
+{
+	my ($n) = @_;
+	return $node->safe_psql('postgres', "select to_regclass('tq.job_$n') is not null");
+}
+
+# The first job goes to segment 0 and makes the janitor open a numbered one.
+$node->safe_psql('postgres', q{select tq_enqueue('a')});
+until_true($node, 'select max(number) = 1 from tq.segment', 'segment 1');
+janitor_away($node);
+is(scalar(take_all($node, 'a', 1)), 1, 'the first job, from segment 0');
+
+#
+# H3: an open transaction has written to a segment in which nothing else lives
+#
+my $job = ask($writer, q{begin; select tq_enqueue('late')});
+my $n = segment_of($writer, $job);
+cmp_ok($n, '>', 0, 'H3: a job of an open transaction, in a numbered segment');
+arm($node, 'finish-before-lock');
+fill('a');
+is(scalar(work_off($node, 'a')), 20, 'H3: the other jobs of its segment are finished');
+standing($node, 'finish-before-lock');
+release($node, 'finish-before-lock');
+arm($node, 'finish-before-lock');
+standing($node, 'finish-before-lock');    # so it has tried once in vain
+is($node->safe_psql('postgres', "select finished_at is null from tq.segment where number = $n"), 't',
+	'H3: the janitor does not close a segment with an open transaction in it');
+ask($writer, 'commit');
+release($node, 'finish-before-lock');
+is(join(',', take_all($node, 'late', 1)), $job, 'H3: the job of the late commit runs');
+ok(until_true($node, "select to_regclass('tq.job_$n') is null"), 'H3: and then the segment is dropped');
+is($node->safe_psql('postgres', "select to_regclass('tq.event_$n') is null and not exists (select from tq.segment where number = $n)"),
+	't', 'H3: with all that belongs to it');
+
+#
+# H21, with the drop itself
+#
+$n = newest();
+fill('a');
+ask($other, "begin; lock table tq.job_$n in access share mode");
+arm($node, 'drop-before-lock');
+work_off($node, 'a');
+standing($node, 'drop-before-lock');
+release($node, 'drop-before-lock');
+arm($node, 'drop-before-lock');
+standing($node, 'drop-before-lock');
+release($node, 'drop-before-lock');
+is(exists_segment($n), 't', 'H21: a reader keeps a segment');
+is(ask($writer, "begin; set local lock_timeout = 1; select count(*) from tq.job_$n; commit"), 20, 'H21: nobody queues behind the drop');
+is(scalar(take_all($node, 'a', 0)), 0, 'H21: claims go on');
+unlike(slurp_file($node->logfile), qr/still waiting for AccessExclusiveLock/, 'H21: the drop has never waited for a lock');
+ask($other, 'commit');
+ok(until_true($node, "select to_regclass('tq.job_$n') is null"), 'H21: it is dropped when the reader has gone');
+
+#
+# H5
+#
+my ($stays, $dies);
+
+# A segment that is finished but for a job that waits and one that is dead.
+sub outlived
+{
+	$n = newest();
+	$stays = ask($writer, q{select tq_enqueue('stays', priority => 7)});
+	$dies = ask($writer, q{select tq_enqueue('dies', max_attempts => 1)});
+	is(segment_of($writer, $stays), $n, 'H5: a job that will outlive its segment');
+	ask($writer, q{select tq_fail(id, lease, 'x', detail => '{"a":1}') from tq_claim('dies')});
+	fill('a');
+	return;
+}
+
+my $offset = -s $node->logfile;
+outlived();
+arm($node, 'move-after-copy');
+work_off($node, 'a');
+standing($node, 'move-after-copy');
+arm($node, 'move-after-copy', 'kill');
+$node->wait_for_log(qr/terminated by signal 9.*all server processes terminated; reinitializing.*ready to accept/s, $offset);
+pass('H5: a crash in the middle of the move');
+$_->quit for $writer, $other;
+$writer = session($node);
+$other = session($node);
+loaded($node);
+check_journal($node, 'H5: every job is in one place after that');
+is(join(',', take_all($node, 'stays', 1)), $stays, 'H5: and runs once');
+ok(until_true($node, "select to_regclass('tq.job_$n') is null"), 'H5: its segment goes');
+is($node->safe_psql('postgres', "select count(*) from tq.event_0 where job_id = $dies and type = 'd' and detail = '{\"a\":1}'"), 1,
+	'H5: the dead letter is kept with its history');
+
+outlived();
+ask($other, "begin; lock table tq.job_$n in row exclusive mode");    # keeps the segment from being closed
+arm($node, 'move-after-copy');
+work_off($node, 'a');
+standing($node, 'move-after-copy');
+is(ask($writer, q{select count(*) from tq_claim('stays')}), 0, 'H5: a job that is being moved is not offered');
+is(segment_of($writer, $stays), $n, 'H5: and is in one place only');
+release($node, 'move-after-copy');
+ok(until_true($node, "select exists (select from tq.event_$n where type = 'm' and job_id = $stays)"), 'H5: the old copy is marked');
+is(join(',', take_all($node, 'stays', 1)), $stays, 'H5: it runs once');
+is(segment_of($writer, $stays), $n, 'H5: the old copy is still there');
+$node->stop('immediate');
+$node->start;
+$_->quit for $writer, $other;
+$writer = session($node);
+$other = session($node);
+loaded($node);
+is(ask($writer, q{select count(*) from tq_claim('stays')}), 0, 'H5: and does not come to life when the journal is read again');
+check_journal($node, 'H5: the journal in the end');
+ok(until_true($node, "select to_regclass('tq.job_$n') is null"), 'H5: the old segment goes');
+
+#
+# H8
+#
+$node->append_conf('postgresql.conf', "tq.retention = '1h'");
+$node->reload;
+until_true($node, q{select current_setting('tq.retention') = '1h'});
+scheduler_of($node);
+$n = newest();
+arm($node, 'segment-before-map');
+my @ids = split /\n/, $node->safe_psql('postgres', q{select unnest(tq_enqueue_many('h8', array_fill('{}'::jsonb, array[20])))});
+standing($node, 'segment-before-map');
+push @ids, ask($writer, q{select tq_enqueue('h8')}) for 1 .. 5;
+is(segment_of($writer, $ids[-1]), $n, 'H8: a new segment has its tables, but jobs still go to the old one');
+release($node, 'segment-before-map');
+ok(until_true($node, q{select tq_enqueue('h8') is not null and max(tableoid::regclass::text) = 'tq.job_} . ($n + 1) . q{' from tq.job}),
+	'H8: then to the new one');
+my $all = $node->safe_psql('postgres', q{select count(*) from tq.job j join tq.queue q on q.id = queue_id where name = 'h8'});
+is(scalar(work_off($node, 'h8')), $all, 'H8: all of them run');
+is(ask($writer, "select tq_complete($_, 1)") =~ /TQ001/ ? 'found' : 'lost', 'found', "H8: job $_ is found by its id") for @ids[ 19, 20, 24 ];
+
+#
+# H18
+#
+fill('h18') for 1 .. 3;
+work_off($node, 'h18');
+ok(until_true($node, 'select count(*) >= 3 from tq.segment where finished_at is not null'), 'H18: segments are marked as finished');
+janitor_away($node);
+$n = $node->safe_psql('postgres', q{select count(*) from tq.job where tableoid::regclass::text not in
+	(select 'tq.job_' || number from tq.segment where finished_at is not null)});
+$offset = -s $node->logfile;
+$node->stop('immediate');
+$node->start;
+loaded($node);
+$node->wait_for_log(qr/tq: loaded 0 unfinished of $n jobs/, $offset);
+pass('H18: finished segments are not read again');
+$_->quit for $writer, $other;
+$writer = session($node);
+
+#
+# H22
+#
+is($node->safe_psql('postgres', q{select count(*) from pg_class c join pg_inherits on c.oid = inhrelid
+	join pg_class t on t.oid = c.reltoastrelid where inhparent in ('tq.job'::regclass, 'tq.event'::regclass)
+	and c.relname !~ '_0$' and not (c.reloptions @> '{autovacuum_enabled=off,vacuum_truncate=off}'
+		and t.reloptions @> '{autovacuum_enabled=off,vacuum_truncate=off}')}), 0, 'H22: no autovacuum and no truncation of segments');
+ask($writer, q{begin; select count(tq_enqueue('h22', jsonb_build_object('x', repeat('y', 2000)))) from generate_series(1, 100); rollback});
+$n = newest();
+my $size = $node->safe_psql('postgres', "select pg_relation_size('tq.job_$n')");
+cmp_ok($size, '>', 8192, 'H22: a rollback leaves pages behind');
+$node->safe_psql('postgres', "vacuum tq.job_$n");
+is($node->safe_psql('postgres', "select pg_relation_size('tq.job_$n')"), $size, 'H22: VACUUM does not truncate them');
+is(ask($writer, q{select tq_enqueue('h22') > 0}), 't', 'H22: and the segment goes on');
+is(scalar(work_off($node, 'h22')), 1, 'H22: only the committed job runs');
+is($node->safe_psql('postgres', q{select sum(n_tup_upd + n_tup_del) from pg_stat_user_tables
+	where schemaname = 'tq' and relname ~ '^(job|event)_[1-9]'}), 0, 'H22: no row of a segment was updated or deleted');
+
+check_journal($node);
+$writer->quit;
+$node->stop;
+done_testing();
