@@ -1,9 +1,9 @@
-// Reads a whole segment once, for a load (H18): event_N folded by job, then job_N. Regime: PG. Locks: AccessShareLock for the call.
-// May raise what scans raise, out_of_memory, and whatever `visit` raises.
+// Reads a whole segment once, for a load (H18): event_N folded by job, then job_N. Regime: PG. Locks:
+// AccessShareLock for the call. May raise what scans raise, out_of_memory, and whatever `visit` raises.
 //
-// The first pass keeps 12 bytes per id: how many events, where the last one that decides the state is, and its step. Most jobs
-// have no event or a terminal one, which settles them; one event alone is read again at its place; only jobs with several
-// events that do not end in a terminal one are folded through the index.
+// The first pass keeps 12 bytes per id: how many events, where the last one that decides the state is, and
+// its step. Most jobs have no event or a terminal one, which settles them; one event alone is read again at
+// its place; only jobs with several events that do not end in a terminal one are folded through the index.
 #include "journal/tables.hpp"
 
 namespace tq::journal
@@ -40,14 +40,12 @@ struct SeenMap
 constexpr int64 kAlwaysArray = 4 * 1024 * 1024; // up to 48 MB without further thought
 constexpr int kEventsPerPage = 60;
 
-void *
-alloc_zero(Size size)
+void *alloc_zero(Size size)
 {
 	return MemoryContextAllocExtended(CurrentMemoryContext, size, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 }
 
-void
-init_map(SeenMap *map, const Segment &segment, int64 likely_events)
+void init_map(SeenMap *map, const Segment &segment, int64 likely_events)
 {
 	int64 min_id;
 	int64 max_id;
@@ -68,8 +66,7 @@ init_map(SeenMap *map, const Segment &segment, int64 likely_events)
 	map->slots = static_cast<SeenMap::Slot *>(alloc_zero(sizeof(SeenMap::Slot) * (map->mask + 1)));
 }
 
-SeenMap::Slot *
-probe(const SeenMap *map, int64 id)
+SeenMap::Slot *probe(const SeenMap *map, int64 id)
 {
 	uint64 i = ((static_cast<uint64>(id) * UINT64CONST(0x9E3779B97F4A7C15)) >> 32) & map->mask;
 
@@ -78,8 +75,7 @@ probe(const SeenMap *map, int64 id)
 	return &map->slots[i];
 }
 
-void
-grow(SeenMap *map)
+void grow(SeenMap *map)
 {
 	SeenMap::Slot *old = map->slots;
 	const uint64 old_size = map->mask + 1;
@@ -93,8 +89,7 @@ grow(SeenMap *map)
 }
 
 // The entry to be filled for an event; null for an event of a job that is not in this segment.
-Seen *
-seen_for(SeenMap *map, int64 id)
+Seen *seen_for(SeenMap *map, int64 id)
 {
 	if (map->array != nullptr)
 	{
@@ -113,8 +108,7 @@ seen_for(SeenMap *map, int64 id)
 }
 
 // Null if the job has no event.
-const Seen *
-seen_of(const SeenMap *map, int64 id)
+const Seen *seen_of(const SeenMap *map, int64 id)
 {
 	const Seen *seen;
 
@@ -128,8 +122,7 @@ seen_of(const SeenMap *map, int64 id)
 	return seen != nullptr && seen->count != 0 ? seen : nullptr;
 }
 
-bool
-is_terminal(EventType type)
+bool is_terminal(EventType type)
 {
 	switch (type)
 	{
@@ -146,14 +139,12 @@ is_terminal(EventType type)
 	}
 }
 
-bool
-decides(EventType type)
+bool decides(EventType type)
 {
 	return type != EventType::override_ && type != EventType::checkpoint && type != EventType::asked_cancel;
 }
 
-void
-scan_events(Relation rel, const pg::TableInfo *info, Snapshot snapshot, SeenMap *map, SegmentSummary *summary)
+void scan_events(Relation rel, const pg::TableInfo *info, Snapshot snapshot, SeenMap *map, SegmentSummary *summary)
 {
 	TupleTableSlot *slot = table_slot_create(rel, nullptr);
 	TableScanDesc scan = table_beginscan_strat(rel, snapshot, 0, nullptr, true, false);
@@ -186,8 +177,7 @@ scan_events(Relation rel, const pg::TableInfo *info, Snapshot snapshot, SeenMap 
 }
 
 // The fold of a job whose only event is at `tid`, or false if it cannot be read there.
-bool
-fold_single(Relation rel, const pg::TableInfo *info, ItemPointerData tid, int64 id, Snapshot snapshot, Fold *fold)
+bool fold_single(Relation rel, const pg::TableInfo *info, ItemPointerData tid, int64 id, Snapshot snapshot, Fold *fold)
 {
 	HeapTupleData tuple;
 	Buffer buffer;
@@ -210,8 +200,7 @@ fold_single(Relation rel, const pg::TableInfo *info, ItemPointerData tid, int64 
 
 } // namespace
 
-SegmentSummary
-scan_segment(const Segment &segment, Snapshot snapshot, bool terminal_too, SegmentVisit visit, void *arg)
+SegmentSummary scan_segment(const Segment &segment, Snapshot snapshot, bool terminal_too, SegmentVisit visit, void *arg)
 {
 	SegmentSummary summary{};
 	SeenMap map{};
@@ -268,8 +257,7 @@ scan_segment(const Segment &segment, Snapshot snapshot, bool terminal_too, Segme
 		}
 
 		Fold fold{};
-		if (seen != nullptr &&
-			!(seen->count == 1 && fold_single(events, &event_info, seen->tid, id, snapshot, &fold)))
+		if (seen != nullptr && !(seen->count == 1 && fold_single(events, &event_info, seen->tid, id, snapshot, &fold)))
 		{
 			// the index scan allocates as it goes (dead items, for one), and lives longer than a row
 			MemoryContextSwitchTo(context);
