@@ -130,6 +130,7 @@ void finish(live::Db &db, Finish *list, int n)
 			delay = -1;
 			f.state = "cancelled";
 		}
+		noted.event = type;
 		journal::EventRow &row = rows[k];
 		row = live::event_of(e, type, now);
 		row.reason = f.reason;

@@ -232,7 +232,7 @@ int Engine::fire_due(Queue &q, Micros wall, int max, int doom, uint32_t owner, R
 	{
 		const Ref r = q.due.min;
 		++n;
-		if (doom > 0 && entries_[r].aborts >= doom)
+		if (doom > 0 && (entries_[r].aborts >= doom || entries_[r].has(kCancelAsked)))
 		{
 			change(q, r, [&](Entry &e) noexcept {
 				e.mark = Verb::kill;

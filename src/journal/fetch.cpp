@@ -87,6 +87,29 @@ bool find_job(const Segment &segment, int64 id, Snapshot snapshot, bool want_pay
 	return found;
 }
 
+bool find_own_job(const Segment &segment, int64 id, JobRow *row, ItemPointer tid)
+{
+	TableScan scan;
+
+	if (!open_scan(segment.job, kJobShape, job::by_id, SnapshotSelf, 1, &scan))
+		return false;
+	seek_id(&scan, id);
+	bool found = next_row(&scan);
+	if (found)
+	{
+		bool isnull = false;
+		const Datum xmin = slot_getsysattr(scan.slot, MinTransactionIdAttributeNumber, &isnull);
+		found = !isnull && TransactionIdIsCurrentTransactionId(DatumGetTransactionId(xmin));
+	}
+	if (found)
+	{
+		read_job(slot_values(scan.info, scan.slot), false, row);
+		*tid = scan.slot->tts_tid;
+	}
+	close_scan(&scan);
+	return found;
+}
+
 bool segment_bounds(const Segment &segment, int64 *min_id, int64 *max_id)
 {
 	TableScan scan;

@@ -24,7 +24,6 @@ void start_attempt(Fold &fold, const EventRow &event) noexcept
 	fold.claimed_at = event.claimed_at != kNoTime ? event.claimed_at : event.at;
 	fold.lease_until = event.lease_until;
 	fold.bound = event.bound;
-	fold.cancel_asked = false;
 	fold.due = kNoTime;
 	if (event.attempt >= 0)
 		fold.attempt = event.attempt;
@@ -35,6 +34,8 @@ void start_attempt(Fold &fold, const EventRow &event) noexcept
 void end_attempt(Fold &fold, const EventRow &event, FoldState state) noexcept
 {
 	fold.state = state;
+	fold.ended_at = event.at;
+	fold.ended_lease = std::max(fold.ended_lease, event.lease);
 	fold.lease = 0;
 	fold.lease_until = kNoTime;
 	fold.bound = false;
@@ -91,7 +92,7 @@ void fold_event(Fold &fold, const EventRow &event) noexcept
 			break;
 		case EventType::retried:
 			end_attempt(fold, event, FoldState::waiting);
-			fold.attempt = std::max(event.attempt, 0); // a new life
+			// with an attempt (0) it begins a new life; without, a delayed job has only become due
 			fold.cancel_asked = false;
 			break;
 		case EventType::override_:
@@ -116,7 +117,8 @@ void fold_event(Fold &fold, const EventRow &event) noexcept
 				start_attempt(fold, event);
 			break;
 		case EventType::asked_cancel:
-			if (!fold.terminal())
+			// it asks an attempt, and means nothing once that has ended; if it was rolled back, the job is to be cancelled
+			if (!fold.terminal() && event.lease > fold.ended_lease)
 				fold.cancel_asked = true;
 			break;
 	}

@@ -95,6 +95,8 @@ struct Fold
 	int32 attempt = 0;		   // attempts used in this life
 	int32 priority = 0;
 	int64 lease = 0;
+	int64 ended_lease = 0;	   // of the last attempt that an event ended
+	TimestampTz ended_at = kNoTime; // when the last attempt ended, or the job
 	TimestampTz due = kNoTime; // retry_at of the last event that says when; kNoTime: run_at of the row counts only if fresh
 	TimestampTz claimed_at = kNoTime;
 	TimestampTz lease_until = kNoTime;
@@ -134,6 +136,9 @@ bool fetch_job(const Segment &segment, ItemPointer tid, int64 id, bool want_payl
 
 // As fetch_job but by id through the unique index, visible in `snapshot`.
 bool find_job(const Segment &segment, int64 id, Snapshot snapshot, bool want_payload, JobRow *row, ItemPointer tid);
+
+// As find_job, but only a row that the open transaction itself has written, also in the running command.
+bool find_own_job(const Segment &segment, int64 id, JobRow *row, ItemPointer tid);
 
 // Folds the events of one job in one segment as `snapshot` sees them.
 void fold_job(const Segment &segment, int64 job_id, Snapshot snapshot, Fold *fold);

@@ -31,6 +31,9 @@ Place place_job(Db &db, const journal::Candidate &c, int segment_slot, const jou
 // A registered snapshot of now, in which this transaction's own changes do not show: what is not committed is nobody's yet.
 Snapshot committed_snapshot();
 
+// What an entry takes from the row and the journal, but for state, key and timer.
+void fill_entry(Entry &e, const journal::Candidate &c, int slot, const journal::Fold &fold) noexcept;
+
 // Where a job stands by the journal's word: State::ready, delayed (due is set) or running.
 State state_of(const journal::Candidate &c, const journal::Fold &fold, Micros now, Micros *due) noexcept;
 

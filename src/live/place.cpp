@@ -54,10 +54,7 @@ State state_of(const journal::Candidate &c, const journal::Fold &fold, Micros no
 	return State::delayed;
 }
 
-namespace
-{
-
-void fill(Entry &e, const journal::Candidate &c, int slot, const journal::Fold &fold) noexcept
+void fill_entry(Entry &e, const journal::Candidate &c, int slot, const journal::Fold &fold) noexcept
 {
 	e.block = ItemPointerGetBlockNumberNoCheck(&c.tid);
 	e.offset = ItemPointerGetOffsetNumberNoCheck(&c.tid);
@@ -75,6 +72,9 @@ void fill(Entry &e, const journal::Candidate &c, int slot, const journal::Fold &
 	if (fold.cancel_asked)
 		e.flags |= core::kCancelAsked;
 }
+
+namespace
+{
 
 // A journalled lease goes on for a full new period (P9); one that was bound to a session has lost it.
 void fill_lease(Entry &e, const journal::Fold &fold, uint32_t worker) noexcept
@@ -108,10 +108,18 @@ Place place_job(Db &db, const journal::Candidate &c, int slot, const journal::Fo
 	Lane &l = engine.lane(lane);
 	const Micros now = wall_now();
 	Micros due = core::kNever;
-	const State to = state_of(c, fold, now, &due);
+	State to = state_of(c, fold, now, &due);
+	// the attempt that was asked to stop is gone: the scheduler cancels the job
+	const bool doomed = fold.cancel_asked && to != State::running;
+	if (doomed)
+	{
+		to = State::delayed;
+		due = now;
+	}
+	const bool must = to == State::running || fold.has_override || doomed;
 	const Micros timers = engine.db(index_of(db)).timer_watermark.load();
 	bool wanted = true;
-	if (to != State::running && !fold.has_override && source != Source::pin)
+	if (!must && source != Source::pin)
 	{
 		if (to == State::delayed)
 			// on the way up from disk, one that the timers' watermark vouches for stays theirs
@@ -123,7 +131,6 @@ Place place_job(Db &db, const journal::Candidate &c, int slot, const journal::Fo
 	if (wanted && !had_placeholder)
 	{
 		Ref existing = kNil;
-		const bool must = to == State::running || fold.has_override;
 		ref = engine.insert(q, lane, c.id, priority, State::placeholder, my_proc, must, &existing);
 		if (ref == kNil && existing == kNil && engine.evict_ready(q, l, must ? core::kMinKey : key, my_proc))
 			ref = engine.insert(q, lane, c.id, priority, State::placeholder, my_proc, must, &existing);
@@ -143,7 +150,9 @@ Place place_job(Db &db, const journal::Candidate &c, int slot, const journal::Fo
 		if (source == Source::timer || (source == Source::pin && due >= timers && to == State::delayed))
 			l.delayed_disk = std::max<int64>(0, l.delayed_disk - 1);
 		engine.change(q, ref, [&](Entry &e) noexcept {
-			fill(e, c, slot, fold);
+			fill_entry(e, c, slot, fold);
+			if (doomed)
+				e.flags |= core::kOverride;
 			e.priority = priority;
 			e.state = to;
 			e.timer = due;

@@ -54,13 +54,14 @@ void publish_claim(const Op &op) noexcept
 	Entry &e = engine.entry(op.ref);
 	if (engine.is(q, op.ref, op.id) && e.state == State::running && e.lease == op.lease)
 	{
-		if (e.mark == Verb::claim && e.owner == my_proc)
+		if (e.mark != Verb::none && e.owner == my_proc)
 		{
 			++q.claimed;
-			engine.change(q, op.ref, [](Entry &x) noexcept {
-				x.mark = Verb::none;
-				x.aborts = 0;
-			});
+			if (e.mark == Verb::claim) // else this transaction has also ended the attempt, which comes next
+				engine.change(q, op.ref, [](Entry &x) noexcept {
+					x.mark = Verb::none;
+					x.aborts = 0;
+				});
 		}
 		else if (e.mark == Verb::lose)
 			e.flags |= core::kClaimEnded;
@@ -74,6 +75,15 @@ Micros abort_pause(int aborts) noexcept
 	if (aborts <= 2)
 		return 0;
 	return std::min<Micros>(Micros{1000000} << std::min(aborts - 3, 9), 300 * Micros{1000000});
+}
+
+// A job that was asked to stop and is not running any more, though its attempt has not ended in the journal: due at once, for the
+// scheduler, which cancels it (Engine::fire_due).
+void to_be_cancelled(Entry &e) noexcept
+{
+	e.state = State::delayed;
+	e.timer = wall_now();
+	e.flags |= core::kCancelAsked | core::kOverride;
 }
 
 void undo_claim(Db &db, const Op &op) noexcept
@@ -91,8 +101,14 @@ void undo_claim(Db &db, const Op &op) noexcept
 				x.lease = 0;
 				x.worker = kNil;
 				x.attempt = static_cast<uint16_t>(op.prev_attempt);
-				x.step = op.prev_step;
+				if (x.after_claim == 0) // a request to cancel has taken a step after the claim's
+					x.step = op.prev_step;
 				x.aborts = static_cast<uint8_t>(std::min<int>(x.aborts + op.charge, UINT8_MAX));
+				if (x.has(core::kCancelAsked))
+				{
+					to_be_cancelled(x);
+					return;
+				}
 				const Micros pause = abort_pause(x.aborts);
 				x.state = pause == 0 ? State::ready : State::delayed;
 				x.timer = pause == 0 ? core::kNever : wall_now() + pause;
@@ -132,7 +148,25 @@ void publish_move(Db &db, Queue &q, const Op &op, bool uncounted) noexcept
 	});
 }
 
-// complete, fail, release, bury, lose, cancel, retry, reschedule, kill, move, erase: the entry is ours by its mark.
+// A running job is asked to stop. Whatever has ended its attempt since has won, and has taken a later step.
+void publish_ask(const Op &op) noexcept
+{
+	Queue &q = engine.queue(op.queue);
+	lock_queue(op.queue);
+	Entry &e = engine.entry(op.ref);
+	if (engine.is(q, op.ref, op.id))
+	{
+		if (e.state == State::running && e.mark != Verb::lose &&
+			(e.lease == op.lease || e.step - 1 - e.after_claim == op.prev_step + 1))
+			e.flags |= core::kCancelAsked;
+		else if ((e.state == State::ready || e.state == State::delayed) && e.mark == Verb::none && e.step == op.prev_step + 1)
+			engine.change(q, op.ref, [](Entry &x) noexcept { to_be_cancelled(x); }); // the claim was rolled back
+	}
+	unlock_queue(op.queue);
+}
+
+// complete, fail, release, bury, lose, cancel, retry, reschedule, kill, move, erase: the entry is ours by its mark, which it keeps
+// if this transaction has changed the job once more.
 void publish_change(Db &db, const Op &op, bool uncounted) noexcept
 {
 	Queue &q = engine.queue(op.queue);
@@ -167,11 +201,15 @@ void publish_change(Db &db, const Op &op, bool uncounted) noexcept
 		{
 			q.dead += op.is_dead;
 			count(db, op, -1, uncounted);
-			engine.drop(q, op.ref, my_proc);
+			if (op.more)
+				engine.change(q, op.ref, [](Entry &x) noexcept { x.state = State::placeholder; });
+			else
+				engine.drop(q, op.ref, my_proc);
 		}
 		else
 			engine.change(q, op.ref, [&](Entry &x) noexcept {
-				x.mark = Verb::none;
+				if (!op.more)
+					x.mark = Verb::none;
 				x.state = op.to;
 				if (op.has_priority)
 					x.priority = op.priority;
@@ -181,7 +219,8 @@ void publish_change(Db &db, const Op &op, bool uncounted) noexcept
 					return; // a rescheduled priority of a running job
 				x.lease = 0;
 				x.worker = kNil;
-				x.aborts = 0;
+				if (op.verb != Verb::reschedule)
+					x.aborts = 0;
 				x.timer = op.to == State::delayed ? op.due : core::kNever;
 				x.flags &= static_cast<uint16_t>(~(core::kCancelAsked | core::kHardTimeout | core::kLogged | core::kBound |
 												   core::kClaimEnded));
@@ -208,14 +247,19 @@ void undo_change(const Op &op) noexcept
 			engine.sink_timer(q.db, wall_now());
 			engine.drop(q, op.ref, my_proc);
 		}
-		else if (e.state == State::placeholder) // made for this verb; without it the job is terminal, on disk
+		else if (e.state == State::placeholder && op.prev_mark == Verb::none) // without this verb the job is terminal, on disk
 			engine.drop(q, op.ref, my_proc);
 		else
 			engine.change(q, op.ref, [&](Entry &x) noexcept {
 				x.mark = op.prev_mark;
 				x.pending = op.prev_pending;
 				x.owner = op.prev_owner;
-				x.step = op.prev_step;
+				if (x.step == op.prev_step + 1) // else somebody has taken a step since, and this one remains a gap
+				{
+					x.step = op.prev_step;
+					if (x.state == State::running)
+						--x.after_claim;
+				}
 				if (op.verb == Verb::lose && x.has(core::kClaimEnded))
 				{
 					x.mark = Verb::none;
@@ -240,7 +284,7 @@ bool is_uncounted(const Db &db, TransactionId xid) noexcept
 	return std::find(xip, xip + db.count_nxip, xid) != xip + db.count_nxip;
 }
 
-void register_enqueue(Db &db, Op &op) noexcept
+bool register_enqueue(Db &db, Op &op) noexcept
 {
 	Queue &q = engine.queue(op.queue);
 	const Key key{op.priority, op.id};
@@ -250,15 +294,17 @@ void register_enqueue(Db &db, Op &op) noexcept
 	lock_queue(op.queue);
 	Lane &l = engine.lane(op.lane);
 	const bool delayed = op.due != core::kNever;
-	const bool wanted = delayed ? op.due < engine.db(index_of(db)).timer_watermark.load() &&
-									  op.due <= now + guc::timer_horizon * Micros{1000000}
-								: key < l.watermark || l.tail;
+	const bool must = op.override_;
+	const bool wanted = must	  ? true
+						: delayed ? op.due < engine.db(index_of(db)).timer_watermark.load() &&
+										op.due <= now + guc::timer_horizon * Micros{1000000}
+								  : key < l.watermark || l.tail;
 	if (wanted)
 	{
 		Ref existing = kNil;
-		op.ref = engine.insert(q, op.lane, op.id, op.priority, State::committing, my_proc, false, &existing);
-		if (op.ref == kNil && !delayed && engine.evict_ready(q, l, key, my_proc))
-			op.ref = engine.insert(q, op.lane, op.id, op.priority, State::committing, my_proc, false, &existing);
+		op.ref = engine.insert(q, op.lane, op.id, op.priority, State::committing, my_proc, must, &existing);
+		if (op.ref == kNil && (must || !delayed) && engine.evict_ready(q, l, must ? core::kMinKey : key, my_proc))
+			op.ref = engine.insert(q, op.lane, op.id, op.priority, State::committing, my_proc, must, &existing);
 		if (op.ref != kNil)
 		{
 			Entry &e = engine.entry(op.ref);
@@ -270,11 +316,12 @@ void register_enqueue(Db &db, Op &op) noexcept
 			e.max_attempts = op.max_attempts;
 			e.expires_at = op.expires_at;
 			e.step = std::max(op.prev_step, 1);
-			if (op.override_)
+			if (must)
 				e.flags |= core::kOverride;
 		}
 	}
 	unlock_queue(op.queue);
+	return op.ref != kNil || !must;
 }
 
 void publish(Db &db, const Op &op, bool uncounted) noexcept
@@ -291,7 +338,7 @@ void publish(Db &db, const Op &op, bool uncounted) noexcept
 		case Verb::none:
 			break;
 		default:
-			publish_change(db, op, uncounted);
+			is_ask(op) ? publish_ask(op) : publish_change(db, op, uncounted);
 	}
 }
 
@@ -335,7 +382,8 @@ void undo(Db &db, const Op &op) noexcept
 		case Verb::none:
 			break;
 		default:
-			undo_change(op);
+			if (!is_ask(op)) // that has changed nothing, and its step remains a gap
+				undo_change(op);
 	}
 }
 

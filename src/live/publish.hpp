@@ -21,8 +21,9 @@ struct Bulk
 };
 
 // PRE_COMMIT: gives an enqueued job an entry in state committing, so that no loader that can see its row before we publish it takes
-// it (H2). Without room, or with a backlog on disk before it, the job stays on disk: publish() then sinks the watermark.
-void register_enqueue(Db &db, Op &op) noexcept;
+// it (H2). Without room, or with a backlog on disk before it, the job stays on disk: publish() then sinks the watermark. False if
+// there is no room and the job must be in memory, because its key is not its row's.
+bool register_enqueue(Db &db, Op &op) noexcept;
 
 // COMMIT. `uncounted`: a recount is under way whose snapshot does not see this transaction.
 void publish(Db &db, const Op &op, bool uncounted) noexcept;

@@ -27,12 +27,37 @@ void take(Queue &q, Ref ref, Verb verb, Op *op, Entry *entry) noexcept
 	op->prev_pending = e.pending;
 	op->prev_step = e.step;
 	op->prev_attempt = e.attempt;
+	if (e.mark != Verb::none && e.mark != Verb::claim)
+		if (Op *before = last_op_on(ref, e.id))
+			before->more = true;
 	engine.change(q, ref, [&](Entry &x) noexcept {
 		x.mark = verb;
 		x.owner = my_proc;
 		x.pending = op->to;
 		++x.step;
+		x.after_claim += x.state == State::running;
 	});
+	push_op(*op);
+}
+
+// Queue lock held. The step stays taken whatever comes of this transaction, since the holder goes on taking others.
+void ask(Ref ref, Op *op, Entry *entry) noexcept
+{
+	Entry &e = engine.entry(ref);
+	*entry = e;
+	op->verb = Verb::cancel;
+	op->to = State::running;
+	op->ref = ref;
+	op->id = e.id;
+	op->lease = e.lease;
+	op->queue = e.queue;
+	op->lane = e.lane;
+	op->segment = e.segment;
+	op->prev_step = e.step;
+	if (e.has(core::kCancelAsked))
+		return;
+	++e.step;
+	++e.after_claim;
 	push_op(*op);
 }
 
@@ -69,9 +94,16 @@ Hold hold_job(Db &db, Ref ref, uint16_t queue, JobId id, uint32 states, Verb ver
 	lock_queue(queue);
 	const Entry &e = engine.entry(ref);
 	const bool ours = e.mark != Verb::none && e.owner == my_proc;
+	const bool free_to_ask = e.mark == Verb::none || e.mark == Verb::claim;
+	const bool doomed = e.state == State::delayed && e.has(core::kCancelAsked); // the scheduler is about to cancel it
 	if (!engine.is(engine.queue(queue), ref, id))
 		result = Hold::not_found;
-	else if (e.mark != Verb::none && !ours)
+	else if (verb == Verb::cancel && e.state == State::running && free_to_ask)
+	{
+		ask(ref, op, entry);
+		result = Hold::asked;
+	}
+	else if ((e.mark != Verb::none && !ours) || (doomed && verb != Verb::cancel))
 		result = Hold::busy;
 	else
 	{
@@ -83,6 +115,70 @@ Hold hold_job(Db &db, Ref ref, uint16_t queue, JobId id, uint32 states, Verb ver
 	}
 	unlock_queue(queue);
 	return result;
+}
+
+void hold_ended(const Pinned &p, Op *op, Entry *entry) noexcept
+{
+	const bool dead = p.fold.state == journal::FoldState::dead || p.fold.state == journal::FoldState::buried;
+	op->to = State::ready;
+	op->life = true;
+	op->is_dead = dead;
+	op->reset_attempts = true;
+	Queue &q = engine.queue(p.queue);
+	lock_queue(p.queue);
+	engine.change(q, p.ref, [&](Entry &e) noexcept {
+		fill_entry(e, p.row, p.segment, p.fold);
+		e.priority = p.fold.has_priority ? p.fold.priority : p.row.priority;
+		e.flags &= static_cast<uint16_t>(~core::kCancelAsked);
+	});
+	take(q, p.ref, Verb::retry, op, entry);
+	unlock_queue(p.queue);
+}
+
+Op *own_job(Db &db, JobId id)
+{
+	if (Op *op = pending_enqueue(id))
+		return op;
+	if (!has_bulks())
+		return nullptr;
+	int slots[2];
+	const int n = slots_of_id(db, id, slots);
+	for (int i = 0; i < n; ++i)
+	{
+		journal::Segment tables;
+		journal::JobRow row;
+		Op op;
+		if (!tables_at(db, slots[i], &tables) || !journal::find_own_job(tables, id, &row, &op.tid))
+			continue;
+		op.queue = queue_of_id(db, row.queue_id);
+		if (op.queue == kNoQueue)
+			continue;
+		const journal::Candidate c = candidate_of(row, op.tid);
+		op.verb = Verb::enqueue;
+		op.lane = lane_for(op.queue, c.has_kind ? c.kind : nullptr);
+		op.segment = static_cast<uint16_t>(slots[i]);
+		op.id = id;
+		op.priority = row.priority;
+		op.due = row.run_at != journal::kNoTime && row.run_at > wall_now() ? row.run_at : core::kNever;
+		op.expires_at = row.expires_at != journal::kNoTime ? row.expires_at : core::kNever;
+		op.own_lease_ms = static_cast<uint32>(row.lease / 1000);
+		op.max_attempts = static_cast<uint16_t>(row.max_attempts);
+		return &take_from_bulk(op);
+	}
+	return nullptr;
+}
+
+void raise_no_job(JobId id)
+{
+	ereport(ERROR, (errcode(kErrNoSuchJob), errmsg("job %lld does not exist", static_cast<long long>(id)),
+					errdetail("It was never enqueued, its transaction has not committed, or its retention has passed.")));
+}
+
+void raise_busy(JobId id)
+{
+	ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+					errmsg("job %lld is being changed by another transaction", static_cast<long long>(id)),
+					errhint("Try again when that transaction has ended.")));
 }
 
 bool job_exists(Db &db, JobId id)
@@ -108,11 +204,9 @@ void raise_hold(Db &db, Hold hold, JobId id, LeaseNo lease)
 {
 	const auto i = static_cast<long long>(id);
 	if (hold == Hold::busy)
-		ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE), errmsg("job %lld is being changed by another transaction", i),
-						errhint("Try again when that transaction has ended.")));
+		raise_busy(id);
 	if (hold == Hold::not_found && !job_exists(db, id))
-		ereport(ERROR, (errcode(kErrNoSuchJob), errmsg("job %lld does not exist", i),
-						errdetail("It was never enqueued, its transaction has not committed, or its retention has passed.")));
+		raise_no_job(id);
 	if (hold == Hold::done)
 		ereport(ERROR, (errcode(kErrWrongState), errmsg("job %lld has already been finished by this transaction", i)));
 	ereport(ERROR, (errcode(kErrLeaseLost), errmsg("lease %lld of job %lld is lost", static_cast<long long>(lease), i),

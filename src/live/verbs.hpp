@@ -15,19 +15,33 @@ enum class Hold : uint8
 	done,	   // this transaction has already ended it
 	not_found, // no entry: only on disk, ended, or never there
 	busy,	   // marked by another transaction
+	asked,	   // cancel: it runs, and was asked to stop
 };
 
 // Marks the running job `id` for a verb of its lease's holder, takes its next step and notes the operation. `entry` receives a copy
 // from before, with `step` being the step taken. Room for the operation must be reserved.
 Hold hold_lease(Db &db, JobId id, LeaseNo lease, Verb verb, Op *op, Entry *entry) noexcept;
 
-// The same for the verbs that need no lease (cancel, retry, reschedule): the entry must be in one of `states` (bits 1 << State).
-// `wrong` receives the state found when it is not.
+// The same for the verbs that need no lease (cancel, retry, reschedule): the entry must be in one of `states` (bits 1 << State), or,
+// if this transaction has changed it, be about to be. `wrong` receives the state found when it is not. A running job that is to be
+// cancelled is only asked: no mark; the operation is noted unless it was asked before (entry->flags).
 Hold hold_job(Db &db, Ref ref, uint16_t queue, JobId id, uint32 states, Verb verb, Op *op, Entry *entry,
 			  State *wrong) noexcept;
 
+constexpr uint32 bit_of(State s) noexcept { return 1U << static_cast<int>(s); }
+
+// Marks a job that has ended for a new life: `pinned` is its kept placeholder.
+void hold_ended(const Pinned &pinned, Op *op, Entry *entry) noexcept;
+
+// The enqueue of a job by this transaction ("New": no other may see it, so it must not be pinned); null if it is not its own. One that
+// was only summed becomes an operation of its own. May raise.
+Op *own_job(Db &db, JobId id);
+
 // Raises what a failed hold_lease means: TQ001, TQ004, 55P03. Looks into the journal to tell a lost lease from a job that never was.
 [[noreturn]] void raise_hold(Db &db, Hold hold, JobId id, LeaseNo lease);
+
+[[noreturn]] void raise_no_job(JobId id);
+[[noreturn]] void raise_busy(JobId id);
 
 bool job_exists(Db &db, JobId id);
 

@@ -95,7 +95,7 @@ void add_bulk(const Op &op)
 	for (int i = nbulks; i-- > 0 && i >= nbulks - 4;)
 	{
 		Bulk &b = bulks[i];
-		if (b.sub == op.sub && b.queue == op.queue && b.lane == op.lane && b.segment == op.segment)
+		if (b.count > 0 && b.sub == op.sub && b.queue == op.queue && b.lane == op.lane && b.segment == op.segment)
 		{
 			++b.count;
 			b.least = std::min(b.least, Key{op.priority, op.id});
@@ -109,20 +109,37 @@ void add_bulk(const Op &op)
 	bulks[nbulks++] = Bulk{op.sub, op.queue, op.lane, op.segment, 1, delayed ? 1 : 0, Key{op.priority, op.id}, op.due};
 }
 
-// From here on, enqueued jobs are only summed.
+// From here on, enqueued jobs are only summed; those that were changed since are not what their rows say, and stay.
 void go_bulk()
 {
 	int kept = 0;
+	nenqueued = 0;
 	for (int i = 0; i < nops; ++i)
 	{
-		if (ops[i].verb == Verb::enqueue && !ops[i].revoked)
+		if (ops[i].verb == Verb::enqueue && !ops[i].edited)
+		{
 			add_bulk(ops[i]);
-		else
-			ops[kept++] = ops[i];
+			continue;
+		}
+		for (int k = i + 1; ops[i].edited && k < nops; ++k)
+			if (ops[k].target == i)
+				ops[k].target = kept;
+		nenqueued += ops[i].verb == Verb::enqueue;
+		ops[kept++] = ops[i];
 	}
 	nops = kept;
-	nenqueued = 0;
 	bulk_mode = true;
+}
+
+// Takes back the change of an operation that is still in the list.
+void undo_edit(const Op &op) noexcept
+{
+	Op &enqueue = ops[op.target];
+	const SubTransactionId sub = enqueue.sub;
+	enqueue = op;
+	enqueue.verb = Verb::enqueue;
+	enqueue.target = -1;
+	enqueue.sub = sub;
 }
 
 void on_commit() noexcept
@@ -138,7 +155,8 @@ void on_commit() noexcept
 		LWLockAcquire(map_lock(db), LW_SHARED);
 		const bool uncounted = is_uncounted(db, GetTopTransactionIdIfAny());
 		for (int i = 0; i < nops; ++i)
-			publish(db, ops[i], uncounted);
+			if (ops[i].target < 0)
+				publish(db, ops[i], uncounted);
 		for (int i = 0; i < nbulks; ++i)
 			publish_bulk(db, bulks[i], uncounted);
 		LWLockRelease(map_lock(db));
@@ -155,7 +173,8 @@ void on_abort() noexcept
 		end_row(rows[--nrows].queue, false);
 	wait_end();
 	for (int i = nops; i-- > 0;)
-		undo(*current_db(), ops[i]);
+		if (ops[i].target < 0)
+			undo(*current_db(), ops[i]);
 	leave_queues();
 	abort_queue_changes();
 	forget();
@@ -169,8 +188,11 @@ void xact_callback(XactEvent event, void *)
 			if (nenqueued > 0)
 			{
 				for (int i = 0; i < nops; ++i)
-					if (ops[i].verb == Verb::enqueue && !ops[i].revoked)
-						register_enqueue(*current_db(), ops[i]);
+					if (ops[i].verb == Verb::enqueue && !ops[i].revoked && !register_enqueue(*current_db(), ops[i]))
+						ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+										errmsg("no room in memory for job %lld", static_cast<long long>(ops[i].id)),
+										errdetail("A job whose time or priority was changed is kept in memory."),
+										errhint("Raise tq.max_live_jobs and restart the server.")));
 				TQ_WAIT_POINT("precommit-registered");
 			}
 			break;
@@ -221,9 +243,17 @@ void subxact_callback(SubXactEvent event, SubTransactionId sub, SubTransactionId
 		while (nops > 0 && ops[nops - 1].sub >= sub)
 		{
 			const Op &op = ops[--nops];
+			if (op.target >= 0)
+			{
+				undo_edit(op);
+				continue;
+			}
 			if (op.verb == Verb::enqueue)
 				--nenqueued;
 			undo(*current_db(), op);
+			if (op.prev_mark != Verb::none && op.prev_mark != Verb::claim && op.prev_owner == my_proc)
+				if (Op *before = last_op_on(op.ref, op.id))
+					before->more = false;
 		}
 		while (nbulks > 0 && bulks[nbulks - 1].sub >= sub)
 			--nbulks;
@@ -377,8 +407,40 @@ void note_queue_row(uint16_t queue)
 
 Op *pending_enqueue(JobId id) noexcept
 {
+	for (int i = nenqueued > 0 ? nops : 0; i-- > 0;)
+		if (ops[i].verb == Verb::enqueue && ops[i].id == id)
+			return &ops[i];
+	return nullptr;
+}
+
+Op &edit_enqueue(Op &enqueue, Verb verb) noexcept
+{
+	const auto index = static_cast<int32>(&enqueue - ops);
+	Op before = enqueue;
+	before.verb = verb;
+	before.target = index;
+	push_op(before);
+	ops[index].edited = true;
+	return ops[index];
+}
+
+bool has_bulks() noexcept { return nbulks > 0; }
+
+Op &take_from_bulk(const Op &op)
+{
+	grow(bulks, bulks_room, nbulks + 1);
+	reserve_ops(1);
+	Bulk less{GetCurrentSubTransactionId(), op.queue, op.lane, op.segment, -1, 0, core::kMaxKey, core::kNever};
+	less.ndelayed = op.due != core::kNever ? -1 : 0;
+	bulks[nbulks++] = less;
+	++nenqueued;
+	return push_op(op);
+}
+
+Op *last_op_on(Ref ref, JobId id) noexcept
+{
 	for (int i = nops; i-- > 0;)
-		if (ops[i].verb == Verb::enqueue && ops[i].id == id && !ops[i].revoked)
+		if (ops[i].ref == ref && ops[i].id == id && ops[i].verb != Verb::enqueue && !is_ask(ops[i]))
 			return &ops[i];
 	return nullptr;
 }

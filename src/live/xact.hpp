@@ -44,7 +44,15 @@ struct Op
 	bool stale = false;		  // its step was taken in the journal: memory was wrong about the job
 	uint8_t charge = 1;		  // claim: what a rollback adds to the entry's count of aborts
 	bool count_attempt = true; // false: release gives the attempt back
+	bool more = false;		   // a later operation of this transaction changes the job once more: it keeps the mark
+	bool edited = false;	   // enqueue: changed again by the same transaction, so it is kept one by one
+	int32 target = -1;		   // change of a job that this transaction enqueued: the index of that operation, of which this is
+							   // a copy from before, for ROLLBACK TO
+	journal::EventType event{}; // what was appended, for the name of the state
 };
+
+// A request to a running job to stop: it takes no mark, and loses against whatever ends the attempt.
+inline bool is_ask(const Op &op) noexcept { return op.verb == Verb::cancel && op.to == State::running; }
 
 // Room for n more operations, so that what follows cannot fail half-way; call it before popping or marking.
 void reserve_ops(int n);
@@ -62,8 +70,18 @@ bool queue_used_here(uint16_t queue) noexcept;
 // This transaction has written the row of a new queue: the queue is there at commit, and named only again at abort.
 void note_queue_row(uint16_t queue);
 
-// The pending enqueue of a job by this transaction, null if none (or if it was a bulk).
+// The enqueue of a job by this transaction, cancelled again or not; null if there is none (or if it was a bulk).
 Op *pending_enqueue(JobId id) noexcept;
+
+// Before it is changed: notes how it was, for ROLLBACK TO (room was reserved). Returns its place, which the note may have moved.
+Op &edit_enqueue(Op &enqueue, Verb verb) noexcept;
+
+// Takes one job out of the sums again, as an operation of its own. `op` is its enqueue.
+bool has_bulks() noexcept;
+Op &take_from_bulk(const Op &op);
+
+// The operation noted last for an entry; null if there is none.
+Op *last_op_on(Ref ref, JobId id) noexcept;
 
 // Remembers that this session holds bound leases, so that its end releases them (R14).
 void note_bound(uint16_t queue, Ref ref, JobId id, LeaseNo lease);

@@ -54,6 +54,7 @@ void note(core::Entry &e, live::Verb verb, const core::Engine::PrevMark &prev, l
 	op.prev_attempt = e.attempt;
 	e.pending = to;
 	++e.step;
+	e.after_claim += e.state == live::State::running;
 	live::push_op(op);
 }
 
@@ -101,7 +102,7 @@ bool fire_timers(const WorkerContext &context, Db &db)
 			live::unlock_queue(slot);
 			if (n == 0)
 				continue;
-			if (!begin_work(context, "tq: burying jobs whose claims always roll back"))
+			if (!begin_work(context, "tq: ending jobs whose claims were rolled back"))
 				return false;
 			live::reserve_ops(n);
 			batch.n = 0;
@@ -109,11 +110,14 @@ bool fire_timers(const WorkerContext &context, Db &db)
 			for (int i = 0; i < n; ++i)
 			{
 				core::Entry &e = engine.entry(doomed[i]);
+				const bool asked = e.has(core::kCancelAsked);
 				journal::EventRow &row = batch.rows[batch.n];
-				row = live::event_of(e, journal::EventType::dead, now);
-				row.reason = "the transaction of its claim was rolled back too often";
+				row = live::event_of(e, asked ? journal::EventType::cancelled : journal::EventType::dead, now);
+				row.reason = asked ? "asked to cancel while it ran; its claim was rolled back"
+								   : "the transaction of its claim was rolled back too often";
 				batch.slots[batch.n++] = e.segment;
-				note(e, live::Verb::kill, {live::Verb::none, 0}, live::State::terminal, core::kNever, true);
+				note(e, asked ? live::Verb::cancel : live::Verb::kill, {live::Verb::none, 0}, live::State::terminal,
+					 core::kNever, !asked);
 			}
 			live::unlock_queue(slot);
 			append_batch(db);
