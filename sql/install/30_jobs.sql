@@ -7,3 +7,31 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 CREATE FUNCTION tq_heartbeat_many(ids bigint[], leases bigint[], extend interval DEFAULT NULL)
 RETURNS TABLE (id bigint, action text) LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100 AS 'MODULE_PATHNAME';
+
+CREATE FUNCTION tq_cancel(id bigint, reason text DEFAULT NULL)
+RETURNS text LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+CREATE FUNCTION tq_retry(id bigint)
+RETURNS text LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+CREATE FUNCTION tq_retry_many(
+	queue text, state text DEFAULT 'dead', kind text DEFAULT NULL, since timestamptz DEFAULT NULL,
+	max_jobs int DEFAULT NULL, to_queue text DEFAULT NULL)
+RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+CREATE FUNCTION tq_reschedule(id bigint, run_at timestamptz DEFAULT NULL, priority int DEFAULT NULL)
+RETURNS text LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+-- A job as it is now; an open claim counts, other changes of transactions that have not committed do not.
+CREATE FUNCTION tq_get(
+	id bigint, OUT id bigint, OUT queue text, OUT kind text, OUT state text, OUT priority int, OUT attempt int,
+	OUT max_attempts int, OUT payload jsonb, OUT headers jsonb, OUT run_at timestamptz, OUT enqueued_at timestamptz,
+	OUT claimed_at timestamptz, OUT lease bigint, OUT lease_expires_at timestamptz, OUT worker text,
+	OUT finished_at timestamptz, OUT result jsonb, OUT error text, OUT checkpoint jsonb)
+LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+CREATE FUNCTION tq_history(id bigint)
+RETURNS TABLE (
+	step int, at timestamptz, event text, attempt int, worker text, claimed_at timestamptz, retry_at timestamptz,
+	lease bigint, reason text, detail jsonb)
+LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 10 AS 'MODULE_PATHNAME';

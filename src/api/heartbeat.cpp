@@ -25,10 +25,14 @@ const char *name_of(Action action) noexcept
 {
 	switch (action)
 	{
-		case Action::run: return "run";
-		case Action::cancel: return "cancel";
-		case Action::quiet: return "quiet";
-		case Action::lost: break;
+		case Action::run:
+			return "run";
+		case Action::cancel:
+			return "cancel";
+		case Action::quiet:
+			return "quiet";
+		case Action::lost:
+			break;
 	}
 	return "lost";
 }

@@ -1,0 +1,297 @@
+// tq_get, tq_history: one job as it is now, and what has happened to it.
+// Regime: PG; raises TQ004. Locks: the job's queue lock while its entry is copied; AccessShareLock on its segment's tables.
+#include "api/args.hpp"
+#include "api/names.hpp"
+#include "guc.hpp"
+#include "live/attach.hpp"
+#include "live/loader.hpp"
+#include "live/segments.hpp"
+#include "live/verbs.hpp"
+#include "pg/function.hpp"
+
+namespace tq::api
+{
+
+namespace
+{
+
+using journal::EventRow;
+using journal::EventType;
+using live::engine;
+using live::State;
+
+// Everything known of a job.
+struct Job
+{
+	bool has_entry; // the entry says how things are; else only the journal does
+	core::Entry entry;
+	journal::JobRow row;
+	EventRow *events; // in step order
+	int n;
+	journal::Fold fold;
+};
+
+// Copies the job's entry if that has the last word: not if it is being made, nor if this transaction has changed the job, since then
+// the journal, with our own events, is ahead. A claim is no event, so it is taken from the entry, whosever it is.
+bool copy_entry(const live::Db &db, core::JobId id, core::Entry *out) noexcept
+{
+	uint16_t queue = 0;
+	const core::Ref ref = engine.find(live::index_of(db), id, &queue);
+	if (ref == core::kNil)
+		return false;
+	live::lock_queue(queue);
+	const bool there = engine.is(engine.queue(queue), ref, id);
+	if (there)
+		*out = engine.entry(ref);
+	live::unlock_queue(queue);
+	if (!there || (out->state != State::ready && out->state != State::delayed && out->state != State::running))
+		return false;
+	const bool changed_here =
+		out->mark != live::Verb::none && out->owner == live::my_proc && out->mark != live::Verb::claim;
+	return !changed_here;
+}
+
+// Adds the events of one segment to those in the list, both in step order. A job that was moved has its older ones twice.
+void merge_events(Job *job, const EventRow *more, int n)
+{
+	auto *all = static_cast<EventRow *>(palloc(sizeof(EventRow) * static_cast<Size>(job->n + n + 1)));
+	int a = 0, b = 0, k = 0;
+	while (a < job->n || b < n)
+	{
+		const bool first = b == n || (a < job->n && job->events[a].step <= more[b].step);
+		const EventRow &e = first ? job->events[a++] : more[b++];
+		if (k == 0 || all[k - 1].step != e.step)
+			all[k++] = e;
+	}
+	job->events = all;
+	job->n = k;
+}
+
+Job look_up(live::Db &db, core::JobId id, bool want_payload)
+{
+	Job job{};
+	job.has_entry = copy_entry(db, id, &job.entry);
+	TQ_WAIT_POINT("get-after-entry");
+	// a snapshot from after that look, which also sees what this transaction has written
+	if (live::op_count() > 0 || live::has_bulks())
+		CommandCounterIncrement();
+	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
+	int slots[2];
+	const int nslots = live::slots_of_id(db, id, slots);
+	bool found = false;
+	for (int i = 0; i < nslots; ++i)
+	{
+		journal::Segment tables;
+		ItemPointerData tid;
+		journal::JobRow row;
+		if (!live::tables_at(db, slots[i], &tables) ||
+			!journal::find_job(tables, id, snapshot, want_payload, &row, &tid))
+			continue;
+		found = true;
+		job.row = row;
+		EventRow *events = nullptr;
+		const int n = journal::job_events(tables, id, snapshot, &events);
+		merge_events(&job, events, n);
+	}
+	UnregisterSnapshot(snapshot);
+	if (!found)
+		live::raise_no_job(id);
+	for (int i = 0; i < job.n; ++i)
+		if (job.events[i].type != EventType::moved)
+			journal::fold_event(job.fold, job.events[i]);
+	return job;
+}
+
+// One row under construction.
+struct Row
+{
+	Datum values[20];
+	bool nulls[20];
+	int n;
+
+	void add(Datum value, bool is_null = false)
+	{
+		nulls[n] = is_null;
+		values[n++] = value;
+	}
+	void add_text(const char *s) { add(s != nullptr ? CStringGetTextDatum(s) : Datum{0}, s == nullptr); }
+	void add_time(TimestampTz t) { add(TimestampTzGetDatum(t), t == journal::kNoTime || t == core::kNever); }
+	void add_pointer(const void *p) { add(PointerGetDatum(p), p == nullptr); }
+	void add_int(int32 i) { add(Int32GetDatum(i)); }
+	void add_lease(core::LeaseNo lease) { add(Int64GetDatum(lease), lease == 0); }
+};
+
+int32 attempts_allowed(const journal::JobRow &row, uint16_t queue) noexcept
+{
+	if (row.max_attempts != 0)
+		return row.max_attempts;
+	const int32 q = queue != live::kNoQueue ? engine.queue(queue).settings.max_attempts : core::kUnset;
+	return q != core::kUnset ? q : guc::max_attempts;
+}
+
+// The last event that ended an attempt or the job with an outcome.
+const EventRow *last_outcome(const Job &job) noexcept
+{
+	for (int i = job.n; i-- > 0;)
+		switch (job.events[i].type)
+		{
+			case EventType::succeeded:
+			case EventType::failed:
+			case EventType::lost:
+			case EventType::dead:
+			case EventType::buried:
+			case EventType::cancelled:
+			case EventType::expired:
+			case EventType::purged:
+				return &job.events[i];
+			default:
+				break;
+		}
+	return nullptr;
+}
+
+// When the job was to start, by its row or by what came after.
+TimestampTz run_at(const Job &job) noexcept
+{
+	TimestampTz at = job.row.run_at;
+	for (int i = 0; i < job.n; ++i)
+		switch (job.events[i].type)
+		{
+			case EventType::override_:
+				if (job.events[i].retry_at != journal::kNoTime)
+					at = job.events[i].retry_at;
+				break;
+			case EventType::failed:
+			case EventType::lost:
+			case EventType::released:
+			case EventType::retried:
+				at = job.events[i].retry_at;
+				break;
+			default:
+				break;
+		}
+	return at;
+}
+
+const Jsonb *last_checkpoint(const Job &job) noexcept
+{
+	for (int i = job.n; i-- > 0;)
+		if (job.events[i].type == EventType::checkpoint)
+			return job.events[i].detail;
+	return nullptr;
+}
+
+Jsonb *json_of(const char *text) { return DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(text))); }
+
+void put_event(ReturnSetInfo *rs, const EventRow &e)
+{
+	Row r{};
+	r.add_int(e.step);
+	r.add_time(e.at);
+	r.add_text(name_of(e.type));
+	r.add(Int32GetDatum(e.attempt), e.attempt < 0);
+	r.add_text(e.worker != nullptr && e.worker[0] != '\0' ? e.worker : nullptr);
+	r.add_time(e.claimed_at);
+	r.add_time(e.retry_at);
+	r.add_lease(e.lease);
+	r.add_text(e.reason);
+	r.add_pointer(e.has_priority ? json_of(psprintf("{\"priority\": %d}", e.priority)) : e.detail);
+	tuplestore_putvalues(rs->setResult, rs->setDesc, r.values, r.nulls);
+}
+
+} // namespace
+} // namespace tq::api
+
+using namespace tq;
+using namespace tq::api;
+
+TQ_FUNCTION(tq_get)
+{
+	const core::JobId id = id_required(fcinfo, 0, "id");
+	TupleDesc type = nullptr;
+	if (get_call_result_type(fcinfo, nullptr, &type) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	live::Db &db = live::database(fcinfo);
+	live::ensure_loaded(db);
+	const Job job = look_up(db, id, true);
+	const core::Entry &e = job.entry;
+	const core::Micros now = live::wall_now();
+	core::Micros due = core::kNever;
+	State state = live::state_of(live::candidate_of(job.row, ItemPointerData{}), job.fold, now, &due);
+	if (job.has_entry)
+	{
+		state = e.state;
+		due = e.timer;
+	}
+	const bool ended = !job.has_entry && job.fold.terminal();
+	const bool running = !ended && state == State::running;
+	const bool leased = running && job.has_entry;
+	const uint16_t queue = live::queue_of_id(db, job.row.queue_id);
+	const EventRow *outcome = last_outcome(job);
+	const bool succeeded = ended && job.fold.state == journal::FoldState::succeeded;
+	core::Micros lease_ends = running ? job.fold.lease_until : journal::kNoTime;
+	if (leased)
+		lease_ends =
+			now + (e.has(core::kHardTimeout) ? std::min(e.deadline, e.hard_deadline) : e.deadline) - live::mono_now();
+	const char *worker = leased ? live::worker_name(e.worker) : job.fold.worker[0] != '\0' ? job.fold.worker : nullptr;
+
+	Row r{};
+	r.add(Int64GetDatum(id));
+	r.add_text(queue != live::kNoQueue ? engine.queue(queue).name : nullptr);
+	r.add_pointer(job.row.kind);
+	r.add_text(ended ? name_of(job.fold.state) : name_of(state));
+	r.add_int(job.has_entry ? e.priority : job.fold.has_priority ? job.fold.priority : job.row.priority);
+	r.add_int(job.has_entry ? e.attempt : job.fold.attempt);
+	r.add_int(attempts_allowed(job.row, queue));
+	r.add_pointer(job.row.payload);
+	r.add_pointer(job.row.headers);
+	r.add_time(!ended && state == State::delayed ? due : run_at(job));
+	r.add_time(job.row.enqueued_at);
+	r.add_time(leased ? e.claimed_at : job.fold.claimed_at);
+	r.add_lease(leased ? e.lease : running ? job.fold.lease : 0);
+	r.add_time(lease_ends);
+	r.add_text(worker);
+	r.add_time(ended ? job.fold.ended_at : journal::kNoTime);
+	r.add_pointer(succeeded && outcome != nullptr ? outcome->detail : nullptr);
+	r.add_text(!succeeded && outcome != nullptr ? outcome->reason : nullptr);
+	r.add_pointer(last_checkpoint(job));
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(type), r.values, r.nulls)));
+}
+
+TQ_FUNCTION(tq_history)
+{
+	const core::JobId id = id_required(fcinfo, 0, "id");
+	live::Db &db = live::database(fcinfo);
+	live::ensure_loaded(db);
+	InitMaterializedSRF(fcinfo, 0);
+	auto *rs = reinterpret_cast<ReturnSetInfo *>(fcinfo->resultinfo);
+	Job job = look_up(db, id, false);
+	const core::Entry &e = job.entry;
+	if (job.has_entry && e.state == State::running)
+	{
+		// a claim reaches the journal later than memory, or with the event that ends it
+		EventRow claim;
+		claim.type = EventType::claimed;
+		claim.step = e.step - 1 - e.after_claim;
+		claim.at = claim.claimed_at = e.claimed_at;
+		claim.attempt = e.attempt;
+		claim.lease = e.lease;
+		claim.worker = live::worker_name(e.worker);
+		merge_events(&job, &claim, 1);
+	}
+	Row r{};
+	r.add_int(0);
+	r.add_time(job.row.enqueued_at);
+	r.add_text("enqueued");
+	r.add(Datum{0}, true);
+	r.add(Datum{0}, true);
+	r.add(Datum{0}, true);
+	r.add_time(job.row.run_at);
+	r.add(Datum{0}, true);
+	r.add_text(job.row.origin != 0 ? psprintf("copy of job %lld", static_cast<long long>(job.row.origin)) : nullptr);
+	r.add(Datum{0}, true);
+	tuplestore_putvalues(rs->setResult, rs->setDesc, r.values, r.nulls);
+	for (int i = 0; i < job.n; ++i)
+		put_event(rs, job.events[i]);
+	return static_cast<Datum>(0);
+}
