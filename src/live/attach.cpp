@@ -168,11 +168,7 @@ Db &database_of(Oid extension)
 						errmsg("tq cannot be used during recovery"),
 						errdetail("This server is a standby; live state exists on the primary only."),
 						errhint("Connect to the primary.")));
-#if PG_VERSION_NUM >= 170000
-	my_proc = static_cast<uint32>(MyProcNumber);
-#else
-	my_proc = static_cast<uint32>(MyProc->pgprocno);
-#endif
+	my_proc = static_cast<uint32>(pg::my_proc_number());
 	check_version(extension);
 	LWLockAcquire(registry_lock(), LW_SHARED);
 	Db *db = slot_of(extension);

@@ -13,14 +13,10 @@ Ref node(int i) noexcept { return my_proc * core::kWaitersPerProc + static_cast<
 
 uint32 wait_event()
 {
-#if PG_VERSION_NUM >= 170000
 	static uint32 event = 0;
 	if (event == 0)
-		event = WaitEventExtensionNew("TqWaitForJob");
+		event = pg::wait_event("TqWaitForJob");
 	return event;
-#else
-	return PG_WAIT_EXTENSION;
-#endif
 }
 
 } // namespace
