@@ -4,3 +4,34 @@ CREATE VIEW tq_queues AS
 	SELECT s.queue, s.state, s.ready, s.delayed, s.running, s.live, s.in_memory, s.on_disk, s.waiting, s.paused_until, s.kinds,
 		q.settings, q.created_at
 	FROM tq_stats() s LEFT JOIN tq.queue q ON q.name = s.queue;
+
+CREATE FUNCTION tq.running()
+RETURNS TABLE (
+	id bigint, queue text, kind text, lease bigint, worker text, attempt int, priority int, claimed_at timestamptz,
+	lease_expires_at timestamptz, open boolean, bound boolean, cancel_asked boolean, pid int)
+LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100 AS 'MODULE_PATHNAME', 'tq_list_running';
+CREATE VIEW tq_running AS SELECT * FROM tq.running();
+
+CREATE FUNCTION tq.workers()
+RETURNS TABLE (worker text, running int, claimed bigint, seen_at timestamptz, draining boolean)
+LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 20 AS 'MODULE_PATHNAME', 'tq_list_workers';
+CREATE VIEW tq_workers AS SELECT * FROM tq.workers();
+
+-- In the select list, not in FROM, the function is asked for one row at a time, so LIMIT ends its walk over the segments.
+CREATE TYPE tq.job_line AS (
+	id bigint, queue text, kind text, state text, priority int, attempt int, max_attempts int, run_at timestamptz,
+	enqueued_at timestamptz, expires_at timestamptz
+);
+CREATE FUNCTION tq.jobs() RETURNS SETOF tq.job_line
+LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 1000000 AS 'MODULE_PATHNAME', 'tq_list_jobs';
+CREATE VIEW tq_jobs AS
+	SELECT (l.line).id, (l.line).queue, (l.line).kind, (l.line).state, (l.line).priority, (l.line).attempt,
+		(l.line).max_attempts, (l.line).run_at, (l.line).enqueued_at, (l.line).expires_at
+	FROM (SELECT tq.jobs() AS line) l;
+
+CREATE FUNCTION tq.dead()
+RETURNS TABLE (
+	id bigint, queue text, kind text, state text, priority int, attempts int, reason text, detail jsonb, worker text,
+	enqueued_at timestamptz, died_at timestamptz)
+LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 1000 AS 'MODULE_PATHNAME', 'tq_list_dead';
+CREATE VIEW tq_dead AS SELECT * FROM tq.dead();
