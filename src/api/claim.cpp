@@ -235,12 +235,14 @@ static Datum claim(FunctionCallInfo fcinfo, bool any)
 		names[0] = text_required(fcinfo, 0, "queue");
 	const int32 max = int_or(fcinfo, 1, "max_jobs", 1, 1, guc::claim_batch_limit);
 	const char *worker = text_or_null(fcinfo, 2);
-	const core::Micros lease = interval_or(fcinfo, 3, "lease_for", 0, 1000);
+	const core::Micros lease = interval_or(fcinfo, 3, "lease_for", 0, 1000, kLongestLease);
 	// a waiting SELECT holds a snapshot
 	const core::Micros wait = std::min(interval_or(fcinfo, 4, "wait", 0, 0), guc::max_pinned_wait * core::Micros{1000});
 	live::Filter filter;
 	parse_kinds(fcinfo, 5, &filter);
 	const bool bind = given(fcinfo, 6) && PG_GETARG_BOOL(6);
+	if (worker != nullptr)
+		live::check_name("worker", worker);
 
 	live::Db &db = live::database(fcinfo);
 	live::ensure_loaded(db);
@@ -251,15 +253,13 @@ static Datum claim(FunctionCallInfo fcinfo, bool any)
 			queues[i] = live::queue_for_claim(db, names[i]);
 		generations[i] = engine.queue(queues[i]).generation;
 	}
-	if (worker != nullptr)
-		live::check_name("worker", worker);
 	InitMaterializedSRF(fcinfo, 0);
 	auto *rs = reinterpret_cast<ReturnSetInfo *>(fcinfo->resultinfo);
 
 	core::Engine::ClaimTerms terms{};
 	terms.owner = live::my_proc;
 	terms.worker = worker != nullptr ? live::worker_slot(db, worker) : core::kNil;
-	terms.lease_ms = static_cast<uint32>(std::min<core::Micros>(lease / 1000, UINT32_MAX));
+	terms.lease_ms = static_cast<uint32>(lease / 1000);
 	terms.default_lease_ms = static_cast<uint32>(guc::lease);
 	terms.bound = bind;
 	terms.kinds = filter.kinds;

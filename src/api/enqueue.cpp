@@ -96,16 +96,38 @@ struct Common
 	int priority, run_at, delay, max_attempts, headers;
 };
 
-journal::JobRow common_row(FunctionCallInfo fcinfo, uint16_t queue, const Common &at)
+// Everything is checked before the queue is looked up: bad input must not leave a new queue behind. So a priority that is not given stays
+// kUnset until the queue is known.
+journal::JobRow common_row(FunctionCallInfo fcinfo, const Common &at)
 {
 	journal::JobRow row;
-	row.priority = int_or(fcinfo, at.priority, "priority", default_priority(queue), PG_INT16_MIN, PG_INT16_MAX);
+	row.priority = int_or(fcinfo, at.priority, "priority", core::kUnset, PG_INT16_MIN, PG_INT16_MAX);
 	row.run_at = start_time(fcinfo, at.run_at, at.delay);
 	row.max_attempts = int_or(fcinfo, at.max_attempts, "max_attempts", 0, 1, 65535);
 	if (given(fcinfo, at.headers))
 		row.headers = PG_GETARG_JSONB_P(at.headers);
 	check_headers(row.headers);
 	return row;
+}
+
+// Which mode is meant makes no difference without a unique key, but a wrong word is an error today already.
+void check_unique_mode(FunctionCallInfo fcinfo, int i)
+{
+	if (!given(fcinfo, i))
+		return;
+	const char *mode = text_to_cstring(PG_GETARG_TEXT_PP(i));
+	for (const char *known : {"skip", "ignore", "replace", "keep_run_at", "error"})
+		if (strcmp(mode, known) == 0)
+			return;
+	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("unknown unique_mode \"%s\"", mode),
+					errhint("Known modes are skip, ignore, replace, keep_run_at, error.")));
+}
+
+const char *checked_kind(text *kind)
+{
+	const char *name = text_to_cstring(kind);
+	live::check_name("kind", name);
+	return name;
 }
 
 } // namespace
@@ -127,15 +149,18 @@ TQ_FUNCTION(tq_enqueue)
 	refuse(fcinfo, 11, "unique_key");
 	refuse(fcinfo, 14, "depends_on");
 	refuse(fcinfo, 15, "options");
-	const uint16_t queue = live::queue_for_enqueue(db, name);
-	EnqueueItem item{common_row(fcinfo, queue, Common{3, 4, 5, 7, 13}), nullptr};
+	check_unique_mode(fcinfo, 12);
+	EnqueueItem item{common_row(fcinfo, Common{3, 4, 5, 7, 13}), nullptr};
 	if (given(fcinfo, 2))
 	{
 		item.row.kind = PG_GETARG_TEXT_PP(2);
-		item.kind = text_to_cstring(item.row.kind);
+		item.kind = checked_kind(item.row.kind);
 	}
 	item.row.payload = PG_GETARG_JSONB_P(1);
 	check_payload(item.row.payload);
+	const uint16_t queue = live::queue_for_enqueue(db, name);
+	if (item.row.priority == core::kUnset)
+		item.row.priority = default_priority(queue);
 	int64 id = 0;
 	enqueue(db, queue, &item, 1, &id);
 	PG_RETURN_INT64(id);
@@ -158,6 +183,7 @@ TQ_FUNCTION(tq_enqueue_many)
 	refuse(fcinfo, 14, "options");
 	refuse(fcinfo, 18, "unique_keys");
 	refuse(fcinfo, 19, "group_keys");
+	check_unique_mode(fcinfo, 11);
 	Datum *kinds = given(fcinfo, 15) ? array_required(fcinfo, 15, "kinds", TEXTOID, &nk) : nullptr;
 	Datum *priorities = given(fcinfo, 16) ? array_required(fcinfo, 16, "priorities", INT4OID, &np) : nullptr;
 	Datum *run_ats = given(fcinfo, 17) ? array_required(fcinfo, 17, "run_ats", TIMESTAMPTZOID, &nr) : nullptr;
@@ -167,10 +193,9 @@ TQ_FUNCTION(tq_enqueue_many)
 		same_length("payloads", n, "priorities", np);
 	if (run_ats != nullptr)
 		same_length("payloads", n, "run_ats", nr);
-	const uint16_t queue = live::queue_for_enqueue(db, name);
-	const journal::JobRow common = common_row(fcinfo, queue, Common{3, 4, 5, 7, 12});
+	const journal::JobRow common = common_row(fcinfo, Common{3, 4, 5, 7, 12});
 	text *kind = given(fcinfo, 2) ? PG_GETARG_TEXT_PP(2) : nullptr;
-	const char *kind_name = kind != nullptr ? text_to_cstring(kind) : nullptr;
+	const char *kind_name = kind != nullptr ? checked_kind(kind) : nullptr;
 
 	auto *items = static_cast<EnqueueItem *>(palloc(sizeof(EnqueueItem) * static_cast<Size>(std::max(n, 1))));
 	auto *ids = static_cast<int64 *>(palloc(sizeof(int64) * static_cast<Size>(std::max(n, 1))));
@@ -184,7 +209,7 @@ TQ_FUNCTION(tq_enqueue_many)
 		if (kinds != nullptr)
 		{
 			it.row.kind = DatumGetTextPP(kinds[i]);
-			it.kind = text_to_cstring(it.row.kind);
+			it.kind = checked_kind(it.row.kind);
 		}
 		if (priorities != nullptr)
 		{
@@ -200,6 +225,10 @@ TQ_FUNCTION(tq_enqueue_many)
 				ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("run_ats must be finite")));
 		}
 	}
+	const uint16_t queue = live::queue_for_enqueue(db, name);
+	for (int i = 0; i < n; ++i)
+		if (items[i].row.priority == core::kUnset)
+			items[i].row.priority = default_priority(queue);
 	enqueue(db, queue, items, n, ids);
 	auto *datums = static_cast<Datum *>(palloc(sizeof(Datum) * static_cast<Size>(std::max(n, 1))));
 	for (int i = 0; i < n; ++i)

@@ -206,10 +206,13 @@ Jsonb **results_array(FunctionCallInfo fcinfo, int i, int n)
 {
 	if (PG_ARGISNULL(i))
 		return nullptr;
+	ArrayType *array = PG_GETARG_ARRAYTYPE_P(i);
+	if (ARR_NDIM(array) > 1)
+		ereport(ERROR, (errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR), errmsg("results must have one dimension")));
 	Datum *elements = nullptr;
 	bool *nulls = nullptr;
 	int count = 0;
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(i), JSONBOID, -1, false, TYPALIGN_INT, &elements, &nulls, &count);
+	deconstruct_array(array, JSONBOID, -1, false, TYPALIGN_INT, &elements, &nulls, &count);
 	same_length("ids", n, "results", count);
 	auto **out = static_cast<Jsonb **>(palloc0(sizeof(Jsonb *) * static_cast<Size>(std::max(n, 1))));
 	for (int k = 0; k < count; ++k)

@@ -109,7 +109,7 @@ TQ_FUNCTION(tq_heartbeat)
 {
 	const core::JobId id = id_required(fcinfo, 0, "id");
 	const core::LeaseNo lease = id_required(fcinfo, 1, "lease");
-	const core::Micros extend = interval_or(fcinfo, 2, "extend", 0, 1000);
+	const core::Micros extend = interval_or(fcinfo, 2, "extend", 0, 1000, kLongestLease);
 	refuse(fcinfo, 3, "progress");
 	refuse(fcinfo, 4, "checkpoint");
 	live::Db &db = live::database(fcinfo);
@@ -128,7 +128,7 @@ TQ_FUNCTION(tq_heartbeat_many)
 	Datum *ids = array_required(fcinfo, 0, "ids", INT8OID, &n);
 	Datum *leases = array_required(fcinfo, 1, "leases", INT8OID, &nleases);
 	same_length("ids", n, "leases", nleases);
-	const core::Micros extend = interval_or(fcinfo, 2, "extend", 0, 1000);
+	const core::Micros extend = interval_or(fcinfo, 2, "extend", 0, 1000, kLongestLease);
 	live::Db &db = live::database(fcinfo);
 	live::ensure_loaded(db);
 	InitMaterializedSRF(fcinfo, 0);
