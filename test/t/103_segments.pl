@@ -93,7 +93,7 @@ release($node, 'drop-before-lock');
 is(exists_segment($n), 't', 'H21: a reader keeps a segment');
 is(ask($writer, "begin; set local lock_timeout = 1; select count(*) from tq.job_$n; commit"), 20, 'H21: nobody queues behind the drop');
 is(scalar(take_all($node, 'a', 0)), 0, 'H21: claims go on');
-unlike(slurp_file($node->logfile), qr/still waiting for AccessExclusiveLock/, 'H21: the drop has never waited for a lock');
+ok(slurp_file($node->logfile) !~ /still waiting for AccessExclusiveLock/, 'H21: the drop has never waited for a lock');
 ask($other, 'commit');
 ok(until_true($node, "select to_regclass('tq.job_$n') is null"), 'H21: it is dropped when the reader has gone');
 

@@ -1,0 +1,256 @@
+# H4: the claim log comes after what it logs. H10: lease numbers never repeat, and a revoked lease stays revoked.
+# H11: reloads keep young leases, and nobody is told that a lease is lost before that is known. H29: heartbeats against
+# the reaper. H30: leases that end with their session.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use TqTest;
+
+# WAL is flushed by commits only, so that what a commit did not flush is lost in a crash
+my $node = tq_node('leases', conf => <<CONF);
+wal_writer_delay = 10s
+autovacuum = off
+tq.lease = '1h'
+CONF
+my ($worker, $producer);
+reconnect();
+
+sub reconnect
+{
+	for my $s ($worker, $producer)
+	{
+		$s->quit if defined $s;
+		$s = session($node);
+	}
+	loaded($node);
+	return;
+}
+
+# Everything written so far is on disk.
+sub flush
+{
+	ask($producer, q{create table if not exists flushed (); drop table flushed});
+	return;
+}
+
+sub crash
+{
+	$node->stop('immediate');
+	$node->start;
+	reconnect();
+	return;
+}
+
+sub enqueue
+{
+	my ($queue) = @_;
+	return ask($producer, "select tq_enqueue('$queue')");
+}
+
+# "id, lease" of the next job
+sub claim
+{
+	my ($queue, $args) = @_;
+	return ask($worker, "select id || ', ' || lease from tq_claim('$queue'" . ($args ? ", $args" : '') . ')');
+}
+
+sub has_event
+{
+	my ($job, $type) = @_;
+	return until_true($node, "select exists (select from tq.event where job_id = $job and type = '$type')", "event $type of $job");
+}
+
+#
+# H4: the claim is journalled after its end
+#
+for my $end ('complete', 'fail')
+{
+	my $job = enqueue('h4');
+	arm($node, 'claimlog-before-insert');
+	my $held = claim('h4');
+	standing($node, 'claimlog-before-insert');
+	is(ask($worker, "select tq_$end($held" . ($end eq 'fail' ? q{, 'x', retry_in => '1 h')} : ')')),
+		$end eq 'fail' ? 'delayed' : 'succeeded', "H4: a job ends while its claim is being journalled ($end)");
+	release($node, 'claimlog-before-insert');
+	has_event($job, 'c');
+	flush();
+	is($node->safe_psql('postgres', "select string_agg(type::text, ' ' order by ctid) || ', ' || string_agg(type::text, ' ' order by step)
+		from tq.event where job_id = $job"), $end eq 'fail' ? 'f c, c f' : 's c, c s', "H4: the journal has the claim last, but as an earlier step ($end)");
+	crash();
+	is(claim('h4'), '', "H4: a restart does not offer it ($end)");
+	like(ask($worker, "select tq_complete($held)"), qr/TQ001/, "H4: nor does it revive the lease ($end)");
+	next if $end eq 'complete';
+	clock($node, 3601, 0);
+	is(join(',', take_all($node, 'h4', 1)), $job, 'H4: the failed job comes again in its time');
+	clock($node, 0, 0);
+}
+
+#
+# H10: a revocation is durable before the job is offered again
+#
+my $job = enqueue('h10');
+my $stale = claim('h10');
+has_event($job, 'c');
+flush();
+clock($node, 3601, 3601);
+has_event($job, 'l');
+clock($node, 3700, 3700);
+my $fresh = '';
+for (1 .. 600)
+{
+	$fresh = claim('h10', q{wait => '1 s'});
+	last if $fresh ne '';
+}
+like($fresh, qr/^$job, /, 'H10: a lost lease lets the job be claimed again');
+isnt($fresh, $stale, 'H10: by another number');
+crash();
+like(ask($worker, "select tq_complete($stale)"), qr/TQ001/, 'H10: a crash does not bring the revoked lease back');
+clock($node, 3700, 0);
+is(join(',', take_all($node, 'h10', 1)), $job, 'H10: the job is there');
+clock($node, 0, 0);
+
+my %given;
+for my $what ('as it was', 'of a restored backup', 'ahead of the clock')
+{
+	$node->safe_psql('postgres', q{select setval('tq.lease_seq', 1)}) if $what =~ /backup/;
+	$node->safe_psql('postgres', q{select setval('tq.lease_seq', last_value + 1000000000000) from tq.lease_seq}) if $what =~ /ahead/;
+	my ($mark, $clock) = split /\|/, $node->safe_psql('postgres',
+		q{select last_value, (extract(epoch from now() - '2020-01-01 00:00:00Z') * 1000000)::bigint from tq.lease_seq});
+	flush();
+	crash();
+	$job = enqueue('h10');
+	my (undef, $lease) = split /, /, claim('h10');
+	ok(!$given{$lease}++, "H10: a new lease number after a crash, high water $what");
+	cmp_ok($lease, '>=', $clock, "H10: not below the clock, high water $what");
+	cmp_ok($lease, '>=', $mark, "H10: not below what was reserved, high water $what");
+	ask($worker, "select tq_complete($job, $lease)");
+}
+
+#
+# H11: a reload
+#
+$node->append_conf('postgresql.conf', "tq.claim_log_delay = '60s'");
+$node->reload;
+until_true($node, q{select current_setting('tq.claim_log_delay') = '1min'});
+scheduler_of($node);
+$job = enqueue('h11');
+my $young = claim('h11');
+$node->safe_psql('postgres', q{insert into tq.job_0 (id, enqueued_at, queue_id, priority, payload)
+	select 5000000, now(), id, 100, '{}' from tq.queue where name = 'h11'});
+is(join(',', take_all($node, 'h11', 1)), 5000000, 'H11: a row written by hand is read in');
+is(ask($worker, "select tq_complete($young)"), 'succeeded', 'H11: a lease that nobody had journalled has survived that');
+cmp_ok(enqueue('h11'), '>', 5000000, 'H11: and ids go on above it');
+take_all($node, 'h11', 1);
+
+# a crash: journalled leases live on, young ones do not, bound ones neither
+$node->append_conf('postgresql.conf', "tq.claim_log_delay = '10ms'");
+$node->reload;
+until_true($node, q{select current_setting('tq.claim_log_delay') = '10ms'});
+my @jobs = map { enqueue('h11') } 1 .. 3;
+my $old = claim('h11');
+has_event($jobs[0], 'c');
+my $bound = claim('h11', 'bind_session => true');
+has_event($jobs[1], 'c');
+arm($node, 'claimlog-before-insert');
+$young = claim('h11');
+standing($node, 'claimlog-before-insert');
+flush();
+$node->append_conf('postgresql.conf', 'tq.workers = off');
+$node->stop('immediate');
+$node->start;
+# nobody loads before the wait point is armed: without a scheduler the first call does
+$_->quit for $worker, $producer;
+$worker = session($node);
+$producer = session($node);
+my $loader = session($node);
+arm($node, 'load-between-segments');
+begin_ask($loader, q{select count(*) from tq_claim('something else')});
+standing($node, 'load-between-segments');
+like(ask($worker, "set tq.load_timeout = '300ms'; select tq_complete($old)"), qr/TQ009/, 'H11: while the journal is read a finish says so');
+like(ask($worker, "select tq_heartbeat($old)"), qr/TQ009/, 'H11: so does a heartbeat');
+my $new = enqueue('h11');
+like($new, qr/^\d+$/, 'H11: jobs can be enqueued');
+ask($worker, 'reset tq.load_timeout');
+begin_ask($worker, "select tq_complete($old)");
+release($node, 'load-between-segments');
+is(end_ask($worker), 'succeeded', 'H11: one that waits gets its answer, and the journalled lease is good');
+end_ask($loader);
+$loader->quit;
+like(ask($worker, "select tq_complete($young)"), qr/TQ001/, 'H11: a young lease is lost for certain');
+$node->append_conf('postgresql.conf', "tq.workers = on\ntq.claim_log_delay = '100ms'");
+$node->reload;
+scheduler_of($node);
+clock($node, 60, 60);
+is(join(',', sort { $a <=> $b } work_off($node, 'h11')), join(',', @jobs[ 1, 2 ], $new), 'H11: its job, and that of a session that is gone, run again');
+clock($node, 0, 0);
+
+#
+# H29
+#
+enqueue('h29');
+my $held = claim('h29');
+arm($node, 'reap-after-mark');
+clock($node, 0, 3601);
+standing($node, 'reap-after-mark');
+is(ask($worker, "select action from tq_heartbeat($held)"), 'lost', 'H29: a heartbeat knows that the reaper was faster');
+is(ask($worker, "select string_agg(action, '') from tq_heartbeat_many(array[split_part('$held', ', ', 1)::bigint], array[split_part('$held', ', ', 2)::bigint])"),
+	'lost', 'H29: also one for many');
+like(ask($worker, "select tq_complete($held)"), qr/TQ001/, 'H29: and so does a finish');
+release($node, 'reap-after-mark');
+clock($node, 60, 0);
+is(scalar(take_all($node, 'h29', 1)), 1, 'H29: the job runs again');
+clock($node, 0, 0);
+$job = enqueue('h29');
+$held = claim('h29', q{lease_for => '100 s'});
+my $second = enqueue('h29');
+claim('h29', q{lease_for => '100 s'});
+clock($node, 0, 50);
+is(ask($worker, "select action from tq_heartbeat($held)"), 'run', 'H29: a heartbeat in time');
+clock($node, 0, 101);
+has_event($second, 'l');
+is(ask($worker, "select tq_complete($held)"), 'succeeded', 'H29: keeps the lease when one without is reaped');
+clock($node, 60, 0);
+is(scalar(work_off($node, 'h29')), 1, 'H29: which runs again');
+clock($node, 0, 0);
+
+# a lease that ends while its claim is not committed
+$job = enqueue('h29');
+ask($worker, 'begin');
+$held = claim('h29');
+clock($node, 0, 3601);
+has_event($job, 'l');
+like(ask($worker, "select tq_complete($held)"), qr/TQ001/, 'H29: the deadline runs for open transactions, too');
+ask($worker, 'rollback');
+clock($node, 60, 0);
+is(join(',', work_off($node, 'h29')), $job, 'H29: the rollback leaves the job to the reaper');
+clock($node, 0, 0);
+
+#
+# H30
+#
+for my $how ('idle', 'in a transaction that finishes it', 'in a transaction that claimed it')
+{
+	$job = enqueue('h30');
+	my $session = session($node);
+	my $pid = ask($session, 'select pg_backend_pid()');
+	ask($session, 'begin') if $how =~ /claimed/;
+	my $lease = ask($session, q{select lease from tq_claim('h30', bind_session => true)});
+	ask($session, "begin; select tq_complete($job, $lease)") if $how =~ /finishes/;
+	my $running = ask($worker, q{select count(*) from tq_claim('h30')});
+	is($running, 0, "H30: a session has a job ($how)");
+	$node->safe_psql('postgres', "select pg_terminate_backend($pid)");
+	until_true($node, "select count(*) = 0 from pg_stat_activity where pid = $pid");
+	clock($node, 60, 0);
+	is(join(',', take_all($node, 'h30', 1)), $job, "H30: its end gives the job back ($how)");
+	clock($node, 0, 0);
+	eval { $session->quit };
+}
+
+check_journal($node);
+$_->quit for $worker, $producer;
+$node->stop;
+done_testing();
