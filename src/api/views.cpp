@@ -2,6 +2,7 @@
 // lock released before the next, nothing planned over the parents).
 // Regime: PG. Locks: queue locks, one entry at a time; the registry lock while workers are copied.
 #include "api/args.hpp"
+#include "api/names.hpp"
 #include "guc.hpp"
 #include "live/attach.hpp"
 #include "live/load.hpp"
@@ -94,29 +95,6 @@ int32 pid_of(uint32 proc) noexcept { return proc < ProcGlobal->allProcCount ? Pr
 
 // --- jobs --------------------------------------------------------------------------------------------------------
 
-const char *state_name(FoldState s) noexcept
-{
-	switch (s)
-	{
-		case FoldState::running:
-			return "running";
-		case FoldState::succeeded:
-			return "succeeded";
-		case FoldState::dead:
-			return "dead";
-		case FoldState::buried:
-			return "buried";
-		case FoldState::cancelled:
-			return "cancelled";
-		case FoldState::expired:
-			return "expired";
-		case FoldState::purged:
-			return "purged";
-		default:
-			return nullptr; // memory and the clock tell
-	}
-}
-
 bool copy_entry(const live::Db &db, core::JobId id, live::Entry *out) noexcept
 {
 	uint16_t slot = 0;
@@ -150,7 +128,8 @@ void visit_job(const journal::Candidate &c, const journal::Fold &fold, void *arg
 	auto &w = *static_cast<JobWalk *>(arg);
 	if (fold.state == FoldState::moved)
 		return; // it is met again in segment 0
-	const char *state = state_name(fold.state);
+	// of a job that is neither running by the journal nor ended, memory and the clock tell
+	const char *state = fold.terminal() || fold.state == FoldState::running ? name_of(fold.state) : nullptr;
 	int32 attempt = fold.attempt;
 	int32 priority = fold.has_priority ? fold.priority : c.priority;
 	TimestampTz run_at = fold.due != journal::kNoTime ? fold.due : c.run_at;
@@ -159,14 +138,14 @@ void visit_job(const journal::Candidate &c, const journal::Fold &fold, void *arg
 	{
 		attempt = e.attempt;
 		priority = e.priority;
-		state = e.state == live::State::running ? "running" : e.state == live::State::delayed ? "delayed" : "ready";
+		state = name_of(e.state);
 		if (e.state == live::State::delayed)
 			run_at = e.timer;
 	}
 	else if (state == nullptr)
 	{
 		core::Micros due = core::kNever;
-		state = live::state_of(c, fold, w.now, &due) == live::State::delayed ? "delayed" : "ready";
+		state = name_of(live::state_of(c, fold, w.now, &due));
 	}
 	Datum values[10] = {};
 	bool nulls[10] = {};
@@ -212,7 +191,7 @@ struct Dead
 	int32 queue_id;
 	int32 priority;
 	int32 attempt;
-	bool buried;
+	FoldState state;
 	bool has_kind;
 	char kind[journal::kKindMax];
 };
@@ -236,7 +215,7 @@ void visit_dead(const journal::Candidate &c, const journal::Fold &fold, void *ar
 	}
 	Dead &to = d.list[d.n++];
 	to = Dead{c.id,		   c.enqueued_at, c.queue_id, fold.has_priority ? fold.priority : c.priority,
-			  fold.attempt, fold.state == FoldState::buried, c.has_kind, {}};
+			  fold.attempt, fold.state, c.has_kind, {}};
 	strlcpy(to.kind, c.kind, sizeof(to.kind));
 }
 
@@ -245,7 +224,7 @@ void put_dead(const journal::Segment &segment, const Dead &job, QueueNames *name
 {
 	journal::EventRow *events = nullptr;
 	const int n = journal::job_events(segment, job.id, GetActiveSnapshot(), &events);
-	const auto wanted = job.buried ? journal::EventType::buried : journal::EventType::dead;
+	const auto wanted = job.state == FoldState::buried ? journal::EventType::buried : journal::EventType::dead;
 	const journal::EventRow *last = nullptr;
 	for (int i = 0; i < n; ++i)
 		if (events[i].type == wanted)
@@ -257,7 +236,7 @@ void put_dead(const journal::Segment &segment, const Dead &job, QueueNames *name
 	nulls[2] = !job.has_kind;
 	if (job.has_kind)
 		values[2] = CStringGetTextDatum(job.kind);
-	values[3] = CStringGetTextDatum(job.buried ? "buried" : "dead");
+	values[3] = CStringGetTextDatum(name_of(job.state));
 	values[4] = Int32GetDatum(job.priority);
 	values[5] = Int32GetDatum(job.attempt);
 	put_text(&values[6], &nulls[6], last != nullptr ? last->reason : nullptr);

@@ -1,0 +1,46 @@
+-- Functions that later versions bring; each raises feature_not_supported.
+
+CREATE FUNCTION tq_explain(id bigint)
+RETURNS text LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_later';
+
+CREATE FUNCTION tq_drain(worker text)
+RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_later';
+
+CREATE FUNCTION tq_purge(queue text, state text)
+RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_later';
+
+CREATE FUNCTION tq_schedule(
+	name text, queue text, payload jsonb DEFAULT '{}', kind text DEFAULT NULL, cron text DEFAULT NULL,
+	every interval DEFAULT NULL, timezone text DEFAULT 'UTC', catch_up text DEFAULT 'latest',
+	overlap text DEFAULT 'allow', options jsonb DEFAULT NULL)
+RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_later';
+
+CREATE FUNCTION tq_unschedule(name text)
+RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_later';
+
+CREATE FUNCTION tq_schedule_pause(name text)
+RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_later';
+
+CREATE FUNCTION tq_schedule_resume(name text)
+RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_later';
+
+CREATE FUNCTION tq_schedule_run(name text)
+RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_later';
+
+CREATE FUNCTION tq_schedule_next(cron text, timezone text DEFAULT 'UTC', n int DEFAULT 5)
+RETURNS SETOF timestamptz LANGUAGE C STABLE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_later';
+
+CREATE FUNCTION tq_handle(queue text, kind text, handler regprocedure, options jsonb DEFAULT NULL)
+RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_later';
+
+CREATE FUNCTION tq_unhandle(queue text, kind text)
+RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_later';
+
+CREATE FUNCTION tq_grant(queue text, role regrole, privilege text)
+RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_later';
+
+CREATE FUNCTION tq_revoke(queue text, role regrole, privilege text)
+RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_later';
+
+CREATE FUNCTION tq_metrics()
+RETURNS text LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_later';

@@ -1,0 +1,36 @@
+-- Closed by default (P8): nobody but the owner uses anything of the extension until it is granted, whatever the default privileges of
+-- this database are. The tables and sequences of schema tq stay closed even then: tq's functions read and write them for the caller.
+DO $$
+DECLARE
+	command text;
+BEGIN
+	FOR command IN
+		WITH member AS (
+			SELECT 'ROUTINE' AS kind, p.oid::regprocedure::text AS name, p.proowner AS owner, p.proacl AS acl
+			FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid JOIN pg_proc p ON p.oid = d.objid
+			WHERE e.extname = 'tq' AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND d.classid = 'pg_proc'::regclass
+			UNION ALL
+			SELECT CASE c.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, c.oid::regclass::text, c.relowner, c.relacl
+			FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid JOIN pg_class c ON c.oid = d.objid
+			WHERE e.extname = 'tq' AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND d.classid = 'pg_class'::regclass
+				AND c.relkind IN ('r', 'v', 'S')
+			UNION ALL
+			SELECT 'TYPE', t.oid::regtype::text, t.typowner, t.typacl
+			FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid JOIN pg_type t ON t.oid = d.objid
+			WHERE e.extname = 'tq' AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND d.classid = 'pg_type'::regclass
+			UNION ALL
+			SELECT 'SCHEMA', n.oid::regnamespace::text, n.nspowner, n.nspacl
+			FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid JOIN pg_namespace n ON n.oid = d.objid
+			WHERE e.extname = 'tq' AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND d.classid = 'pg_namespace'::regclass
+		)
+		SELECT format('REVOKE ALL ON %s %s FROM %s', m.kind, m.name, g.who)
+		FROM member m CROSS JOIN LATERAL (
+			SELECT 'PUBLIC' AS who
+			UNION
+			SELECT a.grantee::regrole::text FROM aclexplode(m.acl) a WHERE a.grantee NOT IN (0, m.owner)
+		) g
+	LOOP
+		EXECUTE command;
+	END LOOP;
+END
+$$;
