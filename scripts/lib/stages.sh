@@ -269,7 +269,7 @@ tq_stage_pgtap() {
 
 tq_stage_tap() {
 	[ -n "$(_tq_names "$TQ_ROOT"/test/t/*.pl)" ] || return 0
-	tq_need perl libipc-run-perl || return 1
+	tq_need perl libipc-run-perl python3-psycopg2 || return 1
 	tq_prepare test || return 1
 	_tq_out=$TQ_RUN/tap
 	_tq_reap "$_tq_out"

@@ -1,0 +1,289 @@
+#!/usr/bin/python3
+"""One client of a load test, and its ledger.
+
+usage: load.py ROLE DSN LEDGER STOPFILE SEED [QUEUE]
+
+ROLE is producer (enqueues in every way there is, some of it rolled back), worker (claims, finishes in every way there
+is, sits on leases) or drain (claims and completes). It runs until STOPFILE exists; workers and drains then give up what they
+hold. A server that goes away is waited for. Everything that was asked of the server and everything it said is a line of
+LEDGER, a JSON array, written before the next call is made; check_ledger.py compares it with the journal.
+
+  ["enqueue", tx, tokens, undone]      about to commit: these jobs, without those of savepoints that were rolled back
+  ["committed", tx]                    the server said so; without this line nobody knows
+  ["never", tokens]                    enqueued and rolled back
+  ["claimed", id, lease, token, asked, got, seconds]
+  ["finish", id, lease, verb]          about to commit
+  ["finished", id, lease, verb, asked, said]
+  ["lost", id, lease, verb, asked, said]
+  ["undone", id, lease]                claimed by a transaction that was rolled back
+
+Times are of the monotonic clock, which all processes of a machine share.
+"""
+import json
+import os
+import random
+import sys
+import time
+
+import psycopg2
+
+LOST = "TQ001"
+LATER = ("TQ009", "55P03")
+SHUTDOWN = ("57P01", "57P02", "57P03")
+KINDS = [None, "mail", "image", "report"]
+
+
+class Gone(Exception):
+    """The connection is broken; what was under way is unknown."""
+
+
+class Undone(Exception):
+    """The transaction was rolled back on purpose."""
+
+
+class Client:
+    def __init__(self, dsn, ledger, stopfile, seed, queue):
+        self.dsn, self.stopfile, self.queue = dsn, stopfile, queue
+        self.ledger = os.open(ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self.random = random.Random(seed)
+        self.name = os.path.basename(ledger).partition(".")[0]
+        self.conn = None
+        self.serial = 0
+        self.held = {}          # id -> (lease, when to finish)
+
+    def note(self, *record):
+        os.write(self.ledger, (json.dumps(record) + "\n").encode())
+
+    def stopping(self):
+        return os.path.exists(self.stopfile)
+
+    def connect(self):
+        while not self.stopping():
+            try:
+                self.conn = psycopg2.connect(self.dsn, application_name=self.name, connect_timeout=5)
+                self.conn.autocommit = True
+                return True
+            except psycopg2.Error:
+                time.sleep(0.02)  # poll until the server is back
+        return False
+
+    def call(self, sql, *args):
+        try:
+            with self.conn.cursor() as cur:
+                cur.execute(sql, args)
+                return cur.fetchall() if cur.description else []
+        except psycopg2.Error as error:
+            # what the server did not say itself is libpq's: the connection broke
+            if self.conn.closed or error.pgcode is None or error.pgcode in SHUTDOWN:
+                raise Gone from None
+            raise
+
+    def rollback(self):
+        self.call("ROLLBACK")
+
+    def run(self, step):
+        while self.connect():
+            try:
+                while not self.stopping():
+                    step()
+                break
+            except Gone:
+                self.conn.close()
+
+    # --- producing
+
+    def tokens(self, n):
+        first = self.serial
+        self.serial += n
+        return [f"{self.name}-{i}" for i in range(first, first + n)]
+
+    def enqueue(self, n):
+        tokens = self.tokens(n)
+        r = self.random
+        delay = f"{r.uniform(0, 1.5):.3f} s" if r.random() < 0.2 else None
+        if n == 1:
+            self.call("SELECT tq_enqueue(%s, %s, kind => %s, priority => %s, delay => %s)", self.queue,
+                      json.dumps({"t": tokens[0]}), r.choice(KINDS), r.randrange(4) * 10, delay)
+        else:
+            kinds = [r.choice(KINDS[1:]) for _ in tokens] if r.random() < 0.5 else None
+            self.call("SELECT tq_enqueue_many(%s, %s::jsonb[], kinds => %s, priorities => %s, delay => %s)", self.queue,
+                      [json.dumps({"t": t, "pad": "x" * r.randrange(40)}) for t in tokens], kinds,
+                      [r.randrange(4) * 10 for _ in tokens], delay)
+        return tokens
+
+    def size(self):
+        r = self.random.random()
+        return 1 if r < 0.6 else self.random.randrange(2, 30) if r < 0.97 else self.random.randrange(200, 1500)
+
+    def produce(self):
+        r = self.random
+        done, undone = [], []
+        tx = f"{self.name}/{self.serial}"
+        commit = False
+        try:
+            self.call("BEGIN")
+            if r.random() < 0.2:
+                self.call("SET LOCAL tq.publish_limit = 20")
+            done += self.enqueue(self.size())
+            while r.random() < 0.3:
+                self.call("SAVEPOINT s")
+                at = self.serial
+                try:
+                    part = self.enqueue(self.size())
+                    if r.random() < 0.2:
+                        self.call("SELECT 1/0")
+                    if r.random() < 0.4:
+                        raise Undone
+                    self.call("RELEASE s")
+                    done += part
+                except (Undone, psycopg2.DataError):
+                    undone += [f"{self.name}-{i}" for i in range(at, self.serial)]
+                    self.call("ROLLBACK TO s")
+            if r.random() < 0.15:
+                self.rollback()
+                self.note("never", done + undone)
+                return
+            self.note("enqueue", tx, done, undone)
+            commit = True
+            self.call("COMMIT")
+            self.note("committed", tx)
+        except Gone:
+            if not commit:
+                self.note("never", done + undone)
+            raise
+        except psycopg2.Error as error:
+            if commit or error.pgcode not in LATER:
+                raise
+            self.rollback()
+            self.note("never", done + undone)
+
+    # --- consuming
+
+    def claim(self, n, seconds, wait):
+        asked = time.monotonic()
+        try:
+            rows = self.call("SELECT id, lease, payload->>'t', attempt FROM tq_claim(%s, %s, worker => %s, "
+                             "lease_for => %s * interval '1 s', wait => %s * interval '1 s')",
+                             self.queue, n, self.name, seconds, wait)
+        except psycopg2.Error as error:
+            if error.pgcode not in LATER:
+                raise
+            return []
+        got = time.monotonic()
+        for id, lease, token, _ in rows:
+            self.note("claimed", id, lease, token, asked, got, seconds)
+        return rows
+
+    def settle(self, sql, verb, id, lease, *args):
+        """One verb in a transaction of its own."""
+        asked = time.monotonic()
+        self.note("finish", id, lease, verb)
+        while True:
+            try:
+                self.call(sql, id, lease, *args)
+                self.note("finished", id, lease, verb, asked, time.monotonic())
+                return
+            except psycopg2.Error as error:
+                if error.pgcode in LATER:
+                    continue
+                if error.pgcode != LOST:
+                    raise
+                self.note("lost", id, lease, verb, asked, time.monotonic())
+                return
+
+    def finish(self, id, lease):
+        r = self.random.random()
+        if r < 0.7:
+            self.settle("SELECT tq_complete(%s, %s)", "complete", id, lease)
+        elif r < 0.85:
+            self.settle("SELECT tq_fail(%s, %s, 'try again', retry_in => %s * interval '1 ms')", "fail", id, lease,
+                        self.random.randrange(100))
+        elif r < 0.92:
+            self.settle("SELECT tq_release(%s, %s, %s * interval '1 ms')", "release", id, lease, self.random.randrange(100))
+        elif r < 0.96:
+            self.settle("SELECT tq_fail(%s, %s, 'no use', fatal => true)", "kill", id, lease)
+        else:
+            self.settle("SELECT tq_bury(%s, %s, 'for a look')", "bury", id, lease)
+
+    def many(self, rows):
+        asked = time.monotonic()
+        for id, lease, _, _ in rows:
+            self.note("finish", id, lease, "complete")
+        try:
+            said = self.call("SELECT id, status FROM tq_complete_many(%s, %s)", [r[0] for r in rows], [r[1] for r in rows])
+        except psycopg2.Error as error:
+            if error.pgcode in LATER:
+                return
+            raise
+        leases = {r[0]: r[1] for r in rows}
+        for id, status in said:
+            self.note("finished" if status == "ok" else "lost", id, leases[id], "complete", asked, time.monotonic())
+
+    def in_transaction(self):
+        """Claim, work and finish in one transaction, which may be rolled back."""
+        r = self.random
+        asked = time.monotonic()
+        rows = []
+        self.call("BEGIN")
+        try:
+            rows = self.claim(r.randrange(1, 4), 8, 0)
+            for id, lease, _, _ in rows:
+                if r.random() < 0.3:
+                    self.call("SAVEPOINT s")
+                    self.call("SELECT tq_fail(%s, %s, 'not really')", id, lease)
+                    self.call("ROLLBACK TO s")
+                self.call("SELECT tq_complete(%s, %s)", id, lease)
+            if r.random() < 0.3:
+                raise Undone
+            for id, lease, _, _ in rows:
+                self.note("finish", id, lease, "complete")
+            self.call("COMMIT")
+            for id, lease, _, _ in rows:
+                self.note("finished", id, lease, "complete", asked, time.monotonic())
+        except (Undone, psycopg2.Error) as error:
+            if isinstance(error, psycopg2.Error) and error.pgcode not in LATER + (LOST,):
+                raise
+            self.rollback()
+            for id, lease, _, _ in rows:
+                self.note("undone", id, lease)
+
+    def consume(self):
+        r = self.random
+        choice = r.random()
+        if choice < 0.2:
+            self.in_transaction()
+        elif choice < 0.3:
+            # sit on it: some longer than the lease lasts
+            for id, lease, _, _ in self.claim(r.randrange(1, 4), 8, 0.05):
+                self.held[id] = (lease, time.monotonic() + r.uniform(0, 4))
+        elif choice < 0.35:
+            self.claim(r.randrange(1, 3), 0.3, 0.05)
+        elif choice < 0.6:
+            rows = self.claim(r.randrange(2, 60), 5, 0.05)
+            if rows:
+                self.many(rows)
+        else:
+            for id, lease, _, _ in self.claim(r.randrange(1, 5), 5, 0.1):
+                self.finish(id, lease)
+        self.let_go(time.monotonic())
+
+    def let_go(self, now):
+        for id in [i for i, (_, at) in self.held.items() if at <= now]:
+            lease, _ = self.held.pop(id)
+            self.finish(id, lease)
+
+    def drain(self):
+        rows = self.claim(200, 10, 0.2)
+        if rows:
+            self.many(rows)
+
+
+def main():
+    role, dsn, ledger, stopfile, seed = sys.argv[1:6]
+    client = Client(dsn, ledger, stopfile, seed, sys.argv[6] if len(sys.argv) > 6 else "load")
+    client.run({"producer": client.produce, "worker": client.consume, "drain": client.drain}[role])
+    client.let_go(float("inf"))
+
+
+if __name__ == "__main__":
+    main()

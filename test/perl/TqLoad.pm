@@ -1,0 +1,138 @@
+# Load from several processes (test/clients/load.py), and the comparison of what they were told with the journal
+# (test/clients/check_ledger.py).
+
+package TqLoad;
+
+use strict;
+use warnings;
+
+use File::Basename qw(dirname);
+use IPC::Run ();
+use List::Util qw(sum0);
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(clock_gettime usleep CLOCK_MONOTONIC);
+
+my $clients = dirname(__FILE__) . '/../clients';
+
+# $dsn: where the clients connect to, all of them for as long as they live. A run can be repeated with TQ_SEED=...
+sub new
+{
+	my ($class, $name, $dsn) = @_;
+	my $seed = $ENV{TQ_SEED} || time;
+	srand($seed);
+	note("TQ_SEED=$seed");
+	return bless {
+		name => $name,
+		dsn => $dsn,
+		seed => $seed,
+		dir => PostgreSQL::Test::Utils::tempdir,
+		ledgers => [],
+		crashes => [],
+		running => {}
+	}, $class;
+}
+
+# So many clients more: producer, worker or drain.
+sub start
+{
+	my ($self, $role, $n, $queue) = @_;
+	for (1 .. $n)
+	{
+		my $name = $role . @{ $self->{ledgers} };
+		my $ledger = "$self->{dir}/$name.ledger";
+		push @{ $self->{ledgers} }, $ledger;
+		push @{ $self->{running}{$role} }, IPC::Run::start(
+			[
+				'/usr/bin/python3', "$clients/load.py", $role, $self->{dsn}, $ledger, "$self->{dir}/stop_$role",
+				"$self->{seed}.$name", $queue // 'load'
+			],
+			'<', \undef, '>', $self->log($name), '2>&1');
+	}
+	return;
+}
+
+sub log
+{
+	my ($self, $name) = @_;
+	return "$PostgreSQL::Test::Utils::log_path/$self->{name}_$name.log";
+}
+
+# One test: all clients of a role end, and well.
+sub stop
+{
+	my ($self, $role) = @_;
+	append_to_file("$self->{dir}/stop_$role", '');
+	my @failed = grep { !$_->finish } @{ $self->{running}{$role} };
+	delete $self->{running}{$role};
+	unlink "$self->{dir}/stop_$role";
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is(scalar(@failed), 0, "every $role ended well") or diag(map { slurp_file($_) } glob($self->log("$role*")));
+	return;
+}
+
+# Waits until the clients have written so many bytes more.
+sub progress
+{
+	my ($self, $bytes) = @_;
+	my $size = sub { sum0(map { -s $_ // 0 } @{ $self->{ledgers} }) };
+	my $until = $size->() + $bytes;
+	for (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
+	{
+		return 1 if $size->() >= $until;
+		usleep(100_000);    # poll
+	}
+	return 0;
+}
+
+# Takes the server down and brings it back by calling $sub; the ledgers know.
+sub crash
+{
+	my ($self, $sub) = @_;
+	my $from = clock_gettime(CLOCK_MONOTONIC);
+	$sub->();
+	push @{ $self->{crashes} }, [ $from, clock_gettime(CLOCK_MONOTONIC) ];
+	return;
+}
+
+# Stops producers and workers and has everything that is left claimed and completed. Three tests or more.
+sub drain
+{
+	my ($self, $node) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	$self->stop($_) for sort keys %{ $self->{running} };
+	my $left = <<'SQL';
+select count(*) from (select distinct id from tq.job) j
+where not exists (select from tq.event e where e.job_id = j.id and e.type in ('s', 'd', 'b', 'x', 'e', 'p'))
+SQL
+	note($node->safe_psql('postgres', $left) . ' jobs left to drain');
+	$self->start('drain', 2);
+	ok($node->poll_query_until('postgres', "select 0 = ($left)"), 'everything could be drained');
+	$self->stop('drain');
+	return;
+}
+
+# One test for each promise.
+sub check
+{
+	my ($self, $node) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	append_to_file("$self->{dir}/driver.ledger", join('', map { "[\"crash\", $_->[0], $_->[1]]\n" } @{ $self->{crashes} }));
+	my ($out, $err);
+	IPC::Run::run(
+		[
+			'/usr/bin/python3', "$clients/check_ledger.py", $node->connstr('postgres'),
+			"$self->{dir}/driver.ledger", @{ $self->{ledgers} }
+		],
+		'>', \$out, '2>', \$err);
+	is($err, '', 'the ledgers could be read');
+	foreach my $line (split /\n/, $out)
+	{
+		if ($line =~ /^# (.*)/) { note($1) }
+		else { ok($line =~ /^ok - /, $line =~ s/^(not )?ok - //r) }
+	}
+	return;
+}
+
+1;
