@@ -162,7 +162,8 @@ void Engine::push_free(Ref r, uint32_t hint) noexcept
 
 uint32_t Engine::bucket_of(uint16_t db, JobId id) const noexcept
 {
-	return mix32(static_cast<uint64_t>(id) ^ (static_cast<uint64_t>(db) << 56)) % shared_->limits.entries;
+	// ids are dense, so neighbours share cache lines, and nothing needs to be mixed
+	return static_cast<uint32_t>((static_cast<uint64_t>(id) + mix32(db)) % shared_->limits.entries);
 }
 
 Ref Engine::find(uint16_t db, JobId id, uint16_t *queue) const noexcept
