@@ -10,7 +10,7 @@ namespace tq::model
 
 class Actors : public Loaders
 {
-  public:
+public:
 	using Loaders::Loaders;
 
 	// One step of an actor; `choice` is what the world decides. False: not enabled.
@@ -23,22 +23,32 @@ class Actors : public Loaders
 			return false;
 		switch (a.role)
 		{
-			case Role::producer: return producer(i, choice);
-			case Role::bulk: return choice == 0 && bulk(i);
-			case Role::worker: return worker(i, choice);
-			case Role::loader: return loader(i, choice);
-			case Role::timer_loader: return timer_loader(i, choice);
-			case Role::evictor: return evictor(i, choice);
+			case Role::producer:
+				return producer(i, choice);
+			case Role::bulk:
+				return choice == 0 && bulk(i);
+			case Role::worker:
+				return worker(i, choice);
+			case Role::loader:
+				return loader(i, choice);
+			case Role::timer_loader:
+				return timer_loader(i, choice);
+			case Role::evictor:
+				return evictor(i, choice);
 			case Role::canceller:
-			case Role::mover: return verb(i, choice);
-			case Role::firer: return choice == 0 && firer(i);
-			case Role::reaper: return choice == 0 && reaper(i);
-			case Role::clock: return choice == 0 && clock(i);
+			case Role::mover:
+				return verb(i, choice);
+			case Role::firer:
+				return choice == 0 && firer(i);
+			case Role::reaper:
+				return choice == 0 && reaper(i);
+			case Role::clock:
+				return choice == 0 && clock(i);
 		}
 		return false;
 	}
 
-  private:
+private:
 	// --- a transaction that enqueues one job
 	bool producer(int i, int choice)
 	{
@@ -91,14 +101,14 @@ class Actors : public Loaders
 
 	Row first_state(int j) const { return Row{true, 0, 0, w.rows[j].due}; }
 
-	// --- a transaction that enqueues all jobs not visible yet, without entries
+	// --- a transaction that enqueues all jobs not visible yet, from its own on, without entries
 	bool bulk(int i)
 	{
 		Actor &a = w.actors[i];
 		if (a.pc == 0)
 		{
 			for (int j = 0; j < jobs(); ++j)
-				if (!w.rows[j].visible)
+				if (j >= a.job && !w.rows[j].visible)
 					a.mine[j] = w.rows[j].visible = true;
 			a.pc = 1;
 			return true;
@@ -184,8 +194,9 @@ class Actors : public Loaders
 					return false;
 				a.failing = choice == 1;
 				if (has(kLeaseChecked) &&
-					(!holds(a) || e().mark(q(), a.ref, static_cast<uint32_t>(i), a.failing ? Verb::fail : Verb::complete,
-										   a.failing ? State::delayed : State::terminal) != MarkResult::ok))
+					(!holds(a) ||
+					 e().mark(q(), a.ref, static_cast<uint32_t>(i), a.failing ? Verb::fail : Verb::complete,
+							  a.failing ? State::delayed : State::terminal) != MarkResult::ok))
 				{
 					again(i); // lost
 					return true;
@@ -257,10 +268,18 @@ class Actors : public Loaders
 		for (int j = 0; j < jobs(); ++j)
 		{
 			const Ref r = entry_of(j);
-			if (key(j) < key(a.job) && w.published[j] && w.rows[j].alive() && w.rows[j].due == kNever &&
-				(r == kNil || e().entry(r).state == State::placeholder))
+			const bool on_disk = r == kNil || (e().entry(r).state == State::placeholder && !held_by_verb(j));
+			if (key(j) < key(a.job) && w.published[j] && w.rows[j].alive() && w.rows[j].due == kNever && on_disk)
 				fail("a ready job on disk was overtaken");
 		}
+	}
+
+	// Pinned for a verb: claims pass it by, as they do when it is marked.
+	bool held_by_verb(int j) const
+	{
+		return std::any_of(w.actors, w.actors + kMaxActors, [j](const Actor &a) {
+			return (a.role == Role::canceller || a.role == Role::mover) && a.mine[j];
+		});
 	}
 
 	// --- memory pressure: 0 = a ready job, 1 = a timer
@@ -303,8 +322,7 @@ class Actors : public Loaders
 			return false;
 		switch (a.pc)
 		{
-			case 0:
-			{
+			case 0: {
 				if (!lock_free() || !w.rows[j].visible)
 					return false;
 				a.ref = entry_of(j);

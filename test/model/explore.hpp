@@ -12,6 +12,13 @@
 namespace tq::model
 {
 
+// One thread has no races to show to ThreadSanitizer, which takes ten times as long.
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kThorough = false;
+#else
+constexpr bool kThorough = true;
+#endif
+
 struct Outcome
 {
 	std::string violation; // empty: none
@@ -23,24 +30,10 @@ struct Outcome
 
 class Explorer
 {
-  public:
+public:
 	using Begin = std::function<void(Actors &)>;
 
 	// `wanted`: look for this violation and pass over others (empty: any will do).
-	std::string dump()
-	{
-		std::string d = "W " + std::to_string(stage_.lane().watermark.id) + " T " + std::to_string(stage_.db().timer_watermark.load()) + "\n";
-		for (int j = 0; j < stage_.jobs(); ++j)
-		{
-			const Row &r = stage_.w.rows[j];
-			const Ref x = stage_.entry_of(j);
-			d += "job " + std::to_string(j) + " visible " + std::to_string(r.visible) + " closed " + std::to_string(r.closed) + " due " + std::to_string(r.due);
-			if (x != kNil) d += " state " + std::to_string(int(stage_.e().entry(x).state)) + " mark " + std::to_string(int(stage_.e().entry(x).mark)) + " timer " + std::to_string(stage_.e().entry(x).timer);
-			d += "\n";
-		}
-		return d;
-	}
-
 	Explorer(const Scenario &scenario, uint32_t protections, const Begin &begin, const std::string &wanted)
 		: stage_(scenario, protections), bytes_(Engine::size(stage_.e().limits())), wanted_(wanted)
 	{
@@ -54,7 +47,7 @@ class Explorer
 		return out_;
 	}
 
-  private:
+private:
 	struct HashOf
 	{
 		size_t operator()(const Stage::Hash &h) const { return static_cast<size_t>(h.a ^ h.b); }
@@ -166,8 +159,7 @@ class Explorer
 				Actor &a = w.actors[kMaxActors - 1];
 				a = actor(role);
 				while (stage_.step(kMaxActors - 1, 0) && stage_.violation.empty())
-				{
-				}
+				{}
 				if (!Actors::idle(a))
 					stage_.fail("nothing goes on any more");
 				a = actor(Role::clock, 0);
@@ -177,6 +169,24 @@ class Explorer
 		}
 	}
 
+	std::string dump()
+	{
+		auto text = [](Micros t) { return t == kNever ? std::string("never") : std::to_string(t); };
+		std::string d = "watermark " + text(stage_.lane().watermark.id) + ", timers " +
+						text(stage_.db().timer_watermark.load()) + "\n";
+		for (int j = 0; j < stage_.jobs(); ++j)
+		{
+			const Row &r = stage_.w.rows[j];
+			d += "job " + std::to_string(j) + (r.visible ? " committed" : "") + ", ended " + std::to_string(r.closed) +
+				 ", due " + text(r.due);
+			if (const Ref x = stage_.entry_of(j); x != kNil)
+				d += ", entry in state " + std::to_string(static_cast<int>(stage_.e().entry(x).state)) + " marked " +
+					 std::to_string(static_cast<int>(stage_.e().entry(x).mark));
+			d += "\n";
+		}
+		return d;
+	}
+
 	// True: it is what we are looking for.
 	bool found()
 	{
@@ -184,8 +194,8 @@ class Explorer
 		out_.trace = dump();
 		if (!wanted_.empty() && out_.violation != wanted_)
 			return false;
-		static const char *const kRoles[] = {"producer", "bulk", "worker", "loader", "timer loader", "evictor",
-											 "canceller", "mover", "firer", "reaper", "clock"};
+		static const char *const kRoles[] = {"producer",  "bulk",  "worker", "loader", "timer loader", "evictor",
+											 "canceller", "mover", "firer",	 "reaper", "clock"};
 		for (const Move &m : path_)
 			out_.trace += std::string(kRoles[static_cast<int>(m.role)]) + "#" + std::to_string(m.actor) +
 						  (m.pc == 100 ? " sinks the timers" : " step " + std::to_string(m.pc)) +

@@ -54,8 +54,8 @@ Case finish_against_refill()
 	Case c;
 	c.scenario.name = "finish against refill";
 	c.scenario.keys = {k(1), k(2), k(3), k(4)};
-	c.scenario.actors = {actor(Role::worker, 2), actor(Role::worker, 1), actor(Role::evictor, 2), actor(Role::loader, 2),
-						 actor(Role::producer, 1, 0)};
+	c.scenario.actors = {actor(Role::worker, 2), actor(Role::worker, 1), actor(Role::evictor, 2),
+						 actor(Role::loader, 2), actor(Role::producer, 1, 0)};
 	c.begin = [](Actors &s) {
 		s.in_memory(1);
 		s.in_memory(2);
@@ -71,7 +71,8 @@ Case little_room()
 	c.scenario.name = "little room";
 	c.scenario.keys = {k(1), k(2), k(3)};
 	c.scenario.entries = 2;
-	c.scenario.actors = {actor(Role::producer, 1, 1), actor(Role::loader, 2), actor(Role::worker, 2), actor(Role::evictor, 1)};
+	c.scenario.actors = {actor(Role::producer, 1, 1), actor(Role::loader, 2), actor(Role::worker, 2),
+						 actor(Role::evictor, 1)};
 	c.begin = [](Actors &s) {
 		s.in_memory(0);
 		s.on_disk(2);
@@ -132,10 +133,30 @@ Case two_loaders()
 	c.scenario.name = "two loaders";
 	c.scenario.batch = 1;
 	c.scenario.keys = {k(1), k(2)};
-	c.scenario.actors = {actor(Role::loader, 1), actor(Role::loader, 1), actor(Role::producer, 1, 1), actor(Role::worker, 1)};
+	c.scenario.actors = {actor(Role::loader, 1), actor(Role::loader, 1), actor(Role::producer, 1, 1),
+						 actor(Role::worker, 1)};
 	c.begin = [](Actors &s) {
 		s.on_disk(0);
 		s.e().sink(s.q(), s.lane(), k(1));
+	};
+	return c;
+}
+
+// Everything at once, little of each.
+Case mixture(Role verb)
+{
+	Case c;
+	c.scenario.name = "mixture";
+	c.scenario.keys = {k(1), k(2), k(3), k(4)};
+	c.scenario.entries = 3;
+	c.scenario.batch = 1;
+	c.scenario.actors = {actor(Role::producer, 1, 0), actor(Role::worker, 2),  actor(verb, 1, 2),
+						 actor(Role::loader, 2),	  actor(Role::evictor, 1), actor(Role::bulk, 1, 3)};
+	c.scenario.loads_fail = true;
+	c.begin = [](Actors &s) {
+		s.in_memory(1);
+		s.on_disk(2);
+		s.e().sink(s.q(), s.lane(), k(3));
 	};
 	return c;
 }
@@ -152,13 +173,17 @@ std::vector<Case> all_cases()
 			verbs_on_disk(Role::canceller, Role::mover),
 			verbs_on_disk(Role::canceller, Role::canceller),
 			claims_and_leases(),
-			two_loaders()};
+			two_loaders(),
+			mixture(Role::canceller),
+			mixture(Role::mover)};
 }
 
 TEST(Lanes, NothingGoesWrongWithAllProtections)
 {
 	for (const Case &c : all_cases())
 	{
+		if (!kThorough && c.scenario.name == "mixture")
+			continue;
 		const Outcome o = explore(c.scenario, kAll, c.begin);
 		EXPECT_EQ(o.violation, "") << c.scenario.name << "\n" << o.trace;
 		std::printf("%-28s %8zu states %7zu ends, depth %zu\n", c.scenario.name.c_str(), o.states, o.ends, o.depth);
@@ -175,7 +200,10 @@ void must_fail(Protection off, const Case &c, const std::string &why)
 
 TEST(Lanes, WithoutPlaceholders) { must_fail(kPlaceholders, finish_against_refill(), "a finished job was claimed"); }
 TEST(Lanes, WithoutAFreshSnapshot) { must_fail(kFreshSnapshot, finish_against_refill(), "a finished job was claimed"); }
-TEST(Lanes, WithoutCommittingEntries) { must_fail(kCommitting, enqueue_against_refill(1), "a finished job was claimed"); }
+TEST(Lanes, WithoutCommittingEntries)
+{
+	must_fail(kCommitting, enqueue_against_refill(1), "a finished job was claimed");
+}
 TEST(Lanes, WithoutLimit) { must_fail(kLimit, bulk_against_refill(), "a job was lost"); }
 TEST(Lanes, WithoutVisibilityFirst) { must_fail(kVisibleFirst, finish_against_refill(), "a finished job was claimed"); }
 TEST(Lanes, WithoutSinkOfABulkLoad) { must_fail(kSinkBulk, bulk_against_refill(), "a job was lost"); }

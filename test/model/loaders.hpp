@@ -10,13 +10,13 @@ namespace tq::model
 
 class Loaders : public Stage
 {
-  public:
+public:
 	using Stage::Stage;
 
 	// Whether an actor that cannot go on has simply nothing to do.
 	static bool idle(const Actor &a) { return a.done || (a.pc == 0 && a.sinking == kNever); }
 
-  protected:
+protected:
 	bool lock_free() const { return w.locked_by < 0; }
 
 	// --- the journal
@@ -161,8 +161,7 @@ class Loaders : public Stage
 				lane().limit = kMaxKey;
 				a.from = lane().watermark;
 				break;
-			case 1:
-			{
+			case 1: {
 				take_snapshot(a);
 				a.last = kMaxKey;
 				int n = 0;
@@ -247,8 +246,7 @@ class Loaders : public Stage
 			case 1:
 				a.tfrom = db().timer_watermark.load();
 				break;
-			case 2:
-			{
+			case 2: {
 				take_snapshot(a);
 				a.tlast = kNever;
 				int n = 0;

@@ -24,7 +24,8 @@ Case both_loaders(bool fail)
 	Case c;
 	c.scenario.name = fail ? "both loaders, failing" : "both loaders";
 	c.scenario.keys = {k(1), k(2), k(3)};
-	c.scenario.actors = {actor(Role::loader, 2), actor(Role::timer_loader, 2), actor(Role::worker, 1), actor(Role::firer, 1)};
+	c.scenario.actors = {actor(Role::loader, 2), actor(Role::timer_loader, 2), actor(Role::worker, 1),
+						 actor(Role::firer, 1)};
 	if (!fail)
 		c.scenario.actors.push_back(actor(Role::clock));
 	c.scenario.loads_fail = fail;
@@ -44,8 +45,8 @@ Case enqueue_delayed(Role by)
 	Case c;
 	c.scenario.name = "enqueue delayed";
 	c.scenario.keys = {k(1), k(2)};
-	c.scenario.actors = {actor(by, 1, 0), actor(Role::timer_loader, 2), actor(Role::loader, 1), actor(Role::worker, 1),
-						 actor(Role::firer, 1), actor(Role::clock)};
+	c.scenario.actors = {actor(by, 1, 0),		 actor(Role::timer_loader, 2), actor(Role::loader, 1),
+						 actor(Role::worker, 1), actor(Role::firer, 1),		   actor(Role::clock)};
 	c.begin = [](Actors &s) {
 		s.w.rows[0].due = 30;
 		s.on_disk(1, 20);
@@ -61,8 +62,8 @@ Case retries()
 	Case c;
 	c.scenario.name = "retries and evictions";
 	c.scenario.keys = {k(1), k(2)};
-	c.scenario.actors = {actor(Role::worker, 2), actor(Role::evictor, 2), actor(Role::timer_loader, 2), actor(Role::loader, 1),
-						 actor(Role::firer, 1), actor(Role::clock)};
+	c.scenario.actors = {actor(Role::worker, 2), actor(Role::evictor, 2), actor(Role::timer_loader, 2),
+						 actor(Role::loader, 1), actor(Role::firer, 1),	  actor(Role::clock)};
 	c.scenario.jobs_fail = true;
 	c.begin = [](Actors &s) {
 		s.in_memory(0);
@@ -93,8 +94,8 @@ Case verbs(Role verb)
 	Case c;
 	c.scenario.name = "verb on a timer";
 	c.scenario.keys = {k(1), k(2)};
-	c.scenario.actors = {actor(verb, 1, 0), actor(Role::timer_loader, 2), actor(Role::loader, 1), actor(Role::evictor, 1),
-						 actor(Role::worker, 1), actor(Role::firer, 1)};
+	c.scenario.actors = {actor(verb, 1, 0),		  actor(Role::timer_loader, 2), actor(Role::loader, 1),
+						 actor(Role::evictor, 1), actor(Role::worker, 1),		actor(Role::firer, 1)};
 	c.scenario.loads_fail = true;
 	c.begin = [](Actors &s) {
 		s.on_disk(0, 20);
@@ -105,16 +106,39 @@ Case verbs(Role verb)
 	return c;
 }
 
+// Everything at once, little of each.
+Case mixture()
+{
+	Case c;
+	c.scenario.name = "mixture";
+	c.scenario.keys = {k(1), k(2), k(3)};
+	c.scenario.batch = 1;
+	c.scenario.actors = {actor(Role::producer, 1, 0), actor(Role::worker, 2),  actor(Role::timer_loader, 2),
+						 actor(Role::loader, 1),	  actor(Role::evictor, 1), actor(Role::firer, 1),
+						 actor(Role::clock)};
+	c.begin = [](Actors &s) {
+		s.w.rows[0].due = 30;
+		s.in_memory(1, 20);
+		s.on_disk(2, 40);
+		s.e().sink(s.q(), s.lane(), k(3));
+		s.e().sink_timer(0, 40);
+	};
+	return c;
+}
+
 std::vector<Case> all_cases()
 {
-	return {both_loaders(false),	   both_loaders(true), enqueue_delayed(Role::producer), enqueue_delayed(Role::bulk), retries(),
-			evictions(), verbs(Role::canceller), verbs(Role::mover)};
+	return {both_loaders(false),		 both_loaders(true), enqueue_delayed(Role::producer),
+			enqueue_delayed(Role::bulk), retries(),			 evictions(),
+			verbs(Role::canceller),		 verbs(Role::mover), mixture()};
 }
 
 TEST(Timers, NothingGoesWrongWithAllProtections)
 {
 	for (const Case &c : all_cases())
 	{
+		if (!kThorough && c.scenario.name == "mixture")
+			continue;
 		const Outcome o = explore(c.scenario, kAll, c.begin);
 		EXPECT_EQ(o.violation, "") << c.scenario.name << "\n" << o.trace;
 		std::printf("%-28s %8zu states %7zu ends, depth %zu\n", c.scenario.name.c_str(), o.states, o.ends, o.depth);
@@ -130,7 +154,10 @@ void must_fail(Protection off, const Case &c, const std::string &why)
 
 TEST(Timers, WithoutSinkOfASkippedOne) { must_fail(kSinkTimerSkipped, both_loaders(false), "a job was lost"); }
 TEST(Timers, WithoutSinkOfOneLeftToItsLane) { must_fail(kSinkLaneHanded, both_loaders(false), "a job was lost"); }
-TEST(Timers, WithoutSinkOfAnAbandonedLoad) { must_fail(kSinkAbandoned, both_loaders(true), "a delayed job would be late"); }
+TEST(Timers, WithoutSinkOfAnAbandonedLoad)
+{
+	must_fail(kSinkAbandoned, both_loaders(true), "a delayed job would be late");
+}
 TEST(Timers, WithoutLimit) { must_fail(kTimerLimit, enqueue_delayed(Role::bulk), "a job was lost"); }
 TEST(Timers, WithoutSinkOfABulkLoad) { must_fail(kSinkBulk, enqueue_delayed(Role::bulk), "a job was lost"); }
 TEST(Timers, WithoutSinkOfAnEviction) { must_fail(kSinkEvicted, evictions(), "a job was lost"); }

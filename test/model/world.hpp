@@ -18,30 +18,30 @@ namespace tq::model
 using namespace tq::core;
 
 constexpr int kMaxJobs = 4;
-constexpr int kMaxActors = 8; // the last one delivers what is left at the end
+constexpr int kMaxActors = 8;	 // the last one delivers what is left at the end
 constexpr Micros kLater = 1'000; // when the clock has moved, every delayed job is due
 
 // What keeps the promises. Each can be switched off, and then some exploration must fail.
 enum Protection : uint32_t
 {
-	kPlaceholders = 1U << 0,	 // a loader claims a job's identity before it asks the journal
-	kFreshSnapshot = 1U << 1,	 // ... and asks with a snapshot taken after that
-	kCommitting = 1U << 2,		 // a job to be published as an entry has one before its commit
-	kLimit = 1U << 3,			 // a loader stops before what was sunk while it read
-	kVisibleFirst = 1U << 4,	 // an entry goes when its end is visible, not before
-	kSinkBulk = 1U << 5,		 // jobs published without entries sink the watermark
-	kSinkEvicted = 1U << 6,		 // so does an eviction
-	kGate = 1U << 7,			 // nothing at or above the watermark is claimed
-	kMarks = 1U << 8,			 // a verb marks the entry when it is called
-	kOneLoader = 1U << 9,		 // a lane is read by one loader at a time
-	kSinkAbandoned = 1U << 10,	 // a loader that fails sinks to the placeholders it takes back
-	kSinkTimerSkipped = 1U << 11, // a lane loader that leaves a job to the timers sinks them
-	kTimerLimit = 1U << 12,		 // the timer loader looks at its limit after raising
+	kPlaceholders = 1U << 0,	   // a loader claims a job's identity before it asks the journal
+	kFreshSnapshot = 1U << 1,	   // ... and asks with a snapshot taken after that
+	kCommitting = 1U << 2,		   // a job to be published as an entry has one before its commit
+	kLimit = 1U << 3,			   // a loader stops before what was sunk while it read
+	kVisibleFirst = 1U << 4,	   // an entry goes when its end is visible, not before
+	kSinkBulk = 1U << 5,		   // jobs published without entries sink the watermark
+	kSinkEvicted = 1U << 6,		   // so does an eviction
+	kGate = 1U << 7,			   // nothing at or above the watermark is claimed
+	kMarks = 1U << 8,			   // a verb marks the entry when it is called
+	kOneLoader = 1U << 9,		   // a lane is read by one loader at a time
+	kSinkAbandoned = 1U << 10,	   // a loader that fails sinks to the placeholders it takes back
+	kSinkTimerSkipped = 1U << 11,  // a lane loader that leaves a job to the timers sinks them
+	kTimerLimit = 1U << 12,		   // the timer loader looks at its limit after raising
 	kTimerRaiseChecked = 1U << 13, // ... and raises only if nobody has sunk the watermark since it began
-	kTimerSinkLast = 1U << 14,	 // a sink lowers the limit, then the watermark
-	kLeaseChecked = 1U << 15,	 // a finish needs the live lease
-	kEvictForRoom = 1U << 16,	 // a loader without room evicts what comes later
-	kSinkLaneHanded = 1U << 17,	 // a timer loader that leaves a job that is due to its lane sinks that
+	kTimerSinkLast = 1U << 14,	   // a sink lowers the limit, then the watermark
+	kLeaseChecked = 1U << 15,	   // a finish needs the live lease
+	kEvictForRoom = 1U << 16,	   // a loader without room evicts what comes later
+	kSinkLaneHanded = 1U << 17,	   // a timer loader that leaves a job that is due to its lane sinks that
 	kAll = (1U << 18) - 1,
 };
 
@@ -124,7 +124,7 @@ inline Actor actor(Role role, int budget = 1, int job = -1)
 
 class Stage
 {
-  public:
+public:
 	test::Rig rig;
 	const Scenario &sc;
 	const uint32_t on;
@@ -239,15 +239,17 @@ class Stage
 				continue;
 			}
 			const Entry &x = e().entry(r);
-			h.add(static_cast<uint64_t>(x.state) | static_cast<uint64_t>(x.mark) << 8 | static_cast<uint64_t>(x.pending) << 16 |
-				  static_cast<uint64_t>(x.segment) << 24 | static_cast<uint64_t>(x.flags) << 40);
+			h.add(static_cast<uint64_t>(x.state) | static_cast<uint64_t>(x.mark) << 8 |
+				  static_cast<uint64_t>(x.pending) << 16 | static_cast<uint64_t>(x.segment) << 24 |
+				  static_cast<uint64_t>(x.flags) << 40);
 			h.add(x.mark == Verb::none ? 0 : x.owner);
 			h.add(x.state == State::delayed ? static_cast<uint64_t>(x.timer) : 0);
 		}
 		for (const Actor &a : w.actors)
 		{
-			h.add(static_cast<uint64_t>(a.pc) | static_cast<uint64_t>(a.done) << 8 | static_cast<uint64_t>(a.failing) << 9 |
-				  static_cast<uint64_t>(a.sink_phase) << 10 | static_cast<uint64_t>(static_cast<uint8_t>(a.budget)) << 16 |
+			h.add(static_cast<uint64_t>(a.pc) | static_cast<uint64_t>(a.done) << 8 |
+				  static_cast<uint64_t>(a.failing) << 9 | static_cast<uint64_t>(a.sink_phase) << 10 |
+				  static_cast<uint64_t>(static_cast<uint8_t>(a.budget)) << 16 |
 				  static_cast<uint64_t>(static_cast<uint8_t>(a.job)) << 24);
 			for (int j = 0; j < jobs(); ++j)
 			{

@@ -15,9 +15,10 @@ namespace tq::test
 {
 
 // `Source`: uint32_t operator()(uint32_t n), a number below n.
-template <class Source> class Driver
+template <class Source>
+class Driver
 {
-  public:
+public:
 	Driver(const Limits &limits, Source source) : t_(limits, Locks::none), e_(t_.engine), next_(source) {}
 
 	// Does one operation; what is wrong afterwards, or empty.
@@ -31,7 +32,7 @@ template <class Source> class Driver
 		return wrong_.empty() ? wrong_ : wrong_ + " after " + did_;
 	}
 
-  private:
+private:
 	struct OnDisk
 	{
 		uint16_t queue, lane;
@@ -53,27 +54,45 @@ template <class Source> class Driver
 		{
 			case 0:
 			case 1:
-			case 2: return enqueue();
-			case 3: return end(State::committing);
-			case 4: return pin();
-			case 5: return end(State::placeholder);
+			case 2:
+				return enqueue();
+			case 3:
+				return end(State::committing);
+			case 4:
+				return pin();
+			case 5:
+				return end(State::placeholder);
 			case 6:
 			case 7:
-			case 8: return claim();
+			case 8:
+				return claim();
 			case 9:
-			case 10: return commit_claim();
-			case 11: return undo_claim();
-			case 12: return mark();
-			case 13: return end_mark();
-			case 14: return sink();
-			case 15: return raise();
-			case 16: return evict();
-			case 17: return pause();
-			case 18: return fire();
-			case 19: return reap();
-			case 20: return wait();
-			case 21: return log_claims();
-			case 22: return heartbeat();
+			case 10:
+				return commit_claim();
+			case 11:
+				return undo_claim();
+			case 12:
+				return mark();
+			case 13:
+				return end_mark();
+			case 14:
+				return sink();
+			case 15:
+				return raise();
+			case 16:
+				return evict();
+			case 17:
+				return pause();
+			case 18:
+				return fire();
+			case 19:
+				return reap();
+			case 20:
+				return wait();
+			case 21:
+				return log_claims();
+			case 22:
+				return heartbeat();
 			default:
 				now_ += next_(5'000);
 				did_ = "time";
@@ -92,7 +111,8 @@ template <class Source> class Driver
 	int32_t some_priority() { return static_cast<int32_t>(next_(5)) - 2; }
 
 	// A used entry for which `which` holds.
-	template <class Which> Ref some(Which which)
+	template <class Which>
+	Ref some(Which which)
 	{
 		const uint32_t n = e_.limits().entries, from = next_(n);
 		for (uint32_t i = 0; i < n; ++i)
@@ -115,7 +135,8 @@ template <class Source> class Driver
 			return;
 		const Key key{some_priority(), ++last_id_};
 		Ref existing;
-		if (e_.insert(e_.queue(q), l, key.id, key.priority, State::committing, next_(kFreeLists), false, &existing) != kNil)
+		if (e_.insert(e_.queue(q), l, key.id, key.priority, State::committing, next_(kFreeLists), false, &existing) !=
+			kNil)
 			return;
 		if (existing != kNil)
 			wrong_ = "a new job has an entry";
@@ -149,8 +170,8 @@ template <class Source> class Driver
 		std::advance(job, next_(static_cast<uint32_t>(std::min<size_t>(disk_.size(), 64))));
 		Ref existing;
 		const OnDisk &d = job->second;
-		const Ref r = e_.insert(e_.queue(d.queue), d.lane, d.key.id, d.key.priority, State::placeholder, next_(kFreeLists),
-								true, &existing);
+		const Ref r = e_.insert(e_.queue(d.queue), d.lane, d.key.id, d.key.priority, State::placeholder,
+								next_(kFreeLists), true, &existing);
 		if (r == kNil)
 			return;
 		if (next_(2) == 0)

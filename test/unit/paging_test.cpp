@@ -120,7 +120,7 @@ TEST(Evict, TakesTheGreatestKeyAndSinksToIt)
 	EXPECT_TRUE(t.engine.evict_ready(t.q(), l, kMinKey, 0));
 	EXPECT_EQ(t.engine.find(0, 5, &q), kNil);
 	EXPECT_EQ(l.watermark, (Key{2, 5}));
-	EXPECT_EQ(l.limit, (Key{2, 5})); // a loader at work stops before it
+	EXPECT_EQ(l.limit, (Key{2, 5}));							// a loader at work stops before it
 	EXPECT_FALSE(t.engine.evict_ready(t.q(), l, Key{2, 2}, 0)); // not greater
 	EXPECT_TRUE(t.engine.evict_ready(t.q(), l, Key{2, 1}, 0));
 	EXPECT_EQ(l.watermark, (Key{2, 2}));

@@ -93,7 +93,7 @@ enum class Locks
 
 class Rig
 {
-  public:
+public:
 	Engine engine;
 
 	explicit Rig(const Limits &limits = kMiddle, Locks locks = Locks::real)
@@ -173,7 +173,7 @@ class Rig
 	}
 	JobId id_of(Ref r) const { return r == kNil ? 0 : engine.entry(r).id; }
 
-  private:
+private:
 	std::unique_ptr<char, void (*)(void *)> memory_;
 };
 

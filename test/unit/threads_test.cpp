@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <functional>
+#include <latch>
 #include <random>
 #include <thread>
 #include <vector>
@@ -18,8 +19,12 @@ using namespace tq::test;
 void in_threads(int n, const std::function<void(int)> &body)
 {
 	std::vector<std::thread> threads;
+	std::latch start(n);
 	for (int i = 0; i < n; ++i)
-		threads.emplace_back(body, i);
+		threads.emplace_back([&, i] {
+			start.arrive_and_wait();
+			body(i);
+		});
 	for (auto &t : threads)
 		t.join();
 }
@@ -39,7 +44,7 @@ TEST(Threads, AnEntryHasOneOwner)
 		const auto q = static_cast<uint16_t>(me);
 		std::mt19937 random(static_cast<uint32_t>(me));
 		std::vector<Ref> mine;
-		for (int i = 0; i < 20'000; ++i)
+		for (int i = 0; i < 20'000 || full == 0; ++i)
 		{
 			const std::lock_guard guard(queue_lock(q));
 			if (mine.size() < 12 && random() % 2 == 0)
@@ -68,7 +73,6 @@ TEST(Threads, AnEntryHasOneOwner)
 			t.engine.drop(t.q(q), r, r);
 	});
 	EXPECT_EQ(wrong, 0);
-	EXPECT_GT(full, 0);
 	EXPECT_EQ(t.engine.free_entries(), 20);
 	EXPECT_EQ(verify(t.engine), "");
 	// all of them can still be had
@@ -92,7 +96,7 @@ TEST(Threads, FoundThenLockedIsTheJobOrNothing)
 		if (me < 2)
 		{
 			// two writers, each in both queues of its database; ids come round again
-			for (int i = 0; i < 30'000; ++i)
+			for (int i = 0; i < 30'000 || found < 1'000; ++i)
 			{
 				const JobId id = random() % 20 + 1;
 				const auto q = static_cast<uint16_t>(me + 2 * (id % 2));
@@ -126,14 +130,13 @@ TEST(Threads, FoundThenLockedIsTheJobOrNothing)
 		}
 	});
 	EXPECT_EQ(wrong, 0);
-	EXPECT_GT(found, 0);
 	EXPECT_EQ(verify(t.engine), "");
 }
 
 // A waiting process: registers, looks, sleeps on its latch. False if it slept although a job was there for it.
 class Waiting
 {
-  public:
+public:
 	Waiting(Rig &t, uint32_t me, std::vector<uint64_t> kinds) : t_(t), me_(me), kinds_(std::move(kinds)) {}
 
 	Ref claim()
@@ -197,7 +200,7 @@ class Waiting
 		}
 	}
 
-  private:
+private:
 	Rig &t_;
 	uint32_t me_;
 	std::vector<uint64_t> kinds_;
@@ -272,10 +275,18 @@ TEST(Threads, NoWakeUpIsLost)
 					Lane &l = t.lane_at(random() % 2 == 0 ? "a" : "b");
 					switch (random() % 4)
 					{
-						case 0: t.engine.set_paused(t.q(), &l, kNever); break;
-						case 1: t.engine.set_paused(t.q(), &l, 0); break;
-						case 2: t.engine.sink(t.q(), l, Key{static_cast<int32_t>(random() % 3), 0}); break;
-						default: l.limit = kMaxKey; t.engine.raise(t.q(), l, kMaxKey);
+						case 0:
+							t.engine.set_paused(t.q(), &l, kNever);
+							break;
+						case 1:
+							t.engine.set_paused(t.q(), &l, 0);
+							break;
+						case 2:
+							t.engine.sink(t.q(), l, Key{static_cast<int32_t>(random() % 3), 0});
+							break;
+						default:
+							l.limit = kMaxKey;
+							t.engine.raise(t.q(), l, kMaxKey);
 					}
 				}
 				{

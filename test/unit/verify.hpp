@@ -15,7 +15,7 @@ using namespace tq::core;
 
 class Verifier
 {
-  public:
+public:
 	explicit Verifier(const Engine &e) : e_(e) {}
 
 	// What is wrong; empty if nothing is.
@@ -32,7 +32,7 @@ class Verifier
 		return bad_;
 	}
 
-  private:
+private:
 	const Engine &e_;
 	std::string bad_;
 	uint32_t trees_ = 0, placed_ = 0;
@@ -62,15 +62,16 @@ class Verifier
 				continue;
 			}
 			++used;
-			const bool ours = want(e.state != State::none && e.state != State::terminal, "an entry's state", r) &&
-							  want(e.home == e.queue + 1, "an entry's home", r) &&
-							  want(e.queue < l.queues && e_.queue(e.queue).state != QueueState::free, "its queue", r) &&
-							  want(e.lane < l.lanes && e_.lane(e.lane).used && e_.lane(e.lane).queue == e.queue,
-								   "its lane", r);
+			const bool ours =
+				want(e.state != State::none && e.state != State::terminal, "an entry's state", r) &&
+				want(e.home == e.queue + 1, "an entry's home", r) &&
+				want(e.queue < l.queues && e_.queue(e.queue).state != QueueState::free, "its queue", r) &&
+				want(e.lane < l.lanes && e_.lane(e.lane).used && e_.lane(e.lane).queue == e.queue, "its lane", r);
 			if (!ours)
 				return;
 			uint16_t q;
-			want(e_.find(e_.queue(e.queue).db, e.id, &q) == r && q == e.queue, "the hash does not lead to the entry", r);
+			want(e_.find(e_.queue(e.queue).db, e.id, &q) == r && q == e.queue, "the hash does not lead to the entry",
+				 r);
 			if (e.state == State::running)
 			{
 				want(leases.insert(e.lease).second, "a lease number twice", e.lease);
@@ -78,7 +79,8 @@ class Verifier
 			}
 			placed_ += in_tree(e);
 		}
-		want(e_.free_entries() == static_cast<int64_t>(l.entries) - used, "the count of free entries", e_.free_entries());
+		want(e_.free_entries() == static_cast<int64_t>(l.entries) - used, "the count of free entries",
+			 e_.free_entries());
 	}
 
 	static bool in_tree(const Entry &e)
@@ -101,7 +103,8 @@ class Verifier
 			for (; n != kNil; n = links(n).left)
 			{
 				for (const Ref child : {links(n).left, links(n).right})
-					want(child == kNil || (links(child).parent == n && rank(child) <= rank(n)), "a tree's links or heap", n);
+					want(child == kNil || (links(child).parent == n && rank(child) <= rank(n)),
+						 "a tree's links or heap", n);
 				path.push_back(n);
 				if (!want(path.size() <= t.size, "a tree is deeper than it is large"))
 					return out;
@@ -128,7 +131,8 @@ class Verifier
 			},
 			[&](Ref r) { return mix32(static_cast<uint64_t>(e_.entry(r).id)); });
 		for (const Ref r : nodes)
-			want(e_.entry(r).state == state && e_.entry(r).queue == q && in_tree(e_.entry(r)), "a stranger among the timers", r);
+			want(e_.entry(r).state == state && e_.entry(r).queue == q && in_tree(e_.entry(r)),
+				 "a stranger among the timers", r);
 		want(published == (nodes.empty() ? kNever : e_.entry(nodes.front()).timer), "a published timer", published);
 		trees_ += static_cast<uint32_t>(nodes.size());
 	}
@@ -141,7 +145,8 @@ class Verifier
 			[&](Ref a, Ref b) { return e_.entry(a).key() < e_.entry(b).key(); },
 			[&](Ref r) { return mix32(static_cast<uint64_t>(e_.entry(r).id)); });
 		for (const Ref r : nodes)
-			want(e_.entry(r).state == State::ready && e_.entry(r).lane == li && in_tree(e_.entry(r)), "a stranger in a lane", r);
+			want(e_.entry(r).state == State::ready && e_.entry(r).lane == li && in_tree(e_.entry(r)),
+				 "a stranger in a lane", r);
 		trees_ += static_cast<uint32_t>(nodes.size());
 		uint32_t counts[kStates] = {};
 		for (Ref r = 0; r < e_.limits().entries; ++r)
@@ -149,8 +154,8 @@ class Verifier
 				++counts[static_cast<int>(e_.entry(r).state)];
 		for (int s = 0; s < kStates; ++s)
 			want(counts[s] == l.counts[s], "a lane's count of a state", s);
-		const bool open = !nodes.empty() && l.paused_until == 0 && q.paused_until == 0 &&
-						  e_.entry(nodes.front()).key() < l.watermark;
+		const bool open =
+			!nodes.empty() && l.paused_until == 0 && q.paused_until == 0 && e_.entry(nodes.front()).key() < l.watermark;
 		want(open == l.in_startable, "a lane's place among the startable", li);
 		want(l.queue == qi, "a lane's queue", li);
 	}

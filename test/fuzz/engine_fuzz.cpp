@@ -1,0 +1,44 @@
+// libFuzzer: a stream of operations on an engine of two queues, everything recounted after each.
+#include <cstdio>
+#include <cstdlib>
+
+#include "unit/driver.hpp"
+
+namespace
+{
+
+using namespace tq::test;
+
+// Numbers out of the fuzzer's bytes; zeros when they are used up.
+struct Bytes
+{
+	const uint8_t **at;
+	const uint8_t *end;
+
+	uint32_t operator()(uint32_t n) const
+	{
+		uint32_t x = 0;
+		for (uint32_t most = 1; most < n && *at < end; most = most << 8 | 0xFF)
+			x = x << 8 | *(*at)++;
+		return x % n;
+	}
+};
+
+} // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	constexpr size_t kMost = 1024; // longer inputs find nothing new, only later
+	const uint8_t *at = data, *const end = data + std::min(size, kMost);
+	Driver<Bytes> driver({20, 5, 2, 1, 2, 2}, Bytes{&at, end});
+	while (at < end)
+	{
+		const std::string wrong = driver.step();
+		if (!wrong.empty())
+		{
+			std::fprintf(stderr, "%s\n", wrong.c_str());
+			std::abort();
+		}
+	}
+	return 0;
+}
