@@ -1,5 +1,7 @@
 #include "guc.hpp"
 
+#include "core/retry_text.hpp"
+
 namespace tq::guc
 {
 
@@ -23,6 +25,7 @@ int max_pinned_wait = 60000;
 int naptime = 1000;
 int publish_limit = 1000;
 int retention = 21600;
+core::RetryPolicy retry;
 int segment_interval = 3600;
 int segment_rows = 1000000;
 int timer_horizon = 600;
@@ -30,6 +33,31 @@ bool workers = true;
 
 namespace
 {
+
+char *retry_text = nullptr;
+
+// Runs in the postmaster too, where an error would end the server: parse_retry_text cannot raise one.
+bool check_retry(char **value, void **extra, GucSource)
+{
+	core::RetryPolicy policy;
+	const char *error = nullptr;
+	if (!core::parse_retry_text(*value, &policy, &error))
+	{
+		GUC_check_errdetail("%s", error);
+		return false;
+	}
+	*extra = pg::alloc_guc_extra(sizeof(policy));
+	if (*extra == nullptr)
+		return false;
+	memcpy(*extra, &policy, sizeof(policy));
+	return true;
+}
+
+void assign_retry(const char *, void *extra)
+{
+	if (extra != nullptr)
+		memcpy(static_cast<void *>(&retry), extra, sizeof(retry));
+}
 
 void integer(const char *name, const char *what, const char *more, int *variable, int low, int high, GucContext context,
 			 int unit)
@@ -88,6 +116,10 @@ void define()
 			PGC_USERSET, 0);
 	integer("tq.retention", "How long finished jobs are kept.", nullptr, &retention, 0, INT_MAX / 1000, PGC_SIGHUP,
 			GUC_UNIT_S);
+	DefineCustomStringVariable("tq.retry", "When a failed job is tried again.", "A queue or a job may say otherwise.",
+							   &retry_text,
+							   R"({"policy": "exponential", "delay": "10 s", "max": "1 h", "factor": 2, "jitter": 0.1})",
+							   PGC_SIGHUP, 0, check_retry, assign_retry, nullptr);
 	integer("tq.segment_interval", "Greatest age of a segment before the next is opened.", nullptr, &segment_interval, 1,
 			INT_MAX / 1000, PGC_SIGHUP, GUC_UNIT_S);
 	integer("tq.segment_rows", "Jobs in a segment before the next is opened.", nullptr, &segment_rows, 1, 100000000,

@@ -3,6 +3,8 @@
 
 #include "pg/prelude.hpp"
 
+#include "core/retry.hpp"
+
 namespace tq::guc
 {
 // at start
@@ -27,6 +29,7 @@ extern int max_pinned_wait;
 extern int naptime;
 extern int publish_limit;
 extern int retention; // seconds
+extern core::RetryPolicy retry;
 extern int segment_interval; // seconds
 extern int segment_rows;
 extern int timer_horizon; // seconds

@@ -14,9 +14,6 @@ namespace tq::live
 namespace
 {
 
-// The server's default policy, as tq.retry says.
-core::RetryPolicy default_retry;
-
 enum class Type : uint8
 {
 	integer,
@@ -191,7 +188,7 @@ core::QueueSettings parse_settings(Jsonb *settings)
 			case Type::retry:
 				if (v.type != jbvBinary)
 					bad("retry", "It must be a JSON object.");
-				out.retry = parse_retry(JsonbValueToJsonb(&v), default_retry);
+				out.retry = parse_retry(JsonbValueToJsonb(&v), guc::retry);
 				out.has_retry = true;
 				continue;
 			case Type::integer:
@@ -224,6 +221,6 @@ core::QueueSettings parse_settings(Jsonb *settings)
 	return out;
 }
 
-const core::RetryPolicy &server_retry() noexcept { return default_retry; }
+const core::RetryPolicy &server_retry() noexcept { return guc::retry; }
 
 } // namespace tq::live

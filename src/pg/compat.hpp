@@ -83,4 +83,14 @@ inline uint32 wait_event([[maybe_unused]] const char *name)
 #endif
 }
 
+// Memory that a check hook hands over as `extra`, null if there is none. 16 brought its own allocator.
+inline void *alloc_guc_extra(Size size)
+{
+#if PG_VERSION_NUM < 160000
+	return malloc(size);
+#else
+	return guc_malloc(LOG, size);
+#endif
+}
+
 } // namespace tq::pg
