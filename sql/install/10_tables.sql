@@ -38,7 +38,8 @@ CREATE TABLE tq.job (
 	tags         text[],
 	-- for rows written by hand; tq's own path checks before it writes
 	CONSTRAINT job_id_range CHECK (id > 0 AND id < 9007199254740992),
-	CONSTRAINT job_kind_length CHECK (pg_catalog.octet_length(kind) < 64),
+	CONSTRAINT job_kind_is_name CHECK (
+		pg_catalog.octet_length(kind) BETWEEN 1 AND 63 AND kind OPERATOR(pg_catalog.!~) '[[:cntrl:]]'),
 	CONSTRAINT job_is_empty CHECK (false) NO INHERIT
 ) USING heap;
 

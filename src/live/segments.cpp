@@ -4,6 +4,7 @@ extern "C"
 {
 #include "catalog/pg_sequence.h"
 #include "commands/sequence.h"
+#include "utils/fmgrprotos.h"
 }
 
 #include "guc.hpp"
@@ -187,14 +188,23 @@ Drawn draw_ids(Db &db, int n)
 	}
 }
 
+// Far above what has been drawn the sequence is set, and by a margin that no drawing in between can reach, so that it never goes back.
 void raise_ids(Db &db, int64 above)
 {
+	constexpr int64 kNear = 100, kMargin = 1000; // blocks
 	int64 first = 0, end = 0;
 	if (above < db.next_id.load())
 		return;
-	do
+	for (int i = 0;; ++i)
+	{
 		draw_block(&first, &end);
-	while (first <= above);
+		if (first > above)
+			break;
+		const int64 block = end - first;
+		if (i == 0 && (above - first) / block > kNear)
+			static_cast<void>(DirectFunctionCall2(setval_oid, ObjectIdGetDatum(sequence_oid("job_id_seq")),
+												  Int64GetDatum(above + kMargin * block)));
+	}
 	install_block(db, first, end, false);
 }
 
