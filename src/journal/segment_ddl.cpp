@@ -25,7 +25,9 @@ Oid table_oid(const char *prefix, int32 number)
 	return table_oid(name);
 }
 
-[[gnu::format(printf, 1, 2)]] void execute(const char *format, ...)
+void execute(const char *format, ...) pg_attribute_printf(1, 2);
+
+void execute(const char *format, ...)
 {
 	StringInfoData command;
 	va_list args;
