@@ -244,6 +244,8 @@ Outcome change(live::Db &db, const Request &r)
 		return change_own(db, r, *own);
 	for (int tries = 0; tries < 2000; ++tries)
 	{
+		if (r.verb == Verb::reschedule && !live::room_to_stay(db, r.id))
+			return {Verdict::no_room, nullptr};
 		const live::Pinned pinned = live::pin(db, r.id, r.verb == Verb::retry);
 		Outcome out{};
 		switch (pinned.result)

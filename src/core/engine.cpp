@@ -125,9 +125,9 @@ void Engine::attach(void *memory) noexcept
 
 // --- free list -------------------------------------------------------------------------------------------------
 
-Ref Engine::pop_free(uint32_t hint, bool reserve) noexcept
+Ref Engine::pop_free(uint32_t hint, bool for_pin) noexcept
 {
-	const int64_t keep = reserve ? 0 : std::min<int64_t>(64, shared_->limits.entries / 16);
+	const int64_t keep = for_pin ? 0 : reserve();
 	if (shared_->free_count.fetch_sub(1) <= keep)
 	{
 		shared_->free_count.fetch_add(1);

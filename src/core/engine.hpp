@@ -66,6 +66,7 @@ class Engine
 	Waiter &waiter(Ref w) const noexcept { return waiters_[w]; }
 	const Limits &limits() const noexcept { return shared_->limits; }
 	int64_t free_entries() const noexcept { return shared_->free_count.load(std::memory_order_relaxed); }
+	int64_t reserve() const noexcept { return std::min<int64_t>(64, shared_->limits.entries / 16); } // kept for pins
 	uint16_t index_of(const Queue &q) const noexcept { return static_cast<uint16_t>(&q - queues_); }
 	uint16_t index_of(const Lane &l) const noexcept { return static_cast<uint16_t>(&l - lanes_); }
 	Ref ref_of(const Entry &e) const noexcept { return static_cast<Ref>(&e - entries_); }
@@ -212,7 +213,7 @@ class Engine
 	void list_claim(Queue &q, Entry &e) noexcept;
 	void unlink_waiter(Queue &q, Waiter &w) noexcept;
 
-	Ref pop_free(uint32_t hint, bool reserve) noexcept;
+	Ref pop_free(uint32_t hint, bool for_pin) noexcept;
 	void push_free(Ref r, uint32_t hint) noexcept;
 	uint32_t bucket_of(uint16_t db, JobId id) const noexcept;
 

@@ -189,6 +189,47 @@ int make_room(Db &db, int want, uint16_t spare) noexcept
 	return freed;
 }
 
+namespace
+{
+
+// Sends one job back to disk, whatever its lane's share.
+bool free_one(Db &db) noexcept
+{
+	const uint16_t d = index_of(db);
+	bool done = false;
+	for (uint32 i = 0; i < engine.limits().queues && !done; ++i)
+	{
+		const auto queue = static_cast<uint16_t>(i);
+		Queue &q = engine.queue(queue);
+		lock_queue(queue);
+		if (q.state != core::QueueState::free && q.db == d)
+		{
+			for (uint16_t l = q.lanes; l != core::kNoLane && !done; l = engine.lane(l).next)
+				done = engine.evict_ready(q, engine.lane(l), core::kMinKey, my_proc);
+			done = done || engine.evict_delayed(q, my_proc);
+		}
+		unlock_queue(queue);
+	}
+	db.evicted.fetch_add(done, std::memory_order_relaxed);
+	return done;
+}
+
+} // namespace
+
+bool room_to_stay(Db &db, JobId id) noexcept
+{
+	uint16_t queue = 0;
+	for (;;)
+	{
+		// one that has no entry yet takes another
+		const bool has = engine.find(index_of(db), id, &queue) != kNil;
+		if (engine.free_entries() >= engine.reserve() + !has)
+			return true;
+		if (!free_one(db))
+			return false;
+	}
+}
+
 int refill_lane(Db &db, uint16_t queue, uint16_t lane, int want)
 {
 	Queue &q = engine.queue(queue);
@@ -468,7 +509,7 @@ Pinned pin(Db &db, JobId id, bool keep_terminal)
 			}
 			if (p.ref == kNil)
 			{
-				if (make_room(db, 8, core::kNoLane) > 0)
+				if (make_room(db, 8, core::kNoLane) > 0 || free_one(db))
 				{
 					again = true;
 					break;

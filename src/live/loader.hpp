@@ -45,6 +45,10 @@ int refill_lane(Db &db, uint16_t queue, uint16_t lane, int want);
 // Frees entries for others by sending those of the lane that is most above its share back to disk; never from `spare`.
 int make_room(Db &db, int want, uint16_t spare) noexcept;
 
+// Makes sure that a job which is going to stay in memory (an override) leaves the entries kept for pins alone; false if all others are
+// running or are to stay as well.
+bool room_to_stay(Db &db, JobId id) noexcept;
+
 // Reads delayed jobs that fall due before the horizon.
 int refill_timers(Db &db);
 
