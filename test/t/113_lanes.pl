@@ -1,0 +1,133 @@
+# H13: jobs that may not start do not keep others out of memory. H15: a job whose transaction always rolls back does not
+# spin. H16: workers wait for no user's transaction.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use TqTest;
+
+my $node = tq_node('lanes', conf => <<CONF);
+tq.max_live_jobs = 64
+tq.max_attempts = 5
+CONF
+my $scheduler = scheduler_of($node);
+my $one = session($node);
+my $two = session($node);
+
+sub enqueue
+{
+	my ($session, $queue, $args) = @_;
+	return ask($session, "select tq_enqueue('$queue'" . ($args ? ", $args" : '') . ')');
+}
+
+# Enqueues n jobs with one call.
+sub many
+{
+	my ($queue, $n, $args) = @_;
+	$node->safe_psql('postgres',
+		"select tq_enqueue_many('$queue', array_fill('{}'::jsonb, array[$n])" . ($args ? ", $args" : '') . ')');
+	return;
+}
+
+#
+# H13
+#
+many('mix', 500, q{kind => 'a'});
+my $late = enqueue($one, 'mix', q{kind => 'b', priority => 500});
+ok(until_true($node, q{select exists (select from tq_claim('mix', kinds => '{b}') c, tq_complete(c.id, c.lease))}),
+	'H13: a kind behind 500 jobs of another kind is found by a claim that wants it');
+$late = enqueue($one, 'mix', q{kind => 'b', priority => 500});
+ask($one, q{select tq_pause('mix', 'a')});
+is(join(',', take_all($node, 'mix', 1)), $late, 'H13: a paused kind is in nobody\'s way');
+is(scalar(take($node, 'mix', 10)), 0, 'H13: and does not run');
+many('small', 20);
+is(scalar(take_all($node, 'small', 20)), 20, 'H13: nor in that of another queue');
+ask($one, q{select tq_resume('mix', 'a')});
+is(scalar(work_off($node, 'mix')), 500, 'H13: all of it runs when it may');
+
+many('later', 300, q{delay => '100 s'});
+$late = enqueue($one, 'later');
+is(join(',', take_all($node, 'later', 1)), $late, 'H13: more delayed jobs than memory do not keep a ready one out');
+many('small', 100);
+is(scalar(take_all($node, 'small', 100)), 100, 'H13: nor another queue');
+clock($node, 101, 0);
+is(scalar(work_off($node, 'later')), 300, 'H13: they run when they are due');
+clock($node, 0, 0);
+
+many('mix', 45, q{kind => 'a'});
+is(ask($one, q{begin; select count(*) from tq_claim('mix', max_jobs => 45)}), 45, 'H13: most of memory is running jobs');
+many('small', 100);
+is(scalar(take_all($node, 'small', 100)), 100, 'H13: the rest is enough for the others');
+ask($one, 'rollback');
+is(scalar(work_off($node, 'mix')), 45, 'H13: a rollback gives the jobs back');
+
+#
+# H15
+#
+my $poison = enqueue($one, 'poison');
+my $good = enqueue($one, 'poison', 'priority => 200');
+
+# Claims in a transaction that is rolled back; the id it got.
+sub spoil { return ask($one, q{begin; select id from tq_claim('poison'); rollback}); }
+
+is(spoil(), $poison, 'H15: a job whose transaction is rolled back comes again') for 1 .. 2;
+is($node->safe_psql('postgres', "select attempt from tq_get($poison)"), 0, 'H15: and no attempt was counted');
+is(spoil(), $poison, 'H15: for the third time');
+is(join(',', take($node, 'poison', 1)), $good, 'H15: now the next job has its turn');
+clock($node, 2, 0);
+ok(until_true($node, "select state = 'ready' from tq_get($poison)"), 'H15: it is back after a pause');
+is(spoil(), $poison, 'H15: rolled back again');
+$good = enqueue($one, 'poison', 'priority => 200');
+clock($node, 3, 0);
+is($node->safe_psql('postgres', "select state from tq_get($poison)"), 'delayed', 'H15: the pause grows');
+clock($node, 6, 0);
+ok(until_true($node, "select state = 'ready' from tq_get($poison)"), 'H15: but ends');
+is(spoil(), $poison, 'H15: the fifth time is the last');
+clock($node, 60, 0);
+ok(until_true($node, "select state = 'dead' from tq_get($poison)"), 'H15: it is dead');
+is(join(',', work_off($node, 'poison')), $good, 'H15: and the queue goes on');
+clock($node, 0, 0);
+
+# a row that cannot be read is charged alone
+my $bad = ask($one, q{select tq_enqueue('toast', jsonb_build_object('x', (select string_agg(md5(i::text), '') from generate_series(1, 1000) i)))});
+my @others = map { enqueue($one, 'toast') } 1 .. 2;
+my $toast = $node->safe_psql('postgres', "select reltoastrelid::regclass from pg_class where oid = (select tableoid from tq.job where id = $bad)");
+$node->safe_psql('postgres', "create extension pg_surgery; select heap_force_kill('$toast', array_agg(ctid)) from $toast");
+like(ask($one, q{select count(*) from tq_claim('toast', max_jobs => 3)}), qr/missing chunk/, 'H15: a batch fails for one unreadable row');
+is(join(',', sort { $a <=> $b } take_all($node, 'toast', 2)), join(',', @others), 'H15: the other jobs of the batch run');
+$node->safe_psql('postgres', "select tq_cancel($bad)");
+
+#
+# H16
+#
+ask($two, q{set statement_timeout = '20s'});
+like(ask($one, q{begin; select tq_enqueue('brand new')}), qr/^\d+$/, 'H16: an open transaction has enqueued to a new queue');
+my $second = enqueue($two, 'brand new');
+like($second, qr/^\d+$/, 'H16: nobody waits for it');
+is(join(',', take_all($node, 'brand new', 1)), $second, 'H16: and its queue works');
+ask($one, 'rollback');
+is(scalar(take($node, 'brand new', 1)), 0, 'H16: a rollback takes its job back');
+like(enqueue($two, 'brand new'), qr/^\d+$/, 'H16: and not the queue');
+is(scalar(work_off($node, 'brand new')), 1, 'H16: which goes on');
+
+# a user keeps the table of queues to himself
+ask($one, 'begin; lock table tq.queue in exclusive mode');
+begin_ask($two, q{select tq_enqueue('another new')});
+my $due = ask(session($node), q{select tq_enqueue('small', delay => '10 ms')});
+is(join(',', take_all($node, 'small', 1)), $due, 'H16: timers go on while a new queue waits for a user');
+ask(session($node), q{select tq_enqueue('small')});
+ask(session($node), q{select count(*) from tq_claim('small', lease_for => '1 s')});
+clock($node, 10, 10);
+is(scalar(take_all($node, 'small', 1)), 1, 'H16: so does the reaper');
+ask($one, 'commit');
+like(end_ask($two), qr/^\d+$/, 'H16: then it gets its queue');
+is($node->safe_psql('postgres', q{select count(*) from pg_stat_activity where backend_type = 'tq scheduler' and pid = } . $scheduler),
+	1, 'H16: the scheduler has gone through all of that');
+
+check_journal($node);
+$_->quit for $one, $two;
+$node->stop;
+done_testing();
