@@ -114,6 +114,61 @@ void sweep(Db &db)
 	live::forget_workers(db, live::wall_now() - 3600 * kSecond);
 }
 
+// What a cycle consists of. Each fails alone: an administrator's lock on a segment, say, must not stop the timers.
+enum class Step : uint8
+{
+	load,
+	rows,
+	timers,
+	reap,
+	claims,
+	fetch,
+	drops,
+};
+constexpr int kSteps = 7;
+
+struct Pause
+{
+	Micros until; // monotonic
+	Micros length;
+};
+Pause pauses[kSteps];
+
+// Runs a step unless it pauses after an error; false if the worker has to leave. After an error the transaction is rolled back and
+// the step pauses, longer each time, up to ten seconds.
+bool guarded(Step step, bool (*run)(const WorkerContext &, Db &), const WorkerContext &context, Db &db)
+{
+	Pause &pause = pauses[static_cast<int>(step)];
+	if (live::mono_now() < pause.until)
+		return true;
+	volatile bool stay = true;
+	const MemoryContext outside = CurrentMemoryContext;
+	PG_TRY();
+	{
+		stay = run(context, db);
+		pause.length = 0;
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(outside);
+		EmitErrorReport();
+		FlushErrorState();
+		AbortCurrentTransaction();
+		pgstat_report_activity(STATE_IDLE, nullptr);
+		pause.length = std::clamp<Micros>(pause.length * 2, 100000, 10 * kSecond);
+		pause.until = live::mono_now() + pause.length;
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(outside);
+	if (pause.length > 0 && step != Step::load)
+	{
+		// what made it run is still to be done
+		db.refill.store(db.refill.load() || step == Step::fetch);
+		db.queue_rows.store(db.queue_rows.load() || step == Step::rows);
+	}
+	return stay;
+}
+
 // Milliseconds until something has to be done, and the plan that lets anything sooner wake us.
 long plan(Db &db, Micros next_second)
 {
@@ -133,11 +188,18 @@ long plan(Db &db, Micros next_second)
 	db.plan_wall.store(wall);
 	db.plan_mono.store(mono);
 	// what was set before the plan was known did not wake us
-	if (db.refill.load() || db.queue_rows.load())
-		return 0;
 	Micros left = mono - live::mono_now();
 	if (wall != core::kNever)
 		left = std::min(left, wall - live::wall_now());
+	if (db.refill.load() || db.queue_rows.load())
+		left = 0;
+	// a step that pauses after an error has its work left, which must not keep us spinning
+	Micros paused = 0;
+	for (const Pause &p : pauses)
+		if (p.length > 0)
+			paused = std::max(paused, p.until - live::mono_now());
+	if (left <= 0 && paused > 0)
+		left = std::min<Micros>(paused, 20000);
 	return static_cast<long>(std::clamp<Micros>((left + 999) / 1000, 0, guc::naptime));
 }
 
@@ -180,15 +242,16 @@ void run_scheduler(const WorkerContext &context)
 	Micros next_janitor = 0;
 	while (!stop_requested(context))
 	{
-		if (!load(context, *db))
+		if (!guarded(Step::load, load, context, *db))
 			return;
 		if (db->load_state.load() != static_cast<uint32>(live::LoadState::loaded))
 		{
 			idle(20); // another process is loading
 			continue;
 		}
-		if (!write_rows(context, *db) || !fire_timers(context, *db) || !reap(context, *db) ||
-			!journal_claims(context, *db) || !fetch(context, *db) || !finish_drops(context, *db))
+		if (!guarded(Step::rows, write_rows, context, *db) || !guarded(Step::timers, fire_timers, context, *db) ||
+			!guarded(Step::reap, reap, context, *db) || !guarded(Step::claims, journal_claims, context, *db) ||
+			!guarded(Step::fetch, fetch, context, *db) || !guarded(Step::drops, finish_drops, context, *db))
 			return;
 		const Micros mono = live::mono_now();
 		if (mono >= next_second)
