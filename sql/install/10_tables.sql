@@ -127,14 +127,14 @@ CREATE TABLE tq.segment (
 CREATE SEQUENCE tq.job_id_seq AS bigint INCREMENT BY 4096 MINVALUE 1 START WITH 4096;
 CREATE SEQUENCE tq.lease_seq AS bigint MINVALUE 1 START WITH 1;
 
--- One row: where this database's live state belongs to (a clone or a restored dump is noticed by it).
+-- The places where these queues were in use: a row by the first use, or by tq_activate(). A clone or a restored dump finds rows of
+-- other places only, a new extension none.
 CREATE TABLE tq.meta (
-	one               boolean PRIMARY KEY DEFAULT true CHECK (one),
-	system_identifier bigint,
-	database          oid,
-	activated_at      timestamptz          -- null: dormant until first use
+	system_identifier bigint NOT NULL,
+	database          oid NOT NULL,
+	activated_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+	PRIMARY KEY (system_identifier, database)
 );
-INSERT INTO tq.meta DEFAULT VALUES;
 
 -- Default privileges may have opened them.
 REVOKE ALL ON ALL TABLES IN SCHEMA tq FROM PUBLIC;
@@ -145,5 +145,6 @@ SELECT pg_catalog.pg_extension_config_dump('tq.event_0', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.queue', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.queue_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.segment', '');
+SELECT pg_catalog.pg_extension_config_dump('tq.meta', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.job_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.lease_seq', '');

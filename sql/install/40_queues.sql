@@ -24,3 +24,17 @@ RETURNS TABLE (
 	waiting int, paused_until timestamptz, kinds jsonb, enqueued bigint, claimed bigint, succeeded bigint, failed bigint,
 	lost bigint, dead bigint, released bigint, cancelled bigint)
 LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 20 AS 'MODULE_PATHNAME';
+
+CREATE FUNCTION tq_health()
+RETURNS TABLE (item text, value text, status text, hint text)
+LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 20 AS 'MODULE_PATHNAME';
+
+CREATE FUNCTION tq_check()
+RETURNS TABLE (item text, expected bigint, found bigint)
+LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 11 AS 'MODULE_PATHNAME';
+
+CREATE FUNCTION tq_reload()
+RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+CREATE FUNCTION tq_activate()
+RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';

@@ -83,7 +83,10 @@ void visit(const journal::Candidate &c, const journal::Fold &fold, void *arg)
 	}
 	find_lane_of(t, c);
 	if (t.queue == kNoQueue)
-		return; // a row of a queue that does not exist: tq_health() counts those
+	{
+		++t.result.unknown;
+		return;
+	}
 	++t.result.unfinished;
 	++t.lanes[t.lane];
 	++t.segment_live;
@@ -243,6 +246,7 @@ CountResult count_journal(Db &db)
 	}
 	db.lost_found.fetch_add(t.result.missing);
 	db.counted_at.store(wall_now());
+	db.rows_unknown.store(t.result.unknown);
 	return t.result;
 }
 

@@ -14,6 +14,7 @@ struct CountResult
 	int64 unfinished; // of them
 	int64 drifted;	  // lanes or segments whose counters were not what the journal says
 	int64 missing;	  // jobs that memory had lost (now to be read in again)
+	int64 unknown;	  // unfinished jobs of queues that do not exist
 };
 
 // Reads all unfinished segments under one snapshot. The first time it fills the live state (entries are only added) and the database

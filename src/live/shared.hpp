@@ -86,6 +86,7 @@ struct Db
 	int32 count_nxip;
 	// figures
 	std::atomic<int64> loads, refilled, evicted, aborted_claims, claims_logged, rows_gone, lost_found;
+	std::atomic<int64> rows_unknown; // by the last count: unfinished jobs of queues that do not exist
 	std::atomic<Micros> loaded_at, load_took;
 	std::atomic<Micros> counted_at;	 // last recount
 	std::atomic<Micros> cleaned_at;	 // last time segment 0 was cleaned

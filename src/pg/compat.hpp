@@ -73,6 +73,16 @@ inline int my_proc_number()
 #endif
 }
 
+// Valid while the process is in a transaction.
+inline LocalTransactionId local_xid(const PGPROC &proc)
+{
+#if PG_VERSION_NUM < 170000
+	return proc.lxid;
+#else
+	return proc.vxid.lxid;
+#endif
+}
+
 // A named wait event since 17, the common one of extensions before. Name it once per process and keep it.
 inline uint32 wait_event([[maybe_unused]] const char *name)
 {

@@ -1,6 +1,7 @@
 #include "workers/scheduler.hpp"
 
 #include "guc.hpp"
+#include "live/activation.hpp"
 #include "live/attach.hpp"
 #include "live/load.hpp"
 #include "live/loader.hpp"
@@ -61,6 +62,18 @@ bool write_rows(const WorkerContext &context, Db &db)
 	const int n = live::write_new_rows(db, queues, lengthof(queues));
 	end_work();
 	live::rows_written(db, queues, n);
+	return true;
+}
+
+// The first use of a new extension.
+bool identify(const WorkerContext &context, Db &db)
+{
+	if (!live::identity_to_check(db))
+		return true;
+	if (!begin_work(context, "tq: noting the first use"))
+		return false;
+	live::check_identity(db);
+	end_work();
 	return true;
 }
 
@@ -212,6 +225,7 @@ Db *start(const WorkerContext &context)
 	scheduled = &db;
 	before_shmem_exit(leave, static_cast<Datum>(0));
 	db.scheduler.store(live::my_proc + 1);
+	live::check_identity(db);
 	end_work();
 	return &db;
 }
@@ -260,6 +274,8 @@ void run_scheduler(const WorkerContext &context)
 			const Micros now = live::wall_now();
 			resume(*db, now);
 			sweep(*db);
+			if (!identify(context, *db))
+				return;
 			// a segment that a reader holds open is tried again every few naps, not at once
 			bool urgent = false;
 			if (janitor_needed(*db, now, &urgent) && (urgent || mono >= next_janitor))
