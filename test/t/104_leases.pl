@@ -96,9 +96,9 @@ my $job = enqueue('h10');
 my $stale = claim('h10');
 has_event($job, 'c');
 flush();
-clock($node, 3601, 3601);
+clock($node, 0, 3601);    # the wall clock stays, or the janitor would open a segment and flush
 has_event($job, 'l');
-clock($node, 3700, 3700);
+clock($node, 10, 3601);
 my $fresh = '';
 for (1 .. 600)
 {
@@ -109,7 +109,7 @@ like($fresh, qr/^$job, /, 'H10: a lost lease lets the job be claimed again');
 isnt($fresh, $stale, 'H10: by another number');
 crash();
 like(ask($worker, "select tq_complete($stale)"), qr/TQ001/, 'H10: a crash does not bring the revoked lease back');
-clock($node, 3700, 0);
+clock($node, 10, 0);
 is(join(',', take_all($node, 'h10', 1)), $job, 'H10: the job is there');
 clock($node, 0, 0);
 
