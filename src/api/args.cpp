@@ -72,7 +72,10 @@ TimestampTz time_or(FunctionCallInfo fcinfo, int i, const char *name, TimestampT
 	return t;
 }
 
-Datum *array_elements(Datum datum, Oid type, const char *name, int *n)
+namespace
+{
+
+Datum *elements_of(Datum datum, Oid type, const char *name, bool **nulls, int *n)
 {
 	ArrayType *array = DatumGetArrayTypeP(datum);
 	if (ARR_NDIM(array) > 1)
@@ -82,13 +85,26 @@ Datum *array_elements(Datum datum, Oid type, const char *name, int *n)
 	char align = 0;
 	get_typlenbyvalalign(type, &length, &by_value, &align);
 	Datum *elements = nullptr;
+	deconstruct_array(array, type, length, by_value, align, &elements, nulls, n);
+	return elements;
+}
+
+} // namespace
+
+Datum *array_elements(Datum datum, Oid type, const char *name, int *n)
+{
 	bool *nulls = nullptr;
-	deconstruct_array(array, type, length, by_value, align, &elements, &nulls, n);
+	Datum *elements = elements_of(datum, type, name, &nulls, n);
 	for (int k = 0; k < *n; ++k)
 		if (nulls[k])
 			ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s must not contain nulls", name),
 							errdetail("Element %d is null.", k + 1)));
 	return elements;
+}
+
+Datum *array_with_nulls(FunctionCallInfo fcinfo, int i, const char *name, Oid type, bool **nulls, int *n)
+{
+	return PG_ARGISNULL(i) ? nullptr : elements_of(PG_GETARG_DATUM(i), type, name, nulls, n);
 }
 
 Datum *array_required(FunctionCallInfo fcinfo, int i, const char *name, Oid type, int *n)

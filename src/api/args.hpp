@@ -42,6 +42,9 @@ TimestampTz time_or(FunctionCallInfo fcinfo, int i, const char *name, TimestampT
 Datum *array_elements(Datum array, Oid type, const char *name, int *n);
 Datum *array_required(FunctionCallInfo fcinfo, int i, const char *name, Oid type, int *n);
 
+// The same of an argument that may be null (result: null) and whose elements may be (*nulls).
+Datum *array_with_nulls(FunctionCallInfo fcinfo, int i, const char *name, Oid type, bool **nulls, int *n);
+
 // Raises 22023 if the lengths differ.
 void same_length(const char *a, int na, const char *b, int nb);
 

@@ -184,9 +184,11 @@ TQ_FUNCTION(tq_enqueue_many)
 	refuse(fcinfo, 18, "unique_keys");
 	refuse(fcinfo, 19, "group_keys");
 	check_unique_mode(fcinfo, 11);
-	Datum *kinds = given(fcinfo, 15) ? array_required(fcinfo, 15, "kinds", TEXTOID, &nk) : nullptr;
-	Datum *priorities = given(fcinfo, 16) ? array_required(fcinfo, 16, "priorities", INT4OID, &np) : nullptr;
-	Datum *run_ats = given(fcinfo, 17) ? array_required(fcinfo, 17, "run_ats", TIMESTAMPTZOID, &nr) : nullptr;
+	// a null in one of these stands for what the whole call says
+	bool *kinds_null = nullptr, *priorities_null = nullptr, *run_ats_null = nullptr;
+	Datum *kinds = array_with_nulls(fcinfo, 15, "kinds", TEXTOID, &kinds_null, &nk);
+	Datum *priorities = array_with_nulls(fcinfo, 16, "priorities", INT4OID, &priorities_null, &np);
+	Datum *run_ats = array_with_nulls(fcinfo, 17, "run_ats", TIMESTAMPTZOID, &run_ats_null, &nr);
 	if (kinds != nullptr)
 		same_length("payloads", n, "kinds", nk);
 	if (priorities != nullptr)
@@ -206,19 +208,19 @@ TQ_FUNCTION(tq_enqueue_many)
 		it.row.kind = kind;
 		it.row.payload = DatumGetJsonbP(payloads[i]);
 		check_payload(it.row.payload);
-		if (kinds != nullptr)
+		if (kinds != nullptr && !kinds_null[i])
 		{
 			it.row.kind = DatumGetTextPP(kinds[i]);
 			it.kind = checked_kind(it.row.kind);
 		}
-		if (priorities != nullptr)
+		if (priorities != nullptr && !priorities_null[i])
 		{
 			it.row.priority = DatumGetInt32(priorities[i]);
 			if (it.row.priority < PG_INT16_MIN || it.row.priority > PG_INT16_MAX)
 				ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("priorities is out of range: %d", it.row.priority),
 								errdetail("Each element must be between %d and %d.", PG_INT16_MIN, PG_INT16_MAX)));
 		}
-		if (run_ats != nullptr)
+		if (run_ats != nullptr && !run_ats_null[i])
 		{
 			it.row.run_at = DatumGetTimestampTz(run_ats[i]);
 			if (TIMESTAMP_NOT_FINITE(it.row.run_at))
