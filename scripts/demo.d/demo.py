@@ -23,7 +23,7 @@ import show
 
 QUEUE = "files"
 WORKER = pathlib.Path(__file__).resolve().parents[2] / "examples" / "sha256_worker.py"
-BATCH = 1000            # jobs per tq_enqueue_many
+BATCH = 500             # jobs per tq_enqueue_many
 FAIL_EVERY = 40         # one file in so many fails once
 DELAY_EVERY = 25        # one file in so many is delayed ...
 DELAYS = (0.5, 1.0, 1.5, 2.0)   # ... by one of these, in seconds
@@ -35,12 +35,11 @@ Counts = namedtuple("Counts", "ready running delayed")
 
 class Demo:
     def __init__(self, top, workers):
-        self.top = os.fsencode(top)
+        self.files = list(files.find(os.fsencode(top)))
         self.conn = psycopg2.connect("", application_name="demo")
         self.conn.autocommit = True
         self.bar = show.Bar()
         self.jobs = {}          # id -> Job
-        self.complete = False   # everything is enqueued
         self.names = [f"worker-{n}" for n in range(1, workers + 1)]
         self.processes = {}
         self.lost = []          # ids of the jobs whose worker was killed
@@ -64,38 +63,40 @@ class Demo:
         self.began = time.monotonic()
         try:
             self.enqueue()
-            if self.jobs:
-                self.watch()
+            self.watch()
             self.seconds = time.monotonic() - self.began
         finally:
             self.stop_workers()
         self.bar.end()
 
     def enqueue(self):
-        batch = []
-        for number, file in enumerate(files.find(self.top)):
+        batches = {False: [], True: []}     # for now, and for later
+        for number, file in enumerate(self.files):
+            batch = batches[number % DELAY_EVERY == 0]
             due = None
-            if number % DELAY_EVERY == 0:
+            if batch is batches[True]:
                 delay = DELAYS[number // DELAY_EVERY % len(DELAYS)]
                 due = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=delay)
             batch.append(Job(file, due, number % FAIL_EVERY == FAIL_EVERY // 2))
             if len(batch) == BATCH:
                 self.enqueue_batch(batch)
-                batch = []
-        if batch:
+        for batch in batches.values():
             self.enqueue_batch(batch)
-        self.complete = True
 
     def enqueue_batch(self, batch):
+        """Enqueue the jobs of a batch, all of them due at some time or none, and empty it."""
         payloads = []
         for job in batch:
             payload = {"path": files.encode(job.file.path)}
             if job.fails:
                 payload["fail_once"] = True
             payloads.append(psycopg2.extras.Json(payload))
-        rows = self.query("SELECT tq_enqueue_many(%s, %s::jsonb[], run_ats => %s::timestamptz[])",
-                          QUEUE, payloads, [job.due for job in batch])
+        # a delayed job is to start when it is due, not behind all that is waiting then
+        run_ats = [job.due for job in batch if job.due] or None
+        rows = self.query("SELECT tq_enqueue_many(%s, %s::jsonb[], run_ats => %s::timestamptz[], priority => %s)",
+                          QUEUE, payloads, run_ats, -1 if run_ats else 0)
         self.jobs.update(zip(rows[0][0], batch, strict=True))
+        batch.clear()
         self.look()
 
     def look(self):
@@ -103,10 +104,10 @@ class Demo:
         rows = self.query("SELECT ready, running, delayed FROM tq_queues WHERE queue = %s", QUEUE)
         if rows:
             self.counts = Counts(*rows[0])
-        left = sum(self.counts)
-        total = len(self.jobs)
-        self.bar.draw(max(total - left, 0), total, *self.counts, last=self.complete and left == 0)
-        if not self.lost and total - left >= total / 2 and self.complete and left:
+        left, total = sum(self.counts), len(self.files)
+        finished = max(len(self.jobs) - left, 0)
+        self.bar.draw(finished, total, *self.counts, last=finished == total)
+        if not self.lost and total / 2 <= finished < total:
             self.kill_one()
         return left
 
@@ -185,7 +186,7 @@ class Demo:
         retried = again.intersection(failed)
         lost = readable.intersection(self.lost)
         recovered = again & lost
-        differences = self.query("SELECT * FROM tq_check()")
+        differences = self.query("SELECT * FROM tq_check() WHERE found <> expected")
 
         wrong = []
         for verdict in ("missing", "wrong"):
@@ -209,8 +210,9 @@ class Demo:
             ("digests missing, wrong, twice", f"{outcome['missing']}, {outcome['wrong']}, {twice}"),
             ("files changed or unreadable meanwhile", outcome["changed"] + outcome["unreadable"]),
             ("failed once, retried", f"{len(failed)}, {len(retried)}"),
-            ("leases lost with their worker, recovered", f"{len(lost)}, {len(recovered)}"),
-            ("delayed", sum(job.due is not None for job in self.jobs.values())),
+            ("leases lost with their worker, recovered",
+             f"{len(lost)}, {len(recovered)}" if self.lost else "too few files to catch a worker with two"),
+            ("delayed, first in line when due", sum(job.due is not None for job in self.jobs.values())),
             ("delayed: started after due, p50 / p99", show.milliseconds(late)),
             ("enqueued to digest stored, p50 / p99", show.milliseconds(waited)),
             ("jobs/s, best second", f"{self.bar.best:.0f}" if self.bar.best else "none"),
@@ -239,9 +241,9 @@ def main():
     parser.add_argument("directory")
     options = parser.parse_args()
     demo = Demo(options.directory, options.workers)
-    demo.run()
-    if not demo.jobs:
+    if not demo.files:
         raise SystemExit(f"no regular file below {options.directory}")
+    demo.run()
     sys.exit(0 if demo.check() else 1)
 
 
