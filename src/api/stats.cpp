@@ -106,6 +106,7 @@ const char *state_name(core::QueueState s) noexcept
 	switch (s)
 	{
 		case core::QueueState::creating:
+		case core::QueueState::reserved: // by a tq_create_queue that has not committed
 			return "creating";
 		case core::QueueState::closing:
 			return "closing";

@@ -461,6 +461,9 @@ void release_db(Db &db)
 		engine.free_queue(engine.queue(q));
 		unlock_queue(q);
 	}
+	for (uint32 i = 0; i < engine.limits().workers; ++i)
+		if (engine.worker(i).used && engine.worker(i).db == d)
+			engine.worker(i).used = false;
 	db.used = false;
 	db.load_state.store(static_cast<uint32>(LoadState::none));
 	LWLockRelease(registry_lock());
