@@ -1,6 +1,6 @@
-// Changes to a job from outside: tq_cancel, tq_retry, tq_reschedule. They need no lease; what they work on may be
-// in memory, on disk only, ended, or enqueued by the open transaction itself.
-// Regime: PG. Locks: queue locks, inside live/; RowExclusiveLock on the tables of the job's segment.
+// Changes to a job from outside: tq_cancel, tq_retry, tq_reschedule. They need no lease; what they work on may
+// be in memory, on disk only, ended, or enqueued by the open transaction itself. Regime: PG. Locks: queue
+// locks, inside live/; RowExclusiveLock on the tables of the job's segment.
 #include "api/args.hpp"
 #include "api/change.hpp"
 #include "api/names.hpp"
@@ -60,9 +60,13 @@ Step step_for(const Request &r, State now_in, core::Micros due, core::Micros now
 	return s;
 }
 
-const char *state_after(const Step &s) noexcept { return s.to == State::terminal ? "cancelled" : name_of(s.to); }
+const char *state_after(const Step &s) noexcept
+{
+	return s.to == State::terminal ? "cancelled" : name_of(s.to);
+}
 
-// The journal is the arbiter: if it has another event in this place, memory was wrong about the job, and it is read again.
+// The journal is the arbiter: if it has another event in this place, memory was wrong about the job, and it is
+// read again.
 void append(live::Db &db, journal::EventRow row, uint16_t slot)
 {
 	PG_TRY();
@@ -75,10 +79,11 @@ void append(live::Db &db, journal::EventRow row, uint16_t slot)
 		{
 			live::distrust(live::op_count() - 1);
 			FlushErrorState();
-			ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-							errmsg("job %lld has changed meanwhile", static_cast<long long>(row.job_id)),
-							errdetail("The live state of the job was wrong and is read again from the journal."),
-							errhint("Try again.")));
+			ereport(ERROR,
+					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+					 errmsg("job %lld has changed meanwhile", static_cast<long long>(row.job_id)),
+					 errdetail("The live state of the job was wrong and is read again from the journal."),
+					 errhint("Try again.")));
 		}
 		PG_RE_THROW();
 	}
@@ -90,7 +95,8 @@ bool allowed(Verb verb, State in) noexcept
 	return in == State::delayed || (in == State::ready && verb != Verb::retry);
 }
 
-// A job that this transaction has enqueued: nobody else may see it, so all that changes is what will be published.
+// A job that this transaction has enqueued: nobody else may see it, so all that changes is what will be
+// published.
 Outcome change_own(live::Db &db, const Request &r, live::Op &own)
 {
 	const core::Micros now = live::wall_now();
@@ -151,8 +157,8 @@ bool try_change(live::Db &db, const Request &r, const live::Pinned &pinned, Outc
 	const core::Micros now = live::wall_now();
 	// what this transaction has ended itself is its own to begin again
 	const live::Op *mine = live::last_op_on(pinned.ref, r.id);
-	const bool again =
-		r.verb == Verb::retry && mine != nullptr && mine->to == State::terminal && mine->event != EventType::succeeded;
+	const bool again = r.verb == Verb::retry && mine != nullptr && mine->to == State::terminal &&
+					   mine->event != EventType::succeeded;
 	const bool was_dead = again && mine->is_dead;
 	uint32 states = live::bit_of(State::delayed);
 	if (r.verb != Verb::retry)
@@ -214,18 +220,22 @@ bool try_change(live::Db &db, const Request &r, const live::Pinned &pinned, Outc
 	switch (r.verb)
 	{
 		case Verb::cancel:
-			ereport(ERROR, (errcode(kErrWrongState), errmsg("job %lld cannot be cancelled: it is %s", id, state),
-							errdetail("Only jobs that are ready, delayed or running can be cancelled.")));
+			ereport(ERROR,
+					(errcode(kErrWrongState), errmsg("job %lld cannot be cancelled: it is %s", id, state),
+					 errdetail("Only jobs that are ready, delayed or running can be cancelled.")));
 		case Verb::retry:
-			ereport(ERROR, (errcode(kErrWrongState), errmsg("job %lld cannot be retried: it is %s", id, state),
-							errdetail("Only jobs that are dead, buried, cancelled, expired or delayed can be retried."),
-							running							  ? errhint("Let it end, or cancel it, first.")
-							: strcmp(state, "succeeded") == 0 ? errhint("Enqueue another job.")
-															  : 0));
+			ereport(
+				ERROR,
+				(errcode(kErrWrongState), errmsg("job %lld cannot be retried: it is %s", id, state),
+				 errdetail("Only jobs that are dead, buried, cancelled, expired or delayed can be retried."),
+				 running						   ? errhint("Let it end, or cancel it, first.")
+				 : strcmp(state, "succeeded") == 0 ? errhint("Enqueue another job.")
+												   : 0));
 		default:
-			ereport(ERROR, (errcode(kErrWrongState), errmsg("job %lld cannot be rescheduled: it is %s", id, state),
-							errdetail("Only jobs that are ready or delayed can be rescheduled."),
-							running ? errhint("Its worker can put it off with tq_release().") : 0));
+			ereport(ERROR,
+					(errcode(kErrWrongState), errmsg("job %lld cannot be rescheduled: it is %s", id, state),
+					 errdetail("Only jobs that are ready or delayed can be rescheduled."),
+					 running ? errhint("Its worker can put it off with tq_release().") : 0));
 	}
 }
 

@@ -1,5 +1,6 @@
-// tq_heartbeat, tq_heartbeat_many: a lease goes on. A change in memory under the queue's lock: no tuple, no WAL, no transaction id.
-// Regime: PG; bad arguments raise, a lost lease does not. Locks: queue locks, one at a time.
+// tq_heartbeat, tq_heartbeat_many: a lease goes on. A change in memory under the queue's lock: no tuple, no
+// WAL, no transaction id. Regime: PG; bad arguments raise, a lost lease does not. Locks: queue locks, one at a
+// time.
 #include "api/args.hpp"
 #include "guc.hpp"
 #include "live/attach.hpp"
@@ -37,8 +38,9 @@ const char *name_of(Action action) noexcept
 	return "lost";
 }
 
-// Queue lock held. Whoever knows the number holds the lease, in whatever session: a worker that does everything in one transaction
-// can send heartbeats only through another connection. What another transaction is about to do to the job may yet be rolled back.
+// Queue lock held. Whoever knows the number holds the lease, in whatever session: a worker that does everything
+// in one transaction can send heartbeats only through another connection. What another transaction is about to
+// do to the job may yet be rolled back.
 bool is_live(const core::Entry &e, core::LeaseNo lease) noexcept
 {
 	if (e.state != live::State::running || e.lease != lease || e.mark == live::Verb::lose)
@@ -49,10 +51,10 @@ bool is_live(const core::Entry &e, core::LeaseNo lease) noexcept
 	return !ours || e.mark == live::Verb::claim;
 }
 
-// Lets the lease end no sooner than `extend` from now (0: its length). `ends` receives when it ends by the wall clock. The deadline alone
-// is raised: the reaper moves the entry in its tree when the old time comes.
-Action renew(uint16_t d, core::JobId id, core::LeaseNo lease, core::Micros extend, core::Micros wall, core::Micros mono,
-			 core::Micros *ends) noexcept
+// Lets the lease end no sooner than `extend` from now (0: its length). `ends` receives when it ends by the wall
+// clock. The deadline alone is raised: the reaper moves the entry in its tree when the old time comes.
+Action renew(uint16_t d, core::JobId id, core::LeaseNo lease, core::Micros extend, core::Micros wall,
+			 core::Micros mono, core::Micros *ends) noexcept
 {
 	uint16_t queue = 0;
 	const core::Ref ref = engine.find(d, id, &queue);
@@ -82,7 +84,8 @@ Action renew(uint16_t d, core::JobId id, core::LeaseNo lease, core::Micros exten
 	return action;
 }
 
-// The type of tq_heartbeat's row, which is always the same: made once per session, without a look into the catalogs.
+// The type of tq_heartbeat's row, which is always the same: made once per session, without a look into the
+// catalogs.
 TupleDesc row_type()
 {
 	static TupleDesc type = nullptr;
@@ -115,7 +118,8 @@ TQ_FUNCTION(tq_heartbeat)
 	live::Db &db = live::database(fcinfo);
 	live::ensure_loaded(db);
 	core::Micros ends = 0;
-	const Action action = renew(live::index_of(db), id, lease, extend, live::wall_now(), live::mono_now(), &ends);
+	const Action action =
+		renew(live::index_of(db), id, lease, extend, live::wall_now(), live::mono_now(), &ends);
 	Datum values[2] = {TimestampTzGetDatum(ends), CStringGetTextDatum(name_of(action))};
 	bool nulls[2] = {action == Action::lost, false};
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(row_type(), values, nulls)));
@@ -138,7 +142,8 @@ TQ_FUNCTION(tq_heartbeat_many)
 	for (int i = 0; i < n; ++i)
 	{
 		core::Micros ends = 0;
-		const Action action = renew(d, DatumGetInt64(ids[i]), DatumGetInt64(leases[i]), extend, wall, mono, &ends);
+		const Action action =
+			renew(d, DatumGetInt64(ids[i]), DatumGetInt64(leases[i]), extend, wall, mono, &ends);
 		Datum values[2] = {ids[i], CStringGetTextDatum(name_of(action))};
 		bool nulls[2] = {};
 		tuplestore_putvalues(rs->setResult, rs->setDesc, values, nulls);

@@ -1,5 +1,6 @@
 // tq_get, tq_history: one job as it is now, and what has happened to it.
-// Regime: PG; raises TQ004. Locks: the job's queue lock while its entry is copied; AccessShareLock on its segment's tables.
+// Regime: PG; raises TQ004. Locks: the job's queue lock while its entry is copied; AccessShareLock on its
+// segment's tables.
 #include "api/args.hpp"
 #include "api/names.hpp"
 #include "guc.hpp"
@@ -31,8 +32,9 @@ struct Job
 	journal::Fold fold;
 };
 
-// Copies the job's entry if that has the last word: not if it is being made, nor if this transaction has changed the job, since then
-// the journal, with our own events, is ahead. A claim is no event, so it is taken from the entry, whosever it is.
+// Copies the job's entry if that has the last word: not if it is being made, nor if this transaction has
+// changed the job, since then the journal, with our own events, is ahead. A claim is no event, so it is taken
+// from the entry, whosever it is.
 bool copy_entry(const live::Db &db, core::JobId id, core::Entry *out) noexcept
 {
 	uint16_t queue = 0;
@@ -51,7 +53,8 @@ bool copy_entry(const live::Db &db, core::JobId id, core::Entry *out) noexcept
 	return !changed_here;
 }
 
-// Adds the events of one segment to those in the list, both in step order. A job that was moved has its older ones twice.
+// Adds the events of one segment to those in the list, both in step order. A job that was moved has its older
+// ones twice.
 void merge_events(Job *job, const EventRow *more, int n)
 {
 	auto *all = static_cast<EventRow *>(palloc(sizeof(EventRow) * static_cast<Size>(job->n + n + 1)));
@@ -181,7 +184,10 @@ const Jsonb *last_checkpoint(const Job &job) noexcept
 	return nullptr;
 }
 
-Jsonb *json_of(const char *text) { return DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(text))); }
+Jsonb *json_of(const char *text)
+{
+	return DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(text)));
+}
 
 void put_event(ReturnSetInfo *rs, const EventRow &e)
 {
@@ -231,9 +237,11 @@ TQ_FUNCTION(tq_get)
 	const bool succeeded = ended && job.fold.state == journal::FoldState::succeeded;
 	core::Micros lease_ends = running ? job.fold.lease_until : journal::kNoTime;
 	if (leased)
-		lease_ends =
-			now + (e.has(core::kHardTimeout) ? std::min(e.deadline, e.hard_deadline) : e.deadline) - live::mono_now();
-	const char *worker = leased ? live::worker_name(e.worker) : job.fold.worker[0] != '\0' ? job.fold.worker : nullptr;
+		lease_ends = now + (e.has(core::kHardTimeout) ? std::min(e.deadline, e.hard_deadline) : e.deadline) -
+					 live::mono_now();
+	const char *worker = leased						  ? live::worker_name(e.worker)
+						 : job.fold.worker[0] != '\0' ? job.fold.worker
+													  : nullptr;
 
 	Row r{};
 	r.add(Int64GetDatum(id));
@@ -288,7 +296,8 @@ TQ_FUNCTION(tq_history)
 	r.add(Datum{0}, true);
 	r.add_time(job.row.run_at);
 	r.add(Datum{0}, true);
-	r.add_text(job.row.origin != 0 ? psprintf("copy of job %lld", static_cast<long long>(job.row.origin)) : nullptr);
+	r.add_text(job.row.origin != 0 ? psprintf("copy of job %lld", static_cast<long long>(job.row.origin))
+								   : nullptr);
 	r.add(Datum{0}, true);
 	tuplestore_putvalues(rs->setResult, rs->setDesc, r.values, r.nulls);
 	for (int i = 0; i < job.n; ++i)

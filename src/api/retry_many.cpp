@@ -1,5 +1,5 @@
-// tq_retry_many: finds jobs that have ended by reading the segments, and retries them or copies them into another queue.
-// Regime: PG. Locks: as tq_retry for each job; AccessShareLock on each segment while it is read.
+// tq_retry_many: finds jobs that have ended by reading the segments, and retries them or copies them into
+// another queue. Regime: PG. Locks: as tq_retry for each job; AccessShareLock on each segment while it is read.
 #include "api/args.hpp"
 #include "api/change.hpp"
 #include "api/enqueue.hpp"
@@ -58,7 +58,8 @@ void search(live::Db &db, Search *s, int64 max)
 	LWLockAcquire(live::map_lock(db), LW_SHARED);
 	room = db.nsegments;
 	LWLockRelease(live::map_lock(db));
-	auto *segments = static_cast<live::SegmentView *>(palloc(sizeof(live::SegmentView) * static_cast<Size>(room)));
+	auto *segments =
+		static_cast<live::SegmentView *>(palloc(sizeof(live::SegmentView) * static_cast<Size>(room)));
 	const int n = live::view_segments(db, segments, room);
 	for (int i = 0; i < n && s->n < max; ++i)
 	{
@@ -126,13 +127,13 @@ TQ_FUNCTION(tq_retry_many)
 	const char *to = text_or_null(fcinfo, 5);
 	s.delayed = strcmp(state, "delayed") == 0;
 	if (!s.delayed && !(parse_ended(state, &s.state) && can_begin_again(s.state)))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("jobs that are \"%s\" cannot be retried", state),
-				 errhint("state is dead, buried, cancelled, expired or delayed.")));
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("jobs that are \"%s\" cannot be retried", state),
+						errhint("The state can be dead, buried, cancelled, expired or delayed.")));
 	if (to != nullptr && s.delayed)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("delayed jobs cannot be copied to another queue"),
-				 errdetail("They are going to run where they are.")));
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("delayed jobs cannot be copied to another queue"),
+						errdetail("They are going to run where they are.")));
 
 	live::Db &db = live::database(fcinfo);
 	live::ensure_loaded(db);

@@ -54,7 +54,9 @@ void ask(Ref ref, Op *op, Entry *entry) noexcept
 	op->lane = e.lane;
 	op->segment = e.segment;
 	op->prev_step = e.step;
-	if (e.has(core::kCancelAsked))
+	if (asked_here(ref, e.lease))
+		entry->flags |= core::kCancelAsked;
+	if (entry->has(core::kCancelAsked))
 		return;
 	++e.step;
 	++e.after_claim;

@@ -437,6 +437,14 @@ Op &take_from_bulk(const Op &op)
 	return push_op(op);
 }
 
+bool asked_here(Ref ref, LeaseNo lease) noexcept
+{
+	for (int i = nops; i-- > 0;)
+		if (ops[i].ref == ref && ops[i].lease == lease && is_ask(ops[i]))
+			return true;
+	return false;
+}
+
 Op *last_op_on(Ref ref, JobId id) noexcept
 {
 	for (int i = nops; i-- > 0;)

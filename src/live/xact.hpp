@@ -80,6 +80,9 @@ Op &edit_enqueue(Op &enqueue, Verb verb) noexcept;
 bool has_bulks() noexcept;
 Op &take_from_bulk(const Op &op);
 
+// Whether this transaction has asked the holder of a lease to stop.
+bool asked_here(Ref ref, LeaseNo lease) noexcept;
+
 // The operation noted last for an entry; null if there is none.
 Op *last_op_on(Ref ref, JobId id) noexcept;
 
