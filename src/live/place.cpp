@@ -76,6 +76,16 @@ void fill_entry(Entry &e, const journal::Candidate &c, int slot, const journal::
 namespace
 {
 
+// A lease that a restored journal brings may be ahead of the numbers given here: those go on above it (H10).
+void raise_leases(const Db &db, LeaseNo above) noexcept
+{
+	std::atomic<LeaseNo> &next = engine.db(index_of(db)).next_lease;
+	LeaseNo now = next.load();
+	while (now <= above && !next.compare_exchange_weak(now, above + 1))
+	{
+	}
+}
+
 // A journalled lease goes on for a full new period (P9); one that was bound to a session has lost it.
 void fill_lease(Entry &e, const journal::Fold &fold, uint32_t worker) noexcept
 {
@@ -99,6 +109,8 @@ Place place_job(Db &db, const journal::Candidate &c, int slot, const journal::Fo
 {
 	Queue &q = engine.queue(queue);
 	const bool had_placeholder = ref != kNil;
+	if (fold.state == journal::FoldState::running)
+		raise_leases(db, fold.lease);
 	const int32 priority = fold.has_priority ? fold.priority : c.priority;
 	const Key key{priority, c.id};
 	const uint32_t worker = fold.state == journal::FoldState::running && fold.worker[0] != '\0'
