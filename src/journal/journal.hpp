@@ -234,8 +234,8 @@ int list_segments(SegmentTables **out);
 // transaction (a worker's).
 Segment create_segment(Oid extension, int32 number);
 
-// A complete segment that is not known yet (a restore made it): records its dependency on the extension and
-// its row in tq.segment, as create_segment does. Harmless for one that is known.
+// A complete segment that is not known yet (a restore made it): records its dependency on the extension. Its row in
+// tq.segment comes with the dump, before or after this. Harmless for one that is known.
 void adopt_segment(Oid extension, const Segment &segment);
 
 // Tries to take AccessExclusiveLock on both tables and all that belongs to them without queueing (H21); on

@@ -143,7 +143,7 @@ bool depends_on_extension(Oid table, Oid extension)
 	return found;
 }
 
-// Makes DROP EXTENSION take the segment along without CASCADE (H23), and gives it its row in tq.segment.
+// Makes DROP EXTENSION take the segment along without CASCADE (H23).
 void register_segment(Oid extension, const Segment &segment)
 {
 	for (const Oid table : {segment.job, segment.event})
@@ -156,9 +156,6 @@ void register_segment(Oid extension, const Segment &segment)
 		ObjectAddressSet(referenced, ExtensionRelationId, extension);
 		recordDependencyOn(&depender, &referenced, DEPENDENCY_AUTO);
 	}
-	execute(
-		"INSERT INTO tq.segment (number, opened_at) VALUES (%d, pg_catalog.clock_timestamp()) ON CONFLICT DO NOTHING",
-		segment.number);
 }
 
 void pin_setting(const char *name, const char *value)
@@ -299,6 +296,9 @@ Segment create_segment(Oid extension, int32 number)
 	copy_owner_and_acl(parents[0], segment.job);
 	copy_owner_and_acl(parents[1], segment.event);
 	register_segment(extension, segment);
+	execute(
+		"INSERT INTO tq.segment (number, opened_at) VALUES (%d, pg_catalog.clock_timestamp()) ON CONFLICT DO NOTHING",
+		segment.number);
 	pg::leave_owner(scope);
 	CommandCounterIncrement();
 	return segment;

@@ -24,6 +24,10 @@ struct Tally
 	int64 segment_dead;
 	int slot;		 // of the segment being read
 	CountResult result;
+	// later counts: jobs that must be in memory and are not; context is theirs
+	MemoryContext context;
+	JobId *must;
+	int64 nmust, must_room;
 	// the lane of the last row, since neighbours mostly share it
 	int32 last_queue_id;
 	char last_kind[core::kNameMax];
@@ -72,6 +76,21 @@ bool vouched_for(Tally &t, const journal::Candidate &c, const journal::Fold &fol
 	return ok;
 }
 
+// Running jobs and overrides have entries wherever the watermarks are; those of a segment that came by a restore have none yet.
+void remember_must(Tally &t, JobId id)
+{
+	uint16_t q = 0;
+	if (engine.find(index_of(*t.db), id, &q) != kNil)
+		return;
+	if (t.nmust == t.must_room)
+	{
+		t.must_room = std::max<int64>(64, t.must_room * 2);
+		const Size bytes = sizeof(JobId) * static_cast<Size>(t.must_room);
+		t.must = static_cast<JobId *>(t.must == nullptr ? MemoryContextAllocHuge(t.context, bytes) : repalloc_huge(t.must, bytes));
+	}
+	t.must[t.nmust++] = id;
+}
+
 void visit(const journal::Candidate &c, const journal::Fold &fold, void *arg)
 {
 	Tally &t = *static_cast<Tally *>(arg);
@@ -94,6 +113,8 @@ void visit(const journal::Candidate &c, const journal::Fold &fold, void *arg)
 	{
 		if (!vouched_for(t, c, fold))
 			++t.result.missing;
+		if (fold.state == journal::FoldState::running || fold.has_override)
+			remember_must(t, c.id);
 		return;
 	}
 	if (place_job(*t.db, c, t.slot, fold, t.queue, t.lane, kNil, Source::first_load) == Place::no_room)
@@ -206,6 +227,7 @@ CountResult count_journal(Db &db)
 	t.db = &db;
 	t.first = db.load_state.load() != static_cast<uint32>(LoadState::loaded);
 	t.queue = kNoQueue;
+	t.context = CurrentMemoryContext;
 	const Micros began = mono_now();
 	const auto max = static_cast<Size>(guc::max_segments);
 	t.lanes = static_cast<int64 *>(palloc0(sizeof(int64) * engine.limits().lanes));
@@ -230,14 +252,19 @@ CountResult count_journal(Db &db)
 			seg_live[t.slot] = t.segment_live;
 			seg_dead[t.slot] = t.segment_dead;
 			seg_read[t.slot] = true;
+			int64 unknown = 0; // adopted
 			if (t.first)
 				segment_at(db, t.slot).rows.store(sum.rows);
+			else
+				static_cast<void>(segment_at(db, t.slot).rows.compare_exchange_strong(unknown, sum.rows));
 			TQ_WAIT_POINT("load-between-segments");
 		}
 		UnregisterSnapshot(snapshot);
 		end_count(db, t, seg_live, seg_dead, seg_read);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(stop_count, PointerGetDatum(&db));
+	for (int64 i = 0; i < t.nmust; ++i)
+		static_cast<void>(pin(db, t.must[i], false));
 	if (t.first)
 	{
 		db.loads.fetch_add(1);

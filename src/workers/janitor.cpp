@@ -84,11 +84,14 @@ bool adopt(const WorkerContext &context, Db &db, bool *changed)
 		if (found || !list[i].complete)
 			continue;
 		int64 low = 0, high = 0;
-		const bool rows = journal::segment_bounds(list[i].tables, &low, &high);
+		// an empty one may be filled by what comes next (pg_restore --data-only), which asks for another look
+		if (!journal::segment_bounds(list[i].tables, &low, &high))
+			continue;
 		journal::adopt_segment(context.extension, list[i].tables);
-		if (rows)
-			live::raise_ids(db, high);
-		live::add_segment(db, list[i].tables, rows ? low : 0, rows ? high : -1, false, live::wall_now());
+		live::raise_ids(db, high);
+		const int slot = live::add_segment(db, list[i].tables, low, high, false, live::wall_now());
+		if (slot >= 0)
+			live::segment_at(db, slot).dead.store(1); // not known: the janitor looks before it drops
 		ereport(LOG, (errmsg("tq: adopted segment %d", list[i].tables.number)));
 		*changed = true;
 	}
@@ -136,6 +139,11 @@ bool open_next(const WorkerContext &context, Db &db, bool *changed)
 	}
 	if (!begin_work(context, "tq: opening a segment"))
 		return false;
+	// tables that are not in the map, such as those of a restore that is not over, have their numbers, too
+	journal::SegmentTables *list = nullptr;
+	const int ntables = journal::list_segments(&list);
+	for (int i = 0; i < ntables; ++i)
+		last = std::max(last, list[i].tables.number);
 	const journal::Segment next = journal::create_segment(context.extension, last + 1);
 	if (open->tables.number != 0)
 	{

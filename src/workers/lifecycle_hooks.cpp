@@ -11,11 +11,13 @@
 //   DROP EXTENSION tq, also by CASCADE  object access                    no, its locks have waited for them
 //   CREATE EXTENSION (any)              object access                    rings at commit
 //   CREATE DATABASE, other ALTER        object access                    rings at commit
+//   a segment's table, index, trigger   ProcessUtility                   asks the janitor to compare, at commit
 //
 // Regime: PG. Locks: ddl_lock_tag(database) in ShareLock to the end of the transaction, "tq workers" inside
 // slots.cpp. Raises: before the DDL only (cancel, out of lock memory); the transaction callback never does.
 #include "pg/prelude.hpp"
 
+#include "live/load.hpp"
 #include "workers/lifecycle_hooks.hpp"
 #include "workers/slots.hpp"
 #include "workers/worker.hpp"
@@ -25,6 +27,8 @@ extern "C"
 #include "catalog/pg_database.h"
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
+#include "commands/extension.h"
+#include "nodes/makefuncs.h"
 #include "nodes/parsenodes.h"
 }
 
@@ -240,6 +244,46 @@ void before_statement(Node *statement, ProcessUtilityContext context)
 	}
 }
 
+// A restore makes a segment's tables, fills them, and only then gives them indexes and triggers, in any order: whichever
+// comes last makes the segment whole (H6). Nobody else than an administrator does such things; the janitor knows of its own.
+bool completes_segment(Node *statement)
+{
+	const RangeVar *table = nullptr;
+
+	if (creating_extension || MyBgworkerEntry != nullptr)
+		return false;
+	switch (nodeTag(statement))
+	{
+		case T_AlterTableStmt:
+			table = reinterpret_cast<AlterTableStmt *>(statement)->relation;
+			break;
+		case T_IndexStmt:
+			table = reinterpret_cast<IndexStmt *>(statement)->relation;
+			break;
+		case T_CreateTrigStmt:
+			table = reinterpret_cast<CreateTrigStmt *>(statement)->relation;
+			break;
+		case T_DropStmt: {
+			auto drop = reinterpret_cast<DropStmt *>(statement);
+
+			if (drop->removeType == OBJECT_TABLE)
+				table = makeRangeVarFromNameList(linitial_node(List, drop->objects));
+		}
+		break;
+		default:
+			break;
+	}
+	if (table == nullptr)
+		return false;
+	if (table->schemaname != nullptr)
+		return strcmp(table->schemaname, "tq") == 0;
+
+	const Oid relation = RangeVarGetRelid(table, NoLock, true);
+	const char *schema = OidIsValid(relation) ? get_namespace_name(get_rel_namespace(relation)) : nullptr;
+
+	return schema != nullptr && strcmp(schema, "tq") == 0;
+}
+
 bool ends_prepared_transaction(Node *statement) noexcept
 {
 	if (!IsA(statement, TransactionStmt))
@@ -260,6 +304,7 @@ void process_utility(PlannedStmt *planned, const char *query, bool read_only_tre
 {
 	// The tree may be gone afterwards.
 	bool ring_after = ends_prepared_transaction(planned->utilityStmt);
+	bool compare_after = ddl_concerns_us() && completes_segment(planned->utilityStmt);
 
 	if (ddl_concerns_us())
 		before_statement(planned->utilityStmt, context);
@@ -269,6 +314,8 @@ void process_utility(PlannedStmt *planned, const char *query, bool read_only_tre
 	else
 		standard_ProcessUtility(planned, query, read_only_tree, context, params, environment, dest, completion);
 
+	if (compare_after)
+		live::mark_reload();
 	// It may have been about any database, and this session does not know.
 	if (ring_after && prepared_ddl_possible())
 		request_check(InvalidOid);

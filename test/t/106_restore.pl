@@ -1,0 +1,126 @@
+# H6: pg_dump and pg_restore lose nothing. H23: DROP EXTENSION needs no CASCADE, and what comes after it meets nothing of
+# what was before. H33: a copy of a database goes on by itself.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use TqTest;
+
+my $node = tq_node('restore', conf => <<CONF);
+tq.segment_rows = 20
+max_worker_processes = 20
+CONF
+scheduler_of($node);
+my $session = session($node);
+
+sub in_db
+{
+	my ($database, $sql) = @_;
+	return $node->safe_psql($database, $sql);
+}
+
+#
+# A database with everything in it
+#
+for my $round (1 .. 4)
+{
+	my $before = in_db('postgres', 'select coalesce(max(number), 0) from tq.segment');
+	in_db('postgres', qq{select tq_enqueue_many('work', array_agg(jsonb_build_object('n', i)), priorities => array_agg(i % 3))
+		from generate_series(1, 25) i});
+	until_true($node, "select coalesce(max(number), 0) > $before from tq.segment", 'a new segment');
+}
+is(scalar(take_all($node, 'work', 30)), 30, 'some jobs are done');
+in_db('postgres', q{select tq_enqueue_many('work', array_fill('{}'::jsonb, array[3]), delay => '100 s')});
+in_db('postgres', q{select tq_fail(id, lease, 'x', fatal => true) from tq_claim('work', max_jobs => 2)});
+in_db('postgres', q{select tq_fail(id, lease, 'x', retry_in => '50 s') from tq_claim('work', max_jobs => 2)});
+ask($session, q{select count(*) from tq_claim('work', max_jobs => 4, lease_for => '30 s')});
+until_true($node, q{select count(*) = 4 from tq.event where type = 'c'}, 'claims are journalled');
+in_db('postgres', q{select tq_reschedule(id, priority => -7) from (select max(id) as id from tq.job where run_at is null) j});
+my $left = unfinished($node, 'work');
+is($left, 71, 'jobs that are left');
+my $last = in_db('postgres', 'select max(id) from tq.job');
+my $top = in_db('postgres', 'select id from tq.job j where id in (select job_id from tq.event where priority = -7)');
+my $dead = in_db('postgres', q{select string_agg(job_id::text, ',' order by job_id) from tq.event where type = 'd'});
+
+my $dir = PostgreSQL::Test::Utils::tempdir();
+my @dump = ('pg_dump', '--no-sync', '-p', $node->port, '-h', $node->host, 'postgres');
+# the test functions of this database need the library only
+$node->command_ok([ @dump, '-f', "$dir/plain.sql" ], 'pg_dump, plain');
+$node->command_ok([ @dump, '-Fc', '-f', "$dir/custom" ], 'pg_dump, custom');
+
+# Everything that was in the database is in this one.
+sub whole
+{
+	my ($database, $how) = @_;
+	scheduler_of($node, $database);
+	is(unfinished($node, 'work', $database), $left, "$how: the journal has every job");
+	ok(until_true($node, qq{select ready + delayed + running = $left from tq_stats() where queue = 'work'}, 'all jobs are live', $database),
+		"$how: all of them are live");
+	my ($first) = take_all($node, 'work', 1, $database);
+	is($first, $top, "$how: overrides count");
+	is(in_db($database, "select state from tq_get((string_to_array('$dead', ','))[1]::bigint)"), 'dead', "$how: dead letters are there");
+	my $new = in_db($database, q{select tq_enqueue('work')});
+	cmp_ok($new, '>', $last, "$how: ids go on");
+	clock($node, 1000, 1000);
+	my @ids = work_off($node, 'work', $database);
+	clock($node, 0, 0);
+	is(scalar(@ids), $left, "$how: they all run");
+	is(in_db($database, q{select count(*) from tq.job j join tq.queue q on q.id = queue_id where name = 'work'}), 104, "$how: not a row too many");
+	check_journal($node, "$how: each of them once", $database);
+	return;
+}
+
+in_db('postgres', 'create database plain');
+$node->command_ok([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-p', $node->port, '-h', $node->host, '-d', 'plain', '-f', "$dir/plain.sql" ],
+	'H6: psql reads the dump');
+whole('plain', 'H6: plain');
+
+in_db('postgres', 'create database parallel');
+$node->command_ok([ 'pg_restore', '-j', 2, '-p', $node->port, '-h', $node->host, '-d', 'parallel', "$dir/custom" ], 'H6: pg_restore -j 2');
+whole('parallel', 'H6: parallel');
+
+in_db('postgres', 'create database parts');
+$node->command_ok([ 'pg_restore', "--section=$_", '-p', $node->port, '-h', $node->host, '-d', 'parts', "$dir/custom" ], "H6: pg_restore --section=$_")
+  for qw(pre-data data post-data);
+whole('parts', 'H6: by sections');
+
+in_db('postgres', 'create database data');
+$node->command_ok([ 'pg_restore', '--schema-only', '-p', $node->port, '-h', $node->host, '-d', 'data', "$dir/custom" ], 'H6: pg_restore --schema-only');
+scheduler_of($node, 'data');
+$node->command_ok([ 'pg_restore', '--data-only', '-p', $node->port, '-h', $node->host, '-d', 'data', "$dir/custom" ], 'H6: pg_restore --data-only');
+whole('data', 'H6: data only');
+
+in_db('postgres', 'create database cleaned template parallel');
+$node->command_ok([ 'pg_restore', '--clean', '--if-exists', '-p', $node->port, '-h', $node->host, '-d', 'cleaned', "$dir/custom" ],
+	'H6: pg_restore --clean over a database that has been in use');
+whole('cleaned', 'H6: clean');
+
+#
+# H33: a copy
+#
+$session->quit;
+in_db('template1', 'create database copy template postgres');
+whole('copy', 'H33: a copy of the database');
+scheduler_of($node);
+is(unfinished($node, 'work'), $left, 'H33: which the original does not notice');
+
+#
+# H23
+#
+is(in_db('postgres', q{select count(*) > 0 from pg_inherits where inhrelid::regclass::text ~ '^tq.job_[1-9]'}), 't', 'H23: there are numbered segments');
+in_db('postgres', q{begin; drop extension tq; create extension tq; select tq_enqueue('work'); commit});
+is(in_db('postgres', q{select count(*) from tq.job}), 1, 'H23: DROP EXTENSION takes the segments along without CASCADE');
+is(scalar(work_off($node, 'work')), 1, 'H23: the new extension has its own jobs only');
+in_db('postgres', 'drop extension tq');
+is(in_db('postgres', q{select count(*) from pg_namespace where nspname = 'tq'}), 0, 'H23: nothing remains');
+in_db('postgres', 'create extension tq');
+until_true($node, q{select count(*) = 0 from tq_claim('work')});
+is(in_db('postgres', q{select tq_enqueue('work') > 0}), 't', 'H23: a new one works');
+is(scalar(take_all($node, 'work', 1)), 1, 'H23: from end to end');
+
+ok(slurp_file($node->logfile) !~ /PANIC|TRAP:|terminated by signal/, 'nothing alarming in the log');
+$node->stop;
+done_testing();
