@@ -198,8 +198,9 @@ is($node->safe_psql('postgres', q{select count(*) from pg_class c join pg_inheri
 	join pg_class t on t.oid = c.reltoastrelid where inhparent in ('tq.job'::regclass, 'tq.event'::regclass)
 	and c.relname !~ '_0$' and not (c.reloptions @> '{autovacuum_enabled=off,vacuum_truncate=off}'
 		and t.reloptions @> '{autovacuum_enabled=off,vacuum_truncate=off}')}), 0, 'H22: no autovacuum and no truncation of segments');
-ask($writer, q{begin; select count(tq_enqueue('h22', jsonb_build_object('x', repeat('y', 2000)))) from generate_series(1, 100); rollback});
 $n = newest();
+ask($writer, q{begin; select count(tq_enqueue('h22', (select jsonb_agg(md5(random()::text || i || k)) from generate_series(1, 40) k)))
+	from generate_series(1, 19) i; rollback});
 my $size = $node->safe_psql('postgres', "select pg_relation_size('tq.job_$n')");
 cmp_ok($size, '>', 8192, 'H22: a rollback leaves pages behind');
 $node->safe_psql('postgres', "vacuum tq.job_$n");
