@@ -9,7 +9,8 @@ use Test::More;
 use TqTest;
 
 # Without a scheduler nobody looks every second for those who sleep beside startable jobs: only tokens wake them.
-my $node = tq_node('waiting', conf => 'tq.workers = off');
+# A waiter whose time is up looks once more, so time is no help either.
+my $node = tq_node('waiting', conf => "tq.workers = off\ntq.max_pinned_wait = '1h'");
 my $producer = session($node);
 $node->safe_psql('postgres', q{select tq_create_queue('q')});
 
@@ -25,7 +26,7 @@ sub sleep_in_claim
 {
 	my ($session, $pid, $args) = @_;
 	arm($node, 'waiter-after-register', 'wait', pid => $pid);
-	begin_ask($session, "select id from tq_claim('q', wait => '50 s'" . ($args ? ", $args" : '') . ')');
+	begin_ask($session, "select id from tq_claim('q', wait => '1 h'" . ($args ? ", $args" : '') . ')');
 	standing($node, 'waiter-after-register');
 	return;
 }
@@ -43,7 +44,7 @@ sub pass_on
 	my ($one, $pid_one) = waiter();
 	my ($two, $pid_two) = waiter();
 	sleep_in_claim($one, $pid_one);
-	begin_ask($two, q{select id from tq_claim('q', wait => '50 s')});
+	begin_ask($two, q{select id from tq_claim('q', wait => '1 h')});
 	until_true($node, q{select waiting = 2 from tq_stats() where queue = 'q'}, 'two waiters');
 	my $job = enqueue();
 	$befall->($one, $pid_one);
@@ -77,9 +78,9 @@ pass_on('no job goes to a client that is not there', sub {
 # a filter
 my ($left, $pid_left) = waiter();
 my ($right) = waiter();
-begin_ask($left, q{select id from tq_claim('q', kinds => '{x}', wait => '50 s')});
+begin_ask($left, q{select id from tq_claim('q', kinds => '{x}', wait => '1 h')});
 until_true($node, q{select waiting = 1 from tq_stats() where queue = 'q'});
-begin_ask($right, q{select id from tq_claim('q', kinds => '{y}', wait => '50 s')});
+begin_ask($right, q{select id from tq_claim('q', kinds => '{y}', wait => '1 h')});
 until_true($node, q{select waiting = 2 from tq_stats() where queue = 'q'});
 my $y = enqueue(q{kind => 'y'});
 is(end_ask($right), $y, 'H19: a job of kind y wakes who wants that');
@@ -88,7 +89,7 @@ is(end_ask($left), $x, 'H19: and one of kind x the other');
 
 # one token, two jobs: the woken one takes both, nobody stays behind beside a third
 sleep_in_claim($left, $pid_left, 'max_jobs => 2');
-begin_ask($right, q{select id from tq_claim('q', wait => '50 s')});
+begin_ask($right, q{select id from tq_claim('q', wait => '1 h')});
 until_true($node, q{select waiting = 2 from tq_stats() where queue = 'q'});
 my @jobs = split /\n/, ask($producer, q{select unnest(tq_enqueue_many('q', array_fill('{}'::jsonb, array[3])))});
 release($node, 'waiter-after-register');
@@ -106,7 +107,7 @@ for my $how ('rollback', 'release', 'failure', 'resumed kind')
 		ask($holder, 'begin') if $how eq 'rollback';
 		$held = ask($holder, q{select id || ', ' || lease from tq_claim('q')});
 	}
-	begin_ask($right, q{select id from tq_claim('q', wait => '50 s')});
+	begin_ask($right, q{select id from tq_claim('q', wait => '1 h')});
 	until_true($node, q{select waiting = 1 from tq_stats() where queue = 'q'});
 	ask($holder,
 		  $how eq 'rollback' ? 'rollback'
@@ -124,7 +125,7 @@ for my $how ('due', 'lease lost')
 {
 	$job = enqueue($how eq 'due' ? q{delay => '100 s'} : '');
 	ask($holder, q{select id from tq_claim('q', lease_for => '100 s')}) if $how eq 'lease lost';
-	begin_ask($right, q{select id from tq_claim('q', wait => '50 s')});
+	begin_ask($right, q{select id from tq_claim('q', wait => '1 h')});
 	until_true($node, q{select waiting = 1 from tq_stats() where queue = 'q'});
 	clock($node, 101, $how eq 'due' ? 0 : 101);
 	clock($node, 150, 101) if $how eq 'lease lost' && until_true($node, "select exists (select from tq.event where job_id = $job and type = 'l')");
