@@ -34,6 +34,8 @@ bool workers = true;
 namespace
 {
 
+constexpr int kTenYears = 3652 * 86400; // seconds
+
 char *retry_text = nullptr;
 
 // Runs in the postmaster too, where an error would end the server: parse_retry_text cannot raise one.
@@ -84,7 +86,7 @@ void define()
 	integer("tq.claim_log_delay", "How long a claim stays in memory only before it is journalled.",
 			"Jobs that finish sooner cost no journal entry for their claim.", &claim_log_delay, 0, 60000, PGC_SIGHUP,
 			GUC_UNIT_MS);
-	integer("tq.dead_retention", "How long dead and buried jobs are kept.", nullptr, &dead_retention, 0, INT_MAX / 1000,
+	integer("tq.dead_retention", "How long dead and buried jobs are kept.", nullptr, &dead_retention, 0, kTenYears,
 			PGC_SIGHUP, GUC_UNIT_S);
 	integer("tq.lease", "How long a claimed job may go without a heartbeat.", "A queue, a job or tq_claim may say otherwise.",
 			&lease, 1, INT_MAX, PGC_USERSET, GUC_UNIT_MS);
@@ -114,7 +116,7 @@ void define()
 	integer("tq.publish_limit", "Jobs enqueued by one transaction that are published one by one.",
 			"A larger transaction is published by having its jobs read back from disk.", &publish_limit, 0, 100000,
 			PGC_USERSET, 0);
-	integer("tq.retention", "How long finished jobs are kept.", nullptr, &retention, 0, INT_MAX / 1000, PGC_SIGHUP,
+	integer("tq.retention", "How long finished jobs are kept.", nullptr, &retention, 0, kTenYears, PGC_SIGHUP,
 			GUC_UNIT_S);
 	DefineCustomStringVariable("tq.retry", "When a failed job is tried again.", "A queue or a job may say otherwise.",
 							   &retry_text,

@@ -202,7 +202,8 @@ core::QueueSettings parse_settings(Jsonb *settings)
 			case Type::duration:
 				value = duration_in(spec->name, v) / 1000;
 				if (value < spec->low || value > spec->high)
-					bad(spec->name, "It is out of range.");
+					bad(spec->name, psprintf("It must be between %lld and %lld ms.", static_cast<long long>(spec->low),
+											 static_cast<long long>(spec->high)));
 				break;
 		}
 		if (strcmp(spec->name, "priority") == 0)
