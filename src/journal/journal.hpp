@@ -197,7 +197,8 @@ void timer_cursor_close(TimerCursor *cursor);
 // One sequential pass over a segment: event_N folded into an array by id (sparse ids, as in segment 0, into a
 // hash), then job_N. Calls visit(candidate, fold, arg) for each job row that `snapshot` sees; fold is
 // complete (for jobs with events that are not terminal it re-reads them through the index, so nothing is
-// approximated). Terminal jobs are visited only if `terminal_too`. Checks for interrupts. Result: number of
+// approximated). Terminal jobs are visited only if `terminal_too`; without `fold_terminal` their folds tell the
+// state and nothing else, which saves reading each one's event again. Checks for interrupts. Result: number of
 // job rows, the least and greatest id (0 if empty).
 struct SegmentSummary
 {
@@ -209,7 +210,8 @@ struct SegmentSummary
 };
 // Runs in a short-lived memory context.
 using SegmentVisit = void (*)(const Candidate &candidate, const Fold &fold, void *arg);
-SegmentSummary scan_segment(const Segment &segment, Snapshot snapshot, bool terminal_too, SegmentVisit visit, void *arg);
+SegmentSummary scan_segment(const Segment &segment, Snapshot snapshot, bool terminal_too, SegmentVisit visit, void *arg,
+							bool fold_terminal = true);
 
 // Least and greatest id by the unique index (SnapshotAny is fine: bounds only); false if empty.
 bool segment_bounds(const Segment &segment, int64 *min_id, int64 *max_id);

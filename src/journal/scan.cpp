@@ -200,7 +200,8 @@ bool fold_single(Relation rel, const pg::TableInfo *info, ItemPointerData tid, i
 
 } // namespace
 
-SegmentSummary scan_segment(const Segment &segment, Snapshot snapshot, bool terminal_too, SegmentVisit visit, void *arg)
+SegmentSummary scan_segment(const Segment &segment, Snapshot snapshot, bool terminal_too, SegmentVisit visit, void *arg,
+							bool fold_terminal)
 {
 	SegmentSummary summary{};
 	SeenMap map{};
@@ -257,7 +258,14 @@ SegmentSummary scan_segment(const Segment &segment, Snapshot snapshot, bool term
 		}
 
 		Fold fold{};
-		if (seen != nullptr && !(seen->count == 1 && fold_single(events, &event_info, seen->tid, id, snapshot, &fold)))
+		if (terminal && !fold_terminal)
+		{
+			EventRow end;
+			end.type = seen->type;
+			end.step = seen->step;
+			fold_event(fold, end);
+		}
+		else if (seen != nullptr && !(seen->count == 1 && fold_single(events, &event_info, seen->tid, id, snapshot, &fold)))
 		{
 			// the index scan allocates as it goes (dead items, for one), and lives longer than a row
 			MemoryContextSwitchTo(context);

@@ -248,7 +248,7 @@ CountResult count_journal(Db &db)
 		{
 			t.slot = slots[i];
 			t.segment_live = t.segment_dead = 0;
-			const journal::SegmentSummary sum = journal::scan_segment(tables[i], snapshot, true, visit, &t);
+			const journal::SegmentSummary sum = journal::scan_segment(tables[i], snapshot, true, visit, &t, false);
 			seg_live[t.slot] = t.segment_live;
 			seg_dead[t.slot] = t.segment_dead;
 			seg_read[t.slot] = true;

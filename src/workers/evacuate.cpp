@@ -48,7 +48,7 @@ Ids scan(const journal::Segment &tables, bool live_too)
 {
 	Ids out{CurrentMemoryContext, nullptr, 0, 0, live_too};
 	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
-	journal::scan_segment(tables, snapshot, true, collect, &out);
+	journal::scan_segment(tables, snapshot, true, collect, &out, false);
 	UnregisterSnapshot(snapshot);
 	return out;
 }
