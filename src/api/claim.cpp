@@ -91,13 +91,12 @@ void drop_gone(live::Db &db, const Claimed &c)
 {
 	live::lock_queue(c.queue);
 	if (engine.is(engine.queue(c.queue), c.ref, c.id) && engine.entry(c.ref).lease == c.lease)
-	{
-		--engine.lane(engine.entry(c.ref).lane).count.live;
-		live::segment_at(db, c.segment).live.fetch_sub(1);
 		engine.drop(engine.queue(c.queue), c.ref, live::my_proc);
-	}
 	live::unlock_queue(c.queue);
 	db.rows_gone.fetch_add(1);
+	// a recount may have left the row out already, so the counters are not ours to change
+	db.reload.store(true);
+	live::wake_scheduler(db);
 	ereport(LOG, (errmsg("tq: the row of job %lld is gone; the job is dropped", static_cast<long long>(c.id)),
 				  errhint("Rows of tq.job_* must not be deleted by hand; use tq_cancel or tq_purge.")));
 }
