@@ -92,12 +92,10 @@ int settle(Db &db, const Segments &segments, Item *items, int n, Source source)
 		{
 			Micros due = core::kNever;
 			const State to = state_of(it.c, fold, 0, &due);
-			// an index entry that is not the job's time any more says nothing about it
-			if (to == State::running || due != it.c.due)
-				drop_placeholder(db, it.queue, ref, true);
-			else
-				made += place_job(db, it.c, segments.slots[it.c.segment], fold, it.queue, it.lane, ref, source) ==
-						Place::in_memory;
+			// an index entry that is not the job's time any more: it goes where the journal says it is
+			const bool stale = to == State::running || due != it.c.due;
+			made += place_job(db, it.c, segments.slots[it.c.segment], fold, it.queue, it.lane, ref,
+							  stale ? Source::stale_timer : source) == Place::in_memory;
 		}
 		else
 			made += place_job(db, it.c, segments.slots[it.c.segment], fold, it.queue, it.lane, ref, source) ==
@@ -109,22 +107,6 @@ int settle(Db &db, const Segments &segments, Item *items, int n, Source source)
 	return made;
 }
 
-// Step 3 for a single job.
-void fold_pinned(Db &db, const journal::Segment &tables, Pinned *p)
-{
-	Item item{p->row, p->queue, p->lane, p->ref};
-	Guard guard{&db, &item, 1, 0, core::kNoLane};
-	PG_ENSURE_ERROR_CLEANUP(clean_up, PointerGetDatum(&guard));
-	{
-		TQ_WAIT_POINT("pin-before-fold");
-		Snapshot snapshot = committed_snapshot();
-		p->fold = journal::Fold{};
-		journal::fold_job(tables, p->row.id, snapshot, &p->fold);
-		UnregisterSnapshot(snapshot);
-	}
-	PG_END_ENSURE_ERROR_CLEANUP(clean_up, PointerGetDatum(&guard));
-}
-
 } // namespace
 
 Snapshot committed_snapshot()
@@ -132,102 +114,6 @@ Snapshot committed_snapshot()
 	Snapshot s = RegisterSnapshot(GetLatestSnapshot());
 	s->curcid = FirstCommandId; // the copy is ours
 	return s;
-}
-
-int make_room(Db &db, int want, uint16_t spare) noexcept
-{
-	static_cast<void>(db);
-	uint32_t used = 0;
-	for (uint32_t i = 0; i < engine.limits().lanes; ++i)
-		used += engine.lane(static_cast<uint16_t>(i)).used;
-	const uint32_t share = engine.limits().entries / 2 / std::max<uint32_t>(used, 1);
-	int freed = 0;
-	while (freed < want)
-	{
-		uint16_t biggest = core::kNoLane, busiest = UINT16_MAX;
-		uint32_t size = share, delayed = share;
-		for (uint32_t i = 0; i < engine.limits().lanes; ++i)
-		{
-			const Lane &l = engine.lane(static_cast<uint16_t>(i));
-			if (l.used && i != spare && l.ready.size > size)
-			{
-				size = l.ready.size;
-				biggest = static_cast<uint16_t>(i);
-			}
-		}
-		for (uint32_t i = 0; i < engine.limits().queues; ++i)
-		{
-			const Queue &q = engine.queue(static_cast<uint16_t>(i));
-			if (q.state != core::QueueState::free && q.due.size > delayed)
-			{
-				delayed = q.due.size;
-				busiest = static_cast<uint16_t>(i);
-			}
-		}
-		if (biggest == core::kNoLane && busiest == UINT16_MAX)
-			break;
-		const bool from_lane = biggest != core::kNoLane && size >= delayed;
-		const uint16_t queue = from_lane ? engine.lane(biggest).queue : busiest;
-		const int before = freed;
-		lock_queue(queue);
-		Queue &q = engine.queue(queue);
-		for (int i = 0; i < 256 && freed < want; ++i)
-		{
-			const bool done = from_lane ? engine.lane(biggest).queue == queue && engine.lane(biggest).used &&
-											  engine.lane(biggest).ready.size > share &&
-											  engine.evict_ready(q, engine.lane(biggest), core::kMinKey, my_proc)
-										: q.due.size > share && engine.evict_delayed(q, my_proc);
-			if (!done)
-				break;
-			++freed;
-			db_at(q.db).evicted.fetch_add(1, std::memory_order_relaxed);
-		}
-		unlock_queue(queue);
-		if (freed == before)
-			break;
-	}
-	return freed;
-}
-
-namespace
-{
-
-// Sends one job back to disk, whatever its lane's share.
-bool free_one(Db &db) noexcept
-{
-	const uint16_t d = index_of(db);
-	bool done = false;
-	for (uint32 i = 0; i < engine.limits().queues && !done; ++i)
-	{
-		const auto queue = static_cast<uint16_t>(i);
-		Queue &q = engine.queue(queue);
-		lock_queue(queue);
-		if (q.state != core::QueueState::free && q.db == d)
-		{
-			for (uint16_t l = q.lanes; l != core::kNoLane && !done; l = engine.lane(l).next)
-				done = engine.evict_ready(q, engine.lane(l), core::kMinKey, my_proc);
-			done = done || engine.evict_delayed(q, my_proc);
-		}
-		unlock_queue(queue);
-	}
-	db.evicted.fetch_add(done, std::memory_order_relaxed);
-	return done;
-}
-
-} // namespace
-
-bool room_to_stay(Db &db, JobId id) noexcept
-{
-	uint16_t queue = 0;
-	for (;;)
-	{
-		// one that has no entry yet takes another
-		const bool has = engine.find(index_of(db), id, &queue) != kNil;
-		if (engine.free_entries() >= engine.reserve() + !has)
-			return true;
-		if (!free_one(db))
-			return false;
-	}
 }
 
 int refill_lane(Db &db, uint16_t queue, uint16_t lane, int want)
@@ -281,6 +167,9 @@ int refill_lane(Db &db, uint16_t queue, uint16_t lane, int want)
 			Item &it = guard.items[taken];
 			Ref existing = kNil;
 			it.ref = engine.insert(q, lane, it.c.id, it.c.priority, State::placeholder, my_proc, false, &existing);
+			// memory may be full of younger jobs of this very lane, which nobody can claim before this one
+			if (it.ref == kNil && existing == kNil && engine.evict_ready(q, l, Key{it.c.priority, it.c.id}, my_proc))
+				it.ref = engine.insert(q, lane, it.c.id, it.c.priority, State::placeholder, my_proc, false, &existing);
 			if (it.ref == kNil && existing == kNil)
 				break; // no room
 		}
@@ -372,7 +261,8 @@ int refill_timers(Db &db)
 		Micros reached = from; // everything due before it is vouched for
 		bool more = true, room = true;
 		int seen = 0;
-		while (more && room && seen < 8 * kBatch)
+		// as many as are due at one time, since the next run would begin with them again
+		while (more && room && (seen < 8 * kBatch || reached == from))
 		{
 			int n = 0;
 			journal::Candidate c;
@@ -386,7 +276,7 @@ int refill_timers(Db &db)
 				}
 				last = c.due;
 				const uint16_t queue = queue_of_id(db, c.queue_id);
-				if (queue == kNoQueue)
+				if (queue == kNoQueue || merge_copy(segments, guard.items, n, c))
 					continue;
 				guard.items[n++] = Item{c, queue, lane_for(queue, c.has_kind ? c.kind : nullptr), kNil};
 			}
@@ -443,104 +333,6 @@ int refill_timers(Db &db)
 	PG_END_ENSURE_ERROR_CLEANUP(clean_up, PointerGetDatum(&guard));
 	db.refilled.fetch_add(made, std::memory_order_relaxed);
 	return made;
-}
-
-Pinned pin(Db &db, JobId id, bool keep_terminal)
-{
-	Pinned p{};
-	const uint16_t d = index_of(db);
-	for (int tries = 0;; ++tries)
-	{
-		p.ref = engine.find(d, id, &p.queue);
-		if (p.ref != kNil)
-		{
-			bool loading = false, there = false;
-			lock_queue(p.queue);
-			const Entry &e = engine.entry(p.ref);
-			there = engine.is(engine.queue(p.queue), p.ref, id);
-			loading = there && e.state == State::placeholder && e.mark == Verb::none;
-			p.lane = e.lane;
-			p.segment = e.segment;
-			unlock_queue(p.queue);
-			if (there && !loading)
-			{
-				p.result = Pin::pinned;
-				return p;
-			}
-			if (tries > 2000)
-				ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE), errmsg("job %lld is being read in", static_cast<long long>(id)),
-								errhint("Try again.")));
-			if (loading) // a loader has it for some microseconds
-				pg_usleep(500);
-			CHECK_FOR_INTERRUPTS();
-			continue;
-		}
-		int slots[2];
-		const int nslots = slots_of_id(db, id, slots);
-		bool again = false;
-		p.result = Pin::absent;
-		for (int i = 0; i < nslots && !again && p.result == Pin::absent; ++i)
-		{
-			journal::Segment tables;
-			if (!tables_at(db, slots[i], &tables))
-				continue;
-			journal::JobRow row;
-			ItemPointerData tid;
-			Snapshot s1 = committed_snapshot();
-			const bool found = journal::find_job(tables, id, s1, false, &row, &tid);
-			UnregisterSnapshot(s1);
-			if (!found)
-				continue;
-			p.queue = queue_of_id(db, row.queue_id);
-			if (p.queue == kNoQueue)
-				continue;
-			p.row = candidate_of(row, tid);
-			p.segment = slots[i];
-			p.lane = lane_for(p.queue, p.row.has_kind ? p.row.kind : nullptr);
-			Queue &q = engine.queue(p.queue);
-			Ref existing = kNil;
-			lock_queue(p.queue);
-			p.ref = engine.insert(q, p.lane, id, p.row.priority, State::placeholder, my_proc, true, &existing);
-			unlock_queue(p.queue);
-			if (existing != kNil)
-			{
-				again = true;
-				break;
-			}
-			if (p.ref == kNil)
-			{
-				if (make_room(db, 8, core::kNoLane) > 0 || free_one(db))
-				{
-					again = true;
-					break;
-				}
-				p.result = Pin::no_room;
-				return p;
-			}
-			fold_pinned(db, tables, &p);
-			if (p.fold.state == journal::FoldState::moved)
-				drop_placeholder(db, p.queue, p.ref, false); // lives on in segment 0, the next slot
-			else if (p.fold.terminal())
-			{
-				p.result = Pin::terminal;
-				if (!keep_terminal)
-				{
-					drop_placeholder(db, p.queue, p.ref, false);
-					p.ref = kNil;
-				}
-				return p;
-			}
-			else
-			{
-				place_job(db, p.row, p.segment, p.fold, p.queue, p.lane, p.ref, Source::pin);
-				p.result = Pin::pinned;
-				return p;
-			}
-		}
-		if (!again)
-			return p;
-		CHECK_FOR_INTERRUPTS();
-	}
 }
 
 } // namespace tq::live

@@ -23,6 +23,7 @@ enum class Source : uint8
 	first_load,
 	lane,
 	timer,
+	stale_timer, // found by the timers at a time that is not its own any more
 	pin, // keeps it in memory wherever the watermarks are
 };
 Place place_job(Db &db, const journal::Candidate &c, int segment_slot, const journal::Fold &fold, uint16_t queue,
@@ -44,6 +45,9 @@ int refill_lane(Db &db, uint16_t queue, uint16_t lane, int want);
 
 // Frees entries for others by sending those of the lane that is most above its share back to disk; never from `spare`.
 int make_room(Db &db, int want, uint16_t spare) noexcept;
+
+// Sends one job back to disk, whatever its lane's share; false if none can go.
+bool free_one(Db &db) noexcept;
 
 // Makes sure that a job which is going to stay in memory (an override) leaves the entries kept for pins alone; false if all others are
 // running or are to stay as well.

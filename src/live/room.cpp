@@ -1,0 +1,97 @@
+// Making room in memory by sending jobs back to disk.
+#include "live/loader.hpp"
+
+namespace tq::live
+{
+
+int make_room(Db &db, int want, uint16_t spare) noexcept
+{
+	static_cast<void>(db);
+	uint32_t used = 0;
+	for (uint32_t i = 0; i < engine.limits().lanes; ++i)
+		used += engine.lane(static_cast<uint16_t>(i)).used;
+	const uint32_t share = engine.limits().entries / 2 / std::max<uint32_t>(used, 1);
+	int freed = 0;
+	while (freed < want)
+	{
+		uint16_t biggest = core::kNoLane, busiest = UINT16_MAX;
+		uint32_t size = share, delayed = share;
+		for (uint32_t i = 0; i < engine.limits().lanes; ++i)
+		{
+			const Lane &l = engine.lane(static_cast<uint16_t>(i));
+			if (l.used && i != spare && l.ready.size > size)
+			{
+				size = l.ready.size;
+				biggest = static_cast<uint16_t>(i);
+			}
+		}
+		for (uint32_t i = 0; i < engine.limits().queues; ++i)
+		{
+			const Queue &q = engine.queue(static_cast<uint16_t>(i));
+			if (q.state != core::QueueState::free && q.due.size > delayed)
+			{
+				delayed = q.due.size;
+				busiest = static_cast<uint16_t>(i);
+			}
+		}
+		if (biggest == core::kNoLane && busiest == UINT16_MAX)
+			break;
+		const bool from_lane = biggest != core::kNoLane && size >= delayed;
+		const uint16_t queue = from_lane ? engine.lane(biggest).queue : busiest;
+		const int before = freed;
+		lock_queue(queue);
+		Queue &q = engine.queue(queue);
+		for (int i = 0; i < 256 && freed < want; ++i)
+		{
+			const bool done = from_lane ? engine.lane(biggest).queue == queue && engine.lane(biggest).used &&
+											  engine.lane(biggest).ready.size > share &&
+											  engine.evict_ready(q, engine.lane(biggest), core::kMinKey, my_proc)
+										: q.due.size > share && engine.evict_delayed(q, my_proc);
+			if (!done)
+				break;
+			++freed;
+			db_at(q.db).evicted.fetch_add(1, std::memory_order_relaxed);
+		}
+		unlock_queue(queue);
+		if (freed == before)
+			break;
+	}
+	return freed;
+}
+
+bool free_one(Db &db) noexcept
+{
+	const uint16_t d = index_of(db);
+	bool done = false;
+	for (uint32 i = 0; i < engine.limits().queues && !done; ++i)
+	{
+		const auto queue = static_cast<uint16_t>(i);
+		Queue &q = engine.queue(queue);
+		lock_queue(queue);
+		if (q.state != core::QueueState::free && q.db == d)
+		{
+			for (uint16_t l = q.lanes; l != core::kNoLane && !done; l = engine.lane(l).next)
+				done = engine.evict_ready(q, engine.lane(l), core::kMinKey, my_proc);
+			done = done || engine.evict_delayed(q, my_proc);
+		}
+		unlock_queue(queue);
+	}
+	db.evicted.fetch_add(done, std::memory_order_relaxed);
+	return done;
+}
+
+bool room_to_stay(Db &db, JobId id) noexcept
+{
+	uint16_t queue = 0;
+	for (;;)
+	{
+		// one that has no entry yet takes another
+		const bool has = engine.find(index_of(db), id, &queue) != kNil;
+		if (engine.free_entries() >= engine.reserve() + !has)
+			return true;
+		if (!free_one(db))
+			return false;
+	}
+}
+
+} // namespace tq::live
