@@ -1,5 +1,5 @@
 # H13: jobs that may not start do not keep others out of memory. H15: a job whose transaction always rolls back does not
-# spin. H16: workers wait for no user's transaction.
+# spin. H12: a queue is dropped while jobs come. H16: workers wait for no user's transaction.
 
 use strict;
 use warnings;
@@ -99,6 +99,22 @@ $node->safe_psql('postgres', "create extension pg_surgery; select heap_force_kil
 like(ask($one, q{select count(*) from tq_claim('toast', max_jobs => 3)}), qr/missing chunk/, 'H15: a batch fails for one unreadable row');
 is(join(',', sort { $a <=> $b } take_all($node, 'toast', 2)), join(',', @others), 'H15: the other jobs of the batch run');
 $node->safe_psql('postgres', "select tq_cancel($bad)");
+
+#
+# H12
+#
+is(scalar(take_all($node, 'gone', enqueue($one, 'gone') ? 1 : 0)), 1, 'H12: a queue in use');
+my $open = ask($one, q{begin; select tq_enqueue('gone')});
+like(ask($two, q{select tq_drop_queue('gone')}), qr/^$/, 'H12: it is dropped while somebody has enqueued to it');
+like(enqueue($two, 'gone'), qr/TQ002/, 'H12: nobody can enqueue any more');
+like(ask($two, q{select tq_create_queue('gone')}), qr/ERROR/, 'H12: nor make another one of the name yet');
+ask($one, 'commit');
+is(join(',', take_all($node, 'gone', 1)), $open, 'H12: the job that was on its way runs');
+ok(until_true($node, q{select not exists (select from tq.queue where name = 'gone')}), 'H12: then the queue goes');
+is(sql_value(q{select count(*) from tq.job j where not exists (select from tq.queue q where q.id = j.queue_id)
+	and not exists (select from tq.event e where e.job_id = j.id and type = 's')}), 0, 'H12: and no job is left without a queue');
+
+sub sql_value { return $node->safe_psql('postgres', $_[0]); }
 
 #
 # H16

@@ -1,4 +1,4 @@
-# H19: no wake-up is lost, and no job goes to a client that is not there.
+# H19: no wake-up is lost, and no job goes to a client that is not there. H20: waiting without a snapshot.
 
 use strict;
 use warnings;
@@ -115,6 +115,22 @@ for my $how ('rollback', 'release', 'failure', 'resumed kind')
 		: $how eq 'failure' ? "select tq_fail($held, 'x', retry_in => '0')"
 		: q{select tq_resume('q')});
 	is(end_ask($right), $job, "H19: a job that becomes startable without being enqueued ($how)");
+}
+
+#
+# H20
+#
+my $pid_holder = ask($holder, 'select pg_backend_pid()');
+for my $how ('', 'begin; ')
+{
+	begin_ask($holder, qq{${how}call tq_wait('{q}', '1 h')});
+	until_true($node, q{select waiting = 1 from tq_stats() where queue = 'q'}, 'a session in tq_wait');
+	is($node->safe_psql('postgres', "select backend_xmin is null and backend_xid is null from pg_stat_activity where pid = $pid_holder"), 't',
+		"H20: who waits in tq_wait holds no snapshot ($how)");
+	$job = enqueue();
+	is(end_ask($holder), '', "H20: a job wakes it ($how)");
+	is(ask($holder, q{select id from tq_claim('q')}), $job, "H20: and it can claim it ($how)");
+	ask($holder, 'commit') if $how ne '';
 }
 
 # with a scheduler: due, lease lost
