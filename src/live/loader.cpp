@@ -72,18 +72,48 @@ bool merge_copy(const Segments &segments, Item *items, int n, const journal::Can
 	return true;
 }
 
+// Step 3 for a batch, segment by segment: folds[i] for each item that has a placeholder.
+journal::Fold *ask_journal(const Segments &segments, const Item *items, int n, Snapshot snapshot)
+{
+	auto *folds = static_cast<journal::Fold *>(palloc(sizeof(journal::Fold) * static_cast<Size>(n)));
+	auto *ids = static_cast<int64 *>(palloc(sizeof(int64) * static_cast<Size>(n)));
+	auto *some = static_cast<journal::Fold *>(palloc(sizeof(journal::Fold) * static_cast<Size>(n)));
+	auto *from = static_cast<int *>(palloc(sizeof(int) * static_cast<Size>(n)));
+	for (int s = 0; s < segments.n; ++s)
+	{
+		int k = 0;
+		for (int i = 0; i < n; ++i)
+			if (items[i].ref != kNil && items[i].c.segment == s)
+			{
+				ids[k] = items[i].c.id;
+				from[k++] = i;
+			}
+		if (k > 0)
+			journal::fold_jobs(segments.tables[s], ids, k, snapshot, some);
+		while (k-- > 0)
+			folds[from[k]] = some[k];
+	}
+	pfree(from);
+	pfree(some);
+	pfree(ids);
+	return folds;
+}
+
 // Steps 3 and 4 for a batch: ask the journal with a new snapshot, then make entries.
 int settle(Db &db, const Segments &segments, Item *items, int n, Source source)
 {
+	if (n == 0)
+		return 0;
 	int made = 0;
 	Snapshot snapshot = committed_snapshot();
+	journal::Fold *folds = ask_journal(segments, items, n, snapshot);
+	UnregisterSnapshot(snapshot);
 	for (int i = 0; i < n; ++i)
 	{
 		Item &it = items[i];
 		if (it.ref == kNil)
 			continue;
-		journal::Fold fold;
-		journal::fold_job(segments.tables[it.c.segment], it.c.id, snapshot, &fold);
+		const journal::Fold &fold = folds[i];
 		const Ref ref = it.ref;
 		it.ref = kNil; // from here on it cannot fail
 		if (fold.terminal())
@@ -103,7 +133,7 @@ int settle(Db &db, const Segments &segments, Item *items, int n, Source source)
 		if ((i & 255) == 0)
 			CHECK_FOR_INTERRUPTS();
 	}
-	UnregisterSnapshot(snapshot);
+	pfree(folds);
 	return made;
 }
 
