@@ -44,22 +44,9 @@ int64 id_required(FunctionCallInfo fcinfo, int i, const char *name)
 	return PG_GETARG_INT64(i);
 }
 
-Micros interval_micros(const Interval *v, const char *name, Micros low, Micros high)
-{
-	if (v->month != 0)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must not contain months or years", name),
-						errdetail("They have no fixed length."), errhint("Use days.")));
-	const double total = static_cast<double>(v->time) + static_cast<double>(v->day) * static_cast<double>(kDay);
-	if (total > static_cast<double>(high) || total < static_cast<double>(low))
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s is out of range", name),
-						errdetail("It must be at least %g s and at most %d days.", static_cast<double>(low) / 1e6,
-								  static_cast<int>(high / kDay))));
-	return v->time + static_cast<Micros>(v->day) * kDay;
-}
-
 Micros interval_or(FunctionCallInfo fcinfo, int i, const char *name, Micros otherwise, Micros low, Micros high)
 {
-	return PG_ARGISNULL(i) ? otherwise : interval_micros(PG_GETARG_INTERVAL_P(i), name, low, high);
+	return PG_ARGISNULL(i) ? otherwise : pg::interval_micros(PG_GETARG_INTERVAL_P(i), name, low, high);
 }
 
 TimestampTz time_or(FunctionCallInfo fcinfo, int i, const char *name, TimestampTz otherwise)

@@ -5,6 +5,7 @@
 #include "pg/prelude.hpp"
 
 #include "core/types.hpp"
+#include "pg/interval.hpp"
 
 namespace tq::api
 {
@@ -27,13 +28,10 @@ const char *text_required(FunctionCallInfo fcinfo, int i, const char *name);
 int32 int_or(FunctionCallInfo fcinfo, int i, const char *name, int32 otherwise, int32 low, int32 high);
 int64 id_required(FunctionCallInfo fcinfo, int i, const char *name);
 
-constexpr Micros kDay = Micros{86400} * 1000000;
-constexpr Micros kLongest = 3652 * kDay;
-constexpr Micros kLongestLease = 49 * kDay; // entries keep its length in 32 bits of milliseconds
+constexpr Micros kLongestLease = 49 * pg::kDay; // entries keep its length in 32 bits of milliseconds
 
 // An interval as microseconds: months are refused (they have no fixed length), and so is anything below `low` or above `high`.
-Micros interval_micros(const Interval *interval, const char *name, Micros low, Micros high = kLongest);
-Micros interval_or(FunctionCallInfo fcinfo, int i, const char *name, Micros otherwise, Micros low, Micros high = kLongest);
+Micros interval_or(FunctionCallInfo fcinfo, int i, const char *name, Micros otherwise, Micros low, Micros high = pg::kLongest);
 
 // A finite timestamp.
 TimestampTz time_or(FunctionCallInfo fcinfo, int i, const char *name, TimestampTz otherwise);

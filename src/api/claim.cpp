@@ -6,6 +6,7 @@
 #include "live/loader.hpp"
 #include "live/queue_settings.hpp"
 #include "live/segments.hpp"
+#include "live/verbs.hpp"
 #include "live/waiting.hpp"
 #include "live/workers_table.hpp"
 #include "live/xact.hpp"
@@ -78,14 +79,6 @@ int pop(uint16_t queue, uint32 generation, const core::Engine::ClaimTerms &terms
 	return n;
 }
 
-int32 max_attempts_of(const Claimed &c) noexcept
-{
-	if (c.max_attempts != 0)
-		return c.max_attempts;
-	const int32 q = engine.queue(c.queue).settings.max_attempts;
-	return q != core::kUnset ? q : guc::max_attempts;
-}
-
 // The row of a claimed job was deleted by hand: nothing can be run, so the entry goes (R6).
 void drop_gone(live::Db &db, const Claimed &c)
 {
@@ -149,7 +142,7 @@ int emit(live::Db &db, const Claimed *claimed, int n, int first_op, core::Micros
 		values[3] = PointerGetDatum(row.kind);
 		values[4] = PointerGetDatum(row.payload);
 		values[5] = Int32GetDatum(c.attempt);
-		values[6] = Int32GetDatum(max_attempts_of(c));
+		values[6] = Int32GetDatum(live::attempts_allowed(c.max_attempts, c.queue));
 		Jsonb *checkpoint = c.has_checkpoint ? journal::last_checkpoint(tables, c.id, GetActiveSnapshot()) : nullptr;
 		nulls[7] = checkpoint == nullptr;
 		values[7] = PointerGetDatum(checkpoint);

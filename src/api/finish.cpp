@@ -37,14 +37,6 @@ struct Finish
 	const char *state = nullptr;
 };
 
-int32 attempts_allowed(const core::Entry &e) noexcept
-{
-	if (e.max_attempts != 0)
-		return e.max_attempts;
-	const int32 q = engine.queue(e.queue).settings.max_attempts;
-	return q != core::kUnset ? q : guc::max_attempts;
-}
-
 core::Micros policy_delay(const core::Entry &e) noexcept
 {
 	const core::QueueSettings &s = engine.queue(e.queue).settings;
@@ -97,7 +89,7 @@ void finish(live::Db &db, Finish *list, int n)
 		switch (f.verb)
 		{
 			case live::Verb::fail:
-				if (f.fatal || (e.attempt >= attempts_allowed(e)))
+				if (f.fatal || (e.attempt >= live::attempts_allowed(e.max_attempts, e.queue)))
 				{
 					type = journal::EventType::dead;
 					noted.is_dead = true;

@@ -124,14 +124,6 @@ struct Row
 	void add_lease(core::LeaseNo lease) { add(Int64GetDatum(lease), lease == 0); }
 };
 
-int32 attempts_allowed(const journal::JobRow &row, uint16_t queue) noexcept
-{
-	if (row.max_attempts != 0)
-		return row.max_attempts;
-	const int32 q = queue != live::kNoQueue ? engine.queue(queue).settings.max_attempts : core::kUnset;
-	return q != core::kUnset ? q : guc::max_attempts;
-}
-
 // The last event that ended an attempt or the job with an outcome.
 const EventRow *last_outcome(const Job &job) noexcept
 {
@@ -250,7 +242,7 @@ TQ_FUNCTION(tq_get)
 	r.add_text(ended ? name_of(job.fold.state) : name_of(state));
 	r.add_int(job.has_entry ? e.priority : job.fold.has_priority ? job.fold.priority : job.row.priority);
 	r.add_int(job.has_entry ? e.attempt : job.fold.attempt);
-	r.add_int(attempts_allowed(job.row, queue));
+	r.add_int(live::attempts_allowed(job.row.max_attempts, queue));
 	r.add_pointer(job.row.payload);
 	r.add_pointer(job.row.headers);
 	r.add_time(!ended && state == State::delayed ? due : run_at(job));

@@ -3,18 +3,13 @@
 extern "C"
 {
 #include "catalog/pg_proc.h"
-#include "commands/sequence.h"
-#include "utils/fmgroids.h"
 }
 
 #include "guc.hpp"
-#include "live/load.hpp"
-#include "live/queue_changes.hpp"
-#include "live/queue_settings.hpp"
 #include "live/segments.hpp"
 #include "live/xact.hpp"
 #include "pg/errors.hpp"
-#include "pg/owner.hpp"
+#include "pg/extension.hpp"
 
 namespace tq::live
 {
@@ -47,41 +42,11 @@ Oid extension_of(Oid function)
 
 void check_version(Oid extension)
 {
-	Relation rel = table_open(ExtensionRelationId, AccessShareLock);
-	ScanKeyData key;
-	ScanKeyInit(&key, Anum_pg_extension_oid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(extension));
-	SysScanDesc scan = systable_beginscan(rel, ExtensionOidIndexId, true, nullptr, 1, &key);
-	HeapTuple tuple = systable_getnext(scan);
-	bool isnull = true;
-	char *version = nullptr;
-	if (HeapTupleIsValid(tuple))
-	{
-		const Datum d = heap_getattr(tuple, Anum_pg_extension_extversion, RelationGetDescr(rel), &isnull);
-		if (!isnull)
-			version = text_to_cstring(DatumGetTextPP(d));
-	}
-	systable_endscan(scan);
-	table_close(rel, AccessShareLock);
-	if (version == nullptr || strcmp(version, kVersion) != 0)
+	pg::ExtensionFacts facts;
+	if (!pg::extension_facts(extension, &facts) || strcmp(facts.version, kVersion) != 0)
 		ereport(ERROR, (errcode(kErrVersionMismatch),
-						errmsg("extension \"tq\" has version %s, but the loaded library serves version %s",
-							   version != nullptr ? version : "(none)", kVersion),
+						errmsg("extension \"tq\" has version %s, but the loaded library serves version %s", facts.version, kVersion),
 						errhint("Run ALTER EXTENSION tq UPDATE, or restart the server if the library was replaced.")));
-}
-
-// Not there, and no open transaction is creating it.
-bool extension_gone(Oid extension)
-{
-	SnapshotData dirty;
-	InitDirtySnapshot(dirty);
-	Relation rel = table_open(ExtensionRelationId, AccessShareLock);
-	ScanKeyData key;
-	ScanKeyInit(&key, Anum_pg_extension_oid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(extension));
-	SysScanDesc scan = systable_beginscan(rel, ExtensionOidIndexId, true, &dirty, 1, &key);
-	const bool gone = !HeapTupleIsValid(systable_getnext(scan));
-	systable_endscan(scan);
-	table_close(rel, AccessShareLock);
-	return gone;
 }
 
 // Registry lock held.
@@ -102,7 +67,7 @@ void reclaim_slots()
 		if (!db.used || &db == current)
 			continue;
 		const bool gone = db.database != MyDatabaseId ? !SearchSysCacheExists1(DATABASEOID, ObjectIdGetDatum(db.database))
-													  : extension_gone(db.extension);
+													  : pg::extension_gone(db.extension);
 		if (gone)
 			release_db(db);
 	}
@@ -185,256 +150,10 @@ Db &database_of(Oid extension)
 
 Db &database(FunctionCallInfo fcinfo) { return database_of(extension_of(fcinfo->flinfo->fn_oid)); }
 
-void check_name(const char *what, const char *name)
-{
-	const size_t n = strlen(name);
-	if (n == 0)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must not be empty", what)));
-	if (n >= core::kNameMax)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s is too long", what),
-						errdetail("It has %zu bytes; the limit is %zu.", n, core::kNameMax - 1)));
-	for (const char *p = name; *p != '\0'; ++p)
-		if (static_cast<unsigned char>(*p) < 0x20 || *p == 0x7f)
-			ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-							errmsg("%s must not contain control characters", what)));
-}
-
-// --- queues ------------------------------------------------------------------------------------------------------
-
-namespace
-{
-
-uint16_t scan_queues(const Db &db, const char *name, uint64 hash) noexcept
-{
-	const uint16_t d = index_of(db);
-	for (uint32 i = 0; i < engine.limits().queues; ++i)
-	{
-		const Queue &q = engine.queue(static_cast<uint16_t>(i));
-		if (q.state != core::QueueState::free && q.db == d && q.name_hash == hash && strcmp(q.name, name) == 0)
-			return static_cast<uint16_t>(i);
-	}
-	return kNoQueue;
-}
-
-struct KnownQueue
-{
-	uint64 hash;
-	uint32 generation;
-	uint16_t queue;
-};
-KnownQueue known_queues[64];
-
-[[noreturn]] void no_such_queue(const char *name)
-{
-	ereport(ERROR, (errcode(kErrNoSuchQueue), errmsg("queue \"%s\" does not exist", name),
-					errdetail("It was never made, or it is being dropped."),
-					errhint("Queues are made by tq_create_queue, or by the first enqueue if tq.auto_create_queues is on.")));
-}
-
-// Registry lock held exclusively: a slot for a new queue.
-uint16_t reserve_queue(const Db &db, int32 id, const char *name, core::QueueState state) noexcept
-{
-	for (uint32 i = 0; i < engine.limits().queues; ++i)
-	{
-		const auto q = static_cast<uint16_t>(i);
-		if (engine.queue(q).state != core::QueueState::free)
-			continue;
-		lock_queue(q);
-		engine.init_queue(engine.queue(q), index_of(db), id, name, state);
-		unlock_queue(q);
-		return q;
-	}
-	return kNoQueue;
-}
-
-[[noreturn]] void too_many_queues()
-{
-	ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED), errmsg("too many queues"),
-					errhint("Raise tq.max_queues (now %d) and restart the server.", guc::max_queues)));
-}
-
-} // namespace
-
-uint16_t find_queue(const Db &db, const char *name)
-{
-	const uint64 hash = core::hash_name(name);
-	KnownQueue &k = known_queues[hash % lengthof(known_queues)];
-	if (k.hash == hash && engine.queue(k.queue).generation == k.generation)
-	{
-		const Queue &q = engine.queue(k.queue);
-		if (q.db == index_of(db) && q.state != core::QueueState::free && strcmp(q.name, name) == 0)
-			return k.queue;
-	}
-	LWLockAcquire(registry_lock(), LW_SHARED);
-	const uint16_t q = scan_queues(db, name, hash);
-	if (q != kNoQueue)
-		k = KnownQueue{hash, engine.queue(q).generation, q};
-	LWLockRelease(registry_lock());
-	return q;
-}
-
-uint16_t require_queue(const Db &db, const char *name)
-{
-	const uint16_t q = find_queue(db, name);
-	if (q == kNoQueue)
-		no_such_queue(name);
-	return q;
-}
-
-uint16_t install_queue(Db &db, const QueueRow &row)
-{
-	LWLockAcquire(registry_lock(), LW_EXCLUSIVE);
-	uint16_t slot = scan_queues(db, row.name, core::hash_name(row.name));
-	if (slot == kNoQueue)
-		slot = reserve_queue(db, row.id, row.name, core::QueueState::active);
-	if (slot != kNoQueue)
-	{
-		lock_queue(slot);
-		Queue &q = engine.queue(slot);
-		q.id = row.id;
-		q.settings = row.settings;
-		q.persisted = true;
-		q.state = row.closing ? core::QueueState::closing : core::QueueState::active;
-		engine.set_paused(q, nullptr, row.paused_until);
-		unlock_queue(slot);
-	}
-	LWLockRelease(registry_lock());
-	if (slot == kNoQueue)
-		too_many_queues();
-	for (int i = 0; i < row.nkinds; ++i)
-		lane_for(slot, row.kinds[i].kind);
-	lock_queue(slot);
-	Queue &q = engine.queue(slot);
-	for (uint16_t l = q.lanes; l != core::kNoLane; l = engine.lane(l).next)
-	{
-		Lane &lane = engine.lane(l);
-		Micros until = 0;
-		for (int i = 0; i < row.nkinds; ++i)
-			if (lane.has_kind && strcmp(lane.kind, row.kinds[i].kind) == 0)
-				until = row.kinds[i].until;
-		if (lane.paused_until != until)
-			engine.set_paused(q, &lane, until);
-	}
-	unlock_queue(slot);
-	return slot;
-}
-
-namespace
-{
-
-// The slot of a queue, named now if it is new.
-uint16_t find_or_name(Db &db, const char *name)
-{
-	uint16_t slot = find_queue(db, name);
-	if (slot != kNoQueue)
-		return slot;
-	check_name("queue", name);
-	if (db.load_state.load() != static_cast<uint32>(LoadState::loaded))
-	{
-		read_queues(db, name); // its row may exist though nobody has loaded it yet
-		slot = find_queue(db, name);
-		if (slot != kNoQueue)
-			return slot;
-	}
-	if (!guc::auto_create_queues)
-		no_such_queue(name);
-	bool made = false;
-	return name_queue(db, name, core::QueueState::creating, &made);
-}
-
-} // namespace
-
-uint16_t name_queue(Db &db, const char *name, core::QueueState state, bool *made)
-{
-	const Oid sequence = get_relname_relid("queue_id_seq", get_namespace_oid("tq", false));
-	const auto id = static_cast<int32>(nextval_internal(sequence, false));
-	LWLockAcquire(registry_lock(), LW_EXCLUSIVE);
-	uint16_t slot = scan_queues(db, name, core::hash_name(name));
-	*made = slot == kNoQueue;
-	if (*made)
-		slot = reserve_queue(db, id, name, state);
-	LWLockRelease(registry_lock());
-	if (slot == kNoQueue)
-		too_many_queues();
-	return slot;
-}
-
-uint16_t queue_for_enqueue(Db &db, const char *name)
-{
-	const uint16_t slot = find_or_name(db, name);
-	if (engine.queue(slot).state == core::QueueState::reserved)
-		enter_reserved_queue(db, slot);
-	else if (!engine.queue(slot).persisted)
-		write_queue_row(db, slot);
-	if (!use_queue(slot))
-		no_such_queue(name);
-	return slot;
-}
-
-uint16_t queue_for_claim(Db &db, const char *name)
-{
-	const uint16_t slot = find_or_name(db, name);
-	if (!engine.queue(slot).persisted)
-	{
-		db.queue_rows.store(true);
-		wake_scheduler(db);
-	}
-	return slot;
-}
-
-void check_still_there(uint16_t queue, uint32 generation, const char *name)
-{
-	if (engine.queue(queue).generation != generation)
-		ereport(ERROR, (errcode(kErrNoSuchQueue), errmsg("queue \"%s\" does not exist", name),
-						errdetail("It was dropped while this session waited for it.")));
-}
-
-uint16_t lane_for(uint16_t queue, const char *kind)
-{
-	struct Known
-	{
-		uint32 generation;
-		uint16_t queue;
-		uint16_t lane;
-		char kind[core::kNameMax];
-	};
-	static Known known[64];
-	const uint64 h = kind != nullptr ? core::hash_name(kind) : 0;
-	Known &k = known[(h + queue) % lengthof(known)];
-	const Queue &peek = engine.queue(queue);
-	if (k.generation == peek.generation && k.queue == queue && strcmp(k.kind, kind != nullptr ? kind : "") == 0 &&
-		k.generation != 0)
-		return k.lane;
-	if (kind != nullptr)
-		check_name("kind", kind);
-	lock_queue(queue);
-	uint16_t lane = engine.find_lane(engine.queue(queue), kind);
-	unlock_queue(queue);
-	if (lane == core::kNoLane)
-	{
-		LWLockAcquire(registry_lock(), LW_EXCLUSIVE);
-		lock_queue(queue);
-		lane = engine.find_lane(engine.queue(queue), kind);
-		if (lane == core::kNoLane)
-			lane = engine.make_lane(engine.queue(queue), kind);
-		unlock_queue(queue);
-		LWLockRelease(registry_lock());
-	}
-	if (lane == core::kNoLane)
-		ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED), errmsg("too many kinds of jobs"),
-						errdetail("Each kind of a queue takes a slot in shared memory."),
-						errhint("Raise tq.max_lanes (now %d) and restart the server.", guc::max_lanes)));
-	k.generation = peek.generation;
-	k.queue = queue;
-	k.lane = lane;
-	strlcpy(k.kind, kind != nullptr ? kind : "", sizeof(k.kind));
-	return lane;
-}
-
 void release_gone()
 {
 	for (int i = 0; i < guc::max_databases; ++i)
-		if (db_at(i).used && db_at(i).database == MyDatabaseId && extension_gone(db_at(i).extension))
+		if (db_at(i).used && db_at(i).database == MyDatabaseId && pg::extension_gone(db_at(i).extension))
 			release_db(db_at(i));
 }
 

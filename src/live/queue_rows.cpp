@@ -2,12 +2,8 @@
 #include "live/queue_changes.hpp"
 #include "live/queue_settings.hpp"
 #include "live/xact.hpp"
+#include "pg/extension.hpp"
 #include "pg/owner.hpp"
-
-extern "C"
-{
-#include "utils/fmgroids.h"
-}
 
 namespace tq::live
 {
@@ -135,15 +131,8 @@ namespace
 // Was the extension created by this very transaction? Then no worker can see it.
 bool created_here(Oid extension)
 {
-	Relation rel = table_open(ExtensionRelationId, AccessShareLock);
-	ScanKeyData key;
-	ScanKeyInit(&key, Anum_pg_extension_oid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(extension));
-	SysScanDesc scan = systable_beginscan(rel, ExtensionOidIndexId, true, nullptr, 1, &key);
-	HeapTuple tuple = systable_getnext(scan);
-	const bool here = HeapTupleIsValid(tuple) && TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(tuple->t_data));
-	systable_endscan(scan);
-	table_close(rel, AccessShareLock);
-	return here;
+	pg::ExtensionFacts facts;
+	return pg::extension_facts(extension, &facts) && facts.created_here;
 }
 
 } // namespace

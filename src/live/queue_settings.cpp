@@ -5,8 +5,8 @@ extern "C"
 #include "utils/numeric.h"
 }
 
-#include "api/args.hpp"
 #include "guc.hpp"
+#include "pg/interval.hpp"
 
 namespace tq::live
 {
@@ -85,7 +85,7 @@ Micros duration_in(const char *key, const JsonbValue &v)
 		bad(key, "It must be a string with an interval, such as \"30 s\".");
 	const Datum d = DirectFunctionCall3(interval_in, CStringGetDatum(string_of(v)), ObjectIdGetDatum(InvalidOid),
 										Int32GetDatum(-1));
-	return api::interval_micros(DatumGetIntervalP(d), key, 0);
+	return pg::interval_micros(DatumGetIntervalP(d), key, 0);
 }
 
 } // namespace

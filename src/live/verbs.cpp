@@ -1,5 +1,6 @@
 #include "live/verbs.hpp"
 
+#include "guc.hpp"
 #include "live/attach.hpp"
 #include "live/segments.hpp"
 #include "pg/errors.hpp"
@@ -214,6 +215,14 @@ void raise_hold(Db &db, Hold hold, JobId id, LeaseNo lease)
 	ereport(ERROR, (errcode(kErrLeaseLost), errmsg("lease %lld of job %lld is lost", static_cast<long long>(lease), i),
 					errdetail("The lease has expired or was revoked, or the job has been finished."),
 					errhint("Drop the work: another worker has the job or will get it. Send heartbeats if jobs take longer than their lease.")));
+}
+
+int32 attempts_allowed(int32 own, uint16_t queue) noexcept
+{
+	if (own != 0)
+		return own;
+	const int32 q = queue != kNoQueue ? engine.queue(queue).settings.max_attempts : core::kUnset;
+	return q != core::kUnset ? q : guc::max_attempts;
 }
 
 const char *worker_name(uint32_t worker) noexcept

@@ -45,6 +45,9 @@ Op *own_job(Db &db, JobId id);
 
 bool job_exists(Db &db, JobId id);
 
+// How often a job may be tried: its own number, else its queue's, else the server's.
+int32 attempts_allowed(int32 own, uint16_t queue) noexcept;
+
 // Name of the worker that holds an entry, null if none.
 const char *worker_name(uint32_t worker) noexcept;
 

@@ -1,9 +1,6 @@
 #include "pg/owner.hpp"
 
-extern "C"
-{
-#include "utils/fmgroids.h"
-}
+#include "pg/extension.hpp"
 
 namespace tq::pg
 {
@@ -13,17 +10,10 @@ namespace
 
 Oid extension_owner(Oid extension)
 {
-	Relation rel = table_open(ExtensionRelationId, AccessShareLock);
-	ScanKeyData key;
-	ScanKeyInit(&key, Anum_pg_extension_oid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(extension));
-	SysScanDesc scan = systable_beginscan(rel, ExtensionOidIndexId, true, nullptr, 1, &key);
-	HeapTuple tuple = systable_getnext(scan);
-	if (!HeapTupleIsValid(tuple))
+	ExtensionFacts facts;
+	if (!extension_facts(extension, &facts))
 		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("extension \"tq\" does not exist")));
-	const Oid owner = reinterpret_cast<Form_pg_extension>(GETSTRUCT(tuple))->extowner;
-	systable_endscan(scan);
-	table_close(rel, AccessShareLock);
-	return owner;
+	return facts.owner;
 }
 
 } // namespace

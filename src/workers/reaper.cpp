@@ -26,13 +26,6 @@ struct Batch
 };
 Batch batch;
 
-int32 attempts_allowed(const core::Entry &e, const core::Queue &q) noexcept
-{
-	if (e.max_attempts != 0)
-		return e.max_attempts;
-	return q.settings.max_attempts != core::kUnset ? q.settings.max_attempts : guc::max_attempts;
-}
-
 // Queue lock held: the entry has just been marked by the engine; takes its step and notes the operation.
 void note(core::Entry &e, live::Verb verb, const core::Engine::PrevMark &prev, live::State to, Micros due, bool dead) noexcept
 {
@@ -153,7 +146,7 @@ bool reap(const WorkerContext &context, Db &db)
 			{
 				core::Entry &e = engine.entry(lost[i]);
 				const Micros delay = (q.settings.has_retry ? q.settings.retry : live::server_retry()).on_lost;
-				const bool dead = e.attempt >= attempts_allowed(e, q);
+				const bool dead = e.attempt >= live::attempts_allowed(e.max_attempts, e.queue);
 				const bool cancelled = e.has(core::kCancelAsked);
 				journal::EventRow &row = batch.rows[batch.n];
 				row = live::event_of(e, cancelled ? journal::EventType::cancelled

@@ -1,0 +1,52 @@
+#include "pg/extension.hpp"
+
+extern "C"
+{
+#include "utils/fmgroids.h"
+}
+
+namespace tq::pg
+{
+
+namespace
+{
+
+// Calls `use(relation, tuple)` if there is a row.
+template <class Use> bool with_row(Oid extension, Snapshot snapshot, Use &&use)
+{
+	Relation rel = table_open(ExtensionRelationId, AccessShareLock);
+	ScanKeyData key;
+	ScanKeyInit(&key, Anum_pg_extension_oid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(extension));
+	SysScanDesc scan = systable_beginscan(rel, ExtensionOidIndexId, true, snapshot, 1, &key);
+	HeapTuple tuple = systable_getnext(scan);
+	const bool found = HeapTupleIsValid(tuple);
+	if (found)
+		use(rel, tuple);
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return found;
+}
+
+} // namespace
+
+bool extension_facts(Oid extension, ExtensionFacts *facts)
+{
+	return with_row(extension, nullptr, [facts](Relation rel, HeapTuple tuple) {
+		*facts = ExtensionFacts{};
+		facts->owner = reinterpret_cast<Form_pg_extension>(GETSTRUCT(tuple))->extowner;
+		facts->created_here = TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(tuple->t_data));
+		bool isnull = true;
+		const Datum version = heap_getattr(tuple, Anum_pg_extension_extversion, RelationGetDescr(rel), &isnull);
+		if (!isnull)
+			snprintf(facts->version, sizeof(facts->version), "%s", text_to_cstring(DatumGetTextPP(version)));
+	});
+}
+
+bool extension_gone(Oid extension)
+{
+	SnapshotData dirty;
+	InitDirtySnapshot(dirty);
+	return !with_row(extension, &dirty, [](Relation, HeapTuple) {});
+}
+
+} // namespace tq::pg

@@ -1,0 +1,19 @@
+#include "pg/interval.hpp"
+
+namespace tq::pg
+{
+
+core::Micros interval_micros(const Interval *v, const char *name, core::Micros low, core::Micros high)
+{
+	if (v->month != 0)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must not contain months or years", name),
+						errdetail("They have no fixed length."), errhint("Use days.")));
+	const double total = static_cast<double>(v->time) + static_cast<double>(v->day) * static_cast<double>(kDay);
+	if (total > static_cast<double>(high) || total < static_cast<double>(low))
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s is out of range", name),
+						errdetail("It must be at least %g s and at most %d days.", static_cast<double>(low) / 1e6,
+								  static_cast<int>(high / kDay))));
+	return v->time + static_cast<core::Micros>(v->day) * kDay;
+}
+
+} // namespace tq::pg
