@@ -217,7 +217,8 @@ Leftovers leftovers(const Db &db) noexcept
 		if (q.state == core::QueueState::free || q.db != live::index_of(db))
 			continue;
 		live::lock_queue(slot);
-		l.users += q.users > open ? q.users - open : 0;
+		const uint32 users = q.users.load();
+		l.users += users > open ? users - open : 0;
 		for (core::Ref w = q.waiters_head; w != core::kNil; w = engine.waiter(w).next)
 			l.waiters += !in_transaction(engine.waiter(w).proc);
 		live::unlock_queue(slot);

@@ -194,7 +194,7 @@ void queue_items(const Report &r, const Db &db)
 		if (ours)
 		{
 			strlcpy(name, q.name, sizeof(name));
-			users = q.users;
+			users = q.users.load();
 			for (uint16_t l = q.lanes; l != core::kNoLane; l = engine.lane(l).next)
 				jobs += engine.lane(l).count.live;
 		}

@@ -141,7 +141,8 @@ struct Queue
 	QueueState state;
 	bool persisted; // its row is committed
 	uint32_t writer; // backend + 1 whose open transaction writes its row, because no scheduler was there; 0 if none
-	uint32_t users; // open transactions that enqueued here (H12); atomic by Q
+	std::atomic<uint32_t> users; // open transactions that enqueued here (H12): raised before `state` is read, so a queue that
+								 // is closing and has none gets no more
 	Micros paused_until;
 	QueueSettings settings;
 	Root startable; // lanes by their first key

@@ -20,7 +20,8 @@ void Engine::init_queue(Queue &q, uint16_t db, int32_t id, const char *name, Que
 	q.lanes = kNoLane;
 	q.state = state;
 	q.persisted = false;
-	q.users = q.writer = 0;
+	q.users.store(0);
+	q.writer = 0;
 	q.paused_until = 0;
 	q.settings = QueueSettings{};
 	q.startable = q.due = q.leases = Root{};

@@ -81,11 +81,7 @@ void forget()
 void leave_queues() noexcept
 {
 	for (int i = 0; i < nused; ++i)
-	{
-		lock_queue(used_queues[i]);
-		--engine.queue(used_queues[i]).users;
-		unlock_queue(used_queues[i]);
-	}
+		engine.queue(used_queues[i]).users.fetch_sub(1);
 	nused = 0;
 }
 
@@ -378,14 +374,14 @@ bool use_queue(uint16_t queue)
 		ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 						errmsg("a transaction cannot enqueue to more than %d queues", nused)));
 	Queue &q = engine.queue(queue);
-	lock_queue(queue);
+	q.users.fetch_add(1);
+	std::atomic_thread_fence(std::memory_order_seq_cst);
 	const bool open = q.state == core::QueueState::active || q.state == core::QueueState::creating ||
 					  (q.state == core::QueueState::reserved && queue_created_here(queue));
 	if (open)
-		++q.users;
-	unlock_queue(queue);
-	if (open)
 		used_queues[nused++] = queue;
+	else
+		q.users.fetch_sub(1);
 	return open;
 }
 
