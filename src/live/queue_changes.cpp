@@ -177,16 +177,17 @@ bool queue_changes_pending() noexcept { return nchanges + nreservations > 0; }
 
 void commit_queue_changes() noexcept
 {
-	if (!queue_changes_pending())
-		return;
-	LWLockAcquire(registry_lock(), LW_EXCLUSIVE);
-	changes_db->queue_changes.fetch_add(1); // before the changes: see read_queues
-	for (int i = 0; i < nchanges; ++i)
-		apply(changes[i]);
-	free_reserved();
-	LWLockRelease(registry_lock());
-	wake_scheduler(*changes_db);
-	forget();
+	if (queue_changes_pending())
+	{
+		LWLockAcquire(registry_lock(), LW_EXCLUSIVE);
+		changes_db->queue_changes.fetch_add(1); // before the changes: see read_queues
+		for (int i = 0; i < nchanges; ++i)
+			apply(changes[i]);
+		free_reserved();
+		LWLockRelease(registry_lock());
+		wake_scheduler(*changes_db);
+	}
+	forget(); // also where all was rolled back to a savepoint: the memory goes with the transaction
 }
 
 void abort_queue_changes() noexcept
