@@ -104,6 +104,10 @@ whole('cleaned', 'H6: clean');
 $session->quit;
 in_db('template1', 'create database copy template postgres');
 whole('copy', 'H33: a copy of the database');
+is(in_db('copy', q{select status from tq_health() where item = 'activation'}), 'warn', 'H33: which knows that it is one');
+is(in_db('postgres', q{select status from tq_health() where item = 'activation'}), 'ok', 'H33: as the original knows that it is none');
+in_db('copy', 'select tq_activate()');
+is(in_db('copy', q{select status from tq_health() where item = 'activation'}), 'ok', 'H33: until it is told otherwise');
 scheduler_of($node);
 is(unfinished($node, 'work'), $left, 'H33: which the original does not notice');
 

@@ -1,4 +1,4 @@
-# H24: views hold no locks on segments. H25: signatures. H28: pg_upgrade. H31: administrators who move or remove rows.
+# H24: views hold no locks on segments. H25: signatures. H26: what logical replication does. H28: pg_upgrade. H31: administrators who move or remove rows.
 # H32: what users can put in the way of the janitor's DDL. H34: library and SQL of different versions.
 
 use strict;
@@ -80,6 +80,21 @@ like(ask($one, q{select tq_enqueue('h25', priority => 40000)}), qr/22023/, 'H25:
 is(sql(q{select count(*) from (select proname from pg_proc p join pg_depend d on d.objid = p.oid join pg_extension e on e.oid = d.refobjid
 	where extname = 'tq' and d.classid = 'pg_proc'::regclass group by pronamespace, proname having count(*) > 1) x}), 0, 'H25: no function has a twin');
 is(scalar(take_all($node, 'h25', 1)), 1, 'H25: and it runs');
+
+#
+# H26
+#
+fill('h26');
+work_off($node, 'h26');
+sql('create publication everything for all tables');
+for my $table ('job_0', 'event_0', map { ("job_$_", "event_$_") } newest())
+{
+	is(ask($one, "delete from tq.$table where false"), '', "H26: rows of tq.$table can be deleted though it is published");
+}
+sql('drop publication everything');
+sql(q{set session_replication_role = replica; insert into tq.job_0 (id, enqueued_at, queue_id, priority, payload)
+	select 7000000, now(), id, 100, '{}' from tq.queue where name = 'h26'});
+is(join(',', take_all($node, 'h26', 1)), 7000000, 'H26: a row that replication writes is noticed');
 
 #
 # H28
