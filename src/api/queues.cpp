@@ -69,9 +69,9 @@ bool update_row(const live::Db &db, const char *sql, const char *name, int nmore
 }
 
 // The slot of a queue that is there for this transaction; locks its name.
-uint16_t queue_to_change(live::Db &db, const char *name)
+uint16_t queue_to_change(live::Db &db, const char *name, const char *argument = "name")
 {
-	live::check_name("queue", name);
+	live::check_name(argument, name);
 	lock_name(name);
 	uint16_t slot = live::find_queue(db, name);
 	if (slot == live::kNoQueue && live::read_queues(db, name) > 0)
@@ -89,7 +89,7 @@ void wait_until_dropped(live::Db &db, uint16_t slot, const char *name)
 {
 	const uint32 generation = engine.queue(slot).generation;
 	const live::Queue &q = engine.queue(slot);
-	for (int i = 0; i < 400 && q.generation == generation && !live::queue_closed_here(slot); ++i)
+	for (int i = 0; i < 1000 && q.generation == generation && !live::queue_closed_here(slot); ++i)
 	{
 		live::wake_scheduler(db);
 		static_cast<void>(WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 5, PG_WAIT_EXTENSION));
@@ -125,7 +125,7 @@ void note(uint16_t slot, live::QueueEdit edit, const core::QueueSettings *settin
 
 void set_pause(live::Db &db, const char *name, const char *kind, TimestampTz until)
 {
-	const uint16_t slot = queue_to_change(db, name);
+	const uint16_t slot = queue_to_change(db, name, "queue");
 	const uint16_t lane = kind != nullptr ? live::lane_for(slot, kind) : core::kNoLane;
 	live::reserve_queue_change(db);
 	const bool forever = until == core::kNever;
@@ -174,7 +174,7 @@ TQ_FUNCTION(tq_create_queue)
 	const char *name = text_required(fcinfo, 0, "name");
 	require(fcinfo, 1, "settings");
 	Jsonb *settings = PG_GETARG_JSONB_P(1);
-	live::check_name("queue", name);
+	live::check_name("name", name);
 	const core::QueueSettings parsed = live::parse_settings(settings);
 	live::Db &db = live::database(fcinfo);
 	lock_name(name);
@@ -262,7 +262,9 @@ TQ_FUNCTION(tq_pause)
 	require_writable("tq_pause()");
 	const char *name = text_required(fcinfo, 0, "queue");
 	const char *kind = text_or_null(fcinfo, 1);
-	const TimestampTz until = time_or(fcinfo, 2, "until", core::kNever);
+	// infinity means what null means: until resumed
+	const bool forever = given(fcinfo, 2) && TIMESTAMP_IS_NOEND(PG_GETARG_TIMESTAMPTZ(2));
+	const TimestampTz until = forever ? core::kNever : time_or(fcinfo, 2, "until", core::kNever);
 	live::Db &db = live::database(fcinfo);
 	if (until <= live::wall_now())
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("until must be in the future")));

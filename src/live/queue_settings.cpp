@@ -65,7 +65,7 @@ char *string_of(const JsonbValue &v) { return pnstrdup(v.val.string.val, v.val.s
 
 double number_of(const JsonbValue &v)
 {
-	return DatumGetFloat8(DirectFunctionCall1(numeric_float8, NumericGetDatum(v.val.numeric)));
+	return DatumGetFloat8(DirectFunctionCall1(numeric_float8_no_overflow, NumericGetDatum(v.val.numeric)));
 }
 
 double number_in(const char *key, const JsonbValue &v, double low, double high)
