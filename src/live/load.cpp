@@ -49,31 +49,44 @@ void find_lane_of(Tally &t, const journal::Candidate &c)
 		t.lane = lane_for(t.queue, c.has_kind ? c.kind : nullptr);
 }
 
-// Later counts: is an unfinished job that has no entry on disk by right? If not, its watermark sinks, and the loader (which asks the
-// journal again) finds it.
-bool vouched_for(Tally &t, const journal::Candidate &c, const journal::Fold &fold) noexcept
+// Does a watermark say that this job, which has no entry, is on disk?
+bool on_disk_by_right(const Tally &t, const journal::Candidate &c, const journal::Fold &fold) noexcept
 {
-	uint16_t q = 0;
-	if (engine.find(index_of(*t.db), c.id, &q) != kNil)
-		return true;
-	lock_queue(t.queue);
-	Lane &l = engine.lane(t.lane);
-	const Key key{c.priority, c.id};
 	Micros due = core::kNever;
 	const State to = state_of(c, fold, wall_now(), &due);
-	bool ok = true;
-	if (engine.find(index_of(*t.db), c.id, &q) != kNil)
-		ok = true;
-	else if (to == State::delayed)
-		ok = due >= engine.db(index_of(*t.db)).timer_watermark.load();
-	else
-		ok = key >= l.watermark;
-	if (!ok && to == State::delayed)
-		engine.sink_timer(index_of(*t.db), due);
-	else if (!ok)
-		engine.sink(engine.queue(t.queue), l, key);
+	lock_queue(t.queue);
+	const bool yes = to == State::delayed ? due >= engine.db(index_of(*t.db)).timer_watermark.load()
+										  : Key{c.priority, c.id} >= engine.lane(t.lane).watermark;
 	unlock_queue(t.queue);
-	return ok;
+	return yes;
+}
+
+// Later counts: is an unfinished job that has no entry on disk by right? If not, either it has ended since the count's snapshot, or memory
+// had lost it: the journal is asked again, and it is read in. Where many are missing (rows written by hand) the watermark sinks
+// under the others, and the loader brings them.
+bool vouched_for(Tally &t, const journal::Candidate &c, const journal::Fold &fold)
+{
+	constexpr int64 kOneByOne = 100;
+	uint16_t q = 0;
+	const uint16_t d = index_of(*t.db);
+	if (engine.find(d, c.id, &q) != kNil || on_disk_by_right(t, c, fold) || engine.find(d, c.id, &q) != kNil)
+		return true;
+	if (t.result.missing < kOneByOne)
+	{
+		const Pinned p = pin(*t.db, c.id, false);
+		const bool was_read = p.result == Pin::pinned && p.row.id == c.id;
+		if (p.result != Pin::no_room)
+			return !was_read || on_disk_by_right(t, p.row, p.fold);
+	}
+	Micros due = core::kNever;
+	const State to = state_of(c, fold, wall_now(), &due);
+	lock_queue(t.queue);
+	if (to == State::delayed)
+		engine.sink_timer(d, due);
+	else
+		engine.sink(engine.queue(t.queue), engine.lane(t.lane), Key{c.priority, c.id});
+	unlock_queue(t.queue);
+	return false;
 }
 
 // Running jobs and overrides have entries wherever the watermarks are; those of a segment that came by a restore have none yet.

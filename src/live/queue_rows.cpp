@@ -88,6 +88,8 @@ int read_once(Db &db, const char *name)
 		const bool paused = DatumGetBool(SPI_getbinval(tuple, desc, 4, &isnull));
 		const Datum until = SPI_getbinval(tuple, desc, 5, &isnull);
 		row.paused_until = !paused ? 0 : isnull ? core::kNever : DatumGetTimestampTz(until);
+		if (row.paused_until <= wall_now())
+			row.paused_until = 0; // the pause is over, though nobody has taken it out of the row
 		row.closing = DatumGetBool(SPI_getbinval(tuple, desc, 6, &isnull));
 		row.nkinds = paused_kinds(DatumGetJsonbP(SPI_getbinval(tuple, desc, 7, &isnull)), &row.kinds);
 		install_queue(db, row);
