@@ -265,10 +265,14 @@ Outcome change(live::Db &db, const Request &r)
 			case Pin::no_room:
 				return {Verdict::no_room, nullptr};
 			case Pin::terminal:
-				if (r.verb == Verb::retry && can_begin_again(pinned.fold.state))
+				// the placeholder was there before this look, so a queue found open cannot go meanwhile
+				if (r.verb == Verb::retry && can_begin_again(pinned.fold.state) &&
+					live::engine.queue(pinned.queue).state != core::QueueState::closing)
 					return begin_again(db, r, pinned);
 				if (r.verb == Verb::retry)
 					live::drop_placeholder(db, pinned.queue, pinned.ref, false);
+				if (r.verb == Verb::retry && can_begin_again(pinned.fold.state))
+					return {Verdict::closing, nullptr};
 				return {Verdict::wrong_state, name_of(pinned.fold.state)};
 			case Pin::pinned:
 				if (try_change(db, r, pinned, &out))
@@ -295,6 +299,10 @@ void raise_outcome(const Request &r, const Outcome &out)
 							errhint("Raise tq.max_live_jobs and restart the server.")));
 		case Verdict::wrong_state:
 			raise_wrong_state(r, out.state);
+		case Verdict::closing:
+			ereport(ERROR, (errcode(kErrNoSuchQueue),
+							errmsg("the queue of job %lld is being dropped", static_cast<long long>(r.id)),
+							errhint("Copy the job to another queue with tq_retry_many, to_queue.")));
 		default:
 			live::raise_no_job(r.id);
 	}

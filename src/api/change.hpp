@@ -26,6 +26,7 @@ enum class Verdict : uint8
 	absent,
 	busy,
 	no_room,
+	closing, // its queue is being dropped: nothing may begin there
 };
 
 struct Outcome
@@ -37,7 +38,7 @@ struct Outcome
 // Does it as part of the open transaction. Raises nothing for the verdicts other than done.
 Outcome change(live::Db &db, const Request &request);
 
-// Raises what such a verdict means: TQ004, TQ005, 55P03, 53400.
+// Raises what such a verdict means: TQ002, TQ004, TQ005, 55P03, 53400.
 [[noreturn]] void raise_outcome(const Request &request, const Outcome &outcome);
 
 // Whether tq_retry takes jobs that ended so.
