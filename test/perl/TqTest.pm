@@ -10,7 +10,6 @@ use Exporter 'import';
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
-use Time::HiRes qw(usleep);
 
 our @EXPORT = qw(
   tq_node tq_setup session ask begin_ask end_ask until_true arm standing release clock
@@ -177,12 +176,14 @@ where q.name = '$queue' and (l.type is null or l.type not in ('s', 'd', 'b', 'x'
 SQL
 }
 
-# Claims and completes at most so many jobs of a queue; returns their ids in the order of their claims.
+# Claims and completes at most so many jobs of a queue; returns their ids in the order of their claims. Waits, if told to,
+# so long for the first of them.
 sub take
 {
-	my ($node, $queue, $n, $database) = @_;
+	my ($node, $queue, $n, $database, $wait) = @_;
+	$wait //= '0';
 	my $got = $node->safe_psql($database // 'postgres', <<SQL);
-with c as materialized (select id, lease from tq_claim('$queue', max_jobs => $n))
+with c as materialized (select id, lease from tq_claim('$queue', max_jobs => $n, wait => '$wait'))
 select id, tq_complete(id, lease) from c
 SQL
 	return map { (split /\|/)[0] } split /\n/, $got;
@@ -196,11 +197,9 @@ sub take_all
 	my $idle = 0;
 	while (@ids < $n && $idle < 200)
 	{
-		my @more = take($node, $queue, $n - @ids, $database);
+		my @more = take($node, $queue, $n - @ids, $database, $idle > 0 ? '100 ms' : '0');
 		push @ids, @more;
-		next if @more;
-		$idle++;
-		usleep(100_000);
+		$idle++ unless @more;
 	}
 	diag("no more jobs in queue $queue than " . scalar(@ids)) if @ids < $n;
 	return @ids;
@@ -214,12 +213,11 @@ sub work_off
 	my $idle = 0;
 	while ($idle < 200)
 	{
-		my @more = take($node, $queue, 50, $database);
+		my @more = take($node, $queue, 50, $database, $idle > 0 ? '100 ms' : '0');
 		push @ids, @more;
 		next if @more;
 		last if unfinished($node, $queue, $database) == 0;
 		$idle++;
-		usleep(100_000);
 	}
 	diag("jobs left in queue $queue that nobody can claim") if $idle >= 200;
 	return @ids;
@@ -247,12 +245,15 @@ my $complaints = q{
 				and m.job_id = j.id and m.type = 'm') group by id having count(*) > 1
 	order by 1};
 
-# One test: the journal of a database keeps what tq promises. tq_check(), where there is one, compares memory with it.
+# One test: the journal of a database keeps what tq promises, and memory agrees with it.
 sub check_journal
 {
 	my ($node, $name, $database) = @_;
+	$database //= 'postgres';
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	is($node->safe_psql($database // 'postgres', $complaints), '', $name // 'the journal is consistent');
+	my $memory = $node->safe_psql($database,
+		q{select format('memory: %s: %s instead of %s', item, found, expected) from tq_check() where expected >= 0 and expected <> found});
+	is(join("\n", grep { $_ ne '' } $node->safe_psql($database, $complaints), $memory), '', $name // 'the journal is consistent');
 	return;
 }
 
