@@ -132,6 +132,8 @@ sub check
 		if ($line =~ /^# (.*)/) { note($1) }
 		else { ok($line =~ /^ok - /, $line =~ s/^(not )?ok - //r) }
 	}
+	is($node->safe_psql('postgres', 'select * from tq_check() where expected <> found'),
+		'', 'memory agrees with the journal');
 	return;
 }
 

@@ -1,0 +1,251 @@
+# The life of segments: opened by size and by age, sealed, finished, dropped after retention, whoever reads them meanwhile; what
+# outlives its segment is moved to segment 0, which is cleaned; and what administrators do to the tables (R1, R3, R6).
+# Hazards: H3, H5, H21, H31.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use TqTest;
+
+my $node = tq_node('segment_life', conf => <<CONF);
+shared_buffers = 64MB
+tq.segment_rows = 200
+tq.segment_interval = 10min
+tq.retention = 1h
+tq.dead_retention = 1d
+log_lock_waits = on
+deadlock_timeout = 10ms
+CONF
+scheduler_of($node);
+
+my $ahead = 0;     # seconds that the wall clock is ahead
+my $mono = 0;      # and the monotonic one, which never goes back
+
+sub pass_time
+{
+	my ($seconds) = @_;
+	$ahead += $seconds;
+	clock($node, $ahead, $mono);
+	return;
+}
+
+sub sql { return $node->safe_psql('postgres', $_[0]); }
+
+# The number of the segment that takes jobs.
+sub newest { return sql('select coalesce(max(number), 0) from tq.segment'); }
+
+# Enqueues n jobs and waits until they have filled their segment, if they should.
+sub fill
+{
+	my ($queue, $n) = @_;
+	my $before = newest();
+	my @ids = split /\n/, sql(<<SQL);
+select unnest(tq_enqueue_many('$queue', array_agg(jsonb_build_object('n', g, 'text', repeat('x', g))))) from generate_series(1, $n) g
+SQL
+	until_true($node, "select max(number) > $before from tq.segment", 'a new segment') if $n >= 200;
+	janitor_away($node);
+	return @ids;
+}
+
+# Whether tq_check() finds memory and journal alike.
+sub check
+{
+	my ($name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is(sql('select * from tq_check() where expected <> found'), '', "tq_check(): $name");
+	return;
+}
+
+# Claims and completes all ready jobs of a queue; returns ids whose payload is not what it was.
+sub consume
+{
+	my ($queue) = @_;
+	my @wrong = split /\n/, sql(<<SQL);
+create temp table claimed as select id, lease, payload from tq_claim('$queue', 1000);
+select id from claimed where length(payload->>'text') <> (payload->>'n')::int;
+select from tq_complete_many((select array_agg(id) from claimed), (select array_agg(lease) from claimed)) where status <> 'ok';
+SQL
+	return @wrong;
+}
+
+#
+# Opened, sealed, finished
+#
+sql(q{select tq_enqueue('a', '{"n": 0, "text": ""}')});
+until_true($node, 'select count(*) = 1 from tq.segment', 'segment 1');
+pass('the first job makes the janitor open segment 1');
+my @ids = fill('a', 200);
+is(newest(), 2, 'segment 2 is opened by size');
+is(sql("select count(*), min(id), max(id) from tq.job_1"), "200|$ids[0]|$ids[-1]", 'segment 1 has as many jobs as it may');
+is(sql('select sealed_at is not null, finished_at is null from tq.segment where number = 1'), 't|t', 'it is sealed, not finished');
+push @ids, fill('a', 1);
+pass_time(660);
+until_true($node, 'select max(number) = 3 from tq.segment', 'segment 3');
+pass('segment 3 is opened by age');
+pass_time(660);
+janitor_away($node);
+is(newest(), 3, 'an empty one is left open however old it is');
+is(scalar(consume('a')), 0, 'all jobs are delivered as they were enqueued');
+until_true($node, 'select count(*) = 2 from tq.segment where finished_at is not null', 'two are finished');
+pass('segments without live jobs are finished');
+check('finished segments');
+
+#
+# Dropped, but not under a reader, whom nobody waits for
+#
+my $reader = session($node);
+ask($reader, 'begin; declare c cursor for select id from tq.job_1 order by id; fetch c');
+my $log = -s $node->logfile;
+pass_time(4000);
+until_true($node, "select to_regclass('tq.job_2') is null", 'segment 2 is dropped');
+pass('retention drops a segment that nobody reads');
+sql(<<'SQL');
+create table times (ms float8);
+do $$
+declare
+	began timestamptz;
+	until timestamptz := clock_timestamp() + interval '2 s';
+begin
+	while clock_timestamp() < until loop
+		began := clock_timestamp();
+		perform tq_enqueue('hot');
+		perform tq_complete(id, lease) from tq_claim('hot');
+		commit;
+		insert into times values (extract(epoch from clock_timestamp() - began) * 1000);
+	end loop;
+end $$;
+SQL
+is(sql("select to_regclass('tq.job_1') is not null"), 't', 'a segment that is read stays');
+note(sql("select format('%s times enqueue, claim, complete meanwhile: p50 %s ms, most %s ms', count(*), percentile_cont(0.5) within group (order by ms),"
+		  . ' max(ms)) from times'));
+take_all($node, 'hot', 1);    # each transaction took what the one before had enqueued
+is(unfinished($node, 'hot'), 0, 'the others go on');
+is(sql('select count(*) from times where ms > 1000'), 0, 'H21: nobody waits while the janitor tries');
+unlike(slurp_file($node->logfile, $log), qr/still waiting for/, 'H21: not even for a lock');
+is(ask($reader, 'fetch c'), $ids[1], 'the reader goes on reading');
+ask($reader, 'commit');
+until_true($node, "select to_regclass('tq.job_1') is null and not exists (select from tq.segment where number = 1)", 'segment 1 goes');
+pass('and the segment is dropped when he has gone');
+is(sql("select count(*) from pg_class where relnamespace = 'tq'::regnamespace and relname ~ '_[12](_|\$)'"), 0, 'with all that belongs to it');
+
+#
+# Moved to segment 0
+#
+@ids = fill('m', 200);
+my $n = sql("select tableoid::regclass from tq.job where id = $ids[0]") =~ s/.*job_//r;
+my ($ready, $failed, $dead, $buried, $cancelled) = @ids[ 10, 20, 30, 40, 50 ];
+sql(<<"SQL");
+create temp table claimed as select id, lease from tq_claim('m', 1000);
+select tq_release(id, lease) from claimed where id = $ready;
+select tq_fail(id, lease, 'later', retry_in => '3 days') from claimed where id = $failed;
+select tq_fail(id, lease, 'never', fatal => true) from claimed where id = $dead;
+select tq_bury(id, lease, 'look at it') from claimed where id = $buried;
+select tq_complete(id, lease) from claimed where id not in ($ready, $failed, $dead, $buried, $cancelled);
+SQL
+my $held = sql("select id || ', ' || lease from tq_get($cancelled)");
+check('before the move');
+pass_time(4000);
+until_true($node, "select count(*) = 4 from tq.job_0 where id in ($ready, $failed, $dead, $buried)", 'four jobs are moved');
+pass('few jobs that outlive their segment are moved');
+janitor_away($node);
+is(sql("select to_regclass('tq.job_$n') is not null"), 't', 'the segment stays as long as a job in it is running');
+is(sql("select tq_cancel($cancelled)"), 'asked', 'a running job is asked to stop');
+is(sql("select action from tq_heartbeat($held)"), 'cancel', 'and hears of it');
+is(sql("select tq_fail($held, 'stopped')"), 'cancelled', 'it is cancelled');
+until_true($node, "select finished_at is not null from tq.segment where number = $n", 'the segment is finished');
+pass_time(4000);
+until_true($node, "select to_regclass('tq.job_$n') is null", 'the segment is dropped');
+pass('then the segment has its retention, too, and is dropped');
+check('after the move');
+is(sql("select string_agg(state || ' ' || attempt, ', ' order by id) from unnest(array[$ready, $failed, $dead, $buried]) i, tq_get(i)"),
+	'ready 0, delayed 1, dead 1, buried 1', 'what was moved has the state it had');
+is(sql("select string_agg(event, ',' order by step) from tq_history($failed)"), 'enqueued,failed', 'and its history');
+is(join(',', take_all($node, 'm', 1)), $ready, 'a moved job is claimed and finished');
+is(sql("select state from tq_get($ready)"), 'succeeded', 'and ends in segment 0');
+is(sql("select tq_retry($buried)"), 'ready', 'a buried job can be retried there');
+is(join(',', take_all($node, 'm', 1)), $buried, 'and runs');
+is(sql("select tq_retry($failed)"), 'ready', 'and so can the delayed one');
+is(join(',', take_all($node, 'm', 1)), $failed, 'and runs');
+$node->restart('immediate');
+clock($node, $ahead, $mono);
+loaded($node);
+is(sql("select string_agg(state, ', ' order by id) from unnest(array[$ready, $failed, $dead, $buried]) i, tq_get(i)"),
+	'succeeded, succeeded, dead, succeeded', 'a crash changes nothing of that');
+check('after a crash');
+
+pass_time(4000);
+until_true($node, "select count(*) = 0 from tq.job_0 where id in ($ready, $failed, $buried)", 'finished jobs of segment 0 go');
+pass('segment 0 is cleaned after retention');
+is(sql("select count(*) from tq.event_0 where job_id in ($ready, $failed, $buried)"), 0, 'events too');
+is(sql("select state from tq_get($dead)"), 'dead', 'a dead letter is kept longer');
+pass_time(86400);
+until_true($node, "select count(*) = 0 from tq.job_0 where id = $dead", 'the dead letter goes');
+pass('but not for ever');
+my ($code, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nselect state from tq_get($dead)");
+like($err, qr/TQ004/, 'then there is no such job');
+check('after cleaning');
+
+#
+# Administrators
+#
+$n = newest();
+# rows that are rolled back leave gaps, so that rewriting the table leaves places that are no more
+sql("begin; select tq_enqueue_many('admin', array_agg(jsonb_build_object('text', repeat('y', 500)))) from generate_series(1, 150); rollback");
+my @statements = (
+	'vacuum full tq.job_N', 'vacuum full tq.event_N', 'cluster tq.job_N using job_N_lane', 'reindex table concurrently tq.job_N',
+	'reindex table concurrently tq.event_N', 'alter table tq.job_N alter column payload set storage external',
+	'alter table tq.job_N set (fillfactor = 90)', 'alter table tq.job_N add constraint c check (priority < 1000000)',
+	'alter table tq.job_N set unlogged', 'alter table tq.job_N set logged', 'vacuum (full, analyze) tq.job_N', 'vacuum freeze tq.job_N');
+for my $statement (@statements)
+{
+	my @some = fill('admin', 5);
+	my $segment = sql("select replace(tableoid::regclass::text, 'tq.job_', '') from tq.job where id = $some[0]");
+	(my $ddl = $statement) =~ s/N\b|N(?=_)/$segment/g;
+	is($node->psql('postgres', $ddl), 0, $ddl);
+	is(sql("select tq_claim.id from tq_claim('admin') offset 1"), '', 'somebody claims one and loses it');
+	push @some, fill('admin', 1);
+	$mono += 1000;    # its lease ends
+	pass_time(0);
+	is(join(',', sort { $a <=> $b } take_all($node, 'admin', scalar @some)), join(',', @some), 'then every job is delivered');
+}
+check('after what administrators do');
+
+@ids = fill('gone', 3);
+my $table = sql("select tableoid::regclass from tq.job where id = $ids[0]");
+sql("delete from $table where id = $ids[0]");
+is(join(',', take_all($node, 'gone', 2)), "$ids[1],$ids[2]", 'a job whose row was deleted by hand is not delivered');
+like(slurp_file($node->logfile), qr/the row of job $ids[0] is gone; the job is dropped/, 'and the log says so');
+until_true($node, 'select count(*) = 0 from tq_check() where expected <> found', 'counters put right');
+check('after a DELETE by hand');
+@ids = fill('gone', 3);
+sql("truncate $table; truncate " . ($table =~ s/job_/event_/r));
+is(sql("select count(*) from tq_claim('gone', 10)"), 0, 'nor those of a table that was truncated');
+is(join(',', fill('gone', 1)), join(',', take_all($node, 'gone', 1)), 'the queue goes on');
+until_true($node, 'select count(*) = 0 from tq_check() where expected <> found', 'counters put right');
+check('after a TRUNCATE by hand');
+
+my $queue = sql("select id from tq.queue where name = 'gone'");
+my $highest = sql('select tq_enqueue($$gone$$)');
+take_all($node, 'gone', 1);
+my @hand = ($highest + 5000, $highest + 20000, $highest + 30000);
+$table = sql("select tableoid::regclass from tq.job where id = $highest");
+sql("insert into $table (id, enqueued_at, queue_id, priority, payload) values ($hand[0], now(), $queue, 0, '{}')");
+is(join(',', take_all($node, 'gone', 1)), $hand[0], 'a row written by hand is delivered');
+sql("copy tq.job_0 (id, enqueued_at, queue_id, priority, payload) from stdin;\n$hand[1]\tnow\t$queue\t0\t{}\n$hand[2]\tnow\t$queue\t0\t{}\n\\.\n");
+is(join(',', take_all($node, 'gone', 2)), "$hand[1],$hand[2]", 'so are rows that were copied in');
+cmp_ok(sql('select tq_enqueue($$gone$$)'), '>', $hand[2], 'ids go on after theirs');
+take_all($node, 'gone', 1);
+sql("insert into tq.job_0 (id, enqueued_at, queue_id, priority, payload) values (4000000000000000, now(), $queue, 0, '{}')");
+is(join(',', take_all($node, 'gone', 1)), '4000000000000000', 'a job with an id far away');
+cmp_ok(sql('select tq_enqueue($$gone$$)'), '>', 4000000000000000, 'ids go on after that, too');
+until_true($node, 'select count(*) = 0 from tq_check() where expected <> found', 'counters put right');
+check('after rows written by hand');
+
+check_journal($node);
+unlike(slurp_file($node->logfile), qr/PANIC|TRAP|signal 11|signal 6/, 'nothing alarming in the log');
+$node->stop;
+
+done_testing();
