@@ -325,6 +325,8 @@ void Engine::enter(Queue &q, Entry &e) noexcept
 			if (first)
 				lane_out(q, l);
 			by_key().insert(l.ready, r);
+			if (is_evictable(e) && l.evictable < e.key())
+				l.evictable = e.key();
 			if (first)
 				lane_in(q, l);
 			if (q.waiters_head != kNil && l.in_startable && e.key() < l.watermark)
@@ -336,6 +338,8 @@ void Engine::enter(Queue &q, Entry &e) noexcept
 		}
 		case Place::due:
 			by_timer().insert(q.due, r);
+			if (is_evictable(e) && q.evictable < e.timer)
+				q.evictable = e.timer;
 			publish_timers(q);
 			break;
 		case Place::leases:

@@ -203,6 +203,8 @@ class Engine
 		leases,
 	};
 	static Place place(const Entry &e) noexcept;
+	// Overrides cannot be found again by their row's key; what its rolled back claims cost a job is known to its entry only.
+	static bool is_evictable(const Entry &e) noexcept { return !e.has(kOverride) && e.aborts == 0; }
 	void leave(Queue &q, Entry &e) noexcept;
 	void enter(Queue &q, Entry &e) noexcept;
 	bool lane_open(const Queue &q, const Lane &l) const noexcept;

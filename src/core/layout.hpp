@@ -88,6 +88,7 @@ struct Lane
 	Key watermark;		// ready jobs below are in memory; kMaxKey: all are
 	Key limit;			// while a loader is at work: the least key it may have missed
 	Root ready;			// by key
+	Key evictable;		// no ready entry with a greater key may be evicted
 	Links startable;	// in the queue's tree of lanes that can serve a claim
 	Counted count;
 	int64_t delayed_disk;	 // delayed jobs that have no entry
@@ -147,6 +148,7 @@ struct Queue
 	QueueSettings settings;
 	Root startable; // lanes by their first key
 	Root due;		// delayed entries by wall time
+	Micros evictable; // none of them with a later time may be evicted
 	Root leases;	// running entries by monotonic time
 	Ref claims_head; // running entries whose claim is not journalled yet, oldest first
 	Ref claims_tail;

@@ -25,6 +25,7 @@ void Engine::init_queue(Queue &q, uint16_t db, int32_t id, const char *name, Que
 	q.paused_until = 0;
 	q.settings = QueueSettings{};
 	q.startable = q.due = q.leases = Root{};
+	q.evictable = INT64_MIN;
 	q.claims_head = q.claims_tail = q.waiters_head = q.waiters_tail = kNil;
 	q.startable_seq = 0;
 	q.tokens = 0;
@@ -78,6 +79,7 @@ uint16_t Engine::make_lane(Queue &q, const char *kind) noexcept
 			l.has_kind = true;
 		}
 		l.watermark = l.limit = kMaxKey;
+		l.evictable = kMinKey;
 		l.loader = kNil;
 		l.queue = index_of(q);
 		l.next = q.lanes;
@@ -193,34 +195,39 @@ bool Engine::raise_timer(uint16_t d, Micros from, Micros due) noexcept
 
 bool Engine::evict_ready(Queue &q, Lane &l, Key above, uint32_t hint) noexcept
 {
-	Ref r = l.ready.max;
-	for (int tries = 0; r != kNil && tries < 64; ++tries, r = by_key().prev(r))
+	// those passed over once are not looked at again, however many there are
+	for (Ref r = by_key().last(l.ready, [&](Ref x) noexcept { return entries_[x].key() <= l.evictable; }); r != kNil;
+		 r = by_key().prev(r))
 	{
 		const Entry &e = entries_[r];
+		l.evictable = e.key();
 		if (e.key() <= above)
 			return false;
-		if (e.has(kOverride) || e.aborts > 0)
+		if (!is_evictable(e))
 			continue;
 		sink(q, l, e.key());
 		drop(q, r, hint);
 		return true;
 	}
+	l.evictable = kMinKey;
 	return false;
 }
 
 bool Engine::evict_delayed(Queue &q, uint32_t hint) noexcept
 {
-	Ref r = q.due.max;
-	for (int tries = 0; r != kNil && tries < 64; ++tries, r = by_timer().prev(r))
+	for (Ref r = by_timer().last(q.due, [&](Ref x) noexcept { return entries_[x].timer <= q.evictable; }); r != kNil;
+		 r = by_timer().prev(r))
 	{
 		const Entry &e = entries_[r];
-		if (e.has(kOverride) || e.aborts > 0)
+		q.evictable = e.timer;
+		if (!is_evictable(e))
 			continue;
 		sink_timer(q.db, e.timer);
 		++lanes_[e.lane].delayed_disk;
 		drop(q, r, hint);
 		return true;
 	}
+	q.evictable = INT64_MIN;
 	return false;
 }
 

@@ -120,6 +120,22 @@ template <class Ops> struct Treap
 		return p;
 	}
 
+	// The last node for which `before` holds, which holds for all nodes up to some point of the order and for none after it.
+	template <class Before> Ref last(const Root &t, Before &&before) const noexcept
+	{
+		if (t.max != kNil && before(t.max))
+			return t.max;
+		Ref found = kNil;
+		for (Ref n = t.root; n != kNil;)
+		{
+			const bool here = before(n);
+			if (here)
+				found = n;
+			n = here ? ops.links(n).right : ops.links(n).left;
+		}
+		return found;
+	}
+
 	Ref prev(Ref n) const noexcept
 	{
 		Ref l = ops.links(n).left;

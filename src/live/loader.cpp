@@ -146,6 +146,26 @@ Snapshot committed_snapshot()
 	return s;
 }
 
+namespace
+{
+
+// A placeholder for the next job of a lane. Memory may be full of younger jobs of this very lane, which nobody can claim before this
+// one; and if it is full of what must stay there, a lane that has nothing to give may use half of what is kept
+// for pins.
+Ref into_memory(Queue &q, uint16_t lane, const journal::Candidate &c, bool first, Ref *existing) noexcept
+{
+	Lane &l = engine.lane(lane);
+	Ref ref = kNil;
+	do
+		ref = engine.insert(q, lane, c.id, c.priority, State::placeholder, my_proc, false, existing);
+	while (ref == kNil && *existing == kNil && engine.evict_ready(q, l, Key{c.priority, c.id}, my_proc));
+	if (ref == kNil && *existing == kNil && first && !l.in_startable && engine.free_entries() > engine.reserve() / 2)
+		ref = engine.insert(q, lane, c.id, c.priority, State::placeholder, my_proc, true, existing);
+	return ref;
+}
+
+} // namespace
+
 int refill_lane(Db &db, uint16_t queue, uint16_t lane, int want)
 {
 	Queue &q = engine.queue(queue);
@@ -192,16 +212,15 @@ int refill_lane(Db &db, uint16_t queue, uint16_t lane, int want)
 
 		lock_queue(queue);
 		int taken = 0;
+		bool first = true;
 		for (; taken < n; ++taken)
 		{
 			Item &it = guard.items[taken];
 			Ref existing = kNil;
-			it.ref = engine.insert(q, lane, it.c.id, it.c.priority, State::placeholder, my_proc, false, &existing);
-			// memory may be full of younger jobs of this very lane, which nobody can claim before this one
-			if (it.ref == kNil && existing == kNil && engine.evict_ready(q, l, Key{it.c.priority, it.c.id}, my_proc))
-				it.ref = engine.insert(q, lane, it.c.id, it.c.priority, State::placeholder, my_proc, false, &existing);
+			it.ref = into_memory(q, lane, it.c, first, &existing);
 			if (it.ref == kNil && existing == kNil)
 				break; // no room
+			first = first && it.ref == kNil;
 		}
 		unlock_queue(queue);
 		const bool exhausted = !more && taken == n;

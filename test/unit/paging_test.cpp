@@ -151,6 +151,40 @@ TEST(Evict, LeavesOverridesAbortedOnesAndWhateverIsNotReady)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
+TEST(Evict, LooksBehindAnyNumberOfOverrides)
+{
+	Rig t;
+	const auto stay = [](Entry &e) noexcept { e.flags |= kOverride; };
+	for (JobId id = 1; id <= 12; ++id)
+		t.engine.change(t.q(), t.ready(id, id % 4 == 0 ? 1 : 5), [&](Entry &e) noexcept {
+			if (e.priority == 5)
+				stay(e);
+		});
+	for (JobId id = 21; id <= 24; ++id)
+		t.engine.change(t.q(), t.delayed(id, 100 * id), [&](Entry &e) noexcept {
+			if (id > 22)
+				stay(e);
+		});
+	uint16_t q;
+	for (const JobId id : {12, 8, 4})
+	{
+		EXPECT_TRUE(t.engine.evict_ready(t.q(), t.lane_at(), kMinKey, 0));
+		EXPECT_EQ(t.engine.find(0, id, &q), kNil);
+		EXPECT_EQ(verify(t.engine), "");
+	}
+	EXPECT_FALSE(t.engine.evict_ready(t.q(), t.lane_at(), kMinKey, 0));
+	t.ready(30, 9); // a new one is seen again
+	EXPECT_TRUE(t.engine.evict_ready(t.q(), t.lane_at(), kMinKey, 0));
+	EXPECT_EQ(t.engine.find(0, 30, &q), kNil);
+	for (const JobId id : {22, 21})
+	{
+		EXPECT_TRUE(t.engine.evict_delayed(t.q(), 0));
+		EXPECT_EQ(t.engine.find(0, id, &q), kNil);
+	}
+	EXPECT_FALSE(t.engine.evict_delayed(t.q(), 0));
+	EXPECT_EQ(verify(t.engine), "");
+}
+
 TEST(Evict, TakesTheTimerDueLast)
 {
 	Rig t;

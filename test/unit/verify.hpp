@@ -131,8 +131,12 @@ private:
 			},
 			[&](Ref r) { return mix32(static_cast<uint64_t>(e_.entry(r).id)); });
 		for (const Ref r : nodes)
-			want(e_.entry(r).state == state && e_.entry(r).queue == q && in_tree(e_.entry(r)),
-				 "a stranger among the timers", r);
+		{
+			const Entry &e = e_.entry(r);
+			want(e.state == state && e.queue == q && in_tree(e), "a stranger among the timers", r);
+			want(state != State::delayed || e.has(kOverride) || e.aborts > 0 || e.timer <= e_.queue(q).evictable,
+				 "what may be evicted of the timers", r);
+		}
 		want(published == (nodes.empty() ? kNever : e_.entry(nodes.front()).timer), "a published timer", published);
 		trees_ += static_cast<uint32_t>(nodes.size());
 	}
@@ -145,8 +149,11 @@ private:
 			[&](Ref a, Ref b) { return e_.entry(a).key() < e_.entry(b).key(); },
 			[&](Ref r) { return mix32(static_cast<uint64_t>(e_.entry(r).id)); });
 		for (const Ref r : nodes)
-			want(e_.entry(r).state == State::ready && e_.entry(r).lane == li && in_tree(e_.entry(r)),
-				 "a stranger in a lane", r);
+		{
+			const Entry &e = e_.entry(r);
+			want(e.state == State::ready && e.lane == li && in_tree(e), "a stranger in a lane", r);
+			want(e.has(kOverride) || e.aborts > 0 || e.key() <= l.evictable, "what may be evicted from a lane", r);
+		}
 		trees_ += static_cast<uint32_t>(nodes.size());
 		uint32_t counts[kStates] = {};
 		for (Ref r = 0; r < e_.limits().entries; ++r)
