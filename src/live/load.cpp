@@ -20,6 +20,7 @@ struct Tally
 	Db *db;
 	bool first;		 // first load: entries are made
 	int64 *lanes;	 // unfinished jobs by lane
+	int64 *delayed;	 // of them: delayed, without an entry
 	int64 segment_live;
 	int64 segment_dead;
 	int slot;		 // of the segment being read
@@ -49,14 +50,14 @@ void find_lane_of(Tally &t, const journal::Candidate &c)
 		t.lane = lane_for(t.queue, c.has_kind ? c.kind : nullptr);
 }
 
-// Does a watermark say that this job, which has no entry, is on disk?
+// Does a watermark say that this job, which has no entry, is on disk? One that has fallen due is still the timers' until they have passed it.
 bool on_disk_by_right(const Tally &t, const journal::Candidate &c, const journal::Fold &fold) noexcept
 {
 	Micros due = core::kNever;
-	const State to = state_of(c, fold, wall_now(), &due);
+	const bool timed = state_of(c, fold, PG_INT64_MIN, &due) == State::delayed;
 	lock_queue(t.queue);
-	const bool yes = to == State::delayed ? due >= engine.db(index_of(*t.db)).timer_watermark.load()
-										  : Key{c.priority, c.id} >= engine.lane(t.lane).watermark;
+	const bool yes = (timed && due >= engine.db(index_of(*t.db)).timer_watermark.load()) ||
+					 Key{c.priority, c.id} >= engine.lane(t.lane).watermark;
 	unlock_queue(t.queue);
 	return yes;
 }
@@ -87,6 +88,16 @@ bool vouched_for(Tally &t, const journal::Candidate &c, const journal::Fold &fol
 		engine.sink(engine.queue(t.queue), engine.lane(t.lane), Key{c.priority, c.id});
 	unlock_queue(t.queue);
 	return false;
+}
+
+// A delayed job that is the timers', on disk.
+bool waits_on_disk(const Tally &t, const journal::Candidate &c, const journal::Fold &fold) noexcept
+{
+	uint16_t q = 0;
+	Micros due = core::kNever;
+	const uint16_t d = index_of(*t.db);
+	return state_of(c, fold, PG_INT64_MIN, &due) == State::delayed && due >= engine.db(d).timer_watermark.load() &&
+		   engine.find(d, c.id, &q) == kNil;
 }
 
 // Running jobs and overrides have entries wherever the watermarks are; those of a segment that came by a restore have none yet.
@@ -126,6 +137,7 @@ void visit(const journal::Candidate &c, const journal::Fold &fold, void *arg)
 	{
 		if (!vouched_for(t, c, fold))
 			++t.result.missing;
+		t.delayed[t.lane] += waits_on_disk(t, c, fold);
 		if (fold.state == journal::FoldState::running || fold.has_override)
 			remember_must(t, c.id);
 		return;
@@ -172,6 +184,8 @@ void end_count(Db &db, Tally &t, const int64 *seg_live, const int64 *seg_dead, c
 		const int64 is = t.lanes[i] + l.count.delta;
 		t.result.drifted += !t.first && is != l.count.live;
 		l.count.live = is;
+		if (!t.first)
+			l.delayed_disk = t.delayed[i]; // as of the pass: what came and went meanwhile is not known
 	}
 	for (int i = 0; i < db.nsegments; ++i)
 	{
@@ -244,6 +258,7 @@ CountResult count_journal(Db &db)
 	const Micros began = mono_now();
 	const auto max = static_cast<Size>(guc::max_segments);
 	t.lanes = static_cast<int64 *>(palloc0(sizeof(int64) * engine.limits().lanes));
+	t.delayed = static_cast<int64 *>(palloc0(sizeof(int64) * engine.limits().lanes));
 	auto *tables = static_cast<journal::Segment *>(palloc(sizeof(journal::Segment) * max));
 	auto *slots = static_cast<int *>(palloc(sizeof(int) * max));
 	auto *seg_live = static_cast<int64 *>(palloc0(sizeof(int64) * max));

@@ -137,6 +137,24 @@ int settle(Db &db, const Segments &segments, Item *items, int n, Source source)
 	return made;
 }
 
+// A job that is due but finds no room is its lane's now, on disk: no longer one of the delayed ones there, unless it was found at a time
+// that is not its own any more.
+void leave_to_lane(const Segments &segments, const Item &it)
+{
+	journal::Fold fold;
+	Snapshot snapshot = committed_snapshot();
+	journal::fold_job(segments.tables[it.c.segment], it.c.id, snapshot, &fold);
+	UnregisterSnapshot(snapshot);
+	Micros due = core::kNever;
+	const bool its_own = !fold.terminal() && state_of(it.c, fold, 0, &due) == State::delayed && due == it.c.due;
+	lock_queue(it.queue);
+	Lane &l = engine.lane(it.lane);
+	engine.sink(engine.queue(it.queue), l, Key{it.c.priority, it.c.id});
+	if (its_own)
+		l.delayed_disk = std::max<int64>(0, l.delayed_disk - 1);
+	unlock_queue(it.queue);
+}
+
 } // namespace
 
 Snapshot committed_snapshot()
@@ -352,12 +370,7 @@ int refill_timers(Db &db)
 				// What is due already needs no room here: its lane fetches it. The first one that does stays on disk.
 				const Micros now = wall_now();
 				for (; taken < n && guard.items[taken].c.due <= now; ++taken)
-				{
-					const Item &it = guard.items[taken];
-					lock_queue(it.queue);
-					engine.sink(engine.queue(it.queue), engine.lane(it.lane), Key{it.c.priority, it.c.id});
-					unlock_queue(it.queue);
-				}
+					leave_to_lane(segments, guard.items[taken]);
 				if (taken < n)
 				{
 					reached = guard.items[taken].c.due;

@@ -89,6 +89,7 @@ struct Db
 	std::atomic<int64> rows_unknown; // by the last count: unfinished jobs of queues that do not exist
 	std::atomic<Micros> loaded_at, load_took;
 	std::atomic<Micros> counted_at;	 // last recount
+	std::atomic<Micros> warned_at;	 // last time the log said that there is no room for another segment
 	std::atomic<Micros> cleaned_at;	 // last time segment 0 was cleaned
 };
 

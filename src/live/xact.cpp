@@ -199,12 +199,17 @@ void xact_callback(XactEvent event, void *)
 			on_abort();
 			break;
 		case XACT_EVENT_PRE_PREPARE:
-			if (nops + nbulks > 0 || queue_changes_pending())
+			if (nops + nbulks + nrows > 0 || reload_at_commit || queue_changes_pending())
 				ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 								errmsg("cannot PREPARE a transaction that has used tq"),
 								errdetail("What a prepared transaction did to a queue could not be published when "
 										  "another session commits it."),
 								errhint("Use COMMIT.")));
+			break;
+		case XACT_EVENT_PREPARE: // with nothing of ours to publish; what was allocated goes with the transaction
+			wait_end();
+			leave_queues();
+			forget();
 			break;
 		default: // parallel workers cannot run tq's functions; PREPARE is refused before
 			break;

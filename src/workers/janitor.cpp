@@ -134,7 +134,12 @@ bool open_next(const WorkerContext &context, Db &db, bool *changed)
 		return true;
 	if (n >= guc::max_segments)
 	{
-		ereport(LOG, (errmsg("tq: no room for another segment"), errhint("Raise tq.max_segments, or lower tq.retention.")));
+		// tq_health() says so all the time, the log once a minute
+		if (db.warned_at.load() + 60 * kSecond <= now)
+		{
+			db.warned_at.store(now);
+			ereport(LOG, (errmsg("tq: no room for another segment"), errhint("Raise tq.max_segments, or lower tq.retention.")));
+		}
 		return true;
 	}
 	if (!begin_work(context, "tq: opening a segment"))
