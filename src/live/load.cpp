@@ -166,7 +166,11 @@ Snapshot begin_count(Db &db)
 	{
 		Lane &l = engine.lane(static_cast<uint16_t>(i));
 		if (l.used && engine.queue(l.queue).db == index_of(db))
+		{
 			l.count.delta = 0; // commit callbacks write it under the map lock, so it is ours now
+			if (db.load_state.load() != static_cast<uint32>(LoadState::loaded))
+				l.delayed_disk = 0; // what was published before is met again by the first load
+		}
 	}
 	db.counting = true;
 	LWLockRelease(map_lock(db));
