@@ -20,11 +20,11 @@ def median(values):
     return statistics.median(values)
 
 
-def in_turn(rounds, tq, baseline):
-    """Measure both sides A B A B...; returns the medians and all figures."""
-    pairs = [(tq(), baseline()) for _ in range(rounds)]
-    ours, theirs = (list(side) for side in zip(*pairs))
-    return {"tq": median(ours), "baseline": median(theirs), "rounds": {"tq": ours, "baseline": theirs}}
+def in_turn(rounds, **sides):
+    """Measure all sides A B A B...; returns the medians and all figures."""
+    turns = [[measure() for measure in sides.values()] for _ in range(rounds)]
+    figures = dict(zip(sides, (list(side) for side in zip(*turns))))
+    return {**{side: median(values) for side, values in figures.items()}, "rounds": figures}
 
 
 def load(server, script, clients, seconds, per_transaction=1):
@@ -56,40 +56,45 @@ def seconds_of(options, full):
 def enqueue(options, server):
     server.baseline_tables()
     seconds = seconds_of(options, 10)
-    return in_turn(options.rounds, load(server, "enqueue", 16, seconds), load(server, "insert", 16, seconds))
+    return in_turn(options.rounds, tq=load(server, "enqueue", 16, seconds), baseline=load(server, "insert", 16, seconds))
 
 
 def claim(options, server):
     seconds = seconds_of(options, 5)
-    return in_turn(options.rounds, claims(server, "claim", 4, seconds, expected=200_000),
-                   load(server, "select_1", 4, seconds))
+    return in_turn(options.rounds, tq=claims(server, "claim", 4, seconds, expected=200_000),
+                   baseline=load(server, "select_1", 4, seconds))
 
 
 def claim_complete(options, server):
     server.baseline_tables()
     seconds = seconds_of(options, 10)
-    return in_turn(options.rounds, claims(server, "claim_complete", 16, seconds),
-                   load(server, "append", 16, seconds))
+    result = in_turn(options.rounds, tq=claims(server, "claim_complete", 16, seconds),
+                     baseline=load(server, "append", 16, seconds), floor=load(server, "select_append", 16, seconds))
+    result["note"] = (f"two statements without a queue, select 1 and the append: {result['floor'] / 1000:.1f} k/s, "
+                      f"{result['floor'] / result['baseline']:.2f} of the append; tq is at "
+                      f"{result['tq'] / result['floor']:.2f} of that")
+    return result
 
 
 def batch(options, server):
     server.baseline_tables()
     seconds = seconds_of(options, 5)
-    return in_turn(options.rounds, claims(server, "claim_complete_100", 4, seconds, 100, expected=600_000),
-                   load(server, "insert", 16, seconds))
+    return in_turn(options.rounds, tq=claims(server, "claim_complete_100", 4, seconds, 100, expected=600_000),
+                   baseline=load(server, "insert", 16, seconds))
 
 
 def bulk(options, server):
     server.baseline_tables()
     seconds = seconds_of(options, 10)
-    return in_turn(options.rounds, load(server, "enqueue_1000", 4, seconds, 1000),
-                   load(server, "insert_1000", 4, seconds, 1000))
+    return in_turn(options.rounds, tq=load(server, "enqueue_1000", 4, seconds, 1000),
+                   baseline=load(server, "insert_1000", 4, seconds, 1000))
 
 
 def heartbeat(options, server):
     server.enqueue(BULK)
     seconds = seconds_of(options, 10)
-    return in_turn(options.rounds, load(server, "heartbeat", 4, seconds), load(server, "select_1", 4, seconds))
+    return in_turn(options.rounds, tq=load(server, "heartbeat", 4, seconds),
+                   baseline=load(server, "select_1", 4, seconds))
 
 
 # -- the same work under other circumstances; two servers, measured in turn
@@ -129,7 +134,7 @@ def backlog(options, deep, shallow):
             return server.pgbench("claim_complete", 16, seconds)[1]
     for server, size in sizes.items():
         server.enqueue(size)
-    return in_turn(options.rounds, lambda: run(deep), lambda: run(shallow))
+    return in_turn(options.rounds, tq=lambda: run(deep), baseline=lambda: run(shallow))
 
 
 def pinned(options, held, free):
@@ -145,8 +150,8 @@ def pinned(options, held, free):
     if not held.value("SELECT count(*) FROM pg_stat_activity WHERE pid = %s AND backend_xmin IS NOT NULL",
                       holder.info.backend_pid):
         raise BenchError("the transaction that was to pin xmin does not")
-    result = in_turn(options.rounds, claims(held, "claim_complete", 16, seconds),
-                     claims(free, "claim_complete", 16, seconds))
+    result = in_turn(options.rounds, tq=claims(held, "claim_complete", 16, seconds),
+                     baseline=claims(free, "claim_complete", 16, seconds))
     result["note"] = f"after {history} s of 3000 jobs/s enqueued, claimed and completed on both"
     return result
 
