@@ -133,6 +133,10 @@ Outcome begin_again(live::Db &db, const Request &r, const live::Pinned &pinned)
 		live::reopen_segment(db, pinned.segment);
 	if (r.reopened != nullptr)
 		*r.reopened = pinned.segment;
+	// the lock that keeps the janitor out may have come too late
+	journal::Segment tables;
+	if (!live::tables_at(db, pinned.segment, &tables) || !SearchSysCacheExists1(RELOID, ObjectIdGetDatum(tables.event)))
+		live::raise_no_job(r.id);
 	Step s = step_for(r, State::terminal, core::kNever, live::wall_now());
 	s.row.step = e.step;
 	s.row.attempt = 0;

@@ -106,7 +106,7 @@ bool fire_timers(const WorkerContext &context, Db &db)
 				const bool asked = e.has(core::kCancelAsked);
 				journal::EventRow &row = batch.rows[batch.n];
 				row = live::event_of(e, asked ? journal::EventType::cancelled : journal::EventType::dead, now);
-				row.reason = asked ? "asked to cancel while it ran; its claim was rolled back"
+				row.reason = asked ? "asked to cancel while it ran; the claim was rolled back or lost in a crash"
 								   : "the transaction of its claim was rolled back too often";
 				batch.slots[batch.n++] = e.segment;
 				note(e, asked ? live::Verb::cancel : live::Verb::kill, {live::Verb::none, 0}, live::State::terminal,
