@@ -138,7 +138,8 @@ void compare_memory(Db &db, int64 *ended, int64 *rowless)
 {
 	const uint16_t d = live::index_of(db);
 	Pass pass{nullptr, 0};
-	const Size room = std::max<Size>(engine.limits().entries - static_cast<Size>(std::max<int64>(engine.free_entries(), 0)) + 1024, 1024);
+	const Size room = std::max<Size>(
+		engine.limits().entries - static_cast<Size>(std::max<int64>(engine.free_entries(), 0)) + 1024, 1024);
 	pass.list = static_cast<Known *>(MemoryContextAllocHuge(CurrentMemoryContext, sizeof(Known) * room));
 	for (core::Ref r = 0; r < engine.limits().entries && pass.n < room; ++r)
 	{
@@ -149,7 +150,8 @@ void compare_memory(Db &db, int64 *ended, int64 *rowless)
 			pass.list[pass.n++] = Known{e.id, false, false};
 	}
 	std::sort(pass.list, pass.list + pass.n, [](const Known &a, const Known &b) { return a.id < b.id; });
-	auto *segments = static_cast<journal::Segment *>(palloc(sizeof(journal::Segment) * static_cast<Size>(guc::max_segments)));
+	auto *segments =
+		static_cast<journal::Segment *>(palloc(sizeof(journal::Segment) * static_cast<Size>(guc::max_segments)));
 	auto *slots = static_cast<int *>(palloc(sizeof(int) * static_cast<Size>(guc::max_segments)));
 	Snapshot s = RegisterSnapshot(GetLatestSnapshot());
 	const int n = live::live_segments(db, segments, slots, guc::max_segments);
@@ -192,7 +194,8 @@ struct Mark
 bool is_orphan(uint16_t db, core::Ref r, Mark *out) noexcept
 {
 	Entry e;
-	if (!copy_entry(db, r, &e) || (e.mark == live::Verb::none && e.state != State::committing) || in_transaction(e.owner))
+	if (!copy_entry(db, r, &e) || (e.mark == live::Verb::none && e.state != State::committing) ||
+		in_transaction(e.owner))
 		return false;
 	*out = Mark{r, e.id, e.owner, e.step, e.mark};
 	return true;

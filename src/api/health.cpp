@@ -71,8 +71,9 @@ void workers_items(const Report &r, const Db &db)
 		r.put("scheduler", psprintf("process %d", ProcGlobal->allProcs[s - 1].pid));
 	else
 		r.put("scheduler", "not running", Verdict::error,
-			  guc::workers ? "Look into the server log; max_worker_processes may be used up. Delayed jobs and lost leases wait."
-						   : "Set tq.workers to on. Delayed jobs and lost leases wait.");
+			  guc::workers
+				  ? "Look into the server log; max_worker_processes may be used up. Delayed jobs and lost leases wait."
+				  : "Set tq.workers to on. Delayed jobs and lost leases wait.");
 	switch (static_cast<live::LoadState>(db.load_state.load()))
 	{
 		case live::LoadState::loaded:
@@ -80,10 +81,12 @@ void workers_items(const Report &r, const Db &db)
 										 ll(db.load_took.load() / 1000)));
 			break;
 		case live::LoadState::loading:
-			r.put("live state", "loading", Verdict::warn, "Jobs can be enqueued; claims wait until the journal has been read.");
+			r.put("live state", "loading", Verdict::warn,
+				  "Jobs can be enqueued; claims wait until the journal has been read.");
 			break;
 		default:
-			r.put("live state", "not loaded", Verdict::warn, "The scheduler loads it when it starts, or the first claim does.");
+			r.put("live state", "not loaded", Verdict::warn,
+				  "The scheduler loads it when it starts, or the first claim does.");
 			break;
 	}
 	const int64 audited = db.counted_at.load();
@@ -116,7 +119,8 @@ void memory_items(const Report &r, const Db &db)
 	for (uint32 i = 0; i < l.workers; ++i)
 		names += engine.worker(i).used;
 	LWLockRelease(live::registry_lock());
-	r.put("jobs in memory", psprintf("%lld of %u", ll(l.entries - std::max<int64>(engine.free_entries(), 0)), l.entries));
+	r.put("jobs in memory",
+		  psprintf("%lld of %u", ll(l.entries - std::max<int64>(engine.free_entries(), 0)), l.entries));
 	// what runs cannot leave memory
 	put_room(r, "running jobs", running, l.entries, "Raise tq.max_live_jobs and restart the server.");
 	put_room(r, "queues", queues, l.queues, "Raise tq.max_queues and restart the server.");
@@ -130,7 +134,8 @@ void memory_items(const Report &r, const Db &db)
 
 void segment_items(const Report &r, const Db &db, core::Micros now)
 {
-	auto *list = static_cast<live::SegmentView *>(palloc(sizeof(live::SegmentView) * static_cast<Size>(guc::max_segments)));
+	auto *list =
+		static_cast<live::SegmentView *>(palloc(sizeof(live::SegmentView) * static_cast<Size>(guc::max_segments)));
 	const int n = live::view_segments(db, list, guc::max_segments);
 	put_room(r, "segments", n, guc::max_segments, "Raise tq.max_segments, or lower tq.retention.");
 	core::Micros keep = guc::retention * core::Micros{1000000};
@@ -151,7 +156,8 @@ void segment_items(const Report &r, const Db &db, core::Micros now)
 		overdue += s.state == live::SegmentState::finished && s.dead <= 0 && s.finished_at + keep + kPatience < now;
 	}
 	if (oldest != nullptr)
-		r.put("oldest segment", psprintf("tq.job_%d of %s", oldest->tables.number, timestamptz_to_str(oldest->opened_at)));
+		r.put("oldest segment",
+			  psprintf("tq.job_%d of %s", oldest->tables.number, timestamptz_to_str(oldest->opened_at)));
 	r.put("segments past retention", psprintf("%d", overdue), overdue > 0 ? Verdict::warn : Verdict::ok,
 		  "They are dropped when nobody reads or writes them: look for old transactions, also prepared ones.");
 	pfree(list);
@@ -162,19 +168,24 @@ void horizon_item(const Report &r, const Db &db)
 	char *v[4] = {};
 	ask(db,
 		"SELECT who, xids, seconds::bigint, xids > 10000000 OR seconds > 3600 FROM ("
-		" SELECT 'backend ' || pid AS who, age(backend_xmin) AS xids, extract(epoch FROM clock_timestamp() - xact_start) AS seconds"
+		" SELECT 'backend ' || pid AS who, age(backend_xmin) AS xids, extract(epoch FROM clock_timestamp() - "
+		"xact_start) AS seconds"
 		"  FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()"
-		" UNION ALL SELECT 'replication slot ' || slot_name, greatest(age(xmin), age(catalog_xmin)), NULL FROM pg_replication_slots"
+		" UNION ALL SELECT 'replication slot ' || slot_name, greatest(age(xmin), age(catalog_xmin)), NULL FROM "
+		"pg_replication_slots"
 		"  WHERE coalesce(xmin, catalog_xmin) IS NOT NULL"
-		" UNION ALL SELECT 'prepared transaction ' || gid, age(transaction), extract(epoch FROM clock_timestamp() - prepared)"
+		" UNION ALL SELECT 'prepared transaction ' || gid, age(transaction), extract(epoch FROM clock_timestamp() - "
+		"prepared)"
 		"  FROM pg_prepared_xacts) pins ORDER BY xids DESC NULLS LAST, seconds DESC NULLS LAST LIMIT 1",
 		v, 4);
 	if (v[0] == nullptr)
 		r.put("oldest snapshot", "none");
 	else
-		r.put("oldest snapshot", psprintf("%s, %s transactions, %s s", v[0], v[1] != nullptr ? v[1] : "?", v[2] != nullptr ? v[2] : "?"),
+		r.put("oldest snapshot",
+			  psprintf("%s, %s transactions, %s s", v[0], v[1] != nullptr ? v[1] : "?", v[2] != nullptr ? v[2] : "?"),
 			  v[3] != nullptr && v[3][0] == 't' ? Verdict::warn : Verdict::ok,
-			  "It does not slow tq down, but keeps vacuum from cleaning other tables, and segments from being dropped if it reads them.");
+			  "It does not slow tq down, but keeps vacuum from cleaning other tables, and segments from being dropped "
+			  "if it reads them.");
 }
 
 void queue_items(const Report &r, const Db &db)
@@ -203,28 +214,34 @@ void queue_items(const Report &r, const Db &db)
 			continue;
 		++closing;
 		if (jobs > 0 || users > 0)
-			appendStringInfo(&held, "%s%s (%lld jobs, %u open transactions)", held.len > 0 ? ", " : "", name, ll(jobs), users);
+			appendStringInfo(&held, "%s%s (%lld jobs, %u open transactions)", held.len > 0 ? ", " : "", name, ll(jobs),
+							 users);
 	}
 	if (held.len > 0)
-		r.put("queues being dropped", held.data, Verdict::warn, "They go when these jobs have ended: cancel them, or let workers finish them.");
+		r.put("queues being dropped", held.data, Verdict::warn,
+			  "They go when these jobs have ended: cancel them, or let workers finish them.");
 	else
 		r.put("queues being dropped", psprintf("%d", closing));
 	const int64 unknown = db.rows_unknown.load();
 	r.put("jobs of unknown queues", psprintf("%lld", ll(unknown)), unknown > 0 ? Verdict::warn : Verdict::ok,
-		  "Their rows name a queue that tq.queue does not have: rows were written by hand, or tq.queue was not restored.");
+		  "Their rows name a queue that tq.queue does not have: rows were written by hand, or tq.queue was not "
+		  "restored.");
 	const int64 found = db.lost_found.load();
 	r.put("jobs found again by audits", psprintf("%lld", ll(found)), found > 0 ? Verdict::warn : Verdict::ok,
-		  "They were in the journal and not in memory. After rows were written by hand this is how they come in; else please report it.");
+		  "They were in the journal and not in memory. After rows were written by hand this is how they come in; else "
+		  "please report it.");
 	const int64 gone = db.rows_gone.load();
 	r.put("jobs whose row was gone", psprintf("%lld", ll(gone)), gone > 0 ? Verdict::warn : Verdict::ok,
 		  "Rows of tq.job_* must not be deleted by hand; cancel the jobs instead.");
 	r.put("claims rolled back", psprintf("%lld", ll(db.aborted_claims.load())));
 	char *names = nullptr;
 	ask(db,
-		"SELECT string_agg(DISTINCT quote_ident(p.pubname), ', ') FROM pg_publication p WHERE p.puballtables OR EXISTS ("
+		"SELECT string_agg(DISTINCT quote_ident(p.pubname), ', ') FROM pg_publication p WHERE p.puballtables OR EXISTS "
+		"("
 		"SELECT FROM pg_publication_namespace n WHERE n.pnpubid = p.oid AND n.pnnspid = 'tq'::regnamespace)",
 		&names, 1);
-	r.put("publications of tq's tables", names != nullptr ? names : "none", names != nullptr ? Verdict::warn : Verdict::ok,
+	r.put("publications of tq's tables", names != nullptr ? names : "none",
+		  names != nullptr ? Verdict::warn : Verdict::ok,
 		  "A subscriber stops at each new segment, which it does not have. Publish the tables it needs by name.");
 }
 
@@ -246,7 +263,8 @@ TQ_FUNCTION(tq_health)
 	r.put("shared_preload_libraries", "tq is loaded");
 	if (RecoveryInProgress())
 	{
-		r.put("recovery", "this server is a standby", Verdict::warn, "tq works on the primary; here it starts at promotion.");
+		r.put("recovery", "this server is a standby", Verdict::warn,
+			  "tq works on the primary; here it starts at promotion.");
 		return static_cast<Datum>(0);
 	}
 	Db &db = live::database(fcinfo);

@@ -11,7 +11,8 @@ using namespace tq;
 TQ_FUNCTION(tq_inbox_insert)
 {
 	if (!CALLED_AS_TRIGGER(fcinfo))
-		ereport(ERROR, (errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED), errmsg("tq.inbox_insert() can only be called as a trigger")));
+		ereport(ERROR, (errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+						errmsg("tq.inbox_insert() can only be called as a trigger")));
 	const auto *trigger = reinterpret_cast<TriggerData *>(fcinfo->context);
 	if (!TRIGGER_FIRED_INSTEAD(trigger->tg_event) || !TRIGGER_FIRED_BY_INSERT(trigger->tg_event) ||
 		!TRIGGER_FIRED_FOR_ROW(trigger->tg_event))

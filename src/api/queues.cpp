@@ -134,22 +134,24 @@ void set_pause(live::Db &db, const char *name, const char *kind, TimestampTz unt
 	{
 		const Oid types[] = {BOOLOID, TIMESTAMPTZOID};
 		const Datum values[] = {BoolGetDatum(until != 0), TimestampTzGetDatum(until)};
-		found = update_row(db, "UPDATE tq.queue SET paused = $2, paused_until = $3 WHERE name = $1 AND NOT closing", name, 2,
-						   types, values, until != 0 && !forever ? "  " : " n", nullptr);
+		found = update_row(db, "UPDATE tq.queue SET paused = $2, paused_until = $3 WHERE name = $1 AND NOT closing",
+						   name, 2, types, values, until != 0 && !forever ? "  " : " n", nullptr);
 	}
 	else if (until != 0)
 	{
 		const Oid types[] = {TEXTOID, TIMESTAMPTZOID};
 		const Datum values[] = {CStringGetTextDatum(kind), TimestampTzGetDatum(until)};
-		found = update_row(db, "UPDATE tq.queue SET paused_kinds = paused_kinds || jsonb_build_object($2, $3)"
-							   " WHERE name = $1 AND NOT closing", name, 2, types, values, forever ? " n" : "  ", nullptr);
+		found = update_row(db,
+						   "UPDATE tq.queue SET paused_kinds = paused_kinds || jsonb_build_object($2, $3)"
+						   " WHERE name = $1 AND NOT closing",
+						   name, 2, types, values, forever ? " n" : "  ", nullptr);
 	}
 	else
 	{
 		const Oid types[] = {TEXTOID};
 		const Datum values[] = {CStringGetTextDatum(kind)};
-		found = update_row(db, "UPDATE tq.queue SET paused_kinds = paused_kinds - $2 WHERE name = $1 AND NOT closing", name, 1,
-						   types, values, nullptr, nullptr);
+		found = update_row(db, "UPDATE tq.queue SET paused_kinds = paused_kinds - $2 WHERE name = $1 AND NOT closing",
+						   name, 1, types, values, nullptr, nullptr);
 	}
 	if (!found)
 		no_such_queue(name);
@@ -182,7 +184,8 @@ TQ_FUNCTION(tq_create_queue)
 	uint16_t slot = live::find_queue(db, name);
 	if (slot == live::kNoQueue && live::read_queues(db, name) > 0)
 		slot = live::find_queue(db, name);
-	if (slot != live::kNoQueue && (engine.queue(slot).state == core::QueueState::closing || live::queue_closed_here(slot)))
+	if (slot != live::kNoQueue &&
+		(engine.queue(slot).state == core::QueueState::closing || live::queue_closed_here(slot)))
 		wait_until_dropped(db, slot, name);
 	bool made = false;
 	slot = live::reserve_queue_name(db, name, &made);
@@ -201,7 +204,8 @@ TQ_FUNCTION(tq_create_queue)
 	Jsonb *stripped = DatumGetJsonbP(DirectFunctionCall1(jsonb_strip_nulls, PointerGetDatum(settings)));
 	const Datum values[] = {PointerGetDatum(stripped)};
 	if (made ? !live::insert_queue_row(db, q.id, name, stripped)
-			 : !update_row(db, "UPDATE tq.queue SET settings = $2 WHERE name = $1", name, 1, types, values, nullptr, nullptr))
+			 : !update_row(db, "UPDATE tq.queue SET settings = $2 WHERE name = $1", name, 1, types, values, nullptr,
+						   nullptr))
 		exists_already(name);
 	note(slot, live::QueueEdit::created, &parsed);
 	// until then the slot is this transaction's alone, and its own jobs go by the settings
@@ -225,8 +229,10 @@ TQ_FUNCTION(tq_alter_queue)
 	const Oid types[] = {JSONBOID};
 	const Datum values[] = {PointerGetDatum(settings)};
 	Jsonb *merged = nullptr;
-	if (!update_row(db, "UPDATE tq.queue SET settings = jsonb_strip_nulls(settings || $2) WHERE name = $1 AND NOT closing"
-						" RETURNING settings", name, 1, types, values, nullptr, &merged))
+	if (!update_row(db,
+					"UPDATE tq.queue SET settings = jsonb_strip_nulls(settings || $2) WHERE name = $1 AND NOT closing"
+					" RETURNING settings",
+					name, 1, types, values, nullptr, &merged))
 		no_such_queue(name);
 	const core::QueueSettings parsed = live::parse_settings(merged);
 	note(slot, live::QueueEdit::settings, &parsed);
@@ -241,16 +247,17 @@ TQ_FUNCTION(tq_drop_queue)
 	live::ensure_loaded(db);
 	const uint16_t slot = queue_to_change(db, name);
 	if (live::queue_used_here(slot))
-		ereport(ERROR, (errcode(kErrWrongState), errmsg("queue \"%s\" is used by this transaction", name),
-						errdetail("It has enqueued jobs to it."), errhint("Drop the queue in a transaction of its own.")));
+		ereport(ERROR,
+				(errcode(kErrWrongState), errmsg("queue \"%s\" is used by this transaction", name),
+				 errdetail("It has enqueued jobs to it."), errhint("Drop the queue in a transaction of its own.")));
 	const int64 jobs = live_jobs(slot);
 	if (jobs > 0)
 		ereport(ERROR, (errcode(kErrWrongState), errmsg("queue \"%s\" has jobs that have not ended", name),
 						errdetail("Live jobs: %lld.", static_cast<long long>(jobs)),
 						errhint("Cancel them with tq_cancel, or let the workers finish them, then drop the queue.")));
 	live::reserve_queue_change(db);
-	if (!update_row(db, "UPDATE tq.queue SET closing = true WHERE name = $1 AND NOT closing", name, 0, nullptr, nullptr, nullptr,
-					nullptr))
+	if (!update_row(db, "UPDATE tq.queue SET closing = true WHERE name = $1 AND NOT closing", name, 0, nullptr, nullptr,
+					nullptr, nullptr))
 		no_such_queue(name);
 	note(slot, live::QueueEdit::closing);
 	PG_RETURN_VOID();

@@ -127,8 +127,9 @@ Jsonb *kinds_of(const QueueView &v)
 			continue;
 		appendStringInfoString(&s, s.len == 0 ? "{" : ", ");
 		escape_json(&s, l.kind);
-		appendStringInfo(&s, ": {\"ready\": %lld, \"delayed\": %lld, \"running\": %lld", static_cast<long long>(l.n.ready),
-						 static_cast<long long>(l.n.delayed), static_cast<long long>(l.n.running));
+		appendStringInfo(&s, ": {\"ready\": %lld, \"delayed\": %lld, \"running\": %lld",
+						 static_cast<long long>(l.n.ready), static_cast<long long>(l.n.delayed),
+						 static_cast<long long>(l.n.running));
 		if (l.paused_until == core::kNever)
 			appendStringInfoString(&s, ", \"paused_until\": \"infinity\"");
 		else if (l.paused_until != 0)
@@ -141,10 +142,7 @@ Jsonb *kinds_of(const QueueView &v)
 	return DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(s.data)));
 }
 
-Datum time_or_infinity(core::Micros t)
-{
-	return TimestampTzGetDatum(t == core::kNever ? DT_NOEND : t);
-}
+Datum time_or_infinity(core::Micros t) { return TimestampTzGetDatum(t == core::kNever ? DT_NOEND : t); }
 
 } // namespace
 } // namespace tq::api
@@ -178,7 +176,8 @@ TQ_FUNCTION(tq_stats)
 		int k = 0;
 		values[k++] = CStringGetTextDatum(v.name);
 		values[k++] = CStringGetTextDatum(state_name(v.state));
-		for (const int64 number : {v.n.ready, v.n.delayed, v.n.running, v.n.live, v.n.in_memory, v.n.live - v.n.in_memory})
+		for (const int64 number :
+			 {v.n.ready, v.n.delayed, v.n.running, v.n.live, v.n.in_memory, v.n.live - v.n.in_memory})
 			values[k++] = Int64GetDatum(number);
 		values[k++] = Int32GetDatum(v.waiting);
 		nulls[k] = v.paused_until == 0;

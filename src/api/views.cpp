@@ -106,7 +106,8 @@ bool copy_entry(const live::Db &db, core::JobId id, live::Entry *out) noexcept
 	if (found)
 		*out = engine.entry(r);
 	live::unlock_queue(slot);
-	return found && (out->state == live::State::ready || out->state == live::State::delayed || out->state == live::State::running);
+	return found && (out->state == live::State::ready || out->state == live::State::delayed ||
+					 out->state == live::State::running);
 }
 
 // A walk over all segments; rows of one segment wait in `store`, so that no lock outlives a call.
@@ -177,7 +178,8 @@ void end_early(Datum arg) { end_store(reinterpret_cast<JobWalk *>(DatumGetPointe
 
 live::SegmentView *all_segments(const live::Db &db, int *n)
 {
-	auto *list = static_cast<live::SegmentView *>(palloc(sizeof(live::SegmentView) * static_cast<Size>(guc::max_segments)));
+	auto *list =
+		static_cast<live::SegmentView *>(palloc(sizeof(live::SegmentView) * static_cast<Size>(guc::max_segments)));
 	*n = live::view_segments(db, list, guc::max_segments);
 	return list;
 }
@@ -214,8 +216,8 @@ void visit_dead(const journal::Candidate &c, const journal::Fold &fold, void *ar
 		d.list = static_cast<Dead *>(repalloc_huge(d.list, sizeof(Dead) * d.room));
 	}
 	Dead &to = d.list[d.n++];
-	to = Dead{c.id,		   c.enqueued_at, c.queue_id, fold.has_priority ? fold.priority : c.priority,
-			  fold.attempt, fold.state, c.has_kind, {}};
+	to = Dead{c.id,			c.enqueued_at, c.queue_id, fold.has_priority ? fold.priority : c.priority,
+			  fold.attempt, fold.state,	   c.has_kind, {}};
 	strlcpy(to.kind, c.kind, sizeof(to.kind));
 }
 
@@ -331,8 +333,9 @@ TQ_FUNCTION(tq_list_workers)
 	LWLockRelease(live::registry_lock());
 	for (int i = 0; i < n; ++i)
 	{
-		Datum values[5] = {CStringGetTextDatum(rows[i].name), Int32GetDatum(rows[i].running), Int64GetDatum(rows[i].claimed),
-						   TimestampTzGetDatum(rows[i].seen_at), BoolGetDatum(rows[i].draining)};
+		Datum values[5] = {CStringGetTextDatum(rows[i].name), Int32GetDatum(rows[i].running),
+						   Int64GetDatum(rows[i].claimed), TimestampTzGetDatum(rows[i].seen_at),
+						   BoolGetDatum(rows[i].draining)};
 		bool nulls[5] = {};
 		tuplestore_putvalues(rs->setResult, rs->setDesc, values, nulls);
 	}

@@ -36,10 +36,7 @@ void drop_snapshots(bool atomic)
 }
 
 // Whether this transaction still holds back the removal of dead rows: by a cursor's snapshot, by its isolation level, by what it wrote.
-bool pins() noexcept
-{
-	return TransactionIdIsValid(MyProc->xmin) || TransactionIdIsValid(GetTopTransactionIdIfAny());
-}
+bool pins() noexcept { return TransactionIdIsValid(MyProc->xmin) || TransactionIdIsValid(GetTopTransactionIdIfAny()); }
 
 // Naming a queue that nobody has used yet may have drawn its id, which is a write; it must not stay open while we wait.
 void commit_names()

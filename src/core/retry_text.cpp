@@ -23,9 +23,9 @@ struct Unit
 	double micros;
 };
 constexpr Unit kUnits[] = {
-	{"us", 1},		   {"ms", 1e3},		  {"s", 1e6},		{"sec", 1e6},	   {"secs", 1e6},	{"second", 1e6},
-	{"seconds", 1e6},  {"m", 60e6},		  {"min", 60e6},	{"mins", 60e6},	   {"minute", 60e6}, {"minutes", 60e6},
-	{"h", 3600e6},	   {"hour", 3600e6},  {"hours", 3600e6}, {"d", 86400e6},   {"day", 86400e6}, {"days", 86400e6},
+	{"us", 1},		  {"ms", 1e3},		{"s", 1e6},		   {"sec", 1e6},   {"secs", 1e6},	 {"second", 1e6},
+	{"seconds", 1e6}, {"m", 60e6},		{"min", 60e6},	   {"mins", 60e6}, {"minute", 60e6}, {"minutes", 60e6},
+	{"h", 3600e6},	  {"hour", 3600e6}, {"hours", 3600e6}, {"d", 86400e6}, {"day", 86400e6}, {"days", 86400e6},
 };
 
 // Digits with an optional fraction; no sign, no exponent, no locale.
@@ -151,7 +151,8 @@ const char *read_value(Reader &r, const char *key, RetryPolicy *p) noexcept
 	if (std::strcmp(key, "jitter") == 0)
 		return null || r.number(0, 1, &p->jitter) ? nullptr : "jitter must be a number between 0 and 1.";
 	if (std::strcmp(key, "delays") == 0)
-		return null || r.delays(p) ? nullptr : "delays must be an array of 1 to 16 durations such as [\"1 s\", \"1 min\"].";
+		return null || r.delays(p) ? nullptr
+								   : "delays must be an array of 1 to 16 durations such as [\"1 s\", \"1 min\"].";
 	return "Known keys are policy, delay, max, factor, jitter, delays, on_lost.";
 }
 

@@ -28,7 +28,8 @@ Identity read_identity(const Db &db)
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	const Oid types[] = {INT8OID, OIDOID};
 	const Datum values[] = {Int64GetDatum(static_cast<int64>(GetSystemIdentifier())), ObjectIdGetDatum(MyDatabaseId)};
-	pg::sql("SELECT bool_or(system_identifier = $1 AND database = $2) FROM tq.meta", 2, types, values, nullptr, true, 1);
+	pg::sql("SELECT bool_or(system_identifier = $1 AND database = $2) FROM tq.meta", 2, types, values, nullptr, true,
+			1);
 	bool isnull = true;
 	const bool here = DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
 	pg::leave_owner(scope);
@@ -40,8 +41,8 @@ void record_identity(const Db &db)
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	const Oid types[] = {INT8OID, OIDOID};
 	const Datum values[] = {Int64GetDatum(static_cast<int64>(GetSystemIdentifier())), ObjectIdGetDatum(MyDatabaseId)};
-	pg::sql("INSERT INTO tq.meta (system_identifier, database) VALUES ($1, $2) ON CONFLICT DO NOTHING", 2, types, values, nullptr,
-			false, 0);
+	pg::sql("INSERT INTO tq.meta (system_identifier, database) VALUES ($1, $2) ON CONFLICT DO NOTHING", 2, types,
+			values, nullptr, false, 0);
 	pg::leave_owner(scope);
 }
 

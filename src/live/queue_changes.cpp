@@ -27,7 +27,8 @@ int reservations_room = 0;
 
 Db *changes_db = nullptr;
 
-template <class T> void make_room(T *&array, int &room, int n)
+template <class T>
+void make_room(T *&array, int &room, int n)
 {
 	if (n < room)
 		return;
@@ -104,7 +105,8 @@ bool reserved_here(uint16_t queue) noexcept
 bool changed_here(uint16_t queue, QueueEdit edit) noexcept
 {
 	for (int i = 0; i < nchanges; ++i)
-		if (changes[i].queue == queue && changes[i].edit == edit && changes[i].generation == engine.queue(queue).generation)
+		if (changes[i].queue == queue && changes[i].edit == edit &&
+			changes[i].generation == engine.queue(queue).generation)
 			return true;
 	return false;
 }
@@ -133,7 +135,8 @@ uint16_t reserve_queue_name(Db &db, const char *name, bool *made)
 	if (*made)
 		reservations[nreservations++] = Reservation{slot, engine.queue(slot).generation};
 	else
-		*made = engine.queue(slot).state == core::QueueState::reserved && reserved_here(slot) && !queue_created_here(slot);
+		*made =
+			engine.queue(slot).state == core::QueueState::reserved && reserved_here(slot) && !queue_created_here(slot);
 	return slot;
 }
 
@@ -159,7 +162,8 @@ void enter_reserved_queue(Db &db, uint16_t queue)
 	{
 		if (q.state != core::QueueState::reserved)
 			return; // it has just been committed
-		ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE), errmsg("queue \"%s\" is being created by another transaction", q.name),
+		ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+						errmsg("queue \"%s\" is being created by another transaction", q.name),
 						errhint("Try again when that transaction has ended.")));
 	}
 	reserve_queue_change(db);

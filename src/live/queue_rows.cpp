@@ -71,7 +71,8 @@ int read_once(Db &db, const char *name)
 	const Datum values[] = {name != nullptr ? CStringGetTextDatum(name) : static_cast<Datum>(0)};
 	const char nulls[] = {name != nullptr ? ' ' : 'n', '\0'};
 	pg::sql("SELECT id, name, settings, paused, paused_until, closing, paused_kinds FROM tq.queue"
-			" WHERE $1 IS NULL OR name = $1", 1, types, values, nulls, true, 0);
+			" WHERE $1 IS NULL OR name = $1",
+			1, types, values, nulls, true, 0);
 	const auto n = static_cast<int>(SPI_processed);
 	for (int i = 0; i < n; ++i)
 	{
@@ -120,8 +121,8 @@ bool insert_queue_row(const Db &db, int32 id, const char *name, Jsonb *settings)
 	const Oid types[] = {INT4OID, TEXTOID, JSONBOID};
 	const Datum values[] = {Int32GetDatum(id), CStringGetTextDatum(name), PointerGetDatum(settings)};
 	const char nulls[] = {' ', ' ', settings != nullptr ? ' ' : 'n', '\0'};
-	pg::sql("INSERT INTO tq.queue (id, name, settings) VALUES ($1, $2, coalesce($3, '{}')) ON CONFLICT DO NOTHING", 3, types,
-			values, nulls, false, 0);
+	pg::sql("INSERT INTO tq.queue (id, name, settings) VALUES ($1, $2, coalesce($3, '{}')) ON CONFLICT DO NOTHING", 3,
+			types, values, nulls, false, 0);
 	const bool inserted = SPI_processed > 0;
 	pg::leave_owner(scope);
 	return inserted;

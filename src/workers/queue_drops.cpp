@@ -45,8 +45,9 @@ bool delete_row(const WorkerContext &context, int32 id)
 	const pg::OwnerScope scope = pg::enter_owner(context.extension);
 	const Oid types[] = {INT4OID};
 	const Datum values[] = {Int32GetDatum(id)};
-	pg::sql("DELETE FROM tq.queue WHERE id = (SELECT id FROM tq.queue WHERE id = $1 AND closing FOR UPDATE SKIP LOCKED)", 1, types,
-			values, nullptr, false, 0);
+	pg::sql(
+		"DELETE FROM tq.queue WHERE id = (SELECT id FROM tq.queue WHERE id = $1 AND closing FOR UPDATE SKIP LOCKED)", 1,
+		types, values, nullptr, false, 0);
 	bool gone = SPI_processed > 0;
 	if (!gone)
 	{

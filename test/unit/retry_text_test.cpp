@@ -24,7 +24,8 @@ TEST(RetryText, ReadsEveryKey)
 {
 	RetryPolicy p;
 	ASSERT_TRUE(read(R"( {"policy":"list", "delay" : "10 s","max":"1 h","factor":3.5,"jitter":0,"on_lost":"5 s",
-		"delays":["1 s", "2 min", "00:00:03"]} )", &p));
+		"delays":["1 s", "2 min", "00:00:03"]} )",
+					 &p));
 	EXPECT_EQ(p.backoff, Backoff::list);
 	EXPECT_EQ(p.delay, 10 * kSecond);
 	EXPECT_EQ(p.max, 3600 * kSecond);
@@ -49,13 +50,43 @@ TEST(RetryText, LeavesWhatIsNotGiven)
 TEST(RetryText, RefusesWhatIsWrongAndChangesNothing)
 {
 	for (const char *text : {
-			 "", " ", "{", "}", "[]", "null", "x", "{\"delay\"}", "{\"delay\":}", "{\"delay\":\"10 s\"", "{\"delay\":\"10 s\",}",
-			 "{\"delay\":\"10 s\"}x", "{delay:\"10 s\"}", "{\"delay\":10}", "{\"delay\":\"\"}", "{\"delay\":\"10\"}",
-			 "{\"delay\":\"-1 s\"}", "{\"delay\":\"1 month\"}", "{\"delay\":\"9999 days\"}", "{\"delay\":\"1e9 s\"}",
-			 "{\"factor\":0.5}", "{\"factor\":1001}", "{\"factor\":\"2\"}", "{\"factor\":-1}", "{\"jitter\":1.5}",
-			 "{\"policy\":\"other\"}", "{\"policy\":\"list\"}", "{\"policy\":1}", "{\"delays\":[]}", "{\"delays\":[\"1 s\"",
-			 "{\"delays\":[1]}", "{\"delays\":\"1 s\"}", "{\"unknown\":1}", "{\"de\\u006cay\":\"1 s\"}", "{\"delay\":\"1 s\n\"}",
-			 "{\"delays\":[\"1 s\",\"1 s\",\"1 s\",\"1 s\",\"1 s\",\"1 s\",\"1 s\",\"1 s\",\"1 s\",\"1 s\",\"1 s\",\"1 s\",\"1 s\","
+			 "",
+			 " ",
+			 "{",
+			 "}",
+			 "[]",
+			 "null",
+			 "x",
+			 "{\"delay\"}",
+			 "{\"delay\":}",
+			 "{\"delay\":\"10 s\"",
+			 "{\"delay\":\"10 s\",}",
+			 "{\"delay\":\"10 s\"}x",
+			 "{delay:\"10 s\"}",
+			 "{\"delay\":10}",
+			 "{\"delay\":\"\"}",
+			 "{\"delay\":\"10\"}",
+			 "{\"delay\":\"-1 s\"}",
+			 "{\"delay\":\"1 month\"}",
+			 "{\"delay\":\"9999 days\"}",
+			 "{\"delay\":\"1e9 s\"}",
+			 "{\"factor\":0.5}",
+			 "{\"factor\":1001}",
+			 "{\"factor\":\"2\"}",
+			 "{\"factor\":-1}",
+			 "{\"jitter\":1.5}",
+			 "{\"policy\":\"other\"}",
+			 "{\"policy\":\"list\"}",
+			 "{\"policy\":1}",
+			 "{\"delays\":[]}",
+			 "{\"delays\":[\"1 s\"",
+			 "{\"delays\":[1]}",
+			 "{\"delays\":\"1 s\"}",
+			 "{\"unknown\":1}",
+			 "{\"de\\u006cay\":\"1 s\"}",
+			 "{\"delay\":\"1 s\n\"}",
+			 "{\"delays\":[\"1 s\",\"1 s\",\"1 s\",\"1 s\",\"1 s\",\"1 s\",\"1 s\",\"1 s\",\"1 s\",\"1 s\",\"1 s\",\"1 "
+			 "s\",\"1 s\","
 			 "\"1 s\",\"1 s\",\"1 s\",\"1 s\"]}",
 			 "{\"delay\":\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}",
 		 })
@@ -83,8 +114,15 @@ TEST(RetryText, Durations)
 		const char *text;
 		Micros micros;
 	} good[] = {
-		{"0 s", 0},		   {"10 s", 10 * kSecond},	   {"1.5 s", 1'500'000}, {"250ms", 250'000}, {"1 h 30 min", 5400 * kSecond},
-		{" 2 Days ", 172800 * kSecond}, {"01:02:03", 3723 * kSecond}, {"00:00:00.25", 250'000}, {"1:30", 5400 * kSecond},
+		{"0 s", 0},
+		{"10 s", 10 * kSecond},
+		{"1.5 s", 1'500'000},
+		{"250ms", 250'000},
+		{"1 h 30 min", 5400 * kSecond},
+		{" 2 Days ", 172800 * kSecond},
+		{"01:02:03", 3723 * kSecond},
+		{"00:00:00.25", 250'000},
+		{"1:30", 5400 * kSecond},
 		{"3 us", 3},
 	};
 	for (const auto &g : good)
@@ -93,7 +131,8 @@ TEST(RetryText, Durations)
 		EXPECT_TRUE(parse_duration(g.text, &m)) << g.text;
 		EXPECT_EQ(m, g.micros) << g.text;
 	}
-	for (const char *bad : {"", "s", "1", "1 x", "-1 s", "1 s 2", "1:60", "1:1:60", "4000 d", "1 : 2", "1..5 s", "1e3 s", "infinity"})
+	for (const char *bad :
+		 {"", "s", "1", "1 x", "-1 s", "1 s 2", "1:60", "1:1:60", "4000 d", "1 : 2", "1..5 s", "1e3 s", "infinity"})
 	{
 		Micros m = 0;
 		EXPECT_FALSE(parse_duration(bad, &m)) << bad;
