@@ -374,8 +374,17 @@ void reopen_segment(Db &db, int slot)
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	const Oid types[] = {INT4OID};
 	const Datum values[] = {Int32GetDatum(tables.number)};
-	pg::sql("UPDATE tq.segment SET finished_at = NULL WHERE number = $1 AND finished_at IS NOT NULL", 1, types, values,
-			nullptr, false, 0);
+	// whoever else has just opened it again is not waited for (P4)
+	pg::sql("WITH free AS (SELECT number FROM tq.segment WHERE number = $1 AND finished_at IS NOT NULL FOR UPDATE SKIP LOCKED) "
+			"UPDATE tq.segment s SET finished_at = NULL FROM free WHERE s.number = free.number",
+			1, types, values, nullptr, false, 0);
+	const bool opened = SPI_processed > 0;
+	pg::sql("SELECT 1 FROM tq.segment WHERE number = $1 AND finished_at IS NOT NULL", 1, types, values, nullptr, false, 1);
+	if (!opened && SPI_processed > 0)
+		ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+						errmsg("segment %d is being opened again by another transaction", tables.number),
+						errdetail("A job of it that had ended is being retried there."),
+						errhint("Try again when that transaction has ended.")));
 	pg::leave_owner(scope);
 }
 

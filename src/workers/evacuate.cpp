@@ -53,11 +53,6 @@ Ids scan(const journal::Segment &tables, bool live_too)
 	return out;
 }
 
-TimestampTz last_event_at(const journal::EventRow *events, int n)
-{
-	return n > 0 ? events[n - 1].at : PG_INT64_MIN;
-}
-
 // Marks a placeholder that pin() left for a job that has ended. It protects the row from tq_retry until we commit.
 void mark_ended(const live::Pinned &p, live::Verb verb, bool dead, int zero_slot)
 {
@@ -97,12 +92,8 @@ bool move_one(Db &db, const live::SegmentView &from, const live::SegmentView &ze
 	core::Entry entry{};
 	if (p.result == Pin::terminal)
 	{
-		journal::EventRow *events = nullptr;
-		Snapshot latest = RegisterSnapshot(GetLatestSnapshot());
-		const int n = journal::job_events(from.tables, id, latest, &events);
-		UnregisterSnapshot(latest);
 		m.dead = p.fold.state == journal::FoldState::dead || p.fold.state == journal::FoldState::buried;
-		if (p.segment != from.slot || !m.dead || last_event_at(events, n) < dead_before)
+		if (p.segment != from.slot || !m.dead || p.fold.ended_at < dead_before)
 		{
 			live::drop_placeholder(db, p.queue, p.ref, false);
 			return true; // nothing to save
@@ -219,11 +210,7 @@ bool clean_zero(const WorkerContext &context, Db &db, const live::SegmentView &z
 			if (p.result != Pin::terminal)
 				continue;
 			const bool dead = p.fold.state == journal::FoldState::dead || p.fold.state == journal::FoldState::buried;
-			journal::EventRow *events = nullptr;
-			Snapshot latest = RegisterSnapshot(GetLatestSnapshot());
-			const int nevents = journal::job_events(zero.tables, found.ids[k], latest, &events);
-			UnregisterSnapshot(latest);
-			if (p.segment != zero.slot || last_event_at(events, nevents) >= (dead ? dead_before : before))
+			if (p.segment != zero.slot || p.fold.ended_at >= (dead ? dead_before : before))
 			{
 				live::drop_placeholder(db, p.queue, p.ref, false);
 				continue;
