@@ -42,6 +42,31 @@ void draw_block(int64 *first, int64 *end)
 	*end = value + 1;
 }
 
+// Draws a block of ids that are all greater than `above`. A sequence far behind (a dump's rows came before it, or ids were written by
+// hand) is set, by one process at a time, since a second one would set it back under those who draw meanwhile; the margin is for
+// them. nextval does not conflict with this lock.
+void draw_block_above(const Db &db, int64 above, int64 *first, int64 *end)
+{
+	constexpr int64 kNear = 100, kMargin = 1000; // blocks
+	draw_block(first, end);
+	if (*first > above)
+		return;
+	const Oid oid = sequence_oid("job_id_seq");
+	LockRelationOid(oid, ShareUpdateExclusiveLock);
+	for (draw_block(first, end); *first <= above; draw_block(first, end))
+	{
+		const int64 block = *end - *first;
+		if ((above - *first) / block <= kNear)
+			continue;
+		const pg::OwnerScope scope = pg::enter_owner(db.extension);
+		const Oid types[] = {INT8OID};
+		const Datum values[] = {Int64GetDatum(above + kMargin * block)};
+		pg::sql("SELECT setval('tq.job_id_seq', $1)", 1, types, values, nullptr, false, 1);
+		pg::leave_owner(scope);
+	}
+	UnlockRelationOid(oid, ShareUpdateExclusiveLock);
+}
+
 // Takes the block unless somebody else's came first and is not used up.
 void install_block(Db &db, int64 first, int64 end, bool keep_rest)
 {
@@ -114,9 +139,7 @@ void ensure_mapped(Db &db)
 	Registered *registered = nullptr;
 	const int nregistered = read_registry(db, &registered);
 	int64 first = 0, end = 0;
-	do
-		draw_block(&first, &end);
-	while (end <= greatest + 1); // a dump's rows came before its sequence, or ids were written by hand
+	draw_block_above(db, greatest, &first, &end);
 	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
 	if (db.load_state.load() == static_cast<uint32>(LoadState::none))
 	{
@@ -188,23 +211,12 @@ Drawn draw_ids(Db &db, int n)
 	}
 }
 
-// Far above what has been drawn the sequence is set, and by a margin that no drawing in between can reach, so that it never goes back.
 void raise_ids(Db &db, int64 above)
 {
-	constexpr int64 kNear = 100, kMargin = 1000; // blocks
 	int64 first = 0, end = 0;
 	if (above < db.next_id.load())
 		return;
-	for (int i = 0;; ++i)
-	{
-		draw_block(&first, &end);
-		if (first > above)
-			break;
-		const int64 block = end - first;
-		if (i == 0 && (above - first) / block > kNear)
-			static_cast<void>(DirectFunctionCall2(setval_oid, ObjectIdGetDatum(sequence_oid("job_id_seq")),
-												  Int64GetDatum(above + kMargin * block)));
-	}
+	draw_block_above(db, above, &first, &end);
 	install_block(db, first, end, false);
 }
 
