@@ -1,11 +1,11 @@
 #!/usr/bin/python3
 """One client of a load test, and its ledger.
 
-usage: load.py ROLE DSN LEDGER STOPFILE SEED [QUEUE]
+usage: load.py ROLE DSN LEDGER STOPFILE SEED [QUEUE [PACE]]
 
 ROLE is producer (enqueues in every way there is, some of it rolled back), worker (claims, finishes in every way there
 is, sits on leases) or drain (claims and completes). It runs until STOPFILE exists; workers and drains then give up what they
-hold. A server that goes away is waited for. Everything that was asked of the server and everything it said is a line of
+hold. A server that goes away is waited for. PACE is the pause between two transactions of a producer, in seconds. Everything that was asked of the server and everything it said is a line of
 LEDGER, a JSON array, written before the next call is made; check_ledger.py compares it with the journal.
 
   ["enqueue", tx, tokens, undone]      about to commit: these jobs, without those of savepoints that were rolled back
@@ -23,6 +23,7 @@ import json
 import os
 import random
 import sys
+import threading
 import time
 
 import psycopg2
@@ -42,8 +43,8 @@ class Undone(Exception):
 
 
 class Client:
-    def __init__(self, dsn, ledger, stopfile, seed, queue):
-        self.dsn, self.stopfile, self.queue = dsn, stopfile, queue
+    def __init__(self, dsn, ledger, stopfile, seed, queue="load", pace=0):
+        self.dsn, self.stopfile, self.queue, self.pace = dsn, stopfile, queue, float(pace)
         self.ledger = os.open(ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self.random = random.Random(seed)
         self.name = os.path.basename(ledger).partition(".")[0]
@@ -116,6 +117,7 @@ class Client:
         return 1 if r < 0.6 else self.random.randrange(2, 30) if r < 0.97 else self.random.randrange(200, 1500)
 
     def produce(self):
+        threading.Event().wait(self.pace)
         r = self.random
         done, undone = [], []
         tx = f"{self.name}/{self.serial}"
@@ -280,7 +282,7 @@ class Client:
 
 def main():
     role, dsn, ledger, stopfile, seed = sys.argv[1:6]
-    client = Client(dsn, ledger, stopfile, seed, sys.argv[6] if len(sys.argv) > 6 else "load")
+    client = Client(dsn, ledger, stopfile, seed, *sys.argv[6:8])
     client.run({"producer": client.produce, "worker": client.consume, "drain": client.drain}[role])
     client.let_go(float("inf"))
 

@@ -34,10 +34,10 @@ sub new
 	}, $class;
 }
 
-# So many clients more: producer, worker or drain.
+# So many clients more: producer, worker or drain. Producers may pause between two transactions.
 sub start
 {
-	my ($self, $role, $n, $queue) = @_;
+	my ($self, $role, $n, $pace) = @_;
 	for (1 .. $n)
 	{
 		my $name = $role . @{ $self->{ledgers} };
@@ -46,7 +46,7 @@ sub start
 		push @{ $self->{running}{$role} }, IPC::Run::start(
 			[
 				'/usr/bin/python3', "$clients/load.py", $role, $self->{dsn}, $ledger, "$self->{dir}/stop_$role",
-				"$self->{seed}.$name", $queue // 'load'
+				"$self->{seed}.$name", 'load', $pace // 0
 			],
 			'<', \undef, '>', $self->log($name), '2>&1');
 	}
