@@ -127,7 +127,9 @@ void visit(const journal::Candidate &c, const journal::Fold &fold, void *arg)
 	find_lane_of(t, c);
 	if (t.queue == kNoQueue)
 	{
+		// the row of its queue may be on its way (pg_restore -j), so the segment is not done with
 		++t.result.unknown;
+		++t.segment_live;
 		return;
 	}
 	++t.result.unfinished;

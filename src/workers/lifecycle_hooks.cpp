@@ -263,6 +263,11 @@ bool completes_segment(Node *statement)
 		case T_CreateTrigStmt:
 			table = reinterpret_cast<CreateTrigStmt *>(statement)->relation;
 			break;
+		case T_CopyStmt:
+			// the registries have no triggers, and jobs of a queue whose row comes after them are of no use before
+			if (reinterpret_cast<CopyStmt *>(statement)->is_from)
+				table = reinterpret_cast<CopyStmt *>(statement)->relation;
+			break;
 		case T_DropStmt: {
 			auto drop = reinterpret_cast<DropStmt *>(statement);
 

@@ -82,6 +82,22 @@ in_db('postgres', 'create database parallel');
 $node->command_ok([ 'pg_restore', '-j', 2, '-p', $node->port, '-h', $node->host, '-d', 'parallel', "$dir/custom" ], 'H6: pg_restore -j 2');
 whole('parallel', 'H6: parallel');
 
+# the same with the rows of the queues last, as they may come in parallel
+my $plain = slurp_file("$dir/plain.sql");
+$plain =~ s/(^COPY tq\.queue .*?^\\\.\n)//ms or die 'no queues in the dump';
+my $queues = $1;
+unlink "$dir/late.sql", "$dir/queues.sql";
+append_to_file("$dir/late.sql", $plain);
+append_to_file("$dir/queues.sql", $queues);
+in_db('postgres', 'create database late');
+my @psql = ('psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-p', $node->port, '-h', $node->host, '-d', 'late');
+$node->command_ok([ @psql, '-f', "$dir/late.sql" ], 'H6: a restore without the queues');
+until_true($node, q{select count(*) >= 4 from pg_depend d join pg_inherits on objid = inhrelid
+	where inhparent = 'tq.job'::regclass and refclassid = 'pg_extension'::regclass and deptype = 'a'}, 'segments adopted', 'late');
+janitor_away($node);
+$node->command_ok([ @psql, '-f', "$dir/queues.sql" ], 'H6: and then the queues');
+whole('late', 'H6: queues last');
+
 in_db('postgres', 'create database parts');
 $node->command_ok([ 'pg_restore', "--section=$_", '-p', $node->port, '-h', $node->host, '-d', 'parts', "$dir/custom" ], "H6: pg_restore --section=$_")
   for qw(pre-data data post-data);
@@ -98,10 +114,22 @@ $node->command_ok([ 'pg_restore', '--clean', '--if-exists', '-p', $node->port, '
 	'H6: pg_restore --clean over a database that has been in use');
 whole('cleaned', 'H6: clean');
 
+# nobody there to adopt the segments while they come
+$node->append_conf('postgresql.conf', 'tq.workers = off');
+$node->reload;
+until_true($node, q{select count(*) = 0 from pg_stat_activity where backend_type ~ '^tq (scheduler|janitor)'}, 'no worker');
+in_db('postgres', 'create database unseen');
+$node->command_ok([ 'pg_restore', '-p', $node->port, '-h', $node->host, '-d', 'unseen', "$dir/custom" ], 'H6: pg_restore without workers');
+$node->append_conf('postgresql.conf', 'tq.workers = on');
+$node->reload;
+whole('unseen', 'H6: without workers');
+in_db('unseen', 'drop extension tq');
+is(in_db('unseen', q{select count(*) from pg_namespace where nspname = 'tq'}), 0, 'H23: restored segments belong to the extension');
+
 #
 # H33: a copy
 #
-$session->quit;
+leave($session);
 in_db('template1', 'create database copy template postgres');
 whole('copy', 'H33: a copy of the database');
 is(in_db('copy', q{select status from tq_health() where item = 'activation'}), 'warn', 'H33: which knows that it is one');
