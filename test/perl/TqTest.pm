@@ -12,7 +12,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 our @EXPORT = qw(
-  tq_node tq_setup session ask begin_ask end_ask until_true arm standing release clock
+  tq_node tq_setup session leave ask begin_ask end_ask until_true arm standing release clock
   scheduler_of janitor_away loaded take take_all work_off check_journal unfinished
 );
 
@@ -61,6 +61,17 @@ sub session
 	$session->set_query_timer_restart;    # the limit is for one statement, not for the session
 	$session->query_safe('\set VERBOSITY verbose');
 	return $session;
+}
+
+# Ends sessions, however long they have been idle, or dead.
+sub leave
+{
+	for my $session (@_)
+	{
+		$session->{timeout}->start;
+		eval { $session->quit };
+	}
+	return;
 }
 
 # The answer of a session, or what it complains of ("ERROR:  TQ001: ...").

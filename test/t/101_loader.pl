@@ -145,6 +145,6 @@ like(ask($slow, q{begin; set local tq_test_callbacks.fail_pre_commit = on; selec
 is(claim('h2'), '', 'H2: nothing of it remains');
 
 check_journal($node, 'H1, H2: every job finished once');
-$_->quit for $bulk, $worker, $producer, $slow;
+leave($bulk, $worker, $producer, $slow);
 $node->stop;
 done_testing();

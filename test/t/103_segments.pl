@@ -122,7 +122,7 @@ standing($node, 'move-after-copy');
 arm($node, 'move-after-copy', 'kill');
 $node->wait_for_log(qr/terminated by signal 9.*all server processes terminated; reinitializing.*ready to accept/s, $offset);
 pass('H5: a crash in the middle of the move');
-$_->quit for $writer, $other;
+leave($writer, $other);
 $writer = session($node);
 $other = session($node);
 loaded($node);
@@ -145,7 +145,7 @@ is(join(',', take_all($node, 'stays', 1)), $stays, 'H5: it runs once');
 is(segment_of($writer, $stays), $n, 'H5: the old copy is still there');
 $node->stop('immediate');
 $node->start;
-$_->quit for $writer, $other;
+leave($writer, $other);
 $writer = session($node);
 $other = session($node);
 loaded($node);
@@ -188,7 +188,7 @@ $node->start;
 loaded($node);
 $node->wait_for_log(qr/tq: loaded 0 unfinished of $n jobs/, $offset);
 pass('H18: finished segments are not read again');
-$_->quit for $writer, $other;
+leave($writer, $other);
 $writer = session($node);
 
 #
@@ -211,6 +211,6 @@ is($node->safe_psql('postgres', q{select sum(n_tup_upd + n_tup_del) from pg_stat
 	where schemaname = 'tq' and relname ~ '^(job|event)_[1-9]'}), 0, 'H22: no row of a segment was updated or deleted');
 
 check_journal($node);
-$writer->quit;
+leave($writer);
 $node->stop;
 done_testing();

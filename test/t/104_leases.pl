@@ -23,7 +23,7 @@ sub reconnect
 {
 	for my $s ($worker, $producer)
 	{
-		$s->quit if defined $s;
+		leave($s) if defined $s;
 		$s = session($node);
 	}
 	loaded($node);
@@ -163,7 +163,7 @@ $node->append_conf('postgresql.conf', 'tq.workers = off');
 $node->stop('immediate');
 $node->start;
 # nobody loads before the wait point is armed: without a scheduler the first call does
-$_->quit for $worker, $producer;
+leave($worker, $producer);
 $worker = session($node);
 $producer = session($node);
 my $loader = session($node);
@@ -179,7 +179,7 @@ begin_ask($worker, "select tq_complete($old)");
 release($node, 'load-between-segments');
 is(end_ask($worker), 'succeeded', 'H11: one that waits gets its answer, and the journalled lease is good');
 end_ask($loader);
-$loader->quit;
+leave($loader);
 like(ask($worker, "select tq_complete($young)"), qr/TQ001/, 'H11: a young lease is lost for certain');
 $node->append_conf('postgresql.conf', "tq.workers = on\ntq.claim_log_delay = '100ms'");
 $node->reload;
@@ -247,10 +247,10 @@ for my $how ('idle', 'in a transaction that finishes it', 'in a transaction that
 	clock($node, 60, 0);
 	is(join(',', take_all($node, 'h30', 1)), $job, "H30: its end gives the job back ($how)");
 	clock($node, 0, 0);
-	eval { $session->quit };
+	leave($session);
 }
 
 check_journal($node);
-$_->quit for $worker, $producer;
+leave($worker, $producer);
 $node->stop;
 done_testing();

@@ -89,7 +89,7 @@ my $history = qq{select string_agg(event, ' ' order by step) from tq_history($jo
 my $before = $node->safe_psql('postgres', $history);
 $node->stop('immediate');
 $node->start;
-$_->quit for $one, $two, $bulk;
+leave($one, $two, $bulk);
 ($one, $two, $bulk) = map { session($node) } 1 .. 3;
 ask($bulk, 'set tq.publish_limit = 0');
 loaded($node);
@@ -179,6 +179,6 @@ release($node, 'drop-after-lock');
 like(end_ask($one), qr/TQ004/, 'H3: too late: the segment is gone, and the job does not exist');
 
 check_journal($node);
-$_->quit for $one, $two, $bulk;
+leave($one, $two, $bulk);
 $node->stop;
 done_testing();

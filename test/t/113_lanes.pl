@@ -144,6 +144,6 @@ is($node->safe_psql('postgres', q{select count(*) from pg_stat_activity where ba
 	1, 'H16: the scheduler has gone through all of that');
 
 check_journal($node);
-$_->quit for $one, $two;
+leave($one, $two);
 $node->stop;
 done_testing();

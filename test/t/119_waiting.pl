@@ -51,7 +51,7 @@ sub pass_on
 	release($node, 'waiter-after-register');
 	is(end_ask($two), $job, "H19: $what");
 	until_true($node, q{select waiting = 0 from tq_stats() where queue = 'q'}, 'no waiter');
-	eval { $_->quit } for $one, $two;
+	leave($one, $two);
 	$node->safe_psql('postgres', "select tq_complete(id, lease) from tq_get($job)");
 	return;
 }
@@ -62,7 +62,7 @@ sleep_in_claim($one, $pid);
 my $job = enqueue();
 release($node, 'waiter-after-register');
 is(end_ask($one), $job, 'H19: a job that comes between the look and the sleep');
-$one->quit;
+leave($one);
 
 pass_on('a cancelled waiter passes its token on', sub {
 	$node->safe_psql('postgres', "select pg_cancel_backend($_[1])");
@@ -150,6 +150,6 @@ for my $how ('due', 'lease lost')
 }
 
 check_journal($node);
-$_->quit for $left, $right, $holder, $producer;
+leave($left, $right, $holder, $producer);
 $node->stop;
 done_testing();

@@ -186,7 +186,7 @@ check_journal($node);
 many('upgrade', 50);
 sql(q{select tq_fail(id, lease, 'x', fatal => true) from tq_claim('upgrade', max_jobs => 2)});
 my $ids = sql('select max(id) from tq.job');
-$_->quit for $one, $two, $late;
+leave($one, $two, $late);
 $node->stop;
 my $new = PostgreSQL::Test::Cluster->new('upgraded');
 $new->init;
