@@ -144,10 +144,12 @@ void visit(const journal::Candidate &c, const journal::Fold &fold, void *arg)
 			remember_must(t, c.id);
 		return;
 	}
-	if (place_job(*t.db, c, t.slot, fold, t.queue, t.lane, kNil, Source::first_load) == Place::no_room)
-		ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-						errmsg("tq.max_live_jobs (%d) is too small for the running jobs of this database", guc::max_live_jobs),
-						errhint("Raise tq.max_live_jobs and restart the server.")));
+	// a running job must be in memory: others, of any lane, make room for it, again if somebody else was quicker to take it
+	for (int tries = 0; place_job(*t.db, c, t.slot, fold, t.queue, t.lane, kNil, Source::first_load) == Place::no_room; ++tries)
+		if (tries > 1000 || (make_room(*t.db, 8, core::kNoLane) == 0 && !free_one(*t.db)))
+			ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+							errmsg("tq.max_live_jobs (%d) is too small for the running jobs of this database", guc::max_live_jobs),
+							errhint("Raise tq.max_live_jobs and restart the server.")));
 }
 
 // Takes the count's snapshot at a moment when no commit callback is half-way: they hold the map lock shared. What such a callback
