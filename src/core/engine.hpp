@@ -4,6 +4,8 @@
 // partitions are locked inside (order: queue, then partition).
 #pragma once
 
+#include <algorithm>
+
 #include "core/layout.hpp"
 
 namespace tq::core
