@@ -18,6 +18,9 @@ BEGIN
 			SELECT 'TYPE', t.oid::regtype::text, t.typowner, t.typacl
 			FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid JOIN pg_type t ON t.oid = d.objid
 			WHERE e.extname = 'tq' AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND d.classid = 'pg_type'::regclass
+				-- since 17 the types of arrays and of tables' rows are members as well; they have no rights of their own
+				AND t.typcategory <> 'A'
+				AND NOT EXISTS (SELECT FROM pg_class r WHERE r.oid = t.typrelid AND r.relkind <> 'c')
 			UNION ALL
 			SELECT 'SCHEMA', n.oid::regnamespace::text, n.nspowner, n.nspacl
 			FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid JOIN pg_namespace n ON n.oid = d.objid
