@@ -307,6 +307,7 @@ TQ_FUNCTION(tq_check)
 	put(rs, "jobs missing from memory", 0, result.missing);
 	put(rs, "jobs of unknown queues", 0, result.unknown);
 	put(rs, "finished jobs still in memory", 0, ended);
+	put(rs, "jobs in memory out of date", 0, result.outdated);
 	put(rs, "jobs in memory without a row", 0, rowless);
 	put(rs, "leases ahead of their counter", 0, leases_ahead(db));
 	put(rs, "marks of ended transactions", 0, marks);

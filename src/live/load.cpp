@@ -115,10 +115,33 @@ void remember_must(Tally &t, JobId id)
 	t.must[t.nmust++] = id;
 }
 
+// A job that rests in memory knows the steps of all its events: who appends one takes the step first, and marks the entry until he has
+// published. So one that does not was read before its events came (a restore brings the tables one after the other), and goes. An old
+// copy of a job that was moved says nothing.
+void drop_outdated(Tally &t, const journal::Candidate &c, const journal::Fold &fold) noexcept
+{
+	uint16_t q = 0;
+	const Ref r = fold.next_step == 1 || fold.state == journal::FoldState::moved ? kNil : engine.find(index_of(*t.db), c.id, &q);
+	if (r == kNil)
+		return;
+	lock_queue(q);
+	const Entry &e = engine.entry(r);
+	const bool rests = engine.is(engine.queue(q), r, c.id) && e.mark == Verb::none &&
+					   (e.state == State::ready || e.state == State::delayed || e.state == State::running);
+	if (rests && e.step < fold.next_step)
+	{
+		engine.drop(engine.queue(q), r, my_proc);
+		++t.result.outdated;
+	}
+	unlock_queue(q);
+}
+
 void visit(const journal::Candidate &c, const journal::Fold &fold, void *arg)
 {
 	Tally &t = *static_cast<Tally *>(arg);
 	++t.result.jobs;
+	if (!t.first)
+		drop_outdated(t, c, fold);
 	if (fold.terminal())
 	{
 		t.segment_dead += fold.state == journal::FoldState::dead || fold.state == journal::FoldState::buried;

@@ -67,6 +67,19 @@ SegmentView *views(const Db &db, int *n)
 	return list;
 }
 
+// A COPY under way would be adopted in part: what it brings is not visible yet. Its end asks for another look.
+bool nobody_writes(const journal::Segment &tables)
+{
+	int locked = 0;
+	const Oid oids[] = {tables.job, tables.event};
+	while (locked < 2 && ConditionalLockRelationOid(oids[locked], ShareLock))
+		++locked;
+	const bool nobody = locked == 2;
+	while (locked > 0)
+		UnlockRelationOid(oids[--locked], ShareLock);
+	return nobody;
+}
+
 // Segments that somebody else made (a restore) join the map once they are whole; those that somebody dropped leave it (H6).
 bool adopt(const WorkerContext &context, Db &db, bool *changed)
 {
@@ -81,7 +94,7 @@ bool adopt(const WorkerContext &context, Db &db, bool *changed)
 		bool found = false;
 		for (int k = 0; k < known; ++k)
 			found = found || map[k].tables.job == list[i].tables.job;
-		if (found || !list[i].complete)
+		if (found || !list[i].complete || !nobody_writes(list[i].tables))
 			continue;
 		int64 low = 0, high = 0;
 		// an empty one may be filled by what comes next (pg_restore --data-only), which asks for another look
@@ -166,7 +179,8 @@ bool open_next(const WorkerContext &context, Db &db, bool *changed)
 }
 
 // Marks a sealed segment in which nothing lives as finished, so that no load reads it again. The lock, taken without waiting, keeps
-// out whoever could open a new life in it (live::reopen_segment); whoever held it before has published.
+// out whoever could open a new life in it (live::reopen_segment); whoever held it before has published, or, if he wrote rows past tq,
+// asked for a recount, which then comes first.
 bool finish(const WorkerContext &context, Db &db, const SegmentView &s, bool *changed)
 {
 	if (!begin_work(context, "tq: closing a segment"))
@@ -174,7 +188,7 @@ bool finish(const WorkerContext &context, Db &db, const SegmentView &s, bool *ch
 	const Micros now = live::wall_now();
 	TQ_WAIT_POINT("finish-before-lock");
 	if (ConditionalLockRelationOid(s.tables.job, ShareRowExclusiveLock) &&
-		ConditionalLockRelationOid(s.tables.event, ShareRowExclusiveLock) &&
+		ConditionalLockRelationOid(s.tables.event, ShareRowExclusiveLock) && !db.reload.load() &&
 		live::change_segment(db, s.slot, SegmentState::sealed, SegmentState::finished, now))
 	{
 		const pg::OwnerScope scope = pg::enter_owner(context.extension);
@@ -283,9 +297,10 @@ bool recount(const WorkerContext &context, Db &db)
 	end_work();
 	if (!done)
 		db.reload.store(true);
-	else if (result.drifted + result.missing > 0)
-		ereport(LOG, (errmsg("tq: a recount found %lld counters to repair and %lld jobs to read in",
-							 static_cast<long long>(result.drifted), static_cast<long long>(result.missing))));
+	else if (result.drifted + result.missing + result.outdated > 0)
+		ereport(LOG, (errmsg("tq: a recount found %lld counters to repair, %lld jobs to read in and %lld out of date",
+							 static_cast<long long>(result.drifted), static_cast<long long>(result.missing),
+							 static_cast<long long>(result.outdated))));
 	return true;
 }
 

@@ -18,6 +18,7 @@ restart_after_crash = on
 shared_buffers = 64MB
 tq.max_live_jobs = 2000
 tq.segment_rows = 3000
+tq.audit_interval = 2s
 CONF
 $node->start;
 $node->safe_psql('postgres', 'create extension tq; create extension pageinspect');

@@ -19,6 +19,7 @@ shared_preload_libraries = 'tq'
 shared_buffers = 64MB
 tq.max_live_jobs = 100
 tq.segment_rows = 4000
+tq.audit_interval = 1s
 CONF
 $node->start;
 $node->safe_psql('postgres', <<'SQL');
