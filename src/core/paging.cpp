@@ -240,7 +240,9 @@ int Engine::fire_due(Queue &q, Micros wall, int max, int doom, uint32_t owner, R
 	{
 		const Ref r = q.due.min;
 		++n;
-		if (doom > 0 && (entries_[r].aborts >= doom || entries_[r].has(kCancelAsked)))
+		// the job's own number of attempts wins
+		const int own = entries_[r].max_attempts != 0 ? std::min<int>(entries_[r].max_attempts, UINT8_MAX) : doom;
+		if (doom > 0 && (entries_[r].aborts >= own || entries_[r].has(kCancelAsked)))
 		{
 			change(q, r, [&](Entry &e) noexcept {
 				e.mark = Verb::kill;

@@ -255,6 +255,21 @@ TEST(Timers, AClaimRolledBackTooOftenIsDoomed)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
+TEST(Timers, AJobsOwnAttemptsDecideWhenItIsDoomed)
+{
+	Rig t;
+	Entry &patient = t.engine.entry(t.delayed(2, 20));
+	patient.aborts = 4;
+	patient.max_attempts = 9;
+	Entry &impatient = t.engine.entry(t.delayed(1, 10));
+	impatient.aborts = impatient.max_attempts = 2;
+	Ref out[4];
+	int nout = 0;
+	EXPECT_EQ(t.engine.fire_due(t.q(), 50, 4, 3, 9, out, &nout), 2);
+	ASSERT_EQ(nout, 1);
+	EXPECT_EQ(t.engine.entry(out[0]).id, 1);
+}
+
 TEST(Timers, AnEarlierOneIsTold)
 {
 	Rig t;
