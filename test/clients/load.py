@@ -4,7 +4,8 @@
 usage: load.py ROLE DSN LEDGER STOPFILE SEED [QUEUE [PACE]]
 
 ROLE is producer (enqueues in every way there is, some of it rolled back), worker (claims, finishes in every way there
-is, sits on leases) or drain (claims and completes). It runs until STOPFILE exists; workers and drains then give up what they
+is, sits on leases) or drain (claims and completes). It runs until STOPFILE exists or its
+parent ends; workers and drains then give up what they
 hold. A server that goes away is waited for. PACE is the pause between two transactions of a producer, in seconds. Everything that was asked of the server and everything it said is a line of
 LEDGER, a JSON array, written before the next call is made; check_ledger.py compares it with the journal.
 
@@ -48,6 +49,7 @@ class Client:
         self.ledger = os.open(ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self.random = random.Random(seed)
         self.name = os.path.basename(ledger).partition(".")[0]
+        self.parent = os.getppid()  # a test that dies takes its clients along
         self.conn = None
         self.serial = 0
         self.held = {}          # id -> (lease, when to finish)
@@ -56,7 +58,7 @@ class Client:
         os.write(self.ledger, (json.dumps(record) + "\n").encode())
 
     def stopping(self):
-        return os.path.exists(self.stopfile)
+        return os.path.exists(self.stopfile) or os.getppid() != self.parent
 
     def connect(self):
         while not self.stopping():
