@@ -3,11 +3,12 @@
 
 usage: load.py ROLE DSN LEDGER STOPFILE SEED [QUEUE [PACE]]
 
-ROLE is producer (enqueues in every way there is, some of it rolled back), worker (claims, finishes in every way there
-is, sits on leases) or drain (claims and completes). It runs until STOPFILE exists or its
-parent ends; workers and drains then give up what they
-hold. A server that goes away is waited for. PACE is the pause between two transactions of a producer, in seconds. Everything that was asked of the server and everything it said is a line of
-LEDGER, a JSON array, written before the next call is made; check_ledger.py compares it with the journal.
+ROLE is producer (enqueues in every way there is, some of it rolled back), worker (claims, finishes in every
+way there is, sits on leases) or drain (claims and completes). It runs until STOPFILE exists or its parent
+ends; workers and drains then give up what they hold. A server that goes away is waited for. PACE is the pause
+between two transactions of a producer, in seconds. Everything that was asked of the server and everything it
+said is a line of LEDGER, a JSON array, written before the next call is made; check_ledger.py compares it with
+the journal.
 
   ["enqueue", tx, tokens, undone]      about to commit: these jobs, without those of savepoints that were rolled back
   ["committed", tx]                    the server said so; without this line nobody knows
