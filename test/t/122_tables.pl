@@ -33,8 +33,14 @@ sub fill
 	my ($queue) = @_;
 	my $before = newest();
 	many($queue, 20);
-	until_true($node, "select coalesce(max(number), 0) > $before from tq.segment", 'a new segment');
-	janitor_away($node);
+	# the jobs may have gone into a segment that was opened after we looked, and which is full now as well
+	for (;;)
+	{
+		until_true($node, "select coalesce(max(number), 0) > $before from tq.segment", 'a new segment');
+		janitor_away($node);
+		$before = newest();
+		last if sql("select count(*) from tq.job_$before") == 0;
+	}
 	return;
 }
 
