@@ -368,6 +368,7 @@ void request_reload() noexcept
 	for (int i = 0; preloaded() && i < guc::max_databases; ++i)
 		if (db_at(i).used && db_at(i).database == MyDatabaseId)
 		{
+			db_at(i).outside_changes.fetch_add(1);
 			db_at(i).reload.store(true);
 			wake_scheduler(db_at(i));
 		}

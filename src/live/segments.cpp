@@ -184,8 +184,35 @@ void ensure_mapped(Db &db)
 	LWLockRelease(map_lock(db));
 }
 
+namespace
+{
+
+// Rows came from outside (a restore): no id of theirs is drawn again, even before the janitor has looked at them.
+void check_ids(Db &db)
+{
+	const uint32 changes = db.outside_changes.load();
+	if (changes == db.ids_checked.load())
+		return;
+	journal::SegmentTables *list = nullptr;
+	const int n = journal::list_segments(&list);
+	int64 greatest = 0, first = 0, end = 0;
+	for (int i = 0; i < n; ++i)
+	{
+		int64 low = 0, high = 0;
+		if (list[i].complete && journal::segment_bounds(list[i].tables, &low, &high))
+			greatest = std::max(greatest, high);
+	}
+	// the sequence itself may have been set forward by the restore, so a block is drawn in any case
+	draw_block_above(db, greatest, &first, &end);
+	install_block(db, first, end, false);
+	db.ids_checked.store(changes);
+}
+
+} // namespace
+
 Drawn draw_ids(Db &db, int n)
 {
+	check_ids(db);
 	for (;;)
 	{
 		Drawn d{};
