@@ -203,7 +203,7 @@ TQ_FUNCTION(tq_create_queue)
 	const Oid types[] = {JSONBOID};
 	Jsonb *stripped = DatumGetJsonbP(DirectFunctionCall1(jsonb_strip_nulls, PointerGetDatum(settings)));
 	const Datum values[] = {PointerGetDatum(stripped)};
-	if (made ? !live::insert_queue_row(db, q.id, name, stripped)
+	if (made ? !live::insert_queue_row(db, slot, stripped)
 			 : !update_row(db, "UPDATE tq.queue SET settings = $2 WHERE name = $1", name, 1, types, values, nullptr,
 						   nullptr))
 		exists_already(name);

@@ -236,9 +236,9 @@ int list_segments(SegmentTables **out);
 // transaction (a worker's).
 Segment create_segment(Oid extension, int32 number);
 
-// A complete segment that is not known yet (a restore made it): records its dependency on the extension. Its row in
-// tq.segment comes with the dump, before or after this. Harmless for one that is known.
-void adopt_segment(Oid extension, const Segment &segment);
+// Records that numbered segments depend on the extension, so that DROP EXTENSION takes along those that a restore made (H23): whole or
+// not, with rows or without. Does nothing for those that do already.
+void adopt_segments(Oid extension);
 
 // Tries to take AccessExclusiveLock on both tables and all that belongs to them without queueing (H21); on
 // success calls verify(arg) and, if that agrees, drops both (performDeletion) and the tq.segment row. Returns

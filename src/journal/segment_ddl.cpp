@@ -150,7 +150,7 @@ void register_segment(Oid extension, const Segment &segment)
 	{
 		ObjectAddress depender;
 		ObjectAddress referenced;
-		if (depends_on_extension(table, extension))
+		if (!OidIsValid(table) || depends_on_extension(table, extension))
 			continue;
 		ObjectAddressSet(depender, RelationRelationId, table);
 		ObjectAddressSet(referenced, ExtensionRelationId, extension);
@@ -304,11 +304,15 @@ Segment create_segment(Oid extension, int32 number)
 	return segment;
 }
 
-void adopt_segment(Oid extension, const Segment &segment)
+void adopt_segments(Oid extension)
 {
 	const pg::OwnerScope scope = pg::enter_owner(extension);
+	SegmentTables *list = nullptr;
+	const int n = list_segments(&list);
 
-	register_segment(extension, segment);
+	for (int i = 0; i < n; ++i)
+		if (list[i].tables.number != 0)
+			register_segment(extension, list[i].tables);
 	pg::leave_owner(scope);
 	CommandCounterIncrement();
 }

@@ -60,6 +60,9 @@ struct QueueRow
 };
 uint16_t install_queue(Db &db, const QueueRow &row);
 
+// A number for a new queue, from its sequence.
+int32 draw_queue_id();
+
 // Reads tq.queue (all rows, or the one of that name) with a latest snapshot and installs what it finds; returns rows read.
 int read_queues(Db &db, const char *name);
 

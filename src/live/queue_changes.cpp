@@ -167,7 +167,9 @@ void enter_reserved_queue(Db &db, uint16_t queue)
 						errhint("Try again when that transaction has ended.")));
 	}
 	reserve_queue_change(db);
-	insert_queue_row(db, q.id, q.name, nullptr);
+	if (!insert_queue_row(db, queue, nullptr))
+		ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE), errmsg("queue \"%s\" has been created meanwhile", q.name),
+						errhint("Try again.")));
 	QueueChange c{};
 	c.edit = QueueEdit::created;
 	c.queue = queue;

@@ -115,15 +115,31 @@ int read_queues(Db &db, const char *name)
 	}
 }
 
-bool insert_queue_row(const Db &db, int32 id, const char *name, Jsonb *settings)
+bool insert_queue_row(const Db &db, uint16_t queue, Jsonb *settings)
 {
+	Queue &q = engine.queue(queue);
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	const Oid types[] = {INT4OID, TEXTOID, JSONBOID};
-	const Datum values[] = {Int32GetDatum(id), CStringGetTextDatum(name), PointerGetDatum(settings)};
+	Datum values[] = {Int32GetDatum(q.id), CStringGetTextDatum(q.name), PointerGetDatum(settings)};
 	const char nulls[] = {' ', ' ', settings != nullptr ? ' ' : 'n', '\0'};
-	pg::sql("INSERT INTO tq.queue (id, name, settings) VALUES ($1, $2, coalesce($3, '{}')) ON CONFLICT DO NOTHING", 3,
-			types, values, nulls, false, 0);
-	const bool inserted = SPI_processed > 0;
+	bool inserted = false;
+	for (;;)
+	{
+		pg::sql("INSERT INTO tq.queue (id, name, settings) VALUES ($1, $2, coalesce($3, '{}')) ON CONFLICT DO NOTHING", 3,
+				types, values, nulls, false, 0);
+		inserted = SPI_processed > 0;
+		if (inserted)
+			break;
+		pg::sql("SELECT 1 FROM tq.queue WHERE name = $2", 2, types, values, nulls, false, 1);
+		if (SPI_processed > 0)
+			break;
+		// a restore has brought a queue of this number
+		const int32 id = draw_queue_id();
+		lock_queue(queue);
+		q.id = id;
+		unlock_queue(queue);
+		values[0] = Int32GetDatum(id);
+	}
 	pg::leave_owner(scope);
 	return inserted;
 }
@@ -158,7 +174,8 @@ void write_queue_row(Db &db, uint16_t queue)
 		return;
 	// Nobody else writes it: in this transaction, then; the row and the jobs live or die together.
 	note_queue_row(queue);
-	insert_queue_row(db, q.id, q.name, nullptr);
+	if (!insert_queue_row(db, queue, nullptr))
+		read_queues(db, q.name); // it is older than the slot: a restore brought it
 }
 
 int write_new_rows(Db &db, uint16_t *queues, int max)
@@ -171,8 +188,10 @@ int write_new_rows(Db &db, uint16_t *queues, int max)
 		const Queue &q = engine.queue(slot);
 		if (q.db != d || q.state != core::QueueState::creating || q.persisted || q.writer != 0)
 			continue;
-		insert_queue_row(db, q.id, q.name, nullptr);
-		queues[n++] = slot;
+		if (insert_queue_row(db, slot, nullptr))
+			queues[n++] = slot;
+		else
+			read_queues(db, q.name); // it is older than the slot: a restore brought it
 	}
 	return n;
 }

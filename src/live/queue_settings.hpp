@@ -21,8 +21,9 @@ const core::RetryPolicy &server_retry() noexcept;
 // scheduler runs.
 void write_queue_row(Db &db, uint16_t queue);
 
-// Inserts a row as the extension's owner; null settings: none. False if there is one of that name.
-bool insert_queue_row(const Db &db, int32 id, const char *name, Jsonb *settings);
+// Inserts a queue's row as the extension's owner; null settings: none. False if there is one of that name: then the slot has not its
+// number yet (read_queues). If another queue has taken the slot's number, the slot gets a new one.
+bool insert_queue_row(const Db &db, uint16_t queue, Jsonb *settings);
 
 // The scheduler's side: writes the rows of queues in state creating, each in the current transaction; returns how many. After the
 // commit the caller calls rows_written().

@@ -157,13 +157,9 @@ uint16_t find_or_name(Db &db, const char *name)
 	if (slot != kNoQueue)
 		return slot;
 	check_name("queue", name);
-	if (db.load_state.load() != static_cast<uint32>(LoadState::loaded))
-	{
-		read_queues(db, name); // its row may exist though nobody has loaded it yet
-		slot = find_queue(db, name);
-		if (slot != kNoQueue)
-			return slot;
-	}
+	// its row may exist though memory has not read it: before the first load, and after a restore
+	if (read_queues(db, name) > 0 && (slot = find_queue(db, name)) != kNoQueue)
+		return slot;
 	if (!guc::auto_create_queues)
 		no_such_queue(name);
 	bool made = false;
@@ -172,10 +168,14 @@ uint16_t find_or_name(Db &db, const char *name)
 
 } // namespace
 
+int32 draw_queue_id()
+{
+	return static_cast<int32>(nextval_internal(get_relname_relid("queue_id_seq", get_namespace_oid("tq", false)), false));
+}
+
 uint16_t name_queue(Db &db, const char *name, core::QueueState state, bool *made)
 {
-	const Oid sequence = get_relname_relid("queue_id_seq", get_namespace_oid("tq", false));
-	const auto id = static_cast<int32>(nextval_internal(sequence, false));
+	const int32 id = draw_queue_id();
 	LWLockAcquire(registry_lock(), LW_EXCLUSIVE);
 	uint16_t slot = scan_queues(db, name, core::hash_name(name));
 	*made = slot == kNoQueue;

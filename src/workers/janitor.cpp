@@ -88,6 +88,7 @@ bool adopt(const WorkerContext &context, Db &db, bool *changed)
 	journal::SegmentTables *list = nullptr;
 	const int n = journal::list_segments(&list);
 	int known = 0;
+	journal::adopt_segments(context.extension);
 	const SegmentView *map = views(db, &known);
 	for (int i = 0; i < n; ++i)
 	{
@@ -100,7 +101,6 @@ bool adopt(const WorkerContext &context, Db &db, bool *changed)
 		// an empty one may be filled by what comes next (pg_restore --data-only), which asks for another look
 		if (!journal::segment_bounds(list[i].tables, &low, &high))
 			continue;
-		journal::adopt_segment(context.extension, list[i].tables);
 		live::raise_ids(db, high);
 		const int slot = live::add_segment(db, list[i].tables, low, high, false, live::wall_now());
 		if (slot >= 0)

@@ -17,6 +17,7 @@
 // slots.cpp. Raises: before the DDL only (cancel, out of lock memory); the transaction callback never does.
 #include "pg/prelude.hpp"
 
+#include "journal/journal.hpp"
 #include "live/load.hpp"
 #include "workers/lifecycle_hooks.hpp"
 #include "workers/slots.hpp"
@@ -184,7 +185,7 @@ DefElem *find_option(List *options, const char *name) noexcept
 }
 
 // A worker in the middle of a long transaction holds the extension's lock, which DROP EXTENSION is about to
-// wait for. Ask for it in time; no need to wait, the lock does.
+// wait for. Ask for it in time; no need to wait, the lock does. What a restore has just made belongs to the extension, too.
 void clear_for_drop_extension(const DropStmt *statement)
 {
 	ListCell *cell;
@@ -198,6 +199,7 @@ void clear_for_drop_extension(const DropStmt *statement)
 		{
 			hold(MyDatabaseId);
 			request_stop(MyDatabaseId, Force::janitor);
+			journal::adopt_segments(row.oid);
 		}
 		return;
 	}

@@ -226,6 +226,7 @@ Db *start(const WorkerContext &context)
 	before_shmem_exit(leave, static_cast<Datum>(0));
 	db.scheduler.store(live::my_proc + 1);
 	live::check_identity(db);
+	journal::adopt_segments(context.extension); // what a restore made before anybody was here
 	end_work();
 	return &db;
 }
@@ -238,12 +239,6 @@ bool load(const WorkerContext &context, Db &db)
 		return false;
 	live::CountResult result{};
 	const bool done = live::load_or_count(db, &result);
-	// segments that a restore made before anybody was here to adopt them are in the map already
-	journal::SegmentTables *list = nullptr;
-	const int n = journal::list_segments(&list);
-	for (int i = 0; done && i < n; ++i)
-		if (list[i].complete && list[i].tables.number != 0)
-			journal::adopt_segment(context.extension, list[i].tables);
 	end_work();
 	if (done)
 		ereport(LOG, (errmsg("tq: loaded %lld unfinished of %lld jobs in %lld ms", static_cast<long long>(result.unfinished),
