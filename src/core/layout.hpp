@@ -6,6 +6,7 @@
 #include <atomic>
 #include <type_traits>
 
+#include "core/limits.hpp"
 #include "core/retry.hpp"
 #include "core/treap.hpp"
 #include "core/types.hpp"
@@ -25,6 +26,9 @@ enum EntryFlag : uint16_t
 	kQuiet = 64,
 	kHardTimeout = 128,	   // hard_deadline counts
 	kClaimEnded = 256,	   // marked by the reaper while its claiming transaction was open, which has ended since
+	kHeld = 512,		   // delayed after an attempt: in a strict group those behind it wait
+	kOwnRetry = 1024,	   // its row has a retry policy of its own
+	kUnique = 2048,		   // its row has a unique key
 };
 
 // A live job. Everything by Q, except hash_next (P); `id`, `queue` and `lane` are set before the entry is
@@ -118,6 +122,19 @@ enum class QueueState : uint8_t
 
 // What a queue's settings come to; a zero or kUnset means: the server's default. Q
 constexpr int32_t kUnset = INT32_MIN;
+enum class OnLost : uint8_t // what becomes of a job whose lease was lost
+{
+	unset,
+	retry,
+	bury,
+	dead,
+};
+enum class Flag : uint8_t // a boolean that may be left to the server's default
+{
+	unset,
+	off,
+	on,
+};
 struct QueueSettings
 {
 	int32_t priority = kUnset;
@@ -126,8 +143,24 @@ struct QueueSettings
 	int64_t lease_grace_ms = kUnset;
 	int64_t retention_ms = kUnset;
 	int64_t dead_retention_ms = kUnset;
+	int64_t timeout_ms = kUnset;	// of an attempt; 0: none
+	int64_t expires_in_ms = kUnset; // from enqueue to the latest start; 0: never
+	int64_t unique_for_ms = kUnset; // 0: while live only
+	int64_t cancel_grace_ms = kUnset; // from the request to a running job until its lease is taken
+	int64_t max_depth = kUnset;		// live jobs; 0: no limit
+	int32_t max_running = kUnset;	// 0: no limit
+	int32_t group_max_running = kUnset; // 0: no limit; unset: 1, with `fair` no limit
+	Rate rate;						// of starts
+	Rate group_rate;
+	Rate enqueue_rate;
+	float weight = 1;				// in tq_claim_any
+	OnLost on_lost = OnLost::unset;
+	Flag strict_timeout = Flag::unset;
+	bool loose_groups = false; // group_order: a job that waits for its next attempt does not hold up its group
+	bool fair = false;		   // groups take turns
 	bool has_retry = false;
 	RetryPolicy retry;
+	bool limited() const noexcept { return max_running > 0 || rate.limits(); }
 };
 
 // All by Q but: name, id, db, state, generation change only under Q and R both.
