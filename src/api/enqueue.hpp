@@ -9,10 +9,23 @@ namespace tq::api
 
 constexpr int32 kDefaultPriority = 100;
 
+// What becomes of a job whose unique key another job has.
+enum class UniqueMode : uint8
+{
+	skip,		 // the other one's id is returned
+	ignore,		 // no id
+	replace,	 // a waiting one is cancelled, and this one takes its place
+	keep_run_at, // the same, at the time of the other one
+	error,		 // TQ008
+};
+
 struct EnqueueItem
 {
-	journal::JobRow row; // id, enqueued_at and queue_id are filled in
+	journal::JobRow row; // id, enqueued_at, queue_id and unique_key are filled in
 	const char *kind;
+	text *unique_key = nullptr;
+	UniqueMode mode = UniqueMode::skip;
+	core::Micros unique_for = core::kUnset; // the job's own; kUnset: as its queue has it
 };
 
 // Appends the jobs and notes them for publication; ids[i] receives the id of items[i].
