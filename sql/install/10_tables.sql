@@ -40,6 +40,8 @@ CREATE TABLE tq.job (
 	CONSTRAINT job_id_range CHECK (id > 0 AND id < 9007199254740992),
 	CONSTRAINT job_kind_is_name CHECK (
 		pg_catalog.octet_length(kind) BETWEEN 1 AND 63 AND kind OPERATOR(pg_catalog.!~) '[[:cntrl:]]'),
+	CONSTRAINT job_group_key_is_name CHECK (
+		pg_catalog.octet_length(group_key) BETWEEN 1 AND 127 AND group_key OPERATOR(pg_catalog.!~) '[[:cntrl:]]'),
 	CONSTRAINT job_is_empty CHECK (false) NO INHERIT
 ) USING heap;
 
@@ -68,7 +70,8 @@ CREATE TABLE tq.event (
 -- Segment 0 always exists, is a member of the extension, is dumped, and is an ordinary mutable pair.
 CREATE TABLE tq.job_0 () INHERITS (tq.job) USING heap;
 CREATE UNIQUE INDEX job_0_id ON tq.job_0 (id);
-CREATE INDEX job_0_lane ON tq.job_0 (queue_id, kind, priority, id);
+CREATE INDEX job_0_lane ON tq.job_0 (queue_id, kind, priority, id) WHERE group_key IS NULL;
+CREATE INDEX job_0_group ON tq.job_0 (queue_id, group_key, priority, id) WHERE group_key IS NOT NULL;
 CREATE INDEX job_0_due ON tq.job_0 (run_at, id) WHERE run_at IS NOT NULL;
 CREATE TABLE tq.event_0 () INHERITS (tq.event) USING heap;
 CREATE UNIQUE INDEX event_0_step ON tq.event_0 (job_id, step);
@@ -123,6 +126,16 @@ CREATE TABLE tq.segment (
 	finished_at timestamptz                -- every job in it was terminal; never read again
 );
 
+-- Who has a unique key: the job that was last enqueued or retried with it. The only table that changes with jobs, and only with those
+-- that have such a key. Nothing is written when they end; a row whose job has ended means nothing, and the janitor deletes it.
+CREATE TABLE tq.unique_key (
+	queue_id int NOT NULL,                 -- tq.queue.id
+	key      text COLLATE "C" NOT NULL,
+	job_id   bigint NOT NULL,
+	until    timestamptz,                  -- until then the key is taken even if the job has ended
+	PRIMARY KEY (queue_id, key)
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
+
 -- Ids and leases are drawn in blocks: the increment is the block's size.
 CREATE SEQUENCE tq.job_id_seq AS bigint INCREMENT BY 4096 MINVALUE 1 START WITH 4096;
 CREATE SEQUENCE tq.lease_seq AS bigint MINVALUE 1 START WITH 1;
@@ -145,6 +158,7 @@ SELECT pg_catalog.pg_extension_config_dump('tq.event_0', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.queue', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.queue_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.segment', '');
+SELECT pg_catalog.pg_extension_config_dump('tq.unique_key', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.meta', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.job_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.lease_seq', '');

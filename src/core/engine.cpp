@@ -15,7 +15,7 @@ constexpr size_t aligned(size_t n) noexcept { return (n + kAlign - 1) / kAlign *
 
 struct Offsets
 {
-	size_t entries, buckets, lanes, queues, dbs, workers, waiters, end;
+	size_t entries, buckets, lanes, queues, dbs, workers, waiters, groups, group_buckets, end;
 };
 
 Offsets offsets(const Limits &l) noexcept
@@ -34,6 +34,8 @@ Offsets offsets(const Limits &l) noexcept
 	o.dbs = take(sizeof(DbCore) * l.databases);
 	o.workers = take(sizeof(Worker) * l.workers);
 	o.waiters = take(sizeof(Waiter) * l.procs * kWaitersPerProc);
+	o.groups = take(sizeof(Group) * l.groups);
+	o.group_buckets = take(sizeof(Ref) * l.groups);
 	o.end = at;
 	return o;
 }
@@ -93,6 +95,13 @@ void Engine::create(void *memory, const Limits &limits) noexcept
 	// in reverse, so that the first entries are handed out first
 	for (uint32_t i = limits.entries; i-- > 0;)
 		push_free(i, static_cast<uint32_t>(uint64_t{i} * kFreeLists / limits.entries));
+	shared->free_groups.store(tagged(0, limits.groups > 0 ? 0 : kNil));
+	for (uint32_t i = 0; i < limits.groups; ++i)
+	{
+		new (&groups_[i]) Group{};
+		groups_[i].hash_next = i + 1 < limits.groups ? i + 1 : kNil;
+		group_buckets_[i] = kNil;
+	}
 	for (uint32_t i = 0; i < limits.lanes; ++i)
 		new (&lanes_[i]) Lane{};
 	for (uint32_t i = 0; i < limits.queues; ++i)
@@ -121,6 +130,8 @@ void Engine::attach(void *memory) noexcept
 	dbs_ = reinterpret_cast<DbCore *>(base + o.dbs);
 	workers_ = reinterpret_cast<Worker *>(base + o.workers);
 	waiters_ = reinterpret_cast<Waiter *>(base + o.waiters);
+	groups_ = reinterpret_cast<Group *>(base + o.groups);
+	group_buckets_ = reinterpret_cast<Ref *>(base + o.group_buckets);
 }
 
 // --- free list -------------------------------------------------------------------------------------------------
@@ -193,7 +204,7 @@ bool Engine::is(Ref r, uint16_t db, JobId id) const noexcept
 }
 
 Ref Engine::insert(Queue &q, uint16_t l, JobId id, int32_t priority, State state, uint32_t hint, bool reserve,
-				   Ref *existing) noexcept
+				   Ref *existing, Ref group) noexcept
 {
 	*existing = kNil;
 	const Ref r = pop_free(hint, reserve);
@@ -201,6 +212,7 @@ Ref Engine::insert(Queue &q, uint16_t l, JobId id, int32_t priority, State state
 	{
 		uint16_t other;
 		*existing = find(q.db, id, &other);
+		after(q, group, false); // a slot that was made for it
 		return kNil;
 	}
 	Entry &e = entries_[r];
@@ -209,7 +221,8 @@ Ref Engine::insert(Queue &q, uint16_t l, JobId id, int32_t priority, State state
 	e.priority = priority;
 	e.timer = e.deadline = e.hard_deadline = e.expires_at = kNever;
 	e.step = 1;
-	e.worker = e.group = kNil;
+	e.set_worker(kNil);
+	e.group = group;
 	e.queue = index_of(q);
 	e.lane = l;
 
@@ -228,17 +241,23 @@ Ref Engine::insert(Queue &q, uint16_t l, JobId id, int32_t priority, State state
 	{
 		*existing = other;
 		push_free(r, hint);
+		after(q, group, false);
 		return kNil;
 	}
 	e.state = state;
 	store_home(e, static_cast<uint16_t>(e.queue + 1));
+	if (group != kNil)
+		++groups_[group].entries;
 	enter(q, e);
+	after(q, group, false);
 	return r;
 }
 
 void Engine::drop(Queue &q, Ref r, uint32_t hint) noexcept
 {
 	Entry &e = entries_[r];
+	const bool full = at_limit(q);
+	const Ref group = e.group;
 	leave(q, e);
 	if (e.has(kClaimListed))
 		unlist_claim(q, e);
@@ -258,6 +277,9 @@ void Engine::drop(Queue &q, Ref r, uint32_t hint) noexcept
 	e.mark = Verb::none;
 	store_home(e, 0);
 	push_free(r, hint);
+	if (group != kNil)
+		--groups_[group].entries;
+	after(q, group, full);
 }
 
 // --- the transition function -------------------------------------------------------------------------------------
@@ -286,16 +308,14 @@ void Engine::leave(Queue &q, Entry &e) noexcept
 	switch (place(e))
 	{
 		case Place::ready:
-			if (l.ready.min == r)
-			{
-				lane_out(q, l);
-				by_key().remove(l.ready, r);
-				lane_in(q, l);
-				if (runs_dry(q, l) && !q.want_refill.exchange(true))
-					platform_.want_refill(q.db);
-			}
+			if (e.group != kNil && groups_[e.group].head != r)
+				by_key().remove(groups_[e.group].ready, r);
 			else
-				by_key().remove(l.ready, r);
+			{
+				withdraw(q, r);
+				if (e.group != kNil)
+					groups_[e.group].head = kNil;
+			}
 			break;
 		case Place::due:
 			by_timer().remove(q.due, r);
@@ -308,8 +328,17 @@ void Engine::leave(Queue &q, Entry &e) noexcept
 		case Place::nowhere:
 			break;
 	}
-	if (e.state == State::running && e.worker != kNil)
-		workers_[e.worker].running.fetch_sub(1, std::memory_order_relaxed);
+	if (e.group != kNil)
+	{
+		groups_[e.group].running -= e.state == State::running;
+		groups_[e.group].held -= holds(e);
+	}
+	if (e.state == State::running)
+	{
+		--q.running;
+		if (e.worker() != kNil)
+			workers_[e.worker()].running.fetch_sub(1, std::memory_order_relaxed);
+	}
 }
 
 void Engine::enter(Queue &q, Entry &e) noexcept
@@ -320,22 +349,22 @@ void Engine::enter(Queue &q, Entry &e) noexcept
 	switch (place(e))
 	{
 		case Place::ready:
-		{
-			const bool first = l.ready.min == kNil || e.key() < entries_[l.ready.min].key();
-			if (first)
-				lane_out(q, l);
-			by_key().insert(l.ready, r);
+			if (e.group != kNil)
+			{
+				Group &g = groups_[e.group];
+				if (g.head != kNil && e.key() < entries_[g.head].key())
+				{
+					withdraw(q, g.head);
+					by_key().insert(g.ready, g.head);
+					g.head = kNil;
+				}
+				by_key().insert(g.ready, r); // settle() offers the first
+				break;
+			}
 			if (is_evictable(e) && l.evictable < e.key())
 				l.evictable = e.key();
-			if (first)
-				lane_in(q, l);
-			if (q.waiters_head != kNil && l.in_startable && e.key() < l.watermark)
-			{
-				l.startable_at = ++q.startable_seq;
-				grant(q, l);
-			}
+			offer(q, r);
 			break;
-		}
 		case Place::due:
 			by_timer().insert(q.due, r);
 			if (is_evictable(e) && q.evictable < e.timer)
@@ -355,8 +384,17 @@ void Engine::enter(Queue &q, Entry &e) noexcept
 		list_claim(q, e);
 	else if (!to_log && e.has(kClaimListed))
 		unlist_claim(q, e);
-	if (e.state == State::running && e.worker != kNil)
-		workers_[e.worker].running.fetch_add(1, std::memory_order_relaxed);
+	if (e.group != kNil)
+	{
+		groups_[e.group].running += e.state == State::running;
+		groups_[e.group].held += holds(e);
+	}
+	if (e.state == State::running)
+	{
+		++q.running;
+		if (e.worker() != kNil)
+			workers_[e.worker()].running.fetch_add(1, std::memory_order_relaxed);
+	}
 }
 
 void Engine::publish_timers(Queue &q) noexcept
@@ -414,52 +452,33 @@ void Engine::unlist_claim(Queue &q, Entry &e) noexcept
 
 // --- claims, marks -----------------------------------------------------------------------------------------------
 
+uint16_t Engine::next_lane(const Queue &q, const uint64_t *kinds, int nkinds) const noexcept
+{
+	if (nkinds == 0)
+		return q.startable.min != kNil ? static_cast<uint16_t>(q.startable.min) : kNoLane;
+	uint16_t best = kNoLane;
+	for (uint16_t i = q.lanes; i != kNoLane; i = lanes_[i].next)
+		if (lanes_[i].in_startable && std::find(kinds, kinds + nkinds, lanes_[i].kind_hash) != kinds + nkinds &&
+			(best == kNoLane || by_head().ops.less(i, best)))
+			best = i;
+	return best;
+}
+
 bool Engine::claimable(const Queue &q, const uint64_t *kinds, int nkinds, Key *key) const noexcept
 {
-	*key = kMaxKey;
-	if (nkinds == 0)
-	{
-		if (q.startable.min == kNil)
-			return false;
-		*key = entries_[lanes_[q.startable.min].ready.min].key();
-		return true;
-	}
-	bool found = false;
-	for (uint16_t i = q.lanes; i != kNoLane; i = lanes_[i].next)
-	{
-		const Lane &l = lanes_[i];
-		if (!l.in_startable || std::find(kinds, kinds + nkinds, l.kind_hash) == kinds + nkinds)
-			continue;
-		const Key k = entries_[l.ready.min].key();
-		if (!found || k < *key)
-			*key = k;
-		found = true;
-	}
-	return found;
+	const uint16_t l = next_lane(q, kinds, nkinds);
+	*key = l != kNoLane ? entries_[lanes_[l].first].key() : kMaxKey;
+	return l != kNoLane && starts_left(q) > 0;
 }
 
 Ref Engine::claim(Queue &q, const ClaimTerms &t) noexcept
 {
-	Ref r = kNil;
-	if (t.nkinds == 0)
-	{
-		if (q.startable.min != kNil)
-			r = lanes_[q.startable.min].ready.min;
-	}
-	else
-		for (uint16_t i = q.lanes; i != kNoLane; i = lanes_[i].next)
-		{
-			const Lane &l = lanes_[i];
-			if (l.in_startable && std::find(t.kinds, t.kinds + t.nkinds, l.kind_hash) != t.kinds + t.nkinds &&
-				(r == kNil || entries_[l.ready.min].key() < entries_[r].key()))
-				r = l.ready.min;
-		}
-	if (r == kNil)
+	const uint16_t l = next_lane(q, t.kinds, t.nkinds);
+	if (l == kNoLane || (q.settings.limited() && starts_left(q) == 0))
 		return kNil;
+	const Ref r = lanes_[l].first;
 	change(q, r, [&](Entry &e) noexcept {
 		uint32_t ms = t.lease_ms;
-		if (ms == 0)
-			ms = e.own_lease_ms;
 		if (ms == 0)
 			ms = q.settings.lease_ms > 0 ? static_cast<uint32_t>(q.settings.lease_ms) : t.default_lease_ms;
 		e.state = State::running;
@@ -470,16 +489,19 @@ Ref Engine::claim(Queue &q, const ClaimTerms &t) noexcept
 		e.lease_ms = ms;
 		e.deadline = e.timer = t.mono + static_cast<Micros>(ms) * 1000;
 		e.claimed_at = t.wall;
-		e.worker = t.worker;
+		e.set_worker(t.worker);
 		e.hard_deadline = kNever;
-		e.flags &= static_cast<uint16_t>(~(kLogged | kBound | kClaimEnded | kHardTimeout | kQuiet));
+		e.flags &= static_cast<uint16_t>(~(kLogged | kBound | kClaimEnded | kHardTimeout | kQuiet | kHeld));
 		if (t.bound)
 			e.flags |= kBound;
 		if (e.attempt < UINT16_MAX)
 			++e.attempt;
 		++e.step;
 		e.after_claim = 0;
+		charge(q, e, t.mono);
 	});
+	if (q.settings.rate.limits())
+		publish_opening(q);
 	return r;
 }
 

@@ -23,6 +23,7 @@ struct Limits
 	uint32_t databases;
 	uint32_t procs;
 	uint32_t workers;
+	uint32_t groups;
 };
 
 // What the core needs of its surroundings; process-local function pointers.
@@ -32,7 +33,8 @@ struct Platform
 	void (*unlock_partition)(uint32_t partition) noexcept;
 	void (*wake)(uint32_t proc) noexcept;	 // set a backend's latch
 	void (*sooner)(uint32_t db, Micros wall, bool monotonic) noexcept; // a timer now ends before the scheduler meant to wake
-	void (*want_refill)(uint32_t db) noexcept; // a lane runs dry while it has jobs on disk
+	void (*want_refill)(uint32_t db) noexcept; // a lane or a group runs dry while it has jobs on disk
+	Micros (*mono)() noexcept;				   // the monotonic clock
 };
 
 // Shared header of the region.
@@ -41,6 +43,7 @@ struct Shared
 	Limits limits;
 	std::atomic<uint64_t> free_heads[kFreeLists]; // tag << 32 | entry; lock-free stacks
 	std::atomic<int64_t> free_count;
+	std::atomic<uint64_t> free_groups; // tag << 32 | group
 };
 
 // Why a verb cannot have an entry.
@@ -66,6 +69,7 @@ class Engine
 	DbCore &db(uint16_t d) const noexcept { return dbs_[d]; }
 	Worker &worker(uint32_t w) const noexcept { return workers_[w]; }
 	Waiter &waiter(Ref w) const noexcept { return waiters_[w]; }
+	Group &group(Ref g) const noexcept { return groups_[g]; }
 	const Limits &limits() const noexcept { return shared_->limits; }
 	int64_t free_entries() const noexcept { return shared_->free_count.load(std::memory_order_relaxed); }
 	int64_t reserve() const noexcept { return std::min<int64_t>(64, shared_->limits.entries / 16); } // kept for pins
@@ -89,9 +93,9 @@ class Engine
 	bool is(const Queue &q, Ref r, JobId id) const noexcept;
 	bool is(Ref r, uint16_t db, JobId id) const noexcept;
 	// A new entry in state placeholder or committing; kNil if the job has one (*existing) or there is no room. `reserve`: may use
-	// the entries kept for pins.
+	// the entries kept for pins. `group`: slot of its group, kNil if it has none.
 	Ref insert(Queue &q, uint16_t lane, JobId id, int32_t priority, State state, uint32_t hint, bool reserve,
-			   Ref *existing) noexcept;
+			   Ref *existing, Ref group = kNil) noexcept;
 	// Takes the entry out of everything and frees it.
 	void drop(Queue &q, Ref r, uint32_t hint) noexcept;
 
@@ -100,12 +104,53 @@ class Engine
 	template <class Edit> void change(Queue &q, Ref r, Edit &&edit) noexcept
 	{
 		Entry &e = entries_[r];
+		const bool full = at_limit(q);
 		leave(q, e);
 		const auto listed = static_cast<uint16_t>(e.flags & kClaimListed);
 		edit(e);
 		e.flags = static_cast<uint16_t>((e.flags & ~kClaimListed) | listed);
 		enter(q, e);
+		after(q, e.group, full);
 	}
+
+	// --- groups and limits (core/groups.cpp, core/limits.cpp)
+	// The slot of a group; made if `make` and a slot is free, else kNil. Takes and leaves its partition's lock.
+	Ref group_for(Queue &q, const char *key, bool make) noexcept;
+	void sink_group(Queue &q, Ref g, Key key) noexcept;	 // from `key` on, jobs of it may be on disk only
+	void sink_groups(Queue &q, Key key) noexcept;		 // of all groups, those without a slot too
+	void raise_group(Queue &q, Ref g, Key key) noexcept; // up to the lesser of key and limit, all are in memory
+	Key start_group_load(Queue &q, Ref g, uint32_t loader) noexcept; // from where to read, before its snapshot
+	void end_group_load(Queue &q, Ref g, bool again) noexcept;		  // false: there was no room, so not again at once
+	bool reads_groups(const Queue &q) const noexcept { return q.wanted != kNil || q.group_loads > 0 || unknown_groups(q); }
+	// May groups without a slot have jobs on disk?
+	static bool unknown_groups(const Queue &q) noexcept { return q.discover.load() || q.discovering.load(); }
+	// Sinks what vouches for a job: its lane, its group, or, with a group that has no slot (`key` is given and g is kNil), the queue's
+	// knowledge of its groups.
+	void sink_job(Queue &q, Lane &l, const char *group_key, Ref g, Key key) noexcept;
+	void want_discovery(Queue &q) noexcept;
+	bool vouches(const Queue &q, const Lane &l, const char *group_key, Ref g, Key key) const noexcept; // must the job be in memory?
+	uint32_t group_cap() const noexcept; // how many waiting jobs a group may have in memory
+	// Would a newly committed job of a group be kept in memory?
+	bool takes(Queue &q, const char *group_key, Key key) noexcept;
+	bool has_room(const Group &g) const noexcept { return g.ready.size + (g.head != kNil) < group_cap(); }
+	Ref take_wanted(Queue &q) noexcept;		   // a group to be read in, kNil; not one that nobody can claim from
+	void want_groups_again(Queue &q) noexcept; // those that found no room when they were read in
+	bool evict_from_group(Queue &q, Ref g, Key above, uint32_t hint) noexcept; // as evict_ready
+	void refresh_groups(Queue &q) noexcept;	   // after settings changed
+	int open_due(Queue &q, Micros mono, int max) noexcept; // limits that open by time
+	// How many more may start now.
+	int64_t starts_left(const Queue &q) const noexcept;
+	// Whether a waiting group is kept back, and by what.
+	enum class Block : uint8_t
+	{
+		none,
+		running, // group_max_running
+		held,	 // the job before it waits for its next attempt
+		rate,
+		disk, // its next job is being read in
+	};
+	Block blocked(const Queue &q, const Group &g) const noexcept;
+	int32_t group_limit(const Queue &q) const noexcept; // group_max_running in force; 0: none
 
 	// --- claims and leases
 	struct ClaimTerms
@@ -190,12 +235,39 @@ class Engine
 		Lane *l;
 		Entry *e;
 		Links &links(Ref r) const noexcept { return l[r].startable; }
-		bool less(Ref a, Ref b) const noexcept { return e[l[a].ready.min].key() < e[l[b].ready.min].key(); }
+		bool less(Ref a, Ref b) const noexcept
+		{
+			const Entry &x = e[l[a].first], &y = e[l[b].first];
+			if (x.priority != y.priority)
+				return x.priority < y.priority;
+			return l[a].turn != l[b].turn ? l[a].turn < l[b].turn : x.id < y.id;
+		}
+		uint32_t rank(Ref r) const noexcept { return mix32(r + 1); }
+	};
+	struct EntryByTurn : EntryByKey
+	{
+		Group *g;
+		bool less(Ref a, Ref b) const noexcept
+		{
+			const Entry &x = e[a], &y = e[b];
+			if (x.priority != y.priority)
+				return x.priority < y.priority;
+			const double t = g[x.group].turn, u = g[y.group].turn;
+			return t != u ? t < u : x.id < y.id;
+		}
+	};
+	struct GroupByOpening
+	{
+		Group *g;
+		Links &links(Ref r) const noexcept { return g[r].timer; }
+		bool less(Ref a, Ref b) const noexcept { return g[a].opens_at != g[b].opens_at ? g[a].opens_at < g[b].opens_at : a < b; }
 		uint32_t rank(Ref r) const noexcept { return mix32(r + 1); }
 	};
 	Treap<EntryByKey> by_key() const noexcept { return {{entries_}}; }
 	Treap<EntryByTimer> by_timer() const noexcept { return {{{entries_}}}; }
 	Treap<LaneByHead> by_head() const noexcept { return {{lanes_, entries_}}; }
+	Treap<EntryByTurn> by_turn() const noexcept { return {{{entries_}, groups_}}; }
+	Treap<GroupByOpening> by_opening() const noexcept { return {{groups_}}; }
 
 	enum class Place : uint8_t
 	{
@@ -206,12 +278,38 @@ class Engine
 	};
 	static Place place(const Entry &e) noexcept;
 	// Overrides cannot be found again by their row's key; what its rolled back claims cost a job is known to its entry only.
-	static bool is_evictable(const Entry &e) noexcept { return !e.has(kOverride) && e.aborts == 0; }
+	// One that its group waits for must be there.
+	static bool is_evictable(const Entry &e) noexcept
+	{
+		return !e.has(kOverride) && e.aborts == 0 && !(e.group != kNil && e.has(kHeld));
+	}
 	void leave(Queue &q, Entry &e) noexcept;
 	void enter(Queue &q, Entry &e) noexcept;
-	bool lane_open(const Queue &q, const Lane &l) const noexcept;
 	void lane_out(Queue &q, Lane &l) noexcept;
 	void lane_in(Queue &q, Lane &l) noexcept;
+	void offer(Queue &q, Ref r) noexcept;	  // puts a job before the claims, in its lane
+	void withdraw(Queue &q, Ref r) noexcept;
+	uint16_t next_lane(const Queue &q, const uint64_t *kinds, int nkinds) const noexcept; // kNoLane if none is startable
+	Ref first_of(const Queue &q, const Lane &l, double *turn) const noexcept;
+	static bool at_limit(const Queue &q) noexcept
+	{
+		return q.settings.max_running > 0 && q.running >= static_cast<uint32_t>(q.settings.max_running);
+	}
+	static bool holds(const Entry &e) noexcept
+	{
+		return (e.state == State::delayed && e.has(kHeld)) ||
+			   (e.mark == Verb::move && (e.state == State::delayed || e.state == State::ready));
+	}
+	void after(Queue &q, Ref g, bool was_full) noexcept;
+	void settle(Queue &q, Ref g) noexcept;
+	void reopen(Queue &q) noexcept;
+	void free_group(Queue &q, Ref g) noexcept;
+	void want_group(Queue &q, Ref g) noexcept;
+	bool group_dry(const Queue &q, const Group &g) const noexcept;
+	void opens_at(Queue &q, Ref g, Micros at) noexcept;
+	void publish_opening(Queue &q) noexcept;
+	void charge(Queue &q, Entry &e, Micros mono) noexcept; // a start
+	uint32_t group_bucket(uint64_t hash) const noexcept { return static_cast<uint32_t>(hash % shared_->limits.groups); }
 	bool grant(Queue &q, const Lane &l) noexcept;
 	void publish_timers(Queue &q) noexcept;
 	void list_claim(Queue &q, Entry &e) noexcept;
@@ -230,6 +328,8 @@ class Engine
 	DbCore *dbs_ = nullptr;
 	Worker *workers_ = nullptr;
 	Waiter *waiters_ = nullptr;
+	Group *groups_ = nullptr;
+	Ref *group_buckets_ = nullptr; // as buckets_
 };
 
 inline uint64_t hash_name(const char *s) noexcept // FNV-1a, 64 bits; never 0

@@ -51,11 +51,10 @@ struct Entry
 	int32_t priority;	  // effective
 	int32_t step;		  // next step of its journal
 	uint32_t lease_ms;	  // running: length of the current lease
-	uint32_t own_lease_ms; // the job's own, 0: the queue's
-	uint32_t worker;	  // running: slot in the table of workers, kNil if none
 	uint32_t owner;		  // backend whose open transaction marked it; meaningless without mark
 	uint32_t group;		  // slot of its group, kNil if none
-	float weight;
+	uint16_t worker_slot; // running: in the table of workers, see worker()
+	uint16_t weight;	  // in hundredths, 0: 1
 	uint16_t after_claim; // running: steps taken since the claim took its own
 	uint16_t progress;	  // room: slot of what a heartbeat reported
 	uint16_t attempt;	  // attempts used in this life
@@ -71,9 +70,11 @@ struct Entry
 				   // queue is locked, so always atomically
 
 	Key key() const noexcept { return Key{priority, id}; }
+	uint32_t worker() const noexcept { return worker_slot != UINT16_MAX ? worker_slot : kNil; }
+	void set_worker(uint32_t w) noexcept { worker_slot = w < UINT16_MAX ? static_cast<uint16_t>(w) : UINT16_MAX; }
 	bool has(EntryFlag f) const noexcept { return (flags & f) != 0; }
 };
-static_assert(sizeof(Entry) <= 144);
+static_assert(sizeof(Entry) <= 136);
 static_assert(std::is_trivially_copyable_v<Entry>);
 
 // Counters that a recount can check: `live` moves with every transaction that publishes or ends jobs; while a recount is under way
@@ -91,7 +92,10 @@ struct Lane
 	uint64_t kind_hash; // 0 for no kind
 	Key watermark;		// ready jobs below are in memory; kMaxKey: all are
 	Key limit;			// while a loader is at work: the least key it may have missed
-	Root ready;			// by key
+	Root ready;			// jobs without a group, by key
+	Root heads;			// the next job of each group that may start one, by priority, turn, id
+	Ref first;			// in_startable: the job that starts next,
+	double turn;		// and its turn when the lane took its place
 	Key evictable;		// no ready entry with a greater key may be evicted
 	Links startable;	// in the queue's tree of lanes that can serve a claim
 	Counted count;
@@ -118,6 +122,34 @@ enum class QueueState : uint8_t
 	active,
 	closing, // tq_drop_queue committed: no enqueue
 	reserved, // named by an open tq_create_queue
+};
+
+// The jobs of a queue that have the same group_key. Those that are ready wait here; the next one is offered to claims through its lane
+// while the group may start one. By Q, but hash_next (P). A slot is kept as long as an entry refers to it, jobs of it may be on disk only,
+// or it is too early for its next start.
+constexpr size_t kGroupMax = 128; // bytes of a group_key with the final zero
+struct Group
+{
+	char key[kGroupMax];
+	uint64_t hash;
+	Key watermark;	  // its ready jobs below are in memory; kMaxKey: all are
+	Key limit;		  // while a loader is at work: the least key it may have missed
+	Root ready;		  // by key, without the head
+	Bucket bucket;	  // of group_rate
+	Links timer;	  // in the queue's tree of groups that may not start yet
+	Micros opens_at;  // its key there (monotonic)
+	double turn;	  // fair: the virtual time at which its next job is due
+	Ref head;		  // in its lane's `heads`, kNil
+	Ref hash_next;	  // P; in the free list: next free
+	Ref wanted_next;  // in the queue's list of groups to be read in
+	uint32_t entries; // that refer to it
+	uint32_t running;
+	uint32_t held;	  // jobs that those behind them wait for although they do not run
+	uint32_t loader;  // backend that reads it in, kNil
+	uint16_t queue;
+	bool used;
+	bool wanted;  // is in the queue's list
+	bool opening; // is in the tree
 };
 
 // What a queue's settings come to; a zero or kUnset means: the server's default. Q
@@ -187,12 +219,26 @@ struct Queue
 	Ref claims_tail;
 	Ref waiters_head;
 	Ref waiters_tail;
+	Root opening;			// groups by opens_at
+	Ref wanted;				// groups to be read in, kNil
+	Bucket starts;			// of rate
+	Bucket enqueues;		// of enqueue_rate
+	Micros rate_opens_at;	// jobs wait for `rate` until then (monotonic), kNever if none do
+	double vclock;			// fair: the turn of the job claimed last
+	double loose_turn;		// fair: the turn of the jobs without a group
+	uint32_t running;		// entries in state running
+	uint32_t sunk_groups;	// groups that may have jobs on disk only
+	uint32_t group_loads;	// of them: being read in
+	int64_t admitted;		// jobs enqueued by open transactions, counted for max_depth
 	uint64_t startable_seq; // grows whenever a job becomes startable
 	uint32_t tokens;		// granted to waiters that have not left yet
 	std::atomic<Micros> next_due;	// read without Q by the scheduler: the least of `due`
 	std::atomic<Micros> next_lease; // ... of `leases`
 	std::atomic<Micros> next_claim; // claimed_at of the oldest unlogged claim
-	std::atomic<bool> want_refill;	// a lane runs dry with jobs on disk
+	std::atomic<Micros> next_open;	// ... of `opening` and rate_opens_at
+	std::atomic<bool> want_refill;	// a lane or a group runs dry with jobs on disk
+	std::atomic<bool> discover;		// groups without a slot may have jobs on disk,
+	std::atomic<bool> discovering;	// and are being looked for
 	// totals since start
 	uint64_t enqueued, claimed, succeeded, failed, lost, dead, released, cancelled;
 };

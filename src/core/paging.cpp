@@ -24,7 +24,13 @@ void Engine::init_queue(Queue &q, uint16_t db, int32_t id, const char *name, Que
 	q.writer = 0;
 	q.paused_until = 0;
 	q.settings = QueueSettings{};
-	q.startable = q.due = q.leases = Root{};
+	q.startable = q.due = q.leases = q.opening = Root{};
+	q.wanted = kNil;
+	q.starts = q.enqueues = Bucket{};
+	q.rate_opens_at = kNever;
+	q.vclock = q.loose_turn = 0;
+	q.running = q.sunk_groups = q.group_loads = 0;
+	q.admitted = 0;
 	q.evictable = INT64_MIN;
 	q.claims_head = q.claims_tail = q.waiters_head = q.waiters_tail = kNil;
 	q.startable_seq = 0;
@@ -32,7 +38,10 @@ void Engine::init_queue(Queue &q, uint16_t db, int32_t id, const char *name, Que
 	q.next_due.store(kNever);
 	q.next_lease.store(kNever);
 	q.next_claim.store(kNever);
+	q.next_open.store(kNever);
 	q.want_refill.store(false);
+	q.discover.store(false);
+	q.discovering.store(false);
 	q.enqueued = q.claimed = q.succeeded = q.failed = q.lost = q.dead = q.released = q.cancelled = 0;
 }
 
@@ -50,6 +59,9 @@ void Engine::free_queue(Queue &q) noexcept
 		unlink_waiter(q, w);
 		platform_.wake(w.proc);
 	}
+	for (uint32_t g = 0; g < shared_->limits.groups; ++g)
+		if (groups_[g].used && groups_[g].queue == index_of(q))
+			free_group(q, g);
 	q.lanes = kNoLane;
 	q.state = QueueState::free;
 	++q.generation;
@@ -80,7 +92,7 @@ uint16_t Engine::make_lane(Queue &q, const char *kind) noexcept
 		}
 		l.watermark = l.limit = kMaxKey;
 		l.evictable = kMinKey;
-		l.loader = kNil;
+		l.loader = l.first = kNil;
 		l.queue = index_of(q);
 		l.next = q.lanes;
 		l.used = true;
@@ -90,9 +102,29 @@ uint16_t Engine::make_lane(Queue &q, const char *kind) noexcept
 	return kNoLane;
 }
 
-bool Engine::lane_open(const Queue &q, const Lane &l) const noexcept
+// The next job of a lane: one without a group, or the head of a group, whichever comes first. None of them may pass the watermark,
+// which speaks of jobs without a group; where groups take turns, jobs of one priority do not wait for each other's backlog.
+Ref Engine::first_of(const Queue &q, const Lane &l, double *turn) const noexcept
 {
-	return l.ready.min != kNil && l.paused_until == 0 && q.paused_until == 0 && entries_[l.ready.min].key() < l.watermark;
+	const bool fair = q.settings.fair;
+	Ref loose = l.ready.min, head = l.heads.min;
+	if (loose != kNil && !(entries_[loose].key() < l.watermark))
+		loose = kNil;
+	if (head != kNil &&
+		!(fair ? entries_[head].priority <= l.watermark.priority : entries_[head].key() < l.watermark))
+		head = kNil;
+	const double loose_turn = fair ? std::max(q.loose_turn, q.vclock) : 0;
+	const double head_turn = head != kNil ? groups_[entries_[head].group].turn : 0;
+	if (loose != kNil && head != kNil)
+	{
+		const Entry &x = entries_[loose], &y = entries_[head];
+		const bool before = x.priority != y.priority	? x.priority < y.priority
+							: loose_turn != head_turn ? loose_turn < head_turn
+													  : x.id < y.id;
+		(before ? head : loose) = kNil;
+	}
+	*turn = loose != kNil ? loose_turn : head_turn;
+	return loose != kNil ? loose : head;
 }
 
 void Engine::lane_out(Queue &q, Lane &l) noexcept
@@ -100,14 +132,66 @@ void Engine::lane_out(Queue &q, Lane &l) noexcept
 	if (l.in_startable)
 		by_head().remove(q.startable, index_of(l));
 	l.in_startable = false;
+	l.first = kNil;
 }
 
 void Engine::lane_in(Queue &q, Lane &l) noexcept
 {
-	if (!lane_open(q, l))
+	if (l.paused_until != 0 || q.paused_until != 0)
+		return;
+	l.first = first_of(q, l, &l.turn);
+	if (l.first == kNil)
 		return;
 	by_head().insert(q.startable, index_of(l));
 	l.in_startable = true;
+}
+
+void Engine::offer(Queue &q, Ref r) noexcept
+{
+	const Entry &e = entries_[r];
+	Lane &l = lanes_[e.lane];
+	bool first = false;
+	if (e.group == kNil)
+	{
+		by_key().insert(l.ready, r);
+		first = l.ready.min == r;
+	}
+	else
+	{
+		by_turn().insert(l.heads, r);
+		first = l.heads.min == r;
+	}
+	if (first)
+	{
+		lane_out(q, l);
+		lane_in(q, l);
+	}
+	if (q.waiters_head != kNil && l.in_startable && (e.key() < l.watermark || l.first == r))
+	{
+		l.startable_at = ++q.startable_seq;
+		if (!q.settings.limited() || starts_left(q) > 0)
+			grant(q, l);
+		else if (q.settings.rate.limits())
+			publish_opening(q);
+	}
+}
+
+void Engine::withdraw(Queue &q, Ref r) noexcept
+{
+	const Entry &e = entries_[r];
+	Lane &l = lanes_[e.lane];
+	const bool first = l.first == r;
+	if (first)
+		lane_out(q, l);
+	const bool least = e.group == kNil && l.ready.min == r;
+	if (e.group == kNil)
+		by_key().remove(l.ready, r);
+	else
+		by_turn().remove(l.heads, r);
+	if (first)
+		lane_in(q, l);
+	if (least && runs_dry(q, l) && !q.want_refill.exchange(true))
+		platform_.want_refill(q.db);
 }
 
 void Engine::refresh(Queue &q) noexcept
@@ -121,6 +205,8 @@ void Engine::refresh(Queue &q) noexcept
 			platform_.want_refill(q.db);
 	}
 	wake_for_startable(q);
+	if (q.sunk_groups > 0)
+		want_groups_again(q);
 }
 
 void Engine::set_paused(Queue &q, Lane *l, Micros until) noexcept
@@ -137,7 +223,7 @@ bool Engine::runs_dry(const Queue &q, const Lane &l) const noexcept
 	if (l.watermark == kMaxKey || q.paused_until != 0 || l.paused_until != 0)
 		return false;
 	const uint32_t low = std::max<uint32_t>(1, std::min<uint32_t>(1000, shared_->limits.entries / 32));
-	return !l.in_startable || l.ready.size < low;
+	return l.ready.size < low || l.ready.min == kNil || !(entries_[l.ready.min].key() < l.watermark);
 }
 
 void Engine::sink(Queue &q, Lane &l, Key key) noexcept
@@ -147,8 +233,11 @@ void Engine::sink(Queue &q, Lane &l, Key key) noexcept
 	if (key < l.watermark)
 	{
 		l.watermark = key;
-		if (l.in_startable && !lane_open(q, l))
+		if (l.in_startable)
+		{
 			lane_out(q, l);
+			lane_in(q, l);
+		}
 	}
 	if (runs_dry(q, l) && !q.want_refill.exchange(true))
 		platform_.want_refill(q.db);
@@ -160,8 +249,8 @@ void Engine::raise(Queue &q, Lane &l, Key key) noexcept
 	if (to <= l.watermark)
 		return;
 	l.watermark = to;
-	if (!l.in_startable)
-		lane_in(q, l);
+	lane_out(q, l);
+	lane_in(q, l);
 	l.startable_at = ++q.startable_seq;
 	wake_for_startable(q);
 	// what the loader brought may be little or nothing, and no claim would ask for more
@@ -350,10 +439,12 @@ bool Engine::grant(Queue &q, const Lane &l) noexcept
 void Engine::wake_for_startable(Queue &q) noexcept
 {
 	uint64_t startable = 0;
+	const auto most = static_cast<uint64_t>(q.waiters_head != kNil ? starts_left(q) : 0);
 	for (Ref i = q.startable.min; i != kNil && q.waiters_head != kNil; i = by_head().next(i))
 	{
-		startable += lanes_[i].ready.size;
-		for (uint32_t n = lanes_[i].ready.size; n > 0 && q.tokens < startable && grant(q, lanes_[i]); --n)
+		const uint32_t size = lanes_[i].ready.size + lanes_[i].heads.size;
+		startable += size;
+		for (uint32_t n = size; n > 0 && q.tokens < std::min(startable, most) && grant(q, lanes_[i]); --n)
 		{
 		}
 	}

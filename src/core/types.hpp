@@ -59,6 +59,8 @@ enum class Verb : uint8_t
 	move,	// the janitor's: to segment 0
 	erase,	// the janitor's: a finished row of segment 0 is deleted
 	kill,	// the scheduler's: aborted too often
+	purge,	// tq_purge: of a job that waits
+	forget, // ... of one that has ended; also when it is retried in another queue
 };
 
 } // namespace tq::core

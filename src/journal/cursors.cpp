@@ -154,6 +154,7 @@ Cursor *open_merge(const Segment *segments, int n, int per_segment, int64 from_m
 struct LaneCursor : Merge
 {
 	int32 queue_id;
+	bool of_group; // `kind` is a group_key
 	text *kind;
 
 	bool less(const Candidate &a, const Candidate &b) const
@@ -169,7 +170,7 @@ void LaneCursor::fill(Source *source)
 	ScanKeyData keys[3];
 	ScanKeyData members[2];
 
-	if (!open_scan(segments[source->segment].job, kJobShape, job::by_lane, snapshot, 3, &scan))
+	if (!open_scan(segments[source->segment].job, kJobShape, of_group ? job::by_group : job::by_lane, snapshot, 3, &scan))
 	{
 		source->exhausted = true;
 		return;
@@ -211,6 +212,46 @@ LaneCursor *lane_cursor_open(const Segment *segments, int n, int32 queue_id, con
 }
 
 bool lane_cursor_next(LaneCursor *cursor, Candidate *out) { return next_of(cursor, out); }
+
+LaneCursor *group_cursor_open(const Segment *segments, int n, int32 queue_id, const char *group_key, int32 from_priority,
+							  int64 from_id, Snapshot snapshot)
+{
+	LaneCursor *cursor = lane_cursor_open(segments, n, queue_id, group_key, from_priority, from_id, snapshot);
+
+	cursor->of_group = true;
+	return cursor;
+}
+
+bool next_group(const Segment *segments, int n, int32 queue_id, const char *after, Snapshot snapshot, char (&key)[kGroupMax])
+{
+	text *from = after != nullptr ? cstring_to_text(after) : nullptr;
+	bool found = false;
+
+	for (int i = 0; i < n; i++)
+	{
+		TableScan scan;
+		ScanKeyData keys[2];
+		Candidate candidate;
+
+		CHECK_FOR_INTERRUPTS();
+		if (!open_scan(segments[i].job, kJobShape, job::by_group, snapshot, from != nullptr ? 2 : 1, &scan))
+			continue;
+		ScanKeyInit(&keys[0], 1, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(queue_id));
+		if (from != nullptr)
+			ScanKeyEntryInitialize(&keys[1], 0, 2, BTGreaterStrategyNumber, InvalidOid, scan.index->rd_indcollation[1],
+								   F_TEXT_GT, PointerGetDatum(from));
+		index_rescan(scan.scan, keys, from != nullptr ? 2 : 1, nullptr, 0);
+		if (next_row(&scan))
+		{
+			read_candidate(slot_values(scan.info, scan.slot, job::kCandidateColumns), scan.slot->tts_tid, i, &candidate);
+			if (!found || strcmp(candidate.group, key) < 0) // collation "C"
+				strlcpy(key, candidate.group, sizeof(key));
+			found = true;
+		}
+		close_scan(&scan);
+	}
+	return found;
+}
 
 void lane_cursor_close(LaneCursor *cursor) { MemoryContextDelete(cursor->context); }
 

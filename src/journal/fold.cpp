@@ -40,6 +40,7 @@ void end_attempt(Fold &fold, const EventRow &event, FoldState state) noexcept
 	fold.lease_until = kNoTime;
 	fold.bound = false;
 	fold.due = event.retry_at;
+	fold.held = event.type == EventType::failed || event.type == EventType::lost || event.type == EventType::released;
 	if (event.claimed_at != kNoTime)
 		fold.claimed_at = event.claimed_at;
 	if (event.attempt >= 0)
@@ -103,7 +104,10 @@ void fold_event(Fold &fold, const EventRow &event) noexcept
 				fold.priority = event.priority;
 			}
 			if (event.retry_at != kNoTime)
+			{
 				fold.due = event.retry_at;
+				fold.held = false;
+			}
 			break;
 		case EventType::checkpoint:
 			fold.has_checkpoint = true;

@@ -12,6 +12,7 @@ namespace tq::journal
 constexpr TimestampTz kNoTime = PG_INT64_MIN; // SQL null in every time field below
 constexpr int kKindMax = 64;				  // bytes with the final zero
 constexpr int kWorkerMax = 64;
+constexpr int kGroupMax = 128;
 
 // A segment's two tables. Where the map in shared memory has more to say, see live/segments.hpp.
 struct Segment
@@ -91,6 +92,7 @@ struct Fold
 	bool has_checkpoint = false;
 	bool bound = false;
 	bool cancel_asked = false;
+	bool held = false;		   // waiting after an attempt, not because somebody said when
 	int32 next_step = 1;	   // highest step seen + 1
 	int32 attempt = 0;		   // attempts used in this life
 	int32 priority = 0;
@@ -171,12 +173,9 @@ struct Candidate
 	bool has_kind;
 	bool has_group;
 	char kind[kKindMax];
-	uint64 group_hash;		 // hash_bytes_extended of group_key, 0 if none
+	char group[kGroupMax];	 // group_key, empty if none
+	const char *group_key() const noexcept { return has_group ? group : nullptr; }
 };
-
-// The hash of a group key, as in Candidate::group_hash (bytes only; the same in every database and on every
-// machine of one endianness, and never stored).
-uint64 hash_group(const char *key, int length);
 
 // Jobs of one (queue, kind) in (priority, id) order over several segments, from a key on (inclusive): an
 // index scan of job_N (queue_id, kind, priority, id) per segment, merged. Opaque; allocated in the current
@@ -186,6 +185,14 @@ LaneCursor *lane_cursor_open(const Segment *segments, int n, int32 queue_id, con
 							 int32 from_priority, int64 from_id, Snapshot snapshot);
 bool lane_cursor_next(LaneCursor *cursor, Candidate *out);
 void lane_cursor_close(LaneCursor *cursor);
+
+// The same for the jobs of one group of a queue, whatever their kinds: (queue_id, group_key, priority, id). Jobs with a group are in no
+// lane's index.
+LaneCursor *group_cursor_open(const Segment *segments, int n, int32 queue_id, const char *group_key, int32 from_priority,
+							  int64 from_id, Snapshot snapshot);
+
+// The first group_key of a queue's rows that comes after `after` (null: the first of all); false if there is none.
+bool next_group(const Segment *segments, int n, int32 queue_id, const char *after, Snapshot snapshot, char (&key)[kGroupMax]);
 
 // Jobs whose run_at (job_N) or retry_at (event_N) is at or after `from`, in time order over several segments,
 // merged. The same job may come more than once (several events): callers ask fold_job which time counts.

@@ -61,7 +61,8 @@ void create_tables(int32 n, const char *tablespace)
 		execute("REVOKE ALL ON tq.%s_%d FROM PUBLIC", kind, n);
 	}
 	execute("CREATE UNIQUE INDEX job_%d_id ON tq.job_%d (id)", n, n);
-	execute("CREATE INDEX job_%d_lane ON tq.job_%d (queue_id, kind, priority, id)", n, n);
+	execute("CREATE INDEX job_%d_lane ON tq.job_%d (queue_id, kind, priority, id) WHERE group_key IS NULL", n, n);
+	execute("CREATE INDEX job_%d_group ON tq.job_%d (queue_id, group_key, priority, id) WHERE group_key IS NOT NULL", n, n);
 	execute("CREATE INDEX job_%d_due ON tq.job_%d (run_at, id) WHERE run_at IS NOT NULL", n, n);
 	execute("CREATE UNIQUE INDEX event_%d_step ON tq.event_%d (job_id, step)", n, n);
 	execute("CREATE INDEX event_%d_due ON tq.event_%d (retry_at, job_id) WHERE retry_at IS NOT NULL", n, n);

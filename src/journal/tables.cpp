@@ -52,8 +52,9 @@ static_assert(std::size(kEventColumns) == event::kColumns && event::kColumns <= 
 // by job::Lookup and event::Lookup
 constexpr pg::IndexSpec kJobLookups[] = {
 	{1, {job::id}, true, false},
-	{4, {job::queue_id, job::kind, job::priority, job::id}, false, false},
+	{4, {job::queue_id, job::kind, job::priority, job::id}, false, true},
 	{2, {job::run_at, job::id}, false, true},
+	{4, {job::queue_id, job::group_key, job::priority, job::id}, false, true},
 };
 constexpr pg::IndexSpec kEventLookups[] = {
 	{2, {event::job_id, event::step}, true, false},
@@ -173,21 +174,7 @@ void read_candidate(const Values &v, const ItemPointerData &tid, int segment, Ca
 	out->max_attempts = v.i32(job::max_attempts);
 	out->weight = v.f4(job::weight);
 	out->has_kind = copy_short_text(v, job::kind, out->kind, kKindMax);
-	out->has_group = !v.null(job::group_key);
-	out->group_hash = 0;
-	if (out->has_group)
-	{
-		auto *key = reinterpret_cast<struct varlena *>(DatumGetPointer(v.at(job::group_key)));
-		struct varlena *flat = pg_detoast_datum_packed(key);
-		out->group_hash = hash_group(VARDATA_ANY(flat), VARSIZE_ANY_EXHDR(flat));
-		if (flat != key)
-			pfree(flat);
-	}
-}
-
-uint64 hash_group(const char *key, int length)
-{
-	return DatumGetUInt64(hash_any_extended(reinterpret_cast<const unsigned char *>(key), length, 0));
+	out->has_group = copy_short_text(v, job::group_key, out->group, kGroupMax);
 }
 
 bool open_scan(Oid table, const pg::TableShape &shape, int lookup, Snapshot snapshot, int nkeys, TableScan *out)

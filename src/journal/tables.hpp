@@ -38,8 +38,9 @@ enum Column : int
 enum Lookup : int
 {
 	by_id,
-	by_lane,
-	by_due
+	by_lane, // those without a group
+	by_due,
+	by_group
 };
 constexpr int kCandidateColumns = group_key + 1;
 } // namespace job

@@ -56,8 +56,10 @@ bool on_disk_by_right(const Tally &t, const journal::Candidate &c, const journal
 	Micros due = core::kNever;
 	const bool timed = state_of(c, fold, PG_INT64_MIN, &due) == State::delayed;
 	lock_queue(t.queue);
+	const Queue &q = engine.queue(t.queue);
+	const Ref group = c.has_group ? engine.group_for(engine.queue(t.queue), c.group, false) : kNil;
 	const bool yes = (timed && due >= engine.db(index_of(*t.db)).timer_watermark.load()) ||
-					 Key{c.priority, c.id} >= engine.lane(t.lane).watermark;
+					 !engine.vouches(q, engine.lane(t.lane), c.group_key(), group, Key{c.priority, c.id});
 	unlock_queue(t.queue);
 	return yes;
 }
@@ -85,7 +87,7 @@ bool vouched_for(Tally &t, const journal::Candidate &c, const journal::Fold &fol
 	if (to == State::delayed)
 		engine.sink_timer(d, due);
 	else
-		engine.sink(engine.queue(t.queue), engine.lane(t.lane), Key{c.priority, c.id});
+		engine.sink_job(engine.queue(t.queue), engine.lane(t.lane), c.group_key(), kNil, Key{c.priority, c.id});
 	unlock_queue(t.queue);
 	return false;
 }
@@ -171,8 +173,9 @@ void visit(const journal::Candidate &c, const journal::Fold &fold, void *arg)
 	for (int tries = 0; place_job(*t.db, c, t.slot, fold, t.queue, t.lane, kNil, Source::first_load) == Place::no_room; ++tries)
 		if (tries > 1000 || (make_room(*t.db, 8, core::kNoLane) == 0 && !free_one(*t.db)))
 			ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-							errmsg("tq.max_live_jobs (%d) is too small for the running jobs of this database", guc::max_live_jobs),
-							errhint("Raise tq.max_live_jobs and restart the server.")));
+							errmsg("tq.max_live_jobs (%d) or tq.max_groups (%d) is too small for the running jobs of this database",
+								   guc::max_live_jobs, guc::max_groups),
+							errhint("Raise it and restart the server.")));
 }
 
 // Takes the count's snapshot at a moment when no commit callback is half-way: they hold the map lock shared. What such a callback

@@ -26,8 +26,9 @@ struct Guard
 	Db *db;
 	Item *items;
 	int n;
-	uint16_t queue; // of the lane below
+	uint16_t queue; // of the lane or group below
 	uint16_t lane;	// kNoLane if none
+	Ref group = kNil;
 };
 
 void clean_up(int, Datum arg)
@@ -40,6 +41,12 @@ void clean_up(int, Datum arg)
 	{
 		lock_queue(g->queue);
 		engine.lane(g->lane).loader = kNil;
+		unlock_queue(g->queue);
+	}
+	if (g->group != kNil)
+	{
+		lock_queue(g->queue);
+		engine.end_group_load(engine.queue(g->queue), g->group, true);
 		unlock_queue(g->queue);
 	}
 }
@@ -149,7 +156,7 @@ void leave_to_lane(const Segments &segments, const Item &it)
 	const bool its_own = !fold.terminal() && state_of(it.c, fold, 0, &due) == State::delayed && due == it.c.due;
 	lock_queue(it.queue);
 	Lane &l = engine.lane(it.lane);
-	engine.sink(engine.queue(it.queue), l, Key{it.c.priority, it.c.id});
+	engine.sink_job(engine.queue(it.queue), l, it.c.group_key(), kNil, Key{it.c.priority, it.c.id});
 	if (its_own)
 		l.delayed_disk = std::max<int64>(0, l.delayed_disk - 1);
 	unlock_queue(it.queue);
@@ -205,7 +212,7 @@ int refill_lane(Db &db, uint16_t queue, uint16_t lane, int want)
 
 	int made = 0;
 	const Size room = static_cast<Size>(want) + 1;
-	Guard guard{&db, nullptr, 0, queue, lane};
+	Guard guard{&db, nullptr, 0, queue, lane, kNil};
 	PG_ENSURE_ERROR_CLEANUP(clean_up, PointerGetDatum(&guard));
 	{
 		guard.items = static_cast<Item *>(palloc(sizeof(Item) * room));
@@ -269,6 +276,192 @@ int refill_lane(Db &db, uint16_t queue, uint16_t lane, int want)
 	return made;
 }
 
+namespace
+{
+
+// Reads the next jobs of a group: as refill_lane, with the group's own index and watermark.
+int refill_group(Db &db, uint16_t queue, Ref r)
+{
+	Queue &q = engine.queue(queue);
+	core::Group &g = engine.group(r);
+	lock_queue(queue);
+	if (!g.used || g.queue != queue || g.loader != kNil || g.watermark == core::kMaxKey)
+	{
+		unlock_queue(queue);
+		return 0;
+	}
+	const Key from = engine.start_group_load(q, r, my_proc);
+	char key[core::kGroupMax];
+	strlcpy(key, g.key, sizeof(key));
+	const int32 queue_id = q.id;
+	const int want = static_cast<int>(std::clamp<uint32>(engine.group_cap(), 2, kBatch));
+	unlock_queue(queue);
+
+	int made = 0;
+	Guard guard{&db, nullptr, 0, queue, core::kNoLane, r};
+	PG_ENSURE_ERROR_CLEANUP(clean_up, PointerGetDatum(&guard));
+	{
+		guard.items = static_cast<Item *>(palloc(sizeof(Item) * static_cast<Size>(want + 1)));
+		const Segments segments = segments_now(db);
+		Snapshot snapshot = committed_snapshot();
+		journal::LaneCursor *cursor =
+			journal::group_cursor_open(segments.tables, segments.n, queue_id, key, from.priority, from.id, snapshot);
+		int n = 0;
+		bool more = false;
+		journal::Candidate c;
+		while ((more = journal::lane_cursor_next(cursor, &c)))
+		{
+			if (merge_copy(segments, guard.items, n, c))
+				continue;
+			if (n == want)
+				break;
+			guard.items[n++] = Item{c, queue, lane_for(queue, c.has_kind ? c.kind : nullptr), kNil};
+		}
+		journal::lane_cursor_close(cursor);
+		UnregisterSnapshot(snapshot);
+		TQ_WAIT_POINT("group-refill-after-snapshot");
+
+		if (engine.free_entries() < engine.reserve() + n)
+			make_room(db, n, core::kNoLane);
+		lock_queue(queue);
+		int taken = 0;
+		for (; taken < n; ++taken)
+		{
+			Item &it = guard.items[taken];
+			Ref existing = kNil;
+			// a group with nothing in memory may use what is kept for pins, so that it goes on at all
+			const bool starved = taken == 0 && g.ready.size == 0 && g.head == kNil && engine.free_entries() > engine.reserve() / 2;
+			it.ref = engine.insert(q, it.lane, it.c.id, it.c.priority, State::placeholder, my_proc, starved, &existing, r);
+			if (it.ref == kNil && existing == kNil)
+				break; // no room
+		}
+		unlock_queue(queue);
+		const Key reached = taken < n ? Key{guard.items[taken].c.priority, guard.items[taken].c.id}
+							: !more	  ? core::kMaxKey
+							: n > 0	  ? Key{guard.items[n - 1].c.priority, guard.items[n - 1].c.id + 1}
+									  : from;
+		guard.n = taken;
+		TQ_WAIT_POINT("group-refill-before-settle");
+		made = settle(db, segments, guard.items, taken, Source::lane);
+		guard.n = 0;
+		TQ_WAIT_POINT("group-refill-before-raise");
+		lock_queue(queue);
+		engine.raise_group(q, r, reached);
+		engine.end_group_load(q, r, taken == n);
+		guard.group = kNil;
+		unlock_queue(queue);
+		pfree(guard.items);
+		pfree(segments.tables);
+		pfree(segments.slots);
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(clean_up, PointerGetDatum(&guard));
+	db.refilled.fetch_add(made, std::memory_order_relaxed);
+	return made;
+}
+
+void stop_discovery(int, Datum arg)
+{
+	Queue &q = engine.queue(DatumGetUInt16(arg));
+	q.discover.store(true);
+	q.discovering.store(false);
+}
+
+// Where the last search for groups ended for want of slots.
+struct Discovery
+{
+	char key[core::kGroupMax];
+	uint32 generation;
+	uint16_t queue;
+};
+Discovery last_discovery;
+
+// Gives a slot to groups that have jobs on disk and none, by their keys; false if there are no more slots. While it runs, groups that get
+// one elsewhere are known to be incomplete.
+bool find_groups(Db &db, uint16_t queue)
+{
+	Queue &q = engine.queue(queue);
+	const Segments segments = segments_now(db);
+	char key[core::kGroupMax] = "";
+	bool again = last_discovery.queue == queue && last_discovery.generation == q.generation && last_discovery.key[0] != '\0';
+	if (again)
+		strlcpy(key, last_discovery.key, sizeof(key));
+	last_discovery.key[0] = '\0';
+	bool room = true;
+	for (const char *after = again ? key : nullptr; room; after = key)
+	{
+		Snapshot snapshot = committed_snapshot();
+		const bool found = journal::next_group(segments.tables, segments.n, q.id, after, snapshot, key);
+		UnregisterSnapshot(snapshot);
+		if (!found && !again)
+			break;
+		if (!found) // now those before where it began
+		{
+			again = false;
+			Snapshot s = committed_snapshot();
+			const bool any = journal::next_group(segments.tables, segments.n, q.id, nullptr, s, key);
+			UnregisterSnapshot(s);
+			if (!any)
+				break;
+		}
+		lock_queue(queue);
+		if (engine.group_for(q, key, false) == kNil)
+		{
+			const Ref g = engine.group_for(q, key, true);
+			room = g != kNil;
+			if (room)
+				engine.sink_group(q, g, core::kMinKey);
+		}
+		unlock_queue(queue);
+		CHECK_FOR_INTERRUPTS();
+	}
+	if (!room)
+	{
+		strlcpy(last_discovery.key, key, sizeof(last_discovery.key));
+		last_discovery.queue = queue;
+		last_discovery.generation = q.generation;
+	}
+	pfree(segments.tables);
+	pfree(segments.slots);
+	return room;
+}
+
+void discover_groups(Db &db, uint16_t queue)
+{
+	Queue &q = engine.queue(queue);
+	if (!q.discover.load() || q.discovering.exchange(true))
+		return;
+	q.discover.store(false);
+	bool all = false;
+	PG_ENSURE_ERROR_CLEANUP(stop_discovery, UInt16GetDatum(queue));
+	all = find_groups(db, queue);
+	PG_END_ENSURE_ERROR_CLEANUP(stop_discovery, UInt16GetDatum(queue));
+	if (!all)
+		q.discover.store(true); // the next sweep tries again
+	q.discovering.store(false);
+}
+
+int refill_groups(Db &db, uint16_t queue)
+{
+	Queue &q = engine.queue(queue);
+	int made = 0;
+	discover_groups(db, queue);
+	for (int n = 0; n < 1000; ++n)
+	{
+		lock_queue(queue);
+		const Ref r = q.state != core::QueueState::free ? engine.take_wanted(q) : kNil;
+		unlock_queue(queue);
+		if (r == kNil)
+			return made;
+		made += refill_group(db, queue, r);
+		CHECK_FOR_INTERRUPTS();
+	}
+	q.want_refill.store(true); // others' turn first
+	db.refill.store(true);
+	return made;
+}
+
+} // namespace
+
 int refill(Db &db)
 {
 	int made = 0;
@@ -286,6 +479,7 @@ int refill(Db &db)
 			if (engine.runs_dry(q, engine.lane(l)))
 				lanes[n++] = l;
 		unlock_queue(queue);
+		made += refill_groups(db, queue);
 		for (int k = 0; k < n; ++k)
 		{
 			const int want = std::clamp(static_cast<int>(engine.limits().entries / 8), 2, kBatch);
@@ -317,7 +511,7 @@ int refill_timers(Db &db)
 		return 0;
 	const Micros from = engine.start_timer_load(d);
 	int made = 0;
-	Guard guard{&db, nullptr, 0, 0, core::kNoLane};
+	Guard guard{&db, nullptr, 0, 0, core::kNoLane, kNil};
 	PG_ENSURE_ERROR_CLEANUP(clean_up, PointerGetDatum(&guard));
 	{
 		const int want = std::clamp(static_cast<int>(engine.limits().entries / 16), 2, kBatch);
@@ -356,7 +550,9 @@ int refill_timers(Db &db)
 				Queue &q = engine.queue(it.queue);
 				Ref existing = kNil;
 				lock_queue(it.queue);
-				it.ref = engine.insert(q, it.lane, it.c.id, it.c.priority, State::placeholder, my_proc, false, &existing);
+				const Ref group = it.c.has_group ? engine.group_for(q, it.c.group, true) : kNil;
+				if (!it.c.has_group || group != kNil)
+					it.ref = engine.insert(q, it.lane, it.c.id, it.c.priority, State::placeholder, my_proc, false, &existing, group);
 				unlock_queue(it.queue);
 				if (it.ref == kNil && existing == kNil)
 					break;

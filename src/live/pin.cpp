@@ -94,7 +94,14 @@ Pinned pin(Db &db, JobId id, bool keep_terminal)
 			Queue &q = engine.queue(p.queue);
 			Ref existing = kNil;
 			lock_queue(p.queue);
-			p.ref = engine.insert(q, p.lane, id, p.row.priority, State::placeholder, my_proc, true, &existing);
+			const Ref group = p.row.has_group ? engine.group_for(q, p.row.group, true) : kNil;
+			if (p.row.has_group && group == kNil)
+			{
+				unlock_queue(p.queue);
+				p.result = Pin::no_room; // tq.max_groups
+				return p;
+			}
+			p.ref = engine.insert(q, p.lane, id, p.row.priority, State::placeholder, my_proc, true, &existing, group);
 			unlock_queue(p.queue);
 			if (existing != kNil)
 			{

@@ -35,6 +35,8 @@ journal::Candidate candidate_of(const journal::JobRow &row, const ItemPointerDat
 	c.weight = row.weight;
 	c.has_kind = row.kind != nullptr;
 	c.has_group = row.group_key != nullptr;
+	if (c.has_group)
+		memcpy(c.group, VARDATA_ANY(row.group_key), std::min<size_t>(VARSIZE_ANY_EXHDR(row.group_key), sizeof(c.group) - 1));
 	if (c.has_kind)
 		memcpy(c.kind, VARDATA_ANY(row.kind), std::min<size_t>(VARSIZE_ANY_EXHDR(row.kind), sizeof(c.kind) - 1));
 	return c;
@@ -59,18 +61,19 @@ void fill_entry(Entry &e, const journal::Candidate &c, int slot, const journal::
 	e.block = ItemPointerGetBlockNumberNoCheck(&c.tid);
 	e.offset = ItemPointerGetOffsetNumberNoCheck(&c.tid);
 	e.segment = static_cast<uint16_t>(slot);
-	e.own_lease_ms = static_cast<uint32>(std::min<int64>(c.lease / 1000, UINT32_MAX));
 	e.max_attempts = static_cast<uint16_t>(std::clamp(c.max_attempts, 0, static_cast<int32>(UINT16_MAX)));
 	e.expires_at = c.expires_at != journal::kNoTime ? c.expires_at : core::kNever;
 	e.step = fold.next_step;
 	e.attempt = static_cast<uint16_t>(std::clamp(fold.attempt, 0, static_cast<int32>(UINT16_MAX)));
-	e.weight = c.weight;
+	e.weight = hundredths(c.weight);
 	if (fold.has_override)
 		e.flags |= core::kOverride;
 	if (fold.has_checkpoint)
 		e.flags |= core::kHasCheckpoint;
 	if (fold.cancel_asked)
 		e.flags |= core::kCancelAsked;
+	if (fold.held)
+		e.flags |= core::kHeld;
 }
 
 namespace
@@ -96,7 +99,7 @@ void fill_lease(Entry &e, const journal::Fold &fold, uint32_t worker) noexcept
 	e.lease_ms = static_cast<uint32>(std::min<Micros>(period / 1000, UINT32_MAX));
 	e.deadline = e.timer = fold.bound ? 0 : mono_now() + period;
 	e.claimed_at = fold.claimed_at != journal::kNoTime ? fold.claimed_at : wall_now();
-	e.worker = worker;
+	e.set_worker(worker);
 	e.flags |= core::kLogged;
 	if (fold.bound)
 		e.flags |= core::kBound;
@@ -128,7 +131,9 @@ Place place_job(Db &db, const journal::Candidate &c, int slot, const journal::Fo
 		to = State::delayed;
 		due = now;
 	}
-	const bool must = to == State::running || fold.has_override || doomed;
+	// those behind a job that waits for its next attempt wait for it
+	const bool waited_for = to == State::delayed && fold.held && c.has_group && engine.group_limit(q) > 0;
+	const bool must = to == State::running || fold.has_override || doomed || waited_for;
 	const Micros timers = engine.db(index_of(db)).timer_watermark.load();
 	bool wanted = true;
 	if (!must && source != Source::pin)
@@ -136,16 +141,31 @@ Place place_job(Db &db, const journal::Candidate &c, int slot, const journal::Fo
 		if (to == State::delayed)
 			// on the way up from disk, one that the timers' watermark vouches for stays theirs
 			wanted = source == Source::timer || (due < timers && due <= now + guc::timer_horizon * Micros{1000000});
+		else if (c.has_group)
+			wanted = source == Source::lane || engine.takes(q, c.group, key);
 		else
 			wanted = source == Source::lane || key < l.watermark || l.tail;
 	}
 	Place result = Place::on_disk;
+	Ref group = wanted && !had_placeholder && c.has_group ? engine.group_for(q, c.group, true) : kNil;
+	if (wanted && !had_placeholder && c.has_group && group == kNil)
+	{
+		if (must)
+		{
+			unlock_queue(queue);
+			return Place::no_room;
+		}
+		wanted = false;
+	}
 	if (wanted && !had_placeholder)
 	{
 		Ref existing = kNil;
-		ref = engine.insert(q, lane, c.id, priority, State::placeholder, my_proc, must, &existing);
+		ref = engine.insert(q, lane, c.id, priority, State::placeholder, my_proc, must, &existing, group);
 		if (ref == kNil && existing == kNil && engine.evict_ready(q, l, must ? core::kMinKey : key, my_proc))
-			ref = engine.insert(q, lane, c.id, priority, State::placeholder, my_proc, must, &existing);
+		{
+			group = c.has_group ? engine.group_for(q, c.group, true) : kNil; // the first attempt may have given it away again
+			ref = engine.insert(q, lane, c.id, priority, State::placeholder, my_proc, must, &existing, group);
+		}
 		if (existing != kNil)
 		{
 			unlock_queue(queue);
@@ -185,7 +205,7 @@ Place place_job(Db &db, const journal::Candidate &c, int slot, const journal::Fo
 		}
 		else
 		{
-			engine.sink(q, l, key);
+			engine.sink_job(q, l, c.group_key(), kNil, key);
 			if (source == Source::timer)
 				l.delayed_disk = std::max<int64>(0, l.delayed_disk - 1);
 		}
@@ -202,14 +222,13 @@ void drop_placeholder(Db &db, uint16_t queue, Ref ref, bool unfinished) noexcept
 	if (e.state == State::placeholder)
 	{
 		Lane &l = engine.lane(e.lane);
-		const Key key = e.key();
-		engine.drop(q, ref, my_proc);
 		if (unfinished)
 		{
 			// it is not known whether it is ready or delayed, so both watermarks must stop vouching for it
-			engine.sink(q, l, key);
+			engine.sink_job(q, l, nullptr, e.group, e.key());
 			engine.sink_timer(index_of(db), wall_now());
 		}
+		engine.drop(q, ref, my_proc);
 	}
 	unlock_queue(queue);
 }

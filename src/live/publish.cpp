@@ -43,7 +43,7 @@ void publish_enqueue(Db &db, const Op &op, bool uncounted) noexcept
 		engine.sink_timer(index_of(db), op.due);
 	}
 	else
-		engine.sink(q, l, Key{op.priority, op.id});
+		engine.sink_job(q, l, op.group, kNil, Key{op.priority, op.id});
 	unlock_queue(op.queue);
 }
 
@@ -99,7 +99,7 @@ void undo_claim(Db &db, const Op &op) noexcept
 			engine.change(q, op.ref, [&](Entry &x) noexcept {
 				x.mark = Verb::none;
 				x.lease = 0;
-				x.worker = kNil;
+				x.set_worker(kNil);
 				x.attempt = static_cast<uint16_t>(op.prev_attempt);
 				if (x.after_claim == 0) // a request to cancel has taken a step after the claim's
 					x.step = op.prev_step;
@@ -111,6 +111,7 @@ void undo_claim(Db &db, const Op &op) noexcept
 				}
 				const Micros pause = abort_pause(x.aborts);
 				x.state = pause == 0 ? State::ready : State::delayed;
+				x.flags |= core::kHeld;
 				x.timer = pause == 0 ? core::kNever : wall_now() + pause;
 			});
 		}
@@ -177,9 +178,9 @@ void publish_change(Db &db, const Op &op, bool uncounted) noexcept
 	}
 	else if (op.verb == Verb::move)
 		publish_move(db, q, op, uncounted);
-	else if (op.verb == Verb::erase)
+	else if (op.verb == Verb::erase || op.verb == Verb::forget)
 	{
-		segment_at(db, op.segment).rows.fetch_sub(1);
+		segment_at(db, op.segment).rows.fetch_sub(op.verb == Verb::erase);
 		if (op.is_dead)
 			segment_at(db, op.segment).dead.fetch_sub(1);
 		engine.drop(q, op.ref, my_proc);
@@ -192,7 +193,8 @@ void publish_change(Db &db, const Op &op, bool uncounted) noexcept
 			case Verb::fail: ++q.failed; break;
 			case Verb::release: ++q.released; break;
 			case Verb::lose: ++q.lost; break;
-			case Verb::cancel: ++q.cancelled; break;
+			case Verb::cancel:
+			case Verb::purge: ++q.cancelled; break;
 			default: break;
 		}
 		if (op.life)
@@ -218,12 +220,14 @@ void publish_change(Db &db, const Op &op, bool uncounted) noexcept
 				if (op.to == State::running)
 					return; // a rescheduled priority of a running job
 				x.lease = 0;
-				x.worker = kNil;
+				x.set_worker(kNil);
 				if (op.verb != Verb::reschedule)
 					x.aborts = 0;
 				x.timer = op.to == State::delayed ? op.due : core::kNever;
 				x.flags &= static_cast<uint16_t>(~(core::kCancelAsked | core::kHardTimeout | core::kLogged | core::kBound |
-												   core::kClaimEnded));
+												   core::kClaimEnded | core::kHeld));
+				if (op.verb == Verb::fail || op.verb == Verb::release || op.verb == Verb::lose)
+					x.flags |= core::kHeld;
 				if (op.reset_attempts)
 					x.attempt = 0;
 				else if (!op.count_attempt && x.attempt > 0)
@@ -243,7 +247,7 @@ void undo_change(const Op &op) noexcept
 		if (op.stale)
 		{
 			// memory and journal disagree about this job: the journal is read again
-			engine.sink(q, engine.lane(e.lane), e.key());
+			engine.sink_job(q, engine.lane(e.lane), nullptr, e.group, e.key());
 			engine.sink_timer(q.db, wall_now());
 			engine.drop(q, op.ref, my_proc);
 		}
@@ -295,16 +299,19 @@ bool register_enqueue(Db &db, Op &op) noexcept
 	Lane &l = engine.lane(op.lane);
 	const bool delayed = op.due != core::kNever;
 	const bool must = op.override_;
-	const bool wanted = must	  ? true
-						: delayed ? op.due < engine.db(index_of(db)).timer_watermark.load() &&
-										op.due <= now + guc::timer_horizon * Micros{1000000}
-								  : key < l.watermark || l.tail;
-	if (wanted)
+	bool wanted = must;
+	if (!must && delayed)
+		wanted = op.due < engine.db(index_of(db)).timer_watermark.load() && op.due <= now + guc::timer_horizon * Micros{1000000};
+	else if (!must)
+		wanted = op.group != nullptr ? engine.takes(q, op.group, key) : key < l.watermark || l.tail;
+	const Ref group = wanted && op.group != nullptr ? engine.group_for(q, op.group, true) : kNil;
+	if (wanted && (op.group == nullptr || group != kNil))
 	{
 		Ref existing = kNil;
-		op.ref = engine.insert(q, op.lane, op.id, op.priority, State::committing, my_proc, must, &existing);
+		op.ref = engine.insert(q, op.lane, op.id, op.priority, State::committing, my_proc, must, &existing, group);
 		if (op.ref == kNil && (must || !delayed) && engine.evict_ready(q, l, must ? core::kMinKey : key, my_proc))
-			op.ref = engine.insert(q, op.lane, op.id, op.priority, State::committing, my_proc, must, &existing);
+			op.ref = engine.insert(q, op.lane, op.id, op.priority, State::committing, my_proc, must, &existing,
+								   op.group != nullptr ? engine.group_for(q, op.group, true) : kNil);
 		if (op.ref != kNil)
 		{
 			Entry &e = engine.entry(op.ref);
@@ -312,9 +319,11 @@ bool register_enqueue(Db &db, Op &op) noexcept
 			e.block = ItemPointerGetBlockNumberNoCheck(&op.tid);
 			e.offset = ItemPointerGetOffsetNumberNoCheck(&op.tid);
 			e.segment = op.segment;
-			e.own_lease_ms = op.own_lease_ms;
+			e.weight = hundredths(op.weight);
 			e.max_attempts = op.max_attempts;
 			e.expires_at = op.expires_at;
+			e.weight = op.weight;
+			e.flags |= op.flags;
 			e.step = std::max(op.prev_step, 1);
 			if (must)
 				e.flags |= core::kOverride;
@@ -359,7 +368,9 @@ void publish_bulk(Db &db, const Bulk &b, bool uncounted) noexcept
 	l.delayed_disk += b.ndelayed;
 	if (b.ndelayed > 0)
 		engine.sink_timer(index_of(db), b.least_due);
-	if (b.count > b.ndelayed)
+	if (b.grouped)
+		engine.sink_groups(q, b.least);
+	else if (b.count > b.ndelayed)
 		engine.sink(q, l, b.least);
 	unlock_queue(b.queue);
 }

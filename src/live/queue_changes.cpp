@@ -65,9 +65,11 @@ void apply(const QueueChange &c) noexcept
 				q.settings = c.settings;
 				q.persisted = true;
 				q.state = core::QueueState::active;
+				engine.refresh_groups(q);
 				break;
 			case QueueEdit::settings:
 				q.settings = c.settings;
+				engine.refresh_groups(q); // limits may have become others
 				break;
 			case QueueEdit::paused:
 				engine.set_paused(q, c.lane != core::kNoLane ? &engine.lane(c.lane) : nullptr, c.until);

@@ -123,6 +123,7 @@ uint16_t install_queue(Db &db, const QueueRow &row)
 		q.settings = row.settings;
 		q.persisted = true;
 		q.state = row.closing ? core::QueueState::closing : core::QueueState::active;
+		engine.refresh_groups(q); // by its settings
 		engine.set_paused(q, nullptr, row.paused_until);
 		unlock_queue(slot);
 	}

@@ -4,6 +4,38 @@
 namespace tq::live
 {
 
+namespace
+{
+
+// Jobs that wait behind others of their groups, of whichever group has more of them than its share; the search goes on where the last one
+// ended.
+int make_room_of_groups(int want) noexcept
+{
+	static Ref hand = 0;
+	int freed = 0;
+	const uint32 n = engine.limits().groups;
+	for (uint32 i = 0; i < n && freed < want; ++i)
+	{
+		hand = hand + 1 < n ? hand + 1 : 0;
+		const core::Group &g = engine.group(hand);
+		if (!g.used || g.ready.size <= engine.group_cap())
+			continue;
+		const uint16_t queue = g.queue;
+		lock_queue(queue);
+		Queue &q = engine.queue(queue);
+		while (freed < want && g.used && g.queue == queue && g.ready.size > engine.group_cap() &&
+			   engine.evict_from_group(q, hand, core::kMinKey, my_proc))
+		{
+			++freed;
+			db_at(q.db).evicted.fetch_add(1, std::memory_order_relaxed);
+		}
+		unlock_queue(queue);
+	}
+	return freed;
+}
+
+} // namespace
+
 int make_room(Db &db, int want, uint16_t spare) noexcept
 {
 	static_cast<void>(db);
@@ -11,7 +43,7 @@ int make_room(Db &db, int want, uint16_t spare) noexcept
 	for (uint32_t i = 0; i < engine.limits().lanes; ++i)
 		used += engine.lane(static_cast<uint16_t>(i)).used;
 	const uint32_t share = engine.limits().entries / 2 / std::max<uint32_t>(used, 1);
-	int freed = 0;
+	int freed = make_room_of_groups(want);
 	while (freed < want)
 	{
 		uint16_t biggest = core::kNoLane, busiest = UINT16_MAX;
@@ -73,6 +105,9 @@ bool free_one(Db &db) noexcept
 			for (uint16_t l = q.lanes; l != core::kNoLane && !done; l = engine.lane(l).next)
 				done = engine.evict_ready(q, engine.lane(l), core::kMinKey, my_proc);
 			done = done || engine.evict_delayed(q, my_proc);
+			for (Ref g = 0; g < engine.limits().groups && !done; ++g)
+				done = engine.group(g).used && engine.group(g).queue == queue &&
+					   engine.evict_from_group(q, g, core::kMinKey, my_proc);
 		}
 		unlock_queue(queue);
 	}

@@ -42,7 +42,8 @@ core::Limits limits()
 						static_cast<uint32>(guc::max_queues),
 						static_cast<uint32>(guc::max_databases),
 						max_procs(),
-						static_cast<uint32>(guc::max_workers)};
+						static_cast<uint32>(guc::max_workers),
+						static_cast<uint32>(guc::max_groups)};
 }
 
 Size own_size()
@@ -114,7 +115,7 @@ void init_shmem()
 		engine.create(region, limits());
 	else
 		engine.attach(region);
-	engine.set_platform({lock_partition, unlock_partition, wake_proc, sooner, want_refill});
+	engine.set_platform({lock_partition, unlock_partition, wake_proc, sooner, want_refill, mono_now});
 	locks = GetNamedLWLockTranche("tq");
 #ifdef TQ_TEST
 	init_test_shmem();

@@ -77,6 +77,8 @@ struct Db
 	std::atomic<Micros> plan_mono;
 	std::atomic<bool> refill; // some queue wants a refill
 	std::atomic<bool> queue_rows; // some queue's row is to be written
+	std::atomic<bool> keys_clean; // tq.unique_key has no row, and none was written since
+	std::atomic<Micros> keys_due; // when the janitor may look through it again
 	std::atomic<uint32> queue_changes; // grows before a commit changes a slot: who read the rows before must read them again
 	std::atomic<int64> next_id; // drawn with the map lock shared
 	std::atomic<int64> id_limit;
@@ -120,6 +122,9 @@ inline void unlock_queue(uint16_t q) noexcept { LWLockRelease(queue_lock(q)); }
 Micros wall_now() noexcept;
 Micros mono_now() noexcept;
 void set_clock_offsets(Micros wall, Micros mono) noexcept;
+
+// A job's weight as its entry has it.
+inline uint16_t hundredths(float4 weight) noexcept { return static_cast<uint16_t>(std::clamp(weight * 100, 0.0F, 65535.0F)); }
 
 void wake_proc(uint32 proc) noexcept;
 void wake_scheduler(const Db &db) noexcept;

@@ -97,10 +97,16 @@ Hold hold_job(Db &db, Ref ref, uint16_t queue, JobId id, uint32 states, Verb ver
 	lock_queue(queue);
 	const Entry &e = engine.entry(ref);
 	const bool ours = e.mark != Verb::none && e.owner == my_proc;
+	const bool ends_here = ours && e.mark != Verb::claim;
 	const bool free_to_ask = e.mark == Verb::none || e.mark == Verb::claim;
 	const bool doomed = e.state == State::delayed && e.has(core::kCancelAsked); // the scheduler is about to cancel it
 	if (!engine.is(engine.queue(queue), ref, id))
 		result = Hold::not_found;
+	else if (verb == Verb::cancel && e.state == State::running && (states & bit_of(State::running)) == 0 && !ends_here)
+	{
+		*wrong = State::running; // whatever becomes of its attempt
+		result = Hold::lost;
+	}
 	else if (verb == Verb::cancel && e.state == State::running && free_to_ask)
 	{
 		ask(ref, op, entry);
@@ -111,7 +117,7 @@ Hold hold_job(Db &db, Ref ref, uint16_t queue, JobId id, uint32 states, Verb ver
 	else
 	{
 		*wrong = ours ? e.pending : e.state;
-		if ((states & (1U << static_cast<int>(*wrong))) == 0)
+		if ((states & ~bit_of(State::running) & bit_of(*wrong)) == 0)
 			result = Hold::lost;
 		else
 			take(engine.queue(queue), ref, verb, op, entry);
@@ -138,6 +144,45 @@ void hold_ended(const Pinned &p, Op *op, Entry *entry) noexcept
 	unlock_queue(p.queue);
 }
 
+void hold_record(const Pinned &p, Verb verb, int new_segment) noexcept
+{
+	Op op;
+	op.verb = verb;
+	op.to = State::terminal;
+	op.ref = p.ref;
+	op.id = p.row.id;
+	op.queue = p.queue;
+	op.lane = p.lane;
+	op.segment = static_cast<uint16_t>(p.segment);
+	op.new_segment = static_cast<uint16_t>(new_segment);
+	op.is_dead = p.fold.state == journal::FoldState::dead || p.fold.state == journal::FoldState::buried;
+	lock_queue(p.queue);
+	Entry &e = engine.entry(p.ref);
+	e.mark = verb; // a placeholder is in no structure that depends on its mark
+	e.owner = my_proc;
+	e.pending = State::terminal;
+	unlock_queue(p.queue);
+	push_op(op);
+}
+
+Op enqueue_of(const journal::JobRow &row, Micros now)
+{
+	Op op{};
+	op.verb = Verb::enqueue;
+	op.id = row.id;
+	op.priority = row.priority;
+	op.due = row.run_at != journal::kNoTime && row.run_at > now ? row.run_at : core::kNever;
+	op.expires_at = row.expires_at != journal::kNoTime ? row.expires_at : core::kNever;
+	op.group = keep_group_key(row.group_key);
+	op.max_attempts = static_cast<uint16_t>(row.max_attempts);
+	op.weight = row.weight;
+	if (row.retry != nullptr)
+		op.flags |= core::kOwnRetry;
+	if (row.unique_key != nullptr)
+		op.flags |= core::kUnique;
+	return op;
+}
+
 Op *own_job(Db &db, JobId id)
 {
 	if (Op *op = pending_enqueue(id))
@@ -150,22 +195,17 @@ Op *own_job(Db &db, JobId id)
 	{
 		journal::Segment tables;
 		journal::JobRow row;
-		Op op;
-		if (!tables_at(db, slots[i], &tables) || !journal::find_own_job(tables, id, &row, &op.tid))
+		ItemPointerData tid;
+		if (!tables_at(db, slots[i], &tables) || !journal::find_own_job(tables, id, &row, &tid))
 			continue;
+		Op op = enqueue_of(row, wall_now());
+		op.tid = tid;
 		op.queue = queue_of_id(db, row.queue_id);
 		if (op.queue == kNoQueue)
 			continue;
 		const journal::Candidate c = candidate_of(row, op.tid);
-		op.verb = Verb::enqueue;
 		op.lane = lane_for(op.queue, c.has_kind ? c.kind : nullptr);
 		op.segment = static_cast<uint16_t>(slots[i]);
-		op.id = id;
-		op.priority = row.priority;
-		op.due = row.run_at != journal::kNoTime && row.run_at > wall_now() ? row.run_at : core::kNever;
-		op.expires_at = row.expires_at != journal::kNoTime ? row.expires_at : core::kNever;
-		op.own_lease_ms = static_cast<uint32>(row.lease / 1000);
-		op.max_attempts = static_cast<uint16_t>(row.max_attempts);
 		return &take_from_bulk(op);
 	}
 	return nullptr;
@@ -242,7 +282,7 @@ journal::EventRow event_of(const Entry &e, journal::EventType type, TimestampTz 
 		row.lease = e.lease;
 		row.claimed_at = e.claimed_at;
 		row.attempt = e.attempt;
-		row.worker = worker_name(e.worker);
+		row.worker = worker_name(e.worker());
 	}
 	return row;
 }

@@ -24,7 +24,8 @@ Hold hold_lease(Db &db, JobId id, LeaseNo lease, Verb verb, Op *op, Entry *entry
 
 // The same for the verbs that need no lease (cancel, retry, reschedule): the entry must be in one of `states` (bits 1 << State), or,
 // if this transaction has changed it, be about to be. `wrong` receives the state found when it is not. A running job that is to be
-// cancelled is only asked: no mark; the operation is noted unless it was asked before (entry->flags).
+// cancelled is only asked, if State::running is among the states: no mark; the operation is noted unless it was asked before
+// (entry->flags).
 Hold hold_job(Db &db, Ref ref, uint16_t queue, JobId id, uint32 states, Verb verb, Op *op, Entry *entry,
 			  State *wrong) noexcept;
 
@@ -33,9 +34,16 @@ constexpr uint32 bit_of(State s) noexcept { return 1U << static_cast<int>(s); }
 // Marks a job that has ended for a new life: `pinned` is its kept placeholder.
 void hold_ended(const Pinned &pinned, Op *op, Entry *entry) noexcept;
 
+// Marks a job that has ended for a verb that leaves it ended (move, erase, forget): nobody gives it a new life meanwhile. `pinned` is its
+// kept placeholder; room for the operation must be reserved. `new_segment`: the slot it is moved to.
+void hold_record(const Pinned &pinned, Verb verb, int new_segment) noexcept;
+
 // The enqueue of a job by this transaction ("New": no other may see it, so it must not be pinned); null if it is not its own. One that
 // was only summed becomes an operation of its own. May raise.
 Op *own_job(Db &db, JobId id);
+
+// The operation that enqueues a job with this row; its queue, lane, segment and place are for the caller.
+Op enqueue_of(const journal::JobRow &row, Micros now);
 
 // Raises what a failed hold_lease means: TQ001, TQ004, 55P03. Looks into the journal to tell a lost lease from a job that never was.
 [[noreturn]] void raise_hold(Db &db, Hold hold, JobId id, LeaseNo lease);

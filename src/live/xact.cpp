@@ -1,6 +1,7 @@
 #include "live/xact.hpp"
 
 #include "guc.hpp"
+#include "live/admission.hpp"
 #include "live/attach.hpp"
 #include "live/load.hpp"
 #include "live/publish.hpp"
@@ -24,6 +25,7 @@ int bulks_room = 0;
 int nenqueued = 0; // individual enqueue operations among ops
 bool bulk_mode = false;
 bool reload_at_commit = false;
+const char *last_group = nullptr;
 uint16_t used_queues[64];
 int nused = 0;
 
@@ -76,6 +78,7 @@ void forget()
 	bulks = nullptr;
 	nops = ops_room = nbulks = bulks_room = nenqueued = nused = 0;
 	bulk_mode = reload_at_commit = false;
+	last_group = nullptr;
 }
 
 void leave_queues() noexcept
@@ -91,7 +94,8 @@ void add_bulk(const Op &op)
 	for (int i = nbulks; i-- > 0 && i >= nbulks - 4;)
 	{
 		Bulk &b = bulks[i];
-		if (b.count > 0 && b.sub == op.sub && b.queue == op.queue && b.lane == op.lane && b.segment == op.segment)
+		if (b.count > 0 && b.sub == op.sub && b.queue == op.queue && b.lane == op.lane && b.segment == op.segment &&
+			b.grouped == (op.group != nullptr))
 		{
 			++b.count;
 			b.least = std::min(b.least, Key{op.priority, op.id});
@@ -102,7 +106,7 @@ void add_bulk(const Op &op)
 		}
 	}
 	grow(bulks, bulks_room, nbulks + 1);
-	bulks[nbulks++] = Bulk{op.sub, op.queue, op.lane, op.segment, 1, delayed ? 1 : 0, Key{op.priority, op.id}, op.due};
+	bulks[nbulks++] = Bulk{op.sub, op.queue, op.lane, op.segment, 1, delayed ? 1 : 0, Key{op.priority, op.id}, op.due, op.group != nullptr};
 }
 
 // From here on, enqueued jobs are only summed; those that were changed since are not what their rows say, and stay.
@@ -157,6 +161,7 @@ void on_commit() noexcept
 			publish_bulk(db, bulks[i], uncounted);
 		LWLockRelease(map_lock(db));
 	}
+	end_admissions(); // by now they are live
 	leave_queues();
 	if (reload_at_commit)
 		request_reload();
@@ -171,6 +176,7 @@ void on_abort() noexcept
 	for (int i = nops; i-- > 0;)
 		if (ops[i].target < 0)
 			undo(*current_db(), ops[i]);
+	end_admissions();
 	leave_queues();
 	abort_queue_changes();
 	forget();
@@ -208,6 +214,7 @@ void xact_callback(XactEvent event, void *)
 			break;
 		case XACT_EVENT_PREPARE: // with nothing of ours to publish; what was allocated goes with the transaction
 			wait_end();
+			end_admissions();
 			leave_queues();
 			forget();
 			break;
@@ -228,7 +235,10 @@ void subxact_callback(SubXactEvent event, SubTransactionId sub, SubTransactionId
 	if (event == SUBXACT_EVENT_ABORT_SUB)
 		wait_end(); // a cancelled wait may be caught
 	if (event == SUBXACT_EVENT_COMMIT_SUB || event == SUBXACT_EVENT_ABORT_SUB)
+	{
 		end_sub_queue_changes(event == SUBXACT_EVENT_COMMIT_SUB, sub, parent);
+		end_sub_admissions(event == SUBXACT_EVENT_COMMIT_SUB, sub, parent);
+	}
 	if (nops + nbulks == 0)
 		return;
 	if (event == SUBXACT_EVENT_COMMIT_SUB)
@@ -348,6 +358,18 @@ void set_pending(const Op &op) noexcept
 	unlock_queue(op.queue);
 }
 
+const char *keep_group_key(const text *key)
+{
+	if (key == nullptr)
+		return nullptr;
+	const auto *bytes = VARDATA_ANY(key);
+	const Size n = VARSIZE_ANY_EXHDR(key);
+	// neighbours mostly share it
+	if (last_group == nullptr || strlen(last_group) != n || memcmp(last_group, bytes, n) != 0)
+		last_group = static_cast<char *>(memcpy(MemoryContextAllocZero(TopTransactionContext, n + 1), bytes, n));
+	return last_group;
+}
+
 void note_enqueue(const Op *list, int n)
 {
 	const SubTransactionId sub = GetCurrentSubTransactionId();
@@ -433,6 +455,7 @@ Op &take_from_bulk(const Op &op)
 	reserve_ops(1);
 	Bulk less{GetCurrentSubTransactionId(), op.queue, op.lane, op.segment, -1, 0, core::kMaxKey, core::kNever};
 	less.ndelayed = op.due != core::kNever ? -1 : 0;
+	less.grouped = op.group != nullptr;
 	bulks[nbulks++] = less;
 	++nenqueued;
 	return push_op(op);

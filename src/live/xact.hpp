@@ -37,8 +37,10 @@ struct Op
 	Micros due = core::kNever; // to delayed; kNever: ready
 	Micros expires_at = core::kNever;
 	ItemPointerData tid = {};
-	uint32 own_lease_ms = 0;
+	const char *group = nullptr; // enqueue: group_key (keep_group_key)
+	float4 weight = 0;		  // enqueue: 0: none of its own
 	uint16_t max_attempts = 0;
+	uint16_t flags = 0;		  // enqueue: the entry's flags that its row sets
 	uint16_t new_segment = 0; // move
 	bool reset_attempts = false;
 	bool stale = false;		  // its step was taken in the journal: memory was wrong about the job
@@ -58,6 +60,9 @@ inline bool is_ask(const Op &op) noexcept { return op.verb == Verb::cancel && op
 void reserve_ops(int n);
 // Appends (room was reserved): never fails.
 Op &push_op(const Op &op) noexcept;
+
+// A group_key for Op::group, good until the transaction ends; null for null.
+const char *keep_group_key(const text *key);
 
 // Many jobs enqueued by one call. Individual operations are kept up to tq.publish_limit per transaction, beyond that only
 // the sums per lane and segment, which is what sinking the watermarks needs.

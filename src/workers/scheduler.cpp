@@ -122,9 +122,24 @@ void sweep(Db &db)
 				q.want_refill.store(true);
 				db.refill.store(true);
 			}
+		engine.want_groups_again(q);
 		live::unlock_queue(slot);
 	});
 	live::forget_workers(db, live::wall_now() - 3600 * kSecond);
+}
+
+// Rates that allow another start.
+bool open_limits(const WorkerContext &, Db &db)
+{
+	const Micros mono = live::mono_now();
+	for_queues(db, [mono](uint16_t slot, live::Queue &q) {
+		if (q.next_open.load() > mono)
+			return;
+		live::lock_queue(slot);
+		engine.open_due(q, mono, 10000);
+		live::unlock_queue(slot);
+	});
+	return true;
 }
 
 // What a cycle consists of. Each fails alone: an administrator's lock on a segment, say, must not stop the timers.
@@ -133,12 +148,13 @@ enum class Step : uint8
 	load,
 	rows,
 	timers,
+	limits,
 	reap,
 	claims,
 	fetch,
 	drops,
 };
-constexpr int kSteps = 7;
+constexpr int kSteps = 8;
 
 struct Pause
 {
@@ -191,6 +207,7 @@ long plan(Db &db, Micros next_second)
 		const Micros lease = q.next_lease.load();
 		if (lease != core::kNever)
 			mono = std::min(mono, lease + grace_of(q));
+		mono = std::min(mono, q.next_open.load());
 		const Micros claim = q.next_claim.load();
 		if (claim != core::kNever)
 			wall = std::min(wall, claim + guc::claim_log_delay * Micros{1000});
@@ -265,7 +282,8 @@ void run_scheduler(const WorkerContext &context)
 			continue;
 		}
 		if (!guarded(Step::rows, write_rows, context, *db) || !guarded(Step::timers, fire_timers, context, *db) ||
-			!guarded(Step::reap, reap, context, *db) || !guarded(Step::claims, journal_claims, context, *db) ||
+			!guarded(Step::limits, open_limits, context, *db) || !guarded(Step::reap, reap, context, *db) ||
+			!guarded(Step::claims, journal_claims, context, *db) ||
 			!guarded(Step::fetch, fetch, context, *db) || !guarded(Step::drops, finish_drops, context, *db))
 			return;
 		const Micros mono = live::mono_now();

@@ -1,0 +1,360 @@
+// Jobs with a group_key: which of them may start next, and how a group's backlog is paged. A group's ready jobs wait in a tree of
+// their own; its first one is offered to claims while the group may start one. So a group that may not start costs claims nothing, and
+// with a watermark of its own its backlog stays on disk without holding up anybody else's.
+#include "core/engine.hpp"
+
+#include <cstring>
+
+namespace tq::core
+{
+
+// --- slots -------------------------------------------------------------------------------------------------------
+
+Ref Engine::group_for(Queue &q, const char *key, bool make) noexcept
+{
+	const uint64_t hash = hash_name(key) ^ (static_cast<uint64_t>(index_of(q)) * 0x9e3779b97f4a7c15ULL);
+	const uint32_t b = group_bucket(hash);
+	const uint32_t partition = b % kPartitions;
+	platform_.lock_partition(partition, false);
+	Ref g = group_buckets_[b];
+	while (g != kNil && !(groups_[g].hash == hash && groups_[g].queue == index_of(q) && std::strcmp(groups_[g].key, key) == 0))
+		g = groups_[g].hash_next;
+	platform_.unlock_partition(partition);
+	if (g != kNil || !make)
+		return g;
+
+	uint64_t now = shared_->free_groups.load(std::memory_order_acquire);
+	do
+	{
+		g = static_cast<Ref>(now);
+		if (g == kNil)
+			return kNil;
+	} while (!shared_->free_groups.compare_exchange_weak(
+		now, ((now >> 32) + 1) << 32 | std::atomic_ref<Ref>(groups_[g].hash_next).load(std::memory_order_relaxed),
+		std::memory_order_acquire));
+	Group &n = groups_[g];
+	const size_t length = std::min(std::strlen(key), kGroupMax - 1);
+	std::memcpy(n.key, key, length);
+	n.key[length] = '\0';
+	n.hash = hash;
+	// what nobody has looked for may be on disk
+	n.watermark = unknown_groups(q) ? kMinKey : kMaxKey;
+	q.sunk_groups += n.watermark != kMaxKey;
+	n.limit = kMaxKey;
+	n.ready = Root{};
+	n.bucket = Bucket{};
+	n.timer = Links{};
+	n.opens_at = kNever;
+	n.turn = 0;
+	n.head = n.wanted_next = kNil;
+	n.entries = n.running = n.held = 0;
+	n.loader = kNil;
+	n.queue = index_of(q);
+	n.used = true;
+	n.wanted = n.opening = false;
+	platform_.lock_partition(partition, true);
+	std::atomic_ref<Ref>(n.hash_next).store(group_buckets_[b], std::memory_order_relaxed);
+	group_buckets_[b] = g;
+	platform_.unlock_partition(partition);
+	if (n.watermark != kMaxKey)
+		want_group(q, g);
+	return g;
+}
+
+void Engine::free_group(Queue &q, Ref g) noexcept
+{
+	Group &x = groups_[g];
+	opens_at(q, g, kNever);
+	if (x.watermark != kMaxKey)
+		--q.sunk_groups;
+	if (x.wanted)
+	{
+		Ref *at = &q.wanted;
+		while (*at != g)
+			at = &groups_[*at].wanted_next;
+		*at = x.wanted_next;
+	}
+	const uint32_t b = group_bucket(x.hash);
+	platform_.lock_partition(b % kPartitions, true);
+	Ref *at = &group_buckets_[b];
+	while (*at != g)
+		at = &groups_[*at].hash_next;
+	std::atomic_ref<Ref>(*at).store(x.hash_next, std::memory_order_relaxed);
+	platform_.unlock_partition(b % kPartitions);
+	x.used = false;
+	x.wanted = false;
+	uint64_t now = shared_->free_groups.load(std::memory_order_relaxed);
+	do
+		std::atomic_ref<Ref>(x.hash_next).store(static_cast<Ref>(now), std::memory_order_relaxed);
+	while (!shared_->free_groups.compare_exchange_weak(now, ((now >> 32) + 1) << 32 | g, std::memory_order_release));
+	// others wait for a slot
+	if (q.discover.load() && !q.want_refill.exchange(true))
+		platform_.want_refill(q.db);
+}
+
+// --- who may start -------------------------------------------------------------------------------------------------
+
+int32_t Engine::group_limit(const Queue &q) const noexcept
+{
+	if (q.settings.group_max_running != kUnset)
+		return q.settings.group_max_running;
+	return q.settings.fair ? 0 : 1;
+}
+
+Engine::Block Engine::blocked(const Queue &q, const Group &g) const noexcept
+{
+	const int32_t limit = group_limit(q);
+	if (limit > 0 && g.running >= static_cast<uint32_t>(limit))
+		return Block::running;
+	if (limit > 0 && g.held > 0 && !q.settings.loose_groups)
+		return Block::held;
+	const Ref next = g.head != kNil ? g.head : g.ready.min;
+	if (next != kNil && !(entries_[next].key() < g.watermark))
+		return Block::disk;
+	if (q.settings.group_rate.limits() && !g.bucket.open(q.settings.group_rate, platform_.mono()))
+		return Block::rate;
+	return Block::none;
+}
+
+// Offers the group's next job, or takes it back; gives the slot away if nothing needs it.
+void Engine::settle(Queue &q, Ref r) noexcept
+{
+	Group &g = groups_[r];
+	const Block block = g.head == kNil && g.ready.min == kNil ? Block::none : blocked(q, g);
+	if (g.head != kNil && block != Block::none)
+	{
+		withdraw(q, g.head);
+		by_key().insert(g.ready, g.head);
+		g.head = kNil;
+	}
+	else if (g.head == kNil && block == Block::none && g.ready.min != kNil)
+	{
+		const Ref first = g.ready.min;
+		by_key().remove(g.ready, first);
+		g.head = first;
+		if (q.settings.fair)
+			g.turn = std::max(g.turn, q.vclock); // one that had nothing to start has not saved up turns
+		offer(q, first);
+	}
+	const bool waits_for_time = block == Block::rate || (g.entries == 0 && !g.bucket.open(q.settings.group_rate, platform_.mono()));
+	opens_at(q, r, waits_for_time ? g.bucket.opens_at(q.settings.group_rate) : kNever);
+	if (group_dry(q, g))
+		want_group(q, r);
+	if (g.entries == 0 && g.watermark == kMaxKey && g.loader == kNil && !g.opening)
+		free_group(q, r);
+}
+
+void Engine::after(Queue &q, Ref g, bool was_full) noexcept
+{
+	if (g != kNil)
+		settle(q, g);
+	if (was_full && !at_limit(q) && q.waiters_head != kNil)
+		reopen(q);
+}
+
+void Engine::opens_at(Queue &q, Ref r, Micros at) noexcept
+{
+	Group &g = groups_[r];
+	if (g.opening == (at != kNever) && (!g.opening || g.opens_at == at))
+		return;
+	if (g.opening)
+		by_opening().remove(q.opening, r);
+	g.opening = at != kNever;
+	g.opens_at = at;
+	if (g.opening)
+		by_opening().insert(q.opening, r);
+	publish_opening(q);
+}
+
+void Engine::refresh_groups(Queue &q) noexcept
+{
+	for (Ref r = 0; r < shared_->limits.groups; ++r)
+	{
+		Group &g = groups_[r];
+		if (!g.used || g.queue != index_of(q))
+			continue;
+		if (g.head != kNil)
+		{
+			withdraw(q, g.head);
+			by_key().insert(g.ready, g.head);
+			g.head = kNil;
+		}
+	}
+	for (uint16_t l = q.lanes; l != kNoLane; l = lanes_[l].next)
+		lane_out(q, lanes_[l]);
+	for (Ref r = 0; r < shared_->limits.groups; ++r)
+	{
+		Group &g = groups_[r];
+		if (!g.used || g.queue != index_of(q))
+			continue;
+		if (!q.settings.fair)
+			g.turn = 0;
+		settle(q, r);
+	}
+	refresh(q);
+	publish_opening(q);
+}
+
+// --- paging ----------------------------------------------------------------------------------------------------------
+
+// A share of the memory for each, which shrinks where many compete for it.
+uint32_t Engine::group_cap() const noexcept
+{
+	const uint32_t all = shared_->limits.entries;
+	return free_entries() > all / 2 ? std::max(all / 16, 4U) : std::max(all / 256, 2U);
+}
+
+bool Engine::group_dry(const Queue &q, const Group &g) const noexcept
+{
+	if (g.watermark == kMaxKey || g.loader != kNil || q.paused_until != 0)
+		return false;
+	const uint32_t waiting = g.ready.size + (g.head != kNil);
+	return waiting < std::max(shared_->limits.entries / 512, 1U) ||
+		   (g.head == kNil && g.ready.min != kNil && !(entries_[g.ready.min].key() < g.watermark));
+}
+
+void Engine::want_group(Queue &q, Ref r) noexcept
+{
+	Group &g = groups_[r];
+	if (!g.wanted)
+	{
+		g.wanted = true;
+		g.wanted_next = q.wanted;
+		q.wanted = r;
+	}
+	if (!q.want_refill.exchange(true))
+		platform_.want_refill(q.db);
+}
+
+Ref Engine::take_wanted(Queue &q) noexcept
+{
+	while (q.wanted != kNil)
+	{
+		const Ref r = q.wanted;
+		q.wanted = groups_[r].wanted_next;
+		groups_[r].wanted = false;
+		if (group_dry(q, groups_[r]))
+			return r;
+		settle(q, r); // nothing may need it any more
+	}
+	return kNil;
+}
+
+void Engine::want_groups_again(Queue &q) noexcept
+{
+	if (q.discover.load() && !q.want_refill.exchange(true))
+		platform_.want_refill(q.db);
+	if (q.sunk_groups == 0)
+		return;
+	for (Ref r = 0; r < shared_->limits.groups; ++r)
+		if (groups_[r].used && groups_[r].queue == index_of(q) && group_dry(q, groups_[r]))
+			want_group(q, r);
+}
+
+void Engine::sink_group(Queue &q, Ref r, Key key) noexcept
+{
+	Group &g = groups_[r];
+	g.limit = std::min(g.limit, key);
+	if (key < g.watermark)
+	{
+		q.sunk_groups += g.watermark == kMaxKey;
+		g.watermark = key;
+	}
+	settle(q, r);
+}
+
+void Engine::sink_groups(Queue &q, Key key) noexcept
+{
+	want_discovery(q);
+	for (Ref r = 0; r < shared_->limits.groups; ++r)
+		if (groups_[r].used && groups_[r].queue == index_of(q))
+			sink_group(q, r, key);
+}
+
+void Engine::raise_group(Queue &q, Ref r, Key key) noexcept
+{
+	Group &g = groups_[r];
+	const Key to = std::min(key, g.limit);
+	if (g.watermark < to)
+	{
+		q.sunk_groups -= to == kMaxKey;
+		g.watermark = to;
+	}
+}
+
+Key Engine::start_group_load(Queue &q, Ref r, uint32_t loader) noexcept
+{
+	groups_[r].loader = loader;
+	groups_[r].limit = kMaxKey;
+	++q.group_loads;
+	return groups_[r].watermark;
+}
+
+void Engine::end_group_load(Queue &q, Ref r, bool again) noexcept
+{
+	Group &g = groups_[r];
+	g.loader = kNil;
+	--q.group_loads;
+	if (again)
+		settle(q, r);
+	else
+	{
+		settle(q, r);
+		if (g.wanted && q.wanted == r) // the sweep asks for it again
+		{
+			q.wanted = g.wanted_next;
+			g.wanted = false;
+		}
+	}
+}
+
+void Engine::want_discovery(Queue &q) noexcept
+{
+	q.discover.store(true);
+	if (!q.want_refill.exchange(true))
+		platform_.want_refill(q.db);
+}
+
+void Engine::sink_job(Queue &q, Lane &l, const char *group_key, Ref g, Key key) noexcept
+{
+	if (g == kNil && group_key != nullptr)
+		g = group_for(q, group_key, false);
+	if (g != kNil)
+		sink_group(q, g, key);
+	else if (group_key != nullptr)
+		want_discovery(q);
+	else
+		sink(q, l, key);
+}
+
+bool Engine::takes(Queue &q, const char *group_key, Key key) noexcept
+{
+	const Ref g = group_for(q, group_key, false);
+	return g != kNil ? key < groups_[g].watermark && has_room(groups_[g]) : !unknown_groups(q);
+}
+
+bool Engine::vouches(const Queue &q, const Lane &l, const char *group_key, Ref g, Key key) const noexcept
+{
+	if (g != kNil)
+		return key < groups_[g].watermark;
+	return group_key != nullptr ? !unknown_groups(q) : key < l.watermark;
+}
+
+bool Engine::evict_from_group(Queue &q, Ref r, Key above, uint32_t hint) noexcept
+{
+	int tries = 8;
+	for (Ref i = groups_[r].ready.max; i != kNil && tries > 0; i = by_key().prev(i), --tries)
+	{
+		const Entry &e = entries_[i];
+		if (e.key() <= above)
+			return false;
+		if (!is_evictable(e))
+			continue;
+		sink_group(q, r, e.key());
+		drop(q, i, hint);
+		return true;
+	}
+	return false;
+}
+
+} // namespace tq::core

@@ -1,0 +1,80 @@
+// Limits of a queue: how many run at a time, how many start in a time, and whose turn it is.
+// Fair turns are start-time fair queueing (Goyal, Vin and Cheng, 1996): each start costs its group one turn divided by the job's weight.
+#include "core/engine.hpp"
+
+namespace tq::core
+{
+
+int64_t Engine::starts_left(const Queue &q) const noexcept
+{
+	int64_t left = INT64_MAX;
+	if (q.settings.max_running > 0)
+		left = std::max<int64_t>(int64_t{q.settings.max_running} - q.running, 0);
+	if (q.settings.rate.limits() && left > 0)
+		left = q.starts.available(q.settings.rate, platform_.mono(), left);
+	return left;
+}
+
+// Between leaving its old place and entering the new one.
+void Engine::charge(Queue &q, Entry &e, Micros mono) noexcept
+{
+	const QueueSettings &s = q.settings;
+	q.starts.take(s.rate, mono);
+	if (e.group != kNil)
+		groups_[e.group].bucket.take(s.group_rate, mono);
+	if (!s.fair)
+		return;
+	const double cost = 100.0 / (e.weight != 0 ? e.weight : 100);
+	double &turn = e.group != kNil ? groups_[e.group].turn : q.loose_turn;
+	const double at = std::max(turn, q.vclock);
+	q.vclock = at;
+	turn = at + cost;
+	if (e.group == kNil) // all jobs without a group have moved back
+		for (uint16_t i = q.lanes; i != kNoLane; i = lanes_[i].next)
+			if (lanes_[i].in_startable && entries_[lanes_[i].first].group == kNil)
+			{
+				lane_out(q, lanes_[i]);
+				lane_in(q, lanes_[i]);
+			}
+}
+
+// Jobs that waiters have seen, and could not have because of a limit, are startable again.
+void Engine::reopen(Queue &q) noexcept
+{
+	for (uint16_t i = q.lanes; i != kNoLane; i = lanes_[i].next)
+		if (lanes_[i].in_startable)
+			lanes_[i].startable_at = ++q.startable_seq;
+	wake_for_startable(q);
+}
+
+// When the scheduler is to look at this queue's limits.
+void Engine::publish_opening(Queue &q) noexcept
+{
+	const Rate &rate = q.settings.rate;
+	q.rate_opens_at =
+		rate.limits() && q.startable.min != kNil && !q.starts.open(rate, platform_.mono()) ? q.starts.opens_at(rate) : kNever;
+	const Micros at = std::min(q.rate_opens_at, q.opening.min != kNil ? groups_[q.opening.min].opens_at : kNever);
+	const Micros before = q.next_open.load(std::memory_order_relaxed);
+	if (at == before)
+		return;
+	q.next_open.store(at);
+	if (at < before)
+		platform_.sooner(q.db, at, true);
+}
+
+int Engine::open_due(Queue &q, Micros mono, int max) noexcept
+{
+	int n = 0;
+	for (; n < max && q.opening.min != kNil && groups_[q.opening.min].opens_at <= mono; ++n)
+	{
+		const Ref r = q.opening.min;
+		opens_at(q, r, kNever);
+		settle(q, r);
+	}
+	if (q.rate_opens_at <= mono)
+		reopen(q);
+	publish_opening(q);
+	return n;
+}
+
+} // namespace tq::core

@@ -1,0 +1,21 @@
+// What tq itself says of why an attempt or a job has ended, in the `reason` of events. Everything else there is a worker's or a user's word.
+#pragma once
+
+#include <cstring>
+
+namespace tq::journal
+{
+
+constexpr const char *kReasonLeaseLost = "lease lost";
+constexpr const char *kReasonTimeout = "timeout";
+constexpr const char *kReasonRolledBack = "the transaction of its claim was rolled back too often";
+
+inline bool is_own_reason(const char *reason) noexcept
+{
+	for (const char *own : {kReasonLeaseLost, kReasonTimeout, kReasonRolledBack})
+		if (reason != nullptr && std::strcmp(reason, own) == 0)
+			return true;
+	return false;
+}
+
+} // namespace tq::journal

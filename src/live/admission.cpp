@@ -1,0 +1,117 @@
+#include "live/admission.hpp"
+
+#include "live/policy.hpp"
+#include "pg/errors.hpp"
+
+namespace tq::live
+{
+
+namespace
+{
+
+struct Admission
+{
+	uint16_t queue;
+	uint32 generation;
+	SubTransactionId sub;
+	int64 n;
+};
+
+// In TopTransactionContext, forgotten (not freed) when the transaction ends.
+Admission *admissions = nullptr;
+int nadmissions = 0;
+int admissions_room = 0;
+
+Admission &admission_here(uint16_t queue)
+{
+	const SubTransactionId sub = GetCurrentSubTransactionId();
+	for (int i = nadmissions; i-- > 0 && admissions[i].sub == sub;)
+		if (admissions[i].queue == queue && admissions[i].generation == engine.queue(queue).generation)
+			return admissions[i];
+	if (nadmissions == admissions_room)
+	{
+		const int room = std::max(admissions_room * 2, 8);
+		const Size bytes = sizeof(Admission) * static_cast<Size>(room);
+		admissions = static_cast<Admission *>(admissions == nullptr ? MemoryContextAlloc(TopTransactionContext, bytes)
+																	: repalloc(admissions, bytes));
+		admissions_room = room;
+	}
+	Admission &a = admissions[nadmissions++];
+	a = Admission{queue, engine.queue(queue).generation, sub, 0};
+	return a;
+}
+
+void take_back(const Admission &a) noexcept
+{
+	lock_queue(a.queue);
+	if (engine.queue(a.queue).generation == a.generation)
+		engine.queue(a.queue).admitted -= a.n;
+	unlock_queue(a.queue);
+}
+
+int64 live_jobs(const Queue &q) noexcept
+{
+	int64 n = q.admitted;
+	for (uint16_t l = q.lanes; l != core::kNoLane; l = engine.lane(l).next)
+		n += engine.lane(l).count.live;
+	return n;
+}
+
+} // namespace
+
+void admit(Db &db, uint16_t queue, int64 n)
+{
+	static_cast<void>(db);
+	Queue &q = engine.queue(queue);
+	const int64 most = max_depth_of(q.settings).value;
+	if (n == 0 || (most == 0 && !q.settings.enqueue_rate.limits()))
+		return;
+	Admission &a = admission_here(queue);
+	lock_queue(queue);
+	const core::Rate rate = q.settings.enqueue_rate;
+	const Micros now = mono_now();
+	const int64 live = most > 0 ? live_jobs(q) : 0;
+	const bool full = most > 0 && live + n > most;
+	const bool fast = !full && !q.enqueues.open(rate, now);
+	const Micros opens = fast ? q.enqueues.opens_at(rate) - now : 0;
+	if (!full && !fast)
+	{
+		q.enqueues.take(rate, now, n);
+		if (most > 0)
+		{
+			q.admitted += n;
+			a.n += n;
+		}
+	}
+	unlock_queue(queue);
+	if (full)
+		ereport(ERROR, (errcode(kErrQueueFull), errmsg("queue \"%s\" is full", q.name),
+						errdetail("It has %lld live jobs, those of open transactions included; max_depth is %lld and %lld more were to come.",
+								  static_cast<long long>(live), static_cast<long long>(most), static_cast<long long>(n)),
+						errhint("Try again when workers have caught up, or raise max_depth with tq_alter_queue.")));
+	if (fast)
+		ereport(ERROR, (errcode(kErrQueueFull), errmsg("enqueue_rate of queue \"%s\" is exceeded", q.name),
+						errdetail("The next enqueue is let in after %lld ms.", static_cast<long long>((opens + 999) / 1000)),
+						errhint("Try again then, or raise enqueue_rate with tq_alter_queue.")));
+}
+
+void end_admissions() noexcept
+{
+	while (nadmissions > 0)
+		take_back(admissions[--nadmissions]);
+	admissions = nullptr;
+	admissions_room = 0;
+}
+
+void end_sub_admissions(bool commit, SubTransactionId sub, SubTransactionId parent) noexcept
+{
+	for (int i = nadmissions; i-- > 0 && admissions[i].sub >= sub;)
+	{
+		if (commit)
+			admissions[i].sub = parent;
+		else
+			take_back(admissions[--nadmissions]);
+	}
+}
+
+} // namespace tq::live
