@@ -30,7 +30,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	constexpr size_t kMost = 1024; // longer inputs find nothing new, only later
 	const uint8_t *at = data, *const end = data + std::min(size, kMost);
-	Driver<Bytes> driver({20, 5, 2, 1, 2, 2}, Bytes{&at, end});
+	Driver<Bytes> driver({20, 5, 2, 1, 2, 2, 4}, Bytes{&at, end});
 	while (at < end)
 	{
 		const std::string wrong = driver.step();

@@ -8,7 +8,7 @@ namespace
 
 using namespace tq::test;
 
-constexpr Limits kLarge{1U << 20, 16, 2, 1, 16, 8};
+constexpr Limits kLarge{1U << 20, 16, 2, 1, 16, 8, 4096};
 
 // A job's whole life: inserted before its commit, published, claimed, the claim committed, finished, dropped; on top of a backlog.
 void life_of_a_job(benchmark::State &state)

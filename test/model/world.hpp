@@ -132,7 +132,7 @@ public:
 	std::string violation;
 
 	Stage(const Scenario &scenario, uint32_t protections)
-		: rig({scenario.entries, 1, 1, 1, 1, 1}, test::Locks::none), sc(scenario), on(protections)
+		: rig({scenario.entries, 1, 1, 1, 1, 1, 0}, test::Locks::none), sc(scenario), on(protections)
 	{
 		rig.lane();
 		w.locked_by = -1;

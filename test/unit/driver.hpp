@@ -241,7 +241,7 @@ private:
 		e_.change(queue_of(r), r, [&](Entry &e) noexcept {
 			e.mark = Verb::none;
 			e.lease = 0;
-			e.worker = kNil;
+			e.set_worker(kNil);
 			++e.aborts;
 			e.state = pause == 0 ? State::ready : State::delayed;
 			e.timer = pause == 0 ? kNever : now_ + pause;
@@ -277,7 +277,7 @@ private:
 			if (how == 1)
 				return; // rolled back
 			e.lease = 0;
-			e.worker = kNil;
+			e.set_worker(kNil);
 			e.aborts = 0;
 			e.state = how == 2 ? State::ready : State::delayed;
 			e.timer = how == 2 ? kNever : now_ + 500;

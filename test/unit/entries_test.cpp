@@ -24,7 +24,7 @@ TEST(Entries, InsertFindDrop)
 	EXPECT_EQ(e.timer, kNever);
 	EXPECT_EQ(e.expires_at, kNever);
 	EXPECT_EQ(e.step, 1);
-	EXPECT_EQ(e.worker, kNil);
+	EXPECT_EQ(e.worker(), kNil);
 	uint16_t q = 99;
 	EXPECT_EQ(t.engine.find(0, 7, &q), r);
 	EXPECT_EQ(q, 0);
@@ -142,7 +142,7 @@ TEST(Entries, AttachFindsWhatCreateLaidOut)
 	const Ref r = t.ready(11, -5, "mail");
 	Engine other;
 	other.attach(t.memory());
-	other.set_platform({lock_partition, unlock_partition, set_latch, note_sooner, note_refill});
+	other.set_platform({lock_partition, unlock_partition, set_latch, note_sooner, note_refill, mono_now});
 	uint16_t q;
 	EXPECT_EQ(other.find(0, 11, &q), r);
 	EXPECT_EQ(other.find_lane(other.queue(0), "mail"), t.engine.find_lane(t.q(), "mail"));

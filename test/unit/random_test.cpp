@@ -30,8 +30,8 @@ void run(const Limits &limits, uint32_t seeds, int steps)
 	}
 }
 
-TEST(Random, SixteenEntries) { run({16, 6, 2, 1, 2, 2}, 40, 2000); }
-TEST(Random, ManyEntriesOneQueue) { run({200, 3, 1, 1, 2, 3}, 8, 2000); }
-TEST(Random, SeveralQueues) { run({64, 12, 4, 1, 4, 3}, 15, 2000); }
+TEST(Random, SixteenEntries) { run({16, 6, 2, 1, 2, 2, 3}, 40, 2000); }
+TEST(Random, ManyEntriesOneQueue) { run({200, 3, 1, 1, 2, 3, 16}, 8, 2000); }
+TEST(Random, SeveralQueues) { run({64, 12, 4, 1, 4, 3, 8}, 15, 2000); }
 
 } // namespace

@@ -27,6 +27,7 @@ struct Surroundings
 	std::atomic<int> refills{0};
 	std::atomic<Micros> sooner_wall{kNever};
 	std::atomic<Micros> sooner_mono{kNever};
+	std::atomic<Micros> mono{0}; // the monotonic clock
 	// latches
 	std::mutex latch_lock;
 	std::condition_variable latch_set;
@@ -81,8 +82,10 @@ inline void note_sooner(uint32_t, Micros when, bool monotonic) noexcept
 
 inline void note_refill(uint32_t) noexcept { surroundings().refills.fetch_add(1); }
 
-constexpr Limits kSmall{16, 4, 2, 1, 4, 2};
-constexpr Limits kMiddle{1024, 16, 4, 2, 16, 8};
+inline Micros mono_now() noexcept { return surroundings().mono.load(std::memory_order_relaxed); }
+
+constexpr Limits kSmall{16, 4, 2, 1, 4, 2, 4};
+constexpr Limits kMiddle{1024, 16, 4, 2, 16, 8, 64};
 
 // Locks::none: for one thread only, when speed counts.
 enum class Locks
@@ -102,13 +105,15 @@ public:
 		auto &s = surroundings();
 		s.refills = 0;
 		s.sooner_wall = s.sooner_mono = kNever;
+		s.mono = 0;
 		s.latch.fill(false);
 		s.wakes.fill(0);
 		engine.set_platform(locks == Locks::real
-								? Platform{lock_partition, unlock_partition, set_latch, note_sooner, note_refill}
+								? Platform{lock_partition, unlock_partition, set_latch, note_sooner, note_refill,
+										   mono_now}
 								: Platform{[](uint32_t, bool) noexcept {}, [](uint32_t) noexcept {},
 										   [](uint32_t) noexcept {}, [](uint32_t, Micros, bool) noexcept {},
-										   [](uint32_t) noexcept {}});
+										   [](uint32_t) noexcept {}, mono_now});
 		engine.create(memory_.get(), limits);
 		for (uint32_t d = 0; d < limits.databases; ++d)
 			engine.db(static_cast<uint16_t>(d)).next_lease.store(1000);
@@ -168,7 +173,7 @@ public:
 			e.mark = Verb::none;
 			e.state = State::ready;
 			e.lease = 0;
-			e.worker = kNil;
+			e.set_worker(kNil);
 		});
 	}
 	JobId id_of(Ref r) const { return r == kNil ? 0 : engine.entry(r).id; }

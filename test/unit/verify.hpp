@@ -255,8 +255,8 @@ private:
 		for (Ref r = 0; r < e_.limits().entries; ++r)
 		{
 			const Entry &e = e_.entry(r);
-			if (e.home != 0 && e.state == State::running && e.worker != kNil)
-				++running[e.worker];
+			if (e.home != 0 && e.state == State::running && e.worker() != kNil)
+				++running[e.worker()];
 		}
 		for (uint32_t w = 0; w < e_.limits().workers; ++w)
 			want(running[w] == e_.worker(w).running.load(), "a worker's count of running jobs", w);
