@@ -328,6 +328,8 @@ void Engine::leave(Queue &q, Entry &e) noexcept
 		case Place::nowhere:
 			break;
 	}
+	if (may_expire(e))
+		leave_expiry(q, e);
 	if (e.group != kNil)
 	{
 		groups_[e.group].running -= e.state == State::running;
@@ -384,6 +386,8 @@ void Engine::enter(Queue &q, Entry &e) noexcept
 		list_claim(q, e);
 	else if (!to_log && e.has(kClaimListed))
 		unlist_claim(q, e);
+	if (may_expire(e)) // after it has left the list of claims, which uses the same links
+		enter_expiry(q, e);
 	if (e.group != kNil)
 	{
 		groups_[e.group].running += e.state == State::running;
@@ -492,6 +496,9 @@ Ref Engine::claim(Queue &q, const ClaimTerms &t) noexcept
 		e.set_worker(t.worker);
 		e.hard_deadline = kNever;
 		e.flags &= static_cast<uint16_t>(~(kLogged | kBound | kClaimEnded | kHardTimeout | kQuiet | kHeld));
+		const int64_t timeout = q.settings.timeout_ms != kUnset ? q.settings.timeout_ms : t.default_timeout_ms;
+		if (timeout > 0)
+			set_hard_deadline(e, t.mono + timeout * 1000);
 		if (t.bound)
 			e.flags |= kBound;
 		if (e.attempt < UINT16_MAX)
@@ -503,6 +510,22 @@ Ref Engine::claim(Queue &q, const ClaimTerms &t) noexcept
 	if (q.settings.rate.limits())
 		publish_opening(q);
 	return r;
+}
+
+void Engine::set_limits(Queue &q, Ref r, uint32_t lease_ms, Micros timeout, Micros mono) noexcept
+{
+	change(q, r, [&](Entry &e) noexcept {
+		if (lease_ms != 0)
+		{
+			e.lease_ms = lease_ms;
+			e.deadline = mono + static_cast<Micros>(lease_ms) * 1000;
+		}
+		e.timer = e.deadline;
+		if (timeout != 0)
+			set_hard_deadline(e, mono + timeout);
+		else if (e.has(kHardTimeout))
+			e.timer = std::min(e.timer, e.hard_deadline);
+	});
 }
 
 MarkResult Engine::mark(Queue &q, Ref r, uint32_t owner, Verb verb, State pending) noexcept

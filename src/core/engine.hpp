@@ -164,9 +164,12 @@ class Engine
 		bool bound;
 		const uint64_t *kinds; // hashes of the kinds wanted
 		int nkinds;			   // 0: any
+		uint32_t default_timeout_ms = 0; // of an attempt, if the queue says nothing; 0: none
 	};
 	// The next job that may start: pops it into running, marked by `owner`. kNil if there is none.
 	Ref claim(Queue &q, const ClaimTerms &terms) noexcept;
+	// What the row of a job just claimed says of its own: the length of the lease (0: as it is) and of the attempt (0: as it is), from `mono`.
+	void set_limits(Queue &q, Ref r, uint32_t lease_ms, Micros timeout, Micros mono) noexcept;
 	// The least key that a claim with these kinds would get; kMaxKey if none.
 	bool claimable(const Queue &q, const uint64_t *kinds, int nkinds, Key *key) const noexcept;
 	// Claims that are to be journalled: takes the entry off the queue's list.
@@ -204,6 +207,16 @@ class Engine
 	};
 	int collect_lost(Queue &q, Micros mono, Micros grace, int max, uint32_t owner, Ref *out, PrevMark *prev) noexcept;
 
+	// --- expiry: jobs that nobody has started by their expires_at (expiry.cpp)
+	// Takes those whose time is over out of the claims' way, at most `max`; returns how many. They wait for collect_expired, which is
+	// the scheduler's. Call it before claim().
+	int set_aside(Queue &q, Micros wall, int max) noexcept
+	{
+		return q.expiry.min == kNil || entries_[q.expiry.min].expires_at > wall ? 0 : set_aside_now(q, wall, max);
+	}
+	// Marks expired entries `expire` by `owner`, at most `max`; returns how many are in out.
+	int collect_expired(Queue &q, Micros wall, int max, uint32_t owner, Ref *out) noexcept;
+
 	// --- waiting
 	void wait_enter(Queue &q, Ref w, uint32_t proc, const uint64_t *kinds, int nkinds) noexcept;
 	// Leaves the queue of waiters, after it claimed or gave up. Its token, if it had one, is passed on while more jobs are startable
@@ -229,6 +242,16 @@ class Engine
 		{
 			return e[a].timer != e[b].timer ? e[a].timer < e[b].timer : e[a].id < e[b].id;
 		}
+	};
+	struct EntryByExpiry
+	{
+		Entry *e;
+		Links &links(Ref r) const noexcept { return e[r].aux; }
+		bool less(Ref a, Ref b) const noexcept
+		{
+			return e[a].expires_at != e[b].expires_at ? e[a].expires_at < e[b].expires_at : e[a].id < e[b].id;
+		}
+		uint32_t rank(Ref r) const noexcept { return mix32(static_cast<uint64_t>(e[r].id)); }
 	};
 	struct LaneByHead
 	{
@@ -265,6 +288,7 @@ class Engine
 	};
 	Treap<EntryByKey> by_key() const noexcept { return {{entries_}}; }
 	Treap<EntryByTimer> by_timer() const noexcept { return {{{entries_}}}; }
+	Treap<EntryByExpiry> by_expiry() const noexcept { return {{entries_}}; }
 	Treap<LaneByHead> by_head() const noexcept { return {{lanes_, entries_}}; }
 	Treap<EntryByTurn> by_turn() const noexcept { return {{{entries_}, groups_}}; }
 	Treap<GroupByOpening> by_opening() const noexcept { return {{groups_}}; }
@@ -312,6 +336,15 @@ class Engine
 	uint32_t group_bucket(uint64_t hash) const noexcept { return static_cast<uint32_t>(hash % shared_->limits.groups); }
 	bool grant(Queue &q, const Lane &l) noexcept;
 	void publish_timers(Queue &q) noexcept;
+	static bool may_expire(const Entry &e) noexcept
+	{
+		return e.expires_at != kNever && e.attempt == 0 && (e.state == State::ready || e.state == State::delayed) &&
+			   !e.has(kCancelAsked);
+	}
+	void leave_expiry(Queue &q, Entry &e) noexcept;
+	void enter_expiry(Queue &q, Entry &e) noexcept;
+	void publish_expiry(Queue &q) noexcept;
+	int set_aside_now(Queue &q, Micros wall, int max) noexcept;
 	void list_claim(Queue &q, Entry &e) noexcept;
 	void unlink_waiter(Queue &q, Waiter &w) noexcept;
 

@@ -43,7 +43,7 @@ struct Entry
 	Micros claimed_at;	  // running: wall
 	Micros expires_at;	  // wall; kNever
 	Links main;			  // ready, due or lease tree
-	Links aux;			  // running: claim list (left = previous, right = next); ready: room for the expiry tree
+	Links aux;			  // running: claim list (left = previous, right = next); ready, delayed: expiry tree, or the list of expired
 	Ref hash_next;		  // P; in the free list: next free
 	uint32_t block;		  // where the row is: heap block,
 	uint16_t offset;	  // line pointer,
@@ -215,6 +215,8 @@ struct Queue
 	Root due;		// delayed entries by wall time
 	Micros evictable; // none of them with a later time may be evicted
 	Root leases;	// running entries by monotonic time
+	Root expiry;	// entries that nobody has started, by expires_at
+	Ref expired_head; // of them, those a claim has found too late, for the scheduler: marked `expire` by nobody
 	Ref claims_head; // running entries whose claim is not journalled yet, oldest first
 	Ref claims_tail;
 	Ref waiters_head;
@@ -235,12 +237,13 @@ struct Queue
 	std::atomic<Micros> next_due;	// read without Q by the scheduler: the least of `due`
 	std::atomic<Micros> next_lease; // ... of `leases`
 	std::atomic<Micros> next_claim; // claimed_at of the oldest unlogged claim
+	std::atomic<Micros> next_expiry; // the least of `expiry`; 0 while there are expired ones
 	std::atomic<Micros> next_open;	// ... of `opening` and rate_opens_at
 	std::atomic<bool> want_refill;	// a lane or a group runs dry with jobs on disk
 	std::atomic<bool> discover;		// groups without a slot may have jobs on disk,
 	std::atomic<bool> discovering;	// and are being looked for
 	// totals since start
-	uint64_t enqueued, claimed, succeeded, failed, lost, dead, released, cancelled;
+	uint64_t enqueued, claimed, succeeded, failed, lost, dead, released, cancelled, expired;
 };
 
 // A backend waiting for a job of one queue. Q of that queue.
@@ -280,6 +283,14 @@ struct DbCore
 	std::atomic<Micros> timer_limit;
 	std::atomic<LeaseNo> next_lease;
 };
+
+// A running entry's attempt ends at `at` (monotonic) whatever its heartbeats say. Its place in the lease tree is the caller's affair.
+inline void set_hard_deadline(Entry &e, Micros at) noexcept
+{
+	e.hard_deadline = at;
+	e.flags |= kHardTimeout;
+	e.timer = at < e.deadline ? at : e.deadline;
+}
 
 inline void lower(std::atomic<Micros> &a, Micros to) noexcept
 {

@@ -24,13 +24,14 @@ void Engine::init_queue(Queue &q, uint16_t db, int32_t id, const char *name, Que
 	q.writer = 0;
 	q.paused_until = 0;
 	q.settings = QueueSettings{};
-	q.startable = q.due = q.leases = q.opening = Root{};
+	q.startable = q.due = q.leases = q.opening = q.expiry = Root{};
 	q.wanted = kNil;
 	q.starts = q.enqueues = Bucket{};
 	q.rate_opens_at = kNever;
 	q.vclock = q.loose_turn = 0;
 	q.running = q.sunk_groups = q.group_loads = 0;
 	q.admitted = 0;
+	q.expired_head = kNil;
 	q.evictable = INT64_MIN;
 	q.claims_head = q.claims_tail = q.waiters_head = q.waiters_tail = kNil;
 	q.startable_seq = 0;
@@ -38,11 +39,12 @@ void Engine::init_queue(Queue &q, uint16_t db, int32_t id, const char *name, Que
 	q.next_due.store(kNever);
 	q.next_lease.store(kNever);
 	q.next_claim.store(kNever);
+	q.next_expiry.store(kNever);
 	q.next_open.store(kNever);
 	q.want_refill.store(false);
 	q.discover.store(false);
 	q.discovering.store(false);
-	q.enqueued = q.claimed = q.succeeded = q.failed = q.lost = q.dead = q.released = q.cancelled = 0;
+	q.enqueued = q.claimed = q.succeeded = q.failed = q.lost = q.dead = q.released = q.cancelled = q.expired = 0;
 }
 
 void Engine::free_queue(Queue &q) noexcept

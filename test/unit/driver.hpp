@@ -24,7 +24,7 @@ public:
 	// Does one operation; what is wrong afterwards, or empty.
 	std::string step()
 	{
-		operate(next_(24));
+		operate(next_(25));
 		if (wrong_.empty())
 			wrong_ = verify(e_);
 		if (wrong_.empty())
@@ -93,6 +93,8 @@ private:
 				return log_claims();
 			case 22:
 				return heartbeat();
+			case 23:
+				return expire();
 			default:
 				now_ += next_(5'000);
 				did_ = "time";
@@ -155,9 +157,11 @@ private:
 		if (how == 0)
 			return e_.drop(queue_of(r), r, next_(kFreeLists));
 		const Micros due = how == 1 ? now_ + next_(10'000) : kNever;
-		e_.change(queue_of(r), r, [due](Entry &e) noexcept {
+		const Micros ends = next_(2) == 0 ? now_ + next_(20'000) : kNever;
+		e_.change(queue_of(r), r, [&](Entry &e) noexcept {
 			e.state = due == kNever ? State::ready : State::delayed;
 			e.timer = due;
+			e.expires_at = ends;
 		});
 	}
 
@@ -221,6 +225,30 @@ private:
 			wrong_ = "claimable";
 		if (e_.claim(q, terms) != best)
 			wrong_ = "a claim got another job than it should";
+	}
+
+	// A claim sets expired jobs aside, or the scheduler takes them; what is still there afterwards has time left.
+	void expire()
+	{
+		did_ = "expiry";
+		const uint16_t qi = some_queue();
+		Queue &q = e_.queue(qi);
+		if (q.state == QueueState::free)
+			return;
+		if (next_(2) == 0)
+		{
+			const int most = 1 + static_cast<int>(next_(4));
+			if (e_.set_aside(q, now_, most) < most && q.expiry.min != kNil && e_.entry(q.expiry.min).expires_at <= now_)
+				wrong_ = "an expired job is left for claims";
+			return;
+		}
+		Ref out[4];
+		const int n = e_.collect_expired(q, now_, 4, next_(3), out);
+		for (int i = 0; i < n; ++i)
+			if (e_.entry(out[i]).expires_at > now_ || e_.entry(out[i]).mark != Verb::expire)
+				wrong_ = "a job expired that has time left";
+		if (n < 4 && q.next_expiry.load() <= now_)
+			wrong_ = "an expired job is left to the scheduler";
 	}
 
 	void commit_claim()

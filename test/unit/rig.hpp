@@ -154,9 +154,23 @@ public:
 		return r;
 	}
 
+	// A job that expires, before it is published.
+	Ref expiring(JobId id, Micros expires_at, Micros due = kNever, int32_t priority = 0)
+	{
+		Ref existing;
+		const Ref r = engine.insert(q(), lane(), id, priority, State::committing, 0, false, &existing);
+		if (r != kNil)
+			engine.change(q(), r, [&](Entry &e) noexcept {
+				e.state = due == kNever ? State::ready : State::delayed;
+				e.timer = due;
+				e.expires_at = expires_at;
+			});
+		return r;
+	}
+
 	static Engine::ClaimTerms terms(uint32_t owner = 1, Micros mono = 0, Micros wall = 0)
 	{
-		return {owner, kNil, 0, 60'000, wall, mono, false, nullptr, 0};
+		return {owner, kNil, 0, 60'000, wall, mono, false, nullptr, 0, 0};
 	}
 	Ref claim(uint32_t owner = 1, Micros mono = 0, uint16_t queue = 0, Micros wall = 0)
 	{

@@ -141,6 +141,36 @@ private:
 		trees_ += static_cast<uint32_t>(nodes.size());
 	}
 
+	// Waiting jobs that have an end and were never started: in the tree, or set aside by a claim.
+	void expiry(const Queue &q, uint16_t qi)
+	{
+		const auto nodes = tree(
+			q.expiry, [&](Ref r) -> const Links & { return e_.entry(r).aux; },
+			[&](Ref a, Ref b) {
+				const Entry &x = e_.entry(a), &y = e_.entry(b);
+				return x.expires_at != y.expires_at ? x.expires_at < y.expires_at : x.id < y.id;
+			},
+			[&](Ref r) { return mix32(static_cast<uint64_t>(e_.entry(r).id)); });
+		std::set<Ref> found(nodes.begin(), nodes.end());
+		Ref prev = kNil;
+		for (Ref r = q.expired_head; r != kNil && bad_.empty(); prev = r, r = e_.entry(r).aux.right)
+			want(e_.entry(r).aux.left == prev && e_.entry(r).mark == Verb::expire && found.insert(r).second,
+				 "the list of expired jobs", r);
+		size_t should = 0;
+		for (Ref r = 0; r < e_.limits().entries; ++r)
+		{
+			const Entry &e = e_.entry(r);
+			const bool waits = e.home == qi + 1 && (e.state == State::ready || e.state == State::delayed);
+			const bool ends = waits && e.expires_at != kNever && e.attempt == 0 && !e.has(kCancelAsked) &&
+							  (e.mark == Verb::none || (e.mark == Verb::expire && e.owner == kNil));
+			want(ends == (found.count(r) == 1), "an entry's place among those that expire", r);
+			should += ends;
+		}
+		want(found.size() == should, "the number of jobs that expire");
+		const Micros next = q.expired_head != kNil ? 0 : nodes.empty() ? kNever : e_.entry(nodes.front()).expires_at;
+		want(q.next_expiry.load() == next, "the published expiry");
+	}
+
 	void lane(const Queue &q, uint16_t qi, uint16_t li)
 	{
 		const Lane &l = e_.lane(li);
@@ -182,6 +212,7 @@ private:
 		want(lanes.size() == open, "the number of startable lanes");
 		timers(q.due, qi, State::delayed, q.next_due.load());
 		timers(q.leases, qi, State::running, q.next_lease.load());
+		expiry(q, qi);
 		claims(q, qi);
 		waiters(q, qi, lanes);
 	}

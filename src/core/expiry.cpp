@@ -1,0 +1,100 @@
+// Expiry: jobs that nobody has started by their expires_at. Those in memory lie in a tree by that time, beside the lane or timer tree
+// they are in; those on disk expire when they are read in.
+// Regime: core; everything is noexcept. Locks: the queue's, by the caller.
+#include "core/engine.hpp"
+
+namespace tq::core
+{
+
+namespace
+{
+
+// Set aside by a claim, for the scheduler: until that comes nobody can have the job.
+bool is_set_aside(const Entry &e) noexcept { return e.mark == Verb::expire && e.owner == kNil; }
+
+} // namespace
+
+void Engine::leave_expiry(Queue &q, Entry &e) noexcept
+{
+	const Ref r = ref_of(e);
+	if (e.mark == Verb::none)
+		by_expiry().remove(q.expiry, r);
+	else if (is_set_aside(e))
+	{
+		if (e.aux.left != kNil)
+			entries_[e.aux.left].aux.right = e.aux.right;
+		else
+			q.expired_head = e.aux.right;
+		if (e.aux.right != kNil)
+			entries_[e.aux.right].aux.left = e.aux.left;
+		e.aux = Links{};
+	}
+	else
+		return;
+	publish_expiry(q);
+}
+
+void Engine::enter_expiry(Queue &q, Entry &e) noexcept
+{
+	const Ref r = ref_of(e);
+	if (e.mark == Verb::none)
+		by_expiry().insert(q.expiry, r);
+	else if (is_set_aside(e))
+	{
+		e.aux.left = kNil;
+		e.aux.right = q.expired_head;
+		if (q.expired_head != kNil)
+			entries_[q.expired_head].aux.left = r;
+		q.expired_head = r;
+	}
+	else
+		return;
+	publish_expiry(q);
+}
+
+void Engine::publish_expiry(Queue &q) noexcept
+{
+	const Micros next = q.expired_head != kNil ? 0 : q.expiry.min != kNil ? entries_[q.expiry.min].expires_at : kNever;
+	const Micros before = q.next_expiry.load(std::memory_order_relaxed);
+	if (next == before)
+		return;
+	q.next_expiry.store(next);
+	if (next < before)
+		platform_.sooner(q.db, next, false);
+}
+
+int Engine::set_aside_now(Queue &q, Micros wall, int max) noexcept
+{
+	int n = 0;
+	while (n < max && q.expiry.min != kNil && entries_[q.expiry.min].expires_at <= wall)
+	{
+		change(q, q.expiry.min, [](Entry &e) noexcept {
+			e.mark = Verb::expire;
+			e.owner = kNil;
+			e.pending = State::terminal;
+		});
+		++n;
+	}
+	return n;
+}
+
+int Engine::collect_expired(Queue &q, Micros wall, int max, uint32_t owner, Ref *out) noexcept
+{
+	int n = 0;
+	while (n < max)
+	{
+		const bool aside = q.expired_head != kNil;
+		if (!aside && (q.expiry.min == kNil || entries_[q.expiry.min].expires_at > wall))
+			break;
+		const Ref r = aside ? q.expired_head : q.expiry.min;
+		change(q, r, [owner](Entry &e) noexcept {
+			e.mark = Verb::expire;
+			e.owner = owner;
+			e.pending = State::terminal;
+		});
+		out[n++] = r;
+	}
+	return n;
+}
+
+} // namespace tq::core
