@@ -33,8 +33,8 @@ COPY tq_inbox (payload) FROM stdin;
 COPY tq_inbox (queue, priority) FROM stdin;
 i_other	100000
 \.
-COPY tq_inbox (queue, unique_key) FROM stdin;
-i_other	k
+COPY tq_inbox (queue, depends_on) FROM stdin;
+i_other	{1}
 \.
 INSERT INTO tq_inbox (queue, run_at, delay) VALUES ('i_other', now(), '1 s');
 SELECT ready FROM tq_queues WHERE queue = 'i_other';

@@ -1,5 +1,6 @@
 #include "guc.hpp"
 
+#include "core/layout.hpp"
 #include "core/retry_text.hpp"
 
 namespace tq::guc
@@ -11,24 +12,34 @@ int max_lanes = 1024;
 int max_databases = 8;
 int max_segments = 512;
 int max_workers = 512;
+int max_groups = 2500;
+int max_progress = 256;
 int audit_interval = 3600;
 bool auto_create_queues = true;
+int cancel_grace = 30000;
 int claim_batch_limit = 10000;
 int claim_log_delay = 100;
 int dead_retention = 604800;
+int expires_in = 0;
 int lease = 300000;
 int lease_grace = 0;
 int load_timeout = 10000;
 int max_attempts = 20;
+int max_depth = 0;
 int max_payload = 1024;
 int max_pinned_wait = 60000;
 int naptime = 1000;
+int on_lost = static_cast<int>(core::OnLost::retry);
+int priority = 100;
 int publish_limit = 1000;
 int retention = 21600;
 core::RetryPolicy retry;
 int segment_interval = 3600;
 int segment_rows = 1000000;
+bool strict_timeout = false;
+int timeout = 0;
 int timer_horizon = 600;
+int unique_for = 0;
 bool workers = true;
 
 namespace
@@ -37,6 +48,13 @@ namespace
 constexpr int kTenYears = 3652 * 86400; // seconds
 
 char *retry_text = nullptr;
+
+constexpr config_enum_entry kOnLost[] = {
+	{"retry", static_cast<int>(core::OnLost::retry), false},
+	{"bury", static_cast<int>(core::OnLost::bury), false},
+	{"dead", static_cast<int>(core::OnLost::dead), false},
+	{nullptr, 0, false},
+};
 
 // Runs in the postmaster too, where an error would end the server: parse_retry_text cannot raise one.
 bool check_retry(char **value, void **extra, GucSource)
@@ -81,6 +99,8 @@ void define()
 			&audit_interval, 0, INT_MAX / 1000, PGC_SIGHUP, GUC_UNIT_S);
 	boolean("tq.auto_create_queues", "Makes a queue when a job is first enqueued to it.", nullptr, &auto_create_queues,
 			PGC_SUSET);
+	integer("tq.cancel_grace", "How long a running job that was asked to stop keeps its lease.",
+			"A queue may say otherwise.", &cancel_grace, 0, INT_MAX, PGC_USERSET, GUC_UNIT_MS);
 	integer("tq.claim_batch_limit", "Most jobs that one call of tq_claim can take.", nullptr, &claim_batch_limit, 1,
 			1000000, PGC_USERSET, 0);
 	integer("tq.claim_log_delay", "How long a claim stays in memory only before it is journalled.",
@@ -88,6 +108,8 @@ void define()
 			GUC_UNIT_MS);
 	integer("tq.dead_retention", "How long dead and buried jobs are kept.", nullptr, &dead_retention, 0, kTenYears,
 			PGC_SIGHUP, GUC_UNIT_S);
+	integer("tq.expires_in", "How long a job waits to be started before it expires.",
+			"0: for ever. A queue or a job may say otherwise.", &expires_in, 0, kTenYears, PGC_USERSET, GUC_UNIT_S);
 	integer("tq.lease", "How long a claimed job may go without a heartbeat.", "A queue, a job or tq_claim may say otherwise.",
 			&lease, 1, INT_MAX, PGC_USERSET, GUC_UNIT_MS);
 	integer("tq.lease_grace", "Time added to a lease before it is taken away.", "A margin for clocks and networks.",
@@ -98,6 +120,10 @@ void define()
 			PGC_USERSET, 0);
 	integer("tq.max_databases", "Databases of this server that can use tq.", nullptr, &max_databases, 1, 1024,
 			PGC_POSTMASTER, 0);
+	integer("tq.max_depth", "Most live jobs of a queue.", "0: no limit. A queue may say otherwise.", &max_depth, 0, INT_MAX,
+			PGC_SUSET, 0);
+	integer("tq.max_groups", "Groups of jobs, over all queues, that have a place in shared memory.", "About 250 bytes each.", &max_groups, 4,
+			10000000, PGC_POSTMASTER, 0);
 	integer("tq.max_lanes", "Kinds of jobs, over all queues, that have a place in shared memory.", nullptr, &max_lanes, 4,
 			65000, PGC_POSTMASTER, 0);
 	integer("tq.max_live_jobs", "Jobs kept in shared memory; more wait on disk.", "About 160 bytes each.", &max_live_jobs,
@@ -106,13 +132,19 @@ void define()
 	integer("tq.max_pinned_wait", "Longest wait for a job while the session holds a snapshot.",
 			"Bounds tq_claim's wait, and tq_wait where it cannot wait without one.", &max_pinned_wait, 1, INT_MAX, PGC_USERSET,
 			GUC_UNIT_MS);
+	integer("tq.max_progress", "Running jobs that can show their progress at the same time.", "About 1 kB each.",
+			&max_progress, 0, 60000, PGC_POSTMASTER, 0);
 	integer("tq.max_queues", "Queues of all databases that have a place in shared memory.", nullptr, &max_queues, 1, 60000,
 			PGC_POSTMASTER, 0);
 	integer("tq.max_segments", "Segments of one database that can exist at the same time.", nullptr, &max_segments, 4,
 			60000, PGC_POSTMASTER, 0);
-	integer("tq.max_workers", "Names of workers that are remembered.", nullptr, &max_workers, 4, 100000, PGC_POSTMASTER, 0);
+	integer("tq.max_workers", "Names of workers that are remembered.", nullptr, &max_workers, 4, 65000, PGC_POSTMASTER, 0);
 	integer("tq.naptime", "Longest sleep of the launcher and of a scheduler with nothing to do.", nullptr, &naptime, 10,
 			3600000, PGC_SIGHUP, GUC_UNIT_MS);
+	DefineCustomEnumVariable("tq.on_lost", "What becomes of a job whose lease was lost.", "A queue may say otherwise.", &on_lost,
+							 on_lost, kOnLost, PGC_SIGHUP, 0, nullptr, nullptr, nullptr);
+	integer("tq.priority", "Priority of a job that is enqueued without one.", "A queue or a job may say otherwise.", &priority,
+			PG_INT16_MIN, PG_INT16_MAX, PGC_USERSET, 0);
 	integer("tq.publish_limit", "Jobs enqueued by one transaction that are published one by one.",
 			"A larger transaction is published by having its jobs read back from disk.", &publish_limit, 0, 100000,
 			PGC_USERSET, 0);
@@ -126,8 +158,13 @@ void define()
 			INT_MAX / 1000, PGC_SIGHUP, GUC_UNIT_S);
 	integer("tq.segment_rows", "Jobs in a segment before the next is opened.", nullptr, &segment_rows, 1, 100000000,
 			PGC_SIGHUP, 0);
+	boolean("tq.strict_timeout", "Heartbeats do not extend a lease.", "A queue may say otherwise.", &strict_timeout, PGC_SIGHUP);
+	integer("tq.timeout", "How long one attempt may take, whatever its heartbeats say.",
+			"0: no limit. A queue or a job may say otherwise.", &timeout, 0, INT_MAX, PGC_USERSET, GUC_UNIT_MS);
 	integer("tq.timer_horizon", "Delayed jobs due within this time are kept in memory.", nullptr, &timer_horizon, 1,
 			INT_MAX / 1000, PGC_SIGHUP, GUC_UNIT_S);
+	integer("tq.unique_for", "How long after its enqueue a job's unique key stays taken.",
+			"0: while the job is live. A queue or a job may say otherwise.", &unique_for, 0, kTenYears, PGC_USERSET, GUC_UNIT_S);
 	boolean("tq.workers", "Runs the schedulers and janitors of the databases that have the extension.", nullptr, &workers,
 			PGC_SIGHUP);
 	MarkGUCPrefixReserved("tq");

@@ -14,25 +14,35 @@ extern int max_lanes;
 extern int max_databases;
 extern int max_segments;
 extern int max_workers;
+extern int max_groups;
+extern int max_progress;
 // reloadable; times in milliseconds unless they say otherwise
 extern int audit_interval; // seconds
 extern bool auto_create_queues;
+extern int cancel_grace;
 extern int claim_batch_limit;
 extern int claim_log_delay;
 extern int dead_retention; // seconds
+extern int expires_in;	   // seconds; 0: never
 extern int lease;
 extern int lease_grace;
 extern int load_timeout;
 extern int max_attempts;
+extern int max_depth; // 0: no limit
 extern int max_payload; // kilobytes
 extern int max_pinned_wait;
 extern int naptime;
+extern int on_lost; // a core::OnLost
+extern int priority;
 extern int publish_limit;
 extern int retention; // seconds
 extern core::RetryPolicy retry;
 extern int segment_interval; // seconds
 extern int segment_rows;
+extern bool strict_timeout;
+extern int timeout; // 0: none
 extern int timer_horizon; // seconds
+extern int unique_for;	  // seconds; 0: while live
 extern bool workers;
 
 void define(); // from _PG_init

@@ -27,7 +27,8 @@ CREATE FUNCTION tq_get(
 	id bigint, OUT id bigint, OUT queue text, OUT kind text, OUT state text, OUT priority int, OUT attempt int,
 	OUT max_attempts int, OUT payload jsonb, OUT headers jsonb, OUT run_at timestamptz, OUT enqueued_at timestamptz,
 	OUT claimed_at timestamptz, OUT lease bigint, OUT lease_expires_at timestamptz, OUT worker text,
-	OUT finished_at timestamptz, OUT result jsonb, OUT error text, OUT checkpoint jsonb)
+	OUT finished_at timestamptz, OUT result jsonb, OUT error text, OUT checkpoint jsonb, OUT group_key text,
+	OUT unique_key text, OUT expires_at timestamptz, OUT tags text[], OUT origin bigint, OUT policies jsonb)
 LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 CREATE FUNCTION tq_history(id bigint)

@@ -1,12 +1,10 @@
 // tq_enqueue, tq_enqueue_many, and the trigger behind tq_inbox.
 // Regime: PG.
 #include "api/args.hpp"
-#include "api/enqueue.hpp"
+#include "api/job_options.hpp"
 #include "guc.hpp"
 #include "live/attach.hpp"
-#include "live/segments.hpp"
-#include "live/xact.hpp"
-#include "pg/errors.hpp"
+#include "live/policy.hpp"
 #include "pg/function.hpp"
 
 namespace tq::api
@@ -27,10 +25,23 @@ void check_headers(Jsonb *headers)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("headers must be a JSON object")));
 }
 
-int32 default_priority(uint16_t queue) noexcept
+void fill_in(const live::Queue &q, Micros now, EnqueueItem *items, int n) noexcept
 {
-	const int32 p = live::engine.queue(queue).settings.priority;
-	return p != core::kUnset ? p : kDefaultPriority;
+	const core::QueueSettings &s = q.settings;
+	const auto priority = static_cast<int32>(live::priority_of(s).value);
+	const Micros expires_in = live::expires_in_of(s).value;
+	const Micros unique_for = live::unique_for_of(s).value;
+	for (EnqueueItem *it = items; it < items + n; ++it)
+	{
+		if (it->row.priority == core::kUnset)
+			it->row.priority = priority;
+		if (it->unique_for == core::kUnset)
+			it->unique_for = unique_for;
+		// from the moment it may start
+		const Micros start = std::max(it->row.run_at, now);
+		if (it->row.expires_at == journal::kNoTime && expires_in > 0 && start < END_TIMESTAMP - expires_in)
+			it->row.expires_at = start + expires_in;
+	}
 }
 
 TimestampTz start_time(FunctionCallInfo fcinfo, int run_at, int delay)
@@ -45,37 +56,52 @@ TimestampTz start_time(FunctionCallInfo fcinfo, int run_at, int delay)
 namespace
 {
 
-// Arguments that both forms have at other places.
-struct Common
+// Arguments that both forms have, at different places.
+struct Places
 {
-	int priority, run_at, delay, max_attempts, headers;
+	int priority, run_at, delay, expires_at, max_attempts, retry, timeout, group_key, unique_mode, headers, options;
 };
+
+// Infinity: never, whatever the queue says.
+TimestampTz expiry(FunctionCallInfo fcinfo, int i)
+{
+	const bool never = given(fcinfo, i) && TIMESTAMP_IS_NOEND(PG_GETARG_TIMESTAMPTZ(i));
+	return never ? PG_GETARG_TIMESTAMPTZ(i) : time_or(fcinfo, i, "expires_at", journal::kNoTime);
+}
 
 // Everything is checked before the queue is looked up: bad input must not leave a new queue behind. So a priority that is not given stays
 // kUnset until the queue is known.
-journal::JobRow common_row(FunctionCallInfo fcinfo, const Common &at)
+EnqueueItem common_item(FunctionCallInfo fcinfo, const Places &at)
 {
-	journal::JobRow row;
+	EnqueueItem item{};
+	journal::JobRow &row = item.row;
 	row.priority = int_or(fcinfo, at.priority, "priority", core::kUnset, PG_INT16_MIN, PG_INT16_MAX);
 	row.run_at = start_time(fcinfo, at.run_at, at.delay);
+	row.expires_at = expiry(fcinfo, at.expires_at);
 	row.max_attempts = int_or(fcinfo, at.max_attempts, "max_attempts", 0, 1, 65535);
+	if (given(fcinfo, at.retry))
+		row.retry = checked_retry(PG_GETARG_JSONB_P(at.retry));
+	row.timeout = interval_or(fcinfo, at.timeout, "timeout", 0, 1000);
+	if (given(fcinfo, at.group_key))
+	{
+		row.group_key = PG_GETARG_TEXT_PP(at.group_key);
+		check_key("group_key", row.group_key, kGroupKeyMax);
+	}
+	if (given(fcinfo, at.unique_mode))
+		item.mode = parse_unique_mode(PG_GETARG_TEXT_PP(at.unique_mode));
 	if (given(fcinfo, at.headers))
 		row.headers = PG_GETARG_JSONB_P(at.headers);
 	check_headers(row.headers);
-	return row;
+	if (given(fcinfo, at.options))
+		parse_options(PG_GETARG_JSONB_P(at.options), &row, &item.unique_for);
+	return item;
 }
 
-// Which mode is meant makes no difference without a unique key, but a wrong word is an error today already.
-void check_unique_mode(FunctionCallInfo fcinfo, int i)
+// A job that would have expired before its time.
+void check_times(const journal::JobRow &row)
 {
-	if (!given(fcinfo, i))
-		return;
-	const char *mode = text_to_cstring(PG_GETARG_TEXT_PP(i));
-	for (const char *known : {"skip", "ignore", "replace", "keep_run_at", "error"})
-		if (strcmp(mode, known) == 0)
-			return;
-	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("unknown unique_mode \"%s\"", mode),
-					errhint("Known modes are skip, ignore, replace, keep_run_at, error.")));
+	if (row.expires_at != journal::kNoTime && row.run_at != journal::kNoTime && row.expires_at <= row.run_at)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("expires_at must be after the time at which the job may start")));
 }
 
 const char *checked_kind(text *kind)
@@ -97,15 +123,14 @@ TQ_FUNCTION(tq_enqueue)
 	const char *name = text_required(fcinfo, 0, "queue");
 	require(fcinfo, 1, "payload");
 	live::Db &db = live::database(fcinfo);
-	refuse(fcinfo, 6, "expires_at");
-	refuse(fcinfo, 8, "retry");
-	refuse(fcinfo, 9, "timeout");
-	refuse(fcinfo, 10, "group_key");
-	refuse(fcinfo, 11, "unique_key");
 	refuse(fcinfo, 14, "depends_on");
-	refuse(fcinfo, 15, "options");
-	check_unique_mode(fcinfo, 12);
-	EnqueueItem item{common_row(fcinfo, Common{3, 4, 5, 7, 13}), nullptr};
+	EnqueueItem item = common_item(fcinfo, Places{3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 15});
+	check_times(item.row);
+	if (given(fcinfo, 11))
+	{
+		item.unique_key = PG_GETARG_TEXT_PP(11);
+		check_key("unique_key", item.unique_key, kUniqueKeyMax);
+	}
 	if (given(fcinfo, 2))
 	{
 		item.row.kind = PG_GETARG_TEXT_PP(2);
@@ -114,8 +139,6 @@ TQ_FUNCTION(tq_enqueue)
 	item.row.payload = PG_GETARG_JSONB_P(1);
 	check_payload(item.row.payload);
 	const uint16_t queue = live::queue_for_enqueue(db, name);
-	if (item.row.priority == core::kUnset)
-		item.row.priority = default_priority(queue);
 	int64 id = 0;
 	enqueue(db, queue, &item, 1, &id);
 	PG_RETURN_INT64(id);
@@ -127,40 +150,38 @@ TQ_FUNCTION(tq_enqueue_many)
 {
 	require_writable("tq_enqueue_many()");
 	const char *name = text_required(fcinfo, 0, "queue");
-	int n = 0, nk = 0, np = 0, nr = 0;
+	int n = 0, nk = 0, np = 0, nr = 0, nu = 0, ng = 0;
 	Datum *payloads = array_required(fcinfo, 1, "payloads", JSONBOID, &n);
 	live::Db &db = live::database(fcinfo);
-	refuse(fcinfo, 6, "expires_at");
-	refuse(fcinfo, 8, "retry");
-	refuse(fcinfo, 9, "timeout");
-	refuse(fcinfo, 10, "group_key");
 	refuse(fcinfo, 13, "depends_on");
-	refuse(fcinfo, 14, "options");
-	refuse(fcinfo, 18, "unique_keys");
-	refuse(fcinfo, 19, "group_keys");
-	check_unique_mode(fcinfo, 11);
 	// a null in one of these stands for what the whole call says
-	bool *kinds_null = nullptr, *priorities_null = nullptr, *run_ats_null = nullptr;
+	bool *kinds_null = nullptr, *priorities_null = nullptr, *run_ats_null = nullptr, *keys_null = nullptr, *groups_null = nullptr;
 	Datum *kinds = array_with_nulls(fcinfo, 15, "kinds", TEXTOID, &kinds_null, &nk);
 	Datum *priorities = array_with_nulls(fcinfo, 16, "priorities", INT4OID, &priorities_null, &np);
 	Datum *run_ats = array_with_nulls(fcinfo, 17, "run_ats", TIMESTAMPTZOID, &run_ats_null, &nr);
+	Datum *unique_keys = array_with_nulls(fcinfo, 18, "unique_keys", TEXTOID, &keys_null, &nu);
+	Datum *group_keys = array_with_nulls(fcinfo, 19, "group_keys", TEXTOID, &groups_null, &ng);
 	if (kinds != nullptr)
 		same_length("payloads", n, "kinds", nk);
 	if (priorities != nullptr)
 		same_length("payloads", n, "priorities", np);
 	if (run_ats != nullptr)
 		same_length("payloads", n, "run_ats", nr);
-	const journal::JobRow common = common_row(fcinfo, Common{3, 4, 5, 7, 12});
+	if (unique_keys != nullptr)
+		same_length("payloads", n, "unique_keys", nu);
+	if (group_keys != nullptr)
+		same_length("payloads", n, "group_keys", ng);
+	EnqueueItem common = common_item(fcinfo, Places{3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14});
 	text *kind = given(fcinfo, 2) ? PG_GETARG_TEXT_PP(2) : nullptr;
-	const char *kind_name = kind != nullptr ? checked_kind(kind) : nullptr;
+	common.row.kind = kind;
+	common.kind = kind != nullptr ? checked_kind(kind) : nullptr;
 
 	auto *items = static_cast<EnqueueItem *>(palloc(sizeof(EnqueueItem) * static_cast<Size>(std::max(n, 1))));
 	auto *ids = static_cast<int64 *>(palloc(sizeof(int64) * static_cast<Size>(std::max(n, 1))));
 	for (int i = 0; i < n; ++i)
 	{
 		EnqueueItem &it = items[i];
-		it = EnqueueItem{common, kind_name};
-		it.row.kind = kind;
+		it = common;
 		it.row.payload = DatumGetJsonbP(payloads[i]);
 		check_payload(it.row.payload);
 		if (kinds != nullptr && !kinds_null[i])
@@ -181,11 +202,19 @@ TQ_FUNCTION(tq_enqueue_many)
 			if (TIMESTAMP_NOT_FINITE(it.row.run_at))
 				ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("run_ats must be finite")));
 		}
+		if (unique_keys != nullptr && !keys_null[i])
+		{
+			it.unique_key = DatumGetTextPP(unique_keys[i]);
+			check_key("unique_keys", it.unique_key, kUniqueKeyMax);
+		}
+		if (group_keys != nullptr && !groups_null[i])
+		{
+			it.row.group_key = DatumGetTextPP(group_keys[i]);
+			check_key("group_keys", it.row.group_key, kGroupKeyMax);
+		}
+		check_times(it.row);
 	}
 	const uint16_t queue = live::queue_for_enqueue(db, name);
-	for (int i = 0; i < n; ++i)
-		if (items[i].row.priority == core::kUnset)
-			items[i].row.priority = default_priority(queue);
 	enqueue(db, queue, items, n, ids);
 	auto *datums = static_cast<Datum *>(palloc(sizeof(Datum) * static_cast<Size>(std::max(n, 1))));
 	for (int i = 0; i < n; ++i)

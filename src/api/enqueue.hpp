@@ -7,8 +7,6 @@
 namespace tq::api
 {
 
-constexpr int32 kDefaultPriority = 100;
-
 // What becomes of a job whose unique key another job has.
 enum class UniqueMode : uint8
 {
@@ -21,7 +19,7 @@ enum class UniqueMode : uint8
 
 struct EnqueueItem
 {
-	journal::JobRow row; // id, enqueued_at, queue_id and unique_key are filled in
+	journal::JobRow row; // id, enqueued_at, queue_id and unique_key are filled in; a priority of core::kUnset: the queue's
 	const char *kind;
 	text *unique_key = nullptr;
 	UniqueMode mode = UniqueMode::skip;
@@ -31,8 +29,10 @@ struct EnqueueItem
 // Appends the jobs and notes them for publication; ids[i] receives the id of items[i].
 void enqueue(live::Db &db, uint16_t queue, EnqueueItem *items, int n, int64 *ids);
 
+// Fills in what the items leave to their queue: priority, expires_at, unique_for.
+void fill_in(const live::Queue &q, core::Micros now, EnqueueItem *items, int n) noexcept;
+
 void check_payload(const Jsonb *payload);
 void check_headers(Jsonb *headers);
-int32 default_priority(uint16_t queue) noexcept;
 
 } // namespace tq::api

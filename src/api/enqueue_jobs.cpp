@@ -4,7 +4,7 @@
 
 #include "live/attach.hpp"
 #include "live/segments.hpp"
-#include "live/xact.hpp"
+#include "live/verbs.hpp"
 
 namespace tq::api
 {
@@ -13,7 +13,8 @@ void enqueue(live::Db &db, uint16_t queue, EnqueueItem *items, int n, int64 *ids
 {
 	const live::Queue &q = live::engine.queue(queue);
 	const int32 queue_id = q.id;
-	const Micros now = live::wall_now();
+	const core::Micros now = live::wall_now();
+	fill_in(q, now, items, n);
 	constexpr int kChunk = 1000;
 	auto *rows = static_cast<journal::JobRow *>(palloc(sizeof(journal::JobRow) * static_cast<Size>(std::min(n, kChunk))));
 	auto *tids = static_cast<ItemPointerData *>(palloc(sizeof(ItemPointerData) * static_cast<Size>(std::min(n, kChunk))));
@@ -31,17 +32,10 @@ void enqueue(live::Db &db, uint16_t queue, EnqueueItem *items, int n, int64 *ids
 			row.queue_id = queue_id;
 			ids[done + i] = row.id;
 			live::Op &op = ops[i];
-			op = live::Op{};
-			op.verb = live::Verb::enqueue;
+			op = live::enqueue_of(row, now);
 			op.queue = queue;
 			op.lane = live::lane_for(queue, it.kind);
 			op.segment = static_cast<uint16_t>(drawn.slot);
-			op.id = row.id;
-			op.priority = row.priority;
-			op.due = row.run_at != journal::kNoTime && row.run_at > now ? row.run_at : core::kNever;
-			op.expires_at = row.expires_at != journal::kNoTime ? row.expires_at : core::kNever;
-			op.own_lease_ms = static_cast<uint32>(row.lease / 1000);
-			op.max_attempts = static_cast<uint16_t>(row.max_attempts);
 		}
 		journal::append_jobs(drawn.tables, rows, drawn.count, tids);
 		for (int i = 0; i < drawn.count; ++i)

@@ -70,7 +70,7 @@ Action renew(uint16_t d, core::JobId id, core::LeaseNo lease, core::Micros exten
 		e.deadline = std::max(e.deadline, mono + length);
 		const core::Micros end = e.has(core::kHardTimeout) ? std::min(e.deadline, e.hard_deadline) : e.deadline;
 		*ends = wall + (end - mono);
-		worker = e.worker;
+		worker = e.worker();
 		action = e.has(core::kCancelAsked) ? Action::cancel : e.has(core::kQuiet) ? Action::quiet : Action::run;
 	}
 	live::unlock_queue(queue);

@@ -3,6 +3,7 @@
 // segment's tables.
 #include "api/args.hpp"
 #include "api/names.hpp"
+#include "api/policies.hpp"
 #include "guc.hpp"
 #include "live/attach.hpp"
 #include "live/loader.hpp"
@@ -108,8 +109,8 @@ Job look_up(live::Db &db, core::JobId id, bool want_payload)
 // One row under construction.
 struct Row
 {
-	Datum values[20];
-	bool nulls[20];
+	Datum values[26];
+	bool nulls[26];
 	int n;
 
 	void add(Datum value, bool is_null = false)
@@ -231,16 +232,17 @@ TQ_FUNCTION(tq_get)
 	if (leased)
 		lease_ends = now + (e.has(core::kHardTimeout) ? std::min(e.deadline, e.hard_deadline) : e.deadline) -
 					 live::mono_now();
-	const char *worker = leased						  ? live::worker_name(e.worker)
+	const char *worker = leased						  ? live::worker_name(e.worker())
 						 : job.fold.worker[0] != '\0' ? job.fold.worker
 													  : nullptr;
 
+	const int32 priority = job.has_entry ? e.priority : job.fold.has_priority ? job.fold.priority : job.row.priority;
 	Row r{};
 	r.add(Int64GetDatum(id));
 	r.add_text(queue != live::kNoQueue ? engine.queue(queue).name : nullptr);
 	r.add_pointer(job.row.kind);
 	r.add_text(ended ? name_of(job.fold.state) : name_of(state));
-	r.add_int(job.has_entry ? e.priority : job.fold.has_priority ? job.fold.priority : job.row.priority);
+	r.add_int(priority);
 	r.add_int(job.has_entry ? e.attempt : job.fold.attempt);
 	r.add_int(live::attempts_allowed(job.row.max_attempts, queue));
 	r.add_pointer(job.row.payload);
@@ -255,6 +257,12 @@ TQ_FUNCTION(tq_get)
 	r.add_pointer(succeeded && outcome != nullptr ? outcome->detail : nullptr);
 	r.add_text(!succeeded && outcome != nullptr ? outcome->reason : nullptr);
 	r.add_pointer(last_checkpoint(job));
+	r.add_pointer(job.row.group_key);
+	r.add_pointer(job.row.unique_key);
+	r.add_time(job.row.expires_at);
+	r.add_pointer(job.row.tags);
+	r.add(Int64GetDatum(job.row.origin), job.row.origin == 0);
+	r.add_pointer(policies_of(job.row, priority, queue));
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(type), r.values, r.nulls)));
 }
 
@@ -276,7 +284,7 @@ TQ_FUNCTION(tq_history)
 		claim.at = claim.claimed_at = e.claimed_at;
 		claim.attempt = e.attempt;
 		claim.lease = e.lease;
-		claim.worker = live::worker_name(e.worker);
+		claim.worker = live::worker_name(e.worker());
 		merge_events(&job, &claim, 1);
 	}
 	Row r{};

@@ -84,7 +84,7 @@ bool copy_running(uint16_t db, core::Ref r, Running *out) noexcept
 		out->e = e;
 		strlcpy(out->queue, q.name, sizeof(out->queue));
 		strlcpy(out->kind, engine.lane(e.lane).kind, sizeof(out->kind));
-		const char *worker = live::worker_name(e.worker);
+		const char *worker = live::worker_name(e.worker());
 		strlcpy(out->worker, worker != nullptr ? worker : "", sizeof(out->worker));
 	}
 	live::unlock_queue(slot);

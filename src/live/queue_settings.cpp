@@ -1,12 +1,9 @@
 #include "live/queue_settings.hpp"
 
-extern "C"
-{
-#include "utils/numeric.h"
-}
-
+#include "core/rate_text.hpp"
 #include "guc.hpp"
 #include "pg/interval.hpp"
+#include "pg/json_values.hpp"
 
 namespace tq::live
 {
@@ -14,10 +11,24 @@ namespace tq::live
 namespace
 {
 
+using core::QueueSettings;
+using pg::Named;
+
+constexpr int64 kLongestMs = pg::kLongest / 1000;
+constexpr int64 kMaxExact = (int64{1} << 53) - 1; // the largest whole number that every reader of JSON has
+
 enum class Type : uint8
 {
-	integer,
+	small,
+	large,
 	duration, // interval, kept in milliseconds
+	number,
+	boolean,
+	flag,
+	rate,
+	burst,
+	on_lost,
+	order,
 	retry,
 	later, // known, but not served by this version
 };
@@ -26,198 +37,208 @@ struct KeySpec
 {
 	const char *name;
 	Type type;
-	int64 low;
-	int64 high;
+	int64 low = 0;
+	int64 high = 0;
+	int32_t QueueSettings::*small = nullptr;
+	int64_t QueueSettings::*large = nullptr;
+	bool QueueSettings::*boolean = nullptr;
+	core::Flag QueueSettings::*flag = nullptr;
+	core::Rate QueueSettings::*rate = nullptr;
 };
+
+constexpr KeySpec small(const char *name, int64 low, int64 high, int32_t QueueSettings::*where)
+{
+	return {.name = name, .type = Type::small, .low = low, .high = high, .small = where};
+}
+
+constexpr KeySpec duration(const char *name, int64 low, int64 high, int64_t QueueSettings::*where)
+{
+	return {.name = name, .type = Type::duration, .low = low, .high = high, .large = where};
+}
+
+constexpr KeySpec rate(const char *name, core::Rate QueueSettings::*where)
+{
+	return {.name = name, .type = Type::rate, .rate = where};
+}
 
 constexpr KeySpec kKeys[] = {
-	{"burst", Type::later, 0, 0},
-	{"dead_retention", Type::duration, 0, INT64_MAX},
-	{"enqueue_rate", Type::later, 0, 0},
-	{"expires_in", Type::later, 0, 0},
-	{"fair", Type::later, 0, 0},
-	{"group_max_running", Type::later, 0, 0},
-	{"group_order", Type::later, 0, 0},
-	{"group_rate", Type::later, 0, 0},
-	{"lease", Type::duration, 1, UINT32_MAX},
-	{"lease_grace", Type::duration, 0, 3600000},
-	{"max_attempts", Type::integer, 1, 65535},
-	{"max_depth", Type::later, 0, 0},
-	{"max_running", Type::later, 0, 0},
-	{"notify", Type::later, 0, 0},
-	{"on_lost", Type::later, 0, 0},
-	{"priority", Type::integer, PG_INT16_MIN, PG_INT16_MAX},
-	{"rate", Type::later, 0, 0},
-	{"retention", Type::duration, 0, INT64_MAX},
-	{"retry", Type::retry, 0, 0},
-	{"strict_timeout", Type::later, 0, 0},
-	{"timeout", Type::later, 0, 0},
-	{"unique_for", Type::later, 0, 0},
-	{"weight", Type::later, 0, 0},
+	{.name = "burst", .type = Type::burst},
+	duration("cancel_grace", 0, kLongestMs, &QueueSettings::cancel_grace_ms),
+	duration("dead_retention", 0, kLongestMs, &QueueSettings::dead_retention_ms),
+	rate("enqueue_rate", &QueueSettings::enqueue_rate),
+	duration("expires_in", 0, kLongestMs, &QueueSettings::expires_in_ms),
+	{.name = "fair", .type = Type::boolean, .boolean = &QueueSettings::fair},
+	small("group_max_running", 0, PG_INT32_MAX, &QueueSettings::group_max_running),
+	{.name = "group_order", .type = Type::order},
+	rate("group_rate", &QueueSettings::group_rate),
+	duration("lease", 1, UINT32_MAX, &QueueSettings::lease_ms),
+	duration("lease_grace", 0, 3600000, &QueueSettings::lease_grace_ms),
+	small("max_attempts", 1, 65535, &QueueSettings::max_attempts),
+	{.name = "max_depth", .type = Type::large, .low = 0, .high = kMaxExact, .large = &QueueSettings::max_depth},
+	small("max_running", 0, PG_INT32_MAX, &QueueSettings::max_running),
+	{.name = "notify", .type = Type::later},
+	{.name = "on_lost", .type = Type::on_lost},
+	small("priority", PG_INT16_MIN, PG_INT16_MAX, &QueueSettings::priority),
+	rate("rate", &QueueSettings::rate),
+	duration("retention", 0, kLongestMs, &QueueSettings::retention_ms),
+	{.name = "retry", .type = Type::retry},
+	{.name = "strict_timeout", .type = Type::flag, .flag = &QueueSettings::strict_timeout},
+	duration("timeout", 0, kLongestMs, &QueueSettings::timeout_ms),
+	duration("unique_for", 0, kLongestMs, &QueueSettings::unique_for_ms),
+	{.name = "weight", .type = Type::number},
 };
+constexpr int kKeyCount = static_cast<int>(std::size(kKeys));
 
-[[noreturn]] void bad(const char *key, const char *detail)
+const KeySpec &spec_of(const JsonbValue &key)
 {
-	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("setting \"%s\" has a wrong value", key), errdetail("%s", detail)));
+	const char *name = pg::string_of(key);
+	for (const KeySpec &k : kKeys)
+		if (strcmp(k.name, name) == 0)
+			return k;
+	const char *known[kKeyCount + 1] = {};
+	for (int i = 0; i < kKeyCount; ++i)
+		known[i] = kKeys[i].name;
+	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("unknown setting \"%s\"", name),
+					errhint("Known settings are %s.", pg::listed(known))));
 }
 
-char *string_of(const JsonbValue &v) { return pnstrdup(v.val.string.val, v.val.string.len); }
-
-double number_of(const JsonbValue &v)
+// Sets one key; `burst` receives that of `rate`, which may come later.
+void set(QueueSettings &out, const KeySpec &k, const JsonbValue &v, int64 *burst)
 {
-	return DatumGetFloat8(DirectFunctionCall1(numeric_float8_no_overflow, NumericGetDatum(v.val.numeric)));
-}
-
-double number_in(const char *key, const JsonbValue &v, double low, double high)
-{
-	if (v.type != jbvNumeric)
-		bad(key, "It must be a number.");
-	const double d = number_of(v);
-	if (!(d >= low && d <= high))
-		bad(key, psprintf("It must be between %g and %g.", low, high));
-	return d;
-}
-
-// A duration is a string that interval accepts.
-Micros duration_in(const char *key, const JsonbValue &v)
-{
-	if (v.type != jbvString)
-		bad(key, "It must be a string with an interval, such as \"30 s\".");
-	const Datum d = DirectFunctionCall3(interval_in, CStringGetDatum(string_of(v)), ObjectIdGetDatum(InvalidOid),
-										Int32GetDatum(-1));
-	return pg::interval_micros(DatumGetIntervalP(d), key, 0);
+	static constexpr const char *kOnLost[] = {"retry", "bury", "dead", nullptr}; // as enum OnLost, from 1
+	static constexpr const char *kOrder[] = {"strict", "loose", nullptr};
+	const Named at{"setting", k.name};
+	switch (k.type)
+	{
+		case Type::small:
+			out.*k.small = static_cast<int32_t>(pg::integer_in(at, v, k.low, k.high));
+			break;
+		case Type::large:
+			out.*k.large = pg::integer_in(at, v, k.low, k.high);
+			break;
+		case Type::duration:
+			// rounded up: zero often means none
+			out.*k.large = (pg::duration_in(at, v, k.low * 1000, k.high * 1000) + 999) / 1000;
+			break;
+		case Type::number:
+			out.weight = static_cast<float>(pg::number_in(at, v, kMinWeight, kMaxWeight));
+			break;
+		case Type::boolean:
+			out.*k.boolean = pg::boolean_in(at, v);
+			break;
+		case Type::flag:
+			out.*k.flag = pg::boolean_in(at, v) ? core::Flag::on : core::Flag::off;
+			break;
+		case Type::rate:
+			out.*k.rate = pg::rate_in(at, v);
+			break;
+		case Type::burst:
+			*burst = pg::integer_in(at, v, 1, core::kMaxRateCount);
+			break;
+		case Type::on_lost:
+			out.on_lost = static_cast<core::OnLost>(pg::word_in(at, v, kOnLost) + 1);
+			break;
+		case Type::order:
+			out.loose_groups = pg::word_in(at, v, kOrder) == 1;
+			break;
+		case Type::retry:
+			if (v.type != jbvBinary)
+				pg::bad_value(at, "It must be a JSON object.");
+			out.retry = parse_retry(JsonbValueToJsonb(const_cast<JsonbValue *>(&v)), guc::retry);
+			out.has_retry = true;
+			break;
+		case Type::later:
+			ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("setting \"%s\" is not supported yet", k.name)));
+	}
 }
 
 } // namespace
 
-core::RetryPolicy parse_retry(Jsonb *json, const core::RetryPolicy &base)
+core::RetryPolicy parse_retry(Jsonb *json, const core::RetryPolicy &base, const char *word)
 {
+	static constexpr const char *kPolicies[] = {"exponential", "linear", "fixed", "list", nullptr}; // as enum Backoff
+	static constexpr const char *kRetryKeys[] = {"policy", "delay", "max", "factor", "jitter", "delays", "on_lost", nullptr};
 	core::RetryPolicy p = base;
 	if (!JB_ROOT_IS_OBJECT(json))
-		bad("retry", "It must be a JSON object.");
+		pg::bad_value(Named{word, "retry"}, "It must be a JSON object.");
+	bool list = false, delays = false;
 	JsonbIterator *it = JsonbIteratorInit(&json->root);
 	JsonbValue v;
 	JsonbIteratorToken token;
-	char *key = nullptr;
+	const char *key = nullptr;
 	while ((token = JsonbIteratorNext(&it, &v, true)) != WJB_DONE)
 	{
 		if (token == WJB_KEY)
-			key = string_of(v);
+		{
+			key = pg::string_of(v);
+			int i = 0;
+			while (kRetryKeys[i] != nullptr && strcmp(kRetryKeys[i], key) != 0)
+				++i;
+			if (kRetryKeys[i] == nullptr)
+				ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("unknown key \"%s\" in retry", key),
+								errhint("Known keys are %s.", pg::listed(kRetryKeys))));
+			continue;
+		}
 		if (token != WJB_VALUE || key == nullptr || v.type == jbvNull)
 			continue;
+		const Named at{word, psprintf("retry.%s", key)};
 		if (strcmp(key, "policy") == 0)
 		{
-			const char *name = v.type == jbvString ? string_of(v) : "";
-			if (strcmp(name, "exponential") == 0)
-				p.backoff = core::Backoff::exponential;
-			else if (strcmp(name, "linear") == 0)
-				p.backoff = core::Backoff::linear;
-			else if (strcmp(name, "fixed") == 0)
-				p.backoff = core::Backoff::fixed;
-			else if (strcmp(name, "list") == 0)
-				p.backoff = core::Backoff::list;
-			else
-				bad("retry.policy", "It must be one of exponential, linear, fixed, list.");
+			p.backoff = static_cast<core::Backoff>(pg::word_in(at, v, kPolicies));
+			list = p.backoff == core::Backoff::list;
 		}
 		else if (strcmp(key, "delay") == 0)
-			p.delay = duration_in("retry.delay", v);
+			p.delay = pg::duration_in(at, v, 0, pg::kLongest);
 		else if (strcmp(key, "max") == 0)
-			p.max = duration_in("retry.max", v);
+			p.max = pg::duration_in(at, v, 0, pg::kLongest);
 		else if (strcmp(key, "on_lost") == 0)
-			p.on_lost = duration_in("retry.on_lost", v);
+			p.on_lost = pg::duration_in(at, v, 0, pg::kLongest);
 		else if (strcmp(key, "factor") == 0)
-			p.factor = static_cast<float>(number_in("retry.factor", v, 1, 1000));
+			p.factor = static_cast<float>(pg::number_in(at, v, 1, 1000));
 		else if (strcmp(key, "jitter") == 0)
-			p.jitter = static_cast<float>(number_in("retry.jitter", v, 0, 1));
-		else if (strcmp(key, "delays") == 0)
+			p.jitter = static_cast<float>(pg::number_in(at, v, 0, 1));
+		else
 		{
-			if (v.type != jbvBinary || !JsonContainerIsArray(v.val.binary.data))
-				bad("retry.delays", "It must be an array of intervals.");
+			if (v.type != jbvBinary || !JsonContainerIsArray(v.val.binary.data) || JsonContainerIsScalar(v.val.binary.data))
+				pg::bad_value(at, "It must be an array of intervals.");
 			const int n = static_cast<int>(JsonContainerSize(v.val.binary.data));
 			if (n < 1 || n > core::kMaxDelays)
-				bad("retry.delays", psprintf("It must have 1 to %d elements.", core::kMaxDelays));
+				pg::bad_value(at, psprintf("It must have 1 to %d elements.", core::kMaxDelays));
 			for (int i = 0; i < n; ++i)
-				p.delays[i] = duration_in("retry.delays", *getIthJsonbValueFromContainer(v.val.binary.data, static_cast<uint32>(i)));
+				p.delays[i] = pg::duration_in(at, *getIthJsonbValueFromContainer(v.val.binary.data, static_cast<uint32>(i)), 0,
+											  pg::kLongest);
 			p.ndelays = static_cast<uint8_t>(n);
+			delays = true;
 		}
-		else
-			ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("unknown key \"%s\" in retry", key),
-							errhint("Known keys are policy, delay, max, factor, jitter, delays, on_lost.")));
 	}
-	if (p.backoff == core::Backoff::list && p.ndelays == 0)
-		bad("retry", "The policy \"list\" needs \"delays\".");
+	// its own: those of what it stands over may change
+	if (list && !delays)
+		pg::bad_value(Named{word, "retry"}, "The policy \"list\" needs \"delays\".");
 	return p;
 }
 
 core::QueueSettings parse_settings(Jsonb *settings)
 {
-	core::QueueSettings out;
+	QueueSettings out;
 	if (!JB_ROOT_IS_OBJECT(settings))
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("settings must be a JSON object")));
 	JsonbIterator *it = JsonbIteratorInit(&settings->root);
 	JsonbValue v;
 	JsonbIteratorToken token;
 	const KeySpec *spec = nullptr;
+	int64 burst = 0;
 	while ((token = JsonbIteratorNext(&it, &v, true)) != WJB_DONE)
 	{
 		if (token == WJB_KEY)
-		{
-			const char *key = string_of(v);
-			spec = nullptr;
-			for (const KeySpec &k : kKeys)
-				if (strcmp(k.name, key) == 0)
-					spec = &k;
-			if (spec == nullptr)
-			{
-				StringInfoData known;
-				initStringInfo(&known);
-				for (const KeySpec &k : kKeys)
-					appendStringInfo(&known, "%s%s", known.len > 0 ? ", " : "", k.name);
-				ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("unknown setting \"%s\"", key),
-								errhint("Known settings are %s.", known.data)));
-			}
-			continue;
-		}
-		if (token != WJB_VALUE || spec == nullptr || v.type == jbvNull)
-			continue;
-		int64 value = 0;
-		switch (spec->type)
-		{
-			case Type::later:
-				ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("setting \"%s\" is not supported yet", spec->name)));
-			case Type::retry:
-				if (v.type != jbvBinary)
-					bad("retry", "It must be a JSON object.");
-				out.retry = parse_retry(JsonbValueToJsonb(&v), guc::retry);
-				out.has_retry = true;
-				continue;
-			case Type::integer:
-			{
-				const double d = number_in(spec->name, v, static_cast<double>(spec->low), static_cast<double>(spec->high));
-				value = static_cast<int64>(d);
-				if (static_cast<double>(value) != d)
-					bad(spec->name, "It must be a whole number.");
-				break;
-			}
-			case Type::duration:
-				value = duration_in(spec->name, v) / 1000;
-				if (value < spec->low || value > spec->high)
-					bad(spec->name, psprintf("It must be between %lld and %lld ms.", static_cast<long long>(spec->low),
-											 static_cast<long long>(spec->high)));
-				break;
-		}
-		if (strcmp(spec->name, "priority") == 0)
-			out.priority = static_cast<int32>(value);
-		else if (strcmp(spec->name, "max_attempts") == 0)
-			out.max_attempts = static_cast<int32>(value);
-		else if (strcmp(spec->name, "lease") == 0)
-			out.lease_ms = value;
-		else if (strcmp(spec->name, "lease_grace") == 0)
-			out.lease_grace_ms = value;
-		else if (strcmp(spec->name, "retention") == 0)
-			out.retention_ms = value;
-		else if (strcmp(spec->name, "dead_retention") == 0)
-			out.dead_retention_ms = value;
+			spec = &spec_of(v);
+		else if (token == WJB_VALUE && spec != nullptr && v.type != jbvNull)
+			set(out, *spec, v, &burst);
+	}
+	if (burst > 0 && out.rate.limits())
+	{
+		if (!core::burst_fits(out.rate, burst))
+			pg::bad_value(Named{"setting", "burst"}, "At this rate so many take more than ten years.");
+		out.rate.burst = static_cast<int32_t>(burst);
 	}
 	return out;
 }

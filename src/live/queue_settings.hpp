@@ -11,8 +11,12 @@ namespace tq::live
 // 0A000 for a key that this version does not serve. A key that is null is left at the server's default.
 core::QueueSettings parse_settings(Jsonb *settings);
 
-// A retry policy as JSON, over `base`.
-core::RetryPolicy parse_retry(Jsonb *json, const core::RetryPolicy &base);
+// A retry policy as JSON, over `base`; 22023 if it is malformed. `word` says in errors what it is.
+core::RetryPolicy parse_retry(Jsonb *json, const core::RetryPolicy &base, const char *word = "setting");
+
+// Of queues in tq_claim_any, and of jobs.
+constexpr double kMinWeight = 0.01;
+constexpr double kMaxWeight = 100;
 
 // The policy of tq.retry.
 const core::RetryPolicy &server_retry() noexcept;

@@ -16,4 +16,24 @@ core::Micros interval_micros(const Interval *v, const char *name, core::Micros l
 	return v->time + static_cast<core::Micros>(v->day) * kDay;
 }
 
+// The error of a malformed one does not say where the text comes from.
+Interval *interval_of(const char *text)
+{
+	const MemoryContext context = CurrentMemoryContext;
+	Interval *volatile out = nullptr;
+	PG_TRY();
+	{
+		out = DatumGetIntervalP(DirectFunctionCall3(interval_in, CStringGetDatum(text), ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)));
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		if (ERRCODE_TO_CATEGORY(geterrcode()) != ERRCODE_DATA_EXCEPTION)
+			PG_RE_THROW();
+		FlushErrorState();
+	}
+	PG_END_TRY();
+	return out;
+}
+
 } // namespace tq::pg

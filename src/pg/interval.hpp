@@ -13,4 +13,7 @@ constexpr core::Micros kLongest = 3652 * kDay;
 // Months are refused (they have no fixed length), and so is what is below `low` or above `high`. `name` names the argument.
 core::Micros interval_micros(const Interval *interval, const char *name, core::Micros low, core::Micros high = kLongest);
 
+// Text as interval reads it; null if it is malformed.
+Interval *interval_of(const char *text);
+
 } // namespace tq::pg

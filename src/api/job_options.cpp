@@ -1,0 +1,127 @@
+#include "api/job_options.hpp"
+
+#include "api/args.hpp"
+#include "live/queue_settings.hpp"
+#include "pg/interval.hpp"
+#include "pg/json_values.hpp"
+
+namespace tq::api
+{
+
+namespace
+{
+
+using pg::Named;
+
+constexpr int kMaxTags = 32;
+constexpr int kTagMax = 127; // bytes
+constexpr const char *kOptions[] = {"lease", "on_parent_failure", "tags", "unique_for", "weight", nullptr};
+
+void check_bytes(const char *name, const char *s, int n, int max)
+{
+	if (n == 0)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must not be empty", name)));
+	if (n > max)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s is too long", name),
+						errdetail("It has %d bytes; the limit is %d.", n, max)));
+	for (int i = 0; i < n; ++i)
+		if (static_cast<unsigned char>(s[i]) < 0x20 || s[i] == 0x7f)
+			ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must not contain control characters", name)));
+}
+
+ArrayType *tags_in(const Named &at, const JsonbValue &v)
+{
+	if (v.type != jbvBinary || !JsonContainerIsArray(v.val.binary.data))
+		pg::bad_value(at, "It must be an array of strings.");
+	const int n = static_cast<int>(JsonContainerSize(v.val.binary.data));
+	if (n > kMaxTags)
+		pg::bad_value(at, psprintf("It must have at most %d elements.", kMaxTags));
+	Datum tags[kMaxTags];
+	for (int i = 0; i < n; ++i)
+	{
+		const JsonbValue *tag = getIthJsonbValueFromContainer(v.val.binary.data, static_cast<uint32>(i));
+		if (tag->type != jbvString)
+			pg::bad_value(at, "It must be an array of strings.");
+		check_bytes("a tag", tag->val.string.val, tag->val.string.len, kTagMax);
+		tags[i] = PointerGetDatum(cstring_to_text_with_len(tag->val.string.val, tag->val.string.len));
+	}
+	return n > 0 ? construct_array(tags, n, TEXTOID, -1, false, TYPALIGN_INT) : nullptr;
+}
+
+} // namespace
+
+UniqueMode parse_unique_mode(const text *mode)
+{
+	static constexpr const char *kModes[] = {"skip", "ignore", "replace", "keep_run_at", "error", nullptr}; // as the enum
+	const char *name = text_to_cstring(mode);
+	for (int i = 0; kModes[i] != nullptr; ++i)
+		if (strcmp(name, kModes[i]) == 0)
+			return static_cast<UniqueMode>(i);
+	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("unknown unique_mode \"%s\"", name),
+					errhint("Known modes are %s.", pg::listed(kModes))));
+}
+
+void check_key(const char *name, const text *key, int max)
+{
+	check_bytes(name, VARDATA_ANY(key), static_cast<int>(VARSIZE_ANY_EXHDR(key)), max);
+}
+
+Jsonb *checked_retry(Jsonb *retry)
+{
+	static_cast<void>(live::parse_retry(retry, core::RetryPolicy{}, "argument"));
+	return retry;
+}
+
+void parse_options(Jsonb *options, journal::JobRow *row, core::Micros *unique_for)
+{
+	if (!JB_ROOT_IS_OBJECT(options))
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("options must be a JSON object")));
+	if (JB_ROOT_COUNT(options) == 0)
+		return;
+	JsonbIterator *it = JsonbIteratorInit(&options->root);
+	JsonbValue v;
+	JsonbIteratorToken token;
+	const char *key = nullptr;
+	while ((token = JsonbIteratorNext(&it, &v, true)) != WJB_DONE)
+	{
+		if (token == WJB_KEY)
+		{
+			key = pg::string_of(v);
+			int i = 0;
+			while (kOptions[i] != nullptr && strcmp(kOptions[i], key) != 0)
+				++i;
+			if (kOptions[i] == nullptr)
+				ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("unknown key \"%s\" in options", key),
+								errhint("Known keys are %s.", pg::listed(kOptions))));
+			continue;
+		}
+		if (token != WJB_VALUE || key == nullptr || v.type == jbvNull)
+			continue;
+		const Named at{"option", key};
+		if (strcmp(key, "lease") == 0)
+			row->lease = pg::duration_in(at, v, 1000, kLongestLease);
+		else if (strcmp(key, "unique_for") == 0)
+			*unique_for = pg::duration_in(at, v, 0, pg::kLongest);
+		else if (strcmp(key, "weight") == 0)
+			row->weight = static_cast<float4>(pg::number_in(at, v, live::kMinWeight, live::kMaxWeight));
+		else if (strcmp(key, "tags") == 0)
+			row->tags = tags_in(at, v);
+		else
+			ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("option \"%s\" is not supported yet", key)));
+	}
+	row->options = options;
+}
+
+core::Micros own_unique_for(Jsonb *options)
+{
+	static constexpr char kKey[] = "unique_for";
+	if (options == nullptr || !JB_ROOT_IS_OBJECT(options))
+		return core::kUnset;
+	const JsonbValue *v = getKeyJsonValueFromContainer(&options->root, kKey, static_cast<int>(strlen(kKey)), nullptr);
+	const Interval *interval = v != nullptr && v->type == jbvString ? pg::interval_of(pg::string_of(*v)) : nullptr;
+	if (interval == nullptr || interval->month != 0)
+		return core::kUnset;
+	return interval->time + static_cast<core::Micros>(interval->day) * pg::kDay;
+}
+
+} // namespace tq::api

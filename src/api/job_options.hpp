@@ -1,0 +1,27 @@
+// What a job may say of itself when it is enqueued, beyond plain values: keys, mode of uniqueness, retry policy, options.
+// Regime: PG; raises 22023 and names the argument. Locks: none.
+#pragma once
+
+#include "api/enqueue.hpp"
+
+namespace tq::api
+{
+
+constexpr int kGroupKeyMax = 127;  // bytes
+constexpr int kUniqueKeyMax = 255; // bytes
+
+UniqueMode parse_unique_mode(const text *mode);
+
+// Not empty, not longer than `max` bytes, no control characters.
+void check_key(const char *name, const text *key, int max);
+
+// A job's own retry policy; it is kept as it was given.
+Jsonb *checked_retry(Jsonb *retry);
+
+// Puts the options into the row, and unique_for, which has no column of its own, also into *unique_for.
+void parse_options(Jsonb *options, journal::JobRow *row, core::Micros *unique_for);
+
+// unique_for in the options of a row; core::kUnset if there is none, or none that can be read. `options` may be null.
+core::Micros own_unique_for(Jsonb *options);
+
+} // namespace tq::api

@@ -1,0 +1,89 @@
+#include "pg/json_values.hpp"
+
+extern "C"
+{
+#include "utils/numeric.h"
+}
+
+#include "core/rate_text.hpp"
+#include "pg/interval.hpp"
+
+namespace tq::pg
+{
+
+void bad_value(const Named &at, const char *detail)
+{
+	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s \"%s\" has a wrong value", at.word, at.key),
+					errdetail("%s", detail)));
+}
+
+char *string_of(const JsonbValue &v) { return pnstrdup(v.val.string.val, static_cast<Size>(v.val.string.len)); }
+
+double number_in(const Named &at, const JsonbValue &v, double low, double high)
+{
+	if (v.type != jbvNumeric)
+		bad_value(at, "It must be a number.");
+	const double d = DatumGetFloat8(DirectFunctionCall1(numeric_float8_no_overflow, NumericGetDatum(v.val.numeric)));
+	if (!(d >= low && d <= high))
+		bad_value(at, psprintf("It must be between %.16g and %.16g.", low, high));
+	return d;
+}
+
+int64 integer_in(const Named &at, const JsonbValue &v, int64 low, int64 high)
+{
+	const double d = number_in(at, v, static_cast<double>(low), static_cast<double>(high));
+	const auto i = static_cast<int64>(d);
+	if (static_cast<double>(i) != d)
+		bad_value(at, "It must be a whole number.");
+	return i;
+}
+
+bool boolean_in(const Named &at, const JsonbValue &v)
+{
+	if (v.type != jbvBool)
+		bad_value(at, "It must be true or false.");
+	return v.val.boolean;
+}
+
+Micros duration_in(const Named &at, const JsonbValue &v, Micros low, Micros high)
+{
+	const Interval *interval = v.type == jbvString ? interval_of(string_of(v)) : nullptr;
+	if (interval == nullptr)
+		bad_value(at, "It must be a string with an interval, such as \"30 s\".");
+	if (interval->month != 0)
+		bad_value(at, "It must not contain months or years, which have no fixed length: use days.");
+	const double d = static_cast<double>(interval->time) + static_cast<double>(interval->day) * static_cast<double>(kDay);
+	if (!(d >= static_cast<double>(low) && d <= static_cast<double>(high)))
+		bad_value(at, psprintf("It must be at least %g s and at most %g days.", static_cast<double>(low) / 1e6,
+							   static_cast<double>(high) / static_cast<double>(kDay)));
+	return interval->time + static_cast<Micros>(interval->day) * kDay;
+}
+
+core::Rate rate_in(const Named &at, const JsonbValue &v)
+{
+	core::Rate rate;
+	if (v.type != jbvString || !core::parse_rate(string_of(v), &rate))
+		bad_value(at, psprintf("It must be a string such as \"100/s\" or \"5/min\": 1 to %lld per s, min, h or d.",
+							   static_cast<long long>(core::kMaxRateCount)));
+	return rate;
+}
+
+int word_in(const Named &at, const JsonbValue &v, const char *const *words)
+{
+	const char *word = v.type == jbvString ? string_of(v) : "";
+	for (int i = 0; words[i] != nullptr; ++i)
+		if (strcmp(word, words[i]) == 0)
+			return i;
+	bad_value(at, psprintf("It must be one of %s.", listed(words)));
+}
+
+char *listed(const char *const *words)
+{
+	StringInfoData list;
+	initStringInfo(&list);
+	for (int i = 0; words[i] != nullptr; ++i)
+		appendStringInfo(&list, "%s%s", i > 0 ? ", " : "", words[i]);
+	return list.data;
+}
+
+} // namespace tq::pg

@@ -1,0 +1,262 @@
+-- What a job may ask for when it is enqueued: right and wrong values, by each way in; and which policy applies, from where.
+\set QUIET 1
+\pset format unaligned
+\pset tuples_only true
+SET client_min_messages = warning;
+SET intervalstyle = 'postgres';
+SET timezone = 'UTC';
+
+SELECT * FROM no_plan();
+
+-- What a statement answers, or SQLSTATE and message.
+CREATE FUNCTION attempt(statement text) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+	EXECUTE statement;
+	RETURN 'ok';
+EXCEPTION WHEN OTHERS THEN
+	RETURN sqlstate || ' ' || sqlerrm;
+END
+$$;
+
+-- ---- values
+
+CREATE TABLE value (n int GENERATED ALWAYS AS IDENTITY, argument text, value text, type text, wanted text);
+INSERT INTO value (argument, value, type, wanted) VALUES
+	('expires_at', '2100-01-01', 'timestamptz', 'ok'),
+	('expires_at', '2000-01-01', 'timestamptz', 'ok'),
+	('expires_at', 'infinity', 'timestamptz', 'ok'),
+	('expires_at', '-infinity', 'timestamptz', '22023 expires_at must be finite'),
+	('timeout', '1 ms', 'interval', 'ok'),
+	('timeout', '3652 days', 'interval', 'ok'),
+	('timeout', '0 s', 'interval', '22023 timeout is out of range'),
+	('timeout', '-1 s', 'interval', '22023 timeout is out of range'),
+	('timeout', '3653 days', 'interval', '22023 timeout is out of range'),
+	('timeout', '1 month', 'interval', '22023 timeout must not contain months or years'),
+	('max_attempts', '1', 'int', 'ok'),
+	('max_attempts', '65535', 'int', 'ok'),
+	('max_attempts', '0', 'int', '22023 max_attempts is out of range: 0'),
+	('max_attempts', '-1', 'int', '22023 max_attempts is out of range: -1'),
+	('max_attempts', '65536', 'int', '22023 max_attempts is out of range: 65536'),
+	('group_key', 'a', 'text', 'ok'),
+	('group_key', repeat('x', 127), 'text', 'ok'),
+	('group_key', 'tenant/7 "é"', 'text', 'ok'),
+	('group_key', '', 'text', '22023 group_key must not be empty'),
+	('group_key', repeat('x', 128), 'text', '22023 group_key is too long'),
+	('group_key', repeat('é', 64), 'text', '22023 group_key is too long'),
+	('group_key', E'a\nb', 'text', '22023 group_key must not contain control characters'),
+	('group_key', E'\x7f', 'text', '22023 group_key must not contain control characters'),
+	('unique_key', '', 'text', '22023 unique_key must not be empty'),
+	('unique_key', repeat('x', 256), 'text', '22023 unique_key is too long'),
+	('unique_key', E'\t', 'text', '22023 unique_key must not contain control characters'),
+	('unique_mode', 'skip', 'text', 'ok'),
+	('unique_mode', 'ignore', 'text', 'ok'),
+	('unique_mode', 'replace', 'text', 'ok'),
+	('unique_mode', 'keep_run_at', 'text', 'ok'),
+	('unique_mode', 'error', 'text', 'ok'),
+	('unique_mode', NULL, 'text', 'ok'),
+	('unique_mode', '', 'text', '22023 unknown unique_mode ""'),
+	('unique_mode', 'Skip', 'text', '22023 unknown unique_mode "Skip"'),
+	('headers', '{"a": 1}', 'jsonb', 'ok'),
+	('headers', '[]', 'jsonb', '22023 headers must be a JSON object'),
+	('headers', 'null', 'jsonb', '22023 headers must be a JSON object'),
+	('depends_on', '{1}', 'bigint[]', '0A000 argument depends_on is not supported yet'),
+	('retry', '{}', 'jsonb', 'ok'),
+	('retry', '{"policy": "linear", "delay": "5 s"}', 'jsonb', 'ok'),
+	('retry', '{"policy": "list", "delays": ["1 s", "1 min"]}', 'jsonb', 'ok'),
+	('retry', '{"policy": null}', 'jsonb', 'ok'),
+	('retry', '{"policy": "list"}', 'jsonb', '22023 argument "retry" has a wrong value'),
+	('retry', '[]', 'jsonb', '22023 argument "retry" has a wrong value'),
+	('retry', 'null', 'jsonb', '22023 argument "retry" has a wrong value'),
+	('retry', '"fixed"', 'jsonb', '22023 argument "retry" has a wrong value'),
+	('retry', '{"policy": "often"}', 'jsonb', '22023 argument "retry.policy" has a wrong value'),
+	('retry', '{"delay": "soon"}', 'jsonb', '22023 argument "retry.delay" has a wrong value'),
+	('retry', '{"delay": "-1 s"}', 'jsonb', '22023 argument "retry.delay" has a wrong value'),
+	('retry', '{"delays": []}', 'jsonb', '22023 argument "retry.delays" has a wrong value'),
+	('retry', '{"factor": 0}', 'jsonb', '22023 argument "retry.factor" has a wrong value'),
+	('retry', '{"jitter": -1}', 'jsonb', '22023 argument "retry.jitter" has a wrong value'),
+	('retry', '{"tries": 3}', 'jsonb', '22023 unknown key "tries" in retry'),
+	('options', '{}', 'jsonb', 'ok'),
+	('options', '{"weight": null, "tags": null, "lease": null, "unique_for": null, "on_parent_failure": null}', 'jsonb', 'ok'),
+	('options', '[]', 'jsonb', '22023 options must be a JSON object'),
+	('options', 'null', 'jsonb', '22023 options must be a JSON object'),
+	('options', '{"colour": null}', 'jsonb', '22023 unknown key "colour" in options'),
+	('options', '{"Weight": 1}', 'jsonb', '22023 unknown key "Weight" in options'),
+	('options', '{"weight": 0.01}', 'jsonb', 'ok'),
+	('options', '{"weight": 100}', 'jsonb', 'ok'),
+	('options', '{"weight": 0}', 'jsonb', '22023 option "weight" has a wrong value'),
+	('options', '{"weight": 101}', 'jsonb', '22023 option "weight" has a wrong value'),
+	('options', '{"weight": "1"}', 'jsonb', '22023 option "weight" has a wrong value'),
+	('options', '{"weight": 1e400}', 'jsonb', '22023 option "weight" has a wrong value'),
+	('options', '{"tags": []}', 'jsonb', 'ok'),
+	('options', '{"tags": ["a", "b", "a"]}', 'jsonb', 'ok'),
+	('options', '{"tags": "a"}', 'jsonb', '22023 option "tags" has a wrong value'),
+	('options', '{"tags": {"a": 1}}', 'jsonb', '22023 option "tags" has a wrong value'),
+	('options', '{"tags": [1]}', 'jsonb', '22023 option "tags" has a wrong value'),
+	('options', '{"tags": [null]}', 'jsonb', '22023 option "tags" has a wrong value'),
+	('options', '{"tags": [["a"]]}', 'jsonb', '22023 option "tags" has a wrong value'),
+	('options', '{"tags": [""]}', 'jsonb', '22023 a tag must not be empty'),
+	('options', jsonb_build_object('tags', array_fill('a'::text, ARRAY[32]))::text, 'jsonb', 'ok'),
+	('options', jsonb_build_object('tags', array_fill('a'::text, ARRAY[33]))::text, 'jsonb', '22023 option "tags" has a wrong value'),
+	('options', jsonb_build_object('tags', ARRAY[repeat('x', 128)])::text, 'jsonb', '22023 a tag is too long'),
+	('options', jsonb_build_object('tags', ARRAY[E'\n'])::text, 'jsonb', '22023 a tag must not contain control characters'),
+	('options', '{"lease": "1 ms"}', 'jsonb', 'ok'),
+	('options', '{"lease": "49 days"}', 'jsonb', 'ok'),
+	('options', '{"lease": "0 s"}', 'jsonb', '22023 option "lease" has a wrong value'),
+	('options', '{"lease": "50 days"}', 'jsonb', '22023 option "lease" has a wrong value'),
+	('options', '{"lease": 30}', 'jsonb', '22023 option "lease" has a wrong value'),
+	('options', '{"lease": "1 month"}', 'jsonb', '22023 option "lease" has a wrong value'),
+	('options', '{"unique_for": "0 s"}', 'jsonb', 'ok'),
+	('options', '{"unique_for": "1 day"}', 'jsonb', 'ok'),
+	('options', '{"unique_for": "-1 s"}', 'jsonb', '22023 option "unique_for" has a wrong value'),
+	('options', '{"unique_for": true}', 'jsonb', '22023 option "unique_for" has a wrong value'),
+	('options', '{"on_parent_failure": "cancel"}', 'jsonb', '0A000 option "on_parent_failure" is not supported yet');
+
+-- Bad input goes to a queue that is not there, and leaves none.
+ALTER TABLE value ADD queue text;
+UPDATE value SET queue = CASE wanted WHEN 'ok' THEN 'good' ELSE 'bad' END;
+SELECT is(attempt(format('SELECT tq_enqueue(%L, %I => %L)', queue, argument, value)), wanted,
+	format('tq_enqueue: %s %s', argument, left(value, 60))) FROM value;
+SELECT is(attempt(format('SELECT tq_enqueue_many(%L, ARRAY[''1'', ''2'']::jsonb[], %I => %L)', queue, argument, value)), wanted,
+	format('tq_enqueue_many: %s %s', argument, left(value, 60))) FROM value WHERE argument <> 'unique_key';
+SELECT is(attempt(format('INSERT INTO tq_inbox (queue, %I) VALUES (%L, %L::%s)', argument, queue, value, type)), wanted,
+	format('tq_inbox: %s %s', argument, left(value, 60))) FROM value;
+SELECT is((SELECT count(*) FROM tq_queues WHERE queue = 'bad'), 0::bigint, 'bad input leaves no queue');
+SELECT is((SELECT count(*) FROM tq_jobs WHERE queue = 'good'), (SELECT 3 * count(*) + count(*) FILTER (WHERE argument <> 'unique_key') FROM value
+	WHERE wanted = 'ok'), 'nor a job');
+
+-- the array forms
+CREATE TABLE list (argument text, value text, wanted text);
+INSERT INTO list VALUES
+	('group_keys', '{a,NULL}', 'ok'),
+	('group_keys', '{a,a}', 'ok'),
+	('group_keys', '{a}', '22023 payloads and group_keys must have the same length'),
+	('group_keys', '{}', '22023 payloads and group_keys must have the same length'),
+	('group_keys', '{{a,b}}', '2202E group_keys must have one dimension'),
+	('group_keys', '{a,""}', '22023 group_keys must not be empty'),
+	('unique_keys', '{NULL,NULL}', 'ok'),
+	('unique_keys', '{a,b,c}', '22023 payloads and unique_keys must have the same length'),
+	('unique_keys', '{{a},{b}}', '2202E unique_keys must have one dimension'),
+	('unique_keys', '{"",b}', '22023 unique_keys must not be empty');
+SELECT is(attempt(format('SELECT tq_enqueue_many(''lists'', ARRAY[''1'', ''2'']::jsonb[], %I => %L)', argument, value)), wanted,
+	format('tq_enqueue_many: %s %s', argument, value)) FROM list;
+
+-- a job that could never start
+SELECT is(attempt(format('SELECT tq_enqueue(''times'', run_at => %L, expires_at => %L)', run_at, expires_at)), wanted, run_at || ' to ' || expires_at)
+	FROM (VALUES ('2100-01-01', '2100-01-02', 'ok'), ('2100-01-01', 'infinity', 'ok'),
+		('2100-01-01', '2100-01-01', '22023 expires_at must be after the time at which the job may start'),
+		('2100-01-01', '2000-01-01', '22023 expires_at must be after the time at which the job may start')) t (run_at, expires_at, wanted);
+SELECT throws_ok($$SELECT tq_enqueue('times', delay => '1 h', expires_at => now() + interval '1 min')$$, '22023',
+	'expires_at must be after the time at which the job may start');
+SELECT throws_ok($$SELECT tq_enqueue_many('times', ARRAY['1', '2']::jsonb[], expires_at => now() + interval '1 h',
+	run_ats => ARRAY[NULL, now() + interval '2 h'])$$, '22023', 'expires_at must be after the time at which the job may start');
+
+-- what is known is listed
+CREATE FUNCTION hint_of(statement text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	h text;
+BEGIN
+	EXECUTE statement;
+	RETURN NULL;
+EXCEPTION WHEN OTHERS THEN
+	GET STACKED DIAGNOSTICS h = PG_EXCEPTION_HINT;
+	RETURN h;
+END
+$$;
+SELECT is(hint_of($$SELECT tq_enqueue('x', options => '{"colour": 1}')$$), 'Known keys are lease, on_parent_failure, tags, unique_for, weight.');
+SELECT is(hint_of($$SELECT tq_enqueue('x', retry => '{"colour": 1}')$$), 'Known keys are policy, delay, max, factor, jitter, delays, on_lost.');
+SELECT is(hint_of($$SELECT tq_enqueue('x', unique_mode => 'no')$$), 'Known modes are skip, ignore, replace, keep_run_at, error.');
+
+-- ---- what is kept
+
+SELECT tq_enqueue('kept', expires_at => '2100-01-02', max_attempts => 3, retry => '{"delay": "7 s"}', timeout => '90 s', group_key => 'g',
+	options => '{"weight": 2.5, "tags": ["a", "b"], "lease": "20 s", "unique_for": "1 h"}') AS job \gset
+SELECT is(row_to_json(j)::jsonb, '{"expires_at": "2100-01-02T00:00:00+00:00", "max_attempts": 3, "retry": {"delay": "7 s"}, "timeout": 90000000,
+	"lease": 20000000, "group_key": "g", "weight": 2.5, "tags": ["a", "b"]}'::jsonb, 'the row has what was said')
+	FROM (SELECT expires_at, max_attempts, retry, timeout, lease, group_key, weight, tags FROM tq.job WHERE id = :job) j;
+SELECT is(options ->> 'unique_for', '1 h', 'what has no column is in options') FROM tq.job WHERE id = :job;
+SELECT is(row_to_json(g)::jsonb, '{"group_key": "g", "unique_key": null, "expires_at": "2100-01-02T00:00:00+00:00", "tags": ["a", "b"],
+	"origin": null}'::jsonb, 'and tq_get shows it')
+	FROM (SELECT group_key, unique_key, expires_at, tags, origin FROM tq_get(:job)) g;
+SELECT is(group_key, wanted, 'a group for each') FROM unnest(tq_enqueue_many('kept', ARRAY['1', '2', '3']::jsonb[], group_key => 'all',
+	group_keys => ARRAY['a', NULL, 'c']), ARRAY['a', 'all', 'c']) AS j (job, wanted), LATERAL tq_get(job);
+
+-- ---- which applies, and from where
+
+CREATE FUNCTION applied(job bigint, key text) RETURNS text LANGUAGE sql AS
+	$$SELECT (policies -> key ->> 'from') || ' ' || coalesce(policies -> key ->> 'value', 'none') FROM tq_get(job)$$;
+
+SELECT tq_create_queue('plain');
+SELECT tq_create_queue('set', '{"priority": 9, "max_attempts": 4, "retry": {"policy": "list", "delays": ["1 s", "2 days"], "max": "9 days", "jitter": 0},
+	"lease": "30 s", "lease_grace": "2 s", "timeout": "10 min", "strict_timeout": true, "on_lost": "bury", "cancel_grace": "5 s",
+	"expires_in": "2 h", "unique_for": "3 h"}');
+SELECT tq_enqueue('plain') AS plain \gset
+SELECT tq_enqueue('set') AS set \gset
+SELECT tq_enqueue('set', priority => 3, max_attempts => 2, retry => '{"policy": "fixed", "delay": "3 s"}', timeout => '1 s',
+	expires_at => 'infinity', options => '{"lease": "4 s", "weight": 0.5}') AS own \gset
+
+CREATE TABLE policy (key text, of_server text, of_queue text, own text);
+INSERT INTO policy VALUES
+	('priority', 'server 100', 'queue 9', 'job 3'),
+	('max_attempts', 'server 20', 'queue 4', 'job 2'),
+	('lease', 'server 00:05:00', 'queue 00:00:30', 'job 00:00:04'),
+	('lease_grace', 'server 00:00:00', 'queue 00:00:02', 'queue 00:00:02'),
+	('timeout', 'server none', 'queue 00:10:00', 'job 00:00:01'),
+	('strict_timeout', 'server false', 'queue true', 'queue true'),
+	('on_lost', 'server retry', 'queue bury', 'queue bury'),
+	('cancel_grace', 'server 00:00:30', 'queue 00:00:05', 'queue 00:00:05'),
+	('weight', 'server 1', 'server 1', 'job 0.5');
+SELECT is(applied(:plain, key), of_server, key || ' of the server') FROM policy;
+SELECT is(applied(:set, key), of_queue, key || ' of the queue') FROM policy;
+SELECT is(applied(:own, key), own, key || ' of the job') FROM policy;
+SELECT is(policies -> 'retry', '{"from": "server", "value": {"policy": "exponential", "delay": "00:00:10", "max": "01:00:00", "factor": 2,
+	"jitter": 0.1, "on_lost": "00:00:00"}}'::jsonb, 'retry of the server') FROM tq_get(:plain);
+SELECT is(policies -> 'retry', '{"from": "queue", "value": {"policy": "list", "delays": ["00:00:01", "2 days"], "max": "9 days", "jitter": 0,
+	"on_lost": "00:00:00"}}'::jsonb, 'retry of the queue') FROM tq_get(:set);
+SELECT is(policies -> 'retry', '{"from": "job", "value": {"policy": "fixed", "delay": "00:00:03", "max": "9 days", "jitter": 0,
+	"on_lost": "00:00:00"}}'::jsonb, 'retry of the job, over that of the queue') FROM tq_get(:own);
+SELECT is(applied(:plain, 'expires_at'), 'server none', 'expires_at of the server');
+SELECT is(applied(:own, 'expires_at'), 'job none', 'expires_at of the job');
+SELECT is(policies -> 'expires_at' ->> 'from', 'queue', 'expires_at of the queue') FROM tq_get(:set);
+SELECT is(expires_at - enqueued_at, interval '2 h', 'is expires_in after the enqueue') FROM tq_get(:set);
+SELECT is(expires_at - run_at, interval '2 h', 'or after the time at which it may start')
+	FROM tq_get(tq_enqueue('set', delay => '1 day'));
+SELECT is(policies -> 'unique_for', NULL, 'unique_for is shown with a key only') FROM tq_get(:set);
+SELECT tq_reschedule(:set, priority => -1) \gset
+SELECT is(applied(:set, 'priority'), 'job -1', 'a changed priority is the job''s own');
+
+-- the server's, as the session has it
+SET tq.priority = 42;
+SET tq.lease = '7 s';
+SET tq.timeout = '8 s';
+SET tq.expires_in = '1 min';
+SET tq.cancel_grace = '9 s';
+SELECT tq_enqueue('plain') AS job \gset
+SELECT is(applied(:job, key), wanted, key || ' of the session') FROM (VALUES ('priority', 'server 42'), ('lease', 'server 00:00:07'),
+	('timeout', 'server 00:00:08'), ('cancel_grace', 'server 00:00:09')) v (key, wanted);
+SELECT is(policies -> 'expires_at' ->> 'from', 'server', 'expires_at of the session') FROM tq_get(:job);
+SELECT is(expires_at - enqueued_at, interval '1 min', 'a minute from now') FROM tq_get(:job);
+SELECT is(expires_at, NULL, 'which the job can decline') FROM tq_get(tq_enqueue('plain', expires_at => 'infinity'));
+SELECT tq_alter_queue('set', '{"expires_in": "0 s"}');
+SELECT is(expires_at, NULL, 'and the queue') FROM tq_get(tq_enqueue('set'));
+RESET tq.priority;
+SELECT is(applied(:job, 'priority'), 'job 42', 'what was settled at the enqueue stays');
+RESET ALL;
+SET client_min_messages = warning;
+
+-- a row written by hand does not stop anything
+UPDATE tq.job SET retry = '{"policy": "often"}', options = '[]' WHERE id = :own;
+SELECT is(policies -> 'retry' -> 'value' ->> 'policy', 'list', 'a retry policy that cannot be read counts as none') FROM tq_get(:own);
+
+-- ---- the settings of the server
+
+SELECT throws_ok(format('SET %s = %L', name, value), '22023') FROM (VALUES ('tq.priority', '40000'), ('tq.timeout', '-1'), ('tq.expires_in', '-1'),
+	('tq.expires_in', '4000 d'), ('tq.unique_for', '-1 s'), ('tq.cancel_grace', '-1'), ('tq.max_depth', '-1')) v (name, value);
+SELECT is((SELECT string_agg(name || ' ' || setting || coalesce(unit, '') || ' ' || context, ', ' ORDER BY name) FROM pg_settings WHERE name IN
+	('tq.cancel_grace', 'tq.expires_in', 'tq.max_depth', 'tq.on_lost', 'tq.priority', 'tq.strict_timeout',
+	'tq.timeout', 'tq.unique_for')),
+	'tq.cancel_grace 30000ms user, tq.expires_in 0s user, tq.max_depth 0 superuser, tq.on_lost retry sighup, tq.priority 100 user, '
+	'tq.strict_timeout off sighup, tq.timeout 0ms user, tq.unique_for 0s user', 'defaults and contexts');
+
+SELECT tq_reload();
+SELECT is((SELECT count(*) FROM tq_check() WHERE found <> expected), 0::bigint, 'nothing is left behind');
+SELECT * FROM finish();
