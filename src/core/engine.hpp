@@ -128,6 +128,7 @@ class Engine
 	// knowledge of its groups.
 	void sink_job(Queue &q, Lane &l, const char *group_key, Ref g, Key key) noexcept;
 	void want_discovery(Queue &q) noexcept;
+	bool has_free_group() const noexcept { return static_cast<Ref>(shared_->free_groups.load()) != kNil; }
 	bool vouches(const Queue &q, const Lane &l, const char *group_key, Ref g, Key key) const noexcept; // must the job be in memory?
 	uint32_t group_cap() const noexcept; // how many waiting jobs a group may have in memory
 	// Would a newly committed job of a group be kept in memory?

@@ -279,13 +279,53 @@ int refill_lane(Db &db, uint16_t queue, uint16_t lane, int want)
 namespace
 {
 
+// The next jobs of a group, from a key on, that have not ended by the snapshot; at most `want`. What has ended by then need not be asked
+// again: whoever gives it a new life gives it an entry as well. Returns how many; *reached: up to where all were seen.
+int read_group(const Segments &segments, uint16_t queue, const char *key, Key from, int want, Item *items, Key *reached)
+{
+	constexpr int kAtOnce = 256;
+	constexpr int kMost = 16 * kAtOnce; // then others have their turn
+	Snapshot snapshot = committed_snapshot();
+	journal::LaneCursor *cursor = journal::group_cursor_open(segments.tables, segments.n, engine.queue(queue).id, key,
+															 from.priority, from.id, snapshot);
+	auto *batch = static_cast<Item *>(palloc(sizeof(Item) * kAtOnce));
+	int n = 0;
+	bool more = true;
+	*reached = from;
+	for (int seen = 0; more && n < want && seen < kMost;)
+	{
+		int k = 0;
+		while (k < kAtOnce && (more = journal::lane_cursor_next(cursor, &batch[k].c)))
+			batch[k++].ref = 0; // to be asked about
+		seen += k;
+		if (k == 0)
+			break;
+		journal::Fold *folds = ask_journal(segments, batch, k, snapshot);
+		int i = 0;
+		for (; i < k && n < want; ++i)
+			if (!folds[i].terminal())
+				items[n++] = Item{batch[i].c, queue, core::kNoLane, kNil};
+		*reached = i < k ? Key{batch[i].c.priority, batch[i].c.id} : Key{batch[k - 1].c.priority, batch[k - 1].c.id + 1};
+		more = more || i < k;
+		pfree(folds);
+	}
+	if (!more)
+		*reached = core::kMaxKey;
+	pfree(batch);
+	journal::lane_cursor_close(cursor);
+	UnregisterSnapshot(snapshot);
+	for (int i = 0; i < n; ++i)
+		items[i].lane = lane_for(queue, items[i].c.has_kind ? items[i].c.kind : nullptr);
+	return n;
+}
+
 // Reads the next jobs of a group: as refill_lane, with the group's own index and watermark.
 int refill_group(Db &db, uint16_t queue, Ref r)
 {
 	Queue &q = engine.queue(queue);
 	core::Group &g = engine.group(r);
 	lock_queue(queue);
-	if (!g.used || g.queue != queue || g.loader != kNil || g.watermark == core::kMaxKey)
+	if (!engine.owns(q, r) || g.loader != kNil || g.watermark == core::kMaxKey)
 	{
 		unlock_queue(queue);
 		return 0;
@@ -293,7 +333,6 @@ int refill_group(Db &db, uint16_t queue, Ref r)
 	const Key from = engine.start_group_load(q, r, my_proc);
 	char key[core::kGroupMax];
 	strlcpy(key, g.key, sizeof(key));
-	const int32 queue_id = q.id;
 	const int want = static_cast<int>(std::clamp<uint32>(engine.group_cap(), 2, kBatch));
 	unlock_queue(queue);
 
@@ -301,24 +340,10 @@ int refill_group(Db &db, uint16_t queue, Ref r)
 	Guard guard{&db, nullptr, 0, queue, core::kNoLane, r};
 	PG_ENSURE_ERROR_CLEANUP(clean_up, PointerGetDatum(&guard));
 	{
-		guard.items = static_cast<Item *>(palloc(sizeof(Item) * static_cast<Size>(want + 1)));
+		guard.items = static_cast<Item *>(palloc(sizeof(Item) * static_cast<Size>(want)));
 		const Segments segments = segments_now(db);
-		Snapshot snapshot = committed_snapshot();
-		journal::LaneCursor *cursor =
-			journal::group_cursor_open(segments.tables, segments.n, queue_id, key, from.priority, from.id, snapshot);
-		int n = 0;
-		bool more = false;
-		journal::Candidate c;
-		while ((more = journal::lane_cursor_next(cursor, &c)))
-		{
-			if (merge_copy(segments, guard.items, n, c))
-				continue;
-			if (n == want)
-				break;
-			guard.items[n++] = Item{c, queue, lane_for(queue, c.has_kind ? c.kind : nullptr), kNil};
-		}
-		journal::lane_cursor_close(cursor);
-		UnregisterSnapshot(snapshot);
+		Key reached = from;
+		const int n = read_group(segments, queue, key, from, want, guard.items, &reached);
 		TQ_WAIT_POINT("group-refill-after-snapshot");
 
 		if (engine.free_entries() < engine.reserve() + n)
@@ -336,10 +361,8 @@ int refill_group(Db &db, uint16_t queue, Ref r)
 				break; // no room
 		}
 		unlock_queue(queue);
-		const Key reached = taken < n ? Key{guard.items[taken].c.priority, guard.items[taken].c.id}
-							: !more	  ? core::kMaxKey
-							: n > 0	  ? Key{guard.items[n - 1].c.priority, guard.items[n - 1].c.id + 1}
-									  : from;
+		if (taken < n)
+			reached = Key{guard.items[taken].c.priority, guard.items[taken].c.id};
 		guard.n = taken;
 		TQ_WAIT_POINT("group-refill-before-settle");
 		made = settle(db, segments, guard.items, taken, Source::lane);
@@ -366,14 +389,28 @@ void stop_discovery(int, Datum arg)
 	q.discovering.store(false);
 }
 
-// Where the last search for groups ended for want of slots.
+// Where the last search for a queue's groups ended for want of slots. The scheduler's own.
 struct Discovery
 {
 	char key[core::kGroupMax];
 	uint32 generation;
 	uint16_t queue;
 };
-Discovery last_discovery;
+Discovery discoveries[32];
+
+bool has_unfinished(const Segments &segments, uint16_t queue, const char *key)
+{
+	Item first;
+	Key from = core::kMinKey, reached;
+	for (;;)
+	{
+		if (read_group(segments, queue, key, from, 1, &first, &reached) > 0)
+			return true;
+		if (reached == core::kMaxKey)
+			return false;
+		from = reached;
+	}
+}
 
 // Gives a slot to groups that have jobs on disk and none, by their keys; false if there are no more slots. While it runs, groups that get
 // one elsewhere are known to be incomplete.
@@ -381,44 +418,43 @@ bool find_groups(Db &db, uint16_t queue)
 {
 	Queue &q = engine.queue(queue);
 	const Segments segments = segments_now(db);
-	char key[core::kGroupMax] = "";
-	bool again = last_discovery.queue == queue && last_discovery.generation == q.generation && last_discovery.key[0] != '\0';
-	if (again)
-		strlcpy(key, last_discovery.key, sizeof(key));
-	last_discovery.key[0] = '\0';
-	bool room = true;
-	for (const char *after = again ? key : nullptr; room; after = key)
+	Discovery &last = discoveries[queue % lengthof(discoveries)];
+	char key[core::kGroupMax] = "", begin[core::kGroupMax] = "";
+	if (last.queue == queue && last.generation == q.generation)
+		strlcpy(begin, last.key, sizeof(begin));
+	last = Discovery{};
+	strlcpy(key, begin, sizeof(key));
+	bool room = true, wrapped = begin[0] == '\0';
+	for (const char *after = wrapped ? nullptr : key; room; after = key)
 	{
 		Snapshot snapshot = committed_snapshot();
-		const bool found = journal::next_group(segments.tables, segments.n, q.id, after, snapshot, key);
+		bool found = journal::next_group(segments.tables, segments.n, q.id, after, snapshot, key);
+		if (!found && !wrapped) // now those up to where it began
+		{
+			wrapped = true;
+			found = journal::next_group(segments.tables, segments.n, q.id, nullptr, snapshot, key);
+		}
 		UnregisterSnapshot(snapshot);
-		if (!found && !again)
+		if (!found || (wrapped && begin[0] != '\0' && strcmp(key, begin) > 0))
 			break;
-		if (!found) // now those before where it began
-		{
-			again = false;
-			Snapshot s = committed_snapshot();
-			const bool any = journal::next_group(segments.tables, segments.n, q.id, nullptr, s, key);
-			UnregisterSnapshot(s);
-			if (!any)
-				break;
-		}
 		lock_queue(queue);
-		if (engine.group_for(q, key, false) == kNil)
-		{
-			const Ref g = engine.group_for(q, key, true);
-			room = g != kNil;
-			if (room)
-				engine.sink_group(q, g, core::kMinKey);
-		}
+		const bool known = engine.group_for(q, key, false) != kNil;
+		unlock_queue(queue);
+		if (known || !has_unfinished(segments, queue, key))
+			continue;
+		lock_queue(queue);
+		const Ref g = engine.group_for(q, key, true);
+		room = g != kNil;
+		if (room)
+			engine.sink_group(q, g, core::kMinKey);
 		unlock_queue(queue);
 		CHECK_FOR_INTERRUPTS();
 	}
 	if (!room)
 	{
-		strlcpy(last_discovery.key, key, sizeof(last_discovery.key));
-		last_discovery.queue = queue;
-		last_discovery.generation = q.generation;
+		strlcpy(last.key, key, sizeof(last.key));
+		last.queue = queue;
+		last.generation = q.generation;
 	}
 	pfree(segments.tables);
 	pfree(segments.slots);
@@ -428,7 +464,7 @@ bool find_groups(Db &db, uint16_t queue)
 void discover_groups(Db &db, uint16_t queue)
 {
 	Queue &q = engine.queue(queue);
-	if (!q.discover.load() || q.discovering.exchange(true))
+	if (!q.discover.load() || !engine.has_free_group() || q.discovering.exchange(true))
 		return;
 	q.discover.store(false);
 	bool all = false;

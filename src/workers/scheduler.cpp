@@ -123,6 +123,8 @@ void sweep(Db &db)
 				db.refill.store(true);
 			}
 		engine.want_groups_again(q);
+		if (q.want_refill.load()) // whoever asks again does not ring
+			db.refill.store(true);
 		live::unlock_queue(slot);
 	});
 	live::forget_workers(db, live::wall_now() - 3600 * kSecond);

@@ -1,0 +1,280 @@
+# Groups, limits and turns in a server (DESIGN section 6, group_key): in order, never more at once than allowed, whatever fails, rolls back,
+# finds no room or crashes; a blocked group delays nobody, and fair ones take turns. Rates and max_depth are exact.
+
+use strict;
+use warnings;
+
+use IPC::Run ();
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use TqTest;
+
+my $node = tq_node('groups', conf => <<CONF);
+shared_buffers = 64MB
+tq.max_live_jobs = 100
+tq.max_groups = 12
+tq.segment_rows = 2000
+tq.audit_interval = 1s
+tq.naptime = 50ms
+CONF
+scheduler_of($node);
+$node->safe_psql('postgres', <<'SQL');
+create table started (lease bigint, id bigint, grp text, fate text);
+create table violation (what text);
+-- Claims one job at a time while there are any; a session that holds a group's lock is working for it. What is claimed and what
+-- becomes of it are separate transactions. `at_once`: how many of a group may run.
+create procedure work(queue text, at_once int, rolls_back boolean default false) language plpgsql as $$
+declare
+	j tq_job;
+	g text;
+	fate text;
+	slot int;
+	idle int := 0;
+begin
+	loop
+		select c.* into j from tq_claim(queue, wait => '100 ms') c;
+		if j.id is null then
+			commit;
+			idle := idle + 1;
+			exit when idle > 10 and (select live = 0 from tq_stats() s where s.queue = work.queue);
+			exit when idle > 600;
+			continue;
+		end if;
+		idle := 0;
+		g := j.payload->>'g';
+		fate := case when rolls_back and random() < 0.05 then 'rolled back'
+			when random() < 0.1 and j.attempt < 3 then 'failed' when random() < 0.03 then 'released' else 'done' end;
+		if fate = 'rolled back' then
+			rollback;
+			continue;
+		end if;
+		insert into started values (j.lease, j.id, g, fate);
+		commit;
+		slot := 0;
+		if g is not null then
+			for i in 1 .. at_once loop
+				slot := i;
+				exit when pg_try_advisory_lock(hashtext(g), i);
+				slot := 0;
+			end loop;
+			if slot = 0 then
+				insert into violation values ('more of group ' || g || ' at once than allowed: job ' || j.id);
+			end if;
+		end if;
+		perform pg_sleep(random() * 0.001);
+		commit;
+		-- the lock goes before the lease does
+		if slot > 0 then
+			perform pg_advisory_unlock(hashtext(g), slot);
+		end if;
+		if fate = 'failed' then
+			perform tq_fail(j.id, j.lease, 'it failed', retry_in => case when random() < 0.5 then interval '0' else '5 ms' end);
+		elsif fate = 'released' then
+			perform tq_release(j.id, j.lease, delay => '3 ms');
+		else
+			perform tq_complete(j.id, j.lease);
+		end if;
+		commit;
+	end loop;
+end $$;
+SQL
+
+# Jobs of a group that started although one before them was not done with: strict order, one priority.
+my $disorder = <<'SQL';
+select coalesce(string_agg(format('%s: job %s after job %s', grp, id, before), '; '), '') from (
+	select grp, id, max(id) over (partition by grp order by lease rows between unbounded preceding and 1 preceding) as before
+	from started where grp is not null) x
+where id < before
+SQL
+
+sub workers
+{
+	my ($n, $call) = @_;
+	my @runs;
+	for (1 .. $n)
+	{
+		my ($out, $err) = ('', '');
+		my %io = (out => \$out, err => \$err);
+		$io{run} = IPC::Run::start(['psql', '-XqAt', '-d', $node->connstr('postgres'), '-c', "call work($call)"],
+			'<', \undef, '>', \$out, '2>', \$err, IPC::Run::timeout(240));
+		push @runs, \%io;
+	}
+	return @runs;
+}
+
+sub finish
+{
+	my ($name, @runs) = @_;
+	$_->{run}->finish for @runs;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is(join('', map { ${ $_->{err} } } @runs), '', "$name: the workers end");
+	is($node->safe_psql('postgres', 'select * from violation'), '', "$name: never more at once than allowed");
+	return;
+}
+
+sub reset_log
+{
+	$node->safe_psql('postgres', 'truncate started, violation');
+	return;
+}
+
+# Jobs of 40 groups and of none, more than memory and slots can hold.
+sub fill
+{
+	my ($queue, $n, $where) = @_;
+	$node->safe_psql('postgres', <<SQL);
+select count(tq_enqueue('$queue', jsonb_build_object('g', g), group_key => g, kind => k))
+from (select case when i % 7 = 0 then null else 'group ' || (hashint4(i) & 31) end as g, case when i % 3 = 0 then 'odd' end as k
+	from generate_series(1, $n) i) x;
+select cardinality(tq_enqueue_many('$queue', array_agg(jsonb_build_object('g', g)), group_keys => array_agg(g)))
+from (select 'group ' || ((i & 7) + 32) as g from generate_series(1, $n) i) x;
+SQL
+	return;
+}
+
+#
+# One at a time, in order
+#
+$node->safe_psql('postgres', q{select tq_create_queue('strict', '{"max_attempts": 1000}')});
+fill('strict', 1500);
+finish('strict', workers(4, "'strict', 1, true"));
+is($node->safe_psql('postgres', $disorder), '', 'strict: in order, also over failures');
+is($node->safe_psql('postgres', "select count(distinct id) from started where fate = 'done'"), 3000, 'strict: all are done');
+is(unfinished($node, 'strict'), 0, 'strict: nothing is left');
+check_journal($node, 'strict: the journal is consistent');
+reset_log();
+
+#
+# Two at a time; loose
+#
+$node->safe_psql('postgres', q{select tq_create_queue('loose', '{"max_attempts": 1000, "group_max_running": 2, "group_order": "loose"}')});
+fill('loose', 700);
+finish('loose', workers(5, "'loose', 2"));
+is($node->safe_psql('postgres', "select count(distinct id) from started where fate = 'done'"), 1400, 'loose: all are done');
+check_journal($node, 'loose: the journal is consistent');
+reset_log();
+
+#
+# A crash in the middle: leases that were journalled still count
+#
+$node->safe_psql('postgres', q{select tq_create_queue('crash', '{"max_attempts": 1000, "lease": "2 s", "group_max_running": 1}')});
+fill('crash', 400);
+my $held = $node->safe_psql('postgres', q{select id || '|' || lease || '|' || (payload->>'g') from tq_claim('crash', 1, lease_for => '1 h')});
+my ($id, $lease, $group) = split /\|/, $held, 3;
+until_true($node, "select count(*) > 0 from tq.event where job_id = $id and type = 'c'", 'the claim is journalled');
+$node->safe_psql('postgres', "select tq_enqueue('crash', '{}')");    # whose commit is flushed, and with it all before
+$node->stop('immediate');
+$node->start;
+loaded($node);
+my $others = $node->safe_psql('postgres', "select count(*) from tq_claim('crash', 1000) where payload->>'g' = '$group'");
+is($others, 0, 'after a crash a journalled lease still keeps its group back');
+$node->safe_psql('postgres', "select tq_complete($id, $lease)");
+reset_log();
+# the 1000 claimed above run out
+my @runs = workers(3, "'crash', 1");
+until_true($node, 'select count(*) > 100 from started', 'some are done');
+$node->stop('immediate');
+$_->{run}->kill_kill for @runs;
+$node->start;
+scheduler_of($node);
+loaded($node);
+finish('after a crash', workers(3, "'crash', 1"));
+is(unfinished($node, 'crash'), 0, 'after a crash: nothing is left');
+check_journal($node, 'after a crash: the journal is consistent');
+reset_log();
+
+#
+# A group that may not start delays nobody, though its jobs would fill the memory many times over
+#
+$node->safe_psql('postgres', <<'SQL');
+select tq_create_queue('blocked');
+select count(*) from unnest(tq_enqueue_many('blocked', array_fill('{}'::jsonb, array[5000]), group_key => 'noisy'));
+SQL
+is($node->safe_psql('postgres', "select count(*) from tq_claim('blocked', 10, lease_for => '1 h')"), 1, 'one of the noisy group runs');
+$node->safe_psql('postgres', q{select tq_enqueue('blocked', '{"g": "quiet"}', group_key => 'quiet'), tq_enqueue('blocked', '{"g": "none"}')});
+is($node->safe_psql('postgres', q{select string_agg(payload->>'g', ' ' order by id) from tq_claim('blocked', 10, wait => '5 s')}), 'quiet none',
+	'others start at once');
+$node->safe_psql('postgres', <<'SQL');
+select tq_create_queue('fair', '{"fair": true}');
+select count(*) from unnest(tq_enqueue_many('fair', array_fill('{"g": "noisy"}'::jsonb, array[5000]), group_key => 'noisy'));
+SQL
+is(scalar(take_all($node, 'fair', 20)), 20, 'a noisy tenant alone has all turns');
+$node->safe_psql('postgres', q{select tq_enqueue('fair', '{"g": "quiet"}', group_key => 'quiet')});
+until_true($node, "select in_memory > 0 from tq_stats() where queue = 'fair'", 'something to start');
+like($node->safe_psql('postgres', <<'SQL'), qr/^(noisy )?quiet/, "another tenant's one job waits for one turn at most");
+select string_agg(payload->>'g', ' ' order by lease) from tq_claim('fair', 3, wait => '5 s')
+SQL
+$node->safe_psql('postgres', <<'SQL');
+select tq_create_queue('weights', '{"fair": true}');
+select count(tq_enqueue('weights', jsonb_build_object('g', g), group_key => g, options => jsonb_build_object('weight', w)))
+from generate_series(1, 200) i, (values ('one', 1), ('three', 3)) x (g, w);
+SQL
+is($node->safe_psql('postgres', q{select string_agg(g || ' ' || n, ', ' order by g) from
+	(select payload->>'g' as g, count(*) as n from tq_claim('weights', 40) group by 1) x}), 'one 10, three 30', 'turns by weight');
+
+#
+# Limits of the queue
+#
+$node->safe_psql('postgres', <<'SQL');
+select tq_create_queue('limited', '{"max_running": 3}');
+select count(tq_enqueue('limited')) from generate_series(1, 10);
+SQL
+my $first = $node->safe_psql('postgres', "select min(id) || '|' || min(lease) || '|' || count(*) from tq_claim('limited', 10)");
+like($first, qr/\|3$/, 'max_running: as many as may run');
+is($node->safe_psql('postgres', "select count(*) from tq_claim('limited', 10)"), 0, 'and no more');
+my $waiting = session($node);
+begin_ask($waiting, "select count(*) from tq_claim('limited', 10, wait => '20 s')");
+until_true($node, "select count(*) = 1 from pg_stat_activity where wait_event_type = 'Extension' and query ~ 'limited'", 'one waits');
+my ($one, $its_lease) = split /\|/, $first;
+$node->safe_psql('postgres', "select tq_complete($one, $its_lease)");
+is(end_ask($waiting), 1, 'a finish lets another one start, and wakes who waits for it');
+$waiting->quit;
+until_true($node, "select count(*) >= 3 from tq.event e join tq.job j on j.id = e.job_id join tq.queue q on q.id = j.queue_id
+	where q.name = 'limited' and e.type = 'c'", 'claims are journalled');
+$node->safe_psql('postgres', "select tq_enqueue('limited')");    # whose commit is flushed, and with it all before
+$node->stop('immediate');
+$node->start;
+loaded($node);
+is($node->safe_psql('postgres', "select count(*) from tq_claim('limited', 10)"), 0, 'the limit holds over a crash');
+
+$node->safe_psql('postgres', <<'SQL');
+select tq_create_queue('rate', '{"rate": "20/s", "burst": 2}');
+select count(tq_enqueue('rate')) from generate_series(1, 30);
+create table at (t timestamptz);
+do $$
+begin
+	for i in 1 .. 20 loop
+		insert into at select clock_timestamp() from tq_claim('rate', 1, wait => '5 s');
+		commit;
+	end loop;
+end $$;
+SQL
+is($node->safe_psql('postgres', 'select count(*) from at'), 20, 'rate: all come in the end');
+is($node->safe_psql('postgres', <<'SQL'), 0, 'rate: never more than burst and rate allow');
+select count(*) from (select t, lag(t, 3) over (order by t) as before from at) x where t - before < interval '95 ms'
+SQL
+cmp_ok($node->safe_psql('postgres', 'select extract(epoch from max(t) - min(t)) from at'), '<', 3, 'rate: and not much slower');
+
+$node->safe_psql('postgres', q{select tq_create_queue('deep', '{"max_depth": 5}'); select count(tq_enqueue('deep')) from generate_series(1, 4)});
+my $open = session($node);
+ask($open, 'begin');
+is(ask($open, "select tq_enqueue('deep') > 0"), 't', 'max_depth: the last one that is let in');
+my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nselect tq_enqueue('deep')");
+like($err, qr/TQ003/, 'an open transaction counts');
+ask($open, 'rollback');
+is($node->psql('postgres', "select tq_enqueue('deep')"), 0, 'a rollback lets another one in');
+like(ask($open, "select tq_enqueue('deep')"), qr/TQ003/, 'full again');
+take($node, 'deep', 1);
+is(ask($open, "begin; savepoint a; select tq_enqueue('deep') > 0"), 't', 'a finished job makes room');
+like(ask($open, "rollback to a; savepoint b; select tq_enqueue_many('deep', array['{}', '{}']::jsonb[])"), qr/TQ003/, 'all or nothing');
+is(ask($open, "rollback to a; select tq_enqueue('deep') > 0"), 't', 'ROLLBACK TO lets another one in');
+ask($open, 'commit');
+$open->quit;
+is($node->safe_psql('postgres', "select live from tq_stats() where queue = 'deep'"), 5, 'exactly as many as max_depth');
+
+check_journal($node, 'the journal is consistent');
+unlike(slurp_file($node->logfile), qr/PANIC|TRAP|signal 11|signal 6|terminated by/, 'nothing alarming in the log');
+$node->stop;
+
+done_testing();
