@@ -477,6 +477,8 @@ bool Engine::claimable(const Queue &q, const uint64_t *kinds, int nkinds, Key *k
 
 Ref Engine::claim(Queue &q, const ClaimTerms &t) noexcept
 {
+	if (q.startable.min == kNil && q.resting.min != kNil)
+		advance(q, groups_[q.resting.max].turn); // everyone has had his turn
 	const uint16_t l = next_lane(q, t.kinds, t.nkinds);
 	if (l == kNoLane || (q.settings.limited() && starts_left(q) == 0))
 		return kNil;
@@ -505,7 +507,7 @@ Ref Engine::claim(Queue &q, const ClaimTerms &t) noexcept
 			++e.attempt;
 		++e.step;
 		e.after_claim = 0;
-		charge(q, e, t.mono);
+		charge(q, e);
 	});
 	if (q.settings.rate.limits())
 		publish_opening(q);

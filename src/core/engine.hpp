@@ -75,6 +75,9 @@ class Engine
 	int64_t reserve() const noexcept { return std::min<int64_t>(64, shared_->limits.entries / 16); } // kept for pins
 	uint16_t index_of(const Queue &q) const noexcept { return static_cast<uint16_t>(&q - queues_); }
 	uint16_t index_of(const Lane &l) const noexcept { return static_cast<uint16_t>(&l - lanes_); }
+	// Whether a slot is of a group of this queue; with the lock of q held that stays so. Without q: of any queue.
+	bool owns(const Queue &q, Ref g) const noexcept { return home_of(g) == index_of(q) + 1; }
+	bool is_group(Ref g) const noexcept { return home_of(g) != 0; }
 	Ref ref_of(const Entry &e) const noexcept { return static_cast<Ref>(&e - entries_); }
 
 	// --- queues and lanes
@@ -287,12 +290,18 @@ class Engine
 		bool less(Ref a, Ref b) const noexcept { return g[a].opens_at != g[b].opens_at ? g[a].opens_at < g[b].opens_at : a < b; }
 		uint32_t rank(Ref r) const noexcept { return mix32(r + 1); }
 	};
+	struct GroupByTurn : GroupByOpening
+	{
+		bool less(Ref a, Ref b) const noexcept { return g[a].turn != g[b].turn ? g[a].turn < g[b].turn : a < b; }
+	};
 	Treap<EntryByKey> by_key() const noexcept { return {{entries_}}; }
 	Treap<EntryByTimer> by_timer() const noexcept { return {{{entries_}}}; }
 	Treap<EntryByExpiry> by_expiry() const noexcept { return {{entries_}}; }
 	Treap<LaneByHead> by_head() const noexcept { return {{lanes_, entries_}}; }
 	Treap<EntryByTurn> by_turn() const noexcept { return {{{entries_}, groups_}}; }
 	Treap<GroupByOpening> by_opening() const noexcept { return {{groups_}}; }
+	Treap<GroupByTurn> by_rest() const noexcept { return {{{groups_}}}; }
+	uint16_t home_of(Ref g) const noexcept { return std::atomic_ref<uint16_t>(groups_[g].home).load(std::memory_order_acquire); }
 
 	enum class Place : uint8_t
 	{
@@ -332,8 +341,10 @@ class Engine
 	void want_group(Queue &q, Ref g) noexcept;
 	bool group_dry(const Queue &q, const Group &g) const noexcept;
 	void opens_at(Queue &q, Ref g, Micros at) noexcept;
+	void rests(Queue &q, Ref g, bool on) noexcept;
+	void advance(Queue &q, double turn) noexcept; // of the virtual time
 	void publish_opening(Queue &q) noexcept;
-	void charge(Queue &q, Entry &e, Micros mono) noexcept; // a start
+	void charge(Queue &q, Entry &e) noexcept; // a start
 	uint32_t group_bucket(uint64_t hash) const noexcept { return static_cast<uint32_t>(hash % shared_->limits.groups); }
 	bool grant(Queue &q, const Lane &l) noexcept;
 	void publish_timers(Queue &q) noexcept;

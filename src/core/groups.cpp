@@ -28,7 +28,15 @@ Ref Engine::group_for(Queue &q, const char *key, bool make) noexcept
 	{
 		g = static_cast<Ref>(now);
 		if (g == kNil)
-			return kNil;
+		{
+			if (q.resting.min == kNil)
+				return kNil;
+			free_group(q, q.resting.min); // a turn forgotten is better than a job sent to disk
+			now = shared_->free_groups.load(std::memory_order_acquire);
+			g = static_cast<Ref>(now);
+			if (g == kNil)
+				return kNil;
+		}
 	} while (!shared_->free_groups.compare_exchange_weak(
 		now, ((now >> 32) + 1) << 32 | std::atomic_ref<Ref>(groups_[g].hash_next).load(std::memory_order_relaxed),
 		std::memory_order_acquire));
@@ -50,8 +58,8 @@ Ref Engine::group_for(Queue &q, const char *key, bool make) noexcept
 	n.entries = n.running = n.held = 0;
 	n.loader = kNil;
 	n.queue = index_of(q);
-	n.used = true;
-	n.wanted = n.opening = false;
+	n.wanted = n.opening = n.resting = false;
+	std::atomic_ref<uint16_t>(n.home).store(static_cast<uint16_t>(n.queue + 1), std::memory_order_release);
 	platform_.lock_partition(partition, true);
 	std::atomic_ref<Ref>(n.hash_next).store(group_buckets_[b], std::memory_order_relaxed);
 	group_buckets_[b] = g;
@@ -65,6 +73,7 @@ void Engine::free_group(Queue &q, Ref g) noexcept
 {
 	Group &x = groups_[g];
 	opens_at(q, g, kNever);
+	rests(q, g, false);
 	if (x.watermark != kMaxKey)
 		--q.sunk_groups;
 	if (x.wanted)
@@ -81,7 +90,7 @@ void Engine::free_group(Queue &q, Ref g) noexcept
 		at = &groups_[*at].hash_next;
 	std::atomic_ref<Ref>(*at).store(x.hash_next, std::memory_order_relaxed);
 	platform_.unlock_partition(b % kPartitions);
-	x.used = false;
+	std::atomic_ref<uint16_t>(x.home).store(0, std::memory_order_release);
 	x.wanted = false;
 	uint64_t now = shared_->free_groups.load(std::memory_order_relaxed);
 	do
@@ -136,12 +145,36 @@ void Engine::settle(Queue &q, Ref r) noexcept
 			g.turn = std::max(g.turn, q.vclock); // one that had nothing to start has not saved up turns
 		offer(q, first);
 	}
-	const bool waits_for_time = block == Block::rate || (g.entries == 0 && !g.bucket.open(q.settings.group_rate, platform_.mono()));
-	opens_at(q, r, waits_for_time ? g.bucket.opens_at(q.settings.group_rate) : kNever);
+	const Rate &rate = q.settings.group_rate;
+	const bool unneeded = g.entries == 0 && g.watermark == kMaxKey && g.loader == kNil;
+	Micros at = kNever;
+	if (block == Block::rate)
+		at = g.bucket.opens_at(rate);
+	else if (unneeded && rate.limits() && g.bucket.full_by() > platform_.mono())
+		at = g.bucket.full_by(); // a new slot would begin with a full bucket,
+	// and with the turn that has come
+	const bool rest = unneeded && at == kNever && q.settings.fair && g.turn > q.vclock;
+	if (!rest)
+		rests(q, r, false);
+	opens_at(q, r, at);
+	if (rest)
+		rests(q, r, true);
 	if (group_dry(q, g))
 		want_group(q, r);
-	if (g.entries == 0 && g.watermark == kMaxKey && g.loader == kNil && !g.opening)
+	if (unneeded && at == kNever && !rest)
 		free_group(q, r);
+}
+
+void Engine::rests(Queue &q, Ref r, bool on) noexcept
+{
+	Group &g = groups_[r];
+	if (g.resting == on)
+		return;
+	if (on)
+		by_rest().insert(q.resting, r);
+	else
+		by_rest().remove(q.resting, r);
+	g.resting = on;
 }
 
 void Engine::after(Queue &q, Ref g, bool was_full) noexcept
@@ -168,11 +201,16 @@ void Engine::opens_at(Queue &q, Ref r, Micros at) noexcept
 
 void Engine::refresh_groups(Queue &q) noexcept
 {
+	const Micros now = platform_.mono();
+	q.starts.fit(q.settings.rate, now);
+	q.enqueues.fit(q.settings.enqueue_rate, now);
 	for (Ref r = 0; r < shared_->limits.groups; ++r)
 	{
 		Group &g = groups_[r];
-		if (!g.used || g.queue != index_of(q))
+		if (!owns(q, r))
 			continue;
+		rests(q, r, false);
+		g.bucket.fit(q.settings.group_rate, now);
 		if (g.head != kNil)
 		{
 			withdraw(q, g.head);
@@ -184,11 +222,10 @@ void Engine::refresh_groups(Queue &q) noexcept
 		lane_out(q, lanes_[l]);
 	for (Ref r = 0; r < shared_->limits.groups; ++r)
 	{
-		Group &g = groups_[r];
-		if (!g.used || g.queue != index_of(q))
+		if (!owns(q, r))
 			continue;
 		if (!q.settings.fair)
-			g.turn = 0;
+			groups_[r].turn = 0;
 		settle(q, r);
 	}
 	refresh(q);
@@ -242,12 +279,15 @@ Ref Engine::take_wanted(Queue &q) noexcept
 
 void Engine::want_groups_again(Queue &q) noexcept
 {
+	// nobody claims any more, or others need the slots
+	if (q.resting.min != kNil && (q.startable.min == kNil || !has_free_group()))
+		advance(q, groups_[q.resting.max].turn);
 	if (q.discover.load() && !q.want_refill.exchange(true))
 		platform_.want_refill(q.db);
 	if (q.sunk_groups == 0)
 		return;
 	for (Ref r = 0; r < shared_->limits.groups; ++r)
-		if (groups_[r].used && groups_[r].queue == index_of(q) && group_dry(q, groups_[r]))
+		if (owns(q, r) && group_dry(q, groups_[r]))
 			want_group(q, r);
 }
 
@@ -267,7 +307,7 @@ void Engine::sink_groups(Queue &q, Key key) noexcept
 {
 	want_discovery(q);
 	for (Ref r = 0; r < shared_->limits.groups; ++r)
-		if (groups_[r].used && groups_[r].queue == index_of(q))
+		if (owns(q, r))
 			sink_group(q, r, key);
 }
 
@@ -295,16 +335,11 @@ void Engine::end_group_load(Queue &q, Ref r, bool again) noexcept
 	Group &g = groups_[r];
 	g.loader = kNil;
 	--q.group_loads;
-	if (again)
-		settle(q, r);
-	else
+	settle(q, r);
+	if (!again && q.wanted == r) // the sweep asks for it again
 	{
-		settle(q, r);
-		if (g.wanted && q.wanted == r) // the sweep asks for it again
-		{
-			q.wanted = g.wanted_next;
-			g.wanted = false;
-		}
+		q.wanted = g.wanted_next;
+		g.wanted = false;
 	}
 }
 

@@ -126,7 +126,7 @@ enum class QueueState : uint8_t
 
 // The jobs of a queue that have the same group_key. Those that are ready wait here; the next one is offered to claims through its lane
 // while the group may start one. By Q, but hash_next (P). A slot is kept as long as an entry refers to it, jobs of it may be on disk only,
-// or it is too early for its next start.
+// or it remembers something: what it used of its rate, or that it had its turn.
 constexpr size_t kGroupMax = 128; // bytes of a group_key with the final zero
 struct Group
 {
@@ -136,8 +136,8 @@ struct Group
 	Key limit;		  // while a loader is at work: the least key it may have missed
 	Root ready;		  // by key, without the head
 	Bucket bucket;	  // of group_rate
-	Links timer;	  // in the queue's tree of groups that may not start yet
-	Micros opens_at;  // its key there (monotonic)
+	Links timer;	  // in the queue's tree of groups that may not start yet, or of those that rest
+	Micros opens_at;  // its key in the former (monotonic)
 	double turn;	  // fair: the virtual time at which its next job is due
 	Ref head;		  // in its lane's `heads`, kNil
 	Ref hash_next;	  // P; in the free list: next free
@@ -147,9 +147,10 @@ struct Group
 	uint32_t held;	  // jobs that those behind them wait for although they do not run
 	uint32_t loader;  // backend that reads it in, kNil
 	uint16_t queue;
-	bool used;
-	bool wanted;  // is in the queue's list
-	bool opening; // is in the tree
+	uint16_t home; // queue + 1 while it is used, 0 when it is free: as Entry::home, see Engine::owns
+	bool wanted;   // is in the queue's list
+	bool opening;  // is in the tree
+	bool resting;  // is in the other tree
 };
 
 // What a queue's settings come to; a zero or kUnset means: the server's default. Q
@@ -222,6 +223,7 @@ struct Queue
 	Ref waiters_head;
 	Ref waiters_tail;
 	Root opening;			// groups by opens_at
+	Root resting;			// fair: groups without jobs whose turn is still to come, by turn
 	Ref wanted;				// groups to be read in, kNil
 	Bucket starts;			// of rate
 	Bucket enqueues;		// of enqueue_rate

@@ -16,19 +16,21 @@ int64_t Engine::starts_left(const Queue &q) const noexcept
 }
 
 // Between leaving its old place and entering the new one.
-void Engine::charge(Queue &q, Entry &e, Micros mono) noexcept
+void Engine::charge(Queue &q, Entry &e) noexcept
 {
 	const QueueSettings &s = q.settings;
-	q.starts.take(s.rate, mono);
-	if (e.group != kNil)
-		groups_[e.group].bucket.take(s.group_rate, mono);
+	// by the same clock as starts_left, not by the claim's, which may have waited for the lock
+	if (s.rate.limits())
+		q.starts.take(s.rate, platform_.mono());
+	if (e.group != kNil && s.group_rate.limits())
+		groups_[e.group].bucket.take(s.group_rate, platform_.mono());
 	if (!s.fair)
 		return;
 	const double cost = 100.0 / (e.weight != 0 ? e.weight : 100);
 	double &turn = e.group != kNil ? groups_[e.group].turn : q.loose_turn;
 	const double at = std::max(turn, q.vclock);
-	q.vclock = at;
 	turn = at + cost;
+	advance(q, at);
 	if (e.group == kNil) // all jobs without a group have moved back
 		for (uint16_t i = q.lanes; i != kNoLane; i = lanes_[i].next)
 			if (lanes_[i].in_startable && entries_[lanes_[i].first].group == kNil)
@@ -36,6 +38,14 @@ void Engine::charge(Queue &q, Entry &e, Micros mono) noexcept
 				lane_out(q, lanes_[i]);
 				lane_in(q, lanes_[i]);
 			}
+}
+
+// Groups without jobs are forgotten when the virtual time has reached their turn.
+void Engine::advance(Queue &q, double turn) noexcept
+{
+	q.vclock = std::max(q.vclock, turn);
+	while (q.resting.min != kNil && groups_[q.resting.min].turn <= q.vclock)
+		settle(q, q.resting.min);
 }
 
 // Jobs that waiters have seen, and could not have because of a limit, are startable again.

@@ -37,6 +37,13 @@ struct Bucket
 		const int64_t room = now * 1000 - full_at + static_cast<int64_t>(r.burst) * r.interval;
 		return std::clamp<int64_t>(room / r.interval, 0, std::min<int64_t>(want, r.burst));
 	}
+	// When as many may go at once as ever.
+	Micros full_by() const noexcept { return full_at <= 0 ? 0 : (full_at + 999) / 1000; }
+	// After the rate has changed, so that what an old one left does not last longer than the new one's longest wait.
+	void fit(const Rate &r, Micros now) noexcept
+	{
+		full_at = r.limits() ? std::min(full_at, now * 1000 + static_cast<int64_t>(r.burst) * r.interval) : 0;
+	}
 	void take(const Rate &r, Micros now, int64_t n = 1) noexcept
 	{
 		if (r.limits())

@@ -24,7 +24,7 @@ void Engine::init_queue(Queue &q, uint16_t db, int32_t id, const char *name, Que
 	q.writer = 0;
 	q.paused_until = 0;
 	q.settings = QueueSettings{};
-	q.startable = q.due = q.leases = q.opening = q.expiry = Root{};
+	q.startable = q.due = q.leases = q.opening = q.resting = q.expiry = Root{};
 	q.wanted = kNil;
 	q.starts = q.enqueues = Bucket{};
 	q.rate_opens_at = kNever;
@@ -62,7 +62,7 @@ void Engine::free_queue(Queue &q) noexcept
 		platform_.wake(w.proc);
 	}
 	for (uint32_t g = 0; g < shared_->limits.groups; ++g)
-		if (groups_[g].used && groups_[g].queue == index_of(q))
+		if (owns(q, g))
 			free_group(q, g);
 	q.lanes = kNoLane;
 	q.state = QueueState::free;
@@ -385,6 +385,8 @@ void Engine::wait_enter(Queue &q, Ref i, uint32_t proc, const uint64_t *kinds, i
 	w.granted = false;
 	w.nkinds = nkinds <= kWaiterKinds ? static_cast<uint8_t>(nkinds) : 0;
 	std::copy_n(kinds, w.nkinds, w.kinds);
+	if (q.settings.rate.limits())
+		publish_opening(q);
 	w.prev = q.waiters_tail;
 	w.next = kNil;
 	(q.waiters_tail != kNil ? waiters_[q.waiters_tail].next : q.waiters_head) = i;
@@ -450,6 +452,8 @@ void Engine::wake_for_startable(Queue &q) noexcept
 		{
 		}
 	}
+	if (q.settings.rate.limits() && q.waiters_head != kNil)
+		publish_opening(q);
 }
 
 } // namespace tq::core

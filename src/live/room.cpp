@@ -18,12 +18,12 @@ int make_room_of_groups(int want) noexcept
 	{
 		hand = hand + 1 < n ? hand + 1 : 0;
 		const core::Group &g = engine.group(hand);
-		if (!g.used || g.ready.size <= engine.group_cap())
+		if (!engine.is_group(hand) || g.ready.size <= engine.group_cap())
 			continue;
 		const uint16_t queue = g.queue;
 		lock_queue(queue);
 		Queue &q = engine.queue(queue);
-		while (freed < want && g.used && g.queue == queue && g.ready.size > engine.group_cap() &&
+		while (freed < want && engine.owns(q, hand) && g.ready.size > engine.group_cap() &&
 			   engine.evict_from_group(q, hand, core::kMinKey, my_proc))
 		{
 			++freed;
@@ -106,8 +106,7 @@ bool free_one(Db &db) noexcept
 				done = engine.evict_ready(q, engine.lane(l), core::kMinKey, my_proc);
 			done = done || engine.evict_delayed(q, my_proc);
 			for (Ref g = 0; g < engine.limits().groups && !done; ++g)
-				done = engine.group(g).used && engine.group(g).queue == queue &&
-					   engine.evict_from_group(q, g, core::kMinKey, my_proc);
+				done = engine.owns(q, g) && engine.evict_from_group(q, g, core::kMinKey, my_proc);
 		}
 		unlock_queue(queue);
 	}
