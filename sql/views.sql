@@ -65,25 +65,27 @@ RESET work_mem;
 
 -- closed by default (P8)
 SELECT count(*) FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'tq'
-	JOIN pg_proc p ON p.oid = d.objid, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a
-	WHERE d.deptype = 'e' AND d.classid = 'pg_proc'::regclass AND a.grantee = 0;
-SELECT count(*) FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'tq'
 	JOIN pg_class c ON c.oid = d.objid, aclexplode(coalesce(c.relacl, acldefault('r', c.relowner))) a
-	WHERE d.deptype = 'e' AND d.classid = 'pg_class'::regclass AND c.relkind <> 'c' AND a.grantee <> c.relowner;
+	WHERE d.deptype = 'e' AND d.classid = 'pg_class'::regclass AND c.relkind NOT IN ('c', 'v') AND a.grantee <> c.relowner;
 CREATE ROLE v_nobody;
 SET ROLE v_nobody;
 SELECT count(*) FROM tq_queues;
 SELECT count(*) FROM tq_jobs;
+SELECT count(*) FROM tq_workers;
 SELECT tq_enqueue('v_jobs');
+SELECT * FROM tq_claim('no such queue');
 SELECT count(*) FROM tq_stats();
 SELECT count(*) FROM tq.job_0;
+SELECT count(*) FROM tq.jobs();
 INSERT INTO tq_inbox (queue) VALUES ('v_jobs');
 RESET ROLE;
-GRANT SELECT ON tq_queues TO v_nobody;
+SELECT tq_grant('v_jobs', 'v_nobody', 'monitor');
+SELECT * FROM tq_grants;
 SET ROLE v_nobody;
-SELECT count(*) FROM tq_queues;
+SELECT queue FROM tq_queues;
+SELECT tq_pause('v_jobs');
 RESET ROLE;
-DROP OWNED BY v_nobody;
+SELECT tq_revoke('v_jobs', 'v_nobody', 'monitor');
 DROP ROLE v_nobody;
 
 SELECT count(tq_cancel(id)) FROM tq_jobs WHERE queue ~ '^v_' AND state IN ('ready', 'delayed');

@@ -118,6 +118,24 @@ CREATE TABLE tq.queue (
 );
 CREATE SEQUENCE tq.queue_id_seq AS int;
 
+-- Who may do what with a queue (tq_grant). A queue's rows go with it; those of a role that was dropped are of no effect, and go later.
+CREATE TABLE tq.acl (
+	queue_id  int NOT NULL,                -- 0: all queues
+	role      regrole NOT NULL,
+	privilege text COLLATE "C" NOT NULL
+		CONSTRAINT acl_privilege_known CHECK (privilege IN ('produce', 'consume', 'manage', 'monitor')
+			OR (privilege = 'create' AND queue_id = 0)),
+	PRIMARY KEY (queue_id, role, privilege)
+);
+-- Every session hears of changes, also of those by hand, by a restore and by logical replication.
+CREATE FUNCTION tq.acl_changed() RETURNS trigger
+	LANGUAGE c AS 'MODULE_PATHNAME', 'tq_acl_changed';
+CREATE TRIGGER tq_changed AFTER INSERT OR UPDATE OR DELETE ON tq.acl
+	FOR EACH ROW EXECUTE FUNCTION tq.acl_changed();
+CREATE TRIGGER tq_truncated AFTER TRUNCATE ON tq.acl
+	FOR EACH STATEMENT EXECUTE FUNCTION tq.acl_changed();
+ALTER TABLE tq.acl ENABLE ALWAYS TRIGGER tq_changed, ENABLE ALWAYS TRIGGER tq_truncated;
+
 -- What is known of numbered segments beyond their tables.
 CREATE TABLE tq.segment (
 	number      int PRIMARY KEY,
@@ -157,6 +175,8 @@ SELECT pg_catalog.pg_extension_config_dump('tq.job_0', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.event_0', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.queue', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.queue_id_seq', '');
+-- A role that was dropped would come back as a number, which may be another role's.
+SELECT pg_catalog.pg_extension_config_dump('tq.acl', 'WHERE EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = acl.role)');
 SELECT pg_catalog.pg_extension_config_dump('tq.segment', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.unique_key', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.meta', '');

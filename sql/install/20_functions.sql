@@ -1,5 +1,5 @@
--- The SQL-callable functions (docs/reference.md). They are in the schema that CREATE EXTENSION names; nobody but the owner may
--- call them until somebody grants it.
+-- The SQL-callable functions (docs/reference.md). They are in the schema that CREATE EXTENSION names. Everybody may call them; each checks
+-- for itself what the caller may do with the queue (90_rights.sql).
 
 CREATE TYPE tq_job AS (
 	id bigint, lease bigint, queue text, kind text, payload jsonb, attempt int, max_attempts int, checkpoint jsonb,

@@ -1,6 +1,7 @@
--- Views. What a view calls is checked against the rights of whoever queries it; the tables are read with the owner's.
+-- Views. The functions that they call show what whoever queries them may see; the tables are read with the owner's rights, so a view that
+-- reads one is a security barrier: no condition of the query is evaluated on rows that the view leaves out.
 
-CREATE VIEW tq_queues AS
+CREATE VIEW tq_queues WITH (security_barrier) AS
 	SELECT s.queue, s.state, s.ready, s.delayed, s.running, s.live, s.in_memory, s.on_disk, s.waiting, s.paused_until, s.kinds,
 		q.settings, q.created_at
 	FROM tq_stats() s LEFT JOIN tq.queue q ON q.name = s.queue;
@@ -35,3 +36,11 @@ RETURNS TABLE (
 	enqueued_at timestamptz, died_at timestamptz)
 LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 1000 AS 'MODULE_PATHNAME', 'tq_list_dead';
 CREATE VIEW tq_dead AS SELECT * FROM tq.dead();
+
+CREATE FUNCTION tq.may_list(queue_id int, role oid) RETURNS boolean
+LANGUAGE C STABLE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_may_list';
+CREATE VIEW tq_grants WITH (security_barrier) AS
+	SELECT CASE a.queue_id WHEN 0 THEN '*' ELSE q.name END AS queue, a.role, a.privilege
+	FROM tq.acl a LEFT JOIN tq.queue q ON q.id = a.queue_id
+	WHERE (a.queue_id = 0 OR q.id IS NOT NULL) AND tq.may_list(a.queue_id, a.role)
+		AND EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = a.role);

@@ -1,5 +1,7 @@
--- Closed by default (P8): nobody but the owner uses anything of the extension until it is granted, whatever the default privileges of
--- this database are. The tables and sequences of schema tq stay closed even then: tq's functions read and write them for the caller.
+-- Closed by default (P8): whatever the default privileges of this database have opened is closed first. Then everybody may call the
+-- functions, query the views and insert into tq_inbox, since these check for themselves what the caller may do with the queue
+-- (docs/adr/0006-rights-in-a-table.md). The tables and sequences of schema tq stay closed: tq's functions read and write them for
+-- the caller.
 DO $$
 DECLARE
 	command text;
@@ -37,3 +39,25 @@ BEGIN
 	END LOOP;
 END
 $$;
+
+DO $$
+DECLARE
+	command text;
+BEGIN
+	FOR command IN
+		-- trigger functions are called by their triggers only
+		SELECT format('GRANT EXECUTE ON ROUTINE %s TO PUBLIC', p.oid::regprocedure)
+		FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid JOIN pg_proc p ON p.oid = d.objid
+		WHERE e.extname = 'tq' AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND d.classid = 'pg_proc'::regclass
+			AND p.prorettype <> 'trigger'::regtype
+		UNION ALL
+		SELECT format('GRANT %s ON %s TO PUBLIC', CASE c.relname WHEN 'tq_inbox' THEN 'SELECT, INSERT' ELSE 'SELECT' END, c.oid::regclass)
+		FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid JOIN pg_class c ON c.oid = d.objid
+		WHERE e.extname = 'tq' AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND d.classid = 'pg_class'::regclass
+			AND c.relkind = 'v'
+	LOOP
+		EXECUTE command;
+	END LOOP;
+END
+$$;
+GRANT USAGE ON TYPE @extschema@.tq_job TO PUBLIC;

@@ -5,6 +5,7 @@
 #include "api/change.hpp"
 #include "api/names.hpp"
 #include "live/attach.hpp"
+#include "live/rights.hpp"
 #include "live/segments.hpp"
 #include "pg/errors.hpp"
 #include "pg/function.hpp"
@@ -321,6 +322,7 @@ static Datum change_one(FunctionCallInfo fcinfo, const Request &r)
 {
 	live::Db &db = live::database(fcinfo);
 	live::ensure_loaded(db);
+	live::require_job(db, r.id, live::kManage);
 	const Outcome out = change(db, r);
 	if (out.verdict != Verdict::done)
 		raise_outcome(r, out);

@@ -6,6 +6,7 @@
 #include "live/attach.hpp"
 #include "live/load.hpp"
 #include "live/queue_changes.hpp"
+#include "live/rights.hpp"
 #include "live/segments.hpp"
 #include "pg/errors.hpp"
 #include "pg/function.hpp"
@@ -293,6 +294,7 @@ using namespace tq::api;
 TQ_FUNCTION(tq_check)
 {
 	live::Db &db = live::database(fcinfo);
+	live::require_right_everywhere(db, "tq_check", live::kManage);
 	live::ensure_loaded(db);
 	InitMaterializedSRF(fcinfo, 0);
 	auto *rs = reinterpret_cast<ReturnSetInfo *>(fcinfo->resultinfo);
@@ -320,6 +322,7 @@ TQ_FUNCTION(tq_check)
 TQ_FUNCTION(tq_reload)
 {
 	live::Db &db = live::database(fcinfo);
+	live::require_right_everywhere(db, "tq_reload", live::kManage);
 	live::ensure_loaded(db);
 	const int64 before = db.lost_found.load();
 	// the janitor also takes in segments that are new; without one, the count is ours
@@ -337,6 +340,7 @@ TQ_FUNCTION(tq_activate)
 {
 	require_writable("tq_activate()");
 	live::Db &db = live::database(fcinfo);
+	live::require_right_everywhere(db, "tq_activate", live::kManage);
 	live::reserve_queue_change(db);
 	live::record_identity(db);
 	live::QueueChange c{};

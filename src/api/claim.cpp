@@ -5,6 +5,7 @@
 #include "live/attach.hpp"
 #include "live/loader.hpp"
 #include "live/queue_settings.hpp"
+#include "live/rights.hpp"
 #include "live/segments.hpp"
 #include "live/verbs.hpp"
 #include "live/waiting.hpp"
@@ -243,6 +244,8 @@ static Datum claim(FunctionCallInfo fcinfo, bool any)
 		queues[i] = live::find_queue(db, names[i]);
 		if (queues[i] == live::kNoQueue)
 			queues[i] = live::queue_for_claim(db, names[i]);
+		else
+			live::require_right(db, queues[i], names[i], live::kConsume);
 		generations[i] = engine.queue(queues[i]).generation;
 	}
 	InitMaterializedSRF(fcinfo, 0);
@@ -314,6 +317,12 @@ static Datum claim(FunctionCallInfo fcinfo, bool any)
 			continue;
 		if (!live::wait_sleep(until))
 			break;
+		AcceptInvalidationMessages();
+		for (int k = 0; k < nqueues; ++k)
+		{
+			live::check_still_there(queues[k], generations[k], names[k]);
+			live::require_right(db, queues[k], names[k], live::kConsume); // it may have been revoked meanwhile
+		}
 	}
 	live::wait_end();
 	return static_cast<Datum>(0);

@@ -4,6 +4,7 @@
 #include "guc.hpp"
 #include "live/attach.hpp"
 #include "live/queue_settings.hpp"
+#include "live/rights.hpp"
 #include "live/verbs.hpp"
 #include "pg/errors.hpp"
 #include "pg/function.hpp"
@@ -34,6 +35,7 @@ struct Finish
 	bool fatal = false;
 	// outcome
 	Hold hold = Hold::ok;
+	bool unseen = false; // the caller has no right on its queue
 	const char *state = nullptr;
 };
 
@@ -64,11 +66,29 @@ void append_or_distrust(live::Db &db, journal::EventRow *rows, const uint16_t *s
 	PG_END_TRY();
 }
 
+// For those who may not consume from every queue. A job of a queue that is none of the caller's business is as good as absent.
+void check_rights(live::Db &db, Finish *list, int n)
+{
+	for (int i = 0; i < n; ++i)
+		switch (live::access_to_job(db, list[i].id, live::kConsume))
+		{
+			case live::Access::denied:
+				live::raise_job_denied(list[i].id, live::kConsume);
+			case live::Access::unseen:
+				list[i].unseen = true;
+				break;
+			default:
+				break;
+		}
+}
+
 // Marks the jobs (those whose lease is live), then appends their events.
 void finish(live::Db &db, Finish *list, int n)
 {
 	auto *rows = static_cast<journal::EventRow *>(palloc(sizeof(journal::EventRow) * static_cast<Size>(n)));
 	auto *slots = static_cast<uint16_t *>(palloc(sizeof(uint16_t) * static_cast<Size>(n)));
+	if ((live::rights(db).everywhere & live::kConsume) == 0)
+		check_rights(db, list, n);
 	live::reserve_ops(n);
 	const int first_op = live::op_count();
 	const core::Micros now = live::wall_now();
@@ -79,7 +99,7 @@ void finish(live::Db &db, Finish *list, int n)
 		live::Op op;
 		core::Entry e;
 		op.to = live::State::terminal;
-		f.hold = live::hold_lease(db, f.id, f.lease, f.verb, &op, &e);
+		f.hold = f.unseen ? Hold::not_found : live::hold_lease(db, f.id, f.lease, f.verb, &op, &e);
 		if (f.hold != Hold::ok)
 			continue;
 		// the operation lies at the end of the list; what only the entry could tell is filled in now
@@ -147,6 +167,8 @@ Datum finish_one(live::Db &db, Finish f)
 {
 	live::ensure_loaded(db);
 	finish(db, &f, 1);
+	if (f.unseen)
+		live::raise_no_job(f.id);
 	if (f.hold != Hold::ok)
 		live::raise_hold(db, f.hold, f.id, f.lease);
 	return CStringGetTextDatum(f.state);
@@ -163,7 +185,7 @@ Datum finish_many(FunctionCallInfo fcinfo, live::Db &db, Finish *list, int n)
 	{
 		const char *status = "ok";
 		if (list[i].hold == Hold::not_found)
-			status = live::job_exists(db, list[i].id) ? "lost" : "not_found";
+			status = !list[i].unseen && live::job_exists(db, list[i].id) ? "lost" : "not_found";
 		else if (list[i].hold == Hold::busy)
 			status = "busy";
 		else if (list[i].hold != Hold::ok)

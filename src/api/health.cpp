@@ -4,6 +4,7 @@
 #include "guc.hpp"
 #include "live/activation.hpp"
 #include "live/attach.hpp"
+#include "live/rights.hpp"
 #include "live/segments.hpp"
 #include "pg/function.hpp"
 #include "pg/owner.hpp"
@@ -268,6 +269,7 @@ TQ_FUNCTION(tq_health)
 		return static_cast<Datum>(0);
 	}
 	Db &db = live::database(fcinfo);
+	live::require_right_everywhere(db, "tq_health", live::kManage | live::kMonitor);
 	workers_items(r, db);
 	memory_items(r, db);
 	segment_items(r, db, live::wall_now());

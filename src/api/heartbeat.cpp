@@ -4,6 +4,7 @@
 #include "api/args.hpp"
 #include "guc.hpp"
 #include "live/attach.hpp"
+#include "live/rights.hpp"
 #include "pg/function.hpp"
 
 namespace tq::api
@@ -84,6 +85,15 @@ Action renew(uint16_t d, core::JobId id, core::LeaseNo lease, core::Micros exten
 	return action;
 }
 
+// May the caller send heartbeats for the job? What is none of its business has no lease of its own.
+bool may_renew(live::Db &db, core::JobId id)
+{
+	const live::Access access = live::access_to_job(db, id, live::kConsume);
+	if (access == live::Access::denied)
+		live::raise_job_denied(id, live::kConsume);
+	return access == live::Access::granted;
+}
+
 // The type of tq_heartbeat's row, which is always the same: made once per session, without a look into the
 // catalogs.
 TupleDesc row_type()
@@ -118,8 +128,9 @@ TQ_FUNCTION(tq_heartbeat)
 	live::Db &db = live::database(fcinfo);
 	live::ensure_loaded(db);
 	core::Micros ends = 0;
-	const Action action =
-		renew(live::index_of(db), id, lease, extend, live::wall_now(), live::mono_now(), &ends);
+	Action action = Action::lost;
+	if (may_renew(db, id))
+		action = renew(live::index_of(db), id, lease, extend, live::wall_now(), live::mono_now(), &ends);
 	Datum values[2] = {TimestampTzGetDatum(ends), CStringGetTextDatum(name_of(action))};
 	bool nulls[2] = {action == Action::lost, false};
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(row_type(), values, nulls)));
@@ -142,8 +153,9 @@ TQ_FUNCTION(tq_heartbeat_many)
 	for (int i = 0; i < n; ++i)
 	{
 		core::Micros ends = 0;
-		const Action action =
-			renew(d, DatumGetInt64(ids[i]), DatumGetInt64(leases[i]), extend, wall, mono, &ends);
+		Action action = Action::lost;
+		if (may_renew(db, DatumGetInt64(ids[i])))
+			action = renew(d, DatumGetInt64(ids[i]), DatumGetInt64(leases[i]), extend, wall, mono, &ends);
 		Datum values[2] = {ids[i], CStringGetTextDatum(name_of(action))};
 		bool nulls[2] = {};
 		tuplestore_putvalues(rs->setResult, rs->setDesc, values, nulls);

@@ -7,6 +7,7 @@
 #include "guc.hpp"
 #include "live/attach.hpp"
 #include "live/loader.hpp"
+#include "live/rights.hpp"
 #include "live/segments.hpp"
 #include "live/verbs.hpp"
 #include "pg/function.hpp"
@@ -31,6 +32,7 @@ struct Job
 	EventRow *events; // in step order
 	int n;
 	journal::Fold fold;
+	bool readable; // the caller may see what is in it
 };
 
 // Copies the job's entry if that has the last word: not if it is being made, nor if this transaction has
@@ -71,6 +73,18 @@ void merge_events(Job *job, const EventRow *more, int n)
 	job->n = k;
 }
 
+// Any right on its queue lets one know of a job; what is in it shows only to those who may consume or monitor.
+live::Access access_to(live::Db &db, int32 queue_id, bool *readable)
+{
+	const live::Rights &mine = live::rights(db);
+	const uint16_t slot = live::queue_of_id(db, queue_id);
+	const auto may = [&](uint8 any_of) noexcept {
+		return slot != live::kNoQueue ? mine.may(engine.queue(slot), any_of) : mine.may(queue_id, any_of);
+	};
+	*readable = may(live::kMayRead);
+	return may(live::kQueueRights) ? live::Access::granted : live::Access::unseen;
+}
+
 Job look_up(live::Db &db, core::JobId id, bool want_payload)
 {
 	Job job{};
@@ -98,7 +112,8 @@ Job look_up(live::Db &db, core::JobId id, bool want_payload)
 		merge_events(&job, events, n);
 	}
 	UnregisterSnapshot(snapshot);
-	if (!found)
+	const live::Access access = found ? access_to(db, job.row.queue_id, &job.readable) : live::Access::absent;
+	if (access != live::Access::granted)
 		live::raise_no_job(id);
 	for (int i = 0; i < job.n; ++i)
 		if (job.events[i].type != EventType::moved)
@@ -182,7 +197,7 @@ Jsonb *json_of(const char *text)
 	return DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(text)));
 }
 
-void put_event(ReturnSetInfo *rs, const EventRow &e)
+void put_event(ReturnSetInfo *rs, const EventRow &e, bool readable)
 {
 	Row r{};
 	r.add_int(e.step);
@@ -193,8 +208,8 @@ void put_event(ReturnSetInfo *rs, const EventRow &e)
 	r.add_time(e.claimed_at);
 	r.add_time(e.retry_at);
 	r.add_lease(e.lease);
-	r.add_text(e.reason);
-	r.add_pointer(e.has_priority ? json_of(psprintf("{\"priority\": %d}", e.priority)) : e.detail);
+	r.add_text(readable ? e.reason : nullptr);
+	r.add_pointer(e.has_priority ? json_of(psprintf("{\"priority\": %d}", e.priority)) : readable ? e.detail : nullptr);
 	tuplestore_putvalues(rs->setResult, rs->setDesc, r.values, r.nulls);
 }
 
@@ -226,7 +241,7 @@ TQ_FUNCTION(tq_get)
 	const bool running = !ended && state == State::running;
 	const bool leased = running && job.has_entry;
 	const uint16_t queue = live::queue_of_id(db, job.row.queue_id);
-	const EventRow *outcome = last_outcome(job);
+	const EventRow *outcome = job.readable ? last_outcome(job) : nullptr;
 	const bool succeeded = ended && job.fold.state == journal::FoldState::succeeded;
 	core::Micros lease_ends = running ? job.fold.lease_until : journal::kNoTime;
 	if (leased)
@@ -245,8 +260,8 @@ TQ_FUNCTION(tq_get)
 	r.add_int(priority);
 	r.add_int(job.has_entry ? e.attempt : job.fold.attempt);
 	r.add_int(live::attempts_allowed(job.row.max_attempts, queue));
-	r.add_pointer(job.row.payload);
-	r.add_pointer(job.row.headers);
+	r.add_pointer(job.readable ? job.row.payload : nullptr);
+	r.add_pointer(job.readable ? job.row.headers : nullptr);
 	r.add_time(!ended && state == State::delayed ? due : run_at(job));
 	r.add_time(job.row.enqueued_at);
 	r.add_time(leased ? e.claimed_at : job.fold.claimed_at);
@@ -256,11 +271,11 @@ TQ_FUNCTION(tq_get)
 	r.add_time(ended ? job.fold.ended_at : journal::kNoTime);
 	r.add_pointer(succeeded && outcome != nullptr ? outcome->detail : nullptr);
 	r.add_text(!succeeded && outcome != nullptr ? outcome->reason : nullptr);
-	r.add_pointer(last_checkpoint(job));
-	r.add_pointer(job.row.group_key);
-	r.add_pointer(job.row.unique_key);
+	r.add_pointer(job.readable ? last_checkpoint(job) : nullptr);
+	r.add_pointer(job.readable ? job.row.group_key : nullptr);
+	r.add_pointer(job.readable ? job.row.unique_key : nullptr);
 	r.add_time(job.row.expires_at);
-	r.add_pointer(job.row.tags);
+	r.add_pointer(job.readable ? job.row.tags : nullptr);
 	r.add(Int64GetDatum(job.row.origin), job.row.origin == 0);
 	r.add_pointer(policies_of(job.row, priority, queue));
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(type), r.values, r.nulls)));
@@ -301,6 +316,6 @@ TQ_FUNCTION(tq_history)
 	r.add(Datum{0}, true);
 	tuplestore_putvalues(rs->setResult, rs->setDesc, r.values, r.nulls);
 	for (int i = 0; i < job.n; ++i)
-		put_event(rs, job.events[i]);
+		put_event(rs, job.events[i], job.readable);
 	return static_cast<Datum>(0);
 }

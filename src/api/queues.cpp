@@ -6,6 +6,7 @@
 #include "live/load.hpp"
 #include "live/queue_changes.hpp"
 #include "live/queue_settings.hpp"
+#include "live/rights.hpp"
 #include "live/xact.hpp"
 #include "pg/errors.hpp"
 #include "pg/function.hpp"
@@ -68,14 +69,24 @@ bool update_row(const live::Db &db, const char *sql, const char *name, int nmore
 	return found;
 }
 
-// The slot of a queue that is there for this transaction; locks its name.
+// While a database is loading, a queue's row may exist though memory does not know it.
+uint16_t find_or_read(live::Db &db, const char *name)
+{
+	const uint16_t slot = live::find_queue(db, name);
+	return slot == live::kNoQueue && live::read_queues(db, name) > 0 ? live::find_queue(db, name) : slot;
+}
+
+// The slot of a queue that is there for this transaction and that the user may manage; locks its name.
 uint16_t queue_to_change(live::Db &db, const char *name, const char *argument = "name")
 {
 	live::check_name(argument, name);
-	lock_name(name);
-	uint16_t slot = live::find_queue(db, name);
-	if (slot == live::kNoQueue && live::read_queues(db, name) > 0)
-		slot = live::find_queue(db, name);
+	uint16_t slot = find_or_read(db, name);
+	if (slot == live::kNoQueue)
+		live::require_right_to_name(db, name, live::kManage);
+	else
+		live::require_right(db, slot, name, live::kManage);
+	lock_name(name); // only now: who has no business here holds nobody up
+	slot = find_or_read(db, name);
 	if (slot == live::kNoQueue || live::queue_closed_here(slot))
 		no_such_queue(name);
 	const live::Queue &q = engine.queue(slot);
@@ -179,11 +190,9 @@ TQ_FUNCTION(tq_create_queue)
 	live::check_name("name", name);
 	const core::QueueSettings parsed = live::parse_settings(settings);
 	live::Db &db = live::database(fcinfo);
+	live::require_right_to_make(db, name, live::kManage);
 	lock_name(name);
-	// while a database is loading, a queue's row may exist though memory does not know it
-	uint16_t slot = live::find_queue(db, name);
-	if (slot == live::kNoQueue && live::read_queues(db, name) > 0)
-		slot = live::find_queue(db, name);
+	uint16_t slot = find_or_read(db, name);
 	if (slot != live::kNoQueue &&
 		(engine.queue(slot).state == core::QueueState::closing || live::queue_closed_here(slot)))
 		wait_until_dropped(db, slot, name);

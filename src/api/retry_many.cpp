@@ -5,6 +5,7 @@
 #include "api/enqueue.hpp"
 #include "api/names.hpp"
 #include "live/attach.hpp"
+#include "live/rights.hpp"
 #include "live/segments.hpp"
 #include "pg/function.hpp"
 
@@ -137,7 +138,9 @@ TQ_FUNCTION(tq_retry_many)
 
 	live::Db &db = live::database(fcinfo);
 	live::ensure_loaded(db);
-	s.queue_id = live::engine.queue(live::require_queue(db, name)).id;
+	s.queue_id = live::engine.queue(live::queue_with_right(db, name, live::kManage)).id;
+	if (to != nullptr) // whoever may consume there sees what is in them
+		static_cast<void>(live::queue_with_right(db, name, live::kMayRead));
 	const uint16_t target = to != nullptr ? live::queue_for_enqueue(db, to) : live::kNoQueue;
 	s.now = live::wall_now();
 	search(db, &s, max);

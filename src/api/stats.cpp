@@ -3,6 +3,7 @@
 #include "api/args.hpp"
 #include "live/attach.hpp"
 #include "live/load.hpp"
+#include "live/rights.hpp"
 #include "pg/function.hpp"
 
 extern "C"
@@ -58,12 +59,12 @@ Numbers numbers_of(const live::Lane &l) noexcept
 	return n;
 }
 
-// False if the slot is not (or no longer) a queue of this database. Counts the lanes; copies those that there is room for.
-bool look(uint16_t slot, uint16_t db, QueueView *v) noexcept
+// False if the slot is not (or no longer) a queue of this database that the caller may look at. Counts the lanes; copies those that there is room for.
+bool look(uint16_t slot, uint16_t db, const live::Rights &mine, QueueView *v) noexcept
 {
 	live::Queue &q = engine.queue(slot);
 	live::lock_queue(slot);
-	const bool ours = q.state != core::QueueState::free && q.db == db;
+	const bool ours = q.state != core::QueueState::free && q.db == db && mine.may(q, live::kMayLook);
 	if (ours)
 	{
 		strlcpy(v->name, q.name, sizeof(v->name));
@@ -156,6 +157,7 @@ TQ_FUNCTION(tq_stats)
 	live::ensure_loaded(db);
 	InitMaterializedSRF(fcinfo, 0);
 	auto *rs = reinterpret_cast<ReturnSetInfo *>(fcinfo->resultinfo);
+	const live::Rights &mine = live::rights(db);
 	QueueView v{};
 	v.room = 16;
 	v.lanes = static_cast<LaneView *>(palloc(sizeof(LaneView) * 16));
@@ -163,7 +165,7 @@ TQ_FUNCTION(tq_stats)
 	{
 		const auto slot = static_cast<uint16_t>(i);
 		bool ours = false;
-		while ((ours = engine.queue(slot).state != core::QueueState::free && look(slot, live::index_of(db), &v)) &&
+		while ((ours = engine.queue(slot).state != core::QueueState::free && look(slot, live::index_of(db), mine, &v)) &&
 			   v.nlanes > v.room)
 		{
 			v.room = v.nlanes + 16;

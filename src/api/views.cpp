@@ -7,6 +7,7 @@
 #include "live/attach.hpp"
 #include "live/load.hpp"
 #include "live/loader.hpp"
+#include "live/rights.hpp"
 #include "live/segments.hpp"
 #include "live/verbs.hpp"
 #include "pg/function.hpp"
@@ -69,7 +70,7 @@ struct Running
 
 // Copies entry `r` if a job of this database runs in it. The first look is without a lock: a job keeps its entry while it runs, so one
 // that is missed began or ended during the call.
-bool copy_running(uint16_t db, core::Ref r, Running *out) noexcept
+bool copy_running(uint16_t db, const live::Rights &mine, core::Ref r, Running *out) noexcept
 {
 	live::Entry &e = engine.entry(r);
 	const uint16_t home = std::atomic_ref<uint16_t>(e.home).load(std::memory_order_acquire);
@@ -78,7 +79,8 @@ bool copy_running(uint16_t db, core::Ref r, Running *out) noexcept
 	const auto slot = static_cast<uint16_t>(home - 1);
 	live::lock_queue(slot);
 	const live::Queue &q = engine.queue(slot);
-	const bool ours = e.home == home && q.db == db && e.state == live::State::running;
+	const bool ours =
+		e.home == home && q.db == db && e.state == live::State::running && mine.may(q, live::kMayLook);
 	if (ours)
 	{
 		out->e = e;
@@ -122,6 +124,7 @@ struct JobWalk
 	TupleTableSlot *slot;
 	QueueNames names;
 	core::Micros now;
+	const live::Rights *mine; // while one segment is read
 };
 
 void visit_job(const journal::Candidate &c, const journal::Fold &fold, void *arg)
@@ -129,6 +132,8 @@ void visit_job(const journal::Candidate &c, const journal::Fold &fold, void *arg
 	auto &w = *static_cast<JobWalk *>(arg);
 	if (fold.state == FoldState::moved)
 		return; // it is met again in segment 0
+	if (!w.mine->may(c.queue_id, live::kMayLook))
+		return;
 	// of a job that is neither running by the journal nor ended, memory and the clock tell
 	const char *state = fold.terminal() || fold.state == FoldState::running ? name_of(fold.state) : nullptr;
 	int32 attempt = fold.attempt;
@@ -203,12 +208,14 @@ struct DeadList
 	Dead *list;
 	Size n;
 	Size room;
+	const live::Rights *mine;
 };
 
 void visit_dead(const journal::Candidate &c, const journal::Fold &fold, void *arg)
 {
 	auto &d = *static_cast<DeadList *>(arg);
-	if (fold.state != FoldState::dead && fold.state != FoldState::buried)
+	if ((fold.state != FoldState::dead && fold.state != FoldState::buried) ||
+		!d.mine->may(c.queue_id, live::kMayLook))
 		return;
 	if (d.n == d.room)
 	{
@@ -222,7 +229,7 @@ void visit_dead(const journal::Candidate &c, const journal::Fold &fold, void *ar
 }
 
 // What its last event says of why.
-void put_dead(const journal::Segment &segment, const Dead &job, QueueNames *names, ReturnSetInfo *rs)
+void put_dead(const journal::Segment &segment, const Dead &job, bool readable, QueueNames *names, ReturnSetInfo *rs)
 {
 	journal::EventRow *events = nullptr;
 	const int n = journal::job_events(segment, job.id, GetActiveSnapshot(), &events);
@@ -241,8 +248,8 @@ void put_dead(const journal::Segment &segment, const Dead &job, QueueNames *name
 	values[3] = CStringGetTextDatum(name_of(job.state));
 	values[4] = Int32GetDatum(job.priority);
 	values[5] = Int32GetDatum(job.attempt);
-	put_text(&values[6], &nulls[6], last != nullptr ? last->reason : nullptr);
-	nulls[7] = last == nullptr || last->detail == nullptr;
+	put_text(&values[6], &nulls[6], last != nullptr && readable ? last->reason : nullptr);
+	nulls[7] = last == nullptr || last->detail == nullptr || !readable;
 	if (!nulls[7])
 		values[7] = PointerGetDatum(last->detail);
 	put_text(&values[8], &nulls[8], last != nullptr ? last->worker : nullptr);
@@ -266,13 +273,14 @@ TQ_FUNCTION(tq_list_running)
 	auto *rs = reinterpret_cast<ReturnSetInfo *>(fcinfo->resultinfo);
 	const uint16_t d = live::index_of(db);
 	const core::Micros ahead = live::wall_now() - live::mono_now();
+	const live::Rights &mine = live::rights(db);
 	MemoryContext row = AllocSetContextCreate(CurrentMemoryContext, "tq row", ALLOCSET_SMALL_SIZES);
 	for (core::Ref r = 0; r < engine.limits().entries; ++r)
 	{
 		if (r % 4096 == 0)
 			CHECK_FOR_INTERRUPTS();
 		Running job;
-		if (!copy_running(d, r, &job))
+		if (!copy_running(d, mine, r, &job))
 			continue;
 		const live::Entry &e = job.e;
 		MemoryContext old = MemoryContextSwitchTo(row);
@@ -313,6 +321,7 @@ TQ_FUNCTION(tq_list_workers)
 		bool draining;
 	};
 	live::Db &db = live::database(fcinfo);
+	live::require_right_everywhere(db, "tq_workers", live::kMayLook); // a worker's name is of no queue
 	InitMaterializedSRF(fcinfo, 0);
 	auto *rs = reinterpret_cast<ReturnSetInfo *>(fcinfo->resultinfo);
 	auto *rows = static_cast<Row *>(palloc(sizeof(Row) * engine.limits().workers));
@@ -387,6 +396,7 @@ TQ_FUNCTION(tq_list_jobs)
 		MemoryContextSwitchTo(context->multi_call_memory_ctx);
 		w->store = tuplestore_begin_heap(false, false, work_mem);
 		MemoryContextSwitchTo(old);
+		w->mine = &live::rights(*w->db);
 		journal::scan_segment(s.tables, GetActiveSnapshot(), true, visit_job, w);
 	}
 	UnregisterExprContextCallback(rs->econtext, end_early, PointerGetDatum(w));
@@ -403,7 +413,7 @@ TQ_FUNCTION(tq_list_dead)
 	int n = 0;
 	const live::SegmentView *segments = all_segments(db, &n);
 	QueueNames names{&db};
-	DeadList dead{static_cast<Dead *>(palloc(sizeof(Dead) * 64)), 0, 64};
+	DeadList dead{static_cast<Dead *>(palloc(sizeof(Dead) * 64)), 0, 64, &live::rights(db)};
 	MemoryContext row = AllocSetContextCreate(CurrentMemoryContext, "tq row", ALLOCSET_DEFAULT_SIZES);
 	for (int i = 0; i < n; ++i)
 	{
@@ -415,7 +425,7 @@ TQ_FUNCTION(tq_list_dead)
 		{
 			CHECK_FOR_INTERRUPTS();
 			MemoryContext old = MemoryContextSwitchTo(row);
-			put_dead(segments[i].tables, dead.list[k], &names, rs);
+			put_dead(segments[i].tables, dead.list[k], dead.mine->may(dead.list[k].queue_id, live::kMayRead), &names, rs);
 			MemoryContextSwitchTo(old);
 			MemoryContextReset(row);
 		}

@@ -2,6 +2,12 @@
 // ShareUpdateExclusiveLock on the parents (conflicts with nothing on the hot path, which never locks them);
 // drop: AccessExclusiveLock, never waited for. May raise anything DDL raises.
 #include "journal/tables.hpp"
+
+extern "C"
+{
+#include "catalog/pg_proc.h"
+}
+
 #include "pg/owner.hpp"
 
 namespace tq::journal
@@ -249,8 +255,10 @@ int list_segments(SegmentTables **out)
 
 	List *jobs = find_inheritance_children(job_parent, NoLock);
 	List *events = find_inheritance_children(event_parent, NoLock);
-	List *name = list_make2(makeString(pstrdup(kSchema)), makeString(pstrdup("reload_trigger")));
-	const Oid trigger_function = LookupFuncName(name, 0, nullptr, true);
+	// whoever comes first asks this, also those who have no rights on the schema
+	const Oid trigger_function = GetSysCacheOid3(
+		PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum("reload_trigger"), PointerGetDatum(buildoidvector(nullptr, 0)),
+		ObjectIdGetDatum(get_namespace_oid(kSchema, false)));
 	auto *list = static_cast<SegmentTables *>(palloc0(sizeof(SegmentTables) * std::max(list_length(jobs), 1)));
 	ListCell *cell;
 

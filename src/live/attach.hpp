@@ -26,11 +26,13 @@ constexpr uint16_t kNoQueue = UINT16_MAX;
 uint16_t find_queue(const Db &db, const char *name);
 // As find_queue, but raises TQ002.
 uint16_t require_queue(const Db &db, const char *name);
-// For enqueue: makes the queue if tq.auto_create_queues is on (its row is written by the scheduler in its own transaction, or by
-// this one if none runs); counts this transaction as a user of it; raises TQ002 if it is being dropped.
+// For enqueue: checks the right to produce there; makes the queue if tq.auto_create_queues is on and the user may create queues (its row is
+// written by the scheduler in its own transaction, or by this one if none runs); counts this transaction as a user of it; raises 42501,
+// and TQ002 if it is being dropped.
 uint16_t queue_for_enqueue(Db &db, const char *name);
 
-// For claim: a queue that nobody has enqueued to yet is named in memory if tq.auto_create_queues is on (a worker may start first); else TQ002.
+// For claim: checks the right to consume there; a queue that nobody has enqueued to yet is named in memory if tq.auto_create_queues is on
+// (a worker may start first) and the user may create queues. Raises 42501, TQ002.
 uint16_t queue_for_claim(Db &db, const char *name);
 
 // Raises TQ002 if the slot is another queue's by now, or nobody's. For those who wait: `generation` was read when the queue was found.
@@ -39,7 +41,8 @@ void check_still_there(uint16_t queue, uint32 generation, const char *name);
 // The lane of a kind (null: none), made if need be. Raises 53400 if there is no room for another lane.
 uint16_t lane_for(uint16_t queue, const char *kind);
 
-// The queue of that name, or a free slot given that name and state; `made` tells which. Draws an id for it. Raises 53400.
+// The queue of that name, or a free slot given that name and state; `made` tells which. Draws an id for it, and notes that the current
+// user is to have all rights on it. Raises 53400.
 uint16_t name_queue(Db &db, const char *name, core::QueueState state, bool *made);
 
 // Puts the row of tq.queue into its slot (or into a free one); used at load and when settings change.

@@ -1,6 +1,7 @@
 #include "guc.hpp"
 #include "live/queue_changes.hpp"
 #include "live/queue_settings.hpp"
+#include "live/rights.hpp"
 #include "live/xact.hpp"
 #include "pg/extension.hpp"
 #include "pg/owner.hpp"
@@ -140,6 +141,8 @@ bool insert_queue_row(const Db &db, uint16_t queue, Jsonb *settings)
 		unlock_queue(queue);
 		values[0] = Int32GetDatum(id);
 	}
+	if (inserted)
+		grant_to_creator(q);
 	pg::leave_owner(scope);
 	return inserted;
 }

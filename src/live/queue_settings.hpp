@@ -25,7 +25,7 @@ const core::RetryPolicy &server_retry() noexcept;
 // scheduler runs.
 void write_queue_row(Db &db, uint16_t queue);
 
-// Inserts a queue's row as the extension's owner; null settings: none. False if there is one of that name: then the slot has not its
+// Inserts a queue's row as the extension's owner, and its creator's rights on it; null settings: none. False if there is one of that name: then the slot has not its
 // number yet (read_queues). If another queue has taken the slot's number, the slot gets a new one.
 bool insert_queue_row(const Db &db, uint16_t queue, Jsonb *settings);
 

@@ -9,6 +9,7 @@ extern "C"
 #include "guc.hpp"
 #include "live/queue_changes.hpp"
 #include "live/queue_settings.hpp"
+#include "live/rights.hpp"
 #include "live/xact.hpp"
 #include "pg/errors.hpp"
 
@@ -60,7 +61,7 @@ KnownQueue known_queues[64];
 }
 
 // Registry lock held exclusively: a slot for a new queue.
-uint16_t reserve_queue(const Db &db, int32 id, const char *name, core::QueueState state) noexcept
+uint16_t reserve_queue(const Db &db, int32 id, const char *name, core::QueueState state, Oid creator = InvalidOid) noexcept
 {
 	for (uint32 i = 0; i < engine.limits().queues; ++i)
 	{
@@ -69,6 +70,7 @@ uint16_t reserve_queue(const Db &db, int32 id, const char *name, core::QueueStat
 			continue;
 		lock_queue(q);
 		engine.init_queue(engine.queue(q), index_of(db), id, name, state);
+		engine.queue(q).creator = creator;
 		unlock_queue(q);
 		return q;
 	}
@@ -151,20 +153,30 @@ uint16_t install_queue(Db &db, const QueueRow &row)
 namespace
 {
 
-// The slot of a queue, named now if it is new.
-uint16_t find_or_name(Db &db, const char *name)
+// The slot of a queue that the current user has this right on; named now if it is new, which takes the right to create queues.
+uint16_t find_or_name(Db &db, const char *name, uint8 any_of)
 {
 	uint16_t slot = find_queue(db, name);
+	if (slot == kNoQueue)
+	{
+		check_name("queue", name);
+		// its row may exist though memory has not read it: before the first load, and after a restore
+		if (read_queues(db, name) > 0)
+			slot = find_queue(db, name);
+	}
 	if (slot != kNoQueue)
+	{
+		require_right(db, slot, name, any_of);
 		return slot;
-	check_name("queue", name);
-	// its row may exist though memory has not read it: before the first load, and after a restore
-	if (read_queues(db, name) > 0 && (slot = find_queue(db, name)) != kNoQueue)
-		return slot;
+	}
+	require_right_to_make(db, name, any_of);
 	if (!guc::auto_create_queues)
 		no_such_queue(name);
 	bool made = false;
-	return name_queue(db, name, core::QueueState::creating, &made);
+	slot = name_queue(db, name, core::QueueState::creating, &made);
+	if (!made)
+		require_right(db, slot, name, any_of);
+	return slot;
 }
 
 } // namespace
@@ -176,12 +188,17 @@ int32 draw_queue_id()
 
 uint16_t name_queue(Db &db, const char *name, core::QueueState state, bool *made)
 {
+	if (strcmp(name, "*") == 0)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("a queue cannot be called \"*\""),
+						errdetail("In tq_grant and tq_revoke it stands for all queues.")));
+	const Rights &mine = rights(db);
+	const Oid creator = (mine.everywhere & kQueueRights) != kQueueRights ? mine.user : InvalidOid;
 	const int32 id = draw_queue_id();
 	LWLockAcquire(registry_lock(), LW_EXCLUSIVE);
 	uint16_t slot = scan_queues(db, name, core::hash_name(name));
 	*made = slot == kNoQueue;
 	if (*made)
-		slot = reserve_queue(db, id, name, state);
+		slot = reserve_queue(db, id, name, state, creator);
 	LWLockRelease(registry_lock());
 	if (slot == kNoQueue)
 		too_many_queues();
@@ -190,7 +207,7 @@ uint16_t name_queue(Db &db, const char *name, core::QueueState state, bool *made
 
 uint16_t queue_for_enqueue(Db &db, const char *name)
 {
-	const uint16_t slot = find_or_name(db, name);
+	const uint16_t slot = find_or_name(db, name, kProduce);
 	if (engine.queue(slot).state == core::QueueState::reserved)
 		enter_reserved_queue(db, slot);
 	else if (!engine.queue(slot).persisted)
@@ -202,7 +219,7 @@ uint16_t queue_for_enqueue(Db &db, const char *name)
 
 uint16_t queue_for_claim(Db &db, const char *name)
 {
-	const uint16_t slot = find_or_name(db, name);
+	const uint16_t slot = find_or_name(db, name, kConsume);
 	if (!engine.queue(slot).persisted)
 	{
 		db.queue_rows.store(true);

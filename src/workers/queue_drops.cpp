@@ -54,6 +54,10 @@ bool delete_row(const WorkerContext &context, int32 id)
 		pg::sql("SELECT 1 FROM tq.queue WHERE id = $1", 1, types, values, nullptr, true, 1);
 		gone = SPI_processed == 0;
 	}
+	if (gone) // and with it all rights on it, as on whatever went before it, and those of roles that are no more
+		pg::sql("DELETE FROM tq.acl a WHERE NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = a.role)"
+				" OR (a.queue_id <> 0 AND NOT EXISTS (SELECT FROM tq.queue q WHERE q.id = a.queue_id))",
+				0, nullptr, nullptr, nullptr, false, 0);
 	pg::leave_owner(scope);
 	return gone;
 }

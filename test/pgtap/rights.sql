@@ -1,0 +1,332 @@
+-- Rights (P8): every function and view for every privilege, and for none; grants, revocations, what comes with a new queue.
+\set QUIET 1
+\pset format unaligned
+\pset tuples_only true
+SET client_min_messages = warning;
+
+SELECT * FROM no_plan();
+
+-- r_X has X on the queue "mine", all_X on all queues.
+CREATE ROLE r_none;
+CREATE ROLE r_produce;
+CREATE ROLE r_consume;
+CREATE ROLE r_manage;
+CREATE ROLE r_monitor;
+CREATE ROLE all_produce;
+CREATE ROLE all_consume;
+CREATE ROLE all_manage;
+CREATE ROLE all_monitor;
+CREATE ROLE all_create;
+
+-- What a statement answers to a role, or its SQLSTATE.
+CREATE FUNCTION attempt(who text, statement text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	answer text;
+BEGIN
+	PERFORM set_config('role', who, true);
+	IF statement ~ '^CALL' THEN
+		EXECUTE statement;
+	ELSE
+		EXECUTE statement INTO answer;
+	END IF;
+	PERFORM set_config('role', 'none', true);
+	RETURN coalesce(answer, 'null');
+EXCEPTION WHEN OTHERS THEN
+	RETURN sqlstate;
+END
+$$;
+
+SELECT tq_create_queue('mine');
+SELECT tq_create_queue('other');
+SELECT tq_grant('mine', ('r_' || p)::regrole, p), tq_grant('*', ('all_' || p)::regrole, p)
+	FROM unnest('{produce,consume,manage,monitor}'::text[]) p;
+SELECT tq_grant('*', 'all_create', 'create');
+
+-- ---- every verb
+
+-- {id} and {lease} are those of a job of the state `needs`, made for this attempt; {q} is the queue. Wanted: by role, r_none first.
+-- TQ004: there is no such job, for this role; 42501: it may not.
+CREATE TABLE verb (n int GENERATED ALWAYS AS IDENTITY, needs text, statement text, none text, produce text, consume text, manage text, monitor text);
+INSERT INTO verb (needs, statement, none, produce, consume, manage, monitor) VALUES
+	(NULL, $$SELECT tq_enqueue({q}, kind => 'left') > 0$$, '42501', 'true', '42501', '42501', '42501'),
+	(NULL, $$SELECT cardinality(tq_enqueue_many({q}, '{"{}","{}"}', 'left'))$$, '42501', '2', '42501', '42501', '42501'),
+	(NULL, $$WITH i AS (INSERT INTO tq_inbox (queue, kind) VALUES ({q}, 'left')) SELECT 'in'$$, '42501', 'in', '42501', '42501', '42501'),
+	(NULL, $$SELECT count(*) FROM tq_inbox$$, '0', '0', '0', '0', '0'),
+	('ready', $$SELECT payload FROM tq_claim({q}, kinds => ARRAY['ready'])$$, '42501', '42501', '{"secret": 1}', '42501', '42501'),
+	('ready', $$SELECT payload FROM tq_claim_any(ARRAY[{q}], kinds => ARRAY['ready'])$$, '42501', '42501', '{"secret": 1}', '42501', '42501'),
+	(NULL, $$CALL tq_wait(ARRAY[{q}], '1 ms')$$, '42501', '42501', 'null', '42501', '42501'),
+	('running', $$SELECT action FROM tq_heartbeat({id}, {lease})$$, 'lost', '42501', 'run', '42501', '42501'),
+	('running', $$SELECT action FROM tq_heartbeat_many(ARRAY[{id}], ARRAY[{lease}])$$, 'lost', '42501', 'run', '42501', '42501'),
+	('running', $$SELECT tq_complete({id}, {lease})$$, 'TQ004', '42501', 'succeeded', '42501', '42501'),
+	('running', $$SELECT status FROM tq_complete_many(ARRAY[{id}], ARRAY[{lease}])$$, 'not_found', '42501', 'ok', '42501', '42501'),
+	('running', $$SELECT tq_fail({id}, {lease}, 'x', fatal => true)$$, 'TQ004', '42501', 'dead', '42501', '42501'),
+	('running', $$SELECT status FROM tq_fail_many(ARRAY[{id}], ARRAY[{lease}], ARRAY['x'])$$, 'not_found', '42501', 'ok', '42501', '42501'),
+	('running', $$SELECT tq_release({id}, {lease}, '1 h')$$, 'TQ004', '42501', 'delayed', '42501', '42501'),
+	('running', $$SELECT tq_bury({id}, {lease}, 'x')$$, 'TQ004', '42501', 'buried', '42501', '42501'),
+	-- of a job that is no longer in memory
+	('dead', $$SELECT tq_complete({id}, {lease})$$, 'TQ004', '42501', 'TQ001', '42501', '42501'),
+	('dead', $$SELECT status FROM tq_complete_many(ARRAY[{id}], ARRAY[{lease}])$$, 'not_found', '42501', 'lost', '42501', '42501'),
+	('delayed', $$SELECT tq_cancel({id})$$, 'TQ004', '42501', '42501', 'cancelled', '42501'),
+	('running', $$SELECT tq_cancel({id})$$, 'TQ004', '42501', '42501', 'asked', '42501'),
+	('dead', $$SELECT tq_retry({id})$$, 'TQ004', '42501', '42501', 'ready', '42501'),
+	('delayed', $$SELECT tq_reschedule({id}, priority => 7)$$, 'TQ004', '42501', '42501', 'delayed', '42501'),
+	('dead', $$SELECT tq_retry_many({q}, kind => 'none')$$, '42501', '42501', '42501', '0', '42501'),
+	('dead', $$SELECT (payload, headers, result, error, checkpoint)::text || state FROM tq_get({id})$$,
+		'TQ004', '(,,,,)dead', '("{""secret"": 1}","{""h"": 1}",,x,)dead', '(,,,,)dead', '("{""secret"": 1}","{""h"": 1}",,x,)dead'),
+	('succeeded', $$SELECT result FROM tq_get({id})$$, 'TQ004', 'null', '{"secret": 2}', 'null', '{"secret": 2}'),
+	('dead', $$SELECT string_agg(concat(event, reason, detail), ' ' ORDER BY step) FROM tq_history({id})$$,
+		'TQ004', 'enqueued dead', 'enqueued deadx{"secret": 3}', 'enqueued dead', 'enqueued deadx{"secret": 3}'),
+	('dead', $$SELECT (reason, detail)::text FROM tq_dead WHERE id = {id}$$, 'null', 'null', '(x,"{""secret"": 3}")', '(,)', '(x,"{""secret"": 3}")'),
+	('running', $$SELECT state FROM tq_jobs WHERE id = {id}$$, 'null', 'null', 'running', 'running', 'running'),
+	('dead', $$SELECT state FROM tq_jobs WHERE id = {id}$$, 'null', 'null', 'dead', 'dead', 'dead'),
+	('running', $$SELECT queue FROM tq_running WHERE id = {id}$$, 'null', 'null', 'mine', 'mine', 'mine'),
+	(NULL, $$SELECT string_agg(queue, ' ') FROM tq_stats()$$, 'null', 'null', 'mine', 'mine', 'mine'),
+	(NULL, $$SELECT string_agg(queue || settings, ' ') FROM tq_queues$$, 'null', 'null', 'mine{}', 'mine{}', 'mine{}'),
+	(NULL, $$SELECT string_agg(queue || role || privilege, ' ' ORDER BY role::text) FROM tq_grants WHERE queue = 'mine'$$, 'null', 'miner_produceproduce',
+		'miner_consumeconsume', 'miner_consumeconsume miner_managemanage miner_monitormonitor miner_produceproduce',
+		'miner_consumeconsume miner_managemanage miner_monitormonitor miner_produceproduce'),
+	(NULL, $$SELECT tq_alter_queue({q}, '{}')$$, '42501', '42501', '42501', '', '42501'),
+	(NULL, $$SELECT tq_pause({q}, 'left')$$, '42501', '42501', '42501', '', '42501'),
+	(NULL, $$SELECT tq_resume({q}, 'left')$$, '42501', '42501', '42501', '', '42501'),
+	(NULL, $$SELECT tq_drop_queue({q})$$, '42501', '42501', '42501', 'TQ005', '42501'),
+	(NULL, $$SELECT tq_grant({q}, 'r_produce', 'produce')$$, '42501', '42501', '42501', '', '42501'),
+	(NULL, $$SELECT tq_revoke({q}, 'r_none', 'produce')$$, '42501', '42501', '42501', '', '42501');
+
+-- What concerns no single queue takes a right on all of them.
+CREATE TABLE global_verb (statement text, wanted text, roles text[]);
+INSERT INTO global_verb VALUES
+	($$SELECT count(*) > 0 FROM tq_health()$$, 'true', '{all_manage,all_monitor}'),
+	($$SELECT count(*) > 0 FROM tq_check()$$, 'true', '{all_manage}'),
+	($$SELECT tq_reload()$$, '0', '{all_manage}'),
+	($$SELECT tq_activate()$$, '', '{all_manage}'),
+	($$SELECT count(*) >= 0 FROM tq_workers$$, 'true', '{all_consume,all_manage,all_monitor}'),
+	($$SELECT count(*) FROM tq_grant('*', 'r_none', 'monitor'), tq_revoke('*', 'r_none', 'monitor')$$, '1', '{all_manage}'),
+	($$SELECT tq_revoke('*', 'r_none', 'monitor')$$, '', '{all_manage}');
+
+-- What is not for everybody to call stays closed.
+CREATE TABLE closed (statement text);
+INSERT INTO closed VALUES
+	('SELECT count(*) FROM tq.acl'), ('SELECT count(*) FROM tq.queue'), ('SELECT count(*) FROM tq.job'), ('SELECT count(*) FROM tq.job_0'),
+	('SELECT count(*) FROM tq.event'), ('SELECT count(*) FROM tq.event_0'), ('SELECT count(*) FROM tq.segment'), ('SELECT count(*) FROM tq.meta'),
+	($$INSERT INTO tq.acl VALUES (0, 'r_none'::regrole, 'manage')$$), ('DELETE FROM tq.event_0'), ('TRUNCATE tq.job_0'),
+	($$SELECT nextval('tq.job_id_seq')$$), ($$SELECT setval('tq.lease_seq', 1)$$), ($$SELECT nextval('tq.queue_id_seq')$$),
+	('SELECT count(*) FROM tq.running()'), ('SELECT count(*) FROM tq.workers()'), ('SELECT count(*) FROM tq.dead()'), ('SELECT tq.jobs()'),
+	('CREATE TABLE tq.t ()'), ('CREATE TABLE t () INHERITS (tq.job)');
+
+CREATE FUNCTION made(state text) RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+	RETURN tq_enqueue('mine', '{"secret": 1}', kind => state, headers => '{"h": 1}', delay => CASE WHEN state = 'delayed' THEN interval '1 h' END);
+END
+$$;
+CREATE TABLE attempted AS
+	SELECT v.n, v.needs, r.role, to_jsonb(v) ->> r.role AS wanted, v.statement, CASE WHEN v.needs IS NOT NULL THEN made(v.needs) END AS id,
+		1::bigint AS lease, NULL::text AS answer
+	FROM verb v, unnest('{none,produce,consume,manage,monitor}'::text[]) r (role);
+UPDATE attempted a SET lease = c.lease FROM unnest('{running,dead,succeeded}'::text[]) s, tq_claim('mine', 1000, kinds => ARRAY[s]) c WHERE c.id = a.id;
+SELECT count(*) FROM attempted a, LATERAL (SELECT CASE a.needs WHEN 'dead' THEN tq_fail(a.id, a.lease, 'x', '{"secret": 3}', fatal => true)
+	WHEN 'succeeded' THEN tq_complete(a.id, a.lease, '{"secret": 2}') END) f WHERE a.needs IN ('dead', 'succeeded') \g /dev/null
+UPDATE attempted SET statement = replace(replace(replace(statement, '{q}', quote_literal('mine')), '{id}', id::text), '{lease}', lease::text)
+	WHERE id IS NOT NULL;
+UPDATE attempted SET statement = replace(statement, '{q}', quote_literal('mine'));
+-- each in a transaction of its own
+SELECT format('UPDATE attempted SET answer = attempt(%L, statement) WHERE n = %s AND role = %L', 'r_' || role, n, role)
+	FROM attempted ORDER BY n, role \gexec
+SELECT is(answer, wanted, role || ': ' || statement) FROM attempted ORDER BY n, role;
+
+-- another queue is none of theirs
+SELECT is(attempt('r_' || role, replace(v.statement, '{q}', quote_literal('other'))), '42501', 'r_' || role || ' at another queue: ' || v.statement)
+	FROM verb v, unnest('{none,produce,consume,manage,monitor}'::text[]) role WHERE statement ~ '\{q\}' ORDER BY n, role;
+SELECT tq_enqueue('other', '{"secret": 1}') AS other \gset
+SELECT is(attempt('r_' || role, format(statement, :other)), wanted, 'r_' || role || ' at a job of another queue: ' || statement)
+	FROM unnest('{none,produce,consume,manage,monitor}'::text[]) role, (VALUES ('SELECT tq_cancel(%s)', 'TQ004'), ('SELECT tq_retry(%s)', 'TQ004'),
+		('SELECT tq_reschedule(%s, priority => 1)', 'TQ004'), ('SELECT id FROM tq_get(%s)', 'TQ004'), ('SELECT count(*) FROM tq_history(%s)', 'TQ004'),
+		('SELECT tq_complete(%s, 1)', 'TQ004'), ('SELECT action FROM tq_heartbeat(%s, 1)', 'lost')) s (statement, wanted);
+-- nor can they tell one that exists from one that does not
+SELECT is(attempt('r_' || role, replace(v.statement, '{q}', quote_literal('no such queue'))), '42501', 'r_' || role || ' at no queue: ' || v.statement)
+	FROM verb v, unnest('{none,produce,consume,manage,monitor}'::text[]) role WHERE statement ~ '\{q\}' ORDER BY n, role;
+CREATE FUNCTION complaint(who text, statement text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	detail text;
+BEGIN
+	PERFORM set_config('role', who, true);
+	EXECUTE statement;
+	PERFORM set_config('role', 'none', true);
+	RETURN 'none';
+EXCEPTION WHEN OTHERS THEN
+	GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL;
+	RETURN sqlerrm || ': ' || detail;
+END
+$$;
+SELECT is(complaint('r_none', format(statement, 'nowhere')), replace(complaint('r_none', format(statement, 'other')), 'other', 'nowhere'), statement || ': one complaint')
+	FROM (VALUES ('SELECT tq_enqueue(%L)'), ('SELECT * FROM tq_claim(%L)'), ('SELECT tq_alter_queue(%L, ''{}'')'), ('SELECT tq_drop_queue(%L)'),
+		('SELECT tq_pause(%L)'), ('SELECT tq_retry_many(%L)'), ('SELECT tq_grant(%L, ''r_none'', ''produce'')')) s (statement);
+SELECT is(complaint('r_none', 'SELECT tq_cancel(' || :other || ')'), replace(complaint('r_none', 'SELECT tq_cancel(9000000000)'), '9000000000', :'other'),
+	'nor a job');
+
+-- ---- all queues
+
+SELECT is(attempt(role, statement), CASE WHEN role = ANY (roles) THEN wanted ELSE '42501' END, role || ': ' || statement)
+	FROM global_verb, (SELECT rolname::text AS role FROM pg_roles WHERE rolname ~ '^(r|all)_') r ORDER BY statement, role;
+SELECT is(attempt('all_produce', $$SELECT tq_enqueue('other', kind => 'left') > 0$$), 'true', 'produce on all queues');
+SELECT is(attempt('all_produce', $$SELECT tq_enqueue('new') > 0$$), '42501', '... is not create');
+SELECT is(attempt('all_consume', $$SELECT payload FROM tq_claim('other')$$), '{"secret": 1}', 'consume on all queues');
+SELECT is(attempt('all_consume', $$SELECT count(*) FROM tq_claim('new')$$), '42501', '... is not create');
+SELECT is(attempt('all_manage', $$SELECT tq_alter_queue('other', '{}')$$), '', 'manage on all queues');
+SELECT is(attempt('all_manage', $$SELECT tq_alter_queue('nowhere', '{}')$$), 'TQ002', '... may know that there is none of a name');
+SELECT is(attempt('all_manage', $$SELECT tq_create_queue('new')$$), '42501', '... is not create');
+SELECT is(attempt('all_monitor', $$SELECT string_agg(queue, ' ' ORDER BY queue) FROM tq_queues$$), 'mine other', 'monitor on all queues');
+SELECT is(attempt(role, statement), '42501', role || ': ' || statement)
+	FROM closed, (SELECT rolname::text AS role FROM pg_roles WHERE rolname ~ '^(r|all)_') r ORDER BY statement, role;
+-- retrying elsewhere shows what is in a job
+SELECT tq_grant('other', 'r_manage', 'produce');
+SELECT is(attempt('r_manage', $$SELECT tq_retry_many('mine', kind => 'none', to_queue => 'other')$$), '42501', 'copies take the right to read');
+SELECT tq_grant('mine', 'r_manage', 'monitor');
+SELECT is(attempt('r_manage', $$SELECT tq_retry_many('mine', kind => 'none', to_queue => 'other')$$), '0', '... and with it they are made');
+SELECT tq_revoke('mine', 'r_manage', 'monitor'), tq_revoke('other', 'r_manage', 'produce');
+SELECT is(attempt('r_manage', $$SELECT tq_retry_many('mine', kind => 'none', to_queue => 'other')$$), '42501', '... until it is revoked');
+
+-- ---- nothing is left out: whatever the extension has for users is in one of the tables above
+
+CREATE TABLE open_to_all (name text);
+INSERT INTO open_to_all VALUES ('tq_create_queue'), ('inbox_guard'), ('may_list'); -- tested below, or nothing to protect
+SELECT is(string_agg(p.proname, ' ' ORDER BY 1), NULL, 'functions without a test of their rights')
+	FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'tq' JOIN pg_proc p ON p.oid = d.objid
+	WHERE d.deptype = 'e' AND d.classid = 'pg_proc'::regclass AND p.prorettype <> 'trigger'::regtype AND p.prosrc <> 'tq_later'
+		AND NOT EXISTS (SELECT FROM (SELECT statement FROM verb UNION ALL SELECT statement FROM global_verb UNION ALL SELECT statement FROM closed) s
+			WHERE s.statement ~ ('\m' || p.proname || '\M'))
+		AND p.proname NOT IN (SELECT name FROM open_to_all);
+SELECT is(string_agg(c.relname, ' ' ORDER BY 1), NULL, 'views without a test of their rights')
+	FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'tq' JOIN pg_class c ON c.oid = d.objid
+	WHERE d.deptype = 'e' AND d.classid = 'pg_class'::regclass AND c.relkind = 'v'
+		AND NOT EXISTS (SELECT FROM (SELECT statement FROM verb UNION ALL SELECT statement FROM global_verb) s
+			WHERE s.statement ~ ('\m' || c.relname || '\M'));
+SELECT is(string_agg(c.oid::regclass::text, ' '), NULL, 'tables and sequences open to somebody')
+	FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'tq' JOIN pg_class c ON c.oid = d.objid,
+		aclexplode(coalesce(c.relacl, acldefault('r', c.relowner))) a
+	WHERE d.deptype = 'e' AND d.classid = 'pg_class'::regclass AND c.relkind IN ('r', 'S') AND a.grantee <> c.relowner;
+
+-- ---- grants
+
+SELECT is(attempt('r_none', $$SELECT tq_enqueue('mine', kind => 'left') > 0$$), '42501', 'before the grant');
+BEGIN;
+SELECT tq_grant('mine', 'r_none', 'produce');
+SELECT is(attempt('r_none', $$SELECT tq_enqueue('mine', kind => 'left') > 0$$), 'true', 'a grant counts in its own transaction');
+SAVEPOINT s;
+SELECT tq_revoke('mine', 'r_none', 'produce');
+SELECT is(attempt('r_none', $$SELECT tq_enqueue('mine', kind => 'left') > 0$$), '42501', '... and so does a revocation');
+ROLLBACK TO s;
+SELECT is(attempt('r_none', $$SELECT tq_enqueue('mine', kind => 'left') > 0$$), 'true', '... until it is rolled back');
+ROLLBACK;
+SELECT is(attempt('r_none', $$SELECT tq_enqueue('mine', kind => 'left') > 0$$), '42501', 'what was rolled back was never granted');
+SELECT tq_grant('mine', 'r_none', 'produce'), tq_grant('mine', 'r_none', 'produce');
+SELECT is(attempt('r_none', $$SELECT tq_enqueue('mine', kind => 'left') > 0$$), 'true', 'twice is once');
+SELECT tq_revoke('mine', 'r_none', 'produce'), tq_revoke('mine', 'r_none', 'produce');
+SELECT is(attempt('r_none', $$SELECT tq_enqueue('mine', kind => 'left') > 0$$), '42501', '... for revocations too');
+DELETE FROM tq.acl WHERE role = 'r_produce'::regrole;
+SELECT is(attempt('r_produce', $$SELECT tq_enqueue('mine', kind => 'left') > 0$$), '42501', 'rows deleted by hand count');
+INSERT INTO tq.acl SELECT id, 'r_produce'::regrole, 'produce' FROM tq.queue WHERE name = 'mine';
+SELECT is(attempt('r_produce', $$SELECT tq_enqueue('mine', kind => 'left') > 0$$), 'true', '... and inserted ones');
+SET session_replication_role = replica;
+DELETE FROM tq.acl WHERE role = 'r_produce'::regrole;
+RESET session_replication_role;
+SELECT is(attempt('r_produce', $$SELECT tq_enqueue('mine', kind => 'left') > 0$$), '42501', '... without triggers as well');
+SELECT tq_grant('mine', 'r_produce', 'produce');
+
+SELECT throws_ok($$SELECT tq_grant('mine', 'r_none', 'all')$$, '22023', 'unknown privilege "all"');
+SELECT throws_ok($$SELECT tq_grant('mine', 'r_none', '')$$, '22023', 'unknown privilege ""');
+SELECT throws_ok($$SELECT tq_grant('mine', 'r_none', 'create')$$, '22023', 'the privilege create does not belong to a single queue');
+SELECT throws_ok($$SELECT tq_grant('mine', 'r_nobody', 'produce')$$, '42704', 'role "r_nobody" does not exist');
+SELECT throws_ok($$SELECT tq_grant('mine', '12345678', 'produce')$$, '42704', 'role 12345678 does not exist');
+SELECT throws_ok($$SELECT tq_grant('mine', '-', 'produce')$$, '42704', 'role 0 does not exist');
+SELECT throws_ok($$SELECT tq_grant(NULL, 'r_none', 'produce')$$, '22004', 'queue must not be null');
+SELECT throws_ok($$SELECT tq_grant('mine', NULL, 'produce')$$, '22004', 'role must not be null');
+SELECT throws_ok($$SELECT tq_grant('mine', 'r_none', NULL)$$, '22004', 'privilege must not be null');
+SELECT throws_ok($$SELECT tq_grant('', 'r_none', 'produce')$$, '22023', 'queue must not be empty');
+SELECT throws_ok($$SELECT tq_grant(repeat('x', 64), 'r_none', 'produce')$$, '22023', 'queue is too long');
+SELECT throws_ok($$SELECT tq_grant('nowhere', 'r_none', 'produce')$$, 'TQ002', 'queue "nowhere" does not exist');
+SELECT throws_ok($$SELECT tq_revoke('nowhere', 'r_none', 'produce')$$, 'TQ002', 'queue "nowhere" does not exist');
+SELECT throws_ok($$SELECT tq_enqueue('*')$$, '22023', 'a queue cannot be called "*"');
+SELECT throws_ok($$SELECT tq_create_queue('*')$$, '22023', 'a queue cannot be called "*"');
+BEGIN TRANSACTION READ ONLY;
+SELECT throws_ok($$SELECT tq_grant('mine', 'r_none', 'produce')$$, '25006');
+SELECT throws_ok($$SELECT tq_revoke('mine', 'r_none', 'produce')$$, '25006');
+COMMIT;
+SELECT is((SELECT count(*)::int FROM tq.acl), 9, 'nothing wrong has left a trace');
+
+-- ---- roles
+
+CREATE ROLE r_member IN ROLE r_consume;
+CREATE ROLE r_noinherit NOINHERIT IN ROLE r_consume;
+SELECT is(attempt('r_member', $$SELECT count(*) FROM tq_claim('mine', kinds => ARRAY['none'])$$), '0', 'a member may what its role may');
+SELECT is(attempt('r_noinherit', $$SELECT count(*) FROM tq_claim('mine', kinds => ARRAY['none'])$$), '42501', 'not one that does not inherit');
+REVOKE r_consume FROM r_member;
+SELECT is(attempt('r_member', $$SELECT count(*) FROM tq_claim('mine', kinds => ARRAY['none'])$$), '42501', 'nor one that was');
+GRANT r_consume TO r_member;
+SELECT is(attempt('r_member', $$SELECT count(*) FROM tq_claim('mine', kinds => ARRAY['none'])$$), '0', '... and is again');
+ALTER ROLE r_none SUPERUSER;
+SELECT is(attempt('r_none', $$SELECT count(*) FROM tq_claim('other', kinds => ARRAY['none'])$$), '0', 'a superuser may everything');
+ALTER ROLE r_none NOSUPERUSER;
+SELECT is(attempt('r_none', $$SELECT count(*) FROM tq_claim('other', kinds => ARRAY['none'])$$), '42501', '... as long as it is one');
+-- the function's owner counts, as everywhere
+CREATE FUNCTION through(q text) RETURNS boolean LANGUAGE sql SECURITY DEFINER SET search_path = public AS $$SELECT tq_enqueue(q, kind => 'left') > 0$$;
+ALTER FUNCTION through(text) OWNER TO r_produce;
+SELECT is(attempt('r_none', $$SELECT through('mine')$$), 'true', 'through a SECURITY DEFINER function');
+SELECT is(attempt('r_none', $$SELECT through('other')$$), '42501', '... as far as its owner goes');
+-- a condition of the query sees no rows that the view leaves out
+CREATE TABLE peeked (what text);
+GRANT INSERT ON peeked TO PUBLIC;
+CREATE FUNCTION peek(what text) RETURNS boolean LANGUAGE plpgsql COST 0.0001 AS $$BEGIN INSERT INTO peeked VALUES (what); RETURN true; END$$;
+SELECT attempt('r_monitor', $$SELECT count(*) FROM tq_queues WHERE peek(settings::text || created_at)$$),
+	attempt('r_monitor', $$SELECT count(*) FROM tq_grants WHERE peek(queue)$$) \g /dev/null
+SELECT is((SELECT array_agg(DISTINCT what) FROM peeked), (SELECT ARRAY['mine', settings::text || created_at] FROM tq_queues WHERE queue = 'mine'), 'views leak nothing');
+
+CREATE ROLE r_gone;
+SELECT tq_grant('mine', 'r_gone', 'produce');
+SELECT is((SELECT count(*)::int FROM tq_grants WHERE role = 'r_gone'::regrole), 1, 'a role with a right');
+DROP ROLE r_gone;
+SELECT is((SELECT count(*)::int FROM tq_grants), 9, '... can be dropped, and its rights with it');
+
+-- ---- new queues
+
+SELECT is(attempt('all_create', $$SELECT tq_create_queue('made')$$), '', 'create makes queues');
+SELECT is(attempt('all_create', $$SELECT tq_create_queue('mine')$$), '42710', 'not twice');
+SELECT is(attempt('all_create', $$SELECT tq_enqueue('mine')$$), '42501', '... and is no right on others');
+SELECT is((SELECT string_agg(privilege, ' ' ORDER BY privilege) FROM tq_grants WHERE queue = 'made' AND role = 'all_create'::regrole),
+	'consume manage monitor produce', 'the creator has all rights on it');
+SELECT is(attempt('all_create', $$SELECT tq_grant('made', 'r_none', 'produce')$$), '', '... and can give them');
+SELECT is(attempt('r_none', $$SELECT tq_enqueue('made') > 0$$), 'true', '... to somebody');
+SELECT is(attempt('r_consume', $$SELECT count(*) FROM tq_claim('made')$$), '42501', '... and nobody else has any');
+SELECT is(attempt('all_create', $$SELECT tq_enqueue('made by use') > 0$$), 'true', 'a queue is made by enqueueing');
+SELECT is(attempt('all_create', $$SELECT tq_enqueue('made by use') > 0$$), 'true', '... and is its maker''s');
+SELECT is(attempt('r_none', $$SELECT tq_enqueue('made by use') > 0$$), '42501', '... alone');
+SELECT is(attempt('all_create', $$SELECT count(*) FROM tq_claim('made by claim')$$), '0', '... or by claiming');
+SELECT is(attempt('all_create', $$SELECT tq_enqueue('made by claim') > 0$$), 'true', '... which gives the same rights');
+SELECT is(attempt('all_create', $$SELECT count(tq_enqueue('made in one', kind => i::text)) FROM generate_series(1, 3) i$$), '3', 'several in one statement');
+SELECT is((SELECT count(*)::int FROM tq_grants WHERE role = 'all_create'::regrole), 17, 'four rights for each of four queues, and create');
+BEGIN;
+SELECT is(attempt('all_create', $$SELECT tq_create_queue('rolled back')$$), '', 'made');
+SELECT is(attempt('all_create', $$SELECT tq_enqueue('rolled back') > 0$$), 'true', '... and used at once');
+ROLLBACK;
+SELECT is((SELECT count(*)::int FROM tq.acl a WHERE queue_id <> 0 AND NOT EXISTS (SELECT FROM tq.queue q WHERE q.id = a.queue_id)), 0, '... and undone with its rights');
+BEGIN;
+SELECT is(attempt('all_create', $$SELECT tq_enqueue('half done') > 0$$), 'true', 'made by use');
+ROLLBACK;
+SELECT is(attempt('all_create', $$SELECT tq_enqueue('half done') > 0$$), 'true', '... stays, and is its maker''s even if the use was rolled back');
+SET tq.auto_create_queues = off;
+SELECT is(attempt('all_create', $$SELECT tq_enqueue('not made')$$), 'TQ002', 'unless queues are not made by use');
+SELECT is(attempt('all_produce', $$SELECT tq_enqueue('not made')$$), '42501', '... which others are not told');
+RESET tq.auto_create_queues;
+SELECT is(attempt('postgres', $$SELECT tq_create_queue('the owner''s')$$), '', 'what the owner makes');
+SELECT is((SELECT count(*)::int FROM tq_grants WHERE queue = 'the owner''s'), 0, '... needs no grants');
+
+-- a dropped queue takes its rights along
+SELECT tq_grant('the owner''s', 'r_none', 'produce');
+SELECT id AS old FROM tq.queue WHERE name = 'the owner''s' \gset
+SELECT tq_drop_queue('the owner''s');
+SELECT tq_create_queue('the owner''s');
+SELECT is((SELECT count(*)::int FROM tq.acl WHERE queue_id = :old), 0, 'the rights went with the queue');
+SELECT is(attempt('r_none', $$SELECT tq_enqueue('the owner''s')$$), '42501', '... and did not come back with its name');
+
+SELECT * FROM finish();
+DROP OWNED BY r_produce CASCADE;
+SELECT format('DROP ROLE %I', rolname) FROM pg_roles WHERE rolname ~ '^(r|all)_' \gexec

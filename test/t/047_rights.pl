@@ -1,0 +1,122 @@
+# Rights beyond one session: what open and waiting sessions make of a grant or a revocation, dumps, roles that were dropped, a server without
+# workers, a crash (P8).
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use TqTest;
+
+my $node = tq_node('rights');
+scheduler_of($node);
+$node->safe_psql('postgres', <<'SQL');
+create role worker login;
+create role maker login;
+create role gone;
+select tq_create_queue('q');
+select tq_grant('*', 'maker', 'create');
+SQL
+my $worker = session($node);
+my $admin = session($node);
+ask($worker, 'set role worker');
+my $claim = q{select count(*) from tq_claim('q')};
+my $denied = qr/42501: permission denied for queue "q"/;
+
+#
+# Open sessions
+#
+like(ask($worker, $claim), $denied, 'nothing without a grant');
+ask($admin, 'begin');
+ask($admin, q{select tq_grant('q', 'worker', 'consume')});
+like(ask($worker, $claim), $denied, 'a grant that is not committed is none');
+ask($admin, 'commit');
+is(ask($worker, $claim), 0, 'an open session hears of a grant');
+ask($admin, 'begin');
+ask($admin, q{select tq_revoke('q', 'worker', 'consume')});
+is(ask($worker, $claim), 0, 'a revocation that is not committed is none');
+ask($admin, 'commit');
+like(ask($worker, $claim), $denied, 'an open session hears of a revocation');
+ask($admin, q{select tq_grant('q', 'worker', 'consume')});
+ask($worker, 'begin isolation level repeatable read');
+is(ask($worker, 'select 1'), 1, 'a transaction with one snapshot');
+ask($admin, q{select tq_revoke('q', 'worker', 'consume')});
+like(ask($worker, $claim), $denied, '... uses no right that was revoked after it');
+ask($worker, 'rollback');
+
+#
+# A claim that waits
+#
+ask($admin, q{select tq_grant('q', 'worker', 'consume')});
+begin_ask($worker, q{select id from tq_claim('q', wait => '60 s')});
+until_true($node, q{select waiting = 1 from tq_stats() where queue = 'q'}, 'the claim waits');
+ask($admin, q{select tq_revoke('q', 'worker', 'consume')});
+my $id = ask($admin, q{select tq_enqueue('q')});
+like(end_ask($worker), $denied, 'a waiting claim gets nothing after a revocation');
+is(ask($admin, q{select id from tq_claim('q', wait => '60 s')}), $id, '... and leaves the job to others');
+
+# one that holds a job
+ask($admin, q{select tq_grant('q', 'worker', 'consume')});
+$id = ask($admin, q{select tq_enqueue('q')});
+is(ask($worker, q{select id from tq_claim('q')}), $id, 'a job is claimed');
+my $lease = $node->safe_psql('postgres', "select lease from tq_running where id = $id");
+ask($admin, q{select tq_revoke('q', 'worker', 'consume')});
+like(ask($worker, "select tq_complete($id, $lease)"), qr/TQ004/, 'it cannot be completed after a revocation');
+is(ask($worker, "select action from tq_heartbeat($id, $lease)"), 'lost', '... nor kept');
+ask($admin, q{select tq_grant('q', 'worker', 'produce')});
+like(ask($worker, "select tq_complete($id, $lease)"), qr/42501: permission denied for job $id/, '... nor with another right');
+ask($admin, q{select tq_grant('q', 'worker', 'consume')});
+is(ask($worker, "select tq_complete($id, $lease)"), 'succeeded', '... but after a new grant');
+
+#
+# A queue made by use, by somebody who crashes the server: its rights come with its row
+#
+is($node->safe_psql('postgres', q{set role maker; select tq_enqueue('made') > 0}), 't', 'a queue is made');
+$node->stop('immediate');
+$node->start;
+is($node->safe_psql('postgres', q{set role maker; select tq_enqueue('made') > 0}), 't', 'it is its maker\'s after a crash');
+
+#
+# Dump and restore
+#
+$node->safe_psql('postgres', q{select tq_grant('q', 'gone', 'manage')});
+my $before = $node->safe_psql('postgres', q{select string_agg(concat_ws(' ', queue, role, privilege), ', ' order by queue, role::text, privilege)
+	from tq_grants where role <> 'gone'::regrole});
+$node->safe_psql('postgres', 'drop role gone');
+is($node->safe_psql('postgres', 'select count(*) from tq.acl where role not in (select oid from pg_roles)'), 1, 'a row of a dropped role');
+my $target = tq_node('rights_target');
+$target->safe_psql('postgres', 'create role worker; create role maker; create database restored; create database data');
+my $dir = PostgreSQL::Test::Utils::tempdir;
+$node->command_ok([ 'pg_dump', '-Fc', '-f', "$dir/dump", '-d', $node->connstr('postgres') ], 'pg_dump');
+$target->command_ok([ 'pg_restore', '-d', $target->connstr('restored'), "$dir/dump" ], 'pg_restore');
+my $after = q{select string_agg(concat_ws(' ', queue, role, privilege), ', ' order by queue, role::text, privilege) from tq_grants};
+is($target->safe_psql('restored', $after), $before, 'the grants come along');
+is($target->safe_psql('restored', 'select count(*) from tq.acl where role not in (select oid from pg_roles)'), 0, '... but for those of a dropped role');
+$target->command_ok([ 'pg_restore', '--schema-only', '-d', $target->connstr('data'), "$dir/dump" ], 'pg_restore, schema');
+my $open = session($target, 'data');
+ask($open, 'set role worker');
+like(ask($open, $claim), $denied, 'a session before the data');
+$target->command_ok([ 'pg_restore', '--data-only', '--disable-triggers', '-d', $target->connstr('data'), "$dir/dump" ], 'pg_restore, data');
+like(ask($open, $claim), qr/^\d$/, '... hears of grants that are restored without triggers');
+leave($open, $worker, $admin);
+
+#
+# Without workers the maker's transaction writes the row, and the rights with it
+#
+$target->append_conf('postgresql.conf', 'tq.workers = off');
+$target->restart;
+$target->safe_psql('postgres', q{select tq_grant('*', 'maker', 'create')});
+is($target->safe_psql('postgres', <<'SQL'), "t\nt\n4", 'made in a transaction that is rolled back, and again');
+set role maker;
+begin;
+select tq_enqueue('made') > 0;
+rollback;
+select tq_enqueue('made') > 0;
+reset role;
+select count(*) from tq_grants where queue = 'made' and role = 'maker'::regrole;
+SQL
+is($target->safe_psql('postgres', q{set role maker; select count(*) from tq_claim('made')}), 1, '... and its maker\'s in another session');
+is($target->psql('postgres', q{set role worker; select tq_enqueue('made')}), 3, '... and nobody else\'s');
+
+done_testing();
