@@ -4,6 +4,7 @@
 #include "api/args.hpp"
 #include "api/change.hpp"
 #include "api/names.hpp"
+#include "api/unique.hpp"
 #include "live/attach.hpp"
 #include "live/rights.hpp"
 #include "live/segments.hpp"
@@ -43,6 +44,10 @@ Step step_for(const Request &r, State now_in, core::Micros due, core::Micros now
 			s.row.type = EventType::cancelled;
 			s.row.reason = r.reason;
 			break;
+		case Verb::purge:
+			s.to = State::terminal;
+			s.row.type = EventType::purged;
+			break;
 		case Verb::retry:
 			s.row.type = EventType::retried;
 			break;
@@ -63,7 +68,7 @@ Step step_for(const Request &r, State now_in, core::Micros due, core::Micros now
 
 const char *state_after(const Step &s) noexcept
 {
-	return s.to == State::terminal ? "cancelled" : name_of(s.to);
+	return s.to == State::terminal ? name_of(s.row.type) : name_of(s.to);
 }
 
 // The journal is the arbiter: if it has another event in this place, memory was wrong about the job, and it is
@@ -91,9 +96,19 @@ void append(live::Db &db, journal::EventRow row, uint16_t slot)
 	PG_END_TRY();
 }
 
-bool allowed(Verb verb, State in) noexcept
+// The states that a live job may be in for a verb.
+uint32 states_for(const Request &r) noexcept
 {
-	return in == State::delayed || (in == State::ready && verb != Verb::retry);
+	if (r.verb == Verb::purge)
+		return r.states;
+	return live::bit_of(State::delayed) | (r.verb != Verb::retry ? live::bit_of(State::ready) : 0) |
+		   (r.verb == Verb::cancel && !r.only_waiting ? live::bit_of(State::running) : 0);
+}
+
+// Whether what this transaction has ended itself is its own to begin again.
+bool can_take_back(EventType ended) noexcept
+{
+	return ended != EventType::succeeded && ended != EventType::purged;
 }
 
 // A job that this transaction has enqueued: nobody else may see it, so all that changes is what will be
@@ -103,15 +118,18 @@ Outcome change_own(live::Db &db, const Request &r, live::Op &own)
 	const core::Micros now = live::wall_now();
 	const bool delayed = own.due != core::kNever && own.due > now;
 	const State in = own.revoked ? State::terminal : delayed ? State::delayed : State::ready;
-	if (!allowed(r.verb, in) && !(in == State::terminal && r.verb == Verb::retry))
-		return {Verdict::wrong_state, in == State::terminal ? "cancelled" : name_of(in)};
-	Step s = step_for(r, in, own.due, now);
+	if ((states_for(r) & live::bit_of(in)) == 0 &&
+		!(in == State::terminal && r.verb == Verb::retry && can_take_back(own.event)))
+		return {Verdict::wrong_state, in == State::terminal ? ended_as(own.event) : name_of(in)};
+	const core::Micros due = own.due;
+	Step s = step_for(r, in, due, now);
 	live::Op &op = live::edit_enqueue(own, r.verb);
 	s.row.step = std::max(op.prev_step, 1);
 	if (in == State::terminal)
 		s.row.attempt = 0;
 	op.prev_step = s.row.step + 1;
 	op.revoked = s.to == State::terminal;
+	op.event = s.row.type;
 	op.due = s.due;
 	if (r.verb == Verb::reschedule)
 	{
@@ -120,7 +138,7 @@ Outcome change_own(live::Db &db, const Request &r, live::Op &own)
 			op.priority = r.priority;
 	}
 	append(db, s.row, op.segment);
-	return {Verdict::done, state_after(s)};
+	return {Verdict::done, state_after(s), due};
 }
 
 // A job that has ended begins a new life.
@@ -160,14 +178,14 @@ bool try_change(live::Db &db, const Request &r, const live::Pinned &pinned, Outc
 	State in{};
 	op.to = State::ready;
 	const core::Micros now = live::wall_now();
-	// what this transaction has ended itself is its own to begin again
-	const live::Op *mine = live::last_op_on(pinned.ref, r.id);
-	const bool again = r.verb == Verb::retry && mine != nullptr && mine->to == State::terminal &&
-					   mine->event != EventType::succeeded;
+	// Only for an entry that is ours: the list is searched from its end to its beginning. Our own mark cannot change under us.
+	const core::Entry &seen = live::engine.entry(pinned.ref);
+	const bool ours = seen.mark != Verb::none && seen.owner == live::my_proc;
+	const live::Op *mine = ours ? live::last_op_on(pinned.ref, r.id) : nullptr;
+	const bool again =
+		r.verb == Verb::retry && mine != nullptr && mine->to == State::terminal && can_take_back(mine->event);
 	const bool was_dead = again && mine->is_dead;
-	uint32 states = live::bit_of(State::delayed);
-	if (r.verb != Verb::retry)
-		states |= live::bit_of(State::ready);
+	uint32 states = states_for(r);
 	if (again)
 		states |= live::bit_of(State::terminal);
 	switch (live::hold_job(db, pinned.ref, pinned.queue, r.id, states, r.verb, &op, &e, &in))
@@ -214,7 +232,7 @@ bool try_change(live::Db &db, const Request &r, const live::Pinned &pinned, Outc
 	}
 	live::set_pending(noted);
 	append(db, s.row, e.segment);
-	*out = {Verdict::done, state_after(s)};
+	*out = {Verdict::done, state_after(s), in == State::delayed ? due : core::kNever};
 	return true;
 }
 
@@ -235,6 +253,7 @@ bool try_change(live::Db &db, const Request &r, const live::Pinned &pinned, Outc
 				 errdetail("Only jobs that are dead, buried, cancelled, expired or delayed can be retried."),
 				 running						   ? errhint("Let it end, or cancel it, first.")
 				 : strcmp(state, "succeeded") == 0 ? errhint("Enqueue another job.")
+				 : strcmp(state, "purged") == 0	   ? errhint("tq_history tells whether it goes on as another job.")
 												   : 0));
 		default:
 			ereport(ERROR,
@@ -254,6 +273,9 @@ bool can_begin_again(FoldState state) noexcept
 
 Outcome change(live::Db &db, const Request &r)
 {
+	core::JobId holder = 0;
+	if (r.verb == Verb::retry && !win_key_again(db, r.id, &holder))
+		return {Verdict::duplicate, nullptr, core::kNever, holder};
 	live::reserve_ops(2); // from here on no entry of ours is without its operation
 	if (live::Op *own = live::own_job(db, r.id))
 		return change_own(db, r, *own);
@@ -304,6 +326,11 @@ void raise_outcome(const Request &r, const Outcome &out)
 							errhint("Raise tq.max_live_jobs and restart the server.")));
 		case Verdict::wrong_state:
 			raise_wrong_state(r, out.state);
+		case Verdict::duplicate:
+			ereport(ERROR, (errcode(kErrDuplicateKey),
+							errmsg("job %lld cannot be retried: its unique key is taken", static_cast<long long>(r.id)),
+							errdetail("Job %lld has it.", static_cast<long long>(out.holder)),
+							errhint("Wait until that job has ended and its unique_for has passed, or cancel it.")));
 		case Verdict::closing:
 			ereport(ERROR, (errcode(kErrNoSuchQueue),
 							errmsg("the queue of job %lld is being dropped", static_cast<long long>(r.id)),

@@ -40,7 +40,10 @@ void fill_in(const live::Queue &q, Micros now, EnqueueItem *items, int n) noexce
 		// from the moment it may start
 		const Micros start = std::max(it->row.run_at, now);
 		if (it->row.expires_at == journal::kNoTime && expires_in > 0 && start < END_TIMESTAMP - expires_in)
+		{
 			it->row.expires_at = start + expires_in;
+			it->expires_in = expires_in;
+		}
 	}
 }
 
@@ -141,6 +144,8 @@ TQ_FUNCTION(tq_enqueue)
 	const uint16_t queue = live::queue_for_enqueue(db, name);
 	int64 id = 0;
 	enqueue(db, queue, &item, 1, &id);
+	if (id == 0)
+		PG_RETURN_NULL();
 	PG_RETURN_INT64(id);
 }
 
@@ -217,7 +222,12 @@ TQ_FUNCTION(tq_enqueue_many)
 	const uint16_t queue = live::queue_for_enqueue(db, name);
 	enqueue(db, queue, items, n, ids);
 	auto *datums = static_cast<Datum *>(palloc(sizeof(Datum) * static_cast<Size>(std::max(n, 1))));
+	auto *nulls = static_cast<bool *>(palloc(sizeof(bool) * static_cast<Size>(std::max(n, 1))));
 	for (int i = 0; i < n; ++i)
+	{
 		datums[i] = Int64GetDatum(ids[i]);
-	PG_RETURN_ARRAYTYPE_P(construct_array(datums, n, INT8OID, sizeof(int64), true, TYPALIGN_DOUBLE));
+		nulls[i] = ids[i] == 0;
+	}
+	int dims[] = {n}, bounds[] = {1};
+	PG_RETURN_ARRAYTYPE_P(construct_md_array(datums, nulls, n > 0 ? 1 : 0, dims, bounds, INT8OID, sizeof(int64), true, TYPALIGN_DOUBLE));
 }

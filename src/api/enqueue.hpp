@@ -24,9 +24,11 @@ struct EnqueueItem
 	text *unique_key = nullptr;
 	UniqueMode mode = UniqueMode::skip;
 	core::Micros unique_for = core::kUnset; // the job's own; kUnset: as its queue has it
+	core::Micros expires_in = 0;			// if expires_at is its queue's doing
 };
 
-// Appends the jobs and notes them for publication; ids[i] receives the id of items[i].
+// Appends the jobs and notes them for publication; ids[i] receives the id of items[i]: of another job, or 0, if that has its unique key.
+// Their keys are won in order, so that two calls do not wait for each other.
 void enqueue(live::Db &db, uint16_t queue, EnqueueItem *items, int n, int64 *ids);
 
 // Fills in what the items leave to their queue: priority, expires_at, unique_for.

@@ -165,7 +165,7 @@ void visit(const journal::Candidate &c, const journal::Fold &fold, void *arg)
 		if (!vouched_for(t, c, fold))
 			++t.result.missing;
 		t.delayed[t.lane] += waits_on_disk(t, c, fold);
-		if (fold.state == journal::FoldState::running || fold.has_override)
+		if (fold.state == journal::FoldState::running || fold.has_override || (fold.held && c.has_group))
 			remember_must(t, c.id);
 		return;
 	}
@@ -371,6 +371,7 @@ void request_reload() noexcept
 	for (int i = 0; preloaded() && i < guc::max_databases; ++i)
 		if (db_at(i).used && db_at(i).database == MyDatabaseId)
 		{
+			db_at(i).outside_changed_at.store(wall_now());
 			db_at(i).outside_changes.fetch_add(1);
 			db_at(i).reload.store(true);
 			wake_scheduler(db_at(i));

@@ -1,0 +1,48 @@
+#include "workers/stale_keys.hpp"
+
+#include "guc.hpp"
+#include "live/unique.hpp"
+#include "workers/transaction.hpp"
+
+namespace tq::workers
+{
+
+using live::Db;
+using live::Micros;
+
+bool keys_wanted(const Db &db, Micros now) noexcept
+{
+	return !db.keys_clean.load() && db.keys_due.load() <= now;
+}
+
+// Each live key is looked at in vain every time, so the next time comes when this one is a twentieth of the time since, at most.
+bool clean_keys(const WorkerContext &context, Db &db)
+{
+	const Micros started = live::mono_now();
+	const MemoryContext keys = AllocSetContextCreate(CurrentMemoryContext, "tq unique keys", ALLOCSET_SMALL_SIZES);
+	int32 queue_id = PG_INT32_MIN;
+	text *key = cstring_to_text("");
+	int64 kept = 0, deleted = 0;
+	constexpr Micros kRestore = 600 * Micros{1000000}; // after the last sign of one
+	const bool gone_too = db.outside_adopted.load() == db.outside_changes.load() && db.outside_changed_at.load() + kRestore <= live::wall_now();
+	db.keys_clean.store(true); // whoever writes a row from here on takes that back
+	for (int n = 1; n > 0 && !stop_requested(context);)
+	{
+		if (!begin_work(context, "tq: deleting unique keys"))
+			return false;
+		text *last = key;
+		n = live::delete_stale_keys(db, &queue_id, &key, keys, gone_too, &kept, &deleted);
+		end_work(true);
+		if (key != last)
+			pfree(last);
+	}
+	if (kept > 0 || stop_requested(context))
+		db.keys_clean.store(false);
+	const Micros took = live::mono_now() - started;
+	db.keys_due.store(live::wall_now() + std::max(60 * guc::naptime * Micros{1000}, 20 * took));
+	pfree(key);
+	MemoryContextDelete(keys);
+	return true;
+}
+
+} // namespace tq::workers

@@ -1,0 +1,212 @@
+-- Unique keys: each mode against a job in each state that may have the key; windows; many at once; savepoints.
+\set QUIET 1
+\pset format unaligned
+\pset tuples_only true
+SET client_min_messages = warning;
+
+SELECT * FROM no_plan();
+
+SELECT tq_create_queue('u');
+
+-- Brings a job with the key 'k' of a queue of its own into a state, and returns its id.
+CREATE FUNCTION holder(q text, state text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+	job bigint;
+	held bigint;
+BEGIN
+	IF state = 'none' THEN
+		RETURN NULL;
+	END IF;
+	job := tq_enqueue(q, '{"n": 1}', unique_key => 'k', delay => CASE WHEN state = 'delayed' THEN interval '1 hour' END,
+		options => CASE WHEN state LIKE 'window%' THEN '{"unique_for": "1 hour"}'::jsonb END);
+	IF state IN ('ready', 'delayed') THEN
+		RETURN job;
+	ELSIF state = 'cancelled' THEN
+		PERFORM tq_cancel(job);
+		RETURN job;
+	END IF;
+	RETURN job;
+END
+$$;
+-- The same once it is committed, for the states that need a claim.
+CREATE FUNCTION advance(q text, job bigint, state text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	held bigint;
+BEGIN
+	IF state NOT IN ('running', 'asked', 'failed', 'released', 'succeeded', 'dead', 'buried', 'window_succeeded', 'window_running') THEN
+		RETURN 'as it is';
+	END IF;
+	SELECT lease INTO held FROM tq_claim(q);
+	RETURN CASE
+		WHEN state LIKE '%succeeded' THEN tq_complete(job, held)
+		WHEN state = 'dead' THEN tq_fail(job, held, 'error', fatal => true)
+		WHEN state = 'failed' THEN tq_fail(job, held, 'error', retry_in => '1 hour')
+		WHEN state = 'released' THEN tq_release(job, held, '1 hour')
+		WHEN state = 'buried' THEN tq_bury(job, held, 'reason')
+		WHEN state = 'asked' THEN tq_cancel(job)
+		ELSE 'claimed' END;
+END
+$$;
+CREATE FUNCTION attempt(q text, mode text, old bigint) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	job bigint;
+BEGIN
+	job := tq_enqueue(q, '{"n": 2}', unique_key => 'k', unique_mode => mode);
+	RETURN CASE WHEN job IS NULL THEN 'null' WHEN job = old THEN 'old' ELSE 'new' END;
+EXCEPTION WHEN OTHERS THEN
+	RETURN sqlstate;
+END
+$$;
+
+CREATE TABLE expected (state text PRIMARY KEY, skip text, ignore text, error text, replace text, keep_run_at text);
+INSERT INTO expected VALUES
+	('none', 'new', 'new', 'new', 'new', 'new'),
+	('ready', 'old', 'null', 'TQ008', 'new', 'new'),
+	('delayed', 'old', 'null', 'TQ008', 'new', 'new'),
+	('failed', 'old', 'null', 'TQ008', 'new', 'new'),
+	('released', 'old', 'null', 'TQ008', 'new', 'new'),
+	('running', 'old', 'null', 'TQ008', 'old', 'old'),
+	('asked', 'old', 'null', 'TQ008', 'old', 'old'),
+	('succeeded', 'new', 'new', 'new', 'new', 'new'),
+	('dead', 'new', 'new', 'new', 'new', 'new'),
+	('buried', 'new', 'new', 'new', 'new', 'new'),
+	('cancelled', 'new', 'new', 'new', 'new', 'new'),
+	('window_succeeded', 'old', 'null', 'TQ008', 'old', 'old'),
+	('window_running', 'old', 'null', 'TQ008', 'old', 'old'),
+	('window_ready', 'old', 'null', 'TQ008', 'new', 'new');
+CREATE TABLE tries AS
+	SELECT state, mode, wanted, state || '_' || mode AS q, NULL::bigint AS old, NULL::text AS got, NULL::text AS rolled_back
+	FROM expected, LATERAL (VALUES ('skip', skip), ('ignore', ignore), ('error', error), ('replace', replace), ('keep_run_at', keep_run_at))
+		AS m (mode, wanted);
+-- a transaction can work on 64 queues
+SELECT format('UPDATE tries SET old = holder(q, state) WHERE mode = %L', m) FROM unnest(ARRAY['skip', 'ignore', 'error', 'replace', 'keep_run_at']) m \gexec
+SELECT format('UPDATE tries SET got = advance(q, old, state) WHERE mode = %L', m) FROM unnest(ARRAY['skip', 'ignore', 'error', 'replace', 'keep_run_at']) m \gexec
+
+-- first in a savepoint that is rolled back: nothing is left of it
+CREATE FUNCTION undone(q text, mode text, old bigint) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	answer text;
+	before jsonb := (SELECT jsonb_build_array(job_id, until) FROM tq.unique_key k JOIN tq.queue n ON n.id = k.queue_id WHERE n.name = q);
+	after jsonb;
+BEGIN
+	BEGIN
+		answer := attempt(q, mode, old);
+		RAISE EXCEPTION 'undo';
+	EXCEPTION WHEN raise_exception THEN
+		NULL;
+	END;
+	after := (SELECT jsonb_build_array(job_id, until) FROM tq.unique_key k JOIN tq.queue n ON n.id = k.queue_id WHERE n.name = q);
+	RETURN CASE WHEN before IS DISTINCT FROM after THEN 'key changed' ELSE answer END;
+END
+$$;
+CREATE TABLE before AS SELECT q, CASE WHEN old IS NOT NULL THEN (SELECT state FROM tq_get(old)) END AS state FROM tries;
+SELECT format('UPDATE tries SET rolled_back = undone(q, mode, old) WHERE mode = %L', m) FROM unnest(ARRAY['skip', 'ignore', 'error', 'replace', 'keep_run_at']) m \gexec
+SELECT is(rolled_back, wanted, format('%s meets %s, in a savepoint', mode, state)) FROM tries ORDER BY q;
+SELECT is((SELECT count(*) FROM tries t JOIN before b USING (q) WHERE t.old IS NOT NULL AND b.state IS DISTINCT FROM (SELECT g.state FROM tq_get(t.old) g)), 0::bigint,
+	'which leaves every job as it was');
+SELECT format('UPDATE tries SET got = attempt(q, mode, old) WHERE mode = %L', m) FROM unnest(ARRAY['skip', 'ignore', 'error', 'replace', 'keep_run_at']) m \gexec
+SELECT is(got, wanted, format('%s meets %s', mode, state)) FROM tries ORDER BY q;
+
+-- what has become of the old one, and what the new one knows of it
+SELECT is((SELECT g.state FROM tq_get(t.old) g), 'cancelled', 'is cancelled: ' || q)
+	FROM tries t WHERE mode IN ('replace', 'keep_run_at') AND wanted = 'new' AND state IN ('ready', 'delayed', 'failed', 'released', 'window_ready');
+SELECT is((SELECT h.reason FROM tq_history(t.old) h WHERE h.event = 'cancelled'), format('replaced by job %s', n.id), 'says by whom: ' || q)
+	FROM tries t JOIN tq_jobs n ON n.queue = t.q AND n.id <> t.old
+	WHERE mode IN ('replace', 'keep_run_at') AND t.state IN ('ready', 'delayed', 'failed', 'released', 'window_ready');
+SELECT is((SELECT g.origin FROM tq_get(n.id) g), t.old, 'knows its origin: ' || q)
+	FROM tries t JOIN tq_jobs n ON n.queue = t.q AND n.id <> t.old
+	WHERE mode IN ('replace', 'keep_run_at') AND t.state IN ('ready', 'delayed', 'failed', 'released', 'window_ready');
+SELECT is((SELECT g.state FROM tq_get(n.id) g), CASE WHEN t.mode = 'keep_run_at' AND t.state <> 'ready' THEN 'delayed' ELSE 'ready' END,
+		'has the time it should have: ' || q)
+	FROM tries t JOIN tq_jobs n ON n.queue = t.q AND n.id <> t.old WHERE mode IN ('replace', 'keep_run_at') AND t.state IN ('ready', 'delayed', 'failed');
+SELECT is((SELECT count(*) FROM tq_jobs WHERE queue = t.q AND state IN ('ready', 'delayed', 'running')), CASE WHEN state = 'window_succeeded' THEN 0 ELSE 1 END::bigint,
+		'no two live jobs: ' || q)
+	FROM tries t;
+
+-- ---- within one transaction
+
+BEGIN;
+SELECT tq_enqueue('u', '1', unique_key => 'own') AS one \gset
+SELECT is(tq_enqueue('u', '2', unique_key => 'own'), :one::bigint, 'a job of this transaction has its key');
+SELECT is(tq_enqueue('u', '2', unique_key => 'own', unique_mode => 'ignore'), NULL, 'null for ignore');
+SELECT tq_enqueue('u', '2', unique_key => 'own', unique_mode => 'replace') AS two \gset
+SELECT isnt(:two::bigint, :one::bigint, 'it can be replaced');
+SELECT throws_ok(format('SELECT tq_retry(%s)', :one), 'TQ008', NULL, 'and not be brought back then');
+SELECT is(tq_cancel(:two), 'cancelled', 'unless the other one goes');
+SELECT is(tq_retry(:one), 'ready', 'and then it can');
+SELECT is(tq_enqueue('u', '3', unique_key => 'own'), :one::bigint, 'and has its key again');
+COMMIT;
+SELECT is((SELECT array_agg(id) FROM tq_claim('u', 10)), ARRAY[:one]::bigint[], 'that is the one that runs');
+SELECT lease FROM tq_running WHERE id = :one \gset
+BEGIN;
+SELECT tq_complete(:one, :lease) \g /dev/null
+SELECT tq_enqueue('u', '4', unique_key => 'own') AS three \gset
+SELECT isnt(:three::bigint, :one::bigint, 'who has completed a job can enqueue the next one at once');
+COMMIT;
+SELECT is((SELECT array_agg(id) FROM tq_jobs WHERE queue = 'u' AND state = 'ready'), ARRAY[:three]::bigint[], 'and there it is');
+SELECT is(tq_enqueue('other', '4', unique_key => 'own') > :three::bigint, true, 'another queue has keys of its own');
+
+-- ---- many at once
+
+SELECT tq_enqueue('m', unique_key => 'b') AS b \gset
+SELECT tq_enqueue_many('m', ARRAY['1', '2', '3', '4', '5']::jsonb[], unique_keys => ARRAY['c', 'b', NULL, 'a', 'c']) AS ids \gset
+SELECT is((:'ids'::bigint[])[2], :b::bigint, 'each item has its answer');
+SELECT is((:'ids'::bigint[])[5], (:'ids'::bigint[])[1], 'also one that meets an item of its own call');
+SELECT is((SELECT count(*) FROM tq_jobs WHERE queue = 'm'), 4::bigint, 'four of six');
+SELECT is((SELECT array_agg(id ORDER BY id) FROM tq_jobs WHERE queue = 'm' AND id <> :b::bigint),
+	ARRAY[(:'ids'::bigint[])[1], (:'ids'::bigint[])[3], (:'ids'::bigint[])[4]], 'in the order of the input');
+SELECT is((tq_enqueue_many('m', ARRAY['1', '2']::jsonb[], unique_mode => 'ignore', unique_keys => ARRAY['b', 'd']))[1], NULL, 'null in the array for ignore');
+SELECT throws_ok($$SELECT tq_enqueue_many('m', ARRAY['1', '2']::jsonb[], unique_mode => 'error', unique_keys => ARRAY['x', 'x'])$$, 'TQ008', NULL,
+	'error within one call');
+SELECT is((SELECT count(*) FROM tq_jobs WHERE queue = 'm'), 5::bigint, 'which leaves nothing');
+SELECT tq_enqueue_many('m', ARRAY['1', '2', '3']::jsonb[], unique_mode => 'replace', unique_keys => ARRAY['y', 'y', 'y']) AS ids \gset
+SELECT results_eq(format('SELECT state FROM unnest(%L::bigint[]) WITH ORDINALITY i (id, n), tq_get(i.id) ORDER BY n', :'ids'),
+	$$VALUES ('cancelled'), ('cancelled'), ('ready')$$, 'the last one of a call replaces the others');
+SELECT is(cardinality(array_remove(tq_enqueue_many('bulk', array_agg(to_jsonb(n)), unique_keys => array_agg('key ' || n % 2500)), NULL)), 5000, 'many of them')
+	FROM generate_series(1, 5000) n;
+SELECT is((SELECT count(*) FROM tq_jobs WHERE queue = 'bulk'), 2500::bigint, 'each key once');
+BEGIN;
+SELECT count(tq_enqueue('bulk', unique_key => 'single ' || n % 1500)) FROM generate_series(1, 3000) n \g /dev/null
+SELECT is((SELECT count(DISTINCT tq_enqueue('bulk', unique_key => 'single ' || n, unique_mode => 'skip')) FROM generate_series(1, 1499) n), 1499::bigint,
+	'those of a transaction too large to be kept job by job are found as well');
+COMMIT;
+SELECT is((SELECT count(*) FROM tq_jobs WHERE queue = 'bulk'), 4000::bigint, 'each key once');
+
+-- ---- windows, and where they come from
+
+SELECT tq_create_queue('w', '{"unique_for": "1 hour"}');
+SELECT tq_enqueue('w', unique_key => 'k') AS job \gset
+SELECT tq_cancel(:job) \g /dev/null
+SELECT is(tq_enqueue('w', unique_key => 'k'), :job::bigint, 'the queue''s window');
+SELECT throws_like($$SELECT tq_enqueue('w', unique_key => 'k', unique_mode => 'error')$$, 'unique key "k" is taken in queue "w"', 'an error names key and queue');
+SELECT is(tq_retry(:job), 'ready', 'a job''s own window does not stop its retry');
+SELECT tq_enqueue('w', unique_key => 'l', options => '{"unique_for": "0"}') AS job \gset
+SELECT tq_cancel(:job) \g /dev/null
+SELECT isnt(tq_enqueue('w', unique_key => 'l'), :job::bigint, 'the job''s own wins');
+SET tq.unique_for = '1h';
+SELECT tq_enqueue('u', unique_key => 'server') AS job \gset
+SELECT tq_cancel(:job) \g /dev/null
+SELECT is(tq_enqueue('u', unique_key => 'server'), :job::bigint, 'the server''s window');
+RESET tq.unique_for;
+
+-- ---- retry
+
+SELECT tq_enqueue('r', unique_key => 'k') AS one \gset
+SELECT tq_cancel(:one) \g /dev/null
+SELECT tq_enqueue('r', unique_key => 'k') AS two \gset
+SELECT throws_ok(format('SELECT tq_retry(%s)', :one), 'TQ008', format('job %s cannot be retried: its unique key is taken', :one::bigint), 'tq_retry finds its key taken');
+SELECT is(tq_retry_many('r', 'cancelled'), 0::bigint, 'tq_retry_many leaves such a job');
+SELECT tq_cancel(:two) \g /dev/null
+SELECT is(tq_retry_many('r', 'cancelled'), 1::bigint, 'and brings back one of two');
+SELECT is((SELECT count(*) FROM tq_jobs WHERE queue = 'r' AND state = 'ready'), 1::bigint, 'never both');
+
+-- ---- the way through COPY
+
+COPY tq_inbox (queue, payload, unique_key, unique_mode) FROM stdin;
+inbox	1	k	skip
+inbox	2	k	skip
+inbox	3	k	replace
+\.
+SELECT results_eq($$SELECT payload::int FROM tq_claim('inbox', 10)$$, 'SELECT 3', 'COPY into tq_inbox');
+
+SELECT * FROM finish();
