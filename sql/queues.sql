@@ -160,7 +160,6 @@ ROLLBACK;
 -- later versions
 SELECT tq_explain(1);
 SELECT tq_purge('q_mail', 'all');
-SELECT tq_grant('q_mail', 'pg_monitor', 'monitor');
 SELECT tq_schedule_next('* * * * *');
 
 -- how everything stands
