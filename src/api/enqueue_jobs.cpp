@@ -31,12 +31,12 @@ struct Batch
 	live::Op *ops;
 };
 
-Batch begin_batch(live::Db &db, uint16_t queue, int n)
+Batch begin_batch(live::Db &db, uint16_t queue, core::Micros now, int n)
 {
 	Batch b{};
 	b.db = &db;
 	b.queue = queue;
-	b.now = live::wall_now();
+	b.now = now;
 	b.room = std::clamp(n, 1, kChunk);
 	const auto room = static_cast<Size>(b.room);
 	b.rows = static_cast<journal::JobRow *>(palloc(sizeof(journal::JobRow) * room));
@@ -213,7 +213,7 @@ Draws draw_all(live::Db &db, const Keyed &k, int n)
 	return d;
 }
 
-void enqueue_keyed(live::Db &db, uint16_t queue, EnqueueItem *items, int n, int64 *ids)
+void enqueue_keyed(live::Db &db, uint16_t queue, core::Micros now, EnqueueItem *items, int n, int64 *ids)
 {
 	Keyed k = sort_out(db, queue, items, n, ids);
 	const Draws draws = draw_all(db, k, n);
@@ -222,7 +222,7 @@ void enqueue_keyed(live::Db &db, uint16_t queue, EnqueueItem *items, int n, int6
 	for (int i = 0; i < n; ++i)
 		fresh += k.stages[i] == Stage::plain;
 	live::admit(db, queue, fresh);
-	Batch b = begin_batch(db, queue, n);
+	Batch b = begin_batch(db, queue, now, n);
 	int d = 0;
 	for (int i = 0; i < n; ++i)
 	{
@@ -241,7 +241,7 @@ void enqueue_keyed(live::Db &db, uint16_t queue, EnqueueItem *items, int n, int6
 		if (k.stages[k.first[i]] == Stage::yielded)
 			ids[i] = ids[k.first[i]];
 		else
-			enqueue_keyed(db, queue, &items[i], 1, &ids[i]);
+			enqueue_keyed(db, queue, now, &items[i], 1, &ids[i]);
 	}
 	pfree(draws.list);
 	pfree(k.stages);
@@ -261,14 +261,15 @@ bool any_keyed(const EnqueueItem *items, int n) noexcept
 
 void enqueue(live::Db &db, uint16_t queue, EnqueueItem *items, int n, int64 *ids)
 {
-	fill_in(live::engine.queue(queue), live::wall_now(), items, n);
+	const core::Micros now = live::wall_now();
+	fill_in(live::engine.queue(queue), now, items, n);
 	if (any_keyed(items, n))
 	{
-		enqueue_keyed(db, queue, items, n, ids);
+		enqueue_keyed(db, queue, now, items, n, ids);
 		return;
 	}
 	live::admit(db, queue, n);
-	Batch b = begin_batch(db, queue, n);
+	Batch b = begin_batch(db, queue, now, n);
 	for (int done = 0; done < n;)
 	{
 		const live::Drawn drawn = live::draw_ids(db, std::min(n - done, kChunk));

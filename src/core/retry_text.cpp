@@ -11,6 +11,7 @@ namespace
 
 constexpr double kTenYears = 3652.0 * 86400e6;
 constexpr size_t kWordMax = 64;
+constexpr Micros kNotGiven = -1;
 
 bool is_space(char c) noexcept { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
@@ -209,6 +210,7 @@ bool parse_duration(const char *text, Micros *out) noexcept
 bool parse_retry_text(const char *text, RetryPolicy *policy, const char **error) noexcept
 {
 	RetryPolicy p = *policy;
+	p.max = kNotGiven;
 	Reader r{text};
 	*error = "It must be a JSON object such as {\"policy\": \"exponential\", \"delay\": \"10 s\", \"max\": \"1 h\"}.";
 	if (!r.take('{'))
@@ -236,6 +238,8 @@ bool parse_retry_text(const char *text, RetryPolicy *policy, const char **error)
 	if (p.backoff == Backoff::list && p.ndelays == 0)
 		return false;
 	*error = nullptr;
+	if (p.max == kNotGiven)
+		p.max = p.backoff == Backoff::list ? static_cast<Micros>(kTenYears) : policy->max; // a list says itself how long
 	*policy = p;
 	return true;
 }

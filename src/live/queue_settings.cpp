@@ -161,7 +161,7 @@ core::RetryPolicy parse_retry(Jsonb *json, const core::RetryPolicy &base, const 
 	core::RetryPolicy p = base;
 	if (!JB_ROOT_IS_OBJECT(json))
 		pg::bad_value(Named{word, "retry"}, "It must be a JSON object.");
-	bool list = false, delays = false;
+	bool list = false, delays = false, max = false;
 	JsonbIterator *it = JsonbIteratorInit(&json->root);
 	JsonbValue v;
 	JsonbIteratorToken token;
@@ -190,7 +190,10 @@ core::RetryPolicy parse_retry(Jsonb *json, const core::RetryPolicy &base, const 
 		else if (strcmp(key, "delay") == 0)
 			p.delay = pg::duration_in(at, v, 0, pg::kLongest);
 		else if (strcmp(key, "max") == 0)
+		{
 			p.max = pg::duration_in(at, v, 0, pg::kLongest);
+			max = true;
+		}
 		else if (strcmp(key, "on_lost") == 0)
 			p.on_lost = pg::duration_in(at, v, 0, pg::kLongest);
 		else if (strcmp(key, "factor") == 0)
@@ -214,6 +217,8 @@ core::RetryPolicy parse_retry(Jsonb *json, const core::RetryPolicy &base, const 
 	// its own: those of what it stands over may change
 	if (list && !delays)
 		pg::bad_value(Named{word, "retry"}, "The policy \"list\" needs \"delays\".");
+	if (list && !max)
+		p.max = pg::kLongest; // a list says itself how long
 	return p;
 }
 

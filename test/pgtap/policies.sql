@@ -224,6 +224,11 @@ SELECT is(policies -> 'unique_for', NULL, 'unique_for is shown with a key only')
 SELECT tq_reschedule(:set, priority => -1) \gset
 SELECT is(applied(:set, 'priority'), 'job -1', 'a changed priority is the job''s own');
 
+SELECT is(policies -> 'retry' -> 'value' ->> 'max', wanted, 'max of ' || retry)
+	FROM (VALUES ('{"policy": "list", "delays": ["1 day"]}', '3652 days'), ('{"policy": "list", "delays": ["1 day"], "max": "2 h"}', '02:00:00'),
+		('{"policy": "list", "delays": ["1 day"], "max": null}', '3652 days'), ('{"policy": "fixed"}', '01:00:00')) v (retry, wanted),
+	LATERAL tq_get(tq_enqueue('plain', retry => retry::jsonb));
+
 -- the server's, as the session has it
 SET tq.priority = 42;
 SET tq.lease = '7 s';

@@ -47,6 +47,15 @@ TEST(RetryText, LeavesWhatIsNotGiven)
 	EXPECT_EQ(p.delay, kSecond);
 }
 
+TEST(RetryText, AListIsNotCutShort)
+{
+	RetryPolicy p;
+	ASSERT_TRUE(read(R"({"policy": "list", "delays": ["1 s", "1 day"]})", &p));
+	EXPECT_EQ(retry_delay(p, 2, 0), 86400 * kSecond);
+	ASSERT_TRUE(read(R"({"policy": "list", "delays": ["1 s", "1 day"], "max": "2 h"})", &p));
+	EXPECT_EQ(retry_delay(p, 2, 0), 7200 * kSecond);
+}
+
 TEST(RetryText, RefusesWhatIsWrongAndChangesNothing)
 {
 	for (const char *text : {
