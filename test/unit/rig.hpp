@@ -142,6 +142,19 @@ public:
 			engine.change(q(queue), r, [](Entry &e) noexcept { e.state = State::ready; });
 		return r;
 	}
+	// A job of a group; kNil if there is no room for it or its group.
+	Ref grouped(const char *group, JobId id, int32_t priority = 0, const char *kind = nullptr, uint16_t queue = 0)
+	{
+		const Ref g = engine.group_for(q(queue), group, true);
+		Ref existing;
+		const Ref r = g == kNil ? kNil
+								: engine.insert(q(queue), lane(kind, queue), id, priority, State::committing, 0, false,
+												&existing, g);
+		if (r != kNil)
+			engine.change(q(queue), r, [](Entry &e) noexcept { e.state = State::ready; });
+		return r;
+	}
+	Ref group(const char *key, uint16_t queue = 0) { return engine.group_for(q(queue), key, false); }
 	Ref delayed(JobId id, Micros due, int32_t priority = 0, const char *kind = nullptr, uint16_t queue = 0)
 	{
 		Ref existing;
@@ -189,6 +202,46 @@ public:
 			e.lease = 0;
 			e.set_worker(kNil);
 		});
+	}
+	// A running job is done, and the job that it was.
+	JobId finish(Ref r, uint16_t queue = 0)
+	{
+		const JobId id = id_of(r);
+		engine.mark(q(queue), r, 1, Verb::complete, State::terminal);
+		engine.drop(q(queue), r, 0);
+		return id;
+	}
+	// A running job fails, and waits for its next attempt.
+	void fail(Ref r, Micros due, uint16_t queue = 0)
+	{
+		engine.change(q(queue), r, [due](Entry &e) noexcept {
+			e.mark = Verb::none;
+			e.state = State::delayed;
+			e.timer = due;
+			e.lease = 0;
+			e.flags |= kHeld;
+			e.set_worker(kNil);
+		});
+	}
+	void fire(Micros wall, uint16_t queue = 0)
+	{
+		Ref out[8];
+		int n = 0;
+		engine.fire_due(q(queue), wall, 8, 0, 0, out, &n);
+	}
+	template <class Edit>
+	void set(Edit edit, uint16_t queue = 0)
+	{
+		edit(q(queue).settings);
+		engine.refresh_groups(q(queue));
+	}
+	// The scheduler at a time.
+	void at(Micros mono)
+	{
+		surroundings().mono = mono;
+		for (uint32_t i = 0; i < engine.limits().queues; ++i)
+			if (q(static_cast<uint16_t>(i)).next_open.load() <= mono)
+				engine.open_due(q(static_cast<uint16_t>(i)), mono, 1000);
 	}
 	JobId id_of(Ref r) const { return r == kNil ? 0 : engine.entry(r).id; }
 

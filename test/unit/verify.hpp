@@ -2,11 +2,13 @@
 // Regime: core tests. The engine must be at rest: no other thread may use it.
 #pragma once
 
+#include <algorithm>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
-#include "core/engine.hpp"
+#include "unit/rig.hpp"
 
 namespace tq::test
 {
@@ -22,6 +24,7 @@ public:
 	std::string run()
 	{
 		entries();
+		groups();
 		for (uint32_t i = 0; i < e_.limits().queues && bad_.empty(); ++i)
 			if (e_.queue(static_cast<uint16_t>(i)).state != QueueState::free)
 				queue(static_cast<uint16_t>(i));
@@ -134,7 +137,7 @@ private:
 		{
 			const Entry &e = e_.entry(r);
 			want(e.state == state && e.queue == q && in_tree(e), "a stranger among the timers", r);
-			want(state != State::delayed || e.has(kOverride) || e.aborts > 0 || e.timer <= e_.queue(q).evictable,
+			want(state != State::delayed || stays(e) || e.timer <= e_.queue(q).evictable,
 				 "what may be evicted of the timers", r);
 		}
 		want(published == (nodes.empty() ? kNever : e_.entry(nodes.front()).timer), "a published timer", published);
@@ -171,30 +174,205 @@ private:
 		want(q.next_expiry.load() == next, "the published expiry");
 	}
 
+	// Must stay in memory.
+	static bool stays(const Entry &e)
+	{
+		return e.has(kOverride) || e.aborts > 0 || (e.group != kNil && e.has(kHeld));
+	}
+
+	std::vector<Ref> by_key(const Root &t)
+	{
+		const auto nodes = tree(
+			t, [&](Ref r) -> const Links & { return e_.entry(r).main; },
+			[&](Ref a, Ref b) { return e_.entry(a).key() < e_.entry(b).key(); },
+			[&](Ref r) { return mix32(static_cast<uint64_t>(e_.entry(r).id)); });
+		trees_ += static_cast<uint32_t>(nodes.size());
+		return nodes;
+	}
+
+	double turn_of(Ref r) { return e_.group(e_.entry(r).group).turn; }
+	bool before(Ref a, double ta, Ref b, double tb)
+	{
+		const Entry &x = e_.entry(a), &y = e_.entry(b);
+		return std::tuple(x.priority, ta, x.id) < std::tuple(y.priority, tb, y.id);
+	}
+
 	void lane(const Queue &q, uint16_t qi, uint16_t li)
 	{
 		const Lane &l = e_.lane(li);
-		const auto nodes = tree(
-			l.ready, [&](Ref r) -> const Links & { return e_.entry(r).main; },
-			[&](Ref a, Ref b) { return e_.entry(a).key() < e_.entry(b).key(); },
-			[&](Ref r) { return mix32(static_cast<uint64_t>(e_.entry(r).id)); });
+		const auto nodes = by_key(l.ready);
 		for (const Ref r : nodes)
 		{
 			const Entry &e = e_.entry(r);
-			want(e.state == State::ready && e.lane == li && in_tree(e), "a stranger in a lane", r);
-			want(e.has(kOverride) || e.aborts > 0 || e.key() <= l.evictable, "what may be evicted from a lane", r);
+			want(e.state == State::ready && e.lane == li && e.group == kNil && in_tree(e), "a stranger in a lane", r);
+			want(stays(e) || e.key() <= l.evictable, "what may be evicted from a lane", r);
 		}
-		trees_ += static_cast<uint32_t>(nodes.size());
+		const auto heads = tree(
+			l.heads, [&](Ref r) -> const Links & { return e_.entry(r).main; },
+			[&](Ref a, Ref b) { return before(a, turn_of(a), b, turn_of(b)); },
+			[&](Ref r) { return mix32(static_cast<uint64_t>(e_.entry(r).id)); });
+		trees_ += static_cast<uint32_t>(heads.size());
+		for (const Ref r : heads)
+		{
+			const Entry &e = e_.entry(r);
+			want(e.state == State::ready && e.lane == li && e.group != kNil && e_.group(e.group).head == r,
+				 "a stranger among a lane's heads", r);
+		}
+		first_of(q, l, li, nodes.empty() ? kNil : nodes.front(), heads.empty() ? kNil : heads.front());
 		uint32_t counts[kStates] = {};
 		for (Ref r = 0; r < e_.limits().entries; ++r)
 			if (e_.entry(r).home != 0 && e_.entry(r).lane == li)
 				++counts[static_cast<int>(e_.entry(r).state)];
 		for (int s = 0; s < kStates; ++s)
 			want(counts[s] == l.counts[s], "a lane's count of a state", s);
-		const bool open =
-			!nodes.empty() && l.paused_until == 0 && q.paused_until == 0 && e_.entry(nodes.front()).key() < l.watermark;
-		want(open == l.in_startable, "a lane's place among the startable", li);
 		want(l.queue == qi, "a lane's queue", li);
+	}
+
+	// Which of a lane's two first jobs it gives.
+	void first_of(const Queue &q, const Lane &l, uint16_t li, Ref loose, Ref head)
+	{
+		const bool fair = q.settings.fair;
+		if (loose != kNil && !(e_.entry(loose).key() < l.watermark))
+			loose = kNil;
+		if (head != kNil && (fair ? e_.entry(head).priority > l.watermark.priority : !(e_.entry(head).key() < l.watermark)))
+			head = kNil;
+		const bool open = (loose != kNil || head != kNil) && l.paused_until == 0 && q.paused_until == 0;
+		if (!want(open == l.in_startable, "a lane's place among the startable", li) || !open)
+		{
+			want(open || l.first == kNil, "a lane that gives nothing has a first", li);
+			return;
+		}
+		const double loose_turn = fair ? std::max(q.loose_turn, q.vclock) : 0; // only ever grows
+		want(l.first == loose || l.first == head, "a lane's first", li);
+		if (l.first == loose)
+			want(fair ? l.turn <= loose_turn : l.turn == 0, "a lane's turn", li);
+		else
+			want(l.turn == turn_of(head), "a lane's turn", li);
+		if (loose != kNil && head != kNil)
+			want((l.first == loose) == before(loose, l.first == loose ? l.turn : loose_turn, head, turn_of(head)),
+				 "which job a lane gives first", li);
+	}
+
+	// --- groups
+
+	void groups()
+	{
+		const uint32_t n = e_.limits().groups;
+		const auto *shared = reinterpret_cast<const Shared *>(&e_.limits()); // its first member
+		std::set<Ref> free;
+		for (auto g = static_cast<Ref>(shared->free_groups.load()); g != kNil && bad_.empty(); g = e_.group(g).hash_next)
+			want(g < n && free.insert(g).second && !e_.is_group(g), "the free slots of groups", g);
+		for (Ref g = 0; g < n && bad_.empty(); ++g)
+		{
+			const Group &x = e_.group(g);
+			if (e_.is_group(g) == free.contains(g))
+				fail("a group's slot is lost, or used and free (" + std::to_string(g) + ")");
+			// a free slot must not be found under its old name
+			auto &engine = const_cast<Engine &>(e_);
+			if (x.hash != 0)
+				want((engine.group_for(e_.queue(x.queue), x.key, false) == g) == e_.is_group(g),
+					 "the hash of groups", g);
+			if (e_.is_group(g))
+				group(g);
+		}
+	}
+
+	void group(Ref g)
+	{
+		const Group &x = e_.group(g);
+		const Queue &q = e_.queue(x.queue);
+		const QueueSettings &s = q.settings;
+		if (!want(x.home == x.queue + 1 && q.state != QueueState::free, "a group's queue", g))
+			return;
+		uint32_t entries = 0, running = 0, held = 0, waiting = 0;
+		for (Ref r = 0; r < e_.limits().entries; ++r)
+		{
+			const Entry &e = e_.entry(r);
+			if (e.home == 0 || e.group != g)
+				continue;
+			want(e.queue == x.queue, "a job's group is of another queue", r);
+			++entries;
+			running += e.state == State::running;
+			held += (e.state == State::delayed && e.has(kHeld)) ||
+					(e.mark == Verb::move && (e.state == State::delayed || e.state == State::ready));
+			waiting += e.state == State::ready && e.mark == Verb::none;
+		}
+		want(entries == x.entries, "a group's count of entries", g);
+		want(running == x.running, "a group's count of running jobs", g);
+		want(held == x.held, "a group's count of jobs that hold it", g);
+		const auto nodes = by_key(x.ready);
+		for (const Ref r : nodes)
+			want(e_.entry(r).group == g && e_.entry(r).state == State::ready && in_tree(e_.entry(r)) && r != x.head,
+				 "a stranger in a group", r);
+		want(waiting == nodes.size() + (x.head != kNil), "the jobs of a group that wait", g);
+		if (x.head != kNil && !nodes.empty())
+			want(e_.entry(x.head).key() < e_.entry(nodes.front()).key(), "a group's head is not its first job", g);
+
+		// may it start?
+		const Ref next = x.head != kNil ? x.head : nodes.empty() ? kNil : nodes.front();
+		const uint32_t limit = s.group_max_running != kUnset ? static_cast<uint32_t>(s.group_max_running) : s.fair ? 0 : 1;
+		const bool may = next != kNil && (limit == 0 || (running < limit && (s.loose_groups || held == 0))) &&
+						 e_.entry(next).key() < x.watermark;
+		const Micros now = mono_now();
+		const Micros at = s.group_rate.limits() ? x.bucket.opens_at(s.group_rate) : 0;
+		const bool late = x.opening && x.opens_at <= now; // the scheduler will look
+		if (x.head != kNil)
+			want(may && at <= now, "a group that may not start offers a job", g);
+		else if (may)
+			want(at <= now ? late : x.opening && x.opens_at == at, "a group that may start offers nothing", g);
+
+		// why it has a slot
+		const bool nothing = entries == 0 && x.watermark == kMaxKey && x.loader == kNil;
+		const Micros full = s.group_rate.limits() ? x.bucket.full_by() : 0;
+		if (x.resting)
+			want(nothing && s.fair && x.turn > q.vclock && !x.opening, "a group rests", g);
+		else if (x.opening)
+			want(late || (may && x.opens_at == at) || (nothing && x.opens_at == full), "a group waits for the time", g);
+		else
+			want(!nothing, "a group keeps a slot for nothing", g);
+		want(s.fair || x.turn == 0, "a group's turn where nobody takes turns", g);
+	}
+
+	// What a queue knows of its groups.
+	void group_lists(const Queue &q)
+	{
+		uint32_t sunk = 0, loads = 0, wanted = 0, opening = 0, resting = 0;
+		for (Ref g = 0; g < e_.limits().groups; ++g)
+			if (e_.owns(q, g))
+			{
+				const Group &x = e_.group(g);
+				sunk += x.watermark != kMaxKey;
+				loads += x.loader != kNil;
+				wanted += x.wanted;
+				opening += x.opening;
+				resting += x.resting;
+			}
+		want(sunk == q.sunk_groups, "the count of groups on disk", q.sunk_groups);
+		want(loads == q.group_loads, "the count of groups being read in", q.group_loads);
+		uint32_t listed = 0;
+		for (Ref g = q.wanted; g != kNil && listed <= wanted; g = e_.group(g).wanted_next, ++listed)
+			want(e_.owns(q, g) && e_.group(g).wanted, "a stranger among the groups to be read in", g);
+		want(listed == wanted, "the list of groups to be read in", listed);
+		const auto links = [&](Ref g) -> const Links & { return e_.group(g).timer; };
+		const auto rank = [](Ref g) { return mix32(g + 1); };
+		const auto opens = tree(
+			q.opening, links,
+			[&](Ref a, Ref b) { return std::tuple(e_.group(a).opens_at, a) < std::tuple(e_.group(b).opens_at, b); }, rank);
+		for (const Ref g : opens)
+			want(e_.owns(q, g) && e_.group(g).opening, "a stranger among the groups that wait for the time", g);
+		want(opens.size() == opening, "the number of groups that wait for the time");
+		const auto rests = tree(
+			q.resting, links, [&](Ref a, Ref b) { return std::tuple(e_.group(a).turn, a) < std::tuple(e_.group(b).turn, b); },
+			rank);
+		for (const Ref g : rests)
+			want(e_.owns(q, g) && e_.group(g).resting, "a stranger among the groups that rest", g);
+		want(rests.size() == resting, "the number of groups that rest");
+		want(q.next_open.load() == std::min(q.rate_opens_at, opens.empty() ? kNever : e_.group(opens.front()).opens_at),
+			 "the published opening");
+		uint32_t running = 0;
+		for (Ref r = 0; r < e_.limits().entries; ++r)
+			running += e_.entry(r).home == e_.index_of(q) + 1 && e_.entry(r).state == State::running;
+		want(running == q.running, "the count of running jobs", q.running);
 	}
 
 	void queue(uint16_t qi)
@@ -208,16 +386,19 @@ private:
 		}
 		const auto lanes = tree(
 			q.startable, [&](Ref r) -> const Links & { return e_.lane(static_cast<uint16_t>(r)).startable; },
-			[&](Ref a, Ref b) { return head(a) < head(b); }, [](Ref r) { return mix32(r + 1); });
+			[&](Ref a, Ref b) {
+				const Lane &x = e_.lane(static_cast<uint16_t>(a)), &y = e_.lane(static_cast<uint16_t>(b));
+				return before(x.first, x.turn, y.first, y.turn);
+			},
+			[](Ref r) { return mix32(r + 1); });
 		want(lanes.size() == open, "the number of startable lanes");
 		timers(q.due, qi, State::delayed, q.next_due.load());
 		timers(q.leases, qi, State::running, q.next_lease.load());
 		expiry(q, qi);
+		group_lists(q);
 		claims(q, qi);
 		waiters(q, qi, lanes);
 	}
-
-	Key head(Ref lane) { return e_.entry(e_.lane(static_cast<uint16_t>(lane)).ready.min).key(); }
 
 	void claims(const Queue &q, uint16_t qi)
 	{
@@ -250,6 +431,11 @@ private:
 		Ref prev = kNil;
 		uint32_t linked = 0;
 		const uint32_t n = e_.limits().procs * kWaitersPerProc;
+		const bool open = starts_left(q) > 0;
+		const Micros now = mono_now();
+		const Rate &rate = q.settings.rate;
+		if (rate.limits() && q.waiters_head != kNil && !lanes.empty() && !q.starts.open(rate, now))
+			want(q.rate_opens_at == q.starts.opens_at(rate), "waiters wait for the rate, and nobody knows");
 		for (Ref i = q.waiters_head; i != kNil && bad_.empty(); prev = i, i = e_.waiter(i).next)
 		{
 			const Waiter &w = e_.waiter(i);
@@ -258,7 +444,7 @@ private:
 				return;
 			// nobody sleeps beside a job he could have, unless a token is out whose holder will come back
 			for (const Ref l : lanes)
-				want(q.tokens > 0 || !wants(w, e_.lane(static_cast<uint16_t>(l))), "a waiter was forgotten", i);
+				want(q.tokens > 0 || !open || q.rate_opens_at <= now || !wants(w, e_.lane(static_cast<uint16_t>(l))), "a waiter was forgotten", i);
 		}
 		want(q.waiters_tail == prev, "the end of the list of waiters");
 		uint32_t granted = 0;
@@ -268,6 +454,15 @@ private:
 			granted += w.granted && w.queue == qi && w.generation == q.generation;
 		}
 		want(granted == q.tokens, "the number of tokens", q.tokens);
+	}
+
+	static int64_t starts_left(const Queue &q)
+	{
+		const QueueSettings &s = q.settings;
+		int64_t left = s.max_running > 0 ? std::max<int64_t>(int64_t{s.max_running} - q.running, 0) : INT64_MAX;
+		if (s.rate.limits())
+			left = std::min<int64_t>(left, q.starts.open(s.rate, mono_now()) ? INT64_MAX : 0);
+		return left;
 	}
 
 	static bool wants(const Waiter &w, const Lane &l)
