@@ -126,7 +126,10 @@ Outcome change_own(live::Db &db, const Request &r, live::Op &own)
 	live::Op &op = live::edit_enqueue(own, r.verb);
 	s.row.step = std::max(op.prev_step, 1);
 	if (in == State::terminal)
+	{
 		s.row.attempt = 0;
+		op.expires_at = core::kNever;
+	}
 	op.prev_step = s.row.step + 1;
 	op.revoked = s.to == State::terminal;
 	op.event = s.row.type;

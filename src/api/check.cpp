@@ -195,8 +195,9 @@ struct Mark
 bool is_orphan(uint16_t db, core::Ref r, Mark *out) noexcept
 {
 	Entry e;
+	// what a claim has found expired waits for the scheduler, and has no owner
 	if (!copy_entry(db, r, &e) || (e.mark == live::Verb::none && e.state != State::committing) ||
-		in_transaction(e.owner))
+		(e.mark == live::Verb::expire && e.owner == core::kNil) || in_transaction(e.owner))
 		return false;
 	*out = Mark{r, e.id, e.owner, e.step, e.mark};
 	return true;

@@ -36,9 +36,16 @@ struct Claimed
 	uint16_t attempt;
 	uint16_t max_attempts;
 	int32 priority;
-	uint32 lease_ms;
+	core::Micros lasts; // until the lease ends, from the claim on
 	bool has_checkpoint;
 };
+
+constexpr int kSetAside = 256; // expired jobs, at a time
+
+core::Micros lasts(const core::Entry &e, core::Micros mono) noexcept
+{
+	return (e.has(core::kHardTimeout) ? std::min(e.deadline, e.hard_deadline) : e.deadline) - mono;
+}
 
 // Pops up to `max` jobs of one queue, unless its slot is another's by now; the operations were reserved.
 int pop(uint16_t queue, uint32 generation, const core::Engine::ClaimTerms &terms, int max, Claimed *out) noexcept
@@ -46,6 +53,12 @@ int pop(uint16_t queue, uint32 generation, const core::Engine::ClaimTerms &terms
 	int n = 0;
 	live::Queue &q = engine.queue(queue);
 	live::lock_queue(queue);
+	// the scheduler may be late with them, and then there may be many
+	while (q.generation == generation && engine.set_aside(q, terms.wall, kSetAside) == kSetAside)
+	{
+		live::unlock_queue(queue);
+		live::lock_queue(queue);
+	}
 	while (n < max && q.generation == generation)
 	{
 		const core::Ref r = engine.claim(q, terms);
@@ -73,7 +86,7 @@ int pop(uint16_t queue, uint32 generation, const core::Engine::ClaimTerms &terms
 		c.attempt = e.attempt;
 		c.max_attempts = e.max_attempts;
 		c.priority = e.priority;
-		c.lease_ms = e.lease_ms;
+		c.lasts = lasts(e, terms.mono);
 		c.has_checkpoint = e.has(core::kHasCheckpoint);
 	}
 	live::unlock_queue(queue);
@@ -112,8 +125,29 @@ bool fetch_charged(const journal::Segment &tables, ItemPointer tid, core::JobId 
 	return found;
 }
 
+// The job's own length of a lease, unless the claim asked for another, and of an attempt. Until the claim is committed its lease is not
+// journalled, so nothing else has to know.
+core::Micros apply_own(const Claimed &c, const journal::JobRow &row, const core::Engine::ClaimTerms &terms) noexcept
+{
+	const uint32 lease_ms =
+		terms.lease_ms != 0 || row.lease <= 0 ? 0 : static_cast<uint32>(std::clamp<int64>(row.lease / 1000, 1, UINT32_MAX));
+	if (lease_ms == 0 && row.timeout <= 0)
+		return c.lasts;
+	core::Micros left = c.lasts;
+	live::Queue &q = engine.queue(c.queue);
+	live::lock_queue(c.queue);
+	const core::Entry &e = engine.entry(c.ref);
+	if (engine.is(q, c.ref, c.id) && e.lease == c.lease && e.mark == live::Verb::claim)
+	{
+		engine.set_limits(q, c.ref, lease_ms, std::max<int64>(row.timeout, 0), terms.mono);
+		left = lasts(e, terms.mono);
+	}
+	live::unlock_queue(c.queue);
+	return left;
+}
+
 // Reads the rows and adds them to the result. Jobs of one segment are read together.
-int emit(live::Db &db, const Claimed *claimed, int n, int first_op, core::Micros wall, ReturnSetInfo *rs)
+int emit(live::Db &db, const Claimed *claimed, int n, int first_op, const core::Engine::ClaimTerms &terms, ReturnSetInfo *rs)
 {
 	int rows = 0;
 	journal::Segment tables{};
@@ -151,7 +185,7 @@ int emit(live::Db &db, const Claimed *claimed, int n, int first_op, core::Micros
 		values[8] = PointerGetDatum(row.headers);
 		values[9] = Int32GetDatum(c.priority);
 		values[10] = TimestampTzGetDatum(row.enqueued_at);
-		values[11] = TimestampTzGetDatum(wall + static_cast<core::Micros>(c.lease_ms) * 1000);
+		values[11] = TimestampTzGetDatum(terms.wall + apply_own(c, row, terms));
 		tuplestore_putvalues(rs->setResult, rs->setDesc, values, nulls);
 		++rows;
 	}
@@ -256,6 +290,7 @@ static Datum claim(FunctionCallInfo fcinfo, bool any)
 	terms.worker = worker != nullptr ? live::worker_slot(db, worker) : core::kNil;
 	terms.lease_ms = static_cast<uint32>(lease / 1000);
 	terms.default_lease_ms = static_cast<uint32>(guc::lease);
+	terms.default_timeout_ms = static_cast<uint32>(guc::timeout);
 	terms.bound = bind;
 	terms.kinds = filter.kinds;
 	terms.nkinds = filter.nkinds;
@@ -298,7 +333,7 @@ static Datum claim(FunctionCallInfo fcinfo, bool any)
 				engine.worker(terms.worker).seen_at.store(terms.wall, std::memory_order_relaxed);
 				engine.worker(terms.worker).claimed.fetch_add(n, std::memory_order_relaxed);
 			}
-			if (emit(db, claimed, n, first_op, terms.wall, rs) > 0)
+			if (emit(db, claimed, n, first_op, terms, rs) > 0)
 				break;
 			continue;
 		}

@@ -3,7 +3,7 @@
 #include "api/args.hpp"
 #include "guc.hpp"
 #include "live/attach.hpp"
-#include "live/queue_settings.hpp"
+#include "live/policy.hpp"
 #include "live/rights.hpp"
 #include "live/verbs.hpp"
 #include "pg/errors.hpp"
@@ -39,10 +39,10 @@ struct Finish
 	const char *state = nullptr;
 };
 
-core::Micros policy_delay(const core::Entry &e) noexcept
+core::Micros policy_delay(live::Db &db, const core::Entry &e)
 {
-	const core::QueueSettings &s = engine.queue(e.queue).settings;
-	return core::retry_delay(s.has_retry ? s.retry : live::server_retry(), e.attempt, pg_prng_uint64(&pg_global_prng_state));
+	return core::retry_delay(live::retry_of(live::own_retry(db, e), live::settings_of(e.queue)), e.attempt,
+							 pg_prng_uint64(&pg_global_prng_state));
 }
 
 // The journal is the arbiter: a step that it has already (memory was wrong) makes the lease lost, and the job is read again.
@@ -118,7 +118,7 @@ void finish(live::Db &db, Finish *list, int n)
 				else
 				{
 					type = journal::EventType::failed;
-					delay = f.delay >= 0 ? f.delay : policy_delay(e);
+					delay = f.delay >= 0 ? f.delay : policy_delay(db, e);
 				}
 				break;
 			case live::Verb::release:

@@ -39,7 +39,7 @@ struct QueueView
 	core::QueueState state;
 	core::Micros paused_until;
 	int waiting;
-	uint64 totals[8];
+	uint64 totals[9];
 	Numbers n;
 	int nlanes; // of them copied
 	LaneView *lanes;
@@ -74,7 +74,8 @@ bool look(uint16_t slot, uint16_t db, const live::Rights &mine, QueueView *v) no
 		for (core::Ref w = q.waiters_head; w != core::kNil; w = engine.waiter(w).next)
 			++v->waiting;
 		v->waiting += static_cast<int>(q.tokens);
-		const uint64 totals[] = {q.enqueued, q.claimed, q.succeeded, q.failed, q.lost, q.dead, q.released, q.cancelled};
+		const uint64 totals[] = {q.enqueued, q.claimed, q.succeeded, q.failed, q.lost,
+								 q.dead, q.released, q.cancelled, q.expired};
 		std::copy_n(totals, lengthof(totals), v->totals);
 		v->n = Numbers{};
 		v->nlanes = 0;
@@ -173,8 +174,8 @@ TQ_FUNCTION(tq_stats)
 		}
 		if (!ours)
 			continue;
-		Datum values[19] = {};
-		bool nulls[19] = {};
+		Datum values[20] = {};
+		bool nulls[20] = {};
 		int k = 0;
 		values[k++] = CStringGetTextDatum(v.name);
 		values[k++] = CStringGetTextDatum(state_name(v.state));

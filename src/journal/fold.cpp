@@ -94,6 +94,7 @@ void fold_event(Fold &fold, const EventRow &event) noexcept
 		case EventType::retried:
 			end_attempt(fold, event, FoldState::waiting);
 			// with an attempt (0) it begins a new life; without, a delayed job has only become due
+			fold.new_life = fold.new_life || event.attempt >= 0;
 			fold.cancel_asked = false;
 			break;
 		case EventType::override_:

@@ -93,6 +93,7 @@ struct Fold
 	bool bound = false;
 	bool cancel_asked = false;
 	bool held = false;		   // waiting after an attempt, not because somebody said when
+	bool new_life = false;	   // retried after it had ended: expires_at of the row counts no more
 	int32 next_step = 1;	   // highest step seen + 1
 	int32 attempt = 0;		   // attempts used in this life
 	int32 priority = 0;
@@ -172,6 +173,7 @@ struct Candidate
 	float4 weight;
 	bool has_kind;
 	bool has_group;
+	bool has_retry;			 // a retry policy of its own
 	char kind[kKindMax];
 	char group[kGroupMax];	 // group_key, empty if none
 	const char *group_key() const noexcept { return has_group ? group : nullptr; }

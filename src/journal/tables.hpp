@@ -42,7 +42,7 @@ enum Lookup : int
 	by_due,
 	by_group
 };
-constexpr int kCandidateColumns = group_key + 1;
+constexpr int kCandidateColumns = retry + 1;
 } // namespace job
 
 namespace event

@@ -1,6 +1,7 @@
 // What the journal says of a job, turned into an entry.
 #include "guc.hpp"
 #include "live/loader.hpp"
+#include "live/policy.hpp"
 #include "live/workers_table.hpp"
 
 namespace tq::live
@@ -37,6 +38,7 @@ journal::Candidate candidate_of(const journal::JobRow &row, const ItemPointerDat
 	c.has_group = row.group_key != nullptr;
 	if (c.has_group)
 		memcpy(c.group, VARDATA_ANY(row.group_key), std::min<size_t>(VARSIZE_ANY_EXHDR(row.group_key), sizeof(c.group) - 1));
+	c.has_retry = row.retry != nullptr;
 	if (c.has_kind)
 		memcpy(c.kind, VARDATA_ANY(row.kind), std::min<size_t>(VARSIZE_ANY_EXHDR(row.kind), sizeof(c.kind) - 1));
 	return c;
@@ -62,7 +64,7 @@ void fill_entry(Entry &e, const journal::Candidate &c, int slot, const journal::
 	e.offset = ItemPointerGetOffsetNumberNoCheck(&c.tid);
 	e.segment = static_cast<uint16_t>(slot);
 	e.max_attempts = static_cast<uint16_t>(std::clamp(c.max_attempts, 0, static_cast<int32>(UINT16_MAX)));
-	e.expires_at = c.expires_at != journal::kNoTime ? c.expires_at : core::kNever;
+	e.expires_at = c.expires_at != journal::kNoTime && !fold.new_life ? c.expires_at : core::kNever;
 	e.step = fold.next_step;
 	e.attempt = static_cast<uint16_t>(std::clamp(fold.attempt, 0, static_cast<int32>(UINT16_MAX)));
 	e.weight = hundredths(c.weight);
@@ -74,6 +76,8 @@ void fill_entry(Entry &e, const journal::Candidate &c, int slot, const journal::
 		e.flags |= core::kCancelAsked;
 	if (fold.held)
 		e.flags |= core::kHeld;
+	if (c.has_retry)
+		e.flags |= core::kOwnRetry;
 }
 
 namespace
@@ -89,16 +93,20 @@ void raise_leases(const Db &db, LeaseNo above) noexcept
 	}
 }
 
-// A journalled lease goes on for a full new period (P9); one that was bound to a session has lost it.
-void fill_lease(Entry &e, const journal::Fold &fold, uint32_t worker) noexcept
+// A journalled lease goes on for a full new period (P9), whatever is left of the attempt's own time (`timeout`, 0: no end); one that was
+// bound to a session has lost it.
+void fill_lease(Entry &e, const journal::Fold &fold, uint32_t worker, Micros timeout) noexcept
 {
 	const Micros period = fold.lease_until != journal::kNoTime && fold.claimed_at != journal::kNoTime
 							  ? std::max<Micros>(fold.lease_until - fold.claimed_at, 1000)
 							  : guc::lease * Micros{1000};
 	e.lease = fold.lease;
 	e.lease_ms = static_cast<uint32>(std::min<Micros>(period / 1000, UINT32_MAX));
-	e.deadline = e.timer = fold.bound ? 0 : mono_now() + period;
-	e.claimed_at = fold.claimed_at != journal::kNoTime ? fold.claimed_at : wall_now();
+	const Micros mono = mono_now(), wall = wall_now();
+	e.deadline = e.timer = fold.bound ? 0 : mono + period;
+	e.claimed_at = fold.claimed_at != journal::kNoTime ? fold.claimed_at : wall;
+	if (timeout > 0)
+		set_hard_deadline(e, mono + std::max(e.claimed_at + timeout - wall, std::min(timeout, period)));
 	e.set_worker(worker);
 	e.flags |= core::kLogged;
 	if (fold.bound)
@@ -189,7 +197,7 @@ Place place_job(Db &db, const journal::Candidate &c, int slot, const journal::Fo
 			e.state = to;
 			e.timer = due;
 			if (to == State::running)
-				fill_lease(e, fold, worker);
+				fill_lease(e, fold, worker, timeout_of(c.timeout, q.settings).value);
 		});
 		result = Place::in_memory;
 	}

@@ -195,6 +195,7 @@ void publish_change(Db &db, const Op &op, bool uncounted) noexcept
 			case Verb::lose: ++q.lost; break;
 			case Verb::cancel:
 			case Verb::purge: ++q.cancelled; break;
+			case Verb::expire: ++q.expired; break;
 			default: break;
 		}
 		if (op.life)
@@ -229,7 +230,10 @@ void publish_change(Db &db, const Op &op, bool uncounted) noexcept
 				if (op.verb == Verb::fail || op.verb == Verb::release || op.verb == Verb::lose)
 					x.flags |= core::kHeld;
 				if (op.reset_attempts)
+				{
 					x.attempt = 0;
+					x.expires_at = core::kNever; // that was for the life before
+				}
 				else if (!op.count_attempt && x.attempt > 0)
 					--x.attempt;
 			});

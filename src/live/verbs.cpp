@@ -265,6 +265,19 @@ int32 attempts_allowed(int32 own, uint16_t queue) noexcept
 	return q != core::kUnset ? q : guc::max_attempts;
 }
 
+Jsonb *own_retry(Db &db, const Entry &e)
+{
+	if (!e.has(core::kOwnRetry))
+		return nullptr;
+	journal::Segment tables;
+	journal::JobRow row;
+	ItemPointerData tid;
+	ItemPointerSet(&tid, e.block, e.offset);
+	if (!tables_at(db, e.segment, &tables) || !journal::fetch_job(tables, &tid, e.id, false, &row))
+		return nullptr;
+	return row.retry;
+}
+
 const char *worker_name(uint32_t worker) noexcept
 {
 	return worker != kNil ? engine.worker(worker).name : nullptr;

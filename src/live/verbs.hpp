@@ -56,6 +56,9 @@ bool job_exists(Db &db, JobId id);
 // How often a job may be tried: its own number, else its queue's, else the server's.
 int32 attempts_allowed(int32 own, uint16_t queue) noexcept;
 
+// The retry policy of the row of a job, null if it has none. Reads the row, and may raise.
+Jsonb *own_retry(Db &db, const Entry &entry);
+
 // Name of the worker that holds an entry, null if none.
 const char *worker_name(uint32_t worker) noexcept;
 

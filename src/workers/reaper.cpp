@@ -1,9 +1,14 @@
 #include "workers/reaper.hpp"
 
 #include "guc.hpp"
-#include "live/queue_settings.hpp"
+#include "live/policy.hpp"
 #include "live/verbs.hpp"
 #include "workers/transaction.hpp"
+
+extern "C"
+{
+#include "utils/resowner.h"
+}
 
 namespace tq::workers
 {
@@ -27,7 +32,7 @@ struct Batch
 Batch batch;
 
 // Queue lock held: the entry has just been marked by the engine; takes its step and notes the operation.
-void note(core::Entry &e, live::Verb verb, const core::Engine::PrevMark &prev, live::State to, Micros due, bool dead) noexcept
+live::Op *note(core::Entry &e, live::Verb verb, const core::Engine::PrevMark &prev, live::State to, Micros due, bool dead) noexcept
 {
 	live::Op op;
 	op.verb = verb;
@@ -48,12 +53,23 @@ void note(core::Entry &e, live::Verb verb, const core::Engine::PrevMark &prev, l
 	e.pending = to;
 	++e.step;
 	e.after_claim += e.state == live::State::running;
-	live::push_op(op);
+	return &live::push_op(op);
 }
 
+// The journal is the arbiter: if it has another event in the place of one of these, memory was wrong, and the jobs are read again.
 void append_batch(Db &db)
 {
-	live::append_by_segment(db, batch.rows, batch.slots, batch.n);
+	PG_TRY();
+	{
+		live::append_by_segment(db, batch.rows, batch.slots, batch.n);
+	}
+	PG_CATCH();
+	{
+		if (geterrcode() == ERRCODE_UNIQUE_VIOLATION)
+			live::distrust(0);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
 }
 
 template <class Due> uint16_t next_queue(const Db &db, uint32 from, Due &&due) noexcept
@@ -73,8 +89,7 @@ template <class Due> uint16_t next_queue(const Db &db, uint32 from, Due &&due) n
 
 Micros grace_of(const core::Queue &q) noexcept
 {
-	const int64 ms = q.settings.lease_grace_ms >= 0 ? q.settings.lease_grace_ms : guc::lease_grace;
-	return ms * 1000;
+	return live::lease_grace_of(q.settings).value;
 }
 
 bool fire_timers(const WorkerContext &context, Db &db)
@@ -120,11 +135,139 @@ bool fire_timers(const WorkerContext &context, Db &db)
 	return true;
 }
 
+bool expire_jobs(const WorkerContext &context, Db &db)
+{
+	const Micros now = live::wall_now();
+	static core::Ref expired[kBatch];
+	auto due = [now](const core::Queue &q) { return q.next_expiry.load() <= now; };
+	for (uint16_t slot = next_queue(db, 0, due); slot != UINT16_MAX; slot = next_queue(db, slot + 1U, due))
+	{
+		core::Queue &q = engine.queue(slot);
+		for (int n = kBatch; n == kBatch;)
+		{
+			if (!begin_work(context, "tq: ending jobs that expired"))
+				return false;
+			live::reserve_ops(kBatch);
+			batch.n = 0;
+			live::lock_queue(slot);
+			n = engine.collect_expired(q, now, kBatch, live::my_proc, expired);
+			for (int i = 0; i < n; ++i)
+			{
+				core::Entry &e = engine.entry(expired[i]);
+				batch.rows[batch.n] = live::event_of(e, journal::EventType::expired, now);
+				batch.rows[batch.n].reason = "not started in time";
+				batch.slots[batch.n++] = e.segment;
+				note(e, live::Verb::expire, {live::Verb::none, 0}, live::State::terminal, core::kNever, false);
+			}
+			live::unlock_queue(slot);
+			TQ_WAIT_POINT("expire-after-mark");
+			append_batch(db);
+			end_work(true); // lost in a crash, they expire again
+		}
+	}
+	return true;
+}
+
+namespace
+{
+
+// A job that is to be tried again after a lost lease, by a policy of its own.
+struct Again
+{
+	live::Op *op;
+	int row;
+	core::Entry entry;
+};
+
+struct Lost
+{
+	core::Ref refs[kBatch];
+	core::Engine::PrevMark marks[kBatch];
+	Again again[kBatch];
+	int nagain;
+};
+Lost lost;
+
+const char *why_lost(const core::Entry &e) noexcept
+{
+	if (e.has(core::kBound) && e.deadline == 0)
+		return "its session has ended";
+	return e.has(core::kHardTimeout) && e.hard_deadline <= e.deadline ? "timeout" : "lease lost";
+}
+
+// Queue lock held; the entry was marked `lose`. What is decided without its row.
+void lose(core::Entry &e, const core::Engine::PrevMark &prev, Micros now) noexcept
+{
+	using journal::EventType;
+	const core::QueueSettings &s = engine.queue(e.queue).settings;
+	const auto policy = static_cast<core::OnLost>(live::on_lost_of(s).value);
+	const bool used_up = e.attempt >= live::attempts_allowed(e.max_attempts, e.queue);
+	const EventType type = e.has(core::kCancelAsked)			 ? EventType::cancelled
+						   : policy == core::OnLost::bury			 ? EventType::buried
+						   : policy == core::OnLost::dead || used_up ? EventType::dead
+																	 : EventType::lost;
+	journal::EventRow &row = batch.rows[batch.n];
+	row = live::event_of(e, type, now);
+	row.reason = why_lost(e);
+	if (type == EventType::lost)
+	{
+		const Micros delay = (s.has_retry ? s.retry : live::server_retry()).on_lost;
+		row.retry_at = now + delay;
+		const core::Entry copy = e;
+		live::Op *op = note(e, live::Verb::lose, prev, delay > 0 ? live::State::delayed : live::State::ready,
+							delay > 0 ? now + delay : core::kNever, false);
+		if (e.has(core::kOwnRetry))
+			lost.again[lost.nagain++] = Again{op, batch.n, copy};
+	}
+	else
+		note(e, live::Verb::lose, prev, live::State::terminal, core::kNever, type != EventType::cancelled);
+	batch.slots[batch.n++] = e.segment;
+}
+
+// What jobs with a policy of their own say of it. A row that cannot be read must not keep the others' leases: then the queue's policy
+// stands.
+void decide_again(Db &db, uint16_t slot, Micros now)
+{
+	if (lost.nagain == 0)
+		return;
+	const core::QueueSettings settings = live::settings_of(slot);
+	const MemoryContext outside = CurrentMemoryContext;
+	const ResourceOwner owner = CurrentResourceOwner;
+	for (int i = 0; i < lost.nagain; ++i)
+	{
+		const Again &a = lost.again[i];
+		volatile Micros delay = -1;
+		BeginInternalSubTransaction(nullptr);
+		MemoryContextSwitchTo(outside);
+		PG_TRY();
+		{
+			delay = live::retry_of(live::own_retry(db, a.entry), settings).on_lost;
+			ReleaseCurrentSubTransaction();
+		}
+		PG_CATCH();
+		{
+			MemoryContextSwitchTo(outside);
+			EmitErrorReport();
+			FlushErrorState();
+			RollbackAndReleaseCurrentSubTransaction();
+		}
+		PG_END_TRY();
+		MemoryContextSwitchTo(outside);
+		CurrentResourceOwner = owner;
+		if (delay < 0)
+			continue;
+		batch.rows[a.row].retry_at = now + delay;
+		a.op->to = delay > 0 ? live::State::delayed : live::State::ready;
+		a.op->due = delay > 0 ? now + delay : core::kNever;
+		live::set_pending(*a.op);
+	}
+}
+
+} // namespace
+
 bool reap(const WorkerContext &context, Db &db)
 {
 	const Micros mono = live::mono_now();
-	static core::Ref lost[kBatch];
-	static core::Engine::PrevMark marks[kBatch];
 	auto due = [mono](const core::Queue &q) {
 		const Micros at = q.next_lease.load();
 		return at != core::kNever && at + grace_of(q) <= mono;
@@ -141,29 +284,12 @@ bool reap(const WorkerContext &context, Db &db)
 			batch.n = 0;
 			const Micros now = live::wall_now();
 			live::lock_queue(slot);
-			n = engine.collect_lost(q, mono, grace_of(q), kBatch, live::my_proc, lost, marks);
+			lost.nagain = 0;
+			n = engine.collect_lost(q, mono, grace_of(q), kBatch, live::my_proc, lost.refs, lost.marks);
 			for (int i = 0; i < n; ++i)
-			{
-				core::Entry &e = engine.entry(lost[i]);
-				const Micros delay = (q.settings.has_retry ? q.settings.retry : live::server_retry()).on_lost;
-				const bool dead = e.attempt >= live::attempts_allowed(e.max_attempts, e.queue);
-				const bool cancelled = e.has(core::kCancelAsked);
-				journal::EventRow &row = batch.rows[batch.n];
-				row = live::event_of(e, cancelled ? journal::EventType::cancelled
-											  : dead  ? journal::EventType::dead
-													  : journal::EventType::lost, now);
-				row.reason = "lease lost";
-				if (dead || cancelled)
-					note(e, live::Verb::lose, marks[i], live::State::terminal, core::kNever, dead && !cancelled);
-				else
-				{
-					row.retry_at = now + delay;
-					note(e, live::Verb::lose, marks[i], delay > 0 ? live::State::delayed : live::State::ready,
-						 delay > 0 ? now + delay : core::kNever, false);
-				}
-				batch.slots[batch.n++] = e.segment;
-			}
+				lose(engine.entry(lost.refs[i]), lost.marks[i], now);
 			live::unlock_queue(slot);
+			decide_again(db, slot, now);
 			TQ_WAIT_POINT("reap-after-mark");
 			append_batch(db);
 			end_work();

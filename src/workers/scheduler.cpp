@@ -150,13 +150,14 @@ enum class Step : uint8
 	load,
 	rows,
 	timers,
+	expire,
 	limits,
 	reap,
 	claims,
 	fetch,
 	drops,
 };
-constexpr int kSteps = 8;
+constexpr int kSteps = 9;
 
 struct Pause
 {
@@ -205,7 +206,7 @@ long plan(Db &db, Micros next_second)
 {
 	Micros wall = core::kNever, mono = next_second;
 	for_queues(db, [&](uint16_t, live::Queue &q) {
-		wall = std::min(wall, q.next_due.load());
+		wall = std::min({wall, q.next_due.load(), q.next_expiry.load()});
 		const Micros lease = q.next_lease.load();
 		if (lease != core::kNever)
 			mono = std::min(mono, lease + grace_of(q));
@@ -284,8 +285,8 @@ void run_scheduler(const WorkerContext &context)
 			continue;
 		}
 		if (!guarded(Step::rows, write_rows, context, *db) || !guarded(Step::timers, fire_timers, context, *db) ||
-			!guarded(Step::limits, open_limits, context, *db) || !guarded(Step::reap, reap, context, *db) ||
-			!guarded(Step::claims, journal_claims, context, *db) ||
+			!guarded(Step::expire, expire_jobs, context, *db) || !guarded(Step::limits, open_limits, context, *db) ||
+			!guarded(Step::reap, reap, context, *db) || !guarded(Step::claims, journal_claims, context, *db) ||
 			!guarded(Step::fetch, fetch, context, *db) || !guarded(Step::drops, finish_drops, context, *db))
 			return;
 		const Micros mono = live::mono_now();
