@@ -51,6 +51,12 @@ INSERT INTO verb (needs, statement, none, produce, consume, manage, monitor) VAL
 	(NULL, $$SELECT tq_enqueue({q}, kind => 'left') > 0$$, '42501', 'true', '42501', '42501', '42501'),
 	(NULL, $$SELECT cardinality(tq_enqueue_many({q}, '{"{}","{}"}', 'left'))$$, '42501', '2', '42501', '42501', '42501'),
 	(NULL, $$WITH i AS (INSERT INTO tq_inbox (queue, kind) VALUES ({q}, 'left')) SELECT 'in'$$, '42501', 'in', '42501', '42501', '42501'),
+	-- every option, and every table behind it
+	(NULL, $$SELECT tq_enqueue({q}, '{}', 'left', 5, delay => '1 h', expires_at => now() + interval '1 d', max_attempts => 2, retry => '{"delay": "1 s"}',
+		timeout => '1 min', group_key => 'g', unique_key => 'u', unique_mode => 'replace', headers => '{}',
+		options => '{"unique_for": "1 h", "weight": 2, "tags": ["t"], "lease": "1 min"}') > 0$$, '42501', 'true', '42501', '42501', '42501'),
+	(NULL, $$SELECT cardinality(tq_enqueue_many({q}, '{"{}","{}"}', 'left', delay => '1 h', unique_mode => 'replace', unique_keys => '{u,v}', group_keys => '{g,g}'))$$,
+		'42501', '2', '42501', '42501', '42501'),
 	(NULL, $$SELECT count(*) FROM tq_inbox$$, '0', '0', '0', '0', '0'),
 	('ready', $$SELECT payload FROM tq_claim({q}, kinds => ARRAY['ready'])$$, '42501', '42501', '{"secret": 1}', '42501', '42501'),
 	('ready', $$SELECT payload FROM tq_claim_any(ARRAY[{q}], kinds => ARRAY['ready'])$$, '42501', '42501', '{"secret": 1}', '42501', '42501'),
