@@ -226,6 +226,12 @@ SELECT is(:max_attempts, 5, 'also for its attempts');
 SELECT ok(:left > 3000, 'and what the claim says, for its lease');
 SELECT is(tq_complete(:job, :lease), 'succeeded');
 
+-- a setting is checked together with those that are there
+SELECT tq_create_queue('slow', '{"rate": "1/d", "burst": 3652}');
+SELECT is(attempt($$SELECT tq_alter_queue('slow', '{"burst": 3653}')$$), '22023 setting "burst" has a wrong value', 'a burst beyond ten years');
+SELECT is(attempt($$SELECT tq_alter_queue('slow', '{"burst": 3653, "rate": "2/d"}')$$), 'ok', 'fits to a higher rate');
+SELECT is((SELECT settings FROM tq_queues WHERE queue = 'slow'), '{"burst": 3653, "rate": "2/d"}'::jsonb);
+
 -- ---- settings that got into the table by hand do not stop anything
 
 SELECT tq_create_queue('by hand');
