@@ -69,6 +69,12 @@ like(ask($worker, "select tq_complete($id, $lease)"), qr/42501: permission denie
 ask($admin, q{select tq_grant('q', 'worker', 'consume')});
 is(ask($worker, "select tq_complete($id, $lease)"), 'succeeded', '... but after a new grant');
 
+# COPY
+my $copy = "copy tq_inbox (queue, kind) from stdin;\nq\tcopied\n\\.\n";
+is($node->safe_psql('postgres', "set role worker;\n${copy}reset role;\nselect count(*) from tq_jobs where kind = 'copied'"), 1, 'COPY with the right to produce');
+$node->psql('postgres', "\\set VERBOSITY verbose\nset role maker;\n$copy", stderr => \my $err);
+like($err, $denied, '... and without');
+
 #
 # A queue made by use, by somebody who crashes the server: its rights come with its row
 #
