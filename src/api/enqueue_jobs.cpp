@@ -112,13 +112,6 @@ struct Keyed
 	int *first; // the first item with the same key
 };
 
-int compare_keys(const text *a, const text *b) noexcept
-{
-	const Size na = VARSIZE_ANY_EXHDR(a), nb = VARSIZE_ANY_EXHDR(b);
-	const int c = memcmp(VARDATA_ANY(a), VARDATA_ANY(b), std::min(na, nb));
-	return c != 0 ? c : na < nb ? -1 : na > nb;
-}
-
 // Sorts out who has to yield at first sight, which costs no id.
 Keyed sort_out(live::Db &db, uint16_t queue, EnqueueItem *items, int n, int64 *ids)
 {

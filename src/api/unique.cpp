@@ -148,4 +148,37 @@ bool win_key_again(live::Db &db, JobId id, JobId *holder)
 	}
 }
 
+int compare_keys(const text *a, const text *b) noexcept
+{
+	const Size na = VARSIZE_ANY_EXHDR(a), nb = VARSIZE_ANY_EXHDR(b);
+	const int c = memcmp(VARDATA_ANY(a), VARDATA_ANY(b), std::min(na, nb));
+	return c != 0 ? c : na < nb ? -1 : na > nb;
+}
+
+bool postpone_keyed(const live::Db &db, JobId id, KeyedJobs *k)
+{
+	int32 queue_id = 0;
+	text *key = nullptr;
+	if (!live::key_of_job(db, id, &queue_id, &key))
+		return false;
+	MemoryContext old = MemoryContextSwitchTo(k->context);
+	if (k->n == k->room)
+	{
+		k->room = std::max<int64>(64, k->room * 2);
+		const Size bytes = sizeof(KeyedJob) * static_cast<Size>(k->room);
+		k->jobs = static_cast<KeyedJob *>(k->jobs == nullptr ? MemoryContextAllocHuge(k->context, bytes) : repalloc_huge(k->jobs, bytes));
+	}
+	k->jobs[k->n++] = KeyedJob{id, DatumGetTextPCopy(PointerGetDatum(key))};
+	MemoryContextSwitchTo(old);
+	return true;
+}
+
+void sort_keyed(KeyedJobs *k) noexcept
+{
+	std::sort(k->jobs, k->jobs + k->n, [](const KeyedJob &a, const KeyedJob &b) {
+		const int c = compare_keys(a.key, b.key);
+		return c != 0 ? c < 0 : a.id > b.id;
+	});
+}
+
 } // namespace tq::api

@@ -22,4 +22,24 @@ live::KeyRow key_row(const EnqueueItem &item, core::JobId id) noexcept;
 // Gives an ended job that is to be retried its key again, if it has one. False if another job has it: *holder.
 bool win_key_again(live::Db &db, core::JobId id, core::JobId *holder);
 
+// Jobs with keys that one call is to retry. It does so in the order of their keys, as tq_enqueue_many does, so that such calls do not wait
+// for each other; of several jobs with one key the youngest comes first.
+struct KeyedJob
+{
+	core::JobId id;
+	text *key;
+};
+struct KeyedJobs
+{
+	MemoryContext context;
+	KeyedJob *jobs;
+	int64 n;
+	int64 room;
+};
+bool postpone_keyed(const live::Db &db, core::JobId id, KeyedJobs *jobs); // false if it has no key
+void sort_keyed(KeyedJobs *jobs) noexcept;
+
+// Byte by byte, as the table has them.
+int compare_keys(const text *a, const text *b) noexcept;
+
 } // namespace tq::api
