@@ -279,6 +279,26 @@ int64 leases_ahead(const Db &db)
 	return n;
 }
 
+// What limits go by, counted again from the entries.
+int64 wrong_limits(const Db &db)
+{
+	auto *scratch = static_cast<uint32_t *>(palloc(sizeof(uint32_t) * 3 * engine.limits().groups));
+	int64 n = 0;
+	for (uint32 i = 0; i < engine.limits().queues; ++i)
+	{
+		const auto slot = static_cast<uint16_t>(i);
+		const live::Queue &q = engine.queue(slot);
+		CHECK_FOR_INTERRUPTS();
+		if (q.state == core::QueueState::free || q.db != live::index_of(db))
+			continue;
+		live::lock_queue(slot);
+		n += engine.wrong_counts(q, scratch);
+		live::unlock_queue(slot);
+	}
+	pfree(scratch);
+	return n;
+}
+
 void put(ReturnSetInfo *rs, const char *item, int64 expected, int64 found)
 {
 	Datum values[3] = {CStringGetTextDatum(item), Int64GetDatum(expected), Int64GetDatum(found)};
@@ -307,6 +327,7 @@ TQ_FUNCTION(tq_check)
 	put(rs, "rows read", -1, result.jobs);
 	put(rs, "unfinished jobs", -1, result.unfinished);
 	put(rs, "counters that had drifted", 0, result.drifted);
+	put(rs, "counters of limits and groups that had drifted", 0, wrong_limits(db));
 	put(rs, "jobs missing from memory", 0, result.missing);
 	put(rs, "jobs of unknown queues", 0, result.unknown);
 	put(rs, "finished jobs still in memory", 0, ended);

@@ -142,6 +142,10 @@ class Engine
 	bool evict_from_group(Queue &q, Ref g, Key above, uint32_t hint) noexcept; // as evict_ready
 	void refresh_groups(Queue &q) noexcept;	   // after settings changed
 	int open_due(Queue &q, Micros mono, int max) noexcept; // limits that open by time
+	// Counters of limits and groups that are not what the entries say; `scratch` has room for three numbers per group slot.
+	int64_t wrong_counts(const Queue &q, uint32_t *scratch) const noexcept;
+	// Starts before this are not known: rates go on as if they had just used up their bursts.
+	void forget_starts(Queue &q, Micros mono) noexcept;
 	// How many more may start now.
 	int64_t starts_left(const Queue &q) const noexcept;
 	// Whether a waiting group is kept back, and by what.

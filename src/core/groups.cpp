@@ -51,6 +51,8 @@ Ref Engine::group_for(Queue &q, const char *key, bool make) noexcept
 	n.limit = kMaxKey;
 	n.ready = Root{};
 	n.bucket = Bucket{};
+	if (q.starts_from != 0)
+		n.bucket.empty(q.settings.group_rate, q.starts_from);
 	n.timer = Links{};
 	n.opens_at = kNever;
 	n.turn = 0;

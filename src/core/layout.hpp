@@ -229,6 +229,7 @@ struct Queue
 	Bucket starts;			// of rate
 	Bucket enqueues;		// of enqueue_rate
 	Micros rate_opens_at;	// jobs wait for `rate` until then (monotonic), kNever if none do
+	Micros starts_from;		// what started before is not known (monotonic)
 	double vclock;			// fair: the turn of the job claimed last
 	double loose_turn;		// fair: the turn of the jobs without a group
 	uint32_t running;		// entries in state running

@@ -48,6 +48,43 @@ void Engine::advance(Queue &q, double turn) noexcept
 		settle(q, q.resting.min);
 }
 
+void Engine::forget_starts(Queue &q, Micros mono) noexcept
+{
+	q.starts_from = mono;
+	q.starts.empty(q.settings.rate, mono);
+}
+
+int64_t Engine::wrong_counts(const Queue &q, uint32_t *scratch) const noexcept
+{
+	const uint32_t n = shared_->limits.groups;
+	uint32_t *entries = scratch, *running = scratch + n, *held = scratch + 2 * size_t{n};
+	std::fill_n(scratch, 3 * size_t{n}, 0);
+	uint32_t all = 0;
+	for (Ref r = 0; r < shared_->limits.entries; ++r)
+	{
+		const Entry &e = entries_[r];
+		// with q locked, `home` cannot become q + 1 nor cease to be it
+		if (std::atomic_ref<uint16_t>(const_cast<Entry &>(e).home).load(std::memory_order_acquire) != index_of(q) + 1)
+			continue;
+		all += e.state == State::running;
+		if (e.group == kNil)
+			continue;
+		++entries[e.group];
+		running[e.group] += e.state == State::running;
+		held[e.group] += holds(e);
+	}
+	int64_t wrong = all != q.running;
+	for (Ref g = 0; g < n; ++g)
+	{
+		const Group &x = groups_[g];
+		if (owns(q, g))
+			wrong += x.entries != entries[g] || x.running != running[g] || x.held != held[g];
+		else
+			wrong += entries[g] != 0;
+	}
+	return wrong;
+}
+
 // Jobs that waiters have seen, and could not have because of a limit, are startable again.
 void Engine::reopen(Queue &q) noexcept
 {
@@ -61,8 +98,12 @@ void Engine::reopen(Queue &q) noexcept
 void Engine::publish_opening(Queue &q) noexcept
 {
 	const Rate &rate = q.settings.rate;
-	q.rate_opens_at =
-		rate.limits() && q.startable.min != kNil && !q.starts.open(rate, platform_.mono()) ? q.starts.opens_at(rate) : kNever;
+	if (!rate.limits() || q.startable.min == kNil)
+		q.rate_opens_at = kNever;
+	else if (const Micros now = platform_.mono(); !q.starts.open(rate, now))
+		q.rate_opens_at = q.starts.opens_at(rate);
+	else if (q.rate_opens_at > now) // else open_due is to wake those who wait
+		q.rate_opens_at = kNever;
 	const Micros at = std::min(q.rate_opens_at, q.opening.min != kNil ? groups_[q.opening.min].opens_at : kNever);
 	const Micros before = q.next_open.load(std::memory_order_relaxed);
 	if (at == before)
@@ -82,7 +123,10 @@ int Engine::open_due(Queue &q, Micros mono, int max) noexcept
 		settle(q, r);
 	}
 	if (q.rate_opens_at <= mono)
+	{
+		q.rate_opens_at = kNever;
 		reopen(q);
+	}
 	publish_opening(q);
 	return n;
 }

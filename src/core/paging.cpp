@@ -28,6 +28,7 @@ void Engine::init_queue(Queue &q, uint16_t db, int32_t id, const char *name, Que
 	q.wanted = kNil;
 	q.starts = q.enqueues = Bucket{};
 	q.rate_opens_at = kNever;
+	q.starts_from = 0;
 	q.vclock = q.loose_turn = 0;
 	q.running = q.sunk_groups = q.group_loads = 0;
 	q.admitted = 0;

@@ -31,6 +31,13 @@ struct Guard
 	Ref group = kNil;
 };
 
+// Queue lock held. The queue may have been dropped meanwhile.
+bool still_loads(Ref group, uint16_t queue) noexcept
+{
+	const core::Group &g = engine.group(group);
+	return engine.owns(engine.queue(queue), group) && g.loader == my_proc;
+}
+
 void clean_up(int, Datum arg)
 {
 	auto *g = reinterpret_cast<Guard *>(DatumGetPointer(arg));
@@ -46,7 +53,8 @@ void clean_up(int, Datum arg)
 	if (g->group != kNil)
 	{
 		lock_queue(g->queue);
-		engine.end_group_load(engine.queue(g->queue), g->group, true);
+		if (still_loads(g->group, g->queue))
+			engine.end_group_load(engine.queue(g->queue), g->group, true);
 		unlock_queue(g->queue);
 	}
 }
@@ -369,8 +377,11 @@ int refill_group(Db &db, uint16_t queue, Ref r)
 		guard.n = 0;
 		TQ_WAIT_POINT("group-refill-before-raise");
 		lock_queue(queue);
-		engine.raise_group(q, r, reached);
-		engine.end_group_load(q, r, taken == n);
+		if (still_loads(r, queue))
+		{
+			engine.raise_group(q, r, reached);
+			engine.end_group_load(q, r, taken == n);
+		}
 		guard.group = kNil;
 		unlock_queue(queue);
 		pfree(guard.items);

@@ -115,7 +115,8 @@ uint16_t install_queue(Db &db, const QueueRow &row)
 {
 	LWLockAcquire(registry_lock(), LW_EXCLUSIVE);
 	uint16_t slot = scan_queues(db, row.name, core::hash_name(row.name));
-	if (slot == kNoQueue)
+	const bool found = slot != kNoQueue;
+	if (!found)
 		slot = reserve_queue(db, row.id, row.name, core::QueueState::active);
 	if (slot != kNoQueue)
 	{
@@ -123,6 +124,8 @@ uint16_t install_queue(Db &db, const QueueRow &row)
 		Queue &q = engine.queue(slot);
 		q.id = row.id;
 		q.settings = row.settings;
+		if (!found)
+			engine.forget_starts(q, mono_now());
 		q.persisted = true;
 		q.state = row.closing ? core::QueueState::closing : core::QueueState::active;
 		engine.refresh_groups(q); // by its settings

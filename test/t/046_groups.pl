@@ -230,8 +230,8 @@ my ($one, $its_lease) = split /\|/, $first;
 $node->safe_psql('postgres', "select tq_complete($one, $its_lease)");
 is(end_ask($waiting), 1, 'a finish lets another one start, and wakes who waits for it');
 $waiting->quit;
-until_true($node, "select count(*) >= 3 from tq.event e join tq.job j on j.id = e.job_id join tq.queue q on q.id = j.queue_id
-	where q.name = 'limited' and e.type = 'c'", 'claims are journalled');
+until_true($node, "select count(*) = 3 from tq_running r join tq.event e on e.job_id = r.id and e.lease = r.lease and e.type = 'c'
+	where r.queue = 'limited'", 'claims are journalled');
 $node->safe_psql('postgres', "select tq_enqueue('limited')");    # whose commit is flushed, and with it all before
 $node->stop('immediate');
 $node->start;
