@@ -97,6 +97,18 @@ def heartbeat(options, server):
                    baseline=load(server, "select_1", 4, seconds))
 
 
+def policies(options, server):
+    """A job's life with policies in use, beside one without."""
+    server.enqueue(BULK)
+    server.query("SELECT tq_create_queue('limited', '{\"max_running\": 1000}')")
+    for queue, groups in (("grouped", "array_agg('group ' || i % 1000)"), ("limited", "NULL")):
+        server.query(f"SELECT cardinality(tq_enqueue_many('{queue}', array_agg('{{}}'::jsonb), group_keys => {groups}))"
+                     " FROM generate_series(1, 2000) i")
+    seconds = seconds_of(options, 10)
+    return in_turn(options.rounds, baseline=load(server, "life", 16, seconds), grouped=load(server, "life_grouped", 16, seconds),
+                   limited=load(server, "life_limited", 16, seconds))
+
+
 # -- the same work under other circumstances; two servers, measured in turn
 
 class Feeder(threading.Thread):
@@ -247,6 +259,9 @@ ROWS = {row.name: row for row in (
     Row("batch", batch,
         ratio("tq_claim 100 + tq_complete_many 100, 4 clients", "one-row INSERT, 16 clients", "/s", 9)),
     Row("bulk", bulk, ratio("tq_enqueue_many 1000, 4 clients", "INSERT ... SELECT of 1000 rows", "/s", 0.50)),
+    Row("policies", policies, (
+        Line("grouped", "a job's life with one of 1000 group_keys, 16 clients", "the same without", "/s", 0.85, None),
+        Line("limited", "a job's life in a queue with max_running", "the same without", "/s", 0.85, None))),
     Row("backlog", backlog, ratio("claim + complete, backlog of 1 M", "the same, backlog of 10 k", "/s", 0.95)),
     Row("pinned", pinned, ratio("claim + complete, xmin pinned", "the same, not pinned", "/s", 0.95)),
     Row("wal", wal, (Line("tq", "WAL per job: enqueue, claim, complete", "one-row INSERT", "B", None, 700),)),
