@@ -1,5 +1,5 @@
-// Random operations on an engine, each checked: what a claim must give, and that no job on disk lies below its watermark. Used
-// by the random unit test and by the fuzzer.
+// Random operations on an engine, each checked: what a claim must give, that no job on disk lies below its watermark, that no rate is
+// exceeded. Used by the random unit test and by the fuzzer.
 // Regime: core tests, one thread.
 #pragma once
 
@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "unit/by_hand.hpp"
+#include "unit/disk.hpp"
 #include "unit/rig.hpp"
 #include "unit/verify.hpp"
 
@@ -19,89 +21,83 @@ template <class Source>
 class Driver
 {
 public:
-	Driver(const Limits &limits, Source source) : t_(limits, Locks::none), e_(t_.engine), next_(source) {}
+	Driver(const Limits &limits, Source source)
+		: t_(limits, Locks::none), e_(t_.engine), next_(source), disk_(e_), starts_(limits.queues)
+	{
+		tell_time();
+	}
 
 	// Does one operation; what is wrong afterwards, or empty.
 	std::string step()
 	{
-		operate(next_(25));
+		operate();
 		if (wrong_.empty())
 			wrong_ = verify(e_);
 		if (wrong_.empty())
-			disk();
+			wrong_ = disk_.wrong();
 		return wrong_.empty() ? wrong_ : wrong_ + " after " + did_;
 	}
 
-private:
-	struct OnDisk
+	// From here on all goes well: is every job done in the end?
+	std::string finish()
 	{
-		uint16_t queue, lane;
-		Key key;
-		Micros due; // kNever: ready
-	};
+		std::string wrong = disk_.drain(&now_);
+		return wrong.empty() ? verify(e_) : wrong;
+	}
 
+private:
 	Rig t_;
 	Engine &e_;
 	Source next_;
 	std::string wrong_, did_;
-	std::map<JobId, OnDisk> disk_; // jobs that have no entry
+	Disk disk_; // jobs that have no entry
+	std::vector<Starts> starts_; // of each queue, since its settings changed
+	std::map<std::pair<uint16_t, std::string>, Starts> group_starts_;
 	JobId last_id_ = 0;
 	Micros now_ = 1'000;
 
-	void operate(uint32_t op)
+	// How often each is done.
+	struct Op
 	{
-		switch (op)
+		uint32_t weight;
+		void (Driver::*does)();
+	};
+	static constexpr Op kOps[] = {
+		{8, &Driver::enqueue},		{7, &Driver::end_committing}, {1, &Driver::pin},	{2, &Driver::end_placeholder},
+		{9, &Driver::claim},		{5, &Driver::commit_claim},	  {2, &Driver::undo_claim}, {5, &Driver::complete},
+		{1, &Driver::mark},			{3, &Driver::end_mark},		  {1, &Driver::sink},	{4, &Driver::raise},
+		{1, &Driver::evict},		{1, &Driver::pause},		  {4, &Driver::fire},	{1, &Driver::reap},
+		{2, &Driver::wait},			{1, &Driver::log_claims},	  {1, &Driver::heartbeat}, {1, &Driver::expire},
+		{3, &Driver::load},			{8, &Driver::load_on},		  {3, &Driver::search}, {1, &Driver::evict_from_group},
+		{1, &Driver::settings},		{4, &Driver::scheduler},	  {5, &Driver::time},
+	};
+
+	void operate()
+	{
+		constexpr uint32_t kAll = [] {
+			uint32_t all = 0;
+			for (const Op &op : kOps)
+				all += op.weight;
+			return all;
+		}();
+		uint32_t n = next_(kAll);
+		for (const Op &op : kOps)
 		{
-			case 0:
-			case 1:
-			case 2:
-				return enqueue();
-			case 3:
-				return end(State::committing);
-			case 4:
-				return pin();
-			case 5:
-				return end(State::placeholder);
-			case 6:
-			case 7:
-			case 8:
-				return claim();
-			case 9:
-			case 10:
-				return commit_claim();
-			case 11:
-				return undo_claim();
-			case 12:
-				return mark();
-			case 13:
-				return end_mark();
-			case 14:
-				return sink();
-			case 15:
-				return raise();
-			case 16:
-				return evict();
-			case 17:
-				return pause();
-			case 18:
-				return fire();
-			case 19:
-				return reap();
-			case 20:
-				return wait();
-			case 21:
-				return log_claims();
-			case 22:
-				return heartbeat();
-			case 23:
-				return expire();
-			default:
-				now_ += next_(5'000);
-				did_ = "time";
-				if (next_(8) == 0)
-					free_queue();
+			if (n < op.weight)
+				return (this->*op.does)();
+			n -= op.weight;
 		}
 	}
+
+	void time()
+	{
+		now_ += next_(5'000);
+		tell_time();
+		did_ = "time";
+		if (next_(64) == 0)
+			free_queue();
+	}
+	void tell_time() { surroundings().mono = now_; }
 
 	Queue &queue_of(Ref r) { return e_.queue(e_.entry(r).queue); }
 	uint16_t some_queue() { return static_cast<uint16_t>(next_(e_.limits().queues)); }
@@ -109,6 +105,11 @@ private:
 	{
 		static const char *const kKinds[] = {nullptr, "a", "b"};
 		return kKinds[next_(3)];
+	}
+	const char *some_group()
+	{
+		static const char *const kGroups[] = {nullptr, nullptr, nullptr, "a", "b", "c", "d", "e"};
+		return kGroups[next_(8)];
 	}
 	int32_t some_priority() { return static_cast<int32_t>(next_(5)) - 2; }
 
@@ -136,21 +137,30 @@ private:
 		if (l == kNoLane)
 			return;
 		const Key key{some_priority(), ++last_id_};
-		Ref existing;
-		if (e_.insert(e_.queue(q), l, key.id, key.priority, State::committing, next_(kFreeLists), false, &existing) !=
-			kNil)
-			return;
+		const char *name = some_group();
+		Queue &qq = e_.queue(q);
+		Ref existing = kNil, r = kNil;
+		// an override may be in memory before those on disk
+		const bool wanted = name == nullptr || next_(4) == 0 || e_.takes(qq, name, key);
+		const Ref g = wanted && name != nullptr ? e_.group_for(qq, name, true) : kNil;
+		if (wanted && (name == nullptr || g != kNil))
+			r = e_.insert(qq, l, key.id, key.priority, State::committing, next_(kFreeLists), false, &existing, g);
 		if (existing != kNil)
 			wrong_ = "a new job has an entry";
-		disk_[key.id] = OnDisk{q, l, key, kNever};
-		e_.sink(e_.queue(q), e_.lane(l), key);
+		if (r == kNil)
+			return disk_.put(key.id, OnDisk{q, l, key, kNever, name != nullptr ? name : ""});
+		static constexpr uint16_t kWeights[] = {0, 50, 300};
+		e_.entry(r).weight = kWeights[next_(3)];
 	}
+
+	void end_committing() { end(State::committing); }
+	void end_placeholder() { end(State::placeholder); }
 
 	// A committing entry or a placeholder becomes ready, delayed or nothing.
 	void end(State state)
 	{
 		did_ = "end of committing or placeholder";
-		const Ref r = some([state](const Entry &e) { return e.state == state; });
+		const Ref r = some([state](const Entry &e) { return e.state == state && e.owner != kLoader; });
 		if (r == kNil)
 			return;
 		const uint32_t how = next_(4);
@@ -168,22 +178,25 @@ private:
 	void pin()
 	{
 		did_ = "pin";
-		if (disk_.empty())
+		if (disk_.jobs.empty())
 			return;
-		auto job = disk_.begin();
-		std::advance(job, next_(static_cast<uint32_t>(std::min<size_t>(disk_.size(), 64))));
+		auto job = disk_.jobs.begin();
+		std::advance(job, next_(static_cast<uint32_t>(std::min<size_t>(disk_.jobs.size(), 64))));
 		Ref existing;
-		const OnDisk &d = job->second;
+		const OnDisk d = job->second;
+		const Ref g = d.group.empty() ? kNil : e_.group_for(e_.queue(d.queue), d.group.c_str(), true);
+		if (!d.group.empty() && g == kNil)
+			return;
 		const Ref r = e_.insert(e_.queue(d.queue), d.lane, d.key.id, d.key.priority, State::placeholder,
-								next_(kFreeLists), true, &existing);
-		if (r == kNil)
+								next_(kFreeLists), true, &existing, g);
+		if (r == kNil) // no room, or a loader has it in hand
 			return;
 		if (next_(2) == 0)
 			e_.change(e_.queue(d.queue), r, [&d](Entry &e) noexcept {
 				e.state = d.due == kNever ? State::ready : State::delayed;
 				e.timer = d.due;
 			});
-		disk_.erase(job);
+		disk_.jobs.erase(job);
 	}
 
 	void claim()
@@ -204,27 +217,36 @@ private:
 		}
 		terms.lease_ms = next_(10);
 		terms.worker = next_(3) == 0 ? kNil : next_(e_.limits().workers);
-		// by hand: the least of all that may start
-		Ref best = kNil;
-		for (Ref r = 0; r < e_.limits().entries; ++r)
-		{
-			const Entry &e = e_.entry(r);
-			if (e.home != qi + 1 || e.state != State::ready || e.mark != Verb::none)
-				continue;
-			const Lane &l = e_.lane(e.lane);
-			if (l.paused_until != 0 || q.paused_until != 0 || e.key() >= l.watermark)
-				continue;
-			if (terms.nkinds > 0 && std::find(kinds, kinds + terms.nkinds, l.kind_hash) == kinds + terms.nkinds)
-				continue;
-			if (best == kNil || e.key() < e_.entry(best).key())
-				best = r;
-		}
+		if (next_(2) == 0)
+			e_.open_due(q, now_, 1 + static_cast<int>(next_(4)));
+		const ByHand hand(e_, qi, kinds, terms.nkinds);
+		const Ref best = hand.within_limits() ? hand.best() : kNil;
 		Key key;
 		const bool claimable = e_.claimable(q, kinds, terms.nkinds, &key);
-		if (claimable != (best != kNil) || key != (best != kNil ? e_.entry(best).key() : kMaxKey))
+		if (claimable != (best != kNil) || key != (hand.best() != kNil ? e_.entry(hand.best()).key() : kMaxKey))
 			wrong_ = "claimable";
-		if (e_.claim(q, terms) != best)
+		const double vclock = q.vclock;
+		const Ref got = e_.claim(q, terms);
+		if (got != best)
 			wrong_ = "a claim got another job than it should";
+		else if (got != kNil)
+			started(q, qi, e_.entry(got), std::max(vclock, hand.turn()));
+	}
+
+	// What a start costs.
+	void started(const Queue &q, uint16_t qi, const Entry &e, double at)
+	{
+		const QueueSettings &s = q.settings;
+		if (s.rate.limits() && !starts_[qi].add(s.rate, now_))
+			wrong_ = "a rate is exceeded";
+		if (e.group != kNil && s.group_rate.limits() && !group_starts_[{qi, e_.group(e.group).key}].add(s.group_rate, now_))
+			wrong_ = "a group's rate is exceeded";
+		const double turn = e.group != kNil ? e_.group(e.group).turn : q.loose_turn;
+		if (s.fair && q.vclock != at)
+			wrong_ = "the virtual time";
+		// (a group may have been offered again meanwhile, but that adds nothing)
+		if (s.fair && (turn < at + 100.0 / (e.weight != 0 ? e.weight : 100) - 1e-9 || turn > at + 2 + 1e-9))
+			wrong_ = "the turn after a start";
 	}
 
 	// A claim sets expired jobs aside, or the scheduler takes them; what is still there afterwards has time left.
@@ -273,7 +295,20 @@ private:
 			++e.aborts;
 			e.state = pause == 0 ? State::ready : State::delayed;
 			e.timer = pause == 0 ? kNever : now_ + pause;
+			if (pause != 0)
+				e.flags |= kHeld;
 		});
+	}
+
+	void complete()
+	{
+		did_ = "completion";
+		const Ref r = some([](const Entry &e) { return e.state == State::running && e.mark == Verb::none; });
+		if (r == kNil)
+			return;
+		e_.mark(queue_of(r), r, 0, Verb::complete, State::terminal);
+		if (next_(4) != 0)
+			e_.drop(queue_of(r), r, next_(kFreeLists));
 	}
 
 	void mark()
@@ -284,7 +319,10 @@ private:
 			return;
 		const Entry before = e_.entry(r);
 		const uint32_t owner = next_(3);
-		const MarkResult got = e_.mark(queue_of(r), r, owner, Verb::cancel, State::terminal);
+		const bool waits = before.state == State::ready || before.state == State::delayed;
+		const bool move = waits && next_(3) == 0;
+		const MarkResult got = e_.mark(queue_of(r), r, owner, move ? Verb::move : Verb::cancel,
+									   move ? before.state : State::terminal);
 		const bool busy = before.state == State::placeholder || before.state == State::committing ||
 						  (before.mark != Verb::none && before.owner != owner);
 		if ((got == MarkResult::busy) != busy)
@@ -297,19 +335,22 @@ private:
 		const Ref r = some([](const Entry &e) { return e.mark != Verb::none && e.mark != Verb::claim; });
 		if (r == kNil)
 			return;
-		const uint32_t how = next_(4);
+		const uint32_t how = e_.entry(r).mark == Verb::move ? 1 : next_(4);
 		if (how == 0)
 			return e_.drop(queue_of(r), r, next_(kFreeLists));
 		e_.change(queue_of(r), r, [&](Entry &e) noexcept {
 			e.mark = Verb::none;
 			if (how == 1)
-				return; // rolled back
+				return; // rolled back, or moved
+			const bool ran = e.state == State::running;
 			e.lease = 0;
 			e.set_worker(kNil);
 			e.aborts = 0;
 			e.state = how == 2 ? State::ready : State::delayed;
 			e.timer = how == 2 ? kNever : now_ + 500;
 			e.flags = next_(4) == 0 ? kOverride : 0;
+			if (ran && how == 3)
+				e.flags |= kHeld;
 			if (e.has(kOverride))
 				e.priority = some_priority();
 		});
@@ -325,7 +366,9 @@ private:
 	{
 		did_ = "sink";
 		if (Lane *l = some_lane())
-			e_.sink(e_.queue(l->queue), *l, Key{some_priority(), 0});
+			e_.sink(e_.queue(l->queue), *l, Key{some_priority(), next_(static_cast<uint32_t>(last_id_ + 1))});
+		if (next_(4) == 0)
+			e_.sink_groups(e_.queue(some_queue()), Key{some_priority(), next_(static_cast<uint32_t>(last_id_ + 1))});
 		if (next_(4) == 0)
 			e_.sink_timer(0, now_ + next_(10'000));
 	}
@@ -337,16 +380,16 @@ private:
 		Lane *l = some_lane();
 		if (l == nullptr)
 			return;
-		Key to = next_(2) == 0 ? kMaxKey : Key{some_priority(), 0};
-		for (const auto &d : disk_)
-			if (d.second.due == kNever && &e_.lane(d.second.lane) == l)
+		Key to = next_(4) != 0 ? kMaxKey : Key{some_priority(), 0};
+		for (const auto &d : disk_.jobs)
+			if (d.second.due == kNever && d.second.group.empty() && &e_.lane(d.second.lane) == l)
 				to = std::min(to, d.second.key);
-		if (next_(2) == 0)
+		if (next_(4) != 0)
 			l->limit = kMaxKey;
 		e_.raise(e_.queue(l->queue), *l, to);
 		const Micros from = e_.start_timer_load(0);
 		Micros due = now_ + next_(20'000);
-		for (const auto &d : disk_)
+		for (const auto &d : disk_.jobs)
 			if (d.second.due != kNever)
 				due = std::min(due, d.second.due);
 		if (next_(2) == 0)
@@ -359,23 +402,142 @@ private:
 		Lane *l = some_lane();
 		if (l == nullptr)
 			return;
-		std::map<JobId, OnDisk> before;
-		for (Ref r = 0; r < e_.limits().entries; ++r)
-		{
-			const Entry &e = e_.entry(r);
-			if (e.home != 0)
-				before[e.id] = OnDisk{e.queue, e.lane, e.key(), e.state == State::delayed ? e.timer : kNever};
-		}
+		const auto before = in_memory();
 		Queue &q = e_.queue(l->queue);
 		const int64_t free = e_.free_entries();
 		const bool did = next_(2) == 0 ? e_.evict_ready(q, *l, Key{some_priority(), 0}, next_(kFreeLists))
 									   : e_.evict_delayed(q, next_(kFreeLists));
 		if (e_.free_entries() != free + did)
 			wrong_ = "an eviction's answer";
+		if (did)
+			note_gone(before);
+	}
+
+	std::map<JobId, OnDisk> in_memory()
+	{
+		std::map<JobId, OnDisk> out;
+		for (Ref r = 0; r < e_.limits().entries; ++r)
+		{
+			const Entry &e = e_.entry(r);
+			if (e.home != 0)
+				out[e.id] = OnDisk{e.queue, e.lane, e.key(), e.state == State::delayed ? e.timer : kNever,
+								   e.group != kNil ? e_.group(e.group).key : ""};
+		}
+		return out;
+	}
+
+	// Those that have no entry any more are on disk.
+	void note_gone(const std::map<JobId, OnDisk> &before)
+	{
 		uint16_t qi;
 		for (const auto &[id, d] : before)
-			if (did && e_.find(0, id, &qi) == kNil)
-				disk_[id] = d;
+			if (e_.find(0, id, &qi) == kNil)
+				disk_.jobs[id] = d;
+	}
+
+	void evict_from_group()
+	{
+		did_ = "evict from a group";
+		const Ref r = some([](const Entry &e) { return e.group != kNil; });
+		if (r == kNil)
+			return;
+		const Ref g = e_.entry(r).group;
+		const auto before = in_memory();
+		const int64_t free = e_.free_entries();
+		const bool did = e_.evict_from_group(queue_of(r), g, Key{some_priority(), 0}, next_(kFreeLists));
+		if (e_.free_entries() != free + did)
+			wrong_ = "an eviction's answer";
+		if (did)
+			note_gone(before);
+	}
+
+	void load()
+	{
+		did_ = "a group's load begins";
+		const uint16_t qi = some_queue();
+		if (e_.queue(qi).state == QueueState::free)
+			return;
+		const Ref g = e_.take_wanted(e_.queue(qi));
+		if (g == kNil)
+			return;
+		if (e_.group(g).loader != kNil || e_.group(g).watermark == kMaxKey)
+			wrong_ = "a group is wanted that needs nothing";
+		disk_.start_load(qi, g, 1 + next_(4));
+	}
+
+	void load_on()
+	{
+		did_ = "a group's load";
+		if (disk_.loads() > 0)
+			disk_.step_load(next_(static_cast<uint32_t>(disk_.loads())), next_(16));
+	}
+
+	void search()
+	{
+		did_ = "search for groups";
+		const uint16_t qi = some_queue();
+		if (disk_.searches() > 0 && next_(4) != 0)
+			disk_.step_search(next_(static_cast<uint32_t>(disk_.searches())));
+		else if (e_.queue(qi).state != QueueState::free)
+			disk_.start_search(qi);
+	}
+
+	void settings()
+	{
+		did_ = "settings";
+		const uint16_t qi = some_queue();
+		Queue &q = e_.queue(qi);
+		if (q.state == QueueState::free)
+			return;
+		QueueSettings &s = q.settings;
+		constexpr int32_t kMost[] = {kUnset, 0, 1, 2};
+		constexpr Rate kRates[] = {{}, {}, {1'000'000, 1}, {700'001, 3}, {20'000'000, 2}};
+		switch (next_(6))
+		{
+			case 0:
+				s.group_max_running = kMost[next_(4)];
+				break;
+			case 1:
+				s.loose_groups = next_(2) == 0;
+				break;
+			case 2:
+				s.fair = next_(2) == 0;
+				break;
+			case 3:
+				s.max_running = static_cast<int32_t>(next_(4));
+				break;
+			case 4:
+				s.rate = kRates[next_(5)];
+				break;
+			default:
+				s.group_rate = kRates[next_(5)];
+		}
+		e_.refresh_groups(q);
+		starts_[qi] = {};
+		std::erase_if(group_starts_, [qi](const auto &g) { return g.first.first == qi; });
+	}
+
+	// What it does from time to time.
+	void scheduler()
+	{
+		did_ = "scheduler";
+		const uint16_t qi = some_queue();
+		Queue &q = e_.queue(qi);
+		if (q.state == QueueState::free)
+			return;
+		if (q.next_open.load() <= now_)
+			e_.open_due(q, now_, 1 + static_cast<int>(next_(4)));
+		if (next_(3) != 0)
+			return;
+		e_.wake_for_startable(q);
+		e_.want_groups_again(q);
+		for (Ref g = 0; g < e_.limits().groups; ++g)
+		{
+			const Group &x = e_.group(g);
+			if (e_.owns(q, g) && x.watermark != kMaxKey && x.loader == kNil && q.paused_until == 0 && x.head == kNil &&
+				!x.wanted && (x.ready.min == kNil || !(e_.entry(x.ready.min).key() < x.watermark)))
+				wrong_ = "a group has nothing, and nobody asks for more";
+		}
 	}
 
 	void pause()
@@ -384,7 +546,7 @@ private:
 		Lane *l = some_lane();
 		if (l == nullptr)
 			return;
-		e_.set_paused(e_.queue(l->queue), next_(3) == 0 ? nullptr : l, next_(3) == 0 ? kNever : 0);
+		e_.set_paused(e_.queue(l->queue), next_(3) == 0 ? nullptr : l, next_(4) == 0 ? kNever : 0);
 	}
 
 	void fire()
@@ -476,23 +638,14 @@ private:
 		const uint16_t qi = some_queue();
 		Queue &q = e_.queue(qi);
 		did_ = "free queue";
+		disk_.forget(qi);
+		starts_[qi] = {};
+		std::erase_if(group_starts_, [qi](const auto &g) { return g.first.first == qi; });
 		for (Ref r = 0; r < e_.limits().entries; ++r)
 			if (e_.entry(r).home == qi + 1)
 				e_.drop(q, r, r);
-		std::erase_if(disk_, [qi](const auto &d) { return d.second.queue == qi; });
 		e_.free_queue(q);
 		e_.init_queue(q, 0, 1, "again", QueueState::active);
-	}
-
-	void disk()
-	{
-		for (const auto &[id, d] : disk_)
-		{
-			if (d.due == kNever && d.key < e_.lane(d.lane).watermark)
-				wrong_ = "a job on disk lies below its lane's watermark";
-			if (d.due != kNever && d.due < e_.db(0).timer_watermark.load())
-				wrong_ = "a timer on disk lies before the timers' watermark";
-		}
 	}
 };
 

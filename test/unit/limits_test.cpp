@@ -296,6 +296,26 @@ TEST(Rates, OneOpeningWakesAsManyAsMayStart)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
+TEST(Rates, WhoeverClaimsBeforeTheSchedulerLooksTakesNoWakeUpAway)
+{
+	Rig t;
+	t.set([](QueueSettings &s) { s.rate = Rate{100'000'000, 3}; });
+	t.at(10 * kSecond);
+	for (JobId id = 1; id <= 20; ++id)
+		t.ready(id);
+	while (t.claim() != kNil)
+	{
+	}
+	t.engine.wait_enter(t.q(), 3, 3, nullptr, 0);
+	surroundings().mono = 10 * kSecond + 200'000; // two may start
+	EXPECT_NE(t.claim(), kNil);
+	t.engine.wait_enter(t.q(), 4, 4, nullptr, 0);
+	EXPECT_EQ(verify(t.engine), "");
+	t.at(10 * kSecond + 200'001);
+	EXPECT_EQ(wakes_of(3), 1);
+	EXPECT_EQ(verify(t.engine), "");
+}
+
 TEST(Rates, ANewRateAppliesAtOnce)
 {
 	Rig t;

@@ -27,6 +27,7 @@ void run(const Limits &limits, uint32_t seeds, int steps)
 			const std::string wrong = driver.step();
 			ASSERT_EQ(wrong, "") << "seed " << seed << " step " << i;
 		}
+		ASSERT_EQ(driver.finish(), "") << "seed " << seed;
 	}
 }
 

@@ -133,6 +133,66 @@ TEST(Threads, FoundThenLockedIsTheJobOrNothing)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
+// Four queues, each with its lock, compete for the slots of groups; the keys are the same in all.
+TEST(Threads, AGroupsSlotIsOfOneQueue)
+{
+	Limits l = kMiddle;
+	l.groups = 7;
+	Rig t(l);
+	for (uint16_t q = 0; q < 4; ++q)
+		t.lane(nullptr, q);
+	std::atomic<int> wrong{0}, full{0};
+	in_threads(4, [&](int me) {
+		const auto qi = static_cast<uint16_t>(me);
+		std::mt19937 random(static_cast<uint32_t>(me));
+		Queue &q = t.q(qi);
+		JobId id = me * 1'000'000;
+		for (int i = 0; i < 20'000 || full == 0; ++i)
+		{
+			const std::lock_guard guard(queue_lock(qi));
+			const char key[2] = {static_cast<char>('a' + random() % 5), '\0'};
+			switch (random() % 8)
+			{
+				case 0:
+				case 1:
+				case 2:
+					if (q.lanes != kNoLane && t.grouped(key, ++id, 0, nullptr, qi) == kNil)
+						++full;
+					break;
+				case 3:
+					if (const Ref g = t.group(key, qi); g != kNil)
+					{
+						wrong += !t.engine.owns(q, g) || t.engine.group(g).key[0] != key[0];
+						t.engine.sink_group(q, g, Key{0, id});
+					}
+					break;
+				case 4:
+					if (const Ref g = t.engine.take_wanted(q); g != kNil)
+					{
+						t.engine.start_group_load(q, g, 1);
+						t.engine.raise_group(q, g, kMaxKey);
+						t.engine.end_group_load(q, g, true);
+					}
+					break;
+				case 5:
+					t.set([&](QueueSettings &s) { s.fair = random() % 2 == 0; }, qi);
+					t.engine.sink_groups(q, Key{0, id});
+					t.engine.want_groups_again(q);
+					q.discover = false;
+					break;
+				default:
+					if (const Ref r = t.claim(1, 0, qi); r != kNil)
+					{
+						wrong += t.engine.entry(r).queue != qi || !t.engine.owns(q, t.engine.entry(r).group);
+						t.finish(r, qi);
+					}
+			}
+		}
+	});
+	EXPECT_EQ(wrong, 0);
+	EXPECT_EQ(verify(t.engine), "");
+}
+
 // A waiting process: registers, looks, sleeps on its latch. False if it slept although a job was there for it.
 class Waiting
 {

@@ -1,0 +1,134 @@
+// What a claim must give, worked out from the entries alone; and whether starts kept to their rate.
+// Regime: core tests, one thread.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "unit/rig.hpp"
+
+namespace tq::test
+{
+
+// The first by priority, turn and age of all that may start; kNil if none. Groups whose time has come but that nobody has looked at since
+// (Engine::open_due) are as if it had not.
+class ByHand
+{
+public:
+	ByHand(const Engine &e, uint16_t queue, const uint64_t *kinds, int nkinds)
+		: e_(e), q_(e.queue(queue)), kinds_(kinds), nkinds_(nkinds)
+	{
+		for (Ref r = 0; r < e_.limits().entries; ++r)
+		{
+			const Entry &x = e_.entry(r);
+			if (x.home == queue + 1 && x.state == State::ready && x.mark == Verb::none)
+				x.group == kNil ? consider(r, loose_turn(x), x.key() < lane(x).watermark) : of_group(x.group, r);
+		}
+		for (const auto &[g, next] : nexts_)
+			if (may_start(g, next))
+			{
+				const Entry &x = e_.entry(next);
+				consider(next, e_.group(g).turn,
+						 q_.settings.fair ? x.priority <= lane(x).watermark.priority : x.key() < lane(x).watermark);
+			}
+	}
+
+	Ref best() const { return best_; }
+	double turn() const { return turn_; }
+	bool within_limits() const
+	{
+		const QueueSettings &s = q_.settings;
+		uint32_t running = 0;
+		for (Ref r = 0; r < e_.limits().entries; ++r)
+			running += e_.entry(r).home == e_.index_of(q_) + 1 && e_.entry(r).state == State::running;
+		return (s.max_running <= 0 || running < static_cast<uint32_t>(s.max_running)) && q_.starts.open(s.rate, mono_now());
+	}
+
+private:
+	const Engine &e_;
+	const Queue &q_;
+	const uint64_t *kinds_;
+	int nkinds_;
+	Ref best_ = kNil;
+	double turn_ = 0;
+	std::vector<std::pair<Ref, Ref>> nexts_; // the first of each group's jobs
+
+	const Lane &lane(const Entry &x) const { return e_.lane(x.lane); }
+
+	// The turn of a job without a group is fixed when it comes to be the next of its lane.
+	double loose_turn(const Entry &x) const
+	{
+		if (!q_.settings.fair)
+			return 0;
+		return lane(x).first == e_.ref_of(x) ? lane(x).turn : std::max(q_.loose_turn, q_.vclock);
+	}
+
+	void of_group(Ref g, Ref r)
+	{
+		for (auto &[group, next] : nexts_)
+			if (group == g)
+			{
+				if (e_.entry(r).key() < e_.entry(next).key())
+					next = r;
+				return;
+			}
+		nexts_.emplace_back(g, r);
+	}
+
+	bool may_start(Ref g, Ref next) const
+	{
+		const Group &x = e_.group(g);
+		const QueueSettings &s = q_.settings;
+		const uint32_t limit = s.group_max_running != kUnset ? static_cast<uint32_t>(s.group_max_running) : s.fair ? 0 : 1;
+		uint32_t running = 0;
+		bool held = false;
+		for (Ref r = 0; r < e_.limits().entries; ++r)
+		{
+			const Entry &y = e_.entry(r);
+			if (y.home == 0 || y.group != g)
+				continue;
+			running += y.state == State::running;
+			held = held || (y.state == State::delayed && y.has(kHeld)) ||
+				   (y.mark == Verb::move && (y.state == State::delayed || y.state == State::ready));
+		}
+		if (limit > 0 && (running >= limit || (held && !s.loose_groups)))
+			return false;
+		return e_.entry(next).key() < x.watermark && x.bucket.open(s.group_rate, mono_now()) && !x.opening;
+	}
+
+	void consider(Ref r, double turn, bool below_watermark)
+	{
+		const Entry &x = e_.entry(r);
+		if (!below_watermark || lane(x).paused_until != 0 || q_.paused_until != 0)
+			return;
+		if (nkinds_ > 0 && std::find(kinds_, kinds_ + nkinds_, lane(x).kind_hash) == kinds_ + nkinds_)
+			return;
+		if (best_ != kNil && std::tuple(e_.entry(best_).priority, turn_, e_.entry(best_).id) < std::tuple(x.priority, turn, x.id))
+			return;
+		best_ = r;
+		turn_ = turn;
+	}
+};
+
+// Starts under one rate: in no window more than the burst and what comes in its time.
+class Starts
+{
+public:
+	bool add(const Rate &rate, Micros now)
+	{
+		at_.push_back(now);
+		if (at_.size() > 64)
+			at_.erase(at_.begin());
+		for (size_t i = 0; i < at_.size(); ++i)
+			if (static_cast<int64_t>(at_.size() - i) > rate.burst + (now - at_[i]) * 1000 / rate.interval)
+				return false;
+		return true;
+	}
+
+private:
+	std::vector<Micros> at_;
+};
+
+} // namespace tq::test
