@@ -51,7 +51,9 @@ SELECT * FROM tq_heartbeat(:job, :lease - 1);
 SELECT action FROM tq_heartbeat_many(ARRAY[:job, :job, 9000000000], ARRAY[:lease, 1, 1]);
 SELECT * FROM tq_heartbeat_many('{}', '{}');
 SELECT try(format('SELECT tq_heartbeat(%s, %s, ''1 month'')', :job, :lease)) \g (tuples_only=on format=unaligned)
-SELECT try(format('SELECT tq_heartbeat(%s, %s, progress => ''{}'')', :job, :lease)) \g (tuples_only=on format=unaligned)
+SELECT action FROM tq_heartbeat(:job, :lease, progress => '{"percent": 40}', checkpoint => '{"done": 400}');
+SELECT r.progress, g.checkpoint FROM tq_running r, tq_get(r.id) g WHERE r.id = :job;
+SELECT try(format('SELECT tq_heartbeat(%s, %s, progress => to_jsonb(repeat(''x'', 999)))', :job, :lease)) \g (tuples_only=on format=unaligned)
 BEGIN;
 SELECT action FROM tq_heartbeat(:job, :lease);
 SELECT pg_current_xact_id_if_assigned() IS NULL AS no_transaction_id;

@@ -15,6 +15,9 @@ SELECT queue, kind, state, priority, attempt, max_attempts, run_at, enqueued_at 
 SELECT id = :one AS is_one, kind, lease = :lease AS lease, worker, attempt, priority, claimed_at <= clock_timestamp() AS claimed,
 	lease_expires_at > clock_timestamp() AS leased, open, bound, cancel_asked, pid FROM tq_running WHERE queue = 'v_jobs';
 SELECT worker, running, claimed, seen_at <= clock_timestamp() AS seen, draining FROM tq_workers WHERE worker ~ '^v_';
+SELECT tq_drain('v_ann');
+SELECT worker, running, draining FROM tq_workers WHERE worker ~ '^v_';
+SELECT tq_undrain('v_ann');
 
 -- an open claim shows whose it is
 BEGIN;

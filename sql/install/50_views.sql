@@ -9,7 +9,7 @@ CREATE VIEW tq_queues WITH (security_barrier) AS
 CREATE FUNCTION tq.running()
 RETURNS TABLE (
 	id bigint, queue text, kind text, lease bigint, worker text, attempt int, priority int, claimed_at timestamptz,
-	lease_expires_at timestamptz, open boolean, bound boolean, cancel_asked boolean, pid int)
+	lease_expires_at timestamptz, open boolean, bound boolean, cancel_asked boolean, pid int, progress jsonb)
 LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100 AS 'MODULE_PATHNAME', 'tq_list_running';
 CREATE VIEW tq_running AS SELECT * FROM tq.running();
 

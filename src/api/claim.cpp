@@ -24,6 +24,8 @@ using live::engine;
 
 // How long a claim that does not wait stays for a queue whose next jobs are being read in.
 constexpr core::Micros kBacklogWait = 250000;
+// How soon a waiting claim of a worker that drains notices that it no longer does.
+constexpr core::Micros kDrainingWait = 1000000;
 
 struct Claimed
 {
@@ -59,6 +61,8 @@ int pop(uint16_t queue, uint32 generation, const core::Engine::ClaimTerms &terms
 		live::unlock_queue(queue);
 		live::lock_queue(queue);
 	}
+	if (live::is_draining(terms.worker)) // asked under the lock, so that tq_drain knows of every job that was taken before
+		max = 0;
 	while (n < max && q.generation == generation)
 	{
 		const core::Ref r = engine.claim(q, terms);
@@ -125,6 +129,15 @@ bool fetch_charged(const journal::Segment &tables, ItemPointer tid, core::JobId 
 	return found;
 }
 
+// By a new snapshot: what the last attempt has kept may be younger than this statement's, which may have waited.
+Jsonb *checkpoint_of(const journal::Segment &tables, core::JobId id)
+{
+	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
+	Jsonb *checkpoint = journal::last_checkpoint(tables, id, snapshot);
+	UnregisterSnapshot(snapshot);
+	return checkpoint;
+}
+
 // The job's own length of a lease, unless the claim asked for another, and of an attempt. Until the claim is committed its lease is not
 // journalled, so nothing else has to know.
 core::Micros apply_own(const Claimed &c, const journal::JobRow &row, const core::Engine::ClaimTerms &terms) noexcept
@@ -178,7 +191,7 @@ int emit(live::Db &db, const Claimed *claimed, int n, int first_op, const core::
 		values[4] = PointerGetDatum(row.payload);
 		values[5] = Int32GetDatum(c.attempt);
 		values[6] = Int32GetDatum(live::attempts_allowed(c.max_attempts, c.queue));
-		Jsonb *checkpoint = c.has_checkpoint ? journal::last_checkpoint(tables, c.id, GetActiveSnapshot()) : nullptr;
+		Jsonb *checkpoint = c.has_checkpoint ? checkpoint_of(tables, c.id) : nullptr;
 		nulls[7] = checkpoint == nullptr;
 		values[7] = PointerGetDatum(checkpoint);
 		nulls[8] = row.headers == nullptr;
@@ -294,7 +307,7 @@ static Datum claim(FunctionCallInfo fcinfo, bool any)
 	terms.bound = bind;
 	terms.kinds = filter.kinds;
 	terms.nkinds = filter.nkinds;
-	const bool draining = terms.worker != core::kNil && engine.worker(terms.worker).draining.load();
+	live::worker_seen(terms.worker, live::wall_now());
 	auto *claimed = static_cast<Claimed *>(palloc(sizeof(Claimed) * static_cast<Size>(max)));
 	core::Micros until = live::mono_now() + wait;
 	bool backlog_awaited = false;
@@ -307,6 +320,7 @@ static Datum claim(FunctionCallInfo fcinfo, bool any)
 		const int first_op = live::op_count();
 		terms.wall = live::wall_now();
 		terms.mono = live::mono_now();
+		const bool draining = live::is_draining(terms.worker); // it may begin, and end, while we wait
 		if (!draining)
 		{
 			for (int k = 0; k < nqueues && n < max; ++k)
@@ -345,10 +359,18 @@ static Datum claim(FunctionCallInfo fcinfo, bool any)
 			backlog_awaited = true;
 			until = live::mono_now() + kBacklogWait;
 		}
+		if (draining)
+		{
+			// not registered, so that no job is offered to it
+			live::wait_end();
+			if (!live::wait_sleep(std::min(until, live::mono_now() + kDrainingWait)))
+				break;
+			continue;
+		}
 		live::wait_begin(queues, nqueues, filter);
 		for (int k = 0; k < nqueues; ++k)
 			live::check_still_there(queues[k], generations[k], names[k]);
-		if (!draining && live::wait_check(queues, nqueues, filter))
+		if (live::wait_check(queues, nqueues, filter))
 			continue;
 		if (!live::wait_sleep(until))
 			break;

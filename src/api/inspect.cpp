@@ -37,7 +37,7 @@ struct Job
 
 // Copies the job's entry if that has the last word: not if it is being made, nor if this transaction has
 // changed the job, since then the journal, with our own events, is ahead. A claim is no event, so it is taken
-// from the entry, whosever it is.
+// from the entry, whosever it is; a checkpoint changes nothing else.
 bool copy_entry(const live::Db &db, core::JobId id, core::Entry *out) noexcept
 {
 	uint16_t queue = 0;
@@ -51,8 +51,7 @@ bool copy_entry(const live::Db &db, core::JobId id, core::Entry *out) noexcept
 	live::unlock_queue(queue);
 	if (!there || (out->state != State::ready && out->state != State::delayed && out->state != State::running))
 		return false;
-	const bool changed_here =
-		out->mark != live::Verb::none && out->owner == live::my_proc && out->mark != live::Verb::claim;
+	const bool changed_here = out->owner == live::my_proc && !core::goes_on(out->mark);
 	return !changed_here;
 }
 

@@ -7,6 +7,7 @@
 #include "live/attach.hpp"
 #include "live/load.hpp"
 #include "live/loader.hpp"
+#include "live/progress.hpp"
 #include "live/rights.hpp"
 #include "live/segments.hpp"
 #include "live/verbs.hpp"
@@ -66,6 +67,8 @@ struct Running
 	char queue[core::kNameMax];
 	char kind[core::kNameMax];
 	char worker[core::kNameMax];
+	bool has_progress;
+	char progress[live::kProgressMax + 1];
 };
 
 // Copies entry `r` if a job of this database runs in it. The first look is without a lock: a job keeps its entry while it runs, so one
@@ -88,6 +91,7 @@ bool copy_running(uint16_t db, const live::Rights &mine, core::Ref r, Running *o
 		strlcpy(out->kind, engine.lane(e.lane).kind, sizeof(out->kind));
 		const char *worker = live::worker_name(e.worker());
 		strlcpy(out->worker, worker != nullptr ? worker : "", sizeof(out->worker));
+		out->has_progress = mine.may(q, live::kMayRead) && live::copy_progress(e, out->progress);
 	}
 	live::unlock_queue(slot);
 	return ours;
@@ -285,8 +289,8 @@ TQ_FUNCTION(tq_list_running)
 		const live::Entry &e = job.e;
 		MemoryContext old = MemoryContextSwitchTo(row);
 		const bool marked = e.mark != live::Verb::none;
-		Datum values[13] = {};
-		bool nulls[13] = {};
+		Datum values[14] = {};
+		bool nulls[14] = {};
 		values[0] = Int64GetDatum(e.id);
 		values[1] = CStringGetTextDatum(job.queue);
 		put_text(&values[2], &nulls[2], job.kind);
@@ -302,6 +306,9 @@ TQ_FUNCTION(tq_list_running)
 		values[11] = BoolGetDatum(e.has(core::kCancelAsked));
 		nulls[12] = !marked || pid_of(e.owner) == 0;
 		values[12] = Int32GetDatum(marked ? pid_of(e.owner) : 0);
+		nulls[13] = !job.has_progress;
+		if (job.has_progress)
+			values[13] = DirectFunctionCall1(jsonb_in, CStringGetDatum(job.progress));
 		tuplestore_putvalues(rs->setResult, rs->setDesc, values, nulls);
 		MemoryContextSwitchTo(old);
 		MemoryContextReset(row);

@@ -259,6 +259,7 @@ void Engine::drop(Queue &q, Ref r, uint32_t hint) noexcept
 	const bool full = at_limit(q);
 	const Ref group = e.group;
 	leave(q, e);
+	end_progress(e);
 	if (e.has(kClaimListed))
 		unlist_claim(q, e);
 	const uint32_t b = bucket_of(q.db, e.id);
@@ -343,11 +344,21 @@ void Engine::leave(Queue &q, Entry &e) noexcept
 	}
 }
 
+// What a heartbeat reported ends with the attempt, however that ended.
+void Engine::end_progress(Entry &e) noexcept
+{
+	if (e.progress != 0)
+		platform_.end_progress(static_cast<uint16_t>(e.progress - 1));
+	e.progress = 0;
+}
+
 void Engine::enter(Queue &q, Entry &e) noexcept
 {
 	const Ref r = ref_of(e);
 	Lane &l = lanes_[e.lane];
 	++l.counts[static_cast<int>(e.state)];
+	if (e.state != State::running)
+		end_progress(e);
 	switch (place(e))
 	{
 		case Place::ready:

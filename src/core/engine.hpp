@@ -35,6 +35,7 @@ struct Platform
 	void (*sooner)(uint32_t db, Micros wall, bool monotonic) noexcept; // a timer now ends before the scheduler meant to wake
 	void (*want_refill)(uint32_t db) noexcept; // a lane or a group runs dry while it has jobs on disk
 	Micros (*mono)() noexcept;				   // the monotonic clock
+	void (*end_progress)(uint16_t slot) noexcept = nullptr; // a lease ended whose progress was kept there
 };
 
 // Shared header of the region.
@@ -323,6 +324,7 @@ class Engine
 	}
 	void leave(Queue &q, Entry &e) noexcept;
 	void enter(Queue &q, Entry &e) noexcept;
+	void end_progress(Entry &e) noexcept;
 	void lane_out(Queue &q, Lane &l) noexcept;
 	void lane_in(Queue &q, Lane &l) noexcept;
 	void offer(Queue &q, Ref r) noexcept;	  // puts a job before the claims, in its lane

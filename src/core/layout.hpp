@@ -56,7 +56,7 @@ struct Entry
 	uint16_t worker_slot; // running: in the table of workers, see worker()
 	uint16_t weight;	  // in hundredths, 0: 1
 	uint16_t after_claim; // running: steps taken since the claim took its own
-	uint16_t progress;	  // room: slot of what a heartbeat reported
+	uint16_t progress;	  // running: slot + 1 of what a heartbeat reported, 0 if none
 	uint16_t attempt;	  // attempts used in this life
 	uint16_t max_attempts; // 0: the queue's
 	uint16_t queue;

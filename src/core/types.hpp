@@ -61,6 +61,13 @@ enum class Verb : uint8_t
 	kill,	// the scheduler's: aborted too often
 	purge,	// tq_purge: of a job that waits
 	forget, // ... of one that has ended; also when it is retried in another queue
+	checkpoint,
 };
+
+// Whether a running job with this mark goes on running when the mark's transaction commits.
+constexpr bool goes_on(Verb mark) noexcept
+{
+	return mark == Verb::none || mark == Verb::claim || mark == Verb::checkpoint;
+}
 
 } // namespace tq::core

@@ -17,12 +17,18 @@ void copy_worker(Fold &fold, const EventRow &event) noexcept
 	fold.worker[length] = '\0';
 }
 
+void set_lease_end(Fold &fold, const EventRow &event) noexcept
+{
+	fold.lease_until = event.lease_until;
+	fold.lease_length = event.lease_until != kNoTime ? std::max<int64>(event.lease_until - event.at, 0) : 0;
+}
+
 void start_attempt(Fold &fold, const EventRow &event) noexcept
 {
 	fold.state = FoldState::running;
 	fold.lease = event.lease;
 	fold.claimed_at = event.claimed_at != kNoTime ? event.claimed_at : event.at;
-	fold.lease_until = event.lease_until;
+	set_lease_end(fold, event);
 	fold.bound = event.bound;
 	fold.due = kNoTime;
 	if (event.attempt >= 0)
@@ -116,9 +122,9 @@ void fold_event(Fold &fold, const EventRow &event) noexcept
 			if (fold.state == FoldState::running && event.lease == fold.lease)
 			{
 				if (event.lease_until != kNoTime)
-					fold.lease_until = event.lease_until;
+					set_lease_end(fold, event);
 			}
-			else if (!fold.terminal() && event.lease != 0 && event.lease_until != kNoTime)
+			else if (!fold.terminal() && event.lease > fold.ended_lease && event.lease_until != kNoTime)
 				start_attempt(fold, event);
 			break;
 		case EventType::asked_cancel:

@@ -103,6 +103,7 @@ struct Fold
 	TimestampTz due = kNoTime; // retry_at of the last event that says when; kNoTime: run_at of the row counts only if fresh
 	TimestampTz claimed_at = kNoTime;
 	TimestampTz lease_until = kNoTime;
+	int64 lease_length = 0;	   // from the event that granted or renewed the lease to lease_until; 0: not known
 	char worker[kWorkerMax] = {};
 	bool terminal() const { return state >= FoldState::succeeded; }
 };

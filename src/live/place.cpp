@@ -2,6 +2,7 @@
 #include "guc.hpp"
 #include "live/loader.hpp"
 #include "live/policy.hpp"
+#include "live/publish.hpp"
 #include "live/workers_table.hpp"
 
 namespace tq::live
@@ -95,11 +96,9 @@ void raise_leases(const Db &db, LeaseNo above) noexcept
 
 // A journalled lease goes on for a full new period (P9), whatever is left of the attempt's own time (`timeout`, 0: no end); one that was
 // bound to a session has lost it.
-void fill_lease(Entry &e, const journal::Fold &fold, uint32_t worker, Micros timeout) noexcept
+void fill_lease(const Queue &q, Entry &e, const journal::Fold &fold, uint32_t worker, Micros timeout) noexcept
 {
-	const Micros period = fold.lease_until != journal::kNoTime && fold.claimed_at != journal::kNoTime
-							  ? std::max<Micros>(fold.lease_until - fold.claimed_at, 1000)
-							  : guc::lease * Micros{1000};
+	const Micros period = fold.lease_length > 0 ? std::max<Micros>(fold.lease_length, 1000) : guc::lease * Micros{1000};
 	e.lease = fold.lease;
 	e.lease_ms = static_cast<uint32>(std::min<Micros>(period / 1000, UINT32_MAX));
 	const Micros mono = mono_now(), wall = wall_now();
@@ -111,6 +110,8 @@ void fill_lease(Entry &e, const journal::Fold &fold, uint32_t worker, Micros tim
 	e.flags |= core::kLogged;
 	if (fold.bound)
 		e.flags |= core::kBound;
+	if (fold.cancel_asked)
+		limit_cancelled(q, e);
 }
 
 } // namespace
@@ -197,7 +198,7 @@ Place place_job(Db &db, const journal::Candidate &c, int slot, const journal::Fo
 			e.state = to;
 			e.timer = due;
 			if (to == State::running)
-				fill_lease(e, fold, worker, timeout_of(c.timeout, q.settings).value);
+				fill_lease(q, e, fold, worker, timeout_of(c.timeout, q.settings).value);
 		});
 		result = Place::in_memory;
 	}

@@ -1,6 +1,7 @@
 #include "live/publish.hpp"
 
 #include "guc.hpp"
+#include "live/policy.hpp"
 
 namespace tq::live
 {
@@ -149,7 +150,7 @@ void publish_move(Db &db, Queue &q, const Op &op, bool uncounted) noexcept
 	});
 }
 
-// A running job is asked to stop. Whatever has ended its attempt since has won, and has taken a later step.
+// A running job is asked to stop, and has some time to do so. Whatever has ended its attempt since has won, and has taken a later step.
 void publish_ask(const Op &op) noexcept
 {
 	Queue &q = engine.queue(op.queue);
@@ -159,14 +160,20 @@ void publish_ask(const Op &op) noexcept
 	{
 		if (e.state == State::running && e.mark != Verb::lose &&
 			(e.lease == op.lease || e.step - 1 - e.after_claim == op.prev_step + 1))
-			e.flags |= core::kCancelAsked;
+		{
+			if (!e.has(core::kCancelAsked)) // who asks again does not give it more time
+				engine.change(q, op.ref, [&q](Entry &x) noexcept {
+					x.flags |= core::kCancelAsked;
+					limit_cancelled(q, x);
+				});
+		}
 		else if ((e.state == State::ready || e.state == State::delayed) && e.mark == Verb::none && e.step == op.prev_step + 1)
 			engine.change(q, op.ref, [](Entry &x) noexcept { to_be_cancelled(x); }); // the claim was rolled back
 	}
 	unlock_queue(op.queue);
 }
 
-// complete, fail, release, bury, lose, cancel, retry, reschedule, kill, move, erase: the entry is ours by its mark, which it keeps
+// complete, fail, release, bury, lose, cancel, retry, reschedule, kill, checkpoint, move, erase: the entry is ours by its mark, which it keeps
 // if this transaction has changed the job once more.
 void publish_change(Db &db, const Op &op, bool uncounted) noexcept
 {
@@ -219,7 +226,11 @@ void publish_change(Db &db, const Op &op, bool uncounted) noexcept
 				if (op.override_)
 					x.flags |= core::kOverride;
 				if (op.to == State::running)
-					return; // a rescheduled priority of a running job
+				{
+					x.aborts = 0; // the claim, if it was ours, is committed
+					x.flags |= core::kHasCheckpoint | core::kLogged; // a checkpoint stands for the claim
+					return;
+				}
 				x.lease = 0;
 				x.set_worker(kNil);
 				if (op.verb != Verb::reschedule)
@@ -279,6 +290,12 @@ void undo_change(const Op &op) noexcept
 }
 
 } // namespace
+
+void limit_cancelled(const Queue &q, Entry &e) noexcept
+{
+	const Micros end = mono_now() + cancel_grace_of(q.settings).value;
+	core::set_hard_deadline(e, e.has(core::kHardTimeout) ? std::min(e.hard_deadline, end) : end);
+}
 
 bool is_uncounted(const Db &db, TransactionId xid) noexcept
 {

@@ -33,6 +33,9 @@ void publish_bulk(Db &db, const Bulk &bulk, bool uncounted) noexcept;
 // ABORT of the transaction or of a savepoint.
 void undo(Db &db, const Op &op) noexcept;
 
+// Queue lock held, inside Engine::change: a running job that is asked to stop keeps its lease for so long at most.
+void limit_cancelled(const Queue &q, Entry &e) noexcept;
+
 // Map lock held: is a recount under way, and does its snapshot not see this transaction?
 bool is_uncounted(const Db &db, TransactionId xid) noexcept;
 

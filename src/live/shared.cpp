@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include "guc.hpp"
+#include "live/progress.hpp"
 #include "live/test_support.hpp"
 
 namespace tq::live
@@ -85,6 +86,7 @@ void want_refill(uint32_t d) noexcept
 void request_shmem()
 {
 	RequestAddinShmemSpace(add_size(own_size(), Engine::size(limits())));
+	RequestAddinShmemSpace(progress_size());
 #ifdef TQ_TEST
 	RequestAddinShmemSpace(test_shmem_size());
 #endif
@@ -115,7 +117,8 @@ void init_shmem()
 		engine.create(region, limits());
 	else
 		engine.attach(region);
-	engine.set_platform({lock_partition, unlock_partition, wake_proc, sooner, want_refill, mono_now});
+	init_progress();
+	engine.set_platform({lock_partition, unlock_partition, wake_proc, sooner, want_refill, mono_now, end_progress});
 	locks = GetNamedLWLockTranche("tq");
 #ifdef TQ_TEST
 	init_test_shmem();

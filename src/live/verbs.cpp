@@ -82,7 +82,7 @@ Hold hold_lease(Db &db, JobId id, LeaseNo lease, Verb verb, Op *op, Entry *entry
 		result = Hold::lost;
 	else if (e.mark != Verb::none && e.owner != my_proc)
 		result = Hold::busy;
-	else if (e.mark != Verb::none && e.mark != Verb::claim)
+	else if (!core::goes_on(e.mark))
 		result = Hold::done;
 	else
 		take(engine.queue(queue), ref, verb, op, entry);
@@ -97,8 +97,8 @@ Hold hold_job(Db &db, Ref ref, uint16_t queue, JobId id, uint32 states, Verb ver
 	lock_queue(queue);
 	const Entry &e = engine.entry(ref);
 	const bool ours = e.mark != Verb::none && e.owner == my_proc;
-	const bool ends_here = ours && e.mark != Verb::claim;
-	const bool free_to_ask = e.mark == Verb::none || e.mark == Verb::claim;
+	const bool ends_here = ours && !core::goes_on(e.mark);
+	const bool free_to_ask = core::goes_on(e.mark);
 	const bool doomed = e.state == State::delayed && e.has(core::kCancelAsked); // the scheduler is about to cancel it
 	if (!engine.is(engine.queue(queue), ref, id))
 		result = Hold::not_found;

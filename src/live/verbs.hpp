@@ -18,7 +18,7 @@ enum class Hold : uint8
 	asked,	   // cancel: it runs, and was asked to stop
 };
 
-// Marks the running job `id` for a verb of its lease's holder, takes its next step and notes the operation. `entry` receives a copy
+// Marks the running job `id` for a verb of its lease's holder (which may have noted a checkpoint before in this transaction), takes its next step and notes the operation. `entry` receives a copy
 // from before, with `step` being the step taken. Room for the operation must be reserved.
 Hold hold_lease(Db &db, JobId id, LeaseNo lease, Verb verb, Op *op, Entry *entry) noexcept;
 

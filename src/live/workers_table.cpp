@@ -3,6 +3,38 @@
 namespace tq::live
 {
 
+namespace
+{
+
+// Registry lock held exclusively.
+uint32_t find_slot(uint16_t d, const char *name, bool make) noexcept
+{
+	const uint64 h = core::hash_name(name);
+	uint32_t unused = kNil;
+	for (uint32_t i = 0; i < engine.limits().workers; ++i)
+	{
+		const core::Worker &w = engine.worker(i);
+		if (!w.used)
+			unused = unused == kNil ? i : unused;
+		else if (w.name_hash == h && w.db == d && strcmp(w.name, name) == 0)
+			return i;
+	}
+	if (!make || unused == kNil)
+		return kNil;
+	core::Worker &w = engine.worker(unused);
+	strlcpy(w.name, name, sizeof(w.name));
+	w.name_hash = h;
+	w.db = d;
+	w.draining.store(false);
+	w.running.store(0);
+	w.claimed.store(0);
+	w.seen_at.store(wall_now());
+	w.used = true;
+	return unused;
+}
+
+} // namespace
+
 uint32_t worker_slot(const Db &db, const char *name) noexcept
 {
 	static uint32_t last = kNil;
@@ -13,32 +45,45 @@ uint32_t worker_slot(const Db &db, const char *name) noexcept
 		if (w.used && w.db == d && strcmp(w.name, name) == 0)
 			return last;
 	}
-	const uint64 h = core::hash_name(name);
-	uint32_t found = kNil, unused = kNil;
 	LWLockAcquire(registry_lock(), LW_EXCLUSIVE);
-	for (uint32_t i = 0; i < engine.limits().workers && found == kNil; ++i)
-	{
-		const core::Worker &w = engine.worker(i);
-		if (!w.used)
-			unused = unused == kNil ? i : unused;
-		else if (w.name_hash == h && w.db == d && strcmp(w.name, name) == 0)
-			found = i;
-	}
-	if (found == kNil && unused != kNil)
-	{
-		core::Worker &w = engine.worker(unused);
-		strlcpy(w.name, name, sizeof(w.name));
-		w.name_hash = h;
-		w.db = d;
-		w.draining.store(false);
-		w.running.store(0);
-		w.claimed.store(0);
-		w.seen_at.store(wall_now());
-		w.used = true;
-		found = unused;
-	}
+	const uint32_t found = find_slot(d, name, true);
 	LWLockRelease(registry_lock());
 	return last = found;
+}
+
+bool set_draining(const Db &db, const char *name, bool on, int32 *holds) noexcept
+{
+	bool done = false;
+	LWLockAcquire(registry_lock(), LW_EXCLUSIVE);
+	const uint32_t i = find_slot(index_of(db), name, on);
+	if (i != kNil)
+	{
+		core::Worker &w = engine.worker(i);
+		const bool was = w.draining.exchange(on);
+		done = on || was;
+		if (on)
+			w.seen_at.store(wall_now()); // it is not forgotten for an hour
+	}
+	LWLockRelease(registry_lock());
+	// claims look at the flag with their queue locked: whoever is past it has its jobs in the count once the lock was ours
+	for (uint32 slot = 0; i != kNil && slot < engine.limits().queues; ++slot)
+	{
+		const auto q = static_cast<uint16_t>(slot);
+		if (engine.queue(q).state == core::QueueState::free || engine.queue(q).db != index_of(db))
+			continue;
+		lock_queue(q);
+		unlock_queue(q);
+	}
+	*holds = i != kNil ? engine.worker(i).running.load() : 0;
+	return done;
+}
+
+bool is_draining(uint32_t worker) noexcept { return worker != kNil && engine.worker(worker).draining.load(); }
+
+void worker_seen(uint32_t worker, Micros wall) noexcept
+{
+	if (worker != kNil)
+		engine.worker(worker).seen_at.store(wall, std::memory_order_relaxed);
 }
 
 void forget_workers(const Db &db, Micros before) noexcept
@@ -47,7 +92,7 @@ void forget_workers(const Db &db, Micros before) noexcept
 	for (uint32_t i = 0; i < engine.limits().workers; ++i)
 	{
 		core::Worker &w = engine.worker(i);
-		if (w.used && w.db == index_of(db) && w.running.load() == 0 && w.seen_at.load() < before && !w.draining.load())
+		if (w.used && w.db == index_of(db) && w.running.load() == 0 && w.seen_at.load() < before)
 			w.used = false;
 	}
 	LWLockRelease(registry_lock());

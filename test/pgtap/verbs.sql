@@ -244,8 +244,6 @@ SELECT throws_ok('SELECT * FROM tq_history(9000000001)', 'TQ004', 'job 900000000
 SELECT throws_ok('SELECT * FROM tq_heartbeat(1, NULL)', '22004', 'lease must not be null');
 SELECT throws_ok($$SELECT * FROM tq_heartbeat(1, 1, '1 month')$$, '22023', 'extend must not contain months or years');
 SELECT throws_ok($$SELECT * FROM tq_heartbeat(1, 1, '0 s')$$, '22023', 'extend is out of range');
-SELECT throws_ok($$SELECT * FROM tq_heartbeat(1, 1, progress => '1')$$, '0A000', 'argument progress is not supported yet');
-SELECT throws_ok($$SELECT * FROM tq_heartbeat(1, 1, checkpoint => '1')$$, '0A000', 'argument checkpoint is not supported yet');
 SELECT throws_ok('SELECT * FROM tq_heartbeat_many(ARRAY[1,2], ARRAY[1])', '22023', 'ids and leases must have the same length');
 SELECT throws_ok('SELECT * FROM tq_heartbeat_many(ARRAY[1,NULL], ARRAY[1,1])', '22004', 'ids must not contain nulls');
 SELECT throws_ok($$SELECT tq_retry_many('q_dead', 'succeeded')$$, '22023', 'jobs that are "succeeded" cannot be retried');

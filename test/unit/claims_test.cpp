@@ -134,6 +134,48 @@ TEST(Claims, AWorkersRunningJobsAreCounted)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
+// What heartbeats reported, by slots.
+std::vector<uint16_t> ended;
+
+TEST(Claims, ProgressEndsWithTheAttemptAndOnlyThen)
+{
+	Rig t;
+	ended.clear();
+	Platform platform{};
+	platform.lock_partition = lock_partition;
+	platform.unlock_partition = unlock_partition;
+	platform.wake = set_latch;
+	platform.sooner = note_sooner;
+	platform.want_refill = note_refill;
+	platform.end_progress = [](uint16_t slot) noexcept { ended.push_back(slot); };
+	t.engine.set_platform(platform);
+	for (JobId id = 1; id <= 4; ++id)
+		t.ready(id);
+	Ref r[4];
+	for (uint16_t i = 0; i < 4; ++i)
+	{
+		r[i] = t.claim();
+		t.commit_claim(r[i]);
+		t.engine.entry(r[i]).progress = static_cast<uint16_t>(10 + i + 1);
+	}
+	t.engine.mark(t.q(), r[0], 1, Verb::complete, State::terminal);
+	t.engine.change(t.q(), r[1], [](Entry &e) noexcept { e.flags |= kCancelAsked; });
+	EXPECT_TRUE(ended.empty());
+	t.engine.drop(t.q(), r[0], 0); // it completes
+	t.undo_claim(r[1]);			   // given back
+	t.engine.change(t.q(), r[2], [](Entry &e) noexcept { // put off
+		e.state = State::delayed;
+		e.timer = 5;
+	});
+	t.engine.change(t.q(), r[3], [](Entry &e) noexcept { e.state = State::placeholder; });
+	EXPECT_EQ(ended, (std::vector<uint16_t>{10, 11, 12, 13}));
+	t.engine.drop(t.q(), r[3], 0);
+	t.claim();
+	EXPECT_EQ(ended.size(), 4U);
+	EXPECT_EQ(t.engine.entry(r[1]).progress, 0);
+	EXPECT_EQ(verify(t.engine), "");
+}
+
 TEST(Marks, AnotherOwnerIsToldBusyTheSameIsNot)
 {
 	Rig t;

@@ -1,0 +1,238 @@
+# Heartbeats beyond one session: checkpoints and leases across a crash, the deadline of a request to stop, waiting claims of a worker
+# that drains, slots of progress.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use TqTest;
+
+my $node = tq_node('heartbeats', conf => <<CONF);
+tq.lease = '1h'
+tq.max_progress = 2
+tq.claim_log_delay = '1min'
+CONF
+scheduler_of($node);
+
+sub sql
+{
+	my ($text) = @_;
+	return $node->safe_psql('postgres', $text);
+}
+
+sub claim
+{
+	my ($queue, $args) = @_;
+	return sql("select id || ', ' || lease from tq_claim('$queue'" . ($args ? ", $args" : '') . ')');
+}
+
+sub has_event
+{
+	my ($held, $type) = @_;
+	my ($job) = split /, /, $held;
+	return until_true($node, "select exists (select from tq.event where job_id = $job and type = '$type')", "event $type of $job");
+}
+
+sub crash
+{
+	$node->stop('immediate');
+	$node->start;
+	loaded($node);
+	scheduler_of($node);
+	return;
+}
+
+#
+# A checkpoint is as durable as its commit, and stands for the claim that was not journalled
+#
+sql(q{select tq_enqueue('crash')});
+my $held = claim('crash', q{worker => 'w', lease_for => '100 s'});
+is(sql("select action from tq_heartbeat($held, checkpoint => '{\"at\": 1}')"), 'run', 'a young claim keeps a checkpoint');
+my ($job, $lease) = split /, /, $held;
+crash();
+is(sql("select state || ' ' || worker || ' ' || lease || ' ' || attempt || ' ' || checkpoint from tq_get($job)"), "running w $lease 1 {\"at\": 1}",
+	'after a crash the job runs on');
+is(sql("select action from tq_heartbeat($held)"), 'run', 'its lease is good');
+is(sql("select lease_expires_at between clock_timestamp() + '60 s' and clock_timestamp() + '101 s' from tq_running where id = $job"), 't',
+	'for a new period');
+is(sql("select string_agg(type::text, ' ' order by step) from tq.event where job_id = $job"), 'k', 'though the journal has no claim');
+clock($node, 0, 102);
+has_event($held, 'l');
+clock($node, 60, 102);
+is(sql(q{select checkpoint from tq_claim('crash', wait => '20 s')}), '{"at": 1}', 'the next attempt has the checkpoint');
+is(sql("select action from tq_heartbeat($held, checkpoint => '2')"), 'lost', 'and the last one cannot keep another');
+is(sql("select tq_complete(id, lease) from tq_running where id = $job"), 'succeeded', 'it ends');
+clock($node, 0, 0);
+
+# the period of a lease is what the last heartbeat that was journalled asked for, however long the attempt has been running
+sql(q{select tq_enqueue('crash')});
+$held = claim('crash', q{lease_for => '100 s'});
+for my $at (50, 100, 150, 200)
+{
+	clock($node, $at, $at);
+	is(sql("select action from tq_heartbeat($held, checkpoint => '{\"at\": $at}')"), 'run', "alive after $at s");
+}
+crash();
+clock($node, 0, 0);
+is(sql("select lease_expires_at between clock_timestamp() + '60 s' and clock_timestamp() + '101 s' from tq_running where ($held) = (id, lease)"),
+	't', 'after a crash its lease is no longer than it was');
+is(sql("select tq_complete($held)"), 'succeeded', 'it ends');
+
+# a checkpoint whose commit was lost, or did not come
+sql(q{select tq_enqueue('crash')});
+$held = claim('crash');
+sql("select tq_heartbeat($held, checkpoint => '1')");
+my $worker = session($node);
+ask($worker, 'begin');
+is(ask($worker, "select action from tq_heartbeat($held, checkpoint => '2')"), 'run', 'an open transaction has a checkpoint');
+crash();
+leave($worker);
+is(sql("select checkpoint from tq_running r, tq_get(r.id) where ($held) = (r.id, r.lease)"), '1', 'a crash takes it back');
+is(sql("select action from tq_heartbeat($held, checkpoint => '3')"), 'run', 'the next is kept');
+is(sql("select tq_complete($held)"), 'succeeded', 'it ends');
+
+# a session that dies with a checkpoint open
+sql(q{select tq_enqueue('crash')});
+$held = claim('crash', q{lease_for => '100 s'});
+$worker = session($node);
+my $pid = ask($worker, 'select pg_backend_pid()');
+ask($worker, 'begin');
+ask($worker, "select action from tq_heartbeat($held, checkpoint => '1')");
+clock($node, 0, 101);
+is(sql("select action from tq_heartbeat($held, extend => '1 s')"), 'run', 'while it is open the reaper leaves the job alone');
+$node->safe_psql('postgres', "select pg_terminate_backend($pid)");
+clock($node, 0, 300);
+has_event($held, 'l');
+leave($worker);
+clock($node, 60, 300);
+is(sql(q{select checkpoint is null from tq_claim('crash', wait => '20 s')}), 't', 'the end of its session gives the job back, without');
+is(scalar(split /\n/, sql(q{select tq_complete(id, lease) from tq_running where queue = 'crash'})), 1, 'it ends');
+clock($node, 0, 0);
+
+# a claim that waits longer than its statement's snapshot is old
+my $waiter = session($node);
+sql(q{select tq_enqueue('waits')});
+$held = claim('waits');
+begin_ask($waiter, q{select checkpoint from tq_claim('waits', wait => '50 s')});
+until_true($node, q{select count(*) = 1 from pg_stat_activity where wait_event = 'TqWaitForJob' or query ~ 'tq_claim' and state = 'active' and pid <> pg_backend_pid()});
+sql("select tq_heartbeat($held, checkpoint => '\"late\"')");
+sql("select tq_release($held)");
+is(end_ask($waiter), '"late"', 'a waiting claim has the checkpoint that was kept while it waited');
+
+#
+# A request to stop has a deadline
+#
+sql(q{select tq_create_queue('stop', '{"cancel_grace": "20 s"}')});
+sql(q{select tq_enqueue('stop')});
+$held = claim('stop');
+is(sql("select tq_cancel(" . (split /, /, $held)[0] . ')'), 'asked', 'a running job is asked to stop');
+is(sql("select action || ' ' || (lease_expires_at < clock_timestamp() + '21 s') from tq_heartbeat($held)"), 'cancel true',
+	'and told by when');
+clock($node, 0, 15);
+is(sql("select action from tq_heartbeat($held, extend => '1 h')"), 'cancel', 'heartbeats do not put that off');
+is(sql("select tq_cancel(" . (split /, /, $held)[0] . ')'), 'asked', 'asking again');
+clock($node, 0, 21);
+has_event($held, 'x');
+is(sql('select state from tq_get(' . (split /, /, $held)[0] . ')'), 'cancelled', 'gives no more time: then it is cancelled');
+is(sql("select action from tq_heartbeat($held)"), 'lost', 'and its lease lost');
+clock($node, 0, 0);
+
+# also after a crash
+sql(q{select tq_enqueue('stop')});
+$held = claim('stop');
+sql("select tq_heartbeat($held, checkpoint => '1')");
+sql("select tq_cancel(" . (split /, /, $held)[0] . ')');
+crash();
+is(sql("select action || ' ' || (lease_expires_at < clock_timestamp() + '21 s') from tq_heartbeat($held)"), 'cancel true',
+	'a crash does not make it forget the request, nor the deadline');
+clock($node, 0, 21);
+has_event($held, 'x');
+clock($node, 0, 0);
+# one that stops in time
+sql(q{select tq_enqueue('stop')});
+$held = claim('stop');
+sql("select tq_cancel(" . (split /, /, $held)[0] . ')');
+is(sql("select tq_complete($held)"), 'succeeded', 'what succeeds in time has succeeded');
+
+#
+# A worker that drains
+#
+$waiter = session($node);
+begin_ask($waiter, q{select id from tq_claim('drain', worker => 'd', wait => '60 s')});
+until_true($node, q{select count(*) = 1 from tq_workers where worker = 'd'});
+until_true($node, q{select waiting = 1 from tq_stats() where queue = 'drain'}, 'it waits');
+is(sql(q{select tq_drain('d')}), '0', 'a waiting worker drains');
+$job = sql(q{select tq_enqueue('drain')});
+is(sql(q{select id from tq_claim('drain', worker => 'e', wait => '20 s')}), $job, 'another gets the job that it was waiting for');
+$job = sql(q{select tq_enqueue('drain')});
+until_true($node, q{select waiting = 0 from tq_stats() where queue = 'drain'}, 'it waits for nothing any more');
+is(sql("select state from tq_get($job)"), 'ready', 'it takes none');
+is(sql(q{select tq_undrain('d')}), 't', 'it may go on');
+is(end_ask($waiter), $job, 'and takes the job');
+sql(q{select tq_drain('d')});
+clock($node, 3000, 0);
+sql(q{select count(*) from tq_claim('drain', worker => 'd')});
+clock($node, 6000, 0);
+sql(q{select count(*) from tq_claim('nothing', worker => 'e')});
+is(sql(q{select string_agg(worker || ' ' || draining, ', ' order by worker) from tq_workers where worker in ('d', 'e')}), 'd true, e false',
+	'one that asks, or holds a job, is remembered');
+sql(q{select tq_complete(id, lease) from tq_running where queue = 'drain'});
+clock($node, 10000, 0);
+until_true($node, q{select count(*) = 0 from tq_workers where worker = 'd'}, 'an hour after it was seen it is forgotten');
+clock($node, 0, 0);
+
+#
+# Slots of progress
+#
+my @held;
+for my $i (1 .. 3)
+{
+	sql(q{select tq_enqueue('slots')});
+	push @held, claim('slots');
+}
+sub report
+{
+	my ($i, $what) = @_;
+	my ($stdout, $stderr) = ('', '');
+	$node->psql('postgres', "select action from tq_heartbeat($held[$i], progress => '$what')", stdout => \$stdout, stderr => \$stderr);
+	return $stdout . ($stderr =~ /WARNING:  (.*)/ ? " ($1)" : '');
+}
+is(report(0, 1), 'run', 'the first has a slot');
+is(report(1, 2), 'run', 'the second');
+like(report(2, 3), qr/^run \(no room for the progress of job \d+\)$/, 'the third is told that there is none');
+is(report(0, 4), 'run', 'the first keeps its own');
+is(report(1, 'null'), 'run', 'the second gives it back');
+is(report(2, 5), 'run', 'so the third gets it');
+is(sql(q{select string_agg(coalesce(progress::text, '-'), ' ' order by id) from tq_running where queue = 'slots'}), '4 - 5', 'each shows its own');
+sql("select tq_complete($_)") for @held;
+for my $i (1 .. 20)
+{
+	sql(q{select tq_enqueue('slots')});
+	@held = (claim('slots'));
+	is(report(0, $i), 'run', 'slots are given back') if $i > 17;
+	report(0, $i);
+	sql("select tq_release($held[0])") if $i % 2;
+	sql("select tq_complete($held[0])") if $i % 2 == 0;
+	sql(q{select tq_complete(id, lease) from tq_claim('slots')}) if $i % 2;
+}
+# of a lease that was lost, and of one whose queue goes
+sql(q{select tq_enqueue('slots')});
+@held = (claim('slots', q{lease_for => '100 s'}));
+report(0, 1);
+clock($node, 0, 101);
+has_event($held[0], 'l');
+clock($node, 60, 101);
+is(sql(q{select count(*) from tq_claim('slots', wait => '20 s')}), '1', 'the job of a lost lease comes again');
+is(sql(q{select progress is null from tq_running where queue = 'slots'}), 't', 'without its progress');
+sql(q{select tq_complete(id, lease) from tq_running where queue = 'slots'});
+clock($node, 0, 0);
+sql(q{select tq_enqueue('slots') from generate_series(1, 2)});
+@held = (claim('slots'), claim('slots'));
+is(report(0, 1) . report(1, 2), 'runrun', 'its slot is free again');
+sql("select tq_complete($_)") for @held;
+
+check_journal($node);
+$node->stop;
+done_testing();
