@@ -63,6 +63,9 @@ INSERT INTO verb (needs, statement, none, produce, consume, manage, monitor) VAL
 	(NULL, $$CALL tq_wait(ARRAY[{q}], '1 ms')$$, '42501', '42501', 'null', '42501', '42501'),
 	('running', $$SELECT action FROM tq_heartbeat({id}, {lease})$$, 'lost', '42501', 'run', '42501', '42501'),
 	('running', $$SELECT action FROM tq_heartbeat_many(ARRAY[{id}], ARRAY[{lease}])$$, 'lost', '42501', 'run', '42501', '42501'),
+	('running', $$SELECT action FROM tq_heartbeat({id}, {lease}, progress => '{"p": 1}', checkpoint => '{"c": 1}')$$, 'lost', '42501', 'run', '42501', '42501'),
+	('reported', $$SELECT progress FROM tq_running WHERE id = {id}$$, 'null', 'null', '{"secret": 4}', 'null', '{"secret": 4}'),
+	('reported', $$SELECT checkpoint FROM tq_get({id})$$, 'TQ004', 'null', '{"secret": 5}', 'null', '{"secret": 5}'),
 	('running', $$SELECT tq_complete({id}, {lease})$$, 'TQ004', '42501', 'succeeded', '42501', '42501'),
 	('running', $$SELECT status FROM tq_complete_many(ARRAY[{id}], ARRAY[{lease}])$$, 'not_found', '42501', 'ok', '42501', '42501'),
 	('running', $$SELECT tq_fail({id}, {lease}, 'x', fatal => true)$$, 'TQ004', '42501', 'dead', '42501', '42501'),
@@ -77,6 +80,8 @@ INSERT INTO verb (needs, statement, none, produce, consume, manage, monitor) VAL
 	('dead', $$SELECT tq_retry({id})$$, 'TQ004', '42501', '42501', 'ready', '42501'),
 	('delayed', $$SELECT tq_reschedule({id}, priority => 7)$$, 'TQ004', '42501', '42501', 'delayed', '42501'),
 	('dead', $$SELECT tq_retry_many({q}, kind => 'none')$$, '42501', '42501', '42501', '0', '42501'),
+	(NULL, $$SELECT tq_purge({q}, 'expired')$$, '42501', '42501', '42501', '0', '42501'),
+	('dead', $$SELECT tq_explain({id}) <> ''$$, 'TQ004', 'true', 'true', 'true', 'true'),
 	('dead', $$SELECT (payload, headers, result, error, checkpoint)::text || state FROM tq_get({id})$$,
 		'TQ004', '(,,,,)dead', '("{""secret"": 1}","{""h"": 1}",,x,)dead', '(,,,,)dead', '("{""secret"": 1}","{""h"": 1}",,x,)dead'),
 	('succeeded', $$SELECT result FROM tq_get({id})$$, 'TQ004', 'null', '{"secret": 2}', 'null', '{"secret": 2}'),
@@ -105,9 +110,16 @@ INSERT INTO global_verb VALUES
 	($$SELECT count(*) > 0 FROM tq_check()$$, 'true', '{all_manage}'),
 	($$SELECT tq_reload()$$, '0', '{all_manage}'),
 	($$SELECT tq_activate()$$, '', '{all_manage}'),
+	($$SELECT tq_drain('nobody')$$, '0', '{all_manage}'),
+	($$SELECT tq_undrain('nobody')$$, 'true', '{all_manage}'),
 	($$SELECT count(*) >= 0 FROM tq_workers$$, 'true', '{all_consume,all_manage,all_monitor}'),
 	($$SELECT count(*) FROM tq_grant('*', 'r_none', 'monitor'), tq_revoke('*', 'r_none', 'monitor')$$, '1', '{all_manage}'),
 	($$SELECT tq_revoke('*', 'r_none', 'monitor')$$, '', '{all_manage}');
+
+-- What later versions bring is refused to everybody.
+DELETE FROM verb v USING pg_proc p WHERE p.prosrc = 'tq_later' AND v.statement ~ ('\m' || p.proname || '\M');
+DELETE FROM verb v USING pg_proc p WHERE p.prosrc = 'tq_later' AND p.proname = 'tq_drain' AND v.statement ~ 'progress|checkpoint FROM';
+DELETE FROM global_verb v USING pg_proc p WHERE p.prosrc = 'tq_later' AND p.proname = 'tq_drain' AND v.statement ~ 'tq_(un)?drain';
 
 -- What is not for everybody to call stays closed.
 CREATE TABLE closed (statement text);
@@ -128,9 +140,10 @@ CREATE TABLE attempted AS
 	SELECT v.n, v.needs, r.role, to_jsonb(v) ->> r.role AS wanted, v.statement, CASE WHEN v.needs IS NOT NULL THEN made(v.needs) END AS id,
 		1::bigint AS lease, NULL::text AS answer
 	FROM verb v, unnest('{none,produce,consume,manage,monitor}'::text[]) r (role);
-UPDATE attempted a SET lease = c.lease FROM unnest('{running,dead,succeeded}'::text[]) s, tq_claim('mine', 1000, kinds => ARRAY[s]) c WHERE c.id = a.id;
+UPDATE attempted a SET lease = c.lease FROM unnest('{running,reported,dead,succeeded}'::text[]) s, tq_claim('mine', 1000, kinds => ARRAY[s]) c WHERE c.id = a.id;
 SELECT count(*) FROM attempted a, LATERAL (SELECT CASE a.needs WHEN 'dead' THEN tq_fail(a.id, a.lease, 'x', '{"secret": 3}', fatal => true)
 	WHEN 'succeeded' THEN tq_complete(a.id, a.lease, '{"secret": 2}') END) f WHERE a.needs IN ('dead', 'succeeded') \g /dev/null
+SELECT count(*) FROM attempted a, tq_heartbeat(a.id, a.lease, progress => '{"secret": 4}', checkpoint => '{"secret": 5}') WHERE a.needs = 'reported' \g /dev/null
 UPDATE attempted SET statement = replace(replace(replace(statement, '{q}', quote_literal('mine')), '{id}', id::text), '{lease}', lease::text)
 	WHERE id IS NOT NULL;
 UPDATE attempted SET statement = replace(statement, '{q}', quote_literal('mine'));
