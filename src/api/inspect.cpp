@@ -238,6 +238,8 @@ TQ_FUNCTION(tq_get)
 	}
 	const bool ended = !job.has_entry && job.fold.terminal();
 	const bool running = !ended && state == State::running;
+	const TimestampTz expires_at = job.fold.new_life ? journal::kNoTime : job.row.expires_at;
+	const bool overdue = !ended && !running && live::is_overdue(job.has_entry ? e.attempt : job.fold.attempt, expires_at, now);
 	const bool leased = running && job.has_entry;
 	const uint16_t queue = live::queue_of_id(db, job.row.queue_id);
 	const EventRow *outcome = job.readable ? last_outcome(job) : nullptr;
@@ -255,7 +257,7 @@ TQ_FUNCTION(tq_get)
 	r.add(Int64GetDatum(id));
 	r.add_text(queue != live::kNoQueue ? engine.queue(queue).name : nullptr);
 	r.add_pointer(job.row.kind);
-	r.add_text(ended ? name_of(job.fold.state) : name_of(state));
+	r.add_text(ended ? name_of(job.fold.state) : overdue ? name_of(journal::FoldState::expired) : name_of(state));
 	r.add_int(priority);
 	r.add_int(job.has_entry ? e.attempt : job.fold.attempt);
 	r.add_int(live::attempts_allowed(job.row.max_attempts, queue));
@@ -273,7 +275,7 @@ TQ_FUNCTION(tq_get)
 	r.add_pointer(job.readable ? last_checkpoint(job) : nullptr);
 	r.add_pointer(job.readable ? job.row.group_key : nullptr);
 	r.add_pointer(job.readable ? job.row.unique_key : nullptr);
-	r.add_time(job.row.expires_at);
+	r.add_time(expires_at);
 	r.add_pointer(job.readable ? job.row.tags : nullptr);
 	r.add(Int64GetDatum(job.row.origin), job.row.origin == 0);
 	r.add_pointer(policies_of(job.row, priority, queue));

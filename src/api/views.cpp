@@ -144,8 +144,10 @@ void visit_job(const journal::Candidate &c, const journal::Fold &fold, void *arg
 	int32 priority = fold.has_priority ? fold.priority : c.priority;
 	TimestampTz run_at = fold.due != journal::kNoTime ? fold.due : c.run_at;
 	live::Entry e;
+	bool waits = !fold.terminal() && fold.state != FoldState::running;
 	if (!fold.terminal() && copy_entry(*w.db, c.id, &e))
 	{
+		waits = e.state != live::State::running;
 		attempt = e.attempt;
 		priority = e.priority;
 		state = name_of(e.state);
@@ -157,6 +159,9 @@ void visit_job(const journal::Candidate &c, const journal::Fold &fold, void *arg
 		core::Micros due = core::kNever;
 		state = name_of(live::state_of(c, fold, w.now, &due));
 	}
+	const TimestampTz expires_at = fold.new_life ? journal::kNoTime : c.expires_at;
+	if (waits && live::is_overdue(attempt, expires_at, w.now))
+		state = name_of(FoldState::expired);
 	Datum values[10] = {};
 	bool nulls[10] = {};
 	values[0] = Int64GetDatum(c.id);
@@ -171,7 +176,7 @@ void visit_job(const journal::Candidate &c, const journal::Fold &fold, void *arg
 	values[6] = Int32GetDatum(c.max_attempts);
 	put_time(&values[7], &nulls[7], run_at);
 	put_time(&values[8], &nulls[8], c.enqueued_at);
-	put_time(&values[9], &nulls[9], c.expires_at);
+	put_time(&values[9], &nulls[9], expires_at);
 	tuplestore_putvalues(w.store, w.desc, values, nulls);
 }
 

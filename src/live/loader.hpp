@@ -83,6 +83,12 @@ void drop_placeholder(Db &db, uint16_t queue, Ref ref, bool unfinished) noexcept
 // What the live state keeps of a row.
 journal::Candidate candidate_of(const journal::JobRow &row, const ItemPointerData &tid) noexcept;
 
+// Whether a waiting job's time to be started is over: then it ends as expired, when the scheduler comes to it or it is read in.
+inline bool is_overdue(int attempt, Micros expires_at, Micros now) noexcept
+{
+	return attempt == 0 && expires_at != journal::kNoTime && expires_at <= now;
+}
+
 // The queue slot of a tq.queue id; kNoQueue if unknown.
 uint16_t queue_of_id(const Db &db, int32 id) noexcept;
 
