@@ -136,9 +136,11 @@ private:
 		const uint16_t l = t_.lane(some_kind(), q);
 		if (l == kNoLane)
 			return;
+		Queue &qq = e_.queue(q);
+		if (next_(16) == 0)
+			return bulk(qq, l);
 		const Key key{some_priority(), ++last_id_};
 		const char *name = some_group();
-		Queue &qq = e_.queue(q);
 		Ref existing = kNil, r = kNil;
 		// an override may be in memory before those on disk
 		const bool wanted = name == nullptr || next_(4) == 0 || e_.takes(qq, name, key);
@@ -151,6 +153,24 @@ private:
 			return disk_.put(key.id, OnDisk{q, l, key, kNever, name != nullptr ? name : ""});
 		static constexpr uint16_t kWeights[] = {0, 50, 300};
 		e_.entry(r).weight = kWeights[next_(3)];
+	}
+
+	// Many at once, which all stay on disk; only the least of them is told.
+	void bulk(Queue &q, uint16_t l)
+	{
+		did_ = "bulk";
+		const bool grouped = next_(3) != 0;
+		Key least = kMaxKey;
+		for (uint32_t n = 1 + next_(5); n > 0; --n)
+		{
+			const char *name = grouped ? some_group() : nullptr;
+			if (grouped && name == nullptr)
+				continue;
+			const Key key{some_priority(), ++last_id_};
+			disk_.jobs[key.id] = OnDisk{e_.index_of(q), l, key, kNever, grouped ? name : ""};
+			least = std::min(least, key);
+		}
+		grouped ? e_.sink_groups(q, least) : e_.sink(q, e_.lane(l), least);
 	}
 
 	void end_committing() { end(State::committing); }

@@ -534,6 +534,18 @@ TEST(GroupPaging, GroupsNobodyKnowsAreKnownToBeUnknown)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
+TEST(GroupPaging, ManyAtOnceConcernAllGroupsWithASlotOrNot)
+{
+	Rig t;
+	t.grouped("a", 1);
+	t.grouped("b", 5);
+	t.engine.sink_groups(t.q(), Key{0, 5});
+	EXPECT_TRUE(Engine::unknown_groups(t.q()));
+	EXPECT_EQ(t.engine.group(t.group("a")).watermark, (Key{0, 5}));
+	EXPECT_EQ(all_next(t), (Ids{1}));
+	EXPECT_EQ(verify(t.engine), "");
+}
+
 TEST(GroupPaging, AJobOfALaneOnDiskWaitsForTheLane)
 {
 	Rig t;

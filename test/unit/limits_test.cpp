@@ -397,6 +397,24 @@ TEST(GroupRates, AGroupWithoutJobsIsNotForgottenTooEarly)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
+TEST(GroupRates, ANewRateAppliesAtOnce)
+{
+	Rig t;
+	t.set([](QueueSettings &s) { s.group_rate = Rate{86'400'000'000'000, 1}, s.group_max_running = 0; });
+	t.at(kSecond);
+	for (const JobId id : {1, 2, 3})
+		t.grouped("a", id);
+	EXPECT_EQ(t.id_of(t.claim()), 1);
+	EXPECT_EQ(t.claim(), kNil);
+	t.set([](QueueSettings &s) { s.group_rate = kTenASecond; });
+	EXPECT_EQ(t.claim(), kNil);
+	t.at(kSecond + 100'000);
+	EXPECT_EQ(t.id_of(t.claim()), 2);
+	t.set([](QueueSettings &s) { s.group_rate = Rate{}; });
+	EXPECT_EQ(t.id_of(t.claim()), 3);
+	EXPECT_EQ(verify(t.engine), "");
+}
+
 TEST(GroupRates, AndMaxRunningBothCount)
 {
 	Rig t;
