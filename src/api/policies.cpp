@@ -1,5 +1,10 @@
 #include "api/policies.hpp"
 
+extern "C"
+{
+#include "utils/json.h"
+}
+
 #include "api/job_options.hpp"
 #include "pg/interval.hpp"
 
@@ -98,8 +103,8 @@ void put_expiry(Writer &w, const journal::JobRow &row, const core::QueueSettings
 		w.raw("expires_at", From::job, "null");
 	else
 	{
-		const Datum json = DirectFunctionCall1(timestamptz_out, TimestampTzGetDatum(row.expires_at));
-		w.word("expires_at", in.value > 0 ? origin(row.expires_at - start, in) : From::job, DatumGetCString(json));
+		const char *time = JsonEncodeDateTime(nullptr, TimestampTzGetDatum(row.expires_at), TIMESTAMPTZOID, nullptr);
+		w.word("expires_at", in.value > 0 ? origin(row.expires_at - start, in) : From::job, time);
 	}
 }
 
