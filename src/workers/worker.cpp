@@ -11,6 +11,7 @@
 extern "C"
 {
 #include "commands/dbcommands.h"
+#include "storage/pmsignal.h"
 #include "utils/fmgroids.h"
 }
 
@@ -192,6 +193,9 @@ void idle(long timeout_ms)
 {
 	(void)WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, timeout_ms, PG_WAIT_EXTENSION);
 	ResetLatch(MyLatch);
+	// a latch that was set is answered before the postmaster is looked for, and a busy worker's always is
+	if (!PostmasterIsAlive())
+		proc_exit(1);
 	CHECK_FOR_INTERRUPTS();
 	if (ConfigReloadPending)
 	{
