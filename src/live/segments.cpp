@@ -174,7 +174,7 @@ void ensure_mapped(Db &db)
 			s.rows.store(0);
 			s.live.store(0);
 			s.delta.store(0);
-			s.dead.store(s.state == SegmentState::finished); // not read, so not known: the janitor looks before it drops
+			s.dead.store(s.state == SegmentState::finished ? kDeadUnknown : 0); // the janitor looks before it drops
 			if (i == open)
 				db.open = db.nsegments;
 			++db.nsegments;

@@ -37,6 +37,10 @@ int live_segments(const Db &db, journal::Segment *tables, int *slots, int max);
 // is sealed. Returns its slot, -1 if the map is full or it is there already.
 int add_segment(Db &db, const journal::Segment &tables, int64 first_id, int64 last_id, bool open, TimestampTz opened_at);
 
+// SegmentSlot::dead of a segment that nobody has read: some, but not known how many. It stays so while some of them are retried or purged.
+constexpr int64 kDeadUnknown = int64{1} << 40;
+constexpr bool dead_known(int64 dead) noexcept { return dead < kDeadUnknown / 2; }
+
 // A snapshot of the map for the janitor.
 struct SegmentView
 {

@@ -1,6 +1,8 @@
 #include "workers/evacuate.hpp"
 
+#include "live/attach.hpp"
 #include "live/loader.hpp"
+#include "live/retention.hpp"
 #include "live/verbs.hpp"
 #include "workers/transaction.hpp"
 
@@ -25,6 +27,8 @@ struct Ids
 	int64 n;
 	int64 room;
 	bool live_too;
+	int64 dead; // of them
+	int64 rows; // in the segment
 };
 
 void collect(const journal::Candidate &c, const journal::Fold &fold, void *arg)
@@ -42,37 +46,31 @@ void collect(const journal::Candidate &c, const journal::Fold &fold, void *arg)
 		out.ids = static_cast<int64 *>(out.ids == nullptr ? MemoryContextAllocHuge(out.context, bytes) : repalloc_huge(out.ids, bytes));
 	}
 	out.ids[out.n++] = c.id;
+	out.dead += dead;
 }
 
 Ids scan(const journal::Segment &tables, bool live_too)
 {
-	Ids out{CurrentMemoryContext, nullptr, 0, 0, live_too};
+	Ids out{CurrentMemoryContext, nullptr, 0, 0, live_too, 0, 0};
 	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
-	journal::scan_segment(tables, snapshot, true, collect, &out, false);
+	out.rows = journal::scan_segment(tables, snapshot, true, collect, &out, false).rows;
 	UnregisterSnapshot(snapshot);
 	return out;
 }
 
-// Marks a placeholder that pin() left for a job that has ended. It protects the row from tq_retry until we commit.
-void mark_ended(const live::Pinned &p, live::Verb verb, bool dead, int zero_slot)
+// A job that has ended, of a queue that is no more: nobody can do anything about it, and nothing pins it.
+bool is_orphan(const Db &db, const live::SegmentView &zero, int64 id, live::Micros now)
 {
-	live::Op op;
-	op.verb = verb;
-	op.to = live::State::terminal;
-	op.ref = p.ref;
-	op.id = p.row.id;
-	op.queue = p.queue;
-	op.lane = p.lane;
-	op.segment = static_cast<uint16_t>(p.segment);
-	op.new_segment = static_cast<uint16_t>(zero_slot);
-	op.is_dead = dead;
-	live::lock_queue(p.queue);
-	core::Entry &e = engine.entry(p.ref);
-	e.mark = verb; // a placeholder is in no structure that depends on its mark
-	e.owner = live::my_proc;
-	e.pending = live::State::terminal;
-	live::unlock_queue(p.queue);
-	live::push_op(op);
+	Snapshot snapshot = live::committed_snapshot();
+	journal::JobRow row;
+	ItemPointerData tid;
+	journal::Fold fold;
+	const bool found = journal::find_job(zero.tables, id, snapshot, false, &row, &tid);
+	if (found)
+		journal::fold_job(zero.tables, id, snapshot, &fold);
+	UnregisterSnapshot(snapshot);
+	return found && live::queue_of_id(db, row.queue_id) == live::kNoQueue && fold.terminal() &&
+		   fold.ended_at < now - live::retention_of_queue(live::kNoQueue).dead;
 }
 
 struct Move
@@ -83,7 +81,7 @@ struct Move
 };
 
 // Copies one job. False: it is running, marked, or has ended otherwise; it stays.
-bool move_one(Db &db, const live::SegmentView &from, const live::SegmentView &zero, int64 id, TimestampTz dead_before)
+bool move_one(Db &db, const live::SegmentView &from, const live::SegmentView &zero, int64 id, live::Micros now)
 {
 	live::Pinned p = live::pin(db, id, true);
 	if (p.result != Pin::pinned && p.result != Pin::terminal)
@@ -93,13 +91,13 @@ bool move_one(Db &db, const live::SegmentView &from, const live::SegmentView &ze
 	if (p.result == Pin::terminal)
 	{
 		m.dead = p.fold.state == journal::FoldState::dead || p.fold.state == journal::FoldState::buried;
-		if (p.segment != from.slot || !m.dead || p.fold.ended_at < dead_before)
+		if (p.segment != from.slot || !m.dead || p.fold.ended_at < now - live::retention_of_queue(p.queue).dead)
 		{
 			live::drop_placeholder(db, p.queue, p.ref, false);
 			return true; // nothing to save
 		}
 		m.step = p.fold.next_step;
-		mark_ended(p, live::Verb::move, true, zero.slot);
+		live::hold_record(p, live::Verb::move, zero.slot);
 	}
 	else
 	{
@@ -157,7 +155,7 @@ bool find_zero(const Db &db, live::SegmentView *zero)
 
 } // namespace
 
-int64 evacuate(const WorkerContext &context, Db &db, const live::SegmentView &segment, TimestampTz dead_before)
+int64 evacuate(const WorkerContext &context, Db &db, const live::SegmentView &segment, live::Micros now)
 {
 	live::SegmentView zero{};
 	if (!find_zero(db, &zero))
@@ -170,6 +168,19 @@ int64 evacuate(const WorkerContext &context, Db &db, const live::SegmentView &se
 	MemoryContextSwitchTo(old);
 	end_work();
 	int64 left = 0;
+	if (segment.rows == 0 || !live::dead_known(segment.dead))
+	{
+		// Now that it was read, it is known what it holds. Those that have gone since the scan count as still there, so it is not
+		// dropped too early.
+		live::SegmentSlot &s = live::segment_at(db, segment.slot);
+		s.dead.fetch_add(found.dead - s.dead.load());
+		s.rows.store(found.rows);
+		if (!few_outlive(found.rows, found.n, segment.state == live::SegmentState::finished))
+		{
+			MemoryContextDelete(keep);
+			return found.n;
+		}
+	}
 	for (int64 i = 0; i < found.n && !stop_requested(context); i += kBatch)
 	{
 		if (!begin_work(context, "tq: moving jobs that outlive their segment"))
@@ -177,7 +188,7 @@ int64 evacuate(const WorkerContext &context, Db &db, const live::SegmentView &se
 		live::reserve_ops(kBatch);
 		for (int64 k = i; k < std::min<int64>(found.n, i + kBatch); ++k)
 		{
-			left += !move_one(db, segment, zero, found.ids[k], dead_before);
+			left += !move_one(db, segment, zero, found.ids[k], now);
 			CHECK_FOR_INTERRUPTS();
 		}
 		end_work();
@@ -188,7 +199,7 @@ int64 evacuate(const WorkerContext &context, Db &db, const live::SegmentView &se
 	return left;
 }
 
-bool clean_zero(const WorkerContext &context, Db &db, const live::SegmentView &zero, TimestampTz before, TimestampTz dead_before)
+bool clean_zero(const WorkerContext &context, Db &db, const live::SegmentView &zero, live::Micros now)
 {
 	if (!begin_work(context, "tq: looking for finished jobs in segment 0"))
 		return false;
@@ -201,26 +212,36 @@ bool clean_zero(const WorkerContext &context, Db &db, const live::SegmentView &z
 	{
 		int64 ids[kBatch];
 		int n = 0;
+		int orphans = 0;
 		if (!begin_work(context, "tq: deleting finished jobs of segment 0"))
 			return false;
 		live::reserve_ops(kBatch);
 		for (int64 k = i; k < std::min<int64>(found.n, i + kBatch); ++k)
 		{
 			live::Pinned p = live::pin(db, found.ids[k], true);
+			if (p.result == Pin::absent && is_orphan(db, zero, found.ids[k], now))
+			{
+				ids[n++] = found.ids[k];
+				++orphans;
+			}
 			if (p.result != Pin::terminal)
 				continue;
+			const live::Retention keep_it = live::retention_of_queue(p.queue);
 			const bool dead = p.fold.state == journal::FoldState::dead || p.fold.state == journal::FoldState::buried;
-			if (p.segment != zero.slot || p.fold.ended_at >= (dead ? dead_before : before))
+			const bool purged = p.fold.state == journal::FoldState::purged;
+			if (p.segment != zero.slot ||
+				(!purged && p.fold.ended_at >= now - (dead ? keep_it.dead : keep_it.finished)))
 			{
 				live::drop_placeholder(db, p.queue, p.ref, false);
 				continue;
 			}
-			mark_ended(p, live::Verb::erase, dead, zero.slot);
+			live::hold_record(p, live::Verb::erase, zero.slot);
 			ids[n++] = found.ids[k];
 		}
 		if (n > 0)
 			journal::delete_jobs(zero.tables, ids, n);
 		end_work();
+		live::segment_at(db, zero.slot).rows.fetch_sub(orphans);
 	}
 	MemoryContextDelete(keep);
 	return true;

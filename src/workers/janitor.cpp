@@ -3,6 +3,7 @@
 #include "guc.hpp"
 #include "live/attach.hpp"
 #include "live/load.hpp"
+#include "live/retention.hpp"
 #include "live/segments.hpp"
 #include "pg/owner.hpp"
 #include "workers/evacuate.hpp"
@@ -17,36 +18,25 @@ namespace
 using live::Db;
 using live::engine;
 using live::Micros;
+using live::Retention;
 using live::SegmentState;
 using live::SegmentView;
 
 constexpr Micros kSecond = 1000000;
 
-// The longest retention that any queue of the database asks for: segments are shared by all of them.
-struct Retention
+// Few enough of its jobs live, or are dead letters, that moving them is cheaper than keeping it. If that is not known, it is looked at.
+bool worth_moving(const SegmentView &s) noexcept
 {
-	Micros finished;
-	Micros dead;
-};
-
-Retention retention_of(const Db &db) noexcept
-{
-	Retention r{guc::retention * kSecond, guc::dead_retention * kSecond};
-	for (uint32 i = 0; i < engine.limits().queues; ++i)
-	{
-		const live::Queue &q = engine.queue(static_cast<uint16_t>(i));
-		if (q.state == core::QueueState::free || q.db != live::index_of(db))
-			continue;
-		if (q.settings.retention_ms >= 0)
-			r.finished = std::max(r.finished, q.settings.retention_ms * 1000);
-		if (q.settings.dead_retention_ms >= 0)
-			r.dead = std::max(r.dead, q.settings.dead_retention_ms * 1000);
-	}
-	return r;
+	const int64 dead = live::dead_known(s.dead) ? std::max<int64>(s.dead, 0) : 0;
+	return s.rows == 0 || few_outlive(s.rows, s.live + dead, s.state == SegmentState::finished);
 }
 
-// Few enough of its jobs live, or are dead letters, that moving them is cheaper than keeping it.
-bool worth_moving(const SegmentView &s) noexcept { return (s.live + std::max<int64>(s.dead, 0)) * 10 <= s.rows; }
+// A finished segment whose time has come: to be dropped, or its few dead letters to be moved first.
+bool has_had_its_time(const SegmentView &s, const Retention &keep, Micros now) noexcept
+{
+	return s.state == SegmentState::finished && s.finished_at + keep.finished <= now &&
+		   (s.dead <= 0 || s.finished_at + keep.dead <= now || worth_moving(s));
+}
 
 bool zero_wants_cleaning(const Db &db, const SegmentView &s, const Retention &keep, Micros now) noexcept
 {
@@ -104,7 +94,7 @@ bool adopt(const WorkerContext &context, Db &db, bool *changed)
 		live::raise_ids(db, high);
 		const int slot = live::add_segment(db, list[i].tables, low, high, false, live::wall_now());
 		if (slot >= 0)
-			live::segment_at(db, slot).dead.store(1); // not known: the janitor looks before it drops
+			live::segment_at(db, slot).dead.store(live::kDeadUnknown); // the janitor looks before it drops
 		ereport(LOG, (errmsg("tq: adopted segment %d", list[i].tables.number)));
 		*changed = true;
 	}
@@ -240,7 +230,7 @@ bool drop(const WorkerContext &context, Db &db, const SegmentView &s, bool *chan
 // One look at every segment; true if all went well.
 bool look_after(const WorkerContext &context, Db &db, bool *changed)
 {
-	const Retention keep = retention_of(db);
+	const Retention keep = live::retention_of(db);
 	int n = 0;
 	const SegmentView *map = views(db, &n);
 	const Micros now = live::wall_now();
@@ -252,7 +242,7 @@ bool look_after(const WorkerContext &context, Db &db, bool *changed)
 			if (zero_wants_cleaning(db, s, keep, now))
 			{
 				db.cleaned_at.store(now);
-				if (!clean_zero(context, db, s, now - keep.finished, now - keep.dead))
+				if (!clean_zero(context, db, s, now))
 					return false;
 			}
 			continue;
@@ -261,14 +251,14 @@ bool look_after(const WorkerContext &context, Db &db, bool *changed)
 			return false;
 		if (s.state == SegmentState::sealed && s.live > 0 && s.sealed_at + keep.finished <= now && worth_moving(s))
 		{
-			if (evacuate(context, db, s, now - keep.dead) < 0)
+			if (evacuate(context, db, s, now) < 0)
 				return false;
 			if (live::segment_at(db, s.slot).live.load() == 0)
 				*changed = true;
 		}
-		if (s.state == SegmentState::finished && s.finished_at + keep.finished <= now)
+		if (has_had_its_time(s, keep, now))
 		{
-			if (s.dead > 0 && s.finished_at + keep.dead > now && evacuate(context, db, s, now - keep.dead) < 0)
+			if (s.dead > 0 && s.finished_at + keep.dead > now && evacuate(context, db, s, now) < 0)
 				return false;
 			if ((live::segment_at(db, s.slot).dead.load() <= 0 || s.finished_at + keep.dead <= now) &&
 				!drop(context, db, s, changed))
@@ -308,7 +298,7 @@ bool recount(const WorkerContext &context, Db &db)
 
 bool janitor_needed(const Db &db, Micros now, bool *urgent)
 {
-	const Retention keep = retention_of(db);
+	const Retention keep = live::retention_of(db);
 	*urgent = db.reload.load();
 	bool needed = *urgent || (guc::audit_interval > 0 && db.counted_at.load() + guc::audit_interval * kSecond <= now);
 	int n = 0;
@@ -322,8 +312,8 @@ bool janitor_needed(const Db &db, Micros now, bool *urgent)
 			needed = needed || zero_wants_cleaning(db, s, keep, now);
 		else if (s.state == SegmentState::sealed)
 			needed = needed || s.live == 0 || (s.sealed_at + keep.finished <= now && worth_moving(s));
-		else if (s.state == SegmentState::finished)
-			needed = needed || s.finished_at + keep.finished <= now;
+		else
+			needed = needed || has_had_its_time(s, keep, now);
 	}
 	pfree(map);
 	return needed;

@@ -1,6 +1,7 @@
 #include "workers/reaper.hpp"
 
 #include "guc.hpp"
+#include "journal/reasons.hpp"
 #include "live/policy.hpp"
 #include "live/verbs.hpp"
 #include "workers/transaction.hpp"
@@ -121,8 +122,7 @@ bool fire_timers(const WorkerContext &context, Db &db)
 				const bool asked = e.has(core::kCancelAsked);
 				journal::EventRow &row = batch.rows[batch.n];
 				row = live::event_of(e, asked ? journal::EventType::cancelled : journal::EventType::dead, now);
-				row.reason = asked ? "asked to cancel while it ran; the claim was rolled back or lost in a crash"
-								   : "the transaction of its claim was rolled back too often";
+				row.reason = asked ? journal::kReasonStopped : journal::kReasonRolledBack;
 				batch.slots[batch.n++] = e.segment;
 				note(e, asked ? live::Verb::cancel : live::Verb::kill, {live::Verb::none, 0}, live::State::terminal,
 					 core::kNever, !asked);
@@ -155,7 +155,7 @@ bool expire_jobs(const WorkerContext &context, Db &db)
 			{
 				core::Entry &e = engine.entry(expired[i]);
 				batch.rows[batch.n] = live::event_of(e, journal::EventType::expired, now);
-				batch.rows[batch.n].reason = "not started in time";
+				batch.rows[batch.n].reason = journal::kReasonNotStarted;
 				batch.slots[batch.n++] = e.segment;
 				note(e, live::Verb::expire, {live::Verb::none, 0}, live::State::terminal, core::kNever, false);
 			}
@@ -191,8 +191,8 @@ Lost lost;
 const char *why_lost(const core::Entry &e) noexcept
 {
 	if (e.has(core::kBound) && e.deadline == 0)
-		return "its session has ended";
-	return e.has(core::kHardTimeout) && e.hard_deadline <= e.deadline ? "timeout" : "lease lost";
+		return journal::kReasonSessionEnded;
+	return e.has(core::kHardTimeout) && e.hard_deadline <= e.deadline ? journal::kReasonTimeout : journal::kReasonLeaseLost;
 }
 
 // Queue lock held; the entry was marked `lose`. What is decided without its row.
