@@ -158,8 +158,6 @@ SELECT tq_pause('q_mail');
 ROLLBACK;
 
 -- later versions
-SELECT tq_explain(1);
-SELECT tq_purge('q_mail', 'all');
 SELECT tq_schedule_next('* * * * *');
 
 -- how everything stands

@@ -168,9 +168,10 @@ SELECT tq_retry_many('many', since => now() + interval '1 hour');
 SELECT tq_retry_many('many', 'buried');
 SELECT tq_retry_many('many', 'delayed');
 SELECT payload ->> 'n' AS n, attempt FROM tq_claim('many', 100);
-SELECT tq_retry_many('many', to_queue => 'elsewhere');
+SELECT tq_retry_many('many', max_jobs => 4, to_queue => 'elsewhere');
 SELECT kind, payload ->> 'n' AS n, priority, attempt FROM tq_claim('elsewhere', 100);
-SELECT count(*) FROM tq.job j, tq_history(j.id) h WHERE event = 'enqueued' AND reason = 'copy of job ' || j.origin;
+SELECT count(*) FROM tq.job j, tq_history(j.id) h WHERE event = 'enqueued' AND reason = 'copy of job ' || j.origin
+	AND queue_id = (SELECT id FROM tq.queue WHERE name = 'elsewhere');
 BEGIN;
 SELECT tq_retry_many('many');
 SELECT tq_retry_many('many');

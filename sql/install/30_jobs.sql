@@ -25,6 +25,9 @@ CREATE FUNCTION tq_retry_many(
 	max_jobs int DEFAULT NULL, to_queue text DEFAULT NULL)
 RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
+CREATE FUNCTION tq_purge(queue text, state text)
+RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
 CREATE FUNCTION tq_reschedule(id bigint, run_at timestamptz DEFAULT NULL, priority int DEFAULT NULL)
 RETURNS text LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
@@ -42,3 +45,6 @@ RETURNS TABLE (
 	step int, at timestamptz, event text, attempt int, worker text, claimed_at timestamptz, retry_at timestamptz,
 	lease bigint, reason text, detail jsonb)
 LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 10 AS 'MODULE_PATHNAME';
+
+CREATE FUNCTION tq_explain(id bigint)
+RETURNS text LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';

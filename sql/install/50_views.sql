@@ -32,8 +32,9 @@ CREATE VIEW tq_jobs AS
 
 CREATE FUNCTION tq.dead()
 RETURNS TABLE (
-	id bigint, queue text, kind text, state text, priority int, attempts int, reason text, detail jsonb, worker text,
-	enqueued_at timestamptz, died_at timestamptz)
+	id bigint, queue text, kind text, state text, priority int, attempts int, max_attempts int, reason text, detail jsonb,
+	last_error text, worker text, enqueued_at timestamptz, claimed_at timestamptz, died_at timestamptz,
+	kept_until timestamptz)
 LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 1000 AS 'MODULE_PATHNAME', 'tq_list_dead';
 CREATE VIEW tq_dead AS SELECT * FROM tq.dead();
 

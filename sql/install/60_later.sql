@@ -1,11 +1,5 @@
 -- Functions that later versions bring; each raises feature_not_supported.
 
-CREATE FUNCTION tq_explain(id bigint)
-RETURNS text LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_later';
-
-CREATE FUNCTION tq_purge(queue text, state text)
-RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_later';
-
 CREATE FUNCTION tq_schedule(
 	name text, queue text, payload jsonb DEFAULT '{}', kind text DEFAULT NULL, cron text DEFAULT NULL,
 	every interval DEFAULT NULL, timezone text DEFAULT 'UTC', catch_up text DEFAULT 'latest',

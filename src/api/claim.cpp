@@ -49,6 +49,19 @@ core::Micros lasts(const core::Entry &e, core::Micros mono) noexcept
 	return (e.has(core::kHardTimeout) ? std::min(e.deadline, e.hard_deadline) : e.deadline) - mono;
 }
 
+// For tq_explain: who has asked, and when. Queue lock held.
+void note_asked(live::Queue &q, const core::Engine::ClaimTerms &terms) noexcept
+{
+	if (terms.nkinds == 0)
+	{
+		q.asked_at = terms.wall;
+		return;
+	}
+	for (uint16_t l = q.lanes; l != core::kNoLane; l = engine.lane(l).next)
+		if (std::find(terms.kinds, terms.kinds + terms.nkinds, engine.lane(l).kind_hash) != terms.kinds + terms.nkinds)
+			engine.lane(l).asked_at = terms.wall;
+}
+
 // Pops up to `max` jobs of one queue, unless its slot is another's by now; the operations were reserved.
 int pop(uint16_t queue, uint32 generation, const core::Engine::ClaimTerms &terms, int max, Claimed *out) noexcept
 {
@@ -61,6 +74,8 @@ int pop(uint16_t queue, uint32 generation, const core::Engine::ClaimTerms &terms
 		live::unlock_queue(queue);
 		live::lock_queue(queue);
 	}
+	if (q.generation == generation)
+		note_asked(q, terms);
 	if (live::is_draining(terms.worker)) // asked under the lock, so that tq_drain knows of every job that was taken before
 		max = 0;
 	while (n < max && q.generation == generation)

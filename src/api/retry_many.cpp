@@ -2,110 +2,70 @@
 // another queue. Regime: PG. Locks: as tq_retry for each job; AccessShareLock on each segment while it is read.
 #include "api/args.hpp"
 #include "api/change.hpp"
+#include "api/ended.hpp"
 #include "api/enqueue.hpp"
 #include "api/names.hpp"
+#include "api/search.hpp"
 #include "live/attach.hpp"
 #include "live/rights.hpp"
-#include "live/segments.hpp"
 #include "pg/function.hpp"
 
 namespace tq::api
 {
 
+using journal::FoldState;
+
 namespace
 {
 
-// What tq_retry_many looks for, and the ids found, which outlive the scan.
-struct Search
+// A new job like one that has ended, in another queue; 0 if its row is gone. Its unique key is its own queue's, its times are over.
+core::JobId copy_job(live::Db &db, const live::Pinned &origin, uint16_t queue)
 {
-	MemoryContext context;
-	int32 queue_id;
-	const char *kind;
-	TimestampTz since;
-	core::Micros now;
-	bool delayed; // else ended as `state`
-	journal::FoldState state;
-	int64 *ids;
-	int64 n;
-	int64 room;
-};
-
-void collect(const journal::Candidate &c, const journal::Fold &fold, void *arg)
-{
-	Search &s = *static_cast<Search *>(arg);
-	if (c.queue_id != s.queue_id || (s.kind != nullptr && (!c.has_kind || strcmp(c.kind, s.kind) != 0)))
-		return;
-	core::Micros due = core::kNever;
-	if (s.delayed ? fold.terminal() || live::state_of(c, fold, s.now, &due) != live::State::delayed
-				  : fold.state != s.state)
-		return;
-	const TimestampTz at = fold.ended_at != journal::kNoTime ? fold.ended_at : c.enqueued_at;
-	if (s.since != journal::kNoTime && at < s.since)
-		return;
-	if (s.n == s.room)
-	{
-		s.room = std::max<int64>(1024, s.room * 2);
-		const Size bytes = sizeof(int64) * static_cast<Size>(s.room);
-		s.ids = static_cast<int64 *>(s.ids == nullptr ? MemoryContextAllocHuge(s.context, bytes)
-													  : repalloc_huge(s.ids, bytes));
-	}
-	s.ids[s.n++] = c.id;
-}
-
-// Ids of the jobs in all segments, ascending, those of segment 0 first.
-void search(live::Db &db, Search *s, int64 max)
-{
-	int room = 0;
-	LWLockAcquire(live::map_lock(db), LW_SHARED);
-	room = db.nsegments;
-	LWLockRelease(live::map_lock(db));
-	auto *segments =
-		static_cast<live::SegmentView *>(palloc(sizeof(live::SegmentView) * static_cast<Size>(room)));
-	const int n = live::view_segments(db, segments, room);
-	for (int i = 0; i < n && s->n < max; ++i)
-	{
-		const int64 before = s->n;
-		Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
-		journal::scan_segment(segments[i].tables, snapshot, true, collect, s);
-		UnregisterSnapshot(snapshot);
-		std::sort(s->ids + before, s->ids + s->n);
-	}
-	pfree(segments);
-}
-
-// A new job like one that has ended, in another queue.
-bool copy_job(live::Db &db, core::JobId id, uint16_t queue)
-{
-	int slots[2];
-	const int n = live::slots_of_id(db, id, slots);
-	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
-	bool found = false;
+	journal::Segment tables;
 	EnqueueItem item{};
 	ItemPointerData tid;
-	for (int i = n; i-- > 0 && !found;) // segment 0 has the newer history, if it has the job
-	{
-		journal::Segment tables;
-		if (!live::tables_at(db, slots[i], &tables))
-			continue;
-		found = journal::find_job(tables, id, snapshot, true, &item.row, &tid);
-		if (!found)
-			continue;
-		journal::Fold fold;
-		journal::fold_job(tables, id, snapshot, &fold);
-		if (fold.has_priority)
-			item.row.priority = fold.priority;
-	}
+	const core::JobId id = origin.row.id;
+	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
+	const bool found =
+		live::tables_at(db, origin.segment, &tables) && journal::find_job(tables, id, snapshot, true, &item.row, &tid);
 	UnregisterSnapshot(snapshot);
 	if (!found)
-		return false;
+		return 0;
 	item.kind = item.row.kind != nullptr ? text_to_cstring(item.row.kind) : nullptr;
+	if (origin.fold.has_priority)
+		item.row.priority = origin.fold.priority;
 	item.row.origin = id;
 	item.row.run_at = item.row.expires_at = journal::kNoTime;
-	item.row.unique_key = nullptr; // the key is its origin's
+	item.row.unique_key = nullptr;
 	item.row.depends_on = nullptr;
 	int64 copy = 0;
 	enqueue(db, queue, &item, 1, &copy);
-	return true;
+	return copy;
+}
+
+// Copies one job and takes the origin out of the books, so that a second call finds it no more: its history names the copy, as the copy's
+// names it.
+Verdict retry_elsewhere(live::Db &db, core::JobId id, FoldState state, uint16_t queue, const char *queue_name)
+{
+	live::reserve_ops(1);
+	live::Pinned origin;
+	switch (take_ended(db, id, bit_of(state), &origin))
+	{
+		case Taken::skipped:
+			return Verdict::busy;
+		case Taken::no_room:
+			return Verdict::no_room;
+		case Taken::taken:
+			break;
+	}
+	const core::JobId copy = copy_job(db, origin, queue);
+	if (copy == 0)
+		live::raise_no_job(id);
+	journal::EventRow row =
+		purged_event(origin, psprintf("retried as job %lld in queue %s", static_cast<long long>(copy), queue_name));
+	const auto slot = static_cast<uint16_t>(origin.segment);
+	live::append_by_segment(db, &row, &slot, 1);
+	return Verdict::done;
 }
 
 } // namespace
@@ -120,18 +80,22 @@ TQ_FUNCTION(tq_retry_many)
 	require_writable("tq_retry_many()");
 	const char *name = text_required(fcinfo, 0, "queue");
 	const char *state = text_required(fcinfo, 1, "state");
-	Search s{};
+	Search s;
 	s.context = CurrentMemoryContext;
 	s.kind = text_or_null(fcinfo, 2);
 	s.since = time_or(fcinfo, 3, "since", journal::kNoTime);
 	const int64 max = given(fcinfo, 4) ? int_or(fcinfo, 4, "max_jobs", 0, 1, PG_INT32_MAX) : PG_INT64_MAX;
 	const char *to = text_or_null(fcinfo, 5);
-	s.delayed = strcmp(state, "delayed") == 0;
-	if (!s.delayed && !(parse_ended(state, &s.state) && can_begin_again(s.state)))
+	FoldState ended{};
+	if (strcmp(state, "delayed") == 0)
+		s.waiting = live::bit_of(live::State::delayed);
+	else if (parse_ended(state, &ended) && can_begin_again(ended))
+		s.ended = bit_of(ended);
+	else
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("jobs that are \"%s\" cannot be retried", state),
 						errhint("The state can be dead, buried, cancelled, expired or delayed.")));
-	if (to != nullptr && s.delayed)
+	if (to != nullptr && s.waiting != 0)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("delayed jobs cannot be copied to another queue"),
 						errdetail("They are going to run where they are.")));
@@ -143,37 +107,40 @@ TQ_FUNCTION(tq_retry_many)
 		static_cast<void>(live::queue_with_right(db, name, live::kMayRead));
 	const uint16_t target = to != nullptr ? live::queue_for_enqueue(db, to) : live::kNoQueue;
 	s.now = live::wall_now();
-	search(db, &s, max);
 
 	int64 done = 0;
 	int reopened = -1;
+	bool room = true;
+	int n = 0;
+	const live::SegmentView *segments = segments_of(db, &n);
 	MemoryContext each = AllocSetContextCreate(CurrentMemoryContext, "tq_retry_many", ALLOCSET_SMALL_SIZES);
-	MemoryContext old = MemoryContextSwitchTo(each);
-	for (int64 i = 0; i < s.n && done < max; ++i)
+	for (int i = 0; i < n && room && done < max; ++i)
 	{
-		MemoryContextReset(each);
-		CHECK_FOR_INTERRUPTS();
-		if (to != nullptr)
-		{
-			done += copy_job(db, s.ids[i], target);
+		s.n = 0;
+		search_segment(&s, segments[i]);
+		if (s.n == 0 || (to != nullptr && !keep_segment(segments[i])))
 			continue;
-		}
-		Request r;
-		r.id = s.ids[i];
-		r.verb = live::Verb::retry;
-		r.reopened = &reopened;
-		const Outcome out = change(db, r);
-		if (out.verdict == Verdict::no_room)
+		MemoryContext old = MemoryContextSwitchTo(each);
+		for (int64 k = 0; k < s.n && room && done < max; ++k)
 		{
-			if (done == 0)
+			MemoryContextReset(each);
+			CHECK_FOR_INTERRUPTS();
+			Request r;
+			r.id = s.ids[k];
+			r.verb = live::Verb::retry;
+			r.reopened = &reopened;
+			const Outcome out = to != nullptr ? Outcome{retry_elsewhere(db, s.ids[k], ended, target, to), nullptr}
+											  : change(db, r);
+			room = out.verdict != Verdict::no_room;
+			if (!room && done == 0)
 				raise_outcome(r, out);
-			ereport(NOTICE, (errmsg("memory has no room for more jobs of one transaction"),
-							 errhint("Commit and call tq_retry_many() again for the rest.")));
-			break;
+			done += out.verdict == Verdict::done;
 		}
-		done += out.verdict == Verdict::done;
+		MemoryContextSwitchTo(old);
 	}
-	MemoryContextSwitchTo(old);
 	MemoryContextDelete(each);
+	if (!room)
+		ereport(NOTICE, (errmsg("memory has no room for more jobs of one transaction"),
+						 errhint("Commit and call tq_retry_many() again for the rest.")));
 	PG_RETURN_INT64(done);
 }

@@ -4,10 +4,12 @@
 #include "api/args.hpp"
 #include "api/names.hpp"
 #include "guc.hpp"
+#include "journal/reasons.hpp"
 #include "live/attach.hpp"
 #include "live/load.hpp"
 #include "live/loader.hpp"
 #include "live/progress.hpp"
+#include "live/retention.hpp"
 #include "live/rights.hpp"
 #include "live/segments.hpp"
 #include "live/verbs.hpp"
@@ -41,6 +43,7 @@ struct QueueNames
 	const live::Db *db;
 	int32 id = -1;
 	bool known = false;
+	uint16_t slot = live::kNoQueue;
 	char name[core::kNameMax] = {};
 
 	const char *of(int32 queue_id) noexcept
@@ -49,7 +52,7 @@ struct QueueNames
 		{
 			id = queue_id;
 			LWLockAcquire(live::registry_lock(), LW_SHARED);
-			const uint16_t slot = live::queue_of_id(*db, queue_id);
+			slot = live::queue_of_id(*db, queue_id);
 			known = slot != live::kNoQueue;
 			if (known)
 				strlcpy(name, engine.queue(slot).name, sizeof(name));
@@ -134,8 +137,9 @@ struct JobWalk
 void visit_job(const journal::Candidate &c, const journal::Fold &fold, void *arg)
 {
 	auto &w = *static_cast<JobWalk *>(arg);
-	if (fold.state == FoldState::moved)
-		return; // it is met again in segment 0
+	// what was moved is met again in segment 0, what was purged is off the books
+	if (fold.state == FoldState::moved || fold.state == FoldState::purged)
+		return;
 	if (!w.mine->may(c.queue_id, live::kMayLook))
 		return;
 	// of a job that is neither running by the journal nor ended, memory and the clock tell
@@ -207,6 +211,7 @@ struct Dead
 	int32 queue_id;
 	int32 priority;
 	int32 attempt;
+	int32 max_attempts; // 0: the queue's
 	FoldState state;
 	bool has_kind;
 	char kind[journal::kKindMax];
@@ -233,11 +238,33 @@ void visit_dead(const journal::Candidate &c, const journal::Fold &fold, void *ar
 	}
 	Dead &to = d.list[d.n++];
 	to = Dead{c.id,			c.enqueued_at, c.queue_id, fold.has_priority ? fold.priority : c.priority,
-			  fold.attempt, fold.state,	   c.has_kind, {}};
+			  fold.attempt, c.max_attempts, fold.state, c.has_kind, {}};
 	strlcpy(to.kind, c.kind, sizeof(to.kind));
 }
 
-// What its last event says of why.
+// What tq_fail said last; a death by other causes comes after it.
+const char *last_error_of(const journal::EventRow *events, int n) noexcept
+{
+	for (int i = n; i-- > 0;)
+	{
+		const journal::EventRow &e = events[i];
+		if (e.type == journal::EventType::failed ||
+			(e.type == journal::EventType::dead && e.lease != 0 && !journal::is_own_reason(e.reason)))
+			return e.reason;
+	}
+	return nullptr;
+}
+
+// Who held it last.
+const journal::EventRow *last_attempt_of(const journal::EventRow *events, int n) noexcept
+{
+	while (n-- > 0)
+		if (events[n].lease != 0 && events[n].type != journal::EventType::asked_cancel)
+			return &events[n];
+	return nullptr;
+}
+
+// Why it died is what its last event says.
 void put_dead(const journal::Segment &segment, const Dead &job, bool readable, QueueNames *names, ReturnSetInfo *rs)
 {
 	journal::EventRow *events = nullptr;
@@ -247,8 +274,9 @@ void put_dead(const journal::Segment &segment, const Dead &job, bool readable, Q
 	for (int i = 0; i < n; ++i)
 		if (events[i].type == wanted)
 			last = &events[i];
-	Datum values[11] = {};
-	bool nulls[11] = {};
+	const journal::EventRow *attempt = last_attempt_of(events, n);
+	Datum values[15] = {};
+	bool nulls[15] = {};
 	values[0] = Int64GetDatum(job.id);
 	put_text(&values[1], &nulls[1], names->of(job.queue_id));
 	nulls[2] = !job.has_kind;
@@ -257,13 +285,18 @@ void put_dead(const journal::Segment &segment, const Dead &job, bool readable, Q
 	values[3] = CStringGetTextDatum(name_of(job.state));
 	values[4] = Int32GetDatum(job.priority);
 	values[5] = Int32GetDatum(job.attempt);
-	put_text(&values[6], &nulls[6], last != nullptr && readable ? last->reason : nullptr);
-	nulls[7] = last == nullptr || last->detail == nullptr || !readable;
-	if (!nulls[7])
-		values[7] = PointerGetDatum(last->detail);
-	put_text(&values[8], &nulls[8], last != nullptr ? last->worker : nullptr);
-	put_time(&values[9], &nulls[9], job.enqueued_at);
-	put_time(&values[10], &nulls[10], last != nullptr ? last->at : journal::kNoTime);
+	values[6] = Int32GetDatum(live::attempts_allowed(job.max_attempts, names->slot));
+	put_text(&values[7], &nulls[7], last != nullptr && readable ? last->reason : nullptr);
+	nulls[8] = last == nullptr || last->detail == nullptr || !readable;
+	if (!nulls[8])
+		values[8] = PointerGetDatum(last->detail);
+	put_text(&values[9], &nulls[9], readable ? last_error_of(events, n) : nullptr);
+	put_text(&values[10], &nulls[10], attempt != nullptr ? attempt->worker : nullptr);
+	put_time(&values[11], &nulls[11], job.enqueued_at);
+	put_time(&values[12], &nulls[12], attempt != nullptr ? attempt->claimed_at : journal::kNoTime);
+	put_time(&values[13], &nulls[13], last != nullptr ? last->at : journal::kNoTime);
+	put_time(&values[14], &nulls[14],
+			 last != nullptr ? last->at + live::retention_of_queue(names->slot).dead : journal::kNoTime);
 	tuplestore_putvalues(rs->setResult, rs->setDesc, values, nulls);
 }
 

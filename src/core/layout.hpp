@@ -102,7 +102,7 @@ struct Lane
 	int64_t delayed_disk;	 // delayed jobs that have no entry
 	int64_t delta_delayed;
 	uint32_t counts[kStates]; // entries by state
-	Micros asked_at;		 // last claim that named or covered it (wall)
+	Micros asked_at;		 // last claim that named its kind (wall); 0: none
 	Micros paused_until;	 // 0: not paused; kNever: until resumed
 	uint64_t startable_at;	 // the queue's startable_seq when a job of this lane last became startable
 	uint32_t loader;		 // backend that refills it, kNil
@@ -212,6 +212,7 @@ struct Queue
 	std::atomic<uint32_t> users; // open transactions that enqueued here (H12): raised before `state` is read, so a queue that
 								 // is closing and has none gets no more
 	Micros paused_until;
+	Micros asked_at; // last claim of jobs of whatever kind (wall); 0: none
 	QueueSettings settings;
 	Root startable; // lanes by their first key
 	Root due;		// delayed entries by wall time

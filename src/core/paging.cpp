@@ -22,7 +22,7 @@ void Engine::init_queue(Queue &q, uint16_t db, int32_t id, const char *name, Que
 	q.persisted = false;
 	q.users.store(0);
 	q.writer = 0;
-	q.paused_until = 0;
+	q.paused_until = q.asked_at = 0;
 	q.settings = QueueSettings{};
 	q.startable = q.due = q.leases = q.opening = q.resting = q.expiry = Root{};
 	q.wanted = kNil;

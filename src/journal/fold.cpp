@@ -51,6 +51,8 @@ void end_attempt(Fold &fold, const EventRow &event, FoldState state) noexcept
 		fold.claimed_at = event.claimed_at;
 	if (event.attempt >= 0)
 		fold.attempt = event.attempt;
+	if (event.lease != 0) // an attempt, and it need not have said who it is
+		fold.worker[0] = '\0';
 	copy_worker(fold, event);
 }
 

@@ -239,7 +239,10 @@ my $complaints = q{
 	with e as (select distinct job_id, step, type::text, lease from tq.event where type <> 'm'),
 		lives as (select *, sum((type = 'R')::int) over (partition by job_id order by step) as life from e)
 	select format('job %s has %s terminal events in life %s', job_id, count(*), life) from lives
-		where type in ('s', 'd', 'b', 'x', 'e', 'p') group by job_id, life having count(*) > 1
+		where type in ('s', 'd', 'b', 'x', 'e') group by job_id, life having count(*) > 1
+	union all
+	select format('job %s is purged in life %s, and goes on', job_id, life) from lives p where type = 'p'
+		and exists (select from lives l where l.job_id = p.job_id and l.step > p.step)
 	union all
 	select format('job %s has different events of step %s', job_id, step) from e group by job_id, step having count(*) > 1
 	union all
