@@ -118,8 +118,6 @@ INSERT INTO global_verb VALUES
 
 -- What later versions bring is refused to everybody.
 DELETE FROM verb v USING pg_proc p WHERE p.prosrc = 'tq_later' AND v.statement ~ ('\m' || p.proname || '\M');
-DELETE FROM verb v USING pg_proc p WHERE p.prosrc = 'tq_later' AND p.proname = 'tq_drain' AND v.statement ~ 'progress|checkpoint FROM';
-DELETE FROM global_verb v USING pg_proc p WHERE p.prosrc = 'tq_later' AND p.proname = 'tq_drain' AND v.statement ~ 'tq_(un)?drain';
 
 -- What is not for everybody to call stays closed.
 CREATE TABLE closed (statement text);
