@@ -172,9 +172,10 @@ void Engine::offer(Queue &q, Ref r) noexcept
 	if (q.waiters_head != kNil && l.in_startable && (e.key() < l.watermark || l.first == r))
 	{
 		l.startable_at = ++q.startable_seq;
-		if (!q.settings.limited() || starts_left(q) > 0)
+		const int64_t left = q.settings.limited() ? starts_left(q) : INT64_MAX;
+		if (left > q.tokens) // else those who are awake come back, and wake others
 			grant(q, l);
-		else if (q.settings.rate.limits())
+		else if (left == 0 && q.settings.rate.limits())
 			publish_opening(q);
 	}
 }

@@ -44,7 +44,7 @@ bool parse_rate(const char *text, Rate *rate) noexcept
 	for (const Unit &u : kUnits)
 		if (std::strlen(u.name) == n && std::strncmp(u.name, p, n) == 0)
 		{
-			rate->interval = u.seconds * 1000000000 / count;
+			rate->interval = (u.seconds * 1000000000 + count - 1) / count; // never more often than asked for
 			rate->burst = static_cast<int32_t>(std::max<int64_t>(count / (10 * u.seconds), 1));
 			return true;
 		}

@@ -143,6 +143,26 @@ TEST(MaxRunning, AFinishWakesOneWhoCouldNotClaim)
 	EXPECT_EQ(wakes_of(4), 1);
 }
 
+TEST(MaxRunning, NoMoreAreWokenThanMayStart)
+{
+	Rig t;
+	t.set([](QueueSettings &s) { s.max_running = 2; });
+	for (Ref w = 0; w < 8; ++w)
+		t.engine.wait_enter(t.q(), w, w, nullptr, 0);
+	for (JobId id = 1; id <= 8; ++id)
+		t.ready(id);
+	EXPECT_EQ(t.q().tokens, 2U);
+	const Ref one = t.claim();
+	t.engine.wait_leave(t.q(), 0);
+	EXPECT_EQ(t.q().tokens, 1U); // the other place is promised to the second
+	EXPECT_NE(t.claim(), kNil);
+	t.engine.wait_leave(t.q(), 1);
+	EXPECT_EQ(t.q().tokens, 0U);
+	t.finish(one);
+	EXPECT_EQ(t.q().tokens, 1U);
+	EXPECT_EQ(verify(t.engine), "");
+}
+
 // --- rate
 
 TEST(Rates, StartsAreNeverTooMany)

@@ -21,7 +21,7 @@ TEST(RateText, ReadsEveryUnit)
 		{"1/s", kSecond, 1},
 		{"100/s", kSecond / 100, 10},
 		{"100/sec", kSecond / 100, 10},
-		{"19/second", kSecond / 19, 1},
+		{"19/second", kSecond / 19 + 1, 1},
 		{"1000000/s", 1000, 100000},
 		{"5/min", 12 * kSecond, 1},
 		{"60/minute", kSecond, 1},
@@ -30,8 +30,8 @@ TEST(RateText, ReadsEveryUnit)
 		{"1000/hour", 3600 * kSecond / 1000, 1},
 		{"3/d", 28800 * kSecond, 1},
 		{"1000000/day", 86400 * kSecond / 1000000, 1},
-		{"  7 /  s ", kSecond / 7, 1},
-		{"007/s", kSecond / 7, 1},
+		{"  7 /  s ", kSecond / 7 + 1, 1},
+		{"007/s", kSecond / 7 + 1, 1},
 	};
 	for (const auto &c : cases)
 	{
