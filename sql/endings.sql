@@ -160,6 +160,38 @@ SELECT masked(tq_explain(:later));
 SELECT tq_enqueue('e_why') AS own \gset
 SELECT masked(tq_explain(:own));
 ROLLBACK;
+
+-- limits, rates and groups
+SELECT tq_create_queue('e_limits', '{"max_running": 1}');
+SELECT tq_enqueue('e_limits') AS one, tq_enqueue('e_limits') AS two \gset
+SELECT lease FROM tq_claim('e_limits', 2) \gset
+SELECT masked(tq_explain(:two));
+SELECT tq_complete(:one, :lease);
+SELECT tq_alter_queue('e_limits', '{"max_running": null, "rate": "1/h"}');
+SELECT count(*) FROM tq_claim('e_limits', 2);
+SELECT tq_enqueue('e_limits') AS three \gset
+SELECT masked(tq_explain(:three)) ~ 'has started as many as its rate allows; the next can start in (59|60) min' AS rate;
+SELECT tq_create_queue('e_groups');
+SELECT tq_enqueue('e_groups', group_key => 'g') AS one, tq_enqueue('e_groups', group_key => 'g') AS two,
+	tq_enqueue('e_groups', group_key => 'g') AS three \gset
+SELECT lease FROM tq_claim('e_groups', 2) \gset
+SELECT masked(tq_explain(:two));
+SELECT tq_explain(:two) ~ format('job %s of its group', :one) AS names_it;
+SELECT tq_fail(:one, :lease, 'x', retry_in => '1 h');
+SELECT masked(tq_explain(:two));
+SELECT tq_explain(:two) ~ format('job %s of its group', :one) AS names_it;
+SELECT tq_cancel(:one);
+SELECT masked(tq_explain(:three));
+SELECT tq_alter_queue('e_groups', '{"group_max_running": 2}');
+SELECT tq_enqueue('e_groups', group_key => 'g') AS four \gset
+SELECT count(*) FROM tq_claim('e_groups', 4);
+SELECT masked(tq_explain(:four));
+SELECT count(tq_complete(id, lease)) FROM tq_running WHERE queue = 'e_groups';
+SELECT tq_alter_queue('e_groups', '{"group_rate": "1/h"}');
+SELECT count(*) FROM tq_claim('e_groups', 4);
+SELECT tq_enqueue('e_groups', group_key => 'g') AS five \gset
+SELECT masked(tq_explain(:five)) ~ 'its group "g" has started as many as its group_rate allows; the next can start in (59|60) min' AS rate;
+
 SELECT tq_explain(9000000000);
 SELECT tq_explain(NULL);
 

@@ -74,10 +74,10 @@ int pop(uint16_t queue, uint32 generation, const core::Engine::ClaimTerms &terms
 		live::unlock_queue(queue);
 		live::lock_queue(queue);
 	}
-	if (q.generation == generation)
-		note_asked(q, terms);
 	if (live::is_draining(terms.worker)) // asked under the lock, so that tq_drain knows of every job that was taken before
 		max = 0;
+	if (max > 0 && q.generation == generation)
+		note_asked(q, terms);
 	while (n < max && q.generation == generation)
 	{
 		const core::Ref r = engine.claim(q, terms);

@@ -193,6 +193,11 @@ const char *span(Micros t)
 
 const char *in(Micros t) { return t < 1000000 ? "in less than a second" : psprintf("in %s", span(t)); }
 
+const char *jobs(int n, bool or_more = false)
+{
+	return n == 1 ? "1 job" : psprintf("%s%d jobs", or_more ? "at least " : "", n);
+}
+
 const char *at(TimestampTz t) { return pstrdup(timestamptz_to_str(t - t % 1000000)); }
 
 const char *until(TimestampTz t, Micros now)
@@ -349,9 +354,9 @@ char *kept_back(core::JobId job, const Facts &f)
 	{
 		case Block::running:
 			if (f.group_limit > 1)
-				return psprintf("Job %lld is ready, but %u jobs of its group \"%s\" are running, and the group_max_running of "
-								"queue \"%s\" is %d. It can start when one of them has ended.",
-								id, f.group_running, f.group, f.queue, f.group_limit);
+				return psprintf("Job %lld is ready, but its group \"%s\" has %s running, and the group_max_running of queue "
+								"\"%s\" is %d. It can start when one has ended.",
+								id, f.group, jobs(static_cast<int>(f.group_running)), f.queue, f.group_limit);
 			return psprintf("Job %lld is ready, but %s of its group \"%s\" is running, and they run one after the other. It can "
 							"start when that has ended.",
 							id, who, f.group);
@@ -367,8 +372,8 @@ char *kept_back(core::JobId job, const Facts &f)
 			break;
 	}
 	if (f.ahead > 0)
-		return psprintf("Job %lld is ready, and %s%d %s of its group \"%s\" before it.", id,
-						f.ahead < kFewJobs ? "" : "at least ", f.ahead, f.ahead == 1 ? "job is" : "jobs are", f.group);
+		return psprintf("Job %lld is ready, and %s of its group \"%s\" %s before it.", id, jobs(f.ahead, f.ahead == kFewJobs), f.group,
+						f.ahead == 1 ? "comes" : "come");
 	return nullptr;
 }
 
@@ -389,9 +394,9 @@ char *ready(core::JobId job, const Facts &f, const Record &rec, Micros now)
 		return psprintf("Job %lld is ready, but kind \"%s\" of queue \"%s\" is paused %s. tq_resume('%s', '%s') ends that.", id,
 						f.kind, f.queue, until(f.kind_paused, now), f.queue, f.kind);
 	if (f.max_running > 0 && f.running >= static_cast<uint32>(f.max_running))
-		return psprintf("Job %lld is ready, but %u of the jobs of queue \"%s\" are running, and its max_running is %d. It can "
-						"start when one of them has ended.",
-						id, f.running, f.queue, f.max_running);
+		return psprintf("Job %lld is ready, but queue \"%s\" has %s running, and its max_running is %d. It can start when one "
+						"has ended.",
+						id, f.queue, jobs(static_cast<int>(f.running)), f.max_running);
 	if (f.group[0] != '\0')
 		if (char *sentence = kept_back(job, f))
 			return sentence;
@@ -412,10 +417,9 @@ char *ready(core::JobId job, const Facts &f, const Record &rec, Micros now)
 						"faster workers would get to it sooner.",
 						id);
 	if (f.ahead > 0)
-		return psprintf("Job %lld is ready, and %s%d %s of queue \"%s\"%s before it. More or faster workers would get to it "
+		return psprintf("Job %lld is ready, and %s of queue \"%s\"%s %s before it. More or faster workers would get to it "
 						"sooner.",
-						id, f.ahead < kFewJobs ? "" : "at least ", f.ahead, f.ahead == 1 ? "job is" : "jobs are", f.queue,
-						kind);
+						id, jobs(f.ahead, f.ahead == kFewJobs), f.queue, kind, f.ahead == 1 ? "comes" : "come");
 	return psprintf("Job %lld is ready, and comes next%s; a worker last asked for such a job %s ago.", id,
 					f.kind[0] != '\0' ? " of its kind" : "", span(now - f.asked_at));
 }

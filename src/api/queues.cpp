@@ -263,7 +263,7 @@ TQ_FUNCTION(tq_drop_queue)
 	if (jobs > 0)
 		ereport(ERROR, (errcode(kErrWrongState), errmsg("queue \"%s\" has jobs that have not ended", name),
 						errdetail("Live jobs: %lld.", static_cast<long long>(jobs)),
-						errhint("Cancel them with tq_cancel, or let the workers finish them, then drop the queue.")));
+						errhint("Let the workers finish them, or take them away with tq_purge, then drop the queue.")));
 	live::reserve_queue_change(db);
 	if (!update_row(db, "UPDATE tq.queue SET closing = true WHERE name = $1 AND NOT closing", name, 0, nullptr, nullptr,
 					nullptr, nullptr))
