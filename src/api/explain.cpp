@@ -413,9 +413,9 @@ char *ready(core::JobId job, const Facts &f, const Record &rec, Micros now)
 										: psprintf("since %s (%s ago)", at(f.asked_at), span(now - f.asked_at)),
 						f.queue);
 	if (!f.has_entry || !f.below_watermark)
-		return psprintf("Job %lld is ready, on disk behind the jobs of its kind that are in memory and come first. More or "
+		return psprintf("Job %lld is ready, on disk behind the jobs of its %s that are in memory and come first. More or "
 						"faster workers would get to it sooner.",
-						id);
+						id, f.group[0] != '\0' ? "group" : "kind");
 	if (f.ahead > 0)
 		return psprintf("Job %lld is ready, and %s of queue \"%s\"%s %s before it. More or faster workers would get to it "
 						"sooner.",
