@@ -157,6 +157,13 @@ void release_gone()
 			release_db(db_at(i));
 }
 
+void release_dropped(Oid database)
+{
+	for (int i = 0; i < guc::max_databases; ++i)
+		if (db_at(i).used && db_at(i).database == database)
+			release_db(db_at(i));
+}
+
 void release_db(Db &db)
 {
 	const uint16_t d = index_of(db);

@@ -61,7 +61,8 @@ struct QueueRow
 	int nkinds;
 	PausedKind *kinds; // paused kinds
 };
-uint16_t install_queue(Db &db, const QueueRow &row);
+// False if a queue was changed since db.queue_changes was `seen`, before the row was read: the row may be old, read it again.
+bool install_queue(Db &db, const QueueRow &row, uint32 seen);
 
 // A number for a new queue, from its sequence.
 int32 draw_queue_id();
@@ -74,6 +75,9 @@ void check_name(const char *what, const char *name);
 
 // Releases the slots of this database whose extension is gone for good (not even uncommitted). For workers, and when slots run out.
 void release_gone();
+
+// The same for a database that was dropped. For the launcher: nobody can be in it any more.
+void release_dropped(Oid database);
 
 // Takes a slot away: everything in it is dropped. For an extension or a database that is gone.
 void release_db(Db &db);

@@ -64,7 +64,8 @@ int paused_kinds(Jsonb *json, PausedKind **out)
 	return n;
 }
 
-int read_once(Db &db, const char *name)
+// -1 if a queue was changed since `seen`: a row may be older than what memory knows.
+int read_once(Db &db, const char *name, uint32 seen)
 {
 	const MemoryContext caller = CurrentMemoryContext;
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
@@ -74,8 +75,10 @@ int read_once(Db &db, const char *name)
 	pg::sql("SELECT id, name, settings, paused, paused_until, closing, paused_kinds FROM tq.queue"
 			" WHERE $1 IS NULL OR name = $1",
 			1, types, values, nulls, true, 0);
-	const auto n = static_cast<int>(SPI_processed);
-	for (int i = 0; i < n; ++i)
+	TQ_WAIT_POINT("queues-after-read");
+	const auto rows = static_cast<int>(SPI_processed);
+	int n = rows;
+	for (int i = 0; i < rows && n >= 0; ++i)
 	{
 		HeapTuple tuple = SPI_tuptable->vals[i];
 		TupleDesc desc = SPI_tuptable->tupdesc;
@@ -94,7 +97,8 @@ int read_once(Db &db, const char *name)
 			row.paused_until = 0; // the pause is over, though nobody has taken it out of the row
 		row.closing = DatumGetBool(SPI_getbinval(tuple, desc, 6, &isnull));
 		row.nkinds = paused_kinds(DatumGetJsonbP(SPI_getbinval(tuple, desc, 7, &isnull)), &row.kinds);
-		install_queue(db, row);
+		if (!install_queue(db, row, seen))
+			n = -1;
 	}
 	pg::leave_owner(scope);
 	MemoryContextSwitchTo(caller);
@@ -109,10 +113,10 @@ int read_queues(Db &db, const char *name)
 {
 	for (;;)
 	{
-		const uint32 seen = db.queue_changes.load();
-		const int n = read_once(db, name);
-		if (db.queue_changes.load() == seen)
+		const int n = read_once(db, name, db.queue_changes.load());
+		if (n >= 0)
 			return n;
+		TQ_WAIT_POINT("queues-read-again");
 	}
 }
 

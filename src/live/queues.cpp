@@ -111,9 +111,14 @@ uint16_t require_queue(const Db &db, const char *name)
 	return q;
 }
 
-uint16_t install_queue(Db &db, const QueueRow &row)
+bool install_queue(Db &db, const QueueRow &row, uint32 seen)
 {
 	LWLockAcquire(registry_lock(), LW_EXCLUSIVE);
+	if (db.queue_changes.load() != seen)
+	{
+		LWLockRelease(registry_lock());
+		return false;
+	}
 	uint16_t slot = scan_queues(db, row.name, core::hash_name(row.name));
 	const bool found = slot != kNoQueue;
 	if (!found)
@@ -139,7 +144,8 @@ uint16_t install_queue(Db &db, const QueueRow &row)
 		lane_for(slot, row.kinds[i].kind);
 	lock_queue(slot);
 	Queue &q = engine.queue(slot);
-	for (uint16_t l = q.lanes; l != core::kNoLane; l = engine.lane(l).next)
+	const bool still = db.queue_changes.load() == seen;
+	for (uint16_t l = still ? q.lanes : core::kNoLane; l != core::kNoLane; l = engine.lane(l).next)
 	{
 		Lane &lane = engine.lane(l);
 		Micros until = 0;
@@ -150,7 +156,7 @@ uint16_t install_queue(Db &db, const QueueRow &row)
 			engine.set_paused(q, &lane, until);
 	}
 	unlock_queue(slot);
-	return slot;
+	return still;
 }
 
 namespace

@@ -7,6 +7,7 @@
 #include "pg/prelude.hpp"
 
 #include "guc.hpp"
+#include "live/attach.hpp"
 #include "workers/launcher.hpp"
 #include "workers/slots.hpp"
 
@@ -489,6 +490,7 @@ void forget_dropped()
 	for_each_known([](Known *known) {
 		if (known->seen)
 			return;
+		live::release_dropped(known->database);
 		for (Job &job : known->jobs)
 			drop_handle(job);
 		(void)hash_search(known_databases, &known->database, HASH_REMOVE, nullptr);

@@ -102,6 +102,38 @@ like(sql('show tq.retry'), qr/1 h/, 'a wrong value is refused and the server goe
 $node->append_conf('postgresql.conf', q(tq.retry = '{}'));
 $node->reload;
 
+#
+# a change that is committed while somebody reads the queues' rows: what was read is too old, and is not taken for a moment either
+#
+sql("select tq_create_queue('watched'), tq_enqueue('watched')");
+my $reader = session($node);
+my $reader_pid = ask($reader, 'select pg_backend_pid()');
+arm($node, 'queues-after-read', 'wait', pid => $reader_pid);
+begin_ask($reader, 'select count(*) from tq_check()');
+standing($node, 'queues-after-read');
+sql("select tq_pause('watched')");
+arm($node, 'queues-read-again', 'wait', pid => $reader_pid);
+release($node, 'queues-after-read');
+standing($node, 'queues-read-again');
+is(sql("select count(*) from tq_claim('watched')"), '0', 'a pause holds though somebody has read the rows before it');
+release($node, 'queues-read-again');
+end_ask($reader);
+is(sql("select paused_until, ready from tq_queues where queue = 'watched'"), 'infinity|1', 'and afterwards');
+leave($reader);
+sql("select tq_resume('watched')");
+
+#
+# a database that is dropped gives back its place in memory
+#
+my $full = health('jobs in memory');
+$node->safe_psql('postgres', 'create database dropped');
+tq_setup($node, 'dropped');
+is($node->safe_psql('dropped', "select array_length(tq_enqueue_many('q', array_fill('{}'::jsonb, array[50])), 1)"), '50', 'jobs');
+until_true($node, "select value <> '$full' from (select status || ': ' || value as value from tq_health() where item = 'jobs in memory') h");
+sql('drop database dropped with (force)');
+ok(until_true($node, "select value = '$full' from (select status || ': ' || value as value from tq_health() where item = 'jobs in memory') h"),
+	'a dropped database gives back its place in memory');
+
 is(sql('select count(*) from tq_check() where found <> expected'), '0', 'nothing is left behind');
 check_journal($node);
 
