@@ -6,6 +6,7 @@
 #include "api/enqueue.hpp"
 #include "api/names.hpp"
 #include "api/search.hpp"
+#include "api/unique.hpp"
 #include "live/attach.hpp"
 #include "live/rights.hpp"
 #include "pg/function.hpp"
@@ -86,6 +87,10 @@ TQ_FUNCTION(tq_retry_many)
 	s.since = time_or(fcinfo, 3, "since", journal::kNoTime);
 	const int64 max = given(fcinfo, 4) ? int_or(fcinfo, 4, "max_jobs", 0, 1, PG_INT32_MAX) : PG_INT64_MAX;
 	const char *to = text_or_null(fcinfo, 5);
+	if (s.kind != nullptr)
+		live::check_name("kind", s.kind);
+	if (to != nullptr)
+		live::check_name("to_queue", to);
 	FoldState ended{};
 	if (strcmp(state, "delayed") == 0)
 		s.waiting = live::bit_of(live::State::delayed);
@@ -108,12 +113,25 @@ TQ_FUNCTION(tq_retry_many)
 	const uint16_t target = to != nullptr ? live::queue_for_enqueue(db, to) : live::kNoQueue;
 	s.now = live::wall_now();
 
-	int64 done = 0;
+	int64 done = 0, duplicates = 0;
 	int reopened = -1;
 	bool room = true;
 	int n = 0;
 	const live::SegmentView *segments = segments_of(db, &n);
 	MemoryContext each = AllocSetContextCreate(CurrentMemoryContext, "tq_retry_many", ALLOCSET_SMALL_SIZES);
+	auto attempt = [&](core::JobId id) {
+		Request r;
+		r.id = id;
+		r.verb = live::Verb::retry;
+		r.reopened = &reopened;
+		const Outcome out = to != nullptr ? Outcome{retry_elsewhere(db, id, ended, target, to), nullptr} : change(db, r);
+		room = out.verdict != Verdict::no_room;
+		if (!room && done == 0)
+			raise_outcome(r, out);
+		done += out.verdict == Verdict::done;
+		duplicates += out.verdict == Verdict::duplicate;
+	};
+	KeyedJobs keyed{CurrentMemoryContext, nullptr, 0, 0};
 	for (int i = 0; i < n && room && done < max; ++i)
 	{
 		s.n = 0;
@@ -125,20 +143,25 @@ TQ_FUNCTION(tq_retry_many)
 		{
 			MemoryContextReset(each);
 			CHECK_FOR_INTERRUPTS();
-			Request r;
-			r.id = s.ids[k];
-			r.verb = live::Verb::retry;
-			r.reopened = &reopened;
-			const Outcome out = to != nullptr ? Outcome{retry_elsewhere(db, s.ids[k], ended, target, to), nullptr}
-											  : change(db, r);
-			room = out.verdict != Verdict::no_room;
-			if (!room && done == 0)
-				raise_outcome(r, out);
-			done += out.verdict == Verdict::done;
+			if (to != nullptr || s.ended == 0 || !postpone_keyed(db, s.ids[k], &keyed))
+				attempt(s.ids[k]);
 		}
 		MemoryContextSwitchTo(old);
 	}
+	sort_keyed(&keyed);
+	MemoryContext old = MemoryContextSwitchTo(each);
+	for (int64 k = 0; k < keyed.n && room && done < max; ++k)
+	{
+		MemoryContextReset(each);
+		CHECK_FOR_INTERRUPTS();
+		attempt(keyed.jobs[k].id);
+	}
+	MemoryContextSwitchTo(old);
 	MemoryContextDelete(each);
+	if (duplicates > 0)
+		ereport(NOTICE, (errmsg_plural("%lld job was left because another job has its unique key",
+									   "%lld jobs were left because other jobs have their unique keys", static_cast<unsigned long>(duplicates),
+									   static_cast<long long>(duplicates))));
 	if (!room)
 		ereport(NOTICE, (errmsg("memory has no room for more jobs of one transaction"),
 						 errhint("Commit and call tq_retry_many() again for the rest.")));

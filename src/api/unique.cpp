@@ -40,7 +40,7 @@ Standing replace(live::Db &db, EnqueueItem *item, const KeyRow &old, JobId id)
 	r.verb = live::Verb::cancel;
 	r.reason = psprintf("replaced by job %lld", static_cast<long long>(id));
 	r.only_waiting = true;
-	for (;;)
+	for (int tries = 0;; ++tries)
 	{
 		const Outcome out = change(db, r);
 		if (out.verdict == Verdict::done)
@@ -59,7 +59,9 @@ Standing replace(live::Db &db, EnqueueItem *item, const KeyRow &old, JobId id)
 		const Standing s = live::standing_of_key(db, old);
 		if (s != Standing::waiting)
 			return s;
-		CHECK_FOR_INTERRUPTS(); // a claim of it was rolled back meanwhile
+		if (tries == 100) // a claim of it may have been rolled back meanwhile, but not that often
+			live::raise_busy(old.job);
+		CHECK_FOR_INTERRUPTS();
 	}
 }
 

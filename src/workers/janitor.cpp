@@ -7,6 +7,7 @@
 #include "live/segments.hpp"
 #include "pg/owner.hpp"
 #include "workers/evacuate.hpp"
+#include "workers/stale_keys.hpp"
 #include "workers/transaction.hpp"
 
 namespace tq::workers
@@ -73,6 +74,7 @@ bool nobody_writes(const journal::Segment &tables)
 // Segments that somebody else made (a restore) join the map once they are whole; those that somebody dropped leave it (H6).
 bool adopt(const WorkerContext &context, Db &db, bool *changed)
 {
+	const uint32 changes = db.outside_changes.load();
 	if (!begin_work(context, "tq: comparing segments"))
 		return false;
 	journal::SegmentTables *list = nullptr;
@@ -117,6 +119,7 @@ bool adopt(const WorkerContext &context, Db &db, bool *changed)
 			live::raise_ids(db, high);
 	}
 	end_work();
+	db.outside_adopted.store(changes);
 	return true;
 }
 
@@ -300,7 +303,8 @@ bool janitor_needed(const Db &db, Micros now, bool *urgent)
 {
 	const Retention keep = live::retention_of(db);
 	*urgent = db.reload.load();
-	bool needed = *urgent || (guc::audit_interval > 0 && db.counted_at.load() + guc::audit_interval * kSecond <= now);
+	bool needed = *urgent || keys_wanted(db, now) ||
+				  (guc::audit_interval > 0 && db.counted_at.load() + guc::audit_interval * kSecond <= now);
 	int n = 0;
 	SegmentView *map = views(db, &n);
 	for (int i = 0; i < n; ++i)
@@ -350,6 +354,8 @@ void run_janitor(const WorkerContext &context)
 			return;
 		MemoryContextSwitchTo(cycle);
 	}
+	if (keys_wanted(db, live::wall_now()) && !stop_requested(context))
+		static_cast<void>(clean_keys(context, db));
 }
 
 } // namespace tq::workers
