@@ -9,13 +9,15 @@ namespace tq::journal
 constexpr const char *kReasonLeaseLost = "lease lost";
 constexpr const char *kReasonTimeout = "timeout";
 constexpr const char *kReasonSessionEnded = "its session has ended";
+constexpr const char *kReasonNotStopped = "asked to cancel, and did not stop in time";
 constexpr const char *kReasonNotStarted = "not started in time";
 constexpr const char *kReasonRolledBack = "the transaction of its claim was rolled back too often";
 constexpr const char *kReasonStopped = "asked to cancel while it ran; the claim was rolled back or lost in a crash";
 
 inline bool is_own_reason(const char *reason) noexcept
 {
-	for (const char *own : {kReasonLeaseLost, kReasonTimeout, kReasonSessionEnded, kReasonNotStarted, kReasonRolledBack, kReasonStopped})
+	for (const char *own : {kReasonLeaseLost, kReasonTimeout, kReasonSessionEnded, kReasonNotStopped, kReasonNotStarted, kReasonRolledBack,
+							kReasonStopped})
 		if (reason != nullptr && std::strcmp(reason, own) == 0)
 			return true;
 	return false;

@@ -192,7 +192,9 @@ const char *why_lost(const core::Entry &e) noexcept
 {
 	if (e.has(core::kBound) && e.deadline == 0)
 		return journal::kReasonSessionEnded;
-	return e.has(core::kHardTimeout) && e.hard_deadline <= e.deadline ? journal::kReasonTimeout : journal::kReasonLeaseLost;
+	if (!e.has(core::kHardTimeout) || e.hard_deadline > e.deadline)
+		return journal::kReasonLeaseLost;
+	return e.has(core::kCancelAsked) ? journal::kReasonNotStopped : journal::kReasonTimeout;
 }
 
 // Queue lock held; the entry was marked `lose`. What is decided without its row.

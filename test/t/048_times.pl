@@ -217,6 +217,18 @@ is(state($job), 'ready timeout', 'timeout: then it is lost');
 is(query("select action from tq_heartbeat($held)"), 'lost', 'and the heartbeat says so');
 query("select tq_cancel($job)");
 
+# nor does it help a worker that was asked to stop
+$job = query(q{select tq_enqueue('plain')});
+$held = claim('plain');
+has_event($job, 'c');
+is(query("select tq_cancel($job)"), 'asked', 'a running job is asked to stop');
+query("select tq_heartbeat($held, extend => '1 h')");
+go_on(25);
+is(query("select action from tq_heartbeat($held, extend => '1 h')"), 'cancel', 'its worker has some time for that');
+go_on(6);
+has_event($job, 'x');
+is(state($job), 'cancelled asked to cancel, and did not stop in time', 'then the job is cancelled');
+
 # after a crash, what was journalled has a new period, and the attempt its end
 $job = query(q{select tq_enqueue('limits', timeout => '10 min', options => '{"lease": "1 min"}')});
 $held = claim('limits');
