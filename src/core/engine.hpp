@@ -341,7 +341,7 @@ class Engine
 			   (e.mark == Verb::move && (e.state == State::delayed || e.state == State::ready));
 	}
 	void after(Queue &q, Ref g, bool was_full) noexcept;
-	void settle(Queue &q, Ref g) noexcept;
+	void settle(Queue &q, Ref g, bool ask = true) noexcept; // `ask`: for more from disk, if it is dry
 	void reopen(Queue &q) noexcept;
 	void free_group(Queue &q, Ref g) noexcept;
 	void want_group(Queue &q, Ref g) noexcept;

@@ -80,10 +80,12 @@ void Engine::free_group(Queue &q, Ref g) noexcept
 		--q.sunk_groups;
 	if (x.wanted)
 	{
-		Ref *at = &q.wanted;
-		while (*at != g)
-			at = &groups_[*at].wanted_next;
-		*at = x.wanted_next;
+		Ref before = kNil;
+		for (Ref i = q.wanted; i != g; i = groups_[i].wanted_next)
+			before = i;
+		(before != kNil ? groups_[before].wanted_next : q.wanted) = x.wanted_next;
+		if (q.wanted_tail == g)
+			q.wanted_tail = before;
 	}
 	const uint32_t b = group_bucket(x.hash);
 	platform_.lock_partition(b % kPartitions, true);
@@ -128,7 +130,7 @@ Engine::Block Engine::blocked(const Queue &q, const Group &g) const noexcept
 }
 
 // Offers the group's next job, or takes it back; gives the slot away if nothing needs it.
-void Engine::settle(Queue &q, Ref r) noexcept
+void Engine::settle(Queue &q, Ref r, bool ask) noexcept
 {
 	Group &g = groups_[r];
 	const Block block = g.head == kNil && g.ready.min == kNil ? Block::none : blocked(q, g);
@@ -161,7 +163,7 @@ void Engine::settle(Queue &q, Ref r) noexcept
 	opens_at(q, r, at);
 	if (rest)
 		rests(q, r, true);
-	if (group_dry(q, g))
+	if (ask && group_dry(q, g))
 		want_group(q, r);
 	if (unneeded && at == kNever && !rest)
 		free_group(q, r);
@@ -258,8 +260,9 @@ void Engine::want_group(Queue &q, Ref r) noexcept
 	if (!g.wanted)
 	{
 		g.wanted = true;
-		g.wanted_next = q.wanted;
-		q.wanted = r;
+		g.wanted_next = kNil;
+		(q.wanted_tail != kNil ? groups_[q.wanted_tail].wanted_next : q.wanted) = r;
+		q.wanted_tail = r;
 	}
 	if (!q.want_refill.exchange(true))
 		platform_.want_refill(q.db);
@@ -271,6 +274,8 @@ Ref Engine::take_wanted(Queue &q) noexcept
 	{
 		const Ref r = q.wanted;
 		q.wanted = groups_[r].wanted_next;
+		if (q.wanted == kNil)
+			q.wanted_tail = kNil;
 		groups_[r].wanted = false;
 		if (group_dry(q, groups_[r]))
 			return r;
@@ -334,15 +339,9 @@ Key Engine::start_group_load(Queue &q, Ref r, uint32_t loader) noexcept
 
 void Engine::end_group_load(Queue &q, Ref r, bool again) noexcept
 {
-	Group &g = groups_[r];
-	g.loader = kNil;
+	groups_[r].loader = kNil;
 	--q.group_loads;
-	settle(q, r);
-	if (!again && q.wanted == r) // the sweep asks for it again
-	{
-		q.wanted = g.wanted_next;
-		g.wanted = false;
-	}
+	settle(q, r, again); // if not, the sweep asks for it
 }
 
 void Engine::want_discovery(Queue &q) noexcept

@@ -226,7 +226,8 @@ struct Queue
 	Ref waiters_tail;
 	Root opening;			// groups by opens_at
 	Root resting;			// fair: groups without jobs whose turn is still to come, by turn
-	Ref wanted;				// groups to be read in, kNil
+	Ref wanted;				// groups to be read in, the one that has waited longest first; kNil
+	Ref wanted_tail;
 	Bucket starts;			// of rate
 	Bucket enqueues;		// of enqueue_rate
 	Micros rate_opens_at;	// jobs wait for `rate` until then (monotonic), kNever if none do

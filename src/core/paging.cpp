@@ -25,7 +25,7 @@ void Engine::init_queue(Queue &q, uint16_t db, int32_t id, const char *name, Que
 	q.paused_until = q.asked_at = 0;
 	q.settings = QueueSettings{};
 	q.startable = q.due = q.leases = q.opening = q.resting = q.expiry = Root{};
-	q.wanted = kNil;
+	q.wanted = q.wanted_tail = kNil;
 	q.starts = q.enqueues = Bucket{};
 	q.rate_opens_at = kNever;
 	q.starts_from = 0;

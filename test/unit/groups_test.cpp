@@ -495,6 +495,33 @@ TEST(GroupPaging, AGroupThatMayHaveJobsOnDiskKeepsItsSlot)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
+TEST(GroupPaging, TheOneThatHasWaitedLongestIsReadFirst)
+{
+	Rig t;
+	for (const char *key : {"a", "b", "c", "d"})
+	{
+		t.grouped(key, *key);
+		t.engine.sink_group(t.q(), t.group(key), kMinKey);
+	}
+	const Ref a = t.group("a"), b = t.group("b"), c = t.group("c"), d = t.group("d");
+	EXPECT_EQ(t.engine.take_wanted(t.q()), a);
+	t.engine.start_group_load(t.q(), a, 1);
+	t.engine.end_group_load(t.q(), a, true); // it comes last now
+	EXPECT_EQ(verify(t.engine), "");
+	EXPECT_EQ(t.engine.take_wanted(t.q()), b);
+	t.engine.start_group_load(t.q(), b, 1);
+	t.engine.end_group_load(t.q(), b, false); // there was no room: not again before the sweep
+	EXPECT_EQ(verify(t.engine), "");
+	for (const Ref g : {c, d, a})
+		EXPECT_EQ(t.engine.take_wanted(t.q()), g);
+	EXPECT_EQ(t.engine.take_wanted(t.q()), kNil);
+	EXPECT_EQ(verify(t.engine), "");
+	t.engine.want_groups_again(t.q());
+	for (int n = 0; n < 4; ++n)
+		EXPECT_NE(t.engine.take_wanted(t.q()), kNil);
+	EXPECT_EQ(verify(t.engine), "");
+}
+
 TEST(GroupPaging, EvictionTakesTheLastAndLeavesTheFirst)
 {
 	Rig t;

@@ -350,9 +350,10 @@ private:
 		want(sunk == q.sunk_groups, "the count of groups on disk", q.sunk_groups);
 		want(loads == q.group_loads, "the count of groups being read in", q.group_loads);
 		uint32_t listed = 0;
-		for (Ref g = q.wanted; g != kNil && listed <= wanted; g = e_.group(g).wanted_next, ++listed)
+		Ref last = kNil;
+		for (Ref g = q.wanted; g != kNil && listed <= wanted; last = g, g = e_.group(g).wanted_next, ++listed)
 			want(e_.owns(q, g) && e_.group(g).wanted, "a stranger among the groups to be read in", g);
-		want(listed == wanted, "the list of groups to be read in", listed);
+		want(listed == wanted && last == q.wanted_tail, "the list of groups to be read in", listed);
 		const auto links = [&](Ref g) -> const Links & { return e_.group(g).timer; };
 		const auto rank = [](Ref g) { return mix32(g + 1); };
 		const auto opens = tree(
