@@ -508,7 +508,7 @@ Ref Engine::claim(Queue &q, const ClaimTerms &t) noexcept
 		e.claimed_at = t.wall;
 		e.set_worker(t.worker);
 		e.hard_deadline = kNever;
-		e.flags &= static_cast<uint16_t>(~(kLogged | kBound | kClaimEnded | kHardTimeout | kQuiet | kHeld));
+		e.flags &= static_cast<uint16_t>(~(kLogged | kBound | kClaimEnded | kHardTimeout | kHeld));
 		const int64_t timeout = q.settings.timeout_ms != kUnset ? q.settings.timeout_ms : t.default_timeout_ms;
 		if (timeout > 0)
 			set_hard_deadline(e, t.mono + timeout * 1000);

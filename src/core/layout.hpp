@@ -23,7 +23,6 @@ enum EntryFlag : uint16_t
 	kLogged = 8,		   // the open claim is journalled
 	kCancelAsked = 16,	   // a heartbeat answers `cancel`
 	kClaimListed = 32,	   // is in the queue's list of claims to be journalled
-	kQuiet = 64,
 	kHardTimeout = 128,	   // hard_deadline counts
 	kClaimEnded = 256,	   // marked by the reaper while its claiming transaction was open, which has ended since
 	kHeld = 512,		   // delayed after an attempt: in a strict group those behind it wait

@@ -39,7 +39,7 @@ my $session = session($standby);
 for my $call (
 	q{tq_enqueue('load')}, q{tq_enqueue_many('load', '{"{}"}')}, q{tq_claim('load')}, 'tq_complete(1, 1)', q{tq_fail(1, 1, '')},
 	'tq_release(1, 1)', q{tq_bury(1, 1, '')}, 'tq_heartbeat(1, 1)', 'tq_cancel(1)', 'tq_retry(1)', 'tq_get(1)', 'tq_stats()', 'tq_check()',
-	q{tq_create_queue('other')}, q{tq_pause('load')})
+	q{tq_create_queue('other')}, q{tq_pause('load')}, q{tq_drain('w')}, q{tq_undrain('w')})
 {
 	like(ask($session, "select from $call"), qr/ERROR:  25006/, "$call on a standby: 25006");
 }

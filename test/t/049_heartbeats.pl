@@ -121,6 +121,22 @@ sql("select tq_heartbeat($held, checkpoint => '\"late\"')");
 sql("select tq_release($held)");
 is(end_ask($waiter), '"late"', 'a waiting claim has the checkpoint that was kept while it waited');
 
+# the journal has another event in the place of a checkpoint
+sql(q{select tq_enqueue('arbiter')});
+$held = claim('arbiter');
+($job) = split /, /, $held;
+arm($node, 'checkpoint-before-append');
+begin_ask($waiter, "select action from tq_heartbeat($held, checkpoint => '1')");
+standing($node, 'checkpoint-before-append');
+my $events = sql("select replace(tableoid::regclass::text, 'job_', 'event_') from tq.job where id = $job");
+sql("insert into $events (job_id, at, step, priority, type) values ($job, now(), 2, 7, 'o')");
+release($node, 'checkpoint-before-append');
+like(end_ask($waiter), qr/TQ001/, 'an event in its place makes the lease lost');
+is(sql(q{select id || ' ' || priority || ' ' || (checkpoint is null) from tq_claim('arbiter', wait => '20 s')}), "$job 7 true",
+	'and the job is read again from the journal');
+sql(q{select tq_complete(id, lease) from tq_running where queue = 'arbiter'});
+leave($waiter);
+
 #
 # A request to stop has a deadline
 #
@@ -135,7 +151,8 @@ is(sql("select action from tq_heartbeat($held, extend => '1 h')"), 'cancel', 'he
 is(sql("select tq_cancel(" . (split /, /, $held)[0] . ')'), 'asked', 'asking again');
 clock($node, 0, 21);
 has_event($held, 'x');
-is(sql('select state from tq_get(' . (split /, /, $held)[0] . ')'), 'cancelled', 'gives no more time: then it is cancelled');
+is(sql(q{select state || ', ' || error from tq_get(} . (split /, /, $held)[0] . ')'), 'cancelled, asked to cancel, and did not stop in time',
+	'gives no more time: then it is cancelled');
 is(sql("select action from tq_heartbeat($held)"), 'lost', 'and its lease lost');
 clock($node, 0, 0);
 

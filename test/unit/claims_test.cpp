@@ -95,7 +95,7 @@ TEST(Claims, ANewClaimKeepsNothingOfTheLastOne)
 	const Ref r = t.claim();
 	t.engine.change(t.q(), r, [](Entry &e) noexcept {
 		e.mark = Verb::none;
-		e.flags |= kLogged | kBound | kHardTimeout | kQuiet | kClaimEnded;
+		e.flags |= kLogged | kBound | kHardTimeout | kClaimEnded;
 		e.hard_deadline = 17;
 	});
 	t.undo_claim(r);
