@@ -62,18 +62,18 @@ private:
 		uint32_t weight;
 		void (Driver::*does)();
 	};
-	static constexpr Op kOps[] = {
-		{8, &Driver::enqueue},		{7, &Driver::end_committing}, {1, &Driver::pin},	{2, &Driver::end_placeholder},
-		{9, &Driver::claim},		{5, &Driver::commit_claim},	  {2, &Driver::undo_claim}, {5, &Driver::complete},
-		{1, &Driver::mark},			{3, &Driver::end_mark},		  {1, &Driver::sink},	{4, &Driver::raise},
-		{1, &Driver::evict},		{1, &Driver::pause},		  {4, &Driver::fire},	{1, &Driver::reap},
-		{2, &Driver::wait},			{1, &Driver::log_claims},	  {1, &Driver::heartbeat}, {1, &Driver::expire},
-		{3, &Driver::load},			{8, &Driver::load_on},		  {3, &Driver::search}, {1, &Driver::evict_from_group},
-		{1, &Driver::settings},		{4, &Driver::scheduler},	  {5, &Driver::time},
-	};
 
 	void operate()
 	{
+		static constexpr Op kOps[] = { // here, where the members are known (clang)
+			{8, &Driver::enqueue},		{7, &Driver::end_committing}, {1, &Driver::pin},	{2, &Driver::end_placeholder},
+			{9, &Driver::claim},		{5, &Driver::commit_claim},	  {2, &Driver::undo_claim}, {5, &Driver::complete},
+			{1, &Driver::mark},			{3, &Driver::end_mark},		  {1, &Driver::sink},	{4, &Driver::raise},
+			{1, &Driver::evict},		{1, &Driver::pause},		  {4, &Driver::fire},	{1, &Driver::reap},
+			{2, &Driver::wait},			{1, &Driver::log_claims},	  {1, &Driver::heartbeat}, {1, &Driver::expire},
+			{3, &Driver::load},			{8, &Driver::load_on},		  {3, &Driver::search}, {1, &Driver::evict_from_group},
+			{1, &Driver::settings},		{4, &Driver::scheduler},	  {5, &Driver::time},
+		};
 		constexpr uint32_t kAll = [] {
 			uint32_t all = 0;
 			for (const Op &op : kOps)
