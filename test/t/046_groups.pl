@@ -1,5 +1,5 @@
 # Groups, limits and turns in a server (DESIGN section 6, group_key): in order, never more at once than allowed, whatever fails, rolls back,
-# finds no room or crashes; a blocked group delays nobody, and fair ones take turns. Rates and max_depth are exact.
+# finds no room or crashes; a blocked group delays nobody, and fair ones take turns. Rates and max_depth are exact. Hazard: H13.
 
 use strict;
 use warnings;
@@ -194,7 +194,7 @@ SQL
 is($node->safe_psql('postgres', "select count(*) from tq_claim('blocked', 10, lease_for => '1 h')"), 1, 'one of the noisy group runs');
 $node->safe_psql('postgres', q{select tq_enqueue('blocked', '{"g": "quiet"}', group_key => 'quiet'), tq_enqueue('blocked', '{"g": "none"}')});
 is($node->safe_psql('postgres', q{select string_agg(payload->>'g', ' ' order by id) from tq_claim('blocked', 10, wait => '5 s')}), 'quiet none',
-	'others start at once');
+	'H13: others start at once');
 $node->safe_psql('postgres', <<'SQL');
 select tq_create_queue('fair', '{"fair": true}');
 select count(*) from unnest(tq_enqueue_many('fair', array_fill('{"g": "noisy"}'::jsonb, array[5000]), group_key => 'noisy'));
