@@ -195,7 +195,7 @@ $n = newest();
 # rows that are rolled back leave gaps, so that rewriting the table leaves places that are no more
 sql("begin; select tq_enqueue_many('admin', array_agg(jsonb_build_object('text', repeat('y', 500)))) from generate_series(1, 150); rollback");
 my @statements = (
-	'vacuum full tq.job_N', 'vacuum full tq.event_N', 'cluster tq.job_N using job_N_lane', 'reindex table concurrently tq.job_N',
+	'vacuum full tq.job_N', 'vacuum full tq.event_N', 'cluster tq.job_N using job_N_id', 'reindex table concurrently tq.job_N',
 	'reindex table concurrently tq.event_N', 'alter table tq.job_N alter column payload set storage external',
 	'alter table tq.job_N set (fillfactor = 90)', 'alter table tq.job_N add constraint c check (priority < 1000000)',
 	'alter table tq.job_N set unlogged', 'alter table tq.job_N set logged', 'vacuum (full, analyze) tq.job_N', 'vacuum freeze tq.job_N');
