@@ -211,10 +211,13 @@ void enqueue_keyed(live::Db &db, uint16_t queue, core::Micros now, EnqueueItem *
 	Keyed k = sort_out(db, queue, items, n, ids);
 	const Draws draws = draw_all(db, k, n);
 	win_keys(db, queue, k);
-	int64 fresh = 0;
+	int64 fresh = 0, replacing = 0;
 	for (int i = 0; i < n; ++i)
+	{
 		fresh += k.stages[i] == Stage::plain;
-	live::admit(db, queue, fresh);
+		replacing += k.stages[i] == Stage::plain && items[i].unique_key != nullptr && items[i].row.origin != 0;
+	}
+	live::admit(db, queue, fresh, replacing);
 	Batch b = begin_batch(db, queue, now, n);
 	int d = 0;
 	for (int i = 0; i < n; ++i)

@@ -59,7 +59,7 @@ int64 live_jobs(const Queue &q) noexcept
 
 } // namespace
 
-void admit(Db &db, uint16_t queue, int64 n)
+void admit(Db &db, uint16_t queue, int64 n, int64 replacing)
 {
 	static_cast<void>(db);
 	Queue &q = engine.queue(queue);
@@ -71,7 +71,8 @@ void admit(Db &db, uint16_t queue, int64 n)
 	const core::Rate rate = q.settings.enqueue_rate;
 	const Micros now = mono_now();
 	const int64 live = most > 0 ? live_jobs(q) : 0;
-	const bool full = most > 0 && live + n > most;
+	const int64 more = n - replacing;
+	const bool full = most > 0 && more > 0 && live + more > most;
 	const bool fast = !full && !q.enqueues.open(rate, now);
 	const Micros opens = fast ? q.enqueues.opens_at(rate) - now : 0;
 	if (!full && !fast)
@@ -79,15 +80,15 @@ void admit(Db &db, uint16_t queue, int64 n)
 		q.enqueues.take(rate, now, n);
 		if (most > 0)
 		{
-			q.admitted += n;
-			a.n += n;
+			q.admitted += more;
+			a.n += more;
 		}
 	}
 	unlock_queue(queue);
 	if (full)
 		ereport(ERROR, (errcode(kErrQueueFull), errmsg("queue \"%s\" is full", q.name),
 						errdetail("It has %lld live jobs, those of open transactions included; max_depth is %lld and %lld more were to come.",
-								  static_cast<long long>(live), static_cast<long long>(most), static_cast<long long>(n)),
+								  static_cast<long long>(live), static_cast<long long>(most), static_cast<long long>(more)),
 						errhint("Try again when workers have caught up, or raise max_depth with tq_alter_queue.")));
 	if (fast)
 		ereport(ERROR, (errcode(kErrQueueFull), errmsg("enqueue_rate of queue \"%s\" is exceeded", q.name),

@@ -200,6 +200,22 @@ SELECT tq_cancel(:two) \g /dev/null
 SELECT is(tq_retry_many('r', 'cancelled'), 1::bigint, 'and brings back one of two');
 SELECT is((SELECT count(*) FROM tq_jobs WHERE queue = 'r' AND state = 'ready'), 1::bigint, 'never both');
 
+-- ---- a full queue
+
+SELECT tq_create_queue('full', '{"max_depth": 2, "enqueue_rate": "1000/s"}');
+SELECT tq_enqueue('full', unique_key => 'k') AS job \gset
+SELECT tq_enqueue('full') \g /dev/null
+SELECT is(tq_enqueue('full', unique_key => 'k'), :job::bigint, 'a duplicate needs no room');
+SELECT throws_ok($$SELECT tq_enqueue('full', unique_key => 'l')$$, 'TQ003', NULL, 'another key does');
+SELECT is((SELECT count(*) FROM tq.unique_key WHERE key = 'l' AND queue_id = (SELECT id FROM tq.queue WHERE name = 'full')), 0::bigint, 'and is not taken then');
+SELECT ok(tq_enqueue('full', unique_key => 'k', unique_mode => 'replace') > :job, 'who takes the place of another one needs none');
+SELECT throws_ok($$SELECT tq_enqueue('full')$$, 'TQ003', NULL, 'and leaves none');
+BEGIN;
+SELECT count(tq_enqueue('full', unique_key => 'k', unique_mode => 'replace')) FROM generate_series(1, 5) \g /dev/null
+ROLLBACK;
+SELECT is(cardinality(tq_enqueue_many('full', ARRAY['1', '2', '3']::jsonb[], unique_mode => 'replace', unique_keys => ARRAY['k', 'k', 'k'])), 3, 'nor do many');
+SELECT is((SELECT count(*) FROM tq_jobs WHERE queue = 'full' AND state = 'ready'), 2::bigint, 'the queue is as long as before');
+
 -- ---- the way through COPY
 
 COPY tq_inbox (queue, payload, unique_key, unique_mode) FROM stdin;
