@@ -336,6 +336,7 @@ static Datum claim(FunctionCallInfo fcinfo, bool any)
 		terms.wall = live::wall_now();
 		terms.mono = live::mono_now();
 		const bool draining = live::is_draining(terms.worker); // it may begin, and end, while we wait
+		TQ_WAIT_POINT("claim-before-pop");
 		if (!draining)
 		{
 			for (int k = 0; k < nqueues && n < max; ++k)

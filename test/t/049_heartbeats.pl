@@ -200,6 +200,19 @@ clock($node, 10000, 0);
 until_true($node, q{select count(*) = 0 from tq_workers where worker = 'd'}, 'an hour after it was seen it is forgotten');
 clock($node, 0, 0);
 
+# once it is said that a worker holds nothing, it gets nothing, however far its claim has come
+$job = sql(q{select tq_enqueue('drain')});
+my $racer = session($node);
+arm($node, 'claim-before-pop');
+begin_ask($racer, q{select count(*) from tq_claim('drain', worker => 'r')});
+standing($node, 'claim-before-pop');
+is(sql(q{select tq_drain('r')}), '0', 'a worker drains while its claim is on its way');
+release($node, 'claim-before-pop');
+is(end_ask($racer), '0', 'which returns nothing');
+is(sql(q{select count(*) from tq_claim('drain', worker => 's')}), '1', 'the job is for another');
+sql(q{select tq_complete(id, lease) from tq_running where queue = 'drain'});
+leave($racer);
+
 #
 # Slots of progress
 #
