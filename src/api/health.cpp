@@ -4,6 +4,7 @@
 #include "guc.hpp"
 #include "live/activation.hpp"
 #include "live/attach.hpp"
+#include "live/retention.hpp"
 #include "live/rights.hpp"
 #include "live/segments.hpp"
 #include "pg/function.hpp"
@@ -138,29 +139,26 @@ void segment_items(const Report &r, const Db &db, core::Micros now)
 	auto *list =
 		static_cast<live::SegmentView *>(palloc(sizeof(live::SegmentView) * static_cast<Size>(guc::max_segments)));
 	const int n = live::view_segments(db, list, guc::max_segments);
-	put_room(r, "segments", n, guc::max_segments, "Raise tq.max_segments, or lower tq.retention.");
-	core::Micros keep = guc::retention * core::Micros{1000000};
-	for (uint32 i = 0; i < engine.limits().queues; ++i)
-	{
-		const live::Queue &q = engine.queue(static_cast<uint16_t>(i));
-		if (q.state != core::QueueState::free && q.db == live::index_of(db) && q.settings.retention_ms >= 0)
-			keep = std::max(keep, q.settings.retention_ms * 1000);
-	}
+	put_room(r, "segments", n, guc::max_segments, "Raise tq.max_segments, lower tq.retention, or purge dead letters.");
+	const core::Micros keep = live::retention_of(db).finished;
 	constexpr core::Micros kPatience = 600 * core::Micros{1000000};
 	const live::SegmentView *oldest = nullptr;
-	int overdue = 0;
+	int overdue = 0, kept = 0;
 	for (int i = 0; i < n; ++i)
 	{
 		const live::SegmentView &s = list[i];
 		if (s.tables.number != 0 && (oldest == nullptr || s.tables.number < oldest->tables.number))
 			oldest = &s;
-		overdue += s.state == live::SegmentState::finished && s.dead <= 0 && s.finished_at + keep + kPatience < now;
+		const bool past = s.state == live::SegmentState::finished && s.finished_at + keep + kPatience < now;
+		overdue += past && s.dead <= 0;
+		kept += past && s.dead > 0;
 	}
 	if (oldest != nullptr)
 		r.put("oldest segment",
 			  psprintf("tq.job_%d of %s", oldest->tables.number, timestamptz_to_str(oldest->opened_at)));
 	r.put("segments past retention", psprintf("%d", overdue), overdue > 0 ? Verdict::warn : Verdict::ok,
 		  "They are dropped when nobody reads or writes them: look for old transactions, also prepared ones.");
+	r.put("segments kept for dead letters", psprintf("%d", kept));
 	pfree(list);
 }
 

@@ -84,6 +84,24 @@ later(3 * 3600);
 ok(until_true($node, q{select count(*) = 0 from tq.job_0 j join tq.queue q on q.id = queue_id where name = 'long'}), 'from the table as well');
 
 #
+# one of a group goes while others of the group wait
+#
+$n = newest();
+sql(q{select tq_enqueue('grouped', group_key => 'g', max_attempts => 1)});
+sql(q{select tq_fail(id, lease, 'broken') from tq_claim('grouped')});
+my ($waits, $second) = split /\n/, sql(q{select tq_enqueue('grouped', group_key => 'g', delay => '5 min') from generate_series(1, 2)});
+sql(q{select count(tq_enqueue('fill')) from generate_series(1, 147)});
+until_true($node, "select max(number) > $n from tq.segment", 'a new segment');
+take_all($node, 'fill', 147);
+ok(until_true($node, "select to_regclass('tq.job_$n') is null"), 'a segment with a dead letter and live jobs of its group goes');
+is(sql(q{select string_agg(item, ', ') from tq_check() where expected <> found}), '', 'nothing has drifted');
+is(sql("select tq_retry($waits)"), 'ready', 'one of the group is to start');
+is(join(',', take_all($node, 'grouped', 1)), $waits, 'and starts');
+is(sql(q{select tq_retry_many('grouped')}), 1, 'the dead one as well');
+is(sql("select tq_retry($second)"), 'ready', 'and the other');
+is(scalar(take_all($node, 'grouped', 2)), 2, 'all of them run');
+
+#
 # what has ended in a queue that was dropped goes from segment 0 as well
 #
 $n = segment_with('short', 1);
