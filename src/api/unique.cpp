@@ -35,6 +35,7 @@ JobId yield(uint16_t queue, const EnqueueItem &item, const KeyRow &row, Standing
 // Cancels the job that has the key, whose row is ours. Returns how that job stands: ended if it could be done.
 Standing replace(live::Db &db, EnqueueItem *item, const KeyRow &old, JobId id)
 {
+	live::ensure_loaded(db); // as tq_cancel
 	Request r;
 	r.id = old.job;
 	r.verb = live::Verb::cancel;

@@ -102,6 +102,12 @@ Oid key_table()
 
 char null_if(bool null) { return null ? 'n' : ' '; }
 
+// Nobody can claim a job that nobody has started in time, though it may be long until it is read in and ends as expired.
+Standing waiting_unless_overdue(int attempt, Micros expires_at) noexcept
+{
+	return is_overdue(attempt, expires_at, wall_now()) ? Standing::ended : Standing::waiting;
+}
+
 // What memory says of a job; false if it does not know.
 bool standing_in_memory(Db &db, JobId id, Standing *out) noexcept
 {
@@ -119,7 +125,8 @@ bool standing_in_memory(Db &db, JobId id, Standing *out) noexcept
 		known = ours || state != State::placeholder;
 		*out = state == State::terminal	 ? Standing::ended
 			   : state == State::running ? Standing::running
-										 : Standing::waiting;
+										 : ours					 ? Standing::waiting
+										 : waiting_unless_overdue(e.attempt, e.expires_at);
 	}
 	unlock_queue(queue);
 	return known;
@@ -136,7 +143,7 @@ bool standing_in_segment(const journal::Segment &tables, JobId id, Snapshot snap
 	journal::fold_job(tables, id, snapshot, &fold);
 	*out = fold.terminal()								? Standing::ended
 		   : fold.state == journal::FoldState::running ? Standing::running
-														: Standing::waiting;
+														: waiting_unless_overdue(fold.attempt, fold.new_life ? journal::kNoTime : row.expires_at);
 	return fold.state != journal::FoldState::moved;
 }
 

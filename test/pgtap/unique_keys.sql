@@ -200,6 +200,22 @@ SELECT tq_cancel(:two) \g /dev/null
 SELECT is(tq_retry_many('r', 'cancelled'), 1::bigint, 'and brings back one of two');
 SELECT is((SELECT count(*) FROM tq_jobs WHERE queue = 'r' AND state = 'ready'), 1::bigint, 'never both');
 
+-- ---- expired
+
+SELECT tq_enqueue('late', '1', unique_key => 'k', expires_at => clock_timestamp() + interval '100 ms') AS job \gset
+SELECT is(tq_enqueue('late', '2', unique_key => 'k'), :job::bigint, 'a job that can still be started has its key');
+DO $$BEGIN WHILE (SELECT g.state <> 'expired' FROM tq_jobs j, tq_get(j.id) g WHERE j.queue = 'late') LOOP END LOOP; END$$;
+SELECT isnt(tq_enqueue('late', '2', unique_key => 'k'), :job::bigint, 'one that nobody has started in time has none');
+
+SELECT tq_enqueue('late', '3', unique_key => 'l', expires_at => clock_timestamp() + interval '1 ms') AS job \gset
+SELECT set_config('test.job', :'job', false) \g /dev/null
+DO $$BEGIN WHILE NOT EXISTS (SELECT FROM tq_history(current_setting('test.job')::bigint) WHERE event = 'expired') LOOP END LOOP; END$$;
+BEGIN;
+SELECT is(tq_retry(:job), 'ready', 'an expired job can be retried');
+SELECT is(tq_enqueue('late', '4', unique_key => 'l'), :job::bigint, 'and has its key again, in this transaction');
+COMMIT;
+SELECT is(tq_enqueue('late', '4', unique_key => 'l'), :job::bigint, 'and after it');
+
 -- ---- a full queue
 
 SELECT tq_create_queue('full', '{"max_depth": 2, "enqueue_rate": "1000/s"}');
