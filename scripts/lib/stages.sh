@@ -163,13 +163,14 @@ tq_stage_fuzz() {
 
 # ---- in a server
 
-# _tq_server STAGE VARIANT: a fresh cluster for a stage
+# _tq_server STAGE VARIANT [CONF_LINE...]: a fresh cluster for a stage
 _tq_server() {
 	tq_prepare "$2" || return 1
 	_tq_out=$TQ_RUN/$1
+	shift 2
 	_tq_reap "$_tq_out"
 	tq_cluster_remove "$_tq_out"
-	tq_cluster_start "$_tq_out" "fsync = off" "max_connections = 100" "log_autovacuum_min_duration = -1"
+	tq_cluster_start "$_tq_out" "fsync = off" "max_connections = 100" "log_autovacuum_min_duration = -1" "$@"
 }
 
 # Stop it, and look at what it wrote: no test of these stages may bring a server down.
@@ -264,6 +265,27 @@ tq_stage_pgtap() {
 		_tq_tap_results "$_tq_out/tap/$_tq_test" "$_tq_status" "$_tq_out/$_tq_test.log"
 		tq_case "$_tq_test: its database can be dropped" tq_psql -c "drop database $_tq_test"
 	done
+	_tq_server_end
+}
+
+# The seeds are fixed; TQ_SEED=n and TQ_RUNS=n take others, TQ_OPS=n makes each run longer.
+tq_stage_property() {
+	tq_need python3 python3-psycopg2 || return 1
+	_tq_server property test "tq.max_live_jobs = 100" "tq.naptime = 100ms" "tq.claim_log_delay = 10ms" \
+		"tq.retention = 3652d" "tq.segment_interval = 2147483" "tq.segment_rows = 200" "tq.timer_horizon = 2147483" || return 1
+	_tq_status=0
+	tq_as env PYTHONDONTWRITEBYTECODE=1 timeout -k 10 900 /usr/bin/python3 "$TQ_SRC/test/property/run.py" \
+		--first "${TQ_SEED:-1}" --runs "${TQ_RUNS:-12}" --ops "${TQ_OPS:-400}" --log "$_tq_out/statements.log" \
+		--pg-ctl "$PG_BIN/pg_ctl" --data "$_tq_out/data" "host=$PGHOST port=$PGPORT user=$PGUSER dbname=$PGDATABASE" \
+		>"$_tq_out/property.log" 2>&1 || _tq_status=$?
+	_tq_bad=$(_tq_count '^not ok - ' "$_tq_out/property.log")
+	if [ "$_tq_status" -ne 0 ]; then
+		[ "$_tq_bad" -gt 0 ] || _tq_bad=1
+		head -n 200 "$_tq_out/property.log" >&2
+		tq_say "the statements are in $_tq_out/statements.log"
+	fi
+	tq_pass_cases "$(_tq_count '^ok - ' "$_tq_out/property.log")"
+	tq_fail_cases "$_tq_bad"
 	_tq_server_end
 }
 

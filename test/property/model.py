@@ -1,0 +1,487 @@
+"""What tq promises, written down as naively as possible: jobs are records in a dictionary, a transaction has copies of the
+records that it has changed, a savepoint is a copy of those copies.
+
+Every verb returns what the server must answer: a value, or an Error with its SQLSTATE. Nothing here knows of lanes, watermarks,
+heaps, marks in shared memory or journals; time passes only in tick().
+"""
+import collections
+import dataclasses
+
+ENDED = ("succeeded", "dead", "buried", "cancelled", "expired", "purged")
+CAN_BEGIN_AGAIN = ("dead", "buried", "cancelled", "expired")
+
+LOST, NO_JOB, WRONG_STATE, BUSY = "TQ001", "TQ004", "TQ005", "55P03"
+
+
+class Error(Exception):
+    """The SQLSTATE that the server must answer with, and the state of the job that its message names, if it does."""
+
+    def __init__(self, code, state=None):
+        super().__init__(code, state)
+        self.code, self.state = code, state
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    id: int
+    queue: str
+    kind: str = None
+    group: str = None
+    priority: int = 100
+    max_attempts: int = None
+    state: str = "ready"
+    due: float = None
+    pausing: bool = False       # delayed because of rollbacks: known to memory only
+    held: bool = False          # delayed after an attempt: those of its group wait behind it
+    attempt: int = 0
+    lease: int = None
+    length: float = 0           # of the lease
+    claimed: float = None
+    deadline: float = None
+    hard: float = None          # whatever the heartbeats say
+    timeout: float = None       # its own
+    expires: float = None       # if nobody has started it
+    asked: bool = False
+    aborts: int = 0             # claims in a row that were rolled back
+    epoch: int = 0              # changes that were committed; a request to cancel is for one of them
+    history: tuple = ()
+    # of a copy in a transaction
+    new: bool = False
+    claim: int = None           # the lease, if this transaction claimed it
+    changed: bool = False
+
+    def but(self, **fields):
+        return dataclasses.replace(self, **fields)
+
+    def then(self, event, **fields):
+        return self.but(history=self.history + (event,), **fields)
+
+    @property
+    def ended(self):
+        return self.state in ENDED
+
+    @property
+    def over(self):
+        """When a running job is taken from its worker."""
+        return self.deadline if self.hard is None else min(self.deadline, self.hard)
+
+    @property
+    def key(self):
+        return self.priority, self.id
+
+
+class Queue:
+    def __init__(self, name, max_attempts=20, lease=300.0, delay=0.0, on_lost=0.0, max_running=0, group_max_running=1, loose=False,
+                 lost="retry", timeout=None, strict=False, cancel_grace=7200.0):
+        self.name, self.max_attempts, self.lease, self.delay, self.on_lost = name, max_attempts, lease, delay, on_lost
+        self.max_running, self.group_max_running, self.loose = max_running, group_max_running, loose
+        self.lost, self.timeout, self.strict, self.cancel_grace = lost, timeout, strict, cancel_grace
+        self.paused = False
+        self.paused_kinds = set()
+        self.totals = collections.Counter()
+
+
+@dataclasses.dataclass(frozen=True)
+class Ask:
+    id: int
+    lease: int
+    epoch: int
+
+
+class Session:
+    """One connection: the copies that its transaction has, what it will count and ask at COMMIT, its savepoints."""
+
+    def __init__(self, name):
+        self.name = name
+        self.open = False
+        self.forget()
+
+    def forget(self):
+        self.copies, self.asks, self.counts, self.savepoints = {}, [], [], []
+
+    def save(self, name):
+        self.savepoints.append((name, dict(self.copies), list(self.asks), list(self.counts)))
+
+
+class Model:
+    def __init__(self, queues):
+        self.queues = {q.name: q for q in queues}
+        self.jobs = {}          # as published
+        self.sessions = []
+        self.now = 0.0
+
+    # --- who sees what
+
+    def holder(self, id):
+        for s in self.sessions:
+            if id in s.copies:
+                return s
+        return None
+
+    def seen(self, s, id):
+        """A job as tq_get shows it to a session."""
+        copy = s.copies.get(id) if s is not None else None
+        job = copy if copy is not None and (copy.new or copy.changed) else self.jobs.get(id)
+        if job is not None and job is copy and job.state == "delayed" and job.due <= self.now:
+            job = job.but(state="ready")
+        return job
+
+    def allowed(self, job):
+        return job.max_attempts or self.queues[job.queue].max_attempts
+
+    # --- enqueueing and claiming; ids and leases come from the server
+
+    def enqueue(self, s, id, **fields):
+        job = Job(id, new=True, history=("enqueued",), **fields)
+        if job.due is not None:
+            job = job.but(state="delayed") if job.due > self.now else job.but(due=None)
+        s.copies[id] = job
+        s.counts.append((job.queue, "enqueued", id))
+        return job
+
+    def startable(self, queue, kinds=None, started=()):
+        """What may start now, in order, if the jobs `started` have started as well."""
+        q = self.queues[queue]
+        mine = [j for j in self.jobs.values() if j.queue == queue and not j.ended]
+        running = [j for j in mine if j.state == "running" or j.id in started]
+        if q.paused or 0 < q.max_running <= len(running):
+            return []
+        in_group = collections.Counter(j.group for j in running)
+        limit = q.group_max_running
+        blocked = {g for g, n in in_group.items() if 0 < limit <= n}
+        if limit > 0 and not q.loose:
+            blocked |= {j.group for j in mine if j.state == "delayed" and j.held}
+        blocked.discard(None)
+        waiting = sorted((j for j in mine if j.state == "ready" and j.id not in started and self.holder(j.id) is None),
+                         key=lambda j: j.key)
+        first, out = set(), []
+        for job in waiting:
+            if job.group is not None:
+                if job.group in blocked or job.group in first:
+                    continue
+                first.add(job.group)
+            if job.kind not in q.paused_kinds and (kinds is None or job.kind in kinds):
+                out.append(job)
+        return out
+
+    def claimable(self, queue, n, kinds=None):
+        """What a claim of n jobs gets, in its order."""
+        got = []
+        while len(got) < n:
+            can = self.startable(queue, kinds, {j.id for j in got})
+            if not can:
+                break
+            got.append(can[0])
+        return got
+
+    def claim(self, s, id, lease, length):
+        job = self.jobs[id]
+        timeout = job.timeout or self.queues[job.queue].timeout
+        job = job.but(hard=self.now + timeout if timeout else None, state="running", attempt=job.attempt + 1, lease=lease, length=length, claimed=self.now, deadline=self.now + length, due=None,
+                      held=False)
+        self.jobs[id] = job
+        s.copies[id] = job.but(claim=lease)
+        return job
+
+    # --- verbs of whoever holds a lease
+
+    def leased(self, s, id, lease):
+        job, copy = self.jobs.get(id), s.copies.get(id)
+        if job is None:
+            raise Error(LOST if copy is not None else NO_JOB)
+        if job.state != "running" or job.lease != lease:
+            raise Error(LOST)
+        holder = self.holder(id)
+        if holder is not None and holder is not s:
+            raise Error(BUSY)
+        if copy is not None and copy.changed:
+            raise Error(WRONG_STATE)
+        return job
+
+    def change(self, s, job, event, **fields):
+        """A copy for the transaction; `job` is what was published, or the copy that it had."""
+        before = s.copies.get(job.id)
+        fields.setdefault("hard", None)
+        s.copies[job.id] = job.then(event, changed=True, claim=before.claim if before else None, **fields)
+        return s.copies[job.id].state
+
+    def finish(self, s, id, lease, verb, delay=None, fatal=False):
+        job = self.leased(s, id, lease)
+        count = {"complete": "succeeded", "fail": "failed", "release": "released", "bury": "buried"}[verb]
+        s.counts.append((job.queue, count, id))
+        if verb == "complete":
+            return self.change(s, job, "succeeded", state="succeeded", lease=None)
+        if verb == "bury" or (verb == "fail" and (fatal or job.attempt >= self.allowed(job))):
+            s.counts.append((job.queue, "dead", id))
+            state = "buried" if verb == "bury" else "dead"
+            return self.change(s, job, state, state=state, lease=None)
+        if job.asked:
+            return self.change(s, job, "cancelled", state="cancelled", lease=None)
+        if verb == "fail":
+            delay = self.queues[job.queue].delay if delay is None else delay
+            attempt = job.attempt
+        else:
+            delay = delay or 0
+            attempt = job.attempt - 1
+        due = self.now + delay if delay > 0 else None
+        return self.change(s, job, {"fail": "failed", "release": "released"}[verb], state="delayed" if due else "ready", due=due,
+                           attempt=attempt, lease=None, aborts=0, pausing=False, held=True)
+
+    def status(self, s, id, lease, verb):
+        """finish() as the forms for many say it."""
+        try:
+            self.finish(s, id, lease, verb)
+            return "ok"
+        except Error as error:
+            return {BUSY: "busy", NO_JOB: "not_found"}.get(error.code, "lost")
+
+    def heartbeat(self, s, id, lease, extend=None):
+        job, copy = self.jobs.get(id), s.copies.get(id)
+        if job is None or job.state != "running" or job.lease != lease or (copy is not None and copy.changed):
+            return "lost"
+        if not self.queues[job.queue].strict:
+            job = job.but(deadline=max(job.deadline, self.now + (extend or job.length)))
+        self.jobs[id] = job
+        q = self.queues[job.queue]
+        return "cancel" if job.asked else "quiet" if q.paused or job.kind in q.paused_kinds else "run"
+
+    # --- changes from outside
+
+    def outside(self, s, verb, id, run_at=None, priority=None):
+        job, copy, holder = self.jobs.get(id), s.copies.get(id), self.holder(id)
+        if copy is not None and copy.new:
+            return self.change_own(s, copy, verb, run_at, priority)
+        if job is None:
+            raise Error(NO_JOB)
+        only_claimed = holder is None or not holder.copies[id].changed
+        if verb == "cancel" and job.state == "running" and only_claimed:
+            if not job.asked and not any(a.id == id and a.lease == job.lease for a in s.asks):
+                s.asks.append(Ask(id, job.lease, job.epoch))
+            return "asked"
+        if holder is not None and holder is not s:
+            raise Error(BUSY)
+        if copy is not None and copy.changed:
+            job = copy
+        return self.step(s, job, verb, run_at, priority)
+
+    def change_own(self, s, copy, verb, run_at, priority):
+        if copy.state == "delayed" and copy.due <= self.now:
+            copy = copy.but(state="ready", due=None)
+        return self.step(s, copy, verb, run_at, priority)
+
+    def step(self, s, job, verb, run_at, priority):
+        if verb == "cancel":
+            if job.state not in ("ready", "delayed"):
+                raise Error(WRONG_STATE, job.state)
+            if not job.new:
+                s.counts.append((job.queue, "cancelled", job.id))
+            return self.change(s, job, "cancelled", state="cancelled", due=None, pausing=False)
+        if verb == "retry":
+            if job.state == "delayed":
+                return self.change(s, job, "retried", state="ready", due=None, aborts=0, pausing=False, held=False)
+            if job.state in CAN_BEGIN_AGAIN:
+                # its new life has no end
+                return self.change(s, job, "retried", state="ready", expires=None, attempt=0, aborts=0, asked=False, pausing=False,
+                                   held=False)
+            raise Error(WRONG_STATE, job.state)
+        if job.state not in ("ready", "delayed"):
+            raise Error(WRONG_STATE, job.state)
+        due = job.due if run_at is None else run_at if run_at > self.now else None
+        pausing = job.pausing and run_at is None
+        return self.change(s, job, "rescheduled", state="delayed" if due is not None else "ready", due=due, pausing=pausing,
+                           held=False, priority=job.priority if priority is None else priority)
+
+    def purge(self, s, queue, state):
+        n = 0
+        for id in sorted(set(self.jobs) | set(s.copies)):
+            job = self.seen(s, id)
+            holder = self.holder(id)
+            if job is None or job.queue != queue or job.state in ("running", "purged") or (holder is not None and holder is not s):
+                continue
+            # what the transaction has ended itself stays; what memory and journal see differently belongs to no state alone
+            if (job.ended and holder is s) or (state != "all" and (job.state != state or job.pausing)):
+                continue
+            if job.state in ("ready", "delayed") and not job.new:
+                s.counts.append((queue, "cancelled", id))
+            self.change(s, job, "purged", state="purged", due=None, pausing=False)
+            n += 1
+        return n
+
+    def retry_many(self, s, queue, state, kind=None):
+        n = 0
+        for id in sorted(set(self.jobs) | set(s.copies)):
+            job = self.seen(s, id)
+            if job.queue != queue or job.state != state or (kind is not None and job.kind != kind) or job.pausing:
+                continue
+            try:
+                self.outside(s, "retry", id)
+                n += 1
+            except Error:
+                pass
+        return n
+
+    # --- transactions
+
+    def undo_claim(self, id, lease):
+        job = self.jobs.get(id)
+        if job is None or job.state != "running" or job.lease != lease:
+            return              # the reaper was first
+        aborts = job.aborts + 1
+        pause = 0 if aborts <= 2 else min(2 ** min(aborts - 3, 9), 300)
+        job = job.but(state="ready", attempt=job.attempt - 1, lease=None, deadline=None, hard=None, aborts=aborts)
+        if pause:
+            job = job.but(state="delayed", due=self.now + pause, pausing=True, held=True)
+        self.jobs[id] = job
+
+    def end_claims(self, s, kept):
+        for id, copy in s.copies.items():
+            if copy.claim is not None and (id not in kept or kept[id].claim != copy.claim):
+                self.undo_claim(id, copy.claim)
+
+    def begin(self, s):
+        s.open = True
+
+    def rollback_to(self, s, name):
+        while s.savepoints[-1][0] != name:
+            s.savepoints.pop()
+        _, copies, asks, counts = s.savepoints[-1]
+        # a claim that the reaper has taken meanwhile does not come back
+        copies = {id: c for id, c in copies.items() if c.claim is None or self.holds(id, c.claim)}
+        self.end_claims(s, copies)
+        s.copies, s.asks, s.counts = dict(copies), list(asks), list(counts)
+
+    def release(self, s, name):
+        while s.savepoints.pop()[0] != name:
+            pass
+
+    def holds(self, id, lease):
+        job = self.jobs.get(id)
+        return job is not None and job.state == "running" and job.lease == lease
+
+    def rollback(self, s):
+        self.end_claims(s, {})
+        s.forget()
+        s.open = False
+
+    def commit(self, s):
+        for queue, what, id in s.counts:
+            if what != "enqueued" or not s.copies[id].ended:
+                self.queues[queue].totals[what] += 1
+        for id, copy in s.copies.items():
+            if copy.claim is not None:
+                self.queues[copy.queue].totals["claimed"] += 1
+            before = self.jobs.get(id)
+            if copy.new or copy.changed:
+                self.jobs[id] = copy.but(new=False, claim=None, changed=False, asked=False, epoch=copy.epoch + 1,
+                                         history=copy.history + self.asked_meanwhile(before, copy))
+            else:
+                self.jobs[id] = before.but(aborts=0)
+        # nobody asks for a purged job any more: how long its row stays depends on the janitor
+        for id, copy in s.copies.items():
+            if copy.state == "purged":
+                del self.jobs[id]
+        asks = s.asks
+        s.forget()
+        s.open = False
+        for ask in asks:
+            job = self.jobs.get(ask.id)
+            if job is None:
+                continue
+            job = job.but(history=job.history + ("cancel_asked",))
+            if job.epoch == ask.epoch and not job.ended:
+                job = job.but(asked=True)
+                if job.state == "running":
+                    job = self.to_be_stopped(job)
+            self.jobs[ask.id] = job
+
+    def to_be_stopped(self, job):
+        end = self.now + self.queues[job.queue].cancel_grace
+        return job.but(hard=end if job.hard is None else min(job.hard, end))
+
+    @staticmethod
+    def asked_meanwhile(published, copy):
+        """Requests that came while the copy was out."""
+        if published is None:
+            return ()
+        count = [h.history.count("cancel_asked") for h in (published, copy)]
+        return ("cancel_asked",) * max(count[0] - count[1], 0)
+
+    # --- time
+
+    def tick(self, now):
+        """What the server does by itself until it is `now`; true if it has anything to do."""
+        self.now = now
+        busy = False
+        for job in list(self.jobs.values()):
+            after = self.passed(job)
+            if after is not job:
+                self.jobs[job.id] = after
+                busy = True
+        return busy
+
+    def passed(self, job):
+        holder = self.holder(job.id)
+        if holder is not None and holder.copies[job.id].changed:
+            return job
+        q = self.queues[job.queue]
+        if job.state == "running":
+            if job.over > self.now:
+                return job
+            if holder is not None:
+                del holder.copies[job.id]
+            q.totals["lost"] += 1
+            job = job.but(lease=None, deadline=None, hard=None, epoch=job.epoch + 1, aborts=0)
+            if job.asked:
+                return job.then("cancelled", state="cancelled", asked=False)
+            if q.lost == "bury":
+                q.totals["dead"] += 1
+                return job.then("buried", state="buried")
+            if q.lost == "dead" or job.attempt >= self.allowed(job):
+                q.totals["dead"] += 1
+                return job.then("dead", state="dead")
+            if q.on_lost > 0:
+                return job.then("lost", state="delayed", due=self.now + q.on_lost, held=True)
+            return job.then("lost", state="ready")
+        if job.state in ("ready", "delayed") and job.asked:
+            q.totals["cancelled"] += 1
+            return job.then("cancelled", state="cancelled", asked=False, due=None, epoch=job.epoch + 1)
+        if job.state in ("ready", "delayed") and job.attempt == 0 and job.expires is not None and job.expires <= self.now:
+            q.totals["expired"] += 1
+            return job.then("expired", state="expired", due=None, pausing=False, held=False, epoch=job.epoch + 1)
+        if job.state == "delayed" and job.due <= self.now:
+            if job.aborts >= self.allowed(job):
+                q.totals["dead"] += 1
+                return job.then("dead", state="dead", due=None, pausing=False, epoch=job.epoch + 1)
+            return job.but(state="ready", due=None, pausing=False)
+        return job
+
+    def next_change(self):
+        """When the next of these times is up."""
+        times = []
+        for j in self.jobs.values():
+            if j.state == "running":
+                times.append(j.over)
+            elif not j.ended:
+                times += [j.due, j.expires if j.attempt == 0 else None]
+        return min((t for t in times if t is not None and t > self.now), default=None)
+
+    def crash(self, journalled):
+        """The server has restarted; `journalled` are the leases whose claim had reached the disk."""
+        for s in self.sessions:
+            s.forget()
+            s.open = False
+        for id, job in self.jobs.items():
+            if job.state == "running" and job.lease in journalled:
+                # a new lease period, and what is left of its time, but not below the period
+                timeout = job.timeout or self.queues[job.queue].timeout
+                left = max(job.claimed + timeout, self.now + min(timeout, job.length)) if timeout else None
+                job = job.but(deadline=self.now + job.length, hard=left)
+                if job.asked:
+                    job = self.to_be_stopped(job)
+            elif job.state == "running":
+                job = job.but(state="ready", lease=None, deadline=None, hard=None, attempt=job.attempt - 1)
+            elif job.state == "delayed" and job.pausing:
+                job = job.but(state="ready", due=None, pausing=False)
+            self.jobs[id] = job.but(aborts=0)
+        for q in self.queues.values():
+            q.totals.clear()

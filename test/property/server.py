@@ -1,0 +1,139 @@
+"""The server side of the property test: sessions, its clock, what it says of itself, restarts."""
+import re
+import subprocess
+import time
+
+import psycopg2
+import psycopg2.extensions
+
+# what tq answers in jsonb is compared as text
+STATS = """select queue, ready, delayed, running, live, kinds::text, enqueued, claimed, succeeded, failed, lost, dead, released, cancelled, expired
+	from tq_stats()"""
+TOTALS = ("enqueued", "claimed", "succeeded", "failed", "lost", "dead", "released", "cancelled", "expired")
+TEST_FUNCTIONS = """create function tq_test_clock(wall bigint, mono bigint) returns void language c strict as '$libdir/tq'"""
+
+
+class Answer(Exception):
+    """The server answered with an error."""
+
+    def __init__(self, error):
+        super().__init__(str(error).strip())
+        self.code = error.pgcode
+        said = re.search(r": it is (\w+)$", (error.diag.message_primary or ""))
+        self.state = said.group(1) if said else None
+
+
+class Server:
+    def __init__(self, dsn, pg_ctl=None, data=None):
+        self.dsn, self.pg_ctl, self.data = dsn, pg_ctl, data
+        self.offset = 0.0
+        self.forgotten = 0.0    # of the monotonic clock, which begins anew with the server
+        self.start = time.time()
+        self.connections = {}
+        self.log = []
+
+    def note(self, line):
+        self.log.append(line)
+
+    def create(self, name, live_jobs):
+        """A database of its own for a run, in a server with room for so many jobs in memory."""
+        self.database = name
+        admin = psycopg2.connect(self.dsn)
+        admin.autocommit = True
+        with admin.cursor() as cur:
+            cur.execute("show tq.max_live_jobs")
+            if self.pg_ctl and cur.fetchone()[0] != str(live_jobs):
+                cur.execute(f"alter system set tq.max_live_jobs = {live_jobs}")
+                self.restart("fast")
+                admin = psycopg2.connect(self.dsn)
+                admin.autocommit = True
+        with admin.cursor() as cur:
+            cur.execute(f"drop database if exists {name} with (force)")
+            cur.execute(f"create database {name}")
+        admin.close()
+        self.call("observer", "create extension tq")
+        self.call("observer", TEST_FUNCTIONS)
+        self.until(lambda: self.call("observer", "select count(*) from pg_stat_activity where backend_type = 'tq scheduler' "
+                                     "and datname = current_database() and query <> 'tq: looking for the extension'") == [(1,)],
+                   "a scheduler")
+        self.set_clock(0)
+
+    def drop(self):
+        for conn in self.connections.values():
+            conn.close()
+        self.connections = {}
+        admin = psycopg2.connect(self.dsn)
+        admin.autocommit = True
+        with admin.cursor() as cur:
+            cur.execute(f"drop database {self.database} with (force)")
+        admin.close()
+
+    def connection(self, who):
+        conn = self.connections.get(who)
+        if conn is None:
+            conn = psycopg2.connect(self.dsn, dbname=self.database, application_name=who)
+            conn.autocommit = True
+            self.connections[who] = conn
+        return conn
+
+    def call(self, who, sql, *args):
+        """Rows; an Answer if it is an error. The observer looks on and is not in the log."""
+        with self.connection(who).cursor() as cur:
+            text = cur.mogrify(sql, args).decode()
+            try:
+                cur.execute(text)
+                rows = cur.fetchall() if cur.description else []
+            except psycopg2.Error as error:
+                if error.pgcode is None:
+                    raise
+                if who != "observer":
+                    self.note(f"{who}: {text}  --> {error.pgcode} {error.diag.message_primary}")
+                raise Answer(error) from None
+        if who != "observer":
+            self.note(f"{who}: {text}  --> {rows}")
+        return rows
+
+    # --- time: that of this machine, and what was added to it
+
+    def now(self):
+        return time.time() - self.start + self.offset
+
+    def wall(self, at):
+        """A point of the model's time as a literal of timestamptz."""
+        return f"{self.start + at:.6f}"
+
+    def set_clock(self, offset):
+        self.offset = offset
+        self.call("observer", "select tq_test_clock(%s, %s)", int(offset * 1e6), int((offset - self.forgotten) * 1e6))
+
+    def advance(self, seconds):
+        self.note(f"-- the clock goes on by {seconds} s")
+        self.set_clock(self.offset + seconds)
+
+    def until(self, true, what, seconds=30):
+        end = time.monotonic() + seconds
+        while True:
+            if true():
+                return
+            if time.monotonic() > end:
+                raise TimeoutError(what)
+            time.sleep(0.003)  # poll
+
+    # --- what it says of itself
+
+    def stats(self):
+        return {r[0]: r[1:] for r in self.call("observer", STATS)}
+
+    def restart(self, mode):
+        subprocess.run([self.pg_ctl, "-D", self.data, "-l", self.data + "/../server.log", "-m", mode, "-w", "restart"],
+                       check=True, stdout=subprocess.DEVNULL)
+
+    def crash(self):
+        """As after a power failure. What was added to the wall clock is added again."""
+        self.note("-- crash")
+        self.restart("immediate")
+        for conn in self.connections.values():
+            conn.close()
+        self.connections = {}
+        self.forgotten = self.offset
+        self.set_clock(self.offset)
