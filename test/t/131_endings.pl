@@ -11,6 +11,7 @@ use TqTest;
 
 my $node = tq_node('endings', conf => <<CONF);
 tq.segment_rows = 150
+tq.segment_interval = '20d'
 tq.retention = 0
 tq.dead_retention = '1h'
 max_connections = 30
