@@ -1,6 +1,9 @@
 // What the core's part of a job costs, one thread, no contended lock. Target: enqueue, claim and finish of one entry below 400 ns.
 #include <benchmark/benchmark.h>
 
+#include <string>
+#include <vector>
+
 #include "unit/rig.hpp"
 
 namespace
@@ -31,6 +34,31 @@ void life_of_a_job(benchmark::State &state)
 	}
 }
 BENCHMARK(life_of_a_job)->Arg(0)->Arg(1'000)->Arg(100'000)->Arg(900'000);
+
+// The same for jobs of a thousand groups that take turns, with a rate for each.
+void life_of_a_grouped_job(benchmark::State &state)
+{
+	Rig t(kLarge, Locks::none);
+	t.set([](QueueSettings &s) {
+		s.fair = true;
+		s.group_rate = Rate{1'000, 1'000'000};
+	});
+	JobId id = 0;
+	std::vector<std::string> keys;
+	for (int i = 0; i < 1'000; ++i)
+		keys.push_back("tenant " + std::to_string(i));
+	for (int64_t i = 0; i < state.range(0); ++i)
+		t.grouped(keys[static_cast<size_t>(i) % keys.size()].c_str(), ++id);
+	for (auto _ : state)
+	{
+		surroundings().mono = ++id;
+		t.grouped(keys[static_cast<size_t>(id * 7) % keys.size()].c_str(), id);
+		const Ref c = t.claim(1, id);
+		t.commit_claim(c);
+		t.finish(c);
+	}
+}
+BENCHMARK(life_of_a_grouped_job)->Arg(0)->Arg(1'000)->Arg(100'000);
 
 void claim_and_give_back(benchmark::State &state)
 {
