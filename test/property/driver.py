@@ -2,12 +2,15 @@
 import collections
 import json
 
-from model import BUSY, CAN_BEGIN_AGAIN, Error, Model, Queue, Session
+from model import CAN_BEGIN_AGAIN, FREE, Error, Model, Queue, Session
 from server import TOTALS, Answer
 
 HOUR = 3600
 KINDS = (None, "mail", "image")
 MARGIN = 20  # seconds; nothing happens by itself sooner than that after a statement, however slow the machine is
+
+
+UNKNOWN = object()  # an answer that only the server knows
 
 
 class Mismatch(Exception):
@@ -132,7 +135,7 @@ class Driver:
     def differing_jobs(self):
         """Which ones, for whoever reads of a failure."""
         said = dict(self.server.call("observer", "select i, g.state from tq_jobs j, unnest(array[j.id]) i, tq_get(i) g"))
-        mine = {id: job.state for id, job in self.model.jobs.items()}
+        mine = {id: self.model.shown(job).state for id, job in self.model.jobs.items()}
         return ", ".join(f"job {id} is {said.get(id)}, not {mine.get(id)}" for id in sorted(said.keys() | mine.keys())
                          if said.get(id) != mine.get(id))
 
@@ -181,7 +184,7 @@ class Driver:
         rows = self.server.call("observer", "select g.id, g.queue, g.kind, g.state, g.priority, g.attempt, g.lease, "
                                 "extract(epoch from g.run_at) from unnest(%s::bigint[]) i, tq_get(i) g", ids)
         for id, queue, kind, state, priority, attempt, lease, run_at in rows:
-            job = self.model.jobs[id]
+            job = self.model.shown(self.model.jobs[id])
             self.expect(f"tq_get({id})", (queue, kind, state, priority, attempt, lease),
                         (job.queue, job.kind, job.state, job.priority, job.attempt, job.lease if job.state == "running" else None))
             if state == "delayed" and abs(float(run_at) - self.server.start - job.due) > 10:
@@ -192,7 +195,7 @@ class Driver:
             job = self.model.jobs.get(id)
             if job is None:
                 self.fail(f"tq_jobs shows job {id}, which is not committed")
-            self.expect(f"state of job {id} in tq_jobs", state, job.state)
+            self.expect(f"state of job {id} in tq_jobs", state, self.model.shown(job).state)
         self.expect("jobs of tq_jobs", sorted(listed), ids)
         histories = collections.defaultdict(list)
         for id, event in self.server.call("observer", "select i, h.event from unnest(%s::bigint[]) i, tq_history(i) h "
@@ -212,7 +215,7 @@ class Driver:
 
     def something(self):
         s = self.rng.choice(self.model.sessions)
-        choices = [(25, self.enqueue), (20, self.claim), (30, self.finish), (6, self.finish_many), (16, self.outside), (6, self.beat),
+        choices = [(25, self.enqueue), (8, self.enqueue_unique), (20, self.claim), (30, self.finish), (6, self.finish_many), (16, self.outside), (6, self.beat),
                    (3, self.retry_many), (1, self.purge), (4, self.get), (5, self.go_on), (4, self.pause), (2, self.look_closely), (6, self.look)]
         if s.open:
             choices += [(14, self.commit), (10, self.roll_back), (12, self.savepoint), (8, self.roll_back_to), (4, self.release)]
@@ -261,7 +264,7 @@ class Driver:
             self.take_back(s, self.rng.choice(s.savepoints)[0])
 
     def take_back(self, s, name, failed=False):
-        kept = next(copies for n, copies, _, _ in reversed(s.savepoints) if n == name)
+        kept = next(copies for n, copies, *_ in reversed(s.savepoints) if n == name)
         if not failed and self.too_often(s, kept):
             return
         self.server.call(s.name, f"rollback to {name}")
@@ -275,7 +278,7 @@ class Driver:
             self.server.call(s.name, f"release {name}")
             self.model.release(s, name)
 
-    def verb(self, s, predict, sql, *args):
+    def verb(self, s, predict, sql, *args, then=None):
         """One statement whose answer the model knows beforehand; None if it was, rightly, an error."""
         single = not s.open
         guarded = s.open and self.rng.random() < 0.5
@@ -300,7 +303,10 @@ class Driver:
             self.did["errors"] += 1
             self.after_error(s, single, guarded)
             return None
-        self.expect(self.server.log[-1], got, expected)
+        if expected is not UNKNOWN:
+            self.expect(self.server.log[-1], got, expected)
+        if then:
+            then(got)
         if guarded:
             if self.rng.random() < 0.15:
                 self.take_back(s, "guard")
@@ -362,6 +368,39 @@ class Driver:
         if single:
             self.model.commit(s)
         return None
+
+    def enqueue_unique(self, s):
+        r = self.rng
+        queue, key = r.choice(("plain", "slow", "once")), r.choice("xyz")
+        if self.waits(s, {(queue, key)}):
+            return
+        mode = r.choice(("skip", "skip", "ignore", "replace", "keep_run_at", "error"))
+        delay, window = r.choice((None, None, 2 * HOUR)), r.choice((None, None, 3 * HOUR))
+        found = {}
+
+        def predict():
+            found["new"], value = self.model.unique(s, queue, key, mode)
+            if not found["new"]:
+                return [(value,)]
+            found["due"] = value
+            return UNKNOWN
+
+        def then(got):
+            if not found["new"]:
+                return
+            self.model.now = self.server.now()
+            due = self.model.now + delay if delay else None
+            if mode == "keep_run_at" and found["due"] is not FREE:
+                due = found["due"]
+            id = got[0][0]
+            self.model.enqueue(s, id, queue=queue, key=key, due=due)
+            s.keys[queue, key] = (id, self.model.now + window if window else None)
+        self.verb(s, predict, "select tq_enqueue(%s, unique_key => %s, unique_mode => %s, delay => %s, options => %s)", queue, key, mode,
+                  None if delay is None else f"{delay} s", None if window is None else json.dumps({"unique_for": f"{window} s"}), then=then)
+
+    def waits(self, s, keys):
+        """Would it wait for another session's transaction?"""
+        return any(t is not s and t.touched & keys for t in self.model.sessions)
 
     def work_off(self, s):
         """Too many jobs: some of them go."""
@@ -426,8 +465,9 @@ class Driver:
             self.did["late claims"] += 1
             self.late += 1
             if not rows and self.late > 1:
+                memory = self.server.call("observer", "select queue, ready, delayed, running, in_memory from tq_stats()")
                 stay = sum(j.state == "running" or "rescheduled" in j.history for j in self.model.jobs.values() if not j.ended)
-                self.fail(f"{self.server.log[-1]}: jobs that never come, such as {missing[0]}; {stay} must stay in memory")
+                self.fail(f"{self.server.log[-1]}: jobs that never come, such as {missing[0]}; {stay} must stay in memory: {memory}")
 
     # finishing
 
@@ -496,6 +536,9 @@ class Driver:
         r = self.rng
         id = self.some_job(s)
         verb = r.choice(("cancel", "retry", "reschedule"))
+        job = s.copies.get(id) or self.model.jobs.get(id)
+        if verb == "retry" and job is not None and job.key is not None and self.waits(s, {(job.queue, job.key)}):
+            return
         if verb != "reschedule":
             self.verb(s, lambda: [(self.model.outside(s, verb, id),)], f"select tq_{verb}(%s)", id)
             return
@@ -516,13 +559,17 @@ class Driver:
         kind = self.rng.choice((None, None, "mail"))
         if self.size == "large" and state == "delayed":
             return
+        if any(t.touched for t in self.model.sessions):
+            return
         self.verb(s, lambda: [(self.model.retry_many(s, queue, state, kind),)], "select tq_retry_many(%s, %s, kind => %s)", queue, state,
                   kind)
 
     def purge(self, s):
         queue = self.rng.choice(list(self.model.queues))
         state = self.rng.choice(("ready", "delayed", "succeeded", "dead", "buried", "cancelled", "expired", "all"))
-        if self.size == "large" and state in ("ready", "delayed", "all"):
+        # one transaction purges only so many
+        if self.size == "large" and (state in ("ready", "delayed", "all") or
+                                     sum(j.queue == queue and j.state == state for j in self.model.jobs.values()) > 10):
             return
         self.verb(s, lambda: [(self.model.purge(s, queue, state),)], "select tq_purge(%s, %s)", queue, state)
 

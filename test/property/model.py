@@ -10,7 +10,10 @@ import dataclasses
 ENDED = ("succeeded", "dead", "buried", "cancelled", "expired", "purged")
 CAN_BEGIN_AGAIN = ("dead", "buried", "cancelled", "expired")
 
-LOST, NO_JOB, WRONG_STATE, BUSY = "TQ001", "TQ004", "TQ005", "55P03"
+LOST, NO_JOB, WRONG_STATE, DUPLICATE, BUSY = "TQ001", "TQ004", "TQ005", "TQ008", "55P03"
+
+
+FREE = object()     # nobody has the key
 
 
 class Error(Exception):
@@ -27,6 +30,7 @@ class Job:
     queue: str
     kind: str = None
     group: str = None
+    key: str = None
     priority: int = 100
     max_attempts: int = None
     state: str = "ready"
@@ -66,7 +70,7 @@ class Job:
         return self.deadline if self.hard is None else min(self.deadline, self.hard)
 
     @property
-    def key(self):
+    def place(self):
         return self.priority, self.id
 
 
@@ -97,16 +101,18 @@ class Session:
         self.forget()
 
     def forget(self):
-        self.copies, self.asks, self.counts, self.savepoints = {}, [], [], []
+        self.copies, self.asks, self.counts, self.keys, self.savepoints = {}, [], [], {}, []
+        self.touched = set()    # keys that another session would have to wait for
 
     def save(self, name):
-        self.savepoints.append((name, dict(self.copies), list(self.asks), list(self.counts)))
+        self.savepoints.append((name, dict(self.copies), list(self.asks), list(self.counts), dict(self.keys)))
 
 
 class Model:
     def __init__(self, queues):
         self.queues = {q.name: q for q in queues}
         self.jobs = {}          # as published
+        self.keys = {}          # (queue, key) -> (job, until)
         self.sessions = []
         self.now = 0.0
 
@@ -124,10 +130,66 @@ class Model:
         job = copy if copy is not None and (copy.new or copy.changed) else self.jobs.get(id)
         if job is not None and job is copy and job.state == "delayed" and job.due <= self.now:
             job = job.but(state="ready")
+        return self.shown(job)
+
+    def shown(self, job):
+        """A job whose time is over shows as expired, though a transaction that is changing it keeps it from ending."""
+        if job is not None and job.state in ("ready", "delayed") and self.overdue(job):
+            return job.but(state="expired")
         return job
+
+    def overdue(self, job):
+        return job.attempt == 0 and job.expires is not None and job.expires <= self.now
 
     def allowed(self, job):
         return job.max_attempts or self.queues[job.queue].max_attempts
+
+    # --- unique keys
+
+    def standing(self, s, id):
+        copy = s.copies.get(id)
+        job = copy if copy is not None and (copy.new or copy.changed) else self.jobs.get(id)
+        if job is None or job.ended or (job is not copy and job.state != "running" and self.overdue(job)):
+            return "ended"
+        return "running" if job.state == "running" else "waiting"
+
+    def taken(self, s, queue, key):
+        """How the job stands that has the key: ended, kept (by its window), waiting or running; and its id."""
+        row = s.keys.get((queue, key)) or self.keys.get((queue, key))
+        if row is None:
+            return "ended", None
+        standing = self.standing(s, row[0])
+        if standing == "ended" and row[1] is not None and row[1] > self.now:
+            standing = "kept"
+        return standing, row[0]
+
+    def unique(self, s, queue, key, mode):
+        """What an enqueue with a key comes to: (True, when the job that it replaces was due), or (False, its answer)."""
+        s.touched.add((queue, key))
+        standing, id = self.taken(s, queue, key)
+        if standing == "ended":
+            return True, FREE
+        if standing == "waiting" and mode in ("replace", "keep_run_at"):
+            old = self.seen(s, id)
+            self.outside(s, "cancel", id)
+            return True, old.due if old.state == "delayed" else None
+        if mode == "error":
+            raise Error(DUPLICATE)
+        return False, None if mode == "ignore" else id
+
+    def win_again(self, s, id):
+        """A job that has ended wants its key again."""
+        copy = s.copies.get(id)
+        job = copy if copy is not None and (copy.new or copy.changed) else self.jobs.get(id)
+        if job is None or job.key is None or self.standing(s, id) != "ended":
+            return
+        s.touched.add((job.queue, job.key))
+        standing, holder = self.taken(s, job.queue, job.key)
+        if holder == id:
+            return
+        if standing != "ended":
+            raise Error(DUPLICATE)
+        s.keys[job.queue, job.key] = (id, None)
 
     # --- enqueueing and claiming; ids and leases come from the server
 
@@ -153,7 +215,7 @@ class Model:
             blocked |= {j.group for j in mine if j.state == "delayed" and j.held}
         blocked.discard(None)
         waiting = sorted((j for j in mine if j.state == "ready" and j.id not in started and self.holder(j.id) is None),
-                         key=lambda j: j.key)
+                         key=lambda j: j.place)
         first, out = set(), []
         for job in waiting:
             if job.group is not None:
@@ -249,6 +311,8 @@ class Model:
 
     def outside(self, s, verb, id, run_at=None, priority=None):
         job, copy, holder = self.jobs.get(id), s.copies.get(id), self.holder(id)
+        if verb == "retry":
+            self.win_again(s, id)
         if copy is not None and copy.new:
             return self.change_own(s, copy, verb, run_at, priority)
         if job is None:
@@ -308,13 +372,15 @@ class Model:
         return n
 
     def retry_many(self, s, queue, state, kind=None):
+        jobs = [self.seen(s, id) for id in sorted(set(self.jobs) | set(s.copies))]
+        jobs = [j for j in jobs if j.queue == queue and j.state == state and (kind is None or j.kind == kind) and not j.pausing]
+        if state != "delayed":
+            # of those with the same key the last one gets it
+            jobs.sort(key=lambda j: (j.key is not None, (j.key, -j.id) if j.key is not None else (), j.id))
         n = 0
-        for id in sorted(set(self.jobs) | set(s.copies)):
-            job = self.seen(s, id)
-            if job.queue != queue or job.state != state or (kind is not None and job.kind != kind) or job.pausing:
-                continue
+        for job in jobs:
             try:
-                self.outside(s, "retry", id)
+                self.outside(s, "retry", job.id)
                 n += 1
             except Error:
                 pass
@@ -344,11 +410,11 @@ class Model:
     def rollback_to(self, s, name):
         while s.savepoints[-1][0] != name:
             s.savepoints.pop()
-        _, copies, asks, counts = s.savepoints[-1]
+        _, copies, asks, counts, keys = s.savepoints[-1]
         # a claim that the reaper has taken meanwhile does not come back
         copies = {id: c for id, c in copies.items() if c.claim is None or self.holds(id, c.claim)}
         self.end_claims(s, copies)
-        s.copies, s.asks, s.counts = dict(copies), list(asks), list(counts)
+        s.copies, s.asks, s.counts, s.keys = dict(copies), list(asks), list(counts), dict(keys)
 
     def release(self, s, name):
         while s.savepoints.pop()[0] != name:
@@ -380,6 +446,7 @@ class Model:
         for id, copy in s.copies.items():
             if copy.state == "purged":
                 del self.jobs[id]
+        self.keys.update(s.keys)
         asks = s.asks
         s.forget()
         s.open = False
@@ -445,7 +512,7 @@ class Model:
         if job.state in ("ready", "delayed") and job.asked:
             q.totals["cancelled"] += 1
             return job.then("cancelled", state="cancelled", asked=False, due=None, epoch=job.epoch + 1)
-        if job.state in ("ready", "delayed") and job.attempt == 0 and job.expires is not None and job.expires <= self.now:
+        if job.state in ("ready", "delayed") and self.overdue(job):
             q.totals["expired"] += 1
             return job.then("expired", state="expired", due=None, pausing=False, held=False, epoch=job.epoch + 1)
         if job.state == "delayed" and job.due <= self.now:
@@ -458,6 +525,7 @@ class Model:
     def next_change(self):
         """When the next of these times is up."""
         times = []
+        times += [until for _, until in self.keys.values()]
         for j in self.jobs.values():
             if j.state == "running":
                 times.append(j.over)
