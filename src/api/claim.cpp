@@ -14,6 +14,11 @@
 #include "pg/errors.hpp"
 #include "pg/function.hpp"
 
+extern "C"
+{
+#include "common/pg_prng.h"
+}
+
 namespace tq::api
 {
 
@@ -242,6 +247,36 @@ void refill_here(live::Db &db)
 	}
 }
 
+struct Shares
+{
+	int order[core::kWaitersPerProc];
+	int quota[core::kWaitersPerProc]; // by queue
+};
+
+// In which order a call goes through its queues, and how much of a batch is whose: in proportion to their weights. The order is drawn for
+// each call, so that none has to remember the last one (weighted sampling without replacement: Efraimidis and Spirakis, 2006).
+Shares share_out(const uint16_t *queues, int n, int max) noexcept
+{
+	Shares s{};
+	double weights[core::kWaitersPerProc] = {}, rank[core::kWaitersPerProc] = {}, sum = 0;
+	if (n == 1)
+	{
+		s.quota[0] = max;
+		return s;
+	}
+	for (int i = 0; i < n; ++i)
+	{
+		weights[i] = std::max<double>(engine.queue(queues[i]).settings.weight, 0.001);
+		sum += weights[i];
+		rank[i] = -std::log(1.0 - pg_prng_double(&pg_global_prng_state)) / weights[i];
+		s.order[i] = i;
+	}
+	std::sort(s.order, s.order + n, [&rank](int a, int b) { return rank[a] < rank[b]; });
+	for (int i = 0; i < n; ++i)
+		s.quota[i] = std::max(static_cast<int>(weights[i] / sum * max), 1);
+	return s;
+}
+
 void parse_kinds(FunctionCallInfo fcinfo, int i, live::Filter *filter)
 {
 	filter->nkinds = 0;
@@ -326,8 +361,7 @@ static Datum claim(FunctionCallInfo fcinfo, bool any)
 	auto *claimed = static_cast<Claimed *>(palloc(sizeof(Claimed) * static_cast<Size>(max)));
 	core::Micros until = live::mono_now() + wait;
 	bool backlog_awaited = false;
-	static uint32 turn = 0; // tq_claim_any begins with another queue each time
-	++turn;
+	Shares shares = share_out(queues, nqueues, max);
 	for (;;)
 	{
 		int n = 0;
@@ -339,11 +373,14 @@ static Datum claim(FunctionCallInfo fcinfo, bool any)
 		TQ_WAIT_POINT("claim-before-pop");
 		if (!draining)
 		{
-			for (int k = 0; k < nqueues && n < max; ++k)
-			{
-				const uint32 i = (turn + static_cast<uint32>(k)) % static_cast<uint32>(nqueues);
-				n += pop(queues[i], generations[i], terms, max - n, claimed + n);
-			}
+			// each its share, then whoever has more
+			for (int round = nqueues > 1 ? 0 : 1; round < 2; ++round)
+				for (int k = 0; k < nqueues && n < max; ++k)
+				{
+					const int i = shares.order[k];
+					const int want = round == 0 ? std::min(shares.quota[i], max - n) : max - n;
+					n += pop(queues[i], generations[i], terms, want, claimed + n);
+				}
 			if (n == 0 && db.scheduler.load() == 0)
 			{
 				refill_here(db);

@@ -212,6 +212,18 @@ from generate_series(1, 200) i, (values ('one', 1), ('three', 3)) x (g, w);
 SQL
 is($node->safe_psql('postgres', q{select string_agg(g || ' ' || n, ', ' order by g) from
 	(select payload->>'g' as g, count(*) as n from tq_claim('weights', 40) group by 1) x}), 'one 10, three 30', 'turns by weight');
+# what runs is kept in memory, of which there is little here
+my $end_running = 'select count(tq_complete(id, lease)) from tq_running';
+$node->safe_psql('postgres', $end_running);
+
+$node->safe_psql('postgres', <<'SQL');
+select tq_create_queue('light'), tq_create_queue('heavy', '{"weight": 4}');
+select count(tq_enqueue(q)) from generate_series(1, 15) i, unnest(array['light', 'heavy']) q;
+SQL
+is($node->safe_psql('postgres', "select string_agg(queue || ' ' || n, ', ' order by queue) from
+	(select queue, count(*) as n from tq_claim_any('{light,heavy}', 15) group by 1) x"), 'heavy 12, light 3', 'tq_claim_any: by weight');
+is($node->safe_psql('postgres', "select count(*) from tq_claim_any('{light,heavy}', 15)"), 15, 'and whoever has more');
+$node->safe_psql('postgres', $end_running);
 
 #
 # Limits of the queue
