@@ -98,8 +98,8 @@ struct Lane
 	Key evictable;		// no ready entry with a greater key may be evicted
 	Links startable;	// in the queue's tree of lanes that can serve a claim
 	Counted count;
-	int64_t delayed_disk;	 // delayed jobs that have no entry
-	int64_t delta_delayed;
+	int64_t delayed_disk;	 // delayed jobs that have no entry, due at or after the timers' watermark
+	uint32_t delayed_changes; // how often that has changed
 	uint32_t counts[kStates]; // entries by state
 	Micros asked_at;		 // last claim that named its kind (wall); 0: none
 	Micros paused_until;	 // 0: not paused; kNever: until resumed
@@ -111,6 +111,12 @@ struct Lane
 	bool has_kind;
 	bool in_startable;
 	bool tail; // the loader is near the end: newly committed jobs get entries again
+
+	void count_delayed(int64_t n) noexcept
+	{
+		delayed_disk += n;
+		++delayed_changes;
+	}
 };
 constexpr uint16_t kNoLane = UINT16_MAX;
 

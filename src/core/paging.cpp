@@ -316,7 +316,7 @@ bool Engine::evict_delayed(Queue &q, uint32_t hint) noexcept
 		if (!is_evictable(e))
 			continue;
 		sink_timer(q.db, e.timer);
-		++lanes_[e.lane].delayed_disk;
+		lanes_[e.lane].count_delayed(1);
 		drop(q, r, hint);
 		return true;
 	}

@@ -21,6 +21,7 @@ struct Tally
 	bool first;		 // first load: entries are made
 	int64 *lanes;	 // unfinished jobs by lane
 	int64 *delayed;	 // of them: delayed, without an entry
+	uint32 *changes; // Lane::delayed_changes when the count began
 	int64 segment_live;
 	int64 segment_dead;
 	int slot;		 // of the segment being read
@@ -181,7 +182,7 @@ void visit(const journal::Candidate &c, const journal::Fold &fold, void *arg)
 // Takes the count's snapshot at a moment when no commit callback is half-way: they hold the map lock shared. What such a callback
 // publishes later is added to the deltas if this snapshot does not see its transaction. GetLatestSnapshot neither allocates
 // (after its first use, below) nor waits for more than ProcArrayLock, so it may be called here.
-Snapshot begin_count(Db &db)
+Snapshot begin_count(Db &db, uint32 *changes)
 {
 	static_cast<void>(GetLatestSnapshot());
 	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
@@ -198,6 +199,7 @@ Snapshot begin_count(Db &db)
 		if (l.used && engine.queue(l.queue).db == index_of(db))
 		{
 			l.count.delta = 0; // commit callbacks write it under the map lock, so it is ours now
+			changes[i] = l.delayed_changes;
 			if (db.load_state.load() != static_cast<uint32>(LoadState::loaded))
 				l.delayed_disk = 0; // what was published before is met again by the first load
 		}
@@ -218,8 +220,9 @@ void end_count(Db &db, Tally &t, const int64 *seg_live, const int64 *seg_dead, c
 		const int64 is = t.lanes[i] + l.count.delta;
 		t.result.drifted += !t.first && is != l.count.live;
 		l.count.live = is;
-		if (!t.first)
-			l.delayed_disk = t.delayed[i]; // as of the pass: what came and went meanwhile is not known
+		// the pass met some before they came or went, and others after it, so its number is good only if none did
+		if (!t.first && l.delayed_changes == t.changes[i])
+			l.delayed_disk = t.delayed[i];
 	}
 	for (int i = 0; i < db.nsegments; ++i)
 	{
@@ -293,6 +296,7 @@ CountResult count_journal(Db &db)
 	const auto max = static_cast<Size>(guc::max_segments);
 	t.lanes = static_cast<int64 *>(palloc0(sizeof(int64) * engine.limits().lanes));
 	t.delayed = static_cast<int64 *>(palloc0(sizeof(int64) * engine.limits().lanes));
+	t.changes = static_cast<uint32 *>(palloc0(sizeof(uint32) * engine.limits().lanes));
 	auto *tables = static_cast<journal::Segment *>(palloc(sizeof(journal::Segment) * max));
 	auto *slots = static_cast<int *>(palloc(sizeof(int) * max));
 	auto *seg_live = static_cast<int64 *>(palloc0(sizeof(int64) * max));
@@ -303,7 +307,7 @@ CountResult count_journal(Db &db)
 		read_queues(db, nullptr);
 		if (t.first)
 			start_leases(db);
-		Snapshot snapshot = RegisterSnapshot(begin_count(db));
+		Snapshot snapshot = RegisterSnapshot(begin_count(db, t.changes));
 		snapshot->curcid = FirstCommandId; // own changes are counted when they commit
 		const int n = live_segments(db, tables, slots, guc::max_segments);
 		for (int i = 0; i < n; ++i)

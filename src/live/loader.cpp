@@ -165,8 +165,8 @@ void leave_to_lane(const Segments &segments, const Item &it)
 	lock_queue(it.queue);
 	Lane &l = engine.lane(it.lane);
 	engine.sink_job(engine.queue(it.queue), l, it.c.group_key(), kNil, Key{it.c.priority, it.c.id});
-	if (its_own)
-		l.delayed_disk = std::max<int64>(0, l.delayed_disk - 1);
+	if (its_own && l.delayed_disk > 0)
+		l.count_delayed(-1);
 	unlock_queue(it.queue);
 }
 

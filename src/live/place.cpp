@@ -188,8 +188,12 @@ Place place_job(Db &db, const journal::Candidate &c, int slot, const journal::Fo
 	}
 	if (wanted && ref != kNil)
 	{
-		if (source == Source::timer || (source == Source::pin && due >= timers && to == State::delayed))
-			l.delayed_disk = std::max<int64>(0, l.delayed_disk - 1);
+		// its time may have come since it was counted: then its lane is reading it in before the timers do
+		Micros timed = core::kNever;
+		const bool counted = source != Source::first_load &&
+							 state_of(c, fold, PG_INT64_MIN, &timed) == State::delayed && timed >= timers;
+		if ((source == Source::timer || counted) && l.delayed_disk > 0)
+			l.count_delayed(-1);
 		engine.change(q, ref, [&](Entry &e) noexcept {
 			fill_entry(e, c, slot, fold);
 			if (doomed)
@@ -210,13 +214,13 @@ Place place_job(Db &db, const journal::Candidate &c, int slot, const journal::Fo
 		{
 			engine.sink_timer(index_of(db), due);
 			if (source == Source::first_load)
-				++l.delayed_disk;
+				l.count_delayed(1);
 		}
 		else
 		{
 			engine.sink_job(q, l, c.group_key(), kNil, key);
-			if (source == Source::timer)
-				l.delayed_disk = std::max<int64>(0, l.delayed_disk - 1);
+			if (source == Source::timer && l.delayed_disk > 0)
+				l.count_delayed(-1);
 		}
 	}
 	unlock_queue(queue);

@@ -40,7 +40,7 @@ void publish_enqueue(Db &db, const Op &op, bool uncounted) noexcept
 		});
 	else if (delayed)
 	{
-		++l.delayed_disk;
+		l.count_delayed(1);
 		engine.sink_timer(index_of(db), op.due);
 	}
 	else
@@ -386,7 +386,7 @@ void publish_bulk(Db &db, const Bulk &b, bool uncounted) noexcept
 		l.count.delta += b.count;
 		s.delta.fetch_add(b.count);
 	}
-	l.delayed_disk += b.ndelayed;
+	l.count_delayed(b.ndelayed);
 	if (b.ndelayed > 0)
 		engine.sink_timer(index_of(db), b.least_due);
 	if (b.grouped)
