@@ -453,9 +453,8 @@ Op &take_from_bulk(const Op &op)
 {
 	grow(bulks, bulks_room, nbulks + 1);
 	reserve_ops(1);
-	Bulk less{GetCurrentSubTransactionId(), op.queue, op.lane, op.segment, -1, 0, core::kMaxKey, core::kNever};
-	less.ndelayed = op.due != core::kNever ? -1 : 0;
-	less.grouped = op.group != nullptr;
+	Bulk less{GetCurrentSubTransactionId(), op.queue, op.lane, op.segment, -1, op.due != core::kNever ? -1 : 0,
+			  core::kMaxKey, core::kNever, op.group != nullptr};
 	bulks[nbulks++] = less;
 	++nenqueued;
 	return push_op(op);
