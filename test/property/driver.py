@@ -140,6 +140,10 @@ class Driver:
                          if said.get(id) != mine.get(id))
 
     def advance(self, seconds):
+        # after an hour a worker that holds nothing is forgotten, and that it was to stop
+        for worker in sorted(self.model.drained):
+            self.server.call("observer", "select tq_undrain(%s)", worker)
+            self.model.undrain(worker)
         # A transaction has claimed a job and finished it. If its lease were over, it would be chance whether a rollback or the reaper
         # is the first at it.
         for s in self.model.sessions:
@@ -216,7 +220,7 @@ class Driver:
     def something(self):
         s = self.rng.choice(self.model.sessions)
         choices = [(25, self.enqueue), (8, self.enqueue_unique), (20, self.claim), (30, self.finish), (6, self.finish_many), (16, self.outside), (6, self.beat),
-                   (3, self.retry_many), (1, self.purge), (4, self.get), (5, self.go_on), (4, self.pause), (2, self.look_closely), (6, self.look)]
+                   (3, self.retry_many), (1, self.purge), (1, self.drain), (4, self.get), (5, self.go_on), (4, self.pause), (2, self.look_closely), (6, self.look)]
         if s.open:
             choices += [(14, self.commit), (10, self.roll_back), (12, self.savepoint), (8, self.roll_back_to), (4, self.release)]
         else:
@@ -440,6 +444,11 @@ class Driver:
         kind's."""
         want = self.model.claimable(queue, n, kinds)
         got = []
+        if s.name in self.model.drained:
+            rows = self.server.call(s.name, "select id from tq_claim(%s, max_jobs => %s, worker => %s, kinds => %s)", queue, n, s.name,
+                                    kinds)
+            self.expect(f"{self.server.log[-1]}: the worker is to stop", rows, [])
+            return got
         while True:
             rows = self.server.call(s.name, "select id, lease, attempt, queue, kind, priority from tq_claim(%s, max_jobs => %s, "
                                     "worker => %s, lease_for => %s, wait => %s, kinds => %s)", queue, n - len(got), s.name,
@@ -578,6 +587,13 @@ class Driver:
                                      sum(j.queue == queue and j.state == state for j in self.model.jobs.values()) > 10):
             return
         self.verb(s, lambda: [(self.model.purge(s, queue, state),)], "select tq_purge(%s, %s)", queue, state)
+
+    def drain(self, s):
+        worker = self.rng.choice(("s1", "s2"))
+        if worker in self.model.drained:
+            self.verb(s, lambda: [(self.model.undrain(worker),)], "select tq_undrain(%s)", worker)
+        else:
+            self.verb(s, lambda: [(self.model.drain(worker),)], "select tq_drain(%s)", worker)
 
     # looking
 

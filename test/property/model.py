@@ -41,6 +41,7 @@ class Job:
     lease: int = None
     length: float = 0           # of the lease
     claimed: float = None
+    worker: str = None
     deadline: float = None
     hard: float = None          # whatever the heartbeats say
     timeout: float = None       # its own
@@ -114,6 +115,7 @@ class Model:
         self.jobs = {}          # as published
         self.keys = {}          # (queue, key) -> (job, until)
         self.sessions = []
+        self.drained = set()    # names of workers
         self.now = 0.0
 
     # --- who sees what
@@ -239,7 +241,7 @@ class Model:
     def claim(self, s, id, lease, length):
         job = self.jobs[id]
         timeout = job.timeout or self.queues[job.queue].timeout
-        job = job.but(hard=self.now + timeout if timeout else None, state="running", attempt=job.attempt + 1, lease=lease, length=length, claimed=self.now, deadline=self.now + length, due=None,
+        job = job.but(hard=self.now + timeout if timeout else None, state="running", attempt=job.attempt + 1, worker=s.name, lease=lease, length=length, claimed=self.now, deadline=self.now + length, due=None,
                       held=False)
         self.jobs[id] = job
         s.copies[id] = job.but(claim=lease)
@@ -305,7 +307,19 @@ class Model:
             job = job.but(deadline=max(job.deadline, self.now + (extend or job.length)))
         self.jobs[id] = job
         q = self.queues[job.queue]
-        return "cancel" if job.asked else "quiet" if q.paused or job.kind in q.paused_kinds else "run"
+        if job.asked:
+            return "cancel"
+        return "quiet" if q.paused or job.kind in q.paused_kinds or job.worker in self.drained else "run"
+
+    def drain(self, worker):
+        """In memory: at once, whatever becomes of the transaction."""
+        self.drained.add(worker)
+        return sum(j.state == "running" and j.worker == worker for j in self.jobs.values())
+
+    def undrain(self, worker):
+        was = worker in self.drained
+        self.drained.discard(worker)
+        return was
 
     # --- changes from outside
 
@@ -535,6 +549,7 @@ class Model:
 
     def crash(self, journalled):
         """The server has restarted; `journalled` are the leases whose claim had reached the disk."""
+        self.drained.clear()
         for s in self.sessions:
             s.forget()
             s.open = False
