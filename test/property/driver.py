@@ -477,6 +477,9 @@ class Driver:
                 memory = self.server.call("observer", "select queue, ready, delayed, running, in_memory from tq_stats()")
                 stay = sum(j.state == "running" or j.aborts > 0 or "rescheduled" in j.history or (j.group is not None and j.held)
                            for j in self.model.jobs.values() if not j.ended)
+                # each group keeps a few, too
+                groups = collections.Counter((j.queue, j.group) for j in self.model.jobs.values() if j.state == "ready" and j.group)
+                stay += sum(min(n, 3) for n in groups.values())
                 # if half of the memory is taken for good, not every kind has a place in the rest
                 if self.size == "large" and stay >= 50:
                     self.did["crowded out"] += 1
