@@ -1,0 +1,234 @@
+// Reading in the jobs of groups: each by its own index and watermark; and finding groups that have jobs on disk and no slot.
+// Regime: PG; may ereport. Locks: queue locks, briefly.
+#include "live/attach.hpp"
+#include "live/loading.hpp"
+
+namespace tq::live
+{
+
+namespace
+{
+
+// The next jobs of a group, from a key on, that have not ended by the snapshot; at most `want`. What has ended by then need not be asked
+// again: whoever gives it a new life gives it an entry as well. Returns how many; *reached: up to where all were seen.
+int read_group(const LoadSegments &segments, uint16_t queue, const char *key, Key from, int want, LoadItem *items, Key *reached)
+{
+	constexpr int kAtOnce = 256;
+	constexpr int kMost = 16 * kAtOnce; // then others have their turn
+	Snapshot snapshot = committed_snapshot();
+	journal::LaneCursor *cursor = journal::group_cursor_open(segments.tables, segments.n, engine.queue(queue).id, key,
+															 from.priority, from.id, snapshot);
+	auto *batch = static_cast<LoadItem *>(palloc(sizeof(LoadItem) * kAtOnce));
+	int n = 0;
+	bool more = true;
+	*reached = from;
+	for (int seen = 0; more && n < want && seen < kMost;)
+	{
+		int k = 0;
+		while (k < kAtOnce && (more = journal::lane_cursor_next(cursor, &batch[k].c)))
+			batch[k++].ref = 0; // to be asked about
+		seen += k;
+		if (k == 0)
+			break;
+		journal::Fold *folds = ask_journal(segments, batch, k, snapshot);
+		int i = 0;
+		for (; i < k && n < want; ++i)
+			if (!folds[i].terminal())
+				items[n++] = LoadItem{batch[i].c, queue, core::kNoLane, kNil};
+		*reached = i < k ? Key{batch[i].c.priority, batch[i].c.id} : Key{batch[k - 1].c.priority, batch[k - 1].c.id + 1};
+		more = more || i < k;
+		pfree(folds);
+	}
+	if (!more)
+		*reached = core::kMaxKey;
+	pfree(batch);
+	journal::lane_cursor_close(cursor);
+	UnregisterSnapshot(snapshot);
+	for (int i = 0; i < n; ++i)
+		items[i].lane = lane_for(queue, items[i].c.has_kind ? items[i].c.kind : nullptr);
+	return n;
+}
+
+// Reads the next jobs of a group: as refill_lane, with the group's own index and watermark.
+int refill_group(Db &db, uint16_t queue, Ref r)
+{
+	Queue &q = engine.queue(queue);
+	core::Group &g = engine.group(r);
+	lock_queue(queue);
+	if (!engine.owns(q, r) || g.loader != kNil || g.watermark == core::kMaxKey)
+	{
+		unlock_queue(queue);
+		return 0;
+	}
+	const Key from = engine.start_group_load(q, r, my_proc);
+	char key[core::kGroupMax];
+	strlcpy(key, g.key, sizeof(key));
+	const int want = static_cast<int>(std::clamp<uint32>(engine.group_cap(), 2, kLoadBatch));
+	unlock_queue(queue);
+
+	int made = 0;
+	LoadGuard guard{&db, nullptr, 0, queue, core::kNoLane, r};
+	PG_ENSURE_ERROR_CLEANUP(clean_up_load, PointerGetDatum(&guard));
+	{
+		guard.items = static_cast<LoadItem *>(palloc(sizeof(LoadItem) * static_cast<Size>(want)));
+		const LoadSegments segments = segments_to_load(db);
+		Key reached = from;
+		const int n = read_group(segments, queue, key, from, want, guard.items, &reached);
+		TQ_WAIT_POINT("group-refill-after-snapshot");
+
+		if (engine.free_entries() < engine.reserve() + n)
+			make_room(db, n, core::kNoLane);
+		lock_queue(queue);
+		int taken = 0;
+		for (; taken < n; ++taken)
+		{
+			LoadItem &it = guard.items[taken];
+			Ref existing = kNil;
+			// a group with nothing in memory may use what is kept for pins, so that it goes on at all
+			const bool starved = taken == 0 && g.ready.size == 0 && g.head == kNil && engine.free_entries() > engine.reserve() / 2;
+			it.ref = engine.insert(q, it.lane, it.c.id, it.c.priority, State::placeholder, my_proc, starved, &existing, r);
+			if (it.ref == kNil && existing == kNil)
+				break; // no room
+		}
+		unlock_queue(queue);
+		if (taken < n)
+			reached = Key{guard.items[taken].c.priority, guard.items[taken].c.id};
+		guard.n = taken;
+		TQ_WAIT_POINT("group-refill-before-settle");
+		made = settle_load(db, segments, guard.items, taken, Source::lane);
+		guard.n = 0;
+		TQ_WAIT_POINT("group-refill-before-raise");
+		lock_queue(queue);
+		if (still_loads(r, queue))
+		{
+			engine.raise_group(q, r, reached);
+			engine.end_group_load(q, r, taken == n);
+		}
+		guard.group = kNil;
+		unlock_queue(queue);
+		pfree(guard.items);
+		pfree(segments.tables);
+		pfree(segments.slots);
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(clean_up_load, PointerGetDatum(&guard));
+	db.refilled.fetch_add(made, std::memory_order_relaxed);
+	return made;
+}
+
+void stop_discovery(int, Datum arg)
+{
+	Queue &q = engine.queue(DatumGetUInt16(arg));
+	q.discover.store(true);
+	q.discovering.store(false);
+}
+
+// Where the last search for a queue's groups ended for want of slots. The scheduler's own.
+struct Discovery
+{
+	char key[core::kGroupMax];
+	uint32 generation;
+	uint16_t queue;
+};
+Discovery discoveries[32];
+
+bool has_unfinished(const LoadSegments &segments, uint16_t queue, const char *key)
+{
+	LoadItem first;
+	Key from = core::kMinKey, reached;
+	for (;;)
+	{
+		if (read_group(segments, queue, key, from, 1, &first, &reached) > 0)
+			return true;
+		if (reached == core::kMaxKey)
+			return false;
+		from = reached;
+	}
+}
+
+// Gives a slot to groups that have jobs on disk and none, by their keys; false if there are no more slots. While it runs, groups that get
+// one elsewhere are known to be incomplete.
+bool find_groups(Db &db, uint16_t queue)
+{
+	Queue &q = engine.queue(queue);
+	const LoadSegments segments = segments_to_load(db);
+	Discovery &last = discoveries[queue % lengthof(discoveries)];
+	char key[core::kGroupMax] = "", begin[core::kGroupMax] = "";
+	if (last.queue == queue && last.generation == q.generation)
+		strlcpy(begin, last.key, sizeof(begin));
+	last = Discovery{};
+	strlcpy(key, begin, sizeof(key));
+	bool room = true, wrapped = begin[0] == '\0';
+	for (const char *after = wrapped ? nullptr : key; room; after = key)
+	{
+		Snapshot snapshot = committed_snapshot();
+		bool found = journal::next_group(segments.tables, segments.n, q.id, after, snapshot, key);
+		if (!found && !wrapped) // now those up to where it began
+		{
+			wrapped = true;
+			found = journal::next_group(segments.tables, segments.n, q.id, nullptr, snapshot, key);
+		}
+		UnregisterSnapshot(snapshot);
+		if (!found || (wrapped && begin[0] != '\0' && strcmp(key, begin) > 0))
+			break;
+		lock_queue(queue);
+		const bool known = engine.group_for(q, key, false) != kNil;
+		unlock_queue(queue);
+		if (known || !has_unfinished(segments, queue, key))
+			continue;
+		lock_queue(queue);
+		const Ref g = engine.group_for(q, key, true);
+		room = g != kNil;
+		if (room)
+			engine.sink_group(q, g, core::kMinKey);
+		unlock_queue(queue);
+		CHECK_FOR_INTERRUPTS();
+	}
+	if (!room)
+	{
+		strlcpy(last.key, key, sizeof(last.key));
+		last.queue = queue;
+		last.generation = q.generation;
+	}
+	pfree(segments.tables);
+	pfree(segments.slots);
+	return room;
+}
+
+void discover_groups(Db &db, uint16_t queue)
+{
+	Queue &q = engine.queue(queue);
+	if (!q.discover.load() || !engine.has_free_group() || q.discovering.exchange(true))
+		return;
+	q.discover.store(false);
+	bool all = false;
+	PG_ENSURE_ERROR_CLEANUP(stop_discovery, UInt16GetDatum(queue));
+	all = find_groups(db, queue);
+	PG_END_ENSURE_ERROR_CLEANUP(stop_discovery, UInt16GetDatum(queue));
+	if (!all)
+		q.discover.store(true); // the next sweep tries again
+	q.discovering.store(false);
+}
+
+} // namespace
+
+int refill_groups(Db &db, uint16_t queue)
+{
+	Queue &q = engine.queue(queue);
+	int made = 0;
+	discover_groups(db, queue);
+	for (int n = 0; n < 1000; ++n)
+	{
+		lock_queue(queue);
+		const Ref r = q.state != core::QueueState::free ? engine.take_wanted(q) : kNil;
+		unlock_queue(queue);
+		if (r == kNil)
+			return made;
+		made += refill_group(db, queue, r);
+		CHECK_FOR_INTERRUPTS();
+	}
+	q.want_refill.store(true); // others' turn first
+	db.refill.store(true);
+	return made;
+}
+
+} // namespace tq::live
