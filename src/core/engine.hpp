@@ -45,6 +45,7 @@ struct Shared
 	std::atomic<uint64_t> free_heads[kFreeLists]; // tag << 32 | entry; lock-free stacks
 	std::atomic<int64_t> free_count;
 	std::atomic<uint64_t> free_groups; // tag << 32 | group
+	std::atomic<uint32_t> used_groups;
 };
 
 // Why a verb cannot have an entry.

@@ -44,6 +44,7 @@ Ref Engine::group_for(Queue &q, const char *key, bool make) noexcept
 	const size_t length = std::min(std::strlen(key), kGroupMax - 1);
 	std::memcpy(n.key, key, length);
 	n.key[length] = '\0';
+	shared_->used_groups.fetch_add(1, std::memory_order_relaxed);
 	n.hash = hash;
 	// what nobody has looked for may be on disk
 	n.watermark = unknown_groups(q) ? kMinKey : kMaxKey;
@@ -74,6 +75,7 @@ Ref Engine::group_for(Queue &q, const char *key, bool make) noexcept
 void Engine::free_group(Queue &q, Ref g) noexcept
 {
 	Group &x = groups_[g];
+	shared_->used_groups.fetch_sub(1, std::memory_order_relaxed);
 	opens_at(q, g, kNever);
 	rests(q, g, false);
 	if (x.watermark != kMaxKey)
@@ -238,11 +240,14 @@ void Engine::refresh_groups(Queue &q) noexcept
 
 // --- paging ----------------------------------------------------------------------------------------------------------
 
-// A share of the memory for each, which shrinks where many compete for it.
+// A share of the memory for each. Where it gets short, all groups together may keep half of it.
 uint32_t Engine::group_cap() const noexcept
 {
 	const uint32_t all = shared_->limits.entries;
-	return free_entries() > all / 2 ? std::max(all / 16, 4U) : std::max(all / 256, 2U);
+	if (free_entries() > all / 2)
+		return std::max(all / 16, 4U);
+	const uint32_t groups = std::max(shared_->used_groups.load(std::memory_order_relaxed), 1U);
+	return std::clamp(all / 2 / groups, 1U, std::max(all / 256, 2U));
 }
 
 bool Engine::group_dry(const Queue &q, const Group &g) const noexcept
@@ -250,7 +255,7 @@ bool Engine::group_dry(const Queue &q, const Group &g) const noexcept
 	if (g.watermark == kMaxKey || g.loader != kNil || q.paused_until != 0)
 		return false;
 	const uint32_t waiting = g.ready.size + (g.head != kNil);
-	return waiting < std::max(shared_->limits.entries / 512, 1U) ||
+	return waiting < std::max(std::min(shared_->limits.entries / 512, group_cap() / 2), 1U) ||
 		   (g.head == kNil && g.ready.min != kNil && !(entries_[g.ready.min].key() < g.watermark));
 }
 

@@ -49,11 +49,59 @@ int read_group(const LoadSegments &segments, uint16_t queue, const char *key, Ke
 	return n;
 }
 
-// Reads the next jobs of a group: as refill_lane, with the group's own index and watermark.
+// The four steps for the next jobs of a group: as refill_lane, with the group's own index and watermark. `guard` knows what to take back.
+int load_group(Db &db, LoadGuard &guard, const char *key, Key from, int want)
+{
+	const uint16_t queue = guard.queue;
+	const Ref r = guard.group;
+	Queue &q = engine.queue(queue);
+	const core::Group &g = engine.group(r);
+	guard.items = static_cast<LoadItem *>(palloc(sizeof(LoadItem) * static_cast<Size>(want)));
+	const LoadSegments segments = segments_to_load(db);
+	Key reached = from;
+	const int n = read_group(segments, queue, key, from, want, guard.items, &reached);
+	TQ_WAIT_POINT("group-refill-after-snapshot");
+
+	if (engine.free_entries() < engine.reserve() + n)
+		make_room(db, n, core::kNoLane);
+	lock_queue(queue);
+	int taken = 0;
+	for (; taken < n; ++taken)
+	{
+		LoadItem &it = guard.items[taken];
+		Ref existing = kNil;
+		// a group with nothing in memory may use what is kept for pins, so that it goes on at all
+		const bool starved = taken == 0 && g.ready.size == 0 && g.head == kNil && engine.free_entries() > engine.reserve() / 2;
+		it.ref = engine.insert(q, it.lane, it.c.id, it.c.priority, State::placeholder, my_proc, starved, &existing, r);
+		if (it.ref == kNil && existing == kNil)
+			break; // no room
+	}
+	unlock_queue(queue);
+	if (taken < n)
+		reached = Key{guard.items[taken].c.priority, guard.items[taken].c.id};
+	guard.n = taken;
+	TQ_WAIT_POINT("group-refill-before-settle");
+	const int made = settle_load(db, segments, guard.items, taken, Source::lane);
+	guard.n = 0;
+	TQ_WAIT_POINT("group-refill-before-raise");
+	lock_queue(queue);
+	if (still_loads(r, queue))
+	{
+		engine.raise_group(q, r, reached);
+		engine.end_group_load(q, r, taken == n);
+	}
+	guard.group = kNil;
+	unlock_queue(queue);
+	pfree(guard.items);
+	pfree(segments.tables);
+	pfree(segments.slots);
+	return made;
+}
+
 int refill_group(Db &db, uint16_t queue, Ref r)
 {
 	Queue &q = engine.queue(queue);
-	core::Group &g = engine.group(r);
+	const core::Group &g = engine.group(r);
 	lock_queue(queue);
 	if (!engine.owns(q, r) || g.loader != kNil || g.watermark == core::kMaxKey)
 	{
@@ -63,53 +111,14 @@ int refill_group(Db &db, uint16_t queue, Ref r)
 	const Key from = engine.start_group_load(q, r, my_proc);
 	char key[core::kGroupMax];
 	strlcpy(key, g.key, sizeof(key));
-	const int want = static_cast<int>(std::clamp<uint32>(engine.group_cap(), 2, kLoadBatch));
+	const uint32 waiting = g.ready.size + (g.head != kNil), most = engine.group_cap();
+	const auto want = static_cast<int>(std::clamp<uint32>(most > waiting ? most - waiting : 1, 1, kLoadBatch));
 	unlock_queue(queue);
 
 	int made = 0;
 	LoadGuard guard{&db, nullptr, 0, queue, core::kNoLane, r};
 	PG_ENSURE_ERROR_CLEANUP(clean_up_load, PointerGetDatum(&guard));
-	{
-		guard.items = static_cast<LoadItem *>(palloc(sizeof(LoadItem) * static_cast<Size>(want)));
-		const LoadSegments segments = segments_to_load(db);
-		Key reached = from;
-		const int n = read_group(segments, queue, key, from, want, guard.items, &reached);
-		TQ_WAIT_POINT("group-refill-after-snapshot");
-
-		if (engine.free_entries() < engine.reserve() + n)
-			make_room(db, n, core::kNoLane);
-		lock_queue(queue);
-		int taken = 0;
-		for (; taken < n; ++taken)
-		{
-			LoadItem &it = guard.items[taken];
-			Ref existing = kNil;
-			// a group with nothing in memory may use what is kept for pins, so that it goes on at all
-			const bool starved = taken == 0 && g.ready.size == 0 && g.head == kNil && engine.free_entries() > engine.reserve() / 2;
-			it.ref = engine.insert(q, it.lane, it.c.id, it.c.priority, State::placeholder, my_proc, starved, &existing, r);
-			if (it.ref == kNil && existing == kNil)
-				break; // no room
-		}
-		unlock_queue(queue);
-		if (taken < n)
-			reached = Key{guard.items[taken].c.priority, guard.items[taken].c.id};
-		guard.n = taken;
-		TQ_WAIT_POINT("group-refill-before-settle");
-		made = settle_load(db, segments, guard.items, taken, Source::lane);
-		guard.n = 0;
-		TQ_WAIT_POINT("group-refill-before-raise");
-		lock_queue(queue);
-		if (still_loads(r, queue))
-		{
-			engine.raise_group(q, r, reached);
-			engine.end_group_load(q, r, taken == n);
-		}
-		guard.group = kNil;
-		unlock_queue(queue);
-		pfree(guard.items);
-		pfree(segments.tables);
-		pfree(segments.slots);
-	}
+	made = load_group(db, guard, key, from, want);
 	PG_END_ENSURE_ERROR_CLEANUP(clean_up_load, PointerGetDatum(&guard));
 	db.refilled.fetch_add(made, std::memory_order_relaxed);
 	return made;

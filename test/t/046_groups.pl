@@ -220,6 +220,7 @@ $node->safe_psql('postgres', <<'SQL');
 select tq_create_queue('light'), tq_create_queue('heavy', '{"weight": 4}');
 select count(tq_enqueue(q)) from generate_series(1, 15) i, unnest(array['light', 'heavy']) q;
 SQL
+until_true($node, "select sum(in_memory) = 30 from tq_stats() where queue in ('light', 'heavy')", 'all are in memory');
 is($node->safe_psql('postgres', "select string_agg(queue || ' ' || n, ', ' order by queue) from
 	(select queue, count(*) as n from tq_claim_any('{light,heavy}', 15) group by 1) x"), 'heavy 12, light 3', 'tq_claim_any: by weight');
 is($node->safe_psql('postgres', "select count(*) from tq_claim_any('{light,heavy}', 15)"), 15, 'and whoever has more');
@@ -232,6 +233,7 @@ $node->safe_psql('postgres', <<'SQL');
 select tq_create_queue('limited', '{"max_running": 3}');
 select count(tq_enqueue('limited')) from generate_series(1, 10);
 SQL
+until_true($node, "select in_memory >= 4 from tq_stats() where queue = 'limited'", 'some are in memory');
 my $first = $node->safe_psql('postgres', "select min(id) || '|' || min(lease) || '|' || count(*) from tq_claim('limited', 10)");
 like($first, qr/\|3$/, 'max_running: as many as may run');
 is($node->safe_psql('postgres', "select count(*) from tq_claim('limited', 10)"), 0, 'and no more');
