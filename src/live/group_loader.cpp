@@ -50,12 +50,25 @@ int read_group(const LoadSegments &segments, uint16_t queue, const char *key, Ke
 }
 
 // The four steps for the next jobs of a group: as refill_lane, with the group's own index and watermark. `guard` knows what to take back.
-int load_group(Db &db, LoadGuard &guard, const char *key, Key from, int want)
+int load_group(Db &db, LoadGuard &guard)
 {
 	const uint16_t queue = guard.queue;
 	const Ref r = guard.group;
 	Queue &q = engine.queue(queue);
 	const core::Group &g = engine.group(r);
+	lock_queue(queue);
+	if (!engine.owns(q, r) || g.loader != kNil || g.watermark == core::kMaxKey)
+	{
+		unlock_queue(queue);
+		return 0;
+	}
+	const Key from = engine.start_group_load(q, r, my_proc);
+	char key[core::kGroupMax];
+	strlcpy(key, g.key, sizeof(key));
+	const uint32 waiting = g.ready.size + (g.head != kNil), most = engine.group_cap();
+	const auto want = static_cast<int>(std::clamp<uint32>(most > waiting ? most - waiting : 1, 1, kLoadBatch));
+	unlock_queue(queue);
+
 	guard.items = static_cast<LoadItem *>(palloc(sizeof(LoadItem) * static_cast<Size>(want)));
 	const LoadSegments segments = segments_to_load(db);
 	Key reached = from;
@@ -100,25 +113,10 @@ int load_group(Db &db, LoadGuard &guard, const char *key, Key from, int want)
 
 int refill_group(Db &db, uint16_t queue, Ref r)
 {
-	Queue &q = engine.queue(queue);
-	const core::Group &g = engine.group(r);
-	lock_queue(queue);
-	if (!engine.owns(q, r) || g.loader != kNil || g.watermark == core::kMaxKey)
-	{
-		unlock_queue(queue);
-		return 0;
-	}
-	const Key from = engine.start_group_load(q, r, my_proc);
-	char key[core::kGroupMax];
-	strlcpy(key, g.key, sizeof(key));
-	const uint32 waiting = g.ready.size + (g.head != kNil), most = engine.group_cap();
-	const auto want = static_cast<int>(std::clamp<uint32>(most > waiting ? most - waiting : 1, 1, kLoadBatch));
-	unlock_queue(queue);
-
 	int made = 0;
 	LoadGuard guard{&db, nullptr, 0, queue, core::kNoLane, r};
 	PG_ENSURE_ERROR_CLEANUP(clean_up_load, PointerGetDatum(&guard));
-	made = load_group(db, guard, key, from, want);
+	made = load_group(db, guard);
 	PG_END_ENSURE_ERROR_CLEANUP(clean_up_load, PointerGetDatum(&guard));
 	db.refilled.fetch_add(made, std::memory_order_relaxed);
 	return made;
