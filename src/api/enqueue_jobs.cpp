@@ -217,7 +217,7 @@ void enqueue_keyed(live::Db &db, uint16_t queue, core::Micros now, EnqueueItem *
 		fresh += k.stages[i] == Stage::plain;
 		replacing += k.stages[i] == Stage::plain && items[i].unique_key != nullptr && items[i].row.origin != 0;
 	}
-	live::admit(db, queue, fresh, replacing);
+	live::admit(queue, fresh, replacing);
 	Batch b = begin_batch(db, queue, now, n);
 	int d = 0;
 	for (int i = 0; i < n; ++i)
@@ -264,7 +264,7 @@ void enqueue(live::Db &db, uint16_t queue, EnqueueItem *items, int n, int64 *ids
 		enqueue_keyed(db, queue, now, items, n, ids);
 		return;
 	}
-	live::admit(db, queue, n);
+	live::admit(queue, n);
 	Batch b = begin_batch(db, queue, now, n);
 	for (int done = 0; done < n;)
 	{

@@ -205,8 +205,7 @@ void queue_items(const Report &r, const Db &db)
 		{
 			strlcpy(name, q.name, sizeof(name));
 			users = q.users.load();
-			for (uint16_t l = q.lanes; l != core::kNoLane; l = engine.lane(l).next)
-				jobs += engine.lane(l).count.live;
+			jobs = engine.live_jobs(q);
 		}
 		live::unlock_queue(slot);
 		if (!ours)

@@ -76,27 +76,11 @@ void parse_options(Jsonb *options, journal::JobRow *row, core::Micros *unique_fo
 {
 	if (!JB_ROOT_IS_OBJECT(options))
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("options must be a JSON object")));
-	if (JB_ROOT_COUNT(options) == 0)
-		return;
-	JsonbIterator *it = JsonbIteratorInit(&options->root);
-	JsonbValue v;
-	JsonbIteratorToken token;
-	const char *key = nullptr;
-	while ((token = JsonbIteratorNext(&it, &v, true)) != WJB_DONE)
+	pg::Members m = pg::members_of(options, kOptions, "options");
+	while (pg::next_member(&m))
 	{
-		if (token == WJB_KEY)
-		{
-			key = pg::string_of(v);
-			int i = 0;
-			while (kOptions[i] != nullptr && strcmp(kOptions[i], key) != 0)
-				++i;
-			if (kOptions[i] == nullptr)
-				ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("unknown key \"%s\" in options", key),
-								errhint("Known keys are %s.", pg::listed(kOptions))));
-			continue;
-		}
-		if (token != WJB_VALUE || key == nullptr || v.type == jbvNull)
-			continue;
+		const char *key = m.key;
+		const JsonbValue &v = m.value;
 		const Named at{"option", key};
 		if (strcmp(key, "lease") == 0)
 			row->lease = pg::duration_in(at, v, 1000, kLongestLease);

@@ -115,11 +115,8 @@ void wait_until_dropped(live::Db &db, uint16_t slot, const char *name)
 
 int64 live_jobs(uint16_t slot) noexcept
 {
-	int64 n = 0;
 	live::lock_queue(slot);
-	const live::Queue &q = engine.queue(slot);
-	for (uint16_t l = q.lanes; l != core::kNoLane; l = engine.lane(l).next)
-		n += engine.lane(l).count.live;
+	const int64 n = engine.live_jobs(engine.queue(slot));
 	live::unlock_queue(slot);
 	return n;
 }

@@ -148,6 +148,7 @@ class Engine
 	int64_t wrong_counts(const Queue &q, uint32_t *scratch) const noexcept;
 	// Starts before this are not known: rates go on as if they had just used up their bursts.
 	void forget_starts(Queue &q, Micros mono) noexcept;
+	int64_t live_jobs(const Queue &q) const noexcept; // by the lanes' counters
 	// How many more may start now.
 	int64_t starts_left(const Queue &q) const noexcept;
 	// Whether a waiting group is kept back, and by what.

@@ -5,6 +5,14 @@
 namespace tq::core
 {
 
+int64_t Engine::live_jobs(const Queue &q) const noexcept
+{
+	int64_t n = 0;
+	for (uint16_t l = q.lanes; l != kNoLane; l = lanes_[l].next)
+		n += lanes_[l].count.live;
+	return n;
+}
+
 int64_t Engine::starts_left(const Queue &q) const noexcept
 {
 	int64_t left = INT64_MAX;

@@ -49,19 +49,10 @@ void take_back(const Admission &a) noexcept
 	unlock_queue(a.queue);
 }
 
-int64 live_jobs(const Queue &q) noexcept
-{
-	int64 n = q.admitted;
-	for (uint16_t l = q.lanes; l != core::kNoLane; l = engine.lane(l).next)
-		n += engine.lane(l).count.live;
-	return n;
-}
-
 } // namespace
 
-void admit(Db &db, uint16_t queue, int64 n, int64 replacing)
+void admit(uint16_t queue, int64 n, int64 replacing)
 {
-	static_cast<void>(db);
 	Queue &q = engine.queue(queue);
 	const int64 most = max_depth_of(q.settings).value;
 	if (n == 0 || (most == 0 && !q.settings.enqueue_rate.limits()))
@@ -70,7 +61,7 @@ void admit(Db &db, uint16_t queue, int64 n, int64 replacing)
 	lock_queue(queue);
 	const core::Rate rate = q.settings.enqueue_rate;
 	const Micros now = mono_now();
-	const int64 live = most > 0 ? live_jobs(q) : 0;
+	const int64 live = most > 0 ? q.admitted + engine.live_jobs(q) : 0;
 	const int64 more = n - replacing;
 	const bool full = most > 0 && more > 0 && live + more > most;
 	const bool fast = !full && !q.enqueues.open(rate, now);

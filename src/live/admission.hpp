@@ -11,7 +11,7 @@ namespace tq::live
 // have been let in for, until they end. For enqueue_rate a call is let in while the bucket is not empty, and takes n out of it: a large one
 // overdraws it, and later ones are refused until that is paid back. A rollback does not pay back. `replacing`: so many of them take the place
 // of a job that waits, and do not make the queue any longer.
-void admit(Db &db, uint16_t queue, int64 n, int64 replacing = 0);
+void admit(uint16_t queue, int64 n, int64 replacing = 0);
 
 // The open transaction was let in (room in its list is made first); at its end, or at that of a savepoint, it counts no more.
 void end_admissions() noexcept;

@@ -23,7 +23,7 @@ struct CountResult
 // The caller holds db.loader (try_become_loader).
 CountResult count_journal(Db &db);
 
-// One process at a time loads or counts. Released by give_up_loader, also at error or exit if wrapped in with_loader().
+// One process at a time loads or counts. Released by give_up_loader, also at error or exit while it counts.
 bool try_become_loader(Db &db) noexcept;
 void give_up_loader(Db &db) noexcept;
 

@@ -162,25 +162,11 @@ core::RetryPolicy parse_retry(Jsonb *json, const core::RetryPolicy &base, const 
 	if (!JB_ROOT_IS_OBJECT(json))
 		pg::bad_value(Named{word, "retry"}, "It must be a JSON object.");
 	bool list = false, delays = false, max = false;
-	JsonbIterator *it = JsonbIteratorInit(&json->root);
-	JsonbValue v;
-	JsonbIteratorToken token;
-	const char *key = nullptr;
-	while ((token = JsonbIteratorNext(&it, &v, true)) != WJB_DONE)
+	pg::Members m = pg::members_of(json, kRetryKeys, "retry");
+	while (pg::next_member(&m))
 	{
-		if (token == WJB_KEY)
-		{
-			key = pg::string_of(v);
-			int i = 0;
-			while (kRetryKeys[i] != nullptr && strcmp(kRetryKeys[i], key) != 0)
-				++i;
-			if (kRetryKeys[i] == nullptr)
-				ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("unknown key \"%s\" in retry", key),
-								errhint("Known keys are %s.", pg::listed(kRetryKeys))));
-			continue;
-		}
-		if (token != WJB_VALUE || key == nullptr || v.type == jbvNull)
-			continue;
+		const char *key = m.key;
+		const JsonbValue &v = m.value;
 		const Named at{word, psprintf("retry.%s", key)};
 		if (strcmp(key, "policy") == 0)
 		{

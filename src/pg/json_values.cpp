@@ -77,6 +77,35 @@ int word_in(const Named &at, const JsonbValue &v, const char *const *words)
 	bad_value(at, psprintf("It must be one of %s.", listed(words)));
 }
 
+Members members_of(Jsonb *object, const char *const *known, const char *where)
+{
+	Members m{};
+	m.it = JB_ROOT_COUNT(object) > 0 ? JsonbIteratorInit(&object->root) : nullptr;
+	m.known = known;
+	m.where = where;
+	return m;
+}
+
+bool next_member(Members *m)
+{
+	JsonbIteratorToken token = WJB_DONE;
+	while (m->it != nullptr && (token = JsonbIteratorNext(&m->it, &m->value, true)) != WJB_DONE)
+	{
+		if (token == WJB_VALUE && m->key != nullptr && m->value.type != jbvNull)
+			return true;
+		if (token != WJB_KEY)
+			continue;
+		m->key = string_of(m->value);
+		int i = 0;
+		while (m->known[i] != nullptr && strcmp(m->known[i], m->key) != 0)
+			++i;
+		if (m->known[i] == nullptr)
+			ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("unknown key \"%s\" in %s", m->key, m->where),
+							errhint("Known keys are %s.", listed(m->known))));
+	}
+	return false;
+}
+
 char *listed(const char *const *words)
 {
 	StringInfoData list;

@@ -30,6 +30,19 @@ core::Rate rate_in(const Named &at, const JsonbValue &v);
 // The index of a word in `words`, a null-terminated list.
 int word_in(const Named &at, const JsonbValue &v, const char *const *words);
 
+// Goes through the members of an object. A key that is not among the known ones (a null-terminated list) is an error that lists them;
+// members that are null are passed over. `where` names the object in that error.
+struct Members
+{
+	JsonbIterator *it;
+	const char *const *known;
+	const char *where;
+	const char *key;  // of the member last read,
+	JsonbValue value; // and its value
+};
+Members members_of(Jsonb *object, const char *const *known, const char *where);
+bool next_member(Members *m);
+
 // Words with commas between, for errors; a null-terminated list.
 char *listed(const char *const *words);
 
