@@ -80,9 +80,11 @@ Applied unique_for_of(const core::QueueSettings &s) noexcept
 
 Applied max_depth_of(const core::QueueSettings &s) noexcept { return pick(s.max_depth, 1, guc::max_depth); }
 
+const core::RetryPolicy &retry_of_queue(const core::QueueSettings &s) noexcept { return s.has_retry ? s.retry : guc::retry; }
+
 core::RetryPolicy retry_of(Jsonb *own, const core::QueueSettings &s, From *from)
 {
-	const core::RetryPolicy base = s.has_retry ? s.retry : guc::retry;
+	const core::RetryPolicy base = retry_of_queue(s);
 	if (from != nullptr)
 		*from = own != nullptr ? From::job : s.has_retry ? From::queue : From::server;
 	if (own == nullptr)

@@ -38,6 +38,8 @@ Applied expires_in_of(const core::QueueSettings &s) noexcept; // 0: never
 Applied unique_for_of(const core::QueueSettings &s) noexcept; // 0: while live
 Applied max_depth_of(const core::QueueSettings &s) noexcept;  // 0: no limit
 
+const core::RetryPolicy &retry_of_queue(const core::QueueSettings &s) noexcept; // of a job without one of its own
+
 // The retry policy: what `own` (of the job's row, may be null) leaves out is its queue's, or else the server's. A policy that is malformed,
 // which only a row written by hand can have, is left aside with a WARNING. May allocate.
 core::RetryPolicy retry_of(Jsonb *own, const core::QueueSettings &s, From *from = nullptr);

@@ -234,6 +234,4 @@ core::QueueSettings parse_settings(Jsonb *settings)
 	return out;
 }
 
-const core::RetryPolicy &server_retry() noexcept { return guc::retry; }
-
 } // namespace tq::live

@@ -18,9 +18,6 @@ core::RetryPolicy parse_retry(Jsonb *json, const core::RetryPolicy &base, const 
 constexpr double kMinWeight = 0.01;
 constexpr double kMaxWeight = 100;
 
-// The policy of tq.retry.
-const core::RetryPolicy &server_retry() noexcept;
-
 // Makes sure that the queue's row is committed: asks the scheduler and waits for it, or inserts the row in this transaction if no
 // scheduler runs.
 void write_queue_row(Db &db, uint16_t queue);

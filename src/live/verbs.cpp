@@ -1,7 +1,7 @@
 #include "live/verbs.hpp"
 
-#include "guc.hpp"
 #include "live/attach.hpp"
+#include "live/policy.hpp"
 #include "live/segments.hpp"
 #include "pg/errors.hpp"
 
@@ -259,10 +259,9 @@ void raise_hold(Db &db, Hold hold, JobId id, LeaseNo lease)
 
 int32 attempts_allowed(int32 own, uint16_t queue) noexcept
 {
-	if (own != 0)
-		return own;
-	const int32 q = queue != kNoQueue ? engine.queue(queue).settings.max_attempts : core::kUnset;
-	return q != core::kUnset ? q : guc::max_attempts;
+	static const core::QueueSettings none;
+	const core::QueueSettings &s = queue != kNoQueue ? engine.queue(queue).settings : none;
+	return static_cast<int32>(max_attempts_of(own, s).value);
 }
 
 Jsonb *own_retry(Db &db, const Entry &e)

@@ -104,7 +104,7 @@ bool fire_timers(const WorkerContext &context, Db &db)
 		for (bool more = true; more;)
 		{
 			int n = 0;
-			const int doom = q.settings.max_attempts != core::kUnset ? q.settings.max_attempts : guc::max_attempts;
+			const int doom = live::attempts_allowed(0, slot);
 			live::lock_queue(slot);
 			more = engine.fire_due(q, now, static_cast<int>(lengthof(doomed)), std::min(doom, 255), live::my_proc, doomed,
 								   &n) == static_cast<int>(lengthof(doomed));
@@ -213,7 +213,7 @@ void lose(core::Entry &e, const core::Engine::PrevMark &prev, Micros now) noexce
 	row.reason = why_lost(e);
 	if (type == EventType::lost)
 	{
-		const Micros delay = (s.has_retry ? s.retry : live::server_retry()).on_lost;
+		const Micros delay = live::retry_of_queue(s).on_lost;
 		row.retry_at = now + delay;
 		const core::Entry copy = e;
 		live::Op *op = note(e, live::Verb::lose, prev, delay > 0 ? live::State::delayed : live::State::ready,
