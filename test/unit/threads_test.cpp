@@ -299,13 +299,14 @@ TEST(Threads, NoWakeUpIsLost)
 				// some do not wait, some give up at once
 				const uint32_t how = random() % 8;
 				if (how == 0)
-				{
 					taken += w.take();
-					continue;
+				else
+				{
+					const auto end = w.wait(stop, how == 1 ? 1 : 0);
+					taken += end != Waiting::End::stopped;
+					forgotten += end == Waiting::End::forgotten;
 				}
-				const auto end = w.wait(stop, how == 1 ? 1 : 0);
-				taken += end != Waiting::End::stopped;
-				forgotten += end == Waiting::End::forgotten;
+				// whoever takes the last one, in either way, ends it for all
 				if (taken == kJobs && !stop.exchange(true))
 					for (uint32_t p = 0; p < kWorkers; ++p)
 						set_latch(p);
