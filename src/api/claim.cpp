@@ -219,6 +219,7 @@ int emit(live::Db &db, const Claimed *claimed, int n, int first_op, const core::
 		values[9] = Int32GetDatum(c.priority);
 		values[10] = TimestampTzGetDatum(row.enqueued_at);
 		values[11] = TimestampTzGetDatum(terms.wall + apply_own(c, row, terms));
+		live::note_wait(first_op + i, terms.wall - (row.run_at != journal::kNoTime ? std::max(row.run_at, row.enqueued_at) : row.enqueued_at));
 		tuplestore_putvalues(rs->setResult, rs->setDesc, values, nulls);
 		++rows;
 	}

@@ -560,4 +560,10 @@ MarkResult Engine::mark(Queue &q, Ref r, uint32_t owner, Verb verb, State pendin
 
 Ref Engine::next_in_tree(Ref r) const noexcept { return by_key().next(r); }
 
+Ref Engine::ready_from(const Lane &l, int32_t priority) const noexcept
+{
+	const Ref before = by_key().last(l.ready, [&](Ref r) noexcept { return entries_[r].priority < priority; });
+	return before != kNil ? by_key().next(before) : l.ready.min;
+}
+
 } // namespace tq::core

@@ -238,6 +238,8 @@ class Engine
 
 	// --- walking (Q)
 	Ref next_in_tree(Ref r) const noexcept; // ready, due or lease tree in order
+	// The first of a lane's ready jobs without a group whose priority is this number or a greater one; kNil if there is none.
+	Ref ready_from(const Lane &l, int32_t priority) const noexcept;
 
   private:
 	struct EntryByKey

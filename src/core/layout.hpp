@@ -6,6 +6,7 @@
 #include <atomic>
 #include <type_traits>
 
+#include "core/histogram.hpp"
 #include "core/limits.hpp"
 #include "core/retry.hpp"
 #include "core/treap.hpp"
@@ -255,6 +256,8 @@ struct Queue
 	std::atomic<bool> discovering;	// and are being looked for
 	// totals since start
 	uint64_t enqueued, claimed, succeeded, failed, lost, dead, released, cancelled, expired;
+	Histogram waits; // until their first claim, of jobs whose time nobody has changed
+	Histogram runs;	 // of attempts, from claim to end
 };
 
 // A backend waiting for a job of one queue. Q of that queue.

@@ -46,6 +46,7 @@ void Engine::init_queue(Queue &q, uint16_t db, int32_t id, const char *name, Que
 	q.discover.store(false);
 	q.discovering.store(false);
 	q.enqueued = q.claimed = q.succeeded = q.failed = q.lost = q.dead = q.released = q.cancelled = q.expired = 0;
+	q.waits = q.runs = Histogram{};
 }
 
 void Engine::free_queue(Queue &q) noexcept

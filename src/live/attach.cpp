@@ -99,6 +99,13 @@ Db &make_slot(Oid extension)
 				db->refill.store(false);
 				db->queue_changes.store(0);
 				db->counting = false;
+				for (std::atomic<int64> *figure :
+					 {&db->loads, &db->refilled, &db->evicted, &db->aborted_claims, &db->claims_logged, &db->rows_gone,
+					  &db->lost_found, &db->audits, &db->drifted, &db->outdated, &db->rows_unknown})
+					figure->store(0);
+				db->loaded_at.store(0);
+				db->load_took.store(0);
+				db->counted_at.store(0);
 				core::DbCore &c = engine.db(index_of(*db));
 				c.timer_watermark.store(core::kNever);
 				c.timer_limit.store(core::kNever);

@@ -337,6 +337,10 @@ CountResult count_journal(Db &db)
 		db.loaded_at.store(wall_now());
 		db.load_took.store(mono_now() - began);
 	}
+	else
+		db.audits.fetch_add(1);
+	db.drifted.fetch_add(t.result.drifted);
+	db.outdated.fetch_add(t.result.outdated);
 	db.lost_found.fetch_add(t.result.missing);
 	db.counted_at.store(wall_now());
 	db.rows_unknown.store(t.result.unknown);

@@ -58,6 +58,8 @@ void publish_claim(const Op &op) noexcept
 		if (e.mark != Verb::none && e.owner == my_proc)
 		{
 			++q.claimed;
+			if (op.waited >= 0)
+				q.waits.add(op.waited);
 			if (e.mark == Verb::claim) // else this transaction has also ended the attempt, which comes next
 				engine.change(q, op.ref, [](Entry &x) noexcept {
 					x.mark = Verb::none;
@@ -194,6 +196,8 @@ void publish_change(Db &db, const Op &op, bool uncounted) noexcept
 	}
 	else
 	{
+		if (e.state == State::running && op.to != State::running)
+			q.runs.add(commit_time() - e.claimed_at);
 		switch (op.verb)
 		{
 			case Verb::complete: ++q.succeeded; break;

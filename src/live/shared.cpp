@@ -147,6 +147,11 @@ Micros mono_now() noexcept
 		   header->mono_offset.load(std::memory_order_relaxed);
 }
 
+Micros commit_time() noexcept
+{
+	return GetCurrentTransactionStopTimestamp() + header->wall_offset.load(std::memory_order_relaxed);
+}
+
 void set_clock_offsets(Micros wall, Micros mono) noexcept
 {
 	header->wall_offset.store(wall);

@@ -92,6 +92,7 @@ struct Db
 	int32 count_nxip;
 	// figures
 	std::atomic<int64> loads, refilled, evicted, aborted_claims, claims_logged, rows_gone, lost_found;
+	std::atomic<int64> audits, drifted, outdated; // counts after the first load, and what they found
 	std::atomic<int64> rows_unknown; // by the last count: unfinished jobs of queues that do not exist
 	std::atomic<Micros> loaded_at, load_took;
 	std::atomic<Micros> counted_at;	 // last recount
@@ -123,6 +124,7 @@ inline void unlock_queue(uint16_t q) noexcept { LWLockRelease(queue_lock(q)); }
 // Clocks (with the offsets a test may set, tq.test_wall_offset and so on live in shared memory).
 Micros wall_now() noexcept;
 Micros mono_now() noexcept;
+Micros commit_time() noexcept; // in a commit callback: wall clock as the transaction's commit record has it
 void set_clock_offsets(Micros wall, Micros mono) noexcept;
 
 // A job's weight as its entry has it.

@@ -342,6 +342,12 @@ void charge_only(int first, JobId id) noexcept
 			ops[i].charge = ops[i].id == id ? 3 : 0;
 }
 
+void note_wait(int index, Micros waited) noexcept
+{
+	if (ops[index].verb == Verb::claim && ops[index].prev_step == 1)
+		ops[index].waited = std::max<Micros>(waited, 0);
+}
+
 void distrust(int first) noexcept
 {
 	for (int i = first; i < nops; ++i)

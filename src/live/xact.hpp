@@ -45,6 +45,7 @@ struct Op
 	bool reset_attempts = false;
 	bool stale = false;		  // its step was taken in the journal: memory was wrong about the job
 	uint8_t charge = 1;		  // claim: what a rollback adds to the entry's count of aborts
+	Micros waited = -1;		  // claim: how long the job could have started; -1: not counted
 	bool count_attempt = true; // false: release gives the attempt back
 	bool more = false;		   // a later operation of this transaction changes the job once more: it keeps the mark
 	bool edited = false;	   // enqueue: changed again by the same transaction, so it is kept one by one
@@ -106,6 +107,10 @@ int op_count() noexcept;
 // An error while a batch of claimed jobs is read: the rollback it causes is charged to the job that could not be read, not to the others
 // (H15). `first`: op_count() before the batch was popped.
 void charge_only(int first, JobId id) noexcept;
+
+// How long a job that was claimed by the operation `index` has waited for it. Counts if no step was taken before, since its row says no
+// more since when it could have started.
+void note_wait(int index, Micros waited) noexcept;
 
 // The journal refused a step that operations from `first` on took (unique_violation): their entries are not trusted any more.
 void distrust(int first) noexcept;
