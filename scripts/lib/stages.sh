@@ -292,6 +292,9 @@ tq_stage_property() {
 tq_stage_tap() {
 	[ -n "$(_tq_names "$TQ_ROOT"/test/t/*.pl)" ] || return 0
 	tq_need perl libipc-run-perl python3-psycopg2 || return 1
+	case $(_tq_names "$TQ_ROOT"/test/t/*.pl) in
+	*_metrics*) tq_need prometheus prometheus-postgres-exporter || tq_say "what needs them in 050_metrics is skipped" ;;
+	esac
 	tq_prepare test || return 1
 	_tq_out=$TQ_RUN/tap
 	_tq_reap "$_tq_out"

@@ -1,6 +1,7 @@
 // tq_stats: how every queue stands, from the counters in memory; no entry and no row is read.
 // Regime: PG. Locks: each queue's lock in turn, for as long as its lanes are copied.
 #include "api/args.hpp"
+#include "api/figures.hpp"
 #include "live/attach.hpp"
 #include "live/load.hpp"
 #include "live/rights.hpp"
@@ -18,11 +19,6 @@ namespace
 {
 
 using live::engine;
-
-struct Numbers
-{
-	int64 live, ready, delayed, running, in_memory;
-};
 
 struct LaneView
 {
@@ -46,19 +42,6 @@ struct QueueView
 	int room;
 };
 
-// `live` counts what was published and has not ended; what is neither running nor delayed is ready, in memory or on disk.
-Numbers numbers_of(const live::Lane &l) noexcept
-{
-	const auto count = [&l](live::State s) { return static_cast<int64>(l.counts[static_cast<int>(s)]); };
-	Numbers n{};
-	n.live = l.count.live;
-	n.running = count(live::State::running);
-	n.delayed = count(live::State::delayed) + std::max<int64>(l.delayed_disk, 0);
-	n.ready = std::max<int64>(n.live - n.running - n.delayed, 0);
-	n.in_memory = n.running + count(live::State::delayed) + count(live::State::ready);
-	return n;
-}
-
 // False if the slot is not (or no longer) a queue of this database that the caller may look at. Counts the lanes; copies those that there is room for.
 bool look(uint16_t slot, uint16_t db, const live::Rights &mine, QueueView *v) noexcept
 {
@@ -70,10 +53,7 @@ bool look(uint16_t slot, uint16_t db, const live::Rights &mine, QueueView *v) no
 		strlcpy(v->name, q.name, sizeof(v->name));
 		v->state = q.state;
 		v->paused_until = q.paused_until;
-		v->waiting = 0;
-		for (core::Ref w = q.waiters_head; w != core::kNil; w = engine.waiter(w).next)
-			++v->waiting;
-		v->waiting += static_cast<int>(q.tokens);
+		v->waiting = waiting_in(q);
 		const uint64 totals[] = {q.enqueued, q.claimed, q.succeeded, q.failed, q.lost,
 								 q.dead, q.released, q.cancelled, q.expired};
 		std::copy_n(totals, lengthof(totals), v->totals);
@@ -83,11 +63,7 @@ bool look(uint16_t slot, uint16_t db, const live::Rights &mine, QueueView *v) no
 		{
 			const live::Lane &l = engine.lane(i);
 			const Numbers n = numbers_of(l);
-			v->n.live += n.live;
-			v->n.ready += n.ready;
-			v->n.delayed += n.delayed;
-			v->n.running += n.running;
-			v->n.in_memory += n.in_memory;
+			v->n.add(n);
 			if (v->nlanes < v->room)
 			{
 				LaneView &to = v->lanes[v->nlanes];

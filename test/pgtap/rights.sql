@@ -92,6 +92,7 @@ INSERT INTO verb (needs, statement, none, produce, consume, manage, monitor) VAL
 	('dead', $$SELECT state FROM tq_jobs WHERE id = {id}$$, 'null', 'null', 'dead', 'dead', 'dead'),
 	('running', $$SELECT queue FROM tq_running WHERE id = {id}$$, 'null', 'null', 'mine', 'mine', 'mine'),
 	(NULL, $$SELECT string_agg(queue, ' ') FROM tq_stats()$$, 'null', 'null', 'mine', 'mine', 'mine'),
+	(NULL, $$SELECT string_agg(DISTINCT m[1], ' ') FROM regexp_matches(tq_metrics(), 'queue="(.*?)"', 'g') m$$, 'null', 'null', 'null', 'null', 'mine'),
 	(NULL, $$SELECT string_agg(queue || settings, ' ') FROM tq_queues$$, 'null', 'null', 'mine{}', 'mine{}', 'mine{}'),
 	(NULL, $$SELECT string_agg(queue || role || privilege, ' ' ORDER BY role::text) FROM tq_grants WHERE queue = 'mine'$$, 'null', 'miner_produceproduce',
 		'miner_consumeconsume', 'miner_consumeconsume miner_managemanage miner_monitormonitor miner_produceproduce',
@@ -192,6 +193,9 @@ SELECT is(attempt('all_manage', $$SELECT tq_alter_queue('other', '{}')$$), '', '
 SELECT is(attempt('all_manage', $$SELECT tq_alter_queue('nowhere', '{}')$$), 'TQ002', '... may know that there is none of a name');
 SELECT is(attempt('all_manage', $$SELECT tq_create_queue('new')$$), '42501', '... is not create');
 SELECT is(attempt('all_monitor', $$SELECT string_agg(queue, ' ' ORDER BY queue) FROM tq_queues$$), 'mine other', 'monitor on all queues');
+SELECT is(attempt('all_monitor', $$SELECT string_agg(DISTINCT m[1], ' ') FROM regexp_matches(tq_metrics(), 'queue="(.*?)"', 'g') m$$), 'mine other', '... its metrics');
+SELECT is(attempt(role, $$SELECT tq_metrics() ~ '\mtq_scheduler_up 1\M'$$), (role = 'all_monitor')::text, role || ': metrics of the database')
+	FROM (SELECT rolname::text AS role FROM pg_roles WHERE rolname ~ '^(r|all)_') r ORDER BY role;
 SELECT is(attempt(role, statement), '42501', role || ': ' || statement)
 	FROM closed, (SELECT rolname::text AS role FROM pg_roles WHERE rolname ~ '^(r|all)_') r ORDER BY statement, role;
 -- retrying elsewhere shows what is in a job

@@ -1,0 +1,503 @@
+// tq_metrics: what graphs and alerts are made of, in the text format of Prometheus. Families and what is in them have a fixed order.
+// Regime: PG; reads statistics views through SPI as the extension's owner, and the rows of a few jobs. Locks: each briefly.
+#include "api/args.hpp"
+#include "api/figures.hpp"
+#include "guc.hpp"
+#include "live/activation.hpp"
+#include "live/attach.hpp"
+#include "live/retention.hpp"
+#include "live/rights.hpp"
+#include "live/segments.hpp"
+#include "pg/function.hpp"
+#include "pg/owner.hpp"
+
+extern "C"
+{
+#include "commands/dbcommands.h"
+}
+
+namespace tq::api
+{
+
+namespace
+{
+
+using core::Histogram;
+using core::Micros;
+using live::Db;
+using live::engine;
+
+constexpr int kTotals = 9;
+constexpr int kHeads = 16; // jobs of a queue that are looked at to find the oldest ready one
+constexpr Micros kSecond = 1000000;
+constexpr Micros kRecently = 600 * kSecond;
+constexpr Micros kUnixEpoch = static_cast<Micros>(POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * SECS_PER_DAY * kSecond;
+
+// A ready job that comes first among its like.
+struct Head
+{
+	core::JobId id;
+	ItemPointerData tid;
+	uint16_t segment;
+	bool as_enqueued; // no step was taken since: its row says since when it is ready
+};
+
+struct QueueFigures
+{
+	char name[core::kNameMax];
+	Numbers n;
+	int waiting;
+	bool paused;
+	uint64 totals[kTotals];
+	Histogram waits, runs;
+	Micros oldest; // how long the oldest ready job has been ready
+	int nheads;
+	Head heads[kHeads];
+};
+
+// ---- the format
+
+double seconds(Micros t) noexcept { return static_cast<double>(t) / static_cast<double>(kSecond); }
+double unix_time(Micros t) noexcept { return t == 0 ? 0 : seconds(t + kUnixEpoch); }
+
+struct Text
+{
+	StringInfoData s;
+	const char *name; // of the family being written
+
+	void family(const char *family_name, const char *type, const char *help)
+	{
+		name = family_name;
+		appendStringInfo(&s, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+	}
+	void counter(const char *family_name, const char *help) { family(family_name, "counter", help); }
+	void gauge(const char *family_name, const char *help) { family(family_name, "gauge", help); }
+
+	void label(const char *key, const char *value, bool first = true)
+	{
+		appendStringInfo(&s, "%s%s=\"", first ? "{" : ",", key);
+		for (; *value != '\0'; ++value)
+		{
+			if (*value == '\\' || *value == '"' || *value == '\n')
+				appendStringInfoChar(&s, '\\');
+			appendStringInfoChar(&s, static_cast<char>(*value == '\n' ? 'n' : *value));
+		}
+		appendStringInfoChar(&s, '"');
+	}
+	void begin(const char *suffix = "") { appendStringInfo(&s, "%s%s", name, suffix); }
+	void end(int64 value) { appendStringInfo(&s, " " INT64_FORMAT "\n", value); }
+	void end(double value) { appendStringInfo(&s, " %.6f\n", value); }
+
+	template <class Value> void sample(Value value)
+	{
+		begin();
+		end(value);
+	}
+	template <class Value> void sample(const char *key, const char *label_value, Value value)
+	{
+		begin();
+		label(key, label_value);
+		appendStringInfoChar(&s, '}');
+		end(value);
+	}
+	// A family of one.
+	template <class Value> void one_counter(const char *family_name, const char *help, Value value)
+	{
+		counter(family_name, help);
+		sample(value);
+	}
+	template <class Value> void one_gauge(const char *family_name, const char *help, Value value)
+	{
+		gauge(family_name, help);
+		sample(value);
+	}
+
+	void histogram(const char *queue, const Histogram &h)
+	{
+		uint64 below = 0;
+		for (int i = 0; i < Histogram::kBuckets; ++i)
+		{
+			below += h.counts[i];
+			begin("_bucket");
+			label("queue", queue);
+			if (i < Histogram::kBuckets - 1)
+				appendStringInfo(&s, ",le=\"%g\"}", seconds(Histogram::kBounds[i]));
+			else
+				appendStringInfoString(&s, ",le=\"+Inf\"}");
+			end(static_cast<int64>(below));
+		}
+		begin("_sum");
+		label("queue", queue);
+		appendStringInfoChar(&s, '}');
+		end(seconds(static_cast<Micros>(h.sum)));
+		begin("_count");
+		label("queue", queue);
+		appendStringInfoChar(&s, '}');
+		end(static_cast<int64>(below));
+	}
+};
+
+// ---- queues
+
+// If there are too many, those with the least ids are kept.
+void add_head(QueueFigures *f, core::Ref r) noexcept
+{
+	const live::Entry &e = engine.entry(r);
+	Head *h = &f->heads[f->nheads];
+	if (f->nheads < kHeads)
+		++f->nheads;
+	else
+	{
+		h = std::max_element(f->heads, f->heads + kHeads, [](const Head &a, const Head &b) noexcept { return a.id < b.id; });
+		if (h->id < e.id)
+			return;
+	}
+	h->id = e.id;
+	ItemPointerSet(&h->tid, e.block, e.offset);
+	h->segment = e.segment;
+	h->as_enqueued = e.step == 1;
+}
+
+// The first jobs of a lane, one of each priority: those of one priority start in the order of their ids, so the first has mostly waited
+// longest. Queue lock held.
+void add_heads(QueueFigures *f, const live::Lane &l) noexcept
+{
+	if (l.heads.min != core::kNil)
+		add_head(f, l.heads.min);
+	int n = 0;
+	for (core::Ref r = l.ready.min; r != core::kNil && n < kHeads; ++n)
+	{
+		add_head(f, r);
+		const int32 priority = engine.entry(r).priority;
+		r = priority < INT32_MAX ? engine.ready_from(l, priority + 1) : core::kNil;
+	}
+}
+
+// False if the slot is not a queue of this database that the caller may monitor.
+bool look(uint16_t slot, uint16_t db, const live::Rights &mine, Micros now, QueueFigures *f) noexcept
+{
+	live::Queue &q = engine.queue(slot);
+	live::lock_queue(slot);
+	const bool ours = q.state != core::QueueState::free && q.db == db && mine.may(q, live::kMonitor);
+	if (ours)
+	{
+		strlcpy(f->name, q.name, sizeof(f->name));
+		f->n = Numbers{};
+		f->nheads = 0;
+		f->waiting = waiting_in(q);
+		f->paused = q.paused_until > now;
+		const uint64 totals[] = {q.enqueued, q.claimed, q.succeeded, q.failed, q.lost,
+								 q.released, q.dead, q.cancelled, q.expired};
+		std::copy_n(totals, kTotals, f->totals);
+		f->waits = q.waits;
+		f->runs = q.runs;
+		for (uint16_t i = q.lanes; i != core::kNoLane; i = engine.lane(i).next)
+		{
+			f->n.add(numbers_of(engine.lane(i)));
+			add_heads(f, engine.lane(i));
+		}
+	}
+	live::unlock_queue(slot);
+	return ours;
+}
+
+// Since when a job is ready, as the journal has it; `now` if it is gone.
+Micros ready_since(const Db &db, Head *h, Micros now)
+{
+	journal::Segment tables;
+	journal::JobRow row;
+	if (!live::tables_at(db, h->segment, &tables) || !journal::fetch_job(tables, &h->tid, h->id, false, &row))
+		return now;
+	Micros since = row.run_at != journal::kNoTime ? std::max(row.run_at, row.enqueued_at) : row.enqueued_at;
+	if (!h->as_enqueued)
+	{
+		journal::Fold fold;
+		Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
+		journal::fold_job(tables, h->id, snapshot, &fold);
+		UnregisterSnapshot(snapshot);
+		since = std::max(fold.due != journal::kNoTime ? fold.due : since, fold.ended_at);
+	}
+	return std::min(since, now);
+}
+
+int by_name(const void *a, const void *b) noexcept
+{
+	return strcmp(static_cast<const QueueFigures *>(a)->name, static_cast<const QueueFigures *>(b)->name);
+}
+
+// The queues that the caller may monitor, by name.
+QueueFigures *collect(const Db &db, const live::Rights &mine, int *n)
+{
+	const uint16_t d = live::index_of(db);
+	const Micros now = live::wall_now();
+	int room = 16;
+	auto *list = static_cast<QueueFigures *>(palloc(sizeof(QueueFigures) * static_cast<Size>(room)));
+	*n = 0;
+	for (uint32 i = 0; i < engine.limits().queues; ++i)
+	{
+		const auto slot = static_cast<uint16_t>(i);
+		if (engine.queue(slot).state == core::QueueState::free || engine.queue(slot).db != d)
+			continue;
+		if (*n == room)
+		{
+			room *= 2;
+			list = static_cast<QueueFigures *>(repalloc_huge(list, sizeof(QueueFigures) * static_cast<Size>(room)));
+		}
+		*n += look(slot, d, mine, now, &list[*n]);
+	}
+	qsort(list, static_cast<size_t>(*n), sizeof(QueueFigures), by_name);
+	for (int i = 0; i < *n; ++i)
+	{
+		list[i].oldest = 0;
+		for (int k = 0; k < list[i].nheads; ++k)
+			list[i].oldest = std::max(list[i].oldest, now - ready_since(db, &list[i].heads[k], now));
+	}
+	return list;
+}
+
+void queue_families(Text *t, const QueueFigures *list, int n)
+{
+	struct Total
+	{
+		const char *name;
+		const char *help;
+	};
+	constexpr Total kNames[] = {
+		{"tq_jobs_enqueued_total", "Jobs enqueued, since the server started."},
+		{"tq_jobs_claimed_total", "Claims committed, one for each job."},
+		{"tq_jobs_succeeded_total", "Jobs completed."},
+		{"tq_jobs_failed_total", "Attempts that tq_fail ended."},
+		{"tq_jobs_lost_total", "Attempts that ended because their lease did, or their time."},
+		{"tq_jobs_released_total", "Attempts given back with tq_release."},
+		{"tq_jobs_dead_total", "Jobs that became dead letters: dead or buried."},
+		{"tq_jobs_cancelled_total", "Jobs cancelled, or purged while they waited."},
+		{"tq_jobs_expired_total", "Jobs that nobody had started when they expired."},
+	};
+	static_assert(lengthof(kNames) == kTotals);
+	if (n == 0)
+		return;
+	t->gauge("tq_jobs", "Live jobs by state, in memory or on disk.");
+	for (int i = 0; i < n; ++i)
+	{
+		const int64 numbers[] = {list[i].n.ready, list[i].n.delayed, list[i].n.running};
+		const char *states[] = {"ready", "delayed", "running"};
+		for (int k = 0; k < 3; ++k)
+		{
+			t->begin();
+			t->label("queue", list[i].name);
+			t->label("state", states[k], false);
+			appendStringInfoChar(&t->s, '}');
+			t->end(numbers[k]);
+		}
+	}
+	t->gauge("tq_jobs_on_disk", "Live jobs that wait on disk only.");
+	for (int i = 0; i < n; ++i)
+		t->sample("queue", list[i].name, std::max<int64>(list[i].n.live - list[i].n.in_memory, 0));
+	t->gauge("tq_oldest_ready_age_seconds", "How long the oldest job that could start has been ready; 0 if there is none.");
+	for (int i = 0; i < n; ++i)
+		t->sample("queue", list[i].name, seconds(list[i].oldest));
+	t->gauge("tq_waiting_sessions", "Calls that wait for a job of the queue.");
+	for (int i = 0; i < n; ++i)
+		t->sample("queue", list[i].name, static_cast<int64>(list[i].waiting));
+	t->gauge("tq_queue_paused", "1 if the queue is paused.");
+	for (int i = 0; i < n; ++i)
+		t->sample("queue", list[i].name, static_cast<int64>(list[i].paused));
+	for (int k = 0; k < kTotals; ++k)
+	{
+		t->counter(kNames[k].name, kNames[k].help);
+		for (int i = 0; i < n; ++i)
+			t->sample("queue", list[i].name, static_cast<int64>(list[i].totals[k]));
+	}
+	t->family("tq_job_wait_seconds", "histogram", "From when a job could start to its first claim; not of jobs that were rescheduled.");
+	for (int i = 0; i < n; ++i)
+		t->histogram(list[i].name, list[i].waits);
+	t->family("tq_job_run_seconds", "histogram", "From the claim to the end of an attempt, however it ended.");
+	for (int i = 0; i < n; ++i)
+		t->histogram(list[i].name, list[i].runs);
+}
+
+// ---- the database and the server
+
+void loading_families(Text *t, const Db &db)
+{
+	const bool loaded = db.load_state.load() == static_cast<uint32>(live::LoadState::loaded);
+	t->one_gauge("tq_scheduler_up", "1 if the process runs that fires timers and takes back lost leases.", int64{db.scheduler.load() != 0});
+	t->one_gauge("tq_dormant", "1 if this database is a copy that nobody has activated.", int64{live::read_identity(db) == live::Identity::copy});
+	t->one_gauge("tq_loaded", "1 if the journal has been read into memory; claims wait until then.", int64{loaded});
+	t->one_counter("tq_loads_total", "How often the journal was read into memory.", db.loads.load());
+	t->one_gauge("tq_load_timestamp_seconds", "When that was last; 0: never.", unix_time(db.loaded_at.load()));
+	t->one_gauge("tq_load_duration_seconds", "How long that took.", seconds(db.load_took.load()));
+	t->one_counter("tq_refilled_jobs_total", "Jobs read in from disk as memory had room for them.", db.refilled.load());
+	t->one_counter("tq_evicted_jobs_total", "Jobs put out of memory to make room; they wait on disk.", db.evicted.load());
+	t->one_counter("tq_claims_logged_total", "Claims journalled because they lasted longer than tq.claim_log_delay.", db.claims_logged.load());
+	t->one_counter("tq_claims_rolled_back_total", "Claims undone by the rollback of their transaction.", db.aborted_claims.load());
+	t->one_counter("tq_audits_total", "Comparisons of memory with the journal.", db.audits.load());
+	t->one_gauge("tq_audit_timestamp_seconds", "When the journal was last read, to load it or to compare; 0: never.", unix_time(db.counted_at.load()));
+	t->counter("tq_audit_findings_total", "What did not agree, and was put right.");
+	t->sample("finding", "drifted_counter", db.drifted.load());
+	t->sample("finding", "missing_job", db.lost_found.load());
+	t->sample("finding", "outdated_job", db.outdated.load());
+	t->one_counter("tq_rows_gone_total", "Claimed jobs whose row somebody had deleted.", db.rows_gone.load());
+	t->one_gauge("tq_jobs_of_unknown_queues", "Unfinished jobs whose queue does not exist.", db.rows_unknown.load());
+}
+
+// How full the fixed places of shared memory are, for all databases; and of this database its workers' names.
+void memory_families(Text *t, const Db &db, Micros now)
+{
+	const core::Limits &l = engine.limits();
+	const uint16_t d = live::index_of(db);
+	int64 queues = 0, lanes = 0, names = 0, groups = 0, recent = 0, draining = 0;
+	LWLockAcquire(live::registry_lock(), LW_SHARED);
+	for (uint32 i = 0; i < l.queues; ++i)
+		queues += engine.queue(static_cast<uint16_t>(i)).state != core::QueueState::free;
+	for (uint32 i = 0; i < l.lanes; ++i)
+		lanes += engine.lane(static_cast<uint16_t>(i)).used;
+	for (uint32 i = 0; i < l.workers; ++i)
+	{
+		const core::Worker &w = engine.worker(i);
+		names += w.used;
+		if (!w.used || w.db != d)
+			continue;
+		recent += w.seen_at.load() > now - kRecently;
+		draining += w.draining.load();
+	}
+	LWLockRelease(live::registry_lock());
+	for (uint32 i = 0; i < l.groups; ++i)
+		groups += engine.is_group(i);
+	struct Place
+	{
+		const char *name;
+		int64 used, limit;
+	};
+	const Place places[] = {
+		{"group", groups, l.groups},
+		{"job", l.entries - std::max<int64>(engine.free_entries(), 0), l.entries},
+		{"kind", lanes, l.lanes},
+		{"queue", queues, l.queues},
+		{"worker", names, l.workers},
+	};
+	t->gauge("tq_memory_places_used", "Places in shared memory that are taken, for all databases of the server.");
+	for (const Place &p : places)
+		t->sample("place", p.name, p.used);
+	t->gauge("tq_memory_places_limit", "How many places there are: tq.max_groups, tq.max_live_jobs and so on.");
+	for (const Place &p : places)
+		t->sample("place", p.name, p.limit);
+	t->gauge("tq_workers", "Names of workers that were seen within ten minutes, and those that drain.");
+	t->sample("state", "draining", draining);
+	t->sample("state", "seen", recent);
+}
+
+void segment_families(Text *t, const Db &db, Micros now)
+{
+	auto *list = static_cast<live::SegmentView *>(palloc(sizeof(live::SegmentView) * static_cast<Size>(guc::max_segments)));
+	const int n = live::view_segments(db, list, guc::max_segments);
+	const Micros keep = live::retention_of(db).finished;
+	int64 open = 0, sealed = 0, finished = 0, overdue = 0;
+	for (int i = 0; i < n; ++i)
+	{
+		const live::SegmentView &s = list[i];
+		const bool over = s.state == live::SegmentState::finished || s.state == live::SegmentState::dropping;
+		open += s.state == live::SegmentState::open;
+		sealed += s.state == live::SegmentState::sealed;
+		finished += over;
+		overdue += over && s.dead <= 0 && s.finished_at + keep + kRecently < now;
+	}
+	pfree(list);
+	t->gauge("tq_segments", "Pairs of tables by state.");
+	t->sample("state", "finished", finished);
+	t->sample("state", "open", open);
+	t->sample("state", "sealed", sealed);
+	t->one_gauge("tq_segments_limit", "tq.max_segments.", int64{guc::max_segments});
+	t->one_gauge("tq_segments_overdue", "Finished ones that should have been dropped ten minutes ago; somebody reads them.", overdue);
+}
+
+// What the server's own views say: the size of shared memory, and who holds back vacuum.
+void server_families(Text *t, const Db &db)
+{
+	const char *query =
+		"WITH pins (kind, xids, seconds) AS ("
+		" SELECT CASE backend_type WHEN 'walsender' THEN 'standby' ELSE 'session' END, age(backend_xmin),"
+		"  extract(epoch FROM clock_timestamp() - xact_start)"
+		"  FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()"
+		" UNION ALL SELECT 'replication_slot', greatest(age(xmin), age(catalog_xmin)), NULL"
+		"  FROM pg_replication_slots WHERE coalesce(xmin, catalog_xmin) IS NOT NULL"
+		" UNION ALL SELECT 'prepared_transaction', age(transaction), extract(epoch FROM clock_timestamp() - prepared)"
+		"  FROM pg_prepared_xacts)"
+		" SELECT k, coalesce(max(xids), 0)::bigint, greatest(coalesce(max(seconds), 0), 0)::float8,"
+		"  (SELECT coalesce(sum(allocated_size), 0)::bigint FROM pg_shmem_allocations WHERE name ILIKE 'tq%')"
+		" FROM unnest('{prepared_transaction,replication_slot,session,standby}'::text[]) k LEFT JOIN pins ON kind = k"
+		" GROUP BY k ORDER BY k COLLATE \"C\"";
+	constexpr int kKinds = 4;
+	struct Pin
+	{
+		char kind[32];
+		int64 xids;
+		double secs;
+	};
+	Pin pins[kKinds] = {};
+	int64 bytes = 0;
+	const MemoryContext caller = CurrentMemoryContext;
+	const pg::OwnerScope scope = pg::enter_owner(db.extension);
+	pg::sql(query, 0, nullptr, nullptr, nullptr, true, 0);
+	const int n = static_cast<int>(std::min<uint64>(SPI_processed, kKinds));
+	for (int i = 0; i < n; ++i)
+	{
+		bool isnull = false;
+		HeapTuple row = SPI_tuptable->vals[i];
+		TupleDesc desc = SPI_tuptable->tupdesc;
+		strlcpy(pins[i].kind, SPI_getvalue(row, desc, 1), sizeof(pins[i].kind));
+		pins[i].xids = DatumGetInt64(SPI_getbinval(row, desc, 2, &isnull));
+		pins[i].secs = DatumGetFloat8(SPI_getbinval(row, desc, 3, &isnull));
+		bytes = DatumGetInt64(SPI_getbinval(row, desc, 4, &isnull));
+	}
+	pg::leave_owner(scope);
+	MemoryContextSwitchTo(caller);
+	t->one_gauge("tq_shared_memory_bytes", "Shared memory that tq takes on this server.", bytes);
+	t->gauge("tq_xmin_age_transactions", "How many transactions ago the oldest snapshot was taken that holds back vacuum, by who holds it.");
+	for (int i = 0; i < n; ++i)
+		t->sample("holder", pins[i].kind, pins[i].xids);
+	t->gauge("tq_xmin_age_seconds", "How long the longest of these transactions has been open.");
+	for (int i = 0; i < n; ++i)
+		if (strcmp(pins[i].kind, "session") == 0 || strcmp(pins[i].kind, "prepared_transaction") == 0)
+			t->sample("holder", pins[i].kind, pins[i].secs);
+}
+
+} // namespace
+} // namespace tq::api
+
+using namespace tq;
+using namespace tq::api;
+
+TQ_FUNCTION(tq_metrics)
+{
+	Text t{};
+	initStringInfo(&t.s);
+	const bool primary = !live::preloaded() || !RecoveryInProgress(); // without the library the call below complains
+	t.gauge("tq_info", "The version of tq, and the database that these metrics are of.");
+	t.begin();
+	t.label("version", TQ_VERSION);
+	t.label("database", get_database_name(MyDatabaseId), false);
+	appendStringInfoChar(&t.s, '}');
+	t.end(int64{1});
+	t.one_gauge("tq_primary", "1 on a primary; a standby has no queues.", int64{primary});
+	if (primary)
+	{
+		live::Db &db = live::database(fcinfo);
+		const live::Rights &mine = live::rights(db);
+		const bool everything = (mine.everywhere & live::kMonitor) != 0;
+		int n = 0;
+		// while it is being loaded the figures of queues are not what they will be; nobody waits for them here
+		const QueueFigures *list =
+			db.load_state.load() == static_cast<uint32>(live::LoadState::loaded) ? collect(db, mine, &n) : nullptr;
+		queue_families(&t, list, n);
+		if (everything)
+		{
+			const Micros now = live::wall_now();
+			loading_families(&t, db);
+			memory_families(&t, db, now);
+			segment_families(&t, db, now);
+			server_families(&t, db);
+		}
+	}
+	return PointerGetDatum(cstring_to_text_with_len(t.s.data, t.s.len));
+}
