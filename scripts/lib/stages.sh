@@ -161,6 +161,23 @@ tq_stage_fuzz() {
 	_tq_programs "$TQ_CORE/fuzz" -seed=1 -runs=200000 -max_total_time=20
 }
 
+# TQ_SEED=n and TQ_RUNS=n take another seed and another number of expressions.
+tq_stage_cron() {
+	tq_need python3 python3-croniter || return 1
+	_tq_core plain || return 1
+	_tq_log=$TQ_CORE/cron/compare.log
+	_tq_status=0
+	PYTHONDONTWRITEBYTECODE=1 timeout -k 10 600 /usr/bin/python3 "$TQ_SRC/test/cron/compare.py" --seed "${TQ_SEED:-1}" \
+		--expressions "${TQ_RUNS:-1000}" "$TQ_CORE/cron/cron_next" >"$_tq_log" 2>&1 || _tq_status=$?
+	_tq_bad=$(_tq_count '^not ok - ' "$_tq_log")
+	if [ "$_tq_status" -ne 0 ]; then
+		[ "$_tq_bad" -gt 0 ] || _tq_bad=1
+		head -n 100 "$_tq_log" >&2
+	fi
+	tq_pass_cases "$(_tq_count '^ok - ' "$_tq_log")"
+	tq_fail_cases "$_tq_bad"
+}
+
 # ---- in a server
 
 # _tq_server STAGE VARIANT [CONF_LINE...]: a fresh cluster for a stage

@@ -1,0 +1,50 @@
+// A clock on the wall for the tests of cron: a zone given by its changes.
+#pragma once
+
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "core/cron.hpp"
+
+namespace tq::test
+{
+
+// Its functions look at every change, without any cleverness.
+struct Clock
+{
+	core::Seconds offset;										  // before the first change
+	std::vector<std::pair<core::Seconds, core::Seconds>> changes; // (instant, offset from then on), in order
+
+	core::Seconds offset_at(core::Seconds t) const
+	{
+		core::Seconds o = offset;
+		for (const auto &[from, offset_then] : changes)
+			if (t >= from)
+				o = offset_then;
+		return o;
+	}
+	static core::Seconds local(const void *data, core::Seconds t) noexcept
+	{
+		return t + static_cast<const Clock *>(data)->offset_at(t);
+	}
+	static core::Instants instants(const void *data, core::Seconds shown) noexcept
+	{
+		const auto *c = static_cast<const Clock *>(data);
+		std::set<core::Seconds> found;
+		if (local(data, shown - c->offset) == shown)
+			found.insert(shown - c->offset);
+		for (const auto &[from, offset_then] : c->changes)
+			if (local(data, shown - offset_then) == shown)
+				found.insert(shown - offset_then);
+		if (!found.empty())
+			return {static_cast<int>(found.size()), *found.begin(), *found.rbegin()};
+		for (const auto &[from, offset_then] : c->changes)
+			if (from + offset_then > shown)
+				return {0, from, 0};
+		return {};
+	}
+	core::Zone zone() const { return {this, local, instants}; }
+};
+
+} // namespace tq::test
