@@ -158,7 +158,7 @@ SELECT tq_pause('q_mail');
 ROLLBACK;
 
 -- later versions
-SELECT tq_schedule_next('* * * * *');
+SELECT tq_unschedule('nightly');
 
 -- how everything stands
 SELECT item, value, hint FROM tq_health() WHERE status = 'error';

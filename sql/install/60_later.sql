@@ -18,9 +18,6 @@ RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_later
 CREATE FUNCTION tq_schedule_run(name text)
 RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_later';
 
-CREATE FUNCTION tq_schedule_next(cron text, timezone text DEFAULT 'UTC', n int DEFAULT 5)
-RETURNS SETOF timestamptz LANGUAGE C STABLE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_later';
-
 CREATE FUNCTION tq_handle(queue text, kind text, handler regprocedure, options jsonb DEFAULT NULL)
 RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_later';
 

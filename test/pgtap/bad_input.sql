@@ -49,7 +49,8 @@ INSERT INTO verbs VALUES
 	('tq_alter_queue', '{"name": "''good''", "settings": "''{}''"}', true),
 	('tq_drop_queue', '{"name": "''good''"}', true),
 	('tq_pause', '{"queue": "''good''"}', true),
-	('tq_resume', '{"queue": "''good''"}', true);
+	('tq_resume', '{"queue": "''good''"}', true),
+	('tq_schedule_next', '{"cron": "''@daily''"}', false);
 
 CREATE FUNCTION call_of(verb text, arguments jsonb) RETURNS text LANGUAGE sql AS $$
 	SELECT CASE verb
@@ -159,7 +160,8 @@ INSERT INTO arguments (verb, argument, sort)
 	('tq_alter_queue', 'name', 'required queue'), ('tq_alter_queue', 'settings', 'required object'),
 	('tq_drop_queue', 'name', 'required queue'),
 	('tq_pause', 'queue', 'required queue'), ('tq_pause', 'kind', 'name'), ('tq_pause', 'until', 'expiry'),
-	('tq_resume', 'queue', 'required queue'), ('tq_resume', 'kind', 'name')
+	('tq_resume', 'queue', 'required queue'), ('tq_resume', 'kind', 'name'),
+	('tq_schedule_next', 'cron', 'required name'), ('tq_schedule_next', 'n', 'count')
 	) a (verb, argument, sorts), unnest(string_to_array(sorts, ' ')) sort;
 
 CREATE TABLE cases (n serial, verb text, arguments jsonb, code text, says text);
@@ -309,7 +311,12 @@ INSERT INTO cases (verb, arguments, code, says) VALUES
 	('tq_create_queue', '{"settings": "''{\"notify\": true}''"}', '0A000', 'notify'),
 	('tq_create_queue', '{"name": "''*''"}', '22023', '\*'),
 	('tq_enqueue', '{"queue": "''*''"}', '22023', '\*'),
-	('tq_claim', '{"queue": "''*''"}', '22023', '\*');
+	('tq_claim', '{"queue": "''*''"}', '22023', '\*'),
+	('tq_schedule_next', '{"cron": "''* * * *''"}', '22023', 'cron expression'),
+	('tq_schedule_next', '{"timezone": "''''"}', '22023', 'time zone'),
+	('tq_schedule_next', '{"timezone": "repeat(''x'', 10000)"}', '22023', 'time zone'),
+	('tq_schedule_next', '{"timezone": "E''a\\nb''"}', '22023', 'time zone'),
+	('tq_schedule_next', '{"n": "1001"}', '22023', 'n is out of range');
 
 -- ---- trying it
 

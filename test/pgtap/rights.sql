@@ -97,6 +97,8 @@ INSERT INTO verb (needs, statement, none, produce, consume, manage, monitor) VAL
 	(NULL, $$SELECT string_agg(queue || role || privilege, ' ' ORDER BY role::text) FROM tq_grants WHERE queue = 'mine'$$, 'null', 'miner_produceproduce',
 		'miner_consumeconsume', 'miner_consumeconsume miner_managemanage miner_monitormonitor miner_produceproduce',
 		'miner_consumeconsume miner_managemanage miner_monitormonitor miner_produceproduce'),
+	-- says nothing of any queue
+	(NULL, $$SELECT count(*) FROM tq_schedule_next('@daily', n => 3)$$, '3', '3', '3', '3', '3'),
 	(NULL, $$SELECT tq_alter_queue({q}, '{}')$$, '42501', '42501', '42501', '', '42501'),
 	(NULL, $$SELECT tq_pause({q}, 'left')$$, '42501', '42501', '42501', '', '42501'),
 	(NULL, $$SELECT tq_resume({q}, 'left')$$, '42501', '42501', '42501', '', '42501'),

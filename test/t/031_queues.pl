@@ -148,6 +148,7 @@ is($standby->safe_psql('postgres', "select status, value from tq_health() where 
 my ($rc, $out, $err) = $standby->psql('postgres', '\set VERBOSITY verbose
 	call tq_wait(array[$$kept$$], $$1 s$$)');
 like($err, qr/25006/, 'tq_wait on a standby');
+is($standby->safe_psql('postgres', "select count(*) from tq_schedule_next('\@daily')"), '5', '... but tq_schedule_next works there');
 $standby->stop;
 $node->append_conf('postgresql.conf', "shared_preload_libraries = ''");
 $node->restart;
@@ -158,5 +159,6 @@ for my $call ("call tq_wait(array['kept'], '1 s')", "select tq_create_queue('x')
 	($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\n$call");
 	like($err, qr/TQ006/, "$call without shared_preload_libraries");
 }
+is(sql("select count(*) from tq_schedule_next('\@daily')"), '5', '... but tq_schedule_next works there');
 $node->stop;
 done_testing();

@@ -1,0 +1,100 @@
+#include "pg/zone.hpp"
+
+namespace tq::pg
+{
+
+namespace
+{
+
+using core::Instants;
+using core::Seconds;
+
+constexpr pg_time_t kUnix2000 = 946684800; // 2000-01-01 00:00 UTC, of which the core counts
+constexpr pg_time_t kFarthest = 26 * 3600; // more than any clock is from UTC
+
+// Names in capitals with a digit that are files of the database; others are POSIX rules, which PostgreSQL's reader puts into capitals.
+constexpr const char *kCapitals[] = {"GMT0", "GMT+0", "GMT-0", "EST5EDT", "CST6CDT", "MST7MDT", "PST8PDT"};
+
+bool is_posix_rule(const char *canonical) noexcept
+{
+	bool digit = false;
+	for (const char *p = canonical; *p != '\0'; ++p)
+	{
+		if (*p >= 'a' && *p <= 'z')
+			return false;
+		digit = digit || (*p >= '0' && *p <= '9');
+	}
+	for (const char *name : kCapitals)
+		if (strcmp(canonical, name) == 0)
+			return false;
+	return digit;
+}
+
+const pg_tz *zone_of(const void *data) noexcept { return static_cast<const pg_tz *>(data); }
+
+// Outside of what a calendar can show: UTC.
+pg_time_t offset_at(pg_time_t t, const pg_tz *tz) noexcept
+{
+	const pg_tm *tm = pg_localtime(&t, tz);
+	return tm != nullptr ? tm->tm_gmtoff : 0;
+}
+
+Seconds local(const void *data, Seconds instant) noexcept
+{
+	return instant + offset_at(instant + kUnix2000, zone_of(data));
+}
+
+// DetermineTimeZoneOffset (datetime.c) looks at one change of the clock, and where there is no answer or two it picks one without saying so.
+// This looks in the same way, from change to change in the days around, and tells: a time is shown in a stretch of constant offset if it
+// lies between its ends once the offset is taken off, and skipped by the change that sets the clock from before it to after it.
+Instants instants(const void *data, Seconds shown) noexcept
+{
+	const pg_tz *tz = zone_of(data);
+	const pg_time_t wanted = shown + kUnix2000; // as if it were UTC
+	pg_time_t from = wanted - kFarthest;
+	pg_time_t offset = offset_at(from, tz);
+	Instants found{};
+	while (found.n < 2)
+	{
+		long before = 0, after = 0;
+		int before_dst = 0, after_dst = 0;
+		pg_time_t change = 0;
+		const bool last = pg_next_dst_boundary(&from, &before, &before_dst, &change, &after, &after_dst, tz) <= 0 ||
+						  change > wanted + kFarthest;
+		const pg_time_t t = wanted - offset;
+		if (t >= from && (last || t < change))
+			(found.n++ == 0 ? found.first : found.second) = t - kUnix2000;
+		if (last)
+			break;
+		if (found.n == 0 && change + after > wanted)
+			return {0, change - kUnix2000, 0};
+		from = change;
+		offset = after;
+	}
+	return found;
+}
+
+} // namespace
+
+pg_tz *find_zone(const char *name)
+{
+	pg_tz *tz = pg_tzset(name);
+	if (tz == nullptr)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("time zone \"%s\" does not exist", name),
+						errdetail("There is no such name in the time zone database."),
+						errhint("The view pg_timezone_names lists those that there are.")));
+	if (is_posix_rule(pg_get_timezone_name(tz)))
+		ereport(
+			ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("time zone \"%s\" does not exist", name),
+			 errdetail("There is no such name in the time zone database, and rules in POSIX notation are not taken."),
+			 errhint("The view pg_timezone_names lists those that there are.")));
+	if (!pg_tz_acceptable(tz))
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("time zone \"%s\" counts leap seconds", name),
+						errdetail("PostgreSQL does not support leap seconds.")));
+	return tz;
+}
+
+core::Zone core_zone(const pg_tz *tz) noexcept { return {tz, local, instants}; }
+
+} // namespace tq::pg
