@@ -3,6 +3,7 @@
 #include "api/args.hpp"
 #include "guc.hpp"
 #include "live/attach.hpp"
+#include "live/claims.hpp"
 #include "live/loader.hpp"
 #include "live/queue_settings.hpp"
 #include "live/rights.hpp"
@@ -25,159 +26,13 @@ namespace tq::api
 namespace
 {
 
+using live::Claimed;
 using live::engine;
 
 // How long a claim that does not wait stays for a queue whose next jobs are being read in.
 constexpr core::Micros kBacklogWait = 250000;
 // How soon a waiting claim of a worker that drains notices that it no longer does.
 constexpr core::Micros kDrainingWait = 1000000;
-
-struct Claimed
-{
-	core::Ref ref;
-	core::JobId id;
-	core::LeaseNo lease;
-	ItemPointerData tid;
-	uint16_t segment;
-	uint16_t queue;
-	uint16_t attempt;
-	uint16_t max_attempts;
-	int32 priority;
-	core::Micros lasts; // until the lease ends, from the claim on
-	bool has_checkpoint;
-};
-
-constexpr int kSetAside = 256; // expired jobs, at a time
-
-core::Micros lasts(const core::Entry &e, core::Micros mono) noexcept
-{
-	return (e.has(core::kHardTimeout) ? std::min(e.deadline, e.hard_deadline) : e.deadline) - mono;
-}
-
-// For tq_explain: who has asked, and when. Queue lock held.
-void note_asked(live::Queue &q, const core::Engine::ClaimTerms &terms) noexcept
-{
-	if (terms.nkinds == 0)
-	{
-		q.asked_at = terms.wall;
-		return;
-	}
-	for (uint16_t l = q.lanes; l != core::kNoLane; l = engine.lane(l).next)
-		if (std::find(terms.kinds, terms.kinds + terms.nkinds, engine.lane(l).kind_hash) != terms.kinds + terms.nkinds)
-			engine.lane(l).asked_at = terms.wall;
-}
-
-// Pops up to `max` jobs of one queue, unless its slot is another's by now; the operations were reserved.
-int pop(uint16_t queue, uint32 generation, const core::Engine::ClaimTerms &terms, int max, Claimed *out) noexcept
-{
-	int n = 0;
-	live::Queue &q = engine.queue(queue);
-	live::lock_queue(queue);
-	// the scheduler may be late with them, and then there may be many
-	while (q.generation == generation && engine.set_aside(q, terms.wall, kSetAside) == kSetAside)
-	{
-		live::unlock_queue(queue);
-		live::lock_queue(queue);
-	}
-	if (live::is_draining(terms.worker)) // asked under the lock, so that tq_drain knows of every job that was taken before
-		max = 0;
-	if (max > 0 && q.generation == generation)
-		note_asked(q, terms);
-	while (n < max && q.generation == generation)
-	{
-		const core::Ref r = engine.claim(q, terms);
-		if (r == core::kNil)
-			break;
-		const core::Entry &e = engine.entry(r);
-		live::Op op;
-		op.verb = live::Verb::claim;
-		op.ref = r;
-		op.id = e.id;
-		op.lease = e.lease;
-		op.queue = queue;
-		op.lane = e.lane;
-		op.segment = e.segment;
-		op.prev_step = e.step - 1;
-		op.prev_attempt = e.attempt - 1;
-		live::push_op(op);
-		Claimed &c = out[n++];
-		c.ref = r;
-		c.id = e.id;
-		c.lease = e.lease;
-		ItemPointerSet(&c.tid, e.block, e.offset);
-		c.segment = e.segment;
-		c.queue = queue;
-		c.attempt = e.attempt;
-		c.max_attempts = e.max_attempts;
-		c.priority = e.priority;
-		c.lasts = lasts(e, terms.mono);
-		c.has_checkpoint = e.has(core::kHasCheckpoint);
-	}
-	live::unlock_queue(queue);
-	return n;
-}
-
-// The row of a claimed job was deleted by hand: nothing can be run, so the entry goes (R6).
-void drop_gone(live::Db &db, const Claimed &c)
-{
-	live::lock_queue(c.queue);
-	if (engine.is(engine.queue(c.queue), c.ref, c.id) && engine.entry(c.ref).lease == c.lease)
-		engine.drop(engine.queue(c.queue), c.ref, live::my_proc);
-	live::unlock_queue(c.queue);
-	db.rows_gone.fetch_add(1);
-	// a recount may have left the row out already, so the counters are not ours to change
-	db.reload.store(true);
-	live::wake_scheduler(db);
-	ereport(LOG, (errmsg("tq: the row of job %lld is gone; the job is dropped", static_cast<long long>(c.id)),
-				  errhint("Rows of tq.job_* must not be deleted by hand; use tq_cancel or tq_purge.")));
-}
-
-// As journal::fetch_job, but an error is charged to this job alone.
-bool fetch_charged(const journal::Segment &tables, ItemPointer tid, core::JobId id, int first_op, journal::JobRow *row)
-{
-	bool found = false;
-	PG_TRY();
-	{
-		found = journal::fetch_job(tables, tid, id, true, row);
-	}
-	PG_CATCH();
-	{
-		live::charge_only(first_op, id);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	return found;
-}
-
-// By a new snapshot: what the last attempt has kept may be younger than this statement's, which may have waited.
-Jsonb *checkpoint_of(const journal::Segment &tables, core::JobId id)
-{
-	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
-	Jsonb *checkpoint = journal::last_checkpoint(tables, id, snapshot);
-	UnregisterSnapshot(snapshot);
-	return checkpoint;
-}
-
-// The job's own length of a lease, unless the claim asked for another, and of an attempt. Until the claim is committed its lease is not
-// journalled, so nothing else has to know.
-core::Micros apply_own(const Claimed &c, const journal::JobRow &row, const core::Engine::ClaimTerms &terms) noexcept
-{
-	const uint32 lease_ms =
-		terms.lease_ms != 0 || row.lease <= 0 ? 0 : static_cast<uint32>(std::clamp<int64>(row.lease / 1000, 1, UINT32_MAX));
-	if (lease_ms == 0 && row.timeout <= 0)
-		return c.lasts;
-	core::Micros left = c.lasts;
-	live::Queue &q = engine.queue(c.queue);
-	live::lock_queue(c.queue);
-	const core::Entry &e = engine.entry(c.ref);
-	if (engine.is(q, c.ref, c.id) && e.lease == c.lease && e.mark == live::Verb::claim)
-	{
-		engine.set_limits(q, c.ref, lease_ms, std::max<int64>(row.timeout, 0), terms.mono);
-		left = lasts(e, terms.mono);
-	}
-	live::unlock_queue(c.queue);
-	return left;
-}
 
 // Reads the rows and adds them to the result. Jobs of one segment are read together.
 int emit(live::Db &db, const Claimed *claimed, int n, int first_op, const core::Engine::ClaimTerms &terms, ReturnSetInfo *rs)
@@ -195,31 +50,10 @@ int emit(live::Db &db, const Claimed *claimed, int n, int first_op, const core::
 				tables = journal::Segment{};
 		}
 		journal::JobRow row;
-		ItemPointerData tid = c.tid;
-		if (!fetch_charged(tables, &tid, c.id, first_op, &row))
-		{
-			drop_gone(db, c);
+		Datum values[live::kJobColumns] = {};
+		bool nulls[live::kJobColumns] = {};
+		if (!live::claimed_job(db, c, first_op, terms, tables, values, nulls, &row))
 			continue;
-		}
-		Datum values[12] = {};
-		bool nulls[12] = {};
-		values[0] = Int64GetDatum(c.id);
-		values[1] = Int64GetDatum(c.lease);
-		values[2] = CStringGetTextDatum(engine.queue(c.queue).name);
-		nulls[3] = row.kind == nullptr;
-		values[3] = PointerGetDatum(row.kind);
-		values[4] = PointerGetDatum(row.payload);
-		values[5] = Int32GetDatum(c.attempt);
-		values[6] = Int32GetDatum(live::attempts_allowed(c.max_attempts, c.queue));
-		Jsonb *checkpoint = c.has_checkpoint ? checkpoint_of(tables, c.id) : nullptr;
-		nulls[7] = checkpoint == nullptr;
-		values[7] = PointerGetDatum(checkpoint);
-		nulls[8] = row.headers == nullptr;
-		values[8] = PointerGetDatum(row.headers);
-		values[9] = Int32GetDatum(c.priority);
-		values[10] = TimestampTzGetDatum(row.enqueued_at);
-		values[11] = TimestampTzGetDatum(terms.wall + apply_own(c, row, terms));
-		live::note_wait(first_op + i, terms.wall - (row.run_at != journal::kNoTime ? std::max(row.run_at, row.enqueued_at) : row.enqueued_at));
 		tuplestore_putvalues(rs->setResult, rs->setDesc, values, nulls);
 		++rows;
 	}
@@ -380,13 +214,13 @@ static Datum claim(FunctionCallInfo fcinfo, bool any)
 				{
 					const int i = shares.order[k];
 					const int want = round == 0 ? std::min(shares.quota[i], max - n) : max - n;
-					n += pop(queues[i], generations[i], terms, want, claimed + n);
+					n += live::take_jobs(queues[i], generations[i], terms, want, claimed + n);
 				}
 			if (n == 0 && db.scheduler.load() == 0)
 			{
 				refill_here(db);
 				for (int k = 0; k < nqueues && n < max; ++k)
-					n += pop(queues[k], generations[k], terms, max - n, claimed + n);
+					n += live::take_jobs(queues[k], generations[k], terms, max - n, claimed + n);
 			}
 		}
 		if (n > 0)
