@@ -1,0 +1,564 @@
+#!/usr/bin/python3
+"""Proves tq's promises from the tables and from ledgers that clients keep outside the database.
+
+usage: checker.py [--token KEY] [--effects QUERY] [--clock-moved] DSN LEDGER...
+
+Run it when nothing is under way: no client, no open transaction. Prints "ok - ..." for each promise that held, "not ok - ..." with the first
+offenders for each that did not. As a module: check(Journal.read(...), Ledger.read(...)) returns {promise: [offender, ...]}.
+
+A ledger is a file, or several, to which clients append lines of words, each with one write. Times are seconds since 1970.
+
+  TIME WHO enqueue TX TOKEN...                about to commit: jobs with these tokens (payload ->> KEY)
+  TIME WHO committed TX                       the server said so; without this line nobody knows
+  TIME WHO rolledback TOKEN...                enqueued in what was then rolled back, savepoint or transaction
+  TIME WHO start JOB LEASE ATTEMPT UNTIL      claimed, and the claim committed; UNTIL is its lease_expires_at
+  TIME WHO undone JOB LEASE ATTEMPT           claimed by a transaction that was then rolled back
+  TIME WHO end JOB LEASE ATTEMPT VERB         the work has ended, the finish is about to be sent:
+                                              complete, fail, release, kill (tq_fail, fatal) or bury
+  TIME WHO told JOB LEASE ATTEMPT ANSWER      what the server said: a state, or lost
+  TIME WHO gone                               this client was killed: leases bound to its session end
+  TIME WHO crash                              the server is being taken down
+"""
+import argparse
+import collections
+import dataclasses
+import sys
+
+ENDS = {"s": "succeeded", "d": "dead", "b": "buried", "x": "cancelled", "e": "expired", "p": "purged"}
+ENDS_ATTEMPT = "sflrdbx"
+ASKED_FOR = {"complete": "sx", "fail": "fdx", "release": "rx", "kill": "dx", "bury": "b"}
+LIVE = ("ready", "delayed", "running", "blocked")
+JOURNALLED_AFTER = 5.0  # seconds; a claim that old has reached the disk, however slow the machine
+
+
+@dataclasses.dataclass
+class Job:
+    id: int
+    token: str = None
+    queue: str = None
+    priority: int = 100
+    group: str = None
+    max_attempts: int = None
+    delayed: bool = False       # it has a run_at
+    origin: int = None
+
+
+@dataclasses.dataclass
+class Event:
+    step: int
+    type: str
+    lease: int = None
+    at: float = None
+    claimed_at: float = None
+    attempt: int = None
+
+
+@dataclasses.dataclass
+class Journal:
+    """What the database says. Copies of a row that was moved to another segment are one."""
+    jobs: dict = dataclasses.field(default_factory=dict)        # id -> Job
+    events: dict = dataclasses.field(default_factory=dict)      # id -> [Event], in order
+    states: dict = dataclasses.field(default_factory=dict)      # id -> state, as tq_jobs shows it
+    settings: dict = dataclasses.field(default_factory=dict)    # queue -> its settings
+    effects: list = None                                        # ids of jobs, once for each time their work was done
+    recount: list = dataclasses.field(default_factory=list)     # rows of tq_check()
+    changed: list = dataclasses.field(default_factory=list)     # tables of numbered segments with updates or deletes
+
+    @classmethod
+    def read(cls, conn, token="t", effects=None):
+        """Reads through any DB-API connection. `effects` is a query for ids."""
+        cur = conn.cursor()
+
+        def rows(sql, *args):
+            cur.execute(sql, args)
+            return cur.fetchall()
+
+        self = cls()
+        self.recount = rows("SELECT item, expected, found FROM tq_check()")
+        self.states = dict(rows("SELECT id, state FROM tq_jobs"))
+        self.settings = dict(rows("SELECT name, settings FROM tq.queue"))
+        for row in rows("""SELECT DISTINCT j.id, j.payload ->> %s, q.name, j.priority, j.group_key, j.max_attempts,
+                                  j.run_at IS NOT NULL, j.origin
+                           FROM tq.job j LEFT JOIN tq.queue q ON q.id = j.queue_id""", token):
+            self.jobs[row[0]] = Job(*row)
+        for id, *row in rows("""SELECT DISTINCT job_id, step, type::text, lease, extract(epoch FROM at)::float8,
+                                       extract(epoch FROM claimed_at)::float8, attempt
+                                FROM tq.event ORDER BY job_id, step"""):
+            self.events.setdefault(id, []).append(Event(*row))
+        self.changed = rows("""SELECT relname, n_tup_upd, n_tup_del FROM pg_stat_all_tables
+                               WHERE schemaname = 'tq' AND relname ~ '^(job|event)_[1-9]' AND n_tup_upd + n_tup_del > 0""")
+        if effects:
+            self.effects = [row[0] for row in rows(effects)]
+        return self
+
+    def of(self, id):
+        return self.events.get(id, [])
+
+    def attempts(self, id):
+        """(lease, claimed at, ended at or None) of each attempt that the journal knows, in order."""
+        found = {}
+        for e in self.of(id):
+            if e.lease is not None and e.claimed_at is not None:
+                _, began, ended = found.get(e.lease, (e.lease, e.claimed_at, None))
+                found[e.lease] = (e.lease, began, e.at if e.type in ENDS_ATTEMPT else ended)
+        return [found[lease] for lease in sorted(found)]
+
+
+@dataclasses.dataclass
+class Start:
+    job: int
+    lease: int
+    attempt: int
+    who: str
+    at: float
+    until: float
+
+
+class Ledger:
+    """What the clients say."""
+
+    def __init__(self, lines=()):
+        self.transactions = {}                              # tx -> tokens
+        self.committed = {}                                 # tx -> when its client knew
+        self.rolled_back = set()                            # tokens
+        self.starts = []
+        self.undone = set()                                 # (job, lease)
+        self.asked = {}                                     # (job, lease) -> [(when, verb)]
+        self.told = {}                                      # (job, lease) -> (when, answer)
+        self.gone = {}                                      # client -> when
+        self.crashes = []
+        for line in lines:
+            self.add(line)
+
+    @classmethod
+    def read(cls, files):
+        self = cls()
+        for name in files:
+            with open(name, encoding="utf-8") as lines:
+                for line in lines:
+                    self.add(line)
+        return self
+
+    def add(self, line):
+        at, who, event, *words = line.split()
+        at = float(at)
+        if event == "enqueue":
+            self.transactions[words[0]] = words[1:]
+        elif event == "committed":
+            self.committed[words[0]] = at
+        elif event == "rolledback":
+            self.rolled_back.update(words)
+        elif event == "gone":
+            self.gone[who] = at
+        elif event == "crash":
+            self.crashes.append(at)
+        else:
+            job, lease, attempt = map(int, words[:3])
+            if event == "start":
+                self.starts.append(Start(job, lease, attempt, who, at, float(words[3])))
+            elif event == "undone":
+                self.undone.add((job, lease))
+            elif event == "end":
+                self.asked.setdefault((job, lease), []).append((at, words[3]))
+            elif event == "told":
+                self.told[job, lease] = (at, words[3])
+            else:
+                raise ValueError(f"no such event in a ledger: {line!r}")
+
+    def verbs(self, key):
+        return [verb for _, verb in self.asked.get(key, [])]
+
+    def ended(self, key):
+        """When its holder first asked to end a lease."""
+        return min((at for at, _ in self.asked.get(key, [])), default=float("inf"))
+
+    def accepted(self, key):
+        return key in self.told and self.told[key][1] != "lost"
+
+    def by_job(self):
+        starts = collections.defaultdict(list)
+        for start in self.starts:
+            starts[start.job].append(start)
+        return starts
+
+    def excused(self, start, until):
+        """May the lease of `start` have ended before its time, between its claim and `until`?"""
+        return start.who in self.gone or (start.job, start.lease) in self.undone or any(
+            start.at - JOURNALLED_AFTER < crash <= until and crash - start.at < JOURNALLED_AFTER for crash in self.crashes)
+
+
+# Each promise is a function of journal and ledger that yields whoever breaks it.
+PROMISES = {}
+
+
+def promise(text):
+    def add(function):
+        PROMISES[text] = function
+        return function
+    return add
+
+
+# Promises that are read off the clock say nothing if it was moved.
+CLOCKED = set()
+
+
+def clocked(function):
+    CLOCKED.add(function)
+    return function
+
+
+def check(journal, ledger, clock_moved=False):
+    return {text: list(function(journal, ledger)) for text, function in PROMISES.items()
+            if not (clock_moved and function in CLOCKED)}
+
+
+# --- enqueues
+
+def ids_of_tokens(journal):
+    ids = collections.defaultdict(list)
+    for job in journal.jobs.values():
+        if job.token is not None and job.origin is None:
+            ids[job.token].append(job.id)
+    return ids
+
+
+@promise("each job was enqueued once")
+def enqueued_once(journal, _ledger):
+    return (f"{token}: jobs {ids}" for token, ids in ids_of_tokens(journal).items() if len(ids) > 1)
+
+
+@promise("no committed enqueue was lost")
+def committed_is_there(journal, ledger):
+    ids = ids_of_tokens(journal)
+    return (token for tx in ledger.committed for token in ledger.transactions[tx] if token not in ids)
+
+
+@promise("no enqueue that was rolled back is there")
+def rolled_back_is_not_there(journal, ledger):
+    ids = ids_of_tokens(journal)
+    return (f"{token}: job {ids[token]}" for token in ledger.rolled_back if token in ids)
+
+
+@promise("nothing is there that nobody enqueued")
+def nothing_else_is_there(journal, ledger):
+    known = {token for tokens in ledger.transactions.values() for token in tokens} | ledger.rolled_back
+    return (f"{token}: job {ids}" for token, ids in ids_of_tokens(journal).items() if token not in known)
+
+
+@promise("of each transaction all or nothing is there")
+def all_or_nothing(journal, ledger):
+    ids = ids_of_tokens(journal)
+    return (tx for tx, tokens in ledger.transactions.items() if 0 < sum(token in ids for token in tokens) < len(tokens))
+
+
+@promise("every job that was claimed was committed")
+def claimed_was_committed(journal, ledger):
+    for start in ledger.starts:
+        if start.job not in journal.jobs or journal.jobs[start.job].token in ledger.rolled_back:
+            yield f"job {start.job}, by {start.who}"
+
+
+# --- ends
+
+@promise("each job has one end in each of its lives, or is live")
+def one_end(journal, _ledger):
+    for id in journal.jobs:
+        ended, said = None, journal.states.get(id)
+        for event in journal.of(id):
+            if event.type == "R":
+                ended = None
+            elif event.type in ENDS and not (event.type == "p" and ended):
+                if ended:
+                    yield f"job {id}: {ended}, then {ENDS[event.type]}"
+                ended = ENDS[event.type]
+        if any(event.type == "p" for event in journal.of(id)):
+            ended = None
+            if said is not None:
+                yield f"job {id}: purged, and shown as {said}"
+        elif ended and said != ended:
+            yield f"job {id}: {ended}, and shown as {said}"
+        elif not ended and said not in LIVE:
+            yield f"job {id}: has no end, and is shown as {said}"
+
+
+@promise("nothing happened to a job after its end")
+def nothing_after_the_end(journal, _ledger):
+    for id, events in journal.events.items():
+        for before, event in zip(events, events[1:]):
+            if before.type in ENDS and event.type not in "Rmp":
+                yield f"job {id}: {event.type} after {before.type}"
+
+
+@promise("no step of a job was taken twice")
+def steps_once(journal, _ledger):
+    for id, events in journal.events.items():
+        # what says that a row was moved is in the old place, what happened next in the new one
+        for step, n in collections.Counter(event.step for event in events if event.type != "m").items():
+            if n > 1:
+                yield f"job {id}: step {step}"
+
+
+@promise("no event is of a job that is not there")
+def events_of_jobs(journal, _ledger):
+    return (f"job {id}" for id in journal.events if id not in journal.jobs)
+
+
+@promise("every finish that was accepted is in the journal")
+def accepted_is_journalled(journal, ledger):
+    for (id, lease), (_, answer) in ledger.told.items():
+        kinds = "".join(ASKED_FOR[verb] for verb in ledger.verbs((id, lease)))
+        if answer != "lost" and not any(e.lease == lease and e.type in kinds for e in journal.of(id)):
+            yield f"job {id}, lease {lease}: {answer}"
+
+
+@promise("no finish that was refused is in the journal")
+def refused_is_not_journalled(journal, ledger):
+    for (id, lease), (_, answer) in ledger.told.items():
+        # whoever asked twice may have been refused because the first one, of which it heard nothing, was accepted
+        if answer == "lost" and len(ledger.verbs((id, lease))) == 1 and any(e.lease == lease and e.type in "sfrb" for e in journal.of(id)):
+            yield f"job {id}, lease {lease}"
+
+
+@promise("every finish in the journal was asked for")
+def journalled_was_asked_for(journal, ledger):
+    for id, events in journal.events.items():
+        for event in events:
+            if event.type in "sfrb" and event.lease is not None and (id, event.lease) not in ledger.asked:
+                yield f"job {id}, lease {event.lease}: {event.type}"
+
+
+@promise("no finish with a stale lease was accepted")
+def no_stale_finish(journal, ledger):
+    for id, events in journal.events.items():
+        newest = 0
+        for event in events:
+            if event.lease is None:
+                continue
+            if event.lease < newest:
+                yield f"job {id}: {event.type} with lease {event.lease} after lease {newest}"
+            newest = max(newest, event.lease)
+    # lost in a crash before it was journalled, but somebody had a newer one
+    for id, starts in ledger.by_job().items():
+        for start in starts:
+            key = (id, start.lease)
+            for other in starts:
+                if other.lease > start.lease and ledger.accepted(key) and other.at < ledger.ended(key):
+                    yield f"job {id}: lease {start.lease} finished, lease {other.lease} was there"
+
+
+# --- leases
+
+def asked_to_stop(journal, id):
+    """tq_cancel ends a lease sooner."""
+    return any(event.type == "a" for event in journal.of(id))
+
+
+@promise("no lease number was given twice")
+def leases_once(journal, ledger):
+    owner = {}
+    for start in ledger.starts:
+        if start.lease in owner:
+            yield f"lease {start.lease}: jobs {owner[start.lease]} and {start.job}"
+        owner[start.lease] = start.job
+    for id, events in journal.events.items():
+        for event in events:
+            if event.lease is not None and owner.setdefault(event.lease, id) != id:
+                yield f"lease {event.lease}: jobs {owner[event.lease]} and {id}"
+
+
+@promise("no two live leases of a job overlapped")
+@clocked
+def no_overlap(journal, ledger):
+    for id in journal.jobs:
+        attempts = journal.attempts(id)
+        for one, other in zip(attempts, attempts[1:]):
+            if one[2] is None or other[1] is None or other[1] < one[2]:
+                yield f"job {id}: lease {other[0]} began at {other[1]}, lease {one[0]} ended at {one[2]}"
+    for id, starts in ledger.by_job().items():
+        for start in starts:
+            # from its claim to the moment its holder asks to end it, a lease is live until its time is over
+            live_until = min(ledger.ended((id, start.lease)), start.until)
+            for other in starts:
+                if other.lease > start.lease and other.at < live_until and not ledger.excused(start, other.at) \
+                        and not asked_to_stop(journal, id):
+                    yield f"job {id}: lease {other.lease} given while lease {start.lease} was live"
+
+
+@promise("no lease was lost before its time")
+@clocked
+def not_lost_early(journal, ledger):
+    for start in ledger.starts:
+        key = (start.job, start.lease)
+        at, answer = ledger.told.get(key, (0, None))
+        if answer == "lost" and at < start.until and len(ledger.verbs(key)) == 1 and not ledger.excused(start, at) \
+                and not asked_to_stop(journal, start.job):
+            yield f"job {start.job}, lease {start.lease}: {start.until - at:.3f} s too early"
+
+
+@promise("no life of a job had more attempts than it may")
+def attempts_are_limited(journal, _ledger):
+    for id, job in journal.jobs.items():
+        allowed = job.max_attempts or journal.settings.get(job.queue, {}).get("max_attempts")
+        for event in journal.of(id):
+            if allowed and event.type in "c" + ENDS_ATTEMPT and (event.attempt or 0) > allowed:
+                yield f"job {id}: attempt {event.attempt} of {allowed}"
+
+
+@promise("attempts of a job are counted one by one")
+def attempts_in_order(journal, _ledger):
+    for id, events in journal.events.items():
+        attempt, lease = 0, None
+        for event in events:
+            if event.type == "R":
+                attempt = 0
+            elif event.lease is not None and event.attempt is not None:
+                # what was released does not count, nor does a claim that a crash took back
+                if event.lease != lease and event.attempt not in (attempt, attempt + 1):
+                    yield f"job {id}: attempt {event.attempt} after {attempt}"
+                attempt, lease = event.attempt, event.lease
+
+
+# --- groups and limits
+
+def groups(journal):
+    found = collections.defaultdict(list)
+    for job in journal.jobs.values():
+        if job.group is not None and job.queue is not None:
+            found[job.queue, job.group].append(job)
+    return {key: sorted(jobs, key=lambda j: (j.priority, j.id)) for key, jobs in found.items()}
+
+
+def at_most(journal, queue, what):
+    settings = journal.settings.get(queue, {})
+    if what == "group_max_running":
+        return settings.get(what, 0 if settings.get("fair") else 1)
+    return settings.get(what, 0)
+
+
+def claims(journal, ledger):
+    """The leases of each job, smallest first. One counter numbers all claims of a database, so they order them."""
+    found = collections.defaultdict(set)
+    for id, events in journal.events.items():
+        found[id].update(event.lease for event in events if event.lease is not None)
+    for start in ledger.starts:
+        found[start.job].add(start.lease)
+    return {id: sorted(leases) for id, leases in found.items() if leases}
+
+
+def plain(journal, job):
+    """Its place in its group was never changed."""
+    return not job.delayed and not any(event.type in "oR" for event in journal.of(job.id))
+
+
+@promise("jobs of a group start in their order")
+@clocked
+def group_order(journal, ledger):
+    leases = claims(journal, ledger)
+    known = {token: at for tx, at in ledger.committed.items() for token in ledger.transactions[tx]}
+    for (queue, group), jobs in groups(journal).items():
+        limit = at_most(journal, queue, "group_max_running")
+        if limit == 0:
+            continue
+        strict = journal.settings.get(queue, {}).get("group_order", "strict") == "strict"
+        for i, first in enumerate(jobs):
+            for second in jobs[i + 1:]:
+                if not plain(journal, first) or not plain(journal, second) or second.id not in leases:
+                    continue
+                began = next((at for _, at, _ in journal.attempts(second.id) if at is not None), None)
+                if first.id in leases and leases[first.id][0] < leases[second.id][0]:
+                    if strict and limit == 1 and leases[first.id][-1] > leases[second.id][0]:
+                        yield f"{queue} {group}: job {second.id} started between attempts of job {first.id}"
+                elif began is not None and known.get(first.token, float("inf")) < began and (
+                        first.id in leases or journal.states.get(first.id) in LIVE):
+                    yield f"{queue} {group}: job {second.id} started before job {first.id}"
+
+
+def most_at_once(journal, jobs):
+    moments = []
+    for job in jobs:
+        for _, began, ended in journal.attempts(job.id):
+            if began is not None and ended is not None:
+                moments += [(began, 1), (ended, -1)]
+    most = now = 0
+    for _, change in sorted(moments):   # ends before beginnings
+        now += change
+        most = max(most, now)
+    return most
+
+
+@promise("no limit was exceeded")
+@clocked
+def limits(journal, _ledger):
+    queues = collections.defaultdict(list)
+    for job in journal.jobs.values():
+        queues[job.queue].append(job)
+    for queue, jobs in queues.items():
+        limit = at_most(journal, queue, "max_running")
+        if limit and most_at_once(journal, jobs) > limit:
+            yield f"{queue}: {most_at_once(journal, jobs)} at once, max_running is {limit}"
+    for (queue, group), jobs in groups(journal).items():
+        limit = at_most(journal, queue, "group_max_running")
+        if limit and most_at_once(journal, jobs) > limit:
+            yield f"{queue} {group}: {most_at_once(journal, jobs)} at once, group_max_running is {limit}"
+
+
+# --- the rest
+
+@promise("the work of each job that succeeded was done once, of no other job")
+def effects_once(journal, _ledger):
+    if journal.effects is None:
+        return
+    done = collections.Counter(journal.effects)
+    for id in done.keys() | journal.jobs.keys():
+        times = sum(event.type == "s" for event in journal.of(id))
+        if done[id] != times:
+            yield f"job {id}: done {done[id]} times, succeeded {times} times"
+
+
+@promise("counters equal a recount")
+def recounted(journal, _ledger):
+    return (f"{item}: {found} instead of {expected}" for item, expected, found in journal.recount
+            if expected is not None and found != expected)
+
+
+@promise("no row of a numbered segment was changed")
+def appended_only(journal, _ledger):
+    return (f"{name}: {updated} updated, {deleted} deleted" for name, updated, deleted in journal.changed)
+
+
+def report(found, out=sys.stdout):
+    """Prints; True if all held."""
+    for text, offenders in found.items():
+        if offenders:
+            print(f"not ok - {text}: {len(offenders)}, such as " + "; ".join(str(o)[:200] for o in offenders[:5]), file=out)
+        else:
+            print(f"ok - {text}", file=out)
+    return not any(found.values())
+
+
+def summary(journal, ledger):
+    return (f"# {len(journal.jobs)} jobs, {len(ledger.rolled_back)} enqueues rolled back, {len(ledger.starts)} claims, "
+            f"{sum(map(ledger.accepted, ledger.told))} finishes, {sum(a == 'lost' for _, a in ledger.told.values())} refused, "
+            f"{len(ledger.crashes)} crashes")
+
+
+def main():
+    import psycopg2
+    parser = argparse.ArgumentParser()
+    parser.add_argument("dsn")
+    parser.add_argument("ledger", nargs="+")
+    parser.add_argument("--token", default="t", help="the key of the payload that tells jobs apart")
+    parser.add_argument("--effects", help="a query for the ids of jobs, one row for each time the work was done")
+    parser.add_argument("--clock-moved", action="store_true", help="leave out what is read off the clock")
+    options = parser.parse_args()
+    conn = psycopg2.connect(options.dsn)
+    conn.autocommit = True
+    journal = Journal.read(conn, options.token, options.effects)
+    ledger = Ledger.read(options.ledger)
+    held = report(check(journal, ledger, options.clock_moved))
+    print(summary(journal, ledger))
+    return 0 if held else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

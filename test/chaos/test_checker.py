@@ -1,0 +1,308 @@
+#!/usr/bin/python3
+"""Does the checker find what it is for? A healthy history passes; each of a list of violations, put into a copy of it, is found by
+the promise that it breaks; and each promise has such a violation. Prints "ok - ..." or "not ok - ..."."""
+import copy
+import sys
+
+from checker import PROMISES, Event, Job, Journal, Ledger, Start, check
+
+GROUPED = (11, 12, 13)
+
+
+def healthy():
+    """Jobs 1 to 10 of queue q, 11 to 13 of a group of queue g, whose limit is 2. Time goes on by a second with each thing that happens."""
+    journal, lines = Journal(effects=[], settings={"q": {"max_attempts": 3}, "g": {"max_running": 2}}), []
+    journal.recount = [("rows read", None, 13), ("counters that had drifted", 0, 0)]
+    clock, leases = [1000.0], iter(range(500, 600))
+
+    def now():
+        clock[0] += 1
+        return clock[0]
+
+    def note(who, *words):
+        lines.append(" ".join(map(str, (now(), who) + words)))
+
+    def attempt(id, number, verb, type, answer, who="w1", step=None):
+        lease, began = next(leases), now()
+        note(who, "start", id, lease, number, began + 30)
+        note(who, "end", id, lease, number, verb)
+        step = step or 1 + sum(e.type != "c" for e in journal.events.get(id, []))
+        journal.events.setdefault(id, []).append(Event(2 * step, type, lease, now(), began, number))
+        note(who, "told", id, lease, number, answer)
+        journal.states[id] = answer
+        if type == "s":
+            journal.effects.append(id)
+
+    for id in range(1, 14):
+        queue = "g" if id in GROUPED else "q"
+        journal.jobs[id] = Job(id, f"t{id}", queue, group="a" if id in GROUPED else None)
+        journal.states[id] = "ready"
+    for tx, ids in {"x1": (1, 2, 3), "x2": (4,), "x3": (5, 6, 7, 8, 9, 10), "x4": GROUPED}.items():
+        note("p", "enqueue", tx, *(f"t{id}" for id in ids))
+        note("p", "committed", tx)
+    note("p", "rolledback", "t98", "t99")
+    for id in (1, 2, 11, 12):
+        attempt(id, 1, "complete", "s", "succeeded")
+    attempt(3, 1, "fail", "f", "delayed")
+    attempt(3, 2, "complete", "s", "succeeded", "w2")
+    attempt(4, 1, "kill", "d", "dead")
+    journal.events[4].append(Event(3, "R", None, now()))
+    attempt(4, 1, "bury", "b", "buried", step=2)
+    attempt(5, 1, "release", "r", "ready")
+    attempt(5, 1, "complete", "s", "succeeded")
+    # 6: its lease runs out, the first holder hears so, the second completes
+    lost, began = next(leases), now()
+    note("w1", "start", 6, lost, 1, began + 2)
+    clock[0] += 5
+    journal.events[6] = [Event(1, "c", lost, now(), began, 1), Event(2, "l", lost, now(), began, 1)]
+    attempt(6, 2, "complete", "s", "succeeded", "w2", step=2)
+    note("w1", "end", 6, lost, 1, "complete")
+    note("w1", "told", 6, lost, 1, "lost")
+    # 7: claimed just before a crash, so claimed again while its first holder still works
+    early, began = next(leases), now()
+    note("w1", "start", 7, early, 1, began + 30)
+    note("driver", "crash")
+    attempt(7, 1, "complete", "s", "succeeded", "w2")
+    note("w1", "end", 7, early, 1, "complete")
+    note("w1", "told", 7, early, 1, "lost")
+    # 8: cancelled; 9: claimed and rolled back; 10: purged; 13: runs
+    journal.events[8] = [Event(1, "x", None, now())]
+    journal.states[8] = "cancelled"
+    undone = next(leases)
+    note("w1", "start", 9, undone, 1, now() + 30)
+    note("w1", "undone", 9, undone, 1)
+    attempt(9, 1, "complete", "s", "succeeded", "w2")
+    journal.events[10] = [Event(1, "p", None, now())]
+    del journal.states[10]
+    running, began = next(leases), now()
+    journal.events[13] = [Event(1, "c", running, now(), began, 1)]
+    note("w2", "start", 13, running, 1, began + 30)
+    journal.states[13] = "running"
+    return journal, Ledger(lines)
+
+
+VIOLATIONS = []
+
+
+def violation(text):
+    def add(function):
+        VIOLATIONS.append((text, function))
+        return function
+    return add
+
+
+@violation("each job was enqueued once")
+def a_job_twice(j, _l):
+    j.jobs[20], j.states[20] = Job(20, "t1", "q"), "ready"
+
+
+@violation("no committed enqueue was lost")
+def a_job_gone(j, _l):
+    del j.jobs[4], j.states[4], j.events[4]
+
+
+@violation("no enqueue that was rolled back is there")
+def a_job_of_an_abort(j, _l):
+    j.jobs[20], j.states[20] = Job(20, "t99", "q"), "ready"
+
+
+@violation("every job that was claimed was committed")
+def a_claim_of_an_abort(_j, l):
+    l.starts.append(Start(77, 700, 1, "w1", 1500.0, 1530.0))
+
+
+@violation("nothing is there that nobody enqueued")
+def a_job_from_nowhere(j, _l):
+    j.jobs[20], j.states[20] = Job(20, "t50", "q"), "ready"
+
+
+@violation("of each transaction all or nothing is there")
+def half_a_transaction(j, _l):
+    del j.jobs[2], j.states[2], j.events[2]
+
+
+@violation("each job has one end in each of its lives, or is live")
+def two_ends(j, _l):
+    j.events[1].append(Event(5, "d", None, 1900.0))
+
+
+@violation("each job has one end in each of its lives, or is live")
+def no_end_and_not_live(j, _l):
+    j.events[2] = []
+
+
+@violation("each job has one end in each of its lives, or is live")
+def live_after_its_end(j, _l):
+    j.states[1] = "ready"
+
+
+@violation("each job has one end in each of its lives, or is live")
+def shown_though_purged(j, _l):
+    j.states[10] = "ready"
+
+
+@violation("nothing happened to a job after its end")
+def claimed_after_its_end(j, _l):
+    j.events[1].append(Event(9, "c", 590, 1900.0, 1900.0, 2))
+
+
+@violation("no step of a job was taken twice")
+def a_step_twice(j, _l):
+    j.events[3].append(copy.copy(j.events[3][-1]))
+
+
+@violation("no event is of a job that is not there")
+def an_event_without_job(j, _l):
+    j.events[77] = [Event(1, "s", 599, 1900.0, 1899.0, 1)]
+
+
+@violation("every finish that was accepted is in the journal")
+def an_accepted_finish_lost(j, _l):
+    j.events[1] = []
+
+
+@violation("every finish that was accepted is in the journal")
+def another_finish_than_was_accepted(j, _l):
+    j.events[1][0].type = "f"
+
+
+@violation("no finish that was refused is in the journal")
+def a_refused_finish_counts(j, l):
+    key = next(k for k, (_, answer) in l.told.items() if answer == "lost" and k[0] == 6)
+    j.events[6][1].type, j.events[6][1].lease = "f", key[1]
+
+
+@violation("every finish in the journal was asked for")
+def a_finish_by_nobody(_j, l):
+    key = next(k for k in l.asked if k[0] == 1)
+    del l.asked[key]
+
+
+@violation("no finish with a stale lease was accepted")
+def an_old_lease_finishes(j, _l):
+    j.events[3][0].lease, j.events[3][1].lease = j.events[3][1].lease, j.events[3][0].lease
+
+
+@violation("no finish with a stale lease was accepted")
+def an_old_lease_finishes_unseen(_j, l):
+    key = next(k for k in l.told if k[0] == 7 and l.told[k][1] == "lost")
+    l.told[key] = (l.told[key][0], "succeeded")
+
+
+@violation("no lease number was given twice")
+def a_lease_for_two_jobs(_j, l):
+    l.starts[1].lease = l.starts[0].lease
+
+
+@violation("no lease number was given twice")
+def a_lease_twice_for_one_job(_j, l):
+    l.starts.append(copy.copy(l.starts[0]))
+
+
+@violation("no lease number was given twice")
+def a_lease_for_two_jobs_in_the_journal(j, _l):
+    j.events[2][0].lease = j.events[1][0].lease
+
+
+@violation("no two live leases of a job overlapped")
+def overlap_in_the_journal(j, _l):
+    j.events[3][1].claimed_at = j.events[3][0].at - 0.001
+
+
+@violation("no two live leases of a job overlapped")
+def overlap_in_the_ledger(_j, l):
+    # without the crash there is no excuse for job 7
+    l.crashes.clear()
+
+
+@violation("no two live leases of a job overlapped")
+def overlap_long_before_a_crash(_j, l):
+    l.crashes = [l.crashes[0] + 60]
+
+
+@violation("no lease was lost before its time")
+def lost_too_early(_j, l):
+    for start in l.starts:
+        if start.job == 6:
+            start.until += 60
+
+
+@violation("no life of a job had more attempts than it may")
+def too_many_attempts(j, _l):
+    j.jobs[3].max_attempts = 1
+
+
+@violation("attempts of a job are counted one by one")
+def an_attempt_left_out(j, _l):
+    j.events[3][1].attempt = 3
+
+
+@violation("jobs of a group start in their order")
+def a_group_out_of_order(j, _l):
+    j.jobs[12].priority = 50
+
+
+@violation("jobs of a group start in their order")
+def a_group_overtakes_a_retry(j, _l):
+    late = Event(4, "s", 598, 1900.0, 1899.0, 2)
+    j.events[11][0].type = "f"
+    j.events[11].append(late)
+
+
+@violation("no limit was exceeded")
+def a_group_at_once(j, _l):
+    j.events[12][0].claimed_at = j.events[11][0].at - 0.001
+
+
+@violation("no limit was exceeded")
+def a_queue_at_once(j, _l):
+    j.settings["g"] = {"max_running": 1, "group_max_running": 5}
+    j.events[12][0].claimed_at = j.events[11][0].at - 0.001
+
+
+@violation("the work of each job that succeeded was done once, of no other job")
+def work_done_twice(j, _l):
+    j.effects.append(1)
+
+
+@violation("the work of each job that succeeded was done once, of no other job")
+def work_not_done(j, _l):
+    j.effects.remove(3)
+
+
+@violation("the work of each job that succeeded was done once, of no other job")
+def work_of_a_dead_job(j, _l):
+    j.effects.append(4)
+
+
+@violation("counters equal a recount")
+def a_counter_drifts(j, _l):
+    j.recount.append(("finished jobs still in memory", 0, 1))
+
+
+@violation("no row of a numbered segment was changed")
+def a_row_changed(j, _l):
+    j.changed.append(("job_1", 1, 0))
+
+
+def main():
+    failed = 0
+
+    def say(good, text):
+        nonlocal failed
+        failed += not good
+        print(("ok - " if good else "not ok - ") + text)
+
+    offenders = {text: found for text, found in check(*healthy()).items() if found}
+    say(not offenders, f"the checker finds nothing in a healthy history {offenders or ''}")
+    for text, violate in VIOLATIONS:
+        journal, ledger = copy.deepcopy(healthy())
+        violate(journal, ledger)
+        say(bool(check(journal, ledger)[text]), f"the checker finds {violate.__name__.replace('_', ' ')}")
+    unseen = PROMISES.keys() - {text for text, _ in VIOLATIONS}
+    say(not unseen, f"every promise was broken once {unseen or ''}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
