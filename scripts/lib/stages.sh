@@ -306,6 +306,36 @@ tq_stage_property() {
 	_tq_server_end
 }
 
+# The example programs, as built, where TQ_USER can run them.
+_tq_build_examples() {
+	_tq_examples=$TQ_RUN/examples
+	tq_as mkdir -p "$_tq_examples"
+	tq_as cp -Rpu "$TQ_SRC/examples/." "$_tq_examples"
+}
+
+# --only picks drivers and cases.
+tq_stage_callers() {
+	tq_need python3 python3-psycopg2 || return 1
+	_tq_server callers release "tq.claim_log_delay = 20ms" || return 1
+	_tq_build_examples || return 1
+	_tq_status=0
+	tq_as mkdir -p "$_tq_out/callers"
+	{
+		tq_as env PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 "$TQ_SRC/test/chaos/test_checker.py" &&
+			tq_as env PYTHONDONTWRITEBYTECODE=1 timeout -k 10 600 /usr/bin/python3 "$TQ_SRC/test/callers/run.py" --only "$TQ_ONLY" \
+				--examples "$_tq_examples" --pg-ctl "$PG_BIN/pg_ctl" --data "$_tq_out/data" --log "$_tq_out/callers" \
+				"host=$PGHOST port=$PGPORT user=$PGUSER dbname=callers"
+	} >"$_tq_out/callers.log" 2>&1 || _tq_status=$?
+	_tq_bad=$(_tq_count '^not ok - ' "$_tq_out/callers.log")
+	if [ "$_tq_status" -ne 0 ]; then
+		[ "$_tq_bad" -gt 0 ] || _tq_bad=1
+		grep -v '^ok - ' "$_tq_out/callers.log" | head -n 200 >&2
+	fi
+	tq_pass_cases "$(_tq_count '^ok - ' "$_tq_out/callers.log")"
+	tq_fail_cases "$_tq_bad"
+	_tq_server_end
+}
+
 tq_stage_tap() {
 	[ -n "$(_tq_names "$TQ_ROOT"/test/t/*.pl)" ] || return 0
 	tq_need perl libipc-run-perl python3-psycopg2 || return 1

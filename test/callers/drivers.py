@@ -1,0 +1,148 @@
+"""The programs of examples/: enqueue with each driver, have each worker do the jobs, take the server down in the middle, stop them."""
+import os
+import subprocess
+
+COUNT = (7, 21)         # jobs of the first and of the second round
+LONG = 4                # seconds of work, more than a lease of the examples lasts
+JAVA = ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", "/usr/share/java/postgresql.jar:java"]
+DRIVERS = {
+    "psql": (["psql/worker.sh"], ["psql/enqueue.sh"]),
+    "psycopg2": (["/usr/bin/python3", "python/worker_psycopg2.py"], ["/usr/bin/python3", "python/enqueue_psycopg2.py"]),
+}
+
+
+class Program:
+    def __init__(self, scene, name, command, *args):
+        self.name = name
+        self.log = os.path.join(scene.log, name + ".log")
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen([*command, *map(str, args)], cwd=scene.options.examples, stdout=log, stderr=log,
+                                            stdin=subprocess.DEVNULL, env=scene.environment)
+
+    def said(self):
+        with open(self.log, encoding="utf-8", errors="replace") as log:
+            return log.read()
+
+
+def run(scene, only=""):
+    names = [name for name in DRIVERS if only in name]
+    for name in names:
+        scene.query("select tq_create_queue(%s, %s)", name, '{"retry": {"policy": "fixed", "delay": "200 ms"}}')
+    workers = {(name, i): Program(scene, f"{name}.{i}", DRIVERS[name][0], name, f"{name}.{i}") for name in names for i in (1, 2)}
+    try:
+        scene.until(lambda: scene.query("select count(*) from tq_workers") == [(len(workers),)], "claims of all workers", 60)
+        first_round(scene, names)
+        second_round(scene, names)
+        stop(scene, names, workers)
+    except TimeoutError as error:
+        scene.say(False, "the examples", f"never came: {error}")
+        raise
+    finally:
+        for worker in workers.values():
+            if worker.process.poll() is None:
+                worker.process.kill()
+            worker.process.wait()
+    for name in names:
+        look(scene, name)
+
+
+def enqueue(scene, names, suffix, count):
+    """By each driver; what it says it has committed goes to the ledger."""
+    programs = {name: Program(scene, f"{name}.enqueue{suffix}", DRIVERS[name][1], name, name + suffix, count) for name in names}
+    for name, program in programs.items():
+        status = program.process.wait(60)
+        said = dict(line.split() for line in program.said().splitlines()) if status == 0 else {}
+        expected = {f"{name}{suffix}-{i}" for i in range(1, count + 1) if i % 7 != 0}
+        scene.say(status == 0 and set(said) == expected, f"{name}: enqueues", program.said())
+        for i in range(1, count + 1):
+            token = f"{name}{suffix}-{i}"
+            if token in said:
+                scene.note(name, "enqueue", token, token)
+                scene.note(name, "committed", token)
+            else:
+                scene.note(name, "rolledback", token)
+
+
+def live(scene):
+    return scene.query("select coalesce(sum(live), 0) from tq_stats()")[0][0]
+
+
+def first_round(scene, names):
+    """Workers that wait get jobs."""
+    enqueue(scene, names, "a", COUNT[0])
+    scene.until(lambda: live(scene) == 0, "the end of the first round")
+
+
+def in_hand(scene):
+    """Which workers have a job."""
+    hold = {}
+    for _, who, event, *_ in scene.read_ledger():
+        if event in ("start", "told"):
+            hold[who] = event == "start"
+    return {who for who, has in hold.items() if has}
+
+
+def second_round(scene, names):
+    """The server crashes while every driver has work in hand."""
+    for name in names:
+        scene.query("select tq_pause(%s)", name)
+    enqueue(scene, names, "b", COUNT[1])
+    for name in names:
+        scene.query("select tq_resume(%s)", name)
+    busy = scene.until(lambda: len(hands := in_hand(scene)) >= 1.5 * len(names) and hands, "workers with jobs in hand")
+    scene.crash()
+    print(f"# crashed while {', '.join(sorted(busy))} had a job in hand", flush=True)
+    scene.until(lambda: live(scene) == 0, "the end of the second round", 60)
+
+
+def stop(scene, names, workers):
+    """One worker of each is told by a signal, the other by the queue; each ends what it has, and nothing else."""
+    def long_jobs():
+        tokens = {}
+        for name in names:
+            for token in scene.tokens(name + "c", 2):
+                id, = scene.query("select tq_enqueue(%s, jsonb_build_object('transfer', %s::text, 'amount', 1, 'seconds', %s))",
+                                  name, token, LONG)[0]
+                scene.note(name, "enqueue", token, token)
+                scene.note(name, "committed", token)
+                tokens[id] = token
+        return tokens
+
+    ids = long_jobs()
+    started = scene.until(lambda: len(holders := {words[1]: int(words[3]) for words in scene.read_ledger()
+                                                  if words[2] == "start" and int(words[3]) in ids}) == len(workers) and holders,
+                          "workers with long jobs")
+    for (name, i), worker in workers.items():
+        if i == 1:
+            worker.process.terminate()
+        else:
+            scene.query("select tq_drain(%s)", worker.name)
+    left = long_jobs()
+    for (name, i), worker in workers.items():
+        how = "SIGTERM" if i == 1 else "tq_drain"
+        try:
+            status = worker.process.wait(20)
+        except subprocess.TimeoutExpired:
+            status = "still there"
+        state, attempt, lasted = scene.query("select state, attempt, extract(epoch from finished_at - claimed_at) from tq_get(%s)",
+                                             started[worker.name])[0]
+        scene.say(status == 0 and state == "succeeded" and attempt == 1 and lasted >= LONG,
+                  f"{name}: finishes what it has and ends, told so by {how}",
+                  f"exit status {status}; its job is {state} in attempt {attempt}, and took {lasted} s; it said {worker.said()}")
+    for id in left:
+        scene.say(scene.query("select tq_cancel(%s)", id) == [("cancelled",)], f"job {id} was left for others")
+
+
+def look(scene, name):
+    """Each job ended as its payload says."""
+    wrong = [row for row in scene.query("""
+        select token, state, attempt, failed from (
+            select j.payload->>'transfer' token, g.state, g.attempt, (j.payload->>'amount')::int amount,
+                coalesce((j.payload->>'failures')::int, 0) failures,
+                (select count(*) from tq_history(j.id) where event = 'failed') failed, g.error
+            from tq.job j, tq_get(j.id) g where g.queue = %s) s
+        where state <> case when amount <= 0 then 'dead' else 'succeeded' end and state <> 'cancelled'
+            or failed <> failures or state = 'dead' and error <> 'nothing to book'""", name)]
+    scene.say(not wrong, f"{name}: each job ended as it should", wrong)
+    both = scene.query("select count(distinct worker) from tq.event where type = 's' and worker like %s", name + ".%")[0][0]
+    scene.say(both == 2, f"{name}: both workers had jobs", both)

@@ -1,0 +1,87 @@
+"""What the parts of this test share: a database with tq and the examples' tables, the ledger, crashes, results."""
+import os
+import subprocess
+import time
+
+import psycopg2
+import psycopg2.extensions
+
+
+class Scene:
+    def __init__(self, options):
+        self.options = options
+        self.dsn = options.dsn
+        self.log = options.log
+        self.ledger = os.path.join(options.log, "ledger")
+        where = psycopg2.extensions.parse_dsn(self.dsn)
+        self.database = where["dbname"]
+        self.environment = {**os.environ, "WORK_LOG": self.ledger, "PGHOST": where["host"], "PGPORT": where["port"],
+                            "PGUSER": where["user"], "PGDATABASE": where["dbname"]}
+        self.serial = 0
+        self.failed = 0
+        open(self.ledger, "w", encoding="utf-8").close()
+
+    # --- results
+
+    def say(self, good, text, why=""):
+        self.failed += not good
+        print(f"ok - {text}" if good else f"not ok - {text}: {why}", flush=True)
+
+    # --- the server
+
+    def connect(self, dsn=None, **more):
+        conn = psycopg2.connect(dsn or self.dsn, **more)
+        conn.autocommit = True
+        return conn
+
+    def create(self):
+        """The database that the DSN names, anew."""
+        admin = self.connect(dbname="postgres")
+        with admin.cursor() as cur:
+            cur.execute(f"drop database if exists {self.database} with (force)")
+            cur.execute(f"create database {self.database}")
+        admin.close()
+        self.conn = self.connect()
+        self.query("create extension tq")
+        with open(os.path.join(self.options.examples, "schema.sql"), encoding="utf-8") as file:
+            self.query(file.read())
+
+    def query(self, sql, *args):
+        with self.conn.cursor() as cur:
+            cur.execute(sql, args or None)
+            return cur.fetchall() if cur.description else []
+
+    def crash(self):
+        """As after a power failure."""
+        self.note("server", "crash")
+        pg_ctl = [self.options.pg_ctl, "-D", self.options.data, "-l", os.path.join(self.options.data, "..", "server.log"), "-w"]
+        for command in (["-m", "immediate", "stop"], ["start"]):
+            subprocess.run(pg_ctl + command, check=True, stdout=subprocess.DEVNULL, close_fds=True)
+        self.conn.close()
+        self.conn = self.connect()
+
+    # --- the ledger, see test/chaos/checker.py
+
+    def note(self, who, event, *words):
+        with open(self.ledger, "ab", buffering=0) as ledger:
+            ledger.write(" ".join(map(str, (f"{time.time():.6f}", who, event) + words)).encode() + b"\n")
+
+    def read_ledger(self):
+        with open(self.ledger, encoding="utf-8") as lines:
+            return [line.split() for line in lines]
+
+    def tokens(self, who, n):
+        self.serial += n
+        return [f"{who}-{i}" for i in range(self.serial - n + 1, self.serial + 1)]
+
+    # --- waiting
+
+    def until(self, true, what, seconds=30):
+        end = time.monotonic() + seconds
+        while True:
+            answer = true()
+            if answer:
+                return answer
+            if time.monotonic() > end:
+                raise TimeoutError(what)
+            time.sleep(0.02)  # poll
