@@ -178,6 +178,58 @@ tq_stage_cron() {
 	tq_fail_cases "$_tq_bad"
 }
 
+# ---- models for spin
+
+# _tq_spin MODEL SWITCHES: search through a model in a folder of its own; pan.log is what came out
+_tq_spin() {
+	rm -rf "$_tq_dir"
+	mkdir -p "$_tq_dir"
+	(
+		cd "$_tq_dir" || exit 1
+		# shellcheck disable=SC2046 # a list of options
+		spin -a $(printf ' %s' "$2" | tr ',' ' ' | sed 's/ -$//; s/ / -D/g') "$TQ_SRC/test/spin/$1.pml" >build.log 2>&1 &&
+			gcc -O1 -w -DSAFETY -DCOLLAPSE -DMEMLIM=1000 -o pan pan.c >>build.log 2>&1 || { cat build.log >&2; exit 1; }
+		timeout -k 10 300 nice -n 10 ./pan -m1000000 >pan.log 2>&1 || :
+		rm -f pan pan.? *.trail
+	)
+}
+
+# The whole model was seen, every line of it was of use, and nothing is wrong.
+_tq_spin_passes() {
+	_tq_spin "$1" - || return 1
+	if grep -q 'errors: 0$' "$_tq_dir/pan.log" && ! grep -Eq 'Search not completed|search depth too small' "$_tq_dir/pan.log" &&
+		! grep -E 'pml:[0-9]+, state [0-9]+, ' "$_tq_dir/pan.log" | grep -qv '"-end-"'; then
+		return 0
+	fi
+	head -n 50 "$_tq_dir/pan.log" >&2
+	return 1
+}
+
+# The assertion that is expected fails.
+_tq_spin_finds() {
+	_tq_spin "$1" "$2" || return 1
+	grep -qE "assertion violated .*($3)" "$_tq_dir/pan.log" || { head -n 50 "$_tq_dir/pan.log" >&2; return 1; }
+}
+
+tq_stage_spin() {
+	tq_need gcc libc6-dev spin || return 1
+	tq_prepare_folders
+	while read -r _tq_model _tq_switches _tq_reason; do
+		_tq_name=$_tq_model-${_tq_switches#-}
+		_tq_dir=$TQ_BUILD/spin/${_tq_name%-}
+		case $_tq_model:$_tq_name in
+		'':* | '#'*) ;;
+		*$TQ_ONLY*)
+			if [ "$_tq_reason" = - ]; then
+				tq_case "$_tq_model: spin finds nothing" _tq_spin_passes "$_tq_model"
+			else
+				tq_case "$_tq_model with $_tq_switches: spin finds $_tq_reason" _tq_spin_finds "$_tq_model" "$_tq_switches" "$_tq_reason"
+			fi
+			;;
+		esac
+	done <"$TQ_SRC/test/spin/runs.txt"
+}
+
 # ---- in a server
 
 # _tq_server STAGE VARIANT [CONF_LINE...]: a fresh cluster for a stage
