@@ -244,7 +244,7 @@ int list_segments(SegmentTables **out);
 // indexes of segment 0 with _N, autovacuum and vacuum_truncate off (toast too), reload triggers ENABLE
 // ALWAYS, parents' ACL, DEPENDENCY_AUTO on the extension, a row in tq.segment. Everything inside the caller's
 // transaction (a worker's).
-Segment create_segment(Oid extension, int32 number);
+Segment create_segment(Oid extension, int32 number, TimestampTz opened_at);
 
 // Records that numbered segments depend on the extension, so that DROP EXTENSION takes along those that a restore made (H23): whole or
 // not, with rows or without. Does nothing for those that do already.

@@ -288,7 +288,7 @@ int list_segments(SegmentTables **out)
 	return n;
 }
 
-Segment create_segment(Oid extension, int32 number)
+Segment create_segment(Oid extension, int32 number, TimestampTz opened_at)
 {
 	const pg::OwnerScope scope = pg::enter_owner(extension);
 
@@ -305,9 +305,10 @@ Segment create_segment(Oid extension, int32 number)
 	copy_owner_and_acl(parents[0], segment.job);
 	copy_owner_and_acl(parents[1], segment.event);
 	register_segment(extension, segment);
-	execute(
-		"INSERT INTO tq.segment (number, opened_at) VALUES (%d, pg_catalog.clock_timestamp()) ON CONFLICT DO NOTHING",
-		segment.number);
+	const Oid types[] = {INT4OID, TIMESTAMPTZOID};
+	const Datum values[] = {Int32GetDatum(number), TimestampTzGetDatum(opened_at)};
+	pg::sql("INSERT INTO tq.segment (number, opened_at) VALUES ($1, $2) ON CONFLICT DO NOTHING", 2, types, values, nullptr, false,
+			0);
 	pg::leave_owner(scope);
 	CommandCounterIncrement();
 	return segment;

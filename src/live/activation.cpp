@@ -39,9 +39,10 @@ Identity read_identity(const Db &db)
 void record_identity(const Db &db)
 {
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
-	const Oid types[] = {INT8OID, OIDOID};
-	const Datum values[] = {Int64GetDatum(static_cast<int64>(GetSystemIdentifier())), ObjectIdGetDatum(MyDatabaseId)};
-	pg::sql("INSERT INTO tq.meta (system_identifier, database) VALUES ($1, $2) ON CONFLICT DO NOTHING", 2, types,
+	const Oid types[] = {INT8OID, OIDOID, TIMESTAMPTZOID};
+	const Datum values[] = {Int64GetDatum(static_cast<int64>(GetSystemIdentifier())), ObjectIdGetDatum(MyDatabaseId),
+							TimestampTzGetDatum(wall_now())};
+	pg::sql("INSERT INTO tq.meta (system_identifier, database, activated_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", 3, types,
 			values, nullptr, false, 0);
 	pg::leave_owner(scope);
 }

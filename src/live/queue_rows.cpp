@@ -124,14 +124,14 @@ bool insert_queue_row(const Db &db, uint16_t queue, Jsonb *settings)
 {
 	Queue &q = engine.queue(queue);
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
-	const Oid types[] = {INT4OID, TEXTOID, JSONBOID};
-	Datum values[] = {Int32GetDatum(q.id), CStringGetTextDatum(q.name), PointerGetDatum(settings)};
-	const char nulls[] = {' ', ' ', settings != nullptr ? ' ' : 'n', '\0'};
+	const Oid types[] = {INT4OID, TEXTOID, JSONBOID, TIMESTAMPTZOID};
+	Datum values[] = {Int32GetDatum(q.id), CStringGetTextDatum(q.name), PointerGetDatum(settings), TimestampTzGetDatum(wall_now())};
+	const char nulls[] = {' ', ' ', settings != nullptr ? ' ' : 'n', ' ', '\0'};
 	bool inserted = false;
 	for (;;)
 	{
-		pg::sql("INSERT INTO tq.queue (id, name, settings) VALUES ($1, $2, coalesce($3, '{}')) ON CONFLICT DO NOTHING", 3,
-				types, values, nulls, false, 0);
+		pg::sql("INSERT INTO tq.queue (id, name, settings, created_at) VALUES ($1, $2, coalesce($3, '{}'), $4) ON CONFLICT DO NOTHING",
+				4, types, values, nulls, false, 0);
 		inserted = SPI_processed > 0;
 		if (inserted)
 			break;

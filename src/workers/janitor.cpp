@@ -155,7 +155,7 @@ bool open_next(const WorkerContext &context, Db &db, bool *changed)
 	const int ntables = journal::list_segments(&list);
 	for (int i = 0; i < ntables; ++i)
 		last = std::max(last, list[i].tables.number);
-	const journal::Segment next = journal::create_segment(context.extension, last + 1);
+	const journal::Segment next = journal::create_segment(context.extension, last + 1, now);
 	if (open->tables.number != 0)
 	{
 		const pg::OwnerScope scope = pg::enter_owner(context.extension);
