@@ -2,6 +2,7 @@
 
 #include "core/layout.hpp"
 #include "core/retry_text.hpp"
+#include "pg/timestamp_text.hpp"
 
 namespace tq::guc
 {
@@ -21,6 +22,7 @@ int claim_batch_limit = 10000;
 int claim_log_delay = 100;
 int dead_retention = 604800;
 int expires_in = 0;
+core::Micros fake_now = 0;
 int lease = 300000;
 int lease_grace = 0;
 int load_timeout = 10000;
@@ -42,11 +44,14 @@ int timer_horizon = 600;
 int unique_for = 0;
 bool workers = true;
 
+void (*fake_now_assigned)() = nullptr;
+
 namespace
 {
 
 constexpr int kTenYears = 3652 * 86400; // seconds
 
+char *fake_now_text = nullptr;
 char *retry_text = nullptr;
 
 constexpr config_enum_entry kOnLost[] = {
@@ -56,7 +61,43 @@ constexpr config_enum_entry kOnLost[] = {
 	{nullptr, 0, false},
 };
 
-// Runs in the postmaster too, where an error would end the server: parse_retry_text cannot raise one.
+// Times that a clock may be set to: positive, and far from where adding to them overflows.
+constexpr core::Micros k2001 = INT64CONST(31622400000000);
+constexpr core::Micros k9999 = INT64CONST(252424080000000000);
+
+// The checks run in the postmaster too, where an error would end the server: neither parser can raise one.
+bool check_fake_now(char **value, void **extra, GucSource)
+{
+	core::Micros time = 0;
+	if (**value != '\0')
+	{
+		if (!pg::parse_timestamp(*value, &time))
+		{
+			GUC_check_errdetail("It must be a date and time such as \"2026-03-29 01:59:30+01\", or empty.");
+			return false;
+		}
+		if (time < k2001 || time >= k9999)
+		{
+			GUC_check_errdetail("It must lie in the years 2001 to 9998.");
+			return false;
+		}
+	}
+	*extra = pg::alloc_guc_extra(sizeof(time));
+	if (*extra == nullptr)
+		return false;
+	memcpy(*extra, &time, sizeof(time));
+	return true;
+}
+
+void assign_fake_now(const char *, void *extra)
+{
+	if (extra == nullptr)
+		return;
+	memcpy(&fake_now, extra, sizeof(fake_now));
+	if (fake_now_assigned != nullptr)
+		fake_now_assigned();
+}
+
 bool check_retry(char **value, void **extra, GucSource)
 {
 	core::RetryPolicy policy;
@@ -110,6 +151,9 @@ void define()
 			PGC_SIGHUP, GUC_UNIT_S);
 	integer("tq.expires_in", "How long a job waits to be started before it expires.",
 			"0: for ever. A queue or a job may say otherwise.", &expires_in, 0, kTenYears, PGC_USERSET, GUC_UNIT_S);
+	DefineCustomStringVariable("tq.fake_now", "Sets tq's clock to a time, from which it goes on.",
+							   "For tests of schedules, leases and retention. Empty: the server's clock.", &fake_now_text, "",
+							   PGC_SIGHUP, GUC_NOT_IN_SAMPLE, check_fake_now, assign_fake_now, nullptr);
 	integer("tq.lease", "How long a claimed job may go without a heartbeat.", "A queue, a job or tq_claim may say otherwise.",
 			&lease, 1, INT_MAX, PGC_USERSET, GUC_UNIT_MS);
 	integer("tq.lease_grace", "Time added to a lease before it is taken away.", "A margin for clocks and networks.",

@@ -24,6 +24,7 @@ extern int claim_batch_limit;
 extern int claim_log_delay;
 extern int dead_retention; // seconds
 extern int expires_in;	   // seconds; 0: never
+extern core::Micros fake_now; // 0: the server's clock
 extern int lease;
 extern int lease_grace;
 extern int load_timeout;
@@ -44,6 +45,9 @@ extern int timeout; // 0: none
 extern int timer_horizon; // seconds
 extern int unique_for;	  // seconds; 0: while live
 extern bool workers;
+
+// Called in every process whenever the files were read, once it is set.
+extern void (*fake_now_assigned)();
 
 void define(); // from _PG_init
 } // namespace tq::guc

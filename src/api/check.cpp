@@ -33,11 +33,11 @@ void nap(long ms)
 // Counts, when nobody else is at it.
 live::CountResult count(Db &db)
 {
-	const core::Micros until = live::mono_now() + guc::load_timeout * core::Micros{1000};
+	const core::Micros until = live::steady_now() + guc::load_timeout * core::Micros{1000};
 	live::CountResult result{};
 	while (!live::load_or_count(db, &result))
 	{
-		if (live::mono_now() >= until)
+		if (live::steady_now() >= until)
 			ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE), errmsg("another process is reading the journal"),
 							errhint("Try again in a moment.")));
 		nap(10);
@@ -349,9 +349,9 @@ TQ_FUNCTION(tq_reload)
 	const int64 before = db.lost_found.load();
 	// the janitor also takes in segments that are new; without one, the count is ours
 	db.reload.store(true);
-	const core::Micros until = live::mono_now() + guc::load_timeout * core::Micros{1000};
+	const core::Micros until = live::steady_now() + guc::load_timeout * core::Micros{1000};
 	const bool comes = db.scheduler.load() != 0 && workers::request_janitor(MyDatabaseId);
-	while (comes && live::mono_now() < until && (db.reload.load() || db.loader.load() != 0))
+	while (comes && live::steady_now() < until && (db.reload.load() || db.loader.load() != 0))
 		nap(5);
 	db.reload.store(false);
 	static_cast<void>(count(db));

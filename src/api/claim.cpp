@@ -194,7 +194,7 @@ static Datum claim(FunctionCallInfo fcinfo, bool any)
 	terms.nkinds = filter.nkinds;
 	live::worker_seen(terms.worker, live::wall_now());
 	auto *claimed = static_cast<Claimed *>(palloc(sizeof(Claimed) * static_cast<Size>(max)));
-	core::Micros until = live::mono_now() + wait;
+	core::Micros until = live::steady_now() + wait;
 	bool backlog_awaited = false;
 	Shares shares = share_out(queues, nqueues, max);
 	for (;;)
@@ -245,13 +245,13 @@ static Datum claim(FunctionCallInfo fcinfo, bool any)
 			if (backlog_awaited || draining || !live::has_backlog(queues, nqueues, filter))
 				break;
 			backlog_awaited = true;
-			until = live::mono_now() + kBacklogWait;
+			until = live::steady_now() + kBacklogWait;
 		}
 		if (draining)
 		{
 			// not registered, so that no job is offered to it
 			live::wait_end();
-			if (!live::wait_sleep(std::min(until, live::mono_now() + kDrainingWait)))
+			if (!live::wait_sleep(std::min(until, live::steady_now() + kDrainingWait)))
 				break;
 			continue;
 		}

@@ -66,6 +66,22 @@ void ask(const Db &db, const char *query, char **out, int n)
 	MemoryContextSwitchTo(caller);
 }
 
+void clock_item(const Report &r)
+{
+	core::Micros ahead = 0;
+	if (!live::clock_is_fake(&ahead))
+	{
+		r.put("clock", "the server's");
+		return;
+	}
+	const bool behind = ahead < 0;
+	const core::Micros seconds = (behind ? -ahead : ahead) / 1000000;
+	r.put("clock",
+		  psprintf("%s, %lld d %02lld:%02lld:%02lld %s the server's", timestamptz_to_str(live::wall_now()), ll(seconds / 86400),
+				   ll(seconds / 3600 % 24), ll(seconds / 60 % 60), ll(seconds % 60), behind ? "behind" : "ahead of"),
+		  Verdict::warn, "tq.fake_now is set, which is for tests only. Reset it, or jobs go by a wrong clock.");
+}
+
 void workers_items(const Report &r, const Db &db)
 {
 	const uint32 s = db.scheduler.load();
@@ -267,6 +283,7 @@ TQ_FUNCTION(tq_health)
 	}
 	Db &db = live::database(fcinfo);
 	live::require_right_everywhere(db, "tq_health", live::kManage | live::kMonitor);
+	clock_item(r);
 	workers_items(r, db);
 	memory_items(r, db);
 	segment_items(r, db, live::wall_now());

@@ -95,7 +95,7 @@ TQ_FUNCTION(tq_wait)
 	core::Micros left = timeout;
 	if (pins())
 		left = std::min(left, guc::max_pinned_wait * core::Micros{1000});
-	const core::Micros until = left == core::kNever ? core::kNever : live::mono_now() + left;
+	const core::Micros until = left == core::kNever ? core::kNever : live::steady_now() + left;
 	bool found = enter(queues, generations, names, n);
 	while (!found && live::wait_sleep(until))
 	{

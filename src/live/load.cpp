@@ -292,7 +292,7 @@ CountResult count_journal(Db &db)
 	t.first = db.load_state.load() != static_cast<uint32>(LoadState::loaded);
 	t.queue = kNoQueue;
 	t.context = CurrentMemoryContext;
-	const Micros began = mono_now();
+	const Micros began = steady_now();
 	const auto max = static_cast<Size>(guc::max_segments);
 	t.lanes = static_cast<int64 *>(palloc0(sizeof(int64) * engine.limits().lanes));
 	t.delayed = static_cast<int64 *>(palloc0(sizeof(int64) * engine.limits().lanes));
@@ -335,7 +335,7 @@ CountResult count_journal(Db &db)
 	{
 		db.loads.fetch_add(1);
 		db.loaded_at.store(wall_now());
-		db.load_took.store(mono_now() - began);
+		db.load_took.store(steady_now() - began);
 	}
 	else
 		db.audits.fetch_add(1);
@@ -358,13 +358,13 @@ bool load_or_count(Db &db, CountResult *result)
 
 void ensure_loaded(Db &db)
 {
-	const Micros until = mono_now() + guc::load_timeout * Micros{1000};
+	const Micros until = steady_now() + guc::load_timeout * Micros{1000};
 	while (db.load_state.load() != static_cast<uint32>(LoadState::loaded))
 	{
 		CountResult result{};
 		if (db.scheduler.load() == 0 && load_or_count(db, &result))
 			return;
-		if (mono_now() >= until)
+		if (steady_now() >= until)
 			ereport(ERROR, (errcode(kErrNotLoaded), errmsg("the queues of this database are not loaded yet"),
 							errdetail("After a restart the live state is read from the journal; until then jobs can be enqueued only."),
 							errhint("Try again in a moment, or see tq_health().")));

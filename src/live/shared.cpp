@@ -1,7 +1,5 @@
 #include "live/shared.hpp"
 
-#include <time.h>
-
 #include "guc.hpp"
 #include "live/progress.hpp"
 #include "live/test_support.hpp"
@@ -17,8 +15,6 @@ namespace
 
 struct Header
 {
-	std::atomic<Micros> wall_offset; // tests
-	std::atomic<Micros> mono_offset;
 	uint32 databases;
 	uint32 segments;
 	uint32 procs;
@@ -87,6 +83,7 @@ void request_shmem()
 {
 	RequestAddinShmemSpace(add_size(own_size(), Engine::size(limits())));
 	RequestAddinShmemSpace(progress_size());
+	RequestAddinShmemSpace(clock_size());
 #ifdef TQ_TEST
 	RequestAddinShmemSpace(test_shmem_size());
 #endif
@@ -118,6 +115,7 @@ void init_shmem()
 	else
 		engine.attach(region);
 	init_progress();
+	init_clock();
 	engine.set_platform({lock_partition, unlock_partition, wake_proc, sooner, want_refill, mono_now, end_progress});
 	locks = GetNamedLWLockTranche("tq");
 #ifdef TQ_TEST
@@ -136,29 +134,6 @@ TransactionId *count_xip(const Db &db) noexcept { return xips + static_cast<size
 LWLock *registry_lock() noexcept { return &locks[0].lock; }
 LWLock *map_lock(const Db &db) noexcept { return &locks[1 + core::kPartitions + index_of(db)].lock; }
 LWLock *queue_lock(uint16_t q) noexcept { return &locks[1 + core::kPartitions + header->databases + q].lock; }
-
-Micros wall_now() noexcept { return GetCurrentTimestamp() + header->wall_offset.load(std::memory_order_relaxed); }
-
-Micros mono_now() noexcept
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return static_cast<Micros>(t.tv_sec) * 1000000 + t.tv_nsec / 1000 +
-		   header->mono_offset.load(std::memory_order_relaxed);
-}
-
-Micros commit_time() noexcept
-{
-	return GetCurrentTransactionStopTimestamp() + header->wall_offset.load(std::memory_order_relaxed);
-}
-
-void set_clock_offsets(Micros wall, Micros mono) noexcept
-{
-	header->wall_offset.store(wall);
-	header->mono_offset.store(mono);
-	for (uint32 i = 0; i < header->databases; ++i)
-		wake_scheduler(dbs[i]);
-}
 
 void wake_proc(uint32 proc) noexcept { SetLatch(&ProcGlobal->allProcs[proc].procLatch); }
 

@@ -8,6 +8,7 @@
 
 #include "core/engine.hpp"
 #include "journal/journal.hpp"
+#include "live/clock.hpp"
 
 namespace tq::live
 {
@@ -19,7 +20,6 @@ using core::Key;
 using core::kNil;
 using core::Lane;
 using core::LeaseNo;
-using core::Micros;
 using core::Queue;
 using core::Ref;
 using core::State;
@@ -120,12 +120,6 @@ LWLock *map_lock(const Db &db) noexcept;
 LWLock *queue_lock(uint16_t queue) noexcept;
 inline void lock_queue(uint16_t q) noexcept { LWLockAcquire(queue_lock(q), LW_EXCLUSIVE); }
 inline void unlock_queue(uint16_t q) noexcept { LWLockRelease(queue_lock(q)); }
-
-// Clocks (with the offsets a test may set, tq.test_wall_offset and so on live in shared memory).
-Micros wall_now() noexcept;
-Micros mono_now() noexcept;
-Micros commit_time() noexcept; // in a commit callback: wall clock as the transaction's commit record has it
-void set_clock_offsets(Micros wall, Micros mono) noexcept;
 
 // A job's weight as its entry has it.
 inline uint16_t hundredths(float4 weight) noexcept { return static_cast<uint16_t>(std::clamp(weight * 100, 0.0F, 65535.0F)); }

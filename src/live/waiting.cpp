@@ -78,7 +78,7 @@ void wait_end(bool pass) noexcept
 
 bool wait_sleep(Micros deadline)
 {
-	const Micros left = deadline - mono_now();
+	const Micros left = deadline - steady_now();
 	if (left <= 0)
 		return false;
 	TQ_WAIT_POINT("waiter-after-register");

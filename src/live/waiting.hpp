@@ -25,7 +25,7 @@ bool has_backlog(const uint16_t *queues, int n, const Filter &filter) noexcept;
 // Ends the registrations; a token is passed on if more is startable. `pass` false: this session is about to claim (tq_wait).
 void wait_end(bool pass = true) noexcept;
 
-// Sleeps until the latch is set or until `deadline` (monotonic); false when the time is over. Handles interrupts and notices
+// Sleeps until the latch is set or until `deadline` (live::steady_now); false when the time is over. Handles interrupts and notices
 // a client that is gone.
 bool wait_sleep(Micros deadline);
 

@@ -93,6 +93,17 @@ inline uint32 wait_event([[maybe_unused]] const char *name)
 #endif
 }
 
+// 16 gave it an argument for the details of an error, of which there are none here.
+inline int decode_datetime(char **field, int *type, int fields, int *kind, struct pg_tm *tm, fsec_t *fraction, int *zone)
+{
+#if PG_VERSION_NUM < 160000
+	return DecodeDateTime(field, type, fields, kind, tm, fraction, zone);
+#else
+	DateTimeErrorExtra extra;
+	return DecodeDateTime(field, type, fields, kind, tm, fraction, zone, &extra);
+#endif
+}
+
 // Memory that a check hook hands over as `extra`, null if there is none. 16 brought its own allocator.
 inline void *alloc_guc_extra(Size size)
 {

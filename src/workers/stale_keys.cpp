@@ -18,7 +18,7 @@ bool keys_wanted(const Db &db, Micros now) noexcept
 // Each live key is looked at in vain every time, so the next time comes when this one is a twentieth of the time since, at most.
 bool clean_keys(const WorkerContext &context, Db &db)
 {
-	const Micros started = live::mono_now();
+	const Micros started = live::steady_now();
 	const MemoryContext keys = AllocSetContextCreate(CurrentMemoryContext, "tq unique keys", ALLOCSET_SMALL_SIZES);
 	int32 queue_id = PG_INT32_MIN;
 	text *key = cstring_to_text("");
@@ -38,7 +38,7 @@ bool clean_keys(const WorkerContext &context, Db &db)
 	}
 	if (kept > 0 || stop_requested(context))
 		db.keys_clean.store(false);
-	const Micros took = live::mono_now() - started;
+	const Micros took = live::steady_now() - started;
 	db.keys_due.store(live::wall_now() + std::max(60 * guc::naptime * Micros{1000}, 20 * took));
 	pfree(key);
 	MemoryContextDelete(keys);

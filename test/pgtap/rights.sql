@@ -98,6 +98,7 @@ INSERT INTO verb (needs, statement, none, produce, consume, manage, monitor) VAL
 		'miner_consumeconsume', 'miner_consumeconsume miner_managemanage miner_monitormonitor miner_produceproduce',
 		'miner_consumeconsume miner_managemanage miner_monitormonitor miner_produceproduce'),
 	-- says nothing of any queue
+	(NULL, $$SELECT abs(extract(epoch FROM tq_now() - clock_timestamp())) < 60$$, 'true', 'true', 'true', 'true', 'true'),
 	(NULL, $$SELECT count(*) FROM tq_schedule_next('@daily', n => 3)$$, '3', '3', '3', '3', '3'),
 	(NULL, $$SELECT tq_alter_queue({q}, '{}')$$, '42501', '42501', '42501', '', '42501'),
 	(NULL, $$SELECT tq_pause({q}, 'left')$$, '42501', '42501', '42501', '', '42501'),
