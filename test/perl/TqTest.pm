@@ -12,7 +12,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 our @EXPORT = qw(
-  tq_node tq_setup session leave ask begin_ask end_ask until_true arm standing release clock
+  tq_node tq_setup session leave ask begin_ask end_ask until_true arm standing release clock fake_now
   scheduler_of janitor_away loaded take take_all work_off check_journal unfinished
 );
 
@@ -144,6 +144,16 @@ sub clock
 	my ($node, $wall, $mono) = @_;
 	$node->safe_psql('postgres', sprintf('select tq_test_clock(%d, %d)', $wall * 1e6, ($mono // $wall) * 1e6));
 	return;
+}
+
+# Sets tq.fake_now to a time (nothing: takes it out), which is tq's clock when this returns.
+sub fake_now
+{
+	my ($node, $time) = @_;
+	$time //= '';
+	$node->safe_psql('postgres', $time ? "alter system set tq.fake_now = '$time'" : 'alter system reset tq.fake_now');
+	$node->reload;
+	return until_true($node, "select current_setting('tq.fake_now') = '$time'", "tq.fake_now = $time");
 }
 
 # --- workers --------------------------------------------------------------------------------------------------------

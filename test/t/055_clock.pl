@@ -20,20 +20,11 @@ loaded($node);
 sub query { return $node->safe_psql('postgres', $_[0]) }
 sub comes { return ok(until_true($node, @_), $_[1]) }
 
-# Puts tq.fake_now into the file (empty: takes it out) and waits until sessions see it.
-sub fake
-{
-	my ($time) = @_;
-	$node->safe_psql('postgres', $time ? "alter system set tq.fake_now = '$time'" : 'alter system reset tq.fake_now');
-	$node->reload;
-	return until_true($node, "select current_setting('tq.fake_now') = '$time'", "tq.fake_now = $time");
-}
-
 # Sets the clock to so long after its own time, or before it.
 sub step
 {
 	my ($interval) = @_;
-	return fake(query("select to_char((tq_now() + interval '$interval') at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS.US+00')"));
+	return fake_now($node, query("select to_char((tq_now() + interval '$interval') at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS.US+00')"));
 }
 
 sub state { return query("select state from tq_get($_[0])") }
@@ -125,7 +116,7 @@ is(query(q{select tq_now() - created_at < '1 min' from tq.queue where name = 'ne
 #
 # a given time, in the server's time zone; it goes on; a reload does not set it again
 #
-fake('2031-05-01 13:59:58');
+fake_now($node, '2031-05-01 13:59:58');
 comes("select state = 'ready' from tq_get($at)", 'to a given time: two seconds later its job is due');
 shows('2031-05-01 11:59:58+00', 'a time without a zone is in the server\'s');
 is(query(q{select (select tq_schedule_next('0 12 * * *', 'UTC', 1)) = case when tq_now() < '2031-05-01 12:00+00' then timestamptz '2031-05-01 12:00+00'
@@ -169,7 +160,7 @@ is(query(q{select string_agg(id::text, ' ') from tq_claim('past', max_jobs => 10
 step('2 days 1 h');
 comes("select state = 'ready' from tq_get($soon)", 'until its time comes');
 has_event($held, 'l', 'forward again: the lease has run out');
-fake('2010-03-28 01:59:59+01');
+fake_now($node, '2010-03-28 01:59:59+01');
 like(clock_item(), qr/^warn: 2010-03-28 .*, \d+ d \d\d:\d\d:\d\d behind the server's$/, 'long ago');
 my $old = enqueue(q{'past', delay => '1 s'});
 comes("select state = 'ready' from tq_get($old)", 'timers work there');
@@ -184,7 +175,7 @@ shows('2010-03-28 00:59:59+00', 'a restart begins at that time again');
 comes("select state = 'ready' from tq_get($old)", '... and from there its job is due once more');
 is(state($soon), 'delayed', 'one of a later time is not');
 is(query('select count(*) from tq_check() where found <> expected'), '0', 'nothing is left behind');
-fake('');
+fake_now($node);
 comes(q{select abs(extract(epoch from tq_now() - clock_timestamp())) < 5}, 'cleared: the server\'s time');
 is(clock_item(), 'ok: the server\'s', 'and tq_health is content');
 is(in_log('LOG: .*tq: the clock shows the server\'s time again'), 1, '... as the log says');
