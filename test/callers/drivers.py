@@ -4,10 +4,21 @@ import subprocess
 
 COUNT = (7, 21)         # jobs of the first and of the second round
 LONG = 4                # seconds of work, more than a lease of the examples lasts
+PYTHON = "/usr/bin/python3"
 JAVA = ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", "/usr/share/java/postgresql.jar:java"]
+# the worker, the producer, how many jobs a worker has in hand at most
 DRIVERS = {
-    "psql": (["psql/worker.sh"], ["psql/enqueue.sh"]),
-    "psycopg2": (["/usr/bin/python3", "python/worker_psycopg2.py"], ["/usr/bin/python3", "python/enqueue_psycopg2.py"]),
+    "psql": (["psql/worker.sh"], ["psql/enqueue.sh"], 1),
+    "libpq": (["c/worker"], ["c/enqueue"], 1),
+    "psycopg2": ([PYTHON, "python/worker_psycopg2.py"], [PYTHON, "python/enqueue_psycopg2.py"], 1),
+    "psycopg": ([PYTHON, "python/worker_psycopg.py"], [PYTHON, "python/enqueue_psycopg.py"], 1),
+    "asyncpg": ([PYTHON, "python/worker_asyncpg.py"], [PYTHON, "python/enqueue_asyncpg.py"], 2),
+    "node": (["node", "node/worker.js"], ["node", "node/enqueue.js"], 1),
+    "go": (["go/bin/worker"], ["go/bin/enqueue"], 2),
+    "java": ([*JAVA, "Worker"], [*JAVA, "Enqueue"], 1),
+    "ruby": (["ruby/worker.rb"], ["ruby/enqueue.rb"], 1),
+    "perl": (["perl/worker.pl"], ["perl/enqueue.pl"], 1),
+    "php": (["php/worker.php"], ["php/enqueue.php"], 1),
 }
 
 
@@ -75,11 +86,13 @@ def first_round(scene, names):
 
 def in_hand(scene):
     """Which workers have a job."""
-    hold = {}
-    for _, who, event, *_ in scene.read_ledger():
-        if event in ("start", "told"):
-            hold[who] = event == "start"
-    return {who for who, has in hold.items() if has}
+    holders = {}
+    for _, who, event, *words in scene.read_ledger():
+        if event == "start":
+            holders[words[1]] = who
+        elif event == "told":
+            holders.pop(words[1], None)
+    return set(holders.values())
 
 
 def second_round(scene, names):
@@ -98,39 +111,40 @@ def second_round(scene, names):
 def stop(scene, names, workers):
     """One worker of each is told by a signal, the other by the queue; each ends what it has, and nothing else."""
     def long_jobs():
-        tokens = {}
+        ids = set()
         for name in names:
-            for token in scene.tokens(name + "c", 2):
+            for token in scene.tokens(name + "c", 2 * DRIVERS[name][2]):
                 id, = scene.query("select tq_enqueue(%s, jsonb_build_object('transfer', %s::text, 'amount', 1, 'seconds', %s))",
                                   name, token, LONG)[0]
                 scene.note(name, "enqueue", token, token)
                 scene.note(name, "committed", token)
-                tokens[id] = token
-        return tokens
+                ids.add(id)
+        return ids
+
+    def started():
+        return {int(words[3]): words[1] for words in scene.read_ledger() if words[2] == "start" and int(words[3]) in ids}
 
     ids = long_jobs()
-    started = scene.until(lambda: len(holders := {words[1]: int(words[3]) for words in scene.read_ledger()
-                                                  if words[2] == "start" and int(words[3]) in ids}) == len(workers) and holders,
-                          "workers with long jobs")
-    for (name, i), worker in workers.items():
+    scene.until(lambda: len(started()) == len(ids), "workers with long jobs")
+    for (_, i), worker in workers.items():
         if i == 1:
             worker.process.terminate()
         else:
             scene.query("select tq_drain(%s)", worker.name)
     left = long_jobs()
     for (name, i), worker in workers.items():
-        how = "SIGTERM" if i == 1 else "tq_drain"
         try:
             status = worker.process.wait(20)
         except subprocess.TimeoutExpired:
-            status = "still there"
-        state, attempt, lasted = scene.query("select state, attempt, extract(epoch from finished_at - claimed_at) from tq_get(%s)",
-                                             started[worker.name])[0]
-        scene.say(status == 0 and state == "succeeded" and attempt == 1 and lasted >= LONG,
-                  f"{name}: finishes what it has and ends, told so by {how}",
-                  f"exit status {status}; its job is {state} in attempt {attempt}, and took {lasted} s; it said {worker.said()}")
-    for id in left:
-        scene.say(scene.query("select tq_cancel(%s)", id) == [("cancelled",)], f"job {id} was left for others")
+            status = "none, it is still there"
+        mine = [id for id, who in started().items() if who == worker.name]
+        ends = scene.query("select state, attempt, extract(epoch from finished_at - claimed_at)::float from unnest(%s) i, tq_get(i)", mine)
+        scene.say(status == 0 and len(ends) == DRIVERS[name][2] and all(
+                      state == "succeeded" and attempt == 1 and lasted >= LONG for state, attempt, lasted in ends),
+                  f"{name}: finishes what it has and ends, told so by {'SIGTERM' if i == 1 else 'tq_drain'}",
+                  f"exit status {status}; its jobs are {ends}; it said {worker.said()}")
+    answers = {scene.query("select tq_cancel(%s)", id)[0][0] for id in left}
+    scene.say(answers == {"cancelled"}, "workers that stop take nothing new", answers)
 
 
 def look(scene, name):

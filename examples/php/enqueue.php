@@ -1,0 +1,25 @@
+#!/usr/bin/env php
+<?php
+// Enqueues with PDO.   usage: enqueue.php QUEUE NAME COUNT   (and the usual PG* variables)
+// Each job in the transaction that writes what it is about; every seventh transaction is rolled back, and its job is never seen.
+declare(strict_types=1);
+
+[, $queue, $name, $count] = $argv;
+$db = new PDO('pgsql:');
+$insert = $db->prepare('INSERT INTO transfer VALUES (?, ?)');
+$enqueue = $db->prepare("SELECT tq_enqueue(?, ?, kind => 'transfer', delay => ?)");
+for ($i = 1; $i <= $count; $i++) {
+    $transfer = "$name-$i";
+    $amount = $i % 10 === 9 ? 0 : $i;
+    $payload = ['transfer' => $transfer, 'amount' => $amount, 'seconds' => $i % 4 / 20, 'failures' => (int) ($i % 5 === 0)];
+    $db->beginTransaction();
+    $insert->execute([$transfer, $amount]);
+    $enqueue->execute([$queue, json_encode($payload), $i % 4 === 0 ? '300 ms' : null]);
+    $id = $enqueue->fetchColumn();
+    if ($i % 7 === 0) {
+        $db->rollBack();
+    } else {
+        $db->commit();
+        echo "$transfer $id\n";
+    }
+}
