@@ -338,6 +338,11 @@ int Engine::fire_due(Queue &q, Micros wall, int max, int doom, uint32_t owner, R
 		const int own = entries_[r].max_attempts != 0 ? std::min<int>(entries_[r].max_attempts, UINT8_MAX) : doom;
 		if (doom > 0 && (entries_[r].aborts >= own || entries_[r].has(kCancelAsked)))
 		{
+			if (out == nullptr)
+			{
+				++*nout;
+				break;
+			}
 			change(q, r, [&](Entry &e) noexcept {
 				e.mark = Verb::kill;
 				e.owner = owner;

@@ -99,6 +99,8 @@ Db &make_slot(Oid extension)
 				db->refill.store(false);
 				db->queue_changes.store(0);
 				db->counting = false;
+				db->timer_loader.store(0);
+				db->count = db->counted = CountSnapshot{};
 				for (std::atomic<int64> *figure :
 					 {&db->loads, &db->refilled, &db->evicted, &db->aborted_claims, &db->claims_logged, &db->rows_gone,
 					  &db->lost_found, &db->audits, &db->drifted, &db->outdated, &db->rows_unknown})

@@ -2,6 +2,7 @@
 
 #include "guc.hpp"
 #include "live/attach.hpp"
+#include "live/counting.hpp"
 #include "live/loader.hpp"
 #include "live/publish.hpp"
 #include "live/segments.hpp"
@@ -179,18 +180,15 @@ void visit(const journal::Candidate &c, const journal::Fold &fold, void *arg)
 							errhint("Raise it and restart the server.")));
 }
 
-// Takes the count's snapshot at a moment when no commit callback is half-way: they hold the map lock shared. What such a callback
-// publishes later is added to the deltas if this snapshot does not see its transaction. GetLatestSnapshot neither allocates
+// Takes the count's snapshot at a moment when no commit callback is half-way: they hold the map lock shared. What one publishes later is
+// added to the deltas if this snapshot does not see its transaction, and is left out if it does and the count is over. GetLatestSnapshot neither allocates
 // (after its first use, below) nor waits for more than ProcArrayLock, so it may be called here.
 Snapshot begin_count(Db &db, uint32 *changes)
 {
 	static_cast<void>(GetLatestSnapshot());
 	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
 	Snapshot s = GetLatestSnapshot();
-	db.count_xmin = s->xmin;
-	db.count_xmax = s->xmax;
-	db.count_nxip = static_cast<int32>(s->xcnt);
-	std::copy_n(s->xip, s->xcnt, count_xip(db));
+	note_count_snapshot(db, s);
 	for (int i = 0; i < db.nsegments; ++i)
 		segment_at(db, i).delta.store(0);
 	for (uint32 i = 0; i < engine.limits().lanes; ++i)
@@ -235,6 +233,7 @@ void end_count(Db &db, Tally &t, const int64 *seg_live, const int64 *seg_dead, c
 		if (t.first)
 			s.dead.store(seg_dead[i]);
 	}
+	keep_count_snapshot(db);
 	db.counting = false;
 	if (t.first)
 		db.load_state.store(static_cast<uint32>(LoadState::loaded));

@@ -201,9 +201,13 @@ int refill_timers(Db &db)
 	const Micros horizon = wall_now() + guc::timer_horizon * Micros{1000000};
 	if (engine.db(d).timer_watermark.load() > horizon)
 		return 0;
+	// only one at a time: to begin is to forget what was sunk while another one reads
+	uint32 nobody = 0;
+	if (!db.timer_loader.compare_exchange_strong(nobody, my_proc + 1))
+		return 0;
 	const Micros from = engine.start_timer_load(d);
 	int made = 0;
-	LoadGuard guard{&db, nullptr, 0, 0, core::kNoLane, kNil};
+	LoadGuard guard{&db, nullptr, 0, 0, core::kNoLane, kNil, true};
 	PG_ENSURE_ERROR_CLEANUP(clean_up_load, PointerGetDatum(&guard));
 	{
 		const int want = std::clamp(static_cast<int>(engine.limits().entries / 16), 2, kLoadBatch);
@@ -276,6 +280,8 @@ int refill_timers(Db &db)
 		UnregisterSnapshot(snapshot);
 		TQ_WAIT_POINT("timers-before-raise");
 		engine.raise_timer(d, from, reached); // sunk below `from` meanwhile: the next run begins there
+		guard.timers = false;
+		db.timer_loader.store(0);
 		pfree(guard.items);
 		pfree(segments.tables);
 		pfree(segments.slots);

@@ -18,6 +18,8 @@ void clean_up_load(int, Datum arg)
 	for (int i = 0; i < g->n; ++i)
 		if (g->items[i].ref != kNil)
 			drop_placeholder(*g->db, g->items[i].queue, g->items[i].ref, true);
+	if (g->timers)
+		g->db->timer_loader.store(0);
 	if (g->lane != core::kNoLane)
 	{
 		lock_queue(g->queue);

@@ -26,6 +26,7 @@ struct LoadGuard
 	uint16_t queue;	  // of the lane or group below
 	uint16_t lane;	  // kNoLane if none
 	Ref group = kNil;
+	bool timers = false; // it is the database's timer loader
 };
 void clean_up_load(int code, Datum guard); // for PG_ENSURE_ERROR_CLEANUP
 

@@ -9,28 +9,35 @@ namespace tq::live
 namespace
 {
 
-void count(Db &db, const Op &op, int by, bool uncounted) noexcept
+// The one place that moves the counters of live jobs. How many of them are dead letters no count but the first one sees.
+void count(SegmentSlot &s, Lane &l, int64 by, Counting counting) noexcept
 {
-	Lane &l = engine.lane(op.lane);
-	SegmentSlot &s = segment_at(db, op.segment);
+	if (counting == Counting::counted)
+		return;
 	l.count.live += by;
 	s.live.fetch_add(by);
-	if (op.is_dead)
-		s.dead.fetch_add(-by);
-	if (uncounted)
+	if (counting == Counting::unseen)
 	{
 		l.count.delta += by;
 		s.delta.fetch_add(by);
 	}
 }
 
-void publish_enqueue(Db &db, const Op &op, bool uncounted) noexcept
+void count(Db &db, const Op &op, int by, Counting counting) noexcept
+{
+	SegmentSlot &s = segment_at(db, op.segment);
+	count(s, engine.lane(op.lane), by, counting);
+	if (op.is_dead)
+		s.dead.fetch_add(-by);
+}
+
+void publish_enqueue(Db &db, const Op &op, Counting counting) noexcept
 {
 	Queue &q = engine.queue(op.queue);
 	lock_queue(op.queue);
 	Lane &l = engine.lane(op.lane);
 	++q.enqueued;
-	count(db, op, 1, uncounted);
+	count(db, op, 1, counting);
 	const bool delayed = op.due != core::kNever;
 	if (op.ref != kNil)
 		engine.change(q, op.ref, [&](Entry &e) noexcept {
@@ -125,7 +132,7 @@ void undo_claim(Db &db, const Op &op) noexcept
 }
 
 // A job moved to segment 0: a live one has an entry that points there now; a dead letter had a placeholder only.
-void publish_move(Db &db, Queue &q, const Op &op, bool uncounted) noexcept
+void publish_move(Db &db, Queue &q, const Op &op, Counting counting) noexcept
 {
 	SegmentSlot &from = segment_at(db, op.segment);
 	SegmentSlot &to = segment_at(db, op.new_segment);
@@ -137,13 +144,9 @@ void publish_move(Db &db, Queue &q, const Op &op, bool uncounted) noexcept
 		engine.drop(q, op.ref, my_proc);
 		return;
 	}
-	from.live.fetch_sub(1);
-	to.live.fetch_add(1);
-	if (uncounted)
-	{
-		from.delta.fetch_sub(1);
-		to.delta.fetch_add(1);
-	}
+	Lane &l = engine.lane(op.lane);
+	count(from, l, -1, counting);
+	count(to, l, 1, counting);
 	engine.change(q, op.ref, [&](Entry &x) noexcept {
 		x.mark = Verb::none;
 		x.segment = op.new_segment;
@@ -177,7 +180,7 @@ void publish_ask(const Op &op) noexcept
 
 // complete, fail, release, bury, lose, cancel, retry, reschedule, kill, checkpoint, move, erase: the entry is ours by its mark, which it keeps
 // if this transaction has changed the job once more.
-void publish_change(Db &db, const Op &op, bool uncounted) noexcept
+void publish_change(Db &db, const Op &op, Counting counting) noexcept
 {
 	Queue &q = engine.queue(op.queue);
 	lock_queue(op.queue);
@@ -186,7 +189,7 @@ void publish_change(Db &db, const Op &op, bool uncounted) noexcept
 	{
 	}
 	else if (op.verb == Verb::move)
-		publish_move(db, q, op, uncounted);
+		publish_move(db, q, op, counting);
 	else if (op.verb == Verb::erase || op.verb == Verb::forget)
 	{
 		segment_at(db, op.segment).rows.fetch_sub(op.verb == Verb::erase);
@@ -210,11 +213,11 @@ void publish_change(Db &db, const Op &op, bool uncounted) noexcept
 			default: break;
 		}
 		if (op.life)
-			count(db, op, 1, uncounted); // and one dead letter less
+			count(db, op, 1, counting); // and one dead letter less
 		if (op.to == State::terminal)
 		{
 			q.dead += op.is_dead;
-			count(db, op, -1, uncounted);
+			count(db, op, -1, counting);
 			if (op.more)
 				engine.change(q, op.ref, [](Entry &x) noexcept { x.state = State::placeholder; });
 			else
@@ -301,18 +304,6 @@ void limit_cancelled(const Queue &q, Entry &e) noexcept
 	core::set_hard_deadline(e, e.has(core::kHardTimeout) ? std::min(e.hard_deadline, end) : end);
 }
 
-bool is_uncounted(const Db &db, TransactionId xid) noexcept
-{
-	if (!db.counting || !TransactionIdIsValid(xid))
-		return false;
-	if (TransactionIdPrecedes(xid, db.count_xmin))
-		return false;
-	if (TransactionIdFollowsOrEquals(xid, db.count_xmax))
-		return true;
-	const TransactionId *xip = count_xip(db);
-	return std::find(xip, xip + db.count_nxip, xid) != xip + db.count_nxip;
-}
-
 bool register_enqueue(Db &db, Op &op) noexcept
 {
 	Queue &q = engine.queue(op.queue);
@@ -358,13 +349,13 @@ bool register_enqueue(Db &db, Op &op) noexcept
 	return op.ref != kNil || !must;
 }
 
-void publish(Db &db, const Op &op, bool uncounted) noexcept
+void publish(Db &db, const Op &op, Counting counting) noexcept
 {
 	switch (op.verb)
 	{
 		case Verb::enqueue:
 			if (!op.revoked)
-				publish_enqueue(db, op, uncounted);
+				publish_enqueue(db, op, counting);
 			break;
 		case Verb::claim:
 			publish_claim(op);
@@ -372,24 +363,17 @@ void publish(Db &db, const Op &op, bool uncounted) noexcept
 		case Verb::none:
 			break;
 		default:
-			is_ask(op) ? publish_ask(op) : publish_change(db, op, uncounted);
+			is_ask(op) ? publish_ask(op) : publish_change(db, op, counting);
 	}
 }
 
-void publish_bulk(Db &db, const Bulk &b, bool uncounted) noexcept
+void publish_bulk(Db &db, const Bulk &b, Counting counting) noexcept
 {
 	Queue &q = engine.queue(b.queue);
 	lock_queue(b.queue);
 	Lane &l = engine.lane(b.lane);
-	SegmentSlot &s = segment_at(db, b.segment);
 	q.enqueued += static_cast<uint64_t>(b.count);
-	l.count.live += b.count;
-	s.live.fetch_add(b.count);
-	if (uncounted)
-	{
-		l.count.delta += b.count;
-		s.delta.fetch_add(b.count);
-	}
+	count(segment_at(db, b.segment), l, b.count, counting);
 	l.count_delayed(b.ndelayed);
 	if (b.ndelayed > 0)
 		engine.sink_timer(index_of(db), b.least_due);

@@ -2,6 +2,7 @@
 // Regime: PG, but nothing here raises an error, allocates or waits (other than for a lock). Locks: queue locks.
 #pragma once
 
+#include "live/counting.hpp"
 #include "live/xact.hpp"
 
 namespace tq::live
@@ -26,17 +27,14 @@ struct Bulk
 // there is no room and the job must be in memory, because its key is not its row's.
 bool register_enqueue(Db &db, Op &op) noexcept;
 
-// COMMIT. `uncounted`: a recount is under way whose snapshot does not see this transaction.
-void publish(Db &db, const Op &op, bool uncounted) noexcept;
-void publish_bulk(Db &db, const Bulk &bulk, bool uncounted) noexcept;
+// COMMIT.
+void publish(Db &db, const Op &op, Counting counting) noexcept;
+void publish_bulk(Db &db, const Bulk &bulk, Counting counting) noexcept;
 
 // ABORT of the transaction or of a savepoint.
 void undo(Db &db, const Op &op) noexcept;
 
 // Queue lock held, inside Engine::change: a running job that is asked to stop keeps its lease for so long at most.
 void limit_cancelled(const Queue &q, Entry &e) noexcept;
-
-// Map lock held: is a recount under way, and does its snapshot not see this transaction?
-bool is_uncounted(const Db &db, TransactionId xid) noexcept;
 
 } // namespace tq::live

@@ -49,7 +49,7 @@ Size own_size()
 	Size size = MAXALIGN(sizeof(Header));
 	size = add_size(size, MAXALIGN(sizeof(Db) * n));
 	size = add_size(size, MAXALIGN(mul_size(sizeof(SegmentSlot) * n, static_cast<Size>(guc::max_segments))));
-	size = add_size(size, MAXALIGN(mul_size(sizeof(TransactionId) * n, max_procs())));
+	size = add_size(size, MAXALIGN(mul_size(sizeof(TransactionId) * 2 * n, max_procs())));
 	return size;
 }
 
@@ -129,7 +129,8 @@ bool preloaded() noexcept { return header != nullptr; }
 Db &db_at(int i) noexcept { return dbs[i]; }
 uint16_t index_of(const Db &db) noexcept { return static_cast<uint16_t>(&db - dbs); }
 SegmentSlot &segment_at(const Db &db, int slot) noexcept { return segments[index_of(db) * header->segments + static_cast<uint32>(slot)]; }
-TransactionId *count_xip(const Db &db) noexcept { return xips + static_cast<size_t>(index_of(db)) * header->procs; }
+TransactionId *count_xip(const Db &db) noexcept { return xips + static_cast<size_t>(index_of(db)) * 2 * header->procs; }
+TransactionId *counted_xip(const Db &db) noexcept { return count_xip(db) + header->procs; }
 
 LWLock *registry_lock() noexcept { return &locks[0].lock; }
 LWLock *map_lock(const Db &db) noexcept { return &locks[1 + core::kPartitions + index_of(db)].lock; }

@@ -60,6 +60,13 @@ enum class LoadState : uint32
 	loaded,
 };
 
+// What a count of the journal sees; ids of transactions with their epochs. All zero: nothing.
+struct CountSnapshot
+{
+	uint64 xmin, xmax;
+	int32 nxip; // those running between the two: count_xip, counted_xip
+};
+
 // One database (and one extension in it: DROP and CREATE EXTENSION in one transaction must not meet).
 struct Db
 {
@@ -68,6 +75,7 @@ struct Db
 	bool used;	   // registry lock
 	std::atomic<uint32> load_state;
 	std::atomic<uint32> loader;	  // procno + 1 of who loads or recounts, 0 if nobody
+	std::atomic<uint32> timer_loader; // procno + 1 of who reads delayed jobs in, 0 if nobody
 	std::atomic<bool> reload;	  // tables were touched from outside: recount and re-read
 	std::atomic<uint32> outside_changes; // grows with each change of the tables from outside
 	std::atomic<uint32> outside_adopted; // the last of them that the janitor has compared the segments after
@@ -86,10 +94,10 @@ struct Db
 	std::atomic<int64> id_limit;
 	int32 nsegments;  // map lock; slots 0 .. nsegments - 1 have been in use
 	int32 open;		  // map lock; slot that takes jobs
-	// recount (map lock): the snapshot of the count under way
+	// counts of the journal (map lock)
 	bool counting;
-	TransactionId count_xmin, count_xmax;
-	int32 count_nxip;
+	CountSnapshot count;   // of the one under way
+	CountSnapshot counted; // of the last that came to its end
 	// figures
 	std::atomic<int64> loads, refilled, evicted, aborted_claims, claims_logged, rows_gone, lost_found;
 	std::atomic<int64> audits, drifted, outdated; // counts after the first load, and what they found
@@ -110,6 +118,7 @@ bool preloaded() noexcept;
 Db &db_at(int i) noexcept;
 SegmentSlot &segment_at(const Db &db, int slot) noexcept;
 TransactionId *count_xip(const Db &db) noexcept;
+TransactionId *counted_xip(const Db &db) noexcept;
 uint16_t index_of(const Db &db) noexcept;
 
 inline journal::Segment tables_of(const SegmentSlot &s) noexcept { return {s.number, s.job, s.event}; }

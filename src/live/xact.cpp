@@ -153,12 +153,12 @@ void on_commit() noexcept
 		Db &db = *current_db();
 		TQ_WAIT_POINT("commit-before-publish");
 		LWLockAcquire(map_lock(db), LW_SHARED);
-		const bool uncounted = is_uncounted(db, GetTopTransactionIdIfAny());
+		const Counting counting = counting_of(db, GetTopFullTransactionIdIfAny());
 		for (int i = 0; i < nops; ++i)
 			if (ops[i].target < 0)
-				publish(db, ops[i], uncounted);
+				publish(db, ops[i], counting);
 		for (int i = 0; i < nbulks; ++i)
-			publish_bulk(db, bulks[i], uncounted);
+			publish_bulk(db, bulks[i], counting);
 		LWLockRelease(map_lock(db));
 	}
 	end_admissions(); // by now they are live

@@ -3,6 +3,7 @@
 #include "guc.hpp"
 #include "live/attach.hpp"
 #include "live/load.hpp"
+#include "live/loader.hpp"
 #include "live/retention.hpp"
 #include "live/segments.hpp"
 #include "pg/owner.hpp"
@@ -171,6 +172,22 @@ bool open_next(const WorkerContext &context, Db &db, bool *changed)
 	return true;
 }
 
+void count_visit(const journal::Candidate &, const journal::Fold &, void *arg) { ++*static_cast<int64 *>(arg); }
+
+// Asks the journal whether it agrees with the counter that says that nothing lives in a segment; if not, all is counted again.
+bool journal_agrees(Db &db, const SegmentView &s)
+{
+	int64 unfinished = 0;
+	Snapshot snapshot = live::committed_snapshot();
+	static_cast<void>(journal::scan_segment(s.tables, snapshot, false, count_visit, &unfinished, false));
+	UnregisterSnapshot(snapshot);
+	if (unfinished == 0)
+		return true;
+	ereport(LOG, (errmsg("tq: %lld jobs of segment %d are not counted, counting again", static_cast<long long>(unfinished), s.tables.number)));
+	db.reload.store(true);
+	return false;
+}
+
 // Marks a sealed segment in which nothing lives as finished, so that no load reads it again. The lock, taken without waiting, keeps
 // out whoever could open a new life in it (live::reopen_segment); whoever held it before has published, or, if he wrote rows past tq,
 // asked for a recount, which then comes first.
@@ -179,6 +196,11 @@ bool finish(const WorkerContext &context, Db &db, const SegmentView &s, bool *ch
 	if (!begin_work(context, "tq: closing a segment"))
 		return false;
 	const Micros now = live::wall_now();
+	if (!journal_agrees(db, s))
+	{
+		end_work();
+		return true;
+	}
 	TQ_WAIT_POINT("finish-before-lock");
 	if (ConditionalLockRelationOid(s.tables.job, ShareRowExclusiveLock) &&
 		ConditionalLockRelationOid(s.tables.event, ShareRowExclusiveLock) && !db.reload.load() &&

@@ -93,43 +93,63 @@ Micros grace_of(const core::Queue &q) noexcept
 	return live::lease_grace_of(q.settings).value;
 }
 
+namespace
+{
+
+constexpr int kFired = 64;
+
+// Queue lock held. An entry that fire_due has marked: its end is journalled, as one that was asked for, or as a death.
+void note_doomed(core::Entry &e, Micros now) noexcept
+{
+	const bool asked = e.has(core::kCancelAsked);
+	journal::EventRow &row = batch.rows[batch.n];
+	row = live::event_of(e, asked ? journal::EventType::cancelled : journal::EventType::dead, now);
+	row.reason = asked ? journal::kReasonStopped : journal::kReasonRolledBack;
+	batch.slots[batch.n++] = e.segment;
+	note(e, asked ? live::Verb::cancel : live::Verb::kill, {live::Verb::none, 0}, live::State::terminal, core::kNever, !asked);
+}
+
+// The next jobs that are due, the first of which is not to start again. The transaction comes first, so that nothing can fail between
+// marking and noting.
+bool end_doomed(const WorkerContext &context, Db &db, uint16_t slot, Micros now, int doom)
+{
+	core::Ref doomed[kFired];
+	int n = 0;
+	if (!begin_work(context, "tq: ending jobs whose claims were rolled back"))
+		return false;
+	live::reserve_ops(kFired);
+	batch.n = 0;
+	live::lock_queue(slot);
+	static_cast<void>(engine.fire_due(engine.queue(slot), now, kFired, doom, live::my_proc, doomed, &n));
+	for (int i = 0; i < n; ++i)
+		note_doomed(engine.entry(doomed[i]), now);
+	live::unlock_queue(slot);
+	append_batch(db);
+	end_work();
+	return true;
+}
+
+} // namespace
+
 bool fire_timers(const WorkerContext &context, Db &db)
 {
 	const Micros now = live::wall_now();
-	core::Ref doomed[64];
 	auto due = [now](const core::Queue &q) { return q.next_due.load() <= now; };
 	for (uint16_t slot = next_queue(db, 0, due); slot != UINT16_MAX; slot = next_queue(db, slot + 1U, due))
 	{
-		core::Queue &q = engine.queue(slot);
+		const int doom = std::min(live::attempts_allowed(0, slot), 255);
 		for (bool more = true; more;)
 		{
-			int n = 0;
-			const int doom = live::attempts_allowed(0, slot);
+			int doomed = 0;
 			live::lock_queue(slot);
-			more = engine.fire_due(q, now, static_cast<int>(lengthof(doomed)), std::min(doom, 255), live::my_proc, doomed,
-								   &n) == static_cast<int>(lengthof(doomed));
+			more = engine.fire_due(engine.queue(slot), now, kFired, doom, live::my_proc, nullptr, &doomed) == kFired;
 			live::unlock_queue(slot);
-			if (n == 0)
-				continue;
-			if (!begin_work(context, "tq: ending jobs whose claims were rolled back"))
-				return false;
-			live::reserve_ops(n);
-			batch.n = 0;
-			live::lock_queue(slot);
-			for (int i = 0; i < n; ++i)
+			if (doomed > 0)
 			{
-				core::Entry &e = engine.entry(doomed[i]);
-				const bool asked = e.has(core::kCancelAsked);
-				journal::EventRow &row = batch.rows[batch.n];
-				row = live::event_of(e, asked ? journal::EventType::cancelled : journal::EventType::dead, now);
-				row.reason = asked ? journal::kReasonStopped : journal::kReasonRolledBack;
-				batch.slots[batch.n++] = e.segment;
-				note(e, asked ? live::Verb::cancel : live::Verb::kill, {live::Verb::none, 0}, live::State::terminal,
-					 core::kNever, !asked);
+				if (!end_doomed(context, db, slot, now, doom))
+					return false;
+				more = true;
 			}
-			live::unlock_queue(slot);
-			append_batch(db);
-			end_work();
 		}
 	}
 	return true;

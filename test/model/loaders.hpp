@@ -54,6 +54,8 @@ protected:
 		const int8_t job = a.role == Role::worker || a.role == Role::reaper ? int8_t{-1} : a.job;
 		const int budget = a.budget - 1;
 		a = actor(a.role, budget, job);
+		if (w.timer_loader == i)
+			w.timer_loader = -1;
 		a.sinking = sinking;
 		a.sink_phase = phase;
 		a.done = budget <= 0;
@@ -239,8 +241,9 @@ protected:
 		switch (a.pc)
 		{
 			case 0:
-				if (db().timer_watermark.load() == kNever)
+				if (db().timer_watermark.load() == kNever || (has(kOneTimerLoader) && w.timer_loader >= 0))
 					return false;
+				w.timer_loader = static_cast<int8_t>(i);
 				db().timer_limit.store(kNever);
 				break;
 			case 1:

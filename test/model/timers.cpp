@@ -56,6 +56,22 @@ Case enqueue_delayed(Role by)
 	return c;
 }
 
+// A job beyond what they read is enqueued while two timer loaders are at work.
+Case two_timer_loaders()
+{
+	Case c;
+	c.scenario.name = "two timer loaders";
+	c.scenario.keys = {k(1), k(2)};
+	c.scenario.batch = 1;
+	c.scenario.actors = {actor(Role::bulk, 1, 0), actor(Role::timer_loader, 1), actor(Role::timer_loader, 1), actor(Role::clock)};
+	c.begin = [](Actors &s) {
+		s.w.rows[0].due = 30;
+		s.on_disk(1, 20);
+		s.e().sink_timer(0, 20);
+	};
+	return c;
+}
+
 // Jobs that fail are due later; their timers are evicted while both loaders read.
 Case retries()
 {
@@ -129,7 +145,7 @@ Case mixture()
 std::vector<Case> all_cases()
 {
 	return {both_loaders(false),		 both_loaders(true), enqueue_delayed(Role::producer),
-			enqueue_delayed(Role::bulk), retries(),			 evictions(),
+			enqueue_delayed(Role::bulk), two_timer_loaders(), retries(),	 evictions(),
 			verbs(Role::canceller),		 verbs(Role::mover), mixture()};
 }
 
@@ -163,6 +179,7 @@ TEST(Timers, WithoutSinkOfABulkLoad) { must_fail(kSinkBulk, enqueue_delayed(Role
 TEST(Timers, WithoutSinkOfAnEviction) { must_fail(kSinkEvicted, evictions(), "a job was lost"); }
 TEST(Timers, RaisedWithoutALook) { must_fail(kTimerRaiseChecked, evictions(), "a job was lost"); }
 TEST(Timers, SunkInTheOtherOrder) { must_fail(kTimerSinkLast, evictions(), "a job was lost"); }
+TEST(Timers, TwoLoadersAtOnce) { must_fail(kOneTimerLoader, two_timer_loaders(), "a job was lost"); }
 TEST(Timers, WithoutPlaceholders) { must_fail(kPlaceholders, retries(), "a finished job was claimed"); }
 
 } // namespace

@@ -42,7 +42,8 @@ enum Protection : uint32_t
 	kLeaseChecked = 1U << 15,	   // a finish needs the live lease
 	kEvictForRoom = 1U << 16,	   // a loader without room evicts what comes later
 	kSinkLaneHanded = 1U << 17,	   // a timer loader that leaves a job that is due to its lane sinks that
-	kAll = (1U << 18) - 1,
+	kOneTimerLoader = 1U << 18,	   // delayed jobs are read in by one loader at a time
+	kAll = (1U << 19) - 1,
 };
 
 // What the journal says of a job.
@@ -96,6 +97,7 @@ struct World
 	Actor actors[kMaxActors];
 	Micros now;
 	int8_t locked_by; // the queue's lock, -1: free
+	int8_t timer_loader; // the actor that is, -1: none
 };
 
 struct Scenario
@@ -135,7 +137,7 @@ public:
 		: rig({scenario.entries, 1, 1, 1, 1, 1, 0}, test::Locks::none), sc(scenario), on(protections)
 	{
 		rig.lane();
-		w.locked_by = -1;
+		w.locked_by = w.timer_loader = -1;
 		for (auto &r : w.rows)
 			r.due = kNever;
 		for (auto &a : w.actors)
@@ -228,6 +230,7 @@ public:
 		h.add(static_cast<uint64_t>(db().timer_limit.load()));
 		h.add(static_cast<uint64_t>(w.now));
 		h.add(static_cast<uint64_t>(w.locked_by));
+		h.add(static_cast<uint64_t>(w.timer_loader));
 		for (int j = 0; j < jobs(); ++j)
 		{
 			h.add(w.rows[j]);

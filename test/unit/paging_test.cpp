@@ -255,6 +255,21 @@ TEST(Timers, AClaimRolledBackTooOftenIsDoomed)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
+TEST(Timers, WithoutRoomForDoomedOnesItStopsBeforeTheFirst)
+{
+	Rig t;
+	t.delayed(1, 10);
+	t.engine.entry(t.delayed(2, 20)).aborts = 3;
+	t.delayed(3, 30);
+	int doomed = 0;
+	EXPECT_EQ(t.engine.fire_due(t.q(), 50, 4, 3, 9, nullptr, &doomed), 2); // looked at
+	EXPECT_EQ(doomed, 1);
+	EXPECT_EQ(t.q().next_due.load(), 20);
+	EXPECT_EQ(t.id_of(t.claim()), 1);
+	EXPECT_EQ(t.claim(), kNil);
+	EXPECT_EQ(verify(t.engine), "");
+}
+
 TEST(Timers, AJobsOwnAttemptsDecideWhenItIsDoomed)
 {
 	Rig t;

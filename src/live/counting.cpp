@@ -1,0 +1,44 @@
+#include "live/counting.hpp"
+
+namespace tq::live
+{
+
+namespace
+{
+
+// The id nearest below `next`, which is greater than all that were given out.
+uint64 with_epoch(TransactionId xid, uint64 next) noexcept { return next - static_cast<uint32>(static_cast<uint32>(next) - xid); }
+
+bool sees(const CountSnapshot &s, const TransactionId *xip, uint64 xid) noexcept
+{
+	if (xid >= s.xmax)
+		return false;
+	return xid < s.xmin || std::find(xip, xip + s.nxip, static_cast<TransactionId>(xid)) == xip + s.nxip;
+}
+
+} // namespace
+
+void note_count_snapshot(Db &db, Snapshot snapshot) noexcept
+{
+	const uint64 next = U64FromFullTransactionId(ReadNextFullTransactionId());
+	db.count = CountSnapshot{with_epoch(snapshot->xmin, next), with_epoch(snapshot->xmax, next), static_cast<int32>(snapshot->xcnt)};
+	std::copy_n(snapshot->xip, snapshot->xcnt, count_xip(db));
+}
+
+void keep_count_snapshot(Db &db) noexcept
+{
+	db.counted = db.count;
+	std::copy_n(count_xip(db), db.count.nxip, counted_xip(db));
+}
+
+Counting counting_of(const Db &db, FullTransactionId id) noexcept
+{
+	if (!FullTransactionIdIsValid(id))
+		return Counting::plain;
+	const uint64 xid = U64FromFullTransactionId(id);
+	if (sees(db.counted, counted_xip(db), xid))
+		return Counting::counted;
+	return db.counting && !sees(db.count, count_xip(db), xid) ? Counting::unseen : Counting::plain;
+}
+
+} // namespace tq::live

@@ -1,0 +1,37 @@
+# H1: delayed jobs are read in by one process at a time, also by claims while no scheduler is there.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use TqTest;
+
+my $node = tq_node('timer_loaders', conf => <<CONF);
+tq.workers = off
+tq.timer_horizon = '1h'
+tq.publish_limit = 0
+CONF
+my ($one, $two) = map { session($node) } 1 .. 2;
+$node->safe_psql('postgres', q{select count(*) from tq_claim('q')});
+
+# on disk, within the horizon: a bulk transaction publishes by sinking the timers' watermark
+$node->safe_psql('postgres', q{select count(*) from tq_enqueue_many('q', array_fill('{}'::jsonb, array[3]), delay => '10 min')});
+arm($node, 'timers-before-raise');
+begin_ask($one, q{select count(*) from tq_claim('q')});
+standing($node, 'timers-before-raise');
+
+# on disk, beyond it, while the first one reads; the second comes to a job that it would leave there
+my $far = $node->safe_psql('postgres', q{select tq_enqueue('q', delay => '2 h')});
+is(ask($two, q{select count(*) from tq_claim('q')}), 0, 'a second loader does not begin');
+is($node->safe_psql('postgres', q{select tq_test_waiting('timers-before-raise')}), 1, 'and the first one is still at it');
+release($node, 'timers-before-raise');
+is(end_ask($one), 0);
+
+clock($node, 7300, 7300);
+is(scalar(take_all($node, 'q', 3)), 3, 'those due in 10 minutes');
+is(join(',', take_all($node, 'q', 1)), $far, 'the one due in 2 hours');
+is($node->safe_psql('postgres', q{select coalesce(sum(found), 0) from tq_check() where expected is not null and item like '%missing%'}),
+	0, 'memory has missed none');
+done_testing();

@@ -1,0 +1,56 @@
+# H3: a count of the journal that begins and ends between a transaction's becoming visible and its commit callback counts what that has
+# done once, not twice; and a segment is finished only if the journal says so, too.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use TqTest;
+
+my $node = tq_node('late_count', conf => "tq.segment_rows = 20\ntq.retention = '1h'\n");
+scheduler_of($node);
+my $worker = session($node);
+
+sub newest { return $node->safe_psql('postgres', 'select coalesce(max(number), 0) from tq.segment'); }
+sub live { return $node->safe_psql('postgres', "select ready + delayed + running from tq_stats() where queue = '$_[0]'"); }
+
+$node->safe_psql('postgres', q{select tq_enqueue('a')});
+until_true($node, 'select max(number) = 1 from tq.segment', 'segment 1');
+janitor_away($node);
+is(scalar(take_all($node, 'a', 1)), 1);
+
+# a segment with a job for tomorrow, and one that is finished by a transaction that has not published yet
+my $n = newest();
+my $stays = $node->safe_psql('postgres', q{select tq_enqueue('stays', run_at => now() + interval '1 day')});
+$node->safe_psql('postgres', q{select tq_enqueue('late')});
+$node->safe_psql('postgres', q{select count(*) from tq_enqueue_many('a', array_fill('{}'::jsonb, array[18]))});
+until_true($node, "select max(number) > $n from tq.segment", 'a new segment');
+janitor_away($node);
+is(scalar(work_off($node, 'a')), 18);
+my $job = ask($worker, q{select id || ', ' || lease from tq_claim('late')});
+arm($node, 'commit-before-publish');
+begin_ask($worker, "select tq_complete($job)");
+standing($node, 'commit-before-publish');
+$node->safe_psql('postgres', 'select count(*) from tq_check()');    # sees the end of the job
+release($node, 'commit-before-publish');
+is(end_ask($worker), 'succeeded');
+is(live('late'), 0, 'the job that ended is counted once');
+is(live('stays'), 1, 'and so is the one that waits');
+janitor_away($node);
+is($node->safe_psql('postgres', "select finished_at is null from tq.segment where number = $n"), 't', 'its segment is not finished');
+
+# the same with an enqueue, which would be counted twice
+arm($node, 'commit-before-publish');
+begin_ask($worker, q{select tq_enqueue('twice') > 0});
+standing($node, 'commit-before-publish');
+$node->safe_psql('postgres', 'select count(*) from tq_check()');
+release($node, 'commit-before-publish');
+is(end_ask($worker), 't');
+is(live('twice'), 1, 'a job that was published late is counted once');
+is($node->safe_psql('postgres', 'select count(*) from tq_check() where expected <> found'), 0, 'memory agrees with the journal');
+
+clock($node, 100000, 100000);
+is(join(',', take_all($node, 'stays', 1)), $stays, 'tomorrow it runs');
+done_testing();
