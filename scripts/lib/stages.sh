@@ -360,7 +360,7 @@ tq_stage_property() {
 
 # The example programs and what they need, as built, where TQ_USER can run them.
 _tq_build_examples() {
-	tq_need bash gcc make libpq-dev python3-psycopg python3-asyncpg golang-go golang-github-lib-pq-dev libpostgresql-jdbc-java \
+	tq_need bash gcc make libpq-dev pgbouncer python3-psycopg python3-asyncpg golang-go golang-github-lib-pq-dev libpostgresql-jdbc-java \
 		ruby ruby-pg libdbd-pg-perl php-cli php-pgsql || return 1
 	# these two may well be there from elsewhere
 	command -v javac >/dev/null || tq_need default-jdk-headless || return 1

@@ -23,12 +23,12 @@ DRIVERS = {
 
 
 class Program:
-    def __init__(self, scene, name, command, *args):
+    def __init__(self, scene, name, command, *args, environment=None):
         self.name = name
         self.log = os.path.join(scene.log, name + ".log")
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen([*command, *map(str, args)], cwd=scene.options.examples, stdout=log, stderr=log,
-                                            stdin=subprocess.DEVNULL, env=scene.environment)
+                                            stdin=subprocess.DEVNULL, env=environment or scene.environment)
 
     def said(self):
         with open(self.log, encoding="utf-8", errors="replace") as log:
@@ -37,11 +37,15 @@ class Program:
 
 def run(scene, only=""):
     names = [name for name in DRIVERS if only in name]
+    if not names:
+        return
     for name in names:
         scene.query("select tq_create_queue(%s, %s)", name, '{"retry": {"policy": "fixed", "delay": "200 ms"}}')
     workers = {(name, i): Program(scene, f"{name}.{i}", DRIVERS[name][0], name, f"{name}.{i}") for name in names for i in (1, 2)}
     try:
-        scene.until(lambda: scene.query("select count(*) from tq_workers") == [(len(workers),)], "claims of all workers", 60)
+        everybody = [worker.name for worker in workers.values()]
+        scene.until(lambda: scene.query("select count(*) from tq_workers where worker = any(%s)", everybody) == [(len(workers),)],
+                    "claims of all workers", 60)
         first_round(scene, names)
         second_round(scene, names)
         stop(scene, names, workers)
@@ -90,7 +94,7 @@ def in_hand(scene):
     for _, who, event, *words in scene.read_ledger():
         if event == "start":
             holders[words[1]] = who
-        elif event == "told":
+        elif event in ("told", "undone"):
             holders.pop(words[1], None)
     return set(holders.values())
 

@@ -12,6 +12,7 @@ import traceback
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "chaos"))
 
+import cases        # noqa: E402
 import checker      # noqa: E402
 import drivers      # noqa: E402
 from scene import Scene     # noqa: E402
@@ -26,7 +27,7 @@ def main():
     options = parser.parse_args()
     scene = Scene(options)
     scene.create()
-    for part in (drivers,):
+    for part in (cases, drivers):
         try:
             part.run(scene, options.only)
         except Exception:

@@ -1,4 +1,5 @@
 """What the parts of this test share: a database with tq and the examples' tables, the ledger, crashes, results."""
+import itertools
 import os
 import subprocess
 import time
@@ -17,7 +18,7 @@ class Scene:
         self.database = where["dbname"]
         self.environment = {**os.environ, "WORK_LOG": self.ledger, "PGHOST": where["host"], "PGPORT": where["port"],
                             "PGUSER": where["user"], "PGDATABASE": where["dbname"]}
-        self.serial = 0
+        self.serials = itertools.count(1)
         self.failed = 0
         open(self.ledger, "w", encoding="utf-8").close()
 
@@ -71,8 +72,8 @@ class Scene:
             return [line.split() for line in lines]
 
     def tokens(self, who, n):
-        self.serial += n
-        return [f"{who}-{i}" for i in range(self.serial - n + 1, self.serial + 1)]
+        """Names for jobs, of this client's own."""
+        return [f"{who}-{next(self.serials)}" for _ in range(n)]
 
     # --- waiting
 

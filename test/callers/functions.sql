@@ -1,0 +1,46 @@
+-- What an application might wrap around tq.
+
+CREATE FUNCTION enqueue_pair(queue text, one text, two text) RETURNS SETOF bigint LANGUAGE sql AS $$
+	SELECT tq_enqueue(queue, jsonb_build_object('transfer', one))
+	UNION ALL
+	SELECT tq_enqueue(queue, jsonb_build_object('transfer', two))
+$$;
+
+CREATE FUNCTION next_jobs(queue text, n int, who text) RETURNS SETOF tq_job LANGUAGE sql AS $$
+	SELECT * FROM tq_claim(queue, n, worker => who)
+$$;
+
+-- The work and its end in one statement.
+CREATE FUNCTION finish(job bigint, lease bigint, who text) RETURNS text LANGUAGE sql AS $$
+	INSERT INTO booking SELECT id, payload ->> 'transfer', 1, who FROM tq_get(job);
+	SELECT tq_complete(job, lease)
+$$;
+
+CREATE FUNCTION try_finish(job bigint, lease bigint, who text) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+	RETURN finish(job, lease, who);
+EXCEPTION
+	WHEN SQLSTATE 'TQ001' THEN
+		RETURN 'lost';
+END
+$$;
+
+-- Enqueues and claims in blocks within blocks, each of which may fail; answers with what stayed.
+CREATE FUNCTION nested(queue text, tokens text[], fails boolean[]) RETURNS text[] LANGUAGE plpgsql AS $$
+DECLARE
+	deeper text[];
+BEGIN
+	IF cardinality(tokens) = 0 THEN
+		RETURN '{}';
+	END IF;
+	PERFORM tq_enqueue(queue, jsonb_build_object('transfer', tokens[1]));
+	deeper := nested(queue, tokens[2:], fails[2:]);
+	IF fails[1] THEN
+		RAISE EXCEPTION 'undone';
+	END IF;
+	RETURN tokens[1] || deeper;
+EXCEPTION
+	WHEN raise_exception THEN
+		RETURN '{}';
+END
+$$;
