@@ -11,6 +11,7 @@ int max_live_jobs = 100000;
 int max_queues = 256;
 int max_lanes = 1024;
 int max_databases = 8;
+int max_executors = 4;
 int max_segments = 512;
 int max_workers = 512;
 int max_groups = 2000;
@@ -21,6 +22,8 @@ int cancel_grace = 30000;
 int claim_batch_limit = 10000;
 int claim_log_delay = 100;
 int dead_retention = 604800;
+int executor_idle = 10000;
+int executors = 4;
 int expires_in = 0;
 core::Micros fake_now = 0;
 int lease = 300000;
@@ -149,6 +152,10 @@ void define()
 			GUC_UNIT_MS);
 	integer("tq.dead_retention", "How long dead and buried jobs are kept.", nullptr, &dead_retention, 0, kTenYears,
 			PGC_SIGHUP, GUC_UNIT_S);
+	integer("tq.executor_idle", "How long an executor without jobs stays.", nullptr, &executor_idle, 0, 86400000, PGC_SIGHUP,
+			GUC_UNIT_MS);
+	integer("tq.executors", "Most processes of one database that run jobs by handlers.",
+			"0: none. There are never more than tq.max_executors.", &executors, 0, 1000, PGC_SIGHUP, 0);
 	integer("tq.expires_in", "How long a job waits to be started before it expires.",
 			"0: for ever. A queue or a job may say otherwise.", &expires_in, 0, kTenYears, PGC_USERSET, GUC_UNIT_S);
 	DefineCustomStringVariable("tq.fake_now", "Sets tq's clock to a time, from which it goes on.",
@@ -166,6 +173,8 @@ void define()
 			PGC_POSTMASTER, 0);
 	integer("tq.max_depth", "Most live jobs of a queue.", "0: no limit. A queue may say otherwise.", &max_depth, 0, INT_MAX,
 			PGC_SUSET, 0);
+	integer("tq.max_executors", "Places for executors, of each database.", "About 100 bytes each.", &max_executors, 0, 1000,
+			PGC_POSTMASTER, 0);
 	integer("tq.max_groups", "Groups of jobs, over all queues, that have a place in shared memory.", "About 250 bytes each.", &max_groups, 4,
 			10000000, PGC_POSTMASTER, 0);
 	integer("tq.max_lanes", "Kinds of jobs, over all queues, that have a place in shared memory.", nullptr, &max_lanes, 4,

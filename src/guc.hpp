@@ -12,6 +12,7 @@ extern int max_live_jobs;
 extern int max_queues;
 extern int max_lanes;
 extern int max_databases;
+extern int max_executors; // places of one database
 extern int max_segments;
 extern int max_workers;
 extern int max_groups;
@@ -23,6 +24,8 @@ extern int cancel_grace;
 extern int claim_batch_limit;
 extern int claim_log_delay;
 extern int dead_retention; // seconds
+extern int executor_idle;
+extern int executors;
 extern int expires_in;	   // seconds; 0: never
 extern core::Micros fake_now; // 0: the server's clock
 extern int lease;

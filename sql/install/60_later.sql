@@ -17,9 +17,3 @@ RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_later
 
 CREATE FUNCTION tq_schedule_run(name text)
 RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_later';
-
-CREATE FUNCTION tq_handle(queue text, kind text, handler regprocedure, options jsonb DEFAULT NULL)
-RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_later';
-
-CREATE FUNCTION tq_unhandle(queue text, kind text)
-RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_later';

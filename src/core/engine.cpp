@@ -467,21 +467,21 @@ void Engine::unlist_claim(Queue &q, Entry &e) noexcept
 
 // --- claims, marks -----------------------------------------------------------------------------------------------
 
-uint16_t Engine::next_lane(const Queue &q, const uint64_t *kinds, int nkinds) const noexcept
+uint16_t Engine::next_lane(const Queue &q, const uint64_t *kinds, int nkinds, bool except) const noexcept
 {
 	if (nkinds == 0)
 		return q.startable.min != kNil ? static_cast<uint16_t>(q.startable.min) : kNoLane;
 	uint16_t best = kNoLane;
 	for (uint16_t i = q.lanes; i != kNoLane; i = lanes_[i].next)
-		if (lanes_[i].in_startable && std::find(kinds, kinds + nkinds, lanes_[i].kind_hash) != kinds + nkinds &&
+		if (lanes_[i].in_startable && (std::find(kinds, kinds + nkinds, lanes_[i].kind_hash) != kinds + nkinds) != except &&
 			(best == kNoLane || by_head().ops.less(i, best)))
 			best = i;
 	return best;
 }
 
-bool Engine::claimable(const Queue &q, const uint64_t *kinds, int nkinds, Key *key) const noexcept
+bool Engine::claimable(const Queue &q, const uint64_t *kinds, int nkinds, Key *key, bool except) const noexcept
 {
-	const uint16_t l = next_lane(q, kinds, nkinds);
+	const uint16_t l = next_lane(q, kinds, nkinds, except);
 	*key = l != kNoLane ? entries_[lanes_[l].first].key() : kMaxKey;
 	return l != kNoLane && starts_left(q) > 0;
 }
@@ -490,7 +490,7 @@ Ref Engine::claim(Queue &q, const ClaimTerms &t) noexcept
 {
 	if (q.startable.min == kNil && q.resting.min != kNil)
 		advance(q, groups_[q.resting.max].turn); // everyone has had his turn
-	const uint16_t l = next_lane(q, t.kinds, t.nkinds);
+	const uint16_t l = next_lane(q, t.kinds, t.nkinds, t.except);
 	if (l == kNoLane || (q.settings.limited() && starts_left(q) == 0))
 		return kNil;
 	const Ref r = lanes_[l].first;

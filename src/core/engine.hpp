@@ -35,6 +35,7 @@ struct Platform
 	void (*sooner)(uint32_t db, Micros wall, bool monotonic) noexcept; // a timer now ends before the scheduler meant to wake
 	void (*want_refill)(uint32_t db) noexcept; // a lane or a group runs dry while it has jobs on disk
 	Micros (*mono)() noexcept;				   // the monotonic clock
+	void (*startable)(uint32_t db) noexcept = nullptr; // a queue with `call` has a job that may start, and nobody who waits for it
 	void (*end_progress)(uint16_t slot) noexcept = nullptr; // a lease ended whose progress was kept there
 };
 
@@ -175,6 +176,7 @@ class Engine
 		bool bound;
 		const uint64_t *kinds; // hashes of the kinds wanted
 		int nkinds;			   // 0: any
+		bool except = false;   // any but those kinds
 		uint32_t default_timeout_ms = 0; // of an attempt, if the queue says nothing; 0: none
 	};
 	// The next job that may start: pops it into running, marked by `owner`. kNil if there is none.
@@ -182,7 +184,7 @@ class Engine
 	// What the row of a job just claimed says of its own: the length of the lease (0: as it is) and of the attempt (0: as it is), from `mono`.
 	void set_limits(Queue &q, Ref r, uint32_t lease_ms, Micros timeout, Micros mono) noexcept;
 	// The least key that a claim with these kinds would get; kMaxKey if none.
-	bool claimable(const Queue &q, const uint64_t *kinds, int nkinds, Key *key) const noexcept;
+	bool claimable(const Queue &q, const uint64_t *kinds, int nkinds, Key *key, bool except = false) const noexcept;
 	// Claims that are to be journalled: takes the entry off the queue's list.
 	void unlist_claim(Queue &q, Entry &e) noexcept;
 
@@ -234,7 +236,8 @@ class Engine
 	// than there are tokens (used or not: the job it claimed need not be the one the token was for). True if it had one.
 	// `pass` false: it is going to claim in a moment (tq_wait); should it not, the scheduler's sweep wakes another.
 	bool wait_leave(Queue &q, Ref w, bool pass = true) noexcept;
-	void wake_for_startable(Queue &q) noexcept; // grants tokens while there are startable jobs without one and waiters for them
+	void call_when_startable(Queue &q) noexcept; // Platform::startable, once
+	void wake_for_startable(Queue &q) noexcept;	 // grants tokens while there are startable jobs without one and waiters for them
 
 	// --- walking (Q)
 	Ref next_in_tree(Ref r) const noexcept; // ready, due or lease tree in order
@@ -333,7 +336,7 @@ class Engine
 	void lane_in(Queue &q, Lane &l) noexcept;
 	void offer(Queue &q, Ref r) noexcept;	  // puts a job before the claims, in its lane
 	void withdraw(Queue &q, Ref r) noexcept;
-	uint16_t next_lane(const Queue &q, const uint64_t *kinds, int nkinds) const noexcept; // kNoLane if none is startable
+	uint16_t next_lane(const Queue &q, const uint64_t *kinds, int nkinds, bool except) const noexcept; // kNoLane if none is startable
 	Ref first_of(const Queue &q, const Lane &l, double *turn) const noexcept;
 	static bool at_limit(const Queue &q) noexcept
 	{
@@ -357,6 +360,7 @@ class Engine
 	void charge(Queue &q, Entry &e) noexcept; // a start
 	uint32_t group_bucket(uint64_t hash) const noexcept { return static_cast<uint32_t>(hash % shared_->limits.groups); }
 	bool grant(Queue &q, const Lane &l) noexcept;
+	void call(Queue &q) noexcept;
 	void publish_timers(Queue &q) noexcept;
 	static bool may_expire(const Entry &e) noexcept
 	{

@@ -187,7 +187,7 @@ void Engine::after(Queue &q, Ref g, bool was_full) noexcept
 {
 	if (g != kNil)
 		settle(q, g);
-	if (was_full && !at_limit(q) && q.waiters_head != kNil)
+	if (was_full && !at_limit(q) && (q.waiters_head != kNil || q.call))
 		reopen(q);
 }
 

@@ -213,6 +213,7 @@ struct Queue
 	uint16_t lanes;		 // first lane, kNoLane
 	QueueState state;
 	bool persisted; // its row is committed
+	bool call;		// tell Platform::startable when a job becomes startable that nobody waits for, once
 	uint32_t creator; // role that named it and gets the first rights on it; 0: nobody needs any
 	uint32_t writer; // backend + 1 whose open transaction writes its row, because no scheduler was there; 0 if none
 	std::atomic<uint32_t> users; // open transactions that enqueued here (H12): raised before `state` is read, so a queue that

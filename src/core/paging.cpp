@@ -37,6 +37,7 @@ void Engine::init_queue(Queue &q, uint16_t db, int32_t id, const char *name, Que
 	q.claims_head = q.claims_tail = q.waiters_head = q.waiters_tail = kNil;
 	q.startable_seq = 0;
 	q.tokens = 0;
+	q.call = false;
 	q.next_due.store(kNever);
 	q.next_lease.store(kNever);
 	q.next_claim.store(kNever);
@@ -170,12 +171,15 @@ void Engine::offer(Queue &q, Ref r) noexcept
 		lane_out(q, l);
 		lane_in(q, l);
 	}
-	if (q.waiters_head != kNil && l.in_startable && (e.key() < l.watermark || l.first == r))
+	if ((q.waiters_head != kNil || q.call) && l.in_startable && (e.key() < l.watermark || l.first == r))
 	{
 		l.startable_at = ++q.startable_seq;
 		const int64_t left = q.settings.limited() ? starts_left(q) : INT64_MAX;
 		if (left > q.tokens) // else those who are awake come back, and wake others
-			grant(q, l);
+		{
+			if (!grant(q, l))
+				call(q);
+		}
 		else if (left == 0 && q.settings.rate.limits())
 			publish_opening(q);
 	}
@@ -447,6 +451,21 @@ bool Engine::grant(Queue &q, const Lane &l) noexcept
 	return false;
 }
 
+void Engine::call_when_startable(Queue &q) noexcept
+{
+	q.call = true;
+	if (q.settings.rate.limits())
+		publish_opening(q);
+}
+
+void Engine::call(Queue &q) noexcept
+{
+	if (!q.call)
+		return;
+	q.call = false;
+	platform_.startable(q.db);
+}
+
 // As long as one token is out, its holder comes back here, so no waiter sleeps beside a job it could have.
 void Engine::wake_for_startable(Queue &q) noexcept
 {
@@ -460,7 +479,9 @@ void Engine::wake_for_startable(Queue &q) noexcept
 		{
 		}
 	}
-	if (q.settings.rate.limits() && q.waiters_head != kNil)
+	if (q.startable.min != kNil && q.tokens == 0 && starts_left(q) > 0)
+		call(q);
+	if (q.settings.rate.limits() && (q.waiters_head != kNil || q.call))
 		publish_opening(q);
 }
 

@@ -177,4 +177,23 @@ bool claimed_job(Db &db, const Claimed &c, int first_op, const Engine::ClaimTerm
 	return true;
 }
 
+void journal_claim(Db &db, const Claimed &c)
+{
+	uint16_t slot = c.segment;
+	lock_queue(c.queue);
+	const Entry &e = engine.entry(c.ref);
+	journal::EventRow row = event_of(e, journal::EventType::claimed, e.claimed_at);
+	row.step = e.step - 1 - e.after_claim;
+	row.lease_until = e.claimed_at + static_cast<Micros>(e.lease_ms) * 1000;
+	row.bound = e.has(core::kBound);
+	unlock_queue(c.queue);
+	append_by_segment(db, &row, &slot, 1);
+	// at commit it is not put on the list of those that are to be journalled
+	lock_queue(c.queue);
+	if (engine.is(engine.queue(c.queue), c.ref, c.id) && engine.entry(c.ref).lease == c.lease)
+		engine.entry(c.ref).flags |= core::kLogged;
+	unlock_queue(c.queue);
+	db.claims_logged.fetch_add(1, std::memory_order_relaxed);
+}
+
 } // namespace tq::live

@@ -34,4 +34,8 @@ constexpr int kJobColumns = 12; // of the type tq_job
 bool claimed_job(Db &db, const Claimed &claimed, int first_op, const Engine::ClaimTerms &terms, const journal::Segment &tables,
 				 Datum *values, bool *nulls, journal::JobRow *row);
 
+// Writes the claim into the journal with the transaction that makes it, instead of some time after it (R15): should the job take the server
+// down, its attempt is known.
+void journal_claim(Db &db, const Claimed &claimed);
+
 } // namespace tq::live

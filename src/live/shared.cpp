@@ -77,6 +77,8 @@ void want_refill(uint32_t d) noexcept
 		wake_scheduler(dbs[d]);
 }
 
+void startable(uint32_t d) noexcept { wake_scheduler(dbs[d]); }
+
 } // namespace
 
 void request_shmem()
@@ -116,7 +118,7 @@ void init_shmem()
 		engine.attach(region);
 	init_progress();
 	init_clock();
-	engine.set_platform({lock_partition, unlock_partition, wake_proc, sooner, want_refill, mono_now, end_progress});
+	engine.set_platform({lock_partition, unlock_partition, wake_proc, sooner, want_refill, mono_now, startable, end_progress});
 	locks = GetNamedLWLockTranche("tq");
 #ifdef TQ_TEST
 	init_test_shmem();

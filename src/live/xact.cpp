@@ -25,6 +25,7 @@ int bulks_room = 0;
 int nenqueued = 0; // individual enqueue operations among ops
 bool bulk_mode = false;
 bool reload_at_commit = false;
+bool handlers_at_commit = false;
 const char *last_group = nullptr;
 uint16_t used_queues[64];
 int nused = 0;
@@ -77,7 +78,7 @@ void forget()
 	ops = nullptr;
 	bulks = nullptr;
 	nops = ops_room = nbulks = bulks_room = nenqueued = nused = 0;
-	bulk_mode = reload_at_commit = false;
+	bulk_mode = reload_at_commit = handlers_at_commit = false;
 	last_group = nullptr;
 }
 
@@ -142,6 +143,16 @@ void undo_edit(const Op &op) noexcept
 	enqueue.sub = sub;
 }
 
+void publish_handlers() noexcept
+{
+	for (int i = 0; preloaded() && i < guc::max_databases; ++i)
+		if (db_at(i).used && db_at(i).database == MyDatabaseId)
+		{
+			db_at(i).handler_changes.fetch_add(1);
+			wake_scheduler(db_at(i));
+		}
+}
+
 void on_commit() noexcept
 {
 	while (nrows > 0)
@@ -165,6 +176,8 @@ void on_commit() noexcept
 	leave_queues();
 	if (reload_at_commit)
 		request_reload();
+	if (handlers_at_commit)
+		publish_handlers();
 	forget();
 }
 
@@ -205,7 +218,7 @@ void xact_callback(XactEvent event, void *)
 			on_abort();
 			break;
 		case XACT_EVENT_PRE_PREPARE:
-			if (nops + nbulks + nrows > 0 || reload_at_commit || queue_changes_pending())
+			if (nops + nbulks + nrows > 0 || reload_at_commit || handlers_at_commit || queue_changes_pending())
 				ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 								errmsg("cannot PREPARE a transaction that has used tq"),
 								errdetail("What a prepared transaction did to a queue could not be published when "
@@ -320,6 +333,8 @@ void register_callbacks()
 }
 
 void mark_reload() noexcept { reload_at_commit = true; }
+
+void mark_handlers_changed() noexcept { handlers_at_commit = true; }
 
 uint32 owner_here() noexcept { return my_proc; }
 

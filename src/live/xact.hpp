@@ -112,6 +112,9 @@ void charge_only(int first, JobId id) noexcept;
 // more since when it could have started.
 void note_wait(int index, Micros waited) noexcept;
 
+// This transaction has changed tq.handler.
+void mark_handlers_changed() noexcept;
+
 // The journal refused a step that operations from `first` on took (unique_violation): their entries are not trusted any more.
 void distrust(int first) noexcept;
 

@@ -104,6 +104,33 @@ inline int decode_datetime(char **field, int *type, int fields, int *kind, struc
 #endif
 }
 
+// For BackgroundWorkerInitializeConnectionByOid: the role need not have LOGIN. Before 17 it must.
+#if PG_VERSION_NUM >= 170000
+constexpr uint32 kMayNotLogin = BGWORKER_BYPASS_ROLELOGINCHECK;
+#else
+constexpr uint32 kMayNotLogin = 0;
+#endif
+
+// 16 put the checks of all kinds of objects into one function.
+inline bool may_execute(Oid function, Oid role)
+{
+#if PG_VERSION_NUM < 160000
+	return pg_proc_aclcheck(function, role, ACL_EXECUTE) == ACLCHECK_OK;
+#else
+	return object_aclcheck(ProcedureRelationId, function, role, ACL_EXECUTE) == ACLCHECK_OK;
+#endif
+}
+
+// 16 added a context for soft errors.
+inline List *name_list(const char *name)
+{
+#if PG_VERSION_NUM < 160000
+	return stringToQualifiedNameList(name);
+#else
+	return stringToQualifiedNameList(name, nullptr);
+#endif
+}
+
 // Memory that a check hook hands over as `extra`, null if there is none. 16 brought its own allocator.
 inline void *alloc_guc_extra(Size size)
 {

@@ -14,6 +14,7 @@
 extern "C"
 {
 #include "catalog/pg_database.h"
+#include "replication/logicallauncher.h"
 #include "utils/hsearch.h"
 }
 
@@ -64,6 +65,7 @@ struct Known
 	Belief belief;
 	int hold_ms; // the last pause for DDL, 0 = none
 	Job jobs[kKinds];
+	Job *executors; // one for each place
 };
 
 MemoryContext long_context = nullptr;
@@ -89,8 +91,15 @@ Known *enter_known(Oid database)
 		memset(static_cast<void *>(known), 0, sizeof(Known));
 		known->database = database;
 		known->belief = Belief::open;
+		known->executors = static_cast<Job *>(
+			MemoryContextAllocZero(long_context, sizeof(Job) * static_cast<Size>(Max(executor_places(), 1))));
 	}
 	return known;
+}
+
+Job &job_of(Known *known, Kind kind, int number = 0) noexcept
+{
+	return kind == Kind::executor ? known->executors[number] : known->jobs[static_cast<int>(kind)];
 }
 
 template <typename Body>
@@ -200,6 +209,7 @@ void settle_scheduler(Known *known, Outcome outcome, int64 healthy_ms)
 	switch (outcome)
 	{
 		case Outcome::none:
+		case Outcome::no_room:
 			break;
 		case Outcome::failed:
 		case Outcome::done:
@@ -237,6 +247,7 @@ void settle_janitor(Known *known, int slot, Outcome outcome, int64 healthy_ms)
 		case Outcome::none:
 		case Outcome::absent:
 		case Outcome::crowded:
+		case Outcome::no_room:
 			break;
 		case Outcome::done:
 			job.backoff_ms = 0;
@@ -329,6 +340,15 @@ void look_after(int slot)
 		}
 	}
 
+	for (int i = 0; known != nullptr && i < executor_places(); i++)
+	{
+		WorkerView worker = executor_view(slot, i).worker;
+
+		// what comes of it, the scheduler looks at
+		if (worker.stage == Stage::starting && start_is_dead(known->executors[i], worker))
+			(void)abandon_start(slot, Kind::executor, worker.generation, i, Outcome::failed);
+	}
+
 	if (known == nullptr || !known->seen || !known->eligible || !guc::workers)
 	{
 		request_stop(v.database, Force::nobody);
@@ -370,13 +390,23 @@ bool register_worker(const Known *known, Job &job, const Assignment &assignment)
 	return ok;
 }
 
-// Start a worker. False if that was not possible now; then the job's due time says when to try again.
-bool launch(Known *known, Kind kind)
+void report_exhausted(const Known *known, Kind kind)
 {
-	Job &job = known->jobs[static_cast<int>(kind)];
+	if (!exhausted_logged)
+		ereport(LOG, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+					  errmsg("out of background worker slots, could not start tq %s for database \"%s\"", kind_name(kind),
+							 known->name),
+					  errhint("Consider increasing the configuration parameter \"max_worker_processes\".")));
+	exhausted_logged = true;
+}
+
+// Start a worker. False if that was not possible now; then the job's due time says when to try again.
+bool launch(Known *known, Kind kind, int number = 0, Oid role = InvalidOid)
+{
+	Job &job = job_of(known, kind, number);
 	int slot = acquire_slot(known->database);
-	uint32 generation = slot < 0 ? 0 : begin_start(slot, known->database, kind);
-	Assignment assignment = {known->database, generation, slot, kind};
+	uint32 generation = slot < 0 ? 0 : begin_start(slot, known->database, kind, number);
+	Assignment assignment = {known->database, generation, slot, kind, number, role};
 
 	if (generation == 0)
 	{
@@ -387,8 +417,9 @@ bool launch(Known *known, Kind kind)
 	// After the entry says `starting`; see hold() in lifecycle_hooks.cpp.
 	if (ddl_under_way(known->database))
 	{
-		(void)abandon_start(slot, kind, generation);
-		postpone(known, kind);
+		(void)abandon_start(slot, kind, generation, number, kind == Kind::executor ? Outcome::stopped : Outcome::none);
+		if (kind != Kind::executor)
+			postpone(known, kind);
 		return false;
 	}
 
@@ -397,14 +428,9 @@ bool launch(Known *known, Kind kind)
 	job.generation = generation;
 	if (!register_worker(known, job, assignment))
 	{
-		(void)abandon_start(slot, kind, generation);
+		(void)abandon_start(slot, kind, generation, number, kind == Kind::executor ? Outcome::no_room : Outcome::none);
 		job.due = in_ms(retry_ms());
-		if (!exhausted_logged)
-			ereport(LOG, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-						  errmsg("out of background worker slots, could not start tq %s for database \"%s\"",
-								 kind_name(kind), known->name),
-						  errhint("Consider increasing the configuration parameter \"max_worker_processes\".")));
-		exhausted_logged = true;
+		report_exhausted(known, kind);
 		return false;
 	}
 	exhausted_logged = false;
@@ -485,6 +511,53 @@ void start_janitors(Overview *overview)
 	}
 }
 
+// How many executors may run on this server: the slots that its other standing workers need stay free, those of tq's launcher, of a
+// scheduler for each database, of a janitor, and of core's own logical replication launcher.
+int executors_allowed() noexcept
+{
+	int standing = 2 + (max_logical_replication_workers > 0 ? 1 : 0);
+
+	for (int i = 0; i < slot_count(); i++)
+		standing += view(i).installed ? 1 : 0;
+	return max_worker_processes - standing;
+}
+
+// Those that schedulers have asked for.
+void start_executors()
+{
+	int allowed = executors_allowed();
+	int present = 0;
+
+	for (int i = 0; i < slot_count(); i++)
+		for (int n = 0; n < executor_places(); n++)
+		{
+			Stage stage = executor_view(i, n).worker.stage;
+
+			present += stage != Stage::none && stage != Stage::wanted;
+		}
+	for (int i = 0; i < slot_count(); i++)
+	{
+		DatabaseView v = view(i);
+		Known *known = OidIsValid(v.database) ? find_known(v.database) : nullptr;
+
+		for (int n = 0; known != nullptr && n < executor_places(); n++)
+		{
+			ExecutorView e = executor_view(i, n);
+
+			if (e.worker.stage != Stage::wanted)
+				continue;
+			if (present < allowed && known->eligible && known->belief == Belief::open && v.installed)
+				present += launch(known, Kind::executor, n, e.role);
+			else if (uint32 generation = begin_start(i, v.database, Kind::executor, n))
+			{
+				if (present >= allowed)
+					report_exhausted(known, Kind::executor);
+				(void)abandon_start(i, Kind::executor, generation, n, present >= allowed ? Outcome::no_room : Outcome::stopped);
+			}
+		}
+	}
+}
+
 void forget_dropped()
 {
 	for_each_known([](Known *known) {
@@ -493,6 +566,9 @@ void forget_dropped()
 		live::release_dropped(known->database);
 		for (Job &job : known->jobs)
 			drop_handle(job);
+		for (int i = 0; i < executor_places(); i++)
+			drop_handle(known->executors[i]);
+		pfree(known->executors);
 		(void)hash_search(known_databases, &known->database, HASH_REMOVE, nullptr);
 	});
 }
@@ -535,6 +611,7 @@ long cycle()
 	{
 		start_schedulers(&overview);
 		start_janitors(&overview);
+		start_executors();
 		if (overview.start_under_way)
 			overview.next = Min(overview.next, in_ms(kBackoffMinMs));
 	}

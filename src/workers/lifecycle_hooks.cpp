@@ -198,7 +198,7 @@ void clear_for_drop_extension(const DropStmt *statement)
 		if (find_extension(&row) && has_privs_of_role(GetUserId(), row.owner))
 		{
 			hold(MyDatabaseId);
-			request_stop(MyDatabaseId, Force::janitor);
+			request_stop(MyDatabaseId, Force::long_running);
 			journal::adopt_segments(row.oid);
 		}
 		return;

@@ -58,6 +58,9 @@ bool delete_row(const WorkerContext &context, int32 id)
 		pg::sql("DELETE FROM tq.acl a WHERE NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = a.role)"
 				" OR (a.queue_id <> 0 AND NOT EXISTS (SELECT FROM tq.queue q WHERE q.id = a.queue_id))",
 				0, nullptr, nullptr, nullptr, false, 0);
+	if (gone)
+		pg::sql("DELETE FROM tq.handler h WHERE NOT EXISTS (SELECT FROM tq.queue q WHERE q.id = h.queue_id)", 0, nullptr, nullptr,
+				nullptr, false, 0);
 	pg::leave_owner(scope);
 	return gone;
 }

@@ -12,6 +12,7 @@
 #include "workers/janitor.hpp"
 #include "workers/queue_drops.hpp"
 #include "workers/reaper.hpp"
+#include "workers/staffing.hpp"
 #include "workers/transaction.hpp"
 
 namespace tq::workers
@@ -156,8 +157,9 @@ enum class Step : uint8
 	claims,
 	fetch,
 	drops,
+	staff,
 };
-constexpr int kSteps = 9;
+constexpr int kSteps = 10;
 
 struct Pause
 {
@@ -287,7 +289,8 @@ void run_scheduler(const WorkerContext &context)
 		if (!guarded(Step::rows, write_rows, context, *db) || !guarded(Step::timers, fire_timers, context, *db) ||
 			!guarded(Step::expire, expire_jobs, context, *db) || !guarded(Step::limits, open_limits, context, *db) ||
 			!guarded(Step::reap, reap, context, *db) || !guarded(Step::claims, journal_claims, context, *db) ||
-			!guarded(Step::fetch, fetch, context, *db) || !guarded(Step::drops, finish_drops, context, *db))
+			!guarded(Step::fetch, fetch, context, *db) || !guarded(Step::drops, finish_drops, context, *db) ||
+			!guarded(Step::staff, staff, context, *db))
 			return;
 		const Micros mono = live::mono_now();
 		if (mono >= next_second)

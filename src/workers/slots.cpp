@@ -38,6 +38,15 @@ struct Worker
 	std::atomic<uint32> stop; // asked to go
 };
 
+// All by "tq workers".
+struct Executor : Worker
+{
+	Oid role;
+	uint64 handler; // it is engaged by, 0 if by none
+	int64 job;		// it runs, 0 if none
+	int64 lease;
+};
+
 struct Slot
 {
 	std::atomic<uint32> database;		// Oid, InvalidOid = free; written under "tq workers"
@@ -56,11 +65,15 @@ struct Shared
 	int nchecks;					  // "tq workers"
 	Oid checks[kCheckRequests];		  // "tq workers"
 	int nslots;						  // fixed at start
+	int nexecutors;					  // of each slot; fixed at start
 	Slot slots[FLEXIBLE_ARRAY_MEMBER];
 };
 
 Shared *shared = nullptr;
 LWLock *lock = nullptr;
+
+// Those of a slot are together.
+Executor *executors = nullptr;
 
 // This process's own entry, if it is a worker.
 Worker *my_worker = nullptr;
@@ -106,7 +119,38 @@ Slot *find(Oid database) noexcept
 	return nullptr;
 }
 
-Worker &entry(int slot, Kind kind) noexcept { return shared->slots[slot].workers[static_cast<int>(kind)]; }
+Executor &executor(int slot, int number) noexcept { return executors[slot * shared->nexecutors + number]; }
+
+Worker &entry(int slot, Kind kind, int number = 0) noexcept
+{
+	return kind == Kind::executor ? executor(slot, number) : shared->slots[slot].workers[static_cast<int>(kind)];
+}
+
+// All entries of a slot.
+template <typename Visit>
+void for_each_worker(int slot, Visit visit) noexcept
+{
+	for (int k = 0; k < kKinds; k++)
+		visit(static_cast<Kind>(k), shared->slots[slot].workers[k]);
+	for (int i = 0; i < shared->nexecutors; i++)
+		visit(Kind::executor, executor(slot, i));
+}
+
+// Is a process in the entry, or on its way into it? Caller holds the lock.
+bool occupied(const Worker &worker) noexcept { return worker.stage != Stage::none && worker.stage != Stage::wanted; }
+
+bool all_vacant(int slot) noexcept
+{
+	bool vacant = true;
+
+	for_each_worker(slot, [&](Kind, const Worker &worker) { vacant = vacant && !occupied(worker); });
+	return vacant;
+}
+
+WorkerView view_of(const Worker &w) noexcept
+{
+	return {w.stage, w.outcome, w.stop.load() != 0, w.generation, w.since, w.healthy_ms};
+}
 
 // Make the entry free. Caller holds the lock exclusively.
 void clear(Worker &worker, Outcome outcome) noexcept
@@ -129,13 +173,28 @@ void call_off(Worker &worker, Outcome outcome) noexcept
 
 } // namespace
 
-const char *kind_name(Kind kind) noexcept { return kind == Kind::scheduler ? "scheduler" : "janitor"; }
+const char *kind_name(Kind kind) noexcept
+{
+	constexpr const char *kNames[] = {"scheduler", "janitor", "executor"}; // as enum Kind
+
+	return kNames[static_cast<int>(kind)];
+}
 
 // ---------------------------------------------------------------------------------------------------------
 // Start-up of the server
 // ---------------------------------------------------------------------------------------------------------
 
-Size shmem_size() { return add_size(offsetof(Shared, slots), mul_size(guc::max_databases + 1, sizeof(Slot))); }
+namespace
+{
+
+Size slots_size() { return add_size(offsetof(Shared, slots), mul_size(guc::max_databases + 1, sizeof(Slot))); }
+
+} // namespace
+
+Size shmem_size()
+{
+	return add_size(slots_size(), mul_size(mul_size(guc::max_databases + 1, guc::max_executors), sizeof(Executor)));
+}
 
 void request_shmem()
 {
@@ -156,7 +215,9 @@ void init_shmem()
 		memset(static_cast<void *>(shared), 0, shmem_size());
 		ConditionVariableInit(&shared->gone);
 		shared->nslots = guc::max_databases + 1;
+		shared->nexecutors = guc::max_executors;
 	}
+	executors = reinterpret_cast<Executor *>(reinterpret_cast<char *>(shared) + slots_size());
 	LWLockRelease(AddinShmemInitLock);
 }
 
@@ -221,18 +282,16 @@ void request_stop(Oid database, Force force) noexcept
 	if (shared == nullptr)
 		return;
 	with_lock(LW_EXCLUSIVE, [&] {
-		Slot *slot = find(database);
+		int slot = find_slot(database);
 
-		if (slot == nullptr)
+		if (slot < 0)
 			return;
-		for (int k = 0; k < kKinds; k++)
-		{
-			Worker &worker = slot->workers[k];
+		for_each_worker(slot, [force](Kind kind, Worker &worker) {
 			bool terminate = force == Force::everybody ||
-							 (force == Force::janitor && static_cast<Kind>(k) == Kind::janitor) ||
+							 (force == Force::long_running && kind != Kind::scheduler) ||
 							 worker.stage == Stage::connecting;
 
-			if (worker.stage == Stage::starting)
+			if (worker.stage == Stage::starting || worker.stage == Stage::wanted)
 				call_off(worker, Outcome::stopped);
 			else if (worker.stage != Stage::none)
 			{
@@ -242,7 +301,7 @@ void request_stop(Oid database, Force force) noexcept
 				else
 					ring(worker.proc);
 			}
-		}
+		});
 	});
 }
 
@@ -251,13 +310,9 @@ bool all_gone(Oid database) noexcept
 	if (shared == nullptr)
 		return true;
 	return with_lock(LW_SHARED, [&] {
-		Slot *slot = find(database);
+		int slot = find_slot(database);
 
-		if (slot != nullptr)
-			for (const Worker &worker : slot->workers)
-				if (worker.stage != Stage::none)
-					return false;
-		return true;
+		return slot < 0 || all_vacant(slot);
 	});
 }
 
@@ -296,11 +351,7 @@ DatabaseView view(int slot) noexcept
 		v.installed = s.installed;
 		v.janitor_wanted = s.janitor_wanted.load() != 0;
 		for (int k = 0; k < kKinds; k++)
-		{
-			Worker &w = s.workers[k];
-
-			v.workers[k] = {w.stage, w.outcome, w.stop.load() != 0, w.generation, w.since, w.healthy_ms};
-		}
+			v.workers[k] = view_of(s.workers[k]);
 		return v;
 	});
 }
@@ -310,9 +361,10 @@ void launcher_attach() noexcept
 	with_lock(LW_EXCLUSIVE, [&] {
 		shared->launcher.store(my_proc_ref());
 		for (int i = 0; i < shared->nslots; i++)
-			for (Worker &worker : shared->slots[i].workers)
+			for_each_worker(i, [](Kind, Worker &worker) {
 				if (worker.stage == Stage::starting)
 					call_off(worker, Outcome::stopped);
+			});
 	});
 }
 
@@ -362,13 +414,12 @@ bool release_slot(int slot, Oid database) noexcept
 	return with_lock(LW_EXCLUSIVE, [&] {
 		Slot &s = shared->slots[slot];
 
-		if (s.database.load() != database)
+		if (s.database.load() != database || !all_vacant(slot))
 			return false;
-		for (const Worker &worker : s.workers)
-			if (worker.stage != Stage::none)
-				return false;
-		for (Worker &worker : s.workers)
+		for_each_worker(slot, [](Kind, Worker &worker) {
+			worker.stage = Stage::none;
 			worker.outcome = Outcome::none;
+		});
 		s.installed = false;
 		s.janitor_wanted.store(0);
 		s.database.store(InvalidOid);
@@ -385,12 +436,13 @@ bool worker_present(Oid database, Kind kind) noexcept
 	});
 }
 
-uint32 begin_start(int slot, Oid database, Kind kind) noexcept
+uint32 begin_start(int slot, Oid database, Kind kind, int number) noexcept
 {
 	return with_lock(LW_EXCLUSIVE, [&]() -> uint32 {
-		Worker &worker = entry(slot, kind);
+		Worker &worker = entry(slot, kind, number);
+		Stage before = kind == Kind::executor ? Stage::wanted : Stage::none;
 
-		if (shared->slots[slot].database.load() != database || worker.stage != Stage::none)
+		if (shared->slots[slot].database.load() != database || worker.stage != before)
 			return 0;
 		if (++worker.generation == 0)
 			worker.generation = 1;
@@ -401,22 +453,24 @@ uint32 begin_start(int slot, Oid database, Kind kind) noexcept
 	});
 }
 
-bool abandon_start(int slot, Kind kind, uint32 generation) noexcept
+bool abandon_start(int slot, Kind kind, uint32 generation, int number, Outcome outcome) noexcept
 {
 	return with_lock(LW_EXCLUSIVE, [&] {
-		Worker &worker = entry(slot, kind);
+		Worker &worker = entry(slot, kind, number);
 
 		if (worker.stage != Stage::starting || worker.generation != generation)
 			return false;
-		call_off(worker, Outcome::none);
+		call_off(worker, outcome);
+		if (kind == Kind::executor)
+			ring(shared->slots[slot].scheduler.load());
 		return true;
 	});
 }
 
-Outcome take_outcome(int slot, Kind kind) noexcept
+Outcome take_outcome(int slot, Kind kind, int number) noexcept
 {
 	return with_lock(LW_EXCLUSIVE, [&] {
-		Worker &worker = entry(slot, kind);
+		Worker &worker = entry(slot, kind, number);
 		Outcome outcome = worker.outcome;
 
 		worker.outcome = Outcome::none;
@@ -438,7 +492,7 @@ bool worker_attach(const Assignment &assignment) noexcept
 	if (shared == nullptr || assignment.slot < 0 || assignment.slot >= shared->nslots)
 		return false;
 	return with_lock(LW_EXCLUSIVE, [&] {
-		Worker &worker = entry(assignment.slot, assignment.kind);
+		Worker &worker = entry(assignment.slot, assignment.kind, assignment.number);
 
 		if (worker.stage != Stage::starting || worker.generation != assignment.generation ||
 			shared->slots[assignment.slot].database.load() != assignment.database)
@@ -490,6 +544,14 @@ void worker_detach() noexcept
 				my_worker->healthy_ms = (GetCurrentTimestamp() - my_worker->since) / 1000;
 			if (my_kind == Kind::scheduler)
 				my_slot->scheduler.store(0);
+			else if (my_kind == Kind::executor)
+			{
+				Executor &me = *static_cast<Executor *>(my_worker);
+
+				me.handler = 0;
+				me.job = me.lease = 0;
+				ring(my_slot->scheduler.load());
+			}
 			clear(*my_worker, stopped ? Outcome::stopped : my_outcome);
 		}
 	});
@@ -499,5 +561,114 @@ void worker_detach() noexcept
 }
 
 bool worker_stop_requested() noexcept { return my_worker != nullptr && my_worker->stop.load() != 0; }
+
+// ---------------------------------------------------------------------------------------------------------
+// Executors
+// ---------------------------------------------------------------------------------------------------------
+
+int find_slot(Oid database) noexcept
+{
+	Slot *slot = find(database);
+
+	return slot != nullptr ? static_cast<int>(slot - shared->slots) : -1;
+}
+
+int executor_places() noexcept { return shared->nexecutors; }
+
+ExecutorView executor_view(int slot, int number) noexcept
+{
+	return with_lock(LW_SHARED, [&]() -> ExecutorView {
+		const Executor &e = executor(slot, number);
+
+		return {view_of(e), e.pid, e.role, e.handler, e.job, e.lease};
+	});
+}
+
+bool request_executor(int slot, Oid role) noexcept
+{
+	bool done = with_lock(LW_EXCLUSIVE, [&] {
+		for (int i = 0; i < shared->nexecutors; i++)
+		{
+			Executor &e = executor(slot, i);
+
+			if (e.stage != Stage::none)
+				continue;
+			e.stage = Stage::wanted;
+			e.outcome = Outcome::none;
+			e.since = GetCurrentTimestamp();
+			e.role = role;
+			e.handler = 0;
+			e.job = e.lease = 0;
+			return true;
+		}
+		return false;
+	});
+
+	if (done)
+		wake_launcher();
+	return done;
+}
+
+void wake_executor(int slot, int number) noexcept
+{
+	with_lock(LW_SHARED, [&] { ring(executor(slot, number).proc); });
+}
+
+void dismiss_executor(int slot, int number) noexcept
+{
+	with_lock(LW_EXCLUSIVE, [&] {
+		Executor &e = executor(slot, number);
+
+		if (e.stage == Stage::ready)
+		{
+			e.stop.store(1);
+			ring(e.proc);
+		}
+	});
+}
+
+void signal_executor(int slot, int number, int64 lease, int signal) noexcept
+{
+	with_lock(LW_EXCLUSIVE, [&] {
+		const Executor &e = executor(slot, number);
+
+		if (e.stage == Stage::ready && e.lease == lease)
+			(void)kill(e.pid, signal);
+	});
+}
+
+bool executor_engage(uint64 handler, int max) noexcept
+{
+	return with_lock(LW_EXCLUSIVE, [&] {
+		int slot = static_cast<int>(my_slot - shared->slots);
+		int engaged = 0;
+
+		for (int i = 0; i < shared->nexecutors; i++)
+			engaged += executor(slot, i).handler == handler;
+		if (engaged >= max)
+			return false;
+		static_cast<Executor *>(my_worker)->handler = handler;
+		return true;
+	});
+}
+
+void executor_runs(int64 job, int64 lease) noexcept
+{
+	with_lock(LW_EXCLUSIVE, [&] {
+		Executor &me = *static_cast<Executor *>(my_worker);
+
+		me.job = job;
+		me.lease = lease;
+	});
+}
+
+void executor_disengage(bool ring_scheduler) noexcept
+{
+	with_lock(LW_EXCLUSIVE, [&] {
+		static_cast<Executor *>(my_worker)->handler = 0;
+		if (ring_scheduler)
+			ring(my_slot->scheduler.load());
+	});
+}
 
 } // namespace tq::workers

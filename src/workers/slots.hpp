@@ -17,15 +17,16 @@ extern "C"
 namespace tq::workers
 {
 
-// What a worker of a database does. Executors take the next numbers.
+// What a worker of a database does.
 enum class Kind : uint8_t
 {
 	scheduler,
-	janitor
+	janitor,
+	executor
 };
-inline constexpr int kKinds = 2;
+inline constexpr int kKinds = 2; // of which a database has one; of executors it has guc::max_executors places
 
-// "scheduler" or "janitor": used in process titles, bgw_type and log lines.
+// "scheduler", "janitor" or "executor": used in process titles, bgw_type and log lines.
 const char *kind_name(Kind kind) noexcept;
 
 // ---------------------------------------------------------------------------------------------------------
@@ -72,7 +73,7 @@ void set_latch_of_scheduler(Oid database) noexcept;
 enum class Force : uint8_t
 {
 	nobody,
-	janitor,
+	long_running, // janitor and executors, which may be in the middle of a long transaction
 	everybody
 };
 
@@ -97,10 +98,11 @@ LOCKTAG ddl_lock_tag(Oid database) noexcept;
 // Launcher
 // ---------------------------------------------------------------------------------------------------------
 
-// none -> starting (registered with the postmaster) -> connecting (process attached) -> ready -> none
+// none -> (executors: wanted by the scheduler ->) starting (registered with the postmaster) -> connecting (process attached) -> ready -> none
 enum class Stage : uint8_t
 {
 	none,
+	wanted,
 	starting,
 	connecting,
 	ready
@@ -116,6 +118,7 @@ enum class Outcome : uint8_t
 	busy,	 // the extension is being dropped or altered: try again soon
 	crowded, // more databases than tq.max_databases
 	done,	 // the body returned
+	no_room, // executors: there was no background worker slot for it
 };
 
 struct WorkerView
@@ -126,6 +129,16 @@ struct WorkerView
 	uint32 generation;
 	TimestampTz since; // when the stage began
 	int64 healthy_ms;  // how long the last run was ready
+};
+
+struct ExecutorView
+{
+	WorkerView worker;
+	pid_t pid;
+	Oid role;		// it runs jobs as, or is to
+	uint64 handler; // whose job it runs, 0 if none
+	int64 job;
+	int64 lease;
 };
 
 struct DatabaseView
@@ -160,15 +173,15 @@ bool release_slot(int slot, Oid database) noexcept;
 // Has the database a worker of this kind, in whatever stage?
 bool worker_present(Oid database, Kind kind) noexcept;
 
-// Begin a start: the entry becomes `starting`. Returns its generation, 0 if there is a worker already.
-uint32 begin_start(int slot, Oid database, Kind kind) noexcept;
+// Begin a start: the entry becomes `starting`. Returns its generation, 0 if there is a worker already; of an executor, if none is wanted.
+uint32 begin_start(int slot, Oid database, Kind kind, int number = 0) noexcept;
 
 // The start came to nothing (or the postmaster says the process is gone): free the entry. False if it has
 // been attached, ended or called off meanwhile.
-bool abandon_start(int slot, Kind kind, uint32 generation) noexcept;
+bool abandon_start(int slot, Kind kind, uint32 generation, int number = 0, Outcome outcome = Outcome::none) noexcept;
 
 // Read and clear the outcome of the last run.
-Outcome take_outcome(int slot, Kind kind) noexcept;
+Outcome take_outcome(int slot, Kind kind, int number = 0) noexcept;
 
 // Set or clear the janitor request; returns what it was.
 bool exchange_janitor_wanted(int slot, bool wanted) noexcept;
@@ -184,6 +197,8 @@ struct Assignment
 	uint32 generation;
 	int32 slot;
 	Kind kind;
+	int32 number; // of an executor: its place,
+	Oid role;	  // and whom it runs jobs as
 };
 
 // Take the entry the launcher made. False if it was called off, given away or never existed (the memory is
@@ -201,5 +216,32 @@ void worker_detach() noexcept;
 
 // Has somebody asked this worker to go?
 bool worker_stop_requested() noexcept;
+
+// ---------------------------------------------------------------------------------------------------------
+// Executors: their places, as the scheduler of the database sees them. `slot` is find_slot's
+// ---------------------------------------------------------------------------------------------------------
+
+// The slot of a database, -1 if it has none.
+int find_slot(Oid database) noexcept;
+int executor_places() noexcept; // of each slot
+ExecutorView executor_view(int slot, int number) noexcept;
+
+// Have the launcher start one more executor for a role. False if no place is free.
+bool request_executor(int slot, Oid role) noexcept;
+// Set its latch.
+void wake_executor(int slot, int number) noexcept;
+// Ask it to leave when its job is done.
+void dismiss_executor(int slot, int number) noexcept;
+// Send a signal, if it (still) runs the attempt with this lease.
+void signal_executor(int slot, int number, int64 lease, int signal) noexcept;
+
+// ... and as an executor sees its own.
+
+// It is about to run a job of this handler. False if `max` of them already run there.
+bool executor_engage(uint64 handler, int max) noexcept;
+// It runs this attempt; 0, 0: it does not any more. No signal is under way when this returns.
+void executor_runs(int64 job, int64 lease) noexcept;
+// It is idle again; `ring`: the scheduler wants to know.
+void executor_disengage(bool ring) noexcept;
 
 } // namespace tq::workers

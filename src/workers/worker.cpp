@@ -23,6 +23,7 @@ namespace tq::workers
 // The bodies; they return when the worker should exit.
 void run_scheduler(const WorkerContext &context);
 void run_janitor(const WorkerContext &context);
+void run_executor(const WorkerContext &context);
 
 namespace
 {
@@ -70,9 +71,23 @@ constexpr Setting kSettings[] = {
 	{"zero_damaged_pages", "off"},
 };
 
-void pin_settings()
+// An executor runs the code of its role, with the settings of its role. Not so where they would keep it from journalling what becomes
+// of a job.
+constexpr Setting kExecutorSettings[] = {
+	{"search_path", "pg_catalog, pg_temp"}, // while no handler runs
+	{"transaction_timeout", "0"},
+	{"idle_in_transaction_session_timeout", "0"},
+	{"idle_session_timeout", "0"},
+	{"default_transaction_isolation", "read committed"},
+	{"default_transaction_read_only", "off"},
+	{"default_transaction_deferrable", "off"},
+	{"zero_damaged_pages", "off"},
+};
+
+template <size_t N>
+void pin_settings(const Setting (&settings)[N])
 {
-	for (const Setting &setting : kSettings)
+	for (const Setting &setting : settings)
 	{
 		// transaction_timeout exists from 17 on
 		if (GetConfigOption(setting.name, true, false) != nullptr)
@@ -229,14 +244,24 @@ void tq_worker_main(Datum)
 		return;
 	}
 
-	// Waits here while DDL on the database holds its lock; a request to stop terminates us then.
-	BackgroundWorkerInitializeConnectionByOid(assignment.database, InvalidOid, 0);
-	pin_settings();
+	// Waits here while DDL on the database holds its lock; a request to stop terminates us then. An executor's session is its
+	// role's, so that no handler can become anybody else (H9).
+	if (assignment.kind == Kind::executor)
+	{
+		BackgroundWorkerInitializeConnectionByOid(assignment.database, assignment.role, tq::pg::kMayNotLogin);
+		pin_settings(kExecutorSettings);
+	}
+	else
+	{
+		BackgroundWorkerInitializeConnectionByOid(assignment.database, InvalidOid, 0);
+		pin_settings(kSettings);
+	}
 	pgstat_report_appname(MyBgworkerEntry->bgw_name);
 	pgstat_report_activity(STATE_RUNNING, "tq: looking for the extension");
 
 	context.database = assignment.database;
 	context.kind = assignment.kind;
+	context.role = assignment.role;
 	if (!check_in(&context, database_name))
 		return;
 	wake_launcher();
@@ -246,8 +271,10 @@ void tq_worker_main(Datum)
 
 	if (context.kind == Kind::scheduler)
 		run_scheduler(context);
-	else
+	else if (context.kind == Kind::janitor)
 		run_janitor(context);
+	else
+		run_executor(context);
 
 	worker_set_outcome(Outcome::done);
 	ereport(context.kind == Kind::scheduler ? LOG : DEBUG1,

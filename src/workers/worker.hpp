@@ -14,6 +14,7 @@ struct WorkerContext
 	Oid extension; // the pg_extension row this worker belongs to; DROP + CREATE makes another one
 	Oid extension_schema;
 	Kind kind;
+	Oid role; // of an executor
 };
 
 // The row of pg_extension, as the current catalog snapshot shows it.

@@ -37,6 +37,8 @@ END
 $$;
 
 SELECT tq_create_queue('mine');
+CREATE FUNCTION handle(job tq_job) RETURNS void LANGUAGE sql AS 'SELECT';
+SELECT tq_handle('mine', 'handled', 'handle(tq_job)');
 SELECT tq_create_queue('other');
 SELECT tq_grant('mine', ('r_' || p)::regrole, p), tq_grant('*', ('all_' || p)::regrole, p)
 	FROM unnest('{produce,consume,manage,monitor}'::text[]) p;
@@ -104,6 +106,10 @@ INSERT INTO verb (needs, statement, none, produce, consume, manage, monitor) VAL
 	(NULL, $$SELECT tq_pause({q}, 'left')$$, '42501', '42501', '42501', '', '42501'),
 	(NULL, $$SELECT tq_resume({q}, 'left')$$, '42501', '42501', '42501', '', '42501'),
 	(NULL, $$SELECT tq_drop_queue({q})$$, '42501', '42501', '42501', 'TQ005', '42501'),
+	-- it takes consume as well, which each of these alone is not
+	(NULL, $$SELECT tq_handle({q}, 'none', 'handle(tq_job)')$$, '42501', '42501', '42501', '42501', '42501'),
+	(NULL, $$SELECT tq_unhandle({q}, 'none')$$, '42501', '42501', '42501', '42704', '42501'),
+	(NULL, $$SELECT string_agg(queue || kind, ' ') FROM tq_handlers$$, 'null', 'null', 'null', 'minehandled', 'minehandled'),
 	(NULL, $$SELECT tq_grant({q}, 'r_produce', 'produce')$$, '42501', '42501', '42501', '', '42501'),
 	(NULL, $$SELECT tq_revoke({q}, 'r_none', 'produce')$$, '42501', '42501', '42501', '', '42501');
 
@@ -126,7 +132,7 @@ DELETE FROM verb v USING pg_proc p WHERE p.prosrc = 'tq_later' AND v.statement ~
 -- What is not for everybody to call stays closed.
 CREATE TABLE closed (statement text);
 INSERT INTO closed VALUES
-	('SELECT count(*) FROM tq.acl'), ('SELECT count(*) FROM tq.queue'), ('SELECT count(*) FROM tq.job'), ('SELECT count(*) FROM tq.job_0'),
+	('SELECT count(*) FROM tq.handler'), ('SELECT count(*) FROM tq.acl'), ('SELECT count(*) FROM tq.queue'), ('SELECT count(*) FROM tq.job'), ('SELECT count(*) FROM tq.job_0'),
 	('SELECT count(*) FROM tq.event'), ('SELECT count(*) FROM tq.event_0'), ('SELECT count(*) FROM tq.segment'), ('SELECT count(*) FROM tq.meta'),
 	($$INSERT INTO tq.acl VALUES (0, 'r_none'::regrole, 'manage')$$), ('DELETE FROM tq.event_0'), ('TRUNCATE tq.job_0'),
 	($$SELECT nextval('tq.job_id_seq')$$), ($$SELECT setval('tq.lease_seq', 1)$$), ($$SELECT nextval('tq.queue_id_seq')$$),

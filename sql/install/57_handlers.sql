@@ -1,0 +1,40 @@
+-- Handlers: functions that executors inside the server run jobs with (docs/guides/handlers.md).
+
+CREATE TABLE tq.handler (
+	queue_id    int NOT NULL,              -- tq.queue.id
+	kind        text COLLATE "C" NOT NULL, -- '': every kind without a handler of its own
+	function    text NOT NULL,             -- with its schema, quoted; takes a tq_job
+	role        regrole NOT NULL,          -- who named it; it runs as
+	search_path text NOT NULL,             -- when it was named
+	options     jsonb NOT NULL DEFAULT '{}',
+	defined_at  timestamptz NOT NULL,
+	problem     text,                      -- why its jobs are not run; null: they are
+	problem_at  timestamptz,
+	retry_at    timestamptz,               -- not tried again before
+	PRIMARY KEY (queue_id, kind)
+);
+REVOKE ALL ON TABLE tq.handler FROM PUBLIC;
+-- A role that was dropped would come back as a number, which may be another role's.
+SELECT pg_catalog.pg_extension_config_dump('tq.handler', 'WHERE EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = handler.role)');
+
+-- Schedulers and executors hear of changes at commit, also of those by hand, by a restore and by logical replication.
+CREATE FUNCTION tq.handler_changed() RETURNS trigger
+	LANGUAGE c AS 'MODULE_PATHNAME', 'tq_handler_changed';
+REVOKE ALL ON FUNCTION tq.handler_changed() FROM PUBLIC;
+CREATE TRIGGER tq_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON tq.handler
+	FOR EACH STATEMENT EXECUTE FUNCTION tq.handler_changed();
+CREATE TRIGGER tq_changed_row AFTER INSERT OR UPDATE OR DELETE ON tq.handler
+	FOR EACH ROW EXECUTE FUNCTION tq.handler_changed();
+ALTER TABLE tq.handler ENABLE ALWAYS TRIGGER tq_changed, ENABLE REPLICA TRIGGER tq_changed_row;
+
+CREATE FUNCTION tq_handle(queue text, kind text, handler regprocedure, options jsonb DEFAULT NULL)
+RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+CREATE FUNCTION tq_unhandle(queue text, kind text)
+RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+CREATE VIEW tq_handlers WITH (security_barrier) AS
+	SELECT q.name AS queue, nullif(h.kind, '') AS kind, h.function, h.role, h.options, h.search_path, h.defined_at, h.problem,
+		h.problem_at, h.retry_at
+	FROM tq.handler h JOIN tq.queue q ON q.id = h.queue_id
+	WHERE tq.may_list(h.queue_id, h.role);
