@@ -206,7 +206,7 @@ def a_lease_for_two_jobs_in_the_journal(j, _l):
 
 @violation("no two live leases of a job overlapped")
 def overlap_in_the_journal(j, _l):
-    j.events[3][1].claimed_at = j.events[3][0].at - 0.001
+    j.events[3][1].claimed_at = j.events[3][0].at - 2
 
 
 @violation("no two live leases of a job overlapped")
@@ -249,15 +249,20 @@ def a_group_overtakes_a_retry(j, _l):
     j.events[11].append(late)
 
 
-@violation("no limit was exceeded")
-def a_group_at_once(j, _l):
-    j.events[12][0].claimed_at = j.events[11][0].at - 0.001
+def overlap_jobs_11_and_12(l):
+    first, second = (start for start in l.starts if start.job in (11, 12))
+    second.at = l.ended((first.job, first.lease)) - 0.001
 
 
 @violation("no limit was exceeded")
-def a_queue_at_once(j, _l):
+def a_group_at_once(_j, l):
+    overlap_jobs_11_and_12(l)
+
+
+@violation("no limit was exceeded")
+def a_queue_at_once(j, l):
     j.settings["g"] = {"max_running": 1, "group_max_running": 5}
-    j.events[12][0].claimed_at = j.events[11][0].at - 0.001
+    overlap_jobs_11_and_12(l)
 
 
 @violation("the work of each job that succeeded was done once, of no other job")
