@@ -157,8 +157,6 @@ BEGIN READ ONLY;
 SELECT tq_pause('q_mail');
 ROLLBACK;
 
--- later versions
-SELECT tq_unschedule('nightly');
 
 -- how everything stands
 SELECT item, value, hint FROM tq_health() WHERE status = 'error';

@@ -45,3 +45,11 @@ CREATE VIEW tq_grants WITH (security_barrier) AS
 	FROM tq.acl a LEFT JOIN tq.queue q ON q.id = a.queue_id
 	WHERE (a.queue_id = 0 OR q.id IS NOT NULL) AND tq.may_list(a.queue_id, a.role)
 		AND EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = a.role);
+
+CREATE FUNCTION tq.schedules()
+RETURNS TABLE (
+	name text, queue text, kind text, payload jsonb, cron text, every interval, timezone text, catch_up text,
+	overlap text, options jsonb, owner regrole, state text, next_at timestamptz, last_at timestamptz, last_job_id bigint,
+	last_outcome text, missed bigint, last_error text, defined_at timestamptz, starts_at timestamptz, ends_at timestamptz)
+LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100 AS 'MODULE_PATHNAME', 'tq_list_schedules';
+CREATE VIEW tq_schedules AS SELECT * FROM tq.schedules();

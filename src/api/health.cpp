@@ -259,6 +259,19 @@ void queue_items(const Report &r, const Db &db)
 		  "A subscriber stops at each new segment, which it does not have. Publish the tables it needs by name.");
 }
 
+void schedule_items(const Report &r, const Db &db)
+{
+	char *v[2] = {};
+	ask(db, "SELECT count(*), string_agg(quote_ident(name), ', ' ORDER BY name) FILTER (WHERE last_error IS NOT NULL) FROM tq.schedule", v, 2);
+	if (v[1] == nullptr)
+		r.put("schedules", v[0]);
+	else
+		r.put("schedules", psprintf("%s; cannot enqueue: %s", v[0], v[1]), Verdict::warn, "last_error of tq_schedules says why.");
+	const int64 again = db.fires_again.load();
+	r.put("scheduled jobs made again", psprintf("%lld", ll(again)), again > 0 ? Verdict::warn : Verdict::ok,
+		  "They were gone from the journal: rows were deleted by hand, or not restored. The log names them.");
+}
+
 } // namespace
 } // namespace tq::api
 
@@ -289,5 +302,6 @@ TQ_FUNCTION(tq_health)
 	segment_items(r, db, live::wall_now());
 	horizon_item(r, db);
 	queue_items(r, db);
+	schedule_items(r, db);
 	return static_cast<Datum>(0);
 }

@@ -50,6 +50,8 @@ ArrayType *tags_in(const Named &at, const JsonbValue &v)
 
 } // namespace
 
+const char *const *job_option_names() noexcept { return kOptions; }
+
 UniqueMode parse_unique_mode(const text *mode)
 {
 	static constexpr const char *kModes[] = {"skip", "ignore", "replace", "keep_run_at", "error", nullptr}; // as the enum

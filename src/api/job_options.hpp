@@ -18,6 +18,9 @@ void check_key(const char *name, const text *key, int max);
 // A job's own retry policy; it is kept as it was given.
 Jsonb *checked_retry(Jsonb *retry);
 
+// Names of the options, in order; a null-terminated list.
+const char *const *job_option_names() noexcept;
+
 // Puts the options into the row, and unique_for, which has no column of its own, also into *unique_for.
 void parse_options(Jsonb *options, journal::JobRow *row, core::Micros *unique_for);
 

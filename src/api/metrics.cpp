@@ -337,6 +337,10 @@ void loading_families(Text *t, const Db &db)
 	t->sample("finding", "drifted_counter", db.drifted.load());
 	t->sample("finding", "missing_job", db.lost_found.load());
 	t->sample("finding", "outdated_job", db.outdated.load());
+	t->one_counter("tq_schedule_fires_total", "Times of schedules that were dealt with by enqueueing a job, or skipped because of the one before.", db.fires.load());
+	t->one_counter("tq_schedule_missed_total", "Times of schedules that were not caught up.", db.fires_missed.load());
+	t->one_counter("tq_schedule_errors_total", "Failed attempts to enqueue the job of a schedule.", db.fires_failed.load());
+	t->one_counter("tq_schedule_jobs_made_again_total", "Jobs of schedules that were gone from the journal.", db.fires_again.load());
 	t->one_counter("tq_rows_gone_total", "Claimed jobs whose row somebody had deleted.", db.rows_gone.load());
 	t->one_gauge("tq_jobs_of_unknown_queues", "Unfinished jobs whose queue does not exist.", db.rows_unknown.load());
 }

@@ -98,12 +98,14 @@ Db &make_slot(Oid extension)
 				db->plan_mono.store(core::kNever);
 				db->refill.store(false);
 				db->queue_changes.store(0);
+				db->schedule_changes.store(0);
 				db->counting = false;
 				db->timer_loader.store(0);
 				db->count = db->counted = CountSnapshot{};
 				for (std::atomic<int64> *figure :
 					 {&db->loads, &db->refilled, &db->evicted, &db->aborted_claims, &db->claims_logged, &db->rows_gone,
-					  &db->lost_found, &db->audits, &db->drifted, &db->outdated, &db->rows_unknown})
+					  &db->lost_found, &db->audits, &db->drifted, &db->outdated, &db->rows_unknown, &db->fires,
+					  &db->fires_missed, &db->fires_failed, &db->fires_again})
 					figure->store(0);
 				db->loaded_at.store(0);
 				db->load_took.store(0);

@@ -168,8 +168,8 @@ void write_queue_row(Db &db, uint16_t queue)
 	const Queue &q = engine.queue(queue);
 	if (q.writer == my_proc + 1)
 		return;
-	// A scheduler that is there answers within milliseconds, one that is being started within some more.
-	for (int i = 0; i < 1000 && !q.persisted && guc::workers && (i > 0 || !created_here(db.extension)); ++i)
+	// A scheduler that is there answers within milliseconds, one that is being started within some more; it does not wait for itself.
+	for (int i = 0; i < 1000 && !q.persisted && guc::workers && db.scheduler.load() != my_proc + 1 && (i > 0 || !created_here(db.extension)); ++i)
 	{
 		db.queue_rows.store(true);
 		wake_scheduler(db);

@@ -91,6 +91,7 @@ struct Db
 	std::atomic<Micros> keys_due; // when the janitor may look through it again
 	std::atomic<uint32> handler_changes; // grows when a commit has changed tq.handler
 	std::atomic<uint32> queue_changes; // grows before a commit changes a slot: who read the rows before must read them again
+	std::atomic<uint32> schedule_changes; // grows with each commit that changes schedules
 	std::atomic<int64> next_id; // drawn with the map lock shared
 	std::atomic<int64> id_limit;
 	int32 nsegments;  // map lock; slots 0 .. nsegments - 1 have been in use
@@ -102,6 +103,7 @@ struct Db
 	// figures
 	std::atomic<int64> loads, refilled, evicted, aborted_claims, claims_logged, rows_gone, lost_found;
 	std::atomic<int64> audits, drifted, outdated; // counts after the first load, and what they found
+	std::atomic<int64> fires, fires_missed, fires_failed, fires_again; // of schedules
 	std::atomic<int64> rows_unknown; // by the last count: unfinished jobs of queues that do not exist
 	std::atomic<Micros> loaded_at, load_took;
 	std::atomic<Micros> counted_at;	 // last recount

@@ -6,6 +6,7 @@
 #include "live/load.hpp"
 #include "live/publish.hpp"
 #include "live/queue_changes.hpp"
+#include "live/schedule_changes.hpp"
 #include "live/waiting.hpp"
 #include "pg/errors.hpp"
 
@@ -79,6 +80,7 @@ void forget()
 	bulks = nullptr;
 	nops = ops_room = nbulks = bulks_room = nenqueued = nused = 0;
 	bulk_mode = reload_at_commit = handlers_at_commit = false;
+	forget_schedules();
 	last_group = nullptr;
 }
 
@@ -178,6 +180,7 @@ void on_commit() noexcept
 		request_reload();
 	if (handlers_at_commit)
 		publish_handlers();
+	announce_schedules();
 	forget();
 }
 
@@ -218,7 +221,7 @@ void xact_callback(XactEvent event, void *)
 			on_abort();
 			break;
 		case XACT_EVENT_PRE_PREPARE:
-			if (nops + nbulks + nrows > 0 || reload_at_commit || handlers_at_commit || queue_changes_pending())
+			if (nops + nbulks + nrows > 0 || reload_at_commit || handlers_at_commit || queue_changes_pending() || schedules_marked())
 				ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 								errmsg("cannot PREPARE a transaction that has used tq"),
 								errdetail("What a prepared transaction did to a queue could not be published when "

@@ -27,6 +27,7 @@ struct Ids
 	int64 n;
 	int64 room;
 	bool live_too;
+	live::Micros young; // purged jobs from then on are passed over
 	int64 dead; // of them
 	int64 rows; // in the segment
 };
@@ -39,6 +40,9 @@ void collect(const journal::Candidate &c, const journal::Fold &fold, void *arg)
 		return;
 	if (fold.state == journal::FoldState::moved)
 		return;
+	// that it is there tells a purged job from one that was deleted by hand (schedules)
+	if (fold.state == journal::FoldState::purged && c.enqueued_at >= out.young)
+		return;
 	if (out.n == out.room)
 	{
 		out.room = std::max<int64>(1024, out.room * 2);
@@ -49,9 +53,9 @@ void collect(const journal::Candidate &c, const journal::Fold &fold, void *arg)
 	out.dead += dead;
 }
 
-Ids scan(const journal::Segment &tables, bool live_too)
+Ids scan(const journal::Segment &tables, bool live_too, live::Micros young = core::kNever)
 {
-	Ids out{CurrentMemoryContext, nullptr, 0, 0, live_too, 0, 0};
+	Ids out{CurrentMemoryContext, nullptr, 0, 0, live_too, young, 0, 0};
 	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
 	out.rows = journal::scan_segment(tables, snapshot, true, collect, &out, false).rows;
 	UnregisterSnapshot(snapshot);
@@ -205,7 +209,7 @@ bool clean_zero(const WorkerContext &context, Db &db, const live::SegmentView &z
 		return false;
 	const MemoryContext keep = AllocSetContextCreate(TopMemoryContext, "tq clean-up", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(keep);
-	const Ids found = scan(zero.tables, false);
+	const Ids found = scan(zero.tables, false, now - live::retention_of(db).finished);
 	MemoryContextSwitchTo(old);
 	end_work();
 	for (int64 i = 0; i < found.n && !stop_requested(context); i += kBatch)

@@ -9,6 +9,7 @@
 #include "live/segments.hpp"
 #include "live/verbs.hpp"
 #include "live/workers_table.hpp"
+#include "workers/firing.hpp"
 #include "workers/janitor.hpp"
 #include "workers/queue_drops.hpp"
 #include "workers/reaper.hpp"
@@ -151,6 +152,7 @@ enum class Step : uint8
 	load,
 	rows,
 	timers,
+	schedules,
 	expire,
 	limits,
 	reap,
@@ -220,13 +222,16 @@ long plan(Db &db, Micros next_second)
 	const Micros timers = engine.db(live::index_of(db)).timer_watermark.load();
 	if (timers != core::kNever)
 		wall = std::min(wall, timers - guc::timer_horizon * kSecond / 2);
+	const FiringPlan firing = firing_plan(db);
+	wall = std::min(wall, firing.wall);
+	mono = std::min(mono, firing.mono);
 	db.plan_wall.store(wall);
 	db.plan_mono.store(mono);
 	// what was set before the plan was known did not wake us
 	Micros left = mono - live::mono_now();
 	if (wall != core::kNever)
 		left = std::min(left, wall - live::wall_now());
-	if (db.refill.load() || db.queue_rows.load())
+	if (db.refill.load() || db.queue_rows.load() || firing.now)
 		left = 0;
 	// a step that pauses after an error has its work left, which must not keep us spinning
 	Micros paused = 0;
@@ -287,6 +292,7 @@ void run_scheduler(const WorkerContext &context)
 			continue;
 		}
 		if (!guarded(Step::rows, write_rows, context, *db) || !guarded(Step::timers, fire_timers, context, *db) ||
+			!guarded(Step::schedules, fire_schedules, context, *db) ||
 			!guarded(Step::expire, expire_jobs, context, *db) || !guarded(Step::limits, open_limits, context, *db) ||
 			!guarded(Step::reap, reap, context, *db) || !guarded(Step::claims, journal_claims, context, *db) ||
 			!guarded(Step::fetch, fetch, context, *db) || !guarded(Step::drops, finish_drops, context, *db) ||

@@ -50,7 +50,13 @@ INSERT INTO verbs VALUES
 	('tq_drop_queue', '{"name": "''good''"}', true),
 	('tq_pause', '{"queue": "''good''"}', true),
 	('tq_resume', '{"queue": "''good''"}', true),
+	('tq_schedule', '{"name": "''bad''", "queue": "''bad''", "every": "''1 h''"}', true),
+	('tq_unschedule', '{"name": "''good''"}', true),
+	('tq_schedule_pause', '{"name": "''good''"}', true),
+	('tq_schedule_resume', '{"name": "''good''"}', true),
+	('tq_schedule_run', '{"name": "''good''"}', true),
 	('tq_schedule_next', '{"cron": "''@daily''"}', false);
+SELECT tq_schedule('good', 'good', every => '1000 d');
 
 CREATE FUNCTION call_of(verb text, arguments jsonb) RETURNS text LANGUAGE sql AS $$
 	SELECT CASE verb
@@ -103,6 +109,7 @@ INSERT INTO wrong VALUES
 	('id', '0', 'TQ004'), ('id', '-1', 'TQ004'), ('id', '9223372036854775807', 'TQ004'), ('id', '-9223372036854775808', 'TQ004'),
 	('id', '9007199254740993', 'TQ004'),
 	('lease', '0', 'TQ001'), ('lease', '-1', 'TQ001'), ('lease', '9223372036854775807', 'TQ001'),
+	('schedule', '''nowhere''', '42704'), ('schedule', '''''', '42704'), ('schedule', 'repeat(''x'', 10000)', '42704'),
 	('queue', '''nowhere''', 'TQ002'), ('queues', '''{nowhere}''', 'TQ002'),
 	('list', '''{}''', '22023'), ('list', 'ARRAY[NULL]::text[]', '22004');
 -- intervals without end
@@ -161,6 +168,10 @@ INSERT INTO arguments (verb, argument, sort)
 	('tq_drop_queue', 'name', 'required queue'),
 	('tq_pause', 'queue', 'required queue'), ('tq_pause', 'kind', 'name'), ('tq_pause', 'until', 'expiry'),
 	('tq_resume', 'queue', 'required queue'), ('tq_resume', 'kind', 'name'),
+	('tq_schedule', 'name', 'required name'), ('tq_schedule', 'queue', 'required name'), ('tq_schedule', 'payload', 'required'),
+	('tq_schedule', 'kind', 'name'), ('tq_schedule', 'every', 'pause'), ('tq_schedule', 'options', 'object'),
+	('tq_unschedule', 'name', 'required schedule'), ('tq_schedule_pause', 'name', 'required schedule'),
+	('tq_schedule_resume', 'name', 'required schedule'), ('tq_schedule_run', 'name', 'required schedule'),
 	('tq_schedule_next', 'cron', 'required name'), ('tq_schedule_next', 'n', 'count')
 	) a (verb, argument, sorts), unnest(string_to_array(sorts, ' ')) sort;
 
@@ -174,7 +185,7 @@ INSERT INTO cases (verb, arguments, code, says)
 				WHEN argument = 'priorities' THEN '::int[]'
 				WHEN argument = 'run_ats' THEN '::timestamptz[]'
 				ELSE '::text[]' END END),
-		code, CASE WHEN sort IN ('id', 'lease') THEN ' of job | job ' WHEN sort IN ('queue', 'queues') THEN 'nowhere'
+		code, CASE WHEN sort IN ('id', 'lease') THEN ' of job | job ' WHEN sort IN ('queue', 'queues') THEN 'nowhere' WHEN sort = 'schedule' THEN 'schedule'
 			WHEN sort = 'names' THEN rtrim(argument, 's') ELSE argument END
 	FROM arguments JOIN wrong USING (sort)
 	ORDER BY verb, argument, sort, value;
@@ -312,6 +323,36 @@ INSERT INTO cases (verb, arguments, code, says) VALUES
 	('tq_create_queue', '{"name": "''*''"}', '22023', '\*'),
 	('tq_enqueue', '{"queue": "''*''"}', '22023', '\*'),
 	('tq_claim', '{"queue": "''*''"}', '22023', '\*'),
+	('tq_schedule', '{"every": "NULL"}', '22023', 'cron or every'),
+	('tq_schedule', '{"cron": "''@daily''"}', '22023', 'cron and every'),
+	('tq_schedule', '{"every": "NULL", "cron": "''61 * * * *''"}', '22023', 'cron expression'),
+	('tq_schedule', '{"every": "''0''"}', '22023', 'every'),
+	('tq_schedule', '{"every": "''0.999999 s''"}', '22023', 'every'),
+	('tq_schedule', '{"timezone": "''''"}', '22023', 'time zone'),
+	('tq_schedule', '{"timezone": "''Europe/Berln''"}', '22023', 'time zone'),
+	('tq_schedule', '{"catch_up": "''some''"}', '22023', 'catch_up'),
+	('tq_schedule', '{"catch_up": "''''"}', '22023', 'catch_up'),
+	('tq_schedule', '{"overlap": "''wait''"}', '22023', 'overlap'),
+	('tq_schedule', '{"options": "''{\"run_at\": \"2030-01-01\"}''"}', '22023', 'run_at'),
+	('tq_schedule', '{"options": "''{\"batch\": 1}''"}', '22023', 'batch'),
+	('tq_schedule', '{"options": "''{\"on_parent_failure\": \"run\"}''"}', '22023', 'on_parent_failure'),
+	('tq_schedule', '{"options": "''{\"headers\": {\"schedule\": 1}}''"}', '22023', 'schedule'),
+	('tq_schedule', '{"options": "''{\"start\": \"2030-01-02\", \"end\": \"2030-01-01\"}''"}', '22023', 'end must'),
+	('tq_schedule', '{"options": "''{\"end\": \"2020-01-01\"}''"}', '22023', 'never fire'),
+	('tq_schedule', '{"options": "''{\"start\": \"2030-01-01\", \"end\": \"2030-01-01 00:59\"}'' ", "every": "NULL", "cron": "''30 1 * * *''"}', '22023', 'never fire'),
+	('tq_schedule', '{"options": "''{\"start\": \"noon\"}''"}', '22007', 'noon'),
+	('tq_schedule', '{"options": "''{\"end\": \"2030-02-30\"}''"}', '22008', '2030-02-30');
+INSERT INTO cases (verb, arguments, code, says)
+	SELECT 'tq_schedule', jsonb_build_object('options', format('%L', jsonb_build_object(key, value::jsonb))), '22023', key FROM (VALUES
+		('delay', '"-1 s"'), ('delay', '"1 month"'), ('delay', '5'), ('end', '"infinity"'), ('end', '17'), ('expires_in', '"0"'), ('expires_in', '"soon"'),
+		('group_key', '""'), ('group_key', '7'), ('headers', '[]'), ('headers', '"x"'), ('jitter', '"-1 s"'), ('jitter', 'true'),
+		('late', '"-1 s"'), ('late', '60'), ('lease', '"0"'), ('max_attempts', '0'), ('max_attempts', '1.5'), ('max_attempts', '65536'),
+		('max_catch_up', '0'), ('max_catch_up', '1001'), ('max_catch_up', '"all"'), ('priority', '32768'), ('priority', '"high"'),
+		('retry', '[]'), ('retry', '"fast"'), ('retry', '{"policy": "never"}'), ('start', '"-infinity"'), ('start', '{}'), ('tags', '"t"'),
+		('timeout', '"0"'), ('timeout', '3'), ('unique_for', '"-1 s"'), ('unique_key', '""'), ('unique_key', 'false'), ('unique_mode', '"sometimes"'),
+		('unique_mode', '1'), ('weight', '0')
+	) s (key, value);
+INSERT INTO cases (verb, arguments, code, says) VALUES
 	('tq_schedule_next', '{"cron": "''* * * *''"}', '22023', 'cron expression'),
 	('tq_schedule_next', '{"timezone": "''''"}', '22023', 'time zone'),
 	('tq_schedule_next', '{"timezone": "repeat(''x'', 10000)"}', '22023', 'time zone'),
@@ -324,6 +365,7 @@ CREATE FUNCTION picture() RETURNS jsonb LANGUAGE sql AS $$
 	SELECT jsonb_build_object(
 		'jobs', (SELECT jsonb_agg(to_jsonb(g) - 'lease_expires_at' ORDER BY g.id) FROM public.good, tq_get(good.id) g),
 		'all', (SELECT count(*) FROM tq_jobs),
+		'schedules', (SELECT jsonb_agg(to_jsonb(s)) FROM tq_schedules s),
 		'queues', (SELECT jsonb_agg(to_jsonb(q) ORDER BY q.queue) FROM tq_queues q),
 		'events', (SELECT count(*) FROM tq.event WHERE type <> 'c'))
 $$;

@@ -43,6 +43,8 @@ SELECT tq_create_queue('other');
 SELECT tq_grant('mine', ('r_' || p)::regrole, p), tq_grant('*', ('all_' || p)::regrole, p)
 	FROM unnest('{produce,consume,manage,monitor}'::text[]) p;
 SELECT tq_grant('*', 'all_create', 'create');
+SELECT tq_schedule('of mine', 'mine', '{"secret": 6}', 'left', every => '1000 d');
+SELECT tq_schedule('for ' || rolname, 'mine', every => '1000 d') FROM pg_roles WHERE rolname ~ '^(r|all)_';
 
 -- ---- every verb
 
@@ -99,6 +101,13 @@ INSERT INTO verb (needs, statement, none, produce, consume, manage, monitor) VAL
 	(NULL, $$SELECT string_agg(queue || role || privilege, ' ' ORDER BY role::text) FROM tq_grants WHERE queue = 'mine'$$, 'null', 'miner_produceproduce',
 		'miner_consumeconsume', 'miner_consumeconsume miner_managemanage miner_monitormonitor miner_produceproduce',
 		'miner_consumeconsume miner_managemanage miner_monitormonitor miner_produceproduce'),
+	(NULL, $$SELECT tq_schedule('by ' || current_user, {q}, every => '1000 d')$$, '42501', '', '42501', '42501', '42501'),
+	(NULL, $$SELECT tq_schedule('of mine', 'mine', every => '1000 d')$$, '42501', '42501', '42501', '42501', '42501'),
+	(NULL, $$SELECT tq_schedule_pause('of mine')$$, '42501', '42501', '42501', '', '42501'),
+	(NULL, $$SELECT tq_schedule_resume('of mine')$$, '42501', '42501', '42501', '', '42501'),
+	(NULL, $$SELECT tq_schedule_run('of mine') > 0$$, '42501', '42501', '42501', 'true', '42501'),
+	(NULL, $$SELECT tq_unschedule('for ' || current_user)$$, '42501', '42501', '42501', '', '42501'),
+	(NULL, $$SELECT (state, payload, options)::text FROM tq_schedules WHERE name = 'of mine'$$, 'null', 'null', 'null', '(active,,)', '(active,"{""secret"": 6}",{})'),
 	-- says nothing of any queue
 	(NULL, $$SELECT abs(extract(epoch FROM tq_now() - clock_timestamp())) < 60$$, 'true', 'true', 'true', 'true', 'true'),
 	(NULL, $$SELECT count(*) FROM tq_schedule_next('@daily', n => 3)$$, '3', '3', '3', '3', '3'),
@@ -126,9 +135,6 @@ INSERT INTO global_verb VALUES
 	($$SELECT count(*) FROM tq_grant('*', 'r_none', 'monitor'), tq_revoke('*', 'r_none', 'monitor')$$, '1', '{all_manage}'),
 	($$SELECT tq_revoke('*', 'r_none', 'monitor')$$, '', '{all_manage}');
 
--- What later versions bring is refused to everybody.
-DELETE FROM verb v USING pg_proc p WHERE p.prosrc = 'tq_later' AND v.statement ~ ('\m' || p.proname || '\M');
-
 -- What is not for everybody to call stays closed.
 CREATE TABLE closed (statement text);
 INSERT INTO closed VALUES
@@ -136,7 +142,8 @@ INSERT INTO closed VALUES
 	('SELECT count(*) FROM tq.event'), ('SELECT count(*) FROM tq.event_0'), ('SELECT count(*) FROM tq.segment'), ('SELECT count(*) FROM tq.meta'),
 	($$INSERT INTO tq.acl VALUES (0, 'r_none'::regrole, 'manage')$$), ('DELETE FROM tq.event_0'), ('TRUNCATE tq.job_0'),
 	($$SELECT nextval('tq.job_id_seq')$$), ($$SELECT setval('tq.lease_seq', 1)$$), ($$SELECT nextval('tq.queue_id_seq')$$),
-	('SELECT count(*) FROM tq.running()'), ('SELECT count(*) FROM tq.workers()'), ('SELECT count(*) FROM tq.dead()'), ('SELECT tq.jobs()'),
+	('SELECT count(*) FROM tq.running()'), ('SELECT count(*) FROM tq.workers()'), ('SELECT count(*) FROM tq.dead()'), ('SELECT count(*) FROM tq.schedules()'), ('SELECT count(*) FROM tq.schedule'),
+	('SELECT count(*) FROM tq.schedule_fire'), ('DELETE FROM tq.schedule'), ('SELECT tq.jobs()'),
 	('CREATE TABLE tq.t ()'), ('CREATE TABLE t () INHERITS (tq.job)');
 
 CREATE FUNCTION made(state text) RETURNS bigint LANGUAGE plpgsql AS $$
@@ -221,7 +228,7 @@ CREATE TABLE open_to_all (name text);
 INSERT INTO open_to_all VALUES ('tq_create_queue'), ('inbox_guard'), ('may_list'); -- tested below, or nothing to protect
 SELECT is(string_agg(p.proname, ' ' ORDER BY 1), NULL, 'functions without a test of their rights')
 	FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'tq' JOIN pg_proc p ON p.oid = d.objid
-	WHERE d.deptype = 'e' AND d.classid = 'pg_proc'::regclass AND p.prorettype <> 'trigger'::regtype AND p.prosrc <> 'tq_later'
+	WHERE d.deptype = 'e' AND d.classid = 'pg_proc'::regclass AND p.prorettype <> 'trigger'::regtype
 		AND NOT EXISTS (SELECT FROM (SELECT statement FROM verb UNION ALL SELECT statement FROM global_verb UNION ALL SELECT statement FROM closed) s
 			WHERE s.statement ~ ('\m' || p.proname || '\M'))
 		AND p.proname NOT IN (SELECT name FROM open_to_all);

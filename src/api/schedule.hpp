@@ -1,0 +1,102 @@
+// A schedule: its row in tq.schedule read and checked, and its job enqueued.
+// Regime: PG; raises 22023, naming what is wrong. Locks: those of an enqueue.
+#pragma once
+
+#include "api/enqueue.hpp"
+#include "core/recurrence.hpp"
+#include "live/rights.hpp"
+
+namespace tq::api
+{
+
+using core::Micros;
+
+constexpr Micros kShortestEvery = 1000000;
+constexpr int kMostCaughtUp = 1000; // largest max_catch_up
+
+// What becomes of a time when the job of the one before has not ended.
+enum class Overlap : uint8
+{
+	allow,
+	skip,
+	cancel, // the former job
+};
+
+// A row of tq.schedule. Pointers may be null (SQL null) for kind, cron, every.
+struct ScheduleRow
+{
+	const char *name;
+	const char *queue;
+	Jsonb *payload;
+	text *kind;
+	const char *cron;
+	const Interval *every;
+	const char *timezone;
+	const char *catch_up;
+	const char *overlap;
+	Jsonb *options;
+	TimestampTz starts_at; // journal::kNoTime: null
+	TimestampTz ends_at;
+	Oid owner;
+	TimestampTz anchor;
+	TimestampTz fired_until;
+	int64 revision;
+	bool paused;
+};
+
+struct Schedule
+{
+	const char *name;
+	const char *queue;
+	Oid owner;
+	int64 revision;
+	bool paused;
+	core::Recurrence times;
+	core::CatchUp catch_up;
+	Overlap overlap;
+	int max_catch_up;
+	Micros late;	   // with catch_up none: what is longer ago is missed
+	Micros delay;	   // from a time to the start of its job
+	Micros jitter;	   // ... and at most this much more
+	Micros expires_in; // 0: as the queue has it
+	EnqueueItem item;  // without what depends on the time
+};
+
+// Checks everything and raises what is wrong. The result points into the row.
+Schedule parse_schedule(const ScheduleRow &row);
+
+// start and end of the options, of which text without an offset is in the time zone; journal::kNoTime if they are not given.
+void parse_bounds(Jsonb *options, const char *timezone, TimestampTz *start, TimestampTz *end);
+
+// The columns of tq.schedule that row_of wants, in its order.
+#define TQ_SCHEDULE_COLUMNS                                                                                            \
+	"s.name, s.queue, s.payload, s.kind, s.cron, s.every, s.timezone, s.catch_up, s.overlap, s.options, s.starts_at,"  \
+	" s.ends_at, s.owner, s.anchor, s.fired_until, s.revision, s.paused"
+constexpr int kScheduleColumns = 17;
+
+// Row `i` of SPI's result, whose first columns are these, copied to the current memory context.
+ScheduleRow row_of(uint64 i);
+
+// Has a role this right on the schedule: because it is its own, or by a right on its queue? `rights`: those of the role.
+bool has_right(live::Db &db, const live::Rights &rights, Oid role, const ScheduleRow &row, uint8 on_queue);
+
+// Enqueues the job of a time with the rights of the schedule's owner; its id, 0 if its unique key is another's and that is all right. Raises
+// what tq_enqueue would: 42501 if the owner may not (any more), or is gone.
+core::JobId put_job(live::Db &db, const Schedule &s, Micros fire_at, Micros now);
+
+// Words of tq.schedule_fire.outcome.
+enum class FireOutcome : uint8
+{
+	fired,
+	skipped,   // the former job had not ended
+	missed,	   // late, and not caught up
+	duplicate, // another job has its unique key
+	denied,	   // the owner may not enqueue
+	manual,	   // tq_schedule_run
+};
+
+// Notes what became of a time. False if there is a row of it already, or if the schedule is not what it was: then what was done for it must
+// be rolled back. `job` 0: none.
+bool record_fire(const live::Db &db, const Schedule &s, Micros fire_at, Micros now, core::JobId job, int64 missed, FireOutcome outcome);
+
+} // namespace tq::api

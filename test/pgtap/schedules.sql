@@ -1,0 +1,171 @@
+-- tq_schedule and its like: what of a definition reaches the job, what replacing one changes, bounds and time zones of them, rights of owners.
+-- That they fire is in test/t/051_schedules.pl.
+\set QUIET 1
+\pset format unaligned
+\pset tuples_only true
+\pset fieldsep '\n'
+SET client_min_messages = warning;
+SET timezone = 'UTC';
+
+SELECT * FROM no_plan();
+
+CREATE FUNCTION complaint(statement text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	detail text;
+BEGIN
+	EXECUTE statement;
+	RETURN 'none';
+EXCEPTION WHEN OTHERS THEN
+	GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL;
+	RETURN concat_ws(': ', sqlstate, sqlerrm, nullif(detail, ''));
+END
+$$;
+
+-- ---- every option of tq_enqueue reaches the job
+
+SELECT tq_schedule('all', 'work', '{"p": 1}', 'k', every => '100 d', options => '{"priority": 7, "max_attempts": 3, "retry": {"delay": "3 s"},
+	"timeout": "5 s", "expires_in": "2 h", "group_key": "g", "unique_key": "u", "unique_mode": "replace", "headers": {"h": 1}, "delay": "1 h",
+	"lease": "7 s", "tags": ["a", "b"], "unique_for": "1 min", "weight": 2}');
+SELECT tq_schedule_run('all') AS job \gset
+SELECT tq_schedule_run('all') AS second \gset
+SELECT is((SELECT state FROM tq_get(:job)), 'cancelled', 'unique_mode and unique_key: the first job is replaced');
+SELECT is(to_jsonb(g) - '{id,headers,run_at,enqueued_at,expires_at,policies,origin}'::text[] - (SELECT array_agg(key) FROM jsonb_each(to_jsonb(g)) WHERE value = 'null'),
+	'{"queue": "work", "kind": "k", "state": "delayed", "priority": 7, "attempt": 0, "max_attempts": 3, "payload": {"p": 1}, "group_key": "g", "unique_key": "u", "tags": ["a", "b"]}',
+	'what the job says') FROM tq_get(:second) g;
+SELECT is(run_at - enqueued_at BETWEEN '59 min 59 s' AND '1 h', true, 'delay'), is(expires_at - run_at, '2 h'::interval, 'expires_in counts from the start'),
+	is(origin, :job::bigint, 'the job that it replaced'), is(headers - 'schedule', '{"h": 1}', 'headers'),
+	is(headers #>> '{schedule,name}', 'all', '... with the name'), is((headers #>> '{schedule,fire_at}')::timestamptz, run_at - '1 h'::interval, '... and the time')
+	FROM tq_get(:second);
+SELECT is(policies #>> '{lease,value}', '00:00:07', 'lease'), is(policies #>> '{timeout,value}', '00:00:05', 'timeout'),
+	is(policies #>> '{retry,value,delay}', '00:00:03', 'retry'), is(policies #>> '{unique_for,value}', '00:01:00', 'unique_for'),
+	is(policies #>> '{weight,value}', '2', 'weight') FROM tq_get(:second);
+SELECT is((SELECT array_agg(outcome || (job_id IN (:job, :second)) ORDER BY fire_at) FROM tq.schedule_fire WHERE schedule = 'all'), '{manualtrue,manualtrue}', 'two runs are noted');
+SELECT tq_schedule('plain', 'work', every => '100 d');
+SELECT is(jsonb_object_keys(headers), 'schedule', 'a job of a schedule that says nothing') FROM tq_get(tq_schedule_run('plain'));
+SELECT is((SELECT max_attempts || ' ' || priority || ' ' || payload FROM tq_get(tq_schedule_run('plain'))), '20 100 {}', '... has what its queue has');
+SELECT tq_schedule('ignored', 'work', every => '100 d', options => '{"unique_key": "u", "unique_mode": "ignore"}');
+SELECT is(tq_schedule_run('ignored'), NULL, 'null if the key is taken and that is to be ignored');
+SELECT tq_schedule('clash', 'work', every => '100 d', options => '{"unique_key": "u", "unique_mode": "error"}');
+SELECT ok(complaint($$SELECT tq_schedule_run('clash')$$) ~ '^TQ008', 'an error if that is asked for');
+SELECT is((SELECT count(*)::int FROM tq.schedule_fire WHERE schedule = 'clash'), 0, '... which leaves nothing behind');
+-- the random part of the start
+SELECT tq_schedule('spread', 'work', every => '100 d', options => '{"jitter": "10 s"}');
+CREATE TEMP TABLE spread AS SELECT tq_schedule_run('spread') AS id FROM generate_series(1, 20);
+SELECT ok(bool_and(g.run_at - g.enqueued_at BETWEEN '-1 s' AND '10 s') AND count(DISTINCT g.run_at) > 15, 'jitter') FROM spread s, tq_get(s.id) g;
+
+-- ---- times
+
+SELECT tq_schedule('e', 'work', every => '90 min');
+SELECT is(next_at, defined_at + '90 min'::interval, 'every counts from the definition') FROM tq_schedules WHERE name = 'e';
+SELECT tq_schedule('f', 'work', every => '6 h', timezone => 'Asia/Kathmandu', options => '{"start": "2026-01-01 00:00"}');
+SELECT is(starts_at, '2026-01-01 00:00+05:45'::timestamptz, 'start is on the clocks of the time zone'),
+	is(extract(epoch FROM next_at - starts_at)::bigint % 21600, 0::bigint, 'every counts from the start') FROM tq_schedules WHERE name = 'f';
+SELECT tq_schedule('g', 'work', cron => '0 0 1 1 *', timezone => 'America/New_York', options => '{"start": "2090-01-01 00:00", "end": "2091-01-01 00:00+00"}');
+SELECT is(next_at, '2090-01-01 05:00+00'::timestamptz, 'a start is a time if the expression says so'), is(ends_at, '2091-01-01 00:00+00'::timestamptz, 'an offset counts')
+	FROM tq_schedules WHERE name = 'g';
+SELECT is(complaint($$SELECT tq_schedule('h', 'work', cron => '0 0 1 1 *', options => '{"start": "2090-01-01 00:00:01", "end": "2090-12-31"}')$$),
+	'22023: schedule "h" would never fire: None of its times is between now and its end.', 'a schedule that would never fire');
+SET timezone = 'Asia/Tokyo';
+SELECT tq_schedule('i', 'work', cron => '@daily', timezone => 'Europe/Berlin', options => '{"start": "2090-06-01"}');
+SELECT is(next_at, '2090-06-01 00:00+02'::timestamptz, 'the session''s time zone does not matter'), is(current_setting('timezone'), 'Asia/Tokyo', '... and stays')
+	FROM tq_schedules WHERE name = 'i';
+SET timezone = 'UTC';
+
+-- ---- errors point at what is wrong
+
+SELECT is(complaint(statement), wanted) FROM (VALUES
+	($$SELECT tq_schedule('x', 'work', cron => '0 25 * * *')$$, '22023: cron expression "0 25 * * *" is not valid: In the field hour, at position 3: Hours are 0 to 23.'),
+	($$SELECT tq_schedule('x', 'work', cron => '0 0 30 2 *')$$, '22023: cron expression "0 0 30 2 *" is not valid: In the field day of month, at position 5: No such day ever comes in the months given.'),
+	($$SELECT tq_schedule('x', 'work', every => '1 month')$$, '22023: every must not contain months or years: They have no fixed length.'),
+	($$SELECT tq_schedule('x', 'work', every => '0.5 s')$$, '22023: every is out of range: It must be at least 1 s and at most 3652 days.'),
+	($$SELECT tq_schedule('x', 'work')$$, '22023: cron or every must be given'),
+	($$SELECT tq_schedule('x', 'work', cron => '@daily', every => '1 d')$$, '22023: cron and every cannot both be given'),
+	($$SELECT tq_schedule('x', 'work', every => '1 d', catch_up => 'some')$$, '22023: unknown catch_up "some"'),
+	($$SELECT tq_schedule('x', 'work', every => '1 d', overlap => 'wait')$$, '22023: unknown overlap "wait"'),
+	($$SELECT tq_schedule('x', 'work', every => '1 d', options => '{"jiter": "1 s"}')$$, '22023: unknown key "jiter" in options'),
+	($$SELECT tq_schedule('x', 'work', every => '1 d', options => '{"retry": {"delay": "x"}}')$$, '22023: argument "retry.delay" has a wrong value: It must be a string with an interval, such as "30 s".'),
+	($$SELECT tq_schedule('x', 'work', every => '1 d', timezone => 'Europe/Berln')$$, '22023: time zone "Europe/Berln" does not exist: There is no such name in the time zone database.')
+	) c (statement, wanted);
+SELECT is((SELECT count(*)::int FROM tq_schedules WHERE name = 'x'), 0, 'and nothing is defined');
+
+-- ---- replacing
+
+SELECT tq_schedule('r', 'work', '1', cron => '@daily', timezone => 'Europe/Berlin');
+CREATE TEMP TABLE r AS SELECT s.*, t.fired_until, t.revision FROM tq_schedules s, tq.schedule t WHERE s.name = 'r' AND t.name = 'r';
+SELECT tq_schedule('r', 'other', '2', 'k', cron => '@daily', timezone => 'Europe/Berlin', catch_up => 'all', overlap => 'skip', options => '{"priority": 1}');
+SELECT is((s.queue, s.payload, s.kind, s.catch_up, s.overlap, s.options), ('other'::text, '2'::jsonb, 'k'::text, 'all'::text, 'skip'::text, '{"priority": 1}'::jsonb), 'everything is replaced'),
+	is(t.fired_until, r.fired_until, 'with the same times it goes on where it was'), ok(t.revision > r.revision, 'the scheduler can tell the difference')
+	FROM r, tq_schedules s, tq.schedule t WHERE s.name = 'r' AND t.name = 'r';
+SELECT tq_schedule_pause('r');
+SELECT is((state, next_at)::text, '(paused,)', 'paused') FROM tq_schedules WHERE name = 'r';
+SELECT tq_schedule('r', 'other', '3', cron => '@daily', timezone => 'Europe/Berlin');
+SELECT is(state, 'paused', 'a pause stays') FROM tq_schedules WHERE name = 'r';
+SELECT tq_schedule('r', 'other', '3', cron => '@hourly', timezone => 'Europe/Berlin');
+SELECT ok(t.fired_until > r.fired_until, 'with other times it counts from now') FROM r, tq.schedule t WHERE t.name = 'r';
+SELECT tq_schedule_resume('r');
+SELECT ok(state = 'active' AND next_at > now(), 'resumed') FROM tq_schedules WHERE name = 'r';
+SELECT tq_schedule_resume('r'), tq_schedule_pause('r'), tq_schedule_pause('r');
+SELECT is(state, 'paused', 'twice is no error') FROM tq_schedules WHERE name = 'r';
+SELECT ok(tq_schedule_run('r') > 0, 'it can be run by hand all the same');
+BEGIN;
+SELECT tq_unschedule('r');
+SELECT is((SELECT count(*)::int FROM tq_schedules WHERE name = 'r'), 0, 'gone');
+ROLLBACK;
+SELECT is((SELECT count(*)::int FROM tq_schedules WHERE name = 'r'), 1, '... but not after a rollback');
+SELECT tq_unschedule('r');
+SELECT is((SELECT count(*)::int FROM tq.schedule_fire WHERE schedule = 'r'), 0, 'with what was noted of it');
+SELECT is(complaint($$SELECT tq_unschedule('r')$$), '42704: schedule "r" does not exist', 'once');
+
+-- ---- by hand
+
+UPDATE tq.schedule SET cron = '61 * * * *', every = NULL WHERE name = 'plain';
+SELECT is((state, next_at, last_error)::text, '(invalid,,"cron expression ""61 * * * *"" is not valid")', 'a row that tq_schedule would not write') FROM tq_schedules WHERE name = 'plain';
+SELECT tq_schedule('plain', 'work', every => '1 d');
+SELECT is(state, 'active', '... is put right') FROM tq_schedules WHERE name = 'plain';
+
+-- ---- owners
+
+CREATE ROLE s_one;
+CREATE ROLE s_two;
+CREATE ROLE s_three;
+CREATE ROLE s_member IN ROLE s_one;
+SELECT tq_grant('work', 's_one', 'produce'), tq_grant('work', 's_two', 'produce'), tq_grant('work', 's_three', 'manage'), tq_grant('other', 's_three', 'produce');
+SET ROLE s_one;
+SELECT tq_schedule('one''s', 'work', '{"secret": 1}', every => '1 d');
+SELECT ok(complaint($$SELECT tq_schedule('made', 'a new queue', every => '1 d')$$) ~ '^42501', 'a queue is made only by those who may');
+SELECT is(owner, 's_one'::regrole, 'it is its maker''s'), is(payload, '{"secret": 1}', '... who sees all of it') FROM tq_schedules WHERE name = 'one''s';
+SET ROLE s_member;
+SELECT is(payload, '{"secret": 1}', 'so do members') FROM tq_schedules WHERE name = 'one''s';
+SELECT tq_schedule_pause('one''s'), tq_schedule_resume('one''s');
+SET ROLE s_two;
+SELECT is((SELECT count(*)::int FROM tq_schedules), 0, 'others do not see it');
+SELECT is(complaint(statement), '42501: permission denied for schedule "one''s": It belongs to another role, and the privilege manage on its queue is missing.', statement)
+	FROM unnest(ARRAY[$$SELECT tq_schedule('one''s', 'work', every => '1 d')$$, $$SELECT tq_unschedule('one''s')$$, $$SELECT tq_schedule_run('one''s')$$,
+		$$SELECT tq_schedule_pause('one''s')$$, $$SELECT tq_schedule_resume('one''s')$$]) statement;
+SET ROLE s_three;
+SELECT is((name, payload)::text, '(one''s,)', 'who may manage the queue sees that it is there') FROM tq_schedules WHERE name = 'one''s';
+SELECT is(complaint($$SELECT tq_schedule('one''s', 'work', every => '1 d')$$), '42501: permission denied for queue "work": The privilege needed is produce.', 'cannot replace it');
+SELECT ok(tq_schedule_run('one''s') > 0, 'but run it, with its owner''s rights');
+SELECT tq_schedule('one''s', 'other', every => '1 d');
+RESET ROLE;
+SELECT is((queue, owner)::text, '(other,s_three)', 'unless he may produce to the new queue: then it is his') FROM tq_schedules WHERE name = 'one''s';
+SET ROLE s_one;
+SELECT ok(complaint($$SELECT tq_unschedule('one''s')$$) ~ '^42501', '... and no longer the other''s');
+RESET ROLE;
+SELECT tq_schedule('one''s', 'work', every => '1 d');
+UPDATE tq.schedule SET owner = 's_one' WHERE name = 'one''s';
+SELECT tq_revoke('work', 's_one', 'produce');
+SELECT is(complaint($$SELECT tq_schedule_run('one''s')$$), '42501: permission denied for queue "work": The privilege needed is produce.', 'the owner''s rights count, not the caller''s');
+SELECT is(current_user::text, session_user::text, '... who is himself again');
+DROP ROLE s_member;
+DROP ROLE s_one;
+SELECT is(complaint($$SELECT tq_schedule_run('one''s')$$), '42501: the role that schedule "one''s" belongs to does not exist', 'a role that was dropped has none');
+SELECT ok(tq_schedule_run('plain') > 0, 'others are not concerned');
+DROP ROLE s_two;
+DROP ROLE s_three;
+
+-- what a session calls as a trigger only
+SELECT ok(complaint('SELECT tq.schedule_changed()') ~ '^0A000|^39P01', 'the trigger is none of its business');
+SELECT is(sum(found), 0::numeric, 'memory and journal agree') FROM tq_check() WHERE expected >= 0;
+
+SELECT * FROM finish();
