@@ -13,7 +13,7 @@ SELECT tq_create_queue(E'new\nline');
 SELECT tq_create_queue('q_none', NULL);
 SELECT tq_create_queue('q_none', '[]');
 SELECT tq_create_queue('q_none', '{"colour": "red"}');
-SELECT tq_create_queue('q_none', '{"notify": true}');
+SELECT tq_create_queue('q_none', '{"notify": 1}');
 SELECT tq_create_queue('q_none', '{"priority": null}');
 SELECT settings FROM tq_queues WHERE queue = 'q_none';
 SELECT tq_drop_queue('q_none');

@@ -34,6 +34,7 @@ int max_depth = 0;
 int max_payload = 1024;
 int max_pinned_wait = 60000;
 int naptime = 1000;
+int notify_interval = 100;
 int on_lost = static_cast<int>(core::OnLost::retry);
 int priority = 100;
 int publish_limit = 1000;
@@ -194,6 +195,9 @@ void define()
 	integer("tq.max_workers", "Names of workers that are remembered.", nullptr, &max_workers, 4, 65000, PGC_POSTMASTER, 0);
 	integer("tq.naptime", "Longest sleep of the launcher and of a scheduler with nothing to do.", nullptr, &naptime, 10,
 			3600000, PGC_SIGHUP, GUC_UNIT_MS);
+	integer("tq.notify_interval", "Shortest time between two notifications of a queue.",
+			"For queues with the setting notify. What happens meanwhile is told together.", &notify_interval, 1, 3600000,
+			PGC_SIGHUP, GUC_UNIT_MS);
 	DefineCustomEnumVariable("tq.on_lost", "What becomes of a job whose lease was lost.", "A queue may say otherwise.", &on_lost,
 							 on_lost, kOnLost, PGC_SIGHUP, 0, nullptr, nullptr, nullptr);
 	integer("tq.priority", "Priority of a job that is enqueued without one.", "A queue or a job may say otherwise.", &priority,

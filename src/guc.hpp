@@ -36,6 +36,7 @@ extern int max_depth; // 0: no limit
 extern int max_payload; // kilobytes
 extern int max_pinned_wait;
 extern int naptime;
+extern int notify_interval;
 extern int on_lost; // a core::OnLost
 extern int priority;
 extern int publish_limit;

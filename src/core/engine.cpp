@@ -362,6 +362,7 @@ void Engine::enter(Queue &q, Entry &e) noexcept
 	switch (place(e))
 	{
 		case Place::ready:
+			note_news(q);
 			if (e.group != kNil)
 			{
 				Group &g = groups_[e.group];

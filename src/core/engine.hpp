@@ -37,6 +37,7 @@ struct Platform
 	Micros (*mono)() noexcept;				   // the monotonic clock
 	void (*startable)(uint32_t db) noexcept = nullptr; // a queue with `call` has a job that may start, and nobody who waits for it
 	void (*end_progress)(uint16_t slot) noexcept = nullptr; // a lease ended whose progress was kept there
+	void (*has_news)(uint32_t db) noexcept = nullptr; // the first news of a queue that notifies
 };
 
 // Shared header of the region.
@@ -117,6 +118,16 @@ class Engine
 		e.flags = static_cast<uint16_t>((e.flags & ~kClaimListed) | listed);
 		enter(q, e);
 		after(q, e.group, full);
+	}
+
+	// Something has happened that a queue with `notifies` tells the outside: a job became ready, was enqueued, or has ended.
+	void note_news(Queue &q) noexcept
+	{
+		if (!q.settings.notifies || q.has_news.load(std::memory_order_relaxed))
+			return;
+		q.has_news.store(true);
+		if (platform_.has_news != nullptr)
+			platform_.has_news(q.db);
 	}
 
 	// --- groups and limits (core/groups.cpp, core/limits.cpp)

@@ -198,8 +198,15 @@ struct QueueSettings
 	bool loose_groups = false; // group_order: a job that waits for its next attempt does not hold up its group
 	bool fair = false;		   // groups take turns
 	bool has_retry = false;
+	bool notifies = false; // the name of the channel is in its row
 	RetryPolicy retry;
 	bool limited() const noexcept { return max_running > 0 || rate.limits(); }
+};
+
+// What has happened in a queue that notifies since it was last told of. Q
+struct News
+{
+	uint32_t enqueued, finished, dead;
 };
 
 // All by Q but: name, id, db, state, generation change only under Q and R both.
@@ -255,6 +262,8 @@ struct Queue
 	std::atomic<bool> want_refill;	// a lane or a group runs dry with jobs on disk
 	std::atomic<bool> discover;		// groups without a slot may have jobs on disk,
 	std::atomic<bool> discovering;	// and are being looked for
+	std::atomic<bool> has_news;		// for the scheduler to tell; written by Q
+	News news;
 	// totals since start
 	uint64_t enqueued, claimed, succeeded, failed, lost, dead, released, cancelled, expired;
 	Histogram waits; // until their first claim, of jobs whose time nobody has changed

@@ -46,6 +46,8 @@ void Engine::init_queue(Queue &q, uint16_t db, int32_t id, const char *name, Que
 	q.want_refill.store(false);
 	q.discover.store(false);
 	q.discovering.store(false);
+	q.has_news.store(false);
+	q.news = News{};
 	q.enqueued = q.claimed = q.succeeded = q.failed = q.lost = q.dead = q.released = q.cancelled = q.expired = 0;
 	q.waits = q.runs = Histogram{};
 }

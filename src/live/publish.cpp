@@ -31,12 +31,24 @@ void count(Db &db, const Op &op, int by, Counting counting) noexcept
 		s.dead.fetch_add(-by);
 }
 
+// Queue lock held. For queues that notify.
+void tell(Queue &q, int64 enqueued, int finished, bool dead) noexcept
+{
+	if (!q.settings.notifies)
+		return;
+	q.news.enqueued += static_cast<uint32>(enqueued);
+	q.news.finished += static_cast<uint32>(finished);
+	q.news.dead += dead;
+	engine.note_news(q);
+}
+
 void publish_enqueue(Db &db, const Op &op, Counting counting) noexcept
 {
 	Queue &q = engine.queue(op.queue);
 	lock_queue(op.queue);
 	Lane &l = engine.lane(op.lane);
 	++q.enqueued;
+	tell(q, 1, 0, false);
 	count(db, op, 1, counting);
 	const bool delayed = op.due != core::kNever;
 	if (op.ref != kNil)
@@ -217,6 +229,7 @@ void publish_change(Db &db, const Op &op, Counting counting) noexcept
 		if (op.to == State::terminal)
 		{
 			q.dead += op.is_dead;
+			tell(q, 0, 1, op.is_dead);
 			count(db, op, -1, counting);
 			if (op.more)
 				engine.change(q, op.ref, [](Entry &x) noexcept { x.state = State::placeholder; });
@@ -373,6 +386,7 @@ void publish_bulk(Db &db, const Bulk &b, Counting counting) noexcept
 	lock_queue(b.queue);
 	Lane &l = engine.lane(b.lane);
 	q.enqueued += static_cast<uint64_t>(b.count);
+	tell(q, b.count, 0, false);
 	count(segment_at(db, b.segment), l, b.count, counting);
 	l.count_delayed(b.ndelayed);
 	if (b.ndelayed > 0)

@@ -15,6 +15,7 @@ using core::QueueSettings;
 using pg::Named;
 
 constexpr int64 kLongestMs = pg::kLongest / 1000;
+constexpr char kChannel[] = "tq"; // of queues that just say true
 constexpr int64 kMaxExact = (int64{1} << 53) - 1; // the largest whole number that every reader of JSON has
 
 enum class Type : uint8
@@ -30,7 +31,7 @@ enum class Type : uint8
 	on_lost,
 	order,
 	retry,
-	later, // known, but not served by this version
+	notify,
 };
 
 struct KeySpec
@@ -76,7 +77,7 @@ constexpr KeySpec kKeys[] = {
 	small("max_attempts", 1, 65535, &QueueSettings::max_attempts),
 	{.name = "max_depth", .type = Type::large, .low = 0, .high = kMaxExact, .large = &QueueSettings::max_depth},
 	small("max_running", 0, PG_INT32_MAX, &QueueSettings::max_running),
-	{.name = "notify", .type = Type::later},
+	{.name = "notify", .type = Type::notify},
 	{.name = "on_lost", .type = Type::on_lost},
 	small("priority", PG_INT16_MIN, PG_INT16_MAX, &QueueSettings::priority),
 	rate("rate", &QueueSettings::rate),
@@ -100,6 +101,17 @@ const KeySpec &spec_of(const JsonbValue &key)
 		known[i] = kKeys[i].name;
 	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("unknown setting \"%s\"", name),
 					errhint("Known settings are %s.", pg::listed(known))));
+}
+
+// true or false, or the name of a channel; null: none.
+const char *channel_in(const Named &at, const JsonbValue &v)
+{
+	if (v.type == jbvBool)
+		return v.val.boolean ? kChannel : nullptr;
+	const char *name = v.type == jbvString ? pg::string_of(v) : "";
+	if (*name == '\0' || strlen(name) >= NAMEDATALEN)
+		pg::bad_value(at, psprintf("It must be true, false, or the name of a channel, of 1 to %d bytes.", NAMEDATALEN - 1));
+	return name;
 }
 
 // Sets one key; `burst` receives that of `rate`, which may come later.
@@ -147,8 +159,9 @@ void set(QueueSettings &out, const KeySpec &k, const JsonbValue &v, int64 *burst
 			out.retry = parse_retry(JsonbValueToJsonb(const_cast<JsonbValue *>(&v)), guc::retry);
 			out.has_retry = true;
 			break;
-		case Type::later:
-			ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("setting \"%s\" is not supported yet", k.name)));
+		case Type::notify:
+			out.notifies = channel_in(at, v) != nullptr;
+			break;
 	}
 }
 
@@ -206,6 +219,14 @@ core::RetryPolicy parse_retry(Jsonb *json, const core::RetryPolicy &base, const 
 	if (list && !max)
 		p.max = pg::kLongest; // a list says itself how long
 	return p;
+}
+
+const char *channel_of(Jsonb *settings)
+{
+	const JsonbValue *v = JB_ROOT_IS_OBJECT(settings)
+							  ? getKeyJsonValueFromContainer(&settings->root, "notify", static_cast<int>(strlen("notify")), nullptr)
+							  : nullptr;
+	return v != nullptr && v->type != jbvNull ? channel_in(Named{"setting", "notify"}, *v) : nullptr;
 }
 
 core::QueueSettings parse_settings(Jsonb *settings)

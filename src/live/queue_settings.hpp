@@ -11,6 +11,9 @@ namespace tq::live
 // 0A000 for a key that this version does not serve. A key that is null is left at the server's default.
 core::QueueSettings parse_settings(Jsonb *settings);
 
+// The channel that a queue with these settings notifies, null if it does not.
+const char *channel_of(Jsonb *settings);
+
 // A retry policy as JSON, over `base`; 22023 if it is malformed. `word` says in errors what it is.
 core::RetryPolicy parse_retry(Jsonb *json, const core::RetryPolicy &base, const char *word = "setting");
 

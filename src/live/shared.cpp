@@ -77,7 +77,7 @@ void want_refill(uint32_t d) noexcept
 		wake_scheduler(dbs[d]);
 }
 
-void startable(uint32_t d) noexcept { wake_scheduler(dbs[d]); }
+void ring(uint32_t d) noexcept { wake_scheduler(dbs[d]); }
 
 } // namespace
 
@@ -118,7 +118,7 @@ void init_shmem()
 		engine.attach(region);
 	init_progress();
 	init_clock();
-	engine.set_platform({lock_partition, unlock_partition, wake_proc, sooner, want_refill, mono_now, startable, end_progress});
+	engine.set_platform({lock_partition, unlock_partition, wake_proc, sooner, want_refill, mono_now, ring, end_progress, ring});
 	locks = GetNamedLWLockTranche("tq");
 #ifdef TQ_TEST
 	init_test_shmem();

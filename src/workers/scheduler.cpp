@@ -11,6 +11,7 @@
 #include "live/workers_table.hpp"
 #include "workers/firing.hpp"
 #include "workers/janitor.hpp"
+#include "workers/news.hpp"
 #include "workers/queue_drops.hpp"
 #include "workers/reaper.hpp"
 #include "workers/staffing.hpp"
@@ -35,6 +36,7 @@ void leave(int, Datum)
 	uint32 me = live::my_proc + 1;
 	if (scheduled != nullptr)
 	{
+		return_news();
 		scheduled->plan_wall.store(core::kNever);
 		scheduled->plan_mono.store(core::kNever);
 		scheduled->scheduler.compare_exchange_strong(me, 0);
@@ -160,8 +162,9 @@ enum class Step : uint8
 	fetch,
 	drops,
 	staff,
+	news,
 };
-constexpr int kSteps = 10;
+constexpr int kSteps = 11;
 
 struct Pause
 {
@@ -209,12 +212,12 @@ bool guarded(Step step, bool (*run)(const WorkerContext &, Db &), const WorkerCo
 long plan(Db &db, Micros next_second)
 {
 	Micros wall = core::kNever, mono = next_second;
-	for_queues(db, [&](uint16_t, live::Queue &q) {
+	for_queues(db, [&](uint16_t slot, live::Queue &q) {
 		wall = std::min({wall, q.next_due.load(), q.next_expiry.load()});
 		const Micros lease = q.next_lease.load();
 		if (lease != core::kNever)
 			mono = std::min(mono, lease + grace_of(q));
-		mono = std::min(mono, q.next_open.load());
+		mono = std::min({mono, q.next_open.load(), news_due(slot, q)});
 		const Micros claim = q.next_claim.load();
 		if (claim != core::kNever)
 			wall = std::min(wall, claim + guc::claim_log_delay * Micros{1000});
@@ -296,7 +299,8 @@ void run_scheduler(const WorkerContext &context)
 			!guarded(Step::expire, expire_jobs, context, *db) || !guarded(Step::limits, open_limits, context, *db) ||
 			!guarded(Step::reap, reap, context, *db) || !guarded(Step::claims, journal_claims, context, *db) ||
 			!guarded(Step::fetch, fetch, context, *db) || !guarded(Step::drops, finish_drops, context, *db) ||
-			!guarded(Step::staff, staff, context, *db))
+			!guarded(Step::staff, staff, context, *db) ||
+			!guarded(Step::news, send_news, context, *db))
 			return;
 		const Micros mono = live::mono_now();
 		if (mono >= next_second)

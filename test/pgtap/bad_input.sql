@@ -312,14 +312,13 @@ INSERT INTO cases (verb, arguments, code, says)
 		('lease', '"0"'), ('lease', '"50 days"'), ('lease_grace', '"-1 s"'), ('lease_grace', '"61 min"'),
 		('max_attempts', '-1'), ('max_attempts', '65536'), ('max_attempts', '[]'), ('max_depth', '-1'), ('max_depth', '0.5'), ('max_depth', '1e300'),
 		('max_running', '-1'), ('max_running', 'true'), ('max_running', '2147483648'),
-		('on_lost', '"forget"'), ('on_lost', '1'), ('priority', '-32769'), ('priority', '{}'),
+		('notify', '""'), ('notify', '0'), ('notify', '{}'), ('notify', '"' || repeat('x', 64) || '"'), ('on_lost', '"forget"'), ('on_lost', '1'), ('priority', '-32769'), ('priority', '{}'),
 		('rate', '"/s"'), ('rate', '"1/"'), ('rate', '"1.5/s"'), ('rate', '"1/s/s"'), ('rate', '[1]'), ('rate', '"99999999999999999999/s"'),
 		('retention', '"-1 s"'), ('retention', '"1 month"'), ('strict_timeout', '"on"'), ('strict_timeout', '0'),
 		('timeout', '"-1 s"'), ('timeout', '"1 month"'), ('unique_for', '"-1 s"'), ('unique_for', '60'),
 		('weight', '0'), ('weight', '-1'), ('weight', '"heavy"'), ('weight', '1e9')
 	) s (key, value);
 INSERT INTO cases (verb, arguments, code, says) VALUES
-	('tq_create_queue', '{"settings": "''{\"notify\": true}''"}', '0A000', 'notify'),
 	('tq_create_queue', '{"name": "''*''"}', '22023', '\*'),
 	('tq_enqueue', '{"queue": "''*''"}', '22023', '\*'),
 	('tq_claim', '{"queue": "''*''"}', '22023', '\*'),
