@@ -323,6 +323,9 @@ def refused_is_not_journalled(journal, ledger):
 @promise("every finish in the journal was asked for")
 def journalled_was_asked_for(journal, ledger):
     for id, events in journal.events.items():
+        # without a token it is the job of somebody who keeps no ledger
+        if id not in journal.jobs or journal.jobs[id].token is None:
+            continue
         for event in events:
             if event.type in "sfrb" and event.lease is not None and (id, event.lease) not in ledger.asked:
                 yield f"job {id}, lease {event.lease}: {event.type}"
@@ -395,6 +398,15 @@ def not_lost_early(journal, ledger):
         if answer == "lost" and at < start.until and len(ledger.verbs(key)) == 1 and not ledger.excused(start, at) \
                 and not asked_to_stop(journal, start.job):
             yield f"job {start.job}, lease {start.lease}: {start.until - at:.3f} s too early"
+
+
+@promise("no lease ended twice")
+def ended_once(journal, _ledger):
+    for id, events in journal.events.items():
+        ends = collections.Counter(event.lease for event in events if event.type in ENDS_ATTEMPT and event.lease is not None)
+        for lease, n in ends.items():
+            if n > 1:
+                yield f"job {id}, lease {lease}"
 
 
 @promise("no life of a job had more attempts than it may")

@@ -227,6 +227,11 @@ def lost_too_early(_j, l):
             start.until += 60
 
 
+@violation("no lease ended twice")
+def a_lease_reaped_and_finished(j, _l):
+    j.events[6][2].lease = j.events[6][1].lease
+
+
 @violation("no life of a job had more attempts than it may")
 def too_many_attempts(j, _l):
     j.jobs[3].max_attempts = 1

@@ -6,20 +6,9 @@ usage: load.py ROLE DSN LEDGER STOPFILE SEED [QUEUE [PACE]]
 ROLE is producer (enqueues in every way there is, some of it rolled back), worker (claims, finishes in every
 way there is, sits on leases) or drain (claims and completes). It runs until STOPFILE exists or its parent
 ends; workers and drains then give up what they hold. A server that goes away is waited for. PACE is the pause
-between two transactions of a producer, in seconds. Everything that was asked of the server and everything it
-said is a line of LEDGER, a JSON array, written before the next call is made; check_ledger.py compares it with
-the journal.
-
-  ["enqueue", tx, tokens, undone]      about to commit: these jobs, without those of savepoints that were rolled back
-  ["committed", tx]                    the server said so; without this line nobody knows
-  ["never", tokens]                    enqueued and rolled back
-  ["claimed", id, lease, token, asked, got, seconds]
-  ["finish", id, lease, verb]          about to commit
-  ["finished", id, lease, verb, asked, said]
-  ["lost", id, lease, verb, asked, said]
-  ["undone", id, lease]                claimed by a transaction that was rolled back
-
-Times are of the monotonic clock, which all processes of a machine share.
+between two transactions of a producer, in seconds. What was asked of the server and what it said are lines of
+LEDGER, written before the next call is made, in the form of test/chaos/checker.py, which compares them with the
+journal.
 """
 import json
 import os
@@ -53,10 +42,10 @@ class Client:
         self.parent = os.getppid()  # a test that dies takes its clients along
         self.conn = None
         self.serial = 0
-        self.held = {}          # id -> (lease, when to finish)
+        self.held = []          # (when to finish, job)
 
-    def note(self, *record):
-        os.write(self.ledger, (json.dumps(record) + "\n").encode())
+    def note(self, event, *words):
+        os.write(self.ledger, (" ".join(map(str, (f"{time.time():.6f}", self.name, event) + words)) + "\n").encode())
 
     def stopping(self):
         return os.path.exists(self.stopfile) or os.getppid() != self.parent
@@ -146,111 +135,111 @@ class Client:
                     self.call("ROLLBACK TO s")
             if r.random() < 0.15:
                 self.rollback()
-                self.note("never", done + undone)
+                self.note("rolledback", *done, *undone)
                 return
-            self.note("enqueue", tx, done, undone)
+            self.note("enqueue", tx, *done)
+            self.note("rolledback", *undone)
             commit = True
             self.call("COMMIT")
             self.note("committed", tx)
         except Gone:
             if not commit:
-                self.note("never", done + undone)
+                self.note("rolledback", *done, *undone)
             raise
         except psycopg2.Error as error:
             if commit or error.pgcode not in LATER:
                 raise
             self.rollback()
-            self.note("never", done + undone)
+            self.note("rolledback", *done, *undone)
 
     # --- consuming
 
     def claim(self, n, seconds, wait):
-        asked = time.monotonic()
         try:
-            rows = self.call("SELECT id, lease, payload->>'t', attempt FROM tq_claim(%s, %s, worker => %s, "
+            rows = self.call("SELECT id, lease, attempt, extract(epoch FROM lease_expires_at) FROM tq_claim(%s, %s, worker => %s, "
                              "lease_for => %s * interval '1 s', wait => %s * interval '1 s')",
                              self.queue, n, self.name, seconds, wait)
         except psycopg2.Error as error:
             if error.pgcode not in LATER:
                 raise
             return []
-        got = time.monotonic()
-        for id, lease, token, _ in rows:
-            self.note("claimed", id, lease, token, asked, got, seconds)
-        return rows
+        for row in rows:
+            self.note("start", *row)
+        return [row[:3] for row in rows]
 
-    def settle(self, sql, verb, id, lease, *args):
+    def settle(self, sql, verb, job, *args):
         """One verb in a transaction of its own."""
-        asked = time.monotonic()
-        self.note("finish", id, lease, verb)
+        self.note("end", *job, verb)
         while True:
             try:
-                self.call(sql, id, lease, *args)
-                self.note("finished", id, lease, verb, asked, time.monotonic())
+                self.note("told", *job, self.call(sql, *job[:2], *args)[0][0])
                 return
             except psycopg2.Error as error:
                 if error.pgcode in LATER:
                     continue
                 if error.pgcode != LOST:
                     raise
-                self.note("lost", id, lease, verb, asked, time.monotonic())
+                self.note("told", *job, "lost")
                 return
 
-    def finish(self, id, lease):
+    def finish(self, job):
         r = self.random.random()
         if r < 0.7:
-            self.settle("SELECT tq_complete(%s, %s)", "complete", id, lease)
+            self.settle("SELECT tq_complete(%s, %s)", "complete", job)
         elif r < 0.85:
-            self.settle("SELECT tq_fail(%s, %s, 'try again', retry_in => %s * interval '1 ms')", "fail", id, lease,
+            self.settle("SELECT tq_fail(%s, %s, 'try again', retry_in => %s * interval '1 ms')", "fail", job,
                         self.random.randrange(100))
         elif r < 0.92:
-            self.settle("SELECT tq_release(%s, %s, %s * interval '1 ms')", "release", id, lease, self.random.randrange(100))
+            self.settle("SELECT tq_release(%s, %s, %s * interval '1 ms')", "release", job, self.random.randrange(100))
         elif r < 0.96:
-            self.settle("SELECT tq_fail(%s, %s, 'no use', fatal => true)", "kill", id, lease)
+            self.settle("SELECT tq_fail(%s, %s, 'no use', fatal => true)", "kill", job)
         else:
-            self.settle("SELECT tq_bury(%s, %s, 'for a look')", "bury", id, lease)
+            self.settle("SELECT tq_bury(%s, %s, 'for a look')", "bury", job)
 
-    def many(self, rows):
-        asked = time.monotonic()
-        for id, lease, _, _ in rows:
-            self.note("finish", id, lease, "complete")
+    def many(self, jobs):
+        for job in jobs:
+            self.note("end", *job, "complete")
+        ids, leases, _ = zip(*jobs)
         try:
-            said = self.call("SELECT id, status FROM tq_complete_many(%s, %s)", [r[0] for r in rows], [r[1] for r in rows])
+            said = self.call("SELECT id, status FROM tq_complete_many(%s, %s)", list(ids), list(leases))
         except psycopg2.Error as error:
             if error.pgcode in LATER:
                 return
             raise
-        leases = {r[0]: r[1] for r in rows}
-        for id, status in said:
-            self.note("finished" if status == "ok" else "lost", id, leases[id], "complete", asked, time.monotonic())
+        for job, (_, status) in zip(jobs, said):
+            self.note("told", *job, "succeeded" if status == "ok" else "lost")
 
     def in_transaction(self):
         """Claim, work and finish in one transaction, which may be rolled back."""
         r = self.random
-        asked = time.monotonic()
-        rows = []
+        jobs, commit = [], False
         self.call("BEGIN")
         try:
-            rows = self.claim(r.randrange(1, 4), 8, 0)
-            for id, lease, _, _ in rows:
+            jobs = self.claim(r.randrange(1, 4), 8, 0)
+            for job in jobs:
                 if r.random() < 0.3:
                     self.call("SAVEPOINT s")
-                    self.call("SELECT tq_fail(%s, %s, 'not really')", id, lease)
+                    self.call("SELECT tq_fail(%s, %s, 'not really')", *job[:2])
                     self.call("ROLLBACK TO s")
-                self.call("SELECT tq_complete(%s, %s)", id, lease)
+                self.call("SELECT tq_complete(%s, %s)", *job[:2])
             if r.random() < 0.3:
                 raise Undone
-            for id, lease, _, _ in rows:
-                self.note("finish", id, lease, "complete")
+            for job in jobs:
+                self.note("end", *job, "complete")
+            commit = True
             self.call("COMMIT")
-            for id, lease, _, _ in rows:
-                self.note("finished", id, lease, "complete", asked, time.monotonic())
-        except (Undone, psycopg2.Error) as error:
+            for job in jobs:
+                self.note("told", *job, "succeeded")
+        except (Undone, Gone, psycopg2.Error) as error:
             if isinstance(error, psycopg2.Error) and error.pgcode not in LATER + (LOST,):
                 raise
-            self.rollback()
-            for id, lease, _, _ in rows:
-                self.note("undone", id, lease)
+            if not isinstance(error, Gone):
+                self.rollback()
+            if not (isinstance(error, Gone) and commit):
+                for job in jobs:
+                    self.note("undone", *job)
+            if isinstance(error, Gone):
+                raise
 
     def consume(self):
         r = self.random
@@ -259,28 +248,29 @@ class Client:
             self.in_transaction()
         elif choice < 0.3:
             # sit on it: some longer than the lease lasts
-            for id, lease, _, _ in self.claim(r.randrange(1, 4), 8, 0.05):
-                self.held[id] = (lease, time.monotonic() + r.uniform(0, 4))
+            for job in self.claim(r.randrange(1, 4), 8, 0.05):
+                self.held.append((time.monotonic() + r.uniform(0, 4), job))
         elif choice < 0.35:
             self.claim(r.randrange(1, 3), 0.3, 0.05)
         elif choice < 0.6:
-            rows = self.claim(r.randrange(2, 60), 5, 0.05)
-            if rows:
-                self.many(rows)
+            jobs = self.claim(r.randrange(2, 60), 5, 0.05)
+            if jobs:
+                self.many(jobs)
         else:
-            for id, lease, _, _ in self.claim(r.randrange(1, 5), 5, 0.1):
-                self.finish(id, lease)
+            for job in self.claim(r.randrange(1, 5), 5, 0.1):
+                self.finish(job)
         self.let_go(time.monotonic())
 
     def let_go(self, now):
-        for id in [i for i, (_, at) in self.held.items() if at <= now]:
-            lease, _ = self.held.pop(id)
-            self.finish(id, lease)
+        due = [job for at, job in self.held if at <= now]
+        self.held = [(at, job) for at, job in self.held if at > now]
+        for job in due:
+            self.finish(job)
 
     def drain(self):
-        rows = self.claim(200, 10, 0.2)
-        if rows:
-            self.many(rows)
+        jobs = self.claim(200, 10, 0.2)
+        if jobs:
+            self.many(jobs)
 
 
 def main():
