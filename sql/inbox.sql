@@ -34,7 +34,7 @@ COPY tq_inbox (queue, priority) FROM stdin;
 i_other	100000
 \.
 COPY tq_inbox (queue, depends_on) FROM stdin;
-i_other	{1}
+i_other	{999999}
 \.
 INSERT INTO tq_inbox (queue, run_at, delay) VALUES ('i_other', now(), '1 s');
 SELECT ready FROM tq_queues WHERE queue = 'i_other';

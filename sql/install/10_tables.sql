@@ -34,7 +34,7 @@ CREATE TABLE tq.job (
 	headers      jsonb,
 	retry        jsonb,
 	options      jsonb,
-	depends_on   bigint[],
+	depends_on   bigint[],                 -- it waits for these until freed; empty: the callback of a batch
 	tags         text[],
 	-- for rows written by hand; tq's own path checks before it writes
 	CONSTRAINT job_id_range CHECK (id > 0 AND id < 9007199254740992),
@@ -47,7 +47,7 @@ CREATE TABLE tq.job (
 
 -- One row per durable change of a job. type: c claimed, s succeeded, f failed (to be retried), l lease lost
 -- (to be retried), r released, d dead, b buried, x cancelled, e expired, p purged, m moved, R retried,
--- o override (priority, retry_at), k checkpoint, a asked to cancel.
+-- o override (priority, retry_at), k checkpoint, a asked to cancel, u freed (its parents have ended).
 CREATE TABLE tq.event (
 	job_id       bigint NOT NULL,
 	at           timestamptz NOT NULL,
@@ -62,7 +62,7 @@ CREATE TABLE tq.event (
 	bound        boolean,                  -- c: lease is bound to its session
 	worker       text,
 	reason       text,                     -- error, reason
-	detail       jsonb,                    -- result, error detail, checkpoint
+	detail       jsonb,                    -- result, error detail, checkpoint, u: the outcomes of its parents
 	CONSTRAINT event_step_range CHECK (step > 0),
 	CONSTRAINT event_is_empty CHECK (false) NO INHERIT
 ) USING heap;
@@ -154,6 +154,48 @@ CREATE TABLE tq.unique_key (
 	PRIMARY KEY (queue_id, key)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
 
+-- Who waits for whom: a row for each parent of a job that waits, and for each job of a batch. It goes when the child is free or has ended;
+-- until then the parent's own record is kept, or its outcome here. Written by the scheduler alone, once it is there.
+CREATE TABLE tq.dependency (
+	parent_id  bigint NOT NULL,            -- 0: the batch that child_id is the callback of can still be joined
+	child_id   bigint NOT NULL,
+	on_failure "char" NOT NULL             -- c: if the parent fails, the child is cancelled; r: it runs all the same
+		CONSTRAINT dependency_on_failure_known CHECK (on_failure IN ('c', 'r')),
+	shown      boolean NOT NULL,           -- the child is given the parent's result: who enqueued it may read that
+	state      text,                       -- how the parent has ended; null: not yet
+	outcome    jsonb,                      -- what the child is given
+	PRIMARY KEY (parent_id, child_id)
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
+CREATE INDEX dependency_child ON tq.dependency (child_id, parent_id);
+
+-- Batches, and how far they are; the id is that of the callback job.
+CREATE TABLE tq.batch (
+	id         bigint PRIMARY KEY,
+	on_failure "char" NOT NULL
+		CONSTRAINT batch_on_failure_known CHECK (on_failure IN ('c', 'r')),
+	opened_at  timestamptz NOT NULL,
+	closed_at  timestamptz,                -- when nobody was joining any more
+	total      bigint,                     -- known from then on
+	done       bigint NOT NULL DEFAULT 0,
+	succeeded  bigint NOT NULL DEFAULT 0,
+	failed     bigint NOT NULL DEFAULT 0
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
+
+-- Whoever writes there past tq makes it look through both.
+CREATE FUNCTION tq.dependencies_changed() RETURNS trigger
+	LANGUAGE c AS 'MODULE_PATHNAME', 'tq_dependencies_changed';
+REVOKE ALL ON FUNCTION tq.dependencies_changed() FROM PUBLIC;
+CREATE TRIGGER tq_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON tq.dependency
+	FOR EACH STATEMENT EXECUTE FUNCTION tq.dependencies_changed();
+CREATE TRIGGER tq_changed_row AFTER INSERT OR UPDATE OR DELETE ON tq.dependency
+	FOR EACH ROW EXECUTE FUNCTION tq.dependencies_changed();
+CREATE TRIGGER tq_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON tq.batch
+	FOR EACH STATEMENT EXECUTE FUNCTION tq.dependencies_changed();
+CREATE TRIGGER tq_changed_row AFTER INSERT OR UPDATE OR DELETE ON tq.batch
+	FOR EACH ROW EXECUTE FUNCTION tq.dependencies_changed();
+ALTER TABLE tq.dependency ENABLE ALWAYS TRIGGER tq_changed, ENABLE REPLICA TRIGGER tq_changed_row;
+ALTER TABLE tq.batch ENABLE ALWAYS TRIGGER tq_changed, ENABLE REPLICA TRIGGER tq_changed_row;
+
 -- Ids and leases are drawn in blocks: the increment is the block's size.
 CREATE SEQUENCE tq.job_id_seq AS bigint INCREMENT BY 4096 MINVALUE 1 START WITH 4096;
 CREATE SEQUENCE tq.lease_seq AS bigint MINVALUE 1 START WITH 1;
@@ -179,6 +221,8 @@ SELECT pg_catalog.pg_extension_config_dump('tq.queue_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.acl', 'WHERE EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = acl.role)');
 SELECT pg_catalog.pg_extension_config_dump('tq.segment', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.unique_key', '');
+SELECT pg_catalog.pg_extension_config_dump('tq.dependency', '');
+SELECT pg_catalog.pg_extension_config_dump('tq.batch', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.meta', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.job_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.lease_seq', '');

@@ -3,7 +3,7 @@
 
 CREATE TYPE tq_job AS (
 	id bigint, lease bigint, queue text, kind text, payload jsonb, attempt int, max_attempts int, checkpoint jsonb,
-	headers jsonb, priority int, enqueued_at timestamptz, lease_expires_at timestamptz
+	headers jsonb, priority int, enqueued_at timestamptz, lease_expires_at timestamptz, parents jsonb
 );
 
 CREATE FUNCTION tq_enqueue(

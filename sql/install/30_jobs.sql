@@ -48,3 +48,16 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 10 AS 'MODULE_PATHNAME';
 
 CREATE FUNCTION tq_explain(id bigint)
 RETURNS text LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+-- Batches: jobs that belong together, and a job that runs when all of them are done.
+CREATE FUNCTION tq_batch_open(
+	queue text, payload jsonb DEFAULT '{}', kind text DEFAULT NULL, on_failure text DEFAULT 'run', options jsonb DEFAULT NULL)
+RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+CREATE FUNCTION tq_batch_close(batch bigint)
+RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+CREATE FUNCTION tq_batch(
+	batch bigint, OUT id bigint, OUT open boolean, OUT total bigint, OUT done bigint, OUT succeeded bigint, OUT failed bigint,
+	OUT opened_at timestamptz, OUT closed_at timestamptz)
+LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';

@@ -2,7 +2,7 @@
 -- reads one is a security barrier: no condition of the query is evaluated on rows that the view leaves out.
 
 CREATE VIEW tq_queues WITH (security_barrier) AS
-	SELECT s.queue, s.state, s.ready, s.delayed, s.running, s.live, s.in_memory, s.on_disk, s.waiting, s.paused_until, s.kinds,
+	SELECT s.queue, s.state, s.ready, s.delayed, s.blocked, s.running, s.live, s.in_memory, s.on_disk, s.waiting, s.paused_until, s.kinds,
 		q.settings, q.created_at
 	FROM tq_stats() s LEFT JOIN tq.queue q ON q.name = s.queue;
 

@@ -9,13 +9,6 @@ void require(FunctionCallInfo fcinfo, int i, const char *name)
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s must not be null", name)));
 }
 
-void refuse(FunctionCallInfo fcinfo, int i, const char *name)
-{
-	if (!PG_ARGISNULL(i))
-		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("argument %s is not supported yet", name),
-						errhint("Leave it out; a later version of tq brings it.")));
-}
-
 const char *text_or_null(FunctionCallInfo fcinfo, int i)
 {
 	return PG_ARGISNULL(i) ? nullptr : text_to_cstring(PG_GETARG_TEXT_PP(i));

@@ -15,9 +15,6 @@ using core::Micros;
 // Raises 22004 naming the argument if it is null.
 void require(FunctionCallInfo fcinfo, int i, const char *name);
 
-// Raises 0A000 if an argument of a later version is given.
-void refuse(FunctionCallInfo fcinfo, int i, const char *name);
-
 inline bool given(FunctionCallInfo fcinfo, int i) { return !PG_ARGISNULL(i); }
 
 // A text argument as a C string; null if it is SQL null.

@@ -58,9 +58,9 @@ Step step_for(const Request &r, State now_in, core::Micros due, core::Micros now
 			s.row.priority = r.priority;
 			if (r.run_at != journal::kNoTime)
 				s.due = r.run_at > now ? r.run_at : core::kNever;
-			else if (now_in == State::delayed)
+			else if (now_in == State::delayed || now_in == State::blocked)
 				s.due = due;
-			s.to = s.due != core::kNever ? State::delayed : State::ready;
+			s.to = now_in == State::blocked ? State::blocked : s.due != core::kNever ? State::delayed : State::ready;
 			break;
 	}
 	return s;
@@ -101,7 +101,7 @@ uint32 states_for(const Request &r) noexcept
 {
 	if (r.verb == Verb::purge)
 		return r.states;
-	return live::bit_of(State::delayed) | (r.verb != Verb::retry ? live::bit_of(State::ready) : 0) |
+	return live::bit_of(State::delayed) | live::bit_of(State::blocked) | (r.verb != Verb::retry ? live::bit_of(State::ready) : 0) |
 		   (r.verb == Verb::cancel && !r.only_waiting ? live::bit_of(State::running) : 0);
 }
 
@@ -117,7 +117,7 @@ Outcome change_own(live::Db &db, const Request &r, live::Op &own)
 {
 	const core::Micros now = live::wall_now();
 	const bool delayed = own.due != core::kNever && own.due > now;
-	const State in = own.revoked ? State::terminal : delayed ? State::delayed : State::ready;
+	const State in = own.revoked ? State::terminal : own.blocked ? State::blocked : delayed ? State::delayed : State::ready;
 	if ((states_for(r) & live::bit_of(in)) == 0 &&
 		!(in == State::terminal && r.verb == Verb::retry && can_take_back(own.event)))
 		return {Verdict::wrong_state, in == State::terminal ? ended_as(own.event) : name_of(in)};
@@ -132,6 +132,7 @@ Outcome change_own(live::Db &db, const Request &r, live::Op &own)
 	}
 	op.prev_step = s.row.step + 1;
 	op.revoked = s.to == State::terminal;
+	op.blocked = s.to == State::blocked;
 	op.event = s.row.type;
 	op.due = s.due;
 	if (r.verb == Verb::reschedule)

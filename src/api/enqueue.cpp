@@ -1,6 +1,7 @@
 // tq_enqueue, tq_enqueue_many, and the trigger behind tq_inbox.
 // Regime: PG.
 #include "api/args.hpp"
+#include "api/dependencies.hpp"
 #include "api/job_options.hpp"
 #include "guc.hpp"
 #include "live/attach.hpp"
@@ -126,7 +127,6 @@ TQ_FUNCTION(tq_enqueue)
 	const char *name = text_required(fcinfo, 0, "queue");
 	require(fcinfo, 1, "payload");
 	live::Db &db = live::database(fcinfo);
-	refuse(fcinfo, 14, "depends_on");
 	EnqueueItem item = common_item(fcinfo, Places{3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 15});
 	check_times(item.row);
 	if (given(fcinfo, 11))
@@ -141,9 +141,11 @@ TQ_FUNCTION(tq_enqueue)
 	}
 	item.row.payload = PG_GETARG_JSONB_P(1);
 	check_payload(item.row.payload);
+	const Waiting waiting = read_waiting(db, fcinfo, 14, &item);
 	const uint16_t queue = live::queue_for_enqueue(db, name);
 	int64 id = 0;
 	enqueue(db, queue, &item, 1, &id);
+	write_waiting(db, waiting, &item, 1, &id);
 	if (id == 0)
 		PG_RETURN_NULL();
 	PG_RETURN_INT64(id);
@@ -158,7 +160,6 @@ TQ_FUNCTION(tq_enqueue_many)
 	int n = 0, nk = 0, np = 0, nr = 0, nu = 0, ng = 0;
 	Datum *payloads = array_required(fcinfo, 1, "payloads", JSONBOID, &n);
 	live::Db &db = live::database(fcinfo);
-	refuse(fcinfo, 13, "depends_on");
 	// a null in one of these stands for what the whole call says
 	bool *kinds_null = nullptr, *priorities_null = nullptr, *run_ats_null = nullptr, *keys_null = nullptr, *groups_null = nullptr;
 	Datum *kinds = array_with_nulls(fcinfo, 15, "kinds", TEXTOID, &kinds_null, &nk);
@@ -180,6 +181,7 @@ TQ_FUNCTION(tq_enqueue_many)
 	text *kind = given(fcinfo, 2) ? PG_GETARG_TEXT_PP(2) : nullptr;
 	common.row.kind = kind;
 	common.kind = kind != nullptr ? checked_kind(kind) : nullptr;
+	const Waiting waiting = read_waiting(db, fcinfo, 13, &common);
 
 	auto *items = static_cast<EnqueueItem *>(palloc(sizeof(EnqueueItem) * static_cast<Size>(std::max(n, 1))));
 	auto *ids = static_cast<int64 *>(palloc(sizeof(int64) * static_cast<Size>(std::max(n, 1))));
@@ -221,6 +223,7 @@ TQ_FUNCTION(tq_enqueue_many)
 	}
 	const uint16_t queue = live::queue_for_enqueue(db, name);
 	enqueue(db, queue, items, n, ids);
+	write_waiting(db, waiting, items, n, ids);
 	auto *datums = static_cast<Datum *>(palloc(sizeof(Datum) * static_cast<Size>(std::max(n, 1))));
 	auto *nulls = static_cast<bool *>(palloc(sizeof(bool) * static_cast<Size>(std::max(n, 1))));
 	for (int i = 0; i < n; ++i)

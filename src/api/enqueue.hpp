@@ -25,6 +25,7 @@ struct EnqueueItem
 	UniqueMode mode = UniqueMode::skip;
 	core::Micros unique_for = core::kUnset; // the job's own; kUnset: as its queue has it
 	core::Micros expires_in = 0;			// if expires_at is its queue's doing
+	bool made = false;						// there is such a job by now
 };
 
 // Appends the jobs and notes them for publication; ids[i] receives the id of items[i]: of another job, or 0, if that has its unique key.

@@ -65,8 +65,9 @@ void end_batch(Batch &b)
 }
 
 // The segment must be the one that the batch has rows of.
-void add(Batch &b, const EnqueueItem &it, int64 id)
+void add(Batch &b, EnqueueItem &it, int64 id)
 {
+	it.made = true;
 	if (b.n == b.room)
 		flush(b);
 	journal::JobRow &row = b.rows[b.n];

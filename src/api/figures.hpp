@@ -9,19 +9,20 @@ namespace tq::api
 
 struct Numbers
 {
-	int64 live, ready, delayed, running, in_memory;
+	int64 live, ready, delayed, blocked, running, in_memory;
 
 	void add(const Numbers &n) noexcept
 	{
 		live += n.live;
 		ready += n.ready;
 		delayed += n.delayed;
+		blocked += n.blocked;
 		running += n.running;
 		in_memory += n.in_memory;
 	}
 };
 
-// `live` counts what was published and has not ended; what is neither running nor delayed is ready, in memory or on disk.
+// `live` counts what was published and has not ended; what is neither running nor delayed nor blocked is ready, in memory or on disk.
 inline Numbers numbers_of(const live::Lane &l) noexcept
 {
 	const auto count = [&l](live::State s) { return static_cast<int64>(l.counts[static_cast<int>(s)]); };
@@ -29,7 +30,8 @@ inline Numbers numbers_of(const live::Lane &l) noexcept
 	n.live = l.count.live;
 	n.running = count(live::State::running);
 	n.delayed = count(live::State::delayed) + std::max<int64>(l.delayed_disk, 0);
-	n.ready = std::max<int64>(n.live - n.running - n.delayed, 0);
+	n.blocked = std::max<int32>(l.blocked, 0);
+	n.ready = std::max<int64>(n.live - n.running - n.delayed - n.blocked, 0);
 	n.in_memory = n.running + count(live::State::delayed) + count(live::State::ready);
 	return n;
 }

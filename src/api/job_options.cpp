@@ -15,7 +15,9 @@ using pg::Named;
 
 constexpr int kMaxTags = 32;
 constexpr int kTagMax = 127; // bytes
-constexpr const char *kOptions[] = {"lease", "on_parent_failure", "tags", "unique_for", "weight", nullptr};
+constexpr int64 kLastId = (int64{1} << 53) - 1;
+constexpr const char *kOnParentFailure[] = {"cancel", "run", nullptr};
+constexpr const char *kOptions[] = {"batch", "lease", "on_parent_failure", "tags", "unique_for", "weight", nullptr};
 
 void check_bytes(const char *name, const char *s, int n, int max)
 {
@@ -92,18 +94,41 @@ void parse_options(Jsonb *options, journal::JobRow *row, core::Micros *unique_fo
 			row->weight = static_cast<float4>(pg::number_in(at, v, live::kMinWeight, live::kMaxWeight));
 		else if (strcmp(key, "tags") == 0)
 			row->tags = tags_in(at, v);
+		else if (strcmp(key, "batch") == 0)
+			static_cast<void>(pg::integer_in(at, v, 1, kLastId));
 		else
-			ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("option \"%s\" is not supported yet", key)));
+			static_cast<void>(pg::word_in(at, v, kOnParentFailure));
 	}
 	row->options = options;
 }
 
+namespace
+{
+
+const JsonbValue *member(Jsonb *options, const char *key)
+{
+	if (options == nullptr || !JB_ROOT_IS_OBJECT(options))
+		return nullptr;
+	return getKeyJsonValueFromContainer(&options->root, key, static_cast<int>(strlen(key)), nullptr);
+}
+
+} // namespace
+
+bool runs_anyway(Jsonb *options)
+{
+	const JsonbValue *v = member(options, "on_parent_failure");
+	return v != nullptr && v->type == jbvString && strcmp(pg::string_of(*v), "run") == 0;
+}
+
+core::JobId batch_in(Jsonb *options)
+{
+	const JsonbValue *v = member(options, "batch");
+	return v != nullptr && v->type == jbvNumeric ? pg::integer_in({"option", "batch"}, *v, 1, kLastId) : 0;
+}
+
 core::Micros own_unique_for(Jsonb *options)
 {
-	static constexpr char kKey[] = "unique_for";
-	if (options == nullptr || !JB_ROOT_IS_OBJECT(options))
-		return core::kUnset;
-	const JsonbValue *v = getKeyJsonValueFromContainer(&options->root, kKey, static_cast<int>(strlen(kKey)), nullptr);
+	const JsonbValue *v = member(options, "unique_for");
 	const Interval *interval = v != nullptr && v->type == jbvString ? pg::interval_of(pg::string_of(*v)) : nullptr;
 	if (interval == nullptr || interval->month != 0)
 		return core::kUnset;

@@ -24,6 +24,10 @@ const char *const *job_option_names() noexcept;
 // Puts the options into the row, and unique_for, which has no column of its own, also into *unique_for.
 void parse_options(Jsonb *options, journal::JobRow *row, core::Micros *unique_for);
 
+// on_parent_failure and batch in options that were parsed. `options` may be null.
+bool runs_anyway(Jsonb *options);
+core::JobId batch_in(Jsonb *options); // 0: none
+
 // unique_for in the options of a row; core::kUnset if there is none, or none that can be read. `options` may be null.
 core::Micros own_unique_for(Jsonb *options);
 

@@ -279,9 +279,9 @@ void queue_families(Text *t, const QueueFigures *list, int n)
 	t->gauge("tq_jobs", "Live jobs by state, in memory or on disk.");
 	for (int i = 0; i < n; ++i)
 	{
-		const int64 numbers[] = {list[i].n.ready, list[i].n.delayed, list[i].n.running};
-		const char *states[] = {"ready", "delayed", "running"};
-		for (int k = 0; k < 3; ++k)
+		const int64 numbers[] = {list[i].n.ready, list[i].n.delayed, list[i].n.blocked, list[i].n.running};
+		const char *states[] = {"ready", "delayed", "blocked", "running"};
+		for (size_t k = 0; k < lengthof(states); ++k)
 		{
 			t->begin();
 			t->label("queue", list[i].name);

@@ -1,32 +1,13 @@
 #include "api/names.hpp"
 
+#include "journal/endings.hpp"
+
 namespace tq::api
 {
 
 using journal::EventType;
 using journal::FoldState;
 using live::State;
-
-namespace
-{
-
-struct Ended
-{
-	FoldState state;
-	EventType event;
-	const char *name;
-};
-constexpr Ended kEnded[] = {
-	{FoldState::succeeded, EventType::succeeded, "succeeded"},
-	{FoldState::dead, EventType::dead, "dead"},
-	{FoldState::buried, EventType::buried, "buried"},
-	{FoldState::cancelled, EventType::cancelled, "cancelled"},
-	{FoldState::expired, EventType::expired, "expired"},
-	{FoldState::purged, EventType::purged, "purged"},
-	{FoldState::moved, EventType::moved, "moved"},
-};
-
-} // namespace
 
 const char *name_of(State state) noexcept
 {
@@ -36,6 +17,8 @@ const char *name_of(State state) noexcept
 			return "delayed";
 		case State::running:
 			return "running";
+		case State::blocked:
+			return "blocked";
 		case State::terminal:
 			return "ended";
 		default:
@@ -45,7 +28,7 @@ const char *name_of(State state) noexcept
 
 const char *name_of(FoldState state) noexcept
 {
-	for (const Ended &e : kEnded)
+	for (const journal::Ending &e : journal::kEndings)
 		if (e.state == state)
 			return e.name;
 	return state == FoldState::running ? "running" : "ready";
@@ -53,7 +36,7 @@ const char *name_of(FoldState state) noexcept
 
 const char *ended_as(EventType event) noexcept
 {
-	for (const Ended &e : kEnded)
+	for (const journal::Ending &e : journal::kEndings)
 		if (e.event == event)
 			return e.name;
 	return "ended";
@@ -79,6 +62,8 @@ const char *name_of(EventType event) noexcept
 			return "checkpoint";
 		case EventType::asked_cancel:
 			return "cancel_asked";
+		case EventType::freed:
+			return "freed";
 		default:
 			return ended_as(event);
 	}
@@ -86,7 +71,7 @@ const char *name_of(EventType event) noexcept
 
 bool parse_ended(const char *name, FoldState *state) noexcept
 {
-	for (const Ended &e : kEnded)
+	for (const journal::Ending &e : journal::kEndings)
 		if (strcmp(e.name, name) == 0)
 		{
 			*state = e.state;

@@ -22,7 +22,7 @@ using live::State;
 
 constexpr uint32 kAllEnded = bit_of(FoldState::succeeded) | bit_of(FoldState::dead) | bit_of(FoldState::buried) |
 							 bit_of(FoldState::cancelled) | bit_of(FoldState::expired);
-constexpr uint32 kAllWaiting = live::bit_of(State::ready) | live::bit_of(State::delayed);
+constexpr uint32 kAllWaiting = live::bit_of(State::ready) | live::bit_of(State::delayed) | live::bit_of(State::blocked);
 constexpr int kBatch = 200;
 
 void parse_state(const char *name, Search *s)
@@ -37,6 +37,8 @@ void parse_state(const char *name, Search *s)
 		s->waiting = live::bit_of(State::ready);
 	else if (strcmp(name, "delayed") == 0)
 		s->waiting = live::bit_of(State::delayed);
+	else if (strcmp(name, "blocked") == 0)
+		s->waiting = live::bit_of(State::blocked);
 	else if (parse_ended(name, &ended) && (kAllEnded & bit_of(ended)) != 0)
 		s->ended = bit_of(ended);
 	else if (strcmp(name, "running") == 0)
@@ -44,7 +46,7 @@ void parse_state(const char *name, Search *s)
 						errhint("Ask their workers to stop with tq_cancel, and purge them when they have ended.")));
 	else
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("unknown state \"%s\"", name),
-						errhint("The state can be ready, delayed, succeeded, dead, buried, cancelled, expired, or all.")));
+						errhint("The state can be ready, delayed, blocked, succeeded, dead, buried, cancelled, expired, or all.")));
 }
 
 // Purges what was found in one segment, at most `max`; false when memory has no room for more.

@@ -105,9 +105,9 @@ Jsonb *kinds_of(const QueueView &v)
 			continue;
 		appendStringInfoString(&s, s.len == 0 ? "{" : ", ");
 		escape_json(&s, l.kind);
-		appendStringInfo(&s, ": {\"ready\": %lld, \"delayed\": %lld, \"running\": %lld",
+		appendStringInfo(&s, ": {\"ready\": %lld, \"delayed\": %lld, \"blocked\": %lld, \"running\": %lld",
 						 static_cast<long long>(l.n.ready), static_cast<long long>(l.n.delayed),
-						 static_cast<long long>(l.n.running));
+						 static_cast<long long>(l.n.blocked), static_cast<long long>(l.n.running));
 		if (l.paused_until == core::kNever)
 			appendStringInfoString(&s, ", \"paused_until\": \"infinity\"");
 		else if (l.paused_until != 0)
@@ -150,13 +150,13 @@ TQ_FUNCTION(tq_stats)
 		}
 		if (!ours)
 			continue;
-		Datum values[20] = {};
-		bool nulls[20] = {};
+		Datum values[21] = {};
+		bool nulls[21] = {};
 		int k = 0;
 		values[k++] = CStringGetTextDatum(v.name);
 		values[k++] = CStringGetTextDatum(state_name(v.state));
 		for (const int64 number :
-			 {v.n.ready, v.n.delayed, v.n.running, v.n.live, v.n.in_memory, v.n.live - v.n.in_memory})
+			 {v.n.ready, v.n.delayed, v.n.blocked, v.n.running, v.n.live, v.n.in_memory, v.n.live - v.n.in_memory})
 			values[k++] = Int64GetDatum(number);
 		values[k++] = Int32GetDatum(v.waiting);
 		nulls[k] = v.paused_until == 0;

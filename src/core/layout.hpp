@@ -101,6 +101,8 @@ struct Lane
 	Counted count;
 	int64_t delayed_disk;	 // delayed jobs that have no entry, due at or after the timers' watermark
 	uint32_t delayed_changes; // how often that has changed
+	int32_t blocked;		 // jobs that wait for their parents: as `count`, of which they are a part
+	int32_t delta_blocked;
 	uint32_t counts[kStates]; // entries by state
 	Micros asked_at;		 // last claim that named its kind (wall); 0: none
 	Micros paused_until;	 // 0: not paused; kNever: until resumed

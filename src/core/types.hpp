@@ -38,8 +38,9 @@ enum class State : uint8_t
 	delayed,
 	running,
 	terminal, // only as what a mark leads to: the entry goes at commit
+	blocked,  // waits for its parents; only while somebody is about to change it
 };
-constexpr int kStates = 7;
+constexpr int kStates = 8;
 
 // What an open transaction is about to do to an entry (its mark).
 enum class Verb : uint8_t
@@ -62,6 +63,7 @@ enum class Verb : uint8_t
 	purge,	// tq_purge: of a job that waits
 	forget, // ... of one that has ended; also when it is retried in another queue
 	checkpoint,
+	free, // the scheduler's: its parents have ended
 };
 
 // Whether a running job with this mark goes on running when the mark's transaction commits.

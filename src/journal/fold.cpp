@@ -134,6 +134,9 @@ void fold_event(Fold &fold, const EventRow &event) noexcept
 			if (!fold.terminal() && event.lease > fold.ended_lease)
 				fold.cancel_asked = true;
 			break;
+		case EventType::freed:
+			fold.freed = true;
+			break;
 	}
 }
 
@@ -194,7 +197,7 @@ int job_events(const Segment &segment, int64 job_id, Snapshot snapshot, EventRow
 	return n;
 }
 
-Jsonb *last_checkpoint(const Segment &segment, int64 job_id, Snapshot snapshot)
+Jsonb *last_detail(const Segment &segment, int64 job_id, EventType type, Snapshot snapshot)
 {
 	TableScan scan;
 	Jsonb *found = nullptr;
@@ -207,7 +210,7 @@ Jsonb *last_checkpoint(const Segment &segment, int64 job_id, Snapshot snapshot)
 		EventRow row;
 		const Values v = slot_values(scan.info, scan.slot);
 		read_event(v, false, &row);
-		if (row.type == EventType::checkpoint)
+		if (row.type == type)
 		{
 			read_event(v, true, &row);
 			found = row.detail;

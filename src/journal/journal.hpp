@@ -53,7 +53,7 @@ enum class EventType : char
 {
 	claimed = 'c', succeeded = 's', failed = 'f', lost = 'l', released = 'r', dead = 'd', buried = 'b',
 	cancelled = 'x', expired = 'e', purged = 'p', moved = 'm', retried = 'R', override_ = 'o', checkpoint = 'k',
-	asked_cancel = 'a',
+	asked_cancel = 'a', freed = 'u',
 };
 
 struct EventRow
@@ -94,6 +94,7 @@ struct Fold
 	bool cancel_asked = false;
 	bool held = false;		   // waiting after an attempt, not because somebody said when
 	bool new_life = false;	   // retried after it had ended: expires_at of the row counts no more
+	bool freed = false;		   // its parents have ended
 	int32 next_step = 1;	   // highest step seen + 1
 	int32 attempt = 0;		   // attempts used in this life
 	int32 priority = 0;
@@ -150,8 +151,8 @@ void fold_job(const Segment &segment, int64 job_id, Snapshot snapshot, Fold *fol
 // The same for n jobs of one segment, which costs less than n calls.
 void fold_jobs(const Segment &segment, const int64 *ids, int n, Snapshot snapshot, Fold *folds);
 
-// The last checkpoint of a job (detoasted copy, or null).
-Jsonb *last_checkpoint(const Segment &segment, int64 job_id, Snapshot snapshot);
+// The detail of a job's last event of a type (detoasted copy, or null): its checkpoint, the outcomes of its parents.
+Jsonb *last_detail(const Segment &segment, int64 job_id, EventType type, Snapshot snapshot);
 
 // Every event of a job in step order, copied into the current context; returns the count.
 int job_events(const Segment &segment, int64 job_id, Snapshot snapshot, EventRow **events);
@@ -175,6 +176,7 @@ struct Candidate
 	bool has_kind;
 	bool has_group;
 	bool has_retry;			 // a retry policy of its own
+	bool has_parents;		 // depends_on: it waits until an event says that it is free
 	char kind[kKindMax];
 	char group[kGroupMax];	 // group_key, empty if none
 	const char *group_key() const noexcept { return has_group ? group : nullptr; }

@@ -141,7 +141,8 @@ bool is_terminal(EventType type)
 
 bool decides(EventType type)
 {
-	return type != EventType::override_ && type != EventType::checkpoint && type != EventType::asked_cancel;
+	return type != EventType::override_ && type != EventType::checkpoint && type != EventType::asked_cancel &&
+		   type != EventType::freed;
 }
 
 void scan_events(Relation rel, const pg::TableInfo *info, Snapshot snapshot, SeenMap *map, SegmentSummary *summary)

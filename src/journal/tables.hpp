@@ -42,7 +42,7 @@ enum Lookup : int
 	by_due,
 	by_group
 };
-constexpr int kCandidateColumns = retry + 1;
+constexpr int kCandidateColumns = depends_on + 1;
 } // namespace job
 
 namespace event

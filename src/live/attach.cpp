@@ -6,6 +6,7 @@ extern "C"
 }
 
 #include "guc.hpp"
+#include "live/dependencies.hpp"
 #include "live/segments.hpp"
 #include "live/xact.hpp"
 #include "pg/errors.hpp"
@@ -102,6 +103,7 @@ Db &make_slot(Oid extension)
 				db->counting = false;
 				db->timer_loader.store(0);
 				db->count = db->counted = CountSnapshot{};
+				forget_awaited(*db);
 				for (std::atomic<int64> *figure :
 					 {&db->loads, &db->refilled, &db->evicted, &db->aborted_claims, &db->claims_logged, &db->rows_gone,
 					  &db->lost_found, &db->audits, &db->drifted, &db->outdated, &db->rows_unknown, &db->fires,

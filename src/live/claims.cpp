@@ -116,13 +116,13 @@ bool fetch_charged(const journal::Segment &tables, ItemPointer tid, JobId id, in
 	return found;
 }
 
-// By a new snapshot: what the last attempt has kept may be younger than this statement's, which may have waited.
-Jsonb *checkpoint_of(const journal::Segment &tables, JobId id)
+// By a new snapshot: what the last attempt has kept, or the parents have left, may be younger than this statement's, which may have waited.
+Jsonb *detail_of(const journal::Segment &tables, JobId id, journal::EventType type)
 {
 	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
-	Jsonb *checkpoint = journal::last_checkpoint(tables, id, snapshot);
+	Jsonb *detail = journal::last_detail(tables, id, type, snapshot);
 	UnregisterSnapshot(snapshot);
-	return checkpoint;
+	return detail;
 }
 
 // The job's own length of a lease, unless the claim asked for another, and of an attempt. Until the claim is committed its lease is not
@@ -165,7 +165,7 @@ bool claimed_job(Db &db, const Claimed &c, int first_op, const Engine::ClaimTerm
 	values[4] = PointerGetDatum(row->payload);
 	values[5] = Int32GetDatum(c.attempt);
 	values[6] = Int32GetDatum(attempts_allowed(c.max_attempts, c.queue));
-	Jsonb *checkpoint = c.has_checkpoint ? checkpoint_of(tables, c.id) : nullptr;
+	Jsonb *checkpoint = c.has_checkpoint ? detail_of(tables, c.id, journal::EventType::checkpoint) : nullptr;
 	nulls[7] = checkpoint == nullptr;
 	values[7] = PointerGetDatum(checkpoint);
 	nulls[8] = row->headers == nullptr;
@@ -173,6 +173,9 @@ bool claimed_job(Db &db, const Claimed &c, int first_op, const Engine::ClaimTerm
 	values[9] = Int32GetDatum(c.priority);
 	values[10] = TimestampTzGetDatum(row->enqueued_at);
 	values[11] = TimestampTzGetDatum(terms.wall + apply_own(c, *row, terms));
+	Jsonb *parents = row->depends_on != nullptr ? detail_of(tables, c.id, journal::EventType::freed) : nullptr;
+	nulls[12] = parents == nullptr;
+	values[12] = PointerGetDatum(parents);
 	note_wait(c.op, terms.wall - (row->run_at != journal::kNoTime ? std::max(row->run_at, row->enqueued_at) : row->enqueued_at));
 	return true;
 }

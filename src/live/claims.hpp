@@ -26,7 +26,7 @@ struct Claimed
 // Pops up to `max` jobs of one queue, unless its slot is another's by now, and notes the operations, which were reserved.
 int take_jobs(uint16_t queue, uint32 generation, const Engine::ClaimTerms &terms, int max, Claimed *out) noexcept;
 
-constexpr int kJobColumns = 12; // of the type tq_job
+constexpr int kJobColumns = 13; // of the type tq_job
 
 // The row of a claimed job as the columns of tq_job; `nulls` was cleared. Gives it the lease and the timeout that it has of its own.
 // False if its row is gone: then the job is dropped. `first_op`: where the operations of the batch begin, of which only this one is

@@ -9,8 +9,8 @@ namespace tq::live
 namespace
 {
 
-// The next jobs of a group, from a key on, that have not ended by the snapshot; at most `want`. What has ended by then need not be asked
-// again: whoever gives it a new life gives it an entry as well. Returns how many; *reached: up to where all were seen.
+// The next jobs of a group, from a key on, that have not ended by the snapshot; at most `want`. What has ended by then, or waits for its parents, need not be asked
+// again: whoever gives it a new life, or frees it, gives it an entry or sinks the watermark. Returns how many; *reached: up to where all were seen.
 int read_group(const LoadSegments &segments, uint16_t queue, const char *key, Key from, int want, LoadItem *items, Key *reached)
 {
 	constexpr int kAtOnce = 256;
@@ -33,7 +33,7 @@ int read_group(const LoadSegments &segments, uint16_t queue, const char *key, Ke
 		journal::Fold *folds = ask_journal(segments, batch, k, snapshot);
 		int i = 0;
 		for (; i < k && n < want; ++i)
-			if (!folds[i].terminal())
+			if (!folds[i].terminal() && !waits_for_parents(batch[i].c, folds[i]))
 				items[n++] = LoadItem{batch[i].c, queue, core::kNoLane, kNil};
 		*reached = i < k ? Key{batch[i].c.priority, batch[i].c.id} : Key{batch[k - 1].c.priority, batch[k - 1].c.id + 1};
 		more = more || i < k;

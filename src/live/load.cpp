@@ -22,6 +22,7 @@ struct Tally
 	bool first;		 // first load: entries are made
 	int64 *lanes;	 // unfinished jobs by lane
 	int64 *delayed;	 // of them: delayed, without an entry
+	int64 *blocked;	 // of them: waiting for their parents
 	uint32 *changes; // Lane::delayed_changes when the count began
 	int64 segment_live;
 	int64 segment_dead;
@@ -159,15 +160,17 @@ void visit(const journal::Candidate &c, const journal::Fold &fold, void *arg)
 		++t.segment_live;
 		return;
 	}
+	const bool blocked = waits_for_parents(c, fold);
 	++t.result.unfinished;
 	++t.lanes[t.lane];
+	t.blocked[t.lane] += blocked;
 	++t.segment_live;
 	if (!t.first)
 	{
-		if (!vouched_for(t, c, fold))
+		if (!blocked && !vouched_for(t, c, fold))
 			++t.result.missing;
 		t.delayed[t.lane] += waits_on_disk(t, c, fold);
-		if (fold.state == journal::FoldState::running || fold.has_override || (fold.held && c.has_group))
+		if (!blocked && (fold.state == journal::FoldState::running || fold.has_override || (fold.held && c.has_group)))
 			remember_must(t, c.id);
 		return;
 	}
@@ -197,6 +200,7 @@ Snapshot begin_count(Db &db, uint32 *changes)
 		if (l.used && engine.queue(l.queue).db == index_of(db))
 		{
 			l.count.delta = 0; // commit callbacks write it under the map lock, so it is ours now
+			l.delta_blocked = 0;
 			changes[i] = l.delayed_changes;
 			if (db.load_state.load() != static_cast<uint32>(LoadState::loaded))
 				l.delayed_disk = 0; // what was published before is met again by the first load
@@ -218,6 +222,9 @@ void end_count(Db &db, Tally &t, const int64 *seg_live, const int64 *seg_dead, c
 		const int64 is = t.lanes[i] + l.count.delta;
 		t.result.drifted += !t.first && is != l.count.live;
 		l.count.live = is;
+		const int32 waiting = static_cast<int32>(t.blocked[i]) + l.delta_blocked;
+		t.result.drifted += !t.first && waiting != l.blocked;
+		l.blocked = waiting;
 		// the pass met some before they came or went, and others after it, so its number is good only if none did
 		if (!t.first && l.delayed_changes == t.changes[i])
 			l.delayed_disk = t.delayed[i];
@@ -295,6 +302,7 @@ CountResult count_journal(Db &db)
 	const auto max = static_cast<Size>(guc::max_segments);
 	t.lanes = static_cast<int64 *>(palloc0(sizeof(int64) * engine.limits().lanes));
 	t.delayed = static_cast<int64 *>(palloc0(sizeof(int64) * engine.limits().lanes));
+	t.blocked = static_cast<int64 *>(palloc0(sizeof(int64) * engine.limits().lanes));
 	t.changes = static_cast<uint32 *>(palloc0(sizeof(uint32) * engine.limits().lanes));
 	auto *tables = static_cast<journal::Segment *>(palloc(sizeof(journal::Segment) * max));
 	auto *slots = static_cast<int *>(palloc(sizeof(int) * max));

@@ -31,6 +31,8 @@ void leave_to_lane(const LoadSegments &segments, const LoadItem &it)
 	journal::fold_job(segments.tables[it.c.segment], it.c.id, snapshot, &fold);
 	UnregisterSnapshot(snapshot);
 	Micros due = core::kNever;
+	if (!fold.terminal() && waits_for_parents(it.c, fold))
+		return;
 	const bool its_own = !fold.terminal() && state_of(it.c, fold, 0, &due) == State::delayed && due == it.c.due;
 	lock_queue(it.queue);
 	Lane &l = engine.lane(it.lane);

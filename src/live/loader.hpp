@@ -35,8 +35,14 @@ Snapshot committed_snapshot();
 // What an entry takes from the row and the journal, but for state, key and timer.
 void fill_entry(Entry &e, const journal::Candidate &c, int slot, const journal::Fold &fold) noexcept;
 
-// Where a job stands by the journal's word: State::ready, delayed (due is set) or running.
+// Where a job stands by the journal's word: State::ready, delayed (due is set), blocked or running.
 State state_of(const journal::Candidate &c, const journal::Fold &fold, Micros now, Micros *due) noexcept;
+
+// ... blocked: nothing has happened to it since it was enqueued, but that its priority or time may have been changed.
+inline bool waits_for_parents(const journal::Candidate &c, const journal::Fold &fold) noexcept
+{
+	return c.has_parents && fold.state == journal::FoldState::fresh && !fold.freed;
+}
 
 // Reads jobs of lanes that run dry; returns how many entries it made. Needs a transaction (READ COMMITTED), makes its own
 // snapshots.

@@ -40,6 +40,7 @@ journal::Candidate candidate_of(const journal::JobRow &row, const ItemPointerDat
 	if (c.has_group)
 		memcpy(c.group, VARDATA_ANY(row.group_key), std::min<size_t>(VARSIZE_ANY_EXHDR(row.group_key), sizeof(c.group) - 1));
 	c.has_retry = row.retry != nullptr;
+	c.has_parents = row.depends_on != nullptr;
 	if (c.has_kind)
 		memcpy(c.kind, VARDATA_ANY(row.kind), std::min<size_t>(VARSIZE_ANY_EXHDR(row.kind), sizeof(c.kind) - 1));
 	return c;
@@ -50,6 +51,8 @@ State state_of(const journal::Candidate &c, const journal::Fold &fold, Micros no
 	*due = core::kNever;
 	if (fold.state == journal::FoldState::running)
 		return State::running;
+	if (waits_for_parents(c, fold))
+		return State::blocked;
 	const TimestampTz at = fold.due != journal::kNoTime						 ? fold.due
 						   : fold.state == journal::FoldState::fresh ? c.run_at
 																	 : journal::kNoTime;
@@ -142,12 +145,15 @@ Place place_job(Db &db, const journal::Candidate &c, int slot, const journal::Fo
 	}
 	// those behind a job that waits for its next attempt wait for it
 	const bool waited_for = to == State::delayed && fold.held && c.has_group && engine.group_limit(q) > 0;
-	const bool must = to == State::running || fold.has_override || doomed || waited_for;
+	const bool blocked = to == State::blocked; // no watermark speaks of it: whoever frees it publishes it
+	const bool must = !blocked && (to == State::running || fold.has_override || doomed || waited_for);
 	const Micros timers = engine.db(index_of(db)).timer_watermark.load();
 	bool wanted = true;
 	if (!must && source != Source::pin)
 	{
-		if (to == State::delayed)
+		if (blocked)
+			wanted = false;
+		else if (to == State::delayed)
 			// on the way up from disk, one that the timers' watermark vouches for stays theirs
 			wanted = source == Source::timer || (due < timers && due <= now + guc::timer_horizon * Micros{1000000});
 		else if (c.has_group)
@@ -210,7 +216,10 @@ Place place_job(Db &db, const journal::Candidate &c, int slot, const journal::Fo
 	{
 		if (ref != kNil)
 			engine.drop(q, ref, my_proc);
-		if (to == State::delayed)
+		if (blocked)
+		{
+		}
+		else if (to == State::delayed)
 		{
 			engine.sink_timer(index_of(db), due);
 			if (source == Source::first_load)

@@ -1,6 +1,7 @@
 #include "live/publish.hpp"
 
 #include "guc.hpp"
+#include "live/dependencies.hpp"
 #include "live/policy.hpp"
 
 namespace tq::live
@@ -42,6 +43,24 @@ void tell(Queue &q, int64 enqueued, int finished, bool dead) noexcept
 	engine.note_news(q);
 }
 
+// Whether a job that is published belongs into memory: a delayed one that is due soon,
+bool is_near(const Db &db, Micros due, Micros now) noexcept
+{
+	return due < engine.db(index_of(db)).timer_watermark.load() && due <= now + guc::timer_horizon * Micros{1000000};
+}
+
+// or a ready one that nothing on disk comes before.
+bool key_is_near(const Lane &l, Key key) noexcept { return key < l.watermark || l.tail; }
+
+void count_blocked(Lane &l, int64 by, Counting counting) noexcept
+{
+	if (counting == Counting::counted)
+		return;
+	l.blocked += static_cast<int32>(by);
+	if (counting == Counting::unseen)
+		l.delta_blocked += static_cast<int32>(by);
+}
+
 void publish_enqueue(Db &db, const Op &op, Counting counting) noexcept
 {
 	Queue &q = engine.queue(op.queue);
@@ -51,7 +70,9 @@ void publish_enqueue(Db &db, const Op &op, Counting counting) noexcept
 	tell(q, 1, 0, false);
 	count(db, op, 1, counting);
 	const bool delayed = op.due != core::kNever;
-	if (op.ref != kNil)
+	if (op.blocked)
+		count_blocked(l, 1, counting);
+	else if (op.ref != kNil)
 		engine.change(q, op.ref, [&](Entry &e) noexcept {
 			e.state = delayed ? State::delayed : State::ready;
 			e.timer = op.due;
@@ -165,6 +186,8 @@ void publish_move(Db &db, Queue &q, const Op &op, Counting counting) noexcept
 		x.block = ItemPointerGetBlockNumberNoCheck(&op.tid);
 		x.offset = ItemPointerGetOffsetNumberNoCheck(&op.tid);
 	});
+	if (op.to == State::blocked)
+		engine.drop(q, op.ref, my_proc);
 }
 
 // A running job is asked to stop, and has some time to do so. Whatever has ended its attempt since has won, and has taken a later step.
@@ -190,6 +213,29 @@ void publish_ask(const Op &op) noexcept
 	unlock_queue(op.queue);
 }
 
+// A job that was freed, far behind others or long before its time, goes where it would be had it been enqueued now: many may be freed at
+// once, and their entries came out of those that are kept for pins.
+void leave_to_disk(const Db &db, Queue &q, Ref ref) noexcept
+{
+	const Entry &e = engine.entry(ref);
+	Lane &l = engine.lane(e.lane);
+	if (e.has(core::kOverride))
+		return;
+	const char *group = e.group != kNil ? engine.group(e.group).key : nullptr;
+	const bool delayed = e.state == State::delayed;
+	const bool stays = delayed ? is_near(db, e.timer, wall_now()) : group != nullptr ? engine.takes(q, group, e.key()) : key_is_near(l, e.key());
+	if (stays)
+		return;
+	if (delayed)
+	{
+		l.count_delayed(1);
+		engine.sink_timer(index_of(db), e.timer);
+	}
+	else
+		engine.sink_job(q, l, group, e.group, e.key());
+	engine.drop(q, ref, my_proc);
+}
+
 // complete, fail, release, bury, lose, cancel, retry, reschedule, kill, checkpoint, move, erase: the entry is ours by its mark, which it keeps
 // if this transaction has changed the job once more.
 void publish_change(Db &db, const Op &op, Counting counting) noexcept
@@ -211,6 +257,8 @@ void publish_change(Db &db, const Op &op, Counting counting) noexcept
 	}
 	else
 	{
+		if (e.state == State::blocked && op.to != State::blocked)
+			count_blocked(engine.lane(op.lane), -1, counting);
 		if (e.state == State::running && op.to != State::running)
 			q.runs.add(commit_time() - e.claimed_at);
 		switch (op.verb)
@@ -231,12 +279,16 @@ void publish_change(Db &db, const Op &op, Counting counting) noexcept
 			q.dead += op.is_dead;
 			tell(q, 0, 1, op.is_dead);
 			count(db, op, -1, counting);
+			note_ended(db, op.id);
 			if (op.more)
 				engine.change(q, op.ref, [](Entry &x) noexcept { x.state = State::placeholder; });
 			else
 				engine.drop(q, op.ref, my_proc);
 		}
+		else if (op.to == State::blocked && !op.more)
+			engine.drop(q, op.ref, my_proc);
 		else
+		{
 			engine.change(q, op.ref, [&](Entry &x) noexcept {
 				if (!op.more)
 					x.mark = Verb::none;
@@ -268,6 +320,9 @@ void publish_change(Db &db, const Op &op, Counting counting) noexcept
 				else if (!op.count_attempt && x.attempt > 0)
 					--x.attempt;
 			});
+			if (op.verb == Verb::free)
+				leave_to_disk(db, q, op.ref);
+		}
 	}
 	unlock_queue(op.queue);
 }
@@ -286,7 +341,8 @@ void undo_change(const Op &op) noexcept
 			engine.sink_timer(q.db, wall_now());
 			engine.drop(q, op.ref, my_proc);
 		}
-		else if (e.state == State::placeholder && op.prev_mark == Verb::none) // without this verb the job is terminal, on disk
+		else if ((e.state == State::placeholder || e.state == State::blocked) && op.prev_mark == Verb::none)
+			// without this verb the job is terminal, or waits for its parents, on disk
 			engine.drop(q, op.ref, my_proc);
 		else
 			engine.change(q, op.ref, [&](Entry &x) noexcept {
@@ -330,9 +386,9 @@ bool register_enqueue(Db &db, Op &op) noexcept
 	const bool must = op.override_;
 	bool wanted = must;
 	if (!must && delayed)
-		wanted = op.due < engine.db(index_of(db)).timer_watermark.load() && op.due <= now + guc::timer_horizon * Micros{1000000};
+		wanted = is_near(db, op.due, now);
 	else if (!must)
-		wanted = op.group != nullptr ? engine.takes(q, op.group, key) : key < l.watermark || l.tail;
+		wanted = op.group != nullptr ? engine.takes(q, op.group, key) : key_is_near(l, key);
 	const Ref group = wanted && op.group != nullptr ? engine.group_for(q, op.group, true) : kNil;
 	if (wanted && (op.group == nullptr || group != kNil))
 	{
@@ -367,7 +423,9 @@ void publish(Db &db, const Op &op, Counting counting) noexcept
 	switch (op.verb)
 	{
 		case Verb::enqueue:
-			if (!op.revoked)
+			if (op.revoked)
+				note_ended(db, op.id);
+			else
 				publish_enqueue(db, op, counting);
 			break;
 		case Verb::claim:
@@ -388,6 +446,12 @@ void publish_bulk(Db &db, const Bulk &b, Counting counting) noexcept
 	q.enqueued += static_cast<uint64_t>(b.count);
 	tell(q, b.count, 0, false);
 	count(segment_at(db, b.segment), l, b.count, counting);
+	if (b.blocked)
+	{
+		count_blocked(l, b.count, counting);
+		unlock_queue(b.queue);
+		return;
+	}
 	l.count_delayed(b.ndelayed);
 	if (b.ndelayed > 0)
 		engine.sink_timer(index_of(db), b.least_due);

@@ -20,6 +20,7 @@ struct Bulk
 	Key least; // least key of all of them
 	Micros least_due;
 	bool grouped; // all of them have a group_key
+	bool blocked; // all of them wait for their parents
 };
 
 // PRE_COMMIT: gives an enqueued job an entry in state committing, so that no loader that can see its row before we publish it takes

@@ -67,6 +67,21 @@ struct CountSnapshot
 	int32 nxip; // those running between the two: count_xip, counted_xip
 };
 
+// Which jobs others wait for (live/dependencies.hpp). Without a lock.
+constexpr uint32 kAwaitedBits = 16384;
+constexpr uint32 kNoted = 256;
+struct Awaited
+{
+	std::atomic<uint64> filter[kAwaitedBits / 64]; // by the hash of a parent's id
+	std::atomic<int64> noted[kNoted]; // what the resolver is to look at: a parent, or minus a child; 0: free
+	std::atomic<uint32> bits;		  // how many of the filter's are set; 0: nobody waits for anything
+	std::atomic<uint32> emptied;	  // grows by two when the filter is emptied, odd meanwhile
+	std::atomic<int32> openers;		  // transactions that may have looked at parents, and have not ended
+	std::atomic<bool> some;			  // there is something in `noted`
+	std::atomic<bool> all;			  // all of tq.dependency is to be looked through
+	std::atomic<bool> complete;		  // every row there has its bit
+};
+
 // One database (and one extension in it: DROP and CREATE EXTENSION in one transaction must not meet).
 struct Db
 {
@@ -92,6 +107,7 @@ struct Db
 	std::atomic<uint32> handler_changes; // grows when a commit has changed tq.handler
 	std::atomic<uint32> queue_changes; // grows before a commit changes a slot: who read the rows before must read them again
 	std::atomic<uint32> schedule_changes; // grows with each commit that changes schedules
+	Awaited awaited;
 	std::atomic<int64> next_id; // drawn with the map lock shared
 	std::atomic<int64> id_limit;
 	int32 nsegments;  // map lock; slots 0 .. nsegments - 1 have been in use

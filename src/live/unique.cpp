@@ -31,7 +31,7 @@ constexpr pg::ColumnSpec kColumnSpecs[kColumns] = {
 constexpr pg::IndexSpec kByKey = {2, {kQueueId, kKey}, true, false};
 const pg::TableShape kShape = {"unique key", kColumns, kColumnSpecs, 1, &kByKey};
 
-// The statements that write. Their plans are kept by each session, and are made anew when the table is another one.
+// The statements that write.
 enum class Statement : uint8
 {
 	insert,
@@ -41,13 +41,7 @@ enum class Statement : uint8
 	lock,
 	erase,
 };
-struct Sql
-{
-	const char *text;
-	int nargs;
-	Oid types[5];
-};
-constexpr Sql kSql[] = {
+pg::Statement statements[] = {
 	{"INSERT INTO tq.unique_key (queue_id, key, job_id, until) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
 	 4,
 	 {INT4OID, TEXTOID, INT8OID, TIMESTAMPTZOID}},
@@ -68,26 +62,11 @@ constexpr Sql kSql[] = {
 	 {INT4OID, TEXTOID, INT8OID}},
 	{"DELETE FROM tq.unique_key WHERE queue_id = $1 AND key = $2 AND job_id = $3", 3, {INT4OID, TEXTOID, INT8OID}},
 };
-SPIPlanPtr plans[std::size(kSql)];
 
-// Runs a statement as the extension's owner, who is in charge already, with a snapshot of now, whatever the transaction's is.
+// Runs a statement as the extension's owner, who is in charge already.
 uint64 run(Statement which, Datum *values, const char *nulls)
 {
-	const auto i = static_cast<int>(which);
-	const Sql &sql = kSql[i];
-	if (plans[i] == nullptr)
-	{
-		SPIPlanPtr plan = SPI_prepare(sql.text, sql.nargs, const_cast<Oid *>(sql.types));
-		if (plan == nullptr || SPI_keepplan(plan) != 0)
-			elog(ERROR, "SPI_prepare failed on \"%s\": %s", sql.text, SPI_result_code_string(SPI_result));
-		plans[i] = plan;
-	}
-	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
-	const int rc = SPI_execute_snapshot(plans[i], values, nulls, snapshot, InvalidSnapshot, false, true, 0);
-	UnregisterSnapshot(snapshot);
-	if (rc < 0)
-		elog(ERROR, "SPI failed on \"%s\": %s", sql.text, SPI_result_code_string(rc));
-	return SPI_processed;
+	return pg::run(statements[static_cast<int>(which)], values, nulls);
 }
 
 Oid key_table()

@@ -41,6 +41,14 @@ void take(Queue &q, Ref ref, Verb verb, Op *op, Entry *entry) noexcept
 	push_op(*op);
 }
 
+// Queue lock held. A job that waits for its parents has an entry only while somebody is about to change it.
+void drop_if_blocked(Queue &q, Ref ref) noexcept
+{
+	const Entry &e = engine.entry(ref);
+	if (e.state == State::blocked && e.mark == Verb::none)
+		engine.drop(q, ref, my_proc);
+}
+
 // Queue lock held. The step stays taken whatever comes of this transaction, since the holder goes on taking others.
 void ask(Ref ref, Op *op, Entry *entry) noexcept
 {
@@ -118,7 +126,10 @@ Hold hold_job(Db &db, Ref ref, uint16_t queue, JobId id, uint32 states, Verb ver
 	{
 		*wrong = ours ? e.pending : e.state;
 		if ((states & ~bit_of(State::running) & bit_of(*wrong)) == 0)
+		{
 			result = Hold::lost;
+			drop_if_blocked(engine.queue(queue), ref);
+		}
 		else
 			take(engine.queue(queue), ref, verb, op, entry);
 	}
@@ -176,6 +187,7 @@ Op enqueue_of(const journal::JobRow &row, Micros now)
 	op.group = keep_group_key(row.group_key);
 	op.max_attempts = static_cast<uint16_t>(row.max_attempts);
 	op.weight = row.weight;
+	op.blocked = row.depends_on != nullptr;
 	if (row.retry != nullptr)
 		op.flags |= core::kOwnRetry;
 	if (row.unique_key != nullptr)

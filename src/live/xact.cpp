@@ -3,6 +3,7 @@
 #include "guc.hpp"
 #include "live/admission.hpp"
 #include "live/attach.hpp"
+#include "live/dependencies.hpp"
 #include "live/load.hpp"
 #include "live/publish.hpp"
 #include "live/queue_changes.hpp"
@@ -93,12 +94,12 @@ void leave_queues() noexcept
 
 void add_bulk(const Op &op)
 {
-	const bool delayed = op.due != core::kNever;
+	const bool delayed = op.due != core::kNever && !op.blocked;
 	for (int i = nbulks; i-- > 0 && i >= nbulks - 4;)
 	{
 		Bulk &b = bulks[i];
 		if (b.count > 0 && b.sub == op.sub && b.queue == op.queue && b.lane == op.lane && b.segment == op.segment &&
-			b.grouped == (op.group != nullptr))
+			b.grouped == (op.group != nullptr) && b.blocked == op.blocked)
 		{
 			++b.count;
 			b.least = std::min(b.least, Key{op.priority, op.id});
@@ -109,7 +110,8 @@ void add_bulk(const Op &op)
 		}
 	}
 	grow(bulks, bulks_room, nbulks + 1);
-	bulks[nbulks++] = Bulk{op.sub, op.queue, op.lane, op.segment, 1, delayed ? 1 : 0, Key{op.priority, op.id}, op.due, op.group != nullptr};
+	bulks[nbulks++] = Bulk{op.sub, op.queue, op.lane, op.segment, 1, delayed ? 1 : 0, Key{op.priority, op.id}, op.due,
+						   op.group != nullptr, op.blocked};
 }
 
 // From here on, enqueued jobs are only summed; those that were changed since are not what their rows say, and stay.
@@ -174,6 +176,8 @@ void on_commit() noexcept
 			publish_bulk(db, bulks[i], counting);
 		LWLockRelease(map_lock(db));
 	}
+	note_after_commit();
+	end_dependencies();
 	end_admissions(); // by now they are live
 	leave_queues();
 	if (reload_at_commit)
@@ -192,6 +196,7 @@ void on_abort() noexcept
 	for (int i = nops; i-- > 0;)
 		if (ops[i].target < 0)
 			undo(*current_db(), ops[i]);
+	end_dependencies();
 	end_admissions();
 	leave_queues();
 	abort_queue_changes();
@@ -206,13 +211,14 @@ void xact_callback(XactEvent event, void *)
 			if (nenqueued > 0)
 			{
 				for (int i = 0; i < nops; ++i)
-					if (ops[i].verb == Verb::enqueue && !ops[i].revoked && !register_enqueue(*current_db(), ops[i]))
+					if (ops[i].verb == Verb::enqueue && !ops[i].revoked && !ops[i].blocked && !register_enqueue(*current_db(), ops[i]))
 						ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 										errmsg("no room in memory for job %lld", static_cast<long long>(ops[i].id)),
 										errdetail("A job whose time or priority was changed is kept in memory."),
 										errhint("Raise tq.max_live_jobs and restart the server.")));
 				TQ_WAIT_POINT("precommit-registered");
 			}
+			await_before_commit();
 			break;
 		case XACT_EVENT_COMMIT:
 			on_commit();
@@ -221,7 +227,8 @@ void xact_callback(XactEvent event, void *)
 			on_abort();
 			break;
 		case XACT_EVENT_PRE_PREPARE:
-			if (nops + nbulks + nrows > 0 || reload_at_commit || handlers_at_commit || queue_changes_pending() || schedules_marked())
+			if (nops + nbulks + nrows > 0 || reload_at_commit || handlers_at_commit || queue_changes_pending() || schedules_marked() ||
+				dependencies_pending())
 				ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 								errmsg("cannot PREPARE a transaction that has used tq"),
 								errdetail("What a prepared transaction did to a queue could not be published when "
@@ -230,6 +237,7 @@ void xact_callback(XactEvent event, void *)
 			break;
 		case XACT_EVENT_PREPARE: // with nothing of ours to publish; what was allocated goes with the transaction
 			wait_end();
+			end_dependencies();
 			end_admissions();
 			leave_queues();
 			forget();
@@ -477,8 +485,8 @@ Op &take_from_bulk(const Op &op)
 {
 	grow(bulks, bulks_room, nbulks + 1);
 	reserve_ops(1);
-	Bulk less{GetCurrentSubTransactionId(), op.queue, op.lane, op.segment, -1, op.due != core::kNever ? -1 : 0,
-			  core::kMaxKey, core::kNever, op.group != nullptr};
+	Bulk less{GetCurrentSubTransactionId(), op.queue, op.lane, op.segment, -1, op.due != core::kNever && !op.blocked ? -1 : 0,
+			  core::kMaxKey, core::kNever, op.group != nullptr, op.blocked};
 	bulks[nbulks++] = less;
 	++nenqueued;
 	return push_op(op);

@@ -22,6 +22,7 @@ struct Op
 	uint16_t lane = 0;
 	uint16_t segment = 0;	  // slot in the map
 	bool revoked = false;	  // enqueue: cancelled again by the same transaction
+	bool blocked = false;	  // enqueue: waits for its parents, so it gets no entry
 	SubTransactionId sub = InvalidSubTransactionId;
 	Ref ref = kNil;
 	uint32 prev_owner = 0;	  // ... its owner,

@@ -52,4 +52,21 @@ int sql(const char *query, int nargs, const Oid *types, const Datum *values, con
 	return rc;
 }
 
+uint64 run(Statement &s, Datum *values, const char *nulls, long limit)
+{
+	if (s.plan == nullptr)
+	{
+		SPIPlanPtr plan = SPI_prepare(s.text, s.nargs, s.types);
+		if (plan == nullptr || SPI_keepplan(plan) != 0)
+			elog(ERROR, "SPI_prepare failed on \"%s\": %s", s.text, SPI_result_code_string(SPI_result));
+		s.plan = plan;
+	}
+	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
+	const int rc = SPI_execute_snapshot(s.plan, values, nulls, snapshot, InvalidSnapshot, false, true, limit);
+	UnregisterSnapshot(snapshot);
+	if (rc < 0)
+		elog(ERROR, "SPI failed on \"%s\": %s", s.text, SPI_result_code_string(rc));
+	return SPI_processed;
+}
+
 } // namespace tq::pg

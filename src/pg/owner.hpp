@@ -22,4 +22,16 @@ void leave_owner(const OwnerScope &scope);
 // SPI_execute_with_args with up to 8 arguments; `nulls` as SPI wants it or null. Raises what SPI raises.
 int sql(const char *query, int nargs, const Oid *types, const Datum *values, const char *nulls, bool read_only, long limit);
 
+// A statement whose plan the session keeps; it is made anew when a table is another one.
+struct Statement
+{
+	const char *text;
+	int nargs;
+	Oid types[6];
+	SPIPlanPtr plan = nullptr;
+};
+
+// Runs it inside such a scope, with a snapshot of now, whatever the transaction's is; returns the rows processed.
+uint64 run(Statement &statement, Datum *values, const char *nulls, long limit = 0);
+
 } // namespace tq::pg

@@ -1,6 +1,7 @@
 #include "workers/evacuate.hpp"
 
 #include "live/attach.hpp"
+#include "live/dependencies.hpp"
 #include "live/loader.hpp"
 #include "live/retention.hpp"
 #include "live/verbs.hpp"
@@ -108,7 +109,7 @@ bool move_one(Db &db, const live::SegmentView &from, const live::SegmentView &ze
 		live::Op op;
 		live::State wrong{};
 		op.to = live::State::ready;
-		if (live::hold_job(db, p.ref, p.queue, id, (1U << static_cast<int>(live::State::ready)) | (1U << static_cast<int>(live::State::delayed)),
+		if (live::hold_job(db, p.ref, p.queue, id, live::bit_of(live::State::ready) | live::bit_of(live::State::delayed) | live::bit_of(live::State::blocked),
 						   live::Verb::move, &op, &entry, &wrong) != Hold::ok)
 			return false;
 		live::Op &noted = live::last_op();
@@ -233,7 +234,8 @@ bool clean_zero(const WorkerContext &context, Db &db, const live::SegmentView &z
 			const live::Retention keep_it = live::retention_of_queue(p.queue);
 			const bool dead = p.fold.state == journal::FoldState::dead || p.fold.state == journal::FoldState::buried;
 			const bool purged = p.fold.state == journal::FoldState::purged;
-			if (p.segment != zero.slot ||
+			// while its placeholder is there nobody gives it a new life
+			if (p.segment != zero.slot || live::are_awaited(db, found.ids[k], found.ids[k]) ||
 				(!purged && p.fold.ended_at >= now - (dead ? keep_it.dead : keep_it.finished)))
 			{
 				live::drop_placeholder(db, p.queue, p.ref, false);

@@ -2,6 +2,7 @@
 
 #include "guc.hpp"
 #include "live/attach.hpp"
+#include "live/dependencies.hpp"
 #include "live/load.hpp"
 #include "live/loader.hpp"
 #include "live/retention.hpp"
@@ -229,7 +230,7 @@ bool nothing_lives(void *arg)
 	auto &v = *static_cast<Verify *>(arg);
 	TQ_WAIT_POINT("drop-after-lock");
 	const live::SegmentSlot &s = live::segment_at(*v.db, v.slot);
-	return s.live.load() == 0;
+	return s.live.load() == 0 && !live::are_awaited(*v.db, s.first_id, s.last_id);
 }
 
 bool drop(const WorkerContext &context, Db &db, const SegmentView &s, bool *changed)

@@ -3,6 +3,7 @@
 #include "guc.hpp"
 #include "live/activation.hpp"
 #include "live/attach.hpp"
+#include "live/dependencies.hpp"
 #include "live/load.hpp"
 #include "live/loader.hpp"
 #include "live/queue_settings.hpp"
@@ -14,6 +15,7 @@
 #include "workers/news.hpp"
 #include "workers/queue_drops.hpp"
 #include "workers/reaper.hpp"
+#include "workers/resolver.hpp"
 #include "workers/staffing.hpp"
 #include "workers/transaction.hpp"
 
@@ -158,13 +160,14 @@ enum class Step : uint8
 	expire,
 	limits,
 	reap,
+	resolve,
 	claims,
 	fetch,
 	drops,
 	staff,
 	news,
 };
-constexpr int kSteps = 11;
+constexpr int kSteps = static_cast<int>(Step::news) + 1;
 
 struct Pause
 {
@@ -204,6 +207,8 @@ bool guarded(Step step, bool (*run)(const WorkerContext &, Db &), const WorkerCo
 		// what made it run is still to be done
 		db.refill.store(db.refill.load() || step == Step::fetch);
 		db.queue_rows.store(db.queue_rows.load() || step == Step::rows);
+		if (step == Step::resolve)
+			live::note_all(db);
 	}
 	return stay;
 }
@@ -227,14 +232,14 @@ long plan(Db &db, Micros next_second)
 		wall = std::min(wall, timers - guc::timer_horizon * kSecond / 2);
 	const FiringPlan firing = firing_plan(db);
 	wall = std::min(wall, firing.wall);
-	mono = std::min(mono, firing.mono);
+	mono = std::min({mono, firing.mono, next_resolve()});
 	db.plan_wall.store(wall);
 	db.plan_mono.store(mono);
 	// what was set before the plan was known did not wake us
 	Micros left = mono - live::mono_now();
 	if (wall != core::kNever)
 		left = std::min(left, wall - live::wall_now());
-	if (db.refill.load() || db.queue_rows.load() || firing.now)
+	if (db.refill.load() || db.queue_rows.load() || firing.now || db.awaited.some.load())
 		left = 0;
 	// a step that pauses after an error has its work left, which must not keep us spinning
 	Micros paused = 0;
@@ -256,6 +261,7 @@ Db *start(const WorkerContext &context)
 	before_shmem_exit(leave, static_cast<Datum>(0));
 	db.scheduler.store(live::my_proc + 1);
 	live::check_identity(db);
+	live::note_all(db); // what the scheduler before had noted is lost
 	journal::adopt_segments(context.extension); // what a restore made before anybody was here
 	end_work();
 	return &db;
@@ -297,9 +303,9 @@ void run_scheduler(const WorkerContext &context)
 		if (!guarded(Step::rows, write_rows, context, *db) || !guarded(Step::timers, fire_timers, context, *db) ||
 			!guarded(Step::schedules, fire_schedules, context, *db) ||
 			!guarded(Step::expire, expire_jobs, context, *db) || !guarded(Step::limits, open_limits, context, *db) ||
-			!guarded(Step::reap, reap, context, *db) || !guarded(Step::claims, journal_claims, context, *db) ||
-			!guarded(Step::fetch, fetch, context, *db) || !guarded(Step::drops, finish_drops, context, *db) ||
-			!guarded(Step::staff, staff, context, *db) ||
+			!guarded(Step::reap, reap, context, *db) || !guarded(Step::resolve, resolve, context, *db) ||
+			!guarded(Step::claims, journal_claims, context, *db) || !guarded(Step::fetch, fetch, context, *db) ||
+			!guarded(Step::drops, finish_drops, context, *db) || !guarded(Step::staff, staff, context, *db) ||
 			!guarded(Step::news, send_news, context, *db))
 			return;
 		const Micros mono = live::mono_now();

@@ -191,7 +191,7 @@ sub unfinished
 	my ($node, $queue, $database) = @_;
 	return $node->safe_psql($database // 'postgres', <<SQL);
 with e as (select distinct job_id, step, type from tq.event),
-	last as (select distinct on (job_id) job_id, type from e where type not in ('o', 'k', 'a', 'm') order by job_id, step desc)
+	last as (select distinct on (job_id) job_id, type from e where type not in ('o', 'k', 'a', 'm', 'u') order by job_id, step desc)
 select count(distinct j.id) from tq.job j join tq.queue q on q.id = j.queue_id left join last l on l.job_id = j.id
 where q.name = '$queue' and (l.type is null or l.type not in ('s', 'd', 'b', 'x', 'e', 'p'))
 SQL

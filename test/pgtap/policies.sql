@@ -59,7 +59,8 @@ INSERT INTO value (argument, value, type, wanted) VALUES
 	('headers', '{"a": 1}', 'jsonb', 'ok'),
 	('headers', '[]', 'jsonb', '22023 headers must be a JSON object'),
 	('headers', 'null', 'jsonb', '22023 headers must be a JSON object'),
-	('depends_on', '{1}', 'bigint[]', '0A000 argument depends_on is not supported yet'),
+	('depends_on', '{}', 'bigint[]', 'ok'),
+	('depends_on', '{999999}', 'bigint[]', 'TQ004 job 999999 does not exist'),
 	('retry', '{}', 'jsonb', 'ok'),
 	('retry', '{"policy": "linear", "delay": "5 s"}', 'jsonb', 'ok'),
 	('retry', '{"policy": "list", "delays": ["1 s", "1 min"]}', 'jsonb', 'ok'),
@@ -109,7 +110,7 @@ INSERT INTO value (argument, value, type, wanted) VALUES
 	('options', '{"unique_for": "1 day"}', 'jsonb', 'ok'),
 	('options', '{"unique_for": "-1 s"}', 'jsonb', '22023 option "unique_for" has a wrong value'),
 	('options', '{"unique_for": true}', 'jsonb', '22023 option "unique_for" has a wrong value'),
-	('options', '{"on_parent_failure": "cancel"}', 'jsonb', '0A000 option "on_parent_failure" is not supported yet');
+	('options', '{"on_parent_failure": "cancel"}', 'jsonb', 'ok');
 
 -- Bad input goes to a queue that is not there, and leaves none.
 ALTER TABLE value ADD queue text;
@@ -162,7 +163,7 @@ EXCEPTION WHEN OTHERS THEN
 	RETURN h;
 END
 $$;
-SELECT is(hint_of($$SELECT tq_enqueue('x', options => '{"colour": 1}')$$), 'Known keys are lease, on_parent_failure, tags, unique_for, weight.');
+SELECT is(hint_of($$SELECT tq_enqueue('x', options => '{"colour": 1}')$$), 'Known keys are batch, lease, on_parent_failure, tags, unique_for, weight.');
 SELECT is(hint_of($$SELECT tq_enqueue('x', retry => '{"colour": 1}')$$), 'Known keys are policy, delay, max, factor, jitter, delays, on_lost.');
 SELECT is(hint_of($$SELECT tq_enqueue('x', unique_mode => 'no')$$), 'Known modes are skip, ignore, replace, keep_run_at, error.');
 

@@ -45,6 +45,9 @@ SELECT tq_grant('mine', ('r_' || p)::regrole, p), tq_grant('*', ('all_' || p)::r
 SELECT tq_grant('*', 'all_create', 'create');
 SELECT tq_schedule('of mine', 'mine', '{"secret": 6}', 'left', every => '1000 d');
 SELECT tq_schedule('for ' || rolname, 'mine', every => '1000 d') FROM pg_roles WHERE rolname ~ '^(r|all)_';
+-- where everybody may enqueue
+SELECT tq_create_queue('free');
+SELECT tq_grant('free', ('r_' || p)::regrole, 'produce') FROM unnest('{none,produce,consume,manage,monitor}'::text[]) p;
 
 -- ---- every verb
 
@@ -61,6 +64,12 @@ INSERT INTO verb (needs, statement, none, produce, consume, manage, monitor) VAL
 		options => '{"unique_for": "1 h", "weight": 2, "tags": ["t"], "lease": "1 min"}') > 0$$, '42501', 'true', '42501', '42501', '42501'),
 	(NULL, $$SELECT cardinality(tq_enqueue_many({q}, '{"{}","{}"}', 'left', delay => '1 h', unique_mode => 'replace', unique_keys => '{u,v}', group_keys => '{g,g}'))$$,
 		'42501', '2', '42501', '42501', '42501'),
+	-- whoever knows of a job may wait for it
+	('dead', $$SELECT tq_enqueue('free', depends_on => ARRAY[{id}]) > 0$$, 'TQ004', 'true', 'true', 'true', 'true'),
+	('batch', $$SELECT tq_enqueue('free', options => jsonb_build_object('batch', {id})) > 0$$, 'TQ004', 'true', '42501', 'true', '42501'),
+	(NULL, $$SELECT tq_batch_open({q}, kind => 'left') > 0$$, '42501', 'true', '42501', '42501', '42501'),
+	('batch', $$SELECT tq_batch_close({id})$$, 'TQ004', '', '42501', '', '42501'),
+	('batch', $$SELECT open FROM tq_batch({id})$$, 'TQ004', 'true', 'true', 'true', 'true'),
 	(NULL, $$SELECT count(*) FROM tq_inbox$$, '0', '0', '0', '0', '0'),
 	('ready', $$SELECT payload FROM tq_claim({q}, kinds => ARRAY['ready'])$$, '42501', '42501', '{"secret": 1}', '42501', '42501'),
 	('ready', $$SELECT payload FROM tq_claim_any(ARRAY[{q}], kinds => ARRAY['ready'])$$, '42501', '42501', '{"secret": 1}', '42501', '42501'),
@@ -148,6 +157,9 @@ INSERT INTO closed VALUES
 
 CREATE FUNCTION made(state text) RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
+	IF state = 'batch' THEN
+		RETURN tq_batch_open('mine', '{"secret": 1}', 'batch');
+	END IF;
 	RETURN tq_enqueue('mine', '{"secret": 1}', kind => state, headers => '{"h": 1}', delay => CASE WHEN state = 'delayed' THEN interval '1 h' END);
 END
 $$;
@@ -166,6 +178,8 @@ UPDATE attempted SET statement = replace(statement, '{q}', quote_literal('mine')
 SELECT format('UPDATE attempted SET answer = attempt(%L, statement) WHERE n = %s AND role = %L', 'r_' || role, n, role)
 	FROM attempted ORDER BY n, role \gexec
 SELECT is(answer, wanted, role || ': ' || statement) FROM attempted ORDER BY n, role;
+
+SELECT tq_revoke('free', ('r_' || p)::regrole, 'produce') FROM unnest('{none,produce,consume,manage,monitor}'::text[]) p;
 
 -- another queue is none of theirs
 SELECT is(attempt('r_' || role, replace(v.statement, '{q}', quote_literal('other'))), '42501', 'r_' || role || ' at another queue: ' || v.statement)
@@ -208,8 +222,8 @@ SELECT is(attempt('all_consume', $$SELECT count(*) FROM tq_claim('new')$$), '425
 SELECT is(attempt('all_manage', $$SELECT tq_alter_queue('other', '{}')$$), '', 'manage on all queues');
 SELECT is(attempt('all_manage', $$SELECT tq_alter_queue('nowhere', '{}')$$), 'TQ002', '... may know that there is none of a name');
 SELECT is(attempt('all_manage', $$SELECT tq_create_queue('new')$$), '42501', '... is not create');
-SELECT is(attempt('all_monitor', $$SELECT string_agg(queue, ' ' ORDER BY queue) FROM tq_queues$$), 'mine other', 'monitor on all queues');
-SELECT is(attempt('all_monitor', $$SELECT string_agg(DISTINCT m[1], ' ') FROM regexp_matches(tq_metrics(), 'queue="(.*?)"', 'g') m$$), 'mine other', '... its metrics');
+SELECT is(attempt('all_monitor', $$SELECT string_agg(queue, ' ' ORDER BY queue) FROM tq_queues WHERE queue <> 'free'$$), 'mine other', 'monitor on all queues');
+SELECT is(attempt('all_monitor', $$SELECT string_agg(DISTINCT m[1], ' ') FROM regexp_matches(tq_metrics(), 'queue="(.*?)"', 'g') m WHERE m[1] <> 'free'$$), 'mine other', '... its metrics');
 SELECT is(attempt(role, $$SELECT tq_metrics() ~ '\mtq_scheduler_up 1\M'$$), (role = 'all_monitor')::text, role || ': metrics of the database')
 	FROM (SELECT rolname::text AS role FROM pg_roles WHERE rolname ~ '^(r|all)_') r ORDER BY role;
 SELECT is(attempt(role, statement), '42501', role || ': ' || statement)

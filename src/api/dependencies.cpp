@@ -1,0 +1,265 @@
+#include "api/dependencies.hpp"
+
+#include "api/args.hpp"
+#include "api/job_options.hpp"
+#include "live/attach.hpp"
+#include "live/rights.hpp"
+#include "live/segments.hpp"
+#include "live/verbs.hpp"
+#include "pg/errors.hpp"
+
+namespace tq::api
+{
+
+namespace
+{
+
+pg::Statement insert_open = {
+	"INSERT INTO tq.dependency (parent_id, child_id, on_failure, shown)"
+	" SELECT p.id, c.id, $3, p.shown FROM unnest($1, $4) AS p (id, shown) CROSS JOIN unnest($2) AS c (id)",
+	4,
+	{INT8ARRAYOID, INT8ARRAYOID, CHAROID, BOOLARRAYOID}};
+pg::Statement insert_ended = {
+	"INSERT INTO tq.dependency (parent_id, child_id, on_failure, shown, state, outcome)"
+	" SELECT $1, c.id, $3, $4, $5, jsonb_build_object('state', $5)"
+	" || CASE WHEN $4 AND $6 IS NOT NULL THEN $6 ELSE '{}' END FROM unnest($2) AS c (id)",
+	6,
+	{INT8OID, INT8ARRAYOID, CHAROID, BOOLOID, TEXTOID, JSONBOID}};
+pg::Statement open_batch = {
+	"SELECT child_id FROM tq.dependency WHERE parent_id = 0 AND child_id = ANY ($1) AND state IS NULL LIMIT 1", 1, {INT8ARRAYOID}};
+pg::Statement is_batch = {"SELECT FROM tq.batch WHERE id = $1", 1, {INT8OID}};
+pg::Statement hold_batch = {
+	"SELECT on_failure FROM tq.dependency WHERE parent_id = 0 AND child_id = $1 AND state IS NULL FOR KEY SHARE NOWAIT", 1, {INT8OID}};
+
+ArrayType *array_of(const core::JobId *ids, int n)
+{
+	auto *datums = static_cast<Datum *>(palloc(sizeof(Datum) * static_cast<Size>(n)));
+	for (int i = 0; i < n; ++i)
+		datums[i] = Int64GetDatum(ids[i]);
+	return construct_array(datums, n, INT8OID, sizeof(int64), true, TYPALIGN_DOUBLE);
+}
+
+bool is_own(live::Db &db, core::JobId id)
+{
+	if (live::pending_enqueue(id) != nullptr)
+		return true;
+	int slots[2];
+	const int n = live::has_bulks() ? live::slots_of_id(db, id, slots) : 0;
+	for (int i = 0; i < n; ++i)
+	{
+		journal::Segment tables;
+		journal::JobRow row;
+		ItemPointerData tid;
+		if (live::tables_at(db, slots[i], &tables) && journal::find_own_job(tables, id, &row, &tid))
+			return true;
+	}
+	return false;
+}
+
+// Any right on its queue lets one wait for a job; its result goes to whoever may read it, or has enqueued the job in this transaction.
+Parent look_at(live::Db &db, core::JobId id)
+{
+	Parent p{id, is_own(db, id), true, {}};
+	if (p.own)
+		return p;
+	p.outcome = live::outcome_of(db, id);
+	if (!p.outcome.exists || live::access_to_job(db, id, live::kQueueRights) != live::Access::granted)
+		live::raise_no_job(id);
+	p.shown = live::access_to_job(db, id, live::kMayRead) == live::Access::granted;
+	return p;
+}
+
+// The members of an object that a parent's outcome has beside its state; null if none.
+Jsonb *more_of(const live::Outcome &out)
+{
+	if (out.result == nullptr && out.error == nullptr)
+		return nullptr;
+	const Datum args[] = {CStringGetTextDatum(out.result != nullptr ? "result" : "error"),
+						  out.result != nullptr ? PointerGetDatum(out.result) : CStringGetTextDatum(out.error)};
+	static pg::Statement with_result = {"SELECT jsonb_build_object($1, $2)", 2, {TEXTOID, JSONBOID}};
+	static pg::Statement with_error = {"SELECT jsonb_build_object($1, $2)", 2, {TEXTOID, TEXTOID}};
+	Datum values[] = {args[0], args[1]};
+	pg::run(out.result != nullptr ? with_result : with_error, values, nullptr);
+	bool null = false;
+	return DatumGetJsonbPCopy(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &null));
+}
+
+void insert_rows(live::Db &db, const Waiting &w, const core::JobId *children, int n)
+{
+	auto *open = static_cast<core::JobId *>(palloc(sizeof(core::JobId) * static_cast<Size>(w.nparents)));
+	auto *shown = static_cast<Datum *>(palloc(sizeof(Datum) * static_cast<Size>(w.nparents)));
+	int nopen = 0;
+	bool looks = false;
+	ArrayType *child_ids = array_of(children, n);
+	for (int i = 0; i < w.nparents; ++i)
+	{
+		const Parent &p = w.parents[i];
+		looks = looks || !p.own;
+		if (!p.outcome.ended)
+		{
+			shown[nopen] = BoolGetDatum(p.shown);
+			open[nopen++] = p.id;
+			continue;
+		}
+		Jsonb *more = more_of(p.outcome);
+		Datum values[] = {Int64GetDatum(p.id), PointerGetDatum(child_ids), CharGetDatum(w.on_failure), BoolGetDatum(p.shown),
+						  CStringGetTextDatum(p.outcome.state), PointerGetDatum(more)};
+		const char nulls[] = {' ', ' ', ' ', ' ', ' ', more == nullptr ? 'n' : ' ', '\0'};
+		pg::run(insert_ended, values, nulls);
+	}
+	if (nopen > 0)
+	{
+		Datum values[] = {PointerGetDatum(array_of(open, nopen)), PointerGetDatum(child_ids), CharGetDatum(w.on_failure),
+						  PointerGetDatum(construct_array(shown, nopen, BOOLOID, sizeof(bool), true, TYPALIGN_CHAR))};
+		pg::run(insert_open, values, nullptr);
+	}
+	for (int i = 0; i < nopen; ++i)
+		live::await_parent(open[i]);
+	// One that was not enqueued here may end, or have ended, before its bit is set, so there is a look when we have committed.
+	if (!looks)
+		return;
+	if (n <= w.nparents)
+		for (int i = 0; i < n; ++i)
+			live::note_at_commit(-children[i]);
+	else
+		for (int i = 0; i < w.nparents; ++i)
+			live::note_at_commit(w.parents[i].id);
+}
+
+// The callback of the batch waits for these jobs. They have just been enqueued, so none of them has ended.
+void join(live::Db &db, core::JobId batch, const core::JobId *jobs, int n)
+{
+	Datum id[] = {Int64GetDatum(batch)};
+	if (pg::run(hold_batch, id, nullptr) == 0)
+	{
+		if (pg::run(is_batch, id, nullptr) == 0)
+			raise_no_batch(batch);
+		raise_batch_closed(batch);
+	}
+	bool null = false;
+	const Datum on_failure = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &null);
+	const Datum shown[] = {BoolGetDatum(true)};
+	constexpr int kAtOnce = 10000;
+	for (int i = 0; i < n; i += kAtOnce)
+	{
+		const int k = std::min(n - i, kAtOnce);
+		static pg::Statement insert = {
+			"INSERT INTO tq.dependency (parent_id, child_id, on_failure, shown) SELECT p.id, $2, $3, $4 FROM unnest($1) AS p (id)",
+			4,
+			{INT8ARRAYOID, INT8OID, CHAROID, BOOLOID}};
+		Datum values[] = {PointerGetDatum(array_of(jobs + i, k)), id[0], on_failure, shown[0]};
+		pg::run(insert, values, nullptr);
+	}
+	for (int i = 0; i < n; ++i)
+		live::await_parent(jobs[i]);
+}
+
+core::JobId *read_parents(FunctionCallInfo fcinfo, int i, int *n)
+{
+	*n = 0;
+	if (!given(fcinfo, i))
+		return nullptr;
+	Datum *list = array_required(fcinfo, i, "depends_on", INT8OID, n);
+	auto *ids = static_cast<core::JobId *>(palloc(sizeof(core::JobId) * static_cast<Size>(std::max(*n, 1))));
+	for (int k = 0; k < *n; ++k)
+	{
+		ids[k] = DatumGetInt64(list[k]);
+		if (ids[k] <= 0)
+			ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+							errmsg("depends_on must name jobs: %lld is no id", static_cast<long long>(ids[k]))));
+	}
+	std::sort(ids, ids + *n);
+	*n = static_cast<int>(std::unique(ids, ids + *n) - ids);
+	if (*n > kMostParents)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("depends_on names too many jobs: %d", *n),
+						errdetail("A job can wait for at most %d.", kMostParents),
+						errhint("Let the jobs join a batch (tq_batch_open); its callback waits for any number.")));
+	return ids;
+}
+
+// Nobody can join a batch any more when somebody waits for it; so no job can wait for itself, by whatever way.
+void refuse_open_batches(live::Db &db, const core::JobId *ids, int n)
+{
+	const pg::OwnerScope scope = live::enter_registry(db);
+	Datum values[] = {PointerGetDatum(array_of(ids, n))};
+	core::JobId open = 0;
+	bool null = false;
+	if (pg::run(open_batch, values, nullptr) > 0)
+		open = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &null));
+	live::leave_registry(scope);
+	if (open != 0)
+		ereport(ERROR, (errcode(kErrWrongState), errmsg("batch %lld is open", static_cast<long long>(open)),
+						errdetail("A job can wait for a batch when no more jobs can join it."),
+						errhint("Call tq_batch_close(%lld) first.", static_cast<long long>(open))));
+}
+
+} // namespace
+
+void check_batch(live::Db &db, core::JobId batch)
+{
+	if (batch <= 0)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("batch must be the id of a batch")));
+	const live::Access access = live::access_to_job(db, batch, live::kProduce | live::kManage);
+	if (access == live::Access::denied)
+		live::raise_job_denied(batch, live::kProduce | live::kManage);
+	Datum id[] = {Int64GetDatum(batch)};
+	const pg::OwnerScope scope = live::enter_registry(db);
+	const bool exists = pg::run(is_batch, id, nullptr) > 0;
+	live::leave_registry(scope);
+	if (!exists || access != live::Access::granted)
+		raise_no_batch(batch);
+}
+
+void raise_no_batch(core::JobId batch)
+{
+	ereport(ERROR, (errcode(kErrNoSuchJob), errmsg("batch %lld does not exist", static_cast<long long>(batch)),
+					errdetail("tq_batch_open has not returned it, its transaction has not committed, or its retention has passed.")));
+}
+
+void raise_batch_closed(core::JobId batch)
+{
+	ereport(ERROR, (errcode(kErrWrongState), errmsg("batch %lld is closed", static_cast<long long>(batch)),
+					errdetail("After tq_batch_close no job can join it."), errhint("Open another batch.")));
+}
+
+Waiting read_waiting(live::Db &db, FunctionCallInfo fcinfo, int i, EnqueueItem *item)
+{
+	Waiting w{};
+	w.batch = batch_in(item->row.options);
+	w.on_failure = runs_anyway(item->row.options) ? 'r' : 'c';
+	int n = 0;
+	const core::JobId *ids = read_parents(fcinfo, i, &n);
+	if (n > 0)
+	{
+		live::look_at_parents(db);
+		w.parents = static_cast<Parent *>(palloc(sizeof(Parent) * static_cast<Size>(n)));
+		for (int k = 0; k < n; ++k)
+			w.parents[w.nparents++] = look_at(db, ids[k]);
+		refuse_open_batches(db, ids, n);
+		item->row.depends_on = array_of(ids, n);
+	}
+	if (w.batch != 0)
+		check_batch(db, w.batch);
+	return w;
+}
+
+void write_waiting(live::Db &db, const Waiting &w, const EnqueueItem *items, int n, const int64 *ids)
+{
+	if (w.nparents == 0 && w.batch == 0)
+		return;
+	auto *made = static_cast<core::JobId *>(palloc(sizeof(core::JobId) * static_cast<Size>(std::max(n, 1))));
+	int k = 0;
+	for (int i = 0; i < n; ++i)
+		if (items[i].made)
+			made[k++] = ids[i];
+	if (k == 0)
+		return;
+	const pg::OwnerScope scope = live::enter_registry(db);
+	if (w.nparents > 0)
+		insert_rows(db, w, made, k);
+	if (w.batch != 0)
+		join(db, w.batch, made, k);
+	live::leave_registry(scope);
+}
+
+} // namespace tq::api

@@ -1,0 +1,469 @@
+#include "workers/resolver.hpp"
+
+#include "live/dependencies.hpp"
+#include "live/loader.hpp"
+#include "live/segments.hpp"
+#include "live/verbs.hpp"
+#include "workers/transaction.hpp"
+
+namespace tq::workers
+{
+
+namespace
+{
+
+using core::JobId;
+using core::Micros;
+using live::Db;
+using live::engine;
+using live::State;
+using live::Verb;
+
+constexpr int kChildren = 500;		  // looked at in one transaction
+constexpr int kAtOnce = 50;			  // notes in one transaction
+constexpr int kPage = 200;			  // of the whole table, in one step
+constexpr Micros kAgain = 50000;	  // until a job that somebody else is changing is looked at again
+constexpr int kShownOutcomes = 100;	  // of a batch; above, its callback is given counts only
+constexpr const char *kLargest = "4194304"; // bytes of results that a job is given
+
+// --- statements ------------------------------------------------------------------------------------------------------
+
+pg::Statement record_outcome = {
+	"UPDATE tq.dependency SET state = $2, outcome = jsonb_build_object('state', $2)"
+	" || CASE WHEN shown AND $3 IS NOT NULL THEN jsonb_build_object('result', $3) ELSE '{}' END"
+	" || CASE WHEN shown AND $4 IS NOT NULL THEN jsonb_build_object('error', $4) ELSE '{}' END"
+	" WHERE parent_id = $1 AND state IS NULL AND child_id = ANY (ARRAY("
+	"SELECT child_id FROM tq.dependency WHERE parent_id = $1 AND state IS NULL ORDER BY child_id LIMIT $5))"
+	" RETURNING child_id",
+	5,
+	{INT8OID, TEXTOID, JSONBOID, TEXTOID, INT8OID}};
+pg::Statement open_parents = {"SELECT parent_id FROM tq.dependency WHERE child_id = $1 AND parent_id > 0 AND state IS NULL", 1, {INT8OID}};
+pg::Statement standing = {
+	"SELECT bool_or(state IS NULL),"
+	" (array_agg('parent ' || parent_id || ' is ' || state ORDER BY parent_id) FILTER (WHERE on_failure = 'c' AND state <> 'succeeded'))[1]"
+	" FROM tq.dependency WHERE child_id = $1 HAVING count(*) > 0",
+	1,
+	{INT8OID}};
+pg::Statement outcomes = {
+	"SELECT CASE WHEN (SELECT sum(pg_column_size(outcome)) FROM tq.dependency WHERE child_id = $1) > $2"
+	" THEN (SELECT jsonb_object_agg(parent_id, jsonb_build_object('state', state)) FROM tq.dependency WHERE child_id = $1 AND parent_id > 0)"
+	" ELSE (SELECT jsonb_object_agg(parent_id, outcome) FROM tq.dependency WHERE child_id = $1 AND parent_id > 0) END",
+	2,
+	{INT8OID, INT8OID}};
+pg::Statement forget_child = {"DELETE FROM tq.dependency WHERE child_id = $1", 1, {INT8OID}};
+pg::Statement next_parents = {
+	"SELECT DISTINCT parent_id FROM tq.dependency WHERE parent_id > $1 AND state IS NULL ORDER BY parent_id LIMIT $2", 2, {INT8OID, INT8OID}};
+pg::Statement next_children = {
+	"SELECT DISTINCT child_id FROM tq.dependency WHERE child_id > $1 AND state IS NOT NULL ORDER BY child_id LIMIT $2",
+	2,
+	{INT8OID, INT8OID}};
+pg::Statement next_batches = {"SELECT id FROM tq.batch WHERE id > $1 ORDER BY id LIMIT $2", 2, {INT8OID, INT8OID}};
+pg::Statement count_batch = {
+	"UPDATE tq.batch SET done = done + $2 + $3, succeeded = succeeded + $2, failed = failed + $3 WHERE id = $1", 3, {INT8OID, INT8OID, INT8OID}};
+pg::Statement read_batch = {"SELECT total, done, succeeded, failed, on_failure FROM tq.batch WHERE id = $1", 1, {INT8OID}};
+pg::Statement thin_out = {"DELETE FROM tq.dependency WHERE child_id = $1 AND parent_id > 0 AND state IS NOT NULL", 1, {INT8OID}};
+pg::Statement closed_hold = {"SELECT FROM tq.dependency WHERE parent_id = 0 AND child_id = $1 AND state IS NOT NULL", 1, {INT8OID}};
+// whoever joins a batch holds this row; when nobody does any more, all that joined are visible
+pg::Statement lock_hold = {
+	"SELECT FROM tq.dependency WHERE parent_id = 0 AND child_id = $1 AND state IS NOT NULL FOR UPDATE SKIP LOCKED", 1, {INT8OID}};
+pg::Statement close_batch = {
+	"UPDATE tq.batch SET closed_at = $2, total = done + (SELECT count(*) FROM tq.dependency"
+	" WHERE child_id = $1 AND parent_id > 0 AND state IS NULL) WHERE id = $1",
+	2,
+	{INT8OID, TIMESTAMPTZOID}};
+pg::Statement forget_hold = {"DELETE FROM tq.dependency WHERE parent_id = 0 AND child_id = $1", 1, {INT8OID}};
+pg::Statement forget_batch = {"DELETE FROM tq.batch WHERE id = $1", 1, {INT8OID}};
+
+Datum column(uint64 row, int n, bool *null) { return SPI_getbinval(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, n, null); }
+
+// The ids that a statement has returned, at most `room`.
+int ids_returned(uint64 n, JobId *out, int room)
+{
+	bool null = false;
+	const int k = static_cast<int>(std::min<uint64>(n, static_cast<uint64>(room)));
+	for (int i = 0; i < k; ++i)
+		out[i] = DatumGetInt64(column(static_cast<uint64>(i), 1, &null));
+	return k;
+}
+
+// --- what is left for another time -----------------------------------------------------------------------------------
+
+// Children that somebody else was changing, or batches that somebody was joining.
+JobId again[kChildren];
+int nagain = 0;
+Micros again_at = 0;
+
+void try_again(Db &db, JobId child)
+{
+	if (nagain == kChildren)
+	{
+		live::note_all(db);
+		return;
+	}
+	again[nagain++] = child;
+	again_at = live::mono_now() + kAgain;
+}
+
+// Where the look through the whole table is.
+enum class Phase : uint8
+{
+	none,
+	parents,
+	children,
+	batches,
+};
+Phase phase = Phase::none;
+JobId looked_up_to = 0;
+
+// --- one transaction -------------------------------------------------------------------------------------------------
+
+struct Child
+{
+	JobId id;
+	int succeeded; // parents recorded by this transaction
+	int failed;
+};
+struct Work
+{
+	Db *db;
+	Child children[2 * kChildren + kAtOnce];
+	int n;
+	journal::EventRow rows[2 * kChildren + kAtOnce];
+	uint16_t slots[2 * kChildren + kAtOnce];
+	int nrows;
+};
+Work work;
+
+Child &child_of(JobId id)
+{
+	for (int i = work.n; i-- > 0;)
+		if (work.children[i].id == id)
+			return work.children[i];
+	work.children[work.n] = Child{id, 0, 0};
+	return work.children[work.n++];
+}
+
+bool is_full() noexcept { return work.n >= kChildren; }
+
+// Records how a parent has ended, if it has.
+void look_at_parent(Db &db, JobId id)
+{
+	const live::Outcome out = live::outcome_of(db, id);
+	if (out.exists && !out.ended)
+		return;
+	if (!out.exists && db.outside_changes.load() != db.outside_adopted.load())
+		return; // a restore has brought it, perhaps, and the janitor is about to find it
+	const int room = 2 * kChildren - work.n;
+	Datum values[] = {Int64GetDatum(id), CStringGetTextDatum(out.exists ? out.state : "gone"), PointerGetDatum(out.result),
+					  out.error != nullptr ? CStringGetTextDatum(out.error) : Datum{0}, Int64GetDatum(room)};
+	const char nulls[] = {' ', ' ', out.result == nullptr ? 'n' : ' ', out.error == nullptr ? 'n' : ' ', ' ', '\0'};
+	static JobId children[2 * kChildren];
+	const int n = room > 0 ? ids_returned(pg::run(record_outcome, values, nulls), children, room) : 0;
+	for (int i = 0; i < n; ++i)
+	{
+		Child &c = child_of(children[i]);
+		(out.succeeded ? c.succeeded : c.failed) += 1;
+	}
+	if (n == room) // there may be more
+		live::note_for_resolver(db, id);
+}
+
+void look_at_child(Db &db, JobId id)
+{
+	Datum values[] = {Int64GetDatum(id)};
+	const uint64 found = pg::run(open_parents, values, nullptr);
+	auto *parents = static_cast<JobId *>(palloc(sizeof(JobId) * (found + 1)));
+	const int n = ids_returned(found, parents, static_cast<int>(found));
+	for (int i = 0; i < n; ++i)
+		look_at_parent(db, parents[i]);
+	pfree(parents);
+	static_cast<void>(child_of(id));
+}
+
+// What is to become of a child now.
+enum class Decision : uint8
+{
+	wait,
+	free,
+	cancel,
+};
+struct Verdict
+{
+	Decision decision;
+	const char *reason;
+	Jsonb *parents;
+};
+
+Jsonb *outcomes_of(JobId child)
+{
+	Datum values[] = {Int64GetDatum(child), Int64GetDatum(strtoll(kLargest, nullptr, 10))};
+	bool null = true;
+	pg::run(outcomes, values, nullptr);
+	const Datum found = column(0, 1, &null);
+	return null ? nullptr : reinterpret_cast<Jsonb *>(PG_DETOAST_DATUM_COPY(found));
+}
+
+// A batch: counts what has ended, and whether that is all.
+bool decide_batch(Db &db, const Child &c, Verdict *v)
+{
+	Datum id[] = {Int64GetDatum(c.id)};
+	Datum counts[] = {id[0], Int64GetDatum(c.succeeded), Int64GetDatum(c.failed)};
+	if (c.succeeded + c.failed > 0 && pg::run(count_batch, counts, nullptr) == 0)
+		return false;
+	for (bool closed = false;; closed = true)
+	{
+		if (pg::run(read_batch, id, nullptr) == 0)
+			return false;
+		bool open = false, null = false;
+		const int64 total = DatumGetInt64(column(0, 1, &open));
+		const int64 done = DatumGetInt64(column(0, 2, &null));
+		const int64 succeeded = DatumGetInt64(column(0, 3, &null));
+		const int64 failed = DatumGetInt64(column(0, 4, &null));
+		const bool cancels = DatumGetChar(column(0, 5, &null)) == 'c';
+		if (open && !closed && pg::run(closed_hold, id, nullptr) > 0)
+		{
+			if (pg::run(lock_hold, id, nullptr) == 0)
+				try_again(db, c.id); // somebody is joining
+			else
+			{
+				Datum values[] = {id[0], TimestampTzGetDatum(live::wall_now())};
+				pg::run(close_batch, values, nullptr);
+				pg::run(forget_hold, id, nullptr);
+				continue;
+			}
+		}
+		if (done > kShownOutcomes && c.succeeded + c.failed > 0)
+			pg::run(thin_out, id, nullptr);
+		if (cancels && failed > 0)
+			*v = {Decision::cancel, psprintf("%lld of the jobs of the batch failed", static_cast<long long>(failed)), nullptr};
+		else if (!open && done >= total)
+			*v = {Decision::free, nullptr,
+				  total <= kShownOutcomes
+					  ? outcomes_of(c.id)
+					  : DatumGetJsonbP(DirectFunctionCall1(
+							jsonb_in, CStringGetDatum(psprintf("{\"total\": %lld, \"succeeded\": %lld, \"failed\": %lld}",
+															   static_cast<long long>(total), static_cast<long long>(succeeded),
+															   static_cast<long long>(failed)))))};
+		return true;
+	}
+}
+
+Verdict decide(Db &db, const Child &c)
+{
+	Verdict v{Decision::wait, nullptr, nullptr};
+	if (decide_batch(db, c, &v))
+		return v;
+	Datum id[] = {Int64GetDatum(c.id)};
+	if (pg::run(standing, id, nullptr) == 0)
+		return v;
+	bool null = false;
+	const bool waits = DatumGetBool(column(0, 1, &null));
+	const Datum reason = column(0, 2, &null);
+	if (!null)
+		v = {Decision::cancel, TextDatumGetCString(reason), nullptr};
+	else if (!waits)
+		v = {Decision::free, nullptr, outcomes_of(c.id)};
+	return v;
+}
+
+void forget(JobId child)
+{
+	Datum values[] = {Int64GetDatum(child)};
+	pg::run(forget_child, values, nullptr);
+}
+
+// When a job that is free may start: what a reschedule said, or its row.
+Micros due_of(Db &db, const live::Pinned &p, JobId id)
+{
+	journal::Candidate row = p.row;
+	journal::Fold fold = p.fold;
+	if (row.id != id)
+	{
+		journal::Segment tables;
+		journal::JobRow full;
+		ItemPointerData tid;
+		if (!live::tables_at(db, p.segment, &tables))
+			return core::kNever;
+		Snapshot snapshot = live::committed_snapshot();
+		if (journal::find_job(tables, id, snapshot, false, &full, &tid))
+		{
+			row = live::candidate_of(full, tid);
+			journal::fold_job(tables, id, snapshot, &fold);
+		}
+		UnregisterSnapshot(snapshot);
+	}
+	fold.freed = true;
+	Micros due = core::kNever;
+	static_cast<void>(live::state_of(row, fold, live::wall_now(), &due));
+	return due;
+}
+
+// Frees or cancels a job that waits; one that does not any more needs no parents.
+void carry_out(Db &db, JobId child, const Verdict &v)
+{
+	const live::Pinned p = live::pin(db, child, false);
+	if (p.result == live::Pin::terminal)
+	{
+		forget(child);
+		return;
+	}
+	if (p.result != live::Pin::pinned)
+	{
+		if (p.result == live::Pin::no_room)
+			try_again(db, child);
+		return;
+	}
+	const bool free = v.decision == Decision::free;
+	const Micros due = free ? due_of(db, p, child) : core::kNever;
+	live::Op op;
+	core::Entry e;
+	State in{};
+	op.to = !free ? State::terminal : due != core::kNever ? State::delayed : State::ready;
+	op.due = due;
+	switch (live::hold_job(db, p.ref, p.queue, child, live::bit_of(State::blocked), free ? Verb::free : Verb::cancel, &op, &e, &in))
+	{
+		case live::Hold::ok:
+			break;
+		case live::Hold::lost:
+			if (in != State::placeholder && in != State::committing)
+			{
+				forget(child);
+				return;
+			}
+			[[fallthrough]];
+		default:
+			try_again(db, child);
+			return;
+	}
+	live::Op &noted = live::last_op();
+	journal::EventRow &row = work.rows[work.nrows];
+	row = live::event_of(e, free ? journal::EventType::freed : journal::EventType::cancelled, live::wall_now());
+	row.reason = v.reason;
+	row.detail = v.parents;
+	noted.event = row.type;
+	work.slots[work.nrows++] = e.segment;
+	forget(child);
+}
+
+// The journal is the arbiter, as for every verb.
+void append(Db &db)
+{
+	PG_TRY();
+	{
+		live::append_by_segment(db, work.rows, work.slots, work.nrows);
+	}
+	PG_CATCH();
+	{
+		if (geterrcode() == ERRCODE_UNIQUE_VIOLATION)
+			live::distrust(0);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+}
+
+bool begin(const WorkerContext &context, Db &db, pg::OwnerScope *scope)
+{
+	if (!begin_work(context, "tq: freeing jobs whose parents have ended"))
+		return false;
+	*scope = live::enter_registry(db);
+	work.db = &db;
+	work.n = work.nrows = 0;
+	return true;
+}
+
+// Decides about every child that was met, and commits. Lost in a crash, it is done again.
+void finish(Db &db, const pg::OwnerScope &scope)
+{
+	live::reserve_ops(work.n);
+	for (int i = 0; i < work.n; ++i)
+	{
+		const Verdict v = decide(db, work.children[i]);
+		if (v.decision != Decision::wait)
+			carry_out(db, work.children[i].id, v);
+	}
+	TQ_WAIT_POINT("resolve-before-append");
+	append(db);
+	live::leave_registry(scope);
+	TQ_WAIT_POINT("resolve-before-commit");
+	end_work(true);
+}
+
+// The records of batches go when their callbacks' have gone.
+void look_at_batch(Db &db, JobId id)
+{
+	if (!live::outcome_of(db, id).exists && db.outside_changes.load() == db.outside_adopted.load())
+	{
+		Datum values[] = {Int64GetDatum(id)};
+		pg::run(forget_batch, values, nullptr);
+		forget(id);
+	}
+	else
+		static_cast<void>(child_of(id));
+}
+
+// A page of the whole table: after a start, or when more was to be noted than there was room for.
+void look_through(Db &db)
+{
+	JobId page[kPage];
+	Datum values[] = {Int64GetDatum(looked_up_to), Int64GetDatum(kPage)};
+	pg::Statement &next = phase == Phase::parents ? next_parents : phase == Phase::children ? next_children : next_batches;
+	const int n = ids_returned(pg::run(next, values, nullptr), page, kPage);
+	int i = 0;
+	for (; i < n && !is_full(); ++i)
+		if (phase == Phase::parents)
+		{
+			live::await_now(db, page[i]); // first: if it ends after this look, it is noted
+			look_at_parent(db, page[i]);
+		}
+		else if (phase == Phase::children)
+			static_cast<void>(child_of(page[i]));
+		else
+			look_at_batch(db, page[i]);
+	if (i > 0)
+		looked_up_to = page[i - 1];
+	if (i < n || n == kPage)
+		return;
+	if (phase == Phase::parents)
+		db.awaited.complete.store(true);
+	looked_up_to = 0;
+	phase = phase == Phase::batches ? Phase::none : static_cast<Phase>(static_cast<int>(phase) + 1);
+}
+
+} // namespace
+
+Micros next_resolve() noexcept { return phase != Phase::none ? 0 : nagain > 0 ? again_at : core::kNever; }
+
+bool resolve(const WorkerContext &context, Db &db)
+{
+	static JobId notes[live::kNoted + kChildren];
+	int n = live::take_noted(db, notes);
+	if (db.awaited.all.exchange(false))
+	{
+		db.awaited.complete.store(false);
+		live::empty_filter(db);
+		phase = Phase::parents;
+		looked_up_to = 0;
+	}
+	if (nagain > 0 && again_at <= live::mono_now())
+		for (; nagain > 0;)
+			notes[n++] = -again[--nagain];
+	pg::OwnerScope scope{};
+	for (int i = 0; i < n;)
+	{
+		if (!begin(context, db, &scope))
+			return false;
+		for (int k = 0; k < kAtOnce && i < n && !is_full(); ++k, ++i)
+			notes[i] > 0 ? look_at_parent(db, notes[i]) : look_at_child(db, -notes[i]);
+		finish(db, scope);
+	}
+	if (phase != Phase::none)
+	{
+		if (!begin(context, db, &scope))
+			return false;
+		look_through(db);
+		finish(db, scope);
+	}
+	return true;
+}
+
+} // namespace tq::workers
