@@ -81,7 +81,7 @@ def process(conn, job):
             answer, = query(conn, "SELECT tq_fail(%s, %s, %s, fatal => %s)", job.id, job.lease, str(error), fatal)
         note("told", job, answer)
     except Lost:
-        pass
+        note("told", job, "lost")
     except psycopg2.Error as error:
         if error.pgcode != "TQ001":
             raise

@@ -48,6 +48,7 @@ def run(scene, only=""):
                     "claims of all workers", 60)
         first_round(scene, names)
         second_round(scene, names)
+        interrupt(scene, names)
         stop(scene, names, workers)
     except TimeoutError as error:
         scene.say(False, "the examples", f"never came: {error}")
@@ -112,36 +113,58 @@ def second_round(scene, names):
     scene.until(lambda: live(scene) == 0, "the end of the second round", 60)
 
 
+def long_jobs(scene, names, n=None, expected="succeeded", more=""):
+    """So many for each driver, or as many as its workers can hold."""
+    ids = set()
+    for name in names:
+        for token in scene.tokens(name + "c", n or 2 * DRIVERS[name][2]):
+            id, = scene.query("select tq_enqueue(%s, jsonb_build_object('transfer', %s::text, 'amount', 1, 'seconds', %s, 'expected', "
+                              f"%s::text){more})", name, token, LONG, expected)[0]
+            scene.note(name, "enqueue", token, token)
+            scene.note(name, "committed", token)
+            ids.add(id)
+    return ids
+
+
+def holders(scene, ids):
+    """Who has begun which of these jobs, when all have been begun."""
+    def begun():
+        who = {int(words[3]): words[1] for words in scene.read_ledger() if words[2] == "start" and int(words[3]) in ids}
+        return len(who) == len(ids) and who
+    return scene.until(begun, "workers with long jobs")
+
+
+def interrupt(scene, names):
+    """Work that is to stop: one job of each driver is cancelled, one is over its time."""
+    cancelled = long_jobs(scene, names, 1, "cancelled")
+    late = long_jobs(scene, names, 1, "dead", ", max_attempts => 1, timeout => '500 ms'")
+    holders(scene, cancelled | late)
+    answers = {scene.query("select tq_cancel(%s)", id)[0][0] for id in cancelled}
+    scene.say(answers == {"asked"}, "work is asked to stop", answers)
+    scene.until(lambda: live(scene) == 0, "the end of what was interrupted")
+    told = scene.until(lambda: len(heard := {words[3]: words[-1] for words in scene.read_ledger() if words[2] == "told"
+                                             and int(words[3]) in cancelled | late}) == len(cancelled | late) and heard,
+                       "workers that notice")
+    scene.say({told[str(id)] for id in cancelled} == {"cancelled"}, "who is asked to stop does", told)
+    scene.say({told[str(id)] for id in late} == {"lost"}, "who is too late hears so", told)
+
+
 def stop(scene, names, workers):
     """One worker of each is told by a signal, the other by the queue; each ends what it has, and nothing else."""
-    def long_jobs():
-        ids = set()
-        for name in names:
-            for token in scene.tokens(name + "c", 2 * DRIVERS[name][2]):
-                id, = scene.query("select tq_enqueue(%s, jsonb_build_object('transfer', %s::text, 'amount', 1, 'seconds', %s))",
-                                  name, token, LONG)[0]
-                scene.note(name, "enqueue", token, token)
-                scene.note(name, "committed", token)
-                ids.add(id)
-        return ids
-
-    def started():
-        return {int(words[3]): words[1] for words in scene.read_ledger() if words[2] == "start" and int(words[3]) in ids}
-
-    ids = long_jobs()
-    scene.until(lambda: len(started()) == len(ids), "workers with long jobs")
+    ids = long_jobs(scene, names)
+    who = holders(scene, ids)
     for (_, i), worker in workers.items():
         if i == 1:
             worker.process.terminate()
         else:
             scene.query("select tq_drain(%s)", worker.name)
-    left = long_jobs()
+    left = long_jobs(scene, names, expected="cancelled")
     for (name, i), worker in workers.items():
         try:
             status = worker.process.wait(20)
         except subprocess.TimeoutExpired:
             status = "none, it is still there"
-        mine = [id for id, who in started().items() if who == worker.name]
+        mine = [id for id in ids if who[id] == worker.name]
         ends = scene.query("select state, attempt, extract(epoch from finished_at - claimed_at)::float from unnest(%s) i, tq_get(i)", mine)
         scene.say(status == 0 and len(ends) == DRIVERS[name][2] and all(
                       state == "succeeded" and attempt == 1 and lasted >= LONG for state, attempt, lasted in ends),
@@ -153,14 +176,13 @@ def stop(scene, names, workers):
 
 def look(scene, name):
     """Each job ended as its payload says."""
-    wrong = [row for row in scene.query("""
-        select token, state, attempt, failed from (
-            select j.payload->>'transfer' token, g.state, g.attempt, (j.payload->>'amount')::int amount,
-                coalesce((j.payload->>'failures')::int, 0) failures,
-                (select count(*) from tq_history(j.id) where event = 'failed') failed, g.error
+    wrong = scene.query("""
+        select token, state, failed, error from (
+            select j.payload->>'transfer' token, g.state, g.error, coalesce((j.payload->>'failures')::int, 0) failures,
+                coalesce(j.payload->>'expected', case when (j.payload->>'amount')::int > 0 then 'succeeded' else 'dead' end) expected,
+                (select count(*) from tq_history(j.id) where event = 'failed') failed
             from tq.job j, tq_get(j.id) g where g.queue = %s) s
-        where state <> case when amount <= 0 then 'dead' else 'succeeded' end and state <> 'cancelled'
-            or failed <> failures or state = 'dead' and error <> 'nothing to book'""", name)]
+        where state <> expected or failed <> failures or state = 'dead' and error not in ('nothing to book', 'timeout')""", name)
     scene.say(not wrong, f"{name}: each job ended as it should", wrong)
     both = scene.query("select count(distinct worker) from tq.event where type = 's' and worker like %s", name + ".%")[0][0]
     scene.say(both == 2, f"{name}: both workers had jobs", both)
