@@ -194,12 +194,12 @@ _tq_spin() {
 	)
 }
 
-# The whole model was seen, every line of it was of use, and nothing is wrong.
+# The whole model was seen, and nothing is wrong; as it is, every line of it was also of use.
 _tq_spin_passes() {
-	_tq_spin "$1" - || return 1
-	if grep -q 'errors: 0$' "$_tq_dir/pan.log" && ! grep -Eq 'Search not completed|search depth too small' "$_tq_dir/pan.log" &&
-		! grep -E 'pml:[0-9]+, state [0-9]+, ' "$_tq_dir/pan.log" | grep -qv '"-end-"'; then
-		return 0
+	_tq_spin "$1" "$2" || return 1
+	if grep -q 'errors: 0$' "$_tq_dir/pan.log" && ! grep -Eq 'Search not completed|search depth too small' "$_tq_dir/pan.log"; then
+		[ "$2" = - ] || return 0
+		grep -E 'pml:[0-9]+, state [0-9]+, ' "$_tq_dir/pan.log" | grep -qv '"-end-"' || return 0
 	fi
 	head -n 50 "$_tq_dir/pan.log" >&2
 	return 1
@@ -215,15 +215,16 @@ tq_stage_spin() {
 	tq_need gcc libc6-dev spin || return 1
 	tq_prepare_folders
 	while read -r _tq_model _tq_switches _tq_reason; do
-		_tq_name=$_tq_model-${_tq_switches#-}
-		_tq_dir=$TQ_BUILD/spin/${_tq_name%-}
+		_tq_name=$_tq_model-$_tq_switches
+		_tq_name=${_tq_name%--}
+		_tq_dir=$TQ_BUILD/spin/$_tq_name
 		case $_tq_model:$_tq_name in
 		'':* | '#'*) ;;
 		*$TQ_ONLY*)
 			if [ "$_tq_reason" = - ]; then
-				tq_case "$_tq_model: spin finds nothing" _tq_spin_passes "$_tq_model"
+				tq_case "$_tq_name: spin finds nothing" _tq_spin_passes "$_tq_model" "$_tq_switches"
 			else
-				tq_case "$_tq_model with $_tq_switches: spin finds $_tq_reason" _tq_spin_finds "$_tq_model" "$_tq_switches" "$_tq_reason"
+				tq_case "$_tq_name: spin finds $_tq_reason" _tq_spin_finds "$_tq_model" "$_tq_switches" "$_tq_reason"
 			fi
 			;;
 		esac
