@@ -1,6 +1,7 @@
 // tq_explain: why a job is not running, and what would change that, in plain words.
 // Regime: PG; raises TQ004. Locks: the job's queue lock while what memory knows is copied; AccessShareLock on its segment's tables.
 #include "api/args.hpp"
+#include "api/handle.hpp"
 #include "api/names.hpp"
 #include "journal/reasons.hpp"
 #include "live/attach.hpp"
@@ -405,6 +406,9 @@ char *ready(core::JobId job, const Facts &f, const Record &rec, Micros now)
 						f.queue, in(f.rate_opens - live::mono_now()));
 	const Micros since = std::max({rec.row.enqueued_at, rec.fold.ended_at, rec.fold.due,
 								   rec.row.run_at != journal::kNoTime && rec.row.run_at <= now ? rec.row.run_at : 0});
+	const char *function = nullptr;
+	if (const char *why = why_not_handled(*live::current_db(), rec.row.queue_id, rec.row.kind != nullptr ? text_to_cstring(rec.row.kind) : nullptr, &function))
+		return psprintf("Job %lld is ready, but its handler %s is not called: %s.", id, function, why);
 	if (f.asked_at < since && !f.waited_for)
 		return psprintf("Job %lld is ready, but no worker has asked for queue \"%s\"%s %s. It needs a worker that calls "
 						"tq_claim('%s').",

@@ -3,6 +3,7 @@
 #include "api/handle.hpp"
 
 #include "api/args.hpp"
+#include "guc.hpp"
 #include "live/attach.hpp"
 #include "live/queue_changes.hpp"
 #include "live/queue_settings.hpp"
@@ -153,6 +154,34 @@ Oid find_handler(const char *name, Oid job_type, bool *returns_void)
 	static_cast<void>(checked_handler(function, job_type));
 	*returns_void = get_func_rettype(function) == VOIDOID;
 	return function;
+}
+
+const char *why_not_handled(const live::Db &db, int32 queue_id, const char *kind, const char **function)
+{
+	const MemoryContext caller = CurrentMemoryContext;
+	const Oid types[] = {INT4OID, TEXTOID};
+	const Datum values[] = {Int32GetDatum(queue_id), CStringGetTextDatum(kind != nullptr ? kind : "")};
+	const pg::OwnerScope scope = pg::enter_owner(db.extension);
+	pg::sql("SELECT function, problem FROM tq.handler WHERE queue_id = $1 AND kind IN ($2, '') ORDER BY kind DESC", 2, types,
+			values, nullptr, true, 1);
+	const bool found = SPI_processed > 0;
+	const char *problem = nullptr;
+	if (found)
+	{
+		const char *name = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+		*function = MemoryContextStrdup(caller, name);
+		problem = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2);
+		problem = problem != nullptr ? MemoryContextStrdup(caller, problem) : nullptr;
+	}
+	pg::leave_owner(scope);
+	MemoryContextSwitchTo(caller);
+	if (!found || problem != nullptr)
+		return problem;
+	if (db.dormant.load())
+		return "this database is a copy, and tq_activate() has not been called";
+	if (std::min(guc::executors, guc::max_executors) == 0)
+		return "tq.executors or tq.max_executors is 0";
+	return nullptr;
 }
 
 } // namespace tq::api

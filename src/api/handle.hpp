@@ -2,7 +2,7 @@
 // Regime: PG; may raise. Locks: none.
 #pragma once
 
-#include "pg/prelude.hpp"
+#include "live/shared.hpp"
 
 namespace tq::api
 {
@@ -23,5 +23,9 @@ Oid find_handler(const char *name, Oid job_type, bool *returns_void);
 
 // The type tq_job of an extension in this schema.
 Oid job_type_in(Oid schema);
+
+// Why a handler does not run the ready jobs of a kind (null: without one) for which there is one, as the end of a sentence; null if it
+// does, or if there is none. `function` receives its name.
+const char *why_not_handled(const live::Db &db, int32 queue_id, const char *kind, const char **function);
 
 } // namespace tq::api

@@ -9,6 +9,7 @@
 #include "live/segments.hpp"
 #include "pg/function.hpp"
 #include "pg/owner.hpp"
+#include "workers/slots.hpp"
 
 namespace tq::api
 {
@@ -117,6 +118,33 @@ void workers_items(const Report &r, const Db &db)
 	else
 		r.put("activation", "dormant", Verdict::warn,
 			  "This database is a copy. Schedules and executors are held; call tq_activate() if they are to run here.");
+}
+
+// Executors, and handlers that cannot be called.
+void handler_items(const Report &r, const Db &db)
+{
+	const int slot = workers::find_slot(MyDatabaseId);
+	int there = 0, busy = 0;
+	for (int i = 0; slot >= 0 && i < workers::executor_places(); ++i)
+	{
+		const workers::ExecutorView e = workers::executor_view(slot, i);
+		there += e.worker.stage == workers::Stage::ready;
+		busy += e.handler != 0;
+	}
+	char *v[3] = {};
+	ask(db,
+		"SELECT count(*), count(problem), string_agg(q.name || coalesce('/' || nullif(h.kind, ''), '') || ': ' || h.problem, '; ' ORDER BY q.name, h.kind)"
+		" FROM tq.handler h JOIN tq.queue q ON q.id = h.queue_id",
+		v, 3);
+	const bool any = strcmp(v[0], "0") != 0;
+	const int most = std::min(guc::executors, guc::max_executors);
+	r.put("executors", psprintf("%d of %d, %d at work", there, most, busy), any && most == 0 ? Verdict::warn : Verdict::ok,
+		  "There are handlers, but no executors to run them: raise tq.executors and tq.max_executors.");
+	if (v[2] == nullptr)
+		r.put("handlers", v[0]);
+	else
+		r.put("handlers", psprintf("%s of %s cannot be called: %s", v[1], v[0], v[2]), Verdict::warn,
+			  "Their jobs wait and use no attempts. Mend what is said, or call tq_handle or tq_unhandle.");
 }
 
 void memory_items(const Report &r, const Db &db)
@@ -298,6 +326,7 @@ TQ_FUNCTION(tq_health)
 	live::require_right_everywhere(db, "tq_health", live::kManage | live::kMonitor);
 	clock_item(r);
 	workers_items(r, db);
+	handler_items(r, db);
 	memory_items(r, db);
 	segment_items(r, db, live::wall_now());
 	horizon_item(r, db);

@@ -349,10 +349,29 @@ bool asked_to_stop(const Attempt &a) noexcept
 	return asked;
 }
 
+// DROP EXTENSION, for which an executor is terminated, may yet be rolled back: then its job is to have been given back. False if it was
+// not, or takes too long.
+bool begin_patiently(const WorkerContext &context, const char *activity)
+{
+	for (int i = 0; i < 100; ++i)
+	{
+		if (begin_work(context, activity))
+			return true;
+		ExtensionRow row;
+		StartTransactionCommand();
+		const bool gone = !find_extension(&row) || row.oid != context.extension;
+		CommitTransactionCommand();
+		if (gone)
+			return false;
+		idle(50);
+	}
+	return false;
+}
+
 // After the handler's transaction was rolled back: what becomes of the attempt.
 bool give_up(const WorkerContext &context, const Attempt &a, const ErrorData &error)
 {
-	if (!begin_work(context, "tq: ending an attempt"))
+	if (!begin_patiently(context, "tq: ending an attempt"))
 		return false;
 	flush_this_transaction();
 	api::Ending ending{a.id, a.lease, live::Verb::fail};

@@ -1,0 +1,304 @@
+# Executors: whose sessions they are, how many there are, and how they go. What can go wrong is numbered in 053_handlers.pl. Hazards: H9, H33, H35.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use TqTest;
+
+my $node = tq_node('executors', conf => <<CONF);
+max_worker_processes = 16
+tq.executor_idle = '300 ms'
+tq.max_executors = 3
+tq.retry = '{"policy": "fixed", "delay": "0 s", "jitter": 0, "on_lost": "0 s"}'
+CONF
+scheduler_of($node);
+my $executors = q{from pg_stat_activity where backend_type = 'tq executor' and query <> 'tq: looking for the extension'};
+
+sub sql
+{
+	my ($text, $database) = @_;
+	return $node->safe_psql($database // 'postgres', $text);
+}
+
+# What a statement complains of, run as a role.
+sub error_as
+{
+	my ($role, $text) = @_;
+	my ($stdout, $stderr) = ('', '');
+	$node->psql('postgres', "\\set VERBOSITY verbose\nset role $role;\n$text", stdout => \$stdout, stderr => \$stderr, on_error_stop => 0);
+	return $stderr =~ /ERROR:  (.*)/ ? $1 : 'none';
+}
+
+sub enqueue
+{
+	my ($queue, $args) = @_;
+	return sql("select tq_enqueue('$queue'" . ($args ? ", $args" : '') . ')');
+}
+
+sub becomes
+{
+	my ($job, $state, $database) = @_;
+	until_true($node, "select state = '$state' from tq_get($job)", "job $job is $state", $database);
+	return sql("select state from tq_get($job)", $database);
+}
+
+sub problem
+{
+	my ($queue, $pattern) = @_;
+	until_true($node, "select problem ~ '$pattern' from tq_handlers where queue = '$queue'", "problem of $queue");
+	return sql("select problem from tq_handlers where queue = '$queue'");
+}
+
+sub logged
+{
+	my ($pattern) = @_;
+	my $log = slurp_file($node->logfile);
+	return scalar(() = $log =~ /$pattern/g);
+}
+
+sub reload
+{
+	my ($setting) = @_;
+	$node->append_conf('postgresql.conf', $setting);
+	$node->reload;
+	return;
+}
+
+#
+# 5. Whose code runs as whom
+#
+sql(<<'SQL');
+create role alice login;
+create role bob login;
+create role friend;
+create role nologin;
+grant friend to alice;
+create table who (job bigint, session name, who name, role text, setting text, temp text, prepared bigint, locks bigint, after name);
+grant insert, select, update on who to public;
+create table secret (s text);
+create schema alice authorization alice;
+grant create on schema public to alice, bob;
+select tq_create_queue(q) from unnest('{a,b,c}'::text[]) q;
+select tq_grant(q, r::regrole, p) from (values ('a', 'alice'), ('b', 'bob')) v (q, r), unnest('{manage,consume}'::text[]) p;
+create function leak(job tq_job) returns void language sql as 'insert into secret values (current_user)';
+create function locked(job tq_job) returns void language sql as 'select';
+revoke execute on function locked from public;
+create procedure proc(job tq_job) language sql as 'select';
+create function two(job tq_job, x int) returns void language sql as 'select';
+create function text_result(job tq_job) returns text language sql as $$select 'x'$$;
+create function many(job tq_job) returns setof jsonb language sql as $$select '1'::jsonb$$;
+set role alice;
+create function alice.who(job tq_job) returns void language plpgsql as $$
+declare
+	after name;
+begin
+	insert into who values (job.id, session_user, current_user, current_setting('role'), current_setting('work_mem'),
+		to_regclass('pg_temp.mine'), (select count(*) from pg_prepared_statements), (select count(*) from pg_locks where locktype = 'advisory'));
+	set work_mem = '1MB';
+	create temp table mine ();
+	prepare p as select 1;
+	perform pg_advisory_lock(42);
+	perform set_config('search_path', 'pg_catalog', false);
+	set role friend;
+	reset role;
+	update public.who w set after = current_user where w.job = (who.job).id;
+	set role friend;
+end $$;
+select tq_handle('a', null, 'alice.who(tq_job)'::regprocedure);
+set role bob;
+select tq_handle('b', null, 'leak(tq_job)'::regprocedure);
+SQL
+my @jobs = (enqueue('a'), enqueue('a'));
+becomes($_, 'succeeded') for @jobs;
+is(sql(q{select distinct session || ' ' || who || ' ' || role || ' ' || setting || ' ' || coalesce(temp, '-') || ' ' || prepared || ' ' || locks || ' '
+	|| after from who}),
+	'alice alice none 4MB - 0 0 alice', 'a handler runs in a session of its role, and finds nothing of the one before; RESET ROLE leads to its role');
+my $job = enqueue('b', 'max_attempts => 1');
+becomes($job, 'dead');
+is(sql("select reason || ' ' || (detail->>'sqlstate') from tq_history($job) where event = 'dead'"), 'permission denied for table secret 42501',
+	q{what a superuser has written runs with the rights of whoever named it});
+is(error_as('bob', q{select tq_handle('b', 'k', 'locked(tq_job)'::regprocedure)}), '42501: permission denied for function locked', 'it takes EXECUTE');
+is(error_as('bob', q{select tq_handle('a', 'k', 'leak(tq_job)'::regprocedure)}), '42501: permission denied for queue "a"', 'and rights on the queue');
+is(error_as('none', qq{select tq_handle('c', 'k', '$_'::regprocedure)}), "42P13: function $_ cannot handle jobs", "$_")
+	for ('two(tq_job,integer)', 'text_result(tq_job)', 'many(tq_job)', 'proc(tq_job)');
+like(error_as('none', q{create function pg_temp.t(job tq_job) returns void language sql as 'select'; select tq_handle('c', 'k', 'pg_temp.t(tq_job)'::regprocedure)}),
+	qr/^42P13: function pg_temp.* cannot handle jobs$/, 'a temporary function');
+sql(q{select tq_grant('c', 'nologin', p) from unnest('{manage,consume}'::text[]) p});
+if (sql('show server_version_num') < 170000)
+{
+	is(error_as('nologin', q{select tq_handle('c', 'k', 'leak(tq_job)'::regprocedure)}), '28000: role "nologin" cannot run handlers', 'a role must have LOGIN');
+}
+else
+{
+	is(error_as('nologin', q{select tq_handle('c', 'k', 'leak(tq_job)'::regprocedure)}), 'none', 'a role need not have LOGIN');
+}
+
+#
+# 6. What is taken away from a handler
+#
+sql(<<'SQL');
+create function work(job tq_job) returns jsonb language sql as $$select '1'::jsonb$$;
+create function slow(job tq_job) returns jsonb language sql as $$select '1'::jsonb from pg_sleep(1000)$$;
+select tq_handle('b', null, 'work(tq_job)'::regprocedure);
+set role bob;
+select tq_handle('b', null, 'work(tq_job)'::regprocedure);
+SQL
+my %taken = (
+	'the function' => [ 'alter function work rename to gone', 'alter function gone rename to work', 'function public.work.tq_job. does not exist' ],
+	'its result' => [ 'drop function work; create function work(job tq_job) returns text language sql as $$select 1$$',
+		'drop function work; create function work(job tq_job) returns jsonb language sql as $$select to_jsonb(1)$$', 'cannot handle jobs' ],
+	'EXECUTE' => [ 'revoke execute on function work from public', 'grant execute on function work to public', 'permission denied for function work' ],
+	'consume' => [ q{select tq_revoke('b', 'bob', 'consume')}, q{select tq_grant('b', 'bob', 'consume')}, 'permission denied for queue "b"' ],
+	'CONNECT' => [ 'revoke connect on database postgres from public', 'grant connect on database postgres to public', 'could not be started' ],
+	'LOGIN' => [ 'alter role bob nologin', 'alter role bob login', 'role "bob" is not permitted to log in' ],
+);
+delete $taken{LOGIN} if sql('show server_version_num') >= 170000;
+for my $what (sort keys %taken)
+{
+	my ($take, $give, $says) = @{ $taken{$what} };
+	until_true($node, "select count(*) = 0 $executors");
+	sql($take);
+	$job = enqueue('b');
+	like(problem('b', $says), qr/$says/, "without $what its jobs wait");
+	like(sql("select tq_explain($job)"), qr/^Job $job is ready, but its handler public.work is not called: .*$says/, 'tq_explain says why') if $what ne 'CONNECT';
+	like(sql(q{select value || ' ' || status from tq_health() where item = 'handlers'}), qr/^1 of \d cannot be called: b: .*$says.* warn$/, 'tq_health warns');
+	sql($give);
+	is(becomes($job, 'succeeded') . sql("select attempt from tq_get($job)"), 'succeeded1', 'with it again they run, and have used no attempts');
+	is(sql(q{select problem is null from tq_handlers where queue = 'b'}), 't', 'and all is well');
+}
+sql(q{create role carol login; select tq_grant('c', 'carol', p) from unnest('{manage,consume}'::text[]) p});
+sql(q{set role carol; select tq_handle('c', null, 'work(tq_job)'::regprocedure)});
+sql('drop role carol');
+$job = enqueue('c');
+like(problem('c', 'does not exist'), qr/^role \d+ does not exist$/, 'a role that was dropped');
+sql(q{select tq_handle('c', null, 'slow(tq_job)'::regprocedure)});
+until_true($node, "select count(*) = 1 $executors and query ~ 'job $job '");
+
+#
+# 7. Replaced or taken away while it runs
+#
+sql(q{select tq_unhandle('c', null)});
+sql("select tq_cancel($job)");
+is(becomes($job, 'cancelled'), 'cancelled', 'a job whose handler was taken away runs on, and can be cancelled');
+until_true($node, "select count(*) = 0 $executors");
+$job = enqueue('c');
+sql(q{select tq_purge('c', 'all')});
+sql(q{select tq_handle('c', 'k', 'work(tq_job)'::regprocedure); select tq_drop_queue('c')});
+until_true($node, q{select count(*) = 0 from tq_queues where queue = 'c'});
+is(sql(q{select count(*) from tq.handler where queue_id not in (select id from tq.queue)}), '0', 'handlers go with their queue');
+
+#
+# 8. How many
+#
+sql(<<'SQL');
+create table gate (open boolean);
+insert into gate values (false);
+create function gated(job tq_job) returns void language plpgsql as $$
+begin
+	while not (select open from public.gate) loop perform pg_sleep(0.02); end loop;
+end $$;
+grant select on gate to public;
+select tq_create_queue('many');
+select tq_handle('many', 'two', 'gated(tq_job)'::regprocedure, '{"max": 2}');
+select tq_handle('many', null, 'gated(tq_job)'::regprocedure);
+select tq_enqueue('many', kind => 'two') from generate_series(1, 20);
+SQL
+until_true($node, "select count(*) = 2 $executors and query ~ 'gated'", 'two');
+sql(q{select tq_enqueue('many') from generate_series(1, 20)});
+until_true($node, "select count(*) = 3 $executors and query ~ 'gated'", 'three');
+is(sql(q{select running || ' ' || (kinds->'two'->>'running') from tq_stats() where queue = 'many'}), '3 2', 'no more than a handler may have, nor than there may be') or diag sql(q{select kinds from tq_stats() where queue = 'many'});
+# another role has jobs, all are busy: somebody leaves when it is done
+$job = enqueue('a');
+sql(q{update gate set open = true});
+is(becomes($job, 'succeeded'), 'succeeded', 'roles take turns');
+until_true($node, q{select live = 0 from tq_stats() where queue = 'many'});
+sql(q{update gate set open = false});
+reload(q{tq.executors = 1});
+sql(q{select tq_enqueue('many') from generate_series(1, 3)});
+until_true($node, "select count(*) = 1 $executors and query ~ 'gated'");
+$job = enqueue('a');
+sql(q{update gate set open = true});
+is(becomes($job, 'succeeded'), 'succeeded', 'even if there is one place');
+until_true($node, q{select live = 0 from tq_stats() where queue = 'many'});
+reload(q{tq.executors = 0});
+until_true($node, "select count(*) = 0 $executors");
+$job = enqueue('many');
+like(sql("select tq_explain($job)"), qr/tq.executors or tq.max_executors is 0/, 'tq_explain knows that they are turned off');
+is(sql("select status from tq_health() where item = 'executors'"), 'warn', 'so does tq_health');
+is(sql("select state from tq_get($job)"), 'ready', 'nobody runs it');
+reload(q{tq.executors = 3});
+is(becomes($job, 'succeeded'), 'succeeded', 'until they are turned on');
+
+#
+# 9. DDL with executors there
+#
+sql(q{create database other});
+tq_setup($node, 'other');
+scheduler_of($node, 'other');
+sql(q{create function slow(job tq_job) returns void language sql as $$select from pg_sleep(1000)$$;
+	select tq_create_queue('q', '{"max_attempts": 1}'); select tq_handle('q', null, 'slow(tq_job)'::regprocedure)}, 'other');
+$job = sql(q{select tq_enqueue('q')}, 'other');
+my $busy = "select count(*) = 1 $executors and datname = 'other' and query ~ 'slow'";
+until_true($node, $busy, 'busy');
+sql(q{create database clone template other});
+is(sql(q{select count(*) from tq.handler}, 'clone'), '1', 'a database with a busy executor can be copied');
+until_true($node, $busy, 'busy again');
+is(sql("select string_agg(type::text, ' ' order by step) from tq.event where job_id = $job", 'other'), 'c r c', 'its job was given back');
+sql(q{begin; drop extension tq cascade; rollback}, 'other');
+until_true($node, $busy, 'busy again');
+is(sql("select string_agg(type::text, ' ' order by step) from tq.event where job_id = $job", 'other'), 'c r c r c', 'as for DROP EXTENSION');
+reload(q{tq.workers = off});
+until_true($node, "select count(*) = 0 from pg_stat_activity where backend_type ~ '^tq (sch|exe)'", 'tq.workers = off') or diag sql("select backend_type, query from pg_stat_activity where backend_type ~ 'tq'");
+reload(q{tq.workers = on});
+until_true($node, $busy, 'busy again');
+
+# 10. A copy runs no handlers
+my $scheduler = scheduler_of($node, 'clone');
+is(sql(q{select value || ' ' || status from tq_health() where item = 'activation'}, 'clone'), 'dormant warn', 'the copy is dormant');
+like(sql("select tq_explain($job)", 'clone'), qr/running|this database is a copy/, 'its jobs are not run');
+is(sql("select count(*) $executors and datname = 'clone'"), '0', 'it has no executors');
+sql('drop database other');
+pass('a database with a busy executor can be dropped');
+sql(q{select tq_activate()}, 'clone');
+until_true($node, "select count(*) = 1 $executors and datname = 'clone' and query ~ 'slow'", 'clone');
+sql('drop extension tq cascade', 'clone');
+pass('so can its extension');
+sql('drop database clone');
+
+# a dump has the handlers
+sql(q{create database restored});
+my $dump = $node->basedir . '/dump.sql';
+$node->command_ok([ 'pg_dump', '-d', $node->connstr('postgres'), '-f', $dump ], 'pg_dump');
+$node->command_ok([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('restored'), '-f', $dump ], 'restored');
+my $list = q{select string_agg(queue || coalesce(kind, '') || function || role || options || search_path, ' ' order by queue, kind) from tq_handlers};
+is(sql($list, 'restored'), sql($list), 'a dump has the handlers') or diag sql($list);
+sql('drop database restored');
+
+# 8. max_worker_processes used up
+check_journal($node);
+$node->append_conf('postgresql.conf', "max_worker_processes = 5\ntq.naptime = 50ms");
+$node->restart;
+loaded($node);
+scheduler_of($node);
+sql(q{update gate set open = false});
+sql(q{select tq_enqueue('many') from generate_series(1, 20)});
+until_true($node, "select count(*) = 1 $executors and query ~ 'gated'", 'one');
+until_true($node, q{select true from pg_sleep(0)});
+my $lines = 'out of background worker slots, could not start tq executor for database "postgres"';
+for (1 .. 100)
+{
+	last if logged($lines) > 0;
+	$node->safe_psql('postgres', 'select pg_sleep(0.05)');
+}
+is(logged($lines), 1, 'the log says that there is no room for another executor');
+is(sql("select count(*) $executors"), '1', 'the slots of others stay free');
+sql(q{update gate set open = true});
+until_true($node, q{select live = 0 from tq_stats() where queue = 'many'});
+is(logged($lines), 1, 'once');
+
+check_journal($node);
+$node->stop;
+done_testing();
