@@ -24,6 +24,7 @@ constexpr Micros kSecond = 1000000;
 constexpr Micros kShortPause = kSecond / 10;
 constexpr Micros kLongPause = 60 * kSecond;
 constexpr int kBatch = 50;		 // schedules in one transaction; fewer than the queues that one may enqueue to
+constexpr int kTimes = 500;		 // in one transaction, more only if one schedule has more; the rest comes in the next cycle
 constexpr int kRows = 100;		 // of tq.schedule_fire that are kept of each schedule
 constexpr int kPatience = 5;	 // so often a lock is not worth a line in the log
 
@@ -42,6 +43,7 @@ struct Attempt
 	Tried result; // refused: the schedule has changed, or the time has a row already
 	int64 missed;
 	int fired;
+	int errors;
 };
 
 // --- one schedule ------------------------------------------------------------------------------------------------
@@ -144,6 +146,7 @@ void fire(Db &db, Attempt *a, Micros now)
 		if (error == nullptr)
 			continue;
 		complain(db, p, error);
+		++a->errors;
 		const bool denied = error->sqlerrcode == ERRCODE_INSUFFICIENT_PRIVILEGE;
 		if (!denied && error->sqlerrcode != kErrDuplicateKey)
 			continue;
@@ -172,13 +175,13 @@ void settle(Db &db, const Attempt &a) noexcept
 	plan_next(p);
 	db.fires.fetch_add(a.fired);
 	db.fires_missed.fetch_add(a.missed);
+	db.fires_failed.fetch_add(a.errors);
 	if (a.result == Tried::done)
 	{
 		p->retry_at = p->pause = 0;
 		return;
 	}
 	known = known && a.result != Tried::refused;
-	db.fires_failed.fetch_add(a.result == Tried::failed);
 	p->pause = a.result == Tried::failed ? std::clamp(p->pause * 2, kShortPause, kLongPause) : kShortPause;
 	p->retry_at = live::mono_now() + p->pause;
 }
@@ -199,13 +202,15 @@ bool fire_batch(const WorkerContext &context, Db &db, Planned *const *plans, int
 	if (!begin_work(context, "tq: firing schedules"))
 		return false;
 	const Micros now = live::wall_now();
-	for (int i = 0; i < n; ++i)
+	int tried = 0;
+	for (int rows = 0; tried < n && rows < kTimes; ++tried)
 	{
-		attempts[i] = Attempt{plans[i], Tried::done, 0, 0};
-		fire(db, &attempts[i], now);
+		attempts[tried] = Attempt{plans[tried], Tried::done, 0, 0, 0};
+		fire(db, &attempts[tried], now);
+		rows += plans[tried]->new_rows;
 	}
 	end_work(true);
-	for (int i = 0; i < n; ++i)
+	for (int i = 0; i < tried; ++i)
 		settle(db, attempts[i]);
 	return true;
 }
@@ -306,9 +311,10 @@ bool fire_schedules(const WorkerContext &context, Db &db)
 	const Micros counted = db.counted_at.load();
 	if (schedules.n > 0 && counted != seen_count)
 	{
-		if (!fire_lost_again(context, db, schedules, now))
+		bool all = true;
+		if (!fire_lost_again(context, db, schedules, now, &all))
 			return false;
-		seen_count = counted;
+		seen_count = all ? counted : seen_count;
 	}
 	if (next_wall > now && next_mono > live::mono_now())
 		return true;

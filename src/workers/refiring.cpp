@@ -18,34 +18,41 @@ namespace
 
 using live::Db;
 
+// The last job that a schedule itself has made.
 struct LastFire
 {
+	const char *name;
 	Micros fire_at;
 	core::JobId job;
 	Micros at;
 };
 
-// The last job that a schedule itself has made, if the journal must still have it by what was known when it was made.
-bool last_fire(const Db &db, const char *name, Micros now, LastFire *out)
+// Of each schedule, if the journal must still have that job by what was known when it was made.
+LastFire *last_fires(const Db &db, Micros now, uint64 *n)
 {
-	const Oid types[] = {TEXTOID, TIMESTAMPTZOID};
-	const Datum values[] = {CStringGetTextDatum(name), TimestampTzGetDatum(now)};
+	const MemoryContext caller = CurrentMemoryContext;
+	const Oid types[] = {TIMESTAMPTZOID};
+	const Datum values[] = {TimestampTzGetDatum(now)};
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
-	pg::sql("SELECT fire_at, job_id, at FROM (SELECT * FROM tq.schedule_fire WHERE schedule = $1 AND outcome = 'fired' AND fire_at <= $2"
-			" ORDER BY fire_at DESC LIMIT 1) f WHERE job_id IS NOT NULL AND kept_until > $2",
-			2, types, values, nullptr, true, 1);
-	const bool found = SPI_processed > 0;
-	if (found)
+	pg::sql("SELECT s.name, f.fire_at, f.job_id, f.at FROM tq.schedule s CROSS JOIN LATERAL (SELECT * FROM tq.schedule_fire"
+			" WHERE schedule = s.name AND outcome = 'fired' AND fire_at <= $1 ORDER BY fire_at DESC LIMIT 1) f"
+			" WHERE f.job_id IS NOT NULL AND f.kept_until > $1",
+			1, types, values, nullptr, true, 0);
+	*n = SPI_processed;
+	auto *list = static_cast<LastFire *>(MemoryContextAllocHuge(caller, mul_size(sizeof(LastFire), std::max<Size>(*n, 1))));
+	for (uint64 i = 0; i < *n; ++i)
 	{
 		bool isnull = true;
-		HeapTuple tuple = SPI_tuptable->vals[0];
+		HeapTuple tuple = SPI_tuptable->vals[i];
 		TupleDesc desc = SPI_tuptable->tupdesc;
-		out->fire_at = DatumGetTimestampTz(SPI_getbinval(tuple, desc, 1, &isnull));
-		out->job = DatumGetInt64(SPI_getbinval(tuple, desc, 2, &isnull));
-		out->at = DatumGetTimestampTz(SPI_getbinval(tuple, desc, 3, &isnull));
+		const char *name = TextDatumGetCString(SPI_getbinval(tuple, desc, 1, &isnull));
+		list[i].name = MemoryContextStrdup(caller, name);
+		list[i].fire_at = DatumGetTimestampTz(SPI_getbinval(tuple, desc, 2, &isnull));
+		list[i].job = DatumGetInt64(SPI_getbinval(tuple, desc, 3, &isnull));
+		list[i].at = DatumGetTimestampTz(SPI_getbinval(tuple, desc, 4, &isnull));
 	}
 	pg::leave_owner(scope);
-	return found;
+	return list;
 }
 
 // Somebody may have deleted the row of a job after it had ended; then its events say so.
@@ -99,13 +106,9 @@ bool make_again(Db &db, const api::Schedule &s, const LastFire &f, Micros now, c
 	return written;
 }
 
-void look_at(Db &db, Planned *p, Micros now)
+void replace(Db &db, Planned *p, const LastFire &f, Micros now)
 {
 	const api::Schedule &s = p->schedule;
-	LastFire f{};
-	if (!last_fire(db, s.name, now, &f) || f.at + live::retention_of_queue(live::find_queue(db, s.queue)).finished <= now ||
-		!is_gone(db, f.job))
-		return;
 	core::JobId job = 0;
 	ErrorData *error = nullptr;
 	const Tried tried = attempt([&] { return make_again(db, s, f, now, &job); }, &error);
@@ -125,17 +128,25 @@ void look_at(Db &db, Planned *p, Micros now)
 
 } // namespace
 
-bool fire_lost_again(const WorkerContext &context, Db &db, const ScheduleList &schedules, Micros now)
+bool fire_lost_again(const WorkerContext &context, Db &db, const ScheduleList &schedules, Micros now, bool *all)
 {
-	constexpr int kBatch = 50; // fewer than the queues that one transaction may enqueue to
-	for (int i = 0; i < schedules.n; i += kBatch)
+	constexpr int kMost = 50; // fewer than the queues that one transaction may enqueue to
+	if (!begin_work(context, "tq: looking for jobs of schedules"))
+		return false;
+	uint64 n = 0;
+	const LastFire *list = last_fires(db, now, &n);
+	int gone = 0;
+	for (uint64 i = 0; i < n && gone < kMost; ++i)
 	{
-		if (!begin_work(context, "tq: looking for jobs of schedules"))
-			return false;
-		for (int k = i; k < std::min(schedules.n, i + kBatch); ++k)
-			look_at(db, &schedules.list[k], now);
-		end_work();
+		Planned *p = find_schedule(schedules, list[i].name);
+		if (p == nullptr || list[i].at + live::retention_of_queue(live::find_queue(db, p->schedule.queue)).finished <= now ||
+			!is_gone(db, list[i].job))
+			continue;
+		replace(db, p, list[i], now);
+		++gone;
 	}
+	end_work();
+	*all = gone < kMost;
 	return true;
 }
 

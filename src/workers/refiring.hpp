@@ -7,8 +7,8 @@
 namespace tq::workers
 {
 
-// Looks at the last job of each schedule, unless it may have been dropped by now, and enqueues it again if it is gone. False if the extension
-// is gone.
-bool fire_lost_again(const WorkerContext &context, live::Db &db, const ScheduleList &schedules, Micros now);
+// Looks at the last job of each schedule, unless it may have been dropped by now, and enqueues it again if it is gone; so many at most that
+// `all` may be false. False if the extension is gone.
+bool fire_lost_again(const WorkerContext &context, live::Db &db, const ScheduleList &schedules, Micros now, bool *all);
 
 } // namespace tq::workers

@@ -32,13 +32,6 @@ bool parse(const api::ScheduleRow &row, api::Schedule *out)
 	return good;
 }
 
-Planned *find(const ScheduleList &list, const char *name) noexcept
-{
-	Planned *end = list.list + list.n;
-	Planned *at = std::lower_bound(list.list, end, name, [](const Planned &p, const char *s) { return strcmp(p.schedule.name, s) < 0; });
-	return at != end && strcmp(at->schedule.name, name) == 0 ? at : nullptr;
-}
-
 // Column `c` (from 1) of row i; `otherwise` if it is null.
 int64 int64_at(uint64 i, int c, int64 otherwise)
 {
@@ -54,6 +47,13 @@ bool bool_at(uint64 i, int c)
 }
 
 } // namespace
+
+Planned *find_schedule(const ScheduleList &list, const char *name) noexcept
+{
+	Planned *end = list.list + list.n;
+	Planned *at = std::lower_bound(list.list, end, name, [](const Planned &p, const char *s) { return strcmp(p.schedule.name, s) < 0; });
+	return at != end && strcmp(at->schedule.name, name) == 0 ? at : nullptr;
+}
 
 void plan_next(Planned *p) noexcept
 {
@@ -91,7 +91,7 @@ void read_schedules(const live::Db &db, ScheduleList *list, Micros now)
 		p.rows = int64_at(i, api::kScheduleColumns + 3, 0);
 		p.has_error = bool_at(i, api::kScheduleColumns + 4);
 		plan_next(&p);
-		const Planned *former = list->n > 0 ? find(*list, row.name) : nullptr;
+		const Planned *former = list->n > 0 ? find_schedule(*list, row.name) : nullptr;
 		if (former != nullptr && former->schedule.revision == p.schedule.revision && former->retry_at != 0)
 		{
 			p.retry_at = former->retry_at;

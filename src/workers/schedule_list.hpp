@@ -40,6 +40,9 @@ struct ScheduleList
 // Reads the tables in the open transaction. A row that cannot be understood (written by hand) is logged and left out.
 void read_schedules(const live::Db &db, ScheduleList *list, Micros now);
 
+// Null if there is none of that name.
+Planned *find_schedule(const ScheduleList &list, const char *name) noexcept;
+
 // Puts `next` after `base`.
 void plan_next(Planned *p) noexcept;
 

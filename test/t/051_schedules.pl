@@ -14,6 +14,7 @@ my $node = tq_node('schedules', init => { allows_streaming => 1 }, conf => <<CON
 shared_buffers = 64MB
 tq.max_live_jobs = 4000
 max_worker_processes = 20
+max_prepared_transactions = 2
 CONF
 my $log = 0;    # what of the log has been looked at
 scheduler_of($node);
@@ -276,6 +277,9 @@ sql("drop role one");
 until_true($node, "select last_outcome = 'denied' and last_error like 'the role that schedule \"rights\" belongs to does not exist' from tq_schedules", 'no owner');
 pass('nor does one that is no more');
 sql("select tq_unschedule('rights')");
+
+like(ask($user, "begin; select tq_schedule('x', 'x', every => '1 s'); prepare transaction 'x'"), qr/ERROR:  0A000/, 'a transaction that changes a schedule is not prepared');
+is(sql("select count(*) from tq_schedules"), 0, '... and gone');
 
 # by hand
 sql("select tq_schedule('hand', 'hand', every => '1 s'), tq_schedule('odd', 'hand', every => '1 s')");
