@@ -141,7 +141,7 @@ else
 #
 sql(<<'SQL');
 create function work(job tq_job) returns jsonb language sql as $$select '1'::jsonb$$;
-create function slow(job tq_job) returns jsonb language sql as $$select '1'::jsonb from pg_sleep(1000)$$;
+create function slow(job tq_job) returns jsonb language sql as $$select '1'::jsonb from pg_sleep(1000)$$; -- long work, no poll
 select tq_handle('b', null, 'work(tq_job)'::regprocedure);
 set role bob;
 select tq_handle('b', null, 'work(tq_job)'::regprocedure);
@@ -198,7 +198,7 @@ create table gate (open boolean);
 insert into gate values (false);
 create function gated(job tq_job) returns void language plpgsql as $$
 begin
-	while not (select open from public.gate) loop perform pg_sleep(0.02); end loop;
+	while not (select open from public.gate) loop perform pg_sleep(0.02); end loop; -- poll
 end $$;
 grant select on gate to public;
 select tq_create_queue('many');
@@ -238,7 +238,7 @@ is(becomes($job, 'succeeded'), 'succeeded', 'until they are turned on');
 sql(q{create database other});
 tq_setup($node, 'other');
 scheduler_of($node, 'other');
-sql(q{create function slow(job tq_job) returns void language sql as $$select from pg_sleep(1000)$$;
+sql(q{create function slow(job tq_job) returns void language sql as $$select from pg_sleep(1000) /* long work, no poll */$$;
 	select tq_create_queue('q', '{"max_attempts": 1}'); select tq_handle('q', null, 'slow(tq_job)'::regprocedure)}, 'other');
 $job = sql(q{select tq_enqueue('q')}, 'other');
 my $busy = "select count(*) = 1 $executors and datname = 'other' and query ~ 'slow'";
@@ -286,13 +286,8 @@ scheduler_of($node);
 sql(q{update gate set open = false});
 sql(q{select tq_enqueue('many') from generate_series(1, 20)});
 until_true($node, "select count(*) = 1 $executors and query ~ 'gated'", 'one');
-until_true($node, q{select true from pg_sleep(0)});
 my $lines = 'out of background worker slots, could not start tq executor for database "postgres"';
-for (1 .. 100)
-{
-	last if logged($lines) > 0;
-	$node->safe_psql('postgres', 'select pg_sleep(0.05)');
-}
+$node->wait_for_log(qr/$lines/);
 is(logged($lines), 1, 'the log says that there is no room for another executor');
 is(sql("select count(*) $executors"), '1', 'the slots of others stay free');
 sql(q{update gate set open = true});

@@ -181,13 +181,13 @@ sql(<<'SQL');
 create function sleep(job tq_job) returns void language plpgsql as $$
 begin
 	insert into done (job) values (job.id);
-	perform pg_sleep(coalesce((job.payload->>'s')::float8, 0));
+	perform pg_sleep(coalesce((job.payload->>'s')::float8, 0)); -- long work, no poll
 end $$;
 create function stubborn(job tq_job) returns void language plpgsql as $$
 begin
 	loop
 		begin
-			perform pg_sleep(1000);
+			perform pg_sleep(1000); -- long work, no poll
 		exception when query_canceled then
 			raise log 'stubborn handler goes on';
 		end;
