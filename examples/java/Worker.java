@@ -44,10 +44,10 @@ public class Worker {
 		return System.getenv().getOrDefault(variable, otherwise);
 	}
 
-	/** JDBC knows no Unix sockets: if PGHOST is a folder, it is localhost. */
+	/** JDBC knows no Unix sockets: if PGHOST is a folder, it is localhost. Without prepared statements it also works behind a pooler. */
 	static Connection connect(String name) throws SQLException {
 		String host = env("PGHOST", "localhost");
-		return DriverManager.getConnection("jdbc:postgresql://%s:%s/%s?ApplicationName=%s".formatted(
+		return DriverManager.getConnection("jdbc:postgresql://%s:%s/%s?prepareThreshold=0&ApplicationName=%s".formatted(
 			host.startsWith("/") ? "localhost" : host, env("PGPORT", "5432"), env("PGDATABASE", "postgres"), name),
 			env("PGUSER", "postgres"), env("PGPASSWORD", ""));
 	}

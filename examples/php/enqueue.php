@@ -5,7 +5,7 @@
 declare(strict_types=1);
 
 [, $queue, $name, $count] = $argv;
-$db = new PDO('pgsql:');
+$db = new PDO('pgsql:', options: [PDO::PGSQL_ATTR_DISABLE_PREPARES => true]); // so that it also works behind a pooler
 $insert = $db->prepare('INSERT INTO transfer VALUES (?, ?)');
 $enqueue = $db->prepare("SELECT tq_enqueue(?, ?, kind => 'transfer', delay => ?)");
 for ($i = 1; $i <= $count; $i++) {

@@ -11,10 +11,20 @@ class Fatal extends RuntimeException {}
 
 final class Worker
 {
-    public bool $stopping = false;
+    private bool $stopping = false;
     private PDO $db;
 
-    public function __construct(private string $queue, private string $name) {}
+    public function __construct(private string $queue, private string $name)
+    {
+        pcntl_signal(SIGTERM, fn() => $this->stopping = true);
+    }
+
+    /** Signals wait until they are asked for: an asynchronous one is lost if it comes with an exception. */
+    private function stopping(): bool
+    {
+        pcntl_signal_dispatch();
+        return $this->stopping;
+    }
 
     private function note(string $event, array $job, string $word): void
     {
@@ -108,10 +118,13 @@ final class Worker
 
     public function run(): void
     {
-        while (!$this->stopping) {
+        while (!$this->stopping()) {
             try {
-                $this->db = new PDO('pgsql:', options: [PDO::ATTR_DEFAULT_FETCH_MODE => PDO::FETCH_ASSOC]);
-                while (!$this->stopping) {
+                $this->db = new PDO('pgsql:', options: [
+                    PDO::ATTR_DEFAULT_FETCH_MODE => PDO::FETCH_ASSOC,
+                    PDO::PGSQL_ATTR_DISABLE_PREPARES => true, // so that it also works behind a pooler
+                ]);
+                while (!$this->stopping()) {
                     if ($job = $this->claim()) {
                         $this->process($job);
                     }
@@ -125,7 +138,4 @@ final class Worker
     }
 }
 
-$worker = new Worker($queue, $name);
-pcntl_async_signals(true);
-pcntl_signal(SIGTERM, fn() => $worker->stopping = true);
-$worker->run();
+(new Worker($queue, $name))->run();

@@ -11,7 +11,7 @@ from psycopg.types.json import Jsonb
 
 def main():
     queue, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    with psycopg.connect(autocommit=True) as conn:
+    with psycopg.connect(autocommit=True, prepare_threshold=None) as conn:
         for i in range(1, count + 1):
             transfer, amount = f"{name}-{i}", 0 if i % 10 == 9 else i
             payload = {"transfer": transfer, "amount": amount, "seconds": i % 4 / 20, "failures": int(i % 5 == 0)}

@@ -29,6 +29,11 @@ def note(event, job, word):
             log.write(f"{time.time():.6f} {NAME} {event} {job.id} {job.lease} {job.attempt} {word}\n".encode())
 
 
+def connect():
+    # without prepared statements it also works behind a pooler
+    return psycopg.connect(autocommit=True, application_name=NAME, prepare_threshold=None)
+
+
 class Heartbeats(threading.Thread):
     """Keeps the lease of a job while the work lasts, with connections of its own; `stop` is set if the work is to stop."""
 
@@ -46,7 +51,7 @@ class Heartbeats(threading.Thread):
     def run(self):
         while not self.over.wait(LEASE.total_seconds() / 3):
             try:
-                with psycopg.connect(autocommit=True) as conn:
+                with connect() as conn:
                     action, = conn.execute("SELECT action FROM tq_heartbeat(%s, %s)", (self.job.id, self.job.lease)).fetchone()
             except psycopg.Error:
                 continue    # the server restarts; the next one may get through
@@ -102,7 +107,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     while not stopping.is_set():
         try:
-            with psycopg.connect(autocommit=True, application_name=NAME) as conn:
+            with connect() as conn:
                 while not stopping.is_set():
                     job = conn.cursor(row_factory=namedtuple_row).execute(CLAIM, (QUEUE, NAME, LEASE)).fetchone()
                     if job:

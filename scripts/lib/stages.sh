@@ -369,12 +369,12 @@ _tq_build_examples() {
 	_tq_examples=$TQ_RUN/examples
 	tq_as mkdir -p "$_tq_examples/go/bin"
 	tq_as cp -Rpu "$TQ_SRC/examples/." "$_tq_examples"
-	tq_as make -s -C "$_tq_examples/c" PG_CONFIG="$PG_CONFIG" &&
-		tq_as javac -Xlint:all -Werror -cp /usr/share/java/postgresql.jar -d "$_tq_examples/java" "$_tq_examples"/java/*.java &&
-		for _tq_program in worker enqueue; do
-			tq_as env GO111MODULE=off GOPATH=/usr/share/gocode GOCACHE="$TQ_RUN/go-cache" \
-				go build -o "$_tq_examples/go/bin/$_tq_program" "$_tq_examples/go/$_tq_program/main.go" || return 1
-		done
+	tq_as make -s -C "$_tq_examples/c" PG_CONFIG="$PG_CONFIG" CFLAGS="-O2 -Wall -Wextra -Werror" || return 1
+	tq_as javac -Xlint:all -Werror -cp /usr/share/java/postgresql.jar -d "$_tq_examples/java" "$_tq_examples"/java/*.java || return 1
+	for _tq_program in worker enqueue; do
+		tq_as env GO111MODULE=off GOPATH=/usr/share/gocode GOCACHE="$TQ_RUN/go-cache" \
+			go build -o "$_tq_examples/go/bin/$_tq_program" "$_tq_examples/go/$_tq_program/main.go" || return 1
+	done
 	if ! cmp -s "$_tq_examples/node/package-lock.json" "$_tq_examples/node/node_modules/.installed"; then
 		tq_as npm --prefix "$_tq_examples/node" --cache "$TQ_RUN/npm-cache" ci --no-audit --no-fund --ignore-scripts >"$_tq_out/npm.log" 2>&1 ||
 			{ tail -n 20 "$_tq_out/npm.log" >&2; return 1; }
@@ -386,7 +386,7 @@ _tq_build_examples() {
 tq_stage_callers() {
 	tq_need python3 python3-psycopg2 || return 1
 	# JDBC knows no Unix sockets
-	_tq_port=$(python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])')
+	_tq_port=$(/usr/bin/python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])')
 	_tq_server callers release "tq.claim_log_delay = 20ms" "listen_addresses = 'localhost'" "port = $_tq_port" || return 1
 	PGPORT=$_tq_port
 	_tq_build_examples || return 1

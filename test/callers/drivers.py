@@ -62,14 +62,15 @@ def run(scene, only=""):
         look(scene, name)
 
 
-def enqueue(scene, names, suffix, count):
+def enqueue(scene, names, suffix, count, queue="", environment=None):
     """By each driver; what it says it has committed goes to the ledger."""
-    programs = {name: Program(scene, f"{name}.enqueue{suffix}", DRIVERS[name][1], name, name + suffix, count) for name in names}
+    programs = {name: Program(scene, f"{name}.enqueue{suffix}", DRIVERS[name][1], queue or name, name + suffix, count,
+                              environment=environment) for name in names}
     for name, program in programs.items():
         status = program.process.wait(60)
         said = dict(line.split() for line in program.said().splitlines()) if status == 0 else {}
         expected = {f"{name}{suffix}-{i}" for i in range(1, count + 1) if i % 7 != 0}
-        scene.say(status == 0 and set(said) == expected, f"{name}: enqueues", program.said())
+        scene.say(status == 0 and set(said) == expected, f"{name}: enqueues{' behind a pooler' if environment else ''}", program.said())
         for i in range(1, count + 1):
             token = f"{name}{suffix}-{i}"
             if token in said:
@@ -184,5 +185,5 @@ def look(scene, name):
             from tq.job j, tq_get(j.id) g where g.queue = %s) s
         where state <> expected or failed <> failures or state = 'dead' and error not in ('nothing to book', 'timeout')""", name)
     scene.say(not wrong, f"{name}: each job ended as it should", wrong)
-    both = scene.query("select count(distinct worker) from tq.event where type = 's' and worker like %s", name + ".%")[0][0]
+    both = scene.query("select count(distinct worker) from tq.event where type = 's' and worker = any(%s)", [f"{name}.1", f"{name}.2"])[0][0]
     scene.say(both == 2, f"{name}: both workers had jobs", both)

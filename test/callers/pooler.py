@@ -1,25 +1,27 @@
 """A private PgBouncer in front of a private server."""
 import os
+import socket
 import subprocess
 
 import psycopg2
 
 
 class Pooler:
-    def __init__(self, scene):
+    def __init__(self, scene, size=2):
         self.scene = scene
         where = scene.environment
         self.folder = os.path.join(scene.log, "pooler")
-        self.port = "6432"
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = str(free.getsockname()[1])
         os.makedirs(self.folder, exist_ok=True)
         settings = os.path.join(self.folder, "pgbouncer.ini")
         server = f"host={where['PGHOST']} port={where['PGPORT']} dbname={where['PGDATABASE']} user={where['PGUSER']}"
         with open(settings, "w", encoding="utf-8") as file:
             file.write(f"""[databases]
-by_transaction = {server} pool_mode=transaction pool_size=2
-by_statement = {server} pool_mode=statement pool_size=2
+by_transaction = {server} pool_mode=transaction pool_size={size}
+by_statement = {server} pool_mode=statement pool_size={size}
 [pgbouncer]
-listen_addr =
+listen_addr = localhost
 unix_socket_dir = {self.folder}
 listen_port = {self.port}
 auth_type = any

@@ -181,7 +181,8 @@ func (w *worker) run() {
 }
 
 func main() {
-	db, err := sql.Open("postgres", "")
+	// statement and arguments in one message: less to wait for, and it also works behind a pooler
+	db, err := sql.Open("postgres", "binary_parameters=yes")
 	if err != nil {
 		log.Fatal(err)
 	}
