@@ -44,3 +44,35 @@ EXCEPTION
 		RETURN '{}';
 END
 $$;
+
+-- A job for each row, at once or at the end of the transaction.
+CREATE FUNCTION enqueue_row() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM tq_enqueue(NEW.queue, jsonb_build_object('transfer', NEW.name));
+	RETURN NULL;
+END
+$$;
+CREATE TABLE order_now (queue text, name text);
+CREATE TRIGGER enqueue AFTER INSERT ON order_now FOR EACH ROW EXECUTE FUNCTION enqueue_row();
+CREATE TABLE order_late (queue text, name text);
+CREATE CONSTRAINT TRIGGER enqueue AFTER INSERT ON order_late DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION enqueue_row();
+
+-- A worker inside the server: each job is a transaction, every third of which is rolled back.
+CREATE PROCEDURE work_off(queue text, who text) LANGUAGE plpgsql AS $$
+DECLARE
+	job tq_job;
+	n int := 0;
+BEGIN
+	LOOP
+		SELECT * INTO job FROM tq_claim(queue, worker => who);
+		EXIT WHEN NOT FOUND;
+		n := n + 1;
+		PERFORM finish(job.id, job.lease, who);
+		IF n % 3 = 0 THEN
+			ROLLBACK;
+		ELSE
+			COMMIT;
+		END IF;
+	END LOOP;
+END
+$$;

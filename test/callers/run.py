@@ -15,6 +15,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "chaos"))
 import cases        # noqa: E402
 import checker      # noqa: E402
 import drivers      # noqa: E402
+import sessions     # noqa: E402,F401
+import statements   # noqa: E402,F401
+import transactions # noqa: E402,F401
 from scene import Scene     # noqa: E402
 
 

@@ -1,0 +1,252 @@
+"""Cases of sessions: leases that are lost, poolers, a crowd and a crash."""
+import itertools
+import json
+import threading
+import traceback
+import zlib
+
+import psycopg2
+
+from caller import Caller, Undo
+from cases import case, same
+from drivers import DRIVERS, Program, enqueue
+from pooler import Pooler
+
+
+# --- leases
+
+@case
+def stale_leases(scene, caller, queue):
+    """Whoever lost a lease is refused by every verb, and changes nothing."""
+    other = Caller(scene, queue + ".other")
+    expected = set()
+    for sql, verb in (("select finish(%s, %s, %s)", "complete"), ("select tq_fail(%s, %s, %s)", "fail"),
+                      ("select tq_fail(%s, %s, %s, fatal => true)", "kill"), ("select tq_bury(%s, %s, %s)", "bury"),
+                      ("select tq_release(%s, %s) || left(%s, 0)", "release")):
+        token, = scene.tokens(queue, 1)
+        caller.enqueue(queue, token)
+        job, = caller.claim(queue, more=", lease_for => '50 ms'")
+        again, = scene.until(lambda: other.claim(queue), "the end of a lease")
+        same(again.attempt, 2, "attempt")
+        same(caller.finish(job, verb, sql), "lost", verb)
+        same(caller.value("select action from tq_heartbeat(%s, %s)", job.id, job.lease), "lost", "heartbeat")
+        same(other.finish(again), "succeeded", "the new lease")
+        same(other.value("select status from tq_complete_many(array[%s::bigint], array[%s::bigint])", job.id, again.lease), "lost",
+             "finished twice")
+        expected.add(token)
+    other.close()
+    same(caller.drain(queue), expected, "succeeded")
+
+
+@case
+def leases_bound_to_their_session(scene, caller, queue):
+    """They go with the connection, at once."""
+    token, = scene.tokens(queue, 1)
+    caller.enqueue(queue, token)
+    short = Caller(scene, queue + ".short")
+    short.claim(queue, more=", bind_session => true")
+    short.note("gone")
+    short.close()
+    job, = scene.until(lambda: caller.claim(queue), "a job of a closed session", 5)
+    caller.finish(job)
+    same(caller.drain(queue), {token}, "succeeded")
+
+
+@case
+def sessions_that_are_ended(scene, caller, queue):
+    """What an open transaction has claimed is free again, what it has enqueued never was; a wake-up is not lost with who waited for it."""
+    token, = scene.tokens(queue, 1)
+    caller.enqueue(queue, token)
+
+    def idle(other):
+        other.query("set idle_in_transaction_session_timeout = '50 ms'")
+
+    def terminated(other):
+        caller.query("select pg_terminate_backend(%s)", other.pid)
+
+    def cancelled(other):
+        other.query("set local statement_timeout = '50 ms'")
+        other.query("select * from tq_claim(%s, 10, wait => '10 s')", queue)
+
+    for end in (idle, terminated, cancelled):
+        other = Caller(scene, f"{queue}.{end.__name__}")
+        other.pid = other.conn.get_backend_pid()
+        if end is idle:
+            end(other)
+        undone, = scene.tokens(queue, 1)
+        other.query("begin")
+        other.query("select tq_enqueue(%s, jsonb_build_object('transfer', %s::text))", queue, undone)
+        other.opened.append([])
+        job, = other.claim(queue)
+        other.undone([("enqueued", undone), ("claimed", job[:3])])
+        same(caller.claim(queue), [], "jobs for others meanwhile")
+        if end is not idle:
+            try:
+                end(other)
+            except psycopg2.errors.QueryCanceled:
+                other.query("rollback")
+        again, = caller.claim(queue, more=", wait => '10 s'")
+        same((again.id, again.attempt), (job.id, 1), f"the job, {end.__name__}")
+        same(caller.finish(again, "release", "select tq_release(%s, %s) || left(%s, 0)"), "ready", "release")
+        other.close()
+    caller.drain(queue)
+
+    # one that waits
+    other = Caller(scene, queue + ".waits")
+    pid = other.conn.get_backend_pid()
+    trouble = []
+
+    def wait():
+        try:
+            other.claim(queue, more=", wait => '30 s'")
+        except psycopg2.OperationalError as error:
+            trouble.append(error)
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    waiting = "select count(*) from pg_stat_activity where pid = %s and wait_event_type = 'Extension'"
+    scene.until(lambda: caller.value(waiting, pid) == 1, "a claim that waits")
+    with caller.transaction():
+        caller.enqueue(queue, last := scene.tokens(queue, 1)[0])
+        caller.query("select pg_terminate_backend(%s)", pid)
+    thread.join(10)
+    job, = scene.until(lambda: caller.claim(queue, more=", wait => '1 s'"), "the job that it was woken for")
+    caller.finish(job)
+    same(caller.drain(queue), {token, last}, "succeeded")
+    same(len(trouble), 1, "errors of the one that was terminated")
+
+
+# --- poolers
+
+@case
+def pgbouncer_in_transaction_mode(scene, caller, queue):
+    """Five clients share two connections; a lease belongs to no connection."""
+    pooler = Pooler(scene)
+    try:
+        clients = [Caller(scene, f"{queue}.{i}", pooler.dsn("by_transaction")) for i in range(5)]
+        tokens = scene.tokens(queue, 25)
+        for client, token in zip(itertools.cycle(clients), tokens):
+            with client.transaction():
+                client.enqueue(queue, token)
+            with client.transaction():
+                client.enqueue(queue)
+                raise Undo
+        with clients[0].transaction():
+            clients[0].claim(queue, 3)
+            raise Undo
+        jobs = [job for client in clients for job in client.claim(queue, 5)]
+        same(len(jobs), 25, "claimed")
+        for client, job in zip(itertools.cycle(clients[1:]), jobs):     # seldom by whoever claimed it
+            same(client.value("select action from tq_heartbeat(%s, %s)", job.id, job.lease), "run", "heartbeat")
+            with client.transaction():
+                with client.savepoint("a"):
+                    client.finish(job)
+                    raise Undo
+                client.finish(job)
+        same(caller.drain(queue), set(tokens), "succeeded")
+        for client in clients:
+            client.close()
+    finally:
+        pooler.stop()
+
+
+@case
+def pgbouncer_in_front_of_the_examples(scene, caller, queue):
+    """They do not notice. asyncpg prepares each statement in a transaction of its own, so it is not made for this."""
+    names = [name for name in DRIVERS if name != "asyncpg"]
+    caller.query("select tq_create_queue(%s, %s)", queue, '{"retry": {"policy": "fixed", "delay": "200 ms"}}')
+    pooler = Pooler(scene, 3 * len(names))
+    environment = pooler.environment("by_transaction")
+    workers = [Program(scene, f"{name}.pooled", DRIVERS[name][0], queue, f"{name}.pooled", environment=environment) for name in names]
+    try:
+        enqueue(scene, names, "p", 12, queue, environment)
+        scene.until(lambda: caller.live(queue) == 0, "the end of the jobs")
+        # the one in Go cancels its claim, of which PgBouncer 1.18 may die, so it comes last
+        for group in ([worker for worker in workers if worker.name != "go.pooled"], [worker for worker in workers if worker.name == "go.pooled"]):
+            for worker in group:
+                worker.process.terminate()
+            same([worker.said() for worker in group if worker.process.wait(20) != 0], [], "workers that did not end well")
+        idle = {worker.name for worker in workers} - {who for who, in caller.query("select distinct worker from tq.event where type = 's'")}
+        same(idle, set(), "workers without a job")
+    finally:
+        for worker in workers:
+            worker.process.kill()
+        pooler.stop()
+
+
+@case
+def pgbouncer_in_statement_mode(scene, caller, queue):
+    """No transactions: the work and its end are one statement."""
+    pooler = Pooler(scene)
+    try:
+        clients = [Caller(scene, f"{queue}.{i}", pooler.dsn("by_statement")) for i in range(3)]
+        tokens = scene.tokens(queue, 12)
+        for client, token in zip(itertools.cycle(clients), tokens):
+            client.enqueue(queue, token)
+        jobs = [job for client in clients for job in client.claim(queue, 4, ", wait => '1 s'")]
+        for client, job in zip(itertools.cycle(clients[1:]), jobs):
+            same(client.finish(job), "succeeded", job.token)
+        for client in clients:
+            client.close()
+        same(caller.drain(queue), set(tokens), "succeeded")
+    finally:
+        pooler.stop()
+
+
+# --- many at once, and a crash
+
+@case
+def groups_and_limits_over_a_crash(scene, caller, queue):
+    """Four workers and two producers, groups in order, never more than three jobs at once; the server goes down in the middle."""
+    caller.query("select tq_create_queue(%s, %s)", queue, json.dumps({"max_running": 3, "max_attempts": 50}))
+    started, over, trouble = threading.Barrier(7), threading.Event(), []
+
+    def again(name, act):
+        """Acts until it is over, with a new connection where the old one has gone."""
+        client = None
+        try:
+            started.wait()
+            while not over.is_set():
+                try:
+                    client = client or Caller(scene, name)
+                    act(client)
+                except psycopg2.Error as error:
+                    # the server goes, or is not there, or has not loaded yet
+                    if client and not client.gone(error) and error.pgcode not in ("TQ009", "57P01", "57P02"):
+                        raise
+                    client = None
+                    over.wait(0.05)
+        except BaseException:
+            trouble.append(traceback.format_exc())
+
+    def produce(client):
+        keys = client.scene.tokens(client.name, 3)
+        with client.transaction():
+            for token in keys:
+                client.enqueue(queue, token, f"select tq_enqueue(%s, %s, group_key => 'g{zlib.crc32(token.encode()) % 4}')")
+            if zlib.crc32(keys[0].encode()) % 5 == 0:
+                raise Undo
+        over.wait(0.02)
+
+    def consume(client):
+        for job in client.claim(queue, 2, ", wait => '100 ms', lease_for => '2 s'"):
+            over.wait(0.002)
+            if (job.id + job.attempt) % 6 == 0:
+                client.fail(job, "20 ms")
+            else:
+                client.finish(job)
+
+    threads = [threading.Thread(target=again, args=(f"{queue}.{act.__name__}{i}", act), daemon=True)
+               for act, n in ((produce, 2), (consume, 4)) for i in range(n)]
+    for thread in threads:
+        thread.start()
+    started.wait()
+    over.wait(1)
+    scene.crash()
+    over.wait(1)
+    over.set()
+    for thread in threads:
+        thread.join(20)
+    caller.conn = scene.connect()
+    same(trouble, [], "trouble")
+    caller.drain(queue)
+    assert caller.value("select count(*) from tq_jobs where queue = %s", queue) > 50, "too little was done"
