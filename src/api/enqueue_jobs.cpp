@@ -197,8 +197,6 @@ Draws draw_all(live::Db &db, const Keyed &k, int n)
 			d.list = static_cast<live::Drawn *>(repalloc(d.list, sizeof(live::Drawn) * static_cast<Size>(room *= 2)));
 		live::Drawn &drawn = d.list[d.n++];
 		drawn = live::draw_ids(db, wanted);
-		// we may have to wait for a key: until we end, the segment stays
-		LockRelationOid(drawn.tables.job, RowExclusiveLock);
 		wanted -= drawn.count;
 		for (int c = 0; c < drawn.count; ++next)
 			if (k.stages[next] == Stage::plain || k.stages[next] == Stage::wants)

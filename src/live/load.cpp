@@ -186,7 +186,10 @@ void visit(const journal::Candidate &c, const journal::Fold &fold, void *arg)
 // Takes the count's snapshot at a moment when no commit callback is half-way: they hold the map lock shared. What one publishes later is
 // added to the deltas if this snapshot does not see its transaction, and is left out if it does and the count is over. GetLatestSnapshot neither allocates
 // (after its first use, below) nor waits for more than ProcArrayLock, so it may be called here.
-Snapshot begin_count(Db &db, uint32 *changes)
+//
+// The segments to be read are listed in the same moment: one that is finished between the two would take its jobs with it, though the
+// snapshot sees them unfinished and their ends are in the deltas.
+Snapshot begin_count(Db &db, uint32 *changes, journal::Segment *tables, int *slots, int *n)
 {
 	static_cast<void>(GetLatestSnapshot());
 	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
@@ -206,6 +209,7 @@ Snapshot begin_count(Db &db, uint32 *changes)
 				l.delayed_disk = 0; // what was published before is met again by the first load
 		}
 	}
+	*n = live_segments_locked(db, tables, slots, guc::max_segments);
 	db.counting = true;
 	LWLockRelease(map_lock(db));
 	return s;
@@ -314,9 +318,10 @@ CountResult count_journal(Db &db)
 		read_queues(db, nullptr);
 		if (t.first)
 			start_leases(db);
-		Snapshot snapshot = RegisterSnapshot(begin_count(db, t.changes));
+		int n = 0;
+		Snapshot snapshot = RegisterSnapshot(begin_count(db, t.changes, tables, slots, &n));
 		snapshot->curcid = FirstCommandId; // own changes are counted when they commit
-		const int n = live_segments(db, tables, slots, guc::max_segments);
+		TQ_WAIT_POINT("count-after-snapshot");
 		for (int i = 0; i < n; ++i)
 		{
 			t.slot = slots[i];

@@ -210,6 +210,25 @@ void check_ids(Db &db)
 
 } // namespace
 
+namespace
+{
+
+// The table is locked: does the segment still take these ids? Before it was, the segment may have been sealed and, since nothing of it was
+// committed yet, finished or even dropped; what is written there would not be read again.
+bool still_takes(const Db &db, const Drawn &d) noexcept
+{
+	LWLockAcquire(map_lock(db), LW_SHARED);
+	SegmentSlot &s = segment_at(db, d.slot);
+	const bool same = s.number == d.tables.number && s.job == d.tables.job;
+	const bool ok = same && (s.state == SegmentState::open || s.state == SegmentState::sealed);
+	if (same && !ok)
+		s.rows.fetch_sub(d.count);
+	LWLockRelease(map_lock(db));
+	return ok;
+}
+
+} // namespace
+
 Drawn draw_ids(Db &db, int n)
 {
 	check_ids(db);
@@ -229,7 +248,12 @@ Drawn draw_ids(Db &db, int n)
 			LWLockRelease(map_lock(db));
 			if (rows - d.count < guc::segment_rows && rows >= guc::segment_rows)
 				wake_scheduler(db);
-			return d;
+			TQ_WAIT_POINT("draw-before-lock");
+			LockRelationOid(d.tables.job, RowExclusiveLock);
+			if (still_takes(db, d))
+				return d;
+			UnlockRelationOid(d.tables.job, RowExclusiveLock);
+			continue;
 		}
 		LWLockRelease(map_lock(db));
 		int64 first = 0, end = 0;
@@ -277,10 +301,9 @@ bool tables_at(const Db &db, int slot, journal::Segment *tables)
 	return ok;
 }
 
-int live_segments(const Db &db, journal::Segment *tables, int *slots, int max)
+int live_segments_locked(const Db &db, journal::Segment *tables, int *slots, int max) noexcept
 {
 	int n = 0;
-	LWLockAcquire(map_lock(db), LW_SHARED);
 	for (int i = 0; i < db.nsegments && n < max; ++i)
 	{
 		const SegmentSlot &s = segment_at(db, i);
@@ -297,6 +320,13 @@ int live_segments(const Db &db, journal::Segment *tables, int *slots, int max)
 		tables[at] = tables_of(s);
 		slots[at] = i;
 	}
+	return n;
+}
+
+int live_segments(const Db &db, journal::Segment *tables, int *slots, int max)
+{
+	LWLockAcquire(map_lock(db), LW_SHARED);
+	const int n = live_segments_locked(db, tables, slots, max);
 	LWLockRelease(map_lock(db));
 	return n;
 }

@@ -10,8 +10,8 @@ namespace tq::live
 // Reads the list of segments from the catalog into the map, once; cheap when that is done.
 void ensure_mapped(Db &db);
 
-// Draws up to n consecutive ids together with the segment that takes them; returns how many. The tables stay valid: segments in use
-// are never dropped, because the caller takes RowExclusiveLock on them before it commits to anything, and an open one is not dropped.
+// Draws up to n consecutive ids together with the segment that takes them; returns how many. Leaves the caller with RowExclusiveLock on
+// the segment's jobs to the end of its transaction, so that it is neither finished nor dropped before what is written there is published.
 struct Drawn
 {
 	int64 first;
@@ -32,6 +32,7 @@ bool tables_at(const Db &db, int slot, journal::Segment *tables);
 
 // Every slot in use that may hold live jobs (open and sealed ones), ascending by number; copied under the lock.
 int live_segments(const Db &db, journal::Segment *tables, int *slots, int max);
+int live_segments_locked(const Db &db, journal::Segment *tables, int *slots, int max) noexcept; // the caller has the lock
 
 // Adds a segment to the map (created by the janitor, or adopted) and, if `open`, makes it the one that takes jobs: the former open one
 // is sealed. Returns its slot, -1 if the map is full or it is there already.

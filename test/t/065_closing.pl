@@ -1,0 +1,51 @@
+# H3, H8: a segment that is sealed and finished while an enqueue has drawn ids of it and has not yet locked its tables does not get the
+# job, or no load would read it; and one that is finished while a count begins is in the count.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use TqTest;
+
+my $node = tq_node('closing', conf => "tq.segment_rows = 20\ntq.retention = '1h'\n");
+scheduler_of($node);
+my $writer = session($node);
+
+sub finished { return "select finished_at is not null from tq.segment where number = $_[0]"; }
+
+$node->safe_psql('postgres', q{select tq_enqueue('a')});
+until_true($node, 'select max(number) = 1 from tq.segment', 'segment 1');
+janitor_away($node);
+is(scalar(take_all($node, 'a', 1)), 1, 'the first job, from segment 0');
+
+$node->safe_psql('postgres', q{select count(*) from tq_enqueue_many('a', array_fill('{}'::jsonb, array[19]))});
+is(scalar(take_all($node, 'a', 19)), 19, 'all jobs of segment 1 have ended');
+arm($node, 'draw-before-lock');
+begin_ask($writer, q{select tq_enqueue('late')});
+standing($node, 'draw-before-lock');
+ok(until_true($node, finished(1)), 'H8: a segment is finished whose last id was drawn and not used yet');
+release($node, 'draw-before-lock');
+my $job = end_ask($writer);
+is($node->safe_psql('postgres', "select tableoid::regclass from tq.job where id = $job"), 'tq.job_2', 'H8: the job goes to the next one');
+
+# the last job of a segment ends, and the segment is finished, while a count has its snapshot
+$node->safe_psql('postgres', q{select count(*) from tq_enqueue_many('a', array_fill('{}'::jsonb, array[19]))});
+until_true($node, 'select max(number) = 3 from tq.segment', 'segment 3');
+janitor_away($node);
+is(scalar(take_all($node, 'a', 19)), 19);
+arm($node, 'count-after-snapshot');
+begin_ask($writer, 'select count(*) > 0 from tq_check()');
+standing($node, 'count-after-snapshot');
+is(join(',', take_all($node, 'late', 1)), $job, 'H8: it is delivered');
+ok(until_true($node, finished(2)), 'H3: a segment is finished while a count is at work');
+release($node, 'count-after-snapshot');
+is(end_ask($writer), 't');
+is($node->safe_psql('postgres', 'select count(*) from tq_check() where expected <> found'), 0, 'H3: the count was right');
+
+$job = $node->safe_psql('postgres', q{select tq_enqueue('after')});
+$node->restart;
+is(join(',', take_all($node, 'after', 1)), $job, 'and it goes on after a restart');
+check_journal($node);
+done_testing();
