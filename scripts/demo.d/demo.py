@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Runs the demo against the server that the PG* variables name; started by scripts/demo.
 
-Enqueues a job per file, starts the workers (examples/sha256_worker.py), kills one of them half-way, waits until
+With --handlers no worker is started: a function in the database does their work (handlers.py). Enqueues a job per file, starts the workers (examples/sha256_worker.py), kills one of them half-way, waits until
 the queue is empty, and checks everything that was promised: exactly one digest per file, equal to sha256sum's;
 every job that failed was retried; every lease that died with its worker was recovered.
 """
@@ -22,6 +22,7 @@ import files
 import show
 
 QUEUE = "files"
+HANDLER = pathlib.Path(__file__).with_name("handler.sql")
 WORKER = pathlib.Path(__file__).resolve().parents[2] / "examples" / "sha256_worker.py"
 BATCH = 500             # jobs per tq_enqueue_many
 FAIL_EVERY = 40         # one file in so many fails once
@@ -34,6 +35,8 @@ Counts = namedtuple("Counts", "ready running delayed")
 
 
 class Demo:
+    WHO = "workers"
+
     def __init__(self, top, workers):
         self.files = list(files.find(os.fsencode(top)))
         self.conn = psycopg2.connect("", application_name="demo")
@@ -57,9 +60,7 @@ class Demo:
                    " attempt int NOT NULL, claimed_at timestamptz NOT NULL,"
                    " done_at timestamptz NOT NULL DEFAULT clock_timestamp())")
         self.query("SELECT tq_create_queue(%s)", QUEUE)
-        for name in self.names:
-            self.processes[name] = subprocess.Popen([sys.executable, str(WORKER), QUEUE, name],
-                                                    start_new_session=True)
+        self.start_workers()
         self.began = time.monotonic()
         try:
             self.enqueue()
@@ -87,7 +88,7 @@ class Demo:
         """Enqueue the jobs of a batch, all of them due at some time or none, and empty it."""
         payloads = []
         for job in batch:
-            payload = {"path": files.encode(job.file.path)}
+            payload = {"path": self.name_of(job.file)}
             if job.fails:
                 payload["fail_once"] = True
             payloads.append(psycopg2.extras.Json(payload))
@@ -98,6 +99,10 @@ class Demo:
         self.jobs.update(zip(rows[0][0], batch, strict=True))
         batch.clear()
         self.look()
+
+    @staticmethod
+    def name_of(file):
+        return files.encode(file.path)
 
     def look(self):
         """Read the queue's counters and draw them."""
@@ -126,6 +131,11 @@ class Demo:
             time.sleep(0.02)
 
     # -- the workers
+
+    def start_workers(self):
+        for name in self.names:
+            self.processes[name] = subprocess.Popen([sys.executable, str(WORKER), QUEUE, name],
+                                                    start_new_session=True)
 
     def held_by(self, name):
         return [id for id, in self.query("SELECT id FROM tq_running WHERE queue = %s AND worker = %s", QUEUE, name)]
@@ -185,7 +195,7 @@ class Demo:
         again = {id for id, (_, attempt) in stored.items() if attempt > 1}
         retried = again.intersection(failed)
         lost = readable.intersection(self.lost)
-        recovered = again & lost
+        recovered = self.recovered(again, stored) & lost
         differences = self.query("SELECT * FROM tq_check() WHERE found <> expected")
 
         wrong = []
@@ -216,13 +226,18 @@ class Demo:
             ("delayed: started after due, p50 / p99", show.milliseconds(late)),
             ("enqueued to digest stored, p50 / p99", show.milliseconds(waited)),
             ("jobs/s, best second", f"{self.bar.best:.0f}" if self.bar.best else "none"),
-            ("jobs/s, all in all", f"{total / self.seconds:.0f} in {self.seconds:.1f} s, {len(self.names)} workers"),
+            ("jobs/s, all in all", f"{total / self.seconds:.0f} in {self.seconds:.1f} s, {len(self.names)} {self.WHO}"),
             ("tq_check()", "agrees" if not differences else "differs"),
         ])
         for line in wrong:
             print(f"  WRONG: {line}")
         print("every file has exactly one right digest" if not wrong else "the demo FAILED")
         return not wrong
+
+    @staticmethod
+    def recovered(again, _):
+        """Jobs that were run once more; those of the killed worker should be among them."""
+        return again
 
     @staticmethod
     def judge(job, digest, expected):
@@ -235,12 +250,51 @@ class Demo:
         return "wrong"
 
 
+class HandlerDemo(Demo):
+    """Without workers: executors inside the server call the function in handler.sql."""
+    WHO = "executors"
+
+    def __init__(self, top, workers):
+        super().__init__(top, workers)
+        # what the server can name, and read at once
+        self.files = [file for file in self.files if is_text(file.path) and file.mark[1] < 1 << 29]
+
+    @staticmethod
+    def name_of(file):
+        return file.path.decode()
+
+    def start_workers(self):
+        self.query(HANDLER.read_text())
+
+    def kill_one(self):
+        rows = self.query("SELECT id, split_part(worker, ' ', 2)::int FROM tq_running WHERE queue = %s LIMIT 1", QUEUE)
+        if not rows:
+            return
+        self.query("SELECT pg_terminate_backend(%s)", rows[0][1])
+        self.lost = [rows[0][0]]
+        self.bar.say(f"executor {rows[0][1]} was terminated with a job in hand")
+
+    @staticmethod
+    def recovered(_, stored):
+        """What it did was rolled back and its attempt not counted, unless it had just finished."""
+        return set(stored)
+
+
+def is_text(path):
+    try:
+        path.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--handlers", action="store_true")
     parser.add_argument("directory")
     options = parser.parse_args()
-    demo = Demo(options.directory, options.workers)
+    demo = (HandlerDemo if options.handlers else Demo)(options.directory, options.workers)
     if not demo.files:
         raise SystemExit(f"no regular file below {options.directory}")
     demo.run()

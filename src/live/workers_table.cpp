@@ -98,4 +98,14 @@ void forget_workers(const Db &db, Micros before) noexcept
 	LWLockRelease(registry_lock());
 }
 
+void forget_worker(uint32_t worker) noexcept
+{
+	if (worker == kNil)
+		return;
+	LWLockAcquire(registry_lock(), LW_EXCLUSIVE);
+	if (engine.worker(worker).running.load() == 0)
+		engine.worker(worker).used = false;
+	LWLockRelease(registry_lock());
+}
+
 } // namespace tq::live

@@ -23,4 +23,7 @@ void worker_seen(uint32_t worker, Micros wall) noexcept;
 // Forgets workers that hold nothing and have not been seen since `before`, drained or not; called by the scheduler.
 void forget_workers(const Db &db, Micros before) noexcept;
 
+// Forgets one that holds nothing: it will not come back.
+void forget_worker(uint32_t worker) noexcept;
+
 } // namespace tq::live

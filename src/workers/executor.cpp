@@ -487,18 +487,9 @@ void tell_of_more(const WorkerContext &context, const Handler &h) noexcept
 	set_latch_of_scheduler(context.database);
 }
 
-} // namespace
-
-void run_executor(const WorkerContext &context)
+// Runs jobs until there have been none for a while, or until it is to leave.
+void serve(const WorkerContext &context)
 {
-	pqsignal(SIGTERM, on_terminate);
-	tick = RegisterTimeout(USER_TIMEOUT, on_tick);
-	attempt_context = AllocSetContextCreate(TopMemoryContext, "tq attempt", ALLOCSET_DEFAULT_SIZES);
-	snprintf(my_name, sizeof(my_name), "executor %d", MyProcPid);
-	start(context);
-	if (db == nullptr)
-		return;
-	set_latch_of_scheduler(context.database);
 	bool worked = false;
 	Micros idle_since = live::mono_now();
 	while (!stop_requested(context) && !leaving && !live::is_draining(live::worker_slot(*db, my_name)))
@@ -511,7 +502,7 @@ void run_executor(const WorkerContext &context)
 			const Done done = work(context, h);
 			executor_disengage(false);
 			if (done == Done::leave)
-				break;
+				return;
 			worked = worked || done == Done::job;
 			idle_since = live::mono_now();
 			if (done == Done::job)
@@ -525,7 +516,23 @@ void run_executor(const WorkerContext &context)
 			return;
 		idle(static_cast<long>(std::min<Micros>((left + 999) / 1000, 60000)));
 	}
-	worker_set_outcome(Outcome::stopped);
+}
+
+} // namespace
+
+void run_executor(const WorkerContext &context)
+{
+	pqsignal(SIGTERM, on_terminate);
+	tick = RegisterTimeout(USER_TIMEOUT, on_tick);
+	attempt_context = AllocSetContextCreate(TopMemoryContext, "tq attempt", ALLOCSET_DEFAULT_SIZES);
+	snprintf(my_name, sizeof(my_name), "executor %d", MyProcPid);
+	start(context);
+	if (db == nullptr)
+		return;
+	tidy_session(context.role); // ALTER ROLE SET may have made it another role's
+	set_latch_of_scheduler(context.database);
+	serve(context);
+	live::forget_worker(live::worker_slot(*db, my_name)); // the next has another number
 }
 
 } // namespace tq::workers

@@ -10,6 +10,8 @@ SELECT * FROM no_plan();
 
 -- Jobs that must be the same afterwards.
 SELECT tq_create_queue('good');
+CREATE FUNCTION handle(job tq_job) RETURNS void LANGUAGE sql AS 'SELECT';
+SELECT tq_handle('good', 'handled', 'handle(tq_job)');
 CREATE TABLE good AS SELECT 'ready' AS what, tq_enqueue('good') AS id, NULL::bigint AS lease;
 INSERT INTO good SELECT 'held', tq_enqueue('good', priority => 1);
 UPDATE good SET lease = c.lease FROM tq_claim('good') c WHERE c.id = good.id;
@@ -50,6 +52,8 @@ INSERT INTO verbs VALUES
 	('tq_explain', '{"id": "idle()"}', false),
 	('tq_get', '{"id": "idle()"}', false),
 	('tq_history', '{"id": "idle()"}', false),
+	('tq_handle', '{"queue": "''good''", "kind": "''k''", "handler": "''handle(tq_job)''"}', true),
+	('tq_unhandle', '{"queue": "''good''", "kind": "''handled''"}', true),
 	('tq_create_queue', '{"name": "''bad''"}', true),
 	('tq_alter_queue', '{"name": "''good''", "settings": "''{}''"}', true),
 	('tq_drop_queue', '{"name": "''good''"}', true),
@@ -166,6 +170,8 @@ INSERT INTO arguments (verb, argument, sort)
 	('tq_drain', 'worker', 'required name'), ('tq_undrain', 'worker', 'required name'),
 	('tq_grant', 'queue', 'required name queue'), ('tq_grant', 'role', 'required'), ('tq_grant', 'privilege', 'required'),
 	('tq_revoke', 'queue', 'required name queue'), ('tq_revoke', 'role', 'required'), ('tq_revoke', 'privilege', 'required'),
+	('tq_handle', 'queue', 'required name queue'), ('tq_handle', 'kind', 'name'), ('tq_handle', 'handler', 'required'), ('tq_handle', 'options', 'object'),
+	('tq_unhandle', 'queue', 'required name queue'), ('tq_unhandle', 'kind', 'name'),
 	('tq_explain', 'id', 'required id'),
 	('tq_get', 'id', 'required id'), ('tq_history', 'id', 'required id'),
 	('tq_create_queue', 'name', 'required name'), ('tq_create_queue', 'settings', 'required object'),
@@ -276,6 +282,17 @@ INSERT INTO cases (verb, arguments, code, says) VALUES
 	('tq_purge', '{"state": "''''"}', '22023', 'state'),
 	('tq_purge', '{"state": "''everything''"}', '22023', 'everything'),
 	('tq_purge', '{"state": "''ALL''"}', '22023', 'ALL'),
+	('tq_handle', '{"handler": "0::oid::regprocedure"}', '42883', 'function'),
+	('tq_handle', '{"handler": "''now()''"}', '42P13', 'now'),
+	('tq_handle', '{"options": "''{\"max\": 0}''"}', '22023', 'max'),
+	('tq_handle', '{"options": "''{\"max\": 1001}''"}', '22023', 'max'),
+	('tq_handle', '{"options": "''{\"max\": \"two\"}''"}', '22023', 'max'),
+	('tq_handle', '{"options": "''{\"fatal\": \"23505\"}''"}', '22023', 'fatal'),
+	('tq_handle', '{"options": "''{\"fatal\": [\"2350\"]}''"}', '22023', 'fatal'),
+	('tq_handle', '{"options": "''{\"fatal\": [\"2350x\"]}''"}', '22023', 'fatal'),
+	('tq_handle', '{"options": "''{\"fatal\": [23505]}''"}', '22023', 'fatal'),
+	('tq_handle', '{"options": "''{\"maximum\": 1}''"}', '22023', 'maximum'),
+	('tq_unhandle', '{"kind": "''not handled''"}', '42704', 'not handled'),
 	('tq_grant', '{"privilege": "''all''"}', '22023', 'privilege'),
 	('tq_grant', '{"privilege": "''''"}', '22023', 'privilege'),
 	('tq_grant', '{"privilege": "''create''"}', '22023', 'privilege'),
@@ -390,6 +407,7 @@ CREATE FUNCTION picture() RETURNS jsonb LANGUAGE sql AS $$
 		'jobs', (SELECT jsonb_agg(to_jsonb(g) - 'lease_expires_at' ORDER BY g.id) FROM public.good, tq_get(good.id) g),
 		'all', (SELECT count(*) FROM tq_jobs),
 		'schedules', (SELECT jsonb_agg(to_jsonb(s)) FROM tq_schedules s),
+		'handlers', (SELECT jsonb_agg(to_jsonb(h)) FROM tq_handlers h),
 		'queues', (SELECT jsonb_agg(to_jsonb(q) ORDER BY q.queue) FROM tq_queues q),
 		'events', (SELECT count(*) FROM tq.event WHERE type <> 'c'))
 $$;

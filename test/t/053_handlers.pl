@@ -112,6 +112,10 @@ is(sql("select result from tq_get($job)"), '{"got": {"to": 1}}', 'what it return
 is(sql("select kind, payload, path from done where job = $job"), 'send|{"to": 1}|app, public', 'it had the row of the job, and its search_path');
 is(events($job), 'c s', 'its claim is in the journal');
 like(sql("select worker from tq_history($job) where event = 'succeeded'"), qr/^executor \d+$/, 'and who it was');
+sql(q{create function parents(job tq_job) returns jsonb language sql as 'select job.parents'; select tq_handle('mail', 'parents', 'parents(tq_job)'::regprocedure)});
+my $child = enqueue('mail', qq{kind => 'parents', depends_on => array[$job]});
+is(becomes($child, 'succeeded') . ' ' . sql("select result->'$job'->'result' from tq_get($child)"), 'succeeded {"got": {"to": 1}}',
+	'what the parents of a job returned is in its row');
 my $void = enqueue('mail', q{kind => 'void'});
 is(becomes($void, 'succeeded') . sql("select result is null from tq_get($void)"), 'succeededt', 'a handler without result');
 sql(q{select tq_enqueue('mail', kind => 'send') from generate_series(1, 500)});
@@ -123,8 +127,8 @@ is(becomes($waiting, 'succeeded'), 'succeeded', 'until there is one for all othe
 is(becomes(enqueue('mail'), 'succeeded'), 'succeeded', 'also for jobs without a kind');
 is(becomes(enqueue('mail', q{kind => 'void'}), 'succeeded'), 'succeeded', 'beside it');
 is(sql(q{select string_agg(coalesce(kind, '*') || ' ' || function || ' ' || role, ', ' order by kind) from tq_handlers}),
-	sql(q{select format('send public.work %1$s, void app.nothing %1$s, * public.work %1$s', current_user)}), 'tq_handlers shows them');
-is(sql(q{select string_agg(value || ' ' || status, ', ') from tq_health() where item = 'handlers'}), '3 ok', 'and tq_health counts them');
+	sql(q{select format('parents public.parents %1$s, send public.work %1$s, void app.nothing %1$s, * public.work %1$s', current_user)}), 'tq_handlers shows them');
+is(sql(q{select string_agg(value || ' ' || status, ', ') from tq_health() where item = 'handlers'}), '4 ok', 'and tq_health counts them');
 ok(no_executors(), 'idle executors leave');
 like(sql("select string_agg(item || ' ' || value, ', ') from tq_health() where item = 'executors'"), qr/^executors 0 of 4, 0 at work$/, 'all of them');
 my $began = time;
@@ -174,8 +178,36 @@ is(becomes($job, 'dead'), 'dead', 'a crash before a failure is written down');
 like(events($job), qr/^c l c [dl]/, 'is a lost attempt');
 crashed();
 
+# effects are exactly once whatever happens in between
+sql(<<'SQL');
+create table effect (job bigint, of bigint);
+create function chained(job tq_job) returns void language plpgsql as $$
+begin
+	insert into effect values (job.id, (job.payload->>'of')::bigint);
+	if job.payload->>'of' is null then
+		perform tq_enqueue('chain', jsonb_build_object('of', job.id));
+	end if;
+end $$;
+select tq_create_queue('chain');
+select tq_handle('chain', null, 'chained(tq_job)'::regprocedure);
+SQL
+my $skip = 0;
+for my $point ('executor-before-complete', 'executor-after-complete', 'executor-before-claimed', 'commit-before-publish')
+{
+	no_executors();
+	arm($node, $point, 'kill', skip => $skip += 7);
+	$node->psql('postgres', q{select tq_enqueue('chain') from generate_series(1, 20)}, on_error_die => 0);
+	until_true($node, q{select live = 0 from tq_stats() where queue = 'chain'});
+	crashed();
+	until_true($node, q{select live = 0 from tq_stats() where queue = 'chain'});
+}
+is(sql(q{select count(*) - count(distinct job) || ' ' || count(*) filter (where of is null) - count(of) from effect}), '0 0',
+	'handlers that enqueue have done everything once, and all of it, whenever the server went down');
+is(sql(q{select count(*) = (select count(*) from tq_jobs where queue = 'chain' and state = 'succeeded') from effect}), 't', 'for each job that succeeded');
+
 #
 # 2. Terminated
+#
 #
 sql(<<'SQL');
 create function sleep(job tq_job) returns void language plpgsql as $$
