@@ -31,7 +31,7 @@ CREATE TABLE tq.schedule (
 CREATE TABLE tq.schedule_fire (
 	schedule   text COLLATE "C" NOT NULL,
 	fire_at    timestamptz NOT NULL,
-	job_id     bigint,
+	job_id     bigint,                     -- null: none; of a duplicate: who has its unique key
 	at         timestamptz NOT NULL,       -- when that was
 	kept_until timestamptz,                -- till then the journal has the job, whatever becomes of it
 	missed     bigint NOT NULL DEFAULT 0,  -- times between the row before and this one for which there is no job

@@ -23,15 +23,15 @@ namespace
 
 using pg::Named;
 
-constexpr const char *kCatchUps[] = {"none", "latest", "all", nullptr};	   // as core::CatchUp
-constexpr const char *kOverlaps[] = {"allow", "skip", "cancel", nullptr}; // as Overlap
+constexpr const char *kCatchUps[] = {"none", "latest", "all", nullptr};								 // as core::CatchUp
+constexpr const char *kOverlaps[] = {"allow", "skip", "cancel", nullptr};							 // as Overlap
 constexpr const char *kOutcomes[] = {"fired", "skipped", "missed", "duplicate", "denied", "manual"}; // as FireOutcome
 
 // Those of tq_enqueue's arguments that have no place of their own in tq_schedule, and the schedule's own. All other keys are options of
 // tq_enqueue.
-constexpr const char *kKeys[] = {"delay",		 "end",		 "expires_in", "group_key", "headers", "jitter",  "late",
-								 "max_attempts", "max_catch_up", "priority",   "retry",		"start",   "timeout", "unique_key",
-								 "unique_mode"};
+constexpr const char *kKeys[] = {"delay",  "end",	"expires_in",	"group_key",	"headers",
+								 "jitter", "late",	"max_attempts", "max_catch_up", "priority",
+								 "retry",  "start", "timeout",		"unique_key",	"unique_mode"};
 constexpr const char *kFire = "schedule"; // key in the job's headers
 
 // What makes no sense for jobs that come again and again.
@@ -104,7 +104,8 @@ TimestampTz time_in(const Named &at, const JsonbValue &v, const char *timezone)
 	if (v.type != jbvString)
 		pg::bad_value(at, "It must be a string with a time, such as \"2026-12-24 18:00\".");
 	const int level = NewGUCNestLevel();
-	static_cast<void>(set_config_option("TimeZone", timezone, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false));
+	static_cast<void>(
+		set_config_option("TimeZone", timezone, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false));
 	const TimestampTz t = DatumGetTimestampTz(DirectFunctionCall3(timestamptz_in, CStringGetDatum(pg::string_of(v)),
 																  ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)));
 	AtEOXact_GUC(true, level);
@@ -117,18 +118,13 @@ void parse_job_options(const ScheduleRow &row, Schedule *s)
 {
 	journal::JobRow &job = s->item.row;
 	pg::Members m = pg::members_of(row.options, known_keys(), "options");
-	Datum own[lengthof(kKeys)];
-	int nown = 0;
 	bool others = false;
 	while (pg::next_member(&m))
 	{
 		const char *key = m.key;
 		const JsonbValue &v = m.value;
 		const Named at{"option", key};
-		if (is_own_key(key))
-			own[nown++] = CStringGetTextDatum(key);
-		else
-			others = true;
+		others = others || !is_own_key(key);
 		if (strcmp(key, "delay") == 0)
 			s->delay = pg::duration_in(at, v, 0, pg::kLongest);
 		else if (strcmp(key, "expires_in") == 0)
@@ -156,14 +152,18 @@ void parse_job_options(const ScheduleRow &row, Schedule *s)
 		else if (strcmp(key, "unique_mode") == 0)
 			s->item.mode = parse_unique_mode(text_in(at, v));
 	}
-	if (job.headers != nullptr && getKeyJsonValueFromContainer(&job.headers->root, kFire, static_cast<int>(strlen(kFire)), nullptr) != nullptr)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("headers of a schedule must not have the key \"%s\"", kFire),
+	if (job.headers != nullptr &&
+		getKeyJsonValueFromContainer(&job.headers->root, kFire, static_cast<int>(strlen(kFire)), nullptr) != nullptr)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("headers of a schedule must not have the key \"%s\"", kFire),
 						errdetail("There its jobs find the name of the schedule and the time that they are for.")));
 	if (!others)
 		return;
-	Datum rest = JsonbPGetDatum(row.options);
-	if (nown > 0)
-		rest = DirectFunctionCall2(jsonb_delete_array, rest, PointerGetDatum(construct_array(own, nown, TEXTOID, -1, false, TYPALIGN_INT)));
+	Datum own[lengthof(kKeys)];
+	for (size_t i = 0; i < lengthof(kKeys); ++i)
+		own[i] = CStringGetTextDatum(kKeys[i]);
+	const ArrayType *keys = construct_array(own, lengthof(kKeys), TEXTOID, -1, false, TYPALIGN_INT);
+	const Datum rest = DirectFunctionCall2(jsonb_delete_array, JsonbPGetDatum(row.options), PointerGetDatum(keys));
 	parse_options(DatumGetJsonbP(rest), &job, &s->item.unique_for);
 }
 
@@ -171,8 +171,9 @@ core::Recurrence recurrence_of(const ScheduleRow &row)
 {
 	core::Recurrence r{};
 	if ((row.cron != nullptr) == (row.every != nullptr))
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg(row.cron != nullptr ? "cron and every cannot both be given" : "cron or every must be given")));
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg(row.cron != nullptr ? "cron and every cannot both be given" : "cron or every must be given")));
 	r.zone = pg::core_zone(pg::find_zone(row.timezone));
 	r.by_cron = row.cron != nullptr;
 	if (r.by_cron)
@@ -195,7 +196,8 @@ Jsonb *headers_of(const Schedule &s, Micros fire_at)
 	appendStringInfo(&json, "{\"%s\": {\"name\": ", kFire);
 	escape_json(&json, s.name);
 	const int utc = 0;
-	appendStringInfo(&json, ", \"fire_at\": \"%s\"}}", JsonEncodeDateTime(nullptr, TimestampTzGetDatum(fire_at), TIMESTAMPTZOID, &utc));
+	appendStringInfo(&json, ", \"fire_at\": \"%s\"}}",
+					 JsonEncodeDateTime(nullptr, TimestampTzGetDatum(fire_at), TIMESTAMPTZOID, &utc));
 	const Datum own = DirectFunctionCall1(jsonb_in, CStringGetDatum(json.data));
 	if (s.item.row.headers == nullptr)
 		return DatumGetJsonbP(own);
@@ -290,18 +292,21 @@ bool has_right(live::Db &db, const live::Rights &rights, Oid role, const Schedul
 	uint16_t slot = live::find_queue(db, row.queue);
 	if (slot == live::kNoQueue && live::read_queues(db, row.queue) > 0) // before the first load
 		slot = live::find_queue(db, row.queue);
-	return slot != live::kNoQueue ? rights.may(live::engine.queue(slot), on_queue) : (rights.everywhere & on_queue) != 0;
+	return slot != live::kNoQueue ? rights.may(live::engine.queue(slot), on_queue)
+								  : (rights.everywhere & on_queue) != 0;
 }
 
 core::JobId put_job(live::Db &db, const Schedule &s, Micros fire_at, Micros now)
 {
 	if (!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(s.owner)))
-		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE), errmsg("the role that schedule \"%s\" belongs to does not exist", s.name),
+		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+						errmsg("the role that schedule \"%s\" belongs to does not exist", s.name),
 						errhint("Define the schedule again.")));
 	EnqueueItem item = s.item;
 	// what is caught up counts from now: else the random part would spread nothing
 	constexpr Micros kInTime = 1000000;
-	const Micros start = (now - fire_at < kInTime ? fire_at : now) + s.delay + core::spread(core::hash_name(s.name), fire_at, s.jitter);
+	const Micros start =
+		(now - fire_at < kInTime ? fire_at : now) + s.delay + core::spread(core::hash_name(s.name), fire_at, s.jitter);
 	if (start > now)
 		item.row.run_at = start;
 	if (s.expires_in > 0)
@@ -318,7 +323,8 @@ core::JobId put_job(live::Db &db, const Schedule &s, Micros fire_at, Micros now)
 	return id;
 }
 
-bool record_fire(const live::Db &db, const Schedule &s, Micros fire_at, Micros now, core::JobId job, int64 missed, FireOutcome outcome)
+bool record_fire(const live::Db &db, const Schedule &s, Micros fire_at, Micros now, core::JobId job, int64 missed,
+				 FireOutcome outcome)
 {
 	const Oid types[] = {TEXTOID, TIMESTAMPTZOID, INT8OID, TIMESTAMPTZOID, TIMESTAMPTZOID, INT8OID, TEXTOID, INT8OID};
 	const Micros kept_until = now + live::retention_of_queue(live::find_queue(db, s.queue)).finished;

@@ -97,6 +97,7 @@ enum class FireOutcome : uint8
 
 // Notes what became of a time. False if there is a row of it already, or if the schedule is not what it was: then what was done for it must
 // be rolled back. `job` 0: none.
-bool record_fire(const live::Db &db, const Schedule &s, Micros fire_at, Micros now, core::JobId job, int64 missed, FireOutcome outcome);
+bool record_fire(const live::Db &db, const Schedule &s, Micros fire_at, Micros now, core::JobId job, int64 missed,
+				 FireOutcome outcome);
 
 } // namespace tq::api

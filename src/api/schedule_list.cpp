@@ -74,8 +74,8 @@ void put_row(const live::Db &db, uint64 i, const ScheduleRow &row, bool with_pay
 	const Datum base = SPI_getbinval(tuple, desc, kScheduleColumns + 1, &isnull);
 	Micros next = core::kNever;
 	const char *error = nullptr;
-	const ScheduleState state =
-		state_of(db, row, isnull ? row.fired_until : std::max(row.fired_until, DatumGetTimestampTz(base)), &next, &error);
+	const ScheduleState state = state_of(
+		db, row, isnull ? row.fired_until : std::max(row.fired_until, DatumGetTimestampTz(base)), &next, &error);
 	v[11] = CStringGetTextDatum(kStates[static_cast<int>(state)]);
 	null[11] = false;
 	v[12] = TimestampTzGetDatum(next);
@@ -115,12 +115,14 @@ TQ_FUNCTION(tq_list_schedules)
 	const Oid types[] = {TIMESTAMPTZOID};
 	const Datum values[] = {TimestampTzGetDatum(live::wall_now())};
 	pg::sql("SELECT " TQ_SCHEDULE_COLUMNS ","
-			" (SELECT f.fire_at FROM tq.schedule_fire f WHERE f.schedule = s.name AND f.fire_at <= $1 AND f.outcome <> 'manual'"
+			" (SELECT f.fire_at FROM tq.schedule_fire f WHERE f.schedule = s.name AND f.fire_at <= $1 AND f.outcome <> "
+			"'manual'"
 			"  ORDER BY f.fire_at DESC LIMIT 1),"
 			" l.fire_at, l.job_id, l.outcome,"
 			" s.missed + coalesce((SELECT sum(f.missed) FROM tq.schedule_fire f WHERE f.schedule = s.name), 0)::bigint,"
 			" s.last_error, s.defined_at"
-			" FROM tq.schedule s LEFT JOIN LATERAL (SELECT * FROM tq.schedule_fire f WHERE f.schedule = s.name AND f.fire_at <= $1"
+			" FROM tq.schedule s LEFT JOIN LATERAL (SELECT * FROM tq.schedule_fire f WHERE f.schedule = s.name AND "
+			"f.fire_at <= $1"
 			"  ORDER BY f.fire_at DESC LIMIT 1) l ON true ORDER BY s.name",
 			1, types, values, nullptr, true, 0);
 	const uint64 rows = SPI_processed;

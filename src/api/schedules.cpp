@@ -8,6 +8,7 @@
 #include "live/load.hpp"
 #include "live/queue_changes.hpp"
 #include "live/schedule_changes.hpp"
+#include "live/xact.hpp"
 #include "pg/function.hpp"
 #include "pg/owner.hpp"
 
@@ -48,8 +49,9 @@ bool read_schedule(const Db &db, const char *name, ScheduleRow *row)
 void require_change(Db &db, const ScheduleRow &row)
 {
 	if (!has_right(db, live::rights(db), GetUserId(), row, live::kManage))
-		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE), errmsg("permission denied for schedule \"%s\"", row.name),
-						errdetail("It belongs to another role, and the privilege manage on its queue is missing.")));
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE), errmsg("permission denied for schedule \"%s\"", row.name),
+				 errdetail("It belongs to another role, and the privilege manage on its queue is missing.")));
 }
 
 // The schedule of that name, which the caller may change, with its name locked.
@@ -80,11 +82,15 @@ void write(const Db &db, const char *sql, const char *name, TimestampTz now)
 	pg::leave_owner(scope);
 }
 
-bool same_text(const char *a, const char *b) noexcept { return a == b || (a != nullptr && b != nullptr && strcmp(a, b) == 0); }
+bool same_text(const char *a, const char *b) noexcept
+{
+	return a == b || (a != nullptr && b != nullptr && strcmp(a, b) == 0);
+}
 
 bool same_interval(const Interval *a, const Interval *b)
 {
-	return a == b || (a != nullptr && b != nullptr && DatumGetBool(DirectFunctionCall2(interval_eq, IntervalPGetDatum(a), IntervalPGetDatum(b))));
+	return a == b || (a != nullptr && b != nullptr &&
+					  DatumGetBool(DirectFunctionCall2(interval_eq, IntervalPGetDatum(a), IntervalPGetDatum(b))));
 }
 
 bool same_times(const ScheduleRow &a, const ScheduleRow &b)
@@ -95,8 +101,9 @@ bool same_times(const ScheduleRow &a, const ScheduleRow &b)
 
 void write_row(const Db &db, const ScheduleRow &r, TimestampTz now)
 {
-	const Oid types[] = {TEXTOID, TEXTOID, JSONBOID,	   TEXTOID,		   TEXTOID, INTERVALOID,	TEXTOID,		TEXTOID,
-						 TEXTOID, JSONBOID, TIMESTAMPTZOID, TIMESTAMPTZOID, OIDOID, TIMESTAMPTZOID, TIMESTAMPTZOID, TIMESTAMPTZOID};
+	const Oid types[] = {TEXTOID, TEXTOID,		  JSONBOID,		  TEXTOID,		 TEXTOID,		 INTERVALOID,
+						 TEXTOID, TEXTOID,		  TEXTOID,		  JSONBOID,		 TIMESTAMPTZOID, TIMESTAMPTZOID,
+						 OIDOID,  TIMESTAMPTZOID, TIMESTAMPTZOID, TIMESTAMPTZOID};
 	const auto string = [](const char *s) { return s != nullptr ? CStringGetTextDatum(s) : static_cast<Datum>(0); };
 	const Datum values[] = {string(r.name),
 							string(r.queue),
@@ -123,13 +130,15 @@ void write_row(const Db &db, const ScheduleRow &r, TimestampTz now)
 	nulls[10] = r.starts_at != journal::kNoTime ? ' ' : 'n';
 	nulls[11] = r.ends_at != journal::kNoTime ? ' ' : 'n';
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
-	pg::sql("INSERT INTO tq.schedule AS s (name, queue, payload, kind, cron, every, timezone, catch_up, overlap, options,"
-			" starts_at, ends_at, owner, anchor, fired_until, defined_at, revision, paused)"
-			" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13::regrole, $14, $15, $16, 1, false)"
-			" ON CONFLICT (name) DO UPDATE SET queue = $2, payload = $3, kind = $4, cron = $5, every = $6, timezone = $7,"
-			" catch_up = $8, overlap = $9, options = $10, starts_at = $11, ends_at = $12, owner = $13::regrole, anchor = $14,"
-			" fired_until = $15, defined_at = $16, revision = s.revision + 1, last_error = NULL",
-			lengthof(values), types, values, nulls, false, 0);
+	pg::sql(
+		"INSERT INTO tq.schedule AS s (name, queue, payload, kind, cron, every, timezone, catch_up, overlap, options,"
+		" starts_at, ends_at, owner, anchor, fired_until, defined_at, revision, paused)"
+		" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13::regrole, $14, $15, $16, 1, false)"
+		" ON CONFLICT (name) DO UPDATE SET queue = $2, payload = $3, kind = $4, cron = $5, every = $6, timezone = $7,"
+		" catch_up = $8, overlap = $9, options = $10, starts_at = $11, ends_at = $12, owner = $13::regrole,"
+		" anchor = $14,"
+		" fired_until = $15, defined_at = $16, revision = s.revision + 1, last_error = NULL",
+		lengthof(values), types, values, nulls, false, 0);
 	pg::leave_owner(scope);
 }
 
@@ -165,7 +174,8 @@ ScheduleRow row_of_call(FunctionCallInfo fcinfo)
 	r.timezone = text_or(fcinfo, 6, "UTC");
 	r.catch_up = text_or(fcinfo, 7, "latest");
 	r.overlap = text_or(fcinfo, 8, "allow");
-	r.options = given(fcinfo, 9) ? PG_GETARG_JSONB_P(9) : DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum("{}")));
+	r.options =
+		given(fcinfo, 9) ? PG_GETARG_JSONB_P(9) : DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum("{}")));
 	r.owner = GetUserId();
 	parse_bounds(r.options, r.timezone, &r.starts_at, &r.ends_at);
 	return r;
@@ -228,7 +238,8 @@ TQ_FUNCTION(tq_schedule_pause)
 	require_writable("tq_schedule_pause()");
 	live::Db *db = nullptr;
 	const ScheduleRow row = schedule_to_change(fcinfo, &db);
-	write(*db, "UPDATE tq.schedule SET paused = true, revision = revision + 1 WHERE name = $1 AND NOT paused", row.name, 0);
+	write(*db, "UPDATE tq.schedule SET paused = true, revision = revision + 1 WHERE name = $1 AND NOT paused", row.name,
+		  0);
 	PG_RETURN_VOID();
 }
 
@@ -254,8 +265,9 @@ TQ_FUNCTION(tq_schedule_run)
 	const core::Micros now = live::wall_now();
 	const core::JobId id = put_job(*db, s, now, now);
 	// a time of the schedule itself that is exactly now stays free
+	const core::JobId own = s.item.unique_key == nullptr || live::pending_enqueue(id) != nullptr ? id : 0;
 	core::Micros at = core::next_time(s.times, now - 1) == now ? now + 1 : now;
-	while (!record_fire(*db, s, at, now, id, 0, FireOutcome::manual))
+	while (!record_fire(*db, s, at, now, own, 0, FireOutcome::manual))
 		if (++at > now + 1000)
 			ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE), errmsg("schedule \"%s\" is being dropped", s.name)));
 	live::mark_schedules(); // which job is the last one

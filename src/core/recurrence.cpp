@@ -41,7 +41,8 @@ Micros next_time(const Recurrence &r, Micros after) noexcept
 	return t <= r.last ? t : kNever;
 }
 
-Due due_times(const Recurrence &r, Micros from, Micros now, CatchUp catch_up, Micros late, int most, Micros *times) noexcept
+Due due_times(const Recurrence &r, Micros from, Micros now, CatchUp catch_up, Micros late, int most,
+			  Micros *times) noexcept
 {
 	const int keep = catch_up == CatchUp::all ? most : 1;
 	Due d{0, 0, kNever};

@@ -21,10 +21,10 @@ struct Recurrence
 	bool by_cron;
 	Cron cron;
 	Zone zone;
-	Micros every;	   // 0 by cron
-	Micros anchor;	   // of `every`; itself one of the times
-	Micros first;	   // none before it
-	Micros last;	   // none after it; kNever: no end
+	Micros every;  // 0 by cron
+	Micros anchor; // of `every`; itself one of the times
+	Micros first;  // none before it
+	Micros last;   // none after it; kNever: no end
 };
 
 // The first time after `after`; kNever if there is none.
@@ -42,7 +42,8 @@ struct Due
 
 // What is due of the times in (from, now]. `late`: with CatchUp::none a time that is longer ago is missed. At most `most` (at least 1)
 // times, the newest, in times[].
-Due due_times(const Recurrence &r, Micros from, Micros now, CatchUp catch_up, Micros late, int most, Micros *times) noexcept;
+Due due_times(const Recurrence &r, Micros from, Micros now, CatchUp catch_up, Micros late, int most,
+			  Micros *times) noexcept;
 
 // A part of `jitter`, evenly spread and always the same for one schedule (by a hash of its name) and one time.
 Micros spread(uint64_t schedule, Micros fire_at, Micros jitter) noexcept;

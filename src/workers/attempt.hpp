@@ -20,7 +20,8 @@ enum class Tried : uint8
 };
 
 // Runs `what` in a subtransaction, which is rolled back if it says no or fails; *error is then set.
-template <class What> Tried attempt(What &&what, ErrorData **error)
+template <class What>
+Tried attempt(What &&what, ErrorData **error)
 {
 	const MemoryContext outside = CurrentMemoryContext;
 	const ResourceOwner owner = CurrentResourceOwner;

@@ -23,10 +23,10 @@ using live::Db;
 constexpr Micros kSecond = 1000000;
 constexpr Micros kShortPause = kSecond / 10;
 constexpr Micros kLongPause = 60 * kSecond;
-constexpr int kBatch = 50;		 // schedules in one transaction; fewer than the queues that one may enqueue to
-constexpr int kTimes = 500;		 // in one transaction, more only if one schedule has more; the rest comes in the next cycle
-constexpr int kRows = 100;		 // of tq.schedule_fire that are kept of each schedule
-constexpr int kPatience = 5;	 // so often a lock is not worth a line in the log
+constexpr int kBatch = 50;	 // schedules in one transaction; fewer than the queues that one may enqueue to
+constexpr int kTimes = 500;	 // in one transaction, more only if one schedule has more; the rest comes in the next cycle
+constexpr int kRows = 100;	 // of tq.schedule_fire that are kept of each schedule
+constexpr int kPatience = 5; // so often a lock is not worth a line in the log
 
 ScheduleList schedules;
 bool known = false; // they have been read since the start, or since the database was activated
@@ -85,7 +85,8 @@ bool fire_once(Db &db, Planned *p, Micros fire_at, Micros now, int64 missed)
 	if (!api::record_fire(db, s, fire_at, now, job, missed, outcome))
 		return false;
 	p->new_base = fire_at;
-	p->new_last_job = job != 0 ? job : p->new_last_job;
+	if (outcome == FireOutcome::fired) // what has its unique key is not ours to cancel
+		p->new_last_job = job;
 	++p->new_rows;
 	return true;
 }
@@ -103,18 +104,21 @@ bool note_outcome(const Db &db, Planned *p, Micros fire_at, Micros now, int64 mi
 void write_error(const Db &db, const Planned &p, const char *message)
 {
 	const Oid types[] = {TEXTOID, TEXTOID};
-	const Datum values[] = {CStringGetTextDatum(p.schedule.name), message != nullptr ? CStringGetTextDatum(message) : static_cast<Datum>(0)};
+	const Datum values[] = {CStringGetTextDatum(p.schedule.name),
+							message != nullptr ? CStringGetTextDatum(message) : static_cast<Datum>(0)};
 	const char nulls[] = {' ', message != nullptr ? ' ' : 'n', '\0'};
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
-	pg::sql("UPDATE tq.schedule s SET last_error = $2 FROM (SELECT name FROM tq.schedule WHERE name = $1 FOR NO KEY UPDATE SKIP LOCKED) l"
-			" WHERE s.name = l.name",
+	pg::sql("UPDATE tq.schedule s SET last_error = $2"
+			" FROM (SELECT name FROM tq.schedule WHERE name = $1 FOR NO KEY UPDATE SKIP LOCKED) l WHERE s.name = l.name",
 			2, types, values, nulls, false, 0);
 	pg::leave_owner(scope);
 }
 
 // Once for each cause.
-void complain(const Db &db, Planned *p, const ErrorData *e)
+void complain(const Db &db, Attempt *a, const ErrorData *e)
 {
+	Planned *p = a->plan;
+	++a->errors;
 	p->failures = e->sqlerrcode == p->sqlstate ? p->failures + 1 : 1;
 	p->sqlstate = e->sqlerrcode;
 	if (p->failures != (e->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE ? kPatience : 1))
@@ -122,7 +126,12 @@ void complain(const Db &db, Planned *p, const ErrorData *e)
 	ereport(LOG, (errmsg("tq: schedule \"%s\" cannot enqueue its job: %s", p->schedule.name, e->message),
 				  e->detail != nullptr ? errdetail_internal("%s", e->detail) : 0));
 	ErrorData *error = nullptr;
-	const Tried noted = attempt([&] { write_error(db, *p, e->message); return true; }, &error);
+	const Tried noted = attempt(
+		[&] {
+			write_error(db, *p, e->message);
+			return true;
+		},
+		&error);
 	p->has_error = p->has_error || noted == Tried::done;
 }
 
@@ -143,18 +152,17 @@ void fire(Db &db, Attempt *a, Micros now)
 	{
 		const int64 missed = i == 0 ? due.missed : 0;
 		a->result = attempt([&] { return fire_once(db, p, times[i], now, missed); }, &error);
-		if (error == nullptr)
+		const bool denied = error != nullptr && error->sqlerrcode == ERRCODE_INSUFFICIENT_PRIVILEGE;
+		if (!denied && (error == nullptr || error->sqlerrcode != kErrDuplicateKey))
 			continue;
-		complain(db, p, error);
-		++a->errors;
-		const bool denied = error->sqlerrcode == ERRCODE_INSUFFICIENT_PRIVILEGE;
-		if (!denied && error->sqlerrcode != kErrDuplicateKey)
-			continue;
+		// these times are over
+		complain(db, a, error);
 		const FireOutcome outcome = denied ? FireOutcome::denied : FireOutcome::duplicate;
-		ErrorData *again = nullptr;
-		a->result = attempt([&] { return note_outcome(db, p, times[i], now, missed, outcome); }, &again);
+		a->result = attempt([&] { return note_outcome(db, p, times[i], now, missed, outcome); }, &error);
 	}
-	if (a->result == Tried::done && error == nullptr && due.n > 0)
+	if (error != nullptr)
+		complain(db, a, error);
+	if (a->result == Tried::done && a->errors == 0 && due.n > 0)
 	{
 		if (p->has_error)
 			write_error(db, *p, nullptr);
@@ -249,14 +257,16 @@ bool prune(const WorkerContext &context, Db &db)
 		const Oid types[] = {TEXTOID, INT4OID};
 		const Datum values[] = {CStringGetTextDatum(p->schedule.name), Int32GetDatum(kRows)};
 		const pg::OwnerScope scope = pg::enter_owner(db.extension);
-		pg::sql("WITH l AS (SELECT name FROM tq.schedule WHERE name = $1 FOR NO KEY UPDATE SKIP LOCKED),"
-				" old AS (DELETE FROM tq.schedule_fire f USING l WHERE f.schedule = l.name AND f.fire_at <"
-				"  (SELECT k.fire_at FROM tq.schedule_fire k WHERE k.schedule = $1 ORDER BY k.fire_at DESC OFFSET $2 - 1 LIMIT 1)"
-				"  RETURNING f.fire_at, f.missed, f.outcome),"
-				" sums AS (SELECT max(fire_at) FILTER (WHERE outcome <> 'manual') AS until, sum(missed) AS missed FROM old)"
-				" UPDATE tq.schedule s SET fired_until = greatest(s.fired_until, sums.until), missed = s.missed + sums.missed"
-				" FROM l, sums WHERE s.name = l.name AND sums.missed IS NOT NULL",
-				2, types, values, nullptr, false, 0);
+		pg::sql(
+			"WITH l AS (SELECT name FROM tq.schedule WHERE name = $1 FOR NO KEY UPDATE SKIP LOCKED),"
+			" old AS (DELETE FROM tq.schedule_fire f USING l WHERE f.schedule = l.name AND f.fire_at <"
+			"   (SELECT fire_at FROM tq.schedule_fire WHERE schedule = $1 ORDER BY fire_at DESC OFFSET $2 - 1 LIMIT 1)"
+			"  RETURNING f.fire_at, f.missed, f.outcome),"
+			" sums AS (SELECT max(fire_at) FILTER (WHERE outcome <> 'manual') AS until, sum(missed) AS missed FROM old)"
+			" UPDATE tq.schedule s"
+			" SET fired_until = greatest(s.fired_until, sums.until), missed = s.missed + sums.missed"
+			" FROM l, sums WHERE s.name = l.name AND sums.missed IS NOT NULL",
+			2, types, values, nullptr, false, 0);
 		pg::leave_owner(scope);
 		end_work(true);
 		p->rows = kRows; // also if somebody else had the schedule's row: then another time
@@ -309,7 +319,8 @@ bool fire_schedules(const WorkerContext &context, Db &db)
 	if (reads)
 		plan();
 	const Micros counted = db.counted_at.load();
-	if (schedules.n > 0 && counted != seen_count)
+	// not while a restore may be under way: what looks lost may be yet to come
+	if (schedules.n > 0 && counted != seen_count && db.outside_changes.load() == db.outside_adopted.load())
 	{
 		bool all = true;
 		if (!fire_lost_again(context, db, schedules, now, &all))

@@ -34,12 +34,14 @@ LastFire *last_fires(const Db &db, Micros now, uint64 *n)
 	const Oid types[] = {TIMESTAMPTZOID};
 	const Datum values[] = {TimestampTzGetDatum(now)};
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
-	pg::sql("SELECT s.name, f.fire_at, f.job_id, f.at FROM tq.schedule s CROSS JOIN LATERAL (SELECT * FROM tq.schedule_fire"
-			" WHERE schedule = s.name AND outcome = 'fired' AND fire_at <= $1 ORDER BY fire_at DESC LIMIT 1) f"
-			" WHERE f.job_id IS NOT NULL AND f.kept_until > $1",
-			1, types, values, nullptr, true, 0);
+	pg::sql(
+		"SELECT s.name, f.fire_at, f.job_id, f.at FROM tq.schedule s CROSS JOIN LATERAL (SELECT * FROM tq.schedule_fire"
+		" WHERE schedule = s.name AND outcome = 'fired' AND fire_at <= $1 ORDER BY fire_at DESC LIMIT 1) f"
+		" WHERE f.job_id IS NOT NULL AND f.kept_until > $1",
+		1, types, values, nullptr, true, 0);
 	*n = SPI_processed;
-	auto *list = static_cast<LastFire *>(MemoryContextAllocHuge(caller, mul_size(sizeof(LastFire), std::max<Size>(*n, 1))));
+	auto *list =
+		static_cast<LastFire *>(MemoryContextAllocHuge(caller, mul_size(sizeof(LastFire), std::max<Size>(*n, 1))));
 	for (uint64 i = 0; i < *n; ++i)
 	{
 		bool isnull = true;
@@ -77,8 +79,8 @@ bool ended_all_the_same(const Db &db, core::JobId job)
 // A job on its way to segment 0 may be missed once. One that is running now has been claimed before its row went.
 bool is_gone(Db &db, core::JobId job)
 {
-	return !live::job_exists(db, job) && !live::job_exists(db, job) && live::standing_of_job(db, job) != live::Standing::running &&
-		   !ended_all_the_same(db, job);
+	return !live::job_exists(db, job) && !live::job_exists(db, job) &&
+		   live::standing_of_job(db, job) != live::Standing::running && !ended_all_the_same(db, job);
 }
 
 // False if another job has its unique key, or the row has changed.
@@ -96,34 +98,38 @@ bool make_again(Db &db, const api::Schedule &s, const LastFire &f, Micros now, c
 		return false;
 	const Micros kept_until = now + live::retention_of_queue(live::find_queue(db, s.queue)).finished;
 	const Oid types[] = {TEXTOID, TIMESTAMPTZOID, INT8OID, INT8OID, TIMESTAMPTZOID, TIMESTAMPTZOID};
-	const Datum values[] = {CStringGetTextDatum(s.name), TimestampTzGetDatum(f.fire_at), Int64GetDatum(f.job), Int64GetDatum(*job),
-							TimestampTzGetDatum(now), TimestampTzGetDatum(kept_until)};
+	const Datum values[] = {CStringGetTextDatum(s.name), TimestampTzGetDatum(f.fire_at),
+							Int64GetDatum(f.job),		 Int64GetDatum(*job),
+							TimestampTzGetDatum(now),	 TimestampTzGetDatum(kept_until)};
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
-	pg::sql("UPDATE tq.schedule_fire SET job_id = $4, at = $5, kept_until = $6 WHERE schedule = $1 AND fire_at = $2 AND job_id = $3", 6,
-			types, values, nullptr, false, 0);
+	pg::sql("UPDATE tq.schedule_fire SET job_id = $4, at = $5, kept_until = $6"
+			" WHERE schedule = $1 AND fire_at = $2 AND job_id = $3",
+			6, types, values, nullptr, false, 0);
 	const bool written = SPI_processed > 0;
 	pg::leave_owner(scope);
 	return written;
 }
 
-void replace(Db &db, Planned *p, const LastFire &f, Micros now)
+// True if there is one now.
+bool replace(Db &db, Planned *p, const LastFire &f, Micros now)
 {
 	const api::Schedule &s = p->schedule;
 	core::JobId job = 0;
 	ErrorData *error = nullptr;
 	const Tried tried = attempt([&] { return make_again(db, s, f, now, &job); }, &error);
 	const auto former = static_cast<long long>(f.job);
-	if (tried == Tried::done)
+	if (tried != Tried::done)
 	{
-		db.fires_again.fetch_add(1);
-		p->last_job = p->last_job == f.job ? job : p->last_job;
-		ereport(LOG, (errmsg("tq: job %lld of schedule \"%s\" for %s was gone; it is enqueued again as job %lld", former, s.name,
-							 timestamptz_to_str(f.fire_at), static_cast<long long>(job))));
-	}
-	else
-		ereport(LOG, (errmsg("tq: job %lld of schedule \"%s\" for %s is gone, and cannot be enqueued again", former, s.name,
-							 timestamptz_to_str(f.fire_at)),
+		ereport(LOG, (errmsg("tq: job %lld of schedule \"%s\" for %s is gone, and cannot be enqueued again", former,
+							 s.name, timestamptz_to_str(f.fire_at)),
 					  error != nullptr ? errdetail_internal("%s", error->message) : 0));
+		return false;
+	}
+	db.fires_again.fetch_add(1);
+	p->last_job = p->last_job == f.job ? job : p->last_job;
+	ereport(LOG, (errmsg("tq: job %lld of schedule \"%s\" for %s was gone; it is enqueued again as job %lld", former,
+						 s.name, timestamptz_to_str(f.fire_at), static_cast<long long>(job))));
+	return true;
 }
 
 } // namespace
@@ -135,18 +141,19 @@ bool fire_lost_again(const WorkerContext &context, Db &db, const ScheduleList &s
 		return false;
 	uint64 n = 0;
 	const LastFire *list = last_fires(db, now, &n);
-	int gone = 0;
-	for (uint64 i = 0; i < n && gone < kMost; ++i)
+	int tried = 0, made = 0;
+	for (uint64 i = 0; i < n && tried < kMost; ++i)
 	{
 		Planned *p = find_schedule(schedules, list[i].name);
-		if (p == nullptr || list[i].at + live::retention_of_queue(live::find_queue(db, p->schedule.queue)).finished <= now ||
+		if (p == nullptr ||
+			list[i].at + live::retention_of_queue(live::find_queue(db, p->schedule.queue)).finished <= now ||
 			!is_gone(db, list[i].job))
 			continue;
-		replace(db, p, list[i], now);
-		++gone;
+		++tried;
+		made += replace(db, p, list[i], now);
 	}
 	end_work();
-	*all = gone < kMost;
+	*all = tried < kMost || made == 0;
 	return true;
 }
 

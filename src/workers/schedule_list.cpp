@@ -26,7 +26,8 @@ bool parse(const api::ScheduleRow &row, api::Schedule *out)
 		const int category = ERRCODE_TO_CATEGORY(e->sqlerrcode);
 		if (category != ERRCODE_DATA_EXCEPTION && category != ERRCODE_FEATURE_NOT_SUPPORTED)
 			ReThrowError(e);
-		ereport(WARNING, (errmsg("schedule \"%s\" is ignored: %s", row.name, e->message), errhint("Define it again with tq_schedule.")));
+		ereport(WARNING, (errmsg("schedule \"%s\" is ignored: %s", row.name, e->message),
+						  errhint("Define it again with tq_schedule.")));
 	}
 	PG_END_TRY();
 	return good;
@@ -51,7 +52,8 @@ bool bool_at(uint64 i, int c)
 Planned *find_schedule(const ScheduleList &list, const char *name) noexcept
 {
 	Planned *end = list.list + list.n;
-	Planned *at = std::lower_bound(list.list, end, name, [](const Planned &p, const char *s) { return strcmp(p.schedule.name, s) < 0; });
+	Planned *at = std::lower_bound(list.list, end, name,
+								   [](const Planned &p, const char *s) { return strcmp(p.schedule.name, s) < 0; });
 	return at != end && strcmp(at->schedule.name, name) == 0 ? at : nullptr;
 }
 
@@ -69,16 +71,18 @@ void read_schedules(const live::Db &db, ScheduleList *list, Micros now)
 	const Datum values[] = {TimestampTzGetDatum(now)};
 	// times that are to come may have rows: when the clock was set back
 	pg::sql("SELECT " TQ_SCHEDULE_COLUMNS ","
-			" (SELECT f.fire_at FROM tq.schedule_fire f WHERE f.schedule = s.name AND f.fire_at <= $1 AND f.outcome <> 'manual'"
-			"  ORDER BY f.fire_at DESC LIMIT 1),"
-			" (SELECT f.job_id FROM tq.schedule_fire f WHERE f.schedule = s.name AND f.fire_at <= $1 AND f.job_id IS NOT NULL"
-			"  ORDER BY f.fire_at DESC LIMIT 1),"
-			" (SELECT count(*) FROM tq.schedule_fire f WHERE f.schedule = s.name),"
+			" (SELECT fire_at FROM tq.schedule_fire WHERE schedule = s.name AND fire_at <= $1 AND outcome <> 'manual'"
+			"  ORDER BY fire_at DESC LIMIT 1),"
+			" (SELECT job_id FROM tq.schedule_fire"
+			"  WHERE schedule = s.name AND fire_at <= $1 AND job_id IS NOT NULL AND outcome IN ('fired', 'manual')"
+			"  ORDER BY fire_at DESC LIMIT 1),"
+			" (SELECT count(*) FROM tq.schedule_fire WHERE schedule = s.name),"
 			" s.last_error IS NOT NULL"
 			" FROM tq.schedule s ORDER BY s.name",
 			1, types, values, nullptr, true, 0);
 	const MemoryContext inner = MemoryContextSwitchTo(fresh.context);
-	fresh.list = static_cast<Planned *>(MemoryContextAllocHuge(fresh.context, mul_size(sizeof(Planned), std::max<Size>(SPI_processed, 1))));
+	fresh.list = static_cast<Planned *>(
+		MemoryContextAllocHuge(fresh.context, mul_size(sizeof(Planned), std::max<Size>(SPI_processed, 1))));
 	for (uint64 i = 0; i < SPI_processed; ++i)
 	{
 		Planned &p = fresh.list[fresh.n];

@@ -13,20 +13,20 @@ using live::Micros;
 struct Planned
 {
 	api::Schedule schedule;
-	Micros base;		   // the last time that has been dealt with
-	Micros next;		   // the time after it; kNever if there is none, or if it is paused
-	core::JobId last_job;  // of the last fire; 0: none
-	int64 rows;			   // of tq.schedule_fire
+	Micros base;		  // the last time that has been dealt with
+	Micros next;		  // the time after it; kNever if there is none, or if it is paused
+	core::JobId last_job; // of the last fire; 0: none
+	int64 rows;			  // of tq.schedule_fire
 	// what an open transaction is about to make of these
 	Micros new_base;
 	core::JobId new_last_job;
 	int new_rows;
 	// after an error
-	Micros retry_at;	   // monotonic; 0: all is well
+	Micros retry_at; // monotonic; 0: all is well
 	Micros pause;
 	int failures;
-	int sqlstate;		   // of the last one
-	bool has_error;		   // last_error of its row is set
+	int sqlstate;	// of the last one
+	bool has_error; // last_error of its row is set
 };
 
 // All of them, by name. The former list is freed; what is remembered of errors goes on where the schedule is the same.

@@ -40,11 +40,16 @@ SELECT is(policies #>> '{lease,value}', '00:00:07', 'lease'), is(policies #>> '{
 	is(policies #>> '{retry,value,delay}', '00:00:03', 'retry'), is(policies #>> '{unique_for,value}', '00:01:00', 'unique_for'),
 	is(policies #>> '{weight,value}', '2', 'weight') FROM tq_get(:second);
 SELECT is((SELECT array_agg(outcome || (job_id IN (:job, :second)) ORDER BY fire_at) FROM tq.schedule_fire WHERE schedule = 'all'), '{manualtrue,manualtrue}', 'two runs are noted');
+SELECT tq_schedule('plain', 'work', every => '100 d', options => '{"delay": null, "tags": null, "lease": "5 s"}');
+SELECT is((SELECT policies #>> '{lease,value}' FROM tq_get(tq_schedule_run('plain'))), '00:00:05', 'null is as if left out');
 SELECT tq_schedule('plain', 'work', every => '100 d');
 SELECT is(jsonb_object_keys(headers), 'schedule', 'a job of a schedule that says nothing') FROM tq_get(tq_schedule_run('plain'));
 SELECT is((SELECT max_attempts || ' ' || priority || ' ' || payload FROM tq_get(tq_schedule_run('plain'))), '20 100 {}', '... has what its queue has');
 SELECT tq_schedule('ignored', 'work', every => '100 d', options => '{"unique_key": "u", "unique_mode": "ignore"}');
 SELECT is(tq_schedule_run('ignored'), NULL, 'null if the key is taken and that is to be ignored');
+SELECT tq_schedule('skipped', 'work', every => '100 d', options => '{"unique_key": "u", "delay": null}');
+SELECT is(tq_schedule_run('skipped'), :second::bigint, 'the id of the job that has the key');
+SELECT is((SELECT job_id FROM tq.schedule_fire WHERE schedule = 'skipped'), NULL, '... which is not its own');
 SELECT tq_schedule('clash', 'work', every => '100 d', options => '{"unique_key": "u", "unique_mode": "error"}');
 SELECT ok(complaint($$SELECT tq_schedule_run('clash')$$) ~ '^TQ008', 'an error if that is asked for');
 SELECT is((SELECT count(*)::int FROM tq.schedule_fire WHERE schedule = 'clash'), 0, '... which leaves nothing behind');

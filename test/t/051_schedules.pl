@@ -28,7 +28,7 @@ sub once
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is(($on // $node)->safe_psql('postgres', <<'SQL'), '', "$name: one job for each time");
 select string_agg(format('%s of %s: %s', n, s, f), ', ') from (
-	select headers->'schedule'->>'name' as s, headers->'schedule'->>'fire_at' as f, count(*) as n from tq.job where headers ? 'schedule' group by 1, 2) x
+	select headers->'schedule'->>'name' as s, headers->'schedule'->>'fire_at' as f, count(distinct id) as n from tq.job where headers ? 'schedule' group by 1, 2) x
 where n > 1
 SQL
 	return;
@@ -130,6 +130,13 @@ is(outcomes('all'), '1 fired 0, 3 fired 2, 4 fired 0, 5 fired 0', '... nor do se
 forward(3600);
 dealt_with($_, sql("select timestamptz '$zero{$_}' + '6 h'")) for @policies;
 is(sql("select string_agg(distinct outcome, ' ') from tq.schedule_fire f join tq.schedule s on s.name = f.schedule where fire_at = s.fired_until + '6 h'"), 'fired', 'and it goes on');
+# bounds, and the random part of the start
+sql("select tq_schedule('bounded', 'down', every => '1 h', catch_up => 'all',"
+	  . " options => jsonb_build_object('start', tq_now() + '30 min', 'end', tq_now() + '2 h 30 min', 'jitter', '1 h'))");
+forward(6 * 3600);
+until_true($node, "select state = 'ended' and next_at is null from tq_schedules where name = 'bounded'", 'ended');
+is(sql("select count(*), count(distinct run_at - at), bool_and(run_at between at and at + interval '1 h') from tq.schedule_fire f join tq.job j on j.id = f.job_id where schedule = 'bounded'"),
+	'3|3|t', 'start and end are themselves times, none is outside; jitter');
 sql("select tq_schedule('patient', 'down', every => '1 h', catch_up => 'none', options => '{\"late\": \"2 h\"}')");
 forward(2 * 3600 + 600);
 until_true($node, "select last_outcome = 'fired' and missed = 1 from tq_schedules where name = 'patient'", 'late');
@@ -209,6 +216,16 @@ is(sql("select action from tq_running r, tq_heartbeat(r.id, r.lease) where r.id 
 forward(3 * 3600);
 sql("select tq_schedule('o_skip', 'o_skip', every => '1 h', overlap => 'skip', catch_up => 'all')");    # by other rules, at the same times
 is(sql("select count(*) from tq_schedules where last_outcome = 'manual'"), 0, 'none by hand so far');
+# a job that is somebody else's is not cancelled
+my $theirs = sql("select tq_enqueue('o_key', unique_key => 'k')");
+sql("select tq_schedule('o_key', 'o_key', every => '1 h', overlap => 'cancel', options => '{\"unique_key\": \"k\"}')");
+for my $hour (1 .. 2)
+{
+	forward(3601);
+	until_true($node, "select count(*) = $hour from tq.schedule_fire where schedule = 'o_key'", 'duplicate');
+}
+is(sql("select distinct outcome, job_id from tq.schedule_fire where schedule = 'o_key'"), "duplicate|$theirs", 'a unique key that somebody else has');
+is(sql("select state from tq_get($theirs)"), 'ready', '... whose job is let be');
 sql("select tq_unschedule(name) from tq_schedules");
 clock($node, $ahead = 0, 0);
 
@@ -300,6 +317,21 @@ until_true($node, "select count(*) = 1 from tq_queues where queue = 'made by it'
 pass('a queue that was dropped is made again');
 sql("select tq_unschedule('maker')");
 once('errors');
+
+#
+# Somebody else has dealt with a time: as a second scheduler would
+#
+sql("select tq_schedule('twice', 'twice', every => '2 s')");
+arm($node, 'fire-before-row');
+standing($node, 'fire-before-row');
+my $time = sql("select next_at from tq_schedules");
+sql("insert into tq.schedule_fire (schedule, fire_at, at, outcome) values ('twice', '$time', now(), 'fired')");
+release($node, 'fire-before-row');
+dealt_with('twice', sql("select timestamptz '$time' + '2 s'"));
+is(sql("select count(*) from tq.job where headers->'schedule'->>'name' = 'twice' and (headers->'schedule'->>'fire_at')::timestamptz = '$time'"), 0,
+	'a time that has its row gets no job');
+is(sql("select last_outcome, last_error is null from tq_schedules"), 'fired|t', '... and the next one does');
+sql("select tq_unschedule('twice')");
 
 #
 # A job that should exist and does not
@@ -405,6 +437,24 @@ pass('until tq_activate()');
 cmp_ok(sql("select missed from tq_schedules", 'copy'), '>=', 1, '... when they catch up as they say');
 is(sql("select count(*) from tq.schedule_fire f where outcome = 'fired' and not exists (select from tq.job j where j.id = f.job_id)", 'copy'), 0, 'each time has its job');
 is(sql("select value from tq_health() where item = 'scheduled jobs made again'", 'copy'), 0, 'none had to be made again');
+
+# a dump that has the schedules, and not their jobs
+my $empty = PostgreSQL::Test::Utils::tempdir . '/empty';
+{
+	local %ENV = $node->_get_env();
+	IPC::Run::run([ 'pg_dump', '-d', 'postgres', '-Fc', '--exclude-table-data=tq.job_[0-9]*', '--exclude-table-data=tq.event_[0-9]*', '-f', $empty ]) or die;
+	sql('create database old');
+	IPC::Run::run([ 'pg_restore', '-d', 'old', $empty ]) or die;
+}
+scheduler_of($node, 'old');
+loaded($node, 'old');
+my ($missing, $its_time) = split /\|/, sql("select job_id, fire_at from tq.schedule_fire where outcome = 'fired' order by fire_at desc limit 1", 'old');
+sql('select tq_schedule_pause(name) from tq_schedules', 'old');
+is(sql('select count(*) from tq.job', 'old'), 0, 'a restore without the jobs');
+$log = -s $node->logfile;
+sql('select tq_activate()', 'old');
+until_true($node, "select count(*) = 1 from tq.job j join tq.schedule_fire f on f.job_id = j.id where f.fire_at = '$its_time' and j.id > $missing", 'made again', 'old');
+ok(logged(qr/job $missing of schedule "crash 1" for .* was gone; it is enqueued again as job/), 'the last job is made again, and logged');
 
 # a database whose first use is a schedule
 sql('create database fresh');
