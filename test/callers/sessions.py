@@ -195,8 +195,8 @@ def pgbouncer_in_statement_mode(scene, caller, queue):
 # --- many at once, and a crash
 
 @case
-def groups_and_limits_over_a_crash(scene, caller, queue):
-    """Four workers and two producers, groups in order, never more than three jobs at once; the server goes down in the middle."""
+def groups_and_limits_over_crashes(scene, caller, queue):
+    """Four workers and two producers, groups in order, never more than three jobs at once; the server goes down twice."""
     caller.query("select tq_create_queue(%s, %s)", queue, json.dumps({"max_running": 3, "max_attempts": 50}))
     started, over, trouble = threading.Barrier(7), threading.Event(), []
 
@@ -219,18 +219,20 @@ def groups_and_limits_over_a_crash(scene, caller, queue):
             trouble.append(traceback.format_exc())
 
     def produce(client):
-        keys = client.scene.tokens(client.name, 3)
+        tokens = client.scene.tokens(client.name, 3)
+        draw = zlib.crc32(tokens[0].encode())
         with client.transaction():
-            for token in keys:
-                client.enqueue(queue, token, f"select tq_enqueue(%s, %s, group_key => 'g{zlib.crc32(token.encode()) % 4}')")
-            if zlib.crc32(keys[0].encode()) % 5 == 0:
+            for i, token in enumerate(tokens):
+                client.enqueue(queue, token, f"select tq_enqueue(%s, %s, group_key => 'g{(draw >> i) % 4}', priority => {draw % 3})")
+            if draw % 5 == 0:
                 raise Undo
         over.wait(0.02)
 
     def consume(client):
-        for job in client.claim(queue, 2, ", wait => '100 ms', lease_for => '2 s'"):
-            over.wait(0.002)
-            if (job.id + job.attempt) % 6 == 0:
+        for job in client.claim(queue, 2, ", wait => '100 ms', lease_for => '300 ms'"):
+            draw = job.id + job.attempt
+            over.wait(0.4 if draw % 20 == 0 else 0.002)     # some are too late
+            if draw % 6 == 1:
                 client.fail(job, "20 ms")
             else:
                 client.finish(job)
@@ -240,8 +242,9 @@ def groups_and_limits_over_a_crash(scene, caller, queue):
     for thread in threads:
         thread.start()
     started.wait()
-    over.wait(1)
-    scene.crash()
+    for _ in range(2):
+        over.wait(1)
+        scene.crash()
     over.wait(1)
     over.set()
     for thread in threads:

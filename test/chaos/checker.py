@@ -507,12 +507,12 @@ def limits(journal, ledger):
     queues = collections.defaultdict(list)
     for job in journal.jobs.values():
         queues[job.queue].append(job)
-    crowds = [(queue, jobs, "max_running") for queue, jobs in queues.items()]
-    crowds += [(queue, jobs, "group_max_running") for (queue, _), jobs in groups(journal).items()]
-    for queue, jobs, what in crowds:
+    crowds = [(queue, queue, jobs, "max_running") for queue, jobs in queues.items()]
+    crowds += [(f"{queue} {group}", queue, jobs, "group_max_running") for (queue, group), jobs in groups(journal).items()]
+    for crowd, queue, jobs, what in crowds:
         limit = at_most(journal, queue, what)
         if limit and (most := most_at_once(ledger, jobs)) > limit:
-            yield f"{queue}, {jobs[0].group or 'all'}: {most} at once, {what} is {limit}"
+            yield f"{crowd}: {most} at once, {what} is {limit}"
 
 
 # --- the rest
