@@ -262,4 +262,43 @@ void write_waiting(live::Db &db, const Waiting &w, const EnqueueItem *items, int
 	live::leave_registry(scope);
 }
 
+char *what_it_waits_for(live::Db &db, core::JobId id)
+{
+	constexpr int kNamed = 5;
+	static pg::Statement open = {
+		"SELECT count(*), string_agg(parent_id::text, ', ' ORDER BY parent_id) FILTER (WHERE nth <= $2),"
+		" EXISTS (SELECT FROM tq.dependency WHERE parent_id = 0 AND child_id = $1 AND state IS NULL), EXISTS (SELECT FROM tq.batch WHERE id = $1)"
+		" FROM (SELECT parent_id, row_number() OVER (ORDER BY parent_id) AS nth FROM tq.dependency"
+		" WHERE child_id = $1 AND parent_id > 0 AND state IS NULL) p",
+		2,
+		{INT8OID, INT8OID}};
+	Datum values[] = {Int64GetDatum(id), Int64GetDatum(kNamed)};
+	const MemoryContext outside = CurrentMemoryContext;
+	const pg::OwnerScope scope = live::enter_registry(db);
+	pg::run(open, values, nullptr);
+	bool null = false, unnamed = false;
+	const auto column = [&](int i, bool *is_null) { return SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, i, is_null); };
+	const auto n = static_cast<long long>(DatumGetInt64(column(1, &null)));
+	const Datum named = column(2, &unnamed);
+	char *names = nullptr;
+	if (!unnamed)
+	{
+		const MemoryContext inside = MemoryContextSwitchTo(outside);
+		names = TextDatumGetCString(named);
+		MemoryContextSwitchTo(inside);
+	}
+	const bool is_open = DatumGetBool(column(3, &null));
+	const bool batch = DatumGetBool(column(4, &null));
+	live::leave_registry(scope);
+	if (batch && is_open)
+		return psprintf("is the callback of a batch that is open: tq_batch_close(%lld) closes it, and %lld of its jobs have not ended",
+						static_cast<long long>(id), n);
+	if (n == 0)
+		return pstrdup("is about to be freed: what it waited for has ended");
+	if (batch)
+		return psprintf("waits for %lld jobs of its batch: %s%s", n, names, n > kNamed ? ", ..." : "");
+	return psprintf("waits for %s %s%s", n == 1 ? "job" : "jobs", names,
+					n > kNamed ? psprintf(" and %lld more", n - kNamed) : "");
+}
+
 } // namespace tq::api

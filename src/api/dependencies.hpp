@@ -34,6 +34,9 @@ Waiting read_waiting(live::Db &db, FunctionCallInfo fcinfo, int i, EnqueueItem *
 // Writes it down for those of the jobs that are new.
 void write_waiting(live::Db &db, const Waiting &waiting, const EnqueueItem *items, int n, const int64 *ids);
 
+// What a blocked job waits for, as the end of a sentence: "waits for job 17".
+char *what_it_waits_for(live::Db &db, core::JobId id);
+
 // Raises TQ004, 42501: is there such a batch, and may the caller use it?
 void check_batch(live::Db &db, core::JobId batch);
 

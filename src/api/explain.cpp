@@ -1,6 +1,7 @@
 // tq_explain: why a job is not running, and what would change that, in plain words.
 // Regime: PG; raises TQ004. Locks: the job's queue lock while what memory knows is copied; AccessShareLock on its segment's tables.
 #include "api/args.hpp"
+#include "api/dependencies.hpp"
 #include "api/handle.hpp"
 #include "api/names.hpp"
 #include "journal/reasons.hpp"
@@ -464,6 +465,9 @@ char *explain(live::Db &db, core::JobId id)
 		strlcpy(f.group, "...", sizeof(f.group));
 	switch (f.has_entry ? f.e.state : rec.state)
 	{
+		case State::blocked:
+			return psprintf("Job %lld %s. tq_retry(%lld) starts it without waiting.", static_cast<long long>(id), what_it_waits_for(db, id),
+							static_cast<long long>(id));
 		case State::running:
 			return running(id, f, rec, now);
 		case State::delayed:

@@ -15,8 +15,7 @@ tq.lease = '1h'
 max_connections = 30
 CONF
 scheduler_of($node);
-my $one = session($node);
-my $other = session($node);
+my ($one, $other);
 
 sub sql { return $node->safe_psql('postgres', $_[0]); }
 
@@ -26,6 +25,7 @@ sub crash
 	$node->start;
 	loaded($node);
 	scheduler_of($node);
+	$_ = session($node) for $one, $other;
 	return;
 }
 
@@ -47,6 +47,7 @@ sub settled
 #
 # one parent
 #
+$_ = session($node) for $one, $other;
 my $p = enqueue('p');
 my $c = child('c', $p);
 is(state_of($c), 'blocked', 'a job that depends on another is blocked');
@@ -69,6 +70,401 @@ ok(becomes($c, 'ready'), 'and is freed');
 crash();
 is(state_of($c), 'ready', 'after another one it is ready');
 is(sql("select count(*) from tq_claim('c', 10) where id = $c"), '1', 'and can be claimed');
+
+# --- who comes first (H17) ---------------------------------------------------------------------------------------------
+
+sub finish { my ($queue) = @_; return sql("select tq_complete(id, lease) from tq_claim('$queue')"); }
+
+# A clean slate: whatever is left of earlier tests is gone.
+sub clear
+{
+	# the resolver may be cancelling some of them itself
+	for (1 .. 100)
+	{
+		$node->psql('postgres', q{select count(tq_cancel(id)) from tq_jobs where state in ('ready', 'delayed', 'blocked');
+			select count(tq_complete(id, lease)) from tq_running}, on_error_stop => 0);
+		last if sql(q{select count(*) from tq_jobs where state in ('ready', 'delayed', 'blocked', 'running')}) == 0;
+	}
+	settled();
+	return;
+}
+clear();
+
+# the parent ends while the transaction of the child is open
+$p = enqueue('p');
+ask($one, 'begin');
+$c = ask($one, "select tq_enqueue('c', depends_on => '{$p}')");
+finish('p');
+ask($one, 'commit');
+ok(becomes($c, 'ready'), 'H17: a parent that ended before its child was committed');
+
+# ... while the child is visible, and not published yet
+$p = enqueue('p');
+arm($node, 'commit-before-publish', 'wait', pid => ask($other, 'select pg_backend_pid()'));
+begin_ask($other, "select tq_enqueue('c', depends_on => '{$p}')");
+standing($node, 'commit-before-publish');
+finish('p');
+release($node, 'commit-before-publish');
+$c = end_ask($other);
+ok(becomes($c, 'ready'), 'H17: ... or before it was published');
+
+# the end of the parent is visible, and not published yet
+$p = enqueue('p');
+my $held = sql(q{select id || ', ' || lease from tq_claim('p')});
+arm($node, 'commit-before-publish', 'wait', pid => ask($other, 'select pg_backend_pid()'));
+begin_ask($other, "select tq_complete($held)");
+standing($node, 'commit-before-publish');
+$c = child('c', $p);
+ok(becomes($c, 'ready'), 'H17: a child of a parent whose end is visible, and nothing else');
+release($node, 'commit-before-publish');
+end_ask($other);
+
+# two parents end at once
+my @p = (enqueue('p'), enqueue('p'));
+$c = child('c', join ',', @p);
+my @held = split /\n/, sql(q{select id || ', ' || lease from tq_claim('p', 2)});
+for my $i (0, 1)
+{
+	ask(($one, $other)[$i], 'begin');
+	ask(($one, $other)[$i], "select tq_complete($held[$i])");
+}
+is(state_of($c), 'blocked', 'H17: two parents are about to end');
+arm($node, 'commit-before-publish', 'wait', pid => ask($one, 'select pg_backend_pid()'));
+begin_ask($one, 'commit');
+standing($node, 'commit-before-publish');
+ask($other, 'commit');
+release($node, 'commit-before-publish');
+end_ask($one);
+ok(becomes($c, 'ready'), 'H17: two parents that end at once');
+
+# parent and child in one transaction; a parent that is finished by the transaction that enqueues its child
+ask($one, 'begin');
+$p = ask($one, q{select tq_enqueue('p')});
+$c = ask($one, "select tq_enqueue('c', depends_on => '{$p}')");
+is(ask($one, "select tq_explain($c) ~ 'enqueued by this transaction'"), 't', 'a child in its own transaction');
+ask($one, 'commit');
+is(state_of($c), 'blocked', 'a parent of the same transaction is waited for');
+ask($one, 'begin');
+ask($one, q{select tq_complete(id, lease) from tq_claim('p')});
+my $after = ask($one, "select tq_enqueue('c', depends_on => '{$p}')");
+ask($one, 'commit');
+ok(becomes($_, 'ready'), "... and its end frees $_") for $c, $after;
+
+# a parent that its own transaction cancels again
+ask($one, 'begin');
+$p = ask($one, q{select tq_enqueue('p')});
+$c = ask($one, "select tq_enqueue('c', depends_on => '{$p}')");
+ask($one, "select tq_cancel($p)");
+ask($one, 'commit');
+ok(becomes($c, 'cancelled'), 'a parent that never came');
+
+# savepoints
+$p = enqueue('p');
+ask($one, 'begin');
+ask($one, 'savepoint s');
+ask($one, "select tq_enqueue('c', depends_on => '{$p}')");
+ask($one, 'rollback to s');
+$c = ask($one, "select tq_enqueue('c', depends_on => '{$p}')");
+ask($one, 'commit');
+is(sql("select string_agg(child_id::text, ' ') from tq.dependency where parent_id = $p"), $c, 'a savepoint takes its child back');
+finish('p');
+ok(becomes($c, 'ready'), 'the other one is freed');
+ask($one, 'begin');
+ask($one, 'savepoint s');
+$p = ask($one, q{select tq_enqueue('p')});
+ask($one, 'rollback to s');
+like(ask($one, "select tq_enqueue('c', depends_on => '{$p}')"), qr/TQ004/, 'a parent that was rolled back does not exist');
+ask($one, 'rollback');
+like(ask($one, "select tq_enqueue('c', depends_on => '{$p}')"), qr/TQ004/, '... for anybody');
+$p = enqueue('p');
+ask($one, 'begin');
+ask($one, "select tq_enqueue('c', depends_on => '{$p}')");
+like(ask($one, q{prepare transaction 'x'}), qr/0A000|prepared transactions are disabled/, 'no PREPARE');
+ask($one, 'rollback');
+clear();
+
+# --- the resolver and others ----------------------------------------------------------------------------------------
+
+# somebody is changing the child when it is to be freed
+$p = enqueue('p');
+$c = child('c', $p);
+ask($one, 'begin');
+is(ask($one, "select tq_cancel($c)"), 'cancelled', 'a blocked job can be cancelled');
+like(ask($other, "select tq_reschedule($c, priority => 1)"), qr/55P03/, 'by one at a time');
+finish('p');
+until_true($node, "select state is not null from tq.dependency where child_id = $c", 'the end recorded');
+is(state_of($c), 'blocked', 'who is being changed is not freed');
+ask($one, 'rollback');
+ok(becomes($c, 'ready'), '... but afterwards');
+$p = enqueue('p');
+$c = child('c', $p);
+ask($one, 'begin');
+ask($one, "select tq_cancel($c)");
+finish('p');
+until_true($node, "select state is not null from tq.dependency where child_id = $c", 'the end recorded');
+ask($one, 'commit');
+is(state_of($c), 'cancelled', 'a cancel that comes first wins');
+ok(settled(), 'nothing is left');
+
+# somebody is reading the child in
+$p = enqueue('p');
+$c = child('c', $p);
+arm($node, 'pin-before-fold', 'wait', pid => ask($other, 'select pg_backend_pid()'));
+begin_ask($other, "select tq_reschedule($c, priority => 7)");
+standing($node, 'pin-before-fold');
+finish('p');
+until_true($node, "select exists (select from tq.dependency where child_id = $c)", 'the resolver waits');
+release($node, 'pin-before-fold');
+is(end_ask($other), 'blocked', 'a job that is read in while it is to be freed');
+ok(becomes($c, 'ready'), '... is freed in the end');
+is(sql("select priority from tq_get($c)"), '7', '... with its new priority');
+clear();
+
+# the scheduler fails, or is killed and takes the server down, half-way
+for my $point ('resolve-before-append', 'resolve-before-commit')
+{
+	for my $action ('error', 'kill')
+	{
+		my $scheduler = scheduler_of($node);
+		$p = enqueue('p');
+		$c = child('c', $p);
+		arm($node, $point, $action, pid => $scheduler);
+		$node->psql('postgres', q{select tq_complete(id, lease) from tq_claim('p')}); # the server may go before it answers
+		if ($action eq 'kill')
+		{
+			until_true($node, "select count(*) = 0 from pg_stat_activity where pid = $scheduler", 'the scheduler gone');
+			scheduler_of($node);
+			loaded($node);
+			$_ = session($node) for $one, $other;
+		}
+		else
+		{
+			until_true($node, "select tq_test_passed('$point') > 0", "an error at $point");
+			sql("select tq_test_arm('$point', 'none', 0, 0)");
+		}
+		ok(becomes($c, 'ready'), "freed after $action at $point");
+		is(sql("select count(*) from tq.event where job_id = $c and type = 'u'"), '1', '... once');
+		clear();
+	}
+}
+
+# more ends at once than there is room to note
+@p = split / /, sql(q{select array_to_string(tq_enqueue_many('p', array_fill('{}'::jsonb, array[1000])), ' ')});
+$c = child('c', join ',', @p);
+my $late = sql("select array_to_string(tq_enqueue_many('d', array_fill('{}'::jsonb, array[700]), depends_on => '{$p[0],$p[-1]}'), ' ')");
+is(sql(q{select blocked || ' ' || ready from tq_stats() where queue = 'd'}), '700 0', 'many children');
+is(scalar(take_all($node, 'p', 1000)), 1000, 'many parents');
+ok(becomes($c, 'ready'), 'one that waited for a thousand');
+is(sql("select count(*) from tq_claim('c', 10), jsonb_object_keys(parents) where id = $c"), '1000', '... is given all their outcomes');
+sql(q{select count(tq_complete(id, lease)) from tq_running});
+is(scalar(take_all($node, 'd', 700)), 700, 'hundreds that waited for two');
+ok(settled(), 'nothing is left');
+check_journal($node, 'after many');
+
+# --- failures -------------------------------------------------------------------------------------------------------
+
+sub dies { my ($how) = @_; return sql("select $how from tq_claim('p')"); }
+
+my %ends = (
+	dead => q{tq_fail(id, lease, 'broken', fatal => true)},
+	buried => q{tq_bury(id, lease, 'odd')},
+);
+for my $how (sort keys %ends)
+{
+	$p = enqueue('p');
+	$c = child('c', $p);
+	my $grandchild = child('c', $c);
+	my $anyway = child('c', $p, q{options => '{"on_parent_failure": "run"}'});
+	dies($ends{$how});
+	ok(becomes($_, 'cancelled'), "a parent that is $how: $_ is cancelled") for $c, $grandchild;
+	is(sql("select error from tq_get($c)"), "parent $p is $how", '... and says why');
+	is(sql("select error from tq_get($grandchild)"), "parent $c is cancelled", '... so does its child');
+	ok(becomes($anyway, 'ready'), '... but one that runs anyway');
+	is(sql("select parents -> '$p' ->> 'state' from tq_claim('c') where id = $anyway"), $how, '... and knows');
+}
+is(sql("select tq_retry($c)"), 'ready', 'a child that was cancelled can be retried');
+is(sql("select parents is null from tq_claim('c') where id = $c"), 't', '... and waits for nobody');
+$p = enqueue('p', q{max_attempts => 2, retry => '{"delay": "0"}'});
+$c = child('c', $p);
+dies(q{tq_fail(id, lease, 'once')});
+is(state_of($c), 'blocked', 'a parent that is tried again has not ended');
+finish('p');
+ok(becomes($c, 'ready'), '... until it has');
+$p = enqueue('p', q{run_at => now() + interval '1 d'});
+$c = child('c', $p);
+sql("select tq_purge('p', 'delayed')");
+ok(becomes($c, 'cancelled'), 'a parent that is purged has failed');
+$p = enqueue('p', q{expires_at => now() + interval '1 s'});
+$c = child('c', $p);
+ok(becomes($c, 'cancelled'), 'one that has expired, too');
+$p = enqueue('p');
+finish('p');
+sql(q{select tq_purge('p', 'succeeded')});
+$c = child('c', $p);
+ok(becomes($c, 'ready'), 'one whose record is purged has succeeded all the same');
+clear();
+
+# --- what else can be done to a blocked job -------------------------------------------------------------------------
+
+$p = enqueue('p');
+$c = child('c', $p, q{run_at => now() + interval '1 h'});
+my $soon = child('c', $p);
+my $group = child('c', $p, q{group_key => 'g'});
+my $free = enqueue('c', q{group_key => 'g'});
+is(sql("select tq_reschedule($soon, run_at => now() + interval '2 h', priority => 3)"), 'blocked', 'it can be rescheduled');
+is(sql("select id from tq_claim('c')"), $free, 'and holds up nobody of its group');
+like(sql("select tq_explain($c)"), qr/waits for job $p\b/, 'tq_explain says what it waits for');
+finish('p');
+ok(becomes($c, 'delayed'), 'one that has a time waits for that, too');
+ok(becomes($soon, 'delayed'), '... or for what it was rescheduled to');
+is(sql("select priority || ' ' || (run_at between now() + interval '1 h' and now() + interval '2 h') from tq_get($soon)"), '3 true', '... as it was told');
+is(sql("select state from tq_get($group)"), 'ready', 'one of a group is free');
+$p = enqueue('p');
+$c = child('c', $p);
+is(sql("select tq_retry($c)"), 'ready', 'it can be started without waiting');
+finish('p');
+ok(settled(), '... and is not freed again');
+is(sql("select count(*) from tq.event where job_id = $c and type = 'u'"), '0', '... by nobody');
+$p = enqueue('p');
+$c = child('b', $p);
+is(sql(q{select tq_purge('b', 'blocked')}), '1', 'it can be purged');
+finish('p');
+ok(settled(), '... and nobody waits');
+clear();
+sql(q{select count(tq_cancel(id)) from tq_running});
+check_journal($node, 'after changes');
+
+# --- batches --------------------------------------------------------------------------------------------------------
+
+sub progress { return sql("select concat_ws(' ', open, total, done, succeeded, failed) from tq_batch($_[0])"); }
+
+sub in_batch { return enqueue('m', qq{options => '{"batch": $_[0]}'}); }
+
+my $b = sql(q{select tq_batch_open('cb', '{"a": 1}', 'sum')});
+is(state_of($b), 'blocked', 'the callback of a batch is blocked');
+my @m = map { in_batch($b) } 1 .. 3;
+like(ask($one, "select tq_enqueue('c', depends_on => '{$b}')"), qr/TQ005.*is open/, 'nobody can wait for an open batch');
+is(progress($b), 't 3 0 0 0', 'an open batch');
+is(scalar(take($node, 'm', 3)), 3, 'all of its jobs are done');
+ok(until_true($node, "select done = 3 from tq_batch($b)"), '... which counts');
+is(state_of($b), 'blocked', '... but it is open');
+ask($one, 'begin');
+my $joins = ask($one, qq{select tq_enqueue('m', options => '{"batch": $b}')});
+sql("select tq_batch_close($b)");
+is(progress($b), 'f 3 3 3 0', 'closed, while somebody is joining');
+like(ask($other, qq{select tq_enqueue('m', options => '{"batch": $b}')}), qr/TQ005/, 'nobody else can');
+like(ask($other, "select tq_batch_close($b)"), qr/TQ005/, 'nor close it again');
+is(state_of($b), 'blocked', 'the callback waits for whoever was joining');
+ask($one, 'commit');
+ok(until_true($node, "select total = 4 from tq_batch($b)"), '... whose job counts');
+$c = child('c', $b);
+finish('m');
+ok(becomes($b, 'ready'), 'when all are done the callback is ready');
+is(sql(q{select count(*) || ' ' || max(state) from tq_claim('cb'), jsonb_each(parents) p, jsonb_to_record(value) r (state text)}), '4 succeeded',
+	'... and is given the outcomes');
+is(progress($b), 'f 4 4 4 0', 'progress of a batch that is done');
+sql("select tq_complete(id, lease) from tq_running where id = $b");
+ok(becomes($c, 'ready'), 'whoever waited for the batch is free');
+
+$b = sql(q{select tq_batch_open('cb', on_failure => 'cancel')});
+in_batch($b) for 1 .. 2;
+sql(q{select tq_fail(id, lease, 'broken', fatal => true) from tq_claim('m')});
+ok(becomes($b, 'cancelled'), 'a batch that is cancelled when one fails');
+is(scalar(take($node, 'm', 5)), 1, 'the others go on');
+$b = sql(q{select tq_batch_open('cb')});
+in_batch($b);
+sql("select tq_cancel($b)");
+is(scalar(take($node, 'm', 5)), 1, 'to cancel a callback does nothing to the jobs');
+sql("select tq_batch_close($b)");
+ok(until_true($node, "select total = 1 and done = 1 from tq_batch($b)"), '... which count');
+is(state_of($b), 'cancelled', '... but it is not freed');
+
+# an empty one; a large one, and a crash
+$b = sql(q{select tq_batch_open('cb')});
+sql("select tq_batch_close($b)");
+ok(becomes($b, 'ready'), 'an empty batch');
+finish('cb');
+$b = sql(q{select tq_batch_open('cb')});
+sql(qq{select tq_enqueue_many('m', array_fill('{}'::jsonb, array[250]), options => '{"batch": $b}')});
+is(scalar(take_all($node, 'm', 130)), 130, 'half of a large batch');
+ok(until_true($node, "select done = 130 from tq_batch($b)"), 'is done');
+sql(q{select tq_fail(id, lease, 'broken', fatal => true) from tq_claim('m')});
+crash();
+is(progress($b) =~ s/ 13[01] 130 [01]$//r, 't 250', 'after a crash it is as it was');
+sql("select tq_batch_close($b)");
+take_all($node, 'm', 119);
+ok(becomes($b, 'ready'), 'the callback of a large batch');
+is(sql(q{select parents from tq_claim('cb')}), '{"total": 250, "failed": 1, "succeeded": 249}', '... is given counts');
+sql(q{select count(tq_complete(id, lease)) from tq_running});
+ok(settled(), 'nothing is left');
+check_journal($node, 'after batches');
+
+# --- a restored dump ------------------------------------------------------------------------------------------------
+
+clear();
+$p = enqueue('p');
+$c = child('c', $p);
+$b = sql(q{select tq_batch_open('cb')});
+in_batch($b);
+my $dump = $node->basedir . '/dump.sql';
+$node->command_ok([ 'pg_dump', '-f', $dump, '-d', 'postgres' ], 'a dump');
+$node->safe_psql('postgres', 'create database copy');
+$node->command_ok([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-d', 'copy', '-f', $dump ], 'a restore');
+scheduler_of($node, 'copy');
+loaded($node, 'copy');
+ok(until_true($node, "select state = 'blocked' from tq_get($c)", 'blocked in the copy', 'copy'), 'in a restored dump it is blocked as well');
+$node->safe_psql('copy', "select tq_batch_close($b)");
+ok(until_true($node, q{select count(tq_complete(id, lease)) > 0 from tq_claim('p')}, 'the parent', 'copy'), '... until its parent has ended there');
+ok(until_true($node, "select state = 'ready' from tq_get($c)", 'freed in the copy', 'copy'), '... when it is freed');
+ok(until_true($node, q{select count(tq_complete(id, lease)) > 0 from tq_claim('m')}, 'the job', 'copy'), 'the same with a batch');
+ok(until_true($node, "select state = 'ready' from tq_get($b)", 'the callback in the copy', 'copy'), '... whose callback is freed there');
+check_journal($node, 'in the copy', 'copy');
+is(state_of($c) . ' ' . state_of($b), 'blocked blocked', 'and here they are as before');
+$node->safe_psql('postgres', 'drop database copy');
+
+# --- retention ------------------------------------------------------------------------------------------------------
+
+sub newest { return sql('select coalesce(max(number), 0) from tq.segment'); }
+
+# Fills the segment that takes jobs, so that the next one is opened.
+sub fill
+{
+	my $n = newest();
+	sql(q{select count(tq_enqueue('fill')) from generate_series(1, 150)});
+	until_true($node, "select max(number) > $n from tq.segment", 'a new segment');
+	take_all($node, 'fill', 150);
+	return;
+}
+
+clear();
+fill();
+$p = enqueue('p');
+my $n = newest();
+finish('p');
+my $unseen = enqueue('p');
+fill();
+my $p2 = enqueue('p2');
+$c = child('c', "$p,$p2");
+ask($one, 'begin');
+my $c2 = ask($one, "select tq_enqueue('c', depends_on => '{$unseen}')");
+finish('p');
+$node->append_conf('postgresql.conf', "tq.retention = '1s'");
+$node->reload;
+until_true($node, "select state is not null from tq.dependency where parent_id = $p and child_id = $c");
+clock($node, 4000);
+fill();
+fill();
+clock($node, 8000);
+is(sql("select to_regclass('tq.job_$n') is not null"), 't', 'while somebody looks at parents no segment goes');
+ask($one, 'commit');
+ok(becomes($c2, 'ready'), '... and he finds them');
+clock($node, 12000);
+fill();
+ok(until_true($node, "select to_regclass('tq.job_$n') is null"), 'a segment of which all outcomes are known goes');
+finish('p2');
+ok(becomes($c, 'ready'), 'a child outlives its parents\' retention');
+is(sql("select parents -> '$p' ->> 'state' from tq_claim('c', 5) where id = $c"), 'succeeded', '... and is given what it knew of them');
+like(ask($one, "select tq_enqueue('c', depends_on => '{$p}')"), qr/TQ004/, 'for others there is no such job any more');
 
 check_journal($node);
 leave($one, $other);
