@@ -420,6 +420,7 @@ ok(until_true($node, q{select count(tq_complete(id, lease)) > 0 from tq_claim('m
 ok(until_true($node, "select state = 'ready' from tq_get($b)", 'the callback in the copy', 'copy'), '... whose callback is freed there');
 check_journal($node, 'in the copy', 'copy');
 is(state_of($c) . ' ' . state_of($b), 'blocked blocked', 'and here they are as before');
+sql("select tq_batch_close($b)");
 $node->safe_psql('postgres', 'drop database copy');
 
 # --- retention ------------------------------------------------------------------------------------------------------
