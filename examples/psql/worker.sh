@@ -57,6 +57,7 @@ process() {
 	sleep "$seconds" &
 	work=$!
 	trap 'kill $work' USR1
+	# a signal that is trapped ends wait before the work has ended
 	until wait "$work"; status=$?; [ "$status" -le 128 ] || ! kill -0 "$work" 2>/dev/null; do :; done
 	trap - USR1
 	kill "$beat"

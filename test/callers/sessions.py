@@ -158,6 +158,8 @@ def pgbouncer_in_front_of_the_examples(scene, caller, queue):
     environment = pooler.environment("by_transaction")
     workers = [Program(scene, f"{name}.pooled", DRIVERS[name][0], queue, f"{name}.pooled", environment=environment) for name in names]
     try:
+        everybody = "select count(*) from tq_workers where worker = any(%s)"
+        scene.until(lambda: caller.value(everybody, [worker.name for worker in workers]) == len(workers), "claims of all workers", 60)
         enqueue(scene, names, "p", 12, queue, environment)
         scene.until(lambda: caller.live(queue) == 0, "the end of the jobs")
         # the one in Go cancels its claim, of which PgBouncer 1.18 may die, so it comes last

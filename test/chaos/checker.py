@@ -478,7 +478,8 @@ def group_order(journal, ledger):
             for second in jobs[i + 1:]:
                 if not plain(journal, first) or not plain(journal, second) or second.id not in leases:
                     continue
-                began = next((at for _, at, _ in journal.attempts(second.id) if at is not None), None)
+                # of a claim that a crash took back nobody knows exactly when it was
+                began = next((at for lease, at, _ in journal.attempts(second.id) if lease == leases[second.id][0]), None)
                 if first.id in leases and leases[first.id][0] < leases[second.id][0]:
                     if strict and limit == 1 and leases[first.id][-1] > leases[second.id][0]:
                         yield f"{queue} {group}: job {second.id} started between attempts of job {first.id}"

@@ -10,7 +10,7 @@ GROUPED = (11, 12, 13)
 
 
 def healthy():
-    """Jobs 1 to 10 of queue q, 11 to 13 of a group of queue g, whose limit is 2. Time goes on by a second with each thing that happens."""
+    """Jobs 1 to 10 of queue q, 11 to 13 and 14 to 15 of groups of queue g, whose limit is 2. Time goes on by a second with each thing that happens."""
     journal, lines = Journal(effects=[], settings={"q": {"max_attempts": 3}, "g": {"max_running": 2}}), []
     journal.recount = [("rows read", None, 13), ("counters that had drifted", 0, 0)]
     clock, leases = [1000.0], iter(range(500, 600))
@@ -33,9 +33,9 @@ def healthy():
         if type == "s":
             journal.effects.append(id)
 
-    for id in range(1, 14):
-        queue = "g" if id in GROUPED else "q"
-        journal.jobs[id] = Job(id, f"t{id}", queue, group="a" if id in GROUPED else None)
+    for id in range(1, 16):
+        group = "a" if id in GROUPED else "b" if id > 13 else None
+        journal.jobs[id] = Job(id, f"t{id}", "g" if group else "q", 50 if id == 15 else 100, group)
         journal.states[id] = "ready"
     for tx, ids in {"x1": (1, 2, 3), "x2": (4,), "x3": (5, 6, 7, 8, 9, 10), "x4": GROUPED}.items():
         note("p", "enqueue", tx, *(f"t{id}" for id in ids))
@@ -65,6 +65,16 @@ def healthy():
     attempt(7, 1, "complete", "s", "succeeded", "w2")
     note("w1", "end", 7, early, 1, "complete")
     note("w1", "told", 7, early, 1, "lost")
+    # 14: claimed just before a crash, after which a better one of its group comes
+    note("p", "enqueue", "x5", "t14")
+    note("p", "committed", "x5")
+    early = next(leases)
+    note("w1", "start", 14, early, 1, now() + 30)
+    note("driver", "crash")
+    note("p", "enqueue", "x6", "t15")
+    note("p", "committed", "x6")
+    attempt(15, 1, "complete", "s", "succeeded", "w2")
+    attempt(14, 1, "complete", "s", "succeeded", "w2")
     # 8: cancelled; 9: claimed and rolled back; 10: purged; 13: runs
     journal.events[8] = [Event(1, "x", None, now())]
     journal.states[8] = "cancelled"
@@ -217,7 +227,7 @@ def overlap_in_the_ledger(_j, l):
 
 @violation("no two live leases of a job overlapped")
 def overlap_long_before_a_crash(_j, l):
-    l.crashes = [l.crashes[0] + 60]
+    l.crashes = [crash + 60 for crash in l.crashes]
 
 
 @violation("no lease was lost before its time")
