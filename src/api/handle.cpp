@@ -13,6 +13,7 @@
 #include "pg/function.hpp"
 #include "pg/json_values.hpp"
 #include "pg/owner.hpp"
+#include "workers/slots.hpp"
 
 extern "C"
 {
@@ -182,6 +183,28 @@ const char *why_not_handled(const live::Db &db, int32 queue_id, const char *kind
 	if (std::min(guc::executors, guc::max_executors) == 0)
 		return "tq.executors or tq.max_executors is 0";
 	return nullptr;
+}
+
+Crew crew_of() noexcept
+{
+	Crew crew{};
+	const int slot = workers::find_slot(MyDatabaseId);
+	for (int i = 0; slot >= 0 && i < workers::executor_places(); ++i)
+	{
+		const workers::ExecutorView e = workers::executor_view(slot, i);
+		crew.present += e.worker.stage == workers::Stage::ready;
+		crew.busy += e.handler != 0;
+	}
+	return crew;
+}
+
+int64 broken_handlers(const live::Db &db)
+{
+	const pg::OwnerScope scope = pg::enter_owner(db.extension);
+	pg::sql("SELECT FROM tq.handler WHERE problem IS NOT NULL", 0, nullptr, nullptr, nullptr, true, 0);
+	const auto n = static_cast<int64>(SPI_processed);
+	pg::leave_owner(scope);
+	return n;
 }
 
 } // namespace tq::api

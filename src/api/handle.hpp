@@ -28,4 +28,14 @@ Oid job_type_in(Oid schema);
 // does, or if there is none. `function` receives its name.
 const char *why_not_handled(const live::Db &db, int32 queue_id, const char *kind, const char **function);
 
+// Executors of this database.
+struct Crew
+{
+	int present, busy;
+};
+Crew crew_of() noexcept;
+
+// Handlers with a problem.
+int64 broken_handlers(const live::Db &db);
+
 } // namespace tq::api

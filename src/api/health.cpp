@@ -1,6 +1,7 @@
 // tq_health: what an operator should know, item by item, each with a verdict and what to do.
 // Regime: PG; reads statistics views through SPI as the extension's owner. Locks: each briefly.
 #include "api/args.hpp"
+#include "api/handle.hpp"
 #include "guc.hpp"
 #include "live/activation.hpp"
 #include "live/attach.hpp"
@@ -9,7 +10,6 @@
 #include "live/segments.hpp"
 #include "pg/function.hpp"
 #include "pg/owner.hpp"
-#include "workers/slots.hpp"
 
 namespace tq::api
 {
@@ -123,14 +123,7 @@ void workers_items(const Report &r, const Db &db)
 // Executors, and handlers that cannot be called.
 void handler_items(const Report &r, const Db &db)
 {
-	const int slot = workers::find_slot(MyDatabaseId);
-	int there = 0, busy = 0;
-	for (int i = 0; slot >= 0 && i < workers::executor_places(); ++i)
-	{
-		const workers::ExecutorView e = workers::executor_view(slot, i);
-		there += e.worker.stage == workers::Stage::ready;
-		busy += e.handler != 0;
-	}
+	const Crew crew = crew_of();
 	char *v[3] = {};
 	ask(db,
 		"SELECT count(*), count(problem), string_agg(q.name || coalesce('/' || nullif(h.kind, ''), '') || ': ' || h.problem, '; ' ORDER BY q.name, h.kind)"
@@ -138,7 +131,7 @@ void handler_items(const Report &r, const Db &db)
 		v, 3);
 	const bool any = strcmp(v[0], "0") != 0;
 	const int most = std::min(guc::executors, guc::max_executors);
-	r.put("executors", psprintf("%d of %d, %d at work", there, most, busy), any && most == 0 ? Verdict::warn : Verdict::ok,
+	r.put("executors", psprintf("%d of %d, %d at work", crew.present, most, crew.busy), any && most == 0 ? Verdict::warn : Verdict::ok,
 		  "There are handlers, but no executors to run them: raise tq.executors and tq.max_executors.");
 	if (v[2] == nullptr)
 		r.put("handlers", v[0]);

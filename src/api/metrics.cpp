@@ -1,6 +1,7 @@
 // tq_metrics: what graphs and alerts are made of, in the text format of Prometheus. Families and what is in them have a fixed order.
 // Regime: PG; reads statistics views through SPI as the extension's owner, and the rows of a few jobs. Locks: each briefly.
 #include "api/args.hpp"
+#include "api/handle.hpp"
 #include "api/figures.hpp"
 #include "guc.hpp"
 #include "live/activation.hpp"
@@ -322,6 +323,10 @@ void loading_families(Text *t, const Db &db)
 {
 	const bool loaded = db.load_state.load() == static_cast<uint32>(live::LoadState::loaded);
 	t->one_gauge("tq_scheduler_up", "1 if the process runs that fires timers and takes back lost leases.", int64{db.scheduler.load() != 0});
+	const Crew crew = crew_of();
+	t->one_gauge("tq_executors", "Processes that run jobs by handlers.", int64{crew.present});
+	t->one_gauge("tq_executors_busy", "Of them, those that run one now.", int64{crew.busy});
+	t->one_gauge("tq_handlers_broken", "Handlers that cannot be called; tq_handlers says why.", broken_handlers(db));
 	t->one_gauge("tq_dormant", "1 if this database is a copy that nobody has activated.", int64{live::read_identity(db) == live::Identity::copy});
 	t->one_gauge("tq_loaded", "1 if the journal has been read into memory; claims wait until then.", int64{loaded});
 	t->one_counter("tq_loads_total", "How often the journal was read into memory.", db.loads.load());

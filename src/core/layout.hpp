@@ -190,6 +190,7 @@ struct QueueSettings
 	int64_t cancel_grace_ms = kUnset; // from the request to a running job until its lease is taken
 	int64_t max_depth = kUnset;		// live jobs; 0: no limit
 	int32_t max_running = kUnset;	// 0: no limit
+	int32_t executors = kUnset;		// at work for its handlers at the same time; unset: no limit
 	int32_t group_max_running = kUnset; // 0: no limit; unset: 1, with `fair` no limit
 	Rate rate;						// of starts
 	Rate group_rate;

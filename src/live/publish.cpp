@@ -194,10 +194,12 @@ void publish_move(Db &db, Queue &q, const Op &op, Counting counting) noexcept
 void publish_ask(const Op &op) noexcept
 {
 	Queue &q = engine.queue(op.queue);
+	bool bound = false;
 	lock_queue(op.queue);
 	Entry &e = engine.entry(op.ref);
 	if (engine.is(q, op.ref, op.id))
 	{
+		bound = e.has(core::kBound);
 		if (e.state == State::running && e.mark != Verb::lose &&
 			(e.lease == op.lease || e.step - 1 - e.after_claim == op.prev_step + 1))
 		{
@@ -211,6 +213,8 @@ void publish_ask(const Op &op) noexcept
 			engine.change(q, op.ref, [](Entry &x) noexcept { to_be_cancelled(x); }); // the claim was rolled back
 	}
 	unlock_queue(op.queue);
+	if (bound)
+		wake_scheduler(*current_db()); // its holder may be an executor, which is to be interrupted
 }
 
 // A job that was freed, far behind others or long before its time, goes where it would be had it been enqueued now: many may be freed at

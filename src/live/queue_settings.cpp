@@ -67,6 +67,7 @@ constexpr KeySpec kKeys[] = {
 	duration("cancel_grace", 0, kLongestMs, &QueueSettings::cancel_grace_ms),
 	duration("dead_retention", 0, kLongestMs, &QueueSettings::dead_retention_ms),
 	rate("enqueue_rate", &QueueSettings::enqueue_rate),
+	small("executors", 0, 1000, &QueueSettings::executors),
 	duration("expires_in", 0, kLongestMs, &QueueSettings::expires_in_ms),
 	{.name = "fair", .type = Type::boolean, .boolean = &QueueSettings::fair},
 	small("group_max_running", 0, PG_INT32_MAX, &QueueSettings::group_max_running),

@@ -30,8 +30,7 @@ void assign_kinds(Handlers *handlers)
 		for (int k = 0; h.except && k < handlers->n; ++k)
 			if (handlers->list[k].queue_id == h.queue_id && handlers->list[k].kind != nullptr)
 				h.kinds[h.nkinds++] = core::hash_name(handlers->list[k].kind);
-		h.id = core::hash_name(h.kind != nullptr ? h.kind : "") * 31 + static_cast<uint64>(h.queue_id);
-		h.id = h.id != 0 ? h.id : 1;
+		h.id = static_cast<uint64>(h.queue_id) << 32 | static_cast<uint32>(core::hash_name(h.kind != nullptr ? h.kind : ""));
 	}
 }
 
@@ -97,6 +96,12 @@ bool find_queue(const live::Db &db, Handler *h) noexcept
 			return true;
 		}
 	return false;
+}
+
+int queue_limit(const Handler &h) noexcept
+{
+	const int32 limit = engine.queue(h.queue).settings.executors; // one word, so no lock
+	return limit != core::kUnset ? limit : INT_MAX;
 }
 
 bool has_work(const Handler &h, bool call) noexcept

@@ -13,7 +13,7 @@ struct Handler
 	uint16_t queue;		 // slot, when it was last looked for
 	Oid role;
 	int max;			 // executors at a time
-	uint64 id;			 // of (queue, kind), never 0
+	uint64 id;			 // of (queue, kind), never 0; the upper half is the queue's
 	uint64 *kinds;		 // hashes of the kinds it is for,
 	int nkinds;			 // 0: all,
 	bool except;		 // or is not for
@@ -43,6 +43,9 @@ void read_handlers(const live::Db &db, Handlers *handlers);
 
 // The slot of its queue; false if the queue is not there (any more).
 bool find_queue(const live::Db &db, Handler *handler) noexcept;
+
+// How many executors may be at work for its queue.
+int queue_limit(const Handler &handler) noexcept;
 
 // Could one of its jobs start now? If not, and `call` is true, the scheduler is woken when one can.
 bool has_work(const Handler &handler, bool call) noexcept;

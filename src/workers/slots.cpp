@@ -637,15 +637,19 @@ void signal_executor(int slot, int number, int64 lease, int signal) noexcept
 	});
 }
 
-bool executor_engage(uint64 handler, int max) noexcept
+bool executor_engage(uint64 handler, int max, int queue_max) noexcept
 {
 	return with_lock(LW_EXCLUSIVE, [&] {
 		int slot = static_cast<int>(my_slot - shared->slots);
 		int engaged = 0;
+		int by_queue = 0;
 
 		for (int i = 0; i < shared->nexecutors; i++)
+		{
 			engaged += executor(slot, i).handler == handler;
-		if (engaged >= max)
+			by_queue += executor(slot, i).handler >> 32 == handler >> 32;
+		}
+		if (engaged >= max || by_queue >= queue_max)
 			return false;
 		static_cast<Executor *>(my_worker)->handler = handler;
 		return true;

@@ -237,8 +237,8 @@ void signal_executor(int slot, int number, int64 lease, int signal) noexcept;
 
 // ... and as an executor sees its own.
 
-// It is about to run a job of this handler. False if `max` of them already run there.
-bool executor_engage(uint64 handler, int max) noexcept;
+// It is about to run a job of this handler. False if `max` of them already do, or `queue_max` for the queue (the upper half of its number).
+bool executor_engage(uint64 handler, int max, int queue_max) noexcept;
 // It runs this attempt; 0, 0: it does not any more. No signal is under way when this returns.
 void executor_runs(int64 job, int64 lease) noexcept;
 // It is idle again; `ring`: the scheduler wants to know.

@@ -301,7 +301,8 @@ bool staff(const WorkerContext &context, Db &db)
 			Handler &h = handlers.list[i];
 			if ((present(h.role) == 0) != (round == 0) || h.retry_at > now || !find_queue(db, &h) || !has_work(h, true))
 				continue;
-			if (count([&h](const Place &p) noexcept { return p.now.handler == h.id; }) >= h.max)
+			if (count([&h](const Place &p) noexcept { return p.now.handler == h.id; }) >= h.max ||
+				count([&h](const Place &p) noexcept { return p.now.handler >> 32 == h.id >> 32; }) >= queue_limit(h))
 				continue; // one of them takes the next
 			if (!serve(context, db, slot, h, allowed, mono))
 				return false;

@@ -115,11 +115,11 @@ my @jobs = (enqueue('a'), enqueue('a'));
 becomes($_, 'succeeded') for @jobs;
 is(sql(q{select distinct session || ' ' || who || ' ' || role || ' ' || setting || ' ' || coalesce(temp, '-') || ' ' || prepared || ' ' || locks || ' '
 	|| after from who}),
-	'alice alice none 4MB - 0 0 alice', 'a handler runs in a session of its role, and finds nothing of the one before; RESET ROLE leads to its role');
+	'alice alice none 4MB - 0 0 alice', 'H9: a handler runs in a session of its role, and finds nothing of the one before; RESET ROLE leads to its role');
 my $job = enqueue('b', 'max_attempts => 1');
 becomes($job, 'dead');
 is(sql("select reason || ' ' || (detail->>'sqlstate') from tq_history($job) where event = 'dead'"), 'permission denied for table secret 42501',
-	q{what a superuser has written runs with the rights of whoever named it});
+	q{H9: what a superuser has written runs with the rights of whoever named it});
 is(error_as('bob', q{select tq_handle('b', 'k', 'locked(tq_job)'::regprocedure)}), '42501: permission denied for function locked', 'it takes EXECUTE');
 is(error_as('bob', q{select tq_handle('a', 'k', 'leak(tq_job)'::regprocedure)}), '42501: permission denied for queue "a"', 'and rights on the queue');
 is(error_as('none', qq{select tq_handle('c', 'k', '$_'::regprocedure)}), "42P13: function $_ cannot handle jobs", "$_")
@@ -210,6 +210,14 @@ until_true($node, "select count(*) = 2 $executors and query ~ 'gated'", 'two');
 sql(q{select tq_enqueue('many') from generate_series(1, 20)});
 until_true($node, "select count(*) = 3 $executors and query ~ 'gated'", 'three');
 is(sql(q{select running || ' ' || (kinds->'two'->>'running') from tq_stats() where queue = 'many'}), '3 2', 'no more than a handler may have, nor than there may be') or diag sql(q{select kinds from tq_stats() where queue = 'many'});
+sql(q{select tq_create_queue('few', '{"executors": 1}'); select tq_handle('few', k, 'gated(tq_job)'::regprocedure) from unnest('{a,b}'::text[]) k});
+sql(q{update gate set open = true});
+until_true($node, q{select live = 0 from tq_stats() where queue = 'many'});
+sql(q{update gate set open = false});
+sql(q{select tq_enqueue('few', kind => 'a'), tq_enqueue('few', kind => 'b'), tq_enqueue('many')});
+until_true($node, "select count(*) = 2 $executors and query ~ 'gated'", 'two');
+is(sql(q{select string_agg(running::text, ' ' order by queue) from tq_stats() where queue in ('few', 'many')}), '1 1', 'no more than a queue may have');
+sql(q{select tq_enqueue('many') from generate_series(1, 20)});
 # another role has jobs, all are busy: somebody leaves when it is done
 $job = enqueue('a');
 sql(q{update gate set open = true});
@@ -257,7 +265,7 @@ until_true($node, $busy, 'busy again');
 
 # 10. A copy runs no handlers
 my $scheduler = scheduler_of($node, 'clone');
-is(sql(q{select value || ' ' || status from tq_health() where item = 'activation'}, 'clone'), 'dormant warn', 'the copy is dormant');
+is(sql(q{select value || ' ' || status from tq_health() where item = 'activation'}, 'clone'), 'dormant warn', 'H33: the copy is dormant');
 like(sql("select tq_explain($job)", 'clone'), qr/running|this database is a copy/, 'its jobs are not run');
 is(sql("select count(*) $executors and datname = 'clone'"), '0', 'it has no executors');
 sql('drop database other');
@@ -288,7 +296,7 @@ sql(q{select tq_enqueue('many') from generate_series(1, 20)});
 until_true($node, "select count(*) = 1 $executors and query ~ 'gated'", 'one');
 my $lines = 'out of background worker slots, could not start tq executor for database "postgres"';
 $node->wait_for_log(qr/$lines/);
-is(logged($lines), 1, 'the log says that there is no room for another executor');
+is(logged($lines), 1, 'H35: the log says that there is no room for another executor');
 is(sql("select count(*) $executors"), '1', 'the slots of others stay free');
 sql(q{update gate set open = true});
 until_true($node, q{select live = 0 from tq_stats() where queue = 'many'});
