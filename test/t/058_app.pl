@@ -136,6 +136,8 @@ my $paid = q{(select v->'result'->'paid' from jsonb_each(c.parents) p (k, v))};
 is(work('orders', 'ship', q{tq_complete(c.id, c.lease)}, $paid), "$ship{$_->[0]}|succeeded|$_->[1]", 'what is paid is shipped') for [ 1, 10 ], [ 3, 30 ];
 is(work('mail', 'shipped', q{tq_complete(c.id, c.lease)}), "$tell{$_}|succeeded", 'the customer is told') for 1, 3;
 is(state($ship{2}) . state($tell{2}), 'blockedblocked', 'the order that is not paid waits');
+my $unpaid = $charge{2};
+like(as('shop_ops', "select tq_explain($ship{2})"), qr/\b$unpaid\b/, '... for its charge');
 
 # a newsletter, and a summary when it is sent
 my $summary = as('shop_web', q{select tq_batch_open('mail', kind => 'summary')});
