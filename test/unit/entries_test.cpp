@@ -44,6 +44,37 @@ TEST(Entries, InsertFindDrop)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
+// A job that waits for its parents is in no structure, whatever is done to it, until it is freed.
+TEST(Entries, ABlockedJobIsNowhereUntilItIsFreed)
+{
+	Rig t;
+	Ref existing;
+	const Ref group = t.engine.group_for(t.q(), "g", true);
+	for (const Ref g : {kNil, group})
+	{
+		const Ref r = t.engine.insert(t.q(), t.lane(), 7, 3, State::placeholder, 0, true, &existing, g);
+		ASSERT_NE(r, kNil);
+		t.engine.change(t.q(), r, [](Entry &e) noexcept { e.state = State::blocked; });
+		EXPECT_EQ(verify(t.engine), "");
+		EXPECT_EQ(t.engine.lane(t.lane()).counts[static_cast<int>(State::blocked)], 1U);
+		Key key;
+		EXPECT_FALSE(t.engine.claimable(t.q(), nullptr, 0, &key));
+		EXPECT_EQ(t.engine.mark(t.q(), r, 1, Verb::free, State::ready), MarkResult::ok);
+		EXPECT_EQ(verify(t.engine), "");
+		EXPECT_FALSE(t.engine.claimable(t.q(), nullptr, 0, &key));
+		t.engine.change(t.q(), r, [](Entry &e) noexcept {
+			e.mark = Verb::none;
+			e.state = State::ready;
+		});
+		EXPECT_TRUE(t.engine.claimable(t.q(), nullptr, 0, &key));
+		EXPECT_EQ(key, (Key{3, 7}));
+		EXPECT_EQ(verify(t.engine), "");
+		t.engine.drop(t.q(), r, 0);
+		EXPECT_EQ(t.engine.lane(t.lane()).counts[static_cast<int>(State::blocked)], 0U);
+		EXPECT_EQ(verify(t.engine), "");
+	}
+}
+
 TEST(Entries, TheSameIdInTwoDatabasesIsTwoJobs)
 {
 	Rig t;
