@@ -3,6 +3,7 @@
 // locks, inside live/; RowExclusiveLock on the tables of the job's segment.
 #include "api/args.hpp"
 #include "api/change.hpp"
+#include "api/follow_up.hpp"
 #include "api/names.hpp"
 #include "api/unique.hpp"
 #include "live/attach.hpp"
@@ -94,6 +95,7 @@ void append(live::Db &db, journal::EventRow row, uint16_t slot)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	follow_up(db, &row, 1);
 }
 
 // The states that a live job may be in for a verb.

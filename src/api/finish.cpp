@@ -3,6 +3,7 @@
 #include "api/finish.hpp"
 
 #include "api/args.hpp"
+#include "api/follow_up.hpp"
 #include "guc.hpp"
 #include "live/attach.hpp"
 #include "live/policy.hpp"
@@ -96,6 +97,7 @@ void finish(live::Db &db, Finish *list, int n)
 	const int first_op = live::op_count();
 	const core::Micros now = live::wall_now();
 	int k = 0;
+	bool followed = false;
 	for (int i = 0; i < n; ++i)
 	{
 		Finish &f = list[i];
@@ -146,6 +148,7 @@ void finish(live::Db &db, Finish *list, int n)
 			f.state = "cancelled";
 		}
 		noted.event = type;
+		followed = followed || may_follow(e, type);
 		journal::EventRow &row = rows[k];
 		row = live::event_of(e, type, now);
 		row.reason = f.reason;
@@ -162,6 +165,8 @@ void finish(live::Db &db, Finish *list, int n)
 	}
 	TQ_WAIT_POINT("finish-before-append");
 	append_or_distrust(db, rows, slots, k, first_op);
+	if (followed)
+		follow_up(db, rows, k);
 	pfree(rows);
 	pfree(slots);
 }

@@ -268,6 +268,9 @@ void queue_items(const Report &r, const Db &db)
 	const int64 gone = db.rows_gone.load();
 	r.put("jobs whose row was gone", psprintf("%lld", ll(gone)), gone > 0 ? Verdict::warn : Verdict::ok,
 		  "Rows of tq.job_* must not be deleted by hand; cancel the jobs instead.");
+	const int64 unfollowed = db.follow_ups_lost.load();
+	r.put("follow-ups that could not be enqueued", psprintf("%lld", ll(unfollowed)), unfollowed > 0 ? Verdict::warn : Verdict::ok,
+		  "Since the server started. The queue named in follow_up is full, or is there no more; the log says which.");
 	r.put("claims rolled back", psprintf("%lld", ll(db.aborted_claims.load())));
 	char *names = nullptr;
 	ask(db,
@@ -277,7 +280,8 @@ void queue_items(const Report &r, const Db &db)
 		&names, 1);
 	r.put("publications of tq's tables", names != nullptr ? names : "none",
 		  names != nullptr ? Verdict::warn : Verdict::ok,
-		  "A subscriber stops at each new segment, which it does not have. Publish the tables it needs by name.");
+		  "They publish all of them, and each new segment, at which a subscriber stops that does not have it. Publish tq.event by "
+		  "name, and what is to be known of it (docs/guides/news.md).");
 }
 
 void schedule_items(const Report &r, const Db &db)

@@ -1,6 +1,8 @@
 #include "api/job_options.hpp"
 
 #include "api/args.hpp"
+#include "api/follow_up.hpp"
+#include "live/attach.hpp"
 #include "live/queue_settings.hpp"
 #include "pg/interval.hpp"
 #include "pg/json_values.hpp"
@@ -17,7 +19,7 @@ constexpr int kMaxTags = 32;
 constexpr int kTagMax = 127; // bytes
 constexpr int64 kLastId = (int64{1} << 53) - 1;
 constexpr const char *kOnParentFailure[] = {"cancel", "run", nullptr};
-constexpr const char *kOptions[] = {"batch", "lease", "on_parent_failure", "tags", "unique_for", "weight", nullptr};
+constexpr const char *kOptions[] = {"batch", "follow_up", "lease", "on_parent_failure", "tags", "unique_for", "weight", nullptr};
 
 void check_bytes(const char *name, const char *s, int n, int max)
 {
@@ -94,6 +96,11 @@ void parse_options(Jsonb *options, journal::JobRow *row, core::Micros *unique_fo
 			row->weight = static_cast<float4>(pg::number_in(at, v, live::kMinWeight, live::kMaxWeight));
 		else if (strcmp(key, "tags") == 0)
 			row->tags = tags_in(at, v);
+		else if (strcmp(key, "follow_up") == 0)
+		{
+			if (v.type != jbvBool || v.val.boolean) // false: nothing, whatever the queue says
+				check_target(*live::current_db(), live::parse_follow_up(v, "option"));
+		}
 		else if (strcmp(key, "batch") == 0)
 			static_cast<void>(pg::integer_in(at, v, 1, kLastId));
 		else

@@ -2,6 +2,7 @@
 // Regime: PG. Locks: a heavyweight lock on the queue's name to the end of the transaction, so that commits reach the slot in the order
 // in which they changed the row; enqueues and claims do not take it.
 #include "api/args.hpp"
+#include "api/follow_up.hpp"
 #include "live/attach.hpp"
 #include "live/load.hpp"
 #include "live/queue_changes.hpp"
@@ -189,6 +190,7 @@ TQ_FUNCTION(tq_create_queue)
 	live::Db &db = live::database(fcinfo);
 	live::require_right_to_make(db, name, live::kManage);
 	lock_name(name);
+	check_follow_up(db, name, settings);
 	uint16_t slot = find_or_read(db, name);
 	if (slot != live::kNoQueue &&
 		(engine.queue(slot).state == core::QueueState::closing || live::queue_closed_here(slot)))
@@ -231,6 +233,7 @@ TQ_FUNCTION(tq_alter_queue)
 	static_cast<void>(live::parse_settings(settings)); // errors speak of what was given
 	live::Db &db = live::database(fcinfo);
 	const uint16_t slot = queue_to_change(db, name);
+	check_follow_up(db, name, settings);
 	live::reserve_queue_change(db);
 	const Oid types[] = {JSONBOID};
 	const Datum values[] = {PointerGetDatum(settings)};

@@ -29,6 +29,7 @@ enum EntryFlag : uint16_t
 	kHeld = 512,		   // delayed after an attempt: in a strict group those behind it wait
 	kOwnRetry = 1024,	   // its row has a retry policy of its own
 	kUnique = 2048,		   // its row has a unique key
+	kOwnOptions = 4096,	   // its row has options, one of which may say what follows it
 };
 
 // A live job. Everything by Q, except hash_next (P); `id`, `queue` and `lane` are set before the entry is
@@ -202,6 +203,7 @@ struct QueueSettings
 	bool fair = false;		   // groups take turns
 	bool has_retry = false;
 	bool notifies = false; // the name of the channel is in its row
+	uint8_t followed = 0;  // ends after which another job is enqueued, by bit (live::end_bit); which one is in its row
 	RetryPolicy retry;
 	bool limited() const noexcept { return max_running > 0 || rate.limits(); }
 };

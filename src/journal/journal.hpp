@@ -176,6 +176,7 @@ struct Candidate
 	bool has_kind;
 	bool has_group;
 	bool has_retry;			 // a retry policy of its own
+	bool has_options;
 	bool has_parents;		 // depends_on: it waits until an event says that it is free
 	char kind[kKindMax];
 	char group[kGroupMax];	 // group_key, empty if none

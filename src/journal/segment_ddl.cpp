@@ -5,6 +5,7 @@
 
 extern "C"
 {
+#include "catalog/pg_authid.h"
 #include "catalog/pg_proc.h"
 }
 
@@ -129,6 +130,36 @@ void copy_owner_and_acl(Oid parent, Oid child)
 	ReleaseSysCache(from);
 	table_close(rel, RowExclusiveLock);
 	CommandCounterIncrement();
+}
+
+// A publication that names tq.event (tq.job) or its first child gets the new child as well, with the same columns and rows, before
+// there is anything in it. Publications are their owners', so this is done as the superuser that the worker is.
+void publish_segment(int32 number)
+{
+	constexpr const char *kCommands =
+		"SELECT DISTINCT ON (p.oid, kind) format('ALTER PUBLICATION %%I ADD TABLE ONLY tq.%%I', p.pubname, kind || '_%d')"
+		" || coalesce(' (' || (SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) FROM pg_attribute a"
+		" WHERE a.attrelid = r.prrelid AND a.attnum = ANY (r.prattrs::int2[])) || ')', '')"
+		" || coalesce(' WHERE (' || pg_get_expr(r.prqual, r.prrelid) || ')', '')"
+		" FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid JOIN pg_class c ON c.oid = r.prrelid,"
+		" split_part(c.relname, '_', 1) AS kind"
+		" WHERE c.relnamespace = 'tq'::regnamespace AND c.relname IN ('job', 'job_0', 'event', 'event_0')"
+		" ORDER BY p.oid, kind, c.relname";
+	char *query = psprintf(kCommands, number);
+	pg::sql(query, 0, nullptr, nullptr, nullptr, true, 0);
+	const auto n = static_cast<int>(SPI_processed);
+	auto **commands = static_cast<char **>(palloc(sizeof(char *) * static_cast<Size>(std::max(n, 1))));
+	for (int i = 0; i < n; ++i)
+		commands[i] = SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1);
+	Oid owner;
+	int security;
+	GetUserIdAndSecContext(&owner, &security);
+	SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID, security);
+	for (int i = 0; i < n; ++i)
+		pg::sql(commands[i], 0, nullptr, nullptr, nullptr, false, 0);
+	SetUserIdAndSecContext(owner, security);
+	pfree(commands);
+	pfree(query);
 }
 
 bool depends_on_extension(Oid table, Oid extension)
@@ -305,6 +336,7 @@ Segment create_segment(Oid extension, int32 number, TimestampTz opened_at)
 	copy_owner_and_acl(parents[0], segment.job);
 	copy_owner_and_acl(parents[1], segment.event);
 	register_segment(extension, segment);
+	publish_segment(number);
 	const Oid types[] = {INT4OID, TIMESTAMPTZOID};
 	const Datum values[] = {Int32GetDatum(number), TimestampTzGetDatum(opened_at)};
 	pg::sql("INSERT INTO tq.segment (number, opened_at) VALUES ($1, $2) ON CONFLICT DO NOTHING", 2, types, values, nullptr, false,

@@ -176,6 +176,7 @@ void read_candidate(const Values &v, const ItemPointerData &tid, int segment, Ca
 	out->has_kind = copy_short_text(v, job::kind, out->kind, kKindMax);
 	out->has_group = copy_short_text(v, job::group_key, out->group, kGroupMax);
 	out->has_retry = !v.null(job::retry);
+	out->has_options = !v.null(job::options);
 	out->has_parents = !v.null(job::depends_on);
 }
 

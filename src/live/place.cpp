@@ -40,6 +40,7 @@ journal::Candidate candidate_of(const journal::JobRow &row, const ItemPointerDat
 	if (c.has_group)
 		memcpy(c.group, VARDATA_ANY(row.group_key), std::min<size_t>(VARSIZE_ANY_EXHDR(row.group_key), sizeof(c.group) - 1));
 	c.has_retry = row.retry != nullptr;
+	c.has_options = row.options != nullptr;
 	c.has_parents = row.depends_on != nullptr;
 	if (c.has_kind)
 		memcpy(c.kind, VARDATA_ANY(row.kind), std::min<size_t>(VARSIZE_ANY_EXHDR(row.kind), sizeof(c.kind) - 1));
@@ -82,6 +83,8 @@ void fill_entry(Entry &e, const journal::Candidate &c, int slot, const journal::
 		e.flags |= core::kHeld;
 	if (c.has_retry)
 		e.flags |= core::kOwnRetry;
+	if (c.has_options)
+		e.flags |= core::kOwnOptions;
 }
 
 namespace

@@ -15,6 +15,7 @@ using core::QueueSettings;
 using pg::Named;
 
 constexpr int64 kLongestMs = pg::kLongest / 1000;
+constexpr char kEndTypes[] = "sdbxe"; // of events, by bit
 constexpr char kChannel[] = "tq"; // of queues that just say true
 constexpr int64 kMaxExact = (int64{1} << 53) - 1; // the largest whole number that every reader of JSON has
 
@@ -32,6 +33,7 @@ enum class Type : uint8
 	order,
 	retry,
 	notify,
+	follow_up,
 };
 
 struct KeySpec
@@ -70,6 +72,7 @@ constexpr KeySpec kKeys[] = {
 	small("executors", 0, 1000, &QueueSettings::executors),
 	duration("expires_in", 0, kLongestMs, &QueueSettings::expires_in_ms),
 	{.name = "fair", .type = Type::boolean, .boolean = &QueueSettings::fair},
+	{.name = "follow_up", .type = Type::follow_up},
 	small("group_max_running", 0, PG_INT32_MAX, &QueueSettings::group_max_running),
 	{.name = "group_order", .type = Type::order},
 	rate("group_rate", &QueueSettings::group_rate),
@@ -160,6 +163,9 @@ void set(QueueSettings &out, const KeySpec &k, const JsonbValue &v, int64 *burst
 			out.retry = parse_retry(JsonbValueToJsonb(const_cast<JsonbValue *>(&v)), guc::retry);
 			out.has_retry = true;
 			break;
+		case Type::follow_up:
+			out.followed = parse_follow_up(v, "setting").on;
+			break;
 		case Type::notify:
 			out.notifies = channel_in(at, v) != nullptr;
 			break;
@@ -167,6 +173,51 @@ void set(QueueSettings &out, const KeySpec &k, const JsonbValue &v, int64 *burst
 }
 
 } // namespace
+
+uint8 end_bit(journal::EventType type) noexcept
+{
+	const char *at = type != journal::EventType{} ? strchr(kEndTypes, static_cast<char>(type)) : nullptr;
+	return at != nullptr ? static_cast<uint8>(1 << (at - kEndTypes)) : 0;
+}
+
+FollowUp parse_follow_up(const JsonbValue &v, const char *word)
+{
+	static constexpr const char *kFollowKeys[] = {"kind", "on", "priority", "queue", nullptr};
+	static constexpr const char *kEnds[] = {"succeeded", "dead", "buried", "cancelled", "expired", nullptr}; // as kEndTypes
+	FollowUp f;
+	const Named whole{word, "follow_up"};
+	if (v.type != jbvBinary || !JsonContainerIsObject(v.val.binary.data))
+		pg::bad_value(whole, "It must be a JSON object.");
+	pg::Members m = pg::members_of(JsonbValueToJsonb(const_cast<JsonbValue *>(&v)), kFollowKeys, "follow_up");
+	while (pg::next_member(&m))
+	{
+		const Named at{word, psprintf("follow_up.%s", m.key)};
+		if (strcmp(m.key, "priority") == 0)
+			f.priority = static_cast<int32>(pg::integer_in(at, m.value, PG_INT16_MIN, PG_INT16_MAX));
+		else if (strcmp(m.key, "on") == 0)
+		{
+			const bool array = m.value.type == jbvBinary && JsonContainerIsArray(m.value.val.binary.data);
+			const int n = array ? static_cast<int>(JsonContainerSize(m.value.val.binary.data)) : 0;
+			if (n == 0)
+				pg::bad_value(at, psprintf("It must be an array of %s.", pg::listed(kEnds)));
+			f.on = 0;
+			for (int i = 0; i < n; ++i)
+				f.on |= static_cast<uint8>(
+					1 << pg::word_in(at, *getIthJsonbValueFromContainer(m.value.val.binary.data, static_cast<uint32>(i)), kEnds));
+		}
+		else
+		{
+			if (m.value.type != jbvString)
+				pg::bad_value(at, "It must be a name.");
+			const char *name = pg::string_of(m.value);
+			check_name(m.key, name);
+			(strcmp(m.key, "queue") == 0 ? f.queue : f.kind) = name;
+		}
+	}
+	if (f.queue == nullptr)
+		pg::bad_value(whole, "It must name a \"queue\".");
+	return f;
+}
 
 core::RetryPolicy parse_retry(Jsonb *json, const core::RetryPolicy &base, const char *word)
 {

@@ -11,6 +11,19 @@ namespace tq::live
 // 0A000 for a key that this version does not serve. A key that is null is left at the server's default.
 core::QueueSettings parse_settings(Jsonb *settings);
 
+// What follows a job when it has ended: another one, as a queue's setting or a job's option has it.
+struct FollowUp
+{
+	const char *queue = nullptr;
+	const char *kind = nullptr; // none
+	int32 priority = core::kUnset;
+	uint8 on = 7; // ends, by bit: succeeded, dead, buried
+};
+FollowUp parse_follow_up(const JsonbValue &v, const char *word);
+
+// The bit of an end, by the event that says it; 0 for other events.
+uint8 end_bit(journal::EventType type) noexcept;
+
 // The channel that a queue with these settings notifies, null if it does not.
 const char *channel_of(Jsonb *settings);
 

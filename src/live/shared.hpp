@@ -120,6 +120,8 @@ struct Db
 	std::atomic<int64> loads, refilled, evicted, aborted_claims, claims_logged, rows_gone, lost_found;
 	std::atomic<int64> audits, drifted, outdated; // counts after the first load, and what they found
 	std::atomic<int64> fires, fires_missed, fires_failed, fires_again; // of schedules
+	std::atomic<int64> follow_ups_lost; // could not be enqueued when a job ended
+	std::atomic<Micros> follow_up_logged_at;
 	std::atomic<int64> rows_unknown; // by the last count: unfinished jobs of queues that do not exist
 	std::atomic<Micros> loaded_at, load_took;
 	std::atomic<Micros> counted_at;	 // last recount

@@ -190,6 +190,8 @@ Op enqueue_of(const journal::JobRow &row, Micros now)
 	op.blocked = row.depends_on != nullptr;
 	if (row.retry != nullptr)
 		op.flags |= core::kOwnRetry;
+	if (row.options != nullptr)
+		op.flags |= core::kOwnOptions;
 	if (row.unique_key != nullptr)
 		op.flags |= core::kUnique;
 	return op;

@@ -1,5 +1,6 @@
 #include "workers/reaper.hpp"
 
+#include "api/follow_up.hpp"
 #include "guc.hpp"
 #include "journal/reasons.hpp"
 #include "live/policy.hpp"
@@ -71,6 +72,7 @@ void append_batch(Db &db)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	api::follow_up(db, batch.rows, batch.n);
 }
 
 template <class Due> uint16_t next_queue(const Db &db, uint32 from, Due &&due) noexcept

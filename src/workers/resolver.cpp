@@ -1,5 +1,6 @@
 #include "workers/resolver.hpp"
 
+#include "api/follow_up.hpp"
 #include "live/dependencies.hpp"
 #include "live/loader.hpp"
 #include "live/segments.hpp"
@@ -359,6 +360,7 @@ void append(Db &db)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	api::follow_up(db, work.rows, work.nrows);
 }
 
 bool begin(const WorkerContext &context, Db &db, pg::OwnerScope *scope)

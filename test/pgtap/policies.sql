@@ -163,7 +163,7 @@ EXCEPTION WHEN OTHERS THEN
 	RETURN h;
 END
 $$;
-SELECT is(hint_of($$SELECT tq_enqueue('x', options => '{"colour": 1}')$$), 'Known keys are batch, lease, on_parent_failure, tags, unique_for, weight.');
+SELECT is(hint_of($$SELECT tq_enqueue('x', options => '{"colour": 1}')$$), 'Known keys are batch, follow_up, lease, on_parent_failure, tags, unique_for, weight.');
 SELECT is(hint_of($$SELECT tq_enqueue('x', retry => '{"colour": 1}')$$), 'Known keys are policy, delay, max, factor, jitter, delays, on_lost.');
 SELECT is(hint_of($$SELECT tq_enqueue('x', unique_mode => 'no')$$), 'Known modes are skip, ignore, replace, keep_run_at, error.');
 

@@ -173,7 +173,7 @@ INSERT INTO value (settings, wanted) VALUES
 	('null', '22023 settings must be a JSON object');
 -- a key that this version serves or not: null is no value
 INSERT INTO value (settings, wanted) SELECT jsonb_build_object(k, NULL), 'ok'
-	FROM unnest(ARRAY['burst', 'cancel_grace', 'dead_retention', 'enqueue_rate', 'executors', 'expires_in', 'fair', 'group_max_running', 'group_order',
+	FROM unnest(ARRAY['burst', 'cancel_grace', 'dead_retention', 'enqueue_rate', 'executors', 'expires_in', 'fair', 'follow_up', 'group_max_running', 'group_order',
 		'group_rate', 'lease', 'lease_grace', 'max_attempts', 'max_depth', 'max_running', 'on_lost', 'rate', 'retention', 'strict_timeout',
 		'timeout', 'unique_for', 'weight']) k;
 
@@ -184,7 +184,7 @@ SELECT results_eq($$SELECT queue FROM tq_queues WHERE queue LIKE 'made %' AND st
 SELECT is(attempt(format('SELECT tq_drop_queue(%L)', queue)), 'ok', queue || ' can be dropped') FROM tq_queues WHERE queue LIKE 'made %';
 SELECT is(attempt(format('SELECT tq_alter_queue(''altered'', %L)', settings)), wanted, 'tq_alter_queue: ' || left(settings::text, 100)) FROM value;
 SELECT is(attempt($$SELECT tq_alter_queue('altered', jsonb_object_agg(k, NULL))
-	FROM unnest(ARRAY['burst', 'cancel_grace', 'dead_retention', 'enqueue_rate', 'executors', 'expires_in', 'fair', 'group_max_running', 'group_order',
+	FROM unnest(ARRAY['burst', 'cancel_grace', 'dead_retention', 'enqueue_rate', 'executors', 'expires_in', 'fair', 'follow_up', 'group_max_running', 'group_order',
 		'group_rate', 'lease', 'lease_grace', 'max_attempts', 'max_depth', 'max_running', 'on_lost', 'priority', 'rate', 'retention', 'retry',
 		'strict_timeout', 'timeout', 'unique_for', 'weight']) k$$), 'ok', 'null for every key');
 SELECT is((SELECT settings FROM tq_queues WHERE queue = 'altered'), '{}', 'leaves none');

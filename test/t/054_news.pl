@@ -32,7 +32,7 @@ sub told
 {
 	my ($queue, $figure, $sum, $channel) = @_;
 	my %got = (enqueued => 0, finished => 0, dead => 0, n => 0);
-	for (1 .. 600)
+	for (1 .. 300)
 	{
 		for my $m (grep { $_->{queue} eq $queue } heard($channel // 'tq'))
 		{
@@ -90,7 +90,7 @@ is_deeply([ @$got{qw(enqueued finished dead ready)} ], [ 0, 3, 1, 0 ], 'how jobs
 enqueue('mail', q{delay => '300 ms'});
 $got = told('mail', 'enqueued', 1);
 is($got->{ready}, 0, 'a job that is not ready yet');
-for (1 .. 600)
+for (1 .. 300)
 {
 	$got = told('mail', 'n', 1);
 	last if $got->{ready};
@@ -208,6 +208,157 @@ $node->reload;
 $got = told('short', 'n', 1);
 is_deeply($got, { enqueued => 0, finished => 0, dead => 0, ready => 2, n => 1 }, 'after a crash');
 check_journal($node);
+
+# --- follow-ups -----------------------------------------------------------------------------------------------------
+
+sub sql { return $node->safe_psql('postgres', $_[0]); }
+
+my $one = session($node);
+sub says { return ask($one, $_[0]); }
+
+# What waits in a queue, in order: payloads without the ids of jobs.
+sub waiting
+{
+	my ($queue) = @_;
+	return sql(qq{select coalesce(string_agg((j.payload - 'job')::text, ' ' order by j.id), '') from tq.job j join tq.queue q on q.id = j.queue_id
+		where q.name = '$queue' and exists (select from tq_jobs t where t.id = j.id and t.state <> 'succeeded')});
+}
+sub count_in { return sql("select count(*) from tq_jobs where queue = '$_[0]' and state in ('ready', 'delayed')"); }
+
+queue('after', '{"max_depth": 1000}');
+queue('work', '{"follow_up": {"queue": "after", "kind": "report", "on": ["succeeded", "dead"], "priority": 7}, "max_attempts": 2}');
+my $job = sql(q{select tq_enqueue('work', kind => 'scan')});
+sql(q{select tq_complete(id, lease, '{"pages": 3}') from tq_claim('work')});
+is(sql(q{with c as materialized (select * from tq_claim('after', kinds => '{report}'))
+	select payload from c where priority = 7 and tq_complete(id, lease) = 'succeeded'}),
+	qq({"job": $job, "kind": "scan", "queue": "work", "state": "succeeded", "result": {"pages": 3}}), 'a follow-up of success');
+$job = sql(q{select tq_enqueue('work')});
+sql(q{select tq_fail(id, lease, 'once', retry_in => '0') from tq_claim('work')});
+is(count_in('after'), 0, 'not of an attempt that is repeated');
+sql(q{select tq_fail(id, lease, 'twice', '{"line": 12}') from tq_claim('work')});
+is(sql(q{with c as materialized (select * from tq_claim('after')) select payload from c where tq_complete(id, lease) = 'succeeded'}),
+	qq({"job": $job, "kind": null, "error": "twice", "queue": "work", "state": "dead", "detail": {"line": 12}}), 'of death');
+sql(q{select tq_enqueue('work') from generate_series(1, 2)});
+sql(q{select tq_bury(id, lease, 'no') from tq_claim('work')});
+sql(q{select tq_cancel(id) from tq_jobs where queue = 'work' and state = 'ready'});
+is(count_in('after'), 0, 'not of what is not listed');
+
+# In the transaction that ends the job
+sql(q{select tq_enqueue('work')});
+sql(q{begin; select tq_complete(id, lease) from tq_claim('work'); rollback});
+is(count_in('after'), 0, 'nothing follows what was rolled back');
+sql(q{begin; create temp table c as select * from tq_claim('work'); savepoint s; select tq_complete(id, lease) from c;
+	rollback to s; select tq_complete(id, lease, '"scalar"') from c; commit});
+is(waiting('after'), '{"kind": null, "queue": "work", "state": "succeeded", "result": "scalar"}', 'once, whatever was tried before');
+sql(q{select tq_purge('after', 'ready')});
+sql(q{select tq_enqueue('work')});
+arm($node, 'commit-before-publish', 'wait');
+begin_ask($one, q{select tq_complete(id, lease) from tq_claim('work')});
+standing($node, 'commit-before-publish');
+leave($listener);
+$node->stop('immediate');
+$node->start;
+$listener = session($node);
+ask($listener, 'listen tq');
+leave($one);
+$one = session($node);
+loaded($node);
+is(count_in('after') + sql(q{select count(*) from tq_jobs where queue = 'work' and state = 'ready'}), 1, 'after a crash: both or neither');
+is(count_in('after'), 1, '... both, since it had committed');
+sql(q{select tq_purge('after', 'ready')});
+
+# By the scheduler: lost leases, expiry, claims that are always rolled back; by tq_cancel; by tq_fail of a job that was asked to stop
+sql(q{select tq_alter_queue('work', '{"follow_up": {"queue": "after", "on": ["dead", "buried", "cancelled", "expired"]}, "on_lost": "bury"}')});
+sql(q{select tq_enqueue('work'); select count(*) from tq_claim('work', lease_for => '10 ms')});
+until_true($node, q{select count(*) = 1 from tq_jobs where queue = 'after' and state = 'ready'}, 'a lost lease is followed');
+sql(q{select tq_enqueue('work', expires_at => clock_timestamp() + interval '20 ms')});
+until_true($node, q{select count(*) = 2 from tq_jobs where queue = 'after' and state = 'ready'}, 'an expired job is followed');
+sql(q{select tq_cancel(tq_enqueue) from tq_enqueue('work')});
+is(count_in('after'), 2, 'nobody else has seen a job that its own transaction cancels');
+sql(q{select tq_enqueue('work')});
+sql(q{select tq_cancel(id) from tq_jobs where queue = 'work' and state = 'ready'});
+is(waiting('after'), join(' ', map { qq({"kind": null, "error": "$_->[1]", "queue": "work", "state": "$_->[0]"}) }
+		[ 'buried', 'lease lost' ], [ 'expired', 'not started in time' ]) . ' {"kind": null, "queue": "work", "state": "cancelled"}',
+	'each with what ended it');
+sql(q{select tq_purge('after', 'ready')});
+
+# Many at once
+sql(q{select tq_alter_queue('work', '{"follow_up": {"queue": "after"}}')});
+sql(q{select tq_enqueue('work') from generate_series(1, 50)});
+sql(q{with c as materialized (select * from tq_claim('work', max_jobs => 50)) select count(m.*) from (select array_agg(id) i, array_agg(lease) l from c) a,
+	tq_complete_many(i, l) m});
+is(count_in('after'), 50, 'one for each of many');
+
+# A target that is full, or gone: the job ends all the same.
+sub lost { return sql(q{select value from tq_health() where item = 'follow-ups that could not be enqueued'}); }
+is(lost(), 0, 'none was lost');
+sql(q{select tq_alter_queue('after', '{"max_depth": 52}')});
+sql(q{select tq_enqueue('work') from generate_series(1, 5)});
+is(sql(q{with c as materialized (select * from tq_claim('work', max_jobs => 5)) select count(*) from (select array_agg(id) i, array_agg(lease) l from c) a,
+	tq_complete_many(i, l) m where m.status = 'ok'}), 5, 'a full queue keeps nobody from finishing');
+is(count_in('after') . ' ' . lost(), '52 3', '... what goes in goes in, the rest is counted');
+like(slurp_file($node->logfile), qr/nothing follows job \d+: queue "after" is full/, '... and logged');
+sql(q{select tq_purge('after', 'ready'); select tq_drop_queue('after')});
+until_true($node, q{select count(*) = 0 from tq.queue where name = 'after'}, 'dropped');
+sql(q{select tq_enqueue('work')});
+is(scalar(take($node, 'work', 1)) . ' ' . lost(), '1 4', 'nor does one that is gone');
+is(sql(q{select status from tq_health() where item = 'follow-ups that could not be enqueued'}), 'warn', 'tq_health says so');
+
+# No circles, however they come about
+queue('after', '{}');
+like(says(q{select tq_alter_queue('work', '{"follow_up": {"queue": "work"}}')}), qr/22023: .*The circle is work -> work/s, 'not itself');
+like(says(q{select tq_alter_queue('after', '{"follow_up": {"queue": "work"}}')}), qr/22023: .*The circle is after -> work -> after/s, 'nor by another');
+queue('last', '{"follow_up": {"queue": "work"}}');
+my $two = session($node);
+ask($two, 'begin');
+ask($two, q{select tq_alter_queue('work', '{"follow_up": null}')});
+ask($two, q{select tq_alter_queue('after', '{"follow_up": {"queue": "last"}}')});
+begin_ask($one, q{select tq_alter_queue('work', '{"follow_up": {"queue": "after"}}')});
+ask($two, 'commit');
+like(end_ask($one), qr/22023: .*The circle is work -> after -> last -> work/s, 'nor by two at once');
+
+# What the job says wins
+sql(q{select tq_alter_queue('after', '{"follow_up": null}'); select tq_alter_queue('work', '{"follow_up": {"queue": "after"}}')});
+sql(q{select tq_purge('after', 'ready')}) if count_in('after');
+sql(q{select tq_enqueue('work', options => '{"follow_up": false}')});
+sql(q{select tq_enqueue('work', options => '{"follow_up": {"queue": "quiet", "kind": "own"}}')});
+sql(q{select tq_enqueue('after', options => '{"follow_up": {"queue": "after"}}')});
+take_all($node, 'work', 2);
+take_all($node, 'after', 1);
+is(count_in('after'), 1, 'a job may be followed in its own queue, once');
+is(sql(q{select count(*) from tq_jobs where queue = 'quiet' and kind = 'own'}), 1, 'a job with a follow-up of its own, one with none');
+# ... also after it was read from disk
+sql(q{select tq_enqueue('work', run_at => now() + interval '1 day', options => '{"follow_up": {"queue": "quiet", "kind": "far"}}')});
+sql(q{select tq_retry(id) from tq_jobs where queue = 'work' and state = 'delayed'});
+take_all($node, 'work', 1);
+is(sql(q{select count(*) from tq_jobs where queue = 'quiet' and kind = 'far'}), 1, 'a job that was on disk only');
+
+# Rights: manage here, produce there; whoever finishes needs neither.
+sql(q{create role boss login; create role maker login; create role worker login;
+	select tq_grant('work', 'boss', 'manage'); select tq_grant('work', 'maker', 'produce'); select tq_grant('work', 'worker', 'consume')});
+sub as { my ($role, $what) = @_; my $s = session($node); ask($s, "set role $role"); my $answer = ask($s, $what); leave($s); return $answer; }
+my $setting = q{select tq_alter_queue('work', '{"follow_up": {"queue": "after"}}')};
+my $option = q{select tq_enqueue('work', options => '{"follow_up": {"queue": "after"}}')};
+like(as('boss', $setting), qr/42501: .*queue "after"/s, 'a setting takes produce on the other queue');
+like(as('maker', $option), qr/42501: .*queue "after"/s, 'so does an option');
+like(as('maker', q{select tq_enqueue('work', options => '{"follow_up": {"queue": "nowhere"}}')}), qr/42501/, 'no probing');
+sql(q{select tq_grant('after', 'boss', 'produce'); select tq_grant('after', 'maker', 'produce')});
+unlike(as('boss', $setting), qr/ERROR/, 'with it, it is set');
+unlike(as('maker', $option), qr/ERROR/, 'also for a job');
+my $already = count_in('after');
+is(as('worker', q{select tq_complete(id, lease) from tq_claim('work')}), 'succeeded', 'a worker finishes');
+is(count_in('after'), $already + 1, '... and the follow-up is there');
+like(says(q{select tq_create_queue('x', '{"follow_up": {"queue": "nowhere"}}')}), qr/TQ002/, 'a queue that is not there');
+
+# A result that is larger than a payload may be
+sql(q{alter system set tq.max_payload = '1kB'; select pg_reload_conf()});
+until_true($node, "select setting = '1' from pg_settings where name = 'tq.max_payload'");
+sql(q{select tq_enqueue('work')});
+sql(q{select tq_purge('after', 'ready')});
+sql(q{select tq_complete(id, lease, to_jsonb(repeat('x', 2000))) from tq_claim('work')});
+is(waiting('after'), '{"kind": null, "queue": "work", "state": "succeeded", "left_out": true}', 'a large result is left out');
+check_journal($node, 'the journal after follow-ups');
+leave($one, $two);
 
 leave($listener, $open, $many, $stuck, $quick);
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP|signal 11|a recount found/, 'nothing alarming in the log');
