@@ -25,7 +25,7 @@ void note_asked(Queue &q, const Engine::ClaimTerms &terms) noexcept
 		return;
 	}
 	for (uint16_t l = q.lanes; l != core::kNoLane; l = engine.lane(l).next)
-		if (std::find(terms.kinds, terms.kinds + terms.nkinds, engine.lane(l).kind_hash) != terms.kinds + terms.nkinds)
+		if ((std::find(terms.kinds, terms.kinds + terms.nkinds, engine.lane(l).kind_hash) != terms.kinds + terms.nkinds) != terms.except)
 			engine.lane(l).asked_at = terms.wall;
 }
 

@@ -134,6 +134,26 @@ TEST(Claims, AWorkersRunningJobsAreCounted)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
+TEST(Claims, AllKindsButSome)
+{
+	Rig t;
+	t.ready(1, 0, "a");
+	t.ready(2, 0, "b");
+	t.ready(3);
+	const uint64_t kinds[] = {hash_name("a"), hash_name("c")};
+	auto terms = Rig::terms();
+	terms.kinds = kinds;
+	terms.nkinds = 2;
+	terms.except = true;
+	Key key{};
+	EXPECT_TRUE(t.engine.claimable(t.q(), kinds, 2, &key, true));
+	EXPECT_EQ(t.id_of(t.engine.claim(t.q(), terms)), 2);
+	EXPECT_EQ(t.id_of(t.engine.claim(t.q(), terms)), 3);
+	EXPECT_EQ(t.engine.claim(t.q(), terms), kNil);
+	EXPECT_FALSE(t.engine.claimable(t.q(), kinds, 2, &key, true));
+	EXPECT_TRUE(t.engine.claimable(t.q(), kinds, 2, &key));
+}
+
 // What heartbeats reported, by slots.
 std::vector<uint16_t> ended;
 

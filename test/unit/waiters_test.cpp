@@ -52,6 +52,54 @@ TEST(Waiters, TheFirstWhoseFilterMatchesIsWoken)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
+int calls = 0;
+
+TEST(Waiters, WhoAskedIsCalledOnceForWhatNobodyWaitsFor)
+{
+	WaitRig t;
+	calls = 0;
+	t.engine.set_platform({lock_partition, unlock_partition, set_latch, note_sooner, note_refill, mono_now,
+						   [](uint32_t) noexcept { ++calls; }});
+	t.ready(10);
+	EXPECT_EQ(calls, 0); // nobody has asked
+	t.engine.call_when_startable(t.q());
+	EXPECT_EQ(calls, 0); // for the next one
+	t.ready(11);
+	t.ready(12);
+	EXPECT_EQ(calls, 1);
+	t.engine.call_when_startable(t.q());
+	t.enter(1);
+	t.ready(13);
+	EXPECT_TRUE(t.has_token(1));
+	EXPECT_EQ(calls, 1); // a waiter has it
+	EXPECT_TRUE(t.leave(1));
+	EXPECT_EQ(calls, 2); // ... and leaves without
+	t.engine.call_when_startable(t.q());
+	t.enter(2, {"fax"});
+	t.ready(14);
+	EXPECT_EQ(calls, 3); // not what it waits for
+	EXPECT_EQ(verify(t.engine), "");
+}
+
+TEST(Waiters, ACallComesWhenALimitOpens)
+{
+	WaitRig t;
+	calls = 0;
+	t.engine.set_platform({lock_partition, unlock_partition, set_latch, note_sooner, note_refill, mono_now,
+						   [](uint32_t) noexcept { ++calls; }});
+	t.q().settings.max_running = 1;
+	t.ready(10);
+	t.ready(11);
+	const Ref r = t.claim();
+	t.commit_claim(r);
+	t.engine.call_when_startable(t.q());
+	t.ready(12);
+	EXPECT_EQ(calls, 0); // none may start
+	t.engine.drop(t.q(), r, 0);
+	EXPECT_EQ(calls, 1);
+	EXPECT_EQ(verify(t.engine), "");
+}
+
 TEST(Waiters, ATokenNotUsedIsPassedOn)
 {
 	WaitRig t;
