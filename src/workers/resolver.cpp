@@ -25,7 +25,7 @@ constexpr int kAtOnce = 50;			  // notes in one transaction
 constexpr int kPage = 200;			  // of the whole table, in one step
 constexpr Micros kAgain = 50000;	  // until a job that somebody else is changing is looked at again
 constexpr int kShownOutcomes = 100;	  // of a batch; above, its callback is given counts only
-constexpr const char *kLargest = "4194304"; // bytes of results that a job is given
+constexpr int64 kLargest = 4194304;	  // bytes of results that a job is given
 
 // --- statements ------------------------------------------------------------------------------------------------------
 
@@ -126,7 +126,6 @@ struct Child
 };
 struct Work
 {
-	Db *db;
 	Child children[2 * kChildren + kAtOnce];
 	int n;
 	journal::EventRow rows[2 * kChildren + kAtOnce];
@@ -197,7 +196,7 @@ struct Verdict
 
 Jsonb *outcomes_of(JobId child)
 {
-	Datum values[] = {Int64GetDatum(child), Int64GetDatum(strtoll(kLargest, nullptr, 10))};
+	Datum values[] = {Int64GetDatum(child), Int64GetDatum(kLargest)};
 	bool null = true;
 	pg::run(outcomes, values, nullptr);
 	const Datum found = column(0, 1, &null);
@@ -368,7 +367,6 @@ bool begin(const WorkerContext &context, Db &db, pg::OwnerScope *scope)
 	if (!begin_work(context, "tq: freeing jobs whose parents have ended"))
 		return false;
 	*scope = live::enter_registry(db);
-	work.db = &db;
 	work.n = work.nrows = 0;
 	return true;
 }
