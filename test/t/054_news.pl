@@ -350,6 +350,21 @@ is(as('worker', q{select tq_complete(id, lease) from tq_claim('work')}), 'succee
 is(count_in('after'), $already + 1, '... and the follow-up is there');
 like(says(q{select tq_create_queue('x', '{"follow_up": {"queue": "nowhere"}}')}), qr/TQ002/, 'a queue that is not there');
 
+# A handler for the other queue is a function that is called after each end.
+sql(q{create table told (job bigint, state text);
+	create function on_end(j tq_job) returns jsonb language sql as $$
+		insert into told values ((j.payload ->> 'job')::bigint, j.payload ->> 'state') returning to_jsonb(job) $$});
+sql(q{select tq_purge('after', 'ready')});
+sql(q{select tq_handle('after', null, 'on_end(tq_job)')});
+$job = sql(q{select tq_enqueue('work')});
+take_all($node, 'work', 1);
+until_true($node, "select count(*) = 1 from told where job = $job and state = 'succeeded'", 'a handler on completion');
+$job = sql(q{select tq_enqueue('work')});
+sql(q{select tq_fail(id, lease, 'no', fatal => true) from tq_claim('work')});
+until_true($node, "select count(*) = 1 from told where job = $job and state = 'dead'", 'a handler on death');
+is(sql('select count(*) from told'), 2, 'a handler is called once for each end');
+sql(q{select tq_unhandle('after', null)});
+
 # A result that is larger than a payload may be
 sql(q{alter system set tq.max_payload = '1kB'; select pg_reload_conf()});
 until_true($node, "select setting = '1' from pg_settings where name = 'tq.max_payload'");
