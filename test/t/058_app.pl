@@ -57,11 +57,12 @@ create role shop_app login;
 create role shop_ops login;
 create schema shop authorization shop_app;
 grant usage on schema shop to shop_web;
+select tq_create_queue('alerts');
 select tq_create_queue('orders', '{"retry": {"policy": "fixed", "delay": "1 h", "jitter": 0}, "max_attempts": 3, "retention": "2 days",
-	"notify": "shop"}');
+	"notify": "shop", "follow_up": {"queue": "alerts", "kind": "order", "on": ["dead"]}}');
 select tq_create_queue('mail', '{"lease": "10 min", "retention": "2 days"}');
 select tq_grant('orders', 'shop_web', 'produce'), tq_grant('mail', 'shop_web', 'produce'), tq_grant('mail', 'shop_app', 'produce');
-select tq_grant('orders', 'shop_worker', 'consume'), tq_grant('mail', 'shop_worker', 'consume');
+select tq_grant('alerts', 'shop_worker', 'consume'), tq_grant('orders', 'shop_worker', 'consume'), tq_grant('mail', 'shop_worker', 'consume');
 select tq_grant('*', 'shop_app', 'create');
 select tq_grant('*', 'shop_ops', 'manage'), tq_grant('*', 'shop_ops', 'monitor');
 SQL
@@ -161,6 +162,8 @@ at('2027-03-27 22:02:00+01');
 is(work('orders', 'charge', q{tq_fail(c.id, c.lease, 'card declined')}, 'c.attempt'), "$charge{2}|dead|3", 'and is dead at ten');
 is(as('shop_ops', q{select id || reason from tq_dead where queue = 'orders'}), "$charge{2}card declined", 'as the operators see');
 reaches($_, 'cancelled', 'nothing is shipped') for $ship{2}, $tell{2};
+is(work('alerts', 'order', q{tq_complete(c.id, c.lease)}, q{c.payload->>'job', c.payload->>'error'}) =~ s/^\d+//r, "|succeeded|$charge{2}|card declined",
+	'... but somebody is to look at it');
 my $dead = 0;
 for (1 .. 600)
 {
