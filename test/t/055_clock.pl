@@ -139,6 +139,9 @@ my $done = query(q{select tq_enqueue('q') from generate_series(1, 30)}) =~ s/\n.
 query(q{select tq_complete(id, lease) from tq_claim('q', max_jobs => 100)});
 step('2 h');
 enqueue(q{'q', delay => '20 days'}) for 1 .. 2;
+# six hours after the janitor has found the segment finished, that is
+comes("select not exists (select from tq.job j join tq.segment s on j.tableoid = ('tq.job_' || s.number)::regclass"
+	  . " where j.id = $done and s.finished_at is null)", 'a segment is finished');
 step('8 h');
 comes("select not exists (select from tq.job where id = $done)", 'retention: finished jobs are gone after six hours');
 is(state($dead), 'dead', '... but not those that died');
