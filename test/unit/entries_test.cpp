@@ -49,9 +49,9 @@ TEST(Entries, ABlockedJobIsNowhereUntilItIsFreed)
 {
 	Rig t;
 	Ref existing;
-	const Ref group = t.engine.group_for(t.q(), "g", true);
-	for (const Ref g : {kNil, group})
+	for (const bool grouped : {false, true})
 	{
+		const Ref g = grouped ? t.engine.group_for(t.q(), "g", true) : kNil;
 		const Ref r = t.engine.insert(t.q(), t.lane(), 7, 3, State::placeholder, 0, true, &existing, g);
 		ASSERT_NE(r, kNil);
 		t.engine.change(t.q(), r, [](Entry &e) noexcept { e.state = State::blocked; });
