@@ -134,6 +134,7 @@ if (sql('show server_version_num') < 170000)
 else
 {
 	is(error_as('nologin', q{select tq_handle('c', 'k', 'leak(tq_job)'::regprocedure)}), 'none', 'a role need not have LOGIN');
+	sql(q{select tq_unhandle('c', 'k')});
 }
 
 #

@@ -23,7 +23,7 @@ use Test::More;
 use Time::HiRes qw(time);
 use TqTest;
 
-my $node = tq_node('handlers', conf => <<CONF);
+my $node = tq_node('handlers', init => { extra => [ '--encoding', 'UTF8' ] }, conf => <<CONF);
 max_worker_processes = 12
 tq.executor_idle = '300 ms'
 tq.retry = '{"policy": "fixed", "delay": "0 s", "jitter": 0, "on_lost": "0 s"}'
