@@ -295,8 +295,11 @@ void request_stop(Oid database, Force force) noexcept
 				call_off(worker, Outcome::stopped);
 			else if (worker.stage != Stage::none)
 			{
-				worker.stop.store(1);
-				if (terminate)
+				bool first = worker.stop.exchange(1) == 0;
+				// one that runs a job looks at no flag: told once, it gives the job back; told again, it would be ended at once
+				bool busy = kind == Kind::executor && static_cast<Executor &>(worker).job != 0;
+
+				if (terminate || (first && busy))
 					(void)kill(worker.pid, SIGTERM);
 				else
 					ring(worker.proc);

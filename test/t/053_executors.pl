@@ -260,7 +260,8 @@ sql(q{begin; drop extension tq cascade; rollback}, 'other');
 until_true($node, $busy, 'busy again');
 is(sql("select string_agg(type::text, ' ' order by step) from tq.event where job_id = $job", 'other'), 'c r c r c', 'as for DROP EXTENSION');
 reload(q{tq.workers = off});
-until_true($node, "select count(*) = 0 from pg_stat_activity where backend_type ~ '^tq (sch|exe)'", 'tq.workers = off') or diag sql("select backend_type, query from pg_stat_activity where backend_type ~ 'tq'");
+ok(until_true($node, "select count(*) = 0 from pg_stat_activity where backend_type ~ '^tq (sch|exe)'", 'tq.workers = off'),
+	'tq.workers = off ends an executor that is busy') or diag sql("select backend_type, query from pg_stat_activity where backend_type ~ 'tq'");
 reload(q{tq.workers = on});
 until_true($node, $busy, 'busy again');
 
