@@ -5,8 +5,6 @@
 #include "api/args.hpp"
 #include "guc.hpp"
 #include "live/attach.hpp"
-#include "live/queue_changes.hpp"
-#include "live/queue_settings.hpp"
 #include "live/rights.hpp"
 #include "live/xact.hpp"
 #include "pg/extension.hpp"
@@ -95,21 +93,6 @@ void require_login(Oid role)
 						errmsg("role \"%s\" cannot run handlers", GetUserNameFromId(role, false)),
 						errdetail("It may not log in, and before PostgreSQL 17 the process that runs its handlers is a session of its own."),
 						errhint("Name the handler as a role with LOGIN.")));
-}
-
-// The queue's number; the caller may manage it and consume from it.
-int32 queue_to_handle(live::Db &db, const char *name)
-{
-	live::check_name("queue", name);
-	if (live::find_queue(db, name) == live::kNoQueue)
-		static_cast<void>(live::read_queues(db, name));
-	const uint16_t slot = live::queue_with_right(db, name, live::kManage);
-	const live::Queue &q = live::engine.queue(slot);
-	if (q.state == core::QueueState::reserved)
-		live::enter_reserved_queue(db, slot);
-	else if (!q.persisted)
-		live::write_queue_row(db, slot); // its number may still change
-	return q.id;
 }
 
 const char *kind_or_empty(FunctionCallInfo fcinfo)
@@ -224,7 +207,7 @@ TQ_FUNCTION(tq_handle)
 	if (options != nullptr)
 		static_cast<void>(parse_handler_options(options));
 	live::Db &db = live::database(fcinfo);
-	const int32 queue_id = queue_to_handle(db, queue);
+	const int32 queue_id = live::number_to_manage(db, queue);
 	// the handler is given what is in the jobs, as a worker would be
 	static_cast<void>(live::queue_with_right(db, queue, live::kConsume));
 	pg::ExtensionFacts facts;
@@ -256,7 +239,7 @@ TQ_FUNCTION(tq_unhandle)
 	const char *kind = kind_or_empty(fcinfo);
 	live::Db &db = live::database(fcinfo);
 	const Oid types[] = {INT4OID, TEXTOID};
-	const Datum values[] = {Int32GetDatum(queue_to_handle(db, queue)), CStringGetTextDatum(kind)};
+	const Datum values[] = {Int32GetDatum(live::number_to_manage(db, queue)), CStringGetTextDatum(kind)};
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	pg::sql("DELETE FROM tq.handler WHERE queue_id = $1 AND kind = $2", 2, types, values, nullptr, false, 0);
 	const bool found = SPI_processed > 0;

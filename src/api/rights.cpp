@@ -2,8 +2,6 @@
 // Regime: PG. Locks: RowExclusiveLock on tq.acl to the end of the transaction.
 #include "api/args.hpp"
 #include "live/attach.hpp"
-#include "live/queue_changes.hpp"
-#include "live/queue_settings.hpp"
 #include "live/rights.hpp"
 #include "pg/errors.hpp"
 #include "pg/function.hpp"
@@ -30,16 +28,7 @@ int32 queue_to_share(live::Db &db, const char *name)
 		live::require_right_everywhere(db, "queue \"*\"", live::kManage);
 		return live::kAllQueues;
 	}
-	live::check_name("queue", name);
-	if (live::find_queue(db, name) == live::kNoQueue)
-		static_cast<void>(live::read_queues(db, name));
-	const uint16_t slot = live::queue_with_right(db, name, live::kManage);
-	const live::Queue &q = live::engine.queue(slot);
-	if (q.state == core::QueueState::reserved)
-		live::enter_reserved_queue(db, slot);
-	else if (!q.persisted)
-		live::write_queue_row(db, slot); // its number may still change
-	return q.id;
+	return live::number_to_manage(db, name);
 }
 
 // queue, role, privilege

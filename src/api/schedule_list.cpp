@@ -3,6 +3,7 @@
 #include "api/schedule.hpp"
 #include "live/attach.hpp"
 #include "live/rights.hpp"
+#include "pg/data_error.hpp"
 #include "pg/function.hpp"
 #include "pg/owner.hpp"
 
@@ -37,13 +38,7 @@ ScheduleState state_of(const live::Db &db, const ScheduleRow &row, Micros base, 
 	}
 	PG_CATCH();
 	{
-		MemoryContextSwitchTo(context);
-		ErrorData *e = CopyErrorData();
-		FlushErrorState();
-		const int category = ERRCODE_TO_CATEGORY(e->sqlerrcode);
-		if (category != ERRCODE_DATA_EXCEPTION && category != ERRCODE_FEATURE_NOT_SUPPORTED)
-			ReThrowError(e);
-		*error = e->message;
+		*error = pg::take_data_error(context)->message;
 	}
 	PG_END_TRY();
 	if (*error != nullptr)

@@ -3,6 +3,7 @@
 #include "live/queue_settings.hpp"
 #include "live/rights.hpp"
 #include "live/xact.hpp"
+#include "pg/data_error.hpp"
 #include "pg/extension.hpp"
 #include "pg/owner.hpp"
 
@@ -24,12 +25,7 @@ core::QueueSettings settings_of_row(const char *name, Jsonb *json)
 	}
 	PG_CATCH();
 	{
-		MemoryContextSwitchTo(context);
-		ErrorData *e = CopyErrorData();
-		FlushErrorState();
-		const int category = ERRCODE_TO_CATEGORY(e->sqlerrcode);
-		if (category != ERRCODE_DATA_EXCEPTION && category != ERRCODE_FEATURE_NOT_SUPPORTED)
-			ReThrowError(e);
+		const ErrorData *e = pg::take_data_error(context);
 		ereport(WARNING, (errmsg("the settings of queue \"%s\" are ignored: %s", name, e->message),
 						  errhint("Correct them with tq_alter_queue.")));
 	}
@@ -183,6 +179,15 @@ void write_queue_row(Db &db, uint16_t queue)
 	note_queue_row(queue);
 	if (!insert_queue_row(db, queue, nullptr))
 		read_queues(db, q.name); // it is older than the slot: a restore brought it
+}
+
+void ensure_queue_row(Db &db, uint16_t queue)
+{
+	const Queue &q = engine.queue(queue);
+	if (q.state == core::QueueState::reserved)
+		enter_reserved_queue(db, queue);
+	else if (!q.persisted)
+		write_queue_row(db, queue);
 }
 
 int write_new_rows(Db &db, uint16_t *queues, int max)

@@ -38,6 +38,9 @@ constexpr double kMaxWeight = 100;
 // scheduler runs.
 void write_queue_row(Db &db, uint16_t queue);
 
+// The same, if it is not there yet; of a queue that this transaction creates, it is. From here on its number does not change.
+void ensure_queue_row(Db &db, uint16_t queue);
+
 // Inserts a queue's row as the extension's owner, and its creator's rights on it; null settings: none. False if there is one of that name: then the slot has not its
 // number yet (read_queues). If another queue has taken the slot's number, the slot gets a new one.
 bool insert_queue_row(const Db &db, uint16_t queue, Jsonb *settings);

@@ -217,10 +217,7 @@ uint16_t name_queue(Db &db, const char *name, core::QueueState state, bool *made
 uint16_t queue_for_enqueue(Db &db, const char *name)
 {
 	const uint16_t slot = find_or_name(db, name, kProduce);
-	if (engine.queue(slot).state == core::QueueState::reserved)
-		enter_reserved_queue(db, slot);
-	else if (!engine.queue(slot).persisted)
-		write_queue_row(db, slot);
+	ensure_queue_row(db, slot);
 	if (!use_queue(slot))
 		no_such_queue(name);
 	return slot;

@@ -1,6 +1,7 @@
 #include "live/rights.hpp"
 
 #include "live/attach.hpp"
+#include "live/queue_settings.hpp"
 #include "live/segments.hpp"
 #include "live/verbs.hpp"
 #include "live/xact.hpp"
@@ -212,6 +213,16 @@ uint16_t queue_with_right(const Db &db, const char *name, uint8 any_of)
 	else
 		require_right(db, slot, name, any_of);
 	return require_queue(db, name);
+}
+
+int32 number_to_manage(Db &db, const char *name)
+{
+	check_name("queue", name);
+	if (find_queue(db, name) == kNoQueue)
+		static_cast<void>(read_queues(db, name));
+	const uint16_t slot = queue_with_right(db, name, kManage);
+	ensure_queue_row(db, slot);
+	return engine.queue(slot).id;
 }
 
 void require_right_everywhere(const Db &db, const char *what, uint8 any_of)

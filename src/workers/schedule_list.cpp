@@ -1,5 +1,6 @@
 #include "workers/schedule_list.hpp"
 
+#include "pg/data_error.hpp"
 #include "pg/owner.hpp"
 
 namespace tq::workers
@@ -20,12 +21,7 @@ bool parse(const api::ScheduleRow &row, api::Schedule *out)
 	}
 	PG_CATCH();
 	{
-		MemoryContextSwitchTo(context);
-		ErrorData *e = CopyErrorData();
-		FlushErrorState();
-		const int category = ERRCODE_TO_CATEGORY(e->sqlerrcode);
-		if (category != ERRCODE_DATA_EXCEPTION && category != ERRCODE_FEATURE_NOT_SUPPORTED)
-			ReThrowError(e);
+		const ErrorData *e = pg::take_data_error(context);
 		ereport(WARNING, (errmsg("schedule \"%s\" is ignored: %s", row.name, e->message),
 						  errhint("Define it again with tq_schedule.")));
 	}
