@@ -1,0 +1,57 @@
+"""The journal of a run that drops its segments: each is read once it is finished, before its retention has passed."""
+import collections
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "test", "chaos"))
+
+import checker  # noqa: E402
+
+
+class Archive:
+    def __init__(self, server):
+        self.server = server
+        self.jobs = {}
+        self.events = collections.defaultdict(dict)     # id -> {(step, type): Event}
+        self.read = {}                                  # segment -> when it was finished, as it was read
+        self.newest = 0
+
+    def look(self):
+        """Reads what was finished since the last look, and segment 0, whose rows go one by one."""
+        here = dict(self.server("SELECT number, finished_at FROM tq.segment WHERE number > 0"))
+        self.newest = max(self.newest, *here, 0)
+        for number, finished_at in here.items():
+            if finished_at and self.read.get(number) != finished_at:
+                self.take(number)
+                self.read[number] = finished_at
+        self.take(0)
+
+    def take(self, number):
+        for row in self.server(f"""SELECT j.id, j.payload ->> 't', q.name, j.priority, j.group_key, j.max_attempts,
+                                          j.run_at IS NOT NULL, j.origin
+                                   FROM tq.job_{number} j LEFT JOIN tq.queue q ON q.id = j.queue_id"""):
+            self.jobs[row[0]] = checker.Job(*row)
+        for id, *row in self.server(f"""SELECT job_id, step, type::text, lease, extract(epoch FROM at)::float8,
+                                               extract(epoch FROM claimed_at)::float8, attempt FROM tq.event_{number}"""):
+            event = checker.Event(*row)
+            self.events[id][event.step, event.type] = event
+
+    def unread(self):
+        """Segments that were there and went before they could be read."""
+        here = {number for number, in self.server("SELECT number FROM tq.segment")}
+        return [number for number in range(1, self.newest + 1) if number not in self.read and number not in here]
+
+    def journal(self, conn):
+        """Everything, once nothing is dropped any more."""
+        journal = checker.Journal.read(conn)
+        for id, job in self.jobs.items():
+            journal.jobs.setdefault(id, job)
+        for id, archived in self.events.items():
+            events = {(event.step, event.type): event for event in journal.of(id)} | archived
+            # that a row was moved has the step of what happened next
+            journal.events[id] = [events[key] for key in sorted(events, key=lambda key: (key[0], key[1] != "m"))]
+            ends = [checker.ENDS[event.type] for event in journal.events[id] if event.type in checker.ENDS]
+            # what is not stored any more is shown as nothing
+            if ends and id not in journal.states and "purged" not in ends:
+                journal.states[id] = ends[-1]
+        return journal

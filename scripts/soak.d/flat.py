@@ -1,0 +1,37 @@
+"""Is a figure flat? The second quarter of a run is compared with its last one, so that what is filled once does not count."""
+import statistics
+
+
+class Series:
+    """Values with the moment that each was taken at, as a share of the run (0 to 1)."""
+
+    def __init__(self):
+        self.points = []
+
+    def add(self, moment, value):
+        self.points.append((moment, value))
+
+    def quarter(self, n):
+        return [value for moment, value in self.points if (n - 1) / 4 <= moment < n / 4]
+
+    def medians(self):
+        """Of the second quarter and of the last; None if it was not there in one of them."""
+        second, last = self.quarter(2), self.quarter(4)
+        return (statistics.median(second), statistics.median(last)) if second and last else None
+
+
+def percentile(values, p):
+    values = sorted(values)
+    return values[min(len(values) - 1, int(len(values) * p / 100))]
+
+
+def grown(series, share=0.0, room=0.0):
+    """Has the median grown by more than a share of itself, and by more than an amount?"""
+    before, after = series.medians()
+    return after - before > max(before * share, room)
+
+
+def figures(series, unit=1, digits=0):
+    """The medians, for people: in units."""
+    before, after = (round(value / unit, digits) if digits else round(value / unit) for value in series.medians())
+    return {"second quarter": before, "last quarter": after}

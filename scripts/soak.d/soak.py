@@ -1,0 +1,284 @@
+#!/usr/bin/python3
+"""The load of scripts/soak, what is looked at while it lasts, and what is said of it in the end.
+
+Clients are test/clients/load.py, others.py, and this process itself, which twice a second enqueues, claims and completes a job and
+takes the time. It samples the server's processes 240 times in a run, whatever its length.
+"""
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "..", "test", "clients"))
+sys.path.insert(0, os.path.join(HERE, "..", "..", "test", "chaos"))
+
+import psycopg2             # noqa: E402
+
+import checker              # noqa: E402
+import flat                 # noqa: E402
+import processes            # noqa: E402
+from archive import Archive # noqa: E402
+from load import Client     # noqa: E402
+
+LOAD = os.path.join(HERE, "..", "..", "test", "clients", "load.py")
+OTHERS = os.path.join(HERE, "others.py")
+SAMPLES = 240
+PROBE_EVERY = 0.5           # seconds
+DRAINED = 120               # seconds, at most
+MB = 1024 * 1024
+
+SIZES = """
+SELECT CASE WHEN c.relname ~ '_[1-9][0-9]*(_|$)' THEN 'numbered segments'
+            WHEN c.relname ~ '^(job|event)_0$' THEN 'segment 0' ELSE 'other tables' END,
+       sum(pg_total_relation_size(c.oid))::bigint
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'tq' AND c.relkind = 'r' GROUP BY 1
+UNION ALL SELECT 'catalog', sum(pg_total_relation_size(oid))::bigint FROM pg_class WHERE relnamespace = 'pg_catalog'::regnamespace AND relkind = 'r'
+"""
+CHANGED = """
+SELECT relname, n_tup_upd, n_tup_del FROM pg_stat_all_tables
+WHERE schemaname = 'tq' AND relname ~ '^(job|event)_[1-9]' AND n_tup_upd + n_tup_del > 0
+"""
+LEFT = """
+SELECT count(*) FROM (SELECT DISTINCT j.id FROM tq.job j JOIN tq.queue q ON q.id = j.queue_id WHERE q.name IN ('load', 'probe')) j
+WHERE NOT EXISTS (SELECT FROM tq.event e WHERE e.job_id = j.id AND e.type IN ('s', 'd', 'b', 'x', 'e', 'p'))
+"""
+
+
+class Probe(Client):
+    """One job after the other through a queue of its own, beside a statement that does nothing; in milliseconds."""
+
+    def timed(self, sql, *args):
+        began = time.perf_counter()
+        rows = self.call(sql, *args)
+        return (time.perf_counter() - began) * 1000, rows
+
+    def round(self):
+        token, = self.tokens(1)
+        self.note("enqueue", token, token)
+        self.call("SELECT tq_enqueue(%s, %s)", self.queue, json.dumps({"t": token}))
+        self.note("committed", token)
+        nothing, _ = self.timed("SELECT 1")
+        claim, rows = self.timed("SELECT id, lease, attempt, extract(epoch FROM lease_expires_at) FROM tq_claim(%s, wait => '10 s')", self.queue)
+        self.note("start", *rows[0])
+        self.settle("SELECT tq_complete(%s, %s)", "complete", rows[0][:3])
+        return nothing, claim
+
+
+class Soak:
+    def __init__(self, options):
+        self.options = options
+        self.dsn = ""
+        self.conn = psycopg2.connect(self.dsn, application_name="soak")
+        self.conn.autocommit = True
+        self.archive = Archive(self.server)
+        self.contexts = processes.Contexts(self.server, options.log)
+        self.clients = {}       # role -> [process]
+        self.ledgers = []
+        self.series = {}        # (what, of whom) -> Series
+        self.pids = {}          # name -> every process that had it
+        self.broken = []
+        os.makedirs(options.ledgers, exist_ok=True)
+        for name in os.listdir(options.ledgers):
+            os.remove(os.path.join(options.ledgers, name))
+
+    def server(self, sql, *args):
+        with self.conn.cursor() as cur:
+            cur.execute(sql, args)
+            return cur.fetchall() if cur.description else []
+
+    # -- clients
+
+    def start(self, role, n, *command):
+        for _ in range(n):
+            name = f"{role}{len(self.ledgers)}"
+            ledger = os.path.join(self.options.ledgers, name + ".ledger")
+            self.ledgers.append(ledger)
+            open(ledger, "w", encoding="ascii").close()
+            program, *words = command
+            self.clients.setdefault(role, []).append(subprocess.Popen(
+                [sys.executable, "-B", *program.split(), self.dsn, ledger, self.stopfile(role), f"{self.options.seed}.{name}", *words]))
+
+    def stopfile(self, role):
+        return os.path.join(self.options.ledgers, "stop_" + role)
+
+    def stop(self, role):
+        open(self.stopfile(role), "w", encoding="ascii").close()
+        self.ended(role, all([process.wait(60) == 0 for process in self.clients.pop(role)]))
+
+    def ended(self, role, well):
+        if not well:
+            raise SystemExit(f"a client ({role}) did not end well")
+
+    def kill(self):
+        for process in sum(self.clients.values(), []):
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+
+    # -- the run
+
+    def run(self):
+        self.start("others", 1, OTHERS, "0.1")
+        self.start("producer", 2, LOAD + " producer", "load", "0.6")
+        self.start("worker", 3, LOAD + " worker", "load")
+        ledger = os.path.join(self.options.ledgers, "probe.ledger")
+        self.ledgers.append(ledger)
+        self.probe = Probe(self.dsn, ledger, "", self.options.seed, "probe")
+        self.probe.connect()
+        backend = self.probe.call("SELECT pg_backend_pid()")[0][0]
+        began = time.monotonic()
+        sampled = 0
+        used = processes.processor(backend)
+        with open(self.options.samples, "w", encoding="ascii") as samples:
+            while (passed := time.monotonic() - began) < self.options.time:
+                moment = passed / self.options.time
+                nothing, claim = self.probe.round()
+                self.add(moment, "nothing", nothing)
+                self.add(moment, "claim", claim)
+                if moment * SAMPLES >= sampled:
+                    sampled += 1
+                    samples.write(json.dumps({"at": round(passed, 1)} | self.sample(moment)) + "\n")
+                    samples.flush()
+                    for role, clients in self.clients.items():
+                        self.ended(role, all(process.poll() is None for process in clients))
+                time.sleep(PROBE_EVERY)
+                # what the backend had done is counted when it sleeps
+                total = processes.processor(backend)
+                self.add(moment, "processor", (total - used) * 1000)
+                used = total
+        self.seconds = time.monotonic() - began
+
+    def add(self, moment, what, value, whom=""):
+        self.series.setdefault((what, whom), flat.Series()).add(moment, value)
+
+    def sample(self, moment):
+        found = processes.look(self.server)
+        contexts = self.contexts.answers()
+        self.contexts.ask([one["pid"] for name, one in found.items() if name.startswith("tq ")])
+        for name, one in found.items():
+            self.pids.setdefault(name, set()).add(one["pid"])
+            one["contexts"] = contexts.get(one["pid"])
+            for what in ("own", "private", "files", "contexts"):
+                if one[what] is not None:
+                    self.add(moment, what, one[what], name)
+        sizes = dict(self.server(SIZES))
+        for name, size in sizes.items():
+            self.add(moment, "size", int(size), name)
+        segments = self.server("SELECT count(*) FROM tq.segment WHERE number > 0")[0][0]
+        self.add(moment, "segments", segments)
+        backlog = self.server("SELECT coalesce(sum(ready + delayed), 0)::bigint FROM tq_queues WHERE queue = 'load'")[0][0]
+        self.add(moment, "backlog", backlog)
+        self.broken += self.server(CHANGED)
+        self.archive.look()
+        return {"processes": found, "sizes": {name: int(size) for name, size in sizes.items()}, "segments": segments, "backlog": backlog}
+
+    def drain(self):
+        for role in ("producer", "worker", "others"):
+            self.stop(role)
+        self.start("drain", 2, LOAD + " drain", "load")
+        until = time.monotonic() + DRAINED
+        while self.server(LEFT)[0][0] > 0 and time.monotonic() < until:
+            time.sleep(0.5)     # poll
+        self.stop("drain")
+        # nothing is dropped while the journal is read
+        self.server("ALTER SYSTEM SET tq.workers = off")
+        self.server("SELECT pg_reload_conf()")
+        while self.server("SELECT 1 FROM pg_stat_activity WHERE backend_type IN ('tq scheduler', 'tq janitor')"):
+            time.sleep(0.1)     # poll
+
+    # -- what is said of it
+
+    def results(self):
+        """(scenario, what was checked, whether it held, figures)"""
+        workers = [name for name in self.pids if name.startswith("tq ") and self.lasting("own", name)]
+        backends = [name for name in self.pids if not name.startswith("tq ") and self.lasting("own", name)]
+        for names, who in ((workers, "tq's workers"), (backends, "the clients' backends")):
+            yield (f"soak: memory of {who}", "own pages of each process: the median grows by 5 % or 256 kB at most",
+                   not self.growing("own", names, 0.05, 256 * 1024), self.figures("own", names, 1024, "kB"))
+        yield ("soak: memory contexts of tq's workers", "bytes in use in each process: the median grows by 5 % or 64 kB at most",
+               not self.growing("contexts", workers, 0.05, 64 * 1024), self.figures("contexts", workers, 1024, "kB"))
+        yield ("soak: open files", "of each process: the median grows by 20 at most",
+               not self.growing("files", workers + backends, 0, 20), self.figures("files", workers + backends, 1, "files"))
+        replaced = {name: len(pids) for name, pids in self.pids.items() if len(pids) > 1 and name != "tq janitor"}
+        yield ("soak: processes", "every worker but the janitor, and every backend, is the same from beginning to end", not replaced,
+               replaced or {name: 1 for name in workers + backends})
+        yield self.latency()
+        yield ("soak: cost of a claim", "processor time of the probe's backend for enqueue, claim and complete: the median grows by a quarter at most",
+               not flat.grown(self.series["processor", ""], share=0.25),
+               {"ms": flat.figures(self.series["processor", ""], digits=3)})
+        sizes = [name for what, name in self.series if what == "size" and self.lasting(what, name)]
+        yield ("soak: size on disk", "the median grows by a quarter or 4 MB at most", not self.growing("size", sizes, 0.25, 4 * MB),
+               self.figures("size", sizes, MB, "MB") | {"segments": flat.figures(self.series["segments", ""]),
+                                                        "segments in all": self.archive.newest})
+        yield ("soak: backlog", "the load is steady: the median of what is ready or delayed grows by half or 1000 at most",
+               not flat.grown(self.series["backlog", ""], 0.5, 1000), {"jobs": flat.figures(self.series["backlog", ""])})
+        yield ("soak: segments", "no row of a numbered segment was changed; every segment could be read before it was dropped",
+               not self.broken and not self.archive.unread(), {"segments in all": self.archive.newest})
+
+    def lasting(self, what, name):
+        return (what, name) in self.series and self.series[what, name].medians() is not None
+
+    def growing(self, what, names, share, room):
+        return [name for name in names if flat.grown(self.series[what, name], share, room)]
+
+    def figures(self, what, names, unit, word):
+        return {f"{name}, {word}": flat.figures(self.series[what, name], unit) for name in sorted(names)}
+
+    def latency(self):
+        """Beside that of a statement that does nothing: the machine may be busier at one time than at another."""
+        claim, nothing = self.series["claim", ""], self.series["nothing", ""]
+        before, after = claim.medians()
+        idle_before, idle_after = nothing.medians()
+        minutes = []
+        for n in range(max(1, round(self.seconds / 60))):
+            share = 60 / self.seconds
+            values = [value for moment, value in claim.points if n * share <= moment < (n + 1) * share]
+            if values:
+                minutes.append([round(flat.percentile(values, p), 3) for p in (50, 99)])
+        return ("soak: latency of a claim", "the median, less that of SELECT 1, grows by a quarter or 0.1 ms at most",
+                (after - idle_after) - (before - idle_before) <= max((before - idle_before) * 0.25, 0.1),
+                {"ms": flat.figures(claim, digits=3), "SELECT 1, ms": flat.figures(nothing, digits=3), "p50 and p99 of each minute, ms": minutes})
+
+    def promises(self):
+        journal = self.archive.journal(self.conn)
+        ledger = checker.Ledger.read(self.ledgers)
+        found = checker.check(journal, ledger)
+        held = checker.report(found)
+        summary = checker.summary(journal, ledger)
+        print(summary)
+        return ("soak: promises", "test/chaos/checker.py, over the journal of the whole run", held,
+                {"summary": summary.lstrip("# ")} | {text: len(offenders) for text, offenders in found.items() if offenders})
+
+    def report(self, results):
+        good = True
+        with open(self.options.report, "a", encoding="utf-8") as file:
+            for scenario, checked, held, figures in results:
+                good = good and held
+                print(f"{'ok' if held else 'not ok'} - {scenario}: {checked}")
+                print(f"#   {json.dumps(figures)}")
+                file.write(json.dumps({"scenario": scenario, "times": 1, "checked": checked, "result": "passed" if held else "failed",
+                                       "seconds": round(self.seconds), "seed": self.options.seed, "figures": figures}) + "\n")
+        return good
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--time", type=float, required=True)
+    parser.add_argument("--seed", type=int, required=True)
+    for name in ("report", "samples", "ledgers", "log"):
+        parser.add_argument("--" + name, required=True)
+    soak = Soak(parser.parse_args())
+    try:
+        soak.run()
+        soak.drain()
+        return 0 if soak.report([*soak.results(), soak.promises()]) else 1
+    finally:
+        soak.kill()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
