@@ -408,6 +408,21 @@ tq_stage_callers() {
 	_tq_server_end
 }
 
+# TQ_SEED=n takes another seed, --only picks scenarios; scripts/chaos is the long form.
+tq_stage_chaos() {
+	tq_prepare test || return 1
+	_tq_log=$TQ_RUN/chaos.log
+	_tq_status=0
+	tq_chaos --short --seed "${TQ_SEED:-1}" --only "$TQ_ONLY" >"$_tq_log" 2>&1 || _tq_status=$?
+	_tq_bad=$(_tq_count '^not ok - ' "$_tq_log")
+	if [ "$_tq_status" -ne 0 ]; then
+		[ "$_tq_bad" -gt 0 ] || _tq_bad=1
+		grep -v '^ok - ' "$_tq_log" | head -n 200 >&2
+	fi
+	tq_pass_cases "$(_tq_count '^ok - ' "$_tq_log")"
+	tq_fail_cases "$_tq_bad"
+}
+
 tq_stage_tap() {
 	[ -n "$(_tq_names "$TQ_ROOT"/test/t/*.pl)" ] || return 0
 	tq_need perl libipc-run-perl python3-psycopg2 || return 1

@@ -88,3 +88,4 @@ _tq_folders() {
 . "$TQ_ROOT/scripts/lib/packages.sh"
 . "$TQ_ROOT/scripts/lib/build.sh"
 . "$TQ_ROOT/scripts/lib/cluster.sh"
+. "$TQ_ROOT/scripts/lib/chaos.sh"

@@ -64,6 +64,7 @@ class Journal:
     effects: list = None                                        # ids of jobs, once for each time their work was done
     recount: list = dataclasses.field(default_factory=list)     # rows of tq_check()
     changed: list = dataclasses.field(default_factory=list)     # tables of numbered segments with updates or deletes
+    locked: list = dataclasses.field(default_factory=list)      # such tables with rows that somebody deleted, updated or locked
 
     @classmethod
     def read(cls, conn, token="t", effects=None):
@@ -88,6 +89,13 @@ class Journal:
             self.events.setdefault(id, []).append(Event(*row))
         self.changed = rows("""SELECT relname, n_tup_upd, n_tup_del FROM pg_stat_all_tables
                                WHERE schemaname = 'tq' AND relname ~ '^(job|event)_[1-9]' AND n_tup_upd + n_tup_del > 0""")
+        # statistics forget at a crash, rows do not
+        if rows("SELECT FROM pg_extension WHERE extname = 'pageinspect'"):
+            self.locked = rows("""SELECT c.relname, count(*) FROM pg_class c
+                                  CROSS JOIN generate_series(0, pg_relation_size(c.oid) / current_setting('block_size')::int - 1) b
+                                  CROSS JOIN LATERAL heap_page_items(get_raw_page(c.oid::regclass::text, b::int)) i
+                                  WHERE c.relnamespace = 'tq'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(job|event)_[1-9]'
+                                      AND i.t_xmax <> '0' GROUP BY 1""")
         if effects:
             self.effects = [row[0] for row in rows(effects)]
         return self
@@ -538,6 +546,11 @@ def recounted(journal, _ledger):
 @promise("no row of a numbered segment was changed")
 def appended_only(journal, _ledger):
     return (f"{name}: {updated} updated, {deleted} deleted" for name, updated, deleted in journal.changed)
+
+
+@promise("no row of a numbered segment is dead")
+def none_dead(journal, _ledger):
+    return (f"{name}: {rows} rows with an xmax" for name, rows in journal.locked)
 
 
 def report(found, out=sys.stdout):

@@ -305,6 +305,11 @@ def a_row_changed(j, _l):
     j.changed.append(("job_1", 1, 0))
 
 
+@violation("no row of a numbered segment is dead")
+def a_row_is_dead(j, _l):
+    j.locked.append(("job_1", 1))
+
+
 def main():
     failed = 0
 

@@ -20,7 +20,8 @@ import time
 import psycopg2
 
 LOST = "TQ001"
-LATER = ("TQ009", "55P03")
+# what may be tried again: busy, no lock, cancelled or too late, deadlock, disk full, out of memory or locks or connections
+LATER = ("TQ009", "55P03", "57014", "40001", "40P01", "53100", "53200", "53300", "53400")
 SHUTDOWN = ("57P01", "57P02", "57P03")
 KINDS = [None, "mail", "image", "report"]
 
@@ -147,8 +148,9 @@ class Client:
                 self.note("rolledback", *done, *undone)
             raise
         except psycopg2.Error as error:
-            if commit or error.pgcode not in LATER:
+            if error.pgcode not in LATER:
                 raise
+            # an error that COMMIT answers is from before the commit
             self.rollback()
             self.note("rolledback", *done, *undone)
 
@@ -176,6 +178,8 @@ class Client:
                 return
             except psycopg2.Error as error:
                 if error.pgcode in LATER:
+                    if self.stopping():
+                        return      # its lease will run out
                     continue
                 if error.pgcode != LOST:
                     raise

@@ -1,0 +1,116 @@
+"""The clients of a scenario: processes of test/clients/load.py, each with a ledger outside of the database."""
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+from checker import Journal, Ledger, check, summary
+from server import until
+
+PROGRAM = pathlib.Path(__file__).parent.parent / "clients" / "load.py"
+
+LEFT = """SELECT count(*) FROM (SELECT DISTINCT id FROM tq.job) j
+          WHERE NOT EXISTS (SELECT FROM tq.event e WHERE e.job_id = j.id AND e.type IN ('s', 'd', 'b', 'x', 'e', 'p'))"""
+
+
+class Clients:
+    """`dsn` is where they connect to, all of them for as long as they live; `dir` where ledgers and what they say go."""
+
+    def __init__(self, dsn, dir, seed, queue="load", pace=0, token="t"):
+        self.dsn, self.dir, self.seed, self.queue, self.pace, self.token = dsn, pathlib.Path(dir), seed, queue, pace, token
+        self.dir.mkdir(parents=True, exist_ok=True)
+        self.ledgers = [self.dir / "driver.ledger"]
+        self.ledgers[0].touch()
+        self.running = {}       # role -> {name: process}
+        self.failed = []        # what clients died of
+        self.broken = None      # promises that did not hold, once checked
+        self.summary = None
+
+    def start(self, role, n=1, queue=None, pace=None, dsn=None):
+        """So many clients more: producer, worker or drain."""
+        for _ in range(n):
+            name = f"{role}{len(self.ledgers)}"
+            ledger = self.dir / f"{name}.ledger"
+            self.ledgers.append(ledger)
+            with open(self.dir / f"{name}.log", "w", encoding="utf-8") as out:
+                self.running.setdefault(role, {})[name] = subprocess.Popen(
+                    [sys.executable, PROGRAM, role, dsn or self.dsn, ledger, self.dir / f"stop_{role}", f"{self.seed}.{name}",
+                     queue or self.queue, str(self.pace if pace is None else pace)],
+                    stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+        return self
+
+    def kill(self, role, random):
+        """SIGKILL to one of them; another takes its place. The ledger knows."""
+        name = random.choice(sorted(self.running[role]))
+        process = self.running[role].pop(name)
+        process.kill()
+        process.wait()
+        self.note("gone", who=name)
+        self.start(role)
+
+    def stop(self, *roles):
+        """They give up what they hold and end. Whoever ended badly is in `failed`."""
+        roles = roles or sorted(self.running)
+        for role in roles:
+            (self.dir / f"stop_{role}").touch()
+        for role in roles:
+            for name, process in self.running.pop(role, {}).items():
+                try:
+                    status = process.wait(180)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    status = "it hangs"
+                if status:
+                    self.failed.append(f"{name}: {status} " + (self.dir / f"{name}.log").read_text(encoding="utf-8")[-1500:])
+            (self.dir / f"stop_{role}").unlink()
+
+    def abandon(self):
+        """Ends them at once, at the end of a scenario that failed."""
+        for processes in self.running.values():
+            for process in processes.values():
+                with contextlib.suppress(ProcessLookupError):
+                    process.send_signal(signal.SIGKILL)
+                process.wait()
+        self.running = {}
+
+    def note(self, event, *words, who="server"):
+        """A line of the driver's ledger."""
+        with open(self.ledgers[0], "a", encoding="utf-8") as file:
+            file.write(" ".join(map(str, (f"{time.time():.6f}", who, event) + words)) + "\n")
+
+    @contextlib.contextmanager
+    def crash(self):
+        """The server is taken down in here, or something else that takes claims back which are not in the journal yet."""
+        self.note("crash")
+        yield
+
+    def progress(self, bytes=20_000):
+        """Waits until they have written so many bytes more."""
+        def size():
+            return sum(os.path.getsize(ledger) for ledger in self.ledgers if ledger.exists())
+        goal = size() + bytes
+        until(lambda: size() >= goal, "the clients go on")
+
+    def drain(self, server, database="postgres", n=2):
+        """Ends all of them, and has everything that is left claimed and completed."""
+        self.stop()
+        self.start("drain", n)
+        until(lambda: server.one(LEFT, database=database) == 0, "everything could be drained")
+        self.stop("drain")
+
+    def read(self, server, database="postgres"):
+        """(journal, ledger), when nothing is under way."""
+        conn = server.connect(database)
+        try:
+            return Journal.read(conn, self.token), Ledger.read(ledger for ledger in self.ledgers if ledger.exists())
+        finally:
+            conn.close()
+
+    def check(self, server, database="postgres", clock_moved=False):
+        """{promise: [offender, ...]}, when nothing is under way."""
+        journal, ledger = self.read(server, database)
+        self.summary = summary(journal, ledger)
+        return check(journal, ledger, clock_moved)

@@ -1,0 +1,127 @@
+"""What a scenario is, and what it is given."""
+import dataclasses
+import random
+import time
+
+from clients import Clients
+from server import Server
+
+SCENARIOS = {}      # name -> Scenario
+ALARMING = ("PANIC", "TRAP:", "signal 11", "signal 6", "a recount found", "is gone; the job is dropped")
+
+
+@dataclasses.dataclass
+class Scenario:
+    name: str
+    title: str          # what is done, as docs/reliability.md says it
+    run: object
+    short: bool         # part of scripts/test
+    share: float        # of the time there is, in relation to the others
+
+
+def scenario(name, title, short=True, share=1.0):
+    """Registers a function of a Trial. Names are group-what, as in kill-backend."""
+    def add(run):
+        SCENARIOS[name] = Scenario(name, title, run, short, share)
+        return run
+    return add
+
+
+class Trial:
+    """One run of a scenario: it makes servers and clients, does harm, and says what it expects."""
+
+    def __init__(self, name, settings, seconds, seed):
+        self.name, self.settings, self.seconds, self.seed = name, settings, seconds, seed
+        self.random = random.Random(f"{seed}.{name}")
+        self.began = time.monotonic()
+        self.dir = settings.dir / name
+        self.servers, self.clients = [], []
+        self.counts = {}        # what was done, and how often
+        self.figures = {}       # what was measured
+        self.held = []          # expectations that were met
+        self.broken = []        # and that were not
+
+    # --- the stage
+
+    def new_server(self, name="server", env=None):
+        """A server without a cluster yet."""
+        server = Server(self.settings.bin, self.dir / name, env)
+        self.servers.append(server)
+        return server
+
+    def server(self, name="server", env=None, **conf):
+        """A server that runs, with the extension in database postgres. A dot in a setting is written __."""
+        return self.new_server(name, env).init(self.settings.template, **conf).start().install()
+
+    def load(self, server, producers=3, workers=4, dsn=None, **options):
+        """Clients at work."""
+        clients = Clients(dsn or server.dsn(), self.dir / f"clients{len(self.clients)}", f"{self.seed}.{self.name}", **options)
+        self.clients.append(clients)
+        clients.start("producer", producers).start("worker", workers)
+        clients.progress()
+        return clients
+
+    # --- time and counting
+
+    @property
+    def short(self):
+        """Is this the form for scripts/test?"""
+        return self.settings.short
+
+    def left(self):
+        """Seconds that it may still take."""
+        return self.seconds - (time.monotonic() - self.began)
+
+    def rounds(self, least=1):
+        """Counts 0, 1, ... until the time is over, but at least so often."""
+        n = 0
+        while n < least or self.left() > 0:
+            yield n
+            n += 1
+
+    def did(self, what, times=1):
+        """Counts what was done; a word in the plural."""
+        self.counts[what] = self.counts.get(what, 0) + times
+
+    # --- what must hold
+
+    def expect(self, holds, text, detail=""):
+        """One case."""
+        if holds:
+            self.held.append(text)
+            print(f"ok - {self.name}: {text}", flush=True)
+        else:
+            self.broken.append(text)
+            print(f"not ok - {self.name}: {text}" + (f": {str(detail)[:3000]}" if detail != "" else ""), flush=True)
+        return holds
+
+    def equal(self, found, expected, text):
+        return self.expect(found == expected, text, f"{found!r} instead of {expected!r}")
+
+    def prove(self, server, clients, drain=True, clock_moved=False, database="postgres"):
+        """What holds after every scenario: the clients ended well, everything can be worked off, every promise of the checker, an
+        empty queue, a quiet log."""
+        if drain:
+            clients.drain(server, database)
+        else:
+            clients.stop()
+        self.expect(not clients.failed, "every client ended well", "; ".join(clients.failed))
+        for text, offenders in clients.check(server, database, clock_moved).items():
+            self.expect(not offenders, text, f"{len(offenders)}, such as " + "; ".join(str(o)[:200] for o in offenders[:5]))
+        print(f"# {self.name}: {clients.summary[2:]}", flush=True)
+        if drain:
+            left = server.one("SELECT count(*) FROM tq_claim(%s, 1000)", clients.queue, database=database)
+            self.equal(left, 0, "nothing is left in memory")
+        self.quiet(server)
+
+    def quiet(self, server, but=()):
+        """Nothing alarming in the log."""
+        lines = [line for line in server.log().splitlines()
+                 if any(word in line for word in ALARMING) and not any(word in line for word in but)]
+        self.expect(not lines, "nothing alarming in the log", lines[:5])
+
+    def close(self):
+        for clients in self.clients:
+            clients.abandon()
+        for server in self.servers:
+            server.remove()

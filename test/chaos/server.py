@@ -1,0 +1,193 @@
+"""A private PostgreSQL server with tq, on a Unix socket, for scenarios."""
+import contextlib
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+import psycopg2
+
+PATIENCE = 180      # seconds; what takes longer on however slow a machine hangs
+
+CONF = {
+    "listen_addresses": "''",
+    "shared_preload_libraries": "'tq'",
+    "restart_after_crash": "on",
+    "fsync": "off",             # processes die here, not machines
+    "shared_buffers": "'64MB'",
+    "max_connections": "100",
+    "log_line_prefix": "'%m [%p] %b %d '",
+    "wal_level": "replica",
+    "tq.max_live_jobs": "2000",
+    "tq.segment_rows": "3000",
+    "tq.audit_interval": "'2s'",
+    "tq.claim_log_delay": "'20ms'",
+}
+
+TEST_FUNCTIONS = """
+CREATE FUNCTION tq_test_arm(name text, action text, skip int, pid int) RETURNS void LANGUAGE c STRICT AS '$libdir/tq';
+CREATE FUNCTION tq_test_waiting(name text) RETURNS int LANGUAGE c STRICT AS '$libdir/tq';
+CREATE FUNCTION tq_test_passed(name text) RETURNS int LANGUAGE c STRICT AS '$libdir/tq';
+CREATE FUNCTION tq_test_clock(wall bigint, mono bigint) RETURNS void LANGUAGE c STRICT AS '$libdir/tq';
+"""
+
+
+def until(true, what, seconds=PATIENCE):
+    """Polls until true() is; its result. RuntimeError if that takes too long."""
+    end = time.monotonic() + seconds
+    while not (result := true()):
+        if time.monotonic() > end:
+            raise RuntimeError(f"never came true: {what}")
+        time.sleep(0.02)    # poll
+    return result
+
+
+class Server:
+    """`bin` is the folder of the server's programs, `dir` a new folder of this server's own; environment variables for the
+    server alone are in `env`."""
+
+    def __init__(self, bin, dir, env=None):
+        self.bin, self.dir, self.env = pathlib.Path(bin), pathlib.Path(dir), env or {}
+        self.data = self.dir / "data"
+        self.logfile = self.dir / "server.log"
+        self.dir.mkdir(parents=True)
+        # a socket's whole name must fit into 107 bytes
+        self.socket = tempfile.mkdtemp(prefix="tq-s.", dir="/tmp")
+        self.running = False
+
+    def program(self, name, *args, check=True, **more):
+        """Runs one of the server's programs; its result, with stdout."""
+        done = subprocess.run([self.bin / name, *map(str, args)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, errors="replace", **more)
+        if check and done.returncode:
+            raise RuntimeError(f"{name} {' '.join(map(str, args))}: {done.stdout[-2000:]}")
+        return done
+
+    def init(self, template, **conf):
+        """A new cluster, copied from `template`, which is made if it is not there."""
+        if not os.path.exists(template):
+            self.program("initdb", "-D", template, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
+        shutil.copytree(template, self.data, symlinks=True)
+        self.configure(**CONF, **{"unix_socket_directories": f"'{self.socket}'", "port": "5432"})
+        self.configure(**conf)
+        return self
+
+    def configure(self, **conf):
+        """Settings for postgresql.conf; a dot in a name is written __."""
+        with open(self.data / "postgresql.conf", "a", encoding="utf-8") as file:
+            file.writelines(f"{name.replace('__', '.')} = {value}\n" for name, value in conf.items())
+
+    def reload(self):
+        self.program("pg_ctl", "-D", self.data, "reload")
+
+    # --- up and down
+
+    def start(self):
+        # not a pipe: the server would keep it
+        with open(self.dir / "start.log", "a", encoding="utf-8") as out:
+            done = subprocess.run([self.bin / "pg_ctl", "-D", self.data, "-l", self.logfile, "-w", "-t", str(PATIENCE), "start"],
+                                  stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=dict(os.environ, **self.env), check=False)
+        if done.returncode:
+            raise RuntimeError(f"the server does not start: {self.log()[-3000:]}")
+        self.running = True
+        return self
+
+    def stop(self, mode="fast"):
+        self.program("pg_ctl", "-D", self.data, "-m", mode, "-w", "-t", PATIENCE, "stop")
+        self.running = False
+
+    def remove(self):
+        """Ends it, whatever it does, and what it listens on."""
+        if (self.data / "postmaster.pid").exists():
+            with contextlib.suppress(RuntimeError):
+                self.stop("immediate")
+        shutil.rmtree(self.socket, ignore_errors=True)
+
+    def install(self, database="postgres"):
+        """The extension, the functions of the wait points if this build has them, and what the checker wants to look with."""
+        self.sql("CREATE EXTENSION tq", database=database)
+        self.sql("CREATE EXTENSION pageinspect", database=database)
+        with contextlib.suppress(psycopg2.errors.UndefinedFunction):
+            self.sql(TEST_FUNCTIONS, database=database)
+        return self
+
+    def wait_ready(self):
+        """Until it takes statements that write, and tq has read its journal."""
+        until(self.ready, "the server is ready")
+
+    def ready(self, database="postgres"):
+        with contextlib.suppress(psycopg2.Error):
+            return self.one("SELECT NOT pg_is_in_recovery() AND count(*) >= 0 FROM tq_claim('nobody waits here')", database=database)
+        return False
+
+    # --- talking to it
+
+    def dsn(self, database="postgres"):
+        return f"host={self.socket} port=5432 user=postgres dbname={database}"
+
+    def connect(self, database="postgres", name="chaos"):
+        conn = psycopg2.connect(self.dsn(database), application_name=name, connect_timeout=10)
+        conn.autocommit = True
+        return conn
+
+    def sql(self, sql, *args, database="postgres"):
+        """The rows of a statement, in a connection of its own."""
+        conn = self.connect(database)
+        try:
+            with conn.cursor() as cur:
+                cur.execute(sql, args or None)
+                return cur.fetchall() if cur.description else []
+        finally:
+            conn.close()
+
+    def one(self, sql, *args, database="postgres"):
+        """The first value of a statement's only row."""
+        return self.sql(sql, *args, database=database)[0][0]
+
+    def try_sql(self, sql, *args, database="postgres"):
+        """As sql(), but None if there is an error."""
+        with contextlib.suppress(psycopg2.Error):
+            return self.sql(sql, *args, database=database)
+        return None
+
+    # --- its processes and what they say
+
+    def pids(self, where, *args):
+        """The processes of pg_stat_activity for which a condition holds."""
+        return [row[0] for row in self.try_sql(f"SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND ({where})",
+                                               *args) or []]
+
+    def workers(self, kind="%"):
+        """The processes of tq: launcher, scheduler, janitor, executor."""
+        return self.pids("backend_type LIKE %s", f"tq {kind}")
+
+    @staticmethod
+    def kill(pid, sig=signal.SIGKILL):
+        """False if it is gone already."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, sig)
+            return True
+        return False
+
+    def log(self, since=0):
+        """What the server logged, from a byte on."""
+        with contextlib.suppress(FileNotFoundError):
+            with open(self.logfile, "rb") as file:
+                file.seek(since)
+                return file.read().decode("utf-8", "replace")
+        return ""
+
+    def log_size(self):
+        return self.logfile.stat().st_size if self.logfile.exists() else 0
+
+    # --- wait points (test builds)
+
+    def arm(self, point, action, skip=0, pid=0, database="postgres"):
+        """What happens at a wait point from now on: wait, error, kill, none."""
+        self.sql("SELECT tq_test_arm(%s, %s, %s, %s)", point, action, skip, pid, database=database)
+
+    def passed(self, point, database="postgres"):
+        return self.one("SELECT tq_test_passed(%s)", point, database=database)
