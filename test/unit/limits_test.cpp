@@ -66,6 +66,24 @@ TEST(Buckets, AFullBurstComesBackAfterItsTime)
 	EXPECT_EQ(b.available(r, now + 500 * kSecond, 100), 5); // no more than that
 }
 
+// 110000 jobs enqueued at once at one a day: three centuries, which are more nanoseconds than there are numbers.
+TEST(Buckets, MoreAtOnceThanTimeCanSay)
+{
+	const Rate r{86'400'000'000'000, 1};
+	for (const int64_t n : {int64_t{100'000}, int64_t{110'000}, INT64_MAX / r.interval, INT64_MAX})
+	{
+		Bucket b;
+		const Micros now = 3 * kSecond;
+		b.take(r, now, n);
+		EXPECT_FALSE(b.open(r, now)) << n;
+		EXPECT_EQ(b.available(r, now, 1), 0) << n;
+		EXPECT_GT(b.opens_at(r), now + 99'999 * 86'400 * kSecond) << n;
+		EXPECT_GE(b.full_by(), b.opens_at(r)) << n;
+		b.fit(r, now);
+		EXPECT_LE(b.opens_at(r), now + 86'400 * kSecond) << n;
+	}
+}
+
 TEST(Buckets, EmptyMeansThatABurstIsToCome)
 {
 	const Rate r{100'000'000, 3};
