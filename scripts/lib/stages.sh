@@ -1,6 +1,8 @@
-# The stages of scripts/test.  Each tq_stage_X counts its cases into stage_passed and stage_failed, shows what is
+# The stages of scripts/test.  Source it after tq.sh.  Each tq_stage_X counts its cases into stage_passed and stage_failed, shows what is
 # needed to understand a failure, and returns non-zero only if it could not run at all.
 # shellcheck disable=SC2034 # counters are read by scripts/test
+
+. "$TQ_ROOT/scripts/lib/fuzz.sh"
 
 tq_pass_cases() {
 	stage_passed=$((stage_passed + $1))
@@ -154,11 +156,17 @@ tq_stage_model() {
 	_tq_programs "$TQ_CORE/model"
 }
 
+# First what is in the corpus, which anything that ever broke something belongs to; then on from there for a while.
 tq_stage_fuzz() {
-	ls "$TQ_ROOT"/test/fuzz/*.cpp >/dev/null 2>&1 || return 0
-	tq_need clang libclang-rt-dev || return 1
-	_tq_core fuzz -DCMAKE_CXX_COMPILER=clang++ -DTQ_FUZZ=ON || return 1
-	_tq_programs "$TQ_CORE/fuzz" -seed=1 -runs=200000 -max_total_time=20
+	_tq_tests=$(_tq_names "$TQ_ROOT"/test/fuzz/*.cpp)
+	[ -n "$_tq_tests" ] || return 0
+	tq_fuzz_build || return 1
+	for _tq_test in $_tq_tests; do
+		_tq_inputs=$TQ_BUILD/fuzz-inputs/$_tq_test
+		tq_case "$_tq_test: its corpus can be unpacked" tq_fuzz_unpack "$_tq_test" "$_tq_inputs"
+		_tq_program "$TQ_CORE/fuzz/$_tq_test" -seed=1 -runs=200000 -max_total_time=8 -max_len=1024 -timeout=20 \
+			-artifact_prefix="$TQ_CORE/" "$_tq_inputs"
+	done
 }
 
 # TQ_SEED=n and TQ_RUNS=n take another seed and another number of expressions.

@@ -1,0 +1,31 @@
+# The fuzzers of test/fuzz and their corpora.  A corpus is one file, test/fuzz/corpus/NAME.txt: an input per line, in
+# base64, sorted.  Source it after tq.sh.
+
+# tq_fuzz_build: build the fuzzers; their programs are in $TQ_CORE/fuzz
+tq_fuzz_build() {
+	tq_need clang libclang-rt-dev || return 1
+	_tq_core fuzz -DCMAKE_CXX_COMPILER=clang++ -DTQ_FUZZ=ON
+}
+
+# tq_fuzz_unpack NAME FOLDER: a file for each input, in a fresh folder
+tq_fuzz_unpack() {
+	rm -rf "$2"
+	mkdir -p "$2"
+	_tq_packed=$TQ_ROOT/test/fuzz/corpus/$1.txt
+	[ -f "$_tq_packed" ] || return 0
+	_tq_inputs=0
+	while IFS= read -r _tq_line; do
+		_tq_inputs=$((_tq_inputs + 1))
+		printf '%s\n' "$_tq_line" | base64 -d >"$2/$_tq_inputs" || return 1
+	done <"$_tq_packed"
+}
+
+# tq_fuzz_pack FOLDER NAME
+tq_fuzz_pack() {
+	mkdir -p "$TQ_ROOT/test/fuzz/corpus"
+	for _tq_input in "$1"/*; do
+		[ -s "$_tq_input" ] || continue
+		base64 -w 0 "$_tq_input"
+		echo
+	done | sort -u >"$TQ_ROOT/test/fuzz/corpus/$2.txt"
+}
