@@ -168,6 +168,41 @@ def pinned(options, held, free):
     return result
 
 
+def dependents(options, awaited, free):
+    """Claim and complete where other jobs wait for parents, beside where nobody ever asked for a dependency."""
+    parent = awaited.value("SELECT tq_enqueue('parents', '{}')")
+    awaited.query("SELECT cardinality(tq_enqueue_many('children', array_fill('{}'::jsonb, ARRAY[1000]), depends_on => ARRAY[%s]))", parent)
+    if awaited.value("SELECT sum(blocked)::bigint FROM tq_stats()") != 1000:
+        raise BenchError("the children do not wait for their parent")
+    seconds = seconds_of(options, 10)
+    return in_turn(options.rounds, tq=claims(awaited, "claim_complete", 16, seconds), baseline=claims(free, "claim_complete", 16, seconds))
+
+
+def handlers(options, server):
+    """Jobs of a handler that does nothing, by two executors, beside two clients that claim and complete."""
+    server.query("ALTER SYSTEM SET tq.executors = 2")
+    server.query("SELECT pg_reload_conf()")
+    server.query("CREATE FUNCTION nothing(job tq_job) RETURNS jsonb LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
+    server.query("SELECT tq_create_queue('handled')")
+    server.query("SELECT tq_handle('handled', NULL, 'nothing(tq_job)')")
+    jobs = 5_000 if options.quick else 30_000
+
+    def left():
+        return server.value("SELECT sum(ready + running)::bigint FROM tq_queues WHERE queue = 'handled'")
+
+    def run():
+        server.query("SELECT tq_pause('handled')")
+        server.query("SELECT cardinality(tq_enqueue_many('handled', array_fill('{}'::jsonb, ARRAY[%s])))", jobs)
+        began = time.monotonic()
+        server.query("SELECT tq_resume('handled')")
+        while left() > 0:
+            if time.monotonic() - began > 300:
+                raise BenchError(f"{left()} of {jobs} jobs are left after 300 s")
+            time.sleep(0.01)
+        return jobs / (time.monotonic() - began)
+    return in_turn(options.rounds, tq=run, baseline=claims(server, "claim_complete", 2, seconds_of(options, 5)))
+
+
 # -- figures
 
 def wal(options, server):
@@ -264,6 +299,8 @@ ROWS = {row.name: row for row in (
         Line("limited", "a job's life in a queue with max_running", "the same without", "/s", 0.85, None))),
     Row("backlog", backlog, ratio("claim + complete, backlog of 1 M", "the same, backlog of 10 k", "/s", 0.95)),
     Row("pinned", pinned, ratio("claim + complete, xmin pinned", "the same, not pinned", "/s", 0.95)),
+    Row("dependents", dependents, ratio("claim + complete beside 1000 blocked jobs", "the same, no dependencies", "/s", 0.95)),
+    Row("handlers", handlers, ratio("jobs of an empty handler, 2 executors", "claim + complete, 2 clients", "/s", 0.3)),
     Row("wal", wal, (Line("tq", "WAL per job: enqueue, claim, complete", "one-row INSERT", "B", None, 700),)),
     Row("latency", latency, (
         Line("p50", "commit of an enqueue to the waiting worker, p50", "", "ms", None, 0.2),
