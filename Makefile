@@ -17,10 +17,10 @@ EXTVERSION := $(shell sed -n "s/^default_version *= *'\(.*\)'/\1/p" $(TQ_SRCDIR)
 TQ_SOURCES := $(sort $(patsubst $(TQ_SRCDIR)/%,%,$(wildcard $(TQ_SRCDIR)/src/*.cpp $(TQ_SRCDIR)/src/*/*.cpp)))
 OBJS       = $(TQ_SOURCES:.cpp=.o)
 
-# The install script is one file per topic, numbered; CREATE EXTENSION wants one file.
+# The install script is one file per topic, numbered; CREATE EXTENSION wants one file. Those of releases are kept as they were.
 TQ_INSTALL_SQL := $(sort $(wildcard $(TQ_SRCDIR)/sql/install/*.sql))
 DATA_built = $(EXTENSION)--$(EXTVERSION).sql
-DATA       = $(patsubst $(TQ_SRCDIR)/%,%,$(wildcard $(TQ_SRCDIR)/sql/upgrade/$(EXTENSION)--*--*.sql))
+DATA       = $(patsubst $(TQ_SRCDIR)/%,%,$(wildcard $(TQ_SRCDIR)/sql/released/*.sql $(TQ_SRCDIR)/sql/update/*.sql))
 
 # Every script in sql/ and every spec is a test; check_tests_paired sees to it that each has its expected output.
 REGRESS        = $(sort $(basename $(notdir $(wildcard $(TQ_SRCDIR)/sql/*.sql))))
@@ -62,7 +62,8 @@ endif
 override VPATH :=
 vpath %.cpp $(TQ_SRCDIR)
 vpath %.control $(TQ_SRCDIR)
-vpath sql/upgrade/%.sql $(TQ_SRCDIR)
+vpath sql/released/%.sql $(TQ_SRCDIR)
+vpath sql/update/%.sql $(TQ_SRCDIR)
 
 # PGXS forgets PG_CXXFLAGS for bitcode, and tracks headers only if the server was configured to.
 COMPILE.cxx.bc += $(PG_CXXFLAGS) -MMD -MP -MF $(@:.bc=.bc.d)

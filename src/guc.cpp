@@ -43,6 +43,9 @@ core::RetryPolicy retry;
 int segment_interval = 3600;
 int segment_rows = 1000000;
 bool strict_timeout = false;
+#ifdef TQ_TEST
+char *test_version = nullptr;
+#endif
 int timeout = 0;
 int timer_horizon = 600;
 int unique_for = 0;
@@ -216,6 +219,10 @@ void define()
 	integer("tq.segment_rows", "Jobs in a segment before the next is opened.", nullptr, &segment_rows, 1, 100000000,
 			PGC_SIGHUP, 0);
 	boolean("tq.strict_timeout", "Heartbeats do not extend a lease.", "A queue may say otherwise.", &strict_timeout, PGC_SIGHUP);
+#ifdef TQ_TEST
+	DefineCustomStringVariable("tq.test_version", "Makes the library say that it is of another version.", nullptr, &test_version, "",
+							   PGC_SIGHUP, GUC_NOT_IN_SAMPLE, nullptr, nullptr, nullptr);
+#endif
 	integer("tq.timeout", "How long one attempt may take, whatever its heartbeats say.",
 			"0: no limit. A queue or a job may say otherwise.", &timeout, 0, INT_MAX, PGC_USERSET, GUC_UNIT_MS);
 	integer("tq.timer_horizon", "Delayed jobs due within this time are kept in memory.", nullptr, &timer_horizon, 1,

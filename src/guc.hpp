@@ -45,6 +45,9 @@ extern core::RetryPolicy retry;
 extern int segment_interval; // seconds
 extern int segment_rows;
 extern bool strict_timeout;
+#ifdef TQ_TEST
+extern char *test_version; // what the library says it is; empty: what it is
+#endif
 extern int timeout; // 0: none
 extern int timer_horizon; // seconds
 extern int unique_for;	  // seconds; 0: while live

@@ -11,7 +11,7 @@
 extern "C"
 {
 #ifdef PG_MODULE_MAGIC_EXT
-PG_MODULE_MAGIC_EXT(.name = "tq", .version = "0.1.0");
+PG_MODULE_MAGIC_EXT(.name = "tq", .version = TQ_VERSION);
 #else
 PG_MODULE_MAGIC;
 #endif

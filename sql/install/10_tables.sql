@@ -14,6 +14,19 @@ $$;
 CREATE SCHEMA tq;
 REVOKE ALL ON SCHEMA tq FROM PUBLIC;
 
+-- A server that was not restarted since tq's files were replaced runs the library that it loaded at its start.
+DO $$
+BEGIN
+	CREATE FUNCTION tq.require_library() RETURNS void
+		LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_require_library';
+EXCEPTION
+	WHEN undefined_function THEN
+		RAISE EXCEPTION 'the library that the server has loaded is of an older version of tq than this'
+			USING ERRCODE = 'TQ007', DETAIL = SQLERRM, HINT = 'Restart the server, and try again.';
+END
+$$;
+SELECT tq.require_library();
+
 -- One row per enqueued job; never updated, never deleted, but in segment 0.
 CREATE TABLE tq.job (
 	id           bigint NOT NULL,          -- ordered; below 2^53

@@ -8,6 +8,8 @@
 #include "live/retention.hpp"
 #include "live/rights.hpp"
 #include "live/segments.hpp"
+#include "live/versions.hpp"
+#include "pg/extension.hpp"
 #include "pg/function.hpp"
 #include "pg/owner.hpp"
 
@@ -319,8 +321,19 @@ TQ_FUNCTION(tq_health)
 			  "tq works on the primary; here it starts at promotion.");
 		return static_cast<Datum>(0);
 	}
+	pg::ExtensionFacts facts;
+	if (!pg::extension_facts(live::extension_of_call(fcinfo), &facts))
+		elog(ERROR, "the extension is not there");
+	const live::Fit fit = live::fit_of(facts.version);
+	const char *versions = psprintf("library %s, extension %s", live::library_version(), facts.version);
+	if (!live::is_served(fit))
+	{
+		r.put("version", versions, Verdict::error, live::hint_for(fit));
+		return static_cast<Datum>(0);
+	}
 	Db &db = live::database(fcinfo);
 	live::require_right_everywhere(db, "tq_health", live::kManage | live::kMonitor);
+	r.put("version", versions, fit == live::Fit::same ? Verdict::ok : Verdict::warn, live::hint_for(fit));
 	clock_item(r);
 	workers_items(r, db);
 	handler_items(r, db);

@@ -8,6 +8,7 @@ extern "C"
 #include "guc.hpp"
 #include "live/dependencies.hpp"
 #include "live/segments.hpp"
+#include "live/versions.hpp"
 #include "live/xact.hpp"
 #include "pg/errors.hpp"
 #include "pg/extension.hpp"
@@ -17,8 +18,6 @@ namespace tq::live
 
 namespace
 {
-
-constexpr const char *kVersion = "0.1.0"; // SQL versions that this library serves
 
 Db *current = nullptr;
 
@@ -44,10 +43,10 @@ Oid extension_of(Oid function)
 void check_version(Oid extension)
 {
 	pg::ExtensionFacts facts;
-	if (!pg::extension_facts(extension, &facts) || strcmp(facts.version, kVersion) != 0)
-		ereport(ERROR, (errcode(kErrVersionMismatch),
-						errmsg("extension \"tq\" has version %s, but the loaded library serves version %s", facts.version, kVersion),
-						errhint("Run ALTER EXTENSION tq UPDATE, or restart the server if the library was replaced.")));
+	if (!pg::extension_facts(extension, &facts))
+		elog(ERROR, "extension %u is not there", extension);
+	if (!is_served(fit_of(facts.version)))
+		refuse_version(facts.version);
 }
 
 // Registry lock held.
@@ -161,7 +160,9 @@ Db &database_of(Oid extension)
 	return *db;
 }
 
-Db &database(FunctionCallInfo fcinfo) { return database_of(extension_of(fcinfo->flinfo->fn_oid)); }
+Oid extension_of_call(FunctionCallInfo fcinfo) { return extension_of(fcinfo->flinfo->fn_oid); }
+
+Db &database(FunctionCallInfo fcinfo) { return database_of(extension_of_call(fcinfo)); }
 
 void release_gone()
 {

@@ -14,6 +14,9 @@ Db &database(FunctionCallInfo fcinfo);
 // The same for a worker, which knows its extension.
 Db &database_of(Oid extension);
 
+// The extension that the called function belongs to.
+Oid extension_of_call(FunctionCallInfo fcinfo);
+
 // The slot this backend works with since its last call of database(); null before. For callbacks.
 Db *current_db() noexcept;
 

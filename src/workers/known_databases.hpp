@@ -18,7 +18,7 @@ namespace tq::workers
 enum class Belief : uint8_t
 {
 	open,	 // has the extension, or is not known not to: a scheduler is to run
-	absent,	 // has it not; looked at again when something rings
+	absent,	 // has it not, or not one that the library serves; looked at again when something rings
 	crowded, // has it, but tq.max_databases is reached
 };
 

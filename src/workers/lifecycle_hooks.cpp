@@ -9,7 +9,7 @@
 //   ALTER DATABASE x RENAME             ProcessUtility                   yes
 //   ALTER DATABASE x SET TABLESPACE     ProcessUtility                   yes
 //   DROP EXTENSION tq, also by CASCADE  object access                    no, its locks have waited for them
-//   CREATE EXTENSION (any)              object access                    rings at commit
+//   CREATE, ALTER EXTENSION (any)       object access                    rings at commit
 //   CREATE DATABASE, other ALTER        object access                    rings at commit
 //   a segment's table, index, trigger   ProcessUtility                   asks the janitor to compare, at commit
 //
@@ -330,9 +330,9 @@ void process_utility(PlannedStmt *planned, const char *query, bool read_only_tre
 
 void on_extension(ObjectAccessType access, Oid extension)
 {
-	if (access == OAT_POST_CREATE)
+	if (access == OAT_POST_CREATE || access == OAT_POST_ALTER)
 	{
-		// Its row is not visible yet, so its name is not known; CREATE EXTENSION is rare enough.
+		// A new row is not visible yet, so its name is not known; such statements are rare enough.
 		check_at_end(MyDatabaseId, false);
 	}
 	else if (access == OAT_DROP)

@@ -55,6 +55,7 @@ void settle_scheduler(Known *known, Outcome outcome, int64 healthy_ms)
 			postpone(known, Kind::scheduler);
 			break;
 		case Outcome::absent:
+		case Outcome::foreign:
 			job.backoff_ms = 0;
 			// If something rang since it started, it may have looked too early.
 			if (!known->check)
@@ -79,6 +80,7 @@ void settle_janitor(Known *known, int slot, Outcome outcome, int64 healthy_ms)
 	{
 		case Outcome::none:
 		case Outcome::absent:
+		case Outcome::foreign:
 		case Outcome::crowded:
 		case Outcome::no_room:
 			break;

@@ -115,6 +115,7 @@ enum class Outcome : uint8_t
 	failed,	 // error, FATAL or pg_terminate_backend: restart with back-off
 	stopped, // asked to go: restart when the DDL is over
 	absent,	 // the extension is not installed
+	foreign, // it is, in a version that the library does not serve
 	busy,	 // the extension is being dropped or altered: try again soon
 	crowded, // more databases than tq.max_databases
 	done,	 // the body returned

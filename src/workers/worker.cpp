@@ -6,6 +6,9 @@
 #include "pg/prelude.hpp"
 
 #include "live/attach.hpp"
+#include "live/versions.hpp"
+#include "pg/errors.hpp"
+#include "pg/extension.hpp"
 #include "workers/worker.hpp"
 
 extern "C"
@@ -32,6 +35,7 @@ enum class Presence
 {
 	absent,
 	busy,
+	foreign,
 	present
 };
 
@@ -130,6 +134,25 @@ Presence look_for_extension(ExtensionRow *row)
 	return Presence::present;
 }
 
+// Says so in the log if not: the launcher starts no other worker until ALTER EXTENSION rings.
+bool served(Oid extension, const char *database_name)
+{
+	pg::ExtensionFacts facts;
+
+	if (!pg::extension_facts(extension, &facts))
+		return false;
+
+	const live::Fit fit = live::fit_of(facts.version);
+
+	if (live::is_served(fit))
+		return true;
+	ereport(LOG, (errcode(kErrVersionMismatch), errmsg("tq runs no workers in database \"%s\"", database_name),
+				  errdetail("The extension has version %s there, which the loaded library of version %s does not serve.",
+							facts.version, live::library_version()),
+				  errhint("%s", live::hint_for(fit))));
+	return false;
+}
+
 // Check what there is to check in one transaction. Fills the context, copies the database's name for the log.
 bool check_in(WorkerContext *context, char *database_name)
 {
@@ -145,6 +168,8 @@ bool check_in(WorkerContext *context, char *database_name)
 	live::release_gone(); // memory of an extension that was dropped
 	name = get_database_name(MyDatabaseId);
 	snprintf(database_name, NAMEDATALEN, "%s", name != nullptr ? name : "?");
+	if (presence == Presence::present && !served(row.oid, database_name))
+		presence = Presence::foreign;
 
 	PopActiveSnapshot();
 	CommitTransactionCommand();
@@ -156,6 +181,9 @@ bool check_in(WorkerContext *context, char *database_name)
 			return false;
 		case Presence::busy:
 			worker_set_outcome(Outcome::busy);
+			return false;
+		case Presence::foreign:
+			worker_set_outcome(Outcome::foreign);
 			return false;
 		case Presence::present:
 			break;

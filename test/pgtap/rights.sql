@@ -239,7 +239,7 @@ SELECT is(attempt('r_manage', $$SELECT tq_retry_many('mine', kind => 'none', to_
 -- ---- nothing is left out: whatever the extension has for users is in one of the tables above
 
 CREATE TABLE open_to_all (name text);
-INSERT INTO open_to_all VALUES ('tq_create_queue'), ('inbox_guard'), ('may_list'); -- tested below, or nothing to protect
+INSERT INTO open_to_all VALUES ('tq_create_queue'), ('inbox_guard'), ('may_list'), ('require_library'); -- tested below, or nothing to protect
 SELECT is(string_agg(p.proname, ' ' ORDER BY 1), NULL, 'functions without a test of their rights')
 	FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'tq' JOIN pg_proc p ON p.oid = d.objid
 	WHERE d.deptype = 'e' AND d.classid = 'pg_proc'::regclass AND p.prorettype <> 'trigger'::regtype
