@@ -18,11 +18,16 @@ A ledger is a file, or several, to which clients append lines of words, each wit
   TIME WHO told JOB LEASE ATTEMPT ANSWER      what the server said: a state, or lost
   TIME WHO gone                               this client was killed: leases bound to its session end
   TIME WHO crash                              the server is being taken down
+  TIME WHO failover                           it is gone, and one goes on that may lack what was committed last
+  TIME WHO restored BEFORE AFTER              it is gone, and one goes on that has what was committed before BEFORE, nothing that
+                                              was begun after AFTER
 """
 import argparse
 import collections
 import dataclasses
 import sys
+
+from branches import Branch, find_cuts, from_the_future
 
 ENDS = {"s": "succeeded", "d": "dead", "b": "buried", "x": "cancelled", "e": "expired", "p": "purged"}
 ENDS_ATTEMPT = "sflrdbx"
@@ -128,6 +133,7 @@ class Ledger:
 
     def __init__(self, lines=()):
         self.transactions = {}                              # tx -> tokens
+        self.begun = {}                                     # tx -> when its client was about to commit
         self.committed = {}                                 # tx -> when its client knew
         self.rolled_back = set()                            # tokens
         self.starts = []
@@ -136,6 +142,7 @@ class Ledger:
         self.told = {}                                      # (job, lease) -> (when, answer)
         self.gone = {}                                      # client -> when
         self.crashes = []
+        self.branches = []
         for line in lines:
             self.add(line)
 
@@ -153,6 +160,7 @@ class Ledger:
         at = float(at)
         if event == "enqueue":
             self.transactions[words[0]] = words[1:]
+            self.begun[words[0]] = at
         elif event == "committed":
             self.committed[words[0]] = at
         elif event == "rolledback":
@@ -161,6 +169,8 @@ class Ledger:
             self.gone[who] = at
         elif event == "crash":
             self.crashes.append(at)
+        elif event in ("failover", "restored"):
+            self.branches.append(Branch(at, *map(float, words)))
         else:
             job, lease, attempt = map(int, words[:3])
             if event == "start":
@@ -193,7 +203,12 @@ class Ledger:
     def excused(self, start, until):
         """May the lease of `start` have ended before its time, between its claim and `until`?"""
         return start.who in self.gone or (start.job, start.lease) in self.undone or any(
-            start.at - JOURNALLED_AFTER < crash <= until and crash - start.at < JOURNALLED_AFTER for crash in self.crashes)
+            start.at - JOURNALLED_AFTER < crash <= until and crash - start.at < JOURNALLED_AFTER for crash in self.crashes) or any(
+            branch.cut - JOURNALLED_AFTER < start.at <= branch.at <= until for branch in self.branches)
+
+    def abandoned(self, at):
+        """May what was acknowledged then be missing, since a server went on that did not have it?"""
+        return any(branch.lacks(at) for branch in self.branches)
 
 
 # Each promise is a function of journal and ledger that yields whoever breaks it.
@@ -217,6 +232,7 @@ def clocked(function):
 
 
 def check(journal, ledger, clock_moved=False):
+    find_cuts(journal, ledger)
     return {text: list(function(journal, ledger)) for text, function in PROMISES.items()
             if not (clock_moved and function in CLOCKED)}
 
@@ -239,7 +255,8 @@ def enqueued_once(journal, _ledger):
 @promise("no committed enqueue was lost")
 def committed_is_there(journal, ledger):
     ids = ids_of_tokens(journal)
-    return (token for tx in ledger.committed for token in ledger.transactions[tx] if token not in ids)
+    return (token for tx, at in ledger.committed.items() if not ledger.abandoned(at)
+            for token in ledger.transactions[tx] if token not in ids)
 
 
 @promise("no enqueue that was rolled back is there")
@@ -254,6 +271,11 @@ def nothing_else_is_there(journal, ledger):
     return (f"{token}: job {ids}" for token, ids in ids_of_tokens(journal).items() if token not in known)
 
 
+@promise("nothing is there from after the moment that a server was restored to")
+def nothing_from_the_future(journal, ledger):
+    return from_the_future(journal, ledger)
+
+
 @promise("of each transaction all or nothing is there")
 def all_or_nothing(journal, ledger):
     ids = ids_of_tokens(journal)
@@ -263,7 +285,10 @@ def all_or_nothing(journal, ledger):
 @promise("every job that was claimed was committed")
 def claimed_was_committed(journal, ledger):
     for start in ledger.starts:
-        if start.job not in journal.jobs or journal.jobs[start.job].token in ledger.rolled_back:
+        if start.job not in journal.jobs:
+            if not ledger.abandoned(start.at):
+                yield f"job {start.job}, by {start.who}"
+        elif journal.jobs[start.job].token in ledger.rolled_back:
             yield f"job {start.job}, by {start.who}"
 
 
@@ -314,9 +339,9 @@ def events_of_jobs(journal, _ledger):
 
 @promise("every finish that was accepted is in the journal")
 def accepted_is_journalled(journal, ledger):
-    for (id, lease), (_, answer) in ledger.told.items():
+    for (id, lease), (at, answer) in ledger.told.items():
         kinds = "".join(ASKED_FOR[verb] for verb in ledger.verbs((id, lease)))
-        if answer != "lost" and not any(e.lease == lease and e.type in kinds for e in journal.of(id)):
+        if answer != "lost" and not ledger.abandoned(at) and not any(e.lease == lease and e.type in kinds for e in journal.of(id)):
             yield f"job {id}, lease {lease}: {answer}"
 
 
@@ -354,7 +379,8 @@ def no_stale_finish(journal, ledger):
         for start in starts:
             key = (id, start.lease)
             for other in starts:
-                if other.lease > start.lease and ledger.accepted(key) and other.at < ledger.ended(key):
+                if other.lease > start.lease and ledger.accepted(key) and other.at < ledger.ended(key) \
+                        and not ledger.abandoned(other.at):
                     yield f"job {id}: lease {start.lease} finished, lease {other.lease} was there"
 
 
@@ -463,7 +489,8 @@ def claims(journal, ledger):
     for id, events in journal.events.items():
         found[id].update(event.lease for event in events if event.lease is not None)
     for start in ledger.starts:
-        found[start.job].add(start.lease)
+        if not ledger.abandoned(start.at):
+            found[start.job].add(start.lease)
     return {id: sorted(leases) for id, leases in found.items() if leases}
 
 

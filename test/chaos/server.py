@@ -45,6 +45,16 @@ def until(true, what, seconds=PATIENCE):
     return result
 
 
+def processes_in(folder):
+    """Those that work in a folder, as all processes of a server do in its data."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+            if os.readlink(f"/proc/{name}/cwd") == str(folder):
+                found.append(int(name))
+    return found
+
+
 class Server:
     """`bin` is the folder of the server's programs, `dir` a new folder of this server's own; environment variables for the
     server alone are in `env`."""
@@ -99,6 +109,18 @@ class Server:
         self.program("pg_ctl", "-D", self.data, "-m", mode, "-w", "-t", PATIENCE, "stop")
         self.running = False
 
+    def crash(self):
+        """SIGKILL to the postmaster. Returns when the last of its children has noticed."""
+        postmaster = int((self.data / "postmaster.pid").read_text(encoding="utf-8").split()[0])
+        self.kill(postmaster)
+        until(lambda: not processes_in(self.data), "the server's processes end")
+        self.running = False
+        try:
+            # a zombie looks to the next one as if it lived
+            until(lambda: not os.path.exists(f"/proc/{postmaster}"), "somebody reaps the postmaster", 15)
+        except RuntimeError:
+            (self.data / "postmaster.pid").unlink()
+
     def remove(self):
         """Ends it, whatever it does, and what it listens on."""
         if (self.data / "postmaster.pid").exists():
@@ -122,6 +144,39 @@ class Server:
         with contextlib.suppress(psycopg2.Error):
             return self.one("SELECT NOT pg_is_in_recovery() AND count(*) >= 0 FROM tq_claim('nobody waits here')", database=database)
         return False
+
+    # --- copies
+
+    def backup_of(self, source, *options):
+        """Becomes a copy of a server that runs, with a socket of its own."""
+        shutil.rmtree(self.data, ignore_errors=True)
+        self.program("pg_basebackup", "-D", self.data, "-d", source.dsn(), "-c", "fast", "-X", "stream", "-N", *options)
+        self.configure(unix_socket_directories=f"'{self.socket}'")
+        return self
+
+    def standby_of(self, primary, **conf):
+        """Becomes a streaming standby of a server, from a base backup."""
+        primary.sql("SELECT pg_create_physical_replication_slot(%s, true) WHERE NOT EXISTS (SELECT FROM pg_replication_slots "
+                    "WHERE slot_name = %s)", self.dir.name, self.dir.name)
+        self.backup_of(primary)
+        return self.stream_from(primary, **conf)
+
+    def stream_from(self, primary, **conf):
+        """A server that is down, with files that fit, shall be a standby; it has a slot there, of its name."""
+        (self.data / "standby.signal").touch()
+        self.configure(primary_conninfo=f"'host={primary.socket} port=5432 user=postgres application_name={self.dir.name}'",
+                       primary_slot_name=f"'{self.dir.name}'", **conf)
+        return self.start()
+
+    def promote(self):
+        self.program("pg_ctl", "-D", self.data, "-w", "-t", PATIENCE, "promote")
+        return self
+
+    def wait_replicated(self, standby, state="streaming"):
+        """Until a standby is connected, in a state or a sync_state, and has replayed what is written by now."""
+        now = self.one("SELECT pg_current_wal_lsn()")
+        until(lambda: self.sql("SELECT 1 FROM pg_stat_replication WHERE application_name = %s AND %s IN (state, sync_state) "
+                               "AND replay_lsn >= %s", standby.dir.name, state, now), f"{standby.dir.name} follows")
 
     # --- talking to it
 

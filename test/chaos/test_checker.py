@@ -88,6 +88,28 @@ def healthy():
     journal.events[13] = [Event(1, "c", running, now(), began, 1)]
     note("w2", "start", 13, running, 1, began + 30)
     journal.states[13] = "running"
+    # the standby that goes on has 30, which was committed in time, but not 31 nor that 30 had ended
+    note("p", "enqueue", "x7", "t30")
+    note("p", "committed", "x7")
+    journal.jobs[30], journal.states[30] = Job(30, "t30", "q"), "ready"
+    note("p", "enqueue", "x8", "t31")
+    note("p", "committed", "x8")
+    for id in (30, 31):
+        lease = next(leases)
+        note("w1", "start", id, lease, 1, now() + 30)
+        note("w1", "end", id, lease, 1, "complete")
+        note("w1", "told", id, lease, 1, "succeeded")
+    note("driver", "crash")
+    note("driver", "failover")
+    attempt(30, 1, "complete", "s", "succeeded", "w2")
+    # back to a moment when 32 was there, and 33 was not
+    note("p", "enqueue", "x9", "t32")
+    note("p", "committed", "x9")
+    journal.jobs[32], journal.states[32] = Job(32, "t32", "q"), "ready"
+    moment = now()
+    note("p", "enqueue", "x10", "t33")
+    note("p", "committed", "x10")
+    note("driver", "restored", moment, moment)
     return journal, Ledger(lines)
 
 
@@ -109,6 +131,22 @@ def a_job_twice(j, _l):
 @violation("no committed enqueue was lost")
 def a_job_gone(j, _l):
     del j.jobs[4], j.states[4], j.events[4]
+
+
+@violation("no committed enqueue was lost")
+def more_lost_than_the_end(j, _l):
+    # 30 was committed after it
+    del j.jobs[10], j.events[10]
+
+
+@violation("no committed enqueue was lost")
+def lost_though_it_was_restored(j, _l):
+    del j.jobs[32], j.states[32]
+
+
+@violation("nothing is there from after the moment that a server was restored to")
+def an_enqueue_from_the_future(j, _l):
+    j.jobs[33], j.states[33] = Job(33, "t33", "q"), "ready"
 
 
 @violation("no enqueue that was rolled back is there")
@@ -176,6 +214,12 @@ def another_finish_than_was_accepted(j, _l):
     j.events[1][0].type = "f"
 
 
+@violation("every finish that was accepted is in the journal")
+def a_finish_lost_before_the_end(j, _l):
+    # 12 was finished before 30 was enqueued
+    j.events[12] = []
+
+
 @violation("no finish that was refused is in the journal")
 def a_refused_finish_counts(j, l):
     key = next(k for k, (_, answer) in l.told.items() if answer == "lost" and k[0] == 6)
@@ -207,6 +251,12 @@ def a_lease_for_two_jobs(_j, l):
 @violation("no lease number was given twice")
 def a_lease_twice_for_one_job(_j, l):
     l.starts.append(copy.copy(l.starts[0]))
+
+
+@violation("no lease number was given twice")
+def a_lease_given_again_after_a_failover(j, l):
+    gone = next(start.lease for start in l.starts if start.job == 31)
+    j.events[30][0].lease = gone
 
 
 @violation("no lease number was given twice")

@@ -1,0 +1,50 @@
+"""Histories that part: a server goes on that does not have everything that another one had said was committed.
+
+Commits are written one after the other, so what such a server has is everything up to one moment, the cut, and nothing of what
+came later. Where the cut is can be told from what is there: whatever was acknowledged before something that is there was
+begun must be there, too.
+"""
+import dataclasses
+
+
+@dataclasses.dataclass
+class Branch:
+    """`at` is when the server went on, after the other one's end. It has what was committed before `before`, if that is known, and nothing
+    that was begun after `after`."""
+    at: float
+    before: float = 0.0
+    after: float = float("inf")
+    cut: float = 0.0
+
+    def lacks(self, at):
+        """May what was acknowledged then be missing?"""
+        return self.cut < at <= self.at
+
+
+def begun_and_there(journal, ledger):
+    """(when it was begun, what) of each commit that is there and of which a client knows."""
+    tokens = {job.token for job in journal.jobs.values()}
+    for tx, at in ledger.begun.items():
+        if any(token in tokens for token in ledger.transactions[tx]):
+            yield at, tx
+    for (id, lease), asked in ledger.asked.items():
+        if any(event.lease == lease and event.type in "sfrdbx" for event in journal.of(id)):
+            yield min(at for at, _ in asked), f"job {id}, lease {lease}"
+
+
+def find_cuts(journal, ledger):
+    """Sets the cut of each branch of a ledger."""
+    if not ledger.branches:
+        return
+    there = [at for at, _ in begun_and_there(journal, ledger)]
+    since = 0.0
+    for branch in ledger.branches:
+        branch.cut = max([branch.before, since] + [at for at in there if since < at <= branch.at])
+        since = branch.at
+
+
+def from_the_future(journal, ledger):
+    """What is there though it was begun after the moment that a branch begins with."""
+    for at, what in begun_and_there(journal, ledger):
+        if any(branch.after < at <= branch.at for branch in ledger.branches):
+            yield what
