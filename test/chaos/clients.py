@@ -10,7 +10,7 @@ import time
 from checker import Journal, Ledger, check, summary
 from server import until
 
-PROGRAM = pathlib.Path(__file__).parent.parent / "clients" / "load.py"
+PROGRAMS = pathlib.Path(__file__).parent.parent / "clients"
 
 LEFT = """SELECT count(*) FROM (SELECT DISTINCT id FROM tq.job) j
           WHERE NOT EXISTS (SELECT FROM tq.event e WHERE e.job_id = j.id AND e.type IN ('s', 'd', 'b', 'x', 'e', 'p'))"""
@@ -19,8 +19,9 @@ LEFT = """SELECT count(*) FROM (SELECT DISTINCT id FROM tq.job) j
 class Clients:
     """`dsn` is where they connect to, all of them for as long as they live; `dir` where ledgers and what they say go."""
 
-    def __init__(self, dsn, dir, seed, queue="load", pace=0, token="t"):
-        self.dsn, self.dir, self.seed, self.queue, self.pace, self.token = dsn, pathlib.Path(dir), seed, queue, pace, token
+    def __init__(self, dsn, dir, seed, queue="load", pace=0, token="t", lease=1):
+        self.dsn, self.dir, self.seed, self.queue, self.token = dsn, pathlib.Path(dir), seed, queue, token
+        self.pace, self.lease = pace, lease
         self.dir.mkdir(parents=True, exist_ok=True)
         self.ledgers = [self.dir / "driver.ledger"]
         self.ledgers[0].touch()
@@ -29,16 +30,16 @@ class Clients:
         self.broken = None      # promises that did not hold, once checked
         self.summary = None
 
-    def start(self, role, n=1, queue=None, pace=None, dsn=None):
-        """So many clients more: producer, worker or drain."""
+    def start(self, role, n=1, queue=None, pace=None, dsn=None, program="load.py"):
+        """So many clients more: producer, worker or drain; or another one of test/clients."""
         for _ in range(n):
             name = f"{role}{len(self.ledgers)}"
             ledger = self.dir / f"{name}.ledger"
             self.ledgers.append(ledger)
             with open(self.dir / f"{name}.log", "w", encoding="utf-8") as out:
                 self.running.setdefault(role, {})[name] = subprocess.Popen(
-                    [sys.executable, PROGRAM, role, dsn or self.dsn, ledger, self.dir / f"stop_{role}", f"{self.seed}.{name}",
-                     queue or self.queue, str(self.pace if pace is None else pace)],
+                    [sys.executable, PROGRAMS / program, role, dsn or self.dsn, ledger, self.dir / f"stop_{role}", f"{self.seed}.{name}",
+                     queue or self.queue, str(self.pace if pace is None else pace), str(self.lease)],
                     stdin=subprocess.DEVNULL, stdout=out, stderr=out)
         return self
 
@@ -87,12 +88,16 @@ class Clients:
         self.note("crash")
         yield
 
+    def dead(self):
+        """Those that ended though nobody asked them to."""
+        return [name for processes in self.running.values() for name, process in processes.items() if process.poll() is not None]
+
     def progress(self, bytes=20_000):
-        """Waits until they have written so many bytes more."""
+        """Waits until they have written so many bytes more, or some of them are dead."""
         def size():
             return sum(os.path.getsize(ledger) for ledger in self.ledgers if ledger.exists())
         goal = size() + bytes
-        until(lambda: size() >= goal, "the clients go on")
+        until(lambda: size() >= goal or self.dead(), "the clients go on")
 
     def drain(self, server, database="postgres", n=2):
         """Ends all of them, and has everything that is left claimed and completed."""

@@ -54,7 +54,8 @@ class Trial:
         return self.new_server(name, env).init(self.settings.template, **conf).start().install()
 
     def load(self, server, producers=3, workers=4, dsn=None, **options):
-        """Clients at work."""
+        """Clients at work. In the short form their leases are shorter: those that are lost have to be waited for."""
+        options.setdefault("lease", 0.25 if self.short else 1)
         clients = Clients(dsn or server.dsn(), self.dir / f"clients{len(self.clients)}", f"{self.seed}.{self.name}", **options)
         self.clients.append(clients)
         clients.start("producer", producers).start("worker", workers)

@@ -1,12 +1,12 @@
 #!/usr/bin/python3
 """One client of a load test, and its ledger.
 
-usage: load.py ROLE DSN LEDGER STOPFILE SEED [QUEUE [PACE]]
+usage: load.py ROLE DSN LEDGER STOPFILE SEED [QUEUE [PACE [LEASE]]]
 
 ROLE is producer (enqueues in every way there is, some of it rolled back), worker (claims, finishes in every
 way there is, sits on leases) or drain (claims and completes). It runs until STOPFILE exists or its parent
 ends; workers and drains then give up what they hold. A server that goes away is waited for. PACE is the pause
-between two transactions of a producer, in seconds. What was asked of the server and what it said are lines of
+between two transactions of a producer, in seconds. Leases last seconds, times LEASE. What was asked of the server and what it said are lines of
 LEDGER, written before the next call is made, in the form of test/chaos/checker.py, which compares them with the
 journal.
 """
@@ -35,8 +35,10 @@ class Undone(Exception):
 
 
 class Client:
-    def __init__(self, dsn, ledger, stopfile, seed, queue="load", pace=0):
-        self.dsn, self.stopfile, self.queue, self.pace = dsn, stopfile, queue, float(pace)
+    later = LATER
+
+    def __init__(self, dsn, ledger, stopfile, seed, queue="load", pace=0, lease=1):
+        self.dsn, self.stopfile, self.queue, self.pace, self.lease = dsn, stopfile, queue, float(pace), float(lease)
         self.ledger = os.open(ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self.random = random.Random(seed)
         self.name = os.path.basename(ledger).partition(".")[0]
@@ -73,7 +75,16 @@ class Client:
             raise
 
     def rollback(self):
-        self.call("ROLLBACK")
+        """Whatever comes of it. That the connection is gone is for the next call to find."""
+        while True:
+            try:
+                self.call("ROLLBACK")
+                return
+            except Gone:
+                return
+            except psycopg2.Error as error:
+                if error.pgcode not in self.later:
+                    raise
 
     def run(self, step):
         while self.connect():
@@ -83,6 +94,12 @@ class Client:
                 break
             except Gone:
                 self.conn.close()
+
+    def begin(self):
+        self.call("BEGIN")
+
+    def beside(self):
+        """What its transactions do beside the queue: nothing. trouble.py knows more."""
 
     # --- producing
 
@@ -116,15 +133,17 @@ class Client:
         tx = f"{self.name}/{self.serial}"
         commit = False
         try:
-            self.call("BEGIN")
+            self.begin()
             if r.random() < 0.2:
                 self.call("SET LOCAL tq.publish_limit = 20")
             done += self.enqueue(self.size())
+            self.beside()
             while r.random() < 0.3:
                 self.call("SAVEPOINT s")
                 at = self.serial
                 try:
                     part = self.enqueue(self.size())
+                    self.beside()
                     if r.random() < 0.2:
                         self.call("SELECT 1/0")
                     if r.random() < 0.4:
@@ -148,7 +167,7 @@ class Client:
                 self.note("rolledback", *done, *undone)
             raise
         except psycopg2.Error as error:
-            if error.pgcode not in LATER:
+            if error.pgcode not in self.later:
                 raise
             # an error that COMMIT answers is from before the commit
             self.rollback()
@@ -160,9 +179,9 @@ class Client:
         try:
             rows = self.call("SELECT id, lease, attempt, extract(epoch FROM lease_expires_at) FROM tq_claim(%s, %s, worker => %s, "
                              "lease_for => %s * interval '1 s', wait => %s * interval '1 s')",
-                             self.queue, n, self.name, seconds, wait)
+                             self.queue, n, self.name, seconds * self.lease, wait)
         except psycopg2.Error as error:
-            if error.pgcode not in LATER:
+            if error.pgcode not in self.later:
                 raise
             return []
         for row in rows:
@@ -177,7 +196,7 @@ class Client:
                 self.note("told", *job, self.call(sql, *job[:2], *args)[0][0])
                 return
             except psycopg2.Error as error:
-                if error.pgcode in LATER:
+                if error.pgcode in self.later:
                     if self.stopping():
                         return      # its lease will run out
                     continue
@@ -207,7 +226,7 @@ class Client:
         try:
             said = self.call("SELECT id, status FROM tq_complete_many(%s, %s)", list(ids), list(leases))
         except psycopg2.Error as error:
-            if error.pgcode in LATER:
+            if error.pgcode in self.later:
                 return
             raise
         for job, (_, status) in zip(jobs, said):
@@ -217,8 +236,8 @@ class Client:
         """Claim, work and finish in one transaction, which may be rolled back."""
         r = self.random
         jobs, commit = [], False
-        self.call("BEGIN")
         try:
+            self.begin()
             jobs = self.claim(r.randrange(1, 4), 8, 0)
             for job in jobs:
                 if r.random() < 0.3:
@@ -226,6 +245,7 @@ class Client:
                     self.call("SELECT tq_fail(%s, %s, 'not really')", *job[:2])
                     self.call("ROLLBACK TO s")
                 self.call("SELECT tq_complete(%s, %s)", *job[:2])
+                self.beside()
             if r.random() < 0.3:
                 raise Undone
             for job in jobs:
@@ -235,7 +255,7 @@ class Client:
             for job in jobs:
                 self.note("told", *job, "succeeded")
         except (Undone, Gone, psycopg2.Error) as error:
-            if isinstance(error, psycopg2.Error) and error.pgcode not in LATER + (LOST,):
+            if isinstance(error, psycopg2.Error) and error.pgcode not in self.later + (LOST,):
                 raise
             if not isinstance(error, Gone):
                 self.rollback()
@@ -277,9 +297,9 @@ class Client:
             self.many(jobs)
 
 
-def main():
+def main(kind=Client):
     role, dsn, ledger, stopfile, seed = sys.argv[1:6]
-    client = Client(dsn, ledger, stopfile, seed, *sys.argv[6:8])
+    client = kind(dsn, ledger, stopfile, seed, *sys.argv[6:9])
     client.run({"producer": client.produce, "worker": client.consume, "drain": client.drain}[role])
     client.let_go(float("inf"))
 

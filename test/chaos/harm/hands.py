@@ -1,0 +1,131 @@
+"""Harm that is done to a server beside the scenario: each kind by a thread of its own, again and again, while clients work."""
+import random
+import threading
+import time
+
+import psycopg2
+
+from server import PATIENCE
+
+# how a statement of a harm may end, too: cancelled, deadlock, no lock, its object gone, in use or there already, not loaded yet
+MAY_BE = ("57014", "40P01", "40001", "55P03", "42P01", "42704", "3D000", "55006", "42P04", "42710", "55000", "TQ009")
+# libpq's own errors have no code; the server takes processes down with these
+GONE = (None, "57P01", "57P02", "57P03", "25P03", "53300")
+LONG = "-c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0"
+
+
+class Hand:
+    """What one kind of harm works with. `do` is called with it, and returns False if nothing was done."""
+
+    def __init__(self, harms, do):
+        self.trial, self.server, self.name, self.do = harms.trial, harms.server, do.__name__, do
+        self.random = random.Random(f"{harms.trial.settings.seed}.{harms.trial.name}.{self.name}")
+        self.stopping = harms.stopping
+        self.times = 0
+        self.failed = []
+        self.connections = {}
+        self.seen = []      # processes, and how often they may still be used before another look
+
+    def connection(self, database="postgres"):
+        conn = self.connections.get(database)
+        if conn is None or conn.closed:
+            conn = psycopg2.connect(self.server.dsn(database), application_name=self.name, connect_timeout=10, options=LONG)
+            conn.autocommit = True
+            self.connections[database] = conn
+        return conn
+
+    def sql(self, sql, *args, database="postgres"):
+        with self.connection(database).cursor() as cur:
+            cur.execute(sql, args or None)
+            return cur.fetchall() if cur.description else []
+
+    def try_sql(self, sql, *args, database="postgres"):
+        """As sql(); None if it ends as it also may."""
+        try:
+            return self.sql(sql, *args, database=database)
+        except psycopg2.Error as error:
+            if error.pgcode not in MAY_BE:
+                raise
+            if not self.connection(database).autocommit:
+                self.connection(database).rollback()
+            return None
+
+    def pause(self, least, most):
+        """Some seconds, more often few than many; True if it is time to end."""
+        return self.stopping.wait(least * (most / least) ** self.random.random())
+
+    def process(self, where):
+        """One of the processes of pg_stat_activity for which a condition holds, or None."""
+        if not self.seen:
+            self.seen = self.server.pids(where) * 5
+            self.random.shuffle(self.seen)
+        return self.seen.pop() if self.seen else None
+
+    def signal(self, where, number):
+        """To one of them; False if there is none."""
+        pid = self.process(where)
+        return pid is not None and self.server.kill(pid, number)
+
+    def run(self):
+        while not self.stopping.is_set() and not self.failed:
+            try:
+                if self.do(self) is not False:
+                    self.times += 1
+            except psycopg2.Error as error:
+                if error.pgcode not in MAY_BE + GONE:
+                    self.failed.append(f"{self.name}: {error.pgcode} {error}")
+                self.drop()
+                self.pause(0.01, 0.1)
+            except Exception as error:  # pylint: disable=broad-except; a thread has nobody else to tell
+                self.failed.append(f"{self.name}: {error!r}")
+        self.drop()
+
+    def drop(self):
+        for conn in self.connections.values():
+            conn.close()
+        self.connections = {}
+
+
+class Harms:
+    """With this, kinds of harm are done until the end of the block: functions that @harm made known."""
+
+    def __init__(self, trial, server, *kinds):
+        self.trial, self.server = trial, server
+        self.stopping = threading.Event()
+        self.hands = [Hand(self, do) for do in kinds]
+        self.threads = [threading.Thread(target=hand.run, name=hand.name, daemon=True) for hand in self.hands]
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stopping.set()
+        for thread in self.threads:
+            thread.join(PATIENCE)
+        for hand in self.hands:
+            self.trial.did(hand.do.what, hand.times)
+        failed = [text for hand in self.hands for text in hand.failed]
+        self.trial.expect(not failed, "harm failed only as it may", failed)
+        hang = [thread.name for thread in self.threads if thread.is_alive()]
+        self.trial.expect(not hang, "nothing waits for ever", hang)
+
+    def last(self, load, least):
+        """Until every kind was done so often, and the time is over. The clients go on meanwhile, or that is an error."""
+        end = time.monotonic() + PATIENCE
+        while self.trial.left() > 0 or any(hand.times < least for hand in self.hands):
+            load.progress(2_000)
+            if load.dead() or any(hand.failed for hand in self.hands):
+                return
+            if self.trial.left() < 0 and time.monotonic() > end:
+                self.trial.expect(False, f"each was done {least} times", {hand.name: hand.times for hand in self.hands})
+                return
+
+
+def harm(what):
+    """Marks a function of a Hand; `what` was done when it was done, in the plural, for the report."""
+    def add(do):
+        do.what = what
+        return do
+    return add

@@ -1,0 +1,39 @@
+"""Harm to sessions: statements that are interrupted or run out of time, processes that are terminated."""
+import signal
+
+from harm.hands import harm
+
+CLIENTS = "backend_type = 'client backend' AND application_name ~ '^(producer|worker|drain|trouble)[0-9]'"
+TIMEOUTS = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
+
+
+@harm("interrupts sent to clients' statements")
+def cancel_clients(hand):
+    """What pg_cancel_backend() and libpq's cancel request do."""
+    sent = hand.signal(CLIENTS, signal.SIGINT)
+    hand.pause(0.00001, 0.05)
+    return sent
+
+
+@harm("sessions terminated")
+def terminate_clients(hand):
+    sent = hand.signal(CLIENTS, signal.SIGTERM)
+    hand.pause(0.001, 0.3)
+    return sent
+
+
+@harm("interrupts sent to tq's workers")
+def cancel_workers(hand):
+    sent = hand.signal("backend_type LIKE 'tq %%'", signal.SIGINT)
+    hand.pause(0.001, 0.1)
+    return sent
+
+
+@harm("changes of timeouts")
+def timeouts(hand):
+    """For all sessions, with the next reload; about half of the time there are none."""
+    for name in TIMEOUTS:
+        value = round(1 * 50 ** hand.random.random()) if hand.random.random() < 0.5 else 0
+        hand.sql(f"ALTER SYSTEM SET {name} = {value}")
+    hand.sql("SELECT pg_reload_conf()")
+    hand.pause(0.01, 0.2)
