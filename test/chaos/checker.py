@@ -12,7 +12,7 @@ A ledger is a file, or several, to which clients append lines of words, each wit
   TIME WHO committed TX                       the server said so; without this line nobody knows
   TIME WHO rolledback TOKEN...                enqueued in what was then rolled back, savepoint or transaction
   TIME WHO start JOB LEASE ATTEMPT UNTIL      claimed, and the claim committed; UNTIL is its lease_expires_at
-  TIME WHO undone JOB LEASE ATTEMPT           claimed by a transaction that was then rolled back
+  TIME WHO undone JOB LEASE ATTEMPT           claimed by a transaction that was then rolled back, or may have been
   TIME WHO end JOB LEASE ATTEMPT VERB         the work has ended, the finish is about to be sent:
                                               complete, fail, release, kill (tq_fail, fatal) or bury
   TIME WHO told JOB LEASE ATTEMPT ANSWER      what the server said: a state, or lost

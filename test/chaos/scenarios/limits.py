@@ -1,0 +1,174 @@
+"""What a server has only so much of is used up by others: places for processes, connections, locks, memory."""
+import contextlib
+import json
+import resource
+import threading
+
+import psycopg2
+
+from scenario import scenario
+from server import until
+
+
+NO_SLOT = "out of background worker slots, could not start tq scheduler"
+
+
+class Crowd:
+    """Sessions of others, each busy with one statement in a thread of its own."""
+
+    def __init__(self, server):
+        self.server, self.sessions = server, []
+
+    def run(self, *statements):
+        """The last statement goes on until leave()."""
+        conn = self.server.connect(name="crowd")
+        cur = conn.cursor()
+        for statement in statements[:-1]:
+            cur.execute(statement)
+        thread = threading.Thread(target=self.busy, args=(cur, statements[-1]), daemon=True)
+        self.sessions.append((conn, thread))
+        thread.start()
+
+    @staticmethod
+    def busy(cur, statement):
+        with contextlib.suppress(psycopg2.Error):   # it ends by being cancelled
+            cur.execute(statement)
+
+    def leave(self):
+        for conn, thread in self.sessions:
+            while thread.is_alive():
+                conn.cancel()
+                thread.join(0.1)
+            conn.close()
+        self.sessions = []
+
+
+def health(server, item):
+    """(value, status, hint)"""
+    return server.sql("SELECT value, status, hint FROM tq_health() WHERE item = %s", item)[0]
+
+
+@scenario("pressure-processes", "max_worker_processes is used up by parallel queries when the scheduler is killed")
+def processes(t):
+    server = t.server(max_worker_processes="8", max_parallel_workers="8", tq__naptime="'200ms'")
+    server.sql("CREATE TABLE big WITH (parallel_workers = 8) AS SELECT generate_series(1, 100000) AS n")
+    server.sql("CREATE FUNCTION pause(float8) RETURNS void PARALLEL SAFE LANGUAGE internal AS 'pg_sleep'")
+    load = t.load(server)
+    crowd = Crowd(server)
+    for _ in t.rounds(1):
+        # one query takes what is free now, the next ones what becomes free
+        log = server.log_size()
+        while NO_SLOT not in server.log(log):
+            for pid in server.workers("scheduler"):
+                server.kill(pid, 15)
+            crowd.run("SET max_parallel_workers_per_gather = 8", "SET parallel_setup_cost = 0", "SET parallel_tuple_cost = 0",
+                      "SET parallel_leader_participation = off", "SELECT count(pause(0.01)) FROM big")
+            until(lambda at=log: server.workers("scheduler") or NO_SLOT in server.log(at),
+                  "the scheduler starts, or the log says why not")
+        t.did("times without a place for the scheduler")
+        t.expect("max_worker_processes" in server.log(log), "the log says what to raise")
+        value, status, hint = health(server, "scheduler")
+        t.equal((value, status, "max_worker_processes" in hint), ("not running", "error", True), "tq_health() says so")
+        load.progress()     # what needs no worker goes on
+        crowd.leave()
+        until(lambda: server.workers("scheduler"), "the scheduler is back")
+        load.progress()
+    t.prove(server, load)
+
+
+@scenario("pressure-locks", "other sessions hold every lock that the server has room for")
+def locks(t):
+    server = t.server(max_locks_per_transaction="10", max_connections="30", tq__segment_rows="300", tq__naptime="'200ms'")
+    load = t.load(server)
+    for _ in t.rounds(2):
+        log = server.log_size()
+        conn = server.connect(name="hoarder")
+        # locks that others let go of are taken, too
+        while server.log(log).count("out of shared memory") < 20:
+            with contextlib.suppress(psycopg2.errors.OutOfMemory), conn.cursor() as cur:
+                cur.execute("SELECT pg_advisory_lock(generate_series(%s, %s))", (t.random.randrange(10**9), 2 * 10**9))
+        t.did("times out of locks")
+        conn.close()
+        load.progress()
+    t.figures["statements that found no lock"] = server.log().count("out of shared memory")
+    t.prove(server, load)
+
+
+def squeeze(pid, spare):
+    """Lets a process have so many bytes more than it has now, but for its stack. Back to no limit with spare = None."""
+    with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+        limit = resource.RLIM_INFINITY
+        if spare is not None:
+            with open(f"/proc/{pid}/status", encoding="ascii") as status:
+                limit = spare + 1024 * next(int(line.split()[1]) for line in status if line.startswith("VmData:"))
+        resource.prlimit(pid, resource.RLIMIT_DATA, (limit, resource.RLIM_INFINITY))
+
+
+@scenario("pressure-memory", "malloc fails in sessions and workers, at random; work_mem is 64 kB")
+def memory(t):
+    # memory that is free again goes back at once, so that what a process has is what it needs
+    server = t.server(env={"MALLOC_TRIM_THRESHOLD_": "131072", "MALLOC_MMAP_THRESHOLD_": "131072"}, work_mem="'64kB'",
+                      maintenance_work_mem="'1MB'", tq__naptime="'200ms'")
+    load = t.load(server)
+    conn = server.connect(name="driver")
+    for n in t.rounds(3):
+        pids = server.pids("backend_type IN ('client backend', 'tq scheduler', 'tq janitor')")
+        for pid in pids:
+            squeeze(pid, t.random.randrange(0, 200_000))
+        tokens = [f"driver-{n}-{i}" for i in range(300)]
+        call = "SELECT tq_enqueue_many(%s, %s::jsonb[])", (load.queue, [json.dumps({"t": token, "pad": "x" * 30_000}) for token in tokens])
+        with conn.cursor() as cur:
+            try:
+                cur.execute(*call)
+                t.expect(False, "there is no memory for ten megabytes")
+            except psycopg2.errors.OutOfMemory:
+                t.did("calls without memory")
+            load.progress(3000)
+            for pid in pids:
+                squeeze(pid, None)
+            # the same session goes on
+            load.note("enqueue", f"driver/{n}", *tokens)
+            cur.execute(*call)
+            load.note("committed", f"driver/{n}")
+        load.progress(3000)
+    conn.close()
+    t.figures["other statements without memory"] = server.log().count("ERROR:  out of memory") - t.counts["calls without memory"]
+    t.prove(server, load)
+
+
+def fill(taken, dsn):
+    """Takes connections until there are no more; True."""
+    with contextlib.suppress(psycopg2.OperationalError):
+        while True:
+            taken.append(psycopg2.connect(dsn))
+    return True
+
+
+@scenario("pressure-slots", "every connection that max_connections allows is taken, and the clients' are terminated")
+def slots(t):
+    server = t.server(max_connections="16", superuser_reserved_connections="3")
+    for statement in ("CREATE ROLE app LOGIN", "CREATE ROLE crowd LOGIN", "SELECT tq_create_queue('load')", "SELECT tq_grant('load', 'app', 'produce')",
+                      "SELECT tq_grant('load', 'app', 'consume')"):
+        server.sql(statement)
+    load = t.load(server, dsn=server.dsn().replace("user=postgres", "user=app"))
+    watch = server.connect()    # those that try again and again are in the reserve now and then
+    cur = watch.cursor()
+    for _ in t.rounds(1):
+        log = server.log_size()
+        cur.execute("ALTER ROLE app NOLOGIN")
+        cur.execute("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE usename = 'app'")
+        t.did("connections of clients terminated", cur.fetchone()[0])
+        taken = []
+        until(lambda at=taken: fill(at, server.dsn().replace("user=postgres", "user=crowd")) and len(at) == 16 - 3 - 1,
+              "every connection is taken")
+        cur.execute("ALTER ROLE app LOGIN")
+        until(lambda at=log: "too many clients already" in server.log(at) or "remaining connection slots" in server.log(at),
+              "clients find no place")
+        t.did("times without a connection")
+        # what clients held is taken back: that needs no connection
+        until(lambda: cur.execute("SELECT sum(running) FROM tq_queues") or cur.fetchone() == (0,), "the workers go on")
+        for place in taken:
+            place.close()
+        load.progress()
+    watch.close()
+    t.prove(server, load)
