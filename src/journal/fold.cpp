@@ -140,14 +140,14 @@ void fold_event(Fold &fold, const EventRow &event) noexcept
 	}
 }
 
-void fold_jobs(const Segment &segment, const int64 *ids, int n, Snapshot snapshot, Fold *folds)
+bool fold_jobs(const Segment &segment, const int64 *ids, int n, Snapshot snapshot, Fold *folds)
 {
 	TableScan scan;
 
 	for (int i = 0; i < n; i++)
 		folds[i] = Fold{};
 	if (n <= 0 || !open_scan(segment.event, kEventShape, event::by_step, snapshot, 1, &scan))
-		return;
+		return n <= 0;
 	for (int i = 0; i < n; i++)
 	{
 		fold_found(&scan, ids[i], &folds[i]);
@@ -155,11 +155,34 @@ void fold_jobs(const Segment &segment, const int64 *ids, int n, Snapshot snapsho
 			CHECK_FOR_INTERRUPTS();
 	}
 	close_scan(&scan);
+	return true;
+}
+
+void fold_seen_jobs(const Segment &segment, const int64 *ids, int n, Snapshot snapshot, Fold *folds)
+{
+	const bool there = fold_jobs(segment, ids, n, snapshot, folds);
+	TableScan scan;
+
+	// rows of other segments go with their tables only
+	if (there && segment.number != 0)
+		return;
+	const bool rows = there && open_scan(segment.job, kJobShape, job::by_id, snapshot, 1, &scan);
+	for (int i = 0; i < n; i++)
+	{
+		if (folds[i].next_step != 1)
+			continue;
+		if (rows)
+			seek_id(&scan, ids[i]);
+		if (!rows || !next_row(&scan))
+			folds[i].state = FoldState::moved;
+	}
+	if (rows)
+		close_scan(&scan);
 }
 
 void fold_job(const Segment &segment, int64 job_id, Snapshot snapshot, Fold *fold)
 {
-	fold_jobs(segment, &job_id, 1, snapshot, fold);
+	static_cast<void>(fold_jobs(segment, &job_id, 1, snapshot, fold));
 }
 
 void fold_found(TableScan *scan, int64 job_id, Fold *fold)

@@ -81,7 +81,7 @@ enum class FoldState : uint8
 	fresh,	 // no event that changes the state: ready, or delayed until run_at
 	running, // a journalled claim is open
 	waiting, // failed, lost, released, retried: ready, or delayed until due
-	succeeded, dead, buried, cancelled, expired, purged, moved, // terminal (moved: lives on in segment 0)
+	succeeded, dead, buried, cancelled, expired, purged, moved, // terminal (moved: not in this segment any more; lives on in segment 0, if at all)
 };
 
 struct Fold
@@ -148,8 +148,12 @@ bool find_own_job(const Segment &segment, int64 id, JobRow *row, ItemPointer tid
 // Folds the events of one job in one segment as `snapshot` sees them.
 void fold_job(const Segment &segment, int64 job_id, Snapshot snapshot, Fold *fold);
 
-// The same for n jobs of one segment, which costs less than n calls.
-void fold_jobs(const Segment &segment, const int64 *ids, int n, Snapshot snapshot, Fold *folds);
+// The same for n jobs of one segment, which costs less than n calls. False: the table is gone.
+bool fold_jobs(const Segment &segment, const int64 *ids, int n, Snapshot snapshot, Fold *folds);
+
+// The same for jobs whose rows an older snapshot has shown. Since then a row of segment 0 may have been deleted with its history, or the
+// segment dropped, and a job without history looks like a new one: it is `moved`, which is to say that it is not here.
+void fold_seen_jobs(const Segment &segment, const int64 *ids, int n, Snapshot snapshot, Fold *folds);
 
 // The detail of a job's last event of a type (detoasted copy, or null): its checkpoint, the outcomes of its parents.
 Jsonb *last_detail(const Segment &segment, int64 job_id, EventType type, Snapshot snapshot);

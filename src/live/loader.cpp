@@ -28,7 +28,7 @@ void leave_to_lane(const LoadSegments &segments, const LoadItem &it)
 {
 	journal::Fold fold;
 	Snapshot snapshot = committed_snapshot();
-	journal::fold_job(segments.tables[it.c.segment], it.c.id, snapshot, &fold);
+	journal::fold_seen_jobs(segments.tables[it.c.segment], &it.c.id, 1, snapshot, &fold);
 	UnregisterSnapshot(snapshot);
 	Micros due = core::kNever;
 	if (!fold.terminal() && waits_for_parents(it.c, fold))

@@ -62,7 +62,7 @@ journal::Fold *ask_journal(const LoadSegments &segments, const LoadItem *items, 
 				from[k++] = i;
 			}
 		if (k > 0)
-			journal::fold_jobs(segments.tables[s], ids, k, snapshot, some);
+			journal::fold_seen_jobs(segments.tables[s], ids, k, snapshot, some);
 		while (k-- > 0)
 			folds[from[k]] = some[k];
 	}

@@ -30,8 +30,7 @@ void fold_pinned(Db &db, const journal::Segment &tables, Pinned *p)
 	{
 		TQ_WAIT_POINT("pin-before-fold");
 		Snapshot snapshot = committed_snapshot();
-		p->fold = journal::Fold{};
-		journal::fold_job(tables, p->row.id, snapshot, &p->fold);
+		journal::fold_seen_jobs(tables, &p->row.id, 1, snapshot, &p->fold);
 		UnregisterSnapshot(snapshot);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(clean_up, PointerGetDatum(&guard));
@@ -120,7 +119,7 @@ Pinned pin(Db &db, JobId id, bool keep_terminal)
 			}
 			fold_pinned(db, tables, &p);
 			if (p.fold.state == journal::FoldState::moved)
-				drop_placeholder(db, p.queue, p.ref, true); // lives on in segment 0, the next slot; a loader may have passed meanwhile
+				drop_placeholder(db, p.queue, p.ref, true); // lives on in segment 0, the next slot, if at all; a loader may have passed meanwhile
 			else if (p.fold.terminal())
 			{
 				p.result = Pin::terminal;

@@ -34,6 +34,7 @@ sub claim
 # H1
 #
 my $job = enqueue($producer, 'h1', 'priority => 100');
+my $in_zero = $job;    # as the first job of a database is
 my $held = claim('h1');
 like($held, qr/^$job, /, 'H1: a job is running');
 arm($node, 'refill-after-snapshot');
@@ -51,6 +52,20 @@ standing($node, 'refill-before-settle');
 is(ask($worker, "select tq_complete($held)"), 'succeeded', 'H1: it finishes after the loader has made placeholders');
 release($node, 'refill-before-settle');
 is(join(',', work_off($node, 'h1')), $other, 'H1: nor then');
+
+# its row and its history may even be deleted meanwhile, as those of segment 0 are in the end
+arm($node, 'refill-after-snapshot');
+$other = enqueue($bulk, 'h1', 'priority => 50');
+standing($node, 'refill-after-snapshot');
+is($node->safe_psql('postgres', <<SQL), $in_zero, 'H1: a job of segment 0 is deleted while it is in the list');
+begin;
+delete from tq.event_0 where job_id = $in_zero;
+delete from tq.job_0 where id = $in_zero returning id;
+commit;
+SQL
+release($node, 'refill-after-snapshot');
+is(join(',', work_off($node, 'h1')), $other, 'H1: it does not come back as a new one');
+unlike(slurp_file($node->logfile), qr/the row of job $in_zero is gone/, 'H1: nor is its row missed');
 
 # a job that failed meanwhile is not ready before its time
 $job = enqueue($producer, 'h1', 'priority => 100');
