@@ -12,7 +12,7 @@ namespace
 {
 
 // 4-way associative: enough for every table a session touches at a time, bounded for one that walks hundreds
-// of segments.
+// of segments. What is not valid any more goes when the next table is met.
 constexpr int kSets = 32;
 constexpr int kWays = 4;
 
@@ -117,6 +117,15 @@ void forget(TableInfo **place)
 	MemoryContextDelete(info->context); // the TableInfo and its inserter live in it
 }
 
+// Most of them are of tables that were dropped, and nobody will ask for those again.
+void forget_invalid()
+{
+	for (auto &set : tables)
+		for (TableInfo *&info : set)
+			if (info != nullptr && !info->valid)
+				forget(&info);
+}
+
 TableInfo *build(Relation rel, const TableShape &shape)
 {
 	// below the current context until complete, so that an error leaks nothing
@@ -137,19 +146,16 @@ TableInfo *table_info(Relation rel, const TableShape &shape)
 {
 	const Oid relid = RelationGetRelid(rel);
 	const int set = set_of(relid);
-	TableInfo **place = nullptr;
 
 	for (TableInfo *&info : tables[set])
 	{
-		if (info != nullptr && info->relid == relid)
-		{
-			if (info->valid && info->shape == &shape)
-				return info;
-			forget(&info);
-		}
-		if (info == nullptr && place == nullptr)
-			place = &info;
+		if (info == nullptr || info->relid != relid)
+			continue;
+		if (info->valid && info->shape == &shape)
+			return info;
+		forget(&info);
 	}
+	forget_invalid();
 	if (!callback_registered)
 	{
 		CacheRegisterRelcacheCallback(on_relcache_invalidation, 0);
@@ -163,7 +169,8 @@ TableInfo *table_info(Relation rel, const TableShape &shape)
 	info->valid = invalidations == before && info->nindexes <= kMaxIndexes;
 	info->nindexes = std::min(info->nindexes, kMaxIndexes);
 
-	if (place == nullptr)
+	TableInfo **place = std::find(tables[set], tables[set] + kWays, nullptr);
+	if (place == tables[set] + kWays)
 	{
 		place = &tables[set][next_victim[set]++ % kWays];
 		forget(place);

@@ -210,6 +210,26 @@ is(scalar(work_off($node, 'h22')), 1, 'H22: only the committed job runs');
 is($node->safe_psql('postgres', q{select sum(n_tup_upd + n_tup_del) from pg_stat_user_tables
 	where schemaname = 'tq' and relname ~ '^(job|event)_[1-9]'}), 0, 'H22: no row of a segment was updated or deleted');
 
+#
+# A session that has written to many segments remembers those that are there.
+#
+$node->append_conf('postgresql.conf', 'tq.retention = 0');
+$node->reload;
+my $first = newest() + 1;
+for my $number ($first .. $first + 4)
+{
+	ask($writer, q{select count(tq_enqueue('many')) from generate_series(1, 20)});
+	until_true($node, "select max(number) >= $number from tq.segment", 'a new segment');
+}
+is(scalar(work_off($node, 'many')), 100, 'jobs of several segments');
+$n = newest();
+until_true($node, "select count(*) = 0 from tq.segment where number between $first and $n - 1", 'the segments are dropped');
+ask($writer, q{select tq_enqueue('many')});
+is(ask($writer, q{select count(*) <= (select count(*) from pg_class where relnamespace = 'tq'::regnamespace and relkind = 'r'
+	and relname ~ '^(job|event)_[0-9]+$') from pg_backend_memory_contexts where name = 'tq table'}), 't',
+	'a session forgets the tables of segments that were dropped');
+work_off($node, 'many');
+
 check_journal($node);
 leave($writer);
 $node->stop;
