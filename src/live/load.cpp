@@ -189,7 +189,7 @@ void visit(const journal::Candidate &c, const journal::Fold &fold, void *arg)
 //
 // The segments to be read are listed in the same moment: one that is finished between the two would take its jobs with it, though the
 // snapshot sees them unfinished and their ends are in the deltas.
-Snapshot begin_count(Db &db, uint32 *changes, journal::Segment *tables, int *slots, int *n)
+pg_noinline Snapshot begin_count(Db &db, uint32 *changes, journal::Segment *tables, int *slots, int *n)
 {
 	static_cast<void>(GetLatestSnapshot());
 	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);

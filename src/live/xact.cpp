@@ -157,7 +157,8 @@ void publish_handlers() noexcept
 		}
 }
 
-void on_commit() noexcept
+// By themselves in the library, for scripts/check_callbacks: nothing that they call may fail.
+pg_noinline void on_commit() noexcept
 {
 	while (nrows > 0)
 		end_row(rows[--nrows].queue, true);
@@ -188,7 +189,7 @@ void on_commit() noexcept
 	forget();
 }
 
-void on_abort() noexcept
+pg_noinline void on_abort() noexcept
 {
 	while (nrows > 0)
 		end_row(rows[--nrows].queue, false);
@@ -200,6 +201,16 @@ void on_abort() noexcept
 	end_admissions();
 	leave_queues();
 	abort_queue_changes();
+	forget();
+}
+
+// With nothing of ours to publish; what was allocated goes with the transaction.
+pg_noinline void on_prepare() noexcept
+{
+	wait_end();
+	end_dependencies();
+	end_admissions();
+	leave_queues();
 	forget();
 }
 
@@ -235,12 +246,8 @@ void xact_callback(XactEvent event, void *)
 										  "another session commits it."),
 								errhint("Use COMMIT.")));
 			break;
-		case XACT_EVENT_PREPARE: // with nothing of ours to publish; what was allocated goes with the transaction
-			wait_end();
-			end_dependencies();
-			end_admissions();
-			leave_queues();
-			forget();
+		case XACT_EVENT_PREPARE:
+			on_prepare();
 			break;
 		default: // parallel workers cannot run tq's functions; PREPARE is refused before
 			break;
