@@ -7,6 +7,7 @@ takes the time. It samples the server's processes 240 times in a run, whatever i
 import argparse
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -42,6 +43,7 @@ CHANGED = """
 SELECT relname, n_tup_upd, n_tup_del FROM pg_stat_all_tables
 WHERE schemaname = 'tq' AND relname ~ '^(job|event)_[1-9]' AND n_tup_upd + n_tup_del > 0
 """
+REPAIRED = re.compile("tq: a recount found|is gone; the job is dropped|are not counted, counting again")
 LEFT = """
 SELECT count(*) FROM (SELECT DISTINCT j.id FROM tq.job j JOIN tq.queue q ON q.id = j.queue_id WHERE q.name IN ('load', 'probe')) j
 WHERE NOT EXISTS (SELECT FROM tq.event e WHERE e.job_id = j.id AND e.type IN ('s', 'd', 'b', 'x', 'e', 'p'))
@@ -151,6 +153,8 @@ class Soak:
                 self.add(moment, "processor", (total - used) * 1000)
                 used = total
         self.seconds = time.monotonic() - began
+        self.complaints = [f"{item}: {value}" for item, value in
+                           self.server("SELECT item, value FROM tq_health() WHERE status <> 'ok'")]
 
     def add(self, moment, what, value, whom=""):
         self.series.setdefault((what, whom), flat.Series()).add(moment, value)
@@ -216,6 +220,10 @@ class Soak:
                                                         "segments in all": self.archive.newest})
         yield ("soak: backlog", "the load is steady: the median of what is ready or delayed grows by half or 1000 at most",
                not flat.grown(self.series["backlog", ""], 0.5, 1000), {"jobs": flat.figures(self.series["backlog", ""])})
+        with open(self.options.log, encoding="utf-8", errors="replace") as log:
+            self.complaints += [line.strip() for line in log if REPAIRED.search(line)]
+        yield ("soak: health", "tq_health() has no warning at the end of the load, and the log tells of nothing that was repaired", not self.complaints,
+               {"complaints": self.complaints[:10]})
         yield ("soak: segments", "no row of a numbered segment was changed; every segment could be read before it was dropped",
                not self.broken and not self.archive.unread(), {"segments in all": self.archive.newest})
 
