@@ -4,6 +4,7 @@
 #include "guc.hpp"
 #include "live/attach.hpp"
 #include "live/claims.hpp"
+#include "live/leases.hpp"
 #include "live/loader.hpp"
 #include "live/queue_settings.hpp"
 #include "live/rights.hpp"
@@ -200,6 +201,7 @@ static Datum claim(FunctionCallInfo fcinfo, bool any)
 	for (;;)
 	{
 		int n = 0;
+		live::ensure_leases(db);
 		live::reserve_ops(max);
 		const int first_op = live::op_count();
 		terms.wall = live::wall_now();
@@ -239,6 +241,8 @@ static Datum claim(FunctionCallInfo fcinfo, bool any)
 				break;
 			continue;
 		}
+		if (live::leases_used_up(db))
+			continue;
 		if (wait == 0)
 		{
 			// nothing in memory, but jobs on disk that are on their way: not an empty queue

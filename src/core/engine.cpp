@@ -76,6 +76,18 @@ void wipe(Entry &e) noexcept
 
 constexpr uint64_t tagged(uint64_t tag, Ref r) noexcept { return tag << 32 | r; }
 
+// 0 if none is left of those that were reserved. Other queues of the database draw at the same time.
+LeaseNo draw_lease(DbCore &db) noexcept
+{
+	LeaseNo next = db.next_lease.load(std::memory_order_relaxed);
+	do
+	{
+		if (next >= db.lease_limit.load())
+			return 0;
+	} while (!db.next_lease.compare_exchange_weak(next, next + 1, std::memory_order_relaxed));
+	return next;
+}
+
 } // namespace
 
 size_t Engine::size(const Limits &limits) noexcept { return offsets(limits).end; }
@@ -111,6 +123,7 @@ void Engine::create(void *memory, const Limits &limits) noexcept
 		auto *d = new (&dbs_[i]) DbCore{};
 		d->timer_watermark.store(kNever);
 		d->timer_limit.store(kNever);
+		d->lease_limit.store(INT64_MAX);
 	}
 	for (uint32_t i = 0; i < limits.workers; ++i)
 		new (&workers_[i]) Worker{};
@@ -494,6 +507,9 @@ Ref Engine::claim(Queue &q, const ClaimTerms &t) noexcept
 	const uint16_t l = next_lane(q, t.kinds, t.nkinds, t.except);
 	if (l == kNoLane || (q.settings.limited() && starts_left(q) == 0))
 		return kNil;
+	const LeaseNo lease = draw_lease(dbs_[q.db]);
+	if (lease == 0)
+		return kNil;
 	const Ref r = lanes_[l].first;
 	change(q, r, [&](Entry &e) noexcept {
 		uint32_t ms = t.lease_ms;
@@ -503,7 +519,7 @@ Ref Engine::claim(Queue &q, const ClaimTerms &t) noexcept
 		e.mark = Verb::claim;
 		e.pending = State::running;
 		e.owner = t.owner;
-		e.lease = dbs_[q.db].next_lease.fetch_add(1, std::memory_order_relaxed);
+		e.lease = lease;
 		e.lease_ms = ms;
 		e.deadline = e.timer = t.mono + static_cast<Micros>(ms) * 1000;
 		e.claimed_at = t.wall;

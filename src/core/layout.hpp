@@ -311,6 +311,7 @@ struct DbCore
 	std::atomic<Micros> timer_watermark;
 	std::atomic<Micros> timer_limit;
 	std::atomic<LeaseNo> next_lease;
+	std::atomic<LeaseNo> lease_limit; // numbers from here on are not reserved: nobody claims
 };
 
 // A running entry's attempt ends at `at` (monotonic) whatever its heartbeats say. Its place in the lease tree is the caller's affair.

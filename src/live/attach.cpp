@@ -115,6 +115,7 @@ Db &make_slot(Oid extension)
 				c.timer_watermark.store(core::kNever);
 				c.timer_limit.store(core::kNever);
 				c.next_lease.store(0);
+				c.lease_limit.store(0);
 				db->used = true;
 			}
 		LWLockRelease(registry_lock());

@@ -3,6 +3,7 @@
 #include "guc.hpp"
 #include "live/attach.hpp"
 #include "live/counting.hpp"
+#include "live/leases.hpp"
 #include "live/loader.hpp"
 #include "live/publish.hpp"
 #include "live/segments.hpp"
@@ -14,6 +15,8 @@ namespace tq::live
 
 namespace
 {
+
+constexpr Micros k2020 = 631152000000000; // 2000-01-01 to 2020-01-01
 
 // What one pass over the journal adds up, in private memory.
 struct Tally
@@ -260,27 +263,6 @@ void stop_count(int, Datum arg)
 	give_up_loader(db);
 }
 
-// Lease numbers never repeat: they start at what the clock says, or at the durable high water if that is greater (H10). Numbers are
-// reserved by a flushed setval before they are used.
-void start_leases(Db &db)
-{
-	const pg::OwnerScope scope = pg::enter_owner(db.extension);
-	constexpr Micros k2020 = 631152000000000; // 2000-01-01 to 2020-01-01
-	const Oid types[] = {INT8OID};
-	const Datum values[] = {Int64GetDatum(wall_now() - k2020)};
-	pg::sql("SELECT setval('tq.lease_seq', greatest((SELECT last_value FROM tq.lease_seq), $1) + 4294967296) - 4294967296", 1,
-			types, values, nullptr, false, 1);
-	bool isnull = false;
-	const int64 start = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
-	pg::leave_owner(scope);
-	XLogFlush(XactLastRecEnd);
-	std::atomic<LeaseNo> &next = engine.db(index_of(db)).next_lease;
-	LeaseNo now = next.load();
-	while (now < start && !next.compare_exchange_weak(now, start))
-	{
-	}
-}
-
 } // namespace
 
 bool try_become_loader(Db &db) noexcept
@@ -317,7 +299,7 @@ CountResult count_journal(Db &db)
 	{
 		read_queues(db, nullptr);
 		if (t.first)
-			start_leases(db);
+			start_leases(db, wall_now() - k2020);
 		int n = 0;
 		Snapshot snapshot = RegisterSnapshot(begin_count(db, t.changes, tables, slots, &n));
 		snapshot->curcid = FirstCommandId; // own changes are counted when they commit

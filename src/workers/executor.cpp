@@ -11,6 +11,7 @@
 #include "guc.hpp"
 #include "live/attach.hpp"
 #include "live/claims.hpp"
+#include "live/leases.hpp"
 #include "live/policy.hpp"
 #include "live/rights.hpp"
 #include "live/segments.hpp"
@@ -196,6 +197,7 @@ bool claim(const WorkerContext &context, Handler *h, Attempt *a)
 	terms.mono = live::mono_now();
 	live::worker_seen(terms.worker, terms.wall);
 	live::Claimed c;
+	live::ensure_leases(*db);
 	live::reserve_ops(1);
 	const int first_op = live::op_count();
 	bool found = live::take_jobs(h->queue, generation, terms, 1, &c) == 1;

@@ -56,6 +56,20 @@ TEST(Claims, OnlyTheKindsWanted)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
+TEST(Claims, NoneBeyondTheLeasesThatAreReserved)
+{
+	Rig t;
+	for (JobId id = 1; id <= 3; ++id)
+		t.ready(id);
+	DbCore &db = t.engine.db(0);
+	db.lease_limit.store(db.next_lease.load() + 2);
+	EXPECT_EQ(claim_all(t), (std::vector<JobId>{1, 2}));
+	EXPECT_EQ(db.next_lease.load(), db.lease_limit.load());
+	db.lease_limit.fetch_add(1);
+	EXPECT_EQ(claim_all(t), (std::vector<JobId>{3}));
+	EXPECT_EQ(verify(t.engine), "");
+}
+
 TEST(Claims, EveryClaimHasItsOwnLease)
 {
 	Rig t;
