@@ -9,8 +9,9 @@ import dataclasses
 
 @dataclasses.dataclass
 class Branch:
-    """`at` is when the server went on, after the other one's end. It has what was committed before `before`, if that is known, and nothing
-    that was begun after `after`."""
+    """`at` is when the server went on, after the other one's end. It has everything that clients committed before `before`, if that is
+    known, and nothing that was begun after `after`. Of what the server itself had written after the cut nothing need be there: its
+    own transactions wait for no standby."""
     at: float
     before: float = 0.0
     after: float = float("inf")
@@ -18,7 +19,7 @@ class Branch:
 
     def lacks(self, at):
         """May what was acknowledged then be missing?"""
-        return self.cut < at <= self.at
+        return max(self.cut, self.before) < at <= self.at
 
 
 def begun_and_there(journal, ledger):
@@ -39,7 +40,7 @@ def find_cuts(journal, ledger):
     there = [at for at, _ in begun_and_there(journal, ledger)]
     since = 0.0
     for branch in ledger.branches:
-        branch.cut = max([branch.before, since] + [at for at in there if since < at <= branch.at])
+        branch.cut = max([since] + [at for at in there if since < at <= branch.at])
         since = branch.at
 
 

@@ -18,7 +18,7 @@ A ledger is a file, or several, to which clients append lines of words, each wit
   TIME WHO told JOB LEASE ATTEMPT ANSWER      what the server said: a state, or lost
   TIME WHO gone                               this client was killed: leases bound to its session end
   TIME WHO crash                              the server is being taken down
-  TIME WHO failover                           it is gone, and one goes on that may lack what was committed last
+  TIME WHO failover [BEFORE]                  it is gone, and one goes on that may lack what was committed last, after BEFORE
   TIME WHO restored BEFORE AFTER              it is gone, and one goes on that has what was committed before BEFORE, nothing that
                                               was begun after AFTER
 """
@@ -210,6 +210,10 @@ class Ledger:
         """May what was acknowledged then be missing, since a server went on that did not have it?"""
         return any(branch.lacks(at) for branch in self.branches)
 
+    def forgotten(self, start):
+        """Was the claim so late that the server that went on may know neither of it nor of the end of the lease before it?"""
+        return any(branch.cut < start.at <= branch.at for branch in self.branches)
+
 
 # Each promise is a function of journal and ledger that yields whoever breaks it.
 PROMISES = {}
@@ -380,7 +384,7 @@ def no_stale_finish(journal, ledger):
             key = (id, start.lease)
             for other in starts:
                 if other.lease > start.lease and ledger.accepted(key) and other.at < ledger.ended(key) \
-                        and not ledger.abandoned(other.at):
+                        and not ledger.forgotten(other):
                     yield f"job {id}: lease {start.lease} finished, lease {other.lease} was there"
 
 
@@ -489,7 +493,7 @@ def claims(journal, ledger):
     for id, events in journal.events.items():
         found[id].update(event.lease for event in events if event.lease is not None)
     for start in ledger.starts:
-        if not ledger.abandoned(start.at):
+        if not ledger.forgotten(start):
             found[start.job].add(start.lease)
     return {id: sorted(leases) for id, leases in found.items() if leases}
 

@@ -156,10 +156,13 @@ class Server:
 
     def standby_of(self, primary, **conf):
         """Becomes a streaming standby of a server, from a base backup."""
-        primary.sql("SELECT pg_create_physical_replication_slot(%s, true) WHERE NOT EXISTS (SELECT FROM pg_replication_slots "
-                    "WHERE slot_name = %s)", self.dir.name, self.dir.name)
-        self.backup_of(primary)
-        return self.stream_from(primary, **conf)
+        primary.slot_for(self)
+        return self.backup_of(primary).stream_from(primary, **conf)
+
+    def slot_for(self, standby):
+        """A new replication slot, of its name."""
+        self.sql("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s", standby.dir.name)
+        self.sql("SELECT pg_create_physical_replication_slot(%s, true)", standby.dir.name)
 
     def stream_from(self, primary, **conf):
         """A server that is down, with files that fit, shall be a standby; it has a slot there, of its name."""

@@ -144,6 +144,11 @@ def lost_though_it_was_restored(j, _l):
     del j.jobs[32], j.states[32]
 
 
+@violation("no committed enqueue was lost")
+def lost_though_the_standby_was_synchronous(_j, l):
+    l.branches[0].before = l.branches[0].at
+
+
 @violation("nothing is there from after the moment that a server was restored to")
 def an_enqueue_from_the_future(j, _l):
     j.jobs[33], j.states[33] = Job(33, "t33", "q"), "ready"

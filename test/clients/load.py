@@ -19,7 +19,8 @@ import time
 
 import psycopg2
 
-LOST = "TQ001"
+# the lease is gone, or the job itself, on a server that goes on without what was committed last; that no other job is gone shows at the end
+LOST = ("TQ001", "TQ004")
 # what may be tried again: busy, no lock, cancelled or too late, deadlock, disk full, out of memory or locks or connections
 LATER = ("TQ009", "55P03", "57014", "40001", "40P01", "53100", "53200", "53300", "53400")
 SHUTDOWN = ("57P01", "57P02", "57P03")
@@ -200,7 +201,7 @@ class Client:
                     if self.stopping():
                         return      # its lease will run out
                     continue
-                if error.pgcode != LOST:
+                if error.pgcode not in LOST:
                     raise
                 self.note("told", *job, "lost")
                 return
@@ -254,7 +255,7 @@ class Client:
             for job in jobs:
                 self.note("told", *job, "succeeded")
         except (Undone, Gone, psycopg2.Error) as error:
-            if isinstance(error, psycopg2.Error) and error.pgcode not in self.later + (LOST,):
+            if isinstance(error, psycopg2.Error) and error.pgcode not in self.later + LOST:
                 raise
             if not isinstance(error, Gone):
                 self.rollback()

@@ -1,9 +1,15 @@
 """A standby takes over from a primary that is gone, and clients go over to it."""
+import contextlib
+import signal
 import time
 
 from scenario import scenario
+from server import until
 
-REPLICATED = {"hot_standby_feedback": "on", "wal_log_hints": "on", "wal_keep_size": "'256MB'", "max_slot_wal_keep_size": "'1GB'"}
+REPLICATED = {
+    "hot_standby_feedback": "on", "wal_log_hints": "on", "wal_keep_size": "'256MB'", "max_slot_wal_keep_size": "'1GB'",
+    "wal_retrieve_retry_interval": "'100ms'",   # a promotion may have to wait for it
+}
 PROMOTION = "from promotion to the first claim, at most (s)"
 
 
@@ -39,6 +45,14 @@ def stands_by(t, standby):
     t.equal(dict(standby.sql("SELECT item, status FROM tq_health()")).get("recovery"), "warn", "tq_health() says that it is a standby")
 
 
+def goes_on(t, session):
+    """What a session that was opened on the standby can do after the promotion."""
+    with session.cursor() as cur:
+        cur.execute("SELECT tq_enqueue('session')")
+        cur.execute("SELECT tq_complete(id, lease) FROM tq_claim('session')")
+        t.equal(cur.fetchall(), [("succeeded",)], "a session that was opened on the standby enqueues, claims and completes")
+
+
 def schedule(server, name="each second"):
     """One job a second, whatever happens."""
     server.sql("SELECT tq_schedule(%s, 'load', every => '1 s', catch_up => 'all')", name)
@@ -55,6 +69,17 @@ def each_time_once(t, server, name="each second"):
     t.did("times of a schedule", times)
 
 
+@contextlib.contextmanager
+def deaf(standby):
+    """A standby receives nothing in here."""
+    receiver = until(lambda: standby.try_sql("SELECT pid FROM pg_stat_wal_receiver"), "it receives")[0][0]
+    standby.kill(receiver, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        standby.kill(receiver, signal.SIGCONT)
+
+
 @scenario("failover-sync", "the primary of a synchronous standby dies under load; the standby is promoted, clients go over to it")
 def synchronous(t):
     primary, standby = t.server("one", **REPLICATED), t.new_server("two")
@@ -68,12 +93,190 @@ def synchronous(t):
         primary.wait_replicated(standby, "sync")
         load.progress(t.random.randrange(20_000, 60_000))
         stands_by(t, standby)
+        session = standby.connect()
         standby.configure(synchronous_standby_names="''")
         standby.reload()
         end(t, primary, load)
+        load.note("failover", f"{time.time():.6f}")     # nothing is lacking
+        promote(t, standby)
+        goes_on(t, session)
+        session.close()
+        load.progress()
+        t.quiet(primary)
+        primary, standby = standby, primary
+    each_time_once(t, primary)
+    t.prove(primary, load)
+
+
+@scenario("failover-async", "the primary of an asynchronous standby that hangs back dies under load; what it lacks is the end of what was committed")
+def asynchronous(t):
+    primary, standby = t.server("one", **REPLICATED), t.new_server("two")
+    load = t.load(primary, dsn=anywhere(primary, standby))
+    schedule(primary)
+    for n in t.rounds(1 if t.short else 2):
+        standby.standby_of(primary)
+        primary.wait_replicated(standby)
+        load.progress()
+        with deaf(standby):
+            load.progress(t.random.randrange(10_000, 40_000))
+            if n % 2 == 0:
+                # what is loaded again has new lease numbers, of which the standby does not know
+                end(t, primary, load)
+                primary.start()
+                load.progress()
+            end(t, primary, load)
+        load.note("failover")
         promote(t, standby)
         load.progress()
         t.quiet(primary)
         primary, standby = standby, primary
     each_time_once(t, primary)
     t.prove(primary, load)
+    lost(t, primary, load)
+
+
+def lost(t, server, load):
+    """Counts what a server lacks, which must be something."""
+    journal, ledger = load.read(server)
+    tokens = {job.token for job in journal.jobs.values()}
+    enqueues = sum(tokens.isdisjoint(ledger.transactions[tx]) for tx in ledger.committed if ledger.transactions[tx])
+    finishes = sum(ledger.accepted((id, lease)) and not any(e.lease == lease for e in journal.of(id)) for id, lease in ledger.told)
+    t.did("enqueues that the standby lacked", enqueues)
+    t.did("finishes that the standby lacked", finishes)
+    t.expect(enqueues > 0 and finishes > 0, "there was something that the standby lacked")
+
+
+def rewind(old, new):
+    """The server that is gone becomes a standby of the one that took over."""
+    new.sql("CHECKPOINT")   # before it, pg_rewind does not see that they have parted
+    old.program("pg_rewind", "-D", old.data, "--source-server", new.dsn(), "--no-sync")
+    old.configure(unix_socket_directories=f"'{old.socket}'")    # the files of settings came along
+    new.slot_for(old)
+    old.stream_from(new)
+    # it has the slots that it had as a primary
+    old.sql("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
+
+
+@scenario("failover-rewind", "two servers take over from each other again and again; who was killed is rewound with pg_rewind and follows")
+def rewound(t):
+    primary, standby = t.server("one", **REPLICATED), t.new_server("two")
+    standby.standby_of(primary)
+    load = t.load(primary, dsn=anywhere(primary, standby))
+    schedule(primary)
+    for n in t.rounds(1 if t.short else 3):
+        primary.wait_replicated(standby)
+        load.progress(t.random.randrange(10_000, 40_000))
+        with deaf(standby) if n % 2 else contextlib.nullcontext():
+            load.progress(10_000)
+            end(t, primary, load)
+        load.note("failover")
+        promote(t, standby)
+        load.progress()
+        t.quiet(primary)
+        rewind(primary, standby)
+        t.did("servers rewound")
+        stands_by(t, primary)
+        primary, standby = standby, primary
+    each_time_once(t, primary)
+    t.prove(primary, load)
+
+
+@scenario("failover-cascade", "a primary dies, then the standby that took over, and the standby of that standby takes over; their memory differs", short=False)
+def cascade(t):
+    primary = t.server("one", **REPLICATED)
+    middle, last = t.new_server("two"), t.new_server("three")
+    load = t.load(primary, dsn=anywhere(primary, middle, last))
+    schedule(primary)
+    for _ in t.rounds():
+        middle.standby_of(primary, tq__max_live_jobs=t.random.choice(("400", "8000")))
+        last.standby_of(middle, tq__max_live_jobs=t.random.choice(("400", "8000")))
+        for old, new in ((primary, middle), (middle, last)):
+            old.wait_replicated(new)
+            load.progress(t.random.randrange(10_000, 40_000))
+            stands_by(t, last)
+            end(t, old, load)
+            load.note("failover")
+            promote(t, new)
+            load.progress()
+            t.quiet(old)
+        primary, middle, last = last, primary, middle
+    each_time_once(t, primary)
+    t.prove(primary, load)
+
+
+def read_only(server, value):
+    server.configure(default_transaction_read_only=value)
+    server.reload()
+    until(lambda: server.one("SHOW default_transaction_read_only") == value, "it has read the settings")
+
+
+@scenario("failover-split", "a standby is promoted while the primary lives and goes on; what that accepts from then on is lost", short=False)
+def split(t):
+    primary, standby = t.server("one", **REPLICATED), t.new_server("two")
+    load = t.load(primary, dsn=anywhere(primary, standby))
+    schedule(primary)
+    for _ in t.rounds():
+        standby.standby_of(primary)
+        primary.wait_replicated(standby)
+        load.progress()
+        promote(t, standby)
+        load.progress(t.random.randrange(20_000, 60_000))
+        # clients do not take it as long as it does not take writes, so that the ledger knows on which of the two something was
+        read_only(standby, "on")
+        end(t, primary, load)
+        load.note("failover")
+        read_only(standby, "off")
+        load.progress()
+        primary, standby = standby, primary
+    each_time_once(t, primary)
+    t.prove(primary, load)
+    lost(t, primary, load)
+
+
+def moment(server, kind):
+    """A point to go back to, as a setting."""
+    if kind == "name":
+        server.sql("SELECT pg_create_restore_point('here')")
+        return {"recovery_target_name": "'here'"}
+    if kind == "xid":
+        return {"recovery_target_xid": f"'{server.one('SELECT pg_current_xact_id()')}'"}
+    return {"recovery_target_time": f"'{server.one('SELECT clock_timestamp()')}'"}
+
+
+@scenario("failover-restore", "a base backup and archived WAL are restored to a moment in the middle of the load: by name, time, transaction")
+def restored(t):
+    archive = t.dir / "archive"
+    archive.mkdir(parents=True)
+    primary = t.server("one", archive_mode="on", archive_command=f"'cp %p {archive}/%f'", **REPLICATED)
+    spare = t.new_server("two")
+    load = t.load(primary, dsn=anywhere(primary, spare))
+    schedule(primary)
+    for n in t.rounds(1 if t.short else 3):
+        spare.backup_of(primary)
+        load.progress(t.random.randrange(10_000, 40_000))
+        kind = ("name", "time", "xid")[n % 3]
+        before = time.time()
+        target = moment(primary, kind)
+        after = time.time()
+        load.progress()
+        if n % 2 == 0:
+            # what is loaded again has new lease numbers, of which the other one does not know
+            end(t, primary, load)
+            primary.start()
+            load.progress()
+        segment = primary.one("SELECT pg_walfile_name(pg_switch_wal())")
+        until(lambda: primary.one("SELECT last_archived_wal >= %s FROM pg_stat_archiver", segment), "the archive has it")
+        end(t, primary, load)
+        load.note("restored", f"{before:.6f}", f"{after:.6f}")
+        (spare.data / "recovery.signal").touch()
+        spare.configure(restore_command=f"'cp {archive}/%f %p'", recovery_target_action="promote", recovery_target_name="''",
+                        recovery_target_time="''", recovery_target_xid="''")
+        spare.configure(**target)
+        spare.start().wait_ready()
+        t.did(f"restored by {kind}")
+        load.progress()
+        t.quiet(primary)
+        primary, spare = spare, primary
+    each_time_once(t, primary)
+    t.prove(primary, load)
+    lost(t, primary, load)
