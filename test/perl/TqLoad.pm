@@ -17,16 +17,18 @@ use Time::HiRes qw(time usleep);
 my $clients = dirname(__FILE__) . '/../clients';
 my $checker = dirname(__FILE__) . '/../chaos/checker.py';
 
-# $dsn: where the clients connect to, all of them for as long as they live. A run can be repeated with TQ_SEED=...
+# $dsn: where the clients connect to, all of them for as long as they live; $database: what it is called there, if not postgres. A run can be
+# repeated with TQ_SEED=...
 sub new
 {
-	my ($class, $name, $dsn) = @_;
+	my ($class, $name, $dsn, $database) = @_;
 	my $seed = $ENV{TQ_SEED} || int(time);
 	srand($seed);
 	note("TQ_SEED=$seed");
 	return bless {
 		name => $name,
 		dsn => $dsn,
+		database => $database // 'postgres',
 		seed => $seed,
 		dir => PostgreSQL::Test::Utils::tempdir,
 		ledgers => [],
@@ -106,9 +108,9 @@ sub drain
 select count(*) from (select distinct id from tq.job) j
 where not exists (select from tq.event e where e.job_id = j.id and e.type in ('s', 'd', 'b', 'x', 'e', 'p'))
 SQL
-	note($node->safe_psql('postgres', $left) . ' jobs left to drain');
+	note($node->safe_psql($self->{database}, $left) . ' jobs left to drain');
 	$self->start('drain', 2);
-	ok($node->poll_query_until('postgres', "select 0 = ($left)"), 'everything could be drained');
+	ok($node->poll_query_until($self->{database}, "select 0 = ($left)"), 'everything could be drained');
 	$self->stop('drain');
 	return;
 }
@@ -122,7 +124,7 @@ sub check
 	my ($out, $err);
 	IPC::Run::run(
 		[
-			'/usr/bin/python3', $checker, $node->connstr('postgres'),
+			'/usr/bin/python3', $checker, $node->connstr($self->{database}),
 			"$self->{dir}/driver.ledger", @{ $self->{ledgers} }
 		],
 		'>', \$out, '2>', \$err);
