@@ -237,7 +237,9 @@ static Datum claim(FunctionCallInfo fcinfo, bool any)
 				engine.worker(terms.worker).seen_at.store(terms.wall, std::memory_order_relaxed);
 				engine.worker(terms.worker).claimed.fetch_add(n, std::memory_order_relaxed);
 			}
-			if (emit(db, claimed, n, first_op, terms, rs) > 0)
+			const bool any_rows = emit(db, claimed, n, first_op, terms, rs) > 0;
+			TQ_WAIT_POINT("claim-after-read");
+			if (any_rows)
 				break;
 			continue;
 		}

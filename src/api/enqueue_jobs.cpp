@@ -49,10 +49,13 @@ void flush(Batch &b)
 {
 	if (b.n == 0)
 		return;
+	TQ_WAIT_POINT("enqueue-before-append");
 	journal::append_jobs(b.tables, b.rows, b.n, b.tids);
+	TQ_WAIT_POINT("enqueue-after-append");
 	for (int i = 0; i < b.n; ++i)
 		b.ops[i].tid = b.tids[i];
 	live::note_enqueue(b.ops, b.n);
+	TQ_WAIT_POINT("enqueue-after-note");
 	b.n = 0;
 }
 

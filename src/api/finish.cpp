@@ -165,8 +165,12 @@ void finish(live::Db &db, Finish *list, int n)
 	}
 	TQ_WAIT_POINT("finish-before-append");
 	append_or_distrust(db, rows, slots, k, first_op);
+	TQ_WAIT_POINT("finish-after-append");
 	if (followed)
+	{
 		follow_up(db, rows, k);
+		TQ_WAIT_POINT("finish-after-follow-up");
+	}
 	pfree(rows);
 	pfree(slots);
 }

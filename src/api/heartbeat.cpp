@@ -153,6 +153,7 @@ bool keep(live::Db &db, const Beat &beat, Jsonb *checkpoint, core::Micros wall, 
 	PG_TRY();
 	{
 		live::append_by_segment(db, &row, &e.segment, 1);
+		TQ_WAIT_POINT("checkpoint-after-append");
 	}
 	PG_CATCH();
 	{

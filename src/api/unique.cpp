@@ -105,6 +105,7 @@ bool win_key(live::Db &db, uint16_t queue, EnqueueItem *item, JobId id, JobId *a
 		{
 			if (!live::pass_key(db, queue_id, item->unique_key, row.job, mine))
 				continue;
+			TQ_WAIT_POINT("unique-after-pass");
 			// the row is ours now: whoever would bring that job back, or take its place, waits for us; so look again
 			s = live::standing_of_key(db, row);
 			if (gives_way(*item, s))

@@ -148,6 +148,7 @@ void await_before_commit() noexcept
 	emptied_before = db.awaited.emptied.load();
 	for (int i = 0; i < nawaited; ++i)
 		await_now(db, awaited[i]);
+	TQ_WAIT_POINT_NOFAIL("precommit-awaited");
 }
 
 void note_after_commit() noexcept

@@ -256,6 +256,7 @@ int refill_timers(Db &db)
 					break;
 			}
 			guard.n = taken;
+			TQ_WAIT_POINT("timers-before-settle");
 			made += settle_load(db, segments, guard.items, taken, Source::timer);
 			guard.n = 0;
 			seen += n;

@@ -32,6 +32,7 @@ void fold_pinned(Db &db, const journal::Segment &tables, Pinned *p)
 		Snapshot snapshot = committed_snapshot();
 		journal::fold_seen_jobs(tables, &p->row.id, 1, snapshot, &p->fold);
 		UnregisterSnapshot(snapshot);
+		TQ_WAIT_POINT("pin-after-fold");
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(clean_up, PointerGetDatum(&guard));
 }

@@ -187,6 +187,7 @@ void commit_queue_changes() noexcept
 {
 	if (queue_changes_pending())
 	{
+		TQ_WAIT_POINT_NOFAIL("queue-change-before-publish");
 		LWLockAcquire(registry_lock(), LW_EXCLUSIVE);
 		changes_db->queue_changes.fetch_add(1); // before the changes: see read_queues
 		for (int i = 0; i < nchanges; ++i)

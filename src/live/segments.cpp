@@ -258,6 +258,7 @@ Drawn draw_ids(Db &db, int n)
 		LWLockRelease(map_lock(db));
 		int64 first = 0, end = 0;
 		draw_block(&first, &end);
+		TQ_WAIT_POINT("block-after-draw");
 		install_block(db, first, end, true);
 	}
 }

@@ -157,13 +157,16 @@ inline uint16_t hundredths(float4 weight) noexcept { return static_cast<uint16_t
 void wake_proc(uint32 proc) noexcept;
 void wake_scheduler(const Db &db) noexcept;
 
-// Wait points (DESIGN section 10): with -DTQ_TEST a session can be made to stop at a named place until released. They
-// raise no error and hold nothing but a latch, so they may sit in commit callbacks.
+// Wait points (DESIGN section 10): with -DTQ_TEST a process can be made to stop, fail, leave or die at a named place. Where nothing may
+// fail (commit, abort and exit callbacks, between a commit and what follows from it) it is TQ_WAIT_POINT_NOFAIL.
 #ifdef TQ_TEST
-void wait_point(const char *name) noexcept;
+void wait_point(const char *name);
+void wait_point_nofail(const char *name) noexcept;
 #define TQ_WAIT_POINT(name) ::tq::live::wait_point(name)
+#define TQ_WAIT_POINT_NOFAIL(name) ::tq::live::wait_point_nofail(name)
 #else
 #define TQ_WAIT_POINT(name) static_cast<void>(0)
+#define TQ_WAIT_POINT_NOFAIL(name) static_cast<void>(0)
 #endif
 
 } // namespace tq::live

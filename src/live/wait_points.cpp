@@ -1,6 +1,6 @@
 // Wait points and clock offsets for tests; compiled in with -DTQ_TEST only. The functions below are not part of the extension: a test
 // declares those it needs, CREATE FUNCTION ... LANGUAGE C AS '$libdir/tq'.
-// Regime: PG; wait_point() raises nothing unless it was armed to, and polls, so it may sit in commit callbacks.
+// Regime: PG; wait_point() raises what it was armed to, or what its command raises; wait_point_nofail() polls, and raises nothing.
 #ifdef TQ_TEST
 
 #include "live/shared.hpp"
@@ -8,6 +8,12 @@
 #include "pg/function.hpp"
 
 #include <signal.h>
+#include <unistd.h>
+
+extern "C"
+{
+#include "storage/pmsignal.h"
+}
 
 namespace tq::live
 {
@@ -19,7 +25,8 @@ enum class Action : uint32
 {
 	none,
 	wait,  // until released
-	error, // raise (only where an error is allowed)
+	error, // raise, where that is allowed
+	exit,  // leave as on SIGTERM, where an error is allowed
 	kill,  // SIGKILL itself: the server goes through crash recovery
 };
 
@@ -32,8 +39,10 @@ struct Point
 	std::atomic<int32> passed;	// times the place was reached while armed
 	std::atomic<int32> pid;		// only this process, 0: any
 };
-constexpr int kPoints = 32;
+constexpr int kPoints = 256;
 Point *points = nullptr;
+
+constexpr const char *kActions[] = {"none", "wait", "error", "exit", "kill"};
 
 Point *find_point(const char *name, bool make)
 {
@@ -64,38 +73,72 @@ void init_test_shmem()
 		memset(static_cast<void *>(points), 0, test_shmem_size());
 }
 
-void wait_point(const char *name) noexcept
+namespace
+{
+
+bool is(const Point &p, Action a) noexcept { return p.action.load() == static_cast<uint32>(a); }
+
+// Waits or dies here, if that is what the point was armed with; else what is to be raised.
+Action pass(const char *name, bool may_fail) noexcept
 {
 	Point *p = points != nullptr ? find_point(name, false) : nullptr;
-	if (p == nullptr || p->action.load() == static_cast<uint32>(Action::none))
-		return;
+	if (p == nullptr || is(*p, Action::none) || (!may_fail && (is(*p, Action::error) || is(*p, Action::exit))))
+		return Action::none;
 	if (p->pid.load() != 0 && p->pid.load() != MyProcPid)
-		return;
+		return Action::none;
 	if (p->skip.fetch_sub(1) > 0)
-		return;
+		return Action::none;
 	p->passed.fetch_add(1);
-	if (p->action.load() == static_cast<uint32>(Action::wait))
+	if (is(*p, Action::wait))
 	{
 		p->waiting.fetch_add(1);
-		while (p->action.load() == static_cast<uint32>(Action::wait))
+		while (is(*p, Action::wait) && PostmasterIsAlive())
 			pg_usleep(1000);
 		p->waiting.fetch_sub(1);
 	}
 	// what the point was armed with, at once or while we stood here
-	switch (static_cast<Action>(p->action.load()))
+	const auto action = static_cast<Action>(p->action.exchange(static_cast<uint32>(Action::none)));
+	if (action == Action::kill)
 	{
-		case Action::error:
-			p->action.store(static_cast<uint32>(Action::none));
-			ereport(ERROR, (errmsg("error injected at \"%s\"", name)));
-		case Action::kill:
-			p->action.store(static_cast<uint32>(Action::none));
-			kill(MyProcPid, SIGKILL);
-			pg_usleep(10000000);
-			break;
-		default:
-			break;
+		char line[80];
+		const int length = snprintf(line, sizeof(line), "killed at \"%s\"\n", name);
+		static_cast<void>(!write(STDERR_FILENO, line, static_cast<size_t>(length))); // at once, as no stream does
+		kill(MyProcPid, SIGKILL);
+		pg_usleep(10000000);
 	}
+	return action;
 }
+
+// The setting tq_test.NAME, dashes as underscores, has what whoever gets there runs in his transaction.
+void run_command(const char *name)
+{
+	char setting[80];
+	snprintf(setting, sizeof(setting), "tq_test.%s", name);
+	std::replace(setting, setting + strlen(setting), '-', '_');
+	const char *command = GetConfigOption(setting, true, false);
+	if (command == nullptr || *command == '\0')
+		return;
+	PushActiveSnapshot(GetLatestSnapshot());
+	SPI_connect();
+	if (SPI_execute(command, false, 0) < 0)
+		elog(ERROR, "the command of \"%s\" failed", name);
+	SPI_finish();
+	PopActiveSnapshot();
+}
+
+} // namespace
+
+void wait_point(const char *name)
+{
+	const Action action = pass(name, true);
+	if (action == Action::error)
+		ereport(ERROR, (errcode(ERRCODE_QUERY_CANCELED), errmsg("error injected at \"%s\"", name)));
+	if (action == Action::exit)
+		ereport(FATAL, (errcode(ERRCODE_ADMIN_SHUTDOWN), errmsg("told to leave at \"%s\"", name)));
+	run_command(name);
+}
+
+void wait_point_nofail(const char *name) noexcept { static_cast<void>(pass(name, false)); }
 
 } // namespace tq::live
 
@@ -113,10 +156,9 @@ TQ_FUNCTION(tq_test_arm)
 	p->skip.store(PG_GETARG_INT32(2));
 	p->pid.store(PG_GETARG_INT32(3));
 	p->passed.store(0);
-	p->action.store(static_cast<uint32>(strcmp(action, "wait") == 0	   ? Action::wait
-										: strcmp(action, "error") == 0 ? Action::error
-										: strcmp(action, "kill") == 0  ? Action::kill
-																	   : Action::none));
+	for (uint32 i = 0; i < lengthof(kActions); ++i)
+		if (strcmp(action, kActions[i]) == 0)
+			p->action.store(i);
 	PG_RETURN_VOID();
 }
 

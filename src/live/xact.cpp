@@ -167,15 +167,17 @@ pg_noinline void on_commit() noexcept
 	if (nops + nbulks > 0)
 	{
 		Db &db = *current_db();
-		TQ_WAIT_POINT("commit-before-publish");
+		TQ_WAIT_POINT_NOFAIL("commit-before-publish");
 		LWLockAcquire(map_lock(db), LW_SHARED);
 		const Counting counting = counting_of(db, GetTopFullTransactionIdIfAny());
 		for (int i = 0; i < nops; ++i)
 			if (ops[i].target < 0)
 				publish(db, ops[i], counting);
+		TQ_WAIT_POINT_NOFAIL("commit-half-published");
 		for (int i = 0; i < nbulks; ++i)
 			publish_bulk(db, bulks[i], counting);
 		LWLockRelease(map_lock(db));
+		TQ_WAIT_POINT_NOFAIL("commit-after-publish");
 	}
 	note_after_commit();
 	end_dependencies();
@@ -194,6 +196,8 @@ pg_noinline void on_abort() noexcept
 	while (nrows > 0)
 		end_row(rows[--nrows].queue, false);
 	wait_end();
+	if (nops > 0)
+		TQ_WAIT_POINT_NOFAIL("abort-before-undo");
 	for (int i = nops; i-- > 0;)
 		if (ops[i].target < 0)
 			undo(*current_db(), ops[i]);
@@ -282,6 +286,7 @@ void subxact_callback(SubXactEvent event, SubTransactionId sub, SubTransactionId
 	}
 	else if (event == SUBXACT_EVENT_ABORT_SUB)
 	{
+		TQ_WAIT_POINT_NOFAIL("savepoint-before-undo");
 		while (nops > 0 && ops[nops - 1].sub >= sub)
 		{
 			const Op &op = ops[--nops];
@@ -328,6 +333,7 @@ void at_exit(int, Datum)
 	Db *db = current_db();
 	if (db == nullptr)
 		return;
+	TQ_WAIT_POINT_NOFAIL("exit-before-release");
 	for (int i = 0; i < nbounds; ++i)
 	{
 		const uint16_t q = bounds[i].queue;

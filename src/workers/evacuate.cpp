@@ -196,7 +196,9 @@ int64 evacuate(const WorkerContext &context, Db &db, const live::SegmentView &se
 			left += !move_one(db, segment, zero, found.ids[k], now);
 			CHECK_FOR_INTERRUPTS();
 		}
+		TQ_WAIT_POINT("move-before-commit");
 		end_work();
+		TQ_WAIT_POINT("move-after-commit");
 	}
 	MemoryContextDelete(keep);
 	if (left == 0 && !stop_requested(context))
@@ -244,8 +246,10 @@ bool clean_zero(const WorkerContext &context, Db &db, const live::SegmentView &z
 			live::hold_record(p, live::Verb::erase, zero.slot);
 			ids[n++] = found.ids[k];
 		}
+		TQ_WAIT_POINT("clean-before-delete");
 		if (n > 0)
 			journal::delete_jobs(zero.tables, ids, n);
+		TQ_WAIT_POINT("clean-before-commit");
 		end_work();
 		live::segment_at(db, zero.slot).rows.fetch_sub(orphans);
 	}

@@ -226,6 +226,8 @@ bool claim(const WorkerContext &context, Handler *h, Attempt *a)
 		}
 	}
 	end_work();
+	if (found)
+		TQ_WAIT_POINT("executor-after-claim");
 	return found;
 }
 
@@ -292,6 +294,7 @@ bool perform(const WorkerContext &context, Attempt *a, bool *lost)
 	}
 	disable_timeout(STATEMENT_TIMEOUT, true);
 	CHECK_FOR_INTERRUPTS();
+	TQ_WAIT_POINT("executor-before-commit");
 	end_work();
 	TQ_WAIT_POINT("executor-after-complete");
 	return true;
@@ -387,6 +390,7 @@ bool give_up(const WorkerContext &context, const Attempt &a, const ErrorData &er
 	TQ_WAIT_POINT("executor-before-fail");
 	static_cast<void>(api::end_attempt(*db, ending)); // lost meanwhile, it has ended anyway
 	end_work();
+	TQ_WAIT_POINT("executor-after-fail");
 	return true;
 }
 

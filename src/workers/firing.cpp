@@ -84,6 +84,7 @@ bool fire_once(Db &db, Planned *p, Micros fire_at, Micros now, int64 missed)
 	TQ_WAIT_POINT("fire-before-row");
 	if (!api::record_fire(db, s, fire_at, now, job, missed, outcome))
 		return false;
+	TQ_WAIT_POINT("fire-after-row");
 	p->new_base = fire_at;
 	if (outcome == FireOutcome::fired) // what has its unique key is not ours to cancel
 		p->new_last_job = job;
@@ -217,7 +218,9 @@ bool fire_batch(const WorkerContext &context, Db &db, Planned *const *plans, int
 		fire(db, &attempts[tried], now);
 		rows += plans[tried]->new_rows;
 	}
+	TQ_WAIT_POINT("fire-before-commit");
 	end_work(true);
+	TQ_WAIT_POINT("fire-after-commit");
 	for (int i = 0; i < tried; ++i)
 		settle(db, attempts[i]);
 	return true;

@@ -166,6 +166,7 @@ bool send_news(const WorkerContext &context, Db &db)
 		blocked_until = now + guc::notify_interval * Micros{1000};
 	TQ_WAIT_POINT("news-before-commit");
 	end_work(true);
+	TQ_WAIT_POINT("news-after-commit");
 	for (; nmessages > 0; --nmessages)
 		sent[messages[nmessages - 1].slot] = Sent{now, messages[nmessages - 1].generation};
 	return true;

@@ -93,6 +93,7 @@ bool finish_drops(const WorkerContext &context, live::Db &db)
 			return false;
 		const bool gone = delete_row(context, id);
 		end_work();
+		TQ_WAIT_POINT("drop-queue-after-row");
 		if (gone)
 			free_slot(db, slot, id);
 	}

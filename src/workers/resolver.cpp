@@ -386,6 +386,7 @@ void finish(Db &db, const pg::OwnerScope &scope)
 	live::leave_registry(scope);
 	TQ_WAIT_POINT("resolve-before-commit");
 	end_work(true);
+	TQ_WAIT_POINT("resolve-after-commit");
 }
 
 // The records of batches go when their callbacks' have gone.

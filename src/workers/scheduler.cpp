@@ -38,6 +38,7 @@ void leave(int, Datum)
 	uint32 me = live::my_proc + 1;
 	if (scheduled != nullptr)
 	{
+		TQ_WAIT_POINT_NOFAIL("scheduler-leaving");
 		return_news();
 		scheduled->plan_wall.store(core::kNever);
 		scheduled->plan_mono.store(core::kNever);
@@ -63,10 +64,13 @@ bool write_rows(const WorkerContext &context, Db &db)
 	if (!db.queue_rows.exchange(false))
 		return true;
 	uint16_t queues[64];
+	TQ_WAIT_POINT("queue-rows-before-write");
 	if (!begin_work(context, "tq: making queues"))
 		return false;
 	const int n = live::write_new_rows(db, queues, lengthof(queues));
+	TQ_WAIT_POINT("queue-rows-before-commit");
 	end_work();
+	TQ_WAIT_POINT("queue-rows-after-commit");
 	live::rows_written(db, queues, n);
 	return true;
 }

@@ -8,6 +8,7 @@
 #include "pg/prelude.hpp"
 
 #include "guc.hpp"
+#include "live/shared.hpp"
 #include "workers/slots.hpp"
 
 namespace tq::workers
@@ -538,6 +539,7 @@ void worker_detach() noexcept
 {
 	if (my_worker == nullptr)
 		return;
+	TQ_WAIT_POINT_NOFAIL("worker-leaving");
 	with_lock(LW_EXCLUSIVE, [&] {
 		if (my_worker->pid == MyProcPid && my_worker->generation == my_generation)
 		{

@@ -4,6 +4,7 @@
 // Raises: on lack of memory; the launcher survives it.
 #include "pg/prelude.hpp"
 
+#include "live/shared.hpp"
 #include "workers/outcomes.hpp"
 #include "workers/starting.hpp"
 
@@ -90,6 +91,7 @@ bool launch(Known *known, Kind kind, int number = 0, Oid role = InvalidOid)
 	if (kind == Kind::scheduler)
 		known->check = false;
 	job.generation = generation;
+	TQ_WAIT_POINT("start-before-register");
 	if (!register_worker(known, job, assignment))
 	{
 		(void)abandon_start(slot, kind, generation, number, kind == Kind::executor ? Outcome::no_room : Outcome::none);
