@@ -300,6 +300,7 @@ CountResult count_journal(Db &db)
 		read_queues(db, nullptr);
 		if (t.first)
 			start_leases(db, wall_now() - k2020);
+		TQ_WAIT_POINT("count-before-snapshot");
 		int n = 0;
 		Snapshot snapshot = RegisterSnapshot(begin_count(db, t.changes, tables, slots, &n));
 		snapshot->curcid = FirstCommandId; // own changes are counted when they commit
@@ -320,11 +321,12 @@ CountResult count_journal(Db &db)
 			TQ_WAIT_POINT("load-between-segments");
 		}
 		UnregisterSnapshot(snapshot);
+		TQ_WAIT_POINT("count-before-end");
 		end_count(db, t, seg_live, seg_dead, seg_read);
+		for (int64 i = 0; i < t.nmust; ++i)
+			static_cast<void>(pin(db, t.must[i], false));
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(stop_count, PointerGetDatum(&db));
-	for (int64 i = 0; i < t.nmust; ++i)
-		static_cast<void>(pin(db, t.must[i], false));
 	if (t.first)
 	{
 		db.loads.fetch_add(1);

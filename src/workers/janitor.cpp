@@ -166,9 +166,11 @@ bool open_next(const WorkerContext &context, Db &db, bool *changed)
 		pg::sql("UPDATE tq.segment SET sealed_at = $2 WHERE number = $1", 2, types, values, nullptr, false, 0);
 		pg::leave_owner(scope);
 	}
+	TQ_WAIT_POINT("segment-before-commit");
 	end_work();
 	TQ_WAIT_POINT("segment-before-map");
 	live::add_segment(db, next, 0, 0, true, now);
+	TQ_WAIT_POINT("segment-after-map");
 	*changed = true;
 	return true;
 }
@@ -212,6 +214,7 @@ bool finish(const WorkerContext &context, Db &db, const SegmentView &s, bool *ch
 		const Datum values[] = {Int32GetDatum(s.tables.number), TimestampTzGetDatum(now)};
 		pg::sql("UPDATE tq.segment SET finished_at = $2 WHERE number = $1", 2, types, values, nullptr, false, 0);
 		pg::leave_owner(scope);
+		TQ_WAIT_POINT("finish-before-commit");
 		*changed = true;
 	}
 	end_work();
@@ -244,9 +247,11 @@ bool drop(const WorkerContext &context, Db &db, const SegmentView &s, bool *chan
 	// from here on no verb looks into it; the commit below cannot fail for any reason of ours
 	if (gone)
 		live::change_segment(db, s.slot, SegmentState::finished, SegmentState::dropping, 0);
+	TQ_WAIT_POINT("drop-before-commit");
 	end_work();
 	if (gone)
 	{
+		TQ_WAIT_POINT_NOFAIL("drop-before-map");
 		live::remove_segment(db, s.slot);
 		*changed = true;
 	}
@@ -320,6 +325,25 @@ bool recount(const WorkerContext &context, Db &db)
 	return true;
 }
 
+void ask_again(int, Datum arg) { reinterpret_cast<Db *>(DatumGetPointer(arg))->reload.store(true); }
+
+// Takes in what was written to the tables past tq. It remains to be done if this is not seen through.
+bool reload(const WorkerContext &context, Db &db, bool *changed)
+{
+	const MemoryContext cycle = CurrentMemoryContext;
+	volatile bool stay = false;
+	PG_ENSURE_ERROR_CLEANUP(ask_again, PointerGetDatum(&db));
+	{
+		stay = adopt(context, db, changed);
+		MemoryContextSwitchTo(cycle);
+		stay = stay && recount(context, db);
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(ask_again, PointerGetDatum(&db));
+	if (!stay)
+		db.reload.store(true);
+	return stay;
+}
+
 } // namespace
 
 bool janitor_needed(const Db &db, Micros now, bool *urgent)
@@ -363,11 +387,7 @@ void run_janitor(const WorkerContext &context)
 		MemoryContextReset(cycle);
 		MemoryContextSwitchTo(cycle);
 		const bool audit = guc::audit_interval > 0 && db.counted_at.load() + guc::audit_interval * kSecond <= live::wall_now();
-		const bool reload = db.reload.exchange(false) || audit;
-		if (reload && !adopt(context, db, &changed))
-			return;
-		MemoryContextSwitchTo(cycle);
-		if (reload && !recount(context, db))
+		if ((db.reload.exchange(false) || audit) && !reload(context, db, &changed))
 			return;
 		MemoryContextSwitchTo(cycle);
 		if (!open_next(context, db, &changed))

@@ -126,6 +126,7 @@ bool end_doomed(const WorkerContext &context, Db &db, uint16_t slot, Micros now,
 	for (int i = 0; i < n; ++i)
 		note_doomed(engine.entry(doomed[i]), now);
 	live::unlock_queue(slot);
+	TQ_WAIT_POINT("doom-after-mark");
 	append_batch(db);
 	end_work();
 	return true;
@@ -184,6 +185,7 @@ bool expire_jobs(const WorkerContext &context, Db &db)
 			live::unlock_queue(slot);
 			TQ_WAIT_POINT("expire-after-mark");
 			append_batch(db);
+			TQ_WAIT_POINT("expire-before-commit");
 			end_work(true); // lost in a crash, they expire again
 		}
 	}
@@ -316,6 +318,7 @@ bool reap(const WorkerContext &context, Db &db)
 			decide_again(db, slot, now);
 			TQ_WAIT_POINT("reap-after-mark");
 			append_batch(db);
+			TQ_WAIT_POINT("reap-before-commit");
 			end_work();
 		}
 	}
@@ -334,10 +337,10 @@ struct Logged
 };
 Logged logged[kBatch];
 
-// The events could not be written: the claims go back on their lists.
-void unlog(int n) noexcept
+// The events could not be written, or this process leaves before they were: the claims go back on their lists.
+void unlog(int, Datum)
 {
-	for (int i = 0; i < n; ++i)
+	for (int i = 0; i < batch.n; ++i)
 	{
 		live::lock_queue(logged[i].queue);
 		core::Entry &e = engine.entry(logged[i].ref);
@@ -378,18 +381,15 @@ bool journal_claims(const WorkerContext &context, Db &db)
 			}
 			more = batch.n == kBatch;
 			live::unlock_queue(slot);
-			TQ_WAIT_POINT("claimlog-before-insert");
-			PG_TRY();
+			PG_ENSURE_ERROR_CLEANUP(unlog, static_cast<Datum>(0));
 			{
+				TQ_WAIT_POINT("claimlog-before-insert");
 				append_batch(db);
+				TQ_WAIT_POINT("claimlog-before-commit");
 				end_work(true);
 			}
-			PG_CATCH();
-			{
-				unlog(batch.n);
-				PG_RE_THROW();
-			}
-			PG_END_TRY();
+			PG_END_ENSURE_ERROR_CLEANUP(unlog, static_cast<Datum>(0));
+			TQ_WAIT_POINT("claimlog-after-commit");
 			db.claims_logged.fetch_add(batch.n, std::memory_order_relaxed);
 		}
 	}

@@ -15,6 +15,13 @@ bool keys_wanted(const Db &db, Micros now) noexcept
 	return !db.keys_clean.load() && db.keys_due.load() <= now;
 }
 
+namespace
+{
+
+void not_clean(int, Datum arg) { reinterpret_cast<Db *>(DatumGetPointer(arg))->keys_clean.store(false); }
+
+} // namespace
+
 // Each live key is looked at in vain every time, so the next time comes when this one is a twentieth of the time since, at most.
 bool clean_keys(const WorkerContext &context, Db &db)
 {
@@ -26,23 +33,28 @@ bool clean_keys(const WorkerContext &context, Db &db)
 	constexpr Micros kRestore = 600 * Micros{1000000}; // after the last sign of one
 	const bool gone_too = db.outside_adopted.load() == db.outside_changes.load() && db.outside_changed_at.load() + kRestore <= live::wall_now();
 	db.keys_clean.store(true); // whoever writes a row from here on takes that back
+	volatile bool stay = true;
+	PG_ENSURE_ERROR_CLEANUP(not_clean, PointerGetDatum(&db));
 	for (int n = 1; n > 0 && !stop_requested(context);)
 	{
-		if (!begin_work(context, "tq: deleting unique keys"))
-			return false;
+		stay = begin_work(context, "tq: deleting unique keys");
+		if (!stay)
+			break;
 		text *last = key;
 		n = live::delete_stale_keys(db, &queue_id, &key, keys, gone_too, &kept, &deleted);
+		TQ_WAIT_POINT("keys-before-commit");
 		end_work(true);
 		if (key != last)
 			pfree(last);
 	}
-	if (kept > 0 || stop_requested(context))
+	PG_END_ENSURE_ERROR_CLEANUP(not_clean, PointerGetDatum(&db));
+	if (kept > 0 || !stay || stop_requested(context))
 		db.keys_clean.store(false);
 	const Micros took = live::steady_now() - started;
 	db.keys_due.store(live::wall_now() + std::max(60 * guc::naptime * Micros{1000}, 20 * took));
 	pfree(key);
 	MemoryContextDelete(keys);
-	return true;
+	return stay;
 }
 
 } // namespace tq::workers
