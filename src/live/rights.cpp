@@ -205,9 +205,11 @@ void require_right_to_make(const Db &db, const char *name, uint8 any_of)
 					errhint("Who may manage all queues can grant it with tq_grant, queue => '*', or create the queue.")));
 }
 
-uint16_t queue_with_right(const Db &db, const char *name, uint8 any_of)
+uint16_t queue_with_right(Db &db, const char *name, uint8 any_of)
 {
-	const uint16_t slot = find_queue(db, name);
+	uint16_t slot = find_queue(db, name);
+	if (slot == kNoQueue && read_queues(db, name) > 0) // before the first load
+		slot = find_queue(db, name);
 	if (slot == kNoQueue)
 		require_right_to_name(db, name, any_of);
 	else
@@ -218,8 +220,6 @@ uint16_t queue_with_right(const Db &db, const char *name, uint8 any_of)
 int32 number_to_manage(Db &db, const char *name)
 {
 	check_name("queue", name);
-	if (find_queue(db, name) == kNoQueue)
-		static_cast<void>(read_queues(db, name));
 	const uint16_t slot = queue_with_right(db, name, kManage);
 	ensure_queue_row(db, slot);
 	return engine.queue(slot).id;

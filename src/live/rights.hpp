@@ -68,7 +68,7 @@ void require_right_to_name(const Db &db, const char *name, uint8 any_of);
 void require_right_to_make(const Db &db, const char *name, uint8 any_of);
 
 // The queue of that name, on which the current user has the right; raises 42501, TQ002. One being dropped is found as well.
-uint16_t queue_with_right(const Db &db, const char *name, uint8 any_of);
+uint16_t queue_with_right(Db &db, const char *name, uint8 any_of);
 
 // The number of a queue that the caller may manage, for rows that refer to it; also one that was only named, or that he is creating.
 int32 number_to_manage(Db &db, const char *name);
