@@ -47,6 +47,10 @@ class Job:
     max_attempts: int = None
     delayed: bool = False       # it has a run_at
     origin: int = None
+    key: str = None             # its unique key
+    parents: list = None        # it waits for these
+    schedule: str = None        # whose job it is,
+    fire_at: float = None       # and for what time
 
 
 @dataclasses.dataclass
@@ -67,6 +71,10 @@ class Journal:
     states: dict = dataclasses.field(default_factory=dict)      # id -> state, as tq_jobs shows it
     settings: dict = dataclasses.field(default_factory=dict)    # queue -> its settings
     effects: list = None                                        # ids of jobs, once for each time their work was done
+    handled: set = dataclasses.field(default_factory=set)       # queues whose jobs the server runs itself
+    dropped: set = dataclasses.field(default_factory=set)       # ids of jobs that are only where chaos.keep() has put them
+    fires: list = dataclasses.field(default_factory=list)       # (schedule, time, id of its job) of what schedules say they did
+    every: dict = dataclasses.field(default_factory=dict)       # schedule that makes up for all times -> seconds between them
     recount: list = dataclasses.field(default_factory=list)     # rows of tq_check()
     changed: list = dataclasses.field(default_factory=list)     # tables of numbered segments with updates or deletes
     locked: list = dataclasses.field(default_factory=list)      # such tables with rows that somebody deleted, updated or locked
@@ -84,14 +92,24 @@ class Journal:
         self.recount = rows("SELECT item, expected, found FROM tq_check()")
         self.states = dict(rows("SELECT id, state FROM tq_jobs"))
         self.settings = dict(rows("SELECT name, settings FROM tq.queue"))
-        for row in rows("""SELECT DISTINCT j.id, j.payload ->> %s, q.name, j.priority, j.group_key, j.max_attempts,
-                                  j.run_at IS NOT NULL, j.origin
-                           FROM tq.job j LEFT JOIN tq.queue q ON q.id = j.queue_id""", token):
+        jobs, events = "tq.job", "tq.event"
+        if rows("SELECT FROM pg_class WHERE oid = to_regclass('chaos.event')"):
+            jobs, events = ("(SELECT * FROM tq.job UNION ALL SELECT * FROM chaos.job)",
+                            "(SELECT * FROM tq.event UNION ALL SELECT * FROM chaos.event)")
+            self.dropped = {row[0] for row in rows("SELECT id FROM chaos.job EXCEPT SELECT id FROM tq.job")}
+        for row in rows(f"""SELECT DISTINCT j.id, j.payload ->> %s, q.name, j.priority, j.group_key, j.max_attempts,
+                                   j.run_at IS NOT NULL, j.origin, j.unique_key, j.depends_on, j.headers #>> '{{schedule,name}}',
+                                   extract(epoch FROM (j.headers #>> '{{schedule,fire_at}}')::timestamptz)::float8
+                            FROM {jobs} j LEFT JOIN tq.queue q ON q.id = j.queue_id""", token):
             self.jobs[row[0]] = Job(*row)
-        for id, *row in rows("""SELECT DISTINCT job_id, step, type::text, lease, extract(epoch FROM at)::float8,
-                                       extract(epoch FROM claimed_at)::float8, attempt
-                                FROM tq.event ORDER BY job_id, step"""):
+        for id, *row in rows(f"""SELECT DISTINCT job_id, step, type::text, lease, extract(epoch FROM at)::float8,
+                                        extract(epoch FROM claimed_at)::float8, attempt
+                                 FROM {events} e ORDER BY job_id, step"""):
             self.events.setdefault(id, []).append(Event(*row))
+        self.handled = {row[0] for row in rows("SELECT name FROM tq.queue q WHERE EXISTS (SELECT FROM tq.handler WHERE queue_id = q.id)")}
+        self.fires = rows("SELECT schedule, extract(epoch FROM fire_at)::float8, job_id FROM tq.schedule_fire WHERE outcome = 'fired'")
+        self.every = dict(rows("""SELECT name, extract(epoch FROM every)::float8 FROM tq.schedule
+                                  WHERE every IS NOT NULL AND catch_up = 'all' AND overlap = 'allow'"""))
         self.changed = rows("""SELECT relname, n_tup_upd, n_tup_del FROM pg_stat_all_tables
                                WHERE schemaname = 'tq' AND relname ~ '^(job|event)_[1-9]' AND n_tup_upd + n_tup_del > 0""")
         # statistics forget at a crash, rows do not
@@ -246,7 +264,8 @@ def check(journal, ledger, clock_moved=False):
 def ids_of_tokens(journal):
     ids = collections.defaultdict(list)
     for job in journal.jobs.values():
-        if job.token is not None and job.origin is None:
+        # a copy for another queue has its origin's
+        if job.token is not None and (job.origin not in journal.jobs or journal.jobs[job.origin].token != job.token):
             ids[job.token].append(job.id)
     return ids
 
@@ -313,7 +332,7 @@ def one_end(journal, _ledger):
             ended = None
             if said is not None:
                 yield f"job {id}: purged, and shown as {said}"
-        elif ended and said != ended:
+        elif ended and said != ended and (said is not None or id not in journal.dropped):
             yield f"job {id}: {ended}, and shown as {said}"
         elif not ended and said not in LIVE:
             yield f"job {id}: has no end, and is shown as {said}"
@@ -360,8 +379,8 @@ def refused_is_not_journalled(journal, ledger):
 @promise("every finish in the journal was asked for")
 def journalled_was_asked_for(journal, ledger):
     for id, events in journal.events.items():
-        # without a token it is the job of somebody who keeps no ledger
-        if id not in journal.jobs or journal.jobs[id].token is None:
+        # without a token it is the job of somebody who keeps no ledger, as are those who run handlers
+        if id not in journal.jobs or journal.jobs[id].token is None or journal.jobs[id].queue in journal.handled:
             continue
         for event in events:
             if event.type in "sfrb" and event.lease is not None and (id, event.lease) not in ledger.asked:
@@ -462,7 +481,7 @@ def attempts_in_order(journal, _ledger):
         attempt, lease = 0, None
         for event in events:
             if event.type == "R":
-                attempt = 0
+                attempt = attempt if event.attempt is None else 0   # None: it was delayed, and goes on with its life
             elif event.lease is not None and event.attempt is not None:
                 # what was released does not count, nor does a claim that a crash took back
                 if event.lease != lease and event.attempt not in (attempt, attempt + 1):
@@ -553,6 +572,66 @@ def limits(journal, ledger):
         limit = at_most(journal, queue, what)
         if limit and (most := most_at_once(ledger, jobs)) > limit:
             yield f"{crowd}: {most} at once, {what} is {limit}"
+
+
+# --- what comes of itself
+
+def starts_of(journal, id):
+    return [e.claimed_at for e in journal.of(id) if e.claimed_at is not None]
+
+
+def ended_at(journal, id):
+    """When its only life ended; None: it has not."""
+    return next((e.at for e in journal.of(id) if e.type in ENDS), None)
+
+
+def retried(journal, id):
+    return any(e.type == "R" for e in journal.of(id))
+
+
+@promise("each time of a schedule has one job")
+def one_job_a_time(journal, _ledger):
+    ids = collections.defaultdict(list)
+    for id, job in journal.jobs.items():
+        if job.schedule is not None:
+            ids[job.schedule, job.fire_at].append(id)
+    yield from (f"{name} at {at}: jobs {found}" for (name, at), found in ids.items() if len(found) > 1)
+    yield from (f"{name} at {at}: job {id} is not there" for name, at, id in journal.fires if ids.get((name, at)) != [id])
+
+
+@promise("no time of a schedule was left out")
+def no_time_left_out(journal, _ledger):
+    for name, every in journal.every.items():
+        times = sorted(job.fire_at for job in journal.jobs.values() if job.schedule == name)
+        yield from (f"{name}: {one}, then {other}" for one, other in zip(times, times[1:]) if abs(other - one - every) > 0.001)
+
+
+@promise("no job started before those that it waits for had ended")
+@clocked
+def parents_first(journal, _ledger):
+    for id, job in journal.jobs.items():
+        if not job.parents or retried(journal, id) or not starts_of(journal, id):
+            continue
+        began = min(starts_of(journal, id))
+        for parent in job.parents:
+            if parent in journal.jobs and not retried(journal, parent) and (ended_at(journal, parent) or began + 1) > began:
+                yield f"job {id} started before job {parent} had ended"
+
+
+@promise("no two live jobs had the same unique key")
+@clocked
+def keys_are_unique(journal, ledger):
+    known = {token: at for tx, at in ledger.committed.items() for token in ledger.transactions[tx]}
+    holders = collections.defaultdict(list)
+    for id, job in journal.jobs.items():
+        if job.key is not None and job.token in known and not retried(journal, id):
+            # certainly live, between these
+            holders[job.queue, job.key].append((known[job.token], ended_at(journal, id) or float("inf"), id))
+    for (queue, key), found in holders.items():
+        found = sorted(period for period in found if period[0] < period[1])
+        for (_, ended, one), (began, _, other) in zip(found, found[1:]):
+            if began < ended:
+                yield f"{queue} {key}: jobs {one} and {other}"
 
 
 # --- the rest

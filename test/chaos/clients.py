@@ -19,6 +19,9 @@ LEFT = """SELECT count(*) FROM (SELECT DISTINCT id FROM tq.job) j
 class Clients:
     """`dsn` is where they connect to, all of them for as long as they live; `dir` where ledgers and what they say go."""
 
+    program = "load.py"
+    effects = None          # a query for the checker: ids of jobs whose work was done
+
     def __init__(self, dsn, dir, seed, queue="load", pace=0, token="t", lease=1):
         self.dsn, self.dir, self.seed, self.queue, self.token = dsn, pathlib.Path(dir), seed, queue, token
         self.pace, self.lease = pace, lease
@@ -30,7 +33,7 @@ class Clients:
         self.broken = None      # promises that did not hold, once checked
         self.summary = None
 
-    def start(self, role, n=1, queue=None, pace=None, dsn=None, program="load.py"):
+    def start(self, role, n=1, queue=None, pace=None, dsn=None, program=None):
         """So many clients more: producer, worker or drain; or another one of test/clients."""
         for _ in range(n):
             name = f"{role}{len(self.ledgers)}"
@@ -38,7 +41,8 @@ class Clients:
             self.ledgers.append(ledger)
             with open(self.dir / f"{name}.log", "w", encoding="utf-8") as out:
                 self.running.setdefault(role, {})[name] = subprocess.Popen(
-                    [sys.executable, PROGRAMS / program, role, dsn or self.dsn, ledger, self.dir / f"stop_{role}", f"{self.seed}.{name}",
+                    [sys.executable, PROGRAMS / (program or self.program), role, dsn or self.dsn, ledger, self.dir / f"stop_{role}",
+                     f"{self.seed}.{name}",
                      queue or self.queue, str(self.pace if pace is None else pace), str(self.lease)],
                     stdin=subprocess.DEVNULL, stdout=out, stderr=out)
         return self
@@ -77,10 +81,10 @@ class Clients:
                 process.wait()
         self.running = {}
 
-    def note(self, event, *words, who="server"):
+    def note(self, event, *words, who="server", at=None):
         """A line of the driver's ledger."""
         with open(self.ledgers[0], "a", encoding="utf-8") as file:
-            file.write(" ".join(map(str, (f"{time.time():.6f}", who, event) + words)) + "\n")
+            file.write(" ".join(map(str, (f"{at or time.time():.6f}", who, event) + words)) + "\n")
 
     @contextlib.contextmanager
     def crash(self):
@@ -102,6 +106,9 @@ class Clients:
     def drain(self, server, database="postgres", n=2):
         """Ends all of them, and has everything that is left claimed and completed."""
         self.stop()
+        self.drain_started(server, database, n)
+
+    def drain_started(self, server, database, n):
         self.start("drain", n)
         until(lambda: server.one(LEFT, database=database) == 0, "everything could be drained")
         self.stop("drain")
@@ -110,7 +117,7 @@ class Clients:
         """(journal, ledger), when nothing is under way."""
         conn = server.connect(database)
         try:
-            return Journal.read(conn, self.token), Ledger.read(ledger for ledger in self.ledgers if ledger.exists())
+            return Journal.read(conn, self.token, self.effects), Ledger.read(ledger for ledger in self.ledgers if ledger.exists())
         finally:
             conn.close()
 

@@ -20,6 +20,7 @@ CONF = {
     "shared_buffers": "'64MB'",
     "max_connections": "100",
     "log_line_prefix": "'%m [%p] %b %d '",
+    "log_timezone": "'UTC'",
     "wal_level": "replica",
     "tq.max_live_jobs": "2000",
     "tq.segment_rows": "3000",

@@ -46,7 +46,7 @@ def healthy():
     attempt(3, 1, "fail", "f", "delayed")
     attempt(3, 2, "complete", "s", "succeeded", "w2")
     attempt(4, 1, "kill", "d", "dead")
-    journal.events[4].append(Event(3, "R", None, now()))
+    journal.events[4].append(Event(3, "R", None, now(), attempt=0))
     attempt(4, 1, "bury", "b", "buried", step=2)
     attempt(5, 1, "release", "r", "ready")
     attempt(5, 1, "complete", "s", "succeeded")
@@ -88,6 +88,15 @@ def healthy():
     journal.events[13] = [Event(1, "c", running, now(), began, 1)]
     note("w2", "start", 13, running, 1, began + 30)
     journal.states[13] = "running"
+    # 41 and 42 have a unique key, one after the other; 43 waits for 41; 44 and 45 are a schedule's
+    journal.every, journal.fires = {"tick": 60.0}, [("tick", 5060.0, 45)]
+    for id, job in {41: {"key": "k"}, 42: {"key": "k"}, 43: {"parents": [41]}}.items():
+        journal.jobs[id], journal.states[id] = Job(id, f"t{id}", "q", **job), "ready"
+        note("p", "enqueue", f"y{id}", f"t{id}")
+        note("p", "committed", f"y{id}")
+        attempt(id, 1, "complete", "s", "succeeded")
+    for id, at in {44: 5000.0, 45: 5060.0}.items():
+        journal.jobs[id], journal.states[id] = Job(id, None, "q", schedule="tick", fire_at=at), "ready"
     # the standby that goes on has 30, which was committed in time, but not 31 nor that 30 had ended
     note("p", "enqueue", "x7", "t30")
     note("p", "committed", "x7")
@@ -305,6 +314,31 @@ def too_many_attempts(j, _l):
 @violation("attempts of a job are counted one by one")
 def an_attempt_left_out(j, _l):
     j.events[3][1].attempt = 3
+
+
+@violation("each time of a schedule has one job")
+def a_time_with_two_jobs(j, _l):
+    j.jobs[46], j.states[46] = Job(46, None, "q", schedule="tick", fire_at=5000.0), "ready"
+
+
+@violation("each time of a schedule has one job")
+def a_time_without_its_job(j, _l):
+    del j.jobs[45], j.states[45]
+
+
+@violation("no time of a schedule was left out")
+def a_time_left_out(j, _l):
+    j.jobs[46], j.states[46] = Job(46, None, "q", schedule="tick", fire_at=5180.0), "ready"
+
+
+@violation("no job started before those that it waits for had ended")
+def a_child_before_its_parent(j, _l):
+    j.events[43][0].claimed_at = j.events[41][0].at - 1
+
+
+@violation("no two live jobs had the same unique key")
+def two_live_jobs_with_a_key(j, _l):
+    j.events[41][0].at = j.events[42][0].at
 
 
 @violation("jobs of a group start in their order")

@@ -291,6 +291,9 @@ class Client:
         for job in due:
             self.finish(job)
 
+    def meddle(self):
+        raise NotImplementedError("this one minds its own business")
+
     def drain(self):
         jobs = self.claim(200, 10, 0.2)
         if jobs:
@@ -300,7 +303,7 @@ class Client:
 def main(kind=Client):
     role, dsn, ledger, stopfile, seed = sys.argv[1:6]
     client = kind(dsn, ledger, stopfile, seed, *sys.argv[6:9])
-    client.run({"producer": client.produce, "worker": client.consume, "drain": client.drain}[role])
+    client.run({"producer": client.produce, "worker": client.consume, "drain": client.drain, "meddler": client.meddle}[role])
     client.let_go(float("inf"))
 
 

@@ -1,5 +1,15 @@
 """Processes are killed and servers stopped, at random times under full load."""
+import os
+import pathlib
+import signal
+
+from full_load import CONF, full_load
 from scenario import scenario
+from server import until
+
+SYSTEM = ("checkpointer", "background writer", "walwriter", "autovacuum launcher", "logical replication launcher")
+MAY_END = ("background writer", "walwriter", "autovacuum launcher")     # on SIGTERM; the postmaster starts them again
+WORKERS = ("launcher", "scheduler", "janitor", "executor")
 
 
 def restarts(server, log):
@@ -7,12 +17,180 @@ def restarts(server, log):
     return "database system is ready to accept connections" in server.log(log)
 
 
+def back(server, log):
+    until(lambda: restarts(server, log), "the server restarts")
+    server.wait_ready()
+
+
+def wait_for(server, where, *args):
+    """A process of pg_stat_activity for which a condition holds, as soon as there is one."""
+    return until(lambda: server.pids(where, *args), f"there is a process with {where} {args}")
+
+
+def kill_one(t, server, load, where, *args):
+    """SIGKILL, which takes the server through crash recovery, until that is over"""
+    while True:
+        pid = t.random.choice(wait_for(server, where, *args))
+        log = server.log_size()
+        with load.crash():
+            if server.kill(pid):
+                back(server, log)
+                return
+
+
+def pause(t, load):
+    load.progress(t.random.randrange(5_000, 30_000))
+
+
 @scenario("kill-client", "a client is killed with SIGKILL, in whatever it does")
 def kill_client(t):
-    server = t.server()
-    load = t.load(server)
+    server = t.server(**CONF)
+    load = full_load(t, server)
     for _ in t.rounds(6):
-        load.progress(t.random.randrange(5_000, 20_000))
+        pause(t, load)
         load.kill(t.random.choice(["producer", "worker"]), t.random)
         t.did("clients killed")
+    t.prove(server, load)
+
+
+@scenario("kill-backend", "SIGKILL of a client's server process, which takes the server through crash recovery")
+def kill_backend(t):
+    server = t.server(**CONF)
+    load = full_load(t, server)
+    for _ in t.rounds(2):
+        pause(t, load)
+        kill_one(t, server, load, "backend_type = 'client backend' AND application_name <> 'chaos'")
+        t.did("backends killed")
+    load.progress()
+    t.prove(server, load)
+
+
+@scenario("kill-worker", "SIGKILL of tq's own processes: launcher, scheduler, janitor, executor with a handler at work", short=False)
+def kill_worker(t):
+    server = t.server(**CONF)
+    load = full_load(t, server)
+    for n in t.rounds(4):
+        kind = WORKERS[n % len(WORKERS)]
+        pause(t, load)
+        kill_one(t, server, load, "backend_type = %s AND (%s OR query LIKE 'tq: job %%')", f"tq {kind}", kind != "executor")
+        t.did(f"times the {kind}")
+    load.progress()
+    t.prove(server, load)
+
+
+@scenario("kill-system", "SIGKILL of PostgreSQL's own processes: checkpointer, writers, launchers, autovacuum workers", short=False)
+def kill_system(t):
+    server = t.server(**CONF, autovacuum_naptime="'1s'")
+    load = full_load(t, server)
+    for n in t.rounds(5):
+        pause(t, load)
+        kinds = SYSTEM + tuple(["autovacuum worker"] if server.pids("backend_type = 'autovacuum worker'") else [])
+        kill_one(t, server, load, "backend_type = %s OR backend_type = %s", kinds[n % len(kinds)], kinds[-1])
+        t.did("processes killed")
+    load.progress()
+    t.prove(server, load)
+
+
+@scenario("kill-terminate", "SIGTERM of clients' server processes, tq's processes and PostgreSQL's, one every moment")
+def terminate(t):
+    server = t.server(**CONF)
+    load = full_load(t, server)
+    kinds = ["client backend"] * 4 + [f"tq {kind}" for kind in WORKERS] + list(MAY_END)
+    for n in t.rounds(12):
+        load.progress(t.random.randrange(1_000, 8_000))
+        pids = server.pids("backend_type = %s AND application_name <> 'chaos'", kinds[n % len(kinds)])
+        if pids and server.kill(t.random.choice(pids), signal.SIGTERM):
+            t.did("processes terminated")
+    load.progress()
+    t.prove(server, load)
+
+
+@scenario("kill-cancel", "a query cancel for clients' server processes and for tq's, one every moment")
+def cancel(t):
+    server = t.server(**CONF)
+    load = full_load(t, server)
+    for n in t.rounds(40):
+        load.progress(t.random.randrange(200, 2_000))
+        pids = server.pids("backend_type = ANY (%s) AND application_name <> 'chaos' AND state = 'active'",
+                           ["client backend"] if n % 2 else [f"tq {kind}" for kind in WORKERS])
+        if pids and server.kill(t.random.choice(pids), signal.SIGINT):
+            t.did("cancels")
+    load.progress()
+    t.prove(server, load)
+
+
+@scenario("kill-stop", "pg_ctl stop, -m immediate or -m fast, and start")
+def stop(t):
+    server = t.server(**CONF)
+    load = full_load(t, server)
+    for n in t.rounds(2):
+        pause(t, load)
+        mode = ("immediate", "fast")[n % 2]
+        with load.crash():      # at a fast stop transactions that are open are rolled back, and young claims are not journalled
+            server.stop(mode)
+        server.start().wait_ready()
+        t.did(f"times -m {mode}")
+    load.progress()
+    t.prove(server, load)
+
+
+def children(pid):
+    """The processes that a process has started."""
+    found = []
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            if int(stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1]) == pid:
+                found.append(int(stat.parent.name))
+        except OSError:
+            pass    # it has just ended
+    return found
+
+
+def kill_postmaster(server):
+    """SIGKILL; its children see that it is gone, and end one after the other."""
+    postmaster = int((server.data / "postmaster.pid").read_text(encoding="utf-8").split()[0])
+    family = children(postmaster)
+    os.kill(postmaster, signal.SIGKILL)
+    until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in family), "its children end")
+    server.running = False
+
+
+@scenario("kill-postmaster", "SIGKILL of the postmaster, and start when its children have ended", short=False)
+def postmaster(t):
+    server = t.server(**CONF)
+    load = full_load(t, server)
+    for _ in t.rounds(2):
+        pause(t, load)
+        with load.crash():
+            kill_postmaster(server)
+        server.start().wait_ready()
+        t.did("postmasters killed")
+    load.progress()
+    t.prove(server, load)
+
+
+@scenario("kill-loader", "SIGKILL of the scheduler while it reads the journal after a crash, of the postmaster while it recovers from one",
+          short=False)
+def loader(t):
+    server = t.server(**CONF, tq_test__load_between_segments="'SELECT count(*) FROM generate_series(1, 500000)'")
+    load = full_load(t, server)
+    for n in t.rounds(3):
+        pause(t, load)
+        if n % 3 == 2:
+            with load.crash():
+                server.stop("immediate")
+            server.program("pg_ctl", "-D", server.data, "-l", server.logfile, "-W", "start")
+            until((server.data / "postmaster.pid").exists, "it starts")
+            with load.crash():
+                kill_postmaster(server)
+            server.start().wait_ready()
+            t.did("times in recovery")
+            continue
+        log = server.log_size()
+        with load.crash():
+            server.kill(wait_for(server, "backend_type = 'tq launcher'")[0])
+        until(lambda before=log: restarts(server, before), "the server restarts")
+        kill_one(t, server, load, "backend_type = 'tq scheduler' AND query = 'tq: loading'")
+        t.did("times while loading")
+    load.progress()
     t.prove(server, load)

@@ -1,0 +1,89 @@
+"""All that tq can do, at once: clients of test/clients/mixed.py, schedules, and handlers inside the server whose work leaves traces."""
+from clients import Clients
+
+# what a segment had is kept before it goes, by whoever drops it (live/wait_points.cpp): the checker wants to see everything
+SETUP = """
+CREATE SCHEMA chaos;
+CREATE TABLE chaos.job (LIKE tq.job, UNIQUE (id));
+CREATE TABLE chaos.event (LIKE tq.event, UNIQUE (job_id, step, type));
+CREATE FUNCTION chaos.keep() RETURNS void LANGUAGE sql AS $$
+    INSERT INTO chaos.job SELECT * FROM tq.job ON CONFLICT DO NOTHING;
+    INSERT INTO chaos.event SELECT * FROM tq.event ON CONFLICT DO NOTHING;
+$$;
+CREATE TABLE chaos.effect (job bigint NOT NULL);
+CREATE FUNCTION chaos.work(job tq_job) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO chaos.effect VALUES (job.id);
+    IF random() < 0.1 THEN
+        RAISE 'no luck today';
+    ELSIF random() < 0.1 THEN
+        PERFORM count(*) FROM generate_series(1, 100000);
+    END IF;
+    RETURN NULL;
+END $$;
+"""
+
+SOON = '"retry": {"policy": "fixed", "delay": "50 ms", "on_lost": "50 ms"}, "max_attempts": 1000'
+QUEUES = f"""
+SELECT tq_create_queue('load', '{{"retry": {{"policy": "fixed", "delay": "50 ms", "on_lost": "50 ms"}}, "notify": "news"}}');
+SELECT tq_create_queue('groups', '{{"retry": {{"policy": "fixed", "delay": "50 ms", "on_lost": "50 ms"}}, "group_max_running": 1}}');
+SELECT tq_create_queue('keys', '{{"max_running": 4}}');
+SELECT tq_create_queue('handled', '{{{SOON}}}');
+SELECT tq_handle('handled', NULL, 'chaos.work(tq_job)');
+SELECT tq_schedule('all', 'handled', every => '1 s', catch_up => 'all', options => '{{"max_catch_up": 1000}}');
+SELECT tq_schedule('latest', 'handled', every => '2 s', overlap => 'skip');
+SELECT tq_schedule('cron', 'handled', cron => '* * * * *');
+"""
+
+CONF = {
+    "tq.retention": "'2s'",
+    "tq.dead_retention": "'1h'",
+    "tq.segment_rows": "800",
+    "tq.naptime": "'200ms'",
+    "tq.executors": "2",
+    "tq.executor_idle": "'1s'",
+    "max_worker_processes": "12",
+    "tq_test.drop_after_lock": "'SELECT chaos.keep()'",
+    "tq_test.clean_before_delete": "'SELECT chaos.keep()'",
+}
+
+# what clients did not do in a handler was done, as far as this goes, as often as it was completed
+EFFECTS = """SELECT job FROM chaos.effect
+             UNION ALL SELECT job_id FROM (SELECT job_id, step FROM tq.event WHERE type = 's' UNION SELECT job_id, step FROM chaos.event WHERE type = 's') e
+             WHERE job_id NOT IN (SELECT j.id FROM (SELECT id, queue_id FROM tq.job UNION SELECT id, queue_id FROM chaos.job) j
+                                  JOIN tq.queue q ON q.id = j.queue_id WHERE q.name = 'handled')"""
+
+CLAIMED = ("load", "groups", "keys")
+
+
+class FullLoad(Clients):
+    """`server` has SETUP and QUEUES."""
+
+    program = "mixed.py"
+    effects = EFFECTS
+
+    def begin(self, producers=3, meddlers=1):
+        self.start("producer", producers)
+        for queue in CLAIMED:
+            self.start("worker", 2, queue=queue)
+        self.start("meddler", meddlers)
+        return self
+
+    def drain(self, server, database="postgres", n=1):
+        self.stop()
+        for name in ("all", "latest", "cron"):
+            server.sql("SELECT tq_schedule_pause(%s)", name, database=database)
+        for queue in CLAIMED[1:]:
+            self.start("drain", n, queue=queue)
+        super().drain_started(server, database, n)
+
+
+def full_load(t, server, producers=3, **options):
+    """Clients at work in a server that t.server(**CONF) has made."""
+    server.sql(SETUP)
+    server.sql(QUEUES)
+    clients = FullLoad(server.dsn(), t.dir / f"clients{len(t.clients)}", f"{t.seed}.{t.name}", pace=0.02, **options)
+    t.clients.append(clients)
+    clients.begin(producers)
+    clients.progress()
+    return clients

@@ -1,0 +1,180 @@
+#!/usr/bin/python3
+"""A client of load.py that uses everything there is.
+
+usage: mixed.py ROLE DSN LEDGER STOPFILE SEED [QUEUE [PACE]]
+
+ROLE is producer (jobs of groups, with unique keys, that wait for others, that handlers run, that expire), worker (also
+heartbeats, checkpoints, leases that end with the session), meddler (cancels, retries, puts off, asks, pauses) or drain. The queues are
+those of test/chaos/full_load.py; QUEUE is the one that workers claim from.
+"""
+import json
+import threading
+
+import psycopg2
+
+import load
+
+# there is no such job (any more), it is in another state, somebody is changing it, it has a key that is taken
+REFUSED = ("TQ001", "TQ002", "TQ004", "TQ005", "TQ008", "55P03")
+KEYS = 6
+OF_A_GROUP = 25
+
+
+class Mixed(load.Client):
+    # --- producing
+
+    def payloads(self, tokens):
+        return [json.dumps({"t": token}) for token in tokens]
+
+    def enqueue(self, n):
+        """Tokens of what was enqueued; the rest of a transaction, and what becomes of it, is as in load.py."""
+        ways = [super().enqueue, self.grouped, self.keyed, self.chained, self.batched, self.handled, self.followed, self.expiring]
+        return self.random.choice(ways)(n)
+
+    def grouped(self, n):
+        tokens = self.tokens(min(n, OF_A_GROUP))
+        self.call("SELECT tq_enqueue_many('groups', %s::jsonb[], group_key => %s)", self.payloads(tokens),
+                  f"{self.name}-{self.serial // OF_A_GROUP}")
+        return tokens
+
+    def keyed(self, _n):
+        """A job, and another if its key is free. Ids grow, so one that is smaller is that of who has the key."""
+        tokens = self.tokens(2)
+        first, second = self.payloads(tokens)
+        before = self.call("SELECT tq_enqueue('load', %s)", first)[0][0]
+        id = self.call("SELECT tq_enqueue('keys', %s, unique_key => %s, unique_mode => %s)", second, f"k{self.random.randrange(KEYS)}",
+                       self.random.choice(["ignore", "skip", "replace"]))[0][0]
+        return tokens if id is not None and id > before else tokens[:1]
+
+    def chained(self, n):
+        tokens = self.tokens(self.random.randrange(2, 5))
+        parents = [self.call("SELECT tq_enqueue('load', %s)", payload)[0][0] for payload in self.payloads(tokens[:-1])]
+        self.call("SELECT tq_enqueue('load', %s, depends_on => %s::bigint[], options => %s)", self.payloads(tokens[-1:])[0], parents,
+                  json.dumps({"on_parent_failure": self.random.choice(["run", "cancel"])}))
+        return tokens
+
+    def batched(self, n):
+        tokens = self.tokens(self.random.randrange(2, 8))
+        batch = self.call("SELECT tq_batch_open('load', %s)", self.payloads(tokens[:1])[0])[0][0]
+        self.call("SELECT tq_enqueue_many('load', %s::jsonb[], options => %s)", self.payloads(tokens[1:]), json.dumps({"batch": batch}))
+        self.call("SELECT tq_batch_close(%s)", batch)
+        return tokens
+
+    def handled(self, n):
+        tokens = self.tokens(min(n, 10))
+        self.call("SELECT tq_enqueue_many('handled', %s::jsonb[])", self.payloads(tokens))
+        return tokens
+
+    def followed(self, _n):
+        tokens = self.tokens(1)
+        self.call("SELECT tq_enqueue('load', %s, options => %s)", self.payloads(tokens)[0],
+                  json.dumps({"follow_up": {"queue": "handled", "on": ["succeeded", "dead"]}}))
+        return tokens
+
+    def expiring(self, n):
+        tokens = self.tokens(min(n, 10))
+        self.call("SELECT tq_enqueue_many('load', %s::jsonb[], expires_at => clock_timestamp() + %s * interval '1 ms', priority => 90)",
+                  self.payloads(tokens), self.random.randrange(50, 500))
+        return tokens
+
+    # --- consuming
+
+    def consume(self):
+        choice = self.random.random()
+        if choice < 0.05:
+            self.hesitate()
+        elif choice < 0.15:
+            self.try_to(self.bound)
+        elif choice < 0.3:
+            self.try_to(self.with_checkpoints)
+        elif choice < 0.35:
+            self.try_to(lambda: self.call("CALL tq_wait(%s, '50 ms')", [self.queue]))
+        else:
+            super().consume()
+
+    def try_to(self, what):
+        """What was refused has changed nothing."""
+        try:
+            what()
+        except psycopg2.Error as error:
+            if error.pgcode not in load.LATER + REFUSED:
+                raise
+
+    def bound(self):
+        """Jobs whose leases end with this connection; a new one goes on at once."""
+        for row in self.call("SELECT id, lease, attempt, extract(epoch FROM now()) FROM tq_claim(%s, 2, worker => %s, bind_session => true)",
+                             self.queue, self.name):
+            self.note("start", *row)    # at any time
+            if self.random.random() < 0.7:
+                self.finish(row[:3])
+        if self.random.random() < 0.2:
+            raise load.Gone
+
+    def hesitate(self):
+        """Jobs that are taken for a while, and given back with the transaction."""
+        self.call("BEGIN")
+        jobs = self.claim(2, 3, 0)
+        try:
+            threading.Event().wait(self.random.uniform(0, 0.2))
+            self.rollback()
+        finally:
+            for job in jobs:
+                self.note("undone", *job)
+
+    def with_checkpoints(self):
+        for job in self.claim(2, 3, 0):
+            self.try_to(lambda j=job: self.call("SELECT * FROM tq_heartbeat(%s, %s, progress => '{\"at\": 1}', checkpoint => '{\"at\": 2}')",
+                                                *j[:2]))
+            self.finish(job)
+
+    # --- meddling
+
+    def some_ids(self):
+        """Of jobs that may be there."""
+        running = [row[0] for row in self.call("SELECT id FROM tq_running LIMIT 50")]
+        newest = max(running, default=1)
+        recent = [max(1, newest + self.random.randrange(-200, 200)) for _ in range(6)]
+        return self.random.sample(running, min(2, len(running))) + recent
+
+    def meddle(self):
+        r = self.random
+        self.try_to(lambda: self.with_each(r.sample(self.some_ids(), 3)))
+        self.try_to(self.with_queues)
+
+    def with_each(self, ids):
+        verbs = ["SELECT tq_cancel(%s, 'no longer wanted')", "SELECT tq_retry(%s)", "SELECT tq_reschedule(%s, priority => 50)",
+                 "SELECT tq_reschedule(%s, clock_timestamp() + interval '200 ms')", "SELECT * FROM tq_get(%s)", "SELECT * FROM tq_history(%s)",
+                 "SELECT tq_explain(%s)", "SELECT * FROM tq_get(%s)"]
+        for id in ids:
+            self.try_to(lambda i=id: self.call(self.random.choice(verbs), i))
+
+    def with_queues(self):
+        choice = self.random.random()
+        if choice < 0.3:
+            name = f"{self.name}-{self.serial}"
+            self.serial += 1
+            if choice < 0.15:
+                self.call("SELECT tq_create_queue(%s)", name)
+            else:
+                # the queue comes into being, the job does not
+                self.call("BEGIN")
+                try:
+                    self.call("SELECT tq_enqueue(%s)", name)
+                finally:
+                    self.rollback()
+            self.call("SELECT tq_drop_queue(%s)", name)
+        elif choice < 0.5:
+            self.call("SELECT tq_pause('load', 'mail', clock_timestamp() + interval '100 ms')")
+        elif choice < 0.6:
+            self.call("SELECT * FROM tq_health()")
+            self.call("SELECT * FROM tq_queues")
+        elif choice < 0.62:
+            self.call("SELECT tq_reload()")
+        elif choice < 0.7:
+            self.call("SELECT tq_metrics()")
+        elif choice < 0.8:
+            self.call("SELECT tq_retry_many('load', 'dead', max_jobs => 3)")
+
+
+if __name__ == "__main__":
+    load.main(Mixed)
