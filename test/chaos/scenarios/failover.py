@@ -10,6 +10,7 @@ REPLICATED = {
     "hot_standby_feedback": "on", "wal_log_hints": "on", "wal_keep_size": "'256MB'", "max_slot_wal_keep_size": "'1GB'",
     "wal_retrieve_retry_interval": "'100ms'",   # a promotion may have to wait for it
 }
+PACE = 0.02     # seconds between two transactions of a producer, in the short form, which has not to work off so much then
 PROMOTION = "from promotion to the first claim, at most (s)"
 
 
@@ -17,6 +18,11 @@ def anywhere(*servers):
     """Where clients find whichever of them can be written to."""
     hosts, ports = ",".join(s.socket for s in servers), ",".join("5432" for _ in servers)
     return f"host={hosts} port={ports} user=postgres dbname=postgres target_session_attrs=read-write"
+
+
+def work(t, load):
+    """For a while, not always the same."""
+    load.progress(10_000 if t.short else t.random.randrange(10_000, 60_000))
 
 
 def end(t, primary, load):
@@ -83,7 +89,7 @@ def deaf(standby):
 @scenario("failover-sync", "the primary of a synchronous standby dies under load; the standby is promoted, clients go over to it")
 def synchronous(t):
     primary, standby = t.server("one", **REPLICATED), t.new_server("two")
-    load = t.load(primary, dsn=anywhere(primary, standby))
+    load = t.load(primary, dsn=anywhere(primary, standby), pace=PACE * t.short)
     schedule(primary)
     for n in t.rounds(1 if t.short else 2):
         standby.standby_of(primary)
@@ -91,7 +97,7 @@ def synchronous(t):
         primary.configure(synchronous_standby_names="'*'", synchronous_commit=("on", "remote_apply")[n % 2])
         primary.reload()
         primary.wait_replicated(standby, "sync")
-        load.progress(t.random.randrange(20_000, 60_000))
+        work(t, load)
         stands_by(t, standby)
         session = standby.connect()
         standby.configure(synchronous_standby_names="''")
@@ -108,7 +114,7 @@ def synchronous(t):
     t.prove(primary, load)
 
 
-@scenario("failover-async", "the primary of an asynchronous standby that hangs back dies under load; what it lacks is the end of what was committed")
+@scenario("failover-async", "the primary of an asynchronous standby that hangs back dies under load; what it lacks is the end of what was committed", short=False)
 def asynchronous(t):
     primary, standby = t.server("one", **REPLICATED), t.new_server("two")
     load = t.load(primary, dsn=anywhere(primary, standby))
@@ -118,7 +124,7 @@ def asynchronous(t):
         primary.wait_replicated(standby)
         load.progress()
         with deaf(standby):
-            load.progress(t.random.randrange(10_000, 40_000))
+            work(t, load)
             if n % 2 == 0:
                 # what is loaded again has new lease numbers, of which the standby does not know
                 end(t, primary, load)
@@ -157,7 +163,7 @@ def rewind(old, new):
     old.sql("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
 
 
-@scenario("failover-rewind", "two servers take over from each other again and again; who was killed is rewound with pg_rewind and follows")
+@scenario("failover-rewind", "two servers take over from each other again and again; who was killed is rewound with pg_rewind and follows", short=False)
 def rewound(t):
     primary, standby = t.server("one", **REPLICATED), t.new_server("two")
     standby.standby_of(primary)
@@ -165,7 +171,7 @@ def rewound(t):
     schedule(primary)
     for n in t.rounds(1 if t.short else 3):
         primary.wait_replicated(standby)
-        load.progress(t.random.randrange(10_000, 40_000))
+        work(t, load)
         with deaf(standby) if n % 2 else contextlib.nullcontext():
             load.progress(10_000)
             end(t, primary, load)
@@ -192,7 +198,7 @@ def cascade(t):
         last.standby_of(middle, tq__max_live_jobs=t.random.choice(("400", "8000")))
         for old, new in ((primary, middle), (middle, last)):
             old.wait_replicated(new)
-            load.progress(t.random.randrange(10_000, 40_000))
+            work(t, load)
             stands_by(t, last)
             end(t, old, load)
             load.note("failover")
@@ -220,7 +226,7 @@ def split(t):
         primary.wait_replicated(standby)
         load.progress()
         promote(t, standby)
-        load.progress(t.random.randrange(20_000, 60_000))
+        work(t, load)
         # clients do not take it as long as it does not take writes, so that the ledger knows on which of the two something was
         read_only(standby, "on")
         end(t, primary, load)
@@ -249,11 +255,11 @@ def restored(t):
     archive.mkdir(parents=True)
     primary = t.server("one", archive_mode="on", archive_command=f"'cp %p {archive}/%f'", **REPLICATED)
     spare = t.new_server("two")
-    load = t.load(primary, dsn=anywhere(primary, spare))
+    load = t.load(primary, dsn=anywhere(primary, spare), pace=PACE * t.short)
     schedule(primary)
     for n in t.rounds(1 if t.short else 3):
         spare.backup_of(primary)
-        load.progress(t.random.randrange(10_000, 40_000))
+        work(t, load)
         kind = ("name", "time", "xid")[n % 3]
         before = time.time()
         target = moment(primary, kind)
