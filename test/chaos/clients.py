@@ -110,7 +110,13 @@ class Clients:
 
     def drain_started(self, server, database, n):
         self.start("drain", n)
-        until(lambda: server.one(LEFT, database=database) == 0, "everything could be drained")
+
+        def drained():
+            began = time.monotonic()
+            left = server.one(LEFT, database=database)
+            time.sleep(3 * (time.monotonic() - began))  # poll, but not so often that it is what takes the time
+            return left == 0
+        until(drained, "everything could be drained", 600)
         self.stop("drain")
 
     def read(self, server, database="postgres"):

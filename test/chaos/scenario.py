@@ -1,6 +1,7 @@
 """What a scenario is, and what it is given."""
 import dataclasses
 import random
+import re
 import time
 
 from clients import Clients
@@ -99,9 +100,9 @@ class Trial:
     def equal(self, found, expected, text):
         return self.expect(found == expected, text, f"{found!r} instead of {expected!r}")
 
-    def prove(self, server, clients, drain=True, clock_moved=False, database="postgres"):
+    def prove(self, server, clients, drain=True, clock_moved=False, database="postgres", but=()):
         """What holds after every scenario: the clients ended well, everything can be worked off, every promise of the checker, an
-        empty queue, a quiet log."""
+        empty queue, a quiet log (but for lines with these words)."""
         if drain:
             clients.drain(server, database)
         else:
@@ -113,13 +114,19 @@ class Trial:
         if drain:
             left = server.one("SELECT count(*) FROM tq_claim(%s, 1000)", clients.queue, database=database)
             self.equal(left, 0, "nothing is left in memory")
-        self.quiet(server)
+        self.quiet(server, but)
 
     def quiet(self, server, but=()):
         """Nothing alarming in the log."""
         lines = [line for line in server.log().splitlines()
                  if any(word in line for word in ALARMING) and not any(word in line for word in but)]
         self.expect(not lines, "nothing alarming in the log", lines[:5])
+
+    def steady(self, server, but=()):
+        """None of tq's processes had an error."""
+        lines = [line for line in server.log().splitlines()
+                 if re.search(r" tq (launcher|scheduler|janitor|executor) .*(WARNING|ERROR|FATAL):", line) and not any(word in line for word in but)]
+        self.expect(not lines, "no error of tq's processes in the log", lines[:5])
 
     def close(self):
         for clients in self.clients:

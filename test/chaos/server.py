@@ -12,6 +12,7 @@ import time
 import psycopg2
 
 IPC_RMID = 0
+UNTIMED = "-c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0"
 PATIENCE = 180      # seconds; what takes longer on however slow a machine hangs
 
 CONF = {
@@ -190,7 +191,7 @@ class Server:
         return f"host={self.socket} port=5432 user=postgres dbname={database}"
 
     def connect(self, database="postgres", name="chaos"):
-        conn = psycopg2.connect(self.dsn(database), application_name=name, connect_timeout=10)
+        conn = psycopg2.connect(self.dsn(database), application_name=name, connect_timeout=10, options=UNTIMED)
         conn.autocommit = True
         return conn
 

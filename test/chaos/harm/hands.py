@@ -5,20 +5,19 @@ import time
 
 import psycopg2
 
-from server import PATIENCE
+from server import PATIENCE, UNTIMED
 
 # how a statement of a harm may end, too: cancelled, deadlock, no lock, its object gone, in use or there already, not loaded yet
 MAY_BE = ("57014", "40P01", "40001", "55P03", "42P01", "42704", "3D000", "55006", "42P04", "42710", "55000", "TQ009")
 # libpq's own errors have no code; the server takes processes down with these
 GONE = (None, "57P01", "57P02", "57P03", "25P03", "53300")
-LONG = "-c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0"
 
 
 class Hand:
     """What one kind of harm works with. `do` is called with it, and returns False if nothing was done."""
 
     def __init__(self, harms, do):
-        self.trial, self.server, self.name, self.do = harms.trial, harms.server, do.__name__, do
+        self.trial, self.server, self.database, self.name, self.do = harms.trial, harms.server, harms.database, do.__name__, do
         self.random = random.Random(f"{harms.trial.settings.seed}.{harms.trial.name}.{self.name}")
         self.stopping = harms.stopping
         self.times = 0
@@ -26,20 +25,21 @@ class Hand:
         self.connections = {}
         self.seen = []      # processes, and how often they may still be used before another look
 
-    def connection(self, database="postgres"):
+    def connection(self, database=None):
+        database = database or self.database
         conn = self.connections.get(database)
         if conn is None or conn.closed:
-            conn = psycopg2.connect(self.server.dsn(database), application_name=self.name, connect_timeout=10, options=LONG)
+            conn = psycopg2.connect(self.server.dsn(database), application_name=self.name, connect_timeout=10, options=UNTIMED)
             conn.autocommit = True
             self.connections[database] = conn
         return conn
 
-    def sql(self, sql, *args, database="postgres"):
+    def sql(self, sql, *args, database=None):
         with self.connection(database).cursor() as cur:
             cur.execute(sql, args or None)
             return cur.fetchall() if cur.description else []
 
-    def try_sql(self, sql, *args, database="postgres"):
+    def try_sql(self, sql, *args, database=None):
         """As sql(); None if it ends as it also may."""
         try:
             return self.sql(sql, *args, database=database)
@@ -89,8 +89,8 @@ class Hand:
 class Harms:
     """With this, kinds of harm are done until the end of the block: functions that @harm made known."""
 
-    def __init__(self, trial, server, *kinds):
-        self.trial, self.server = trial, server
+    def __init__(self, trial, server, *kinds, database="postgres"):
+        self.trial, self.server, self.database = trial, server, database
         self.stopping = threading.Event()
         self.hands = [Hand(self, do) for do in kinds]
         self.threads = [threading.Thread(target=hand.run, name=hand.name, daemon=True) for hand in self.hands]
@@ -111,11 +111,13 @@ class Harms:
         hang = [thread.name for thread in self.threads if thread.is_alive()]
         self.trial.expect(not hang, "nothing waits for ever", hang)
 
-    def last(self, load, least):
-        """Until every kind was done so often, and the time is over. The clients go on meanwhile, or that is an error."""
+    def last(self, load, least, beside=lambda: None):
+        """Until every kind was done so often, and the time is over. The clients go on meanwhile, or that is an error. `beside` is
+        called now and then."""
         end = time.monotonic() + PATIENCE
         while self.trial.left() > 0 or any(hand.times < least for hand in self.hands):
             load.progress(2_000)
+            beside()
             if load.dead() or any(hand.failed for hand in self.hands):
                 return
             if self.trial.left() < 0 and time.monotonic() > end:

@@ -37,3 +37,9 @@ def timeouts(hand):
         hand.sql(f"ALTER SYSTEM SET {name} = {value}")
     hand.sql("SELECT pg_reload_conf()")
     hand.pause(0.01, 0.2)
+
+
+def reset_timeouts(server):
+    for name in TIMEOUTS:
+        server.sql(f"ALTER SYSTEM RESET {name}")
+    server.reload()

@@ -5,8 +5,8 @@ import sys
 
 import psycopg2
 
+from harm import sessions
 from harm.hands import Harms
-from harm.sessions import TIMEOUTS, cancel_clients, cancel_workers, terminate_clients, timeouts
 from scenario import scenario
 from server import PATIENCE, until
 
@@ -18,17 +18,11 @@ from trouble import TABLES      # noqa: E402
 
 def load_of(t, server, **options):
     """A backlog takes time to be worked off."""
-    return t.load(server, pace=0.005 if t.short else 0, **options)
+    return t.load(server, pace=0.01, **options)
 
 
 def logged(server, text):
     return server.log().count(text)
-
-
-def reset_timeouts(server):
-    for name in TIMEOUTS:
-        server.sql(f"ALTER SYSTEM RESET {name}")
-    server.reload()
 
 
 @scenario("session-timeouts", "statement_timeout, lock_timeout and idle_in_transaction_session_timeout of all sessions change all the "
@@ -36,9 +30,9 @@ def reset_timeouts(server):
 def session_timeouts(t):
     server = t.server()
     load = load_of(t, server)
-    with Harms(t, server, timeouts) as harms:
+    with Harms(t, server, sessions.timeouts) as harms:
         harms.last(load, 20)
-    reset_timeouts(server)
+    sessions.reset_timeouts(server)
     for text in ("statement timeout", "lock timeout", "idle-in-transaction timeout"):
         t.did("ends by " + text, logged(server, "due to " + text))
     t.expect(t.counts["ends by statement timeout"], "statements ran out of time")
@@ -50,7 +44,7 @@ def session_timeouts(t):
 def session_cancel(t):
     server = t.server()
     load = load_of(t, server)
-    with Harms(t, server, cancel_clients) as harms:
+    with Harms(t, server, sessions.cancel_clients) as harms:
         harms.last(load, 100)
     t.did("statements cancelled", logged(server, "canceling statement due to user request"))
     t.expect(t.counts["statements cancelled"], "statements were cancelled")
@@ -62,7 +56,7 @@ def session_cancel(t):
 def session_cancel_workers(t):
     server = t.server()
     load = load_of(t, server)
-    with Harms(t, server, cancel_workers) as harms:
+    with Harms(t, server, sessions.cancel_workers) as harms:
         harms.last(load, 30)
     load.progress()
     until(lambda: server.workers("scheduler"), "there is a scheduler")
@@ -73,7 +67,7 @@ def session_cancel_workers(t):
 def session_terminate(t):
     server = t.server()
     load = load_of(t, server)
-    with Harms(t, server, terminate_clients) as harms:
+    with Harms(t, server, sessions.terminate_clients) as harms:
         harms.last(load, 20)
     load.progress()
     t.prove(server, load)

@@ -1,0 +1,89 @@
+"""Harm by reading: long and often, every table and view of tq, and by dumps."""
+import os
+import time
+
+from harm.hands import harm
+from harm.tables import SEGMENTS
+
+VIEWS = """SELECT c.oid::regclass::text FROM pg_class c JOIN pg_depend d ON d.objid = c.oid AND d.deptype = 'e'
+           JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'tq' WHERE c.relkind IN ('v', 'r') AND c.relname <> 'tq_inbox' ORDER BY 1"""
+CALLS = ("tq_stats()", "tq_health()", "tq_metrics()", "tq_get(%s)", "tq_history(%s)", "tq_explain(%s)")
+
+
+@harm("tables and views read")
+def read(hand):
+    name, = hand.random.choice(hand.sql(VIEWS) + hand.sql(SEGMENTS))
+    hand.try_sql(f"SELECT * FROM {name}")
+    hand.pause(0.001, 0.05)
+
+
+@harm("functions called that look")
+def call(hand):
+    id = hand.random.choice(hand.sql("SELECT id FROM tq.job LIMIT 100") or [(1,)])[0]
+    name = hand.random.choice(CALLS)
+    try:
+        hand.try_sql("SELECT * FROM " + name % (id,) if "%" in name else "SELECT * FROM " + name)
+    except Exception as error:  # a job that has gone by now
+        if getattr(error, "pgcode", None) != "TQ004":
+            raise
+    hand.pause(0.001, 0.05)
+
+
+@harm("copies of all jobs and events")
+def copy(hand):
+    """COPY (SELECT ... FROM parent), since COPY of a parent alone takes nothing from its children."""
+    with open(os.devnull, "w", encoding="utf-8") as nowhere, hand.connection().cursor() as cur:
+        for parent in ("tq.job", "tq.event"):
+            cur.copy_expert(f"COPY (SELECT * FROM {parent}) TO STDOUT", nowhere)
+            cur.copy_expert(f"COPY {parent}_0 TO STDOUT", nowhere)
+    hand.pause(0.01, 0.1)
+
+
+@harm("cursors held open over everything")
+def cursors(hand):
+    """Some of them survive the transaction, with all rows."""
+    hold = hand.random.random() < 0.5
+    conn = hand.connection()
+    conn.autocommit = False
+    try:
+        for name in ("tq.job", "tq.event", "tq_jobs"):
+            c = name.replace(".", "_") + "_c"
+            hand.sql(f"DECLARE {c} CURSOR {'WITH HOLD ' if hold else ''}FOR SELECT * FROM {name}")
+            hand.sql(f"FETCH 10 FROM {c}")
+        if hold:
+            conn.commit()
+        hand.pause(0.1, 1)
+        hand.sql("FETCH 100 FROM tq_job_c")
+    finally:
+        conn.rollback()
+        conn.autocommit = True
+        hand.sql("CLOSE ALL")
+
+
+@harm("segments held with ACCESS SHARE, one after the other")
+def hold_segment(hand):
+    name, = hand.random.choice(hand.sql(SEGMENTS))
+    conn = hand.connection()
+    conn.autocommit = False
+    try:
+        if hand.try_sql(f"SELECT count(*) FROM {name}") is None:
+            return False
+        hand.pause(0.05, 1)
+    finally:
+        conn.rollback()
+        conn.autocommit = True
+
+
+@harm("dumps")
+def dump(hand):
+    """The last one is kept."""
+    file = hand.trial.dir / "dump"
+    new = hand.trial.dir / "dump.new"
+    began = time.time()
+    done = hand.server.program("pg_dump", "-Fc", "-Z0", "-f", new, hand.server.dsn(), check=False)
+    if done.returncode:
+        hand.failed.append(f"pg_dump: {done.stdout[-1000:]}")
+        return False
+    os.replace(new, file)
+    hand.trial.dumped = began
+    hand.pause(0.01, 0.3)

@@ -1,0 +1,80 @@
+"""Administrators at work: maintenance, locks, DDL, settings, snapshots held, long readers and dumps."""
+from harm import databases, readers, sessions, settings, tables
+from harm.hands import Harms
+from scenario import scenario
+from server import until
+
+AUTOVACUUM = {"autovacuum_naptime": "'1s'", "autovacuum_freeze_max_age": "100000", "autovacuum_multixact_freeze_max_age": "10000",
+              "vacuum_freeze_min_age": "0", "vacuum_freeze_table_age": "0", "autovacuum_vacuum_threshold": "1",
+              "autovacuum_vacuum_scale_factor": "0", "autovacuum_vacuum_insert_threshold": "1", "autovacuum_vacuum_insert_scale_factor": "0",
+              "autovacuum_analyze_threshold": "1", "autovacuum_vacuum_cost_delay": "0", "log_autovacuum_min_duration": "0"}
+
+
+def load_of(t, server, **options):
+    """A backlog takes time to be worked off."""
+    return t.load(server, pace=0.01, **options)
+
+
+def end(t, server, load, but=("due to lock timeout",)):
+    """The clients go on, the workers are there, every promise held, and nothing went wrong in the workers, but that they did not wait
+    for locks."""
+    load.progress()
+    until(lambda: server.workers("scheduler"), "there is a scheduler")
+    t.prove(server, load)
+    t.steady(server, but)
+
+
+@scenario("maintenance-rewrite", "VACUUM FULL, CLUSTER, REINDEX (also concurrently, also of the database), VACUUM FREEZE, ANALYZE and "
+          "SET TABLESPACE of every table of tq")
+def rewrite(t):
+    server = t.server(deadlock_timeout="'100ms'")
+    load = load_of(t, server)
+    kinds = [tables.rewrite, tables.vacuum, tables.reindex, tables.move]
+    with Harms(t, server, *kinds, *([] if t.short else [tables.reindex_all])) as harms:
+        harms.last(load, 5)
+    end(t, server, load)
+
+
+@scenario("maintenance-vacuum", "autovacuum without pauses or thresholds freezes everything, while transaction numbers are used up")
+def vacuum(t):
+    server = t.server(max_worker_processes="10", **AUTOVACUUM)
+    load = load_of(t, server)
+    with Harms(t, server, tables.vacuum, tables.burn) as harms:
+        harms.last(load, 10)
+        until(lambda: "automatic" in server.log(), "autovacuum comes by")
+    t.did("tables vacuumed by autovacuum", server.log().count("automatic vacuum of") + server.log().count("automatic aggressive vacuum"))
+    t.did("of those to prevent wraparound", server.log().count("to prevent wraparound of table"))
+    end(t, server, load)
+
+
+@scenario("maintenance-lock", "tables of tq are locked in every mode, for up to a second")
+def lock(t):
+    server = t.server(deadlock_timeout="'100ms'")
+    load = load_of(t, server)
+    with Harms(t, server, tables.lock, sessions.timeouts) as harms:
+        harms.last(load, 5)
+    sessions.reset_timeouts(server)
+    t.did("lock timeouts", server.log().count("due to lock timeout"))
+    end(t, server, load)
+
+
+@scenario("maintenance-ddl", "databases with tq are copied, renamed and dropped, the extension is dropped and created in another, queues come "
+          "and go")
+def ddl(t):
+    server = t.server(max_worker_processes="16")
+    load = load_of(t, server)
+    with Harms(t, server, databases.extension, databases.database, databases.queues) as harms:
+        harms.last(load, 3)
+    # so they make room
+    end(t, server, load, ["due to administrator command"])
+
+
+@scenario("maintenance-settings", "every setting of tq that a reload changes is set at random, and the workers are switched off and on")
+def change_settings(t):
+    server = t.server()
+    server.sql("SELECT tq_create_queue('load', %s)", settings.KEEP)
+    load = load_of(t, server)
+    with Harms(t, server, settings.settings, settings.workers) as harms:
+        harms.last(load, 8)
+    settings.put_back(server)
+    end(t, server, load, ())

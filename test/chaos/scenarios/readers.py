@@ -1,0 +1,160 @@
+"""Whoever reads for long, or holds a snapshot: segments are dropped all the same, in a database of their own beside that of the
+checker, whose journal has to be kept."""
+import json
+import statistics
+import time
+
+from checker import (Journal, Ledger, all_or_nothing, enqueued_once, events_of_jobs, ids_of_tokens, leases_once, no_stale_finish,
+                     nothing_after_the_end, nothing_else_is_there, one_end, recounted, rolled_back_is_not_there, steps_once)
+from clients import Clients
+from harm import readers
+from harm.hands import Harms
+from harm.settings import KEEP
+from scenario import scenario
+from server import until
+
+DROPPING = {"tq__retention": "0", "tq__dead_retention": "0", "tq__segment_rows": "300", "tq__naptime": "'50ms'", "tq__executors": "0"}
+PROBES = 30
+WRONG = "SELECT * FROM tq_check() WHERE expected IS NOT NULL AND found <> expected"
+REGISTRIES = """SELECT sum(pg_total_relation_size(c.oid))::bigint FROM pg_class c
+                WHERE c.relnamespace = 'tq'::regnamespace AND c.relkind = 'r' AND c.relname !~ '^(job|event)_[0-9]'"""
+
+
+def two_databases(t, **conf):
+    """A server whose database scrap drops what has ended at once; (server, load of postgres, load of scrap)."""
+    server = t.server(**DROPPING, **conf)
+    server.sql("SELECT tq_create_queue('load', %s)", KEEP)
+    server.sql("CREATE DATABASE scrap")
+    server.install("scrap")
+    return server, t.load(server, producers=1, workers=2, pace=0.01), t.load(server, 2, 3, dsn=server.dsn("scrap"), pace=0.01)
+
+
+def dropped(server):
+    """How many segments have come and gone in scrap."""
+    last, here = server.sql("SELECT coalesce(max(number), 0), count(*) FROM tq.segment WHERE number > 0", database="scrap")[0]
+    return last - here
+
+
+def prove_scrap(t, server, scrap):
+    """Of what is not stored any more only the counters know."""
+    scrap.drain(server, "scrap")
+    t.expect(not scrap.failed, "every client of the other database ended well", "; ".join(scrap.failed))
+    ledger = Ledger.read(scrap.ledgers)
+    enqueued, ended = server.sql("SELECT enqueued, succeeded + dead + cancelled + expired FROM tq_stats() WHERE queue = 'load'",
+                                 database="scrap")[0]
+    t.equal(enqueued, sum(len(ledger.transactions[tx]) for tx in ledger.committed), "all that was committed there was counted")
+    t.equal(ended, enqueued, "and has ended")
+    wrong = server.sql(WRONG, database="scrap")
+    t.expect(not wrong, "its counters equal a recount", wrong)
+
+
+def cost_of_claims(server, database):
+    """(milliseconds, pages) of claiming and completing a job, the medians of some."""
+    conn = server.connect(database)
+    times, pages = [], []
+    with conn.cursor() as cur:
+        for _ in range(PROBES):
+            cur.execute("SELECT tq_enqueue('probe')")
+            began = time.perf_counter()
+            cur.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT tq_complete(id, lease) FROM tq_claim('probe')")
+            times.append((time.perf_counter() - began) * 1000)
+            plan, = cur.fetchone()
+            plan = (json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]
+            pages.append(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+    conn.close()
+    return statistics.median(times), statistics.median(pages)
+
+
+@scenario("session-xmin", "the oldest snapshot is held from beginning to end: by a transaction in REPEATABLE READ, by a logical "
+          "replication slot and by a prepared transaction on another table")
+def xmin(t):
+    server, load, scrap = two_databases(t, wal_level="logical", max_prepared_transactions="5", max_worker_processes="10")
+    least = 5 if t.short else 50
+    before = cost_of_claims(server, "scrap")
+    registries = server.one(REGISTRIES, database="scrap")
+    databases, holders = ("postgres", "scrap"), []
+    for database in databases:  # a slot waits for transactions that were there before it
+        server.sql("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", "old_" + database, database=database)
+    for database in databases:
+        server.sql("CREATE TABLE other (i int)", database=database)
+        server.sql(f"BEGIN; INSERT INTO other VALUES (1); PREPARE TRANSACTION 'old_{database}'", database=database)
+        holders.append(server.connect(database))
+        holders[-1].cursor().execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM other")
+    first = dropped(server)
+    for _ in t.rounds():
+        load.progress()
+        scrap.progress()
+        until(lambda: load.dead() or scrap.dead() or dropped(server) > first + least, "segments are dropped")
+    t.did("segments dropped", dropped(server) - first)
+    t.did("transactions later than the snapshot", server.one("SELECT max(age(backend_xmin)) FROM pg_stat_activity"))
+    after = cost_of_claims(server, "scrap")
+    t.figures["claim and complete, before and after, ms"] = f"{before[0]:.2f}, {after[0]:.2f}"
+    t.figures["pages looked at"] = f"{before[1]:.0f}, {after[1]:.0f}"
+    t.expect(after[1] <= before[1] * 1.5 + 5, "claims and finishes look at no more pages than before", f"{before[1]}, then {after[1]}")
+    t.figures["registries before and after, kB"] = f"{registries // 1024}, {server.one(REGISTRIES, database='scrap') // 1024}"
+    prove_scrap(t, server, scrap)
+    t.prove(server, load)
+    t.steady(server)
+    for holder in holders:
+        holder.close()
+
+
+@scenario("session-readers", "every table and view of tq is read all the time, for long, with cursors and COPY, and segments are held with ACCESS "
+          "SHARE, while others are dropped")
+def long_readers(t):
+    server, load, scrap = two_databases(t, max_worker_processes="10")
+    kinds = (readers.read, readers.call, readers.copy, readers.cursors, readers.hold_segment)
+    with Harms(t, server, *kinds, database="scrap") as harms:
+        harms.last(scrap, 4, load.progress)
+        t.did("segments dropped meanwhile", dropped(server))
+    first = dropped(server)
+    until(lambda: load.dead() or scrap.dead() or dropped(server) > first, "segments are dropped once they are let go")
+    prove_scrap(t, server, scrap)
+    t.prove(server, load)
+    t.steady(server)
+
+
+def prove_dump(t, server, load, database):
+    """A dump is one moment: all that was committed before, all or nothing of every transaction; and its queue can be worked off."""
+    ledger = Ledger.read(load.ledgers)
+    until(lambda: server.ready(database) and not server.sql(WRONG, database=database), "all segments of the dump are taken in")
+    conn = server.connect(database)
+    journal = Journal.read(conn)
+    conn.close()
+    for text, holds in (("each job is there once", enqueued_once), ("nothing that was rolled back is there", rolled_back_is_not_there),
+                        ("nothing is there that nobody enqueued", nothing_else_is_there), ("each transaction is there or not", all_or_nothing),
+                        ("each job has one end or is live", one_end), ("nothing happened after a job's end", nothing_after_the_end),
+                        ("no step was taken twice", steps_once), ("no event is without its job", events_of_jobs),
+                        ("no lease number is there twice", leases_once), ("no stale finish is there", no_stale_finish),
+                        ("counters equal a recount", recounted)):
+        offenders = list(holds(journal, ledger))
+        t.expect(not offenders, f"in a dump: {text}", offenders[:5])
+    ids = ids_of_tokens(journal)
+    lost = [token for tx, at in ledger.committed.items() if at < t.dumped for token in ledger.transactions[tx] if token not in ids]
+    t.expect(not lost, "in a dump: all is there that was committed before", lost[:5])
+    finished = [key for key, (at, answer) in ledger.told.items() if at < t.dumped and answer == "succeeded"
+                and not any(e.type == "s" for e in journal.of(key[0]))]
+    t.expect(not finished, "in a dump: all that was finished before has ended", finished[:5])
+    workers = Clients(server.dsn(database), t.dir / database, t.name)
+    t.clients.append(workers)
+    workers.drain(server, database)
+    t.expect(not workers.failed, "what a dump brought can be worked off", "; ".join(workers.failed))
+
+
+@scenario("session-dump", "pg_dump runs in a loop; dumps are restored into other databases and checked")
+def dumps(t):
+    server = t.server(**{"tq__segment_rows": "500", "max_worker_processes": "12"})
+    load = t.load(server, pace=0.01)
+    for n in t.rounds():
+        with Harms(t, server, readers.dump) as harms:
+            seconds, t.seconds = t.seconds, min(t.seconds, time.monotonic() - t.began + 20)
+            harms.last(load, 2)
+            t.seconds = seconds
+        server.sql(f"CREATE DATABASE restored{n}")
+        server.program("pg_restore", "-d", server.dsn(f"restored{n}"), t.dir / "dump")
+        prove_dump(t, server, load, f"restored{n}")
+        server.sql(f"DROP DATABASE restored{n}")
+        t.did("dumps restored")
+    # the segments of a dump are taken in so
+    t.prove(server, load, but=["a recount found"])
+    t.steady(server)
