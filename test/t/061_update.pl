@@ -4,6 +4,7 @@
 use strict;
 use warnings;
 
+use File::Basename qw(dirname);
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -15,7 +16,7 @@ tq.segment_rows = 50
 tq.claim_log_delay = 20ms
 max_worker_processes = 40
 CONF
-my $dir = PostgreSQL::Test::Utils::tempdir;
+my $in_place = dirname(__FILE__) . '/../upgrade/in_place.py';
 
 # Members of the extension, everything in its schema, and what hangs on them: one line for each fact. Of numbered segments only the first
 # counts, which every database has.
@@ -163,7 +164,12 @@ for my $version (@released)
 	begin_ask($waiting, q{select count(*) from tq_claim('later', wait => '100 s')});
 	until_true($node, q{select waiting = 1 from tq_stats() where queue = 'later'}, 'a claim that waits', $database);
 
-	in_db($database, 'alter extension tq update');
+	# with jobs in every state, which are as they were, and go on
+	my ($out, $err) = ('', '');
+	IPC::Run::run([ '/usr/bin/python3', $in_place, $node->connstr($database), 'alter extension tq update' ], '>', \$out, '2>', \$err);
+	is($err, '', "$version: jobs in every state") or next;
+	ok(/^ok - /, "$version: " . s/^(not )?ok - //r) for split /\n/, $out;
+
 	is(in_db($database, q{select extversion from pg_extension where extname = 'tq'}), $current, "$version: updated to $current");
 	same_catalog($database, 'fresh', "$version: the update makes what an installation makes");
 

@@ -87,8 +87,8 @@ class Zoo:
         self.waiting()
         self.surroundings()
         # nobody holds a claim that the journal does not have
-        until(lambda: self.one("""SELECT count(*) = 0 FROM tq_running r WHERE NOT EXISTS (
-                                      SELECT FROM tq.event e WHERE e.job_id = r.id AND e.lease = r.lease)"""),
+        until(lambda: self.one("""SELECT count(*) = 0 FROM tq_running r WHERE queue LIKE %s AND NOT EXISTS (
+                                      SELECT FROM tq.event e WHERE e.job_id = r.id AND e.lease = r.lease)""", self.name + " %"),
               "claims are journalled")
         # and nothing is on its way
         until(lambda: (before := self.picture()) and self.server.sql("SELECT pg_sleep(0.3)  -- poll") and before == self.picture(),
