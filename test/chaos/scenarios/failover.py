@@ -10,7 +10,6 @@ REPLICATED = {
     "hot_standby_feedback": "on", "wal_log_hints": "on", "wal_keep_size": "'256MB'", "max_slot_wal_keep_size": "'1GB'",
     "wal_retrieve_retry_interval": "'100ms'",   # a promotion may have to wait for it
 }
-PACE = 0.02     # seconds between two transactions of a producer, in the short form, which has not to work off so much then
 PROMOTION = "from promotion to the first claim, at most (s)"
 
 
@@ -20,6 +19,11 @@ def anywhere(*servers):
     return f"host={hosts} port={ports} user=postgres dbname=postgres target_session_attrs=read-write"
 
 
+def pace(t):
+    """Seconds between two transactions of a producer, lest all the time goes into what is left to be done at the end."""
+    return 0.02 if t.short else 0.005
+
+
 def work(t, load):
     """For a while, not always the same."""
     load.progress(10_000 if t.short else t.random.randrange(10_000, 60_000))
@@ -27,6 +31,7 @@ def work(t, load):
 
 def end(t, primary, load):
     """However it dies, it is not there when this returns."""
+    some_inside(primary)
     with load.crash():
         if t.random.random() < 0.5:
             primary.crash()
@@ -59,20 +64,43 @@ def goes_on(t, session):
         t.equal(cur.fetchall(), [("succeeded",)], "a session that was opened on the standby enqueues, claims and completes")
 
 
-def schedule(server, name="each second"):
-    """One job a second, whatever happens."""
-    server.sql("SELECT tq_schedule(%s, 'load', every => '1 s', catch_up => 'all')", name)
+WORK = """
+CREATE TABLE done (job bigint);
+CREATE FUNCTION note_done(job tq_job) RETURNS void LANGUAGE sql AS 'INSERT INTO done VALUES (job.id)';
+SELECT tq_create_queue('inside'), tq_handle('inside', NULL, 'note_done(tq_job)'),
+       tq_schedule('each second', 'inside', every => '1 s', catch_up => 'all');
+"""
 
 
-def each_time_once(t, server, name="each second"):
+def work_inside(server):
+    """Work without clients: a handler, and a schedule of a job a second."""
+    server.sql(WORK)
+
+
+def some_inside(server):
+    server.sql("SELECT tq_enqueue_many('inside', array_fill('{}'::jsonb, '{300}'))")
+
+
+def each_time_once(t, server):
     """The jobs of a schedule that nobody stopped: one for each second, none left out."""
-    server.sql("SELECT tq_schedule_pause(%s)", name)
+    server.sql("SELECT tq_schedule_pause('each second')")
     times, different, seconds = server.sql(
         "SELECT count(*), count(DISTINCT at), coalesce(extract(epoch FROM max(at) - min(at)), -1)::int + 1 FROM (SELECT DISTINCT id, "
-        "(headers -> 'schedule' ->> 'fire_at')::timestamptz AS at FROM tq.job WHERE headers -> 'schedule' ->> 'name' = %s) j", name)[0]
+        "(headers -> 'schedule' ->> 'fire_at')::timestamptz AS at FROM tq.job WHERE headers ? 'schedule') j")[0]
     t.expect(times > 0, "the schedule has fired")
     t.equal((times, different), (seconds, seconds), "a schedule has one job for each of its times, over every failover")
     t.did("times of a schedule", times)
+
+
+def prove(t, server, load):
+    """That, and all that the checker knows, and that each job inside the server was done once."""
+    each_time_once(t, server)
+    t.prove(server, load)
+    jobs, done, different = server.sql("SELECT (SELECT count(*) FROM tq_jobs WHERE queue = 'inside' AND state = 'succeeded'), count(*), "
+                                       "count(DISTINCT job) FROM done JOIN tq_jobs j ON j.id = job AND j.state = 'succeeded'")[0]
+    t.equal((done, different), (jobs, jobs), "what a handler did is there once for each job that succeeded")
+    t.equal(server.one("SELECT count(*) FROM done"), jobs, "and for no other")
+    t.did("jobs of a handler", jobs)
 
 
 @contextlib.contextmanager
@@ -89,8 +117,8 @@ def deaf(standby):
 @scenario("failover-sync", "the primary of a synchronous standby dies under load; the standby is promoted, clients go over to it")
 def synchronous(t):
     primary, standby = t.server("one", **REPLICATED), t.new_server("two")
-    load = t.load(primary, dsn=anywhere(primary, standby), pace=PACE * t.short)
-    schedule(primary)
+    load = t.load(primary, dsn=anywhere(primary, standby), pace=pace(t))
+    work_inside(primary)
     for n in t.rounds(1 if t.short else 2):
         standby.standby_of(primary)
         # asked for only now: without a standby every commit would wait for ever
@@ -110,15 +138,14 @@ def synchronous(t):
         load.progress()
         t.quiet(primary)
         primary, standby = standby, primary
-    each_time_once(t, primary)
-    t.prove(primary, load)
+    prove(t, primary, load)
 
 
 @scenario("failover-async", "the primary of an asynchronous standby that hangs back dies under load; what it lacks is the end of what was committed", short=False)
 def asynchronous(t):
     primary, standby = t.server("one", **REPLICATED), t.new_server("two")
-    load = t.load(primary, dsn=anywhere(primary, standby))
-    schedule(primary)
+    load = t.load(primary, dsn=anywhere(primary, standby), pace=pace(t))
+    work_inside(primary)
     for n in t.rounds(1 if t.short else 2):
         standby.standby_of(primary)
         primary.wait_replicated(standby)
@@ -136,8 +163,7 @@ def asynchronous(t):
         load.progress()
         t.quiet(primary)
         primary, standby = standby, primary
-    each_time_once(t, primary)
-    t.prove(primary, load)
+    prove(t, primary, load)
     lost(t, primary, load)
 
 
@@ -167,8 +193,8 @@ def rewind(old, new):
 def rewound(t):
     primary, standby = t.server("one", **REPLICATED), t.new_server("two")
     standby.standby_of(primary)
-    load = t.load(primary, dsn=anywhere(primary, standby))
-    schedule(primary)
+    load = t.load(primary, dsn=anywhere(primary, standby), pace=pace(t))
+    work_inside(primary)
     for n in t.rounds(1 if t.short else 3):
         primary.wait_replicated(standby)
         work(t, load)
@@ -183,16 +209,15 @@ def rewound(t):
         t.did("servers rewound")
         stands_by(t, primary)
         primary, standby = standby, primary
-    each_time_once(t, primary)
-    t.prove(primary, load)
+    prove(t, primary, load)
 
 
 @scenario("failover-cascade", "a primary dies, then the standby that took over, and the standby of that standby takes over; their memory differs", short=False)
 def cascade(t):
     primary = t.server("one", **REPLICATED)
     middle, last = t.new_server("two"), t.new_server("three")
-    load = t.load(primary, dsn=anywhere(primary, middle, last))
-    schedule(primary)
+    load = t.load(primary, dsn=anywhere(primary, middle, last), pace=pace(t))
+    work_inside(primary)
     for _ in t.rounds():
         middle.standby_of(primary, tq__max_live_jobs=t.random.choice(("400", "8000")))
         last.standby_of(middle, tq__max_live_jobs=t.random.choice(("400", "8000")))
@@ -206,8 +231,7 @@ def cascade(t):
             load.progress()
             t.quiet(old)
         primary, middle, last = last, primary, middle
-    each_time_once(t, primary)
-    t.prove(primary, load)
+    prove(t, primary, load)
 
 
 def read_only(server, value):
@@ -219,8 +243,8 @@ def read_only(server, value):
 @scenario("failover-split", "a standby is promoted while the primary lives and goes on; what that accepts from then on is lost", short=False)
 def split(t):
     primary, standby = t.server("one", **REPLICATED), t.new_server("two")
-    load = t.load(primary, dsn=anywhere(primary, standby))
-    schedule(primary)
+    load = t.load(primary, dsn=anywhere(primary, standby), pace=pace(t))
+    work_inside(primary)
     for _ in t.rounds():
         standby.standby_of(primary)
         primary.wait_replicated(standby)
@@ -234,8 +258,7 @@ def split(t):
         read_only(standby, "off")
         load.progress()
         primary, standby = standby, primary
-    each_time_once(t, primary)
-    t.prove(primary, load)
+    prove(t, primary, load)
     lost(t, primary, load)
 
 
@@ -255,10 +278,11 @@ def restored(t):
     archive.mkdir(parents=True)
     primary = t.server("one", archive_mode="on", archive_command=f"'cp %p {archive}/%f'", **REPLICATED)
     spare = t.new_server("two")
-    load = t.load(primary, dsn=anywhere(primary, spare), pace=PACE * t.short)
-    schedule(primary)
+    load = t.load(primary, dsn=anywhere(primary, spare), pace=pace(t))
+    work_inside(primary)
     for n in t.rounds(1 if t.short else 3):
         spare.backup_of(primary)
+        some_inside(primary)
         work(t, load)
         kind = ("name", "time", "xid")[n % 3]
         before = time.time()
@@ -283,6 +307,5 @@ def restored(t):
         load.progress()
         t.quiet(primary)
         primary, spare = spare, primary
-    each_time_once(t, primary)
-    t.prove(primary, load)
+    prove(t, primary, load)
     lost(t, primary, load)
