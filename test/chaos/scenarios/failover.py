@@ -141,6 +141,36 @@ def synchronous(t):
     prove(t, primary, load)
 
 
+@scenario("failover-alone", "the only synchronous standby goes away and comes back: commits wait, some are cancelled; schedules go on",
+          short=False)
+def alone(t):
+    primary, standby = t.server("one", **REPLICATED), t.new_server("two")
+    load = t.load(primary, dsn=anywhere(primary, standby), pace=pace(t))
+    work_inside(primary)
+    standby.standby_of(primary)
+    primary.configure(synchronous_standby_names="'*'")
+    primary.reload()
+    for _ in t.rounds():
+        primary.wait_replicated(standby, "sync")
+        work(t, load)
+        standby.stop("immediate")
+        waiting = until(lambda: primary.pids("wait_event = 'SyncRep' AND backend_type = 'client backend'"), "commits wait")
+        fired = primary.one("SELECT max(fire_at) FROM tq.schedule_fire")
+        until(lambda: primary.one("SELECT max(fire_at) FROM tq.schedule_fire") > fired, "the schedule goes on")
+        t.did("times that the schedule went on")
+        for pid in waiting:
+            how = t.random.choice(("cancel", "terminate", None))
+            if how:
+                primary.sql(f"SELECT pg_{how}_backend(%s)", pid)
+                t.did(f"waits for it ended by pg_{how}_backend")
+        standby.start()
+        t.did("standbys gone and back")
+        load.progress()
+    prove(t, primary, load)
+    primary.configure(synchronous_standby_names="''")
+    primary.reload()
+
+
 @scenario("failover-async", "the primary of an asynchronous standby that hangs back dies under load; what it lacks is the end of what was committed", short=False)
 def asynchronous(t):
     primary, standby = t.server("one", **REPLICATED), t.new_server("two")
