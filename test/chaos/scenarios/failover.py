@@ -1,7 +1,10 @@
 """A standby takes over from a primary that is gone, and clients go over to it."""
 import contextlib
+import re
 import signal
 import time
+
+import psycopg2
 
 from scenario import scenario
 from server import until
@@ -50,10 +53,22 @@ def promote(t, standby):
     t.figures[PROMOTION] = max(round(time.monotonic() - began, 2), t.figures.get(PROMOTION, 0))
 
 
+def refusal(server, call):
+    """The SQLSTATE that a call ends with."""
+    try:
+        server.sql(f"SELECT count(*) FROM {call}")
+        return None
+    except psycopg2.Error as error:
+        return error.pgcode
+
+
 def stands_by(t, standby):
     """What a standby is before it is promoted: nothing of tq runs, and it says why."""
     t.equal(standby.workers(), [], "no worker runs on a standby")
     t.equal(dict(standby.sql("SELECT item, status FROM tq_health()")).get("recovery"), "warn", "tq_health() says that it is a standby")
+    t.expect(re.search("^tq_primary.* 0$", standby.one("SELECT tq_metrics()"), re.MULTILINE), "and so does tq_metrics()")
+    for call in ("tq_claim('load')", "tq_stats()", "tq_queues", "tq_jobs"):
+        t.equal(refusal(standby, call), "25006", f"{call} on a standby")
 
 
 def goes_on(t, session):
