@@ -15,7 +15,8 @@ Micros next_of(const Recurrence &r, Micros after) noexcept
 		return next_fire(r.cron, after, r.zone);
 	if (after < r.anchor)
 		return r.anchor;
-	const Micros into = (after - r.anchor) % r.every;
+	// from one end of time to the other are more microseconds than are positive
+	const auto into = static_cast<Micros>((static_cast<uint64_t>(after) - static_cast<uint64_t>(r.anchor)) % static_cast<uint64_t>(r.every));
 	return after - into > kNever - r.every ? kNever : after - into + r.every;
 }
 

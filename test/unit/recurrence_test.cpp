@@ -79,6 +79,17 @@ TEST(Recurrence, EveryCountsFromItsAnchor)
 	EXPECT_EQ(next_time(r, 1003 * kSecond), 1013 * kSecond);
 }
 
+// The first and the last times that timestamps have are further apart than a signed number says.
+TEST(Recurrence, EveryFromOneEndOfTimeToTheOther)
+{
+	constexpr Micros kFirst = -211'813'488'000'000'000, kLast = 9'223'371'331'199'999'999;
+	Recurrence r = every(10 * kSecond, kFirst);
+	const Micros next = next_time(r, kLast);
+	EXPECT_GT(next, kLast);
+	EXPECT_LE(next, kLast + 10 * kSecond);
+	EXPECT_EQ((static_cast<uint64_t>(next) - static_cast<uint64_t>(kFirst)) % static_cast<uint64_t>(r.every), 0U);
+}
+
 TEST(Recurrence, StartAndEndAreIncluded)
 {
 	Recurrence r = by_cron("0 * * * *");
