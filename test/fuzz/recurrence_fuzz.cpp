@@ -75,13 +75,14 @@ tq::test::Clock clock_of(Bytes &in)
 // Does it fire at this very second?
 bool fires(const Cron &cron, const Zone &zone, Seconds t)
 {
-	const Seconds shown = zone.local(zone.data, t);
+	const Seconds shown = zone.local(zone.data, t), before = zone.local(zone.data, t - 1);
+	if (shown % 60 != 0 && shown == before + 1) // none of kCrons does, but for what a change of the clock has skipped
+		return false;
 	if (cron.every_hour)
 		return matches(cron, shown);
 	// each local time once: when it comes first, or, if it is skipped, at the end of the gap
 	if (matches(cron, shown) && zone.instants(zone.data, shown).first == t)
 		return true;
-	const Seconds before = zone.local(zone.data, t - 1);
 	for (Seconds skipped = before + 1; skipped < shown; ++skipped)
 		if (matches(cron, skipped) && zone.instants(zone.data, skipped).first == t)
 			return true;
@@ -90,7 +91,7 @@ bool fires(const Cron &cron, const Zone &zone, Seconds t)
 
 void cron_times(const Cron &cron, const Zone &zone, Seconds from)
 {
-	constexpr Seconds kWindow = 4 * 3600;
+	constexpr Seconds kWindow = 5400;
 	Seconds naive = from;
 	do
 		++naive;
@@ -106,12 +107,12 @@ void cron_times(const Cron &cron, const Zone &zone, Seconds from)
 void due(const Recurrence &r, Micros from, Micros now, Bytes &in)
 {
 	std::vector<Micros> all;
-	for (Micros t = next_time(r, from); t <= now && all.size() < 2000; t = next_time(r, t))
+	for (Micros t = next_time(r, from); t <= now && all.size() < 300; t = next_time(r, t))
 	{
 		check(t > (all.empty() ? from : all.back()) && t >= r.first && t <= r.last, "a time out of order or bounds");
 		all.push_back(t);
 	}
-	if (all.size() == 2000)
+	if (all.size() == 300)
 		return;
 	const auto catch_up = static_cast<CatchUp>(in.below(3));
 	const int most = 1 + static_cast<int>(in.below(8));
@@ -178,7 +179,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	r.zone = clock.zone();
 	const Seconds near =
 		clock.changes.empty() ? 0 : clock.changes[static_cast<size_t>(in.below(6)) % clock.changes.size()].first;
-	const Seconds from = near - kHour * 6 + in.below(12 * kHour);
+	const Seconds from = near - kHour * 3 + in.below(6 * kHour);
 	if (data[0] % 4 == 1)
 	{
 		r.first = (from + in.below(kHour)) * kSecond;

@@ -87,7 +87,7 @@ bool same(const RetryPolicy &a, const RetryPolicy &b)
 {
 	bool all = a.backoff == b.backoff && a.ndelays == b.ndelays && a.factor == b.factor && a.jitter == b.jitter &&
 			   a.delay == b.delay && a.max == b.max && a.on_lost == b.on_lost;
-	for (int i = 0; i < kMaxDelays; ++i)
+	for (int i = 0; i < a.ndelays; ++i)
 		all = all && a.delays[i] == b.delays[i];
 	return all;
 }
