@@ -133,7 +133,7 @@ struct Row
 		values[n++] = value;
 	}
 	void add_text(const char *s) { add(s != nullptr ? CStringGetTextDatum(s) : Datum{0}, s == nullptr); }
-	void add_time(TimestampTz t) { add(TimestampTzGetDatum(t), t == journal::kNoTime || t == core::kNever); }
+	void add_time(TimestampTz t) { add(TimestampTzGetDatum(t), !IS_VALID_TIMESTAMP(t)); } // nor is infinity shown
 	void add_pointer(const void *p) { add(PointerGetDatum(p), p == nullptr); }
 	void add_int(int32 i) { add(Int32GetDatum(i)); }
 	void add_lease(core::LeaseNo lease) { add(Int64GetDatum(lease), lease == 0); }

@@ -114,7 +114,7 @@ TQ_FUNCTION(tq_list_schedules)
 			"'manual'"
 			"  ORDER BY f.fire_at DESC LIMIT 1),"
 			" l.fire_at, l.job_id, l.outcome,"
-			" s.missed + coalesce((SELECT sum(f.missed) FROM tq.schedule_fire f WHERE f.schedule = s.name), 0)::bigint,"
+			" greatest(least(s.missed + coalesce((SELECT sum(f.missed) FROM tq.schedule_fire f WHERE f.schedule = s.name), 0), 1e18), 0)::bigint,"
 			" s.last_error, s.defined_at"
 			" FROM tq.schedule s LEFT JOIN LATERAL (SELECT * FROM tq.schedule_fire f WHERE f.schedule = s.name AND "
 			"f.fire_at <= $1"

@@ -31,9 +31,10 @@ void put_text(Datum *value, bool *null, const char *s)
 		*value = CStringGetTextDatum(s);
 }
 
+// Null: there is none, or no calendar shows it (rows written by hand may have any).
 void put_time(Datum *value, bool *null, TimestampTz t)
 {
-	*null = t == journal::kNoTime || t == core::kNever;
+	*null = !IS_VALID_TIMESTAMP(t);
 	*value = TimestampTzGetDatum(t);
 }
 
@@ -337,8 +338,7 @@ TQ_FUNCTION(tq_list_running)
 		values[5] = Int32GetDatum(e.attempt);
 		values[6] = Int32GetDatum(e.priority);
 		put_time(&values[7], &nulls[7], e.claimed_at);
-		values[8] = TimestampTzGetDatum(
-			ahead + (e.has(core::kHardTimeout) ? std::min(e.deadline, e.hard_deadline) : e.deadline));
+		put_time(&values[8], &nulls[8], ahead + (e.has(core::kHardTimeout) ? std::min(e.deadline, e.hard_deadline) : e.deadline));
 		values[9] = BoolGetDatum(marked && e.mark == live::Verb::claim);
 		values[10] = BoolGetDatum(e.has(core::kBound));
 		values[11] = BoolGetDatum(e.has(core::kCancelAsked));

@@ -12,7 +12,9 @@ void copy_worker(Fold &fold, const EventRow &event) noexcept
 {
 	if (event.worker == nullptr)
 		return;
-	const size_t length = strnlen(event.worker, sizeof(fold.worker) - 1);
+	// a row written by hand may have a longer one, which is cut at a character's end
+	const auto length = static_cast<size_t>(
+		pg_mbcliplen(event.worker, static_cast<int>(strlen(event.worker)), static_cast<int>(sizeof(fold.worker)) - 1));
 	std::memcpy(fold.worker, event.worker, length);
 	fold.worker[length] = '\0';
 }

@@ -90,9 +90,12 @@ void fill_entry(Entry &e, const journal::Candidate &c, int slot, const journal::
 namespace
 {
 
-// A lease that a restored journal brings may be ahead of the numbers given here: those go on above it (H10).
+// A lease that a restored journal brings may be ahead of the numbers given here: those go on above it (H10). One beyond 2^53, which the
+// clock reaches in centuries, was written by hand, and there need not be numbers above it.
 void raise_leases(const Db &db, LeaseNo above) noexcept
 {
+	if (above >= LeaseNo{1} << 53)
+		return;
 	std::atomic<LeaseNo> &next = engine.db(index_of(db)).next_lease;
 	LeaseNo now = next.load();
 	while (now <= above && !next.compare_exchange_weak(now, above + 1))
@@ -104,9 +107,10 @@ void raise_leases(const Db &db, LeaseNo above) noexcept
 // bound to a session has lost it.
 void fill_lease(const Queue &q, Entry &e, const journal::Fold &fold, uint32_t worker, Micros timeout) noexcept
 {
-	const Micros period = fold.lease_length > 0 ? std::max<Micros>(fold.lease_length, 1000) : guc::lease * Micros{1000};
+	const Micros period = fold.lease_length > 0 ? std::clamp<Micros>(fold.lease_length, 1000, Micros{UINT32_MAX} * 1000)
+												: guc::lease * Micros{1000};
 	e.lease = fold.lease;
-	e.lease_ms = static_cast<uint32>(std::min<Micros>(period / 1000, UINT32_MAX));
+	e.lease_ms = static_cast<uint32>(period / 1000);
 	const Micros mono = mono_now(), wall = wall_now();
 	e.deadline = e.timer = fold.bound ? 0 : mono + period;
 	e.claimed_at = fold.claimed_at != journal::kNoTime ? fold.claimed_at : wall;

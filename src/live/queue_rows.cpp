@@ -46,7 +46,7 @@ int paused_kinds(Jsonb *json, PausedKind **out)
 	{
 		if (token == WJB_KEY)
 			list[n].kind = pnstrdup(v.val.string.val, static_cast<Size>(v.val.string.len));
-		else if (token == WJB_VALUE)
+		else if (token == WJB_VALUE && *list[n].kind != '\0' && strlen(list[n].kind) < core::kNameMax)
 		{
 			list[n].until = core::kNever;
 			if (v.type == jbvString)
@@ -60,6 +60,25 @@ int paused_kinds(Jsonb *json, PausedKind **out)
 	return n;
 }
 
+// As settings_of_row.
+int paused_kinds_of_row(const char *name, Jsonb *json, PausedKind **out)
+{
+	const MemoryContext context = CurrentMemoryContext;
+	volatile int n = 0;
+	PG_TRY();
+	{
+		n = paused_kinds(json, out);
+	}
+	PG_CATCH();
+	{
+		const ErrorData *e = pg::take_data_error(context);
+		ereport(WARNING, (errmsg("the paused kinds of queue \"%s\" are ignored: %s", name, e->message),
+						  errhint("Correct them with tq_pause and tq_resume.")));
+	}
+	PG_END_TRY();
+	return n;
+}
+
 // -1 if a queue was changed since `seen`: a row may be older than what memory knows.
 int read_once(Db &db, const char *name, uint32 seen)
 {
@@ -68,8 +87,9 @@ int read_once(Db &db, const char *name, uint32 seen)
 	const Oid types[] = {TEXTOID};
 	const Datum values[] = {name != nullptr ? CStringGetTextDatum(name) : static_cast<Datum>(0)};
 	const char nulls[] = {name != nullptr ? ' ' : 'n', '\0'};
+	// what cannot be a name was written by hand
 	pg::sql("SELECT id, name, settings, paused, paused_until, closing, paused_kinds FROM tq.queue"
-			" WHERE $1 IS NULL OR name = $1",
+			" WHERE ($1 IS NULL OR name = $1) AND octet_length(name) BETWEEN 1 AND 63 AND name !~ '[[:cntrl:]]'",
 			1, types, values, nulls, true, 0);
 	TQ_WAIT_POINT("queues-after-read");
 	const auto rows = static_cast<int>(SPI_processed);
@@ -92,7 +112,7 @@ int read_once(Db &db, const char *name, uint32 seen)
 		if (row.paused_until <= wall_now())
 			row.paused_until = 0; // the pause is over, though nobody has taken it out of the row
 		row.closing = DatumGetBool(SPI_getbinval(tuple, desc, 6, &isnull));
-		row.nkinds = paused_kinds(DatumGetJsonbP(SPI_getbinval(tuple, desc, 7, &isnull)), &row.kinds);
+		row.nkinds = paused_kinds_of_row(row.name, DatumGetJsonbP(SPI_getbinval(tuple, desc, 7, &isnull)), &row.kinds);
 		if (!install_queue(db, row, seen))
 			n = -1;
 	}

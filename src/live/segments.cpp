@@ -25,6 +25,20 @@ Oid sequence_oid(const char *name)
 	return oid;
 }
 
+constexpr int64 kLastId = (int64{1} << 53) - 1; // as the tables' own check
+
+// So near to the last one that no ids are drawn above it.
+constexpr bool too_great(int64 id) { return id > kLastId - (int64{1} << 40); }
+
+[[noreturn]] void no_ids_left()
+{
+	ereport(ERROR, (errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED), errmsg("no job ids are left"),
+					errdetail("Ids are below 2^53, and a job has one that is so great that none above it can be drawn."),
+					errhint("Such a row was written by hand: delete it, and VACUUM its table.")));
+}
+
+void check_ids_again(Db &db) noexcept { db.ids_checked.store(db.outside_changes.load() - 1); }
+
 // Draws a block of ids from the sequence: (value - increment, value]. Its WAL record is on disk before any of them is used (R2).
 void draw_block(int64 *first, int64 *end)
 {
@@ -40,6 +54,8 @@ void draw_block(int64 *first, int64 *end)
 		XLogFlush(XactLastRecEnd);
 	*first = value - increment + 1;
 	*end = value + 1;
+	if (value > kLastId)
+		no_ids_left();
 }
 
 // Draws a block of ids that are all greater than `above`. A sequence far behind (a dump's rows came before it, or ids were written by
@@ -48,6 +64,8 @@ void draw_block(int64 *first, int64 *end)
 void draw_block_above(const Db &db, int64 above, int64 *first, int64 *end)
 {
 	constexpr int64 kNear = 100, kMargin = 1000; // blocks
+	if (too_great(above))
+		no_ids_left();
 	draw_block(first, end);
 	if (*first > above)
 		return;
@@ -139,7 +157,10 @@ void ensure_mapped(Db &db)
 	Registered *registered = nullptr;
 	const int nregistered = read_registry(db, &registered);
 	int64 first = 0, end = 0;
-	draw_block_above(db, greatest, &first, &end);
+	if (too_great(greatest)) // the jobs that are there are worked off all the same; who draws looks again, and raises the error
+		check_ids_again(db);
+	else
+		draw_block_above(db, greatest, &first, &end);
 	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
 	if (db.load_state.load() == static_cast<uint32>(LoadState::none))
 	{
@@ -268,6 +289,8 @@ void raise_ids(Db &db, int64 above)
 	int64 first = 0, end = 0;
 	if (above < db.next_id.load())
 		return;
+	if (too_great(above))
+		return check_ids_again(db);
 	draw_block_above(db, above, &first, &end);
 	install_block(db, first, end, false);
 }

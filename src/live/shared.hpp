@@ -152,7 +152,10 @@ inline void lock_queue(uint16_t q) noexcept { LWLockAcquire(queue_lock(q), LW_EX
 inline void unlock_queue(uint16_t q) noexcept { LWLockRelease(queue_lock(q)); }
 
 // A job's weight as its entry has it.
-inline uint16_t hundredths(float4 weight) noexcept { return static_cast<uint16_t>(std::clamp(weight * 100, 0.0F, 65535.0F)); }
+inline uint16_t hundredths(float4 weight) noexcept // 0 for what is no weight, such as NaN
+{
+	return weight > 0 ? static_cast<uint16_t>(std::min(weight * 100, 65535.0F)) : 0;
+}
 
 void wake_proc(uint32 proc) noexcept;
 void wake_scheduler(const Db &db) noexcept;
