@@ -28,6 +28,7 @@ struct Clock
 	{
 		return t + static_cast<const Clock *>(data)->offset_at(t);
 	}
+	// As pg::instants: a time that was skipped is that for ever, even if the clock is set back over the gap and shows it after all.
 	static core::Instants instants(const void *data, core::Seconds shown) noexcept
 	{
 		const auto *c = static_cast<const Clock *>(data);
@@ -35,14 +36,15 @@ struct Clock
 		if (local(data, shown - c->offset) == shown)
 			found.insert(shown - c->offset);
 		for (const auto &[from, offset_then] : c->changes)
+		{
+			if (found.empty() && from + offset_then > shown)
+				return {0, from, 0};
 			if (local(data, shown - offset_then) == shown)
 				found.insert(shown - offset_then);
-		if (!found.empty())
-			return {static_cast<int>(found.size()), *found.begin(), *found.rbegin()};
-		for (const auto &[from, offset_then] : c->changes)
-			if (from + offset_then > shown)
-				return {0, from, 0};
-		return {};
+		}
+		if (found.empty())
+			return {};
+		return {static_cast<int>(found.size()), *found.begin(), *found.rbegin()};
 	}
 	core::Zone zone() const { return {this, local, instants}; }
 };
