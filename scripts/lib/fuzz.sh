@@ -1,5 +1,7 @@
-# The fuzzers of test/fuzz and their corpora.  A corpus is one file, test/fuzz/corpus/NAME.txt: an input per line, in
-# base64, sorted.  Source it after tq.sh.
+# The fuzzers of test/fuzz: those of the core (libFuzzer) with their corpora, and those of a server (test/fuzz/server).
+# A corpus is one file, test/fuzz/corpus/NAME.txt: an input per line, in base64, sorted.  Source it after tq.sh.
+
+tq_fuzz_server_names="calls rows"
 
 # tq_fuzz_build: build the fuzzers; their programs are in $TQ_CORE/fuzz
 tq_fuzz_build() {
@@ -28,4 +30,14 @@ tq_fuzz_pack() {
 		base64 -w 0 "$_tq_input"
 		echo
 	done | sort -u >"$TQ_ROOT/test/fuzz/corpus/$2.txt"
+}
+
+# tq_fuzz_server NAME LOG [OPTION...]: run a fuzzer of test/fuzz/server (calls, rows) against the server that is up, which _tq_server has
+# started; LOG gets its lines
+tq_fuzz_server() {
+	_tq_name=$1
+	_tq_log=$2
+	shift 2
+	tq_as env PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 "$TQ_SRC/test/fuzz/server/run.py" --pg-ctl "$PG_BIN/pg_ctl" \
+		--data "$_tq_out/data" "$@" "host=$PGHOST port=$PGPORT user=$PGUSER dbname=$PGDATABASE" "$_tq_name" >"$_tq_log" 2>&1
 }

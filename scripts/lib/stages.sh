@@ -156,17 +156,36 @@ tq_stage_model() {
 	_tq_programs "$TQ_CORE/model"
 }
 
-# First what is in the corpus, which anything that ever broke something belongs to; then on from there for a while.
+# First what is in the corpus, which anything that ever broke something belongs to; then on from there for a while. Then a server.
 tq_stage_fuzz() {
 	_tq_tests=$(_tq_names "$TQ_ROOT"/test/fuzz/*.cpp)
-	[ -n "$_tq_tests" ] || return 0
-	tq_fuzz_build || return 1
+	[ -z "$_tq_tests" ] || tq_fuzz_build || return 1
 	for _tq_test in $_tq_tests; do
 		_tq_inputs=$TQ_BUILD/fuzz-inputs/$_tq_test
 		tq_case "$_tq_test: its corpus can be unpacked" tq_fuzz_unpack "$_tq_test" "$_tq_inputs"
-		_tq_program "$TQ_CORE/fuzz/$_tq_test" -seed=1 -runs=200000 -max_total_time=8 -max_len=1024 -timeout=20 \
+		_tq_program "$TQ_CORE/fuzz/$_tq_test" -seed=1 -runs=200000 -max_total_time=5 -max_len=1024 -timeout=20 \
 			-artifact_prefix="$TQ_CORE/" "$_tq_inputs"
 	done
+	_tq_fuzz_servers
+}
+
+# TQ_SEED=n takes another seed.
+_tq_fuzz_servers() {
+	case " $tq_fuzz_server_names " in
+	*$TQ_ONLY*) ;;
+	*) return 0 ;;
+	esac
+	tq_need python3 python3-psycopg2 || return 1
+	_tq_server fuzz test "log_line_prefix = '%m [%p] %b %d %e '" || return 1
+	for _tq_test in $tq_fuzz_server_names; do
+		case $_tq_test in
+		*$TQ_ONLY*)
+			tq_case "$_tq_test" tq_fuzz_server "$_tq_test" "$_tq_out/$_tq_test.log" --seed "${TQ_SEED:-1}" --cases 700 --time 60
+			grep -q '^ok - ' "$_tq_out/$_tq_test.log" || head -n 60 "$_tq_out/$_tq_test.log" >&2
+			;;
+		esac
+	done
+	_tq_server_end
 }
 
 # TQ_SEED=n and TQ_RUNS=n take another seed and another number of expressions.

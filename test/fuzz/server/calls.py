@@ -1,0 +1,336 @@
+"""Calls of tq's functions with random arguments. Whatever comes: the server stays up and answers with a value or with an error that is
+meant for the caller and says which argument it is about; what was taken is shown again as it was given, also by a server that has read
+everything anew; what was refused has left nothing behind."""
+import time
+
+import psycopg2
+
+from values import BAD_CRONS, BAD_ZONES, CRONS, IDS, ZONES, Values, decoded, jsonb
+
+# What a call may be answered with. 22023 and 22004 are tq's own word for a wrong value; the other codes of class 22, and 54000, are the
+# server's for texts that are no interval, time, jsonb. 53400: there are too many queues, in the end.
+CODES = {"22023", "22004", "22007", "22008", "22015", "2202E", "22P02", "22003", "42501", "42704", "42710", "42883", "42P13", "42601",
+         "42725", "3F000", "0A000", "53400", "55P03", "54000", "TQ001", "TQ002", "TQ003", "TQ004", "TQ005", "TQ008", "TQ009"}
+OWN = {"22023", "22004"}
+
+
+class Broken(Exception):
+    """A promise that was not kept."""
+
+
+def words_of(value):
+    """All keys in an object, at any depth."""
+    if isinstance(value, dict):
+        return set(value) | {w for v in value.values() for w in words_of(v)}
+    if isinstance(value, list):
+        return {w for v in value for w in words_of(v)}
+    return set()
+
+
+def plain(text):
+    """Names as they are compared: a time zone is said of timezone."""
+    return text.lower().replace(" ", "").replace("_", "")
+
+
+def without_nulls(value):
+    """As settings are kept: a key that is null is one that is not there."""
+    if isinstance(value, dict):
+        return {k: without_nulls(v) for k, v in value.items() if v is not None}
+    return [without_nulls(v) for v in value] if isinstance(value, list) else value
+
+
+class Json:
+    """An argument of type jsonb."""
+
+    def __init__(self, value):
+        self.value = value
+
+
+class Array:
+    """An argument that is an array of this type, empty or not."""
+
+    def __init__(self, elements, type):
+        self.elements, self.type = elements, type
+
+
+class Caller:
+    def __init__(self, server, rng):
+        self.server = server
+        self.rng = rng
+        self.v = Values(rng)
+        self.n = 0
+        self.answers = {}       # code -> how often
+        self.jobs = {}          # id -> arguments of what was enqueued
+        self.schedules = {}
+        self.arguments = {name: set(names or []) for name, names in server.call("select proname, proargnames from pg_proc where proname ~ '^tq_'")}
+        self.refused = []       # names and markers that were in refused calls only
+
+    # --- calling
+
+    def call(self, function, procedure=False, **args):
+        """Rows, or None after an error."""
+        self.n += 1
+        given = {k: a for k, a in args.items() if a is not None}
+        texts, values = [], []
+        for key, a in given.items():
+            if isinstance(a, Json):
+                texts.append(f"{key} => %s::jsonb")
+                values.append(jsonb(a.value))
+            elif isinstance(a, list) and a and isinstance(a[0], Json):
+                texts.append(f"{key} => %s::jsonb[]")
+                values.append([None if e is None else jsonb(e.value) for e in a])
+            elif isinstance(a, Array):
+                texts.append(f"{key} => %s::{a.type}[]")
+                values.append(a.elements)
+            else:
+                texts.append(f"{key} => %s")
+                values.append(a)
+        sql = f"{'call' if procedure else 'select * from'} {function}({', '.join(texts)})"
+        try:
+            rows = self.server.call(sql, *values)
+        except psycopg2.Error as error:
+            self.judge(error, function, given)
+            return None
+        self.answers["ok"] = self.answers.get("ok", 0) + 1
+        return rows
+
+    def judge(self, error, function, given):
+        code = error.pgcode
+        self.answers[code] = self.answers.get(code, 0) + 1
+        if code not in CODES:
+            raise Broken(f"{code}: {error}")
+        if code not in OWN:
+            return
+        said = plain(" ".join(t for t in (error.diag.message_primary, error.diag.message_detail, error.diag.message_hint) if t))
+        names = self.arguments[function] | {"queue", "end"}
+        for a in given.values():
+            for e in a if isinstance(a, list) else [a]:
+                if isinstance(e, Json):
+                    names = names | words_of(e.value)
+        if not any(plain(n).rstrip("s") in said for n in names if n):
+            raise Broken(f"{code} names no argument: {error}")
+
+    def maybe(self, make, often=0.25):
+        return make() if self.rng.random() < often else None
+
+    def json_or_none(self, make, often=0.25):
+        return Json(self.v.any_json() if self.v.odd() else make()) if self.rng.random() < often else None
+
+    def fresh(self, prefix):
+        """A name that no other call has."""
+        return f"{prefix}{self.n}"
+
+    def known_queue(self):
+        return self.rng.choice(["q1", "q2", "q3"])
+
+    def id(self):
+        return self.rng.choice(sorted(self.jobs)[-50:] + IDS) if self.jobs else self.rng.choice(IDS)
+
+    # --- the calls
+
+    def one(self):
+        self.rng.choices([self.enqueue, self.enqueue_many, self.queue, self.schedule, self.verb, self.other], [6, 2, 4, 3, 4, 1])[0]()
+
+    def job_arguments(self):
+        v = self.v
+        return {
+            "kind": self.maybe(v.name), "priority": self.maybe(lambda: v.integer(-100, 100)), "run_at": self.maybe(v.time),
+            "delay": self.maybe(v.duration, 0.1), "expires_at": self.maybe(v.time, 0.1), "max_attempts": self.maybe(lambda: v.integer(1, 25)),
+            "retry": self.json_or_none(v.retry), "timeout": self.maybe(v.duration), "group_key": self.maybe(v.name),
+            "unique_mode": self.maybe(lambda: v.word("skip", "ignore", "replace", "keep_run_at", "error"), 0.1),
+            "headers": self.json_or_none(lambda: v.members({"a": v.any_json, "b": v.any_json})),
+            "depends_on": self.maybe(lambda: [self.id() for _ in range(self.rng.randrange(1, 4))], 0.05),
+            "options": self.json_or_none(lambda: v.options(self.known_queue()), 0.4)}
+
+    def enqueue(self):
+        queue = self.fresh("new") if self.rng.random() < 0.1 else self.known_queue()
+        payload = {"marker": self.fresh("m"), "more": self.v.any_json()}
+        args = dict(self.job_arguments(), unique_key=self.maybe(self.v.name, 0.1))
+        rows = self.call("tq_enqueue", queue=queue, payload=Json(payload), **args)
+        if rows is None:
+            self.refused += [payload["marker"]] + ([queue] if queue.startswith("new") else [])
+        elif args["unique_key"] is None:
+            self.shown(rows[0][0], queue, payload, args)
+
+    def enqueue_many(self):
+        v, n = self.v, self.rng.choice([1, 2, 5, 100])
+        payloads = [{"marker": self.fresh("m"), "i": i, "more": v.any_json(1)} for i in range(n)]
+        of_each = n + 1 if v.odd() else n
+        args = self.job_arguments()
+        arrays = {"kinds": lambda: v.name(), "priorities": lambda: v.integer(0, 9), "run_ats": lambda: v.time(), "group_keys": lambda: v.name()}
+        types = {"kinds": "text", "priorities": "int", "run_ats": "timestamptz", "group_keys": "text"}
+        lists = {}
+        for key, make in arrays.items():
+            if self.rng.random() < 0.15:
+                lists[key] = Array([None if v.odd() else make() for _ in range(of_each)], types[key])
+        queue = self.known_queue()
+        rows = self.call("tq_enqueue_many", queue=queue, payloads=[Json(p) for p in payloads], **args, **lists)
+        if rows is None:
+            self.refused.append(payloads[0]["marker"])
+            return
+        ids = rows[0][0]
+        if len(ids) != n:
+            raise Broken(f"{len(ids)} ids for {n} jobs")
+        for id, payload in zip(ids, payloads):
+            if id is not None and not lists:
+                self.shown(id, queue, payload, args)
+
+    def shown(self, id, queue, payload, args):
+        """What tq_get shows of a job that was just enqueued."""
+        self.jobs[id] = (queue, args)
+        row = self.server.record("select * from tq_get(%s)", id)
+        if row is None:
+            raise Broken(f"job {id} is not there")
+        wanted = {"queue": queue, "payload": payload, "kind": args["kind"], "group_key": args["group_key"]}
+        for key in ("priority", "max_attempts"):
+            if args[key] is not None:
+                wanted[key] = args[key]
+        if args["headers"] is not None:
+            wanted["headers"] = args["headers"].value
+        if args["options"] is not None and args["options"].value.get("tags"):
+            wanted["tags"] = args["options"].value["tags"]
+        for key, value in wanted.items():
+            if decoded(jsonb(value)) != row[key]:
+                raise Broken(f"job {id} was enqueued with {key} = {value!r}, and has {row[key]!r}")
+
+    def queue(self):
+        v = self.v
+        if self.rng.random() < 0.2:     # what its jobs then go by
+            self.call("tq_alter_queue", name=self.known_queue(), settings=Json(v.settings(self.known_queue())))
+        name = self.fresh("made") if self.rng.random() < 0.5 else v.name()
+        settings = v.any_json() if v.odd() else v.settings(self.known_queue())
+        rows = self.call("tq_create_queue", name=name, settings=Json(settings))
+        if rows is None:
+            if name.startswith("made"):
+                self.refused.append(name)
+            return
+        self.same_settings(name, settings)
+        more = v.settings(self.known_queue())
+        if self.call("tq_alter_queue", name=name, settings=Json(more)) is not None:
+            settings = {**settings, **more}
+        self.same_settings(name, settings)
+        # what is shown is taken again
+        again = self.fresh("again")
+        if self.server.call("select tq_create_queue(%s, settings) from tq_queues where queue = %s", again, name):
+            self.same_settings(again, settings)
+        for queue in (name, again):
+            self.server.call("select tq_drop_queue(%s)", queue)
+
+    def same_settings(self, name, settings):
+        row = self.server.record("select settings from tq_queues where queue = %s", name)
+        wanted = decoded(jsonb(without_nulls(settings)))
+        if row is None or row["settings"] != wanted:
+            raise Broken(f"queue {name} was given {wanted}, and has {row and row['settings']}")
+
+    def schedule(self):
+        v = self.v
+        name = self.fresh("s")
+        options = v.any_json() if v.odd() else v.schedule_options(self.known_queue())
+        args = {"cron": self.maybe(lambda: v.pick(CRONS, BAD_CRONS), 0.7), "timezone": self.maybe(lambda: v.pick(ZONES, BAD_ZONES), 0.5),
+                "kind": self.maybe(v.name), "catch_up": self.maybe(lambda: v.word("none", "latest", "all")),
+                "overlap": self.maybe(lambda: v.word("allow", "skip", "cancel"))}
+        if args["cron"] is None or v.odd():
+            args["every"] = v.duration()
+        payload = {"marker": name}
+        rows = self.call("tq_schedule", name=name, queue=self.known_queue(), payload=Json(payload), options=Json(options), **args)
+        if rows is None:
+            self.refused.append(name)
+            return
+        row = self.server.record("select * from tq_schedules where name = %s", name)
+        wanted = {"payload": payload, "options": options, "cron": args["cron"], "kind": args["kind"]}
+        for key, value in wanted.items():
+            if row is None or decoded(jsonb(value)) != row[key]:
+                raise Broken(f"schedule {name} was given {key} = {value!r}, and has {row and row[key]!r}")
+        if self.rng.random() < 0.5:
+            self.call(self.rng.choice(["tq_schedule_run", "tq_schedule_pause", "tq_schedule_resume"]), name=name)
+        # what is shown is taken again; it is gone before it fires
+        self.server.call("""select tq_schedule(name || 'again', queue, payload, kind, cron, every, timezone, catch_up, overlap, options)
+                            from tq_schedules where name = %s""", name)
+        for suffix in ("", "again"):
+            self.server.call("select tq_unschedule(%s)", name + suffix)
+
+    def verb(self):
+        v, id, lease = self.v, self.id(), self.rng.choice(IDS)
+        text = self.rng.choice(["why", "", "x" * 100000, "ünï"])
+        ids, leases = [self.id() for _ in range(self.rng.randrange(4))], [self.rng.choice(IDS) for _ in range(self.rng.randrange(4))]
+        claimed = self.rng.random() < 0.5 and self.server.call("select id, lease from tq_claim(%s, 1)", self.known_queue())
+        if claimed:
+            id, lease = claimed[0]
+        whole = Json(v.any_json())
+        self.rng.choice([
+            lambda: self.call("tq_complete", id=id, lease=lease, result=whole),
+            lambda: self.call("tq_complete_many", ids=Array(ids, "bigint"), leases=Array(leases, "bigint")),
+            lambda: self.call("tq_fail", id=id, lease=lease, error=text, detail=whole, retry_in=self.maybe(v.duration, 0.5), fatal=v.boolean()),
+            lambda: self.call("tq_fail_many", ids=Array(ids, "bigint"), leases=Array(leases, "bigint"), errors=Array([text], "text")),
+            lambda: self.call("tq_release", id=id, lease=lease, delay=self.maybe(v.duration, 0.7)),
+            lambda: self.call("tq_bury", id=id, lease=lease, reason=text),
+            lambda: self.call("tq_heartbeat", id=id, lease=lease, extend=self.maybe(v.duration, 0.7), progress=whole, checkpoint=whole),
+            lambda: self.call("tq_cancel", id=id, reason=text),
+            lambda: self.call("tq_retry", id=id),
+            lambda: self.call("tq_reschedule", id=id, run_at=self.maybe(v.time, 0.7), priority=self.maybe(v.integer, 0.5)),
+            lambda: self.call("tq_history", id=id),
+            lambda: self.call("tq_explain", id=id),
+            lambda: self.call("tq_batch", batch=id),
+            lambda: self.call("tq_batch_close", batch=id),
+        ])()
+
+    def other(self):
+        v = self.v
+        until, queue, kind = self.maybe(v.time, 0.5), self.rng.choice([self.known_queue(), v.name()]), self.maybe(v.name)
+        self.rng.choice([
+            lambda: self.call("tq_claim", queue=queue, max_jobs=v.integer(0, 3), worker=kind, lease_for=self.maybe(v.duration), kinds=[v.name()]),
+            lambda: self.call("tq_claim_any", queues=[queue, v.name()], max_jobs=v.integer(1, 3)),
+            lambda: self.call("tq_grant", queue=queue, role="postgres", privilege=v.word("produce", "consume", "manage", "monitor", "create")),
+            lambda: self.call("tq_revoke", queue=queue, role="postgres", privilege=v.word("produce", "consume", "manage", "monitor")),
+            lambda: self.call("tq_handle", queue=queue, kind=kind, handler=self.rng.choice(["done(tq_job)", "now()", "nothing(int)"]),
+                              options=self.json_or_none(lambda: v.members({"mode": v.name, "timeout": v.duration}))),
+            lambda: self.call("tq_unhandle", queue=queue, kind=kind),
+            lambda: self.call("tq_pause", queue="made0", kind=kind, until=until),
+            lambda: self.call("tq_resume", queue=queue, kind=kind),
+            lambda: self.call("tq_retry_many", queue=queue, state=v.word("dead", "buried"), kind=kind, since=until, max_jobs=v.integer(1, 5),
+                              to_queue=self.maybe(v.name)),
+            lambda: self.call("tq_purge", queue=self.fresh("none"), state=v.word("all", "dead")),
+            lambda: self.call("tq_drain", worker=v.name()),
+            lambda: self.call("tq_undrain", worker=v.name()),
+            lambda: self.call("tq_schedule_next", cron=v.pick(CRONS, BAD_CRONS), timezone=v.pick(ZONES, BAD_ZONES), n=v.integer(1, 20)),
+            lambda: self.call("tq_batch_open", queue=queue, kind=kind, on_failure=v.word("run", "cancel"), options=self.json_or_none(lambda: {})),
+            lambda: self.call("tq_wait", procedure=True, queues=[queue], timeout=self.rng.choice(["0", "1 ms", "-1 s", "1 month", "10 ms"])),
+        ])()
+
+    # --- at the end
+
+    def all_jobs(self):
+        """What is shown of each job, but for what time changes."""
+        return {r[0]: r[1] for r in self.server.call("""
+            select i, (select to_jsonb(g) - array['state', 'run_at', 'finished_at', 'error', 'lease', 'lease_expires_at', 'worker', 'claimed_at',
+                                                  'attempt', 'checkpoint', 'result', 'priority'] from tq_get(i) g)
+            from unnest(%s) i""", sorted(self.jobs))}
+
+    def check(self):
+        """Nothing is left of what was refused."""
+        for what, sql in (("job", "select payload ->> 'marker' from tq.job where payload ->> 'marker' = any(%s)"),
+                          ("queue", "select queue from tq_queues where queue = any(%s)"),
+                          ("schedule", "select name from tq.schedule where name = any(%s)")):
+            left = self.server.call(sql, self.refused)
+            if left:
+                raise Broken(f"a refused call has left a {what}: {left[0][0]}")
+        wrong = self.server.call("select * from tq_check() where expected <> found")
+        if wrong:
+            raise Broken(f"tq_check: {wrong}")
+
+
+def run(server, rng, cases, end):
+    server.call("create function done(tq_job) returns void language sql as ''")
+    caller = Caller(server, rng)
+    while caller.n < cases and time.monotonic() < end:
+        caller.one()
+    caller.check()
+    before = caller.all_jobs()
+    server.restart("immediate")
+    server.until_loaded()
+    after = caller.all_jobs()
+    for id, row in before.items():
+        if after[id] != row:
+            raise Broken(f"job {id} was {row} before a crash, and is {after[id]}")
+    caller.check()
+    return f"{caller.n} calls, {len(before)} jobs; answers {dict(sorted(caller.answers.items()))}"

@@ -1,0 +1,83 @@
+"""The server side of the fuzzers: a database of their own, and what it says."""
+import subprocess
+import time
+
+import psycopg2
+import psycopg2.extensions
+
+from values import decoded
+
+# Python's times end with the year 9999, its intervals even earlier
+for oid, name, read in ((3802, "JSONB", decoded), (1184, "TIMESTAMPTZ", str), (1186, "INTERVAL", str)):
+    psycopg2.extensions.register_type(
+        psycopg2.extensions.new_type((oid,), name, lambda text, cur, read=read: None if text is None else read(text)))
+
+
+class Server:
+    def __init__(self, dsn, name, pg_ctl, data):
+        self.dsn, self.name, self.pg_ctl, self.data = dsn, name, pg_ctl, data
+        self.log = []
+        with self.administrator() as admin, admin.cursor() as cur:
+            cur.execute(f"drop database if exists {name} with (force)")
+            cur.execute(f"create database {name}")
+        self.connect()
+        self.call("create extension tq")
+
+    def administrator(self):
+        conn = psycopg2.connect(self.dsn)
+        conn.autocommit = True
+        return Closing(conn)
+
+    def connect(self):
+        self.conn = psycopg2.connect(self.dsn, dbname=self.name, options="-c statement_timeout=20s")
+        self.conn.autocommit = True
+
+    def drop(self):
+        self.conn.close()
+        with self.administrator() as admin, admin.cursor() as cur:
+            cur.execute(f"drop database {self.name} with (force)")
+
+    def call(self, sql, *values):
+        """The rows, an empty list if it is a statement without."""
+        with self.conn.cursor() as cur:
+            text = cur.mogrify(sql, values)
+            self.log.append(text.decode())
+            del self.log[:-200]
+            cur.execute(text)
+            return cur.fetchall() if cur.description else []
+
+    def record(self, sql, *values):
+        """The first row by column; None if there is none."""
+        with self.conn.cursor() as cur:
+            cur.execute(sql, values)
+            row = cur.fetchone()
+            return row and dict(zip([c.name for c in cur.description], row))
+
+    def restart(self, mode):
+        self.conn.close()
+        subprocess.run([self.pg_ctl, "-D", self.data, "-l", self.data + "/../server.log", "-m", mode, "-w", "restart"],
+                       check=True, stdout=subprocess.DEVNULL)
+        self.connect()
+
+    def until(self, true, what, seconds=30):
+        end = time.monotonic() + seconds
+        while not true():
+            if time.monotonic() > end:
+                raise TimeoutError(what)
+            time.sleep(0.01)  # poll
+
+    def until_loaded(self):
+        self.until(lambda: self.call("select 1 from tq_health() where item = 'live state' and value ~ '^loaded'"), "everything is read in")
+
+
+class Closing:
+    """A connection that is closed when its block ends; psycopg2's own blocks only end a transaction."""
+
+    def __init__(self, conn):
+        self.conn = conn
+
+    def __enter__(self):
+        return self.conn
+
+    def __exit__(self, *error):
+        self.conn.close()
