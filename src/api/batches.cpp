@@ -48,7 +48,10 @@ TQ_FUNCTION(tq_batch_open)
 		live::check_name("kind", item.kind);
 	}
 	if (given(fcinfo, 4))
+	{
 		parse_options(PG_GETARG_JSONB_P(4), &item.row, &item.unique_for);
+		check_option_target(db, item.row.options);
+	}
 	// which could wait for each other
 	if (batch_in(item.row.options) != 0)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("a batch cannot join a batch"),

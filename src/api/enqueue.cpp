@@ -97,7 +97,10 @@ EnqueueItem common_item(FunctionCallInfo fcinfo, const Places &at)
 		row.headers = PG_GETARG_JSONB_P(at.headers);
 	check_headers(row.headers);
 	if (given(fcinfo, at.options))
+	{
 		parse_options(PG_GETARG_JSONB_P(at.options), &row, &item.unique_for);
+		check_option_target(*live::current_db(), row.options);
+	}
 	return item;
 }
 

@@ -2,7 +2,6 @@
 
 #include "api/args.hpp"
 #include "api/follow_up.hpp"
-#include "live/attach.hpp"
 #include "live/queue_settings.hpp"
 #include "pg/interval.hpp"
 #include "pg/json_values.hpp"
@@ -99,7 +98,7 @@ void parse_options(Jsonb *options, journal::JobRow *row, core::Micros *unique_fo
 		else if (strcmp(key, "follow_up") == 0)
 		{
 			if (v.type != jbvBool || v.val.boolean) // false: nothing, whatever the queue says
-				check_target(*live::current_db(), live::parse_follow_up(v, "option"));
+				static_cast<void>(live::parse_follow_up(v, "option"));
 		}
 		else if (strcmp(key, "batch") == 0)
 			static_cast<void>(pg::integer_in(at, v, 1, kLastId));
@@ -120,6 +119,13 @@ const JsonbValue *member(Jsonb *options, const char *key)
 }
 
 } // namespace
+
+void check_option_target(live::Db &db, Jsonb *options)
+{
+	const JsonbValue *v = member(options, "follow_up");
+	if (v != nullptr && v->type == jbvBinary)
+		check_target(db, live::parse_follow_up(*v, "option"));
+}
 
 bool runs_anyway(Jsonb *options)
 {

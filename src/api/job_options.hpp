@@ -24,6 +24,10 @@ const char *const *job_option_names() noexcept;
 // Puts the options into the row, and unique_for, which has no column of its own, also into *unique_for.
 void parse_options(Jsonb *options, journal::JobRow *row, core::Micros *unique_for);
 
+// Options that were parsed: whether the current user may enqueue into the queue that follow_up names, which must be there. For who gives
+// them; what was written down is not checked again.
+void check_option_target(live::Db &db, Jsonb *options);
+
 // on_parent_failure and batch in options that were parsed. `options` may be null.
 bool runs_anyway(Jsonb *options);
 core::JobId batch_in(Jsonb *options); // 0: none

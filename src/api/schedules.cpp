@@ -2,6 +2,7 @@
 // Regime: PG. Locks: a heavyweight lock on the schedule's name to the end of the transaction, so that those who change one come one after
 // the other; the scheduler does not take it.
 #include "api/args.hpp"
+#include "api/job_options.hpp"
 #include "api/schedule.hpp"
 #include "live/activation.hpp"
 #include "live/attach.hpp"
@@ -211,6 +212,7 @@ TQ_FUNCTION(tq_schedule)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("schedule \"%s\" would never fire", row.name),
 						errdetail("None of its times is between now and its end.")));
 	live::Db &db = live::database(fcinfo);
+	check_option_target(db, row.options);
 	static_cast<void>(live::queue_for_enqueue(db, row.queue));
 	lock_schedule(row.name);
 	ScheduleRow former{};

@@ -303,6 +303,20 @@ until_true($node, q{select count(*) = 0 from tq.queue where name = 'after'}, 'dr
 sql(q{select tq_enqueue('work')});
 is(scalar(take($node, 'work', 1)) . ' ' . lost(), '1 4', 'nor does one that is gone');
 is(sql(q{select status from tq_health() where item = 'follow-ups that could not be enqueued'}), 'warn', 'tq_health says so');
+like(sql('select tq_metrics()'), qr/^tq_follow_ups_lost_total 4$/m, '... and so does tq_metrics');
+
+# A schedule goes on without its target, and so do the others.
+queue('target', '{}');
+sql(q{select tq_schedule('followed', 'timed', every => '1 day', options => '{"follow_up": {"queue": "target"}}')});
+sql(q{select tq_drop_queue('target')});
+until_true($node, q{select count(*) = 0 from tq.queue where name = 'target'}, 'dropped');
+sql(q{select tq_schedule('other', 'otherwise', every => '1 s')});
+ok(until_true($node, q{select count(*) > 0 from tq_jobs where queue = 'otherwise'}, 'a fire'), 'other schedules fire');
+is(sql(q{select name || ' ' || state from tq_schedules where last_error is null order by name}), "followed active\nother active", 'tq_schedules shows both');
+like(sql(q{select tq_schedule_run('followed')}), qr/^\d+$/, 'its job is enqueued');
+is(scalar(take($node, 'timed', 1)) . ' ' . lost(), '1 5', '... and ends, and nothing follows it');
+like(says(q{select tq_schedule('followed', 'timed', every => '1 day', options => '{"follow_up": {"queue": "target"}}')}), qr/TQ002/, 'defined again, it needs one');
+sql(q{select tq_unschedule('followed'), tq_unschedule('other')});
 
 # No circles, however they come about
 queue('after', '{}');
