@@ -330,6 +330,7 @@ TQ_FUNCTION(tq_check)
 	put(rs, "counters of limits and groups that had drifted", 0, wrong_limits(db));
 	put(rs, "jobs missing from memory", 0, result.missing);
 	put(rs, "jobs of unknown queues", 0, result.unknown);
+	put(rs, "blocked jobs that nobody frees", 0, result.orphans);
 	put(rs, "finished jobs still in memory", 0, ended);
 	put(rs, "jobs in memory out of date", 0, result.outdated);
 	put(rs, "jobs in memory without a row", 0, rowless);

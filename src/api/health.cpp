@@ -263,6 +263,19 @@ void queue_items(const Report &r, const Db &db)
 	r.put("jobs of unknown queues", psprintf("%lld", ll(unknown)), unknown > 0 ? Verdict::warn : Verdict::ok,
 		  "Their rows name a queue that tq.queue does not have: rows were written by hand, or tq.queue was not "
 		  "restored.");
+	int64 blocked = 0;
+	for (uint32 i = 0; i < engine.limits().lanes; ++i)
+	{
+		const live::Lane &lane = engine.lane(static_cast<uint16_t>(i));
+		if (lane.used && engine.queue(lane.queue).db == live::index_of(db))
+			blocked += lane.blocked;
+	}
+	const int64 orphans = db.orphans.load();
+	if (orphans > 0)
+		r.put("jobs that wait for others", psprintf("%lld, of which nobody frees %lld", ll(blocked), ll(orphans)), Verdict::warn,
+			  "By the last audit. Their rows of tq.dependency were deleted by hand, or not restored: cancel these jobs, or enqueue them again.");
+	else
+		r.put("jobs that wait for others", psprintf("%lld", ll(blocked)));
 	const int64 found = db.lost_found.load();
 	r.put("jobs found again by audits", psprintf("%lld", ll(found)), found > 0 ? Verdict::warn : Verdict::ok,
 		  "They were in the journal and not in memory. After rows were written by hand this is how they come in; else "

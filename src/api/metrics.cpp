@@ -347,6 +347,11 @@ void loading_families(Text *t, const Db &db)
 	t->one_counter("tq_schedule_errors_total", "Failed attempts to enqueue the job of a schedule.", db.fires_failed.load());
 	t->one_counter("tq_schedule_jobs_made_again_total", "Jobs of schedules that were gone from the journal.", db.fires_again.load());
 	t->one_counter("tq_rows_gone_total", "Claimed jobs whose row somebody had deleted.", db.rows_gone.load());
+	t->one_counter("tq_follow_ups_lost_total", "Jobs that were to follow others and could not be enqueued.", db.follow_ups_lost.load());
+	Micros ahead = 0;
+	static_cast<void>(live::clock_is_fake(&ahead));
+	t->one_gauge("tq_clock_offset_seconds", "How far the time that jobs go by is ahead of the server's; 0 unless tq.fake_now is set.", seconds(ahead));
+	t->one_gauge("tq_orphaned_jobs", "Jobs that wait for others, of whom tq.dependency says nothing; by the last audit.", db.orphans.load());
 	t->one_gauge("tq_jobs_of_unknown_queues", "Unfinished jobs whose queue does not exist.", db.rows_unknown.load());
 }
 

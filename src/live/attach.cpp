@@ -106,7 +106,7 @@ Db &make_slot(Oid extension)
 				for (std::atomic<int64> *figure :
 					 {&db->loads, &db->refilled, &db->evicted, &db->aborted_claims, &db->claims_logged, &db->rows_gone,
 					  &db->lost_found, &db->audits, &db->drifted, &db->outdated, &db->rows_unknown, &db->fires,
-					  &db->fires_missed, &db->fires_failed, &db->fires_again})
+					  &db->fires_missed, &db->fires_failed, &db->fires_again, &db->follow_ups_lost, &db->orphans})
 					figure->store(0);
 				db->loaded_at.store(0);
 				db->load_took.store(0);

@@ -5,6 +5,7 @@
 #include "live/counting.hpp"
 #include "live/leases.hpp"
 #include "live/loader.hpp"
+#include "live/orphans.hpp"
 #include "live/publish.hpp"
 #include "live/segments.hpp"
 #include "pg/errors.hpp"
@@ -35,6 +36,7 @@ struct Tally
 	MemoryContext context;
 	JobId *must;
 	int64 nmust, must_room;
+	WaitingJobs waiting;
 	// the lane of the last row, since neighbours mostly share it
 	int32 last_queue_id;
 	char last_kind[core::kNameMax];
@@ -167,6 +169,8 @@ void visit(const journal::Candidate &c, const journal::Fold &fold, void *arg)
 	++t.result.unfinished;
 	++t.lanes[t.lane];
 	t.blocked[t.lane] += blocked;
+	if (blocked)
+		note_waiting(&t.waiting, c.id);
 	++t.segment_live;
 	if (!t.first)
 	{
@@ -283,7 +287,7 @@ CountResult count_journal(Db &db)
 	t.db = &db;
 	t.first = db.load_state.load() != static_cast<uint32>(LoadState::loaded);
 	t.queue = kNoQueue;
-	t.context = CurrentMemoryContext;
+	t.context = t.waiting.context = CurrentMemoryContext;
 	const Micros began = steady_now();
 	const auto max = static_cast<Size>(guc::max_segments);
 	t.lanes = static_cast<int64 *>(palloc0(sizeof(int64) * engine.limits().lanes));
@@ -325,6 +329,7 @@ CountResult count_journal(Db &db)
 		end_count(db, t, seg_live, seg_dead, seg_read);
 		for (int64 i = 0; i < t.nmust; ++i)
 			static_cast<void>(pin(db, t.must[i], false));
+		t.result.orphans = count_orphans(db, t.waiting);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(stop_count, PointerGetDatum(&db));
 	if (t.first)
@@ -340,6 +345,7 @@ CountResult count_journal(Db &db)
 	db.lost_found.fetch_add(t.result.missing);
 	db.counted_at.store(wall_now());
 	db.rows_unknown.store(t.result.unknown);
+	db.orphans.store(t.result.orphans);
 	return t.result;
 }
 

@@ -15,6 +15,7 @@ struct CountResult
 	int64 drifted;	  // lanes or segments whose counters were not what the journal says
 	int64 missing;	  // jobs that memory had lost (now to be read in again)
 	int64 unknown;	  // unfinished jobs of queues that do not exist
+	int64 orphans;	  // jobs that wait for others, of whom nobody knows
 	int64 outdated;	  // jobs in memory that did not know of an event in the journal (dropped, or read in again)
 };
 

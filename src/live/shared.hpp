@@ -123,6 +123,7 @@ struct Db
 	std::atomic<int64> follow_ups_lost; // could not be enqueued when a job ended
 	std::atomic<Micros> follow_up_logged_at;
 	std::atomic<int64> rows_unknown; // by the last count: unfinished jobs of queues that do not exist
+	std::atomic<int64> orphans;		 // by the last count: jobs that wait for others, of whom nobody knows
 	std::atomic<Micros> loaded_at, load_took;
 	std::atomic<Micros> counted_at;	 // last recount
 	std::atomic<Micros> warned_at;	 // last time the log said that there is no room for another segment

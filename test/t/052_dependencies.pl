@@ -423,6 +423,28 @@ is(state_of($c) . ' ' . state_of($b), 'blocked blocked', 'and here they are as b
 sql("select tq_batch_close($b)");
 $node->safe_psql('postgres', 'drop database copy');
 
+# --- rows that were deleted by hand ------------------------------------------------------------------------------------
+
+clear();
+$p = enqueue('p');
+$c = child('c', $p);
+sub orphans
+{
+	return sql(q{select found from tq_check() where item = 'blocked jobs that nobody frees'}) . ', '
+		. sql(q{select status || ' ' || value from tq_health() where item = 'jobs that wait for others'}) . ', '
+		. sql(q{select line from regexp_split_to_table(tq_metrics(), '\n') line where line ~ '^tq_orphaned_jobs '});
+}
+is(orphans(), '0, ok 1, tq_orphaned_jobs 0', 'a job that waits is not lost');
+sql("delete from tq.dependency where child_id = $c");
+is(orphans(), '1, warn 1, of which nobody frees 1, tq_orphaned_jobs 1', '... but if the registry has nothing of it any more, it is');
+finish('p');
+is(state_of($c), 'blocked', '... since nobody frees it');
+sql("select tq_cancel($c)");
+is(orphans(), '0, ok 0, tq_orphaned_jobs 0', 'it can be cancelled');
+my $callback = sql(q{select tq_batch_open('c')});
+sql("select tq_enqueue('p', options => '{\"batch\": $callback}'), tq_batch_close($callback)");
+is(orphans(), '0, ok 1, tq_orphaned_jobs 0', 'nor is the callback of a batch lost');
+
 # --- retention ------------------------------------------------------------------------------------------------------
 
 sub newest { return sql('select coalesce(max(number), 0) from tq.segment'); }

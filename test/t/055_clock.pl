@@ -47,6 +47,8 @@ sub shows
 # off, and what is refused
 #
 is(clock_item(), 'ok: the server\'s', 'off by default');
+sub metric { return query(q{select split_part(line, ' ', 2) from regexp_split_to_table(tq_metrics(), '\n') line where line ~ '^tq_clock_offset_seconds '}) }
+cmp_ok(metric(), '==', 0, '... also for tq_metrics');
 is(query('select abs(extract(epoch from tq_now() - clock_timestamp())) < 5'), 't', 'tq_now is the server\'s time');
 for my $bad ('soon', 'now', 'tomorrow', 'yesterday 12:00', '12:00', 'infinity', 'epoch', '2026-02-30', '2026-01-01 25:00', '2026-01-01 12:00 Mars/Base',
 	'2000-12-31 23:59+00', '9999-01-01 00:00+00', '100000-01-01', '1 h', '{}', 'x' x 1000)
@@ -105,6 +107,7 @@ isnt(enqueue(q{'keyed', unique_key => 'k'}), $keyed, 'a unique key is free again
 is(state($at), 'delayed', 'what is later stays');
 is(query('select extract(epoch from tq_now() - clock_timestamp()) between 86000 and 86400 + 60'), 't', 'tq_now is a day ahead');
 like(clock_item(), qr/^warn: \S+ \S+, \d d \d\d:\d\d:\d\d ahead of the server's$/, 'tq_health warns');
+cmp_ok(metric(), '>', 0, '... and tq_metrics says how far it is');
 is(in_log('WARNING:.*tq: the clock was set to') - $lines, 1, 'and so does the log, once');
 
 # rows carry that time
@@ -173,6 +176,7 @@ comes("select state = 'ready' from tq_get($soon)", 'until its time comes');
 has_event($held, 'l', 'forward again: the lease has run out');
 fake_now($node, '2010-03-28 01:59:59+01');
 like(clock_item(), qr/^warn: 2010-03-28 .*, \d+ d \d\d:\d\d:\d\d behind the server's$/, 'long ago');
+cmp_ok(metric(), '<', 0, '... which tq_metrics says with its sign');
 my $old = enqueue(q{'past', delay => '1 s'});
 comes("select state = 'ready' from tq_get($old)", 'timers work there');
 
