@@ -96,7 +96,10 @@ class Journal:
         if rows("SELECT FROM pg_class WHERE oid = to_regclass('chaos.event')"):
             jobs, events = ("(SELECT * FROM tq.job UNION ALL SELECT * FROM chaos.job)",
                             "(SELECT * FROM tq.event UNION ALL SELECT * FROM chaos.event)")
-            self.dropped = {row[0] for row in rows("SELECT id FROM chaos.job EXCEPT SELECT id FROM tq.job")}
+            # or were moved to segment 0, and are gone from there
+            self.dropped = {row[0] for row in rows("""SELECT id FROM chaos.job EXCEPT SELECT id FROM tq.job_0
+                                                      EXCEPT SELECT id FROM tq.job j WHERE NOT EXISTS
+                                                          (SELECT FROM tq.event WHERE job_id = j.id AND type = 'm')""")}
         for row in rows(f"""SELECT DISTINCT j.id, j.payload ->> %s, q.name, j.priority, j.group_key, j.max_attempts,
                                    j.run_at IS NOT NULL, j.origin, j.unique_key, j.depends_on, j.headers #>> '{{schedule,name}}',
                                    extract(epoch FROM (j.headers #>> '{{schedule,fire_at}}')::timestamptz)::float8

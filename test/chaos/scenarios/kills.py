@@ -1,4 +1,5 @@
 """Processes are killed and servers stopped, at random times under full load."""
+import contextlib
 import os
 import pathlib
 import signal
@@ -134,24 +135,20 @@ def stop(t):
     t.prove(server, load)
 
 
-def children(pid):
-    """The processes that a process has started."""
-    found = []
-    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
-        try:
-            if int(stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1]) == pid:
-                found.append(int(stat.parent.name))
-        except OSError:
-            pass    # it has just ended
-    return found
+def anybody_in(folder):
+    """Is it the working directory of any process? Each of a server's stays in its data directory."""
+    for cwd in pathlib.Path("/proc").glob("[0-9]*/cwd"):
+        with contextlib.suppress(OSError):      # it has just ended, or is not ours
+            if os.readlink(cwd) == str(folder):
+                return True
+    return False
 
 
 def kill_postmaster(server):
     """SIGKILL; its children see that it is gone, and end one after the other."""
-    postmaster = int((server.data / "postmaster.pid").read_text(encoding="utf-8").split()[0])
-    family = children(postmaster)
-    os.kill(postmaster, signal.SIGKILL)
-    until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in family), "its children end")
+    pid = int((server.data / "postmaster.pid").read_text(encoding="utf-8").split()[0])
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not os.path.exists(f"/proc/{pid}") and not anybody_in(server.data.resolve()), "its children end")
     server.running = False
 
 
@@ -180,7 +177,8 @@ def loader(t):
             with load.crash():
                 server.stop("immediate")
             server.program("pg_ctl", "-D", server.data, "-l", server.logfile, "-W", "start")
-            until((server.data / "postmaster.pid").exists, "it starts")
+            until(lambda: (server.data / "postmaster.pid").exists() and (server.data / "postmaster.pid").read_text(encoding="utf-8"),
+                  "it starts")
             with load.crash():
                 kill_postmaster(server)
             server.start().wait_ready()
