@@ -55,6 +55,15 @@ bool copy_entry(const live::Db &db, core::JobId id, core::Entry *out) noexcept
 	return !changed_here;
 }
 
+// Takes out the event that says that the job was moved from its segment; false if there is none.
+bool take_moved(EventRow *events, int *n) noexcept
+{
+	EventRow *end = std::remove_if(events, events + *n, [](const EventRow &e) { return e.type == EventType::moved; });
+	const bool moved = end != events + *n;
+	*n = static_cast<int>(end - events);
+	return moved;
+}
+
 // Adds the events of one segment to those in the list, both in step order. A job that was moved has its older
 // ones twice.
 void merge_events(Job *job, const EventRow *more, int n)
@@ -104,10 +113,10 @@ Job look_up(live::Db &db, core::JobId id, bool want_payload)
 		if (!live::tables_at(db, slots[i], &tables) ||
 			!journal::find_job(tables, id, snapshot, want_payload, &row, &tid))
 			continue;
-		found = true;
 		job.row = row;
 		EventRow *events = nullptr;
-		const int n = journal::job_events(tables, id, snapshot, &events);
+		int n = journal::job_events(tables, id, snapshot, &events);
+		found = !take_moved(events, &n); // else it is in segment 0, or has gone from there
 		merge_events(&job, events, n);
 	}
 	UnregisterSnapshot(snapshot);
@@ -115,8 +124,7 @@ Job look_up(live::Db &db, core::JobId id, bool want_payload)
 	if (access != live::Access::granted)
 		live::raise_no_job(id);
 	for (int i = 0; i < job.n; ++i)
-		if (job.events[i].type != EventType::moved)
-			journal::fold_event(job.fold, job.events[i]);
+		journal::fold_event(job.fold, job.events[i]);
 	return job;
 }
 

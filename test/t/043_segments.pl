@@ -136,22 +136,28 @@ is(sql("select count(*) from pg_class where relnamespace = 'tq'::regnamespace an
 #
 @ids = fill('m', 200);
 my $n = sql("select tableoid::regclass from tq.job where id = $ids[0]") =~ s/.*job_//r;
-my ($ready, $failed, $dead, $buried, $cancelled) = @ids[ 10, 20, 30, 40, 50 ];
+my ($ready, $failed, $dead, $buried, $cancelled, $gone) = @ids[ 10, 20, 30, 40, 50, 60 ];
 sql(<<"SQL");
 create temp table claimed as select id, lease from tq_claim('m', 1000);
-select tq_release(id, lease) from claimed where id = $ready;
+select tq_release(id, lease) from claimed where id in ($ready, $gone);
 select tq_fail(id, lease, 'later', retry_in => '3 days') from claimed where id = $failed;
 select tq_fail(id, lease, 'never', fatal => true) from claimed where id = $dead;
 select tq_bury(id, lease, 'look at it') from claimed where id = $buried;
-select tq_complete(id, lease) from claimed where id not in ($ready, $failed, $dead, $buried, $cancelled);
+select tq_complete(id, lease) from claimed where id not in ($ready, $failed, $dead, $buried, $cancelled, $gone);
 SQL
 my $held = sql("select id || ', ' || lease from tq_get($cancelled)");
 check('before the move');
 pass_time(4000);
-until_true($node, "select count(*) = 4 from tq.job_0 where id in ($ready, $failed, $dead, $buried)", 'four jobs are moved');
+until_true($node, "select count(*) = 5 from tq.job_0 where id in ($ready, $failed, $dead, $buried, $gone)", 'five jobs are moved');
 pass('few jobs that outlive their segment are moved');
 janitor_away($node);
 is(sql("select to_regclass('tq.job_$n') is not null"), 't', 'the segment stays as long as a job in it is running');
+is(sql("select tq_cancel($gone)"), 'cancelled', 'a moved job is cancelled');
+is(sql("select state from tq_get($gone)"), 'cancelled', 'which shows though its old segment is there');
+pass_time(4000);
+until_true($node, "select count(*) = 0 from tq.job_0 where id = $gone", 'it goes from segment 0');
+like(($node->psql('postgres', "\\set VERBOSITY verbose\nselect state from tq_get($gone)"))[2], qr/TQ004/,
+	'then it is not there any more, though its old row is');
 is(sql("select tq_cancel($cancelled)"), 'asked', 'a running job is asked to stop');
 is(sql("select action from tq_heartbeat($held)"), 'cancel', 'and hears of it');
 is(sql("select tq_fail($held, 'stopped')"), 'cancelled', 'it is cancelled');

@@ -9,7 +9,7 @@ from scenarios.kills import kill_postmaster, restarts
 from server import until
 
 SOURCES = pathlib.Path(__file__).parents[3] / "src"
-PATIENCE = 90       # seconds; the load gets everywhere within a few
+PATIENCE = (15, 30, 90)     # seconds, for a first try and others; the load gets nearly everywhere within a few
 DIED = re.compile(r'^killed at "([^"]+)"$', re.M)
 CRASHED = re.compile(r"^(\S+ \S+ \S+) \[\d+\] .* was terminated by signal 9", re.M)
 
@@ -42,9 +42,13 @@ class Steps:
         self.server.sql("ALTER SEQUENCE tq.job_id_seq INCREMENT BY 256")
         self.load = full_load(t, self.server)
         self.hit = dict.fromkeys(self.points, 0)
+        self.tried = dict.fromkeys(self.points, 0)      # in the present round
 
     def arm(self, names, action):
-        skips = [self.t.random.choice([0, 0, 1, 5]) for _ in names]
+        """The first of whoever gets there does it, or a later one where many do."""
+        skips = [0 if self.tried[name] else self.t.random.choice([0, 0, 1, 5]) for name in names]
+        for name in names:
+            self.tried[name] += 1
         self.server.try_sql("SELECT tq_test_arm(n, %s, s, 0) FROM unnest(%s, %s) x (n, s)", action, list(names), skips)
 
     def provoke(self, names):
@@ -57,12 +61,12 @@ class Steps:
         self.t.did(what)
 
     def fail(self, names, action, seconds):
-        """An error, or the end of a process, at each of these points. Those that were not reached."""
+        """An error, or the end of a process, at each of these points. Those where it came."""
         left = {name for name in names if self.points[name]}
         self.arm(sorted(left), action)
 
         def all_passed():
-            for name in [name for name in left if self.server.passed(name)]:
+            for name, in self.server.sql("SELECT n FROM unnest(%s) n WHERE tq_test_passed(n) > 0", sorted(left)):
                 left.remove(name)
                 self.count(name, {"error": "errors at a step", "exit": "processes told to leave at a step"}[action])
             return not left
@@ -70,10 +74,19 @@ class Steps:
             until(all_passed, f"{action} at each of {sorted(left)}", seconds)
         except RuntimeError:
             self.arm(sorted(left), "none")
-        return left
+        return {name for name in names if self.points[name]} - left
+
+    def leave(self, names, seconds):
+        """The end of a process at each of these points. A worker that has ended again and again is started later and later, so the server
+        has a new start then."""
+        done = self.fail(names, "exit", seconds)
+        with self.load.crash():
+            self.server.stop("immediate")
+        self.server.start().wait_ready()
+        return done
 
     def kill(self, names, seconds):
-        """SIGKILL at the first of these points that somebody reaches. That point, or None."""
+        """SIGKILL at the first of these points that somebody reaches. That point, or nothing."""
         log = self.server.log_size()
         self.arm(names, "kill")
         self.provoke(names)
@@ -82,7 +95,7 @@ class Steps:
         except RuntimeError:
             if not DIED.findall(self.server.log(log)):
                 self.arm(names, "none")
-                return None
+                return set()
             until(lambda: restarts(self.server, log), "the server restarts")
         said = self.server.log(log)
         for at in CRASHED.findall(said):
@@ -91,17 +104,20 @@ class Steps:
         self.server.wait_ready()
         died = DIED.findall(said)[0]
         self.count(died, "kills at a step")
-        return died
+        return {died}
 
-    def halt(self, name, seconds):
-        """The server is stopped at once, or its postmaster killed, while somebody stands at this point. False if nobody came."""
-        self.server.arm(name, "wait")
-        self.provoke([name])
+    def halt(self, names, seconds):
+        """The server is stopped at once, or its postmaster killed, while somebody stands at one of these points. That point, or nothing."""
+        self.arm(names, "wait")
+        self.provoke(names)
+
+        def somewhere():
+            return self.server.sql("SELECT n FROM unnest(%s) n WHERE tq_test_waiting(n) > 0", list(names))
         try:
-            until(lambda: self.server.one("SELECT tq_test_waiting(%s)", name), f"somebody stands at {name}", seconds)
+            name = until(somewhere, f"somebody stands at one of {names}", seconds)[0][0]
         except RuntimeError:
-            self.server.arm(name, "none")
-            return False
+            self.arm(names, "none")
+            return set()
         with self.load.crash():
             if self.t.random.random() < 0.5:
                 self.server.stop("immediate")
@@ -109,20 +125,24 @@ class Steps:
                 kill_postmaster(self.server)
         self.server.start().wait_ready()
         self.count(name, "stops at a step")
-        return True
+        return {name}
 
     def some(self, names, n):
         return self.t.random.sample(sorted(names), min(n, len(names)))
 
 
-def everywhere(s, act, n):
-    """act(names, seconds) says at which of so many points it did something, or None; until that was at all of them."""
-    left = set(s.points)
-    while left:
-        done = act(s.some(left, n), PATIENCE)
-        if done is None:
-            break
-        left.discard(done)
+def everywhere(s, act, n, names):
+    """act(names, seconds) does something at some of so many points, and says at which; until it was done at all of them. Where it was
+    not."""
+    left = set(names)
+    s.tried = dict.fromkeys(s.points, 0)
+    for seconds in PATIENCE:
+        once = set(left)
+        while once:
+            now = s.some(once, n)
+            done = act(now, seconds)
+            left -= done
+            once -= done or set(now)
     return left
 
 
@@ -132,7 +152,7 @@ def in_short(s):
     s.fail(s.points, "error", 3)
     s.fail(s.some(CRITICAL, 4), "exit", 2)
     for _ in range(3):
-        s.t.expect(s.kill(s.some(CRITICAL, 6), PATIENCE), "somebody was killed between two steps")
+        s.t.expect(s.kill(s.some(CRITICAL, 6), PATIENCE[-1]), "somebody was killed between two steps")
 
 
 @scenario("steps-kill", "between any two steps of enqueue, claim, finish and all background work (each wait point of the sources) an error, "
@@ -142,12 +162,13 @@ def steps_kill(t):
     if t.short:
         in_short(s)
     else:
+        may_fail = [name for name in s.points if s.points[name]]
         for _ in t.rounds():
             unreached = {
-                "an error": s.fail(s.points, "error", PATIENCE),
-                "the end of a process": s.fail(s.points, "exit", PATIENCE),
-                "a kill": everywhere(s, s.kill, 4),
-                "a stop": everywhere(s, lambda names, seconds: names[0] if s.halt(names[0], seconds) else None, 1),
+                "an error": everywhere(s, lambda names, seconds: s.fail(names, "error", seconds), len(s.points), may_fail),
+                "the end of a process": everywhere(s, s.leave, 8, may_fail),
+                "a kill": everywhere(s, s.kill, 4, s.points),
+                "a stop": everywhere(s, s.halt, 4, s.points),
             }
             for what, names in unreached.items():
                 t.equal(sorted(names), [], f"{what} came to every step")
