@@ -218,7 +218,7 @@ $node->reload;
 until_true($node, "select current_setting('tq.test_version') = '$before'", 'another version');
 my $log = -s $node->logfile;
 like(refusal('postgres', q{select tq_enqueue('work')}), qr/TQ007.*HINT:  Install the library of that version.* and restart the server/s,
-	'SQL that is newer than the library: calls say what to do');
+	'H34: SQL that is newer than the library: calls say what to do');
 is(in_db('postgres', q{select item || ': ' || status from tq_health()}), "shared_preload_libraries: ok\nversion: error", 'tq_health, too');
 in_db('postgres', q{select pg_terminate_backend(pid) from pg_stat_activity where backend_type = 'tq scheduler' and datname = 'postgres'});
 until_true($node, q{select count(*) = 0 from pg_stat_activity where backend_type = 'tq scheduler' and datname = 'postgres'}, 'no scheduler');
@@ -237,7 +237,7 @@ ok($node->wait_for_log(qr/tq runs no workers in database "postgres"/, $log), 'a 
 $node->append_conf('postgresql.conf', "tq.test_version = '9.10.0'");
 $node->restart;
 like(refusal('postgres', q{select tq_enqueue('work')}), qr/TQ007.*of version 9\.10\.0.*HINT:  Run ALTER EXTENSION tq UPDATE/s,
-	'SQL that is too old for the library: calls say what to do');
+	'H34: SQL that is too old for the library: calls say what to do');
 
 $node->append_conf('postgresql.conf', "tq.test_version = ''");
 $node->restart;

@@ -74,6 +74,10 @@ def upgrade(trial, old, new, what):
 def run(trial):
     bins = trial.settings.bins
     server = made(trial, bins[0], "server0").start().install()
+    # the SQL of the release before, which the library serves on both sides
+    release = server.one("""SELECT source FROM pg_extension_update_paths('tq') u JOIN pg_available_extensions a ON a.name = 'tq' AND
+                           a.default_version = u.target WHERE path IS NOT NULL ORDER BY string_to_array(source, '.')::int[] DESC LIMIT 1""")
+    server.sql(f"DROP EXTENSION tq; CREATE EXTENSION tq VERSION '{release}'")
     clients = Clients(server.dsn(), trial.dir / "clients", f"{trial.seed}.{trial.name}", pace=0.02)
     zoos = []
     for n, bin in enumerate(bins[1:]):
@@ -89,7 +93,7 @@ def run(trial):
         clients.start("producer", 2).start("worker", 2).progress(60_000)
         clients.stop()
         trial.equal(server.sql("SELECT * FROM tq_check() WHERE expected <> found"), [], "memory and journal agree before it")
-        before = [z.picture() for z in zoos]
+        pictures = [z.picture() for z in zoos]
         jobs = server.one("SELECT count(*) FROM tq.job")
 
         new = made(trial, bin, f"server{n + 1}")
@@ -100,9 +104,13 @@ def run(trial):
         after = [z.picture() for z in zoos]
         trial.equal(new.one("SELECT count(*) FROM tq.job"), jobs, f"{what}: every job is there")
         trial.did("jobs", jobs)
-        for one, two in zip(before, after):
+        for one, two in zip(pictures, after):
             compare(trial, one, two, what)
         trial.equal(new.sql("SELECT * FROM tq_check() WHERE expected <> found"), [], f"{what}: memory and journal agree")
+        if n == 0:
+            trial.equal(new.one("SELECT extversion FROM pg_extension WHERE extname = 'tq'"), release, f"{what}: the extension has its version")
+            new.sql("ALTER EXTENSION tq UPDATE")
+            trial.did("updates of the extension")
         zoo.carry_on(trial.expect)
         zoo.active(trial.expect)
         trial.quiet(server)
