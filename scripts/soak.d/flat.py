@@ -31,6 +31,15 @@ def grown(series, share=0.0, room=0.0):
     return after - before > max(before * share, room)
 
 
+def worst(said):
+    """Of several figures() the one that has grown most, in words; None if there is none."""
+    both = {name: list(value.values()) for name, value in said.items() if isinstance(value, dict) and "last quarter" in value}
+    if not both:
+        return None
+    name = max(both, key=lambda name: both[name][1] / max(both[name][0], 1e-9))
+    return f"{name}: {both[name][0]} in the second quarter, {both[name][1]} in the last"
+
+
 def figures(series, unit=1, digits=0):
     """The medians, for people: in units."""
     before, after = (round(value / unit, digits) if digits else round(value / unit) for value in series.medians())
