@@ -21,8 +21,13 @@ _tq_server_tree() {
 # The compiler's output goes to build.log and, if it fails, the errors to the terminal.
 _tq_make() {
 	_tq_makefile=$1
-	mkdir -p "$TQ_HOME/$2"
-	set -- -C "$TQ_HOME/$2" -f "$_tq_makefile" PG_CONFIG="$PG_CONFIG"
+	_tq_objects=$TQ_HOME/$2
+	case $TQ_VARIANT in
+	# the same library, in a server of its own
+	valgrind-*) _tq_objects=$TQ_BUILD/pg$PG_MAJOR-${TQ_VARIANT#*-}/$2 ;;
+	esac
+	mkdir -p "$_tq_objects"
+	set -- -C "$_tq_objects" -f "$_tq_makefile" PG_CONFIG="$PG_CONFIG"
 	# bitcode of a test build is compile time spent on nothing
 	case $TQ_VARIANT in
 	*test*) set -- "$@" TQ_TEST=1 with_llvm=no ;;
@@ -30,6 +35,8 @@ _tq_make() {
 	esac
 	case $TQ_VARIANT in
 	*clang*) set -- "$@" CXX=clang++ ;;
+	# the vptr check wants the type information that -fno-rtti leaves out
+	sanitize-*) set -- "$@" TQ_CXXFLAGS="-O1 -fsanitize=address,undefined -fno-sanitize=vptr" PG_LDFLAGS=-fsanitize=address,undefined ;;
 	esac
 	if ! { make -j "$TQ_JOBS" "$@" all && make "$@" install DESTDIR="$TQ_TREE"; } >>"$TQ_HOME/build.log" 2>&1; then
 		grep -E '(error|warning):|undefined reference|\*\*\*' "$TQ_HOME/build.log" >&2 || tail -n 20 "$TQ_HOME/build.log" >&2
@@ -48,7 +55,7 @@ tq_prepare_folders() {
 
 # tq_prepare_variant VARIANT: also the server's packages, and where the variant lives.
 tq_prepare_variant() {
-	TQ_VARIANT=$1
+	TQ_VARIANT=${TQ_INSTEAD:-$1}
 	tq_prepare_folders
 	tq_need make g++ || return 1
 	case $TQ_VARIANT in
@@ -67,7 +74,8 @@ tq_prepare_variant() {
 }
 
 # tq_prepare VARIANT: packages, build, install into the private server tree.  Variants: release, test (with wait
-# points and the test modules), clang, clang-test.  Afterwards these are set and exported
+# points and the test modules), clang, clang-test, sanitize-test (with ASan and UBSan), valgrind-test (in a server that
+# runs under valgrind).  TQ_INSTEAD=VARIANT has that one built whatever is asked for.  Afterwards these are set and exported
 #   TQ_ROOT  the checkout                   TQ_SRC    the sources as TQ_USER can read them
 #   TQ_BUILD the build folder               TQ_HOME   the variant's part of it: obj/, server/, run/, build.log
 #   TQ_TREE  the private server's prefix    TQ_RUN    where TQ_USER can write: clusters, logs, results
@@ -86,6 +94,9 @@ tq_prepare() {
 				_tq_make "$_tq_module" "obj-$(basename "$(dirname "$_tq_module")")" || exit 1
 			done
 			;;
+		esac
+		case $TQ_VARIANT in
+		sanitize-* | valgrind-*) tq_memcheck_wrap ;;
 		esac
 	) 9>"$TQ_HOME/lock"
 }

@@ -30,7 +30,7 @@ tq_cluster_start() {
 	for _tq_line; do
 		printf '%s\n' "$_tq_line" >>"$_tq_dir/data/postgresql.conf"
 	done
-	tq_as "$PG_BIN/pg_ctl" -D "$_tq_dir/data" -l "$_tq_dir/server.log" -w -t 120 start >"$_tq_dir/start.log" 2>&1 ||
+	tq_as "$PG_BIN/pg_ctl" -D "$_tq_dir/data" -l "$_tq_dir/server.log" -w -t "$((120 * TQ_PATIENCE))" start >"$_tq_dir/start.log" 2>&1 ||
 		{ tail -n 20 "$_tq_dir/server.log" >&2; tq_say "the server in $_tq_dir does not start"; return 1; }
 	_tq_clusters="$_tq_clusters $_tq_dir"
 	tq_cluster_use "$_tq_dir"
@@ -44,7 +44,7 @@ tq_cluster_use() {
 
 # tq_cluster_stop DIR [MODE]
 tq_cluster_stop() {
-	tq_as "$PG_BIN/pg_ctl" -D "$1/data" -m "${2:-fast}" -w -t 120 stop >/dev/null || return 1
+	tq_as "$PG_BIN/pg_ctl" -D "$1/data" -m "${2:-fast}" -w -t "$((120 * TQ_PATIENCE))" stop >/dev/null || return 1
 	_tq_left=
 	for _tq_one in $_tq_clusters; do
 		[ "$_tq_one" = "$1" ] || _tq_left="$_tq_left $_tq_one"
@@ -54,7 +54,7 @@ tq_cluster_stop() {
 
 # tq_cluster_restart DIR [MODE]
 tq_cluster_restart() {
-	tq_as "$PG_BIN/pg_ctl" -D "$1/data" -l "$1/server.log" -m "${2:-fast}" -w -t 120 restart >/dev/null
+	tq_as "$PG_BIN/pg_ctl" -D "$1/data" -l "$1/server.log" -m "${2:-fast}" -w -t "$((120 * TQ_PATIENCE))" restart >/dev/null
 }
 
 # tq_cluster_remove DIR

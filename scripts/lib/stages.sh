@@ -295,7 +295,7 @@ _tq_pg_regress() {
 	shift 2
 	_tq_status=0
 	tq_as mkdir -p "$_tq_out/out"
-	tq_as timeout -k 10 900 "$_tq_tool" --inputdir="$_tq_input" --outputdir="$_tq_out/out" --bindir="$PG_BIN" \
+	tq_as timeout -k 10 "$((900 * TQ_PATIENCE))" "$_tq_tool" --inputdir="$_tq_input" --outputdir="$_tq_out/out" --bindir="$PG_BIN" \
 		--host="$PGHOST" --port="$PGPORT" --user="$PGUSER" --dbname=regression --load-extension=tq "$@" \
 		>"$_tq_out/tool.log" 2>&1 || _tq_status=$?
 	# up to PostgreSQL 15 "test name ... ok", since then TAP
@@ -324,7 +324,7 @@ tq_stage_isolation() {
 	[ -n "$_tq_tests" ] || return 0
 	_tq_server isolation test || return 1
 	# shellcheck disable=SC2086 # a list of names
-	PGISOLATIONTIMEOUT=60 _tq_pg_regress "$PG_TESTLIB/isolation/pg_isolation_regress" "$TQ_SRC/test/isolation" $_tq_tests
+	PGISOLATIONTIMEOUT=$((60 * TQ_PATIENCE)) _tq_pg_regress "$PG_TESTLIB/isolation/pg_isolation_regress" "$TQ_SRC/test/isolation" $_tq_tests
 	_tq_server_end
 }
 
@@ -357,7 +357,7 @@ tq_stage_pgtap() {
 		tq_psql -c "create database $_tq_test" || return 1
 		tq_psql -d "$_tq_test" -c "set client_min_messages = warning" -c "create extension pgtap" \
 			-c "create extension tq" || return 1
-		tq_as env PERL_TEST_HARNESS_DUMP_TAP="$_tq_out/tap/$_tq_test" timeout -k 10 300 pg_prove --dbname "$_tq_test" \
+		tq_as env PERL_TEST_HARNESS_DUMP_TAP="$_tq_out/tap/$_tq_test" timeout -k 10 "$((300 * TQ_PATIENCE))" pg_prove --dbname "$_tq_test" \
 			"$TQ_SRC/test/pgtap/$_tq_test.sql" >"$_tq_out/$_tq_test.log" 2>&1 || _tq_status=$?
 		_tq_tap_results "$_tq_out/tap/$_tq_test" "$_tq_status" "$_tq_out/$_tq_test.log"
 		tq_case "$_tq_test: its database can be dropped" tq_psql -c "drop database $_tq_test"
@@ -450,6 +450,15 @@ tq_stage_chaos() {
 	tq_fail_cases "$_tq_bad"
 }
 
+# The library with AddressSanitizer and UndefinedBehaviorSanitizer in it; scripts/memcheck runs more on it.
+tq_stage_sanitize() {
+	TQ_INSTEAD=sanitize-test
+	_tq_ran=0
+	tq_memcheck_stages regress pgtap || _tq_ran=1
+	TQ_INSTEAD=
+	return "$_tq_ran"
+}
+
 tq_stage_tap() {
 	[ -n "$(_tq_names "$TQ_ROOT"/test/t/*.pl)" ] || return 0
 	tq_need perl libipc-run-perl python3-psycopg2 || return 1
@@ -466,7 +475,7 @@ tq_stage_tap() {
 	# shellcheck disable=SC2086 # a list of files
 	tq_as env PERL_TEST_HARNESS_DUMP_TAP="$_tq_out/tap" TESTDIR="$_tq_out" TESTDATADIR="$_tq_out/tmp_check" \
 		TESTLOGDIR="$_tq_out/tmp_check/log" PG_REGRESS="$PG_TESTLIB/regress/pg_regress" \
-		timeout -k 10 1000 prove -j "${TQ_PROVE_JOBS:-2}" --timer -I "$PG_TESTLIB/perl" -I "$TQ_SRC/test/perl" \
+		timeout -k 10 "$((1000 * TQ_PATIENCE))" prove -j "${TQ_PROVE_JOBS:-2}" --timer -I "$PG_TESTLIB/perl" -I "$TQ_SRC/test/perl" \
 		$_tq_tests >"$_tq_out/prove.log" 2>&1 || _tq_status=$?
 	_tq_reap "$_tq_out"
 	_tq_tap_results "$_tq_out/tap" "$_tq_status" "$_tq_out/prove.log"

@@ -7,6 +7,8 @@ export LC_ALL=C
 
 TQ_ROOT=$(cd "$(dirname "$0")/.." && pwd -P)
 TQ_JOBS=${TQ_JOBS:-$(nproc 2>/dev/null || echo 2)}
+# how many times longer a server may take than usually
+TQ_PATIENCE=${TQ_PATIENCE:-1}
 _tq_clusters=
 
 tq_say() {
@@ -88,4 +90,5 @@ _tq_folders() {
 . "$TQ_ROOT/scripts/lib/packages.sh"
 . "$TQ_ROOT/scripts/lib/build.sh"
 . "$TQ_ROOT/scripts/lib/cluster.sh"
+. "$TQ_ROOT/scripts/lib/memcheck.sh"
 . "$TQ_ROOT/scripts/lib/chaos.sh"

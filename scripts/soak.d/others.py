@@ -50,7 +50,7 @@ class Others(Client):
     def step(self):
         threading.Event().wait(self.pace)
         act = self.random.choice([self.groups, self.unique, self.parents, self.batch, self.change, self.change_many, self.work, self.work,
-                                  self.work_any, self.handlers, self.schedules, self.look, self.savepoints, self.copy])
+                                  self.work, self.work, self.work_any, self.handlers, self.schedules, self.look, self.savepoints, self.copy])
         try:
             act()
         except psycopg2.Error as error:
@@ -104,10 +104,11 @@ class Others(Client):
 
     def work(self):
         bound = self.random.random() < 0.5
-        jobs = self.call("SELECT id, lease FROM tq_claim('others', 30, worker => 'other', lease_for => '2 s', bind_session => %s)", bound)
-        for id, lease in jobs:
+        jobs = self.call("SELECT id, lease FROM tq_claim('others', 20, worker => 'other', lease_for => '10 s', bind_session => %s)", bound)
+        self.call("SELECT * FROM tq_complete_many(%s::bigint[], %s::bigint[])", *map(list, zip(*jobs[5:]) if jobs[5:] else ([], [])))
+        for id, lease in jobs[:5]:
             choice = self.random.random()
-            if choice < 0.1:
+            if choice < 0.05:
                 continue        # its lease will be lost
             if choice < 0.3:
                 self.call("SELECT * FROM tq_heartbeat(%s, %s, progress => '{\"done\": 1}', checkpoint => '[1]')", id, lease)

@@ -175,7 +175,7 @@ class Soak:
             self.add(moment, "size", int(size), name)
         segments = self.server("SELECT count(*) FROM tq.segment WHERE number > 0")[0][0]
         self.add(moment, "segments", segments)
-        backlog = self.server("SELECT coalesce(sum(ready + delayed), 0)::bigint FROM tq_queues WHERE queue = 'load'")[0][0]
+        backlog = self.server("SELECT coalesce(sum(ready + delayed + blocked), 0)::bigint FROM tq_queues")[0][0]
         self.add(moment, "backlog", backlog)
         self.broken += self.server(CHANGED)
         self.archive.look()
@@ -219,7 +219,7 @@ class Soak:
         yield ("size on disk", "the median grows by a quarter or 4 MB at most", not self.growing("size", sizes, 0.25, 4 * MB),
                self.figures("size", sizes, MB, "MB") | {"segments": flat.figures(self.series["segments", ""]),
                                                         "segments in all": self.archive.newest})
-        yield ("backlog", "the load is steady: the median of what is ready or delayed grows by half or 1000 at most",
+        yield ("backlog", "the load is steady: the median of what waits grows by half or 1000 at most",
                not flat.grown(self.series["backlog", ""], 0.5, 1000), {"jobs": flat.figures(self.series["backlog", ""])})
         with open(self.options.log, encoding="utf-8", errors="replace") as log:
             self.complaints += [line.strip() for line in log if REPAIRED.search(line)]

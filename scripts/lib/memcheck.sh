@@ -1,0 +1,78 @@
+# Servers whose memory is watched: variants of a build (scripts/lib/build.sh) in which the program `postgres` is a script that
+# starts the real one as it has to be.  So every tool that starts a server does, and no client is slowed down.
+
+# tq_memcheck_wrap: do so in the variant that is being made.  Reports go to $TQ_RUN/reports.
+tq_memcheck_wrap() {
+	cp -Lpu "$("$PG_CONFIG" --bindir)/postgres" "$PG_BIN/postgres.real"
+	mkdir -p "$TQ_RUN/reports"
+	[ "$(id -un)" = "$TQ_USER" ] || chown "$TQ_USER" "$TQ_RUN/reports"
+	gcc -shared -fPIC -Wl,-z,initfirst -o "$TQ_HOME/early.so" "$TQ_SRC/test/memcheck/early.c"
+	case $TQ_VARIANT in
+	sanitize-*) _tq_sanitized_server ;;
+	valgrind-*) _tq_valgrind_server ;;
+	esac >"$PG_BIN/postgres"
+	chmod 755 "$PG_BIN/postgres"
+}
+
+# The server itself is not instrumented, so the runtimes must come first.
+#   detect_leaks                    the server leaves it to the end of the process to free what it has
+#   detect_stack_use_after_return   would put locals elsewhere than on the stack that check_stack_depth() measures
+#   abort_on_error                  the postmaster is to see a crash
+#   allocator_may_return_null       the server asks for what it may not get, and says so itself
+_tq_sanitized_server() {
+	cat <<-END
+		#!/bin/sh
+		LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libubsan.so) $TQ_HOME/early.so"
+		ASAN_OPTIONS=log_path=$TQ_RUN/reports/asan:detect_leaks=0:detect_stack_use_after_return=0:abort_on_error=1:allocator_may_return_null=1
+		UBSAN_OPTIONS=log_path=$TQ_RUN/reports/ubsan:print_stacktrace=1
+		export LD_PRELOAD ASAN_OPTIONS UBSAN_OPTIONS
+		exec $PG_BIN/postgres.real "\$@"
+	END
+}
+
+# A server that was built without USE_VALGRIND tells valgrind nothing of its memory contexts: within a block that a context got from
+# malloc() it sees neither where a chunk ends, nor that it was freed or never written to.  What is left is the stack, the blocks' edges,
+# what malloc() gives to others, and what has not been written to since the block came.  --leak-check=no: see above.  Not all of a
+# server's errors are ours, so no error ends it.
+_tq_valgrind_server() {
+	cat <<-END
+		#!/bin/sh
+		case \$1 in
+		-V | --*) exec $PG_BIN/postgres.real "\$@" ;;  # initdb, pg_ctl
+		esac
+		exec valgrind --quiet --trace-children=yes --leak-check=no --num-callers=30 --error-limit=no \\
+			--suppressions=$TQ_SRC/test/memcheck/server.supp --log-file=$TQ_RUN/reports/valgrind.%p $PG_BIN/postgres.real "\$@"
+	END
+}
+
+# Reports that are about us: what the sanitizers say always is, valgrind's if one of our functions is on the stack.
+_tq_reports() {
+	for _tq_report in "$TQ_RUN"/reports/*; do
+		case $_tq_report in
+		*/valgrind.*)
+			sed 's/^==[0-9]*== \{0,1\}//' "$_tq_report" |
+				awk -v RS= -v ORS='\n\n' '/ tq::|: tq_[a-z_]+ \(|\(in [^)]*\/tq\.so\)/'
+			;;
+		*'/*') ;;
+		*) sed "1s:^:$_tq_report\\n:" "$_tq_report" ;;
+		esac
+	done
+}
+
+_tq_no_reports() {
+	_tq_reports >"$TQ_RUN/reports.txt"
+	[ ! -s "$TQ_RUN/reports.txt" ] || { head -n 200 "$TQ_RUN/reports.txt" >&2; return 1; }
+}
+
+# tq_memcheck_stages STAGE...: stages of scripts/test with the variant $TQ_INSTEAD
+tq_memcheck_stages() {
+	case $TQ_INSTEAD in
+	valgrind-*) tq_need valgrind libc6-dbg || return 1 ;;
+	esac
+	tq_prepare test || return 1
+	rm -f "$TQ_RUN"/reports/*
+	for _tq_stage; do
+		"tq_stage_$_tq_stage" || return 1
+	done
+	tq_case "${TQ_INSTEAD%-*} finds nothing in the library" _tq_no_reports
+}
