@@ -14,19 +14,20 @@ tq_memcheck_wrap() {
 	chmod 755 "$PG_BIN/postgres"
 }
 
-# The server itself is not instrumented, so the runtimes must come first.
+# The server itself is not instrumented, so the runtimes must come first.  That they begin in time is told in early.c.
 #   detect_leaks                    the server leaves it to the end of the process to free what it has
 #   detect_stack_use_after_return   would put locals elsewhere than on the stack that check_stack_depth() measures
 #   abort_on_error                  the postmaster is to see a crash
 #   allocator_may_return_null       the server asks for what it may not get, and says so itself
 _tq_sanitized_server() {
 	cat <<-END
-		#!/bin/sh
+		#!/bin/bash
 		LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libubsan.so) $TQ_HOME/early.so"
 		ASAN_OPTIONS=log_path=$TQ_RUN/reports/asan:detect_leaks=0:detect_stack_use_after_return=0:abort_on_error=1:allocator_may_return_null=1
 		UBSAN_OPTIONS=log_path=$TQ_RUN/reports/ubsan:print_stacktrace=1
 		export LD_PRELOAD ASAN_OPTIONS UBSAN_OPTIONS
-		exec $PG_BIN/postgres.real "\$@"
+		# pg_ctl restart starts what the server takes for its own name
+		exec -a "$PG_BIN/postgres" $PG_BIN/postgres.real "\$@"
 	END
 }
 
