@@ -82,6 +82,7 @@ def full_load(t, server, producers=3, **options):
     """Clients at work in a server that t.server(**CONF) has made."""
     server.sql(SETUP)
     server.sql(QUEUES)
+    options.setdefault("lease", 0.25 if t.short else 1)
     clients = FullLoad(server.dsn(), t.dir / f"clients{len(t.clients)}", f"{t.seed}.{t.name}", pace=0.02, **options)
     t.clients.append(clients)
     clients.begin(producers)
