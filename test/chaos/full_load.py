@@ -23,10 +23,11 @@ BEGIN
 END $$;
 """
 
-SOON = '"retry": {"policy": "fixed", "delay": "50 ms", "on_lost": "50 ms"}, "max_attempts": 1000'
+# a depth lets in what the workers can do, so that segments come to their end
+SOON = '"retry": {"policy": "fixed", "delay": "50 ms", "on_lost": "50 ms"}, "max_attempts": 1000, "max_depth": 300'
 QUEUES = f"""
-SELECT tq_create_queue('load', '{{"retry": {{"policy": "fixed", "delay": "50 ms", "on_lost": "50 ms"}}, "notify": "news"}}');
-SELECT tq_create_queue('groups', '{{"retry": {{"policy": "fixed", "delay": "50 ms", "on_lost": "50 ms"}}, "group_max_running": 1}}');
+SELECT tq_create_queue('load', '{{"retry": {{"policy": "fixed", "delay": "50 ms", "on_lost": "50 ms"}}, "notify": "news", "max_depth": 1500}}');
+SELECT tq_create_queue('groups', '{{"retry": {{"policy": "fixed", "delay": "50 ms", "on_lost": "50 ms"}}, "group_max_running": 1, "max_depth": 500}}');
 SELECT tq_create_queue('keys', '{{"max_running": 4}}');
 SELECT tq_create_queue('handled', '{{{SOON}}}');
 SELECT tq_handle('handled', NULL, 'chaos.work(tq_job)');
