@@ -35,6 +35,8 @@ public:
 			wrong_ = verify(e_);
 		if (wrong_.empty())
 			wrong_ = disk_.wrong();
+		if (wrong_.empty())
+			wrong_ = audit();
 		return wrong_.empty() ? wrong_ : wrong_ + " after " + did_;
 	}
 
@@ -53,8 +55,49 @@ private:
 	Disk disk_; // jobs that have no entry
 	std::vector<Starts> starts_; // of each queue, since its settings changed
 	std::map<std::pair<uint16_t, std::string>, Starts> group_starts_;
+	std::vector<uint32_t> scratch_;
 	JobId last_id_ = 0;
 	Micros now_ = 1'000;
+
+	// The engine's own recount, and its walks through what waits.
+	std::string audit()
+	{
+		scratch_.resize(3 * e_.limits().groups);
+		const auto priority = static_cast<int32_t>(last_id_ % 7) - 3;
+		for (uint16_t qi = 0; qi < e_.limits().queues; ++qi)
+		{
+			const Queue &q = e_.queue(qi);
+			if (q.state == QueueState::free)
+				continue;
+			if (e_.wrong_counts(q, scratch_.data()) != 0)
+				return "the engine's recount";
+			for (uint16_t l = q.lanes; l != kNoLane; l = e_.lane(l).next)
+				if (walk(e_.lane(l), priority) != waiting(l, priority))
+					return "a walk through a lane";
+		}
+		return {};
+	}
+
+	std::vector<Ref> walk(const Lane &l, int32_t priority)
+	{
+		std::vector<Ref> out;
+		for (Ref r = e_.ready_from(l, priority); r != kNil; r = e_.next_in_tree(r))
+			out.push_back(r);
+		return out;
+	}
+
+	std::vector<Ref> waiting(uint16_t lane, int32_t priority)
+	{
+		std::vector<Ref> out;
+		for (Ref r = 0; r < e_.limits().entries; ++r)
+		{
+			const Entry &e = e_.entry(r);
+			if (e.home != 0 && e.lane == lane && e.group == kNil && e.state == State::ready && e.mark == Verb::none && e.priority >= priority)
+				out.push_back(r);
+		}
+		std::sort(out.begin(), out.end(), [this](Ref a, Ref b) { return e_.entry(a).key() < e_.entry(b).key(); });
+		return out;
+	}
 
 	// How often each is done.
 	struct Op
@@ -250,7 +293,26 @@ private:
 		if (got != best)
 			wrong_ = "a claim got another job than it should";
 		else if (got != kNil)
+		{
 			started(q, qi, e_.entry(got), std::max(vclock, hand.turn()));
+			limits_of_row(q, got);
+		}
+	}
+
+	// Some rows say themselves how long a lease and an attempt last.
+	void limits_of_row(Queue &q, Ref r)
+	{
+		const Entry before = e_.entry(r);
+		const auto lease_ms = static_cast<uint32_t>(before.id % 3 * 7);
+		const Micros timeout = before.id % 4 * 3'000;
+		if (before.id % 5 == 0)
+			return;
+		e_.set_limits(q, r, lease_ms, timeout, now_);
+		const Entry &e = e_.entry(r);
+		const Micros lease_ends = lease_ms != 0 ? now_ + Micros{lease_ms} * 1'000 : before.deadline;
+		const Micros ends = timeout != 0 ? now_ + timeout : before.hard_deadline;
+		if (e.deadline != lease_ends || e.hard_deadline != ends || e.timer != std::min(lease_ends, ends))
+			wrong_ = "the limits that a row names";
 	}
 
 	// What a start costs.
