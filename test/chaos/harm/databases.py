@@ -39,10 +39,10 @@ def extension(hand):
 def database(hand):
     if not has_database(hand, "original"):
         hand.sql("CREATE DATABASE original")
-        hand.sql("CREATE EXTENSION tq", database="original")
+    hand.sql("CREATE EXTENSION IF NOT EXISTS tq", database="original")
     if hand.random.random() < 0.5:
         hand.try_sql(WORK, database="original")
-        hand.connections.pop("original").close()
+    hand.connections.pop("original").close()
     hand.try_sql("CREATE DATABASE copied TEMPLATE original STRATEGY " + hand.random.choice(["wal_log", "file_copy"]))
     if has_database(hand, "copied"):
         hand.try_sql(WORK, database="copied")

@@ -7,8 +7,9 @@ import psycopg2
 
 from server import PATIENCE, UNTIMED
 
-# how a statement of a harm may end, too: cancelled, deadlock, no lock, its object gone, in use or there already, not loaded yet
-MAY_BE = ("57014", "40P01", "40001", "55P03", "42P01", "42704", "3D000", "55006", "42P04", "42710", "55000", "TQ009")
+# how a statement of a harm may end, too: cancelled, deadlock, no lock, its object gone, in use or there already, not loaded yet, no
+# such queue
+MAY_BE = ("57014", "40P01", "40001", "55P03", "42P01", "42704", "3D000", "55006", "42P04", "42710", "55000", "TQ009", "TQ002")
 # libpq's own errors have no code; the server takes processes down with these
 GONE = (None, "57P01", "57P02", "57P03", "25P03", "53300")
 
@@ -110,6 +111,12 @@ class Harms:
         self.trial.expect(not failed, "harm failed only as it may", failed)
         hang = [thread.name for thread in self.threads if thread.is_alive()]
         self.trial.expect(not hang, "nothing waits for ever", hang)
+
+    def go_on(self, load, seconds):
+        """So long, while the clients go on."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not load.dead() and not any(hand.failed for hand in self.hands):
+            load.progress(2_000)
 
     def last(self, load, least, beside=lambda: None):
         """Until every kind was done so often, and the time is over. The clients go on meanwhile, or that is an error. `beside` is

@@ -3,7 +3,7 @@ import signal
 
 from harm.hands import harm
 
-CLIENTS = "backend_type = 'client backend' AND application_name ~ '^(producer|worker|drain|trouble)[0-9]'"
+CLIENTS = "backend_type = 'client backend' AND application_name ~ '^(producer|worker|meddler|drain)[0-9]'"
 TIMEOUTS = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
 
 

@@ -1,0 +1,36 @@
+"""Everything at once."""
+from full_load import CONF, full_load
+from harm import databases, readers, sessions, settings, tables
+from harm.hands import Harms
+from harm.settings import put_back
+from scenario import scenario
+from server import until
+
+KINDS = (sessions.cancel_clients, sessions.terminate_clients, sessions.cancel_workers, sessions.timeouts,
+         tables.rewrite, tables.vacuum, tables.reindex, tables.reindex_all, tables.move, tables.lock, tables.burn,
+         databases.extension, databases.database, databases.queues, settings.settings, settings.workers,
+         readers.read, readers.call, readers.copy, readers.cursors, readers.hold_segment, readers.dump)
+AT_ONCE = 7
+# what workers say if they are interrupted, asked to leave or do not wait for a lock
+MAY_SAY = ("due to user request", "due to administrator command", "due to lock timeout", "deadlock detected")
+
+
+@scenario("weather", "all of session-..., maintenance-... and kill-client in random mixtures, under a load of everything", short=False, share=3)
+def weather(t):
+    server = t.server(**dict(CONF, max_worker_processes="20", deadlock_timeout="'100ms'", autovacuum_naptime="'1s'"))
+    load = full_load(t, server)
+    for _ in t.rounds(2):
+        kinds = t.random.sample(KINDS, AT_ONCE)
+        with Harms(t, server, *kinds) as harms:
+            harms.go_on(load, 10)
+            load.kill(t.random.choice(["producer", "worker"]), t.random)
+            t.did("clients killed")
+        sessions.reset_timeouts(server)
+        put_back(server)
+        if t.broken:
+            break
+        t.did("mixtures")
+        load.progress()
+    until(lambda: server.workers("scheduler"), "there is a scheduler")
+    t.prove(server, load)
+    t.steady(server, MAY_SAY)
