@@ -130,10 +130,11 @@ class Journal:
         return self.events.get(id, [])
 
     def attempts(self, id):
-        """(lease, claimed at, ended at or None) of each attempt that the journal knows, in order."""
+        """(lease, claimed at, ended at or None) of each attempt that the journal knows, in order. One that was only asked to stop may
+        never have been: its claim was rolled back then."""
         found = {}
         for e in self.of(id):
-            if e.lease is not None and e.claimed_at is not None:
+            if e.lease is not None and e.claimed_at is not None and e.type != "a":
                 _, began, ended = found.get(e.lease, (e.lease, e.claimed_at, None))
                 found[e.lease] = (e.lease, began, e.at if e.type in ENDS_ATTEMPT else ended)
         return [found[lease] for lease in sorted(found)]
@@ -611,11 +612,13 @@ def no_time_left_out(journal, _ledger):
 
 @promise("no job started before those that it waits for had ended")
 @clocked
-def parents_first(journal, _ledger):
+def parents_first(journal, ledger):
+    starts = ledger.by_job()
     for id, job in journal.jobs.items():
         if not job.parents or retried(journal, id) or not starts_of(journal, id):
             continue
-        began = min(starts_of(journal, id))
+        # a claim reads the clock before it has its job, and its client hears of it when it has
+        began = min([start.at for start in starts[id]] + [at + CLOCK_READ_BEFORE for at in starts_of(journal, id)])
         for parent in job.parents:
             if parent in journal.jobs and not retried(journal, parent) and (ended_at(journal, parent) or began + 1) > began:
                 yield f"job {id} started before job {parent} had ended"

@@ -75,11 +75,12 @@ def healthy():
     note("p", "committed", "x6")
     attempt(15, 1, "complete", "s", "succeeded", "w2")
     attempt(14, 1, "complete", "s", "succeeded", "w2")
-    # 8: cancelled; 9: claimed and rolled back; 10: purged; 13: runs
+    # 8: cancelled; 9: claimed, asked to stop and rolled back; 10: purged; 13: runs
     journal.events[8] = [Event(1, "x", None, now())]
     journal.states[8] = "cancelled"
     undone = next(leases)
     note("w1", "start", 9, undone, 1, now() + 30)
+    journal.events[9] = [Event(1, "a", undone, now(), clock[0], 1)]
     note("w1", "undone", 9, undone, 1)
     attempt(9, 1, "complete", "s", "succeeded", "w2")
     journal.events[10] = [Event(1, "p", None, now())]
@@ -333,7 +334,7 @@ def a_time_left_out(j, _l):
 
 @violation("no job started before those that it waits for had ended")
 def a_child_before_its_parent(j, _l):
-    j.events[43][0].claimed_at = j.events[41][0].at - 1
+    j.events[43][0].claimed_at = j.events[41][0].at - 2
 
 
 @violation("no two live jobs had the same unique key")

@@ -83,6 +83,7 @@ class Client:
                 self.call("ROLLBACK")
                 return
             except Gone:
+                self.conn.close()   # whatever is left of it
                 return
             except psycopg2.Error as error:
                 if error.pgcode not in self.later:

@@ -17,7 +17,11 @@ MAY_SAY = ("due to user request", "due to administrator command", "due to lock t
 
 @scenario("weather", "all of session-..., maintenance-... and kill-client in random mixtures, under a load of everything", short=False, share=3)
 def weather(t):
-    server = t.server(**dict(CONF, max_worker_processes="20", deadlock_timeout="'100ms'", autovacuum_naptime="'1s'"))
+    kept = {name: value for name, value in CONF.items() if name.startswith("tq_test")}
+    conf = {name: value for name, value in CONF.items() if name not in kept}
+    server = t.server(**dict(conf, max_worker_processes="20", deadlock_timeout="'100ms'", autovacuum_naptime="'1s'"))
+    for name, value in kept.items():    # other databases keep nothing
+        server.sql(f"ALTER DATABASE postgres SET {name} = {value}")
     load = full_load(t, server)
     for _ in t.rounds(2):
         kinds = t.random.sample(KINDS, AT_ONCE)
