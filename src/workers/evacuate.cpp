@@ -78,6 +78,32 @@ bool is_orphan(const Db &db, const live::SegmentView &zero, int64 id, live::Micr
 		   fold.ended_at < now - live::retention_of_queue(live::kNoQueue).dead;
 }
 
+struct Placeholder
+{
+	Db *db;
+	const live::Pinned *pinned;
+};
+
+void drop_pinned(int, Datum arg)
+{
+	const auto *p = reinterpret_cast<Placeholder *>(DatumGetPointer(arg));
+	live::drop_placeholder(*p->db, p->pinned->queue, p->pinned->ref, false);
+}
+
+// Whether others wait for a job that has ended, whose placeholder is ours. It is in no list yet, so it goes here if this fails: a table may
+// be locked.
+bool is_awaited(Db &db, const live::Pinned &pinned, int64 id)
+{
+	Placeholder placeholder{&db, &pinned};
+	bool awaited = false;
+	PG_ENSURE_ERROR_CLEANUP(drop_pinned, PointerGetDatum(&placeholder));
+	{
+		awaited = live::are_awaited(db, id, id);
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(drop_pinned, PointerGetDatum(&placeholder));
+	return awaited;
+}
+
 struct Move
 {
 	live::Pinned pinned;
@@ -237,7 +263,7 @@ bool clean_zero(const WorkerContext &context, Db &db, const live::SegmentView &z
 			const bool dead = p.fold.state == journal::FoldState::dead || p.fold.state == journal::FoldState::buried;
 			const bool purged = p.fold.state == journal::FoldState::purged;
 			// while its placeholder is there nobody gives it a new life
-			if (p.segment != zero.slot || live::are_awaited(db, found.ids[k], found.ids[k]) ||
+			if (p.segment != zero.slot || is_awaited(db, p, found.ids[k]) ||
 				(!purged && p.fold.ended_at >= now - (dead ? keep_it.dead : keep_it.finished)))
 			{
 				live::drop_placeholder(db, p.queue, p.ref, false);

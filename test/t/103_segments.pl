@@ -230,6 +230,24 @@ is(ask($writer, q{select count(*) <= (select count(*) from pg_class where relnam
 	'a session forgets the tables of segments that were dropped');
 work_off($node, 'many');
 
+#
+# A janitor that cannot ask whether others wait for a job, since the table is locked, leaves the job as it was.
+#
+$node->safe_psql('postgres', 'create database locked');
+tq_setup($node, 'locked');
+my ($user, $admin) = (session($node, 'locked'), session($node, 'locked'));
+my $ended = ask($user, q{select tq_enqueue('q')});
+ask($user, q{select tq_enqueue('q', depends_on => array[tq_enqueue('q', delay => '1 h')])});
+ask($admin, 'begin; lock table tq.dependency');
+is(ask($user, q{select c.id || ' ' || tq_complete(c.id, c.lease) from tq_claim('q') c}), "$ended succeeded", 'a job of segment 0 ends');
+my $janitors = q{select coalesce(max(pid), 0) from pg_stat_activity where backend_type = 'tq janitor' and wait_event_type = 'Lock'};
+until_true($node, "select ($janitors) > 0", 'a janitor waits for the table');
+my $waits = $node->safe_psql('postgres', $janitors);
+until_true($node, "select count(*) = 0 from pg_stat_activity where pid = $waits", 'it does not wait for long');
+ask($admin, 'commit');
+ok(until_true($node, "select count(*) = 0 from tq.job_0 where id = $ended", undef, 'locked'), 'another one deletes the job later');
+leave($user, $admin);
+
 check_journal($node);
 leave($writer);
 $node->stop;
