@@ -41,10 +41,13 @@ bool has_had_its_time(const SegmentView &s, const Retention &keep, Micros now) n
 		   (s.dead <= 0 || s.finished_at + keep.dead <= now || worth_moving(s));
 }
 
+// Has so much time passed since then? Also if that is still to come: the clock was set back.
+bool is_over(Micros since, Micros length, Micros now) noexcept { return since + length <= now || since > now; }
+
 bool zero_wants_cleaning(const Db &db, const SegmentView &s, const Retention &keep, Micros now) noexcept
 {
 	return s.rows > s.live && s.state != SegmentState::open &&
-		   db.cleaned_at.load() + std::max(keep.finished / 4, guc::naptime * Micros{1000}) <= now;
+		   is_over(db.cleaned_at.load(), std::max(keep.finished / 4, guc::naptime * Micros{1000}), now);
 }
 
 bool open_is_full(const SegmentView &s, Micros now) noexcept
@@ -143,7 +146,7 @@ bool open_next(const WorkerContext &context, Db &db, bool *changed)
 	if (n >= guc::max_segments)
 	{
 		// tq_health() says so all the time, the log once a minute
-		if (db.warned_at.load() + 60 * kSecond <= now)
+		if (is_over(db.warned_at.load(), 60 * kSecond, now))
 		{
 			db.warned_at.store(now);
 			ereport(LOG, (errmsg("tq: no room for another segment"), errhint("Raise tq.max_segments, or lower tq.retention.")));
@@ -350,8 +353,8 @@ bool janitor_needed(const Db &db, Micros now, bool *urgent)
 {
 	const Retention keep = live::retention_of(db);
 	*urgent = db.reload.load();
-	bool needed = *urgent || keys_wanted(db, now) ||
-				  (guc::audit_interval > 0 && db.counted_at.load() + guc::audit_interval * kSecond <= now);
+	bool needed = *urgent || keys_wanted(db) ||
+				  (guc::audit_interval > 0 && is_over(db.counted_at.load(), guc::audit_interval * kSecond, now));
 	int n = 0;
 	SegmentView *map = views(db, &n);
 	for (int i = 0; i < n; ++i)
@@ -386,7 +389,7 @@ void run_janitor(const WorkerContext &context)
 		changed = false;
 		MemoryContextReset(cycle);
 		MemoryContextSwitchTo(cycle);
-		const bool audit = guc::audit_interval > 0 && db.counted_at.load() + guc::audit_interval * kSecond <= live::wall_now();
+		const bool audit = guc::audit_interval > 0 && is_over(db.counted_at.load(), guc::audit_interval * kSecond, live::wall_now());
 		if ((db.reload.exchange(false) || audit) && !reload(context, db, &changed))
 			return;
 		MemoryContextSwitchTo(cycle);
@@ -397,7 +400,7 @@ void run_janitor(const WorkerContext &context)
 			return;
 		MemoryContextSwitchTo(cycle);
 	}
-	if (keys_wanted(db, live::wall_now()) && !stop_requested(context))
+	if (keys_wanted(db) && !stop_requested(context))
 		static_cast<void>(clean_keys(context, db));
 }
 

@@ -4,6 +4,7 @@
 #include "pg/prelude.hpp"
 
 #include "guc.hpp"
+#include "live/clock.hpp"
 #include "workers/slots.hpp"
 
 extern "C"
@@ -24,7 +25,7 @@ enum class Belief : uint8_t
 
 struct Job
 {
-	TimestampTz due;   // not to be started before
+	core::Micros due;  // not to be started before; live::steady_now
 	int backoff_ms;	   // the last pause after a failure, 0 = none
 	uint32 generation; // of the start that `handle` is about
 	BackgroundWorkerHandle *handle;
@@ -69,7 +70,7 @@ void for_each_known(Body body)
 
 void drop_handle(Job &job) noexcept;
 
-inline TimestampTz in_ms(int ms) noexcept { return TimestampTzPlusMilliseconds(GetCurrentTimestamp(), ms); }
+inline core::Micros in_ms(int ms) noexcept { return live::steady_now() + ms * core::Micros{1000}; }
 
 // Something rang for this database: what was believed may be wrong now, and nobody has to wait for a pause.
 void reconsider(Known *known) noexcept;

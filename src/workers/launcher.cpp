@@ -49,7 +49,7 @@ long cycle()
 
 	start_workers(&overview);
 	pgstat_report_activity(STATE_IDLE, nullptr);
-	return TimestampDifferenceMilliseconds(GetCurrentTimestamp(), overview.next);
+	return static_cast<long>(std::max<core::Micros>((overview.next - live::steady_now() + 999) / 1000, 0));
 }
 
 void serve_interrupts()

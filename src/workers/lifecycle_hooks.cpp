@@ -119,7 +119,7 @@ void hold(Oid database)
 // make it, the DDL fails with core's own message, which is right: the database is being accessed.
 void hold_and_clear(Oid database)
 {
-	TimestampTz start = GetCurrentTimestamp();
+	const core::Micros start = live::steady_now();
 	bool terminated = false;
 
 	hold(database);
@@ -127,14 +127,14 @@ void hold_and_clear(Oid database)
 	ConditionVariablePrepareToSleep(gone_condition());
 	while (!all_gone(database))
 	{
-		TimestampTz now = GetCurrentTimestamp();
+		const core::Micros waited = live::steady_now() - start;
 
-		if (TimestampDifferenceExceeds(start, now, kStopTimeoutMs))
+		if (waited >= kStopTimeoutMs * core::Micros{1000})
 		{
 			ereport(LOG, (errmsg("tq workers did not leave database %u within %d ms", database, kStopTimeoutMs)));
 			break;
 		}
-		if (!terminated && TimestampDifferenceExceeds(start, now, kGraceMs))
+		if (!terminated && waited >= kGraceMs * core::Micros{1000})
 		{
 			request_stop(database, Force::everybody);
 			terminated = true;

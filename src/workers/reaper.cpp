@@ -355,8 +355,13 @@ void unlog(int, Datum)
 
 bool journal_claims(const WorkerContext &context, Db &db)
 {
-	const Micros before = live::wall_now() - guc::claim_log_delay * Micros{1000};
-	auto due = [before](const core::Queue &q) { return q.next_claim.load() <= before; };
+	// The list is in the order of the claims; one from before the clock was set back must not hold up those after it.
+	const Micros now = live::wall_now(), before = now - guc::claim_log_delay * Micros{1000};
+	auto over = [now, before](Micros at) { return at <= before || at > now; };
+	auto due = [over](const core::Queue &q) {
+		const Micros at = q.next_claim.load();
+		return at != core::kNever && over(at);
+	};
 	for (uint16_t slot = next_queue(db, 0, due); slot != UINT16_MAX; slot = next_queue(db, slot + 1U, due))
 	{
 		core::Queue &q = engine.queue(slot);
@@ -366,7 +371,7 @@ bool journal_claims(const WorkerContext &context, Db &db)
 				return false;
 			batch.n = 0;
 			live::lock_queue(slot);
-			while (batch.n < kBatch && q.claims_head != core::kNil && engine.entry(q.claims_head).claimed_at <= before)
+			while (batch.n < kBatch && q.claims_head != core::kNil && over(engine.entry(q.claims_head).claimed_at))
 			{
 				core::Entry &e = engine.entry(q.claims_head);
 				logged[batch.n] = Logged{q.claims_head, e.id, e.lease, slot};

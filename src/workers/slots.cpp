@@ -8,6 +8,7 @@
 #include "pg/prelude.hpp"
 
 #include "guc.hpp"
+#include "live/clock.hpp"
 #include "live/shared.hpp"
 #include "workers/slots.hpp"
 
@@ -34,7 +35,7 @@ struct Worker
 	uint32 generation;		  // of the current start; tells a late starter that it is not meant any more
 	pid_t pid;				  // of the attached process, else 0
 	uint32 proc;			  // ProcRef of the attached process
-	TimestampTz since;		  // when the stage began
+	core::Micros since;		  // when the stage began; live::steady_now
 	int64 healthy_ms;		  // how long the last run was ready
 	std::atomic<uint32> stop; // asked to go
 };
@@ -160,7 +161,7 @@ void clear(Worker &worker, Outcome outcome) noexcept
 	worker.outcome = outcome;
 	worker.pid = 0;
 	worker.proc = 0;
-	worker.since = GetCurrentTimestamp();
+	worker.since = live::steady_now();
 	worker.stop.store(0);
 }
 
@@ -452,7 +453,7 @@ uint32 begin_start(int slot, Oid database, Kind kind, int number) noexcept
 			worker.generation = 1;
 		worker.stage = Stage::starting;
 		worker.outcome = Outcome::none;
-		worker.since = GetCurrentTimestamp();
+		worker.since = live::steady_now();
 		return worker.generation;
 	});
 }
@@ -504,7 +505,7 @@ bool worker_attach(const Assignment &assignment) noexcept
 		worker.stage = Stage::connecting;
 		worker.pid = MyProcPid;
 		worker.proc = my_proc_ref();
-		worker.since = GetCurrentTimestamp();
+		worker.since = live::steady_now();
 		worker.healthy_ms = 0;
 		my_slot = &shared->slots[assignment.slot];
 		my_worker = &worker;
@@ -526,7 +527,7 @@ bool worker_ready(Oid database) noexcept
 			return false;
 		my_slot->installed = true;
 		my_worker->stage = Stage::ready;
-		my_worker->since = GetCurrentTimestamp();
+		my_worker->since = live::steady_now();
 		if (my_kind == Kind::scheduler)
 			my_slot->scheduler.store(my_worker->proc);
 		return true;
@@ -546,7 +547,7 @@ void worker_detach() noexcept
 			bool stopped = my_worker->stop.load() != 0;
 
 			if (my_worker->stage == Stage::ready)
-				my_worker->healthy_ms = (GetCurrentTimestamp() - my_worker->since) / 1000;
+				my_worker->healthy_ms = (live::steady_now() - my_worker->since) / 1000;
 			if (my_kind == Kind::scheduler)
 				my_slot->scheduler.store(0);
 			else if (my_kind == Kind::executor)
@@ -600,7 +601,7 @@ bool request_executor(int slot, Oid role) noexcept
 				continue;
 			e.stage = Stage::wanted;
 			e.outcome = Outcome::none;
-			e.since = GetCurrentTimestamp();
+			e.since = live::steady_now();
 			e.role = role;
 			e.handler = 0;
 			e.job = e.lease = 0;

@@ -128,7 +128,7 @@ struct WorkerView
 	Outcome outcome;
 	bool stopping;
 	uint32 generation;
-	TimestampTz since; // when the stage began
+	core::Micros since; // when the stage began; live::steady_now
 	int64 healthy_ms;  // how long the last run was ready
 };
 

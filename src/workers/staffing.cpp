@@ -214,7 +214,7 @@ void make_room(int slot)
 	int victim = -1;
 	if (count([](const Place &p) noexcept { return is_there(p) && p.now.worker.stopping; }) > 0)
 		return; // on his way
-	const TimestampTz turn_over = GetCurrentTimestamp() - kTurn;
+	const Micros turn_over = live::steady_now() - kTurn;
 	for (int n = 0; n < nplaces; ++n)
 	{
 		const Place &p = places[n];

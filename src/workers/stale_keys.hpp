@@ -9,7 +9,7 @@ namespace tq::workers
 {
 
 // Is it time to look through the table again?
-bool keys_wanted(const live::Db &db, core::Micros now) noexcept;
+bool keys_wanted(const live::Db &db) noexcept;
 
 // Looks through all of it; false if the extension is gone.
 bool clean_keys(const WorkerContext &context, live::Db &db);

@@ -103,21 +103,21 @@ bool launch(Known *known, Kind kind, int number = 0, Oid role = InvalidOid)
 	return true;
 }
 
-bool is_young(const WorkerView &worker, TimestampTz now) noexcept
+bool is_young(const WorkerView &worker, core::Micros now) noexcept
 {
 	return (worker.stage == Stage::starting || worker.stage == Stage::connecting) &&
-		   !TimestampDifferenceExceeds(worker.since, now, kStartPatienceMs);
+		   now - worker.since < kStartPatienceMs * core::Micros{1000};
 }
 
 // The database whose scheduler is missing for the longest time. Only picks: a transaction must not begin or end
 // while the hash table is being scanned.
 Known *pick_next(Overview *overview)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	core::Micros now = live::steady_now();
 	Known *next = nullptr;
 
 	for_each_known([&](Known *known) {
-		TimestampTz due = known->jobs[static_cast<int>(Kind::scheduler)].due;
+		core::Micros due = known->jobs[static_cast<int>(Kind::scheduler)].due;
 
 		if (!known->eligible || known->belief != Belief::open || worker_present(known->database, Kind::scheduler))
 			return;
@@ -145,7 +145,7 @@ void start_schedulers(Overview *overview)
 
 void start_janitors(Overview *overview)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	core::Micros now = live::steady_now();
 
 	for (int i = 0; i < slot_count(); i++)
 	{
@@ -235,7 +235,7 @@ bool ddl_under_way(Oid database)
 
 void start_workers(Overview *overview)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	core::Micros now = live::steady_now();
 
 	for (int i = 0; i < slot_count(); i++)
 		overview->start_under_way = overview->start_under_way || is_young(view(i).workers[static_cast<int>(Kind::scheduler)], now);

@@ -10,7 +10,7 @@ namespace tq::workers
 struct Overview
 {
 	bool start_under_way; // a scheduler is on its way and still has our patience
-	TimestampTz next;	  // when to look again at the latest
+	core::Micros next;	  // when to look again at the latest; live::steady_now
 };
 
 // Is DDL under way that wants no worker in the database?
