@@ -10,6 +10,7 @@ TQ_JOBS=${TQ_JOBS:-$(nproc 2>/dev/null || echo 2)}
 # how many times longer a server may take than usually
 TQ_PATIENCE=${TQ_PATIENCE:-1}
 _tq_clusters=
+_tq_mounts=
 
 tq_say() {
 	printf '%s\n' "$*" >&2
@@ -18,6 +19,13 @@ tq_say() {
 tq_die() {
 	printf '%s: %s\n' "${0##*/}" "$*" >&2
 	exit 1
+}
+
+_tq_unmount() {
+	for _tq_dir in $_tq_mounts; do
+		umount -l "$_tq_dir" || :
+	done
+	_tq_mounts=
 }
 
 # Servers that are still up are stopped whatever ends the script.  A script with something of its own to clean
@@ -31,6 +39,7 @@ _tq_exit() {
 	for _tq_dir in $_tq_clusters; do
 		tq_cluster_stop "$_tq_dir" immediate >/dev/null 2>&1 || :
 	done
+	_tq_unmount
 	exit "$_tq_status"
 }
 trap _tq_exit EXIT

@@ -23,9 +23,9 @@ class Clients:
     program = "load.py"
     effects = None          # a query for the checker: ids of jobs whose work was done
 
-    def __init__(self, dsn, dir, seed, queue="load", pace=0, token="t", lease=1):
+    def __init__(self, dsn, dir, seed, queue="load", pace=0, token="t", lease=1, program=None):
         self.dsn, self.dir, self.seed, self.queue, self.token = dsn, pathlib.Path(dir), seed, queue, token
-        self.pace, self.lease = pace, lease
+        self.pace, self.lease, self.program = pace, lease, program or self.program
         self.dir.mkdir(parents=True, exist_ok=True)
         self.ledgers = [self.dir / "driver.ledger"]
         self.ledgers[0].touch()
@@ -34,7 +34,7 @@ class Clients:
         self.broken = None      # promises that did not hold, once checked
         self.summary = None
 
-    def start(self, role, n=1, queue=None, pace=None, dsn=None, program=None):
+    def start(self, role, n=1, queue=None, pace=None, dsn=None, program=None, more=()):
         """So many clients more: producer, worker or drain; or another one of test/clients."""
         for _ in range(n):
             name = f"{role}{len(self.ledgers)}"
@@ -44,7 +44,7 @@ class Clients:
                 self.running.setdefault(role, {})[name] = subprocess.Popen(
                     [sys.executable, PROGRAMS / (program or self.program), role, dsn or self.dsn, ledger, self.dir / f"stop_{role}",
                      f"{self.seed}.{name}",
-                     queue or self.queue, str(self.pace if pace is None else pace), str(self.lease)],
+                     queue or self.queue, str(self.pace if pace is None else pace), str(self.lease), *more],
                     stdin=subprocess.DEVNULL, stdout=out, stderr=out)
         return self
 

@@ -20,7 +20,7 @@ import traceback
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-from scenario import SCENARIOS, Trial   # noqa: E402 (the path to it)
+from scenario import SCENARIOS, Skipped, Trial   # noqa: E402 (the path to it)
 
 
 def chosen(options):
@@ -37,6 +37,9 @@ def run(scenario, options, seconds):
     try:
         scenario.run(trial)
         trial.expect(trial.held, "something was checked")
+    except Skipped as reason:
+        print(f"# {scenario.name}: skipped, {reason}", flush=True)
+        return True
     except Exception:   # pylint: disable=broad-except; whatever it is, the others shall run
         trial.expect(False, "it could be run to its end", traceback.format_exc())
     finally:
@@ -66,6 +69,7 @@ def main():
     parser.add_argument("--list", action="store_true", help="say what there is")
     parser.add_argument("--keep", action="store_true", help="keep servers' folders even if all is well")
     parser.add_argument("--results", type=pathlib.Path, help="lines of JSON are appended here")
+    parser.add_argument("--small-disk", type=pathlib.Path, help="the folder of a disk of some 200 MB that may be filled")
     options = parser.parse_args()
     for file in sorted((HERE / "scenarios").glob("*.py")):
         importlib.import_module(f"scenarios.{file.stem}")

@@ -2,6 +2,7 @@
 import dataclasses
 import random
 import re
+import shutil
 import time
 
 from clients import Clients
@@ -18,6 +19,10 @@ class Scenario:
     run: object
     short: bool         # part of scripts/test
     share: float        # of the time there is, in relation to the others
+
+
+class Skipped(Exception):
+    """This machine cannot do it; the text says why."""
 
 
 def scenario(name, title, short=True, share=1.0):
@@ -60,8 +65,21 @@ class Trial:
         clients = Clients(dsn or server.dsn(), self.dir / f"clients{len(self.clients)}", f"{self.seed}.{self.name}", **options)
         self.clients.append(clients)
         clients.start("producer", producers).start("worker", workers)
-        clients.progress()
+        if producers + workers > 0:
+            clients.progress()
         return clients
+
+    def small_disk(self):
+        """The folder of a small disk, empty."""
+        disk = self.settings.small_disk
+        if not disk:
+            raise Skipped("mounting a small disk wants root")
+        for entry in disk.iterdir():
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+        return disk
 
     # --- time and counting
 

@@ -125,6 +125,12 @@ class Server:
         for file in (lock, *pathlib.Path(self.socket).iterdir()):
             file.unlink()
 
+    def alive(self):
+        """Is there a postmaster?"""
+        with contextlib.suppress(FileNotFoundError, ValueError, IndexError):
+            return os.path.exists(f"/proc/{int((self.data / 'postmaster.pid').read_text(encoding='utf-8').split()[0])}")
+        return False
+
     def remove(self):
         """Ends it, whatever it does, and what it listens on."""
         if (self.data / "postmaster.pid").exists():

@@ -1,0 +1,111 @@
+"""The clock of the machine is set, or tq's by tq.fake_now, while everything runs."""
+import glob
+import os
+import time
+
+from scenario import Skipped, scenario
+from server import until
+
+HOUR, DAY = 3600, 86400
+AUDIT = "SELECT value FROM tq_health() WHERE item = 'last audit'"
+
+
+class Clock:
+    """The wall clock of one server, by libfaketime; its monotonic clock goes on undisturbed, as it does when a machine's is set."""
+
+    def __init__(self, t):
+        found = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
+        if not found:
+            raise Skipped("there is no libfaketime")
+        self.file, self.ahead, self.most = t.dir / "clock", 0.0, 0.0
+        t.dir.mkdir(parents=True, exist_ok=True)
+        self.env = {"LD_PRELOAD": found[0], "FAKETIME_TIMESTAMP_FILE": str(self.file), "FAKETIME_NO_CACHE": "1",
+                    "FAKETIME_DONT_FAKE_MONOTONIC": "1", "DONT_FAKE_MONOTONIC": "1", "NO_FAKE_STAT": "1"}
+        self.step(0)
+
+    def step(self, seconds):
+        self.ahead += seconds
+        self.most = max(self.most, self.ahead)
+        new = self.file.with_suffix(".new")
+        new.write_text(f"{self.ahead:+.3f}\n", encoding="ascii")
+        os.replace(new, self.file)
+
+
+def step_and_go_on(t, server, clock, seconds, n, workers):
+    """Whichever way the clock is set: leases last as long as they shall, claims are journalled, audits run, what is due starts, and
+    workers that have ended shortly before are started again."""
+    queue = f"steps{n}"
+    server.sql("SELECT tq_enqueue_many(%s, array_fill('{}'::jsonb, ARRAY[3]))", queue)
+    for kind in workers * 2:    # from the second time on it is started again after a pause
+        before = until(lambda of=kind: server.workers(of) or of == "janitor", f"there is a {kind}")
+        for pid in before if isinstance(before, list) else ():
+            server.kill(pid, 15)
+            t.did("workers terminated")
+            until(lambda of=kind, gone=pid: gone not in server.workers(of), f"the {kind} has ended")
+    server.sql("SELECT tq_claim(%s, lease_for => '3 s')", queue)     # its time is not to hold up the next claim
+    clock.step(seconds)
+    t.did("steps back" if seconds < 0 else "steps forward")
+    job, = server.sql("SELECT id, lease FROM tq_claim(%s, lease_for => '20 s')", queue)
+    until(lambda: server.workers("scheduler"), "there is a scheduler")
+    events = "SELECT string_agg(type::text, '') FROM tq.event WHERE job_id = %s AND lease = %s"
+    t.equal(until(lambda: server.one(events, *job), "something is journalled"), "c", f"a claim was journalled ({n})")
+    server.sql("SELECT tq_complete(%s, %s)", *job)
+    began = time.monotonic()
+    id = server.one("SELECT id FROM tq_claim(%s, lease_for => '1 s')", queue)
+    until(lambda: server.one("SELECT count(*) FROM tq_running WHERE id = %s", id) == 0, "a lease ends")
+    t.expect(1 <= time.monotonic() - began < 60, f"a lease of a second lasts that long ({n})", time.monotonic() - began)
+    for _ in range(2):
+        at = server.one(AUDIT)
+        until(lambda before=at: server.one(AUDIT) != before, "audits go on")
+    delayed = server.one("SELECT tq_enqueue(%s, delay => '0.3 s')", queue)
+    until(lambda: server.one("SELECT state FROM tq_get(%s)", delayed) == "ready", "a delayed job becomes ready")
+
+
+@scenario("clock-steps", "the clock of the server's machine is set forward and back, up to a day, while everything runs")
+def steps(t):
+    clock = Clock(t)
+    server = t.server(env=clock.env, tq__retention="'3650d'", tq__naptime="'200ms'", tq__claim_log_delay="'500ms'")
+    server.sql("SELECT tq_schedule('tick', 'ticks', every => '1 s'), tq_schedule('minute', 'ticks', cron => '* * * * *', catch_up => 'latest')")
+    load = t.load(server, program="own_clock.py")
+    t.equal(abs(server.one("SELECT extract(epoch FROM clock_timestamp())::float8") - time.time()) < 60, True, "the server has the time")
+    moves = [-DAY, HOUR, -HOUR, DAY, 0.4, -0.4, 5, -5]
+    for n in t.rounds(1 if t.short else len(moves)):
+        workers = t.random.sample(["scheduler", "janitor", "launcher"], t.random.randrange(3)) if n else ["scheduler"]
+        step_and_go_on(t, server, clock, moves[n] if n < len(moves) else t.random.choice(moves), n, workers)
+        load.progress()
+        if n % 5 == 4:
+            with load.crash():
+                server.crash()
+            server.start().wait_ready()
+            t.did("crashes")
+    # what is due by the latest time that there was
+    clock.step(clock.most - clock.ahead)
+    times, jobs, there = server.sql("""SELECT count(DISTINCT (schedule, fire_at)), count(DISTINCT job_id), (SELECT count(DISTINCT j.id)
+        FROM tq.job j JOIN tq.queue q ON q.id = j.queue_id WHERE name = 'ticks') FROM tq.schedule_fire WHERE outcome = 'fired'""")[0]
+    t.expect(0 < times == jobs == there, "there is one job for each time of a schedule", (times, jobs, there))
+    server.sql("SELECT tq_unschedule('tick'), tq_unschedule('minute')")
+    for queue, in server.sql("SELECT queue FROM tq_queues WHERE queue <> 'load'"):
+        server.sql("SELECT tq_purge(%s, 'all')", queue)
+    t.prove(server, load, clock_moved=True)
+
+
+@scenario("clock-fake-now", "tq.fake_now is set to times in the future and the past, and reset")
+def fake_now(t):
+    server = t.server(tq__retention="'3650d'", tq__naptime="'200ms'")
+    load = t.load(server)
+    most = 0
+    for n in t.rounds(3):
+        ahead = t.random.choice([2, 60, HOUR, DAY, -2, -HOUR, -DAY])
+        most = max(most, ahead)
+        server.configure(tq__fake_now=f"'{server.one('SELECT clock_timestamp() + make_interval(secs => %s)', ahead)}'")
+        log = server.log_size()
+        server.reload()
+        until(lambda at=log: "the clock was set to" in server.log(at), "the clock is set")
+        t.did("times set")
+        load.progress()
+        delayed = server.one("SELECT tq_enqueue('later', delay => '0.3 s')")
+        until(lambda of=delayed: server.one("SELECT state FROM tq_get(%s)", of) == "ready", f"a delayed job becomes ready ({n})")
+    server.configure(tq__fake_now=f"'{server.one('SELECT clock_timestamp() + make_interval(secs => %s)', most + 60)}'")
+    server.reload()
+    server.sql("SELECT tq_purge('later', 'all')")
+    t.prove(server, load, clock_moved=True)

@@ -1,0 +1,75 @@
+#!/usr/bin/python3
+"""Many clients of a load test in one process, each with a thread and a connection of its own, and one ledger for all.
+
+usage: crowd.py ROLE DSN LEDGER STOPFILE SEED QUEUE PACE LEASE CONNECTIONS
+
+They wait with tq_wait, claim and finish as workers of load.py do, enqueue now and then, claim with leases that are bound to the
+session, and close their connections, with such leases or without.
+"""
+import contextlib
+import sys
+import threading
+import time
+
+import psycopg2
+
+import load
+
+
+class Visitor(load.Client):
+    def __init__(self, number, *args):
+        super().__init__(*args)
+        self.name = f"{self.name}-{number}"
+
+    def visit(self):
+        choice = self.random.random()
+        try:
+            if choice < 0.1:
+                self.produce()
+            elif choice < 0.2:
+                self.bound()
+            elif choice < 0.25:
+                raise load.Gone     # closes the connection and opens another
+            else:
+                self.call("CALL tq_wait(%s, '1 s')", [self.queue])
+                self.consume()
+        except psycopg2.Error as error:
+            if error.pgcode not in self.later:
+                raise
+
+    def bound(self):
+        """Leases that end with the session, which half of the time ends with them."""
+        asked = time.time()
+        rows = self.call("SELECT id, lease, attempt, extract(epoch FROM lease_expires_at) FROM tq_claim(%s, %s, worker => %s, "
+                         "lease_for => '1 min', bind_session => true)", self.queue, self.random.randrange(1, 4), self.name)
+        for *job, said in rows:
+            self.note("start", *job, self.until(float(said), asked + 60))
+        if self.random.random() < 0.5:
+            for *job, _ in rows:
+                self.note("end", *job, "release")
+            raise load.Gone
+        for *job, _ in rows:
+            self.finish(job)
+
+
+def visit(number, *args):
+    visitor = Visitor(number, *args)
+    visitor.run(visitor.visit)
+    with contextlib.suppress(load.Gone):    # it left as its last deed; leases run out
+        visitor.let_go(float("inf"))
+
+
+def main():
+    _role, dsn, ledger, stopfile, seed, queue, pace, lease, n = sys.argv[1:]
+    failed = []
+    threading.excepthook = lambda args: failed.append(args) or threading.__excepthook__(args)
+    threads = [threading.Thread(target=visit, args=(i, dsn, ledger, stopfile, f"{seed}.{i}", queue, pace, lease)) for i in range(int(n))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
