@@ -103,7 +103,7 @@ struct Db
 	std::atomic<bool> refill; // some queue wants a refill
 	std::atomic<bool> queue_rows; // some queue's row is to be written
 	std::atomic<bool> keys_clean; // tq.unique_key has no row, and none was written since
-	std::atomic<Micros> keys_due; // when the janitor may look through it again; steady_now
+	std::atomic<Micros> keys_due; // when the janitor may look through it again; mono_now
 	std::atomic<uint32> handler_changes; // grows when a commit has changed tq.handler
 	std::atomic<uint32> queue_changes; // grows before a commit changes a slot: who read the rows before must read them again
 	std::atomic<uint32> schedule_changes; // grows with each commit that changes schedules

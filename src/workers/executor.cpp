@@ -129,7 +129,7 @@ Handler *engage(const WorkerContext &context)
 	{
 		const int at = (next_handler + i) % handlers.n;
 		Handler &h = handlers.list[at];
-		if (h.role != context.role || h.retry_at > now || !find_queue(*db, &h) || !has_work(h, false) || !executor_engage(h.id, h.max, queue_limit(h)))
+		if (h.role != context.role || is_held(h, now) || !find_queue(*db, &h) || !has_work(h, false) || !executor_engage(h.id, h.max, queue_limit(h)))
 			continue;
 		next_handler = at + 1;
 		return &h;

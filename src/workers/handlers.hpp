@@ -18,7 +18,7 @@ struct Handler
 	int nkinds;			 // 0: all,
 	bool except;		 // or is not for
 	bool has_problem;
-	TimestampTz retry_at; // its jobs are not tried before
+	TimestampTz retry_at; // its jobs are not tried before, as is_held() says
 	const char *kind;	 // null: those without a handler of their own
 	const char *function;
 	const char *search_path;
@@ -34,6 +34,9 @@ struct Handlers
 	uint32 seen; // db.handler_changes when they were read
 	bool valid;
 };
+
+// Does it pause after a problem? Not for longer than any pause is, if the clock was set back.
+inline bool is_held(const Handler &h, core::Micros now) noexcept { return h.retry_at > now && h.retry_at - now <= 60 * core::Micros{1000000}; }
 
 // Has the table changed since it was read? Costs nothing.
 inline bool is_stale(const Handlers &h, const live::Db &db) noexcept { return !h.valid || h.seen != db.handler_changes.load(); }

@@ -299,7 +299,7 @@ bool staff(const WorkerContext &context, Db &db)
 		for (int i = 0; i < handlers.n; ++i)
 		{
 			Handler &h = handlers.list[i];
-			if ((present(h.role) == 0) != (round == 0) || h.retry_at > now || !find_queue(db, &h) || !has_work(h, true))
+			if ((present(h.role) == 0) != (round == 0) || is_held(h, now) || !find_queue(db, &h) || !has_work(h, true))
 				continue;
 			if (count([&h](const Place &p) noexcept { return p.now.handler == h.id; }) >= h.max ||
 				count([&h](const Place &p) noexcept { return p.now.handler >> 32 == h.id >> 32; }) >= queue_limit(h))

@@ -12,7 +12,7 @@ using live::Micros;
 
 bool keys_wanted(const Db &db) noexcept
 {
-	return !db.keys_clean.load() && db.keys_due.load() <= live::steady_now();
+	return !db.keys_clean.load() && db.keys_due.load() <= live::mono_now();
 }
 
 namespace
@@ -51,7 +51,7 @@ bool clean_keys(const WorkerContext &context, Db &db)
 	if (kept > 0 || !stay || stop_requested(context))
 		db.keys_clean.store(false);
 	const Micros took = live::steady_now() - started;
-	db.keys_due.store(live::steady_now() + std::max(60 * guc::naptime * Micros{1000}, 20 * took));
+	db.keys_due.store(live::mono_now() + std::max(60 * guc::naptime * Micros{1000}, 20 * took));
 	pfree(key);
 	MemoryContextDelete(keys);
 	return stay;
