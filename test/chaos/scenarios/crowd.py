@@ -6,7 +6,7 @@ from scenario import scenario
 from server import until
 
 
-@scenario("pressure-connections", "300 connections claim, wait, are bound to their leases, close and open again")
+@scenario("pressure-connections", "300 connections claim, wait, are bound to their leases, close and open again", short=False)
 def connections(t):
     server = t.server(max_connections="330", tq__max_workers="1000")
     load = t.load(server, producers=1, workers=1)

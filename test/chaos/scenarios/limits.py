@@ -144,11 +144,11 @@ def fill(taken, dsn):
     return True
 
 
-@scenario("pressure-slots", "every connection that max_connections allows is taken, and the clients' are terminated")
+@scenario("pressure-slots", "every connection that max_connections allows is taken, and the clients' are terminated", short=False)
 def slots(t):
     server = t.server(max_connections="16", superuser_reserved_connections="3")
-    for statement in ("CREATE ROLE app LOGIN", "CREATE ROLE crowd LOGIN", "SELECT tq_create_queue('load')", "SELECT tq_grant('load', 'app', 'produce')",
-                      "SELECT tq_grant('load', 'app', 'consume')"):
+    for statement in ("CREATE ROLE app LOGIN", "CREATE ROLE crowd LOGIN", "SELECT tq_create_queue('load')",
+                      "SELECT tq_grant('load', 'app', 'produce')", "SELECT tq_grant('load', 'app', 'consume')"):
         server.sql(statement)
     load = t.load(server, dsn=server.dsn().replace("user=postgres", "user=app"))
     watch = server.connect()    # those that try again and again are in the reserve now and then
