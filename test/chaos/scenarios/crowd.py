@@ -63,3 +63,37 @@ def backlog(t):
     t.equal(order, 0, "they came in the order of priority and age")
     t.equal(server.one("SELECT count(DISTINCT job_id) FROM tq.event WHERE type = 's'"), n, "each was delivered once")
     t.prove(server, load)
+
+
+@scenario("pressure-running", "running jobs fill all memory for live ones")
+def running(t):
+    server = t.server(tq__max_live_jobs="200")
+    load = t.load(server, producers=1, workers=2)
+    conn = server.connect()
+    with conn.cursor() as cur:
+        for _ in t.rounds(1):
+            held = []
+
+            def take(into=held):
+                cur.execute("SELECT id, lease, attempt, extract(epoch FROM lease_expires_at) FROM tq_claim('load', 50, lease_for => '5 min')")
+                for job in cur.fetchall():
+                    load.note("start", *job, who="holder")
+                    into.append(job[:3])
+                cur.execute("SELECT status FROM tq_health() WHERE item = 'running jobs'")
+                return cur.fetchone() == ("warn",)
+
+            until(take, "running jobs fill memory")
+            t.did("times full of running jobs")
+            cur.execute("SELECT count(tq_enqueue('other')) FROM generate_series(1, 300)")
+            t.equal(cur.fetchone()[0], 300, "jobs can be enqueued")
+            for job in held:
+                load.note("end", *job, "complete", who="holder")
+                cur.execute("SELECT tq_complete(%s, %s)", job[:2])
+                load.note("told", *job, cur.fetchone()[0], who="holder")
+            load.progress()
+            cur.execute("SELECT count(*) FROM tq_claim('other', 10, lease_for => '1 s', wait => '10 s')")
+            t.expect(cur.fetchone()[0] > 0, "what came meanwhile is there")
+            until(lambda: cur.execute("SELECT running FROM tq_queues WHERE queue = 'other'") or cur.fetchone() == (0,), "leases end")
+            until(lambda: cur.execute("SELECT tq_purge('other', 'all')") or cur.fetchone() == (0,), "the other queue can be purged")
+    conn.close()
+    t.prove(server, load)
