@@ -81,8 +81,8 @@ def dump(hand):
     new = hand.trial.dir / "dump.new"
     began = time.time()
     done = hand.server.program("pg_dump", "-Fc", "-Z0", "-f", new, hand.server.dsn(), check=False)
-    if done.returncode and "does not exist" in done.stdout:
-        return False    # a segment was dropped between the moment that pg_dump saw it and that it locked it
+    if done.returncode and any(text in done.stdout for text in ("does not exist", "cache lookup failed", "could not open relation")):
+        return False    # a table or an index went between the moment that pg_dump saw it and that it looked closer
     if done.returncode:
         hand.failed.append(f"pg_dump: {done.stdout[-1000:]}")
         return False
