@@ -15,10 +15,10 @@ tq_fuzz_unpack() {
 	mkdir -p "$2"
 	_tq_packed=$TQ_ROOT/test/fuzz/corpus/$1.txt
 	[ -f "$_tq_packed" ] || return 0
-	_tq_inputs=0
+	_tq_nth=0
 	while IFS= read -r _tq_line; do
-		_tq_inputs=$((_tq_inputs + 1))
-		printf '%s\n' "$_tq_line" | base64 -d >"$2/$_tq_inputs" || return 1
+		_tq_nth=$((_tq_nth + 1))
+		printf '%s\n' "$_tq_line" | base64 -d >"$2/$_tq_nth" || return 1
 	done <"$_tq_packed"
 }
 
