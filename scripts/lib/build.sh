@@ -36,7 +36,7 @@ _tq_make() {
 	case $TQ_VARIANT in
 	*clang*) set -- "$@" CXX=clang++ ;;
 	# the vptr check wants the type information that -fno-rtti leaves out
-	sanitize-*) set -- "$@" TQ_CXXFLAGS="-O1 -fsanitize=address,undefined -fno-sanitize=vptr" PG_LDFLAGS=-fsanitize=address,undefined ;;
+	sanitize-*) set -- "$@" TQ_CXXFLAGS="-O0 -fsanitize=address,undefined -fno-sanitize=vptr" PG_LDFLAGS=-fsanitize=address,undefined ;;
 	esac
 	if ! { make -j "$TQ_JOBS" "$@" all && make "$@" install DESTDIR="$TQ_TREE"; } >>"$TQ_HOME/build.log" 2>&1; then
 		grep -E '(error|warning):|undefined reference|\*\*\*' "$TQ_HOME/build.log" >&2 || tail -n 20 "$TQ_HOME/build.log" >&2
