@@ -51,6 +51,12 @@ WHERE NOT EXISTS (SELECT FROM tq.event e WHERE e.job_id = j.id AND e.type IN ('s
 """
 
 
+# A job that has expired is shown as such before the scheduler has noted it.
+EXPIRING = """
+SELECT count(*) FROM tq_jobs j WHERE state = 'expired' AND NOT EXISTS (SELECT FROM tq.event e WHERE e.job_id = j.id AND e.type = 'e')
+"""
+
+
 class Probe(Client):
     """One job after the other through a queue of its own, beside a statement that does nothing; in milliseconds."""
 
@@ -184,9 +190,10 @@ class Soak:
     def drain(self):
         for role in ("producer", "worker", "others"):
             self.stop(role)
+        self.server("SELECT tq_unschedule(name) FROM tq_schedules")
         self.start("drain", 2, LOAD + " drain", "load")
         until = time.monotonic() + DRAINED
-        while self.server(LEFT)[0][0] > 0 and time.monotonic() < until:
+        while self.server(LEFT)[0][0] + self.server(EXPIRING)[0][0] > 0 and time.monotonic() < until:
             time.sleep(0.5)     # poll
         self.stop("drain")
         # nothing is dropped while the journal is read
