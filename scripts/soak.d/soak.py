@@ -90,6 +90,7 @@ class Soak:
         self.series = {}        # (what, of whom) -> Series
         self.pids = {}          # name -> every process that had it
         self.broken = []
+        self.asked = 0
         os.makedirs(options.ledgers, exist_ok=True)
         for name in os.listdir(options.ledgers):
             os.remove(os.path.join(options.ledgers, name))
@@ -169,7 +170,8 @@ class Soak:
     def sample(self, moment):
         found = processes.look(self.server)
         contexts = self.contexts.answers()
-        self.contexts.ask([one["pid"] for name, one in found.items() if name.startswith("tq ")])
+        self.asked += 1
+        self.contexts.ask([one["pid"] for name, one in found.items() if name.startswith("tq ") or self.asked % 4 == 0])
         for name, one in found.items():
             self.pids.setdefault(name, set()).add(one["pid"])
             one["contexts"] = contexts.get(one["pid"])
@@ -208,11 +210,13 @@ class Soak:
         """(what of, what was checked, whether it held, figures)"""
         workers = [name for name in self.pids if name.startswith("tq ") and self.lasting("own", name)]
         backends = [name for name in self.pids if not name.startswith("tq ") and self.lasting("own", name)]
-        for names, who in ((workers, "tq's workers"), (backends, "the clients' backends")):
-            yield (f"memory of {who}", "own pages of each process: the median grows by 5 % or 256 kB at most",
-                   not self.growing("own", names, 0.05, 256 * 1024), self.figures("own", names, 1024, "kB"))
-        yield ("memory contexts of tq's workers", "bytes in use in each process: the median grows by 5 % or 64 kB at most",
-               not self.growing("contexts", workers, 0.05, 64 * 1024), self.figures("contexts", workers, 1024, "kB"))
+        # the heap of a backend that opens all tables of all segments again and again fragments for a long time; what is in use does not grow
+        for names, who, share in ((workers, "tq's workers", 0.05), (backends, "the clients' backends", 0.25)):
+            yield (f"memory of {who}", f"own pages of each process: the median grows by {share:.0%} or 256 kB at most",
+                   not self.growing("own", names, share, 256 * 1024), self.figures("own", names, 1024, "kB"))
+        asked = [name for name in workers + backends if self.lasting("contexts", name)]
+        yield ("memory contexts", "bytes in use in each process: the median grows by 5 % or 128 kB at most",
+               not self.growing("contexts", asked, 0.05, 128 * 1024), self.figures("contexts", asked, 1024, "kB"))
         yield ("open files", "of each process: the median grows by 20 at most",
                not self.growing("files", workers + backends, 0, 20), self.figures("files", workers + backends, 1, "files"))
         replaced = {name: len(pids) for name, pids in self.pids.items() if len(pids) > 1 and name != "tq janitor"}
