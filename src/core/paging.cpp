@@ -333,6 +333,8 @@ bool Engine::evict_delayed(Queue &q, uint32_t hint) noexcept
 
 // --- timers ------------------------------------------------------------------------------------------------------
 
+constexpr Micros kUndoomed = 1000000; // the pause after which a job that is to be cancelled is looked at again, if nobody could do it
+
 int Engine::fire_due(Queue &q, Micros wall, int max, int doom, uint32_t owner, Ref *out, int *nout) noexcept
 {
 	int n = 0;
@@ -356,6 +358,8 @@ int Engine::fire_due(Queue &q, Micros wall, int max, int doom, uint32_t owner, R
 			});
 			out[(*nout)++] = r;
 		}
+		else if (entries_[r].has(kCancelAsked))
+			change(q, r, [wall](Entry &e) noexcept { e.timer = wall + kUndoomed; }); // never to start again: for who can journal its end
 		else
 			change(q, r, [](Entry &e) noexcept { e.state = State::ready; });
 	}

@@ -32,6 +32,17 @@ is(end_ask($one), 0);
 clock($node, 7300, 7300);
 is(scalar(take_all($node, 'q', 3)), 3, 'those due in 10 minutes');
 is(join(',', take_all($node, 'q', 1)), $far, 'the one due in 2 hours');
+# a job that was asked to stop while an open transaction had claimed it is the scheduler's, which is away, and nobody else's
+my $job = $node->safe_psql('postgres', q{select tq_enqueue('stop')});
+ask($one, 'begin');
+is(ask($one, q{select id from tq_claim('stop')}), $job, 'a claim in an open transaction');
+is($node->safe_psql('postgres', "select tq_cancel($job)"), 'asked', 'its job is asked to stop');
+ask($one, 'rollback');
+is(ask($two, q{select id from tq_claim('stop')}), '', 'a job that is to be cancelled does not start again');
+$node->append_conf('postgresql.conf', 'tq.workers = on');
+$node->reload;
+ok(until_true($node, "select state = 'cancelled' from tq_get($job)"), 'the scheduler cancels it when it is there');
+
 is($node->safe_psql('postgres', q{select coalesce(sum(found), 0) from tq_check() where expected is not null and item like '%missing%'}),
 	0, 'memory has missed none');
 done_testing();

@@ -255,6 +255,23 @@ TEST(Timers, AClaimRolledBackTooOftenIsDoomed)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
+TEST(Timers, WhoCannotEndJobsDoesNotStartThoseThatAreToBeCancelled)
+{
+	Rig t;
+	t.engine.entry(t.delayed(1, 10)).flags |= tq::core::kCancelAsked;
+	t.delayed(2, 20);
+	int nout = 0;
+	EXPECT_EQ(t.engine.fire_due(t.q(), 50, 4, 0, 9, nullptr, &nout), 2);
+	EXPECT_EQ(nout, 0);
+	EXPECT_EQ(t.id_of(t.claim()), 2);
+	EXPECT_EQ(t.claim(), kNil);
+	EXPECT_EQ(verify(t.engine), "");
+	Ref out[4];
+	EXPECT_EQ(t.engine.fire_due(t.q(), t.q().next_due.load(), 4, 3, 9, out, &nout), 1);
+	ASSERT_EQ(nout, 1);
+	EXPECT_EQ(t.id_of(out[0]), 1);
+}
+
 TEST(Timers, WithoutRoomForDoomedOnesItStopsBeforeTheFirst)
 {
 	Rig t;
