@@ -10,11 +10,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-extern "C"
-{
-#include "storage/pmsignal.h"
-}
-
 namespace tq::live
 {
 
@@ -92,7 +87,7 @@ Action pass(const char *name, bool may_fail) noexcept
 	if (is(*p, Action::wait))
 	{
 		p->waiting.fetch_add(1);
-		while (is(*p, Action::wait) && PostmasterIsAlive())
+		while (is(*p, Action::wait) && getppid() == PostmasterPid)
 			pg_usleep(1000);
 		p->waiting.fetch_sub(1);
 	}
