@@ -561,13 +561,12 @@ def group_order(journal, ledger):
                     yield f"{queue} {group}: job {second.id} started before job {first.id}"
 
 
-def most_at_once(ledger, jobs):
+def most_at_once(ledger, starts, jobs):
     """How many leases were live at one moment: from the time that their holder had heard of the claim to when it asked to end it."""
-    ids = {job.id for job in jobs}
     moments = []
-    for start in ledger.starts:
+    for start in (start for job in jobs for start in starts.get(job.id, ())):
         key = (start.job, start.lease)
-        if start.job in ids and ledger.accepted(key) and key not in ledger.undone:
+        if ledger.accepted(key) and key not in ledger.undone:
             moments += [(start.at, 1), (ledger.ended(key), -1)]
     most = now = 0
     for _, change in sorted(moments):   # ends before beginnings
@@ -579,13 +578,14 @@ def most_at_once(ledger, jobs):
 @promise("no limit was exceeded")
 def limits(journal, ledger):
     queues = collections.defaultdict(list)
+    starts = ledger.by_job()
     for job in journal.jobs.values():
         queues[job.queue].append(job)
     crowds = [(queue, queue, jobs, "max_running") for queue, jobs in queues.items()]
     crowds += [(f"{queue} {group}", queue, jobs, "group_max_running") for (queue, group), jobs in groups(journal).items()]
     for crowd, queue, jobs, what in crowds:
         limit = at_most(journal, queue, what)
-        if limit and (most := most_at_once(ledger, jobs)) > limit:
+        if limit and (most := most_at_once(ledger, starts, jobs)) > limit:
             yield f"{crowd}: {most} at once, {what} is {limit}"
 
 
