@@ -220,7 +220,8 @@ class Engine
 	// --- timers
 	// Delayed entries that are due become ready, at most `max` of them; returns how many it looked at. Entries whose claims were
 	// rolled back `doom` times in a row, or that were asked to cancel while they ran, are marked `kill` by `owner` instead and put into
-	// out[*nout]; with doom 0 none are, and those that were asked to cancel stay delayed for a second more. Without `out` it stops at the first one to be marked, and counts that in *nout.
+	// out[*nout]; with doom 0 none are, and those that were asked to cancel stay delayed for a second more. Without `out` it stops at
+	// the first one to be marked, and counts that in *nout.
 	int fire_due(Queue &q, Micros wall, int max, int doom, uint32_t owner, Ref *out, int *nout) noexcept;
 	// Marks running entries whose lease or attempt has ended `lose` by `owner`, at most `max`; returns how many are in out. Entries
 	// whose deadline was moved by a heartbeat are put where they belong now. prev[] receives their marks.

@@ -77,7 +77,7 @@ TEST(Buckets, MoreAtOnceThanTimeCanSay)
 		b.take(r, now, n);
 		EXPECT_FALSE(b.open(r, now)) << n;
 		EXPECT_EQ(b.available(r, now, 1), 0) << n;
-		EXPECT_GT(b.opens_at(r), now + 99'999 * 86'400 * kSecond) << n;
+		EXPECT_GT(b.opens_at(r), now + int64_t{99'999} * 86'400 * kSecond) << n;
 		EXPECT_GE(b.full_by(), b.opens_at(r)) << n;
 		b.fit(r, now);
 		EXPECT_LE(b.opens_at(r), now + 86'400 * kSecond) << n;

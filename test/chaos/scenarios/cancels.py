@@ -32,6 +32,7 @@ def session_timeouts(t):
     load = load_of(t, server)
     with Harms(t, server, sessions.timeouts) as harms:
         harms.last(load, 20)
+        until(lambda: logged(server, "due to statement timeout"), "a statement runs out of time")
     sessions.reset_timeouts(server)
     for text in ("statement timeout", "lock timeout", "idle-in-transaction timeout"):
         t.did("ends by " + text, logged(server, "due to " + text))
@@ -46,6 +47,7 @@ def session_cancel(t):
     load = load_of(t, server)
     with Harms(t, server, sessions.cancel_clients) as harms:
         harms.last(load, 100)
+        until(lambda: logged(server, "canceling statement due to user request"), "a statement is cancelled")
     t.did("statements cancelled", logged(server, "canceling statement due to user request"))
     t.expect(t.counts["statements cancelled"], "statements were cancelled")
     load.progress()
