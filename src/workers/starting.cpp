@@ -25,7 +25,8 @@ constexpr int kStartPatienceMs = 5000;
 // How long it is given before somebody looks whether it has begun.
 constexpr int kStartLookMs = 1000;
 
-bool exhausted_logged = false;
+// Since a worker could last be started: of each kind it is said once, since it is the scheduler without which nothing is looked after.
+bool exhausted_logged[kKinds + 1] = {};
 
 bool register_worker(const Known *known, Job &job, const Assignment &assignment)
 {
@@ -57,12 +58,12 @@ bool register_worker(const Known *known, Job &job, const Assignment &assignment)
 
 void report_exhausted(const Known *known, Kind kind)
 {
-	if (!exhausted_logged)
+	if (!exhausted_logged[static_cast<int>(kind)])
 		ereport(LOG, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 					  errmsg("out of background worker slots, could not start tq %s for database \"%s\"", kind_name(kind),
 							 known->name),
 					  errhint("Consider increasing the configuration parameter \"max_worker_processes\".")));
-	exhausted_logged = true;
+	exhausted_logged[static_cast<int>(kind)] = true;
 }
 
 // Start a worker. False if that was not possible now; then the job's due time says when to try again.
@@ -99,7 +100,8 @@ bool launch(Known *known, Kind kind, int number = 0, Oid role = InvalidOid)
 		report_exhausted(known, kind);
 		return false;
 	}
-	exhausted_logged = false;
+	for (bool &logged : exhausted_logged)
+		logged = false;
 	return true;
 }
 
