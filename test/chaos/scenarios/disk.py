@@ -54,7 +54,7 @@ def tables(t):
 def crashes(text):
     """When the server went down, by its log."""
     for line in text.splitlines():
-        if "reinitializing" in line or "PANIC" in line:
+        if "PANIC" in line:
             at = re.match(r"(\S+ \S+) UTC", line)
             yield datetime.fromisoformat(at[1]).replace(tzinfo=timezone.utc).timestamp()
 

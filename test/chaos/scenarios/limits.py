@@ -53,7 +53,7 @@ def processes(t):
     server = t.server(max_worker_processes="8", max_parallel_workers="8", tq__naptime="'200ms'")
     server.sql("CREATE TABLE big WITH (parallel_workers = 8) AS SELECT generate_series(1, 100000) AS n")
     server.sql("CREATE FUNCTION pause(float8) RETURNS void PARALLEL SAFE LANGUAGE internal AS 'pg_sleep'")
-    load = t.load(server)
+    load = t.load(server, pace=0.02)    # it takes a while, and all that comes meanwhile has to be worked off
     crowd = Crowd(server)
     for _ in t.rounds(1):
         # one query takes what is free now, the next ones what becomes free
