@@ -156,7 +156,9 @@ int refill_lane(Db &db, uint16_t queue, uint16_t lane, int want)
 	return made;
 }
 
-int refill(Db &db)
+bool room_in_memory() noexcept { return engine.free_entries() > engine.reserve(); }
+
+int refill(Db &db, bool *starved)
 {
 	int made = 0;
 	const uint16_t d = index_of(db);
@@ -179,9 +181,12 @@ int refill(Db &db)
 			const int want = std::clamp(static_cast<int>(engine.limits().entries / 8), 2, kLoadBatch);
 			if (engine.free_entries() < want + want / 4)
 				make_room(db, want, lanes[k]);
+			const bool full = !room_in_memory();
 			const int got = refill_lane(db, queue, lanes[k], want);
 			made += got;
-			// a lane that could take nothing waits for room; finishing jobs or the next cycle bring it back
+			// a lane that could take nothing waits for room
+			if (starved != nullptr && got == 0 && (full || !room_in_memory()))
+				*starved = true;
 			if (got > 0 && !db.refill.load())
 			{
 				lock_queue(queue);

@@ -45,8 +45,11 @@ inline bool waits_for_parents(const journal::Candidate &c, const journal::Fold &
 }
 
 // Reads jobs of lanes that run dry; returns how many entries it made. Needs a transaction (READ COMMITTED), makes its own
-// snapshots.
-int refill(Db &db);
+// snapshots. `starved` is set if a lane found no room in memory: nobody rings when there is some.
+int refill(Db &db, bool *starved = nullptr);
+
+// Is there more than what is kept for pins?
+bool room_in_memory() noexcept;
 int refill_lane(Db &db, uint16_t queue, uint16_t lane, int want);
 
 // Frees entries for others by sending those of the lane that is most above its share back to disk; never from `spare`.

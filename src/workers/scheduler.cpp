@@ -87,9 +87,19 @@ bool identify(const WorkerContext &context, Db &db)
 	return true;
 }
 
+// Lanes that found no room in memory: from when on (monotonic) to see whether there is some. Whoever ends a job does not ring.
+constexpr Micros kRoomInterval = 10000;
+Micros next_room = core::kNever;
+
 bool fetch(const WorkerContext &context, Db &db)
 {
 	const Micros now = live::wall_now();
+	if (next_room <= live::mono_now())
+	{
+		if (live::room_in_memory())
+			db.refill.store(true);
+		next_room = live::mono_now() + kRoomInterval;
+	}
 	const bool timers = engine.db(live::index_of(db)).timer_watermark.load() <=
 						now + guc::timer_horizon * kSecond / 2;
 	const bool lanes = db.refill.exchange(false);
@@ -100,7 +110,11 @@ bool fetch(const WorkerContext &context, Db &db)
 	if (timers)
 		live::refill_timers(db);
 	if (lanes)
-		live::refill(db);
+	{
+		bool starved = false;
+		live::refill(db, &starved);
+		next_room = starved ? live::mono_now() + kRoomInterval : core::kNever;
+	}
 	end_work();
 	return true;
 }
@@ -236,7 +250,7 @@ long plan(Db &db, Micros next_second)
 		wall = std::min(wall, timers - guc::timer_horizon * kSecond / 2);
 	const FiringPlan firing = firing_plan(db);
 	wall = std::min(wall, firing.wall);
-	mono = std::min({mono, firing.mono, next_resolve()});
+	mono = std::min({mono, firing.mono, next_resolve(), next_room});
 	db.plan_wall.store(wall);
 	db.plan_mono.store(mono);
 	// what was set before the plan was known did not wake us

@@ -60,8 +60,10 @@ class Trial:
         return self.new_server(name, env).init(self.settings.template, **conf).start().install()
 
     def load(self, server, producers=3, workers=4, dsn=None, **options):
-        """Clients at work. In the short form their leases are shorter: those that are lost have to be waited for."""
+        """Clients at work. In the short form leases are shorter, since those that are lost have to be waited for, and producers pause,
+        since all they bring has to be worked off."""
         options.setdefault("lease", 0.25 if self.short else 1)
+        options.setdefault("pace", 0.02 if self.short else 0)
         clients = Clients(dsn or server.dsn(), self.dir / f"clients{len(self.clients)}", f"{self.seed}.{self.name}", **options)
         self.clients.append(clients)
         clients.start("producer", producers).start("worker", workers)

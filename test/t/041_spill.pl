@@ -101,6 +101,41 @@ $node->safe_psql('postgres', "call consume('h13', 100)");
 is($node->safe_psql('postgres', 'select count(*), count(distinct id) from taken'), '3020|3020', 'H13: and the rest is delivered');
 
 #
+# Memory is full of running jobs: when they end, the next ones are read in at once, not when the scheduler looks after everything
+#
+$node->safe_psql('postgres', q{select tq_enqueue_many('full', array_agg('{}'::jsonb)) from generate_series(1, 4000)});
+$node->safe_psql('postgres', <<'SQL', timeout => 240);
+create table waited (took interval);
+create procedure fill_and_wait() language plpgsql as $$
+declare
+	ids bigint[] := '{}';
+	leases bigint[] := '{}';
+	more bigint[];
+	theirs bigint[];
+	began timestamptz;
+begin
+	loop
+		select array_agg(id), array_agg(lease) into more, theirs from tq_claim('full', 2000, wait => '30 ms');
+		exit when more is null;
+		ids := ids || more;
+		leases := leases || theirs;
+		commit;
+	end loop;
+	perform tq_complete_many(ids, leases);
+	commit;
+	began := clock_timestamp();
+	perform tq_complete(id, lease) from tq_claim('full', wait => '5 s');
+	insert into waited values (clock_timestamp() - began);
+	commit;
+end $$;
+SQL
+$node->safe_psql('postgres', join(' ', map { 'call fill_and_wait();' } 1 .. 20), timeout => 240);
+cmp_ok($node->safe_psql('postgres', 'select extract(epoch from sum(took)) from waited'), '<', 5,
+	'who waits when memory was full of running jobs does not wait for long');
+is($node->safe_psql('postgres', q{select count(*) > 0 from tq_jobs where queue = 'full' and state = 'ready'}), 't', '... and there was something to wait for');
+$node->safe_psql('postgres', "truncate taken; call consume('full', 100)");
+
+#
 # Producers and consumers at once
 #
 my $load = TqLoad->new('spill', $node->connstr('postgres'));
