@@ -10,7 +10,7 @@ import sys
 HEAD = """# Reliability
 
 What was tried to lose a job, to run one twice, or to stop the queue, and what came of it. This page is written by
-`scripts/chaos --report` from its last long run; `scripts/test chaos` runs the short form of most of it with every change.
+`scripts/chaos --report` from results of long runs; `scripts/test chaos` runs the short form of most of it with every change.
 
 Clients keep a ledger outside of the database: what they asked for, what they were told, and when. After each scenario
 everything that is left is worked off, and test/chaos/checker.py compares the ledgers with the tables, promise by promise: every
@@ -47,7 +47,7 @@ def main():
                 result = json.loads(line)
                 last[result["scenario"]] = result
     sys.stdout.write(HEAD)
-    sys.stdout.writelines(map(row, last.values()))
+    sys.stdout.writelines(row(last[name]) for name in sorted(last))
 
 
 if __name__ == "__main__":
