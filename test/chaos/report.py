@@ -31,7 +31,7 @@ def cell(text):
 
 
 def row(result):
-    times = ", ".join(f"{n:,} {what}".replace(",", " ") for what, n in result["times"].items())
+    times = ", ".join(f"{n:,}".replace(",", " ") + f" {what}" for what, n in result["times"].items())
     figures = "; ".join(f"{what} {value}" for what, value in result.get("figures", {}).items())
     said = "held" if not result["broken"] else "**broken**: " + "; ".join(result["broken"])
     return " | ".join(("| `" + result["scenario"] + "`", cell(result["title"]),
