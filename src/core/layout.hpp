@@ -330,4 +330,12 @@ inline void lower(std::atomic<Micros> &a, Micros to) noexcept
 	}
 }
 
+inline void raise_to(std::atomic<LeaseNo> &a, LeaseNo to) noexcept
+{
+	LeaseNo now = a.load();
+	while (now < to && !a.compare_exchange_weak(now, to))
+	{
+	}
+}
+
 } // namespace tq::core

@@ -13,6 +13,7 @@ namespace
 // a standby that has not received the reservation, would start at the same number.
 constexpr LeaseNo kBlock = 65536;
 constexpr LeaseNo kFew = kBlock / 2;
+constexpr Micros k2020 = 631152000000000; // 2000-01-01 to 2020-01-01
 
 LeaseNo reserve(const Db &db, LeaseNo from)
 {
@@ -27,15 +28,6 @@ LeaseNo reserve(const Db &db, LeaseNo from)
 	return limit;
 }
 
-// The smallest number that may be given.
-void raise_next(core::DbCore &c, LeaseNo start) noexcept
-{
-	LeaseNo now = c.next_lease.load();
-	while (now < start && !c.next_lease.compare_exchange_weak(now, start))
-	{
-	}
-}
-
 Oid lease_sequence()
 {
 	const Oid oid = get_relname_relid("lease_seq", get_namespace_oid("tq", false));
@@ -46,13 +38,13 @@ Oid lease_sequence()
 
 } // namespace
 
-void start_leases(Db &db, LeaseNo from)
+void start_leases(Db &db)
 {
 	core::DbCore &c = engine.db(index_of(db));
 	const Oid sequence = lease_sequence();
 	LockRelationOid(sequence, ShareUpdateExclusiveLock);
-	const LeaseNo limit = reserve(db, std::max(from, c.next_lease.load()));
-	raise_next(c, limit - kBlock);
+	const LeaseNo limit = reserve(db, std::max(wall_now() - k2020, c.next_lease.load()));
+	core::raise_to(c.next_lease, limit - kBlock);
 	c.lease_limit.store(limit);
 	UnlockRelationOid(sequence, ShareUpdateExclusiveLock);
 }

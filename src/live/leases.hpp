@@ -8,8 +8,8 @@
 namespace tq::live
 {
 
-// Numbers go on from `from` at least, or from those that were reserved before.
-void start_leases(Db &db, LeaseNo from);
+// Numbers start at what the clock says, microseconds since 2020, or above those that were reserved before.
+void start_leases(Db &db);
 
 // Reserves the next block if few numbers are left. To be called before each claim, with no lock held.
 void ensure_leases(Db &db);

@@ -17,8 +17,6 @@ namespace tq::live
 namespace
 {
 
-constexpr Micros k2020 = 631152000000000; // 2000-01-01 to 2020-01-01
-
 // What one pass over the journal adds up, in private memory.
 struct Tally
 {
@@ -303,7 +301,7 @@ CountResult count_journal(Db &db)
 	{
 		read_queues(db, nullptr);
 		if (t.first)
-			start_leases(db, wall_now() - k2020);
+			start_leases(db);
 		TQ_WAIT_POINT("count-before-snapshot");
 		int n = 0;
 		Snapshot snapshot = RegisterSnapshot(begin_count(db, t.changes, tables, slots, &n));

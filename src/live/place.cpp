@@ -96,11 +96,7 @@ void raise_leases(const Db &db, LeaseNo above) noexcept
 {
 	if (above >= LeaseNo{1} << 53)
 		return;
-	std::atomic<LeaseNo> &next = engine.db(index_of(db)).next_lease;
-	LeaseNo now = next.load();
-	while (now <= above && !next.compare_exchange_weak(now, above + 1))
-	{
-	}
+	core::raise_to(engine.db(index_of(db)).next_lease, above + 1);
 }
 
 // A journalled lease goes on for a full new period (P9), whatever is left of the attempt's own time (`timeout`, 0: no end); one that was
