@@ -126,15 +126,15 @@ void call_for(const Handler &h) noexcept
 void write_problem(const live::Db &db, const Handler &h, const char *problem)
 {
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
-	const Oid types[] = {INT4OID, TEXTOID, TEXTOID, TIMESTAMPTZOID};
+	const Oid types[] = {INT4OID, TEXTOID, TEXTOID, TIMESTAMPTZOID, INT8OID};
 	const Datum values[] = {Int32GetDatum(h.queue_id), CStringGetTextDatum(h.kind != nullptr ? h.kind : ""),
 							problem != nullptr ? CStringGetTextDatum(problem) : static_cast<Datum>(0),
-							TimestampTzGetDatum(live::wall_now())};
+							TimestampTzGetDatum(live::wall_now()), Int64GetDatum(kLongestPause)};
 	if (problem != nullptr)
 		pg::sql("UPDATE tq.handler SET problem = $3, problem_at = $4,"
-				" retry_at = $4 + least(greatest((retry_at - problem_at) * 2, '1 s'), '1 min')"
+				" retry_at = $4 + least(greatest((retry_at - problem_at) * 2, '1 s'), $5 * interval '1 microsecond')"
 				" WHERE ctid = (SELECT ctid FROM tq.handler WHERE queue_id = $1 AND kind = $2 FOR UPDATE SKIP LOCKED)",
-				4, types, values, nullptr, false, 0);
+				5, types, values, nullptr, false, 0);
 	else
 		pg::sql("UPDATE tq.handler SET problem = NULL, problem_at = NULL, retry_at = NULL"
 				" WHERE ctid = (SELECT ctid FROM tq.handler WHERE queue_id = $1 AND kind = $2 FOR UPDATE SKIP LOCKED)",

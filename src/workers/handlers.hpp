@@ -35,8 +35,10 @@ struct Handlers
 	bool valid;
 };
 
+constexpr core::Micros kLongestPause = 60000000;
+
 // Does it pause after a problem? Not for longer than any pause is, if the clock was set back.
-inline bool is_held(const Handler &h, core::Micros now) noexcept { return h.retry_at > now && h.retry_at - now <= 60 * core::Micros{1000000}; }
+inline bool is_held(const Handler &h, core::Micros now) noexcept { return h.retry_at > now && h.retry_at - now <= kLongestPause; }
 
 // Has the table changed since it was read? Costs nothing.
 inline bool is_stale(const Handlers &h, const live::Db &db) noexcept { return !h.valid || h.seen != db.handler_changes.load(); }
@@ -56,7 +58,7 @@ bool has_work(const Handler &handler, bool call) noexcept;
 // Have the scheduler woken when another job could start.
 void call_for(const Handler &handler) noexcept;
 
-// Notes why its jobs cannot be run, and when they are tried again: later each time, up to a minute. Or (null) that they can. In a
+// Notes why its jobs cannot be run, and when they are tried again: later each time, up to kLongestPause. Or (null) that they can. In a
 // transaction; waits for nobody, so it is without effect if another transaction changes the handler.
 void write_problem(const live::Db &db, const Handler &handler, const char *problem);
 
