@@ -97,12 +97,13 @@ def some_inside(server):
 
 
 def each_time_once(t, server):
-    """The jobs of a schedule that nobody stopped: one for each second, none left out."""
+    """The jobs of a schedule that nobody stopped: one for each second, none left out. It goes on where the others have ended."""
+    now = server.one("SELECT now()")
+    until(lambda: server.one("SELECT max(fire_at) > %s FROM tq.schedule_fire", now), "the schedule goes on")
     server.sql("SELECT tq_schedule_pause('each second')")
     times, different, seconds = server.sql(
         "SELECT count(*), count(DISTINCT at), coalesce(extract(epoch FROM max(at) - min(at)), -1)::int + 1 FROM (SELECT DISTINCT id, "
         "(headers -> 'schedule' ->> 'fire_at')::timestamptz AS at FROM tq.job WHERE headers ? 'schedule') j")[0]
-    t.expect(times > 0, "the schedule has fired")
     t.equal((times, different), (seconds, seconds), "a schedule has one job for each of its times, over every failover")
     t.did("times of a schedule", times)
 
