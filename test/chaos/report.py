@@ -1,8 +1,9 @@
 #!/usr/bin/python3
 """Writes docs/reliability.md from results of scenarios: report.py FILE... >docs/reliability.md
 
-Each line of FILE is an object: scenario and title; times, {"what was done": how often}; checked, how many things; broken, those
-that did not hold; seconds; seed; figures, {"what was measured": value}. The last line of a scenario counts.
+Each line of FILE is an object, a run: scenario and title; times, {"what was done": how often}; checked, how many things; broken, those
+that did not hold; seconds; seed; figures, {"what was measured": value}. A row is of all runs of a scenario; what did not hold in one
+stays there until its line is removed.
 """
 import json
 import sys
@@ -30,24 +31,50 @@ def cell(text):
     return str(text).replace("|", "\\|").replace("\n", " ")
 
 
-def row(result):
-    times = ", ".join(f"{n:,}".replace(",", " ") + f" {what}" for what, n in result["times"].items())
-    figures = "; ".join(f"{what} {value}" for what, value in result.get("figures", {}).items())
-    said = "held" if not result["broken"] else "**broken**: " + "; ".join(result["broken"])
-    return " | ".join(("| `" + result["scenario"] + "`", cell(result["title"]),
-                       cell(f"{times or 'once'}, in {result['seconds']} s, seed {result['seed']}"), str(result["checked"]),
-                       cell(said + (f"; {figures}" if figures else "")))) + " |\n"
+def spread(values):
+    """Of a figure of several runs: from the least to the greatest, or what the last run said."""
+    if len(values) > 1 and all(isinstance(value, (int, float)) for value in values) and min(values) < max(values):
+        return f"{min(values)} to {max(values)}"
+    return str(values[-1])
+
+
+def together(runs, key):
+    """{name: [its value in each run that has one]} of an object in every run."""
+    found = {}
+    for run in runs:
+        for name, value in run.get(key, {}).items():
+            found.setdefault(name, []).append(value)
+    return found
+
+
+def said(runs):
+    """What came of them."""
+    broken = [run for run in runs if run["broken"]]
+    if not broken:
+        return "held"
+    what = "; ".join(f"seed {run['seed']}: {', '.join(run['broken'])}" for run in broken)
+    return f"**broken** in {len(broken)} of {len(runs)} runs: {what}"
+
+
+def row(runs):
+    """The runs of a scenario as a row of the table."""
+    times = ", ".join(f"{sum(values):,}".replace(",", " ") + f" {what}" for what, values in together(runs, "times").items())
+    figures = "; ".join(f"{what} {spread(values)}" for what, values in together(runs, "figures").items())
+    seeds = list(dict.fromkeys(str(run["seed"]) for run in runs))
+    how_often = f"{times or 'once'}, in {sum(run['seconds'] for run in runs)} s, seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}"
+    return " | ".join(("| `" + runs[-1]["scenario"] + "`", cell(runs[-1]["title"]), cell(how_often),
+                       str(sum(run["checked"] for run in runs)), cell(said(runs) + (f"; {figures}" if figures else "")))) + " |\n"
 
 
 def main():
-    last = {}
+    runs = {}
     for name in sys.argv[1:]:
         with open(name, encoding="utf-8") as lines:
             for line in lines:
-                result = json.loads(line)
-                last[result["scenario"]] = result
+                run = json.loads(line)
+                runs.setdefault(run["scenario"], []).append(run)
     sys.stdout.write(HEAD)
-    sys.stdout.writelines(row(last[name]) for name in sorted(last))
+    sys.stdout.writelines(row(runs[name]) for name in sorted(runs))
 
 
 if __name__ == "__main__":

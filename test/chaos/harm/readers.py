@@ -58,6 +58,7 @@ def cursors(hand):
         conn.rollback()
         conn.autocommit = True
         hand.sql("CLOSE ALL")
+    hand.pause(0.1, 1)      # what all of them hold together would never be let go otherwise
 
 
 @harm("segments held with ACCESS SHARE, one after the other")

@@ -106,6 +106,7 @@ def long_readers(t):
     kinds = (readers.read, readers.call, readers.copy, readers.cursors, readers.hold_segment)
     with Harms(t, server, *kinds, database="scrap") as harms:
         harms.last(scrap, 4, load.progress)
+        until(lambda: load.dead() or scrap.dead() or dropped(server), "segments are dropped while others are read")
         t.did("segments dropped meanwhile", dropped(server))
     first = dropped(server)
     until(lambda: load.dead() or scrap.dead() or dropped(server) > first, "segments are dropped once they are let go")
