@@ -73,7 +73,8 @@ class Server:
         self.running = False
 
     def program(self, name, *args, check=True, **more):
-        """Runs one of the server's programs; its result, with stdout."""
+        """Runs one of the server's programs, with no timeout for its statements; its result, with stdout."""
+        more.setdefault("env", {**os.environ, "PGOPTIONS": UNTIMED})
         done = subprocess.run([self.bin / name, *map(str, args)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, errors="replace", **more)
         if check and done.returncode:
