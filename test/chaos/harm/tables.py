@@ -2,7 +2,7 @@
 from harm.hands import harm
 
 TABLES = """SELECT c.oid::regclass::text, (SELECT x.relname FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
-                                           WHERE i.indrelid = c.oid AND indisunique AND indpred IS NULL LIMIT 1)
+                                           WHERE i.indrelid = c.oid AND indisunique AND indisvalid AND indpred IS NULL LIMIT 1)
             FROM pg_class c WHERE c.relnamespace = 'tq'::regnamespace AND c.relkind = 'r' ORDER BY 1"""
 SEGMENTS = """SELECT c.oid::regclass::text FROM pg_class c
               WHERE c.relnamespace = 'tq'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(job|event)_[0-9]+$' ORDER BY 1"""
