@@ -83,6 +83,12 @@ void refill_here(live::Db &db)
 	}
 }
 
+void read_clocks(core::Engine::ClaimTerms *terms) noexcept
+{
+	terms->wall = live::wall_now();
+	terms->mono = live::mono_now();
+}
+
 struct Shares
 {
 	int order[core::kWaitersPerProc];
@@ -204,8 +210,7 @@ static Datum claim(FunctionCallInfo fcinfo, bool any)
 		live::ensure_leases(db);
 		live::reserve_ops(max);
 		const int first_op = live::op_count();
-		terms.wall = live::wall_now();
-		terms.mono = live::mono_now();
+		read_clocks(&terms);
 		const bool draining = live::is_draining(terms.worker); // it may begin, and end, while we wait
 		TQ_WAIT_POINT("claim-before-pop");
 		if (!draining)
@@ -221,6 +226,7 @@ static Datum claim(FunctionCallInfo fcinfo, bool any)
 			if (n == 0 && db.scheduler.load() == 0)
 			{
 				refill_here(db);
+				read_clocks(&terms); // that may have waited, and leases begin now
 				for (int k = 0; k < nqueues && n < max; ++k)
 					n += live::take_jobs(queues[k], generations[k], terms, max - n, claimed + n);
 			}

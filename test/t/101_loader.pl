@@ -159,6 +159,25 @@ like(ask($slow, q{begin; set local tq_test_callbacks.fail_pre_commit = on; selec
 	qr/commit refused/, 'H2: another callback refuses the commit');
 is(claim('h2'), '', 'H2: nothing of it remains');
 
+# without a scheduler a claim reads from disk itself, and may have to wait; its lease begins when it has the job
+$node->append_conf('postgresql.conf', 'tq.workers = off');
+$node->reload;
+until_true($node, q{select count(*) = 0 from pg_stat_activity where backend_type = 'tq scheduler'});
+enqueue($bulk, 'late');
+arm($node, 'refill-after-snapshot');
+begin_ask($worker, q{select id || ', ' || lease, lease_expires_at > tq_now() + '9 s' from tq_claim('late', lease_for => '10 s')});
+standing($node, 'refill-after-snapshot');
+clock($node, 30, 30);
+release($node, 'refill-after-snapshot');
+my ($late, $whole) = split /\|/, end_ask($worker);
+is($whole, 't', 'a lease is as long as it was asked for, however long the claim took');
+$node->append_conf('postgresql.conf', 'tq.workers = on');
+$node->reload;
+scheduler_of($node);
+like(ask($worker, "select tq_heartbeat($late)"), qr{,run\)}, 'and is not reaped');
+is(ask($worker, "select tq_complete($late)"), 'succeeded', 'before its time');
+clock($node, 0, 0);
+
 check_journal($node, 'H1, H2: every job finished once');
 leave($bulk, $worker, $producer, $slow);
 $node->stop;

@@ -20,7 +20,7 @@ CRITICAL = ("precommit-registered", "commit-before-publish", "commit-half-publis
             "refill-before-raise")
 
 # what a load of minutes would reach once or twice: smaller blocks of ids, and time for somebody else's change between two steps
-ALSO = {"tq_test.queues_after_read": "'SELECT count(*) FROM generate_series(1, 20000)'", "tq.timer_horizon": "'2s'", "tq.segment_rows": "400"}
+ALSO = {"tq_test.queues_after_read": "'SELECT count(*) FROM generate_series(1, 200000)'", "tq.timer_horizon": "'2s'", "tq.segment_rows": "400"}
 
 
 def points():
