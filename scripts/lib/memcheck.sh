@@ -77,3 +77,17 @@ tq_memcheck_stages() {
 	done
 	tq_case "${TQ_INSTEAD%-*} finds nothing in the library" _tq_no_reports
 }
+
+# tq_memcheck_result STAGES: a line for the report of test/chaos
+# shellcheck disable=SC2086 # a list of names
+tq_memcheck_result() {
+	case $TQ_INSTEAD in
+	valgrind-*) _tq_what="servers run under valgrind" ;;
+	*) _tq_what="the library has AddressSanitizer and UndefinedBehaviorSanitizer built in" ;;
+	esac
+	_tq_broken=
+	[ "$stage_failed" -eq 0 ] || _tq_broken="\"$stage_failed tests\""
+	printf '{"scenario": "%s%s", "title": "%s: %s%s", "times": {"tests": %d}, "checked": %d, "broken": [%s], "seconds": %d}\n' \
+		"${TQ_INSTEAD%-*}" "$(printf -- '-%s' $1)" "$_tq_what" "the stages$1 of scripts/test" "${TQ_ONLY:+, those with $TQ_ONLY}" \
+		$((stage_passed + stage_failed)) $((stage_passed + stage_failed)) "$_tq_broken" $(($(date +%s) - memcheck_began)) >>"$TQ_RUN/results.jsonl"
+}

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 """Writes docs/reliability.md from results of scenarios: report.py FILE... >docs/reliability.md
 
-Each line of FILE is an object, a run: scenario and title; times, {"what was done": how often}; checked, how many things; broken, those
-that did not hold; seconds; seed; figures, {"what was measured": value}. A row is of all runs of a scenario; what did not hold in one
-stays there until its line is removed.
+Each line of FILE is an object, a run: scenario and title; times, {"what was done": how often}; checked, how many things; broken,
+those that did not hold; seconds; seed, if there is one; figures, {"what was measured": value}. A row is of all runs of a scenario;
+what did not hold in one stays there until its line is removed.
 """
 import json
 import sys
@@ -11,7 +11,8 @@ import sys
 HEAD = """# Reliability
 
 What was tried to lose a job, to run one twice, or to stop the queue, and what came of it. This page is written by
-`scripts/chaos --report` from results of long runs; `scripts/test chaos` runs the short form of most of it with every change.
+`scripts/chaos --report` from the results of that script, scripts/upgrade, scripts/soak and scripts/memcheck; `scripts/test chaos`
+runs the short form of most of it with every change.
 
 Clients keep a ledger outside of the database: what they asked for, what they were told, and when. After each scenario
 everything that is left is worked off, and test/chaos/checker.py compares the ledgers with the tables, promise by promise: every
@@ -52,7 +53,7 @@ def said(runs):
     broken = [run for run in runs if run["broken"]]
     if not broken:
         return "held"
-    what = "; ".join(f"seed {run['seed']}: {', '.join(run['broken'])}" for run in broken)
+    what = "; ".join(f"{'seed ' + str(run['seed']) + ': ' if 'seed' in run else ''}{', '.join(run['broken'])}" for run in broken)
     return f"**broken** in {len(broken)} of {len(runs)} runs: {what}"
 
 
@@ -60,8 +61,10 @@ def row(runs):
     """The runs of a scenario as a row of the table."""
     times = ", ".join(f"{sum(values):,}".replace(",", " ") + f" {what}" for what, values in together(runs, "times").items())
     figures = "; ".join(f"{what} {spread(values)}" for what, values in together(runs, "figures").items())
-    seeds = list(dict.fromkeys(str(run["seed"]) for run in runs))
-    how_often = f"{times or 'once'}, in {sum(run['seconds'] for run in runs)} s, seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}"
+    seeds = list(dict.fromkeys(str(run["seed"]) for run in runs if "seed" in run))
+    how_often = f"{times or 'once'}, in {sum(run['seconds'] for run in runs)} s" + (f", {len(runs)} runs" if len(runs) > 1 else "")
+    if seeds:
+        how_often += f", seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}"
     return " | ".join(("| `" + runs[-1]["scenario"] + "`", cell(runs[-1]["title"]), cell(how_often),
                        str(sum(run["checked"] for run in runs)), cell(said(runs) + (f"; {figures}" if figures else "")))) + " |\n"
 
