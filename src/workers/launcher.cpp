@@ -1,7 +1,7 @@
 // The launcher: finds the databases that have the extension, starts and restarts their workers. See README.md
 // beside this file for the state diagrams.
 //
-// Regime: PG. Locks: "tq workers" inside slots.cpp, and what starting.cpp says. Connected to no database, so it is in nobody's way.
+// Regime: PG. Locks: "tq workers" inside slots.hpp, and what starting.cpp says. Connected to no database, so it is in nobody's way.
 // Raises: an ERROR in a cycle is reported and survived; only termination ends it, and the postmaster then starts another one.
 #include "pg/prelude.hpp"
 

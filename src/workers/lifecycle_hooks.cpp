@@ -14,7 +14,7 @@
 //   a segment's table, index, trigger   ProcessUtility                   asks the janitor to compare, at commit
 //
 // Regime: PG. Locks: ddl_lock_tag(database) in ShareLock to the end of the transaction, "tq workers" inside
-// slots.cpp. Raises: before the DDL only (cancel, out of lock memory); the transaction callback never does.
+// slots.hpp. Raises: before the DDL only (cancel, out of lock memory); the transaction callback never does.
 #include "pg/prelude.hpp"
 
 #include "journal/journal.hpp"

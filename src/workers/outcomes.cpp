@@ -1,6 +1,6 @@
 // Settles how workers ended: pauses that grow from failure to failure, requests that are not done yet, places that are free again.
 //
-// Regime: PG. Locks: "tq workers" inside slots.cpp. Raises: on lack of memory; the launcher survives it.
+// Regime: PG. Locks: "tq workers" inside slots.hpp. Raises: on lack of memory; the launcher survives it.
 #include "pg/prelude.hpp"
 
 #include "workers/outcomes.hpp"

@@ -30,7 +30,7 @@ inline constexpr int kKinds = 2; // of which a database has one; of executors it
 const char *kind_name(Kind kind) noexcept;
 
 // ---------------------------------------------------------------------------------------------------------
-// Start-up of the server
+// Start-up of the server (slots.cpp)
 // ---------------------------------------------------------------------------------------------------------
 
 // Bytes of shared memory wanted; depends on tq.max_databases.
@@ -44,7 +44,7 @@ void request_shmem();
 void init_shmem();
 
 // ---------------------------------------------------------------------------------------------------------
-// Doorbells: any backend, also in commit and abort callbacks
+// Doorbells: any backend, also in commit and abort callbacks (doorbells.cpp)
 // ---------------------------------------------------------------------------------------------------------
 
 // Set the latch of the launcher, if there is one.
@@ -65,7 +65,7 @@ bool scheduler_running(Oid database) noexcept;
 void set_latch_of_scheduler(Oid database) noexcept;
 
 // ---------------------------------------------------------------------------------------------------------
-// DDL hooks
+// DDL hooks (stopping.cpp)
 // ---------------------------------------------------------------------------------------------------------
 
 // Who is to be terminated (SIGTERM) rather than asked through its stop flag and latch. A worker that is not
@@ -95,7 +95,7 @@ bool prepared_ddl_possible() noexcept;
 LOCKTAG ddl_lock_tag(Oid database) noexcept;
 
 // ---------------------------------------------------------------------------------------------------------
-// Launcher
+// Launcher (slots.cpp)
 // ---------------------------------------------------------------------------------------------------------
 
 // none -> (executors: wanted by the scheduler ->) starting (registered with the postmaster) -> connecting (process attached) -> ready -> none
@@ -188,7 +188,7 @@ Outcome take_outcome(int slot, Kind kind, int number = 0) noexcept;
 bool exchange_janitor_wanted(int slot, bool wanted) noexcept;
 
 // ---------------------------------------------------------------------------------------------------------
-// Worker
+// Worker (own_entry.cpp)
 // ---------------------------------------------------------------------------------------------------------
 
 // What the launcher hands to a new worker in bgw_extra.
@@ -219,7 +219,7 @@ void worker_detach() noexcept;
 bool worker_stop_requested() noexcept;
 
 // ---------------------------------------------------------------------------------------------------------
-// Executors: their places, as the scheduler of the database sees them. `slot` is find_slot's
+// Executors: their places, as the scheduler of the database sees them (executor_places.cpp). `slot` is find_slot's
 // ---------------------------------------------------------------------------------------------------------
 
 // The slot of a database, -1 if it has none.
@@ -236,7 +236,7 @@ void dismiss_executor(int slot, int number) noexcept;
 // Send a signal, if it (still) runs the attempt with this lease.
 void signal_executor(int slot, int number, int64 lease, int signal) noexcept;
 
-// ... and as an executor sees its own.
+// ... and as an executor sees its own (own_entry.cpp).
 
 // It is about to run a job of this handler. False if `max` of them already do, or `queue_max` for the queue (the upper half of its number).
 bool executor_engage(uint64 handler, int max, int queue_max) noexcept;

@@ -1,6 +1,6 @@
 // Starts workers: registers them with the postmaster when they are due, no DDL is under way and a slot is free.
 //
-// Regime: PG. Locks: "tq workers" inside slots.cpp; ddl_lock_tag(database) in ExclusiveLock, only tested and let go at once.
+// Regime: PG. Locks: "tq workers" inside slots.hpp; ddl_lock_tag(database) in ExclusiveLock, only tested and let go at once.
 // Raises: on lack of memory; the launcher survives it.
 #include "pg/prelude.hpp"
 

@@ -1,0 +1,80 @@
+// Stops the workers of a database, and keeps others from being started, while DDL wants it to itself; see slots.hpp.
+//
+// Regime: PG; nothing here raises. Locks: "tq workers", held only inside.
+#include "pg/prelude.hpp"
+
+#include "workers/slot_table.hpp"
+
+namespace tq::workers
+{
+
+namespace
+{
+
+// Keeps our locks apart from pg_advisory_lock(), which uses classes 1 and 2: "tq" in ASCII.
+constexpr uint16 kLockClass = 0x7471;
+
+} // namespace
+
+void request_stop(Oid database, Force force) noexcept
+{
+	if (shared == nullptr)
+		return;
+	with_lock(LW_EXCLUSIVE, [&] {
+		int slot = find_slot(database);
+
+		if (slot < 0)
+			return;
+		for_each_worker(slot, [force](Kind kind, Worker &worker) {
+			bool terminate = force == Force::everybody ||
+							 (force == Force::long_running && kind != Kind::scheduler) ||
+							 worker.stage == Stage::connecting;
+
+			if (worker.stage == Stage::starting || worker.stage == Stage::wanted)
+				call_off(worker, Outcome::stopped);
+			else if (worker.stage != Stage::none)
+			{
+				bool first = worker.stop.exchange(1) == 0;
+				// one that runs a job looks at no flag: told once, it gives the job back; told again, it would be ended at once
+				bool busy = kind == Kind::executor && static_cast<Executor &>(worker).job != 0;
+
+				if (terminate || (first && busy))
+					(void)kill(worker.pid, SIGTERM);
+				else
+					ring(worker.proc);
+			}
+		});
+	});
+}
+
+bool all_gone(Oid database) noexcept
+{
+	if (shared == nullptr)
+		return true;
+	return with_lock(LW_SHARED, [&] {
+		int slot = find_slot(database);
+
+		return slot < 0 || all_vacant(slot);
+	});
+}
+
+ConditionVariable *gone_condition() noexcept { return shared != nullptr ? &shared->gone : nullptr; }
+
+void note_prepared_ddl() noexcept
+{
+	if (shared != nullptr)
+		shared->prepared_ddl.store(1);
+}
+
+bool prepared_ddl_possible() noexcept { return shared != nullptr && shared->prepared_ddl.load() != 0; }
+
+LOCKTAG
+ddl_lock_tag(Oid database) noexcept
+{
+	LOCKTAG tag;
+
+	SET_LOCKTAG_ADVISORY(tag, database, 0, 0, kLockClass);
+	return tag;
+}
+
+} // namespace tq::workers
