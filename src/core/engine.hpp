@@ -40,6 +40,9 @@ struct Platform
 	void (*has_news)(uint32_t db) noexcept = nullptr; // the first news of a queue that notifies
 };
 
+// What lies in the head of a lock-free stack: the tag differs after every change, so that a slow popper notices.
+constexpr uint64_t tagged(uint64_t tag, Ref r) noexcept { return tag << 32 | r; }
+
 // Shared header of the region.
 struct Shared
 {
@@ -61,7 +64,7 @@ enum class MarkResult : uint8_t
 class Engine
 {
   public:
-	// --- memory
+	// --- memory (core/memory.cpp)
 	static size_t size(const Limits &limits) noexcept;
 	void create(void *memory, const Limits &limits) noexcept; // lays out and initialises
 	void attach(void *memory) noexcept;						  // finds what create laid out
