@@ -3,6 +3,7 @@
 #include "api/args.hpp"
 #include "guc.hpp"
 #include "live/attach.hpp"
+#include "live/bound_leases.hpp"
 #include "live/claims.hpp"
 #include "live/leases.hpp"
 #include "live/loader.hpp"

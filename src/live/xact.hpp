@@ -93,9 +93,6 @@ bool asked_here(Ref ref, LeaseNo lease) noexcept;
 // The operation noted last for an entry; null if there is none.
 Op *last_op_on(Ref ref, JobId id) noexcept;
 
-// Remembers that this session holds bound leases, so that its end releases them (R14).
-void note_bound(uint16_t queue, Ref ref, JobId id, LeaseNo lease);
-
 uint32 owner_here() noexcept; // this backend's owner number in marks
 
 // The operation noted last, for what its verb learns only after marking.

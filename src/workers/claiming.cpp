@@ -7,6 +7,7 @@
 #include "api/handle.hpp"
 #include "guc.hpp"
 #include "live/attach.hpp"
+#include "live/bound_leases.hpp"
 #include "live/claims.hpp"
 #include "live/leases.hpp"
 #include "live/policy.hpp"
