@@ -3,6 +3,7 @@
 #include "api/schedule_next.hpp"
 
 #include "api/args.hpp"
+#include "core/cron_text.hpp"
 #include "live/shared.hpp"
 #include "pg/function.hpp"
 #include "pg/zone.hpp"

@@ -1,4 +1,4 @@
-// Cron expressions: what they say, and when they fire next on the clocks of a time zone.
+// Cron expressions: when they fire next on the clocks of a time zone. How they are written is in cron_text.hpp.
 // Regime: core. A Cron is plain data; the zone is passed in as two functions.
 #pragma once
 
@@ -6,19 +6,6 @@
 
 namespace tq::core
 {
-
-// In the order of the text. `whole`: the error is in no single field.
-enum class CronField : uint8_t
-{
-	second,
-	minute,
-	hour,
-	day,
-	month,
-	weekday,
-	whole,
-};
-constexpr int kCronFields = 6;
 
 // Bit n stands for the value n. Bit 0 of weekdays is Sunday.
 struct Cron
@@ -36,26 +23,6 @@ struct Cron
 	bool any_weekday;		 // likewise
 	bool every_hour;		 // likewise, or all 24 are named: follows the clock through its changes, see next_fire
 };
-
-// `position` counts bytes of the text from 1; `text` is a sentence, static.
-struct CronError
-{
-	CronField field;
-	int position;
-	const char *text;
-};
-
-// "day of month"; empty for `whole`.
-const char *cron_field_name(CronField field) noexcept;
-
-// Reads five fields (minute, hour, day of month, month, day of week), six (a second before them), or one of @yearly @annually
-// @monthly @weekly @daily @midnight @hourly. Fields are lists of * a a-b with an optional step /n (a/n: from a on); names JAN.. and
-// SUN.. in any case; 7 is Sunday; day of month: L, the last; day of week: nL, the last n of the month, and n#k, its k-th. False if it
-// is malformed, or if no such day ever comes; *cron is changed only if all is well, *error only if not.
-//
-// After crontab(5) of Vixie cron: if both day fields are restricted, a day is right if one of them matches; a field that begins with * (so
-// also */2) is not restricted, and then both must match. L and # are those of the Quartz scheduler.
-bool parse_cron(const char *text, Cron *cron, CronError *error) noexcept;
 
 // Seconds since 2000-01-01 00:00, either UTC (an instant) or as shown by a clock on the wall (local).
 using Seconds = int64_t;
@@ -88,6 +55,9 @@ Micros next_fire(const Cron &cron, Micros from, const Zone &zone) noexcept;
 
 // Whether it fires when the clock shows this.
 bool matches(const Cron &cron, Seconds local) noexcept;
+
+// The first matching day from `day` on, counted from 2000-01-01; false if there is none in so many months.
+bool next_day(const Cron &c, int64_t *day, int months) noexcept;
 
 // UTC.
 extern const Zone kUtc;

@@ -5,7 +5,7 @@
 #include <sstream>
 #include <string>
 
-#include "core/cron.hpp"
+#include "core/cron_text.hpp"
 
 int main()
 {

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <string>
 
+#include "core/cron_text.hpp"
 #include "unit/clock.hpp"
 
 namespace

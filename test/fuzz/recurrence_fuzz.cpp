@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/cron_text.hpp"
 #include "core/recurrence.hpp"
 #include "unit/clock.hpp"
 

@@ -5,6 +5,7 @@
 #include <random>
 #include <string>
 
+#include "core/cron_text.hpp"
 #include "unit/clock.hpp"
 
 namespace

@@ -5,6 +5,7 @@
 #include <random>
 #include <vector>
 
+#include "core/cron_text.hpp"
 #include "core/recurrence.hpp"
 
 namespace
