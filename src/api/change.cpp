@@ -297,6 +297,8 @@ Outcome change(live::Db &db, const Request &r)
 				return {Verdict::absent, nullptr};
 			case Pin::no_room:
 				return {Verdict::no_room, nullptr};
+			case Pin::busy:
+				live::raise_being_read(r.id);
 			case Pin::terminal:
 				// the placeholder was there before this look, so a queue found open cannot go meanwhile
 				if (r.verb == Verb::retry && can_begin_again(pinned.fold.state) &&

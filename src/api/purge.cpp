@@ -101,6 +101,8 @@ Taken take_ended(live::Db &db, core::JobId id, uint32 states, live::Pinned *pinn
 	*pinned = live::pin(db, id, true);
 	if (pinned->result == live::Pin::no_room)
 		return Taken::no_room;
+	if (pinned->result == live::Pin::busy)
+		live::raise_being_read(id);
 	if (pinned->result != live::Pin::terminal)
 		return Taken::skipped;
 	if ((states & bit_of(pinned->fold.state)) == 0)

@@ -72,6 +72,7 @@ enum class Pin : uint8
 	terminal, // in the journal, ended; *fold tells how
 	absent,	  // no such job
 	no_room,
+	busy, // somebody else has been reading it in for a second
 };
 struct Pinned
 {
@@ -85,6 +86,8 @@ struct Pinned
 };
 // `keep_terminal`: a job that has ended keeps its placeholder (for tq_retry, which marks it); the caller must mark or drop it.
 Pinned pin(Db &db, JobId id, bool keep_terminal);
+// What to say to a user if it is busy.
+[[noreturn]] void raise_being_read(JobId id);
 
 // Takes a placeholder back; the job is unfinished (its watermark sinks) or ended.
 void drop_placeholder(Db &db, uint16_t queue, Ref ref, bool unfinished) noexcept;

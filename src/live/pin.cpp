@@ -62,9 +62,11 @@ Pinned pin(Db &db, JobId id, bool keep_terminal)
 				return p;
 			}
 			if (tries > 2000)
-				ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE), errmsg("job %lld is being read in", static_cast<long long>(id)),
-								errhint("Try again.")));
-			if (loading) // a loader has it for some microseconds
+			{
+				p.result = Pin::busy;
+				return p;
+			}
+			if (loading) // a loader has it for some microseconds, or until it has a lock that it waits for
 				pg_usleep(500);
 			CHECK_FOR_INTERRUPTS();
 			continue;
@@ -142,6 +144,12 @@ Pinned pin(Db &db, JobId id, bool keep_terminal)
 			return p;
 		CHECK_FOR_INTERRUPTS();
 	}
+}
+
+void raise_being_read(JobId id)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_LOCK_NOT_AVAILABLE), errmsg("job %lld is being read in", static_cast<long long>(id)), errhint("Try again.")));
 }
 
 } // namespace tq::live

@@ -111,7 +111,7 @@ struct Move
 	bool dead;
 };
 
-// Copies one job. False: it is running, marked, or has ended otherwise; it stays.
+// Copies one job. False: it is running, marked, being read in, or has ended otherwise; it stays.
 bool move_one(Db &db, const live::SegmentView &from, const live::SegmentView &zero, int64 id, live::Micros now)
 {
 	live::Pinned p = live::pin(db, id, true);

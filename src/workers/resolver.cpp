@@ -309,7 +309,7 @@ void carry_out(Db &db, JobId child, const Verdict &v)
 	}
 	if (p.result != live::Pin::pinned)
 	{
-		if (p.result == live::Pin::no_room)
+		if (p.result == live::Pin::no_room || p.result == live::Pin::busy)
 			try_again(db, child);
 		return;
 	}

@@ -153,6 +153,25 @@ is(ask($writer, q{select count(*) from tq_claim('stays')}), 0, 'H5: and does not
 check_journal($node, 'H5: the journal in the end');
 ok(until_true($node, "select to_regclass('tq.job_$n') is null"), 'H5: the old segment goes');
 
+# whoever reads a job in may wait for a lock meanwhile: the janitor leaves it alone and does not fail
+my $reader = session($node);
+outlived();
+$offset = -s $node->logfile;
+arm($node, 'pin-before-fold', 'wait', pid => ask($reader, 'select pg_backend_pid()'));
+begin_ask($reader, "select tq_retry($dies)");
+standing($node, 'pin-before-fold');
+arm($node, 'move-before-commit');
+work_off($node, 'a');
+standing($node, 'move-before-commit');
+release($node, 'move-before-commit');
+is(segment_of($writer, $dies), $n, 'H5: a job that is being read in is not moved');
+release($node, 'pin-before-fold');
+end_ask($reader);
+ok(until_true($node, "select to_regclass('tq.job_$n') is null"), 'H5: but then it is');
+unlike(slurp_file($node->logfile, $offset), qr/ERROR/, 'H5: nothing has failed');
+is(join(',', take_all($node, 'stays', 1), take_all($node, 'dies', 1)), "$stays,$dies", 'H5: both run');
+leave($reader);
+
 #
 # H8
 #
