@@ -220,6 +220,15 @@ pg_noinline Snapshot begin_count(Db &db, uint32 *changes, journal::Segment *tabl
 	return s;
 }
 
+void compare(Tally &t, Drift::Counter counter, int where, int64 was, int64 is) noexcept
+{
+	if (t.first || was == is)
+		return;
+	if (t.result.drifted < static_cast<int64>(lengthof(t.result.drifts)))
+		t.result.drifts[t.result.drifted] = Drift{counter, where, was, is};
+	++t.result.drifted;
+}
+
 void end_count(Db &db, Tally &t, const int64 *seg_live, const int64 *seg_dead, const bool *seg_read)
 {
 	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
@@ -229,10 +238,10 @@ void end_count(Db &db, Tally &t, const int64 *seg_live, const int64 *seg_dead, c
 		if (!l.used || engine.queue(l.queue).db != index_of(db))
 			continue;
 		const int64 is = t.lanes[i] + l.count.delta;
-		t.result.drifted += !t.first && is != l.count.live;
+		compare(t, Drift::unfinished, static_cast<int>(i), l.count.live, is);
 		l.count.live = is;
 		const int32 waiting = static_cast<int32>(t.blocked[i]) + l.delta_blocked;
-		t.result.drifted += !t.first && waiting != l.blocked;
+		compare(t, Drift::blocked, static_cast<int>(i), l.blocked, waiting);
 		l.blocked = waiting;
 		// the pass met some before they came or went, and others after it, so its number is good only if none did
 		if (!t.first && l.delayed_changes == t.changes[i])
@@ -244,7 +253,7 @@ void end_count(Db &db, Tally &t, const int64 *seg_live, const int64 *seg_dead, c
 		if (!seg_read[i])
 			continue;
 		const int64 is = seg_live[i] + s.delta.load();
-		t.result.drifted += !t.first && is != s.live.load();
+		compare(t, Drift::of_segment, s.number, s.live.load(), is);
 		s.live.store(is);
 		if (t.first)
 			s.dead.store(seg_dead[i]);
@@ -345,6 +354,24 @@ CountResult count_journal(Db &db)
 	db.rows_unknown.store(t.result.unknown);
 	db.orphans.store(t.result.orphans);
 	return t.result;
+}
+
+const char *describe_drifts(const CountResult &result)
+{
+	StringInfoData text;
+	initStringInfo(&text);
+	for (int64 i = 0; i < std::min<int64>(result.drifted, lengthof(result.drifts)); ++i)
+	{
+		const Drift &d = result.drifts[i];
+		const char *what = d.counter == Drift::blocked ? "blocked" : "unfinished";
+		appendStringInfo(&text, "%s" INT64_FORMAT " %s jobs instead of " INT64_FORMAT, i > 0 ? ", " : "", d.was, what, d.is);
+		if (d.counter == Drift::of_segment)
+			appendStringInfo(&text, " of segment %d", d.where);
+		else
+			appendStringInfo(&text, " of kind \"%s\" in queue \"%s\"", engine.lane(static_cast<uint16_t>(d.where)).kind,
+							 engine.queue(engine.lane(static_cast<uint16_t>(d.where)).queue).name);
+	}
+	return text.len > 0 ? text.data : nullptr;
 }
 
 bool load_or_count(Db &db, CountResult *result)

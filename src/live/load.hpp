@@ -7,6 +7,19 @@
 namespace tq::live
 {
 
+// A counter that memory had wrong.
+struct Drift
+{
+	enum Counter : uint8
+	{
+		unfinished, // jobs of a lane
+		blocked,	// of them: that wait for their parents
+		of_segment	// unfinished jobs of a segment
+	} counter;
+	int32 where; // lane, or number of the segment
+	int64 was, is;
+};
+
 // What a count found that memory did not agree with.
 struct CountResult
 {
@@ -17,7 +30,11 @@ struct CountResult
 	int64 unknown;	  // unfinished jobs of queues that do not exist
 	int64 orphans;	  // jobs that wait for others, of whom nobody knows
 	int64 outdated;	  // jobs in memory that did not know of an event in the journal (dropped, or read in again)
+	Drift drifts[4];  // the first of those that had drifted
 };
+
+// Which they were, for a log; null if none had.
+const char *describe_drifts(const CountResult &result);
 
 // Reads all unfinished segments under one snapshot. The first time it fills the live state (entries are only added) and the database
 // becomes loaded; later it only compares and repairs counters, and sinks watermarks under jobs that have no entry where they should.

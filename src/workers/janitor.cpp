@@ -318,13 +318,17 @@ bool recount(const WorkerContext &context, Db &db)
 		return false;
 	live::CountResult result{};
 	const bool done = live::load_or_count(db, &result);
-	end_work();
 	if (!done)
 		db.reload.store(true);
 	else if (result.drifted + result.missing + result.outdated > 0)
+	{
+		const char *which = live::describe_drifts(result);
 		ereport(LOG, (errmsg("tq: a recount found %lld counters to repair, %lld jobs to read in and %lld out of date",
 							 static_cast<long long>(result.drifted), static_cast<long long>(result.missing),
-							 static_cast<long long>(result.outdated))));
+							 static_cast<long long>(result.outdated)),
+					  which != nullptr ? errdetail("Memory had %s.", which) : 0));
+	}
+	end_work();
 	return true;
 }
 
