@@ -19,8 +19,10 @@ CRITICAL = ("precommit-registered", "commit-before-publish", "commit-half-publis
             "segment-before-map", "drop-before-commit", "reap-before-commit", "resolve-before-commit", "count-before-end",
             "refill-before-raise")
 
-# what a load of minutes would reach once or twice: smaller blocks of ids, and time for somebody else's change between two steps
-ALSO = {"tq_test.queues_after_read": "'SELECT count(*) FROM generate_series(1, 200000)'", "tq.timer_horizon": "'2s'", "tq.segment_rows": "400"}
+# what a load of minutes would reach once or twice: smaller blocks of ids, time for somebody else's change between two steps, and a janitor
+# that comes often
+ALSO = {"tq_test.queues_after_read": "'SELECT count(*) FROM generate_series(1, 200000)'", "tq.timer_horizon": "'2s'", "tq.segment_rows": "400",
+        "tq.naptime": "'100ms'"}
 
 
 def points():
