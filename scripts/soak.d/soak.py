@@ -51,9 +51,10 @@ WHERE NOT EXISTS (SELECT FROM tq.event e WHERE e.job_id = j.id AND e.type IN ('s
 """
 
 
-# A job that has expired is shown as such before the scheduler has noted it.
+# A job that has expired is shown as such before the scheduler has noted it; none is to do so while the journal is read.
 EXPIRING = """
-SELECT count(*) FROM tq_jobs j WHERE state = 'expired' AND NOT EXISTS (SELECT FROM tq.event e WHERE e.job_id = j.id AND e.type = 'e')
+SELECT count(*) FROM tq_jobs j WHERE (state = 'expired' OR (state IN ('ready', 'delayed', 'blocked') AND attempt = 0 AND expires_at IS NOT NULL))
+AND NOT EXISTS (SELECT FROM tq.event e WHERE e.job_id = j.id AND e.type = 'e')
 """
 
 

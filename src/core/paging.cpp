@@ -58,6 +58,7 @@ void Engine::free_queue(Queue &q) noexcept
 	{
 		const uint16_t next = lanes_[i].next;
 		lanes_[i].used = false;
+		++lanes_[i].frees;
 		i = next;
 	}
 	while (q.waiters_head != kNil)
@@ -90,7 +91,9 @@ uint16_t Engine::make_lane(Queue &q, const char *kind) noexcept
 		Lane &l = lanes_[i];
 		if (l.used)
 			continue;
+		const uint32_t frees = l.frees;
 		l = Lane{};
+		l.frees = frees;
 		if (kind != nullptr)
 		{
 			std::strncpy(l.kind, kind, kNameMax - 1);

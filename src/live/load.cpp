@@ -25,7 +25,8 @@ struct Tally
 	int64 *lanes;	 // unfinished jobs by lane
 	int64 *delayed;	 // of them: delayed, without an entry
 	int64 *blocked;	 // of them: waiting for their parents
-	uint32 *changes; // Lane::delayed_changes when the count began
+	uint32 *changes; // Lane::delayed_changes when the count began,
+	uint32 *frees;	 // and Lane::frees
 	int64 segment_live;
 	int64 segment_dead;
 	int slot;		 // of the segment being read
@@ -194,7 +195,7 @@ void visit(const journal::Candidate &c, const journal::Fold &fold, void *arg)
 //
 // The segments to be read are listed in the same moment: one that is finished between the two would take its jobs with it, though the
 // snapshot sees them unfinished and their ends are in the deltas.
-pg_noinline Snapshot begin_count(Db &db, uint32 *changes, journal::Segment *tables, int *slots, int *n)
+pg_noinline Snapshot begin_count(Db &db, const Tally &t, journal::Segment *tables, int *slots, int *n)
 {
 	static_cast<void>(GetLatestSnapshot());
 	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
@@ -205,11 +206,12 @@ pg_noinline Snapshot begin_count(Db &db, uint32 *changes, journal::Segment *tabl
 	for (uint32 i = 0; i < engine.limits().lanes; ++i)
 	{
 		Lane &l = engine.lane(static_cast<uint16_t>(i));
+		t.frees[i] = l.frees;
 		if (l.used && engine.queue(l.queue).db == index_of(db))
 		{
 			l.count.delta = 0; // commit callbacks write it under the map lock, so it is ours now
 			l.delta_blocked = 0;
-			changes[i] = l.delayed_changes;
+			t.changes[i] = l.delayed_changes;
 			if (db.load_state.load() != static_cast<uint32>(LoadState::loaded))
 				l.delayed_disk = 0; // what was published before is met again by the first load
 		}
@@ -237,6 +239,8 @@ void end_count(Db &db, Tally &t, const int64 *seg_live, const int64 *seg_dead, c
 		Lane &l = engine.lane(static_cast<uint16_t>(i));
 		if (!l.used || engine.queue(l.queue).db != index_of(db))
 			continue;
+		if (l.frees != t.frees[i])
+			continue; // what the pass met was of a queue that has been dropped since; this one has only jobs that the pass did not see
 		const int64 is = t.lanes[i] + l.count.delta;
 		compare(t, Drift::unfinished, static_cast<int>(i), l.count.live, is);
 		l.count.live = is;
@@ -301,6 +305,7 @@ CountResult count_journal(Db &db)
 	t.delayed = static_cast<int64 *>(palloc0(sizeof(int64) * engine.limits().lanes));
 	t.blocked = static_cast<int64 *>(palloc0(sizeof(int64) * engine.limits().lanes));
 	t.changes = static_cast<uint32 *>(palloc0(sizeof(uint32) * engine.limits().lanes));
+	t.frees = static_cast<uint32 *>(palloc0(sizeof(uint32) * engine.limits().lanes));
 	auto *tables = static_cast<journal::Segment *>(palloc(sizeof(journal::Segment) * max));
 	auto *slots = static_cast<int *>(palloc(sizeof(int) * max));
 	auto *seg_live = static_cast<int64 *>(palloc0(sizeof(int64) * max));
@@ -313,7 +318,7 @@ CountResult count_journal(Db &db)
 			start_leases(db);
 		TQ_WAIT_POINT("count-before-snapshot");
 		int n = 0;
-		Snapshot snapshot = RegisterSnapshot(begin_count(db, t.changes, tables, slots, &n));
+		Snapshot snapshot = RegisterSnapshot(begin_count(db, t, tables, slots, &n));
 		snapshot->curcid = FirstCommandId; // own changes are counted when they commit
 		TQ_WAIT_POINT("count-after-snapshot");
 		for (int i = 0; i < n; ++i)

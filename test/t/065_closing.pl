@@ -44,6 +44,20 @@ release($node, 'count-after-snapshot');
 is(end_ask($writer), 't');
 is($node->safe_psql('postgres', 'select count(*) from tq_check() where expected <> found'), 0, 'H3: the count was right');
 
+# a queue whose jobs the count has met is dropped, and another one takes its place in memory
+$node->safe_psql('postgres', q{select tq_enqueue_many('first', array_fill('{}'::jsonb, array[3]))});
+arm($node, 'count-before-end');
+begin_ask($writer, 'select count(*) from tq_check() where expected <> found');
+standing($node, 'count-before-end');
+is(scalar(take_all($node, 'first', 3)), 3, 'jobs end after a count has met them');
+$node->safe_psql('postgres', q{select tq_drop_queue('first')});
+until_true($node, q{select not exists (select from tq.queue where name = 'first')}, 'their queue is dropped');
+$job = $node->safe_psql('postgres', q{select tq_enqueue('second')});
+release($node, 'count-before-end');
+is(end_ask($writer), 0, 'the count does not take them for jobs of another queue');
+is($node->safe_psql('postgres', 'select count(*) from tq_check() where expected <> found'), 0, 'nor has it spoiled the counters');
+is(join(',', take_all($node, 'second', 1)), $job, 'that goes on');
+
 $job = $node->safe_psql('postgres', q{select tq_enqueue('after')});
 $node->restart;
 is(join(',', take_all($node, 'after', 1)), $job, 'and it goes on after a restart');
