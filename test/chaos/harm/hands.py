@@ -7,6 +7,8 @@ import psycopg2
 
 from server import PATIENCE, UNTIMED
 
+POKE = 10   # seconds
+
 # how a statement of a harm may end, too: cancelled, deadlock, no lock, its object gone, in use or there already, not loaded yet, no
 # such queue
 MAY_BE = ("57014", "40P01", "40001", "55P03", "42P01", "42704", "3D000", "55006", "42P04", "42710", "55000", "TQ009", "TQ002")
@@ -103,14 +105,23 @@ class Harms:
 
     def __exit__(self, *_):
         self.stopping.set()
+        end = time.monotonic() + PATIENCE
         for thread in self.threads:
-            thread.join(PATIENCE)
+            thread.join(POKE)
+            while thread.is_alive() and time.monotonic() < end:
+                self.poke()
+                thread.join(POKE)
         for hand in self.hands:
             self.trial.did(hand.do.what, hand.times)
         failed = [text for hand in self.hands for text in hand.failed]
         self.trial.expect(not failed, "harm failed only as it may", failed)
         hang = [thread.name for thread in self.threads if thread.is_alive()]
         self.trial.expect(not hang, "nothing waits for ever", hang)
+
+    def poke(self):
+        """PostgreSQL forgets that a process is to let go of files (DROP DATABASE waits for that) if its statement is cancelled in the same
+        moment, until another interrupt comes: ProcessInterrupts() raises the error before it comes to the barrier."""
+        self.server.try_sql("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE state = 'idle'")
 
     def go_on(self, load, seconds):
         """So long, while the clients go on."""
