@@ -5,6 +5,14 @@ WORK = """SELECT tq_enqueue_many('here', array_fill('{"n": 1}'::jsonb, ARRAY[20]
 SELECT tq_complete(id, lease) FROM tq_claim('here', 7, wait => '100 ms')"""
 
 
+def lost_places(server):
+    """How many queues have a place in memory and are in no database."""
+    used = int(server.one("SELECT value FROM tq_health() WHERE item = 'queues'").split()[0])
+    names = [name for name, in server.sql("SELECT datname FROM pg_database WHERE datallowconn AND datname <> 'template1'")]
+    return used - sum(server.one("SELECT count(*) FROM tq.queue", database=name) for name in names
+                      if server.one("SELECT count(*) FROM pg_extension WHERE extname = 'tq'", database=name))
+
+
 def has_database(hand, name):
     return bool(hand.sql("SELECT 1 FROM pg_database WHERE datname = %s", name))
 

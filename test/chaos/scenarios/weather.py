@@ -36,5 +36,6 @@ def weather(t):
         t.did("mixtures")
         load.progress()
     until(lambda: server.workers("scheduler"), "there is a scheduler")
+    until(lambda: databases.lost_places(server) <= 0, "each queue in memory is one of a database")
     t.prove(server, load)
     t.steady(server, MAY_SAY)
