@@ -18,6 +18,7 @@ namespace tq::workers
 MemoryContext launcher_context = nullptr;
 MemoryContext cycle_context = nullptr;
 HTAB *known_databases = nullptr;
+Oid *attached = nullptr;
 
 namespace
 {
@@ -38,13 +39,30 @@ Known *enter_known(Oid database)
 	return known;
 }
 
-// Bring the list of databases up to date. Those that are gone keep seen = false.
+// Databases that sessions use tq in, also those that come and go between two looks, or went while there was no launcher.
+void enter_attached()
+{
+	LWLockAcquire(live::registry_lock(), LW_SHARED);
+	for (int i = 0; i < guc::max_databases; i++)
+	{
+		const live::Db &db = live::db_at(i);
+
+		attached[i] = db.used ? db.database : InvalidOid;
+	}
+	LWLockRelease(live::registry_lock());
+	for (int i = 0; i < guc::max_databases; i++)
+		if (OidIsValid(attached[i]))
+			(void)enter_known(attached[i]);
+}
+
+// Bring the list of databases up to date. Those that are gone keep seen = false: what was attached before this looks was there before.
 void scan_databases()
 {
 	Relation relation;
 	SysScanDesc scan;
 	HeapTuple tuple;
 
+	enter_attached();
 	for_each_known([](Known *known) { known->seen = known->eligible = false; });
 
 	SetCurrentStatementStartTimestamp();
@@ -95,6 +113,7 @@ void set_up_known()
 	control.keysize = sizeof(Oid);
 	control.entrysize = sizeof(Known);
 	control.hcxt = launcher_context;
+	attached = static_cast<Oid *>(MemoryContextAlloc(launcher_context, sizeof(Oid) * static_cast<Size>(guc::max_databases)));
 	known_databases = hash_create("tq launcher databases", 32, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 }
 

@@ -227,6 +227,17 @@ $node->safe_psql('a', 'begin; drop extension tq; create extension tq; commit');
 $pid_a = scheduler($node, 'a', $pid_a);
 ok($pid_a, 'the new launcher knows the workers that the old one started');
 
+# a database that no launcher ever sees
+my $places = "select value from tq_health() where item = 'queues'";
+my $taken = $node->safe_psql('postgres', $places);
+$node->safe_psql('postgres', "select pg_terminate_backend($launcher)");
+$node->safe_psql('postgres', 'create database brief');
+$node->safe_psql('brief', q{create extension tq; select tq_enqueue('q')});
+isnt($node->safe_psql('postgres', $places), $taken, 'a queue of a database has a place in memory');
+$node->safe_psql('postgres', 'drop database brief');
+ok(launcher($node, $launcher), 'there is a launcher again');
+ok($node->poll_query_until('postgres', "select ($places) = '$taken'"), 'which frees the places of a database that was dropped meanwhile');
+
 $session->quit;
 kill 'KILL', $pid_a;
 $node->poll_query_until('postgres', "select count(*) = 0 from pg_stat_activity where pid = $pid_a");
