@@ -231,7 +231,17 @@ void compare(Tally &t, Drift::Counter counter, int where, int64 was, int64 is) n
 	++t.result.drifted;
 }
 
-void end_count(Db &db, Tally &t, const int64 *seg_live, const int64 *seg_dead, const bool *seg_read)
+// What the pass met in the segment that was in a slot.
+struct SegmentTally
+{
+	bool read;
+	int32 number;
+	int64 rows;
+	int64 live;
+	int64 dead;
+};
+
+void end_count(Db &db, Tally &t, const SegmentTally *segments)
 {
 	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
 	for (uint32 i = 0; i < engine.limits().lanes; ++i)
@@ -254,13 +264,20 @@ void end_count(Db &db, Tally &t, const int64 *seg_live, const int64 *seg_dead, c
 	for (int i = 0; i < db.nsegments; ++i)
 	{
 		SegmentSlot &s = segment_at(db, i);
-		if (!seg_read[i])
-			continue;
-		const int64 is = seg_live[i] + s.delta.load();
+		const SegmentTally &met = segments[i];
+		if (!met.read || met.number != s.number)
+			continue; // it was dropped since, and another one is in its place, of whose jobs the pass met none
+		const int64 is = met.live + s.delta.load();
 		compare(t, Drift::of_segment, s.number, s.live.load(), is);
 		s.live.store(is);
+		int64 unknown = 0; // adopted
 		if (t.first)
-			s.dead.store(seg_dead[i]);
+		{
+			s.dead.store(met.dead);
+			s.rows.store(met.rows);
+		}
+		else
+			static_cast<void>(s.rows.compare_exchange_strong(unknown, met.rows));
 	}
 	keep_count_snapshot(db);
 	db.counting = false;
@@ -308,9 +325,7 @@ CountResult count_journal(Db &db)
 	t.frees = static_cast<uint32 *>(palloc0(sizeof(uint32) * engine.limits().lanes));
 	auto *tables = static_cast<journal::Segment *>(palloc(sizeof(journal::Segment) * max));
 	auto *slots = static_cast<int *>(palloc(sizeof(int) * max));
-	auto *seg_live = static_cast<int64 *>(palloc0(sizeof(int64) * max));
-	auto *seg_dead = static_cast<int64 *>(palloc0(sizeof(int64) * max));
-	auto *seg_read = static_cast<bool *>(palloc0(sizeof(bool) * max));
+	auto *segments = static_cast<SegmentTally *>(palloc0(sizeof(SegmentTally) * max));
 	PG_ENSURE_ERROR_CLEANUP(stop_count, PointerGetDatum(&db));
 	{
 		read_queues(db, nullptr);
@@ -326,19 +341,12 @@ CountResult count_journal(Db &db)
 			t.slot = slots[i];
 			t.segment_live = t.segment_dead = 0;
 			const journal::SegmentSummary sum = journal::scan_segment(tables[i], snapshot, true, visit, &t, false);
-			seg_live[t.slot] = t.segment_live;
-			seg_dead[t.slot] = t.segment_dead;
-			seg_read[t.slot] = true;
-			int64 unknown = 0; // adopted
-			if (t.first)
-				segment_at(db, t.slot).rows.store(sum.rows);
-			else
-				static_cast<void>(segment_at(db, t.slot).rows.compare_exchange_strong(unknown, sum.rows));
+			segments[t.slot] = SegmentTally{true, tables[i].number, sum.rows, t.segment_live, t.segment_dead};
 			TQ_WAIT_POINT("load-between-segments");
 		}
 		UnregisterSnapshot(snapshot);
 		TQ_WAIT_POINT("count-before-end");
-		end_count(db, t, seg_live, seg_dead, seg_read);
+		end_count(db, t, segments);
 		for (int64 i = 0; i < t.nmust; ++i)
 			static_cast<void>(pin(db, t.must[i], false));
 		t.result.orphans = count_orphans(db, t.waiting);

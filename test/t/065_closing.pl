@@ -58,6 +58,38 @@ is(end_ask($writer), 0, 'the count does not take them for jobs of another queue'
 is($node->safe_psql('postgres', 'select count(*) from tq_check() where expected <> found'), 0, 'nor has it spoiled the counters');
 is(join(',', take_all($node, 'second', 1)), $job, 'that goes on');
 
+# a transaction that counts in the middle of its own work, while a later one has ended
+my $wrong = 'select count(*) from tq_check() where expected <> found';
+my $own = ask($writer, q{begin; select tq_enqueue('own')});
+$job = $node->safe_psql('postgres', q{select tq_enqueue('own')});
+is(ask($writer, $wrong), 0, 'a transaction counts');
+ask($writer, 'commit');
+is($node->safe_psql('postgres', $wrong), 0, 'what it had written itself is counted when it commits');
+is(join(',', take_all($node, 'own', 2)), "$own,$job", 'and delivered');
+
+# a segment that a count has read is dropped, and another one takes its place in memory
+$node->append_conf('postgresql.conf', 'tq.retention = 0');
+$node->reload;
+my $newest = $node->safe_psql('postgres', 'select max(number) from tq.segment');
+$node->safe_psql('postgres', q{select count(*) from tq_enqueue_many('a', array_fill('{}'::jsonb, array[20]))});
+until_true($node, "select max(number) > $newest from tq.segment", 'another segment');
+janitor_away($node);
+arm($node, 'count-before-end');
+begin_ask($writer, $wrong);
+standing($node, 'count-before-end');
+is(scalar(take_all($node, 'a', 20)), 20, 'jobs end after a count has met them');
+ok(until_true($node, "select to_regclass('tq.job_$newest') is null"), 'their segment is dropped');
+for (1 .. 4)
+{
+	$newest = $node->safe_psql('postgres', 'select max(number) from tq.segment');
+	$node->safe_psql('postgres', q{select count(*) from tq_enqueue_many('a', array_fill('{}'::jsonb, array[20]))});
+	until_true($node, "select max(number) > $newest from tq.segment", 'others');
+}
+release($node, 'count-before-end');
+is(end_ask($writer), 0, 'the count does not take them for jobs of another segment');
+is($node->safe_psql('postgres', $wrong), 0, 'nor has it spoiled the counters');
+is(scalar(take_all($node, 'a', 80)), 80, 'that goes on');
+
 $job = $node->safe_psql('postgres', q{select tq_enqueue('after')});
 $node->restart;
 is(join(',', take_all($node, 'after', 1)), $job, 'and it goes on after a restart');
