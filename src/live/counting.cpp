@@ -18,13 +18,12 @@ bool sees(const CountSnapshot &s, const TransactionId *xip, uint64 xid) noexcept
 
 } // namespace
 
-void note_count_snapshot(Db &db, Snapshot snapshot) noexcept
+void note_count_snapshot(Db &db, Snapshot snapshot, TransactionId own) noexcept
 {
 	const uint64 next = U64FromFullTransactionId(ReadNextFullTransactionId());
 	db.count = CountSnapshot{with_epoch(snapshot->xmin, next), with_epoch(snapshot->xmax, next), static_cast<int32>(snapshot->xcnt)};
 	std::copy_n(snapshot->xip, snapshot->xcnt, count_xip(db));
 	// a snapshot leaves out its own transaction; the count does not see what that has written so far
-	const TransactionId own = GetTopTransactionIdIfAny();
 	if (TransactionIdIsValid(own) && with_epoch(own, next) < db.count.xmax)
 		count_xip(db)[db.count.nxip++] = own;
 }

@@ -15,8 +15,8 @@ enum class Counting : uint8
 	counted, // a count that came to its end has seen it, although its callback comes only now: nothing
 };
 
-// The snapshot of a count that begins.
-void note_count_snapshot(Db &db, Snapshot snapshot) noexcept;
+// The snapshot of a count that begins in the transaction `own` (invalid if it has written nothing).
+void note_count_snapshot(Db &db, Snapshot snapshot, TransactionId own) noexcept;
 
 // The count has come to its end: what its snapshot sees is in the counters.
 void keep_count_snapshot(Db &db) noexcept;

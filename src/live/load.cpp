@@ -198,9 +198,10 @@ void visit(const journal::Candidate &c, const journal::Fold &fold, void *arg)
 pg_noinline Snapshot begin_count(Db &db, const Tally &t, journal::Segment *tables, int *slots, int *n)
 {
 	static_cast<void>(GetLatestSnapshot());
+	const TransactionId own = GetTopTransactionIdIfAny();
 	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
 	Snapshot s = GetLatestSnapshot();
-	note_count_snapshot(db, s);
+	note_count_snapshot(db, s, own);
 	for (int i = 0; i < db.nsegments; ++i)
 		segment_at(db, i).delta.store(0);
 	for (uint32 i = 0; i < engine.limits().lanes; ++i)

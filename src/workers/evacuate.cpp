@@ -5,6 +5,7 @@
 #include "live/loader.hpp"
 #include "live/retention.hpp"
 #include "live/verbs.hpp"
+#include "workers/refiring.hpp"
 #include "workers/transaction.hpp"
 
 namespace tq::workers
@@ -274,7 +275,10 @@ bool clean_zero(const WorkerContext &context, Db &db, const live::SegmentView &z
 		}
 		TQ_WAIT_POINT("clean-before-delete");
 		if (n > 0)
+		{
+			let_fires_go(db, ids, n, now);
 			journal::delete_jobs(zero.tables, ids, n);
+		}
 		TQ_WAIT_POINT("clean-before-commit");
 		end_work();
 		live::segment_at(db, zero.slot).rows.fetch_sub(orphans);

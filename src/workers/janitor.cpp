@@ -9,6 +9,7 @@
 #include "live/segments.hpp"
 #include "pg/owner.hpp"
 #include "workers/evacuate.hpp"
+#include "workers/refiring.hpp"
 #include "workers/stale_keys.hpp"
 #include "workers/transaction.hpp"
 
@@ -243,6 +244,8 @@ bool drop(const WorkerContext &context, Db &db, const SegmentView &s, bool *chan
 {
 	if (!begin_work(context, "tq: dropping a segment"))
 		return false;
+	// first, since nothing is waited for with the segment locked
+	let_fires_of_segment_go(db, s.first_id, s.last_id, live::wall_now());
 	TQ_WAIT_POINT("drop-before-lock");
 	Verify verify{&db, s.slot};
 	const journal::DropResult result = journal::drop_segment(s.tables, nothing_lives, &verify);

@@ -157,4 +157,28 @@ bool fire_lost_again(const WorkerContext &context, Db &db, const ScheduleList &s
 	return true;
 }
 
+void let_fires_of_segment_go(const Db &db, core::JobId first, core::JobId last, Micros now)
+{
+	const Oid types[] = {INT8OID, INT8OID, TIMESTAMPTZOID};
+	const Datum values[] = {Int64GetDatum(first), Int64GetDatum(last), TimestampTzGetDatum(now)};
+	const pg::OwnerScope scope = pg::enter_owner(db.extension);
+	pg::sql("UPDATE tq.schedule_fire f SET kept_until = $3 WHERE job_id BETWEEN $1 AND $2 AND kept_until > $3"
+			" AND NOT EXISTS (SELECT FROM tq.job_0 j WHERE j.id = f.job_id)",
+			3, types, values, nullptr, false, 0);
+	pg::leave_owner(scope);
+}
+
+void let_fires_go(const Db &db, const core::JobId *ids, int n, Micros now)
+{
+	auto *elements = static_cast<Datum *>(palloc(sizeof(Datum) * static_cast<Size>(n)));
+	std::transform(ids, ids + n, elements, [](core::JobId id) { return Int64GetDatum(id); });
+	const Oid types[] = {INT8ARRAYOID, TIMESTAMPTZOID};
+	const Datum values[] = {PointerGetDatum(construct_array(elements, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)),
+							TimestampTzGetDatum(now)};
+	const pg::OwnerScope scope = pg::enter_owner(db.extension);
+	pg::sql("UPDATE tq.schedule_fire SET kept_until = $2 WHERE job_id = ANY ($1) AND kept_until > $2", 2, types, values, nullptr, false,
+			0);
+	pg::leave_owner(scope);
+}
+
 } // namespace tq::workers

@@ -113,7 +113,13 @@ class Mixed(load.Client):
 
     def hesitate(self):
         """Jobs that are taken for a while, and given back with the transaction."""
-        self.call("BEGIN")
+        try:
+            self.begin()
+        except psycopg2.Error as error:
+            if error.pgcode not in self.later:
+                raise
+            self.rollback()     # it may have come as far as that
+            return
         jobs = self.claim(2, 3, 0)
         try:
             threading.Event().wait(self.random.uniform(0, 0.2))
@@ -158,8 +164,8 @@ class Mixed(load.Client):
                 self.call("SELECT tq_create_queue(%s)", name)
             else:
                 # the queue comes into being, the job does not
-                self.call("BEGIN")
                 try:
+                    self.begin()
                     self.call("SELECT tq_enqueue(%s)", name)
                 finally:
                     self.rollback()

@@ -250,6 +250,24 @@ is(ask($writer, q{select count(*) <= (select count(*) from pg_class where relnam
 work_off($node, 'many');
 
 #
+# A job of a schedule goes with its retention, which was longer when it was made: the schedule does not take it for lost.
+#
+$node->safe_psql('postgres', q{select tq_create_queue('kept', '{"retention": "1 h"}'), tq_schedule('kept', 'kept', every => '1 h')});
+clock($node, 3601);
+my $fire = q{from tq.schedule_fire where schedule = 'kept' and outcome = 'fired'};
+until_true($node, "select count(*) = 1 $fire", 'it has fired');
+my $fired = $node->safe_psql('postgres', "select job_id $fire");
+is(join(',', take_all($node, 'kept', 1)), $fired, 'the job of a schedule is done');
+is($node->safe_psql('postgres', "select kept_until > tq_now() $fire"), 't', 'and is to be kept');
+$node->safe_psql('postgres', q{select tq_alter_queue('kept', '{"retention": "0 s"}')});
+fill('a');
+work_off($node, 'a');
+ok(until_true($node, "select not exists (select from tq.job where id = $fired)"), 'then it is not');
+is($node->safe_psql('postgres', "select kept_until <= tq_now() $fire"), 't', 'and nobody takes it for lost');
+$node->safe_psql('postgres', q{select tq_unschedule('kept')});
+clock($node, 0);
+
+#
 # A janitor that cannot ask whether others wait for a job, since the table is locked, leaves the job as it was.
 #
 $node->safe_psql('postgres', 'create database locked');

@@ -19,7 +19,8 @@ MAY_SAY = ("due to user request", "due to administrator command", "due to lock t
 def weather(t):
     kept = {name: value for name, value in CONF.items() if name.startswith("tq_test")}
     conf = {name: value for name, value in CONF.items() if name not in kept}
-    server = t.server(**dict(conf, max_worker_processes="20", deadlock_timeout="'100ms'", autovacuum_naptime="'1s'"))
+    server = t.server(**dict(conf, max_worker_processes="20", deadlock_timeout="'100ms'", autovacuum_naptime="'1s'",
+                           tq__max_queues="4000", tq__max_lanes="8000"))   # a meddler's queue stays if dropping it is interrupted
     for name, value in kept.items():    # other databases keep nothing
         server.sql(f"ALTER DATABASE postgres SET {name} = {value}")
     load = full_load(t, server)
