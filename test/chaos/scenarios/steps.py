@@ -9,7 +9,7 @@ from scenarios.kills import kill_postmaster, restarts
 from server import until
 
 SOURCES = pathlib.Path(__file__).parents[3] / "src"
-PATIENCE = (15, 30, 90)     # seconds, for a first try and others; the load gets nearly everywhere within a few
+PATIENCE = (15, 30, 90, 180)    # seconds, for a first try and others; the load gets nearly everywhere within a few
 DIED = re.compile(r'^killed at "([^"]+)"$', re.M)
 CRASHED = re.compile(r"^(\S+ \S+ \S+) \[\d+\] .* was terminated by signal 9", re.M)
 
@@ -154,7 +154,7 @@ def in_short(s):
     s.fail(s.points, "error", 3)
     s.fail(s.some(CRITICAL, 4), "exit", 2)
     for _ in range(3):
-        s.t.expect(s.kill(s.some(CRITICAL, 6), PATIENCE[-1]), "somebody was killed between two steps")
+        s.t.expect(s.kill(s.some(CRITICAL, 6), PATIENCE[2]), "somebody was killed between two steps")
 
 
 @scenario("steps-kill", "between any two steps of enqueue, claim, finish and all background work (each wait point of the sources) an error, "
