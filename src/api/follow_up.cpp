@@ -205,12 +205,13 @@ bool try_all(live::Db &db, const Ended *list, int n)
 	}
 	PG_CATCH();
 	{
-		if (ERRCODE_TO_CATEGORY(geterrcode()) == ERRCODE_OPERATOR_INTERVENTION)
-			PG_RE_THROW();
 		MemoryContextSwitchTo(outside);
 		ErrorData *error = CopyErrorData();
 		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
+		RollbackAndReleaseCurrentSubTransaction(); // whatever it was: a session that is left in it takes no more statements
+		CurrentResourceOwner = owner;
+		if (ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION)
+			ReThrowError(error);
 		if (n == 1)
 			note_lost(db, *list, error);
 		FreeErrorData(error);

@@ -289,14 +289,25 @@ sql(q{with c as materialized (select * from tq_claim('work', max_jobs => 50)) se
 	tq_complete_many(i, l) m});
 is(count_in('after'), 50, 'one for each of many');
 
+# A finish that is interrupted where it enqueues the next job leaves its session as any other does.
+sql(q{select tq_enqueue('work')});
+my $cut = session($node);
+my $held = ask($cut, q{select id || ', ' || lease from tq_claim('work')});
+ask($cut, q{set tq_test.draw_before_lock = 'select pg_cancel_backend(pg_backend_pid()), count(*) from generate_series(1, 100000)'});
+like(ask($cut, "select tq_complete($held)"), qr/57014/, 'a finish is interrupted');
+is(ask($cut, 'reset tq_test.draw_before_lock; select 1'), '1', 'the session is in no transaction');
+is(ask($cut, "select tq_complete($held)"), 'succeeded', 'and can try again');
+is(count_in('after'), 51, 'one job follows');
+leave($cut);
+
 # A target that is full, or gone: the job ends all the same.
 sub lost { return sql(q{select value from tq_health() where item = 'follow-ups that could not be enqueued'}); }
 is(lost(), 0, 'none was lost');
-sql(q{select tq_alter_queue('after', '{"max_depth": 52}')});
+sql(q{select tq_alter_queue('after', '{"max_depth": 53}')});
 sql(q{select tq_enqueue('work') from generate_series(1, 5)});
 is(sql(q{with c as materialized (select * from tq_claim('work', max_jobs => 5)) select count(*) from (select array_agg(id) i, array_agg(lease) l from c) a,
 	tq_complete_many(i, l) m where m.status = 'ok'}), 5, 'a full queue keeps nobody from finishing');
-is(count_in('after') . ' ' . lost(), '52 3', '... what goes in goes in, the rest is counted');
+is(count_in('after') . ' ' . lost(), '53 3', '... what goes in goes in, the rest is counted');
 like(slurp_file($node->logfile), qr/nothing follows job \d+: queue "after" is full/, '... and logged');
 sql(q{select tq_purge('after', 'ready'); select tq_drop_queue('after')});
 until_true($node, q{select count(*) = 0 from tq.queue where name = 'after'}, 'dropped');
