@@ -82,8 +82,10 @@ def dump(hand):
     new = hand.trial.dir / "dump.new"
     began = time.time()
     done = hand.server.program("pg_dump", "-Fc", "-Z0", "-f", new, hand.server.dsn(), check=False)
-    if done.returncode and any(text in done.stdout for text in ("does not exist", "cache lookup failed", "could not open relation")):
-        return False    # a table or an index went between the moment that pg_dump saw it and that it looked closer
+    # a table or an index went between the moment that pg_dump saw it and that it looked closer; or a rewrite has its lock
+    may_be = ("does not exist", "cache lookup failed", "could not open relation", "deadlock detected")
+    if done.returncode and any(text in done.stdout for text in may_be):
+        return False
     if done.returncode:
         hand.failed.append(f"pg_dump: {done.stdout[-1000:]}")
         return False
