@@ -42,6 +42,8 @@ def step_and_go_on(t, server, clock, seconds, n, workers):
             server.kill(pid, 15)
             t.did("workers terminated")
             until(lambda of=kind, gone=pid: gone not in server.workers(of), f"the {kind} has ended")
+    # PostgreSQL itself starts the launcher again, by the wall clock: set back, that may take it a minute
+    until(lambda: server.workers("launcher"), "there is a launcher")
     server.sql("SELECT tq_claim(%s, lease_for => '3 s')", queue)     # its time is not to hold up the next claim
     clock.step(seconds)
     t.did("steps back" if seconds < 0 else "steps forward")
