@@ -88,6 +88,6 @@ tq_memcheck_result() {
 	_tq_broken=
 	[ "$stage_failed" -eq 0 ] || _tq_broken="\"$stage_failed tests\""
 	printf '{"scenario": "%s%s", "title": "%s: %s%s", "times": {"tests": %d}, "checked": %d, "broken": [%s], "seconds": %d}\n' \
-		"${TQ_INSTEAD%-*}" "$(printf -- '-%s' $1)" "$_tq_what" "the stages$1 of scripts/test" "${TQ_ONLY:+, those with $TQ_ONLY}" \
+		"${TQ_INSTEAD%-*}" "$(printf -- '-%s' $1)" "$_tq_what" "scripts/test$1" "${TQ_ONLY:+ --only $TQ_ONLY}" \
 		$((stage_passed + stage_failed)) $((stage_passed + stage_failed)) "$_tq_broken" $(($(date +%s) - memcheck_began)) >>"$TQ_RUN/results.jsonl"
 }
