@@ -177,8 +177,9 @@ def loader(t):
             with load.crash():
                 server.stop("immediate")
             server.program("pg_ctl", "-D", server.data, "-l", server.logfile, "-W", "start")
-            until(lambda: (server.data / "postmaster.pid").exists() and (server.data / "postmaster.pid").read_text(encoding="utf-8"),
-                  "it starts")
+            # a lock file that was left empty would keep PostgreSQL from starting
+            for file in (server.data / "postmaster.pid", pathlib.Path(server.socket) / ".s.PGSQL.5432.lock"):
+                until(lambda lock=file: lock.exists() and lock.read_text(encoding="utf-8"), "it starts")
             with load.crash():
                 kill_postmaster(server)
             server.start().wait_ready()
