@@ -102,7 +102,7 @@ struct Lane
 	Counted count;
 	int64_t delayed_disk;	 // delayed jobs that have no entry, due at or after the timers' watermark
 	uint32_t delayed_changes; // how often that has changed
-	uint32_t frees;			  // how often its place was freed: what a count met before was another lane's
+	uint32_t frees;			  // how often its place was freed (registry lock and Q): what a count met before was another lane's
 	int32_t blocked;		 // jobs that wait for their parents: as `count`, of which they are a part
 	int32_t delta_blocked;
 	uint32_t counts[kStates]; // entries by state

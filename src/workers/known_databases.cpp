@@ -18,10 +18,12 @@ namespace tq::workers
 MemoryContext launcher_context = nullptr;
 MemoryContext cycle_context = nullptr;
 HTAB *known_databases = nullptr;
-Oid *attached = nullptr;
 
 namespace
 {
+
+// What databases are attached, as enter_attached() found them: kept, so that nothing is allocated under the lock.
+Oid *attached = nullptr;
 
 Known *enter_known(Oid database)
 {

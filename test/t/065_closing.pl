@@ -1,5 +1,6 @@
 # H3, H8: a segment that is sealed and finished while an enqueue has drawn ids of it and has not yet locked its tables does not get the
-# job, or no load would read it; and one that is finished while a count begins is in the count.
+# job, or no load would read it; and one that is finished while a count begins is in the count. A count keeps apart what is of a queue
+# or a segment that was dropped and what is of the one that took its place in memory meanwhile.
 
 use strict;
 use warnings;
