@@ -251,12 +251,12 @@ bool try_change(live::Db &db, const Request &r, const live::Pinned &pinned, Outc
 		case Verb::cancel:
 			ereport(ERROR,
 					(errcode(kErrWrongState), errmsg("job %lld cannot be cancelled: it is %s", id, state),
-					 errdetail("Only jobs that are ready, delayed or running can be cancelled.")));
+					 errdetail("Only jobs that are ready, delayed, blocked or running can be cancelled.")));
 		case Verb::retry:
 			ereport(
 				ERROR,
 				(errcode(kErrWrongState), errmsg("job %lld cannot be retried: it is %s", id, state),
-				 errdetail("Only jobs that are dead, buried, cancelled, expired or delayed can be retried."),
+				 errdetail("Only jobs that are dead, buried, cancelled, expired, delayed or blocked can be retried."),
 				 running						   ? errhint("Let it end, or cancel it, first.")
 				 : strcmp(state, "succeeded") == 0 ? errhint("Enqueue another job.")
 				 : strcmp(state, "purged") == 0	   ? errhint("tq_history tells whether it goes on as another job.")
@@ -264,7 +264,7 @@ bool try_change(live::Db &db, const Request &r, const live::Pinned &pinned, Outc
 		default:
 			ereport(ERROR,
 					(errcode(kErrWrongState), errmsg("job %lld cannot be rescheduled: it is %s", id, state),
-					 errdetail("Only jobs that are ready or delayed can be rescheduled."),
+					 errdetail("Only jobs that are ready, delayed or blocked can be rescheduled."),
 					 running ? errhint("Its worker can put it off with tq_release().") : 0));
 	}
 }

@@ -411,7 +411,6 @@ bool register_enqueue(Db &db, Op &op) noexcept
 			e.weight = hundredths(op.weight);
 			e.max_attempts = op.max_attempts;
 			e.expires_at = op.expires_at;
-			e.weight = op.weight;
 			e.flags |= op.flags;
 			e.step = std::max(op.prev_step, 1);
 			if (must)

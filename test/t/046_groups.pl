@@ -217,6 +217,16 @@ my $end_running = 'select count(tq_complete(id, lease)) from tq_running';
 $node->safe_psql('postgres', $end_running);
 
 $node->safe_psql('postgres', <<'SQL');
+select tq_create_queue('no weight', '{"fair": true}');
+select count(tq_enqueue('no weight', jsonb_build_object('g', g), group_key => g, options => jsonb_strip_nulls(jsonb_build_object('weight', w))))
+from generate_series(1, 20) i, (values ('half', 0.5), ('none', null), ('two', 2)) x (g, w);
+SQL
+is($node->safe_psql('postgres', q{select string_agg(g || ' ' || n, ', ' order by g) from
+	(select payload->>'g' as g, count(*) as n from tq_claim('no weight', 14) group by 1) x}), 'half 2, none 4, two 8',
+	'a job without a weight weighs 1');
+$node->safe_psql('postgres', "$end_running; select tq_purge('no weight', 'ready')");
+
+$node->safe_psql('postgres', <<'SQL');
 select tq_create_queue('light'), tq_create_queue('heavy', '{"weight": 4}');
 select count(tq_enqueue(q)) from generate_series(1, 15) i, unnest(array['light', 'heavy']) q;
 SQL
