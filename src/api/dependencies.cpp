@@ -19,12 +19,6 @@ pg::Statement insert_open = {
 	" SELECT p.id, c.id, $3, p.shown FROM unnest($1, $4) AS p (id, shown) CROSS JOIN unnest($2) AS c (id)",
 	4,
 	{INT8ARRAYOID, INT8ARRAYOID, CHAROID, BOOLARRAYOID}};
-pg::Statement insert_ended = {
-	"INSERT INTO tq.dependency (parent_id, child_id, on_failure, shown, state, outcome)"
-	" SELECT $1, c.id, $3, $4, $5, jsonb_build_object('state', $5)"
-	" || CASE WHEN $4 AND $6 IS NOT NULL THEN $6 ELSE '{}' END FROM unnest($2) AS c (id)",
-	6,
-	{INT8OID, INT8ARRAYOID, CHAROID, BOOLOID, TEXTOID, JSONBOID}};
 pg::Statement open_batch = {
 	"SELECT child_id FROM tq.dependency WHERE parent_id = 0 AND child_id = ANY ($1) AND state IS NULL LIMIT 1", 1, {INT8ARRAYOID}};
 pg::Statement is_batch = {"SELECT FROM tq.batch WHERE id = $1", 1, {INT8OID}};
@@ -59,71 +53,41 @@ bool is_own(live::Db &db, core::JobId id)
 // Any right on its queue lets one wait for a job; its result goes to whoever may read it, or has enqueued the job in this transaction.
 Parent look_at(live::Db &db, core::JobId id)
 {
-	Parent p{id, is_own(db, id), true, {}};
+	Parent p{id, is_own(db, id), true};
 	if (p.own)
 		return p;
-	p.outcome = live::outcome_of(db, id);
-	if (!p.outcome.exists || live::access_to_job(db, id, live::kQueueRights) != live::Access::granted)
+	if (!live::outcome_of(db, id).exists || live::access_to_job(db, id, live::kQueueRights) != live::Access::granted)
 		live::raise_no_job(id);
 	p.shown = live::access_to_job(db, id, live::kMayRead) == live::Access::granted;
 	return p;
 }
 
-// The members of an object that a parent's outcome has beside its state; null if none.
-Jsonb *more_of(const live::Outcome &out)
+// Of parents that have ended, too: the resolver tells the children when they are committed, how their parents have ended by then.
+void insert_rows(const Waiting &w, const core::JobId *children, int n)
 {
-	if (out.result == nullptr && out.error == nullptr)
-		return nullptr;
-	const Datum args[] = {CStringGetTextDatum(out.result != nullptr ? "result" : "error"),
-						  out.result != nullptr ? PointerGetDatum(out.result) : CStringGetTextDatum(out.error)};
-	static pg::Statement with_result = {"SELECT jsonb_build_object($1, $2)", 2, {TEXTOID, JSONBOID}};
-	static pg::Statement with_error = {"SELECT jsonb_build_object($1, $2)", 2, {TEXTOID, TEXTOID}};
-	Datum values[] = {args[0], args[1]};
-	pg::run(out.result != nullptr ? with_result : with_error, values, nullptr);
-	bool null = false;
-	return DatumGetJsonbPCopy(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &null));
-}
-
-void insert_rows(live::Db &db, const Waiting &w, const core::JobId *children, int n)
-{
-	auto *open = static_cast<core::JobId *>(palloc(sizeof(core::JobId) * static_cast<Size>(w.nparents)));
+	auto *parents = static_cast<core::JobId *>(palloc(sizeof(core::JobId) * static_cast<Size>(w.nparents)));
 	auto *shown = static_cast<Datum *>(palloc(sizeof(Datum) * static_cast<Size>(w.nparents)));
-	int nopen = 0;
-	bool looks = false;
-	ArrayType *child_ids = array_of(children, n);
+	bool all_own = true;
 	for (int i = 0; i < w.nparents; ++i)
 	{
-		const Parent &p = w.parents[i];
-		looks = looks || !p.own;
-		if (!p.outcome.ended)
-		{
-			shown[nopen] = BoolGetDatum(p.shown);
-			open[nopen++] = p.id;
-			continue;
-		}
-		Jsonb *more = more_of(p.outcome);
-		Datum values[] = {Int64GetDatum(p.id), PointerGetDatum(child_ids), CharGetDatum(w.on_failure), BoolGetDatum(p.shown),
-						  CStringGetTextDatum(p.outcome.state), PointerGetDatum(more)};
-		const char nulls[] = {' ', ' ', ' ', ' ', ' ', more == nullptr ? 'n' : ' ', '\0'};
-		pg::run(insert_ended, values, nulls);
+		parents[i] = w.parents[i].id;
+		shown[i] = BoolGetDatum(w.parents[i].shown);
+		all_own = all_own && w.parents[i].own;
 	}
-	if (nopen > 0)
-	{
-		Datum values[] = {PointerGetDatum(array_of(open, nopen)), PointerGetDatum(child_ids), CharGetDatum(w.on_failure),
-						  PointerGetDatum(construct_array(shown, nopen, BOOLOID, sizeof(bool), true, TYPALIGN_CHAR))};
-		pg::run(insert_open, values, nullptr);
-	}
-	for (int i = 0; i < nopen; ++i)
-		live::await_parent(open[i]);
+	Datum values[] = {PointerGetDatum(array_of(parents, w.nparents)), PointerGetDatum(array_of(children, n)), CharGetDatum(w.on_failure),
+					  PointerGetDatum(construct_array(shown, w.nparents, BOOLOID, sizeof(bool), true, TYPALIGN_CHAR))};
+	pg::run(insert_open, values, nullptr);
+	for (int i = 0; i < w.nparents; ++i)
+		live::await_parent(parents[i]);
 	// One that was not enqueued here may end, or have ended, before its bit is set, so there is a look when we have committed.
-	if (!looks)
+	if (all_own)
 		return;
 	if (n <= w.nparents)
 		for (int i = 0; i < n; ++i)
 			live::note_at_commit(-children[i]);
 	else
 		for (int i = 0; i < w.nparents; ++i)
-			live::note_at_commit(w.parents[i].id);
+			live::note_at_commit(parents[i]);
 }
 
 // The callback of the batch waits for these jobs. They have just been enqueued, so none of them has ended.
@@ -256,7 +220,7 @@ void write_waiting(live::Db &db, const Waiting &w, const EnqueueItem *items, int
 		return;
 	const pg::OwnerScope scope = live::enter_registry(db);
 	if (w.nparents > 0)
-		insert_rows(db, w, made, k);
+		insert_rows(w, made, k);
 	if (w.batch != 0)
 		join(db, w.batch, made, k);
 	live::leave_registry(scope);

@@ -13,9 +13,8 @@ constexpr int kMostParents = 1000;
 struct Parent
 {
 	core::JobId id;
-	bool own;			   // enqueued by this transaction
-	bool shown;			   // the child is given its result
-	live::Outcome outcome; // as committed
+	bool own;	// enqueued by this transaction
+	bool shown; // the child is given its result
 };
 
 // What the jobs of one call wait for, and the batch that waits for them.

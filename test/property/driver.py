@@ -34,6 +34,7 @@ class Driver:
         self.model = Model(queues)
         self.model.sessions = [Session(f"s{i}") for i in range(1, 4)]
         self.crashes = 0
+        self.unflushed = False
         self.disk = size == "large" or rng.random() < 0.5
         self.late = 0           # claims in a row that got less than there was
 
@@ -99,17 +100,18 @@ class Driver:
         """None, or how the counters of the server differ from the model's."""
         said = self.server.stats()
         for name, (states, totals) in self.expected_stats().items():
-            ready, delayed, running, live, _kinds = said[name][:5]
+            ready, delayed, blocked, running, live, _kinds = said[name][:6]
             all_kinds = states.get("*", collections.Counter())
-            mine = tuple(all_kinds[s] for s in ("ready", "delayed", "running"))
+            mine = tuple(all_kinds[s] for s in ("ready", "delayed", "blocked", "running"))
             if self.disk:
                 # how many of those on disk are delayed is not known exactly
-                ready, delayed, mine = live - running, 0, (mine[0] + mine[1], 0, mine[2])
-            if (ready, delayed, running, live) != (*mine, sum(mine)):
-                return f"{name}: ready, delayed, running, live are {(ready, delayed, running, live)} instead of {(*mine, sum(mine))}"
-            for total, is_now in zip(TOTALS, said[name][5:]):
-                # what has expired is not flushed at once: after a crash it expires again
-                if total == "expired" and self.crashes > 0:
+                ready, delayed, mine = live - blocked - running, 0, (mine[0] + mine[1], 0, *mine[2:])
+            if (ready, delayed, blocked, running, live) != (*mine, sum(mine)):
+                return (f"{name}: ready, delayed, blocked, running, live are {(ready, delayed, blocked, running, live)} "
+                        f"instead of {(*mine, sum(mine))}")
+            for total, is_now in zip(TOTALS, said[name][6:]):
+                # what workers do is not flushed at once: after a crash they do it again
+                if total in ("expired", "cancelled") and self.unflushed:
                     continue
                 if is_now != totals[total]:
                     return f"{name}: {total} is {is_now} instead of {totals[total]}"
@@ -125,12 +127,21 @@ class Driver:
 
         def agree():
             nonlocal difference
-            difference = self.stats_differ() or (self.disk and self.differing_jobs()) or None
+            difference = self.stats_differ() or (self.disk and self.differing_jobs()) or self.registry_differs()
             return difference is None
         try:
             self.server.until(agree, "counters", 15)
         except TimeoutError:
             self.fail(f"{when}, {difference}; {self.differing_jobs()}")
+
+    def registry_differs(self):
+        """None, or what blocked jobs wait for by the server's records and not by the model's, or the reverse."""
+        said = collections.defaultdict(dict)
+        for child, parent, state in self.server.call("observer", "select child_id, parent_id, state from tq.dependency where parent_id > 0"):
+            said[child][parent] = state
+        mine = {child: {p: end and end["state"] for p, end in ends.items()} for child, ends in self.model.waits.items()}
+        differing = [child for child, ends in mine.items() if said.get(child) != ends]
+        return f"job {differing[0]} waits for {said.get(differing[0])}, not {mine[differing[0]]}" if differing else None
 
     def differing_jobs(self):
         """Which ones, for whoever reads of a failure."""
@@ -355,23 +366,36 @@ class Driver:
         if single:
             self.model.begin(s)
         f = self.fields()
-        delay, expires = f.pop("delay"), f.pop("expires")
+        delay, expires, parents, runs_anyway = f.pop("delay"), f.pop("expires"), self.some_parents(s), self.rng.random() < 0.5
         n = 1 if self.rng.random() < 0.6 else self.rng.randrange(2, 5 if self.size == "small" else 50)
-        args = (f["queue"], f["kind"], f["priority"], None if delay is None else f"{delay} s", f["max_attempts"], f.get("group"), f["timeout"] and f"{f['timeout']} s", expires and self.server.wall(self.server.now() + expires))
+        args = (f["queue"], f["kind"], f["priority"], None if delay is None else f"{delay} s", f["max_attempts"], f.get("group"), f["timeout"] and f"{f['timeout']} s", expires and self.server.wall(self.server.now() + expires),
+                parents or None, json.dumps({"on_parent_failure": "run"}) if runs_anyway else None)
         if n == 1:
             ids = [r[0] for r in self.server.call(s.name, "select tq_enqueue(%s, kind => %s, priority => %s, delay => %s, "
-                                                  "max_attempts => %s, group_key => %s, timeout => %s, expires_at => to_timestamp(%s))", *args)]
+                                                  "max_attempts => %s, group_key => %s, timeout => %s, expires_at => to_timestamp(%s), "
+                                                  "depends_on => %s::bigint[], options => %s)", *args)]
         else:
             ids = self.server.call(s.name, "select tq_enqueue_many(%s, array_fill('{}'::jsonb, array[%s]), kind => %s, priority => %s, "
-                                   "delay => %s, max_attempts => %s, group_key => %s, timeout => %s, expires_at => to_timestamp(%s))",
+                                   "delay => %s, max_attempts => %s, group_key => %s, timeout => %s, expires_at => to_timestamp(%s), "
+                                   "depends_on => %s::bigint[], options => %s)",
                                    args[0], n, *args[1:])[0][0]
         self.model.now = self.server.now()
+        self.did["with parents"] += bool(parents)
         for id in ids:
             self.model.enqueue(s, id, due=None if delay is None else self.model.now + delay,
-                               expires=expires and self.model.now + expires, **f)
+                               expires=expires and self.model.now + expires, parents=parents, runs_anyway=runs_anyway, **f)
         if single:
             self.model.commit(s)
         return None
+
+    def some_parents(self, s):
+        """What a new job waits for: mostly nothing."""
+        if self.rng.random() < 0.6:
+            return []
+        own = sorted(id for id, copy in s.copies.items() if copy.new)
+        live = sorted(id for id, job in self.model.jobs.items() if not job.ended)
+        pool = self.rng.choice([ids for ids in (own, live, live, sorted(self.model.jobs)) if ids] or [[]])
+        return self.rng.sample(pool, min(len(pool), self.rng.choice((1, 1, 2, 3))))
 
     def enqueue_unique(self, s):
         r = self.rng
@@ -450,14 +474,14 @@ class Driver:
             self.expect(f"{self.server.log[-1]}: the worker is to stop", rows, [])
             return got
         while True:
-            rows = self.server.call(s.name, "select id, lease, attempt, queue, kind, priority from tq_claim(%s, max_jobs => %s, "
+            rows = self.server.call(s.name, "select id, lease, parents, attempt, queue, kind, priority from tq_claim(%s, max_jobs => %s, "
                                     "worker => %s, lease_for => %s, wait => %s, kinds => %s)", queue, n - len(got), s.name,
                                     None if length is None else f"{length} s", "10 s" if got or self.late else None, kinds)
             self.model.now = self.server.now()
             if not got and len(rows) == len(want) and not self.disk and not any(j.group for j in want):
                 # a group has only its share of memory, so another's job of lower priority may come before
                 self.expect(f"{self.server.log[-1]}: order", [r[0] for r in rows], [j.id for j in want])
-            for id, lease, attempt, *rest in rows:
+            for id, lease, parents, attempt, *rest in rows:
                 can = self.model.startable(queue, kinds)
                 job = next((j for j in can if j.id == id), None)
                 if job is None:
@@ -466,6 +490,10 @@ class Driver:
                     self.fail(f"{self.server.log[-1]}: job {id} is out of order within its kind")
                 job = self.model.claim(s, id, lease, length or self.model.queues[queue].lease)
                 self.expect(f"claim of {id}", (attempt, *rest), (job.attempt, queue, job.kind, job.priority))
+                self.did["claims of freed jobs"] += bool(job.parents)
+                ends = job.parents and {str(p): end for p, end in job.parents.items()}
+                if ends != parents:     # in this order, since the model does not know all words
+                    self.fail(f"claim of {id}: its parents are {parents!r}, not {ends!r}")
                 got.append((id, lease))
             missing = self.model.claimable(queue, n - len(got), kinds)
             if not missing:
@@ -507,17 +535,20 @@ class Driver:
         delay = r.choice((None, None, 0, HOUR, 6 * HOUR))
         given = None if delay is None else f"{delay} s"
         if verb == "complete":
-            self.verb(s, lambda: [(self.model.finish(s, id, lease, "complete"),)], "select tq_complete(%s, %s, '{}')", id, lease)
+            result = {"digest": r.randrange(1000)}
+            self.verb(s, lambda: [(self.model.finish(s, id, lease, "complete", said={"result": result}),)],
+                      "select tq_complete(%s, %s, %s)", id, lease, json.dumps(result))
         elif verb == "fail":
-            self.verb(s, lambda: [(self.model.finish(s, id, lease, "fail", delay),)],
+            self.verb(s, lambda: [(self.model.finish(s, id, lease, "fail", delay, said={"error": "broken"}),)],
                       "select tq_fail(%s, %s, 'broken', retry_in => %s)", id, lease, given)
         elif verb == "fatal":
-            self.verb(s, lambda: [(self.model.finish(s, id, lease, "fail", fatal=True),)],
+            self.verb(s, lambda: [(self.model.finish(s, id, lease, "fail", fatal=True, said={"error": "hopeless"}),)],
                       "select tq_fail(%s, %s, 'hopeless', fatal => true)", id, lease)
         elif verb == "release":
             self.verb(s, lambda: [(self.model.finish(s, id, lease, "release", delay),)], "select tq_release(%s, %s, %s)", id, lease, given)
         else:
-            self.verb(s, lambda: [(self.model.finish(s, id, lease, "bury"),)], "select tq_bury(%s, %s, 'look')", id, lease)
+            self.verb(s, lambda: [(self.model.finish(s, id, lease, "bury", said={"error": "look"}),)],
+                      "select tq_bury(%s, %s, 'look')", id, lease)
 
     def finish_many(self, s):
         pairs = [self.some_lease(s) for _ in range(self.rng.randrange(0, 5))]
@@ -526,7 +557,7 @@ class Driver:
             self.verb(s, lambda: [(id, self.model.status(s, id, lease, "complete")) for id, lease in pairs],
                       "select * from tq_complete_many(%s::bigint[], %s::bigint[])", ids, leases)
         else:
-            self.verb(s, lambda: [(id, self.model.status(s, id, lease, "fail")) for id, lease in pairs],
+            self.verb(s, lambda: [(id, self.model.status(s, id, lease, "fail", {"error": "broken"})) for id, lease in pairs],
                       "select * from tq_fail_many(%s::bigint[], %s::bigint[], %s::text[])", ids, leases, ["broken"] * len(ids))
 
     def beat(self, s):
@@ -632,6 +663,10 @@ class Driver:
 
     def crash(self):
         self.crashes += 1
+        if self.rng.random() < 0.5:
+            self.server.flush()
+        else:
+            self.unflushed = True
         self.server.crash()
         journalled = {r[0] for r in self.server.call("observer", "select lease from tq.event where type = 'c'")}
         self.model.now = self.server.now()

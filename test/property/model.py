@@ -15,6 +15,18 @@ LOST, NO_JOB, WRONG_STATE, DUPLICATE, BUSY = "TQ001", "TQ004", "TQ005", "TQ008",
 
 FREE = object()     # nobody has the key
 
+class Anything:
+    """Equal to all: words that only the server knows."""
+
+    def __eq__(self, other):
+        return True
+
+    def __repr__(self):
+        return "..."
+
+
+SOMEHOW = {"error": Anything()}
+
 
 class Error(Exception):
     """The SQLSTATE that the server must answer with, and the state of the job that its message names, if it does."""
@@ -48,6 +60,10 @@ class Job:
     expires: float = None       # if nobody has started it
     asked: bool = False
     aborts: int = 0             # claims in a row that were rolled back
+    said: object = None         # {"result": ...} or {"error": ...} of how it has ended, if there is one
+    waits_for: tuple = ()       # jobs, until it is free
+    runs_anyway: bool = False   # whatever becomes of its parents
+    parents: object = None      # how they ended, once it is free
     epoch: int = 0              # changes that were committed; a request to cancel is for one of them
     history: tuple = ()
     # of a copy in a transaction
@@ -64,6 +80,11 @@ class Job:
     @property
     def ended(self):
         return self.state in ENDED
+
+    @property
+    def end(self):
+        """What those that waited for it are told."""
+        return {"state": self.state, **(self.said or {})}
 
     @property
     def over(self):
@@ -114,6 +135,8 @@ class Model:
         self.queues = {q.name: q for q in queues}
         self.jobs = {}          # as published
         self.keys = {}          # (queue, key) -> (job, until)
+        self.waits = {}         # blocked job -> {parent: how it has ended, or None}
+        self.purged = {}        # how jobs had ended that are purged
         self.sessions = []
         self.drained = set()    # names of workers
         self.now = 0.0
@@ -134,9 +157,15 @@ class Model:
             job = job.but(state="ready")
         return self.shown(job)
 
+    def seen_by_many(self, s, id):
+        """... and as calls for many jobs take it: one that is blocked beyond its time has not expired before it is free."""
+        job = s.copies.get(id)
+        job = job if job is not None and (job.new or job.changed) else self.jobs.get(id)
+        return job if job is not None and job.state == "blocked" else self.seen(s, id)
+
     def shown(self, job):
         """A job whose time is over shows as expired, though a transaction that is changing it keeps it from ending."""
-        if job is not None and job.state in ("ready", "delayed") and self.overdue(job):
+        if job is not None and job.state in ("ready", "delayed", "blocked") and self.overdue(job):
             return job.but(state="expired")
         return job
 
@@ -195,13 +224,21 @@ class Model:
 
     # --- enqueueing and claiming; ids and leases come from the server
 
-    def enqueue(self, s, id, **fields):
-        job = Job(id, new=True, history=("enqueued",), **fields)
-        if job.due is not None:
+    def enqueue(self, s, id, parents=(), **fields):
+        job = Job(id, new=True, history=("enqueued",), waits_for=tuple(parents), **fields)
+        if parents:
+            job = job.but(state="blocked")
+        elif job.due is not None:
             job = job.but(state="delayed") if job.due > self.now else job.but(due=None)
         s.copies[id] = job
         s.counts.append((job.queue, "enqueued", id))
         return job
+
+    def end_of(self, id):
+        """What a child is told of a parent, as committed; None if it has not ended."""
+        if id in self.purged:
+            return self.purged[id]
+        return self.jobs[id].end if self.jobs[id].ended else None
 
     def startable(self, queue, kinds=None, started=()):
         """What may start now, in order, if the jobs `started` have started as well."""
@@ -269,18 +306,18 @@ class Model:
         s.copies[job.id] = job.then(event, changed=True, claim=before.claim if before else None, **fields)
         return s.copies[job.id].state
 
-    def finish(self, s, id, lease, verb, delay=None, fatal=False):
+    def finish(self, s, id, lease, verb, delay=None, fatal=False, said=None):
         job = self.leased(s, id, lease)
         count = {"complete": "succeeded", "fail": "failed", "release": "released", "bury": "buried"}[verb]
         s.counts.append((job.queue, count, id))
         if verb == "complete":
-            return self.change(s, job, "succeeded", state="succeeded", lease=None)
+            return self.change(s, job, "succeeded", state="succeeded", lease=None, said=said)
         if verb == "bury" or (verb == "fail" and (fatal or job.attempt >= self.allowed(job))):
             s.counts.append((job.queue, "dead", id))
             state = "buried" if verb == "bury" else "dead"
-            return self.change(s, job, state, state=state, lease=None)
+            return self.change(s, job, state, state=state, lease=None, said=said)
         if job.asked:
-            return self.change(s, job, "cancelled", state="cancelled", lease=None)
+            return self.change(s, job, "cancelled", state="cancelled", lease=None, said=SOMEHOW)
         if verb == "fail":
             delay = self.queues[job.queue].delay if delay is None else delay
             attempt = job.attempt
@@ -291,10 +328,10 @@ class Model:
         return self.change(s, job, {"fail": "failed", "release": "released"}[verb], state="delayed" if due else "ready", due=due,
                            attempt=attempt, lease=None, aborts=0, pausing=False, held=True)
 
-    def status(self, s, id, lease, verb):
+    def status(self, s, id, lease, verb, said=None):
         """finish() as the forms for many say it."""
         try:
-            self.finish(s, id, lease, verb)
+            self.finish(s, id, lease, verb, said=said)
             return "ok"
         except Error as error:
             return {BUSY: "busy", NO_JOB: "not_found"}.get(error.code, "lost")
@@ -349,22 +386,24 @@ class Model:
 
     def step(self, s, job, verb, run_at, priority):
         if verb == "cancel":
-            if job.state not in ("ready", "delayed"):
+            if job.state not in ("ready", "delayed", "blocked"):
                 raise Error(WRONG_STATE, job.state)
             if not job.new:
                 s.counts.append((job.queue, "cancelled", job.id))
-            return self.change(s, job, "cancelled", state="cancelled", due=None, pausing=False)
+            return self.change(s, job, "cancelled", state="cancelled", due=None, pausing=False, said=None)
         if verb == "retry":
-            if job.state == "delayed":
+            if job.state in ("delayed", "blocked"):
                 return self.change(s, job, "retried", state="ready", due=None, aborts=0, pausing=False, held=False)
             if job.state in CAN_BEGIN_AGAIN:
                 # its new life has no end
                 return self.change(s, job, "retried", state="ready", expires=None, attempt=0, aborts=0, asked=False, pausing=False,
                                    held=False)
             raise Error(WRONG_STATE, job.state)
-        if job.state not in ("ready", "delayed"):
+        if job.state not in ("ready", "delayed", "blocked"):
             raise Error(WRONG_STATE, job.state)
         due = job.due if run_at is None else run_at if run_at > self.now else None
+        if job.state == "blocked":
+            return self.change(s, job, "rescheduled", due=due, priority=job.priority if priority is None else priority)
         pausing = job.pausing and run_at is None
         return self.change(s, job, "rescheduled", state="delayed" if due is not None else "ready", due=due, pausing=pausing,
                            held=False, priority=job.priority if priority is None else priority)
@@ -372,21 +411,23 @@ class Model:
     def purge(self, s, queue, state):
         n = 0
         for id in sorted(set(self.jobs) | set(s.copies)):
-            job = self.seen(s, id)
+            job = self.seen_by_many(s, id)
             holder = self.holder(id)
             if job is None or job.queue != queue or job.state in ("running", "purged") or (holder is not None and holder is not s):
                 continue
             # what the transaction has ended itself stays; what memory and journal see differently belongs to no state alone
             if (job.ended and holder is s) or (state != "all" and (job.state != state or job.pausing)):
                 continue
-            if job.state in ("ready", "delayed") and not job.new:
+            if job.state in ("ready", "delayed", "blocked") and not job.new:
                 s.counts.append((queue, "cancelled", id))
-            self.change(s, job, "purged", state="purged", due=None, pausing=False)
+            # whoever purges the record of a job does not change how it has ended
+            end = job.end if job.ended else {"state": "purged"}
+            self.change(s, job, "purged", state="purged", due=None, pausing=False, said=end)
             n += 1
         return n
 
     def retry_many(self, s, queue, state, kind=None):
-        jobs = [self.seen(s, id) for id in sorted(set(self.jobs) | set(s.copies))]
+        jobs = [self.seen_by_many(s, id) for id in sorted(set(self.jobs) | set(s.copies))]
         jobs = [j for j in jobs if j.queue == queue and j.state == state and (kind is None or j.kind == kind) and not j.pausing]
         if state != "delayed":
             # of those with the same key the last one gets it
@@ -456,9 +497,12 @@ class Model:
                                          history=copy.history + self.asked_meanwhile(before, copy))
             else:
                 self.jobs[id] = before.but(aborts=0)
-        # nobody asks for a purged job any more: how long its row stays depends on the janitor
         for id, copy in s.copies.items():
+            if copy.new and copy.state == "blocked":
+                self.waits[id] = dict.fromkeys(copy.waits_for)
+            # nobody asks for a purged job any more: how long its row stays depends on the janitor
             if copy.state == "purged":
+                self.purged[id] = copy.said
                 del self.jobs[id]
         self.keys.update(s.keys)
         asks = s.asks
@@ -498,6 +542,33 @@ class Model:
             if after is not job:
                 self.jobs[job.id] = after
                 busy = True
+        while self.look_at_waiting():
+            busy = True
+        return busy
+
+    def look_at_waiting(self):
+        """How parents have ended is told to those that wait, which are free when all have; true if anything was to be told or done."""
+        busy = False
+        for id, ends in list(self.waits.items()):
+            for parent in [p for p, end in ends.items() if end is None and self.end_of(p) is not None]:
+                ends[parent] = self.end_of(parent)
+                busy = True
+            job, holder = self.jobs.get(id), self.holder(id)
+            if job is None or job.state != "blocked":
+                del self.waits[id]
+                continue
+            failed = [p for p in sorted(ends) if ends[p] is not None and ends[p]["state"] != "succeeded"]
+            if holder is not None or (None in ends.values() and (job.runs_anyway or not failed)):
+                continue
+            if failed and not job.runs_anyway:
+                self.queues[job.queue].totals["cancelled"] += 1
+                self.jobs[id] = job.then("cancelled", state="cancelled", due=None, epoch=job.epoch + 1,
+                                         said={"error": f"parent {failed[0]} is {ends[failed[0]]['state']}"})
+            else:
+                self.jobs[id] = self.passed(job.then("freed", state="ready" if job.due is None or job.due <= self.now else "delayed",
+                                                     due=job.due if job.due is not None and job.due > self.now else None,
+                                                     epoch=job.epoch + 1, parents=ends))
+            busy = True
         return busy
 
     def passed(self, job):
@@ -513,26 +584,26 @@ class Model:
             q.totals["lost"] += 1
             job = job.but(lease=None, deadline=None, hard=None, epoch=job.epoch + 1, aborts=0)
             if job.asked:
-                return job.then("cancelled", state="cancelled", asked=False)
+                return job.then("cancelled", state="cancelled", asked=False, said=SOMEHOW)
             if q.lost == "bury":
                 q.totals["dead"] += 1
-                return job.then("buried", state="buried")
+                return job.then("buried", state="buried", said=SOMEHOW)
             if q.lost == "dead" or job.attempt >= self.allowed(job):
                 q.totals["dead"] += 1
-                return job.then("dead", state="dead")
+                return job.then("dead", state="dead", said=SOMEHOW)
             if q.on_lost > 0:
                 return job.then("lost", state="delayed", due=self.now + q.on_lost, held=True)
             return job.then("lost", state="ready")
         if job.state in ("ready", "delayed") and job.asked:
             q.totals["cancelled"] += 1
-            return job.then("cancelled", state="cancelled", asked=False, due=None, epoch=job.epoch + 1)
+            return job.then("cancelled", state="cancelled", asked=False, due=None, epoch=job.epoch + 1, said=SOMEHOW)
         if job.state in ("ready", "delayed") and self.overdue(job):
             q.totals["expired"] += 1
-            return job.then("expired", state="expired", due=None, pausing=False, held=False, epoch=job.epoch + 1)
+            return job.then("expired", state="expired", due=None, pausing=False, held=False, epoch=job.epoch + 1, said=SOMEHOW)
         if job.state == "delayed" and job.due <= self.now:
             if job.aborts >= self.allowed(job):
                 q.totals["dead"] += 1
-                return job.then("dead", state="dead", due=None, pausing=False, epoch=job.epoch + 1)
+                return job.then("dead", state="dead", due=None, pausing=False, epoch=job.epoch + 1, said=SOMEHOW)
             return job.but(state="ready", due=None, pausing=False)
         return job
 
@@ -543,7 +614,7 @@ class Model:
         for j in self.jobs.values():
             if j.state == "running":
                 times.append(j.over)
-            elif not j.ended:
+            elif j.state in ("ready", "delayed"):
                 times += [j.due, j.expires if j.attempt == 0 else None]
         return min((t for t in times if t is not None and t > self.now), default=None)
 

@@ -7,7 +7,7 @@ import psycopg2
 import psycopg2.extensions
 
 # what tq answers in jsonb is compared as text
-STATS = """select queue, ready, delayed, running, live, kinds::text, enqueued, claimed, succeeded, failed, lost, dead, released, cancelled, expired
+STATS = """select queue, ready, delayed, blocked, running, live, kinds::text, enqueued, claimed, succeeded, failed, lost, dead, released, cancelled, expired
 	from tq_stats()"""
 TOTALS = ("enqueued", "claimed", "succeeded", "failed", "lost", "dead", "released", "cancelled", "expired")
 TEST_FUNCTIONS = """create function tq_test_clock(wall bigint, mono bigint) returns void language c strict as '$libdir/tq'"""
@@ -127,6 +127,10 @@ class Server:
     def restart(self, mode):
         subprocess.run([self.pg_ctl, "-D", self.data, "-l", self.data + "/../server.log", "-m", mode, "-w", "restart"],
                        check=True, stdout=subprocess.DEVNULL)
+
+    def flush(self):
+        """What was committed survives a crash."""
+        self.call("observer", "select pg_logical_emit_message(true, 'tq', 'flush')")
 
     def crash(self):
         """As after a power failure. What was added to the wall clock is added again."""

@@ -90,6 +90,23 @@ sub clear
 }
 clear();
 
+# parents that ended before, and more children than parents
+$p = enqueue('p');
+finish('p');
+my $dead = enqueue('p');
+sql("select tq_fail(id, lease, 'no', fatal => true) from tq_claim('p')");
+my $open = enqueue('p');
+sub children { return split ' ', sql("select array_to_string(tq_enqueue_many('c', array_fill('{}'::jsonb, array[3]), depends_on => '{$_[0]}'), ' ')"); }
+my @of_one = children($p);
+ok(becomes($_, 'ready'), 'H17: children of a parent that had ended') for @of_one;
+ok(becomes($_, 'cancelled'), '... or failed') for children($dead);
+ok(becomes($_, 'cancelled'), '... or failed while another goes on') for children("$dead,$open");
+my @of_two = children("$p,$open");
+is(state_of($_), 'blocked', 'one of two parents had ended') for @of_two;
+finish('p');
+ok(becomes($_, 'ready'), '... and now the other') for @of_two;
+clear();
+
 # the parent ends while the transaction of the child is open
 $p = enqueue('p');
 ask($one, 'begin');
