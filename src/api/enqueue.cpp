@@ -113,9 +113,8 @@ void check_times(const journal::JobRow &row)
 
 const char *checked_kind(text *kind)
 {
-	const char *name = text_to_cstring(kind);
-	live::check_name("kind", name);
-	return name;
+	check_key("kind", kind, core::kNameMax - 1);
+	return text_to_cstring(kind);
 }
 
 } // namespace

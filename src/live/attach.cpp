@@ -64,12 +64,13 @@ void reclaim_slots()
 	for (int i = 0; i < guc::max_databases; ++i)
 	{
 		Db &db = db_at(i);
+		const Oid database = db.database, extension = db.extension;
 		if (!db.used || &db == current)
 			continue;
-		const bool gone = db.database != MyDatabaseId ? !SearchSysCacheExists1(DATABASEOID, ObjectIdGetDatum(db.database))
-													  : pg::extension_gone(db.extension);
+		const bool gone = database != MyDatabaseId ? !SearchSysCacheExists1(DATABASEOID, ObjectIdGetDatum(database))
+												   : pg::extension_gone(extension);
 		if (gone)
-			release_db(db);
+			release_db(db, database, extension);
 	}
 }
 
@@ -168,31 +169,45 @@ Db &database(FunctionCallInfo fcinfo) { return database_of(extension_of_call(fci
 void release_gone()
 {
 	for (int i = 0; i < guc::max_databases; ++i)
-		if (db_at(i).used && db_at(i).database == MyDatabaseId && pg::extension_gone(db_at(i).extension))
-			release_db(db_at(i));
+	{
+		const Oid extension = db_at(i).extension;
+		if (db_at(i).used && db_at(i).database == MyDatabaseId && pg::extension_gone(extension))
+			release_db(db_at(i), MyDatabaseId, extension);
+	}
 }
 
 void release_dropped(Oid database)
 {
 	for (int i = 0; i < guc::max_databases; ++i)
+	{
+		const Oid extension = db_at(i).extension;
 		if (db_at(i).used && db_at(i).database == database)
-			release_db(db_at(i));
+			release_db(db_at(i), database, extension);
+	}
 }
 
-void release_db(Db &db)
+void release_db(Db &db, Oid database, Oid extension)
 {
 	const uint16_t d = index_of(db);
+	// somebody else may release it, too, and a third one take it
+	const auto is_it = [&]() noexcept { return db.used && db.database == database && db.extension == extension; };
 	for (Ref r = 0; r < engine.limits().entries; ++r)
 	{
 		const uint16_t q = engine.entry(r).queue;
 		if (engine.entry(r).state == State::none || engine.queue(q).db != d)
 			continue;
 		lock_queue(q);
-		if (engine.entry(r).state != State::none && engine.entry(r).queue == q && engine.queue(q).db == d)
+		// whoever takes it does so before he makes a queue
+		if (engine.entry(r).state != State::none && engine.entry(r).queue == q && engine.queue(q).db == d && is_it())
 			engine.drop(engine.queue(q), r, 0);
 		unlock_queue(q);
 	}
 	LWLockAcquire(registry_lock(), LW_EXCLUSIVE);
+	if (!is_it())
+	{
+		LWLockRelease(registry_lock());
+		return;
+	}
 	for (uint32 i = 0; i < engine.limits().queues; ++i)
 	{
 		const auto q = static_cast<uint16_t>(i);

@@ -75,6 +75,8 @@ int read_queues(Db &db, const char *name);
 
 // Names are checked here for all callers: 1 to 63 bytes, no control characters. `what` names the argument.
 void check_name(const char *what, const char *name);
+// The same of a name that somebody else has written.
+bool is_name(const char *name) noexcept;
 
 // Releases the slots of this database whose extension is gone for good (not even uncommitted). For workers, and when slots run out.
 void release_gone();
@@ -83,6 +85,6 @@ void release_gone();
 void release_dropped(Oid database);
 
 // Takes a slot away: everything in it is dropped. For an extension or a database that is gone.
-void release_db(Db &db);
+void release_db(Db &db, Oid database, Oid extension);
 
 } // namespace tq::live

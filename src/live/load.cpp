@@ -53,8 +53,16 @@ void find_lane_of(Tally &t, const journal::Candidate &c)
 	t.last_queue_id = c.queue_id;
 	t.last_has_kind = c.has_kind;
 	strlcpy(t.last_kind, c.kind, sizeof(t.last_kind));
-	if (t.queue != kNoQueue)
-		t.lane = lane_for(t.queue, c.has_kind ? c.kind : nullptr);
+	if (t.queue == kNoQueue)
+		return;
+	t.lane = lane_for(t.queue, c.has_kind ? c.kind : nullptr);
+	const Lane &l = engine.lane(t.lane);
+	if (l.frees == t.frees[t.lane])
+		return;
+	// made since the count began, in the place of another that was freed meanwhile; all that was published of it is in its deltas
+	t.lanes[t.lane] = t.delayed[t.lane] = t.blocked[t.lane] = 0;
+	t.changes[t.lane] = l.delayed_changes;
+	t.frees[t.lane] = l.frees;
 }
 
 // Does a watermark say that this job, which has no entry, is on disk? One that has fallen due is still the timers' until they have passed it.
@@ -251,7 +259,7 @@ void end_count(Db &db, Tally &t, const SegmentTally *segments)
 		if (!l.used || engine.queue(l.queue).db != index_of(db))
 			continue;
 		if (l.frees != t.frees[i])
-			continue; // what the pass met was of a queue that has been dropped since; this one has only jobs that the pass did not see
+			continue; // what the pass met was of a queue that has been dropped since; of this one it has met nothing
 		const int64 is = t.lanes[i] + l.count.delta;
 		compare(t, Drift::unfinished, static_cast<int>(i), l.count.live, is);
 		l.count.live = is;

@@ -87,13 +87,12 @@ int read_once(Db &db, const char *name, uint32 seen)
 	const Oid types[] = {TEXTOID};
 	const Datum values[] = {name != nullptr ? CStringGetTextDatum(name) : static_cast<Datum>(0)};
 	const char nulls[] = {name != nullptr ? ' ' : 'n', '\0'};
-	// what cannot be a name was written by hand
 	pg::sql("SELECT id, name, settings, paused, paused_until, closing, paused_kinds FROM tq.queue"
-			" WHERE ($1 IS NULL OR name = $1) AND octet_length(name) BETWEEN 1 AND 63 AND name !~ '[[:cntrl:]]'",
+			" WHERE $1 IS NULL OR name = $1",
 			1, types, values, nulls, true, 0);
 	TQ_WAIT_POINT("queues-after-read");
 	const auto rows = static_cast<int>(SPI_processed);
-	int n = rows;
+	int n = 0;
 	for (int i = 0; i < rows && n >= 0; ++i)
 	{
 		HeapTuple tuple = SPI_tuptable->vals[i];
@@ -102,6 +101,9 @@ int read_once(Db &db, const char *name, uint32 seen)
 		QueueRow row{};
 		row.id = DatumGetInt32(SPI_getbinval(tuple, desc, 1, &isnull));
 		row.name = text_to_cstring(DatumGetTextPP(SPI_getbinval(tuple, desc, 2, &isnull)));
+		if (!is_name(row.name))
+			continue; // written by hand
+		++n;
 		const uint16_t slot = find_queue(db, row.name);
 		if (slot != kNoQueue && queue_changed_here(slot))
 			continue; // what this transaction did to the row is published at its commit

@@ -16,6 +16,18 @@ extern "C"
 namespace tq::live
 {
 
+namespace
+{
+
+bool has_control(const char *name) noexcept
+{
+	return std::any_of(name, name + strlen(name), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
+}
+
+} // namespace
+
+bool is_name(const char *name) noexcept { return name[0] != '\0' && strlen(name) < core::kNameMax && !has_control(name); }
+
 void check_name(const char *what, const char *name)
 {
 	const size_t n = strlen(name);
@@ -24,10 +36,8 @@ void check_name(const char *what, const char *name)
 	if (n >= core::kNameMax)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s is too long", what),
 						errdetail("It has %zu bytes; the limit is %zu.", n, core::kNameMax - 1)));
-	for (const char *p = name; *p != '\0'; ++p)
-		if (static_cast<unsigned char>(*p) < 0x20 || *p == 0x7f)
-			ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-							errmsg("%s must not contain control characters", what)));
+	if (has_control(name))
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must not contain control characters", what)));
 }
 
 namespace

@@ -4,6 +4,11 @@
 #include "live/progress.hpp"
 #include "live/test_support.hpp"
 
+extern "C"
+{
+#include "access/twophase.h"
+}
+
 namespace tq::live
 {
 
@@ -17,7 +22,7 @@ struct Header
 {
 	uint32 databases;
 	uint32 segments;
-	uint32 procs;
+	uint32 xips;
 };
 
 Header *header = nullptr;
@@ -30,6 +35,12 @@ uint32 max_procs()
 {
 	// background workers and auxiliary processes included: procno indexes ProcGlobal->allProcs
 	return static_cast<uint32>(MaxBackends + NUM_AUXILIARY_PROCS);
+}
+
+// Of a snapshot, and one's own.
+uint32 max_xips()
+{
+	return max_procs() + static_cast<uint32>(max_prepared_xacts) + 1;
 }
 
 core::Limits limits()
@@ -49,7 +60,7 @@ Size own_size()
 	Size size = MAXALIGN(sizeof(Header));
 	size = add_size(size, MAXALIGN(sizeof(Db) * n));
 	size = add_size(size, MAXALIGN(mul_size(sizeof(SegmentSlot) * n, static_cast<Size>(guc::max_segments))));
-	size = add_size(size, MAXALIGN(mul_size(sizeof(TransactionId) * 2 * n, max_procs())));
+	size = add_size(size, MAXALIGN(mul_size(sizeof(TransactionId) * 2 * n, max_xips())));
 	return size;
 }
 
@@ -109,7 +120,7 @@ void init_shmem()
 		memset(static_cast<void *>(header), 0, own_size());
 		header->databases = static_cast<uint32>(guc::max_databases);
 		header->segments = static_cast<uint32>(guc::max_segments);
-		header->procs = max_procs();
+		header->xips = max_xips();
 	}
 	void *region = ShmemInitStruct("tq live jobs", Engine::size(limits()), &found);
 	if (!found)
@@ -131,8 +142,8 @@ bool preloaded() noexcept { return header != nullptr; }
 Db &db_at(int i) noexcept { return dbs[i]; }
 uint16_t index_of(const Db &db) noexcept { return static_cast<uint16_t>(&db - dbs); }
 SegmentSlot &segment_at(const Db &db, int slot) noexcept { return segments[index_of(db) * header->segments + static_cast<uint32>(slot)]; }
-TransactionId *count_xip(const Db &db) noexcept { return xips + static_cast<size_t>(index_of(db)) * 2 * header->procs; }
-TransactionId *counted_xip(const Db &db) noexcept { return count_xip(db) + header->procs; }
+TransactionId *count_xip(const Db &db) noexcept { return xips + static_cast<size_t>(index_of(db)) * 2 * header->xips; }
+TransactionId *counted_xip(const Db &db) noexcept { return count_xip(db) + header->xips; }
 
 LWLock *registry_lock() noexcept { return &locks[0].lock; }
 LWLock *map_lock(const Db &db) noexcept { return &locks[1 + core::kPartitions + index_of(db)].lock; }

@@ -276,7 +276,7 @@ bool clean_zero(const WorkerContext &context, Db &db, const live::SegmentView &z
 		TQ_WAIT_POINT("clean-before-delete");
 		if (n > 0)
 		{
-			let_fires_go(db, ids, n, now);
+			let_fires_go(db, ids, n);
 			journal::delete_jobs(zero.tables, ids, n);
 		}
 		TQ_WAIT_POINT("clean-before-commit");

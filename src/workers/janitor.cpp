@@ -142,7 +142,8 @@ bool open_next(const WorkerContext &context, Db &db, bool *changed)
 		if (map[i].state == SegmentState::open)
 			open = &map[i];
 	}
-	if (open == nullptr || !open_is_full(*open, now))
+	// as long as no id can be drawn (segments.cpp) there is none to begin the next range with
+	if (open == nullptr || !open_is_full(*open, now) || db.id_limit.load() == 0)
 		return true;
 	if (n >= guc::max_segments)
 	{
@@ -244,8 +245,7 @@ bool drop(const WorkerContext &context, Db &db, const SegmentView &s, bool *chan
 {
 	if (!begin_work(context, "tq: dropping a segment"))
 		return false;
-	// first, since nothing is waited for with the segment locked
-	let_fires_of_segment_go(db, s.first_id, s.last_id, live::wall_now());
+	let_fires_of_segment_go(db, s.first_id, s.last_id);
 	TQ_WAIT_POINT("drop-before-lock");
 	Verify verify{&db, s.slot};
 	const journal::DropResult result = journal::drop_segment(s.tables, nothing_lives, &verify);

@@ -357,7 +357,7 @@ bool journal_claims(const WorkerContext &context, Db &db)
 {
 	// The list is in the order of the claims; one from before the clock was set back must not hold up those after it.
 	const Micros now = live::wall_now(), before = now - guc::claim_log_delay * Micros{1000};
-	auto over = [now, before](Micros at) { return at <= before || at > now; };
+	auto over = [now, before](Micros at) { return at <= before || at > now + USECS_PER_SEC; };
 	auto due = [over](const core::Queue &q) {
 		const Micros at = q.next_claim.load();
 		return at != core::kNever && over(at);

@@ -103,7 +103,7 @@ bool make_again(Db &db, const api::Schedule &s, const LastFire &f, Micros now, c
 							TimestampTzGetDatum(now),	 TimestampTzGetDatum(kept_until)};
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	pg::sql("UPDATE tq.schedule_fire SET job_id = $4, at = $5, kept_until = $6"
-			" WHERE schedule = $1 AND fire_at = $2 AND job_id = $3",
+			" WHERE schedule = $1 AND fire_at = $2 AND job_id = $3 AND kept_until > $5",
 			6, types, values, nullptr, false, 0);
 	const bool written = SPI_processed > 0;
 	pg::leave_owner(scope);
@@ -157,28 +157,39 @@ bool fire_lost_again(const WorkerContext &context, Db &db, const ScheduleList &s
 	return true;
 }
 
-void let_fires_of_segment_go(const Db &db, core::JobId first, core::JobId last, Micros now)
+namespace
 {
-	const Oid types[] = {INT8OID, INT8OID, TIMESTAMPTZOID};
-	const Datum values[] = {Int64GetDatum(first), Int64GetDatum(last), TimestampTzGetDatum(now)};
+
+// Rows of jobs, by a condition on $1 and perhaps $2. One that somebody else is changing is left alone: the janitor waits for nobody.
+void let_go(const Db &db, const char *which, int n, const Oid *types, const Datum *values)
+{
+	// the scheduler's clock was read before this one
+	const char *before = timestamptz_to_str(live::wall_now() - 60 * USECS_PER_SEC);
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
-	pg::sql("UPDATE tq.schedule_fire f SET kept_until = $3 WHERE job_id BETWEEN $1 AND $2 AND kept_until > $3"
-			" AND NOT EXISTS (SELECT FROM tq.job_0 j WHERE j.id = f.job_id)",
-			3, types, values, nullptr, false, 0);
+	pg::sql(psprintf("UPDATE tq.schedule_fire u SET kept_until = '-infinity' FROM (SELECT schedule, fire_at FROM tq.schedule_fire f"
+					 " WHERE %s AND kept_until > '%s' FOR NO KEY UPDATE SKIP LOCKED) g"
+					 " WHERE u.schedule = g.schedule AND u.fire_at = g.fire_at",
+					 which, before),
+			n, types, values, nullptr, false, 0);
 	pg::leave_owner(scope);
 }
 
-void let_fires_go(const Db &db, const core::JobId *ids, int n, Micros now)
+} // namespace
+
+void let_fires_of_segment_go(const Db &db, core::JobId first, core::JobId last)
+{
+	const Oid types[] = {INT8OID, INT8OID};
+	const Datum values[] = {Int64GetDatum(first), Int64GetDatum(last)};
+	let_go(db, "job_id BETWEEN $1 AND $2 AND NOT EXISTS (SELECT FROM tq.job_0 j WHERE j.id = f.job_id)", 2, types, values);
+}
+
+void let_fires_go(const Db &db, const core::JobId *ids, int n)
 {
 	auto *elements = static_cast<Datum *>(palloc(sizeof(Datum) * static_cast<Size>(n)));
 	std::transform(ids, ids + n, elements, [](core::JobId id) { return Int64GetDatum(id); });
-	const Oid types[] = {INT8ARRAYOID, TIMESTAMPTZOID};
-	const Datum values[] = {PointerGetDatum(construct_array(elements, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)),
-							TimestampTzGetDatum(now)};
-	const pg::OwnerScope scope = pg::enter_owner(db.extension);
-	pg::sql("UPDATE tq.schedule_fire SET kept_until = $2 WHERE job_id = ANY ($1) AND kept_until > $2", 2, types, values, nullptr, false,
-			0);
-	pg::leave_owner(scope);
+	const Oid types[] = {INT8ARRAYOID};
+	const Datum values[] = {PointerGetDatum(construct_array(elements, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE))};
+	let_go(db, "job_id = ANY ($1)", 1, types, values);
 }
 
 } // namespace tq::workers

@@ -13,7 +13,7 @@ bool fire_lost_again(const WorkerContext &context, live::Db &db, const ScheduleL
 
 // The janitor's: before rows go with their retention, which may have become shorter since a schedule made its job, says that they are not
 // gone. In the transaction that drops or deletes them; of segment 0 (jobs outlive others there) only the ids that are named.
-void let_fires_of_segment_go(const live::Db &db, core::JobId first, core::JobId last, Micros now);
-void let_fires_go(const live::Db &db, const core::JobId *ids, int n, Micros now);
+void let_fires_of_segment_go(const live::Db &db, core::JobId first, core::JobId last);
+void let_fires_go(const live::Db &db, const core::JobId *ids, int n);
 
 } // namespace tq::workers

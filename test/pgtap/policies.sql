@@ -45,6 +45,8 @@ INSERT INTO value (argument, value, type, wanted) VALUES
 	('group_key', repeat('é', 64), 'text', '22023 group_key is too long'),
 	('group_key', E'a\nb', 'text', '22023 group_key must not contain control characters'),
 	('group_key', E'\x7f', 'text', '22023 group_key must not contain control characters'),
+	('group_key', E'a\u0085', 'text', '22023 group_key must not contain control characters'),
+	('kind', E'a\u0085', 'text', '22023 kind must not contain control characters'),
 	('unique_key', '', 'text', '22023 unique_key must not be empty'),
 	('unique_key', repeat('x', 256), 'text', '22023 unique_key is too long'),
 	('unique_key', E'\t', 'text', '22023 unique_key must not contain control characters'),

@@ -94,5 +94,23 @@ is(scalar(take_all($node, 'a', 80)), 80, 'that goes on');
 $job = $node->safe_psql('postgres', q{select tq_enqueue('after')});
 $node->restart;
 is(join(',', take_all($node, 'after', 1)), $job, 'and it goes on after a restart');
+
+# a place in memory is given up while the journal is read after a start, and goes to jobs that are read; a queue of any name is there
+my $name = "it\x{c2}\x{80}s";
+$node->append_conf('postgresql.conf', "tq.workers = off\ntq.retention = '1h'");
+$node->safe_psql('postgres', qq{select tq_enqueue(q, kind => 'k', delay => '1 d') from generate_series(1, 5), unnest(array['later', '$name']) q});
+$node->restart;
+my $reader = session($node);
+arm($node, 'count-after-snapshot');
+begin_ask($reader, q{select live from tq_stats() where queue = 'later'});
+standing($node, 'count-after-snapshot');
+$node->safe_psql('postgres', q{begin; select tq_create_queue('given up'); select tq_enqueue('given up', kind => x) from unnest(array['x', 'y']) x; rollback});
+release($node, 'count-after-snapshot');
+is(end_ask($reader), 5, 'jobs are counted that take the place of others');
+is($node->safe_psql('postgres', qq{select live from tq_stats() where queue = '$name'}), 5, 'also of a queue with an odd name');
+$node->append_conf('postgresql.conf', 'tq.workers = on');
+$node->reload;
+scheduler_of($node);
+
 check_journal($node);
 done_testing();
