@@ -50,7 +50,8 @@ tq_prepare_folders() {
 	[ -z "${TQ_BUILD:-}" ] || return 0
 	_tq_user
 	_tq_folders
-	export TQ_ROOT TQ_SRC TQ_BUILD TQ_USER
+	TQ_COMMIT=${TQ_COMMIT-$(tq_commit)}
+	export TQ_ROOT TQ_SRC TQ_BUILD TQ_USER TQ_COMMIT
 }
 
 # tq_prepare_variant VARIANT: also the server's packages, and where the variant lives.
@@ -80,6 +81,7 @@ tq_prepare_variant() {
 #   TQ_BUILD the build folder               TQ_HOME   the variant's part of it: obj/, server/, run/, build.log
 #   TQ_TREE  the private server's prefix    TQ_RUN    where TQ_USER can write: clusters, logs, results
 #   TQ_USER  the user that servers run as   PG_BIN PG_MAJOR PG_CONFIG PG_TESTLIB; PG_BIN is first in PATH
+#   TQ_COMMIT, TQ_SERVER  what is tested (scripts/lib/results.sh)
 tq_prepare() {
 	tq_prepare_variant "$1" || return 1
 	(

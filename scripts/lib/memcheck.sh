@@ -86,8 +86,7 @@ tq_memcheck_result() {
 	*) _tq_what="the library has AddressSanitizer and UndefinedBehaviorSanitizer built in" ;;
 	esac
 	_tq_broken=
-	[ "$stage_failed" -eq 0 ] || _tq_broken="\"$stage_failed tests\""
-	printf '{"scenario": "%s%s", "title": "%s: %s%s", "times": {"tests": %d}, "checked": %d, "broken": [%s], "seconds": %d}\n' \
-		"${TQ_INSTEAD%-*}" "$(printf -- '-%s' $1)" "$_tq_what" "scripts/test$1" "${TQ_ONLY:+ --only $TQ_ONLY}" \
-		$((stage_passed + stage_failed)) $((stage_passed + stage_failed)) "$_tq_broken" $(($(date +%s) - memcheck_began)) >>"$TQ_RUN/results.jsonl"
+	[ "$stage_failed" -eq 0 ] || _tq_broken="$stage_failed tests"
+	tq_result "$TQ_RUN/results.jsonl" "${TQ_INSTEAD%-*}$(printf -- '-%s' $1)" "$_tq_what: scripts/test$1${TQ_ONLY:+ --only $TQ_ONLY}" \
+		"\"tests\": $((stage_passed + stage_failed))" $((stage_passed + stage_failed)) "$_tq_broken" $(($(date +%s) - memcheck_began))
 }

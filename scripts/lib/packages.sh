@@ -36,7 +36,8 @@ tq_need() {
 }
 
 # The server to build for: PG_CONFIG from the environment, else the newest one with its headers on this machine,
-# else the one that this Debian release comes with.  Sets PG_CONFIG and PG_MAJOR, installs server and headers.
+# else the one that this Debian release comes with.  Sets PG_CONFIG, PG_MAJOR and TQ_SERVER (its
+# version), installs server and headers.
 _tq_server_packages() {
 	if [ -z "${PG_CONFIG:-}" ]; then
 		PG_MAJOR=
@@ -58,5 +59,6 @@ _tq_server_packages() {
 	fi
 	PG_MAJOR=$("$PG_CONFIG" --version | sed 's/^[^0-9]*\([0-9]*\).*/\1/') || tq_die "$PG_CONFIG does not run"
 	[ -f "$("$PG_CONFIG" --pgxs)" ] || tq_die "no headers for the server of $PG_CONFIG (postgresql-server-dev-$PG_MAJOR)"
-	export PG_CONFIG
+	TQ_SERVER=$("$PG_CONFIG" --version | sed 's/^[^0-9]*\([^ ]*\).*/\1/')
+	export PG_CONFIG TQ_SERVER
 }

@@ -99,5 +99,6 @@ _tq_folders() {
 . "$TQ_ROOT/scripts/lib/packages.sh"
 . "$TQ_ROOT/scripts/lib/build.sh"
 . "$TQ_ROOT/scripts/lib/cluster.sh"
+. "$TQ_ROOT/scripts/lib/results.sh"
 . "$TQ_ROOT/scripts/lib/memcheck.sh"
 . "$TQ_ROOT/scripts/lib/chaos.sh"

@@ -24,6 +24,7 @@ import flat                 # noqa: E402
 import processes            # noqa: E402
 from archive import Archive # noqa: E402
 from load import Client     # noqa: E402
+from report import provenance   # noqa: E402
 
 LOAD = os.path.join(HERE, "..", "..", "test", "clients", "load.py")
 OTHERS = os.path.join(HERE, "others.py")
@@ -292,7 +293,7 @@ class Soak:
         with open(self.options.report, "a", encoding="utf-8") as file:
             file.write(json.dumps({
                 "scenario": "soak", "title": TITLE, "times": self.times, "figures": said, "checked": len(results) - 1 + self.promised,
-                "broken": broken, "seconds": round(self.seconds), "seed": self.options.seed}) + "\n")
+                "broken": broken, "seconds": round(self.seconds), "seed": self.options.seed} | provenance()) + "\n")
         return not broken
 
 

@@ -2,10 +2,12 @@
 """Writes docs/reliability.md from results of scenarios: report.py FILE... >docs/reliability.md
 
 Each line of FILE is an object, a run: scenario and title; times, {"what was done": how often}; checked, how many things; broken,
-those that did not hold; seconds; seed, if there is one; figures, {"what was measured": value}. A row is of all runs of a scenario;
-what did not hold in one stays there until its line is removed.
+those that did not hold; seconds; seed, if there is one; figures, {"what was measured": value}; date; commit and server, if they are
+known. A row is of all runs of a scenario; what did not hold in one stays there until its line is removed.
 """
+import datetime
 import json
+import os
 import sys
 
 HEAD = """# Reliability
@@ -21,11 +23,20 @@ two live leases of a job overlapped; no finish with a stale lease was accepted; 
 limits held; counters equal a recount; no row of a numbered segment is dead. A scenario adds what is particular to it. That the
 checker finds each kind of violation is tested by test/chaos/test_checker.py.
 
+"Of" is what was tested, and when (UTC): the commit, with a + if the sources differed from it, and the version of PostgreSQL; a ? is
+for a run that did not note it. Runs of several commits are added up.
+
 What cannot hold is in the [guarantees](../README.md#guarantees).
 
-| Scenario | What was done | How often | Checks | Result |
-|---|---|---|---|---|
+| Scenario | What was done | How often | Checks | Result | Of |
+|---|---|---|---|---|---|
 """
+
+
+def provenance():
+    """What a run of now is of; scripts/lib/results.sh finds it out."""
+    known = {"commit": os.environ.get("TQ_COMMIT"), "server": os.environ.get("TQ_SERVER")}
+    return {"date": datetime.datetime.now(datetime.timezone.utc).date().isoformat()} | {key: value for key, value in known.items() if value}
 
 
 def cell(text):
@@ -57,6 +68,15 @@ def said(runs):
     return f"**broken** in {len(broken)} of {len(runs)} runs: {what}"
 
 
+def of(runs):
+    """What was tested, and when; each value once."""
+    commits = dict.fromkeys(run.get("commit", "?") for run in runs)
+    servers = dict.fromkeys(run["server"] for run in runs if "server" in run)
+    days = sorted({run["date"] for run in runs if "date" in run})
+    parts = [", ".join(commits), f"PostgreSQL {', '.join(servers)}" if servers else "", " to ".join(dict.fromkeys(days[:1] + days[-1:]))]
+    return "; ".join(part for part in parts if part)
+
+
 def row(runs):
     """The runs of a scenario as a row of the table."""
     times = ", ".join(f"{sum(values):,}".replace(",", " ") + f" {what}" for what, values in together(runs, "times").items())
@@ -66,7 +86,7 @@ def row(runs):
     if seeds:
         how_often += f", seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}"
     return " | ".join(("| `" + runs[-1]["scenario"] + "`", cell(runs[-1]["title"]), cell(how_often),
-                       str(sum(run["checked"] for run in runs)), cell(said(runs) + (f"; {figures}" if figures else "")))) + " |\n"
+                       str(sum(run["checked"] for run in runs)), cell(said(runs) + (f"; {figures}" if figures else "")), of(runs))) + " |\n"
 
 
 def main():

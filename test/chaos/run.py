@@ -20,7 +20,8 @@ import traceback
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-from scenario import SCENARIOS, Skipped, Trial   # noqa: E402 (the path to it)
+from report import provenance                     # noqa: E402 (the path to it)
+from scenario import SCENARIOS, Skipped, Trial   # noqa: E402
 
 
 def chosen(options):
@@ -52,7 +53,7 @@ def run(scenario, options, seconds):
             file.write(json.dumps({
                 "scenario": scenario.name, "title": scenario.title, "times": trial.counts, "figures": trial.figures,
                 "checked": len(trial.held) + len(trial.broken), "broken": trial.broken, "seconds": round(took), "seed": options.seed,
-            }) + "\n")
+            } | provenance()) + "\n")
     if not trial.broken and not options.keep:
         shutil.rmtree(trial.dir, ignore_errors=True)
     return not trial.broken
