@@ -3,6 +3,13 @@
 
 tq_fuzz_server_names="calls rows"
 
+# tq_fuzz_title NAME: what the first sentence of its source says of it
+tq_fuzz_title() {
+	_tq_source=$TQ_ROOT/test/fuzz/$1.cpp
+	[ -f "$_tq_source" ] || _tq_source=$TQ_ROOT/test/fuzz/server/$1.py
+	sed '/^#\|^import\|^$/Q; s:^// ::' "$_tq_source" | tr '\n' ' ' | tr -d '\\"' | sed 's/\. .*//'
+}
+
 # tq_fuzz_build: build the fuzzers; their programs are in $TQ_CORE/fuzz
 tq_fuzz_build() {
 	tq_need clang libclang-rt-dev || return 1

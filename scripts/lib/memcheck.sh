@@ -65,28 +65,29 @@ _tq_no_reports() {
 	[ ! -s "$TQ_RUN/reports.txt" ] || { head -n 200 "$TQ_RUN/reports.txt" >&2; return 1; }
 }
 
-# tq_memcheck_stages STAGE...: stages of scripts/test with the variant $TQ_INSTEAD
+# tq_memcheck_stages STAGE...: stages of scripts/test with the variant $TQ_INSTEAD; adds a line to the results
 tq_memcheck_stages() {
 	case $TQ_INSTEAD in
 	valgrind-*) tq_need valgrind libc6-dbg || return 1 ;;
 	esac
 	tq_prepare test || return 1
+	_tq_began=$(date +%s)
 	rm -f "$TQ_RUN"/reports/*
 	for _tq_stage; do
-		"tq_stage_$_tq_stage" || return 1
+		"tq_stage_$_tq_stage" || tq_fail_case "$_tq_stage could not be run"
 	done
 	tq_case "${TQ_INSTEAD%-*} finds nothing in the library" _tq_no_reports
+	_tq_memcheck_result "$@"
 }
 
-# tq_memcheck_result STAGES: a line for the report of test/chaos
-# shellcheck disable=SC2086 # a list of names
-tq_memcheck_result() {
+# _tq_memcheck_result STAGE...
+_tq_memcheck_result() {
 	case $TQ_INSTEAD in
 	valgrind-*) _tq_what="servers run under valgrind" ;;
 	*) _tq_what="the library has AddressSanitizer and UndefinedBehaviorSanitizer built in" ;;
 	esac
 	_tq_broken=
 	[ "$stage_failed" -eq 0 ] || _tq_broken="$stage_failed tests"
-	tq_result "$TQ_RUN/results.jsonl" "${TQ_INSTEAD%-*}$(printf -- '-%s' $1)" "$_tq_what: scripts/test$1${TQ_ONLY:+ --only $TQ_ONLY}" \
-		"\"tests\": $((stage_passed + stage_failed))" $((stage_passed + stage_failed)) "$_tq_broken" $(($(date +%s) - memcheck_began))
+	tq_result "$TQ_RUN/results.jsonl" "${TQ_INSTEAD%-*}$(printf -- '-%s' "$@")" "$_tq_what: scripts/test $*${TQ_ONLY:+ --only $TQ_ONLY}" \
+		"\"tests\": $((stage_passed + stage_failed))" $((stage_passed + stage_failed)) "$_tq_broken" $(($(date +%s) - _tq_began))
 }

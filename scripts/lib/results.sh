@@ -10,9 +10,9 @@ tq_commit() {
 	printf '%s%s\n' "$_tq_hash" "${_tq_changes:++}"
 }
 
-# tq_result FILE SCENARIO TITLE TIMES CHECKED BROKEN SECONDS: add a line; TIMES are members of an object, BROKEN is text or nothing
+# tq_result FILE SCENARIO TITLE TIMES CHECKED BROKEN SECONDS [SEED]: add a line; TIMES are members of an object, BROKEN is text or nothing
 tq_result() {
-	printf '{"scenario": "%s", "title": "%s", "times": {%s}, "checked": %d, "broken": [%s], "seconds": %d, "date": "%s"%s%s}\n' \
-		"$2" "$3" "$4" "$5" "${6:+\"$6\"}" "$7" "$(date -u +%F)" \
+	printf '{"scenario": "%s", "title": "%s", "times": {%s}, "checked": %d, "broken": [%s], "seconds": %d, "date": "%s"%s%s%s}\n' \
+		"$2" "$3" "$4" "$5" "${6:+\"$6\"}" "$7" "$(date -u +%F)" "${8:+, \"seed\": $8}" \
 		"${TQ_COMMIT:+, \"commit\": \"$TQ_COMMIT\"}" "${TQ_SERVER:+, \"server\": \"$TQ_SERVER\"}" >>"$1"
 }

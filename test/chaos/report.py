@@ -13,8 +13,8 @@ import sys
 HEAD = """# Reliability
 
 What was tried to lose a job, to run one twice, or to stop the queue, and what came of it. This page is written by
-`scripts/chaos --report` from the results of that script, scripts/upgrade, scripts/soak and scripts/memcheck; `scripts/test chaos`
-runs the short form of most of it with every change.
+`scripts/chaos --report` from the results of that script, scripts/soak, scripts/memcheck, scripts/fuzz, scripts/upgrade and
+scripts/matrix; `scripts/test chaos` runs the short form of most of it with every change, and `scripts/test sanitize` its part of the rest.
 
 Clients keep a ledger outside of the database: what they asked for, what they were told, and when. After each scenario
 everything that is left is worked off, and test/chaos/checker.py compares the ledgers with the tables, promise by promise: every
