@@ -116,6 +116,7 @@ struct Lane
 	bool has_kind;
 	bool in_startable;
 	bool tail; // the loader is near the end: newly committed jobs get entries again
+	bool delayed_counted; // delayed_disk has what the last count of the journal has seen (map lock)
 
 	void count_delayed(int64_t n) noexcept
 	{

@@ -41,7 +41,12 @@ Counting counting_of(const Db &db, FullTransactionId id) noexcept
 	const uint64 xid = U64FromFullTransactionId(id);
 	if (sees(db.counted, counted_xip(db), xid))
 		return Counting::counted;
-	return db.counting && !sees(db.count, count_xip(db), xid) ? Counting::unseen : Counting::plain;
+	if (!db.counting)
+		return Counting::plain;
+	if (!sees(db.count, count_xip(db), xid))
+		return Counting::unseen;
+	// a later count would rather be told of delayed jobs: then it leaves their number alone
+	return db.load_state.load() == static_cast<uint32>(LoadState::loaded) ? Counting::plain : Counting::counted;
 }
 
 } // namespace tq::live

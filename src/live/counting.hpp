@@ -12,7 +12,7 @@ enum class Counting : uint8
 {
 	plain,	 // no count has to do with it
 	unseen,	 // the count under way does not see it: it goes into the deltas, too
-	counted, // a count that came to its end has seen it, although its callback comes only now: nothing
+	counted, // a count that came to its end has seen it, or the first load does, although its callback comes only now: nothing
 };
 
 // The snapshot of a count that begins in the transaction `own` (invalid if it has written nothing).

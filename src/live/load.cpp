@@ -222,7 +222,10 @@ pg_noinline Snapshot begin_count(Db &db, const Tally &t, journal::Segment *table
 			l.delta_blocked = 0;
 			t.changes[i] = l.delayed_changes;
 			if (db.load_state.load() != static_cast<uint32>(LoadState::loaded))
+			{
 				l.delayed_disk = 0; // what was published before is met again by the first load
+				l.delayed_counted = true;
+			}
 		}
 	}
 	*n = live_segments_locked(db, tables, slots, guc::max_segments);
@@ -267,7 +270,8 @@ void end_count(Db &db, Tally &t, const SegmentTally *segments)
 		compare(t, Drift::blocked, static_cast<int>(i), l.blocked, waiting);
 		l.blocked = waiting;
 		// the pass met some before they came or went, and others after it, so its number is good only if none did
-		if (!t.first && l.delayed_changes == t.changes[i])
+		l.delayed_counted = t.first || l.delayed_changes == t.changes[i];
+		if (!t.first && l.delayed_counted)
 			l.delayed_disk = t.delayed[i];
 	}
 	for (int i = 0; i < db.nsegments; ++i)

@@ -61,6 +61,13 @@ void count_blocked(Lane &l, int64 by, Counting counting) noexcept
 		l.delta_blocked += static_cast<int32>(by);
 }
 
+// Delayed jobs that are published without entries.
+void count_on_disk(Lane &l, int64 n, Counting counting) noexcept
+{
+	if (counting != Counting::counted || !l.delayed_counted)
+		l.count_delayed(n);
+}
+
 void publish_enqueue(Db &db, const Op &op, Counting counting) noexcept
 {
 	Queue &q = engine.queue(op.queue);
@@ -80,7 +87,7 @@ void publish_enqueue(Db &db, const Op &op, Counting counting) noexcept
 		});
 	else if (delayed)
 	{
-		l.count_delayed(1);
+		count_on_disk(l, 1, counting);
 		engine.sink_timer(index_of(db), op.due);
 	}
 	else
@@ -455,7 +462,7 @@ void publish_bulk(Db &db, const Bulk &b, Counting counting) noexcept
 		unlock_queue(b.queue);
 		return;
 	}
-	l.count_delayed(b.ndelayed);
+	count_on_disk(l, b.ndelayed, counting);
 	if (b.ndelayed > 0)
 		engine.sink_timer(index_of(db), b.least_due);
 	if (b.grouped)

@@ -49,8 +49,37 @@ $node->safe_psql('postgres', 'select count(*) from tq_check()');
 release($node, 'commit-before-publish');
 is(end_ask($worker), 't');
 is(live('twice'), 1, 'a job that was published late is counted once');
+
+# and with one that is delayed, of which there is a counter more
+arm($node, 'commit-before-publish');
+begin_ask($worker, q{select tq_enqueue('delayed', delay => '1 day') > 0});
+standing($node, 'commit-before-publish');
+$node->safe_psql('postgres', 'select count(*) from tq_check()');
+release($node, 'commit-before-publish');
+is(end_ask($worker), 't');
+is($node->safe_psql('postgres', q{select ready || ' ' || delayed from tq_stats() where queue = 'delayed'}), '0 1', 'nor twice as delayed');
 is($node->safe_psql('postgres', 'select count(*) from tq_check() where expected <> found'), 0, 'memory agrees with the journal');
 
 clock($node, 100000, 100000);
 is(join(',', take_all($node, 'stays', 1)), $stays, 'tomorrow it runs');
+clock($node, 0, 0);
+
+# and with the first load, which begins and ends before jobs for tomorrow are published
+$node->append_conf('postgresql.conf', "tq.workers = off\ntq.publish_limit = 2");
+$node->restart('immediate');
+leave($worker);
+$worker = session($node);
+arm($node, 'commit-before-publish');
+begin_ask($worker, q{select count(*) from tq_enqueue_many('many', array_fill('{}'::jsonb, array[3]), delay => '1 day')});
+standing($node, 'commit-before-publish');
+my $other = session($node);
+begin_ask($other, q{select tq_enqueue('one', delay => '1 day') > 0});
+until_true($node, "select tq_test_waiting('commit-before-publish') = 2", 'two at commit-before-publish');
+my $figures = q{select string_agg(queue || ': ' || ready || ' ' || delayed, ', ' order by queue) from tq_stats() where queue in ('many', 'one')};
+is($node->safe_psql('postgres', $figures), 'many: 0 3, one: 0 1', 'the first load has met jobs that are not published');
+release($node, 'commit-before-publish');
+is(end_ask($worker), 1);
+is(end_ask($other), 't');
+is($node->safe_psql('postgres', $figures), 'many: 0 3, one: 0 1', 'publishing them does not count them again');
+leave($other);
 done_testing();
