@@ -41,7 +41,7 @@ _tq_valgrind_server() {
 		case \$1 in
 		-V | --*) exec $PG_BIN/postgres.real "\$@" ;;  # initdb, pg_ctl
 		esac
-		exec valgrind --quiet --trace-children=yes --leak-check=no --num-callers=30 --error-limit=no \\
+		exec valgrind --trace-children=yes --leak-check=no --num-callers=30 --error-limit=no \\
 			--suppressions=$TQ_SRC/test/memcheck/server.supp --log-file=$TQ_RUN/reports/valgrind.%p $PG_BIN/postgres.real "\$@"
 	END
 }
@@ -65,6 +65,27 @@ _tq_no_reports() {
 	[ ! -s "$TQ_RUN/reports.txt" ] || { head -n 200 "$TQ_RUN/reports.txt" >&2; return 1; }
 }
 
+# That nothing was found says something only if something looked: valgrind at servers, each process of which has a report that
+# begins with the command, or the sanitizers from within the library, which cannot be loaded without their runtimes.
+_tq_watched() {
+	case $TQ_INSTEAD in
+	valgrind-*)
+		_tq_servers=$(grep -lsE '^==[0-9]+== Command: [^ ]*/postgres\.real .*-D ' "$TQ_RUN"/reports/valgrind.* | wc -l)
+		# of its own processes alone a server has more
+		[ "$_tq_servers" -gt 5 ] || { tq_say "there are reports of $_tq_servers server processes"; return 1; }
+		;;
+	*)
+		_tq_symbols=$(nm -D "$TQ_TREE$("$PG_CONFIG" --pkglibdir)/tq.so")
+		for _tq_symbol in __asan_report_load8 __ubsan_handle_; do
+			case $_tq_symbols in
+			*"$_tq_symbol"*) ;;
+			*) tq_say "the library does not use $_tq_symbol"; return 1 ;;
+			esac
+		done
+		;;
+	esac
+}
+
 # tq_memcheck_stages STAGE...: stages of scripts/test with the variant $TQ_INSTEAD; adds a line to the results
 tq_memcheck_stages() {
 	case $TQ_INSTEAD in
@@ -76,6 +97,7 @@ tq_memcheck_stages() {
 	for _tq_stage; do
 		"tq_stage_$_tq_stage" || tq_fail_case "$_tq_stage could not be run"
 	done
+	tq_case "${TQ_INSTEAD%-*} was at work" _tq_watched
 	tq_case "${TQ_INSTEAD%-*} finds nothing in the library" _tq_no_reports
 	_tq_memcheck_result "$@"
 }
