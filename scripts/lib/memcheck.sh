@@ -110,6 +110,6 @@ _tq_memcheck_result() {
 	esac
 	_tq_broken=
 	[ "$stage_failed" -eq 0 ] || _tq_broken="$stage_failed tests"
-	tq_result "$TQ_RUN/results.jsonl" "${TQ_INSTEAD%-*}$(printf -- '-%s' "$@")" "$_tq_what: scripts/test $*${TQ_ONLY:+ --only $TQ_ONLY}" \
+	tq_result "$TQ_RUN/results.jsonl" "${TQ_INSTEAD%-*}$(printf -- '-%s' "$@" ${TQ_ONLY:+"$TQ_ONLY"})" "$_tq_what: scripts/test $*${TQ_ONLY:+ --only $TQ_ONLY}" \
 		"\"tests\": $((stage_passed + stage_failed))" $((stage_passed + stage_failed)) "$_tq_broken" $(($(date +%s) - _tq_began))
 }
