@@ -14,18 +14,7 @@ LOST, NO_JOB, WRONG_STATE, DUPLICATE, BUSY = "TQ001", "TQ004", "TQ005", "TQ008",
 
 
 FREE = object()     # nobody has the key
-
-class Anything:
-    """Equal to all: words that only the server knows."""
-
-    def __eq__(self, other):
-        return True
-
-    def __repr__(self):
-        return "..."
-
-
-SOMEHOW = {"error": Anything()}
+SOMEHOW = {"error": ...}    # in words, or without, that only the server knows
 
 
 class Error(Exception):
@@ -64,12 +53,15 @@ class Job:
     waits_for: tuple = ()       # jobs, until it is free
     runs_anyway: bool = False   # whatever becomes of its parents
     parents: object = None      # how they ended, once it is free
+    checkpoint: object = None
+    journalled: float = None    # what the checkpoint says of the lease's length
     epoch: int = 0              # changes that were committed; a request to cancel is for one of them
     history: tuple = ()
     # of a copy in a transaction
     new: bool = False
     claim: int = None           # the lease, if this transaction claimed it
     changed: bool = False
+    kept: bool = False          # it has written a checkpoint, which holds the job
 
     def but(self, **fields):
         return dataclasses.replace(self, **fields)
@@ -203,6 +195,7 @@ class Model:
         if standing == "waiting" and mode in ("replace", "keep_run_at"):
             old = self.seen(s, id)
             self.outside(s, "cancel", id)
+            s.copies[id] = s.copies[id].but(said=SOMEHOW)
             return True, old.due if old.state == "delayed" else None
         if mode == "error":
             raise Error(DUPLICATE)
@@ -303,6 +296,8 @@ class Model:
         """A copy for the transaction; `job` is what was published, or the copy that it had."""
         before = s.copies.get(job.id)
         fields.setdefault("hard", None)
+        if before is not None and before.kept:
+            job = job.but(history=before.history + self.asked_meanwhile(job, before), checkpoint=before.checkpoint, kept=False)
         s.copies[job.id] = job.then(event, changed=True, claim=before.claim if before else None, **fields)
         return s.copies[job.id].state
 
@@ -336,7 +331,7 @@ class Model:
         except Error as error:
             return {BUSY: "busy", NO_JOB: "not_found"}.get(error.code, "lost")
 
-    def heartbeat(self, s, id, lease, extend=None):
+    def heartbeat(self, s, id, lease, extend=None, checkpoint=None):
         job, copy = self.jobs.get(id), s.copies.get(id)
         if job is None or job.state != "running" or job.lease != lease or (copy is not None and copy.changed):
             return "lost"
@@ -344,9 +339,18 @@ class Model:
             job = job.but(deadline=max(job.deadline, self.now + (extend or job.length)))
         self.jobs[id] = job
         q = self.queues[job.queue]
+        if checkpoint is not None:
+            self.keep(s, job, checkpoint)
         if job.asked:
             return "cancel"
         return "quiet" if q.paused or job.kind in q.paused_kinds or job.worker in self.drained else "run"
+
+    def keep(self, s, job, checkpoint):
+        holder, copy = self.holder(job.id), s.copies.get(job.id)
+        if holder is not None and holder is not s:
+            raise Error(BUSY)
+        length = job.length if self.queues[job.queue].strict else job.deadline - self.now
+        s.copies[job.id] = (copy or job).then("checkpoint", checkpoint=checkpoint, journalled=length, kept=True)
 
     def drain(self, worker):
         """In memory: at once, whatever becomes of the transaction."""
@@ -493,8 +497,11 @@ class Model:
                 self.queues[copy.queue].totals["claimed"] += 1
             before = self.jobs.get(id)
             if copy.new or copy.changed:
-                self.jobs[id] = copy.but(new=False, claim=None, changed=False, asked=False, epoch=copy.epoch + 1,
+                self.jobs[id] = copy.but(new=False, claim=None, changed=False, asked=False, epoch=copy.epoch + 1, journalled=None,
                                          history=copy.history + self.asked_meanwhile(before, copy))
+            elif copy.kept:
+                self.jobs[id] = before.but(aborts=0, checkpoint=copy.checkpoint, journalled=copy.journalled,
+                                           history=copy.history + self.asked_meanwhile(before, copy))
             else:
                 self.jobs[id] = before.but(aborts=0)
         for id, copy in s.copies.items():
@@ -573,7 +580,7 @@ class Model:
 
     def passed(self, job):
         holder = self.holder(job.id)
-        if holder is not None and holder.copies[job.id].changed:
+        if holder is not None and (holder.copies[job.id].changed or holder.copies[job.id].kept):
             return job
         q = self.queues[job.queue]
         if job.state == "running":
@@ -582,7 +589,7 @@ class Model:
             if holder is not None:
                 del holder.copies[job.id]
             q.totals["lost"] += 1
-            job = job.but(lease=None, deadline=None, hard=None, epoch=job.epoch + 1, aborts=0)
+            job = job.but(lease=None, deadline=None, hard=None, epoch=job.epoch + 1, aborts=0, journalled=None)
             if job.asked:
                 return job.then("cancelled", state="cancelled", asked=False, said=SOMEHOW)
             if q.lost == "bury":
@@ -628,6 +635,7 @@ class Model:
             if job.state == "running" and job.lease in journalled:
                 # a new lease period, and what is left of its time, but not below the period
                 timeout = job.timeout or self.queues[job.queue].timeout
+                job = job.but(length=job.journalled or job.length)
                 left = max(job.claimed + timeout, self.now + min(timeout, job.length)) if timeout else None
                 job = job.but(deadline=self.now + job.length, hard=left)
                 if job.asked:
