@@ -202,7 +202,7 @@ int refill(Db &db, bool *starved)
 	return made;
 }
 
-int refill_timers(Db &db)
+int refill_timers(Db &db, bool *starved)
 {
 	const uint16_t d = index_of(db);
 	const Micros horizon = wall_now() + guc::timer_horizon * Micros{1000000};
@@ -288,6 +288,8 @@ int refill_timers(Db &db)
 		UnregisterSnapshot(snapshot);
 		TQ_WAIT_POINT("timers-before-raise");
 		engine.raise_timer(d, from, reached); // sunk below `from` meanwhile: the next run begins there
+		if (starved != nullptr)
+			*starved = !room;
 		guard.timers = false;
 		db.timer_loader.store(0);
 		pfree(guard.items);

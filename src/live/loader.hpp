@@ -62,8 +62,8 @@ bool free_one(Db &db) noexcept;
 // running or are to stay as well.
 bool room_to_stay(Db &db, JobId id) noexcept;
 
-// Reads delayed jobs that fall due before the horizon.
-int refill_timers(Db &db);
+// Reads delayed jobs that fall due before the horizon. `starved` is set if one found no room; the timers' watermark is then its time.
+int refill_timers(Db &db, bool *starved = nullptr);
 
 // Gives a job an entry if it is unfinished and has none; see R10. Result: its entry's queue and ref, or why not.
 enum class Pin : uint8

@@ -91,6 +91,17 @@ bool identify(const WorkerContext &context, Db &db)
 constexpr Micros kRoomInterval = 10000;
 Micros next_room = core::kNever;
 
+// ... and delayed jobs that found none: they try again when they are due, when none is needed here, and at this time (monotonic).
+Micros next_timers = core::kNever;
+
+// From when on (wall clock) delayed jobs are to be read in: half a horizon before the first that is not in memory, if there was room.
+Micros read_timers_at(const Db &db) noexcept
+{
+	const Micros watermark = engine.db(live::index_of(db)).timer_watermark.load();
+	const bool starved = next_timers != core::kNever;
+	return watermark == core::kNever || starved ? watermark : watermark - guc::timer_horizon * kSecond / 2;
+}
+
 bool fetch(const WorkerContext &context, Db &db)
 {
 	const Micros now = live::wall_now();
@@ -100,15 +111,18 @@ bool fetch(const WorkerContext &context, Db &db)
 			db.refill.store(true);
 		next_room = live::mono_now() + kRoomInterval;
 	}
-	const bool timers = engine.db(live::index_of(db)).timer_watermark.load() <=
-						now + guc::timer_horizon * kSecond / 2;
+	const bool timers = read_timers_at(db) <= now || next_timers <= live::mono_now();
 	const bool lanes = db.refill.exchange(false);
 	if (!timers && !lanes)
 		return true;
 	if (!begin_work(context, "tq: reading jobs"))
 		return false;
 	if (timers)
-		live::refill_timers(db);
+	{
+		bool starved = false;
+		live::refill_timers(db, &starved);
+		next_timers = starved ? live::mono_now() + kSecond : core::kNever;
+	}
 	if (lanes)
 	{
 		bool starved = false;
@@ -245,12 +259,10 @@ long plan(Db &db, Micros next_second)
 		if (claim != core::kNever)
 			wall = std::min(wall, claim + guc::claim_log_delay * Micros{1000});
 	});
-	const Micros timers = engine.db(live::index_of(db)).timer_watermark.load();
-	if (timers != core::kNever)
-		wall = std::min(wall, timers - guc::timer_horizon * kSecond / 2);
+	wall = std::min(wall, read_timers_at(db));
 	const FiringPlan firing = firing_plan(db);
 	wall = std::min(wall, firing.wall);
-	mono = std::min({mono, firing.mono, next_resolve(), next_room});
+	mono = std::min({mono, firing.mono, next_resolve(), next_room, next_timers});
 	db.plan_wall.store(wall);
 	db.plan_mono.store(mono);
 	// what was set before the plan was known did not wake us

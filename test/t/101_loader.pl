@@ -181,4 +181,20 @@ clock($node, 0, 0);
 check_journal($node, 'H1, H2: every job finished once');
 leave($bulk, $worker, $producer, $slow);
 $node->stop;
+
+# a delayed job that finds no room in memory, which is full of jobs that may not start
+$node = tq_node('no_room', conf => 'tq.max_live_jobs = 64');
+scheduler_of($node);
+my $transactions = q{select xact_commit from pg_stat_database where datname = 'postgres'};
+$node->safe_psql('postgres', q{select count(tq_enqueue('paused')) from generate_series(1, 100)});
+$node->safe_psql('postgres', q{select tq_pause('paused')});
+my $later = $node->safe_psql('postgres', q{select tq_enqueue('delayed', delay => '4 min')});
+my $soon = $node->safe_psql('postgres', q{select tq_enqueue('delayed', delay => '3 s')});
+my $before = $node->safe_psql('postgres', $transactions);
+is(join(',', take($node, 'delayed', 1, undef, '60 s')), $soon, 'a delayed job gets in when it is due, however full memory is');
+cmp_ok($node->safe_psql('postgres', $transactions) - $before, '<', 60, 'nobody looks for room all the time until then');
+clock($node, 241, 0);
+is(join(',', take_all($node, 'delayed', 1)), $later, 'the next one gets in as well');
+clock($node, 0, 0);
+$node->stop;
 done_testing();
