@@ -34,6 +34,14 @@ int make_room_of_groups(int want) noexcept
 	return freed;
 }
 
+// Who holds how many entries, in the order of that: a lane its ready jobs, a queue its delayed ones.
+uint64_t holder(uint32_t size, bool lane, uint32_t slot) noexcept
+{
+	return uint64_t{size} << 17 | uint64_t{lane} << 16 | slot;
+}
+bool is_lane(uint64_t holder) noexcept { return (holder >> 16 & 1) != 0; }
+uint16_t slot_of(uint64_t holder) noexcept { return static_cast<uint16_t>(holder); }
+
 } // namespace
 
 int make_room(Db &db, int want, uint16_t spare) noexcept
@@ -44,32 +52,30 @@ int make_room(Db &db, int want, uint16_t spare) noexcept
 		used += engine.lane(static_cast<uint16_t>(i)).used;
 	const uint32_t share = engine.limits().entries / 2 / std::max<uint32_t>(used, 1);
 	int freed = make_room_of_groups(want);
+	// One that has nothing to give, since all of it is to stay, is passed over, as are those above it.
+	uint64_t below = UINT64_MAX;
 	while (freed < want)
 	{
-		uint16_t biggest = core::kNoLane, busiest = UINT16_MAX;
-		uint32_t size = share, delayed = share;
+		uint64_t most = 0;
 		for (uint32_t i = 0; i < engine.limits().lanes; ++i)
 		{
 			const Lane &l = engine.lane(static_cast<uint16_t>(i));
-			if (l.used && i != spare && l.ready.size > size)
-			{
-				size = l.ready.size;
-				biggest = static_cast<uint16_t>(i);
-			}
+			const uint64_t r = holder(l.ready.size, true, i);
+			if (l.used && i != spare && l.ready.size > share && r < below)
+				most = std::max(most, r);
 		}
 		for (uint32_t i = 0; i < engine.limits().queues; ++i)
 		{
 			const Queue &q = engine.queue(static_cast<uint16_t>(i));
-			if (q.state != core::QueueState::free && q.due.size > delayed)
-			{
-				delayed = q.due.size;
-				busiest = static_cast<uint16_t>(i);
-			}
+			const uint64_t r = holder(q.due.size, false, i);
+			if (q.state != core::QueueState::free && q.due.size > share && r < below)
+				most = std::max(most, r);
 		}
-		if (biggest == core::kNoLane && busiest == UINT16_MAX)
+		if (most == 0)
 			break;
-		const bool from_lane = biggest != core::kNoLane && size >= delayed;
-		const uint16_t queue = from_lane ? engine.lane(biggest).queue : busiest;
+		const bool from_lane = is_lane(most);
+		const uint16_t biggest = slot_of(most);
+		const uint16_t queue = from_lane ? engine.lane(biggest).queue : biggest;
 		const int before = freed;
 		lock_queue(queue);
 		Queue &q = engine.queue(queue);
@@ -86,7 +92,7 @@ int make_room(Db &db, int want, uint16_t spare) noexcept
 		}
 		unlock_queue(queue);
 		if (freed == before)
-			break;
+			below = most;
 	}
 	return freed;
 }

@@ -146,4 +146,16 @@ is($node->safe_psql('postgres', q{select count(*) from pg_stat_activity where ba
 check_journal($node);
 leave($one, $two);
 $node->stop;
+
+# the kind with most jobs in memory has only such as are to stay there; the next one has to make room
+$node = tq_node('stay', conf => 'tq.max_live_jobs = 64');
+scheduler_of($node);
+$node->safe_psql('postgres', q{select count(tq_reschedule(tq_enqueue('stay'), priority => 200)) from generate_series(1, 32)});
+$node->safe_psql('postgres', q{select count(tq_enqueue('much')) from generate_series(1, 40)});
+$node->safe_psql('postgres', q{select tq_pause('stay'), tq_pause('much')});
+many('small', 100);
+ok(until_true($node, q{select (regexp_match(tq_metrics(), '\ntq_evicted_jobs_total (\d+)'))[1]::int > 0}),
+	'H13: of two queues that fill memory the smaller one makes room, since the larger one cannot');
+is(scalar(work_off($node, 'small')), 100, 'H13: the third one goes on');
+$node->stop;
 done_testing();
