@@ -313,7 +313,7 @@ journal::EventRow event_of(const Entry &e, journal::EventType type, TimestampTz 
 	return row;
 }
 
-void append_by_segment(Db &db, journal::EventRow *rows, const uint16_t *slots, int n)
+void append_by_segment(Db &db, journal::EventRow *rows, const uint16_t *slots, int n, int *at)
 {
 	if (n == 0)
 		return;
@@ -323,6 +323,8 @@ void append_by_segment(Db &db, journal::EventRow *rows, const uint16_t *slots, i
 	journal::Segment tables;
 	if (one)
 	{
+		if (at != nullptr)
+			*at = slots[0];
 		if (!tables_at(db, slots[0], &tables))
 			elog(ERROR, "segment of job %lld is gone", static_cast<long long>(rows[0].job_id));
 		journal::append_events(tables, rows, n);
@@ -341,6 +343,8 @@ void append_by_segment(Db &db, journal::EventRow *rows, const uint16_t *slots, i
 				part[k++] = rows[j];
 				done[j] = true;
 			}
+		if (at != nullptr)
+			*at = slots[i];
 		if (!tables_at(db, slots[i], &tables))
 			elog(ERROR, "segment of job %lld is gone", static_cast<long long>(rows[i].job_id));
 		journal::append_events(tables, part, k);

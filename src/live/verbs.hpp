@@ -65,7 +65,8 @@ const char *worker_name(uint32_t worker) noexcept;
 // An event of this attempt with everything filled in but what the verb knows.
 journal::EventRow event_of(const Entry &entry, journal::EventType type, TimestampTz now) noexcept;
 
-// Appends events, each to the segment of its job (slots in the map, parallel to the rows); sorts them by segment.
-void append_by_segment(Db &db, journal::EventRow *rows, const uint16_t *slots, int n);
+// Appends events, each to the segment of its job (slots in the map, parallel to the rows); sorts them by segment. *at
+// is the slot of the last one that it came to, for who catches its error.
+void append_by_segment(Db &db, journal::EventRow *rows, const uint16_t *slots, int n, int *at = nullptr);
 
 } // namespace tq::live

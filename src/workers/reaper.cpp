@@ -23,13 +23,18 @@ using live::engine;
 using live::Micros;
 
 constexpr int kBatch = 1000;
+constexpr int kNoSegment = -1;
+constexpr Micros kPutOff = 1000000;
 
 // What is to be appended after the entries were marked.
 struct Batch
 {
 	journal::EventRow rows[kBatch];
 	uint16_t slots[kBatch];
+	core::Ref refs[kBatch];
 	int n;
+	int at;		 // the segment whose rows are being appended
+	int problem; // the last error's code
 };
 Batch batch;
 
@@ -63,7 +68,7 @@ void append_batch(Db &db)
 {
 	PG_TRY();
 	{
-		live::append_by_segment(db, batch.rows, batch.slots, batch.n);
+		live::append_by_segment(db, batch.rows, batch.slots, batch.n, &batch.at);
 	}
 	PG_CATCH();
 	{
@@ -72,7 +77,61 @@ void append_batch(Db &db)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	batch.at = kNoSegment;
 	api::follow_up(db, batch.rows, batch.n);
+}
+
+enum class Went : uint8
+{
+	well,
+	badly,
+	leave, // the worker has to
+};
+
+// One transaction of a queue, by itself: an administrator's lock on a segment, say, must not hold up the other queues. An error is
+// reported, and batch.n and batch.at say what failed; one before anything was marked is the step's.
+template <class Work>
+Went by_itself(Work &&work)
+{
+	volatile Went went = Went::badly;
+	const MemoryContext outside = CurrentMemoryContext;
+	batch.n = 0;
+	batch.at = kNoSegment;
+	PG_TRY();
+	{
+		went = work() ? Went::well : Went::leave;
+	}
+	PG_CATCH();
+	{
+		if (batch.n == 0)
+			PG_RE_THROW();
+		MemoryContextSwitchTo(outside);
+		batch.problem = geterrcode();
+		EmitErrorReport();
+		FlushErrorState();
+		AbortCurrentTransaction();
+		pgstat_report_activity(STATE_IDLE, nullptr);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(outside);
+	return went;
+}
+
+// What a transaction that failed had marked is not looked at again until then, or it would be met first each time: all of it, or what
+// is in the segment that refused it.
+void put_off(uint16_t slot, live::State state, Micros until) noexcept
+{
+	live::lock_queue(slot);
+	core::Queue &q = engine.queue(slot);
+	for (int i = 0; i < batch.n; ++i)
+	{
+		if (batch.at != kNoSegment && batch.slots[i] != batch.at)
+			continue;
+		const core::Entry &e = engine.entry(batch.refs[i]);
+		if (engine.is(q, batch.refs[i], batch.rows[i].job_id) && e.state == state && e.timer < until)
+			engine.change(q, batch.refs[i], [until](core::Entry &x) noexcept { x.timer = until; });
+	}
+	live::unlock_queue(slot);
 }
 
 template <class Due> uint16_t next_queue(const Db &db, uint32 from, Due &&due) noexcept
@@ -107,6 +166,7 @@ void note_doomed(core::Entry &e, Micros now) noexcept
 	journal::EventRow &row = batch.rows[batch.n];
 	row = live::event_of(e, asked ? journal::EventType::cancelled : journal::EventType::dead, now);
 	row.reason = asked ? journal::kReasonStopped : journal::kReasonRolledBack;
+	batch.refs[batch.n] = engine.ref_of(e);
 	batch.slots[batch.n++] = e.segment;
 	note(e, asked ? live::Verb::cancel : live::Verb::kill, {live::Verb::none, 0}, live::State::terminal, core::kNever, !asked);
 }
@@ -149,8 +209,11 @@ bool fire_timers(const WorkerContext &context, Db &db)
 			live::unlock_queue(slot);
 			if (doomed > 0)
 			{
-				if (!end_doomed(context, db, slot, now, doom))
+				const Went went = by_itself([&] { return end_doomed(context, db, slot, now, doom); });
+				if (went == Went::leave)
 					return false;
+				if (went == Went::badly)
+					put_off(slot, live::State::delayed, now + kPutOff);
 				more = true;
 			}
 		}
@@ -158,37 +221,56 @@ bool fire_timers(const WorkerContext &context, Db &db)
 	return true;
 }
 
+namespace
+{
+
+bool expire_batch(const WorkerContext &context, Db &db, uint16_t slot, Micros now)
+{
+	if (!begin_work(context, "tq: ending jobs that expired"))
+		return false;
+	live::reserve_ops(kBatch);
+	batch.n = 0;
+	live::lock_queue(slot);
+	const int n = engine.collect_expired(engine.queue(slot), now, kBatch, live::my_proc, batch.refs);
+	for (int i = 0; i < n; ++i)
+	{
+		core::Entry &e = engine.entry(batch.refs[i]);
+		batch.rows[batch.n] = live::event_of(e, journal::EventType::expired, now);
+		batch.rows[batch.n].reason = journal::kReasonNotStarted;
+		batch.slots[batch.n++] = e.segment;
+		note(e, live::Verb::expire, {live::Verb::none, 0}, live::State::terminal, core::kNever, false);
+	}
+	live::unlock_queue(slot);
+	TQ_WAIT_POINT("expire-after-mark");
+	append_batch(db);
+	TQ_WAIT_POINT("expire-before-commit");
+	end_work(true); // lost in a crash, they expire again
+	return true;
+}
+
+} // namespace
+
+// An expiry cannot be put off: a queue that fails waits for the next run, and the step pauses.
 bool expire_jobs(const WorkerContext &context, Db &db)
 {
 	const Micros now = live::wall_now();
-	static core::Ref expired[kBatch];
+	unsigned failed = 0;
 	auto due = [now](const core::Queue &q) { return q.next_expiry.load() <= now; };
 	for (uint16_t slot = next_queue(db, 0, due); slot != UINT16_MAX; slot = next_queue(db, slot + 1U, due))
 	{
-		core::Queue &q = engine.queue(slot);
-		for (int n = kBatch; n == kBatch;)
-		{
-			if (!begin_work(context, "tq: ending jobs that expired"))
-				return false;
-			live::reserve_ops(kBatch);
-			batch.n = 0;
-			live::lock_queue(slot);
-			n = engine.collect_expired(q, now, kBatch, live::my_proc, expired);
-			for (int i = 0; i < n; ++i)
-			{
-				core::Entry &e = engine.entry(expired[i]);
-				batch.rows[batch.n] = live::event_of(e, journal::EventType::expired, now);
-				batch.rows[batch.n].reason = journal::kReasonNotStarted;
-				batch.slots[batch.n++] = e.segment;
-				note(e, live::Verb::expire, {live::Verb::none, 0}, live::State::terminal, core::kNever, false);
-			}
-			live::unlock_queue(slot);
-			TQ_WAIT_POINT("expire-after-mark");
-			append_batch(db);
-			TQ_WAIT_POINT("expire-before-commit");
-			end_work(true); // lost in a crash, they expire again
-		}
+		Went went = Went::well;
+		do
+			went = by_itself([&] { return expire_batch(context, db, slot, now); });
+		while (went == Went::well && batch.n == kBatch);
+		if (went == Went::leave)
+			return false;
+		failed += went == Went::badly;
 	}
+	if (failed > 0)
+		ereport(ERROR, (errcode(batch.problem),
+						errmsg_plural("expired jobs of %u queue could not be ended",
+									  "expired jobs of %u queues could not be ended", failed, failed),
+						errdetail("The errors before this one say why. They are tried again.")));
 	return true;
 }
 
@@ -205,7 +287,6 @@ struct Again
 
 struct Lost
 {
-	core::Ref refs[kBatch];
 	core::Engine::PrevMark marks[kBatch];
 	Again again[kBatch];
 	int nagain;
@@ -289,6 +370,29 @@ void decide_again(Db &db, uint16_t slot, Micros now)
 	}
 }
 
+bool reap_batch(const WorkerContext &context, Db &db, uint16_t slot, Micros mono)
+{
+	// the transaction first, so that nothing can fail between marking and noting
+	if (!begin_work(context, "tq: taking back lost leases"))
+		return false;
+	live::reserve_ops(kBatch);
+	batch.n = 0;
+	const Micros now = live::wall_now();
+	live::lock_queue(slot);
+	core::Queue &q = engine.queue(slot);
+	lost.nagain = 0;
+	const int n = engine.collect_lost(q, mono, grace_of(q), kBatch, live::my_proc, batch.refs, lost.marks);
+	for (int i = 0; i < n; ++i)
+		lose(engine.entry(batch.refs[i]), lost.marks[i], now);
+	live::unlock_queue(slot);
+	decide_again(db, slot, now);
+	TQ_WAIT_POINT("reap-after-mark");
+	append_batch(db);
+	TQ_WAIT_POINT("reap-before-commit");
+	end_work();
+	return true;
+}
+
 } // namespace
 
 bool reap(const WorkerContext &context, Db &db)
@@ -299,29 +403,15 @@ bool reap(const WorkerContext &context, Db &db)
 		return at != core::kNever && at + grace_of(q) <= mono;
 	};
 	for (uint16_t slot = next_queue(db, 0, due); slot != UINT16_MAX; slot = next_queue(db, slot + 1U, due))
-	{
-		core::Queue &q = engine.queue(slot);
-		for (int n = kBatch; n == kBatch;)
+		for (bool more = true; more;)
 		{
-			// the transaction first, so that nothing can fail between marking and noting
-			if (!begin_work(context, "tq: taking back lost leases"))
+			const Went went = by_itself([&] { return reap_batch(context, db, slot, mono); });
+			if (went == Went::leave)
 				return false;
-			live::reserve_ops(kBatch);
-			batch.n = 0;
-			const Micros now = live::wall_now();
-			live::lock_queue(slot);
-			lost.nagain = 0;
-			n = engine.collect_lost(q, mono, grace_of(q), kBatch, live::my_proc, lost.refs, lost.marks);
-			for (int i = 0; i < n; ++i)
-				lose(engine.entry(lost.refs[i]), lost.marks[i], now);
-			live::unlock_queue(slot);
-			decide_again(db, slot, now);
-			TQ_WAIT_POINT("reap-after-mark");
-			append_batch(db);
-			TQ_WAIT_POINT("reap-before-commit");
-			end_work();
+			if (went == Went::badly)
+				put_off(slot, live::State::running, mono - grace_of(engine.queue(slot)) + kPutOff);
+			more = went == Went::badly || batch.n == kBatch;
 		}
-	}
 	return true;
 }
 

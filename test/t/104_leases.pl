@@ -1,6 +1,6 @@
 # H4: the claim log comes after what it logs. H10: lease numbers never repeat, and a revoked lease stays revoked.
 # H11: reloads keep young leases, and nobody is told that a lease is lost before that is known. H29: heartbeats against
-# the reaper. H30: leases that end with their session.
+# the reaper. H30: leases that end with their session. H16: somebody locks a segment.
 
 use strict;
 use warnings;
@@ -254,5 +254,42 @@ for my $how ('idle', 'in a transaction that finishes it', 'in a transaction that
 
 check_journal($node);
 leave($worker, $producer);
+$node->stop;
+
+#
+# H16: who locks a segment holds up its jobs only: the scheduler comes to `stuck` first, whose jobs are in it.
+#
+$node = tq_node('locked');
+reconnect();
+ask($producer, "select tq_create_queue('$_')") for 'stuck', 'other', 'third';
+my ($free, $ends) = split /\|/, ask($producer, q{select tq_enqueue('other'), tq_enqueue('other', priority => 900, expires_at => now() + '50 s')});
+is(ask($producer, 'select count(*) from tq.job_0'), 2, 'jobs in segment 0');
+until_true($node, q{select exists (select from tq.segment where number = 1)});
+my $asked = enqueue('stuck');
+ask($worker, 'begin');
+claim('stuck');
+is(ask($producer, "select tq_cancel($asked)"), 'asked', 'jobs in segment 1: one that is to be cancelled,');
+my $lost = enqueue('stuck');
+my $overdue = ask($producer, q{select tq_enqueue('stuck', priority => 900, expires_at => now() + '50 s')});
+my ($delayed, $third) = map { ask($producer, "select tq_enqueue('$_', delay => '50 s')") } 'stuck', 'third';
+is(ask($producer, q{select id from tq_claim('stuck', lease_for => '30 s')}), $lost, 'one whose lease will be lost');
+is(ask($producer, q{select id from tq_claim('other', lease_for => '30 s')}), $free, 'as that of one in segment 0');
+is(ask($producer, 'select count(*) from tq.job_1'), 5, 'that is where they are');
+my $locker = session($node);
+ask($locker, 'begin; lock table tq.event_1 in share mode');
+ask($worker, 'rollback');
+clock($node, 60, 60);
+is(ask($producer, q{select id from tq_claim('stuck', wait => '20 s')}), $delayed, 'H16: a delayed job behind the one to be cancelled starts');
+is(ask($producer, q{select id from tq_claim('third', wait => '20 s')}), $third, 'H16: and one of another queue');
+ok(until_true($node, "select exists (select from tq.event where job_id = $free and type = 'l')"), 'H16: the reaper comes to other queues');
+ok(until_true($node, "select exists (select from tq.event where job_id = $ends and type = 'e')"), 'H16: and jobs expire there');
+is($node->safe_psql('postgres', "select count(*) from tq.event where job_id in ($asked, $lost, $overdue) and type in ('x', 'l', 'e')"), 0,
+	'while the segment is locked');
+ask($locker, 'commit');
+ok(until_true($node, "select state = 'cancelled' from tq_get($asked)"), 'then the job is cancelled');
+ok(until_true($node, "select exists (select from tq.event where job_id = $lost and type = 'l')"), 'the lease is taken back');
+ok(until_true($node, "select exists (select from tq.event where job_id = $overdue and type = 'e')"), 'and the third job expires');
+check_journal($node);
+leave($worker, $producer, $locker);
 $node->stop;
 done_testing();
