@@ -157,6 +157,13 @@ class Engine
 	Ref take_wanted(Queue &q) noexcept;		   // a group to be read in, kNil; not one that nobody can claim from
 	void want_groups_again(Queue &q) noexcept; // those that found no room when they were read in
 	bool evict_from_group(Queue &q, Ref g, Key above, uint32_t hint) noexcept; // as evict_ready
+	// Its head, if that is all that it has in memory and may not start before jobs of its lane that are on disk.
+	bool evict_head(Queue &q, Ref g, uint32_t hint) noexcept;
+	// Does the lane's watermark hold back the head of a group?
+	static bool holds_back(const Queue &q, const Lane &l, Key head) noexcept
+	{
+		return q.settings.fair ? head.priority > l.watermark.priority : !(head < l.watermark);
+	}
 	void refresh_groups(Queue &q) noexcept;	   // after settings changed
 	int open_due(Queue &q, Micros mono, int max) noexcept; // limits that open by time
 	// Counters of limits and groups that are not what the entries say; `scratch` has room for three numbers per group slot.

@@ -398,4 +398,18 @@ bool Engine::evict_from_group(Queue &q, Ref r, Key above, uint32_t hint) noexcep
 	return false;
 }
 
+bool Engine::evict_head(Queue &q, Ref r, uint32_t hint) noexcept
+{
+	const Group &g = groups_[r];
+	if (g.head == kNil || g.ready.min != kNil)
+		return false;
+	const Ref head = g.head;
+	const Entry &e = entries_[head];
+	if (!is_evictable(e) || !holds_back(q, lanes_[e.lane], e.key()))
+		return false;
+	sink_group(q, r, e.key()); // it is no head any more
+	drop(q, head, hint);
+	return true;
+}
+
 } // namespace tq::core

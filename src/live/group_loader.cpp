@@ -84,7 +84,8 @@ int load_group(Db &db, LoadGuard &guard)
 		LoadItem &it = guard.items[taken];
 		Ref existing = kNil;
 		// a group with nothing in memory may use what is kept for pins, so that it goes on at all
-		const bool starved = taken == 0 && g.ready.size == 0 && g.head == kNil && engine.free_entries() > engine.reserve() / 2;
+		const bool starved = taken == 0 && g.ready.size == 0 && g.head == kNil && engine.free_entries() > engine.reserve() / 2 &&
+							 !core::Engine::holds_back(q, engine.lane(it.lane), Key{it.c.priority, it.c.id});
 		it.ref = engine.insert(q, it.lane, it.c.id, it.c.priority, State::placeholder, my_proc, starved, &existing, r);
 		if (it.ref == kNil && existing == kNil)
 			break; // no room

@@ -42,6 +42,37 @@ uint64_t holder(uint32_t size, bool lane, uint32_t slot) noexcept
 bool is_lane(uint64_t holder) noexcept { return (holder >> 16 & 1) != 0; }
 uint16_t slot_of(uint64_t holder) noexcept { return static_cast<uint16_t>(holder); }
 
+// For a lane that has none: of what groups have beyond half of the memory, also what they keep to go on with, down to their heads, and heads
+// that wait for that lane's jobs. Else lanes and groups could wait for each other.
+int make_room_of_heads(int want) noexcept
+{
+	static Ref hand = 0;
+	const uint32 n = engine.limits().groups;
+	int64 held = 0;
+	for (uint32 i = 0; i < n; ++i)
+		if (engine.is_group(i))
+			held += engine.group(i).ready.size + (engine.group(i).head != kNil);
+	const int64 most = std::min<int64>(held - engine.limits().entries / 2, want);
+	int freed = 0;
+	for (uint32 i = 0; i < n && freed < most; ++i)
+	{
+		hand = hand + 1 < n ? hand + 1 : 0;
+		if (!engine.is_group(hand))
+			continue;
+		const uint16_t queue = engine.group(hand).queue;
+		lock_queue(queue);
+		Queue &q = engine.queue(queue);
+		while (freed < most && engine.owns(q, hand) &&
+			   (engine.evict_from_group(q, hand, core::kMinKey, my_proc) || engine.evict_head(q, hand, my_proc)))
+		{
+			++freed;
+			db_at(q.db).evicted.fetch_add(1, std::memory_order_relaxed);
+		}
+		unlock_queue(queue);
+	}
+	return freed;
+}
+
 } // namespace
 
 int make_room(Db &db, int want, uint16_t spare) noexcept
@@ -94,6 +125,8 @@ int make_room(Db &db, int want, uint16_t spare) noexcept
 		if (freed == before)
 			below = most;
 	}
+	if (spare != core::kNoLane && freed < want)
+		freed += make_room_of_heads(want - freed);
 	return freed;
 }
 

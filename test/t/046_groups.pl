@@ -297,6 +297,13 @@ ask($open, 'commit');
 $open->quit;
 is($node->safe_psql('postgres', "select live from tq_stats() where queue = 'deep'"), 5, 'exactly as many as max_depth');
 
+# more groups than there is memory for, among jobs without one: neither waits for the other's place
+$node->append_conf('postgresql.conf', 'tq.max_groups = 200');
+$node->restart;
+$node->safe_psql('postgres', q{select count(tq_enqueue('crowd', group_key => g)) from
+	(select case when i % 2 = 0 then 'g' || i % 400 end as g from generate_series(1, 4000) i order by hashint4(i)) x});
+is(scalar(take_all($node, 'crowd', 4000)), 4000, 'P7: groups that fill memory do not keep out the jobs that they wait for');
+
 check_journal($node, 'the journal is consistent');
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP|signal 11|signal 6|terminated by/, 'nothing alarming in the log');
 $node->stop;
