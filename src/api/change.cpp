@@ -229,6 +229,7 @@ bool try_change(live::Db &db, const Request &r, const live::Pinned &pinned, Outc
 	noted.has_priority = r.has_priority;
 	noted.priority = r.priority;
 	noted.override_ = r.verb == Verb::reschedule;
+	noted.keeps_time = r.verb == Verb::reschedule && r.run_at == journal::kNoTime;
 	if (again)
 	{
 		noted.life = true;
@@ -238,7 +239,10 @@ bool try_change(live::Db &db, const Request &r, const live::Pinned &pinned, Outc
 	}
 	live::set_pending(noted);
 	append(db, s.row, e.segment);
-	*out = {Verdict::done, state_after(s), in == State::delayed ? due : core::kNever};
+	*out = {Verdict::done, state_after(s),
+			in == State::delayed   ? due
+			: in == State::blocked ? (due != core::kNever ? due : live::due_when_free(db, pinned, r.id))
+								   : core::kNever};
 	return true;
 }
 

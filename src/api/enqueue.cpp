@@ -104,13 +104,6 @@ EnqueueItem common_item(FunctionCallInfo fcinfo, const Places &at)
 	return item;
 }
 
-// A job that would have expired before its time.
-void check_times(const journal::JobRow &row)
-{
-	if (row.expires_at != journal::kNoTime && row.run_at != journal::kNoTime && row.expires_at <= row.run_at)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("expires_at must be after the time at which the job may start")));
-}
-
 const char *checked_kind(text *kind)
 {
 	check_key("kind", kind, core::kNameMax - 1);
@@ -118,6 +111,13 @@ const char *checked_kind(text *kind)
 }
 
 } // namespace
+
+void check_times(const journal::JobRow &row)
+{
+	if (row.expires_at != journal::kNoTime && row.run_at != journal::kNoTime && row.expires_at <= row.run_at)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("expires_at must be after the time at which the job may start")));
+}
+
 } // namespace tq::api
 
 using namespace tq;

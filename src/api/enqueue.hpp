@@ -35,6 +35,8 @@ void enqueue(live::Db &db, uint16_t queue, EnqueueItem *items, int n, int64 *ids
 // Fills in what the items leave to their queue: priority, expires_at, unique_for.
 void fill_in(const live::Queue &q, core::Micros now, EnqueueItem *items, int n) noexcept;
 
+// Raises 22023 for a job that would expire before it may start.
+void check_times(const journal::JobRow &row);
 void check_payload(const Jsonb *payload);
 void check_headers(Jsonb *headers);
 

@@ -140,11 +140,12 @@ void finish(live::Db &db, Finish *list, int n)
 				f.state = "succeeded";
 				break;
 		}
-		if (delay >= 0 && e.has(core::kCancelAsked))
+		if ((f.verb == live::Verb::fail || f.verb == live::Verb::release) && e.has(core::kCancelAsked))
 		{
-			// asked to stop, and it did not succeed: that settles it
+			// asked to stop, and it did not succeed: that settles it, also if this attempt was the last one
 			type = journal::EventType::cancelled;
 			delay = -1;
+			noted.is_dead = false;
 			f.state = "cancelled";
 		}
 		noted.event = type;

@@ -227,7 +227,7 @@ Schedule parse_schedule(const ScheduleRow &row)
 	if (row.kind != nullptr)
 	{
 		s.item.kind = text_to_cstring(row.kind);
-		live::check_name("kind", s.item.kind);
+		check_key("kind", row.kind, core::kNameMax - 1);
 	}
 	if (!JB_ROOT_IS_OBJECT(row.options))
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("options must be a JSON object")));
@@ -296,7 +296,7 @@ bool has_right(live::Db &db, const live::Rights &rights, Oid role, const Schedul
 								  : (rights.everywhere & on_queue) != 0;
 }
 
-core::JobId put_job(live::Db &db, const Schedule &s, Micros fire_at, Micros now)
+core::JobId put_job(live::Db &db, const Schedule &s, Micros fire_at, Micros now, bool *made)
 {
 	if (!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(s.owner)))
 		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
@@ -320,6 +320,7 @@ core::JobId put_job(live::Db &db, const Schedule &s, Micros fire_at, Micros now)
 	int64 id = 0;
 	enqueue(db, queue, &item, 1, &id);
 	SetUserIdAndSecContext(user, security);
+	*made = item.made;
 	return id;
 }
 

@@ -82,7 +82,7 @@ bool has_right(live::Db &db, const live::Rights &rights, Oid role, const Schedul
 
 // Enqueues the job of a time with the rights of the schedule's owner; its id, 0 if its unique key is another's and that is all right. Raises
 // what tq_enqueue would: 42501 if the owner may not (any more), or is gone.
-core::JobId put_job(live::Db &db, const Schedule &s, Micros fire_at, Micros now);
+core::JobId put_job(live::Db &db, const Schedule &s, Micros fire_at, Micros now, bool *made);
 
 // Words of tq.schedule_fire.outcome.
 enum class FireOutcome : uint8

@@ -265,9 +265,10 @@ TQ_FUNCTION(tq_schedule_run)
 	const ScheduleRow row = schedule_to_change(fcinfo, &db);
 	const Schedule s = parse_schedule(row);
 	const core::Micros now = live::wall_now();
-	const core::JobId id = put_job(*db, s, now, now);
+	bool made = false;
+	const core::JobId id = put_job(*db, s, now, now, &made);
 	// a time of the schedule itself that is exactly now stays free
-	const core::JobId own = s.item.unique_key == nullptr || live::pending_enqueue(id) != nullptr ? id : 0;
+	const core::JobId own = made ? id : 0;
 	core::Micros at = core::next_time(s.times, now - 1) == now ? now + 1 : now;
 	while (!record_fire(*db, s, at, now, own, 0, FireOutcome::manual))
 		if (++at > now + 1000)

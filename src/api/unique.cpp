@@ -52,6 +52,7 @@ Standing replace(live::Db &db, EnqueueItem *item, const KeyRow &old, JobId id)
 				item->row.run_at = out.due != core::kNever ? out.due : journal::kNoTime;
 				if (item->expires_in > 0)
 					item->row.expires_at = std::max(item->row.run_at, live::wall_now()) + item->expires_in;
+				check_times(item->row);
 			}
 			return Standing::ended;
 		}

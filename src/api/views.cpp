@@ -116,8 +116,9 @@ bool copy_entry(const live::Db &db, core::JobId id, live::Entry *out) noexcept
 	if (found)
 		*out = engine.entry(r);
 	live::unlock_queue(slot);
-	return found && (out->state == live::State::ready || out->state == live::State::delayed ||
-					 out->state == live::State::running);
+	// of what this transaction has done the journal tells, as in tq_get
+	return found && (out->owner != live::my_proc || core::goes_on(out->mark)) &&
+		   (out->state == live::State::ready || out->state == live::State::delayed || out->state == live::State::running);
 }
 
 // A walk over all segments; rows of one segment wait in `store`, so that no lock outlives a call.
@@ -147,7 +148,7 @@ void visit_job(const journal::Candidate &c, const journal::Fold &fold, void *arg
 	const char *state = fold.terminal() || fold.state == FoldState::running ? name_of(fold.state) : nullptr;
 	int32 attempt = fold.attempt;
 	int32 priority = fold.has_priority ? fold.priority : c.priority;
-	TimestampTz run_at = fold.due != journal::kNoTime ? fold.due : c.run_at;
+	TimestampTz run_at = fold.due != journal::kNoTime ? fold.due : fold.state == FoldState::waiting ? journal::kNoTime : c.run_at;
 	live::Entry e;
 	bool waits = !fold.terminal() && fold.state != FoldState::running;
 	if (!fold.terminal() && copy_entry(*w.db, c.id, &e))

@@ -86,7 +86,7 @@ TQ_FUNCTION(tq_wait)
 	{
 		names[i] = TextDatumGetCString(list[i]);
 		queues[i] = live::queue_for_claim(db, names[i]);
-		generations[i] = live::engine.queue(queues[i]).generation;
+		generations[i] = live::generation_of(queues[i], names[i]);
 	}
 	if (!atomic && !wrote_before && TransactionIdIsValid(GetTopTransactionIdIfAny()))
 		commit_names();

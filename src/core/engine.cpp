@@ -462,8 +462,9 @@ void Engine::set_limits(Queue &q, Ref r, uint32_t lease_ms, Micros timeout, Micr
 			e.deadline = mono + static_cast<Micros>(lease_ms) * 1000;
 		}
 		e.timer = e.deadline;
+		// the time that it has left if it was asked to stop meanwhile stays
 		if (timeout != 0)
-			set_hard_deadline(e, mono + timeout);
+			set_hard_deadline(e, e.has(kCancelAsked) && e.has(kHardTimeout) ? std::min(e.hard_deadline, mono + timeout) : mono + timeout);
 		else if (e.has(kHardTimeout))
 			e.timer = std::min(e.timer, e.hard_deadline);
 	});

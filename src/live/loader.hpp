@@ -86,6 +86,8 @@ struct Pinned
 };
 // `keep_terminal`: a job that has ended keeps its placeholder (for tq_retry, which marks it); the caller must mark or drop it.
 Pinned pin(Db &db, JobId id, bool keep_terminal);
+// When a blocked job may start once it is free: what a reschedule said, or its row; kNever: at once. As committed.
+Micros due_when_free(Db &db, const Pinned &p, JobId id);
 // What to say to a user if it is busy.
 [[noreturn]] void raise_being_read(JobId id);
 

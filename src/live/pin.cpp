@@ -146,6 +146,31 @@ Pinned pin(Db &db, JobId id, bool keep_terminal)
 	}
 }
 
+Micros due_when_free(Db &db, const Pinned &p, JobId id)
+{
+	journal::Candidate row = p.row;
+	journal::Fold fold = p.fold;
+	if (row.id != id)
+	{
+		journal::Segment tables;
+		journal::JobRow full;
+		ItemPointerData tid;
+		if (!tables_at(db, p.segment, &tables))
+			return core::kNever;
+		Snapshot snapshot = committed_snapshot();
+		if (journal::find_job(tables, id, snapshot, false, &full, &tid))
+		{
+			row = candidate_of(full, tid);
+			journal::fold_job(tables, id, snapshot, &fold);
+		}
+		UnregisterSnapshot(snapshot);
+	}
+	fold.freed = true;
+	Micros due = core::kNever;
+	static_cast<void>(state_of(row, fold, wall_now(), &due));
+	return due;
+}
+
 void raise_being_read(JobId id)
 {
 	ereport(ERROR,

@@ -182,7 +182,8 @@ Place place_job(Db &db, const journal::Candidate &c, int slot, const journal::Fo
 		if (ref == kNil && existing == kNil && engine.evict_ready(q, l, must ? core::kMinKey : key, my_proc))
 		{
 			group = c.has_group ? engine.group_for(q, c.group, true) : kNil; // the first attempt may have given it away again
-			ref = engine.insert(q, lane, c.id, priority, State::placeholder, my_proc, must, &existing, group);
+			if (!c.has_group || group != kNil)
+				ref = engine.insert(q, lane, c.id, priority, State::placeholder, my_proc, must, &existing, group);
 		}
 		if (existing != kNil)
 		{

@@ -319,8 +319,9 @@ void publish_change(Db &db, const Op &op, Counting counting) noexcept
 				if (op.verb != Verb::reschedule)
 					x.aborts = 0;
 				x.timer = op.to == State::delayed ? op.due : core::kNever;
+				const uint16_t stays = op.keeps_time ? core::kHeld : 0;
 				x.flags &= static_cast<uint16_t>(~(core::kCancelAsked | core::kHardTimeout | core::kLogged | core::kBound |
-												   core::kClaimEnded | core::kHeld));
+												   core::kClaimEnded | core::kHeld)) | stays;
 				if (op.verb == Verb::fail || op.verb == Verb::release || op.verb == Verb::lose)
 					x.flags |= core::kHeld;
 				if (op.reset_attempts)
@@ -406,8 +407,11 @@ bool register_enqueue(Db &db, Op &op) noexcept
 		Ref existing = kNil;
 		op.ref = engine.insert(q, op.lane, op.id, op.priority, State::committing, my_proc, must, &existing, group);
 		if (op.ref == kNil && (must || !delayed) && engine.evict_ready(q, l, must ? core::kMinKey : key, my_proc))
-			op.ref = engine.insert(q, op.lane, op.id, op.priority, State::committing, my_proc, must, &existing,
-								   op.group != nullptr ? engine.group_for(q, op.group, true) : kNil);
+		{
+			const Ref anew = op.group != nullptr ? engine.group_for(q, op.group, true) : kNil; // the first attempt may have given it away
+			if (op.group == nullptr || anew != kNil)
+				op.ref = engine.insert(q, op.lane, op.id, op.priority, State::committing, my_proc, must, &existing, anew);
+		}
 		if (op.ref != kNil)
 		{
 			Entry &e = engine.entry(op.ref);

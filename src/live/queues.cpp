@@ -228,7 +228,9 @@ uint16_t queue_for_enqueue(Db &db, const char *name)
 {
 	const uint16_t slot = find_or_name(db, name, kProduce);
 	ensure_queue_row(db, slot);
-	if (!use_queue(slot))
+	// from here on its place is not given to another, which may have happened before
+	const Queue &q = engine.queue(slot);
+	if (!use_queue(slot) || q.db != index_of(db) || strcmp(q.name, name) != 0)
 		no_such_queue(name);
 	return slot;
 }
@@ -251,6 +253,16 @@ void check_still_there(uint16_t queue, uint32 generation, const char *name)
 						errdetail("It was dropped while this session waited for it.")));
 }
 
+uint32 generation_of(uint16_t queue, const char *name)
+{
+	const Queue &q = engine.queue(queue);
+	const uint32 generation = q.generation;
+	std::atomic_thread_fence(std::memory_order_acquire);
+	if (strcmp(q.name, name) != 0)
+		no_such_queue(name);
+	return generation;
+}
+
 uint16_t lane_for(uint16_t queue, const char *kind)
 {
 	struct Known
@@ -267,6 +279,7 @@ uint16_t lane_for(uint16_t queue, const char *kind)
 	if (k.generation == peek.generation && k.queue == queue && strcmp(k.kind, kind != nullptr ? kind : "") == 0 &&
 		k.generation != 0)
 		return k.lane;
+	const uint32 generation = peek.generation;
 	if (kind != nullptr)
 		check_name("kind", kind);
 	lock_queue(queue);
@@ -286,7 +299,7 @@ uint16_t lane_for(uint16_t queue, const char *kind)
 		ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED), errmsg("too many kinds of jobs"),
 						errdetail("Each kind of a queue takes a slot in shared memory."),
 						errhint("Raise tq.max_lanes (now %d) and restart the server.", guc::max_lanes)));
-	k.generation = peek.generation;
+	k.generation = generation;
 	k.queue = queue;
 	k.lane = lane;
 	strlcpy(k.kind, kind != nullptr ? kind : "", sizeof(k.kind));

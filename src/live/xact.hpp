@@ -30,6 +30,7 @@ struct Op
 	int32 prev_attempt = 0;	  // ... its attempts
 	int32 priority = 0;		  // enqueue, reschedule
 	bool has_priority = false; // reschedule
+	bool keeps_time = false;   // reschedule: only the priority
 	bool override_ = false;	  // the entry's key leaves its row's
 	bool life = false;		  // retry of a terminal job: a new life, live + 1
 	bool is_dead = false;	  // to terminal as dead or buried

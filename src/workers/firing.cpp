@@ -77,8 +77,9 @@ bool fire_once(Db &db, Planned *p, Micros fire_at, Micros now, int64 missed)
 	}
 	if (outcome == FireOutcome::fired)
 	{
-		job = api::put_job(db, s, fire_at, now);
-		if (job == 0 || (s.item.unique_key != nullptr && live::pending_enqueue(job) == nullptr))
+		bool made = false;
+		job = api::put_job(db, s, fire_at, now, &made);
+		if (!made)
 			outcome = FireOutcome::duplicate;
 	}
 	TQ_WAIT_POINT("fire-before-row");

@@ -238,7 +238,8 @@ bool nothing_lives(void *arg)
 	auto &v = *static_cast<Verify *>(arg);
 	TQ_WAIT_POINT("drop-after-lock");
 	const live::SegmentSlot &s = live::segment_at(*v.db, v.slot);
-	return s.live.load() == 0 && !live::are_awaited(*v.db, s.first_id, s.last_id);
+	// it may have been reopened since it was looked at, and its jobs may have ended anew
+	return s.state == SegmentState::finished && s.live.load() == 0 && !live::are_awaited(*v.db, s.first_id, s.last_id);
 }
 
 bool drop(const WorkerContext &context, Db &db, const SegmentView &s, bool *changed)

@@ -93,8 +93,9 @@ bool make_again(Db &db, const api::Schedule &s, const LastFire &f, Micros now, c
 	old.reason = "its row is gone";
 	old.only_waiting = true;
 	static_cast<void>(api::change(db, old));
-	*job = api::put_job(db, s, f.fire_at, now);
-	if (*job == 0 || live::pending_enqueue(*job) == nullptr)
+	bool made = false;
+	*job = api::put_job(db, s, f.fire_at, now, &made);
+	if (!made)
 		return false;
 	const Micros kept_until = now + live::retention_of_queue(live::find_queue(db, s.queue)).finished;
 	const Oid types[] = {TEXTOID, TIMESTAMPTZOID, INT8OID, INT8OID, TIMESTAMPTZOID, TIMESTAMPTZOID};

@@ -67,6 +67,9 @@ pg::Statement closed_hold = {"SELECT FROM tq.dependency WHERE parent_id = 0 AND 
 // whoever joins a batch holds this row; when nobody does any more, all that joined are visible
 pg::Statement lock_hold = {
 	"SELECT FROM tq.dependency WHERE parent_id = 0 AND child_id = $1 AND state IS NOT NULL FOR UPDATE SKIP LOCKED", 1, {INT8OID}};
+pg::Statement is_held = {"SELECT FROM tq.dependency WHERE parent_id = 0 AND child_id = $1", 1, {INT8OID}};
+pg::Statement lock_any_hold = {
+	"SELECT FROM tq.dependency WHERE parent_id = 0 AND child_id = $1 FOR UPDATE SKIP LOCKED", 1, {INT8OID}};
 pg::Statement close_batch = {
 	"UPDATE tq.batch SET closed_at = $2, total = done + (SELECT count(*) FROM tq.dependency"
 	" WHERE child_id = $1 AND parent_id > 0 AND state IS NULL) WHERE id = $1",
@@ -192,6 +195,7 @@ struct Verdict
 	Decision decision;
 	const char *reason;
 	Jsonb *parents;
+	bool keep; // a batch goes on without its callback: others may join and end
 };
 
 Jsonb *outcomes_of(JobId child)
@@ -235,7 +239,8 @@ bool decide_batch(Db &db, const Child &c, Verdict *v)
 		if (done > kShownOutcomes && c.succeeded + c.failed > 0)
 			pg::run(thin_out, id, nullptr);
 		if (cancels && failed > 0)
-			*v = {Decision::cancel, psprintf("%lld of the jobs of the batch failed", static_cast<long long>(failed)), nullptr};
+			*v = {Decision::cancel, psprintf("%lld of the jobs of the batch failed", static_cast<long long>(failed)), nullptr,
+				  open || done < total};
 		else if (!open && done >= total)
 			*v = {Decision::free, nullptr,
 				  total <= kShownOutcomes
@@ -243,14 +248,15 @@ bool decide_batch(Db &db, const Child &c, Verdict *v)
 					  : DatumGetJsonbP(DirectFunctionCall1(
 							jsonb_in, CStringGetDatum(psprintf("{\"total\": %lld, \"succeeded\": %lld, \"failed\": %lld}",
 															   static_cast<long long>(total), static_cast<long long>(succeeded),
-															   static_cast<long long>(failed)))))};
+															   static_cast<long long>(failed))))),
+				  false};
 		return true;
 	}
 }
 
 Verdict decide(Db &db, const Child &c)
 {
-	Verdict v{Decision::wait, nullptr, nullptr};
+	Verdict v{Decision::wait, nullptr, nullptr, false};
 	if (decide_batch(db, c, &v))
 		return v;
 	Datum id[] = {Int64GetDatum(c.id)};
@@ -260,9 +266,9 @@ Verdict decide(Db &db, const Child &c)
 	const bool waits = DatumGetBool(column(0, 1, &null));
 	const Datum reason = column(0, 2, &null);
 	if (!null)
-		v = {Decision::cancel, TextDatumGetCString(reason), nullptr};
+		v = {Decision::cancel, TextDatumGetCString(reason), nullptr, false};
 	else if (!waits)
-		v = {Decision::free, nullptr, outcomes_of(c.id)};
+		v = {Decision::free, nullptr, outcomes_of(c.id), false};
 	return v;
 }
 
@@ -272,49 +278,36 @@ void forget(JobId child)
 	pg::run(forget_child, values, nullptr);
 }
 
-// When a job that is free may start: what a reschedule said, or its row.
-Micros due_of(Db &db, const live::Pinned &p, JobId id)
+bool is_being_joined(JobId batch)
 {
-	journal::Candidate row = p.row;
-	journal::Fold fold = p.fold;
-	if (row.id != id)
-	{
-		journal::Segment tables;
-		journal::JobRow full;
-		ItemPointerData tid;
-		if (!live::tables_at(db, p.segment, &tables))
-			return core::kNever;
-		Snapshot snapshot = live::committed_snapshot();
-		if (journal::find_job(tables, id, snapshot, false, &full, &tid))
-		{
-			row = live::candidate_of(full, tid);
-			journal::fold_job(tables, id, snapshot, &fold);
-		}
-		UnregisterSnapshot(snapshot);
-	}
-	fold.freed = true;
-	Micros due = core::kNever;
-	static_cast<void>(live::state_of(row, fold, live::wall_now(), &due));
-	return due;
+	Datum values[] = {Int64GetDatum(batch)};
+	return pg::run(is_held, values, nullptr) > 0 && pg::run(lock_any_hold, values, nullptr) == 0;
 }
 
 // Frees or cancels a job that waits; one that does not any more needs no parents.
 void carry_out(Db &db, JobId child, const Verdict &v)
 {
+	// who joins a batch holds its rows, and is not waited for
+	const auto forget_it = [&] {
+		if (!v.keep)
+			forget(child);
+	};
 	const live::Pinned p = live::pin(db, child, false);
 	if (p.result == live::Pin::terminal)
 	{
-		forget(child);
+		forget_it();
 		return;
 	}
 	if (p.result != live::Pin::pinned)
 	{
 		if (p.result == live::Pin::no_room || p.result == live::Pin::busy)
 			try_again(db, child);
+		else if (db.outside_changes.load() == db.outside_adopted.load())
+			forget_it(); // its retention has passed
 		return;
 	}
 	const bool free = v.decision == Decision::free;
-	const Micros due = free ? due_of(db, p, child) : core::kNever;
+	const Micros due = free ? live::due_when_free(db, p, child) : core::kNever;
 	live::Op op;
 	core::Entry e;
 	State in{};
@@ -327,7 +320,7 @@ void carry_out(Db &db, JobId child, const Verdict &v)
 		case live::Hold::lost:
 			if (in != State::placeholder && in != State::committing)
 			{
-				forget(child);
+				forget_it();
 				return;
 			}
 			[[fallthrough]];
@@ -342,7 +335,7 @@ void carry_out(Db &db, JobId child, const Verdict &v)
 	row.detail = v.parents;
 	noted.event = row.type;
 	work.slots[work.nrows++] = e.segment;
-	forget(child);
+	forget_it();
 }
 
 // The journal is the arbiter, as for every verb.
@@ -392,7 +385,7 @@ void finish(Db &db, const pg::OwnerScope &scope)
 // The records of batches go when their callbacks' have gone.
 void look_at_batch(Db &db, JobId id)
 {
-	if (!live::outcome_of(db, id).exists && db.outside_changes.load() == db.outside_adopted.load())
+	if (!live::outcome_of(db, id).exists && db.outside_changes.load() == db.outside_adopted.load() && !is_being_joined(id))
 	{
 		Datum values[] = {Int64GetDatum(id)};
 		pg::run(forget_batch, values, nullptr);

@@ -229,6 +229,18 @@ bool give_up(const WorkerContext &context, const Attempt &a, const ErrorData &er
 	return true;
 }
 
+// Its handler was not even called.
+void give_back(const WorkerContext &context, const Attempt &a)
+{
+	if (!begin_patiently(context, "tq: giving a job back"))
+		return;
+	flush_this_transaction();
+	api::Ending ending{a.id, a.lease, live::Verb::release};
+	ending.reason = "the executor was stopped";
+	static_cast<void>(api::end_attempt(*executor_db, ending));
+	end_work();
+}
+
 } // namespace
 
 void set_up_running()
@@ -281,6 +293,8 @@ bool run(const WorkerContext &context, Attempt *a)
 	QueryCancelPending = false; // it was for what has just ended
 	if (error != nullptr && !lost)
 		stay = give_up(context, *a, *error);
+	else if (!stay)
+		give_back(context, *a);
 	attempt_open = 0;
 	tidy_session(context.role);
 	return stay && !leaving;

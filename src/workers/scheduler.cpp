@@ -10,6 +10,7 @@
 #include "live/segments.hpp"
 #include "live/verbs.hpp"
 #include "live/workers_table.hpp"
+#include "workers/attempt.hpp"
 #include "workers/firing.hpp"
 #include "workers/janitor.hpp"
 #include "workers/news.hpp"
@@ -75,6 +76,15 @@ bool write_rows(const WorkerContext &context, Db &db)
 	return true;
 }
 
+// Somebody else's first use may not be committed yet, and is not waited for: until then all is as if there was none.
+void try_identity(Db &db)
+{
+	ErrorData *error = nullptr;
+	const Tried tried = attempt([&] { return live::check_identity(db), true; }, &error);
+	if (tried != Tried::done && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
+		ereport(LOG, (errmsg("tq: cannot tell whether this database is a copy: %s", error->message)));
+}
+
 // The first use of a new extension.
 bool identify(const WorkerContext &context, Db &db)
 {
@@ -82,7 +92,7 @@ bool identify(const WorkerContext &context, Db &db)
 		return true;
 	if (!begin_work(context, "tq: noting the first use"))
 		return false;
-	live::check_identity(db);
+	try_identity(db);
 	end_work();
 	return true;
 }
@@ -290,7 +300,7 @@ Db *start(const WorkerContext &context)
 	scheduled = &db;
 	before_shmem_exit(leave, static_cast<Datum>(0));
 	db.scheduler.store(live::my_proc + 1);
-	live::check_identity(db);
+	try_identity(db);
 	live::note_all(db); // what the scheduler before had noted is lost
 	journal::adopt_segments(context.extension); // what a restore made before anybody was here
 	end_work();

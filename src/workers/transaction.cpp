@@ -1,10 +1,18 @@
 #include "workers/transaction.hpp"
 
+extern "C"
+{
+#include "storage/pmsignal.h"
+}
+
 namespace tq::workers
 {
 
 bool begin_work(const WorkerContext &context, const char *activity)
 {
+	// who always has work to do never waits for a latch
+	if (!PostmasterIsAlive())
+		proc_exit(1);
 	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
 	pgstat_report_activity(STATE_RUNNING, activity);

@@ -307,12 +307,12 @@ class Model:
         s.counts.append((job.queue, count, id))
         if verb == "complete":
             return self.change(s, job, "succeeded", state="succeeded", lease=None, said=said)
+        if verb != "bury" and job.asked:
+            return self.change(s, job, "cancelled", state="cancelled", lease=None, said=SOMEHOW)
         if verb == "bury" or (verb == "fail" and (fatal or job.attempt >= self.allowed(job))):
             s.counts.append((job.queue, "dead", id))
             state = "buried" if verb == "bury" else "dead"
             return self.change(s, job, state, state=state, lease=None, said=said)
-        if job.asked:
-            return self.change(s, job, "cancelled", state="cancelled", lease=None, said=SOMEHOW)
         if verb == "fail":
             delay = self.queues[job.queue].delay if delay is None else delay
             attempt = job.attempt
@@ -410,7 +410,7 @@ class Model:
             return self.change(s, job, "rescheduled", due=due, priority=job.priority if priority is None else priority)
         pausing = job.pausing and run_at is None
         return self.change(s, job, "rescheduled", state="delayed" if due is not None else "ready", due=due, pausing=pausing,
-                           held=False, priority=job.priority if priority is None else priority)
+                           held=job.held and run_at is None, priority=job.priority if priority is None else priority)
 
     def purge(self, s, queue, state):
         n = 0
