@@ -1,15 +1,17 @@
 """Calls of tq's functions with random arguments. Whatever comes: the server stays up and answers with a value or with an error that is
 meant for the caller and says which argument it is about; what was taken is shown again as it was given, also by a server that has read
-everything anew; what was refused has left nothing behind."""
+everything anew; what was refused has left nothing behind. First come the objects of objects.txt."""
+import collections
 import time
 
 import psycopg2
 
+from objects import Mutants, read
 from values import BAD_CRONS, BAD_ZONES, CRONS, IDS, ZONES, Values, decoded, jsonb
 
 # What a call may be answered with. 22023 and 22004 are tq's own word for a wrong value; the other codes of class 22, and 54000, are the
 # server's for texts that are no interval, time, jsonb. 53400: there are too many queues, in the end.
-CODES = {"22023", "22004", "22007", "22008", "22015", "2202E", "22P02", "22003", "42501", "42704", "42710", "42883", "42P13", "42601",
+CODES = {"22023", "22004", "22007", "22008", "22009", "22015", "2202E", "22P02", "22003", "42501", "42704", "42710", "42883", "42P13", "42601",
          "42725", "3F000", "0A000", "53400", "55P03", "54000", "TQ001", "TQ002", "TQ003", "TQ004", "TQ005", "TQ008", "TQ009"}
 OWN = {"22023", "22004"}
 
@@ -40,10 +42,11 @@ def without_nulls(value):
 
 
 class Json:
-    """An argument of type jsonb."""
+    """An argument of type jsonb; with a text if it is to be given as that."""
 
-    def __init__(self, value):
+    def __init__(self, value, text=None):
         self.value = value
+        self.text = jsonb(value) if text is None else text
 
 
 class Array:
@@ -58,10 +61,11 @@ class Caller:
         self.server = server
         self.rng = rng
         self.v = Values(rng)
+        self.mutants = Mutants(rng, self.v.any_json)
         self.n = 0
         self.answers = {}       # code -> how often
         self.jobs = {}          # id -> arguments of what was enqueued
-        self.schedules = {}
+        self.new = []           # queues that came with their first job
         self.arguments = {name: set(names or []) for name, names in server.call("select proname, proargnames from pg_proc where proname ~ '^tq_'")}
         self.refused = []       # names and markers that were in refused calls only
 
@@ -75,10 +79,10 @@ class Caller:
         for key, a in given.items():
             if isinstance(a, Json):
                 texts.append(f"{key} => %s::jsonb")
-                values.append(jsonb(a.value))
+                values.append(a.text)
             elif isinstance(a, list) and a and isinstance(a[0], Json):
                 texts.append(f"{key} => %s::jsonb[]")
-                values.append([None if e is None else jsonb(e.value) for e in a])
+                values.append([None if e is None else e.text for e in a])
             elif isinstance(a, Array):
                 texts.append(f"{key} => %s::{a.type}[]")
                 values.append(a.elements)
@@ -116,6 +120,10 @@ class Caller:
     def json_or_none(self, make, often=0.25):
         return Json(self.v.any_json() if self.v.odd() else make()) if self.rng.random() < often else None
 
+    def object(self, what, make):
+        """One that is made from the corpus, or by itself."""
+        return self.mutants.of(what) if self.rng.random() < 0.3 else make()
+
     def fresh(self, prefix):
         """A name that no other call has."""
         return f"{prefix}{self.n}"
@@ -136,20 +144,25 @@ class Caller:
         return {
             "kind": self.maybe(v.name), "priority": self.maybe(lambda: v.integer(-100, 100)), "run_at": self.maybe(v.time),
             "delay": self.maybe(v.duration, 0.1), "expires_at": self.maybe(v.time, 0.1), "max_attempts": self.maybe(lambda: v.integer(1, 25)),
-            "retry": self.json_or_none(v.retry), "timeout": self.maybe(v.duration), "group_key": self.maybe(v.name),
+            "retry": self.json_or_none(lambda: self.object("retry", v.retry)), "timeout": self.maybe(v.duration), "group_key": self.maybe(v.name),
             "unique_mode": self.maybe(lambda: v.word("skip", "ignore", "replace", "keep_run_at", "error"), 0.1),
             "headers": self.json_or_none(lambda: v.members({"a": v.any_json, "b": v.any_json})),
             "depends_on": self.maybe(lambda: [self.id() for _ in range(self.rng.randrange(1, 4))], 0.05),
-            "options": self.json_or_none(lambda: v.options(self.known_queue()), 0.4)}
+            "options": self.json_or_none(lambda: self.object("options", lambda: v.options(self.known_queue())), 0.4)}
 
     def enqueue(self):
-        queue = self.fresh("new") if self.rng.random() < 0.1 else self.known_queue()
+        # they stay, and there is room for 256
+        new = self.rng.random() < 0.1 and len(self.new) < 100
+        queue = self.fresh("new") if new else self.known_queue()
         payload = {"marker": self.fresh("m"), "more": self.v.any_json()}
         args = dict(self.job_arguments(), unique_key=self.maybe(self.v.name, 0.1))
         rows = self.call("tq_enqueue", queue=queue, payload=Json(payload), **args)
         if rows is None:
-            self.refused += [payload["marker"]] + ([queue] if queue.startswith("new") else [])
-        elif args["unique_key"] is None:
+            self.refused += [payload["marker"]] + ([queue] if new else [])
+            return
+        if new:
+            self.new.append(queue)
+        if args["unique_key"] is None:
             self.shown(rows[0][0], queue, payload, args)
 
     def enqueue_many(self):
@@ -195,15 +208,21 @@ class Caller:
 
     def queue(self):
         v = self.v
-        if self.rng.random() < 0.2:     # what its jobs then go by
-            self.call("tq_alter_queue", name=self.known_queue(), settings=Json(v.settings(self.known_queue())))
+        if self.rng.random() < 0.2:     # what its jobs then go by; those of segment 0 would go after its retention
+            settings = {k: s for k, s in v.settings(self.known_queue()).items() if k not in ("retention", "dead_retention")}
+            self.call("tq_alter_queue", name=self.known_queue(), settings=Json(settings))
         name = self.fresh("made") if self.rng.random() < 0.5 else v.name()
-        settings = v.any_json() if v.odd() else v.settings(self.known_queue())
+        settings = v.any_json() if v.odd() else self.object("settings", lambda: v.settings(self.known_queue()))
         rows = self.call("tq_create_queue", name=name, settings=Json(settings))
         if rows is None:
             if name.startswith("made"):
                 self.refused.append(name)
             return
+        self.taken_settings(name, settings)
+
+    def taken_settings(self, name, settings):
+        """Of a queue that was just created: they are kept, changed, and taken again."""
+        v = self.v
         self.same_settings(name, settings)
         more = v.settings(self.known_queue())
         if self.call("tq_alter_queue", name=name, settings=Json(more)) is not None:
@@ -225,7 +244,7 @@ class Caller:
     def schedule(self):
         v = self.v
         name = self.fresh("s")
-        options = v.any_json() if v.odd() else v.schedule_options(self.known_queue())
+        options = v.any_json() if v.odd() else self.object("schedule", lambda: v.schedule_options(self.known_queue()))
         args = {"cron": self.maybe(lambda: v.pick(CRONS, BAD_CRONS), 0.7), "timezone": self.maybe(lambda: v.pick(ZONES, BAD_ZONES), 0.5),
                 "kind": self.maybe(v.name), "catch_up": self.maybe(lambda: v.word("none", "latest", "all")),
                 "overlap": self.maybe(lambda: v.word("allow", "skip", "cancel"))}
@@ -297,6 +316,54 @@ class Caller:
             lambda: self.call("tq_wait", procedure=True, queues=[queue], timeout=self.rng.choice(["0", "1 ms", "-1 s", "1 month", "10 ms"])),
         ])()
 
+    # --- the corpus
+
+    def replay(self):
+        """Each object of the corpus, which is taken or refused as it says."""
+        wrong = []
+        for line in read():
+            rows = getattr(self, "replay_" + line.what)(Json(decoded(line.text), line.text))
+            if (rows is not None) != line.taken:
+                wrong.append(f"{line.what} {'refused' if line.taken else 'taken'}: {line.text[:500]}")
+        if wrong:
+            raise Broken("\n".join(wrong))
+
+    def replay_settings(self, settings):
+        name = self.fresh("corpus")
+        rows = self.call("tq_create_queue", name=name, settings=settings)
+        if rows is None:
+            self.refused.append(name)
+        else:
+            self.taken_settings(name, settings.value)
+        return rows
+
+    def replay_options(self, options):
+        return self.replay_enqueue(options=options)
+
+    def replay_retry(self, retry):
+        return self.replay_enqueue(retry=retry)
+
+    def replay_enqueue(self, **argument):
+        payload = {"marker": self.fresh("m")}
+        rows = self.call("tq_enqueue", queue="q1", payload=Json(payload), **argument)
+        if rows is None:
+            self.refused.append(payload["marker"])
+        else:
+            self.shown(rows[0][0], "q1", payload, collections.defaultdict(lambda: None, argument))
+        return rows
+
+    def replay_schedule(self, options):
+        name = self.fresh("corpus")
+        rows = self.call("tq_schedule", name=name, queue="q1", every="1 day", options=options)
+        if rows is None:
+            self.refused.append(name)
+            return None
+        row = self.server.record("select options from tq_schedules where name = %s", name)
+        if row is None or row["options"] != options.value:
+            raise Broken(f"schedule {name} was given {options.value!r}, and has {row and row['options']!r}")
+        self.server.call("select tq_unschedule(%s)", name)
+        return rows
+
     # --- at the end
 
     def all_jobs(self):
@@ -322,6 +389,9 @@ class Caller:
 def run(server, rng, cases, end):
     server.call("create function done(tq_job) returns void language sql as ''")
     caller = Caller(server, rng)
+    server.call("select tq_create_queue(q) from unnest(array['q1', 'q2', 'q3']) q")
+    caller.replay()
+    cases += caller.n
     while caller.n < cases and time.monotonic() < end:
         caller.one()
     caller.check()
