@@ -35,7 +35,7 @@ ENDS_ATTEMPT = "sflrdbx"
 ASKED_FOR = {"complete": "sx", "fail": "fdx", "release": "rx", "kill": "dx", "bury": "b"}
 LIVE = ("ready", "delayed", "running", "blocked")
 CLOCK_READ_BEFORE = 1.0     # seconds, at most, that a claim or finish takes from reading the clock to being done
-JOURNALLED_AFTER = 5.0  # seconds; a claim that old has reached the disk, however slow the machine
+JOURNALLED_AFTER = 5.0  # seconds; a claim that old has reached the disk, however slow the machine; a younger one may have
 
 
 @dataclasses.dataclass
@@ -62,6 +62,7 @@ class Event:
     at: float = None
     claimed_at: float = None
     attempt: int = None
+    bound: bool = False         # to its session
 
 
 @dataclasses.dataclass
@@ -107,7 +108,7 @@ class Journal:
                             FROM {jobs} j LEFT JOIN tq.queue q ON q.id = j.queue_id""", token):
             self.jobs[row[0]] = Job(*row)
         for id, *row in rows(f"""SELECT DISTINCT job_id, step, type::text, lease, extract(epoch FROM at)::float8,
-                                        extract(epoch FROM claimed_at)::float8, attempt
+                                        extract(epoch FROM claimed_at)::float8, attempt, bound
                                  FROM {events} e ORDER BY job_id, step"""):
             self.events.setdefault(id, []).append(Event(*row))
         self.handled = {row[0] for row in rows("SELECT name FROM tq.queue q WHERE EXISTS (SELECT FROM tq.handler WHERE queue_id = q.id)")}
@@ -129,6 +130,11 @@ class Journal:
 
     def of(self, id):
         return self.events.get(id, [])
+
+    def survives(self, id, lease):
+        """Did this lease go on over crashes and on whichever server it was that went on? What the journal has of its claim was there
+        before, since a claim that was forgotten is never written."""
+        return any(e.lease == lease and e.type == "c" and not e.bound for e in self.of(id))
 
     def attempts(self, id):
         """(lease, claimed at, ended at or None) of each attempt that the journal knows, in order. One that was only asked to stop may
@@ -227,9 +233,16 @@ class Ledger:
             starts[start.job].append(start)
         return starts
 
-    def excused(self, start, until):
-        """May the lease of `start` have ended before its time, between its claim and `until`?"""
-        return start.who in self.gone or (start.job, start.lease) in self.undone or any(
+    def excused(self, journal, start, until):
+        """May the lease of `start` have ended before its time, between its claim and `until`? Over a crash only if nobody can say that
+        its claim had reached the disk."""
+        if start.who in self.gone or (start.job, start.lease) in self.undone:
+            return True
+        return not journal.survives(start.job, start.lease) and self.taken_back(start, until)
+
+    def taken_back(self, start, until):
+        """Did a server go down, or another one go on, before `until`, so soon after this claim that it may have been forgotten?"""
+        return any(
             start.at - JOURNALLED_AFTER < crash <= until and crash - start.at < JOURNALLED_AFTER for crash in self.crashes) or any(
             branch.cut - JOURNALLED_AFTER < start.at <= branch.at <= until for branch in self.branches)
 
@@ -456,7 +469,7 @@ def no_overlap(journal, ledger):
             # from its claim to the moment its holder asks to end it, a lease is live until its time is over
             live_until = min(ledger.ended((id, start.lease)), start.until)
             for other in starts:
-                if other.lease > start.lease and other.at < live_until and not ledger.excused(start, other.at) \
+                if other.lease > start.lease and other.at < live_until and not ledger.excused(journal, start, other.at) \
                         and not asked_to_stop(journal, id):
                     yield f"job {id}: lease {other.lease} given while lease {start.lease} was live"
 
@@ -467,7 +480,7 @@ def not_lost_early(journal, ledger):
     for start in ledger.starts:
         key = (start.job, start.lease)
         at, answer = ledger.told.get(key, (0, None))
-        if answer == "lost" and at < start.until and len(ledger.verbs(key)) == 1 and not ledger.excused(start, at) \
+        if answer == "lost" and at < start.until and len(ledger.verbs(key)) == 1 and not ledger.excused(journal, start, at) \
                 and not asked_to_stop(journal, start.job):
             yield f"job {start.job}, lease {start.lease}: {start.until - at:.3f} s too early"
 
@@ -680,6 +693,13 @@ def none_dead(journal, _ledger):
     return (f"{name}: {rows} rows with an xmax" for name, rows in journal.locked)
 
 
+def held_over(journal, ledger):
+    """How many leases a crash or failover came upon that went on, and were ended by their holder afterwards."""
+    moments = ledger.crashes + [branch.at for branch in ledger.branches]
+    return sum(ledger.accepted((start.job, start.lease)) and journal.survives(start.job, start.lease) and any(
+        start.at < moment < ledger.ended((start.job, start.lease)) for moment in moments) for start in ledger.starts)
+
+
 def report(found, out=sys.stdout):
     """Prints; True if all held."""
     for text, offenders in found.items():
@@ -693,7 +713,7 @@ def report(found, out=sys.stdout):
 def summary(journal, ledger):
     return (f"# {len(journal.jobs)} jobs, {len(ledger.rolled_back)} enqueues rolled back, {len(ledger.starts)} claims, "
             f"{sum(map(ledger.accepted, ledger.told))} finishes, {sum(a == 'lost' for _, a in ledger.told.values())} refused, "
-            f"{len(ledger.crashes)} crashes")
+            f"{len(ledger.crashes)} crashes, {held_over(journal, ledger)} leases held over one")
 
 
 def main():

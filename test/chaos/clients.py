@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-from checker import Journal, Ledger, check, summary
+from checker import Journal, Ledger, check, held_over, summary
 from server import until
 
 PROGRAMS = pathlib.Path(__file__).parent.parent / "clients"
@@ -33,6 +33,7 @@ class Clients:
         self.failed = []        # what clients died of
         self.broken = None      # promises that did not hold, once checked
         self.summary = None
+        self.held_over = None   # leases held over a crash; None: there was none
 
     def start(self, role, n=1, queue=None, pace=None, dsn=None, program=None, more=()):
         """So many clients more: producer, worker or drain; or another one of test/clients."""
@@ -132,4 +133,6 @@ class Clients:
         """{promise: [offender, ...]}, when nothing is under way."""
         journal, ledger = self.read(server, database)
         self.summary = summary(journal, ledger)
+        if ledger.crashes or ledger.branches:
+            self.held_over = held_over(journal, ledger)
         return check(journal, ledger, clock_moved)

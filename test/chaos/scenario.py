@@ -131,6 +131,10 @@ class Trial:
         for text, offenders in clients.check(server, database, clock_moved).items():
             self.expect(not offenders, text, f"{len(offenders)}, such as " + "; ".join(str(o)[:200] for o in offenders[:5]))
         print(f"# {self.name}: {clients.summary[2:]}", flush=True)
+        if clients.held_over is not None:
+            self.did("leases held over it", clients.held_over)
+            if not self.short:
+                self.expect(clients.held_over > 0, "leases went on over a crash")
         if drain:
             left = server.one("SELECT count(*) FROM tq_claim(%s, 1000)", clients.queue, database=database)
             self.equal(left, 0, "nothing is left in memory")

@@ -4,13 +4,14 @@ the promise that it breaks; and each promise has such a violation. Prints "ok - 
 import copy
 import sys
 
+from branches import Branch
 from checker import PROMISES, Event, Job, Journal, Ledger, Start, check
 
 GROUPED = (11, 12, 13)
 
 
 def healthy():
-    """Jobs 1 to 10 of queue q, 11 to 13 and 14 to 15 of groups of queue g, whose limit is 2. Time goes on by a second with each thing that happens."""
+    """Jobs 1 to 10, 16 and 17 of queue q, 11 to 13 and 14 to 15 of groups of queue g, whose limit is 2. Time goes on by a second with each thing that happens."""
     journal, lines = Journal(effects=[], settings={"q": {"max_attempts": 3}, "g": {"max_running": 2}}), []
     journal.recount = [("rows read", None, 13), ("counters that had drifted", 0, 0)]
     clock, leases = [1000.0], iter(range(500, 600))
@@ -33,11 +34,11 @@ def healthy():
         if type == "s":
             journal.effects.append(id)
 
-    for id in range(1, 16):
-        group = "a" if id in GROUPED else "b" if id > 13 else None
+    for id in range(1, 18):
+        group = "a" if id in GROUPED else "b" if id in (14, 15) else None
         journal.jobs[id] = Job(id, f"t{id}", "g" if group else "q", 50 if id == 15 else 100, group)
         journal.states[id] = "ready"
-    for tx, ids in {"x1": (1, 2, 3), "x2": (4,), "x3": (5, 6, 7, 8, 9, 10), "x4": GROUPED}.items():
+    for tx, ids in {"x1": (1, 2, 3), "x2": (4,), "x3": (5, 6, 7, 8, 9, 10, 16, 17), "x4": GROUPED}.items():
         note("p", "enqueue", tx, *(f"t{id}" for id in ids))
         note("p", "committed", tx)
     note("p", "rolledback", "t98", "t99")
@@ -65,6 +66,21 @@ def healthy():
     attempt(7, 1, "complete", "s", "succeeded", "w2")
     note("w1", "end", 7, early, 1, "complete")
     note("w1", "told", 7, early, 1, "lost")
+    # 16: claimed just before a crash, which its lease survives; 17: the same, but it ends with its session
+    for id in (16, 17):
+        lease, began = next(leases), now()
+        note("w1", "start", id, lease, 1, began + 30)
+        journal.events[id] = [Event(1, "c", lease, clock[0], began, 1, id == 17)]
+        note("driver", "crash")
+        if id == 17:
+            journal.events[id].append(Event(2, "l", lease, now(), began, 1))
+            attempt(id, 2, "complete", "s", "succeeded", "w2", step=2)
+        note("w1", "end", id, lease, 1, "complete")
+        note("w1", "told", id, lease, 1, "lost" if id == 17 else "succeeded")
+        if id == 16:
+            journal.events[id].append(Event(2, "s", lease, now(), began, 1))
+            journal.states[id] = "succeeded"
+            journal.effects.append(id)
     # 14: claimed just before a crash, after which a better one of its group comes
     note("p", "enqueue", "x5", "t14")
     note("p", "committed", "x5")
@@ -295,11 +311,36 @@ def overlap_long_before_a_crash(_j, l):
     l.crashes = [crash + 60 for crash in l.crashes]
 
 
+def given_again_over_a_crash(l):
+    """Job 16, to w2, while w1 has a lease that survived."""
+    lease = next(start for start in l.starts if start.job == 16)
+    l.starts.append(Start(16, 599, 2, "w2", lease.at + 1.5, lease.until))
+
+
+@violation("no two live leases of a job overlapped")
+def overlap_over_a_crash_that_the_first_one_survived(_j, l):
+    given_again_over_a_crash(l)
+
+
+@violation("no two live leases of a job overlapped")
+def overlap_over_a_failover_that_the_first_one_survived(_j, l):
+    given_again_over_a_crash(l)
+    at = next(start.at for start in l.starts if start.job == 16)
+    l.crashes = [crash for crash in l.crashes if abs(crash - at) > 5]
+    l.branches.insert(0, Branch(at + 1))
+
+
 @violation("no lease was lost before its time")
 def lost_too_early(_j, l):
     for start in l.starts:
         if start.job == 6:
             start.until += 60
+
+
+@violation("no lease was lost before its time")
+def lost_over_a_crash_that_it_survived(_j, l):
+    key = next(k for k in l.told if k[0] == 16)
+    l.told[key] = (l.told[key][0], "lost")
 
 
 @violation("no lease ended twice")

@@ -6,7 +6,6 @@ usage: crowd.py ROLE DSN LEDGER STOPFILE SEED QUEUE PACE LEASE CONNECTIONS
 They wait with tq_wait, claim and finish as workers of load.py do, enqueue now and then, claim with leases that are bound to the
 session, and close their connections, with such leases or without.
 """
-import contextlib
 import sys
 import threading
 import time
@@ -17,6 +16,8 @@ import load
 
 
 class Visitor(load.Client):
+    hoard = 1   # there are many of them
+
     def __init__(self, number, *args):
         super().__init__(*args)
         self.name = f"{self.name}-{number}"
@@ -55,8 +56,7 @@ class Visitor(load.Client):
 def visit(number, *args):
     visitor = Visitor(number, *args)
     visitor.run(visitor.visit)
-    with contextlib.suppress(load.Gone):    # it left as its last deed; leases run out
-        visitor.let_go(float("inf"))
+    visitor.give_up()
 
 
 def main():

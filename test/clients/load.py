@@ -38,6 +38,7 @@ class Undone(Exception):
 
 class Client:
     later = LATER
+    hoard = 5   # who has so many jobs in hand takes none to sit on for long
 
     def __init__(self, dsn, ledger, stopfile, seed, queue="load", pace=0, lease=1):
         self.dsn, self.stopfile, self.queue, self.pace, self.lease = dsn, stopfile, queue, float(pace), float(lease)
@@ -55,11 +56,14 @@ class Client:
     def stopping(self):
         return os.path.exists(self.stopfile) or os.getppid() != self.parent
 
+    def open(self):
+        self.conn = psycopg2.connect(self.dsn, application_name=self.name, connect_timeout=5)
+        self.conn.autocommit = True
+
     def connect(self):
         while not self.stopping():
             try:
-                self.conn = psycopg2.connect(self.dsn, application_name=self.name, connect_timeout=5)
-                self.conn.autocommit = True
+                self.open()
                 return True
             except psycopg2.Error:
                 time.sleep(0.02)  # poll until the server is back
@@ -281,8 +285,13 @@ class Client:
             # sit on it: some longer than the lease lasts
             for job in self.claim(r.randrange(1, 4), 8, 0.05):
                 self.held.append((time.monotonic() + r.uniform(0, 4), job))
-        elif choice < 0.35:
+        elif choice < 0.33:
             self.claim(r.randrange(1, 3), 0.3, 0.05)
+        elif choice < 0.35:
+            # longer than what happens to the server in the meantime: leases survive that
+            if len(self.held) < self.hoard:
+                for job in self.claim(1, 40, 0.05):
+                    self.held.append((time.monotonic() + r.uniform(2, 30) * self.lease, job))
         elif choice < 0.6:
             jobs = self.claim(r.randrange(2, 60), 5, 0.05)
             if jobs:
@@ -293,10 +302,23 @@ class Client:
         self.let_go(time.monotonic())
 
     def let_go(self, now):
-        due = [job for at, job in self.held if at <= now]
-        self.held = [(at, job) for at, job in self.held if at > now]
-        for job in due:
-            self.finish(job)
+        for at, job in self.held[:]:
+            if at <= now:
+                self.held.remove((at, job))     # whatever becomes of it: it is asked for once
+                self.finish(job)
+
+    def give_up(self):
+        """Finishes what it still holds, lest somebody has to wait for that. A server that is away now is not waited for."""
+        while self.held:
+            try:
+                self.let_go(float("inf"))
+            except Gone:
+                with contextlib.suppress(psycopg2.Error):
+                    self.conn.close()
+                try:
+                    self.open()
+                except psycopg2.Error:
+                    return
 
     def meddle(self):
         raise NotImplementedError("this one minds its own business")
@@ -311,8 +333,7 @@ def main(kind=Client):
     role, dsn, ledger, stopfile, seed = sys.argv[1:6]
     client = kind(dsn, ledger, stopfile, seed, *sys.argv[6:9])
     client.run({"producer": client.produce, "worker": client.consume, "drain": client.drain, "meddler": client.meddle}[role])
-    with contextlib.suppress(Gone):     # what it holds comes back when its leases end
-        client.let_go(float("inf"))
+    client.give_up()
 
 
 if __name__ == "__main__":
