@@ -579,7 +579,8 @@ def most_at_once(ledger, starts, jobs):
     moments = []
     for start in (start for job in jobs for start in starts.get(job.id, ())):
         key = (start.job, start.lease)
-        if ledger.accepted(key) and key not in ledger.undone:
+        # of a job that a server which goes on does not have another one may have the number
+        if ledger.accepted(key) and key not in ledger.undone and not ledger.forgotten(start):
             moments += [(start.at, 1), (ledger.ended(key), -1)]
     most = now = 0
     for _, change in sorted(moments):   # ends before beginnings
@@ -588,16 +589,21 @@ def most_at_once(ledger, starts, jobs):
     return most
 
 
-@promise("no limit was exceeded")
-def limits(journal, ledger):
+def crowds(journal):
+    """(name, its jobs, which limit, how many may run at once: 0 for no limit) of each queue and group."""
     queues = collections.defaultdict(list)
-    starts = ledger.by_job()
     for job in journal.jobs.values():
         queues[job.queue].append(job)
-    crowds = [(queue, queue, jobs, "max_running") for queue, jobs in queues.items()]
-    crowds += [(f"{queue} {group}", queue, jobs, "group_max_running") for (queue, group), jobs in groups(journal).items()]
-    for crowd, queue, jobs, what in crowds:
-        limit = at_most(journal, queue, what)
+    for queue, jobs in queues.items():
+        yield queue, jobs, "max_running", at_most(journal, queue, "max_running")
+    for (queue, group), jobs in groups(journal).items():
+        yield f"{queue} {group}", jobs, "group_max_running", at_most(journal, queue, "group_max_running")
+
+
+@promise("no limit was exceeded")
+def limits(journal, ledger):
+    starts = ledger.by_job()
+    for crowd, jobs, what, limit in crowds(journal):
         if limit and (most := most_at_once(ledger, starts, jobs)) > limit:
             yield f"{crowd}: {most} at once, {what} is {limit}"
 
@@ -642,7 +648,7 @@ def parents_first(journal, ledger):
         if not job.parents or retried(journal, id) or not starts_of(journal, id):
             continue
         # a claim reads the clock before it has its job, and its client hears of it when it has
-        began = min([start.at for start in starts[id]] + [at + CLOCK_READ_BEFORE for at in starts_of(journal, id)])
+        began = min([start.at for start in starts[id] if not ledger.forgotten(start)] + [at + CLOCK_READ_BEFORE for at in starts_of(journal, id)])
         for parent in job.parents:
             if parent in journal.jobs and not retried(journal, parent) and (ended_at(journal, parent) or began + 1) > began:
                 yield f"job {id} started before job {parent} had ended"

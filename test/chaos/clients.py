@@ -8,6 +8,7 @@ import sys
 import time
 
 from checker import Journal, Ledger, check, held_over, summary
+from judged import core, judged
 from server import until
 
 PROGRAMS = pathlib.Path(__file__).parent.parent / "clients"
@@ -34,10 +35,13 @@ class Clients:
         self.broken = None      # promises that did not hold, once checked
         self.summary = None
         self.held_over = None   # leases held over a crash; None: there was none
+        self.roles = set()      # of those that were started
+        self.judged = {}        # promise -> how much it had to judge, once checked
 
     def start(self, role, n=1, queue=None, pace=None, dsn=None, program=None, more=()):
         """So many clients more: producer, worker or drain; or another one of test/clients."""
         for _ in range(n):
+            self.roles.add(role)
             name = f"{role}{len(self.ledgers)}"
             ledger = self.dir / f"{name}.ledger"
             self.ledgers.append(ledger)
@@ -130,9 +134,15 @@ class Clients:
             conn.close()
 
     def check(self, server, database="postgres", clock_moved=False):
-        """{promise: [offender, ...]}, when nothing is under way."""
+        """{promise: [offender, ...]}, when nothing is under way, of those that had something to judge."""
         journal, ledger = self.read(server, database)
         self.summary = summary(journal, ledger)
         if ledger.crashes or ledger.branches:
             self.held_over = held_over(journal, ledger)
-        return check(journal, ledger, clock_moved)
+        found = check(journal, ledger, clock_moved)
+        self.judged = {text: n for text, n in judged(journal, ledger).items() if text in found}
+        return {text: offenders for text, offenders in found.items() if offenders or self.judged[text]}
+
+    def unjudged(self):
+        """Core promises that had nothing to judge, once checked."""
+        return [text for text in core(self.roles) if self.judged.get(text) == 0]

@@ -26,7 +26,8 @@ END $$;
 # a depth lets in what the workers can do, so that segments come to their end
 SOON = '"retry": {"policy": "fixed", "delay": "50 ms", "on_lost": "50 ms"}, "max_attempts": 1000, "max_depth": 300'
 QUEUES = f"""
-SELECT tq_create_queue('load', '{{"retry": {{"policy": "fixed", "delay": "50 ms", "on_lost": "50 ms"}}, "notify": "news", "max_depth": 1500}}');
+SELECT tq_create_queue('load', '{{"retry": {{"policy": "fixed", "delay": "50 ms", "on_lost": "50 ms"}}, "notify": "news", "max_depth": 1500,
+                                "max_running": 60, "group_max_running": 1, "max_attempts": 20}}');
 SELECT tq_create_queue('groups', '{{"retry": {{"policy": "fixed", "delay": "50 ms", "on_lost": "50 ms"}}, "group_max_running": 1, "max_depth": 500}}');
 SELECT tq_create_queue('keys', '{{"max_running": 4}}');
 SELECT tq_create_queue('handled', '{{{SOON}}}');
@@ -79,12 +80,12 @@ class FullLoad(Clients):
         super().drain_started(server, database, n)
 
 
-def full_load(t, server, producers=3, **options):
-    """Clients at work in a server that t.server(**CONF) has made."""
+def full_load(t, server, producers=3, dsn=None, **options):
+    """Clients at work in a server that t.server(**CONF) has made; `dsn` is where they find it."""
     server.sql(SETUP)
     server.sql(QUEUES)
     options.setdefault("lease", 0.25 if t.short else 1)
-    clients = FullLoad(server.dsn(), t.dir / f"clients{len(t.clients)}", f"{t.seed}.{t.name}", pace=0.02, **options)
+    clients = FullLoad(dsn or server.dsn(), t.dir / f"clients{len(t.clients)}", f"{t.seed}.{t.name}", pace=0.02, **options)
     t.clients.append(clients)
     clients.begin(producers)
     clients.progress()

@@ -1,14 +1,19 @@
 """What a scenario is, and what it is given."""
 import dataclasses
+import json
 import random
 import re
 import shutil
 import time
 
+import psycopg2.extensions
+
 from clients import Clients
 from server import Server
 
 SCENARIOS = {}      # name -> Scenario
+# of the queue of clients: reached by four workers who claim up to sixty at a time, and not by those who only sit on what they have
+LIMITS = {"max_running": 100, "group_max_running": 1, "max_attempts": 20}
 ALARMING = ("PANIC", "TRAP:", "signal 11", "signal 6", "a recount found", "is gone; the job is dropped")
 
 
@@ -59,13 +64,16 @@ class Trial:
         """A server that runs, with the extension in database postgres. A dot in a setting is written __."""
         return self.new_server(name, env).init(self.settings.template, **conf).start().install()
 
-    def load(self, server, producers=3, workers=4, dsn=None, **options):
+    def load(self, server, producers=3, workers=4, dsn=None, limits=LIMITS, **options):
         """Clients at work. In the short form leases are shorter, since those that are lost have to be waited for, and producers pause,
-        since all they bring has to be worked off."""
+        since all they bring has to be worked off. `limits` are settings of their queue."""
         options.setdefault("lease", 0.25 if self.short else 1)
         options.setdefault("pace", 0.02 if self.short else 0)
         clients = Clients(dsn or server.dsn(), self.dir / f"clients{len(self.clients)}", f"{self.seed}.{self.name}", **options)
         self.clients.append(clients)
+        database = psycopg2.extensions.parse_dsn(clients.dsn)["dbname"]
+        if server.try_sql("SELECT tq_create_queue(%s, %s)", clients.queue, json.dumps(limits), database=database) is None:
+            server.sql("SELECT tq_alter_queue(%s, %s)", clients.queue, json.dumps(limits), database=database)
         clients.start("producer", producers).start("worker", workers)
         if producers + workers > 0:
             clients.progress()
@@ -130,6 +138,7 @@ class Trial:
         self.expect(not clients.failed, "every client ended well", "; ".join(clients.failed))
         for text, offenders in clients.check(server, database, clock_moved).items():
             self.expect(not offenders, text, f"{len(offenders)}, such as " + "; ".join(str(o)[:200] for o in offenders[:5]))
+        self.equal(clients.unjudged(), [], "no core promise was without anything to judge")
         print(f"# {self.name}: {clients.summary[2:]}", flush=True)
         if clients.held_over is not None:
             self.did("leases held over it", clients.held_over)

@@ -6,6 +6,7 @@ import sys
 
 from branches import Branch
 from checker import PROMISES, Event, Job, Journal, Ledger, Start, check
+from judged import judged
 
 GROUPED = (11, 12, 13)
 
@@ -455,6 +456,12 @@ def main():
         journal, ledger = copy.deepcopy(healthy())
         violate(journal, ledger)
         say(bool(check(journal, ledger)[text]), f"the checker finds {violate.__name__.replace('_', ' ')}")
+    journal, ledger = healthy()
+    check(journal, ledger)
+    nothing = [text for text, n in judged(journal, ledger).items() if not n]
+    say(not nothing, f"every promise has something to judge in it {nothing or ''}")
+    something = {text: n for text, n in judged(Journal(), Ledger()).items() if n}
+    say(not something, f"and nothing where there is nothing {something or ''}")
     unseen = PROMISES.keys() - {text for text, _ in VIOLATIONS}
     say(not unseen, f"every promise was broken once {unseen or ''}")
     return 1 if failed else 0

@@ -119,14 +119,17 @@ class Client:
         tokens = self.tokens(n)
         r = self.random
         delay = f"{r.uniform(0, 1.5):.3f} s" if r.random() < 0.2 else None
+        # a few hundred in a group: fewer groups have places even in a long backlog, and one job after the other is not what takes the time
+        groups = [f"{self.name}-{(self.serial - i) // 2000}" if r.random() < 0.1 else None for i in range(n, 0, -1)]
         if n == 1:
-            self.call("SELECT tq_enqueue(%s, %s, kind => %s, priority => %s, delay => %s)", self.queue,
-                      json.dumps({"t": tokens[0]}), r.choice(KINDS), r.randrange(4) * 10, delay)
+            self.call("SELECT tq_enqueue(%s, %s, kind => %s, priority => %s, delay => %s, group_key => %s)", self.queue,
+                      json.dumps({"t": tokens[0]}), r.choice(KINDS), r.randrange(4) * 10, delay, groups[0])
         else:
             kinds = [r.choice(KINDS[1:]) for _ in tokens] if r.random() < 0.5 else None
-            self.call("SELECT tq_enqueue_many(%s, %s::jsonb[], kinds => %s, priorities => %s, delay => %s)", self.queue,
+            self.call("SELECT tq_enqueue_many(%s, %s::jsonb[], kinds => %s, priorities => %s, delay => %s, "
+                      "group_keys => %s::text[])", self.queue,
                       [json.dumps({"t": t, "pad": "x" * r.randrange(40)}) for t in tokens], kinds,
-                      [r.randrange(4) * 10 for _ in tokens], delay)
+                      [r.randrange(4) * 10 for _ in tokens], delay, groups)
         return tokens
 
     def size(self):

@@ -23,6 +23,11 @@ OF_A_GROUP = 25
 class Mixed(load.Client):
     later = load.LATER + ("TQ003",)     # a queue is full
 
+    def __init__(self, *args):
+        super().__init__(*args)
+        if self.queue == "keys":    # of which few may run
+            self.hoard = 1
+
     # --- producing
 
     def payloads(self, tokens):

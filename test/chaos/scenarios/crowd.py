@@ -9,7 +9,7 @@ from server import until
 @scenario("pressure-connections", "300 connections claim, wait, are bound to their leases, close and open again", short=False)
 def connections(t):
     server = t.server(max_connections="330", tq__max_workers="1000")
-    load = t.load(server, producers=1, workers=1)
+    load = t.load(server, producers=1, workers=1, limits={"max_running": 250})
     load.start("crowd", 3, program="crowd.py", more=("100",))
     count = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'crowd%%'"
     most = 0
@@ -41,7 +41,7 @@ def backlog(t):
     n = 20_000 if t.short else 1_000_000
     server = t.server(tq__max_live_jobs="1000", tq__segment_rows=str(n // 5), shared_buffers="'128MB'", max_wal_size="'2GB'",
                       tq__audit_interval="'10s'")
-    load = t.load(server, producers=0, workers=0)
+    load = t.load(server, producers=0, workers=0, limits={})
     began = time.monotonic()
     load.note("enqueue", "backlog", *(f"backlog-{i}" for i in range(n)))
     conn = server.connect()
@@ -67,8 +67,8 @@ def backlog(t):
 
 @scenario("pressure-running", "running jobs fill all memory for live ones")
 def running(t):
-    server = t.server(tq__max_live_jobs="200")
-    load = t.load(server, producers=1, workers=2)
+    server = t.server(tq__max_live_jobs="200", tq__max_groups="4")      # what waits in groups takes memory, too
+    load = t.load(server, producers=1, workers=2, limits={})
     conn = server.connect()
     with conn.cursor() as cur:
         for _ in t.rounds(1):

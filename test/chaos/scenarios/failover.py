@@ -6,6 +6,7 @@ import time
 
 import psycopg2
 
+from full_load import CONF, full_load
 from scenario import scenario
 from server import until
 
@@ -13,6 +14,7 @@ REPLICATED = {
     "hot_standby_feedback": "on", "wal_log_hints": "on", "wal_keep_size": "'256MB'", "max_slot_wal_keep_size": "'1GB'",
     "wal_retrieve_retry_interval": "'100ms'",   # a promotion may have to wait for it
 }
+EVERYTHING = {**CONF, **REPLICATED, "tq.retention": "'1h'"}   # what the schedule below has done is counted at the end
 PROMOTION = "from promotion to the first claim, at most (s)"
 
 
@@ -103,7 +105,7 @@ def each_time_once(t, server):
     server.sql("SELECT tq_schedule_pause('each second')")
     times, different, seconds = server.sql(
         "SELECT count(*), count(DISTINCT at), coalesce(extract(epoch FROM max(at) - min(at)), -1)::int + 1 FROM (SELECT DISTINCT id, "
-        "(headers -> 'schedule' ->> 'fire_at')::timestamptz AS at FROM tq.job WHERE headers ? 'schedule') j")[0]
+        "(headers -> 'schedule' ->> 'fire_at')::timestamptz AS at FROM tq.job WHERE headers -> 'schedule' ->> 'name' = 'each second') j")[0]
     t.equal((times, different), (seconds, seconds), "a schedule has one job for each of its times, over every failover")
     t.did("times of a schedule", times)
 
@@ -132,8 +134,8 @@ def deaf(standby):
 
 @scenario("failover-sync", "the primary of a synchronous standby dies under load; the standby is promoted, clients go over to it")
 def synchronous(t):
-    primary, standby = t.server("one", **REPLICATED), t.new_server("two")
-    load = t.load(primary, dsn=anywhere(primary, standby), pace=pace(t))
+    primary, standby = t.server("one", **EVERYTHING), t.new_server("two")
+    load = full_load(t, primary, dsn=anywhere(primary, standby))
     work_inside(primary)
     for n in t.rounds(1 if t.short else 2):
         standby.standby_of(primary)
@@ -189,8 +191,8 @@ def alone(t):
 
 @scenario("failover-async", "the primary of an asynchronous standby that hangs back dies under load; what it lacks is the end of what was committed", short=False)
 def asynchronous(t):
-    primary, standby = t.server("one", **REPLICATED), t.new_server("two")
-    load = t.load(primary, dsn=anywhere(primary, standby), pace=pace(t))
+    primary, standby = t.server("one", **EVERYTHING), t.new_server("two")
+    load = full_load(t, primary, dsn=anywhere(primary, standby))
     work_inside(primary)
     for n in t.rounds(1 if t.short else 2):
         standby.standby_of(primary)
@@ -237,9 +239,9 @@ def rewind(old, new):
 
 @scenario("failover-rewind", "two servers take over from each other again and again; who was killed is rewound with pg_rewind and follows", short=False)
 def rewound(t):
-    primary, standby = t.server("one", **REPLICATED), t.new_server("two")
+    primary, standby = t.server("one", **EVERYTHING), t.new_server("two")
     standby.standby_of(primary)
-    load = t.load(primary, dsn=anywhere(primary, standby), pace=pace(t))
+    load = full_load(t, primary, dsn=anywhere(primary, standby))
     work_inside(primary)
     for n in t.rounds(1 if t.short else 3):
         primary.wait_replicated(standby)

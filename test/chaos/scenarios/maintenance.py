@@ -74,7 +74,7 @@ def ddl(t):
 def change_settings(t):
     server = t.server()
     server.sql("SELECT tq_create_queue('load', %s)", settings.KEEP)
-    load = load_of(t, server)
+    load = load_of(t, server, limits={"max_running": 100})     # tq.max_attempts changes
     with Harms(t, server, settings.settings, settings.workers) as harms:
         harms.last(load, 8)
     settings.put_back(server)
