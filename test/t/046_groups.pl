@@ -304,6 +304,27 @@ $node->safe_psql('postgres', q{select count(tq_enqueue('crowd', group_key => g))
 	(select case when i % 2 = 0 then 'g' || i % 400 end as g from generate_series(1, 4000) i order by hashint4(i)) x});
 is(scalar(take_all($node, 'crowd', 4000)), 4000, 'P7: groups that fill memory do not keep out the jobs that they wait for');
 
+#
+# Both over a crash: a rate begins as if its burst had just been used up, a depth is what the journal has
+#
+$node->safe_psql('postgres', <<'SQL');
+select tq_create_queue('slow', '{"rate": "1/h", "burst": 3}'), tq_create_queue('full', '{"max_depth": 4}');
+select count(tq_enqueue('slow')) from generate_series(1, 10);
+select count(tq_enqueue('full')) from generate_series(1, 4);
+SQL
+until_true($node, "select count(*) = 2 from tq_stats() where queue in ('slow', 'full') and in_memory >= 4", 'both are in memory');
+is($node->safe_psql('postgres', "select count(*) from tq_claim('slow', 10)"), 3, 'rate: the burst');
+take($node, 'full', 1);
+is($node->safe_psql('postgres', "select tq_enqueue('full') > 0"), 't', 'max_depth: room for one');
+$node->stop('immediate');
+$node->start;
+loaded($node);
+is($node->safe_psql('postgres', "select count(*) from tq_claim('slow', 10)"), 0, 'a crash brings no new burst');
+like(($node->psql('postgres', "\\set VERBOSITY verbose\nselect tq_enqueue('full')"))[2], qr/TQ003/, 'what was full before a crash is full');
+take($node, 'full', 1, undef, '10 s');
+is($node->safe_psql('postgres', "select tq_enqueue('full') > 0"), 't', 'and lets in as many as go');
+like(($node->psql('postgres', "\\set VERBOSITY verbose\nselect tq_enqueue('full')"))[2], qr/TQ003/, 'and not one more');
+
 check_journal($node, 'the journal is consistent');
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP|signal 11|signal 6|terminated by/, 'nothing alarming in the log');
 $node->stop;
