@@ -11,6 +11,7 @@ from server import until
 SYSTEM = ("checkpointer", "background writer", "walwriter", "autovacuum launcher", "logical replication launcher")
 MAY_END = ("background writer", "walwriter", "autovacuum launcher")     # on SIGTERM; the postmaster starts them again
 WORKERS = ("launcher", "scheduler", "janitor", "executor")
+FIRST_LOAD = ("count-before-snapshot", "count-after-snapshot", "load-between-segments", "count-before-end")
 
 
 def restarts(server, log):
@@ -166,12 +167,20 @@ def postmaster(t):
     t.prove(server, load)
 
 
-@scenario("kill-loader", "SIGKILL of the scheduler while it reads the journal after a crash, of the postmaster while it recovers from one",
+def delay(server, point, command):
+    """What is run at a wait point from now on, also by processes that come after a crash, which forgets what tq_test_arm() was told."""
+    server.configure(**{"tq_test." + point.replace("-", "_"): f"'{command}'"})
+    server.reload()
+    until(lambda: server.one("SELECT current_setting(%s)", "tq_test." + point.replace("-", "_")) == command, "it has read the settings")
+
+
+@scenario("kill-loader", "SIGKILL of whoever is first to read the journal after a crash, at each step of that, of the postmaster while it recovers from one",
           short=False)
 def loader(t):
-    server = t.server(**CONF, tq_test__load_between_segments="'SELECT count(*) FROM generate_series(1, 500000)'")
+    server = t.server(**CONF)
     load = full_load(t, server)
-    for n in t.rounds(3):
+    points = t.random.sample(FIRST_LOAD, len(FIRST_LOAD))
+    for n in t.rounds(6):
         pause(t, load)
         if n % 3 == 2:
             with load.crash():
@@ -185,11 +194,20 @@ def loader(t):
             server.start().wait_ready()
             t.did("times in recovery")
             continue
+        point = points[0]
+        points = points[1:] + points[:1]
+        delay(server, point, "SELECT pg_sleep(60)")
         log = server.log_size()
         with load.crash():
             server.kill(wait_for(server, "backend_type = 'tq launcher'")[0])
         until(lambda before=log: restarts(server, before), "the server restarts")
-        kill_one(t, server, load, "backend_type = 'tq scheduler' AND query = 'tq: loading'")
-        t.did("times while loading")
+        # whoever comes first reads it; the janitor counts later
+        standing = "wait_event = 'PgSleep' AND (backend_type = 'client backend' OR query = 'tq: loading')"
+        wait_for(server, standing)
+        delay(server, point, "")    # who stands there reads no settings
+        kill_one(t, server, load, standing)
+        t.did(f"times at {point}")
+    for point in FIRST_LOAD:
+        t.expect(t.counts[f"times at {point}"], f"somebody was killed at {point}, in the first load")
     load.progress()
     t.prove(server, load)
