@@ -100,9 +100,11 @@ def terminate(t):
     kinds = ["client backend"] * 4 + [f"tq {kind}" for kind in WORKERS] + list(MAY_END)
     for n in t.rounds(12):
         load.progress(t.random.randrange(1_000, 8_000))
-        pids = server.pids("backend_type = %s AND application_name <> 'chaos'", kinds[n % len(kinds)])
-        if pids and server.kill(t.random.choice(pids), signal.SIGTERM):
-            t.did("processes terminated")
+        kind = kinds[n % len(kinds)]
+        pids = server.pids("backend_type = %s AND application_name <> 'chaos'", kind)
+        t.did("times the " + kind, int(bool(pids) and server.kill(t.random.choice(pids), signal.SIGTERM)))
+    for kind in () if t.short else dict.fromkeys(kinds):
+        t.expect(t.counts.get("times the " + kind), f"a {kind} was terminated")
     load.progress()
     t.prove(server, load)
 
