@@ -26,15 +26,21 @@ class Hand:
         self.times = 0
         self.failed = []
         self.connections = {}
+        self.held = {}      # what readers hold: slot -> (connection, until when)
         self.seen = []      # processes, and how often they may still be used before another look
+        self.left = None    # of the things that each() goes through
+        self.through = 0    # how often it has been through all of them
 
     def connection(self, database=None):
         database = database or self.database
         conn = self.connections.get(database)
         if conn is None or conn.closed:
-            conn = psycopg2.connect(self.server.dsn(database), application_name=self.name, connect_timeout=10, options=UNTIMED)
-            conn.autocommit = True
-            self.connections[database] = conn
+            self.connections[database] = conn = self.connect(database)
+        return conn
+
+    def connect(self, database):
+        conn = psycopg2.connect(self.server.dsn(database), application_name=self.name, connect_timeout=10, options=UNTIMED)
+        conn.autocommit = True
         return conn
 
     def sql(self, sql, *args, database=None):
@@ -56,6 +62,18 @@ class Hand:
     def pause(self, least, most):
         """Some seconds, more often few than many; True if it is time to end."""
         return self.stopping.wait(least * (most / least) ** self.random.random())
+
+    def each(self, things):
+        """One after the other of things(), in a random order; when all were had, it is asked again."""
+        if not self.left:
+            self.through += self.left is not None
+            self.left = list(things())
+            self.random.shuffle(self.left)
+        return self.left.pop()
+
+    def done(self, least):
+        """Was it done so often, with everything that it goes through?"""
+        return self.times >= least and (self.left is None or self.through > 0)
 
     def process(self, where):
         """One of the processes of pg_stat_activity for which a condition holds, or None."""
@@ -86,7 +104,7 @@ class Hand:
     def drop(self):
         for conn in self.connections.values():
             conn.close()
-        self.connections = {}
+        self.connections, self.held = {}, {}
 
 
 class Harms:
@@ -131,17 +149,18 @@ class Harms:
             load.progress(2_000)
 
     def last(self, load, least, beside=lambda: None):
-        """Until every kind was done so often, and the time is over. The clients go on meanwhile, or that is an error. `beside` is
+        """Until every kind was done so often, with each thing that it is done to, and the time is over. The clients go on meanwhile, or that is an error. `beside` is
         called now and then."""
         end = time.monotonic() + PATIENCE
-        while self.trial.left() > 0 or any(hand.times < least for hand in self.hands):
+        while self.trial.left() > 0 or not all(hand.done(least) for hand in self.hands):
             load.progress(2_000)
             beside()
             if load.dead() or any(hand.failed for hand in self.hands):
                 return
             if self.trial.left() < 0 and time.monotonic() > end:
-                self.trial.expect(False, f"each was done {least} times", {hand.name: hand.times for hand in self.hands})
-                return
+                break
+        undone = {hand.name: (hand.times, hand.left) for hand in self.hands if not hand.done(least)}
+        self.trial.expect(not undone, f"each was done {least} times, to everything that there is of its kind", undone)
 
 
 def harm(what):

@@ -2,7 +2,9 @@
 import os
 import time
 
-from harm.hands import harm
+import psycopg2
+
+from harm.hands import MAY_BE, harm
 from harm.tables import SEGMENTS
 
 VIEWS = """SELECT c.oid::regclass::text FROM pg_class c JOIN pg_depend d ON d.objid = c.oid AND d.deptype = 'e'
@@ -10,11 +12,37 @@ VIEWS = """SELECT c.oid::regclass::text FROM pg_class c JOIN pg_depend d ON d.ob
 CALLS = ("tq_stats()", "tq_health()", "tq_metrics()", "tq_get(%s)", "tq_history(%s)", "tq_explain(%s)")
 
 
-@harm("tables and views read")
+HELD = 8    # reads at once
+
+
+@harm("tables and views read, half of them for long")
 def read(hand):
-    name, = hand.random.choice(hand.sql(VIEWS) + hand.sql(SEGMENTS))
-    hand.try_sql(f"SELECT * FROM {name}")
+    """Each in its turn; those that take long, up to half a minute, by a cursor in a session of their own."""
+    name, = hand.each(lambda: hand.sql(VIEWS) + hand.sql(SEGMENTS))
+    if hand.random.random() < 0.5:
+        hand.try_sql(f"SELECT * FROM {name}")
+    else:
+        hold(hand, name)
     hand.pause(0.001, 0.05)
+
+
+def hold(hand, name):
+    slot, (conn, ends) = min(((slot, hand.held.get(slot, (None, 0))) for slot in range(HELD)), key=lambda held: held[1][1])
+    hand.stopping.wait(max(0, ends - time.monotonic()))
+    if conn is None:
+        hand.connections[f"reader {slot}"] = conn = hand.connect(hand.database)
+        conn.autocommit = False
+    conn.rollback()
+    with conn.cursor() as cur:
+        try:
+            cur.execute(f"DECLARE c CURSOR FOR SELECT * FROM {name}")
+            cur.execute("FETCH 10 FROM c")
+        except psycopg2.Error as error:
+            conn.rollback()
+            if error.pgcode not in MAY_BE:
+                raise
+    least, most = (0.3, 1) if hand.trial.short else (1, 30)
+    hand.held[slot] = (conn, time.monotonic() + least * (most / least) ** hand.random.random())
 
 
 @harm("functions called that look")

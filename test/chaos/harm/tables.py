@@ -13,8 +13,8 @@ BURN = """DO $$ BEGIN FOR i IN 1 .. %s LOOP BEGIN INSERT INTO xids VALUES (i); R
 
 
 def any_table(hand):
-    """(table, an index of it or None)"""
-    return hand.random.choice(hand.sql(TABLES))
+    """(table, an index of it or None); each comes in its turn."""
+    return hand.each(lambda: hand.sql(TABLES))
 
 
 @harm("tables rewritten by VACUUM FULL or CLUSTER")
