@@ -1,4 +1,5 @@
 """Harm to sessions: statements that are interrupted or run out of time, processes that are terminated."""
+import re
 import signal
 
 from harm.hands import harm
@@ -37,6 +38,14 @@ def timeouts(hand):
         hand.sql(f"ALTER SYSTEM SET {name} = {value}")
     hand.sql("SELECT pg_reload_conf()")
     hand.pause(0.01, 0.2)
+
+
+NAMED = {"log_line_prefix": "'%m [%p] %b %a %d '"}    # for ended_by()
+
+
+def ended_by(server, what):
+    """How often the log of a server with NAMED says that something of a client ended by this timeout; harm has timeouts of its own."""
+    return len(re.findall(rf"^.* (?:producer|worker)\d+ \S+ (?:ERROR|FATAL):  .*due to {what} timeout", server.log(), re.M))
 
 
 def reset_timeouts(server):

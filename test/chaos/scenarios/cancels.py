@@ -5,7 +5,7 @@ import sys
 
 import psycopg2
 
-from harm import sessions
+from harm import sessions, tables
 from harm.hands import Harms
 from scenario import scenario
 from server import PATIENCE, until
@@ -26,17 +26,18 @@ def logged(server, text):
 
 
 @scenario("session-timeouts", "statement_timeout, lock_timeout and idle_in_transaction_session_timeout of all sessions change all the "
-          "time, between 1 and 50 ms and none")
+          "time, between 1 and 50 ms and none, while tables of tq are locked")
 def session_timeouts(t):
-    server = t.server()
+    server = t.server(**sessions.NAMED)
     load = load_of(t, server)
-    with Harms(t, server, sessions.timeouts) as harms:
+    kinds = ("statement", "lock", "idle-in-transaction")
+    with Harms(t, server, sessions.timeouts, tables.lock) as harms:
         harms.last(load, 20)
-        until(lambda: logged(server, "due to statement timeout"), "a statement runs out of time")
+        until(lambda: load.dead() or all(sessions.ended_by(server, kind) for kind in kinds), "every kind of timeout ends something of a client")
     sessions.reset_timeouts(server)
-    for text in ("statement timeout", "lock timeout", "idle-in-transaction timeout"):
-        t.did("ends by " + text, logged(server, "due to " + text))
-    t.expect(t.counts["ends by statement timeout"], "statements ran out of time")
+    for kind in kinds:
+        t.did(f"ends by {kind} timeout", sessions.ended_by(server, kind))
+        t.expect(t.counts[f"ends by {kind} timeout"], f"something of a client ended by {kind} timeout")
     load.progress()
     t.prove(server, load)
 

@@ -49,12 +49,14 @@ def vacuum(t):
 
 @scenario("maintenance-lock", "tables of tq are locked in every mode, for up to a second")
 def lock(t):
-    server = t.server(deadlock_timeout="'100ms'")
+    server = t.server(deadlock_timeout="'100ms'", **sessions.NAMED)
     load = load_of(t, server)
     with Harms(t, server, tables.lock, sessions.timeouts) as harms:
         harms.last(load, 5)
+        until(lambda: load.dead() or sessions.ended_by(server, "lock"), "a client does not get a lock in time")
     sessions.reset_timeouts(server)
-    t.did("lock timeouts", server.log().count("due to lock timeout"))
+    t.did("lock timeouts", sessions.ended_by(server, "lock"))
+    t.expect(t.counts["lock timeouts"], "clients did not get locks in time")
     end(t, server, load)
 
 
