@@ -200,7 +200,7 @@ def loader(t):
             continue
         point = points[0]
         points = points[1:] + points[:1]
-        delay(server, point, "SELECT pg_sleep(60)")
+        delay(server, point, "SELECT pg_sleep(60)")     # whoever gets there stands there until the poll below has seen it
         log = server.log_size()
         with load.crash():
             server.kill(wait_for(server, "backend_type = 'tq launcher'")[0])
