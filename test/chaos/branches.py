@@ -29,8 +29,11 @@ def begun_and_there(journal, ledger):
         if any(token in tokens for token in ledger.transactions[tx]):
             yield at, tx
     for (id, lease), asked in ledger.asked.items():
-        if any(event.lease == lease and event.type in "sfrdbx" for event in journal.of(id)):
-            yield min(at for at, _ in asked), f"job {id}, lease {lease}"
+        begun = min(at for at, _ in asked)
+        # a lease that goes on elsewhere may be ended there by somebody else
+        if any(event.lease == lease and event.type in "sfrdbx" and not any(begun <= branch.at < event.at for branch in ledger.branches)
+               for event in journal.of(id)):
+            yield begun, f"job {id}, lease {lease}"
 
 
 def find_cuts(journal, ledger):

@@ -116,9 +116,13 @@ def healthy():
     for id, at in {44: 5000.0, 45: 5060.0}.items():
         journal.jobs[id], journal.states[id] = Job(id, None, "q", schedule="tick", fire_at=at), "ready"
     # the standby that goes on has 30, which was committed in time, but not 31 nor that 30 had ended
-    note("p", "enqueue", "x7", "t30")
+    note("p", "enqueue", "x7", "t30", "t34")
     note("p", "committed", "x7")
     journal.jobs[30], journal.states[30] = Job(30, "t30", "q"), "ready"
+    # 34: its lease goes on there, and is cancelled; nobody knows that it had been completed
+    journal.jobs[34], journal.states[34] = Job(34, "t34", "q"), "cancelled"
+    kept, began = next(leases), now()
+    note("w1", "start", 34, kept, 1, began + 30)
     note("p", "enqueue", "x8", "t31")
     note("p", "committed", "x8")
     for id in (30, 31):
@@ -126,8 +130,11 @@ def healthy():
         note("w1", "start", id, lease, 1, now() + 30)
         note("w1", "end", id, lease, 1, "complete")
         note("w1", "told", id, lease, 1, "succeeded")
+    note("w1", "end", 34, kept, 1, "complete")
+    note("w1", "told", 34, kept, 1, "succeeded")
     note("driver", "crash")
     note("driver", "failover")
+    journal.events[34] = [Event(1, "c", kept, began, began, 1), Event(2, "a", kept, now(), began, 1), Event(3, "x", kept, now(), began, 1)]
     attempt(30, 1, "complete", "s", "succeeded", "w2")
     # back to a moment when 32 was there, and 33 was not
     note("p", "enqueue", "x9", "t32")
