@@ -350,6 +350,7 @@ TQ_FUNCTION(tq_reload)
 	const int64 before = db.lost_found.load();
 	// the janitor also takes in segments that are new; without one, the count is ours
 	db.reload.store(true);
+	db.tidying.until.store(0);
 	const core::Micros until = live::steady_now() + guc::load_timeout * core::Micros{1000};
 	const bool comes = db.scheduler.load() != 0 && workers::request_janitor(MyDatabaseId);
 	while (comes && live::steady_now() < until && (db.reload.load() || db.loader.load() != 0))

@@ -112,6 +112,11 @@ Db &make_slot(Oid extension)
 				db->loaded_at.store(0);
 				db->load_took.store(0);
 				db->counted_at.store(0);
+				for (Pause *pause : {&db->opening, &db->tidying})
+				{
+					pause->until.store(0);
+					pause->length.store(0);
+				}
 				core::DbCore &c = engine.db(index_of(*db));
 				c.timer_watermark.store(core::kNever);
 				c.timer_limit.store(core::kNever);

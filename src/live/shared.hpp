@@ -83,6 +83,13 @@ struct Awaited
 };
 
 // One database (and one extension in it: DROP and CREATE EXTENSION in one transaction must not meet).
+// After an error; steady_now.
+struct Pause
+{
+	std::atomic<Micros> until;
+	std::atomic<Micros> length; // 0 if it went well
+};
+
 struct Db
 {
 	Oid database;  // registry lock
@@ -128,6 +135,8 @@ struct Db
 	std::atomic<Micros> counted_at;	 // last recount
 	std::atomic<Micros> warned_at;	 // last time the log said that there is no room for another segment
 	std::atomic<Micros> cleaned_at;	 // last time segment 0 was cleaned
+	Pause opening; // of the janitor, which comes and goes,
+	Pause tidying; // and for all else that it does
 };
 
 extern Engine engine;			// process-local view

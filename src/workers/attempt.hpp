@@ -1,4 +1,4 @@
-// A part of a worker's transaction that may fail by itself.
+// A part of a worker's work that may fail by itself: of a transaction, or with transactions of its own.
 // Regime: PG. Locks: none.
 #pragma once
 
@@ -47,6 +47,29 @@ Tried attempt(What &&what, ErrorData **error)
 	PG_END_TRY();
 	MemoryContextSwitchTo(outside);
 	CurrentResourceOwner = owner;
+	return result;
+}
+
+// Runs `what`, which begins and ends transactions; refused: the worker has to leave. An error is reported, and the transaction rolled back.
+template <class What>
+Tried guard(What &&what)
+{
+	const MemoryContext outside = CurrentMemoryContext;
+	volatile Tried result = Tried::failed;
+	PG_TRY();
+	{
+		result = what() ? Tried::done : Tried::refused;
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(outside);
+		EmitErrorReport();
+		FlushErrorState();
+		AbortCurrentTransaction();
+		pgstat_report_activity(STATE_IDLE, nullptr);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(outside);
 	return result;
 }
 

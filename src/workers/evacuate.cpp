@@ -192,9 +192,10 @@ int64 evacuate(const WorkerContext &context, Db &db, const live::SegmentView &se
 	live::SegmentView zero{};
 	if (!find_zero(db, &zero))
 		return segment.live;
+	const MemoryContext outside = CurrentMemoryContext;
 	if (!begin_work(context, "tq: looking for jobs that outlive their segment"))
 		return -1;
-	const MemoryContext keep = AllocSetContextCreate(TopMemoryContext, "tq evacuation", ALLOCSET_DEFAULT_SIZES);
+	const MemoryContext keep = AllocSetContextCreate(outside, "tq evacuation", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(keep);
 	const Ids found = scan(segment.tables, true);
 	MemoryContextSwitchTo(old);
@@ -235,9 +236,10 @@ int64 evacuate(const WorkerContext &context, Db &db, const live::SegmentView &se
 
 bool clean_zero(const WorkerContext &context, Db &db, const live::SegmentView &zero, live::Micros now)
 {
+	const MemoryContext outside = CurrentMemoryContext;
 	if (!begin_work(context, "tq: looking for finished jobs in segment 0"))
 		return false;
-	const MemoryContext keep = AllocSetContextCreate(TopMemoryContext, "tq clean-up", ALLOCSET_DEFAULT_SIZES);
+	const MemoryContext keep = AllocSetContextCreate(outside, "tq clean-up", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(keep);
 	const Ids found = scan(zero.tables, false, now - live::retention_of(db).finished);
 	MemoryContextSwitchTo(old);

@@ -1,5 +1,5 @@
 // Moving what must outlive its segment to segment 0, and cleaning segment 0 (R3).
-// Regime: PG; each function runs transactions of its own. Locks: queue locks, briefly; never waits for a user's transaction.
+// Regime: PG; each function runs transactions of its own, and what it allocates goes with the caller's context after an error. Locks: queue locks, briefly; never waits for a user's transaction.
 #pragma once
 
 #include "live/segments.hpp"

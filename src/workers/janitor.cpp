@@ -8,6 +8,7 @@
 #include "live/retention.hpp"
 #include "live/segments.hpp"
 #include "pg/owner.hpp"
+#include "workers/attempt.hpp"
 #include "workers/evacuate.hpp"
 #include "workers/refiring.hpp"
 #include "workers/stale_keys.hpp"
@@ -265,45 +266,30 @@ bool drop(const WorkerContext &context, Db &db, const SegmentView &s, bool *chan
 	return true;
 }
 
-// One look at every segment; true if all went well.
-bool look_after(const WorkerContext &context, Db &db, bool *changed)
+// What is to be done about one segment; false if the extension is gone.
+bool take_turn(const WorkerContext &context, Db &db, const SegmentView &s, const Retention &keep, Micros now, bool *changed)
 {
-	const Retention keep = live::retention_of(db);
-	int n = 0;
-	const SegmentView *map = views(db, &n);
-	const Micros now = live::wall_now();
-	for (int i = 0; i < n && !stop_requested(context); ++i)
+	if (s.tables.number == 0)
 	{
-		const SegmentView &s = map[i];
-		if (s.tables.number == 0)
-		{
-			if (zero_wants_cleaning(db, s, keep, now))
-			{
-				db.cleaned_at.store(now);
-				if (!clean_zero(context, db, s, now))
-					return false;
-			}
-			continue;
-		}
-		if (s.state == SegmentState::sealed && s.live == 0 && !finish(context, db, s, changed))
-			return false;
-		if (s.state == SegmentState::sealed && s.live > 0 && s.sealed_at + keep.finished <= now && worth_moving(s))
-		{
-			if (evacuate(context, db, s, now) < 0)
-				return false;
-			if (live::segment_at(db, s.slot).live.load() == 0)
-				*changed = true;
-		}
-		if (has_had_its_time(s, keep, now))
-		{
-			if (s.dead > 0 && s.finished_at + keep.dead > now && evacuate(context, db, s, now) < 0)
-				return false;
-			if ((live::segment_at(db, s.slot).dead.load() <= 0 || s.finished_at + keep.dead <= now) &&
-				!drop(context, db, s, changed))
-				return false;
-		}
+		if (!zero_wants_cleaning(db, s, keep, now))
+			return true;
+		db.cleaned_at.store(now);
+		return clean_zero(context, db, s, now);
 	}
-	return true;
+	if (s.state == SegmentState::sealed && s.live == 0 && !finish(context, db, s, changed))
+		return false;
+	if (s.state == SegmentState::sealed && s.live > 0 && s.sealed_at + keep.finished <= now && worth_moving(s))
+	{
+		if (evacuate(context, db, s, now) < 0)
+			return false;
+		if (live::segment_at(db, s.slot).live.load() == 0)
+			*changed = true;
+	}
+	if (!has_had_its_time(s, keep, now))
+		return true;
+	if (s.dead > 0 && s.finished_at + keep.dead > now && evacuate(context, db, s, now) < 0)
+		return false;
+	return (live::segment_at(db, s.slot).dead.load() > 0 && s.finished_at + keep.dead > now) || drop(context, db, s, changed);
 }
 
 // A drop whose commit failed left its segment unusable in the map.
@@ -314,6 +300,39 @@ void revive(Db &db)
 	for (int i = 0; i < n; ++i)
 		if (map[i].state == SegmentState::dropping)
 			live::change_segment(db, map[i].slot, SegmentState::dropping, SegmentState::sealed, 0);
+}
+
+// What failed in this run and is not tried again in it. A user's view on one segment, say, must not keep the others.
+struct Failures
+{
+	bool reload;
+	bool tidying;		 // that, or anything below
+	Bitmapset *segments; // by slot
+};
+
+// One look at every segment; false if the extension is gone.
+bool look_after(const WorkerContext &context, Db &db, Failures *failures, bool *changed)
+{
+	const Retention keep = live::retention_of(db);
+	int n = 0;
+	const SegmentView *map = views(db, &n);
+	const Micros now = live::wall_now();
+	for (int i = 0; i < n && !stop_requested(context); ++i)
+	{
+		if (bms_is_member(map[i].slot, failures->segments))
+			continue;
+		const Tried tried = guard([&] { return take_turn(context, db, map[i], keep, now, changed); });
+		if (tried == Tried::refused)
+			return false;
+		if (tried == Tried::done)
+			continue;
+		const MemoryContext round = MemoryContextSwitchTo(TopMemoryContext);
+		failures->segments = bms_add_member(failures->segments, map[i].slot);
+		MemoryContextSwitchTo(round);
+		failures->tidying = true;
+		revive(db);
+	}
+	return true;
 }
 
 bool recount(const WorkerContext &context, Db &db)
@@ -336,23 +355,64 @@ bool recount(const WorkerContext &context, Db &db)
 	return true;
 }
 
-void ask_again(int, Datum arg) { reinterpret_cast<Db *>(DatumGetPointer(arg))->reload.store(true); }
+void ask_again(int, Datum arg)
+{
+	if (auto *db = reinterpret_cast<Db *>(DatumGetPointer(arg)))
+		db->reload.store(true);
+}
 
-// Takes in what was written to the tables past tq. It remains to be done if this is not seen through.
-bool reload(const WorkerContext &context, Db &db, bool *changed)
+// Takes in what was written to the tables past tq. If somebody has asked for it, it remains to be done if it is not seen through. An audit
+// does not, which would keep segments from being finished: it is due again by itself.
+bool reload(const WorkerContext &context, Db &db, bool asked, bool *changed)
 {
 	const MemoryContext cycle = CurrentMemoryContext;
+	const Datum asker = PointerGetDatum(asked ? &db : nullptr);
 	volatile bool stay = false;
-	PG_ENSURE_ERROR_CLEANUP(ask_again, PointerGetDatum(&db));
+	PG_ENSURE_ERROR_CLEANUP(ask_again, asker);
 	{
 		stay = adopt(context, db, changed);
 		MemoryContextSwitchTo(cycle);
 		stay = stay && recount(context, db);
 	}
-	PG_END_ENSURE_ERROR_CLEANUP(ask_again, PointerGetDatum(&db));
+	PG_END_ENSURE_ERROR_CLEANUP(ask_again, asker);
 	if (!stay)
 		db.reload.store(true);
 	return stay;
+}
+
+bool pauses(const live::Pause &pause) noexcept { return live::steady_now() < pause.until.load(); }
+
+// Longer from failure to failure.
+void settle(live::Pause &pause, bool failed) noexcept
+{
+	pause.length.store(failed ? std::clamp(pause.length.load() * 2, kSecond, 60 * kSecond) : 0);
+	pause.until.store(failed ? live::steady_now() + pause.length.load() : 0);
+}
+
+bool audit_due(const Db &db, Micros now) noexcept
+{
+	return guc::audit_interval > 0 && is_over(db.counted_at.load(), guc::audit_interval * kSecond, now);
+}
+
+// Each step fails alone; false if the extension is gone.
+bool run_round(const WorkerContext &context, Db &db, bool tidies, Failures *failures, bool *changed)
+{
+	Tried tried = Tried::done;
+	if (tidies && !failures->reload)
+	{
+		const bool audit = audit_due(db, live::wall_now());
+		const bool asked = db.reload.exchange(false);
+		if (asked || audit)
+			tried = guard([&] { return reload(context, db, asked, changed); });
+		failures->reload = tried == Tried::failed;
+		failures->tidying = failures->tidying || failures->reload;
+	}
+	if (tried != Tried::refused && !pauses(db.opening))
+	{
+		tried = guard([&] { return open_next(context, db, changed); });
+		settle(db.opening, tried == Tried::failed);
+	}
+	return tried != Tried::refused && (!tidies || look_after(context, db, failures, changed));
 }
 
 } // namespace
@@ -360,17 +420,20 @@ bool reload(const WorkerContext &context, Db &db, bool *changed)
 bool janitor_needed(const Db &db, Micros now, bool *urgent)
 {
 	const Retention keep = live::retention_of(db);
-	*urgent = db.reload.load();
-	bool needed = *urgent || keys_wanted(db) ||
-				  (guc::audit_interval > 0 && is_over(db.counted_at.load(), guc::audit_interval * kSecond, now));
+	const bool tidies = !pauses(db.tidying);
+	const bool opens = !pauses(db.opening);
+	*urgent = tidies && db.reload.load();
+	bool needed = *urgent || (tidies && (keys_wanted(db) || audit_due(db, now)));
 	int n = 0;
 	SegmentView *map = views(db, &n);
 	for (int i = 0; i < n; ++i)
 	{
 		const SegmentView &s = map[i];
-		if (open_is_full(s, now))
+		if (opens && open_is_full(s, now))
 			*urgent = needed = true;
-		else if (s.tables.number == 0)
+		if (!tidies || s.state == SegmentState::open)
+			continue;
+		if (s.tables.number == 0)
 			needed = needed || zero_wants_cleaning(db, s, keep, now);
 		else if (s.state == SegmentState::sealed)
 			needed = needed || s.live == 0 || (s.sealed_at + keep.finished <= now && worth_moving(s));
@@ -392,24 +455,20 @@ void run_janitor(const WorkerContext &context)
 	const MemoryContext cycle = AllocSetContextCreate(TopMemoryContext, "tq janitor", ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(cycle);
 	revive(db);
+	const bool tidies = !pauses(db.tidying);
+	Failures failures{};
 	for (bool changed = true; changed && !stop_requested(context);)
 	{
 		changed = false;
 		MemoryContextReset(cycle);
 		MemoryContextSwitchTo(cycle);
-		const bool audit = guc::audit_interval > 0 && is_over(db.counted_at.load(), guc::audit_interval * kSecond, live::wall_now());
-		if ((db.reload.exchange(false) || audit) && !reload(context, db, &changed))
+		if (!run_round(context, db, tidies, &failures, &changed))
 			return;
-		MemoryContextSwitchTo(cycle);
-		if (!open_next(context, db, &changed))
-			return;
-		MemoryContextSwitchTo(cycle);
-		if (!look_after(context, db, &changed))
-			return;
-		MemoryContextSwitchTo(cycle);
 	}
-	if (keys_wanted(db) && !stop_requested(context))
-		static_cast<void>(clean_keys(context, db));
+	if (tidies && keys_wanted(db) && !stop_requested(context))
+		failures.tidying = guard([&] { return clean_keys(context, db); }) == Tried::failed || failures.tidying;
+	if (tidies && (failures.tidying || !stop_requested(context)))
+		settle(db.tidying, failures.tidying);
 }
 
 } // namespace tq::workers

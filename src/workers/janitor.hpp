@@ -1,5 +1,5 @@
 // The janitor of one database, started on demand: opens, seals, moves and drops segments, cleans segment 0, recounts.
-// Regime: PG. An error ends the process; the scheduler asks for another one when there is work.
+// Regime: PG. Each step fails alone, and the scheduler asks for another run after a pause.
 #pragma once
 
 #include "live/shared.hpp"

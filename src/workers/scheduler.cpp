@@ -225,25 +225,14 @@ bool guarded(Step step, bool (*run)(const WorkerContext &, Db &), const WorkerCo
 	Pause &pause = pauses[static_cast<int>(step)];
 	if (live::mono_now() < pause.until)
 		return true;
-	volatile bool stay = true;
-	const MemoryContext outside = CurrentMemoryContext;
-	PG_TRY();
+	const Tried tried = guard([&] { return run(context, db); });
+	if (tried == Tried::failed)
 	{
-		stay = run(context, db);
-		pause.length = 0;
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(outside);
-		EmitErrorReport();
-		FlushErrorState();
-		AbortCurrentTransaction();
-		pgstat_report_activity(STATE_IDLE, nullptr);
 		pause.length = std::clamp<Micros>(pause.length * 2, 100000, 10 * kSecond);
 		pause.until = live::mono_now() + pause.length;
 	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(outside);
+	else
+		pause.length = 0;
 	if (pause.length > 0 && step != Step::load)
 	{
 		// what made it run is still to be done
@@ -252,7 +241,7 @@ bool guarded(Step step, bool (*run)(const WorkerContext &, Db &), const WorkerCo
 		if (step == Step::resolve)
 			live::note_all(db);
 	}
-	return stay;
+	return tried != Tried::refused;
 }
 
 // Milliseconds until something has to be done, and the plan that lets anything sooner wake us.

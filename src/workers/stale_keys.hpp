@@ -1,5 +1,5 @@
 // The janitor's part of unique keys: rows of tq.unique_key whose job has ended.
-// Regime: PG; an error ends the process. Locks: rows, for a batch; it waits for nobody.
+// Regime: PG; may ereport, and remains to be done then. Locks: rows, for a batch; it waits for nobody.
 #pragma once
 
 #include "live/shared.hpp"

@@ -250,6 +250,46 @@ is(ask($writer, q{select count(*) <= (select count(*) from pg_class where relnam
 work_off($node, 'many');
 
 #
+# What keeps the janitor from one segment keeps it neither from the others, nor from opening the next.
+#
+janitor_away($node);
+my $viewed = newest();
+$node->safe_psql('postgres', "create view viewed as select * from tq.job_$viewed");
+fill('a');
+my $next = newest();
+fill('a');
+work_off($node, 'a');
+ok(until_true($node, "select to_regclass('tq.job_$next') is null"), 'a segment is dropped though another one cannot be');
+is(exists_segment($viewed), 't', 'which is still there');
+fill('a');    # opens the next one
+$node->safe_psql('postgres', 'drop view viewed');
+ok(until_true($node, "select to_regclass('tq.job_$viewed') is null"), 'and goes when nothing depends on it any more');
+work_off($node, 'a');
+
+# An audit that is due, and cannot read a segment.
+my $locked = newest();
+my $held = ask($writer, q{select tq_enqueue('a')});
+is(segment_of($writer, $held), $locked, 'a job in a live segment');
+fill('a');
+janitor_away($node);
+$other = session($node);
+ask($other, "begin; lock table tq.event_$locked");
+my $log = -s $node->logfile;
+$node->append_conf('postgresql.conf', 'tq.audit_interval = 1s');
+$node->reload;
+$node->wait_for_log(qr/tq janitor .*ERROR: .*lock timeout/, $log);
+fill('b');
+pass('a segment is opened while an audit fails');
+ask($other, 'commit');
+leave($other);
+work_off($node, $_) for qw(a b);
+my $audits = q{(regexp_match(tq_metrics(), '\ntq_audits_total\S* (\d+)'))[1]::int};
+$n = $node->safe_psql('postgres', "select $audits");
+ok(until_true($node, "select $audits > $n"), 'and audits go on when they can');
+$node->append_conf('postgresql.conf', 'tq.audit_interval = 1h');
+$node->reload;
+
+#
 # A job of a schedule goes with its retention, which was longer when it was made: the schedule does not take it for lost.
 #
 $node->safe_psql('postgres', q{select tq_create_queue('kept', '{"retention": "1 h"}'), tq_schedule('kept', 'kept', every => '1 h')});
