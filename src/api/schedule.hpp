@@ -74,6 +74,15 @@ void parse_bounds(Jsonb *options, const char *timezone, TimestampTz *start, Time
 	" s.ends_at, s.owner, s.anchor, s.fired_until, s.revision, s.paused"
 constexpr int kScheduleColumns = 17;
 
+// How far a schedule has got: `seen` is the greatest of its times that have a row and are not to come, kNoTime if there is none. What was
+// pruned while the clock was ahead says nothing; `now` is later than what the row was read with.
+inline Micros fired_until(const ScheduleRow &row, Micros seen, Micros now) noexcept
+{
+	if (row.fired_until <= now)
+		return seen != journal::kNoTime ? std::max(row.fired_until, seen) : row.fired_until;
+	return seen != journal::kNoTime ? seen : now;
+}
+
 // Row `i` of SPI's result, whose first columns are these, copied to the current memory context.
 ScheduleRow row_of(uint64 i);
 

@@ -69,8 +69,8 @@ void put_row(const live::Db &db, uint64 i, const ScheduleRow &row, bool with_pay
 	const Datum base = SPI_getbinval(tuple, desc, kScheduleColumns + 1, &isnull);
 	Micros next = core::kNever;
 	const char *error = nullptr;
-	const ScheduleState state = state_of(
-		db, row, isnull ? row.fired_until : std::max(row.fired_until, DatumGetTimestampTz(base)), &next, &error);
+	const Micros reached = fired_until(row, isnull ? journal::kNoTime : DatumGetTimestampTz(base), live::wall_now());
+	const ScheduleState state = state_of(db, row, reached, &next, &error);
 	v[11] = CStringGetTextDatum(kStates[static_cast<int>(state)]);
 	null[11] = false;
 	v[12] = TimestampTzGetDatum(next);

@@ -249,7 +249,8 @@ bool fire_due(const WorkerContext &context, Db &db, Micros now)
 	return true;
 }
 
-// The rows that are left say how far it has got, and more of them are of no use.
+// The rows that are left say how far it has got, and more of them are of no use. Those of times that are to come, when the clock was set back,
+// stay beside them.
 bool prune(const WorkerContext &context, Db &db)
 {
 	for (Planned *p = schedules.list; p < schedules.list + schedules.n; ++p)
@@ -258,19 +259,21 @@ bool prune(const WorkerContext &context, Db &db)
 			continue;
 		if (!begin_work(context, "tq: forgetting what schedules did"))
 			return false;
-		const Oid types[] = {TEXTOID, INT4OID};
-		const Datum values[] = {CStringGetTextDatum(p->schedule.name), Int32GetDatum(kRows)};
+		const Oid types[] = {TEXTOID, INT4OID, TIMESTAMPTZOID};
+		const Datum values[] = {CStringGetTextDatum(p->schedule.name), Int32GetDatum(kRows), TimestampTzGetDatum(live::wall_now())};
 		const pg::OwnerScope scope = pg::enter_owner(db.extension);
 		pg::sql(
 			"WITH l AS (SELECT name FROM tq.schedule WHERE name = $1 FOR NO KEY UPDATE SKIP LOCKED),"
 			" old AS (DELETE FROM tq.schedule_fire f USING l WHERE f.schedule = l.name AND f.fire_at <"
-			"   (SELECT fire_at FROM tq.schedule_fire WHERE schedule = $1 ORDER BY fire_at DESC OFFSET $2 - 1 LIMIT 1)"
+			"   (SELECT fire_at FROM tq.schedule_fire WHERE schedule = $1 AND fire_at <= $3"
+			"    ORDER BY fire_at DESC OFFSET $2 - 1 LIMIT 1)"
 			"  RETURNING f.fire_at, f.missed, f.outcome),"
 			" sums AS (SELECT max(fire_at) FILTER (WHERE outcome <> 'manual') AS until, sum(missed) AS missed FROM old)"
 			" UPDATE tq.schedule s"
-			" SET fired_until = greatest(s.fired_until, sums.until), missed = s.missed + sums.missed"
+			" SET fired_until = coalesce(greatest(CASE WHEN s.fired_until <= $3 THEN s.fired_until END, sums.until), s.fired_until),"
+			" missed = s.missed + sums.missed"
 			" FROM l, sums WHERE s.name = l.name AND sums.missed IS NOT NULL",
-			2, types, values, nullptr, false, 0);
+			3, types, values, nullptr, false, 0);
 		pg::leave_owner(scope);
 		end_work(true);
 		p->rows = kRows; // also if somebody else had the schedule's row: then another time

@@ -86,7 +86,7 @@ void read_schedules(const live::Db &db, ScheduleList *list, Micros now)
 		const api::ScheduleRow row = api::row_of(i);
 		if (!parse(row, &p.schedule))
 			continue;
-		p.base = std::max(row.fired_until, int64_at(i, api::kScheduleColumns + 1, row.fired_until));
+		p.base = api::fired_until(row, int64_at(i, api::kScheduleColumns + 1, journal::kNoTime), live::wall_now());
 		p.last_job = int64_at(i, api::kScheduleColumns + 2, 0);
 		p.rows = int64_at(i, api::kScheduleColumns + 3, 0);
 		p.has_error = bool_at(i, api::kScheduleColumns + 4);
