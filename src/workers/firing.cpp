@@ -32,6 +32,8 @@ ScheduleList schedules;
 bool known = false; // they have been read since the start, or since the database was activated
 uint32 seen_changes = 0;
 Micros seen_count = 0; // db.counted_at when lost jobs were last looked for
+Micros look_at = 0;	   // if that failed: when to do it again, monotonic,
+Micros look_pause = 0; // and how long it has waited
 Micros last_wall = 0;
 Micros next_wall = core::kNever;
 Micros next_mono = core::kNever;
@@ -327,12 +329,14 @@ bool fire_schedules(const WorkerContext &context, Db &db)
 		plan();
 	const Micros counted = db.counted_at.load();
 	// not while a restore may be under way: what looks lost may be yet to come
-	if (schedules.n > 0 && counted != seen_count && db.outside_changes.load() == db.outside_adopted.load())
+	if (schedules.n > 0 && counted != seen_count && db.outside_changes.load() == db.outside_adopted.load() && look_at <= live::mono_now())
 	{
-		bool all = true;
-		if (!fire_lost_again(context, db, schedules, now, &all))
+		const Looked looked = fire_lost_again(context, db, schedules, now);
+		if (looked == Looked::refused)
 			return false;
-		seen_count = all ? counted : seen_count;
+		look_pause = looked == Looked::failed ? std::clamp(look_pause * 2, kSecond, kLongPause) : 0;
+		look_at = looked == Looked::failed ? live::mono_now() + look_pause : 0;
+		seen_count = looked == Looked::at_all ? counted : seen_count;
 	}
 	if (next_wall > now && next_mono > live::mono_now())
 		return true;

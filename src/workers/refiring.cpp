@@ -83,6 +83,20 @@ bool is_gone(Db &db, core::JobId job)
 		   live::standing_of_job(db, job) != live::Standing::running && !ended_all_the_same(db, job);
 }
 
+// Refused: it is gone. Failed: the journal cannot be asked now, as when somebody has a segment locked; said once in each look at all of them.
+Tried find(Db &db, const LastFire &f, bool say, int *locked)
+{
+	ErrorData *error = nullptr;
+	const Tried found = attempt([&] { return !is_gone(db, f.job); }, &error);
+	if (error == nullptr)
+		return found;
+	*locked += error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE;
+	if (say)
+		ereport(LOG, (errmsg("tq: cannot see whether job %lld of schedule \"%s\" is there: %s", static_cast<long long>(f.job), f.name,
+							 error->message)));
+	return found;
+}
+
 // False if another job has its unique key, or the row has changed.
 bool make_again(Db &db, const api::Schedule &s, const LastFire &f, Micros now, core::JobId *job)
 {
@@ -135,27 +149,31 @@ bool replace(Db &db, Planned *p, const LastFire &f, Micros now)
 
 } // namespace
 
-bool fire_lost_again(const WorkerContext &context, Db &db, const ScheduleList &schedules, Micros now, bool *all)
+Looked fire_lost_again(const WorkerContext &context, Db &db, const ScheduleList &schedules, Micros now)
 {
-	constexpr int kMost = 50; // fewer than the queues that one transaction may enqueue to
+	constexpr int kMost = 50;	 // fewer than the queues that one transaction may enqueue to
+	constexpr int kPatience = 3; // so many locks are waited for, since what is due waits meanwhile
 	if (!begin_work(context, "tq: looking for jobs of schedules"))
-		return false;
+		return Looked::refused;
 	uint64 n = 0;
 	const LastFire *list = last_fires(db, now, &n);
-	int tried = 0, made = 0;
-	for (uint64 i = 0; i < n && tried < kMost; ++i)
+	int tried = 0, made = 0, failed = 0, locked = 0;
+	for (uint64 i = 0; i < n && tried < kMost && locked < kPatience; ++i)
 	{
 		Planned *p = find_schedule(schedules, list[i].name);
-		if (p == nullptr ||
-			list[i].at + live::retention_of_queue(live::find_queue(db, p->schedule.queue)).finished <= now ||
-			!is_gone(db, list[i].job))
+		if (p == nullptr || list[i].at + live::retention_of_queue(live::find_queue(db, p->schedule.queue)).finished <= now)
+			continue;
+		const Tried found = find(db, list[i], failed == 0, &locked);
+		failed += found == Tried::failed;
+		if (found != Tried::refused)
 			continue;
 		++tried;
 		made += replace(db, p, list[i], now);
 	}
 	end_work();
-	*all = tried < kMost || made == 0;
-	return true;
+	if (failed > 0)
+		return Looked::failed;
+	return tried < kMost || made == 0 ? Looked::at_all : Looked::at_some;
 }
 
 namespace

@@ -7,9 +7,16 @@
 namespace tq::workers
 {
 
-// Looks at the last job of each schedule, unless it may have been dropped by now, and enqueues it again if it is gone; so many at most that
-// `all` may be false. False if the extension is gone.
-bool fire_lost_again(const WorkerContext &context, live::Db &db, const ScheduleList &schedules, Micros now, bool *all);
+enum class Looked : uint8
+{
+	at_all,
+	at_some, // there is more to be made again
+	failed,	 // of some the journal cannot be asked now
+	refused, // the extension is gone
+};
+
+// Looks at the last job of each schedule, unless it may have been dropped by now, and enqueues it again if it is gone.
+Looked fire_lost_again(const WorkerContext &context, live::Db &db, const ScheduleList &schedules, Micros now);
 
 // The janitor's: before rows go with their retention, which may have become shorter since a schedule made its job, says that they are not
 // gone. In the transaction that drops or deletes them; of segment 0 (jobs outlive others there) only the ids that are named.
