@@ -221,9 +221,10 @@ class Soak:
         backends = [name for name in self.backends if not name.startswith("backend of drain")]
         # glibc's heap of a backend that opens all tables of all segments again and again fragments for hours, though what is in use does not
         # grow (malloc_stats() says so); and PostgreSQL remembers of a dropped table what it looked up in vain when it planned a query on it
-        for names, who, share, used in ((WORKERS, "tq's workers", 0.05, 0.05), (backends, "the clients' backends", 0.5, 0.25)):
-            yield (f"memory of {who}", f"own pages of each process: the median grows by {share:.0%} or 256 kB at most",
-                   *self.flatness("own", names, share, 256 * 1024, 1024, "kB"))
+        # A worker's heap has steps, too, of half a megabyte, while less is in use than before; what is in use is measured finer.
+        for names, who, share, room, used in ((WORKERS, "tq's workers", 0.1, 1024, 0.05), (backends, "the clients' backends", 0.5, 256, 0.25)):
+            yield (f"memory of {who}", f"own pages of each process: the median grows by {share:.0%} or {room} kB at most",
+                   *self.flatness("own", names, share, room * 1024, 1024, "kB"))
             yield (f"memory contexts of {who}", f"bytes in use in each process: the median grows by {used:.0%} or 128 kB at most",
                    *self.flatness("contexts", names, used, 128 * 1024, 1024, "kB"))
         yield ("open files", "of each process: the median grows by 20 at most", *self.flatness("files", [*WORKERS, *backends], 0, 20, 1, "files"))
