@@ -14,7 +14,7 @@ namespace tq::api
 namespace
 {
 
-pg::Statement insert_open = {
+pg::Statement insert_dependencies = {
 	"INSERT INTO tq.dependency (parent_id, child_id, on_failure, shown)"
 	" SELECT p.id, c.id, $3, p.shown FROM unnest($1, $4) AS p (id, shown) CROSS JOIN unnest($2) AS c (id)",
 	4,
@@ -76,7 +76,7 @@ void insert_rows(const Waiting &w, const core::JobId *children, int n)
 	}
 	Datum values[] = {PointerGetDatum(array_of(parents, w.nparents)), PointerGetDatum(array_of(children, n)), CharGetDatum(w.on_failure),
 					  PointerGetDatum(construct_array(shown, w.nparents, BOOLOID, sizeof(bool), true, TYPALIGN_CHAR))};
-	pg::run(insert_open, values, nullptr);
+	pg::run(insert_dependencies, values, nullptr);
 	for (int i = 0; i < w.nparents; ++i)
 		live::await_parent(parents[i]);
 	// One that was not enqueued here may end, or have ended, before its bit is set, so there is a look when we have committed.

@@ -120,8 +120,7 @@ Ref Engine::first_of(const Queue &q, const Lane &l, double *turn) const noexcept
 	Ref loose = l.ready.min, head = l.heads.min;
 	if (loose != kNil && !(entries_[loose].key() < l.watermark))
 		loose = kNil;
-	if (head != kNil &&
-		!(fair ? entries_[head].priority <= l.watermark.priority : entries_[head].key() < l.watermark))
+	if (head != kNil && holds_back(q, l, entries_[head].key()))
 		head = kNil;
 	const double loose_turn = fair ? std::max(q.loose_turn, q.vclock) : 0;
 	const double head_turn = head != kNil ? groups_[entries_[head].group].turn : 0;

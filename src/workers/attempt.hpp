@@ -50,9 +50,10 @@ Tried attempt(What &&what, ErrorData **error)
 	return result;
 }
 
-// Runs `what`, which begins and ends transactions; refused: the worker has to leave. An error is reported, and the transaction rolled back.
-template <class What>
-Tried guard(What &&what)
+// Runs `what`, which begins and ends transactions; refused: the worker has to leave. An error is reported, and the transaction rolled back,
+// unless `mine` says that it is the caller's.
+template <class What, class Mine>
+Tried guard(What &&what, Mine &&mine)
 {
 	const MemoryContext outside = CurrentMemoryContext;
 	volatile Tried result = Tried::failed;
@@ -62,6 +63,8 @@ Tried guard(What &&what)
 	}
 	PG_CATCH();
 	{
+		if (!mine())
+			PG_RE_THROW();
 		MemoryContextSwitchTo(outside);
 		EmitErrorReport();
 		FlushErrorState();
@@ -71,6 +74,12 @@ Tried guard(What &&what)
 	PG_END_TRY();
 	MemoryContextSwitchTo(outside);
 	return result;
+}
+
+template <class What>
+Tried guard(What &&what)
+{
+	return guard(what, [] { return true; });
 }
 
 } // namespace tq::workers

@@ -5,6 +5,7 @@
 #include "journal/reasons.hpp"
 #include "live/policy.hpp"
 #include "live/verbs.hpp"
+#include "workers/attempt.hpp"
 #include "workers/transaction.hpp"
 
 extern "C"
@@ -81,40 +82,17 @@ void append_batch(Db &db)
 	api::follow_up(db, batch.rows, batch.n);
 }
 
-enum class Went : uint8
-{
-	well,
-	badly,
-	leave, // the worker has to
-};
-
 // One transaction of a queue, by itself: an administrator's lock on a segment, say, must not hold up the other queues. An error is
 // reported, and batch.n and batch.at say what failed; one before anything was marked is the step's.
 template <class Work>
-Went by_itself(Work &&work)
+Tried by_itself(Work &&work)
 {
-	volatile Went went = Went::badly;
-	const MemoryContext outside = CurrentMemoryContext;
 	batch.n = 0;
 	batch.at = kNoSegment;
-	PG_TRY();
-	{
-		went = work() ? Went::well : Went::leave;
-	}
-	PG_CATCH();
-	{
-		if (batch.n == 0)
-			PG_RE_THROW();
-		MemoryContextSwitchTo(outside);
+	return guard(work, [] {
 		batch.problem = geterrcode();
-		EmitErrorReport();
-		FlushErrorState();
-		AbortCurrentTransaction();
-		pgstat_report_activity(STATE_IDLE, nullptr);
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(outside);
-	return went;
+		return batch.n > 0;
+	});
 }
 
 // What a transaction that failed had marked is not looked at again until then, or it would be met first each time: all of it, or what
@@ -209,10 +187,10 @@ bool fire_timers(const WorkerContext &context, Db &db)
 			live::unlock_queue(slot);
 			if (doomed > 0)
 			{
-				const Went went = by_itself([&] { return end_doomed(context, db, slot, now, doom); });
-				if (went == Went::leave)
+				const Tried went = by_itself([&] { return end_doomed(context, db, slot, now, doom); });
+				if (went == Tried::refused)
 					return false;
-				if (went == Went::badly)
+				if (went == Tried::failed)
 					put_off(slot, live::State::delayed, now + kPutOff);
 				more = true;
 			}
@@ -258,13 +236,13 @@ bool expire_jobs(const WorkerContext &context, Db &db)
 	auto due = [now](const core::Queue &q) { return q.next_expiry.load() <= now; };
 	for (uint16_t slot = next_queue(db, 0, due); slot != UINT16_MAX; slot = next_queue(db, slot + 1U, due))
 	{
-		Went went = Went::well;
+		Tried went = Tried::done;
 		do
 			went = by_itself([&] { return expire_batch(context, db, slot, now); });
-		while (went == Went::well && batch.n == kBatch);
-		if (went == Went::leave)
+		while (went == Tried::done && batch.n == kBatch);
+		if (went == Tried::refused)
 			return false;
-		failed += went == Went::badly;
+		failed += went == Tried::failed;
 	}
 	if (failed > 0)
 		ereport(ERROR, (errcode(batch.problem),
@@ -405,12 +383,12 @@ bool reap(const WorkerContext &context, Db &db)
 	for (uint16_t slot = next_queue(db, 0, due); slot != UINT16_MAX; slot = next_queue(db, slot + 1U, due))
 		for (bool more = true; more;)
 		{
-			const Went went = by_itself([&] { return reap_batch(context, db, slot, mono); });
-			if (went == Went::leave)
+			const Tried went = by_itself([&] { return reap_batch(context, db, slot, mono); });
+			if (went == Tried::refused)
 				return false;
-			if (went == Went::badly)
+			if (went == Tried::failed)
 				put_off(slot, live::State::running, mono - grace_of(engine.queue(slot)) + kPutOff);
-			more = went == Went::badly || batch.n == kBatch;
+			more = went == Tried::failed || batch.n == kBatch;
 		}
 	return true;
 }
