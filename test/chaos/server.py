@@ -3,6 +3,7 @@ import contextlib
 import ctypes
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -40,11 +41,11 @@ CREATE FUNCTION tq_test_clock(wall bigint, mono bigint) RETURNS void LANGUAGE c 
 
 
 def until(true, what, seconds=PATIENCE):
-    """Polls until true() is; its result. RuntimeError if that takes too long."""
+    """Polls until true() is; its result. RuntimeError if that takes too long; `what` may be a function, to look then."""
     end = time.monotonic() + seconds
     while not (result := true()):
         if time.monotonic() > end:
-            raise RuntimeError(f"never came true: {what}")
+            raise RuntimeError(f"never came true: {what() if callable(what) else what}")
         time.sleep(0.02)    # poll
     return result
 
@@ -57,6 +58,21 @@ def processes_in(folder):
             if os.readlink(f"/proc/{name}/cwd") == str(folder):
                 found.append(int(name))
     return found
+
+
+def left_of(pids):
+    """What processes that should have ended are, and where they stand."""
+    text = ""
+    for pid in pids:
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            proc = pathlib.Path(f"/proc/{pid}")
+            title = (proc / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
+            state = re.search(r"^State:.*$", (proc / "status").read_text(encoding="utf-8"), re.M).group()
+            text += f"\n{pid} {title}: {state}, in {(proc / 'wchan').read_text(encoding='utf-8')}\n"
+            if shutil.which("gdb"):
+                text += subprocess.run(["gdb", "-p", str(pid), "-batch", "-ex", "bt"], stdin=subprocess.DEVNULL, capture_output=True,
+                                       text=True, errors="replace", timeout=60, check=False).stdout[-4000:]
+    return text
 
 
 class Server:
@@ -119,7 +135,7 @@ class Server:
         lock = self.data / "postmaster.pid"
         lines = lock.read_text(encoding="utf-8").splitlines()
         self.kill(int(lines[0]))
-        until(lambda: not processes_in(self.data), "the server's processes end")
+        until(lambda: not processes_in(self.data), lambda: "the server's processes end: " + left_of(processes_in(self.data)))
         self.running = False
         # as long as nobody has reaped it, the next one believes that it lives; so what that would clean up is cleaned up here
         ctypes.CDLL(None).shmctl(int(lines[6].split()[1]), IPC_RMID, None)

@@ -16,7 +16,7 @@ sys.path.append(str(HERE.parent / "chaos"))
 import run as chaos                         # noqa: E402 (the path to them)
 from clients import Clients                 # noqa: E402
 from scenario import Scenario               # noqa: E402
-from server import Server, TEST_FUNCTIONS   # noqa: E402
+from server import Server, TEST_FUNCTIONS, until   # noqa: E402
 from states import STATES, Zoo              # noqa: E402
 
 # the tables of registries, of which none may be empty when there is something to lose
@@ -119,6 +119,8 @@ def run(trial):
     clients.dsn = server.dsn()
     clients.start("producer", 2).start("worker", 2).progress(60_000)
     clients.stop()
+    # no lease of theirs is ended by the clock that is set forward now
+    until(lambda: server.one("SELECT count(*) = 0 FROM tq_running WHERE queue = %s", clients.queue), "leases of the clients end")
     for zoo in zoos:
         zoo.lost(trial.expect)
     trial.equal(server.one("SELECT count(*) FROM tq.segment s WHERE NOT EXISTS (SELECT FROM pg_depend d WHERE d.deptype = 'a' AND "

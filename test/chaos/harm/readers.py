@@ -12,12 +12,15 @@ VIEWS = """SELECT c.oid::regclass::text FROM pg_class c JOIN pg_depend d ON d.ob
 CALLS = ("tq_stats()", "tq_health()", "tq_metrics()", "tq_get(%s)", "tq_history(%s)", "tq_explain(%s)")
 
 
-HELD = 8    # reads at once
+HELD = 8            # reads at once
+PATIENT = 5         # seconds that one of them waits for a lock: what PostgreSQL does not see is that one hand holds them all, so that
+                    # who has the lock may be waiting for this very hand
 
 
 @harm("tables and views read, half of them for long")
 def read(hand):
     """Each in its turn; those that take long, up to half a minute, by a cursor in a session of their own."""
+    hand.sql(f"SET lock_timeout = '{PATIENT}s'")
     name, = hand.each(lambda: hand.sql(VIEWS) + hand.sql(SEGMENTS))
     if hand.random.random() < 0.5:
         hand.try_sql(f"SELECT * FROM {name}")
@@ -35,6 +38,7 @@ def hold(hand, name):
     conn.rollback()
     with conn.cursor() as cur:
         try:
+            cur.execute(f"SET LOCAL lock_timeout = '{PATIENT}s'")
             cur.execute(f"DECLARE c CURSOR FOR SELECT * FROM {name}")
             cur.execute("FETCH 10 FROM c")
         except psycopg2.Error as error:

@@ -1,5 +1,4 @@
 """Processes are killed and servers stopped, at random times under full load."""
-import contextlib
 import os
 import pathlib
 import signal
@@ -7,7 +6,7 @@ from functools import partial
 
 from full_load import CONF, full_load
 from scenario import scenario
-from server import until
+from server import left_of, processes_in, until
 
 SYSTEM = ("checkpointer", "background writer", "walwriter", "autovacuum launcher", "logical replication launcher")
 MAY_END = ("background writer", "walwriter", "autovacuum launcher")     # on SIGTERM; the postmaster starts them again
@@ -140,20 +139,13 @@ def stop(t):
     t.prove(server, load)
 
 
-def anybody_in(folder):
-    """Is it the working directory of any process? Each of a server's stays in its data directory."""
-    for cwd in pathlib.Path("/proc").glob("[0-9]*/cwd"):
-        with contextlib.suppress(OSError):      # it has just ended, or is not ours
-            if os.readlink(cwd) == str(folder):
-                return True
-    return False
-
-
 def kill_postmaster(server):
     """SIGKILL; its children see that it is gone, and end one after the other."""
     pid = int((server.data / "postmaster.pid").read_text(encoding="utf-8").split()[0])
     os.kill(pid, signal.SIGKILL)
-    until(lambda: not os.path.exists(f"/proc/{pid}") and not anybody_in(server.data.resolve()), "its children end")
+    folder = server.data.resolve()
+    until(lambda: not os.path.exists(f"/proc/{pid}") and not processes_in(folder),
+          lambda: "its children end: " + left_of(processes_in(folder)))
     server.running = False
 
 
