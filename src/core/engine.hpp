@@ -168,7 +168,7 @@ class Engine
 	int open_due(Queue &q, Micros mono, int max) noexcept; // limits that open by time
 	// Counters of limits and groups that are not what the entries say; `scratch` has room for three numbers per group slot.
 	int64_t wrong_counts(const Queue &q, uint32_t *scratch) const noexcept;
-	// Starts before this are not known: rates go on as if they had just used up their bursts.
+	// Starts and enqueues before this are not known: rates go on as if they had just used up their bursts.
 	void forget_starts(Queue &q, Micros mono) noexcept;
 	int64_t live_jobs(const Queue &q) const noexcept; // by the lanes' counters
 	// How many more may start now.

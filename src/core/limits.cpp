@@ -60,6 +60,7 @@ void Engine::forget_starts(Queue &q, Micros mono) noexcept
 {
 	q.starts_from = mono;
 	q.starts.empty(q.settings.rate, mono);
+	q.enqueues.empty(q.settings.enqueue_rate, mono);
 }
 
 int64_t Engine::wrong_counts(const Queue &q, uint32_t *scratch) const noexcept

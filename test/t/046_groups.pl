@@ -308,7 +308,9 @@ is(scalar(take_all($node, 'crowd', 4000)), 4000, 'P7: groups that fill memory do
 # Both over a crash: a rate begins as if its burst had just been used up, a depth is what the journal has
 #
 $node->safe_psql('postgres', <<'SQL');
-select tq_create_queue('slow', '{"rate": "1/h", "burst": 3}'), tq_create_queue('full', '{"max_depth": 4}');
+select tq_create_queue('slow', '{"rate": "1/h", "burst": 3}'), tq_create_queue('full', '{"max_depth": 4}'),
+	tq_create_queue('seldom', '{"enqueue_rate": "1/h"}');
+select tq_enqueue('seldom');
 select count(tq_enqueue('slow')) from generate_series(1, 10);
 select count(tq_enqueue('full')) from generate_series(1, 4);
 SQL
@@ -320,6 +322,7 @@ $node->stop('immediate');
 $node->start;
 loaded($node);
 is($node->safe_psql('postgres', "select count(*) from tq_claim('slow', 10)"), 0, 'a crash brings no new burst');
+like(($node->psql('postgres', "\\set VERBOSITY verbose\nselect tq_enqueue('seldom')"))[2], qr/TQ003/, 'of enqueues neither');
 like(($node->psql('postgres', "\\set VERBOSITY verbose\nselect tq_enqueue('full')"))[2], qr/TQ003/, 'what was full before a crash is full');
 take($node, 'full', 1, undef, '10 s');
 is($node->safe_psql('postgres', "select tq_enqueue('full') > 0"), 't', 'and lets in as many as go');
