@@ -44,7 +44,7 @@ CREATE VIEW tq_grants WITH (security_barrier) AS
 	SELECT CASE a.queue_id WHEN 0 THEN '*' ELSE q.name END AS queue, a.role, a.privilege
 	FROM tq.acl a LEFT JOIN tq.queue q ON q.id = a.queue_id
 	WHERE (a.queue_id = 0 OR q.id IS NOT NULL) AND tq.may_list(a.queue_id, a.role)
-		AND EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = a.role);
+		AND EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = a.role::pg_catalog.oid);
 
 CREATE FUNCTION tq.schedules()
 RETURNS TABLE (

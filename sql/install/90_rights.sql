@@ -2,6 +2,11 @@
 -- functions, query the views and insert into tq_inbox, since these check for themselves what the caller may do with the queue
 -- (docs/adr/0006-rights-in-a-table.md). The tables and sequences of schema tq stay closed: tq's functions read and write them for
 -- the caller.
+
+-- From here to the end of the script nothing is looked up in the extension's schema: where others may create there, an operator of theirs
+-- could fit better than the server's own, and would be run as whoever creates the extension.
+SET LOCAL search_path = pg_catalog, pg_temp;
+
 DO $$
 DECLARE
 	command text;

@@ -15,8 +15,16 @@ END
 $$;
 SELECT tq.require_library();
 
+-- With an operator that only the server has.
+CREATE OR REPLACE VIEW tq_grants WITH (security_barrier) AS
+	SELECT CASE a.queue_id WHEN 0 THEN '*' ELSE q.name END AS queue, a.role, a.privilege
+	FROM tq.acl a LEFT JOIN tq.queue q ON q.id = a.queue_id
+	WHERE (a.queue_id = 0 OR q.id IS NOT NULL) AND tq.may_list(a.queue_id, a.role)
+		AND EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = a.role::pg_catalog.oid);
+
 -- Rights of what is new, as sql/install/90_rights.sql has them: whatever default privileges have opened is closed first. What was there
--- keeps the rights that administrators gave it.
+-- keeps the rights that administrators gave it. To the end of the script nothing is looked up in the extension's schema.
+SET LOCAL search_path = pg_catalog, pg_temp;
 DO $$
 DECLARE
 	command text;

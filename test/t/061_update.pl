@@ -208,6 +208,31 @@ for my $version (@released)
 }
 
 #
+# What others have planted in the extension's schema, fitting better than the server's own, is not run as whoever creates or updates it
+#
+in_db('postgres', 'create role planter');
+for my $version (undef, @released)
+{
+	my $name = defined $version ? 'planted_' . ($version =~ tr/./_/r) : 'planted';
+	in_db('postgres', "create database $name");
+	in_db($name, "create extension tq version '$version'") if defined $version;
+	in_db($name, 'grant create on schema public to planter');
+	my @types = qw(regclass regprocedure regtype regrole regnamespace);
+	my @formats = map { join(', ', @$_) } ['text'], ['text', 'text'], ['text', 'text', 'text'], map { ([$_], ['text', $_], [$_, 'text']) } @types;
+	in_db($name, join(";\n", 'set role planter',
+		(map { my $type = $_;
+			"create function public.trap(oid, $type) returns boolean language plpgsql as \$\$begin raise 'sprung by %', current_user; end\$\$",
+			map { "create operator public.$_ (leftarg = oid, rightarg = $type, function = public.trap)" } '=', '<>' } @types),
+		(map { "create function public.format(text, $_) returns text language plpgsql as \$\$begin raise 'sprung by %', current_user; end\$\$" } @formats)));
+	my $how = defined $version ? "an update from $version" : 'CREATE EXTENSION';
+	is(refusal($name, defined $version ? 'alter extension tq update' : 'create extension tq'), '', "$how runs nothing of others");
+	is(in_db($name, q{select current_setting('search_path')}), '"$user", public', '... and leaves the search path');
+	in_db($name, q{select tq_create_queue('q'); select tq_grant('q', 'nosy', 'consume')});
+	is(in_db($name, q{select role from tq_grants}), 'nosy', '... nor do its views');
+	in_db('postgres', "drop database $name with (force)");
+}
+
+#
 # A library that is older than the SQL: tq's files were replaced, and the server goes on
 #
 my $before = $released[-1];
