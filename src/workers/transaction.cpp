@@ -10,8 +10,9 @@ namespace tq::workers
 
 bool begin_work(const WorkerContext &context, const char *activity)
 {
-	// who always has work to do never waits for a latch
-	if (!PostmasterIsAlive())
+	// Who always has work to do never waits for a latch. PostmasterIsAlive() looks but once, when the signal of the postmaster's death has come;
+	// if a child that it had just forked has the pipe open then, it says alive for good.
+	if (!PostmasterIsAliveInternal())
 		proc_exit(1);
 	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();

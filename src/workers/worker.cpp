@@ -236,8 +236,8 @@ void idle(long timeout_ms)
 {
 	(void)WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, timeout_ms, PG_WAIT_EXTENSION);
 	ResetLatch(MyLatch);
-	// a latch that was set is answered before the postmaster is looked for, and a busy worker's always is
-	if (!PostmasterIsAlive())
+	// a latch that was set is answered before the postmaster is looked for, and a busy worker's always is; Internal: see begin_work
+	if (!PostmasterIsAliveInternal())
 		proc_exit(1);
 	CHECK_FOR_INTERRUPTS();
 	if (ConfigReloadPending)
