@@ -74,6 +74,14 @@ void parse_bounds(Jsonb *options, const char *timezone, TimestampTz *start, Time
 	" s.ends_at, s.owner, s.anchor, s.fired_until, s.revision, s.paused"
 constexpr int kScheduleColumns = 17;
 
+// The greatest time of s that has a row and is not after $1. A row that pruning has left since it is the last that fired, all that came after it
+// having been pruned while the clock was ahead, says nothing.
+#define TQ_SCHEDULE_SEEN                                                                                               \
+	"(SELECT CASE WHEN s.fired_until <= $1 OR f.outcome <> 'fired'"                                                    \
+	"  OR (SELECT count(*) FROM tq.schedule_fire WHERE schedule = s.name AND fire_at <= $1) > 2 THEN f.fire_at END"    \
+	" FROM tq.schedule_fire f WHERE f.schedule = s.name AND f.fire_at <= $1 AND f.outcome <> 'manual'"                 \
+	" ORDER BY f.fire_at DESC LIMIT 1)"
+
 // How far a schedule has got: `seen` is the greatest of its times that have a row and are not to come, kNoTime if there is none. What was
 // pruned while the clock was ahead says nothing; `now` is later than what the row was read with.
 inline Micros fired_until(const ScheduleRow &row, Micros seen, Micros now) noexcept

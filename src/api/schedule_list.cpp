@@ -109,10 +109,7 @@ TQ_FUNCTION(tq_list_schedules)
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	const Oid types[] = {TIMESTAMPTZOID};
 	const Datum values[] = {TimestampTzGetDatum(live::wall_now())};
-	pg::sql("SELECT " TQ_SCHEDULE_COLUMNS ","
-			" (SELECT f.fire_at FROM tq.schedule_fire f WHERE f.schedule = s.name AND f.fire_at <= $1 AND f.outcome <> "
-			"'manual'"
-			"  ORDER BY f.fire_at DESC LIMIT 1),"
+	pg::sql("SELECT " TQ_SCHEDULE_COLUMNS "," TQ_SCHEDULE_SEEN ","
 			" l.fire_at, l.job_id, l.outcome,"
 			" greatest(least(s.missed + coalesce((SELECT sum(f.missed) FROM tq.schedule_fire f WHERE f.schedule = s.name), 0), 1e18), 0)::bigint,"
 			" s.last_error, s.defined_at"

@@ -252,7 +252,7 @@ bool fire_due(const WorkerContext &context, Db &db, Micros now)
 }
 
 // The rows that are left say how far it has got, and more of them are of no use. Those of times that are to come, when the clock was set back,
-// stay beside them.
+// stay beside them; so do those of the job before, which may run longer than all of them, and of the last time that it fired.
 bool prune(const WorkerContext &context, Db &db)
 {
 	for (Planned *p = schedules.list; p < schedules.list + schedules.n; ++p)
@@ -269,6 +269,9 @@ bool prune(const WorkerContext &context, Db &db)
 			" old AS (DELETE FROM tq.schedule_fire f USING l WHERE f.schedule = l.name AND f.fire_at <"
 			"   (SELECT fire_at FROM tq.schedule_fire WHERE schedule = $1 AND fire_at <= $3"
 			"    ORDER BY fire_at DESC OFFSET $2 - 1 LIMIT 1)"
+			"  AND f.fire_at IS DISTINCT FROM (SELECT fire_at FROM tq.schedule_fire WHERE schedule = $1 AND " TQ_JOB_BEFORE ")"
+			"  AND f.fire_at IS DISTINCT FROM (SELECT fire_at FROM tq.schedule_fire WHERE schedule = $1 AND fire_at <= $3 AND outcome = 'fired'"
+			"   ORDER BY fire_at DESC LIMIT 1)"
 			"  RETURNING f.fire_at, f.missed, f.outcome),"
 			" sums AS (SELECT max(fire_at) FILTER (WHERE outcome <> 'manual') AS until, sum(missed) AS missed FROM old)"
 			" UPDATE tq.schedule s"
@@ -322,7 +325,8 @@ bool fire_schedules(const WorkerContext &context, Db &db)
 	const Micros now = live::wall_now();
 	const bool set_back = now < last_wall - kSecond; // times that were behind us are to come again
 	last_wall = now;
-	const bool reads = !known || set_back || db.schedule_changes.load() != seen_changes;
+	known = known && !set_back; // also if reading fails now
+	const bool reads = !known || db.schedule_changes.load() != seen_changes;
 	if (reads && !read(context, db, now))
 		return false;
 	if (reads)

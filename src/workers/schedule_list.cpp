@@ -66,12 +66,8 @@ void read_schedules(const live::Db &db, ScheduleList *list, Micros now)
 	const Oid types[] = {TIMESTAMPTZOID};
 	const Datum values[] = {TimestampTzGetDatum(now)};
 	// times that are to come may have rows: when the clock was set back
-	pg::sql("SELECT " TQ_SCHEDULE_COLUMNS ","
-			" (SELECT fire_at FROM tq.schedule_fire WHERE schedule = s.name AND fire_at <= $1 AND outcome <> 'manual'"
-			"  ORDER BY fire_at DESC LIMIT 1),"
-			" (SELECT job_id FROM tq.schedule_fire"
-			"  WHERE schedule = s.name AND fire_at <= $1 AND job_id IS NOT NULL AND outcome IN ('fired', 'manual')"
-			"  ORDER BY fire_at DESC LIMIT 1),"
+	pg::sql("SELECT " TQ_SCHEDULE_COLUMNS "," TQ_SCHEDULE_SEEN ","
+			" (SELECT job_id FROM tq.schedule_fire WHERE schedule = s.name AND " TQ_JOB_BEFORE "),"
 			" (SELECT count(*) FROM tq.schedule_fire WHERE schedule = s.name),"
 			" s.last_error IS NOT NULL"
 			" FROM tq.schedule s ORDER BY s.name",

@@ -10,6 +10,9 @@ namespace tq::workers
 
 using live::Micros;
 
+// Of the rows of a schedule in tq.schedule_fire, the one of its newest job. Not by the time: when the clock was set back, that may be to come.
+#define TQ_JOB_BEFORE "job_id IS NOT NULL AND outcome IN ('fired', 'manual') ORDER BY job_id DESC LIMIT 1"
+
 struct Planned
 {
 	api::Schedule schedule;

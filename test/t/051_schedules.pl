@@ -157,6 +157,26 @@ forward(-1000);    # the clock was wrong: what was pruned lies in the future
 ok(until_true($node, "select count(*) > 1 from tq.schedule_fire where schedule = 'many' and fire_at <= tq_now()"), 'set back after that, it fires at once');
 is(sql("select next_at - tq_now() < '2 s' from tq_schedules"), 't', '... as tq_schedules says');
 sql("select tq_unschedule('many')");
+# the job before is still known when all that is kept is younger
+sql("select tq_schedule('long', 'long', every => '1 s', overlap => 'skip', catch_up => 'all', options => '{\"max_catch_up\": 250}')");
+until_true($node, "select count(*) > 0 from tq.schedule_fire where schedule = 'long' and outcome = 'fired'", 'long');
+forward(1000);
+until_true($node, "select count(*) between 90 and 150 and min(fire_at) filter (where outcome = 'skipped') > (select fired_until from tq.schedule)"
+	  . " from tq.schedule_fire where schedule = 'long'", 'pruned');
+sql("select tq_schedule('other', 'other', every => '1 s')");    # all are read again
+until_true($node, "select count(*) > 1 from tq.schedule_fire where schedule = 'other'", 'other');
+dealt_with('long', sql('select tq_now()'));
+is(sql("select count(*) from tq.job where headers->'schedule'->>'name' = 'long'"), 1, 'a job that runs for longer than rows are kept is not joined by a second one');
+forward(1000);
+until_true($node, "select count(*) between 90 and 150 from tq.schedule_fire where schedule = 'long' and fire_at > tq_now() - interval '1000 s'", 'pruned again');
+is(sql("select count(*) filter (where outcome = 'fired') = 1 and count(distinct job_id) = 1 from tq.schedule_fire where schedule = 'long'"), 't', '... nor later');
+my $fired = sql("select fire_at from tq.schedule_fire where schedule = 'long' and outcome = 'fired'");
+forward(-1500);    # the clock was wrong: all that lies between that row and now was pruned
+my $back = sql('select tq_now()');
+until_true($node, "select count(*) > 1 from tq.schedule_fire where schedule = 'long' and fire_at > '$back' and fire_at <= tq_now()", 'set back');
+is(sql("select count(*) from tq.schedule_fire where schedule = 'long' and fire_at > '$fired' and fire_at < timestamptz '$back' - interval '3 s'"), 0,
+	'set back after that, it does not begin at the row of the job');
+sql("select tq_unschedule(name) from tq_schedules");
 
 #
 # Clocks of time zones: every change between the two times, UTC
@@ -219,6 +239,22 @@ is(sql("select action from tq_running r, tq_heartbeat(r.id, r.lease) where r.id 
 forward(3 * 3600);
 sql("select tq_schedule('o_skip', 'o_skip', every => '1 h', overlap => 'skip', catch_up => 'all')");    # by other rules, at the same times
 is(sql("select count(*) from tq_schedules where last_outcome = 'manual'"), 0, 'none by hand so far');
+# the clock is set back while the schedules cannot be read: times come again, and the job that was fired after them is the one before
+$log = -s $node->logfile;
+sql("select tq_schedule('o_back', 'o_back', every => '1 h', overlap => 'skip') from tq_create_queue('o_back')");
+my $zero = sql("select fired_until from tq.schedule where name = 'o_back'");
+forward(2 * 3600 + 1);
+dealt_with('o_back', sql("select timestamptz '$zero' + '2 h'"));
+my $holder = session($node);
+ask($holder, 'begin; lock table tq.schedule');
+forward(-5400);
+until_true($node, 'select true') until logged(qr/canceling statement due to lock timeout/);
+ask($holder, 'commit');
+leave($holder);
+forward(1800 + 5);
+ok(until_true($node, "select count(*) = 1 from tq.schedule_fire where schedule = 'o_back' and fire_at = timestamptz '$zero' + '1 h'", 'set back'),
+	'a clock that is set back while schedules cannot be read is not forgotten');
+is(sql("select outcome from tq.schedule_fire where schedule = 'o_back' order by fire_at limit 1"), 'skipped', '... nor is the job that was fired before it was');
 # a job that is somebody else's is not cancelled
 my $theirs = sql("select tq_enqueue('o_key', unique_key => 'k')");
 sql("select tq_schedule('o_key', 'o_key', every => '1 h', overlap => 'cancel', options => '{\"unique_key\": \"k\"}')");
