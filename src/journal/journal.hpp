@@ -257,6 +257,10 @@ Segment create_segment(Oid extension, int32 number, TimestampTz opened_at);
 // not, with rows or without. Does nothing for those that do already.
 void adopt_segments(Oid extension);
 
+// Puts triggers of tq's tables that are in the ordinary mode, as pg_restore --disable-triggers leaves them, back into their own. A table
+// that is in use is left to the next time.
+void enable_triggers(Oid extension);
+
 // Tries to take AccessExclusiveLock on both tables and all that belongs to them without queueing (H21); on
 // success calls verify(arg) and, if that agrees, drops both (performDeletion) and the tq.segment row. Returns
 // what happened.

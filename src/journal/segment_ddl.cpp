@@ -229,6 +229,7 @@ bool has_index(Oid table, const pg::TableShape &shape, const pg::IndexSpec &spec
 	return found;
 }
 
+// Where pg_restore --disable-triggers has filled a table they are left in the ordinary mode; the janitor mends that (enable_triggers).
 bool has_reload_trigger(Oid table, Oid function)
 {
 	Relation rel = table_open(TriggerRelationId, AccessShareLock);
@@ -240,7 +241,8 @@ bool has_reload_trigger(Oid table, Oid function)
 	while (HeapTuple tuple = systable_getnext(scan))
 	{
 		const auto *form = reinterpret_cast<Form_pg_trigger>(GETSTRUCT(tuple));
-		found = found || (form->tgfoid == function && form->tgenabled == TRIGGER_FIRES_ALWAYS);
+		found = found || (form->tgfoid == function && !TRIGGER_FOR_ROW(form->tgtype) &&
+						  (form->tgenabled == TRIGGER_FIRES_ALWAYS || form->tgenabled == TRIGGER_FIRES_ON_ORIGIN));
 	}
 	systable_endscan(scan);
 	table_close(rel, AccessShareLock);
@@ -344,6 +346,31 @@ Segment create_segment(Oid extension, int32 number, TimestampTz opened_at)
 	pg::leave_owner(scope);
 	CommandCounterIncrement();
 	return segment;
+}
+
+void enable_triggers(Oid extension)
+{
+	constexpr const char *kQuery =
+		"SELECT c.oid, format('ALTER TABLE ONLY tq.%I ENABLE %s TRIGGER %I', c.relname,"
+		"  CASE WHEN t.tgname ~ '_row$' THEN 'REPLICA' ELSE 'ALWAYS' END, t.tgname)"
+		" FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid"
+		" WHERE c.relnamespace = 'tq'::regnamespace AND c.relkind = 'r' AND p.pronamespace = c.relnamespace"
+		"  AND NOT t.tgisinternal AND t.tgenabled = 'O' AND pg_has_role(c.relowner, 'USAGE')"
+		" ORDER BY c.oid, t.oid";
+	const pg::OwnerScope scope = pg::enter_owner(extension);
+
+	pin_setting("session_replication_role", "replica"); // as in create_segment
+	pg::sql(kQuery, 0, nullptr, nullptr, nullptr, true, 0);
+	SPITupleTable *found = SPI_tuptable;
+	const uint64 n = SPI_processed;
+	for (uint64 i = 0; i < n; ++i)
+	{
+		bool isnull = false;
+		const Oid table = DatumGetObjectId(SPI_getbinval(found->vals[i], found->tupdesc, 1, &isnull));
+		if (ConditionalLockRelationOid(table, ShareRowExclusiveLock))
+			pg::sql(SPI_getvalue(found->vals[i], found->tupdesc, 2), 0, nullptr, nullptr, nullptr, false, 0);
+	}
+	pg::leave_owner(scope);
 }
 
 void adopt_segments(Oid extension)

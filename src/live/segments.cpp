@@ -132,6 +132,17 @@ int read_registry(const Db &db, Registered **out)
 
 } // namespace
 
+namespace
+{
+
+// Segment 0 in any case: there is always one, whatever a restore has done to its triggers.
+bool is_usable(const journal::SegmentTables &s) noexcept
+{
+	return s.complete || (s.tables.number == 0 && OidIsValid(s.tables.event));
+}
+
+} // namespace
+
 void ensure_mapped(Db &db)
 {
 	if (db.load_state.load() != static_cast<uint32>(LoadState::none))
@@ -148,7 +159,7 @@ void ensure_mapped(Db &db)
 	int64 greatest = 0;
 	for (int i = 0; i < n; ++i)
 	{
-		if (!list[i].complete)
+		if (!is_usable(list[i]))
 			continue;
 		if (journal::segment_bounds(list[i].tables, &low[i], &high[i]))
 			greatest = std::max(greatest, high[i]);
@@ -170,7 +181,7 @@ void ensure_mapped(Db &db)
 		db.open = 0;
 		for (int i = 0; i < n; ++i)
 		{
-			if (!list[i].complete)
+			if (!is_usable(list[i]))
 				continue;
 			SegmentSlot &s = segment_at(db, db.nsegments);
 			s.number = list[i].tables.number;
@@ -220,7 +231,7 @@ void check_ids(Db &db)
 	for (int i = 0; i < n; ++i)
 	{
 		int64 low = 0, high = 0;
-		if (list[i].complete && journal::segment_bounds(list[i].tables, &low, &high))
+		if (is_usable(list[i]) && journal::segment_bounds(list[i].tables, &low, &high))
 			greatest = std::max(greatest, high);
 	}
 	// the sequence itself may have been set forward by the restore, so a block is drawn in any case
@@ -255,11 +266,20 @@ Drawn draw_ids(Db &db, int n)
 	check_ids(db);
 	for (;;)
 	{
+		CHECK_FOR_INTERRUPTS();
 		Drawn d{};
 		LWLockAcquire(map_lock(db), LW_SHARED);
+		const bool open = db.open < db.nsegments && segment_at(db, db.open).state == SegmentState::open;
 		d.first = db.next_id.fetch_add(n);
 		const int64 limit = db.id_limit.load();
 		d.count = static_cast<int>(std::clamp<int64>(limit - d.first, 0, n));
+		if (d.count > 0 && !open)
+		{
+			LWLockRelease(map_lock(db));
+			ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg("no segment takes jobs"),
+							errdetail("Not even tq.job_0 and tq.event_0 were there when the segments were looked up."),
+							errhint("Restore the tables of schema \"tq\" from a dump, and restart the server.")));
+		}
 		if (d.count > 0)
 		{
 			d.slot = db.open;

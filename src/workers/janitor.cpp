@@ -125,6 +125,7 @@ bool adopt(const WorkerContext &context, Db &db, bool *changed)
 		if (journal::segment_bounds(map[k].tables, &low, &high))
 			live::raise_ids(db, high);
 	}
+	journal::enable_triggers(context.extension); // last: it locks what it changes
 	end_work();
 	db.outside_adopted.store(changes);
 	return true;

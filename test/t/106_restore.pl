@@ -11,7 +11,8 @@ use TqTest;
 
 my $node = tq_node('restore', conf => <<CONF);
 tq.segment_rows = 20
-max_worker_processes = 20
+max_worker_processes = 40
+tq.max_databases = 20
 CONF
 scheduler_of($node);
 my $session = session($node);
@@ -109,6 +110,26 @@ scheduler_of($node, 'data');
 $node->command_ok([ 'pg_restore', '--data-only', '-p', $node->port, '-h', $node->host, '-d', 'data', "$dir/custom" ], 'H6: pg_restore --data-only');
 whole('data', 'H6: data only');
 
+# with triggers disabled and enabled around each table, which leaves them in the ordinary mode
+sub restore_untold
+{
+	my ($database, $seen) = @_;
+	in_db('postgres', "create database $database");
+	$node->command_ok([ 'pg_restore', '--schema-only', '-p', $node->port, '-h', $node->host, '-d', $database, "$dir/custom" ],
+		"H6: pg_restore --schema-only into $database");
+	scheduler_of($node, $database) if $seen;
+	$node->command_ok([ 'pg_restore', '--data-only', '--disable-triggers', '-p', $node->port, '-h', $node->host, '-d', $database, "$dir/custom" ],
+		"H6: pg_restore --data-only --disable-triggers into $database");
+	return;
+}
+my $modes = q{select string_agg(distinct concat_ws(' ', regexp_replace(relname, '_\d+$', ''), tgname, tgenabled), ', ')
+	from pg_trigger join pg_class c on c.oid = tgrelid where relnamespace = 'tq'::regnamespace and not tgisinternal};
+restore_untold('untold', 1);
+whole('untold', 'H6: triggers disabled');
+until_true($node, q{select count(*) = 0 from pg_trigger join pg_class c on c.oid = tgrelid where relnamespace = 'tq'::regnamespace and tgenabled = 'O'},
+	'triggers in their own modes', 'untold');
+is(in_db('untold', $modes), in_db('postgres', $modes), 'H6: triggers disabled: they are as before');
+
 in_db('postgres', 'create database cleaned template parallel');
 $node->command_ok([ 'pg_restore', '--clean', '--if-exists', '-p', $node->port, '-h', $node->host, '-d', 'cleaned', "$dir/custom" ],
 	'H6: pg_restore --clean over a database that has been in use');
@@ -125,6 +146,16 @@ $node->reload;
 whole('unseen', 'H6: without workers');
 in_db('unseen', 'drop extension tq');
 is(in_db('unseen', q{select count(*) from pg_namespace where nspname = 'tq'}), 0, 'H23: restored segments belong to the extension');
+
+$node->append_conf('postgresql.conf', 'tq.workers = off');
+$node->restart;
+restore_untold('untold_unseen');
+$node->restart;
+is(in_db('untold_unseen', q{select tq_enqueue('other') > 0}), 't', 'H6: triggers disabled: an enqueue after a restart');
+is(in_db('untold_unseen', q{select live from tq_stats() where queue = 'work'}), $left, 'H6: triggers disabled: all jobs after a restart');
+is(in_db('untold_unseen', q{select count(*) from tq_claim('other')}), 1, 'H6: triggers disabled: the new one, too');
+$node->append_conf('postgresql.conf', 'tq.workers = on');
+$node->reload;
 
 #
 # H33: a copy
