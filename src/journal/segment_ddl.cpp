@@ -341,8 +341,10 @@ Segment create_segment(Oid extension, int32 number, TimestampTz opened_at)
 	publish_segment(number);
 	const Oid types[] = {INT4OID, TIMESTAMPTZOID};
 	const Datum values[] = {Int32GetDatum(number), TimestampTzGetDatum(opened_at)};
-	pg::sql("INSERT INTO tq.segment (number, opened_at) VALUES ($1, $2) ON CONFLICT DO NOTHING", 2, types, values, nullptr, false,
-			0);
+	// a row of that number is of a segment whose tables were not restored with it
+	pg::sql("INSERT INTO tq.segment (number, opened_at) VALUES ($1, $2) ON CONFLICT (number)"
+			" DO UPDATE SET opened_at = excluded.opened_at, sealed_at = NULL, finished_at = NULL",
+			2, types, values, nullptr, false, 0);
 	pg::leave_owner(scope);
 	CommandCounterIncrement();
 	return segment;

@@ -228,6 +228,27 @@ bool finish(const WorkerContext &context, Db &db, const SegmentView &s, bool *ch
 	return true;
 }
 
+// A segment that was finished at the start was never counted: what tq.segment said of it is all that is known. If something lives in it all
+// the same, it is as a sealed one from here on, and counted.
+bool look_into(const WorkerContext &context, Db &db, const SegmentView &s, const Retention &keep, Micros now, bool *finished)
+{
+	if (!begin_work(context, "tq: looking into a segment"))
+		return false;
+	*finished = journal_agrees(db, s);
+	if (!*finished && live::change_segment(db, s.slot, SegmentState::finished, SegmentState::sealed, 0))
+	{
+		const pg::OwnerScope scope = pg::enter_owner(context.extension);
+		const Oid types[] = {INT4OID};
+		const Datum values[] = {Int32GetDatum(s.tables.number)};
+		pg::sql("UPDATE tq.segment SET finished_at = NULL WHERE number = $1", 1, types, values, nullptr, false, 0);
+		pg::leave_owner(scope);
+	}
+	if (*finished && s.finished_at + keep.dead <= now)
+		live::segment_at(db, s.slot).dead.store(0); // they have had their time, so this was the last look before the drop
+	end_work();
+	return true;
+}
+
 struct Verify
 {
 	Db *db;
@@ -287,6 +308,12 @@ bool take_turn(const WorkerContext &context, Db &db, const SegmentView &s, const
 			*changed = true;
 	}
 	if (!has_had_its_time(s, keep, now))
+		return true;
+	bool finished = true;
+	if (!live::dead_known(s.dead) && !look_into(context, db, s, keep, now, &finished))
+		return false;
+	*changed = *changed || !finished;
+	if (!finished)
 		return true;
 	if (s.dead > 0 && s.finished_at + keep.dead > now && evacuate(context, db, s, now) < 0)
 		return false;

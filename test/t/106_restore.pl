@@ -147,6 +147,20 @@ whole('unseen', 'H6: without workers');
 in_db('unseen', 'drop extension tq');
 is(in_db('unseen', q{select count(*) from pg_namespace where nspname = 'tq'}), 0, 'H23: restored segments belong to the extension');
 
+# the registry of segments without their tables, as a restore of data alone into a new extension leaves it; and one row that is wrong
+in_db('postgres', 'create database numbers');
+in_db('numbers', q{create extension tq; insert into tq.segment select i, now() - interval '31 days', now() - interval '30 days', now() - interval '30 days'
+	from generate_series(1, 3) i});
+scheduler_of($node, 'numbers');
+for my $number (1 .. 4)
+{
+	in_db('numbers', q{select tq_enqueue_many('work', array_fill('{}'::jsonb, array[20]))});
+	until_true($node, "select to_regclass('tq.event_$number') is not null", "segment $number", 'numbers');
+}
+is(in_db('numbers', 'select count(*) from tq.segment where finished_at is not null or opened_at < now() - $$1 day$$::interval'), 0,
+	'H6: a new segment takes nothing over from a row of its number');
+in_db('numbers', q{update tq.segment set finished_at = now() - interval '30 days' where number = 2});
+
 $node->append_conf('postgresql.conf', 'tq.workers = off');
 $node->restart;
 restore_untold('untold_unseen');
@@ -156,6 +170,9 @@ is(in_db('untold_unseen', q{select live from tq_stats() where queue = 'work'}), 
 is(in_db('untold_unseen', q{select count(*) from tq_claim('other')}), 1, 'H6: triggers disabled: the new one, too');
 $node->append_conf('postgresql.conf', 'tq.workers = on');
 $node->reload;
+scheduler_of($node, 'numbers');
+until_true($node, q{select live = 80 from tq_stats() where queue = 'work'}, 'all are known', 'numbers');
+is(scalar(work_off($node, 'work', 'numbers')), 80, 'H6: what lives in a segment that is said to have had its time is not dropped');
 
 #
 # H33: a copy
