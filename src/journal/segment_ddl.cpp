@@ -132,8 +132,9 @@ void copy_owner_and_acl(Oid parent, Oid child)
 	CommandCounterIncrement();
 }
 
-// A publication that names tq.event (tq.job) or its first child gets the new child as well, with the same columns and rows, before
-// there is anything in it. Publications are their owners', so this is done as the superuser that the worker is.
+// A publication that has tq.event (tq.job), or one of its children, gets the new child as well, with the same columns and rows, before
+// there is anything in it. Children count, the youngest most, since a dump knows of those alone that are no members of the extension.
+// Publications are their owners', so this is done as the superuser that the worker is.
 void publish_segment(int32 number)
 {
 	constexpr const char *kCommands =
@@ -143,8 +144,8 @@ void publish_segment(int32 number)
 		" || coalesce(' WHERE (' || pg_get_expr(r.prqual, r.prrelid) || ')', '')"
 		" FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid JOIN pg_class c ON c.oid = r.prrelid,"
 		" split_part(c.relname, '_', 1) AS kind"
-		" WHERE c.relnamespace = 'tq'::regnamespace AND c.relname IN ('job', 'job_0', 'event', 'event_0')"
-		" ORDER BY p.oid, kind, c.relname";
+		" WHERE c.relnamespace = 'tq'::regnamespace AND c.relname ~ '^(job|event)(_[0-9]+)?$'"
+		" ORDER BY p.oid, kind, c.relname = kind DESC, nullif(substr(c.relname, length(kind) + 2), '')::numeric DESC";
 	char *query = psprintf(kCommands, number);
 	pg::sql(query, 0, nullptr, nullptr, nullptr, true, 0);
 	const auto n = static_cast<int>(SPI_processed);

@@ -57,6 +57,10 @@ my $reader = IPC::Run::start(
 until_true($node, q{select active from pg_replication_slots where slot_name = 'reader'}, 'a reader');
 
 my $first = next_segment();
+# a dump and restore leaves only those that are no members of the extension
+sql(q{create publication restored for table tq.event where (type = 'd') with (publish = 'insert')});
+sql('alter publication restored drop table only tq.event, only tq.event_0');
+is(sql(q{select string_agg(tablename, ', ') from pg_publication_tables where pubname = 'restored'}), "event_$first", 'a publication after a restore');
 my $second = next_segment();
 finish(5);
 my $members = sub {
@@ -69,6 +73,7 @@ is($members->('narrow'), "event_$first, event_$second, job_$first, job_$second",
 is(sql("select string_agg(attnames::text, ' ' order by tablename) from pg_publication_tables where pubname = 'narrow' and tablename ~ '_$second\$'"),
 	'{job_id,at,step,type} {id,queue_id,payload}', '... with the same columns');
 is($members->('whole'), "event_$first, event_$second, job_$first, job_$second", '... both tables, if both are');
+is($members->('restored'), join(', ', map { "event_$_ where (type = 'd'::\"char\")" } $first, $second), '... also of one that has numbered segments only');
 is($members->('other'), '', '... and no others');
 
 # What the reader has had
