@@ -133,10 +133,12 @@ bool perform(const WorkerContext &context, Attempt *a, bool *lost)
 						errmsg("the lease of job %lld was lost while its handler ran", static_cast<long long>(a->id)),
 						errdetail("What the handler did is rolled back.")));
 	}
-	disable_timeout(STATEMENT_TIMEOUT, true);
 	CHECK_FOR_INTERRUPTS();
 	TQ_WAIT_POINT("executor-before-commit");
+	// deferred triggers run now, and count too; once it has committed nothing looks for the interrupt
 	end_work();
+	disable_timeout(STATEMENT_TIMEOUT, false);
+	QueryCancelPending = false;
 	TQ_WAIT_POINT("executor-after-complete");
 	return true;
 }

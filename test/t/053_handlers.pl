@@ -269,6 +269,9 @@ until_true($node, "select count(*) = 0 $executors and query ~ 'job $job '", 'it 
 sql(<<'SQL');
 create table parent (id int primary key deferrable initially deferred);
 insert into parent values (1);
+create table late ();
+create function wait_at_commit() returns trigger language plpgsql as 'begin perform pg_sleep(1000); return null; end'; -- long work, no poll
+create constraint trigger wait_at_commit after insert on late deferrable initially deferred for each row execute function wait_at_commit();
 create function misbehave(job tq_job) returns jsonb language plpgsql as $$
 begin
 	insert into done (job) values (job.id);
@@ -277,6 +280,7 @@ begin
 		when 'commit' then commit;
 		when 'duplicate' then insert into done select 1 / 0;
 		when 'deferred' then insert into parent values (1);
+		when 'late' then insert into late default values;
 		when 'release' then perform tq_release(job.id, job.lease, '1 h');
 		when 'bury' then perform tq_bury(job.id, job.lease, 'by itself');
 		when 'fail' then perform tq_fail(job.id, job.lease, 'by itself', fatal => true);
@@ -332,6 +336,11 @@ is(becomes($job, 'dead'), 'dead', 'a timeout ends an attempt');
 is(sql("select reason || ' ' || (detail->>'sqlstate') from tq_history($job) where event = 'failed'"), 'canceling statement due to statement timeout 57014',
 	'as the statement timeout of its handler');
 is(becomes(enqueue('sleep', q{'{"s": 0.01}', timeout => '1 h'}), 'succeeded'), 'succeeded', 'one that is fast enough succeeds');
+
+$job = enqueue('mis', q{'{"how": "late"}', timeout => '500 ms', max_attempts => 1});
+is(becomes($job, 'dead'), 'dead', 'a timeout ends what a handler left for the commit');
+is(sql("select reason from tq_history($job) where event = 'dead'") . sql("select count(*) from done where job = $job"),
+	'canceling statement due to statement timeout0', 'in time, and with all it did');
 
 #
 # 4. A lease lost meanwhile
