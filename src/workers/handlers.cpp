@@ -1,6 +1,7 @@
 #include "workers/handlers.hpp"
 
 #include "api/handle.hpp"
+#include "pg/data_error.hpp"
 #include "pg/owner.hpp"
 
 namespace tq::workers
@@ -14,6 +15,26 @@ using live::engine;
 char *text_of(HeapTuple tuple, TupleDesc desc, int column)
 {
 	return SPI_getvalue(tuple, desc, column);
+}
+
+// What cannot be understood (written by hand) keeps nobody else's jobs; its own wait, also for a handler of all other kinds.
+api::HandlerOptions parse(const Handler &h, Jsonb *options)
+{
+	const MemoryContext context = CurrentMemoryContext;
+	api::HandlerOptions out;
+	out.max = 0;
+	PG_TRY();
+	{
+		out = api::parse_handler_options(options);
+	}
+	PG_CATCH();
+	{
+		const ErrorData *e = pg::take_data_error(context);
+		ereport(WARNING, (errmsg("handler %s of queue %d is not called: %s", h.function, h.queue_id, e->message),
+						  errhint("Name it again with tq_handle.")));
+	}
+	PG_END_TRY();
+	return out;
 }
 
 // Which kinds a handler is for: its own, or all that no other handler of its queue is for. Those of a queue are together.
@@ -63,7 +84,7 @@ void read_handlers(const live::Db &db, Handlers *handlers)
 		h.function = text_of(tuple, desc, 3);
 		h.role = DatumGetObjectId(SPI_getbinval(tuple, desc, 4, &isnull));
 		h.search_path = text_of(tuple, desc, 5);
-		const api::HandlerOptions options = api::parse_handler_options(DatumGetJsonbP(SPI_getbinval(tuple, desc, 6, &isnull)));
+		const api::HandlerOptions options = parse(h, DatumGetJsonbP(SPI_getbinval(tuple, desc, 6, &isnull)));
 		h.max = options.max;
 		h.fatal = options.fatal;
 		h.nfatal = options.nfatal;

@@ -342,6 +342,15 @@ is(becomes($job, 'dead'), 'dead', 'a timeout ends what a handler left for the co
 is(sql("select reason from tq_history($job) where event = 'dead'") . sql("select count(*) from done where job = $job"),
 	'canceling statement due to statement timeout0', 'in time, and with all it did');
 
+# a row by hand that makes no sense
+sql(q{update tq.handler set options = '{"max": "all"}' where kind = 'void'});
+$void = enqueue('mail', q{kind => 'void'});
+is(becomes(enqueue('mail', q{'{"to": 2}', kind => 'send'}), 'succeeded'), 'succeeded', 'options that make no sense keep no other handler');
+is(becomes(enqueue('mail', q{kind => 'any'}), 'succeeded') . ' ' . sql("select state from tq_get($void)"), 'succeeded ready', 'and leave their jobs to no other');
+ok(logged(qr/handler app.nothing of queue \d+ is not called: option "max"/), 'the log says so');
+sql(q{set search_path = app, public; select tq_handle('mail', 'void', 'nothing(tq_job)'::regprocedure)});
+is(becomes($void, 'succeeded'), 'succeeded', 'they wait for better ones');
+
 #
 # 4. A lease lost meanwhile
 #
