@@ -56,7 +56,8 @@ void dismiss_executor(int slot, int number) noexcept
 
 		if (e.stage == Stage::ready)
 		{
-			e.stop.store(1);
+			if (e.stop.load() == 0)
+				e.stop.store(kDismissed);
 			ring(e.proc);
 		}
 	});

@@ -116,13 +116,14 @@ bool executor_engage(uint64 handler, int max, int queue_max) noexcept
 	});
 }
 
-void executor_runs(int64 job, int64 lease) noexcept
+bool executor_runs(int64 job, int64 lease) noexcept
 {
-	with_lock(LW_EXCLUSIVE, [&] {
+	return with_lock(LW_EXCLUSIVE, [&] {
 		Executor &me = *static_cast<Executor *>(my_worker);
 
 		me.job = job;
 		me.lease = lease;
+		return me.stop.load() == kStopNow;
 	});
 }
 

@@ -279,10 +279,11 @@ bool run(const WorkerContext &context, Attempt *a)
 	ErrorData *volatile error = nullptr;
 	volatile bool stay = true;
 	bool lost = false;
-	executor_runs(a->id, a->lease);
+	if (executor_runs(a->id, a->lease))
+		leaving = 1; // whoever asked saw no job yet, and sent no signal
 	PG_TRY();
 	{
-		stay = perform(context, a, &lost);
+		stay = !leaving && perform(context, a, &lost);
 	}
 	PG_CATCH();
 	{
@@ -291,7 +292,7 @@ bool run(const WorkerContext &context, Attempt *a)
 	PG_END_TRY();
 	disable_timeout(tick, false);
 	debug_query_string = nullptr;
-	executor_runs(0, 0);
+	static_cast<void>(executor_runs(0, 0));
 	QueryCancelPending = false; // it was for what has just ended
 	if (error != nullptr && !lost)
 		stay = give_up(context, *a, *error);

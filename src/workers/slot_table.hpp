@@ -29,8 +29,12 @@ struct Worker
 	uint32 proc;			  // ProcRef of the attached process
 	core::Micros since;		  // when the stage began; live::steady_now
 	int64 healthy_ms;		  // how long the last run was ready
-	std::atomic<uint32> stop; // asked to go
+	std::atomic<uint32> stop; // asked to go: kDismissed or kStopNow
 };
+
+// Of Worker::stop; the greater one stays.
+constexpr uint32 kDismissed = 1; // an executor, when its job is done
+constexpr uint32 kStopNow = 2;	 // its job is to be given back
 
 // All by "tq workers".
 struct Executor : Worker

@@ -240,8 +240,9 @@ void signal_executor(int slot, int number, int64 lease, int signal) noexcept;
 
 // It is about to run a job of this handler. False if `max` of them already do, or `queue_max` for the queue (the upper half of its number).
 bool executor_engage(uint64 handler, int max, int queue_max) noexcept;
-// It runs this attempt; 0, 0: it does not any more. No signal is under way when this returns.
-void executor_runs(int64 job, int64 lease) noexcept;
+// It runs this attempt; 0, 0: it does not any more. No signal is under way when this returns. True if it has been asked to stop, and is to give
+// the job back.
+bool executor_runs(int64 job, int64 lease) noexcept;
 // It is idle again; `ring`: the scheduler wants to know.
 void executor_disengage(bool ring) noexcept;
 

@@ -34,7 +34,7 @@ void request_stop(Oid database, Force force) noexcept
 				call_off(worker, Outcome::stopped);
 			else if (worker.stage != Stage::none)
 			{
-				bool first = worker.stop.exchange(1) == 0;
+				bool first = worker.stop.exchange(kStopNow) != kStopNow;
 				// one that runs a job looks at no flag: told once, it gives the job back; told again, it would be ended at once
 				bool busy = kind == Kind::executor && static_cast<Executor &>(worker).job != 0;
 

@@ -265,6 +265,34 @@ ok(until_true($node, "select count(*) = 0 from pg_stat_activity where backend_ty
 reload(q{tq.workers = on});
 until_true($node, $busy, 'busy again');
 
+# One test: tq.workers = off ends the executor, and its job is given back.
+sub given_back
+{
+	my ($what) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	ok(until_true($node, "select count(*) = 0 from pg_stat_activity where backend_type ~ '^tq (sch|exe)'", "tq.workers = off $what"), "so it does $what");
+	is(sql("select right(string_agg(type::text, ' ' order by step), 3) from tq.event where job_id = $job", 'other'), 'c r', 'its job is given back');
+	return;
+}
+reload(q{tq.executors = 0});
+until_true($node, q{select current_setting('tq.executors') = '0'});
+for my $round (1, 2)    # the scheduler has heard of it, and has looked
+{
+	my $soon = sql(q{select tq_enqueue('none', run_at => now() + interval '20 ms')}, 'other');
+	until_true($node, "select state = 'ready' from tq_get($soon)", 'its time has come', 'other');
+}
+reload(q{tq.workers = off});
+given_back('one that was to leave when its job is done');
+arm($node, 'executor-after-claim');
+reload("tq.executors = 3\ntq.workers = on");
+standing($node, 'executor-after-claim');
+reload(q{tq.workers = off});
+until_true($node, "select count(*) = 0 from pg_stat_activity where backend_type = 'tq scheduler'", 'asked to go');
+release($node, 'executor-after-claim');
+given_back('one that has just claimed a job');
+reload(q{tq.workers = on});
+until_true($node, $busy, 'busy again');
+
 # 10. A copy runs no handlers
 my $scheduler = scheduler_of($node, 'clone');
 is(sql(q{select value || ' ' || status from tq_health() where item = 'activation'}, 'clone'), 'dormant warn', 'H33: the copy is dormant');
