@@ -104,8 +104,9 @@ void try_again(Db &db, JobId child)
 		live::note_all(db);
 		return;
 	}
+	if (nagain == 0) // others do not put off who waits already
+		again_at = live::mono_now() + kAgain;
 	again[nagain++] = child;
-	again_at = live::mono_now() + kAgain;
 }
 
 // Where the look through the whole table is.
