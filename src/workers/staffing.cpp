@@ -36,6 +36,7 @@ struct Place
 	int64 lease;		  // that it was interrupted for
 	Micros interrupted;	  // monotonic
 	bool terminated;
+	Micros dismissed; // live::steady_now
 };
 Place *places = nullptr;
 int nplaces = 0;
@@ -195,6 +196,14 @@ void interrupt(const Db &db, int slot, Micros mono) noexcept
 	}
 }
 
+void dismiss(int slot, int n) noexcept
+{
+	dismiss_executor(slot, n);
+	if (!places[n].now.worker.stopping)
+		places[n].dismissed = live::steady_now();
+	places[n].now.worker.stopping = true;
+}
+
 // More than there may be: those without a job first.
 void dismiss_surplus(int slot, int allowed) noexcept
 {
@@ -204,31 +213,31 @@ void dismiss_surplus(int slot, int allowed) noexcept
 			if (is_there(places[n]) && (round == 1 || is_idle(places[n])))
 			{
 				--surplus;
-				dismiss_executor(slot, n);
+				dismiss(slot, n);
 			}
 }
 
-// All places are taken, and this role has none: somebody leaves, one who is idle, or of those who had their turn the one who came first.
+// All places are taken, and this role has none: somebody leaves, one who is idle, or of those who had their turn the one who came first. Who was
+// told so a while ago may have a long job: then somebody else leaves as well.
 void make_room(int slot)
 {
 	int victim = -1;
-	if (count([](const Place &p) noexcept { return is_there(p) && p.now.worker.stopping; }) > 0)
-		return; // on his way
 	const Micros turn_over = live::steady_now() - kTurn;
+	if (count([turn_over](const Place &p) noexcept {
+			return is_there(p) && p.now.worker.stopping && (p.now.handler == 0 || p.dismissed > turn_over);
+		}) > 0)
+		return; // on his way
 	for (int n = 0; n < nplaces; ++n)
 	{
 		const Place &p = places[n];
-		if (p.now.worker.stage != Stage::ready || p.woken || (!is_idle(p) && p.now.worker.since > turn_over))
+		if (p.now.worker.stage != Stage::ready || p.now.worker.stopping || p.woken || (!is_idle(p) && p.now.worker.since > turn_over))
 			continue;
 		if (victim < 0 || (is_idle(p) && !is_idle(places[victim])) ||
 			(is_idle(p) == is_idle(places[victim]) && p.now.worker.since < places[victim].now.worker.since))
 			victim = n;
 	}
 	if (victim >= 0)
-	{
-		dismiss_executor(slot, victim);
-		places[victim].now.worker.stopping = true;
-	}
+		dismiss(slot, victim);
 }
 
 // A handler has work: an idle executor takes it, or one more is started. False if the extension is gone.

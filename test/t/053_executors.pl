@@ -232,6 +232,27 @@ $job = enqueue('a');
 sql(q{update gate set open = true});
 is(becomes($job, 'succeeded'), 'succeeded', 'even if there is one place');
 until_true($node, q{select live = 0 from tq_stats() where queue = 'many'});
+# one has a long job, the other always the next one
+reload(q{tq.executors = 2});
+sql(<<'SQL');
+create function again(job tq_job) returns void language plpgsql as $$
+begin
+	perform pg_sleep(0.2), tq_enqueue('endless'); -- long work, no poll
+end $$;
+select tq_create_queue(q) from unnest('{long,endless}'::text[]) q;
+select tq_handle('long', null, 'slow(tq_job)'::regprocedure);
+select tq_handle('endless', null, 'again(tq_job)'::regprocedure, '{"max": 1}');
+SQL
+until_true($node, "select count(*) = 0 $executors");
+my $long = enqueue('long');
+until_true($node, "select count(*) = 1 $executors and query ~ 'job $long '", 'long');
+enqueue('endless');
+until_true($node, "select count(*) > 3 from tq_jobs where queue = 'endless'", 'endless');
+$job = enqueue('a');
+is(becomes($job, 'succeeded'), 'succeeded', 'and if who is to leave first has a long job');
+sql(q{select tq_unhandle('endless', null), tq_pause('endless')});
+sql("select tq_cancel($long)");
+is(becomes($long, 'cancelled'), 'cancelled', 'which it keeps');
 reload(q{tq.executors = 0});
 until_true($node, "select count(*) = 0 $executors");
 $job = enqueue('many');
