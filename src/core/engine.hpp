@@ -159,6 +159,9 @@ class Engine
 	bool evict_from_group(Queue &q, Ref g, Key above, uint32_t hint) noexcept; // as evict_ready
 	// Its head, if that is all that it has in memory and may not start before jobs of its lane that are on disk.
 	bool evict_head(Queue &q, Ref g, uint32_t hint) noexcept;
+	// Takes a group out of memory, slot and all, if all that it has there are waiting jobs that may go and it remembers no starts; its
+	// queue's search finds it again.
+	bool evict_group(Queue &q, Ref g, uint32_t hint) noexcept;
 	// Does the lane's watermark hold back the head of a group?
 	static bool holds_back(const Queue &q, const Lane &l, Key head) noexcept
 	{

@@ -412,4 +412,25 @@ bool Engine::evict_head(Queue &q, Ref r, uint32_t hint) noexcept
 	return true;
 }
 
+bool Engine::evict_group(Queue &q, Ref r, uint32_t hint) noexcept
+{
+	Group &g = groups_[r];
+	const Rate &rate = q.settings.group_rate;
+	Bucket anew; // as its next slot would have it
+	if (q.starts_from != 0)
+		anew.empty(rate, q.starts_from);
+	if (g.loader != kNil || g.entries != g.ready.size + (g.head != kNil) || (g.head != kNil && !is_evictable(entries_[g.head])) ||
+		(rate.limits() && g.bucket.full_at > anew.full_at && g.bucket.full_by() > platform_.mono()))
+		return false;
+	for (Ref i = g.ready.min; i != kNil; i = by_key().next(i))
+		if (!is_evictable(entries_[i]))
+			return false;
+	sink_group(q, r, kMinKey); // its head is none any more, and it keeps the slot while its jobs go
+	while (g.ready.min != kNil)
+		drop(q, g.ready.min, hint);
+	want_discovery(q); // first: who finds no slot then knows that there may be jobs on disk
+	free_group(q, r);
+	return true;
+}
+
 } // namespace tq::core

@@ -188,13 +188,19 @@ void visit(const journal::Candidate &c, const journal::Fold &fold, void *arg)
 			remember_must(t, c.id);
 		return;
 	}
-	// a running job must be in memory: others, of any lane, make room for it, again if somebody else was quicker to take it
-	for (int tries = 0; place_job(*t.db, c, t.slot, fold, t.queue, t.lane, kNil, Source::first_load) == Place::no_room; ++tries)
-		if (tries > 1000 || (make_room(*t.db, 8, core::kNoLane) == 0 && !free_one(*t.db)))
+	// a running job must be in memory: others, of any lane and group, make room for it, again if somebody else was quicker to take it
+	for (int tries = 0;; ++tries)
+	{
+		const Place placed = place_job(*t.db, c, t.slot, fold, t.queue, t.lane, kNil, Source::first_load);
+		if (placed != Place::no_room && placed != Place::no_slot)
+			break;
+		const bool freed = placed == Place::no_slot ? free_slot() : make_room(*t.db, 8, core::kNoLane) > 0 || free_one(*t.db);
+		if (tries > 1000 || !freed)
 			ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 							errmsg("tq.max_live_jobs (%d) or tq.max_groups (%d) is too small for the running jobs of this database",
 								   guc::max_live_jobs, guc::max_groups),
 							errhint("Raise it and restart the server.")));
+	}
 }
 
 // Takes the count's snapshot at a moment when no commit callback is half-way: they hold the map lock shared. What one publishes later is

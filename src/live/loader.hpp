@@ -17,6 +17,7 @@ enum class Place : uint8
 	on_disk,
 	known, // it had an entry
 	no_room, // it must be in memory (a running job, an override) and cannot
+	no_slot, // ... for want of a slot for its group
 };
 enum class Source : uint8
 {
@@ -57,6 +58,9 @@ int make_room(Db &db, int want, uint16_t spare) noexcept;
 
 // Sends one job back to disk, whatever its lane's share; false if none can go.
 bool free_one(Db &db) noexcept;
+
+// Frees a group's slot for a job that must be in memory, by sending the waiting jobs of another group back to disk; false if none can go.
+bool free_slot() noexcept;
 
 // Makes sure that a job which is going to stay in memory (an override) leaves the entries kept for pins alone; false if all others are
 // running or are to stay as well.

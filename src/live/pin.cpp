@@ -100,6 +100,11 @@ Pinned pin(Db &db, JobId id, bool keep_terminal)
 			if (p.row.has_group && group == kNil)
 			{
 				unlock_queue(p.queue);
+				if (free_slot())
+				{
+					again = true;
+					break;
+				}
 				p.result = Pin::no_room; // tq.max_groups
 				return p;
 			}

@@ -153,6 +153,29 @@ bool free_one(Db &db) noexcept
 	return done;
 }
 
+bool free_slot() noexcept
+{
+	static Ref hand = 0; // the search goes on where the last one ended
+	const uint32 n = engine.limits().groups;
+	for (uint32 i = 0; i < n; ++i)
+	{
+		hand = hand + 1 < n ? hand + 1 : 0;
+		if (!engine.is_group(hand))
+			continue;
+		const uint16_t queue = engine.group(hand).queue;
+		lock_queue(queue);
+		Queue &q = engine.queue(queue);
+		const uint32 waiting = engine.owns(q, hand) ? engine.group(hand).entries : 0;
+		const bool done = engine.owns(q, hand) && engine.evict_group(q, hand, my_proc);
+		if (done)
+			db_at(q.db).evicted.fetch_add(waiting, std::memory_order_relaxed);
+		unlock_queue(queue);
+		if (done)
+			return true;
+	}
+	return false;
+}
+
 bool room_to_stay(Db &db, JobId id) noexcept
 {
 	uint16_t queue = 0;

@@ -537,6 +537,36 @@ TEST(GroupPaging, EvictionTakesTheLastAndLeavesTheFirst)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
+TEST(GroupPaging, AGroupThatWaitsGivesItsSlotToOneThatMustHaveIt)
+{
+	Rig t(kSmall);
+	for (const JobId id : {1, 2, 3, 4})
+		t.grouped(std::to_string(id).c_str(), id);
+	t.grouped("4", 5);
+	const Ref four = t.group("4"), one = t.group("1");
+	EXPECT_EQ(next(t), 1);
+	EXPECT_FALSE(t.engine.evict_group(t.q(), one, 0)); // it runs
+	EXPECT_TRUE(t.engine.evict_group(t.q(), four, 0));
+	EXPECT_EQ(t.group("4"), kNil);
+	EXPECT_TRUE(t.engine.has_free_group());
+	EXPECT_TRUE(Engine::unknown_groups(t.q()));
+	EXPECT_FALSE(t.engine.takes(t.q(), "4", Key{0, 4}));
+	EXPECT_EQ(verify(t.engine), "");
+	EXPECT_EQ(all_next(t), (Ids{2, 3}));
+	EXPECT_EQ(verify(t.engine), "");
+}
+
+TEST(GroupPaging, AGroupThatRemembersItsStartsKeepsItsSlot)
+{
+	Rig t(kSmall);
+	t.set([](QueueSettings &s) { s.group_max_running = 0, s.group_rate = Rate{1000000000, 2}; });
+	t.grouped("a", 1);
+	t.grouped("a", 2);
+	t.finish(t.claim());
+	EXPECT_FALSE(t.engine.evict_group(t.q(), t.group("a"), 0));
+	EXPECT_EQ(verify(t.engine), "");
+}
+
 TEST(GroupPaging, AJobThatItsGroupWaitsForIsNotEvicted)
 {
 	Rig t;

@@ -1,0 +1,40 @@
+# More groups than have a slot, and more of their jobs than memory holds (ADR 7): what must be in memory finds a slot, and no group waits
+# for a place that its own jobs have taken. Hazard: H13.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use TqTest;
+
+my $node = tq_node('slots', conf => <<CONF);
+tq.max_groups = 4
+tq.naptime = 50ms
+CONF
+scheduler_of($node);
+
+#
+# A job that runs has a slot after a restart, though the jobs that are read before it are of as many groups as there are slots
+#
+$node->safe_psql('postgres', "select count(tq_enqueue('q', group_key => 'g' || i)) from generate_series(1, 5) i");
+my $late = $node->safe_psql('postgres', "select tq_enqueue('q', group_key => 'a', priority => 1)");
+is(scalar(take($node, 'q', 1)), 1, 'one ends, and gives its slot away');
+my $lease = $node->safe_psql('postgres', q{select lease from tq_claim('q', 1, wait => '20 s', lease_for => '1 h')});
+is($node->safe_psql('postgres', 'select id from tq_running'), $late, 'the last one of the table is next');
+until_true($node, "select count(*) = 1 from tq.event where job_id = $late and type = 'c'", 'its claim is journalled');
+$node->safe_psql('postgres', "select tq_enqueue('other')");    # whose commit is flushed, and with it all before
+$node->stop('immediate');
+$node->start;
+scheduler_of($node);
+loaded($node);
+is($node->safe_psql('postgres', 'select id from tq_running'), $late, 'it runs after a crash');
+check_journal($node, 'after the load');
+$node->safe_psql('postgres', "select tq_complete($late, $lease)");
+is(scalar(take_all($node, 'q', 4)), 4, 'and the others come');
+is(unfinished($node, 'q'), 0, 'nothing is left');
+check_journal($node, 'at the end');
+
+$node->stop;
+done_testing();
