@@ -154,6 +154,11 @@ class Engine
 	// Would a newly committed job of a group be kept in memory?
 	bool takes(Queue &q, const char *group_key, Key key) noexcept;
 	bool has_room(const Group &g) const noexcept { return g.ready.size + (g.head != kNil) < group_cap(); }
+	// Is there none of its jobs in memory that may start before those on disk?
+	bool offers_nothing(const Group &g) const noexcept
+	{
+		return g.head == kNil && (g.ready.min == kNil || !(entries_[g.ready.min].key() < g.watermark));
+	}
 	Ref take_wanted(Queue &q) noexcept;		   // a group to be read in, kNil; not one that nobody can claim from
 	void want_groups_again(Queue &q) noexcept; // those that found no room when they were read in
 	bool evict_from_group(Queue &q, Ref g, Key above, uint32_t hint) noexcept; // as evict_ready

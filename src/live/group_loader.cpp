@@ -82,11 +82,17 @@ int load_group(Db &db, LoadGuard &guard)
 	for (; taken < n; ++taken)
 	{
 		LoadItem &it = guard.items[taken];
+		const Key at{it.c.priority, it.c.id};
 		Ref existing = kNil;
-		// a group with nothing in memory may use what is kept for pins, so that it goes on at all
-		const bool starved = taken == 0 && g.ready.size == 0 && g.head == kNil && engine.free_entries() > engine.reserve() / 2 &&
-							 !core::Engine::holds_back(q, engine.lane(it.lane), Key{it.c.priority, it.c.id});
-		it.ref = engine.insert(q, it.lane, it.c.id, it.c.priority, State::placeholder, my_proc, starved, &existing, r);
+		// memory may be full of this group's later jobs, which nobody can claim before this one
+		do
+			it.ref = engine.insert(q, it.lane, it.c.id, it.c.priority, State::placeholder, my_proc, false, &existing, r);
+		while (it.ref == kNil && existing == kNil && engine.evict_from_group(q, r, at, my_proc));
+		// a group with nothing to give may use what is kept for pins, so that it goes on at all
+		const bool starved = taken == 0 && engine.offers_nothing(g) && engine.free_entries() > engine.reserve() / 2 &&
+							 !core::Engine::holds_back(q, engine.lane(it.lane), at);
+		if (it.ref == kNil && existing == kNil && starved)
+			it.ref = engine.insert(q, it.lane, it.c.id, it.c.priority, State::placeholder, my_proc, true, &existing, r);
 		if (it.ref == kNil && existing == kNil)
 			break; // no room
 	}

@@ -36,5 +36,18 @@ is(scalar(take_all($node, 'q', 4)), 4, 'and the others come');
 is(unfinished($node, 'q'), 0, 'nothing is left');
 check_journal($node, 'at the end');
 
+#
+# Memory is full of jobs whose groups have more urgent ones on disk: those take their places
+#
+$node->append_conf('postgresql.conf', "tq.max_groups = 100\ntq.max_live_jobs = 16");
+$node->restart;
+scheduler_of($node);
+loaded($node);
+$node->safe_psql('postgres', "select count(tq_enqueue('full', group_key => 'g' || i, priority => 100)) from generate_series(1, 30) i");
+$node->safe_psql('postgres', "select count(tq_enqueue('full', group_key => 'g' || i, priority => 1)) from generate_series(1, 30) i");
+is(scalar(take_all($node, 'full', 60)), 60, 'P7: jobs that fill memory do not keep out those before them');
+is(unfinished($node, 'full'), 0, 'nothing is left');
+check_journal($node, 'at the end');
+
 $node->stop;
 done_testing();

@@ -567,6 +567,20 @@ TEST(GroupPaging, AGroupThatRemembersItsStartsKeepsItsSlot)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
+TEST(GroupPaging, JobsBehindOthersOnDiskAreNoneToOffer)
+{
+	Rig t;
+	t.grouped("a", 5);
+	const Ref a = t.group("a");
+	EXPECT_FALSE(t.engine.offers_nothing(t.engine.group(a)));
+	t.engine.sink_group(t.q(), a, Key{0, 3});
+	EXPECT_TRUE(t.engine.offers_nothing(t.engine.group(a)));
+	EXPECT_TRUE(t.engine.evict_from_group(t.q(), a, Key{0, 3}, 0));
+	EXPECT_TRUE(t.engine.offers_nothing(t.engine.group(a)));
+	EXPECT_EQ(t.engine.take_wanted(t.q()), a);
+	EXPECT_EQ(verify(t.engine), "");
+}
+
 TEST(GroupPaging, AJobThatItsGroupWaitsForIsNotEvicted)
 {
 	Rig t;
