@@ -140,6 +140,11 @@ bool settle(const WorkerContext &context, Db &db, int slot, Micros mono)
 			case Outcome::no_room:
 				pause_of(e.role, true)->until = mono + std::max<Micros>(kSecond, guc::naptime * Micros{1000});
 				break;
+			case Outcome::done:
+			case Outcome::stopped:
+				if (Pause *p = pause_of(e.role, false); p != nullptr && e.worker.healthy_ms > 0)
+					p->length = 0; // it has been well: the next failure is a first one
+				break;
 			default:
 				break;
 		}

@@ -353,6 +353,37 @@ sql(q{update gate set open = true});
 until_true($node, q{select live = 0 from tq_stats() where queue = 'many'});
 is(logged($lines), 1, 'once');
 
+# 6. Pauses after failures
+my $ahead = 0;
+my $denied = 'FATAL:  permission denied for database "postgres"';
+
+# Waits until an executor has failed once more, then until its pause is over by so many seconds.
+sub fails_again
+{
+	my ($count, $pause) = @_;
+	until_true($node, 'select true') until logged($denied) > $count;
+	until_true($node, "select count(*) = 0 $executors");
+	clock($node, $ahead += $pause);
+	return logged($denied);
+}
+until_true($node, "select count(*) = 0 $executors");
+sql('revoke connect on database postgres from public');
+$job = enqueue('b');
+my $count = logged($denied);
+$count = fails_again($count, $_ + 1) for (1, 2, 4, 8, 16, 32);
+sql('grant connect on database postgres to public');
+clock($node, $ahead += 70);
+is(becomes($job, 'succeeded'), 'succeeded', 'a role whose executors failed for long');
+until_true($node, "select count(*) = 0 $executors");
+sql('revoke connect on database postgres from public');
+$job = enqueue('b');
+$count = logged($denied);
+my $began = time;
+fails_again($count, 3);
+sql('grant connect on database postgres to public');
+is(becomes($job, 'succeeded'), 'succeeded', 'after one of them was well');
+cmp_ok(time - $began, '<', 30, 'they are tried again soon');
+
 check_journal($node);
 $node->stop;
 done_testing();
