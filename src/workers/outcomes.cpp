@@ -21,7 +21,7 @@ constexpr int kHoldPauseMs = 50;
 
 bool crowded_logged = false;
 
-// Longer pauses from failure to failure. A ring cancels the pause, but not its growth.
+// Longer pauses from failure to failure. A ring cancels the pause of a scheduler, whose start answers it, but not its growth.
 void back_off(Known *known, Kind kind, int64 healthy_ms)
 {
 	Job &job = known->jobs[static_cast<int>(kind)];
@@ -32,7 +32,7 @@ void back_off(Known *known, Kind kind, int64 healthy_ms)
 		ereport(LOG, (errmsg("tq %s for database \"%s\" has ended, restarting it with growing pauses", kind_name(kind),
 							 known->name)));
 	job.backoff_ms = job.backoff_ms == 0 ? kBackoffMinMs : Min(job.backoff_ms * 2, kBackoffMaxMs);
-	job.due = known->check ? 0 : in_ms(job.backoff_ms);
+	job.due = kind == Kind::scheduler && known->check ? 0 : in_ms(job.backoff_ms);
 }
 
 void settle_scheduler(Known *known, Outcome outcome, int64 healthy_ms)
