@@ -55,11 +55,14 @@ void put_room(const Report &r, const char *item, int64 used, int64 max, const ch
 }
 
 // Runs a query of one row as the owner; its columns as text, null where they are, in the caller's memory.
-void ask(const Db &db, const char *query, char **out, int n)
+void ask(const Db &db, const char *query, char **out, int n, bool of_server = false)
 {
 	const MemoryContext caller = CurrentMemoryContext;
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
-	pg::sql(query, 0, nullptr, nullptr, nullptr, true, 1);
+	if (of_server)
+		pg::server_sql(query, 1);
+	else
+		pg::sql(query, 0, nullptr, nullptr, nullptr, true, 1);
 	for (int i = 0; i < n; ++i)
 	{
 		char *s = SPI_processed > 0 ? SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, i + 1) : nullptr;
@@ -168,7 +171,7 @@ void memory_items(const Report &r, const Db &db)
 	put_room(r, "kinds", lanes, l.lanes, "Raise tq.max_lanes and restart the server.");
 	put_room(r, "worker names", names, l.workers, "Raise tq.max_workers, or let workers keep their names.");
 	char *bytes = nullptr;
-	ask(db, "SELECT sum(allocated_size) FROM pg_shmem_allocations WHERE name LIKE 'tq%'", &bytes, 1);
+	ask(db, "SELECT sum(allocated_size) FROM pg_shmem_allocations WHERE name LIKE 'tq%'", &bytes, 1, true);
 	if (bytes != nullptr)
 		r.put("shared memory per live job", psprintf("%.1f bytes", strtod(bytes, nullptr) / l.entries));
 }
@@ -215,7 +218,7 @@ void horizon_item(const Report &r, const Db &db)
 		" UNION ALL SELECT 'prepared transaction ' || gid, age(transaction), extract(epoch FROM clock_timestamp() - "
 		"prepared)"
 		"  FROM pg_prepared_xacts) pins ORDER BY xids DESC NULLS LAST, seconds DESC NULLS LAST LIMIT 1",
-		v, 4);
+		v, 4, true);
 	if (v[0] == nullptr)
 		r.put("oldest snapshot", "none");
 	else

@@ -168,7 +168,7 @@ void server_families(Text *t, const Db &db)
 	int64 bytes = 0;
 	const MemoryContext caller = CurrentMemoryContext;
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
-	pg::sql(query, 0, nullptr, nullptr, nullptr, true, 0);
+	pg::server_sql(query, 0);
 	const int n = static_cast<int>(std::min<uint64>(SPI_processed, kKinds));
 	for (int i = 0; i < n; ++i)
 	{

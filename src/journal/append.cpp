@@ -3,6 +3,7 @@
 // indexes, undefined_table if the segment is gone.
 #include "journal/tables.hpp"
 #include "pg/inserter.hpp"
+#include "pg/owner.hpp"
 
 namespace tq::journal
 {
@@ -104,6 +105,7 @@ void append(Oid table, const pg::TableShape &shape, const Row *rows, int n, Item
 		PushActiveSnapshot(GetTransactionSnapshot());
 
 	Relation rel = table_open(table, RowExclusiveLock);
+	const pg::TableOwner scope = pg::enter_table_owner(rel);
 	pg::TableInfo *info = pg::table_info(rel, shape);
 	pg::Inserter *inserter = pg::inserter_begin(rel, info);
 
@@ -116,6 +118,7 @@ void append(Oid table, const pg::TableShape &shape, const Row *rows, int n, Item
 			done += pg::inserter_flush(inserter, tids == nullptr ? nullptr : tids + done);
 	}
 	pg::inserter_end(inserter);
+	pg::leave_table_owner(scope);
 	table_close(rel, NoLock);
 	if (push)
 		PopActiveSnapshot();

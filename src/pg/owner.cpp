@@ -1,5 +1,11 @@
 #include "pg/owner.hpp"
 
+extern "C"
+{
+#include "catalog/pg_authid.h"
+#include "postmaster/bgworker.h"
+}
+
 #include "pg/extension.hpp"
 
 namespace tq::pg
@@ -24,7 +30,9 @@ OwnerScope enter_owner(Oid extension)
 	const Oid owner = extension_owner(extension);
 	GetUserIdAndSecContext(&scope.user, &scope.security);
 	scope.guc_level = NewGUCNestLevel();
-	SetUserIdAndSecContext(owner, scope.security | SECURITY_LOCAL_USERID_CHANGE);
+	// in a worker nothing of the owner's may be put off to a time when it is a superuser again
+	SetUserIdAndSecContext(owner, scope.security | SECURITY_LOCAL_USERID_CHANGE |
+									  (MyBgworkerEntry != nullptr ? SECURITY_RESTRICTED_OPERATION : 0));
 	static_cast<void>(set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION,
 										GUC_ACTION_SAVE, true, 0, false));
 	static_cast<void>(set_config_option("row_security", "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
@@ -43,12 +51,39 @@ void leave_owner(const OwnerScope &scope)
 	SetUserIdAndSecContext(scope.user, scope.security);
 }
 
+TableOwner enter_table_owner(Relation rel)
+{
+	TableOwner scope{InvalidOid, 0};
+	if (likely(MyBgworkerEntry == nullptr))
+		return scope;
+	GetUserIdAndSecContext(&scope.user, &scope.security);
+	SetUserIdAndSecContext(rel->rd_rel->relowner, scope.security | SECURITY_RESTRICTED_OPERATION);
+	return scope;
+}
+
+void leave_table_owner(const TableOwner &scope)
+{
+	if (unlikely(OidIsValid(scope.user)))
+		SetUserIdAndSecContext(scope.user, scope.security);
+}
+
 int sql(const char *query, int nargs, const Oid *types, const Datum *values, const char *nulls, bool read_only, long limit)
 {
 	const int rc = SPI_execute_with_args(query, nargs, const_cast<Oid *>(types), const_cast<Datum *>(values), nulls,
 										 read_only, limit);
 	if (rc < 0)
 		elog(ERROR, "SPI failed on \"%s\": %s", query, SPI_result_code_string(rc));
+	return rc;
+}
+
+int server_sql(const char *query, long limit)
+{
+	Oid user;
+	int security;
+	GetUserIdAndSecContext(&user, &security);
+	SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID, security | SECURITY_RESTRICTED_OPERATION);
+	const int rc = sql(query, 0, nullptr, nullptr, nullptr, true, limit);
+	SetUserIdAndSecContext(user, security);
 	return rc;
 }
 

@@ -19,8 +19,22 @@ struct OwnerScope
 OwnerScope enter_owner(Oid extension);
 void leave_owner(const OwnerScope &scope);
 
+// In workers, who are superusers: to be a table's owner while its indexes are looked at or written, whose expressions and predicates may be
+// his. Ordinary sessions stay who they are, as with every INSERT.
+struct TableOwner
+{
+	Oid user;
+	int security;
+};
+TableOwner enter_table_owner(Relation rel);
+void leave_table_owner(const TableOwner &scope);
+
 // SPI_execute_with_args with up to 8 arguments; `nulls` as SPI wants it or null. Raises what SPI raises.
 int sql(const char *query, int nargs, const Oid *types, const Datum *values, const char *nulls, bool read_only, long limit);
+
+// The same inside such a scope, as the bootstrap superuser: for the server's own views, which the extension's owner, who need be none, may
+// not read. Never for anything of which others could have a part.
+int server_sql(const char *query, long limit);
 
 // A statement whose plan the session keeps; it is made anew when a table is another one.
 struct Statement

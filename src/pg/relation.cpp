@@ -3,6 +3,8 @@
 // callback raises nothing.
 #include "pg/relation.hpp"
 
+#include "pg/owner.hpp"
+
 #include "pg/inserter.hpp"
 
 namespace tq::pg
@@ -165,7 +167,9 @@ TableInfo *table_info(Relation rel, const TableShape &shape)
 	// What an invalidation said while the index list was read may not be in the result: good for this call
 	// (the table is locked), but not to be remembered.
 	const uint64 before = invalidations;
+	const TableOwner scope = enter_table_owner(rel);
 	TableInfo *info = build(rel, shape);
+	leave_table_owner(scope);
 	info->valid = invalidations == before && info->nindexes <= kMaxIndexes;
 	info->nindexes = std::min(info->nindexes, kMaxIndexes);
 

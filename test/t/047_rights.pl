@@ -108,6 +108,31 @@ like(ask($open, $claim), qr/^\d$/, '... hears of grants that are restored withou
 leave($open, $worker, $admin);
 
 #
+# An extension that belongs to somebody who is no superuser: workers do not run what he hangs on its tables as somebody else
+#
+$node->safe_psql('postgres', 'create role boss superuser; create role keeper; create database owned');
+$node->safe_psql('owned', <<'SQL');
+set role boss;
+create extension tq;
+reset role;
+reassign owned by boss to keeper;
+grant create on schema public to keeper;
+create table caught (who text, pid int);
+grant insert on caught to public;
+set role keeper;
+create function catch() returns void language sql set search_path = pg_catalog as 'insert into public.caught select current_user, pg_backend_pid()';
+create function trap(bigint) returns bigint immutable language plpgsql as 'begin perform public.catch(); return $1; end';
+create index on tq.event_0 (public.trap(job_id));
+SQL
+scheduler_of($node, 'owned');
+$node->safe_psql('owned', q{select tq_enqueue('q'); select count(*) from tq_claim('q', lease_for => '50 ms')});
+until_true($node, q{select count(*) > 0 from tq.event where type = 'l'}, 'a lease is lost', 'owned');
+is($node->safe_psql('owned', q{select string_agg(distinct who, ', ') from caught where pid <> pg_backend_pid()}), 'keeper',
+	'an index of the extension\'s owner is evaluated as he');
+like($node->safe_psql('owned', 'select tq_metrics()'), qr/^tq_shared_memory_bytes [1-9]/m, 'tq_metrics of such an extension');
+like($node->safe_psql('owned', q{select value from tq_health() where item = 'shared memory per live job'}), qr/^\d+\.\d bytes/, 'and tq_health');
+
+#
 # Without workers the maker's transaction writes the row, and the rights with it
 #
 $target->append_conf('postgresql.conf', 'tq.workers = off');
