@@ -168,7 +168,9 @@ void ensure_mapped(Db &db)
 	Registered *registered = nullptr;
 	const int nregistered = read_registry(db, &registered);
 	int64 first = 0, end = 0;
-	if (too_great(greatest)) // the jobs that are there are worked off all the same; who draws looks again, and raises the error
+	// the jobs that are there are worked off all the same, and a read-only session can look at them; who draws looks again, and draws or
+	// raises the error
+	if (too_great(greatest) || XactReadOnly)
 		check_ids_again(db);
 	else
 		draw_block_above(db, greatest, &first, &end);
