@@ -149,6 +149,12 @@ class Engine
 	void sink_job(Queue &q, Lane &l, const char *group_key, Ref g, Key key) noexcept;
 	void want_discovery(Queue &q) noexcept;
 	bool has_free_group() const noexcept { return static_cast<Ref>(shared_->free_groups.load()) != kNil; }
+	// A job that is to wait for its time leaves the last slots to those that may start. Can it have one?
+	bool spares_slot(Queue &q, const char *group_key) noexcept
+	{
+		return shared_->used_groups.load(std::memory_order_relaxed) < shared_->limits.groups - shared_->limits.groups / 4 ||
+			   group_for(q, group_key, false) != kNil;
+	}
 	bool vouches(const Queue &q, const Lane &l, const char *group_key, Ref g, Key key) const noexcept; // must the job be in memory?
 	uint32_t group_cap() const noexcept; // how many waiting jobs a group may have in memory
 	// Would a newly committed job of a group be kept in memory?

@@ -45,6 +45,7 @@ Ref Engine::group_for(Queue &q, const char *key, bool make) noexcept
 	std::memcpy(n.key, key, length);
 	n.key[length] = '\0';
 	shared_->used_groups.fetch_add(1, std::memory_order_relaxed);
+	++q.groups;
 	n.hash = hash;
 	// what nobody has looked for may be on disk
 	n.watermark = unknown_groups(q) ? kMinKey : kMaxKey;
@@ -76,6 +77,7 @@ void Engine::free_group(Queue &q, Ref g) noexcept
 {
 	Group &x = groups_[g];
 	shared_->used_groups.fetch_sub(1, std::memory_order_relaxed);
+	--q.groups;
 	opens_at(q, g, kNever);
 	rests(q, g, false);
 	if (x.watermark != kMaxKey)

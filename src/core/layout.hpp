@@ -256,6 +256,7 @@ struct Queue
 	double vclock;			// fair: the turn of the job claimed last
 	double loose_turn;		// fair: the turn of the jobs without a group
 	uint32_t running;		// entries in state running
+	uint32_t groups;		// that have a slot; a hint without Q
 	uint32_t sunk_groups;	// groups that may have jobs on disk only
 	uint32_t group_loads;	// of them: being read in
 	int64_t admitted;		// jobs enqueued by open transactions, counted for max_depth

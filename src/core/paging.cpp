@@ -30,7 +30,7 @@ void Engine::init_queue(Queue &q, uint16_t db, int32_t id, const char *name, Que
 	q.rate_opens_at = kNever;
 	q.starts_from = 0;
 	q.vclock = q.loose_turn = 0;
-	q.running = q.sunk_groups = q.group_loads = 0;
+	q.running = q.groups = q.sunk_groups = q.group_loads = 0;
 	q.admitted = 0;
 	q.expired_head = kNil;
 	q.evictable = INT64_MIN;
@@ -218,7 +218,7 @@ void Engine::refresh(Queue &q) noexcept
 			platform_.want_refill(q.db);
 	}
 	wake_for_startable(q);
-	if (q.sunk_groups > 0)
+	if (q.sunk_groups > 0 || q.discover.load())
 		want_groups_again(q);
 }
 

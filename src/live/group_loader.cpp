@@ -190,7 +190,14 @@ bool find_groups(Db &db, uint16_t queue)
 		if (known || !has_unfinished(segments, queue, key))
 			continue;
 		lock_queue(queue);
-		const Ref g = engine.group_for(q, key, true);
+		Ref g = engine.group_for(q, key, true);
+		if (g == kNil)
+		{
+			unlock_queue(queue);
+			const bool taken = take_slot(q);
+			lock_queue(queue);
+			g = taken ? engine.group_for(q, key, true) : kNil;
+		}
 		room = g != kNil;
 		if (room)
 			engine.sink_group(q, g, core::kMinKey);
@@ -211,7 +218,9 @@ bool find_groups(Db &db, uint16_t queue)
 void discover_groups(Db &db, uint16_t queue)
 {
 	Queue &q = engine.queue(queue);
-	if (!q.discover.load() || !engine.has_free_group() || q.discovering.exchange(true))
+	// one that is paused would only take the slots from others
+	if (!q.discover.load() || q.paused_until != 0 || gives_way(q) || (!engine.has_free_group() && !may_take_slots(q)) ||
+		q.discovering.exchange(true))
 		return;
 	q.discover.store(false);
 	bool all = false;

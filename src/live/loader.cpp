@@ -253,7 +253,7 @@ int refill_timers(Db &db, bool *starved)
 				Queue &q = engine.queue(it.queue);
 				Ref existing = kNil;
 				lock_queue(it.queue);
-				const Ref group = it.c.has_group ? engine.group_for(q, it.c.group, true) : kNil;
+				const Ref group = it.c.has_group && engine.spares_slot(q, it.c.group) ? engine.group_for(q, it.c.group, true) : kNil;
 				if (!it.c.has_group || group != kNil)
 					it.ref = engine.insert(q, it.lane, it.c.id, it.c.priority, State::placeholder, my_proc, false, &existing, group);
 				unlock_queue(it.queue);

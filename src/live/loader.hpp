@@ -62,6 +62,14 @@ bool free_one(Db &db) noexcept;
 // Frees a group's slot for a job that must be in memory, by sending the waiting jobs of another group back to disk; false if none can go.
 bool free_slot() noexcept;
 
+// For a queue that has less than its share of the slots, and of whose groups one finds none: frees one of a queue that has more; false if
+// there is none. Whether that is worth trying.
+bool take_slot(const Queue &q) noexcept;
+bool may_take_slots(const Queue &q) noexcept;
+
+// Is it another queue's turn to find its groups, since it has less than its share of the slots?
+bool gives_way(const Queue &q) noexcept;
+
 // Makes sure that a job which is going to stay in memory (an override) leaves the entries kept for pins alone; false if all others are
 // running or are to stay as well.
 bool room_to_stay(Db &db, JobId id) noexcept;

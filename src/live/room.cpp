@@ -153,6 +153,25 @@ bool free_one(Db &db) noexcept
 	return done;
 }
 
+namespace
+{
+
+// Sends a group's jobs back to disk, if it can be.
+bool evict_slot(Ref g) noexcept
+{
+	const uint16_t queue = engine.group(g).queue;
+	lock_queue(queue);
+	Queue &q = engine.queue(queue);
+	const uint32 waiting = engine.owns(q, g) ? engine.group(g).entries : 0;
+	const bool done = engine.owns(q, g) && engine.evict_group(q, g, my_proc);
+	if (done)
+		db_at(q.db).evicted.fetch_add(waiting, std::memory_order_relaxed);
+	unlock_queue(queue);
+	return done;
+}
+
+} // namespace
+
 bool free_slot() noexcept
 {
 	static Ref hand = 0; // the search goes on where the last one ended
@@ -160,17 +179,69 @@ bool free_slot() noexcept
 	for (uint32 i = 0; i < n; ++i)
 	{
 		hand = hand + 1 < n ? hand + 1 : 0;
-		if (!engine.is_group(hand))
-			continue;
-		const uint16_t queue = engine.group(hand).queue;
-		lock_queue(queue);
-		Queue &q = engine.queue(queue);
-		const uint32 waiting = engine.owns(q, hand) ? engine.group(hand).entries : 0;
-		const bool done = engine.owns(q, hand) && engine.evict_group(q, hand, my_proc);
-		if (done)
-			db_at(q.db).evicted.fetch_add(waiting, std::memory_order_relaxed);
-		unlock_queue(queue);
-		if (done)
+		if (engine.is_group(hand) && evict_slot(hand))
+			return true;
+	}
+	return false;
+}
+
+namespace
+{
+
+bool wants_slots(const Queue &q) noexcept { return q.state != core::QueueState::free && q.paused_until == 0 && q.discover.load(); }
+
+// What a queue may keep of the slots if others want some: as make_room has it for lanes. One that is paused needs none.
+uint32 slot_share(const Queue &q) noexcept
+{
+	if (q.paused_until != 0)
+		return 0;
+	uint32 n = 0;
+	for (uint32 i = 0; i < engine.limits().queues; ++i)
+	{
+		const Queue &x = engine.queue(static_cast<uint16_t>(i));
+		n += x.state != core::QueueState::free && x.paused_until == 0 && (x.groups > 0 || x.discover.load());
+	}
+	return std::max(engine.limits().groups / 2 / std::max(n, 1U), 1U);
+}
+
+bool has_more(const Queue &q, uint32 share) noexcept
+{
+	return q.state != core::QueueState::free && q.groups > (q.paused_until != 0 ? 0 : share);
+}
+
+} // namespace
+
+bool may_take_slots(const Queue &q) noexcept
+{
+	const uint32 share = slot_share(q);
+	bool may = false;
+	for (uint32 i = 0; i < engine.limits().queues && !may && q.groups < share; ++i)
+		may = has_more(engine.queue(static_cast<uint16_t>(i)), share);
+	return may;
+}
+
+bool take_slot(const Queue &q) noexcept
+{
+	static Ref hand = 0;
+	const uint32 share = slot_share(q), n = engine.limits().groups;
+	for (uint32 i = 0; i < n && q.groups < share; ++i)
+	{
+		hand = hand + 1 < n ? hand + 1 : 0;
+		if (engine.is_group(hand) && has_more(engine.queue(engine.group(hand).queue), share) && evict_slot(hand))
+			return true;
+	}
+	return false;
+}
+
+bool gives_way(const Queue &q) noexcept
+{
+	const uint32 share = slot_share(q);
+	if (q.groups < share || db_at(q.db).scheduler.load() == 0) // without one there are no sweeps, where its turn would come again
+		return false;
+	for (uint32 i = 0; i < engine.limits().queues; ++i)
+	{
+		const Queue &x = engine.queue(static_cast<uint16_t>(i));
+		if (&x != &q && x.db == q.db && wants_slots(x) && x.groups < share)
 			return true;
 	}
 	return false;

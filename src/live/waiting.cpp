@@ -58,7 +58,7 @@ bool has_backlog(const uint16_t *queues, int n, const Filter &filter) noexcept
 			const Lane &l = engine.lane(k);
 			const bool wanted = filter.nkinds == 0 ||
 								std::find(filter.kinds, filter.kinds + filter.nkinds, l.kind_hash) != filter.kinds + filter.nkinds;
-			found = wanted && (engine.runs_dry(q, l) || engine.reads_groups(q));
+			found = wanted && (engine.runs_dry(q, l) || (q.paused_until == 0 && engine.reads_groups(q)));
 		}
 		unlock_queue(queues[i]);
 	}

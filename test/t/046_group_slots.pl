@@ -37,6 +37,30 @@ is(unfinished($node, 'q'), 0, 'nothing is left');
 check_journal($node, 'at the end');
 
 #
+# Groups that cannot start anything now do not keep the slots from those that can
+#
+my $other = q{select count(*) from tq_claim('%s', 1, wait => '10 s')};
+$node->safe_psql('postgres', "select count(tq_enqueue('later', group_key => 'g' || i, delay => '9 min')) from generate_series(1, 10) i");
+$node->safe_psql('postgres', q{select tq_enqueue('now', group_key => 'x')});
+is($node->safe_psql('postgres', sprintf($other, 'now')), 1, 'delayed jobs leave a slot to one that may start');
+$node->safe_psql('postgres', 'select tq_complete(id, lease) from tq_running');
+$node->safe_psql('postgres', q{select tq_create_queue('paused'), tq_pause('paused')});
+$node->safe_psql('postgres', "select count(tq_enqueue('paused', group_key => 'g' || i)) from generate_series(1, 10) i");
+$node->safe_psql('postgres', q{select tq_enqueue('now', group_key => 'y')});
+is($node->safe_psql('postgres', sprintf($other, 'now')), 1, 'a paused queue gives its slots away');
+$node->safe_psql('postgres', q{select tq_complete(id, lease) from tq_running; select tq_resume('paused')});
+is(scalar(take_all($node, 'paused', 10)), 10, 'and its jobs come when it is resumed');
+check_journal($node, 'before their time');
+clock($node, 600);
+is(scalar(take_all($node, 'later', 10)), 10, 'the delayed ones come at their time');
+$node->safe_psql('postgres', "select count(tq_enqueue('unclaimed', group_key => 'g' || i)) from generate_series(1, 10) i");
+$node->safe_psql('postgres', q{select tq_enqueue('now', group_key => 'z')});
+is($node->safe_psql('postgres', sprintf($other, 'now')), 1, 'a queue that nobody claims from gives others their share');
+$node->safe_psql('postgres', 'select tq_complete(id, lease) from tq_running');
+is(scalar(take_all($node, 'unclaimed', 10)), 10, 'and has lost nothing');
+check_journal($node, 'after their time');
+
+#
 # Memory is full of jobs whose groups have more urgent ones on disk: those take their places
 #
 $node->append_conf('postgresql.conf', "tq.max_groups = 100\ntq.max_live_jobs = 16");

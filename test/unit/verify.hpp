@@ -336,17 +336,19 @@ private:
 	// What a queue knows of its groups.
 	void group_lists(const Queue &q)
 	{
-		uint32_t sunk = 0, loads = 0, wanted = 0, opening = 0, resting = 0;
+		uint32_t groups = 0, sunk = 0, loads = 0, wanted = 0, opening = 0, resting = 0;
 		for (Ref g = 0; g < e_.limits().groups; ++g)
 			if (e_.owns(q, g))
 			{
 				const Group &x = e_.group(g);
+				++groups;
 				sunk += x.watermark != kMaxKey;
 				loads += x.loader != kNil;
 				wanted += x.wanted;
 				opening += x.opening;
 				resting += x.resting;
 			}
+		want(groups == q.groups, "the count of groups with a slot", q.groups);
 		want(sunk == q.sunk_groups, "the count of groups on disk", q.sunk_groups);
 		want(loads == q.group_loads, "the count of groups being read in", q.group_loads);
 		uint32_t listed = 0;
