@@ -156,6 +156,49 @@ int refill_lane(Db &db, uint16_t queue, uint16_t lane, int want)
 	return made;
 }
 
+namespace
+{
+
+// Where the last pass over a queue's dry lanes ended, if there were more of them than it takes. This process's own.
+struct LastLane
+{
+	uint32 generation;
+	uint16_t queue;
+	uint16_t lane;
+};
+LastLane last_lanes[64];
+
+// The lanes that run dry, at most `most`: first those after where the last pass ended, so that none waits for ever. Queue lock held.
+int dry_lanes(const Queue &q, uint16_t queue, uint16_t *lanes, int most) noexcept
+{
+	LastLane &last = last_lanes[queue % lengthof(last_lanes)];
+	const bool goes_on = last.queue == queue && last.generation == q.generation;
+	const uint16_t after = goes_on ? last.lane : core::kNoLane;
+	int n = 0;
+	bool all = true;
+	for (const bool behind : {true, false})
+	{
+		bool passed = after == core::kNoLane;
+		for (uint16_t l = q.lanes; l != core::kNoLane; l = engine.lane(l).next)
+		{
+			if (passed == behind && engine.runs_dry(q, engine.lane(l)))
+			{
+				all = n < most;
+				if (!all)
+					break;
+				lanes[n++] = l;
+			}
+			passed = passed || l == after;
+		}
+		if (!all)
+			break;
+	}
+	last = LastLane{q.generation, queue, all ? core::kNoLane : lanes[n - 1]};
+	return n;
+}
+
+} // namespace
+
 bool room_in_memory() noexcept { return engine.free_entries() > engine.reserve(); }
 
 int refill(Db &db, bool *starved)
@@ -169,11 +212,8 @@ int refill(Db &db, bool *starved)
 		if (q.state == core::QueueState::free || q.db != d || !q.want_refill.exchange(false))
 			continue;
 		uint16_t lanes[256];
-		int n = 0;
 		lock_queue(queue);
-		for (uint16_t l = q.lanes; l != core::kNoLane && n < static_cast<int>(lengthof(lanes)); l = engine.lane(l).next)
-			if (engine.runs_dry(q, engine.lane(l)))
-				lanes[n++] = l;
+		const int n = dry_lanes(q, queue, lanes, static_cast<int>(lengthof(lanes)));
 		unlock_queue(queue);
 		made += refill_groups(db, queue);
 		for (int k = 0; k < n; ++k)
