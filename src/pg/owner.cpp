@@ -22,6 +22,15 @@ Oid extension_owner(Oid extension)
 	return facts.owner;
 }
 
+// With a snapshot of now, whatever the transaction's is.
+int execute_now(SPIPlanPtr plan, Datum *values, const char *nulls, long limit)
+{
+	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
+	const int rc = SPI_execute_snapshot(plan, values, nulls, snapshot, InvalidSnapshot, false, true, limit);
+	UnregisterSnapshot(snapshot);
+	return rc;
+}
+
 } // namespace
 
 OwnerScope enter_owner(Oid extension)
@@ -69,8 +78,18 @@ void leave_table_owner(const TableOwner &scope)
 
 int sql(const char *query, int nargs, const Oid *types, const Datum *values, const char *nulls, bool read_only, long limit)
 {
-	const int rc = SPI_execute_with_args(query, nargs, const_cast<Oid *>(types), const_cast<Datum *>(values), nulls,
-										 read_only, limit);
+	int rc = 0;
+	if (read_only)
+		rc = SPI_execute_with_args(query, nargs, const_cast<Oid *>(types), const_cast<Datum *>(values), nulls, true, limit);
+	else
+	{
+		// left to itself, SPI writes with the snapshot of the transaction, which in REPEATABLE READ may be an old one
+		SPIPlanPtr plan = SPI_prepare(query, nargs, const_cast<Oid *>(types));
+		if (plan == nullptr)
+			elog(ERROR, "SPI_prepare failed on \"%s\": %s", query, SPI_result_code_string(SPI_result));
+		rc = execute_now(plan, const_cast<Datum *>(values), nulls, limit);
+		SPI_freeplan(plan);
+	}
 	if (rc < 0)
 		elog(ERROR, "SPI failed on \"%s\": %s", query, SPI_result_code_string(rc));
 	return rc;
@@ -96,9 +115,7 @@ uint64 run(Statement &s, Datum *values, const char *nulls, long limit)
 			elog(ERROR, "SPI_prepare failed on \"%s\": %s", s.text, SPI_result_code_string(SPI_result));
 		s.plan = plan;
 	}
-	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
-	const int rc = SPI_execute_snapshot(s.plan, values, nulls, snapshot, InvalidSnapshot, false, true, limit);
-	UnregisterSnapshot(snapshot);
+	const int rc = execute_now(s.plan, values, nulls, limit);
 	if (rc < 0)
 		elog(ERROR, "SPI failed on \"%s\": %s", s.text, SPI_result_code_string(rc));
 	return SPI_processed;

@@ -29,7 +29,8 @@ struct TableOwner
 TableOwner enter_table_owner(Relation rel);
 void leave_table_owner(const TableOwner &scope);
 
-// SPI_execute_with_args with up to 8 arguments; `nulls` as SPI wants it or null. Raises what SPI raises.
+// One statement with up to 8 arguments, with a snapshot of now, whatever the transaction's is; `nulls` as SPI wants it or null. Raises what
+// SPI raises.
 int sql(const char *query, int nargs, const Oid *types, const Datum *values, const char *nulls, bool read_only, long limit);
 
 // The same inside such a scope, as the bootstrap superuser: for the server's own views, which the extension's owner, who need be none, may

@@ -44,6 +44,10 @@ is(ask($worker, 'select 1'), 1, 'a transaction with one snapshot');
 ask($admin, q{select tq_revoke('q', 'worker', 'consume')});
 like(ask($worker, $claim), $denied, '... uses no right that was revoked after it');
 ask($worker, 'rollback');
+ask($admin, 'begin isolation level repeatable read; select 1');
+$node->safe_psql('postgres', q{select tq_grant('q', 'worker', 'consume')});
+ask($admin, q{select tq_revoke('q', 'worker', 'consume'); commit});
+like(ask($worker, $claim), $denied, '... and revokes what was granted after it');
 
 #
 # A claim that waits

@@ -230,6 +230,24 @@ is($node->safe_psql('postgres', q{select sum(n_tup_upd + n_tup_del) from pg_stat
 	where schemaname = 'tq' and relname ~ '^(job|event)_[1-9]'}), 0, 'H22: no row of a segment was updated or deleted');
 
 #
+# A job of a segment that is finished comes to life in a transaction whose snapshot is from before
+#
+my @late = fill('late');
+my %lease = map { split /\|/ } split /\n/, $node->safe_psql('postgres', q{select id, lease from tq_claim('late', 1000, lease_for => '1 h')});
+my ($dead, $last) = @late[ 0, 1 ];
+$n = segment_of($writer, $dead);
+$node->safe_psql('postgres', join '', map { "select tq_fail($_, $lease{$_}, 'no use', fatal => true);" } grep { $_ != $last } sort keys %lease);
+my $old = session($node);
+ask($old, 'begin isolation level repeatable read; select 1');
+$node->safe_psql('postgres', "select tq_complete($last, $lease{$last})");
+ok(until_true($node, "select finished_at is not null from tq.segment where number = $n"), 'a segment is finished');
+is(ask($old, "select tq_retry($dead)"), 'ready', 'an older transaction retries a job of it');
+ask($old, 'commit');
+is($node->safe_psql('postgres', "select finished_at is null from tq.segment where number = $n"), 't', 'and it is open again, also after a restart');
+leave($old);
+is(join(',', take_all($node, 'late', 1)), $dead, 'the job runs');
+
+#
 # A session that has written to many segments remembers those that are there.
 #
 $node->append_conf('postgresql.conf', 'tq.retention = 0');
