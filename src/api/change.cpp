@@ -284,8 +284,10 @@ bool can_begin_again(FoldState state) noexcept
 Outcome change(live::Db &db, const Request &r)
 {
 	core::JobId holder = 0;
-	if (r.verb == Verb::retry && !win_key_again(db, r.id, &holder))
+	bool unended = false;
+	if (r.verb == Verb::retry && !win_key_again(db, r.id, &holder, &unended))
 		return {Verdict::duplicate, nullptr, core::kNever, holder};
+	TQ_WAIT_POINT("retry-after-key");
 	live::reserve_ops(2); // from here on no entry of ours is without its operation
 	if (live::Op *own = live::own_job(db, r.id))
 		return change_own(db, r, *own);
@@ -304,6 +306,14 @@ Outcome change(live::Db &db, const Request &r)
 			case Pin::busy:
 				live::raise_being_read(r.id);
 			case Pin::terminal:
+				if (r.verb == Verb::retry && unended)
+				{
+					// it has ended since we asked for its key, which may be somebody else's by now
+					live::drop_placeholder(db, pinned.queue, pinned.ref, false);
+					if (!win_key_again(db, r.id, &holder, &unended))
+						return {Verdict::duplicate, nullptr, core::kNever, holder};
+					break;
+				}
 				// the placeholder was there before this look, so a queue found open cannot go meanwhile
 				if (r.verb == Verb::retry && can_begin_again(pinned.fold.state) &&
 					live::engine.queue(pinned.queue).state != core::QueueState::closing)

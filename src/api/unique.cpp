@@ -121,11 +121,15 @@ bool win_key(live::Db &db, uint16_t queue, EnqueueItem *item, JobId id, JobId *a
 	}
 }
 
-bool win_key_again(live::Db &db, JobId id, JobId *holder)
+bool win_key_again(live::Db &db, JobId id, JobId *holder, bool *unended)
 {
 	int32 queue_id = 0;
 	text *key = nullptr;
-	if (!live::key_of_job(db, id, &queue_id, &key) || !live::is_free(live::standing_of_job(db, id)))
+	*unended = false;
+	if (!live::key_of_job(db, id, &queue_id, &key))
+		return true;
+	*unended = !live::is_free(live::standing_of_job(db, id));
+	if (*unended)
 		return true;
 	for (;;)
 	{

@@ -19,8 +19,9 @@ bool win_key(live::Db &db, uint16_t queue, EnqueueItem *item, core::JobId id, co
 // What the row of a key that job `id` gets by this item says.
 live::KeyRow key_row(const EnqueueItem &item, core::JobId id) noexcept;
 
-// Gives an ended job that is to be retried its key again, if it has one. False if another job has it: *holder.
-bool win_key_again(live::Db &db, core::JobId id, core::JobId *holder);
+// Gives an ended job that is to be retried its key again, if it has one. False if another job has it: *holder. *unended: it has a key and had
+// not ended; if it has by now, this must be called again.
+bool win_key_again(live::Db &db, core::JobId id, core::JobId *holder, bool *unended);
 
 // Jobs with keys that one call is to retry. It does so in the order of their keys, as tq_enqueue_many does, so that such calls do not wait
 // for each other; of several jobs with one key the youngest comes first.

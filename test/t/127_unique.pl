@@ -165,6 +165,21 @@ keys_left('{kept,later,ready}', 'a row with a window goes after its end, but not
 ask($retrying, 'commit');
 is(sql(q{select tq_enqueue('calm', unique_key => 'kept')}), $kept, 'H27: the job that was retried meanwhile has its key');
 clock($node, 0, 0);
+
+# a job that ends while it is about to be retried has to have its key again
+my $ends = sql(q{select tq_enqueue('calm', unique_key => 'ends', delay => '1 h')});
+arm($node, 'retry-after-key', 'wait', pid => ask($retrying, 'begin; select pg_backend_pid()'));
+begin_ask($retrying, "select tq_retry($ends)");
+standing($node, 'retry-after-key');
+sql("select tq_cancel($ends)");
+release($node, 'retry-after-key');
+is(end_ask($retrying), 'ready', 'H27: it is retried');
+my $taking = session($node);
+begin_ask($taking, q{select tq_enqueue('calm', unique_key => 'ends')});
+until_true($node, q{select count(*) > 0 from pg_locks where not granted}, 'who wants the key waits');
+ask($retrying, 'commit');
+is(end_ask($taking), $ends, 'H27: and hears that it is taken');
+leave($taking);
 leave($retrying);
 
 #
