@@ -140,7 +140,9 @@ void finish(live::Db &db, Finish *list, int n)
 				f.state = "succeeded";
 				break;
 		}
-		if ((f.verb == live::Verb::fail || f.verb == live::Verb::release) && e.has(core::kCancelAsked))
+		// what this transaction asks for shows in the entry when it has committed
+		const bool asked = e.has(core::kCancelAsked) || (e.after_claim > 0 && live::asked_here(noted.ref, f.lease));
+		if ((f.verb == live::Verb::fail || f.verb == live::Verb::release) && asked)
 		{
 			// asked to stop, and it did not succeed: that settles it, also if this attempt was the last one
 			type = journal::EventType::cancelled;

@@ -20,7 +20,6 @@ void Engine::init_queue(Queue &q, uint16_t db, int32_t id, const char *name, Que
 	q.lanes = kNoLane;
 	q.state = state;
 	q.persisted = false;
-	q.users.store(0);
 	q.writer = 0;
 	q.paused_until = q.asked_at = 0;
 	q.settings = QueueSettings{};

@@ -176,7 +176,7 @@ void hold_record(const Pinned &p, Verb verb, int new_segment) noexcept
 	push_op(op);
 }
 
-Op enqueue_of(const journal::JobRow &row, Micros now)
+Op enqueue_of(const journal::JobRow &row, Micros now, bool by_itself)
 {
 	Op op{};
 	op.verb = Verb::enqueue;
@@ -184,7 +184,7 @@ Op enqueue_of(const journal::JobRow &row, Micros now)
 	op.priority = row.priority;
 	op.due = row.run_at != journal::kNoTime && row.run_at > now ? row.run_at : core::kNever;
 	op.expires_at = row.expires_at != journal::kNoTime ? row.expires_at : core::kNever;
-	op.group = keep_group_key(row.group_key);
+	op.group = keep_group_key(row.group_key, by_itself);
 	op.max_attempts = static_cast<uint16_t>(row.max_attempts);
 	op.weight = row.weight;
 	op.blocked = row.depends_on != nullptr;
@@ -212,7 +212,7 @@ Op *own_job(Db &db, JobId id)
 		ItemPointerData tid;
 		if (!tables_at(db, slots[i], &tables) || !journal::find_own_job(tables, id, &row, &tid))
 			continue;
-		Op op = enqueue_of(row, wall_now());
+		Op op = enqueue_of(row, row.enqueued_at, true); // due or not as it was counted
 		op.tid = tid;
 		op.queue = queue_of_id(db, row.queue_id);
 		if (op.queue == kNoQueue)

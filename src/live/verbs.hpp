@@ -42,8 +42,9 @@ void hold_record(const Pinned &pinned, Verb verb, int new_segment) noexcept;
 // was only summed becomes an operation of its own. May raise.
 Op *own_job(Db &db, JobId id);
 
-// The operation that enqueues a job with this row; its queue, lane, segment and place are for the caller.
-Op enqueue_of(const journal::JobRow &row, Micros now);
+// The operation that enqueues a job with this row; its queue, lane, segment and place are for the caller. `by_itself`: also if so many are
+// enqueued that they are only summed.
+Op enqueue_of(const journal::JobRow &row, Micros now, bool by_itself = false);
 
 // Raises what a failed hold_lease means: TQ001, TQ004, 55P03. Looks into the journal to tell a lost lease from a job that never was.
 [[noreturn]] void raise_hold(Db &db, Hold hold, JobId id, LeaseNo lease);

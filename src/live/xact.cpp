@@ -362,10 +362,12 @@ void set_pending(const Op &op) noexcept
 	unlock_queue(op.queue);
 }
 
-const char *keep_group_key(const text *key)
+const char *keep_group_key(const text *key, bool by_itself)
 {
 	if (key == nullptr)
 		return nullptr;
+	if (bulk_mode && !by_itself)
+		return "";
 	const auto *bytes = VARDATA_ANY(key);
 	const Size n = VARSIZE_ANY_EXHDR(key);
 	// neighbours mostly share it

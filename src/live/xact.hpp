@@ -64,8 +64,8 @@ void reserve_ops(int n);
 // Appends (room was reserved): never fails.
 Op &push_op(const Op &op) noexcept;
 
-// A group_key for Op::group, good until the transaction ends; null for null.
-const char *keep_group_key(const text *key);
+// A group_key for Op::group, good until the transaction ends; null for null. Of jobs that are only summed it is enough that they have one.
+const char *keep_group_key(const text *key, bool by_itself);
 
 // Many jobs enqueued by one call. Individual operations are kept up to tq.publish_limit per transaction, beyond that only
 // the sums per lane and segment, which is what sinking the watermarks needs.

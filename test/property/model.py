@@ -307,7 +307,7 @@ class Model:
         s.counts.append((job.queue, count, id))
         if verb == "complete":
             return self.change(s, job, "succeeded", state="succeeded", lease=None, said=said)
-        if verb != "bury" and job.asked:
+        if verb != "bury" and (job.asked or self.asks(s, job)):
             return self.change(s, job, "cancelled", state="cancelled", lease=None, said=SOMEHOW)
         if verb == "bury" or (verb == "fail" and (fatal or job.attempt >= self.allowed(job))):
             s.counts.append((job.queue, "dead", id))
@@ -322,6 +322,11 @@ class Model:
         due = self.now + delay if delay > 0 else None
         return self.change(s, job, {"fail": "failed", "release": "released"}[verb], state="delayed" if due else "ready", due=due,
                            attempt=attempt, lease=None, aborts=0, pausing=False, held=True)
+
+    @staticmethod
+    def asks(s, job):
+        """Has this transaction asked its holder to stop?"""
+        return any(a.id == job.id and a.lease == job.lease for a in s.asks)
 
     def status(self, s, id, lease, verb, said=None):
         """finish() as the forms for many say it."""
@@ -374,7 +379,7 @@ class Model:
             raise Error(NO_JOB)
         only_claimed = holder is None or not holder.copies[id].changed
         if verb == "cancel" and job.state == "running" and only_claimed:
-            if not job.asked and not any(a.id == id and a.lease == job.lease for a in s.asks):
+            if not job.asked and not self.asks(s, job):
                 s.asks.append(Ask(id, job.lease, job.epoch))
             return "asked"
         if holder is not None and holder is not s:

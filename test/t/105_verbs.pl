@@ -178,6 +178,34 @@ is(scalar(take_all($node, 'during', 1)), 1, 'H3: claims and finishes go on');
 release($node, 'drop-after-lock');
 like(end_ask($one), qr/TQ004/, 'H3: too late: the segment is gone, and the job does not exist');
 
+#
+# Two verbs of one transaction
+#
+my $both = enqueue($one, 'both');
+my $its = ask($one, "select lease from tq_claim('both', lease_for => '1 h')");
+is(ask($one, "begin; select tq_cancel($both) || ' ' || tq_fail($both, $its, 'stopped'); commit"), 'asked cancelled',
+	'who asks a job to stop and ends it otherwise in one transaction has cancelled it');
+is(ask($two, "select state from tq_get($both)"), 'cancelled', 'and so it is');
+$node->safe_psql('postgres', q{begin; select count(tq_enqueue_many('both', array_fill('{}'::jsonb, array[1500]), delay => '1 min'));
+	select tq_test_clock(60000000, 60000000); select tq_cancel(max(id)) from tq.job; commit});
+clock($node, 0);
+is($node->safe_psql('postgres', q{select count(*) from tq_check() where expected <> found}), 0, 'a job that falls due before its bulk changes it is counted once');
+take_all($node, 'both', 1499);
+
+#
+# A queue that comes into being in a savepoint and goes with it: who enqueued there is not counted into the next one of its place
+#
+ask($one, q{begin; select tq_enqueue('both'); savepoint a; select tq_create_queue('not me'), tq_enqueue('not me'); rollback to a});
+arm($node, 'commit-before-publish', 'wait', pid => ask($one, 'select pg_backend_pid()'));
+begin_ask($one, 'commit');
+standing($node, 'commit-before-publish');
+ask($two, q{select tq_create_queue('next')});
+release($node, 'commit-before-publish');
+end_ask($one);
+is($node->safe_psql('postgres', q{select found from tq_check() where item = 'queue users without a transaction'}), 0, 'no user is left over');
+ask($two, q{select tq_drop_queue('next')});
+ok(until_true($node, q{select count(*) = 0 from tq.queue where name = 'next'}), 'and it can be dropped');
+
 check_journal($node);
 leave($one, $two, $bulk);
 $node->stop;
