@@ -1,5 +1,7 @@
 #include "live/admission.hpp"
 
+#include "live/attach.hpp"
+#include "live/load.hpp"
 #include "live/policy.hpp"
 #include "pg/errors.hpp"
 
@@ -57,6 +59,8 @@ void admit(uint16_t queue, int64 n, int64 replacing)
 	const int64 most = max_depth_of(q.settings).value;
 	if (n == 0 || (most == 0 && !q.settings.enqueue_rate.limits()))
 		return;
+	if (most > 0)
+		ensure_loaded(*current_db()); // before that nobody knows how many there are
 	Admission &a = admission_here(queue);
 	lock_queue(queue);
 	const core::Rate rate = q.settings.enqueue_rate;

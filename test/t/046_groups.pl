@@ -319,8 +319,12 @@ is($node->safe_psql('postgres', "select count(*) from tq_claim('slow', 10)"), 3,
 take($node, 'full', 1);
 is($node->safe_psql('postgres', "select tq_enqueue('full') > 0"), 't', 'max_depth: room for one');
 $node->stop('immediate');
+$node->append_conf('postgresql.conf', "tq_test.count_before_snapshot = 'select count(*) from generate_series(1, 10000000)'");
 $node->start;
+like(($node->psql('postgres', "\\set VERBOSITY verbose\nselect tq_enqueue('full')"))[2], qr/TQ003/, 'max_depth: nor is it forgotten until the journal is read');
 loaded($node);
+$node->append_conf('postgresql.conf', "tq_test.count_before_snapshot = ''");
+$node->reload;
 is($node->safe_psql('postgres', "select count(*) from tq_claim('slow', 10)"), 0, 'a crash brings no new burst');
 like(($node->psql('postgres', "\\set VERBOSITY verbose\nselect tq_enqueue('seldom')"))[2], qr/TQ003/, 'of enqueues neither');
 like(($node->psql('postgres', "\\set VERBOSITY verbose\nselect tq_enqueue('full')"))[2], qr/TQ003/, 'what was full before a crash is full');
