@@ -62,11 +62,13 @@ int emit(live::Db &db, const Claimed *claimed, int n, int first_op, const core::
 	return rows;
 }
 
-// Without a scheduler a claim fetches its lane's jobs from disk itself.
-void refill_here(live::Db &db)
+// Without a scheduler a claim fetches its lanes' jobs from disk itself.
+void refill_here(live::Db &db, const uint16_t *queues, int n)
 {
 	if (db.scheduler.load() != 0)
 		return;
+	for (int i = 0; i < n; ++i)
+		live::ask_again(db, queues[i]); // nor is there anybody who does so every second
 	if (db.refill.exchange(false))
 		live::refill(db);
 	live::refill_timers(db);
@@ -226,7 +228,7 @@ static Datum claim(FunctionCallInfo fcinfo, bool any)
 				}
 			if (n == 0 && db.scheduler.load() == 0)
 			{
-				refill_here(db);
+				refill_here(db, queues, nqueues);
 				read_clocks(&terms); // that may have waited, and leases begin now
 				for (int k = 0; k < nqueues && n < max; ++k)
 					n += live::take_jobs(queues[k], generations[k], terms, max - n, claimed + n);

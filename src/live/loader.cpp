@@ -199,6 +199,25 @@ int dry_lanes(const Queue &q, uint16_t queue, uint16_t *lanes, int most) noexcep
 
 } // namespace
 
+void ask_again(Db &db, uint16_t queue) noexcept
+{
+	Queue &q = engine.queue(queue);
+	lock_queue(queue);
+	if (q.state != core::QueueState::free && q.db == index_of(db))
+	{
+		for (uint16_t l = q.lanes; l != core::kNoLane; l = engine.lane(l).next)
+			if (engine.runs_dry(q, engine.lane(l)))
+			{
+				q.want_refill.store(true);
+				db.refill.store(true);
+			}
+		engine.want_groups_again(q);
+		if (q.want_refill.load()) // whoever asks again does not ring
+			db.refill.store(true);
+	}
+	unlock_queue(queue);
+}
+
 bool room_in_memory() noexcept { return engine.free_entries() > engine.reserve(); }
 
 int refill(Db &db, bool *starved)

@@ -49,6 +49,9 @@ inline bool waits_for_parents(const journal::Candidate &c, const journal::Fold &
 // snapshots. `starved` is set if a lane found no room in memory: nobody rings when there is some.
 int refill(Db &db, bool *starved = nullptr);
 
+// Has lanes and groups of a queue read again that could use more; nobody rings for those that found no room.
+void ask_again(Db &db, uint16_t queue) noexcept;
+
 // Is there more than what is kept for pins?
 bool room_in_memory() noexcept;
 int refill_lane(Db &db, uint16_t queue, uint16_t lane, int want);

@@ -256,7 +256,8 @@ bool room_to_stay(Db &db, JobId id) noexcept
 		const bool has = engine.find(index_of(db), id, &queue) != kNil;
 		if (engine.free_entries() >= engine.reserve() + !has)
 			return true;
-		if (!free_one(db))
+		// of any database, where that is cheap
+		if (make_room(db, 1, core::kNoLane) == 0 && !free_one(db))
 			return false;
 	}
 }

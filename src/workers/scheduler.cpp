@@ -164,16 +164,8 @@ void sweep(Db &db)
 	for_queues(db, [&db](uint16_t slot, live::Queue &q) {
 		live::lock_queue(slot);
 		engine.wake_for_startable(q);
-		for (uint16_t l = q.lanes; l != core::kNoLane; l = engine.lane(l).next)
-			if (engine.runs_dry(q, engine.lane(l)))
-			{
-				q.want_refill.store(true);
-				db.refill.store(true);
-			}
-		engine.want_groups_again(q);
-		if (q.want_refill.load()) // whoever asks again does not ring
-			db.refill.store(true);
 		live::unlock_queue(slot);
+		live::ask_again(db, slot);
 	});
 	live::forget_workers(db, live::wall_now() - 3600 * kSecond);
 }
@@ -248,6 +240,9 @@ bool guarded(Step step, bool (*run)(const WorkerContext &, Db &), const WorkerCo
 long plan(Db &db, Micros next_second)
 {
 	Micros wall = core::kNever, mono = next_second;
+	// whatever is set while we look wakes us, though it may be later than what the plan before knew
+	db.plan_wall.store(core::kNever);
+	db.plan_mono.store(core::kNever);
 	for_queues(db, [&](uint16_t slot, live::Queue &q) {
 		wall = std::min({wall, q.next_due.load(), q.next_expiry.load()});
 		const Micros lease = q.next_lease.load();
