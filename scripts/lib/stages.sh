@@ -446,6 +446,7 @@ tq_stage_chaos() {
 		[ "$_tq_bad" -gt 0 ] || _tq_bad=1
 		grep -v '^ok - ' "$_tq_log" | head -n 200 >&2
 	fi
+	grep ': skipped, ' "$_tq_log" >&2 || :
 	tq_pass_cases "$(_tq_count '^ok - ' "$_tq_log")"
 	tq_fail_cases "$_tq_bad"
 }

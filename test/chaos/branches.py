@@ -52,3 +52,10 @@ def from_the_future(journal, ledger):
     for at, what in begun_and_there(journal, ledger):
         if any(branch.after < at <= branch.at for branch in ledger.branches):
             yield what
+
+
+def held_over(journal, ledger):
+    """How many leases a crash or failover came upon that went on, and were ended by their holder afterwards."""
+    moments = ledger.crashes + [branch.at for branch in ledger.branches]
+    return sum(ledger.accepted((start.job, start.lease)) and journal.survives(start.job, start.lease) and any(
+        start.at < moment < ledger.ended((start.job, start.lease)) for moment in moments) for start in ledger.starts)

@@ -12,7 +12,8 @@ A ledger is a file, or several, to which clients append lines of words, each wit
   TIME WHO committed TX                       the server said so; without this line nobody knows
   TIME WHO rolledback TOKEN...                enqueued in what was then rolled back, savepoint or transaction
   TIME WHO start JOB LEASE ATTEMPT UNTIL      claimed, and the claim committed; UNTIL is its lease_expires_at
-  TIME WHO undone JOB LEASE ATTEMPT           claimed by a transaction that was then rolled back, or may have been
+  TIME WHO undone JOB LEASE ATTEMPT [SINCE]   claimed by a transaction that was then rolled back, or may have been, not before SINCE
+  TIME WHO renewed JOB LEASE ATTEMPT UNTIL    a heartbeat was answered; UNTIL is when its lease ends now
   TIME WHO end JOB LEASE ATTEMPT VERB         the work has ended, the finish is about to be sent:
                                               complete, fail, release, kill (tq_fail, fatal) or bury
   TIME WHO told JOB LEASE ATTEMPT ANSWER      what the server said: a state, or lost
@@ -28,7 +29,8 @@ import collections
 import dataclasses
 import sys
 
-from branches import Branch, find_cuts, from_the_future
+from branches import Branch, find_cuts, from_the_future, held_over
+from rates import fullest, rates
 
 ENDS = {"s": "succeeded", "d": "dead", "b": "buried", "x": "cancelled", "e": "expired", "p": "purged"}
 ENDS_ATTEMPT = "sflrdbx"
@@ -166,7 +168,9 @@ class Ledger:
         self.committed = {}                                 # tx -> when its client knew
         self.rolled_back = set()                            # tokens
         self.starts = []
-        self.undone = set()                                 # (job, lease)
+        self.undone = {}                                    # (job, lease) -> since when
+        self.renewed = {}                                   # (job, lease) -> until when
+        self.newest = {}                                    # (job, lease) -> its Start
         self.asked = {}                                     # (job, lease) -> [(when, verb)]
         self.told = {}                                      # (job, lease) -> (when, answer)
         self.gone = {}                                      # client -> when
@@ -206,10 +210,16 @@ class Ledger:
             self.branches.append(Branch(at, *map(float, words)))
         else:
             job, lease, attempt = map(int, words[:3])
+            key = job, lease
             if event == "start":
-                self.starts.append(Start(job, lease, attempt, who, at, float(words[3])))
+                self.newest[key] = Start(job, lease, attempt, who, at, max(float(words[3]), self.renewed.get(key, 0)))
+                self.starts.append(self.newest[key])
             elif event == "undone":
-                self.undone.add((job, lease))
+                self.undone[key] = float(words[3]) if len(words) > 3 else 0
+            elif event == "renewed":
+                self.renewed[key] = max(float(words[3]), self.renewed.get(key, 0))
+                if key in self.newest:
+                    self.newest[key].until = max(self.newest[key].until, self.renewed[key])
             elif event == "end":
                 self.asked.setdefault((job, lease), []).append((at, words[3]))
             elif event == "told":
@@ -236,7 +246,10 @@ class Ledger:
     def excused(self, journal, start, until):
         """May the lease of `start` have ended before its time, between its claim and `until`? Over a crash only if nobody can say that
         its claim had reached the disk."""
-        if start.who in self.gone or (start.job, start.lease) in self.undone:
+        if self.undone.get((start.job, start.lease), float("inf")) <= until:
+            return True
+        # who was killed may have had an open transaction, whose claims the journal does not have
+        if self.gone.get(start.who, float("inf")) <= until and not journal.survives(start.job, start.lease):
             return True
         return not journal.survives(start.job, start.lease) and self.taken_back(start, until)
 
@@ -574,14 +587,28 @@ def group_order(journal, ledger):
                     yield f"{queue} {group}: job {second.id} started before job {first.id}"
 
 
-def most_at_once(ledger, starts, jobs):
-    """How many leases were live at one moment: from the time that their holder had heard of the claim to when it asked to end it."""
+def live_until(journal, ledger, start):
+    """Until when a lease was certainly live; None if nobody can say."""
+    key = (start.job, start.lease)
+    # of a job that a server which goes on does not have another one may have the number
+    if key in ledger.undone or ledger.forgotten(start):
+        return None
+    if ledger.accepted(key):
+        return ledger.ended(key)
+    until = min(ledger.ended(key), start.until)
+    if ledger.clock_moved or asked_to_stop(journal, start.job) or ledger.excused(journal, start, until):
+        return None
+    return until
+
+
+def most_at_once(journal, ledger, starts, jobs):
+    """How many leases were live at one moment: from the time that their holder had heard of the claim to when it asked to end it, or it
+    ran out."""
     moments = []
     for start in (start for job in jobs for start in starts.get(job.id, ())):
-        key = (start.job, start.lease)
-        # of a job that a server which goes on does not have another one may have the number
-        if ledger.accepted(key) and key not in ledger.undone and not ledger.forgotten(start):
-            moments += [(start.at, 1), (ledger.ended(key), -1)]
+        until = live_until(journal, ledger, start)
+        if until is not None and until > start.at:
+            moments += [(start.at, 1), (until, -1)]
     most = now = 0
     for _, change in sorted(moments):   # ends before beginnings
         now += change
@@ -604,8 +631,42 @@ def crowds(journal):
 def limits(journal, ledger):
     starts = ledger.by_job()
     for crowd, jobs, what, limit in crowds(journal):
-        if limit and (most := most_at_once(ledger, starts, jobs)) > limit:
+        if limit and (most := most_at_once(journal, ledger, starts, jobs)) > limit:
             yield f"{crowd}: {most} at once, {what} is {limit}"
+
+
+@promise("no rate was exceeded")
+@clocked
+def rates_held(journal, _ledger):
+    for queue, began, rate, burst in rates(journal):
+        # the clock is read before the queue is locked
+        if (most := fullest(began, rate)) > burst + rate * CLOCK_READ_BEFORE:
+            yield f"{queue}: {most:.0f} at once, burst is {burst}"
+
+
+def depths(journal, ledger):
+    """(queue, how many of its jobs were certainly there at one moment, how many may be) of each queue with a max_depth. What was tried
+    again, or came of itself, is not counted."""
+    known = {token: at for tx, at in ledger.committed.items() for token in ledger.transactions[tx]}
+    moments = collections.defaultdict(list)
+    for id, job in journal.jobs.items():
+        if "max_depth" in journal.settings.get(job.queue, {}) and job.token in known and job.origin is None \
+                and not retried(journal, id) and not ledger.abandoned(known[job.token]):
+            ended = ended_at(journal, id)
+            if ended is None or ended > known[job.token]:
+                moments[job.queue] += [(known[job.token], 1)] + ([(ended, -1)] if ended else [])
+    for queue, changes in moments.items():
+        most = now = 0
+        for _, change in sorted(changes):
+            now += change
+            most = max(most, now)
+        yield queue, most, journal.settings[queue]["max_depth"]
+
+
+@promise("no queue was deeper than it may be")
+@clocked
+def depths_held(journal, ledger):
+    return (f"{queue}: {most} jobs, max_depth is {limit}" for queue, most, limit in depths(journal, ledger) if most > limit)
 
 
 # --- what comes of itself
@@ -677,7 +738,8 @@ def effects_once(journal, _ledger):
     if journal.effects is None:
         return
     done = collections.Counter(journal.effects)
-    for id in done.keys() | journal.jobs.keys():
+    # without a token it is somebody's who leaves no traces, but for handlers
+    for id in done.keys() | {id for id, job in journal.jobs.items() if job.token is not None or job.queue in journal.handled}:
         times = sum(event.type == "s" for event in journal.of(id))
         if done[id] != times:
             yield f"job {id}: done {done[id]} times, succeeded {times} times"
@@ -697,13 +759,6 @@ def appended_only(journal, _ledger):
 @promise("no row of a numbered segment is dead")
 def none_dead(journal, _ledger):
     return (f"{name}: {rows} rows with an xmax" for name, rows in journal.locked)
-
-
-def held_over(journal, ledger):
-    """How many leases a crash or failover came upon that went on, and were ended by their holder afterwards."""
-    moments = ledger.crashes + [branch.at for branch in ledger.branches]
-    return sum(ledger.accepted((start.job, start.lease)) and journal.survives(start.job, start.lease) and any(
-        start.at < moment < ledger.ended((start.job, start.lease)) for moment in moments) for start in ledger.starts)
 
 
 def report(found, out=sys.stdout):

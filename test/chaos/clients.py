@@ -7,7 +7,8 @@ import subprocess
 import sys
 import time
 
-from checker import Journal, Ledger, check, held_over, summary
+from branches import held_over
+from checker import Journal, Ledger, check, summary
 from judged import core, judged
 from server import until
 
@@ -143,6 +144,10 @@ class Clients:
         self.judged = {text: n for text, n in judged(journal, ledger).items() if text in found}
         return {text: offenders for text, offenders in found.items() if offenders or self.judged[text]}
 
+    def core(self):
+        """The promises that they must have given something to judge."""
+        return core(self.roles)
+
     def unjudged(self):
-        """Core promises that had nothing to judge, once checked."""
-        return [text for text in core(self.roles) if self.judged.get(text) == 0]
+        """Those of them that had nothing, once checked."""
+        return [text for text in self.core() if self.judged.get(text) == 0]

@@ -23,11 +23,27 @@ BEGIN
 END $$;
 """
 
+# Ends of jobs, as what workers do in their transactions beside: the work of a job that is done counts as often as it was committed.
+SETUP += """
+CREATE FUNCTION chaos.complete(id bigint, lease bigint) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO chaos.effect VALUES (id);
+    RETURN tq_complete(id, lease);
+END $$;
+CREATE FUNCTION chaos.complete_many(ids bigint[], leases bigint[]) RETURNS TABLE (id bigint, status text) LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN QUERY WITH ended AS MATERIALIZED (SELECT * FROM tq_complete_many(ids, leases)),
+                      work AS (INSERT INTO chaos.effect SELECT e.id FROM ended e WHERE e.status = 'ok')
+                 SELECT * FROM ended;
+END $$;
+"""
+
 # a depth lets in what the workers can do, so that segments come to their end
 SOON = '"retry": {"policy": "fixed", "delay": "50 ms", "on_lost": "50 ms"}, "max_attempts": 1000, "max_depth": 300'
 QUEUES = f"""
 SELECT tq_create_queue('load', '{{"retry": {{"policy": "fixed", "delay": "50 ms", "on_lost": "50 ms"}}, "notify": "news", "max_depth": 1500,
-                                "max_running": 60, "group_max_running": 1, "max_attempts": 20}}');
+                                "max_running": 40, "group_max_running": 1, "max_attempts": 20}}');
+SELECT tq_create_queue('paced', '{{"retry": {{"policy": "fixed", "delay": "50 ms", "on_lost": "50 ms"}}, "rate": "10/s", "burst": 15, "max_depth": 30}}');
 SELECT tq_create_queue('groups', '{{"retry": {{"policy": "fixed", "delay": "50 ms", "on_lost": "50 ms"}}, "group_max_running": 1, "max_depth": 500}}');
 SELECT tq_create_queue('keys', '{{"max_running": 4}}');
 SELECT tq_create_queue('handled', '{{{SOON}}}');
@@ -49,13 +65,16 @@ CONF = {
     "tq_test.clean_before_delete": "'SELECT chaos.keep()'",
 }
 
-# what clients did not do in a handler was done, as far as this goes, as often as it was completed
-EFFECTS = """SELECT job FROM chaos.effect
-             UNION ALL SELECT job_id FROM (SELECT job_id, step FROM tq.event WHERE type = 's' UNION SELECT job_id, step FROM chaos.event WHERE type = 's') e
-             WHERE job_id NOT IN (SELECT j.id FROM (SELECT id, queue_id FROM tq.job UNION SELECT id, queue_id FROM chaos.job) j
-                                  JOIN tq.queue q ON q.id = j.queue_id WHERE q.name = 'handled')"""
+# what handlers and clients did in the transactions that ended their jobs
+EFFECTS = "SELECT job FROM chaos.effect"
 
-CLAIMED = ("load", "groups", "keys")
+CLAIMED = ("load", "groups", "keys", "paced")
+
+# what it gives the checker to judge beside what every load does (also rates, where it is not down half of the time),
+FULL = ("the work of each job that succeeded was done once, of no other job",)
+# and that is there after some seconds
+FULL_LONG = ("each time of a schedule has one job", "no job started before those that it waits for had ended",
+             "no two live jobs had the same unique key")
 
 
 class FullLoad(Clients):
@@ -63,6 +82,7 @@ class FullLoad(Clients):
 
     program = "mixed.py"
     effects = EFFECTS
+    short = False
 
     def begin(self, producers=3, meddlers=1):
         self.start("producer", producers)
@@ -70,6 +90,9 @@ class FullLoad(Clients):
             self.start("worker", 2, queue=queue)
         self.start("meddler", meddlers)
         return self
+
+    def core(self):
+        return super().core() + FULL + (() if self.short else FULL_LONG)
 
     def drain(self, server, database="postgres", n=1):
         self.stop()
@@ -86,6 +109,7 @@ def full_load(t, server, producers=3, dsn=None, **options):
     server.sql(QUEUES)
     options.setdefault("lease", 0.25 if t.short else 1)
     clients = FullLoad(dsn or server.dsn(), t.dir / f"clients{len(t.clients)}", f"{t.seed}.{t.name}", pace=0.02, **options)
+    clients.short = t.short
     t.clients.append(clients)
     clients.begin(producers)
     clients.progress()

@@ -1,6 +1,7 @@
 """How much each promise of the checker had to judge in a journal and its ledgers. One that had nothing proves nothing."""
 import checker
 from checker import ENDS, ENDS_ATTEMPT, PROMISES
+from rates import fullest, rates
 
 COUNTS = {}     # promise -> function of journal and ledger; check() has been at both
 
@@ -145,10 +146,21 @@ def jobs_of_groups(journal, ledger):
 
 @counts("no limit was exceeded")
 def crowds_that_are_limited(journal, ledger):
-    """Queues and groups that have had more starts than may run at once."""
+    """Queues and groups that have had more starts than may run at once, and as many at once as may."""
     by_job = ledger.by_job()
     return sum(sum(ledger.accepted((start.job, start.lease)) for job in of_crowd for start in by_job.get(job.id, ())) > limit > 0
-               for _, of_crowd, _, limit in checker.crowds(journal))
+               and checker.most_at_once(journal, ledger, by_job, of_crowd) >= limit for _, of_crowd, _, limit in checker.crowds(journal))
+
+
+@counts("no rate was exceeded")
+def starts_at_a_rate(journal, _ledger):
+    """Of queues from which more was wanted than their rate lets go."""
+    return sum(len(began) for _, began, rate, burst in rates(journal) if fullest(began, rate) > burst / 2)
+
+
+@counts("no queue was deeper than it may be")
+def deep_queues(journal, ledger):
+    return sum(most > limit / 2 for _, most, limit in checker.depths(journal, ledger))
 
 
 @counts("each time of a schedule has one job")

@@ -2,7 +2,7 @@
 """Writes docs/reliability.md from results of scenarios: report.py FILE... >docs/reliability.md
 
 Each line of FILE is an object, a run: scenario and title; times, {"what was done": how often}; checked, how many things; broken,
-those that did not hold; seconds; seed, if there is one; figures, {"what was measured": value}; date; commit and server, if they are
+those that did not hold; skipped, why it was not run, or null; seconds; seed, if there is one; figures, {"what was measured": value}; date; commit and server, if they are
 known. A row is of all runs of a scenario; what did not hold in one stays there until its line is removed.
 """
 import datetime
@@ -25,6 +25,10 @@ checker finds each kind of violation is tested by test/chaos/test_checker.py.
 
 "Of" is what was tested, and when (UTC): the commit, with a + if the sources differed from it, and the version of PostgreSQL; a ? is
 for a run that did not note it. Runs of several commits are added up.
+
+Servers of scenarios run with `fsync = off`: processes die, the machine does not, so nothing here is about power that fails. PostgreSQL was
+not built for valgrind, which therefore does not see where one piece of memory that palloc gave ends and the next begins; the
+sanitizers see only tq's own code.
 
 What cannot hold is in the [guarantees](../README.md#guarantees).
 
@@ -61,9 +65,12 @@ def together(runs, key):
 
 def said(runs):
     """What came of them."""
+    skipped = [run["skipped"] for run in runs if run.get("skipped")]
+    if len(skipped) == len(runs):
+        return f"**not run**: {skipped[-1]}"
     broken = [run for run in runs if run["broken"]]
     if not broken:
-        return "held"
+        return "held" + (f", not run {len(skipped)} times: {skipped[-1]}" if skipped else "")
     what = "; ".join(f"{'seed ' + str(run['seed']) + ': ' if 'seed' in run else ''}{', '.join(run['broken'])}" for run in broken)
     return f"**broken** in {len(broken)} of {len(runs)} runs: {what}"
 

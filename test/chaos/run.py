@@ -40,7 +40,7 @@ def run(scenario, options, seconds):
         trial.expect(trial.held, "something was checked")
     except Skipped as reason:
         print(f"# {scenario.name}: skipped, {reason}", flush=True)
-        return True
+        trial.skipped = str(reason)
     except Exception:   # pylint: disable=broad-except; whatever it is, the others shall run
         trial.expect(False, "it could be run to its end", traceback.format_exc())
     finally:
@@ -52,7 +52,7 @@ def run(scenario, options, seconds):
         with open(options.results, "a", encoding="utf-8") as file:
             file.write(json.dumps({
                 "scenario": scenario.name, "title": scenario.title, "times": trial.counts, "figures": trial.figures,
-                "checked": len(trial.held) + len(trial.broken), "broken": trial.broken, "seconds": round(took), "seed": options.seed,
+                "checked": len(trial.held) + len(trial.broken), "broken": trial.broken, "skipped": trial.skipped, "seconds": round(took), "seed": options.seed,
             } | provenance()) + "\n")
     if not trial.broken and not options.keep:
         shutil.rmtree(trial.dir, ignore_errors=True)

@@ -12,8 +12,9 @@ from clients import Clients
 from server import Server
 
 SCENARIOS = {}      # name -> Scenario
-# of the queue of clients: reached by four workers who claim up to sixty at a time, and not by those who only sit on what they have
-LIMITS = {"max_running": 100, "group_max_running": 1, "max_attempts": 20}
+# of the queue of clients: so many running ones are reached by four workers who claim up to sixty at a time, and not by those who only sit on
+# what they have; so many live ones are worked off in the end, however fast the producers are
+LIMITS = {"max_running": 50, "group_max_running": 1, "max_attempts": 20, "max_depth": 100_000}
 ALARMING = ("PANIC", "TRAP:", "signal 11", "signal 6", "a recount found", "is gone; the job is dropped")
 
 
@@ -51,6 +52,7 @@ class Trial:
         self.figures = {}       # what was measured
         self.held = []          # expectations that were met
         self.broken = []        # and that were not
+        self.skipped = None     # why it was not run
 
     # --- the stage
 

@@ -13,7 +13,7 @@ GROUPED = (11, 12, 13)
 
 def healthy():
     """Jobs 1 to 10, 16 and 17 of queue q, 11 to 13 and 14 to 15 of groups of queue g, whose limit is 2. Time goes on by a second with each thing that happens."""
-    journal, lines = Journal(effects=[], settings={"q": {"max_attempts": 3}, "g": {"max_running": 2}}), []
+    journal, lines = Journal(effects=[], settings={"q": {"max_attempts": 3}, "g": {"max_running": 2}, "r": {"rate": "1/min", "burst": 3, "max_depth": 3}}), []
     journal.recount = [("rows read", None, 13), ("counters that had drifted", 0, 0)]
     clock, leases = [1000.0], iter(range(500, 600))
 
@@ -115,6 +115,32 @@ def healthy():
         attempt(id, 1, "complete", "s", "succeeded")
     for id, at in {44: 5000.0, 45: 5060.0}.items():
         journal.jobs[id], journal.states[id] = Job(id, None, "q", schedule="tick", fire_at=at), "ready"
+    # 51 to 53 fill a queue and its burst
+    for id in (51, 52, 53, 54, 55, 56):
+        journal.jobs[id], journal.states[id] = Job(id, f"t{id}", "r" if id < 54 else "q"), "ready"
+    for tx, ids in {"z1": (51, 52, 53), "z2": (54, 55, 56)}.items():
+        note("p", "enqueue", tx, *(f"t{id}" for id in ids))
+        note("p", "committed", tx)
+    for id in (51, 52, 53):
+        attempt(id, 1, "complete", "s", "succeeded")
+    # 54: claimed in a transaction whose client is killed; 55: in one that is rolled back
+    note("w9", "start", 54, next(leases), 1, now() + 30)
+    note("w9", "gone")
+    early = next(leases)
+    note("w1", "start", 55, early, 1, now() + 30)
+    note("w1", "undone", 55, early, 1, now())
+    for id in (54, 55):
+        attempt(id, 1, "complete", "s", "succeeded", "w2")
+    # 56: its lease is renewed
+    lease, began = next(leases), now()
+    note("w1", "start", 56, lease, 1, began + 3)
+    note("w1", "renewed", 56, lease, 1, now() + 30)
+    clock[0] += 5
+    note("w1", "end", 56, lease, 1, "complete")
+    journal.events[56] = [Event(1, "s", lease, now(), began, 1)]
+    note("w1", "told", 56, lease, 1, "succeeded")
+    journal.states[56] = "succeeded"
+    journal.effects.append(56)
     # the standby that goes on has 30, which was committed in time, but not 31 nor that 30 had ended
     note("p", "enqueue", "x7", "t30", "t34")
     note("p", "committed", "x7")
@@ -338,6 +364,25 @@ def overlap_over_a_failover_that_the_first_one_survived(_j, l):
     l.branches.insert(0, Branch(at + 1))
 
 
+@violation("no two live leases of a job overlapped")
+def overlap_of_a_lease_whose_client_was_killed(_j, l):
+    start = next(start for start in l.starts if start.job == 13)
+    l.gone["w2"] = start.at + 0.1
+    l.starts.append(Start(13, 599, 2, "w3", start.at + 0.5, start.until))
+
+
+@violation("no two live leases of a job overlapped")
+def overlap_before_a_claim_was_rolled_back(_j, l):
+    key, = (key for key in l.undone if key[0] == 55)
+    l.undone[key] += 60
+
+
+@violation("no two live leases of a job overlapped")
+def overlap_of_a_renewed_lease(_j, l):
+    start = next(start for start in l.starts if start.job == 56)
+    l.starts.append(Start(56, 599, 2, "w2", start.at + 4, start.until))
+
+
 @violation("no lease was lost before its time")
 def lost_too_early(_j, l):
     for start in l.starts:
@@ -417,6 +462,24 @@ def a_group_at_once(_j, l):
 def a_queue_at_once(j, l):
     j.settings["g"] = {"max_running": 1, "group_max_running": 5}
     overlap_jobs_11_and_12(l)
+
+
+@violation("no limit was exceeded")
+def a_queue_at_once_with_one_that_runs_out(j, l):
+    # w2 holds 13, and nobody ends it
+    start = next(start for start in l.starts if start.job == 13)
+    j.settings["g"] = {"max_running": 1, "group_max_running": 5}
+    l.starts.append(Start(15, 599, 2, "w3", start.at + 1, start.until))
+
+
+@violation("no rate was exceeded")
+def a_burst_too_large(j, _l):
+    j.settings["r"]["burst"] = 1
+
+
+@violation("no queue was deeper than it may be")
+def one_job_too_many(j, _l):
+    j.settings["r"]["max_depth"] = 2
 
 
 @violation("the work of each job that succeeded was done once, of no other job")

@@ -22,8 +22,8 @@ import psycopg2
 
 # the lease is gone, or the job itself, on a server that goes on without what was committed last; that no other job is gone shows at the end
 LOST = ("TQ001", "TQ004")
-# what may be tried again: busy, no lock, cancelled or too late, deadlock, disk full, out of memory or locks or connections
-LATER = ("TQ009", "55P03", "57014", "40001", "40P01", "53100", "53200", "53300", "53400")
+# what may be tried again: the queue is full, busy, no lock, cancelled or too late, deadlock, disk full, out of memory or locks or connections
+LATER = ("TQ003", "TQ009", "55P03", "57014", "40001", "40P01", "53100", "53200", "53300", "53400")
 SHUTDOWN = ("57P01", "57P02", "57P03")
 KINDS = [None, "mail", "image", "report"]
 
@@ -38,6 +38,8 @@ class Undone(Exception):
 
 class Client:
     later = LATER
+    complete = "SELECT tq_complete(%s, %s)"     # by id and lease
+    complete_many = "SELECT id, status FROM tq_complete_many(%s, %s)"
     hoard = 5   # who has so many jobs in hand takes none to sit on for long
 
     def __init__(self, dsn, ledger, stopfile, seed, queue="load", pace=0, lease=1):
@@ -49,6 +51,8 @@ class Client:
         self.conn = None
         self.serial = 0
         self.held = []          # (when to finish, job)
+        self.kept = []          # [when to finish, when to renew its lease, its length, job]
+        self.heard = 0          # when the last statement began that the server has answered
 
     def note(self, event, *words):
         os.write(self.ledger, (" ".join(map(str, (f"{time.time():.6f}", self.name, event) + words)) + "\n").encode())
@@ -70,10 +74,13 @@ class Client:
         return False
 
     def call(self, sql, *args):
+        began = time.time()
         try:
             with self.conn.cursor() as cur:
                 cur.execute(sql, args)
-                return cur.fetchall() if cur.description else []
+                rows = cur.fetchall() if cur.description else []
+            self.heard = began
+            return rows
         except psycopg2.Error as error:
             # what the server did not say itself is libpq's: the connection broke
             if self.conn.closed or error.pgcode is None or error.pgcode in SHUTDOWN:
@@ -182,6 +189,8 @@ class Client:
             # an error that COMMIT answers is from before the commit
             self.rollback()
             self.note("rolledback", *done, *undone)
+            if error.pgcode == "TQ003":
+                threading.Event().wait(0.1)
 
     # --- consuming
 
@@ -223,7 +232,7 @@ class Client:
     def finish(self, job):
         r = self.random.random()
         if r < 0.7:
-            self.settle("SELECT tq_complete(%s, %s)", "complete", job)
+            self.settle(self.complete, "complete", job)
         elif r < 0.85:
             self.settle("SELECT tq_fail(%s, %s, 'try again', retry_in => %s * interval '1 ms')", "fail", job,
                         self.random.randrange(100))
@@ -239,7 +248,7 @@ class Client:
             self.note("end", *job, "complete")
         ids, leases, _ = zip(*jobs)
         try:
-            said = self.call("SELECT id, status FROM tq_complete_many(%s, %s)", list(ids), list(leases))
+            said = self.call(self.complete_many, list(ids), list(leases))
         except psycopg2.Error as error:
             if error.pgcode in self.later:
                 return
@@ -259,7 +268,7 @@ class Client:
                     self.call("SAVEPOINT s")
                     self.call("SELECT tq_fail(%s, %s, 'not really')", *job[:2])
                     self.call("ROLLBACK TO s")
-                self.call("SELECT tq_complete(%s, %s)", *job[:2])
+                self.call(self.complete, *job[:2])
                 self.beside()
             if r.random() < 0.3:
                 raise Undone
@@ -271,11 +280,12 @@ class Client:
         except (Undone, Gone, psycopg2.Error) as error:
             if isinstance(error, psycopg2.Error) and error.pgcode not in self.later + LOST:
                 raise
+            heard = self.heard
             if not isinstance(error, Gone):
                 self.rollback()
             # if it was gone before COMMIT reached it, nobody says so
             for job in jobs:
-                self.note("undone", *job)
+                self.note("undone", *job, heard)
             if isinstance(error, Gone):
                 raise
 
@@ -295,6 +305,11 @@ class Client:
             if len(self.held) < self.hoard:
                 for job in self.claim(1, 40, 0.05):
                     self.held.append((time.monotonic() + r.uniform(2, 30) * self.lease, job))
+        elif choice < 0.37:
+            # for as long as several leases last, by heartbeats
+            if len(self.held) + len(self.kept) < self.hoard:
+                for job in self.claim(1, 1.5, 0.05):
+                    self.kept.append([time.monotonic() + r.uniform(1, 8) * self.lease, time.monotonic(), 1.5, job])
         elif choice < 0.6:
             jobs = self.claim(r.randrange(2, 60), 5, 0.05)
             if jobs:
@@ -303,6 +318,27 @@ class Client:
             for job in self.claim(r.randrange(1, 5), 5, 0.1):
                 self.finish(job)
         self.let_go(time.monotonic())
+        self.keep()
+
+    def keep(self):
+        """Renews leases of which a third is over. Who has lost one hears so when he finishes."""
+        for kept in self.kept[:]:
+            now = time.monotonic()
+            until, renew, length, job = kept
+            if until <= now:
+                self.kept.remove(kept)
+                self.finish(job)
+            elif renew + length * self.lease / 3 <= now:
+                kept[1] = now
+                asked = time.time()
+                try:
+                    said, = self.call("SELECT extract(epoch FROM lease_expires_at) FROM tq_heartbeat(%s, %s)", *job[:2])[0]
+                except psycopg2.Error as error:
+                    if error.pgcode not in self.later + LOST:
+                        raise
+                    continue
+                if said is not None:
+                    self.note("renewed", *job, self.until(float(said), asked + length * self.lease))
 
     def let_go(self, now):
         for at, job in self.held[:]:
@@ -312,6 +348,8 @@ class Client:
 
     def give_up(self):
         """Finishes what it still holds, lest somebody has to wait for that. A server that is away now is not waited for."""
+        self.held += [(0, kept[-1]) for kept in self.kept]
+        self.kept = []
         while self.held:
             try:
                 self.let_go(float("inf"))

@@ -21,7 +21,8 @@ OF_A_GROUP = 25
 
 
 class Mixed(load.Client):
-    later = load.LATER + ("TQ003",)     # a queue is full
+    complete = "SELECT chaos.complete(%s, %s)"      # these do work, too
+    complete_many = "SELECT id, status FROM chaos.complete_many(%s, %s)"
 
     def __init__(self, *args):
         super().__init__(*args)
@@ -35,13 +36,19 @@ class Mixed(load.Client):
 
     def enqueue(self, n):
         """Tokens of what was enqueued; the rest of a transaction, and what becomes of it, is as in load.py."""
-        ways = [super().enqueue, self.grouped, self.keyed, self.chained, self.batched, self.handled, self.followed, self.expiring]
+        ways = [super().enqueue, self.grouped, self.paced, self.keyed, self.chained, self.batched, self.handled, self.followed, self.expiring]
         return self.random.choice(ways)(n)
 
     def grouped(self, n):
         tokens = self.tokens(min(n, OF_A_GROUP))
         self.call("SELECT tq_enqueue_many('groups', %s::jsonb[], group_key => %s)", self.payloads(tokens),
                   f"{self.name}-{self.serial // OF_A_GROUP}")
+        return tokens
+
+    def paced(self, n):
+        """Of a queue with a rate."""
+        tokens = self.tokens(min(n, 5))
+        self.call("SELECT tq_enqueue_many('paced', %s::jsonb[])", self.payloads(tokens))
         return tokens
 
     def keyed(self, _n):
@@ -128,10 +135,17 @@ class Mixed(load.Client):
         jobs = self.claim(2, 3, 0)
         try:
             threading.Event().wait(self.random.uniform(0, 0.2))
-            self.rollback()
+            if jobs:
+                self.call("SELECT 1")   # until then they were its own
+        except psycopg2.Error as error:
+            if error.pgcode not in self.later:
+                raise
         finally:
+            heard = self.heard
+            if not self.conn.closed:
+                self.rollback()
             for job in jobs:
-                self.note("undone", *job)
+                self.note("undone", *job, heard)
 
     def with_checkpoints(self):
         for job in self.claim(2, 3, 0):

@@ -137,10 +137,13 @@ class Harms:
         self.trial.expect(not hang, "nothing waits for ever", hang)
 
     def poke(self):
-        """An interrupt of no consequence for every process: PostgreSQL forgets that one is to let go of its files (DROP DATABASE waits for
-        that) if its statement is cancelled in the same moment, until the next interrupt, since ProcessInterrupts() raises the error
-        before it comes to that."""
-        self.server.try_sql("SELECT pg_log_backend_memory_contexts(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+        """An interrupt of no consequence for every process, if somebody waits for one: PostgreSQL forgets that one is to let go of its files
+        (DROP DATABASE waits for that) if its statement is cancelled in the same moment, until the next interrupt, since
+        ProcessInterrupts() raises the error before it comes to that. It would also mend a wake-up that tq has lost, so it is counted."""
+        poked = self.server.try_sql("""SELECT count(pg_log_backend_memory_contexts(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid()
+                                       AND EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'ProcSignalBarrier')""")
+        if poked and poked[0][0]:
+            self.trial.did("times that PostgreSQL had to be reminded of a barrier")
 
     def go_on(self, load, seconds):
         """So long, while the clients go on."""

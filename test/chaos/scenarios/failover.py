@@ -77,7 +77,7 @@ def goes_on(t, session):
     """What a session that was opened on the standby can do after the promotion."""
     with session.cursor() as cur:
         cur.execute("SELECT tq_enqueue('session')")
-        cur.execute("SELECT tq_complete(id, lease) FROM tq_claim('session')")
+        cur.execute("SELECT chaos.complete(id, lease) FROM tq_claim('session')")
         t.equal(cur.fetchall(), [("succeeded",)], "a session that was opened on the standby enqueues, claims and completes")
 
 
@@ -89,9 +89,11 @@ SELECT tq_create_queue('inside'), tq_handle('inside', NULL, 'note_done(tq_job)')
 """
 
 
-def work_inside(server):
+def work_inside(server, load):
     """Work without clients: a handler, and a schedule of a job a second."""
     server.sql(WORK)
+    if load.effects:
+        load.effects += " UNION ALL SELECT job FROM done"
 
 
 def some_inside(server):
@@ -136,7 +138,7 @@ def deaf(standby):
 def synchronous(t):
     primary, standby = t.server("one", **EVERYTHING), t.new_server("two")
     load = full_load(t, primary, dsn=anywhere(primary, standby))
-    work_inside(primary)
+    work_inside(primary, load)
     for n in t.rounds(1 if t.short else 2):
         standby.standby_of(primary)
         # asked for only now: without a standby every commit would wait for ever
@@ -164,7 +166,7 @@ def synchronous(t):
 def alone(t):
     primary, standby = t.server("one", **REPLICATED), t.new_server("two")
     load = t.load(primary, dsn=anywhere(primary, standby), pace=pace(t))
-    work_inside(primary)
+    work_inside(primary, load)
     standby.standby_of(primary)
     primary.configure(synchronous_standby_names="'*'")
     primary.reload()
@@ -193,7 +195,7 @@ def alone(t):
 def asynchronous(t):
     primary, standby = t.server("one", **EVERYTHING), t.new_server("two")
     load = full_load(t, primary, dsn=anywhere(primary, standby))
-    work_inside(primary)
+    work_inside(primary, load)
     for n in t.rounds(1 if t.short else 2):
         standby.standby_of(primary)
         primary.wait_replicated(standby)
@@ -242,7 +244,7 @@ def rewound(t):
     primary, standby = t.server("one", **EVERYTHING), t.new_server("two")
     standby.standby_of(primary)
     load = full_load(t, primary, dsn=anywhere(primary, standby))
-    work_inside(primary)
+    work_inside(primary, load)
     for n in t.rounds(1 if t.short else 3):
         primary.wait_replicated(standby)
         work(t, load)
@@ -265,7 +267,7 @@ def cascade(t):
     primary = t.server("one", **REPLICATED)
     middle, last = t.new_server("two"), t.new_server("three")
     load = t.load(primary, dsn=anywhere(primary, middle, last), pace=pace(t))
-    work_inside(primary)
+    work_inside(primary, load)
     for _ in t.rounds():
         middle.standby_of(primary, tq__max_live_jobs=t.random.choice(("400", "8000")))
         last.standby_of(middle, tq__max_live_jobs=t.random.choice(("400", "8000")))
@@ -292,7 +294,7 @@ def read_only(server, value):
 def split(t):
     primary, standby = t.server("one", **REPLICATED), t.new_server("two")
     load = t.load(primary, dsn=anywhere(primary, standby), pace=pace(t))
-    work_inside(primary)
+    work_inside(primary, load)
     for _ in t.rounds():
         standby.standby_of(primary)
         primary.wait_replicated(standby)
@@ -327,7 +329,7 @@ def restored(t):
     primary = t.server("one", archive_mode="on", archive_command=f"'cp %p {archive}/%f'", **REPLICATED)
     spare = t.new_server("two")
     load = t.load(primary, dsn=anywhere(primary, spare), pace=pace(t))
-    work_inside(primary)
+    work_inside(primary, load)
     for n in t.rounds(1 if t.short else 3):
         spare.backup_of(primary)
         some_inside(primary)

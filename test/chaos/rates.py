@@ -1,0 +1,22 @@
+"""How fast jobs of queues with a rate were started."""
+
+PER = {"s": 1, "min": 60, "h": 3600, "d": 86400}
+
+
+def rates(journal):
+    """(queue, when its jobs were started, how many may be in a second, and at once) of each queue with a rate."""
+    for queue, settings in journal.settings.items():
+        if "rate" in settings:
+            number, unit = settings["rate"].split("/")
+            began = sorted(at for id, job in journal.jobs.items() if job.queue == queue for _, at, _ in journal.attempts(id))
+            yield queue, began, int(number) / PER[unit], settings.get("burst", 1)
+
+
+def fullest(began, rate):
+    """How full a bucket was at most that leaks at this rate."""
+    level = most = last = 0
+    for at in began:
+        level = max(0, level - (at - last) * rate) + 1
+        last = at
+        most = max(most, level)
+    return most
