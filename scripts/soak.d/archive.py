@@ -5,7 +5,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "test", "chaos"))
 
-import checker  # noqa: E402
+from journal import ENDS, Event, Job, Journal   # noqa: E402
 
 
 class Archive:
@@ -30,10 +30,10 @@ class Archive:
         for row in self.server(f"""SELECT j.id, j.payload ->> 't', q.name, j.priority, j.group_key, j.max_attempts,
                                           j.run_at IS NOT NULL, j.origin
                                    FROM tq.job_{number} j LEFT JOIN tq.queue q ON q.id = j.queue_id"""):
-            self.jobs[row[0]] = checker.Job(*row)
+            self.jobs[row[0]] = Job(*row)
         for id, *row in self.server(f"""SELECT job_id, step, type::text, lease, extract(epoch FROM at)::float8,
                                                extract(epoch FROM claimed_at)::float8, attempt FROM tq.event_{number}"""):
-            event = checker.Event(*row)
+            event = Event(*row)
             self.events[id][event.step, event.type] = event
 
     def unread(self):
@@ -43,14 +43,14 @@ class Archive:
 
     def journal(self, conn):
         """Everything, once nothing is dropped any more."""
-        journal = checker.Journal.read(conn)
+        journal = Journal.read(conn)
         for id, job in self.jobs.items():
             journal.jobs.setdefault(id, job)
         for id, archived in self.events.items():
             events = {(event.step, event.type): event for event in journal.of(id)} | archived
             # that a row was moved has the step of what happened next
             journal.events[id] = [events[key] for key in sorted(events, key=lambda key: (key[0], key[1] != "m"))]
-            ends = [checker.ENDS[event.type] for event in journal.events[id] if event.type in checker.ENDS]
+            ends = [ENDS[event.type] for event in journal.events[id] if event.type in ENDS]
             # what is not stored any more is shown as nothing
             if ends and id not in journal.states and "purged" not in ends:
                 journal.states[id] = ends[-1]

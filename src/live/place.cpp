@@ -159,7 +159,8 @@ Place place_job(Db &db, const journal::Candidate &c, int slot, const journal::Fo
 		else if (to == State::delayed)
 			// on the way up from disk, one that the timers' watermark vouches for stays theirs; at first their groups leave the slots to those
 			// that must have one
-			wanted = source == Source::timer || (!(source == Source::first_load && c.has_group) && due < timers && due <= now + guc::timer_horizon * Micros{1000000});
+			wanted = source == Source::timer || (!(source == Source::first_load && c.has_group) && due < timers &&
+												 due <= now + guc::timer_horizon * Micros{1000000});
 		else if (c.has_group)
 			wanted = source == Source::lane || engine.takes(q, c.group, key);
 		else

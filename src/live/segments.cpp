@@ -130,11 +130,6 @@ int read_registry(const Db &db, Registered **out)
 	return n;
 }
 
-} // namespace
-
-namespace
-{
-
 // Segment 0 in any case: there is always one, whatever a restore has done to its triggers.
 bool is_usable(const journal::SegmentTables &s) noexcept
 {

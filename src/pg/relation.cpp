@@ -3,9 +3,8 @@
 // callback raises nothing.
 #include "pg/relation.hpp"
 
-#include "pg/owner.hpp"
-
 #include "pg/inserter.hpp"
+#include "pg/owner.hpp"
 
 namespace tq::pg
 {

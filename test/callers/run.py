@@ -15,6 +15,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "chaos"))
 import cases        # noqa: E402
 import checker      # noqa: E402
 import drivers      # noqa: E402
+import journal      # noqa: E402
+import ledger       # noqa: E402
 import sessions     # noqa: E402,F401
 import statements   # noqa: E402,F401
 import transactions # noqa: E402,F401
@@ -36,10 +38,9 @@ def main():
         except Exception:
             scene.say(False, part.__name__, "it died")
             traceback.print_exc(file=sys.stdout)
-    journal = checker.Journal.read(scene.conn, "transfer", "select job_id from booking")
-    ledger = checker.Ledger.read([scene.ledger])
-    held = checker.report(checker.check(journal, ledger))
-    print(checker.summary(journal, ledger))
+    found = journal.Journal.read(scene.conn, "transfer", "select job_id from booking"), ledger.Ledger.read([scene.ledger])
+    held = checker.report(checker.check(*found))
+    print(checker.summary(*found))
     return 0 if held and not scene.failed else 1
 
 

@@ -61,7 +61,7 @@ class Scene:
         self.conn.close()
         self.conn = self.connect()
 
-    # --- the ledger, see test/chaos/checker.py
+    # --- the ledger, see test/chaos/ledger.py
 
     def note(self, who, event, *words):
         with open(self.ledger, "ab", buffering=0) as ledger:

@@ -5,267 +5,19 @@ usage: checker.py [--token KEY] [--effects QUERY] [--clock-moved] DSN LEDGER...
 
 Run it when nothing is under way: no client, no open transaction. Prints "ok - ..." for each promise that held, "not ok - ..." with the first
 offenders for each that did not. As a module: check(Journal.read(...), Ledger.read(...)) returns {promise: [offender, ...]}.
-
-A ledger is a file, or several, to which clients append lines of words, each with one write. Times are seconds since 1970.
-
-  TIME WHO enqueue TX TOKEN...                about to commit: jobs with these tokens (payload ->> KEY)
-  TIME WHO committed TX                       the server said so; without this line nobody knows
-  TIME WHO rolledback TOKEN...                enqueued in what was then rolled back, savepoint or transaction
-  TIME WHO start JOB LEASE ATTEMPT UNTIL      claimed, and the claim committed; UNTIL is its lease_expires_at
-  TIME WHO undone JOB LEASE ATTEMPT [SINCE]   claimed by a transaction that was then rolled back, or may have been, not before SINCE
-  TIME WHO renewed JOB LEASE ATTEMPT UNTIL    a heartbeat was answered; UNTIL is when its lease ends now
-  TIME WHO end JOB LEASE ATTEMPT VERB         the work has ended, the finish is about to be sent:
-                                              complete, fail, release, kill (tq_fail, fatal) or bury
-  TIME WHO told JOB LEASE ATTEMPT ANSWER      what the server said: a state, or lost
-  TIME WHO gone                               this client was killed: leases bound to its session end
-  TIME WHO ownclock                           UNTIL is by this client's own clock: the server's may be moved
-  TIME WHO crash                              the server is being taken down
-  TIME WHO failover [BEFORE]                  it is gone, and one goes on that may lack what was committed last, after BEFORE
-  TIME WHO restored BEFORE AFTER              it is gone, and one goes on that has what was committed before BEFORE, nothing that
-                                              was begun after AFTER
 """
 import argparse
 import collections
-import dataclasses
 import sys
 
-from branches import Branch, find_cuts, from_the_future, held_over
-from rates import fullest, rates
+from branches import find_cuts, from_the_future, held_over
+from journal import ENDS, ENDS_ATTEMPT, Journal
+from ledger import Ledger
+from rates import fullest, peak, rates
 
-ENDS = {"s": "succeeded", "d": "dead", "b": "buried", "x": "cancelled", "e": "expired", "p": "purged"}
-ENDS_ATTEMPT = "sflrdbx"
 ASKED_FOR = {"complete": "sx", "fail": "fdx", "release": "rx", "kill": "dx", "bury": "b"}
 LIVE = ("ready", "delayed", "running", "blocked")
 CLOCK_READ_BEFORE = 1.0     # seconds, at most, that a claim or finish takes from reading the clock to being done
-JOURNALLED_AFTER = 5.0  # seconds; a claim that old has reached the disk, however slow the machine; a younger one may have
-
-
-@dataclasses.dataclass
-class Job:
-    id: int
-    token: str = None
-    queue: str = None
-    priority: int = 100
-    group: str = None
-    max_attempts: int = None
-    delayed: bool = False       # it has a run_at
-    origin: int = None
-    key: str = None             # its unique key
-    parents: list = None        # it waits for these
-    schedule: str = None        # whose job it is,
-    fire_at: float = None       # and for what time
-
-
-@dataclasses.dataclass
-class Event:
-    step: int
-    type: str
-    lease: int = None
-    at: float = None
-    claimed_at: float = None
-    attempt: int = None
-    bound: bool = False         # to its session
-
-
-@dataclasses.dataclass
-class Journal:
-    """What the database says. Copies of a row that was moved to another segment are one."""
-    jobs: dict = dataclasses.field(default_factory=dict)        # id -> Job
-    events: dict = dataclasses.field(default_factory=dict)      # id -> [Event], in order
-    states: dict = dataclasses.field(default_factory=dict)      # id -> state, as tq_jobs shows it
-    settings: dict = dataclasses.field(default_factory=dict)    # queue -> its settings
-    effects: list = None                                        # ids of jobs, once for each time their work was done
-    handled: set = dataclasses.field(default_factory=set)       # queues whose jobs the server runs itself
-    dropped: set = dataclasses.field(default_factory=set)       # ids of jobs that are only where chaos.keep() has put them
-    fires: list = dataclasses.field(default_factory=list)       # (schedule, time, id of its job) of what schedules say they did
-    every: dict = dataclasses.field(default_factory=dict)       # schedule that makes up for all times -> seconds between them
-    recount: list = dataclasses.field(default_factory=list)     # rows of tq_check()
-    changed: list = dataclasses.field(default_factory=list)     # tables of numbered segments with updates or deletes
-    locked: list = dataclasses.field(default_factory=list)      # such tables with rows that somebody deleted, updated or locked
-
-    @classmethod
-    def read(cls, conn, token="t", effects=None):
-        """Reads through any DB-API connection. `effects` is a query for ids."""
-        cur = conn.cursor()
-
-        def rows(sql, *args):
-            cur.execute(sql, args)
-            return cur.fetchall()
-
-        self = cls()
-        self.recount = rows("SELECT item, expected, found FROM tq_check()")
-        self.states = dict(rows("SELECT id, state FROM tq_jobs"))
-        self.settings = dict(rows("SELECT name, settings FROM tq.queue"))
-        jobs, events = "tq.job", "tq.event"
-        if rows("SELECT FROM pg_class WHERE oid = to_regclass('chaos.event')"):
-            jobs, events = ("(SELECT * FROM tq.job UNION ALL SELECT * FROM chaos.job)",
-                            "(SELECT * FROM tq.event UNION ALL SELECT * FROM chaos.event)")
-            # or were moved to segment 0, and are gone from there
-            self.dropped = {row[0] for row in rows("""SELECT id FROM chaos.job EXCEPT SELECT id FROM tq.job_0
-                                                      EXCEPT SELECT id FROM tq.job j WHERE NOT EXISTS
-                                                          (SELECT FROM tq.event WHERE job_id = j.id AND type = 'm')""")}
-        for row in rows(f"""SELECT DISTINCT j.id, j.payload ->> %s, q.name, j.priority, j.group_key, j.max_attempts,
-                                   j.run_at IS NOT NULL, j.origin, j.unique_key, j.depends_on, j.headers #>> '{{schedule,name}}',
-                                   extract(epoch FROM (j.headers #>> '{{schedule,fire_at}}')::timestamptz)::float8
-                            FROM {jobs} j LEFT JOIN tq.queue q ON q.id = j.queue_id""", token):
-            self.jobs[row[0]] = Job(*row)
-        for id, *row in rows(f"""SELECT DISTINCT job_id, step, type::text, lease, extract(epoch FROM at)::float8,
-                                        extract(epoch FROM claimed_at)::float8, attempt, bound
-                                 FROM {events} e ORDER BY job_id, step"""):
-            self.events.setdefault(id, []).append(Event(*row))
-        self.handled = {row[0] for row in rows("SELECT name FROM tq.queue q WHERE EXISTS (SELECT FROM tq.handler WHERE queue_id = q.id)")}
-        self.fires = rows("SELECT schedule, extract(epoch FROM fire_at)::float8, job_id FROM tq.schedule_fire WHERE outcome = 'fired'")
-        self.every = dict(rows("""SELECT name, extract(epoch FROM every)::float8 FROM tq.schedule
-                                  WHERE every IS NOT NULL AND catch_up = 'all' AND overlap = 'allow'"""))
-        self.changed = rows("""SELECT relname, n_tup_upd, n_tup_del FROM pg_stat_all_tables
-                               WHERE schemaname = 'tq' AND relname ~ '^(job|event)_[1-9]' AND n_tup_upd + n_tup_del > 0""")
-        # statistics forget at a crash, rows do not
-        if rows("SELECT FROM pg_extension WHERE extname = 'pageinspect'"):
-            self.locked = rows("""SELECT c.relname, count(*) FROM pg_class c
-                                  CROSS JOIN generate_series(0, pg_relation_size(c.oid) / current_setting('block_size')::int - 1) b
-                                  CROSS JOIN LATERAL heap_page_items(get_raw_page(c.oid::regclass::text, b::int)) i
-                                  WHERE c.relnamespace = 'tq'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(job|event)_[1-9]'
-                                      AND i.t_xmax <> '0' GROUP BY 1""")
-        if effects:
-            self.effects = [row[0] for row in rows(effects)]
-        return self
-
-    def of(self, id):
-        return self.events.get(id, [])
-
-    def survives(self, id, lease):
-        """Did this lease go on over crashes and on whichever server it was that went on? What the journal has of its claim was there
-        before, since a claim that was forgotten is never written."""
-        return any(e.lease == lease and e.type == "c" and not e.bound for e in self.of(id))
-
-    def attempts(self, id):
-        """(lease, claimed at, ended at or None) of each attempt that the journal knows, in order. One that was only asked to stop may
-        never have been: its claim was rolled back then."""
-        found = {}
-        for e in self.of(id):
-            if e.lease is not None and e.claimed_at is not None and e.type != "a":
-                _, began, ended = found.get(e.lease, (e.lease, e.claimed_at, None))
-                found[e.lease] = (e.lease, began, e.at if e.type in ENDS_ATTEMPT else ended)
-        return [found[lease] for lease in sorted(found)]
-
-
-@dataclasses.dataclass
-class Start:
-    job: int
-    lease: int
-    attempt: int
-    who: str
-    at: float
-    until: float
-
-
-class Ledger:
-    """What the clients say."""
-
-    def __init__(self, lines=()):
-        self.transactions = {}                              # tx -> tokens
-        self.begun = {}                                     # tx -> when its client was about to commit
-        self.committed = {}                                 # tx -> when its client knew
-        self.rolled_back = set()                            # tokens
-        self.starts = []
-        self.undone = {}                                    # (job, lease) -> since when
-        self.renewed = {}                                   # (job, lease) -> until when
-        self.newest = {}                                    # (job, lease) -> its Start
-        self.asked = {}                                     # (job, lease) -> [(when, verb)]
-        self.told = {}                                      # (job, lease) -> (when, answer)
-        self.gone = {}                                      # client -> when
-        self.crashes = []
-        self.own_clock = False                              # UNTIL is by the clients' clock
-        self.clock_moved = False                            # that of the server, so that its times say nothing
-        self.branches = []
-        for line in lines:
-            self.add(line)
-
-    @classmethod
-    def read(cls, files):
-        self = cls()
-        for name in files:
-            with open(name, encoding="utf-8") as lines:
-                for line in lines:
-                    self.add(line)
-        return self
-
-    def add(self, line):
-        at, who, event, *words = line.split()
-        at = float(at)
-        if event == "enqueue":
-            self.transactions[words[0]] = words[1:]
-            self.begun[words[0]] = at
-        elif event == "committed":
-            self.committed[words[0]] = at
-        elif event == "rolledback":
-            self.rolled_back.update(words)
-        elif event == "gone":
-            self.gone[who] = at
-        elif event == "ownclock":
-            self.own_clock = True
-        elif event == "crash":
-            self.crashes.append(at)
-        elif event in ("failover", "restored"):
-            self.branches.append(Branch(at, *map(float, words)))
-        else:
-            job, lease, attempt = map(int, words[:3])
-            key = job, lease
-            if event == "start":
-                self.newest[key] = Start(job, lease, attempt, who, at, max(float(words[3]), self.renewed.get(key, 0)))
-                self.starts.append(self.newest[key])
-            elif event == "undone":
-                self.undone[key] = float(words[3]) if len(words) > 3 else 0
-            elif event == "renewed":
-                self.renewed[key] = max(float(words[3]), self.renewed.get(key, 0))
-                if key in self.newest:
-                    self.newest[key].until = max(self.newest[key].until, self.renewed[key])
-            elif event == "end":
-                self.asked.setdefault((job, lease), []).append((at, words[3]))
-            elif event == "told":
-                self.told[job, lease] = (at, words[3])
-            else:
-                raise ValueError(f"no such event in a ledger: {line!r}")
-
-    def verbs(self, key):
-        return [verb for _, verb in self.asked.get(key, [])]
-
-    def ended(self, key):
-        """When its holder first asked to end a lease."""
-        return min((at for at, _ in self.asked.get(key, [])), default=float("inf"))
-
-    def accepted(self, key):
-        return key in self.told and self.told[key][1] != "lost"
-
-    def by_job(self):
-        starts = collections.defaultdict(list)
-        for start in self.starts:
-            starts[start.job].append(start)
-        return starts
-
-    def excused(self, journal, start, until):
-        """May the lease of `start` have ended before its time, between its claim and `until`? Over a crash only if nobody can say that
-        its claim had reached the disk."""
-        if self.undone.get((start.job, start.lease), float("inf")) <= until:
-            return True
-        # who was killed may have had an open transaction, whose claims the journal does not have
-        if self.gone.get(start.who, float("inf")) <= until and not journal.survives(start.job, start.lease):
-            return True
-        return not journal.survives(start.job, start.lease) and self.taken_back(start, until)
-
-    def taken_back(self, start, until):
-        """Did a server go down, or another one go on, before `until`, so soon after this claim that it may have been forgotten?"""
-        return any(
-            start.at - JOURNALLED_AFTER < crash <= until and crash - start.at < JOURNALLED_AFTER for crash in self.crashes) or any(
-            branch.cut - JOURNALLED_AFTER < start.at <= branch.at <= until for branch in self.branches)
-
-    def abandoned(self, at):
-        """May what was acknowledged then be missing, since a server went on that did not have it?"""
-        return any(branch.lacks(at) for branch in self.branches)
-
-    def forgotten(self, start):
-        """Was the claim so late that the server that went on may know neither of it nor of the end of the lease before it?"""
-        return any(branch.cut < start.at <= branch.at for branch in self.branches)
 
 
 # Each promise is a function of journal and ledger that yields whoever breaks it.
@@ -609,11 +361,7 @@ def most_at_once(journal, ledger, starts, jobs):
         until = live_until(journal, ledger, start)
         if until is not None and until > start.at:
             moments += [(start.at, 1), (until, -1)]
-    most = now = 0
-    for _, change in sorted(moments):   # ends before beginnings
-        now += change
-        most = max(most, now)
-    return most
+    return peak(moments)
 
 
 def crowds(journal):
@@ -656,11 +404,7 @@ def depths(journal, ledger):
             if ended is None or ended > known[job.token]:
                 moments[job.queue] += [(known[job.token], 1)] + ([(ended, -1)] if ended else [])
     for queue, changes in moments.items():
-        most = now = 0
-        for _, change in sorted(changes):
-            now += change
-            most = max(most, now)
-        yield queue, most, journal.settings[queue]["max_depth"]
+        yield queue, peak(changes), journal.settings[queue]["max_depth"]
 
 
 @promise("no queue was deeper than it may be")

@@ -8,8 +8,10 @@ import sys
 import time
 
 from branches import held_over
-from checker import Journal, Ledger, check, summary
+from checker import check, summary
+from journal import Journal
 from judged import core, judged
+from ledger import Ledger
 from server import until
 
 PROGRAMS = pathlib.Path(__file__).parent.parent / "clients"

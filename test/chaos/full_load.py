@@ -21,10 +21,7 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
-"""
-
-# Ends of jobs, as what workers do in their transactions beside: the work of a job that is done counts as often as it was committed.
-SETUP += """
+-- What workers do in the transactions that end their jobs: the work of a job that is done counts as often as it was committed.
 CREATE FUNCTION chaos.complete(id bigint, lease bigint) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO chaos.effect VALUES (id);
@@ -39,14 +36,14 @@ END $$;
 """
 
 # a depth lets in what the workers can do, so that segments come to their end
-SOON = '"retry": {"policy": "fixed", "delay": "50 ms", "on_lost": "50 ms"}, "max_attempts": 1000, "max_depth": 300'
+RETRY = '"retry": {"policy": "fixed", "delay": "50 ms", "on_lost": "50 ms"}'
 QUEUES = f"""
-SELECT tq_create_queue('load', '{{"retry": {{"policy": "fixed", "delay": "50 ms", "on_lost": "50 ms"}}, "notify": "news", "max_depth": 1500,
-                                "max_running": 40, "group_max_running": 1, "max_attempts": 20}}');
-SELECT tq_create_queue('paced', '{{"retry": {{"policy": "fixed", "delay": "50 ms", "on_lost": "50 ms"}}, "rate": "10/s", "burst": 15, "max_depth": 30}}');
-SELECT tq_create_queue('groups', '{{"retry": {{"policy": "fixed", "delay": "50 ms", "on_lost": "50 ms"}}, "group_max_running": 1, "max_depth": 500}}');
+SELECT tq_create_queue('load', '{{{RETRY}, "notify": "news", "max_depth": 1500, "max_running": 40, "group_max_running": 1,
+                                "max_attempts": 20}}');
+SELECT tq_create_queue('paced', '{{{RETRY}, "rate": "10/s", "burst": 15, "max_depth": 30}}');
+SELECT tq_create_queue('groups', '{{{RETRY}, "group_max_running": 1, "max_depth": 500}}');
 SELECT tq_create_queue('keys', '{{"max_running": 4}}');
-SELECT tq_create_queue('handled', '{{{SOON}}}');
+SELECT tq_create_queue('handled', '{{{RETRY}, "max_attempts": 1000, "max_depth": 300}}');
 SELECT tq_handle('handled', NULL, 'chaos.work(tq_job)');
 SELECT tq_schedule('all', 'handled', every => '1 s', catch_up => 'all', options => '{{"max_catch_up": 1000}}');
 SELECT tq_schedule('latest', 'handled', every => '2 s', overlap => 'skip');
@@ -82,7 +79,10 @@ class FullLoad(Clients):
 
     program = "mixed.py"
     effects = EFFECTS
-    short = False
+
+    def __init__(self, *args, short=False, **options):
+        super().__init__(*args, **options)
+        self.short = short
 
     def begin(self, producers=3, meddlers=1):
         self.start("producer", producers)
@@ -108,8 +108,7 @@ def full_load(t, server, producers=3, dsn=None, **options):
     server.sql(SETUP)
     server.sql(QUEUES)
     options.setdefault("lease", 0.25 if t.short else 1)
-    clients = FullLoad(dsn or server.dsn(), t.dir / f"clients{len(t.clients)}", f"{t.seed}.{t.name}", pace=0.02, **options)
-    clients.short = t.short
+    clients = FullLoad(dsn or server.dsn(), t.dir / f"clients{len(t.clients)}", f"{t.seed}.{t.name}", pace=0.02, short=t.short, **options)
     t.clients.append(clients)
     clients.begin(producers)
     clients.progress()

@@ -1,6 +1,7 @@
 """How much each promise of the checker had to judge in a journal and its ledgers. One that had nothing proves nothing."""
 import checker
-from checker import ENDS, ENDS_ATTEMPT, PROMISES
+from checker import PROMISES
+from journal import ENDS, ENDS_ATTEMPT
 from rates import fullest, rates
 
 COUNTS = {}     # promise -> function of journal and ledger; check() has been at both

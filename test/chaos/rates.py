@@ -1,4 +1,4 @@
-"""How fast jobs of queues with a rate were started."""
+"""How fast jobs of queues with a rate were started, and how many of something were there at once."""
 
 PER = {"s": 1, "min": 60, "h": 3600, "d": 86400}
 
@@ -19,4 +19,13 @@ def fullest(began, rate):
         level = max(0, level - (at - last) * rate) + 1
         last = at
         most = max(most, level)
+    return most
+
+
+def peak(moments):
+    """The most at one moment, from (when, how many more or fewer); of those of one time the fewer come first."""
+    most = now = 0
+    for _, change in sorted(moments):
+        now += change
+        most = max(most, now)
     return most

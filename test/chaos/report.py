@@ -2,8 +2,8 @@
 """Writes docs/reliability.md from results of scenarios: report.py FILE... >docs/reliability.md
 
 Each line of FILE is an object, a run: scenario and title; times, {"what was done": how often}; checked, how many things; broken,
-those that did not hold; skipped, why it was not run, or null; seconds; seed, if there is one; figures, {"what was measured": value}; date; commit and server, if they are
-known. A row is of all runs of a scenario; what did not hold in one stays there until its line is removed.
+those that did not hold; skipped, why it was not run, or null; seconds; seed, if there is one; figures, {"what was measured": value};
+date; commit and server, if they are known. A row is of all runs of a scenario; what did not hold in one stays there until its line is removed.
 """
 import datetime
 import json

@@ -52,7 +52,8 @@ def run(scenario, options, seconds):
         with open(options.results, "a", encoding="utf-8") as file:
             file.write(json.dumps({
                 "scenario": scenario.name, "title": scenario.title, "times": trial.counts, "figures": trial.figures,
-                "checked": len(trial.held) + len(trial.broken), "broken": trial.broken, "skipped": trial.skipped, "seconds": round(took), "seed": options.seed,
+                "checked": len(trial.held) + len(trial.broken), "broken": trial.broken, "skipped": trial.skipped,
+                "seconds": round(took), "seed": options.seed,
             } | provenance()) + "\n")
     if not trial.broken and not options.keep:
         shutil.rmtree(trial.dir, ignore_errors=True)

@@ -130,13 +130,19 @@ class Server:
         self.program("pg_ctl", "-D", self.data, "-m", mode, "-w", "-t", PATIENCE, "stop")
         self.running = False
 
+    def kill_postmaster(self):
+        """SIGKILL. Its children see that it is gone, and end one after the other; returns when the last of them has. The postmaster's pid."""
+        pid, folder = int((self.data / "postmaster.pid").read_text(encoding="utf-8").split()[0]), self.data.resolve()
+        self.kill(pid)
+        until(lambda: not processes_in(folder), lambda: "the server's processes end: " + left_of(processes_in(folder)))
+        self.running = False
+        return pid
+
     def crash(self):
-        """SIGKILL to the postmaster. Returns when the last of its children has noticed."""
+        """That, and the next one may start at once."""
         lock = self.data / "postmaster.pid"
         lines = lock.read_text(encoding="utf-8").splitlines()
-        self.kill(int(lines[0]))
-        until(lambda: not processes_in(self.data), lambda: "the server's processes end: " + left_of(processes_in(self.data)))
-        self.running = False
+        self.kill_postmaster()
         # as long as nobody has reaped it, the next one believes that it lives; so what that would clean up is cleaned up here
         ctypes.CDLL(None).shmctl(int(lines[6].split()[1]), IPC_RMID, None)
         for file in (lock, *pathlib.Path(self.socket).iterdir()):

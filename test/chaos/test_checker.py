@@ -5,15 +5,19 @@ import copy
 import sys
 
 from branches import Branch
-from checker import PROMISES, Event, Job, Journal, Ledger, Start, check
+from checker import PROMISES, check
+from journal import Event, Job, Journal
+from ledger import Ledger, Start
 from judged import judged
 
 GROUPED = (11, 12, 13)
 
 
 def healthy():
-    """Jobs 1 to 10, 16 and 17 of queue q, 11 to 13 and 14 to 15 of groups of queue g, whose limit is 2. Time goes on by a second with each thing that happens."""
-    journal, lines = Journal(effects=[], settings={"q": {"max_attempts": 3}, "g": {"max_running": 2}, "r": {"rate": "1/min", "burst": 3, "max_depth": 3}}), []
+    """Jobs 1 to 10, 16 and 17 of queue q, 11 to 13 and 14 to 15 of groups of queue g, whose limit is 2. Time goes on by a second with each
+    thing that happens."""
+    journal, lines = Journal(effects=[], settings={"q": {"max_attempts": 3}, "g": {"max_running": 2},
+                                                   "r": {"rate": "1/min", "burst": 3, "max_depth": 3}}), []
     journal.recount = [("rows read", None, 13), ("counters that had drifted", 0, 0)]
     clock, leases = [1000.0], iter(range(500, 600))
 

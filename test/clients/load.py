@@ -51,7 +51,7 @@ class Client:
         self.conn = None
         self.serial = 0
         self.held = []          # (when to finish, job)
-        self.kept = []          # [when to finish, when to renew its lease, its length, job]
+        self.renewing = []      # [when to finish, when to renew its lease, its length, job]
         self.heard = 0          # when the last statement began that the server has answered
 
     def note(self, event, *words):
@@ -307,9 +307,9 @@ class Client:
                     self.held.append((time.monotonic() + r.uniform(2, 30) * self.lease, job))
         elif choice < 0.37:
             # for as long as several leases last, by heartbeats
-            if len(self.held) + len(self.kept) < self.hoard:
+            if len(self.held) + len(self.renewing) < self.hoard:
                 for job in self.claim(1, 1.5, 0.05):
-                    self.kept.append([time.monotonic() + r.uniform(1, 8) * self.lease, time.monotonic(), 1.5, job])
+                    self.renewing.append([time.monotonic() + r.uniform(1, 8) * self.lease, time.monotonic(), 1.5, job])
         elif choice < 0.6:
             jobs = self.claim(r.randrange(2, 60), 5, 0.05)
             if jobs:
@@ -322,11 +322,11 @@ class Client:
 
     def keep(self):
         """Renews leases of which a third is over. Who has lost one hears so when he finishes."""
-        for kept in self.kept[:]:
+        for kept in self.renewing[:]:
             now = time.monotonic()
             until, renew, length, job = kept
             if until <= now:
-                self.kept.remove(kept)
+                self.renewing.remove(kept)
                 self.finish(job)
             elif renew + length * self.lease / 3 <= now:
                 kept[1] = now
@@ -348,8 +348,8 @@ class Client:
 
     def give_up(self):
         """Finishes what it still holds, lest somebody has to wait for that. A server that is away now is not waited for."""
-        self.held += [(0, kept[-1]) for kept in self.kept]
-        self.kept = []
+        self.held += [(0, kept[-1]) for kept in self.renewing]
+        self.renewing = []
         while self.held:
             try:
                 self.let_go(float("inf"))

@@ -152,8 +152,8 @@ class Harms:
             load.progress(2_000)
 
     def last(self, load, least, beside=lambda: None):
-        """Until every kind was done so often, with each thing that it is done to, and the time is over. The clients go on meanwhile, or that is an error. `beside` is
-        called now and then."""
+        """Until every kind was done so often, with each thing that it is done to, and the time is over. The clients go on meanwhile, or that
+        is an error. `beside` is called now and then."""
         end = time.monotonic() + PATIENCE
         while self.trial.left() > 0 or not all(hand.done(least) for hand in self.hands):
             load.progress(2_000)

@@ -6,7 +6,7 @@ from functools import partial
 
 from full_load import CONF, full_load
 from scenario import scenario
-from server import left_of, processes_in, until
+from server import until
 
 SYSTEM = ("checkpointer", "background writer", "walwriter", "autovacuum launcher", "logical replication launcher")
 MAY_END = ("background writer", "walwriter", "autovacuum launcher")     # on SIGTERM; the postmaster starts them again
@@ -140,13 +140,9 @@ def stop(t):
 
 
 def kill_postmaster(server):
-    """SIGKILL; its children see that it is gone, and end one after the other."""
-    pid = int((server.data / "postmaster.pid").read_text(encoding="utf-8").split()[0])
-    os.kill(pid, signal.SIGKILL)
-    folder = server.data.resolve()
-    until(lambda: not os.path.exists(f"/proc/{pid}") and not processes_in(folder),
-          lambda: "its children end: " + left_of(processes_in(folder)))
-    server.running = False
+    """SIGKILL, and its parent has heard of it: a server that starts then finds by itself that the old one is gone."""
+    pid = server.kill_postmaster()
+    until(lambda: not os.path.exists(f"/proc/{pid}"), "the postmaster is gone")
 
 
 @scenario("kill-postmaster", "SIGKILL of the postmaster, and start when its children have ended", short=False)
@@ -170,8 +166,8 @@ def delay(server, point, command):
     until(lambda: server.one("SELECT current_setting(%s)", "tq_test." + point.replace("-", "_")) == command, "it has read the settings")
 
 
-@scenario("kill-loader", "SIGKILL of whoever is first to read the journal after a crash, at each step of that, of the postmaster while it recovers from one",
-          short=False)
+@scenario("kill-loader", "SIGKILL of whoever is first to read the journal after a crash, at each step of that, of the postmaster while it "
+          "recovers from one", short=False)
 def loader(t):
     server = t.server(**CONF)
     load = full_load(t, server)

@@ -4,12 +4,14 @@ import json
 import statistics
 import time
 
-from checker import (Journal, Ledger, all_or_nothing, enqueued_once, events_of_jobs, ids_of_tokens, leases_once, no_stale_finish,
-                     nothing_after_the_end, nothing_else_is_there, one_end, recounted, rolled_back_is_not_there, steps_once)
+from checker import (all_or_nothing, enqueued_once, events_of_jobs, ids_of_tokens, leases_once, no_stale_finish, nothing_after_the_end,
+                     nothing_else_is_there, one_end, recounted, rolled_back_is_not_there, steps_once)
 from clients import Clients
 from harm import readers
 from harm.hands import Harms
 from harm.settings import KEEP
+from journal import Journal
+from ledger import Ledger
 from scenario import scenario
 from server import until
 

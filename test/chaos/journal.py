@@ -1,0 +1,114 @@
+"""What a database says of its jobs, as the checker wants it: read once, when nothing is under way."""
+import dataclasses
+
+ENDS = {"s": "succeeded", "d": "dead", "b": "buried", "x": "cancelled", "e": "expired", "p": "purged"}
+ENDS_ATTEMPT = "sflrdbx"
+
+
+@dataclasses.dataclass
+class Job:
+    id: int
+    token: str = None
+    queue: str = None
+    priority: int = 100
+    group: str = None
+    max_attempts: int = None
+    delayed: bool = False       # it has a run_at
+    origin: int = None
+    key: str = None             # its unique key
+    parents: list = None        # it waits for these
+    schedule: str = None        # whose job it is,
+    fire_at: float = None       # and for what time
+
+
+@dataclasses.dataclass
+class Event:
+    step: int
+    type: str
+    lease: int = None
+    at: float = None
+    claimed_at: float = None
+    attempt: int = None
+    bound: bool = False         # to its session
+
+
+@dataclasses.dataclass
+class Journal:
+    """What the database says. Copies of a row that was moved to another segment are one."""
+    jobs: dict = dataclasses.field(default_factory=dict)        # id -> Job
+    events: dict = dataclasses.field(default_factory=dict)      # id -> [Event], in order
+    states: dict = dataclasses.field(default_factory=dict)      # id -> state, as tq_jobs shows it
+    settings: dict = dataclasses.field(default_factory=dict)    # queue -> its settings
+    effects: list = None                                        # ids of jobs, once for each time their work was done
+    handled: set = dataclasses.field(default_factory=set)       # queues whose jobs the server runs itself
+    dropped: set = dataclasses.field(default_factory=set)       # ids of jobs that are only where chaos.keep() has put them
+    fires: list = dataclasses.field(default_factory=list)       # (schedule, time, id of its job) of what schedules say they did
+    every: dict = dataclasses.field(default_factory=dict)       # schedule that makes up for all times -> seconds between them
+    recount: list = dataclasses.field(default_factory=list)     # rows of tq_check()
+    changed: list = dataclasses.field(default_factory=list)     # tables of numbered segments with updates or deletes
+    locked: list = dataclasses.field(default_factory=list)      # such tables with rows that somebody deleted, updated or locked
+
+    @classmethod
+    def read(cls, conn, token="t", effects=None):
+        """Reads through any DB-API connection. `effects` is a query for ids."""
+        cur = conn.cursor()
+
+        def rows(sql, *args):
+            cur.execute(sql, args)
+            return cur.fetchall()
+
+        self = cls()
+        self.recount = rows("SELECT item, expected, found FROM tq_check()")
+        self.states = dict(rows("SELECT id, state FROM tq_jobs"))
+        self.settings = dict(rows("SELECT name, settings FROM tq.queue"))
+        jobs, events = "tq.job", "tq.event"
+        if rows("SELECT FROM pg_class WHERE oid = to_regclass('chaos.event')"):
+            jobs, events = ("(SELECT * FROM tq.job UNION ALL SELECT * FROM chaos.job)",
+                            "(SELECT * FROM tq.event UNION ALL SELECT * FROM chaos.event)")
+            # or were moved to segment 0, and are gone from there
+            self.dropped = {row[0] for row in rows("""SELECT id FROM chaos.job EXCEPT SELECT id FROM tq.job_0
+                                                      EXCEPT SELECT id FROM tq.job j WHERE NOT EXISTS
+                                                          (SELECT FROM tq.event WHERE job_id = j.id AND type = 'm')""")}
+        for row in rows(f"""SELECT DISTINCT j.id, j.payload ->> %s, q.name, j.priority, j.group_key, j.max_attempts,
+                                   j.run_at IS NOT NULL, j.origin, j.unique_key, j.depends_on, j.headers #>> '{{schedule,name}}',
+                                   extract(epoch FROM (j.headers #>> '{{schedule,fire_at}}')::timestamptz)::float8
+                            FROM {jobs} j LEFT JOIN tq.queue q ON q.id = j.queue_id""", token):
+            self.jobs[row[0]] = Job(*row)
+        for id, *row in rows(f"""SELECT DISTINCT job_id, step, type::text, lease, extract(epoch FROM at)::float8,
+                                        extract(epoch FROM claimed_at)::float8, attempt, bound
+                                 FROM {events} e ORDER BY job_id, step"""):
+            self.events.setdefault(id, []).append(Event(*row))
+        self.handled = {row[0] for row in rows("SELECT name FROM tq.queue q WHERE EXISTS (SELECT FROM tq.handler WHERE queue_id = q.id)")}
+        self.fires = rows("SELECT schedule, extract(epoch FROM fire_at)::float8, job_id FROM tq.schedule_fire WHERE outcome = 'fired'")
+        self.every = dict(rows("""SELECT name, extract(epoch FROM every)::float8 FROM tq.schedule
+                                  WHERE every IS NOT NULL AND catch_up = 'all' AND overlap = 'allow'"""))
+        self.changed = rows("""SELECT relname, n_tup_upd, n_tup_del FROM pg_stat_all_tables
+                               WHERE schemaname = 'tq' AND relname ~ '^(job|event)_[1-9]' AND n_tup_upd + n_tup_del > 0""")
+        # statistics forget at a crash, rows do not
+        if rows("SELECT FROM pg_extension WHERE extname = 'pageinspect'"):
+            self.locked = rows("""SELECT c.relname, count(*) FROM pg_class c
+                                  CROSS JOIN generate_series(0, pg_relation_size(c.oid) / current_setting('block_size')::int - 1) b
+                                  CROSS JOIN LATERAL heap_page_items(get_raw_page(c.oid::regclass::text, b::int)) i
+                                  WHERE c.relnamespace = 'tq'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(job|event)_[1-9]'
+                                      AND i.t_xmax <> '0' GROUP BY 1""")
+        if effects:
+            self.effects = [row[0] for row in rows(effects)]
+        return self
+
+    def of(self, id):
+        return self.events.get(id, [])
+
+    def survives(self, id, lease):
+        """Did this lease go on over crashes and on whichever server it was that went on? What the journal has of its claim was there
+        before, since a claim that was forgotten is never written."""
+        return any(e.lease == lease and e.type == "c" and not e.bound for e in self.of(id))
+
+    def attempts(self, id):
+        """(lease, claimed at, ended at or None) of each attempt that the journal knows, in order. One that was only asked to stop may
+        never have been: its claim was rolled back then."""
+        found = {}
+        for e in self.of(id):
+            if e.lease is not None and e.claimed_at is not None and e.type != "a":
+                _, began, ended = found.get(e.lease, (e.lease, e.claimed_at, None))
+                found[e.lease] = (e.lease, began, e.at if e.type in ENDS_ATTEMPT else ended)
+        return [found[lease] for lease in sorted(found)]

@@ -1,0 +1,145 @@
+"""Ledgers that clients keep outside the database.
+
+A ledger is a file, or several, to which clients append lines of words, each with one write. Times are seconds since 1970.
+
+  TIME WHO enqueue TX TOKEN...                about to commit: jobs with these tokens (payload ->> KEY)
+  TIME WHO committed TX                       the server said so; without this line nobody knows
+  TIME WHO rolledback TOKEN...                enqueued in what was then rolled back, savepoint or transaction
+  TIME WHO start JOB LEASE ATTEMPT UNTIL      claimed, and the claim committed; UNTIL is its lease_expires_at
+  TIME WHO undone JOB LEASE ATTEMPT [SINCE]   claimed by a transaction that was then rolled back, or may have been, not before SINCE
+  TIME WHO renewed JOB LEASE ATTEMPT UNTIL    a heartbeat was answered; UNTIL is when its lease ends now
+  TIME WHO end JOB LEASE ATTEMPT VERB         the work has ended, the finish is about to be sent:
+                                              complete, fail, release, kill (tq_fail, fatal) or bury
+  TIME WHO told JOB LEASE ATTEMPT ANSWER      what the server said: a state, or lost
+  TIME WHO gone                               this client was killed: leases bound to its session end
+  TIME WHO ownclock                           UNTIL is by this client's own clock: the server's may be moved
+  TIME WHO crash                              the server is being taken down
+  TIME WHO failover [BEFORE]                  it is gone, and one goes on that may lack what was committed last, after BEFORE
+  TIME WHO restored BEFORE AFTER              it is gone, and one goes on that has what was committed before BEFORE, nothing that
+                                              was begun after AFTER
+"""
+import collections
+import dataclasses
+
+from branches import Branch
+
+JOURNALLED_AFTER = 5.0  # seconds; a claim that old has reached the disk, however slow the machine; a younger one may have
+
+
+@dataclasses.dataclass
+class Start:
+    job: int
+    lease: int
+    attempt: int
+    who: str
+    at: float
+    until: float
+
+
+class Ledger:
+    """What the clients say."""
+
+    def __init__(self, lines=()):
+        self.transactions = {}                              # tx -> tokens
+        self.begun = {}                                     # tx -> when its client was about to commit
+        self.committed = {}                                 # tx -> when its client knew
+        self.rolled_back = set()                            # tokens
+        self.starts = []
+        self.undone = {}                                    # (job, lease) -> since when
+        self.renewed = {}                                   # (job, lease) -> until when
+        self.newest = {}                                    # (job, lease) -> its Start
+        self.asked = {}                                     # (job, lease) -> [(when, verb)]
+        self.told = {}                                      # (job, lease) -> (when, answer)
+        self.gone = {}                                      # client -> when
+        self.crashes = []
+        self.own_clock = False                              # UNTIL is by the clients' clock
+        self.clock_moved = False                            # that of the server, so that its times say nothing
+        self.branches = []
+        for line in lines:
+            self.add(line)
+
+    @classmethod
+    def read(cls, files):
+        self = cls()
+        for name in files:
+            with open(name, encoding="utf-8") as lines:
+                for line in lines:
+                    self.add(line)
+        return self
+
+    def add(self, line):
+        at, who, event, *words = line.split()
+        at = float(at)
+        if event == "enqueue":
+            self.transactions[words[0]] = words[1:]
+            self.begun[words[0]] = at
+        elif event == "committed":
+            self.committed[words[0]] = at
+        elif event == "rolledback":
+            self.rolled_back.update(words)
+        elif event == "gone":
+            self.gone[who] = at
+        elif event == "ownclock":
+            self.own_clock = True
+        elif event == "crash":
+            self.crashes.append(at)
+        elif event in ("failover", "restored"):
+            self.branches.append(Branch(at, *map(float, words)))
+        else:
+            job, lease, attempt = map(int, words[:3])
+            key = job, lease
+            if event == "start":
+                self.newest[key] = Start(job, lease, attempt, who, at, max(float(words[3]), self.renewed.get(key, 0)))
+                self.starts.append(self.newest[key])
+            elif event == "undone":
+                self.undone[key] = float(words[3]) if len(words) > 3 else 0
+            elif event == "renewed":
+                self.renewed[key] = max(float(words[3]), self.renewed.get(key, 0))
+                if key in self.newest:
+                    self.newest[key].until = max(self.newest[key].until, self.renewed[key])
+            elif event == "end":
+                self.asked.setdefault(key, []).append((at, words[3]))
+            elif event == "told":
+                self.told[key] = (at, words[3])
+            else:
+                raise ValueError(f"no such event in a ledger: {line!r}")
+
+    def verbs(self, key):
+        return [verb for _, verb in self.asked.get(key, [])]
+
+    def ended(self, key):
+        """When its holder first asked to end a lease."""
+        return min((at for at, _ in self.asked.get(key, [])), default=float("inf"))
+
+    def accepted(self, key):
+        return key in self.told and self.told[key][1] != "lost"
+
+    def by_job(self):
+        starts = collections.defaultdict(list)
+        for start in self.starts:
+            starts[start.job].append(start)
+        return starts
+
+    def excused(self, journal, start, until):
+        """May the lease of `start` have ended before its time, between its claim and `until`? Over a crash only if nobody can say that
+        its claim had reached the disk."""
+        if self.undone.get((start.job, start.lease), float("inf")) <= until:
+            return True
+        # who was killed may have had an open transaction, whose claims the journal does not have
+        if self.gone.get(start.who, float("inf")) <= until and not journal.survives(start.job, start.lease):
+            return True
+        return not journal.survives(start.job, start.lease) and self.taken_back(start, until)
+
+    def taken_back(self, start, until):
+        """Did a server go down, or another one go on, before `until`, so soon after this claim that it may have been forgotten?"""
+        return any(
+            start.at - JOURNALLED_AFTER < crash <= until and crash - start.at < JOURNALLED_AFTER for crash in self.crashes) or any(
+            branch.cut - JOURNALLED_AFTER < start.at <= branch.at <= until for branch in self.branches)
+
+    def abandoned(self, at):
+        """May what was acknowledged then be missing, since a server went on that did not have it?"""
+        return any(branch.lacks(at) for branch in self.branches)
+
+    def forgotten(self, start):
+        """Was the claim so late that the server that went on may know neither of it nor of the end of the lease before it?"""
+        return any(branch.cut < start.at <= branch.at for branch in self.branches)
