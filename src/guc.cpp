@@ -179,7 +179,7 @@ void define()
 			PGC_SUSET, 0);
 	integer("tq.max_executors", "Places for executors, of each database.", "About 100 bytes each.", &max_executors, 0, 1000,
 			PGC_POSTMASTER, 0);
-	integer("tq.max_groups", "Groups of jobs, over all queues, that have a place in shared memory.", "About 250 bytes each.", &max_groups, 4,
+	integer("tq.max_groups", "Groups of jobs, over all queues, that have a place in shared memory.", "About 270 bytes each.", &max_groups, 4,
 			10000000, PGC_POSTMASTER, 0);
 	integer("tq.max_lanes", "Kinds of jobs, over all queues, that have a place in shared memory.", nullptr, &max_lanes, 4,
 			65000, PGC_POSTMASTER, 0);
