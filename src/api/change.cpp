@@ -345,7 +345,7 @@ void raise_outcome(const Request &r, const Outcome &out)
 		case Verdict::no_room:
 			ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 							errmsg("no room in memory for job %lld", static_cast<long long>(r.id)),
-							errhint("Raise tq.max_live_jobs and restart the server.")));
+							errhint("Raise tq.max_live_jobs or, for jobs of groups, tq.max_groups and restart the server.")));
 		case Verdict::wrong_state:
 			raise_wrong_state(r, out.state);
 		case Verdict::duplicate:

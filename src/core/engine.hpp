@@ -173,6 +173,8 @@ class Engine
 	// Takes a group out of memory, slot and all, if all that it has there are waiting jobs that may go and it remembers no starts; its
 	// queue's search finds it again.
 	bool evict_group(Queue &q, Ref g, uint32_t hint) noexcept;
+	// Sends delayed jobs of groups that have nothing else in memory back to disk, the latest first, until a group has given its slot away.
+	bool evict_delayed_group(Queue &q, uint32_t hint, int *evicted) noexcept;
 	// Does the lane's watermark hold back the head of a group?
 	static bool holds_back(const Queue &q, const Lane &l, Key head) noexcept
 	{

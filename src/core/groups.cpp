@@ -435,4 +435,26 @@ bool Engine::evict_group(Queue &q, Ref r, uint32_t hint) noexcept
 	return true;
 }
 
+bool Engine::evict_delayed_group(Queue &q, uint32_t hint, int *evicted) noexcept
+{
+	Ref before = kNil;
+	for (Ref r = by_timer().last(q.due, [](Ref) noexcept { return true; }); r != kNil; r = before)
+	{
+		before = by_timer().prev(r);
+		const Entry &e = entries_[r];
+		const Ref g = e.group;
+		if (g == kNil || !is_evictable(e) || groups_[g].head != kNil || groups_[g].ready.min != kNil || groups_[g].running > 0)
+			continue;
+		const bool last = groups_[g].entries == 1;
+		sink_timer(q.db, e.timer);
+		lanes_[e.lane].count_delayed(1);
+		drop(q, r, hint);
+		++*evicted;
+		// it keeps its slot if it may have jobs on disk
+		if (last && (!owns(q, g) || evict_group(q, g, hint)))
+			return true;
+	}
+	return false;
+}
+
 } // namespace tq::core

@@ -29,7 +29,7 @@ int nnotes = 0;
 int notes_room = 0;
 bool all_at_commit = false;
 bool counted = false; // among Awaited::openers
-bool writing = false; // a statement of our own is under way
+SubTransactionId writing = InvalidSubTransactionId; // in which a statement of our own is under way
 uint32 emptied_before = 0;
 
 void add(JobId **list, int *n, int *room, JobId id)
@@ -115,13 +115,13 @@ pg::OwnerScope enter_registry(const Db &db)
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	// plans are kept, and may be made when a table is small that grows at once
 	static_cast<void>(set_config_option("enable_seqscan", "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false));
-	writing = true;
+	writing = GetCurrentSubTransactionId();
 	return scope;
 }
 
 void leave_registry(const pg::OwnerScope &scope)
 {
-	writing = false;
+	writing = InvalidSubTransactionId;
 	pg::leave_owner(scope);
 }
 
@@ -172,7 +172,8 @@ void end_dependencies() noexcept
 {
 	awaited = notes = nullptr;
 	nawaited = awaited_room = nnotes = notes_room = 0;
-	all_at_commit = writing = false;
+	all_at_commit = false;
+	writing = InvalidSubTransactionId;
 	if (counted)
 		current_db()->awaited.openers.fetch_sub(1);
 	counted = false;
@@ -278,7 +279,7 @@ TQ_FUNCTION(tq_dependencies_changed)
 {
 	if (!CALLED_AS_TRIGGER(fcinfo))
 		ereport(ERROR, (errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED), errmsg("tq.dependencies_changed() is a trigger function")));
-	if (!writing)
+	if (writing != GetCurrentSubTransactionId()) // one that was rolled back has left it
 		all_at_commit = true;
 	return PointerGetDatum(nullptr);
 }

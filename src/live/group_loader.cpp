@@ -136,14 +136,21 @@ void stop_discovery(int, Datum arg)
 	q.discovering.store(false);
 }
 
-// Where the last search for a queue's groups ended for want of slots. The scheduler's own.
+// The last group that a search for a queue's groups has dealt with before it ended for want of slots: the next search begins with the one
+// after it, so that each has its turn. The scheduler's own, by queue.
 struct Discovery
 {
 	char key[core::kGroupMax];
 	uint32 generation;
-	uint16_t queue;
 };
-Discovery discoveries[32];
+
+Discovery &discovery_of(uint16_t queue)
+{
+	static Discovery *discoveries = nullptr;
+	if (discoveries == nullptr)
+		discoveries = static_cast<Discovery *>(MemoryContextAllocZero(TopMemoryContext, sizeof(Discovery) * engine.limits().queues));
+	return discoveries[queue];
+}
 
 bool has_unfinished(const LoadSegments &segments, uint16_t queue, const char *key)
 {
@@ -165,10 +172,11 @@ bool find_groups(Db &db, uint16_t queue)
 {
 	Queue &q = engine.queue(queue);
 	const LoadSegments segments = segments_to_load(db);
-	Discovery &last = discoveries[queue % lengthof(discoveries)];
-	char key[core::kGroupMax] = "", begin[core::kGroupMax] = "";
-	if (last.queue == queue && last.generation == q.generation)
+	Discovery &last = discovery_of(queue);
+	char key[core::kGroupMax] = "", begin[core::kGroupMax] = "", done[core::kGroupMax] = "";
+	if (last.generation == q.generation)
 		strlcpy(begin, last.key, sizeof(begin));
+	strlcpy(done, begin, sizeof(done));
 	last = Discovery{};
 	strlcpy(key, begin, sizeof(key));
 	bool room = true, wrapped = begin[0] == '\0';
@@ -188,7 +196,10 @@ bool find_groups(Db &db, uint16_t queue)
 		const bool known = engine.group_for(q, key, false) != kNil;
 		unlock_queue(queue);
 		if (known || !has_unfinished(segments, queue, key))
+		{
+			strlcpy(done, key, sizeof(done));
 			continue;
+		}
 		lock_queue(queue);
 		Ref g = engine.group_for(q, key, true);
 		if (g == kNil)
@@ -200,14 +211,16 @@ bool find_groups(Db &db, uint16_t queue)
 		}
 		room = g != kNil;
 		if (room)
+		{
 			engine.sink_group(q, g, core::kMinKey);
+			strlcpy(done, key, sizeof(done));
+		}
 		unlock_queue(queue);
 		CHECK_FOR_INTERRUPTS();
 	}
 	if (!room)
 	{
-		strlcpy(last.key, key, sizeof(last.key));
-		last.queue = queue;
+		strlcpy(last.key, done, sizeof(last.key));
 		last.generation = q.generation;
 	}
 	pfree(segments.tables);

@@ -21,6 +21,28 @@ bool evict_slot(Ref g) noexcept
 	return done;
 }
 
+// The same for groups that have delayed jobs alone, which the timers bring back.
+bool evict_delayed_slot() noexcept
+{
+	bool done = false;
+	for (uint32 i = 0; i < engine.limits().queues && !done; ++i)
+	{
+		const auto queue = static_cast<uint16_t>(i);
+		Queue &q = engine.queue(queue);
+		if (q.state == core::QueueState::free || q.groups == 0)
+			continue;
+		int evicted = 0;
+		lock_queue(queue);
+		if (q.state != core::QueueState::free)
+		{
+			done = engine.evict_delayed_group(q, my_proc, &evicted);
+			db_at(q.db).evicted.fetch_add(evicted, std::memory_order_relaxed);
+		}
+		unlock_queue(queue);
+	}
+	return done;
+}
+
 // Frees the slot of one group that `may` lose it; the search goes on where the last one ended.
 template <typename May> bool evict_next_slot(May may) noexcept
 {
@@ -58,7 +80,7 @@ bool has_more(const Queue &q, uint32 each) noexcept { return q.state != core::Qu
 
 bool free_slot() noexcept
 {
-	return evict_next_slot([](const Queue &) { return true; });
+	return evict_next_slot([](const Queue &) { return true; }) || evict_delayed_slot();
 }
 
 bool may_take_slots(const Queue &q) noexcept
@@ -85,7 +107,12 @@ bool gives_way(const Queue &q) noexcept
 	{
 		const Queue &other = engine.queue(static_cast<uint16_t>(i));
 		if (&other != &q && other.db == q.db && wants_slots(other) && other.groups < each)
+		{
+			// it need not wait for the next sweep
+			engine.queue(static_cast<uint16_t>(i)).want_refill.store(true);
+			db_at(q.db).refill.store(true);
 			return true;
+		}
 	}
 	return false;
 }

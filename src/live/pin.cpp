@@ -95,7 +95,14 @@ Pinned pin(Db &db, JobId id, bool keep_terminal)
 			p.lane = lane_for(p.queue, p.row.has_kind ? p.row.kind : nullptr);
 			Queue &q = engine.queue(p.queue);
 			Ref existing = kNil;
+			TQ_WAIT_POINT("pin-before-lock");
 			lock_queue(p.queue);
+			if (q.state == core::QueueState::free || q.db != d || q.id != row.queue_id) // it was dropped meanwhile
+			{
+				unlock_queue(p.queue);
+				again = true;
+				break;
+			}
 			const Ref group = p.row.has_group ? engine.group_for(q, p.row.group, true) : kNil;
 			if (p.row.has_group && group == kNil)
 			{

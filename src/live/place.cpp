@@ -166,6 +166,13 @@ Place place_job(Db &db, const journal::Candidate &c, int slot, const journal::Fo
 		else
 			wanted = source == Source::lane || key < l.watermark || l.tail;
 	}
+	// one that was enqueued meanwhile is counted by its entry
+	uint16_t other = 0;
+	if (!wanted && source == Source::first_load && !had_placeholder && engine.find(index_of(db), c.id, &other) != kNil)
+	{
+		unlock_queue(queue);
+		return Place::known;
+	}
 	Place result = Place::on_disk;
 	Ref group = wanted && !had_placeholder && c.has_group ? engine.group_for(q, c.group, true) : kNil;
 	if (wanted && !had_placeholder && c.has_group && group == kNil)

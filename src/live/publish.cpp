@@ -398,7 +398,10 @@ bool register_enqueue(Db &db, Op &op) noexcept
 	const bool must = op.override_;
 	bool wanted = must;
 	if (!must && delayed)
-		wanted = is_near(db, op.due, now) && (op.group == nullptr || engine.spares_slot(q, op.group));
+		// before all is loaded, groups leave the slots to those that must have one
+		wanted = is_near(db, op.due, now) &&
+				 (op.group == nullptr ||
+				  (db.load_state.load() == static_cast<uint32>(LoadState::loaded) && engine.spares_slot(q, op.group)));
 	else if (!must)
 		wanted = op.group != nullptr ? engine.takes(q, op.group, key) : key_is_near(l, key);
 	const Ref group = wanted && op.group != nullptr ? engine.group_for(q, op.group, true) : kNil;

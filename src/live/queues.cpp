@@ -289,11 +289,14 @@ uint16_t lane_for(uint16_t queue, const char *kind)
 	{
 		LWLockAcquire(registry_lock(), LW_EXCLUSIVE);
 		lock_queue(queue);
+		const bool gone = peek.generation != generation || peek.state == core::QueueState::free;
 		lane = engine.find_lane(engine.queue(queue), kind);
-		if (lane == core::kNoLane)
+		if (lane == core::kNoLane && !gone)
 			lane = engine.make_lane(engine.queue(queue), kind);
 		unlock_queue(queue);
 		LWLockRelease(registry_lock());
+		if (gone)
+			ereport(ERROR, (errcode(kErrNoSuchQueue), errmsg("the queue was dropped meanwhile")));
 	}
 	if (lane == core::kNoLane)
 		ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED), errmsg("too many kinds of jobs"),

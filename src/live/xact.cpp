@@ -5,6 +5,7 @@
 #include "live/attach.hpp"
 #include "live/dependencies.hpp"
 #include "live/load.hpp"
+#include "live/loader.hpp"
 #include "live/publish.hpp"
 #include "live/queue_changes.hpp"
 #include "live/schedule_changes.hpp"
@@ -218,6 +219,17 @@ pg_noinline void on_prepare() noexcept
 	forget();
 }
 
+// One that is to stay in memory may need a slot for its group, which others give up.
+void register_or_fail(Db &db, Op &op)
+{
+	while (!register_enqueue(db, op))
+		if (op.group == nullptr || engine.has_free_group() || !free_slot())
+			ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+							errmsg("no room in memory for job %lld", static_cast<long long>(op.id)),
+							errdetail("A job whose time or priority was changed is kept in memory."),
+							errhint("Raise tq.max_live_jobs or, for jobs of groups, tq.max_groups and restart the server.")));
+}
+
 void xact_callback(XactEvent event, void *)
 {
 	switch (event)
@@ -226,11 +238,8 @@ void xact_callback(XactEvent event, void *)
 			if (nenqueued > 0)
 			{
 				for (int i = 0; i < nops; ++i)
-					if (ops[i].verb == Verb::enqueue && !ops[i].revoked && !ops[i].blocked && !register_enqueue(*current_db(), ops[i]))
-						ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-										errmsg("no room in memory for job %lld", static_cast<long long>(ops[i].id)),
-										errdetail("A job whose time or priority was changed is kept in memory."),
-										errhint("Raise tq.max_live_jobs and restart the server.")));
+					if (ops[i].verb == Verb::enqueue && !ops[i].revoked && !ops[i].blocked)
+						register_or_fail(*current_db(), ops[i]);
 				TQ_WAIT_POINT("precommit-registered");
 			}
 			await_before_commit();

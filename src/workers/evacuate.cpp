@@ -112,8 +112,15 @@ struct Move
 	bool dead;
 };
 
-// Copies one job. False: it is running, marked, being read in, or has ended otherwise; it stays.
-bool move_one(Db &db, const live::SegmentView &from, const live::SegmentView &zero, int64 id, live::Micros now)
+// A dead letter's time is its queue's.
+bool has_had_its_time(const live::Pinned &p, live::Micros now) noexcept
+{
+	return p.fold.ended_at < now - live::retention_of_queue(p.queue).dead;
+}
+
+// Copies one job. False: it is running, marked, being read in, or has ended otherwise; it stays. `over` counts dead letters that have had
+// their time.
+bool move_one(Db &db, const live::SegmentView &from, const live::SegmentView &zero, int64 id, live::Micros now, int64 *over)
 {
 	live::Pinned p = live::pin(db, id, true);
 	if (p.result != Pin::pinned && p.result != Pin::terminal)
@@ -123,8 +130,9 @@ bool move_one(Db &db, const live::SegmentView &from, const live::SegmentView &ze
 	if (p.result == Pin::terminal)
 	{
 		m.dead = p.fold.state == journal::FoldState::dead || p.fold.state == journal::FoldState::buried;
-		if (p.segment != from.slot || !m.dead || p.fold.ended_at < now - live::retention_of_queue(p.queue).dead)
+		if (p.segment != from.slot || !m.dead || has_had_its_time(p, now))
 		{
+			*over += p.segment == from.slot && m.dead;
 			live::drop_placeholder(db, p.queue, p.ref, false);
 			return true; // nothing to save
 		}
@@ -197,16 +205,15 @@ int64 evacuate(const WorkerContext &context, Db &db, const live::SegmentView &se
 		return -1;
 	const MemoryContext keep = AllocSetContextCreate(outside, "tq evacuation", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(keep);
+	live::SegmentSlot &s = live::segment_at(db, segment.slot);
+	const int64 dead_before = s.dead.load(); // what dies from here on is added to it
 	const Ids found = scan(segment.tables, true);
 	MemoryContextSwitchTo(old);
 	end_work();
-	int64 left = 0;
+	int64 left = 0, over = 0;
+	s.dead.fetch_add(found.dead - dead_before); // now that it was read, it is known what it holds
 	if (segment.rows == 0 || !live::dead_known(segment.dead))
 	{
-		// Now that it was read, it is known what it holds. Those that have gone since the scan count as still there, so it is not
-		// dropped too early.
-		live::SegmentSlot &s = live::segment_at(db, segment.slot);
-		s.dead.fetch_add(found.dead - s.dead.load());
 		s.rows.store(found.rows);
 		if (!few_outlive(found.rows, found.n, segment.state == live::SegmentState::finished))
 		{
@@ -221,7 +228,7 @@ int64 evacuate(const WorkerContext &context, Db &db, const live::SegmentView &se
 		live::reserve_ops(kBatch);
 		for (int64 k = i; k < std::min<int64>(found.n, i + kBatch); ++k)
 		{
-			left += !move_one(db, segment, zero, found.ids[k], now);
+			left += !move_one(db, segment, zero, found.ids[k], now, &over);
 			CHECK_FOR_INTERRUPTS();
 		}
 		TQ_WAIT_POINT("move-before-commit");
@@ -230,7 +237,7 @@ int64 evacuate(const WorkerContext &context, Db &db, const live::SegmentView &se
 	}
 	MemoryContextDelete(keep);
 	if (left == 0 && !stop_requested(context))
-		live::segment_at(db, segment.slot).dead.store(0); // what is left of them has had its time
+		s.dead.fetch_sub(over); // nothing keeps the segment for those
 	return left;
 }
 

@@ -52,9 +52,10 @@ bool zero_wants_cleaning(const Db &db, const SegmentView &s, const Retention &ke
 		   is_over(db.cleaned_at.load(), std::max(keep.finished / 4, guc::naptime * Micros{1000}), now);
 }
 
-bool open_is_full(const SegmentView &s, Micros now) noexcept
+// As long as no id can be drawn (segments.cpp) there is none to begin the next range with.
+bool open_is_full(const Db &db, const SegmentView &s, Micros now) noexcept
 {
-	return s.state == SegmentState::open && s.rows > 0 &&
+	return s.state == SegmentState::open && s.rows > 0 && db.id_limit.load() != 0 &&
 		   (s.tables.number == 0 || s.rows >= guc::segment_rows || s.opened_at + guc::segment_interval * kSecond <= now);
 }
 
@@ -144,8 +145,7 @@ bool open_next(const WorkerContext &context, Db &db, bool *changed)
 		if (map[i].state == SegmentState::open)
 			open = &map[i];
 	}
-	// as long as no id can be drawn (segments.cpp) there is none to begin the next range with
-	if (open == nullptr || !open_is_full(*open, now) || db.id_limit.load() == 0)
+	if (open == nullptr || !open_is_full(db, *open, now))
 		return true;
 	if (n >= guc::max_segments)
 	{
@@ -234,6 +234,7 @@ bool look_into(const WorkerContext &context, Db &db, const SegmentView &s, const
 {
 	if (!begin_work(context, "tq: looking into a segment"))
 		return false;
+	const int64 dead = live::segment_at(db, s.slot).dead.load();
 	*finished = journal_agrees(db, s);
 	if (!*finished && live::change_segment(db, s.slot, SegmentState::finished, SegmentState::sealed, 0))
 	{
@@ -244,7 +245,7 @@ bool look_into(const WorkerContext &context, Db &db, const SegmentView &s, const
 		pg::leave_owner(scope);
 	}
 	if (*finished && s.finished_at + keep.dead <= now)
-		live::segment_at(db, s.slot).dead.store(0); // they have had their time, so this was the last look before the drop
+		live::segment_at(db, s.slot).dead.fetch_sub(dead); // they have had their time, so this was the last look before the drop
 	end_work();
 	return true;
 }
@@ -457,8 +458,11 @@ bool janitor_needed(const Db &db, Micros now, bool *urgent)
 	for (int i = 0; i < n; ++i)
 	{
 		const SegmentView &s = map[i];
-		if (opens && open_is_full(s, now))
-			*urgent = needed = true;
+		if (opens && open_is_full(db, s, now))
+		{
+			needed = true; // also to say that there is no room
+			*urgent = *urgent || n < guc::max_segments;
+		}
 		if (!tidies || s.state == SegmentState::open)
 			continue;
 		if (s.tables.number == 0)

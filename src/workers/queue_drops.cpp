@@ -14,7 +14,7 @@ using live::engine;
 // Queue lock held. No enqueue can begin in a closing queue, so what is idle stays idle.
 bool is_idle(const live::Queue &q) noexcept
 {
-	if (q.users > 0)
+	if (q.users > 0 || q.group_loads > 0)
 		return false;
 	for (uint16_t l = q.lanes; l != core::kNoLane; l = engine.lane(l).next)
 	{

@@ -73,5 +73,49 @@ is(scalar(take_all($node, 'full', 60)), 60, 'P7: jobs that fill memory do not ke
 is(unfinished($node, 'full'), 0, 'nothing is left');
 check_journal($node, 'at the end');
 
+#
+# A load makes room for what runs, also if jobs that only wait for their time have taken the slots while it was to come
+#
+$node->append_conf('postgresql.conf', 'tq.max_groups = 4');
+$node->restart;
+loaded($node);
+$node->safe_psql('postgres', "select count(tq_enqueue('runs', group_key => 'g' || i)) from generate_series(1, 3) i");
+my $run = $node->safe_psql('postgres', q{select string_agg(format('(%s, %s)', id, lease), ',') from tq_claim('runs', 3, lease_for => '1 h')});
+until_true($node, "select count(*) = 3 from tq.event e join tq_running using (lease) where e.type = 'c'", 'the claims are journalled');
+$node->safe_psql('postgres', "select tq_enqueue('other')");
+$node->stop('immediate');
+$node->append_conf('postgresql.conf', 'tq.workers = off');
+$node->start;
+$node->safe_psql('postgres', "select count(tq_enqueue('waits', group_key => 'd' || i, delay => '9 min')) from generate_series(1, 3) i");
+$node->append_conf('postgresql.conf', 'tq.workers = on');
+$node->reload;
+scheduler_of($node);
+loaded($node);
+is($node->safe_psql('postgres', q{select count(*) from tq_running where queue = 'runs'}), 3, 'delayed jobs leave the slots to those that run');
+is($node->safe_psql('postgres', q{select delayed from tq_stats() where queue = 'waits'}), 3, 'each of them is counted once');
+check_journal($node, 'after the load');
+$node->safe_psql('postgres', "select tq_complete(id, lease) from (values $run) v(id, lease)");
+
+# a verb, too, finds a slot for its job if delayed ones have the others
+$node->safe_psql('postgres', "select count(tq_enqueue('soon', group_key => 's' || i, delay => '8 min')) from generate_series(1, 3) i");
+$node->safe_psql('postgres', q{select tq_enqueue('runs', group_key => 'h')});
+$run = $node->safe_psql('postgres', q{select format('(%s, %s)', id, lease) from tq_claim('runs', 1, wait => '10 s')});
+my $disk = $node->safe_psql('postgres', q{select tq_enqueue('moved', group_key => 'm')});
+$node->safe_psql('postgres', "select tq_reschedule($disk, priority => 1)");
+is(scalar(take_all($node, 'moved', 1)), 1, 'a job on disk can be changed');
+is($node->safe_psql('postgres', q{select delayed from tq_stats() where queue = 'soon'}), 3, 'what made room for it is counted once');
+$node->safe_psql('postgres', "select tq_complete(id, lease) from (values $run) v(id, lease)");
+
+# as for one that is to stay in memory, when its transaction commits
+take_all($node, 'other', 2);
+$node->safe_psql('postgres', "select count(tq_enqueue('waiting', group_key => 'w' || i)) from generate_series(1, 4) i");
+$node->safe_psql('postgres', q{begin; select tq_enqueue('moved', group_key => 'm') as id \gset
+	select tq_reschedule(:id, priority => 1); commit});
+is(scalar(take_all($node, 'moved', 1)), 1, 'a job that is enqueued and changed in one transaction finds a slot');
+is(scalar(take_all($node, 'waiting', 4)), 4, 'of which nobody has lost a job');
+clock($node, 1200);
+is(scalar(take_all($node, 'waits', 3)) + take_all($node, 'soon', 3), 6, 'nor of those that gave way');
+check_journal($node, 'at the end');
+
 $node->stop;
 done_testing();

@@ -112,5 +112,22 @@ $node->append_conf('postgresql.conf', 'tq.workers = on');
 $node->reload;
 scheduler_of($node);
 
+# a verb has looked up the queue of a job before the queue is dropped, and its place in memory given to another one
+my $verb = session($node);
+$node->safe_psql('postgres', q{select tq_create_queue('leaves')});
+my $ended = $node->safe_psql('postgres', q{select tq_enqueue('leaves')});
+$node->safe_psql('postgres', "select tq_cancel($ended)");
+arm($node, 'pin-before-lock', 'wait', pid => ask($verb, 'select pg_backend_pid()'));
+begin_ask($verb, "select tq_retry($ended)");
+standing($node, 'pin-before-lock');
+$node->safe_psql('postgres', q{select tq_drop_queue('leaves')});
+until_true($node, q{select not exists (select from tq.queue where name = 'leaves')}, 'the queue goes');
+my $comes = $node->safe_psql('postgres', q{select tq_enqueue('comes')});
+release($node, 'pin-before-lock');
+like(end_ask($verb), qr/ERROR/, 'a job of a queue that was dropped meanwhile is not retried');
+is(join(',', take_all($node, 'comes', 1)), $comes, 'the queue in its place has its own jobs alone');
+check_journal($node, 'after it was dropped');
+leave($verb);
+
 check_journal($node);
 done_testing();

@@ -172,6 +172,21 @@ unlike(slurp_file($node->logfile, $offset), qr/ERROR/, 'H5: nothing has failed')
 is(join(',', take_all($node, 'stays', 1), take_all($node, 'dies', 1)), "$stays,$dies", 'H5: both run');
 leave($reader);
 
+# a job that had ended is tried again, and dies, while what outlives its segment is being moved: it is a dead letter like the others
+my $again = ask($writer, q{select tq_enqueue('dies', max_attempts => 1)});
+ask($writer, "select tq_cancel($again)");
+outlived();
+is(segment_of($writer, $again), $n, 'H5: a job that was cancelled');
+arm($node, 'move-before-commit');
+work_off($node, 'a');
+standing($node, 'move-before-commit');
+ask($writer, "select tq_retry($again)");
+ask($writer, q{select tq_fail(id, lease, 'again', fatal => true) from tq_claim('dies')});
+release($node, 'move-before-commit');
+ok(until_true($node, "select to_regclass('tq.job_$n') is null"), 'H5: the segment goes');
+is(ask($writer, "select state from tq_get($again)"), 'dead', 'H5: with nothing that is to be kept');
+take_all($node, 'stays', 1);
+
 #
 # H8
 #
