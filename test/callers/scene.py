@@ -58,6 +58,7 @@ class Scene:
         pg_ctl = [self.options.pg_ctl, "-D", self.options.data, "-l", os.path.join(self.options.data, "..", "server.log"), "-w"]
         for command in (["-m", "immediate", "stop"], ["start"]):
             subprocess.run(pg_ctl + command, check=True, stdout=subprocess.DEVNULL, close_fds=True)
+            self.note("server", "down")
         self.conn.close()
         self.conn = self.connect()
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-from branches import held_over
+from branches import claims_kept, held_over
 from checker import check, summary
 from journal import Journal
 from judged import core, judged
@@ -38,6 +38,7 @@ class Clients:
         self.broken = None      # promises that did not hold, once checked
         self.summary = None
         self.held_over = None   # leases held over a crash; None: there was none
+        self.kept = None        # claims_kept()
         self.roles = set()      # of those that were started
         self.judged = {}        # promise -> how much it had to judge, once checked
 
@@ -97,9 +98,11 @@ class Clients:
 
     @contextlib.contextmanager
     def crash(self):
-        """The server is taken down in here, or something else that takes claims back which are not in the journal yet."""
+        """The server is taken down in here, or something else that takes claims back which are not in the journal yet; at the end of this
+        block it is down, or back."""
         self.note("crash")
         yield
+        self.note("down")
 
     def dead(self):
         """Those that ended though nobody asked them to."""
@@ -141,7 +144,7 @@ class Clients:
         journal, ledger = self.read(server, database)
         self.summary = summary(journal, ledger)
         if ledger.crashes or ledger.branches:
-            self.held_over = held_over(journal, ledger)
+            self.held_over, self.kept = held_over(journal, ledger), claims_kept(journal, ledger)
         found = check(journal, ledger, clock_moved)
         self.judged = {text: n for text, n in judged(journal, ledger).items() if text in found}
         return {text: offenders for text, offenders in found.items() if offenders or self.judged[text]}

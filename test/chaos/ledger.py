@@ -14,6 +14,7 @@ A ledger is a file, or several, to which clients append lines of words, each wit
   TIME WHO gone                               this client was killed: leases bound to its session end
   TIME WHO ownclock                           UNTIL is by this client's own clock: the server's may be moved
   TIME WHO crash                              the server is being taken down
+  TIME WHO down                               it certainly is down by now, or back, since each crash before
   TIME WHO failover [BEFORE]                  it is gone, and one goes on that may lack what was committed last, after BEFORE
   TIME WHO restored BEFORE AFTER              it is gone, and one goes on that has what was committed before BEFORE, nothing that
                                               was begun after AFTER
@@ -23,7 +24,8 @@ import dataclasses
 
 from branches import Branch
 
-JOURNALLED_AFTER = 5.0  # seconds; a claim that old has reached the disk, however slow the machine; a younger one may have
+JOURNALLED_AFTER = 3.0  # seconds; a claim that old has reached the disk, however slow the machine; a younger one may have
+NOTED_AFTER = 0.2       # seconds, at most, from the answer to a claim to its line here
 
 
 @dataclasses.dataclass
@@ -52,6 +54,7 @@ class Ledger:
         self.told = {}                                      # (job, lease) -> (when, answer)
         self.gone = {}                                      # client -> when
         self.crashes = []
+        self.down = {}                                      # crash -> when it was certainly over, if that is known
         self.own_clock = False                              # UNTIL is by the clients' clock
         self.clock_moved = False                            # that of the server, so that its times say nothing
         self.branches = []
@@ -83,6 +86,10 @@ class Ledger:
             self.own_clock = True
         elif event == "crash":
             self.crashes.append(at)
+        elif event == "down":
+            for crash in self.crashes:
+                if crash <= at:
+                    self.down.setdefault(crash, at)
         elif event in ("failover", "restored"):
             self.branches.append(Branch(at, *map(float, words)))
         else:
@@ -133,8 +140,12 @@ class Ledger:
     def taken_back(self, start, until):
         """Did a server go down, or another one go on, before `until`, so soon after this claim that it may have been forgotten?"""
         return any(
-            start.at - JOURNALLED_AFTER < crash <= until and crash - start.at < JOURNALLED_AFTER for crash in self.crashes) or any(
+            crash - JOURNALLED_AFTER < start.at < self.over(crash) and crash <= until for crash in self.crashes) or any(
             branch.cut - JOURNALLED_AFTER < start.at <= branch.at <= until for branch in self.branches)
+
+    def over(self, crash):
+        """From when on what is written here is not of claims from before a crash."""
+        return self.down[crash] + NOTED_AFTER if crash in self.down else crash + JOURNALLED_AFTER
 
     def abandoned(self, at):
         """May what was acknowledged then be missing, since a server went on that did not have it?"""

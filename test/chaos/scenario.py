@@ -144,6 +144,9 @@ class Trial:
         print(f"# {self.name}: {clients.summary[2:]}", flush=True)
         if clients.held_over is not None:
             self.did("leases held over it", clients.held_over)
+            kept, there = clients.kept
+            if there:
+                self.figures["of claims older than a second the journal had after a crash (%)"] = round(100 * kept / there)
             if not self.short:
                 self.expect(clients.held_over > 0, "leases went on over a crash")
         if drain:

@@ -68,6 +68,7 @@ def healthy():
     early, began = next(leases), now()
     note("w1", "start", 7, early, 1, began + 30)
     note("driver", "crash")
+    note("driver", "down")
     attempt(7, 1, "complete", "s", "succeeded", "w2")
     note("w1", "end", 7, early, 1, "complete")
     note("w1", "told", 7, early, 1, "lost")
@@ -347,6 +348,13 @@ def overlap_in_the_ledger(_j, l):
 @violation("no two live leases of a job overlapped")
 def overlap_long_before_a_crash(_j, l):
     l.crashes = [crash + 60 for crash in l.crashes]
+
+
+@violation("no two live leases of a job overlapped")
+def overlap_just_after_a_restart(_j, l):
+    start = next(start for start in l.starts if start.job == 7)
+    crash = next(crash for crash in l.crashes if crash > start.at)
+    start.at = l.down[crash] + 0.3
 
 
 def given_again_over_a_crash(l):

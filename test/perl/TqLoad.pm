@@ -93,8 +93,9 @@ sub progress
 sub crash
 {
 	my ($self, $sub) = @_;
-	push @{ $self->{crashes} }, time;
+	push @{ $self->{crashes} }, [ 'crash', time ];
 	$sub->();
+	push @{ $self->{crashes} }, [ 'down', time ];
 	return;
 }
 
@@ -120,7 +121,7 @@ sub check
 {
 	my ($self, $node) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	append_to_file("$self->{dir}/driver.ledger", join('', map { sprintf("%.6f server crash\n", $_) } @{ $self->{crashes} }));
+	append_to_file("$self->{dir}/driver.ledger", join('', map { sprintf("%.6f server %s\n", $_->[1], $_->[0]) } @{ $self->{crashes} }));
 	my ($out, $err);
 	IPC::Run::run(
 		[

@@ -192,7 +192,7 @@ def loader(t):
         log = server.log_size()
         with load.crash():
             server.kill(wait_for(server, "backend_type = 'tq launcher'")[0])
-        until(lambda before=log: restarts(server, before), "the server restarts")
+            until(lambda before=log: restarts(server, before), "the server restarts")
         # whoever comes first reads it; the janitor counts later
         standing = "wait_event = 'PgSleep' AND (backend_type = 'client backend' OR query = 'tq: loading')"
         wait_for(server, standing)
