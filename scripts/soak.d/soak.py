@@ -286,7 +286,7 @@ class Soak:
         found = checker.check(journal, ledger)
         judged_of = judged.judged(journal, ledger)
         nothing = [text for text in judged.core(("producer", "worker")) if text in found and not judged_of[text]]
-        held = checker.report(found) and not nothing
+        held = checker.report(found, judged_of) and not nothing
         self.times = {"jobs": len(journal.jobs), "claims": len(ledger.starts), "enqueues rolled back": len(ledger.rolled_back),
                       "segments": self.archive.newest}
         self.promised = sum(n > 0 for text, n in judged_of.items() if text in found)

@@ -2,10 +2,11 @@
 """Does the checker find what it is for? A healthy history passes; each of a list of violations, put into a copy of it, is found by
 the promise that it breaks; and each promise has such a violation. Prints "ok - ..." or "not ok - ..."."""
 import copy
+import io
 import sys
 
 from branches import Branch
-from checker import PROMISES, check
+from checker import PROMISES, check, report
 from journal import Event, Job, Journal
 from ledger import Ledger, Start
 from judged import judged
@@ -544,6 +545,9 @@ def main():
     say(not nothing, f"every promise has something to judge in it {nothing or ''}")
     something = {text: n for text, n in judged(Journal(), Ledger()).items() if n}
     say(not something, f"and nothing where there is nothing {something or ''}")
+    said = io.StringIO()
+    report(check(Journal(), Ledger()), judged(Journal(), Ledger()), said)
+    say(all(line.endswith(" # SKIP nothing to judge") for line in said.getvalue().splitlines()), "which is said of every promise then")
     unseen = PROMISES.keys() - {text for text, _ in VIOLATIONS}
     say(not unseen, f"every promise was broken once {unseen or ''}")
     return 1 if failed else 0
