@@ -15,7 +15,9 @@ from journal import ENDS, ENDS_ATTEMPT, Journal
 from ledger import Ledger
 from rates import fullest, peak, rates
 
-ASKED_FOR = {"complete": "sx", "fail": "fdx", "release": "rx", "kill": "dx", "bury": "b"}
+# What comes of a verb: who has been asked to stop is cancelled, unless he completes or buries. And of which event an answer tells.
+ASKED_FOR = {"complete": "s", "fail": "fdx", "release": "rx", "kill": "dx", "bury": "b"}
+ANSWERS = {"succeeded": "s", "delayed": "fr", "ready": "fr", "dead": "d", "buried": "b", "cancelled": "x"}
 LIVE = ("ready", "delayed", "running", "blocked")
 CLOCK_READ_BEFORE = 1.0     # seconds, at most, that a claim or finish takes from reading the clock to being done
 
@@ -153,10 +155,15 @@ def events_of_jobs(journal, _ledger):
     return (f"job {id}" for id in journal.events if id not in journal.jobs)
 
 
+def asked_for(ledger, key):
+    """Types of events that may come of what the holder of a lease asked for."""
+    return set("".join(ASKED_FOR[verb] for verb in ledger.verbs(key)))
+
+
 @promise("every finish that was accepted is in the journal")
 def accepted_is_journalled(journal, ledger):
     for (id, lease), (at, answer) in ledger.told.items():
-        kinds = "".join(ASKED_FOR[verb] for verb in ledger.verbs((id, lease)))
+        kinds = asked_for(ledger, (id, lease)) & set(ANSWERS.get(answer, "sfrdbx"))
         if answer != "lost" and not ledger.abandoned(at) and not any(e.lease == lease and e.type in kinds for e in journal.of(id)):
             yield f"job {id}, lease {lease}: {answer}"
 
@@ -176,8 +183,8 @@ def journalled_was_asked_for(journal, ledger):
         if id not in journal.jobs or journal.jobs[id].token is None or journal.jobs[id].queue in journal.handled:
             continue
         for event in events:
-            if event.type in "sfrb" and event.lease is not None and (id, event.lease) not in ledger.asked:
-                yield f"job {id}, lease {event.lease}: {event.type}"
+            if event.type in "sfrb" and event.lease is not None and event.type not in asked_for(ledger, (id, event.lease)):
+                yield f"job {id}, lease {event.lease}: {event.type}, asked for {ledger.verbs((id, event.lease))}"
 
 
 @promise("no finish with a stale lease was accepted")
@@ -312,7 +319,12 @@ def claims(journal, ledger):
 
 def plain(journal, job):
     """Its place in its group was never changed."""
-    return not job.delayed and not any(event.type in "oR" for event in journal.of(job.id))
+    return job.run_at is None and not moved(journal, job.id)
+
+
+def moved(journal, id):
+    """Was the time of a job changed, or did it get another life?"""
+    return any(event.type in "oR" for event in journal.of(id))
 
 
 @promise("jobs of a group start in their order")
@@ -443,6 +455,34 @@ def no_time_left_out(journal, _ledger):
     for name, every in journal.every.items():
         times = sorted(job.fire_at for job in journal.jobs.values() if job.schedule == name)
         yield from (f"{name}: {one}, then {other}" for one, other in zip(times, times[1:]) if abs(other - one - every) > 0.001)
+
+
+def dues(journal, id):
+    """(after which lease, at what time) a job may be started, as its row and its journal have it."""
+    if not moved(journal, id):
+        if journal.jobs[id].run_at is not None:
+            yield 0, journal.jobs[id].run_at
+        yield from ((e.lease, e.retry_at) for e in journal.of(id) if e.type in "flr" and e.lease is not None and e.retry_at is not None)
+
+
+@promise("no job started before its time")
+@clocked
+def not_too_early(journal, ledger):
+    starts = ledger.by_job()
+    for id in journal.jobs:
+        for after, due in dues(journal, id):
+            began = [(start.lease, start.at) for start in starts[id] if not ledger.forgotten(start)] + \
+                [(lease, at + CLOCK_READ_BEFORE) for lease, at, _ in journal.attempts(id)]
+            yield from (f"job {id}: lease {lease} {due - at:.3f} s too early" for lease, at in began if lease > after and at < due)
+
+
+@promise("only jobs that may expire expired, and not before their time")
+@clocked
+def expired_in_time(journal, _ledger):
+    for id, job in journal.jobs.items():
+        for event in journal.of(id):
+            if event.type == "e" and (job.expires_at is None or event.at < job.expires_at):
+                yield f"job {id}, at {event.at}"
 
 
 @promise("no job started before those that it waits for had ended")

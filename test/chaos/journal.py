@@ -13,12 +13,13 @@ class Job:
     priority: int = 100
     group: str = None
     max_attempts: int = None
-    delayed: bool = False       # it has a run_at
+    run_at: float = None
     origin: int = None
     key: str = None             # its unique key
     parents: list = None        # it waits for these
     schedule: str = None        # whose job it is,
     fire_at: float = None       # and for what time
+    expires_at: float = None
 
 
 @dataclasses.dataclass
@@ -30,6 +31,7 @@ class Event:
     claimed_at: float = None
     attempt: int = None
     bound: bool = False         # to its session
+    retry_at: float = None
 
 
 @dataclasses.dataclass
@@ -70,12 +72,14 @@ class Journal:
                                                       EXCEPT SELECT id FROM tq.job j WHERE NOT EXISTS
                                                           (SELECT FROM tq.event WHERE job_id = j.id AND type = 'm')""")}
         for row in rows(f"""SELECT DISTINCT j.id, j.payload ->> %s, q.name, j.priority, j.group_key, j.max_attempts,
-                                   j.run_at IS NOT NULL, j.origin, j.unique_key, j.depends_on, j.headers #>> '{{schedule,name}}',
-                                   extract(epoch FROM (j.headers #>> '{{schedule,fire_at}}')::timestamptz)::float8
+                                   extract(epoch FROM j.run_at)::float8, j.origin, j.unique_key, j.depends_on, j.headers #>> '{{schedule,name}}',
+                                   extract(epoch FROM (j.headers #>> '{{schedule,fire_at}}')::timestamptz)::float8,
+                                   extract(epoch FROM j.expires_at)::float8
                             FROM {jobs} j LEFT JOIN tq.queue q ON q.id = j.queue_id""", token):
             self.jobs[row[0]] = Job(*row)
         for id, *row in rows(f"""SELECT DISTINCT job_id, step, type::text, lease, extract(epoch FROM at)::float8,
-                                        extract(epoch FROM claimed_at)::float8, attempt, bound
+                                        extract(epoch FROM claimed_at)::float8, attempt, bound,
+                                        extract(epoch FROM retry_at)::float8
                                  FROM {events} e ORDER BY job_id, step"""):
             self.events.setdefault(id, []).append(Event(*row))
         self.handled = {row[0] for row in rows("SELECT name FROM tq.queue q WHERE EXISTS (SELECT FROM tq.handler WHERE queue_id = q.id)")}

@@ -14,7 +14,8 @@ ALWAYS = ("each job was enqueued once", "no committed enqueue was lost", "nothin
 # and what producers and workers of test/clients do has these, too
 LOADED = ("no enqueue that was rolled back is there", "of each transaction all or nothing is there",
           "no finish with a stale lease was accepted", "no two live leases of a job overlapped", "no lease was lost before its time",
-          "attempts of a job are counted one by one", "jobs of a group start in their order", "no limit was exceeded")
+          "attempts of a job are counted one by one", "jobs of a group start in their order", "no limit was exceeded",
+          "no job started before its time")
 
 
 def counts(*texts):
@@ -172,6 +173,17 @@ def jobs_of_schedules(journal, _ledger):
 @counts("no time of a schedule was left out")
 def times_of_schedules(journal, _ledger):
     return pairs([job for job in journal.jobs.values() if job.schedule == name] for name in journal.every)
+
+
+@counts("no job started before its time")
+def times_to_wait_for(journal, _ledger):
+    """That a claim came after."""
+    return sum(any(lease > after for lease, _, _ in journal.attempts(id)) for id in journal.jobs for after, _ in checker.dues(journal, id))
+
+
+@counts("only jobs that may expire expired, and not before their time")
+def jobs_expired(journal, _ledger):
+    return sum(event.type == "e" for events in journal.events.values() for event in events)
 
 
 @counts("no job started before those that it waits for had ended")

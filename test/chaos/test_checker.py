@@ -147,6 +147,16 @@ def healthy():
     note("w1", "told", 56, lease, 1, "succeeded")
     journal.states[56] = "succeeded"
     journal.effects.append(56)
+    # 61 waits for its time, fails and waits again; 62 expires
+    for id, job in {61: {"run_at": clock[0] + 3}, 62: {"expires_at": clock[0] + 1}}.items():
+        journal.jobs[id], journal.states[id] = Job(id, f"t{id}", "q", **job), "ready"
+        note("p", "enqueue", f"y{id}", f"t{id}")
+        note("p", "committed", f"y{id}")
+    attempt(61, 1, "fail", "f", "delayed")
+    journal.events[61][0].retry_at = clock[0] + 3
+    clock[0] += 5
+    attempt(61, 2, "complete", "s", "succeeded", "w2")
+    journal.events[62], journal.states[62] = [Event(1, "e", None, now())], "expired"
     # the standby that goes on has 30, which was committed in time, but not 31 nor that 30 had ended
     note("p", "enqueue", "x7", "t30", "t34")
     note("p", "committed", "x7")
@@ -291,6 +301,17 @@ def a_finish_lost_before_the_end(j, _l):
     j.events[12] = []
 
 
+@violation("every finish that was accepted is in the journal")
+def another_finish_than_was_told(j, _l):
+    # w1 heard that 3 is tried again
+    j.events[3][0].type = "d"
+
+
+@violation("every finish that was accepted is in the journal")
+def cancelled_though_told_that_it_succeeded(j, _l):
+    j.events[1][0].type = "x"
+
+
 @violation("no finish that was refused is in the journal")
 def a_refused_finish_counts(j, l):
     key = next(k for k, (_, answer) in l.told.items() if answer == "lost" and k[0] == 6)
@@ -301,6 +322,13 @@ def a_refused_finish_counts(j, l):
 def a_finish_by_nobody(_j, l):
     key = next(k for k in l.asked if k[0] == 1)
     del l.asked[key]
+
+
+@violation("every finish in the journal was asked for")
+def another_finish_than_was_asked_for(j, l):
+    start = next(start for start in l.starts if start.job == 3)
+    del l.told[3, start.lease]
+    j.events[3][0].type = "s"
 
 
 @violation("no finish with a stale lease was accepted")
@@ -437,6 +465,32 @@ def a_time_without_its_job(j, _l):
 @violation("no time of a schedule was left out")
 def a_time_left_out(j, _l):
     j.jobs[46], j.states[46] = Job(46, None, "q", schedule="tick", fire_at=5180.0), "ready"
+
+
+@violation("no job started before its time")
+def started_before_its_time(j, _l):
+    j.jobs[61].run_at += 60
+
+
+@violation("no job started before its time")
+def tried_again_before_its_time(j, _l):
+    j.events[61][0].retry_at += 60
+
+
+@violation("no job started before its time")
+def a_start_before_its_time_in_the_journal(j, l):
+    l.starts = [start for start in l.starts if start.job != 61]
+    j.events[61][1].claimed_at -= 5
+
+
+@violation("only jobs that may expire expired, and not before their time")
+def expired_though_it_may_not(j, _l):
+    j.jobs[62].expires_at = None
+
+
+@violation("only jobs that may expire expired, and not before their time")
+def expired_too_early(j, _l):
+    j.jobs[62].expires_at += 60
 
 
 @violation("no job started before those that it waits for had ended")

@@ -259,7 +259,7 @@ class Client:
     def in_transaction(self):
         """Claim, work and finish in one transaction, which may be rolled back."""
         r = self.random
-        jobs = []
+        jobs, answers = [], []
         try:
             self.begin()
             jobs = self.claim(r.randrange(1, 4), 8, 0)
@@ -268,15 +268,15 @@ class Client:
                     self.call("SAVEPOINT s")
                     self.call("SELECT tq_fail(%s, %s, 'not really')", *job[:2])
                     self.call("ROLLBACK TO s")
-                self.call(self.complete, *job[:2])
+                answers.append(self.call(self.complete, *job[:2])[0][0])
                 self.beside()
             if r.random() < 0.3:
                 raise Undone
             for job in jobs:
                 self.note("end", *job, "complete")
             self.call("COMMIT")
-            for job in jobs:
-                self.note("told", *job, "succeeded")
+            for job, answer in zip(jobs, answers):
+                self.note("told", *job, answer)
         except (Undone, Gone, psycopg2.Error) as error:
             if isinstance(error, psycopg2.Error) and error.pgcode not in self.later + LOST:
                 raise
