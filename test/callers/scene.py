@@ -43,7 +43,7 @@ class Scene:
             cur.execute(f"create database {self.database}")
         admin.close()
         self.conn = self.connect()
-        self.query("create extension tq")
+        self.query("create extension tq; create extension pageinspect")   # the checker looks with it
         with open(os.path.join(self.options.examples, "schema.sql"), encoding="utf-8") as file:
             self.query(file.read())
 

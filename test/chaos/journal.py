@@ -49,6 +49,7 @@ class Journal:
     recount: list = dataclasses.field(default_factory=list)     # rows of tq_check()
     changed: list = dataclasses.field(default_factory=list)     # tables of numbered segments with updates or deletes
     locked: list = dataclasses.field(default_factory=list)      # such tables with rows that somebody deleted, updated or locked
+    pages: int = 0                                              # of such tables that were looked at for that
 
     @classmethod
     def read(cls, conn, token="t", effects=None):
@@ -90,11 +91,15 @@ class Journal:
                                WHERE schemaname = 'tq' AND relname ~ '^(job|event)_[1-9]' AND n_tup_upd + n_tup_del > 0""")
         # statistics forget at a crash, rows do not
         if rows("SELECT FROM pg_extension WHERE extname = 'pageinspect'"):
-            self.locked = rows("""SELECT c.relname, count(*) FROM pg_class c
-                                  CROSS JOIN generate_series(0, pg_relation_size(c.oid) / current_setting('block_size')::int - 1) b
-                                  CROSS JOIN LATERAL heap_page_items(get_raw_page(c.oid::regclass::text, b::int)) i
-                                  WHERE c.relnamespace = 'tq'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(job|event)_[1-9]'
-                                      AND i.t_xmax <> '0' GROUP BY 1""")
+            inspected = rows("""SELECT c.relname, count(DISTINCT b), count(*) FILTER (WHERE i.t_xmax <> '0') FROM pg_class c
+                                CROSS JOIN generate_series(0, pg_relation_size(c.oid) / current_setting('block_size')::int - 1) b
+                                CROSS JOIN LATERAL heap_page_items(get_raw_page(c.oid::regclass::text, b::int)) i
+                                WHERE c.relnamespace = 'tq'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(job|event)_[1-9]'
+                                GROUP BY 1""")
+            if jobs != "tq.job":
+                inspected += rows("SELECT name, pages, locked FROM chaos.inspected")
+            self.pages = sum(pages for _, pages, _ in inspected)
+            self.locked = [(name, locked) for name, _, locked in inspected if locked]
         if effects:
             self.effects = [row[0] for row in rows(effects)]
         return self

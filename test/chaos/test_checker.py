@@ -19,6 +19,7 @@ def healthy():
     thing that happens."""
     journal, lines = Journal(effects=[], settings={"q": {"max_attempts": 3}, "g": {"max_running": 2},
                                                    "r": {"rate": "1/min", "burst": 3, "max_depth": 3}}), []
+    journal.pages = 1
     journal.recount = [("rows read", None, 13), ("counters that had drifted", 0, 0)]
     clock, leases = [1000.0], iter(range(500, 600))
 

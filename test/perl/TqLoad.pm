@@ -122,6 +122,7 @@ sub check
 	my ($self, $node) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	append_to_file("$self->{dir}/driver.ledger", join('', map { sprintf("%.6f server %s\n", $_->[1], $_->[0]) } @{ $self->{crashes} }));
+	$node->safe_psql($self->{database}, 'create extension if not exists pageinspect');    # the checker looks with it
 	my ($out, $err);
 	IPC::Run::run(
 		[
