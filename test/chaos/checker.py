@@ -110,6 +110,16 @@ def claimed_was_committed(journal, ledger):
             yield f"job {start.job}, by {start.who}"
 
 
+@promise("each claim brought the job's own payload")
+def own_payload(journal, ledger):
+    for start in ledger.starts:
+        # of a job that a server which goes on does not have another one may have the number
+        if start.token is not None and start.job in journal.jobs and not ledger.abandoned(start.at):
+            token = journal.jobs[start.job].token
+            if start.token != (token or "-"):
+                yield f"job {start.job}, lease {start.lease}: {start.token} instead of {token}"
+
+
 # --- ends
 
 @promise("each job has one end in each of its lives, or is live")

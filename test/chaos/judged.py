@@ -16,7 +16,7 @@ ALWAYS = ("each job was enqueued once", "no committed enqueue was lost", "nothin
 LOADED = ("no enqueue that was rolled back is there", "of each transaction all or nothing is there",
           "no finish with a stale lease was accepted", "no two live leases of a job overlapped", "no lease was lost before its time",
           "attempts of a job are counted one by one", "jobs of a group start in their order", "no limit was exceeded",
-          "no job started before its time")
+          "no job started before its time", "each claim brought the job's own payload")
 
 
 def counts(*texts):
@@ -74,6 +74,11 @@ def starts(_journal, ledger):
 @counts("no row of a numbered segment is dead")
 def pages(journal, _ledger):
     return journal.pages
+
+
+@counts("each claim brought the job's own payload")
+def payloads(journal, ledger):
+    return sum(start.token is not None and start.job in journal.jobs for start in ledger.starts)
 
 
 @counts("each job has one end in each of its lives, or is live", "no row of a numbered segment was changed")

@@ -5,7 +5,9 @@ A ledger is a file, or several, to which clients append lines of words, each wit
   TIME WHO enqueue TX TOKEN...                about to commit: jobs with these tokens (payload ->> KEY)
   TIME WHO committed TX                       the server said so; without this line nobody knows
   TIME WHO rolledback TOKEN...                enqueued in what was then rolled back, savepoint or transaction
-  TIME WHO start JOB LEASE ATTEMPT UNTIL      claimed, and the claim committed; UNTIL is its lease_expires_at
+  TIME WHO start JOB LEASE ATTEMPT UNTIL [TOKEN]
+                                              claimed, and the claim committed; UNTIL is its lease_expires_at; TOKEN is that of the
+                                              payload that came with it, - if it has none
   TIME WHO undone JOB LEASE ATTEMPT [SINCE]   claimed by a transaction that was then rolled back, or may have been, not before SINCE
   TIME WHO renewed JOB LEASE ATTEMPT UNTIL    a heartbeat was answered; UNTIL is when its lease ends now
   TIME WHO end JOB LEASE ATTEMPT VERB         the work has ended, the finish is about to be sent:
@@ -36,6 +38,7 @@ class Start:
     who: str
     at: float
     until: float
+    token: str = None       # None: nobody has looked
 
 
 class Ledger:
@@ -96,7 +99,7 @@ class Ledger:
             job, lease, attempt = map(int, words[:3])
             key = job, lease
             if event == "start":
-                self.newest[key] = Start(job, lease, attempt, who, at, max(float(words[3]), self.renewed.get(key, 0)))
+                self.newest[key] = Start(job, lease, attempt, who, at, max(float(words[3]), self.renewed.get(key, 0)), *words[4:])
                 self.starts.append(self.newest[key])
             elif event == "undone":
                 self.undone[key] = float(words[3]) if len(words) > 3 else 0

@@ -32,7 +32,7 @@ def healthy():
 
     def attempt(id, number, verb, type, answer, who="w1", step=None):
         lease, began = next(leases), now()
-        note(who, "start", id, lease, number, began + 30)
+        note(who, "start", id, lease, number, began + 30, f"t{id}")
         note(who, "end", id, lease, number, verb)
         step = step or 1 + sum(e.type != "c" for e in journal.events.get(id, []))
         journal.events.setdefault(id, []).append(Event(2 * step, type, lease, now(), began, number))
@@ -249,6 +249,16 @@ def a_job_from_nowhere(j, _l):
 @violation("of each transaction all or nothing is there")
 def half_a_transaction(j, _l):
     del j.jobs[2], j.states[2], j.events[2]
+
+
+@violation("each claim brought the job's own payload")
+def a_payload_of_another_job(_j, l):
+    l.starts[0].token = "t2"
+
+
+@violation("each claim brought the job's own payload")
+def no_payload(_j, l):
+    l.starts[0].token = "-"
 
 
 @violation("each job has one end in each of its lives, or is live")

@@ -26,6 +26,8 @@ LOST = ("TQ001", "TQ004")
 LATER = ("TQ003", "TQ009", "55P03", "57014", "40001", "40P01", "53100", "53200", "53300", "53400")
 SHUTDOWN = ("57P01", "57P02", "57P03")
 KINDS = [None, "mail", "image", "report"]
+# of a claim, for its line of the ledger
+CLAIMED = "id, lease, attempt, extract(epoch FROM lease_expires_at), coalesce(payload ->> 't', '-')"
 
 
 class Gone(Exception):
@@ -201,15 +203,15 @@ class Client:
     def claim(self, n, seconds, wait):
         asked = time.time()
         try:
-            rows = self.call("SELECT id, lease, attempt, extract(epoch FROM lease_expires_at) FROM tq_claim(%s, %s, worker => %s, "
+            rows = self.call(f"SELECT {CLAIMED} FROM tq_claim(%s, %s, worker => %s, "
                              "lease_for => %s * interval '1 s', wait => %s * interval '1 s')",
                              self.queue, n, self.name, seconds * self.lease, wait)
         except psycopg2.Error as error:
             if error.pgcode not in self.later:
                 raise
             return []
-        for *job, said in rows:
-            self.note("start", *job, self.until(float(said), asked + seconds * self.lease))
+        for *job, said, token in rows:
+            self.note("start", *job, self.until(float(said), asked + seconds * self.lease), token)
         return [row[:3] for row in rows]
 
     def settle(self, sql, verb, job, *args):

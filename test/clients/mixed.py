@@ -130,12 +130,11 @@ class Mixed(load.Client):
 
     def bound(self):
         """Jobs whose leases end with this connection; a new one goes on at once."""
-        rows = self.call("SELECT id, lease, attempt, extract(epoch FROM lease_expires_at) FROM tq_claim(%s, 2, worker => %s, "
-                         "bind_session => true)", self.queue, self.name)
-        for *job, said in rows:
-            self.note("start", *job, said)
+        rows = self.call(f"SELECT {load.CLAIMED} FROM tq_claim(%s, 2, worker => %s, bind_session => true)", self.queue, self.name)
+        for row in rows:
+            self.note("start", *row)
         self.bound_jobs += [row[:3] for row in rows]
-        for *job, _ in rows:
+        for *job, _, _ in rows:
             if self.random.random() < 0.7:
                 self.finish(job)
                 self.bound_jobs.remove(tuple(job))
