@@ -365,11 +365,11 @@ def live_until(journal, ledger, start):
     """Until when a lease was certainly live; None if nobody can say."""
     key = (start.job, start.lease)
     # of a job that a server which goes on does not have another one may have the number
-    if key in ledger.undone or ledger.forgotten(start):
+    if ledger.forgotten(start):
         return None
     if ledger.accepted(key):
         return ledger.ended(key)
-    until = min(ledger.ended(key), start.until)
+    until = min(ledger.ended(key), start.until, ledger.undone.get(key, start.until))
     if ledger.clock_moved or asked_to_stop(journal, start.job) or ledger.excused(journal, start, until):
         return None
     return until
@@ -387,7 +387,7 @@ def most_at_once(journal, ledger, starts, jobs):
 
 
 def crowds(journal):
-    """(name, its jobs, which limit, how many may run at once: 0 for no limit) of each queue and group."""
+    """(name, its jobs, which limit, how many may run at once: 0 for no limit) of each queue and group; the limit tells which."""
     queues = collections.defaultdict(list)
     for job in journal.jobs.values():
         queues[job.queue].append(job)
@@ -397,12 +397,21 @@ def crowds(journal):
         yield f"{queue} {group}", jobs, "group_max_running", at_most(journal, queue, "group_max_running")
 
 
-@promise("no limit was exceeded")
-def limits(journal, ledger):
+def too_many(journal, ledger, which):
     starts = ledger.by_job()
     for crowd, jobs, what, limit in crowds(journal):
-        if limit and (most := most_at_once(journal, ledger, starts, jobs)) > limit:
+        if what == which and limit and (most := most_at_once(journal, ledger, starts, jobs)) > limit:
             yield f"{crowd}: {most} at once, {what} is {limit}"
+
+
+@promise("no queue ran more jobs at once than it may")
+def queues_limited(journal, ledger):
+    return too_many(journal, ledger, "max_running")
+
+
+@promise("no group ran more jobs at once than it may")
+def groups_limited(journal, ledger):
+    return too_many(journal, ledger, "group_max_running")
 
 
 @promise("no rate was exceeded")

@@ -15,8 +15,8 @@ ALWAYS = ("each job was enqueued once", "no committed enqueue was lost", "nothin
 # and what producers and workers of test/clients do has these, too
 LOADED = ("no enqueue that was rolled back is there", "of each transaction all or nothing is there",
           "no finish with a stale lease was accepted", "no two live leases of a job overlapped", "no lease was lost before its time",
-          "attempts of a job are counted one by one", "jobs of a group start in their order", "no limit was exceeded",
-          "no job started before its time", "each claim brought the job's own payload")
+          "attempts of a job are counted one by one", "jobs of a group start in their order",
+          "no group ran more jobs at once than it may", "no job started before its time", "each claim brought the job's own payload")
 
 
 def counts(*texts):
@@ -156,12 +156,22 @@ def jobs_of_groups(journal, ledger):
                  for (queue, _), of_group in checker.groups(journal).items() if checker.at_most(journal, queue, "group_max_running"))
 
 
-@counts("no limit was exceeded")
-def crowds_that_are_limited(journal, ledger):
-    """Queues and groups that have had more starts than may run at once, and as many at once as may."""
+def full_crowds(journal, ledger, which):
+    """Those that have had more starts than may run at once, and as many at once as may."""
     by_job = ledger.by_job()
     return sum(sum(ledger.accepted((start.job, start.lease)) for job in of_crowd for start in by_job.get(job.id, ())) > limit > 0
-               and checker.most_at_once(journal, ledger, by_job, of_crowd) >= limit for _, of_crowd, _, limit in checker.crowds(journal))
+               and checker.most_at_once(journal, ledger, by_job, of_crowd) >= limit
+               for _, of_crowd, what, limit in checker.crowds(journal) if what == which)
+
+
+@counts("no queue ran more jobs at once than it may")
+def full_queues(journal, ledger):
+    return full_crowds(journal, ledger, "max_running")
+
+
+@counts("no group ran more jobs at once than it may")
+def full_groups(journal, ledger):
+    return full_crowds(journal, ledger, "group_max_running")
 
 
 @counts("no rate was exceeded")

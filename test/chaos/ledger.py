@@ -133,7 +133,7 @@ class Ledger:
     def excused(self, journal, start, until):
         """May the lease of `start` have ended before its time, between its claim and `until`? Over a crash only if nobody can say that
         its claim had reached the disk."""
-        if self.undone.get((start.job, start.lease), float("inf")) <= until:
+        if self.undone.get((start.job, start.lease), float("inf")) < until:
             return True
         # who was killed may have had an open transaction, whose claims the journal does not have
         if self.gone.get(start.who, float("inf")) <= until and not journal.survives(start.job, start.lease):
