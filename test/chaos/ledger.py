@@ -15,6 +15,7 @@ A ledger is a file, or several, to which clients append lines of words, each wit
   TIME WHO told JOB LEASE ATTEMPT ANSWER      what the server said: a state, or lost
   TIME WHO gone                               this client was killed: leases bound to its session end
   TIME WHO ownclock                           UNTIL is by this client's own clock: the server's may be moved
+  TIME WHO forward SINCE                      the server's clocks were set, perhaps forward, between SINCE and now: leases may end then
   TIME WHO crash                              the server is being taken down
   TIME WHO down                               it certainly is down by now, or back, since each crash before
   TIME WHO failover [BEFORE]                  it is gone, and one goes on that may lack what was committed last, after BEFORE
@@ -60,6 +61,7 @@ class Ledger:
         self.down = {}                                      # crash -> when it was certainly over, if that is known
         self.own_clock = False                              # UNTIL is by the clients' clock
         self.clock_moved = False                            # that of the server, so that its times say nothing
+        self.forward = []                                   # [(since, until)]
         self.branches = []
         for line in lines:
             self.add(line)
@@ -87,6 +89,8 @@ class Ledger:
             self.gone[who] = at
         elif event == "ownclock":
             self.own_clock = True
+        elif event == "forward":
+            self.forward.append((float(words[0]), at))
         elif event == "crash":
             self.crashes.append(at)
         elif event == "down":
@@ -134,6 +138,8 @@ class Ledger:
         """May the lease of `start` have ended before its time, between its claim and `until`? Over a crash only if nobody can say that
         its claim had reached the disk."""
         if self.undone.get((start.job, start.lease), float("inf")) < until:
+            return True
+        if any(start.at < to + NOTED_AFTER and since <= until for since, to in self.forward):
             return True
         # who was killed may have had an open transaction, whose claims the journal does not have
         if self.gone.get(start.who, float("inf")) <= until and not journal.survives(start.job, start.lease):

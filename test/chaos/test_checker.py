@@ -164,6 +164,17 @@ def healthy():
     clock[0] += 5
     attempt(61, 2, "complete", "s", "succeeded", "w2")
     journal.events[62], journal.states[62] = [Event(1, "e", None, now())], "expired"
+    # 63: the clock is set forward, so that its lease ends
+    journal.jobs[63], journal.states[63] = Job(63, "t63", "q"), "ready"
+    note("p", "enqueue", "y63", "t63")
+    note("p", "committed", "y63")
+    early, began = next(leases), now()
+    note("w1", "start", 63, early, 1, began + 30)
+    note("driver", "forward", clock[0])
+    journal.events[63] = [Event(1, "c", early, began, began, 1), Event(2, "l", early, now(), began, 1)]
+    attempt(63, 2, "complete", "s", "succeeded", "w2", step=2)
+    note("w1", "end", 63, early, 1, "complete")
+    note("w1", "told", 63, early, 1, "lost")
     # the standby that goes on has 30, which was committed in time, but not 31 nor that 30 had ended
     note("p", "enqueue", "x7", "t30", "t34")
     note("p", "committed", "x7")
@@ -452,6 +463,11 @@ def lost_too_early(_j, l):
 def lost_over_a_crash_that_it_survived(_j, l):
     key = next(k for k in l.told if k[0] == 16)
     l.told[key] = (l.told[key][0], "lost")
+
+
+@violation("no lease was lost before its time")
+def lost_before_the_clock_was_set(_j, l):
+    l.forward = [(since + 60, to + 60) for since, to in l.forward]
 
 
 @violation("no lease ended twice")

@@ -5,6 +5,7 @@ import signal
 from functools import partial
 
 from full_load import CONF, full_load
+from judged import AT_THE_LIMIT
 from scenario import scenario
 from server import until
 
@@ -48,6 +49,7 @@ def pause(t, load):
 def kill_client(t):
     server = t.server(**CONF)
     load = full_load(t, server)
+    load.more = () if t.short else AT_THE_LIMIT
     for _ in t.rounds(6):
         pause(t, load)
         load.kill(t.random.choice(["producer", "worker"]), t.random)
