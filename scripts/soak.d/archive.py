@@ -28,11 +28,12 @@ class Archive:
 
     def take(self, number):
         for row in self.server(f"""SELECT j.id, j.payload ->> 't', q.name, j.priority, j.group_key, j.max_attempts,
-                                          j.run_at IS NOT NULL, j.origin
+                                          extract(epoch FROM j.run_at)::float8, j.origin
                                    FROM tq.job_{number} j LEFT JOIN tq.queue q ON q.id = j.queue_id"""):
             self.jobs[row[0]] = Job(*row)
         for id, *row in self.server(f"""SELECT job_id, step, type::text, lease, extract(epoch FROM at)::float8,
-                                               extract(epoch FROM claimed_at)::float8, attempt FROM tq.event_{number}"""):
+                                               extract(epoch FROM claimed_at)::float8, attempt, bound,
+                                               extract(epoch FROM retry_at)::float8 FROM tq.event_{number}"""):
             event = Event(*row)
             self.events[id][event.step, event.type] = event
 

@@ -24,7 +24,7 @@ import flat                 # noqa: E402
 import processes            # noqa: E402
 from archive import Archive # noqa: E402
 from ledger import Ledger   # noqa: E402
-from load import Client     # noqa: E402
+from load import CLAIMED, Client    # noqa: E402
 from report import provenance   # noqa: E402
 
 LOAD = os.path.join(HERE, "..", "..", "test", "clients", "load.py")
@@ -78,7 +78,7 @@ class Probe(Client):
         self.call("SELECT tq_enqueue(%s, %s)", self.queue, json.dumps({"t": token}))
         self.note("committed", token)
         nothing, _ = self.timed("SELECT 1")
-        claim, rows = self.timed("SELECT id, lease, attempt, extract(epoch FROM lease_expires_at) FROM tq_claim(%s, wait => '10 s')", self.queue)
+        claim, rows = self.timed(f"SELECT {CLAIMED} FROM tq_claim(%s, wait => '10 s')", self.queue)
         self.note("start", *rows[0])
         self.settle("SELECT tq_complete(%s, %s)", "complete", rows[0][:3])
         return nothing, claim
@@ -286,7 +286,7 @@ class Soak:
         found = checker.check(journal, ledger)
         judged_of = judged.judged(journal, ledger)
         nothing = [text for text in judged.core(("producer", "worker")) if text in found and not judged_of[text]]
-        held = checker.report(found) and not nothing
+        held = checker.report(found, judged_of) and not nothing
         self.times = {"jobs": len(journal.jobs), "claims": len(ledger.starts), "enqueues rolled back": len(ledger.rolled_back),
                       "segments": self.archive.newest}
         self.promised = sum(n > 0 for text, n in judged_of.items() if text in found)

@@ -107,7 +107,7 @@ class Caller:
     def claimed(self, rows):
         jobs = [Job(*row) for row in rows]
         for job in jobs:
-            self.note("start", job.id, job.lease, job.attempt, f"{job.until:.6f}")
+            self.note("start", job.id, job.lease, job.attempt, f"{job.until:.6f}", job.token or "-")
             if self.opened:
                 self.opened[-1].append(("claimed", (job.id, job.lease, job.attempt)))
         return jobs

@@ -16,6 +16,7 @@ import cases        # noqa: E402
 import checker      # noqa: E402
 import drivers      # noqa: E402
 import journal      # noqa: E402
+import judged       # noqa: E402
 import ledger       # noqa: E402
 import sessions     # noqa: E402,F401
 import statements   # noqa: E402,F401
@@ -39,7 +40,7 @@ def main():
             scene.say(False, part.__name__, "it died")
             traceback.print_exc(file=sys.stdout)
     found = journal.Journal.read(scene.conn, "transfer", "select job_id from booking"), ledger.Ledger.read([scene.ledger])
-    held = checker.report(checker.check(*found))
+    held = checker.report(checker.check(*found), judged.judged(*found))
     print(checker.summary(*found))
     return 0 if held and not scene.failed else 1
 

@@ -43,7 +43,7 @@ class Scene:
             cur.execute(f"create database {self.database}")
         admin.close()
         self.conn = self.connect()
-        self.query("create extension tq")
+        self.query("create extension tq; create extension pageinspect")   # the checker looks with it
         with open(os.path.join(self.options.examples, "schema.sql"), encoding="utf-8") as file:
             self.query(file.read())
 
@@ -58,6 +58,7 @@ class Scene:
         pg_ctl = [self.options.pg_ctl, "-D", self.options.data, "-l", os.path.join(self.options.data, "..", "server.log"), "-w"]
         for command in (["-m", "immediate", "stop"], ["start"]):
             subprocess.run(pg_ctl + command, check=True, stdout=subprocess.DEVNULL, close_fds=True)
+            self.note("server", "down")
         self.conn.close()
         self.conn = self.connect()
 

@@ -54,6 +54,20 @@ def from_the_future(journal, ledger):
             yield what
 
 
+def claims_kept(journal, ledger, older=1.0):
+    """Of the claims that a crash came upon, and that were older than a second then: (how many the journal has, how many there were)."""
+    there = kept = 0
+    for start in ledger.starts:
+        key = start.job, start.lease
+        if key in ledger.undone or start.who in ledger.gone or ledger.forgotten(start):
+            continue
+        crash = min((crash for crash in ledger.crashes if ledger.over(crash) > start.at), default=0)    # a later one says nothing
+        if start.at + older < crash < min(start.until, ledger.ended(key)):
+            there += 1
+            kept += any(event.lease == start.lease and event.type == "c" for event in journal.of(start.job))
+    return kept, there
+
+
 def held_over(journal, ledger):
     """How many leases a crash or failover came upon that went on, and were ended by their holder afterwards."""
     moments = ledger.crashes + [branch.at for branch in ledger.branches]

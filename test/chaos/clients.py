@@ -7,8 +7,8 @@ import subprocess
 import sys
 import time
 
-from branches import held_over
-from checker import check, summary
+from branches import claims_kept, held_over
+from checker import CLOCKED, PROMISES, check, summary
 from journal import Journal
 from judged import core, judged
 from ledger import Ledger
@@ -38,7 +38,9 @@ class Clients:
         self.broken = None      # promises that did not hold, once checked
         self.summary = None
         self.held_over = None   # leases held over a crash; None: there was none
+        self.kept = None        # claims_kept()
         self.roles = set()      # of those that were started
+        self.more = ()          # promises that this load must give something to judge, beside those of core()
         self.judged = {}        # promise -> how much it had to judge, once checked
 
     def start(self, role, n=1, queue=None, pace=None, dsn=None, program=None, more=()):
@@ -97,9 +99,11 @@ class Clients:
 
     @contextlib.contextmanager
     def crash(self):
-        """The server is taken down in here, or something else that takes claims back which are not in the journal yet."""
+        """The server is taken down in here, or something else that takes claims back which are not in the journal yet; at the end of this
+        block it is down, or back."""
         self.note("crash")
         yield
+        self.note("down")
 
     def dead(self):
         """Those that ended though nobody asked them to."""
@@ -141,9 +145,10 @@ class Clients:
         journal, ledger = self.read(server, database)
         self.summary = summary(journal, ledger)
         if ledger.crashes or ledger.branches:
-            self.held_over = held_over(journal, ledger)
+            self.held_over, self.kept = held_over(journal, ledger), claims_kept(journal, ledger)
         found = check(journal, ledger, clock_moved)
         self.judged = {text: n for text, n in judged(journal, ledger).items() if text in found}
+        self.clock_moved = clock_moved
         return {text: offenders for text, offenders in found.items() if offenders or self.judged[text]}
 
     def core(self):
@@ -151,5 +156,5 @@ class Clients:
         return core(self.roles)
 
     def unjudged(self):
-        """Those of them that had nothing, once checked."""
-        return [text for text in self.core() if self.judged.get(text) == 0]
+        """Those of them that had nothing, or were left out, once checked. A clock that was moved leaves out what is read off it alone."""
+        return [text for text in (*self.core(), *self.more) if not self.judged.get(text) and not (self.clock_moved and PROMISES[text] in CLOCKED)]

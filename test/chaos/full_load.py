@@ -6,9 +6,16 @@ SETUP = """
 CREATE SCHEMA chaos;
 CREATE TABLE chaos.job (LIKE tq.job, UNIQUE (id));
 CREATE TABLE chaos.event (LIKE tq.event, UNIQUE (job_id, step, type));
-CREATE FUNCTION chaos.keep() RETURNS void LANGUAGE sql AS $$
+CREATE TABLE chaos.inspected (name name, pages bigint, locked bigint);
+-- Whoever drops a segment has locked it. Its pages can be looked at only by a superuser.
+CREATE FUNCTION chaos.keep() RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = public AS $$
     INSERT INTO chaos.job SELECT * FROM tq.job ON CONFLICT DO NOTHING;
     INSERT INTO chaos.event SELECT * FROM tq.event ON CONFLICT DO NOTHING;
+    INSERT INTO chaos.inspected SELECT c.relname, count(DISTINCT b), count(*) FILTER (WHERE i.t_xmax <> '0')
+        FROM pg_class c JOIN pg_locks l ON l.relation = c.oid AND l.pid = pg_backend_pid() AND l.mode = 'AccessExclusiveLock'
+        CROSS JOIN generate_series(0, pg_relation_size(c.oid) / current_setting('block_size')::int - 1) b
+        CROSS JOIN LATERAL heap_page_items(get_raw_page(c.oid::regclass::text, b::int)) i
+        WHERE c.relnamespace = 'tq'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(job|event)_[1-9]' GROUP BY 1;
 $$;
 CREATE TABLE chaos.effect (job bigint NOT NULL);
 CREATE FUNCTION chaos.work(job tq_job) RETURNS jsonb LANGUAGE plpgsql AS $$

@@ -13,12 +13,13 @@ class Job:
     priority: int = 100
     group: str = None
     max_attempts: int = None
-    delayed: bool = False       # it has a run_at
+    run_at: float = None
     origin: int = None
     key: str = None             # its unique key
     parents: list = None        # it waits for these
     schedule: str = None        # whose job it is,
     fire_at: float = None       # and for what time
+    expires_at: float = None
 
 
 @dataclasses.dataclass
@@ -30,6 +31,7 @@ class Event:
     claimed_at: float = None
     attempt: int = None
     bound: bool = False         # to its session
+    retry_at: float = None
 
 
 @dataclasses.dataclass
@@ -47,6 +49,7 @@ class Journal:
     recount: list = dataclasses.field(default_factory=list)     # rows of tq_check()
     changed: list = dataclasses.field(default_factory=list)     # tables of numbered segments with updates or deletes
     locked: list = dataclasses.field(default_factory=list)      # such tables with rows that somebody deleted, updated or locked
+    pages: int = 0                                              # of such tables that were looked at for that
 
     @classmethod
     def read(cls, conn, token="t", effects=None):
@@ -70,12 +73,14 @@ class Journal:
                                                       EXCEPT SELECT id FROM tq.job j WHERE NOT EXISTS
                                                           (SELECT FROM tq.event WHERE job_id = j.id AND type = 'm')""")}
         for row in rows(f"""SELECT DISTINCT j.id, j.payload ->> %s, q.name, j.priority, j.group_key, j.max_attempts,
-                                   j.run_at IS NOT NULL, j.origin, j.unique_key, j.depends_on, j.headers #>> '{{schedule,name}}',
-                                   extract(epoch FROM (j.headers #>> '{{schedule,fire_at}}')::timestamptz)::float8
+                                   extract(epoch FROM j.run_at)::float8, j.origin, j.unique_key, j.depends_on, j.headers #>> '{{schedule,name}}',
+                                   extract(epoch FROM (j.headers #>> '{{schedule,fire_at}}')::timestamptz)::float8,
+                                   extract(epoch FROM j.expires_at)::float8
                             FROM {jobs} j LEFT JOIN tq.queue q ON q.id = j.queue_id""", token):
             self.jobs[row[0]] = Job(*row)
         for id, *row in rows(f"""SELECT DISTINCT job_id, step, type::text, lease, extract(epoch FROM at)::float8,
-                                        extract(epoch FROM claimed_at)::float8, attempt, bound
+                                        extract(epoch FROM claimed_at)::float8, attempt, bound,
+                                        extract(epoch FROM retry_at)::float8
                                  FROM {events} e ORDER BY job_id, step"""):
             self.events.setdefault(id, []).append(Event(*row))
         self.handled = {row[0] for row in rows("SELECT name FROM tq.queue q WHERE EXISTS (SELECT FROM tq.handler WHERE queue_id = q.id)")}
@@ -86,11 +91,15 @@ class Journal:
                                WHERE schemaname = 'tq' AND relname ~ '^(job|event)_[1-9]' AND n_tup_upd + n_tup_del > 0""")
         # statistics forget at a crash, rows do not
         if rows("SELECT FROM pg_extension WHERE extname = 'pageinspect'"):
-            self.locked = rows("""SELECT c.relname, count(*) FROM pg_class c
-                                  CROSS JOIN generate_series(0, pg_relation_size(c.oid) / current_setting('block_size')::int - 1) b
-                                  CROSS JOIN LATERAL heap_page_items(get_raw_page(c.oid::regclass::text, b::int)) i
-                                  WHERE c.relnamespace = 'tq'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(job|event)_[1-9]'
-                                      AND i.t_xmax <> '0' GROUP BY 1""")
+            inspected = rows("""SELECT c.relname, count(DISTINCT b), count(*) FILTER (WHERE i.t_xmax <> '0') FROM pg_class c
+                                CROSS JOIN generate_series(0, pg_relation_size(c.oid) / current_setting('block_size')::int - 1) b
+                                CROSS JOIN LATERAL heap_page_items(get_raw_page(c.oid::regclass::text, b::int)) i
+                                WHERE c.relnamespace = 'tq'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(job|event)_[1-9]'
+                                GROUP BY 1""")
+            if jobs != "tq.job":
+                inspected += rows("SELECT name, pages, locked FROM chaos.inspected")
+            self.pages = sum(pages for _, pages, _ in inspected)
+            self.locked = [(name, locked) for name, _, locked in inspected if locked]
         if effects:
             self.effects = [row[0] for row in rows(effects)]
         return self

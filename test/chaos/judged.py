@@ -14,7 +14,12 @@ ALWAYS = ("each job was enqueued once", "no committed enqueue was lost", "nothin
 # and what producers and workers of test/clients do has these, too
 LOADED = ("no enqueue that was rolled back is there", "of each transaction all or nothing is there",
           "no finish with a stale lease was accepted", "no two live leases of a job overlapped", "no lease was lost before its time",
-          "attempts of a job are counted one by one", "jobs of a group start in their order", "no limit was exceeded")
+          "attempts of a job are counted one by one", "jobs of a group start in their order",
+          "no group ran more jobs at once than it may", "no job started before its time", "each claim brought the job's own payload",
+          "no row of a numbered segment is dead")
+
+# and where nothing keeps workers from running as many jobs as they may
+AT_THE_LIMIT = ("no queue ran more jobs at once than it may",)
 
 
 def counts(*texts):
@@ -69,8 +74,17 @@ def starts(_journal, ledger):
     return len(ledger.starts)
 
 
-@counts("each job has one end in each of its lives, or is live", "no row of a numbered segment was changed",
-        "no row of a numbered segment is dead")
+@counts("no row of a numbered segment is dead")
+def pages(journal, _ledger):
+    return journal.pages
+
+
+@counts("each claim brought the job's own payload")
+def payloads(journal, ledger):
+    return sum(start.token is not None and start.job in journal.jobs for start in ledger.starts)
+
+
+@counts("each job has one end in each of its lives, or is live", "no row of a numbered segment was changed")
 def jobs(journal, _ledger):
     return len(journal.jobs)
 
@@ -145,12 +159,22 @@ def jobs_of_groups(journal, ledger):
                  for (queue, _), of_group in checker.groups(journal).items() if checker.at_most(journal, queue, "group_max_running"))
 
 
-@counts("no limit was exceeded")
-def crowds_that_are_limited(journal, ledger):
-    """Queues and groups that have had more starts than may run at once, and as many at once as may."""
+def full_crowds(journal, ledger, which):
+    """Those that have had more starts than may run at once, and as many at once as may."""
     by_job = ledger.by_job()
     return sum(sum(ledger.accepted((start.job, start.lease)) for job in of_crowd for start in by_job.get(job.id, ())) > limit > 0
-               and checker.most_at_once(journal, ledger, by_job, of_crowd) >= limit for _, of_crowd, _, limit in checker.crowds(journal))
+               and checker.most_at_once(journal, ledger, by_job, of_crowd) >= limit
+               for _, of_crowd, what, limit in checker.crowds(journal) if what == which)
+
+
+@counts("no queue ran more jobs at once than it may")
+def full_queues(journal, ledger):
+    return full_crowds(journal, ledger, "max_running")
+
+
+@counts("no group ran more jobs at once than it may")
+def full_groups(journal, ledger):
+    return full_crowds(journal, ledger, "group_max_running")
 
 
 @counts("no rate was exceeded")
@@ -172,6 +196,17 @@ def jobs_of_schedules(journal, _ledger):
 @counts("no time of a schedule was left out")
 def times_of_schedules(journal, _ledger):
     return pairs([job for job in journal.jobs.values() if job.schedule == name] for name in journal.every)
+
+
+@counts("no job started before its time")
+def times_to_wait_for(journal, _ledger):
+    """That a claim came after."""
+    return sum(any(lease > after for lease, _, _ in journal.attempts(id)) for id in journal.jobs for after, _ in checker.dues(journal, id))
+
+
+@counts("only jobs that may expire expired, and not before their time")
+def jobs_expired(journal, _ledger):
+    return sum(event.type == "e" for events in journal.events.values() for event in events)
 
 
 @counts("no job started before those that it waits for had ended")

@@ -5,7 +5,9 @@ A ledger is a file, or several, to which clients append lines of words, each wit
   TIME WHO enqueue TX TOKEN...                about to commit: jobs with these tokens (payload ->> KEY)
   TIME WHO committed TX                       the server said so; without this line nobody knows
   TIME WHO rolledback TOKEN...                enqueued in what was then rolled back, savepoint or transaction
-  TIME WHO start JOB LEASE ATTEMPT UNTIL      claimed, and the claim committed; UNTIL is its lease_expires_at
+  TIME WHO start JOB LEASE ATTEMPT UNTIL [TOKEN]
+                                              claimed, and the claim committed; UNTIL is its lease_expires_at; TOKEN is that of the
+                                              payload that came with it, - if it has none
   TIME WHO undone JOB LEASE ATTEMPT [SINCE]   claimed by a transaction that was then rolled back, or may have been, not before SINCE
   TIME WHO renewed JOB LEASE ATTEMPT UNTIL    a heartbeat was answered; UNTIL is when its lease ends now
   TIME WHO end JOB LEASE ATTEMPT VERB         the work has ended, the finish is about to be sent:
@@ -13,7 +15,9 @@ A ledger is a file, or several, to which clients append lines of words, each wit
   TIME WHO told JOB LEASE ATTEMPT ANSWER      what the server said: a state, or lost
   TIME WHO gone                               this client was killed: leases bound to its session end
   TIME WHO ownclock                           UNTIL is by this client's own clock: the server's may be moved
+  TIME WHO forward SINCE                      the server's clocks were set, perhaps forward, between SINCE and now: leases may end then
   TIME WHO crash                              the server is being taken down
+  TIME WHO down                               it certainly is down by now, or back, since each crash before
   TIME WHO failover [BEFORE]                  it is gone, and one goes on that may lack what was committed last, after BEFORE
   TIME WHO restored BEFORE AFTER              it is gone, and one goes on that has what was committed before BEFORE, nothing that
                                               was begun after AFTER
@@ -23,7 +27,8 @@ import dataclasses
 
 from branches import Branch
 
-JOURNALLED_AFTER = 5.0  # seconds; a claim that old has reached the disk, however slow the machine; a younger one may have
+JOURNALLED_AFTER = 3.0  # seconds; a claim that old has reached the disk, however slow the machine; a younger one may have
+NOTED_AFTER = 0.2       # seconds, at most, from the answer to a claim to its line here
 
 
 @dataclasses.dataclass
@@ -34,6 +39,7 @@ class Start:
     who: str
     at: float
     until: float
+    token: str = None       # None: nobody has looked
 
 
 class Ledger:
@@ -52,8 +58,10 @@ class Ledger:
         self.told = {}                                      # (job, lease) -> (when, answer)
         self.gone = {}                                      # client -> when
         self.crashes = []
+        self.down = {}                                      # crash -> when it was certainly over, if that is known
         self.own_clock = False                              # UNTIL is by the clients' clock
         self.clock_moved = False                            # that of the server, so that its times say nothing
+        self.forward = []                                   # [(since, until)]
         self.branches = []
         for line in lines:
             self.add(line)
@@ -81,15 +89,21 @@ class Ledger:
             self.gone[who] = at
         elif event == "ownclock":
             self.own_clock = True
+        elif event == "forward":
+            self.forward.append((float(words[0]), at))
         elif event == "crash":
             self.crashes.append(at)
+        elif event == "down":
+            for crash in self.crashes:
+                if crash <= at:
+                    self.down.setdefault(crash, at)
         elif event in ("failover", "restored"):
             self.branches.append(Branch(at, *map(float, words)))
         else:
             job, lease, attempt = map(int, words[:3])
             key = job, lease
             if event == "start":
-                self.newest[key] = Start(job, lease, attempt, who, at, max(float(words[3]), self.renewed.get(key, 0)))
+                self.newest[key] = Start(job, lease, attempt, who, at, max(float(words[3]), self.renewed.get(key, 0)), *words[4:])
                 self.starts.append(self.newest[key])
             elif event == "undone":
                 self.undone[key] = float(words[3]) if len(words) > 3 else 0
@@ -123,7 +137,9 @@ class Ledger:
     def excused(self, journal, start, until):
         """May the lease of `start` have ended before its time, between its claim and `until`? Over a crash only if nobody can say that
         its claim had reached the disk."""
-        if self.undone.get((start.job, start.lease), float("inf")) <= until:
+        if self.undone.get((start.job, start.lease), float("inf")) < until:
+            return True
+        if any(start.at < to + NOTED_AFTER and since <= until for since, to in self.forward):
             return True
         # who was killed may have had an open transaction, whose claims the journal does not have
         if self.gone.get(start.who, float("inf")) <= until and not journal.survives(start.job, start.lease):
@@ -133,8 +149,12 @@ class Ledger:
     def taken_back(self, start, until):
         """Did a server go down, or another one go on, before `until`, so soon after this claim that it may have been forgotten?"""
         return any(
-            start.at - JOURNALLED_AFTER < crash <= until and crash - start.at < JOURNALLED_AFTER for crash in self.crashes) or any(
+            crash - JOURNALLED_AFTER < start.at < self.over(crash) and crash <= until for crash in self.crashes) or any(
             branch.cut - JOURNALLED_AFTER < start.at <= branch.at <= until for branch in self.branches)
+
+    def over(self, crash):
+        """From when on what is written here is not of claims from before a crash."""
+        return self.down[crash] + NOTED_AFTER if crash in self.down else crash + JOURNALLED_AFTER
 
     def abandoned(self, at):
         """May what was acknowledged then be missing, since a server went on that did not have it?"""

@@ -19,9 +19,9 @@ scripts/matrix; `scripts/test chaos` runs the short form of most of it with ever
 Clients keep a ledger outside of the database: what they asked for, what they were told, and when. After each scenario
 everything that is left is worked off, and test/chaos/checker.py compares the ledgers with the tables, promise by promise: every
 enqueue that was committed is there once and has one end or is live; nothing that was rolled back is there or was ever claimed; no
-two live leases of a job overlapped; no finish with a stale lease was accepted; lease numbers are given once; order of groups and
-limits held; counters equal a recount; no row of a numbered segment is dead. A scenario adds what is particular to it. That the
-checker finds each kind of violation is tested by test/chaos/test_checker.py.
+two live leases of a job overlapped; no finish with a stale lease was accepted; lease numbers are given once; each claim brought the
+job's own payload, and not before its time; order of groups and limits held; counters equal a recount; no row of a
+numbered segment is dead. A scenario adds what is particular to it. That the checker finds each kind of violation is tested by test/chaos/test_checker.py.
 
 "Of" is what was tested, and when (UTC): the commit, with a + if the sources differed from it, and the version of PostgreSQL; a ? is
 for a run that did not note it. Runs of several commits are added up.

@@ -41,15 +41,15 @@ class Visitor(load.Client):
     def bound(self):
         """Leases that end with the session, which half of the time ends with them."""
         asked = time.time()
-        rows = self.call("SELECT id, lease, attempt, extract(epoch FROM lease_expires_at) FROM tq_claim(%s, %s, worker => %s, "
+        rows = self.call(f"SELECT {load.CLAIMED} FROM tq_claim(%s, %s, worker => %s, "
                          "lease_for => '1 min', bind_session => true)", self.queue, self.random.randrange(1, 4), self.name)
-        for *job, said in rows:
-            self.note("start", *job, self.until(float(said), asked + 60))
+        for *job, said, token in rows:
+            self.note("start", *job, self.until(float(said), asked + 60), token)
         if self.random.random() < 0.5:
-            for *job, _ in rows:
+            for *job, _, _ in rows:
                 self.note("end", *job, "release")
             raise load.Gone
-        for *job, _ in rows:
+        for *job, _, _ in rows:
             self.finish(job)
 
 

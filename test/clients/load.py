@@ -26,6 +26,8 @@ LOST = ("TQ001", "TQ004")
 LATER = ("TQ003", "TQ009", "55P03", "57014", "40001", "40P01", "53100", "53200", "53300", "53400")
 SHUTDOWN = ("57P01", "57P02", "57P03")
 KINDS = [None, "mail", "image", "report"]
+# of a claim, for its line of the ledger
+CLAIMED = "id, lease, attempt, extract(epoch FROM lease_expires_at), coalesce(payload ->> 't', '-')"
 
 
 class Gone(Exception):
@@ -201,15 +203,15 @@ class Client:
     def claim(self, n, seconds, wait):
         asked = time.time()
         try:
-            rows = self.call("SELECT id, lease, attempt, extract(epoch FROM lease_expires_at) FROM tq_claim(%s, %s, worker => %s, "
+            rows = self.call(f"SELECT {CLAIMED} FROM tq_claim(%s, %s, worker => %s, "
                              "lease_for => %s * interval '1 s', wait => %s * interval '1 s')",
                              self.queue, n, self.name, seconds * self.lease, wait)
         except psycopg2.Error as error:
             if error.pgcode not in self.later:
                 raise
             return []
-        for *job, said in rows:
-            self.note("start", *job, self.until(float(said), asked + seconds * self.lease))
+        for *job, said, token in rows:
+            self.note("start", *job, self.until(float(said), asked + seconds * self.lease), token)
         return [row[:3] for row in rows]
 
     def settle(self, sql, verb, job, *args):
@@ -259,7 +261,7 @@ class Client:
     def in_transaction(self):
         """Claim, work and finish in one transaction, which may be rolled back."""
         r = self.random
-        jobs = []
+        jobs, answers = [], []
         try:
             self.begin()
             jobs = self.claim(r.randrange(1, 4), 8, 0)
@@ -268,15 +270,15 @@ class Client:
                     self.call("SAVEPOINT s")
                     self.call("SELECT tq_fail(%s, %s, 'not really')", *job[:2])
                     self.call("ROLLBACK TO s")
-                self.call(self.complete, *job[:2])
+                answers.append(self.call(self.complete, *job[:2])[0][0])
                 self.beside()
             if r.random() < 0.3:
                 raise Undone
             for job in jobs:
                 self.note("end", *job, "complete")
             self.call("COMMIT")
-            for job in jobs:
-                self.note("told", *job, "succeeded")
+            for job, answer in zip(jobs, answers):
+                self.note("told", *job, answer)
         except (Undone, Gone, psycopg2.Error) as error:
             if isinstance(error, psycopg2.Error) and error.pgcode not in self.later + LOST:
                 raise

@@ -26,8 +26,23 @@ class Mixed(load.Client):
 
     def __init__(self, *args):
         super().__init__(*args)
+        self.bound_jobs = []        # that the present session has, and is not to finish
         if self.queue == "keys":    # of which few may run
             self.hoard = 1
+
+    def open(self):
+        self.let_bound_go()
+        super().open()
+
+    def give_up(self):
+        super().give_up()
+        self.let_bound_go()
+
+    def let_bound_go(self):
+        """The session has ended, or is about to: nobody knows when they go to somebody else."""
+        for job in self.bound_jobs:
+            self.note("undone", *job, self.heard)
+        self.bound_jobs = []
 
     # --- producing
 
@@ -115,11 +130,14 @@ class Mixed(load.Client):
 
     def bound(self):
         """Jobs whose leases end with this connection; a new one goes on at once."""
-        for row in self.call("SELECT id, lease, attempt, extract(epoch FROM now()) FROM tq_claim(%s, 2, worker => %s, bind_session => true)",
-                             self.queue, self.name):
-            self.note("start", *row)    # at any time
+        rows = self.call(f"SELECT {load.CLAIMED} FROM tq_claim(%s, 2, worker => %s, bind_session => true)", self.queue, self.name)
+        for row in rows:
+            self.note("start", *row)
+        self.bound_jobs += [row[:3] for row in rows]
+        for *job, _, _ in rows:
             if self.random.random() < 0.7:
-                self.finish(row[:3])
+                self.finish(job)
+                self.bound_jobs.remove(tuple(job))
         if self.random.random() < 0.2:
             raise load.Gone
 

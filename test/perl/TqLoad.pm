@@ -93,8 +93,9 @@ sub progress
 sub crash
 {
 	my ($self, $sub) = @_;
-	push @{ $self->{crashes} }, time;
+	push @{ $self->{crashes} }, [ 'crash', time ];
 	$sub->();
+	push @{ $self->{crashes} }, [ 'down', time ];
 	return;
 }
 
@@ -115,12 +116,13 @@ SQL
 	return;
 }
 
-# One test for each promise.
+# One test for each promise, skipped if there is nothing to judge.
 sub check
 {
 	my ($self, $node) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	append_to_file("$self->{dir}/driver.ledger", join('', map { sprintf("%.6f server crash\n", $_) } @{ $self->{crashes} }));
+	append_to_file("$self->{dir}/driver.ledger", join('', map { sprintf("%.6f server %s\n", $_->[1], $_->[0]) } @{ $self->{crashes} }));
+	$node->safe_psql($self->{database}, 'create extension if not exists pageinspect');    # the checker looks with it
 	my ($out, $err);
 	IPC::Run::run(
 		[
@@ -132,6 +134,10 @@ sub check
 	foreach my $line (split /\n/, $out)
 	{
 		if ($line =~ /^# (.*)/) { note($1) }
+		elsif ($line =~ /^ok - (.*) # SKIP (.*)/)
+		{
+		  SKIP: { skip("$2: $1", 1) }
+		}
 		else { ok($line =~ /^ok - /, $line =~ s/^(not )?ok - //r) }
 	}
 	return;

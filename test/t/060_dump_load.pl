@@ -134,7 +134,7 @@ for my $copy (@copies)
 	tq_setup($node, $database);
 	my $clients = TqLoad->new("copy_$database", $node->connstr($database), $database);
 	push @{ $clients->{ledgers} }, $database eq 'beside' ? $copies[0][3]{ledgers}[0] : ledger_of($seen);
-	$clients->{crashes} = [ $seen->{after} ];
+	$clients->{crashes} = [ [ 'crash', $seen->{after} ] ];
 	$clients->start('drain', 1);
 	push @$copy, $clients;
 }

@@ -7,6 +7,7 @@ import psycopg2
 
 from harm import sessions, tables
 from harm.hands import Harms
+from judged import AT_THE_LIMIT
 from scenario import scenario
 from server import PATIENCE, until
 
@@ -70,6 +71,7 @@ def session_cancel_workers(t):
 def session_terminate(t):
     server = t.server()
     load = load_of(t, server)
+    load.more = () if t.short else AT_THE_LIMIT
     with Harms(t, server, sessions.terminate_clients) as harms:
         harms.last(load, 20)
     load.progress()

@@ -3,6 +3,7 @@ import glob
 import os
 import time
 
+from judged import AT_THE_LIMIT
 from scenario import Skipped, scenario
 from server import until
 
@@ -69,6 +70,7 @@ def steps(t):
     server = t.server(env=clock.env, tq__retention="'3650d'", tq__naptime="'200ms'", tq__claim_log_delay="'500ms'")
     server.sql("SELECT tq_schedule('tick', 'ticks', every => '1 s'), tq_schedule('minute', 'ticks', cron => '* * * * *', catch_up => 'latest')")
     load = t.load(server, program="own_clock.py")
+    load.more = () if t.short else AT_THE_LIMIT
     t.equal(abs(server.one("SELECT extract(epoch FROM clock_timestamp())::float8") - time.time()) < 60, True, "the server has the time")
     moves = [-DAY, HOUR, -HOUR, DAY, 0.4, -0.4, 5, -5]
     for n in t.rounds(1 if t.short else len(moves)):
@@ -91,23 +93,28 @@ def steps(t):
     t.prove(server, load, clock_moved=True)
 
 
+def set_fake_now(server, load, ahead):
+    """Leases run out as if the time had passed by which the clock is set forward."""
+    log, since = server.log_size(), time.time()
+    server.configure(tq__fake_now=f"'{server.one('SELECT clock_timestamp() + make_interval(secs => %s)', ahead)}'")
+    server.reload()
+    until(lambda: "the clock was set to" in server.log(log), "the clock is set")
+    load.note("forward", f"{since:.6f}")
+
+
 @scenario("clock-fake-now", "tq.fake_now is set to times in the future and the past, and reset")
 def fake_now(t):
     server = t.server(tq__retention="'3650d'", tq__naptime="'200ms'")
-    load = t.load(server)
+    load = t.load(server, program="own_clock.py")
     most = 0
     for n in t.rounds(3):
         ahead = t.random.choice([2, 60, HOUR, DAY, -2, -HOUR, -DAY])
         most = max(most, ahead)
-        server.configure(tq__fake_now=f"'{server.one('SELECT clock_timestamp() + make_interval(secs => %s)', ahead)}'")
-        log = server.log_size()
-        server.reload()
-        until(lambda at=log: "the clock was set to" in server.log(at), "the clock is set")
+        set_fake_now(server, load, ahead)
         t.did("times set")
         load.progress()
         delayed = server.one("SELECT tq_enqueue('later', delay => '0.3 s')")
         until(lambda of=delayed: server.one("SELECT state FROM tq_get(%s)", of) == "ready", f"a delayed job becomes ready ({n})")
-    server.configure(tq__fake_now=f"'{server.one('SELECT clock_timestamp() + make_interval(secs => %s)', most + 60)}'")
-    server.reload()
+    set_fake_now(server, load, most + 60)
     server.sql("SELECT tq_purge('later', 'all')")
     t.prove(server, load, clock_moved=True)

@@ -75,7 +75,8 @@ def running(t):
             held = []
 
             def take(into=held):
-                cur.execute("SELECT id, lease, attempt, extract(epoch FROM lease_expires_at) FROM tq_claim('load', 50, lease_for => '5 min')")
+                cur.execute("SELECT id, lease, attempt, extract(epoch FROM lease_expires_at), payload ->> 't' "
+                            "FROM tq_claim('load', 50, lease_for => '5 min')")
                 for job in cur.fetchall():
                     load.note("start", *job, who="holder")
                     into.append(job[:3])

@@ -88,6 +88,7 @@ def wal(t):
         server.wait_ready()
         for at in crashes(server.log(log)):
             load.note("crash", at=at)
+        load.note("down")
         t.did("crashes", sum(1 for _ in crashes(server.log(log))))
         load.progress()
     t.prove(server, load, but=(FULL, "signal 6"))

@@ -15,6 +15,7 @@ REPLICATED = {
     "wal_retrieve_retry_interval": "'100ms'",   # a promotion may have to wait for it
 }
 EVERYTHING = {**CONF, **REPLICATED, "tq.retention": "'1h'"}   # what the schedule below has done is counted at the end
+FIRED = "SELECT coalesce(extract(epoch FROM max(fire_at)), 0)::float8 FROM tq.schedule_fire"
 PROMOTION = "from promotion to the first claim, at most (s)"
 
 
@@ -175,8 +176,8 @@ def alone(t):
         work(t, load)
         standby.stop("immediate")
         waiting = until(lambda: primary.pids("wait_event = 'SyncRep' AND backend_type = 'client backend'"), "commits wait")
-        fired = primary.one("SELECT max(fire_at) FROM tq.schedule_fire")
-        until(lambda: primary.one("SELECT max(fire_at) FROM tq.schedule_fire") > fired, "the schedule goes on")
+        fired = primary.one(FIRED)
+        until(lambda: primary.one(FIRED) > fired, "the schedule goes on")
         t.did("times that the schedule went on")
         for pid in waiting:
             how = t.random.choice(("cancel", "terminate", None))

@@ -5,6 +5,7 @@ import signal
 from functools import partial
 
 from full_load import CONF, full_load
+from judged import AT_THE_LIMIT
 from scenario import scenario
 from server import until
 
@@ -48,6 +49,7 @@ def pause(t, load):
 def kill_client(t):
     server = t.server(**CONF)
     load = full_load(t, server)
+    load.more = () if t.short else AT_THE_LIMIT
     for _ in t.rounds(6):
         pause(t, load)
         load.kill(t.random.choice(["producer", "worker"]), t.random)
@@ -192,7 +194,7 @@ def loader(t):
         log = server.log_size()
         with load.crash():
             server.kill(wait_for(server, "backend_type = 'tq launcher'")[0])
-        until(lambda before=log: restarts(server, before), "the server restarts")
+            until(lambda before=log: restarts(server, before), "the server restarts")
         # whoever comes first reads it; the janitor counts later
         standing = "wait_event = 'PgSleep' AND (backend_type = 'client backend' OR query = 'tq: loading')"
         wait_for(server, standing)

@@ -103,6 +103,7 @@ class Steps:
         for at in CRASHED.findall(said):
             when = datetime.datetime.strptime(at.rpartition(" ")[0], "%Y-%m-%d %H:%M:%S.%f").replace(tzinfo=datetime.timezone.utc)
             self.load.note("crash", at=when.timestamp())
+        self.load.note("down")
         self.server.wait_ready()
         died = DIED.findall(said)[0]
         self.count(died, "kills at a step")
