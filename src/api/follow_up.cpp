@@ -184,7 +184,25 @@ void note_lost(live::Db &db, const Ended &ended, const ErrorData *error) noexcep
 				  errhint("tq_health() counts them; the log shows one in a minute.")));
 }
 
-// In a subtransaction, so that what goes wrong does not keep the jobs from ending. False if something did.
+// What may go well if it is tried again: a lock, a deadlock, want of memory or disk, a cancelled statement. Then the end of the job fails, too.
+bool may_pass(int code) noexcept
+{
+	switch (ERRCODE_TO_CATEGORY(code))
+	{
+		case ERRCODE_INSUFFICIENT_RESOURCES:
+			return code != ERRCODE_CONFIGURATION_LIMIT_EXCEEDED; // which takes a restart
+		case ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE:
+			return code == ERRCODE_LOCK_NOT_AVAILABLE;
+		case ERRCODE_TRANSACTION_ROLLBACK:
+		case ERRCODE_OPERATOR_INTERVENTION:
+		case ERRCODE_TO_CATEGORY(ERRCODE_IO_ERROR): // which has no name of its own
+			return true;
+		default:
+			return false;
+	}
+}
+
+// In a subtransaction, so that what stays wrong does not keep the jobs from ending. False if something did.
 bool try_all(live::Db &db, const Ended *list, int n)
 {
 	const MemoryContext outside = CurrentMemoryContext;
@@ -210,7 +228,7 @@ bool try_all(live::Db &db, const Ended *list, int n)
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction(); // whatever it was: a session that is left in it takes no more statements
 		CurrentResourceOwner = owner;
-		if (ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION)
+		if (may_pass(error->sqlerrcode))
 			ReThrowError(error);
 		if (n == 1)
 			note_lost(db, *list, error);

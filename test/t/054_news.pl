@@ -300,14 +300,28 @@ is(ask($cut, "select tq_complete($held)"), 'succeeded', 'and can try again');
 is(count_in('after'), 51, 'one job follows');
 leave($cut);
 
+# One that meets a lock keeps the job from ending, since both can be tried again.
+my $locker = session($node);
+$cut = session($node);
+$held = sql(q{select tq_enqueue('work') as id \gset
+	select id || ', ' || lease from tq_claim('work')});
+$held =~ s/^\d+\n//;
+ask($locker, 'begin');
+ask($locker, "lock table $_ in share mode") for split /\n/, sql(q{select tableoid::regclass from tq.job group by 1});
+like(ask($cut, "set lock_timeout = 50; select tq_complete($held)"), qr/55P03/, 'a follow-up that has to wait for too long is no reason to go without it');
+ask($locker, 'rollback');
+is(ask($cut, "select tq_complete($held)"), 'succeeded', 'it is tried again');
+is(count_in('after'), 52, 'and one job follows');
+leave($locker, $cut);
+
 # A target that is full, or gone: the job ends all the same.
 sub lost { return sql(q{select value from tq_health() where item = 'follow-ups that could not be enqueued'}); }
 is(lost(), 0, 'none was lost');
-sql(q{select tq_alter_queue('after', '{"max_depth": 53}')});
+sql(q{select tq_alter_queue('after', '{"max_depth": 54}')});
 sql(q{select tq_enqueue('work') from generate_series(1, 5)});
 is(sql(q{with c as materialized (select * from tq_claim('work', max_jobs => 5)) select count(*) from (select array_agg(id) i, array_agg(lease) l from c) a,
 	tq_complete_many(i, l) m where m.status = 'ok'}), 5, 'a full queue keeps nobody from finishing');
-is(count_in('after') . ' ' . lost(), '53 3', '... what goes in goes in, the rest is counted');
+is(count_in('after') . ' ' . lost(), '54 3', '... what goes in goes in, the rest is counted');
 like(slurp_file($node->logfile), qr/nothing follows job \d+: queue "after" is full/, '... and logged');
 sql(q{select tq_purge('after', 'ready'); select tq_drop_queue('after')});
 until_true($node, q{select count(*) = 0 from tq.queue where name = 'after'}, 'dropped');
