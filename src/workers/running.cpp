@@ -35,6 +35,9 @@ using live::Micros;
 constexpr int kTextMax = 8000;
 // An executor that was told to terminate gives its handler so long to stop.
 constexpr Micros kStopGrace = 5000000;
+// How long another transaction that is changing the job is waited for, and when we are to leave. It may be waiting for us.
+constexpr Micros kBusyGrace = 5000000;
+constexpr Micros kBusyGraceLeaving = 1000000;
 
 Micros leaving_since = 0; // monotonic; set by on_tick
 TimeoutId tick;
@@ -107,6 +110,22 @@ int time_left(const Attempt &a) noexcept
 	return static_cast<int>(left);
 }
 
+// Another transaction may be changing the job (tq_release, a move to another segment): whether the lease is lost, is known when it has ended.
+// Busy if that takes too long.
+Hold end_patiently(const api::Ending &ending)
+{
+	const Micros began = live::mono_now();
+	for (;;)
+	{
+		const Hold hold = api::end_attempt(*executor_db, ending);
+		if (hold != Hold::busy || live::mono_now() - began > (leaving ? kBusyGraceLeaving : kBusyGrace))
+			return hold;
+		static_cast<void>(WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 20, PG_WAIT_EXTENSION));
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
 // In one transaction: calls the handler and completes the job. False if the extension is gone.
 bool perform(const WorkerContext &context, Attempt *a, bool *lost)
 {
@@ -124,7 +143,9 @@ bool perform(const WorkerContext &context, Attempt *a, bool *lost)
 	TQ_WAIT_POINT("executor-before-complete");
 	api::Ending ending{a->id, a->lease, live::Verb::complete};
 	ending.detail = result;
-	const Hold hold = api::end_attempt(*executor_db, ending);
+	const Hold hold = end_patiently(ending);
+	if (hold == Hold::busy)
+		live::raise_busy(a->id);
 	// one that the handler itself has ended otherwise (tq_release, tq_bury, tq_fail) stays so
 	if (hold != Hold::ok && hold != Hold::done)
 	{
@@ -210,7 +231,18 @@ bool begin_patiently(const WorkerContext &context, const char *activity)
 	return false;
 }
 
-// After the handler's transaction was rolled back: what becomes of the attempt.
+// Ends the attempt and the transaction. False if somebody else has been changing the job for too long: should he roll back, nobody but us has
+// the lease, so the process leaves, and the lease with it.
+bool end_here(const api::Ending &ending)
+{
+	const Hold hold = end_patiently(ending); // lost meanwhile, it has ended anyway
+	end_work();
+	if (hold == Hold::busy)
+		ereport(LOG, (errmsg("tq executor leaves: job %lld is being changed by another transaction", static_cast<long long>(ending.id))));
+	return hold != Hold::busy;
+}
+
+// After the handler's transaction was rolled back: what becomes of the attempt. False if the process has to leave.
 bool give_up(const WorkerContext &context, const Attempt &a, const ErrorData &error)
 {
 	if (!begin_patiently(context, "tq: ending an attempt"))
@@ -225,10 +257,9 @@ bool give_up(const WorkerContext &context, const Attempt &a, const ErrorData &er
 	ending.detail = ending.verb == live::Verb::fail ? detail_of(error) : nullptr;
 	ending.fatal = is_fatal(*a.handler, error.sqlerrcode);
 	TQ_WAIT_POINT("executor-before-fail");
-	static_cast<void>(api::end_attempt(*executor_db, ending)); // lost meanwhile, it has ended anyway
-	end_work();
+	const bool ended = end_here(ending);
 	TQ_WAIT_POINT("executor-after-fail");
-	return true;
+	return ended;
 }
 
 // Its handler was not even called.
@@ -239,8 +270,7 @@ void give_back(const WorkerContext &context, const Attempt &a)
 	flush_this_transaction();
 	api::Ending ending{a.id, a.lease, live::Verb::release};
 	ending.reason = "the executor was stopped";
-	static_cast<void>(api::end_attempt(*executor_db, ending));
-	end_work();
+	static_cast<void>(end_here(ending));
 }
 
 } // namespace
