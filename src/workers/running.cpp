@@ -42,16 +42,22 @@ constexpr Micros kBusyGraceLeaving = 1000000;
 Micros leaving_since = 0; // monotonic; set by on_tick
 TimeoutId tick;
 
-// Without a job: at once. With one: cancels it, so that it can be given back without an attempt being counted. Told twice, or if the
-// handler does not stop: at once as well.
+// What is left of an attempt, in attempt_open, when its handler is over: to be written down.
+constexpr sig_atomic_t kEnding = 2;
+
+// Without a job: at once. With one: cancels it, so that it can be given back without an attempt being counted; once the handler is over, how it
+// ended is written down first. Told twice, or if that takes long: at once as well.
 void on_terminate(SIGNAL_ARGS)
 {
 	const int saved = errno;
 	if (attempt_open && !leaving)
 	{
 		leaving = 1;
-		InterruptPending = true;
-		QueryCancelPending = true;
+		if (attempt_open != kEnding)
+		{
+			InterruptPending = true;
+			QueryCancelPending = true;
+		}
 		SetLatch(MyLatch);
 		errno = saved;
 		return;
@@ -60,7 +66,7 @@ void on_terminate(SIGNAL_ARGS)
 	die(postgres_signal_arg);
 }
 
-// Every second while a handler runs.
+// Every second while an attempt is open.
 void on_tick()
 {
 	if (!leaving)
@@ -135,7 +141,6 @@ bool perform(const WorkerContext &context, Attempt *a, bool *lost)
 	debug_query_string = activity;
 	pgstat_report_activity(STATE_RUNNING, activity);
 	pin_search_path(a->handler->search_path);
-	enable_timeout_every(tick, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), 1000), 1000);
 	if (const int ms = time_left(*a))
 		enable_timeout_after(STATEMENT_TIMEOUT, ms);
 	check_again(context, a);
@@ -311,6 +316,7 @@ bool run(const WorkerContext &context, Attempt *a)
 	bool lost = false;
 	if (executor_runs(a->id, a->lease))
 		leaving = 1; // whoever asked saw no job yet, and sent no signal
+	enable_timeout_every(tick, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), 1000), 1000);
 	PG_TRY();
 	{
 		stay = !leaving && perform(context, a, &lost);
@@ -320,14 +326,16 @@ bool run(const WorkerContext &context, Attempt *a)
 		error = recover();
 	}
 	PG_END_TRY();
-	disable_timeout(tick, false);
 	debug_query_string = nullptr;
 	static_cast<void>(executor_runs(0, 0));
+	attempt_open = kEnding;
 	QueryCancelPending = false; // it was for what has just ended
+	leaving_since = 0;			// what follows has its own time
 	if (error != nullptr && !lost)
 		stay = give_up(context, *a, *error);
 	else if (!stay)
 		give_back(context, *a);
+	disable_timeout(tick, false);
 	attempt_open = 0;
 	tidy_session(context.role);
 	return stay && !leaving;

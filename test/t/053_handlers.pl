@@ -253,6 +253,21 @@ $pid = runner($job);
 sql("select pg_terminate_backend($pid)");
 is(becomes($job, 'dead'), 'dead', 'one that does not stop is terminated');
 is(sql("select reason from tq_history($job) where event = 'dead'"), 'its session has ended', 'and has lost its lease');
+sql(q{select tq_handle('sleep', 'fail', 'fail(tq_job)'::regprocedure, '{"fatal": ["P0001"]}')});
+no_executors();
+arm($node, 'executor-before-fail');
+$job = enqueue('sleep', q{kind => 'fail'});
+standing($node, 'executor-before-fail');
+my $other = session($node);
+ask($other, 'begin; lock table tq.event in share mode');
+release($node, 'executor-before-fail');
+until_true($node, "select count(*) = 1 $executors and wait_event_type = 'Lock'", 'it waits for the lock');
+sql("select pg_terminate_backend(pid) $executors");
+ask($other, 'commit');
+becomes($job, 'dead');
+is(events($job) . sql("select reason from tq_history($job) where event = 'dead'"), 'c dno',
+	'one that is terminated after its handler has failed writes down how');
+no_executors();
 $job = enqueue('stubborn', q{timeout => '1 s'});
 is(becomes($job, 'dead'), 'dead', 'one that catches its timeout');
 like(sql("select reason from tq_history($job) where event = 'dead'"), qr/timeout|too long/, 'loses its lease some time later');
@@ -364,7 +379,6 @@ clock($node, 0, 0);
 
 # somebody else's transaction has ended the attempt, and may yet be rolled back
 no_executors();
-my $other = session($node);
 my $meets = "select count(*) = 1 $executors and wait_event is not null and query ~";
 for my $long (0, 1)
 {
