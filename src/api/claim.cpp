@@ -195,14 +195,12 @@ static Datum claim(FunctionCallInfo fcinfo, bool any)
 
 	core::Engine::ClaimTerms terms{};
 	terms.owner = live::my_proc;
-	terms.worker = worker != nullptr ? live::worker_slot(db, worker) : core::kNil;
 	terms.lease_ms = static_cast<uint32>(lease / 1000);
 	terms.default_lease_ms = static_cast<uint32>(guc::lease);
 	terms.default_timeout_ms = static_cast<uint32>(guc::timeout);
 	terms.bound = bind;
 	terms.kinds = filter.kinds;
 	terms.nkinds = filter.nkinds;
-	live::worker_seen(terms.worker, live::wall_now());
 	auto *claimed = static_cast<Claimed *>(palloc(sizeof(Claimed) * static_cast<Size>(max)));
 	core::Micros until = live::steady_now() + wait;
 	bool backlog_awaited = false;
@@ -214,6 +212,8 @@ static Datum claim(FunctionCallInfo fcinfo, bool any)
 		live::reserve_ops(max);
 		const int first_op = live::op_count();
 		read_clocks(&terms);
+		terms.worker = worker != nullptr ? live::worker_slot(db, worker) : core::kNil; // one that waits for hours is forgotten
+		live::worker_seen(terms.worker, terms.wall);
 		const bool draining = live::is_draining(terms.worker); // it may begin, and end, while we wait
 		TQ_WAIT_POINT("claim-before-pop");
 		if (!draining)

@@ -376,7 +376,7 @@ int Engine::collect_lost(Queue &q, Micros mono, Micros grace, int max, uint32_t 
 		const Ref r = q.leases.min;
 		Entry &e = entries_[r];
 		const Micros end = e.has(kHardTimeout) ? std::min(e.deadline, e.hard_deadline) : e.deadline;
-		if (end > e.timer)
+		if (end > e.timer && end != 0) // 0: its session has ended, and no grace is due
 		{
 			change(q, r, [end](Entry &x) noexcept { x.timer = end; });
 			continue;

@@ -42,7 +42,8 @@ void at_exit(int, Datum)
 		lock_queue(q);
 		if (still_bound(bounds[i]))
 			engine.change(engine.queue(q), bounds[i].ref, [](Entry &e) noexcept {
-				e.deadline = e.timer = 0; // the reaper journals the loss, then offers the job again
+				e.deadline = 0; // the reaper journals the loss, then offers the job again
+				e.timer = kLongOver;
 			});
 		unlock_queue(q);
 	}

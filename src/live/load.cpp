@@ -336,17 +336,18 @@ CountResult count_journal(Db &db)
 	t.queue = kNoQueue;
 	t.context = t.waiting.context = CurrentMemoryContext;
 	const Micros began = steady_now();
-	const auto max = static_cast<Size>(guc::max_segments);
-	t.lanes = static_cast<int64 *>(palloc0(sizeof(int64) * engine.limits().lanes));
-	t.delayed = static_cast<int64 *>(palloc0(sizeof(int64) * engine.limits().lanes));
-	t.blocked = static_cast<int64 *>(palloc0(sizeof(int64) * engine.limits().lanes));
-	t.changes = static_cast<uint32 *>(palloc0(sizeof(uint32) * engine.limits().lanes));
-	t.frees = static_cast<uint32 *>(palloc0(sizeof(uint32) * engine.limits().lanes));
-	auto *tables = static_cast<journal::Segment *>(palloc(sizeof(journal::Segment) * max));
-	auto *slots = static_cast<int *>(palloc(sizeof(int) * max));
-	auto *segments = static_cast<SegmentTally *>(palloc0(sizeof(SegmentTally) * max));
 	PG_ENSURE_ERROR_CLEANUP(stop_count, PointerGetDatum(&db));
 	{
+		TQ_WAIT_POINT("count-before-begin");
+		const auto max = static_cast<Size>(guc::max_segments);
+		t.lanes = static_cast<int64 *>(palloc0(sizeof(int64) * engine.limits().lanes));
+		t.delayed = static_cast<int64 *>(palloc0(sizeof(int64) * engine.limits().lanes));
+		t.blocked = static_cast<int64 *>(palloc0(sizeof(int64) * engine.limits().lanes));
+		t.changes = static_cast<uint32 *>(palloc0(sizeof(uint32) * engine.limits().lanes));
+		t.frees = static_cast<uint32 *>(palloc0(sizeof(uint32) * engine.limits().lanes));
+		auto *tables = static_cast<journal::Segment *>(palloc(sizeof(journal::Segment) * max));
+		auto *slots = static_cast<int *>(palloc(sizeof(int) * max));
+		auto *segments = static_cast<SegmentTally *>(palloc0(sizeof(SegmentTally) * max));
 		read_queues(db, nullptr);
 		if (t.first)
 			start_leases(db);

@@ -1,5 +1,6 @@
 // What the journal says of a job, turned into an entry.
 #include "guc.hpp"
+#include "live/bound_leases.hpp"
 #include "live/loader.hpp"
 #include "live/policy.hpp"
 #include "live/publish.hpp"
@@ -108,7 +109,8 @@ void fill_lease(const Queue &q, Entry &e, const journal::Fold &fold, uint32_t wo
 	e.lease = fold.lease;
 	e.lease_ms = static_cast<uint32>(period / 1000);
 	const Micros mono = mono_now(), wall = wall_now();
-	e.deadline = e.timer = fold.bound ? 0 : mono + period;
+	e.deadline = fold.bound ? 0 : mono + period;
+	e.timer = fold.bound ? kLongOver : e.deadline;
 	e.claimed_at = fold.claimed_at != journal::kNoTime ? fold.claimed_at : wall;
 	if (timeout > 0)
 		set_hard_deadline(e, mono + std::max(e.claimed_at + timeout - wall, std::min(timeout, period)));

@@ -6,6 +6,9 @@ namespace tq::live
 namespace
 {
 
+// Workers that have been seen within it are not forgotten (forget_workers), by far.
+constexpr Micros kSurelyKept = Micros{1800} * 1000000;
+
 // Registry lock held exclusively.
 uint32_t find_slot(uint16_t d, const char *name, bool make) noexcept
 {
@@ -14,9 +17,9 @@ uint32_t find_slot(uint16_t d, const char *name, bool make) noexcept
 	for (uint32_t i = 0; i < engine.limits().workers; ++i)
 	{
 		const core::Worker &w = engine.worker(i);
-		if (!w.used)
+		if (!w.used && w.running.load() == 0)
 			unused = unused == kNil ? i : unused;
-		else if (w.name_hash == h && w.db == d && strcmp(w.name, name) == 0)
+		else if (w.used && w.name_hash == h && w.db == d && strcmp(w.name, name) == 0)
 			return i;
 	}
 	if (!make || unused == kNil)
@@ -26,7 +29,6 @@ uint32_t find_slot(uint16_t d, const char *name, bool make) noexcept
 	w.name_hash = h;
 	w.db = d;
 	w.draining.store(false);
-	w.running.store(0);
 	w.claimed.store(0);
 	w.seen_at.store(wall_now());
 	w.used = true;
@@ -39,14 +41,17 @@ uint32_t worker_slot(const Db &db, const char *name) noexcept
 {
 	static uint32_t last = kNil;
 	const uint16_t d = index_of(db);
+	const Micros now = wall_now();
 	if (last != kNil)
 	{
 		const core::Worker &w = engine.worker(last);
-		if (w.used && w.db == d && strcmp(w.name, name) == 0)
+		// one that has not been seen for longer may be forgotten while we look
+		if (w.used && w.db == d && strcmp(w.name, name) == 0 && std::abs(now - w.seen_at.load()) < kSurelyKept)
 			return last;
 	}
 	LWLockAcquire(registry_lock(), LW_EXCLUSIVE);
 	const uint32_t found = find_slot(d, name, true);
+	worker_seen(found, now);
 	LWLockRelease(registry_lock());
 	return last = found;
 }

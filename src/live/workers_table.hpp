@@ -8,6 +8,7 @@ namespace tq::live
 {
 
 // The slot of a worker's name in this database, made if need be; kNil if the table is full (the job then runs without a name in memory).
+// To be taken again after a sleep: it may have been forgotten, and given to another name.
 uint32_t worker_slot(const Db &db, const char *name) noexcept;
 
 // Begins or ends the draining of a worker; beginning makes its slot if need be. False if the table is full, or if there is nothing to

@@ -13,8 +13,9 @@
 //   CREATE DATABASE, other ALTER        object access                    rings at commit
 //   a segment's table, index, trigger   ProcessUtility                   asks the janitor to compare, at commit
 //
-// Regime: PG. Locks: ddl_lock_tag(database) in ShareLock to the end of the transaction, "tq workers" inside
-// slots.hpp. Raises: before the DDL only (cancel, out of lock memory); the transaction callback never does.
+// Regime: PG. Locks: ddl_lock_tag(database) in ShareLock to the end of the transaction, ddl_lock_tag(InvalidOid) in
+// RowExclusiveLock if it is prepared, "tq workers" inside slots.hpp. Raises: before the DDL and before PREPARE
+// TRANSACTION only (cancel, out of lock memory); the transaction callback never does.
 #include "pg/prelude.hpp"
 
 #include "journal/journal.hpp"
@@ -90,8 +91,7 @@ void transaction_ends(XactEvent event, void *) noexcept
 			check_count = 0;
 			break;
 		case XACT_EVENT_PREPARE:
-			// The lock goes with the prepared transaction; who ends it rings.
-			note_prepared_ddl();
+			// The locks go with the prepared transaction; who ends it rings.
 			check_count = 0;
 			break;
 		default:
@@ -205,6 +205,24 @@ void clear_for_drop_extension(const DropStmt *statement)
 	}
 }
 
+// A prepared transaction outlives the session, and the server; whoever ends it finds the lock.
+void mark_prepared_ddl()
+{
+	LOCKTAG tag = ddl_lock_tag(InvalidOid);
+
+	(void)LockAcquire(&tag, RowExclusiveLock, false, false);
+}
+
+bool prepared_ddl_exists()
+{
+	LOCKTAG tag = ddl_lock_tag(InvalidOid);
+
+	if (LockAcquire(&tag, ShareLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
+		return true;
+	LockRelease(&tag, ShareLock, false);
+	return false;
+}
+
 void before_statement(Node *statement, ProcessUtilityContext context)
 {
 	// Core refuses those that cannot run in a transaction block; nobody has to go for that.
@@ -240,6 +258,10 @@ void before_statement(Node *statement, ProcessUtilityContext context)
 		case T_DropStmt:
 			if (reinterpret_cast<DropStmt *>(statement)->removeType == OBJECT_EXTENSION)
 				clear_for_drop_extension(reinterpret_cast<DropStmt *>(statement));
+			break;
+		case T_TransactionStmt:
+			if (reinterpret_cast<TransactionStmt *>(statement)->kind == TRANS_STMT_PREPARE && check_count > 0)
+				mark_prepared_ddl();
 			break;
 		default:
 			break;
@@ -310,7 +332,7 @@ void process_utility(PlannedStmt *planned, const char *query, bool read_only_tre
 					 QueryCompletion *completion)
 {
 	// The tree may be gone afterwards.
-	bool ring_after = ends_prepared_transaction(planned->utilityStmt);
+	bool ring_after = ends_prepared_transaction(planned->utilityStmt) && ddl_concerns_us() && prepared_ddl_exists();
 	bool compare_after = ddl_concerns_us() && completes_segment(planned->utilityStmt);
 
 	if (ddl_concerns_us())
@@ -324,7 +346,7 @@ void process_utility(PlannedStmt *planned, const char *query, bool read_only_tre
 	if (compare_after)
 		live::mark_reload();
 	// It may have been about any database, and this session does not know.
-	if (ring_after && prepared_ddl_possible())
+	if (ring_after)
 		request_check(InvalidOid);
 }
 

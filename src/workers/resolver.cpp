@@ -23,7 +23,9 @@ using live::Verb;
 constexpr int kChildren = 500;		  // looked at in one transaction
 constexpr int kAtOnce = 50;			  // notes in one transaction
 constexpr int kPage = 200;			  // of the whole table, in one step
-constexpr Micros kAgain = 50000;	  // until a job that somebody else is changing is looked at again
+constexpr Micros kAgain = 50000;	  // until a job that somebody else is changing is looked at again,
+constexpr Micros kAgainPart = 10;	  // and this many times as long as the last such look took, however many there are,
+constexpr Micros kAgainMost = 30000000; // up to this
 constexpr int kShownOutcomes = 100;	  // of a batch; above, its callback is given counts only
 constexpr int64 kLargest = 4194304;	  // bytes of results that a job is given
 
@@ -92,21 +94,26 @@ int ids_returned(uint64 n, JobId *out, int room)
 
 // --- what is left for another time -----------------------------------------------------------------------------------
 
-// Children that somebody else was changing, or batches that somebody was joining.
+// Children that somebody else was changing or that found no room, or batches that somebody was joining.
 JobId again[kChildren];
 int nagain = 0;
+bool again_more = false; // than fit there: all that wait are looked through
 Micros again_at = 0;
+bool looking_again = false; // or through the whole table
+Micros looked_for = 0;		// so long now
 
-void try_again(Db &db, JobId child)
+bool some_again() noexcept { return nagain > 0 || again_more; }
+
+void try_again(JobId child)
 {
-	if (nagain == kChildren)
-	{
-		live::note_all(db);
-		return;
-	}
-	if (nagain == 0) // others do not put off who waits already
+	if (!some_again()) // others do not put off who waits already
 		again_at = live::mono_now() + kAgain;
-	again[nagain++] = child;
+	if (std::find(again, again + nagain, child) != again + nagain)
+		return;
+	if (nagain == kChildren)
+		again_more = true;
+	else
+		again[nagain++] = child;
 }
 
 // Where the look through the whole table is.
@@ -228,7 +235,7 @@ bool decide_batch(Db &db, const Child &c, Verdict *v)
 		if (open && !closed && pg::run(closed_hold, id, nullptr) > 0)
 		{
 			if (pg::run(lock_hold, id, nullptr) == 0)
-				try_again(db, c.id); // somebody is joining
+				try_again(c.id); // somebody is joining
 			else
 			{
 				Datum values[] = {id[0], TimestampTzGetDatum(live::wall_now())};
@@ -302,7 +309,7 @@ void carry_out(Db &db, JobId child, const Verdict &v)
 	if (p.result != live::Pin::pinned)
 	{
 		if (p.result == live::Pin::no_room || p.result == live::Pin::busy)
-			try_again(db, child);
+			try_again(child);
 		else if (db.outside_changes.load() == db.outside_adopted.load())
 			forget_it(); // its retention has passed
 		return;
@@ -326,7 +333,7 @@ void carry_out(Db &db, JobId child, const Verdict &v)
 			}
 			[[fallthrough]];
 		default:
-			try_again(db, child);
+			try_again(child);
 			return;
 	}
 	live::Op &noted = live::last_op();
@@ -426,22 +433,58 @@ void look_through(Db &db)
 
 } // namespace
 
-Micros next_resolve() noexcept { return phase != Phase::none ? 0 : nagain > 0 ? again_at : core::kNever; }
+Micros next_resolve() noexcept { return phase != Phase::none ? 0 : some_again() ? again_at : core::kNever; }
 
-bool resolve(const WorkerContext &context, Db &db)
+namespace
 {
-	static JobId notes[live::kNoted + kChildren];
-	int n = live::take_noted(db, notes);
+
+// What is to be looked at: the notes, and now and then what was left. Returns how many.
+int take(Db &db, JobId *out)
+{
+	int n = live::take_noted(db, out);
 	if (db.awaited.all.exchange(false))
 	{
 		db.awaited.complete.store(false);
 		live::empty_filter(db);
 		phase = Phase::parents;
 		looked_up_to = 0;
+		looking_again = true;
 	}
-	if (nagain > 0 && again_at <= live::mono_now())
-		for (; nagain > 0;)
-			notes[n++] = -again[--nagain];
+	if (!some_again() || again_at > live::mono_now() || (again_more && phase != Phase::none))
+		return n;
+	looking_again = true;
+	if (again_more)
+	{
+		phase = Phase::children; // who is in the list, is met there
+		looked_up_to = 0;
+		nagain = 0;
+		again_more = false;
+	}
+	while (nagain > 0)
+		out[n++] = -again[--nagain];
+	return n;
+}
+
+// Whoever keeps many jobs for long does not keep us busy.
+void pause_by(Micros took) noexcept
+{
+	if (!looking_again)
+		return;
+	looked_for += took;
+	if (phase != Phase::none)
+		return;
+	again_at = live::mono_now() + std::clamp(kAgainPart * looked_for, kAgain, kAgainMost);
+	looking_again = false;
+	looked_for = 0;
+}
+
+} // namespace
+
+bool resolve(const WorkerContext &context, Db &db)
+{
+	static JobId notes[live::kNoted + kChildren];
+	const Micros began = live::mono_now();
+	const int n = take(db, notes);
 	pg::OwnerScope scope{};
 	for (int i = 0; i < n;)
 	{
@@ -458,6 +501,7 @@ bool resolve(const WorkerContext &context, Db &db)
 		look_through(db);
 		finish(db, scope);
 	}
+	pause_by(live::mono_now() - began);
 	return true;
 }
 

@@ -35,20 +35,29 @@ using live::Micros;
 constexpr int kTextMax = 8000;
 // An executor that was told to terminate gives its handler so long to stop.
 constexpr Micros kStopGrace = 5000000;
+// How long another transaction that is changing the job is waited for, and when we are to leave. It may be waiting for us.
+constexpr Micros kBusyGrace = 5000000;
+constexpr Micros kBusyGraceLeaving = 1000000;
 
 Micros leaving_since = 0; // monotonic; set by on_tick
 TimeoutId tick;
 
-// Without a job: at once. With one: cancels it, so that it can be given back without an attempt being counted. Told twice, or if the
-// handler does not stop: at once as well.
+// What is left of an attempt, in attempt_open, when its handler is over: to be written down.
+constexpr sig_atomic_t kEnding = 2;
+
+// Without a job: at once. With one: cancels it, so that it can be given back without an attempt being counted; once the handler is over, how it
+// ended is written down first. Told twice, or if that takes long: at once as well.
 void on_terminate(SIGNAL_ARGS)
 {
 	const int saved = errno;
 	if (attempt_open && !leaving)
 	{
 		leaving = 1;
-		InterruptPending = true;
-		QueryCancelPending = true;
+		if (attempt_open != kEnding)
+		{
+			InterruptPending = true;
+			QueryCancelPending = true;
+		}
 		SetLatch(MyLatch);
 		errno = saved;
 		return;
@@ -57,7 +66,7 @@ void on_terminate(SIGNAL_ARGS)
 	die(postgres_signal_arg);
 }
 
-// Every second while a handler runs.
+// Every second while an attempt is open.
 void on_tick()
 {
 	if (!leaving)
@@ -107,6 +116,22 @@ int time_left(const Attempt &a) noexcept
 	return static_cast<int>(left);
 }
 
+// Another transaction may be changing the job (tq_release, a move to another segment): whether the lease is lost, is known when it has ended.
+// Busy if that takes too long.
+Hold end_patiently(const api::Ending &ending)
+{
+	const Micros began = live::mono_now();
+	for (;;)
+	{
+		const Hold hold = api::end_attempt(*executor_db, ending);
+		if (hold != Hold::busy || live::mono_now() - began > (leaving ? kBusyGraceLeaving : kBusyGrace))
+			return hold;
+		static_cast<void>(WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 20, PG_WAIT_EXTENSION));
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
 // In one transaction: calls the handler and completes the job. False if the extension is gone.
 bool perform(const WorkerContext &context, Attempt *a, bool *lost)
 {
@@ -116,7 +141,6 @@ bool perform(const WorkerContext &context, Attempt *a, bool *lost)
 	debug_query_string = activity;
 	pgstat_report_activity(STATE_RUNNING, activity);
 	pin_search_path(a->handler->search_path);
-	enable_timeout_every(tick, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), 1000), 1000);
 	if (const int ms = time_left(*a))
 		enable_timeout_after(STATEMENT_TIMEOUT, ms);
 	check_again(context, a);
@@ -124,7 +148,9 @@ bool perform(const WorkerContext &context, Attempt *a, bool *lost)
 	TQ_WAIT_POINT("executor-before-complete");
 	api::Ending ending{a->id, a->lease, live::Verb::complete};
 	ending.detail = result;
-	const Hold hold = api::end_attempt(*executor_db, ending);
+	const Hold hold = end_patiently(ending);
+	if (hold == Hold::busy)
+		live::raise_busy(a->id);
 	// one that the handler itself has ended otherwise (tq_release, tq_bury, tq_fail) stays so
 	if (hold != Hold::ok && hold != Hold::done)
 	{
@@ -210,7 +236,18 @@ bool begin_patiently(const WorkerContext &context, const char *activity)
 	return false;
 }
 
-// After the handler's transaction was rolled back: what becomes of the attempt.
+// Ends the attempt and the transaction. False if somebody else has been changing the job for too long: should he roll back, nobody but us has
+// the lease, so the process leaves, and the lease with it.
+bool end_here(const api::Ending &ending)
+{
+	const Hold hold = end_patiently(ending); // lost meanwhile, it has ended anyway
+	end_work();
+	if (hold == Hold::busy)
+		ereport(LOG, (errmsg("tq executor leaves: job %lld is being changed by another transaction", static_cast<long long>(ending.id))));
+	return hold != Hold::busy;
+}
+
+// After the handler's transaction was rolled back: what becomes of the attempt. False if the process has to leave.
 bool give_up(const WorkerContext &context, const Attempt &a, const ErrorData &error)
 {
 	if (!begin_patiently(context, "tq: ending an attempt"))
@@ -225,10 +262,9 @@ bool give_up(const WorkerContext &context, const Attempt &a, const ErrorData &er
 	ending.detail = ending.verb == live::Verb::fail ? detail_of(error) : nullptr;
 	ending.fatal = is_fatal(*a.handler, error.sqlerrcode);
 	TQ_WAIT_POINT("executor-before-fail");
-	static_cast<void>(api::end_attempt(*executor_db, ending)); // lost meanwhile, it has ended anyway
-	end_work();
+	const bool ended = end_here(ending);
 	TQ_WAIT_POINT("executor-after-fail");
-	return true;
+	return ended;
 }
 
 // Its handler was not even called.
@@ -239,8 +275,7 @@ void give_back(const WorkerContext &context, const Attempt &a)
 	flush_this_transaction();
 	api::Ending ending{a.id, a.lease, live::Verb::release};
 	ending.reason = "the executor was stopped";
-	static_cast<void>(api::end_attempt(*executor_db, ending));
-	end_work();
+	static_cast<void>(end_here(ending));
 }
 
 } // namespace
@@ -281,6 +316,7 @@ bool run(const WorkerContext &context, Attempt *a)
 	bool lost = false;
 	if (executor_runs(a->id, a->lease))
 		leaving = 1; // whoever asked saw no job yet, and sent no signal
+	enable_timeout_every(tick, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), 1000), 1000);
 	PG_TRY();
 	{
 		stay = !leaving && perform(context, a, &lost);
@@ -290,14 +326,16 @@ bool run(const WorkerContext &context, Attempt *a)
 		error = recover();
 	}
 	PG_END_TRY();
-	disable_timeout(tick, false);
 	debug_query_string = nullptr;
 	static_cast<void>(executor_runs(0, 0));
+	attempt_open = kEnding;
 	QueryCancelPending = false; // it was for what has just ended
+	leaving_since = 0;			// what follows has its own time
 	if (error != nullptr && !lost)
 		stay = give_up(context, *a, *error);
 	else if (!stay)
 		give_back(context, *a);
+	disable_timeout(tick, false);
 	attempt_open = 0;
 	tidy_session(context.role);
 	return stay && !leaving;

@@ -56,14 +56,13 @@ struct Slot
 
 struct Shared
 {
-	ProcRef launcher;				  // written under "tq workers"
-	std::atomic<uint32> prepared_ddl; // set once, never cleared: only makes COMMIT PREPARED ring more often
-	ConditionVariable gone;			  // has its own spinlock
-	bool check_all;					  // "tq workers"
-	int nchecks;					  // "tq workers"
-	Oid checks[kCheckRequests];		  // "tq workers"
-	int nslots;						  // fixed at start
-	int nexecutors;					  // of each slot; fixed at start
+	ProcRef launcher;			// written under "tq workers"
+	ConditionVariable gone;		// has its own spinlock
+	bool check_all;				// "tq workers"
+	int nchecks;				// "tq workers"
+	Oid checks[kCheckRequests]; // "tq workers"
+	int nslots;					// fixed at start
+	int nexecutors;				// of each slot; fixed at start
 	Slot slots[FLEXIBLE_ARRAY_MEMBER];
 };
 

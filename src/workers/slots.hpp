@@ -86,12 +86,10 @@ bool all_gone(Oid database) noexcept;
 // Signalled whenever a worker has left; what a waiter for all_gone() sleeps on. Null if not preloaded.
 ConditionVariable *gone_condition() noexcept;
 
-// PREPARE TRANSACTION took DDL of interest away from this session: COMMIT PREPARED has to ring for it.
-void note_prepared_ddl() noexcept;
-bool prepared_ddl_possible() noexcept;
-
 // The heavyweight lock that means "DDL on this database or its tq is under way, start no worker". Holders
 // take ShareLock (many may hold it) to the end of their transaction, the launcher tests with ExclusiveLock.
+// InvalidOid: there is a prepared transaction with DDL that concerns us, in whatever database, so whoever ends one has to
+// ring. It holds RowExclusiveLock; who asks, tests with ShareLock.
 LOCKTAG ddl_lock_tag(Oid database) noexcept;
 
 // ---------------------------------------------------------------------------------------------------------

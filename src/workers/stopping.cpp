@@ -60,14 +60,6 @@ bool all_gone(Oid database) noexcept
 
 ConditionVariable *gone_condition() noexcept { return shared != nullptr ? &shared->gone : nullptr; }
 
-void note_prepared_ddl() noexcept
-{
-	if (shared != nullptr)
-		shared->prepared_ddl.store(1);
-}
-
-bool prepared_ddl_possible() noexcept { return shared != nullptr && shared->prepared_ddl.load() != 0; }
-
 LOCKTAG
 ddl_lock_tag(Oid database) noexcept
 {

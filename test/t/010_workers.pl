@@ -113,6 +113,39 @@ ok(no_worker($node, 'postgres'), 'a prepared DROP EXTENSION keeps the scheduler 
 $session->query_safe(q{rollback prepared 'drop'});
 ok(scheduler($node, 'postgres'), 'ROLLBACK PREPARED of DROP EXTENSION brings it back');
 
+# a ring for all databases is a process for each that has no tq
+my $probes = q{starting background worker process "tq scheduler plain"};
+$node->safe_psql('postgres', 'alter system set log_min_messages = debug1');
+$node->safe_psql('postgres', 'select pg_reload_conf()');
+$node->safe_psql('postgres', 'create database plain');
+$node->poll_query_until('postgres', q{select current_setting('log_min_messages') = 'debug1'});
+$node->wait_for_log(qr/$probes/);
+ok(no_worker($node, 'plain'), 'a database without tq has been looked at');
+my $seen = logged($node, $probes);
+for (1 .. 5)
+{
+	$session->query_safe('begin');
+	$session->query_safe('select txid_current()');
+	$session->query_safe(q{prepare transaction 'other'});
+	$session->query_safe(q{commit prepared 'other'});
+}
+$node->safe_psql('postgres', 'create database last');
+$node->wait_for_log(qr/starting background worker process "tq scheduler last"/);
+is(logged($node, $probes), $seen, 'COMMIT PREPARED of anything else rings for none');
+$session->query_safe('begin');
+$session->query_safe('drop extension tq');
+$session->query_safe(q{prepare transaction 'drop'});
+$node->restart;
+ok(no_worker($node, 'postgres'), 'a prepared DROP EXTENSION keeps the scheduler away after a restart');
+$node->safe_psql('postgres', q{rollback prepared 'drop'});
+ok(scheduler($node, 'postgres'), 'ROLLBACK PREPARED brings it back then, too');
+$node->safe_psql('postgres', 'alter system reset log_min_messages');
+$node->safe_psql('postgres', 'select pg_reload_conf()');
+$node->safe_psql('postgres', 'drop database plain');
+$node->safe_psql('postgres', 'drop database last');
+eval { $session->quit };
+$session = $node->background_psql('postgres');
+
 #
 # Databases
 #

@@ -213,6 +213,21 @@ is(sql(q{select count(*) from tq_claim('drain', worker => 's')}), '1', 'the job 
 sql(q{select tq_complete(id, lease) from tq_running where queue = 'drain'});
 leave($racer);
 
+# one that has waited for so long that it was forgotten
+$waiter = session($node);
+ask($waiter, q{set tq.max_pinned_wait = '1 d'});
+begin_ask($waiter, q{select id from tq_claim('drain', worker => 'patient', wait => '1 d')});
+until_true($node, q{select waiting = 1 from tq_stats() where queue = 'drain'}, 'it waits');
+clock($node, 7200, 0);
+until_true($node, q{select count(*) = 0 from tq_workers where worker = 'patient'}, 'it is forgotten');
+sql(qq{select count(*) from tq_claim('nothing', worker => 'new $_')}) for 1 .. 9;    # one of them has its place
+$job = sql(q{select tq_enqueue('drain')});
+is(end_ask($waiter), $job, 'a worker that has waited for hours takes a job');
+is(sql("select worker from tq_running where id = $job"), 'patient', 'in its own name');
+sql(q{select tq_complete(id, lease) from tq_running where queue = 'drain'});
+leave($waiter);
+clock($node, 0, 0);
+
 #
 # Slots of progress
 #

@@ -5,7 +5,7 @@
 #     before a failure is journalled; a job that always takes it down
 #  2. the executor is terminated, and its handler stops, or does not
 #  3. the handler raises, runs too long, commits, catches its cancellation, ends its own job, fails at commit
-#  4. its job is cancelled, or its lease lost meanwhile
+#  4. its job is cancelled, or its lease lost meanwhile, or somebody else is changing it when it is to end
 # In 053_executors.pl:
 #  5. the handler changes its role, or leaves things behind in its session; it is somebody else's function
 #  6. its function is dropped, replaced, closed; its role dropped, locked out, without rights on the queue
@@ -253,6 +253,21 @@ $pid = runner($job);
 sql("select pg_terminate_backend($pid)");
 is(becomes($job, 'dead'), 'dead', 'one that does not stop is terminated');
 is(sql("select reason from tq_history($job) where event = 'dead'"), 'its session has ended', 'and has lost its lease');
+sql(q{select tq_handle('sleep', 'fail', 'fail(tq_job)'::regprocedure, '{"fatal": ["P0001"]}')});
+no_executors();
+arm($node, 'executor-before-fail');
+$job = enqueue('sleep', q{kind => 'fail'});
+standing($node, 'executor-before-fail');
+my $other = session($node);
+ask($other, 'begin; lock table tq.event in share mode');
+release($node, 'executor-before-fail');
+until_true($node, "select count(*) = 1 $executors and wait_event_type = 'Lock'", 'it waits for the lock');
+sql("select pg_terminate_backend(pid) $executors");
+ask($other, 'commit');
+becomes($job, 'dead');
+is(events($job) . sql("select reason from tq_history($job) where event = 'dead'"), 'c dno',
+	'one that is terminated after its handler has failed writes down how');
+no_executors();
 $job = enqueue('stubborn', q{timeout => '1 s'});
 is(becomes($job, 'dead'), 'dead', 'one that catches its timeout');
 like(sql("select reason from tq_history($job) where event = 'dead'"), qr/timeout|too long/, 'loses its lease some time later');
@@ -360,6 +375,34 @@ clock($node, 0, 200);
 is(becomes($job, 'dead'), 'dead', 'a lease whose time is over is taken away');
 until_true($node, "select count(*) = 0 $executors and query ~ 'job $job '", 'and its handler interrupted');
 is(sql("select count(*) from done where job = $job"), '0', 'what it did is rolled back');
+clock($node, 0, 0);
+
+# somebody else's transaction has ended the attempt, and may yet be rolled back
+no_executors();
+my $meets = "select count(*) = 1 $executors and wait_event is not null and query ~";
+for my $long (0, 1)
+{
+	arm($node, 'executor-before-complete');
+	$job = enqueue('sleep');
+	standing($node, 'executor-before-complete');
+	$pid = sql("select pid $executors");
+	ask($other, 'begin');
+	ask($other, "select tq_release($job, lease) from tq.event where job_id = $job and type = 'c'");
+	release($node, 'executor-before-complete');
+	until_true($node, "$meets 'job $job '", 'it waits');
+	if ($long)
+	{
+		clock($node, 0, 10);
+		until_true($node, "$meets 'ending an attempt'", 'its work was rolled back');
+		clock($node, 0, 20);
+		until_true($node, "select count(*) = 0 from pg_stat_activity where pid = $pid", 'it leaves');
+	}
+	ask($other, 'rollback');
+	is(becomes($job, 'succeeded') . ' ' . events($job), $long ? 'succeeded c l c s' : 'succeeded c s',
+		$long ? 'if that takes long, the executor leaves and its lease with it' : 'a job that somebody else was changing when its handler was done');
+	is(sql("select count(*) from done where job = $job"), '1', 'is done once');
+}
+leave($other);
 clock($node, 0, 0);
 
 check_journal($node);

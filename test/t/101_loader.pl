@@ -178,6 +178,13 @@ like(ask($worker, "select tq_heartbeat($late)"), qr{,run\)}, 'and is not reaped'
 is(ask($worker, "select tq_complete($late)"), 'succeeded', 'before its time');
 clock($node, 0, 0);
 
+# a count that fails at its very beginning leaves the loader's place to others
+my $pid = ask($worker, 'select pg_backend_pid()');
+arm($node, 'count-before-begin', 'error', pid => $pid);
+like(ask($worker, 'select count(*) from tq_check()'), qr/error injected/, 'a count fails before it has begun');
+ask($worker, q{set tq.load_timeout = '10 s'});
+like(ask($worker, 'select count(*) from tq_check()'), qr/^\d+$/, 'the next one does not');
+
 check_journal($node, 'H1, H2: every job finished once');
 leave($bulk, $worker, $producer, $slow);
 $node->stop;

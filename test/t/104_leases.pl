@@ -252,6 +252,20 @@ for my $how ('idle', 'in a transaction that finishes it', 'in a transaction that
 	leave($session);
 }
 
+# on a machine that has not been up for as long as the grace of leases
+my ($up) = split / /, slurp_file('/proc/uptime');
+$node->append_conf('postgresql.conf', q{tq.lease_grace = '1 h'});
+$node->reload;
+until_true($node, q{select current_setting('tq.lease_grace') = '1h'});
+clock($node, 0, 600 - $up);
+$job = enqueue('h30');
+my $holder = session($node);
+is(ask($holder, q{select id from tq_claim('h30', bind_session => true)}), $job, 'H30: a session has a job soon after the machine was started');
+leave($holder);
+clock($node, 60, 600 - $up);
+is(join(',', take_all($node, 'h30', 1)), $job, 'H30: its end gives the job back, whatever the grace of leases');
+clock($node, 0, 0);
+
 check_journal($node);
 leave($worker, $producer);
 $node->stop;
