@@ -339,7 +339,7 @@ Segment create_segment(Oid extension, int32 number, TimestampTz opened_at)
 	return segment;
 }
 
-void enable_triggers(Oid extension)
+void enable_triggers(Oid extension, void (*untold)(Oid table, void *arg), void *arg)
 {
 	constexpr const char *kQuery =
 		"SELECT c.oid, format('ALTER TABLE ONLY tq.%I ENABLE %s TRIGGER %I', c.relname,"
@@ -360,6 +360,7 @@ void enable_triggers(Oid extension)
 		const Oid table = DatumGetObjectId(SPI_getbinval(found->vals[i], found->tupdesc, 1, &isnull));
 		if (ConditionalLockRelationOid(table, ShareRowExclusiveLock))
 			pg::sql(SPI_getvalue(found->vals[i], found->tupdesc, 2), 0, nullptr, nullptr, nullptr, false, 0);
+		untold(table, arg);
 	}
 	pg::leave_owner(scope);
 }
