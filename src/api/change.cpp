@@ -7,6 +7,7 @@
 #include "api/names.hpp"
 #include "api/unique.hpp"
 #include "live/attach.hpp"
+#include "live/reopening.hpp"
 #include "live/rights.hpp"
 #include "live/segments.hpp"
 #include "pg/errors.hpp"

@@ -131,10 +131,11 @@ void write_row(const Db &db, const ScheduleRow &r, TimestampTz now)
 	nulls[10] = r.starts_at != journal::kNoTime ? ' ' : 'n';
 	nulls[11] = r.ends_at != journal::kNoTime ? ' ' : 'n';
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
+	// the first revision is none that a schedule of this name had that was dropped, which the scheduler may still be at (record_fire)
 	pg::sql(
 		"INSERT INTO tq.schedule AS s (name, queue, payload, kind, cron, every, timezone, catch_up, overlap, options,"
 		" starts_at, ends_at, owner, anchor, fired_until, defined_at, revision, paused)"
-		" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13::regrole, $14, $15, $16, 1, false)"
+		" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13::regrole, $14, $15, $16, pg_current_xact_id()::text::bigint << 20, false)"
 		" ON CONFLICT (name) DO UPDATE SET queue = $2, payload = $3, kind = $4, cron = $5, every = $6, timezone = $7,"
 		" catch_up = $8, overlap = $9, options = $10, starts_at = $11, ends_at = $12, owner = $13::regrole,"
 		" anchor = $14,"

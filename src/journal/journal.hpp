@@ -258,8 +258,8 @@ Segment create_segment(Oid extension, int32 number, TimestampTz opened_at);
 void adopt_segments(Oid extension);
 
 // Puts triggers of tq's tables that are in the ordinary mode, as pg_restore --disable-triggers leaves them, back into their own. A table
-// that is in use is left to the next time.
-void enable_triggers(Oid extension);
+// that is in use is left to the next time. `untold` is called with each of both: rows may have come unnoticed.
+void enable_triggers(Oid extension, void (*untold)(Oid table, void *arg), void *arg);
 
 // Tries to take AccessExclusiveLock on both tables and all that belongs to them without queueing (H21); on
 // success calls verify(arg) and, if that agrees, drops both (performDeletion) and the tq.segment row. Returns

@@ -206,25 +206,13 @@ void pin_setting(const char *name, const char *value)
 
 bool has_index(Oid table, const pg::TableShape &shape, const pg::IndexSpec &spec)
 {
-	AttrNumber wanted[4];
-	for (int i = 0; i < spec.ncolumns; i++)
-		wanted[i] = get_attnum(table, shape.columns[spec.columns[i]].name);
-
 	Relation rel = table_open(IndexRelationId, AccessShareLock);
 	ScanKeyData key;
 	bool found = false;
 	ScanKeyInit(&key, Anum_pg_index_indrelid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(table));
 	SysScanDesc scan = systable_beginscan(rel, IndexIndrelidIndexId, true, nullptr, 1, &key);
 	while (HeapTuple tuple = systable_getnext(scan))
-	{
-		const auto *form = reinterpret_cast<Form_pg_index>(GETSTRUCT(tuple));
-		const bool partial = !heap_attisnull(tuple, Anum_pg_index_indpred, RelationGetDescr(rel));
-		bool same = form->indisvalid && form->indnkeyatts == spec.ncolumns && partial == spec.partial &&
-					(!spec.unique || (form->indisunique && form->indimmediate));
-		for (int i = 0; same && i < spec.ncolumns; i++)
-			same = form->indkey.values[i] == wanted[i];
-		found = found || same;
-	}
+		found = found || pg::index_fits(table, tuple, shape, spec);
 	systable_endscan(scan);
 	table_close(rel, AccessShareLock);
 	return found;
@@ -351,7 +339,7 @@ Segment create_segment(Oid extension, int32 number, TimestampTz opened_at)
 	return segment;
 }
 
-void enable_triggers(Oid extension)
+void enable_triggers(Oid extension, void (*untold)(Oid table, void *arg), void *arg)
 {
 	constexpr const char *kQuery =
 		"SELECT c.oid, format('ALTER TABLE ONLY tq.%I ENABLE %s TRIGGER %I', c.relname,"
@@ -372,6 +360,7 @@ void enable_triggers(Oid extension)
 		const Oid table = DatumGetObjectId(SPI_getbinval(found->vals[i], found->tupdesc, 1, &isnull));
 		if (ConditionalLockRelationOid(table, ShareRowExclusiveLock))
 			pg::sql(SPI_getvalue(found->vals[i], found->tupdesc, 2), 0, nullptr, nullptr, nullptr, false, 0);
+		untold(table, arg);
 	}
 	pg::leave_owner(scope);
 }

@@ -51,14 +51,14 @@ static_assert(std::size(kEventColumns) == event::kColumns && event::kColumns <= 
 
 // by job::Lookup and event::Lookup
 constexpr pg::IndexSpec kJobLookups[] = {
-	{1, {job::id}, true, false},
-	{4, {job::queue_id, job::kind, job::priority, job::id}, false, true},
-	{2, {job::run_at, job::id}, false, true},
-	{4, {job::queue_id, job::group_key, job::priority, job::id}, false, true},
+	{1, {job::id}, true},
+	{4, {job::queue_id, job::kind, job::priority, job::id}, false, pg::IndexedRows::null, job::group_key},
+	{2, {job::run_at, job::id}, false, pg::IndexedRows::not_null, job::run_at},
+	{4, {job::queue_id, job::group_key, job::priority, job::id}, false, pg::IndexedRows::not_null, job::group_key},
 };
 constexpr pg::IndexSpec kEventLookups[] = {
-	{2, {event::job_id, event::step}, true, false},
-	{2, {event::retry_at, event::job_id}, false, true},
+	{2, {event::job_id, event::step}, true},
+	{2, {event::retry_at, event::job_id}, false, pg::IndexedRows::not_null, event::retry_at},
 };
 
 // Cuts a text to a buffer at a character's end; false and an empty string if it is null.

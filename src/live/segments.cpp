@@ -469,33 +469,4 @@ void remove_segment(Db &db, int slot)
 	LWLockRelease(map_lock(db));
 }
 
-void reopen_segment(Db &db, int slot)
-{
-	journal::Segment tables;
-	if (!tables_at(db, slot, &tables))
-		return;
-	LockRelationOid(tables.event, RowExclusiveLock);
-	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
-	SegmentSlot &s = segment_at(db, slot);
-	const bool finished = s.state == SegmentState::finished;
-	if (finished)
-		s.state = SegmentState::sealed; // the janitor finishes it again if this transaction rolls back
-	LWLockRelease(map_lock(db));
-	const pg::OwnerScope scope = pg::enter_owner(db.extension);
-	const Oid types[] = {INT4OID};
-	const Datum values[] = {Int32GetDatum(tables.number)};
-	// whoever else has just opened it again is not waited for (P4)
-	pg::sql("WITH free AS (SELECT number FROM tq.segment WHERE number = $1 AND finished_at IS NOT NULL FOR UPDATE SKIP LOCKED) "
-			"UPDATE tq.segment s SET finished_at = NULL FROM free WHERE s.number = free.number",
-			1, types, values, nullptr, false, 0);
-	const bool opened = SPI_processed > 0;
-	pg::sql("SELECT 1 FROM tq.segment WHERE number = $1 AND finished_at IS NOT NULL", 1, types, values, nullptr, false, 1);
-	if (!opened && SPI_processed > 0)
-		ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-						errmsg("segment %d is being opened again by another transaction", tables.number),
-						errdetail("A job of it that had ended is being retried there."),
-						errhint("Try again when that transaction has ended.")));
-	pg::leave_owner(scope);
-}
-
 } // namespace tq::live

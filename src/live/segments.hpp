@@ -65,8 +65,4 @@ bool change_segment(Db &db, int slot, SegmentState from, SegmentState to, Timest
 // Forgets a segment whose tables are gone.
 void remove_segment(Db &db, int slot);
 
-// For a verb that gives a finished job a new life: its segment is read again at the next load, from this transaction on. The
-// caller's RowExclusiveLock on the event table (taken here) keeps the janitor from finishing or dropping it meanwhile.
-void reopen_segment(Db &db, int slot);
-
 } // namespace tq::live

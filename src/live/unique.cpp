@@ -28,7 +28,7 @@ constexpr pg::ColumnSpec kColumnSpecs[kColumns] = {
 	{"job_id", INT8OID},
 	{"until", TIMESTAMPTZOID},
 };
-constexpr pg::IndexSpec kByKey = {2, {kQueueId, kKey}, true, false};
+constexpr pg::IndexSpec kByKey = {2, {kQueueId, kKey}, true};
 const pg::TableShape kShape = {"unique key", kColumns, kColumnSpecs, 1, &kByKey};
 
 // The statements that write.

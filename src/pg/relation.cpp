@@ -3,6 +3,11 @@
 // callback raises nothing.
 #include "pg/relation.hpp"
 
+extern "C"
+{
+#include "utils/typcache.h"
+}
+
 #include "pg/inserter.hpp"
 #include "pg/owner.hpp"
 
@@ -71,25 +76,6 @@ void find_columns(TableInfo *info, Relation rel, const TableShape &shape)
 	}
 }
 
-bool matches(const TableInfo *info, const IndexSpec &spec, Relation index)
-{
-	const Form_pg_index form = index->rd_index;
-
-	if (index->rd_rel->relam != BTREE_AM_OID || !form->indisvalid || form->indnkeyatts != spec.ncolumns ||
-		(spec.unique && !(form->indisunique && form->indimmediate)))
-		return false;
-	if ((RelationGetIndexPredicate(index) != NIL) != spec.partial)
-		return false;
-	for (int i = 0; i < spec.ncolumns; i++)
-	{
-		if (form->indkey.values[i] != info->attnum[spec.columns[i]])
-			return false;
-		if ((index->rd_indoption[i] & (INDOPTION_DESC | INDOPTION_NULLS_FIRST)) != 0)
-			return false;
-	}
-	return true;
-}
-
 void find_indexes(TableInfo *info, Relation rel, const TableShape &shape)
 {
 	List *oids = RelationGetIndexList(rel);
@@ -104,7 +90,7 @@ void find_indexes(TableInfo *info, Relation rel, const TableShape &shape)
 
 		Relation index = index_open(oid, AccessShareLock);
 		for (int i = 0; i < shape.nlookups; i++)
-			if (!OidIsValid(info->lookup[i]) && matches(info, shape.lookups[i], index))
+			if (!OidIsValid(info->lookup[i]) && index_fits(info->relid, index->rd_indextuple, shape, shape.lookups[i]))
 				info->lookup[i] = oid;
 		index_close(index, AccessShareLock);
 	}
@@ -141,7 +127,50 @@ TableInfo *build(Relation rel, const TableShape &shape)
 	return info;
 }
 
+// Predicates as they are stored: one that is a single test is no list.
+bool is_null_test(Node *predicate, AttrNumber column, NullTestType type)
+{
+	if (!IsA(predicate, NullTest))
+		return false;
+	const auto *test = reinterpret_cast<NullTest *>(predicate);
+	return test->nulltesttype == type && !test->argisrow && IsA(test->arg, Var) &&
+		   reinterpret_cast<Var *>(test->arg)->varattno == column;
+}
+
 } // namespace
+
+bool index_fits(Oid table, HeapTuple index, const TableShape &shape, const IndexSpec &spec)
+{
+	const auto *form = reinterpret_cast<Form_pg_index>(GETSTRUCT(index));
+	if (!form->indisvalid || form->indnkeyatts != spec.ncolumns ||
+		(spec.unique && !(form->indisunique && form->indimmediate)))
+		return false;
+	bool isnull = false;
+	auto attribute = [index, &isnull](AttrNumber n) {
+		return DatumGetPointer(SysCacheGetAttr(INDEXRELID, index, n, &isnull));
+	};
+	const auto *collations = reinterpret_cast<oidvector *>(attribute(Anum_pg_index_indcollation));
+	const auto *classes = reinterpret_cast<oidvector *>(attribute(Anum_pg_index_indclass));
+	const auto *options = reinterpret_cast<int2vector *>(attribute(Anum_pg_index_indoption));
+	for (int i = 0; i < spec.ncolumns; i++)
+	{
+		const AttrNumber column = get_attnum(table, shape.columns[spec.columns[i]].name);
+		if (column == InvalidAttrNumber || form->indkey.values[i] != column)
+			return false;
+		Oid type = InvalidOid, collation = InvalidOid;
+		int32 typmod = 0;
+		get_atttypetypmodcoll(table, column, &type, &typmod, &collation);
+		const Oid family = lookup_type_cache(type, TYPECACHE_BTREE_OPFAMILY)->btree_opf;
+		if (collations->values[i] != collation || options->values[i] != 0 || get_opclass_family(classes->values[i]) != family)
+			return false;
+	}
+	Datum predicate = SysCacheGetAttr(INDEXRELID, index, Anum_pg_index_indpred, &isnull);
+	if (isnull || spec.rows == IndexedRows::all)
+		return isnull && spec.rows == IndexedRows::all;
+	return is_null_test(static_cast<Node *>(stringToNode(TextDatumGetCString(predicate))),
+						get_attnum(table, shape.columns[spec.tested].name),
+						spec.rows == IndexedRows::null ? IS_NULL : IS_NOT_NULL);
+}
 
 TableInfo *table_info(Relation rel, const TableShape &shape)
 {

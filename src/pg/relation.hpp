@@ -18,13 +18,22 @@ struct ColumnSpec
 	Oid type;
 };
 
-// An index that reads need: btree, valid, on exactly these columns (positions in `columns`), in this order.
+// Which rows an index has: all of them, or those in which a column is null, or is not.
+enum class IndexedRows : uint8
+{
+	all,
+	null,
+	not_null,
+};
+
+// An index that reads need: btree, valid, on exactly these columns (positions in `columns`), in this order, as they sort by themselves.
 struct IndexSpec
 {
 	int ncolumns;
 	int columns[4];
 	bool unique;
-	bool partial; // has a predicate (which one is not asked), or has none
+	IndexedRows rows = IndexedRows::all;
+	int tested = 0; // the column that `rows` is about
 };
 
 // A kind of table. Every column named here must exist with its type, wherever it stands; others are left null.
@@ -59,6 +68,9 @@ struct TableInfo
 // committed change, and CREATE INDEX and REINDEX CONCURRENTLY wait for whoever holds a lock on the table
 // (H32).
 TableInfo *table_info(Relation rel, const TableShape &shape);
+
+// Is the index of this row of pg_index such a one? Another one, of an administrator, may have fewer rows, or another order.
+bool index_fits(Oid table, HeapTuple index, const TableShape &shape, const IndexSpec &spec);
 
 // As table_open(.., AccessShareLock), but null if the table is gone.
 Relation open_for_read(Oid relid);

@@ -5,6 +5,7 @@
 #include "live/dependencies.hpp"
 #include "live/load.hpp"
 #include "live/loader.hpp"
+#include "live/reopening.hpp"
 #include "live/retention.hpp"
 #include "live/segments.hpp"
 #include "pg/owner.hpp"
@@ -126,7 +127,7 @@ bool adopt(const WorkerContext &context, Db &db, bool *changed)
 		if (journal::segment_bounds(map[k].tables, &low, &high))
 			live::raise_ids(db, high);
 	}
-	journal::enable_triggers(context.extension); // last: it locks what it changes
+	live::reopen_untold(db); // last: it locks what it changes
 	end_work();
 	db.outside_adopted.store(changes);
 	return true;
@@ -199,13 +200,14 @@ bool journal_agrees(Db &db, const SegmentView &s)
 }
 
 // Marks a sealed segment in which nothing lives as finished, so that no load reads it again. The lock, taken without waiting, keeps
-// out whoever could open a new life in it (live::reopen_segment); whoever held it before has published, or, if he wrote rows past tq,
+// out whoever could open a new life in it (live/reopening.hpp); whoever held it before has published, or, if he wrote rows past tq,
 // asked for a recount, which then comes first.
 bool finish(const WorkerContext &context, Db &db, const SegmentView &s, bool *changed)
 {
 	if (!begin_work(context, "tq: closing a segment"))
 		return false;
 	const Micros now = live::wall_now();
+	const uint32 changes = db.outside_changes.load(); // tq_reload() takes the wish for a recount back
 	if (!journal_agrees(db, s))
 	{
 		end_work();
@@ -213,7 +215,7 @@ bool finish(const WorkerContext &context, Db &db, const SegmentView &s, bool *ch
 	}
 	TQ_WAIT_POINT("finish-before-lock");
 	if (ConditionalLockRelationOid(s.tables.job, ShareRowExclusiveLock) &&
-		ConditionalLockRelationOid(s.tables.event, ShareRowExclusiveLock) && !db.reload.load() &&
+		ConditionalLockRelationOid(s.tables.event, ShareRowExclusiveLock) && !db.reload.load() && db.outside_changes.load() == changes &&
 		live::change_segment(db, s.slot, SegmentState::sealed, SegmentState::finished, now))
 	{
 		const pg::OwnerScope scope = pg::enter_owner(context.extension);

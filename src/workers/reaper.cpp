@@ -419,53 +419,74 @@ void unlog(int, Datum)
 	}
 }
 
+// The list is in the order of the claims; one from before the clock was set back must not hold up those after it.
+struct ClaimTimes
+{
+	Micros now, before;
+
+	bool over(Micros at) const noexcept { return at <= before || at > now + USECS_PER_SEC; }
+};
+
+bool journal_batch(const WorkerContext &context, Db &db, uint16_t slot, const ClaimTimes &times)
+{
+	if (!begin_work(context, "tq: journalling claims"))
+		return false;
+	core::Queue &q = engine.queue(slot);
+	batch.n = 0;
+	live::lock_queue(slot);
+	while (batch.n < kBatch && q.claims_head != core::kNil && times.over(engine.entry(q.claims_head).claimed_at))
+	{
+		core::Entry &e = engine.entry(q.claims_head);
+		logged[batch.n] = Logged{q.claims_head, e.id, e.lease, slot};
+		journal::EventRow &row = batch.rows[batch.n];
+		row = live::event_of(e, journal::EventType::claimed, e.claimed_at);
+		row.step = e.step - 1 - e.after_claim;
+		row.lease_until = e.claimed_at + static_cast<Micros>(e.lease_ms) * 1000;
+		row.bound = e.has(core::kBound);
+		batch.slots[batch.n++] = e.segment;
+		engine.unlist_claim(q, e);
+		e.flags |= core::kLogged;
+	}
+	live::unlock_queue(slot);
+	PG_ENSURE_ERROR_CLEANUP(unlog, static_cast<Datum>(0));
+	{
+		TQ_WAIT_POINT("claimlog-before-insert");
+		append_batch(db);
+		TQ_WAIT_POINT("claimlog-before-commit");
+		end_work(true);
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(unlog, static_cast<Datum>(0));
+	TQ_WAIT_POINT("claimlog-after-commit");
+	db.claims_logged.fetch_add(batch.n, std::memory_order_relaxed);
+	return true;
+}
+
 } // namespace
 
+// The claims of a queue that fails are back on its list (unlog) and wait for the next run; the step pauses.
 bool journal_claims(const WorkerContext &context, Db &db)
 {
-	// The list is in the order of the claims; one from before the clock was set back must not hold up those after it.
-	const Micros now = live::wall_now(), before = now - guc::claim_log_delay * Micros{1000};
-	auto over = [now, before](Micros at) { return at <= before || at > now + USECS_PER_SEC; };
-	auto due = [over](const core::Queue &q) {
+	const Micros now = live::wall_now();
+	const ClaimTimes times{now, now - guc::claim_log_delay * Micros{1000}};
+	unsigned failed = 0;
+	auto due = [&times](const core::Queue &q) {
 		const Micros at = q.next_claim.load();
-		return at != core::kNever && over(at);
+		return at != core::kNever && times.over(at);
 	};
 	for (uint16_t slot = next_queue(db, 0, due); slot != UINT16_MAX; slot = next_queue(db, slot + 1U, due))
 	{
-		core::Queue &q = engine.queue(slot);
-		for (bool more = true; more;)
-		{
-			if (!begin_work(context, "tq: journalling claims"))
-				return false;
-			batch.n = 0;
-			live::lock_queue(slot);
-			while (batch.n < kBatch && q.claims_head != core::kNil && over(engine.entry(q.claims_head).claimed_at))
-			{
-				core::Entry &e = engine.entry(q.claims_head);
-				logged[batch.n] = Logged{q.claims_head, e.id, e.lease, slot};
-				journal::EventRow &row = batch.rows[batch.n];
-				row = live::event_of(e, journal::EventType::claimed, e.claimed_at);
-				row.step = e.step - 1 - e.after_claim;
-				row.lease_until = e.claimed_at + static_cast<Micros>(e.lease_ms) * 1000;
-				row.bound = e.has(core::kBound);
-				batch.slots[batch.n++] = e.segment;
-				engine.unlist_claim(q, e);
-				e.flags |= core::kLogged;
-			}
-			more = batch.n == kBatch;
-			live::unlock_queue(slot);
-			PG_ENSURE_ERROR_CLEANUP(unlog, static_cast<Datum>(0));
-			{
-				TQ_WAIT_POINT("claimlog-before-insert");
-				append_batch(db);
-				TQ_WAIT_POINT("claimlog-before-commit");
-				end_work(true);
-			}
-			PG_END_ENSURE_ERROR_CLEANUP(unlog, static_cast<Datum>(0));
-			TQ_WAIT_POINT("claimlog-after-commit");
-			db.claims_logged.fetch_add(batch.n, std::memory_order_relaxed);
-		}
+		Tried went = Tried::done;
+		do
+			went = by_itself([&] { return journal_batch(context, db, slot, times); });
+		while (went == Tried::done && batch.n == kBatch);
+		if (went == Tried::refused)
+			return false;
+		failed += went == Tried::failed;
 	}
+	if (failed > 0)
+		ereport(ERROR, (errcode(batch.problem),
+						errmsg_plural("claims of %u queue could not be journalled", "claims of %u queues could not be journalled", failed, failed),
+						errdetail("The errors before this one say why. They are tried again.")));
 	return true;
 }
 

@@ -121,7 +121,7 @@ end:
 	writers = writers & ~x
 }
 
-/* tq_retry of a dead job: reopen_segment in live/segments.cpp, publish_change */
+/* tq_retry of a dead job: reopen_segment in live/reopening.cpp, publish_change */
 proctype retrier()
 {
 	bool is_counted, is_uncounted;

@@ -250,6 +250,53 @@ cmp_ok(sql('select tq_enqueue($$gone$$)'), '>', 4000000000000000, 'ids go on aft
 until_true($node, 'select count(*) = 0 from tq_check() where expected <> found', 'counters put right');
 check('after rows written by hand');
 
+#
+# Rows by hand in a finished segment
+#
+pass_time(100000);    # what was finished before is dropped
+until_true($node, 'select count(*) = 0 from tq.segment where finished_at is not null', 'all finished segments are dropped');
+# ids that are of no job, in the range of the segment
+my @gap = split /\n/, sql(q{begin; select unnest(tq_enqueue_many('late', array_fill('{}'::jsonb, array[3]))); rollback});
+@ids = fill('late', 200);
+$n = sql("select tableoid::regclass from tq.job where id = $ids[0]") =~ s/.*job_//r;
+$queue = sql("select id from tq.queue where name = 'late'");
+my $is_finished = "select finished_at is not null from tq.segment where number = $n";
+work_off($node, 'late');
+until_true($node, $is_finished, 'finished');
+my @insert = map { "insert into tq.job_$n (id, enqueued_at, queue_id, priority, payload) values ($_, now(), $queue, 0, '{}')" } @gap;
+is(sql("$insert[0]; $is_finished"), 'f', 'a row that is written by hand into a finished segment: it is finished no more');
+is(join(',', take_all($node, 'late', 1)), $gap[0], 'and the row is delivered');
+until_true($node, $is_finished, 'finished again');
+pass('then the segment is finished again');
+
+$reader = session($node);
+ask($reader, "begin; select number from tq.segment where number = $n for update");
+sql("set statement_timeout = '10s'; insert into tq.event_$n (job_id, step, at, type) select $ids[0], max(step) + 1, now(), 'R' from tq.event_$n where job_id = $ids[0]");
+pass('an event is written while somebody has the row of the segment');
+ask($reader, 'commit');
+leave($reader);
+is(join(',', take_all($node, 'late', 1)), $ids[0], 'a job that begins a new life by hand is delivered');
+until_true($node, $is_finished, 'finished again');
+
+# when its time is over, after the janitor has looked into it
+arm($node, 'drop-before-lock');
+pass_time(100000);
+standing($node, 'drop-before-lock');
+sql($insert[1]);
+release($node, 'drop-before-lock');
+is(join(',', take_all($node, 'late', 1)), $gap[1], 'a row that comes just before the segment is dropped is delivered');
+check('after rows in a finished segment');
+
+# with triggers disabled, as pg_restore --disable-triggers does
+@gap = split /\n/, sql(q{begin; select unnest(tq_enqueue_many('late', array_fill('{}'::jsonb, array[1]))); rollback});
+@ids = fill('late', 200);
+$n = sql("select tableoid::regclass from tq.job where id = $ids[0]") =~ s/.*job_//r;
+work_off($node, 'late');
+until_true($node, "select finished_at is not null from tq.segment where number = $n", 'finished');
+sql("alter table tq.job_$n disable trigger all; insert into tq.job_$n (id, enqueued_at, queue_id, priority, payload) values ($gap[0], now(), $queue, 0, '{}');"
+	  . " alter table tq.job_$n enable trigger all");
+is(join(',', take_all($node, 'late', 1)), $gap[0], 'a row that came into a finished segment without its triggers is delivered');
+
 check_journal($node);
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP|signal 11|signal 6/, 'nothing alarming in the log');
 $node->stop;

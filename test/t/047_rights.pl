@@ -137,6 +137,18 @@ like($node->safe_psql('owned', 'select tq_metrics()'), qr/^tq_shared_memory_byte
 like($node->safe_psql('owned', q{select value from tq_health() where item = 'shared memory per live job'}), qr/^\d+\.\d bytes/, 'and tq_health');
 
 #
+# The owner of a database is the member of a role
+#
+$target->safe_psql('postgres', 'create database owned_db owner maker');
+tq_setup($target, 'owned_db');
+$target->safe_psql('owned_db', q{select tq_enqueue('q'); select tq_grant('q', 'pg_database_owner', 'produce'); grant usage on schema tq to public});
+my $owner = session($target, 'owned_db');
+like(ask($owner, q{set role maker; select tq_enqueue('q')}), qr/^\d+$/, 'what pg_database_owner may, the owner may');
+$target->safe_psql('postgres', 'alter database owned_db owner to worker');
+like(ask($owner, q{select tq_enqueue('q')}), qr/42501/, '... until the database has another one');
+leave($owner);
+
+#
 # Without workers the maker's transaction writes the row, and the rights with it
 #
 $target->append_conf('postgresql.conf', 'tq.workers = off');

@@ -495,6 +495,19 @@ sql('select tq_activate()', 'old');
 until_true($node, "select count(*) = 1 from tq.job j join tq.schedule_fire f on f.job_id = j.id where f.fire_at = '$its_time' and j.id > $missing", 'made again', 'old');
 ok(logged(qr/job $missing of schedule "crash 1" for .* was gone; it is enqueued again as job/), 'the last job is made again, and logged');
 
+# one that is dropped and made anew while it fires
+sql(q{select tq_schedule_pause(name) from tq_schedules});
+sql(q{select tq_schedule('anew', 'anew', '{"v": "old"}', every => '1 s')});
+arm($node, 'fire-before-row', 'wait', pid => scheduler_of($node));
+standing($node, 'fire-before-row');
+sql(q{select tq_unschedule('anew')});
+sql(q{select tq_schedule('anew', 'anew', '{"v": "new"}', every => '1 s')});
+release($node, 'fire-before-row');
+until_true($node, q{select count(*) > 0 from tq.job j join tq.queue q on q.id = j.queue_id where q.name = 'anew' and payload->>'v' = 'new'}, 'anew');
+is(sql(q{select string_agg(distinct j.payload->>'v', ',') from tq.job j join tq.schedule_fire f on f.job_id = j.id where schedule = 'anew'}), 'new',
+	'a schedule that is dropped and made anew fires no more as it was');
+sql(q{select tq_unschedule('anew')});
+
 # a database whose first use is a schedule
 sql('create database fresh');
 tq_setup($node, 'fresh');

@@ -303,6 +303,15 @@ ask($locker, 'commit');
 ok(until_true($node, "select state = 'cancelled' from tq_get($asked)"), 'then the job is cancelled');
 ok(until_true($node, "select exists (select from tq.event where job_id = $lost and type = 'l')"), 'the lease is taken back');
 ok(until_true($node, "select exists (select from tq.event where job_id = $overdue and type = 'e')"), 'and the third job expires');
+ask($locker, 'begin; lock table tq.event_1 in share mode');
+enqueue('stuck');
+my ($kept, $its_lease) = split /, /, claim('stuck', q{wait => '20 s'});
+my ($noted, $lease) = split /, /, claim('other', q{wait => '20 s'});
+is($noted, $free, 'a claim of a job in the locked segment, and one in segment 0');
+ok(until_true($node, "select exists (select from tq.event_0 where job_id = $noted and type = 'c' and lease = $lease)"),
+	'H16: claims of other queues are journalled while the segment is locked');
+ask($locker, 'commit');
+ok(until_true($node, "select exists (select from tq.event_1 where job_id = $kept and type = 'c' and lease = $its_lease)"), 'and then that one');
 check_journal($node);
 leave($worker, $producer, $locker);
 $node->stop;

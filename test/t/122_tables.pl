@@ -184,6 +184,18 @@ sql(q{update pg_extension set extversion = (select default_version from pg_avail
 like(ask($late, q{select tq_enqueue('h34')}), qr/^\d+$/, 'H34: until they are the same again');
 is(scalar(work_off($node, 'h34')), 1, 'H34: nothing of the refused call remains');
 
+#
+# An index of an administrator's that has fewer rows than tq's, and comes before it
+#
+sql('create index narrow on tq.job_0 (queue_id, kind, priority, id) where group_key is null and priority < 0');
+sql('reindex index concurrently tq.job_0_lane');
+sql(q{select tq_create_queue('narrow')});
+my $above = sql('select max(id) from tq.job');
+sql(qq{insert into tq.job_0 (id, enqueued_at, queue_id, priority, payload)
+	select $above + i, now(), q.id, 0, '{}' from tq.queue q, generate_series(1, 300) i where q.name = 'narrow'});
+is(scalar(work_off($node, 'narrow')), 300, 'jobs are not looked for in an index that has only some of them');
+sql('drop index tq.narrow');
+
 check_journal($node);
 
 #
