@@ -14,9 +14,9 @@ namespace tq::live
 namespace
 {
 
-// Grows with every change of roles, of memberships, of databases (whose owner is the member of pg_database_owner), and of tq.acl or its owner that this backend hears of. A change of rows of tq.acl
-// is told by tq.acl_changed(), a trigger that invalidates the table's relcache entry: so it comes at the commit for others, at the next
-// command for its own transaction, and again if that is rolled back.
+// Grows with every change of roles, of memberships, of databases (whose owner is the member of pg_database_owner), and of tq.acl or its
+// owner that this backend hears of. A change of rows of tq.acl is told by tq.acl_changed(), a trigger that invalidates the table's relcache
+// entry: so it comes at the commit for others, at the next command for its own transaction, and again if that is rolled back.
 uint32 version = 1;
 Oid acl_table = InvalidOid;
 
