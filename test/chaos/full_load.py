@@ -78,7 +78,7 @@ CLAIMED = ("load", "groups", "keys", "paced")
 FULL = ("the work of each job that succeeded was done once, of no other job",)
 # and that is there after some seconds
 FULL_LONG = ("each time of a schedule has one job", "no job started before those that it waits for had ended",
-             "no two live jobs had the same unique key")
+             "no two live jobs had the same unique key", "no row of a numbered segment is dead")
 
 
 class FullLoad(Clients):
