@@ -385,7 +385,7 @@ for my $long (0, 1)
 	arm($node, 'executor-before-complete');
 	$job = enqueue('sleep');
 	standing($node, 'executor-before-complete');
-	$pid = sql("select pid $executors");
+	$pid = sql("select pid $executors and query ~ 'job $job '");
 	ask($other, 'begin');
 	ask($other, "select tq_release($job, lease) from tq.event where job_id = $job and type = 'c'");
 	release($node, 'executor-before-complete');
