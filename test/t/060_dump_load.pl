@@ -1,6 +1,6 @@
 # What a dump that was taken under load has is what its snapshot saw, in another server and in another database of the same one: every row,
 # the state of every job, every lease. And what comes of it there is proved like everything else, by the ledgers of the clients as they
-# were at the moment of the snapshot: to them the copy is a server that crashed then (P9). 044_dump and 106_restore have the other ways to
+# were at the moment of the snapshot: to them the copy is a server that was restored to it (P9). 044_dump and 106_restore have the other ways to
 # dump and restore.
 
 use strict;
@@ -134,7 +134,7 @@ for my $copy (@copies)
 	tq_setup($node, $database);
 	my $clients = TqLoad->new("copy_$database", $node->connstr($database), $database);
 	push @{ $clients->{ledgers} }, $database eq 'beside' ? $copies[0][3]{ledgers}[0] : ledger_of($seen);
-	$clients->{crashes} = [ [ 'crash', $seen->{after} ] ];
+	$clients->{crashes} = [ [ sprintf('restored %.6f %.6f', $seen->{before}, $seen->{after}), $seen->{after} ] ];
 	$clients->start('drain', 1);
 	push @$copy, $clients;
 }

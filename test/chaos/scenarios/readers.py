@@ -12,7 +12,7 @@ from harm.hands import Harms
 from harm.settings import KEEP
 from journal import Journal
 from ledger import Ledger
-from scenario import scenario
+from scenario import LIMITS, scenario
 from server import until
 
 DROPPING = {"tq__retention": "0", "tq__dead_retention": "0", "tq__segment_rows": "300", "tq__naptime": "'50ms'", "tq__executors": "0"}
@@ -29,7 +29,9 @@ def two_databases(t, **conf):
     server.sql("SELECT tq_create_queue('load', %s)", KEEP)
     server.sql("CREATE DATABASE scrap")
     server.install("scrap")
-    return server, t.load(server, producers=1, workers=2, pace=0.01), t.load(server, 2, 3, dsn=server.dsn("scrap"), pace=0.01)
+    limits = LIMITS | {"max_depth": 3000}   # segments come to their end, however fast the producers are
+    return (server, t.load(server, producers=1, workers=2, limits=limits, pace=0.01),
+            t.load(server, 2, 3, dsn=server.dsn("scrap"), limits=limits, pace=0.01))
 
 
 def dropped(server):
