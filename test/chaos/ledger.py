@@ -29,6 +29,7 @@ from branches import Branch
 
 JOURNALLED_AFTER = 3.0  # seconds; a claim that old has reached the disk, however slow the machine; a younger one may have
 NOTED_AFTER = 0.2       # seconds, at most, from the answer to a claim to its line here
+TICK = 0.001            # seconds; the clocks of some clients (Node, Java) know whole milliseconds only
 
 
 @dataclasses.dataclass
@@ -37,7 +38,7 @@ class Start:
     lease: int
     attempt: int
     who: str
-    at: float
+    at: float       # by then its holder had certainly heard of it
     until: float
     token: str = None       # None: nobody has looked
 
@@ -103,7 +104,7 @@ class Ledger:
             job, lease, attempt = map(int, words[:3])
             key = job, lease
             if event == "start":
-                self.newest[key] = Start(job, lease, attempt, who, at, max(float(words[3]), self.renewed.get(key, 0)), *words[4:])
+                self.newest[key] = Start(job, lease, attempt, who, at + TICK, max(float(words[3]), self.renewed.get(key, 0)), *words[4:])
                 self.starts.append(self.newest[key])
             elif event == "undone":
                 self.undone[key] = float(words[3]) if len(words) > 3 else 0
@@ -114,7 +115,7 @@ class Ledger:
             elif event == "end":
                 self.asked.setdefault(key, []).append((at, words[3]))
             elif event == "told":
-                self.told[key] = (at, words[3])
+                self.told[key] = (at + TICK, words[3])
             else:
                 raise ValueError(f"no such event in a ledger: {line!r}")
 
