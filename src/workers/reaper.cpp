@@ -125,6 +125,22 @@ template <class Due> uint16_t next_queue(const Db &db, uint32 from, Due &&due) n
 	return UINT16_MAX;
 }
 
+// All that is due, queue by queue in batches, each by itself; counts the queues that failed. False if the extension is gone.
+template <class Due, class Work> bool each_queue(const Db &db, Due &&due, Work &&work, unsigned *failed)
+{
+	for (uint16_t slot = next_queue(db, 0, due); slot != UINT16_MAX; slot = next_queue(db, slot + 1U, due))
+	{
+		Tried went = Tried::done;
+		do
+			went = by_itself([&] { return work(slot); });
+		while (went == Tried::done && batch.n == kBatch);
+		if (went == Tried::refused)
+			return false;
+		*failed += went == Tried::failed;
+	}
+	return true;
+}
+
 } // namespace
 
 Micros grace_of(const core::Queue &q) noexcept
@@ -234,16 +250,8 @@ bool expire_jobs(const WorkerContext &context, Db &db)
 	const Micros now = live::wall_now();
 	unsigned failed = 0;
 	auto due = [now](const core::Queue &q) { return q.next_expiry.load() <= now; };
-	for (uint16_t slot = next_queue(db, 0, due); slot != UINT16_MAX; slot = next_queue(db, slot + 1U, due))
-	{
-		Tried went = Tried::done;
-		do
-			went = by_itself([&] { return expire_batch(context, db, slot, now); });
-		while (went == Tried::done && batch.n == kBatch);
-		if (went == Tried::refused)
-			return false;
-		failed += went == Tried::failed;
-	}
+	if (!each_queue(db, due, [&](uint16_t slot) { return expire_batch(context, db, slot, now); }, &failed))
+		return false;
 	if (failed > 0)
 		ereport(ERROR, (errcode(batch.problem),
 						errmsg_plural("expired jobs of %u queue could not be ended",
@@ -473,16 +481,8 @@ bool journal_claims(const WorkerContext &context, Db &db)
 		const Micros at = q.next_claim.load();
 		return at != core::kNever && times.over(at);
 	};
-	for (uint16_t slot = next_queue(db, 0, due); slot != UINT16_MAX; slot = next_queue(db, slot + 1U, due))
-	{
-		Tried went = Tried::done;
-		do
-			went = by_itself([&] { return journal_batch(context, db, slot, times); });
-		while (went == Tried::done && batch.n == kBatch);
-		if (went == Tried::refused)
-			return false;
-		failed += went == Tried::failed;
-	}
+	if (!each_queue(db, due, [&](uint16_t slot) { return journal_batch(context, db, slot, times); }, &failed))
+		return false;
 	if (failed > 0)
 		ereport(ERROR, (errcode(batch.problem),
 						errmsg_plural("claims of %u queue could not be journalled", "claims of %u queues could not be journalled", failed, failed),
