@@ -45,7 +45,7 @@ TQ_FUNCTION(tq_batch_open)
 	{
 		item.row.kind = PG_GETARG_TEXT_PP(2);
 		item.kind = text_to_cstring(item.row.kind);
-		check_key("kind", item.row.kind, core::kNameMax - 1);
+		check_row_name("kind", item.row.kind, core::kNameMax - 1);
 	}
 	if (given(fcinfo, 4))
 	{

@@ -89,7 +89,7 @@ EnqueueItem common_item(FunctionCallInfo fcinfo, const Places &at)
 	if (given(fcinfo, at.group_key))
 	{
 		row.group_key = PG_GETARG_TEXT_PP(at.group_key);
-		check_key("group_key", row.group_key, kGroupKeyMax);
+		check_row_name("group_key", row.group_key, kGroupKeyMax);
 	}
 	if (given(fcinfo, at.unique_mode))
 		item.mode = parse_unique_mode(PG_GETARG_TEXT_PP(at.unique_mode));
@@ -106,7 +106,7 @@ EnqueueItem common_item(FunctionCallInfo fcinfo, const Places &at)
 
 const char *checked_kind(text *kind)
 {
-	check_key("kind", kind, core::kNameMax - 1);
+	check_row_name("kind", kind, core::kNameMax - 1);
 	return text_to_cstring(kind);
 }
 
@@ -219,7 +219,7 @@ TQ_FUNCTION(tq_enqueue_many)
 		if (group_keys != nullptr && !groups_null[i])
 		{
 			it.row.group_key = DatumGetTextPP(group_keys[i]);
-			check_key("group_keys", it.row.group_key, kGroupKeyMax);
+			check_row_name("group_keys", it.row.group_key, kGroupKeyMax);
 		}
 		check_times(it.row);
 	}

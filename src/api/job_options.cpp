@@ -2,6 +2,7 @@
 
 #include "api/args.hpp"
 #include "api/follow_up.hpp"
+#include "live/attach.hpp"
 #include "live/queue_settings.hpp"
 #include "pg/interval.hpp"
 #include "pg/json_values.hpp"
@@ -27,11 +28,10 @@ void check_bytes(const char *name, const char *s, int n, int max)
 	if (n > max)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s is too long", name),
 						errdetail("It has %d bytes; the limit is %d.", n, max)));
-	// those from U+0080 to U+009F, too: CHECKs of the journal's tables, which a restore has to pass, know them as such
+	const bool utf8 = GetDatabaseEncoding() == PG_UTF8;
 	const auto at = [s](int i) noexcept { return static_cast<unsigned char>(s[i]); };
 	for (int i = 0; i < n; ++i)
-		if (at(i) < 0x20 || at(i) == 0x7f ||
-			(GetDatabaseEncoding() == PG_UTF8 && at(i) == 0xc2 && i + 1 < n && at(i + 1) < 0xa0))
+		if (at(i) < 0x20 || at(i) == 0x7f || (utf8 && live::has_high_control(s + i, static_cast<size_t>(std::min(n - i, 2)))))
 			ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must not contain control characters", name)));
 }
 
@@ -59,6 +59,14 @@ ArrayType *tags_in(const Named &at, const JsonbValue &v)
 void check_key(const char *name, const text *key, int max)
 {
 	check_bytes(name, VARDATA_ANY(key), static_cast<int>(VARSIZE_ANY_EXHDR(key)), max);
+}
+
+void check_row_name(const char *name, const text *key, int max)
+{
+	check_key(name, key, max);
+	if (live::has_high_control(VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key)))
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must not contain control characters", name),
+						errdetail("In this encoding, these are also the bytes from 0x80 to 0x9f.")));
 }
 
 const char *const *job_option_names() noexcept { return kOptions; }

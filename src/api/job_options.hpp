@@ -14,6 +14,8 @@ UniqueMode parse_unique_mode(const text *mode);
 
 // Not empty, not longer than `max` bytes, no control characters.
 void check_key(const char *name, const text *key, int max);
+// The same of a kind or group key.
+void check_row_name(const char *name, const text *key, int max);
 
 // A job's own retry policy; it is kept as it was given.
 Jsonb *checked_retry(Jsonb *retry);

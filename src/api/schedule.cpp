@@ -130,7 +130,7 @@ void parse_job_options(const ScheduleRow &row, Schedule *s)
 		else if (strcmp(key, "expires_in") == 0)
 			s->expires_in = pg::duration_in(at, v, 1000, pg::kLongest);
 		else if (strcmp(key, "group_key") == 0)
-			check_key(key, job.group_key = text_in(at, v), kGroupKeyMax);
+			check_row_name(key, job.group_key = text_in(at, v), kGroupKeyMax);
 		else if (strcmp(key, "headers") == 0)
 			job.headers = object_in(at, v);
 		else if (strcmp(key, "jitter") == 0)
@@ -227,7 +227,7 @@ Schedule parse_schedule(const ScheduleRow &row)
 	if (row.kind != nullptr)
 	{
 		s.item.kind = text_to_cstring(row.kind);
-		check_key("kind", row.kind, core::kNameMax - 1);
+		check_row_name("kind", row.kind, core::kNameMax - 1);
 	}
 	if (!JB_ROOT_IS_OBJECT(row.options))
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("options must be a JSON object")));

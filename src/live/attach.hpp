@@ -77,6 +77,9 @@ int read_queues(Db &db, const char *name);
 
 // Names are checked here for all callers: 1 to 63 bytes, no control characters. `what` names the argument.
 void check_name(const char *what, const char *name);
+// Whether a kind or group key has what [[:cntrl:]] takes for control characters beside those of ASCII: CHECKs of the journal's tables say
+// that there are none, and a restore has to pass them. In single-byte encodings they are bytes, and may be letters.
+bool has_high_control(const char *s, size_t n) noexcept;
 // The same of a name that somebody else has written.
 bool is_name(const char *name) noexcept;
 

@@ -211,6 +211,8 @@ FollowUp parse_follow_up(const JsonbValue &v, const char *word)
 				pg::bad_value(at, "It must be a name.");
 			const char *name = pg::string_of(m.value);
 			check_name(m.key, name);
+			if (strcmp(m.key, "kind") == 0 && has_high_control(name, strlen(name)))
+				pg::bad_value(at, "It must not contain control characters.");
 			(strcmp(m.key, "queue") == 0 ? f.queue : f.kind) = name;
 		}
 	}

@@ -26,6 +26,18 @@ bool has_control(const char *name) noexcept
 
 } // namespace
 
+bool has_high_control(const char *s, size_t n) noexcept
+{
+	const bool utf8 = GetDatabaseEncoding() == PG_UTF8;
+	if (!utf8 && pg_database_encoding_max_length() > 1)
+		return false;
+	const auto at = [s](size_t i) noexcept { return static_cast<unsigned char>(s[i]); };
+	for (size_t i = 0; i < n; ++i)
+		if (utf8 ? at(i) == 0xc2 && i + 1 < n && at(i + 1) < 0xa0 : at(i) >= 0x80 && at(i) < 0xa0)
+			return true;
+	return false;
+}
+
 bool is_name(const char *name) noexcept { return name[0] != '\0' && strlen(name) < core::kNameMax && !has_control(name); }
 
 void check_name(const char *what, const char *name)

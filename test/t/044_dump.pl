@@ -175,6 +175,31 @@ $source->append_conf('postgresql.conf', 'tq.workers = on');
 $source->reload;
 
 #
+# Letters that other encodings take for control characters
+#
+{
+	my $create = q{create database ascii encoding 'SQL_ASCII' lc_collate 'C' lc_ctype 'C' template template0};
+	$_->safe_psql('postgres', $create) for $source, $target;
+	tq_setup($source, 'ascii');
+	for my $name ('kind', 'group_key', 'kind in follow_up')
+	{
+		my $what = $name =~ /follow/ ? q{options => E'{"follow_up": {"queue": "q", "kind": "\xc3\x84"}}'} : "$name => E'\\xc3\\x84'";
+		my ($rc, $out, $err) = $source->psql('ascii', "select tq_enqueue('q', $what)");
+		like($err, qr/control characters/, "$name that no restore could bring back is refused");
+	}
+	$source->safe_psql('ascii', q{select tq_enqueue('q', '{"n": 1}', kind => E'\xc3\xb6', group_key => E'\xc3\xb6', unique_key => E'\xc3\x84', options => E'{"tags": ["\xc3\x84"]}')});
+	run_on($source, 'pg_dump of a database without an encoding', 'pg_dump', '-d', 'ascii', '-f', "$dir/ascii");
+	run_on($target, '... which is restored', 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1', '-d', 'ascii', '-f', "$dir/ascii", '-o', '/dev/null');
+	tq_setup($target, 'ascii');
+	scheduler_of($target, 'ascii');
+	is(scalar(take($target, 'q', 1, 'ascii')), 1, 'with its job');
+	my ($rc, $out, $err) = $target->psql('ascii', q{insert into tq.job_0 (id, enqueued_at, queue_id, priority, payload, kind)
+		select 77, now(), id, 0, '{}', E'a\x1fb' from tq.queue});
+	like($err, qr/job_kind_is_name/, 'a control character by hand is refused');
+	$_->safe_psql('postgres', 'drop database ascii') for $source, $target;
+}
+
+#
 # CREATE and DROP EXTENSION
 #
 $source->safe_psql('postgres', 'create database ddl');
