@@ -88,7 +88,8 @@ TQ_FUNCTION(tq_wait)
 		queues[i] = live::queue_for_claim(db, names[i]);
 		generations[i] = live::generation_of(queues[i], names[i]);
 	}
-	if (!atomic && !wrote_before && TransactionIdIsValid(GetTopTransactionIdIfAny()))
+	// only of a CALL by itself: a procedure may rely on its transaction's locks and settings
+	if (!atomic && !SPI_inside_nonatomic_context() && !wrote_before && TransactionIdIsValid(GetTopTransactionIdIfAny()))
 		commit_names();
 	drop_snapshots(atomic);
 

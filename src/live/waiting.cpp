@@ -85,11 +85,11 @@ bool wait_sleep(Micros deadline)
 	const long ms = static_cast<long>(std::min<Micros>((left + 999) / 1000, 3600000));
 	static_cast<void>(WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms, wait_event()));
 	ResetLatch(MyLatch);
-	CHECK_FOR_INTERRUPTS();
 	TQ_WAIT_POINT("woken-before-claim");
 	// no job for a client that has gone away while it waited
 	if (MyProcPort != nullptr && !pq_check_connection())
 		ereport(FATAL, (errcode(ERRCODE_CONNECTION_FAILURE), errmsg("connection to client lost")));
+	CHECK_FOR_INTERRUPTS(); // after it: it resets the latch of whoever interrupts us just then
 	return true;
 }
 

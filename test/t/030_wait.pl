@@ -226,6 +226,36 @@ until_true($node, "select waiting = 1 from tq_queues where queue = 'also gone'")
 $node->safe_psql('postgres', "select tq_drop_queue('also gone')");
 like(end_ask($waiter), qr/TQ002/, 'so does a claim that waits');
 
+# who is terminated in the moment after a wake-up goes at once
+{
+	my $ended = session($node);
+	my $pid = ask($ended, 'select pg_backend_pid()');
+	arm($node, 'woken-before-claim', 'wait', pid => $pid);
+	begin_ask($ended, $call);
+	until_true($node, "select waiting = 1 from tq_queues where queue = 'q'");
+	$node->reload;
+	standing($node, 'woken-before-claim');
+	my $since = time;
+	$node->safe_psql('postgres', "select pg_terminate_backend($pid)");
+	release($node, 'woken-before-claim');
+	until_true($node, "select count(*) = 0 from pg_stat_activity where pid = $pid");
+	ok(time - $since < 30, 'a session that is terminated just after a wake-up goes at once');
+	eval { end_ask($ended) };
+}
+
+# a procedure keeps what its transaction has, also if it waits for a queue that nobody has used
+ask($waiter, "set tq.max_pinned_wait = '100 ms'");
+for my $queue (map { "nobody has used $_" } 1 .. 40)    # an id of them all is a write
+{
+	my $kept = ask($waiter, "do \$\$ declare kept text; begin perform pg_advisory_xact_lock(7); call tq_wait(array['$queue'], '10 ms');"
+		  . ' select count(*) into kept from pg_locks where locktype = $l$advisory$l$ and pid = pg_backend_pid();'
+		  . ' if kept <> $l$1$l$ then raise exception $l$the lock is gone$l$; end if; end $$');
+	next if $kept eq '';
+	is($kept, '', 'a lock of the transaction outlives the wait');
+	last;
+}
+ask($waiter, 'reset tq.max_pinned_wait');
+
 is($node->safe_psql('postgres', 'select count(*) from tq_check() where found <> expected'), '0', 'nothing is left behind');
 check_journal($node);
 $_->quit for $waiter, $producer, $idler;
