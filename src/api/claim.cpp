@@ -213,7 +213,7 @@ static Datum claim(FunctionCallInfo fcinfo, bool any)
 		const int first_op = live::op_count();
 		read_clocks(&terms);
 		terms.worker = worker != nullptr ? live::worker_slot(db, worker) : core::kNil; // one that waits for hours is forgotten
-		live::worker_seen(terms.worker, terms.wall);
+		live::worker_seen(terms.worker, terms.wall, terms.mono);
 		const bool draining = live::is_draining(terms.worker); // it may begin, and end, while we wait
 		TQ_WAIT_POINT("claim-before-pop");
 		if (!draining)
@@ -243,7 +243,7 @@ static Datum claim(FunctionCallInfo fcinfo, bool any)
 					live::note_bound(claimed[i].queue, claimed[i].ref, claimed[i].id, claimed[i].lease);
 			if (terms.worker != core::kNil)
 			{
-				engine.worker(terms.worker).seen_at.store(terms.wall, std::memory_order_relaxed);
+				live::worker_seen(terms.worker, terms.wall, terms.mono);
 				engine.worker(terms.worker).claimed.fetch_add(n, std::memory_order_relaxed);
 			}
 			const bool any_rows = emit(db, claimed, n, first_op, terms, rs) > 0;

@@ -8,6 +8,7 @@
 #include "live/progress.hpp"
 #include "live/rights.hpp"
 #include "live/verbs.hpp"
+#include "live/workers_table.hpp"
 #include "pg/errors.hpp"
 #include "pg/function.hpp"
 
@@ -122,9 +123,8 @@ Answer renew(uint16_t d, const Beat &beat, core::Micros wall, core::Micros mono)
 	live::unlock_queue(queue);
 	if (worker != core::kNil)
 	{
-		core::Worker &w = engine.worker(worker);
-		w.seen_at.store(wall, std::memory_order_relaxed);
-		if (answer.action == Action::run && w.draining.load(std::memory_order_relaxed))
+		live::worker_seen(worker, wall, mono);
+		if (answer.action == Action::run && engine.worker(worker).draining.load(std::memory_order_relaxed))
 			answer.action = Action::quiet;
 	}
 	return answer;

@@ -302,7 +302,8 @@ struct Worker
 	bool used;
 	std::atomic<bool> draining;
 	std::atomic<int32_t> running;
-	std::atomic<Micros> seen_at; // wall: last claim, heartbeat or finish
+	std::atomic<Micros> seen_at;   // wall: last claim or heartbeat, for people
+	std::atomic<Micros> seen_mono; // monotonic: it has asked or held a job until then at least; what forgets it goes by this
 	std::atomic<int64_t> claimed;
 };
 

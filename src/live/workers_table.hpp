@@ -19,10 +19,11 @@ bool set_draining(const Db &db, const char *name, bool on, int32 *holds) noexcep
 bool is_draining(uint32_t worker) noexcept;
 
 // It has just asked for jobs.
-void worker_seen(uint32_t worker, Micros wall) noexcept;
+void worker_seen(uint32_t worker, Micros wall, Micros mono) noexcept;
 
-// Forgets workers that hold nothing and have not been seen since `before`, drained or not; called by the scheduler.
-void forget_workers(const Db &db, Micros before) noexcept;
+// Forgets workers that have held nothing and asked for nothing for an hour of the monotonic clock, drained or not; called by the
+// scheduler, every second.
+void forget_workers(const Db &db) noexcept;
 
 // Forgets one that holds nothing: it will not come back.
 void forget_worker(uint32_t worker) noexcept;

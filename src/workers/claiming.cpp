@@ -90,7 +90,7 @@ bool claim(const WorkerContext &context, Handler *h, Attempt *a)
 	terms.except = h->except && h->nkinds > 0;
 	terms.wall = live::wall_now();
 	terms.mono = live::mono_now();
-	live::worker_seen(terms.worker, terms.wall);
+	live::worker_seen(terms.worker, terms.wall, terms.mono);
 	live::Claimed c;
 	live::ensure_leases(*executor_db);
 	live::reserve_ops(1);

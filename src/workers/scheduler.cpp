@@ -167,7 +167,7 @@ void sweep(Db &db)
 		live::unlock_queue(slot);
 		live::ask_again(db, slot);
 	});
-	live::forget_workers(db, live::wall_now() - 3600 * kSecond);
+	live::forget_workers(db);
 }
 
 // Rates that allow another start.
