@@ -208,18 +208,19 @@ TQ_FUNCTION(tq_schedule)
 	ScheduleRow row = row_of_call(fcinfo);
 	const core::Micros now = live::wall_now();
 	place_in_time(&row, nullptr, now);
-	const Schedule checked = parse_schedule(row);
-	if (core::next_time(checked.times, now) == core::kNever)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("schedule \"%s\" would never fire", row.name),
-						errdetail("None of its times is between now and its end.")));
+	const bool fires = core::next_time(parse_schedule(row).times, now) != core::kNever;
 	live::Db &db = live::database(fcinfo);
-	check_option_target(db, row.options);
-	static_cast<void>(live::queue_for_enqueue(db, row.queue));
 	lock_schedule(row.name);
 	ScheduleRow former{};
 	const bool replaces = read_schedule(db, row.name, &former);
 	if (replaces)
 		require_change(db, former);
+	// who defines the same again may do so after the last time, too
+	if (!fires && !(replaces && same_times(row, former)))
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("schedule \"%s\" would never fire", row.name),
+						errdetail("None of its times is between now and its end.")));
+	check_option_target(db, row.options); // last, since it may name a queue, as does the next
+	static_cast<void>(live::queue_for_enqueue(db, row.queue));
 	place_in_time(&row, replaces ? &former : nullptr, now);
 	write_row(db, row, now);
 	note_first_use(db);

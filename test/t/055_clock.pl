@@ -202,6 +202,23 @@ is(in_log('LOG: .*tq: the clock shows the server\'s time again'), 1, '... as the
 check_journal($node);
 
 #
+# a definition that is repeated
+#
+my $definition = q{select tq_schedule('ends', 'work', every => '1 h', options => jsonb_build_object('end', timestamptz '2040-01-01 02:30+00'%s))};
+fake_now($node, '2040-01-01 00:00+00');
+query(sprintf $definition, '');
+for my $time ('2040-01-01 01:50+00', '2040-01-02 00:00+00')
+{
+	fake_now($node, $time);
+	is(query(sprintf $definition, ''), '', "a schedule can be defined again as it is, though a new one would never fire: $time");
+}
+my (undef, undef, $why) = $node->psql('postgres', sprintf $definition, q{, 'start', timestamptz '2039-12-31 02:31+00'});
+like($why, qr/would never fire/, '... but not otherwise');
+query(q{select tq_unschedule('ends')});
+fake_now($node);
+comes(q{select abs(extract(epoch from tq_now() - clock_timestamp())) < 5}, 'the server\'s time again');
+
+#
 # on a standby, and without the library in shared_preload_libraries
 #
 $node->backup('b');
