@@ -212,6 +212,7 @@ void enqueue_keyed(live::Db &db, uint16_t queue, core::Micros now, EnqueueItem *
 {
 	Keyed k = sort_out(db, queue, items, n, ids);
 	const Draws draws = draw_all(db, k, n);
+	live::await_admission(db, queue); // not with a key in hand
 	win_keys(db, queue, k);
 	int64 fresh = 0, replacing = 0;
 	for (int i = 0; i < n; ++i)

@@ -53,14 +53,19 @@ void take_back(const Admission &a) noexcept
 
 } // namespace
 
+void await_admission(Db &db, uint16_t queue)
+{
+	if (max_depth_of(engine.queue(queue).settings).value > 0)
+		ensure_loaded(db); // before that nobody knows how many there are
+}
+
 void admit(uint16_t queue, int64 n, int64 replacing)
 {
 	Queue &q = engine.queue(queue);
 	const int64 most = max_depth_of(q.settings).value;
 	if (n == 0 || (most == 0 && !q.settings.enqueue_rate.limits()))
 		return;
-	if (most > 0)
-		ensure_loaded(*current_db()); // before that nobody knows how many there are
+	await_admission(*current_db(), queue);
 	Admission &a = admission_here(queue);
 	lock_queue(queue);
 	const core::Rate rate = q.settings.enqueue_rate;

@@ -7,11 +7,14 @@
 namespace tq::live
 {
 
-// Lets this transaction enqueue n more jobs to a queue, or raises TQ003. For max_depth live jobs count, and those that open transactions
+// Lets this transaction enqueue n more jobs to a queue, or raises TQ003; with max_depth, TQ009 if the load lasts. For max_depth live jobs count, and those that open transactions
 // have been let in for, until they end. For enqueue_rate a call is let in while the bucket is not empty, and takes n out of it: a large one
 // overdraws it, and later ones are refused until that is paid back. A rollback does not pay back. `replacing`: so many of them take the place
 // of a job that waits, and do not make the queue any longer.
 void admit(uint16_t queue, int64 n, int64 replacing = 0);
+
+// Waits until admit() can count, for who is about to lock what others wait for. Raises TQ009.
+void await_admission(Db &db, uint16_t queue);
 
 // The open transaction was let in (room in its list is made first); at its end, or at that of a savepoint, it counts no more.
 void end_admissions() noexcept;
