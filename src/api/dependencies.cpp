@@ -7,6 +7,7 @@
 #include "live/segments.hpp"
 #include "live/verbs.hpp"
 #include "pg/errors.hpp"
+#include "pg/id_array.hpp"
 
 namespace tq::api
 {
@@ -24,14 +25,6 @@ pg::Statement open_batch = {
 pg::Statement is_batch = {"SELECT FROM tq.batch WHERE id = $1", 1, {INT8OID}};
 pg::Statement hold_batch = {
 	"SELECT on_failure FROM tq.dependency WHERE parent_id = 0 AND child_id = $1 AND state IS NULL FOR KEY SHARE NOWAIT", 1, {INT8OID}};
-
-ArrayType *array_of(const core::JobId *ids, int n)
-{
-	auto *datums = static_cast<Datum *>(palloc(sizeof(Datum) * static_cast<Size>(n)));
-	for (int i = 0; i < n; ++i)
-		datums[i] = Int64GetDatum(ids[i]);
-	return construct_array(datums, n, INT8OID, sizeof(int64), true, TYPALIGN_DOUBLE);
-}
 
 bool is_own(live::Db &db, core::JobId id)
 {
@@ -74,7 +67,7 @@ void insert_rows(const Waiting &w, const core::JobId *children, int n)
 		shown[i] = BoolGetDatum(w.parents[i].shown);
 		all_own = all_own && w.parents[i].own;
 	}
-	Datum values[] = {PointerGetDatum(array_of(parents, w.nparents)), PointerGetDatum(array_of(children, n)), CharGetDatum(w.on_failure),
+	Datum values[] = {PointerGetDatum(pg::id_array(parents, w.nparents)), PointerGetDatum(pg::id_array(children, n)), CharGetDatum(w.on_failure),
 					  PointerGetDatum(construct_array(shown, w.nparents, BOOLOID, sizeof(bool), true, TYPALIGN_CHAR))};
 	pg::run(insert_dependencies, values, nullptr);
 	for (int i = 0; i < w.nparents; ++i)
@@ -111,7 +104,7 @@ void join(live::Db &db, core::JobId batch, const core::JobId *jobs, int n)
 			"INSERT INTO tq.dependency (parent_id, child_id, on_failure, shown) SELECT p.id, $2, $3, $4 FROM unnest($1) AS p (id)",
 			4,
 			{INT8ARRAYOID, INT8OID, CHAROID, BOOLOID}};
-		Datum values[] = {PointerGetDatum(array_of(jobs + i, k)), id[0], on_failure, shown[0]};
+		Datum values[] = {PointerGetDatum(pg::id_array(jobs + i, k)), id[0], on_failure, shown[0]};
 		pg::run(insert, values, nullptr);
 	}
 	for (int i = 0; i < n; ++i)
@@ -145,7 +138,7 @@ core::JobId *read_parents(FunctionCallInfo fcinfo, int i, int *n)
 void refuse_open_batches(live::Db &db, const core::JobId *ids, int n)
 {
 	const pg::OwnerScope scope = live::enter_registry(db);
-	Datum values[] = {PointerGetDatum(array_of(ids, n))};
+	Datum values[] = {PointerGetDatum(pg::id_array(ids, n))};
 	core::JobId open = 0;
 	bool null = false;
 	if (pg::run(open_batch, values, nullptr) > 0)
@@ -200,7 +193,7 @@ Waiting read_waiting(live::Db &db, FunctionCallInfo fcinfo, int i, EnqueueItem *
 		for (int k = 0; k < n; ++k)
 			w.parents[w.nparents++] = look_at(db, ids[k]);
 		refuse_open_batches(db, ids, n);
-		item->row.depends_on = array_of(ids, n);
+		item->row.depends_on = pg::id_array(ids, n);
 	}
 	if (w.batch != 0)
 		check_batch(db, w.batch);

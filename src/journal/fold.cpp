@@ -199,7 +199,7 @@ void fold_found(TableScan *scan, int64 job_id, Fold *fold)
 	}
 }
 
-int job_events(const Segment &segment, int64 job_id, Snapshot snapshot, EventRow **events)
+int job_events(const Segment &segment, int64 job_id, Snapshot snapshot, EventRow **events, bool with_texts)
 {
 	TableScan scan;
 	int n = 0;
@@ -216,34 +216,47 @@ int job_events(const Segment &segment, int64 job_id, Snapshot snapshot, EventRow
 			room *= 2;
 			*events = static_cast<EventRow *>(repalloc(*events, room * sizeof(EventRow)));
 		}
-		read_event(slot_values(scan.info, scan.slot), true, &(*events)[n++]);
+		read_event(slot_values(scan.info, scan.slot), with_texts, &(*events)[n++]);
 	}
 	close_scan(&scan);
 	return n;
 }
 
-Jsonb *last_detail(const Segment &segment, int64 job_id, EventType type, Snapshot snapshot)
+namespace
+{
+
+// The last event that is wanted, with its texts.
+template <class Wanted> bool newest_event(const Segment &segment, int64 job_id, Snapshot snapshot, Wanted &&wanted, EventRow *event)
 {
 	TableScan scan;
-	Jsonb *found = nullptr;
+	bool found = false;
 
 	if (!open_scan(segment.event, kEventShape, event::by_step, snapshot, 1, &scan))
-		return nullptr;
+		return false;
 	seek_id(&scan, job_id);
-	while (next_row(&scan, BackwardScanDirection))
+	while (!found && next_row(&scan, BackwardScanDirection))
 	{
-		EventRow row;
 		const Values v = slot_values(scan.info, scan.slot);
-		read_event(v, false, &row);
-		if (row.type == type)
-		{
-			read_event(v, true, &row);
-			found = row.detail;
-			break;
-		}
+		read_event(v, false, event);
+		found = wanted(*event);
+		if (found)
+			read_event(v, true, event);
 	}
 	close_scan(&scan);
 	return found;
+}
+
+} // namespace
+
+Jsonb *last_detail(const Segment &segment, int64 job_id, EventType type, Snapshot snapshot)
+{
+	EventRow row;
+	return newest_event(segment, job_id, snapshot, [type](const EventRow &e) { return e.type == type; }, &row) ? row.detail : nullptr;
+}
+
+bool find_event(const Segment &segment, int64 job_id, int32 step, Snapshot snapshot, EventRow *event)
+{
+	return newest_event(segment, job_id, snapshot, [step](const EventRow &e) { return e.step == step; }, event);
 }
 
 } // namespace tq::journal

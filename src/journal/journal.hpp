@@ -158,8 +158,11 @@ void fold_seen_jobs(const Segment &segment, const int64 *ids, int n, Snapshot sn
 // The detail of a job's last event of a type (detoasted copy, or null): its checkpoint, the outcomes of its parents.
 Jsonb *last_detail(const Segment &segment, int64 job_id, EventType type, Snapshot snapshot);
 
-// Every event of a job in step order, copied into the current context; returns the count.
-int job_events(const Segment &segment, int64 job_id, Snapshot snapshot, EventRow **events);
+// Every event of a job in step order, copied into the current context; returns the count. Texts and details may be large, and many.
+int job_events(const Segment &segment, int64 job_id, Snapshot snapshot, EventRow **events, bool with_texts = true);
+
+// One of them, with its texts.
+bool find_event(const Segment &segment, int64 job_id, int32 step, Snapshot snapshot, EventRow *event);
 
 // What the live state needs to know of a row without its payload.
 struct Candidate

@@ -64,9 +64,9 @@ bool outcome_in(const journal::Segment &tables, JobId id, Snapshot snapshot, Out
 	if (!journal::find_job(tables, id, snapshot, false, &row, &tid))
 		return false;
 	journal::EventRow *events = nullptr;
-	const int n = journal::job_events(tables, id, snapshot, &events);
+	const int n = journal::job_events(tables, id, snapshot, &events, false); // it may have written a thousand checkpoints
 	journal::Fold fold;
-	const journal::EventRow *last = nullptr;
+	journal::EventRow last{};
 	*out = Outcome{};
 	out->exists = true;
 	out->queue_id = row.queue_id;
@@ -77,18 +77,20 @@ bool outcome_in(const journal::Segment &tables, JobId id, Snapshot snapshot, Out
 		// whoever purges the record of a job does not change how it has ended
 		if (fold.terminal() && !(ended && fold.state == journal::FoldState::purged))
 		{
-			last = &events[i];
+			last = events[i];
 			out->state = name_of_end(fold.state);
 		}
 	}
 	if (fold.state == journal::FoldState::moved)
 		return false;
 	out->ended = fold.terminal();
-	out->succeeded = out->ended && last->type == journal::EventType::succeeded;
+	out->succeeded = out->ended && last.type == journal::EventType::succeeded;
+	static_cast<void>(out->ended && journal::find_event(tables, id, last.step, snapshot, &last));
 	if (out->succeeded)
-		out->result = last->detail;
+		out->result = last.detail;
 	else if (out->ended)
-		out->error = last->reason;
+		out->error = last.reason;
+	pfree(events);
 	return true;
 }
 

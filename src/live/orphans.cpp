@@ -4,6 +4,7 @@
 #include "live/dependencies.hpp"
 #include "live/loader.hpp"
 #include "live/segments.hpp"
+#include "pg/id_array.hpp"
 
 namespace tq::live
 {
@@ -42,10 +43,7 @@ bool still_waits(const Db &db, JobId id)
 // Those of a part of the list that have no row; the result is in the current context.
 int without_row(const Db &db, const JobId *ids, int n, JobId *out)
 {
-	auto *elements = static_cast<Datum *>(palloc(sizeof(Datum) * static_cast<Size>(n)));
-	for (int i = 0; i < n; ++i)
-		elements[i] = Int64GetDatum(ids[i]);
-	Datum values[] = {PointerGetDatum(construct_array(elements, n, INT8OID, sizeof(int64), true, TYPALIGN_DOUBLE))};
+	Datum values[] = {PointerGetDatum(pg::id_array(ids, n))};
 	const pg::OwnerScope scope = enter_registry(db);
 	const int found = static_cast<int>(pg::run(unknown, values, nullptr));
 	for (int i = 0; i < found; ++i)
@@ -54,7 +52,6 @@ int without_row(const Db &db, const JobId *ids, int n, JobId *out)
 		out[i] = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &null));
 	}
 	leave_registry(scope);
-	pfree(elements);
 	return found;
 }
 

@@ -5,6 +5,7 @@
 #include "live/loader.hpp"
 #include "live/retention.hpp"
 #include "live/verbs.hpp"
+#include "workers/old_batches.hpp"
 #include "workers/refiring.hpp"
 #include "workers/transaction.hpp"
 
@@ -286,6 +287,7 @@ bool clean_zero(const WorkerContext &context, Db &db, const live::SegmentView &z
 		if (n > 0)
 		{
 			let_fires_go(db, ids, n);
+			let_batches_go(db, ids, n);
 			journal::delete_jobs(zero.tables, ids, n);
 		}
 		TQ_WAIT_POINT("clean-before-commit");

@@ -11,6 +11,7 @@
 #include "pg/owner.hpp"
 #include "workers/attempt.hpp"
 #include "workers/evacuate.hpp"
+#include "workers/old_batches.hpp"
 #include "workers/refiring.hpp"
 #include "workers/stale_keys.hpp"
 #include "workers/transaction.hpp"
@@ -277,6 +278,8 @@ bool drop(const WorkerContext &context, Db &db, const SegmentView &s, bool *chan
 	Verify verify{&db, s.slot};
 	const journal::DropResult result = journal::drop_segment(s.tables, nothing_lives, &verify);
 	const bool gone = result == journal::DropResult::dropped || result == journal::DropResult::gone;
+	if (gone)
+		let_batches_of_segment_go(db, s.first_id, s.last_id);
 	// from here on no verb looks into it; the commit below cannot fail for any reason of ours
 	if (gone)
 		live::change_segment(db, s.slot, SegmentState::finished, SegmentState::dropping, 0);

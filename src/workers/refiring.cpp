@@ -6,6 +6,7 @@
 #include "live/segments.hpp"
 #include "live/unique.hpp"
 #include "live/verbs.hpp"
+#include "pg/id_array.hpp"
 #include "pg/owner.hpp"
 #include "workers/attempt.hpp"
 #include "workers/transaction.hpp"
@@ -204,10 +205,8 @@ void let_fires_of_segment_go(const Db &db, core::JobId first, core::JobId last)
 
 void let_fires_go(const Db &db, const core::JobId *ids, int n)
 {
-	auto *elements = static_cast<Datum *>(palloc(sizeof(Datum) * static_cast<Size>(n)));
-	std::transform(ids, ids + n, elements, [](core::JobId id) { return Int64GetDatum(id); });
 	const Oid types[] = {INT8ARRAYOID};
-	const Datum values[] = {PointerGetDatum(construct_array(elements, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE))};
+	const Datum values[] = {PointerGetDatum(pg::id_array(ids, n))};
 	let_go(db, "job_id = ANY ($1)", 1, types, values);
 }
 

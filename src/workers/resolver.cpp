@@ -34,7 +34,7 @@ constexpr int64 kLargest = 4194304;	  // bytes of results that a job is given
 pg::Statement record_outcome = {
 	"UPDATE tq.dependency SET state = $2, outcome = jsonb_build_object('state', $2)"
 	" || CASE WHEN shown AND $3 IS NOT NULL THEN jsonb_build_object('result', $3) ELSE '{}' END"
-	" || CASE WHEN shown AND $4 IS NOT NULL THEN jsonb_build_object('error', $4) ELSE '{}' END"
+	" || CASE WHEN shown AND $4 IS NOT NULL THEN jsonb_build_object('error', left($4, 100000)) ELSE '{}' END"
 	" WHERE parent_id = $1 AND state IS NULL AND child_id = ANY (ARRAY("
 	"SELECT child_id FROM tq.dependency WHERE parent_id = $1 AND state IS NULL ORDER BY child_id LIMIT $5))"
 	" RETURNING child_id",
@@ -48,7 +48,8 @@ pg::Statement standing = {
 	1,
 	{INT8OID}};
 pg::Statement outcomes = {
-	"SELECT CASE WHEN (SELECT sum(pg_column_size(outcome)) FROM tq.dependency WHERE child_id = $1) > $2"
+	// not as large as they are compressed
+	"SELECT CASE WHEN (SELECT sum(pg_column_size(outcome || '{}')) FROM tq.dependency WHERE child_id = $1) > $2"
 	" THEN (SELECT jsonb_object_agg(parent_id, jsonb_build_object('state', state)) FROM tq.dependency WHERE child_id = $1 AND parent_id > 0)"
 	" ELSE (SELECT jsonb_object_agg(parent_id, outcome) FROM tq.dependency WHERE child_id = $1 AND parent_id > 0) END",
 	2,
@@ -167,7 +168,8 @@ void look_at_parent(Db &db, JobId id)
 	const int room = 2 * kChildren - work.n;
 	Datum values[] = {Int64GetDatum(id), CStringGetTextDatum(out.exists ? out.state : "gone"), PointerGetDatum(out.result),
 					  out.error != nullptr ? CStringGetTextDatum(out.error) : Datum{0}, Int64GetDatum(room)};
-	const char nulls[] = {' ', ' ', out.result == nullptr ? 'n' : ' ', out.error == nullptr ? 'n' : ' ', ' ', '\0'};
+	const bool too_large = out.result != nullptr && VARSIZE(out.result) > kLargest;
+	const char nulls[] = {' ', ' ', out.result == nullptr || too_large ? 'n' : ' ', out.error == nullptr ? 'n' : ' ', ' ', '\0'};
 	static JobId children[2 * kChildren];
 	const int n = room > 0 ? ids_returned(pg::run(record_outcome, values, nulls), children, room) : 0;
 	for (int i = 0; i < n; ++i)

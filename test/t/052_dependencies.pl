@@ -445,6 +445,20 @@ is(state_of($c) . ' ' . state_of($b), 'blocked blocked', 'and here they are as b
 sql("select tq_batch_close($b)");
 $node->safe_psql('postgres', 'drop database copy');
 
+# --- what is too large to be handed on ----------------------------------------------------------------------------------
+
+clear();
+$p = enqueue('p');
+$c = child('c', $p);
+sql(q{select tq_complete(id, lease, jsonb_build_object('a', repeat('x', 20000000))) from tq_claim('p')});
+ok(becomes($c, 'ready'), 'a child of a parent with 20 MB of results, which compress well');
+is(sql('select parents from tq_claim(\'c\')'), qq({"$p": {"state": "succeeded"}}), '... is not given them');
+$p = enqueue('p', 'max_attempts => 1');
+$c = child('c', $p, q{options => '{"on_parent_failure": "run"}'});
+sql(q{select tq_fail(id, lease, repeat('x', 300000000)) from tq_claim('p')});
+ok(becomes($c, 'ready'), 'a child of a parent that failed with 300 MB of words');
+is(sql("select length(parents -> '$p' ->> 'error') from tq_claim('c')"), '100000', '... is given the first of them');
+
 # --- rows that were deleted by hand ------------------------------------------------------------------------------------
 
 clear();
@@ -486,6 +500,11 @@ fill();
 $p = enqueue('p');
 my $n = newest();
 finish('p');
+my $done = sql(q{select tq_batch_open('callback')});
+sql("select tq_enqueue('member', options => '{\"batch\": $done}'), tq_batch_close($done)");
+finish('member');
+ok(becomes($done, 'ready'), 'a batch is done');
+finish('callback');
 my $unseen = enqueue('p');
 fill();
 my $p2 = enqueue('p2');
@@ -506,6 +525,7 @@ ok(becomes($c2, 'ready'), '... and he finds them');
 clock($node, 12000);
 fill();
 ok(until_true($node, "select to_regclass('tq.job_$n') is null"), 'a segment of which all outcomes are known goes');
+is(sql("select count(*) from tq.batch where id = $done"), '0', 'with the record of a batch whose callback was there');
 finish('p2');
 ok(becomes($c, 'ready'), 'a child outlives its parents\' retention');
 is(sql("select parents -> '$p' ->> 'state' from tq_claim('c', 5) where id = $c"), 'succeeded', '... and is given what it knew of them');
