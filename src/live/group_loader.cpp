@@ -218,6 +218,7 @@ bool find_groups(Db &db, uint16_t queue)
 		unlock_queue(queue);
 		CHECK_FOR_INTERRUPTS();
 	}
+	TQ_WAIT_POINT("groups-before-found");
 	if (!room)
 	{
 		strlcpy(last.key, done, sizeof(last.key));

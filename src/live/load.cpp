@@ -240,6 +240,39 @@ pg_noinline Snapshot begin_count(Db &db, const Tally &t, journal::Segment *table
 	return s;
 }
 
+// Queue lock held. Loads and searches of the queue that are under way raise nothing; others follow.
+void void_loads(Queue &q) noexcept
+{
+	for (uint16_t l = q.lanes; l != core::kNoLane; l = engine.lane(l).next)
+		if (engine.lane(l).loader != kNil)
+			engine.sink(q, engine.lane(l), engine.lane(l).watermark);
+	for (Ref r = 0; q.group_loads > 0 && r < engine.limits().groups; ++r)
+		if (engine.owns(q, r) && engine.group(r).loader != kNil)
+			engine.sink_group(q, r, engine.group(r).watermark);
+	if (q.discovering.load())
+		engine.want_discovery(q);
+}
+
+// Rows written past tq, or in a segment just adopted, are published by nobody. Loaders at work may have taken their segments and
+// snapshots before the count's, so they do not raise watermarks past what it finds on disk by right; who begins from here on sees it all.
+void void_loads(const Db &db) noexcept
+{
+	const uint16_t d = index_of(db);
+	for (uint32 i = 0; i < engine.limits().queues; ++i)
+	{
+		const auto queue = static_cast<uint16_t>(i);
+		Queue &q = engine.queue(queue);
+		if (q.state == core::QueueState::free || q.db != d)
+			continue;
+		lock_queue(queue);
+		if (q.state != core::QueueState::free && q.db == d)
+			void_loads(q);
+		unlock_queue(queue);
+	}
+	if (db.timer_loader.load() != 0)
+		engine.sink_timer(d, engine.db(d).timer_watermark.load());
+}
+
 void compare(Tally &t, Drift::Counter counter, int where, int64 was, int64 is) noexcept
 {
 	if (t.first || was == is)
@@ -356,6 +389,8 @@ CountResult count_journal(Db &db)
 		Snapshot snapshot = RegisterSnapshot(begin_count(db, t, tables, slots, &n));
 		snapshot->curcid = FirstCommandId; // own changes are counted when they commit
 		TQ_WAIT_POINT("count-after-snapshot");
+		if (!t.first)
+			void_loads(db);
 		for (int i = 0; i < n; ++i)
 		{
 			t.slot = slots[i];

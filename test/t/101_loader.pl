@@ -159,10 +159,43 @@ like(ask($slow, q{begin; set local tq_test_callbacks.fail_pre_commit = on; selec
 	qr/commit refused/, 'H2: another callback refuses the commit');
 is(claim('h2'), '', 'H2: nothing of it remains');
 
-# without a scheduler a claim reads from disk itself, and may have to wait; its lease begins when it has the job
+# without a scheduler a claim reads from disk itself
 $node->append_conf('postgresql.conf', 'tq.workers = off');
 $node->reload;
 until_true($node, q{select count(*) = 0 from pg_stat_activity where backend_type = 'tq scheduler'});
+
+# rows written past tq are published by nobody: what a count finds on disk by right is not passed over by a loader that has not seen it
+my $hand = 10_000_000;
+
+# Has a claim read in a job of a new queue, while a row comes and is counted; returns how many it got.
+sub count_behind_loader
+{
+	my ($point, $queue, $args, $group, $due) = @_;
+	++$hand;
+	$node->safe_psql('postgres', "select tq_create_queue('$queue')");
+	enqueue($bulk, $queue, $args);
+	arm($node, $point);
+	begin_ask($worker, "select count(tq_complete(id, lease)) from tq_claim('$queue')");
+	standing($node, $point);
+	$node->safe_psql('postgres', "insert into tq.job_0 (id, enqueued_at, queue_id, payload, priority, group_key, run_at)"
+		  . " select $hand, now(), id, '{}', 60, $group, $due from tq.queue where name = '$queue'; select tq_reload()");
+	release($node, $point);
+	return end_ask($worker);
+}
+
+my $done = count_behind_loader('refill-before-raise', 'hand', 'priority => 50', 'null', 'null');
+is($done + take_all($node, 'hand', 2 - $done), 2, 'H1: a row by hand, counted while a loader is at work, is not passed over');
+$done = count_behind_loader('group-refill-before-raise', 'hand in group', q{priority => 50, group_key => 'g'}, q{'g'}, 'null');
+is($done + take_all($node, 'hand in group', 2 - $done), 2, 'H1: nor is one of a group');
+$done = count_behind_loader('groups-before-found', 'hand in new group', q{priority => 50, group_key => 'g'}, q{'f'}, 'null');
+is($done + take_all($node, 'hand in new group', 2 - $done), 2, 'H1: nor one of a group that was not there');
+$done = count_behind_loader('timers-before-raise', 'hand later', q{run_at => tq_now() + '50 s'}, 'null', q{tq_now() + '100 s'});
+is($done, 0, 'H1: one of a later time');
+clock($node, 110, 0);
+is(scalar(take_all($node, 'hand later', 2)), 2, 'H1: is not passed over, too');
+clock($node, 0, 0);
+
+# it may have to wait; its lease begins when it has the job
 enqueue($bulk, 'late');
 arm($node, 'refill-after-snapshot');
 begin_ask($worker, q{select id || ', ' || lease, lease_expires_at > tq_now() + '9 s' from tq_claim('late', lease_for => '10 s')});
