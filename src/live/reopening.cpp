@@ -125,15 +125,13 @@ void reopen_written(Oid table)
 		if (!OidIsValid(extension))
 			return;
 		TQ_WAIT_POINT("reopen-before-row");
-		// By the table, of which memory need not know yet. Whoever has the row is not waited for: he opens it as well, or the janitor does
-		// that after our commit.
+		// By the table, of which memory need not know yet. Whoever has the row is waited for, as by any UPDATE: should he open the segment and
+		// then roll back, or the server crash before his commit, it would be finished with what we have written.
 		const pg::OwnerScope scope = pg::enter_owner(extension);
 		const Oid types[] = {OIDOID};
 		const Datum values[] = {ObjectIdGetDatum(table)};
-		pg::sql("WITH free AS (SELECT s.number FROM tq.segment s JOIN pg_class c ON c.relname IN ('job_' || s.number, "
-				"'event_' || s.number)"
-				" WHERE c.oid = $1 AND s.finished_at IS NOT NULL FOR UPDATE OF s SKIP LOCKED) "
-				"UPDATE tq.segment s SET finished_at = NULL FROM free WHERE s.number = free.number",
+		pg::sql("UPDATE tq.segment s SET finished_at = NULL FROM pg_class c"
+				" WHERE c.oid = $1 AND c.relname IN ('job_' || s.number, 'event_' || s.number) AND s.finished_at IS NOT NULL",
 				1, types, values, nullptr, false, 0);
 		pg::leave_owner(scope);
 	}

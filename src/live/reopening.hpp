@@ -1,6 +1,6 @@
 // Segments that were finished and are read again: by a verb, or since rows were written into them past tq.
-// Regime: PG; may ereport unless noexcept. Locks: map lock; RowExclusiveLock on the event table (reopen_segment); rows of tq.segment, never
-// waited for.
+// Regime: PG; may ereport unless noexcept. Locks: map lock; RowExclusiveLock on the event table (reopen_segment); rows of tq.segment, which
+// only reopen_written waits for.
 #pragma once
 
 #include "live/shared.hpp"
@@ -14,7 +14,7 @@ namespace tq::live
 void reopen_segment(Db &db, int slot);
 
 // For the reload triggers: this statement has written to a table of a segment past tq. If the segment was finished, the next count reads
-// it; the writer's own lock on the table keeps the janitor out till his commit has asked for that count.
+// it; the writer's own lock on the table keeps the janitor out till his commit has asked for that count. Waits for others who open it.
 void reopen_written(Oid table);
 
 // For the janitor, which counts next: segments whose triggers were off, when rows may have come, are read, too. And tq.segment follows the

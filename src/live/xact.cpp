@@ -206,6 +206,8 @@ pg_noinline void on_abort() noexcept
 	end_admissions();
 	leave_queues();
 	abort_queue_changes();
+	if (reload_at_commit)
+		request_reload(); // memory has opened segments for us that are finished as before
 	forget();
 }
 

@@ -283,13 +283,26 @@ is(join(',', take_all($node, 'late', 1)), $gap[0], 'and the row is delivered');
 until_true($node, $is_finished, 'finished again');
 pass('then the segment is finished again');
 
+# Begins a statement that has to wait for another transaction.
+sub begin_waiting
+{
+	my ($session, $statement, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $pid = ask($session, 'select pg_backend_pid()');
+	begin_ask($session, $statement);
+	ok(until_true($node, "select wait_event_type = 'Lock' from pg_stat_activity where pid = $pid"), $name);
+	return;
+}
+
 $reader = session($node);
+my $writer = session($node);
 my $before = sql("select finished_at from tq.segment where number = $n");
 ask($reader, "begin; select number from tq.segment where number = $n for update");
-sql("set statement_timeout = '10s'; insert into tq.event_$n (job_id, step, at, type) select $ids[0], max(step) + 1, now(), 'R' from tq.event_$n where job_id = $ids[0]");
-pass('an event is written while somebody has the row of the segment');
+begin_waiting($writer, "insert into tq.event_$n (job_id, step, at, type) select $ids[0], max(step) + 1, now(), 'R' from tq.event_$n where job_id = $ids[0]",
+	'an event that is written by hand waits for who has the row of the segment');
 ask($reader, 'commit');
-leave($reader);
+is(end_ask($writer), '', 'and is written then');
+leave($reader, $writer);
 is(join(',', take_all($node, 'late', 1)), $ids[0], 'a job that begins a new life by hand is delivered');
 until_true($node, "select finished_at > '$before' from tq.segment where number = $n", 'finished again');
 
@@ -309,6 +322,37 @@ until_true($node, "select finished_at is not null from tq.segment where number =
 sql("alter table tq.job_$n disable trigger all; insert into tq.job_$n (id, enqueued_at, queue_id, priority, payload) values ($gap[0], now(), $queue, 0, '{}');"
 	  . " alter table tq.job_$n enable trigger all");
 is(join(',', take_all($node, 'late', 1)), $gap[0], 'a row that came into a finished segment without its triggers is delivered');
+
+# the same while somebody else has opened it, who then rolls back
+@gap = fill_with_gap(3);
+@insert = map { "insert into tq.job_$n (id, enqueued_at, queue_id, priority, payload) values ($_, now(), $queue, 0, '{}')" } @gap;
+$is_finished = "select finished_at is not null from tq.segment where number = $n";
+work_off($node, 'late');
+until_true($node, $is_finished, 'finished');
+$reader = session($node);
+ask($reader, "begin; insert into tq.event_$n (job_id, step, at, type) values ($ids[0], 1000, now(), 'R')");
+sql("alter table tq.job_$n disable trigger all; $insert[0]; alter table tq.job_$n enable trigger all");
+until_true($node, "select state = 'ready' from tq_get($gap[0])", 'the row is read');
+janitor_away($node);
+is(sql($is_finished), 't', 'a segment that somebody opens by hand is finished for others');
+ask($reader, 'rollback');
+ok(until_true($node, "select finished_at is null from tq.segment where number = $n"), 'but no more when he rolls back and another row lives in it');
+is(join(',', take_all($node, 'late', 1)), $gap[0], 'which is delivered');
+until_true($node, $is_finished, 'finished');
+
+# who comes second does not rely on who came first
+$writer = session($node);
+ask($reader, "begin; $insert[1]");
+begin_waiting($writer, $insert[2], 'a second row by hand waits for the first');
+ask($reader, 'rollback');
+is(end_ask($writer), '', 'and is written then');
+$node->stop('immediate');
+leave($reader, $writer);
+$node->start;
+clock($node, $ahead, $mono);
+loaded($node);
+is(join(',', take_all($node, 'late', 1)), $gap[2], 'it is delivered after a crash, though the first was rolled back');
+until_true($node, $is_finished, 'finished');
 
 check_journal($node);
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP|signal 11|signal 6/, 'nothing alarming in the log');
