@@ -70,6 +70,23 @@ void untold(Oid table, void *arg)
 	LWLockRelease(map_lock(db));
 }
 
+// In an owner's scope: segments that memory has as finished and tq.segment has not. Who wrote into one before there was a map had his
+// commit to come when it was made.
+void unfinish_unrecorded(const Db &db)
+{
+	pg::sql("SELECT number FROM tq.segment WHERE finished_at IS NULL", 0, nullptr, nullptr, nullptr, false, 0);
+	for (uint64 i = 0; i < SPI_processed; ++i)
+	{
+		bool isnull = false;
+		const int32 number = DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull));
+		LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
+		for (int k = 0; k < db.nsegments; ++k)
+			if (segment_at(db, k).number == number)
+				unfinish_written(segment_at(db, k));
+		LWLockRelease(map_lock(db));
+	}
+}
+
 // In an owner's scope; returns how many. Whoever has such a row is not waited for (P4).
 uint64 unrecord(Datum *numbers, int n)
 {
@@ -147,10 +164,11 @@ void reopen_untold(Db &db)
 	auto *tables = static_cast<journal::Segment *>(palloc(sizeof(journal::Segment) * max));
 	auto *slots = static_cast<int *>(palloc(sizeof(int) * max));
 	auto *numbers = static_cast<Datum *>(palloc(sizeof(Datum) * max));
+	const pg::OwnerScope scope = pg::enter_owner(db.extension);
+	unfinish_unrecorded(db);
 	const int n = live_segments(db, tables, slots, guc::max_segments);
 	for (int i = 0; i < n; ++i)
 		numbers[i] = Int32GetDatum(tables[i].number);
-	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	static_cast<void>(unrecord(numbers, n));
 	pg::leave_owner(scope);
 }

@@ -17,8 +17,8 @@ void reopen_segment(Db &db, int slot);
 // it; the writer's own lock on the table keeps the janitor out till his commit has asked for that count. Waits for others who open it.
 void reopen_written(Oid table);
 
-// For the janitor, which counts next: segments whose triggers were off, when rows may have come, are read, too. And tq.segment follows the
-// map: of no segment that is to be read it says that it is finished.
+// For the janitor, which counts next: segments whose triggers were off, when rows may have come, are read, too, and those of which
+// tq.segment says that they are not finished. And it follows the map: of no segment that is to be read it says that it is.
 void reopen_untold(Db &db);
 
 } // namespace tq::live

@@ -354,6 +354,21 @@ loaded($node);
 is(join(',', take_all($node, 'late', 1)), $gap[2], 'it is delivered after a crash, though the first was rolled back');
 until_true($node, $is_finished, 'finished');
 
+# a row whose commit comes after the look at tq.segment that the first session takes
+$node->append_conf('postgresql.conf', 'tq.workers = off');
+$node->restart;
+clock($node, $ahead, $mono);
+$writer = session($node);
+ask($writer, "begin; $insert[1]");
+is(sql('select tq_metrics() is not null'), 't', 'somebody else is the first to look at the segments after a start');
+ask($writer, 'commit');
+leave($writer);
+$node->append_conf('postgresql.conf', 'tq.workers = on');
+$node->reload;
+scheduler_of($node);
+sql('select tq_reload()');
+is(join(',', take_all($node, 'late', 1)), $gap[1], 'a row that was on its way into a finished segment then is delivered');
+
 check_journal($node);
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP|signal 11|signal 6/, 'nothing alarming in the log');
 $node->stop;
