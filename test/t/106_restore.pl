@@ -141,9 +141,17 @@ $node->reload;
 until_true($node, q{select count(*) = 0 from pg_stat_activity where backend_type ~ '^tq (scheduler|janitor)'}, 'no worker');
 in_db('postgres', 'create database unseen');
 $node->command_ok([ 'pg_restore', '-p', $node->port, '-h', $node->host, '-d', 'unseen', "$dir/custom" ], 'H6: pg_restore without workers');
+# nor does a count take them in, nor the wish that somebody does
+in_db('postgres', 'create database counted');
+$node->command_ok([ 'pg_restore', '--section=pre-data', '-p', $node->port, '-h', $node->host, '-d', 'counted', "$dir/custom" ], 'H6: pg_restore without workers, the tables');
+is(in_db('counted', 'select tq_metrics() is not null'), 't', 'tq_metrics before they are whole');
+$node->command_ok([ 'pg_restore', "--section=$_", '-p', $node->port, '-h', $node->host, '-d', 'counted', "$dir/custom" ], "H6: pg_restore without workers, $_")
+  for qw(data post-data);
+in_db('counted', 'select tq_reload()');
 $node->append_conf('postgresql.conf', 'tq.workers = on');
 $node->reload;
 whole('unseen', 'H6: without workers');
+whole('counted', 'H6: without workers, after tq_reload()');
 in_db('unseen', 'drop extension tq');
 is(in_db('unseen', q{select count(*) from pg_namespace where nspname = 'tq'}), 0, 'H23: restored segments belong to the extension');
 
