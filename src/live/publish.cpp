@@ -80,11 +80,14 @@ void publish_enqueue(Db &db, const Op &op, Counting counting) noexcept
 	if (op.blocked)
 		count_blocked(l, 1, counting);
 	else if (op.ref != kNil)
-		engine.change(q, op.ref, [&](Entry &e) noexcept {
-			e.state = delayed ? State::delayed : State::ready;
-			e.timer = op.due;
-			e.mark = Verb::none;
-		});
+	{
+		if (engine.is(q, op.ref, op.id)) // its extension may have been dropped by this transaction
+			engine.change(q, op.ref, [&](Entry &e) noexcept {
+				e.state = delayed ? State::delayed : State::ready;
+				e.timer = op.due;
+				e.mark = Verb::none;
+			});
+	}
 	else if (delayed)
 	{
 		count_on_disk(l, 1, counting);
@@ -487,7 +490,8 @@ void undo(Db &db, const Op &op) noexcept
 			if (op.ref != kNil)
 			{
 				lock_queue(op.queue);
-				engine.drop(engine.queue(op.queue), op.ref, my_proc);
+				if (engine.is(engine.queue(op.queue), op.ref, op.id))
+					engine.drop(engine.queue(op.queue), op.ref, my_proc);
 				unlock_queue(op.queue);
 			}
 			break;
