@@ -160,7 +160,7 @@ Db &database_of(Oid extension)
 	if (db == nullptr)
 		db = &make_slot(extension);
 	ensure_mapped(*db);
-	if (op_count() > 0 && current != db)
+	if ((op_count() > 0 || has_bulks()) && current != db)
 		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						errmsg("one transaction cannot use tq before and after re-creating the extension")));
 	current = db;

@@ -205,6 +205,9 @@ is(in_db('postgres', q{select count(*) > 0 from pg_inherits where inhrelid::regc
 in_db('postgres', q{begin; drop extension tq; create extension tq; select tq_enqueue('work'); commit});
 is(in_db('postgres', q{select count(*) from tq.job}), 1, 'H23: DROP EXTENSION takes the segments along without CASCADE');
 is(scalar(work_off($node, 'work')), 1, 'H23: the new extension has its own jobs only');
+my (undef, undef, $both) = $node->psql('postgres', q{begin; set local tq.publish_limit = 0; select tq_enqueue('work');
+	drop extension tq; create extension tq; select tq_enqueue('work'); commit});
+like($both, qr/cannot use tq before and after re-creating the extension/, 'H23: nor can many jobs be enqueued on both sides');
 in_db('postgres', 'drop extension tq');
 is(in_db('postgres', q{select count(*) from pg_namespace where nspname = 'tq'}), 0, 'H23: nothing remains');
 in_db('postgres', 'create extension tq');
