@@ -108,8 +108,14 @@ void reopen_segment(Db &db, int slot)
 		return;
 	LockRelationOid(tables.event, RowExclusiveLock);
 	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
-	static_cast<void>(unfinish(segment_at(db, slot)));
+	SegmentSlot &s = segment_at(db, slot);
+	const bool same = s.number == tables.number && s.event == tables.event; // while we waited it may have been dropped
+	if (same)
+		static_cast<void>(unfinish(s));
 	LWLockRelease(map_lock(db));
+	if (!same)
+		ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE), errmsg("segment %d has just been dropped", tables.number),
+						errdetail("The job was in it; another segment has its place in memory."), errhint("Try again.")));
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	const Oid types[] = {INT4OID};
 	Datum values[] = {Int32GetDatum(tables.number)};
