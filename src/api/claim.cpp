@@ -188,7 +188,7 @@ static Datum claim(FunctionCallInfo fcinfo, bool any)
 			queues[i] = live::queue_for_claim(db, names[i]);
 		else
 			live::require_right(db, queues[i], names[i], live::kConsume);
-		generations[i] = live::generation_of(queues[i], names[i]);
+		generations[i] = live::generation_of(db, queues[i], names[i]);
 	}
 	InitMaterializedSRF(fcinfo, 0);
 	auto *rs = reinterpret_cast<ReturnSetInfo *>(fcinfo->resultinfo);

@@ -86,7 +86,7 @@ TQ_FUNCTION(tq_wait)
 	{
 		names[i] = TextDatumGetCString(list[i]);
 		queues[i] = live::queue_for_claim(db, names[i]);
-		generations[i] = live::generation_of(queues[i], names[i]);
+		generations[i] = live::generation_of(db, queues[i], names[i]);
 	}
 	// only of a CALL by itself: a procedure may rely on its transaction's locks and settings
 	if (!atomic && !SPI_inside_nonatomic_context() && !wrote_before && TransactionIdIsValid(GetTopTransactionIdIfAny()))

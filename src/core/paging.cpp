@@ -14,9 +14,10 @@ void Engine::init_queue(Queue &q, uint16_t db, int32_t id, const char *name, Que
 	std::strncpy(q.name, name, kNameMax - 1);
 	q.name[kNameMax - 1] = '\0';
 	q.name_hash = hash_name(q.name);
-	++q.generation;
 	q.id = id;
 	q.db = db;
+	std::atomic_thread_fence(std::memory_order_release); // whoever reads the new generation without the lock, then reads these of the new queue
+	++q.generation;
 	q.lanes = kNoLane;
 	q.state = state;
 	q.persisted = false;

@@ -41,7 +41,7 @@ uint16_t queue_for_claim(Db &db, const char *name);
 // Raises TQ002 if the slot is another queue's by now, or nobody's. For those who wait: `generation` was read when the queue was found.
 void check_still_there(uint16_t queue, uint32 generation, const char *name);
 // For check_still_there, of a queue that was just found.
-uint32 generation_of(uint16_t queue, const char *name);
+uint32 generation_of(const Db &db, uint16_t queue, const char *name);
 
 // The lane of a kind (null: none), made if need be. Raises 53400 if there is no room for another lane.
 uint16_t lane_for(uint16_t queue, const char *kind);

@@ -265,12 +265,12 @@ void check_still_there(uint16_t queue, uint32 generation, const char *name)
 						errdetail("It was dropped while this session waited for it.")));
 }
 
-uint32 generation_of(uint16_t queue, const char *name)
+uint32 generation_of(const Db &db, uint16_t queue, const char *name)
 {
 	const Queue &q = engine.queue(queue);
 	const uint32 generation = q.generation;
 	std::atomic_thread_fence(std::memory_order_acquire);
-	if (strcmp(q.name, name) != 0)
+	if (q.db != index_of(db) || strcmp(q.name, name) != 0)
 		no_such_queue(name);
 	return generation;
 }

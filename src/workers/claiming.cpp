@@ -70,8 +70,15 @@ bool claim(const WorkerContext &context, Handler *h, Attempt *a)
 	live::ensure_loaded(*executor_db);
 	const Oid job_type = api::job_type_in(context.extension_schema);
 	a->function = api::find_handler(h->function, job_type, &a->returns_void);
+	TQ_WAIT_POINT("executor-before-claim");
 	const live::Queue &q = engine.queue(h->queue);
 	const uint32 generation = q.generation;
+	std::atomic_thread_fence(std::memory_order_acquire);
+	if (q.db != live::index_of(*executor_db) || q.id != h->queue_id) // dropped meanwhile, and the place is another's
+	{
+		end_work();
+		return false;
+	}
 	char name[core::kNameMax];
 	strlcpy(name, q.name, sizeof(name));
 	live::require_right(*executor_db, h->queue, name, live::kConsume);

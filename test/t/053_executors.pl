@@ -262,12 +262,34 @@ is(sql("select state from tq_get($job)"), 'ready', 'nobody runs it');
 reload(q{tq.executors = 3});
 is(becomes($job, 'succeeded'), 'succeeded', 'until they are turned on');
 
-#
-# 9. DDL with executors there
-#
 sql(q{create database other});
 tq_setup($node, 'other');
 scheduler_of($node, 'other');
+
+#
+# 7. A queue that is dropped when an executor is about to claim from it, and whose place in memory is another's then
+#
+for my $database ('postgres', 'other')
+{
+	sql(q{select tq_create_queue('going'); select tq_handle('going', null, 'work(tq_job)'::regprocedure)});
+	arm($node, 'executor-before-claim');
+	$job = enqueue('going');
+	standing($node, 'executor-before-claim');
+	is(join(' ', take($node, 'going', 1)), $job, 'somebody else takes its job');
+	sql(q{select tq_drop_queue('going')});
+	until_true($node, 'select true') until error_as('none', q{select tq_purge('going', 'all')}) =~ /TQ002/;
+	sql(q{select tq_create_queue('coming')}, $database);
+	my $new = sql(q{select tq_enqueue('coming')}, $database);
+	release($node, 'executor-before-claim');
+	until_true($node, "select count(*) = 0 $executors");
+	is(join(' ', take($node, 'coming', 1, $database)), $new, "a handler of a dropped queue takes no job of the next one in its place, of database $database");
+	is(sql("select attempt from tq_get($new)", $database), '1', 'which nobody has tried before');
+	sql(q{select tq_drop_queue('coming')}, $database);
+}
+
+#
+# 9. DDL with executors there
+#
 sql(q{create function slow(job tq_job) returns void language sql as $$select from pg_sleep(1000) /* long work, no poll */$$;
 	select tq_create_queue('q', '{"max_attempts": 1}'); select tq_handle('q', null, 'slow(tq_job)'::regprocedure)}, 'other');
 $job = sql(q{select tq_enqueue('q')}, 'other');
