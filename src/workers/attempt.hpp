@@ -50,10 +50,10 @@ Tried attempt(What &&what, ErrorData **error)
 	return result;
 }
 
-// Runs `what`, which begins and ends transactions; refused: the worker has to leave. An error is reported, and the transaction rolled back,
-// unless `mine` says that it is the caller's.
-template <class What, class Mine>
-Tried guard(What &&what, Mine &&mine)
+// Runs `what`, which begins and ends transactions; refused: the worker has to leave. An error is reported, if `loud` says so, and the
+// transaction rolled back, unless `mine` says that it is the caller's.
+template <class What, class Mine, class Loud>
+Tried guard(What &&what, Mine &&mine, Loud &&loud)
 {
 	const MemoryContext outside = CurrentMemoryContext;
 	volatile Tried result = Tried::failed;
@@ -66,7 +66,8 @@ Tried guard(What &&what, Mine &&mine)
 		if (!mine())
 			PG_RE_THROW();
 		MemoryContextSwitchTo(outside);
-		EmitErrorReport();
+		if (loud())
+			EmitErrorReport();
 		FlushErrorState();
 		AbortCurrentTransaction();
 		pgstat_report_activity(STATE_IDLE, nullptr);
@@ -74,6 +75,12 @@ Tried guard(What &&what, Mine &&mine)
 	PG_END_TRY();
 	MemoryContextSwitchTo(outside);
 	return result;
+}
+
+template <class What, class Mine>
+Tried guard(What &&what, Mine &&mine)
+{
+	return guard(what, mine, [] { return true; });
 }
 
 template <class What>

@@ -1,14 +1,17 @@
-#include "workers/resolver.hpp"
+#include "workers/resolving.hpp"
 
 #include "api/follow_up.hpp"
 #include "live/dependencies.hpp"
 #include "live/loader.hpp"
 #include "live/segments.hpp"
 #include "live/verbs.hpp"
+#include "workers/held_up.hpp"
 #include "workers/transaction.hpp"
 
-namespace tq::workers
+namespace tq::workers::resolving
 {
+
+Progress progress;
 
 namespace
 {
@@ -20,14 +23,8 @@ using live::engine;
 using live::State;
 using live::Verb;
 
-constexpr int kChildren = 500;		  // looked at in one transaction
-constexpr int kAtOnce = 50;			  // notes in one transaction
-constexpr int kPage = 200;			  // of the whole table, in one step
-constexpr Micros kAgain = 50000;	  // until a job that somebody else is changing is looked at again,
-constexpr Micros kAgainPart = 10;	  // and this many times as long as the last such look took, however many there are,
-constexpr Micros kAgainMost = 30000000; // up to this
-constexpr int kShownOutcomes = 100;	  // of a batch; above, its callback is given counts only
-constexpr int64 kLargest = 4194304;	  // bytes of results that a job is given
+constexpr int kShownOutcomes = 100; // of a batch; above, its callback is given counts only
+constexpr int64 kLargest = 4194304; // bytes of results that a job is given
 
 // --- statements ------------------------------------------------------------------------------------------------------
 
@@ -93,42 +90,9 @@ int ids_returned(uint64 n, JobId *out, int room)
 	return k;
 }
 
-// --- what is left for another time -----------------------------------------------------------------------------------
-
-// Children that somebody else was changing or that found no room, or batches that somebody was joining.
-JobId again[kChildren];
-int nagain = 0;
-bool again_more = false; // than fit there: all that wait are looked through
-Micros again_at = 0;
-bool looking_again = false; // or through the whole table
-Micros looked_for = 0;		// so long now
-
-bool some_again() noexcept { return nagain > 0 || again_more; }
-
-void try_again(JobId child)
-{
-	if (!some_again()) // others do not put off who waits already
-		again_at = live::mono_now() + kAgain;
-	if (std::find(again, again + nagain, child) != again + nagain)
-		return;
-	if (nagain == kChildren)
-		again_more = true;
-	else
-		again[nagain++] = child;
-}
-
-// Where the look through the whole table is.
-enum class Phase : uint8
-{
-	none,
-	parents,
-	children,
-	batches,
-};
-Phase phase = Phase::none;
-JobId looked_up_to = 0;
-
 // --- one transaction -------------------------------------------------------------------------------------------------
+
+constexpr int kMost = 2 * kChildren + 50; // children of the last that is looked at included
 
 struct Child
 {
@@ -138,10 +102,10 @@ struct Child
 };
 struct Work
 {
-	Child children[2 * kChildren + kAtOnce];
+	Child children[kMost];
 	int n;
-	journal::EventRow rows[2 * kChildren + kAtOnce];
-	uint16_t slots[2 * kChildren + kAtOnce];
+	journal::EventRow rows[kMost];
+	uint16_t slots[kMost];
 	int nrows;
 };
 Work work;
@@ -155,12 +119,21 @@ Child &child_of(JobId id)
 	return work.children[work.n++];
 }
 
-bool is_full() noexcept { return work.n >= kChildren; }
+int slot_of(const Db &db, JobId id)
+{
+	int slots[2];
+	return live::slots_of_id(db, id, slots) > 0 ? slots[0] : kNoSegment;
+}
 
 // Records how a parent has ended, if it has.
 void look_at_parent(Db &db, JobId id)
 {
+	const int slot = slot_of(db, id);
+	if (is_shut(slot))
+		return look_later(id);
+	progress.at = slot;
 	const live::Outcome out = live::outcome_of(db, id);
+	progress.at = kNoSegment;
 	if (out.exists && !out.ended)
 		return;
 	if (!out.exists && db.outside_changes.load() != db.outside_adopted.load())
@@ -302,7 +275,12 @@ void carry_out(Db &db, JobId child, const Verdict &v)
 		if (!v.keep)
 			forget(child);
 	};
+	const int slot = slot_of(db, child);
+	if (is_shut(slot))
+		return look_later(-child);
+	progress.at = slot;
 	const live::Pinned p = live::pin(db, child, false);
+	progress.at = kNoSegment;
 	if (p.result == live::Pin::terminal)
 	{
 		forget_it();
@@ -317,7 +295,9 @@ void carry_out(Db &db, JobId child, const Verdict &v)
 		return;
 	}
 	const bool free = v.decision == Decision::free;
+	progress.at = slot;
 	const Micros due = free ? live::due_when_free(db, p, child) : core::kNever;
+	progress.at = kNoSegment;
 	live::Op op;
 	core::Entry e;
 	State in{};
@@ -353,7 +333,7 @@ void append(Db &db)
 {
 	PG_TRY();
 	{
-		live::append_by_segment(db, work.rows, work.slots, work.nrows);
+		live::append_by_segment(db, work.rows, work.slots, work.nrows, &progress.at);
 	}
 	PG_CATCH();
 	{
@@ -362,24 +342,55 @@ void append(Db &db)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	progress.at = kFollowUp;
 	api::follow_up(db, work.rows, work.nrows);
+	progress.at = kNoSegment;
 }
+
+} // namespace
+
+bool is_full() noexcept { return work.n >= kChildren; }
+
+int children_met() noexcept { return work.n; }
 
 bool begin(const WorkerContext &context, Db &db, pg::OwnerScope *scope)
 {
+	progress.begun = progress.looked = false;
+	progress.at = kNoSegment;
 	if (!begin_work(context, "tq: freeing jobs whose parents have ended"))
 		return false;
 	*scope = live::enter_registry(db);
 	work.n = work.nrows = 0;
+	progress.begun = true;
 	return true;
 }
 
-// Decides about every child that was met, and commits. Lost in a crash, it is done again.
-void finish(Db &db, const pg::OwnerScope &scope)
+namespace
 {
+
+// Leaves a child for later; what a batch has just learnt counts now.
+void only_count(const Child &c)
+{
+	Datum counts[] = {Int64GetDatum(c.id), Int64GetDatum(c.succeeded), Int64GetDatum(c.failed)};
+	if (c.succeeded + c.failed > 0)
+		pg::run(count_batch, counts, nullptr);
+	look_later(-c.id);
+}
+
+} // namespace
+
+// Lost in a crash, it is done again.
+void finish(Db &db, const pg::OwnerScope &scope, bool later)
+{
+	progress.looked = true;
 	live::reserve_ops(work.n);
 	for (int i = 0; i < work.n; ++i)
 	{
+		if (later)
+		{
+			only_count(work.children[i]);
+			continue;
+		}
 		const Verdict v = decide(db, work.children[i]);
 		if (v.decision != Decision::wait)
 			carry_out(db, work.children[i].id, v);
@@ -392,9 +403,16 @@ void finish(Db &db, const pg::OwnerScope &scope)
 	TQ_WAIT_POINT("resolve-after-commit");
 }
 
+namespace
+{
+
 // The records of batches go when their callbacks' have gone.
 void look_at_batch(Db &db, JobId id)
 {
+	const int slot = slot_of(db, id);
+	if (is_shut(slot))
+		return look_later(-id);
+	progress.at = slot;
 	if (!live::outcome_of(db, id).exists && db.outside_changes.load() == db.outside_adopted.load() && !is_being_joined(id))
 	{
 		Datum values[] = {Int64GetDatum(id)};
@@ -403,108 +421,32 @@ void look_at_batch(Db &db, JobId id)
 	}
 	else
 		static_cast<void>(child_of(id));
-}
-
-// A page of the whole table: after a start, or when more was to be noted than there was room for.
-void look_through(Db &db)
-{
-	JobId page[kPage];
-	Datum values[] = {Int64GetDatum(looked_up_to), Int64GetDatum(kPage)};
-	pg::Statement &next = phase == Phase::parents ? next_parents : phase == Phase::children ? next_children : next_batches;
-	const int n = ids_returned(pg::run(next, values, nullptr), page, kPage);
-	int i = 0;
-	for (; i < n && !is_full(); ++i)
-		if (phase == Phase::parents)
-		{
-			live::await_now(db, page[i]); // first: if it ends after this look, it is noted
-			look_at_parent(db, page[i]);
-		}
-		else if (phase == Phase::children)
-			static_cast<void>(child_of(page[i]));
-		else
-			look_at_batch(db, page[i]);
-	if (i > 0)
-		looked_up_to = page[i - 1];
-	if (i < n || n == kPage)
-		return;
-	if (phase == Phase::parents)
-		db.awaited.complete.store(true);
-	looked_up_to = 0;
-	phase = phase == Phase::batches ? Phase::none : static_cast<Phase>(static_cast<int>(phase) + 1);
+	progress.at = kNoSegment;
 }
 
 } // namespace
 
-Micros next_resolve() noexcept { return phase != Phase::none ? 0 : some_again() ? again_at : core::kNever; }
-
-namespace
+void look_at(Db &db, JobId what, Phase in)
 {
+	if (in == Phase::children)
+		static_cast<void>(child_of(what));
+	else if (in == Phase::batches)
+		look_at_batch(db, what);
+	else
+		what > 0 ? look_at_parent(db, what) : look_at_child(db, -what);
+}
 
-// What is to be looked at: the notes, and now and then what was left. Returns how many.
-int take(Db &db, JobId *out)
+int read_page(const WorkerContext &context, Db &db, Phase in, JobId after, JobId *page)
 {
-	int n = live::take_noted(db, out);
-	if (db.awaited.all.exchange(false))
-	{
-		db.awaited.complete.store(false);
-		live::empty_filter(db);
-		phase = Phase::parents;
-		looked_up_to = 0;
-		looking_again = true;
-	}
-	if (!some_again() || again_at > live::mono_now() || (again_more && phase != Phase::none))
-		return n;
-	looking_again = true;
-	if (again_more)
-	{
-		phase = Phase::children; // who is in the list, is met there
-		looked_up_to = 0;
-		nagain = 0;
-		again_more = false;
-	}
-	while (nagain > 0)
-		out[n++] = -again[--nagain];
+	pg::OwnerScope scope{};
+	if (!begin(context, db, &scope))
+		return -1;
+	Datum values[] = {Int64GetDatum(after), Int64GetDatum(kPage)};
+	pg::Statement &next = in == Phase::parents ? next_parents : in == Phase::children ? next_children : next_batches;
+	const int n = ids_returned(pg::run(next, values, nullptr), page, kPage);
+	live::leave_registry(scope);
+	end_work(true);
 	return n;
 }
 
-// Whoever keeps many jobs for long does not keep us busy.
-void pause_by(Micros took) noexcept
-{
-	if (!looking_again)
-		return;
-	looked_for += took;
-	if (phase != Phase::none)
-		return;
-	again_at = live::mono_now() + std::clamp(kAgainPart * looked_for, kAgain, kAgainMost);
-	looking_again = false;
-	looked_for = 0;
-}
-
-} // namespace
-
-bool resolve(const WorkerContext &context, Db &db)
-{
-	static JobId notes[live::kNoted + kChildren];
-	const Micros began = live::mono_now();
-	const int n = take(db, notes);
-	pg::OwnerScope scope{};
-	for (int i = 0; i < n;)
-	{
-		if (!begin(context, db, &scope))
-			return false;
-		for (int k = 0; k < kAtOnce && i < n && !is_full(); ++k, ++i)
-			notes[i] > 0 ? look_at_parent(db, notes[i]) : look_at_child(db, -notes[i]);
-		finish(db, scope);
-	}
-	if (phase != Phase::none)
-	{
-		if (!begin(context, db, &scope))
-			return false;
-		look_through(db);
-		finish(db, scope);
-	}
-	pause_by(live::mono_now() - began);
-	return true;
-}
-
-} // namespace tq::workers
+} // namespace tq::workers::resolving

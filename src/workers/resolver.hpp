@@ -9,7 +9,8 @@ namespace tq::workers
 {
 
 // One step of the scheduler; false if the extension is gone. One process alone writes the outcomes of parents, so of two that end at once
-// the second always sees the first. After an error the caller calls live::note_all: what was noted is lost.
+// the second always sees the first. What fails for jobs of its own is reported and tried again later. After an error the caller calls
+// live::note_all: what was noted is lost.
 bool resolve(const WorkerContext &context, live::Db &db);
 
 // When it has something to do again (monotonic); kNever.

@@ -481,6 +481,90 @@ my $callback = sql(q{select tq_batch_open('c')});
 sql("select tq_enqueue('p', options => '{\"batch\": $callback}'), tq_batch_close($callback)");
 is(orphans(), '0, ok 1, tq_orphaned_jobs 0', 'nor is the callback of a batch lost');
 
+# --- a segment that somebody has locked ------------------------------------------------------------------------------
+
+sub table_of { return sql("select tableoid::regclass from tq.job where id = $_[0]"); }
+
+sub locked { my ($job, $mode) = @_; return ask($one, 'begin; lock table ' . table_of($job) . " in $mode mode"); }
+
+# A claimed job, as the arguments that end it.
+sub attempt { my ($queue) = @_; return sql("select id || ', ' || lease from tq_claim('$queue')"); }
+
+for my $restart (0, 1)
+{
+	clear();
+	my $slow = enqueue('p');
+	fill();
+	my $fast = enqueue('q');
+	isnt(table_of($slow), table_of($fast), 'two segments');
+	my ($of_slow, $of_fast) = (child('c', $slow), child('c', $fast));
+	my $both = 'select tq_complete(' . attempt('p') . '), tq_complete(' . attempt('q') . ')';
+	if ($restart)
+	{
+		$node->append_conf('postgresql.conf', 'tq.workers = off');
+		$node->reload;
+		until_true($node, q{select count(*) = 0 from pg_stat_activity where backend_type = 'tq scheduler'});
+		sql($both);
+		$node->restart;
+		$_ = session($node) for $one, $other;
+		loaded($node);
+	}
+	is(locked($slow, 'access exclusive'), '', 'the first is locked');
+	if ($restart)
+	{
+		$node->append_conf('postgresql.conf', 'tq.workers = on');
+		$node->reload;
+	}
+	else
+	{
+		my $first = child('c', enqueue('r')); # keeps the resolver, so that it hears of both at once
+		arm($node, 'resolve-before-append');
+		finish('r');
+		standing($node, 'resolve-before-append');
+		sql($both);
+		release($node, 'resolve-before-append');
+		becomes($first, 'ready');
+	}
+	ok(becomes($of_fast, 'ready'), 'children of jobs elsewhere are freed' . ($restart ? ', also after a restart' : ''));
+	is(state_of($of_slow), 'blocked', '... those of its own wait');
+	ask($one, 'commit');
+	ok(becomes($of_slow, 'ready'), '... until it can be read');
+}
+
+# children there
+clear();
+$p = enqueue('p');
+fill();
+my $there = child('c', $p);
+fill();
+my $here = child('c', $p);
+my $ends = attempt('p');
+locked($there, 'access exclusive');
+sql("select tq_complete($ends)");
+ok(becomes($here, 'ready'), 'a child there does not hold up one elsewhere');
+ask($one, 'commit');
+ok(becomes($there, 'ready'), '... and is freed in the end');
+
+# what follows a child finds a lock
+clear();
+enqueue('after');
+$p = enqueue('p');
+my $well = enqueue('q');
+my $followed = child('c', $p, q{options => '{"follow_up": {"queue": "after", "on": ["cancelled"]}}'});
+my $beside = child('c', $p, q{options => '{"on_parent_failure": "run"}'});
+my $free_soon = child('c', $well);
+$ends = 'select tq_fail(' . attempt('p') . q{, 'no', fatal => true), tq_complete(} . attempt('q') . ')';
+locked($free_soon, 'share');
+sql($ends);
+ok(becomes($free_soon, 'ready'), 'a follow-up that waits for a lock holds up no other job');
+ok(becomes($beside, 'ready'), '... nor another child of the same parent');
+is(state_of($followed), 'blocked', '... only the child that it follows');
+ask($one, 'commit');
+ok(becomes($followed, 'cancelled'), '... until the lock is gone');
+is(sql(q{select count(*) from tq_jobs where queue = 'after'}), '2', '... when it follows');
+clear();
+check_journal($node, 'after locks');
+
 # --- retention ------------------------------------------------------------------------------------------------------
 
 sub newest { return sql('select coalesce(max(number), 0) from tq.segment'); }
