@@ -93,7 +93,13 @@ Db &make_slot(Oid extension)
 				db->load_state.store(static_cast<uint32>(LoadState::none));
 				db->loader.store(0);
 				db->reload.store(false);
+				db->outside_changes.store(0);
+				db->outside_adopted.store(0);
+				db->outside_changed_at.store(0);
+				db->ids_checked.store(0);
 				db->dormant.store(false);
+				db->keys_clean.store(false);
+				db->keys_due.store(0);
 				db->scheduler.store(0);
 				db->plan_wall.store(core::kNever);
 				db->plan_mono.store(core::kNever);

@@ -469,16 +469,27 @@ void ensure_loaded(Db &db)
 	}
 }
 
+void request_reload(Db &db) noexcept
+{
+	db.outside_changed_at.store(wall_now());
+	db.outside_changes.fetch_add(1);
+	db.reload.store(true);
+	wake_scheduler(db);
+}
+
 void request_reload() noexcept
 {
 	for (int i = 0; preloaded() && i < guc::max_databases; ++i)
 		if (db_at(i).used && db_at(i).database == MyDatabaseId)
-		{
-			db_at(i).outside_changed_at.store(wall_now());
-			db_at(i).outside_changes.fetch_add(1);
-			db_at(i).reload.store(true);
-			wake_scheduler(db_at(i));
-		}
+			request_reload(db_at(i));
+}
+
+bool restore_may_be_under_way(const Db &db) noexcept
+{
+	constexpr Micros kRestore = 600 * Micros{1000000}; // after the last sign of one
+	const Micros since = db.outside_changed_at.load();
+	const Micros now = wall_now();
+	return db.outside_changes.load() != db.outside_adopted.load() || (since <= now && now < since + kRestore);
 }
 
 } // namespace tq::live

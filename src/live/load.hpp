@@ -49,7 +49,12 @@ void give_up_loader(Db &db) noexcept;
 bool load_or_count(Db &db, CountResult *result);
 
 // Asks for a recount of this session's database: tables were changed from outside (R6).
+void request_reload(Db &db) noexcept;
 void request_reload() noexcept;
+
+// Jobs that are nowhere to be found may be yet to come: segments are not whole, or somebody still writes to them; rows of others are
+// visible only when their COPY ends. What is true now may be so for ten minutes after the last change from outside.
+bool restore_may_be_under_way(const Db &db) noexcept;
 
 // The same at commit of the open transaction (the reload triggers).
 void mark_reload() noexcept;

@@ -8,6 +8,7 @@ extern "C"
 }
 
 #include "guc.hpp"
+#include "live/load.hpp"
 #include "pg/owner.hpp"
 
 namespace tq::live
@@ -152,8 +153,10 @@ void ensure_mapped(Db &db)
 	auto *high = static_cast<int64 *>(palloc0(sizeof(int64) * static_cast<Size>(n + 1)));
 	int open = -1;
 	int64 greatest = 0;
+	bool whole = true;
 	for (int i = 0; i < n; ++i)
 	{
+		whole = whole && is_usable(list[i]);
 		if (!is_usable(list[i]))
 			continue;
 		if (journal::segment_bounds(list[i].tables, &low[i], &high[i]))
@@ -208,6 +211,8 @@ void ensure_mapped(Db &db)
 				db.open = db.nsegments;
 			++db.nsegments;
 		}
+		if (!whole) // a restore is under way, perhaps, of which nothing was heard
+			request_reload(db);
 		db.load_state.store(static_cast<uint32>(LoadState::mapped));
 	}
 	LWLockRelease(map_lock(db));

@@ -100,7 +100,7 @@ struct Db
 	std::atomic<uint32> timer_loader; // procno + 1 of who reads delayed jobs in, 0 if nobody
 	std::atomic<bool> reload;	  // tables were touched from outside: recount and re-read
 	std::atomic<uint32> outside_changes; // grows with each change of the tables from outside
-	std::atomic<uint32> outside_adopted; // the last of them that the janitor has compared the segments after
+	std::atomic<uint32> outside_adopted; // the last of them that the janitor has compared the segments after, if all were whole
 	std::atomic<Micros> outside_changed_at;
 	std::atomic<uint32> ids_checked;	 // the last of them that the id counter was compared with
 	std::atomic<bool> dormant;	  // a clone or restore: schedules and executors are held

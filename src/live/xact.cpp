@@ -180,12 +180,12 @@ pg_noinline void on_commit() noexcept
 		LWLockRelease(map_lock(db));
 		TQ_WAIT_POINT_NOFAIL("commit-after-publish");
 	}
+	if (reload_at_commit) // before the resolver is told, which asks what has come from outside
+		request_reload();
 	note_after_commit();
 	end_dependencies();
 	end_admissions(); // by now they are live
 	leave_queues();
-	if (reload_at_commit)
-		request_reload();
 	if (handlers_at_commit)
 		publish_handlers();
 	announce_schedules();

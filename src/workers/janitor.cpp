@@ -90,6 +90,7 @@ bool adopt(const WorkerContext &context, Db &db, bool *changed)
 	journal::SegmentTables *list = nullptr;
 	const int n = journal::list_segments(&list);
 	int known = 0;
+	bool whole = true; // whatever is not makes itself known when it is
 	journal::adopt_segments(context.extension);
 	const SegmentView *map = views(db, &known);
 	for (int i = 0; i < n; ++i)
@@ -97,8 +98,13 @@ bool adopt(const WorkerContext &context, Db &db, bool *changed)
 		bool found = false;
 		for (int k = 0; k < known; ++k)
 			found = found || map[k].tables.job == list[i].tables.job;
-		if (found || !list[i].complete || !nobody_writes(list[i].tables))
+		if (found)
 			continue;
+		if (!list[i].complete || !nobody_writes(list[i].tables))
+		{
+			whole = false;
+			continue;
+		}
 		int64 low = 0, high = 0;
 		// an empty one may be filled by what comes next (pg_restore --data-only), which asks for another look
 		if (!journal::segment_bounds(list[i].tables, &low, &high))
@@ -107,6 +113,7 @@ bool adopt(const WorkerContext &context, Db &db, bool *changed)
 		const int slot = live::add_segment(db, list[i].tables, low, high, false, live::wall_now());
 		if (slot >= 0)
 			live::segment_at(db, slot).dead.store(live::kDeadUnknown); // the janitor looks before it drops
+		whole = whole && slot >= 0;
 		ereport(LOG, (errmsg("tq: adopted segment %d", list[i].tables.number)));
 		*changed = true;
 	}
@@ -130,7 +137,7 @@ bool adopt(const WorkerContext &context, Db &db, bool *changed)
 	}
 	live::reopen_untold(db); // last: it locks what it changes
 	end_work();
-	db.outside_adopted.store(changes);
+	db.outside_adopted.store(whole ? changes : changes - 1);
 	return true;
 }
 
@@ -411,6 +418,8 @@ bool reload(const WorkerContext &context, Db &db, bool asked, bool *changed)
 	PG_END_ENSURE_ERROR_CLEANUP(ask_again, asker);
 	if (!stay)
 		db.reload.store(true);
+	else if (asked || *changed)
+		live::note_all(db); // who waits may have met nobody before
 	return stay;
 }
 

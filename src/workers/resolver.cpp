@@ -2,6 +2,7 @@
 
 #include "api/follow_up.hpp"
 #include "live/dependencies.hpp"
+#include "live/load.hpp"
 #include "live/loader.hpp"
 #include "live/segments.hpp"
 #include "live/verbs.hpp"
@@ -90,6 +91,16 @@ int ids_returned(uint64 n, JobId *out, int room)
 	return k;
 }
 
+// What is not there stays as it is while a restore may bring it, and is looked at again when that is over.
+bool awaits_restore = false;
+
+bool is_gone_for_good(const Db &db) noexcept
+{
+	const bool not_yet = live::restore_may_be_under_way(db);
+	awaits_restore = awaits_restore || not_yet;
+	return !not_yet;
+}
+
 // --- one transaction -------------------------------------------------------------------------------------------------
 
 constexpr int kMost = 2 * kChildren + 50; // children of the last that is looked at included
@@ -136,8 +147,8 @@ void look_at_parent(Db &db, JobId id)
 	progress.at = kNoSegment;
 	if (out.exists && !out.ended)
 		return;
-	if (!out.exists && db.outside_changes.load() != db.outside_adopted.load())
-		return; // a restore has brought it, perhaps, and the janitor is about to find it
+	if (!out.exists && !is_gone_for_good(db))
+		return;
 	const int room = 2 * kChildren - work.n;
 	Datum values[] = {Int64GetDatum(id), CStringGetTextDatum(out.exists ? out.state : "gone"), PointerGetDatum(out.result),
 					  out.error != nullptr ? CStringGetTextDatum(out.error) : Datum{0}, Int64GetDatum(room)};
@@ -290,7 +301,7 @@ void carry_out(Db &db, JobId child, const Verdict &v)
 	{
 		if (p.result == live::Pin::no_room || p.result == live::Pin::busy)
 			try_again(child);
-		else if (db.outside_changes.load() == db.outside_adopted.load())
+		else if (is_gone_for_good(db))
 			forget_it(); // its retention has passed
 		return;
 	}
@@ -413,7 +424,7 @@ void look_at_batch(Db &db, JobId id)
 	if (is_shut(slot))
 		return look_later(-id);
 	progress.at = slot;
-	if (!live::outcome_of(db, id).exists && db.outside_changes.load() == db.outside_adopted.load() && !is_being_joined(id))
+	if (!live::outcome_of(db, id).exists && is_gone_for_good(db) && !is_being_joined(id))
 	{
 		Datum values[] = {Int64GetDatum(id)};
 		pg::run(forget_batch, values, nullptr);
@@ -434,6 +445,13 @@ void look_at(Db &db, JobId what, Phase in)
 		look_at_batch(db, what);
 	else
 		what > 0 ? look_at_parent(db, what) : look_at_child(db, -what);
+}
+
+bool restore_is_over(const Db &db) noexcept
+{
+	const bool over = awaits_restore && !live::restore_may_be_under_way(db);
+	awaits_restore = awaits_restore && !over;
+	return over;
 }
 
 int read_page(const WorkerContext &context, Db &db, Phase in, JobId after, JobId *page)

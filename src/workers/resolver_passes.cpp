@@ -193,6 +193,8 @@ namespace
 // What is to be looked at: the notes, and now and then what was left. Returns how many.
 int take(Db &db, JobId *out)
 {
+	if (resolving::restore_is_over(db))
+		live::note_all(db);
 	int n = live::take_noted(db, out);
 	n += take_late(out + n);
 	if (db.awaited.all.exchange(false))

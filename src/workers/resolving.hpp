@@ -36,6 +36,9 @@ int children_met() noexcept;
 // Decides about every child that was met, unless that is left for later, and commits.
 void finish(live::Db &db, const pg::OwnerScope &scope, bool later);
 
+// Whether what a restore might have brought is to be looked at again now; true once.
+bool restore_is_over(const live::Db &db) noexcept;
+
 // The next kPage at most, in a transaction of their own. Returns how many; -1 if the extension is gone.
 int read_page(const WorkerContext &context, live::Db &db, Phase in, core::JobId after, core::JobId *page);
 

@@ -1,6 +1,7 @@
 #include "workers/stale_keys.hpp"
 
 #include "guc.hpp"
+#include "live/load.hpp"
 #include "live/unique.hpp"
 #include "workers/transaction.hpp"
 
@@ -30,8 +31,7 @@ bool clean_keys(const WorkerContext &context, Db &db)
 	int32 queue_id = PG_INT32_MIN;
 	text *key = cstring_to_text("");
 	int64 kept = 0, deleted = 0;
-	constexpr Micros kRestore = 600 * Micros{1000000}; // after the last sign of one
-	const bool gone_too = db.outside_adopted.load() == db.outside_changes.load() && db.outside_changed_at.load() + kRestore <= live::wall_now();
+	const bool gone_too = !live::restore_may_be_under_way(db);
 	db.keys_clean.store(true); // whoever writes a row from here on takes that back
 	volatile bool stay = true;
 	PG_ENSURE_ERROR_CLEANUP(not_clean, PointerGetDatum(&db));

@@ -1,0 +1,193 @@
+# Restores that are not over: what refers to jobs that are yet to come stays (H6), also if the workers begin in the middle. What is gone
+# after a restore is found to be gone.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use TqTest;
+
+my $node = tq_node('half', conf => <<CONF);
+tq.segment_rows = 20
+max_worker_processes = 40
+tq.max_databases = 20
+CONF
+scheduler_of($node);
+
+sub sql { my ($sql, $database) = @_; return $node->safe_psql($database // 'postgres', $sql); }
+
+sub workers
+{
+	my ($switch) = @_;
+	$node->append_conf('postgresql.conf', "tq.workers = $switch");
+	$node->reload;
+	until_true($node, q{select count(*) = 0 from pg_stat_activity where backend_type ~ '^tq (scheduler|janitor)'}, 'no worker') if $switch eq 'off';
+	return;
+}
+
+# Without naming a queue, which would have the number of one that is yet to come.
+sub has_loaded
+{
+	my ($database) = @_;
+	return until_true($node, 'select count(*) >= 0 from tq_stats()', 'loaded', $database);
+}
+
+sub restore
+{
+	my ($database, @options) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	$node->command_ok([ 'pg_restore', @options, '-p', $node->port, '-h', $node->host, '-d', $database, $node->basedir . '/dump' ],
+		"$database: pg_restore @options");
+	return;
+}
+
+# The scheduler of a database has looked at everything that it had to look at before: it has freed a job since.
+sub has_looked
+{
+	my ($database) = @_;
+	scheduler_of($node, $database);
+	for my $turn (1, 2)
+	{
+		my $parent = sql("select tq_enqueue('turn')", $database);
+		my $child = sql("select tq_enqueue('turn', depends_on => '{$parent}')", $database);
+		sql("select tq_cancel($parent)", $database);
+		until_true($node, "select state = 'cancelled' from tq_get($child)", 'a turn of the resolver', $database);
+	}
+	return;
+}
+
+# So has its janitor, at unique keys.
+sub has_cleaned
+{
+	my ($database) = @_;
+	sql(q{select tq_cancel(tq_enqueue('turn', unique_key => 'turn'))}, $database);
+	until_true($node, q{select count(*) = 0 from tq.unique_key where key = 'turn'}, 'a turn of the janitor', $database);
+	return;
+}
+
+#
+# A database in which things refer to jobs of a numbered segment
+#
+sql(q{select tq_enqueue_many('work', array_fill('{}'::jsonb, array[25]))});
+until_true($node, q{select max(number) > 0 from tq.segment}, 'a numbered segment');
+my $ended = sql(q{select tq_enqueue('ended')});
+my $child = sql("select tq_enqueue('child', depends_on => '{$ended}')");
+my $parent = sql(q{select tq_enqueue('parent')});
+my $waiting = sql("select tq_enqueue('waiting', depends_on => '{$parent}')");
+my $unique = sql(q{select tq_enqueue('unique', unique_key => 'key')});
+my $batch = sql(q{select tq_batch_open('callback')});
+sql("select tq_enqueue('member', options => '{\"batch\": $batch}'), tq_batch_close($batch)");
+is(sql("select count(*) from tq.job where id >= $ended and tableoid <> 'tq.job_0'::regclass"), 7, 'jobs of a numbered segment');
+
+# the parent has ended, and nothing has come of it yet
+workers('off');
+is(sql(q{select count(tq_complete(id, lease)) from tq_claim('ended')}), 1, 'a parent ends');
+my $registries = q{select (select count(*) filter (where state is null) from tq.dependency), (select count(*) from tq.unique_key), (select count(*) from tq.batch)};
+my $before = sql($registries);
+is($before, '3|1|1', 'that it has ended is not recorded yet');
+$node->command_ok([ 'pg_dump', '--no-sync', '-p', $node->port, '-h', $node->host, '-Fc', '-f', $node->basedir . '/dump', 'postgres' ], 'pg_dump');
+workers('on');
+scheduler_of($node);
+
+# After a restore everything is found again.
+sub goes_on
+{
+	my ($database) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	ok(until_true($node, "select state = 'ready' from tq_get($child)", 'freed', $database),
+		"H6: $database: a child whose parent had ended without being recorded is freed");
+	is(sql("select state from tq_get($waiting)", $database), 'blocked', "H6: $database: one whose parent lives waits");
+	sql(qq{select tq_complete(id, lease) from tq_claim('$_')}, $database) for qw(parent member);
+	ok(until_true($node, "select state = 'ready' from tq_get($waiting)", 'freed', $database), "H6: $database: ... until it ends");
+	ok(until_true($node, "select state = 'ready' from tq_get($batch)", 'freed', $database), "H6: $database: a batch comes to its end");
+	is(sql(q{select tq_enqueue('unique', unique_key => 'key')}, $database), $unique, "H6: $database: a unique key is still taken");
+	check_journal($node, "H6: $database: the journal is consistent", $database);
+	return;
+}
+
+sql("create database $_") for qw(seen unseen again);
+
+restore('seen', '--section=pre-data');
+scheduler_of($node, 'seen');
+has_loaded('seen');
+restore('seen', '--section=data');
+restore('seen', '--section=post-data');
+goes_on('seen');
+
+# the workers begin when there are rows without indexes
+workers('off');
+restore('unseen', '--section=pre-data');
+restore('unseen', '--section=data');
+workers('on');
+has_looked('unseen');
+has_cleaned('unseen');
+is(sql($registries, 'unseen'), $before, 'H6: unseen: nothing is gone that is yet to come');
+restore('unseen', '--section=post-data');
+goes_on('unseen');
+
+# and begin again there
+restore('again', '--section=pre-data');
+scheduler_of($node, 'again');
+has_loaded('again');
+restore('again', '--section=data');
+has_looked('again');
+has_cleaned('again');
+janitor_away($node);
+my $scheduler = scheduler_of($node, 'again');
+sql("select pg_terminate_backend($scheduler)");
+until_true($node, "select count(*) = 0 from pg_stat_activity where pid = $scheduler", 'the scheduler gone');
+has_looked('again');
+has_cleaned('again');
+is(sql($registries, 'again'), $before, 'H6: again: nothing is gone that is yet to come');
+restore('again', '--section=post-data');
+goes_on('again');
+
+#
+# The same where there is segment 0 only, which is whole from the beginning
+#
+workers('off');
+sql('create database small');
+sql('create extension tq', 'small');
+$parent = sql(q{select tq_enqueue('parent')}, 'small');
+$waiting = sql("select tq_enqueue('waiting', depends_on => '{$parent}')", 'small');
+sql('create database zero');
+sql('create extension tq', 'zero');
+sub bring
+{
+	for my $table (@_)
+	{
+		my $rows = sql("copy tq.$table to stdout", 'small');
+		sql("copy tq.$table from stdin;\n$rows\n\\.\n", 'zero');
+	}
+	return;
+}
+bring('dependency');
+workers('on');
+scheduler_of($node, 'zero');
+has_loaded('zero');
+bring('queue');
+janitor_away($node);
+is(sql('select count(*) from tq.dependency where state is null', 'zero'), 1, 'H6: a row that comes before the jobs of segment 0 stays as it is');
+bring('job_0');
+ok(until_true($node, q{select count(tq_complete(id, lease)) = 1 from tq_claim('parent')}, 'the parent', 'zero'), 'H6: the parent comes');
+ok(until_true($node, "select state = 'ready' from tq_get($waiting)", 'freed', 'zero'), 'H6: and its child is freed');
+
+#
+# A parent that does not come
+#
+$parent = sql(q{select tq_enqueue('parent')});
+$waiting = sql("select tq_enqueue('waiting', depends_on => '{$parent}')");
+sql("delete from tq.job where id = $parent");
+has_looked('postgres');
+is(sql("select state from tq_get($waiting)"), 'blocked', 'a job whose parent is not there waits for a while');
+clock($node, 700, 0);
+ok(until_true($node, "select state = 'cancelled' from tq_get($waiting)", 'cancelled'), 'then the parent is taken to be gone');
+like(sql("select reason from tq_history($waiting) where event = 'cancelled'"), qr/is gone/, '... which is said');
+clock($node, 0, 0);
+
+my $log = slurp_file($node->logfile);
+unlike($log, qr/PANIC|TRAP:|terminated by signal/, 'nothing alarming in the log');
+$node->stop;
+done_testing();
