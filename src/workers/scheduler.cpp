@@ -76,19 +76,27 @@ bool write_rows(const WorkerContext &context, Db &db)
 	return true;
 }
 
-// Somebody else's first use may not be committed yet, and is not waited for: until then all is as if there was none.
+bool identity_read = false; // by this process
+
+// Somebody else's first use may not be committed yet, or tq.meta be locked; neither is waited for: until then all is as if there was no
+// first use.
 void try_identity(Db &db)
 {
+	static bool said = false;
 	ErrorData *error = nullptr;
 	const Tried tried = attempt([&] { return live::check_identity(db), true; }, &error);
-	if (tried != Tried::done && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
-		ereport(LOG, (errmsg("tq: cannot tell whether this database is a copy: %s", error->message)));
+	if (tried != Tried::done && !identity_read)
+		db.dormant.store(true);
+	if (tried != Tried::done && !said && (!identity_read || error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE))
+		ereport(LOG, (errmsg("tq: cannot tell whether this database is a copy, trying again: %s", error->message)));
+	said = tried != Tried::done;
+	identity_read = identity_read || tried == Tried::done;
 }
 
-// The first use of a new extension.
+// The first use of a new extension, and what could not be read at the start.
 bool identify(const WorkerContext &context, Db &db)
 {
-	if (!live::identity_to_check(db))
+	if (identity_read && !live::identity_to_check(db))
 		return true;
 	if (!begin_work(context, "tq: noting the first use"))
 		return false;

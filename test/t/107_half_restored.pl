@@ -1,5 +1,5 @@
 # Restores that are not over: what refers to jobs that are yet to come stays (H6), also if the workers begin in the middle. What is gone
-# after a restore is found to be gone.
+# after a restore is found to be gone. H33: a copy that cannot be told from its original at once.
 
 use strict;
 use warnings;
@@ -187,7 +187,64 @@ ok(until_true($node, "select state = 'cancelled' from tq_get($waiting)", 'cancel
 like(sql("select reason from tq_history($waiting) where event = 'cancelled'"), qr/is gone/, '... which is said');
 clock($node, 0, 0);
 
+#
+# H33: tq.meta cannot be read when a scheduler begins
+#
+sub fires { my ($database) = @_; return sql(q{select count(*) from tq.schedule_fire where outcome = 'fired'}, $database); }
+
+sub some_fires
+{
+	my ($database, $what) = @_;
+	my $n = fires($database) + 3;
+	return until_true($node, "select count(*) >= $n from tq.schedule_fire where outcome = 'fired'", $what, $database);
+}
+
+sub lock_meta
+{
+	my ($database) = @_;
+	my $session = session($node, $database);
+	ask($session, 'begin; lock tq.meta in access exclusive mode');
+	return $session;
+}
+
+sql(q{select tq_schedule('clock', 'clock', every => '1 s')});
+until_true($node, q{select count(*) > 0 from tq.schedule_fire where outcome = 'fired'}, 'the schedule fires');
+workers('off');
+sql('create database copy template postgres', 'template1');
+my $locked = lock_meta('copy');
+my $fires = fires('copy');
+workers('on');
+has_looked('copy');
+some_fires('postgres', 'the original fires');
+is(fires('copy'), $fires, 'H33: a copy that cannot be told from its original fires nothing');
+ask($locked, 'commit');
+some_fires('postgres', 'the original fires');
+is(fires('copy'), $fires, 'H33: nor when it can');
+is(sql(q{select value from tq_health() where item = 'activation'}, 'copy'), 'dormant', 'H33: which it knows then');
+leave($locked);
+
+# the original goes on by itself
+$scheduler = scheduler_of($node);
+$locked = lock_meta('postgres');
+sql("select pg_terminate_backend($scheduler)");
+until_true($node, "select count(*) = 0 from pg_stat_activity where pid = $scheduler", 'the scheduler gone');
+has_looked('postgres');
+ask($locked, 'commit');
+ok(some_fires('postgres', 'goes on'), 'H33: one that is none fires again as soon as it can be told, after its scheduler has begun anew');
+leave($locked);
+$node->append_conf('postgresql.conf', 'tq.workers = off');
+$node->restart;
+$locked = lock_meta('postgres');
+$node->append_conf('postgresql.conf', 'tq.workers = on');
+$node->reload;
+has_looked('postgres');
+ask($locked, 'commit');
+ok(some_fires('postgres', 'fires again'), 'H33: so it does after a restart');
+leave($locked);
+
 my $log = slurp_file($node->logfile);
 unlike($log, qr/PANIC|TRAP:|terminated by signal/, 'nothing alarming in the log');
+my $said = () = $log =~ /cannot tell whether this database is a copy/g;
+cmp_ok($said, '<=', 4, "the log says once that it cannot be told ($said)");
 $node->stop;
 done_testing();
