@@ -5,7 +5,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "test", "chaos"))
 
-from journal import ENDS, Event, Job, Journal   # noqa: E402
+from journal import ENDS, EVENT_COLUMNS, Event, Job, Journal, job_columns   # noqa: E402
 
 
 class Archive:
@@ -27,13 +27,9 @@ class Archive:
         self.take(0)
 
     def take(self, number):
-        for row in self.server(f"""SELECT j.id, j.payload ->> 't', q.name, j.priority, j.group_key, j.max_attempts,
-                                          extract(epoch FROM j.run_at)::float8, j.origin
-                                   FROM tq.job_{number} j LEFT JOIN tq.queue q ON q.id = j.queue_id"""):
+        for row in self.server(f"""SELECT {job_columns("'t'")} FROM tq.job_{number} j LEFT JOIN tq.queue q ON q.id = j.queue_id"""):
             self.jobs[row[0]] = Job(*row)
-        for id, *row in self.server(f"""SELECT job_id, step, type::text, lease, extract(epoch FROM at)::float8,
-                                               extract(epoch FROM claimed_at)::float8, attempt, bound,
-                                               extract(epoch FROM retry_at)::float8 FROM tq.event_{number}"""):
+        for id, *row in self.server(f"SELECT {EVENT_COLUMNS} FROM tq.event_{number}"):
             event = Event(*row)
             self.events[id][event.step, event.type] = event
 

@@ -22,6 +22,18 @@ class Job:
     expires_at: float = None
 
 
+def job_columns(token):
+    """What makes a Job, of a row j of tq.job and its queue q; its token is in the payload under this key (an expression)."""
+    return f"""j.id, j.payload ->> {token}, q.name, j.priority, j.group_key, j.max_attempts, extract(epoch FROM j.run_at)::float8,
+        j.origin, j.unique_key, j.depends_on, j.headers #>> '{{schedule,name}}',
+        extract(epoch FROM (j.headers #>> '{{schedule,fire_at}}')::timestamptz)::float8, extract(epoch FROM j.expires_at)::float8"""
+
+
+# The id of its job, and what makes an Event of a row of tq.event.
+EVENT_COLUMNS = """job_id, step, type::text, lease, extract(epoch FROM at)::float8, extract(epoch FROM claimed_at)::float8,
+    attempt, bound, extract(epoch FROM retry_at)::float8"""
+
+
 @dataclasses.dataclass
 class Event:
     step: int
@@ -72,16 +84,9 @@ class Journal:
             self.dropped = {row[0] for row in rows("""SELECT id FROM chaos.job EXCEPT SELECT id FROM tq.job_0
                                                       EXCEPT SELECT id FROM tq.job j WHERE NOT EXISTS
                                                           (SELECT FROM tq.event WHERE job_id = j.id AND type = 'm')""")}
-        for row in rows(f"""SELECT DISTINCT j.id, j.payload ->> %s, q.name, j.priority, j.group_key, j.max_attempts,
-                                   extract(epoch FROM j.run_at)::float8, j.origin, j.unique_key, j.depends_on, j.headers #>> '{{schedule,name}}',
-                                   extract(epoch FROM (j.headers #>> '{{schedule,fire_at}}')::timestamptz)::float8,
-                                   extract(epoch FROM j.expires_at)::float8
-                            FROM {jobs} j LEFT JOIN tq.queue q ON q.id = j.queue_id""", token):
+        for row in rows(f"SELECT DISTINCT {job_columns('%s')} FROM {jobs} j LEFT JOIN tq.queue q ON q.id = j.queue_id", token):
             self.jobs[row[0]] = Job(*row)
-        for id, *row in rows(f"""SELECT DISTINCT job_id, step, type::text, lease, extract(epoch FROM at)::float8,
-                                        extract(epoch FROM claimed_at)::float8, attempt, bound,
-                                        extract(epoch FROM retry_at)::float8
-                                 FROM {events} e ORDER BY job_id, step"""):
+        for id, *row in rows(f"SELECT DISTINCT {EVENT_COLUMNS} FROM {events} e ORDER BY job_id, step"):
             self.events.setdefault(id, []).append(Event(*row))
         self.handled = {row[0] for row in rows("SELECT name FROM tq.queue q WHERE EXISTS (SELECT FROM tq.handler WHERE queue_id = q.id)")}
         self.fires = rows("SELECT schedule, extract(epoch FROM fire_at)::float8, job_id FROM tq.schedule_fire WHERE outcome = 'fired'")
