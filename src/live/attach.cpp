@@ -96,6 +96,7 @@ Db &make_slot(Oid extension)
 				db->outside_changes.store(0);
 				db->outside_adopted.store(0);
 				db->outside_changed_at.store(0);
+				db->adopt_at.store(0);
 				db->ids_checked.store(0);
 				db->dormant.store(false);
 				db->keys_clean.store(false);

@@ -102,6 +102,7 @@ struct Db
 	std::atomic<uint32> outside_changes; // grows with each change of the tables from outside
 	std::atomic<uint32> outside_adopted; // the last of them that the janitor has compared the segments after, if all were whole
 	std::atomic<Micros> outside_changed_at;
+	std::atomic<Micros> adopt_at; // monotonic: the janitor looks again for segments that somebody had locked; 0: it need not
 	std::atomic<uint32> ids_checked;	 // the last of them that the id counter was compared with
 	std::atomic<bool> dormant;	  // a clone or restore: schedules and executors are held
 	std::atomic<uint32> scheduler; // procno + 1, 0 if none

@@ -90,7 +90,8 @@ bool adopt(const WorkerContext &context, Db &db, bool *changed)
 	journal::SegmentTables *list = nullptr;
 	const int n = journal::list_segments(&list);
 	int known = 0;
-	bool whole = true; // whatever is not makes itself known when it is
+	bool whole = true; // whatever is not makes itself known when it is, but for what VACUUM has locked
+	bool locked = false;
 	journal::adopt_segments(context.extension);
 	const SegmentView *map = views(db, &known);
 	for (int i = 0; i < n; ++i)
@@ -100,7 +101,9 @@ bool adopt(const WorkerContext &context, Db &db, bool *changed)
 			found = found || map[k].tables.job == list[i].tables.job;
 		if (found)
 			continue;
-		if (!list[i].complete || !nobody_writes(list[i].tables))
+		const bool busy = list[i].complete && !nobody_writes(list[i].tables);
+		locked = locked || busy;
+		if (busy || !list[i].complete)
 		{
 			whole = false;
 			continue;
@@ -137,6 +140,7 @@ bool adopt(const WorkerContext &context, Db &db, bool *changed)
 	}
 	live::reopen_untold(db); // last: it locks what it changes
 	end_work();
+	db.adopt_at.store(locked ? live::mono_now() + 60 * kSecond : 0);
 	db.outside_adopted.store(whole ? changes : changes - 1);
 	return true;
 }
@@ -432,6 +436,12 @@ void settle(live::Pause &pause, bool failed) noexcept
 	pause.until.store(failed ? live::steady_now() + pause.length.load() : 0);
 }
 
+bool adoption_due(const Db &db) noexcept
+{
+	const Micros at = db.adopt_at.load();
+	return at != 0 && at <= live::mono_now();
+}
+
 bool audit_due(const Db &db, Micros now) noexcept
 {
 	return guc::audit_interval > 0 && is_over(db.counted_at.load(), guc::audit_interval * kSecond, now);
@@ -444,7 +454,7 @@ bool run_round(const WorkerContext &context, Db &db, bool tidies, Failures *fail
 	if (tidies && !failures->reload)
 	{
 		const bool audit = audit_due(db, live::wall_now());
-		const bool asked = db.reload.exchange(false);
+		const bool asked = db.reload.exchange(false) || adoption_due(db);
 		if (asked || audit)
 			tried = guard([&] { return reload(context, db, asked, changed); });
 		failures->reload = tried == Tried::failed;
@@ -466,7 +476,7 @@ bool janitor_needed(const Db &db, Micros now, bool *urgent)
 	const bool tidies = !pauses(db.tidying);
 	const bool opens = !pauses(db.opening);
 	*urgent = tidies && db.reload.load();
-	bool needed = *urgent || (tidies && (keys_wanted(db) || audit_due(db, now)));
+	bool needed = *urgent || (tidies && (keys_wanted(db) || adoption_due(db) || audit_due(db, now)));
 	int n = 0;
 	SegmentView *map = views(db, &n);
 	for (int i = 0; i < n; ++i)

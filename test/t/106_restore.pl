@@ -142,14 +142,28 @@ until_true($node, q{select count(*) = 0 from pg_stat_activity where backend_type
 in_db('postgres', 'create database unseen');
 $node->command_ok([ 'pg_restore', '-p', $node->port, '-h', $node->host, '-d', 'unseen', "$dir/custom" ], 'H6: pg_restore without workers');
 # nor does a count take them in, nor the wish that somebody does
-in_db('postgres', 'create database counted');
-$node->command_ok([ 'pg_restore', '--section=pre-data', '-p', $node->port, '-h', $node->host, '-d', 'counted', "$dir/custom" ], 'H6: pg_restore without workers, the tables');
-is(in_db('counted', 'select tq_metrics() is not null'), 't', 'tq_metrics before they are whole');
-$node->command_ok([ 'pg_restore', "--section=$_", '-p', $node->port, '-h', $node->host, '-d', 'counted', "$dir/custom" ], "H6: pg_restore without workers, $_")
-  for qw(data post-data);
+for my $database ('counted', 'vacuumed')
+{
+	in_db('postgres', "create database $database");
+	my @restore = ('pg_restore', '-p', $node->port, '-h', $node->host, '-d', $database, "$dir/custom");
+	$node->command_ok([ @restore, '--section=pre-data' ], 'H6: pg_restore without workers, the tables');
+	is(in_db($database, 'select tq_metrics() is not null'), 't', 'tq_metrics before they are whole');
+	$node->command_ok([ @restore, "--section=$_" ], "H6: pg_restore without workers, $_") for qw(data post-data);
+}
 in_db('counted', 'select tq_reload()');
+# nor does VACUUM, which may have a table locked when the janitor looks, tell him of its end
+my $vacuum = session($node, 'vacuumed');
+ask($vacuum, 'begin; lock table tq.job_2 in share update exclusive mode');
 $node->append_conf('postgresql.conf', 'tq.workers = on');
 $node->reload;
+scheduler_of($node, 'vacuumed');
+until_true($node, "select ready + delayed + running between 1 and $left - 1 from tq_stats() where queue = 'work'", 'the other segments', 'vacuumed');
+leave($vacuum);
+clock($node, 0, 61);
+ok(until_true($node, "select ready + delayed + running = $left from tq_stats() where queue = 'work'", 'all jobs are live', 'vacuumed'),
+	'H6: ... which is looked at again a minute later');
+clock($node, 0, 0);
+in_db('postgres', 'drop database vacuumed');
 whole('unseen', 'H6: without workers');
 whole('counted', 'H6: without workers, after tq_reload()');
 in_db('unseen', 'drop extension tq');
