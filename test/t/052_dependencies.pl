@@ -245,11 +245,12 @@ for my $point ('resolve-before-append', 'resolve-before-commit')
 		my $scheduler = scheduler_of($node);
 		$p = enqueue('p');
 		$c = child('c', $p);
+		my $log = -s $node->logfile;
 		arm($node, $point, $action, pid => $scheduler);
 		$node->psql('postgres', q{select tq_complete(id, lease) from tq_claim('p')}); # the server may go before it answers
 		if ($action eq 'kill')
 		{
-			until_true($node, "select count(*) = 0 from pg_stat_activity where pid = $scheduler", 'the scheduler gone');
+			$node->wait_for_log(qr/all server processes terminated; reinitializing.*ready to accept/s, $log);
 			scheduler_of($node);
 			loaded($node);
 			$_ = session($node) for $one, $other;
