@@ -33,6 +33,7 @@ class Troubled(load.Client):
             self.call("SELECT FROM tq_account WHERE id = %s FOR UPDATE NOWAIT", account)
         elif choice < 0.4:
             for id in (account, r.randrange(1, 7)):
+                self.call("SELECT pg_sleep(%s)", r.random() * 0.01)     # no poll: others come in between
                 self.call("UPDATE tq_account SET balance = balance + 1 WHERE id = %s", id)
         elif choice < 0.5:
             self.call("UPDATE tq_account SET balance = (SELECT sum(balance) %% 1000 FROM tq_account) WHERE id = %s", account)
