@@ -72,6 +72,7 @@ void Engine::free_queue(Queue &q) noexcept
 			free_group(q, g);
 	q.lanes = kNoLane;
 	q.state = QueueState::free;
+	std::atomic_thread_fence(std::memory_order_release); // as in init_queue
 	++q.generation;
 }
 

@@ -270,7 +270,7 @@ uint32 generation_of(const Db &db, uint16_t queue, const char *name)
 	const Queue &q = engine.queue(queue);
 	const uint32 generation = q.generation;
 	std::atomic_thread_fence(std::memory_order_acquire);
-	if (q.db != index_of(db) || strcmp(q.name, name) != 0)
+	if (q.state == core::QueueState::free || q.db != index_of(db) || strcmp(q.name, name) != 0)
 		no_such_queue(name);
 	return generation;
 }
