@@ -220,6 +220,7 @@ void note_for_resolver(Db &db, JobId what) noexcept
 void note_all(Db &db) noexcept
 {
 	db.awaited.all.store(true);
+	db.awaited.complete.store(false);
 	if (!db.awaited.some.exchange(true))
 		wake_scheduler(db);
 }

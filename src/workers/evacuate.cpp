@@ -287,12 +287,13 @@ bool clean_zero(const WorkerContext &context, Db &db, const live::SegmentView &z
 		if (n > 0)
 		{
 			let_fires_go(db, ids, n);
-			let_batches_go(db, ids, n);
 			journal::delete_jobs(zero.tables, ids, n);
 		}
 		TQ_WAIT_POINT("clean-before-commit");
 		end_work();
 		live::segment_at(db, zero.slot).rows.fetch_sub(orphans);
+		if (n > 0)
+			let_batches_go(context, db, ids, n);
 	}
 	MemoryContextDelete(keep);
 	return true;

@@ -16,7 +16,7 @@ void begin_pass() noexcept;
 bool gave_up() noexcept;
 bool end_pass() noexcept; // false: for some of it there was no room
 
-// A lock on a segment was not to be had: for a while nobody waits for it again.
+// A lock on a segment, or for what follows a job, was not to be had: for a while nobody waits for it again.
 void shut(int slot) noexcept;
 bool is_shut(int slot) noexcept;
 

@@ -289,8 +289,6 @@ bool drop(const WorkerContext &context, Db &db, const SegmentView &s, bool *chan
 	Verify verify{&db, s.slot};
 	const journal::DropResult result = journal::drop_segment(s.tables, nothing_lives, &verify);
 	const bool gone = result == journal::DropResult::dropped || result == journal::DropResult::gone;
-	if (gone)
-		let_batches_of_segment_go(db, s.first_id, s.last_id);
 	// from here on no verb looks into it; the commit below cannot fail for any reason of ours
 	if (gone)
 		live::change_segment(db, s.slot, SegmentState::finished, SegmentState::dropping, 0);
@@ -300,6 +298,7 @@ bool drop(const WorkerContext &context, Db &db, const SegmentView &s, bool *chan
 	{
 		TQ_WAIT_POINT_NOFAIL("drop-before-map");
 		live::remove_segment(db, s.slot);
+		let_batches_of_segment_go(context, db, s.first_id, s.last_id);
 		*changed = true;
 	}
 	return true;

@@ -3,6 +3,8 @@
 #include "live/dependencies.hpp"
 #include "pg/id_array.hpp"
 #include "pg/owner.hpp"
+#include "workers/attempt.hpp"
+#include "workers/transaction.hpp"
 
 namespace tq::workers
 {
@@ -22,24 +24,34 @@ pg::Statement of_jobs = {
 	1,
 	{INT8ARRAYOID}};
 
-void let_go(const live::Db &db, pg::Statement &statement, Datum value_1, Datum value_2 = 0)
+template <class Values> void let_go(const WorkerContext &context, const live::Db &db, pg::Statement &statement, Values &&values_of)
 {
-	const pg::OwnerScope scope = live::enter_registry(db);
-	Datum values[] = {value_1, value_2};
-	pg::run(statement, values, nullptr);
-	live::leave_registry(scope);
+	static_cast<void>(guard([&] {
+		if (!begin_work(context, "tq: deleting records of batches"))
+			return false;
+		Datum values[2] = {};
+		values_of(values);
+		const pg::OwnerScope scope = live::enter_registry(db);
+		pg::run(statement, values, nullptr);
+		live::leave_registry(scope);
+		end_work(true);
+		return true;
+	}));
 }
 
 } // namespace
 
-void let_batches_of_segment_go(const live::Db &db, core::JobId first, core::JobId last)
+void let_batches_of_segment_go(const WorkerContext &context, const live::Db &db, core::JobId first, core::JobId last)
 {
-	let_go(db, of_segment, Int64GetDatum(first), Int64GetDatum(last));
+	let_go(context, db, of_segment, [=](Datum *values) {
+		values[0] = Int64GetDatum(first);
+		values[1] = Int64GetDatum(last);
+	});
 }
 
-void let_batches_go(const live::Db &db, const core::JobId *ids, int n)
+void let_batches_go(const WorkerContext &context, const live::Db &db, const core::JobId *ids, int n)
 {
-	let_go(db, of_jobs, PointerGetDatum(pg::id_array(ids, n)));
+	let_go(context, db, of_jobs, [=](Datum *values) { values[0] = PointerGetDatum(pg::id_array(ids, n)); });
 }
 
 } // namespace tq::workers

@@ -306,6 +306,8 @@ void carry_out(Db &db, JobId child, const Verdict &v)
 		return;
 	}
 	const bool free = v.decision == Decision::free;
+	if (!free && is_shut(kFollowUp))
+		return look_later(-child);
 	progress.at = slot;
 	const Micros due = free ? live::due_when_free(db, p, child) : core::kNever;
 	progress.at = kNoSegment;

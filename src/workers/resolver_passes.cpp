@@ -26,6 +26,7 @@ constexpr int kAtOnce = 50;		  // notes in one transaction
 constexpr Micros kAgain = 50000;  // until a job that somebody else is changing is looked at again,
 constexpr Micros kAgainPart = 10; // and this many times as long as the last such look took, however many there are,
 constexpr Micros kAgainMost = 30000000; // up to this
+constexpr Micros kGaveUp = 1000000;		// until the look goes on after too many failures
 
 // Children that somebody else was changing or that found no room, or batches that somebody was joining.
 JobId again[kChildren];
@@ -38,9 +39,11 @@ Micros looked_for = 0;		// so long now
 
 bool some_again() noexcept { return nagain > 0 || again_more; }
 
-// Where the look through the whole table is.
+// Where the look through the whole table is. One that is under way is not begun anew, or it might never come to its end.
 Phase phase = Phase::none;
 JobId looked_up_to = 0;
+bool anew = false;		// another one after it
+Micros look_on_at = 0;	// after failures
 
 void look_through_again() noexcept
 {
@@ -104,7 +107,7 @@ Tried look_at_some(const WorkerContext &context, Db &db, List *list, int end, bo
 	const auto mine = [] {
 		problem = geterrcode();
 		const bool locked = problem == ERRCODE_LOCK_NOT_AVAILABLE;
-		if (locked && progress.at >= 0)
+		if (locked && progress.at != kNoSegment)
 			shut(progress.at);
 		return progress.begun && (!locked || progress.at != kNoSegment);
 	};
@@ -136,11 +139,14 @@ bool look_at_all(const WorkerContext &context, Db &db, List *list, int at_once)
 			return false;
 		if (went == Tried::done)
 			continue;
-		report(db, list->items[list->done]);
-		while (list->done < end && !gave_up())
+		bool tried = end == list->done + 1;
+		if (!tried)
+			report(db, list->items[list->done]);
+		for (; list->done < end && !gave_up(); tried = false)
 		{
 			const JobId what = list->items[list->done];
-			went = look_at_some(context, db, list, list->done + 1, false);
+			if (!tried)
+				went = look_at_some(context, db, list, list->done + 1, false);
 			if (went == Tried::failed)
 				report(db, what);
 			// one of its children, perhaps
@@ -174,7 +180,11 @@ bool look_through(const WorkerContext &context, Db &db)
 	if (list.done < n || n == kPage)
 		return true;
 	if (phase == Phase::parents)
+	{
 		db.awaited.complete.store(true);
+		if (anew || db.awaited.all.load()) // after the store: whoever asks for another look takes it back
+			db.awaited.complete.store(false);
+	}
 	looked_up_to = 0;
 	phase = phase == Phase::batches ? Phase::none : static_cast<Phase>(static_cast<int>(phase) + 1);
 	return true;
@@ -184,7 +194,8 @@ bool look_through(const WorkerContext &context, Db &db)
 
 Micros next_resolve() noexcept
 {
-	return phase != Phase::none ? 0 : std::min(some_again() ? again_at : core::kNever, next_late());
+	const Micros look = phase != Phase::none ? look_on_at : anew ? 0 : some_again() ? again_at : core::kNever;
+	return std::min(look, next_late());
 }
 
 namespace
@@ -196,10 +207,14 @@ int take(Db &db, JobId *out)
 	if (resolving::restore_is_over(db))
 		live::note_all(db);
 	int n = live::take_noted(db, out);
-	n += take_late(out + n);
 	if (db.awaited.all.exchange(false))
 	{
 		db.awaited.complete.store(false);
+		anew = true;
+	}
+	if (anew && phase == Phase::none)
+	{
+		anew = false;
 		live::empty_filter(db);
 		phase = Phase::parents;
 		looked_up_to = 0;
@@ -237,16 +252,23 @@ void pause_by(Micros took) noexcept
 
 bool resolve(const WorkerContext &context, Db &db)
 {
-	static JobId notes[live::kNoted + kLate + kChildren];
+	static JobId notes[live::kNoted + kChildren];
+	static JobId late[kLate];
 	const Micros began = live::mono_now();
 	begin_pass();
-	List list{notes, take(db, notes), Phase::none, 0};
-	if (!look_at_all(context, db, &list, kAtOnce))
+	const int n = take(db, notes);
+	// what was late one by one: those that fail do not take the others along again
+	List lists[] = {{notes, n, Phase::none, 0}, {late, take_late(late), Phase::none, 0}};
+	for (List &list : lists)
+	{
+		if (!look_at_all(context, db, &list, list.items == late ? 1 : kAtOnce))
+			return false;
+		for (int i = list.done; i < list.n; ++i)
+			look_later(list.items[i]);
+	}
+	if (phase != Phase::none && look_on_at <= live::mono_now() && !gave_up() && !look_through(context, db))
 		return false;
-	for (int i = list.done; i < list.n; ++i)
-		look_later(notes[i]);
-	if (phase != Phase::none && !gave_up() && !look_through(context, db))
-		return false;
+	look_on_at = gave_up() ? live::mono_now() + kGaveUp : look_on_at;
 	if (!end_pass())
 		look_through_again();
 	pause_by(live::mono_now() - began);
