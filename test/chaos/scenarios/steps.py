@@ -2,8 +2,10 @@
 import datetime
 import pathlib
 import re
+import time
 
 from full_load import CONF, full_load
+from ledger import JOURNALLED_AFTER
 from scenario import scenario
 from scenarios.kills import kill_postmaster, restarts
 from server import until
@@ -82,6 +84,11 @@ class Steps:
         """The end of a process at each of these points. A worker that has ended again and again is started later and later, so the server
         has a new start then."""
         done = self.fail(names, "exit", seconds)
+        self.arm(sorted(self.points), "none")
+        # nobody journals claims before there is a scheduler again
+        until(lambda: self.server.workers("scheduler"), "there is a scheduler")
+        since = time.monotonic()
+        until(lambda: time.monotonic() > since + JOURNALLED_AFTER, "claims of the time without one are journalled")
         with self.load.crash():
             self.server.stop("immediate")
         self.server.start().wait_ready()
