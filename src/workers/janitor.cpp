@@ -201,11 +201,16 @@ void count_visit(const journal::Candidate &, const journal::Fold &, void *arg) {
 bool journal_agrees(Db &db, const SegmentView &s)
 {
 	int64 unfinished = 0;
+	const uint32 changes = db.outside_changes.load();
+	const bool asked = db.reload.load();
 	Snapshot snapshot = live::committed_snapshot();
 	static_cast<void>(journal::scan_segment(s.tables, snapshot, false, count_visit, &unfinished, false));
 	UnregisterSnapshot(snapshot);
 	if (unfinished == 0)
 		return true;
+	// brought back to life, or written past tq, since the counter was read
+	if (asked || db.reload.load() || db.outside_changes.load() != changes || live::segment_at(db, s.slot).live.load() != 0)
+		return false;
 	ereport(LOG, (errmsg("tq: %lld jobs of segment %d are not counted, counting again", static_cast<long long>(unfinished), s.tables.number)));
 	db.reload.store(true);
 	return false;
