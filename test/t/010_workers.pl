@@ -299,8 +299,9 @@ my $served = $node->safe_psql('postgres', "select datname from pg_stat_activity 
 my $waiting = $served eq 'a' ? 'postgres' : 'a';
 $node->safe_psql($served, 'drop extension tq');
 ok(scheduler($node, $waiting), 'the other one starts when the slot is free');
-is(logged($node, qq(out of background worker slots, could not start tq scheduler for database "$waiting")),
-	1, 'the log said once what it was waiting for');
+# a janitor may have had the slot in between
+my $said = logged($node, qq(out of background worker slots, could not start tq scheduler for database "$waiting"));
+ok($said == 1 || $said == 2, 'the log said what it was waiting for, not again and again');
 $node->safe_psql('a', 'create extension if not exists tq');
 $node->safe_psql('postgres', 'drop extension if exists tq');
 
