@@ -389,7 +389,7 @@ in_batch($b) for 1 .. 2;
 sql(q{select tq_fail(id, lease, 'broken', fatal => true) from tq_claim('m')});
 ok(becomes($b, 'cancelled'), 'a batch that is cancelled when one fails');
 is(scalar(take($node, 'm', 5)), 1, 'the others go on');
-my $late = in_batch($b);
+$late = in_batch($b);
 sql("select tq_batch_close($b)");
 is(join(',', take($node, 'm', 5)), $late, 'and others join until it is closed');
 ok(until_true($node, "select total = 3 and done = 3 from tq_batch($b)"), '... and count');
