@@ -21,7 +21,8 @@ constexpr int64 kLastId = (int64{1} << 53) - 1;
 constexpr const char *kOnParentFailure[] = {"cancel", "run", nullptr};
 constexpr const char *kOptions[] = {"batch", "follow_up", "lease", "on_parent_failure", "tags", "unique_for", "weight", nullptr};
 
-void check_bytes(const char *name, const char *s, int n, int max)
+// `checked`: a CHECK of tq.job has the last word.
+void check_bytes(const char *name, const char *s, int n, int max, bool checked = false)
 {
 	if (n == 0)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must not be empty", name)));
@@ -29,10 +30,10 @@ void check_bytes(const char *name, const char *s, int n, int max)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s is too long", name),
 						errdetail("It has %d bytes; the limit is %d.", n, max)));
 	const bool utf8 = GetDatabaseEncoding() == PG_UTF8;
-	const auto at = [s](int i) noexcept { return static_cast<unsigned char>(s[i]); };
-	for (int i = 0; i < n; ++i)
-		if (at(i) < 0x20 || at(i) == 0x7f || (utf8 && live::has_high_control(s + i, static_cast<size_t>(std::min(n - i, 2)))))
-			ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must not contain control characters", name)));
+	const bool low = std::any_of(s, s + n, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
+	if (low || ((utf8 || checked) && live::has_high_control(s, static_cast<size_t>(n))))
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must not contain control characters", name),
+						low || utf8 ? 0 : errdetail("In this encoding, these are also the bytes from 0x80 to 0x9f.")));
 }
 
 ArrayType *tags_in(const Named &at, const JsonbValue &v)
@@ -63,10 +64,7 @@ void check_key(const char *name, const text *key, int max)
 
 void check_row_name(const char *name, const text *key, int max)
 {
-	check_key(name, key, max);
-	if (live::has_high_control(VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key)))
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must not contain control characters", name),
-						errdetail("In this encoding, these are also the bytes from 0x80 to 0x9f.")));
+	check_bytes(name, VARDATA_ANY(key), static_cast<int>(VARSIZE_ANY_EXHDR(key)), max, true);
 }
 
 const char *const *job_option_names() noexcept { return kOptions; }

@@ -491,6 +491,20 @@ sub locked { my ($job, $mode) = @_; return ask($one, 'begin; lock table ' . tabl
 # A claimed job, as the arguments that end it.
 sub attempt { my ($queue) = @_; return sql("select id || ', ' || lease from tq_claim('$queue')"); }
 
+# Jobs that end while no resolver is there, nor comes before somebody switches the workers on.
+sub unseen
+{
+	my ($ends) = @_;
+	$node->append_conf('postgresql.conf', 'tq.workers = off');
+	$node->reload;
+	until_true($node, q{select count(*) = 0 from pg_stat_activity where backend_type = 'tq scheduler'});
+	sql($ends);
+	$node->restart;
+	$_ = session($node) for $one, $other;
+	loaded($node);
+	return;
+}
+
 for my $restart (0, 1)
 {
 	clear();
@@ -500,16 +514,7 @@ for my $restart (0, 1)
 	isnt(table_of($slow), table_of($fast), 'two segments');
 	my ($of_slow, $of_fast) = (child('c', $slow), child('c', $fast));
 	my $both = 'select tq_complete(' . attempt('p') . '), tq_complete(' . attempt('q') . ')';
-	if ($restart)
-	{
-		$node->append_conf('postgresql.conf', 'tq.workers = off');
-		$node->reload;
-		until_true($node, q{select count(*) = 0 from pg_stat_activity where backend_type = 'tq scheduler'});
-		sql($both);
-		$node->restart;
-		$_ = session($node) for $one, $other;
-		loaded($node);
-	}
+	unseen($both) if $restart;
 	is(locked($slow, 'access exclusive'), '', 'the first is locked');
 	if ($restart)
 	{
@@ -555,13 +560,7 @@ my $reader = enqueue('p');
 fill();
 my $away = child('c', $reader);
 my $all_end = 'select tq_complete(' . attempt('p') . '), tq_complete(' . attempt('q') . ')';
-$node->append_conf('postgresql.conf', 'tq.workers = off');
-$node->reload;
-until_true($node, q{select count(*) = 0 from pg_stat_activity where backend_type = 'tq scheduler'});
-sql($all_end);
-$node->restart;
-$_ = session($node) for $one, $other;
-loaded($node);
+unseen($all_end);
 ask($one, 'begin; lock table ' . table_of($reader) =~ s/job_/event_/r . ' in share mode');
 $node->append_conf('postgresql.conf', 'tq.workers = on');
 $node->reload;
