@@ -99,7 +99,8 @@ class Ledger:
                 if crash <= at:
                     self.down.setdefault(crash, at)
         elif event in ("failover", "restored"):
-            self.branches.append(Branch(at, *map(float, words)))
+            # what was heard of until then is dated so, too
+            self.branches.append(Branch(at + TICK, *map(float, words)))
         else:
             job, lease, attempt = map(int, words[:3])
             key = job, lease

@@ -196,14 +196,18 @@ def healthy():
     note("driver", "failover")
     journal.events[34] = [Event(1, "c", kept, began, began, 1), Event(2, "a", kept, now(), began, 1), Event(3, "x", kept, now(), began, 1)]
     attempt(30, 1, "complete", "s", "succeeded", "w2")
-    # back to a moment when 32 was there, and 33 was not
-    note("p", "enqueue", "x9", "t32")
+    # back to a moment when 32 and 35 were there, and 33 was not, nor the claim of 35 of the very last moment
+    note("p", "enqueue", "x9", "t32", "t35")
     note("p", "committed", "x9")
-    journal.jobs[32], journal.states[32] = Job(32, "t32", "q"), "ready"
+    for id in (32, 35):
+        journal.jobs[id], journal.states[id] = Job(id, f"t{id}", "q"), "ready"
     moment = now()
     note("p", "enqueue", "x10", "t33")
     note("p", "committed", "x10")
+    note("w1", "start", 35, next(leases), 1, now() + 30)
+    clock[0] -= 1
     note("driver", "restored", moment, moment)
+    attempt(35, 1, "complete", "s", "succeeded", "w2")
     return journal, Ledger(lines)
 
 
