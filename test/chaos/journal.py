@@ -55,7 +55,7 @@ class Journal:
     settings: dict = dataclasses.field(default_factory=dict)    # queue -> its settings
     effects: list = None                                        # ids of jobs, once for each time their work was done
     handled: set = dataclasses.field(default_factory=set)       # queues whose jobs the server runs itself
-    dropped: set = dataclasses.field(default_factory=set)       # ids of jobs that are only where chaos.keep() has put them
+    dropped: set = dataclasses.field(default_factory=set)       # ids of jobs that are only where chaos.keep_locked() has put them
     fires: list = dataclasses.field(default_factory=list)       # (schedule, time, id of its job) of what schedules say they did
     every: dict = dataclasses.field(default_factory=dict)       # schedule that makes up for all times -> seconds between them
     recount: list = dataclasses.field(default_factory=list)     # rows of tq_check()
