@@ -141,8 +141,8 @@ bool is_terminal(EventType type)
 
 bool decides(EventType type)
 {
-	return type != EventType::override_ && type != EventType::checkpoint && type != EventType::asked_cancel &&
-		   type != EventType::freed;
+	return is_terminal(type) || type == EventType::claimed || type == EventType::failed || type == EventType::lost ||
+		   type == EventType::released || type == EventType::retried;
 }
 
 void scan_events(Relation rel, const pg::TableInfo *info, Snapshot snapshot, SeenMap *map, SegmentSummary *summary)

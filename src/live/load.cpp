@@ -325,7 +325,8 @@ void end_count(Db &db, Tally &t, const SegmentTally *segments)
 		int64 unknown = 0; // adopted
 		if (t.first)
 		{
-			s.dead.store(met.dead);
+			if (dead_known(s.dead.load())) // nobody is writing past tq
+				s.dead.store(met.dead);
 			s.rows.store(met.rows);
 		}
 		else

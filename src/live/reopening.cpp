@@ -35,7 +35,8 @@ SegmentSlot *slot_of_table(const Db &db, Oid table) noexcept
 // What was written past tq was never counted, so how many of its dead there are is not known any more.
 void unfinish_written(SegmentSlot &s) noexcept
 {
-	if (unfinish(s))
+	static_cast<void>(unfinish(s));
+	if (s.number != 0)
 		s.dead.store(kDeadUnknown);
 }
 
@@ -81,7 +82,7 @@ void unfinish_unrecorded(const Db &db)
 		const int32 number = DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull));
 		LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
 		for (int k = 0; k < db.nsegments; ++k)
-			if (segment_at(db, k).number == number)
+			if (segment_at(db, k).number == number && segment_at(db, k).state == SegmentState::finished)
 				unfinish_written(segment_at(db, k));
 		LWLockRelease(map_lock(db));
 	}

@@ -145,26 +145,29 @@ void ensure_mapped(Db &db)
 		return;
 	journal::SegmentTables *list = nullptr;
 	const int n = journal::list_segments(&list);
-	if (n > guc::max_segments)
-		ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-						errmsg("database has %d segments, more than tq.max_segments", n),
-						errhint("Raise tq.max_segments and restart the server.")));
 	auto *low = static_cast<int64 *>(palloc0(sizeof(int64) * static_cast<Size>(n + 1)));
 	auto *high = static_cast<int64 *>(palloc0(sizeof(int64) * static_cast<Size>(n + 1)));
+	auto *mapped = static_cast<bool *>(palloc0(sizeof(bool) * static_cast<Size>(n + 1)));
+	Registered *registered = nullptr;
+	const int nregistered = read_registry(db, &registered);
 	int open = -1;
 	int64 greatest = 0;
 	bool whole = true;
 	for (int i = 0; i < n; ++i)
 	{
-		whole = whole && is_usable(list[i]);
-		if (!is_usable(list[i]))
-			continue;
-		if (journal::segment_bounds(list[i].tables, &low[i], &high[i]))
+		mapped[i] = is_usable(list[i]);
+		if (mapped[i] && journal::segment_bounds(list[i].tables, &low[i], &high[i]))
 			greatest = std::max(greatest, high[i]);
-		open = i; // the youngest that is whole
+		else if (mapped[i] && list[i].tables.number != 0) // whose rows are yet to come from a dump is taken in when it has them
+			mapped[i] = std::any_of(registered, registered + nregistered, [&](const Registered &r) { return r.number == list[i].tables.number; });
+		whole = whole && mapped[i];
+		open = mapped[i] ? i : open; // the youngest that is whole
 	}
-	Registered *registered = nullptr;
-	const int nregistered = read_registry(db, &registered);
+	const auto nmapped = static_cast<int>(std::count(mapped, mapped + n, true));
+	if (nmapped > guc::max_segments)
+		ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+						errmsg("database has %d segments, more than tq.max_segments", nmapped),
+						errhint("Raise tq.max_segments and restart the server.")));
 	int64 first = 0, end = 0;
 	// the jobs that are there are worked off all the same, and a read-only session can look at them; who draws looks again, and draws or
 	// raises the error
@@ -181,7 +184,7 @@ void ensure_mapped(Db &db)
 		db.open = 0;
 		for (int i = 0; i < n; ++i)
 		{
-			if (!is_usable(list[i]))
+			if (!mapped[i])
 				continue;
 			SegmentSlot &s = segment_at(db, db.nsegments);
 			s.number = list[i].tables.number;
@@ -319,7 +322,7 @@ void raise_ids(Db &db, int64 above)
 
 int slots_of_id(const Db &db, int64 id, int *slots)
 {
-	int n = 0, zero = -1;
+	int n = 0, zero = -1, best = -1;
 	LWLockAcquire(map_lock(db), LW_SHARED);
 	for (int i = db.nsegments - 1; i >= 0; --i)
 	{
@@ -328,10 +331,12 @@ int slots_of_id(const Db &db, int64 id, int *slots)
 			continue;
 		if (s.number == 0)
 			zero = i;
-		else if (n == 0 && id >= s.first_id && id <= s.last_id)
-			slots[n++] = i;
+		else if (id >= s.first_id && id <= s.last_id && (best < 0 || s.last_id < segment_at(db, best).last_id))
+			best = i;
 	}
 	LWLockRelease(map_lock(db));
+	if (best >= 0)
+		slots[n++] = best;
 	if (zero >= 0)
 		slots[n++] = zero;
 	return n;
@@ -431,6 +436,29 @@ int add_segment(Db &db, const journal::Segment &tables, int64 first_id, int64 la
 	}
 	LWLockRelease(map_lock(db));
 	return slot;
+}
+
+void widen_segment(Db &db, int slot, const journal::Segment &tables, int64 first_id, int64 last_id)
+{
+	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
+	SegmentSlot &s = segment_at(db, slot);
+	const bool was_empty = s.last_id < s.first_id;
+	const int64 first = was_empty ? first_id : std::min(first_id, s.first_id);
+	const int64 last = was_empty ? last_id : std::max(last_id, s.last_id);
+	bool ok = s.number == tables.number && s.job == tables.job && s.number != 0 && s.state != SegmentState::free;
+	for (int i = 0; i < db.nsegments; ++i)
+	{
+		const SegmentSlot &o = segment_at(db, i);
+		const bool yields = was_empty && o.state == SegmentState::open; // see slots_of_id
+		if (i != slot && o.number != 0 && o.state != SegmentState::free && !yields && o.first_id <= last && o.last_id >= first)
+			ok = false;
+	}
+	if (ok)
+	{
+		s.first_id = first;
+		s.last_id = last;
+	}
+	LWLockRelease(map_lock(db));
 }
 
 int view_segments(const Db &db, SegmentView *out, int max)

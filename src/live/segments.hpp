@@ -24,7 +24,8 @@ Drawn draw_ids(Db &db, int n);
 // Makes the next drawn id greater than this one (ids written by hand or restored).
 void raise_ids(Db &db, int64 above);
 
-// The slots whose range has the id, newest first, then segment 0; returns the count (at most 2).
+// The slot whose range has the id, then segment 0; returns the count (at most 2). Of ranges that overlap the one that ends first: what is
+// adopted lies below what this server draws from then on (raise_ids), where an earlier segment of its own may have the ids in its range.
 int slots_of_id(const Db &db, int64 id, int *slots);
 
 // Tables of a slot; false if it is free.
@@ -37,6 +38,9 @@ int live_segments_locked(const Db &db, journal::Segment *tables, int *slots, int
 // Adds a segment to the map (created by the janitor, or adopted) and, if `open`, makes it the one that takes jobs: the former open one
 // is sealed. Returns its slot, -1 if the map is full or it is there already.
 int add_segment(Db &db, const journal::Segment &tables, int64 first_id, int64 last_id, bool open, TimestampTz opened_at);
+
+// What came from outside may lie beyond the range that a segment had when it was mapped: the range grows up to there, unless that is another's.
+void widen_segment(Db &db, int slot, const journal::Segment &tables, int64 first_id, int64 last_id);
 
 // SegmentSlot::dead of a segment that nobody has read: some, but not known how many. It stays so while some of them are retried or purged.
 constexpr int64 kDeadUnknown = int64{1} << 40;

@@ -196,6 +196,18 @@ bool find_zero(const Db &db, live::SegmentView *zero)
 
 } // namespace
 
+bool nobody_writes(const journal::Segment &tables)
+{
+	int locked = 0;
+	const Oid oids[] = {tables.job, tables.event};
+	while (locked < 2 && ConditionalLockRelationOid(oids[locked], ShareLock))
+		++locked;
+	const bool nobody = locked == 2;
+	while (locked > 0)
+		UnlockRelationOid(oids[--locked], ShareLock);
+	return nobody;
+}
+
 int64 evacuate(const WorkerContext &context, Db &db, const live::SegmentView &segment, live::Micros now)
 {
 	live::SegmentView zero{};
@@ -208,11 +220,15 @@ int64 evacuate(const WorkerContext &context, Db &db, const live::SegmentView &se
 	MemoryContext old = MemoryContextSwitchTo(keep);
 	live::SegmentSlot &s = live::segment_at(db, segment.slot);
 	const int64 dead_before = s.dead.load(); // what dies from here on is added to it
+	const uint32 changes = db.outside_changes.load();
 	const Ids found = scan(segment.tables, true);
+	// whoever writes past tq is not seen before his commit
+	const bool seen = live::dead_known(dead_before) || (nobody_writes(segment.tables) && db.outside_changes.load() == changes);
 	MemoryContextSwitchTo(old);
 	end_work();
 	int64 left = 0, over = 0;
-	s.dead.fetch_add(found.dead - dead_before); // now that it was read, it is known what it holds
+	if (seen)
+		s.dead.fetch_add(found.dead - dead_before); // now that it was read, it is known what it holds
 	if (segment.rows == 0 || !live::dead_known(segment.dead))
 	{
 		s.rows.store(found.rows);

@@ -15,6 +15,9 @@ constexpr bool few_outlive(int64 rows, int64 jobs, bool finished) noexcept
 	return jobs * 10 <= rows || (finished && jobs <= 100);
 }
 
+// Whether nobody writes to the tables of a segment at this moment.
+bool nobody_writes(const journal::Segment &tables);
+
 // Copies the jobs of a segment that still live or are dead letters whose retention has not passed, with their history, to segment 0. Jobs
 // that run or are being changed by somebody are skipped: the segment stays until they end, and so it does if it turns out to have many. Returns how many are left, -1 if the extension is gone.
 int64 evacuate(const WorkerContext &context, live::Db &db, const live::SegmentView &segment, core::Micros now);

@@ -68,17 +68,14 @@ SegmentView *views(const Db &db, int *n)
 	return list;
 }
 
-// A COPY under way would be adopted in part: what it brings is not visible yet. Its end asks for another look.
-bool nobody_writes(const journal::Segment &tables)
+// tq_health() says so all the time, the log once a minute.
+void warn_of_room(Db &db)
 {
-	int locked = 0;
-	const Oid oids[] = {tables.job, tables.event};
-	while (locked < 2 && ConditionalLockRelationOid(oids[locked], ShareLock))
-		++locked;
-	const bool nobody = locked == 2;
-	while (locked > 0)
-		UnlockRelationOid(oids[--locked], ShareLock);
-	return nobody;
+	const Micros now = live::wall_now();
+	if (!is_over(db.warned_at.load(), 60 * kSecond, now))
+		return;
+	db.warned_at.store(now);
+	ereport(LOG, (errmsg("tq: no room for another segment"), errhint("Raise tq.max_segments, or lower tq.retention.")));
 }
 
 // Segments that somebody else made (a restore) join the map once they are whole; those that somebody dropped leave it (H6).
@@ -101,6 +98,7 @@ bool adopt(const WorkerContext &context, Db &db, bool *changed)
 			found = found || map[k].tables.job == list[i].tables.job;
 		if (found)
 			continue;
+		// a COPY under way would be adopted in part: what it brings is not visible yet; its end asks for another look
 		const bool busy = list[i].complete && !nobody_writes(list[i].tables);
 		locked = locked || busy;
 		if (busy || !list[i].complete)
@@ -109,14 +107,22 @@ bool adopt(const WorkerContext &context, Db &db, bool *changed)
 			continue;
 		}
 		int64 low = 0, high = 0;
-		// an empty one may be filled by what comes next (pg_restore --data-only), which asks for another look
-		if (!journal::segment_bounds(list[i].tables, &low, &high))
+		// An empty one may be filled by what comes next (pg_restore --data-only), which asks for another look. If nothing comes, it goes as any
+		// other that has nothing in it.
+		if (journal::segment_bounds(list[i].tables, &low, &high))
+			live::raise_ids(db, high);
+		else if (live::restore_may_be_under_way(db))
 			continue;
-		live::raise_ids(db, high);
+		else
+			low = 1;
 		const int slot = live::add_segment(db, list[i].tables, low, high, false, live::wall_now());
-		if (slot >= 0)
-			live::segment_at(db, slot).dead.store(live::kDeadUnknown); // the janitor looks before it drops
-		whole = whole && slot >= 0;
+		if (slot < 0)
+		{
+			whole = false;
+			warn_of_room(db);
+			continue;
+		}
+		live::segment_at(db, slot).dead.store(live::kDeadUnknown); // the janitor looks before it drops
 		ereport(LOG, (errmsg("tq: adopted segment %d", list[i].tables.number)));
 		*changed = true;
 	}
@@ -136,7 +142,10 @@ bool adopt(const WorkerContext &context, Db &db, bool *changed)
 	{
 		int64 low = 0, high = 0;
 		if (journal::segment_bounds(map[k].tables, &low, &high))
+		{
 			live::raise_ids(db, high);
+			live::widen_segment(db, map[k].slot, map[k].tables, low, high);
+		}
 	}
 	live::reopen_untold(db); // last: it locks what it changes
 	end_work();
@@ -162,12 +171,7 @@ bool open_next(const WorkerContext &context, Db &db, bool *changed)
 		return true;
 	if (n >= guc::max_segments)
 	{
-		// tq_health() says so all the time, the log once a minute
-		if (is_over(db.warned_at.load(), 60 * kSecond, now))
-		{
-			db.warned_at.store(now);
-			ereport(LOG, (errmsg("tq: no room for another segment"), errhint("Raise tq.max_segments, or lower tq.retention.")));
-		}
+		warn_of_room(db);
 		return true;
 	}
 	if (!begin_work(context, "tq: opening a segment"))
@@ -195,7 +199,7 @@ bool open_next(const WorkerContext &context, Db &db, bool *changed)
 	return true;
 }
 
-void count_visit(const journal::Candidate &, const journal::Fold &, void *arg) { ++*static_cast<int64 *>(arg); }
+void count_visit(const journal::Candidate &, const journal::Fold &fold, void *arg) { *static_cast<int64 *>(arg) += !fold.terminal(); }
 
 // Asks the journal whether it agrees with the counter that says that nothing lives in a segment; if not, all is counted again.
 bool journal_agrees(Db &db, const SegmentView &s)

@@ -369,6 +369,23 @@ scheduler_of($node);
 sql('select tq_reload()');
 is(join(',', take_all($node, 'late', 1)), $gap[1], 'a row that was on its way into a finished segment then is delivered');
 
+# an end that is written by hand is kept as long as any other; what tq would not have written holds nothing up
+@ids = fill('by hand', 200);
+$n = sql("select tableoid::regclass from tq.job where id = $ids[0]") =~ s/.*job_//r;
+take_all($node, 'by hand', 198);
+my @left = split /\n/, sql("select id from tq_jobs where queue = 'by hand' and state = 'ready'");
+my $done = sql("select min(job_id) from tq.event_$n where type = 's'");
+my $log = -s $node->logfile;
+sql("insert into tq.event_$n (job_id, at, step, type) values ($left[0], tq_now(), 1000, 'd'), ($done, tq_now(), 1000, 'z')");
+until_true($node, "select state = 'dead' from tq_get($left[0])", 'dead');
+is(join(',', take_all($node, 'by hand', 1)), $left[1], 'a job that was killed by hand is not delivered, the other one is');
+ok(until_true($node, "select finished_at is not null from tq.segment where number = $n"), 'what tq would not have written keeps no segment open');
+my $again = () = substr(slurp_file($node->logfile), $log) =~ /counting again/g;
+cmp_ok($again, '<=', 1, '... nor is it counted again and again');
+pass_time(7200);
+ok(until_true($node, "select count(*) = 0 from tq.job where id = $done"), 'the segment has had its time');
+is(sql("select state from tq_get($left[0])"), 'dead', '... but not what was killed by hand');
+
 check_journal($node);
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP|signal 11|signal 6/, 'nothing alarming in the log');
 $node->stop;

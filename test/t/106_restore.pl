@@ -110,6 +110,71 @@ scheduler_of($node, 'data');
 $node->command_ok([ 'pg_restore', '--data-only', '-p', $node->port, '-h', $node->host, '-d', 'data', "$dir/custom" ], 'H6: pg_restore --data-only');
 whole('data', 'H6: data only');
 
+# what is empty when the segments are looked up, though it is whole, is filled later
+in_db('postgres', 'create database single');
+$node->command_ok([ 'pg_restore', '--schema-only', '--single-transaction', '-p', $node->port, '-h', $node->host, '-d', 'single', "$dir/custom" ],
+	'H6: pg_restore --schema-only in one transaction');
+scheduler_of($node, 'single');
+is(in_db('single', 'select tq_metrics() is not null'), 't', 'somebody looks the segments up');
+$node->command_ok([ 'pg_restore', '--data-only', '-p', $node->port, '-h', $node->host, '-d', 'single', "$dir/custom" ], 'H6: pg_restore --data-only after it');
+whole('single', 'H6: data only, after all tables at once');
+
+# a dump of tables alone leaves nothing behind
+in_db('postgres', 'create database tables');
+$node->command_ok([ 'pg_restore', '--schema-only', '-p', $node->port, '-h', $node->host, '-d', 'tables', "$dir/custom" ], 'H6: pg_restore --schema-only');
+scheduler_of($node, 'tables');
+clock($node, 700, 0);
+in_db('tables', 'select tq_reload()');
+until_true($node, q{select count(*) = 4 from pg_depend d join pg_inherits on objid = inhrelid
+	where inhparent = 'tq.job'::regclass and refclassid = 'pg_extension'::regclass and deptype = 'a' and inhrelid <> 'tq.job_0'::regclass}, 'adopted', 'tables');
+clock($node, 100000, 0);
+ok(until_true($node, q{select count(*) = 1 from pg_inherits where inhparent = 'tq.job'::regclass}, 'one segment', 'tables'),
+	'H6: segments of a dump of tables alone are dropped when nothing comes');
+clock($node, 0, 0);
+in_db('postgres', 'drop database tables');
+
+# ids of a dump that lie in the range of a segment which was opened while it came
+in_db('postgres', 'create database far');
+in_db('far', q{create extension tq; select setval('tq.job_id_seq', 4096 * 5000)});
+for my $segment (1 .. 4)
+{
+	in_db('far', q{select tq_enqueue_many('far', array_fill('{}'::jsonb, array[25]))});
+	until_true($node, "select to_regclass('tq.job_$segment') is not null", 'a segment', 'far');
+}
+my $far = in_db('far', q{select min(id) from tq.job_1});
+is(in_db('far', "select tq_cancel($far)"), 'cancelled', 'a job in segment 1');
+$node->command_ok([ 'pg_dump', '--no-sync', '-Fc', '-f', "$dir/far", '-p', $node->port, '-h', $node->host, 'far' ], 'pg_dump of large ids');
+in_db('postgres', 'create database within');
+my @within = ('pg_restore', '-p', $node->port, '-h', $node->host, '-d', 'within', "$dir/far");
+$node->command_ok([ @within, "--section=$_" ], "H6: a restore of large ids, $_") for qw(pre-data data);
+my $youngest = in_db('within', 'select max(number) from tq.segment');
+scheduler_of($node, 'within');
+until_true($node, "select max(number) > $youngest from tq.segment", 'a segment is opened meanwhile', 'within');
+$node->command_ok([ @within, '--section=post-data' ], 'H6: a restore of large ids, post-data');
+until_true($node, q{select live = 99 from tq_stats() where queue = 'far'}, 'all jobs', 'within');
+in_db('within', q{select tq_enqueue_many('near', array_fill('{}'::jsonb, array[25]))});
+until_true($node, "select max(number) > $youngest + 1 from tq.segment", 'and sealed', 'within');
+is(in_db('within', "select state from tq_get($far)"), 'cancelled', 'H6: which is looked up in its own segment');
+is(scalar(work_off($node, 'far', 'within')), 99, 'H6: all jobs run');
+check_journal($node, 'H6: each of them once', 'within');
+in_db('postgres', 'drop database far');
+in_db('postgres', 'drop database within');
+
+# nor was all of a table there when somebody looked
+in_db('postgres', 'create database late_rows');
+my @late_rows = ('pg_restore', '-p', $node->port, '-h', $node->host, '-d', 'late_rows', "$dir/custom");
+$node->command_ok([ @late_rows, '--section=pre-data' ], 'H6: a restore of tables');
+$node->command_ok([ @late_rows, '--section=data' ], 'H6: ... of rows');
+my $held_back = in_db('late_rows', q{with gone as (delete from tq.job_1 where id > (select min(id) from tq.job_1) returning *)
+	select string_agg(format('insert into tq.job_1 select (jsonb_populate_record(null::tq.job_1, %L)).*', to_jsonb(g)), ';') from gone g});
+in_db('late_rows', 'vacuum tq.job_1');
+$node->command_ok([ @late_rows, '--section=post-data' ], 'H6: ... but for some of them');
+until_true($node, q{select count(*) > 0 from pg_depend where objid = 'tq.job_1'::regclass and deptype = 'a' and refclassid = 'pg_extension'::regclass},
+	'segments adopted', 'late_rows');
+janitor_away($node);
+in_db('late_rows', $held_back);
+whole('late_rows', 'H6: rows that were late');
+
 # with triggers disabled and enabled around each table, which leaves them in the ordinary mode
 sub restore_untold
 {
