@@ -324,6 +324,17 @@ core::JobId put_job(live::Db &db, const Schedule &s, Micros fire_at, Micros now,
 	return id;
 }
 
+bool can_record_fire(const live::Db &db, const Schedule &s)
+{
+	const Oid types[] = {TEXTOID, INT8OID};
+	const Datum values[] = {CStringGetTextDatum(s.name), Int64GetDatum(s.revision)};
+	const pg::OwnerScope scope = pg::enter_owner(db.extension);
+	pg::sql("SELECT FROM tq.schedule WHERE name = $1 AND revision = $2 FOR KEY SHARE SKIP LOCKED", 2, types, values, nullptr, false, 0);
+	const bool yes = SPI_processed > 0;
+	pg::leave_owner(scope);
+	return yes;
+}
+
 bool record_fire(const live::Db &db, const Schedule &s, Micros fire_at, Micros now, core::JobId job, int64 missed,
 				 FireOutcome outcome)
 {

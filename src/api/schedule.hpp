@@ -112,6 +112,9 @@ enum class FireOutcome : uint8
 	manual,	   // tq_schedule_run
 };
 
+// Whether record_fire() would find the schedule now: as it was, and locked by nobody.
+bool can_record_fire(const live::Db &db, const Schedule &s);
+
 // Notes what became of a time. False if there is a row of it already, or if the schedule is not what it was: then what was done for it must
 // be rolled back. `job` 0: none.
 bool record_fire(const live::Db &db, const Schedule &s, Micros fire_at, Micros now, core::JobId job, int64 missed,

@@ -144,10 +144,11 @@ void write_row(const Db &db, const ScheduleRow &r, TimestampTz now)
 	pg::leave_owner(scope);
 }
 
-// A schedule is a use of the queues: without it, those of a new extension would be held.
+// A schedule is a use of the queues: without it, those of a new extension would be held. Whether they are is not known before there was a
+// scheduler.
 void note_first_use(Db &db)
 {
-	if (!db.dormant.load() || live::read_identity(db) != live::Identity::fresh)
+	if (live::read_identity(db) != live::Identity::fresh)
 		return;
 	live::reserve_queue_change(db);
 	live::record_identity(db);

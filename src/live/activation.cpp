@@ -51,17 +51,23 @@ bool identity_to_check(const Db &db) noexcept { return db.dormant.load() && !kno
 
 void check_identity(Db &db)
 {
-	Identity identity = read_identity(db);
-	if (identity == Identity::fresh && was_used(db))
+	Identity identity = Identity::fresh;
+	for (uint32 seen = db.activations.load() - 1; seen != db.activations.load();)
 	{
-		record_identity(db);
-		identity = Identity::active;
+		seen = db.activations.load();
+		identity = read_identity(db);
+		TQ_WAIT_POINT("identity-after-read");
+		if (identity == Identity::fresh && was_used(db))
+		{
+			record_identity(db);
+			identity = Identity::active;
+		}
+		db.dormant.store(identity != Identity::active); // over that of somebody who has activated it since we read
 	}
 	if (identity == Identity::copy && !known_copy)
 		ereport(LOG, (errmsg("tq: this database is a copy: schedules and executors are held"),
 					  errhint("Call tq_activate() if they are to run here.")));
 	known_copy = identity == Identity::copy;
-	db.dormant.store(identity != Identity::active);
 }
 
 } // namespace tq::live

@@ -28,7 +28,8 @@ JobId *notes = nullptr;
 int nnotes = 0;
 int notes_room = 0;
 bool all_at_commit = false;
-bool counted = false; // among Awaited::openers
+Db *opened_in = nullptr; // in whose Awaited::openers it is counted
+Oid opened_extension = InvalidOid; // ... if that is still the same
 SubTransactionId writing = InvalidSubTransactionId; // in which a statement of our own is under way
 uint32 emptied_before = 0;
 
@@ -131,9 +132,12 @@ void leave_registry(const pg::OwnerScope &scope)
 
 void look_at_parents(Db &db) noexcept
 {
-	if (!counted)
+	if (opened_in == nullptr)
+	{
 		db.awaited.openers.fetch_add(1);
-	counted = true;
+		opened_in = &db;
+		opened_extension = db.extension;
+	}
 }
 
 void await_parent(JobId parent) { add(&awaited, &nawaited, &awaited_room, parent); }
@@ -160,7 +164,10 @@ void note_after_commit() noexcept
 	// rows may have been written by a session that has not used tq
 	for (int i = 0; all_at_commit && preloaded() && i < guc::max_databases; ++i)
 		if (db_at(i).used && db_at(i).database == MyDatabaseId)
+		{
+			db_at(i).outside_changed_at.store(wall_now()); // before: the jobs of these rows may come after them
 			note_all(db_at(i));
+		}
 	if (nawaited + nnotes == 0)
 		return;
 	Db &db = *current_db();
@@ -176,9 +183,9 @@ void end_dependencies() noexcept
 	nawaited = awaited_room = nnotes = notes_room = 0;
 	all_at_commit = false;
 	writing = InvalidSubTransactionId;
-	if (counted)
-		current_db()->awaited.openers.fetch_sub(1);
-	counted = false;
+	if (opened_in != nullptr && opened_in->used && opened_in->extension == opened_extension)
+		opened_in->awaited.openers.fetch_sub(1);
+	opened_in = nullptr;
 }
 
 void note_if_awaited(Db &db, JobId id) noexcept

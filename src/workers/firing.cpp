@@ -22,6 +22,7 @@ using live::Db;
 
 constexpr Micros kSecond = 1000000;
 constexpr Micros kShortPause = kSecond / 10;
+constexpr Micros kHeldPause = kSecond;
 constexpr Micros kLongPause = 60 * kSecond;
 constexpr int kBatch = 50;	 // schedules in one transaction; fewer than the queues that one may enqueue to
 constexpr int kTimes = 500;	 // in one transaction, more only if one schedule has more; the rest comes in the next cycle
@@ -70,6 +71,8 @@ bool fire_once(Db &db, Planned *p, Micros fire_at, Micros now, int64 missed)
 	const api::Schedule &s = p->schedule;
 	core::JobId job = 0;
 	FireOutcome outcome = FireOutcome::fired;
+	if (p->retry_at != 0 && !api::can_record_fire(db, s)) // asked first: an enqueue that is rolled back counts for its queue's rate
+		return false;
 	if (s.overlap != api::Overlap::allow && !has_ended(db, p->new_last_job))
 	{
 		if (s.overlap == api::Overlap::cancel)
@@ -194,7 +197,8 @@ void settle(Db &db, const Attempt &a) noexcept
 		return;
 	}
 	known = known && a.result != Tried::refused;
-	p->pause = a.result == Tried::failed ? std::clamp(p->pause * 2, kShortPause, kLongPause) : kShortPause;
+	// whoever has its row may keep it for long; a new revision does not wait for that
+	p->pause = std::clamp(p->pause * 2, kShortPause, a.result == Tried::failed ? kLongPause : kHeldPause);
 	p->retry_at = live::mono_now() + p->pause;
 }
 

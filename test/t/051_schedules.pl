@@ -515,6 +515,28 @@ sql("select tq_schedule('first', 'first', every => '1 s')", 'fresh');
 until_true($node, "select count(*) > 0 from tq.schedule_fire", 'fresh', 'fresh');
 pass('a schedule is a use');
 is($node->psql('fresh', 'drop extension tq'), 0, 'DROP EXTENSION with schedules');
+sql('create database fresher');
+sql("begin; create extension tq; select tq_schedule('first', 'first', every => '1 s'); commit", 'fresher');
+ok(until_true($node, "select count(*) > 0 from tq.schedule_fire", 'fresher', 'fresher'), 'also one that comes with the extension');
+sql('drop database fresher');
+
+# somebody keeps the row of a schedule locked: no turn of its queue is used up by that
+sql(q{select tq_create_queue('paced', '{"enqueue_rate": "20/min"}')});
+sql(q{select tq_schedule('kept', 'paced', every => '1 d', options => jsonb_build_object('start', clock_timestamp() + interval '1 h'))});
+my $locker = session($node);
+ask($locker, q{begin; select from tq.schedule where name = 'kept' for update});
+my $ticks = q{select count(*) from tq.schedule_fire where schedule = 'ticks'};
+sql(q{select tq_schedule('ticks', 'ticks', every => '1 s')});
+clock($node, 3700, 3700);
+until_true($node, "select count(*) > 1 from tq.schedule_fire where schedule = 'ticks'", 'others fire');
+my $ticked = sql($ticks);
+until_true($node, "select ($ticks) > $ticked + 4", 'for some seconds');
+is(sql(q{select count(*) from tq.schedule_fire where schedule = 'kept'}), 0, 'a schedule whose row is locked does not fire');
+is(sql(q{select tq_enqueue('paced') > 0}), 't', '... and uses up nothing of what its queue lets in');
+leave($locker);
+ok(until_true($node, q{select count(*) = 1 from tq.schedule_fire where schedule = 'kept'}), '... and fires when it is free');
+sql(q{select tq_unschedule(name) from tq_schedules});
+clock($node, 0, 0);
 
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP|signal 11|signal 6/, 'nothing alarming in the log');
 $node->stop;

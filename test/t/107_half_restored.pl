@@ -174,6 +174,26 @@ bring('job_0');
 ok(until_true($node, q{select count(tq_complete(id, lease)) = 1 from tq_claim('parent')}, 'the parent', 'zero'), 'H6: the parent comes');
 ok(until_true($node, "select state = 'ready' from tq_get($waiting)", 'freed', 'zero'), 'H6: and its child is freed');
 
+# rows that INSERT brings are a sign of a restore, too, however long ago the one before it was
+sql('create database rows');
+sql('create extension tq', 'rows');
+my $first = scheduler_of($node, 'rows');
+has_loaded('rows');
+clock($node, 700, 0);
+arm($node, 'resolve-after-commit', 'wait', pid => $first);
+for my $table (qw(dependency queue job_0))
+{
+	my $rows = sql("select string_agg(format('insert into tq.$table select (jsonb_populate_record(null::tq.$table, %L)).*', to_jsonb(t)), ';') from tq.$table t", 'small');
+	sql($rows, 'rows');
+	next unless $table eq 'dependency';
+	standing($node, 'resolve-after-commit');
+	release($node, 'resolve-after-commit');
+	is(sql('select count(*) from tq.dependency where state is null', 'rows'), 1, 'H6: rows: it stays as it is');
+}
+ok(until_true($node, q{select count(tq_complete(id, lease)) = 1 from tq_claim('parent')}, 'the parent', 'rows'), 'H6: rows: the parent comes');
+ok(until_true($node, "select state = 'ready' from tq_get($waiting)", 'freed', 'rows'), 'H6: rows: and its child is freed');
+clock($node, 0, 0);
+
 #
 # A parent that does not come
 #
@@ -222,6 +242,18 @@ some_fires('postgres', 'the original fires');
 is(fires('copy'), $fires, 'H33: nor when it can');
 is(sql(q{select value from tq_health() where item = 'activation'}, 'copy'), 'dormant', 'H33: which it knows then');
 leave($locked);
+
+# somebody activates it while its scheduler finds out that it is a copy
+my $copying = scheduler_of($node, 'copy');
+my $activator = session($node, 'copy');
+ask($activator, 'select 1');
+arm($node, 'identity-after-read');
+sql("select pg_terminate_backend($copying)");
+standing($node, 'identity-after-read');
+ask($activator, 'select tq_activate()');
+release($node, 'identity-after-read');
+ok(some_fires('copy', 'the copy fires'), 'H33: a copy that is activated while its scheduler starts is active');
+leave($activator);
 
 # the original goes on by itself
 $scheduler = scheduler_of($node);
