@@ -142,7 +142,10 @@ void serve(const WorkerContext &context)
 			worked = worked || done == Done::job;
 			idle_since = live::mono_now();
 			if (done == Done::job)
+			{
+				take_settings(); // it may have no idle moment for hours
 				continue;
+			}
 		}
 		if (worked)
 			executor_disengage(true); // it may have something for us that came a moment ago
@@ -163,7 +166,7 @@ void run_executor(const WorkerContext &context)
 	start(context);
 	if (executor_db == nullptr)
 		return;
-	tidy_session(context.role); // ALTER ROLE SET may have made it another role's
+	tidy_session(context.role);
 	set_latch_of_scheduler(context.database);
 	serve(context);
 	live::forget_worker(live::worker_slot(*executor_db, executor_name)); // the next has another number

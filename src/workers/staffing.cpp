@@ -212,10 +212,11 @@ void dismiss(int slot, int n) noexcept
 // More than there may be: those without a job first.
 void dismiss_surplus(int slot, int allowed) noexcept
 {
-	int surplus = count(is_there) - allowed;
+	const auto stays = [](const Place &p) noexcept { return is_there(p) && !p.now.worker.stopping; };
+	int surplus = count(stays) - allowed;
 	for (int round = 0; round < 2; ++round)
 		for (int n = 0; n < nplaces && surplus > 0; ++n)
-			if (is_there(places[n]) && (round == 1 || is_idle(places[n])))
+			if (stays(places[n]) && (round == 1 || is_idle(places[n])))
 			{
 				--surplus;
 				dismiss(slot, n);

@@ -73,11 +73,13 @@ constexpr Setting kSettings[] = {
 	{"standard_conforming_strings", "on"},
 	// never destroy data without being asked
 	{"zero_damaged_pages", "off"},
+	{"role", "none"}, // ALTER DATABASE SET
 };
 
 // An executor runs the code of its role, with the settings of its role. Not so where they would keep it from journalling what becomes
 // of a job.
 constexpr Setting kExecutorSettings[] = {
+	{"role", "none"}, // ALTER ROLE SET
 	{"search_path", "pg_catalog, pg_temp"}, // while no handler runs
 	{"transaction_timeout", "0"},
 	{"idle_in_transaction_session_timeout", "0"},
@@ -240,11 +242,15 @@ void idle(long timeout_ms)
 	if (!PostmasterIsAliveInternal())
 		proc_exit(1);
 	CHECK_FOR_INTERRUPTS();
-	if (ConfigReloadPending)
-	{
-		ConfigReloadPending = false;
-		ProcessConfigFile(PGC_SIGHUP);
-	}
+	take_settings();
+}
+
+void take_settings()
+{
+	if (!ConfigReloadPending)
+		return;
+	ConfigReloadPending = false;
+	ProcessConfigFile(PGC_SIGHUP);
 }
 
 } // namespace tq::workers

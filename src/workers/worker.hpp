@@ -41,4 +41,7 @@ bool stop_requested(const WorkerContext &context) noexcept;
 // configuration reload. The caller looks for work after it returns, and must not be in a transaction.
 void idle(long timeout_ms);
 
+// The configuration reload alone.
+void take_settings();
+
 } // namespace tq::workers

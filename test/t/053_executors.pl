@@ -406,6 +406,36 @@ sql('grant connect on database postgres to public');
 is(becomes($job, 'succeeded'), 'succeeded', 'after one of them was well');
 cmp_ok(time - $began, '<', 30, 'they are tried again soon');
 
+# one whose sessions begin as another role
+sql(<<'SQL');
+create role dora login;
+grant friend to dora;
+alter role dora set role = 'friend';
+select tq_create_queue('d'), tq_grant('d', 'dora', 'manage'), tq_grant('d', 'dora', 'consume');
+grant create on schema public to dora;
+set session authorization dora;
+create function as_dora(job tq_job) returns void language sql as
+	$$insert into who (job, session, who, role) values (job.id, session_user, current_user, current_setting('role'))$$;
+select tq_handle('d', null, 'as_dora(tq_job)'::regprocedure);
+SQL
+$job = enqueue('d');
+is(becomes($job, 'succeeded'), 'succeeded', 'H9: jobs of a role with ALTER ROLE SET role');
+is(sql("select session || ' ' || who || ' ' || role from who where job = $job"), 'dora dora none', '... run as that role');
+
+# a configuration that changes while there is no pause between two jobs
+sql(<<'SQL');
+create table seen (pid int, setting text);
+create function see(job tq_job) returns void language sql as
+	$$insert into seen values (pg_backend_pid(), current_setting('work_mem')); select pg_sleep(0.01)$$; -- a poll would leave pauses
+select tq_create_queue('busy');
+select tq_handle('busy', null, 'see(tq_job)'::regprocedure);
+select tq_enqueue_many('busy', array_fill('{}'::jsonb, array[20000]));
+SQL
+until_true($node, 'select count(*) > 0 from seen', 'jobs run');
+reload('work_mem = 5MB');
+ok(until_true($node, q{select exists (select from seen group by pid having count(distinct setting) = 2)}), 'a busy executor takes it between two jobs');
+sql(q{select tq_pause('busy')});
+
 check_journal($node);
 $node->stop;
 done_testing();
