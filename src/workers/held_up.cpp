@@ -15,7 +15,12 @@ constexpr Micros kPauseLeast = 100000; // doubled while some of it is still late
 constexpr Micros kPauseMost = 5000000;
 constexpr Micros kLogPause = 60000000;
 
-JobId late[kLate];
+struct Late
+{
+	JobId note;
+	bool failed; // the last time
+};
+Late late[kLate];
 int nlate = 0;
 Micros late_at = 0;
 Micros late_pause = 0;
@@ -44,6 +49,21 @@ void add(Until (&list)[N], int what, Micros length) noexcept
 	*oldest = Until{what, live::mono_now() + length};
 }
 
+bool add_late(JobId note, bool failed) noexcept
+{
+	if (nlate == 0)
+		late_at = live::mono_now() + std::max(late_pause, kPauseLeast);
+	if (Late *l = std::find_if(late, late + nlate, [note](const Late &x) { return x.note == note; }); l != late + nlate)
+	{
+		l->failed = l->failed || failed;
+		return true;
+	}
+	if (nlate == kLate)
+		return false;
+	late[nlate++] = Late{note, failed};
+	return true;
+}
+
 } // namespace
 
 void begin_pass() noexcept { nfailures = 0; }
@@ -54,7 +74,7 @@ bool end_pass() noexcept
 {
 	bool room = true;
 	for (int i = 0; i < nfailures; ++i)
-		room = put_off(failures[i]) && room;
+		room = add_late(failures[i], true) && room;
 	return room;
 }
 
@@ -62,17 +82,7 @@ void shut(int slot) noexcept { add(shut_until, slot, kShutFor); }
 
 bool is_shut(int slot) noexcept { return has(shut_until, slot); }
 
-bool put_off(JobId note) noexcept
-{
-	if (nlate == 0)
-		late_at = live::mono_now() + std::max(late_pause, kPauseLeast);
-	if (std::find(late, late + nlate, note) != late + nlate)
-		return true;
-	if (nlate == kLate)
-		return false;
-	late[nlate++] = note;
-	return true;
-}
+bool put_off(JobId note) noexcept { return add_late(note, false); }
 
 void note_failed(JobId note) noexcept { failures[nfailures++] = note; }
 
@@ -83,7 +93,12 @@ int take_late(JobId *out) noexcept
 		late_pause = 0;
 	if (n == 0 || late_at > live::mono_now())
 		return 0;
-	std::copy(late, late + n, out);
+	// who fails again shuts a segment, which those that need only read it should not find shut each time
+	int done = 0;
+	for (const bool failed : {false, true})
+		for (int i = 0; i < n; ++i)
+			if (late[i].failed == failed)
+				out[done++] = late[i].note;
 	nlate = 0;
 	late_pause = std::clamp(late_pause * 2, kPauseLeast, kPauseMost);
 	return n;

@@ -6,6 +6,7 @@
 #include "live/loader.hpp"
 #include "live/segments.hpp"
 #include "live/verbs.hpp"
+#include "pg/id_array.hpp"
 #include "workers/held_up.hpp"
 #include "workers/transaction.hpp"
 
@@ -26,6 +27,8 @@ using live::Verb;
 
 constexpr int kShownOutcomes = 100; // of a batch; above, its callback is given counts only
 constexpr int64 kLargest = 4194304; // bytes of results that a job is given
+constexpr Size kAtOnce = 67108864;	// ... that are given in one transaction, about
+constexpr int kMostParents = 1000;	// of a batch that are looked at for its own sake
 
 // --- statements ------------------------------------------------------------------------------------------------------
 
@@ -38,7 +41,8 @@ pg::Statement record_outcome = {
 	" RETURNING child_id",
 	5,
 	{INT8OID, TEXTOID, JSONBOID, TEXTOID, INT8OID}};
-pg::Statement open_parents = {"SELECT parent_id FROM tq.dependency WHERE child_id = $1 AND parent_id > 0 AND state IS NULL", 1, {INT8OID}};
+pg::Statement open_parents = {
+	"SELECT parent_id FROM tq.dependency WHERE child_id = $1 AND parent_id > 0 AND state IS NULL LIMIT $2", 2, {INT8OID, INT8OID}};
 pg::Statement standing = {
 	"SELECT bool_or(state IS NULL),"
 	" (array_agg('parent ' || parent_id || ' is ' || state ORDER BY parent_id) FILTER (WHERE on_failure = 'c' AND state <> 'succeeded'))[1]"
@@ -63,7 +67,8 @@ pg::Statement next_batches = {"SELECT id FROM tq.batch WHERE id > $1 ORDER BY id
 pg::Statement count_batch = {
 	"UPDATE tq.batch SET done = done + $2 + $3, succeeded = succeeded + $2, failed = failed + $3 WHERE id = $1", 3, {INT8OID, INT8OID, INT8OID}};
 pg::Statement read_batch = {"SELECT total, done, succeeded, failed, on_failure FROM tq.batch WHERE id = $1", 1, {INT8OID}};
-pg::Statement thin_out = {"DELETE FROM tq.dependency WHERE child_id = $1 AND parent_id > 0 AND state IS NOT NULL", 1, {INT8OID}};
+pg::Statement thin_out = {"DELETE FROM tq.dependency WHERE child_id = $1 AND parent_id = ANY ($2) AND state IS NOT NULL", 2, {INT8OID, INT8ARRAYOID}};
+pg::Statement thin_out_all = {"DELETE FROM tq.dependency WHERE child_id = $1 AND parent_id > 0 AND state IS NOT NULL", 1, {INT8OID}};
 pg::Statement closed_hold = {"SELECT FROM tq.dependency WHERE parent_id = 0 AND child_id = $1 AND state IS NOT NULL", 1, {INT8OID}};
 // whoever joins a batch holds this row; when nobody does any more, all that joined are visible
 pg::Statement lock_hold = {
@@ -88,6 +93,7 @@ int ids_returned(uint64 n, JobId *out, int room)
 	const int k = static_cast<int>(std::min<uint64>(n, static_cast<uint64>(room)));
 	for (int i = 0; i < k; ++i)
 		out[i] = DatumGetInt64(column(static_cast<uint64>(i), 1, &null));
+	SPI_freetuptable(SPI_tuptable);
 	return k;
 }
 
@@ -103,6 +109,7 @@ bool is_gone_for_good(const Db &db) noexcept
 
 // --- one transaction -------------------------------------------------------------------------------------------------
 
+constexpr int kEnded = 256;
 constexpr int kMost = 2 * kChildren + 50; // children of the last that is looked at included
 
 struct Child
@@ -118,6 +125,8 @@ struct Work
 	journal::EventRow rows[kMost];
 	uint16_t slots[kMost];
 	int nrows;
+	JobId ended[kEnded]; // parents whose end was recorded, as far as they fit
+	int nended;		  // so many there were
 };
 Work work;
 
@@ -136,8 +145,16 @@ int slot_of(const Db &db, JobId id)
 	return live::slots_of_id(db, id, slots) > 0 ? slots[0] : kNoSegment;
 }
 
+bool is_batch(JobId id)
+{
+	Datum values[] = {Int64GetDatum(id)};
+	const bool yes = pg::run(read_batch, values, nullptr) > 0;
+	SPI_freetuptable(SPI_tuptable);
+	return yes;
+}
+
 // Records how a parent has ended, if it has.
-void look_at_parent(Db &db, JobId id)
+void record_parent(Db &db, JobId id)
 {
 	const int slot = slot_of(db, id);
 	if (is_shut(slot))
@@ -149,6 +166,9 @@ void look_at_parent(Db &db, JobId id)
 		return;
 	if (!out.exists && !is_gone_for_good(db))
 		return;
+	if (work.nended < kEnded)
+		work.ended[work.nended] = id;
+	++work.nended;
 	const int room = 2 * kChildren - work.n;
 	Datum values[] = {Int64GetDatum(id), CStringGetTextDatum(out.exists ? out.state : "gone"), PointerGetDatum(out.result),
 					  out.error != nullptr ? CStringGetTextDatum(out.error) : Datum{0}, Int64GetDatum(room)};
@@ -165,12 +185,29 @@ void look_at_parent(Db &db, JobId id)
 		live::note_for_resolver(db, id);
 }
 
+// What it reads may be large, and there may be many.
+void look_at_parent(Db &db, JobId id)
+{
+	static MemoryContext one = AllocSetContextCreate(TopMemoryContext, "tq parent", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(one);
+	record_parent(db, id);
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(one);
+}
+
 void look_at_child(Db &db, JobId id)
 {
-	Datum values[] = {Int64GetDatum(id)};
-	const uint64 found = pg::run(open_parents, values, nullptr);
-	auto *parents = static_cast<JobId *>(palloc(sizeof(JobId) * (found + 1)));
-	const int n = ids_returned(found, parents, static_cast<int>(found));
+	Datum values[] = {Int64GetDatum(id), Int64GetDatum(kMostParents + 1)};
+	uint64 found = pg::run(open_parents, values, nullptr);
+	if (found > kMostParents)
+	{
+		SPI_freetuptable(SPI_tuptable);
+		values[1] = Int64GetDatum(PG_INT64_MAX);
+		// who joins a batch has its end noted
+		found = is_batch(id) ? 0 : pg::run(open_parents, values, nullptr);
+	}
+	auto *parents = static_cast<JobId *>(MemoryContextAllocHuge(CurrentMemoryContext, sizeof(JobId) * (found + 1)));
+	const int n = found > 0 ? ids_returned(found, parents, static_cast<int>(found)) : 0;
 	for (int i = 0; i < n; ++i)
 		look_at_parent(db, parents[i]);
 	pfree(parents);
@@ -198,7 +235,21 @@ Jsonb *outcomes_of(JobId child)
 	bool null = true;
 	pg::run(outcomes, values, nullptr);
 	const Datum found = column(0, 1, &null);
-	return null ? nullptr : reinterpret_cast<Jsonb *>(PG_DETOAST_DATUM_COPY(found));
+	Jsonb *copy = null ? nullptr : reinterpret_cast<Jsonb *>(PG_DETOAST_DATUM_COPY(found));
+	SPI_freetuptable(SPI_tuptable);
+	return copy;
+}
+
+// Of a batch that has too many to be shown no outcome is kept: those of this transaction go, and all when there have just become too many, or
+// some were left. To look for all each time would meet each open one each time.
+void thin(const Child &c, int64 done)
+{
+	Datum values[] = {Int64GetDatum(c.id), PointerGetDatum(pg::id_array(work.ended, std::min(work.nended, kEnded)))};
+	const int ended = c.succeeded + c.failed; // 0: it is looked at for its own sake
+	if (ended == 0 || work.nended > kEnded || done - ended <= kShownOutcomes)
+		pg::run(thin_out_all, values, nullptr);
+	else
+		pg::run(thin_out, values, nullptr);
 }
 
 // A batch: counts what has ended, and whether that is all.
@@ -230,8 +281,8 @@ bool decide_batch(Db &db, const Child &c, Verdict *v)
 				continue;
 			}
 		}
-		if (done > kShownOutcomes && c.succeeded + c.failed > 0)
-			pg::run(thin_out, id, nullptr);
+		if (done > kShownOutcomes)
+			thin(c, done);
 		if (cancels && failed > 0)
 			*v = {Decision::cancel, psprintf("%lld of the jobs of the batch failed", static_cast<long long>(failed)), nullptr,
 				  open || done < total};
@@ -287,7 +338,7 @@ void carry_out(Db &db, JobId child, const Verdict &v)
 			forget(child);
 	};
 	const int slot = slot_of(db, child);
-	if (is_shut(slot))
+	if (is_shut(slot) || (v.decision == Decision::cancel && is_shut(kFollowUp)))
 		return look_later(-child);
 	progress.at = slot;
 	const live::Pinned p = live::pin(db, child, false);
@@ -306,8 +357,6 @@ void carry_out(Db &db, JobId child, const Verdict &v)
 		return;
 	}
 	const bool free = v.decision == Decision::free;
-	if (!free && is_shut(kFollowUp))
-		return look_later(-child);
 	progress.at = slot;
 	const Micros due = free ? live::due_when_free(db, p, child) : core::kNever;
 	progress.at = kNoSegment;
@@ -373,7 +422,7 @@ bool begin(const WorkerContext &context, Db &db, pg::OwnerScope *scope)
 	if (!begin_work(context, "tq: freeing jobs whose parents have ended"))
 		return false;
 	*scope = live::enter_registry(db);
-	work.n = work.nrows = 0;
+	work.n = work.nrows = work.nended = 0;
 	progress.begun = true;
 	return true;
 }
@@ -381,13 +430,12 @@ bool begin(const WorkerContext &context, Db &db, pg::OwnerScope *scope)
 namespace
 {
 
-// Leaves a child for later; what a batch has just learnt counts now.
+// For a child that is left for later: what a batch has just learnt counts now.
 void only_count(const Child &c)
 {
 	Datum counts[] = {Int64GetDatum(c.id), Int64GetDatum(c.succeeded), Int64GetDatum(c.failed)};
 	if (c.succeeded + c.failed > 0)
 		pg::run(count_batch, counts, nullptr);
-	look_later(-c.id);
 }
 
 } // namespace
@@ -397,16 +445,20 @@ void finish(Db &db, const pg::OwnerScope &scope, bool later)
 {
 	progress.looked = true;
 	live::reserve_ops(work.n);
+	Size handed = 0;
 	for (int i = 0; i < work.n; ++i)
 	{
-		if (later)
+		const Child &c = work.children[i];
+		if (later || handed > kAtOnce)
 		{
-			only_count(work.children[i]);
+			only_count(c);
+			later ? look_later(-c.id) : go_on_with(-c.id);
 			continue;
 		}
-		const Verdict v = decide(db, work.children[i]);
+		const Verdict v = decide(db, c);
+		handed += v.parents != nullptr ? VARSIZE(v.parents) : 0;
 		if (v.decision != Decision::wait)
-			carry_out(db, work.children[i].id, v);
+			carry_out(db, c.id, v);
 	}
 	TQ_WAIT_POINT("resolve-before-append");
 	append(db);

@@ -27,6 +27,7 @@ constexpr Micros kAgain = 50000;  // until a job that somebody else is changing 
 constexpr Micros kAgainPart = 10; // and this many times as long as the last such look took, however many there are,
 constexpr Micros kAgainMost = 30000000; // up to this
 constexpr Micros kGaveUp = 1000000;		// until the look goes on after too many failures
+constexpr Micros kStep = 100000;		// after which the scheduler's other work has its turn
 
 // Children that somebody else was changing or that found no room, or batches that somebody was joining.
 JobId again[kChildren];
@@ -87,6 +88,24 @@ struct List
 	Phase in;
 	int done;
 };
+JobId rest[2 * kChildren];
+int nrest = 0; // left by the last transactions
+JobId notes[lengthof(rest) + live::kNoted + kChildren];
+List current{notes, 0, Phase::none, 0}; // more than one step may be needed for them
+
+bool goes_on() noexcept { return current.done < current.n || nrest > 0; }
+
+} // namespace
+
+void resolving::go_on_with(JobId note) noexcept
+{
+	if (nrest == lengthof(rest))
+		return look_through_again();
+	rest[nrest++] = note;
+}
+
+namespace
+{
 
 // One transaction, for those up to `end` that fit. The step's error is one that all would have: a lock on the tables of dependencies.
 Tried look_at_some(const WorkerContext &context, Db &db, List *list, int end, bool later)
@@ -128,10 +147,11 @@ void report(const Db &db, JobId what)
 					  errdetail("The error before this one says why. They are tried again.")));
 }
 
-// Where some fail together, each by itself, until too much has failed. False if the extension is gone.
+// Where some fail together, each by itself, until too much has failed or that is enough for one step. False if the extension is gone.
 bool look_at_all(const WorkerContext &context, Db &db, List *list, int at_once)
 {
-	while (list->done < list->n && !gave_up())
+	const Micros began = live::mono_now();
+	for (bool first = true; list->done < list->n && !gave_up() && (first || live::mono_now() < began + kStep); first = false)
 	{
 		const int end = std::min(list->done + at_once, list->n);
 		Tried went = look_at_some(context, db, list, end, false);
@@ -194,6 +214,8 @@ bool look_through(const WorkerContext &context, Db &db)
 
 Micros next_resolve() noexcept
 {
+	if (goes_on())
+		return 0;
 	const Micros look = phase != Phase::none ? look_on_at : anew ? 0 : some_again() ? again_at : core::kNever;
 	return std::min(look, next_late());
 }
@@ -241,7 +263,7 @@ void pause_by(Micros took) noexcept
 	if (!looking_again)
 		return;
 	looked_for += took;
-	if (phase != Phase::none)
+	if (phase != Phase::none || goes_on())
 		return;
 	again_at = live::mono_now() + std::clamp(kAgainPart * looked_for, kAgain, kAgainMost);
 	looking_again = false;
@@ -252,20 +274,25 @@ void pause_by(Micros took) noexcept
 
 bool resolve(const WorkerContext &context, Db &db)
 {
-	static JobId notes[live::kNoted + kChildren];
 	static JobId late[kLate];
 	const Micros began = live::mono_now();
 	begin_pass();
-	const int n = take(db, notes);
-	// what was late one by one: those that fail do not take the others along again
-	List lists[] = {{notes, n, Phase::none, 0}, {late, take_late(late), Phase::none, 0}};
-	for (List &list : lists)
+	if (current.done == current.n)
 	{
-		if (!look_at_all(context, db, &list, list.items == late ? 1 : kAtOnce))
-			return false;
-		for (int i = list.done; i < list.n; ++i)
-			look_later(list.items[i]);
+		std::copy(rest, rest + nrest, notes);
+		current = List{notes, nrest + take(db, notes + nrest), Phase::none, 0};
+		nrest = 0;
 	}
+	if (!look_at_all(context, db, &current, kAtOnce))
+		return false;
+	while (gave_up() && current.done < current.n)
+		look_later(current.items[current.done++]);
+	// what was late one by one: those that fail do not take the others along again
+	List list{late, take_late(late), Phase::none, 0};
+	if (!look_at_all(context, db, &list, 1))
+		return false;
+	for (; list.done < list.n; ++list.done) // what was not come to is late no more
+		gave_up() ? look_later(list.items[list.done]) : resolving::go_on_with(list.items[list.done]);
 	if (phase != Phase::none && look_on_at <= live::mono_now() && !gave_up() && !look_through(context, db))
 		return false;
 	look_on_at = gave_up() ? live::mono_now() + kGaveUp : look_on_at;

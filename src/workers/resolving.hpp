@@ -45,6 +45,7 @@ int read_page(const WorkerContext &context, live::Db &db, Phase in, core::JobId 
 // --- what is left for another time
 
 void try_again(core::JobId child);
+void go_on_with(core::JobId note) noexcept; // at once, in another transaction
 void look_later(core::JobId note) noexcept; // a parent, or minus a child, that cannot be looked at now
 
 } // namespace tq::workers::resolving

@@ -449,6 +449,18 @@ $node->safe_psql('postgres', 'drop database copy');
 # --- what is too large to be handed on ----------------------------------------------------------------------------------
 
 clear();
+# ... to many at once: the scheduler hands it on in parts
+$p = enqueue('p');
+sql("select tq_enqueue_many('c', array_fill('{}'::jsonb, array[150]), depends_on => '{$p}')");
+my $resolver = scheduler_of($node);
+sub peak { return slurp_file("/proc/$resolver/status") =~ /^VmHWM:\s+(\d+)/m ? $1 : die }
+my $kilobytes = peak();
+sql(q{select tq_complete(id, lease, jsonb_build_object('a', repeat('x', 3000000))) from tq_claim('p')});
+ok(until_true($node, q{select count(*) = 150 from tq_jobs where queue = 'c' and state = 'ready'}), '150 children of a parent with 3 MB of results');
+cmp_ok(peak() - $kilobytes, '<', 400_000, '... cost the scheduler not much memory');
+is(sql(q{select count(*) from tq.event where type = 'u' and length(detail::text) > 3000000}), 150, '... and each is given them');
+
+clear();
 $p = enqueue('p');
 $c = child('c', $p);
 sql(q{select tq_complete(id, lease, jsonb_build_object('a', repeat('x', 20000000))) from tq_claim('p')});
@@ -603,7 +615,13 @@ sub fill
 	return;
 }
 
+# a look at parents that comes to nothing, and after which the extension is another one
 clear();
+ask($one, 'begin; savepoint s');
+like(ask($one, "select tq_enqueue('c', depends_on => '{999999}')"), qr/TQ004/, 'no such parent');
+ask($one, q{rollback to s; drop extension tq; create extension tq; select tq_enqueue('x'); commit});
+is(scalar(take_all($node, 'x', 1)), 1, 'a new extension');
+
 fill();
 $p = enqueue('p');
 my $n = newest();
