@@ -227,6 +227,7 @@ bool try_change(live::Db &db, const Request &r, const live::Pinned &pinned, Outc
 	noted.to = s.to;
 	noted.due = s.due;
 	noted.event = s.row.type;
+	noted.makes_way = r.makes_way;
 	noted.has_priority = r.has_priority;
 	noted.priority = r.priority;
 	noted.override_ = r.verb == Verb::reschedule;

@@ -18,6 +18,7 @@ struct Request
 	int32 priority = 0;
 	uint32 states = 0;		 // purge: bits of live::State, what it may be in
 	bool only_waiting = false; // cancel: a running job is not even asked to stop
+	bool makes_way = false;	   // cancel: see live::Op
 	int *reopened = nullptr; // retry: slot of the segment that this call has reopened last, -1
 };
 

@@ -29,8 +29,8 @@ struct EnqueueItem
 };
 
 // Appends the jobs and notes them for publication; ids[i] receives the id of items[i]: of another job, or 0, if that has its unique key.
-// Their keys are won in order, so that two calls do not wait for each other.
-void enqueue(live::Db &db, uint16_t queue, EnqueueItem *items, int n, int64 *ids);
+// Their keys are won in order, so that two calls do not wait for each other. `overdraw`: see live/admission.hpp; not for jobs with keys.
+void enqueue(live::Db &db, uint16_t queue, EnqueueItem *items, int n, int64 *ids, bool overdraw = false);
 
 // Fills in what the items leave to their queue: priority, expires_at, unique_for.
 void fill_in(const live::Queue &q, core::Micros now, EnqueueItem *items, int n) noexcept;

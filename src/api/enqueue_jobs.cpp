@@ -258,7 +258,7 @@ bool any_keyed(const EnqueueItem *items, int n) noexcept
 
 } // namespace
 
-void enqueue(live::Db &db, uint16_t queue, EnqueueItem *items, int n, int64 *ids)
+void enqueue(live::Db &db, uint16_t queue, EnqueueItem *items, int n, int64 *ids, bool overdraw)
 {
 	const core::Micros now = live::wall_now();
 	fill_in(live::engine.queue(queue), now, items, n);
@@ -267,7 +267,7 @@ void enqueue(live::Db &db, uint16_t queue, EnqueueItem *items, int n, int64 *ids
 		enqueue_keyed(db, queue, now, items, n, ids);
 		return;
 	}
-	live::admit(queue, n);
+	live::admit(queue, n, 0, overdraw);
 	Batch b = begin_batch(db, queue, now, n);
 	for (int done = 0; done < n;)
 	{

@@ -170,7 +170,7 @@ void enqueue_after(live::Db &db, const Ended &ended, const FollowUp &f)
 		item.row.kind = cstring_to_text(f.kind);
 	item.row.run_at = item.row.expires_at = journal::kNoTime;
 	int64 id = 0;
-	enqueue(db, queue, &item, 1, &id);
+	enqueue(db, queue, &item, 1, &id, true);
 }
 
 void note_lost(live::Db &db, const Ended &ended, const ErrorData *error) noexcept

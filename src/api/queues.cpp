@@ -216,10 +216,12 @@ TQ_FUNCTION(tq_create_queue)
 						   nullptr))
 		exists_already(name);
 	note(slot, live::QueueEdit::created, &parsed);
-	// until then the slot is this transaction's alone, and its own jobs go by the settings
-	live::lock_queue(slot);
-	engine.queue(slot).settings = parsed;
-	live::unlock_queue(slot);
+	if (made) // until then the slot is this transaction's alone, and its own jobs go by the settings
+	{
+		live::lock_queue(slot);
+		engine.queue(slot).settings = parsed;
+		live::unlock_queue(slot);
+	}
 	PG_RETURN_VOID();
 }
 

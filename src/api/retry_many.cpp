@@ -20,7 +20,7 @@ namespace
 {
 
 // A new job like one that has ended, in another queue; 0 if its row is gone. Its unique key is its own queue's, its times are over.
-core::JobId copy_job(live::Db &db, const live::Pinned &origin, uint16_t queue)
+core::JobId copy_job(live::Db &db, const live::Pinned &origin, uint16_t queue, bool overdraw)
 {
 	journal::Segment tables;
 	EnqueueItem item{};
@@ -40,13 +40,13 @@ core::JobId copy_job(live::Db &db, const live::Pinned &origin, uint16_t queue)
 	item.row.unique_key = nullptr;
 	item.row.depends_on = nullptr;
 	int64 copy = 0;
-	enqueue(db, queue, &item, 1, &copy);
+	enqueue(db, queue, &item, 1, &copy, overdraw);
 	return copy;
 }
 
 // Copies one job and takes the origin out of the books, so that a second call finds it no more: its history names the copy, as the copy's
-// names it.
-Verdict retry_elsewhere(live::Db &db, core::JobId id, FoldState state, uint16_t queue, const char *queue_name)
+// names it. enqueue_rate is asked for the first of them, as for any call.
+Verdict retry_elsewhere(live::Db &db, core::JobId id, FoldState state, uint16_t queue, const char *queue_name, bool first)
 {
 	live::reserve_ops(1);
 	live::Pinned origin;
@@ -59,7 +59,7 @@ Verdict retry_elsewhere(live::Db &db, core::JobId id, FoldState state, uint16_t 
 		case Taken::taken:
 			break;
 	}
-	const core::JobId copy = copy_job(db, origin, queue);
+	const core::JobId copy = copy_job(db, origin, queue, !first);
 	if (copy == 0)
 		live::raise_no_job(id);
 	journal::EventRow row =
@@ -124,7 +124,7 @@ TQ_FUNCTION(tq_retry_many)
 		r.id = id;
 		r.verb = live::Verb::retry;
 		r.reopened = &reopened;
-		const Outcome out = to != nullptr ? Outcome{retry_elsewhere(db, id, ended, target, to), nullptr} : change(db, r);
+		const Outcome out = to != nullptr ? Outcome{retry_elsewhere(db, id, ended, target, to, done == 0), nullptr} : change(db, r);
 		room = out.verdict != Verdict::no_room;
 		if (!room && done == 0)
 			raise_outcome(r, out);

@@ -40,7 +40,7 @@ Standing replace(live::Db &db, EnqueueItem *item, const KeyRow &old, JobId id)
 	r.id = old.job;
 	r.verb = live::Verb::cancel;
 	r.reason = psprintf("replaced by job %lld", static_cast<long long>(id));
-	r.only_waiting = true;
+	r.only_waiting = r.makes_way = true;
 	for (int tries = 0;; ++tries)
 	{
 		const Outcome out = change(db, r);

@@ -59,29 +59,29 @@ void await_admission(Db &db, uint16_t queue)
 		ensure_loaded(db); // before that nobody knows how many there are
 }
 
-void admit(uint16_t queue, int64 n, int64 replacing)
+void admit(uint16_t queue, int64 n, int64 replacing, bool overdraw)
 {
 	Queue &q = engine.queue(queue);
 	const int64 most = max_depth_of(q.settings).value;
 	if (n == 0 || (most == 0 && !q.settings.enqueue_rate.limits()))
 		return;
 	await_admission(*current_db(), queue);
-	Admission &a = admission_here(queue);
+	Admission *a = most > 0 ? &admission_here(queue) : nullptr;
 	lock_queue(queue);
 	const core::Rate rate = q.settings.enqueue_rate;
 	const Micros now = mono_now();
 	const int64 live = most > 0 ? q.admitted + engine.live_jobs(q) : 0;
 	const int64 more = n - replacing;
 	const bool full = most > 0 && more > 0 && live + more > most;
-	const bool fast = !full && !q.enqueues.open(rate, now);
+	const bool fast = !full && !overdraw && !q.enqueues.open(rate, now);
 	const Micros opens = fast ? q.enqueues.opens_at(rate) - now : 0;
 	if (!full && !fast)
 	{
 		q.enqueues.take(rate, now, n);
-		if (most > 0)
+		if (a != nullptr)
 		{
 			q.admitted += more;
-			a.n += more;
+			a->n += more;
 		}
 	}
 	unlock_queue(queue);
@@ -96,6 +96,20 @@ void admit(uint16_t queue, int64 n, int64 replacing)
 						errhint("Try again then, or raise enqueue_rate with tq_alter_queue.")));
 }
 
+void publish_admitted(Queue &q, uint16_t queue, int64 n) noexcept
+{
+	for (int i = 0; i < nadmissions; ++i)
+	{
+		Admission &a = admissions[i];
+		if (a.queue != queue || a.generation != q.generation)
+			continue;
+		n = std::min(n, a.n);
+		a.n -= n;
+		q.admitted -= n;
+		return;
+	}
+}
+
 void end_admissions() noexcept
 {
 	while (nadmissions > 0)
@@ -106,13 +120,25 @@ void end_admissions() noexcept
 
 void end_sub_admissions(bool commit, SubTransactionId sub, SubTransactionId parent) noexcept
 {
-	for (int i = nadmissions; i-- > 0 && admissions[i].sub >= sub;)
+	int first = nadmissions;
+	while (first > 0 && admissions[first - 1].sub >= sub)
+		--first;
+	while (!commit && nadmissions > first)
+		take_back(admissions[--nadmissions]);
+	// to the parent's own, so that there is one for each queue however many subtransactions there were
+	int end = first;
+	for (int i = first; i < nadmissions; ++i)
 	{
-		if (commit)
-			admissions[i].sub = parent;
+		const Admission a = admissions[i];
+		int k = end;
+		while (k > 0 && admissions[k - 1].sub == parent && (admissions[k - 1].queue != a.queue || admissions[k - 1].generation != a.generation))
+			--k;
+		if (k > 0 && admissions[k - 1].sub == parent)
+			admissions[k - 1].n += a.n;
 		else
-			take_back(admissions[--nadmissions]);
+			admissions[end++] = Admission{a.queue, a.generation, parent, a.n};
 	}
+	nadmissions = end;
 }
 
 } // namespace tq::live

@@ -36,8 +36,9 @@ int take_jobs(uint16_t queue, uint32 generation, const Engine::ClaimTerms &terms
 	int n = 0;
 	Queue &q = engine.queue(queue);
 	lock_queue(queue);
-	// the scheduler may be late with them, and then there may be many
-	while (q.generation == generation && engine.set_aside(q, terms.wall, kSetAside) == kSetAside)
+	// The scheduler may be late with them, and then there may be many. The clock is read under the lock: to whoever enqueues after a moment that
+	// the claim does not know yet, they have ended.
+	while (q.generation == generation && engine.set_aside(q, wall_now(), kSetAside) == kSetAside)
 	{
 		unlock_queue(queue);
 		lock_queue(queue);

@@ -1,6 +1,7 @@
 #include "live/publish.hpp"
 
 #include "guc.hpp"
+#include "live/admission.hpp"
 #include "live/dependencies.hpp"
 #include "live/policy.hpp"
 
@@ -76,6 +77,7 @@ void publish_enqueue(Db &db, const Op &op, Counting counting) noexcept
 	++q.enqueued;
 	tell(q, 1, 0, false);
 	count(db, op, 1, counting);
+	publish_admitted(q, op.queue, 1);
 	const bool delayed = op.due != core::kNever;
 	if (op.blocked)
 		count_blocked(l, 1, counting);
@@ -293,6 +295,8 @@ void publish_change(Db &db, const Op &op, Counting counting) noexcept
 			q.dead += op.is_dead;
 			tell(q, 0, 1, op.is_dead);
 			count(db, op, -1, counting);
+			if (op.makes_way)
+				publish_admitted(q, op.queue, -1);
 			note_ended(db, op.id);
 			if (op.more)
 				engine.change(q, op.ref, [](Entry &x) noexcept { x.state = State::placeholder; });
@@ -466,6 +470,7 @@ void publish_bulk(Db &db, const Bulk &b, Counting counting) noexcept
 	q.enqueued += static_cast<uint64_t>(b.count);
 	tell(q, b.count, 0, false);
 	count(segment_at(db, b.segment), l, b.count, counting);
+	publish_admitted(q, b.queue, b.count);
 	if (b.blocked)
 	{
 		count_blocked(l, b.count, counting);

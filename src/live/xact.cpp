@@ -184,7 +184,7 @@ pg_noinline void on_commit() noexcept
 		request_reload();
 	note_after_commit();
 	end_dependencies();
-	end_admissions(); // by now they are live
+	end_admissions(); // what is left: those that were taken back, or replaced others
 	leave_queues();
 	if (handlers_at_commit)
 		publish_handlers();

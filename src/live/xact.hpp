@@ -23,6 +23,7 @@ struct Op
 	uint16_t segment = 0;	  // slot in the map
 	bool revoked = false;	  // enqueue: cancelled again by the same transaction
 	bool blocked = false;	  // enqueue: waits for its parents, so it gets no entry
+	bool makes_way = false;	  // cancel: for a job of this transaction that takes its place
 	SubTransactionId sub = InvalidSubTransactionId;
 	Ref ref = kNil;
 	uint32 prev_owner = 0;	  // ... its owner,

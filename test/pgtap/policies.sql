@@ -265,6 +265,20 @@ SELECT is((SELECT string_agg(name || ' ' || setting || coalesce(unit, '') || ' '
 	'tq.cancel_grace 30000ms user, tq.expires_in 0s user, tq.max_depth 0 superuser, tq.on_lost retry sighup, tq.priority 100 user, '
 	'tq.strict_timeout off sighup, tq.timeout 0ms user, tq.unique_for 0s user', 'defaults and contexts');
 
+-- what follows, or is copied, is let in by one call, however many they are
+
+SELECT tq_create_queue('paced', '{"enqueue_rate": "1/h"}'), tq_create_queue('followed', '{"follow_up": {"queue": "paced"}}');
+SELECT tq_enqueue_many('followed', ARRAY['1', '2', '3']::jsonb[]);
+WITH c AS MATERIALIZED (SELECT * FROM tq_claim('followed', 3)), a AS (SELECT array_agg(id) i, array_agg(lease) l FROM c)
+SELECT count(x) FROM a, tq_complete_many(i, l) x;
+SELECT is((SELECT live FROM tq_stats() WHERE queue = 'paced'), 3::bigint, 'each job is followed, past enqueue_rate');
+SELECT throws_ok($$SELECT tq_enqueue('paced')$$, 'TQ003', NULL, 'which counts them');
+SELECT tq_create_queue('copies', '{"enqueue_rate": "1/h"}');
+SELECT tq_enqueue_many('killed', ARRAY['1', '2', '3']::jsonb[]);
+SELECT count(tq_fail(id, lease, 'x', fatal => true)) FROM tq_claim('killed', 3);
+SELECT is(tq_retry_many('killed', to_queue => 'copies'), 3::bigint, 'dead letters are copied by one call, past enqueue_rate');
+SELECT throws_ok($$SELECT tq_enqueue('copies')$$, 'TQ003', NULL, 'which counts them');
+
 SELECT tq_reload();
 SELECT is((SELECT count(*) FROM tq_check() WHERE found <> expected), 0::bigint, 'nothing is left behind');
 SELECT * FROM finish();

@@ -134,6 +134,19 @@ sql('drop database dropped with (force)');
 ok(until_true($node, "select value = '$full' from (select status || ': ' || value as value from tq_health() where item = 'jobs in memory') h"),
 	'a dropped database gives back its place in memory');
 
+# settings of a queue that somebody had named, when they are rolled back; no scheduler writes its row
+$node->append_conf('postgresql.conf', 'tq.workers = off');
+$node->reload;
+until_true($node, q{select count(*) = 0 from pg_stat_activity where backend_type = 'tq scheduler'}, 'no scheduler');
+sql(q{begin; select tq_enqueue('named'); savepoint s; select tq_create_queue('named', '{"max_depth": 1, "priority": 7}'); rollback to s; commit});
+sql(q{select tq_enqueue('named')});
+is(sql(q{select settings::text || ' ' || (select string_agg(priority::text, ',') from tq_jobs where queue = 'named') from tq_queues where queue = 'named'}),
+	'{} 100,100', 'settings that were rolled back do not count');
+sql(q{select tq_cancel(id) from tq_jobs where queue = 'named'});
+$node->append_conf('postgresql.conf', 'tq.workers = on');
+$node->reload;
+scheduler_of($node);
+
 is(sql('select count(*) from tq_check() where found <> expected'), '0', 'nothing is left behind');
 check_journal($node);
 

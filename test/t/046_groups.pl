@@ -332,6 +332,46 @@ take($node, 'full', 1, undef, '10 s');
 is($node->safe_psql('postgres', "select tq_enqueue('full') > 0"), 't', 'and lets in as many as go');
 like(($node->psql('postgres', "\\set VERBOSITY verbose\nselect tq_enqueue('full')"))[2], qr/TQ003/, 'and not one more');
 
+# one that is being published is not counted twice
+take($node, 'full', 3, undef, '10 s');
+my $committing = session($node);
+my $one_left = q{select tq_enqueue('full') > 0};
+arm($node, 'commit-after-publish', 'wait', pid => ask($committing, 'select pg_backend_pid()'));
+begin_ask($committing, q{select count(tq_enqueue('full')) from generate_series(1, 2)});
+standing($node, 'commit-after-publish');
+is($node->safe_psql('postgres', $one_left), 't', 'max_depth: who has committed two of four leaves room');
+release($node, 'commit-after-publish');
+end_ask($committing);
+like(($node->psql('postgres', "\\set VERBOSITY verbose\n$one_left"))[2], qr/TQ003/, '... for one');
+ask($committing, q{set tq.publish_limit = 0});
+take($node, 'full', 3, undef, '10 s');
+arm($node, 'commit-after-publish', 'wait', pid => ask($committing, 'select pg_backend_pid()'));
+begin_ask($committing, q{select count(tq_enqueue('full')) from generate_series(1, 2)});
+standing($node, 'commit-after-publish');
+is($node->safe_psql('postgres', $one_left), 't', 'the same in bulk');
+release($node, 'commit-after-publish');
+end_ask($committing);
+like(($node->psql('postgres', "\\set VERBOSITY verbose\n$one_left"))[2], qr/TQ003/, '... for one');
+
+# nor does one that takes another's place count for those that are yet to be published
+ask($committing, q{set tq.publish_limit = 1});
+take($node, 'full', 4, undef, '10 s');
+$node->safe_psql('postgres', q{select count(tq_enqueue('full', unique_key => 'k')) from generate_series(1, 1)});
+arm($node, 'commit-half-published', 'wait', pid => ask($committing, 'select pg_backend_pid()'));
+begin_ask($committing, q{begin; select tq_enqueue('full', unique_key => 'k', unique_mode => 'replace'); select count(tq_enqueue('full')) from generate_series(1, 3); commit});
+standing($node, 'commit-half-published');
+like(($node->psql('postgres', "\\set VERBOSITY verbose\n$one_left"))[2], qr/TQ003/, 'max_depth: one that replaces another makes no room for others');
+release($node, 'commit-half-published');
+end_ask($committing);
+
+# many savepoints cost a commit no more than their jobs
+$node->safe_psql('postgres', q{select tq_create_queue('savepoints', '{"max_depth": 1000000}')});
+my $began = time;
+ask($committing, q{do $$ begin for i in 1 .. 20000 loop begin perform tq_enqueue('savepoints'); exception when others then raise; end; end loop; end $$});
+my $many = time - $began;
+is($node->safe_psql('postgres', q{select live from tq_stats() where queue = 'savepoints'}), 20000, "20000 jobs, each in a savepoint of its own ($many s)");
+leave($committing);
+
 check_journal($node, 'the journal is consistent');
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP|signal 11|signal 6|terminated by/, 'nothing alarming in the log');
 $node->stop;

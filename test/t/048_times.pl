@@ -344,6 +344,27 @@ release($node, 'expire-after-mark');
 has_event($job, 'e');
 clock($node, 0, 0);
 
+# a claim that knows an earlier time than an enqueue with the same key
+$node->append_conf('postgresql.conf', 'tq.workers = off');
+$node->restart;
+my $first = query(q{select tq_enqueue('keys', unique_key => 'k', expires_at => clock_timestamp() + interval '1 h')});
+leave($db);
+$db = session($node);
+my $pid = ask($db, 'select pg_backend_pid()');
+query('select count(*) from tq_stats()');
+arm($node, 'claim-before-pop', 'wait', pid => $pid);
+begin_ask($db, q{select id from tq_claim('keys')});
+standing($node, 'claim-before-pop');
+clock($node, 3601, 0);
+my $second = query(q{select tq_enqueue('keys', unique_key => 'k')});
+isnt($second, $first, 'when a job has expired, its key is free');
+release($node, 'claim-before-pop');
+isnt(end_ask($db), $first, '... and nobody gets it any more, though his claim began before');
+clock($node, 0, 0);
+$node->append_conf('postgresql.conf', 'tq.workers = on');
+$node->reload;
+scheduler_of($node);
+
 check_journal($node);
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP|signal 11|signal 6|a recount found/, 'nothing alarming in the log');
 leave($db);
