@@ -139,6 +139,13 @@ bool is_usable(const journal::SegmentTables &s) noexcept
 
 } // namespace
 
+bool is_recorded(const Db &db, int32 number)
+{
+	Registered *rows = nullptr;
+	const int n = read_registry(db, &rows);
+	return std::any_of(rows, rows + n, [number](const Registered &r) { return r.number == number; });
+}
+
 void ensure_mapped(Db &db)
 {
 	if (db.load_state.load() != static_cast<uint32>(LoadState::none))
@@ -156,11 +163,11 @@ void ensure_mapped(Db &db)
 	for (int i = 0; i < n; ++i)
 	{
 		mapped[i] = is_usable(list[i]);
+		whole = whole && mapped[i];
 		if (mapped[i] && journal::segment_bounds(list[i].tables, &low[i], &high[i]))
 			greatest = std::max(greatest, high[i]);
 		else if (mapped[i] && list[i].tables.number != 0) // whose rows are yet to come from a dump is taken in when it has them
 			mapped[i] = std::any_of(registered, registered + nregistered, [&](const Registered &r) { return r.number == list[i].tables.number; });
-		whole = whole && mapped[i];
 		open = mapped[i] ? i : open; // the youngest that is whole
 	}
 	const auto nmapped = static_cast<int>(std::count(mapped, mapped + n, true));
@@ -205,6 +212,7 @@ void ensure_mapped(Db &db)
 						s.finished_at = registered[k].finished_at;
 						s.state = SegmentState::finished;
 					}
+					whole = whole && (registered[k].finished_at == 0 || i != open); // it takes jobs again, which the janitor records
 				}
 			s.rows.store(0);
 			s.live.store(0);
@@ -214,7 +222,7 @@ void ensure_mapped(Db &db)
 				db.open = db.nsegments;
 			++db.nsegments;
 		}
-		if (!whole) // a restore is under way, perhaps, of which nothing was heard
+		if (!whole) // or a restore is under way, of which nothing was heard
 			request_reload(db);
 		db.load_state.store(static_cast<uint32>(LoadState::mapped));
 	}

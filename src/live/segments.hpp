@@ -10,6 +10,9 @@ namespace tq::live
 // Reads the list of segments from the catalog into the map, once; cheap when that is done.
 void ensure_mapped(Db &db);
 
+// Whether tq.segment has a segment. Who made one has written so there; of tables from a dump it comes with the rows.
+bool is_recorded(const Db &db, int32 number);
+
 // Draws up to n consecutive ids together with the segment that takes them; returns how many. Leaves the caller with RowExclusiveLock on
 // the segment's jobs to the end of its transaction, so that it is neither finished nor dropped before what is written there is published.
 struct Drawn

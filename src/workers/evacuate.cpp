@@ -196,14 +196,14 @@ bool find_zero(const Db &db, live::SegmentView *zero)
 
 } // namespace
 
-bool nobody_writes(const journal::Segment &tables)
+bool nobody_writes(const journal::Segment &tables, bool keep_out)
 {
 	int locked = 0;
 	const Oid oids[] = {tables.job, tables.event};
 	while (locked < 2 && ConditionalLockRelationOid(oids[locked], ShareLock))
 		++locked;
 	const bool nobody = locked == 2;
-	while (locked > 0)
+	while (locked > 0 && !(nobody && keep_out))
 		UnlockRelationOid(oids[--locked], ShareLock);
 	return nobody;
 }
@@ -222,13 +222,12 @@ int64 evacuate(const WorkerContext &context, Db &db, const live::SegmentView &se
 	const int64 dead_before = s.dead.load(); // what dies from here on is added to it
 	const uint32 changes = db.outside_changes.load();
 	const Ids found = scan(segment.tables, true);
-	// whoever writes past tq is not seen before his commit
-	const bool seen = live::dead_known(dead_before) || (nobody_writes(segment.tables) && db.outside_changes.load() == changes);
+	// Now that it was read, it is known what it holds. Whoever writes past tq is not seen before his commit.
+	if (live::dead_known(dead_before) || (nobody_writes(segment.tables, true) && db.outside_changes.load() == changes))
+		s.dead.fetch_add(found.dead - dead_before);
 	MemoryContextSwitchTo(old);
 	end_work();
 	int64 left = 0, over = 0;
-	if (seen)
-		s.dead.fetch_add(found.dead - dead_before); // now that it was read, it is known what it holds
 	if (segment.rows == 0 || !live::dead_known(segment.dead))
 	{
 		s.rows.store(found.rows);

@@ -15,8 +15,8 @@ constexpr bool few_outlive(int64 rows, int64 jobs, bool finished) noexcept
 	return jobs * 10 <= rows || (finished && jobs <= 100);
 }
 
-// Whether nobody writes to the tables of a segment at this moment.
-bool nobody_writes(const journal::Segment &tables);
+// Whether nobody writes to the tables of a segment at this moment, or, if their locks are kept, until the end of the transaction.
+bool nobody_writes(const journal::Segment &tables, bool keep_out = false);
 
 // Copies the jobs of a segment that still live or are dead letters whose retention has not passed, with their history, to segment 0. Jobs
 // that run or are being changed by somebody are skipped: the segment stays until they end, and so it does if it turns out to have many. Returns how many are left, -1 if the extension is gone.

@@ -107,11 +107,10 @@ bool adopt(const WorkerContext &context, Db &db, bool *changed)
 			continue;
 		}
 		int64 low = 0, high = 0;
-		// An empty one may be filled by what comes next (pg_restore --data-only), which asks for another look. If nothing comes, it goes as any
-		// other that has nothing in it.
+		// an empty one may be filled by what comes next (pg_restore --data-only), which asks for another look
 		if (journal::segment_bounds(list[i].tables, &low, &high))
 			live::raise_ids(db, high);
-		else if (live::restore_may_be_under_way(db))
+		else if (live::restore_may_be_under_way(db) || !live::is_recorded(db, list[i].tables.number))
 			continue;
 		else
 			low = 1;
@@ -187,7 +186,7 @@ bool open_next(const WorkerContext &context, Db &db, bool *changed)
 		const pg::OwnerScope scope = pg::enter_owner(context.extension);
 		const Oid types[] = {INT4OID, TIMESTAMPTZOID};
 		const Datum values[] = {Int32GetDatum(open->tables.number), TimestampTzGetDatum(now)};
-		pg::sql("UPDATE tq.segment SET sealed_at = $2 WHERE number = $1", 2, types, values, nullptr, false, 0);
+		pg::sql("UPDATE tq.segment SET sealed_at = $2, finished_at = NULL WHERE number = $1", 2, types, values, nullptr, false, 0);
 		pg::leave_owner(scope);
 	}
 	TQ_WAIT_POINT("segment-before-commit");
