@@ -175,7 +175,8 @@ is(sql("select tq_retry($buried)"), 'ready', 'a buried job can be retried there'
 is(join(',', take_all($node, 'm', 1)), $buried, 'and runs');
 is(sql("select tq_retry($failed)"), 'ready', 'and so can the delayed one');
 is(join(',', take_all($node, 'm', 1)), $failed, 'and runs');
-$node->restart('immediate');
+$node->stop('immediate');
+$node->start;
 clock($node, $ahead, $mono);
 loaded($node);
 is(sql("select string_agg(state, ', ' order by id) from unnest(array[$ready, $failed, $dead, $buried]) i, tq_get(i)"),
@@ -375,7 +376,7 @@ $n = sql("select tableoid::regclass from tq.job where id = $ids[0]") =~ s/.*job_
 take_all($node, 'by hand', 198);
 my @left = split /\n/, sql("select id from tq_jobs where queue = 'by hand' and state = 'ready'");
 my $done = sql("select min(job_id) from tq.event_$n where type = 's'");
-my $log = -s $node->logfile;
+$log = -s $node->logfile;
 sql("insert into tq.event_$n (job_id, at, step, type) values ($left[0], tq_now(), 1000, 'd'), ($done, tq_now(), 1000, 'z')");
 until_true($node, "select state = 'dead' from tq_get($left[0])", 'dead');
 is(join(',', take_all($node, 'by hand', 1)), $left[1], 'a job that was killed by hand is not delivered, the other one is');

@@ -66,7 +66,8 @@ clock($node, 0, 0);
 
 # and with the first load, which begins and ends before jobs for tomorrow are published
 $node->append_conf('postgresql.conf', "tq.workers = off\ntq.publish_limit = 2");
-$node->restart('immediate');
+$node->stop('immediate');
+$node->start;
 leave($worker);
 $worker = session($node);
 arm($node, 'commit-before-publish');
