@@ -80,4 +80,5 @@ def change_settings(t):
     with Harms(t, server, settings.settings, settings.workers) as harms:
         harms.last(load, 8)
     settings.put_back(server)
-    end(t, server, load, ())
+    # a worker that is still connecting when tq.workers goes off
+    end(t, server, load, ["due to administrator command"])
