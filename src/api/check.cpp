@@ -111,7 +111,7 @@ void visit(const journal::Candidate &c, const journal::Fold &fold, void *arg)
 // One job by the journal's latest word.
 void look_up(Db &db, Known *k)
 {
-	int slots[2];
+	int slots[live::kMostSlots];
 	const int n = live::slots_of_id(db, k->id, slots);
 	k->row = k->ended = false;
 	for (int i = 0; i < n && !k->row; ++i)

@@ -30,7 +30,7 @@ bool is_own(live::Db &db, core::JobId id)
 {
 	if (live::pending_enqueue(id) != nullptr)
 		return true;
-	int slots[2];
+	int slots[live::kMostSlots];
 	const int n = live::has_bulks() ? live::slots_of_id(db, id, slots) : 0;
 	for (int i = 0; i < n; ++i)
 	{

@@ -151,7 +151,7 @@ bool copy_entry(const live::Db &db, core::JobId id, Facts *f) noexcept
 bool read_record(live::Db &db, core::JobId id, Record *rec)
 {
 	Snapshot snapshot = live::committed_snapshot();
-	int slots[2];
+	int slots[live::kMostSlots];
 	const int nslots = live::slots_of_id(db, id, slots);
 	bool found = false, own = false;
 	// segment 0 comes last, and has the whole history of what was moved there

@@ -102,7 +102,7 @@ Job look_up(live::Db &db, core::JobId id, bool want_payload)
 	if (live::op_count() > 0 || live::has_bulks())
 		CommandCounterIncrement();
 	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
-	int slots[2];
+	int slots[live::kMostSlots];
 	const int nslots = live::slots_of_id(db, id, slots);
 	bool found = false;
 	for (int i = 0; i < nslots; ++i)

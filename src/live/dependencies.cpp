@@ -100,7 +100,7 @@ bool outcome_in(const journal::Segment &tables, JobId id, Snapshot snapshot, Out
 Outcome outcome_of(const Db &db, JobId id)
 {
 	Outcome out{};
-	int slots[2];
+	int slots[kMostSlots];
 	const int n = slots_of_id(db, id, slots);
 	Snapshot snapshot = committed_snapshot();
 	bool found = false;

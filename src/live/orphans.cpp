@@ -21,7 +21,7 @@ pg::Statement unknown = {"SELECT w FROM unnest($1) w WHERE NOT EXISTS (SELECT FR
 // Its rows go in the transaction that frees or ends it, so the journal has the last word.
 bool still_waits(const Db &db, JobId id)
 {
-	int slots[2];
+	int slots[kMostSlots];
 	const int n = slots_of_id(db, id, slots);
 	bool waits = false;
 	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());

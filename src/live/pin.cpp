@@ -71,7 +71,7 @@ Pinned pin(Db &db, JobId id, bool keep_terminal)
 			CHECK_FOR_INTERRUPTS();
 			continue;
 		}
-		int slots[2];
+		int slots[kMostSlots];
 		const int nslots = slots_of_id(db, id, slots);
 		bool again = false;
 		p.result = Pin::absent;

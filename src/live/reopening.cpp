@@ -112,7 +112,12 @@ void reopen_segment(Db &db, int slot)
 	SegmentSlot &s = segment_at(db, slot);
 	const bool same = s.number == tables.number && s.event == tables.event; // while we waited it may have been dropped
 	if (same)
+	{
+		// letters whose time was over have been taken off the count, and one of them may be what is brought back, to die again
+		if (s.state == SegmentState::finished || (s.state == SegmentState::sealed && s.dead.load() <= 0))
+			s.dead.store(s.number != 0 ? kDeadUnknown : s.dead.load());
 		static_cast<void>(unfinish(s));
+	}
 	LWLockRelease(map_lock(db));
 	if (!same)
 		ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE), errmsg("segment %d has just been dropped", tables.number),

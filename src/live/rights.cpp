@@ -146,7 +146,7 @@ bool find_in_journal(const Db &db, JobId id, int32 *queue_id)
 {
 	if (op_count() > 0 || has_bulks())
 		CommandCounterIncrement();
-	int slots[2];
+	int slots[kMostSlots];
 	const int n = slots_of_id(db, id, slots);
 	bool found = false;
 	Snapshot s = RegisterSnapshot(GetLatestSnapshot());

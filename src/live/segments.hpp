@@ -27,9 +27,14 @@ Drawn draw_ids(Db &db, int n);
 // Makes the next drawn id greater than this one (ids written by hand or restored).
 void raise_ids(Db &db, int64 above);
 
-// The slot whose range has the id, then segment 0; returns the count (at most 2). Of ranges that overlap the one that ends first: what is
-// adopted lies below what this server draws from then on (raise_ids), where an earlier segment of its own may have the ids in its range.
+// The slots whose ranges have the id, the one that ends first before others, then segment 0; returns the count, at most kMostSlots. More than
+// one range has it only where rows were written by hand, were it in a transaction that was rolled back: nothing says which range is wider
+// than it should be. Of more than there is room for, some that end last are left out.
+constexpr int kMostSlots = 8;
 int slots_of_id(const Db &db, int64 id, int *slots);
+
+// The part of a segment's range that no other has; false if there is none.
+bool ids_of_its_own(const Db &db, int slot, int64 *first, int64 *last);
 
 // Tables of a slot; false if it is free.
 bool tables_at(const Db &db, int slot, journal::Segment *tables);
@@ -48,6 +53,9 @@ void widen_segment(Db &db, int slot, const journal::Segment &tables, int64 first
 // SegmentSlot::dead of a segment that nobody has read: some, but not known how many. It stays so while some of them are retried or purged.
 constexpr int64 kDeadUnknown = int64{1} << 40;
 constexpr bool dead_known(int64 dead) noexcept { return dead < kDeadUnknown / 2; }
+
+// Takes so many dead letters off a finished segment's count; nothing if it has been opened again.
+void forget_dead(Db &db, int slot, int64 dead);
 
 // A snapshot of the map for the janitor.
 struct SegmentView

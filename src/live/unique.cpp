@@ -129,7 +129,7 @@ bool standing_in_segment(const journal::Segment &tables, JobId id, Snapshot snap
 // What one snapshot of the journal says; false if the job is not there.
 bool standing_in_journal(const Db &db, JobId id, Standing *out)
 {
-	int slots[2];
+	int slots[kMostSlots];
 	const int n = slots_of_id(db, id, slots);
 	bool found = false;
 	Snapshot snapshot = committed_snapshot();
@@ -160,7 +160,7 @@ bool standing_in_new_segments(const Db &db, JobId id, Standing *out)
 // Enqueued by this transaction, and only summed since (xact.hpp)?
 bool is_in_bulk(const Db &db, JobId id)
 {
-	int slots[2];
+	int slots[kMostSlots];
 	const int n = has_bulks() ? slots_of_id(db, id, slots) : 0;
 	for (int i = 0; i < n; ++i)
 	{
@@ -292,7 +292,7 @@ Standing standing_of_key(Db &db, const KeyRow &row)
 
 bool key_of_job(const Db &db, JobId id, int32 *queue_id, text **key)
 {
-	int slots[2];
+	int slots[kMostSlots];
 	const int n = slots_of_id(db, id, slots);
 	for (int i = 0; i < n; ++i)
 	{

@@ -203,7 +203,7 @@ Op *own_job(Db &db, JobId id)
 		return op;
 	if (!has_bulks())
 		return nullptr;
-	int slots[2];
+	int slots[kMostSlots];
 	const int n = slots_of_id(db, id, slots);
 	for (int i = 0; i < n; ++i)
 	{
@@ -240,7 +240,7 @@ void raise_busy(JobId id)
 
 bool job_exists(Db &db, JobId id)
 {
-	int slots[2];
+	int slots[kMostSlots];
 	const int n = slots_of_id(db, id, slots);
 	bool found = false;
 	for (int i = 0; i < n && !found; ++i)

@@ -267,7 +267,7 @@ bool look_into(const WorkerContext &context, Db &db, const SegmentView &s, const
 		pg::leave_owner(scope);
 	}
 	if (*finished && s.finished_at + keep.dead <= now)
-		live::segment_at(db, s.slot).dead.fetch_sub(dead); // they have had their time, so this was the last look before the drop
+		live::forget_dead(db, s.slot, dead); // they have had their time, so this was the last look before the drop
 	end_work();
 	return true;
 }
@@ -292,7 +292,10 @@ bool drop(const WorkerContext &context, Db &db, const SegmentView &s, bool *chan
 {
 	if (!begin_work(context, "tq: dropping a segment"))
 		return false;
-	let_fires_of_segment_go(db, s.first_id, s.last_id);
+	int64 first = 0, last = 0;
+	const bool own = live::ids_of_its_own(db, s.slot, &first, &last);
+	if (own)
+		let_fires_of_segment_go(db, first, last);
 	TQ_WAIT_POINT("drop-before-lock");
 	Verify verify{&db, s.slot};
 	const journal::DropResult result = journal::drop_segment(s.tables, nothing_lives, &verify);
@@ -306,7 +309,8 @@ bool drop(const WorkerContext &context, Db &db, const SegmentView &s, bool *chan
 	{
 		TQ_WAIT_POINT_NOFAIL("drop-before-map");
 		live::remove_segment(db, s.slot);
-		let_batches_of_segment_go(context, db, s.first_id, s.last_id);
+		if (own)
+			let_batches_of_segment_go(context, db, first, last);
 		*changed = true;
 	}
 	return true;

@@ -61,7 +61,7 @@ LastFire *last_fires(const Db &db, Micros now, uint64 *n)
 // Somebody may have deleted the row of a job after it had ended; then its events say so.
 bool ended_all_the_same(const Db &db, core::JobId job)
 {
-	int slots[2];
+	int slots[live::kMostSlots];
 	const int n = live::slots_of_id(db, job, slots);
 	bool ended = false;
 	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
@@ -152,7 +152,7 @@ bool replace(Db &db, Planned *p, const LastFire &f, Micros now)
 
 Looked fire_lost_again(const WorkerContext &context, Db &db, const ScheduleList &schedules, Micros now)
 {
-	constexpr int kMost = 50;	 // fewer than the queues that one transaction may enqueue to
+	constexpr int kMost = 50;	 // in one transaction
 	constexpr int kPatience = 3; // so many locks are waited for, since what is due waits meanwhile
 	if (!begin_work(context, "tq: looking for jobs of schedules"))
 		return Looked::refused;

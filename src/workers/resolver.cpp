@@ -141,8 +141,10 @@ Child &child_of(JobId id)
 
 int slot_of(const Db &db, JobId id)
 {
-	int slots[2];
-	return live::slots_of_id(db, id, slots) > 0 ? slots[0] : kNoSegment;
+	int slots[live::kMostSlots];
+	const int n = live::slots_of_id(db, id, slots);
+	const int *shut = std::find_if(slots, slots + std::max(n - 1, 0), is_shut); // segment 0, which comes last, has few
+	return n == 0 ? kNoSegment : shut < slots + n - 1 ? *shut : slots[0];
 }
 
 bool is_batch(JobId id)

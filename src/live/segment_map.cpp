@@ -1,0 +1,223 @@
+// What is done with the map once it is made: which tables have an id, and segments that come, change and go.
+#include "live/segments.hpp"
+
+#include "guc.hpp"
+
+namespace tq::live
+{
+
+int slots_of_id(const Db &db, int64 id, int *slots)
+{
+	int n = 0, zero = -1;
+	LWLockAcquire(map_lock(db), LW_SHARED);
+	for (int i = 0; i < db.nsegments; ++i)
+	{
+		const SegmentSlot &s = segment_at(db, i);
+		if (s.state == SegmentState::free || s.state == SegmentState::dropping)
+			continue;
+		if (s.number == 0)
+			zero = i;
+		else if (id >= s.first_id && id <= s.last_id)
+		{
+			int at = std::min(n, kMostSlots - 2); // one place is for segment 0
+			n = at + 1;
+			for (; at > 0 && segment_at(db, slots[at - 1]).last_id > s.last_id; --at)
+				slots[at] = slots[at - 1];
+			slots[at] = i;
+		}
+	}
+	LWLockRelease(map_lock(db));
+	if (zero >= 0)
+		slots[n++] = zero;
+	return n;
+}
+
+bool ids_of_its_own(const Db &db, int slot, int64 *first, int64 *last)
+{
+	LWLockAcquire(map_lock(db), LW_SHARED);
+	*first = segment_at(db, slot).first_id;
+	*last = segment_at(db, slot).last_id;
+	for (int i = 0; i < db.nsegments; ++i)
+	{
+		const SegmentSlot &o = segment_at(db, i);
+		if (i == slot || o.number == 0 || o.state == SegmentState::free || o.first_id > *last || o.last_id < *first)
+			continue;
+		if (o.first_id > *first)
+			*last = o.first_id - 1;
+		else
+			*first = o.last_id < PG_INT64_MAX ? o.last_id + 1 : PG_INT64_MAX;
+	}
+	LWLockRelease(map_lock(db));
+	return *first <= *last;
+}
+
+bool tables_at(const Db &db, int slot, journal::Segment *tables)
+{
+	LWLockAcquire(map_lock(db), LW_SHARED);
+	const SegmentSlot &s = segment_at(db, slot);
+	const bool ok = slot < db.nsegments && s.state != SegmentState::free;
+	*tables = tables_of(s);
+	LWLockRelease(map_lock(db));
+	return ok;
+}
+
+int live_segments_locked(const Db &db, journal::Segment *tables, int *slots, int max) noexcept
+{
+	int n = 0;
+	for (int i = 0; i < db.nsegments && n < max; ++i)
+	{
+		const SegmentSlot &s = segment_at(db, i);
+		if (s.state != SegmentState::open && s.state != SegmentState::sealed)
+			continue;
+		// by number: slots are used again, so insert in place
+		int at = n++;
+		while (at > 0 && tables[at - 1].number > s.number)
+		{
+			tables[at] = tables[at - 1];
+			slots[at] = slots[at - 1];
+			--at;
+		}
+		tables[at] = tables_of(s);
+		slots[at] = i;
+	}
+	return n;
+}
+
+int live_segments(const Db &db, journal::Segment *tables, int *slots, int max)
+{
+	LWLockAcquire(map_lock(db), LW_SHARED);
+	const int n = live_segments_locked(db, tables, slots, max);
+	LWLockRelease(map_lock(db));
+	return n;
+}
+
+int add_segment(Db &db, const journal::Segment &tables, int64 first_id, int64 last_id, bool open, TimestampTz opened_at)
+{
+	int slot = -1;
+	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
+	bool known = false;
+	for (int i = 0; i < db.nsegments; ++i)
+	{
+		const SegmentSlot &s = segment_at(db, i);
+		if (s.state == SegmentState::free)
+			slot = slot < 0 ? i : slot;
+		else if (s.number == tables.number && s.job == tables.job)
+			known = true;
+	}
+	if (slot < 0 && db.nsegments < guc::max_segments)
+		slot = db.nsegments;
+	if (known)
+		slot = -1;
+	if (slot >= 0)
+	{
+		SegmentSlot &s = segment_at(db, slot);
+		s.number = tables.number;
+		s.job = tables.job;
+		s.event = tables.event;
+		s.opened_at = opened_at;
+		s.sealed_at = opened_at;
+		s.finished_at = 0;
+		s.rows.store(0);
+		s.live.store(0);
+		s.delta.store(0);
+		s.dead.store(0);
+		if (open)
+		{
+			// H8: the new range begins with the next id that anybody can draw
+			const int64 next = std::min(db.next_id.load(), db.id_limit.load());
+			SegmentSlot &old = segment_at(db, db.open);
+			old.state = SegmentState::sealed;
+			old.last_id = next - 1;
+			old.sealed_at = opened_at;
+			s.first_id = next;
+			s.last_id = PG_INT64_MAX;
+			s.state = SegmentState::open;
+			db.open = slot;
+		}
+		else
+		{
+			s.first_id = first_id;
+			s.last_id = last_id;
+			s.state = SegmentState::sealed;
+		}
+		if (slot == db.nsegments)
+			++db.nsegments;
+	}
+	LWLockRelease(map_lock(db));
+	return slot;
+}
+
+void widen_segment(Db &db, int slot, const journal::Segment &tables, int64 first_id, int64 last_id)
+{
+	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
+	SegmentSlot &s = segment_at(db, slot);
+	const bool was_empty = s.last_id < s.first_id;
+	const int64 first = was_empty ? first_id : std::min(first_id, s.first_id);
+	const int64 last = was_empty ? last_id : std::max(last_id, s.last_id);
+	bool ok = s.number == tables.number && s.job == tables.job && s.number != 0 && s.state != SegmentState::free;
+	for (int i = 0; i < db.nsegments; ++i)
+	{
+		const SegmentSlot &o = segment_at(db, i);
+		const bool yields = was_empty && o.state == SegmentState::open; // see slots_of_id
+		if (i != slot && o.number != 0 && o.state != SegmentState::free && !yields && o.first_id <= last && o.last_id >= first)
+			ok = false;
+	}
+	if (ok)
+	{
+		s.first_id = first;
+		s.last_id = last;
+	}
+	LWLockRelease(map_lock(db));
+}
+
+int view_segments(const Db &db, SegmentView *out, int max)
+{
+	int n = 0;
+	LWLockAcquire(map_lock(db), LW_SHARED);
+	for (int i = 0; i < db.nsegments && n < max; ++i)
+	{
+		const SegmentSlot &s = segment_at(db, i);
+		if (s.state == SegmentState::free)
+			continue;
+		int at = n++;
+		for (; at > 0 && out[at - 1].tables.number > s.number; --at)
+			out[at] = out[at - 1];
+		out[at] = SegmentView{i,			 tables_of(s),	s.state,	  s.first_id,  s.last_id,	  s.rows.load(),
+							  s.live.load(), s.dead.load(), s.opened_at, s.sealed_at, s.finished_at};
+	}
+	LWLockRelease(map_lock(db));
+	return n;
+}
+
+bool change_segment(Db &db, int slot, SegmentState from, SegmentState to, TimestampTz at)
+{
+	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
+	SegmentSlot &s = segment_at(db, slot);
+	const bool ok = s.state == from && (to != SegmentState::finished || s.live.load() == 0);
+	if (ok)
+	{
+		s.state = to;
+		if (to == SegmentState::finished)
+			s.finished_at = at;
+	}
+	LWLockRelease(map_lock(db));
+	return ok;
+}
+
+void forget_dead(Db &db, int slot, int64 dead)
+{
+	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
+	SegmentSlot &s = segment_at(db, slot);
+	if (s.state == SegmentState::finished)
+		s.dead.fetch_sub(dead);
+	LWLockRelease(map_lock(db));
+}
+
+void remove_segment(Db &db, int slot)
+{
+	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
+	segment_at(db, slot).state = SegmentState::free;
+	LWLockRelease(map_lock(db));
+}
+
+} // namespace tq::live

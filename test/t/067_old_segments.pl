@@ -1,0 +1,115 @@
+# What is in segments that have been there for long: rows by hand in one of them hide nothing of the others, not even after a restart;
+# and a dead letter whose time was over counts again when it has been retried and has died once more.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use TqTest;
+
+my $node = tq_node('old_segments', conf => "tq.segment_rows = 20\ntq.segment_interval = 10h\ntq.retention = 1h\ntq.dead_retention = 1d\n");
+scheduler_of($node);
+
+my $ahead = 0;    # seconds that the wall clock is ahead
+
+sub sql { return $node->safe_psql('postgres', $_[0]); }
+
+sub pass_time
+{
+	my ($seconds) = @_;
+	$ahead += $seconds;
+	clock($node, $ahead, 0);
+	return;
+}
+
+sub restart
+{
+	$node->restart;
+	clock($node, $ahead, 0);
+	loaded($node);
+	return;
+}
+
+# Enqueues as many jobs as a segment takes; returns the number of theirs.
+sub fill
+{
+	my ($queue) = @_;
+	my $before = sql('select max(number) from tq.segment');
+	my $id = sql("select ids[1] from tq_enqueue_many('$queue', array_fill('{}'::jsonb, array[20])) ids");
+	until_true($node, "select max(number) > $before from tq.segment", 'a full segment');
+	janitor_away($node);
+	return sql("select tableoid::regclass from tq.job where id = $id") =~ s/.*job_//r;
+}
+
+sub finished { return "select finished_at is not null from tq.segment where number = $_[0]"; }
+
+sql(q{select tq_enqueue('first')});
+until_true($node, 'select max(number) = 1 from tq.segment', 'segment 1');
+janitor_away($node);
+
+# a row that never was, with an id of the open segment's range and beyond
+my $old = fill('old');
+my $parent = sql(q{select tq_enqueue('parent')});
+my $child = sql("select tq_enqueue('child', depends_on => array[$parent])");
+my $batch = sql(q{select tq_batch_open('callback')});
+sql("select tq_enqueue('member', options => '{\"batch\": $batch}')");
+sql("select tq_batch_close($batch)");
+is(sql("select count(distinct tableoid) = 1 and min(tableoid::regclass::text) <> 'tq.job_$old' from tq.job where id in ($parent, $child)"),
+	't', 'jobs are in the segment after the old one');
+is(scalar(take_all($node, 'member', 1)), 1, 'the batch is over');
+is(join(',', take_all($node, 'callback', 1)), $batch, 'and its callback, too');
+sql("begin; insert into tq.job_$old (id, enqueued_at, queue_id, priority, payload)"
+	  . " select nextval('tq.job_id_seq'), now(), id, 0, '{}' from tq.queue where name = 'old'; rollback");
+sql('select tq_reload()');
+is(sql("select state from tq_get($parent)"), 'ready', 'a row that was rolled back hides no job of another segment');
+restart();
+is(sql("select state from tq_get($parent)"), 'ready', '... nor does it after a restart');
+is(join(',', take_all($node, 'parent', 1)), $parent);
+is(sql("select state from tq_get($parent)"), 'succeeded', '... also when it has left memory');
+is(join(',', take_all($node, 'child', 1)), $child, 'who waits for it is freed');
+work_off($node, 'old');
+ok(until_true($node, finished($old)), 'the old segment is finished');
+pass_time(7200);
+ok(until_true($node, "select to_regclass('tq.job_$old') is null"), '... and dropped');
+is(sql("select count(*) from tq.batch where id = $batch"), 1, 'but not what is known of the batch');
+is(sql("select state from tq_get($parent)"), 'succeeded', '... and of the job');
+
+# a letter that the janitor has let go, in a segment that somebody keeps from being dropped
+work_off($node, $_) foreach qw(first child);
+my $full = fill('mortal');
+my $letter = sql("select id from tq_claim('mortal') c, tq_fail(c.id, c.lease, 'first', fatal => true)");
+work_off($node, 'mortal');
+until_true($node, finished($full), 'finished');
+restart();
+my $reader = session($node);
+ask($reader, "begin; select count(*) from tq.job_$full");
+arm($node, 'drop-before-lock');
+pass_time(100000);
+standing($node, 'drop-before-lock');
+$node->append_conf('postgresql.conf', 'tq.workers = off');
+$node->reload;
+release($node, 'drop-before-lock');
+ok(until_true($node, "select count(*) = 0 from pg_stat_activity where backend_type ~ '^tq (scheduler|janitor)'"), 'no workers');
+is(sql("select state from tq_get($letter)"), 'dead', 'a dead letter in a segment that cannot be dropped');
+sql("select tq_retry($letter)");
+is(sql("select id from tq_claim('mortal') c, tq_fail(c.id, c.lease, 'second', fatal => true)"), $letter, 'it is retried, and dies again');
+ask($reader, 'commit');
+leave($reader);
+$node->append_conf('postgresql.conf', 'tq.workers = on');
+$node->reload;
+ok(until_true($node, finished($full)), 'the segment is finished again');
+my $other = fill('other');
+work_off($node, 'other');
+until_true($node, finished($other), 'another one, too');
+pass_time(7200);
+ok(until_true($node, "select to_regclass('tq.job_$other') is null"), 'their time is over');
+is(sql("select state from tq_get($letter)"), 'dead', 'but not that of the dead letter');
+
+is(sql('select count(*) from tq_check() where expected <> found'), 0, 'counters');
+check_journal($node);
+unlike(slurp_file($node->logfile), qr/PANIC|TRAP|signal 11|signal 6/, 'nothing alarming in the log');
+$node->stop;
+
+done_testing();
