@@ -155,11 +155,16 @@ Jsonb *payload_of(const Ended &ended, bool whole)
 	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, nullptr));
 }
 
-void enqueue_after(live::Db &db, const Ended &ended, const FollowUp &f)
+uint16_t target_of(live::Db &db, const FollowUp &f)
 {
 	const uint16_t queue = live::find_queue(db, f.queue);
 	if (queue == live::kNoQueue || !(engine.queue(queue).persisted || live::queue_created_here(queue)) || !live::use_queue(queue))
 		ereport(ERROR, (errcode(kErrNoSuchQueue), errmsg("queue \"%s\" does not exist", f.queue)));
+	return queue;
+}
+
+void enqueue_after(live::Db &db, const Ended &ended, const FollowUp &f, uint16_t queue)
+{
 	EnqueueItem item{};
 	item.row.priority = f.priority;
 	item.row.payload = payload_of(ended, true);
@@ -212,12 +217,19 @@ bool try_all(live::Db &db, const Ended *list, int n)
 	MemoryContextSwitchTo(outside);
 	PG_TRY();
 	{
+		auto *found = static_cast<FollowUp *>(palloc(sizeof(FollowUp) * static_cast<Size>(n)));
+		auto *targets = static_cast<uint16_t *>(palloc(sizeof(uint16_t) * static_cast<Size>(n)));
+		// one that is missing is met before the others count for the rates of theirs, which a rollback does not give back
 		for (int i = 0; i < n; ++i)
 		{
-			FollowUp f;
-			if (find(db, list[i], &f))
-				enqueue_after(db, list[i], f);
+			found[i] = FollowUp();
+			targets[i] = find(db, list[i], &found[i]) ? target_of(db, found[i]) : live::kNoQueue;
 		}
+		for (int i = 0; i < n; ++i)
+			if (targets[i] != live::kNoQueue)
+				enqueue_after(db, list[i], found[i], targets[i]);
+		pfree(found);
+		pfree(targets);
 		ReleaseCurrentSubTransaction();
 		done = true;
 	}

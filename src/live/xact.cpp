@@ -30,8 +30,9 @@ bool bulk_mode = false;
 bool reload_at_commit = false;
 bool handlers_at_commit = false;
 const char *last_group = nullptr;
-uint16_t used_queues[64];
+uint16_t *used_queues = nullptr;
 int nused = 0;
+int used_room = 0;
 
 // Rows of tq.queue that this transaction wrote itself.
 struct Row
@@ -39,8 +40,9 @@ struct Row
 	uint16_t queue;
 	SubTransactionId sub;
 };
-Row rows[64];
+Row *rows = nullptr;
 int nrows = 0;
+int rows_room = 0;
 
 void end_row(uint16_t queue, bool written) noexcept
 {
@@ -80,7 +82,9 @@ void forget()
 {
 	ops = nullptr;
 	bulks = nullptr;
-	nops = ops_room = nbulks = bulks_room = nenqueued = nused = 0;
+	used_queues = nullptr;
+	rows = nullptr;
+	nops = ops_room = nbulks = bulks_room = nenqueued = nused = used_room = nrows = rows_room = 0;
 	bulk_mode = reload_at_commit = handlers_at_commit = false;
 	forget_schedules();
 	last_group = nullptr;
@@ -414,9 +418,7 @@ bool use_queue(uint16_t queue)
 		return false;
 	if (queue_used_here(queue))
 		return true;
-	if (nused == lengthof(used_queues))
-		ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-						errmsg("a transaction cannot enqueue to more than %d queues", nused)));
+	grow(used_queues, used_room, nused + 1); // before it is counted: this may fail
 	Queue &q = engine.queue(queue);
 	q.users.fetch_add(1);
 	std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -436,9 +438,7 @@ bool queue_used_here(uint16_t queue) noexcept
 
 void note_queue_row(uint16_t queue)
 {
-	if (nrows == lengthof(rows))
-		ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-						errmsg("a transaction cannot make more than %d queues", nrows)));
+	grow(rows, rows_room, nrows + 1);
 	lock_queue(queue);
 	engine.queue(queue).writer = my_proc + 1;
 	unlock_queue(queue);

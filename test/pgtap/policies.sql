@@ -279,6 +279,35 @@ SELECT count(tq_fail(id, lease, 'x', fatal => true)) FROM tq_claim('killed', 3);
 SELECT is(tq_retry_many('killed', to_queue => 'copies'), 3::bigint, 'dead letters are copied by one call, past enqueue_rate');
 SELECT throws_ok($$SELECT tq_enqueue('copies')$$, 'TQ003', NULL, 'which counts them');
 
+-- one transaction makes and uses as many queues as it likes, and what follows in it may be as widely spread
+
+SELECT is(count(tq_create_queue('to' || i)), 70::bigint, '70 queues made in one transaction') FROM generate_series(1, 70) i;
+SELECT count(tq_create_queue('of' || i, jsonb_build_object('follow_up', jsonb_build_object('queue', 'to' || i, 'on', '["cancelled"]'::jsonb))))
+	FROM generate_series(1, 70) i;
+SELECT is(count(tq_enqueue('of' || i)), 70::bigint, '... and used') FROM generate_series(1, 70) i;
+SELECT count(tq_cancel(id)) FROM tq_jobs WHERE queue ~ '^of[0-9]+$';
+SELECT is(count(*), 70::bigint, 'nothing that follows in it is lost') FROM tq_jobs WHERE queue ~ '^to[0-9]+$';
+
+-- one job that nothing can follow does not make its neighbours count twice
+
+SELECT tq_create_queue('slow', '{"enqueue_rate": "5/min"}'), tq_create_queue('mixed', '{"follow_up": {"queue": "slow"}}'), tq_create_queue('going');
+SELECT tq_enqueue_many('mixed', ARRAY['1', '2', '3']::jsonb[]), tq_enqueue('mixed', options => '{"follow_up": {"queue": "going"}}');
+SELECT tq_drop_queue('going');
+WITH c AS MATERIALIZED (SELECT * FROM tq_claim('mixed', 4)), a AS (SELECT array_agg(id) i, array_agg(lease) l FROM c)
+SELECT count(x) FROM a, tq_complete_many(i, l) x;
+CREATE FUNCTION wait_of(statement text) RETURNS int LANGUAGE plpgsql AS $$
+DECLARE
+	detail text;
+BEGIN
+	EXECUTE statement;
+	RETURN 0;
+EXCEPTION WHEN SQLSTATE 'TQ003' THEN
+	GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL;
+	RETURN substring(detail FROM '\d+');
+END
+$$;
+SELECT ok(wait_of($$SELECT tq_enqueue('slow')$$) BETWEEN 1 AND 40000, 'three jobs and the next one are to be waited for, not six');
+
 SELECT tq_reload();
 SELECT is((SELECT count(*) FROM tq_check() WHERE found <> expected), 0::bigint, 'nothing is left behind');
 SELECT * FROM finish();

@@ -78,7 +78,6 @@ CREATE TABLE tries AS
 	SELECT state, mode, wanted, state || '_' || mode AS q, NULL::bigint AS old, NULL::text AS got, NULL::text AS rolled_back
 	FROM expected, LATERAL (VALUES ('skip', skip), ('ignore', ignore), ('error', error), ('replace', replace), ('keep_run_at', keep_run_at))
 		AS m (mode, wanted);
--- a transaction can work on 64 queues
 SELECT format('UPDATE tries SET old = holder(q, state) WHERE mode = %L', m) FROM unnest(ARRAY['skip', 'ignore', 'error', 'replace', 'keep_run_at']) m \gexec
 SELECT format('UPDATE tries SET got = advance(q, old, state) WHERE mode = %L', m) FROM unnest(ARRAY['skip', 'ignore', 'error', 'replace', 'keep_run_at']) m \gexec
 
