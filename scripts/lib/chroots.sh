@@ -23,6 +23,11 @@ _tq_release_of() {
 	esac
 }
 
+# tq_known VERSION: ends the script if there is no such one
+tq_known() {
+	_tq_release_of "$1" >/dev/null
+}
+
 # Where this machine gets its own packages from.
 _tq_mirror() {
 	apt-get indextargets --format '$(REPO_URI) $(COMPONENT)' 'Created-By: Packages' 'Origin: Debian' |

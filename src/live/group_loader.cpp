@@ -50,7 +50,8 @@ int read_group(const LoadSegments &segments, uint16_t queue, const char *key, Ke
 }
 
 // The four steps for the next jobs of a group: as refill_lane, with the group's own index and watermark. `guard` knows what to take back.
-int load_group(Db &db, LoadGuard &guard)
+// By itself, or newer compilers take its variables for ones that a longjmp to its caller might clobber.
+pg_noinline int load_group(Db &db, LoadGuard &guard)
 {
 	const uint16_t queue = guard.queue;
 	const Ref r = guard.group;
