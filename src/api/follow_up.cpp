@@ -3,6 +3,7 @@
 #include "api/enqueue.hpp"
 #include "api/names.hpp"
 #include "guc.hpp"
+#include "live/admission.hpp"
 #include "live/attach.hpp"
 #include "live/queue_changes.hpp"
 #include "live/rights.hpp"
@@ -213,23 +214,19 @@ bool try_all(live::Db &db, const Ended *list, int n)
 	const MemoryContext outside = CurrentMemoryContext;
 	const ResourceOwner owner = CurrentResourceOwner;
 	volatile bool done = false;
+	volatile int made = 0;
+	auto *targets = static_cast<uint16_t *>(palloc(sizeof(uint16_t) * static_cast<Size>(n)));
 	BeginInternalSubTransaction(nullptr);
 	MemoryContextSwitchTo(outside);
 	PG_TRY();
 	{
-		auto *found = static_cast<FollowUp *>(palloc(sizeof(FollowUp) * static_cast<Size>(n)));
-		auto *targets = static_cast<uint16_t *>(palloc(sizeof(uint16_t) * static_cast<Size>(n)));
-		// one that is missing is met before the others count for the rates of theirs, which a rollback does not give back
-		for (int i = 0; i < n; ++i)
+		for (int i = 0; i < n; ++i, made = i)
 		{
-			found[i] = FollowUp();
-			targets[i] = find(db, list[i], &found[i]) ? target_of(db, found[i]) : live::kNoQueue;
-		}
-		for (int i = 0; i < n; ++i)
+			FollowUp f;
+			targets[i] = find(db, list[i], &f) ? target_of(db, f) : live::kNoQueue;
 			if (targets[i] != live::kNoQueue)
-				enqueue_after(db, list[i], found[i], targets[i]);
-		pfree(found);
-		pfree(targets);
+				enqueue_after(db, list[i], f, targets[i]);
+		}
 		ReleaseCurrentSubTransaction();
 		done = true;
 	}
@@ -240,6 +237,10 @@ bool try_all(live::Db &db, const Ended *list, int n)
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction(); // whatever it was: a session that is left in it takes no more statements
 		CurrentResourceOwner = owner;
+		// a rollback does not give back what enqueue_rate has counted, but these are let in once more, each by itself
+		for (int i = 0; i < made; ++i)
+			if (targets[i] != live::kNoQueue)
+				live::unpay(targets[i], 1);
 		if (may_pass(error->sqlerrcode))
 			ReThrowError(error);
 		if (n == 1)
@@ -249,6 +250,7 @@ bool try_all(live::Db &db, const Ended *list, int n)
 	PG_END_TRY();
 	MemoryContextSwitchTo(outside);
 	CurrentResourceOwner = owner;
+	pfree(targets);
 	return done;
 }
 

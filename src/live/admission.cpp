@@ -96,6 +96,15 @@ void admit(uint16_t queue, int64 n, int64 replacing, bool overdraw)
 						errhint("Try again then, or raise enqueue_rate with tq_alter_queue.")));
 }
 
+void unpay(uint16_t queue, int64 n) noexcept
+{
+	Queue &q = engine.queue(queue);
+	lock_queue(queue);
+	if (q.enqueues.full_at < PG_INT64_MAX)
+		q.enqueues.take(q.settings.enqueue_rate, mono_now(), -n);
+	unlock_queue(queue);
+}
+
 void publish_admitted(Queue &q, uint16_t queue, int64 n) noexcept
 {
 	for (int i = 0; i < nadmissions; ++i)

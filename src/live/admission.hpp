@@ -13,6 +13,9 @@ namespace tq::live
 // of a job that waits, and do not make the queue any longer. `overdraw`: nobody could call again, so the bucket is not asked.
 void admit(uint16_t queue, int64 n, int64 replacing = 0, bool overdraw = false);
 
+// Takes n jobs that were let in, and are not enqueued after all, off the queue's enqueue_rate.
+void unpay(uint16_t queue, int64 n) noexcept;
+
 // Queue lock held, while n jobs of this transaction are published: they are counted as live ones from here on. -1: one has ended that makes
 // way for one of them, which has its room.
 void publish_admitted(Queue &q, uint16_t queue, int64 n) noexcept;

@@ -25,12 +25,18 @@ void count(SegmentSlot &s, Lane &l, int64 by, Counting counting) noexcept
 	}
 }
 
+void count_dead(SegmentSlot &s, int by) noexcept
+{
+	s.dead_changes.fetch_add(1);
+	s.dead.fetch_add(by);
+}
+
 void count(Db &db, const Op &op, int by, Counting counting) noexcept
 {
 	SegmentSlot &s = segment_at(db, op.segment);
 	count(s, engine.lane(op.lane), by, counting);
 	if (op.is_dead)
-		s.dead.fetch_add(-by);
+		count_dead(s, -by);
 }
 
 // Queue lock held. For queues that notify.
@@ -184,8 +190,8 @@ void publish_move(Db &db, Queue &q, const Op &op, Counting counting) noexcept
 	to.rows.fetch_add(op.segment != op.new_segment);
 	if (op.is_dead)
 	{
-		from.dead.fetch_sub(1);
-		to.dead.fetch_add(1);
+		count_dead(from, -1);
+		count_dead(to, 1);
 		engine.drop(q, op.ref, my_proc);
 		return;
 	}
@@ -268,7 +274,7 @@ void publish_change(Db &db, const Op &op, Counting counting) noexcept
 	{
 		segment_at(db, op.segment).rows.fetch_sub(op.verb == Verb::erase);
 		if (op.is_dead)
-			segment_at(db, op.segment).dead.fetch_sub(1);
+			count_dead(segment_at(db, op.segment), -1);
 		engine.drop(q, op.ref, my_proc);
 	}
 	else

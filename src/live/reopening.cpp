@@ -114,8 +114,8 @@ void reopen_segment(Db &db, int slot)
 	if (same)
 	{
 		// letters whose time was over have been taken off the count, and one of them may be what is brought back, to die again
-		if (s.state == SegmentState::finished || (s.state == SegmentState::sealed && s.dead.load() <= 0))
-			s.dead.store(s.number != 0 ? kDeadUnknown : s.dead.load());
+		if (s.number != 0 && (s.state == SegmentState::finished || s.state == SegmentState::sealed))
+			s.dead.store(kDeadUnknown);
 		static_cast<void>(unfinish(s));
 	}
 	LWLockRelease(map_lock(db));

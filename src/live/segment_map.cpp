@@ -19,8 +19,14 @@ int slots_of_id(const Db &db, int64 id, int *slots)
 			zero = i;
 		else if (id >= s.first_id && id <= s.last_id)
 		{
-			int at = std::min(n, kMostSlots - 2); // one place is for segment 0
-			n = at + 1;
+			int at = n;
+			if (n == kMostSlots - 1) // one place is for segment 0
+			{
+				if (segment_at(db, slots[--at]).last_id <= s.last_id)
+					continue;
+			}
+			else
+				++n;
 			for (; at > 0 && segment_at(db, slots[at - 1]).last_id > s.last_id; --at)
 				slots[at] = slots[at - 1];
 			slots[at] = i;
@@ -32,23 +38,34 @@ int slots_of_id(const Db &db, int64 id, int *slots)
 	return n;
 }
 
-bool ids_of_its_own(const Db &db, int slot, int64 *first, int64 *last)
+int ids_of_its_own(const Db &db, int slot, IdRange *ranges)
 {
+	int n = 0;
 	LWLockAcquire(map_lock(db), LW_SHARED);
-	*first = segment_at(db, slot).first_id;
-	*last = segment_at(db, slot).last_id;
-	for (int i = 0; i < db.nsegments; ++i)
+	const int64 last = segment_at(db, slot).last_id;
+	int64 at = segment_at(db, slot).first_id;
+	while (at <= last && n < kMostSlots)
 	{
-		const SegmentSlot &o = segment_at(db, i);
-		if (i == slot || o.number == 0 || o.state == SegmentState::free || o.first_id > *last || o.last_id < *first)
-			continue;
-		if (o.first_id > *first)
-			*last = o.first_id - 1;
-		else
-			*first = o.last_id < PG_INT64_MAX ? o.last_id + 1 : PG_INT64_MAX;
+		int64 covered = at - 1, next = last; // up to where others have `at`; else the last one before others begin
+		for (int i = 0; i < db.nsegments; ++i)
+		{
+			const SegmentSlot &o = segment_at(db, i);
+			if (i == slot || o.number == 0 || o.state == SegmentState::free || o.last_id < at)
+				continue;
+			if (o.first_id <= at)
+				covered = std::max(covered, o.last_id);
+			else
+				next = std::min(next, o.first_id - 1);
+		}
+		if (covered < at)
+			ranges[n++] = IdRange{at, next};
+		const int64 done = covered < at ? next : covered;
+		if (done >= last)
+			break;
+		at = done + 1;
 	}
 	LWLockRelease(map_lock(db));
-	return *first <= *last;
+	return n;
 }
 
 bool tables_at(const Db &db, int slot, journal::Segment *tables)
@@ -158,7 +175,7 @@ void widen_segment(Db &db, int slot, const journal::Segment &tables, int64 first
 	for (int i = 0; i < db.nsegments; ++i)
 	{
 		const SegmentSlot &o = segment_at(db, i);
-		const bool yields = was_empty && o.state == SegmentState::open; // see slots_of_id
+		const bool yields = was_empty && o.state == SegmentState::open; // both are looked into
 		if (i != slot && o.number != 0 && o.state != SegmentState::free && !yields && o.first_id <= last && o.last_id >= first)
 			ok = false;
 	}

@@ -33,8 +33,12 @@ void raise_ids(Db &db, int64 above);
 constexpr int kMostSlots = 8;
 int slots_of_id(const Db &db, int64 id, int *slots);
 
-// The part of a segment's range that no other has; false if there is none.
-bool ids_of_its_own(const Db &db, int slot, int64 *first, int64 *last);
+// The parts of a segment's range that no other has; returns how many, at most kMostSlots. What is left out is let go by those who look at all.
+struct IdRange
+{
+	int64 first, last;
+};
+int ids_of_its_own(const Db &db, int slot, IdRange *ranges);
 
 // Tables of a slot; false if it is free.
 bool tables_at(const Db &db, int slot, journal::Segment *tables);

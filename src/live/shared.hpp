@@ -50,6 +50,7 @@ struct SegmentSlot
 	std::atomic<int64> live; // committed jobs that are not terminal
 	std::atomic<int64> delta; // what `live` gained since the snapshot of a recount under way
 	std::atomic<int64> dead; // of the terminal ones: dead or buried (they outlive ordinary retention)
+	std::atomic<uint32> dead_changes; // how often a commit has changed that
 };
 
 enum class LoadState : uint32

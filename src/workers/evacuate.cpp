@@ -219,12 +219,13 @@ int64 evacuate(const WorkerContext &context, Db &db, const live::SegmentView &se
 	const MemoryContext keep = AllocSetContextCreate(outside, "tq evacuation", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(keep);
 	live::SegmentSlot &s = live::segment_at(db, segment.slot);
-	const int64 dead_before = s.dead.load(); // what dies from here on is added to it
-	const uint32 changes = db.outside_changes.load();
+	const uint32 changes = db.outside_changes.load(), dead_changes = s.dead_changes.load();
 	const Ids found = scan(segment.tables, true);
-	// Now that it was read, it is known what it holds. Whoever writes past tq is not seen before his commit.
-	if (live::dead_known(dead_before) || (nobody_writes(segment.tables, true) && db.outside_changes.load() == changes))
-		s.dead.fetch_add(found.dead - dead_before);
+	// Now that it was read, it is known what it holds, but for what somebody has changed meanwhile, or is about to: who writes past tq is not
+	// seen before his commit, and who has committed has his lock until he has published.
+	if (!live::dead_known(s.dead.load()) && nobody_writes(segment.tables, true) && db.outside_changes.load() == changes &&
+		s.dead_changes.load() == dead_changes)
+		s.dead.store(found.dead);
 	MemoryContextSwitchTo(old);
 	end_work();
 	int64 left = 0, over = 0;

@@ -292,10 +292,10 @@ bool drop(const WorkerContext &context, Db &db, const SegmentView &s, bool *chan
 {
 	if (!begin_work(context, "tq: dropping a segment"))
 		return false;
-	int64 first = 0, last = 0;
-	const bool own = live::ids_of_its_own(db, s.slot, &first, &last);
-	if (own)
-		let_fires_of_segment_go(db, first, last);
+	live::IdRange own[live::kMostSlots];
+	const int nown = live::ids_of_its_own(db, s.slot, own);
+	for (int i = 0; i < nown; ++i)
+		let_fires_of_segment_go(db, own[i].first, own[i].last);
 	TQ_WAIT_POINT("drop-before-lock");
 	Verify verify{&db, s.slot};
 	const journal::DropResult result = journal::drop_segment(s.tables, nothing_lives, &verify);
@@ -309,8 +309,8 @@ bool drop(const WorkerContext &context, Db &db, const SegmentView &s, bool *chan
 	{
 		TQ_WAIT_POINT_NOFAIL("drop-before-map");
 		live::remove_segment(db, s.slot);
-		if (own)
-			let_batches_of_segment_go(context, db, first, last);
+		for (int i = 0; i < nown; ++i)
+			let_batches_of_segment_go(context, db, own[i].first, own[i].last);
 		*changed = true;
 	}
 	return true;

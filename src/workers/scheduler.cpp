@@ -73,6 +73,8 @@ bool write_rows(const WorkerContext &context, Db &db)
 	end_work();
 	TQ_WAIT_POINT("queue-rows-after-commit");
 	live::rows_written(db, queues, n);
+	if (n == static_cast<int>(lengthof(queues)))
+		db.queue_rows.store(true); // the others
 	return true;
 }
 

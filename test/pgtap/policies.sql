@@ -290,9 +290,9 @@ SELECT is(count(*), 70::bigint, 'nothing that follows in it is lost') FROM tq_jo
 
 -- one job that nothing can follow does not make its neighbours count twice
 
-SELECT tq_create_queue('slow', '{"enqueue_rate": "5/min"}'), tq_create_queue('mixed', '{"follow_up": {"queue": "slow"}}'), tq_create_queue('going');
-SELECT tq_enqueue_many('mixed', ARRAY['1', '2', '3']::jsonb[]), tq_enqueue('mixed', options => '{"follow_up": {"queue": "going"}}');
-SELECT tq_drop_queue('going');
+SELECT tq_create_queue('slow', '{"enqueue_rate": "5/min"}'), tq_create_queue('mixed', '{"follow_up": {"queue": "slow"}}'), tq_create_queue('small', '{"max_depth": 1}');
+SELECT tq_enqueue('small');
+SELECT tq_enqueue_many('mixed', ARRAY['1', '2', '3']::jsonb[]), tq_enqueue('mixed', options => '{"follow_up": {"queue": "small"}}');
 WITH c AS MATERIALIZED (SELECT * FROM tq_claim('mixed', 4)), a AS (SELECT array_agg(id) i, array_agg(lease) l FROM c)
 SELECT count(x) FROM a, tq_complete_many(i, l) x;
 CREATE FUNCTION wait_of(statement text) RETURNS int LANGUAGE plpgsql AS $$

@@ -9,7 +9,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use TqTest;
 
-my $node = tq_node('old_segments', conf => "tq.segment_rows = 20\ntq.segment_interval = 10h\ntq.retention = 1h\ntq.dead_retention = 1d\n");
+my $node = tq_node('old_segments', conf => "tq.segment_rows = 40\ntq.segment_interval = 10h\ntq.retention = 1h\ntq.dead_retention = 1d\n");
 scheduler_of($node);
 
 my $ahead = 0;    # seconds that the wall clock is ahead
@@ -37,7 +37,7 @@ sub fill
 {
 	my ($queue) = @_;
 	my $before = sql('select max(number) from tq.segment');
-	my $id = sql("select ids[1] from tq_enqueue_many('$queue', array_fill('{}'::jsonb, array[20])) ids");
+	my $id = sql("select ids[1] from tq_enqueue_many('$queue', array_fill('{}'::jsonb, array[40])) ids");
 	until_true($node, "select max(number) > $before from tq.segment", 'a full segment');
 	janitor_away($node);
 	return sql("select tableoid::regclass from tq.job where id = $id") =~ s/.*job_//r;
@@ -101,6 +101,32 @@ $node->append_conf('postgresql.conf', 'tq.workers = on');
 $node->reload;
 ok(until_true($node, finished($full)), 'the segment is finished again');
 my $other = fill('other');
+work_off($node, 'other');
+until_true($node, finished($other), 'another one, too');
+pass_time(7200);
+ok(until_true($node, "select to_regclass('tq.job_$other') is null"), 'their time is over');
+is(sql("select state from tq_get($letter)"), 'dead', 'but not that of the dead letter');
+
+# the same while the janitor empties the segment: who brings the letter back has committed, but not published yet
+$full = fill('emptied');
+$letter = sql("select id from tq_claim('emptied') c, tq_fail(c.id, c.lease, 'first', fatal => true)");
+my $late = sql("select id from tq_claim('emptied') c, tq_release(c.id, c.lease, delay => '10 days')");
+is(scalar(take_all($node, 'emptied', 38)), 38, 'a dead letter and a delayed job are left of a segment');
+my $retrier = session($node);
+arm($node, 'commit-before-publish', 'wait', pid => ask($retrier, 'select pg_backend_pid()'));
+begin_ask($retrier, "select tq_retry($letter)");
+standing($node, 'commit-before-publish');
+arm($node, 'move-after-commit');
+pass_time(7200);
+standing($node, 'move-after-commit');
+release($node, 'commit-before-publish');
+end_ask($retrier);
+leave($retrier);
+is(sql("select id from tq_claim('emptied') c, tq_fail(c.id, c.lease, 'second', fatal => true)"), $letter, 'the letter is retried, and dies again');
+release($node, 'move-after-commit');
+is(sql("select count(*) from tq.job_0 where id = $late"), 1, 'the delayed job was moved');
+ok(until_true($node, finished($full)), 'the segment is finished');
+$other = fill('other');
 work_off($node, 'other');
 until_true($node, finished($other), 'another one, too');
 pass_time(7200);
