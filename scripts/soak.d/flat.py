@@ -3,21 +3,33 @@ import statistics
 
 
 class Series:
-    """Values with the moment that each was taken at, as a share of the run (0 to 1)."""
+    """Values with the moment that each was taken at, as a share of the run (0 to 1); and, if they depend on how many of something there
+    were, with that number."""
 
     def __init__(self):
         self.points = []
 
-    def add(self, moment, value):
-        self.points.append((moment, value))
+    def add(self, moment, value, beside=0):
+        self.points.append((moment, value, beside))
 
     def quarter(self, n):
-        return [value for moment, value in self.points if (n - 1) / 4 <= moment < n / 4]
+        """Values by what was beside them."""
+        found = {}
+        for moment, value, beside in self.points:
+            if (n - 1) / 4 <= moment < n / 4:
+                found.setdefault(beside, []).append(value)
+        return found
 
     def medians(self):
-        """Of the second quarter and of the last; None if it was not there in one of them."""
+        """Of the second quarter and of the last, like compared with like; None if it was not there in one of them."""
         second, last = self.quarter(2), self.quarter(4)
-        return (statistics.median(second), statistics.median(last)) if second and last else None
+        if not second or not last:
+            return None
+        weights = {beside: min(len(second[beside]), len(last[beside])) for beside in second.keys() & last.keys()}
+        if not weights:
+            return statistics.median(sum(second.values(), [])), statistics.median(sum(last.values(), []))
+        return tuple(sum(statistics.median(quarter[beside]) * weight for beside, weight in weights.items()) / sum(weights.values())
+                     for quarter in (second, last))
 
 
 def percentile(values, p):

@@ -173,24 +173,25 @@ class Soak:
         self.complaints = [f"{item}: {value}" for item, value in
                            self.server("SELECT item, value FROM tq_health() WHERE status <> 'ok'")]
 
-    def add(self, moment, what, value, whom=""):
-        self.series.setdefault((what, whom), flat.Series()).add(moment, value)
+    def add(self, moment, what, value, whom="", beside=0):
+        self.series.setdefault((what, whom), flat.Series()).add(moment, value, beside)
 
     def sample(self, moment):
         found = processes.look(self.server)
         contexts = self.contexts.answers()
         self.asked += 1
         self.contexts.ask([one["pid"] for name, one in found.items() if name.startswith("tq ") or self.asked % 4 == 0])
+        segments = self.server("SELECT count(*) FROM tq.segment WHERE number > 0")[0][0]
         for name, one in found.items():
             self.pids.setdefault(name, set()).add(one["pid"])
             one["contexts"] = contexts.get(one["pid"])
             for what in ("own", "private", "files", "contexts"):
                 if one[what] is not None:
-                    self.add(moment, what, one[what], name)
+                    # the caches of a process hold something of each table of a segment
+                    self.add(moment, what, one[what], name, segments if what == "contexts" else 0)
         sizes = dict(self.server(SIZES))
         for name, size in sizes.items():
             self.add(moment, "size", int(size), name)
-        segments = self.server("SELECT count(*) FROM tq.segment WHERE number > 0")[0][0]
         self.add(moment, "segments", segments)
         backlog = self.server("SELECT coalesce(sum(ready + delayed + blocked), 0)::bigint FROM tq_queues")[0][0]
         self.add(moment, "backlog", backlog)
@@ -226,7 +227,7 @@ class Soak:
         for names, who, share, room, used in ((WORKERS, "tq's workers", 0.1, 1024, 0.05), (backends, "the clients' backends", 0.5, 256, 0.25)):
             yield (f"memory of {who}", f"own pages of each process: the median grows by {share:.0%} or {room} kB at most",
                    *self.flatness("own", names, share, room * 1024, 1024, "kB"))
-            yield (f"memory contexts of {who}", f"bytes in use in each process: the median grows by {used:.0%} or 128 kB at most",
+            yield (f"memory contexts of {who}", f"bytes in use in each process, with as many segments: the median grows by {used:.0%} or 128 kB at most",
                    *self.flatness("contexts", names, used, 128 * 1024, 1024, "kB"))
         yield ("open files", "of each process: the median grows by 20 at most", *self.flatness("files", [*WORKERS, *backends], 0, 20, 1, "files"))
         replaced = {name: len(pids) for name, pids in self.pids.items() if len(pids) > 1 and name != "tq janitor"}
@@ -270,7 +271,7 @@ class Soak:
         minutes = []
         for n in range(max(1, round(self.seconds / 60))):
             share = 60 / self.seconds
-            values = [value for moment, value in claim.points if n * share <= moment < (n + 1) * share]
+            values = [value for moment, value, _ in claim.points if n * share <= moment < (n + 1) * share]
             if values:
                 minutes.append([round(flat.percentile(values, p), 3) for p in (50, 99)])
         return ("latency of a claim", "the median, less that of SELECT 1, grows by a quarter or 0.1 ms at most",
