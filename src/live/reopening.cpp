@@ -114,7 +114,7 @@ void reopen_segment(Db &db, int slot)
 	if (same)
 	{
 		// letters whose time was over have been taken off the count, and one of them may be what is brought back, to die again
-		if (s.number != 0 && (s.state == SegmentState::finished || s.state == SegmentState::sealed))
+		if (s.number != 0 && (s.state == SegmentState::finished || (s.state == SegmentState::sealed && s.dead.load() <= 0)))
 			s.dead.store(kDeadUnknown);
 		static_cast<void>(unfinish(s));
 	}

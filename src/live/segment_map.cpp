@@ -138,6 +138,7 @@ int add_segment(Db &db, const journal::Segment &tables, int64 first_id, int64 la
 		s.live.store(0);
 		s.delta.store(0);
 		s.dead.store(0);
+		s.looked_at.store(0);
 		if (open)
 		{
 			// H8: the new range begins with the next id that anybody can draw
@@ -200,7 +201,7 @@ int view_segments(const Db &db, SegmentView *out, int max)
 		for (; at > 0 && out[at - 1].tables.number > s.number; --at)
 			out[at] = out[at - 1];
 		out[at] = SegmentView{i,			 tables_of(s),	s.state,	  s.first_id,  s.last_id,	  s.rows.load(),
-							  s.live.load(), s.dead.load(), s.opened_at, s.sealed_at, s.finished_at};
+							  s.live.load(), s.dead.load(), s.opened_at, s.sealed_at, s.finished_at, s.looked_at.load()};
 	}
 	LWLockRelease(map_lock(db));
 	return n;

@@ -217,6 +217,7 @@ void ensure_mapped(Db &db)
 			s.rows.store(0);
 			s.live.store(0);
 			s.delta.store(0);
+			s.looked_at.store(0);
 			s.dead.store(s.state == SegmentState::finished ? kDeadUnknown : 0); // the janitor looks before it drops
 			if (i == open)
 				db.open = db.nsegments;

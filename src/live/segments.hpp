@@ -75,6 +75,7 @@ struct SegmentView
 	TimestampTz opened_at;
 	TimestampTz sealed_at;
 	TimestampTz finished_at;
+	TimestampTz looked_at;
 };
 int view_segments(const Db &db, SegmentView *out, int max); // ascending by number
 

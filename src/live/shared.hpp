@@ -51,6 +51,7 @@ struct SegmentSlot
 	std::atomic<int64> delta; // what `live` gained since the snapshot of a recount under way
 	std::atomic<int64> dead; // of the terminal ones: dead or buried (they outlive ordinary retention)
 	std::atomic<uint32> dead_changes; // how often a commit has changed that
+	std::atomic<TimestampTz> looked_at; // when the janitor has moved all that can be moved out of it since it was finished; 0: not yet
 };
 
 enum class LoadState : uint32

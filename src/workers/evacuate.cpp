@@ -253,8 +253,11 @@ int64 evacuate(const WorkerContext &context, Db &db, const live::SegmentView &se
 		TQ_WAIT_POINT("move-after-commit");
 	}
 	MemoryContextDelete(keep);
-	if (left == 0 && !stop_requested(context))
-		s.dead.fetch_sub(over); // nothing keeps the segment for those
+	if (left == 0 && segment.state == live::SegmentState::finished && !stop_requested(context))
+	{
+		s.dead.fetch_sub(over); // nothing keeps the segment for those; a sealed one may be read again, and has them then as before
+		s.looked_at.store(now);
+	}
 	return left;
 }
 

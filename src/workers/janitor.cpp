@@ -38,20 +38,25 @@ bool worth_moving(const SegmentView &s) noexcept
 	return s.rows == 0 || few_outlive(s.rows, s.live + dead, s.state == SegmentState::finished);
 }
 
+// Has so much time passed since then? Also if that is still to come: the clock was set back.
+bool is_over(Micros since, Micros length, Micros now) noexcept { return since + length <= now || since > now; }
+
+// Before what was looked through in vain is looked through again.
+Micros pause_of(const Retention &keep) noexcept { return std::max(keep.finished / 4, guc::naptime * Micros{1000}); }
+
 // A finished segment whose time has come: to be dropped, or its few dead letters to be moved first.
 bool has_had_its_time(const SegmentView &s, const Retention &keep, Micros now) noexcept
 {
-	return s.state == SegmentState::finished && s.finished_at + keep.finished <= now &&
-		   (s.dead <= 0 || s.finished_at + keep.dead <= now || worth_moving(s));
+	if (s.state != SegmentState::finished || s.finished_at + keep.finished > now)
+		return false;
+	// if letters are left that can't be moved, since their queue is gone, it is not read again at once
+	return s.dead <= 0 || s.finished_at + keep.dead <= now || (worth_moving(s) && is_over(s.looked_at, pause_of(keep), now));
 }
-
-// Has so much time passed since then? Also if that is still to come: the clock was set back.
-bool is_over(Micros since, Micros length, Micros now) noexcept { return since + length <= now || since > now; }
 
 bool zero_wants_cleaning(const Db &db, const SegmentView &s, const Retention &keep, Micros now) noexcept
 {
 	return s.rows > s.live && s.state != SegmentState::open &&
-		   is_over(db.cleaned_at.load(), std::max(keep.finished / 4, guc::naptime * Micros{1000}), now);
+		   is_over(db.cleaned_at.load(), pause_of(keep), now);
 }
 
 // As long as no id can be drawn (segments.cpp) there is none to begin the next range with.

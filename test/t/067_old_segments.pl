@@ -133,6 +133,55 @@ pass_time(7200);
 ok(until_true($node, "select to_regclass('tq.job_$other') is null"), 'their time is over');
 is(sql("select state from tq_get($letter)"), 'dead', 'but not that of the dead letter');
 
+# the same when letters of another queue have had their time before
+sql(q{select tq_create_queue('brief', '{"dead_retention": "1h"}')});
+my $writer = session($node);
+my $job = ask($writer, q{begin; select tq_enqueue('late')});
+my $brief = sql(q{select tq_enqueue('brief')});
+is(sql("select id from tq_claim('brief') c, tq_fail(c.id, c.lease, 'first', fatal => true)"), $brief, 'a letter that is kept for an hour');
+$full = fill('crowd');
+is(sql("select string_agg(distinct tableoid::regclass::text, ' ') from tq.job where id = $brief"), "tq.job_$full", 'in the segment that is full then');
+my $kept = sql("select id from tq_claim('crowd') c, tq_release(c.id, c.lease, delay => '10 days')");
+is(scalar(take_all($node, 'crowd', 39)), 39, 'with a delayed job');
+pass_time(7200);
+ok(until_true($node, "select count(*) = 1 from tq.job_0 where id = $kept"), 'which is moved');
+janitor_away($node);
+$node->append_conf('postgresql.conf', 'tq.workers = off');
+$node->reload;
+until_true($node, "select count(*) = 0 from pg_stat_activity where backend_type ~ '^tq (scheduler|janitor)'", 'no workers');
+is(sql(q{select tq_purge('brief', 'dead')}), 1, 'the letter is purged');
+ask($writer, 'commit');
+leave($writer);
+is(sql("select id from tq_claim('late') c, tq_fail(c.id, c.lease, 'first', fatal => true)"), $job, 'a job whose commit was late dies');
+$node->append_conf('postgresql.conf', 'tq.workers = on');
+$node->reload;
+ok(until_true($node, finished($full)), 'the segment is finished');
+$other = fill('other');
+work_off($node, 'other');
+until_true($node, finished($other), 'another one, too');
+pass_time(7200);
+ok(until_true($node, "select to_regclass('tq.job_$other') is null"), 'their time is over');
+is(sql("select state from tq_get($job)"), 'dead', 'but not that of the dead letter');
+
+# letters that cannot be moved, since their queue is gone, are not tried again and again
+$full = fill('going');
+sql("select tq_fail(c.id, c.lease, 'first', fatal => true) from tq_claim('going') c");
+work_off($node, 'going');
+until_true($node, finished($full), 'finished');
+sql(q{select tq_drop_queue('going')});
+until_true($node, q{select not exists (select from tq.queue where name = 'going')}, 'the queue is dropped');
+arm($node, 'move-after-commit');
+pass_time(7200);
+standing($node, 'move-after-commit');
+release($node, 'move-after-commit');
+janitor_away($node);
+arm($node, 'move-after-commit');
+sleep 2;    # poll: as long as several runs of the janitor take
+is(sql(q{select tq_test_waiting('move-after-commit')}), 0, 'a segment whose last letter has no queue is left alone for a while');
+release($node, 'move-after-commit');
+pass_time(100000);
+ok(until_true($node, "select to_regclass('tq.job_$full') is null"), '... and dropped when the time of letters is over');
+
 is(sql('select count(*) from tq_check() where expected <> found'), 0, 'counters');
 check_journal($node);
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP|signal 11|signal 6/, 'nothing alarming in the log');
