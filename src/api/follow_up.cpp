@@ -220,12 +220,13 @@ bool try_all(live::Db &db, const Ended *list, int n)
 	MemoryContextSwitchTo(outside);
 	PG_TRY();
 	{
-		for (int i = 0; i < n; ++i, made = i)
+		for (int i = 0; i < n; ++i)
 		{
 			FollowUp f;
 			targets[i] = find(db, list[i], &f) ? target_of(db, f) : live::kNoQueue;
 			if (targets[i] != live::kNoQueue)
 				enqueue_after(db, list[i], f, targets[i]);
+			made = i + 1;
 		}
 		ReleaseCurrentSubTransaction();
 		done = true;

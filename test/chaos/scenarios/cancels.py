@@ -2,6 +2,7 @@
 import pathlib
 import signal
 import sys
+import time
 
 import psycopg2
 
@@ -104,8 +105,16 @@ class Holder(Client):
         super().__init__(server.dsn(), ledger, load.dir / "stop_holder", f"{t.seed}.{name}")
         self.connect()
         self.call("SET idle_in_transaction_session_timeout = 0")
-        self.call("BEGIN")
-        self.enqueued = self.enqueue(self.random.randrange(1, 50))
+        self.enqueued = None
+        while not self.enqueued:    # poll
+            self.call("BEGIN")
+            try:
+                self.enqueued = self.enqueue(self.random.randrange(1, 50))
+            except psycopg2.Error as error:
+                if error.pgcode != "TQ003":
+                    raise
+                self.call("ROLLBACK")   # others have filled the queue
+                time.sleep(0.1)     # poll
         self.jobs = []
         while not self.jobs:    # poll
             self.jobs = self.claim(5, lease, 0.2)

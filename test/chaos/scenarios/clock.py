@@ -48,7 +48,7 @@ def step_and_go_on(t, server, clock, seconds, n, workers):
     server.sql("SELECT tq_claim(%s, lease_for => '3 s')", queue)     # its time is not to hold up the next claim
     clock.step(seconds)
     t.did("steps back" if seconds < 0 else "steps forward")
-    job, = server.sql("SELECT id, lease FROM tq_claim(%s, lease_for => '20 s')", queue)
+    job, = server.sql("SELECT id, lease FROM tq_claim(%s, lease_for => '2 min')", queue)
     until(lambda: server.workers("scheduler"), "there is a scheduler")
     events = "SELECT string_agg(type::text, '') FROM tq.event WHERE job_id = %s AND lease = %s"
     t.equal(until(lambda: server.one(events, *job), "something is journalled"), "c", f"a claim was journalled ({n})")
