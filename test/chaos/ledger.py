@@ -19,6 +19,8 @@ A ledger is a file, or several, to which clients append lines of words, each wit
   TIME WHO crash                              the server is being taken down
   TIME WHO down                               it certainly is down by now, or back, since each crash before
   TIME WHO failover [BEFORE]                  it is gone, and one goes on that may lack what was committed last, after BEFORE
+  TIME WHO takeover SINCE                     another server has been there since SINCE, of which clients hear from now on: what it has of
+                                              a lease is over as if there had been no heartbeats since then
   TIME WHO restored BEFORE AFTER              it is gone, and one goes on that has what was committed before BEFORE, nothing that
                                               was begun after AFTER
 """
@@ -41,6 +43,7 @@ class Start:
     at: float       # by then its holder had certainly heard of it
     until: float
     token: str = None       # None: nobody has looked
+    length: float = 0.0     # of the lease, since its claim or last heartbeat
 
 
 class Ledger:
@@ -63,6 +66,7 @@ class Ledger:
         self.own_clock = False                              # UNTIL is by the clients' clock
         self.clock_moved = False                            # that of the server, so that its times say nothing
         self.forward = []                                   # [(since, until)]
+        self.takeovers = []                                 # [(since, until)]
         self.branches = []
         for line in lines:
             self.add(line)
@@ -92,6 +96,8 @@ class Ledger:
             self.own_clock = True
         elif event == "forward":
             self.forward.append((float(words[0]), at))
+        elif event == "takeover":
+            self.takeovers.append((float(words[0]), at))
         elif event == "crash":
             self.crashes.append(at)
         elif event == "down":
@@ -106,6 +112,7 @@ class Ledger:
             key = job, lease
             if event == "start":
                 self.newest[key] = Start(job, lease, attempt, who, at + TICK, max(float(words[3]), self.renewed.get(key, 0)), *words[4:])
+                self.newest[key].length = float(words[3]) - at
                 self.starts.append(self.newest[key])
             elif event == "undone":
                 self.undone[key] = float(words[3]) if len(words) > 3 else 0
@@ -113,6 +120,7 @@ class Ledger:
                 self.renewed[key] = max(float(words[3]), self.renewed.get(key, 0))
                 if key in self.newest:
                     self.newest[key].until = max(self.newest[key].until, self.renewed[key])
+                    self.newest[key].length = float(words[3]) - at
             elif event == "end":
                 self.asked.setdefault(key, []).append((at, words[3]))
             elif event == "told":
@@ -142,6 +150,8 @@ class Ledger:
         if self.undone.get((start.job, start.lease), float("inf")) < until:
             return True
         if any(start.at < to + NOTED_AFTER and since <= until for since, to in self.forward):
+            return True
+        if any(start.at <= to + NOTED_AFTER and since + start.length <= until for since, to in self.takeovers):
             return True
         # who was killed may have had an open transaction, whose claims the journal does not have
         if self.gone.get(start.who, float("inf")) <= until and not journal.survives(start.job, start.lease):

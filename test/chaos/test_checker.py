@@ -176,7 +176,7 @@ def healthy():
     note("w1", "end", 63, early, 1, "complete")
     note("w1", "told", 63, early, 1, "lost")
     # the standby that goes on has 30, which was committed in time, but not 31 nor that 30 had ended
-    note("p", "enqueue", "x7", "t30", "t34")
+    note("p", "enqueue", "x7", "t30", "t34", "t64")
     note("p", "committed", "x7")
     journal.jobs[30], journal.states[30] = Job(30, "t30", "q"), "ready"
     # 34: its lease goes on there, and is cancelled; nobody knows that it had been completed
@@ -192,8 +192,20 @@ def healthy():
         note("w1", "told", id, lease, 1, "succeeded")
     note("w1", "end", 34, kept, 1, "complete")
     note("w1", "told", 34, kept, 1, "succeeded")
+    # 64: its lease ends there, where nobody has heard of its heartbeats since
+    journal.jobs[64], journal.states[64] = Job(64, "t64", "q"), "ready"
+    early, early_began = next(leases), now()
+    note("w1", "start", 64, early, 1, early_began + 10)
+    since = now()
+    clock[0] += 8
+    note("w1", "renewed", 64, early, 1, clock[0] + 11)
     note("driver", "crash")
+    note("driver", "takeover", since)
     note("driver", "failover")
+    journal.events[64] = [Event(1, "c", early, early_began, early_began, 1), Event(2, "l", early, now(), early_began, 1)]
+    attempt(64, 2, "complete", "s", "succeeded", "w2", step=2)
+    note("w1", "end", 64, early, 1, "complete")
+    note("w1", "told", 64, early, 1, "lost")
     journal.events[34] = [Event(1, "c", kept, began, began, 1), Event(2, "a", kept, now(), began, 1), Event(3, "x", kept, now(), began, 1)]
     attempt(30, 1, "complete", "s", "succeeded", "w2")
     # back to a moment when 32 and 35 were there, and 33 was not, nor the claim of 35 of the very last moment
@@ -435,6 +447,11 @@ def overlap_over_a_failover_that_the_first_one_survived(_j, l):
     at = next(start.at for start in l.starts if start.job == 16)
     l.crashes = [crash for crash in l.crashes if abs(crash - at) > 5]
     l.branches.insert(0, Branch(at + 1))
+
+
+@violation("no two live leases of a job overlapped")
+def overlap_too_soon_after_another_server_took_over(_j, l):
+    l.takeovers = [(until - 1, until) for _, until in l.takeovers]
 
 
 @violation("no two live leases of a job overlapped")

@@ -300,11 +300,13 @@ def split(t):
         standby.standby_of(primary)
         primary.wait_replicated(standby)
         load.progress()
+        since = time.time()
         promote(t, standby)
         work(t, load)
         # clients do not take it as long as it does not take writes, so that the ledger knows on which of the two something was
         read_only(standby, "on")
         end(t, primary, load)
+        load.note("takeover", f"{since:.6f}")
         load.note("failover")
         read_only(standby, "off")
         load.progress()
