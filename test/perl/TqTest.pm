@@ -118,8 +118,9 @@ sub until_true
 sub arm
 {
 	my ($node, $point, $action, %options) = @_;
-	$node->safe_psql('postgres',
-		sprintf(q{select tq_test_arm('%s', '%s', %d, %d)}, $point, $action // 'wait', $options{skip} // 0, $options{pid} // 0));
+	my $arm = sprintf(q{select tq_test_arm('%s', '%s', %d, %d)}, $point, $action // 'wait', $options{skip} // 0, $options{pid} // 0);
+	# who stands there dies at once, and may take the server down before it has answered
+	$node->psql('postgres', $arm, on_error_die => ($action // '') ne 'kill');
 	return;
 }
 
