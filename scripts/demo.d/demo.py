@@ -51,7 +51,7 @@ class Demo:
     def query(self, sql, *args):
         with self.conn.cursor() as cur:
             cur.execute(sql, args)
-            return cur.fetchall() if cur.description else []
+            return cur.fetchall() if cur.description is not None else []
 
     # -- the run
 

@@ -106,7 +106,7 @@ class Soak:
     def server(self, sql, *args):
         with self.conn.cursor() as cur:
             cur.execute(sql, args)
-            return cur.fetchall() if cur.description else []
+            return cur.fetchall() if cur.description is not None else []
 
     # -- clients
 

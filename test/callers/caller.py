@@ -28,7 +28,7 @@ class Caller:
     def query(self, sql, *args):
         with self.conn.cursor() as cur:
             cur.execute(sql, args or None)
-            return cur.fetchall() if cur.description else []
+            return cur.fetchall() if cur.description is not None else []
 
     def value(self, sql, *args):
         return self.query(sql, *args)[0][0]

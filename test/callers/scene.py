@@ -50,7 +50,7 @@ class Scene:
     def query(self, sql, *args):
         with self.conn.cursor() as cur:
             cur.execute(sql, args or None)
-            return cur.fetchall() if cur.description else []
+            return cur.fetchall() if cur.description is not None else []
 
     def crash(self):
         """As after a power failure."""

@@ -230,7 +230,7 @@ class Server:
         try:
             with conn.cursor() as cur:
                 cur.execute(sql, args or None)
-                return cur.fetchall() if cur.description else []
+                return cur.fetchall() if cur.description is not None else []
         finally:
             conn.close()
 

@@ -80,7 +80,7 @@ class Client:
         try:
             with self.conn.cursor() as cur:
                 cur.execute(sql, args)
-                rows = cur.fetchall() if cur.description else []
+                rows = cur.fetchall() if cur.description is not None else []
             self.heard = began
             return rows
         except psycopg2.Error as error:

@@ -82,7 +82,7 @@ class Server:
             text = cur.mogrify(sql, args).decode()
             try:
                 cur.execute(text)
-                rows = cur.fetchall() if cur.description else []
+                rows = cur.fetchall() if cur.description is not None else []
             except psycopg2.Error as error:
                 if error.pgcode is None:
                     raise

@@ -27,7 +27,7 @@ class Database:
         with self.conn.cursor() as cur:
             try:
                 cur.execute(sql, args or None)
-                return cur.fetchall() if cur.description else []
+                return cur.fetchall() if cur.description is not None else []
             finally:
                 cur.execute("RESET ROLE")
 

@@ -46,7 +46,7 @@ class Hand:
     def sql(self, sql, *args, database=None):
         with self.connection(database).cursor() as cur:
             cur.execute(sql, args or None)
-            return cur.fetchall() if cur.description else []
+            return cur.fetchall() if cur.description is not None else []
 
     def try_sql(self, sql, *args, database=None):
         """As sql(); None if it ends as it also may."""

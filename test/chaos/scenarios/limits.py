@@ -3,6 +3,7 @@ import contextlib
 import json
 import resource
 import threading
+import time
 
 import psycopg2
 
@@ -104,6 +105,17 @@ def squeeze(pid, spare):
         resource.prlimit(pid, resource.RLIMIT_DATA, (limit, resource.RLIM_INFINITY))
 
 
+def execute(cur, call):
+    """As soon as the queue is not full."""
+    while True:
+        try:
+            return cur.execute(*call)
+        except psycopg2.Error as error:
+            if error.pgcode != "TQ003":
+                raise
+            time.sleep(0.1)     # poll
+
+
 @scenario("pressure-memory", "malloc fails in sessions and workers, at random; work_mem is 64 kB")
 def memory(t):
     # memory that is free again goes back at once, so that what a process has is what it needs
@@ -119,7 +131,7 @@ def memory(t):
         call = "SELECT tq_enqueue_many(%s, %s::jsonb[])", (load.queue, [json.dumps({"t": token, "pad": "x" * 30_000}) for token in tokens])
         with conn.cursor() as cur:
             try:
-                cur.execute(*call)
+                execute(cur, call)
                 t.expect(False, "there is no memory for ten megabytes")
             except psycopg2.errors.OutOfMemory:
                 t.did("calls without memory")
@@ -128,7 +140,7 @@ def memory(t):
                 squeeze(pid, None)
             # the same session goes on
             load.note("enqueue", f"driver/{n}", *tokens)
-            cur.execute(*call)
+            execute(cur, call)
             load.note("committed", f"driver/{n}")
         load.progress(3000)
     conn.close()

@@ -44,7 +44,7 @@ class Server:
             self.log.append(text.decode())
             del self.log[:-200]
             cur.execute(text)
-            return cur.fetchall() if cur.description else []
+            return cur.fetchall() if cur.description is not None else []
 
     def record(self, sql, *values):
         """The first row by column; None if there is none."""
