@@ -119,7 +119,9 @@ is(in_db('single', 'select tq_metrics() is not null'), 't', 'somebody looks the 
 $node->command_ok([ 'pg_restore', '--data-only', '-p', $node->port, '-h', $node->host, '-d', 'single', "$dir/custom" ], 'H6: pg_restore --data-only after it');
 whole('single', 'H6: data only, after all tables at once');
 
-# tables that are filled much later than they were made
+# tables that are filled much later than they were made; what ended before is kept
+in_db('postgres', q{alter system set tq.retention = '30d'});
+$node->reload;
 in_db('postgres', 'create database tables');
 my @tables = ('pg_restore', '-p', $node->port, '-h', $node->host, '-d', 'tables', "$dir/custom");
 $node->command_ok([ @tables, '--schema-only' ], 'H6: pg_restore --schema-only');
@@ -131,6 +133,8 @@ janitor_away($node);
 $node->command_ok([ @tables, '--data-only' ], 'H6: pg_restore --data-only a day later');
 clock($node, 0, 0);
 whole('tables', 'H6: data of a day later');
+in_db('postgres', 'alter system reset tq.retention');
+$node->reload;
 
 # one that came empty, and whose time was over, before it took jobs here
 in_db('postgres', 'create database idle');
