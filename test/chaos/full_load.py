@@ -52,7 +52,7 @@ END $$;
 # a depth lets in what the workers can do, so that segments come to their end
 RETRY = '"retry": {"policy": "fixed", "delay": "50 ms", "on_lost": "50 ms"}'
 QUEUES = f"""
-SELECT tq_create_queue('load', '{{{RETRY}, "notify": "news", "max_depth": 1500, "max_running": 40, "group_max_running": 1,
+SELECT tq_create_queue('load', '{{{RETRY}, "notify": "news", "max_depth": 1500, "max_running": 25, "group_max_running": 1,
                                 "max_attempts": 20}}');
 SELECT tq_create_queue('paced', '{{{RETRY}, "rate": "10/s", "burst": 15, "max_depth": 30}}');
 SELECT tq_create_queue('groups', '{{{RETRY}, "group_max_running": 1, "max_depth": 500}}');
