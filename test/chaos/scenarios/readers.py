@@ -17,7 +17,7 @@ from server import until
 
 DROPPING = {"tq__retention": "0", "tq__dead_retention": "0", "tq__segment_rows": "300", "tq__naptime": "'50ms'", "tq__executors": "0"}
 PROBES = 30
-HIDDEN = "SELECT FROM tq.job j WHERE NOT EXISTS (SELECT FROM tq_jobs WHERE id = j.id) LIMIT 1"
+HIDDEN = "SELECT id FROM tq.job EXCEPT SELECT id FROM tq_jobs LIMIT 1"
 WRONG = "SELECT * FROM tq_check() WHERE expected IS NOT NULL AND found <> expected"
 REGISTRIES = """SELECT sum(pg_total_relation_size(c.oid))::bigint FROM pg_class c
                 WHERE c.relnamespace = 'tq'::regnamespace AND c.relkind = 'r' AND c.relname !~ '^(job|event)_[0-9]'"""
