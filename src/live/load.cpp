@@ -80,8 +80,8 @@ bool on_disk_by_right(const Tally &t, const journal::Candidate &c, const journal
 }
 
 // Later counts: is an unfinished job that has no entry on disk by right? If not, either it has ended since the count's snapshot, or memory
-// had lost it: the journal is asked again, and it is read in. Where many are missing (rows written by hand) the watermark sinks
-// under the others, and the loader brings them.
+// had lost it: the journal is asked again, and it is read in. Where many are missing (rows written by hand), or its id is not found, the
+// watermark sinks under it, and the loader, which goes by lanes, brings what is there.
 bool vouched_for(Tally &t, const journal::Candidate &c, const journal::Fold &fold)
 {
 	constexpr int64 kOneByOne = 100;
@@ -93,18 +93,20 @@ bool vouched_for(Tally &t, const journal::Candidate &c, const journal::Fold &fol
 	{
 		const Pinned p = pin(*t.db, c.id, false);
 		const bool was_read = p.result == Pin::pinned && p.row.id == c.id;
-		if (p.result != Pin::no_room)
+		if (p.result != Pin::no_room && p.result != Pin::absent)
 			return !was_read || on_disk_by_right(t, p.row, p.fold);
 	}
 	Micros due = core::kNever;
 	const State to = state_of(c, fold, wall_now(), &due);
 	lock_queue(t.queue);
-	if (to == State::delayed)
+	Queue &of = engine.queue(t.queue);
+	const bool there = of.state != core::QueueState::free && of.db == d && of.id == c.queue_id; // it may have been dropped meanwhile
+	if (there && to == State::delayed)
 		engine.sink_timer(d, due);
-	else
-		engine.sink_job(engine.queue(t.queue), engine.lane(t.lane), c.group_key(), kNil, Key{c.priority, c.id});
+	else if (there)
+		engine.sink_job(of, engine.lane(t.lane), c.group_key(), kNil, Key{c.priority, c.id});
 	unlock_queue(t.queue);
-	return false;
+	return !there;
 }
 
 // A delayed job that is the timers', on disk.

@@ -169,21 +169,11 @@ void widen_segment(Db &db, int slot, const journal::Segment &tables, int64 first
 {
 	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
 	SegmentSlot &s = segment_at(db, slot);
-	const bool was_empty = s.last_id < s.first_id;
-	const int64 first = was_empty ? first_id : std::min(first_id, s.first_id);
-	const int64 last = was_empty ? last_id : std::max(last_id, s.last_id);
-	bool ok = s.number == tables.number && s.job == tables.job && s.number != 0 && s.state != SegmentState::free;
-	for (int i = 0; i < db.nsegments; ++i)
+	if (s.number == tables.number && s.job == tables.job && s.number != 0 && s.state != SegmentState::free)
 	{
-		const SegmentSlot &o = segment_at(db, i);
-		const bool yields = was_empty && o.state == SegmentState::open; // both are looked into
-		if (i != slot && o.number != 0 && o.state != SegmentState::free && !yields && o.first_id <= last && o.last_id >= first)
-			ok = false;
-	}
-	if (ok)
-	{
-		s.first_id = first;
-		s.last_id = last;
+		const bool was_empty = s.last_id < s.first_id;
+		s.first_id = was_empty ? first_id : std::min(first_id, s.first_id);
+		s.last_id = was_empty ? last_id : std::max(last_id, s.last_id);
 	}
 	LWLockRelease(map_lock(db));
 }

@@ -51,7 +51,8 @@ int live_segments_locked(const Db &db, journal::Segment *tables, int *slots, int
 // is sealed. Returns its slot, -1 if the map is full or it is there already.
 int add_segment(Db &db, const journal::Segment &tables, int64 first_id, int64 last_id, bool open, TimestampTz opened_at);
 
-// What came from outside may lie beyond the range that a segment had when it was mapped: the range grows up to there, unless that is another's.
+// What came from outside may lie beyond the range that a segment had when it was mapped: the range grows up to there, though others may
+// have these ids, too (an id is looked up in each of them).
 void widen_segment(Db &db, int slot, const journal::Segment &tables, int64 first_id, int64 last_id);
 
 // SegmentSlot::dead of a segment that nobody has read: some, but not known how many. It stays so while some of them are retried or purged.

@@ -85,10 +85,18 @@ is(sql("select count(distinct tableoid) = 1 and min(tableoid::regclass::text) <>
 	't', 'jobs are in the segment after the old one');
 is(scalar(take_all($node, 'member', 1)), 1, 'the batch is over');
 is(join(',', take_all($node, 'callback', 1)), $batch, 'and its callback, too');
-sql("begin; insert into tq.job_$old (id, enqueued_at, queue_id, priority, payload)"
-	  . " select nextval('tq.job_id_seq'), now(), id, 0, '{}' from tq.queue where name = 'old'; rollback");
+my $far = sql(q{select nextval('tq.job_id_seq')});
+my $by_hand = "insert into tq.job_$old (id, enqueued_at, queue_id, priority, payload)"
+  . " select $far, now(), id, 0, '{}' from tq.queue where name = 'old'";
+sql("begin; $by_hand; rollback");
 sql('select tq_reload()');
 is(sql("select state from tq_get($parent)"), 'ready', 'a row that was rolled back hides no job of another segment');
+sql($by_hand);
+sql('select tq_reload()');
+is(sql("select state from tq_get($far)"), 'ready', '... nor does one that was not, and it is found itself');
+is(sql(q{select live from tq_stats() where queue = 'old'}), 41, 'and counted');
+is(scalar(take_all($node, 'old', 41)), 41, 'and claimed');
+is(sql("select state from tq_get($far)"), 'succeeded', '... and found when it has left memory');
 restart();
 is(sql("select state from tq_get($parent)"), 'ready', '... nor does it after a restart');
 is(join(',', take_all($node, 'parent', 1)), $parent);
