@@ -142,19 +142,25 @@ bool standing_in_journal(const Db &db, JobId id, Standing *out)
 	return found;
 }
 
-// The same for segments that a restore has brought and the janitor has not adopted yet.
+// The same for segments that a restore has brought and the janitor has not adopted yet. What is in one that has no indexes yet nobody can
+// say: the job counts as one that nobody can replace.
 bool standing_in_new_segments(const Db &db, JobId id, Standing *out)
 {
 	if (db.outside_changes.load() == db.outside_adopted.load())
 		return false;
 	journal::SegmentTables *list = nullptr;
 	const int n = journal::list_segments(&list);
-	bool found = false;
+	bool found = false, whole = true;
 	Snapshot snapshot = committed_snapshot();
 	for (int i = 0; i < n && !found; ++i)
+	{
 		found = list[i].complete && standing_in_segment(list[i].tables, id, snapshot, out);
+		whole = whole && list[i].complete;
+	}
 	UnregisterSnapshot(snapshot);
-	return found;
+	if (!found && !whole)
+		*out = Standing::running;
+	return found || !whole;
 }
 
 // Enqueued by this transaction, and only summed since (xact.hpp)?

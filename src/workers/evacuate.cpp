@@ -2,6 +2,7 @@
 
 #include "live/attach.hpp"
 #include "live/dependencies.hpp"
+#include "live/load.hpp"
 #include "live/loader.hpp"
 #include "live/retention.hpp"
 #include "live/verbs.hpp"
@@ -279,10 +280,11 @@ bool clean_zero(const WorkerContext &context, Db &db, const live::SegmentView &z
 		if (!begin_work(context, "tq: deleting finished jobs of segment 0"))
 			return false;
 		live::reserve_ops(kBatch);
+		const bool all_queues = !live::restore_may_be_under_way(db); // else the row of a queue may be on its way
 		for (int64 k = i; k < std::min<int64>(found.n, i + kBatch); ++k)
 		{
 			live::Pinned p = live::pin(db, found.ids[k], true);
-			if (p.result == Pin::absent && is_orphan(db, zero, found.ids[k], now))
+			if (all_queues && p.result == Pin::absent && is_orphan(db, zero, found.ids[k], now))
 			{
 				ids[n++] = found.ids[k];
 				++orphans;

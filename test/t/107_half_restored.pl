@@ -124,6 +124,7 @@ workers('on');
 has_looked('unseen');
 has_cleaned('unseen');
 is(sql($registries, 'unseen'), $before, 'H6: unseen: nothing is gone that is yet to come');
+is(sql(q{select tq_enqueue('unique', unique_key => 'key')}, 'unseen'), $unique, 'H6: unseen: nor is a key free whose job nobody can look up yet');
 restore('unseen', '--section=post-data');
 goes_on('unseen');
 
@@ -144,6 +145,18 @@ is(sql($registries, 'again'), $before, 'H6: again: nothing is gone that is yet t
 restore('again', '--section=post-data');
 goes_on('again');
 
+# a queue that was being dropped, and waits for jobs that nobody has counted yet
+sql('create database closing');
+restore('closing', '--section=pre-data');
+scheduler_of($node, 'closing');
+has_loaded('closing');
+restore('closing', '--section=data');
+sql(q{update tq.queue set closing = true where name = 'unique'}, 'closing');
+has_looked('closing');
+restore('closing', '--section=post-data');
+ok(until_true($node, q{select count(tq_complete(id, lease)) = 1 from tq_claim('unique')}, 'its job', 'closing'), 'H6: closing: its job comes');
+ok(until_true($node, q{select count(*) = 0 from tq.queue where name = 'unique'}, 'no queue', 'closing'), 'H6: closing: and then it goes');
+
 #
 # The same where there is segment 0 only, which is whole from the beginning
 #
@@ -156,23 +169,44 @@ sql('create database zero');
 sql('create extension tq', 'zero');
 sub bring
 {
-	for my $table (@_)
+	my ($from, $to, @tables) = @_;
+	for my $table (@tables)
 	{
-		my $rows = sql("copy tq.$table to stdout", 'small');
-		sql("copy tq.$table from stdin;\n$rows\n\\.\n", 'zero');
+		my $rows = sql("copy tq.$table to stdout", $from);
+		sql("copy tq.$table from stdin;\n$rows\n\\.\n", $to);
 	}
 	return;
 }
-bring('dependency');
+bring('small', 'zero', 'dependency');
 workers('on');
 scheduler_of($node, 'zero');
 has_loaded('zero');
-bring('queue');
+bring('small', 'zero', 'queue');
 janitor_away($node);
 is(sql('select count(*) from tq.dependency where state is null', 'zero'), 1, 'H6: a row that comes before the jobs of segment 0 stays as it is');
-bring('job_0');
+bring('small', 'zero', 'job_0');
 ok(until_true($node, q{select count(tq_complete(id, lease)) = 1 from tq_claim('parent')}, 'the parent', 'zero'), 'H6: the parent comes');
 ok(until_true($node, "select state = 'ready' from tq_get($waiting)", 'freed', 'zero'), 'H6: and its child is freed');
+
+# a dead letter older than those of a queue of which nothing is known are kept
+workers('off');
+sql('create database letters');
+sql('create extension tq', 'letters');
+sql(q{select tq_create_queue('mail', '{"dead_retention": "30 d"}')}, 'letters');
+my $letter = sql(q{select tq_enqueue('mail')}, 'letters');
+sql(q{select tq_fail(id, lease, 'x', fatal => true) from tq_claim('mail')}, 'letters');
+sql('create database copied');
+sql('create extension tq', 'copied');
+workers('on');
+scheduler_of($node, 'copied');
+has_loaded('copied');
+clock($node, 8 * 86400, 0);
+bring('letters', 'copied', 'event_0', 'job_0');
+until_true($node, 'select max(number) > 0 from tq.segment', 'segment 0 is full', 'copied');
+janitor_away($node);
+bring('letters', 'copied', 'queue');
+ok(until_true($node, "select state = 'dead' from tq_get($letter)", 'a dead letter', 'copied'), 'H6: a dead letter that comes before its queue is kept');
+clock($node, 0, 0);
 
 # rows that INSERT brings are a sign of a restore, too, however long ago the one before it was
 sql('create database rows');
