@@ -265,7 +265,7 @@ void forget_awaited(Db &db) noexcept
 	db.awaited.complete.store(false);
 }
 
-bool are_awaited(const Db &db, JobId first, JobId last)
+bool are_awaited(const Db &db, JobId first, JobId last, const journal::Segment *within)
 {
 	if (db.awaited.openers.load() > 0)
 		return true;
@@ -275,7 +275,17 @@ bool are_awaited(const Db &db, JobId first, JobId last)
 		"SELECT FROM tq.dependency WHERE parent_id BETWEEN $1 AND $2 AND state IS NULL LIMIT 1", 2, {INT8OID, INT8OID}};
 	const pg::OwnerScope scope = enter_registry(db);
 	Datum values[] = {Int64GetDatum(first), Int64GetDatum(last)};
-	const bool yes = pg::run(any, values, nullptr) > 0;
+	bool yes = pg::run(any, values, nullptr) > 0;
+	// other segments may have most of these ids
+	if (yes && within != nullptr)
+	{
+		const char *there = psprintf("SELECT FROM tq.dependency d WHERE parent_id BETWEEN $1 AND $2 AND state IS NULL"
+									 " AND (EXISTS (SELECT FROM tq.job_%d j WHERE j.id = d.parent_id)"
+									 " OR EXISTS (SELECT FROM tq.event_%d e WHERE e.job_id = d.parent_id)) LIMIT 1",
+									 within->number, within->number);
+		pg::sql(there, any.nargs, any.types, values, nullptr, true, 1);
+		yes = SPI_processed > 0;
+	}
 	leave_registry(scope);
 	return yes;
 }

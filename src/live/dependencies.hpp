@@ -79,7 +79,7 @@ void forget_awaited(Db &db) noexcept;
 // --- for the janitor
 
 // Does anybody wait for jobs of this range of ids whose end is not recorded yet, or may begin to? Takes a new snapshot; nobody can end or
-// revive the jobs meanwhile.
-bool are_awaited(const Db &db, JobId first, JobId last);
+// revive the jobs meanwhile. With a segment, whose tables the caller has locked, only of those that are in it.
+bool are_awaited(const Db &db, JobId first, JobId last, const journal::Segment *within = nullptr);
 
 } // namespace tq::live

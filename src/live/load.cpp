@@ -93,7 +93,9 @@ bool vouched_for(Tally &t, const journal::Candidate &c, const journal::Fold &fol
 	{
 		const Pinned p = pin(*t.db, c.id, false);
 		const bool was_read = p.result == Pin::pinned && p.row.id == c.id;
-		if (p.result != Pin::no_room && p.result != Pin::absent)
+		// rows by hand may have the id of another job; one that was moved to segment 0 since is the same
+		const bool other = p.segment != t.slot && segment_at(*t.db, p.segment).number != 0;
+		if (p.result != Pin::no_room && p.result != Pin::absent && !other)
 			return !was_read || on_disk_by_right(t, p.row, p.fold);
 	}
 	Micros due = core::kNever;

@@ -8,7 +8,7 @@ namespace tq::live
 
 int slots_of_id(const Db &db, int64 id, int *slots)
 {
-	int n = 0, zero = -1;
+	int n = 0, zero = -1, latest = -1;
 	LWLockAcquire(map_lock(db), LW_SHARED);
 	for (int i = 0; i < db.nsegments; ++i)
 	{
@@ -20,6 +20,8 @@ int slots_of_id(const Db &db, int64 id, int *slots)
 		else if (id >= s.first_id && id <= s.last_id)
 		{
 			int at = n;
+			if (latest < 0 || s.first_id > segment_at(db, latest).first_id)
+				latest = i;
 			if (n == kMostSlots - 1) // one place is for segment 0
 			{
 				if (segment_at(db, slots[--at]).last_id <= s.last_id)
@@ -33,6 +35,8 @@ int slots_of_id(const Db &db, int64 id, int *slots)
 		}
 	}
 	LWLockRelease(map_lock(db));
+	if (n == kMostSlots - 1 && std::find(slots, slots + n, latest) == slots + n)
+		slots[n - 1] = latest;
 	if (zero >= 0)
 		slots[n++] = zero;
 	return n;

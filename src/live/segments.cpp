@@ -233,8 +233,9 @@ void ensure_mapped(Db &db)
 namespace
 {
 
-// Rows came from outside (a restore): no id of theirs is drawn again, even before the janitor has looked at them.
-void check_ids(Db &db)
+// Rows came from outside (a restore): no id of theirs is drawn again, even before the janitor has looked at them. Whoever is not to draw
+// need not know that no ids are left.
+void check_ids(Db &db, bool draws)
 {
 	const uint32 changes = db.outside_changes.load();
 	if (changes == db.ids_checked.load())
@@ -248,6 +249,8 @@ void check_ids(Db &db)
 		if (is_usable(list[i]) && journal::segment_bounds(list[i].tables, &low, &high))
 			greatest = std::max(greatest, high);
 	}
+	if (!draws && too_great(greatest))
+		return;
 	// the sequence itself may have been set forward by the restore, so a block is drawn in any case
 	draw_block_above(db, greatest, &first, &end);
 	install_block(db, first, end, false);
@@ -277,7 +280,7 @@ bool still_takes(const Db &db, const Drawn &d) noexcept
 
 Drawn draw_ids(Db &db, int n)
 {
-	check_ids(db);
+	check_ids(db, true);
 	for (;;)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -317,6 +320,8 @@ Drawn draw_ids(Db &db, int n)
 		install_block(db, first, end, true);
 	}
 }
+
+void raise_ids(Db &db) { check_ids(db, false); }
 
 void raise_ids(Db &db, int64 above)
 {

@@ -27,10 +27,14 @@ Drawn draw_ids(Db &db, int n);
 // Makes the next drawn id greater than this one (ids written by hand or restored).
 void raise_ids(Db &db, int64 above);
 
+// The same for all rows that came from outside since somebody looked, so that the range of a segment which is opened now begins above them.
+void raise_ids(Db &db);
+
 // The slots whose ranges have the id, the one that ends first before others, then segment 0; returns the count, at most kMostSlots. More than
 // one range has it only where rows were written by hand, were it in a transaction that was rolled back: nothing says which range is wider
-// than it should be. Of more than there is room for, some that end last are left out.
-constexpr int kMostSlots = 8;
+// than it should be. Of more than there is room for, some that end last are left out, but not the one that begins last: one that has grown
+// upwards begins before those that it reaches into.
+constexpr int kMostSlots = 64;
 int slots_of_id(const Db &db, int64 id, int *slots);
 
 // The parts of a segment's range that no other has; returns how many, at most kMostSlots. What is left out is let go by those who look at all.

@@ -11,8 +11,7 @@
 #include "pg/owner.hpp"
 #include "workers/attempt.hpp"
 #include "workers/evacuate.hpp"
-#include "workers/old_batches.hpp"
-#include "workers/refiring.hpp"
+#include "workers/segment_drops.hpp"
 #include "workers/stale_keys.hpp"
 #include "workers/transaction.hpp"
 
@@ -180,6 +179,7 @@ bool open_next(const WorkerContext &context, Db &db, bool *changed)
 	}
 	if (!begin_work(context, "tq: opening a segment"))
 		return false;
+	live::raise_ids(db);
 	// tables that are not in the map, such as those of a restore that is not over, have their numbers, too
 	journal::SegmentTables *list = nullptr;
 	const int ntables = journal::list_segments(&list);
@@ -194,10 +194,15 @@ bool open_next(const WorkerContext &context, Db &db, bool *changed)
 		pg::sql("UPDATE tq.segment SET sealed_at = $2, finished_at = NULL WHERE number = $1", 2, types, values, nullptr, false, 0);
 		pg::leave_owner(scope);
 	}
+	// one with an id near the greatest of all, above which none is drawn, would be out of the range that the map gives it
+	int64 low = 0, high = 0;
+	const bool filled = journal::segment_bounds(open->tables, &low, &high);
 	TQ_WAIT_POINT("segment-before-commit");
 	end_work();
 	TQ_WAIT_POINT("segment-before-map");
 	live::add_segment(db, next, 0, 0, true, now);
+	if (filled)
+		live::widen_segment(db, open->slot, open->tables, low, high);
 	TQ_WAIT_POINT("segment-after-map");
 	*changed = true;
 	return true;
@@ -277,50 +282,6 @@ bool look_into(const WorkerContext &context, Db &db, const SegmentView &s, const
 	return true;
 }
 
-struct Verify
-{
-	Db *db;
-	int slot;
-};
-
-// Called with both tables locked: nobody else writes to them, and whoever did has published (callbacks run before locks go).
-bool nothing_lives(void *arg)
-{
-	auto &v = *static_cast<Verify *>(arg);
-	TQ_WAIT_POINT("drop-after-lock");
-	const live::SegmentSlot &s = live::segment_at(*v.db, v.slot);
-	// it may have been reopened since it was looked at, and its jobs may have ended anew
-	return s.state == SegmentState::finished && s.live.load() == 0 && !live::are_awaited(*v.db, s.first_id, s.last_id);
-}
-
-bool drop(const WorkerContext &context, Db &db, const SegmentView &s, bool *changed)
-{
-	if (!begin_work(context, "tq: dropping a segment"))
-		return false;
-	live::IdRange own[live::kMostSlots];
-	const int nown = live::ids_of_its_own(db, s.slot, own);
-	for (int i = 0; i < nown; ++i)
-		let_fires_of_segment_go(db, own[i].first, own[i].last);
-	TQ_WAIT_POINT("drop-before-lock");
-	Verify verify{&db, s.slot};
-	const journal::DropResult result = journal::drop_segment(s.tables, nothing_lives, &verify);
-	const bool gone = result == journal::DropResult::dropped || result == journal::DropResult::gone;
-	// from here on no verb looks into it; the commit below cannot fail for any reason of ours
-	if (gone)
-		live::change_segment(db, s.slot, SegmentState::finished, SegmentState::dropping, 0);
-	TQ_WAIT_POINT("drop-before-commit");
-	end_work();
-	if (gone)
-	{
-		TQ_WAIT_POINT_NOFAIL("drop-before-map");
-		live::remove_segment(db, s.slot);
-		for (int i = 0; i < nown; ++i)
-			let_batches_of_segment_go(context, db, own[i].first, own[i].last);
-		*changed = true;
-	}
-	return true;
-}
-
 // What is to be done about one segment; false if the extension is gone.
 bool take_turn(const WorkerContext &context, Db &db, const SegmentView &s, const Retention &keep, Micros now, bool *changed)
 {
@@ -350,7 +311,7 @@ bool take_turn(const WorkerContext &context, Db &db, const SegmentView &s, const
 		return true;
 	if (s.dead > 0 && s.finished_at + keep.dead > now && evacuate(context, db, s, now) < 0)
 		return false;
-	return (live::segment_at(db, s.slot).dead.load() > 0 && s.finished_at + keep.dead > now) || drop(context, db, s, changed);
+	return (live::segment_at(db, s.slot).dead.load() > 0 && s.finished_at + keep.dead > now) || drop_old_segment(context, db, s, changed);
 }
 
 // A drop whose commit failed left its segment unusable in the map.

@@ -12,7 +12,7 @@ namespace tq::workers
 namespace
 {
 
-pg::Statement of_segment = {
+pg::Statement of_range = {
 	"DELETE FROM tq.batch WHERE id IN (SELECT id FROM tq.batch b WHERE id BETWEEN $1 AND $2"
 	" AND NOT EXISTS (SELECT FROM tq.dependency d WHERE d.child_id = b.id)"
 	" AND NOT EXISTS (SELECT FROM tq.job_0 j WHERE j.id = b.id) FOR UPDATE SKIP LOCKED)",
@@ -41,12 +41,31 @@ template <class Values> void let_go(const WorkerContext &context, const live::Db
 
 } // namespace
 
-void let_batches_of_segment_go(const WorkerContext &context, const live::Db &db, core::JobId first, core::JobId last)
+void let_batches_of_range_go(const WorkerContext &context, const live::Db &db, core::JobId first, core::JobId last)
 {
-	let_go(context, db, of_segment, [=](Datum *values) {
+	let_go(context, db, of_range, [=](Datum *values) {
 		values[0] = Int64GetDatum(first);
 		values[1] = Int64GetDatum(last);
 	});
+}
+
+int batches_of_segment(const live::Db &db, const journal::Segment &segment, core::JobId **ids)
+{
+	const MemoryContext caller = CurrentMemoryContext;
+	const pg::OwnerScope scope = live::enter_registry(db);
+	pg::sql(psprintf("SELECT id FROM tq.batch b WHERE EXISTS (SELECT FROM tq.job_%d j WHERE j.id = b.id)"
+					 " AND NOT EXISTS (SELECT FROM tq.job_0 j WHERE j.id = b.id)",
+					 segment.number),
+			0, nullptr, nullptr, nullptr, true, 0);
+	const auto n = static_cast<int>(SPI_processed);
+	*ids = static_cast<core::JobId *>(MemoryContextAllocHuge(caller, mul_size(sizeof(core::JobId), static_cast<Size>(n) + 1)));
+	for (int i = 0; i < n; ++i)
+	{
+		bool isnull = true;
+		(*ids)[i] = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull));
+	}
+	live::leave_registry(scope);
+	return n;
 }
 
 void let_batches_go(const WorkerContext &context, const live::Db &db, const core::JobId *ids, int n)

@@ -19,8 +19,10 @@ enum class Looked : uint8
 Looked fire_lost_again(const WorkerContext &context, live::Db &db, const ScheduleList &schedules, Micros now);
 
 // The janitor's: before rows go with their retention, which may have become shorter since a schedule made its job, says that they are not
-// gone. In the transaction that drops or deletes them; of segment 0 (jobs outlive others there) only the ids that are named.
-void let_fires_of_segment_go(const live::Db &db, core::JobId first, core::JobId last);
+// gone. In the transaction that drops or deletes them: all ids of a range, or those that are in a segment, whose tables the caller has
+// locked; of segment 0 (jobs outlive others there) only the ids that are named.
+void let_fires_of_range_go(const live::Db &db, core::JobId first, core::JobId last);
+void let_fires_of_segment_go(const live::Db &db, const journal::Segment &segment);
 void let_fires_go(const live::Db &db, const core::JobId *ids, int n);
 
 } // namespace tq::workers
