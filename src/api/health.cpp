@@ -202,6 +202,17 @@ void segment_items(const Report &r, const Db &db, core::Micros now)
 		  "They are dropped when nobody reads or writes them: look for old transactions, also prepared ones.");
 	r.put("segments kept for dead letters", psprintf("%d", kept));
 	pfree(list);
+	journal::SegmentTables *all = nullptr;
+	const int nall = journal::list_segments(&all);
+	StringInfoData broken;
+	initStringInfo(&broken);
+	for (int i = 0; i < nall; ++i)
+		if (!all[i].complete && !live::is_mapped(db, all[i].tables.job))
+			appendStringInfo(&broken, "%s%d", broken.len > 0 ? ", " : "", all[i].tables.number);
+	if (broken.len > 0)
+		r.put("segments that are not whole", broken.data, Verdict::warn,
+			  "They have no indexes or triggers, so their jobs are not known. If no restore is under way, create what segment 0 has, or drop both "
+			  "tables of each.");
 }
 
 void horizon_item(const Report &r, const Db &db)

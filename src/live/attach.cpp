@@ -95,6 +95,7 @@ Db &make_slot(Oid extension)
 				db->reload.store(false);
 				db->outside_changes.store(0);
 				db->outside_adopted.store(0);
+				db->outside_counted.store(0);
 				db->outside_changed_at.store(0);
 				db->adopt_at.store(0);
 				db->ids_checked.store(0);

@@ -72,6 +72,16 @@ int ids_of_its_own(const Db &db, int slot, IdRange *ranges)
 	return n;
 }
 
+bool is_mapped(const Db &db, Oid job)
+{
+	bool yes = false;
+	LWLockAcquire(map_lock(db), LW_SHARED);
+	for (int i = 0; i < db.nsegments && !yes; ++i)
+		yes = segment_at(db, i).state != SegmentState::free && segment_at(db, i).job == job;
+	LWLockRelease(map_lock(db));
+	return yes;
+}
+
 bool tables_at(const Db &db, int slot, journal::Segment *tables)
 {
 	LWLockAcquire(map_lock(db), LW_SHARED);

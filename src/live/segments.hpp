@@ -44,6 +44,9 @@ struct IdRange
 };
 int ids_of_its_own(const Db &db, int slot, IdRange *ranges);
 
+// Whether a segment with this table of jobs is in the map.
+bool is_mapped(const Db &db, Oid job);
+
 // Tables of a slot; false if it is free.
 bool tables_at(const Db &db, int slot, journal::Segment *tables);
 

@@ -103,6 +103,7 @@ struct Db
 	std::atomic<bool> reload;	  // tables were touched from outside: recount and re-read
 	std::atomic<uint32> outside_changes; // grows with each change of the tables from outside
 	std::atomic<uint32> outside_adopted; // the last of them that the janitor has compared the segments after, if all were whole
+	std::atomic<uint32> outside_counted; // the last of them that it has counted the journal after, if so
 	std::atomic<Micros> outside_changed_at;
 	std::atomic<Micros> adopt_at; // monotonic: the janitor looks again for segments that somebody had locked; 0: it need not
 	std::atomic<uint32> ids_checked;	 // the last of them that the id counter was compared with

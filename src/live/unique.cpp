@@ -143,24 +143,27 @@ bool standing_in_journal(const Db &db, JobId id, Standing *out)
 }
 
 // The same for segments that a restore has brought and the janitor has not adopted yet. What is in one that has no indexes yet nobody can
-// say: the job counts as one that nobody can replace.
+// say: the job counts as one that nobody can replace, for a day after the last sign of a restore.
 bool standing_in_new_segments(const Db &db, JobId id, Standing *out)
 {
 	if (db.outside_changes.load() == db.outside_adopted.load())
 		return false;
 	journal::SegmentTables *list = nullptr;
 	const int n = journal::list_segments(&list);
+	constexpr Micros kDay = 86400 * Micros{1000000};
+	const Micros since = db.outside_changed_at.load(), now = wall_now();
+	const bool comes = since <= now && now < since + kDay;
 	bool found = false, whole = true;
 	Snapshot snapshot = committed_snapshot();
 	for (int i = 0; i < n && !found; ++i)
 	{
 		found = list[i].complete && standing_in_segment(list[i].tables, id, snapshot, out);
-		whole = whole && list[i].complete;
+		whole = whole && (list[i].complete || is_mapped(db, list[i].tables.job));
 	}
 	UnregisterSnapshot(snapshot);
-	if (!found && !whole)
+	if (!found && !whole && comes)
 		*out = Standing::running;
-	return found || !whole;
+	return found || (!whole && comes);
 }
 
 // Enqueued by this transaction, and only summed since (xact.hpp)?

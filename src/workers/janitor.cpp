@@ -179,7 +179,16 @@ bool open_next(const WorkerContext &context, Db &db, bool *changed)
 	}
 	if (!begin_work(context, "tq: opening a segment"))
 		return false;
-	live::raise_ids(db);
+	// Ids that came from outside are to be below the new range. One near the greatest of all, above which none is drawn, would be out of the range
+	// that the map gives the old segment. If somebody has a table locked, an id may be in two ranges, or out of all until the janitor's next look.
+	int64 low = 0, high = 0;
+	ErrorData *error = nullptr;
+	const Tried looked = attempt(
+		[&] {
+			live::raise_ids(db);
+			return journal::segment_bounds(open->tables, &low, &high);
+		},
+		&error);
 	// tables that are not in the map, such as those of a restore that is not over, have their numbers, too
 	journal::SegmentTables *list = nullptr;
 	const int ntables = journal::list_segments(&list);
@@ -194,14 +203,11 @@ bool open_next(const WorkerContext &context, Db &db, bool *changed)
 		pg::sql("UPDATE tq.segment SET sealed_at = $2, finished_at = NULL WHERE number = $1", 2, types, values, nullptr, false, 0);
 		pg::leave_owner(scope);
 	}
-	// one with an id near the greatest of all, above which none is drawn, would be out of the range that the map gives it
-	int64 low = 0, high = 0;
-	const bool filled = journal::segment_bounds(open->tables, &low, &high);
 	TQ_WAIT_POINT("segment-before-commit");
 	end_work();
 	TQ_WAIT_POINT("segment-before-map");
 	live::add_segment(db, next, 0, 0, true, now);
-	if (filled)
+	if (looked == Tried::done)
 		live::widen_segment(db, open->slot, open->tables, low, high);
 	TQ_WAIT_POINT("segment-after-map");
 	*changed = true;
@@ -362,10 +368,13 @@ bool recount(const WorkerContext &context, Db &db)
 	if (!begin_work(context, "tq: counting the journal"))
 		return false;
 	live::CountResult result{};
+	const uint32 adopted = db.outside_adopted.load();
 	const bool done = live::load_or_count(db, &result);
-	if (!done)
+	if (done)
+		db.outside_counted.store(adopted);
+	else
 		db.reload.store(true);
-	else if (result.drifted + result.missing + result.outdated > 0)
+	if (result.drifted + result.missing + result.outdated > 0)
 	{
 		const char *which = live::describe_drifts(result);
 		ereport(LOG, (errmsg("tq: a recount found %lld counters to repair, %lld jobs to read in and %lld out of date",

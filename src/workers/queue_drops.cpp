@@ -83,7 +83,7 @@ void free_slot(live::Db &db, uint16_t slot, int32 id) noexcept
 bool finish_drops(const WorkerContext &context, live::Db &db)
 {
 	// a restore may bring jobs of a closing queue that nobody has counted yet
-	if (db.reload.load() || db.outside_changes.load() != db.outside_adopted.load())
+	if (db.reload.load() || db.outside_changes.load() != db.outside_counted.load())
 		return true;
 	for (uint32 i = 0; i < engine.limits().queues; ++i)
 	{

@@ -48,6 +48,7 @@ sql("begin; insert into tq.job_$_ (id, enqueued_at, queue_id, priority, payload)
 	  . " select nextval('tq.job_id_seq'), now(), id, 0, '{}' from tq.queue where name = 'first'; rollback")
   foreach @wide;
 sql('select tq_reload()');
+janitor_away($node);
 is(sql("select state from tq_get($young)"), 'delayed', 'a job of the open segment is found');
 is(sql("select state from tq_get($old)"), 'ready', '... and one of the oldest');
 my $child = sql("select tq_enqueue('child', depends_on => array[$young])");

@@ -299,6 +299,18 @@ $node->safe_psql('postgres', 'drop view viewed');
 ok(until_true($node, "select to_regclass('tq.job_$viewed') is null"), 'and goes when nothing depends on it any more');
 work_off($node, 'a');
 
+# Nor does a lock on the open one keep the next from being opened.
+my $locker = session($node);
+my $locked = newest();
+ask($locker, "begin; lock table tq.job_$locked");
+my @waiting = map { session($node) } 1 .. 3;
+begin_ask($_, q{select count(tq_enqueue_many('a', array_fill('{}'::jsonb, array[10])))}) foreach @waiting;
+ok(until_true($node, "select max(number) > $locked from tq.segment"), 'the next segment is opened though somebody has the open one locked');
+ask($locker, 'rollback');
+end_ask($_) foreach @waiting;
+leave($locker, @waiting);
+work_off($node, 'a');
+
 # An audit that is due, and cannot read a segment.
 my $locked = newest();
 my $held = ask($writer, q{select tq_enqueue('a')});

@@ -191,6 +191,7 @@ for my $opened (0, 1)
 		arm($node, 'count-before-snapshot');
 		in_db($database, 'delete from tq.event_0');
 		standing($node, 'count-before-snapshot');
+		until_true($node, "select count(*) = 1 from pg_stat_activity where backend_type = 'tq janitor' and datname = '$database'", 'its janitor');
 	}
 	$node->command_ok([ @late_rows, '--section=data' ], 'H6: ... of rows');
 	if ($opened)

@@ -152,8 +152,19 @@ scheduler_of($node, 'closing');
 has_loaded('closing');
 restore('closing', '--section=data');
 sql(q{update tq.queue set closing = true where name = 'unique'}, 'closing');
+sql('select tq_reload()', 'closing');
+until_true($node, q{select state = 'closing' from tq_stats() where queue = 'unique'}, 'a closing queue', 'closing');
 has_looked('closing');
+is(sql(q{select count(*) from tq.queue where name = 'unique'}, 'closing'), 1, 'H6: closing: a queue stays whose jobs are yet to come');
+workers('off');
 restore('closing', '--section=post-data');
+arm($node, 'count-before-snapshot');
+workers('on');
+until_true($node, q{select count(*) = 1 from pg_stat_activity where backend_type = 'tq janitor' and datname = 'closing' and query = 'tq: counting the journal'},
+	'a count');
+has_looked('closing');
+is(sql(q{select count(*) from tq.queue where name = 'unique'}, 'closing'), 1, 'H6: closing: ... also until they are counted');
+release($node, 'count-before-snapshot');
 ok(until_true($node, q{select count(tq_complete(id, lease)) = 1 from tq_claim('unique')}, 'its job', 'closing'), 'H6: closing: its job comes');
 ok(until_true($node, q{select count(*) = 0 from tq.queue where name = 'unique'}, 'no queue', 'closing'), 'H6: closing: and then it goes');
 
