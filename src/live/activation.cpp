@@ -1,5 +1,6 @@
 #include "live/activation.hpp"
 
+#include "live/load.hpp"
 #include "pg/owner.hpp"
 
 namespace tq::live
@@ -8,7 +9,10 @@ namespace tq::live
 namespace
 {
 
-bool known_copy = false; // this process has seen that the database is a copy; its scheduler need not look again
+bool known_copy = false;	  // this process has seen that the database is a copy; its scheduler need not look again
+uint32 looked_after = 0;	  // changes from outside before it has looked: a restore in place brings the row of this very database,
+bool was_fresh = false;		  // which was not there before
+bool waits_for_rest = false; // and now is, but maybe not all that comes after it
 
 bool was_used(const Db &db) noexcept
 {
@@ -47,7 +51,11 @@ void record_identity(const Db &db)
 	pg::leave_owner(scope);
 }
 
-bool identity_to_check(const Db &db) noexcept { return db.dormant.load() && !known_copy && was_used(db); }
+bool identity_to_check(const Db &db) noexcept
+{
+	return db.dormant.load() && !known_copy &&
+		   (was_used(db) || db.outside_changes.load() != looked_after || (waits_for_rest && !copy_is_coming(db)));
+}
 
 void check_identity(Db &db)
 {
@@ -55,14 +63,17 @@ void check_identity(Db &db)
 	for (uint32 seen = db.activations.load() - 1; seen != db.activations.load();)
 	{
 		seen = db.activations.load();
+		looked_after = db.outside_changes.load();
 		identity = read_identity(db);
 		TQ_WAIT_POINT("identity-after-read");
+		was_fresh = was_fresh || identity == Identity::fresh;
+		waits_for_rest = identity == Identity::active && was_fresh && copy_is_coming(db);
 		if (identity == Identity::fresh && was_used(db))
 		{
 			record_identity(db);
 			identity = Identity::active;
 		}
-		db.dormant.store(identity != Identity::active); // over that of somebody who has activated it since we read
+		db.dormant.store(identity != Identity::active || waits_for_rest); // over that of somebody who has activated it since we read
 	}
 	if (identity == Identity::copy && !known_copy)
 		ereport(LOG, (errmsg("tq: this database is a copy: schedules and executors are held"),

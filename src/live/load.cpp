@@ -489,6 +489,11 @@ void request_reload() noexcept
 			request_reload(db_at(i));
 }
 
+bool copy_is_coming(const Db &db) noexcept
+{
+	return db.dormant.load() && db.outside_changes.load() != 0 && restore_may_be_under_way(db);
+}
+
 bool restore_may_be_under_way(const Db &db) noexcept
 {
 	constexpr Micros kRestore = 600 * Micros{1000000}; // after the last sign of one

@@ -56,6 +56,10 @@ void request_reload() noexcept;
 // visible only when their COPY ends. What is true now may be so for ten minutes after the last change from outside.
 bool restore_may_be_under_way(const Db &db) noexcept;
 
+// The same for a database that nobody uses yet, but in which somebody has written past tq: its tables may come in any order, so what tq does
+// by itself and cannot take back waits.
+bool copy_is_coming(const Db &db) noexcept;
+
 // The same at commit of the open transaction (the reload triggers).
 void mark_reload() noexcept;
 

@@ -146,6 +146,14 @@ bool insert_queue_row(const Db &db, uint16_t queue, Jsonb *settings)
 	Datum values[] = {Int32GetDatum(q.id), CStringGetTextDatum(q.name), PointerGetDatum(settings), TimestampTzGetDatum(wall_now())};
 	const char nulls[] = {' ', ' ', settings != nullptr ? ' ' : 'n', ' ', '\0'};
 	bool inserted = false;
+	if (q.id == 0) // another has it
+	{
+		const int32 id = draw_queue_id();
+		lock_queue(queue);
+		q.id = id;
+		unlock_queue(queue);
+		values[0] = Int32GetDatum(id);
+	}
 	for (;;)
 	{
 		pg::sql("INSERT INTO tq.queue (id, name, settings, created_at) VALUES ($1, $2, coalesce($3, '{}'), $4) ON CONFLICT DO NOTHING",

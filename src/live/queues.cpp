@@ -133,6 +133,27 @@ uint16_t require_queue(const Db &db, const char *name)
 	return q;
 }
 
+namespace
+{
+
+// Registry lock held exclusively. A restore may bring a queue of a number that was drawn here for another, of which there is no row yet, and so no
+// job: that one draws another number when its row is written.
+void take_id_from_others(const Db &db, const QueueRow &row) noexcept
+{
+	for (uint32 i = 0; i < engine.limits().queues; ++i)
+	{
+		Queue &q = engine.queue(static_cast<uint16_t>(i));
+		if (q.state != core::QueueState::creating || q.db != index_of(db) || q.id != row.id || q.persisted || q.writer != 0 ||
+			strcmp(q.name, row.name) == 0)
+			continue;
+		lock_queue(static_cast<uint16_t>(i));
+		q.id = 0;
+		unlock_queue(static_cast<uint16_t>(i));
+	}
+}
+
+} // namespace
+
 bool install_queue(Db &db, const QueueRow &row, uint32 seen)
 {
 	LWLockAcquire(registry_lock(), LW_EXCLUSIVE);
@@ -143,6 +164,7 @@ bool install_queue(Db &db, const QueueRow &row, uint32 seen)
 	}
 	uint16_t slot = scan_queues(db, row.name, core::hash_name(row.name));
 	const bool found = slot != kNoQueue;
+	take_id_from_others(db, row);
 	if (!found)
 		slot = reserve_queue(db, row.id, row.name, core::QueueState::active);
 	if (slot != kNoQueue)
@@ -250,7 +272,8 @@ uint16_t queue_for_enqueue(Db &db, const char *name)
 uint16_t queue_for_claim(Db &db, const char *name)
 {
 	const uint16_t slot = find_or_name(db, name, kConsume);
-	if (!engine.queue(slot).persisted)
+	// a claim is no first use: where a restore may be about to bring queues it takes no row from them
+	if (!engine.queue(slot).persisted && !db.dormant.load())
 	{
 		db.queue_rows.store(true);
 		wake_scheduler(db);

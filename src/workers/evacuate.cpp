@@ -264,6 +264,8 @@ int64 evacuate(const WorkerContext &context, Db &db, const live::SegmentView &se
 
 bool clean_zero(const WorkerContext &context, Db &db, const live::SegmentView &zero, live::Micros now)
 {
+	if (live::copy_is_coming(db)) // what waits for these may be yet to come
+		return true;
 	const MemoryContext outside = CurrentMemoryContext;
 	if (!begin_work(context, "tq: looking for finished jobs in segment 0"))
 		return false;

@@ -1,5 +1,6 @@
 #include "workers/queue_drops.hpp"
 
+#include "live/load.hpp"
 #include "pg/owner.hpp"
 #include "workers/transaction.hpp"
 
@@ -54,13 +55,11 @@ bool delete_row(const WorkerContext &context, int32 id)
 		pg::sql("SELECT 1 FROM tq.queue WHERE id = $1", 1, types, values, nullptr, true, 1);
 		gone = SPI_processed == 0;
 	}
-	if (gone) // and with it all rights on it, as on whatever went before it, and those of roles that are no more
-		pg::sql("DELETE FROM tq.acl a WHERE NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = a.role)"
-				" OR (a.queue_id <> 0 AND NOT EXISTS (SELECT FROM tq.queue q WHERE q.id = a.queue_id))",
-				0, nullptr, nullptr, nullptr, false, 0);
-	if (gone)
-		pg::sql("DELETE FROM tq.handler h WHERE NOT EXISTS (SELECT FROM tq.queue q WHERE q.id = h.queue_id)", 0, nullptr, nullptr,
+	if (gone) // and with it all rights on it, and those of roles that are no more
+		pg::sql("DELETE FROM tq.acl a WHERE queue_id = $1 OR NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = a.role)", 1, types, values,
 				nullptr, false, 0);
+	if (gone)
+		pg::sql("DELETE FROM tq.handler WHERE queue_id = $1", 1, types, values, nullptr, false, 0);
 	pg::leave_owner(scope);
 	return gone;
 }
@@ -83,7 +82,7 @@ void free_slot(live::Db &db, uint16_t slot, int32 id) noexcept
 bool finish_drops(const WorkerContext &context, live::Db &db)
 {
 	// a restore may bring jobs of a closing queue that nobody has counted yet
-	if (db.reload.load() || db.outside_changes.load() != db.outside_counted.load())
+	if (db.reload.load() || live::copy_is_coming(db) || db.outside_changes.load() != db.outside_counted.load())
 		return true;
 	for (uint32 i = 0; i < engine.limits().queues; ++i)
 	{

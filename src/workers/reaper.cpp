@@ -3,6 +3,7 @@
 #include "api/follow_up.hpp"
 #include "guc.hpp"
 #include "journal/reasons.hpp"
+#include "live/load.hpp"
 #include "live/policy.hpp"
 #include "live/verbs.hpp"
 #include "workers/attempt.hpp"
@@ -247,6 +248,8 @@ bool expire_batch(const WorkerContext &context, Db &db, uint16_t slot, Micros no
 // An expiry cannot be put off: a queue that fails waits for the next run, and the step pauses.
 bool expire_jobs(const WorkerContext &context, Db &db)
 {
+	if (live::copy_is_coming(db)) // how they ended may be yet to come; nobody starts what is overdue
+		return true;
 	const Micros now = live::wall_now();
 	unsigned failed = 0;
 	auto due = [now](const core::Queue &q) { return q.next_expiry.load() <= now; };

@@ -253,8 +253,9 @@ long plan(Db &db, Micros next_second)
 	// whatever is set while we look wakes us, though it may be later than what the plan before knew
 	db.plan_wall.store(core::kNever);
 	db.plan_mono.store(core::kNever);
+	const bool copied = live::copy_is_coming(db);
 	for_queues(db, [&](uint16_t slot, live::Queue &q) {
-		wall = std::min({wall, q.next_due.load(), q.next_expiry.load()});
+		wall = std::min({wall, q.next_due.load(), copied ? core::kNever : q.next_expiry.load()});
 		const Micros lease = q.next_lease.load();
 		if (lease != core::kNever)
 			mono = std::min(mono, lease + grace_of(q));

@@ -166,7 +166,23 @@ has_looked('closing');
 is(sql(q{select count(*) from tq.queue where name = 'unique'}, 'closing'), 1, 'H6: closing: ... also until they are counted');
 release($node, 'count-before-snapshot');
 ok(until_true($node, q{select count(tq_complete(id, lease)) = 1 from tq_claim('unique')}, 'its job', 'closing'), 'H6: closing: its job comes');
+is(sql(q{select count(*) from tq.queue where name = 'unique'}, 'closing'), 1, 'H6: closing: it stays as long as more may come');
+clock($node, 700, 0);
 ok(until_true($node, q{select count(*) = 0 from tq.queue where name = 'unique'}, 'no queue', 'closing'), 'H6: closing: and then it goes');
+clock($node, 0, 0);
+
+# somebody who only claims takes no number and no name from queues that are yet to come
+sql('create database claimed');
+restore('claimed', '--section=pre-data');
+scheduler_of($node, 'claimed');
+has_loaded('claimed');
+is(sql(qq{select count(*) from tq_claim('$_', wait => '200 ms')}, 'claimed'), 0, "nothing to claim in $_") for qw(unique new other);
+restore('claimed', "--section=$_") for qw(data post-data);
+goes_on('claimed');
+is(sql(qq{select count(*) from tq_claim('$_')}, 'claimed'), 0, "H6: claimed: nor are there jobs of others in $_") for qw(new other);
+is(sql(qq{select state from tq_get(tq_enqueue('$_'))}, 'claimed'), 'ready', "H6: claimed: $_ is a queue like others") for qw(new other);
+is(sql(q{select count(distinct id) = count(*) and count(*) filter (where name in ('new', 'other')) = 2 from tq.queue}, 'claimed'), 't',
+	'H6: claimed: with numbers of their own');
 
 #
 # The same where there is segment 0 only, which is whole from the beginning
@@ -217,6 +233,24 @@ until_true($node, 'select max(number) > 0 from tq.segment', 'segment 0 is full',
 janitor_away($node);
 bring('letters', 'copied', 'queue');
 ok(until_true($node, "select state = 'dead' from tq_get($letter)", 'a dead letter', 'copied'), 'H6: a dead letter that comes before its queue is kept');
+clock($node, 0, 0);
+
+# jobs that come before the events that say how they ended do not expire
+sql('create database ends');
+sql('create extension tq', 'ends');
+my $over = sql(q{select tq_enqueue('brief', expires_at => now() + interval '10 s')}, 'ends');
+is(sql(q{select count(tq_complete(id, lease)) from tq_claim('brief')}, 'ends'), 1, 'a job that would have expired has succeeded');
+sql('create database events');
+sql('create extension tq', 'events');
+scheduler_of($node, 'events');
+has_loaded('events');
+clock($node, 100, 0);
+bring('ends', 'events', 'job_0', 'queue');
+until_true($node, q{select live = 1 from tq_stats() where queue = 'brief'}, 'a job without its end', 'events');
+is(sql(q{select count(*) from tq_claim('other', wait => '300 ms')}, 'events'), 0, 'time passes');
+bring('ends', 'events', 'event_0');
+ok(until_true($node, "select state = 'succeeded' from tq_get($over)", 'its end', 'events'), 'H6: a job that comes before its end has it');
+is(sql('select count(*) from tq.event', 'events'), 1, '... and has not expired');
 clock($node, 0, 0);
 
 # rows that INSERT brings are a sign of a restore, too, however long ago the one before it was
@@ -318,6 +352,33 @@ has_looked('postgres');
 ask($locked, 'commit');
 ok(some_fires('postgres', 'fires again'), 'H33: so it does after a restart');
 leave($locked);
+
+# a restore in place brings the row that says that it is no copy; schedules wait until what they have done is there, too
+sql('create database inplace');
+sql(q{create extension tq; select tq_activate(); select tq_schedule('clock', 'clock', every => '1 s')}, 'inplace');
+ok(some_fires('inplace', 'the schedule of an active database fires'), 'H33: a database that lives by its schedules');
+$node->command_ok([ 'pg_dump', '--no-sync', '-p', $node->port, '-h', $node->host, '-Fc', '-f', $node->basedir . '/dump', 'inplace' ], 'pg_dump');
+restore('inplace', qw(--clean --if-exists --section=pre-data));
+scheduler_of($node, 'inplace');
+has_loaded('inplace');
+restore('inplace', '--section=data');
+$fires = fires('inplace');
+restore('inplace', '--section=post-data');
+ok(until_true($node, q{select value = 'held' from tq_health() where item = 'activation'}, 'held', 'inplace'), 'H33: ... is held after a restore in place');
+some_fires('postgres', 'others fire');
+is(fires('inplace'), $fires, 'H33: and fires nothing yet');
+clock($node, 700, 0);
+ok(some_fires('inplace', 'fires again'), 'H33: but goes on later');
+is(sql(q{select value from tq_health() where item = 'activation'}, 'inplace'), 'active', 'H33: being no copy');
+clock($node, 0, 0);
+
+# the end of a queue takes no rights or handlers along of queues that are yet to come
+my $rights = q{select count(*) from tq.acl where queue_id = 12345};
+sql(q{insert into tq.acl (queue_id, role, privilege) select 12345, oid, 'produce' from pg_roles where rolname = current_user});
+sql(q{select tq_create_queue('brief')});
+sql(q{select tq_drop_queue('brief')});
+ok(until_true($node, q{select count(*) = 0 from tq.queue where name = 'brief'}, 'no queue'), 'a queue is dropped');
+is(sql($rights), 1, 'H6: rights that came before their queue stay');
 
 my $log = slurp_file($node->logfile);
 unlike($log, qr/PANIC|TRAP:|terminated by signal/, 'nothing alarming in the log');
