@@ -356,7 +356,7 @@ TQ_FUNCTION(tq_reload)
 	while (comes && live::steady_now() < until && (db.reload.load() || db.loader.load() != 0))
 		nap(5);
 	db.reload.store(false);
-	if (db.outside_adopted.load() != db.outside_changes.load())
+	if (db.outside_counted.load() != db.outside_changes.load())
 		db.reload.store(true); // the janitor has still to look for segments
 	static_cast<void>(count(db));
 	PG_RETURN_INT64(db.lost_found.load() - before);

@@ -5,7 +5,6 @@
 #include "guc.hpp"
 #include "live/activation.hpp"
 #include "live/attach.hpp"
-#include "live/load.hpp"
 #include "live/retention.hpp"
 #include "live/rights.hpp"
 #include "live/segments.hpp"
@@ -117,7 +116,7 @@ void workers_items(const Report &r, const Db &db)
 	const int64 audited = db.counted_at.load();
 	r.put("last audit", audited != 0 ? timestamptz_to_str(audited) : "never");
 	const live::Identity identity = live::read_identity(db);
-	if (identity == live::Identity::active && live::copy_is_coming(db))
+	if (identity == live::Identity::active && db.dormant.load() && db.was_fresh.load())
 		r.put("activation", "held", Verdict::warn,
 			  "A restore into this database may be under way. Schedules and executors start ten minutes after the last sign of it, or when "
 			  "tq_activate() is called.");

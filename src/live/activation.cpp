@@ -10,9 +10,8 @@ namespace
 {
 
 bool known_copy = false;	  // this process has seen that the database is a copy; its scheduler need not look again
-uint32 looked_after = 0;	  // changes from outside before it has looked: a restore in place brings the row of this very database,
-bool was_fresh = false;		  // which was not there before
-bool waits_for_rest = false; // and now is, but maybe not all that comes after it
+uint32 looked_after = 0;	  // changes from outside before it has looked: a restore in place brings the row of this very database
+bool waits_for_rest = false; // but maybe not yet all that comes after it
 
 bool was_used(const Db &db) noexcept
 {
@@ -60,19 +59,25 @@ bool identity_to_check(const Db &db) noexcept
 void check_identity(Db &db)
 {
 	Identity identity = Identity::fresh;
-	for (uint32 seen = db.activations.load() - 1; seen != db.activations.load();)
+	bool again = false;
+	for (uint32 seen = db.activations.load() - 1; seen != db.activations.load(); again = true)
 	{
 		seen = db.activations.load();
-		looked_after = db.outside_changes.load();
+		const uint32 changes = db.outside_changes.load();
 		identity = read_identity(db);
+		looked_after = changes;
 		TQ_WAIT_POINT("identity-after-read");
-		was_fresh = was_fresh || identity == Identity::fresh;
-		waits_for_rest = identity == Identity::active && was_fresh && copy_is_coming(db);
+		if (identity == Identity::fresh)
+			db.was_fresh.store(true);
+		waits_for_rest = !again && db.was_fresh.load() && copy_is_coming(db);
 		if (identity == Identity::fresh && was_used(db))
 		{
 			record_identity(db);
 			identity = Identity::active;
+			waits_for_rest = false;
 		}
+		if (identity == Identity::active && !waits_for_rest)
+			db.was_fresh.store(false);
 		db.dormant.store(identity != Identity::active || waits_for_rest); // over that of somebody who has activated it since we read
 	}
 	if (identity == Identity::copy && !known_copy)

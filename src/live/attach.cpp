@@ -100,6 +100,7 @@ Db &make_slot(Oid extension)
 				db->adopt_at.store(0);
 				db->ids_checked.store(0);
 				db->dormant.store(false);
+				db->was_fresh.store(false);
 				db->activations.store(0);
 				db->keys_clean.store(false);
 				db->keys_due.store(0);

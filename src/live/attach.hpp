@@ -24,6 +24,7 @@ Db *current_db() noexcept;
 void ensure_loaded(Db &db);
 
 constexpr uint16_t kNoQueue = UINT16_MAX;
+constexpr int32 kNoQueueId = -1; // of a queue without a row: a restore has brought another of its number
 
 // The queue of that name, or kNoQueue. A queue being closed is found as well.
 uint16_t find_queue(const Db &db, const char *name);

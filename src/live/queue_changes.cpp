@@ -54,6 +54,7 @@ void apply(const QueueChange &c) noexcept
 	if (c.edit == QueueEdit::activated)
 	{
 		changes_db->activations.fetch_add(1);
+		changes_db->was_fresh.store(false);
 		changes_db->dormant.store(false);
 		return;
 	}

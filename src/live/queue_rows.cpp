@@ -143,17 +143,12 @@ bool insert_queue_row(const Db &db, uint16_t queue, Jsonb *settings)
 	Queue &q = engine.queue(queue);
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	const Oid types[] = {INT4OID, TEXTOID, JSONBOID, TIMESTAMPTZOID};
-	Datum values[] = {Int32GetDatum(q.id), CStringGetTextDatum(q.name), PointerGetDatum(settings), TimestampTzGetDatum(wall_now())};
+	int32 id = q.id;
+	if (id == kNoQueueId)
+		id = draw_queue_id();
+	Datum values[] = {Int32GetDatum(id), CStringGetTextDatum(q.name), PointerGetDatum(settings), TimestampTzGetDatum(wall_now())};
 	const char nulls[] = {' ', ' ', settings != nullptr ? ' ' : 'n', ' ', '\0'};
 	bool inserted = false;
-	if (q.id == 0) // another has it
-	{
-		const int32 id = draw_queue_id();
-		lock_queue(queue);
-		q.id = id;
-		unlock_queue(queue);
-		values[0] = Int32GetDatum(id);
-	}
 	for (;;)
 	{
 		pg::sql("INSERT INTO tq.queue (id, name, settings, created_at) VALUES ($1, $2, coalesce($3, '{}'), $4) ON CONFLICT DO NOTHING",
@@ -165,14 +160,16 @@ bool insert_queue_row(const Db &db, uint16_t queue, Jsonb *settings)
 		if (SPI_processed > 0)
 			break;
 		// a restore has brought a queue of this number
-		const int32 id = draw_queue_id();
-		lock_queue(queue);
-		q.id = id;
-		unlock_queue(queue);
+		id = draw_queue_id();
 		values[0] = Int32GetDatum(id);
 	}
 	if (inserted)
+	{
+		lock_queue(queue);
+		q.id = id;
+		unlock_queue(queue);
 		grant_to_creator(q);
+	}
 	pg::leave_owner(scope);
 	return inserted;
 }

@@ -142,13 +142,14 @@ void take_id_from_others(const Db &db, const QueueRow &row) noexcept
 {
 	for (uint32 i = 0; i < engine.limits().queues; ++i)
 	{
-		Queue &q = engine.queue(static_cast<uint16_t>(i));
-		if (q.state != core::QueueState::creating || q.db != index_of(db) || q.id != row.id || q.persisted || q.writer != 0 ||
-			strcmp(q.name, row.name) == 0)
+		const auto slot = static_cast<uint16_t>(i);
+		Queue &q = engine.queue(slot);
+		if (q.state != core::QueueState::creating || q.db != index_of(db) || q.id != row.id || strcmp(q.name, row.name) == 0)
 			continue;
-		lock_queue(static_cast<uint16_t>(i));
-		q.id = 0;
-		unlock_queue(static_cast<uint16_t>(i));
+		lock_queue(slot);
+		if (q.id == row.id && !q.persisted && q.writer == 0) // whoever writes its row may have drawn another number just now
+			q.id = kNoQueueId;
+		unlock_queue(slot);
 	}
 }
 

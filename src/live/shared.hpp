@@ -108,6 +108,7 @@ struct Db
 	std::atomic<Micros> adopt_at; // monotonic: the janitor looks again for segments that somebody had locked; 0: it need not
 	std::atomic<uint32> ids_checked;	 // the last of them that the id counter was compared with
 	std::atomic<bool> dormant;	  // a clone or restore: schedules and executors are held
+	std::atomic<bool> was_fresh;  // tq.meta had no row, and nobody has activated the database since
 	std::atomic<uint32> activations; // commits that ended that; counted before dormant is changed
 	std::atomic<uint32> scheduler; // procno + 1, 0 if none
 	std::atomic<Micros> plan_wall; // when the scheduler means to wake: anything sooner sets its latch

@@ -296,8 +296,12 @@ Db *start(const WorkerContext &context)
 	before_shmem_exit(leave, static_cast<Datum>(0));
 	db.scheduler.store(live::my_proc + 1);
 	try_identity(db);
-	if (db.dormant.load()) // a restore may be under way, of segment 0, which is whole from the beginning
+	if (db.dormant.load())
+	{
+		// a restore may be under way, of segment 0, which is whole from the beginning
 		db.outside_changed_at.store(live::wall_now());
+		db.queue_rows.store(false); // claims do not make queues then; an enqueue that waits asks again
+	}
 	live::note_all(db); // what the scheduler before had noted is lost
 	journal::adopt_segments(context.extension); // what a restore made before anybody was here
 	end_work();

@@ -173,7 +173,10 @@ clock($node, 0, 0);
 
 # somebody who only claims takes no number and no name from queues that are yet to come
 sql('create database claimed');
+workers('off');
 restore('claimed', '--section=pre-data');
+is(sql(q{select count(*) from tq_claim('unique')}, 'claimed'), 0, 'nothing to claim before there is a scheduler');
+workers('on');
 scheduler_of($node, 'claimed');
 has_loaded('claimed');
 is(sql(qq{select count(*) from tq_claim('$_', wait => '200 ms')}, 'claimed'), 0, "nothing to claim in $_") for qw(unique new other);
@@ -363,6 +366,10 @@ scheduler_of($node, 'inplace');
 has_loaded('inplace');
 restore('inplace', '--section=data');
 $fires = fires('inplace');
+$scheduler = scheduler_of($node, 'inplace');
+sql("select pg_terminate_backend($scheduler)");
+until_true($node, "select count(*) = 0 from pg_stat_activity where pid = $scheduler", 'the scheduler gone');
+scheduler_of($node, 'inplace');
 restore('inplace', '--section=post-data');
 ok(until_true($node, q{select value = 'held' from tq_health() where item = 'activation'}, 'held', 'inplace'), 'H33: ... is held after a restore in place');
 some_fires('postgres', 'others fire');
