@@ -4,8 +4,8 @@
 #   make install
 #   make installcheck        against a running server that preloads tq; scripts/test brings its own
 #
-# TQ_TEST=1 compiles the wait points in that the tests stop at.  Variants are kept apart by building in
-# directories of their own: cd build/x && make -f ../../Makefile TQ_TEST=1
+# TQ_TEST=1 compiles the wait points that the tests use. Build each variant in a separate directory: cd build/x && make
+# -f ../../Makefile TQ_TEST=1
 
 TQ_SRCDIR := $(patsubst %/,%,$(dir $(firstword $(MAKEFILE_LIST))))
 
@@ -17,31 +17,40 @@ EXTVERSION := $(shell sed -n "s/^default_version *= *'\(.*\)'/\1/p" $(TQ_SRCDIR)
 TQ_SOURCES := $(sort $(patsubst $(TQ_SRCDIR)/%,%,$(wildcard $(TQ_SRCDIR)/src/*.cpp $(TQ_SRCDIR)/src/*/*.cpp)))
 OBJS       = $(TQ_SOURCES:.cpp=.o)
 
-# The install script is one file per topic, numbered; CREATE EXTENSION wants one file. Those of releases are kept as they were.
+# The install script is concatenated from one numbered file per topic, because CREATE EXTENSION needs one file. Scripts
+# of releases stay unchanged.
 TQ_INSTALL_SQL := $(sort $(wildcard $(TQ_SRCDIR)/sql/install/*.sql))
-DATA_built = $(EXTENSION)--$(EXTVERSION).sql
-DATA       = $(patsubst $(TQ_SRCDIR)/%,%,$(wildcard $(TQ_SRCDIR)/sql/released/*.sql $(TQ_SRCDIR)/sql/update/*.sql))
+TQ_UPDATE_SQL  := $(wildcard $(TQ_SRCDIR)/sql/update/$(EXTENSION)--*--$(EXTVERSION).sql)
+DATA_built = $(EXTENSION)--$(EXTVERSION).sql $(notdir $(TQ_UPDATE_SQL))
+DATA       = $(patsubst $(TQ_SRCDIR)/%,%,$(filter-out $(TQ_UPDATE_SQL), \
+	$(wildcard $(TQ_SRCDIR)/sql/released/*.sql $(TQ_SRCDIR)/sql/update/*.sql)))
 
-# Every script in sql/ and every spec is a test; check_tests_paired sees to it that each has its expected output.
+# The install script and the newest update script end with the same comments and texts of tq_help.
+TQ_COMMENTS    := $(TQ_SRCDIR)/sql/comments/internal.sql $(TQ_SRCDIR)/sql/comments/reference.awk
+TQ_REFERENCE   := $(sort $(wildcard $(TQ_SRCDIR)/docs/reference*.md))
+
+# Every script in sql/ and every spec is a test; check_tests_paired checks that each has its expected output.
 REGRESS        = $(sort $(basename $(notdir $(wildcard $(TQ_SRCDIR)/sql/*.sql))))
 REGRESS_OPTS   = --inputdir=$(TQ_SRCDIR) --load-extension=tq
 ISOLATION      = $(sort $(basename $(notdir $(wildcard $(TQ_SRCDIR)/test/isolation/specs/*.spec))))
 ISOLATION_OPTS = --inputdir=$(TQ_SRCDIR)/test/isolation --load-extension=tq
-EXTRA_CLEAN    = $(TQ_SOURCES:.cpp=.d) $(TQ_SOURCES:.cpp=.bc.d) .tq-flags
+# The tests create queues by use, which raises a NOTICE.
+installcheck: export PGOPTIONS = -c client_min_messages=warning
+EXTRA_CLEAN    = tq-comments.sql $(TQ_SOURCES:.cpp=.d) $(TQ_SOURCES:.cpp=.bc.d) .tq-flags
 
 PG_CONFIG ?= pg_config
 
-# The server's headers are not ours to clean up, hence -isystem.  PostgreSQL before 16 neither hides symbols
-# nor marks its own exports, so the attribute is given here and TQ_FUNCTION declares each function with it.
+# -isystem silences warnings in the server's headers. PostgreSQL before 16 neither hides symbols nor marks its own
+# exports, so the attribute is set here, and TQ_FUNCTION declares each exported function with it.
 PG_CPPFLAGS = -I$(TQ_SRCDIR)/src -isystem $(shell $(PG_CONFIG) --includedir-server) \
 	-DTQ_VERSION='"$(EXTVERSION)"' -DPGDLLEXPORT='__attribute__((visibility("default")))'
 ifdef TQ_TEST
 PG_CPPFLAGS += -DTQ_TEST
 endif
 
-# Only what g++ and clang++ both know: the bitcode step uses clang whatever CXX is.  The unknown-option switch is
-# for the other direction, clang++ given the g++ options that the server was configured with.  The last two
-# are for macros of the server: PG_MODULE_MAGIC of 18, HOLD_INTERRUPTS.
+# Only warnings that g++ and clang++ both support: the bitcode step uses clang whatever CXX is. The unknown-option
+# switch serves clang++ with the g++ options of the server's configuration. The last two are for server macros:
+# PG_MODULE_MAGIC of 18, HOLD_INTERRUPTS.
 PG_CXXFLAGS = -std=c++20 -Wall -Wextra -Wshadow -Wno-register -Wno-unused-parameter -Wno-unknown-warning-option \
 	-Wno-missing-designated-field-initializers -Wno-deprecated-volatile \
 	-fno-rtti -fvisibility=hidden -fvisibility-inlines-hidden $(TQ_CXXFLAGS)
@@ -57,26 +66,35 @@ SHLIB_LINK += -Wl,--version-script=$(TQ_SRCDIR)/src/exports.map
 tq.so: $(TQ_SRCDIR)/src/exports.map
 endif
 
-# Search other directories for sources only.  With VPATH, make would also take objects that an in-tree build
-# left beside the sources, made with other flags.
+# Search other directories for sources only. With VPATH, make would also use objects that an in-tree build left beside
+# the sources, compiled with other flags.
 override VPATH :=
 vpath %.cpp $(TQ_SRCDIR)
 vpath %.control $(TQ_SRCDIR)
 vpath sql/released/%.sql $(TQ_SRCDIR)
 vpath sql/update/%.sql $(TQ_SRCDIR)
 
-# PGXS forgets PG_CXXFLAGS for bitcode, and tracks headers only if the server was configured to.
+# PGXS omits PG_CXXFLAGS for bitcode, and tracks headers only if the server was configured to.
 COMPILE.cxx.bc += $(PG_CXXFLAGS) -MMD -MP -MF $(@:.bc=.bc.d)
 COMPILE.cc += -MMD -MP -MF $(@:.o=.d)
 -include $(wildcard $(TQ_SOURCES:.cpp=.d) $(TQ_SOURCES:.cpp=.bc.d))
 
-# Objects depend on the flags they were made with.
+# Objects depend on their compiler flags.
 TQ_FLAGS := $(subst ','\'',$(CXX) $(CXXFLAGS) $(CPPFLAGS))
 $(shell mkdir -p ./ $(sort $(dir $(OBJS))); \
 	printf '%s\n' '$(TQ_FLAGS)' | cmp -s - .tq-flags || printf '%s\n' '$(TQ_FLAGS)' > .tq-flags)
 $(OBJS) $(OBJS:.o=.bc): .tq-flags
 
-$(DATA_built): $(TQ_INSTALL_SQL) $(TQ_SRCDIR)/tq.control
+tq-comments.sql: $(TQ_COMMENTS) $(TQ_REFERENCE)
+	{ cat $(filter %.sql,$(TQ_COMMENTS)) && awk -f $(filter %.awk,$(TQ_COMMENTS)) $(TQ_REFERENCE); } > $@.tmp
+	mv $@.tmp $@
+
+$(EXTENSION)--$(EXTVERSION).sql: $(TQ_INSTALL_SQL) tq-comments.sql $(TQ_SRCDIR)/tq.control
 	{ printf '%s\n' '-- complain if the script is sourced in psql rather than run by CREATE EXTENSION' \
-		'\echo Use "CREATE EXTENSION tq" to load this file. \quit'; cat $(TQ_INSTALL_SQL); } > $@.tmp
+		'\echo Use "CREATE EXTENSION tq" to load this file. \quit'; \
+		cat $(TQ_INSTALL_SQL) tq-comments.sql; } > $@.tmp
+	mv $@.tmp $@
+
+$(notdir $(TQ_UPDATE_SQL)): %: $(TQ_SRCDIR)/sql/update/% tq-comments.sql $(TQ_SRCDIR)/tq.control
+	cat $(TQ_SRCDIR)/sql/update/$@ tq-comments.sql > $@.tmp
 	mv $@.tmp $@

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""A tq worker as an application writes one: plain psycopg2, SQL functions, nothing else.
+"""A tq worker as in an application: plain psycopg2 and SQL functions.
 
 usage: sha256_worker.py QUEUE NAME
 
@@ -7,8 +7,8 @@ Takes jobs whose payload is {"path": "<percent-encoded file name>"}, computes th
 it in the table "digest". The connection comes from the usual PG* variables.
 
 Three habits worth copying:
- - the result and tq_complete go into one transaction, so a digest is stored exactly once, whoever ran it;
- - leases are short and renewed while the work goes on, so a worker that dies gives its jobs back soon;
+ - the result and tq_complete go into one transaction, so a digest is stored exactly once, whichever worker ran the job;
+ - leases are short and are renewed during the work, so the jobs of a dead worker are free again soon;
  - on SIGTERM the worker finishes the job in hand and releases the rest of its batch.
 """
 import hashlib
@@ -19,9 +19,9 @@ import urllib.parse
 
 import psycopg2
 
-LEASE = 2.0        # seconds; renewed at a third of it
+LEASE = 2.0        # seconds; renewed after a third of it
 BATCH = 20         # jobs per claim
-CHUNK = 1 << 20    # bytes hashed between two looks at the clock
+CHUNK = 1 << 20    # bytes hashed between two checks of the clock
 LEASE_LOST = "TQ001"
 
 CLAIM = """SELECT id, lease, payload, attempt, clock_timestamp()
@@ -60,7 +60,7 @@ class Worker:
             self.leases = {}
 
     def heartbeat(self):
-        """Renew every lease in hand when a third of its time has passed; forget the jobs that were lost."""
+        """Renew every lease in hand when a third of its time has passed; drop the jobs whose leases were lost."""
         if time.monotonic() - self.renewed < LEASE / 3:
             return
         rows = self.call("SELECT id, action FROM tq_heartbeat_many(%s, %s, extend => %s * interval '1 s')",
@@ -76,7 +76,7 @@ class Worker:
                 raise RuntimeError("fails once, as the payload asks")
             sha256 = self.digest(urllib.parse.unquote_to_bytes(payload["path"]))
         except OSError as error:
-            # no second attempt will find the file readable
+            # a retry will not find the file readable
             self.finish(id, "SELECT tq_fail(%s, %s, %s, fatal => true)", (id, lease, str(error)))
         except Exception as error:
             self.finish(id, "SELECT tq_fail(%s, %s, %s, retry_in => '300 ms')", (id, lease, str(error)))
@@ -101,7 +101,7 @@ class Worker:
                     cur.execute(STORE, store)
                 cur.execute(sql, args)
         except psycopg2.Error as error:
-            # somebody else has the job by now: the transaction is rolled back, and that is all there is to do
+            # another worker has the job by now: the transaction rolls back, and nothing else needs to be done
             if error.pgcode != LEASE_LOST:
                 raise
 

@@ -1,4 +1,4 @@
--- tq_inbox: rows become jobs, from COPY and from INSERT; never silently nothing (H26).
+-- tq_inbox: COPY and INSERT enqueue jobs. Rows are never ignored silently (H26).
 \pset null -
 SET timezone = 'UTC';
 
@@ -22,7 +22,7 @@ INSERT INTO tq_inbox (queue) VALUES ('i_other');
 ROLLBACK;
 SELECT ready FROM tq_queues WHERE queue = 'i_other';
 
--- what tq_enqueue refuses is refused, and nothing of the statement stays
+-- a row that tq_enqueue refuses fails the whole statement
 COPY tq_inbox (queue, payload) FROM stdin;
 i_other	{}
 i_other	\N

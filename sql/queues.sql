@@ -1,8 +1,8 @@
--- Queues: made, changed, paused, dropped; all of it in the caller's transaction.
+-- Queues are created, changed, paused and dropped, always in the caller's transaction.
 \pset null -
 SET timezone = 'UTC';
 
--- made
+-- create
 SELECT tq_create_queue('q_mail', '{"priority": 5, "lease": "10 s", "max_attempts": 2, "retry": {"policy": "fixed", "delay": "1 h", "jitter": 0}}');
 SELECT queue, state, ready, delayed, running, live, in_memory, on_disk, waiting, paused_until, kinds, settings FROM tq_queues WHERE queue = 'q_mail';
 SELECT tq_create_queue('q_mail');
@@ -18,7 +18,7 @@ SELECT tq_create_queue('q_none', '{"priority": null}');
 SELECT settings FROM tq_queues WHERE queue = 'q_none';
 SELECT tq_drop_queue('q_none');
 
--- its settings count
+-- its settings apply
 SELECT tq_enqueue('q_mail') AS job \gset
 SELECT priority, max_attempts, lease, lease_expires_at - clock_timestamp() BETWEEN interval '1 s' AND interval '10 s' AS leased
 	FROM tq_claim('q_mail') \gset
@@ -29,7 +29,7 @@ SELECT tq_retry(:job);
 SELECT lease FROM tq_claim('q_mail') \gset
 SELECT tq_fail(:job, :lease, 'twice');
 
--- changed: keys are merged, null takes one back to the default
+-- change: keys are merged, and null resets a key to the default
 SELECT tq_alter_queue('q_mail', '{"priority": null, "max_attempts": 7}');
 SELECT settings FROM tq_queues WHERE queue = 'q_mail';
 SELECT tq_enqueue('q_mail') AS job \gset
@@ -40,7 +40,7 @@ SELECT tq_alter_queue('q_mail', NULL);
 SELECT tq_alter_queue('q_unheard_of', '{}');
 SELECT settings FROM tq_queues WHERE queue = 'q_mail';
 
--- by the transaction, savepoints included
+-- in a transaction, with savepoints
 BEGIN;
 SELECT tq_create_queue('q_undone');
 SELECT tq_enqueue('q_undone') IS NOT NULL AS enqueued;
@@ -82,7 +82,7 @@ SELECT tq_alter_queue('q_done', '{"max_attempts": 9}');
 COMMIT;
 SELECT settings FROM tq_queues WHERE queue = 'q_done';
 
--- paused: nothing of it is claimed, everything else goes on
+-- pause: no job of the queue is claimed, everything else continues
 SELECT tq_enqueue('q_done', kind => 'letter') IS NOT NULL, tq_enqueue('q_done', kind => 'parcel') IS NOT NULL, tq_enqueue('q_done') IS NOT NULL;
 SELECT tq_pause('q_done');
 SELECT ready, paused_until, kinds FROM tq_queues WHERE queue = 'q_done';
@@ -107,14 +107,15 @@ SELECT tq_pause('q_done', '');
 SELECT tq_pause('q_unheard_of');
 SELECT tq_resume('q_unheard_of', 'letter');
 SELECT tq_pause(NULL);
--- a kind that no job has had yet
+-- a kind without any job
 SELECT tq_pause('q_done', 'telegram');
 SELECT tq_enqueue('q_done', kind => 'telegram') IS NOT NULL AS enqueued;
+SELECT tq_pause('q_done', 'telegram');
 SELECT count(*) FROM tq_claim('q_done', 10);
 SELECT tq_resume('q_done', 'telegram');
 SELECT kind, tq_complete(id, lease) FROM tq_claim('q_done', 10);
 
--- dropped: not while it has jobs
+-- drop: refused while the queue has jobs
 SELECT tq_enqueue('q_mail') AS job \gset
 SELECT tq_drop_queue('q_mail');
 SELECT tq_cancel(:job);
@@ -139,12 +140,12 @@ ROLLBACK;
 SELECT state FROM tq_queues WHERE queue = 'q_mail';
 SELECT tq_drop_queue('q_mail');
 SELECT tq_drop_queue('q_unheard_of');
--- made again: another queue, with its own settings
+-- a new queue of the same name has its own settings
 SELECT tq_create_queue('q_mail', '{"priority": 50}');
 SELECT state, ready, settings FROM tq_queues WHERE queue = 'q_mail';
 SELECT state, queue FROM tq_get(:job);
 
--- made by use only where that is on
+-- a first use creates a queue only if the setting is on
 SET tq.auto_create_queues = off;
 SELECT tq_enqueue('q_unheard_of');
 SELECT count(*) FROM tq_claim('q_unheard_of');
@@ -158,7 +159,7 @@ SELECT tq_pause('q_mail');
 ROLLBACK;
 
 
--- how everything stands
+-- the state of all queues
 SELECT item, value, hint FROM tq_health() WHERE status = 'error';
 SELECT item, expected, found FROM tq_check() WHERE expected IS NOT NULL;
 SELECT tq_reload();

@@ -1,4 +1,4 @@
--- Unique keys as a user meets them. Ids begin where the server likes, so they are kept in variables and left out of messages.
+-- Unique keys from the user's side. The first id varies, so ids are kept in variables and left out of messages.
 \pset null -
 CREATE FUNCTION try(statement text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -24,25 +24,25 @@ SELECT tq_enqueue('unique_mail', unique_key => 'welcome ann', unique_mode => 'ig
 SELECT try($$SELECT tq_enqueue('unique_mail', unique_key => 'welcome ann', unique_mode => 'error')$$) \g (tuples_only=on format=unaligned)
 SELECT unique_key FROM tq_get(:job);
 
--- replaced
+-- replace
 SELECT tq_enqueue('unique_mail', '{"to": "ann", "again": true}', unique_key => 'welcome ann', unique_mode => 'replace', delay => '1 hour') AS job2 \gset
 SELECT state FROM tq_get(:job);
 SELECT replace(reason, :'job2', 'N') AS reason FROM tq_history(:job) WHERE event = 'cancelled';
 SELECT state, payload, origin = :job AS origin FROM tq_get(:job2);
 SELECT try(format('SELECT tq_retry(%s)', :job)) \g (tuples_only=on format=unaligned)
 
--- replaced, but for its time
+-- replace, with the time of the first job
 SELECT tq_enqueue('unique_mail', '{"to": "ann", "again": 2}', unique_key => 'welcome ann', unique_mode => 'keep_run_at') AS job3 \gset
 SELECT a.state, b.state, b.payload, a.run_at = b.run_at AS same_time FROM tq_get(:job2) a, tq_get(:job3) b;
 
--- a running job is left alone, and its key is free when it has ended
+-- a running job is not replaced, and its key is free when it has ended
 SELECT tq_reschedule(:job3, now());
 SELECT id = :job3 AS is_it, lease FROM tq_claim('unique_mail') \gset
 SELECT tq_enqueue('unique_mail', unique_key => 'welcome ann', unique_mode => 'replace') = :job3 AS same;
 SELECT tq_complete(:job3, :lease);
 SELECT tq_enqueue('unique_mail', unique_key => 'welcome ann') > :job3 AS another;
 
--- for a time after the enqueue, too
+-- a window after the enqueue
 SELECT tq_create_queue('unique_reports', '{"unique_for": "1 hour"}');
 SELECT tq_enqueue('unique_reports', unique_key => 'daily') AS job \gset
 SELECT tq_complete(id, lease) FROM tq_claim('unique_reports');
@@ -59,7 +59,7 @@ SELECT tq_enqueue_many('unique_many', ARRAY['1', '2', '3', '4']::jsonb[], unique
 SELECT n, CASE WHEN id IS NOT NULL THEN (SELECT coalesce(unique_key, 'no key') FROM tq_get(id)) END AS key
 	FROM unnest(:'ids'::bigint[]) WITH ORDINALITY i (id, n) ORDER BY n;
 
--- what is refused
+-- errors
 SELECT try($$SELECT tq_enqueue('unique_mail', unique_key => '')$$) \g (tuples_only=on format=unaligned)
 SELECT try($$SELECT tq_enqueue('unique_mail', unique_key => repeat('k', 256))$$) \g (tuples_only=on format=unaligned)
 SELECT tq_enqueue('unique_mail', unique_key => repeat('k', 255)) > 0 AS fits;

@@ -1,4 +1,4 @@
--- The verbs on single jobs as a user meets them. Ids begin where the server likes, so they are kept in variables and left out of
+-- The verbs on single jobs from the user's side. The first id varies, so ids are kept in variables and left out of
 -- messages.
 \pset null -
 SET timezone = 'UTC';
@@ -21,7 +21,7 @@ CREATE FUNCTION story(job bigint) RETURNS text LANGUAGE sql AS
 	$$SELECT string_agg(event || coalesce(' #' || attempt, '') || coalesce(' by ' || worker, '') || coalesce(' (' || reason || ')', '') ||
 		coalesce(' ' || detail::text, ''), ', ' ORDER BY step) FROM tq_history(job) WHERE event <> 'claimed'$$;
 
--- a job's way, as tq_get and tq_history tell it
+-- the life of a job in tq_get and tq_history
 SELECT tq_enqueue('verbs', '{"n": 1}', kind => 'mail', priority => 10, headers => '{"h": true}', max_attempts => 5) AS job \gset
 SELECT queue, kind, state, priority, attempt, max_attempts, payload, headers, run_at, claimed_at, lease, worker, finished_at, result,
 	error, checkpoint FROM tq_get(:job);
@@ -62,7 +62,7 @@ SELECT action FROM tq_heartbeat(:job, :lease);
 ROLLBACK;
 SELECT action FROM tq_heartbeat(:job, :lease);
 
--- cancelling: what waits is cancelled, what runs is asked
+-- cancel: a waiting job is cancelled, a running job is asked to stop
 SELECT tq_cancel(:job, 'not needed'), tq_cancel(:job);
 SELECT action FROM tq_heartbeat(:job, :lease);
 SELECT tq_release(:job, :lease);
@@ -73,14 +73,14 @@ SELECT state, error FROM tq_get(:job);
 SELECT try(format('SELECT tq_cancel(%s)', :job)) \g (tuples_only=on format=unaligned)
 SELECT tq_retry(:job);
 SELECT count(*) FROM tq_claim('cancel');
--- one that is asked may still succeed
+-- a job that was asked to stop may still succeed
 SELECT tq_enqueue('cancel') AS job \gset
 SELECT lease FROM tq_claim('cancel') \gset
 SELECT tq_cancel(:job);
 SELECT tq_complete(:job, :lease);
 SELECT story(:job);
 
--- the enqueuing transaction may think again
+-- the transaction that enqueued a job can cancel it
 BEGIN;
 SELECT tq_enqueue('new') AS job \gset
 SELECT tq_cancel(:job);
@@ -98,7 +98,7 @@ COMMIT;
 SELECT id = :job AS got_it, priority FROM tq_claim('new');
 SELECT tq_cancel(tq_enqueue('new'));
 SELECT count(*) FROM tq_claim('new');
--- also if it enqueued very many
+-- also if it enqueued very many jobs
 SET tq.publish_limit = 10;
 BEGIN;
 SELECT min(id) AS low, max(id) AS high FROM unnest(tq_enqueue_many('bulk', array_fill('{}'::jsonb, ARRAY[40]))) id \gset
@@ -110,9 +110,24 @@ SELECT try(format('SELECT tq_cancel(%s)', :low)) \g (tuples_only=on format=unali
 COMMIT;
 RESET tq.publish_limit;
 SELECT id = :high AS rescheduled_comes_first, priority FROM tq_claim('bulk');
-SELECT count(*), min(id) = :low + 2 AS from_third, max(id) = :high - 1 AS to_last_but_one FROM tq_claim('bulk', 100);
+-- (the scheduler reads back the jobs beyond tq.publish_limit)
+CREATE FUNCTION claim_all(queue text, jobs int) RETURNS SETOF bigint LANGUAGE plpgsql AS $$
+DECLARE
+	job bigint;
+BEGIN
+	WHILE jobs > 0 LOOP
+		FOR job IN SELECT id FROM tq_claim(queue, jobs, wait => '10 s') LOOP
+			jobs := jobs - 1;
+			RETURN NEXT job;
+		END LOOP;
+		EXIT WHEN NOT FOUND;
+	END LOOP;
+END
+$$;
+SELECT count(*), min(id) = :low + 2 AS from_third, max(id) = :high - 1 AS to_last_but_one FROM claim_all('bulk', 37) AS id;
+SELECT count(*) AS left_over FROM tq_claim('bulk');
 
--- rescheduling
+-- reschedule
 SELECT tq_enqueue('when', priority => 5) AS job \gset
 SELECT tq_enqueue('when', priority => 6) AS other \gset
 SELECT tq_reschedule(:job, now() + interval '1 hour');
@@ -145,7 +160,7 @@ ROLLBACK;
 SELECT state, error FROM tq_get(:job);
 SELECT story(:job);
 
--- claimed, ended and brought back by one transaction
+-- claimed, ended and retried in one transaction
 SELECT tq_enqueue('chain') AS job \gset
 BEGIN;
 SELECT lease FROM tq_claim('chain') \gset
@@ -156,7 +171,7 @@ COMMIT;
 SELECT state, attempt, priority FROM tq_get(:job);
 SELECT story(:job);
 
--- many
+-- the forms for many jobs
 SELECT tq_enqueue('many', jsonb_build_object('n', n), kind => CASE WHEN n % 2 = 0 THEN 'even' ELSE 'odd' END, priority => n)
 	IS NOT NULL AS enqueued FROM generate_series(1, 12) n;
 SELECT count(tq_fail(id, lease, 'boo', fatal => payload ->> 'n' <> '12', retry_in => '1 hour')) FROM tq_claim('many', 12);

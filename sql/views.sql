@@ -1,4 +1,4 @@
--- The views: jobs, running and dead ones, workers.
+-- The views of jobs, running jobs, dead jobs and workers.
 \pset null -
 SET timezone = 'UTC';
 
@@ -19,7 +19,7 @@ SELECT tq_drain('v_ann');
 SELECT worker, running, draining FROM tq_workers WHERE worker ~ '^v_';
 SELECT tq_undrain('v_ann');
 
--- an open claim shows whose it is
+-- an open claim shows its process
 BEGIN;
 SELECT lease AS lease2 FROM tq_claim('v_jobs', worker => 'v_bob', bind_session => true) \gset
 SELECT id = :two AS is_two, open, bound, pid = pg_backend_pid() AS mine FROM tq_running WHERE worker = 'v_bob';
@@ -27,12 +27,12 @@ ROLLBACK;
 SELECT count(*) FROM tq_running WHERE worker = 'v_bob';
 SELECT state, attempt FROM tq_jobs WHERE id = :two;
 
--- and one that is to stop
+-- a job that was asked to stop
 SELECT tq_cancel(:one);
 SELECT cancel_asked FROM tq_running WHERE id = :one;
 SELECT tq_complete(:one, :lease);
 
--- dead and buried ones, with why
+-- dead and buried jobs, with the reason
 SELECT lease FROM tq_claim('v_jobs', worker => 'v_ann') \gset
 SELECT tq_fail(:two, :lease, 'no address', '{"code": 7}', fatal => true);
 SELECT lease FROM tq_claim('v_jobs') \gset
@@ -43,7 +43,7 @@ SELECT tq_retry(:four);
 SELECT id = :two AS is_two FROM tq_dead WHERE queue = 'v_jobs';
 SELECT tq_cancel(:five);
 
--- a job's state in the eyes of the transaction that changes it
+-- a job's state as the transaction that changes it sees it
 BEGIN;
 SELECT tq_cancel(:four);
 SELECT state FROM tq_jobs WHERE id = :four;
@@ -65,6 +65,17 @@ SELECT count(tq_enqueue('v_more', jsonb_build_object('i', i), delay => '1 d')) F
 SELECT count(*) FROM (SELECT * FROM tq_jobs LIMIT 1500) l;
 SELECT count(*), count(DISTINCT id), min(state), max(state) FROM tq_jobs WHERE queue = 'v_more';
 RESET work_mem;
+-- a LIMIT ends the reading
+CREATE FUNCTION v_pages(statement text) RETURNS int LANGUAGE plpgsql AS $$
+DECLARE
+	plan jsonb;
+BEGIN
+	EXECUTE 'EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ' || statement INTO plan;
+	RETURN (plan -> 0 -> 'Plan' ->> 'Shared Hit Blocks')::int + (plan -> 0 -> 'Plan' ->> 'Shared Read Blocks')::int;
+END
+$$;
+SELECT v_pages('SELECT * FROM tq_jobs LIMIT 10') * 5 < v_pages('SELECT * FROM tq_jobs') AS less;
+DROP FUNCTION v_pages;
 
 -- closed by default (P8)
 SELECT count(*) FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'tq'

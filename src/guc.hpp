@@ -7,22 +7,28 @@
 
 namespace tq::guc
 {
+// Limits of a clock that is set: positive, and too small to overflow in sums. Years 2001 to 9998.
+constexpr core::Micros kFirstFakeTime = INT64CONST(31622400000000);
+constexpr core::Micros kFakeTimeEnd = INT64CONST(252424080000000000);
+
 // at start
 extern int max_live_jobs;
 extern int max_queues;
 extern int max_lanes;
 extern int max_databases;
-extern int max_executors; // places of one database
+extern int max_executors; // per database
 extern int max_segments;
 extern int max_workers;
 extern int max_groups;
 extern int max_progress;
-// reloadable; times in milliseconds unless they say otherwise
+// reloadable; milliseconds unless noted
 extern int audit_interval; // seconds
+extern int audit_retention; // seconds; 0: actions are not recorded
 extern bool auto_create_queues;
 extern int cancel_grace;
 extern int claim_batch_limit;
 extern int claim_log_delay;
+extern bool claim_own;
 extern int dead_retention; // seconds
 extern int executor_idle;
 extern int executors;
@@ -31,10 +37,18 @@ extern core::Micros fake_now; // 0: the server's clock
 extern int lease;
 extern int lease_grace;
 extern int load_timeout;
+extern int max_array_elements;
+extern int max_array_size; // kilobytes
 extern int max_attempts;
 extern int max_depth; // 0: no limit
+extern int max_error;	  // kilobytes, as the next two
+extern int max_headers;
+extern int max_options;
 extern int max_payload; // kilobytes
 extern int max_pinned_wait;
+extern int max_result; // kilobytes
+extern int max_schedules_per_queue; // 0: no limit
+extern int max_schedules_per_role;	 // 0: no limit
 extern int naptime;
 extern int notify_interval;
 extern int on_lost; // a core::OnLost
@@ -44,16 +58,19 @@ extern int retention; // seconds
 extern core::RetryPolicy retry;
 extern int segment_interval; // seconds
 extern int segment_rows;
+extern int series_memory; // kilobytes
 extern bool strict_timeout;
+extern bool testing;
 #ifdef TQ_TEST
-extern char *test_version; // what the library says it is; empty: what it is
+extern char *test_version; // the version that the library reports; empty: the real one
 #endif
 extern int timeout; // 0: none
 extern int timer_horizon; // seconds
 extern int unique_for;	  // seconds; 0: while live
+extern int worker_grace;
 extern bool workers;
 
-// Called in every process whenever the files were read, once it is set.
+// Called, if set, in every process whenever the files are read.
 extern void (*fake_now_assigned)();
 
 void define(); // from _PG_init

@@ -1,12 +1,16 @@
-// The module: magic, and the order in which its parts are set up.
+// The module: magic, and the order of setup.
 #include "pg/prelude.hpp"
 
 #include "guc.hpp"
-#include "live/shared.hpp"
-#include "live/xact.hpp"
+#include "shmem/series.hpp"
+#include "shmem/shared.hpp"
+#include "commit/transaction_end.hpp"
+#include "dependencies/orphans.hpp"
+#include "enqueue/follow_up.hpp"
+#include "residency/recount.hpp"
 #include "workers/launcher.hpp"
 #include "workers/lifecycle_hooks.hpp"
-#include "workers/slots.hpp"
+#include "processes/slots.hpp"
 
 extern "C"
 {
@@ -28,24 +32,26 @@ void request()
 {
 	if (previous_request != nullptr)
 		previous_request();
-	tq::live::request_shmem();
-	tq::workers::request_shmem();
+	tq::request_shmem();
+	tq::request_slots();
+	tq::request_series();
 }
 
 void startup()
 {
 	if (previous_startup != nullptr)
 		previous_startup();
-	tq::live::init_shmem();
-	tq::workers::init_shmem();
+	tq::init_shmem();
+	tq::init_slots();
+	tq::init_series();
 }
 
 } // namespace
 
 extern "C" void _PG_init(void)
 {
-	// Without shared_preload_libraries the functions exist and say so (TQ006); there is nothing to set up. pg_upgrade's server runs
-	// neither workers nor hooks (H28).
+	// Without shared_preload_libraries the functions exist and raise TQ006; there is nothing to set up. The server of
+	// pg_upgrade runs neither workers nor hooks (H28).
 	if (!process_shared_preload_libraries_in_progress)
 		return;
 	tq::guc::define();
@@ -55,7 +61,10 @@ extern "C" void _PG_init(void)
 	shmem_request_hook = request;
 	previous_startup = shmem_startup_hook;
 	shmem_startup_hook = startup;
-	tq::live::register_callbacks();
-	tq::workers::install_hooks();
-	tq::workers::register_launcher();
+	tq::register_callbacks();
+	tq::register_loader();
+	tq::register_orphan_counter();
+	tq::register_follow_ups();
+	tq::install_hooks();
+	tq::register_launcher();
 }

@@ -3,9 +3,9 @@
 
     tq_endpoint.py [--listen ADDRESS:PORT] [CONNINFO]
 
-CONNINFO is what psql takes: 'host=/run/postgresql dbname=app user=prometheus', a URI, or nothing, and then
-PGHOST, PGPASSFILE and so on count. One request is answered at a time, by one psql, so that a slow server does
-not collect connections. It needs Python and psql, nothing else.
+CONNINFO is an argument of psql: 'host=/run/postgresql dbname=app user=prometheus', or a URI. Without it, PGHOST,
+PGPASSFILE and so on apply. One request is answered at a time, by one psql, so a slow server does not collect
+connections. The program needs only Python and psql.
 """
 
 import argparse
@@ -18,7 +18,7 @@ TIMEOUT = 9  # seconds; Prometheus gives up after ten
 
 
 def metrics(conninfo):
-    """The text, or None if the server did not give it."""
+    """The text, or None if the server did not return it."""
     environment = dict(os.environ, PGCLIENTENCODING="UTF8", PGAPPNAME="tq_endpoint", PGCONNECT_TIMEOUT="5")
     command = ["psql", "-XAtqw", "-v", "ON_ERROR_STOP=1", "-c", "SELECT tq_metrics()"]
     if conninfo:
@@ -52,7 +52,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(text)
 
     def log_message(self, *_):
-        pass  # a line for each scrape helps nobody
+        pass  # no log line for each scrape
 
 
 def main():

@@ -1,13 +1,14 @@
 /*
  * Enqueues with libpq.   usage: enqueue QUEUE NAME COUNT   (and the usual PG* variables)
  *
- * Each job in the transaction that writes what it is about; every seventh transaction is rolled back, and its job is never seen.
+ * Each job is enqueued in the transaction that writes its data. Every seventh transaction rolls back,
+ * so no worker ever sees its job.
  */
 #include <libpq-fe.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Runs a statement that must not fail, and returns the text it answers. */
+/* Runs a statement that must not fail; returns its result as text. */
 static const char *run(PGconn *conn, const char *sql, int n, const char *const args[])
 {
 	static char answer[32];
@@ -33,7 +34,7 @@ int main(int argc, char **argv)
 		char transfer[100], amount[12], payload[300];
 		snprintf(transfer, sizeof(transfer), "%s-%d", argv[2], i);
 		snprintf(amount, sizeof(amount), "%d", i % 10 == 9 ? 0 : i);
-		/* a name with quotes or backslashes would have to be escaped */
+		/* a name with quotes or backslashes would need escaping */
 		snprintf(payload, sizeof(payload), "{\"transfer\": \"%s\", \"amount\": %s, \"seconds\": %.2f, \"failures\": %d}", transfer,
 				 amount, i % 4 / 20.0, i % 5 == 0);
 		run(conn, "BEGIN", 0, NULL);

@@ -1,7 +1,7 @@
 /*
  * A tq worker with libpq.   usage: worker QUEUE NAME   (and the usual PG* variables)
  *
- * The end of a job is one round trip: in a pipeline, what stands before a sync is one transaction.
+ * A job is finished in one round trip: in a pipeline, all statements before a sync are one transaction.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LEASE 3.0 /* seconds; renewed at a third of it */
+#define LEASE 3.0 /* seconds; renewed after a third of it */
 
 /* Columns of a claim. */
 enum { ID, LEASE_NO, ATTEMPT, UNTIL, TRANSFER, AMOUNT, SECONDS, FAILURES };
@@ -55,7 +55,7 @@ static void note(const char *event, const PGresult *job, const char *word)
 	close(fd);
 }
 
-/* The result, or NULL if the statement failed; then `lost` says whether it was for want of the lease. */
+/* The result, or NULL if the statement failed; `lost` is then set if the lease was lost. */
 static PGresult *checked(PGresult *result, bool *lost)
 {
 	ExecStatusType status = PQresultStatus(result);
@@ -70,7 +70,7 @@ static PGresult *checked(PGresult *result, bool *lost)
 	return NULL;
 }
 
-/* The work that takes time, outside of any transaction, with a look at the lease now and then. NULL, or what went wrong. */
+/* The slow work, outside any transaction; checks the lease now and then. Returns NULL or an error. */
 static const char *work(PGconn *conn, const PGresult *job)
 {
 	const char *args[] = {field(job, ID), field(job, LEASE_NO)};
@@ -99,7 +99,7 @@ static const char *work(PGconn *conn, const PGresult *job)
 	return NULL;
 }
 
-/* Sends the statements as one transaction; notes what the last of them said. False if the server gave no such answer. */
+/* Sends the statements as one transaction; stores the answer of the last one. Returns false without that answer. */
 static bool finish(PGconn *conn, const PGresult *job, int n, const char *const statements[], const char *const *const args[],
 				   const int counts[])
 {
@@ -112,7 +112,7 @@ static bool finish(PGconn *conn, const PGresult *job, int n, const char *const s
 	for (int i = 0; i <= n && PQstatus(conn) == CONNECTION_OK; i++)
 	{
 		PGresult *said = PQgetResult(conn);
-		synced = PQresultStatus(said) == PGRES_PIPELINE_SYNC; /* it is committed */
+		synced = PQresultStatus(said) == PGRES_PIPELINE_SYNC; /* committed */
 		if ((said = checked(said, &lost)) && PQntuples(said) == 1)
 			snprintf(answer, sizeof(answer), "%s", field(said, 0));
 		PQclear(said);
@@ -142,7 +142,7 @@ static void process(PGconn *conn, const PGresult *job)
 	}
 	if (PQstatus(conn) == CONNECTION_OK)
 	{
-		bool fatal = atoi(field(job, AMOUNT)) <= 0; /* no other attempt will do better */
+		bool fatal = atoi(field(job, AMOUNT)) <= 0; /* a retry cannot succeed */
 		const char *const fail[] = {field(job, ID), field(job, LEASE_NO), error, fatal ? "t" : "f"};
 		note("end", job, fatal ? "kill" : "fail");
 		finish(conn, job, 1, (const char *[]){"SELECT tq_fail($1, $2, $3, fatal => $4)"}, (const char *const *[]){fail}, (int[]){4});
@@ -167,7 +167,7 @@ int main(int argc, char **argv)
 			process(conn, job);
 		if (!job)
 		{
-			/* the server restarts: what was in hand is done again when its lease has run out */
+			/* the server restarts: jobs in hand run again after their leases expire */
 			pause_for(0.2);
 			PQreset(conn);
 		}

@@ -1,5 +1,6 @@
 // Enqueues with JDBC.   usage: java -cp postgresql.jar Enqueue.java QUEUE NAME COUNT   (and PGHOST, PGPORT, PGDATABASE, PGUSER, PGPASSWORD)
-// Each job in the transaction that writes what it is about; every seventh transaction is rolled back, and its job is never seen.
+// Each job is enqueued in the transaction that writes its data. Every seventh transaction rolls back,
+// so no worker ever sees its job.
 
 import java.sql.Connection;
 import java.sql.DriverManager;
@@ -13,7 +14,7 @@ public class Enqueue {
 		return System.getenv().getOrDefault(variable, otherwise);
 	}
 
-	/** JDBC knows no Unix sockets: if PGHOST is a folder, it is localhost. Without prepared statements it also works behind a pooler. */
+	/** JDBC has no Unix sockets: a folder in PGHOST becomes localhost. No prepared statements: works behind a pooler. */
 	static Connection connect(String name) throws SQLException {
 		String host = env("PGHOST", "localhost");
 		return DriverManager.getConnection("jdbc:postgresql://%s:%s/%s?prepareThreshold=0&ApplicationName=%s".formatted(

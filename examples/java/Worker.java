@@ -19,12 +19,12 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
 public class Worker {
-	static final Duration LEASE = Duration.ofSeconds(3); // renewed at a third of it
+	static final Duration LEASE = Duration.ofSeconds(3); // renewed after a third of it
 	static final String LOST = "TQ001";
 
 	record Job(long id, long lease, int attempt, String until, String transfer, int amount, double seconds, int failures) {}
 
-	/** No other attempt will do better. */
+	/** A retry cannot succeed. */
 	@SuppressWarnings("serial")
 	static class Fatal extends Exception {
 		Fatal(String message) { super(message); }
@@ -44,7 +44,7 @@ public class Worker {
 		return System.getenv().getOrDefault(variable, otherwise);
 	}
 
-	/** JDBC knows no Unix sockets: if PGHOST is a folder, it is localhost. Without prepared statements it also works behind a pooler. */
+	/** JDBC has no Unix sockets: a folder in PGHOST becomes localhost. No prepared statements: works behind a pooler. */
 	static Connection connect(String name) throws SQLException {
 		String host = env("PGHOST", "localhost");
 		return DriverManager.getConnection("jdbc:postgresql://%s:%s/%s?prepareThreshold=0&ApplicationName=%s".formatted(
@@ -90,7 +90,7 @@ public class Worker {
 		}
 	}
 
-	/** Keeps the lease, with a connection of its own, and ends the work if it is to stop. */
+	/** Renews the lease on its own connection, and cancels the work on a stop request. */
 	void beat(Job job, CompletableFuture<Void> working) {
 		try (Connection connection = connect(name)) {
 			switch (value(connection, "SELECT action FROM tq_heartbeat(?, ?)", job.id, job.lease)) {
@@ -99,11 +99,11 @@ public class Worker {
 				default -> { }
 			}
 		} catch (SQLException e) {
-			System.err.println(e.getMessage()); // the server restarts; the next one may get through
+			System.err.println(e.getMessage()); // the server restarts; the next heartbeat may succeed
 		}
 	}
 
-	/** The work that takes time, outside of any transaction. */
+	/** The slow work, outside any transaction. */
 	void work(Job job) throws Exception {
 		if (job.attempt <= job.failures)
 			throw new Exception("the bank does not answer");
@@ -130,7 +130,7 @@ public class Worker {
 			connection.commit();
 			return answer;
 		} catch (SQLException e) {
-			connection.rollback(); // raises an error of its own if the server is gone
+			connection.rollback(); // raises an error if the server is gone
 			throw e;
 		} finally {
 			if (!connection.isClosed())
@@ -159,7 +159,7 @@ public class Worker {
 		} catch (SQLException e) {
 			if (!LOST.equals(e.getSQLState()))
 				throw e;
-			answer = "lost"; // somebody else has the job by now
+			answer = "lost"; // another worker has the job by now
 		}
 		note("told", job, answer);
 	}
@@ -173,7 +173,7 @@ public class Worker {
 						process(connection, job);
 				}
 			} catch (SQLException e) {
-				// the server restarts: what was in hand is done again when its lease has run out
+				// the server restarts: jobs in hand run again after their leases expire
 				System.err.println(e.getMessage());
 				Thread.sleep(200);
 			}
@@ -184,7 +184,7 @@ public class Worker {
 	public static void main(String[] args) throws Exception {
 		var worker = new Worker(args[0], args[1]);
 		var main = Thread.currentThread();
-		// SIGTERM: the JVM ends when this hook does, so it waits for the job in hand; its status would be 143
+		// SIGTERM: the JVM exits when this hook returns, so it waits for the job in hand; the status would be 143
 		Runtime.getRuntime().addShutdownHook(new Thread(() -> {
 			worker.stopping = true;
 			try {

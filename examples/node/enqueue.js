@@ -1,6 +1,7 @@
 #!/usr/bin/env node
 // Enqueues with node-postgres.   usage: enqueue.js QUEUE NAME COUNT   (and the usual PG* variables)
-// Each job in the transaction that writes what it is about; every seventh transaction is rolled back, and its job is never seen.
+// Each job is enqueued in the transaction that writes its data. Every seventh transaction rolls back,
+// so no worker ever sees its job.
 'use strict';
 
 const { Client } = require('pg');

@@ -7,11 +7,14 @@ const { setTimeout: pause } = require('timers/promises');
 const { Pool } = require('pg');
 
 const [queue, name] = process.argv.slice(2);
-const lease = 3; // seconds; renewed at a third of it
+const lease = 3; // seconds; renewed after a third of it
 const pool = new Pool({ application_name: name, max: 2 }); // one for the job, one for its heartbeats
-let stopping = false;
+const state = { stopping: false };
+const report = (error) => console.error(error.message);
+pool.on('error', report); // of idle connections; an error that nobody hears ends the process
+pool.on('connect', (client) => client.on('error', report)); // of connections in use
 
-class Fatal extends Error {} // no other attempt will do better
+class Fatal extends Error {} // a retry cannot succeed
 
 function note(event, job, word) {
 	if (process.env.WORK_LOG)
@@ -19,7 +22,7 @@ function note(event, job, word) {
 			`${(Date.now() / 1000).toFixed(6)} ${name} ${event} ${job.id} ${job.lease} ${job.attempt} ${word}\n`);
 }
 
-// The first column of the only row. Ids and leases are strings here, as every bigint, and go back as they came.
+// The first column of the only row. Ids and leases are bigint, so they are strings here, and are sent back unchanged.
 async function value(client, sql, args) {
 	const { rows } = await client.query({ text: sql, values: args, rowMode: 'array' });
 	return rows[0][0];
@@ -32,7 +35,7 @@ async function claim() {
 	return rows[0];
 }
 
-// The work that takes time, outside of any transaction.
+// The slow work, outside any transaction.
 async function work(job, signal) {
 	const { amount, seconds = 0, failures = 0 } = job.payload;
 	if (job.attempt <= failures)
@@ -42,16 +45,16 @@ async function work(job, signal) {
 	await pause(seconds * 1000, null, { signal });
 }
 
-// Keeps the lease while the work lasts, and aborts it if it is to stop.
+// Renews the lease during the work, and aborts the work on a stop request.
 async function keepLease(job, working) {
 	try {
 		const action = await value(pool, 'SELECT action FROM tq_heartbeat($1, $2)', [job.id, job.lease]);
 		if (action === 'lost' || action === 'cancel')
 			working.abort();
 		else if (action === 'quiet')
-			stopping = true;
+			state.stopping = true;
 	} catch (error) {
-		console.error(error.message); // the server restarts; the next one may get through
+		console.error(error.message); // the server restarts; the next heartbeat may succeed
 	}
 }
 
@@ -78,7 +81,7 @@ function fail(job, error) {
 	return value(pool, 'SELECT tq_fail($1, $2, $3, fatal => $4)', [job.id, job.lease, error.message, fatal]);
 }
 
-// An error of the server has a code of five characters, one of the connection has not, and 57P0x is a server that stops.
+// A server error has a code of five characters, a connection error does not; 57P0x means that the server stops.
 const isConnectionLost = (error) => error.code ? /^(57P0|08|E[A-Z]+$)/.test(error.code) : /[Cc]onnection/.test(error.message);
 
 async function perform(job) {
@@ -98,20 +101,19 @@ async function perform(job) {
 }
 
 async function main() {
-	process.on('SIGTERM', () => { stopping = true; });
-	pool.on('error', (error) => console.error(error.message)); // of idle connections
-	while (!stopping) {
+	process.on('SIGTERM', () => { state.stopping = true; });
+	while (!state.stopping) {
 		let job;
 		try {
 			job = await claim();
 			if (job)
 				note('told', job, await perform(job));
 		} catch (error) {
-			if (error.code === 'TQ001') { // somebody else has the job by now
+			if (error.code === 'TQ001') { // another worker has the job by now
 				note('told', job, 'lost');
 				continue;
 			}
-			// the server restarts: what was in hand is done again when its lease has run out
+			// the server restarts: jobs in hand run again after their leases expire
 			console.error(error.message);
 			await pause(200);
 		}
@@ -119,4 +121,7 @@ async function main() {
 	await pool.end();
 }
 
-main();
+if (require.main === module)
+	main();
+else // for dispatcher.js
+	module.exports = { lease, name, note, perform, pool, queue, state };

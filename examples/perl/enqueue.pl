@@ -1,6 +1,7 @@
 #!/usr/bin/perl
 # Enqueues with DBD::Pg.   usage: enqueue.pl QUEUE NAME COUNT   (and the usual PG* variables)
-# Each job in the transaction that writes what it is about; every seventh transaction is rolled back, and its job is never seen.
+# Each job is enqueued in the transaction that writes its data. Every seventh transaction rolls back,
+# so no worker ever sees its job.
 use v5.32;
 use warnings;
 

@@ -9,11 +9,11 @@ use JSON::PP qw(decode_json);
 use Time::HiRes qw(sleep time);
 
 my ($queue, $name) = @ARGV;
-my $lease = 3;    # seconds; renewed at a third of it
+my $lease = 3;    # seconds; renewed after a third of it
 my $stopping = 0;
 local $SIG{TERM} = sub { $stopping = 1 };
 
-# Errors: a hash is one of ours, anything else is DBI's, and $dbh->state has its SQLSTATE.
+# Errors: a hash is raised by this program, anything else by DBI; $dbh->state has its SQLSTATE.
 sub stop_work { die { error => $_[0], fatal => $_[1] // 0 } }
 
 sub note
@@ -34,7 +34,7 @@ FROM tq_claim(?, worker => ?, lease_for => ?, wait => '2 s')
 SQL
 }
 
-# The work that takes time, outside of any transaction, with a look at the lease now and then.
+# The slow work, outside any transaction; checks the lease now and then.
 sub work
 {
 	my ($dbh, $job) = @_;
@@ -91,7 +91,7 @@ sub process
 		};
 		die $@ if !$answer && $dbh->state ne 'TQ001';
 	}
-	note('told', $job, $answer // 'lost');    # lost: somebody else has the job by now
+	note('told', $job, $answer // 'lost');    # lost: another worker has the job by now
 	return;
 }
 
@@ -106,7 +106,7 @@ until ($stopping)
 		}
 		1;
 	} or do {
-		# the server restarts: what was in hand is done again when its lease has run out
+		# the server restarts: jobs in hand run again after their leases expire
 		warn $@;
 		sleep 0.2;
 	};

@@ -1,11 +1,12 @@
 #!/usr/bin/env php
 <?php
 // Enqueues with PDO.   usage: enqueue.php QUEUE NAME COUNT   (and the usual PG* variables)
-// Each job in the transaction that writes what it is about; every seventh transaction is rolled back, and its job is never seen.
+// Each job is enqueued in the transaction that writes its data. Every seventh transaction rolls back,
+// so no worker ever sees its job.
 declare(strict_types=1);
 
 [, $queue, $name, $count] = $argv;
-$db = new PDO('pgsql:', options: [PDO::PGSQL_ATTR_DISABLE_PREPARES => true]); // so that it also works behind a pooler
+$db = new PDO('pgsql:', options: [PDO::PGSQL_ATTR_DISABLE_PREPARES => true]); // works behind a pooler, too
 $insert = $db->prepare('INSERT INTO transfer VALUES (?, ?)');
 $enqueue = $db->prepare("SELECT tq_enqueue(?, ?, kind => 'transfer', delay => ?)");
 for ($i = 1; $i <= $count; $i++) {

@@ -4,9 +4,9 @@
 declare(strict_types=1);
 
 [, $queue, $name] = $argv;
-const LEASE = 3.0; // seconds; renewed at a third of it
+const LEASE = 3.0; // seconds; renewed after a third of it
 
-/** No other attempt will do better. */
+/** A retry cannot succeed. */
 class Fatal extends RuntimeException {}
 
 final class Worker
@@ -19,7 +19,7 @@ final class Worker
         pcntl_signal(SIGTERM, fn() => $this->stopping = true);
     }
 
-    /** Signals wait until they are asked for: an asynchronous one is lost if it comes with an exception. */
+    /** Signals are polled: an asynchronous signal is lost if it arrives together with an exception. */
     private function stopping(): bool
     {
         pcntl_signal_dispatch();
@@ -48,7 +48,7 @@ final class Worker
             FROM tq_claim(?, worker => ?, lease_for => ? * interval '1 s', wait => '2 s')", $this->queue, $this->name, LEASE);
     }
 
-    /** The work that takes time, outside of any transaction, with a look at the lease now and then. */
+    /** The slow work, outside any transaction; checks the lease now and then. */
     private function work(array $job, array $payload): void
     {
         if ($job['attempt'] <= ($payload['failures'] ?? 0)) {
@@ -100,7 +100,7 @@ final class Worker
                 $answer = $this->complete($job, $payload);
             } catch (Exception $error) {
                 if ($this->db->inTransaction()) {
-                    $this->db->rollBack(); // raises an error of its own if the server is gone
+                    $this->db->rollBack(); // raises an error if the server is gone
                 }
                 if ($error instanceof PDOException && in_array($error->getCode(), ['TQ001', 'HY000', '57P01', '57P02'], true)) {
                     throw $error;
@@ -111,7 +111,7 @@ final class Worker
             if ($error->getCode() !== 'TQ001') {
                 throw $error;
             }
-            $answer = 'lost'; // somebody else has the job by now
+            $answer = 'lost'; // another worker has the job by now
         }
         $this->note('told', $job, $answer);
     }
@@ -122,7 +122,7 @@ final class Worker
             try {
                 $this->db = new PDO('pgsql:', options: [
                     PDO::ATTR_DEFAULT_FETCH_MODE => PDO::FETCH_ASSOC,
-                    PDO::PGSQL_ATTR_DISABLE_PREPARES => true, // so that it also works behind a pooler
+                    PDO::PGSQL_ATTR_DISABLE_PREPARES => true, // works behind a pooler, too
                 ]);
                 while (!$this->stopping()) {
                     if ($job = $this->claim()) {
@@ -130,7 +130,7 @@ final class Worker
                     }
                 }
             } catch (PDOException $error) {
-                // the server restarts: what was in hand is done again when its lease has run out
+                // the server restarts: jobs in hand run again after their leases expire
                 fwrite(STDERR, $error->getMessage() . "\n");
                 usleep(200_000);
             }

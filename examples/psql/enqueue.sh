@@ -1,7 +1,7 @@
 #!/bin/bash
 # Enqueues with psql.   usage: enqueue.sh QUEUE NAME COUNT   (and the usual PG* variables)
-# Each job in the transaction that writes what it is about; every seventh transaction is rolled back, and its job is
-# never seen.
+# Each job is enqueued in the transaction that writes its data. Every seventh transaction rolls back,
+# so no worker ever sees its job.
 set -eu
 for ((i = 1; i <= $3; i++)); do
 	printf '\\set i %d\n' "$i"

@@ -1,15 +1,15 @@
 #!/bin/bash
-# A tq worker with nothing but psql.   usage: worker.sh QUEUE NAME   (and the usual PG* variables)
-# Each statement has a connection of its own, so a restart of the server needs no more than another try.
+# A tq worker with psql only.   usage: worker.sh QUEUE NAME   (and the usual PG* variables)
+# Each statement has its own connection, so a server restart needs only a retry.
 set -u
 queue=$1 name=$2
-lease=3 # seconds; renewed at a third of it
+lease=3 # seconds; renewed after a third of it
 stopping=
 beat=
 trap 'stopping=yes' TERM
 export PGAPPNAME=$name
 
-# sql [psql arguments]: statements from standard input; 3 is an error of the server, 2 a broken connection
+# sql [psql arguments]: statements from standard input; status 3 is a server error, 2 a broken connection
 sql() {
 	psql -XqAt -v ON_ERROR_STOP=1 -v VERBOSITY=verbose -v queue="$queue" -v name="$name" -v lease="$lease" "$@"
 }
@@ -18,7 +18,7 @@ note() {
 	[ -z "${WORK_LOG:-}" ] || printf '%s %s %s %s\n' "$(date +%s.%6N)" "$name" "$1" "$2" >>"$WORK_LOG"
 }
 
-# heartbeats ID LEASE: in the background, until the job is no longer ours or we are told to stop
+# heartbeats ID LEASE: in the background, until the lease is lost or the job must stop
 heartbeats() {
 	trap - TERM
 	while sleep "$(awk "BEGIN { print $lease / 3 }")"; do
@@ -29,12 +29,12 @@ heartbeats() {
 	done
 }
 
-# finish STATEMENTS: those that end a job, and what the server said, or "lost"
+# finish STATEMENTS: runs the statements that end a job; prints the server's answer or "lost"
 finish() {
 	said=$(sql "${vars[@]}" 2>&1 <<<"$1") && note told "$job ${said##*$'\n'}" && return
 	case $said in
 	*TQ001*) note told "$job lost" ;;
-	*) printf '%s\n' "$said" >&2 ;; # unknown: if it was not done, the lease will run out
+	*) printf '%s\n' "$said" >&2 ;; # unknown outcome: if nothing was committed, the lease expires
 	esac
 }
 
@@ -51,13 +51,13 @@ process() {
 		finish "SELECT tq_fail(:id, :job_lease, 'nothing to book', fatal => true)"
 		return
 	fi
-	# the work that takes time, outside of any transaction
+	# the slow work, outside any transaction
 	heartbeats "$id" "$job_lease" &
 	beat=$!
 	sleep "$seconds" &
 	work=$!
 	trap 'kill $work' USR1
-	# a signal that is trapped ends wait before the work has ended
+	# a trapped signal ends wait before the work has ended
 	until wait "$work"; status=$?; [ "$status" -le 128 ] || ! kill -0 "$work" 2>/dev/null; do :; done
 	trap - USR1
 	kill "$beat"

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """Enqueues with psycopg2.   usage: enqueue_psycopg2.py QUEUE NAME COUNT   (and the usual PG* variables)
 
-Each job in the transaction that writes what it is about; every seventh transaction is rolled back, and its job is never seen."""
+Each job is enqueued in the transaction that writes its data. Every seventh transaction rolls back,
+so no worker ever sees its job."""
 import json
 import sys
 

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """A tq worker with asyncpg.   usage: worker_asyncpg.py QUEUE NAME   (and the usual PG* variables)
 
-Does several jobs at once in one process."""
+Runs several jobs at once in one process."""
 import asyncio
 import json
 import os
@@ -14,7 +14,7 @@ import asyncpg
 
 QUEUE, NAME = sys.argv[1:3]
 AT_ONCE = 2
-LEASE = timedelta(seconds=3)    # renewed at a third of it
+LEASE = timedelta(seconds=3)    # renewed after a third of it
 CLAIM = """SELECT id, lease, attempt, payload, extract(epoch FROM lease_expires_at) AS until
            FROM tq_claim($1, worker => $2, lease_for => $3, wait => '2 s')"""
 GONE = (OSError, asyncpg.InterfaceError, asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError)
@@ -22,7 +22,7 @@ stopping = asyncio.Event()
 
 
 class Fatal(Exception):
-    """No other attempt will do better."""
+    """A retry cannot succeed."""
 
 
 def note(event, job, word):
@@ -32,13 +32,13 @@ def note(event, job, word):
 
 
 async def heartbeats(pool, job, working):
-    """Keeps the lease, and cancels the work if it is to stop."""
+    """Renews the lease, and cancels the work on a stop request."""
     while True:
         await asyncio.sleep(LEASE.total_seconds() / 3)
         try:
             action = await pool.fetchval("SELECT action FROM tq_heartbeat($1, $2)", job["id"], job["lease"])
         except GONE:
-            continue        # the server restarts; the next one may get through
+            continue        # the server restarts; the next heartbeat may succeed
         if action in ("lost", "cancel"):
             working.cancel()
         elif action == "quiet":
@@ -46,7 +46,7 @@ async def heartbeats(pool, job, working):
 
 
 async def work(job, payload):
-    """The work that takes time, outside of any transaction."""
+    """The slow work, outside any transaction."""
     if job["attempt"] <= payload.get("failures", 0):
         raise RuntimeError("the bank does not answer")
     if payload["amount"] <= 0:
@@ -88,7 +88,7 @@ async def process(pool, job):
     except asyncpg.PostgresError as error:
         if error.sqlstate != "TQ001":
             raise
-        answer = "lost"     # somebody else has the job by now
+        answer = "lost"     # another worker has the job by now
     finally:
         beating.cancel()
     note("told", job, answer)
@@ -101,16 +101,20 @@ async def one_at_a_time(pool):
             if job:
                 await process(pool, job)
         except (*GONE, asyncpg.PostgresError) as error:
-            # the server restarts: what was in hand is done again when its lease has run out
+            # the server restarts: jobs in hand run again after their leases expire
             print(repr(error), file=sys.stderr)
             await asyncio.sleep(0.2)
 
 
 async def main():
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
-    # a connection for each that waits or finishes, and one for the heartbeats
-    async with asyncpg.create_pool(min_size=1, max_size=AT_ONCE + 1) as pool:
-        await asyncio.gather(*(one_at_a_time(pool) for _ in range(AT_ONCE)))
+    # one connection per task that claims or finishes, and one for heartbeats
+    pool = await asyncpg.create_pool(min_size=1, max_size=AT_ONCE + 1)
+    await asyncio.gather(*(one_at_a_time(pool) for _ in range(AT_ONCE)))
+    try:
+        await asyncio.wait_for(pool.close(), 5)     # may wait for ever for a connection that a crash has cut
+    except asyncio.TimeoutError:
+        pool.terminate()
 
 
 if __name__ == "__main__":

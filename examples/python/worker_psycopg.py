@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """A tq worker with psycopg 3.   usage: worker_psycopg.py QUEUE NAME   (and the usual PG* variables)
 
-A thread renews the lease, so the work may be one call that does not return for long. The end of a job is one round trip: a pipeline."""
+A thread renews the lease, so the work may be one long call. A pipeline finishes the job in one round trip."""
 import os
 import signal
 import sys
@@ -13,14 +13,14 @@ import psycopg
 from psycopg.rows import namedtuple_row
 
 QUEUE, NAME = sys.argv[1:3]
-LEASE = timedelta(seconds=3)    # renewed at a third of it
+LEASE = timedelta(seconds=3)    # renewed after a third of it
 CLAIM = """SELECT id, lease, attempt, payload, extract(epoch FROM lease_expires_at) AS until
            FROM tq_claim(%s, worker => %s, lease_for => %s, wait => '2 s')"""
 stopping = threading.Event()
 
 
 class Fatal(Exception):
-    """No other attempt will do better."""
+    """A retry cannot succeed."""
 
 
 def note(event, job, word):
@@ -30,12 +30,12 @@ def note(event, job, word):
 
 
 def connect():
-    # without prepared statements it also works behind a pooler
+    # no prepared statements, so that it works behind a pooler
     return psycopg.connect(autocommit=True, application_name=NAME, prepare_threshold=None)
 
 
 class Heartbeats(threading.Thread):
-    """Keeps the lease of a job while the work lasts, with connections of its own; `stop` is set if the work is to stop."""
+    """Renews the lease during the work, on its own connections; sets `stop` on a stop request."""
 
     def __init__(self, job):
         super().__init__(daemon=True)
@@ -54,7 +54,7 @@ class Heartbeats(threading.Thread):
                 with connect() as conn:
                     action, = conn.execute("SELECT action FROM tq_heartbeat(%s, %s)", (self.job.id, self.job.lease)).fetchone()
             except psycopg.Error:
-                continue    # the server restarts; the next one may get through
+                continue    # the server restarts; the next heartbeat may succeed
             if action in ("lost", "cancel"):
                 self.stop.set()
             elif action == "quiet":
@@ -62,7 +62,7 @@ class Heartbeats(threading.Thread):
 
 
 def work(job):
-    """The work that takes time, outside of any transaction."""
+    """The slow work, outside any transaction."""
     if job.attempt <= job.payload.get("failures", 0):
         raise RuntimeError("the bank does not answer")
     if job.payload["amount"] <= 0:
@@ -99,7 +99,7 @@ def process(conn, job):
     except psycopg.Error as error:
         if error.sqlstate != "TQ001":
             raise
-        answer = "lost"     # somebody else has the job by now
+        answer = "lost"     # another worker has the job by now
     note("told", job, answer)
 
 
@@ -113,7 +113,7 @@ def main():
                     if job:
                         process(conn, job)
         except psycopg.Error as error:
-            # the server restarts: what was in hand is done again when its lease has run out
+            # the server restarts: jobs in hand run again after their leases expire
             print(error, file=sys.stderr)
             time.sleep(0.2)
 

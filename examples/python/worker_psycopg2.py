@@ -9,7 +9,7 @@ import psycopg2
 import psycopg2.extras
 
 QUEUE, NAME = sys.argv[1:3]
-LEASE = 3.0     # seconds; renewed at a third of it
+LEASE = 3.0     # seconds; renewed after a third of it
 CLAIM = """SELECT id, lease, attempt, payload, extract(epoch FROM lease_expires_at) AS until
            FROM tq_claim(%s, worker => %s, lease_for => %s * interval '1 s', wait => '2 s')"""
 HEARTBEAT = "SELECT action FROM tq_heartbeat(%s, %s)"
@@ -17,11 +17,11 @@ stopping = False
 
 
 class Fatal(Exception):
-    """No other attempt will do better."""
+    """A retry cannot succeed."""
 
 
 class Lost(Exception):
-    """Somebody else has the job by now."""
+    """Another worker has the job by now."""
 
 
 def stop(_signum, _frame):
@@ -42,7 +42,7 @@ def query(conn, sql, *args):
 
 
 def work(conn, job):
-    """The work that takes time, outside of any transaction; somebody looks after the lease meanwhile."""
+    """The slow work, outside any transaction; another thread renews the lease."""
     if job.attempt <= job.payload.get("failures", 0):
         raise RuntimeError("the bank does not answer")
     if job.payload["amount"] <= 0:
@@ -99,7 +99,7 @@ def main():
                 if job:
                     process(conn, job)
         except psycopg2.Error as error:
-            # the server restarts: what was in hand is done again when its lease has run out
+            # the server restarts: jobs in hand run again after their leases expire
             print(error, file=sys.stderr)
             time.sleep(0.2)
 

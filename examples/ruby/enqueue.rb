@@ -2,7 +2,8 @@
 # frozen_string_literal: true
 
 # Enqueues with ruby-pg.   usage: enqueue.rb QUEUE NAME COUNT   (and the usual PG* variables)
-# Each job in the transaction that writes what it is about; every seventh transaction is rolled back, and its job is never seen.
+# Each job is enqueued in the transaction that writes its data. Every seventh transaction rolls back,
+# so no worker ever sees its job.
 require 'json'
 require 'pg'
 

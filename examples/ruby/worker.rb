@@ -6,7 +6,7 @@ require 'json'
 require 'pg'
 
 QUEUE, NAME = ARGV
-LEASE = 3 # seconds; renewed at a third of it
+LEASE = 3 # seconds; renewed after a third of it
 CLAIM = <<~SQL
   SELECT id, lease, attempt, payload, extract(epoch FROM lease_expires_at) AS until
   FROM tq_claim($1, worker => $2, lease_for => $3, wait => '2 s')
@@ -14,10 +14,10 @@ SQL
 
 Job = Struct.new(:id, :lease, :attempt, :payload, :until)
 
-# No other attempt will do better.
+# A retry cannot succeed.
 class Fatal < StandardError; end
 
-# The work is to end before it is done.
+# The work must stop early.
 class Stopped < StandardError; end
 
 @stopping = false
@@ -43,7 +43,7 @@ def lost?(error)
   error.is_a?(PG::Error) && error.result && error.result.error_field(PG::PG_DIAG_SQLSTATE) == 'TQ001'
 end
 
-# Keeps the lease from a thread with a connection of its own while the block works, and interrupts it if it is to stop.
+# Renews the lease in a thread with its own connection while the block works; interrupts the block on a stop request.
 def with_heartbeats(job)
   worker = Thread.current
   beating = Thread.new do
@@ -54,7 +54,7 @@ def with_heartbeats(job)
       worker.raise(Stopped, 'stopped as asked') if %w[lost cancel].include?(action)
       @stopping = true if action == 'quiet'
     rescue PG::Error => e
-      warn e.message # the server restarts; the next one may get through
+      warn e.message # the server restarts; the next heartbeat may succeed
     ensure
       conn&.close
     end
@@ -64,7 +64,7 @@ ensure
   beating.kill.join
 end
 
-# The work that takes time, outside of any transaction.
+# The slow work, outside any transaction.
 def work(job)
   raise 'the bank does not answer' if job.attempt <= job.payload.fetch('failures', 0)
   raise Fatal, 'nothing to book' unless job.payload['amount'].positive?
@@ -101,7 +101,7 @@ def process(conn, job)
 rescue PG::Error => e
   raise unless lost?(e)
 
-  note('told', job, 'lost') # somebody else has the job by now
+  note('told', job, 'lost') # another worker has the job by now
 end
 
 until @stopping
@@ -113,7 +113,7 @@ until @stopping
       end
     end
   rescue PG::Error => e
-    # the server restarts: what was in hand is done again when its lease has run out
+    # the server restarts: jobs in hand run again after their leases expire
     warn e.message
     sleep 0.2
   end

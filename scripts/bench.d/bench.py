@@ -2,6 +2,7 @@
 """The benchmark's parts, run by scripts/bench: list the rows, measure one, print the table.
 
 usage: bench.py rows [--names LIST]
+       bench.py plan ROW
        bench.py measure ROW --hosts SOCKET_DIR... --results DIR [--rounds N] [--quick] [--wakeup PROGRAM]
        bench.py report ROW... --results DIR --json FILE [--strict] [--quick]
 """
@@ -19,16 +20,32 @@ import rows
 
 def list_rows(options):
     if options.names is None:
-        print("rows:")
-        for row in rows.ROWS.values():
-            print(f"  {row.name:<16} {row.lines[0].what}")
+        for group in dict.fromkeys(row.group for row in rows.ROWS.values()):
+            print(f"rows of the group {group}:")
+            for row in rows.ROWS.values():
+                if row.group == group:
+                    print(f"  {row.name:<16} {row.lines[0].what}")
         return 0
-    names = options.names.split(",") if options.names else list(rows.ROWS)
+    names = []
+    for name in (options.names or "speed").split(","):
+        names += [row.name for row in rows.ROWS.values() if row.group == name] or [name]
     for name in names:
         if name not in rows.ROWS:
             print(f"bench: no row \"{name}\"; there are {', '.join(rows.ROWS)}", file=sys.stderr)
             return 2
     print("\n".join(names))
+    return 0
+
+
+def plan(options):
+    """Prints the servers that the row needs: a word and its value on each line."""
+    row = rows.ROWS[options.row]
+    print(f"servers {row.servers}")
+    print(f"live {'default' if row.settings is not None else 'own'}")
+    for setting in row.settings or ():
+        print(f"set {setting}")
+    if row.preload:
+        print(f"preload {row.preload}")
     return 0
 
 
@@ -78,7 +95,7 @@ def number(value, unit):
 
 
 def judge(line, result):
-    """(tq, baseline, ratio, bound, passed) of a line; passed is None for a line without figures."""
+    """(tq, baseline, ratio, bound, passed) of a line; passed is None for a line without measurements."""
     value, base = result.get(line.key), result.get("baseline")
     if value is None:
         return None, None, None, line.least or line.most, None
@@ -147,6 +164,9 @@ def main():
     command = commands.add_parser("rows")
     command.set_defaults(run=list_rows)
     command.add_argument("--names")
+    command = commands.add_parser("plan")
+    command.set_defaults(run=plan)
+    command.add_argument("row", choices=list(rows.ROWS))
     command = commands.add_parser("measure")
     command.set_defaults(run=measure)
     command.add_argument("row", choices=list(rows.ROWS))

@@ -1,4 +1,4 @@
-"""The rows of the benchmark: what is measured, against what, and the least (or most) it should be."""
+"""The rows of the benchmark: the measurement, the baseline, and the least (or greatest) acceptable value."""
 import json
 import statistics
 import subprocess
@@ -9,6 +9,7 @@ from collections import namedtuple
 import psycopg2
 import psycopg2.extras
 
+from cliffs import cliffs
 from server import BULK, BenchError
 
 WAITERS = 200
@@ -21,7 +22,7 @@ def median(values):
 
 
 def in_turn(rounds, **sides):
-    """Measure all sides A B A B...; returns the medians and all figures."""
+    """Measures all sides A B A B...; returns the medians and all results."""
     turns = [[measure() for measure in sides.values()] for _ in range(rounds)]
     figures = dict(zip(sides, (list(side) for side in zip(*turns))))
     return {**{side: median(values) for side, values in figures.items()}, "rounds": figures}
@@ -32,7 +33,7 @@ def load(server, script, clients, seconds, per_transaction=1):
 
 
 def claims(server, script, clients, seconds, per_transaction=1, expected=50_000):
-    """A measurement that uses jobs up: makes sure beforehand that there are more than enough of them."""
+    """A measurement that uses jobs up: first makes sure that there are more than enough of them."""
     state = {"rate": expected}
 
     def run():
@@ -76,6 +77,12 @@ def claim_complete(options, server):
     return result
 
 
+def claim_next(options, server):
+    seconds = seconds_of(options, 10)
+    return in_turn(options.rounds, tq=claims(server, "claim_next_10", 16, seconds, 10),
+                   baseline=claims(server, "claim_complete", 16, seconds))
+
+
 def batch(options, server):
     server.baseline_tables()
     seconds = seconds_of(options, 5)
@@ -98,7 +105,7 @@ def heartbeat(options, server):
 
 
 def policies(options, server):
-    """A job's life with policies in use, beside one without."""
+    """A job's life with policies, beside one without."""
     server.enqueue(BULK)
     server.query("SELECT tq_create_queue('limited', '{\"max_running\": 1000}')")
     for queue, groups in (("grouped", "array_agg('group ' || i % 1000)"), ("limited", "NULL")):
@@ -109,10 +116,10 @@ def policies(options, server):
                    limited=load(server, "life_limited", 16, seconds))
 
 
-# -- the same work under other circumstances; two servers, measured in turn
+# --- the same work in other conditions; two servers, measured in turn
 
 class Feeder(threading.Thread):
-    """Keeps a backlog at its size while it is being claimed from."""
+    """Keeps a backlog at its size during claims."""
 
     def __init__(self, server, size):
         super().__init__(daemon=True)
@@ -137,9 +144,9 @@ class Feeder(threading.Thread):
             raise BenchError(f"keeping the backlog up: {self.error}")
 
 
-def backlog(options, deep, shallow):
+def backlog(options, deep, shallow, size=1_000_000):
     seconds = seconds_of(options, 10)
-    sizes = {deep: 1_000_000, shallow: 10_000}
+    sizes = {deep: size // 10 if options.quick else size, shallow: 10_000}
 
     def run(server):
         with Feeder(server, sizes[server]):
@@ -153,7 +160,7 @@ def pinned(options, held, free):
     history = 20 if options.quick else 180
     seconds = seconds_of(options, 10)
     for server in (held, free):
-        server.enqueue(BULK)    # so that no claim comes back empty
+        server.enqueue(BULK)    # so that no claim is empty
     holder = held.connect()
     holder.cursor().execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT pg_current_snapshot()")
     loads = [server.pgbench("life", 8, history, rate=3000, wait=False) for server in (held, free)]
@@ -169,7 +176,7 @@ def pinned(options, held, free):
 
 
 def dependents(options, awaited, free):
-    """Claim and complete where other jobs wait for parents, beside where nobody ever asked for a dependency."""
+    """Claim and complete while other jobs wait for parents, beside a server without dependencies."""
     parent = awaited.value("SELECT tq_enqueue('parents', '{}')")
     awaited.query("SELECT cardinality(tq_enqueue_many('children', array_fill('{}'::jsonb, ARRAY[1000]), depends_on => ARRAY[%s]))", parent)
     if awaited.value("SELECT sum(blocked)::bigint FROM tq_stats()") != 1000:
@@ -179,7 +186,7 @@ def dependents(options, awaited, free):
 
 
 def handlers(options, server):
-    """Jobs of a handler that does nothing, by two executors, beside two clients that claim and complete."""
+    """Jobs of an empty handler with two executors, beside two clients that claim and complete."""
     server.query("ALTER SYSTEM SET tq.executors = 2")
     server.query("SELECT pg_reload_conf()")
     server.query("CREATE FUNCTION nothing(job tq_job) RETURNS jsonb LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
@@ -203,20 +210,20 @@ def handlers(options, server):
     return in_turn(options.rounds, tq=run, baseline=claims(server, "claim_complete", 2, seconds_of(options, 5)))
 
 
-# -- figures
+# --- absolute values
 
 def wal(options, server):
-    """WAL from a checkpoint on, so full-page images are in it; over so many jobs that those of the first touch
-    of a page weigh what they weigh in use."""
+    """WAL after a checkpoint, so it includes full-page images. Enough jobs that the first touch of each page has its
+    normal weight."""
     server.baseline_tables()
-    server.enqueue(BULK)    # so that no claim comes back empty
+    server.enqueue(BULK)    # so that no claim is empty
     jobs = 20_000 if options.quick else 200_000
 
     def run(script):
         server.query("CHECKPOINT")
         begin = server.wal()
         server.pgbench(script, 4, transactions=jobs // 4)
-        # whatever the workers still write about these jobs counts
+        # includes the workers' later writes about these jobs
         time.sleep(1)
         return server.wal_between(begin, server.wal())
 
@@ -234,7 +241,7 @@ def latency(options, server):
     if run.returncode:
         raise BenchError(f"wakeup: {run.stderr.strip()}")
     figures = json.loads(run.stdout)
-    # from the answer on: until then it is PostgreSQL that flushes the commit, which takes what the disk takes
+    # counted from the answer: before it PostgreSQL flushes the commit, which depends on the disk
     return {"p50": figures["ack_p50"], "p99": figures["ack_p99"], "figures": figures,
             "note": f"{samples} samples, from COMMIT's answer to the worker's; COMMIT itself: p50 "
                     f"{figures['commit_p50']:.3f}, p99 {figures['commit_p99']:.3f} ms; from sending COMMIT: p50 "
@@ -275,10 +282,11 @@ def waiting(options, server):
 
 # -- the table
 
-# A line of the table.  key: of the figure in what measure() returns; with a baseline to divide by, the bound is
-# the least ratio, without one it is the most that the figure may be.
+# A line of the table. key: names the value in the result of measure(). With a baseline the bound is the least ratio,
+# without one it is the greatest value.
 Line = namedtuple("Line", "key what versus unit least most")
-Row = namedtuple("Row", "name measure lines")
+# settings: of the server, beside as many live jobs as this machine has memory for; not None: instead of that.
+Row = namedtuple("Row", "name measure lines servers settings preload group", defaults=(1, None, None, "speed"))
 
 
 def ratio(what, versus, unit, least):
@@ -291,24 +299,26 @@ ROWS = {row.name: row for row in (
     Row("claim", claim, ratio("tq_claim 1, 4 clients, no finish", "select 1", "/s", 0.50)),
     Row("claim_complete", claim_complete,
         ratio("tq_claim 1 + tq_complete 1, 16 clients", "one-row append, no index", "/s", 0.60)),
+    Row("claim_next", claim_next, ratio("jobs by tq_claim_next, 16 clients", "claim + complete", "/s", 0.95)),
     Row("batch", batch,
         ratio("tq_claim 100 + tq_complete_many 100, 4 clients", "one-row INSERT, 16 clients", "/s", 9)),
     Row("bulk", bulk, ratio("tq_enqueue_many 1000, 4 clients", "INSERT ... SELECT of 1000 rows", "/s", 0.50)),
     Row("policies", policies, (
         Line("grouped", "a job's life with one of 1000 group_keys, 16 clients", "the same without", "/s", 0.85, None),
         Line("limited", "a job's life in a queue with max_running", "the same without", "/s", 0.85, None))),
-    Row("backlog", backlog, ratio("claim + complete, backlog of 1 M", "the same, backlog of 10 k", "/s", 0.95)),
-    Row("pinned", pinned, ratio("claim + complete, xmin pinned", "the same, not pinned", "/s", 0.95)),
-    Row("dependents", dependents, ratio("claim + complete beside 1000 blocked jobs", "the same, no dependencies", "/s", 0.95)),
+    Row("backlog", backlog, ratio("claim + complete, backlog of 1 M", "the same, backlog of 10 k", "/s", 0.95), servers=2),
+    Row("pinned", pinned, ratio("claim + complete, xmin pinned", "the same, not pinned", "/s", 0.95), servers=2),
+    Row("dependents", dependents, ratio("claim + complete beside 1000 blocked jobs", "the same, no dependencies", "/s", 0.95), servers=2),
     Row("handlers", handlers, ratio("jobs of an empty handler, 2 executors", "claim + complete, 2 clients", "/s", 0.3)),
     Row("wal", wal, (Line("tq", "WAL per job: enqueue, claim, complete", "one-row INSERT", "B", None, 700),)),
     Row("latency", latency, (
         Line("p50", "commit of an enqueue to the waiting worker, p50", "", "ms", None, 0.2),
         Line("p99", "commit of an enqueue to the waiting worker, p99", "", "ms", None, 1.0))),
     Row("heartbeat", heartbeat, ratio("tq_heartbeat, 4 clients", "select 1", "/s", 0.60)),
-    Row("memory", memory, (Line("tq", "shared memory per live job", "", "B", None, 160),)),
+    Row("memory", memory, (Line("tq", "shared memory per live job", "", "B", None, 160),), settings=()),
     Row("waiting", waiting,
         (Line("tq", f"{WAITERS} waiting connections, whole server", "nobody waiting", "% core", None, 1.0),)),
+    *cliffs(Row, Line, backlog),
 )}
-# Counted on every server after its row; not a row of its own.
+# Counted on every server after its row; not a separate row.
 DEAD = Line("tq", "dead tuples in tq.job_*, tq.event_*, after all that", "", "", None, 0)

@@ -14,14 +14,14 @@ BULK = 1000     # jobs per call when a backlog is made
 
 
 class BenchError(Exception):
-    """A row that cannot be measured; the message says why."""
+    """A row that cannot be measured; the message gives the reason."""
 
 
 class Server:
     def __init__(self, host):
         self.host = host
         self.conn = self.connect()
-        self.backlog = 0        # jobs enqueued ahead and not yet claimed
+        self.backlog = 0        # jobs enqueued in advance and not yet claimed
 
     def connect(self, **options):
         conn = psycopg2.connect("", host=self.host, **options)
@@ -42,7 +42,7 @@ class Server:
     # -- load
 
     def pgbench(self, script, clients, seconds=None, transactions=None, rate=None, wait=True):
-        """Run one of sql/*.sql; returns (transactions, transactions per second), or the process if not to wait."""
+        """Runs one of sql/*.sql. Returns (transactions, transactions per second), or the process without waiting."""
         command = ["pgbench", "-n", "-M", "prepared", "-h", self.host, "-c", str(clients),
                    "-j", str(min(clients, os.cpu_count() or 1)), "-f", str(SCRIPTS / f"{script}.sql"),
                    "-D", "id=0", "-D", "lease=0"]
@@ -57,14 +57,14 @@ class Server:
         out, err = process.communicate()
         done = re.search(r"actually processed: (\d+)", out)
         rate = re.search(r"^tps = ([0-9.]+) \(without initial", out, re.MULTILINE)
-        # a client that gives up makes the others look good
+        # a failed client makes the other clients look faster
         complaint = re.search(r"^pgbench: error: (.*)|aborted.*", err, re.MULTILINE)
         if process.returncode or complaint or not done or not rate:
             raise BenchError(f"pgbench: {complaint.group(0) if complaint else err.strip()[-300:]}")
         return int(done.group(1)), float(rate.group(1))
 
     def enqueue(self, jobs):
-        """Put at least so many jobs into the queue."""
+        """Enqueues at least this number of jobs."""
         for _ in range(-(-jobs // BULK)):
             self.query("SELECT cardinality(tq_enqueue_many('bench', array_fill(%s::jsonb, ARRAY[%s])))", PAYLOAD, BULK)
             self.backlog += BULK
@@ -72,7 +72,7 @@ class Server:
     def ready(self):
         return self.value("SELECT coalesce(sum(ready), 0)::bigint FROM tq_queues WHERE queue = 'bench'")
 
-    # -- what it costs
+    # -- cost
 
     def wal(self):
         return self.value("SELECT pg_current_wal_insert_lsn()::text")
@@ -90,7 +90,7 @@ class Server:
             " WHERE n.nspname = 'tq' AND c.relkind = 'r' AND c.relname ~ '^(job|event)_[0-9]+$' ORDER BY 1")
 
     def cpu(self):
-        """Seconds of processor time that each process of the server has used: pid -> seconds."""
+        """Processor time of each process of the server, in seconds: pid -> seconds."""
         postmaster = int(self.value("SELECT pg_read_file('postmaster.pid')").split()[0])
         times = {}
         for path in glob.glob("/proc/[0-9]*/stat"):
@@ -100,7 +100,7 @@ class Server:
                 if postmaster not in (pid, int(rest[1])):
                     continue
                 times[pid] = (int(rest[11]) + int(rest[12])) / os.sysconf("SC_CLK_TCK")
-                # nanoseconds that were counted, not sampled, where the kernel has them
+                # nanoseconds counted by the kernel, not sampled, where available
                 with open(f"/proc/{pid}/schedstat", encoding="ascii") as file:
                     times[pid] = int(file.read().split()[0]) / 1e9
             except (FileNotFoundError, ProcessLookupError, PermissionError):
@@ -108,7 +108,7 @@ class Server:
         return times
 
     def cpu_share(self, seconds):
-        """What share of one core the whole server uses in the seconds to come."""
+        """The share of one core that the whole server uses in the next seconds."""
         before, began = self.cpu(), time.monotonic()
         time.sleep(seconds)
         after, elapsed = self.cpu(), time.monotonic() - began
@@ -116,7 +116,7 @@ class Server:
 
 
 def busy():
-    """What share of this machine's processors is in use now, by whatever: to be asked before a measurement."""
+    """The share of this machine's processors in use now, by any process; check it before a measurement."""
     def used():
         with open("/proc/stat", encoding="ascii") as file:
             ticks = [int(field) for field in file.readline().split()[1:]]

@@ -1,10 +1,10 @@
 /*
- * How long from an enqueue's commit until a worker that waits in tq_claim has the job.
+ * The delay from an enqueue's commit until a worker that waits in tq_claim has the job.
  *
  * usage: wakeup CONNINFO SAMPLES
  *
- * Two connections, a thread each. The worker waits in tq_claim(..., wait); the producer enqueues, and only when the
- * worker is certain to be asleep again sends the next COMMIT. Times are CLOCK_MONOTONIC, in this one process:
+ * Two connections, one thread each. The worker waits in tq_claim(..., wait). The producer enqueues, and sends each
+ * COMMIT only when the worker sleeps again. Times are CLOCK_MONOTONIC, in this one process:
  *   commit   COMMIT sent -> COMMIT answered, which is mostly the flush of the WAL
  *   ack      COMMIT answered -> the worker has the job; 0 if the worker was first
  *   p50/p99  COMMIT sent -> the worker has the job
@@ -21,8 +21,8 @@
 
 static const char *conninfo;
 static int samples;
-static double *received;			/* written by the worker, read by the producer after it has seen taken */
-static atomic_int taken;			/* jobs that the worker has had and completed */
+static double *received;			/* written by the worker; the producer reads it after taken */
+static atomic_int taken;			/* jobs that the worker has completed */
 static char job_id[32];				/* written by the producer before it sends COMMIT */
 
 static double
@@ -108,7 +108,7 @@ work(void *argument)
 	return NULL;
 }
 
-/* The worker's backend is asleep in its next claim: nothing happens on its behalf any more. */
+/* Waits until the worker's backend sleeps in its next claim. */
 static void
 await_worker(PGconn *conn, const char *pid)
 {
@@ -176,7 +176,7 @@ main(int argc, char **argv)
 		double sent, answered;
 
 		await_worker(producer, pid);
-		/* not in step with anything periodic */
+		/* not in step with periodic work */
 		sleep_ms(1 + random() % 2000 / 1e3);
 		execute(producer, "BEGIN");
 		id = checked(producer, PQexecPrepared(producer, "enqueue", 0, NULL, NULL, NULL, 0));

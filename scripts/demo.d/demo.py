@@ -1,9 +1,10 @@
 #!/usr/bin/python3
 """Runs the demo against the server that the PG* variables name; started by scripts/demo.
 
-With --handlers no worker is started: a function in the database does their work (handlers.py). Enqueues a job per file, starts the workers (examples/sha256_worker.py), kills one of them half-way, waits until
-the queue is empty, and checks everything that was promised: exactly one digest per file, equal to sha256sum's;
-every job that failed was retried; every lease that died with its worker was recovered.
+Enqueues a job per file, starts the workers (examples/sha256_worker.py) and kills one of them halfway. Then waits
+until the queue is empty, and checks all promises: exactly one digest per file, equal to sha256sum's; every failed
+job was retried; every lease of the killed worker was recovered. With --handlers no worker is started: a function in
+the database does the work (handler.sql).
 """
 import argparse
 import datetime
@@ -28,9 +29,9 @@ BATCH = 500             # jobs per tq_enqueue_many
 FAIL_EVERY = 40         # one file in so many fails once
 DELAY_EVERY = 25        # one file in so many is delayed ...
 DELAYS = (0.5, 1.0, 1.5, 2.0)   # ... by one of these, in seconds
-PATIENCE = 60.0         # seconds without progress, and without a live lease, after which the demo gives up
+PATIENCE = 60.0         # seconds without progress and without a live lease before the demo gives up
 
-Job = namedtuple("Job", "file due fails")      # due: when it was to start, None for at once
+Job = namedtuple("Job", "file due fails")      # due: the start time, None for at once
 Counts = namedtuple("Counts", "ready running delayed")
 
 
@@ -85,14 +86,14 @@ class Demo:
             self.enqueue_batch(batch)
 
     def enqueue_batch(self, batch):
-        """Enqueue the jobs of a batch, all of them due at some time or none, and empty it."""
+        """Enqueues the jobs of a batch, all with the same delay or none, and empties it."""
         payloads = []
         for job in batch:
             payload = {"path": self.name_of(job.file)}
             if job.fails:
                 payload["fail_once"] = True
             payloads.append(psycopg2.extras.Json(payload))
-        # a delayed job is to start when it is due, not behind all that is waiting then
+        # a delayed job must start when it is due, not behind all jobs that wait then
         run_ats = [job.due for job in batch if job.due] or None
         rows = self.query("SELECT tq_enqueue_many(%s, %s::jsonb[], run_ats => %s::timestamptz[], priority => %s)",
                           QUEUE, payloads, run_ats, -1 if run_ats else 0)
@@ -141,11 +142,11 @@ class Demo:
         return [id for id, in self.query("SELECT id FROM tq_running WHERE queue = %s AND worker = %s", QUEUE, name)]
 
     def kill_one(self):
-        """SIGKILL a worker while it certainly has jobs in hand: stop it first, and look."""
+        """SIGKILLs a worker that certainly has jobs in hand: stops it first, and checks."""
         name = self.names[0]
         process = self.processes[name]
         process.send_signal(signal.SIGSTOP)
-        # two, because the server may just be finishing one
+        # two, because the server may be about to finish one
         if len(self.held_by(name)) < 2:
             process.send_signal(signal.SIGCONT)
             return
@@ -170,7 +171,7 @@ class Demo:
     # -- the check
 
     def check(self):
-        """Print the table; true if everything is as promised."""
+        """Prints the table; true if all promises hold."""
         stored = {}             # id -> (sha256, attempt)
         twice = 0
         waited, late = [], []   # seconds from enqueue to the stored digest, and from due to claimed
@@ -189,7 +190,7 @@ class Demo:
         verdicts = {id: self.judge(job, stored.get(id, (None,))[0], expected.get(job.file.path))
                     for id, job in self.jobs.items()}
         outcome = Counter(verdicts.values())
-        # a file that nobody could read has no digest to ask for
+        # an unreadable file has no digest to compare
         readable = {id for id, verdict in verdicts.items() if verdict != "unreadable"}
         failed = [id for id, job in self.jobs.items() if job.fails and id in readable]
         again = {id for id, (_, attempt) in stored.items() if attempt > 1}
@@ -236,7 +237,7 @@ class Demo:
 
     @staticmethod
     def recovered(again, _):
-        """Jobs that were run once more; those of the killed worker should be among them."""
+        """Jobs with more than one attempt; those of the killed worker should be among them."""
         return again
 
     @staticmethod
@@ -251,12 +252,12 @@ class Demo:
 
 
 class HandlerDemo(Demo):
-    """Without workers: executors inside the server call the function in handler.sql."""
+    """Without workers: executors in the server call the function in handler.sql."""
     WHO = "executors"
 
     def __init__(self, top, workers):
         super().__init__(top, workers)
-        # what the server can name, and read at once
+        # files that the server can name, and read at once
         self.files = [file for file in self.files if is_text(file.path) and file.mark[1] < 1 << 29]
 
     @staticmethod
@@ -276,7 +277,7 @@ class HandlerDemo(Demo):
 
     @staticmethod
     def recovered(_, stored):
-        """What it did was rolled back and its attempt not counted, unless it had just finished."""
+        """Its work was rolled back and its attempt not counted, unless it had just finished."""
         return set(stored)
 
 

@@ -1,4 +1,4 @@
-"""The files of the demo: finding them, naming them in JSON, and what sha256sum says of them."""
+"""The files of the demo: finding them, their names in JSON, and their digests by sha256sum."""
 import os
 import stat
 import subprocess
@@ -6,7 +6,7 @@ import tempfile
 import urllib.parse
 from collections import namedtuple
 
-File = namedtuple("File", "path mark")   # path: bytes; mark: tells whether the file was changed meanwhile
+File = namedtuple("File", "path mark")   # path: bytes; mark: shows whether the file has changed
 
 
 def find(top):
@@ -21,7 +21,7 @@ def find(top):
 
 
 def mark(path):
-    """What changes when a file changes; None unless path is a regular file."""
+    """Values that change when a file changes; None unless path is a regular file."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -37,11 +37,11 @@ def encode(path):
 
 
 def sha256sum(paths):
-    """path -> digest as the program sha256sum computes it; a path it cannot read is left out."""
+    """path -> digest as the program sha256sum computes it, without unreadable paths."""
     with tempfile.TemporaryFile() as names:
         names.write(b"".join(path + b"\0" for path in paths))
         names.seek(0)
-        # --zero also switches the escaping of newlines and backslashes off
+        # --zero also disables the escaping of newlines and backslashes
         output = subprocess.run(["xargs", "-0", "-r", "sha256sum", "--zero", "--"], stdin=names,
                                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False).stdout
     digests = {}

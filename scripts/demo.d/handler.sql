@@ -1,5 +1,5 @@
--- What examples/sha256_worker.py does, as a handler: the digest and the completion of the job are one transaction, and nobody has to send
--- heartbeats.
+-- examples/sha256_worker.py as a handler: the digest and the completion of the job are one transaction, and no
+-- heartbeats are needed.
 CREATE FUNCTION digest_file(job tq_job) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
 	sha256 text;
@@ -16,5 +16,5 @@ $$;
 
 SELECT tq_alter_queue('files', '{"retry": {"policy": "fixed", "delay": "200 ms", "jitter": 0}}');
 
--- no second attempt will find a file that is not there, or closed to the server
+-- a retry will not find a file that is missing, or closed to the server
 SELECT tq_handle('files', NULL, 'digest_file(tq_job)', '{"fatal": ["58P01", "42501"]}');

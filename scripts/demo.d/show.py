@@ -1,4 +1,4 @@
-"""What the demo prints: a progress bar, and a table at the end."""
+"""The output of the demo: a progress bar, and a table at the end."""
 import collections
 import sys
 import time
@@ -10,7 +10,7 @@ class Bar:
 
     def __init__(self):
         self.terminal = sys.stderr.isatty()
-        self.seen = collections.deque()   # (time, finished) of the last second or so
+        self.seen = collections.deque()   # (time, finished) of the last second
         self.best = 0.0                   # jobs/s of the best second
         self.printed = 0.0
         self.dirty = False
@@ -38,7 +38,7 @@ class Bar:
         sys.stderr.flush()
 
     def say(self, text):
-        """A line of its own, above the bar."""
+        """A separate line above the bar."""
         self.end()
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
@@ -62,7 +62,7 @@ def milliseconds(values):
 
 
 def table(rows):
-    """Print (what, value) pairs as two columns."""
+    """Prints (name, value) pairs as two columns."""
     width = max(len(what) for what, _ in rows)
     print()
     for what, value in rows:

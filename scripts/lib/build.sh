@@ -1,8 +1,8 @@
-# Building tq and installing it into a server tree of its own, so that neither the system's PostgreSQL nor
-# another variant sees it.
+# Builds tq and installs it into a separate server tree, so that neither the system's PostgreSQL nor another variant
+# sees it.
 
-# A private copy of the server.  PostgreSQL finds its libraries and its share folder relative to the executable
-# if they lie as they did when it was built, so a copy under a prefix works.
+# A private copy of the server. PostgreSQL finds its libraries and its share folder relative to the executable, so a
+# copy under a prefix works.
 _tq_server_tree() {
 	_tq_bin=$("$PG_CONFIG" --bindir)
 	mkdir -p "$TQ_TREE$_tq_bin"
@@ -17,25 +17,25 @@ _tq_server_tree() {
 	done
 }
 
-# _tq_make MAKEFILE FOLDER: build in FOLDER of the variant, with its settings, and install into its server tree.
-# The compiler's output goes to build.log and, if it fails, the errors to the terminal.
+# _tq_make MAKEFILE FOLDER: builds in FOLDER of the variant, with its settings, and installs into its server tree. The
+# compiler's output goes to build.log. If the build fails, the errors go to the terminal.
 _tq_make() {
 	_tq_makefile=$1
 	_tq_objects=$TQ_HOME/$2
 	case $TQ_VARIANT in
-	# the same library, in a server of its own
+	# the same library, in a separate server
 	valgrind-*) _tq_objects=$TQ_BUILD/pg$PG_MAJOR-${TQ_VARIANT#*-}/$2 ;;
 	esac
 	mkdir -p "$_tq_objects"
 	set -- -C "$_tq_objects" -f "$_tq_makefile" PG_CONFIG="$PG_CONFIG"
-	# bitcode of a test build is compile time spent on nothing
+	# a test build needs no bitcode
 	case $TQ_VARIANT in
 	*test*) set -- "$@" TQ_TEST=1 with_llvm=no ;;
 	*clang*) set -- "$@" with_llvm=no ;;
 	esac
 	case $TQ_VARIANT in
 	*clang*) set -- "$@" CXX=clang++ ;;
-	# the vptr check wants the type information that -fno-rtti leaves out
+	# the vptr check needs type information, which -fno-rtti leaves out
 	sanitize-*) set -- "$@" TQ_CXXFLAGS="-O0 -fsanitize=address,undefined -fno-sanitize=vptr" PG_LDFLAGS=-fsanitize=address,undefined ;;
 	esac
 	if ! { make -j "$TQ_JOBS" "$@" all && make "$@" install DESTDIR="$TQ_TREE"; } >>"$TQ_HOME/build.log" 2>&1; then
@@ -45,7 +45,7 @@ _tq_make() {
 	fi
 }
 
-# tq_prepare_folders: the user and the folders, for what needs no server.
+# tq_prepare_folders: the user and the folders, for stages without a server.
 tq_prepare_folders() {
 	[ -z "${TQ_BUILD:-}" ] || return 0
 	_tq_user
@@ -54,7 +54,7 @@ tq_prepare_folders() {
 	export TQ_ROOT TQ_SRC TQ_BUILD TQ_USER TQ_COMMIT
 }
 
-# tq_prepare_variant VARIANT: also the server's packages, and where the variant lives.
+# tq_prepare_variant VARIANT: also the server's packages, and the variant's folder.
 tq_prepare_variant() {
 	TQ_VARIANT=${TQ_INSTEAD:-$1}
 	tq_prepare_folders

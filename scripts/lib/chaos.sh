@@ -1,6 +1,6 @@
 # Scenarios of test/chaos, for scripts/chaos and its stage of scripts/test.
 
-# A disk that can be filled, for whoever may mount one; unmounted at exit.
+# A disk that can be filled, if this user may mount one; unmounted at exit.
 _tq_mount_small() {
 	mkdir -p "$1"
 	mount -t tmpfs -o "size=200m,mode=700,uid=$(id -u "$TQ_USER")" tmpfs "$1" 2>/dev/null || return 1

@@ -1,12 +1,11 @@
-# For scripts/check_*: they run from the top of the checkout, print what is wrong, and fail if that is anything.
-# POSIX sh.
+# For scripts/check_*: they run from the top of the checkout, print each error, and fail if there is any. POSIX sh.
 
 export LC_ALL=C
 cd "$(dirname "$0")/.." || exit 1
 
 _found=0
 
-# complain TEXT: one thing that is wrong
+# complain TEXT: reports one error
 complain() {
 	printf '%s: %s\n' "${0##*/}" "$*"
 	_found=1
@@ -21,8 +20,8 @@ complain_lines() {
 	[ -z "${_any:-}" ]
 }
 
-# sources [NAME...]: the files that make up the project, all or below the named folders.  A copy without
-# repository is listed as it lies, without what a build leaves.
+# sources [NAME...]: the files of the project, all or below the named folders. In a copy without a repository, all
+# files except build output.
 sources() {
 	if [ -e .git ] && git rev-parse >/dev/null 2>&1; then
 		git ls-files --cached --others --exclude-standard -- "$@" | while IFS= read -r _file; do

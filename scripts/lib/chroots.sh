@@ -1,8 +1,8 @@
-# Other PostgreSQL versions, each from the Debian release that carries it, unpacked by debootstrap into build/matrix/ and entered by
-# chroot.  The script that sources this runs as root in namespaces of its own: tq_chroots_begin.
+# Other PostgreSQL versions, each from its Debian release, unpacked by debootstrap into build/matrix/ and entered by
+# chroot. The script that sources this file runs as root in separate namespaces: tq_chroots_begin.
 
-# tq_chroots_begin "$@": runs the script again as root (with sudo if need be), in fresh namespaces: mounts and processes of a run go when
-# it ends, however it ends.  Call it first of all.
+# tq_chroots_begin "$@": runs the script again as root (with sudo if needed), in fresh namespaces. Mounts and processes
+# of a run end with it, whatever ends it. Call it first.
 tq_chroots_begin() {
 	if [ -z "${TQ_INSIDE:-}" ]; then
 		_tq_root=
@@ -23,12 +23,12 @@ _tq_release_of() {
 	esac
 }
 
-# tq_known VERSION: ends the script if there is no such one
+# tq_known VERSION: ends the script for an unknown version
 tq_known() {
 	_tq_release_of "$1" >/dev/null
 }
 
-# Where this machine gets its own packages from.
+# The mirror of this machine's own packages.
 _tq_mirror() {
 	apt-get indextargets --format '$(REPO_URI) $(COMPONENT)' 'Created-By: Packages' 'Origin: Debian' |
 		awk '$2 == "main" && $1 !~ /security/ { print $1; exit }'
@@ -41,7 +41,7 @@ tq_unpack() {
 	_tq_release=$(_tq_release_of "$1")
 	_tq_uri=$(_tq_mirror)
 	[ -n "$_tq_uri" ] || tq_die "apt names no Debian mirror (apt-get update first?)"
-	# releases younger than this machine's debootstrap are made like unstable
+	# debootstrap handles releases newer than itself like unstable
 	_tq_script=/usr/share/debootstrap/scripts/$_tq_release
 	[ -e "$_tq_script" ] || _tq_script=/usr/share/debootstrap/scripts/sid
 	rm -rf "$TQ_CHROOT"
@@ -49,9 +49,9 @@ tq_unpack() {
 	tq_say "unpacking Debian $_tq_release from $_tq_uri"
 	debootstrap --variant=minbase "$_tq_release" "$TQ_CHROOT" "$_tq_uri" "$_tq_script" >"$TQ_CHROOT.log" 2>&1 ||
 		{ tail -n 20 "$TQ_CHROOT.log" >&2; return 1; }
-	# what this machine's apt was told about its mirror holds for the same mirror there
+	# apt's settings for the mirror on this machine are needed for the same mirror there
 	apt-config dump Acquire | grep -iE '::(Proxy|Check-Valid-Until|Check-Date)' >"$TQ_CHROOT/etc/apt/apt.conf.d/90mirror" || :
-	# no services, and no cluster of the distribution's
+	# no services, and no cluster from the distribution
 	printf '#!/bin/sh\nexit 101\n' >"$TQ_CHROOT/usr/sbin/policy-rc.d"
 	chmod +x "$TQ_CHROOT/usr/sbin/policy-rc.d"
 	mkdir -p "$TQ_CHROOT/etc/postgresql-common"
@@ -72,7 +72,7 @@ tq_enter() {
 		chroot "$TQ_CHROOT" "$@"
 }
 
-# The sources as /tq in $TQ_CHROOT; what was built there stays.
+# The sources as /tq in $TQ_CHROOT; earlier build output stays.
 tq_bring_sources() {
 	mkdir -p "$TQ_CHROOT/tq"
 	find "$TQ_CHROOT/tq" -mindepth 1 -maxdepth 1 ! -name build -exec rm -rf {} +

@@ -1,8 +1,8 @@
 # Private clusters: a folder DIR with data/, the socket and server.log, run by TQ_USER, reached through a Unix
 # socket only.
 
-# tq_cluster_start DIR [CONF_LINE...]: make the cluster if DIR is new, append the settings, start it and point
-# PGHOST & co. at it.
+# tq_cluster_start DIR [CONF_LINE...]: creates the cluster if DIR is new, appends the settings, starts it, and sets
+# PGHOST etc. to it.
 tq_cluster_start() {
 	_tq_dir=$1
 	shift
@@ -11,7 +11,7 @@ tq_cluster_start() {
 		[ "$(id -un)" = "$TQ_USER" ] || chown "$TQ_USER" "$_tq_dir"
 		tq_as "$PG_BIN/initdb" -D "$_tq_dir/data" -U postgres -A trust -E UTF8 --locale=C -N >"$_tq_dir/initdb.log" 2>&1 ||
 			{ cat "$_tq_dir/initdb.log" >&2; return 1; }
-		# a socket's whole name must fit into 107 bytes
+		# the path of a socket must fit into 107 bytes
 		if [ ${#_tq_dir} -le 80 ]; then
 			_tq_socket=$_tq_dir/s
 			tq_as mkdir "$_tq_socket"

@@ -3,14 +3,14 @@
 
 tq_fuzz_server_names="calls rows"
 
-# tq_fuzz_title NAME: what the first sentence of its source says of it
+# tq_fuzz_title NAME: the first sentence of its source
 tq_fuzz_title() {
 	_tq_source=$TQ_ROOT/test/fuzz/$1.cpp
 	[ -f "$_tq_source" ] || _tq_source=$TQ_ROOT/test/fuzz/server/$1.py
 	sed '/^#\|^import\|^$/Q; s:^// ::' "$_tq_source" | tr '\n' ' ' | tr -d '\\"' | sed 's/\. .*//'
 }
 
-# tq_fuzz_build: build the fuzzers; their programs are in $TQ_CORE/fuzz
+# tq_fuzz_build: builds the fuzzers; their programs are in $TQ_CORE/fuzz
 tq_fuzz_build() {
 	tq_need clang libclang-rt-dev || return 1
 	_tq_core fuzz -DCMAKE_CXX_COMPILER=clang++ -DTQ_FUZZ=ON
@@ -39,8 +39,8 @@ tq_fuzz_pack() {
 	done | sort -u >"$TQ_ROOT/test/fuzz/corpus/$2.txt"
 }
 
-# tq_fuzz_server NAME LOG [OPTION...]: run a fuzzer of test/fuzz/server (calls, rows) against the server that is up, which _tq_server has
-# started; LOG gets its lines
+# tq_fuzz_server NAME LOG [OPTION...]: runs a fuzzer of test/fuzz/server (calls, rows) against the server that
+# _tq_server has started. LOG gets its output.
 tq_fuzz_server() {
 	_tq_name=$1
 	_tq_log=$2

@@ -1,7 +1,7 @@
-# Servers whose memory is watched: variants of a build (scripts/lib/build.sh) in which the program `postgres` is a script that
-# starts the real one as it has to be.  So every tool that starts a server does, and no client is slowed down.
+# Servers with memory checks: variants of a build (scripts/lib/build.sh) in which the program `postgres` is a script
+# that starts the real one under the checker. So every tool that starts a server uses it, and no client is slowed down.
 
-# tq_memcheck_wrap: do so in the variant that is being made.  Reports go to $TQ_RUN/reports.
+# tq_memcheck_wrap: wraps the server of the current variant. Reports go to $TQ_RUN/reports.
 tq_memcheck_wrap() {
 	cp -Lpu "$("$PG_CONFIG" --bindir)/postgres" "$PG_BIN/postgres.real"
 	mkdir -p "$TQ_RUN/reports"
@@ -14,11 +14,11 @@ tq_memcheck_wrap() {
 	chmod 755 "$PG_BIN/postgres"
 }
 
-# The server itself is not instrumented, so the runtimes must come first.  That they begin in time is told in early.c.
-#   detect_leaks                    the server leaves it to the end of the process to free what it has
-#   detect_stack_use_after_return   would put locals elsewhere than on the stack that check_stack_depth() measures
-#   abort_on_error                  the postmaster is to see a crash
-#   allocator_may_return_null       the server asks for what it may not get, and says so itself
+# The server itself is not instrumented, so the runtimes must be loaded first. early.c makes them start in time.
+#   detect_leaks: the server leaves the freeing of memory to the end of the process
+#   detect_stack_use_after_return: would move locals off the stack that check_stack_depth() measures
+#   abort_on_error: the postmaster must see a crash
+#   allocator_may_return_null: the server tries oversized allocations, and reports them itself
 _tq_sanitized_server() {
 	cat <<-END
 		#!/bin/bash
@@ -26,15 +26,15 @@ _tq_sanitized_server() {
 		ASAN_OPTIONS=log_path=$TQ_RUN/reports/asan:detect_leaks=0:detect_stack_use_after_return=0:abort_on_error=1:allocator_may_return_null=1
 		UBSAN_OPTIONS=log_path=$TQ_RUN/reports/ubsan:print_stacktrace=1
 		export LD_PRELOAD ASAN_OPTIONS UBSAN_OPTIONS
-		# pg_ctl restart starts what the server takes for its own name
+		# pg_ctl restart starts the program that the server records as its own
 		exec -a "$PG_BIN/postgres" $PG_BIN/postgres.real "\$@"
 	END
 }
 
-# A server that was built without USE_VALGRIND tells valgrind nothing of its memory contexts: within a block that a context got from
-# malloc() it sees neither where a chunk ends, nor that it was freed or never written to.  What is left is the stack, the blocks' edges,
-# what malloc() gives to others, and what has not been written to since the block came.  --leak-check=no: see above.  Not all of a
-# server's errors are ours, so no error ends it.
+# A server without USE_VALGRIND does not describe its memory contexts to valgrind. Within a block that a context got
+# from malloc(), valgrind sees neither the end of a chunk, nor its release, nor that it is unwritten. Valgrind still
+# checks the stack, the edges of blocks, malloc() of others, and data not written since the block was allocated.
+# --leak-check=no: see above. The server has errors of its own, so no error ends it.
 _tq_valgrind_server() {
 	cat <<-END
 		#!/bin/sh
@@ -46,7 +46,7 @@ _tq_valgrind_server() {
 	END
 }
 
-# Reports that are about us: what the sanitizers say always is, valgrind's if one of our functions is on the stack.
+# Reports about tq: all reports of the sanitizers, and those of valgrind with a function of tq on the stack.
 _tq_reports() {
 	for _tq_report in "$TQ_RUN"/reports/*; do
 		case $_tq_report in
@@ -65,13 +65,13 @@ _tq_no_reports() {
 	[ ! -s "$TQ_RUN/reports.txt" ] || { head -n 200 "$TQ_RUN/reports.txt" >&2; return 1; }
 }
 
-# That nothing was found says something only if something looked: valgrind at servers, each process of which has a report that
-# begins with the command, or the sanitizers from within the library, which cannot be loaded without their runtimes.
+# A clean result counts only if the checker ran. Under valgrind, each server process has a report that begins with the
+# command. The sanitizers run inside the library, which cannot be loaded without their runtimes.
 _tq_watched() {
 	case $TQ_INSTEAD in
 	valgrind-*)
 		_tq_servers=$(grep -lsE '^==[0-9]+== Command: [^ ]*/postgres\.real .*-D ' "$TQ_RUN"/reports/valgrind.* | wc -l)
-		# of its own processes alone a server has more
+		# a server has more processes than its own background ones
 		[ "$_tq_servers" -gt 5 ] || { tq_say "there are reports of $_tq_servers server processes"; return 1; }
 		;;
 	*)
@@ -86,7 +86,7 @@ _tq_watched() {
 	esac
 }
 
-# tq_memcheck_stages STAGE...: stages of scripts/test with the variant $TQ_INSTEAD; adds a line to the results
+# tq_memcheck_stages STAGE...: runs stages of scripts/test with the variant $TQ_INSTEAD; adds a line to the results
 tq_memcheck_stages() {
 	case $TQ_INSTEAD in
 	valgrind-*) tq_need valgrind libc6-dbg || return 1 ;;
@@ -106,7 +106,7 @@ tq_memcheck_stages() {
 _tq_memcheck_result() {
 	case $TQ_INSTEAD in
 	valgrind-*) _tq_what="servers run under valgrind" ;;
-	*) _tq_what="the library has AddressSanitizer and UndefinedBehaviorSanitizer built in" ;;
+	*) _tq_what="the library is built with AddressSanitizer and UBSan" ;;
 	esac
 	_tq_broken=
 	[ "$stage_failed" -eq 0 ] || _tq_broken="$stage_failed tests"

@@ -1,4 +1,4 @@
-# Installing what is missing, on Debian.  Elsewhere whoever runs a script installs it himself.
+# Installs missing packages on Debian. On other systems the user installs them.
 
 _tq_updated=
 
@@ -18,7 +18,7 @@ _tq_apt_update() {
 	_tq_updated=yes
 }
 
-# tq_need PACKAGE...: install those that are not there.
+# tq_need PACKAGE...: installs those that are missing.
 tq_need() {
 	command -v dpkg-query >/dev/null || return 0
 	_tq_missing=
@@ -35,9 +35,8 @@ tq_need() {
 	_tq_apt install --yes --no-install-recommends $_tq_missing
 }
 
-# The server to build for: PG_CONFIG from the environment, else the newest one with its headers on this machine,
-# else the one that this Debian release comes with.  Sets PG_CONFIG, PG_MAJOR and TQ_SERVER (its
-# version), installs server and headers.
+# The server to build for: PG_CONFIG from the environment, else the newest server with headers on this machine, else
+# the one of this Debian release. Sets PG_CONFIG, PG_MAJOR and TQ_SERVER (its version); installs server and headers.
 _tq_server_packages() {
 	if [ -z "${PG_CONFIG:-}" ]; then
 		PG_MAJOR=

@@ -1,5 +1,5 @@
-# The stages of scripts/test.  Source it after tq.sh.  Each tq_stage_X counts its cases into stage_passed and stage_failed, shows what is
-# needed to understand a failure, and returns non-zero only if it could not run at all.
+# The stages of scripts/test. Source it after tq.sh. Each tq_stage_X counts its cases in stage_passed and stage_failed
+# and prints the details of failures. It returns non-zero only if it could not run at all.
 # shellcheck disable=SC2034 # counters are read by scripts/test
 
 . "$TQ_ROOT/scripts/lib/fuzz.sh"
@@ -18,7 +18,7 @@ tq_fail_case() {
 	tq_fail_cases 1
 }
 
-# tq_case TEXT COMMAND...: one case, which COMMAND decides
+# tq_case TEXT COMMAND...: one case, decided by COMMAND
 tq_case() {
 	_tq_text=$1
 	shift
@@ -34,7 +34,7 @@ _tq_count() {
 	grep -cE "$1" "$2" || :
 }
 
-# _tq_names GLOB...: the base names of test files that exist and that --only lets through, in order.
+# _tq_names GLOB...: the base names of existing test files that --only selects, in order.
 _tq_names() {
 	for _tq_file; do
 		[ -e "$_tq_file" ] || continue
@@ -53,7 +53,7 @@ _tq_no_warnings() {
 }
 
 tq_stage_build() {
-	# from nothing, so that every file's warnings are seen
+	# a full build, so that every file's warnings are seen
 	tq_prepare_variant release
 	rm -rf "$TQ_HOME/obj"
 	tq_case "the extension builds" tq_prepare release
@@ -76,14 +76,14 @@ tq_stage_lint() {
 
 # ---- the core, outside a server
 
-# _tq_core NAME TARGET_DIR [CMAKE_ARG...]: build a variant of the core; fails with the compiler's words
+# _tq_core NAME TARGET_DIR [CMAKE_ARG...]: builds a variant of the core; prints the compiler's errors on failure
 _tq_core() {
 	tq_need make g++ cmake libgtest-dev || return 1
 	tq_prepare_folders
 	TQ_CORE=$TQ_BUILD/core-$1
 	_tq_log=$TQ_CORE.log
 	shift
-	# a cache made for a checkout that was elsewhere does no good
+	# the cache of a checkout that was elsewhere is invalid
 	if ! cmake -S "$TQ_SRC" -B "$TQ_CORE" "$@" >"$_tq_log" 2>&1; then
 		rm -rf "$TQ_CORE"
 		cmake -S "$TQ_SRC" -B "$TQ_CORE" "$@" >"$_tq_log" 2>&1 || { cat "$_tq_log" >&2; return 1; }
@@ -92,8 +92,8 @@ _tq_core() {
 		{ grep -E -A 5 '(error|warning):|undefined reference' "$_tq_log" | head -n 60 >&2; return 1; }
 }
 
-# _tq_program PROGRAM [ARG...]: run it and count: GoogleTest cases, or the program as one case.  Arguments before
-# PROGRAM, such as setarch, come from TQ_WRAPPER.
+# _tq_program PROGRAM [ARG...]: runs it and counts GoogleTest cases, or the program as one case. TQ_WRAPPER holds a
+# command to run PROGRAM with, such as setarch.
 _tq_program() {
 	_tq_log=$1.log
 	_tq_status=0
@@ -118,7 +118,7 @@ _tq_program() {
 	fi
 }
 
-# every program of one folder of a build of the core
+# every program in one folder of a build of the core
 _tq_programs() {
 	_tq_dir=$1
 	shift
@@ -142,7 +142,7 @@ tq_stage_asan() {
 
 tq_stage_tsan() {
 	_tq_core tsan -DTQ_SANITIZE=thread || return 1
-	# this compiler's ThreadSanitizer does not know the address layouts of newer kernels
+	# this compiler's ThreadSanitizer does not support the address layouts of newer kernels
 	TQ_WRAPPER=
 	if setarch -R true 2>/dev/null; then
 		TQ_WRAPPER="setarch -R"
@@ -156,7 +156,7 @@ tq_stage_model() {
 	_tq_programs "$TQ_CORE/model"
 }
 
-# First what is in the corpus, which anything that ever broke something belongs to; then on from there for a while. Then a server.
+# First the corpus, which includes every input that ever failed; then a short fuzzing run from there; then a server.
 tq_stage_fuzz() {
 	_tq_tests=$(_tq_names "$TQ_ROOT"/test/fuzz/*.cpp)
 	[ -z "$_tq_tests" ] || tq_fuzz_build || return 1
@@ -169,7 +169,7 @@ tq_stage_fuzz() {
 	_tq_fuzz_servers
 }
 
-# TQ_SEED=n takes another seed.
+# TQ_SEED=n sets another seed.
 _tq_fuzz_servers() {
 	case " $tq_fuzz_server_names " in
 	*$TQ_ONLY*) ;;
@@ -188,7 +188,7 @@ _tq_fuzz_servers() {
 	_tq_server_end
 }
 
-# TQ_SEED=n and TQ_RUNS=n take another seed and another number of expressions.
+# TQ_SEED=n and TQ_RUNS=n set another seed and another number of expressions.
 tq_stage_cron() {
 	tq_need python3 python3-croniter || return 1
 	_tq_core plain || return 1
@@ -207,7 +207,7 @@ tq_stage_cron() {
 
 # ---- models for spin
 
-# _tq_spin MODEL SWITCHES: search through a model in a folder of its own; pan.log is what came out
+# _tq_spin MODEL SWITCHES: searches a model in a separate folder; pan.log gets the output
 _tq_spin() {
 	rm -rf "$_tq_dir"
 	mkdir -p "$_tq_dir"
@@ -221,7 +221,7 @@ _tq_spin() {
 	)
 }
 
-# The whole model was seen, and nothing is wrong; as it is, every line of it was also of use.
+# The search was complete and found no error; without switches, it also reached every line of the model.
 _tq_spin_passes() {
 	_tq_spin "$1" "$2" || return 1
 	if grep -q 'errors: 0$' "$_tq_dir/pan.log" && ! grep -Eq 'Search not completed|search depth too small' "$_tq_dir/pan.log"; then
@@ -232,7 +232,7 @@ _tq_spin_passes() {
 	return 1
 }
 
-# The assertion that is expected fails.
+# The expected assertion fails.
 _tq_spin_finds() {
 	_tq_spin "$1" "$2" || return 1
 	grep -qE "assertion violated .*($3)" "$_tq_dir/pan.log" || { head -n 50 "$_tq_dir/pan.log" >&2; return 1; }
@@ -270,7 +270,7 @@ _tq_server() {
 	tq_cluster_start "$_tq_out" "fsync = off" "max_connections = 100" "log_autovacuum_min_duration = -1" "$@"
 }
 
-# Stop it, and look at what it wrote: no test of these stages may bring a server down.
+# Stops it, and checks its log: no test of these stages may crash a server.
 _tq_server_end() {
 	tq_cluster_stop "$_tq_out"
 	tq_case "no server process crashed" _tq_no_crash "$_tq_out/server.log"
@@ -280,7 +280,7 @@ _tq_no_crash() {
 	! grep -nE 'PANIC|TRAP:|was terminated by signal' "$1" >&2
 }
 
-# Servers that a killed test left behind, below one folder of ours.
+# Servers that a killed test left running, below one of the build's folders.
 _tq_reap() {
 	[ -d "$1" ] || return 0
 	find "$1" -name postmaster.pid | while IFS= read -r _tq_pid; do
@@ -288,17 +288,17 @@ _tq_reap() {
 	done
 }
 
-# _tq_pg_regress PROGRAM INPUTDIR NAME...: count what it says, show the differences
+# _tq_pg_regress PROGRAM INPUTDIR NAME...: counts its results, prints the differences
 _tq_pg_regress() {
 	_tq_tool=$1
 	_tq_input=$2
 	shift 2
 	_tq_status=0
 	tq_as mkdir -p "$_tq_out/out"
-	tq_as timeout -k 10 "$((900 * TQ_PATIENCE))" "$_tq_tool" --inputdir="$_tq_input" --outputdir="$_tq_out/out" --bindir="$PG_BIN" \
+	tq_as env PGOPTIONS="-c client_min_messages=warning" timeout -k 10 "$((900 * TQ_PATIENCE))" "$_tq_tool" --inputdir="$_tq_input" --outputdir="$_tq_out/out" --bindir="$PG_BIN" \
 		--host="$PGHOST" --port="$PGPORT" --user="$PGUSER" --dbname=regression --load-extension=tq "$@" \
 		>"$_tq_out/tool.log" 2>&1 || _tq_status=$?
-	# up to PostgreSQL 15 "test name ... ok", since then TAP
+	# up to PostgreSQL 15 "test name ... ok", later TAP
 	_tq_ok=$(_tq_count '^(test .* \.\.\. ok |ok [0-9])' "$_tq_out/tool.log")
 	_tq_bad=$(_tq_count '^(test .* \.\.\. FAILED|not ok [0-9])' "$_tq_out/tool.log")
 	if [ "$_tq_status" -ne 0 ]; then
@@ -328,13 +328,13 @@ tq_stage_isolation() {
 	_tq_server_end
 }
 
-# _tq_tap_results DIR STATUS LOG: count what the harness dumped into DIR
+# _tq_tap_results DIR STATUS LOG: counts the results that the harness wrote to DIR
 _tq_tap_results() {
 	find "$1" -type f -exec cat {} + >"$1.tap"
 	_tq_ok=$(_tq_count '^ok ' "$1.tap")
 	_tq_skipped=$(_tq_count '^ok .*# [Ss][Kk][Ii][Pp]' "$1.tap")
 	_tq_bad=$(_tq_count '^not ok ' "$1.tap")
-	# a file can also fail as a whole: it died, or ran fewer tests than it planned
+	# a file can also fail as a whole: it died, or ran fewer tests than planned
 	_tq_bad=$((_tq_bad + $(_tq_count 'Wstat: .* Failed: 0\)' "$3")))
 	if [ "$2" -ne 0 ]; then
 		[ "$_tq_bad" -gt 0 ] || _tq_bad=1
@@ -344,7 +344,7 @@ _tq_tap_results() {
 	tq_fail_cases "$_tq_bad"
 }
 
-# One database per file: whatever a file leaves behind, or has running, goes with the database.
+# One database per file: everything that a file leaves behind, or has running, ends with the database.
 tq_stage_pgtap() {
 	_tq_tests=$(_tq_names "$TQ_ROOT"/test/pgtap/*.sql)
 	[ -n "$_tq_tests" ] || return 0
@@ -365,7 +365,7 @@ tq_stage_pgtap() {
 	_tq_server_end
 }
 
-# The seeds are fixed; TQ_SEED=n and TQ_RUNS=n take others, TQ_OPS=n makes each run longer.
+# The seeds are fixed; TQ_SEED=n and TQ_RUNS=n set others, TQ_OPS=n makes each run longer.
 tq_stage_property() {
 	tq_need python3 python3-psycopg2 || return 1
 	_tq_server property test "tq.max_live_jobs = 100" "tq.naptime = 100ms" "tq.claim_log_delay = 10ms" \
@@ -386,11 +386,11 @@ tq_stage_property() {
 	_tq_server_end
 }
 
-# The example programs and what they need, as built, where TQ_USER can run them.
+# The example programs and their dependencies, as built, where TQ_USER can run them.
 _tq_build_examples() {
 	tq_need bash gcc make libpq-dev pgbouncer python3-psycopg python3-asyncpg golang-go golang-github-lib-pq-dev libpostgresql-jdbc-java \
 		ruby ruby-pg libdbd-pg-perl php-cli php-pgsql || return 1
-	# these two may well be there from elsewhere
+	# these two may be installed from elsewhere
 	command -v javac >/dev/null || tq_need default-jdk-headless || return 1
 	command -v npm >/dev/null || tq_need nodejs npm || return 1
 	_tq_examples=$TQ_RUN/examples
@@ -409,10 +409,10 @@ _tq_build_examples() {
 	fi
 }
 
-# --only picks drivers and cases.
+# --only selects drivers and cases.
 tq_stage_callers() {
 	tq_need python3 python3-psycopg2 || return 1
-	# JDBC knows no Unix sockets
+	# JDBC has no Unix sockets
 	_tq_port=$(/usr/bin/python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])')
 	_tq_server callers release "tq.claim_log_delay = 20ms" "listen_addresses = 'localhost'" "port = $_tq_port" || return 1
 	PGPORT=$_tq_port
@@ -430,13 +430,64 @@ tq_stage_callers() {
 		[ "$_tq_bad" -gt 0 ] || _tq_bad=1
 		grep -v '^ok - ' "$_tq_out/callers.log" | head -n 200 >&2
 	fi
-	# promises without anything to judge are none
+	# cases without anything to judge do not count
 	tq_pass_cases $(($(_tq_count '^ok - ' "$_tq_out/callers.log") - $(_tq_count '^ok - .* # SKIP ' "$_tq_out/callers.log")))
 	tq_fail_cases "$_tq_bad"
 	_tq_server_end
 }
 
-# TQ_SEED=n takes another seed, --only picks scenarios; scripts/chaos is the long form.
+# clients/*/test/run, with a server of its own for each: it prints "ok - ..." or "not ok - ..." for each case. PG* names the
+# server, TQ_PG_CTL and TQ_DATA restart it, and TQ_WORK is a folder to write to. clients/*/test/packages lists Debian
+# packages. A library with a CMakeLists.txt is built before, into TQ_BUILT. --only selects libraries.
+tq_stage_clients() {
+	tq_prepare release || return 1
+	for _tq_run in "$TQ_SRC"/clients/*"$TQ_ONLY"*/test/run; do
+		[ -x "$_tq_run" ] || continue
+		_tq_client=${_tq_run%/test/run}
+		_tq_packages=$(cat "$_tq_client/test/packages")
+		# these two may be installed from elsewhere
+		! command -v npm >/dev/null || _tq_packages=$(printf '%s\n' "$_tq_packages" | sed -E 's/\<(nodejs|npm)\>//g')
+		# shellcheck disable=SC2086 # a list of names
+		tq_need $_tq_packages || return 1
+		TQ_CORE=
+		[ ! -f "$_tq_client/CMakeLists.txt" ] || _tq_core clients -DTQ_CLIENTS=ON || return 1
+		_tq_port=$(/usr/bin/python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])')
+		_tq_server "clients/${_tq_client##*/}" release "tq.claim_log_delay = 20ms" "listen_addresses = 'localhost'" "port = $_tq_port" \
+			"max_worker_processes = 16" || return 1
+		PGPORT=$_tq_port
+		_tq_status=0
+		tq_as mkdir -p "$_tq_out/work" "$TQ_RUN/npm-cache"
+		tq_as env TQ_PG_CTL="$PG_BIN/pg_ctl" TQ_DATA="$_tq_out/data" TQ_WORK="$_tq_out/work" TQ_BUILT="$TQ_CORE" npm_config_cache="$TQ_RUN/npm-cache" \
+			timeout -k 10 900 "$_tq_run" >"$_tq_out/run.log" 2>&1 || _tq_status=$?
+		_tq_bad=$(_tq_count '^not ok ' "$_tq_out/run.log")
+		if [ "$_tq_status" -ne 0 ]; then
+			[ "$_tq_bad" -gt 0 ] || _tq_bad=1
+			grep -v '^ok ' "$_tq_out/run.log" | head -n 200 >&2
+		fi
+		tq_pass_cases "$(_tq_count '^ok ' "$_tq_out/run.log")"
+		tq_fail_cases "$_tq_bad"
+		_tq_server_end
+	done
+}
+
+# --only selects pages
+tq_stage_docs() {
+	tq_need python3 || return 1
+	_tq_server docs release "max_worker_processes = 16" || return 1
+	_tq_status=0
+	tq_as env PYTHONDONTWRITEBYTECODE=1 timeout -k 10 300 /usr/bin/python3 "$TQ_SRC/test/docs/run.py" --page "$TQ_ONLY" --psql "$PG_BIN/psql" \
+		>"$_tq_out/docs.log" 2>&1 || _tq_status=$?
+	_tq_bad=$(_tq_count '^not ok - ' "$_tq_out/docs.log")
+	if [ "$_tq_status" -ne 0 ]; then
+		[ "$_tq_bad" -gt 0 ] || _tq_bad=1
+		grep -v '^ok - ' "$_tq_out/docs.log" | head -n 400 >&2
+	fi
+	tq_pass_cases "$(_tq_count '^ok - ' "$_tq_out/docs.log")"
+	tq_fail_cases "$_tq_bad"
+	_tq_server_end
+}
+
+# TQ_SEED=n sets another seed, --only selects scenarios; scripts/chaos is the long form.
 tq_stage_chaos() {
 	tq_prepare test || return 1
 	_tq_log=$TQ_RUN/chaos.log
@@ -452,7 +503,27 @@ tq_stage_chaos() {
 	tq_fail_cases "$_tq_bad"
 }
 
-# The library with AddressSanitizer and UndefinedBehaviorSanitizer in it; scripts/memcheck runs more on it.
+# --only selects scenarios; TQ_SECONDS=n measures each for longer; TQ_QUIET=1 says that the machine is otherwise idle.
+tq_stage_attack() {
+	tq_need python3 python3-psycopg2 || return 1
+	_tq_judge=${TQ_QUIET:+--quiet-machine}
+	[ -z "${TQ_INSTEAD:-}" ] || _tq_judge=--unmeasured
+	_tq_server attack release "max_connections = 400" "max_worker_processes = 16" || return 1
+	_tq_status=0
+	# shellcheck disable=SC2086 # nothing, or one word
+	tq_as env PYTHONDONTWRITEBYTECODE=1 timeout -k 10 "$((1800 * TQ_PATIENCE))" /usr/bin/python3 "$TQ_SRC/test/attack/run.py" \
+		$_tq_judge --only "$TQ_ONLY" --seconds "${TQ_SECONDS:-1}" "host=$PGHOST port=$PGPORT user=$PGUSER" >"$_tq_out/attack.log" 2>&1 || _tq_status=$?
+	_tq_bad=$(_tq_count '^not ok - ' "$_tq_out/attack.log")
+	if [ "$_tq_status" -ne 0 ]; then
+		[ "$_tq_bad" -gt 0 ] || _tq_bad=1
+		grep -A 40 '^not ok - ' "$_tq_out/attack.log" | head -n 200 >&2 || tail -n 40 "$_tq_out/attack.log" >&2
+	fi
+	tq_pass_cases "$(_tq_count '^ok - ' "$_tq_out/attack.log")"
+	tq_fail_cases "$_tq_bad"
+	_tq_server_end
+}
+
+# The library with AddressSanitizer and UndefinedBehaviorSanitizer; scripts/memcheck runs more tests on it.
 tq_stage_sanitize() {
 	TQ_INSTEAD=sanitize-test
 	_tq_ran=0
@@ -465,7 +536,7 @@ tq_stage_tap() {
 	[ -n "$(_tq_names "$TQ_ROOT"/test/t/*.pl)" ] || return 0
 	tq_need perl libipc-run-perl python3-psycopg2 || return 1
 	case $(_tq_names "$TQ_ROOT"/test/t/*.pl) in
-	*_metrics*) tq_need prometheus prometheus-postgres-exporter || tq_say "what needs them in 050_metrics is skipped" ;;
+	*metrics_*) tq_need prometheus prometheus-postgres-exporter || tq_say "what needs them in metrics_and_monitoring is skipped" ;;
 	esac
 	tq_prepare test || return 1
 	_tq_out=$TQ_RUN/tap
@@ -477,7 +548,7 @@ tq_stage_tap() {
 	# shellcheck disable=SC2086 # a list of files
 	tq_as env PERL_TEST_HARNESS_DUMP_TAP="$_tq_out/tap" TESTDIR="$_tq_out" TESTDATADIR="$_tq_out/tmp_check" \
 		TESTLOGDIR="$_tq_out/tmp_check/log" PG_REGRESS="$PG_TESTLIB/regress/pg_regress" \
-		timeout -k 10 "$((1000 * TQ_PATIENCE))" prove -j "${TQ_PROVE_JOBS:-2}" --timer -I "$PG_TESTLIB/perl" -I "$TQ_SRC/test/perl" \
+		timeout -k 10 "$((2400 * TQ_PATIENCE))" prove -j "${TQ_PROVE_JOBS:-2}" --timer -I "$PG_TESTLIB/perl" -I "$TQ_SRC/test/perl" \
 		$_tq_tests >"$_tq_out/prove.log" 2>&1 || _tq_status=$?
 	_tq_reap "$_tq_out"
 	_tq_tap_results "$_tq_out/tap" "$_tq_status" "$_tq_out/prove.log"

@@ -1,13 +1,13 @@
-# Shared by everything in scripts/: where things are, as whom servers run, clean-up.  Source it from a script
-# in scripts/; POSIX sh.  Functions and variables that begin with tq_ / TQ_ / PG_ are for callers, those with an
-# underscore before that are not.
+# Shared by everything in scripts/: folders, the user that runs servers, clean-up. Source it from a script in scripts/;
+# POSIX sh. Functions and variables that begin with tq_ / TQ_ / PG_ are public, those that begin with an underscore are
+# private.
 
 umask 022
 export LC_ALL=C
 
 TQ_ROOT=$(cd "$(dirname "$0")/.." && pwd -P)
 TQ_JOBS=${TQ_JOBS:-$(nproc 2>/dev/null || echo 2)}
-# how many times longer a server may take than usually
+# factor for the server's time limits
 TQ_PATIENCE=${TQ_PATIENCE:-1}
 _tq_clusters=
 _tq_mounts=
@@ -28,8 +28,7 @@ _tq_unmount() {
 	_tq_mounts=
 }
 
-# Servers that are still up are stopped whatever ends the script.  A script with something of its own to clean
-# up defines tq_on_exit.
+# Stops running servers, whatever ends the script. A script with clean-up of its own defines tq_on_exit.
 _tq_exit() {
 	_tq_status=$?
 	trap - EXIT INT TERM HUP
@@ -47,7 +46,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 trap 'exit 129' HUP
 
-# postgres refuses to run as root, so root gets a user for it.
+# postgres refuses to run as root, so root uses another user for it.
 _tq_user() {
 	if [ "$(id -u)" -ne 0 ]; then
 		TQ_USER=$(id -un)
@@ -58,7 +57,7 @@ _tq_user() {
 		useradd --system --no-create-home --home-dir /nonexistent --shell /bin/sh "$TQ_USER"
 }
 
-# tq_as CMD...: run CMD as the user that servers run as, in a folder that this user can be in.
+# tq_as CMD...: runs CMD as the user that runs servers, in a folder that this user can enter.
 tq_as() (
 	cd "${TQ_RUN:-/}" || exit 1
 	export HOME="${TQ_RUN:-/nonexistent}" USER="$TQ_USER" LOGNAME="$TQ_USER"
@@ -69,8 +68,8 @@ tq_as() (
 	exec runuser -u "$TQ_USER" -- "$@" 8>&-
 )
 
-# The build folder, and the sources as that user can read them: normally build/ and the checkout.  A checkout
-# below a folder that is closed to the user (a home directory) is copied to one in /tmp that stays in use.
+# The build folder, and a copy of the sources that the user can read: normally build/ and the checkout. A checkout
+# below a folder closed to the user (a home directory) is copied to a permanent one in /tmp.
 _tq_folders() {
 	TQ_SRC=$TQ_ROOT
 	TQ_BUILD=$TQ_ROOT/build

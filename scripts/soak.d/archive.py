@@ -1,4 +1,5 @@
-"""The journal of a run that drops its segments: each is read once it is finished, before its retention has passed."""
+"""The journal of a run that drops its segments: each segment is read after it is finished and before its retention
+ends."""
 import collections
 import os
 import sys
@@ -13,11 +14,11 @@ class Archive:
         self.server = server
         self.jobs = {}
         self.events = collections.defaultdict(dict)     # id -> {(step, type): Event}
-        self.read = {}                                  # segment -> when it was finished, as it was read
+        self.read = {}                                  # segment -> its finish time, when it was read
         self.newest = 0
 
     def look(self):
-        """Reads what was finished since the last look, and segment 0, whose rows go one by one."""
+        """Reads the segments that were finished since the last call, and segment 0, whose rows are deleted one by one."""
         here = dict(self.server("SELECT number, finished_at FROM tq.segment WHERE number > 0"))
         self.newest = max(self.newest, *here, 0)
         for number, finished_at in here.items():
@@ -34,21 +35,21 @@ class Archive:
             self.events[id][event.step, event.type] = event
 
     def unread(self):
-        """Segments that were there and went before they could be read."""
+        """Segments that were dropped before they could be read."""
         here = {number for number, in self.server("SELECT number FROM tq.segment")}
         return [number for number in range(1, self.newest + 1) if number not in self.read and number not in here]
 
     def journal(self, conn):
-        """Everything, once nothing is dropped any more."""
+        """All events, when no segment is dropped any more."""
         journal = Journal.read(conn)
         for id, job in self.jobs.items():
             journal.jobs.setdefault(id, job)
         for id, archived in self.events.items():
             events = {(event.step, event.type): event for event in journal.of(id)} | archived
-            # that a row was moved has the step of what happened next
+            # the event of a moved row has the step of the next event
             journal.events[id] = [events[key] for key in sorted(events, key=lambda key: (key[0], key[1] != "m"))]
             ends = [ENDS[event.type] for event in journal.events[id] if event.type in ENDS]
-            # what is not stored any more is shown as nothing
+            # missing data is shown as empty
             if ends and id not in journal.states and "purged" not in ends:
                 journal.states[id] = ends[-1]
         return journal

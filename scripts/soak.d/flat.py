@@ -1,10 +1,10 @@
-"""Is a figure flat? The second quarter of a run is compared with its last one, so that what is filled once does not count."""
+"""Checks that a value is flat: compares the last quarter of a run with the second one, so that initial growth does not
+count."""
 import statistics
 
 
 class Series:
-    """Values with the moment that each was taken at, as a share of the run (0 to 1); and, if they depend on how many of something there
-    were, with that number."""
+    """Values with their times as a share of the run (0 to 1), and optionally a count that they depend on."""
 
     def __init__(self):
         self.points = []
@@ -13,7 +13,7 @@ class Series:
         self.points.append((moment, value, beside))
 
     def quarter(self, n):
-        """Values by what was beside them."""
+        """Values grouped by that count."""
         found = {}
         for moment, value, beside in self.points:
             if (n - 1) / 4 <= moment < n / 4:
@@ -21,7 +21,7 @@ class Series:
         return found
 
     def medians(self):
-        """Of the second quarter and of the last, like compared with like; None if it was not there in one of them."""
+        """Values of the second and of the last quarter, like compared with like; None if one of them is empty."""
         second, last = self.quarter(2), self.quarter(4)
         if not second or not last:
             return None
@@ -38,13 +38,13 @@ def percentile(values, p):
 
 
 def grown(series, share=0.0, room=0.0):
-    """Has the median grown by more than a share of itself, and by more than an amount?"""
+    """Whether the median has grown by more than a share of itself, and by more than an amount."""
     before, after = series.medians()
     return after - before > max(before * share, room)
 
 
 def worst(said):
-    """Of several figures() the one that has grown most, in words; None if there is none."""
+    """Describes the value of several figures() that has grown most; None if there is none."""
     both = {name: list(value.values()) for name, value in said.items() if isinstance(value, dict) and "last quarter" in value}
     if not both:
         return None
@@ -53,6 +53,6 @@ def worst(said):
 
 
 def figures(series, unit=1, digits=0):
-    """The medians, for people: in units."""
+    """The medians for the report: in units."""
     before, after = (round(value / unit, digits) if digits else round(value / unit) for value in series.medians())
     return {"second quarter": before, "last quarter": after}

@@ -1,11 +1,11 @@
 #!/usr/bin/python3
-"""A client that uses everything of tq that test/clients/load.py does not: groups, unique keys, dependencies, batches, schedules,
-handlers, heartbeats, changes of jobs, and the views.
+"""A client that uses all features of tq that test/clients/load.py does not: groups, unique keys, dependencies, batches,
+schedules, handlers, heartbeats, changes of jobs, and the views.
 
 usage: others.py DSN LEDGER STOPFILE SEED PACE
 
-It keeps no ledger (LEDGER names it only), and answers that depend on what others do are not looked at; it is there to find out what
-these things leave behind.
+It keeps no ledger (LEDGER only names it), and does not check answers that depend on other clients. It serves to find
+out what these features leave behind.
 """
 import json
 import os
@@ -18,7 +18,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 from load import Client     # noqa: E402
 
-# lost, none such, another state, key taken, being changed, queue or memory full, loading
+# lost, no such job, wrong state, key taken, being changed, queue or memory full, loading
 EXPECTED = ("TQ001", "TQ003", "TQ004", "TQ005", "TQ008", "TQ009", "55P03", "53400")
 
 SCENE = (
@@ -31,6 +31,7 @@ SCENE = (
        END $$""",
     "SELECT tq_create_queue('after')",
     """SELECT tq_create_queue('others', '{"notify": true, "follow_up": {"queue": "after"}, "retry": {"policy": "fixed", "delay": "1 s"}}')""",
+    "SELECT tq_enqueue('others', kind => 'rare')",
     """SELECT tq_create_queue('fair', '{"fair": true, "max_running": 20, "rate": "100/s"}')""",
     """SELECT tq_create_queue('handled', '{"max_attempts": 2, "retry": {"policy": "fixed", "delay": "1 s"}}')""",
     """SELECT tq_handle('handled', null, 'handle(tq_job)', '{"fatal": ["22023"]}')""",
@@ -45,7 +46,7 @@ VIEWS = ("tq_jobs", "tq_running", "tq_dead", "tq_workers", "tq_queues", "tq_sche
 class Others(Client):
     def __init__(self, *args):
         super().__init__(*args, queue="others")
-        self.ids = []           # the last ones
+        self.ids = []           # the last ids
 
     def step(self):
         threading.Event().wait(self.pace)
@@ -99,7 +100,7 @@ class Others(Client):
                                       "SELECT tq_retry_many('others', 'cancelled', max_jobs => 5, to_queue => 'after')",
                                       "SELECT tq_alter_queue('others', '{\"weight\": 2}')", "SELECT tq_reload()", "SELECT tq_check()",
                                       "SELECT tq_drain('other')", "SELECT tq_undrain('other')",
-                                      "SELECT tq_pause('others', 'nothing', now() + interval '1 s')", "SELECT tq_resume('others', 'nothing')",
+                                      "SELECT tq_pause('others', 'rare', now() + interval '1 s')", "SELECT tq_resume('others', 'rare')",
                                       "SELECT tq_grant('others', 'pg_monitor', 'monitor')", "SELECT tq_revoke('others', 'pg_monitor', 'monitor')"]))
 
     def work(self):

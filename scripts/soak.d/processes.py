@@ -1,4 +1,4 @@
-"""What the kernel and the server say of the server's processes."""
+"""The kernel's and the server's data about the server's processes."""
 import os
 import re
 
@@ -7,7 +7,7 @@ CONTEXTS = re.compile(r"\[(\d+)\].*Grand total: (\d+) bytes in \d+ blocks; (\d+)
 
 
 def memory(pid):
-    """(private, own) bytes: pages that only this process has, and those of them that are no file's and no shared memory's."""
+    """(private, own) bytes: pages that only this process has, and the part of them outside files and shared memory."""
     private = own = 0
     with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as lines:
         for line in lines:
@@ -20,18 +20,18 @@ def memory(pid):
 
 
 def files(pid):
-    """How many files it has open."""
+    """The number of its open files."""
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
 def processor(pid):
-    """Seconds of processor time that it has used."""
+    """Its processor time in seconds."""
     with open(f"/proc/{pid}/schedstat", encoding="ascii") as file:
         return int(file.read().split()[0]) / 1e9
 
 
 def look(server):
-    """{name: sample} of tq's workers and of the clients' backends. Those of one kind that come and go have one name."""
+    """{name: sample} of tq's workers and of the clients' backends. Short-lived processes of one kind share a name."""
     found = {}
     for pid, kind, client in server("SELECT pid, backend_type, application_name FROM pg_stat_activity"
                                     " WHERE backend_type LIKE 'tq %%' OR backend_type = 'client backend'"):
@@ -45,7 +45,7 @@ def look(server):
 
 
 class Contexts:
-    """Memory contexts, which the server writes to its log when it is asked to."""
+    """Memory contexts, which the server writes to its log on request."""
 
     def __init__(self, server, log):
         self.server, self.log = server, log
@@ -56,7 +56,7 @@ class Contexts:
             self.server("SELECT pg_log_backend_memory_contexts(%s)", pid)
 
     def answers(self):
-        """{pid: bytes in use} of what has come since the last call."""
+        """{pid: bytes in use} of reports since the last call."""
         with open(self.log, encoding="utf-8", errors="replace") as file:
             file.seek(self.at)
             lines = file.read()

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""The load of scripts/soak, what is looked at while it lasts, and what is said of it in the end.
+"""The load of scripts/soak, its measurements, and the final judgement.
 
-Clients are test/clients/load.py, others.py, and this process itself, which twice a second enqueues, claims and completes a job and
-takes the time. It samples the server's processes 240 times in a run, whatever its length.
+Clients are test/clients/load.py, others.py, and this process itself. Twice a second it enqueues, claims and
+completes a job and measures the time. It samples the server's processes 240 times in a run, whatever its length.
 """
 import argparse
 import json
@@ -30,14 +30,14 @@ from report import provenance   # noqa: E402
 LOAD = os.path.join(HERE, "..", "..", "test", "clients", "load.py")
 OTHERS = os.path.join(HERE, "others.py")
 SOURCES = os.path.join(HERE, "..", "..", "src")
-# A janitor is gone before most samples: what it does is looked at instead.
+# A janitor ends before most samples: its work is checked instead.
 WORKERS = ("tq launcher", "tq scheduler", "tq executor")
 SIZED = ("numbered segments", "segment 0", "other tables", "catalog")
 SAMPLES = 240
 PROBE_EVERY = 0.5           # seconds
 DRAINED = 120               # seconds, at most
 MB = 1024 * 1024
-TITLE = "A steady load of all verbs; memory and files of every process, tables and the latency of claims do not grow"
+TITLE = "Steady load of all functions; memory, files, tables and claim latency must not grow"
 
 SIZES = """
 SELECT CASE WHEN c.relname ~ '_[1-9][0-9]*(_|$)' THEN 'numbered segments'
@@ -57,7 +57,8 @@ WHERE NOT EXISTS (SELECT FROM tq.event e WHERE e.job_id = j.id AND e.type IN ('s
 """
 
 
-# A job that has expired is shown as such before the scheduler has noted it; none is to do so while the journal is read.
+# The views show an expired job before the scheduler has recorded it; no job may be in this state while the journal is
+# read.
 EXPIRING = """
 SELECT count(*) FROM tq_jobs j WHERE (state = 'expired' OR (state IN ('ready', 'delayed', 'blocked') AND attempt = 0 AND expires_at IS NOT NULL))
 AND NOT EXISTS (SELECT FROM tq.event e WHERE e.job_id = j.id AND e.type = 'e')
@@ -65,7 +66,7 @@ AND NOT EXISTS (SELECT FROM tq.event e WHERE e.job_id = j.id AND e.type = 'e')
 
 
 class Probe(Client):
-    """One job after the other through a queue of its own, beside a statement that does nothing; in milliseconds."""
+    """One job after the other through a separate queue, beside an empty statement; in milliseconds."""
 
     def timed(self, sql, *args):
         began = time.perf_counter()
@@ -94,7 +95,7 @@ class Soak:
         self.contexts = processes.Contexts(self.server, options.log)
         self.clients = {}       # role -> [process]
         self.ledgers = []
-        self.series = {}        # (what, of whom) -> Series
+        self.series = {}        # (measure, subject) -> Series
         self.pids = {}          # name -> every process that had it
         self.broken = []
         self.asked = 0
@@ -165,7 +166,7 @@ class Soak:
                     for role, clients in self.clients.items():
                         self.ended(role, all(process.poll() is None for process in clients))
                 time.sleep(PROBE_EVERY)
-                # what the backend had done is counted when it sleeps
+                # the backend reports its statistics when it is idle
                 total = processes.processor(backend)
                 self.add(moment, "processor", (total - used) * 1000)
                 used = total
@@ -187,7 +188,7 @@ class Soak:
             one["contexts"] = contexts.get(one["pid"])
             for what in ("own", "private", "files", "contexts"):
                 if one[what] is not None:
-                    # the caches of a process hold something of each table of a segment
+                    # a process caches data about each table of a segment
                     self.add(moment, what, one[what], name, segments if what == "contexts" else 0)
         sizes = dict(self.server(SIZES))
         for name, size in sizes.items():
@@ -206,24 +207,26 @@ class Soak:
         self.start("drain", 2, LOAD + " drain", "load")
         until = time.monotonic() + DRAINED
         while self.server(LEFT)[0][0] + self.server(EXPIRING)[0][0] > 0 and time.monotonic() < until:
-            # a job on disk whose time is over ends when those before it have gone
+            # an expired job on disk ends when earlier jobs have ended
             self.server("SELECT count(tq_complete(id, lease)) FROM tq_claim('others', 100)")
             time.sleep(0.5)     # poll
         self.stop("drain")
-        # nothing is dropped while the journal is read
+        # no segment is dropped while the journal is read
         self.server("ALTER SYSTEM SET tq.workers = off")
         self.server("SELECT pg_reload_conf()")
         while self.server("SELECT 1 FROM pg_stat_activity WHERE backend_type IN ('tq scheduler', 'tq janitor')"):
             time.sleep(0.1)     # poll
 
-    # -- what is said of it
+    # -- the judgement
 
     def results(self):
-        """(what of, what was checked, whether it held, figures)"""
+        """(subject, check, whether it holds, values)"""
         backends = [name for name in self.backends if not name.startswith("backend of drain")]
-        # glibc's heap of a backend that opens all tables of all segments again and again fragments for hours, though what is in use does not
-        # grow (malloc_stats() says so); and PostgreSQL remembers of a dropped table what it looked up in vain when it planned a query on it
-        # A worker's heap has steps, too, of half a megabyte, while less is in use than before; what is in use is measured finer.
+        # glibc's heap of a backend fragments for hours if the backend opens all tables of all segments repeatedly,
+        # although the memory in use does not grow (malloc_stats() shows that). PostgreSQL also keeps failed lookups of
+        # dropped tables that it made to plan a query.
+        # A worker's heap grows in steps of half a megabyte, even while less is in use. Memory in use is measured more
+        # finely.
         for names, who, share, room, used in ((WORKERS, "tq's workers", 0.1, 1024, 0.05), (backends, "the clients' backends", 0.5, 256, 0.25)):
             yield (f"memory of {who}", f"own pages of each process: the median grows by {share:.0%} or {room} kB at most",
                    *self.flatness("own", names, share, room * 1024, 1024, "kB"))
@@ -256,7 +259,7 @@ class Soak:
         return (what, name) in self.series and self.series[what, name].medians() is not None
 
     def flatness(self, what, names, share, room, unit, word):
-        """Whether a figure was seen of all of them and has not grown; and the figures."""
+        """Whether a value was measured for all subjects and has not grown; and the values."""
         unseen = [name for name in names if not self.lasting(what, name)]
         seen = [name for name in names if name not in unseen]
         figures = {f"{name}, {word}": flat.figures(self.series[what, name], unit) for name in sorted(seen)}
@@ -264,7 +267,7 @@ class Soak:
                 figures | ({"not seen": unseen} if unseen else {}))
 
     def latency(self):
-        """Beside that of a statement that does nothing: the machine may be busier at one time than at another."""
+        """Relative to an empty statement: the load of the machine varies."""
         claim, nothing = self.series["claim", ""], self.series["nothing", ""]
         before, after = claim.medians()
         idle_before, idle_after = nothing.medians()
@@ -296,7 +299,7 @@ class Soak:
                 | ({"nothing to judge": nothing} if nothing else {}))
 
     def report(self, results):
-        """All of it to people, and a line as test/chaos/run.py writes it to a file. True if all held."""
+        """Prints the report, and writes a line as test/chaos/run.py does. True if all checks passed."""
         broken, said = [], {}
         for name, checked, held, figures in results:
             print(f"{'ok' if held else 'not ok'} - {name}: {checked}")

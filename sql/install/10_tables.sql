@@ -14,7 +14,7 @@ $$;
 CREATE SCHEMA tq;
 REVOKE ALL ON SCHEMA tq FROM PUBLIC;
 
--- A server that was not restarted since tq's files were replaced runs the library that it loaded at its start.
+-- A server that has not restarted since tq's files were replaced still runs the library that it loaded at its start.
 DO $$
 BEGIN
 	CREATE FUNCTION tq.require_library() RETURNS void
@@ -27,7 +27,7 @@ END
 $$;
 SELECT tq.require_library();
 
--- One row per enqueued job; never updated, never deleted, but in segment 0.
+-- One row per enqueued job. A row is never updated or deleted, except in segment 0.
 CREATE TABLE tq.job (
 	id           bigint NOT NULL,          -- ordered; below 2^53
 	enqueued_at  timestamptz NOT NULL,
@@ -58,9 +58,9 @@ CREATE TABLE tq.job (
 	CONSTRAINT job_is_empty CHECK (false) NO INHERIT
 ) USING heap;
 
--- One row per durable change of a job. type: c claimed, s succeeded, f failed (to be retried), l lease lost
--- (to be retried), r released, d dead, b buried, x cancelled, e expired, p purged, m moved, R retried,
--- o override (priority, retry_at), k checkpoint, a asked to cancel, u freed (its parents have ended).
+-- One row per durable change of a job. type: c claimed, s succeeded, f failed (to be retried), l lease lost (to be
+-- retried), r released, d dead, b buried, x cancelled, e expired, p purged, m moved, R retried, o override (priority,
+-- retry_at), k checkpoint, a asked to cancel, u freed (its parents have ended).
 CREATE TABLE tq.event (
 	job_id       bigint NOT NULL,
 	at           timestamptz NOT NULL,
@@ -72,7 +72,7 @@ CREATE TABLE tq.event (
 	attempt      int,
 	priority     int,                      -- o: new priority
 	type         "char" NOT NULL,
-	bound        boolean,                  -- c: lease is bound to its session
+	bound        boolean,                  -- c: the lease ends with its session (true) or its worker (false)
 	worker       text,
 	reason       text,                     -- error, reason
 	detail       jsonb,                    -- result, error detail, checkpoint, u: the outcomes of its parents
@@ -90,14 +90,15 @@ CREATE TABLE tq.event_0 () INHERITS (tq.event) USING heap;
 CREATE UNIQUE INDEX event_0_step ON tq.event_0 (job_id, step);
 CREATE INDEX event_0_due ON tq.event_0 (retry_at, job_id) WHERE retry_at IS NOT NULL;
 CREATE INDEX event_0_override ON tq.event_0 (job_id) WHERE type = 'o';
--- Published like every other table by FOR ALL TABLES, and rows of segment 0 are deleted.
+-- FOR ALL TABLES publishes these tables like every other one, and rows of segment 0 are deleted.
 ALTER TABLE tq.job REPLICA IDENTITY FULL;
 ALTER TABLE tq.event REPLICA IDENTITY FULL;
 ALTER TABLE tq.job_0 REPLICA IDENTITY USING INDEX job_0_id;
 ALTER TABLE tq.event_0 REPLICA IDENTITY USING INDEX event_0_step;
 
--- Whoever writes rows past tq makes it read the journal again: by statement, also on a table named only through its parent; and by
--- row where rows come without statements, from logical replication. tq's own path fires no triggers.
+-- A write that bypasses tq makes tq read the journal again. The statement triggers also cover a statement that names
+-- only the parent. The row triggers are for rows that come without statements, from logical replication. tq's own
+-- writes fire no triggers.
 CREATE FUNCTION tq.reload_trigger() RETURNS trigger
 	LANGUAGE c AS 'MODULE_PATHNAME', 'tq_reload_trigger';
 REVOKE ALL ON FUNCTION tq.reload_trigger() FROM PUBLIC;
@@ -131,16 +132,17 @@ CREATE TABLE tq.queue (
 );
 CREATE SEQUENCE tq.queue_id_seq AS int;
 
--- Who may do what with a queue (tq_grant). A queue's rows go with it; those of a role that was dropped are of no effect, and go later.
+-- The privileges of roles on queues (tq_grant). A queue's rows are deleted with the queue. Rows of a dropped role have
+-- no effect and are deleted later.
 CREATE TABLE tq.acl (
 	queue_id  int NOT NULL,                -- 0: all queues
 	role      regrole NOT NULL,
 	privilege text COLLATE "C" NOT NULL
-		CONSTRAINT acl_privilege_known CHECK (privilege IN ('produce', 'consume', 'manage', 'monitor')
+		CONSTRAINT acl_privilege_known CHECK (privilege IN ('produce', 'consume', 'operate', 'manage', 'metrics', 'inspect', 'monitor')
 			OR (privilege = 'create' AND queue_id = 0)),
 	PRIMARY KEY (queue_id, role, privilege)
 );
--- Every session hears of changes, also of those by hand, by a restore and by logical replication.
+-- Every session learns of changes, also of those by hand, by a restore and by logical replication.
 CREATE FUNCTION tq.acl_changed() RETURNS trigger
 	LANGUAGE c AS 'MODULE_PATHNAME', 'tq_acl_changed';
 CREATE TRIGGER tq_changed AFTER INSERT OR UPDATE OR DELETE ON tq.acl
@@ -149,16 +151,17 @@ CREATE TRIGGER tq_truncated AFTER TRUNCATE ON tq.acl
 	FOR EACH STATEMENT EXECUTE FUNCTION tq.acl_changed();
 ALTER TABLE tq.acl ENABLE ALWAYS TRIGGER tq_changed, ENABLE ALWAYS TRIGGER tq_truncated;
 
--- What is known of numbered segments beyond their tables.
+-- What tq records about numbered segments beyond their tables.
 CREATE TABLE tq.segment (
 	number      int PRIMARY KEY,
 	opened_at   timestamptz NOT NULL,
 	sealed_at   timestamptz,               -- takes no more jobs
-	finished_at timestamptz                -- every job in it was terminal; never read again
+	finished_at timestamptz,               -- every job in it was terminal; a load does not read it again
+	ended       text                       -- tq.event.type of the events that ended its jobs; null: unknown
 );
 
--- Who has a unique key: the job that was last enqueued or retried with it. The only table that changes with jobs, and only with those
--- that have such a key. Nothing is written when they end; a row whose job has ended means nothing, and the janitor deletes it.
+-- The owner of each unique key: the job that was last enqueued or retried with it. Only jobs with a key change this
+-- table. The end of a job writes nothing: a row whose job has ended has no effect, and the janitor deletes it.
 CREATE TABLE tq.unique_key (
 	queue_id int NOT NULL,                 -- tq.queue.id
 	key      text COLLATE "C" NOT NULL,
@@ -167,34 +170,43 @@ CREATE TABLE tq.unique_key (
 	PRIMARY KEY (queue_id, key)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
 
--- Who waits for whom: a row for each parent of a job that waits, and for each job of a batch. It goes when the child is free or has ended;
--- until then the parent's own record is kept, or its outcome here. Written by the scheduler alone, once it is there.
+-- One row for each parent of a waiting job, and for each job of a batch. A row is deleted when the child is free or has
+-- ended. Until then the parent's own record is kept, or its outcome is here. After the insert, only the scheduler
+-- writes the row, except that tq_batch_close closes a batch.
 CREATE TABLE tq.dependency (
-	parent_id  bigint NOT NULL,            -- 0: the batch that child_id is the callback of can still be joined
+	parent_id  bigint NOT NULL,            -- 0: jobs can still join the batch whose callback is child_id
 	child_id   bigint NOT NULL,
-	on_failure "char" NOT NULL             -- c: if the parent fails, the child is cancelled; r: it runs all the same
+	on_failure "char" NOT NULL             -- c: if the parent fails, the child is cancelled; r: it runs nevertheless
 		CONSTRAINT dependency_on_failure_known CHECK (on_failure IN ('c', 'r')),
-	shown      boolean NOT NULL,           -- the child is given the parent's result: who enqueued it may read that
+	shown      boolean NOT NULL,           -- the child is given the parent's result: its enqueuer may read that
 	state      text,                       -- how the parent has ended; null: not yet
 	outcome    jsonb,                      -- what the child is given
 	PRIMARY KEY (parent_id, child_id)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
 CREATE INDEX dependency_child ON tq.dependency (child_id, parent_id);
 
--- Batches, and how far they are; the id is that of the callback job.
+-- Which job has waited for which. The rows of a child come from tq.dependency when the child is freed or ends; those of
+-- a parent go with the parent.
+CREATE TABLE tq.edge (
+	parent_id bigint NOT NULL,
+	child_id  bigint NOT NULL,
+	PRIMARY KEY (parent_id, child_id)
+);
+
+-- Batches and their progress; the id is that of the callback job.
 CREATE TABLE tq.batch (
 	id         bigint PRIMARY KEY,
 	on_failure "char" NOT NULL
 		CONSTRAINT batch_on_failure_known CHECK (on_failure IN ('c', 'r')),
 	opened_at  timestamptz NOT NULL,
-	closed_at  timestamptz,                -- when nobody was joining any more
+	closed_at  timestamptz,                -- when no session was joining any more
 	total      bigint,                     -- known from then on
 	done       bigint NOT NULL DEFAULT 0,
 	succeeded  bigint NOT NULL DEFAULT 0,
 	failed     bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
 
--- Whoever writes there past tq makes it look through both.
+-- A write to these tables that bypasses tq makes the scheduler look through both.
 CREATE FUNCTION tq.dependencies_changed() RETURNS trigger
 	LANGUAGE c AS 'MODULE_PATHNAME', 'tq_dependencies_changed';
 REVOKE ALL ON FUNCTION tq.dependencies_changed() FROM PUBLIC;
@@ -209,12 +221,42 @@ CREATE TRIGGER tq_changed_row AFTER INSERT OR UPDATE OR DELETE ON tq.batch
 ALTER TABLE tq.dependency ENABLE ALWAYS TRIGGER tq_changed, ENABLE REPLICA TRIGGER tq_changed_row;
 ALTER TABLE tq.batch ENABLE ALWAYS TRIGGER tq_changed, ENABLE REPLICA TRIGGER tq_changed_row;
 
+-- Changes of jobs in queues with the setting change_retention, for tq_changes. They are not dumped: ids of transactions
+-- mean nothing elsewhere. state: r ready, d delayed, b blocked, c running, e ended.
+CREATE TABLE tq.change (
+	xid      xid8 NOT NULL,                -- the transaction that made the change
+	job_id   bigint NOT NULL,              -- 0: none
+	at       timestamptz NOT NULL,
+	queue_id int NOT NULL,                 -- tq.queue.id
+	step     int NOT NULL,                 -- that of the event; 0: enqueued
+	type     "char" NOT NULL,              -- as tq.event.type; n: enqueued, q: the queue began to record changes
+	state    "char" NOT NULL               -- after the change
+) USING heap;
+CREATE INDEX change_xid ON tq.change (queue_id, xid, job_id, step);
+ALTER TABLE tq.change REPLICA IDENTITY FULL;	-- FOR ALL TABLES publishes it, and rows are deleted
+
+-- What was deleted from tq.change: of each queue, the changes up to transaction `last` that the snapshot sees. The row of
+-- queue 0 names the log.
+CREATE TABLE tq.change_log (
+	queue_id int PRIMARY KEY,
+	name     text COLLATE "C",
+	deleted  pg_snapshot,
+	last     xid8
+);
+INSERT INTO tq.change_log (queue_id, name) VALUES (0, pg_catalog.left(pg_catalog.gen_random_uuid()::text, 8));
+
+-- Which transactions had ended at a time: it tells the age of a change's commit.
+CREATE TABLE tq.change_mark (
+	at       timestamptz PRIMARY KEY,
+	snapshot pg_snapshot NOT NULL
+);
+
 -- Ids and leases are drawn in blocks: the increment is the block's size.
 CREATE SEQUENCE tq.job_id_seq AS bigint INCREMENT BY 4096 MINVALUE 1 START WITH 4096;
 CREATE SEQUENCE tq.lease_seq AS bigint MINVALUE 1 START WITH 1;
 
--- The places where these queues were in use: a row by the first use, or by tq_activate(). A clone or a restored dump finds rows of
--- other places only, a new extension none.
+-- The servers and databases where these queues were in use. The first use adds a row, and so does tq_activate(). A
+-- clone or a restored dump finds only rows of other databases; a new extension finds none.
 CREATE TABLE tq.meta (
 	system_identifier bigint NOT NULL,
 	database          oid NOT NULL,
@@ -222,7 +264,7 @@ CREATE TABLE tq.meta (
 	PRIMARY KEY (system_identifier, database)
 );
 
--- Default privileges may have opened them.
+-- Default privileges may have granted rights.
 REVOKE ALL ON ALL TABLES IN SCHEMA tq FROM PUBLIC;
 REVOKE ALL ON ALL SEQUENCES IN SCHEMA tq FROM PUBLIC;
 
@@ -230,11 +272,12 @@ SELECT pg_catalog.pg_extension_config_dump('tq.job_0', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.event_0', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.queue', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.queue_id_seq', '');
--- A role that was dropped would come back as a number, which may be another role's.
+-- A dropped role would be restored as a number, which may then be the oid of another role.
 SELECT pg_catalog.pg_extension_config_dump('tq.acl', 'WHERE EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = acl.role)');
 SELECT pg_catalog.pg_extension_config_dump('tq.segment', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.unique_key', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.dependency', '');
+SELECT pg_catalog.pg_extension_config_dump('tq.edge', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.batch', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.meta', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.job_id_seq', '');

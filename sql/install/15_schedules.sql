@@ -1,5 +1,5 @@
--- Schedules, and which of their times have been dealt with. Rows of the first change only by tq_schedule and its like, and when rows of the
--- second are pruned.
+-- Schedules, and their times that the scheduler has processed. tq_schedule and related functions change a row of
+-- tq.schedule, and so do a new last_error and the pruning of tq.schedule_fire.
 
 CREATE TABLE tq.schedule (
 	name        text COLLATE "C" PRIMARY KEY,
@@ -14,33 +14,38 @@ CREATE TABLE tq.schedule (
 	options     jsonb NOT NULL,            -- as given; start and end of it are the next two
 	starts_at   timestamptz,               -- no time before it
 	ends_at     timestamptz,               -- no time after it
-	owner       regrole NOT NULL,          -- with whose rights its jobs are enqueued
+	owner       regrole NOT NULL,          -- its jobs are enqueued with the rights of this role
 	anchor      timestamptz NOT NULL,      -- `every` counts from here
-	fired_until timestamptz NOT NULL,      -- nothing at or before it ever fires (again)
+	fired_until timestamptz NOT NULL,      -- times at or before it do not fire (again)
 	defined_at  timestamptz NOT NULL,
 	revision    bigint NOT NULL,           -- grows with each change by tq_schedule, tq_schedule_pause, tq_schedule_resume
 	paused      boolean NOT NULL,
 	missed      bigint NOT NULL DEFAULT 0, -- of rows of schedule_fire that were pruned
-	last_error  text,                      -- why a time could not be dealt with; null once one was
+	last_error  text,                      -- why the last time failed; null once one succeeded
 	CONSTRAINT schedule_cron_or_every CHECK ((cron IS NULL) <> (every IS NULL)),
 	CONSTRAINT schedule_catch_up_known CHECK (catch_up IN ('none', 'latest', 'all')),
 	CONSTRAINT schedule_overlap_known CHECK (overlap IN ('allow', 'skip', 'cancel'))
 );
 
--- One row per schedule and time, written by the transaction that enqueues the job: so there is exactly one job. The last hundred are kept.
+-- For the limits of a queue and of a role.
+CREATE INDEX schedule_queue ON tq.schedule (queue);
+CREATE INDEX schedule_owner ON tq.schedule (owner);
+
+-- One row per schedule and time. The transaction that enqueues the job writes the row, so there is exactly one job. The
+-- last hundred rows are kept.
 CREATE TABLE tq.schedule_fire (
 	schedule   text COLLATE "C" NOT NULL,
 	fire_at    timestamptz NOT NULL,
-	job_id     bigint,                     -- null: none; of a duplicate: who has its unique key
+	job_id     bigint,                     -- null: none; of a duplicate: the job that has its unique key
 	at         timestamptz NOT NULL,       -- when that was
-	kept_until timestamptz,                -- till then the journal has the job, whatever becomes of it
+	kept_until timestamptz,                -- until then the journal has the job, also after its end
 	missed     bigint NOT NULL DEFAULT 0,  -- times between the row before and this one for which there is no job
 	outcome    text NOT NULL
 		CONSTRAINT schedule_fire_outcome_known CHECK (outcome IN ('fired', 'skipped', 'missed', 'duplicate', 'denied', 'manual')),
 	PRIMARY KEY (schedule, fire_at)
 );
 
--- The scheduler hears of changes, also of those by hand, by a restore and by logical replication.
+-- The scheduler learns of changes, also of those by hand, by a restore and by logical replication.
 CREATE FUNCTION tq.schedule_changed() RETURNS trigger
 	LANGUAGE c AS 'MODULE_PATHNAME', 'tq_schedule_changed';
 CREATE TRIGGER tq_changed AFTER INSERT OR UPDATE OR DELETE ON tq.schedule
@@ -51,6 +56,6 @@ ALTER TABLE tq.schedule ENABLE ALWAYS TRIGGER tq_changed, ENABLE ALWAYS TRIGGER 
 
 REVOKE ALL ON TABLE tq.schedule, tq.schedule_fire FROM PUBLIC;
 
--- A role that was dropped would come back as a number, which may be another role's.
+-- A dropped role would be restored as a number, which may then be the oid of another role.
 SELECT pg_catalog.pg_extension_config_dump('tq.schedule', 'WHERE EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = schedule.owner)');
 SELECT pg_catalog.pg_extension_config_dump('tq.schedule_fire', '');

@@ -1,9 +1,10 @@
--- The SQL-callable functions (docs/reference.md). They are in the schema that CREATE EXTENSION names. Everybody may call them; each checks
--- for itself what the caller may do with the queue (90_rights.sql).
+-- The SQL-callable functions (docs/reference.md), in the schema that CREATE EXTENSION names. Every role may call them;
+-- each function checks what the caller may do with the queue (90_rights.sql).
 
 CREATE TYPE tq_job AS (
 	id bigint, lease bigint, queue text, kind text, payload jsonb, attempt int, max_attempts int, checkpoint jsonb,
-	headers jsonb, priority int, enqueued_at timestamptz, lease_expires_at timestamptz, parents jsonb
+	headers jsonb, priority int, enqueued_at timestamptz, lease_expires_at timestamptz, parents jsonb,
+	group_key text, tags text[], unique_key text, deadline timestamptz
 );
 
 CREATE FUNCTION tq_enqueue(
@@ -26,12 +27,27 @@ RETURNS bigint[] LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 CREATE FUNCTION tq_claim(
 	queue text, max_jobs int DEFAULT 1, worker text DEFAULT NULL, lease_for interval DEFAULT NULL,
-	wait interval DEFAULT NULL, kinds text[] DEFAULT NULL, bind_session boolean DEFAULT false)
+	wait interval DEFAULT NULL, kinds text[] DEFAULT NULL, bind_session boolean DEFAULT false,
+	bind_worker boolean DEFAULT false)
 RETURNS SETOF tq_job LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 1 AS 'MODULE_PATHNAME';
 
 CREATE FUNCTION tq_claim_any(
 	queues text[], max_jobs int DEFAULT 1, worker text DEFAULT NULL, lease_for interval DEFAULT NULL,
-	wait interval DEFAULT NULL, kinds text[] DEFAULT NULL, bind_session boolean DEFAULT false)
+	wait interval DEFAULT NULL, kinds text[] DEFAULT NULL, bind_session boolean DEFAULT false,
+	bind_worker boolean DEFAULT false)
+RETURNS SETOF tq_job LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 1 AS 'MODULE_PATHNAME';
+
+CREATE FUNCTION tq_claim_for(
+	queues text[], workers text[], max_jobs int DEFAULT 1, lease_for interval DEFAULT NULL,
+	wait interval DEFAULT NULL, kinds text[] DEFAULT NULL, bind_session boolean DEFAULT false,
+	bind_worker boolean DEFAULT false)
+RETURNS TABLE (worker text, job tq_job) LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 10 AS 'MODULE_PATHNAME';
+
+CREATE FUNCTION tq_claim_next(
+	queue text, ids bigint[], leases bigint[], results jsonb[] DEFAULT NULL, max_jobs int DEFAULT 1,
+	worker text DEFAULT NULL, lease_for interval DEFAULT NULL, kinds text[] DEFAULT NULL,
+	bind_session boolean DEFAULT false,
+	bind_worker boolean DEFAULT false)
 RETURNS SETOF tq_job LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 1 AS 'MODULE_PATHNAME';
 
 CREATE FUNCTION tq_complete(id bigint, lease bigint, result jsonb DEFAULT NULL)

@@ -1,12 +1,18 @@
--- Functions on single jobs beside claiming and finishing them: heartbeats, changes from outside, looking at them.
+-- Functions on single jobs, other than claims and finishes: heartbeats, changes without a lease, and queries.
 
 CREATE FUNCTION tq_heartbeat(
 	id bigint, lease bigint, extend interval DEFAULT NULL, progress jsonb DEFAULT NULL, checkpoint jsonb DEFAULT NULL,
-	OUT lease_expires_at timestamptz, OUT action text)
+	worker text DEFAULT NULL, OUT lease_expires_at timestamptz, OUT action text)
 LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 CREATE FUNCTION tq_heartbeat_many(ids bigint[], leases bigint[], extend interval DEFAULT NULL)
 RETURNS TABLE (id bigint, action text) LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100 AS 'MODULE_PATHNAME';
+
+CREATE FUNCTION tq_heartbeat_worker(worker text, OUT jobs bigint, OUT action text)
+LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+CREATE FUNCTION tq_release_worker(worker text)
+RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 CREATE FUNCTION tq_drain(worker text)
 RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
@@ -17,12 +23,12 @@ RETURNS boolean LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 CREATE FUNCTION tq_cancel(id bigint, reason text DEFAULT NULL)
 RETURNS text LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
-CREATE FUNCTION tq_retry(id bigint)
+CREATE FUNCTION tq_retry(id bigint, with_children boolean DEFAULT false)
 RETURNS text LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 CREATE FUNCTION tq_retry_many(
 	queue text, state text DEFAULT 'dead', kind text DEFAULT NULL, since timestamptz DEFAULT NULL,
-	max_jobs int DEFAULT NULL, to_queue text DEFAULT NULL)
+	max_jobs int DEFAULT NULL, to_queue text DEFAULT NULL, with_children boolean DEFAULT false)
 RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 CREATE FUNCTION tq_purge(queue text, state text)
@@ -31,7 +37,7 @@ RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 CREATE FUNCTION tq_reschedule(id bigint, run_at timestamptz DEFAULT NULL, priority int DEFAULT NULL)
 RETURNS text LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
--- A job as it is now; an open claim counts, other changes of transactions that have not committed do not.
+-- A job in its current state. An open claim counts; other changes of uncommitted transactions do not.
 CREATE FUNCTION tq_get(
 	id bigint, OUT id bigint, OUT queue text, OUT kind text, OUT state text, OUT priority int, OUT attempt int,
 	OUT max_attempts int, OUT payload jsonb, OUT headers jsonb, OUT run_at timestamptz, OUT enqueued_at timestamptz,
@@ -49,7 +55,20 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 10 AS 'MODULE_PATHNAME';
 CREATE FUNCTION tq_explain(id bigint)
 RETURNS text LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
--- Batches: jobs that belong together, and a job that runs when all of them are done.
+-- The jobs that a job waits for (levels below 0) and those that wait for it, over all levels. A job that the caller may
+-- not see, and one that is gone, has only an id.
+CREATE FUNCTION tq_graph(id bigint, max_jobs int DEFAULT 1000)
+RETURNS TABLE (
+	level int, id bigint, parents bigint[], queue text, kind text, state text, on_parent_failure text)
+LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 20 AS 'MODULE_PATHNAME';
+
+-- Dead letters by kind and error. Numbers, quoted strings, UUIDs and hexadecimal digits of an error are replaced by "?".
+CREATE FUNCTION tq_dead_groups(queue text, max_jobs int DEFAULT 10000)
+RETURNS TABLE (
+	kind text, error text, jobs bigint, first_at timestamptz, last_at timestamptz, example bigint, complete boolean)
+LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 10 AS 'MODULE_PATHNAME';
+
+-- Batches: jobs that belong together, and a callback job that runs when all of them have ended.
 CREATE FUNCTION tq_batch_open(
 	queue text, payload jsonb DEFAULT '{}', kind text DEFAULT NULL, on_failure text DEFAULT 'run', options jsonb DEFAULT NULL)
 RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';

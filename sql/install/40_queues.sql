@@ -1,4 +1,4 @@
--- Queues: making and changing them, waiting for their jobs, how they stand.
+-- Queues: functions that create and change them, wait for their jobs, and show their state.
 
 CREATE FUNCTION tq_create_queue(name text, settings jsonb DEFAULT '{}')
 RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
@@ -9,20 +9,47 @@ RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 CREATE FUNCTION tq_drop_queue(name text)
 RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
-CREATE FUNCTION tq_pause(queue text, kind text DEFAULT NULL, until timestamptz DEFAULT NULL)
+-- Groups that are paused (tq_pause with group_key) or have limits of their own. A queue's rows are deleted with it.
+CREATE TABLE tq.group_setting (
+	queue_id     int NOT NULL,             -- tq.queue.id
+	group_key    text COLLATE "C" NOT NULL,
+	paused_until timestamptz,              -- null: not paused; infinity: until resumed
+	max_running  int,                      -- null: group_max_running of the queue
+	rate         text,                     -- null: group_rate of the queue
+	PRIMARY KEY (queue_id, group_key)
+);
+REVOKE ALL ON TABLE tq.group_setting FROM PUBLIC;
+SELECT pg_catalog.pg_extension_config_dump('tq.group_setting', '');
+
+CREATE FUNCTION tq_pause(queue text, kind text DEFAULT NULL, until timestamptz DEFAULT NULL, group_key text DEFAULT NULL)
 RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
-CREATE FUNCTION tq_resume(queue text, kind text DEFAULT NULL)
+CREATE FUNCTION tq_resume(queue text, kind text DEFAULT NULL, group_key text DEFAULT NULL)
 RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
-CREATE FUNCTION tq_grant(queue text, role regrole, privilege text)
+CREATE FUNCTION tq_limit_group(queue text, group_key text, max_running int DEFAULT NULL, rate text DEFAULT NULL)
 RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
-CREATE FUNCTION tq_revoke(queue text, role regrole, privilege text)
+CREATE FUNCTION tq_grant(
+	queue text, role regrole, privilege text, privilege2 text DEFAULT NULL, privilege3 text DEFAULT NULL,
+	privilege4 text DEFAULT NULL, privilege5 text DEFAULT NULL, privilege6 text DEFAULT NULL,
+	privilege7 text DEFAULT NULL, privilege8 text DEFAULT NULL)
 RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
-CREATE PROCEDURE tq_wait(queues text[], timeout interval)
+CREATE FUNCTION tq_revoke(
+	queue text, role regrole, privilege text, privilege2 text DEFAULT NULL, privilege3 text DEFAULT NULL,
+	privilege4 text DEFAULT NULL, privilege5 text DEFAULT NULL, privilege6 text DEFAULT NULL,
+	privilege7 text DEFAULT NULL, privilege8 text DEFAULT NULL)
+RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+CREATE PROCEDURE tq_wait(queues text[] DEFAULT NULL, timeout interval DEFAULT NULL, kinds text[] DEFAULT NULL, all_roles boolean DEFAULT false)
 LANGUAGE C AS 'MODULE_PATHNAME';
+
+CREATE PROCEDURE tq_wait_jobs(ids bigint[], timeout interval DEFAULT NULL)
+LANGUAGE C AS 'MODULE_PATHNAME';
+
+CREATE FUNCTION tq_ready(queues text[] DEFAULT NULL, kinds text[] DEFAULT NULL, all_roles boolean DEFAULT false)
+RETURNS TABLE (queue text, kind text, jobs bigint, role text) LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 20 AS 'MODULE_PATHNAME';
 
 CREATE FUNCTION tq_stats()
 RETURNS TABLE (
@@ -30,6 +57,12 @@ RETURNS TABLE (
 	waiting int, paused_until timestamptz, kinds jsonb, enqueued bigint, claimed bigint, succeeded bigint, failed bigint,
 	lost bigint, dead bigint, released bigint, cancelled bigint, expired bigint)
 LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 20 AS 'MODULE_PATHNAME';
+
+CREATE FUNCTION tq_series(queue text = null, since interval = '1 day', step interval = '1 min')
+RETURNS TABLE (
+	at timestamptz, span interval, enqueued bigint, claimed bigint, succeeded bigint, failed bigint, lost bigint, dead bigint,
+	wait_p50 interval, wait_p99 interval, run_p50 interval, run_p99 interval)
+LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 1440 AS 'MODULE_PATHNAME';
 
 CREATE FUNCTION tq_health()
 RETURNS TABLE (item text, value text, status text, hint text)
@@ -50,3 +83,7 @@ RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 CREATE FUNCTION tq_activate()
 RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+CREATE FUNCTION tq_restore_end()
+RETURNS TABLE (jobs bigint, unfinished bigint, segments integer, held text)
+LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 1 AS 'MODULE_PATHNAME';

@@ -1,9 +1,25 @@
--- Views. The functions that they call show what whoever queries them may see; the tables are read with the owner's rights, so a view that
--- reads one is a security barrier: no condition of the query is evaluated on rows that the view leaves out.
+-- Views. Their functions show what the role that queries them may see. Tables are read with the owner's rights, so a
+-- view that reads one is a security barrier: it evaluates no condition of the query on rows that it leaves out.
+
+CREATE FUNCTION tq.may_list(queue_id int, role oid) RETURNS boolean
+LANGUAGE C STABLE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_may_list';
+CREATE FUNCTION tq.may_list_groups(queue_id int) RETURNS boolean
+LANGUAGE C STABLE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_may_list_groups';
 
 CREATE VIEW tq_queues WITH (security_barrier) AS
 	SELECT s.queue, s.state, s.ready, s.delayed, s.blocked, s.running, s.live, s.in_memory, s.on_disk, s.waiting, s.paused_until, s.kinds,
-		q.settings, q.created_at
+		CASE WHEN pg_catalog.jsonb_typeof(q.settings OPERATOR(pg_catalog.->) 'follow_up') OPERATOR(pg_catalog.=) 'object'
+			THEN q.settings OPERATOR(pg_catalog.#-) '{follow_up,by}'
+			ELSE q.settings	-- a row by hand may hold anything
+		END AS settings,
+		q.created_at,
+		(SELECT pg_catalog.jsonb_object_agg(g.group_key, pg_catalog.jsonb_strip_nulls(pg_catalog.jsonb_build_object(
+				'paused_until', CASE WHEN g.paused_until OPERATOR(pg_catalog.>) tq_now() THEN g.paused_until END,
+				'max_running', g.max_running, 'rate', g.rate)))
+			FROM tq.group_setting g
+			WHERE g.queue_id OPERATOR(pg_catalog.=) q.id AND tq.may_list_groups(g.queue_id)
+				AND (g.paused_until OPERATOR(pg_catalog.>) tq_now() OR g.max_running IS NOT NULL OR g.rate IS NOT NULL)
+		) AS groups
 	FROM tq_stats() s LEFT JOIN tq.queue q ON q.name = s.queue;
 
 CREATE FUNCTION tq.running()
@@ -18,7 +34,8 @@ RETURNS TABLE (worker text, running int, claimed bigint, seen_at timestamptz, dr
 LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 20 AS 'MODULE_PATHNAME', 'tq_list_workers';
 CREATE VIEW tq_workers AS SELECT * FROM tq.workers();
 
--- In the select list, not in FROM, the function is asked for one row at a time, so LIMIT ends its walk over the segments.
+-- In the select list, unlike in FROM, the executor asks the function for one row at a time, so LIMIT ends its walk over
+-- the segments.
 CREATE TYPE tq.job_line AS (
 	id bigint, queue text, kind text, state text, priority int, attempt int, max_attempts int, run_at timestamptz,
 	enqueued_at timestamptz, expires_at timestamptz
@@ -36,10 +53,12 @@ RETURNS TABLE (
 	last_error text, worker text, enqueued_at timestamptz, claimed_at timestamptz, died_at timestamptz,
 	kept_until timestamptz)
 LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 1000 AS 'MODULE_PATHNAME', 'tq_list_dead';
-CREATE VIEW tq_dead AS SELECT * FROM tq.dead();
+CREATE VIEW tq_dead AS
+	SELECT (l.line).id, (l.line).queue, (l.line).kind, (l.line).state, (l.line).priority, (l.line).attempts,
+		(l.line).max_attempts, (l.line).reason, (l.line).detail, (l.line).last_error, (l.line).worker, (l.line).enqueued_at,
+		(l.line).claimed_at, (l.line).died_at, (l.line).kept_until
+	FROM (SELECT tq.dead() AS line) l;
 
-CREATE FUNCTION tq.may_list(queue_id int, role oid) RETURNS boolean
-LANGUAGE C STABLE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_may_list';
 CREATE VIEW tq_grants WITH (security_barrier) AS
 	SELECT CASE a.queue_id WHEN 0 THEN '*' ELSE q.name END AS queue, a.role, a.privilege
 	FROM tq.acl a LEFT JOIN tq.queue q ON q.id = a.queue_id

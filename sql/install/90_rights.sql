@@ -1,10 +1,11 @@
--- Closed by default (P8): whatever the default privileges of this database have opened is closed first. Then everybody may call the
--- functions, query the views and insert into tq_inbox, since these check for themselves what the caller may do with the queue
--- (docs/adr/0006-rights-in-a-table.md). The tables and sequences of schema tq stay closed: tq's functions read and write them for
--- the caller.
+-- Queues are closed by default (P8). First, this script revokes all rights that default privileges of this database
+-- have granted. Then it lets every role call the functions, query the views and insert into tq_inbox, since these check
+-- what the caller may do with the queue (docs/adr/0006-rights-in-a-table.md). The tables and sequences of schema tq
+-- stay closed: tq's functions read and write them for the caller.
 
--- From here to the end of the script nothing is looked up in the extension's schema: where others may create there, an operator of theirs
--- could fit better than the server's own, and would be run as whoever creates the extension.
+-- From here to the end of the script, no name is looked up in the extension's schema. If other roles may create objects
+-- there, an operator of theirs could match better than the server's own. It would then run as the role that creates the
+-- extension.
 SET LOCAL search_path = pg_catalog, pg_temp;
 
 DO $$
@@ -33,9 +34,9 @@ BEGIN
 			FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid JOIN pg_namespace n ON n.oid = d.objid
 			WHERE e.extname = 'tq' AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND d.classid = 'pg_namespace'::regclass
 		)
-		SELECT format('REVOKE ALL ON %s %s FROM %s', m.kind, m.name, g.who)
+		SELECT format('REVOKE ALL ON %s %s FROM %s', m.kind, m.name, g.grantee)
 		FROM member m CROSS JOIN LATERAL (
-			SELECT 'PUBLIC' AS who
+			SELECT 'PUBLIC' AS grantee
 			UNION
 			SELECT a.grantee::regrole::text FROM aclexplode(m.acl) a WHERE a.grantee NOT IN (0, m.owner)
 		) g

@@ -1,6 +1,8 @@
 #include "api/args.hpp"
 
-namespace tq::api
+#include "database/restoring.hpp"
+
+namespace tq
 {
 
 void require(FunctionCallInfo fcinfo, int i, const char *name)
@@ -9,15 +11,48 @@ void require(FunctionCallInfo fcinfo, int i, const char *name)
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s must not be null", name)));
 }
 
-const char *text_or_null(FunctionCallInfo fcinfo, int i)
+text *text_value(FunctionCallInfo fcinfo, int i, const char *name, const pg::SizeLimit &limit)
 {
-	return PG_ARGISNULL(i) ? nullptr : text_to_cstring(PG_GETARG_TEXT_PP(i));
+	if (PG_ARGISNULL(i))
+		return nullptr;
+	pg::check_size(name, PG_GETARG_DATUM(i), limit);
+	return PG_GETARG_TEXT_PP(i);
 }
 
-const char *text_required(FunctionCallInfo fcinfo, int i, const char *name)
+Jsonb *jsonb_value(FunctionCallInfo fcinfo, int i, const char *name, const pg::SizeLimit &limit)
+{
+	if (PG_ARGISNULL(i))
+		return nullptr;
+	return pg::checked_jsonb(name, PG_GETARG_DATUM(i), limit);
+}
+
+const char *text_or_null(FunctionCallInfo fcinfo, int i, const char *name, const pg::SizeLimit &limit)
+{
+	const text *value = text_value(fcinfo, i, name, limit);
+	return value != nullptr ? text_to_cstring(value) : nullptr;
+}
+
+const char *text_required(FunctionCallInfo fcinfo, int i, const char *name, const pg::SizeLimit &limit)
 {
 	require(fcinfo, i, name);
-	return text_to_cstring(PG_GETARG_TEXT_PP(i));
+	return text_or_null(fcinfo, i, name, limit);
+}
+
+const char *error_required(FunctionCallInfo fcinfo, int i, const char *name)
+{
+	require(fcinfo, i, name);
+	return pg::cut_text_value(PG_GETARG_DATUM(i), error_limit().bytes);
+}
+
+Jsonb *error_detail(FunctionCallInfo fcinfo, int i)
+{
+	return PG_ARGISNULL(i) ? nullptr : pg::cut_jsonb(PG_GETARG_DATUM(i), error_limit().bytes);
+}
+
+const char *name_in(Datum element, const char *name)
+{
+	pg::check_size(name, element, kNameLimit);
+	return TextDatumGetCString(element);
 }
 
 int32 int_or(FunctionCallInfo fcinfo, int i, const char *name, int32 otherwise, int32 low, int32 high)
@@ -48,18 +83,27 @@ TimestampTz time_or(FunctionCallInfo fcinfo, int i, const char *name, TimestampT
 		return otherwise;
 	const TimestampTz t = PG_GETARG_TIMESTAMPTZ(i);
 	if (TIMESTAMP_NOT_FINITE(t))
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must be finite", name)));
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("%s must be finite: %s", name, timestamptz_to_str(t))));
 	return t;
 }
 
 namespace
 {
 
-Datum *elements_of(Datum datum, Oid type, const char *name, bool **nulls, int *n)
+Datum *elements_of(Datum datum, Oid type, const char *name, bool **nulls, int *n, const pg::SizeLimit &limit)
 {
+	pg::check_size(name, datum, limit);
 	ArrayType *array = DatumGetArrayTypeP(datum);
 	if (ARR_NDIM(array) > 1)
 		ereport(ERROR, (errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR), errmsg("%s must have one dimension", name)));
+	// checked before deconstruct_array(): nulls use no bytes in the array, so its size does not limit their number
+	const int count = ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array));
+	if (count > guc::max_array_elements)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED), errmsg("%s has too many elements", name),
+				 errdetail("It has %d; the limit is %d (tq.max_array_elements).", count, guc::max_array_elements),
+				 errhint("Call the function several times, or raise tq.max_array_elements.")));
 	int16 length = 0;
 	bool by_value = false;
 	char align = 0;
@@ -71,10 +115,10 @@ Datum *elements_of(Datum datum, Oid type, const char *name, bool **nulls, int *n
 
 } // namespace
 
-Datum *array_elements(Datum datum, Oid type, const char *name, int *n)
+Datum *array_elements(Datum datum, Oid type, const char *name, int *n, const pg::SizeLimit &limit)
 {
 	bool *nulls = nullptr;
-	Datum *elements = elements_of(datum, type, name, &nulls, n);
+	Datum *elements = elements_of(datum, type, name, &nulls, n, limit);
 	for (int k = 0; k < *n; ++k)
 		if (nulls[k])
 			ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s must not contain nulls", name),
@@ -84,13 +128,13 @@ Datum *array_elements(Datum datum, Oid type, const char *name, int *n)
 
 Datum *array_with_nulls(FunctionCallInfo fcinfo, int i, const char *name, Oid type, bool **nulls, int *n)
 {
-	return PG_ARGISNULL(i) ? nullptr : elements_of(PG_GETARG_DATUM(i), type, name, nulls, n);
+	return PG_ARGISNULL(i) ? nullptr : elements_of(PG_GETARG_DATUM(i), type, name, nulls, n, array_limit());
 }
 
-Datum *array_required(FunctionCallInfo fcinfo, int i, const char *name, Oid type, int *n)
+Datum *array_required(FunctionCallInfo fcinfo, int i, const char *name, Oid type, int *n, const pg::SizeLimit &limit)
 {
 	require(fcinfo, i, name);
-	return array_elements(PG_GETARG_DATUM(i), type, name, n);
+	return array_elements(PG_GETARG_DATUM(i), type, name, n, limit);
 }
 
 void same_length(const char *a, int na, const char *b, int nb)
@@ -104,6 +148,7 @@ void require_writable(const char *function)
 {
 	PreventCommandIfReadOnly(function);
 	PreventCommandIfParallelMode(function);
+	refuse_while_restoring();
 }
 
-} // namespace tq::api
+} // namespace tq

@@ -1,13 +1,14 @@
-// Arguments of the SQL functions: read, checked, named in the error.
+// Arguments of the SQL functions: reads and checks them, and names them in errors.
 // Regime: PG; may ereport. Locks: none.
 #pragma once
 
 #include "pg/prelude.hpp"
 
+#include "api/sizes.hpp"
 #include "core/types.hpp"
 #include "pg/interval.hpp"
 
-namespace tq::api
+namespace tq
 {
 
 using core::Micros;
@@ -17,27 +18,41 @@ void require(FunctionCallInfo fcinfo, int i, const char *name);
 
 inline bool given(FunctionCallInfo fcinfo, int i) { return !PG_ARGISNULL(i); }
 
-// A text argument as a C string; null if it is SQL null.
-const char *text_or_null(FunctionCallInfo fcinfo, int i);
-const char *text_required(FunctionCallInfo fcinfo, int i, const char *name);
+// A text argument as a C string, of at most `limit` bytes; null if the argument is SQL null.
+const char *text_or_null(FunctionCallInfo fcinfo, int i, const char *name, const pg::SizeLimit &limit = kNameLimit);
+const char *text_required(FunctionCallInfo fcinfo, int i, const char *name, const pg::SizeLimit &limit = kNameLimit);
 
-// Integers with their range; `otherwise` if null.
+// The same as a PostgreSQL value; null if the argument is SQL null.
+text *text_value(FunctionCallInfo fcinfo, int i, const char *name, const pg::SizeLimit &limit);
+Jsonb *jsonb_value(FunctionCallInfo fcinfo, int i, const char *name, const pg::SizeLimit &limit);
+
+// The text of an error, cut to tq.max_error. The detail is null if the argument is SQL null.
+const char *error_required(FunctionCallInfo fcinfo, int i, const char *name);
+Jsonb *error_detail(FunctionCallInfo fcinfo, int i);
+
+// An element of an array of names.
+const char *name_in(Datum element, const char *name);
+
+// Integers, checked against their range; `otherwise` if the argument is null.
 int32 int_or(FunctionCallInfo fcinfo, int i, const char *name, int32 otherwise, int32 low, int32 high);
 int64 id_required(FunctionCallInfo fcinfo, int i, const char *name);
 
-constexpr Micros kLongestLease = 49 * pg::kDay; // entries keep its length in 32 bits of milliseconds
+// entries keep the length of a lease in 32 bits of milliseconds
+constexpr Micros kLongestLease = 49 * pg::kDay;
 
-// An interval as microseconds: months are refused (they have no fixed length), and so is anything below `low` or above `high`.
-Micros interval_or(FunctionCallInfo fcinfo, int i, const char *name, Micros otherwise, Micros low, Micros high = pg::kLongest);
+// An interval in microseconds. Raises if it has months, which have no fixed length, or is outside `low` to `high`.
+Micros interval_or(FunctionCallInfo fcinfo, int i, const char *name, Micros otherwise, Micros low,
+				   Micros high = pg::kLongest);
 
 // A finite timestamp.
 TimestampTz time_or(FunctionCallInfo fcinfo, int i, const char *name, TimestampTz otherwise);
 
-// A one-dimensional array without nulls: its elements; *n = 0 for an empty one.
-Datum *array_elements(Datum array, Oid type, const char *name, int *n);
-Datum *array_required(FunctionCallInfo fcinfo, int i, const char *name, Oid type, int *n);
+// The elements of a one-dimensional array without nulls, at most tq.max_array_elements; *n = 0 for an empty array.
+Datum *array_elements(Datum array, Oid type, const char *name, int *n, const pg::SizeLimit &limit = array_limit());
+Datum *array_required(FunctionCallInfo fcinfo, int i, const char *name, Oid type, int *n,
+					  const pg::SizeLimit &limit = array_limit());
 
-// The same of an argument that may be null (result: null) and whose elements may be (*nulls).
+// The same for an argument that may be null (result: null) and whose elements may be null (*nulls).
 Datum *array_with_nulls(FunctionCallInfo fcinfo, int i, const char *name, Oid type, bool **nulls, int *n);
 
 // Raises 22023 if the lengths differ.
@@ -46,4 +61,4 @@ void same_length(const char *a, int na, const char *b, int nb);
 // Raises 25006 in a read-only transaction, 0A000 in a parallel worker.
 void require_writable(const char *function);
 
-} // namespace tq::api
+} // namespace tq

@@ -1,13 +1,12 @@
 #include "api/names.hpp"
 
-#include "journal/endings.hpp"
+#include "journal/terminal_states.hpp"
 
-namespace tq::api
+namespace tq
 {
 
 using journal::EventType;
 using journal::FoldState;
-using live::State;
 
 const char *name_of(State state) noexcept
 {
@@ -28,7 +27,7 @@ const char *name_of(State state) noexcept
 
 const char *name_of(FoldState state) noexcept
 {
-	for (const journal::Ending &e : journal::kEndings)
+	for (const journal::TerminalState &e : journal::kTerminalStates)
 		if (e.state == state)
 			return e.name;
 	return state == FoldState::running ? "running" : "ready";
@@ -36,7 +35,7 @@ const char *name_of(FoldState state) noexcept
 
 const char *ended_as(EventType event) noexcept
 {
-	for (const journal::Ending &e : journal::kEndings)
+	for (const journal::TerminalState &e : journal::kTerminalStates)
 		if (e.event == event)
 			return e.name;
 	return "ended";
@@ -64,6 +63,8 @@ const char *name_of(EventType event) noexcept
 			return "cancel_asked";
 		case EventType::freed:
 			return "freed";
+		case EventType::blocked:
+			return "blocked";
 		default:
 			return ended_as(event);
 	}
@@ -71,7 +72,7 @@ const char *name_of(EventType event) noexcept
 
 bool parse_ended(const char *name, FoldState *state) noexcept
 {
-	for (const journal::Ending &e : journal::kEndings)
+	for (const journal::TerminalState &e : journal::kTerminalStates)
 		if (strcmp(e.name, name) == 0)
 		{
 			*state = e.state;
@@ -80,4 +81,4 @@ bool parse_ended(const char *name, FoldState *state) noexcept
 	return false;
 }
 
-} // namespace tq::api
+} // namespace tq

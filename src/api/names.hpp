@@ -2,19 +2,19 @@
 // Regime: PG, but nothing here raises. Locks: none.
 #pragma once
 
-#include "live/shared.hpp"
+#include "shmem/shared.hpp"
 
-namespace tq::api
+namespace tq
 {
 
-const char *name_of(live::State state) noexcept;
-const char *name_of(journal::FoldState state) noexcept; // of one that has ended, else "ready" or "running"
+const char *name_of(State state) noexcept;
+const char *name_of(journal::FoldState state) noexcept; // the state of an ended job, else "ready" or "running"
 const char *name_of(journal::EventType event) noexcept; // what happened
 
-// The state that an event which ends a job leads to.
+// The state of a job that this event ended.
 const char *ended_as(journal::EventType event) noexcept;
 
-// The terminal state of that name; false if there is none.
+// Finds the terminal state of that name; false if there is none.
 bool parse_ended(const char *name, journal::FoldState *state) noexcept;
 
-} // namespace tq::api
+} // namespace tq

@@ -1,9 +1,12 @@
-// tq_now: the time that jobs go by. Needs no right and no shared memory.
-// Regime: PG; raises nothing. Locks: none.
-#include "live/clock.hpp"
-#include "live/shared.hpp"
+// tq_now: the current wall clock time, as jobs use it. Needs no right.
+// Regime: PG. Locks: the registry lock, briefly.
+#include "database/attach.hpp"
 #include "pg/function.hpp"
 
 using namespace tq;
 
-TQ_FUNCTION(tq_now) { PG_RETURN_TIMESTAMPTZ(live::preloaded() ? live::wall_now() : GetCurrentTimestamp()); }
+TQ_FUNCTION(tq_now)
+{
+	find_database(fcinfo); // a database may have its own clock
+	PG_RETURN_TIMESTAMPTZ(preloaded() ? wall_now() : GetCurrentTimestamp());
+}

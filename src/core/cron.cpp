@@ -25,8 +25,8 @@ struct Date
 	int day;
 };
 
-// Days are counted from 2000-01-01. Both ways after Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms": years begin in March, in
-// eras of 400 years.
+// Days are counted from 2000-01-01. Both conversions follow Howard Hinnant, "chrono-Compatible Low-Level Date
+// Algorithms": years begin in March, in eras of 400 years.
 constexpr int64_t kDaysTo2000 = 730425; // from 0000-03-01
 constexpr int64_t kDaysOfEra = 146097;
 
@@ -113,7 +113,7 @@ int next_time(const Cron &c, int at) noexcept
 	return hour < 0 ? -1 : hour * 3600 + first_minute * 60 + first_second;
 }
 
-// A 29th of February is on a given weekday every 28 years, and over the end of most centuries after 40.
+// The 29th of February falls on a given weekday every 28 years, and after 40 across most ends of centuries.
 constexpr int kSearchMonths = 50 * 12;
 
 // The first matching local time from `local` on.
@@ -124,7 +124,7 @@ bool next_match(const Cron &c, Seconds local, Seconds *out) noexcept
 	if (!next_day(c, &day, kSearchMonths))
 		return false;
 	int time = next_time(c, day == today ? static_cast<int>(local - today * kDay) : 0);
-	if (time < 0) // today, but later than all of its times
+	if (time < 0) // today's times have passed
 	{
 		++day;
 		if (!next_day(c, &day, kSearchMonths))
@@ -138,13 +138,13 @@ bool next_match(const Cron &c, Seconds local, Seconds *out) noexcept
 // ---- firing
 
 constexpr Seconds kLongestChange = 2 * kDay; // of a clock
-constexpr Seconds kProbe = 3 * kHour;		 // no clock is changed twice within
+constexpr Seconds kProbe = 3 * kHour;		 // no clock changes twice within this time
 constexpr int kMostProbes = 1000;
 
-// The first instant at which the clock shows `local` or later; a later local time never has an earlier one.
+// The first instant at which the clock shows `local` or later. Monotonic in `local`.
 Seconds reached(const Zone &z, Seconds local) noexcept { return z.instants(z.data, local).first; }
 
-// For named hours: the first matching local time that the clock has not reached yet.
+// Named hours: the first matching local time that the clock has not shown yet.
 Seconds next_named(const Cron &c, Seconds now, const Zone &z) noexcept
 {
 	const Seconds shown = z.local(z.data, now);
@@ -154,7 +154,7 @@ Seconds next_named(const Cron &c, Seconds now, const Zone &z) noexcept
 	const Seconds fire = reached(z, local);
 	if (fire > now)
 		return fire;
-	// The clock was set back, and shows again what it has shown already. Find the first time that will be new.
+	// The clock was set back and repeats times: find the first new one.
 	Seconds old = local, fresh = std::max(shown, local) + kLongestChange;
 	while (fresh - old > 1)
 	{
@@ -164,8 +164,8 @@ Seconds next_named(const Cron &c, Seconds now, const Zone &z) noexcept
 	return next_match(c, fresh, &local) ? reached(z, local) : kNone;
 }
 
-// For every hour: the first instant at which the clock shows a match. Walks from change to change of the clock; once a change back cannot
-// bring old times again, goes straight to the next match.
+// Every hour: the first instant at which the clock shows a match. Walks from clock change to clock change; once no
+// change can repeat old times, goes straight to the next match.
 Seconds next_shown(const Cron &c, Seconds now, const Zone &z) noexcept
 {
 	Seconds t = now + 1, since = t;

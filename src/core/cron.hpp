@@ -1,4 +1,4 @@
-// Cron expressions: when they fire next on the clocks of a time zone. How they are written is in cron_text.hpp.
+// Cron expressions: when they fire next in a time zone. cron_text.hpp describes the syntax.
 // Regime: core. A Cron is plain data; the zone is passed in as two functions.
 #pragma once
 
@@ -21,13 +21,14 @@ struct Cron
 	bool last_day;			 // L
 	bool any_day;			 // the field begins with *
 	bool any_weekday;		 // likewise
-	bool every_hour;		 // likewise, or all 24 are named: follows the clock through its changes, see next_fire
+	bool every_hour;		 // no hour is excluded: fires by elapsed time, see next_fire
 };
 
 // Seconds since 2000-01-01 00:00, either UTC (an instant) or as shown by a clock on the wall (local).
 using Seconds = int64_t;
 
-// When a clock shows a local time. None: it is skipped, and `first` is the first instant after the gap. Two: it is repeated.
+// The instants at which a clock shows a local time. None: skipped; `first` is the first instant after the gap. Two:
+// repeated.
 struct Instants
 {
 	int n;
@@ -35,7 +36,7 @@ struct Instants
 	Seconds second;
 };
 
-// The clocks of a place: they are set forward or back by less than two days at a time, and keep their offset for more than three hours.
+// The clocks of a time zone. A change is less than two days; an offset lasts more than three hours.
 struct Zone
 {
 	const void *data;
@@ -43,17 +44,17 @@ struct Zone
 	Instants (*instants)(const void *data, Seconds local) noexcept;
 };
 
-// The first time after `from` at which the expression fires, to the second; kNever if there is none within half a century.
-//
-// Where the clock is changed: an expression that names its hours fires once for each local time that it names. A skipped one fires
-// at the next valid instant, the end of the gap; several of the same gap are one. A repeated one fires when it comes first. An
-// expression with every hour (* or */n, or all 24) is about intervals, not about times of the day: it fires whenever the clock shows
-// what it says, so in a repeated hour again, and in a skipped one not at all. Changes of up to three hours are what cron(8) of Vixie
-// (ISC cron 4) treats like this, save that there several skipped times fire one after the other, and that a * in the minutes alone makes
-// an expression one of intervals; here `*/5 2 * * *` names its hour.
+// The first second after `from` at which the expression fires; kNever if there is none within half a century.
+// When the clock changes, an expression that names its hours fires once for each local time. A skipped time fires at
+// the end of the gap; several of one gap fire once. A repeated time fires the first time only.
+// An expression with every hour (* or */n, or all 24) describes intervals. It fires whenever the clock shows a matching
+// time: twice in a repeated hour, never in a skipped one.
+// Vixie cron (ISC cron 4) does the same for changes of up to three hours, with two differences: it fires several
+// skipped times one after the other, and only a * in the minutes makes an expression one of intervals. Here `*/5 2 * *
+// *` names its hour.
 Micros next_fire(const Cron &cron, Micros from, const Zone &zone) noexcept;
 
-// Whether it fires when the clock shows this.
+// Whether it fires when the clock shows this time.
 bool matches(const Cron &cron, Seconds local) noexcept;
 
 // The first matching day from `day` on, counted from 2000-01-01; false if there is none in so many months.

@@ -1,6 +1,7 @@
 #include "core/cron_text.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 namespace tq::core
 {
@@ -33,6 +34,8 @@ constexpr const char *kItems[kCronFields] = {
 };
 constexpr const char *kNoFields =
 	"There must be five fields (minute, hour, day of month, month, day of week), or six with the second first.";
+constexpr const char *kTooLong = "An expression has at most 1024 bytes.";
+static_assert(kCronMax == 1024);
 constexpr const char *kNoMacro = "Known are @yearly, @annually, @monthly, @weekly, @daily, @midnight and @hourly.";
 constexpr const char *kMonthNames = "JANFEBMARAPRMAYJUNJULAUGSEPOCTNOVDEC";
 constexpr const char *kWeekdayNames = "SUNMONTUEWEDTHUFRISAT";
@@ -52,7 +55,7 @@ bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
 char upper(char c) noexcept { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; }
 bool is_end(char c) noexcept { return c == '\0' || c == ',' || is_space(c); }
 
-// Three letters at p out of a list of names without separators; -1 if they are none.
+// The index of the three letters at p in a list of names without separators; -1 if absent.
 int find_name(const char *names, const char *p) noexcept
 {
 	for (int i = 0; names[3 * i] != '\0'; ++i)
@@ -76,7 +79,7 @@ class Reader
 	}
 	bool is(CronField f) const noexcept { return field_ == static_cast<int>(f); }
 
-	// What is not there, said of the character at p_.
+	// Reports the missing character at p_.
 	bool fail_item() noexcept
 	{
 		const char c = upper(*p_);
@@ -93,7 +96,7 @@ class Reader
 		return fail(p_, kItems[field_]);
 	}
 
-	// Digits; more than the largest of them are as good as too large.
+	// Digits; too many digits count as a number that is too large.
 	int number() noexcept
 	{
 		int v = 0;
@@ -127,7 +130,7 @@ class Reader
 		return true;
 	}
 
-	// What comes after a weekday and is no list of days: nL, n#k.
+	// The suffix of a weekday that is not in a list: nL, n#k.
 	bool of_month(int weekday) noexcept
 	{
 		const auto bit = static_cast<uint8_t>(1U << weekday % 7);
@@ -243,7 +246,7 @@ class Reader
 					cron_.any_weekday = star;
 			}
 		}
-		// every sort of year, by length and first weekday, is among any 28 without an odd century
+		// any 28 years without an odd century include every combination of length and first weekday
 		int64_t day = 0;
 		if (next_day(cron_, &day, 28 * 12))
 			return true;
@@ -306,6 +309,14 @@ private:
 
 const char *cron_field_name(CronField field) noexcept { return kNames[static_cast<int>(field)]; }
 
-bool parse_cron(const char *text, Cron *cron, CronError *error) noexcept { return Reader(text, error).read(cron); }
+bool parse_cron(const char *text, Cron *cron, CronError *error) noexcept
+{
+	if (strnlen(text, kCronMax + 1) > kCronMax)
+	{
+		*error = {CronField::whole, 1, kTooLong};
+		return false;
+	}
+	return Reader(text, error).read(cron);
+}
 
 } // namespace tq::core

@@ -1,4 +1,4 @@
-// Entries: free ones, how they are found, where each belongs by its state; claims and marks.
+// Entries: the free list, lookup, the structures of each state; claims and marks.
 #include "core/engine.hpp"
 
 #include <algorithm>
@@ -10,8 +10,8 @@ namespace tq::core
 namespace
 {
 
-// The free list and the hash share this link, and a popper may read it while it changes (the stack's tag then makes it try
-// again), so it is always read and written atomically.
+// The free list and the hash share this link. A pop may read it while it changes, so access is always atomic; the
+// stack's tag then forces a retry.
 Ref load_next(const Entry &e) noexcept
 {
 	return std::atomic_ref<Ref>(const_cast<Entry &>(e).hash_next).load(std::memory_order_relaxed);
@@ -30,7 +30,7 @@ void store_home(Entry &e, uint16_t to) noexcept
 	std::atomic_ref<uint16_t>(e.home).store(to, std::memory_order_release);
 }
 
-// Makes a free entry blank, but for the two words that others may be reading.
+// Clears a free entry, except the two words that other sessions may be reading.
 void wipe(Entry &e) noexcept
 {
 	constexpr size_t kLink = offsetof(Entry, hash_next), kHome = offsetof(Entry, home);
@@ -44,7 +44,7 @@ void wipe(Entry &e) noexcept
 	std::memcpy(to + kAfterHome, from + kAfterHome, sizeof(Entry) - kAfterHome);
 }
 
-// 0 if none is left of those that were reserved. Other queues of the database draw at the same time.
+// Returns 0 if no reserved number is left. Other queues of the database draw concurrently.
 LeaseNo draw_lease(DbCore &db) noexcept
 {
 	LeaseNo next = db.next_lease.load(std::memory_order_relaxed);
@@ -68,10 +68,10 @@ Ref Engine::pop_free(uint32_t hint, bool for_pin) noexcept
 		shared_->free_count.fetch_add(1);
 		return kNil;
 	}
-	// the count promises one; another popper may be ahead of us in a list, so go round until it is found
+	// the count promises an entry; another backend may pop it from this list first, so search until one is found
 	for (uint32_t i = hint;; ++i)
 	{
-		auto &head = shared_->free_heads[i % kFreeLists];
+		auto &head = shared_->free_lists[i % kFreeLists].head;
 		uint64_t now = head.load(std::memory_order_acquire);
 		while (static_cast<Ref>(now) != kNil)
 		{
@@ -85,7 +85,7 @@ Ref Engine::pop_free(uint32_t hint, bool for_pin) noexcept
 
 void Engine::push_free(Ref r, uint32_t hint) noexcept
 {
-	auto &head = shared_->free_heads[hint % kFreeLists];
+	auto &head = shared_->free_lists[hint % kFreeLists].head;
 	uint64_t now = head.load(std::memory_order_relaxed);
 	do
 		store_next(entries_[r], static_cast<Ref>(now));
@@ -97,7 +97,7 @@ void Engine::push_free(Ref r, uint32_t hint) noexcept
 
 uint32_t Engine::bucket_of(uint16_t db, JobId id) const noexcept
 {
-	// ids are dense, so neighbours share cache lines, and nothing needs to be mixed
+	// ids are dense, so neighbours share cache lines; no mixing is needed
 	return static_cast<uint32_t>((static_cast<uint64_t>(id) + mix32(db)) % shared_->limits.entries);
 }
 
@@ -114,7 +114,7 @@ Ref Engine::find(uint16_t db, JobId id, uint16_t *queue) const noexcept
 	return r;
 }
 
-// With q locked, `home` cannot become q + 1 nor cease to be it, so the rest of the entry is read only if the lock covers it.
+// Under the lock of q, `home` cannot change to or from q + 1. So the rest of the entry is read only under its lock.
 bool Engine::is(const Queue &q, Ref r, JobId id) const noexcept
 {
 	const Entry &e = entries_[r];
@@ -127,33 +127,32 @@ bool Engine::is(Ref r, uint16_t db, JobId id) const noexcept
 	return home != 0 && queues_[home - 1].db == db && entries_[r].id == id;
 }
 
-Ref Engine::insert(Queue &q, uint16_t l, JobId id, int32_t priority, State state, uint32_t hint, bool reserve,
-				   Ref *existing, Ref group) noexcept
+Ref Engine::insert(Queue &q, const NewEntry &job, uint32_t hint, Ref *existing) noexcept
 {
 	*existing = kNil;
-	const Ref r = pop_free(hint, reserve);
+	const Ref r = pop_free(hint, job.reserve);
 	if (r == kNil)
 	{
 		uint16_t other;
-		*existing = find(q.db, id, &other);
-		after(q, group, false); // a slot that was made for it
+		*existing = find(q.db, job.id, &other);
+		after(q, job.group, false); // frees a slot that was created for it
 		return kNil;
 	}
 	Entry &e = entries_[r];
 	wipe(e);
-	e.id = id;
-	e.priority = priority;
+	e.id = job.id;
+	e.priority = job.priority;
 	e.timer = e.deadline = e.hard_deadline = e.expires_at = kNever;
 	e.step = 1;
 	e.set_worker(kNil);
-	e.group = group;
+	e.group = job.group;
 	e.queue = index_of(q);
-	e.lane = l;
+	e.lane = job.lane;
 
-	const uint32_t b = bucket_of(q.db, id);
+	const uint32_t b = bucket_of(q.db, job.id);
 	platform_.lock_partition(b % kPartitions, true);
 	Ref other = buckets_[b];
-	while (other != kNil && !(entries_[other].id == id && queues_[entries_[other].queue].db == q.db))
+	while (other != kNil && !(entries_[other].id == job.id && queues_[entries_[other].queue].db == q.db))
 		other = load_next(entries_[other]);
 	if (other == kNil)
 	{
@@ -165,15 +164,17 @@ Ref Engine::insert(Queue &q, uint16_t l, JobId id, int32_t priority, State state
 	{
 		*existing = other;
 		push_free(r, hint);
-		after(q, group, false);
+		after(q, job.group, false);
 		return kNil;
 	}
-	e.state = state;
+	e.state = job.state;
+	++q.entries;
+	count_pin(q, false, is_pinned(e));
 	store_home(e, static_cast<uint16_t>(e.queue + 1));
-	if (group != kNil)
-		++groups_[group].entries;
+	if (job.group != kNil)
+		++groups_[job.group].entries;
 	enter(q, e);
-	after(q, group, false);
+	after(q, job.group, false);
 	return r;
 }
 
@@ -183,6 +184,8 @@ void Engine::drop(Queue &q, Ref r, uint32_t hint) noexcept
 	const bool full = at_limit(q);
 	const Ref group = e.group;
 	leave(q, e);
+	--q.entries;
+	count_pin(q, is_pinned(e), false);
 	end_progress(e);
 	if (e.has(kClaimListed))
 		unlist_claim(q, e);
@@ -218,7 +221,7 @@ Engine::Place Engine::place(const Entry &e) noexcept
 		case State::delayed:
 			return e.mark == Verb::none ? Place::due : Place::nowhere;
 		case State::running:
-			// an open claim's deadline runs; a finish under way is left alone
+			// the deadline applies to an open claim, but not to a finish under way
 			return e.mark == Verb::none || e.mark == Verb::claim ? Place::leases : Place::nowhere;
 		default:
 			return Place::nowhere;
@@ -263,16 +266,17 @@ void Engine::leave(Queue &q, Entry &e) noexcept
 	if (e.state == State::running)
 	{
 		--q.running;
-		if (e.worker() != kNil)
-			workers_[e.worker()].running.fetch_sub(1, std::memory_order_relaxed);
+		count_worker(e, -1);
 	}
 }
 
-// What a heartbeat reported ends with the attempt, however that ended.
+// Reported progress ends with the attempt.
 void Engine::end_progress(Entry &e) noexcept
 {
-	if (e.progress != 0)
-		platform_.end_progress(static_cast<uint16_t>(e.progress - 1));
+	if (e.progress == 0)
+		return;
+	platform_.end_progress(static_cast<uint16_t>(e.progress - 1));
+	--queues_[e.queue].progress;
 	e.progress = 0;
 }
 
@@ -286,7 +290,7 @@ void Engine::enter(Queue &q, Entry &e) noexcept
 	switch (place(e))
 	{
 		case Place::ready:
-			note_news(q);
+			mark_notify(q);
 			if (e.group != kNil)
 			{
 				Group &g = groups_[e.group];
@@ -296,7 +300,7 @@ void Engine::enter(Queue &q, Entry &e) noexcept
 					by_key().insert(g.ready, g.head);
 					g.head = kNil;
 				}
-				by_key().insert(g.ready, r); // settle() offers the first
+				by_key().insert(g.ready, r); // update_group() offers the first
 				break;
 			}
 			if (is_evictable(e) && l.evictable < e.key())
@@ -316,13 +320,13 @@ void Engine::enter(Queue &q, Entry &e) noexcept
 		case Place::nowhere:
 			break;
 	}
-	// one that stays listed keeps its place: the list is in the order of the claims
+	// a listed entry keeps its position: the list is in the order of the claims
 	const bool to_log = e.state == State::running && e.mark == Verb::none && !e.has(kLogged);
 	if (to_log && !e.has(kClaimListed))
 		list_claim(q, e);
 	else if (!to_log && e.has(kClaimListed))
 		unlist_claim(q, e);
-	if (may_expire(e)) // after it has left the list of claims, which uses the same links
+	if (may_expire(e)) // after it left the list of claims, which uses the same links
 		enter_expiry(q, e);
 	if (e.group != kNil)
 	{
@@ -332,8 +336,7 @@ void Engine::enter(Queue &q, Entry &e) noexcept
 	if (e.state == State::running)
 	{
 		++q.running;
-		if (e.worker() != kNil)
-			workers_[e.worker()].running.fetch_add(1, std::memory_order_relaxed);
+		count_worker(e, 1);
 	}
 }
 
@@ -398,7 +401,8 @@ uint16_t Engine::next_lane(const Queue &q, const uint64_t *kinds, int nkinds, bo
 		return q.startable.min != kNil ? static_cast<uint16_t>(q.startable.min) : kNoLane;
 	uint16_t best = kNoLane;
 	for (uint16_t i = q.lanes; i != kNoLane; i = lanes_[i].next)
-		if (lanes_[i].in_startable && (std::find(kinds, kinds + nkinds, lanes_[i].kind_hash) != kinds + nkinds) != except &&
+		if (lanes_[i].in_startable &&
+			(std::find(kinds, kinds + nkinds, lanes_[i].kind_hash) != kinds + nkinds) != except &&
 			(best == kNoLane || by_head().ops.less(i, best)))
 			best = i;
 	return best;
@@ -414,14 +418,38 @@ bool Engine::claimable(const Queue &q, const uint64_t *kinds, int nkinds, Key *k
 Ref Engine::claim(Queue &q, const ClaimTerms &t) noexcept
 {
 	if (q.startable.min == kNil && q.resting.min != kNil)
-		advance(q, groups_[q.resting.max].turn); // everyone has had his turn
+		advance(q, groups_[q.resting.max].turn); // nothing is startable: advance past all turns
 	const uint16_t l = next_lane(q, t.kinds, t.nkinds, t.except);
-	if (l == kNoLane || (q.settings.limited() && starts_left(q) == 0))
-		return kNil;
-	const LeaseNo lease = draw_lease(dbs_[q.db]);
-	if (lease == 0)
+	if (l == kNoLane || starts_left(q) == 0)
 		return kNil;
 	const Ref r = lanes_[l].first;
+	return start(q, r, t) ? r : kNil;
+}
+
+bool Engine::claim_own(Queue &q, Ref r, const ClaimTerms &t) noexcept
+{
+	const Entry &own = entries_[r];
+	const auto holds = [&t](Micros paused_until) noexcept { return paused_until != 0 && paused_until > t.wall; };
+	if (holds(q.paused_until) || holds(lanes_[own.lane].paused_until) || starts_left(q) == 0)
+		return false;
+	if (own.group != kNil)
+	{
+		const Block block = blocked(q, groups_[own.group]);
+		if (block == Block::paused || block == Block::running || block == Block::rate)
+			return false;
+	}
+	if (!start(q, r, t))
+		return false;
+	change(q, r, [](Entry &e) noexcept { e.timer = kNever; });
+	return true;
+}
+
+// Moves an entry into running, marked by the owner. False if no lease number is left.
+bool Engine::start(Queue &q, Ref r, const ClaimTerms &t) noexcept
+{
+	const LeaseNo lease = draw_lease(dbs_[q.db]);
+	if (lease == 0)
+		return false;
 	change(q, r, [&](Entry &e) noexcept {
 		uint32_t ms = t.lease_ms;
 		if (ms == 0)
@@ -436,12 +464,12 @@ Ref Engine::claim(Queue &q, const ClaimTerms &t) noexcept
 		e.claimed_at = t.wall;
 		e.set_worker(t.worker);
 		e.hard_deadline = kNever;
-		e.flags &= static_cast<uint16_t>(~(kLogged | kBound | kClaimEnded | kHardTimeout | kHeld));
+		e.flags &= static_cast<uint16_t>(~(kLogged | kBound | kOfWorker | kClaimEnded | kHardTimeout | kHeld));
 		const int64_t timeout = q.settings.timeout_ms != kUnset ? q.settings.timeout_ms : t.default_timeout_ms;
 		if (timeout > 0)
 			set_hard_deadline(e, t.mono + timeout * 1000);
-		if (t.bound)
-			e.flags |= kBound;
+		if (t.binding != Binding::none)
+			e.flags |= t.binding == Binding::session ? kBound : kOfWorker;
 		if (e.attempt < UINT16_MAX)
 			++e.attempt;
 		++e.step;
@@ -450,23 +478,27 @@ Ref Engine::claim(Queue &q, const ClaimTerms &t) noexcept
 	});
 	if (q.settings.rate.limits())
 		publish_opening(q);
-	return r;
+	return true;
 }
 
 void Engine::set_limits(Queue &q, Ref r, uint32_t lease_ms, Micros timeout, Micros mono) noexcept
 {
+	const bool waits = entries_[r].timer == kNever; // for start_lease()
 	change(q, r, [&](Entry &e) noexcept {
-		if (lease_ms != 0)
+		if (lease_ms != 0 && e.deadline != 0)
 		{
 			e.lease_ms = lease_ms;
 			e.deadline = mono + static_cast<Micros>(lease_ms) * 1000;
 		}
-		e.timer = e.deadline;
-		// the time that it has left if it was asked to stop meanwhile stays
+		e.timer = e.deadline != 0 ? e.deadline : e.timer;
+		// an entry with a cancel request keeps its remaining time
 		if (timeout != 0)
-			set_hard_deadline(e, e.has(kCancelAsked) && e.has(kHardTimeout) ? std::min(e.hard_deadline, mono + timeout) : mono + timeout);
+			set_hard_deadline(e, e.has(kCancelAsked) && e.has(kHardTimeout) ? std::min(e.hard_deadline, mono + timeout)
+																			: mono + timeout);
 		else if (e.has(kHardTimeout))
 			e.timer = std::min(e.timer, e.hard_deadline);
+		if (waits)
+			e.timer = kNever;
 	});
 }
 
@@ -477,11 +509,7 @@ MarkResult Engine::mark(Queue &q, Ref r, uint32_t owner, Verb verb, State pendin
 		return MarkResult::busy;
 	if (e.mark != Verb::none && e.owner != owner)
 		return MarkResult::busy;
-	change(q, r, [&](Entry &x) noexcept {
-		x.mark = verb;
-		x.owner = owner;
-		x.pending = pending;
-	});
+	set_mark(q, r, owner, verb, pending);
 	return MarkResult::ok;
 }
 

@@ -1,12 +1,13 @@
-// The live queue as a library: entries, lanes, timers, leases, waiters over caller-supplied memory. Time, random numbers,
-// locks and wake-ups come from the caller (Platform); nothing here allocates, throws or knows PostgreSQL.
-// Regime: core; everything is noexcept. Locks: a function that takes a Queue wants that queue's lock held by the caller; the hash
-// partitions are locked inside (order: queue, then partition).
+// The live queue as a library: entries, lanes, timers, leases and waiters. The caller supplies memory, time, random
+// numbers, locks and wakeups (Platform). Nothing here allocates, throws or depends on PostgreSQL.
+// Regime: core; everything is noexcept. Locks: the caller of a function that takes a Queue holds that queue's lock. The
+// functions lock the hash partitions themselves (order: queue, then partition).
 #pragma once
 
 #include <algorithm>
 
 #include "core/layout.hpp"
+#include "core/share.hpp"
 
 namespace tq::core
 {
@@ -14,11 +15,12 @@ namespace tq::core
 constexpr uint32_t kPartitions = 64;
 constexpr uint32_t kFreeLists = 16;
 constexpr uint32_t kWaitersPerProc = 8;
+constexpr uint32_t kJobRows = 1024; // buckets of jobs whose end is waited for
 
 struct Limits
 {
 	uint32_t entries;
-	uint32_t lanes;
+	uint32_t lanes; // for kinds; each queue has one more, for jobs without a kind
 	uint32_t queues;
 	uint32_t databases;
 	uint32_t procs;
@@ -26,34 +28,48 @@ struct Limits
 	uint32_t groups;
 };
 
-// What the core needs of its surroundings; process-local function pointers.
+// Functions that the process supplies to the core.
 struct Platform
 {
 	void (*lock_partition)(uint32_t partition, bool exclusive) noexcept;
 	void (*unlock_partition)(uint32_t partition) noexcept;
 	void (*wake)(uint32_t proc) noexcept;	 // set a backend's latch
-	void (*sooner)(uint32_t db, Micros wall, bool monotonic) noexcept; // a timer now ends before the scheduler meant to wake
-	void (*want_refill)(uint32_t db) noexcept; // a lane or a group runs dry while it has jobs on disk
+	void (*sooner)(uint32_t db, Micros wall, bool monotonic) noexcept; // a timer now ends before the planned wakeup
+	void (*want_refill)(uint32_t db) noexcept; // a lane or a group has few jobs in memory and more on disk
 	Micros (*mono)() noexcept;				   // the monotonic clock
-	void (*startable)(uint32_t db) noexcept = nullptr; // a queue with `call` has a job that may start, and nobody who waits for it
-	void (*end_progress)(uint16_t slot) noexcept = nullptr; // a lease ended whose progress was kept there
-	void (*has_news)(uint32_t db) noexcept = nullptr; // the first news of a queue that notifies
+	// a queue with `call` has a startable job and no waiter for it
+	void (*startable)(uint32_t db) noexcept = nullptr;
+	void (*end_progress)(uint16_t slot) noexcept = nullptr; // a lease with progress in this slot ended
+	void (*has_news)(uint32_t db) noexcept = nullptr; // the first unsent notification of a queue that notifies
 };
 
-// What lies in the head of a lock-free stack: the tag differs after every change, so that a slow popper notices.
+// The head of a lock-free stack. The tag changes with every update, which prevents the ABA problem.
 constexpr uint64_t tagged(uint64_t tag, Ref r) noexcept { return tag << 32 | r; }
 
-// Shared header of the region.
-struct Shared
+// A lock-free stack of free entries. Each has a cache line of its own, which avoids false sharing between backends.
+struct alignas(kCacheLine) FreeList
 {
-	Limits limits;
-	std::atomic<uint64_t> free_heads[kFreeLists]; // tag << 32 | entry; lock-free stacks
-	std::atomic<int64_t> free_count;
-	std::atomic<uint64_t> free_groups; // tag << 32 | group
-	std::atomic<uint32_t> used_groups;
+	std::atomic<uint64_t> head; // tag << 32 | entry
 };
 
-// Why a verb cannot have an entry.
+// Shared header of the region. Fields that lookups read, enqueues write and groups write are in different cache lines.
+struct Shared
+{
+	Limits limits; // constant
+	FreeList free_lists[kFreeLists];
+	alignas(kCacheLine) std::atomic<int64_t> free_count;
+	alignas(kCacheLine) std::atomic<uint64_t> free_groups; // tag << 32 | group
+	std::atomic<uint32_t> used_groups;
+	// used slots of each pool, see Share
+	std::atomic<uint32_t> lent_entries;
+	std::atomic<uint32_t> lent_groups;
+	std::atomic<uint32_t> used_kinds; // by the registry lock
+	std::atomic<uint32_t> paged_queues; // queues with lanes or groups that may have jobs on disk only
+	uint32_t next_lane;				  // where the search for a free lane starts (registry lock)
+	uint32_t first_free_queue;		  // no queue before it is free (registry lock)
+};
+
+// Why a verb cannot get an entry.
 enum class MarkResult : uint8_t
 {
 	ok,
@@ -61,13 +77,22 @@ enum class MarkResult : uint8_t
 	wrong_state,
 };
 
+// Segments whose jobs cannot end for now.
+struct LockedSegments
+{
+	const Micros *until = nullptr; // by segment
+	Micros now = 0;
+	bool skipped = false; // a job of such a segment was skipped
+	bool has(uint16_t segment) const noexcept { return until != nullptr && until[segment] > now; }
+};
+
 class Engine
 {
   public:
-	// --- memory (core/memory.cpp)
+	// --- memory (core/region.cpp)
 	static size_t size(const Limits &limits) noexcept;
 	void create(void *memory, const Limits &limits) noexcept; // lays out and initialises
-	void attach(void *memory) noexcept;						  // finds what create laid out
+	void attach(void *memory) noexcept;						  // finds what create() laid out
 	void set_platform(const Platform &platform) noexcept { platform_ = platform; }
 
 	Entry &entry(Ref r) const noexcept { return entries_[r]; }
@@ -82,49 +107,106 @@ class Engine
 	int64_t reserve() const noexcept { return std::min<int64_t>(64, shared_->limits.entries / 16); } // kept for pins
 	uint16_t index_of(const Queue &q) const noexcept { return static_cast<uint16_t>(&q - queues_); }
 	uint16_t index_of(const Lane &l) const noexcept { return static_cast<uint16_t>(&l - lanes_); }
-	// Whether a slot is of a group of this queue; with the lock of q held that stays so. Without q: of any queue.
+	// The queue of a group's slot + 1, or 0.
+	uint16_t home_of(Ref g) const noexcept
+	{
+		return std::atomic_ref<uint16_t>(groups_[g].home).load(std::memory_order_acquire);
+	}
+	// Whether the slot holds a group of this queue (is_group: of any queue). Stable under the lock of q.
 	bool owns(const Queue &q, Ref g) const noexcept { return home_of(g) == index_of(q) + 1; }
 	bool is_group(Ref g) const noexcept { return home_of(g) != 0; }
 	Ref ref_of(const Entry &e) const noexcept { return static_cast<Ref>(&e - entries_); }
 
+	// --- shares (core/shares.cpp): a queue's part of the memory, independent of its settings
+	// Pinned entries cannot be evicted: running jobs, jobs being changed, and jobs whose time or priority differs from
+	// their row. A quarter of all entries is never pinned.
+	const Share &entry_share() const noexcept { return entry_share_; }
+	const Share &group_share() const noexcept { return group_share_; }
+	Share kind_share() const noexcept;
+	Share database_kind_share() const noexcept;
+	// How many more entries the queue may pin. Q; a hint without it.
+	uint32_t pins_left(const Queue &q) const noexcept
+	{
+		return entry_share().left(q.pinned, shared_->lent_entries.load(std::memory_order_relaxed));
+	}
+	// How many more jobs of the queue may start. Its guaranteed number may always run, even if its share is used up.
+	uint32_t places_to_start(const Queue &q) const noexcept
+	{
+		const Share &share = entry_share();
+		const uint32_t own = share.guaranteed > q.running ? share.guaranteed - q.running : 0;
+		return std::max(own, share.left(q.pinned, shared_->lent_entries.load(std::memory_order_relaxed)));
+	}
+	static bool is_pinned(const Entry &e) noexcept
+	{
+		const bool waits = (e.state == State::ready || e.state == State::delayed) && e.mark == Verb::none;
+		return !waits || !is_evictable(e);
+	}
+	uint32_t group_slots_left(const Queue &q) const noexcept
+	{
+		return group_share().left(q.groups, shared_->lent_groups.load(std::memory_order_relaxed));
+	}
+	uint32_t kinds_left(const Queue &q) const noexcept; // registry lock
+	// A lane with fewer ready jobs than this is refilled if it has more on disk. Q; a hint without it.
+	uint32_t low_mark(const Queue &q) const noexcept;
+	uint32_t used_kinds() const noexcept { return shared_->used_kinds.load(std::memory_order_relaxed); }
+
 	// --- queues and lanes
-	// Prepares a free slot for a queue.
+	// Lanes by index: first one per queue, for jobs without a kind, then those of kinds.
+	uint32_t lane_slots() const noexcept { return shared_->limits.queues + shared_->limits.lanes; }
+	// Finds a queue of a database by name; kNoQueue if there is none. `hash` is hash_name() of the name. Registry lock.
+	uint16_t find_queue(uint16_t db, const char *name, uint64_t hash) const noexcept;
+	// A free slot for a queue, or kNoQueue. The caller holds the registry lock exclusively.
+	uint16_t free_queue_slot() noexcept;
+	// Initializes a free slot for a queue. The caller of this and of free_queue holds the registry lock and the
+	// queue's.
 	void init_queue(Queue &q, uint16_t db, int32_t id, const char *name, QueueState state) noexcept;
 	void free_queue(Queue &q) noexcept; // it must have no entries
-	// The lane of a kind (null: none); makes one if `make`, by the registry lock and the queue's lock held. kNoLane if there is none, or no room.
+	// The lane of a kind (null: no kind); kNoLane if there is none.
 	uint16_t find_lane(const Queue &q, const char *kind) const noexcept;
-	uint16_t make_lane(Queue &q, const char *kind) noexcept;
+	// Creates the lane of a kind that has none. Returns kNoLane if all lanes are used or, without `must`, if the queue
+	// or its database has used up its share. The caller holds the registry lock and the queue's.
+	uint16_t make_lane(Queue &q, const char *kind, bool must = false) noexcept;
+	// Frees the lane of a kind without jobs and users. The caller holds the registry lock and the queue's.
+	bool free_idle_lane(Queue &q, uint16_t lane) noexcept;
 
 	// --- entries
-	// Finds the entry of a job; takes and leaves its partition's lock. The caller then locks the queue and checks with `is`; if
-	// that fails the job may have got another entry meanwhile: find again.
+	// Finds the entry of a job; locks and unlocks its partition. The caller then locks the queue and checks with `is`.
+	// If that fails, the job may have another entry: find it again.
 	Ref find(uint16_t db, JobId id, uint16_t *queue) const noexcept;
-	// Whether this is still the job's entry, the lock of `q` held. Without q: of whichever queue the entry was found in.
+	// Whether this is still the job's entry. The caller holds the lock of `q`, or without q of the queue from find().
 	bool is(const Queue &q, Ref r, JobId id) const noexcept;
 	bool is(Ref r, uint16_t db, JobId id) const noexcept;
-	// A new entry in state placeholder or committing; kNil if the job has one (*existing) or there is no room. `reserve`: may use
-	// the entries kept for pins. `group`: slot of its group, kNil if it has none.
-	Ref insert(Queue &q, uint16_t lane, JobId id, int32_t priority, State state, uint32_t hint, bool reserve,
-			   Ref *existing, Ref group = kNil) noexcept;
-	// Takes the entry out of everything and frees it.
+	struct NewEntry
+	{
+		uint16_t lane;
+		JobId id;
+		int32_t priority;
+		State state;		  // placeholder or committing
+		bool reserve = false; // may use the entries kept for pins
+		Ref group = kNil;	  // slot of its group, kNil if it has none
+	};
+	// Returns kNil if the job has an entry (*existing) or memory is full.
+	Ref insert(Queue &q, const NewEntry &job, uint32_t hint, Ref *existing) noexcept;
+	// Removes the entry from all structures and frees it.
 	void drop(Queue &q, Ref r, uint32_t hint) noexcept;
 
-	// The one transition function (R9): leaves every structure the entry is in, lets `edit` change it, enters those that its
-	// new state and mark ask for; counters, timers and wake-ups go with it.
+	// The one transition function (R9): removes the entry from its structures, calls `edit`, and adds the entry to the
+	// structures of its new state and mark. Updates counters, timers and wakeups.
 	template <class Edit> void change(Queue &q, Ref r, Edit &&edit) noexcept
 	{
 		Entry &e = entries_[r];
-		const bool full = at_limit(q);
+		const bool full = at_limit(q), pinned = is_pinned(e);
 		leave(q, e);
 		const auto listed = static_cast<uint16_t>(e.flags & kClaimListed);
 		edit(e);
 		e.flags = static_cast<uint16_t>((e.flags & ~kClaimListed) | listed);
+		count_pin(q, pinned, is_pinned(e));
 		enter(q, e);
 		after(q, e.group, full);
 	}
 
-	// Something has happened that a queue with `notifies` tells the outside: a job became ready, was enqueued, or has ended.
-	void note_news(Queue &q) noexcept
+	// Records an event of a queue with `notifies`: a job became ready, was enqueued, or ended.
+	void mark_notify(Queue &q) noexcept
 	{
 		if (!q.settings.notifies || q.has_news.load(std::memory_order_relaxed))
 			return;
@@ -133,73 +215,101 @@ class Engine
 			platform_.has_news(q.db);
 	}
 
-	// --- groups and limits (core/groups.cpp, core/limits.cpp)
-	// The slot of a group; made if `make` and a slot is free, else kNil. Takes and leaves its partition's lock.
-	Ref group_for(Queue &q, const char *key, bool make) noexcept;
-	void sink_group(Queue &q, Ref g, Key key) noexcept;	 // from `key` on, jobs of it may be on disk only
-	void sink_groups(Queue &q, Key key) noexcept;		 // of all groups, those without a slot too
-	void raise_group(Queue &q, Ref g, Key key) noexcept; // up to the lesser of key and limit, all are in memory
-	Key start_group_load(Queue &q, Ref g, uint32_t loader) noexcept; // from where to read, before its snapshot
-	void end_group_load(Queue &q, Ref g, bool again) noexcept;		  // false: there was no room, so not again at once
-	bool reads_groups(const Queue &q) const noexcept { return q.wanted != kNil || q.group_loads > 0 || unknown_groups(q); }
-	// May groups without a slot have jobs on disk?
+	// --- groups and limits (core/groups.cpp, core/token_bucket.cpp)
+	// Returns the slot of a group, or kNil. `make` creates it if a slot is free and the queue is within its share;
+	// `must` ignores the share. Locks and unlocks the group's partition.
+	Ref group_for(Queue &q, const char *key, bool make, bool must = false) noexcept;
+	// Jobs of the group (second function: of all groups) at or after `key`, with ids from `least`, may be on disk only.
+	void lower_group_watermark(Queue &q, Ref g, Key key, JobId least = 0) noexcept;
+	void lower_group_watermarks(Queue &q, Key key, JobId least = 0) noexcept;
+	void raise_group(Queue &q, Ref g, Key key) noexcept; // up to min(key, limit), all are in memory
+	Key start_group_load(Queue &q, Ref g, uint32_t loader) noexcept; // start of the read; call it before the snapshot
+	void end_group_load(Queue &q, Ref g, bool again) noexcept;		  // `again` false: memory was full, retry later
+	bool reads_groups(const Queue &q) const noexcept
+	{
+		return q.wanted != kNil || q.group_loads > 0 || unknown_groups(q);
+	}
+	// Whether groups without a slot may have jobs on disk.
 	static bool unknown_groups(const Queue &q) noexcept { return q.discover.load() || q.discovering.load(); }
-	// Sinks what vouches for a job: its lane, its group, or, with a group that has no slot (`key` is given and g is kNil), the queue's
-	// knowledge of its groups.
-	void sink_job(Queue &q, Lane &l, const char *group_key, Ref g, Key key) noexcept;
+	// Lowers the watermark of a job's lane or group. For a group without a slot (`group_key` set, g kNil) it requests a
+	// search for groups. For several jobs, `key` is their least key and `least` their least id.
+	void lower_job_watermark(Queue &q, Lane &l, const char *group_key, Ref g, Key key, JobId least) noexcept;
+	void lower_job_watermark(Queue &q, Lane &l, const char *group_key, Ref g, Key key) noexcept
+	{
+		lower_job_watermark(q, l, group_key, g, key, key.id);
+	}
 	void want_discovery(Queue &q) noexcept;
 	bool has_free_group() const noexcept { return static_cast<Ref>(shared_->free_groups.load()) != kNil; }
-	// A job that is to wait for its time leaves the last slots to those that may start. Can it have one?
+	bool has_free_group(const Queue &q) const noexcept { return has_free_group() && group_slots_left(q) > 0; }
+	// Whether a delayed job may have a slot. The last slots are for startable jobs.
 	bool spares_slot(Queue &q, const char *group_key) noexcept
 	{
-		return shared_->used_groups.load(std::memory_order_relaxed) < shared_->limits.groups - shared_->limits.groups / 4 ||
+		return shared_->used_groups.load(std::memory_order_relaxed) <
+				   shared_->limits.groups - shared_->limits.groups / 4 ||
 			   group_for(q, group_key, false) != kNil;
 	}
-	bool vouches(const Queue &q, const Lane &l, const char *group_key, Ref g, Key key) const noexcept; // must the job be in memory?
-	uint32_t group_cap() const noexcept; // how many waiting jobs a group may have in memory
-	// Would a newly committed job of a group be kept in memory?
+	// Whether the job must be in memory.
+	bool covered_by_watermark(const Queue &q, const Lane &l, const char *group_key, Ref g, Key key) const noexcept;
+	uint32_t group_cap() const noexcept; // the most waiting jobs of a group in memory
+	// Whether a newly committed job of a group would stay in memory.
 	bool takes(Queue &q, const char *group_key, Key key) noexcept;
-	bool has_room(const Group &g) const noexcept { return g.ready.size + (g.head != kNil) < group_cap(); }
-	// Is there none of its jobs in memory that may start before those on disk?
+	// Includes jobs that open transactions are about to publish.
+	bool has_room(const Group &g) const noexcept { return g.entries - g.running < group_cap(); }
+	// Whether the group's jobs on disk must start before all its ready jobs in memory.
 	bool offers_nothing(const Group &g) const noexcept
 	{
 		return g.head == kNil && (g.ready.min == kNil || !(entries_[g.ready.min].key() < g.watermark));
 	}
-	Ref take_wanted(Queue &q) noexcept;		   // a group to be read in, kNil; not one that nobody can claim from
-	void want_groups_again(Queue &q) noexcept; // those that found no room when they were read in
+	Ref take_wanted(Queue &q) noexcept; // the next group to read in, or kNil; skips groups that cannot be claimed from
+	void want_groups_again(Queue &q) noexcept; // groups whose load found memory full
 	bool evict_from_group(Queue &q, Ref g, Key above, uint32_t hint) noexcept; // as evict_ready
-	// Its head, if that is all that it has in memory and may not start before jobs of its lane that are on disk.
+	// Evicts the group's head if it is the group's only job in memory and the lane's jobs on disk come first.
 	bool evict_head(Queue &q, Ref g, uint32_t hint) noexcept;
-	// Takes a group out of memory, slot and all, if all that it has there are waiting jobs that may go and it remembers no starts; its
-	// queue's search finds it again.
+	// Evicts a group and frees its slot if its jobs in memory are all evictable and it remembers no starts. The queue's
+	// search finds the group again.
 	bool evict_group(Queue &q, Ref g, uint32_t hint) noexcept;
-	// Sends delayed jobs of groups that have nothing else in memory back to disk, the latest first, until a group has given its slot away.
+	// Evicts delayed jobs of groups with no other jobs in memory, the latest first, until one slot is free.
 	bool evict_delayed_group(Queue &q, uint32_t hint, int *evicted) noexcept;
-	// Does the lane's watermark hold back the head of a group?
+	// Whether the lane's watermark blocks the head of a group.
 	static bool holds_back(const Queue &q, const Lane &l, Key head) noexcept
 	{
 		return q.settings.fair ? head.priority > l.watermark.priority : !(head < l.watermark);
 	}
+	void hold_group(Queue &q, Ref g, int by) noexcept; // keeps the slot for set_group
+	// `loaded`: starts before this are unknown, so its rate begins as if its burst were used up.
+	void set_group(Queue &q, Ref g, const GroupSettings &own, bool loaded = false) noexcept;
 	void refresh_groups(Queue &q) noexcept;	   // after settings changed
-	int open_due(Queue &q, Micros mono, int max) noexcept; // limits that open by time
-	// Counters of limits and groups that are not what the entries say; `scratch` has room for three numbers per group slot.
+	int open_due(Queue &q, Micros mono, int max) noexcept; // opens limits that open by time
+	// Compares the counters of limits and groups with the entries; returns how many differ. `scratch` holds three
+	// numbers per group slot. Reads all entries and groups, so compare count_entry() and count_kept() first.
 	int64_t wrong_counts(const Queue &q, uint32_t *scratch) const noexcept;
-	// Starts and enqueues before this are not known: rates go on as if they had just used up their bursts.
+	// Adds an entry of the queue to its sums. A copy needs no lock.
+	static void count_entry(const Entry &e, LimitSums *sums) noexcept;
+	// Adds the queue's own counters; those of a group are added separately.
+	static void count_kept(const Queue &q, LimitSums *sums) noexcept;
+	static void count_kept(Ref g, const Group &group, LimitSums *sums) noexcept;
+	// Starts and enqueues before this time are unknown: rates continue with empty buckets.
 	void forget_starts(Queue &q, Micros mono) noexcept;
 	int64_t live_jobs(const Queue &q) const noexcept; // by the lanes' counters
-	// How many more may start now.
+	// How many more jobs may start now.
 	int64_t starts_left(const Queue &q) const noexcept;
-	// Whether a waiting group is kept back, and by what.
+	// Which limit, if any, blocks a waiting group.
 	enum class Block : uint8_t
 	{
 		none,
-		running, // group_max_running
+		paused,	 // tq_pause with group_key
+		running, // group_limit()
 		held,	 // the job before it waits for its next attempt
 		rate,
 		disk, // its next job is being read in
 	};
 	Block blocked(const Queue &q, const Group &g) const noexcept;
-	int32_t group_limit(const Queue &q) const noexcept; // group_max_running in force; 0: none
+	// Limits of a group, or of a group without settings of its own. 0: none
+	int32_t group_limit(const Queue &q, const GroupSettings &own = {}) const noexcept;
+	const Rate &group_rate(const Queue &q, const Group &g) const noexcept
+	{
+		return g.own.rate.limits() ? g.own.rate : q.settings.group_rate;
+	}
 
 	// --- claims and leases
 	struct ClaimTerms
@@ -210,76 +320,183 @@ class Engine
 		uint32_t default_lease_ms;
 		Micros wall;
 		Micros mono;
-		bool bound;
+		Binding binding;	   // worker: `worker` is known
 		const uint64_t *kinds; // hashes of the kinds wanted
 		int nkinds;			   // 0: any
-		bool except = false;   // any but those kinds
-		uint32_t default_timeout_ms = 0; // of an attempt, if the queue says nothing; 0: none
+		bool except = false;   // all except those kinds
+		uint32_t default_timeout_ms = 0; // of an attempt, if the queue sets none; 0: none
 	};
-	// The next job that may start: pops it into running, marked by `owner`. kNil if there is none.
+	// The next job that may start: moves it into running, marked by `owner`. kNil if there is none.
 	Ref claim(Queue &q, const ClaimTerms &terms) noexcept;
-	// What the row of a job just claimed says of its own: the length of the lease (0: as it is) and of the attempt (0: as it is), from `mono`.
+	// The same for a committing entry of the owner's transaction, whatever precedes it. Its lease does not run before
+	// start_lease(), at the commit. False if the queue, its kind or group is paused or at a limit.
+	bool claim_own(Queue &q, Ref r, const ClaimTerms &terms) noexcept;
+	static void start_lease(Entry &e) noexcept
+	{
+		if (e.state == State::running && e.timer == kNever)
+			e.timer = e.has(kHardTimeout) ? std::min(e.deadline, e.hard_deadline) : e.deadline;
+	}
+	// Applies the row's own lease and attempt lengths (0: unchanged) to a job just claimed, counted from `mono`.
 	void set_limits(Queue &q, Ref r, uint32_t lease_ms, Micros timeout, Micros mono) noexcept;
-	// The least key that a claim with these kinds would get; kMaxKey if none.
+	// The least key that a claim with these kinds would get; kMaxKey if there is none.
 	bool claimable(const Queue &q, const uint64_t *kinds, int nkinds, Key *key, bool except = false) const noexcept;
-	// Claims that are to be journalled: takes the entry off the queue's list.
+	// Removes the entry from the queue's list of claims to be journalled.
 	void unlist_claim(Queue &q, Entry &e) noexcept;
 
 	// --- marks
-	// Marks an entry for a verb of an open transaction. `pending` is the state it will have after commit.
+	// Marks an entry for a verb of an open transaction. `pending` is its state after commit.
 	MarkResult mark(Queue &q, Ref r, uint32_t owner, Verb verb, State pending) noexcept;
+	// The same without a check.
+	void set_mark(Queue &q, Ref r, uint32_t owner, Verb verb, State pending) noexcept
+	{
+		change(q, r, [=](Entry &e) noexcept {
+			e.mark = verb;
+			e.owner = owner;
+			e.pending = pending;
+		});
+	}
 
 	// --- paging
-	void sink(Queue &q, Lane &l, Key key) noexcept;				 // from `key` on, jobs may be on disk only
-	void raise(Queue &q, Lane &l, Key key) noexcept;			 // up to the lesser of key and limit, all are in memory
-	void sink_timer(uint16_t db, Micros due) noexcept;			 // jobs due at `due` or later may be on disk only
-	Micros start_timer_load(uint16_t db) noexcept;				 // the one timer loader: from where to read, before its snapshot
-	bool raise_timer(uint16_t db, Micros from, Micros due) noexcept; // ... it has read up to `due`; false: sunk below `from` meanwhile
-	// Takes the entry with the greatest key of the lane (not an override) out of memory; false if there is none above `above`.
+	// Jobs from `key` on may be on disk only; `least`: the least of their ids, if known.
+	void lower_watermark(Queue &q, Lane &l, Key key, JobId least = INT64_MIN) noexcept;
+	void skip(Lane &l, Key from) noexcept;						 // before a raise: a locked segment's jobs stay on disk
+	void read_skipped(Queue &q, Lane &l) noexcept;				 // after the segment was unlocked
+	void raise_watermark(Queue &q, Lane &l, Key key) noexcept;			 // up to min(key, limit), all are in memory
+	void lower_timer_watermark(uint16_t db, Micros due) noexcept; // jobs due at `due` or later may be on disk only
+	// Starts the only timer loader; returns where it reads from. Call it before taking the snapshot.
+	Micros start_timer_load(uint16_t db) noexcept;
+	bool raise_timer_watermark(uint16_t db, Micros from, Micros due) noexcept; // false: lowered below `from` meanwhile
+	// Evicts the entry with the greatest key of the lane (not an override); false if there is none above `above`.
 	bool evict_ready(Queue &q, Lane &l, Key above, uint32_t hint) noexcept;
-	bool evict_delayed(Queue &q, uint32_t hint) noexcept; // the one due last
+	bool evict_delayed(Queue &q, uint32_t hint) noexcept; // evicts the one due last
+	// Evicts a delayed entry. An entry that only pauses after rolled-back claims is ready on disk.
+	void evict_timer(Queue &q, Ref r, uint32_t hint) noexcept;
 	void set_paused(Queue &q, Lane *l, Micros until) noexcept; // null lane: the whole queue
 	void refresh(Queue &q) noexcept;						   // after pause or limits changed: lanes and waiters
-	// Whether the lane wants to be refilled from disk.
+	// Whether the lane should be refilled from disk.
 	bool runs_dry(const Queue &q, const Lane &l) const noexcept;
+	// Whether a lane or a group has entries in memory that jobs on disk must precede.
+	template <class Paged> bool has_later(const Paged &p) const noexcept
+	{
+		return p.ready.max != kNil && !(entries_[p.ready.max].key() < p.watermark);
+	}
 
 	// --- timers
-	// Delayed entries that are due become ready, at most `max` of them; returns how many it looked at. Entries whose claims were
-	// rolled back `doom` times in a row, or that were asked to cancel while they ran, are marked `kill` by `owner` instead and put into
-	// out[*nout]; with doom 0 none are, and those that were asked to cancel stay delayed for a second more. Without `out` it stops at
-	// the first one to be marked, and counts that in *nout.
-	int fire_due(Queue &q, Micros wall, int max, int doom, uint32_t owner, Ref *out, int *nout) noexcept;
-	// Marks running entries whose lease or attempt has ended `lose` by `owner`, at most `max`; returns how many are in out. Entries
-	// whose deadline was moved by a heartbeat are put where they belong now. prev[] receives their marks.
+	// Entries that must not start again: those that had `aborts` rolled-back claims in a row, or a cancel request while
+	// they ran. fire_due() marks them `kill` by `owner`, and puts them in out[n]. Without `out` it stops at the first
+	// one and only counts it.
+	struct Doom
+	{
+		int aborts;
+		uint32_t owner = kNil;
+		Ref *out = nullptr;
+		int n = 0;
+	};
+	// Makes at most `max` due delayed entries ready; returns how many it examined. Without `doom` it marks none, and
+	// delays entries with a cancel request for one more second.
+	int fire_due(Queue &q, Micros wall, int max, Doom *doom = nullptr) noexcept;
+	// Marks `lose` by `owner` at most `max` running entries whose lease or attempt ended at `until` or before; returns
+	// how many are in `out`. Moves entries in the tree if a heartbeat moved their deadline. prev[] receives the old
+	// marks. `strict`: see lease_end.
 	struct PrevMark
 	{
 		Verb mark;
 		uint32_t owner;
 	};
-	int collect_lost(Queue &q, Micros mono, Micros grace, int max, uint32_t owner, Ref *out, PrevMark *prev) noexcept;
+	struct LossTerms
+	{
+		Micros until;
+		int max;
+		uint32_t owner;
+		bool strict = false;
+	};
+	int collect_lost(Queue &q, const LossTerms &terms, Ref *out, PrevMark *prev) noexcept;
 
-	// --- expiry: jobs that nobody has started by their expires_at (expiry.cpp)
-	// Takes those whose time is over out of the claims' way, at most `max`; returns how many. They wait for collect_expired, which is
-	// the scheduler's. Call it before claim().
+	// --- leases of workers (core/worker_leases.cpp)
+	// When the lease of a running entry ends (monotonic), unless its attempt ends before; 0: it has ended. A heartbeat
+	// of the worker is one for each of its own leases (kOfWorker), unless heartbeats do not extend them (`strict`).
+	Micros lease_end(const Entry &e, bool strict) const noexcept;
+	bool is_revoked(const Entry &e) const noexcept
+	{
+		return e.deadline == 0 || (e.has(kOfWorker) && e.lease < workers_[e.worker()].revoked.load());
+	}
+	// Ends the leases below Worker::revoked among the next `max` entries of the lease tree. The walk begins behind
+	// `from`, and moves it; false at the end. Entries whose timer is lowered meanwhile may be missed.
+	struct LeasePosition
+	{
+		Micros timer = kLongAgo;
+		JobId id = 0;
+	};
+	static constexpr int kMostWalked = 4096;
+	bool revoke_leases(Queue &q, LeasePosition *from, int max = kMostWalked) noexcept;
+
+	// --- expiry: jobs not started by their expires_at (expiry.cpp)
+	// Moves at most `max` expired entries to the list for collect_expired() (scheduler); returns how many. Call it
+	// before claim(). Entries beyond the list's limit stay, so a claim then takes nothing while has_overdue() is true.
 	int set_aside(Queue &q, Micros wall, int max) noexcept
 	{
-		return q.expiry.min == kNil || entries_[q.expiry.min].expires_at > wall ? 0 : set_aside_now(q, wall, max);
+		return has_overdue(q, wall) ? set_aside_now(q, wall, max) : 0;
 	}
-	// Marks expired entries `expire` by `owner`, at most `max`; returns how many are in out.
-	int collect_expired(Queue &q, Micros wall, int max, uint32_t owner, Ref *out) noexcept;
+	bool has_overdue(const Queue &q, Micros wall) const noexcept
+	{
+		return q.expiry.min != kNil && entries_[q.expiry.min].expires_at <= wall;
+	}
+	// Marks `expire` by `owner` at most `max` expired entries; returns how many are in `out`. Entries in locked
+	// segments stay; examines at most kMostSkipped of them.
+	static constexpr int kMostSkipped = 4096;
+	int collect_expired(Queue &q, Micros wall, int max, uint32_t owner, Ref *out,
+						LockedSegments *locked = nullptr) noexcept;
 
 	// --- waiting
-	void wait_enter(Queue &q, Ref w, uint32_t proc, const uint64_t *kinds, int nkinds) noexcept;
-	// Leaves the queue of waiters, after it claimed or gave up. Its token, if it had one, is passed on while more jobs are startable
-	// than there are tokens (used or not: the job it claimed need not be the one the token was for). True if it had one.
-	// `pass` false: it is going to claim in a moment (tq_wait); should it not, the scheduler's sweep wakes another.
+	void wait_enter(Queue &q, Ref w, uint32_t proc, const uint64_t *kinds, int nkinds, uint64_t workers = 0) noexcept;
+	// Removes the waiter after it claimed or gave up; returns whether it had a token. Passes the token to another
+	// waiter while startable jobs outnumber tokens. `pass` false: the process claims next (tq_wait); if it does not,
+	// the scheduler's sweep wakes another waiter.
 	bool wait_leave(Queue &q, Ref w, bool pass = true) noexcept;
-	void call_when_startable(Queue &q) noexcept; // Platform::startable, once
-	void wake_for_startable(Queue &q) noexcept;	 // grants tokens while there are startable jobs without one and waiters for them
+	// How many of the `max` requested jobs a claim takes: its fair share of startable jobs while other waiters are
+	// awake. `granted`: the claim's own waiter has a token.
+	int claim_share(const Queue &q, int max, bool granted) const noexcept;
+	void call_when_startable(Queue &q) noexcept; // calls Platform::startable once
+	void wake_for_startable(Queue &q) noexcept;	 // grants tokens to waiters while startable jobs have none
+
+	void wake_worker(const Queue &q, uint64_t worker) noexcept; // wakes the waiters that claim for this worker (a bit)
+
+	// --- waiting for many queues and for jobs (core/watchers.cpp)
+	// The rows of a queue, of all queues of a database, and of the jobs (or missing queues) with the same hash.
+	uint32_t all_row(uint16_t db) const noexcept { return shared_->limits.queues + db; }
+	uint32_t job_row(uint16_t db, JobId id) const noexcept;
+	// Sets or clears the bit of a process in a row. No lock. A process that sets bits then registers, then looks.
+	void watch(uint32_t row, uint32_t proc) noexcept;
+	void unwatch(uint32_t row, uint32_t proc) noexcept;
+	// Wakes the processes of a row, whether registered or not; `clear`: clears their bits.
+	void wake_watchers(uint32_t row, bool clear) noexcept;
+	bool has_bit(uint32_t row, uint32_t proc) const noexcept
+	{
+		return (bits(row)[1 + proc / 64].load() >> (proc % 64) & 1) != 0;
+	}
+	bool is_watched(uint32_t row) const noexcept { return bits(row)->load(std::memory_order_relaxed) > 0; }
+	// From here on the process can get a token of a queue that it watches. `pairs`: see Watcher.
+	void watch_begin(uint32_t proc, const uint64_t *pairs, uint32_t npairs) noexcept;
+	// The process gets no token any more. Returns the queue of the token that it has, or kNoQueue. The caller locks
+	// that queue and calls return_token.
+	uint16_t watch_end(uint32_t proc) noexcept;
+	void return_token(Queue &q, uint32_t proc, bool pass) noexcept; // `pass`: see wait_leave
+	uint16_t token_of_watcher(uint32_t proc) const noexcept;
+	uint32_t generation_of_token(uint32_t proc) const noexcept { return watchers_[proc].generation; }
+	// Whether the process waits for jobs of this queue and kind, among others. A hint without Q.
+	bool watches(uint32_t proc, const Queue &q, uint64_t kind) const noexcept;
+	// Calls visit(proc) for each watcher that waits for jobs of the queue, or of one of its kinds.
+	template <class Visit> void for_watchers(const Queue &q, Visit &&visit) const noexcept
+	{
+		for (uint32_t proc = 0; has_watchers(q) && proc < shared_->limits.procs; ++proc)
+			if (watches(proc, q, kSomeKinds))
+				visit(proc);
+	}
+	uint32_t watchers_of(const Queue &q) const noexcept;
 
 	// --- walking (Q)
-	Ref next_in_tree(Ref r) const noexcept; // ready, due or lease tree in order
-	// The first of a lane's ready jobs without a group whose priority is this number or a greater one; kNil if there is none.
+	Ref next_in_tree(Ref r) const noexcept; // next in a ready, due or lease tree
+	// The lane's first ready job without a group and with at least this priority number; kNil if there is none.
 	Ref ready_from(const Lane &l, int32_t priority) const noexcept;
 
   private:
@@ -337,7 +554,10 @@ class Engine
 	{
 		Group *g;
 		Links &links(Ref r) const noexcept { return g[r].timer; }
-		bool less(Ref a, Ref b) const noexcept { return g[a].opens_at != g[b].opens_at ? g[a].opens_at < g[b].opens_at : a < b; }
+		bool less(Ref a, Ref b) const noexcept
+		{
+			return g[a].opens_at != g[b].opens_at ? g[a].opens_at < g[b].opens_at : a < b;
+		}
 		uint32_t rank(Ref r) const noexcept { return mix32(r + 1); }
 	};
 	struct GroupByTurn : GroupByOpening
@@ -351,7 +571,6 @@ class Engine
 	Treap<EntryByTurn> by_turn() const noexcept { return {{{entries_}, groups_}}; }
 	Treap<GroupByOpening> by_opening() const noexcept { return {{groups_}}; }
 	Treap<GroupByTurn> by_rest() const noexcept { return {{{groups_}}}; }
-	uint16_t home_of(Ref g) const noexcept { return std::atomic_ref<uint16_t>(groups_[g].home).load(std::memory_order_acquire); }
 
 	enum class Place : uint8_t
 	{
@@ -361,24 +580,38 @@ class Engine
 		leases,
 	};
 	static Place place(const Entry &e) noexcept;
-	// Overrides cannot be found again by their row's key; what its rolled back claims cost a job is known to its entry only.
-	// One that its group waits for must be there.
+	// Not evictable: an override, because its key differs from its row's; an uncommitted cancel request, because the
+	// journal may never get its step; a delayed job that blocks its group. A pause after rolled-back claims does not
+	// count as delayed: on disk the job is ready and blocks its group there.
 	static bool is_evictable(const Entry &e) noexcept
 	{
-		return !e.has(kOverride) && e.aborts == 0 && !(e.group != kNil && e.has(kHeld));
+		const bool undone = e.aborts > 0;
+		return !e.has(kOverride) && !(undone && e.after_claim != 0) &&
+			   !(!undone && e.group != kNil && e.has(kHeld) && e.state == State::delayed);
 	}
+	void count_pin(Queue &q, bool was, bool is) noexcept;
+	// Counts a lane (Queue::sunk_lanes) or a group (sunk_groups) when its watermark changes from or to kMaxKey.
+	void count_sunk(Queue &q, uint32_t Queue::*counter, bool was, bool is) noexcept;
+	void init_lane(Queue &q, uint16_t l, const char *kind) noexcept;
+	void forget_lane(Lane &l) noexcept;
+	// Whether startable jobs wait for a time limit or for slots of the pool.
+	bool is_throttled(const Queue &q) const noexcept { return q.settings.rate.limits() || places_to_start(q) == 0; }
 	void leave(Queue &q, Entry &e) noexcept;
 	void enter(Queue &q, Entry &e) noexcept;
 	void end_progress(Entry &e) noexcept;
+	void count_worker(const Entry &e, int by) noexcept;
 	void lane_out(Queue &q, Lane &l) noexcept;
 	void lane_in(Queue &q, Lane &l) noexcept;
-	void offer(Queue &q, Ref r) noexcept;	  // puts a job before the claims, in its lane
+	void offer(Queue &q, Ref r) noexcept;	  // makes a job available to claims of its lane
 	void withdraw(Queue &q, Ref r) noexcept;
-	uint16_t next_lane(const Queue &q, const uint64_t *kinds, int nkinds, bool except) const noexcept; // kNoLane if none is startable
+	bool start(Queue &q, Ref r, const ClaimTerms &terms) noexcept;
+	uint16_t next_lane(const Queue &q, const uint64_t *kinds, int nkinds,
+					   bool except) const noexcept; // kNoLane if none is startable
 	Ref first_of(const Queue &q, const Lane &l, double *turn) const noexcept;
-	static bool at_limit(const Queue &q) noexcept
+	bool at_limit(const Queue &q) const noexcept
 	{
-		return q.settings.max_running > 0 && q.running >= static_cast<uint32_t>(q.settings.max_running);
+		return (q.settings.max_running > 0 && q.running >= static_cast<uint32_t>(q.settings.max_running)) ||
+			   places_to_start(q) == 0;
 	}
 	static bool holds(const Entry &e) noexcept
 	{
@@ -386,18 +619,25 @@ class Engine
 			   (e.mark == Verb::move && (e.state == State::delayed || e.state == State::ready));
 	}
 	void after(Queue &q, Ref g, bool was_full) noexcept;
-	void settle(Queue &q, Ref g, bool ask = true) noexcept; // `ask`: for more from disk, if it is dry
+	void update_group(Queue &q, Ref g, bool ask = true) noexcept; // `ask`: request a refill if it runs dry
 	void reopen(Queue &q) noexcept;
 	void free_group(Queue &q, Ref g) noexcept;
 	void want_group(Queue &q, Ref g) noexcept;
 	bool group_dry(const Queue &q, const Group &g) const noexcept;
 	void opens_at(Queue &q, Ref g, Micros at) noexcept;
 	void rests(Queue &q, Ref g, bool on) noexcept;
-	void advance(Queue &q, double turn) noexcept; // of the virtual time
+	void advance(Queue &q, double turn) noexcept; // the virtual time
 	void publish_opening(Queue &q) noexcept;
-	void charge(Queue &q, Entry &e) noexcept; // a start
-	uint32_t group_bucket(uint64_t hash) const noexcept { return static_cast<uint32_t>(hash % shared_->limits.groups); }
+	void charge(Queue &q, Entry &e) noexcept; // counts a start
+	uint32_t group_bucket(const Queue &q, const char *key) const noexcept;
+	void set_shares() noexcept;
 	bool grant(Queue &q, const Lane &l) noexcept;
+	bool grant_watcher(Queue &q, const Lane &l) noexcept;
+	bool has_watchers(const Queue &q) const noexcept { return is_watched(index_of(q)) || is_watched(all_row(q.db)); }
+	bool has_waiters(const Queue &q) const noexcept { return q.waiters_head != kNil || has_watchers(q); }
+	// A row of the watchers' bits: the number of bits set, then the bits, by process.
+	uint32_t watch_words() const noexcept { return (shared_->limits.procs + 63) / 64; }
+	std::atomic<uint64_t> *bits(uint32_t row) const noexcept { return watch_bits_ + size_t{row} * (1 + watch_words()); }
 	void call(Queue &q) noexcept;
 	void publish_timers(Queue &q) noexcept;
 	static bool may_expire(const Entry &e) noexcept
@@ -425,8 +665,12 @@ class Engine
 	DbCore *dbs_ = nullptr;
 	Worker *workers_ = nullptr;
 	Waiter *waiters_ = nullptr;
+	Watcher *watchers_ = nullptr; // by process
+	std::atomic<uint64_t> *watch_bits_ = nullptr;
 	Group *groups_ = nullptr;
 	Ref *group_buckets_ = nullptr; // as buckets_
+	uint16_t *queue_buckets_ = nullptr; // by the registry lock
+	Share entry_share_{}, group_share_{}; // of the limits, which are constant
 };
 
 inline uint64_t hash_name(const char *s) noexcept // FNV-1a, 64 bits; never 0

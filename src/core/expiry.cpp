@@ -1,6 +1,6 @@
-// Expiry: jobs that nobody has started by their expires_at. Those in memory lie in a tree by that time, beside the lane or timer tree
-// they are in; those on disk expire when they are read in.
-// Regime: core; everything is noexcept. Locks: the queue's, by the caller.
+// Expiry: jobs that no claim has started by their expires_at. In memory they are in a tree by that time, beside their
+// lane or timer tree; on disk they expire when they are read in.
+// Regime: core; everything is noexcept. Locks: the caller holds the queue's.
 #include "core/engine.hpp"
 
 namespace tq::core
@@ -9,7 +9,7 @@ namespace tq::core
 namespace
 {
 
-// Set aside by a claim, for the scheduler: until that comes nobody can have the job.
+// Set aside: no claim can take the job before the scheduler ends it.
 bool is_set_aside(const Entry &e) noexcept { return e.mark == Verb::expire && e.owner == kNil; }
 
 } // namespace
@@ -66,33 +66,35 @@ void Engine::publish_expiry(Queue &q) noexcept
 int Engine::set_aside_now(Queue &q, Micros wall, int max) noexcept
 {
 	int n = 0;
-	while (n < max && q.expiry.min != kNil && entries_[q.expiry.min].expires_at <= wall)
+	while (n < max && has_overdue(q, wall) && pins_left(q) > 0)
 	{
-		change(q, q.expiry.min, [](Entry &e) noexcept {
-			e.mark = Verb::expire;
-			e.owner = kNil;
-			e.pending = State::terminal;
-		});
+		set_mark(q, q.expiry.min, kNil, Verb::expire, State::terminal);
 		++n;
 	}
 	return n;
 }
 
-int Engine::collect_expired(Queue &q, Micros wall, int max, uint32_t owner, Ref *out) noexcept
+int Engine::collect_expired(Queue &q, Micros wall, int max, uint32_t owner, Ref *out, LockedSegments *locked) noexcept
 {
-	int n = 0;
-	while (n < max)
+	int n = 0, left = kMostSkipped;
+	for (const bool aside : {true, false})
 	{
-		const bool aside = q.expired_head != kNil;
-		if (!aside && (q.expiry.min == kNil || entries_[q.expiry.min].expires_at > wall))
-			break;
-		const Ref r = aside ? q.expired_head : q.expiry.min;
-		change(q, r, [owner](Entry &e) noexcept {
-			e.mark = Verb::expire;
-			e.owner = owner;
-			e.pending = State::terminal;
-		});
-		out[n++] = r;
+		Ref r = aside ? q.expired_head : q.expiry.min;
+		while (r != kNil && n < max && left > 0 && (aside || entries_[r].expires_at <= wall))
+		{
+			const Ref next = aside ? entries_[r].aux.right : by_expiry().next(r);
+			if (locked != nullptr && locked->has(entries_[r].segment))
+			{
+				locked->skipped = true;
+				--left;
+			}
+			else
+			{
+				set_mark(q, r, owner, Verb::expire, State::terminal);
+				out[n++] = r;
+			}
+			r = next;
+		}
 	}
 	return n;
 }

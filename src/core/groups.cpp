@@ -1,6 +1,6 @@
-// Jobs with a group_key: which of them may start next, and how a group's backlog is paged. A group's ready jobs wait in a tree of
-// their own; its first one is offered to claims while the group may start one. So a group that may not start costs claims nothing, and
-// with a watermark of its own its backlog stays on disk without holding up anybody else's.
+// Jobs with a group_key: which may start next, and how a group's backlog is paged. Each group has a tree of ready jobs
+// and offers the first to claims while it may start one, so a blocked group costs claims nothing. Each group also has
+// its own watermark, so its backlog on disk does not block other groups.
 #include "core/engine.hpp"
 
 #include <cstring>
@@ -10,19 +10,30 @@ namespace tq::core
 
 // --- slots -------------------------------------------------------------------------------------------------------
 
-Ref Engine::group_for(Queue &q, const char *key, bool make) noexcept
+uint32_t Engine::group_bucket(const Queue &q, const char *key) const noexcept
 {
 	const uint64_t hash = hash_name(key) ^ (static_cast<uint64_t>(index_of(q)) * 0x9e3779b97f4a7c15ULL);
-	const uint32_t b = group_bucket(hash);
+	return static_cast<uint32_t>(hash % shared_->limits.groups);
+}
+
+Ref Engine::group_for(Queue &q, const char *key, bool make, bool must) noexcept
+{
+	const uint32_t b = group_bucket(q, key);
 	const uint32_t partition = b % kPartitions;
 	platform_.lock_partition(partition, false);
 	Ref g = group_buckets_[b];
-	while (g != kNil && !(groups_[g].hash == hash && groups_[g].queue == index_of(q) && std::strcmp(groups_[g].key, key) == 0))
+	while (g != kNil && !(groups_[g].queue == index_of(q) && std::strcmp(groups_[g].key, key) == 0))
 		g = groups_[g].hash_next;
 	platform_.unlock_partition(partition);
 	if (g != kNil || !make)
 		return g;
 
+	if (!must && group_slots_left(q) == 0)
+	{
+		if (q.resting.min == kNil)
+			return kNil;
+		free_group(q, q.resting.min);
+	}
 	uint64_t now = shared_->free_groups.load(std::memory_order_acquire);
 	do
 	{
@@ -31,7 +42,7 @@ Ref Engine::group_for(Queue &q, const char *key, bool make) noexcept
 		{
 			if (q.resting.min == kNil)
 				return kNil;
-			free_group(q, q.resting.min); // a turn forgotten is better than a job sent to disk
+			free_group(q, q.resting.min); // losing a turn is better than evicting a job
 			now = shared_->free_groups.load(std::memory_order_acquire);
 			g = static_cast<Ref>(now);
 			if (g == kNil)
@@ -45,11 +56,13 @@ Ref Engine::group_for(Queue &q, const char *key, bool make) noexcept
 	std::memcpy(n.key, key, length);
 	n.key[length] = '\0';
 	shared_->used_groups.fetch_add(1, std::memory_order_relaxed);
-	++q.groups;
-	n.hash = hash;
-	// what nobody has looked for may be on disk
-	n.watermark = unknown_groups(q) ? kMinKey : kMaxKey;
-	q.sunk_groups += n.watermark != kMaxKey;
+	if (q.groups++ >= group_share().guaranteed)
+		shared_->lent_groups.fetch_add(1, std::memory_order_relaxed);
+	// jobs that the search has not found yet may be on disk
+	const bool unknown = unknown_groups(q);
+	n.watermark = unknown ? kMinKey : kMaxKey;
+	n.floor = unknown ? 0 : INT64_MAX;
+	count_sunk(q, &Queue::sunk_groups, false, n.watermark != kMaxKey);
 	n.limit = kMaxKey;
 	n.ready = Root{};
 	n.bucket = Bucket{};
@@ -57,11 +70,18 @@ Ref Engine::group_for(Queue &q, const char *key, bool make) noexcept
 		n.bucket.empty(q.settings.group_rate, q.starts_from);
 	n.timer = Links{};
 	n.opens_at = kNever;
+	n.own = GroupSettings{};
+	n.holds = 0;
 	n.turn = 0;
 	n.head = n.wanted_next = kNil;
 	n.entries = n.running = n.held = 0;
 	n.loader = kNil;
 	n.queue = index_of(q);
+	n.prev = kNil;
+	n.next = q.groups_head;
+	if (n.next != kNil)
+		groups_[n.next].prev = g;
+	q.groups_head = g;
 	n.wanted = n.opening = n.resting = false;
 	std::atomic_ref<uint16_t>(n.home).store(static_cast<uint16_t>(n.queue + 1), std::memory_order_release);
 	platform_.lock_partition(partition, true);
@@ -77,11 +97,14 @@ void Engine::free_group(Queue &q, Ref g) noexcept
 {
 	Group &x = groups_[g];
 	shared_->used_groups.fetch_sub(1, std::memory_order_relaxed);
-	--q.groups;
+	if (--q.groups >= group_share().guaranteed)
+		shared_->lent_groups.fetch_sub(1, std::memory_order_relaxed);
+	(x.prev != kNil ? groups_[x.prev].next : q.groups_head) = x.next;
+	if (x.next != kNil)
+		groups_[x.next].prev = x.prev;
 	opens_at(q, g, kNever);
 	rests(q, g, false);
-	if (x.watermark != kMaxKey)
-		--q.sunk_groups;
+	count_sunk(q, &Queue::sunk_groups, x.watermark != kMaxKey, false);
 	if (x.wanted)
 	{
 		Ref before = kNil;
@@ -91,7 +114,7 @@ void Engine::free_group(Queue &q, Ref g) noexcept
 		if (q.wanted_tail == g)
 			q.wanted_tail = before;
 	}
-	const uint32_t b = group_bucket(x.hash);
+	const uint32_t b = group_bucket(q, x.key);
 	platform_.lock_partition(b % kPartitions, true);
 	Ref *at = &group_buckets_[b];
 	while (*at != g)
@@ -109,18 +132,39 @@ void Engine::free_group(Queue &q, Ref g) noexcept
 		platform_.want_refill(q.db);
 }
 
-// --- who may start -------------------------------------------------------------------------------------------------
+// --- what may start ------------------------------------------------------------------------------------------------
 
-int32_t Engine::group_limit(const Queue &q) const noexcept
+int32_t Engine::group_limit(const Queue &q, const GroupSettings &own) const noexcept
 {
+	if (own.max_running != kUnset)
+		return own.max_running;
 	if (q.settings.group_max_running != kUnset)
 		return q.settings.group_max_running;
 	return q.settings.fair ? 0 : 1;
 }
 
+void Engine::hold_group(Queue &q, Ref r, int by) noexcept
+{
+	groups_[r].holds = static_cast<uint32_t>(static_cast<int>(groups_[r].holds) + by);
+	update_group(q, r);
+}
+
+void Engine::set_group(Queue &q, Ref r, const GroupSettings &own, bool loaded) noexcept
+{
+	Group &g = groups_[r];
+	q.sets_groups = q.sets_groups || own.any();
+	g.own = own;
+	if (loaded)
+		g.bucket.empty(group_rate(q, g), q.starts_from);
+	g.bucket.fit(group_rate(q, g), platform_.mono());
+	update_group(q, r);
+}
+
 Engine::Block Engine::blocked(const Queue &q, const Group &g) const noexcept
 {
-	const int32_t limit = group_limit(q);
+	if (g.own.paused_until != 0)
+		return Block::paused;
+	const int32_t limit = group_limit(q, g.own);
 	if (limit > 0 && g.running >= static_cast<uint32_t>(limit))
 		return Block::running;
 	if (limit > 0 && g.held > 0 && !q.settings.loose_groups)
@@ -128,13 +172,14 @@ Engine::Block Engine::blocked(const Queue &q, const Group &g) const noexcept
 	const Ref next = g.head != kNil ? g.head : g.ready.min;
 	if (next != kNil && !(entries_[next].key() < g.watermark))
 		return Block::disk;
-	if (q.settings.group_rate.limits() && !g.bucket.open(q.settings.group_rate, platform_.mono()))
+	const Rate &rate = group_rate(q, g);
+	if (rate.limits() && !g.bucket.open(rate, platform_.mono()))
 		return Block::rate;
 	return Block::none;
 }
 
-// Offers the group's next job, or takes it back; gives the slot away if nothing needs it.
-void Engine::settle(Queue &q, Ref r, bool ask) noexcept
+// Offers the group's next job or withdraws it; frees the slot if it is unused.
+void Engine::update_group(Queue &q, Ref r, bool ask) noexcept
 {
 	Group &g = groups_[r];
 	const Block block = g.head == kNil && g.ready.min == kNil ? Block::none : blocked(q, g);
@@ -150,17 +195,17 @@ void Engine::settle(Queue &q, Ref r, bool ask) noexcept
 		by_key().remove(g.ready, first);
 		g.head = first;
 		if (q.settings.fair)
-			g.turn = std::max(g.turn, q.vclock); // one that had nothing to start has not saved up turns
+			g.turn = std::max(g.turn, q.vclock); // a group with nothing to start accumulates no turns
 		offer(q, first);
 	}
-	const Rate &rate = q.settings.group_rate;
-	const bool unneeded = g.entries == 0 && g.watermark == kMaxKey && g.loader == kNil;
+	const Rate &rate = group_rate(q, g);
+	const bool unneeded = g.entries == 0 && g.watermark == kMaxKey && g.loader == kNil && !g.own.any() && g.holds == 0;
 	Micros at = kNever;
 	if (block == Block::rate)
 		at = g.bucket.opens_at(rate);
 	else if (unneeded && rate.limits() && g.bucket.full_by() > platform_.mono())
-		at = g.bucket.full_by(); // a new slot would begin with a full bucket,
-	// and with the turn that has come
+		at = g.bucket.full_by(); // keep the slot: a new one would have a full bucket
+	// and the current turn
 	const bool rest = unneeded && at == kNever && q.settings.fair && g.turn > q.vclock;
 	if (!rest)
 		rests(q, r, false);
@@ -188,8 +233,8 @@ void Engine::rests(Queue &q, Ref r, bool on) noexcept
 void Engine::after(Queue &q, Ref g, bool was_full) noexcept
 {
 	if (g != kNil)
-		settle(q, g);
-	if (was_full && !at_limit(q) && (q.waiters_head != kNil || q.call))
+		update_group(q, g);
+	if (was_full && !at_limit(q) && (has_waiters(q) || q.call))
 		reopen(q);
 }
 
@@ -212,13 +257,11 @@ void Engine::refresh_groups(Queue &q) noexcept
 	const Micros now = platform_.mono();
 	q.starts.fit(q.settings.rate, now);
 	q.enqueues.fit(q.settings.enqueue_rate, now);
-	for (Ref r = 0; r < shared_->limits.groups; ++r)
+	for (Ref r = q.groups_head; r != kNil; r = groups_[r].next)
 	{
 		Group &g = groups_[r];
-		if (!owns(q, r))
-			continue;
 		rests(q, r, false);
-		g.bucket.fit(q.settings.group_rate, now);
+		g.bucket.fit(group_rate(q, g), now);
 		if (g.head != kNil)
 		{
 			withdraw(q, g.head);
@@ -228,13 +271,12 @@ void Engine::refresh_groups(Queue &q) noexcept
 	}
 	for (uint16_t l = q.lanes; l != kNoLane; l = lanes_[l].next)
 		lane_out(q, lanes_[l]);
-	for (Ref r = 0; r < shared_->limits.groups; ++r)
+	for (Ref r = q.groups_head, next = kNil; r != kNil; r = next)
 	{
-		if (!owns(q, r))
-			continue;
+		next = groups_[r].next; // update_group() may free the slot
 		if (!q.settings.fair)
 			groups_[r].turn = 0;
-		settle(q, r);
+		update_group(q, r);
 	}
 	refresh(q);
 	publish_opening(q);
@@ -242,7 +284,7 @@ void Engine::refresh_groups(Queue &q) noexcept
 
 // --- paging ----------------------------------------------------------------------------------------------------------
 
-// A share of the memory for each. Where it gets short, all groups together may keep half of it.
+// Each group gets a share of the memory. If memory is short, all groups together may keep half of it.
 uint32_t Engine::group_cap() const noexcept
 {
 	const uint32_t all = shared_->limits.entries;
@@ -257,7 +299,9 @@ bool Engine::group_dry(const Queue &q, const Group &g) const noexcept
 	if (g.watermark == kMaxKey || g.loader != kNil || q.paused_until != 0)
 		return false;
 	const uint32_t waiting = g.ready.size + (g.head != kNil);
-	return waiting < std::max(std::min(shared_->limits.entries / 512, group_cap() / 2), 1U) ||
+	const uint32_t low =
+		std::min({shared_->limits.entries / 512, group_cap() / 2, low_mark(q) / std::max(q.sunk_groups, 1U)});
+	return waiting < std::max(low, 1U) ||
 		   (g.head == kNil && g.ready.min != kNil && !(entries_[g.ready.min].key() < g.watermark));
 }
 
@@ -286,43 +330,43 @@ Ref Engine::take_wanted(Queue &q) noexcept
 		groups_[r].wanted = false;
 		if (group_dry(q, groups_[r]))
 			return r;
-		settle(q, r); // nothing may need it any more
+		update_group(q, r); // the slot may now be unused
 	}
 	return kNil;
 }
 
 void Engine::want_groups_again(Queue &q) noexcept
 {
-	// nobody claims any more, or others need the slots
-	if (q.resting.min != kNil && (q.startable.min == kNil || !has_free_group()))
+	// no claim advances the turns, or other groups need slots
+	if (q.resting.min != kNil && (q.startable.min == kNil || !has_free_group(q)))
 		advance(q, groups_[q.resting.max].turn);
 	if (q.discover.load() && !q.want_refill.exchange(true))
 		platform_.want_refill(q.db);
 	if (q.sunk_groups == 0)
 		return;
-	for (Ref r = 0; r < shared_->limits.groups; ++r)
-		if (owns(q, r) && group_dry(q, groups_[r]))
+	for (Ref r = q.groups_head; r != kNil; r = groups_[r].next)
+		if (group_dry(q, groups_[r]))
 			want_group(q, r);
 }
 
-void Engine::sink_group(Queue &q, Ref r, Key key) noexcept
+void Engine::lower_group_watermark(Queue &q, Ref r, Key key, JobId least) noexcept
 {
 	Group &g = groups_[r];
+	g.floor = std::min(g.floor, least);
 	g.limit = std::min(g.limit, key);
 	if (key < g.watermark)
 	{
-		q.sunk_groups += g.watermark == kMaxKey;
+		count_sunk(q, &Queue::sunk_groups, g.watermark != kMaxKey, true);
 		g.watermark = key;
 	}
-	settle(q, r);
+	update_group(q, r);
 }
 
-void Engine::sink_groups(Queue &q, Key key) noexcept
+void Engine::lower_group_watermarks(Queue &q, Key key, JobId least) noexcept
 {
 	want_discovery(q);
-	for (Ref r = 0; r < shared_->limits.groups; ++r)
-		if (owns(q, r))
-			sink_group(q, r, key);
+	for (Ref r = q.groups_head; r != kNil; r = groups_[r].next)
+		lower_group_watermark(q, r, key, least); // keeps the slot
 }
 
 void Engine::raise_group(Queue &q, Ref r, Key key) noexcept
@@ -331,8 +375,10 @@ void Engine::raise_group(Queue &q, Ref r, Key key) noexcept
 	const Key to = std::min(key, g.limit);
 	if (g.watermark < to)
 	{
-		q.sunk_groups -= to == kMaxKey;
+		count_sunk(q, &Queue::sunk_groups, true, to != kMaxKey);
 		g.watermark = to;
+		if (to == kMaxKey)
+			g.floor = INT64_MAX;
 	}
 }
 
@@ -348,7 +394,7 @@ void Engine::end_group_load(Queue &q, Ref r, bool again) noexcept
 {
 	groups_[r].loader = kNil;
 	--q.group_loads;
-	settle(q, r, again); // if not, the sweep asks for it
+	update_group(q, r, again); // otherwise the sweep requests it
 }
 
 void Engine::want_discovery(Queue &q) noexcept
@@ -358,16 +404,18 @@ void Engine::want_discovery(Queue &q) noexcept
 		platform_.want_refill(q.db);
 }
 
-void Engine::sink_job(Queue &q, Lane &l, const char *group_key, Ref g, Key key) noexcept
+void Engine::lower_job_watermark(Queue &q, Lane &l, const char *group_key, Ref g, Key key, JobId least) noexcept
 {
 	if (g == kNil && group_key != nullptr)
-		g = group_for(q, group_key, false);
+		// Without a slot, a search cannot tell these jobs from those of earlier groups. A paused queue would only use
+		// slots that others need.
+		g = group_for(q, group_key, q.paused_until == 0);
 	if (g != kNil)
-		sink_group(q, g, key);
+		lower_group_watermark(q, g, key, least);
 	else if (group_key != nullptr)
 		want_discovery(q);
 	else
-		sink(q, l, key);
+		lower_watermark(q, l, key, least);
 }
 
 bool Engine::takes(Queue &q, const char *group_key, Key key) noexcept
@@ -376,11 +424,13 @@ bool Engine::takes(Queue &q, const char *group_key, Key key) noexcept
 	return g != kNil ? key < groups_[g].watermark && has_room(groups_[g]) : !unknown_groups(q);
 }
 
-bool Engine::vouches(const Queue &q, const Lane &l, const char *group_key, Ref g, Key key) const noexcept
+bool Engine::covered_by_watermark(const Queue &q, const Lane &l, const char *group_key, Ref g, Key key) const noexcept
 {
 	if (g != kNil)
-		return key < groups_[g].watermark;
-	return group_key != nullptr ? !unknown_groups(q) : key < l.watermark;
+		return key < groups_[g].watermark || key.id < groups_[g].floor;
+	if (group_key != nullptr)
+		return !unknown_groups(q);
+	return key < l.skipped && (key < l.watermark || (key < l.resume && key.id < l.floor));
 }
 
 bool Engine::evict_from_group(Queue &q, Ref r, Key above, uint32_t hint) noexcept
@@ -393,7 +443,7 @@ bool Engine::evict_from_group(Queue &q, Ref r, Key above, uint32_t hint) noexcep
 			return false;
 		if (!is_evictable(e))
 			continue;
-		sink_group(q, r, e.key());
+		lower_group_watermark(q, r, e.key(), e.id);
 		drop(q, i, hint);
 		return true;
 	}
@@ -409,7 +459,7 @@ bool Engine::evict_head(Queue &q, Ref r, uint32_t hint) noexcept
 	const Entry &e = entries_[head];
 	if (!is_evictable(e) || !holds_back(q, lanes_[e.lane], e.key()))
 		return false;
-	sink_group(q, r, e.key()); // it is no head any more
+	lower_group_watermark(q, r, e.key(), e.id); // it is no longer a head
 	drop(q, head, hint);
 	return true;
 }
@@ -418,19 +468,20 @@ bool Engine::evict_group(Queue &q, Ref r, uint32_t hint) noexcept
 {
 	Group &g = groups_[r];
 	const Rate &rate = q.settings.group_rate;
-	Bucket anew; // as its next slot would have it
+	Bucket anew; // the bucket of a new slot
 	if (q.starts_from != 0)
 		anew.empty(rate, q.starts_from);
-	if (g.loader != kNil || g.entries != g.ready.size + (g.head != kNil) || (g.head != kNil && !is_evictable(entries_[g.head])) ||
+	if (g.loader != kNil || g.own.any() || g.holds > 0 || g.entries != g.ready.size + (g.head != kNil) ||
+		(g.head != kNil && !is_evictable(entries_[g.head])) ||
 		(rate.limits() && g.bucket.full_at > anew.full_at && g.bucket.full_by() > platform_.mono()))
 		return false;
 	for (Ref i = g.ready.min; i != kNil; i = by_key().next(i))
 		if (!is_evictable(entries_[i]))
 			return false;
-	sink_group(q, r, kMinKey); // its head is none any more, and it keeps the slot while its jobs go
+	lower_group_watermark(q, r, kMinKey); // withdraws its head and keeps the slot while jobs are evicted
 	while (g.ready.min != kNil)
 		drop(q, g.ready.min, hint);
-	want_discovery(q); // first: who finds no slot then knows that there may be jobs on disk
+	want_discovery(q); // first: a job without a slot then knows that jobs may be on disk
 	free_group(q, r);
 	return true;
 }
@@ -443,12 +494,11 @@ bool Engine::evict_delayed_group(Queue &q, uint32_t hint, int *evicted) noexcept
 		before = by_timer().prev(r);
 		const Entry &e = entries_[r];
 		const Ref g = e.group;
-		if (g == kNil || !is_evictable(e) || groups_[g].head != kNil || groups_[g].ready.min != kNil || groups_[g].running > 0)
+		if (g == kNil || !is_evictable(e) || groups_[g].head != kNil || groups_[g].ready.min != kNil ||
+			groups_[g].running > 0)
 			continue;
 		const bool last = groups_[g].entries == 1;
-		sink_timer(q.db, e.timer);
-		lanes_[e.lane].count_delayed(1);
-		drop(q, r, hint);
+		evict_timer(q, r, hint);
 		++*evicted;
 		// it keeps its slot if it may have jobs on disk
 		if (last && (!owns(q, g) || evict_group(q, g, hint)))

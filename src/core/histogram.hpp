@@ -1,4 +1,4 @@
-// How long things took, counted by length.
+// Durations, counted by length.
 // Regime: core. Locks: its owner's.
 #pragma once
 
@@ -10,7 +10,7 @@
 namespace tq::core
 {
 
-// Small, since every queue has two. A counter that passes 2^32 begins anew, which whoever takes rates of it sees as a restart.
+// Small, because every queue has two. Counters wrap at 2^32; a computed rate shows a wrap as a restart.
 struct Histogram
 {
 	static constexpr Micros kBounds[] = {1'000,		 5'000,		 25'000,	 100'000,		500'000,	  2'500'000,
@@ -18,9 +18,10 @@ struct Histogram
 	static constexpr int kBuckets = static_cast<int>(std::size(kBounds)) + 1;
 
 	uint64_t sum; // microseconds
-	uint32_t counts[kBuckets]; // of what took at most as long as the bound, and longer than the one before; the last: longer than all
+	// By bucket: times above the previous bound, up to its own; the last bucket has no upper bound.
+	uint32_t counts[kBuckets];
 
-	// Less than nothing is what clocks say that were set back.
+	// Negative if the clock went back.
 	void add(Micros took) noexcept
 	{
 		took = std::max<Micros>(took, 0);

@@ -1,13 +1,12 @@
-// What lies in shared memory: entries (live jobs), lanes, queues, waiters, workers. Plain structs that live at the same
-// place for every process but refer to each other by index.
-// Regime: core. Lock words: Q = the lock of the entry's queue; P = the lock of its hash partition; R = the registry lock.
+// Plain structs in shared memory: entries (live jobs), lanes, queues, waiters, workers. References are indexes.
+// Regime: core. Locks: Q = lock of the entry's queue; P = lock of its hash partition; R = registry lock.
 #pragma once
 
 #include <atomic>
 #include <type_traits>
 
 #include "core/histogram.hpp"
-#include "core/limits.hpp"
+#include "core/token_bucket.hpp"
 #include "core/retry.hpp"
 #include "core/treap.hpp"
 #include "core/types.hpp"
@@ -24,16 +23,17 @@ enum EntryFlag : uint16_t
 	kLogged = 8,		   // the open claim is journalled
 	kCancelAsked = 16,	   // a heartbeat answers `cancel`
 	kClaimListed = 32,	   // is in the queue's list of claims to be journalled
+	kOfWorker = 64,		   // the lease belongs to its worker, see Engine::lease_end
 	kHardTimeout = 128,	   // hard_deadline counts
-	kClaimEnded = 256,	   // marked by the reaper while its claiming transaction was open, which has ended since
-	kHeld = 512,		   // delayed after an attempt: in a strict group those behind it wait
+	kClaimEnded = 256,	   // the reaper marked it while its claiming transaction was open; that transaction has ended
+	kHeld = 512,		   // delayed after an attempt: blocks the later jobs of a strict group
 	kOwnRetry = 1024,	   // its row has a retry policy of its own
 	kUnique = 2048,		   // its row has a unique key
-	kOwnOptions = 4096,	   // its row has options, one of which may say what follows it
+	kOwnOptions = 4096,	   // its row has options, such as a follow-up job
 };
 
-// A live job. Everything by Q, except hash_next (P); `id`, `queue` and `lane` are set before the entry is
-// published in the hash and change only after it left it.
+// A live job. Q protects everything except hash_next (P). `id`, `queue` and `lane` are set before the entry enters the
+// hash and change only after it has left it.
 struct Entry
 {
 	JobId id;
@@ -44,20 +44,21 @@ struct Entry
 	Micros claimed_at;	  // running: wall
 	Micros expires_at;	  // wall; kNever
 	Links main;			  // ready, due or lease tree
-	Links aux;			  // running: claim list (left = previous, right = next); ready, delayed: expiry tree, or the list of expired
+	Links
+		aux; // running: claim list (left = previous, right = next); ready, delayed: expiry tree, or the list of expired
 	Ref hash_next;		  // P; in the free list: next free
-	uint32_t block;		  // where the row is: heap block,
-	uint16_t offset;	  // line pointer,
+	uint32_t block;		  // heap block of the row
+	uint16_t offset;	  // line pointer of the row
 	uint16_t segment;	  // slot in the database's segment map
 	int32_t priority;	  // effective
 	int32_t step;		  // next step of its journal
 	uint32_t lease_ms;	  // running: length of the current lease
 	uint32_t owner;		  // backend whose open transaction marked it; meaningless without mark
 	uint32_t group;		  // slot of its group, kNil if none
-	uint16_t worker_slot; // running: in the table of workers, see worker()
+	uint16_t worker_slot; // running: index in the table of workers, see worker()
 	uint16_t weight;	  // in hundredths, 0: 1
-	uint16_t after_claim; // running: steps taken since the claim took its own
-	uint16_t progress;	  // running: slot + 1 of what a heartbeat reported, 0 if none
+	uint16_t after_claim; // running: steps after the claim's own
+	uint16_t progress;	  // running: progress slot + 1, 0 if none
 	uint16_t attempt;	  // attempts used in this life
 	uint16_t max_attempts; // 0: the queue's
 	uint16_t queue;
@@ -65,21 +66,25 @@ struct Entry
 	State state;
 	State pending; // with mark: the state after the owner's commit
 	Verb mark;
-	uint8_t aborts; // claims in a row whose transaction rolled back
+	uint8_t aborts; // consecutive claims whose transaction rolled back
 	uint16_t flags;
-	uint16_t home; // queue + 1 while the job has this entry, 0 when it is free. Written under Q, but read by `is` whatever
-				   // queue is locked, so always atomically
+	uint16_t
+		home; // queue + 1 while a job has this entry, else 0. Atomic: `is` reads it under any queue's lock
 
 	Key key() const noexcept { return Key{priority, id}; }
 	uint32_t worker() const noexcept { return worker_slot != UINT16_MAX ? worker_slot : kNil; }
 	void set_worker(uint32_t w) noexcept { worker_slot = w < UINT16_MAX ? static_cast<uint16_t>(w) : UINT16_MAX; }
 	bool has(EntryFlag f) const noexcept { return (flags & f) != 0; }
+	Binding binding() const noexcept
+	{
+		return has(kBound) ? Binding::session : has(kOfWorker) ? Binding::worker : Binding::none;
+	}
 };
 static_assert(sizeof(Entry) <= 136);
 static_assert(std::is_trivially_copyable_v<Entry>);
 
-// Counters that a recount can check: `live` moves with every transaction that publishes or ends jobs; while a recount is under way
-// `delta` takes what its snapshot does not see (docs/architecture.md). Q
+// Counters that a recount checks. Each transaction that publishes or ends jobs changes `live`. During a recount,
+// `delta` counts what its snapshot does not see (src/transaction/README.md). Q
 struct Counted
 {
 	int64_t live;
@@ -91,19 +96,24 @@ struct Lane
 {
 	char kind[kNameMax];
 	uint64_t kind_hash; // 0 for no kind
-	Key watermark;		// ready jobs below are in memory; kMaxKey: all are
-	Key limit;			// while a loader is at work: the least key it may have missed
+	Key watermark;		// all earlier ready jobs are in memory; kMaxKey: all jobs are
+	Key limit;			// while a loader runs: the least key it may have missed
+	Key skipped; // a load skipped a locked segment from this key on: its jobs are on disk below the watermark
+	Key resume;			// from the watermark to this key, only ids from `floor` on may be on disk; >= watermark
+	JobId floor;
 	Root ready;			// jobs without a group, by key
 	Root heads;			// the next job of each group that may start one, by priority, turn, id
-	Ref first;			// in_startable: the job that starts next,
-	double turn;		// and its turn when the lane took its place
+	Ref first;			// in_startable: the next job to start
+	double turn;		// turn of `first` when the lane entered the tree
 	Key evictable;		// no ready entry with a greater key may be evicted
 	Links startable;	// in the queue's tree of lanes that can serve a claim
 	Counted count;
 	int64_t delayed_disk;	 // delayed jobs that have no entry, due at or after the timers' watermark
-	uint32_t delayed_changes; // how often that has changed
-	uint32_t frees;			  // how often its place was freed (registry lock and Q): what a count met before was another lane's
-	int32_t blocked;		 // jobs that wait for their parents: as `count`, of which they are a part
+	uint32_t delayed_changes; // number of changes of delayed_disk
+	std::atomic<uint32_t>
+		frees; // how often the slot was freed (R and Q): a count compares it to detect another lane
+	std::atomic<uint32_t> users; // open transactions that refer to it: incremented before `closing` is read
+	int32_t blocked;		 // jobs that wait for their parents, a part of `count`
 	int32_t delta_blocked;
 	uint32_t counts[kStates]; // entries by state
 	Micros asked_at;		 // last claim that named its kind (wall); 0: none
@@ -115,8 +125,9 @@ struct Lane
 	bool used;
 	bool has_kind;
 	bool in_startable;
-	bool tail; // the loader is near the end: newly committed jobs get entries again
-	bool delayed_counted; // delayed_disk has what the last count of the journal has seen (map lock)
+	std::atomic<bool> closing; // it is about to be freed; written by R and Q
+	bool tail; // the loader is near the end: newly committed jobs get entries
+	bool delayed_counted; // delayed_disk includes the last count of the journal (map lock)
 
 	void count_delayed(int64_t n) noexcept
 	{
@@ -125,55 +136,77 @@ struct Lane
 	}
 };
 constexpr uint16_t kNoLane = UINT16_MAX;
+constexpr uint16_t kNoQueue = UINT16_MAX;
 
 enum class QueueState : uint8_t
 {
 	free,
-	creating, // named, its row not yet written
+	creating, // named, but its row is not written
 	active,
 	closing, // tq_drop_queue committed: no enqueue
 	reserved, // named by an open tq_create_queue
 };
 
-// The jobs of a queue that have the same group_key. Those that are ready wait here; the next one is offered to claims through its lane
-// while the group may start one. By Q, but hash_next (P). A slot is kept as long as an entry refers to it, jobs of it may be on disk only,
-// or it remembers something: what it used of its rate, or that it had its turn.
+// The jobs of a queue with the same group_key. Ready jobs wait here; the lane offers the next one to claims while the
+// group may start one. Q, except hash_next (P). A slot stays while an entry refers to it, its jobs may be on disk only,
+// or it remembers use of its rate or a turn.
 constexpr size_t kGroupMax = 128; // bytes of a group_key with the final zero
+constexpr int32_t kUnset = INT32_MIN;
+// What a group has of its own (tq_pause and tq_limit_group with its key).
+struct GroupSettings
+{
+	Micros paused_until = 0;	  // 0: not paused; kNever: until resumed
+	int32_t max_running = kUnset; // 0: no limit; unset: the queue's group_max_running
+	Rate rate;					  // none: the queue's group_rate
+	bool any() const noexcept { return paused_until != 0 || max_running != kUnset || rate.limits(); }
+};
 struct Group
 {
 	char key[kGroupMax];
-	uint64_t hash;
-	Key watermark;	  // its ready jobs below are in memory; kMaxKey: all are
-	Key limit;		  // while a loader is at work: the least key it may have missed
+	JobId floor;	  // only jobs with ids from this one may be on disk
+	Key watermark;	  // all earlier ready jobs are in memory; kMaxKey: all jobs are
+	Key limit;		  // while a loader runs: the least key it may have missed
 	Root ready;		  // by key, without the head
-	Bucket bucket;	  // of group_rate
-	Links timer;	  // in the queue's tree of groups that may not start yet, or of those that rest
-	Micros opens_at;  // its key in the former (monotonic)
+	Bucket bucket;	  // of its rate
+	Links timer;	  // in the queue's tree `opening` or `resting`
+	Micros opens_at;  // key in `opening` (monotonic)
+	GroupSettings own; // a group that has any keeps its slot
 	double turn;	  // fair: the virtual time at which its next job is due
 	Ref head;		  // in its lane's `heads`, kNil
 	Ref hash_next;	  // P; in the free list: next free
 	Ref wanted_next;  // in the queue's list of groups to be read in
-	uint32_t entries; // that refer to it
+	Ref next, prev;	  // in the queue's list of all its groups
+	uint32_t entries; // entries that refer to the slot
 	uint32_t running;
-	uint32_t held;	  // jobs that those behind them wait for although they do not run
+	uint32_t held;	  // jobs that do not run but block later jobs
 	uint32_t loader;  // backend that reads it in, kNil
+	uint32_t holds;	  // open transactions that are about to give it settings
 	uint16_t queue;
-	uint16_t home; // queue + 1 while it is used, 0 when it is free: as Entry::home, see Engine::owns
-	bool wanted;   // is in the queue's list
-	bool opening;  // is in the tree
-	bool resting;  // is in the other tree
+	uint16_t home; // queue + 1 while used, 0 when free: as Entry::home, see Engine::owns
+	bool wanted;   // in the queue's list `wanted`
+	bool opening;  // in the tree `opening`
+	bool resting;  // in the tree `resting`
 };
 
-// What a queue's settings come to; a zero or kUnset means: the server's default. Q
-constexpr int32_t kUnset = INT32_MIN;
-enum class OnLost : uint8_t // what becomes of a job whose lease was lost
+// Sums for the limits of a queue: running jobs, pinned jobs, and a checksum of its groups' counters. The sums over
+// entries and over counters are equal, unless a counter is wrong or a change is under way.
+struct LimitSums
+{
+	uint32_t running;
+	uint32_t pinned;
+	uint64_t groups;
+	bool operator==(const LimitSums &) const = default;
+};
+
+// The settings of a queue; zero or kUnset means the server's default. Q
+enum class OnLost : uint8_t // what happens to a job whose lease was lost
 {
 	unset,
 	retry,
 	bury,
 	dead,
 };
-enum class Flag : uint8_t // a boolean that may be left to the server's default
+enum class Flag : uint8_t // a boolean with a server default
 {
 	unset,
 	off,
@@ -190,10 +223,11 @@ struct QueueSettings
 	int64_t timeout_ms = kUnset;	// of an attempt; 0: none
 	int64_t expires_in_ms = kUnset; // from enqueue to the latest start; 0: never
 	int64_t unique_for_ms = kUnset; // 0: while live only
-	int64_t cancel_grace_ms = kUnset; // from the request to a running job until its lease is taken
+	int64_t change_retention_ms = 0; // how long changes are kept for tq_changes; 0: none are recorded
+	int64_t cancel_grace_ms = kUnset; // from the cancel request to the loss of the lease
 	int64_t max_depth = kUnset;		// live jobs; 0: no limit
 	int32_t max_running = kUnset;	// 0: no limit
-	int32_t executors = kUnset;		// at work for its handlers at the same time; unset: no limit
+	int32_t executors = kUnset;		// executors running its handlers at once; unset: no limit
 	int32_t group_max_running = kUnset; // 0: no limit; unset: 1, with `fair` no limit
 	Rate rate;						// of starts
 	Rate group_rate;
@@ -201,80 +235,91 @@ struct QueueSettings
 	float weight = 1;				// in tq_claim_any
 	OnLost on_lost = OnLost::unset;
 	Flag strict_timeout = Flag::unset;
-	bool loose_groups = false; // group_order: a job that waits for its next attempt does not hold up its group
+	bool loose_groups = false; // group_order: a job that waits to be retried does not block its group
 	bool fair = false;		   // groups take turns
 	bool has_retry = false;
-	bool notifies = false; // the name of the channel is in its row
-	uint8_t followed = 0;  // ends after which another job is enqueued, by bit (live::end_bit); which one is in its row
+	bool notifies = false; // the row has the channel's name
+	uint8_t followed = 0;  // ends that enqueue a follow-up, by bit (end_bit); the row names the follow-up
 	RetryPolicy retry;
-	bool limited() const noexcept { return max_running > 0 || rate.limits(); }
 };
 
-// What has happened in a queue that notifies since it was last told of. Q
+// Events in a queue with `notify` since its last notification. Q
 struct News
 {
 	uint32_t enqueued, finished, dead;
 };
 
-// All by Q but: name, id, db, state, generation change only under Q and R both.
+// Q, except that name, id, db, state and generation change only under both Q and R.
 struct Queue
 {
 	char name[kNameMax];
 	uint64_t name_hash;
+	uint16_t next_of_name; // in its bucket of Engine::find_queue, kNoQueue
 	uint32_t generation; // grows when the slot is used for another queue
 	int32_t id;			 // tq.queue.id
 	uint16_t db;		 // database slot
 	uint16_t lanes;		 // first lane, kNoLane
 	QueueState state;
 	bool persisted; // its row is committed
-	bool call;		// tell Platform::startable when a job becomes startable that nobody waits for, once
-	uint32_t creator; // role that named it and gets the first rights on it; 0: nobody needs any
-	uint32_t writer; // backend + 1 whose open transaction writes its row, because no scheduler was there; 0 if none
-	std::atomic<uint32_t> users; // open transactions that enqueued here (H12): raised before `state` is read, so a queue that
-								 // is closing and has none gets no more
-	Micros paused_until;
-	Micros asked_at; // last claim of jobs of whatever kind (wall); 0: none
+	bool sets_groups; // some of its groups may have settings of their own; Q
+	bool call;		// call Platform::startable once when a job becomes startable and no waiter waits for it
+	uint32_t creator; // role that named the queue and gets its first rights; 0: none needed
+	uint32_t writer; // backend + 1 whose open transaction writes the row instead of a scheduler; 0: none
 	QueueSettings settings;
+	std::atomic<Micros>
+		next_fire; // when its next schedule is due (wall), kNever if it has none; written by the scheduler alone
+	// The fields above are mostly read; each enqueue and claim writes those below.
+	alignas(kCacheLine)
+		std::atomic<uint32_t> users; // open transactions that enqueued here (H12); raised before `state` is read,
+									 // so a closing queue without users gets none
+	Micros paused_until;
+	Micros asked_at; // last claim of jobs of any kind (wall); 0: none
 	Root startable; // lanes by their first key
 	Root due;		// delayed entries by wall time
-	Micros evictable; // none of them with a later time may be evicted
+	Micros evictable; // no due entry with a later time may be evicted
 	Root leases;	// running entries by monotonic time
-	Root expiry;	// entries that nobody has started, by expires_at
-	Ref expired_head; // of them, those a claim has found too late, for the scheduler: marked `expire` by nobody
-	Ref claims_head; // running entries whose claim is not journalled yet, oldest first
+	Root expiry;	// entries that no claim has started, by expires_at
+	Ref expired_head; // expired entries that a claim set aside for the scheduler, not marked `expire` yet
+	Ref claims_head; // running entries with an unjournalled claim, oldest first
 	Ref claims_tail;
 	Ref waiters_head;
 	Ref waiters_tail;
 	Root opening;			// groups by opens_at
-	Root resting;			// fair: groups without jobs whose turn is still to come, by turn
-	Ref wanted;				// groups to be read in, the one that has waited longest first; kNil
+	Root resting;			// fair: groups without jobs whose turn is in the future, by turn
+	Ref groups_head;		// all groups that have a slot; kNil
+	Ref wanted;				// groups to be read in, the longest waiting first; kNil
 	Ref wanted_tail;
 	Bucket starts;			// of rate
 	Bucket enqueues;		// of enqueue_rate
-	Micros rate_opens_at;	// jobs wait for `rate` until then (monotonic), kNever if none do
-	Micros starts_from;		// what started before is not known (monotonic)
+	Micros rate_opens_at;	// jobs wait for `rate` until then (monotonic); kNever: none wait
+	Micros starts_from;		// earlier starts are unknown (monotonic)
 	double vclock;			// fair: the turn of the job claimed last
 	double loose_turn;		// fair: the turn of the jobs without a group
 	uint32_t running;		// entries in state running
-	uint32_t groups;		// that have a slot; a hint without Q
-	uint32_t sunk_groups;	// groups that may have jobs on disk only
-	uint32_t group_loads;	// of them: being read in
+	uint32_t entries;		// entries of the queue's jobs; a hint without Q
+	uint32_t pinned;		// entries that cannot be evicted; a hint without Q
+	uint32_t kinds;			// lanes of kinds; written by R and Q, a hint without
+	uint32_t progress;		// entries with progress
+	uint32_t groups;		// groups with a slot; a hint without Q
+	uint32_t sunk_lanes;	// lanes that may have jobs on disk only
+	uint32_t sunk_groups;	// groups that may have jobs on disk only, see Engine::count_sunk
+	uint32_t group_loads;	// groups being read in
 	int64_t admitted;		// jobs enqueued by open transactions, counted for max_depth
 	uint64_t startable_seq; // grows whenever a job becomes startable
-	uint32_t tokens;		// granted to waiters that have not left yet
+	uint32_t tokens;		// granted to waiters that are still registered
 	std::atomic<Micros> next_due;	// read without Q by the scheduler: the least of `due`
 	std::atomic<Micros> next_lease; // ... of `leases`
 	std::atomic<Micros> next_claim; // claimed_at of the oldest unlogged claim
 	std::atomic<Micros> next_expiry; // the least of `expiry`; 0 while there are expired ones
 	std::atomic<Micros> next_open;	// ... of `opening` and rate_opens_at
-	std::atomic<bool> want_refill;	// a lane or a group runs dry with jobs on disk
-	std::atomic<bool> discover;		// groups without a slot may have jobs on disk,
-	std::atomic<bool> discovering;	// and are being looked for
-	std::atomic<bool> has_news;		// for the scheduler to tell; written by Q
+	std::atomic<bool> want_refill;	// a lane or a group has few jobs in memory and more on disk
+	std::atomic<bool> discover;		// groups without a slot may have jobs on disk
+	std::atomic<bool> discovering;	// a search for such groups is under way
+	std::atomic<bool> has_news;		// unsent notifications for the scheduler; written by Q
 	News news;
 	// totals since start
 	uint64_t enqueued, claimed, succeeded, failed, lost, dead, released, cancelled, expired;
-	Histogram waits; // until their first claim, of jobs whose time nobody has changed
+	Histogram waits; // until the first claim, of jobs whose time was not changed
 	Histogram runs;	 // of attempts, from claim to end
 };
 
@@ -287,43 +332,82 @@ struct Waiter
 	uint16_t queue;
 	bool linked;
 	bool granted; // a token: some job became startable for it
-	uint32_t generation; // the queue's when it entered
-	uint64_t since;		 // the queue's startable_seq when it entered: what was startable then it has seen itself
+	uint32_t generation; // generation of the queue at entry
+	uint64_t since;		 // startable_seq of the queue at entry: the waiter has seen all earlier startable jobs
 	uint8_t nkinds; // 0: any
 	uint64_t kinds[kWaiterKinds];
+	uint64_t workers; // bits of the workers it claims for, see worker_bit; 0: none
 };
 
-// A worker as named in tq_claim. R for name and use; counters atomic.
+// The bit of a worker's name in Waiter::workers. Names may share one.
+inline uint64_t worker_bit(uint64_t name_hash) noexcept { return uint64_t{1} << (name_hash % 64); }
+
+// A process that waits for many queues (core/watchers.cpp). Its queues are bits in Engine::watch_bits_. It has one
+// token at a time. No lock, except where noted.
+constexpr uint32_t kWatcherPairs = 256;
+struct Watcher
+{
+	// The low word tells whether it waits, and the queue of its token. The high word counts registrations.
+	std::atomic<uint64_t> state;
+	std::atomic<uint32_t> npairs; // 0: every kind of all its queues
+	uint32_t generation;		  // of the token's queue; by the lock of that queue
+	std::atomic<uint64_t> pairs[kWatcherPairs]; // sorted: watched_pair of its kinds, and of kSomeKinds for their queues
+};
+constexpr uint64_t kSomeKinds = 0x5bd1e9955bd1e995ULL; // marks a queue whose kinds are listed
+uint64_t watched_pair(uint16_t queue, uint64_t kind) noexcept;
+
+// A worker as named in tq_claim. R for name, role, use and `restored`; the rest atomic.
+constexpr Micros kLongAgo = INT64_MIN;
+constexpr int kRestoredQueues = 8;
 struct Worker
 {
 	char name[kNameMax];
 	uint64_t name_hash;
+	uint32_t role; // role that gave the name; 0: the journal
 	uint16_t db;
 	bool used;
 	std::atomic<bool> draining;
 	std::atomic<int32_t> running;
-	std::atomic<Micros> seen_at;   // wall: last claim or heartbeat, for people
-	std::atomic<Micros> seen_mono; // monotonic: it has asked or held a job until then at least; what forgets it goes by this
+	std::atomic<Micros> seen_at;   // wall: last claim or heartbeat, for display
+	std::atomic<Micros> seen_mono; // monotonic: its last claim or held job; eviction uses this
 	std::atomic<int64_t> claimed;
+	// Its own leases (kOfWorker), see Engine::lease_end.
+	std::atomic<Micros> beat{kLongAgo}; // monotonic: its last heartbeat
+	std::atomic<Micros> until{kNever};  // monotonic: without a heartbeat by then they end
+	std::atomic<LeaseNo> revoked;		// those with lower numbers have ended; 0: none
+	std::atomic<int32_t> leases;		// that have not ended
+	std::atomic<int32_t> asked;			// of these, those asked to stop
+	// Queues of the leases that a load found, while `role` is unknown. More than the array holds: kRestoredQueues + 1.
+	uint16_t restored[kRestoredQueues];
+	int nrestored;
 };
 
-// Part of a database's state that the core works on.
+// The part of a database's state that the core uses.
 struct DbCore
 {
-	// Delayed jobs due before it are in memory; those at or after it may be on disk only. Without a lock: see
-	// Engine::sink_timer.
+	// Delayed jobs due before it are in memory; later ones may be on disk only. No lock: see lower_timer_watermark.
 	std::atomic<Micros> timer_watermark;
 	std::atomic<Micros> timer_limit;
+	std::atomic<Micros> timer_skipped; // a load skipped a locked segment from this time on
 	std::atomic<LeaseNo> next_lease;
-	std::atomic<LeaseNo> lease_limit; // numbers from here on are not reserved: nobody claims
+	std::atomic<LeaseNo> lease_limit; // numbers from this one are not reserved: no claims
+	std::atomic<uint32_t> kinds; // sum of Queue::kinds; written by R
 };
 
-// A running entry's attempt ends at `at` (monotonic) whatever its heartbeats say. Its place in the lease tree is the caller's affair.
+// A running entry's attempt ends at `at` (monotonic) regardless of heartbeats. The caller updates the lease tree.
 inline void set_hard_deadline(Entry &e, Micros at) noexcept
 {
 	e.hard_deadline = at;
 	e.flags |= kHardTimeout;
-	e.timer = at < e.deadline ? at : e.deadline;
+	e.timer = at < e.timer ? at : e.timer;
+}
+
+// Ends a running entry's lease now. The caller updates the lease tree, and the reaper journals the end. The timer is
+// over even with lease_grace (at most an hour) added, although the monotonic clock may have run for less.
+inline void revoke(Entry &e) noexcept
+{
+	e.deadline = 0;
+	e.timer = -7200 * kSecond;
 }
 
 inline void lower(std::atomic<Micros> &a, Micros to) noexcept

@@ -1,5 +1,7 @@
 #include "core/rate_text.hpp"
 
+#include "core/duration.hpp"
+
 #include <cstring>
 
 namespace tq::core
@@ -7,16 +9,6 @@ namespace tq::core
 
 namespace
 {
-
-struct Unit
-{
-	const char *name;
-	int64_t seconds;
-};
-constexpr Unit kUnits[] = {
-	{"s", 1},		{"sec", 1}, {"second", 1},	{"min", 60}, {"minute", 60},
-	{"h", 3600},	{"hour", 3600}, {"d", 86400}, {"day", 86400},
-};
 
 void skip(const char *&p) noexcept
 {
@@ -41,14 +33,12 @@ bool parse_rate(const char *text, Rate *rate) noexcept
 	size_t n = std::strlen(p);
 	while (n > 0 && p[n - 1] == ' ')
 		--n;
-	for (const Unit &u : kUnits)
-		if (std::strlen(u.name) == n && std::strncmp(u.name, p, n) == 0)
-		{
-			rate->interval = (u.seconds * 1000000000 + count - 1) / count; // never more often than asked for
-			rate->burst = static_cast<int32_t>(std::max<int64_t>(count / (10 * u.seconds), 1));
-			return true;
-		}
-	return false;
+	const Unit *unit = find_unit(p, n);
+	if (unit == nullptr || !unit->of_rates)
+		return false;
+	rate->interval = (unit->micros * 1000 + count - 1) / count; // never more often than asked for
+	rate->burst = static_cast<int32_t>(std::max<int64_t>(count / (10 * unit->micros / kSecond), 1));
+	return true;
 }
 
 bool burst_fits(const Rate &rate, int64_t burst) noexcept

@@ -8,22 +8,23 @@ namespace tq::core
 namespace
 {
 
-// Without end: of `every` the times are anchor, anchor + every, ...
+// Ignores the end. The times of `every` are anchor, anchor + every, ...
 Micros next_of(const Recurrence &r, Micros after) noexcept
 {
 	if (r.by_cron)
 		return next_fire(r.cron, after, r.zone);
 	if (after < r.anchor)
 		return r.anchor;
-	// from one end of time to the other are more microseconds than are positive
-	const auto into = static_cast<Micros>((static_cast<uint64_t>(after) - static_cast<uint64_t>(r.anchor)) % static_cast<uint64_t>(r.every));
+	// the distance between the extreme times overflows int64
+	const auto into = static_cast<Micros>((static_cast<uint64_t>(after) - static_cast<uint64_t>(r.anchor)) %
+										  static_cast<uint64_t>(r.every));
 	return after - into > kNever - r.every ? kNever : after - into + r.every;
 }
 
-// From where on there are at least `most` times up to `now`, not before `from`: the rest need not be gone through.
+// Returns a start after `from` with at least `most` times up to `now`, to skip earlier times.
 Micros near_end(const Recurrence &r, Micros from, Micros now, int most) noexcept
 {
-	for (Micros window = 1000000; now - from > window; window *= 4)
+	for (Micros window = kSecond; now - from > window; window *= 4)
 	{
 		int n = 0;
 		for (Micros t = now - window; n <= most && (t = next_time(r, t)) <= now;)
@@ -42,27 +43,26 @@ Micros next_time(const Recurrence &r, Micros after) noexcept
 	return t <= r.last ? t : kNever;
 }
 
-Due due_times(const Recurrence &r, Micros from, Micros now, CatchUp catch_up, Micros late, int most,
-			  Micros *times) noexcept
+Due due_times(const Recurrence &r, Micros from, Micros now, const CatchUpRule &rule, Micros *out) noexcept
 {
-	const int keep = catch_up == CatchUp::all ? most : 1;
+	const int keep = rule.times == CatchUp::all ? rule.most : 1;
 	Due d{0, 0, kNever};
 	int64_t counted = 0;
 	for (Micros t = from; counted < kMostMissed && (t = next_time(r, t)) <= now; ++counted)
-		d.last = times[counted % keep] = t;
+		d.last = out[counted % keep] = t;
 	if (counted == 0)
 		return d;
-	int64_t held = counted; // what went through times[]
+	int64_t held = counted; // the times in out[]
 	if (counted == kMostMissed)
 	{
-		// there may be more, which are not counted
+		// more times may remain, which are not counted
 		held = 0;
 		for (Micros t = near_end(r, from, now, keep); (t = next_time(r, t)) <= now; ++held)
-			d.last = times[held % keep] = t;
+			d.last = out[held % keep] = t;
 	}
 	d.n = static_cast<int>(std::min<int64_t>(held, keep));
-	std::rotate(times, times + (held > keep ? held % keep : 0), times + d.n);
-	if (catch_up == CatchUp::none && now - d.last > late)
+	std::rotate(out, out + (held > keep ? held % keep : 0), out + d.n);
+	if (rule.times == CatchUp::none && now - d.last > rule.late)
 		d.n = 0;
 	d.missed = counted - d.n;
 	return d;

@@ -1,4 +1,4 @@
-// When a schedule fires: its times, which of them are due after a pause, and the random part of the start.
+// When a schedule fires: its times, the due times after a pause, and the jitter of the start.
 // Regime: core.
 #pragma once
 
@@ -7,15 +7,15 @@
 namespace tq::core
 {
 
-// Which of the times that have passed since the last fire count.
+// Which times since the last fire count.
 enum class CatchUp : uint8_t
 {
 	none,	// the newest, if it is not late
 	latest, // the newest
-	all,	// the newest so many
+	all,	// the newest ones, up to a limit
 };
 
-// The times: those of a cron expression, or `every` from the anchor on; within first .. last.
+// The times of a cron expression, or `every` from the anchor on; within first .. last.
 struct Recurrence
 {
 	bool by_cron;
@@ -30,22 +30,27 @@ struct Recurrence
 // The first time after `after`; kNever if there is none.
 Micros next_time(const Recurrence &r, Micros after) noexcept;
 
-// Beyond so many the times that were missed are not counted.
-constexpr int64_t kMostMissed = 100000;
+// The limit of counted missed times: each takes the scheduler 0.4 us.
+constexpr int64_t kMostMissed = 10000;
 
 struct Due
 {
 	int n;			// times to fire at, in order, in the caller's array
 	int64_t missed; // times that are not among them
-	Micros last;	// the newest time, whether it is to be fired at or not; kNever if none is due
+	Micros last;	// the newest time, whether it fires or not; kNever if none is due
 };
 
-// What is due of the times in (from, now]. `late`: with CatchUp::none a time that is longer ago is missed. At most `most` (at least 1)
-// times, the newest, in times[].
-Due due_times(const Recurrence &r, Micros from, Micros now, CatchUp catch_up, Micros late, int most,
-			  Micros *times) noexcept;
+struct CatchUpRule
+{
+	CatchUp times;
+	Micros late; // with CatchUp::none, an older time is missed
+	int most;	 // with CatchUp::all; at least 1
+};
 
-// A part of `jitter`, evenly spread and always the same for one schedule (by a hash of its name) and one time.
+// The due times in (from, now]. out[] receives the newest that the rule allows.
+Due due_times(const Recurrence &r, Micros from, Micros now, const CatchUpRule &rule, Micros *out) noexcept;
+
+// A part of `jitter`, uniformly distributed and constant for one schedule (by a hash of its name) and one time.
 Micros spread(uint64_t schedule, Micros fire_at, Micros jitter) noexcept;
 
 } // namespace tq::core

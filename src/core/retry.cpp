@@ -26,7 +26,7 @@ Micros retry_delay(const RetryPolicy &policy, int attempt, uint64_t random) noex
 				delay = static_cast<double>(policy.delays[std::min<int>(n, policy.ndelays) - 1]);
 			break;
 	}
-	// pow may have gone to infinity: the cap comes before anything is rounded
+	// pow may return infinity: apply the cap before rounding
 	const double cap = static_cast<double>(policy.max);
 	if (!(delay < cap))
 		delay = cap;

@@ -1,4 +1,4 @@
-// When a failed attempt is tried again.
+// When to retry a failed attempt.
 // Regime: core. The random number is passed in, so that a test can repeat it.
 #pragma once
 
@@ -17,15 +17,15 @@ enum class Backoff : uint8_t
 
 constexpr int kMaxDelays = 16;
 
-// A retry policy as a queue or a job has it; all times in microseconds.
+// The retry policy of a queue or a job; all times in microseconds.
 struct RetryPolicy
 {
 	Backoff backoff = Backoff::exponential;
-	uint8_t ndelays = 0;			 // list: how many of delays[] count; the last one repeats
+	uint8_t ndelays = 0;			 // list: number of delays; the last one repeats
 	float factor = 2;				 // exponential: delay * factor^(attempt - 1)
-	float jitter = 0.1F;			 // a share of the delay added at random, 0..1
+	float jitter = 0.1F;			 // random share added to the delay, 0..1
 	Micros delay = 10'000'000;		 // first delay; linear: delay * attempt; fixed: delay
-	Micros max = 3'600'000'000;		 // no delay is longer, but for the jitter
+	Micros max = 3'600'000'000;		 // upper bound of the delay, before the jitter
 	Micros on_lost = 0;				 // after a lost lease
 	Micros delays[kMaxDelays] = {};
 };

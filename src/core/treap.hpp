@@ -1,7 +1,7 @@
-// An ordered tree over array indexes, without allocation: a treap whose heap order is a hash of the node, so it is
-// balanced in expectation whatever the order of insertion (Seidel and Aragon, 1996). The smallest and largest nodes are
-// cached; inserting at either end, as queues do, costs expected O(1), anything else O(log n).
-// Regime: core. Locks: whatever protects the nodes.
+// An ordered tree over array indexes, without allocation. A treap with a hash of the node as its heap order is balanced
+// in expectation for any order of insertion (Seidel and Aragon, 1996). The smallest and largest nodes are cached:
+// inserting at either end, as queues do, is expected O(1), everything else O(log n).
+// Regime: core. Locks: the lock of the nodes.
 #pragma once
 
 #include "core/types.hpp"
@@ -102,25 +102,10 @@ template <class Ops> struct Treap
 		--t.size;
 	}
 
-	Ref next(Ref n) const noexcept
-	{
-		Ref r = ops.links(n).right;
-		if (r != kNil)
-		{
-			while (ops.links(r).left != kNil)
-				r = ops.links(r).left;
-			return r;
-		}
-		Ref p = ops.links(n).parent;
-		while (p != kNil && ops.links(p).right == n)
-		{
-			n = p;
-			p = ops.links(p).parent;
-		}
-		return p;
-	}
+	Ref next(Ref n) const noexcept { return neighbour<&Links::right, &Links::left>(n); }
+	Ref prev(Ref n) const noexcept { return neighbour<&Links::left, &Links::right>(n); }
 
-	// The last node for which `before` holds, which holds for all nodes up to some point of the order and for none after it.
+	// The last node for which `before` holds. `before` must hold up to some point of the order and not after it.
 	template <class Before> Ref last(const Root &t, Before &&before) const noexcept
 	{
 		if (t.max != kNil && before(t.max))
@@ -136,17 +121,20 @@ template <class Ops> struct Treap
 		return found;
 	}
 
-	Ref prev(Ref n) const noexcept
+  private:
+	// The next node in the direction of `side`.
+	template <Ref Links::*side, Ref Links::*other>
+	Ref neighbour(Ref n) const noexcept
 	{
-		Ref l = ops.links(n).left;
-		if (l != kNil)
+		Ref r = ops.links(n).*side;
+		if (r != kNil)
 		{
-			while (ops.links(l).right != kNil)
-				l = ops.links(l).right;
-			return l;
+			while (ops.links(r).*other != kNil)
+				r = ops.links(r).*other;
+			return r;
 		}
 		Ref p = ops.links(n).parent;
-		while (p != kNil && ops.links(p).left == n)
+		while (p != kNil && ops.links(p).*side == n)
 		{
 			n = p;
 			p = ops.links(p).parent;
@@ -154,7 +142,6 @@ template <class Ops> struct Treap
 		return p;
 	}
 
-  private:
 	void attach(Ref p, Ref n, bool left) noexcept
 	{
 		(left ? ops.links(p).left : ops.links(p).right) = n;

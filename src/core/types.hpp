@@ -1,4 +1,4 @@
-// Words the core and everything above it share.
+// Terms that the core and all code above it share.
 // Regime: core (no PostgreSQL header may be included here, in src/core).
 #pragma once
 
@@ -15,7 +15,9 @@ using Micros = int64_t; // wall clock: microseconds since 2000-01-01 UTC; monoto
 using Ref = uint32_t;	// index into one of the arrays in shared memory
 
 constexpr Ref kNil = UINT32_MAX;
+constexpr Micros kSecond = 1000000;
 constexpr Micros kNever = INT64_MAX;
+constexpr size_t kCacheLine = 64; // bytes; separates data of different writers
 constexpr size_t kNameMax = 64; // bytes of a queue's, kind's or worker's name with the final zero
 
 // The order of a lane: lower priority number first, then the older job.
@@ -28,17 +30,17 @@ struct Key
 constexpr Key kMinKey{INT32_MIN, INT64_MIN};
 constexpr Key kMaxKey{INT32_MAX, INT64_MAX};
 
-// Where the state of a job entry may be. Jobs that are terminal, or only on disk, have no entry.
+// The state of a job entry. Terminal jobs and jobs that are only on disk have no entry.
 enum class State : uint8_t
 {
 	none,		 // entry is free
-	placeholder, // a loader is asking the journal about this job
+	placeholder, // a loader is reading the job's journal
 	committing,	 // enqueued by a transaction between PRE_COMMIT and COMMIT
 	ready,
 	delayed,
 	running,
-	terminal, // only as what a mark leads to: the entry goes at commit
-	blocked,  // waits for its parents; only while somebody is about to change it
+	terminal, // only as a pending state: the entry is freed at commit
+	blocked,  // waits for its parents; only while a change of the job is open
 };
 constexpr int kStates = 8;
 
@@ -55,19 +57,27 @@ enum class Verb : uint8_t
 	cancel,
 	retry,
 	reschedule,
-	lose,	// the scheduler's: lease lost
-	expire, // the scheduler's
-	move,	// the janitor's: to segment 0
-	erase,	// the janitor's: a finished row of segment 0 is deleted
-	kill,	// the scheduler's: aborted too often
-	purge,	// tq_purge: of a job that waits
-	forget, // ... of one that has ended; also when it is retried in another queue
+	lose,	// scheduler: lease lost
+	expire, // scheduler
+	move,	// janitor: to segment 0
+	erase,	// janitor: deletes a finished row of segment 0
+	kill,	// scheduler: aborted too often
+	purge,	// tq_purge of a waiting job
+	forget, // tq_purge of an ended job; also its retry in another queue
 	checkpoint,
-	free, // the scheduler's: its parents have ended
+	free, // scheduler: its parents have ended
 };
 
-// Whether a running job with this mark goes on running when the mark's transaction commits.
-constexpr bool goes_on(Verb mark) noexcept
+// What ends a lease early.
+enum class Binding : uint8_t
+{
+	none,
+	session, // the end of the session that claimed
+	worker,	 // the worker, see Engine::lease_end
+};
+
+// Whether a running job with this mark keeps running after the commit.
+constexpr bool stays_running(Verb mark) noexcept
 {
 	return mark == Verb::none || mark == Verb::claim || mark == Verb::checkpoint;
 }

@@ -1,9 +1,15 @@
-// Appends to segments, and deletions from segment 0. Regime: PG. Locks: RowExclusiveLock on the table, kept
-// to the end of the transaction (the drop of a segment relies on it, H3). Raises unique_violation from the
-// indexes, undefined_table if the segment is gone.
+// Appends to segments; deletes from segment 0.
+// Regime: PG. Locks: RowExclusiveLock on the table, to the end of the transaction (the drop of a segment relies on it,
+// H3). Raises unique_violation from the indexes, undefined_table if the segment is gone.
+#include "journal/changes.hpp"
 #include "journal/tables.hpp"
 #include "pg/inserter.hpp"
 #include "pg/owner.hpp"
+
+extern "C"
+{
+#include "utils/xid8.h"
+}
 
 namespace tq::journal
 {
@@ -66,7 +72,8 @@ void write_job(Writer w, const JobRow &row)
 	w.set_pointer(job::tags, row.tags);
 	// the direct path checks no constraints
 	if (row.payload == nullptr || row.enqueued_at == kNoTime)
-		elog(ERROR, "job " INT64_FORMAT " has no payload or no time", row.id);
+		ereport(ERROR, (errcode(ERRCODE_NOT_NULL_VIOLATION),
+						errmsg("job %lld has no payload or no time", static_cast<long long>(row.id))));
 }
 
 void write_event(Writer w, const EventRow &row)
@@ -83,13 +90,24 @@ void write_event(Writer w, const EventRow &row)
 	if (row.has_priority)
 		w.set(event::priority, Int32GetDatum(row.priority));
 	w.set(event::type, CharGetDatum(static_cast<char>(row.type)));
-	if (row.bound)
-		w.set(event::bound, BoolGetDatum(true));
+	if (row.binding != core::Binding::none)
+		w.set(event::bound, BoolGetDatum(row.binding == core::Binding::session));
 	w.set_cstring(event::worker, row.worker);
 	w.set_cstring(event::reason, row.reason);
 	w.set_pointer(event::detail, row.detail);
 	if (row.at == kNoTime || row.type == EventType{})
 		elog(ERROR, "event of job " INT64_FORMAT " has no time or no type", row.job_id);
+}
+
+void write_change(Writer w, const ChangeRow &row)
+{
+	w.set(change::xid, FullTransactionIdGetDatum(FullTransactionIdFromU64(row.xid)));
+	w.set(change::job_id, Int64GetDatum(row.job_id));
+	w.set(change::at, TimestampTzGetDatum(row.at));
+	w.set(change::queue_id, Int32GetDatum(row.queue_id));
+	w.set(change::step, Int32GetDatum(row.step));
+	w.set(change::type, CharGetDatum(row.type));
+	w.set(change::state, CharGetDatum(row.state));
 }
 
 template <typename Row>
@@ -99,7 +117,7 @@ void append(Oid table, const pg::TableShape &shape, const Row *rows, int n, Item
 	if (n <= 0)
 		return;
 
-	// from 18 on the access method insists on a snapshot where values may be stored out of line
+	// from 18 on the access method requires a snapshot if values may be stored out of line
 	const bool push = !HaveRegisteredOrActiveSnapshot();
 	if (push)
 		PushActiveSnapshot(GetTransactionSnapshot());
@@ -136,12 +154,17 @@ void append_events(const Segment &segment, const EventRow *rows, int n)
 	append(segment.event, kEventShape, rows, n, static_cast<ItemPointerData *>(nullptr), write_event);
 }
 
+void append_changes(const ChangeRow *rows, int n)
+{
+	append(change_table(), kChangeShape, rows, n, static_cast<ItemPointerData *>(nullptr), write_change);
+}
+
 int64 delete_jobs(const Segment &segment, const int64 *ids, int n)
 {
 	int64 deleted = 0;
 
 	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
-	PushActiveSnapshot(snapshot); // values stored out of line go too
+	PushActiveSnapshot(snapshot); // for values stored out of line
 	for (const bool events : {true, false})
 	{
 		const Oid table = events ? segment.event : segment.job;

@@ -1,8 +1,7 @@
-// Reads a backlog in order: lanes by (priority, id), timers by time, over any number of segments at once.
-// Regime: PG. Locks: AccessShareLock while a batch is read, none between calls: each segment has a small
-// buffer, filled from where the last batch ended, so a reader of 200 segments never holds more than one pair
-// of relations (H24) and a segment may be dropped meanwhile (it then simply ends). The caller keeps the
-// snapshot registered. May raise what scans raise.
+// Reads a backlog in order over several segments: lanes by (priority, id), timers by time.
+// Regime: PG. Locks: AccessShareLock while a batch is read, none between calls. Each segment has a small buffer, filled
+// from the end of the last batch. So a reader of 200 segments never locks more than one pair of relations (H24), and a
+// segment may be dropped meanwhile, which ends it. The caller keeps the snapshot registered. May raise as scans do.
 #include "journal/tables.hpp"
 
 namespace tq::journal
@@ -11,7 +10,7 @@ namespace tq::journal
 namespace
 {
 
-constexpr int kFirstBatch = 16; // most segments have nothing for a lane, or little
+constexpr int kFirstBatch = 16; // most segments have few rows for a lane, or none
 constexpr int kMaxBatch = 256;
 
 // One ordered index of one segment.
@@ -28,8 +27,8 @@ struct Source
 	Candidate *buffer;
 };
 
-// The row comparison (column `first`, column `first + 1`) >= (major, id): one descent to the place, however
-// many rows share the first column's value.
+// The row comparison (column `first`, column `first + 1`) >= (major, id): one index descent, even if many rows share
+// the first column's value.
 void init_row_key(ScanKey header, ScanKey members, int first, Oid major_cmp, Datum major, int64 id)
 {
 	ScanKeyEntryInitialize(&members[0], SK_ROW_MEMBER, first, BTGreaterEqualStrategyNumber, InvalidOid, InvalidOid,
@@ -52,7 +51,7 @@ void start_fill(MemoryContext context, Source *source)
 	source->next = 0;
 }
 
-// The next fill begins behind the last row read.
+// The next fill starts after the last row read.
 void end_fill(Source *source, bool full, int64 major, int64 id)
 {
 	source->exhausted = !full;
@@ -61,8 +60,7 @@ void end_fill(Source *source, bool full, int64 major, int64 id)
 	source->from_id = id + 1;
 }
 
-// Merges sources by a heap of their indexes; Fill reads the next batch of one source, less() compares the
-// heads of two.
+// Merges sources by a heap of their indexes. Fill reads the next batch of a source; less() compares two heads.
 template <typename Cursor>
 bool refill(Cursor *cursor, int index)
 {
@@ -120,7 +118,18 @@ struct Merge
 	int nheap;
 	int *heap; // indexes into sources; the one with the least head first
 	bool started;
+	bool *skipped; // by segment: locked while rows remained to be read
+	bool skips;	   // some segment was skipped
 };
+
+// Whether neither table is locked against readers. The cursor ends a locked segment here.
+bool is_readable(Merge *merge, Source *source)
+{
+	if (is_readable(merge->segments[source->segment]))
+		return true;
+	source->exhausted = merge->skips = merge->skipped[source->segment] = true;
+	return false;
+}
 
 template <typename Cursor>
 Cursor *open_merge(const Segment *segments, int n, int per_segment, int64 from_major, int64 from_id, Snapshot snapshot)
@@ -133,6 +142,7 @@ Cursor *open_merge(const Segment *segments, int n, int per_segment, int64 from_m
 	cursor->snapshot = snapshot;
 	cursor->segments = static_cast<Segment *>(palloc(sizeof(Segment) * std::max(n, 1)));
 	std::copy(segments, segments + n, cursor->segments);
+	cursor->skipped = static_cast<bool *>(palloc0(sizeof(bool) * std::max(n, 1)));
 	cursor->nsources = n * per_segment;
 	cursor->sources = static_cast<Source *>(palloc0(sizeof(Source) * std::max(cursor->nsources, 1)));
 	cursor->heap = static_cast<int *>(palloc(sizeof(int) * std::max(cursor->nsources, 1)));
@@ -155,11 +165,18 @@ struct LaneCursor : Merge
 {
 	int32 queue_id;
 	bool of_group; // `kind` is a group_key
+	bool passes;
+	Passed passed;
 	text *kind;
 
 	bool less(const Candidate &a, const Candidate &b) const
 	{
 		return a.priority != b.priority ? a.priority < b.priority : a.id < b.id;
+	}
+	bool is_passed(int32 priority, int64 id) const
+	{
+		return passes && id < passed.floor &&
+			   (priority != passed.priority ? priority < passed.priority : id < passed.id);
 	}
 	void fill(Source *source);
 };
@@ -170,7 +187,10 @@ void LaneCursor::fill(Source *source)
 	ScanKeyData keys[3];
 	ScanKeyData members[2];
 
-	if (!open_scan(segments[source->segment].job, kJobShape, of_group ? job::by_group : job::by_lane, snapshot, 3, &scan))
+	if (!is_readable(this, source))
+		return;
+	if (!open_scan(segments[source->segment].job, kJobShape, of_group ? job::by_group : job::by_lane, snapshot, 3,
+				   &scan))
 	{
 		source->exhausted = true;
 		return;
@@ -187,8 +207,20 @@ void LaneCursor::fill(Source *source)
 	index_rescan(scan.scan, keys, 3, nullptr, 0);
 
 	while (source->count < source->batch && next_row(&scan))
+	{
+		Candidate *c = &source->buffer[source->count];
 		read_candidate(slot_values(scan.info, scan.slot, job::kCandidateColumns), scan.slot->tts_tid, source->segment,
-					   &source->buffer[source->count++]);
+					   c);
+		if (!is_passed(c->priority, c->id))
+		{
+			source->count++;
+			continue;
+		}
+		// seek to the next row of this priority that may count, or to the end of the skipped range
+		const bool beyond = c->priority == passed.priority && passed.id < passed.floor;
+		init_row_key(&keys[2], members, 3, F_BTINT4CMP, Int32GetDatum(c->priority), beyond ? passed.id : passed.floor);
+		index_rescan(scan.scan, keys, 3, nullptr, 0);
+	}
 	close_scan(&scan);
 
 	const bool full = source->count == source->batch;
@@ -196,16 +228,29 @@ void LaneCursor::fill(Source *source)
 	end_fill(source, full, full ? last->priority : 0, full ? last->id : 0);
 }
 
-LaneCursor *lane_cursor_open(const Segment *segments, int n, int32 queue_id, const char *kind, int32 from_priority,
-							 int64 from_id, Snapshot snapshot)
+LaneCursor *lane_cursor_open(const LaneScan &scan, Snapshot snapshot)
 {
-	auto *cursor = open_merge<LaneCursor>(segments, n, 1, from_priority, from_id, snapshot);
+	auto *cursor = open_merge<LaneCursor>(scan.segments, scan.nsegments, 1, scan.from_priority, scan.from_id, snapshot);
+	const Passed *passed = scan.passed;
 
-	cursor->queue_id = queue_id;
-	if (kind != nullptr)
+	cursor->queue_id = scan.queue_id;
+	cursor->of_group = scan.of_group;
+	cursor->passes = passed != nullptr;
+	if (passed != nullptr)
+		cursor->passed = *passed;
+	for (int i = 0; passed != nullptr && i < cursor->nsources; i++)
+	{
+		Source &source = cursor->sources[i];
+		if (passed->last_ids[i] >= passed->floor || !cursor->is_passed(scan.from_priority, PG_INT64_MIN))
+			continue;
+		source.exhausted = passed->priority == PG_INT32_MAX && passed->id == PG_INT64_MAX;
+		source.from_major = passed->priority;
+		source.from_id = passed->id;
+	}
+	if (scan.name != nullptr)
 	{
 		MemoryContext old = MemoryContextSwitchTo(cursor->context);
-		cursor->kind = cstring_to_text(kind);
+		cursor->kind = cstring_to_text(scan.name);
 		MemoryContextSwitchTo(old);
 	}
 	return cursor;
@@ -213,19 +258,24 @@ LaneCursor *lane_cursor_open(const Segment *segments, int n, int32 queue_id, con
 
 bool lane_cursor_next(LaneCursor *cursor, Candidate *out) { return next_of(cursor, out); }
 
-LaneCursor *group_cursor_open(const Segment *segments, int n, int32 queue_id, const char *group_key, int32 from_priority,
-							  int64 from_id, Snapshot snapshot)
-{
-	LaneCursor *cursor = lane_cursor_open(segments, n, queue_id, group_key, from_priority, from_id, snapshot);
+const bool *lane_cursor_skipped(const LaneCursor *cursor) { return cursor->skips ? cursor->skipped : nullptr; }
 
-	cursor->of_group = true;
-	return cursor;
+bool is_readable(const Segment &segment)
+{
+	const Oid tables[] = {segment.job, segment.event};
+	for (const Oid table : tables)
+	{
+		if (!ConditionalLockRelationOid(table, AccessShareLock))
+			return false;
+		UnlockRelationOid(table, AccessShareLock);
+	}
+	return true;
 }
 
-bool next_group(const Segment *segments, int n, int32 queue_id, const char *after, Snapshot snapshot, char (&key)[kGroupMax])
+NextGroup next_group(const Segment *segments, int n, int32 queue_id, const char *after, Snapshot snapshot)
 {
 	text *from = after != nullptr ? cstring_to_text(after) : nullptr;
-	bool found = false;
+	NextGroup next{};
 
 	for (int i = 0; i < n; i++)
 	{
@@ -234,6 +284,11 @@ bool next_group(const Segment *segments, int n, int32 queue_id, const char *afte
 		Candidate candidate;
 
 		CHECK_FOR_INTERRUPTS();
+		if (!is_readable(segments[i]))
+		{
+			next.locked = true;
+			continue;
+		}
 		if (!open_scan(segments[i].job, kJobShape, job::by_group, snapshot, from != nullptr ? 2 : 1, &scan))
 			continue;
 		ScanKeyInit(&keys[0], 1, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(queue_id));
@@ -243,14 +298,15 @@ bool next_group(const Segment *segments, int n, int32 queue_id, const char *afte
 		index_rescan(scan.scan, keys, from != nullptr ? 2 : 1, nullptr, 0);
 		if (next_row(&scan))
 		{
-			read_candidate(slot_values(scan.info, scan.slot, job::kCandidateColumns), scan.slot->tts_tid, i, &candidate);
-			if (!found || strcmp(candidate.group, key) < 0) // collation "C"
-				strlcpy(key, candidate.group, sizeof(key));
-			found = true;
+			read_candidate(slot_values(scan.info, scan.slot, job::kCandidateColumns), scan.slot->tts_tid, i,
+						   &candidate);
+			if (!next.found || strcmp(candidate.group, next.key) < 0) // collation "C"
+				strlcpy(next.key, candidate.group, sizeof(next.key));
+			next.found = true;
 		}
 		close_scan(&scan);
 	}
-	return found;
+	return next;
 }
 
 void lane_cursor_close(LaneCursor *cursor) { MemoryContextDelete(cursor->context); }
@@ -263,7 +319,11 @@ struct TimerCursor : Merge
 	void fill_from_events(Source *source);
 };
 
-void TimerCursor::fill(Source *source) { source->events ? fill_from_events(source) : fill_from_jobs(source); }
+void TimerCursor::fill(Source *source)
+{
+	if (is_readable(this, source))
+		source->events ? fill_from_events(source) : fill_from_jobs(source);
+}
 
 void TimerCursor::fill_from_jobs(Source *source)
 {
@@ -346,6 +406,8 @@ TimerCursor *timer_cursor_open(const Segment *segments, int n, TimestampTz from,
 }
 
 bool timer_cursor_next(TimerCursor *cursor, Candidate *out) { return next_of(cursor, out); }
+
+const bool *timer_cursor_skipped(const TimerCursor *cursor) { return cursor->skips ? cursor->skipped : nullptr; }
 
 void timer_cursor_close(TimerCursor *cursor) { MemoryContextDelete(cursor->context); }
 

@@ -1,6 +1,6 @@
-// Reads single jobs. Regime: PG. Locks: AccessShareLock for the call only; everything returned is a copy. A
-// table that is gone reads as "no such row". May raise what detoasting raises, and an error if the unique
-// index is missing.
+// Reads single jobs.
+// Regime: PG. Locks: AccessShareLock for the call only; results are copies. A missing table reads as "no such row". May
+// raise what detoasting raises, and an error if the unique index is missing.
 #include "journal/tables.hpp"
 
 namespace tq::journal
@@ -9,9 +9,8 @@ namespace tq::journal
 namespace
 {
 
-// Whether the block exists. Asking the file system costs a system call, so ask what this backend knows first:
-// a cached size is a lower bound, since whoever makes a file shorter sends an invalidation before it lets go
-// of its AccessExclusiveLock (H31).
+// Whether the block exists. Tries the cached size first, which saves a system call. It is a lower bound: truncation
+// sends an invalidation before it releases its AccessExclusiveLock (H31).
 bool block_exists(Relation rel, BlockNumber block)
 {
 	const BlockNumber known = RelationGetSmgr(rel)->smgr_cached_nblocks[MAIN_FORKNUM];
@@ -21,7 +20,7 @@ bool block_exists(Relation rel, BlockNumber block)
 	return block < RelationGetNumberOfBlocks(rel);
 }
 
-// The row at `tid` if it is the one of job `id` and nobody has updated or deleted it.
+// The row at `tid` if it is the row of job `id` and was not updated or deleted.
 bool fetch_at(Relation rel, const pg::TableInfo *info, ItemPointer tid, int64 id, bool want_payload, JobRow *row)
 {
 	HeapTupleData tuple;
@@ -35,8 +34,7 @@ bool fetch_at(Relation rel, const pg::TableInfo *info, ItemPointer tid, int64 id
 	if (!heap_fetch(rel, SnapshotAny, &tuple, &buffer, false))
 		return false;
 
-	// Rows of segments are never updated or deleted, but by hand or in segment 0: then the index and a
-	// snapshot decide.
+	// Rows are updated or deleted only by hand or in segment 0: then the index and a snapshot decide.
 	const uint16 infomask = tuple.t_data->t_infomask;
 	bool found = (infomask & HEAP_XMAX_INVALID) != 0 || HEAP_XMAX_IS_LOCKED_ONLY(infomask);
 	if (found)
@@ -45,7 +43,7 @@ bool fetch_at(Relation rel, const pg::TableInfo *info, ItemPointer tid, int64 id
 		const Values v{info, values, nulls};
 		found = v.i64(job::id) == id;
 		if (found)
-			read_job(v, want_payload, row);
+			read_job(v, want_payload ? Texts::whole : Texts::none, row);
 	}
 	ReleaseBuffer(buffer);
 	return found;
@@ -70,7 +68,10 @@ bool fetch_job(const Segment &segment, ItemPointer tid, int64 id, bool want_payl
 	return found_by_index;
 }
 
-bool find_job(const Segment &segment, int64 id, Snapshot snapshot, bool want_payload, JobRow *row, ItemPointer tid)
+namespace
+{
+
+bool find(const Segment &segment, int64 id, Snapshot snapshot, Texts payload, JobRow *row, ItemPointer tid)
 {
 	TableScan scan;
 
@@ -80,11 +81,23 @@ bool find_job(const Segment &segment, int64 id, Snapshot snapshot, bool want_pay
 	const bool found = next_row(&scan);
 	if (found)
 	{
-		read_job(slot_values(scan.info, scan.slot), want_payload, row);
+		read_job(slot_values(scan.info, scan.slot), payload, row);
 		*tid = scan.slot->tts_tid;
 	}
 	close_scan(&scan);
 	return found;
+}
+
+} // namespace
+
+bool find_job(const Segment &segment, int64 id, Snapshot snapshot, bool want_payload, JobRow *row, ItemPointer tid)
+{
+	return find(segment, id, snapshot, want_payload ? Texts::whole : Texts::none, row, tid);
+}
+
+bool find_shown_job(const Segment &segment, int64 id, Snapshot snapshot, JobRow *row, ItemPointer tid)
+{
+	return find(segment, id, snapshot, Texts::shown, row, tid);
 }
 
 bool find_own_job(const Segment &segment, int64 id, JobRow *row, ItemPointer tid)
@@ -103,7 +116,7 @@ bool find_own_job(const Segment &segment, int64 id, JobRow *row, ItemPointer tid
 	}
 	if (found)
 	{
-		read_job(slot_values(scan.info, scan.slot), false, row);
+		read_job(slot_values(scan.info, scan.slot), Texts::none, row);
 		*tid = scan.slot->tts_tid;
 	}
 	close_scan(&scan);

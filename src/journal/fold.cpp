@@ -1,6 +1,6 @@
-// What the events of a job say of it. Regime: PG, but fold_event, which raises nothing. Locks:
-// AccessShareLock for the call.
+// Folds the events of a job. Regime: PG, except fold_event, which raises nothing. Locks: AccessShareLock for the call.
 #include "journal/tables.hpp"
+#include "pg/sizes.hpp"
 
 namespace tq::journal
 {
@@ -12,7 +12,7 @@ void copy_worker(Fold &fold, const EventRow &event) noexcept
 {
 	if (event.worker == nullptr)
 		return;
-	// a row written by hand may have a longer one, which is cut at a character's end
+	// a row written by hand may have a longer name; cut it at a character boundary
 	const auto length = static_cast<size_t>(
 		pg_mbcliplen(event.worker, static_cast<int>(strlen(event.worker)), static_cast<int>(sizeof(fold.worker)) - 1));
 	std::memcpy(fold.worker, event.worker, length);
@@ -31,7 +31,7 @@ void start_attempt(Fold &fold, const EventRow &event) noexcept
 	fold.lease = event.lease;
 	fold.claimed_at = event.claimed_at != kNoTime ? event.claimed_at : event.at;
 	set_lease_end(fold, event);
-	fold.bound = event.bound;
+	fold.binding = event.binding;
 	fold.due = kNoTime;
 	if (event.attempt >= 0)
 		fold.attempt = event.attempt;
@@ -46,19 +46,43 @@ void end_attempt(Fold &fold, const EventRow &event, FoldState state) noexcept
 	fold.ended_lease = std::max(fold.ended_lease, event.lease);
 	fold.lease = 0;
 	fold.lease_until = kNoTime;
-	fold.bound = false;
+	fold.binding = core::Binding::none;
 	fold.due = event.retry_at;
 	fold.held = event.type == EventType::failed || event.type == EventType::lost || event.type == EventType::released;
+	fold.waits_again = event.type == EventType::blocked;
 	if (event.claimed_at != kNoTime)
 		fold.claimed_at = event.claimed_at;
 	if (event.attempt >= 0)
 		fold.attempt = event.attempt;
-	if (event.lease != 0) // an attempt, and it need not have said who it is
+	if (event.lease != 0) // an attempt; its worker may be unknown
 		fold.worker[0] = '\0';
 	copy_worker(fold, event);
 }
 
 } // namespace
+
+bool is_terminal(EventType type) noexcept
+{
+	switch (type)
+	{
+		case EventType::succeeded:
+		case EventType::dead:
+		case EventType::buried:
+		case EventType::cancelled:
+		case EventType::expired:
+		case EventType::purged:
+		case EventType::moved:
+			return true;
+		default:
+			return false;
+	}
+}
+
+bool decides(EventType type) noexcept
+{
+	return is_terminal(type) || type == EventType::claimed || type == EventType::failed || type == EventType::lost ||
+		   type == EventType::released || type == EventType::retried || type == EventType::blocked;
+}
 
 void fold_event(Fold &fold, const EventRow &event) noexcept
 {
@@ -93,18 +117,23 @@ void fold_event(Fold &fold, const EventRow &event) noexcept
 		case EventType::failed:
 		case EventType::lost:
 			end_attempt(fold, event, FoldState::waiting);
-			fold.cancel_asked = false; // a cancel that came before lost against this
+			fold.cancel_asked = false; // this takes precedence over an earlier cancel request
 			break;
 		case EventType::released:
-			// an attempt that was given back does not count
+			// a released attempt does not count
 			end_attempt(fold, event, FoldState::waiting);
 			fold.attempt = std::max(fold.attempt - 1, 0);
 			fold.cancel_asked = false;
 			break;
 		case EventType::retried:
 			end_attempt(fold, event, FoldState::waiting);
-			// with an attempt (0) it begins a new life; without, a delayed job has only become due
+			// with an attempt (0) it starts a new life; without, a delayed job has become due
 			fold.new_life = fold.new_life || event.attempt >= 0;
+			fold.cancel_asked = false;
+			break;
+		case EventType::blocked:
+			end_attempt(fold, event, FoldState::waiting);
+			fold.new_life = true;
 			fold.cancel_asked = false;
 			break;
 		case EventType::override_:
@@ -122,7 +151,7 @@ void fold_event(Fold &fold, const EventRow &event) noexcept
 			break;
 		case EventType::checkpoint:
 			fold.has_checkpoint = true;
-			// A checkpoint renews the lease, and stands for the claim if that was not journalled.
+			// A checkpoint renews the lease. It replaces a claim that was not journalled.
 			if (fold.state == FoldState::running && event.lease == fold.lease)
 			{
 				if (event.lease_until != kNoTime)
@@ -132,7 +161,7 @@ void fold_event(Fold &fold, const EventRow &event) noexcept
 				start_attempt(fold, event);
 			break;
 		case EventType::asked_cancel:
-			// it asks an attempt, and means nothing once that has ended; if it was rolled back, the job is to be cancelled
+			// it applies to a running attempt; if the claim was rolled back, the job is to be cancelled
 			if (!fold.terminal() && event.lease > fold.ended_lease)
 				fold.cancel_asked = true;
 			break;
@@ -165,7 +194,7 @@ void fold_seen_jobs(const Segment &segment, const int64 *ids, int n, Snapshot sn
 	const bool there = fold_jobs(segment, ids, n, snapshot, folds);
 	TableScan scan;
 
-	// rows of other segments go with their tables only
+	// other segments lose rows only with their tables
 	if (there && segment.number != 0)
 		return;
 	const bool rows = there && open_scan(segment.job, kJobShape, job::by_id, snapshot, 1, &scan);
@@ -199,11 +228,40 @@ void fold_found(TableScan *scan, int64 job_id, Fold *fold)
 	}
 }
 
-int job_events(const Segment &segment, int64 job_id, Snapshot snapshot, EventRow **events, bool with_texts)
+namespace
+{
+
+// Bytes of an event's texts.
+Size text_bytes(const EventRow &e) noexcept
+{
+	return (e.reason != nullptr ? strlen(e.reason) : 0) + (e.detail != nullptr ? VARSIZE(e.detail) : 0);
+}
+
+// Replaces an event's texts with a mark.
+void forget_texts(EventRow *e)
+{
+	if (e->reason != nullptr)
+	{
+		pfree(const_cast<char *>(e->reason));
+		e->reason = "... [cut: the history is too large]";
+	}
+	if (e->detail != nullptr)
+	{
+		const Size size = VARSIZE(e->detail) - VARHDRSZ;
+		pfree(e->detail);
+		e->detail = pg::jsonb_mark(size);
+	}
+}
+
+} // namespace
+
+int job_events(const Segment &segment, int64 job_id, Snapshot snapshot, EventRow **events, Texts texts)
 {
 	TableScan scan;
 	int n = 0;
 	int room = 8;
+	int oldest = 0; // oldest event that keeps its texts
+	Size kept = 0;
 
 	*events = static_cast<EventRow *>(palloc(room * sizeof(EventRow)));
 	if (!open_scan(segment.event, kEventShape, event::by_step, snapshot, 1, &scan))
@@ -216,7 +274,14 @@ int job_events(const Segment &segment, int64 job_id, Snapshot snapshot, EventRow
 			room *= 2;
 			*events = static_cast<EventRow *>(repalloc(*events, room * sizeof(EventRow)));
 		}
-		read_event(slot_values(scan.info, scan.slot), with_texts, &(*events)[n++]);
+		read_event(slot_values(scan.info, scan.slot), texts, &(*events)[n]);
+		kept += texts == Texts::shown ? text_bytes((*events)[n]) : 0;
+		++n;
+		for (; kept > kMostHistory && oldest + 1 < n; ++oldest)
+		{
+			kept -= text_bytes((*events)[oldest]);
+			forget_texts(&(*events)[oldest]);
+		}
 	}
 	close_scan(&scan);
 	return n;
@@ -225,8 +290,10 @@ int job_events(const Segment &segment, int64 job_id, Snapshot snapshot, EventRow
 namespace
 {
 
-// The last event that is wanted, with its texts.
-template <class Wanted> bool newest_event(const Segment &segment, int64 job_id, Snapshot snapshot, Wanted &&wanted, EventRow *event)
+// The last wanted event, with its texts. Omits a larger detail than the given bytes.
+template <class Wanted>
+bool newest_event(const Segment &segment, int64 job_id, Snapshot snapshot, Wanted &&wanted, EventRow *event,
+				  Size most_detail)
 {
 	TableScan scan;
 	bool found = false;
@@ -237,10 +304,14 @@ template <class Wanted> bool newest_event(const Segment &segment, int64 job_id, 
 	while (!found && next_row(&scan, BackwardScanDirection))
 	{
 		const Values v = slot_values(scan.info, scan.slot);
-		read_event(v, false, event);
+		read_event(v, Texts::none, event);
 		found = wanted(*event);
-		if (found)
-			read_event(v, true, event);
+		if (!found)
+			continue;
+		const bool fits = v.null(event::detail) || pg::size_of(v.at(event::detail)) <= most_detail;
+		read_event(v, fits ? Texts::whole : Texts::shown, event);
+		if (!fits)
+			event->detail = nullptr;
 	}
 	close_scan(&scan);
 	return found;
@@ -251,12 +322,16 @@ template <class Wanted> bool newest_event(const Segment &segment, int64 job_id, 
 Jsonb *last_detail(const Segment &segment, int64 job_id, EventType type, Snapshot snapshot)
 {
 	EventRow row;
-	return newest_event(segment, job_id, snapshot, [type](const EventRow &e) { return e.type == type; }, &row) ? row.detail : nullptr;
+	return newest_event(
+			   segment, job_id, snapshot, [type](const EventRow &e) { return e.type == type; }, &row, MaxAllocSize)
+			   ? row.detail
+			   : nullptr;
 }
 
-bool find_event(const Segment &segment, int64 job_id, int32 step, Snapshot snapshot, EventRow *event)
+bool find_event(const Segment &segment, int64 job_id, int32 step, Snapshot snapshot, EventRow *event, Size most_detail)
 {
-	return newest_event(segment, job_id, snapshot, [step](const EventRow &e) { return e.step == step; }, event);
+	return newest_event(
+		segment, job_id, snapshot, [step](const EventRow &e) { return e.step == step; }, event, most_detail);
 }
 
 } // namespace tq::journal

@@ -1,4 +1,4 @@
-// What tq itself says of why an attempt or a job has ended, in the `reason` of events. Everything else there is a worker's or a user's word.
+// The reasons that tq itself writes into events. All other reasons come from workers or users.
 #pragma once
 
 #include <cstring>
@@ -9,6 +9,7 @@ namespace tq::journal
 constexpr const char *kReasonLeaseLost = "lease lost";
 constexpr const char *kReasonTimeout = "timeout";
 constexpr const char *kReasonSessionEnded = "its session has ended";
+constexpr const char *kReasonWorkerEnded = "its worker has ended";
 constexpr const char *kReasonNotStopped = "asked to cancel, and did not stop in time";
 constexpr const char *kReasonNotStarted = "not started in time";
 constexpr const char *kReasonRolledBack = "the transaction of its claim was rolled back too often";
@@ -16,8 +17,8 @@ constexpr const char *kReasonStopped = "asked to cancel while it ran; the claim 
 
 inline bool is_own_reason(const char *reason) noexcept
 {
-	for (const char *own : {kReasonLeaseLost, kReasonTimeout, kReasonSessionEnded, kReasonNotStopped, kReasonNotStarted, kReasonRolledBack,
-							kReasonStopped})
+	for (const char *own : {kReasonLeaseLost, kReasonTimeout, kReasonSessionEnded, kReasonWorkerEnded,
+							kReasonNotStopped, kReasonNotStarted, kReasonRolledBack, kReasonStopped})
 		if (reason != nullptr && std::strcmp(reason, own) == 0)
 			return true;
 	return false;

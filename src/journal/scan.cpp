@@ -1,10 +1,12 @@
-// Reads a whole segment once, for a load (H18): event_N folded by job, then job_N. Regime: PG. Locks:
-// AccessShareLock for the call. May raise what scans raise, out_of_memory, and whatever `visit` raises.
+// Reads a whole segment once, for a load (H18): event_N folded by job, then job_N.
+// Regime: PG. Locks: AccessShareLock for the call. May raise what scans and `visit` raise, and out_of_memory.
 //
-// The first pass keeps 12 bytes per id: how many events, where the last one that decides the state is, and
-// its step. Most jobs have no event or a terminal one, which settles them; one event alone is read again at
-// its place; only jobs with several events that do not end in a terminal one are folded through the index.
+// The first pass keeps 12 bytes per id: the number of events, and the place and step of the last one that decides the
+// state. Most jobs have no event or a terminal one, which decides them. A single event is read again at its place. Only
+// jobs with several events and no terminal one are folded through the index.
 #include "journal/tables.hpp"
+#include "journal/terminal_states.hpp"
+#include "journal/walk.hpp"
 
 namespace tq::journal
 {
@@ -21,7 +23,7 @@ struct Seen
 };
 static_assert(sizeof(Seen) == 12);
 
-// Seen by job id: an array if ids are dense, as in numbered segments, else open addressing (segment 0).
+// Seen by job id: an array for dense ids, as in numbered segments, else open addressing (segment 0).
 struct SeenMap
 {
 	int64 base;
@@ -37,7 +39,7 @@ struct SeenMap
 	uint64 used;
 };
 
-constexpr int64 kAlwaysArray = 4 * 1024 * 1024; // up to 48 MB without further thought
+constexpr int64 kAlwaysArray = 4 * 1024 * 1024; // an array of up to 48 MB is always allowed
 constexpr int kEventsPerPage = 60;
 
 void *alloc_zero(Size size)
@@ -88,7 +90,7 @@ void grow(SeenMap *map)
 	pfree(old);
 }
 
-// The entry to be filled for an event; null for an event of a job that is not in this segment.
+// The entry for an event; null if its job is not in this segment.
 Seen *seen_for(SeenMap *map, int64 id)
 {
 	if (map->array != nullptr)
@@ -122,39 +124,18 @@ const Seen *seen_of(const SeenMap *map, int64 id)
 	return seen != nullptr && seen->count != 0 ? seen : nullptr;
 }
 
-bool is_terminal(EventType type)
-{
-	switch (type)
-	{
-		case EventType::succeeded:
-		case EventType::dead:
-		case EventType::buried:
-		case EventType::cancelled:
-		case EventType::expired:
-		case EventType::purged:
-		case EventType::moved:
-			return true;
-		default:
-			return false;
-	}
-}
-
-bool decides(EventType type)
-{
-	return is_terminal(type) || type == EventType::claimed || type == EventType::failed || type == EventType::lost ||
-		   type == EventType::released || type == EventType::retried;
-}
-
 void scan_events(Relation rel, const pg::TableInfo *info, Snapshot snapshot, SeenMap *map, SegmentSummary *summary)
 {
 	TupleTableSlot *slot = table_slot_create(rel, nullptr);
 	TableScanDesc scan = table_beginscan_strat(rel, snapshot, 0, nullptr, true, false);
 	uint32 n = 0;
+	bool met[UCHAR_MAX + 1] = {}; // by type
 
 	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
 	{
 		const Values v = slot_values(info, slot, event::type + 1);
 		const auto type = static_cast<EventType>(DatumGetChar(v.at(event::type)));
+		met[static_cast<uint8>(type)] = true;
 		const int32 step = v.i32(event::step);
 		Seen *seen = seen_for(map, v.i64(event::job_id));
 
@@ -173,6 +154,9 @@ void scan_events(Relation rel, const pg::TableInfo *info, Snapshot snapshot, See
 			seen->step = step;
 		}
 	}
+	for (const TerminalState &s : kTerminalStates)
+		if (met[static_cast<uint8>(s.event)])
+			summary->ended |= 1U << static_cast<int>(s.state);
 	table_endscan(scan);
 	ExecDropSingleTupleTableSlot(slot);
 }
@@ -218,7 +202,7 @@ SegmentSummary scan_segment(const Segment &segment, Snapshot snapshot, bool term
 		return summary;
 	}
 
-	// copies: looking up one table may forget another
+	// copies, because a lookup of one table may evict another
 	Relation events = pg::open_for_read(segment.event);
 	pg::TableInfo event_info{};
 	TableScan by_step{};
@@ -266,9 +250,10 @@ SegmentSummary scan_segment(const Segment &segment, Snapshot snapshot, bool term
 			end.step = seen->step;
 			fold_event(fold, end);
 		}
-		else if (seen != nullptr && !(seen->count == 1 && fold_single(events, &event_info, seen->tid, id, snapshot, &fold)))
+		else if (seen != nullptr &&
+				 !(seen->count == 1 && fold_single(events, &event_info, seen->tid, id, snapshot, &fold)))
 		{
-			// the index scan allocates as it goes (dead items, for one), and lives longer than a row
+			// the index scan allocates as it runs (dead items) and outlives a row
 			MemoryContextSwitchTo(context);
 			if (by_step.scan == nullptr)
 			{
@@ -293,6 +278,37 @@ SegmentSummary scan_segment(const Segment &segment, Snapshot snapshot, bool term
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 	return summary;
+}
+
+bool scan_event_pages(const Segment &segment, Snapshot snapshot, uint32 first, uint32 pages, EventVisit visit,
+					  void *arg)
+{
+	Relation rel = pg::open_for_read(segment.event);
+	if (rel == nullptr)
+		return false;
+	const pg::TableInfo info = *pg::table_info(rel, kEventShape);
+	const BlockNumber blocks = RelationGetNumberOfBlocks(rel);
+	if (first < blocks)
+	{
+		TupleTableSlot *slot = table_slot_create(rel, nullptr);
+		ItemPointerData from;
+		ItemPointerData to;
+		ItemPointerSet(&from, first, FirstOffsetNumber);
+		ItemPointerSet(&to, std::min(first + pages, blocks) - 1, MaxOffsetNumber);
+		TableScanDesc scan = table_beginscan_tidrange(rel, snapshot, &from, &to);
+		for (uint32 n = 1; table_scan_getnextslot_tidrange(scan, ForwardScanDirection, slot); n++)
+		{
+			const Values v = slot_values(&info, slot, event::type + 1);
+			if (n % 4096 == 0)
+				CHECK_FOR_INTERRUPTS();
+			const auto type = static_cast<EventType>(DatumGetChar(v.at(event::type)));
+			visit(v.i64(event::job_id), v.i32(event::step), type, arg);
+		}
+		table_endscan(scan);
+		ExecDropSingleTupleTableSlot(slot);
+	}
+	table_close(rel, AccessShareLock);
+	return first + pages < blocks;
 }
 
 } // namespace tq::journal

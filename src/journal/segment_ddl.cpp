@@ -1,6 +1,6 @@
-// Makes, adopts and drops segments: DDL of the janitor, inside its transaction. Regime: PG. Locks: create:
-// ShareUpdateExclusiveLock on the parents (conflicts with nothing on the hot path, which never locks them);
-// drop: AccessExclusiveLock, never waited for. May raise anything DDL raises.
+// Creates, adopts and drops segments: DDL of the janitor, inside its transaction.
+// Regime: PG. Locks: create: ShareUpdateExclusiveLock on the parents (the hot path never locks them); drop:
+// AccessExclusiveLock, without waiting. May raise what DDL raises.
 #include "journal/tables.hpp"
 
 extern "C"
@@ -10,6 +10,7 @@ extern "C"
 }
 
 #include "pg/owner.hpp"
+#include "pg/spi.hpp"
 
 namespace tq::journal
 {
@@ -50,11 +51,11 @@ void execute(const char *format, ...)
 			break;
 		enlargeStringInfo(&command, needed);
 	}
-	pg::sql(command.data, 0, nullptr, nullptr, nullptr, false, 0);
+	pg::sql(command.data, {}, false, 0);
 	pfree(command.data);
 }
 
-// The one list of what a segment's tables have beside their columns; segment 0 has the same (sql/install).
+// The indexes and triggers of a segment's tables; segment 0 has the same (sql/install).
 void create_tables(int32 n, const char *tablespace)
 {
 	constexpr const char *kStorage = "USING heap WITH (autovacuum_enabled = off, vacuum_truncate = off, "
@@ -64,12 +65,13 @@ void create_tables(int32 n, const char *tablespace)
 	{
 		execute("CREATE TABLE tq.%s_%d () INHERITS (tq.%s) %s%s%s", kind, n, kind, kStorage,
 				tablespace == nullptr ? "" : " TABLESPACE ", tablespace == nullptr ? "" : quote_identifier(tablespace));
-		// default privileges may have opened it; the parent's take their place below
+		// default privileges may have opened it; the parent's replace them below
 		execute("REVOKE ALL ON tq.%s_%d FROM PUBLIC", kind, n);
 	}
 	execute("CREATE UNIQUE INDEX job_%d_id ON tq.job_%d (id)", n, n);
 	execute("CREATE INDEX job_%d_lane ON tq.job_%d (queue_id, kind, priority, id) WHERE group_key IS NULL", n, n);
-	execute("CREATE INDEX job_%d_group ON tq.job_%d (queue_id, group_key, priority, id) WHERE group_key IS NOT NULL", n, n);
+	execute("CREATE INDEX job_%d_group ON tq.job_%d (queue_id, group_key, priority, id) WHERE group_key IS NOT NULL", n,
+			n);
 	execute("CREATE INDEX job_%d_due ON tq.job_%d (run_at, id) WHERE run_at IS NOT NULL", n, n);
 	execute("CREATE UNIQUE INDEX event_%d_step ON tq.event_%d (job_id, step)", n, n);
 	execute("CREATE INDEX event_%d_due ON tq.event_%d (retry_at, job_id) WHERE retry_at IS NOT NULL", n, n);
@@ -89,7 +91,7 @@ void create_tables(int32 n, const char *tablespace)
 	}
 }
 
-// A child's owner and privileges become its parent's.
+// Copies the parent's owner and privileges to a child.
 void copy_owner_and_acl(Oid parent, Oid child)
 {
 	Relation rel = table_open(RelationRelationId, RowExclusiveLock);
@@ -132,32 +134,33 @@ void copy_owner_and_acl(Oid parent, Oid child)
 	CommandCounterIncrement();
 }
 
-// A publication that has tq.event (tq.job), or one of its children, gets the new child as well, with the same columns and rows, before
-// there is anything in it. Children count, the youngest most, since a dump knows of those alone that are no members of the extension.
-// Publications are their owners', so this is done as the superuser that the worker is.
+// Adds the new child, before it has rows, to each publication with tq.event (tq.job), else with one of its children,
+// with the same columns and rows; the youngest child comes first. Children count, because a dump lists only those that
+// are not members of the extension. Publications have their own owners, so the worker does this as superuser.
 void publish_segment(int32 number)
 {
 	constexpr const char *kCommands =
-		"SELECT DISTINCT ON (p.oid, kind) format('ALTER PUBLICATION %%I ADD TABLE ONLY tq.%%I', p.pubname, kind || '_%d')"
+		"SELECT DISTINCT ON (p.oid, kind) format('ALTER PUBLICATION %%I ADD TABLE ONLY tq.%%I', p.pubname, kind || "
+		"'_%d')"
 		" || coalesce(' (' || (SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) FROM pg_attribute a"
 		" WHERE a.attrelid = r.prrelid AND a.attnum = ANY (r.prattrs::int2[])) || ')', '')"
-		" || coalesce(' WHERE (' || pg_get_expr(r.prqual, r.prrelid) || ')', '')"
+		" || coalesce(' WHERE (' || pg_get_expr(r.prqual, r.prrelid) || ')', '') AS command"
 		" FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid JOIN pg_class c ON c.oid = r.prrelid,"
 		" split_part(c.relname, '_', 1) AS kind"
 		" WHERE c.relnamespace = 'tq'::regnamespace AND c.relname ~ '^(job|event)(_[0-9]+)?$'"
 		" ORDER BY p.oid, kind, c.relname = kind DESC, nullif(substr(c.relname, length(kind) + 2), '')::numeric DESC";
 	char *query = psprintf(kCommands, number);
-	pg::sql(query, 0, nullptr, nullptr, nullptr, true, 0);
+	pg::sql(query, {}, true, 0);
 	const auto n = static_cast<int>(SPI_processed);
-	auto **commands = static_cast<char **>(palloc(sizeof(char *) * static_cast<Size>(std::max(n, 1))));
+	auto **commands = static_cast<const char **>(palloc(sizeof(char *) * static_cast<Size>(std::max(n, 1))));
 	for (int i = 0; i < n; ++i)
-		commands[i] = SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1);
+		commands[i] = pg::spi_text(static_cast<uint64>(i), "command");
 	Oid owner;
 	int security;
 	GetUserIdAndSecContext(&owner, &security);
 	SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID, security);
 	for (int i = 0; i < n; ++i)
-		pg::sql(commands[i], 0, nullptr, nullptr, nullptr, false, 0);
+		pg::sql(commands[i], {}, false, 0);
 	SetUserIdAndSecContext(owner, security);
 	pfree(commands);
 	pfree(query);
@@ -182,7 +185,7 @@ bool depends_on_extension(Oid table, Oid extension)
 	return found;
 }
 
-// Makes DROP EXTENSION take the segment along without CASCADE (H23).
+// Makes DROP EXTENSION drop the segment without CASCADE (H23).
 void register_segment(Oid extension, const Segment &segment)
 {
 	for (const Oid table : {segment.job, segment.event})
@@ -202,7 +205,7 @@ void pin_setting(const char *name, const char *value)
 	static_cast<void>(set_config_option(name, value, PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false));
 }
 
-// --- what there is, from the catalogs alone: no lock on a segment, so that a VACUUM FULL of one delays nobody ---
+// --- lists segments from the catalogs alone: without locks on segments, VACUUM FULL blocks no session ---
 
 bool has_index(Oid table, const pg::TableShape &shape, const pg::IndexSpec &spec)
 {
@@ -218,7 +221,7 @@ bool has_index(Oid table, const pg::TableShape &shape, const pg::IndexSpec &spec
 	return found;
 }
 
-// Where pg_restore --disable-triggers has filled a table they are left in the ordinary mode; the janitor mends that (enable_triggers).
+// pg_restore --disable-triggers leaves triggers in ordinary mode; the janitor resets them (enable_triggers).
 bool has_reload_trigger(Oid table, Oid function)
 {
 	Relation rel = table_open(TriggerRelationId, AccessShareLock);
@@ -277,10 +280,10 @@ int list_segments(SegmentTables **out)
 
 	List *jobs = find_inheritance_children(job_parent, NoLock);
 	List *events = find_inheritance_children(event_parent, NoLock);
-	// whoever comes first asks this, also those who have no rights on the schema
-	const Oid trigger_function = GetSysCacheOid3(
-		PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum("reload_trigger"), PointerGetDatum(buildoidvector(nullptr, 0)),
-		ObjectIdGetDatum(get_namespace_oid(kSchema, false)));
+	// the first session calls this, perhaps without rights on the schema
+	const Oid trigger_function = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum("reload_trigger"),
+												 PointerGetDatum(buildoidvector(nullptr, 0)),
+												 ObjectIdGetDatum(get_namespace_oid(kSchema, false)));
 	auto *list = static_cast<SegmentTables *>(palloc0(sizeof(SegmentTables) * std::max(list_length(jobs), 1)));
 	ListCell *cell;
 
@@ -314,7 +317,7 @@ Segment create_segment(Oid extension, int32 number, TimestampTz opened_at)
 {
 	const pg::OwnerScope scope = pg::enter_owner(extension);
 
-	// event triggers of users do not fire; settings of the database do not reach into the DDL
+	// disables users' event triggers and the database's settings for the DDL
 	pin_setting("session_replication_role", "replica");
 	pin_setting("default_tablespace", "");
 	pin_setting("client_min_messages", "warning");
@@ -330,10 +333,10 @@ Segment create_segment(Oid extension, int32 number, TimestampTz opened_at)
 	publish_segment(number);
 	const Oid types[] = {INT4OID, TIMESTAMPTZOID};
 	const Datum values[] = {Int32GetDatum(number), TimestampTzGetDatum(opened_at)};
-	// a row of that number is of a segment whose tables were not restored with it
+	// its segment's tables were not restored
 	pg::sql("INSERT INTO tq.segment (number, opened_at) VALUES ($1, $2) ON CONFLICT (number)"
 			" DO UPDATE SET opened_at = excluded.opened_at, sealed_at = NULL, finished_at = NULL",
-			2, types, values, nullptr, false, 0);
+			{types, values}, false, 0);
 	pg::leave_owner(scope);
 	CommandCounterIncrement();
 	return segment;
@@ -343,7 +346,7 @@ void enable_triggers(Oid extension, void (*untold)(Oid table, void *arg), void *
 {
 	constexpr const char *kQuery =
 		"SELECT c.oid, format('ALTER TABLE ONLY tq.%I ENABLE %s TRIGGER %I', c.relname,"
-		"  CASE WHEN t.tgname ~ '_row$' THEN 'REPLICA' ELSE 'ALWAYS' END, t.tgname)"
+		"  CASE WHEN t.tgname ~ '_row$' THEN 'REPLICA' ELSE 'ALWAYS' END, t.tgname) AS command"
 		" FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid"
 		" WHERE c.relnamespace = 'tq'::regnamespace AND c.relkind = 'r' AND p.pronamespace = c.relnamespace"
 		"  AND NOT t.tgisinternal AND t.tgenabled = 'O' AND pg_has_role(c.relowner, 'USAGE')"
@@ -351,15 +354,20 @@ void enable_triggers(Oid extension, void (*untold)(Oid table, void *arg), void *
 	const pg::OwnerScope scope = pg::enter_owner(extension);
 
 	pin_setting("session_replication_role", "replica"); // as in create_segment
-	pg::sql(kQuery, 0, nullptr, nullptr, nullptr, true, 0);
-	SPITupleTable *found = SPI_tuptable;
+	pg::sql(kQuery, {}, true, 0);
 	const uint64 n = SPI_processed;
+	auto *tables = static_cast<Oid *>(palloc(sizeof(Oid) * (n + 1)));
+	auto **commands = static_cast<const char **>(palloc(sizeof(char *) * (n + 1)));
 	for (uint64 i = 0; i < n; ++i)
 	{
-		bool isnull = false;
-		const Oid table = DatumGetObjectId(SPI_getbinval(found->vals[i], found->tupdesc, 1, &isnull));
+		tables[i] = DatumGetObjectId(pg::spi_required(i, "oid", OIDOID));
+		commands[i] = pg::spi_text(i, "command");
+	}
+	for (uint64 i = 0; i < n; ++i)
+	{
+		const Oid table = tables[i];
 		if (ConditionalLockRelationOid(table, ShareRowExclusiveLock))
-			pg::sql(SPI_getvalue(found->vals[i], found->tupdesc, 2), 0, nullptr, nullptr, nullptr, false, 0);
+			pg::sql(commands[i], {}, false, 0);
 		untold(table, arg);
 	}
 	pg::leave_owner(scope);

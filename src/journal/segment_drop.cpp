@@ -1,8 +1,7 @@
-// Drops a segment without ever standing in anybody's way. Regime: PG. Locks: AccessExclusiveLock on both
-// tables, their TOAST tables and all indexes, each only if it is free (H21): a lock that is waited for would
-// make everybody behind it wait too. Kept to the end of the transaction if the drop goes ahead, else
-// released. May raise what performDeletion raises, such as dependent_objects_still_exist for a user's view on
-// a segment.
+// Drops a segment without blocking other sessions.
+// Regime: PG. Locks: AccessExclusiveLock on both tables, their TOAST tables and all indexes, each only if it is free
+// (H21): waiting would block all later sessions. Kept to the end of the transaction if the drop proceeds, else
+// released. May raise what performDeletion raises, such as dependent_objects_still_exist for a user's view.
 #include "journal/tables.hpp"
 #include "pg/owner.hpp"
 
@@ -36,8 +35,7 @@ void release(Locks *locks)
 
 bool exists(Oid relation) { return OidIsValid(relation) && SearchSysCacheExists1(RELOID, ObjectIdGetDatum(relation)); }
 
-// Indexes and TOAST of a table that is locked already. A vacuum or amcheck may hold one of these without its
-// table.
+// Indexes and TOAST of a locked table. A vacuum or amcheck may hold one of these without its table.
 bool try_lock_parts(Locks *locks, Oid table)
 {
 	Relation rel = relation_open(table, NoLock);
@@ -91,7 +89,7 @@ DropResult drop_segment(const Segment &segment, bool (*verify)(void *arg), void 
 		const Oid types[] = {INT4OID};
 		const Datum values[] = {Int32GetDatum(segment.number)};
 		const pg::OwnerScope scope = pg::enter_owner(extension);
-		pg::sql("DELETE FROM tq.segment WHERE number = $1", 1, types, values, nullptr, false, 0);
+		pg::sql("DELETE FROM tq.segment WHERE number = $1", {types, values}, false, 0);
 		pg::leave_owner(scope);
 	}
 	CommandCounterIncrement();

@@ -1,5 +1,7 @@
-// Rows of segments to and from structs. Regime: PG. Locks: see tables.hpp. May raise: what detoasting raises.
+// Converts rows of segments to and from structs. Regime: PG. Locks: see tables.hpp. May raise what detoasting raises.
 #include "journal/tables.hpp"
+
+#include "pg/sizes.hpp"
 
 namespace tq::journal
 {
@@ -49,7 +51,18 @@ constexpr pg::ColumnSpec kEventColumns[] = {
 };
 static_assert(std::size(kEventColumns) == event::kColumns && event::kColumns <= pg::kMaxColumns);
 
-// by job::Lookup and event::Lookup
+constexpr pg::ColumnSpec kChangeColumns[] = {
+	{"xid", XID8OID},
+	{"job_id", INT8OID},
+	{"at", TIMESTAMPTZOID},
+	{"queue_id", INT4OID},
+	{"step", INT4OID},
+	{"type", CHAROID},
+	{"state", CHAROID},
+};
+static_assert(std::size(kChangeColumns) == change::kColumns && change::kColumns <= pg::kMaxColumns);
+
+// by job::Lookup, event::Lookup and change::Lookup
 constexpr pg::IndexSpec kJobLookups[] = {
 	{1, {job::id}, true},
 	{4, {job::queue_id, job::kind, job::priority, job::id}, false, pg::IndexedRows::null, job::group_key},
@@ -60,15 +73,21 @@ constexpr pg::IndexSpec kEventLookups[] = {
 	{2, {event::job_id, event::step}, true},
 	{2, {event::retry_at, event::job_id}, false, pg::IndexedRows::not_null, event::retry_at},
 };
+constexpr pg::IndexSpec kChangeLookups[] = {
+	{4, {change::queue_id, change::xid, change::job_id, change::step}, false},
+};
 
-// Cuts a text to a buffer at a character's end; false and an empty string if it is null.
+// Cuts a text to a buffer at a character boundary; false and an empty string if it is null.
 bool copy_short_text(const Values &v, int column, char *buffer, int size)
 {
 	buffer[0] = '\0';
 	if (v.null(column))
 		return false;
 	auto *value = reinterpret_cast<struct varlena *>(DatumGetPointer(v.at(column)));
-	struct varlena *flat = pg_detoast_datum_packed(value);
+	// a character has at most four bytes; slicing an inline value costs a copy
+	struct varlena *flat = VARATT_IS_EXTENDED(value) && !VARATT_IS_SHORT(value)
+							   ? pg_detoast_datum_slice(value, 0, size + MAX_MULTIBYTE_CHAR_LEN)
+							   : value;
 	const int length = pg_mbcliplen(VARDATA_ANY(flat), VARSIZE_ANY_EXHDR(flat), size - 1);
 	std::memcpy(buffer, VARDATA_ANY(flat), length);
 	buffer[length] = '\0';
@@ -77,29 +96,58 @@ bool copy_short_text(const Values &v, int column, char *buffer, int size)
 	return true;
 }
 
-// A flat copy in the current context, never a pointer into a buffer.
-template <typename T>
-T *copy_of(const Values &v, int column)
+constexpr Size kMostName = 1024;   // bytes of kinds, keys and workers: more than tq writes
+constexpr Size kMostOwn = 1048576; // of a job's own texts: no setting allows more
+constexpr Size kMostList = 65536;  // of parents and tags
+
+// A flat copy in the current context, never a pointer into a buffer; null if the column is.
+template <typename Copy>
+auto copy_with(const Values &v, int column, Copy &&copy) -> decltype(copy(Datum{}))
 {
 	if (v.null(column))
 		return nullptr;
-	auto *value = reinterpret_cast<struct varlena *>(DatumGetPointer(v.at(column)));
-	if (!VARATT_IS_EXTERNAL(value) || HaveRegisteredOrActiveSnapshot())
-		return reinterpret_cast<T *>(pg_detoast_datum_copy(value));
+	const Datum value = v.at(column);
+	if (!VARATT_IS_EXTERNAL(DatumGetPointer(value)) || HaveRegisteredOrActiveSnapshot())
+		return copy(value);
 
 	// background workers may read between statements
 	PushActiveSnapshot(GetTransactionSnapshot());
-	auto *copy = reinterpret_cast<T *>(pg_detoast_datum_copy(value));
+	auto *made = copy(value);
 	PopActiveSnapshot();
-	return copy;
+	return made;
+}
+
+text *text_of(const Values &v, int column, Size most)
+{
+	return copy_with(v, column, [most](Datum d) { return pg::cut_text(d, most); });
+}
+
+char *cstring_of(const Values &v, int column, Size most)
+{
+	return copy_with(v, column, [most](Datum d) { return pg::cut_text_value(d, most); });
+}
+
+Jsonb *jsonb_of(const Values &v, int column, Size most)
+{
+	return copy_with(v, column, [most](Datum d) { return pg::cut_jsonb(d, most); });
+}
+
+// A list that is too large has no elements.
+ArrayType *array_of(const Values &v, int column, Oid type)
+{
+	return copy_with(v, column, [type](Datum d) {
+		return pg::size_of(d) <= kMostList ? DatumGetArrayTypePCopy(d) : construct_empty_array(type);
+	});
 }
 
 } // namespace
 
 const pg::TableShape kJobShape = {"job", job::kColumns, kJobColumns, std::size(kJobLookups), kJobLookups};
 const pg::TableShape kEventShape = {"event", event::kColumns, kEventColumns, std::size(kEventLookups), kEventLookups};
+const pg::TableShape kChangeShape = {"change", change::kColumns, kChangeColumns, std::size(kChangeLookups),
+									 kChangeLookups};
 
-void read_job(const Values &v, bool want_payload, JobRow *row)
+void read_job(const Values &v, Texts payload, JobRow *row)
 {
 	*row = JobRow{};
 	row->id = v.i64(job::id);
@@ -113,21 +161,22 @@ void read_job(const Values &v, bool want_payload, JobRow *row)
 	row->origin = v.i64(job::origin);
 	row->max_attempts = v.i32(job::max_attempts);
 	row->weight = v.f4(job::weight);
-	row->kind = copy_of<text>(v, job::kind);
-	row->group_key = copy_of<text>(v, job::group_key);
-	row->unique_key = copy_of<text>(v, job::unique_key);
-	if (want_payload)
+	row->kind = text_of(v, job::kind, kMostName);
+	row->group_key = text_of(v, job::group_key, kMostName);
+	row->unique_key = text_of(v, job::unique_key, kMostName);
+	if (payload != Texts::none)
 	{
-		row->payload = copy_of<Jsonb>(v, job::payload);
-		row->headers = copy_of<Jsonb>(v, job::headers);
+		const Size most = payload == Texts::whole ? MaxAllocSize : kMostShown;
+		row->payload = jsonb_of(v, job::payload, most);
+		row->headers = jsonb_of(v, job::headers, most);
 	}
-	row->retry = copy_of<Jsonb>(v, job::retry);
-	row->options = copy_of<Jsonb>(v, job::options);
-	row->depends_on = copy_of<ArrayType>(v, job::depends_on);
-	row->tags = copy_of<ArrayType>(v, job::tags);
+	row->retry = jsonb_of(v, job::retry, kMostOwn);
+	row->options = jsonb_of(v, job::options, kMostOwn);
+	row->depends_on = array_of(v, job::depends_on, INT8OID);
+	row->tags = array_of(v, job::tags, TEXTOID);
 }
 
-void read_event(const Values &v, bool with_texts, EventRow *row)
+void read_event(const Values &v, Texts texts, EventRow *row)
 {
 	*row = EventRow{};
 	row->job_id = v.i64(event::job_id);
@@ -141,19 +190,19 @@ void read_event(const Values &v, bool with_texts, EventRow *row)
 	row->has_priority = !v.null(event::priority);
 	row->priority = v.i32(event::priority);
 	row->type = v.null(event::type) ? EventType{} : static_cast<EventType>(DatumGetChar(v.at(event::type)));
-	row->bound = !v.null(event::bound) && DatumGetBool(v.at(event::bound));
-	if (!with_texts)
+	if (!v.null(event::bound))
+		row->binding = DatumGetBool(v.at(event::bound)) ? core::Binding::session : core::Binding::worker;
+	if (texts == Texts::none)
 		return;
-	if (text *worker = copy_of<text>(v, event::worker))
-		row->worker = text_to_cstring(worker);
-	if (text *reason = copy_of<text>(v, event::reason))
-		row->reason = text_to_cstring(reason);
-	row->detail = copy_of<Jsonb>(v, event::detail);
+	const bool whole = texts == Texts::whole;
+	row->worker = cstring_of(v, event::worker, kMostName);
+	row->reason = cstring_of(v, event::reason, whole ? MaxAllocSize : kMostReason);
+	row->detail = jsonb_of(v, event::detail, whole ? MaxAllocSize : kMostShown);
 }
 
 void read_fold_event(const Values &v, EventRow *row, char (&worker)[kWorkerMax])
 {
-	read_event(v, false, row);
+	read_event(v, Texts::none, row);
 	if (copy_short_text(v, event::worker, worker, kWorkerMax))
 		row->worker = worker;
 }

@@ -1,5 +1,5 @@
-// The two kinds of tables of a segment: their columns and the indexes that reads use. Shared by the files of
-// src/journal only. Regime: PG. Locks: none of its own.
+// The two tables of a segment, and tq.change: their columns and the indexes that reads use. For src/journal.
+// Regime: PG. Locks: none.
 #pragma once
 
 #include "journal/journal.hpp"
@@ -73,10 +73,30 @@ enum Lookup : int
 constexpr int kFoldColumns = worker + 1;
 } // namespace event
 
+namespace change
+{
+enum Column : int
+{
+	xid,
+	job_id,
+	at,
+	queue_id,
+	step,
+	type,
+	state,
+	kColumns
+};
+enum Lookup : int
+{
+	by_xid
+};
+} // namespace change
+
 extern const pg::TableShape kJobShape;
 extern const pg::TableShape kEventShape;
+extern const pg::TableShape kChangeShape;
 
-// A row taken apart, read by column name.
+// A deformed row, read by column name.
 struct Values
 {
 	const pg::TableInfo *info;
@@ -90,7 +110,7 @@ struct Values
 	float4 f4(int column) const { return null(column) ? 0 : DatumGetFloat4(at(column)); }
 };
 
-// The row in a slot, good until the slot is cleared: all its columns, or the first n of the shape.
+// The row in a slot, valid until the slot is cleared: all its columns, or the first n of the shape.
 inline Values slot_values(const pg::TableInfo *info, TupleTableSlot *slot)
 {
 	slot_getallattrs(slot);
@@ -103,15 +123,15 @@ inline Values slot_values(const pg::TableInfo *info, TupleTableSlot *slot, int n
 	return Values{info, slot->tts_values, slot->tts_isnull};
 }
 
-// Copies a row's columns into `row`, detoasted. Needs an active or registered snapshot if a value is stored
-// out of line, and pushes one if there is none.
-void read_job(const Values &v, bool want_payload, JobRow *row);
+// Copies a row's columns into `row`, detoasted. Pushes a snapshot if a value is stored out of line and none is active
+// or registered. Cuts columns that are larger than tq writes, but payload and headers only if jobs are shown.
+void read_job(const Values &v, Texts payload, JobRow *row);
 
-// Copies an event; worker, reason and detail only if `with_texts`.
-void read_event(const Values &v, bool with_texts, EventRow *row);
+// Copies an event; worker, reason and detail by `texts`.
+void read_event(const Values &v, Texts texts, EventRow *row);
 
-// What fold_event needs of an event, without allocating: the worker goes into the caller's buffer (cut if too
-// long). Needs the columns before event::kFoldColumns.
+// The columns that fold_event needs, without allocating: copies the worker to the caller's buffer (cut if too long).
+// Needs the columns before event::kFoldColumns.
 void read_fold_event(const Values &v, EventRow *row, char (&worker)[kWorkerMax]);
 
 // A job's row without its payload. Needs the columns before job::kCandidateColumns.
@@ -120,7 +140,7 @@ void read_candidate(const Values &v, const ItemPointerData &tid, int segment, Ca
 // One scan through an index of a segment's table: both relations opened and locked AccessShare until close_scan.
 struct TableScan
 {
-	const pg::TableInfo *info; // as table_info(): good until another table is looked up
+	const pg::TableInfo *info; // from table_info(): valid until the next table lookup
 	Relation rel;
 	Relation index;
 	TupleTableSlot *slot;
@@ -139,6 +159,11 @@ inline bool next_row(TableScan *scan, ScanDirection direction = ForwardScanDirec
 }
 
 void close_scan(TableScan *scan);
+
+// Whether an event of this type ends its job.
+bool is_terminal(EventType type) noexcept;
+// Whether it decides the state of its job, until a later one does. A checkpoint may also stand for a claim.
+bool decides(EventType type) noexcept;
 
 // Folds the events of one job that an open scan by event::by_step finds.
 void fold_found(TableScan *scan, int64 job_id, Fold *fold);

@@ -1,4 +1,4 @@
-// The only place that knows PostgreSQL's versions (15 to 18). Regime: PG.
+// The only file that depends on PostgreSQL's version (15 to 18). Regime: PG.
 #pragma once
 
 #if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 190000
@@ -14,8 +14,7 @@ using FileNumber = Oid;
 using FileNumber = RelFileNumber;
 #endif
 
-// The number of the file behind a relation; changes with VACUUM FULL, CLUSTER and TRUNCATE. 16 renamed
-// RelFileNode.
+// The number of the file behind a relation; VACUUM FULL, CLUSTER and TRUNCATE change it. 16 renamed RelFileNode.
 inline FileNumber file_number(Relation rel)
 {
 #if PG_VERSION_NUM < 160000
@@ -45,7 +44,7 @@ inline void insert_index_tuples(ResultRelInfo *rri, TupleTableSlot *slot, EState
 #endif
 }
 
-// Until 15 the walker is declared without its arguments.
+// 15 declares the walker without its arguments.
 inline bool walk_expression(Node *node, bool (*walker)(Node *, void *), void *context)
 {
 #if PG_VERSION_NUM < 160000
@@ -55,7 +54,7 @@ inline bool walk_expression(Node *node, bool (*walker)(Node *, void *), void *co
 #endif
 }
 
-// 17 gave access methods a call after the last insertion of a statement.
+// 17 added a call of the access method after a statement's last insertion.
 inline void insert_cleanup([[maybe_unused]] Relation index, [[maybe_unused]] IndexInfo *info)
 {
 #if PG_VERSION_NUM >= 170000
@@ -63,7 +62,7 @@ inline void insert_cleanup([[maybe_unused]] Relation index, [[maybe_unused]] Ind
 #endif
 }
 
-// This process's place in ProcGlobal->allProcs.
+// The index of this process in ProcGlobal->allProcs.
 inline int my_proc_number()
 {
 #if PG_VERSION_NUM < 170000
@@ -83,7 +82,7 @@ inline LocalTransactionId local_xid(const PGPROC &proc)
 #endif
 }
 
-// A named wait event since 17, the common one of extensions before. Name it once per process and keep it.
+// A named wait event since 17; before, the common one of extensions. Call it once per process and keep the result.
 inline uint32 wait_event([[maybe_unused]] const char *name)
 {
 #if PG_VERSION_NUM >= 170000
@@ -93,25 +92,36 @@ inline uint32 wait_event([[maybe_unused]] const char *name)
 #endif
 }
 
-// 16 gave it an argument for the details of an error, of which there are none here.
-inline int decode_datetime(char **field, int *type, int fields, int *kind, struct pg_tm *tm, fsec_t *fraction, int *zone)
+// 16 added an argument for error details; no caller needs them.
+template <class... Args>
+int decode_datetime(Args... args)
 {
 #if PG_VERSION_NUM < 160000
-	return DecodeDateTime(field, type, fields, kind, tm, fraction, zone);
+	return DecodeDateTime(args...);
 #else
 	DateTimeErrorExtra extra;
-	return DecodeDateTime(field, type, fields, kind, tm, fraction, zone, &extra);
+	return DecodeDateTime(args..., &extra);
 #endif
 }
 
-// For BackgroundWorkerInitializeConnectionByOid: the role need not have LOGIN. Before 17 it must.
+// For BackgroundWorkerInitializeConnectionByOid: the role may lack LOGIN. Before 17 it needs LOGIN.
 #if PG_VERSION_NUM >= 170000
 constexpr uint32 kMayNotLogin = BGWORKER_BYPASS_ROLELOGINCHECK;
 #else
 constexpr uint32 kMayNotLogin = 0;
 #endif
 
-// 16 put the checks of all kinds of objects into one function.
+// Whether a login may SET ROLE to a role. 16 made that an option of each membership.
+inline bool may_set_role(Oid login, Oid role)
+{
+#if PG_VERSION_NUM < 160000
+	return is_member_of_role(login, role);
+#else
+	return member_can_set_role(login, role);
+#endif
+}
+
+// 16 merged the checks of all kinds of objects into one function.
 inline bool may_execute(Oid function, Oid role)
 {
 #if PG_VERSION_NUM < 160000
@@ -121,17 +131,16 @@ inline bool may_execute(Oid function, Oid role)
 #endif
 }
 
-// 16 added a context for soft errors.
-inline List *name_list(const char *name)
+inline bool may_use_schema(Oid schema, Oid role)
 {
 #if PG_VERSION_NUM < 160000
-	return stringToQualifiedNameList(name);
+	return pg_namespace_aclcheck(schema, role, ACL_USAGE) == ACLCHECK_OK;
 #else
-	return stringToQualifiedNameList(name, nullptr);
+	return object_aclcheck(NamespaceRelationId, schema, role, ACL_USAGE) == ACLCHECK_OK;
 #endif
 }
 
-// Memory that a check hook hands over as `extra`, null if there is none. 16 brought its own allocator.
+// Memory for the `extra` of a check hook; null if none is left. 16 added an allocator for it.
 inline void *alloc_guc_extra(Size size)
 {
 #if PG_VERSION_NUM < 160000

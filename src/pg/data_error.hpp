@@ -1,4 +1,4 @@
-// Errors of what was written into a table, which must not stop whoever reads it.
+// Errors in the contents of a table; they must not stop the reader.
 // Regime: PG.
 #pragma once
 
@@ -7,7 +7,7 @@
 namespace tq::pg
 {
 
-// In PG_CATCH: back in `context`, takes an error of bad data, or of what this version does not know, and clears it; raises any other again.
+// Call in PG_CATCH. Switches to `context` and clears an error of bad or unsupported data; rethrows any other error.
 ErrorData *take_data_error(MemoryContext context);
 
 } // namespace tq::pg

@@ -14,4 +14,5 @@ constexpr int kErrNotPreloaded = MAKE_SQLSTATE('T', 'Q', '0', '0', '6');
 constexpr int kErrVersionMismatch = MAKE_SQLSTATE('T', 'Q', '0', '0', '7');
 constexpr int kErrDuplicateKey = MAKE_SQLSTATE('T', 'Q', '0', '0', '8');
 constexpr int kErrNotLoaded = MAKE_SQLSTATE('T', 'Q', '0', '0', '9');
+constexpr int kErrCursorTooOld = MAKE_SQLSTATE('T', 'Q', '0', '1', '0');
 } // namespace tq

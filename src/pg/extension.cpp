@@ -42,6 +42,28 @@ bool extension_facts(Oid extension, ExtensionFacts *facts)
 	});
 }
 
+// Cached per function. DROP and CREATE give new oids, so an entry cannot become wrong.
+Oid extension_of(Oid function)
+{
+	struct Known
+	{
+		Oid function, extension;
+	};
+	static Known known[256];
+	Known &k = known[function % lengthof(known)];
+	if (likely(k.function == function && OidIsValid(function)))
+		return k.extension;
+	const Oid extension = OidIsValid(function) ? getExtensionOfObject(ProcedureRelationId, function) : InvalidOid;
+	const char *name = OidIsValid(extension) ? get_extension_name(extension) : nullptr;
+	if (name == nullptr || std::strcmp(name, "tq") != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_FUNCTION),
+				 errmsg("function with OID %u is not a member of extension \"tq\"", function),
+				 errdetail("The library of tq serves the functions that CREATE EXTENSION makes, and no others.")));
+	k = Known{function, extension};
+	return extension;
+}
+
 bool extension_gone(Oid extension)
 {
 	SnapshotData dirty;

@@ -1,4 +1,4 @@
-// Rows of pg_extension by oid; no syscache has them before 18.
+// Reads rows of pg_extension by oid; before 18 no syscache has them.
 // Regime: PG. Locks: AccessShareLock on the catalog.
 #pragma once
 
@@ -14,10 +14,13 @@ struct ExtensionFacts
 	char version[64];
 };
 
-// As the current catalog snapshot shows it; false if it is not there.
+// Reads the current catalog snapshot; false if the extension does not exist.
 bool extension_facts(Oid extension, ExtensionFacts *facts);
 
-// It is not there, and no open transaction is creating it.
+// True if the extension does not exist and no open transaction is creating it.
 bool extension_gone(Oid extension);
+
+// The extension that a function belongs to. Raises undefined_function if there is none.
+Oid extension_of(Oid function);
 
 } // namespace tq::pg

@@ -1,3 +1,4 @@
+// Arrays of ids as arguments of SQL statements.
 // Regime: PG. Locks: none.
 #pragma once
 

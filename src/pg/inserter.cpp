@@ -1,9 +1,8 @@
 // See inserter.hpp. Regime: PG.
 //
-// What the executor builds per statement (EState, IndexInfo, predicate expressions, slots) costs more than
-// inserting one short row does. It depends on the definition of the table and its indexes only, so it is kept
-// with the TableInfo and goes with it. Relations are opened, locked and counted per call. A partial index is
-// opened only for a row that its predicate lets in.
+// The executor's state per statement (EState, IndexInfo, predicate expressions, slots) costs more than one short
+// insertion. It depends only on the definitions of the table and its indexes, so the TableInfo owns and keeps it. Each
+// call opens, locks and counts relations. A partial index is opened only for a row that its predicate accepts.
 #include "pg/inserter.hpp"
 
 namespace tq::pg
@@ -16,22 +15,24 @@ struct Inserter
 {
 	Relation rel;
 	MemoryContext context; // holds all of this
-	MemoryContext rows;	   // what rows point to, and the rows; reset per flush and per call
+	MemoryContext rows;	   // the rows and their values; reset per flush and per call
 	MemoryContext caller;
 	TupleDesc desc; // a copy: not reference-counted, so slots may outlive the call
 	EState *estate;
 	ResultRelInfo *rri;
 	Oid *index_oids;
+	int nrequired;
+	AttrNumber *required; // columns that must not be null
 	int count; // rows in the batch
-	bool kept; // lives in the TableInfo
-	bool busy; // between begin and end; still set at begin: an error came between
+	bool kept; // owned by the TableInfo
+	bool busy; // between begin and end; if already set at begin, an error came between
 	TupleTableSlot *slots[kBatch];
 };
 
 namespace
 {
 
-// Expressions with functions of users may keep state for the length of a query, or change under us.
+// True if users' functions occur. They may keep state for the length of a query, or be replaced.
 bool has_foreign_function(Node *node, void *)
 {
 	if (node == nullptr)
@@ -46,6 +47,31 @@ bool can_be_kept(Relation index, const IndexInfo *info)
 {
 	return index->rd_rel->relam == BTREE_AM_OID && info->ii_Expressions == NIL && info->ii_ExclusionOps == nullptr &&
 		   !has_foreign_function(reinterpret_cast<Node *>(info->ii_Predicate), nullptr);
+}
+
+// Readers rely on NOT NULL, even where they deform a tuple. So a null is refused in each NOT NULL column, including
+// those that an administrator added or changed.
+void find_required(Inserter *ins, TupleDesc desc)
+{
+	ins->required = static_cast<AttrNumber *>(palloc(sizeof(AttrNumber) * static_cast<Size>(desc->natts)));
+	for (int a = 0; a < desc->natts; a++)
+	{
+		const Form_pg_attribute att = TupleDescAttr(desc, a);
+		if (att->attnotnull && !att->attisdropped)
+			ins->required[ins->nrequired++] = att->attnum;
+	}
+}
+
+void check_required(const Inserter *ins, const TupleTableSlot *slot)
+{
+	for (int i = 0; i < ins->nrequired; i++)
+		if (unlikely(slot->tts_isnull[ins->required[i] - 1]))
+			ereport(ERROR, (errcode(ERRCODE_NOT_NULL_VIOLATION),
+							errmsg("column \"%s\" of table \"%s\" must not be null, but tq has no value for it",
+								   NameStr(TupleDescAttr(ins->desc, ins->required[i] - 1)->attname),
+								   RelationGetRelationName(ins->rel)),
+							errhint("Take back NOT NULL with ALTER TABLE ... ALTER COLUMN ... DROP NOT NULL."),
+							errtablecol(ins->rel, ins->required[i])));
 }
 
 Inserter *build(Relation rel)
@@ -69,6 +95,7 @@ Inserter *build(Relation rel)
 	ins->rri->ri_IndexRelationInfo = static_cast<IndexInfo **>(palloc0(n * sizeof(IndexInfo *)));
 	ins->index_oids = static_cast<Oid *>(palloc0(n * sizeof(Oid)));
 	ins->kept = true;
+	find_required(ins, RelationGetDescr(rel)); // the copy has no constraints
 
 	ListCell *cell;
 	foreach (cell, oids)
@@ -87,7 +114,7 @@ Inserter *build(Relation rel)
 	return ins;
 }
 
-// Opens index i if the row in `slot` belongs in it and it is not open yet.
+// Opens index i unless it is open or its predicate rejects the row in `slot`.
 void open_index_for(Inserter *ins, int i, TupleTableSlot *slot)
 {
 	ResultRelInfo *rri = ins->rri;
@@ -156,10 +183,11 @@ TupleTableSlot *inserter_row(Inserter *ins)
 bool inserter_add(Inserter *ins)
 {
 	TupleTableSlot *slot = ins->slots[ins->count];
+	check_required(ins, slot);
 	HeapTuple tuple = heap_form_tuple(ins->desc, slot->tts_values, slot->tts_isnull);
 
 	ExecStoreHeapTuple(tuple, slot, true);
-	// the values the row was made of are its attributes: no need to take it apart again for the indexes
+	// the slot already holds the attributes: the indexes need not deform the tuple again
 	slot->tts_nvalid = ins->desc->natts;
 	ins->count++;
 	return ins->count == kBatch || ins->rows->mem_allocated > kBatchBytes;

@@ -22,7 +22,7 @@ Oid extension_owner(Oid extension)
 	return facts.owner;
 }
 
-// With a snapshot of now, whatever the transaction's is.
+// Uses a latest snapshot, regardless of the transaction's.
 int execute_now(SPIPlanPtr plan, Datum *values, const char *nulls, long limit)
 {
 	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
@@ -39,7 +39,7 @@ OwnerScope enter_owner(Oid extension)
 	const Oid owner = extension_owner(extension);
 	GetUserIdAndSecContext(&scope.user, &scope.security);
 	scope.guc_level = NewGUCNestLevel();
-	// in a worker nothing of the owner's may be put off to a time when it is a superuser again
+	// in a worker the owner must not defer code until the worker is a superuser again
 	SetUserIdAndSecContext(owner, scope.security | SECURITY_LOCAL_USERID_CHANGE |
 									  (MyBgworkerEntry != nullptr ? SECURITY_RESTRICTED_OPERATION : 0));
 	static_cast<void>(set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION,
@@ -76,18 +76,20 @@ void leave_table_owner(const TableOwner &scope)
 		SetUserIdAndSecContext(scope.user, scope.security);
 }
 
-int sql(const char *query, int nargs, const Oid *types, const Datum *values, const char *nulls, bool read_only, long limit)
+int sql(const char *query, const Args &args, bool read_only, long limit)
 {
+	auto *types = const_cast<Oid *>(args.types);
+	auto *values = const_cast<Datum *>(args.values);
 	int rc = 0;
 	if (read_only)
-		rc = SPI_execute_with_args(query, nargs, const_cast<Oid *>(types), const_cast<Datum *>(values), nulls, true, limit);
+		rc = SPI_execute_with_args(query, args.n, types, values, args.nulls, true, limit);
 	else
 	{
-		// left to itself, SPI writes with the snapshot of the transaction, which in REPEATABLE READ may be an old one
-		SPIPlanPtr plan = SPI_prepare(query, nargs, const_cast<Oid *>(types));
+		// by default SPI writes with the transaction's snapshot, which is old in REPEATABLE READ
+		SPIPlanPtr plan = SPI_prepare(query, args.n, types);
 		if (plan == nullptr)
 			elog(ERROR, "SPI_prepare failed on \"%s\": %s", query, SPI_result_code_string(SPI_result));
-		rc = execute_now(plan, const_cast<Datum *>(values), nulls, limit);
+		rc = execute_now(plan, values, args.nulls, limit);
 		SPI_freeplan(plan);
 	}
 	if (rc < 0)
@@ -101,7 +103,7 @@ int server_sql(const char *query, long limit)
 	int security;
 	GetUserIdAndSecContext(&user, &security);
 	SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID, security | SECURITY_RESTRICTED_OPERATION);
-	const int rc = sql(query, 0, nullptr, nullptr, nullptr, true, limit);
+	const int rc = sql(query, {}, true, limit);
 	SetUserIdAndSecContext(user, security);
 	return rc;
 }
@@ -118,7 +120,14 @@ uint64 run(Statement &s, Datum *values, const char *nulls, long limit)
 	const int rc = execute_now(s.plan, values, nulls, limit);
 	if (rc < 0)
 		elog(ERROR, "SPI failed on \"%s\": %s", s.text, SPI_result_code_string(rc));
-	return SPI_processed;
+	const uint64 n = SPI_processed;
+	if (rc ==
+		SPI_OK_REWRITTEN) // a rule removed the statement: such a plan depends on no table, and would outlive the rule
+	{
+		SPI_freeplan(s.plan);
+		s.plan = nullptr;
+	}
+	return n;
 }
 
 } // namespace tq::pg

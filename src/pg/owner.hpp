@@ -1,4 +1,4 @@
-// Running SPI on tq's own tables as the extension's owner, whoever called: pinned search_path, no role to leak.
+// Runs SPI on tq's tables as the extension's owner, for any caller, with a pinned search_path.
 // Regime: PG. An error leaves the scope by transaction abort, which restores user and settings.
 #pragma once
 
@@ -15,12 +15,12 @@ struct OwnerScope
 	bool snapshot;
 };
 
-// Becomes the extension's owner, connects SPI, pushes a latest snapshot (so that a caller's old snapshot hides nothing).
+// Switches to the extension's owner, connects SPI, and pushes a latest snapshot, because the caller's may be old.
 OwnerScope enter_owner(Oid extension);
 void leave_owner(const OwnerScope &scope);
 
-// In workers, who are superusers: to be a table's owner while its indexes are looked at or written, whose expressions and predicates may be
-// his. Ordinary sessions stay who they are, as with every INSERT.
+// Makes a worker, which is a superuser, act as a table's owner while it reads or writes the table's indexes. Their
+// expressions and predicates may be the owner's code. Ordinary sessions keep their role, as in every INSERT.
 struct TableOwner
 {
 	Oid user;
@@ -29,24 +29,38 @@ struct TableOwner
 TableOwner enter_table_owner(Relation rel);
 void leave_table_owner(const TableOwner &scope);
 
-// One statement with up to 8 arguments, with a snapshot of now, whatever the transaction's is; `nulls` as SPI wants it or null. Raises what
-// SPI raises.
-int sql(const char *query, int nargs, const Oid *types, const Datum *values, const char *nulls, bool read_only, long limit);
+// The arguments of a statement. `nulls` is as in SPI, or null.
+struct Args
+{
+	const Oid *types = nullptr;
+	const Datum *values = nullptr;
+	const char *nulls = nullptr;
+	int n = 0;
 
-// The same inside such a scope, as the bootstrap superuser: for the server's own views, which the extension's owner, who need be none, may
-// not read. Never for anything of which others could have a part.
+	Args() = default;
+	Args(const Oid *t, const Datum *v, const char *null, int count) : types(t), values(v), nulls(null), n(count) {}
+	template <int N>
+	Args(const Oid (&t)[N], const Datum (&v)[N], const char *null = nullptr) : Args(t, v, null, N)
+	{}
+};
+
+// Runs one statement with a latest snapshot, regardless of the transaction's. Raises SPI's errors.
+int sql(const char *query, const Args &args, bool read_only, long limit);
+
+// Runs a query on the server's own views, in such a scope, as the bootstrap superuser: the extension's owner may lack
+// the right to read them. Never pass a query that others can influence.
 int server_sql(const char *query, long limit);
 
-// A statement whose plan the session keeps; it is made anew when a table is another one.
+// A statement with a plan that the session keeps; replanned when a table is replaced.
 struct Statement
 {
 	const char *text;
 	int nargs;
-	Oid types[6];
+	Oid types[8];
 	SPIPlanPtr plan = nullptr;
 };
 
-// Runs it inside such a scope, with a snapshot of now, whatever the transaction's is; returns the rows processed.
+// Runs the statement in such a scope with a latest snapshot; returns the number of rows processed.
 uint64 run(Statement &statement, Datum *values, const char *nulls, long limit = 0);
 
 } // namespace tq::pg

@@ -1,5 +1,5 @@
-// The one order of headers: the standard library first, PostgreSQL after, inside extern "C" (port.h redefines the printf
-// family, so nothing of std may come later). Every file outside src/core includes this first.
+// Fixes the order of headers: first the standard library, then PostgreSQL in extern "C". port.h redefines the printf
+// family, so no std header may follow it. Every file outside src/core includes this one first.
 #pragma once
 
 #include <algorithm>
@@ -43,6 +43,7 @@ extern "C"
 #include "catalog/pg_depend.h"
 #include "catalog/pg_extension.h"
 #include "catalog/pg_inherits.h"
+#include "catalog/pg_namespace.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_trigger.h"
 #include "catalog/pg_type.h"
@@ -91,7 +92,7 @@ extern "C"
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
-// From libpq/libpq.h, which needs the headers of GSSAPI and OpenSSL where the server was built with them.
+// From libpq/libpq.h, which needs the headers of GSSAPI and OpenSSL if the server was built with them.
 extern bool pq_check_connection(void);
 }
 #pragma GCC diagnostic pop

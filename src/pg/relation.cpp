@@ -1,6 +1,5 @@
-// The backend's memory of tables. Regime: PG. Locks: none, but AccessShareLock on catalogs by way of the
-// relcache. Raises undefined_column, datatype_mismatch, object_not_in_prerequisite_state. The invalidation
-// callback raises nothing.
+// The backend's cache of tables. Regime: PG. Locks: AccessShareLock on catalogs, through the relcache. Raises
+// undefined_column, datatype_mismatch, object_not_in_prerequisite_state. The invalidation callback raises nothing.
 #include "pg/relation.hpp"
 
 extern "C"
@@ -17,8 +16,8 @@ namespace tq::pg
 namespace
 {
 
-// 4-way associative: enough for every table a session touches at a time, bounded for one that walks hundreds
-// of segments. What is not valid any more goes when the next table is met.
+// 4-way associative: holds all tables that a session uses at a time, and stays bounded for a session that reads
+// hundreds of segments. The next miss frees invalid entries.
 constexpr int kSets = 32;
 constexpr int kWays = 4;
 
@@ -27,7 +26,7 @@ uint8 next_victim[kSets];
 bool callback_registered = false;
 uint64 invalidations = 0; // messages seen by this backend
 
-// Only marks: whoever uses an entry just now goes on with it, as the executor goes on with its IndexInfo.
+// Only marks the entry: a caller that is using it continues, as the executor does with its IndexInfo.
 void on_relcache_invalidation(Datum, Oid relid)
 {
 	invalidations++;
@@ -48,32 +47,31 @@ void on_relcache_invalidation(Datum, Oid relid)
 
 int set_of(Oid relid) { return static_cast<int>((relid * 2654435769u) >> 27) & (kSets - 1); }
 
+// The direct path calls the heap's functions, but an owner may have replaced the table by another kind of relation.
+void require_heap(Relation rel, const TableShape &shape)
+{
+	if (rel->rd_rel->relkind != RELKIND_RELATION || rel->rd_rel->relam != HEAP_TABLE_AM_OID)
+		ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE),
+						errmsg("relation \"%s\" is not an ordinary table", RelationGetRelationName(rel)),
+						errdetail("A %s table must be one, and use the access method heap.", shape.kind)));
+}
+
+// Leaves columns that tq does not know null.
 void find_columns(TableInfo *info, Relation rel, const TableShape &shape)
 {
-	const TupleDesc desc = RelationGetDescr(rel);
-
-	for (int c = 0; c < shape.ncolumns; c++)
-	{
-		const ColumnSpec &spec = shape.columns[c];
-		info->attnum[c] = InvalidAttrNumber;
-		for (int a = 0; a < desc->natts; a++)
-		{
-			Form_pg_attribute att = TupleDescAttr(desc, a);
-			if (att->attisdropped || std::strcmp(NameStr(att->attname), spec.name) != 0)
-				continue;
-			if (att->atttypid != spec.type)
-				ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH),
-								errmsg("column \"%s\" of table \"%s\" has type %s", spec.name,
-									   RelationGetRelationName(rel), format_type_be(att->atttypid)),
-								errdetail("A %s table needs type %s there.", shape.kind, format_type_be(spec.type))));
-			info->attnum[c] = att->attnum;
-			break;
-		}
-		if (info->attnum[c] == InvalidAttrNumber)
-			ereport(ERROR, (errcode(ERRCODE_UNDEFINED_COLUMN),
-							errmsg("table \"%s\" has no column \"%s\"", RelationGetRelationName(rel), spec.name),
-							errhint("Tables of the schema \"tq\" must keep the columns they were created with.")));
-	}
+	constexpr const char *kHint = "Tables of the schema \"tq\" must keep the columns they were created with.";
+	const Mismatch m =
+		match_columns(RelationGetDescr(rel), shape.columns, shape.ncolumns, Extra::allowed, false, info->attnum);
+	if (m.kind == Mismatch::Kind::type)
+		ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH),
+						errmsg("column \"%s\" of table \"%s\" has type %s", m.column, RelationGetRelationName(rel),
+							   format_type_be(m.has)),
+						errdetail("A %s table needs type %s there.", shape.kind, format_type_be(m.needs)),
+						errhint("%s", kHint)));
+	if (m.kind == Mismatch::Kind::missing)
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_COLUMN),
+						errmsg("table \"%s\" has no column \"%s\"", RelationGetRelationName(rel), m.column),
+						errhint("%s", kHint)));
 }
 
 void find_indexes(TableInfo *info, Relation rel, const TableShape &shape)
@@ -104,7 +102,7 @@ void forget(TableInfo **place)
 	MemoryContextDelete(info->context); // the TableInfo and its inserter live in it
 }
 
-// Most of them are of tables that were dropped, and nobody will ask for those again.
+// Most of these tables were dropped, and no caller asks for them again.
 void forget_invalid()
 {
 	for (auto &set : tables)
@@ -115,19 +113,21 @@ void forget_invalid()
 
 TableInfo *build(Relation rel, const TableShape &shape)
 {
-	// below the current context until complete, so that an error leaks nothing
+	// a child of the current context until complete, so that an error leaks nothing
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "tq table", ALLOCSET_SMALL_SIZES);
 	auto *info = static_cast<TableInfo *>(MemoryContextAllocZero(context, sizeof(TableInfo)));
 
 	info->relid = RelationGetRelid(rel);
+	info->built = true;
 	info->shape = &shape;
 	info->context = context;
+	require_heap(rel, shape);
 	find_columns(info, rel, shape);
 	find_indexes(info, rel, shape);
 	return info;
 }
 
-// Predicates as they are stored: one that is a single test is no list.
+// PostgreSQL does not store a predicate of one test as a list.
 bool is_null_test(Node *predicate, AttrNumber column, NullTestType type)
 {
 	if (!IsA(predicate, NullTest))
@@ -161,7 +161,8 @@ bool index_fits(Oid table, HeapTuple index, const TableShape &shape, const Index
 		int32 typmod = 0;
 		get_atttypetypmodcoll(table, column, &type, &typmod, &collation);
 		const Oid family = lookup_type_cache(type, TYPECACHE_BTREE_OPFAMILY)->btree_opf;
-		if (collations->values[i] != collation || options->values[i] != 0 || get_opclass_family(classes->values[i]) != family)
+		if (collations->values[i] != collation || options->values[i] != 0 ||
+			get_opclass_family(classes->values[i]) != family)
 			return false;
 	}
 	Datum predicate = SysCacheGetAttr(INDEXRELID, index, Anum_pg_index_indpred, &isnull);
@@ -182,7 +183,10 @@ TableInfo *table_info(Relation rel, const TableShape &shape)
 		if (info == nullptr || info->relid != relid)
 			continue;
 		if (info->valid && info->shape == &shape)
+		{
+			info->built = false;
 			return info;
+		}
 		forget(&info);
 	}
 	forget_invalid();
@@ -192,8 +196,8 @@ TableInfo *table_info(Relation rel, const TableShape &shape)
 		callback_registered = true;
 	}
 
-	// What an invalidation said while the index list was read may not be in the result: good for this call
-	// (the table is locked), but not to be remembered.
+	// An invalidation during the read of the index list may be missing in the result. The table is locked, so the
+	// result is valid for this call, but it must not be cached.
 	const uint64 before = invalidations;
 	const TableOwner scope = enter_table_owner(rel);
 	TableInfo *info = build(rel, shape);

@@ -1,24 +1,17 @@
-// What the backend remembers of a table it writes or reads directly: columns by name, indexes by shape, and
-// the state that inserts rows (pg/inserter.hpp). Regime: PG. Locks: none of its own; callers hold one on the
-// table. May raise errors.
+// Caches what the backend needs to read or write a table directly: columns by name, indexes by shape, and the state of
+// insertions (pg/inserter.hpp). Regime: PG. Locks: none; the caller holds one on the table. May raise errors.
 #pragma once
 
-#include "pg/prelude.hpp"
+#include "pg/columns.hpp"
 
 namespace tq::pg
 {
 
 constexpr int kMaxColumns = 20;
 constexpr int kMaxLookups = 4;
-constexpr int kMaxIndexes = 10; // indexes of one table that we remember; a table with more is not cached
+constexpr int kMaxIndexes = 10; // cached indexes of one table; a table with more is not cached
 
-struct ColumnSpec
-{
-	const char *name;
-	Oid type;
-};
-
-// Which rows an index has: all of them, or those in which a column is null, or is not.
+// The rows in an index: all rows, or those in which a column is null or not null.
 enum class IndexedRows : uint8
 {
 	all,
@@ -26,17 +19,18 @@ enum class IndexedRows : uint8
 	not_null,
 };
 
-// An index that reads need: btree, valid, on exactly these columns (positions in `columns`), in this order, as they sort by themselves.
+// An index that reads need: a valid btree on exactly these columns (positions in `columns`), in this order, with
+// default sorting.
 struct IndexSpec
 {
 	int ncolumns;
 	int columns[4];
 	bool unique;
 	IndexedRows rows = IndexedRows::all;
-	int tested = 0; // the column that `rows` is about
+	int tested = 0; // the column that `rows` tests
 };
 
-// A kind of table. Every column named here must exist with its type, wherever it stands; others are left null.
+// A kind of table. Each of these columns must exist with its type, at any position. Other columns are left null.
 struct TableShape
 {
 	const char *kind; // for messages
@@ -48,28 +42,28 @@ struct TableShape
 
 struct Inserter;
 
-// A pointer is good until the next call of table_info(): an invalidation only clears `valid`, so that the
-// caller may open indexes, fetch toasted values and so on meanwhile.
+// A pointer stays valid until the next call of table_info(). An invalidation only clears `valid`, so the caller may
+// open indexes or fetch toasted values meanwhile.
 struct TableInfo
 {
 	Oid relid;
 	bool valid;
+	bool built; // by the last call of table_info(), from the catalogs
 	const TableShape *shape;
 	MemoryContext context;
 	int nindexes;
 	Oid indexes[kMaxIndexes];
-	Oid lookup[kMaxLookups];		// InvalidOid if there is no such index
+	Oid lookup[kMaxLookups];		// InvalidOid if missing
 	AttrNumber attnum[kMaxColumns]; // by position in shape->columns
-	Inserter *inserter;				// null until the first insertion, or if it cannot be kept
+	Inserter *inserter;				// null before the first insertion, or if it cannot be kept
 };
 
-// The remembered facts of an open, locked table; looked up anew after a relcache invalidation of it or of one
-// of its indexes. That is as sound as the relcache's own index list: taking the lock has brought in every
-// committed change, and CREATE INDEX and REINDEX CONCURRENTLY wait for whoever holds a lock on the table
-// (H32).
+// The cached facts of an open, locked table; read again after a relcache invalidation of the table or an index. They
+// are as reliable as the relcache's index list: locking the table processes every committed change, and CREATE INDEX
+// and REINDEX CONCURRENTLY wait for all lock holders (H32).
 TableInfo *table_info(Relation rel, const TableShape &shape);
 
-// Is the index of this row of pg_index such a one? Another one, of an administrator, may have fewer rows, or another order.
+// Does the index of this pg_index row match the spec? An administrator's index may have fewer rows or another order.
 bool index_fits(Oid table, HeapTuple index, const TableShape &shape, const IndexSpec &spec);
 
 // As table_open(.., AccessShareLock), but null if the table is gone.

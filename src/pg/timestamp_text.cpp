@@ -10,10 +10,11 @@ constexpr const char *kRelative[] = {"now", "today", "tomorrow", "yesterday"};
 
 bool is_relative(const char *word) noexcept
 {
-	return std::any_of(std::begin(kRelative), std::end(kRelative), [word](const char *r) { return strcmp(word, r) == 0; });
+	return std::any_of(std::begin(kRelative), std::end(kRelative),
+					   [word](const char *r) { return strcmp(word, r) == 0; });
 }
 
-// As check_recovery_target_time does it. ParseDateTime puts words into lower case.
+// Follows check_recovery_target_time. ParseDateTime lowercases words.
 bool parse(const char *text, TimestampTz *result)
 {
 	char work[MAXDATELEN + MAXDATEFIELDS];
@@ -36,7 +37,7 @@ bool parse_timestamp(const char *text, TimestampTz *result)
 {
 	volatile bool good = false;
 	const MemoryContext caller = CurrentMemoryContext;
-	// Until 15 an unknown time zone is an error. What is left behind is nothing: the parser opens and locks nothing.
+	// In 15 an unknown time zone raises. The parser opens and locks nothing, so there is nothing to clean up.
 	PG_TRY();
 	{
 		good = parse(text, result);

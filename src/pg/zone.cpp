@@ -9,10 +9,10 @@ namespace
 using core::Instants;
 using core::Seconds;
 
-constexpr pg_time_t kUnix2000 = 946684800; // 2000-01-01 00:00 UTC, of which the core counts
-constexpr pg_time_t kFarthest = 26 * 3600; // more than any clock is from UTC
+constexpr pg_time_t kUnix2000 = 946684800; // 2000-01-01 00:00 UTC, the core's epoch
+constexpr pg_time_t kFarthest = 26 * 3600; // more than any zone's offset from UTC
 
-// Names in capitals with a digit that are files of the database; others are POSIX rules, which PostgreSQL's reader puts into capitals.
+// Names of zone files in capitals with a digit. Any other such name is a POSIX rule, which PostgreSQL capitalizes.
 constexpr const char *kCapitals[] = {"GMT0", "GMT+0", "GMT-0", "EST5EDT", "CST6CDT", "MST7MDT", "PST8PDT"};
 
 bool is_posix_rule(const char *canonical) noexcept
@@ -32,7 +32,7 @@ bool is_posix_rule(const char *canonical) noexcept
 
 const pg_tz *zone_of(const void *data) noexcept { return static_cast<const pg_tz *>(data); }
 
-// Outside of what a calendar can show: UTC.
+// UTC if the time is outside the calendar.
 pg_time_t offset_at(pg_time_t t, const pg_tz *tz) noexcept
 {
 	const pg_tm *tm = pg_localtime(&t, tz);
@@ -44,9 +44,10 @@ Seconds local(const void *data, Seconds instant) noexcept
 	return instant + offset_at(instant + kUnix2000, zone_of(data));
 }
 
-// DetermineTimeZoneOffset (datetime.c) looks at one change of the clock, and where there is no answer or two it picks one without saying so.
-// This looks in the same way, from change to change in the days around, and tells: a time is shown in a stretch of constant offset if it
-// lies between its ends once the offset is taken off, and skipped by the change that sets the clock from before it to after it.
+// DetermineTimeZoneOffset (datetime.c) examines one clock change and silently picks a time where there is none or there
+// are two. This examines all changes of the surrounding days and reports both cases. A period of constant offset shows
+// a time if the time minus the offset lies in the period. A clock change skips a time if it moves the clock from before
+// it to after it.
 Instants instants(const void *data, Seconds shown) noexcept
 {
 	const pg_tz *tz = zone_of(data);

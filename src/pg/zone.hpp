@@ -1,5 +1,7 @@
-// Time zones as the core wants them, from PostgreSQL's own time zone library.
-// Regime: PG. find_zone may raise and reads a file the first time; the functions of a zone neither raise nor allocate. Locks: none.
+// Time zones for the core, from PostgreSQL's time zone library.
+// Regime: PG. find_zone may raise, and reads a file on the first call; the functions of a zone neither raise nor
+// allocate.
+// Locks: none.
 #pragma once
 
 #include "pg/prelude.hpp"
@@ -9,12 +11,12 @@
 namespace tq::pg
 {
 
-// The zone of that name in the IANA database, in any case; it is good as long as the process lives. Raises 22023 if there is none.
-// Not taken: POSIX rules such as "CET-1CEST", as which PostgreSQL reads every misspelt name with a digit in it, and zones that count
-// leap seconds.
+// Finds an IANA zone by name, ignoring case; valid for the life of the process. Raises 22023 if there is none. Refuses
+// zones that count leap seconds. Also refuses POSIX rules such as "CET-1CEST": PostgreSQL parses any misspelt name with
+// a digit as one.
 pg_tz *find_zone(const char *name);
 
-// What core::next_fire wants.
+// The zone interface of core::next_fire.
 core::Zone core_zone(const pg_tz *tz) noexcept;
 
 } // namespace tq::pg

@@ -1,88 +1,50 @@
 #include "workers/janitor.hpp"
 
 #include "guc.hpp"
-#include "live/attach.hpp"
-#include "live/dependencies.hpp"
-#include "live/load.hpp"
-#include "live/loader.hpp"
-#include "live/reopening.hpp"
-#include "live/retention.hpp"
-#include "live/segments.hpp"
+#include "database/attach.hpp"
+#include "database/restoring.hpp"
+#include "dependencies/awaited.hpp"
+#include "processes/work_transaction.hpp"
+#include "residency/loader.hpp"
+#include "residency/recount.hpp"
+#include "retention/evacuate.hpp"
+#include "retention/old_changes.hpp"
+#include "retention/segment_drops.hpp"
+#include "retention/segment_policy.hpp"
+#include "segments/reopening.hpp"
+#include "segments/segments.hpp"
+#include "queues/actions.hpp"
+#include "unique/unique_cleanup.hpp"
+#include "pg/attempt.hpp"
 #include "pg/owner.hpp"
-#include "workers/attempt.hpp"
-#include "workers/evacuate.hpp"
-#include "workers/segment_drops.hpp"
-#include "workers/stale_keys.hpp"
-#include "workers/transaction.hpp"
 
-namespace tq::workers
+namespace tq
 {
 
 namespace
 {
 
-using live::Db;
-using live::engine;
-using live::Micros;
-using live::Retention;
-using live::SegmentState;
-using live::SegmentView;
-
-constexpr Micros kSecond = 1000000;
-
-// Few enough of its jobs live, or are dead letters, that moving them is cheaper than keeping it. If that is not known, it is looked at.
-bool worth_moving(const SegmentView &s) noexcept
-{
-	const int64 dead = live::dead_known(s.dead) ? std::max<int64>(s.dead, 0) : 0;
-	return s.rows == 0 || few_outlive(s.rows, s.live + dead, s.state == SegmentState::finished);
-}
-
-// Has so much time passed since then? Also if that is still to come: the clock was set back.
-bool is_over(Micros since, Micros length, Micros now) noexcept { return since + length <= now || since > now; }
-
-// Before what was looked through in vain is looked through again.
-Micros pause_of(const Retention &keep) noexcept { return std::max(keep.finished / 4, guc::naptime * Micros{1000}); }
-
-// A finished segment whose time has come: to be dropped, or its few dead letters to be moved first.
-bool has_had_its_time(const SegmentView &s, const Retention &keep, Micros now) noexcept
-{
-	if (s.state != SegmentState::finished || s.finished_at + keep.finished > now)
-		return false;
-	// if letters are left that can't be moved, since their queue is gone, it is not read again at once
-	return s.dead <= 0 || s.finished_at + keep.dead <= now || (worth_moving(s) && is_over(s.looked_at, pause_of(keep), now));
-}
-
-bool zero_wants_cleaning(const Db &db, const SegmentView &s, const Retention &keep, Micros now) noexcept
-{
-	return s.rows > s.live && s.state != SegmentState::open &&
-		   is_over(db.cleaned_at.load(), pause_of(keep), now);
-}
-
-// As long as no id can be drawn (segments.cpp) there is none to begin the next range with.
-bool open_is_full(const Db &db, const SegmentView &s, Micros now) noexcept
-{
-	return s.state == SegmentState::open && s.rows > 0 && db.id_limit.load() != 0 &&
-		   (s.tables.number == 0 || s.rows >= guc::segment_rows || s.opened_at + guc::segment_interval * kSecond <= now);
-}
-
 SegmentView *views(const Db &db, int *n)
 {
 	auto *list = static_cast<SegmentView *>(palloc(sizeof(SegmentView) * static_cast<Size>(guc::max_segments)));
-	*n = live::view_segments(db, list, guc::max_segments);
+	*n = view_segments(db, list, guc::max_segments);
 	return list;
 }
 
-// tq_health() says so all the time, the log once a minute.
+// tq_health() reports it all the time, the log once a minute.
 void warn_of_room(Db &db)
 {
-	const Micros now = live::wall_now();
-	if (!is_over(db.warned_at.load(), 60 * kSecond, now))
+	const Micros now = wall_now();
+	if (!is_over(db.warned_at.load(), 60 * core::kSecond, now))
 		return;
 	db.warned_at.store(now);
-	ereport(LOG, (errmsg("tq: no room for another segment"), errhint("Raise tq.max_segments, or lower tq.retention.")));
+	ereport(LOG,
+			(errmsg("tq: no room for another segment"),
+			 errdetail("The open segment takes all jobs until another is dropped."),
+			 errhint("Look with tq_health() for what keeps segments. Raise tq.max_segments at the next restart.")));
 }
 
-// Segments that somebody else made (a restore) join the map once they are whole; those that somebody dropped leave it (H6).
+// Adds complete segments of other sources (a restore) to the map, and removes segments that were dropped by hand (H6).
 bool adopt(const WorkerContext &context, Db &db, bool *changed)
 {
 	const uint32 changes = db.outside_changes.load();
@@ -91,7 +53,7 @@ bool adopt(const WorkerContext &context, Db &db, bool *changed)
 	journal::SegmentTables *list = nullptr;
 	const int n = journal::list_segments(&list);
 	int known = 0;
-	bool whole = true; // whatever is not makes itself known when it is, but for what VACUUM has locked
+	bool whole = true; // a segment requests another pass once it is complete, except one that VACUUM had locked
 	bool locked = false;
 	journal::adopt_segments(context.extension);
 	const SegmentView *map = views(db, &known);
@@ -102,8 +64,8 @@ bool adopt(const WorkerContext &context, Db &db, bool *changed)
 			found = found || map[k].tables.job == list[i].tables.job;
 		if (found)
 			continue;
-		// a COPY under way would be adopted in part: what it brings is not visible yet; its end asks for another look
-		const bool busy = list[i].complete && !nobody_writes(list[i].tables);
+		// A COPY under way would be adopted in part: its rows are not visible yet. Its end requests another pass.
+		const bool busy = list[i].complete && !no_session_writes(list[i].tables);
 		locked = locked || busy;
 		if (busy || !list[i].complete)
 		{
@@ -111,21 +73,21 @@ bool adopt(const WorkerContext &context, Db &db, bool *changed)
 			continue;
 		}
 		int64 low = 0, high = 0;
-		// an empty one may be filled by what comes next (pg_restore --data-only), which asks for another look
+		// The next statement may fill an empty segment (pg_restore --data-only); it requests another pass.
 		if (journal::segment_bounds(list[i].tables, &low, &high))
-			live::raise_ids(db, high);
-		else if (live::restore_may_be_under_way(db) || !live::is_recorded(db, list[i].tables.number))
+			raise_ids(db, high);
+		else if (restore_may_be_under_way(db) || !is_recorded(db, list[i].tables.number))
 			continue;
 		else
 			low = 1;
-		const int slot = live::add_segment(db, list[i].tables, low, high, false, live::wall_now());
+		const int slot = add_segment(db, list[i].tables, low, high, false, wall_now());
 		if (slot < 0)
 		{
 			whole = false;
 			warn_of_room(db);
 			continue;
 		}
-		live::segment_at(db, slot).dead.store(live::kDeadUnknown); // the janitor looks before it drops
+		segment_at(db, slot).dead.store(kDeadUnknown); // the janitor counts before it drops
 		ereport(LOG, (errmsg("tq: adopted segment %d", list[i].tables.number)));
 		*changed = true;
 	}
@@ -137,22 +99,22 @@ bool adopt(const WorkerContext &context, Db &db, bool *changed)
 		if (found || map[k].state == SegmentState::open)
 			continue;
 		ereport(LOG, (errmsg("tq: segment %d was dropped by hand", map[k].tables.number)));
-		live::remove_segment(db, map[k].slot);
+		remove_segment(db, map[k].slot);
 		*changed = true;
 	}
-	// rows written by hand into a segment that was there before
+	// rows written by hand into a segment that was already in the map
 	for (int k = 0; k < known; ++k)
 	{
 		int64 low = 0, high = 0;
 		if (journal::segment_bounds(map[k].tables, &low, &high))
 		{
-			live::raise_ids(db, high);
-			live::widen_segment(db, map[k].slot, map[k].tables, low, high);
+			raise_ids(db, high);
+			widen_segment(db, map[k].slot, map[k].tables, low, high);
 		}
 	}
-	live::reopen_untold(db); // last: it locks what it changes
+	reopen_untold(db); // last: it locks what it changes
 	end_work();
-	db.adopt_at.store(locked ? live::mono_now() + 60 * kSecond : 0);
+	db.adopt_at.store(locked ? mono_now() + 60 * core::kSecond : 0);
 	db.outside_adopted.store(whole ? changes : changes - 1);
 	return true;
 }
@@ -161,7 +123,7 @@ bool open_next(const WorkerContext &context, Db &db, bool *changed)
 {
 	int n = 0;
 	const SegmentView *map = views(db, &n);
-	const Micros now = live::wall_now();
+	const Micros now = wall_now();
 	const SegmentView *open = nullptr;
 	int32 last = 0;
 	for (int i = 0; i < n; ++i)
@@ -170,7 +132,7 @@ bool open_next(const WorkerContext &context, Db &db, bool *changed)
 		if (map[i].state == SegmentState::open)
 			open = &map[i];
 	}
-	if (open == nullptr || !open_is_full(db, *open, now))
+	if (open == nullptr || !wants_next(db, *open, rules_of(db, map, n, now)))
 		return true;
 	if (n >= guc::max_segments)
 	{
@@ -179,17 +141,18 @@ bool open_next(const WorkerContext &context, Db &db, bool *changed)
 	}
 	if (!begin_work(context, "tq: opening a segment"))
 		return false;
-	// Ids that came from outside are to be below the new range. One near the greatest of all, above which none is drawn, would be out of the range
-	// that the map gives the old segment. If somebody has a table locked, an id may be in two ranges, or out of all until the janitor's next look.
+	// Ids from outside should be below the new range. An id near the greatest possible id cannot be, because no id is
+	// drawn above it. It would be outside the range of the old segment in the map, so that range is widened below. If
+	// another session has locked a table, an id may be in two ranges, or in none, until the janitor's next pass.
 	int64 low = 0, high = 0;
 	ErrorData *error = nullptr;
 	const Tried looked = attempt(
 		[&] {
-			live::raise_ids(db);
+			raise_ids(db);
 			return journal::segment_bounds(open->tables, &low, &high);
 		},
 		&error);
-	// tables that are not in the map, such as those of a restore that is not over, have their numbers, too
+	// tables outside the map, such as those of an unfinished restore, use numbers too
 	journal::SegmentTables *list = nullptr;
 	const int ntables = journal::list_segments(&list);
 	for (int i = 0; i < ntables; ++i)
@@ -200,64 +163,81 @@ bool open_next(const WorkerContext &context, Db &db, bool *changed)
 		const pg::OwnerScope scope = pg::enter_owner(context.extension);
 		const Oid types[] = {INT4OID, TIMESTAMPTZOID};
 		const Datum values[] = {Int32GetDatum(open->tables.number), TimestampTzGetDatum(now)};
-		pg::sql("UPDATE tq.segment SET sealed_at = $2, finished_at = NULL WHERE number = $1", 2, types, values, nullptr, false, 0);
+		pg::sql("UPDATE tq.segment SET sealed_at = $2, finished_at = NULL WHERE number = $1", {types, values}, false,
+				0);
 		pg::leave_owner(scope);
 	}
 	TQ_WAIT_POINT("segment-before-commit");
 	end_work();
 	TQ_WAIT_POINT("segment-before-map");
-	live::add_segment(db, next, 0, 0, true, now);
+	add_segment(db, next, 0, 0, true, now);
 	if (looked == Tried::done)
-		live::widen_segment(db, open->slot, open->tables, low, high);
+		widen_segment(db, open->slot, open->tables, low, high);
 	TQ_WAIT_POINT("segment-after-map");
 	*changed = true;
 	return true;
 }
 
-void count_visit(const journal::Candidate &, const journal::Fold &fold, void *arg) { *static_cast<int64 *>(arg) += !fold.terminal(); }
+void count_visit(const journal::Candidate &, const journal::Fold &fold, void *arg)
+{
+	*static_cast<int64 *>(arg) += !fold.terminal();
+}
 
-// Asks the journal whether it agrees with the counter that says that nothing lives in a segment; if not, all is counted again.
-bool journal_agrees(Db &db, const SegmentView &s)
+// Checks that the journal, like the counter, has no live job in the segment. If it has one, requests a recount.
+// `ended` receives how jobs have ended, as SegmentSlot::ended.
+bool journal_agrees(Db &db, const SegmentView &s, uint8 *ended)
 {
 	int64 unfinished = 0;
 	const uint32 changes = db.outside_changes.load();
 	const bool asked = db.reload.load();
-	Snapshot snapshot = live::committed_snapshot();
-	static_cast<void>(journal::scan_segment(s.tables, snapshot, false, count_visit, &unfinished, false));
+	Snapshot snapshot = committed_snapshot();
+	const auto summary = journal::scan_segment(s.tables, snapshot, false, count_visit, &unfinished, false);
+	*ended = static_cast<uint8>(summary.ended);
 	UnregisterSnapshot(snapshot);
 	if (unfinished == 0)
 		return true;
-	// brought back to life, or written past tq, since the counter was read
-	if (asked || db.reload.load() || db.outside_changes.load() != changes || live::segment_at(db, s.slot).live.load() != 0)
+	// a job was revived, or written past tq, since the counter was read
+	if (asked || db.reload.load() || db.outside_changes.load() != changes || segment_at(db, s.slot).live.load() != 0)
 		return false;
-	ereport(LOG, (errmsg("tq: %lld jobs of segment %d are not counted, counting again", static_cast<long long>(unfinished), s.tables.number)));
+	ereport(LOG, (errmsg("tq: %lld jobs of segment %d are not counted, counting again",
+						 static_cast<long long>(unfinished), s.tables.number)));
 	db.reload.store(true);
 	return false;
 }
 
-// Marks a sealed segment in which nothing lives as finished, so that no load reads it again. The lock, taken without waiting, keeps
-// out whoever could open a new life in it (live/reopening.hpp); whoever held it before has published, or, if he wrote rows past tq,
-// asked for a recount, which then comes first.
+// Marks a sealed segment without live jobs as finished, so that no load reads it again. The lock, taken without
+// waiting, keeps out sessions that could start a new life in it (segments/reopening.hpp). A former holder of the lock
+// has published its changes. If it wrote rows past tq, it has requested a recount, which then comes first.
 bool finish(const WorkerContext &context, Db &db, const SegmentView &s, bool *changed)
 {
+	if (db.reload.load())
+		return true;
 	if (!begin_work(context, "tq: closing a segment"))
 		return false;
-	const Micros now = live::wall_now();
-	const uint32 changes = db.outside_changes.load(); // tq_reload() takes the wish for a recount back
-	if (!journal_agrees(db, s))
+	const Micros now = wall_now();
+	const uint32 changes = db.outside_changes.load(); // tq_reload() clears the request for a recount
+	TQ_WAIT_POINT("finish-before-lock");
+	SegmentSlot &slot = segment_at(db, s.slot);
+	// A job that begins a new life from now on makes it unknown how jobs ended (segments/reopening.cpp).
+	slot.ended.store(kReadingEnds);
+	uint8 ended = 0, still = kReadingEnds;
+	// Reading takes long, so it does not begin while another transaction writes.
+	if (!no_session_writes(s.tables) || !journal_agrees(db, s, &ended))
 	{
 		end_work();
 		return true;
 	}
-	TQ_WAIT_POINT("finish-before-lock");
 	if (ConditionalLockRelationOid(s.tables.job, ShareRowExclusiveLock) &&
-		ConditionalLockRelationOid(s.tables.event, ShareRowExclusiveLock) && !db.reload.load() && db.outside_changes.load() == changes &&
-		live::change_segment(db, s.slot, SegmentState::sealed, SegmentState::finished, now))
+		ConditionalLockRelationOid(s.tables.event, ShareRowExclusiveLock) && !db.reload.load() &&
+		db.outside_changes.load() == changes &&
+		change_segment(db, s.slot, SegmentState::sealed, SegmentState::finished, now))
 	{
 		const pg::OwnerScope scope = pg::enter_owner(context.extension);
 		const Oid types[] = {INT4OID, TIMESTAMPTZOID};
 		const Datum values[] = {Int32GetDatum(s.tables.number), TimestampTzGetDatum(now)};
-		pg::sql("UPDATE tq.segment SET finished_at = $2 WHERE number = $1", 2, types, values, nullptr, false, 0);
+		pg::sql("UPDATE tq.segment SET finished_at = $2 WHERE number = $1", {types, values}, false, 0);
+		static_cast<void>(slot.ended.compare_exchange_strong(still, ended));
+		record_ends(s.tables.number, slot.ended.load());
 		pg::leave_owner(scope);
 		TQ_WAIT_POINT("finish-before-commit");
 		*changed = true;
@@ -266,92 +246,111 @@ bool finish(const WorkerContext &context, Db &db, const SegmentView &s, bool *ch
 	return true;
 }
 
-// A segment that was finished at the start was never counted: what tq.segment said of it is all that is known. If something lives in it all
-// the same, it is as a sealed one from here on, and counted.
-bool look_into(const WorkerContext &context, Db &db, const SegmentView &s, const Retention &keep, Micros now, bool *finished)
+// A segment that was finished at the start was never counted: only tq.segment describes it. If it has live jobs after
+// all, it becomes sealed and is counted.
+bool look_into(const WorkerContext &context, Db &db, const SegmentView &s, const SegmentRules &rules, bool *finished)
 {
 	if (!begin_work(context, "tq: looking into a segment"))
 		return false;
-	const int64 dead = live::segment_at(db, s.slot).dead.load();
-	*finished = journal_agrees(db, s);
-	if (!*finished && live::change_segment(db, s.slot, SegmentState::finished, SegmentState::sealed, 0))
+	const int64 dead = segment_at(db, s.slot).dead.load();
+	uint8 ended = 0;
+	*finished = journal_agrees(db, s, &ended);
+	if (!*finished && change_segment(db, s.slot, SegmentState::finished, SegmentState::sealed, 0))
 	{
 		const pg::OwnerScope scope = pg::enter_owner(context.extension);
 		const Oid types[] = {INT4OID};
 		const Datum values[] = {Int32GetDatum(s.tables.number)};
-		pg::sql("UPDATE tq.segment SET finished_at = NULL WHERE number = $1", 1, types, values, nullptr, false, 0);
+		pg::sql("UPDATE tq.segment SET finished_at = NULL WHERE number = $1", {types, values}, false, 0);
 		pg::leave_owner(scope);
 	}
-	if (*finished && s.finished_at + keep.dead <= now)
-		live::forget_dead(db, s.slot, dead); // they have had their time, so this was the last look before the drop
+	if (*finished && age_of(s, s.finished_at, rules) >= rules.keep.dead)
+		forget_dead(db, s.slot, dead); // their retention is over; this was the last check before the drop
 	end_work();
 	return true;
 }
 
-// What is to be done about one segment; false if the extension is gone.
-bool take_turn(const WorkerContext &context, Db &db, const SegmentView &s, const Retention &keep, Micros now, bool *changed)
+// Does the due work of one segment. False if the extension is gone.
+bool take_turn(const WorkerContext &context, Db &db, const SegmentView &s, const SegmentRules &rules, bool *changed,
+			   bool *dropped)
 {
 	if (s.tables.number == 0)
 	{
-		if (!zero_wants_cleaning(db, s, keep, now))
+		if (!zero_wants_cleaning(db, s, rules))
 			return true;
-		db.cleaned_at.store(now);
-		return clean_zero(context, db, s, now);
+		db.cleaned_at.store(rules.now);
+		return clean_zero(context, db, s, rules);
 	}
 	if (s.state == SegmentState::sealed && s.live == 0 && !finish(context, db, s, changed))
 		return false;
-	if (s.state == SegmentState::sealed && s.live > 0 && s.sealed_at + keep.finished <= now && worth_moving(s))
+	if (wants_emptying(s, rules))
 	{
-		if (evacuate(context, db, s, now) < 0)
+		if (evacuate(context, db, s, rules) < 0)
 			return false;
-		if (live::segment_at(db, s.slot).live.load() == 0)
+		if (segment_at(db, s.slot).live.load() == 0)
 			*changed = true;
 	}
-	if (!has_had_its_time(s, keep, now))
+	if (!wants_dropping(s, rules))
 		return true;
+	const bool dead_are_over = age_of(s, s.finished_at, rules) >= rules.keep.dead;
 	bool finished = true;
-	if (!live::dead_known(s.dead) && !look_into(context, db, s, keep, now, &finished))
+	if (!dead_known(s.dead) && !look_into(context, db, s, rules, &finished))
 		return false;
 	*changed = *changed || !finished;
 	if (!finished)
 		return true;
-	if (s.dead > 0 && s.finished_at + keep.dead > now && evacuate(context, db, s, now) < 0)
+	if (s.dead > 0 && !dead_are_over && evacuate(context, db, s, rules) < 0)
 		return false;
-	return (live::segment_at(db, s.slot).dead.load() > 0 && s.finished_at + keep.dead > now) || drop_old_segment(context, db, s, changed);
+	return (segment_at(db, s.slot).dead.load() > 0 && !dead_are_over) || drop_old_segment(context, db, s, dropped);
 }
 
-// A drop whose commit failed left its segment unusable in the map.
+// Repairs the map after a drop whose commit failed, which left its segment unusable.
 void revive(Db &db)
 {
 	int n = 0;
 	const SegmentView *map = views(db, &n);
 	for (int i = 0; i < n; ++i)
 		if (map[i].state == SegmentState::dropping)
-			live::change_segment(db, map[i].slot, SegmentState::dropping, SegmentState::sealed, 0);
+			change_segment(db, map[i].slot, SegmentState::dropping, SegmentState::sealed, 0);
 }
 
-// What failed in this run and is not tried again in it. A user's view on one segment, say, must not keep the others.
+// The steps that failed in this run; it does not retry them. A user's view on one segment, say, must not block the
+// other segments.
 struct Failures
 {
 	bool reload;
-	bool tidying;		 // that, or anything below
+	bool tidying;		 // the reload, or a segment
 	Bitmapset *segments; // by slot
 };
 
-// One look at every segment; false if the extension is gone.
-bool look_after(const WorkerContext &context, Db &db, Failures *failures, bool *changed)
+// A drop sends every backend some hundred invalidations. Backends that fall behind lose all their caches, which stalls
+// them. So the next drop waits until they and the disk have caught up. It does not wait if slots run short.
+void pause_after_drop(const SegmentRules &rules, Micros took)
 {
-	const Retention keep = live::retention_of(db);
+	if (!rules.scarce)
+		idle(static_cast<long>(std::clamp<Micros>(took / 100, guc::naptime / 10, guc::naptime)));
+}
+
+// Visits every segment, up to the first drop. False if the extension is gone.
+bool process_database(const WorkerContext &context, Db &db, Failures *failures, bool *changed)
+{
 	int n = 0;
 	const SegmentView *map = views(db, &n);
-	const Micros now = live::wall_now();
-	for (int i = 0; i < n && !stop_requested(context); ++i)
+	const SegmentRules rules = rules_of(db, map, n, wall_now());
+	for (int i = 0; i < n && !stop_requested(); ++i)
 	{
 		if (bms_is_member(map[i].slot, failures->segments))
 			continue;
-		const Tried tried = guard([&] { return take_turn(context, db, map[i], keep, now, changed); });
+		bool dropped = false;
+		const Micros began = steady_now();
+		const Tried tried = guard([&] { return take_turn(context, db, map[i], rules, changed, &dropped); });
 		if (tried == Tried::refused)
 			return false;
+		if (dropped)
+		{
+			*changed = true; // the next round opens a segment if one is due, then visits the others
+			pause_after_drop(rules, steady_now() - began);
+			return true;
+		}
 		if (tried == Tried::done)
 			continue;
 		const MemoryContext round = MemoryContextSwitchTo(TopMemoryContext);
@@ -367,16 +366,16 @@ bool recount(const WorkerContext &context, Db &db)
 {
 	if (!begin_work(context, "tq: counting the journal"))
 		return false;
-	live::CountResult result{};
+	CountResult result{};
 	const uint32 adopted = db.outside_adopted.load();
-	const bool done = live::load_or_count(db, &result);
+	const bool done = load_or_count(db, &result);
 	if (done)
 		db.outside_counted.store(adopted);
 	else
 		db.reload.store(true);
 	if (result.drifted + result.missing + result.outdated > 0)
 	{
-		const char *which = live::describe_drifts(result);
+		const char *which = describe_drifts(result);
 		ereport(LOG, (errmsg("tq: a recount found %lld counters to repair, %lld jobs to read in and %lld out of date",
 							 static_cast<long long>(result.drifted), static_cast<long long>(result.missing),
 							 static_cast<long long>(result.outdated)),
@@ -392,8 +391,8 @@ void ask_again(int, Datum arg)
 		db->reload.store(true);
 }
 
-// Takes in what was written to the tables past tq. If somebody has asked for it, it remains to be done if it is not seen through. An audit
-// does not, which would keep segments from being finished: it is due again by itself.
+// Adopts rows that were written to the tables past tq. After a failure the request for it stays. A failed audit leaves
+// no request, because that would keep segments from being finished: its time makes it due again.
 bool reload(const WorkerContext &context, Db &db, bool asked, bool *changed)
 {
 	const MemoryContext cycle = CurrentMemoryContext;
@@ -409,28 +408,28 @@ bool reload(const WorkerContext &context, Db &db, bool asked, bool *changed)
 	if (!stay)
 		db.reload.store(true);
 	else if (asked || *changed)
-		live::note_all(db); // who waits may have met nobody before
+		note_all(db); // waiting jobs may have found no parents before
 	return stay;
 }
 
-bool pauses(const live::Pause &pause) noexcept { return live::steady_now() < pause.until.load(); }
+bool pauses(const Backoff &pause) noexcept { return steady_now() < pause.until.load(); }
 
-// Longer from failure to failure.
-void settle(live::Pause &pause, bool failed) noexcept
+// Sets the pause: longer with each failure, none after a success.
+void settle(Backoff &pause, bool failed) noexcept
 {
-	pause.length.store(failed ? std::clamp(pause.length.load() * 2, kSecond, 60 * kSecond) : 0);
-	pause.until.store(failed ? live::steady_now() + pause.length.load() : 0);
+	pause.length.store(failed ? std::clamp(pause.length.load() * 2, core::kSecond, 60 * core::kSecond) : 0);
+	pause.until.store(failed ? steady_now() + pause.length.load() : 0);
 }
 
 bool adoption_due(const Db &db) noexcept
 {
 	const Micros at = db.adopt_at.load();
-	return at != 0 && at <= live::mono_now();
+	return at != 0 && at <= mono_now();
 }
 
 bool audit_due(const Db &db, Micros now) noexcept
 {
-	return guc::audit_interval > 0 && is_over(db.counted_at.load(), guc::audit_interval * kSecond, now);
+	return guc::audit_interval > 0 && is_over(db.counted_at.load(), guc::audit_interval * core::kSecond, now);
 }
 
 // Each step fails alone; false if the extension is gone.
@@ -439,48 +438,69 @@ bool run_round(const WorkerContext &context, Db &db, bool tidies, Failures *fail
 	Tried tried = Tried::done;
 	if (tidies && !failures->reload)
 	{
-		const bool audit = audit_due(db, live::wall_now());
+		const bool audit = audit_due(db, wall_now());
 		const bool asked = db.reload.exchange(false) || adoption_due(db);
 		if (asked || audit)
 			tried = guard([&] { return reload(context, db, asked, changed); });
 		failures->reload = tried == Tried::failed;
 		failures->tidying = failures->tidying || failures->reload;
 	}
+	if (may_be_restoring(db)) // tq_restore_end() needs no more than this
+		return tried != Tried::refused;
 	if (tried != Tried::refused && !pauses(db.opening))
 	{
 		tried = guard([&] { return open_next(context, db, changed); });
 		settle(db.opening, tried == Tried::failed);
 	}
-	return tried != Tried::refused && (!tidies || look_after(context, db, failures, changed));
+	return tried != Tried::refused && (!tidies || process_database(context, db, failures, changed));
+}
+
+// False if the extension is gone.
+bool clean_actions(const WorkerContext &context, Db &db)
+{
+	for (bool more = true; more && !stop_requested();)
+	{
+		if (!begin_work(context, "tq: deleting old rows of tq.audit"))
+			return false;
+		more = delete_old_actions(db);
+		end_work();
+	}
+	return true;
 }
 
 } // namespace
 
 bool janitor_needed(const Db &db, Micros now, bool *urgent)
 {
-	const Retention keep = live::retention_of(db);
 	const bool tidies = !pauses(db.tidying);
 	const bool opens = !pauses(db.opening);
 	*urgent = tidies && db.reload.load();
-	bool needed = *urgent || (tidies && (keys_wanted(db) || adoption_due(db) || audit_due(db, now)));
+	bool needed = *urgent || (tidies && (keys_wanted(db) || old_actions_due(db) || changes_wanted(db) ||
+										 adoption_due(db) || audit_due(db, now)));
 	int n = 0;
 	SegmentView *map = views(db, &n);
+	const SegmentRules rules = rules_of(db, map, n, now);
 	for (int i = 0; i < n; ++i)
 	{
 		const SegmentView &s = map[i];
-		if (opens && open_is_full(db, s, now))
+		if (opens && wants_next(db, s, rules))
 		{
-			needed = true; // also to say that there is no room
+			needed = true; // also to log that no segment can be opened
 			*urgent = *urgent || n < guc::max_segments;
 		}
+		if (s.tables.number != 0)
+			note_future(db, s, has_future(s, rules));
 		if (!tidies || s.state == SegmentState::open)
 			continue;
 		if (s.tables.number == 0)
-			needed = needed || zero_wants_cleaning(db, s, keep, now);
+			needed = needed || zero_wants_cleaning(db, s, rules);
 		else if (s.state == SegmentState::sealed)
-			needed = needed || s.live == 0 || (s.sealed_at + keep.finished <= now && worth_moving(s));
+		{
+			note_progress(db, s);
+			needed = needed || s.live == 0 || wants_emptying(s, rules);
+		}
 		else
-			needed = needed || has_had_its_time(s, keep, now);
+			needed = needed || wants_dropping(s, rules);
 	}
 	pfree(map);
 	return needed;
@@ -490,16 +510,19 @@ void run_janitor(const WorkerContext &context)
 {
 	if (!begin_work(context, "tq: starting"))
 		return;
-	Db &db = live::database_of(context.extension);
+	Db &db = database_of(context.extension);
 	end_work();
-	if (db.load_state.load() != static_cast<uint32>(live::LoadState::loaded))
+	if (db.load_state.load() != static_cast<uint32>(LoadState::loaded))
 		return;
+	// Its statements name segments, so each would leave an entry in pg_stat_statements that is never used again.
+	if (GetConfigOption("pg_stat_statements.track", true, false) != nullptr)
+		SetConfigOption("pg_stat_statements.track", "none", PGC_SUSET, PGC_S_SESSION);
 	const MemoryContext cycle = AllocSetContextCreate(TopMemoryContext, "tq janitor", ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(cycle);
 	revive(db);
 	const bool tidies = !pauses(db.tidying);
 	Failures failures{};
-	for (bool changed = true; changed && !stop_requested(context);)
+	for (bool changed = true; changed && !stop_requested();)
 	{
 		changed = false;
 		MemoryContextReset(cycle);
@@ -507,10 +530,17 @@ void run_janitor(const WorkerContext &context)
 		if (!run_round(context, db, tidies, &failures, &changed))
 			return;
 	}
-	if (tidies && keys_wanted(db) && !stop_requested(context))
+	if (tidies && keys_wanted(db) && !may_be_restoring(db) && !stop_requested())
 		failures.tidying = guard([&] { return clean_keys(context, db); }) == Tried::failed || failures.tidying;
-	if (tidies && (failures.tidying || !stop_requested(context)))
+	if (tidies && old_actions_due(db) && !may_be_restoring(db) && !stop_requested())
+		failures.tidying = guard([&] { return clean_actions(context, db); }) == Tried::failed || failures.tidying;
+	if (tidies && changes_wanted(db) && !may_be_restoring(db) && !stop_requested())
+	{
+		const Tried tried = guard([&] { return delete_old_changes(context, db); });
+		failures.tidying = failures.tidying || tried == Tried::failed;
+	}
+	if (tidies && (failures.tidying || !stop_requested()))
 		settle(db.tidying, failures.tidying);
 }
 
-} // namespace tq::workers
+} // namespace tq

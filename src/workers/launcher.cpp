@@ -1,34 +1,35 @@
-// The launcher: finds the databases that have the extension, starts and restarts their workers. See README.md
-// beside this file for the state diagrams.
+// The launcher: finds the databases that have the extension, and starts and restarts their workers. README.md beside
+// this file has the state diagrams.
 //
-// Regime: PG. Locks: "tq workers" inside slots.hpp, and what starting.cpp says. Connected to no database, so it is in nobody's way.
-// Raises: an ERROR in a cycle is reported and survived; only termination ends it, and the postmaster then starts another one.
-#include "pg/prelude.hpp"
+// Regime: PG. Locks: "tq workers" inside slots.hpp, and those of starting.cpp. The launcher is connected to no
+// database, so it blocks no DDL. Raises: an ERROR in a cycle is reported and survived; only termination ends it, and
+// the postmaster then starts another one.
+#include "workers/launcher.hpp"
 
 #include "guc.hpp"
-#include "workers/known_databases.hpp"
-#include "workers/launcher.hpp"
-#include "workers/outcomes.hpp"
-#include "workers/slots.hpp"
+#include "processes/slots.hpp"
+#include "workers/database_registry.hpp"
+#include "workers/exit_handling.hpp"
 #include "workers/starting.hpp"
+#include "pg/prelude.hpp"
 
 extern "C" PGDLLEXPORT void tq_launcher_main(Datum main_arg);
 
-namespace tq::workers
+namespace tq
 {
 
 namespace
 {
 
-// Everything rings; this is for what does not, such as an UPDATE of pg_database.
+// Longest sleep. It covers changes without a wakeup, such as an UPDATE of pg_database.
 constexpr int kIdleMs = 60000;
 constexpr int kErrorPauseMs = 1000;
 constexpr int kRestartSeconds = 5;
 
-bool check_everything = true; // after an error requests may have been lost
+bool check_everything = true; // after an error, requests may have been lost
 bool workers_were_on = true;
 
-// One look at everything. Returns for how many milliseconds there is nothing to do unless somebody rings.
+// One pass over all databases. Returns for how many milliseconds the launcher may sleep without a wakeup.
 long cycle()
 {
 	Overview overview = {false, in_ms(kIdleMs)};
@@ -44,12 +45,12 @@ long cycle()
 	look_around(check_everything);
 	check_everything = false;
 	for (int i = 0; i < slot_count(); i++)
-		look_after(i);
+		process_slot(i);
 	forget_dropped();
 
 	start_workers(&overview);
 	pgstat_report_activity(STATE_IDLE, nullptr);
-	return static_cast<long>(std::max<core::Micros>((overview.next - live::steady_now() + 999) / 1000, 0));
+	return static_cast<long>(std::max<core::Micros>((overview.next - steady_now() + 999) / 1000, 0));
 }
 
 void serve_interrupts()
@@ -69,8 +70,8 @@ void sleep_for(long ms)
 	serve_interrupts();
 }
 
-// Report an ERROR and put the process back to where the next cycle can begin. An ERROR in here ends the process,
-// which is then started again.
+// Reports an ERROR and resets the process for the next cycle. An ERROR in here ends the process; the postmaster then
+// starts it again.
 void recover()
 {
 	EmitErrorReport();
@@ -83,7 +84,7 @@ void recover()
 	check_everything = true;
 }
 
-// A cycle and the sleep after it. After an error only a short sleep, so that the log is not flooded.
+// A cycle and the sleep after it. After an error it sleeps briefly first, so that the log is not flooded.
 void guarded_cycle()
 {
 	static bool failed = false;
@@ -109,7 +110,7 @@ void leave(int, Datum) { launcher_detach(); }
 
 void set_up()
 {
-	// Applies to the server as a whole; what ALTER DATABASE SET says does not reach a process without one.
+	// These apply to the server as a whole. ALTER DATABASE SET does not reach a process without a database.
 	SetConfigOption("search_path", "", PGC_SUSET, PGC_S_OVERRIDE);
 	SetConfigOption("statement_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
 	SetConfigOption("lock_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
@@ -119,7 +120,7 @@ void set_up()
 	if (GetConfigOption("transaction_timeout", true, false) != nullptr)
 		SetConfigOption("transaction_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
 
-	set_up_known();
+	set_up_registry();
 }
 
 } // namespace
@@ -142,17 +143,17 @@ void register_launcher()
 	RegisterBackgroundWorker(&worker);
 }
 
-} // namespace tq::workers
+} // namespace tq
 
 void tq_launcher_main(Datum)
 {
-	using namespace tq::workers;
+	using namespace tq;
 
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
 
-	// Before the connection, so that it is undone after it.
+	// Registered before the connection, so it runs after the connection has ended.
 	on_shmem_exit(leave, 0);
 	BackgroundWorkerInitializeConnection(nullptr, nullptr, 0);
 	pgstat_report_appname("tq launcher");

@@ -1,11 +1,11 @@
 // The launcher: one process per server that keeps the right workers running in the right databases.
 #pragma once
 
-namespace tq::workers
+namespace tq
 {
 
-// Register the launcher as a static background worker. Does nothing unless called from _PG_init while
-// shared_preload_libraries are loaded, nor in a binary upgrade.
+// Registers the launcher as a static background worker. Does nothing unless _PG_init calls it while
+// shared_preload_libraries are loaded, and nothing in a binary upgrade.
 void register_launcher();
 
-} // namespace tq::workers
+} // namespace tq

@@ -1,7 +1,7 @@
-// Workers and DDL. A worker is a session of its database, so DROP DATABASE, CREATE DATABASE ... TEMPLATE, ALTER
-// DATABASE ... RENAME and SET TABLESPACE would fail because of it, and DROP EXTENSION would leave it behind. The
-// hooks ask the workers to go and keep the launcher from starting others until the transaction is over,
-// whichever way it ends; what is right then, the launcher reads from the catalogs.
+// Workers and DDL. A worker is a session of its database. It would make DROP DATABASE, CREATE DATABASE ... TEMPLATE,
+// ALTER DATABASE ... RENAME and SET TABLESPACE fail, and it would outlive DROP EXTENSION. The hooks ask the workers to
+// exit and keep the launcher from starting others until the transaction ends, by commit or rollback. Then the launcher
+// reads the catalogs.
 //
 //   what                                where it is seen                 waits for the workers?
 //   DROP DATABASE                       object access, below core's lock yes
@@ -11,18 +11,24 @@
 //   DROP EXTENSION tq, also by CASCADE  object access                    no, its locks have waited for them
 //   CREATE, ALTER EXTENSION (any)       object access                    rings at commit
 //   CREATE DATABASE, other ALTER        object access                    rings at commit
+//   ALTER DATABASE x SET tq.restoring   ProcessUtility                   no: stops them at commit
 //   a segment's table, index, trigger   ProcessUtility                   asks the janitor to compare, at commit
+//   functions dropped or altered        object access, ProcessUtility    no: holds the handlers of changed functions
 //
 // Regime: PG. Locks: ddl_lock_tag(database) in ShareLock to the end of the transaction, ddl_lock_tag(InvalidOid) in
 // RowExclusiveLock if it is prepared, "tq workers" inside slots.hpp. Raises: before the DDL and before PREPARE
 // TRANSACTION only (cancel, out of lock memory); the transaction callback never does.
-#include "pg/prelude.hpp"
-
-#include "journal/journal.hpp"
-#include "live/load.hpp"
 #include "workers/lifecycle_hooks.hpp"
-#include "workers/slots.hpp"
-#include "workers/worker.hpp"
+
+#include "database/activation.hpp"
+#include "database/reload.hpp"
+#include "database/restoring.hpp"
+#include "handlers/handler_function.hpp"
+#include "journal/journal.hpp"
+#include "processes/slots.hpp"
+#include "processes/worker.hpp"
+#include "residency/recount.hpp"
+#include "pg/prelude.hpp"
 
 extern "C"
 {
@@ -34,65 +40,81 @@ extern "C"
 #include "nodes/parsenodes.h"
 }
 
-namespace tq::workers
+namespace tq
 {
 
 namespace
 {
 
-// Core waits as long for the sessions of a database before it gives up.
+// Core waits this long for the sessions of a database before it gives up.
 constexpr int kStopTimeoutMs = 5000;
-// How long a worker has to see its stop flag before it is terminated.
+// How long a worker may take to see its stop flag, before it is terminated.
 constexpr int kGraceMs = 500;
 
-object_access_hook_type next_object_access = nullptr;
-ProcessUtility_hook_type next_process_utility = nullptr;
-
-// Databases the launcher has to look at when this transaction ends. Backend-local, fixed size: the callback
-// must not allocate. A savepoint that is rolled back leaves its entries behind, which costs a look.
 struct Check
 {
 	Oid database;
-	bool after_abort; // workers were stopped, so a rollback concerns them as well
+	bool after_abort; // workers were stopped, so a rollback matters too
+	bool stop;		  // a commit stops the workers
 };
 constexpr int kMaxChecks = 8;
-Check checks[kMaxChecks];
-int check_count = 0;
 
-void check_at_end(Oid database, bool after_abort) noexcept
+struct Hooks
 {
-	for (int i = 0; i < check_count; i++)
-		if (checks[i].database == database || !OidIsValid(checks[i].database))
+	object_access_hook_type next_object_access = nullptr;
+	ProcessUtility_hook_type next_process_utility = nullptr;
+	// Databases that the launcher must check when this transaction ends. Of fixed size, because the callback must not
+	// allocate. A rolled-back savepoint leaves its entries, which costs one check.
+	Check checks[kMaxChecks] = {};
+	int nchecks = 0;
+	// A statement under way has dropped or altered a function, or altered a schema. At its end the handlers whose
+	// function has changed are held, in the same transaction. So a rollback undoes both, no crash comes between them,
+	// and a dump has both or neither.
+	bool functions_changed = false;
+};
+Hooks state;
+
+void check_at_end(Oid database, bool after_abort, bool stop = false) noexcept
+{
+	for (int i = 0; i < state.nchecks; i++)
+		if (state.checks[i].database == database || !OidIsValid(state.checks[i].database))
 		{
-			checks[i].after_abort |= after_abort;
+			state.checks[i].after_abort |= after_abort;
+			state.checks[i].stop |= stop;
 			return;
 		}
-	if (check_count == kMaxChecks)
+	if (state.nchecks == kMaxChecks)
 	{
-		// More than fit: look at all of them.
-		checks[0] = {InvalidOid, true};
-		check_count = 1;
+		// They do not fit: check all databases.
+		state.checks[0] = {InvalidOid, true, stop};
+		state.nchecks = 1;
 		return;
 	}
-	checks[check_count++] = {database, after_abort};
+	state.checks[state.nchecks++] = {database, after_abort, stop};
 }
 
 void transaction_ends(XactEvent event, void *) noexcept
 {
-	if (check_count == 0)
+	state.functions_changed = false;
+	if (state.nchecks == 0)
 		return;
 	switch (event)
 	{
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
-			for (int i = 0; i < check_count; i++)
-				if (event == XACT_EVENT_COMMIT || checks[i].after_abort)
-					request_check(checks[i].database);
-			check_count = 0;
+			for (int i = 0; i < state.nchecks; i++)
+			{
+				restoring_changed(state.checks[i].database); // also if this session has looked and rolls back
+				if (event == XACT_EVENT_COMMIT && state.checks[i].stop)
+					request_stop(state.checks[i].database, Force::none);
+				if (event == XACT_EVENT_COMMIT || state.checks[i].after_abort)
+					request_check(state.checks[i].database);
+			}
+			state.nchecks = 0;
 			break;
 		case XACT_EVENT_PREPARE:
-			// The locks go with the prepared transaction; who ends it rings.
-			check_count = 0;
+			// The locks belong to the prepared transaction; the session that ends it wakes the launcher.
+			state.nchecks = 0;
 			break;
 		default:
 			break;
@@ -104,9 +126,9 @@ bool ddl_concerns_us() noexcept
 	return gone_condition() != nullptr && IsUnderPostmaster && IsTransactionState() && !RecoveryInProgress();
 }
 
-// Keep the launcher out of the database until this transaction ends, and have it look then. The lock comes
-// before the stop: the launcher marks an entry `starting` before it tests the lock, so either it sees our
-// lock, or request_stop() sees its entry.
+// Keeps the launcher out of the database until this transaction ends, and makes it check then. The lock comes before
+// the stop. The launcher marks an entry `starting` before it tests the lock, so either it sees this lock, or
+// request_stop() sees its entry.
 void hold(Oid database)
 {
 	LOCKTAG tag = ddl_lock_tag(database);
@@ -115,19 +137,19 @@ void hold(Oid database)
 	(void)LockAcquire(&tag, ShareLock, false, false);
 }
 
-// Stop the workers and wait until they are out of the database, for as long as core would wait. If they do not
-// make it, the DDL fails with core's own message, which is right: the database is being accessed.
+// Stops the workers and waits until they are out of the database, for as long as core would wait. If they do not exit
+// in time, the DDL fails with core's own message, which is right: the database is being accessed.
 void hold_and_clear(Oid database)
 {
-	const core::Micros start = live::steady_now();
+	const core::Micros start = steady_now();
 	bool terminated = false;
 
 	hold(database);
-	request_stop(database, Force::nobody);
+	request_stop(database, Force::none);
 	ConditionVariablePrepareToSleep(gone_condition());
 	while (!all_gone(database))
 	{
-		const core::Micros waited = live::steady_now() - start;
+		const core::Micros waited = steady_now() - start;
 
 		if (waited >= kStopTimeoutMs * core::Micros{1000})
 		{
@@ -136,7 +158,7 @@ void hold_and_clear(Oid database)
 		}
 		if (!terminated && waited >= kGraceMs * core::Micros{1000})
 		{
-			request_stop(database, Force::everybody);
+			request_stop(database, Force::all);
 			terminated = true;
 		}
 		(void)ConditionVariableTimedSleep(gone_condition(), 100, PG_WAIT_EXTENSION);
@@ -144,8 +166,8 @@ void hold_and_clear(Oid database)
 	ConditionVariableCancelSleep();
 }
 
-// Core checks permissions after our hook; without this, anybody could make the workers of any database restart
-// by asking for DDL he may not do.
+// Core checks permissions after this hook. Without this check, any role could make the workers of any database
+// restart by requesting DDL that core then refuses.
 bool owns_database(Oid database)
 {
 	HeapTuple tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(database));
@@ -164,7 +186,7 @@ void clear_by_name(const char *name)
 
 	if (name == nullptr)
 		return;
-	// May be one's own database: it can be a template, and core refuses the rest.
+	// It may be the session's own database: that can be a template, and core refuses the other cases.
 	database = get_database_oid(name, true);
 	if (OidIsValid(database) && owns_database(database))
 		hold_and_clear(database);
@@ -184,8 +206,9 @@ DefElem *find_option(List *options, const char *name) noexcept
 	return nullptr;
 }
 
-// A worker in the middle of a long transaction holds the extension's lock, which DROP EXTENSION is about to
-// wait for. Ask for it in time; no need to wait, the lock does. What a restore has just made belongs to the extension, too.
+// A worker in a long transaction holds the extension's lock, and DROP EXTENSION is about to wait for it. So the worker
+// is asked to exit early; this function need not wait, because the lock does. A segment that a restore has just made
+// becomes part of the extension, so that the drop includes it.
 void clear_for_drop_extension(const DropStmt *statement)
 {
 	ListCell *cell;
@@ -205,7 +228,7 @@ void clear_for_drop_extension(const DropStmt *statement)
 	}
 }
 
-// A prepared transaction outlives the session, and the server; whoever ends it finds the lock.
+// A prepared transaction outlives the session and the server. The session that ends it finds the lock.
 void mark_prepared_ddl()
 {
 	LOCKTAG tag = ddl_lock_tag(InvalidOid);
@@ -225,7 +248,7 @@ bool prepared_ddl_exists()
 
 void before_statement(Node *statement, ProcessUtilityContext context)
 {
-	// Core refuses those that cannot run in a transaction block; nobody has to go for that.
+	// Core refuses such a statement in a transaction block; then no worker needs to exit.
 	bool alone = context == PROCESS_UTILITY_TOPLEVEL && !IsTransactionBlock();
 
 	switch (nodeTag(statement))
@@ -235,7 +258,7 @@ void before_statement(Node *statement, ProcessUtilityContext context)
 			{
 				auto option = find_option(reinterpret_cast<CreatedbStmt *>(statement)->options, "template");
 
-				// The default need not be marked as a template, and then has workers like any other.
+				// The default template need not be marked as a template; then it has workers like any other database.
 				clear_by_name(option != nullptr && option->arg != nullptr ? defGetString(option) : "template1");
 			}
 			break;
@@ -260,7 +283,7 @@ void before_statement(Node *statement, ProcessUtilityContext context)
 				clear_for_drop_extension(reinterpret_cast<DropStmt *>(statement));
 			break;
 		case T_TransactionStmt:
-			if (reinterpret_cast<TransactionStmt *>(statement)->kind == TRANS_STMT_PREPARE && check_count > 0)
+			if (reinterpret_cast<TransactionStmt *>(statement)->kind == TRANS_STMT_PREPARE && state.nchecks > 0)
 				mark_prepared_ddl();
 			break;
 		default:
@@ -268,8 +291,9 @@ void before_statement(Node *statement, ProcessUtilityContext context)
 	}
 }
 
-// A restore makes a segment's tables, fills them, and only then gives them indexes and triggers, in any order: whichever
-// comes last makes the segment whole (H6). Nobody else than an administrator does such things; the janitor knows of its own.
+// A restore creates a segment's tables, fills them, and only then adds indexes and triggers, in any order. The last of
+// these statements makes the segment complete (H6). Only an administrator runs such statements; the janitor knows about
+// its own.
 bool completes_segment(Node *statement)
 {
 	const RangeVar *table = nullptr;
@@ -288,7 +312,8 @@ bool completes_segment(Node *statement)
 			table = reinterpret_cast<CreateTrigStmt *>(statement)->relation;
 			break;
 		case T_CopyStmt:
-			// the registries have no triggers, and jobs of a queue whose row comes after them are of no use before
+			// COPY into a registry counts too: registries have no triggers. Jobs cannot be used before the row of
+			// their queue, which may come later.
 			if (reinterpret_cast<CopyStmt *>(statement)->is_from)
 				table = reinterpret_cast<CopyStmt *>(statement)->relation;
 			break;
@@ -313,6 +338,20 @@ bool completes_segment(Node *statement)
 	return schema != nullptr && strcmp(schema, "tq") == 0;
 }
 
+// The database whose setting tq.restoring the statement may change. `turns_on`: it may hold the workers.
+Oid restoring_changes_in(Node *statement, bool *turns_on)
+{
+	if (!IsA(statement, AlterDatabaseSetStmt))
+		return InvalidOid;
+	auto alter = reinterpret_cast<AlterDatabaseSetStmt *>(statement);
+	const VariableSetStmt *set = alter->setstmt;
+
+	if (set->name != nullptr && pg_strcasecmp(set->name, "tq.restoring") != 0)
+		return InvalidOid;
+	*turns_on = set->kind == VAR_SET_VALUE || set->kind == VAR_SET_CURRENT;
+	return get_database_oid(alter->dbname, true);
+}
+
 bool ends_prepared_transaction(Node *statement) noexcept
 {
 	if (!IsA(statement, TransactionStmt))
@@ -331,30 +370,46 @@ void process_utility(PlannedStmt *planned, const char *query, bool read_only_tre
 					 ParamListInfo params, QueryEnvironment *environment, DestReceiver *dest,
 					 QueryCompletion *completion)
 {
-	// The tree may be gone afterwards.
+	// Computed before the statement, because the tree may be freed afterwards.
 	bool ring_after = ends_prepared_transaction(planned->utilityStmt) && ddl_concerns_us() && prepared_ddl_exists();
 	bool compare_after = ddl_concerns_us() && completes_segment(planned->utilityStmt);
+	bool turns_on = false;
+	const Oid restored = ddl_concerns_us() ? restoring_changes_in(planned->utilityStmt, &turns_on) : InvalidOid;
 
 	if (ddl_concerns_us())
 		before_statement(planned->utilityStmt, context);
 
-	if (next_process_utility != nullptr)
-		next_process_utility(planned, query, read_only_tree, context, params, environment, dest, completion);
+	if (state.next_process_utility != nullptr)
+		state.next_process_utility(planned, query, read_only_tree, context, params, environment, dest, completion);
 	else
 		standard_ProcessUtility(planned, query, read_only_tree, context, params, environment, dest, completion);
 
 	if (compare_after)
-		live::mark_reload();
-	// It may have been about any database, and this session does not know.
+		mark_reload();
+	if (OidIsValid(restored))
+		check_at_end(restored, false, turns_on);
+	if (state.functions_changed && ddl_concerns_us())
+	{
+		ExtensionRow row;
+
+		state.functions_changed = false;
+		CommandCounterIncrement();
+		if (find_extension(&row) && !is_dormant_here())
+			hold_changed_handlers(row.oid, row.schema);
+	}
+	// The prepared transaction may have been about any database; this session does not know which.
 	if (ring_after)
+	{
+		restoring_changed(InvalidOid);
 		request_check(InvalidOid);
+	}
 }
 
 void on_extension(ObjectAccessType access, Oid extension)
 {
 	if (access == OAT_POST_CREATE || access == OAT_POST_ALTER)
 	{
-		// A new row is not visible yet, so its name is not known; such statements are rare enough.
+		// A new row is not visible yet, so its name is not known. Such statements are rare.
 		check_at_end(MyDatabaseId, false);
 	}
 	else if (access == OAT_DROP)
@@ -364,7 +419,7 @@ void on_extension(ObjectAccessType access, Oid extension)
 		if (name != nullptr && strcmp(name, "tq") == 0)
 		{
 			hold(MyDatabaseId);
-			request_stop(MyDatabaseId, Force::nobody);
+			request_stop(MyDatabaseId, Force::none);
 		}
 	}
 }
@@ -378,22 +433,26 @@ void on_database(ObjectAccessType access, Oid database)
 	}
 	else if (access == OAT_DROP && database != MyDatabaseId)
 	{
-		// dropdb() has checked permissions and holds the lock that new sessions wait for, but has neither
-		// counted nor (WITH FORCE) terminated the sessions yet.
+		// dropdb() has checked permissions and holds the lock for which new sessions wait. It has neither counted nor
+		// (WITH FORCE) terminated the sessions yet.
 		hold_and_clear(database);
 	}
 }
 
 void object_access(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id, void *arg)
 {
-	if (next_object_access != nullptr)
-		next_object_access(access, class_id, object_id, sub_id, arg);
+	if (state.next_object_access != nullptr)
+		state.next_object_access(access, class_id, object_id, sub_id, arg);
 	if (!ddl_concerns_us())
 		return;
 	if (class_id == ExtensionRelationId)
 		on_extension(access, object_id);
 	else if (class_id == DatabaseRelationId)
 		on_database(access, object_id);
+	else if (class_id == ProcedureRelationId)
+		state.functions_changed = state.functions_changed || access == OAT_DROP || access == OAT_POST_ALTER;
+	else if (class_id == NamespaceRelationId)
+		state.functions_changed = state.functions_changed || access == OAT_POST_ALTER;
 }
 
 } // namespace
@@ -402,11 +461,11 @@ void install_hooks()
 {
 	if (IsBinaryUpgrade)
 		return;
-	next_object_access = object_access_hook;
+	state.next_object_access = object_access_hook;
 	object_access_hook = object_access;
-	next_process_utility = ProcessUtility_hook;
+	state.next_process_utility = ProcessUtility_hook;
 	ProcessUtility_hook = process_utility;
 	RegisterXactCallback(transaction_ends, nullptr);
 }
 
-} // namespace tq::workers
+} // namespace tq

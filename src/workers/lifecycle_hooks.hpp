@@ -1,11 +1,10 @@
-// Hooks that take workers out of the way of DDL on databases and on the extension, and ring the launcher when
-// it is over.
+// Hooks that stop workers for DDL on databases and on the extension, and that wake the launcher after the DDL.
 #pragma once
 
-namespace tq::workers
+namespace tq
 {
 
-// Install the hooks and the transaction callback. To be called once, from _PG_init, when preloaded.
+// Installs the hooks and the transaction callback. _PG_init calls it once, when preloaded.
 void install_hooks();
 
-} // namespace tq::workers
+} // namespace tq

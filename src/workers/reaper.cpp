@@ -1,186 +1,87 @@
 #include "workers/reaper.hpp"
 
-#include "api/follow_up.hpp"
 #include "guc.hpp"
+#include "database/restoring.hpp"
+#include "jobs/verbs.hpp"
 #include "journal/reasons.hpp"
-#include "live/load.hpp"
-#include "live/policy.hpp"
-#include "live/verbs.hpp"
-#include "workers/attempt.hpp"
-#include "workers/transaction.hpp"
+#include "processes/due_queues.hpp"
+#include "processes/retry_later.hpp"
+#include "processes/work_transaction.hpp"
+#include "queues/policy.hpp"
+#include "residency/recount.hpp"
+#include "shmem/workers_table.hpp"
+#include "workers/due_work.hpp"
 
-extern "C"
-{
-#include "utils/resowner.h"
-}
-
-namespace tq::workers
+namespace tq
 {
 
 namespace
 {
 
-using live::Db;
-using live::engine;
-using live::Micros;
-
-constexpr int kBatch = 1000;
-constexpr int kNoSegment = -1;
-constexpr Micros kPutOff = 1000000;
-
-// What is to be appended after the entries were marked.
-struct Batch
+// Queue lock held; the engine has just marked the entry. Takes the entry's step and notes the operation.
+Op *note(core::Entry &e, Verb verb, const core::Engine::PrevMark &prev, State to, Micros due, bool dead) noexcept
 {
-	journal::EventRow rows[kBatch];
-	uint16_t slots[kBatch];
-	core::Ref refs[kBatch];
-	int n;
-	int at;		 // the segment whose rows are being appended
-	int problem; // the last error's code
-};
-Batch batch;
-
-// Queue lock held: the entry has just been marked by the engine; takes its step and notes the operation.
-live::Op *note(core::Entry &e, live::Verb verb, const core::Engine::PrevMark &prev, live::State to, Micros due, bool dead) noexcept
-{
-	live::Op op;
-	op.verb = verb;
+	Op op;
+	set_entry(&op, verb, e);
 	op.to = to;
 	op.due = due;
 	op.is_dead = dead;
-	op.ref = engine.ref_of(e);
-	op.id = e.id;
-	op.lease = e.lease;
-	op.queue = e.queue;
-	op.lane = e.lane;
-	op.segment = e.segment;
 	op.prev_mark = prev.mark;
 	op.prev_owner = prev.owner;
 	op.prev_pending = e.state;
-	op.prev_step = e.step;
-	op.prev_attempt = e.attempt;
 	e.pending = to;
 	++e.step;
-	e.after_claim += e.state == live::State::running;
-	return &live::push_op(op);
+	e.after_claim += e.state == State::running;
+	return &push_op(op);
 }
 
-// The journal is the arbiter: if it has another event in the place of one of these, memory was wrong, and the jobs are read again.
-void append_batch(Db &db)
+// Delays the entries that a failed transaction had marked. Otherwise each pass would find them first.
+void put_off(State state, Micros until) noexcept
 {
-	PG_TRY();
-	{
-		live::append_by_segment(db, batch.rows, batch.slots, batch.n, &batch.at);
-	}
-	PG_CATCH();
-	{
-		if (geterrcode() == ERRCODE_UNIQUE_VIOLATION)
-			live::distrust(0);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	batch.at = kNoSegment;
-	api::follow_up(db, batch.rows, batch.n);
-}
-
-// One transaction of a queue, by itself: an administrator's lock on a segment, say, must not hold up the other queues. An error is
-// reported, and batch.n and batch.at say what failed; one before anything was marked is the step's.
-template <class Work>
-Tried by_itself(Work &&work)
-{
-	batch.n = 0;
-	batch.at = kNoSegment;
-	return guard(work, [] {
-		batch.problem = geterrcode();
-		return batch.n > 0;
-	});
-}
-
-// What a transaction that failed had marked is not looked at again until then, or it would be met first each time: all of it, or what
-// is in the segment that refused it.
-void put_off(uint16_t slot, live::State state, Micros until) noexcept
-{
-	live::lock_queue(slot);
-	core::Queue &q = engine.queue(slot);
 	for (int i = 0; i < batch.n; ++i)
 	{
-		if (batch.at != kNoSegment && batch.slots[i] != batch.at)
+		if (!is_put_off(i))
 			continue;
+		lock_queue(batch.queues[i]);
+		core::Queue &q = engine.queue(batch.queues[i]);
 		const core::Entry &e = engine.entry(batch.refs[i]);
-		if (engine.is(q, batch.refs[i], batch.rows[i].job_id) && e.state == state && e.timer < until)
-			engine.change(q, batch.refs[i], [until](core::Entry &x) noexcept { x.timer = until; });
+		const Micros grace = state == State::running ? grace_of(q) : 0;
+		if (engine.is(q, batch.refs[i], batch.rows[i].job_id) && e.state == state && e.timer < until - grace)
+			engine.change(q, batch.refs[i], [until, grace](core::Entry &x) noexcept { x.timer = until - grace; });
+		unlock_queue(batch.queues[i]);
 	}
-	live::unlock_queue(slot);
 }
-
-template <class Due> uint16_t next_queue(const Db &db, uint32 from, Due &&due) noexcept
-{
-	const uint16_t d = live::index_of(db);
-	for (uint32 i = from; i < engine.limits().queues; ++i)
-	{
-		const auto slot = static_cast<uint16_t>(i);
-		const core::Queue &q = engine.queue(slot);
-		if (q.state != core::QueueState::free && q.db == d && due(q))
-			return slot;
-	}
-	return UINT16_MAX;
-}
-
-// All that is due, queue by queue in batches, each by itself; counts the queues that failed. False if the extension is gone.
-template <class Due, class Work> bool each_queue(const Db &db, Due &&due, Work &&work, unsigned *failed)
-{
-	for (uint16_t slot = next_queue(db, 0, due); slot != UINT16_MAX; slot = next_queue(db, slot + 1U, due))
-	{
-		Tried went = Tried::done;
-		do
-			went = by_itself([&] { return work(slot); });
-		while (went == Tried::done && batch.n == kBatch);
-		if (went == Tried::refused)
-			return false;
-		*failed += went == Tried::failed;
-	}
-	return true;
-}
-
-} // namespace
-
-Micros grace_of(const core::Queue &q) noexcept
-{
-	return live::lease_grace_of(q.settings).value;
-}
-
-namespace
-{
 
 constexpr int kFired = 64;
+constexpr int kTurn = 1024; // entries of one queue in one step
 
-// Queue lock held. An entry that fire_due has marked: its end is journalled, as one that was asked for, or as a death.
+// Queue lock held; fire_due has marked the entry. Journals its end: cancelled if a cancel was asked for, dead
+// otherwise.
 void note_doomed(core::Entry &e, Micros now) noexcept
 {
 	const bool asked = e.has(core::kCancelAsked);
-	journal::EventRow &row = batch.rows[batch.n];
-	row = live::event_of(e, asked ? journal::EventType::cancelled : journal::EventType::dead, now);
+	journal::EventRow row = event_of(e, asked ? journal::EventType::cancelled : journal::EventType::dead, now);
 	row.reason = asked ? journal::kReasonStopped : journal::kReasonRolledBack;
-	batch.refs[batch.n] = engine.ref_of(e);
-	batch.slots[batch.n++] = e.segment;
-	note(e, asked ? live::Verb::cancel : live::Verb::kill, {live::Verb::none, 0}, live::State::terminal, core::kNever, !asked);
+	add_to_batch(e, row);
+	note(e, asked ? Verb::cancel : Verb::kill, {Verb::none, 0}, State::terminal, core::kNever, !asked);
 }
 
-// The next jobs that are due, the first of which is not to start again. The transaction comes first, so that nothing can fail between
-// marking and noting.
-bool end_doomed(const WorkerContext &context, Db &db, uint16_t slot, Micros now, int doom)
+int aborts_allowed(uint16_t slot) noexcept { return std::min(attempts_allowed(0, slot), UINT8_MAX); }
+
+// Fires the next due jobs, the first of which must not start again: such jobs end. The transaction begins first, so
+// that nothing can fail between marking and noting.
+bool end_doomed(const WorkerContext &context, Db &db, uint16_t slot, Micros now, int aborts)
 {
-	core::Ref doomed[kFired];
-	int n = 0;
+	core::Ref refs[kFired];
+	core::Engine::Doom doomed{.aborts = aborts, .owner = my_proc, .out = refs};
 	if (!begin_work(context, "tq: ending jobs whose claims were rolled back"))
 		return false;
-	live::reserve_ops(kFired);
-	batch.n = 0;
-	live::lock_queue(slot);
-	static_cast<void>(engine.fire_due(engine.queue(slot), now, kFired, doom, live::my_proc, doomed, &n));
-	for (int i = 0; i < n; ++i)
-		note_doomed(engine.entry(doomed[i]), now);
-	live::unlock_queue(slot);
+	reserve_ops(kFired);
+	lock_queue(slot);
+	static_cast<void>(engine.fire_due(engine.queue(slot), now, kFired, &doomed));
+	for (int i = 0; i < doomed.n; ++i)
+		note_doomed(engine.entry(refs[i]), now);
+	unlock_queue(slot);
 	TQ_WAIT_POINT("doom-after-mark");
 	append_batch(db);
 	end_work();
@@ -189,26 +90,40 @@ bool end_doomed(const WorkerContext &context, Db &db, uint16_t slot, Micros now,
 
 } // namespace
 
-bool fire_timers(const WorkerContext &context, Db &db)
+void fire_simple_timers(Db &db) noexcept
 {
-	const Micros now = live::wall_now();
+	const Micros now = wall_now();
 	auto due = [now](const core::Queue &q) { return q.next_due.load() <= now; };
 	for (uint16_t slot = next_queue(db, 0, due); slot != UINT16_MAX; slot = next_queue(db, slot + 1U, due))
 	{
-		const int doom = std::min(live::attempts_allowed(0, slot), 255);
-		for (bool more = true; more;)
+		core::Engine::Doom doomed{.aborts = aborts_allowed(slot)};
+		lock_queue(slot);
+		static_cast<void>(engine.fire_due(engine.queue(slot), now, kFired, &doomed));
+		unlock_queue(slot);
+	}
+}
+
+bool fire_timers(const WorkerContext &context, Db &db)
+{
+	const Micros now = wall_now();
+	auto due = [now](const core::Queue &q) { return q.next_due.load() <= now; };
+	for (uint16_t slot = next_queue(db, 0, due); slot != UINT16_MAX; slot = next_queue(db, slot + 1U, due))
+	{
+		const int aborts = aborts_allowed(slot);
+		int fired = 0;
+		for (bool more = true; more && fired < kTurn; fired += kFired)
 		{
-			int doomed = 0;
-			live::lock_queue(slot);
-			more = engine.fire_due(engine.queue(slot), now, kFired, doom, live::my_proc, nullptr, &doomed) == kFired;
-			live::unlock_queue(slot);
-			if (doomed > 0)
+			core::Engine::Doom doomed{.aborts = aborts};
+			lock_queue(slot);
+			more = engine.fire_due(engine.queue(slot), now, kFired, &doomed) == kFired;
+			unlock_queue(slot);
+			if (doomed.n > 0)
 			{
-				const Tried went = by_itself([&] { return end_doomed(context, db, slot, now, doom); });
+				const Tried went = try_batch([&] { return end_doomed(context, db, slot, now, aborts); });
 				if (went == Tried::refused)
 					return false;
 				if (went == Tried::failed)
-					put_off(slot, live::State::delayed, now + kPutOff);
+					put_off(State::delayed, now + kPutOff);
 				more = true;
 			}
 		}
@@ -219,189 +134,193 @@ bool fire_timers(const WorkerContext &context, Db &db)
 namespace
 {
 
-bool expire_batch(const WorkerContext &context, Db &db, uint16_t slot, Micros now)
+bool collect_expired(uint16_t slot) noexcept
 {
-	if (!begin_work(context, "tq: ending jobs that expired"))
-		return false;
-	live::reserve_ops(kBatch);
-	batch.n = 0;
-	live::lock_queue(slot);
-	const int n = engine.collect_expired(engine.queue(slot), now, kBatch, live::my_proc, batch.refs);
+	core::Ref refs[kBatch];
+	core::LockedSegments locked{.until = blocked_untils(), .now = mono_now()};
+	const Micros now = wall_now();
+	lock_queue(slot);
+	const int n = engine.collect_expired(engine.queue(slot), now, kBatch - batch.n, my_proc, refs, &locked);
 	for (int i = 0; i < n; ++i)
 	{
-		core::Entry &e = engine.entry(batch.refs[i]);
-		batch.rows[batch.n] = live::event_of(e, journal::EventType::expired, now);
-		batch.rows[batch.n].reason = journal::kReasonNotStarted;
-		batch.slots[batch.n++] = e.segment;
-		note(e, live::Verb::expire, {live::Verb::none, 0}, live::State::terminal, core::kNever, false);
+		core::Entry &e = engine.entry(refs[i]);
+		journal::EventRow row = event_of(e, journal::EventType::expired, now);
+		row.reason = journal::kReasonNotStarted;
+		add_to_batch(e, row);
+		note(e, Verb::expire, {Verb::none, 0}, State::terminal, core::kNever, false);
 	}
-	live::unlock_queue(slot);
+	unlock_queue(slot);
+	return !locked.skipped;
+}
+
+void write_expired(Db &db)
+{
 	TQ_WAIT_POINT("expire-after-mark");
 	append_batch(db);
 	TQ_WAIT_POINT("expire-before-commit");
-	end_work(true); // lost in a crash, they expire again
-	return true;
+	end_work(true); // after a crash they expire again
 }
+
+DueWork expiries = {"tq: ending jobs that expired",
+					[](const core::Queue &q) noexcept { return q.next_expiry.load() <= wall_now(); }, collect_expired,
+					write_expired};
 
 } // namespace
 
-// An expiry cannot be put off: a queue that fails waits for the next run, and the step pauses.
 bool expire_jobs(const WorkerContext &context, Db &db)
 {
-	if (live::copy_is_coming(db)) // how they ended may be yet to come; nobody starts what is overdue
+	if (copy_is_coming(db)) // their end may still be restored; overdue jobs do not start
 		return true;
-	const Micros now = live::wall_now();
-	unsigned failed = 0;
-	auto due = [now](const core::Queue &q) { return q.next_expiry.load() <= now; };
-	if (!each_queue(db, due, [&](uint16_t slot) { return expire_batch(context, db, slot, now); }, &failed))
-		return false;
-	if (failed > 0)
-		ereport(ERROR, (errcode(batch.problem),
-						errmsg_plural("expired jobs of %u queue could not be ended",
-									  "expired jobs of %u queues could not be ended", failed, failed),
-						errdetail("The errors before this one say why. They are tried again.")));
-	return true;
+	return do_work(context, db, &expiries);
 }
 
 namespace
 {
 
-// A job that is to be tried again after a lost lease, by a policy of its own.
+// A job with its own retry policy that is retried after a lost lease.
 struct Again
 {
-	live::Op *op;
+	Op *op;
 	int row;
 	core::Entry entry;
 };
 
-struct Lost
-{
-	core::Engine::PrevMark marks[kBatch];
-	Again again[kBatch];
-	int nagain;
-};
-Lost lost;
+Again again[kBatch];
+int nagain = 0;
 
 const char *why_lost(const core::Entry &e) noexcept
 {
-	if (e.has(core::kBound) && e.deadline == 0)
-		return journal::kReasonSessionEnded;
+	if (engine.is_revoked(e))
+		return e.has(core::kBound) ? journal::kReasonSessionEnded : journal::kReasonWorkerEnded;
 	if (!e.has(core::kHardTimeout) || e.hard_deadline > e.deadline)
 		return journal::kReasonLeaseLost;
 	return e.has(core::kCancelAsked) ? journal::kReasonNotStopped : journal::kReasonTimeout;
 }
 
-// Queue lock held; the entry was marked `lose`. What is decided without its row.
+// Queue lock held; the entry was marked `lose`. Decides everything that does not depend on the job's row.
 void lose(core::Entry &e, const core::Engine::PrevMark &prev, Micros now) noexcept
 {
 	using journal::EventType;
 	const core::QueueSettings &s = engine.queue(e.queue).settings;
-	const auto policy = static_cast<core::OnLost>(live::on_lost_of(s).value);
-	const bool used_up = e.attempt >= live::attempts_allowed(e.max_attempts, e.queue);
+	const auto policy = static_cast<core::OnLost>(on_lost_of(s).value);
+	const bool used_up = e.attempt >= attempts_allowed(e.max_attempts, e.queue);
 	const EventType type = e.has(core::kCancelAsked)			 ? EventType::cancelled
 						   : policy == core::OnLost::bury			 ? EventType::buried
 						   : policy == core::OnLost::dead || used_up ? EventType::dead
 																	 : EventType::lost;
-	journal::EventRow &row = batch.rows[batch.n];
-	row = live::event_of(e, type, now);
+	journal::EventRow row = event_of(e, type, now);
 	row.reason = why_lost(e);
+	const Micros delay = retry_of_queue(s).on_lost;
+	if (type == EventType::lost)
+		row.retry_at = now + delay;
+	add_to_batch(e, row);
 	if (type == EventType::lost)
 	{
-		const Micros delay = live::retry_of_queue(s).on_lost;
-		row.retry_at = now + delay;
 		const core::Entry copy = e;
-		live::Op *op = note(e, live::Verb::lose, prev, delay > 0 ? live::State::delayed : live::State::ready,
-							delay > 0 ? now + delay : core::kNever, false);
+		Op *op = note(e, Verb::lose, prev, delay > 0 ? State::delayed : State::ready,
+					  delay > 0 ? now + delay : core::kNever, false);
 		if (e.has(core::kOwnRetry))
-			lost.again[lost.nagain++] = Again{op, batch.n, copy};
+			again[nagain++] = Again{op, batch.n - 1, copy};
 	}
 	else
-		note(e, live::Verb::lose, prev, live::State::terminal, core::kNever, type != EventType::cancelled);
-	batch.slots[batch.n++] = e.segment;
+		note(e, Verb::lose, prev, State::terminal, core::kNever, type != EventType::cancelled);
 }
 
-// What jobs with a policy of their own say of it. A row that cannot be read must not keep the others' leases: then the queue's policy
-// stands.
-void decide_again(Db &db, uint16_t slot, Micros now)
+// The delay by the job's own policy. -1 if its row cannot be read: then the queue's policy applies, because one bad row
+// must not keep the leases of the others.
+Micros own_delay(Db &db, const core::Entry &e)
 {
-	if (lost.nagain == 0)
-		return;
-	const core::QueueSettings settings = live::settings_of(slot);
-	const MemoryContext outside = CurrentMemoryContext;
-	const ResourceOwner owner = CurrentResourceOwner;
-	for (int i = 0; i < lost.nagain; ++i)
+	const core::QueueSettings settings = settings_of(e.queue);
+	volatile Micros delay = -1;
+	static_cast<void>(attempt([&] {
+		delay = retry_of(own_retry(db, e), settings).on_lost;
+		return true;
+	}));
+	return delay;
+}
+
+void decide_again(Db &db)
+{
+	for (int i = 0; i < nagain; ++i)
 	{
-		const Again &a = lost.again[i];
-		volatile Micros delay = -1;
-		BeginInternalSubTransaction(nullptr);
-		MemoryContextSwitchTo(outside);
-		PG_TRY();
-		{
-			delay = live::retry_of(live::own_retry(db, a.entry), settings).on_lost;
-			ReleaseCurrentSubTransaction();
-		}
-		PG_CATCH();
-		{
-			MemoryContextSwitchTo(outside);
-			EmitErrorReport();
-			FlushErrorState();
-			RollbackAndReleaseCurrentSubTransaction();
-		}
-		PG_END_TRY();
-		MemoryContextSwitchTo(outside);
-		CurrentResourceOwner = owner;
+		const Again &a = again[i];
+		const Micros now = batch.rows[a.row].at;
+		const Micros delay = own_delay(db, a.entry);
 		if (delay < 0)
 			continue;
 		batch.rows[a.row].retry_at = now + delay;
-		a.op->to = delay > 0 ? live::State::delayed : live::State::ready;
+		a.op->to = delay > 0 ? State::delayed : State::ready;
 		a.op->due = delay > 0 ? now + delay : core::kNever;
-		live::set_pending(*a.op);
+		set_pending(*a.op);
 	}
 }
 
-bool reap_batch(const WorkerContext &context, Db &db, uint16_t slot, Micros mono)
+bool collect_lost(uint16_t slot) noexcept
 {
-	// the transaction first, so that nothing can fail between marking and noting
-	if (!begin_work(context, "tq: taking back lost leases"))
-		return false;
-	live::reserve_ops(kBatch);
-	batch.n = 0;
-	const Micros now = live::wall_now();
-	live::lock_queue(slot);
 	core::Queue &q = engine.queue(slot);
-	lost.nagain = 0;
-	const int n = engine.collect_lost(q, mono, grace_of(q), kBatch, live::my_proc, batch.refs, lost.marks);
+	core::Ref refs[kBatch];
+	core::Engine::PrevMark marks[kBatch];
+	const Micros now = wall_now();
+	lock_queue(slot);
+	const core::Engine::LossTerms terms{.until = mono_now() - grace_of(q), .max = kBatch - batch.n, .owner = my_proc,
+										.strict = strict_timeout_of(q.settings).value != 0};
+	const int n = engine.collect_lost(q, terms, refs, marks);
+	if (batch.n == 0)
+		nagain = 0;
 	for (int i = 0; i < n; ++i)
-		lose(engine.entry(batch.refs[i]), lost.marks[i], now);
-	live::unlock_queue(slot);
-	decide_again(db, slot, now);
+		lose(engine.entry(refs[i]), marks[i], now);
+	unlock_queue(slot);
+	return true;
+}
+
+void write_lost(Db &db)
+{
+	lock_segments(db);
+	if (batch.n > 0)
+		decide_again(db);
 	TQ_WAIT_POINT("reap-after-mark");
 	append_batch(db);
 	TQ_WAIT_POINT("reap-before-commit");
 	end_work();
-	return true;
 }
+
+// Ends the revoked leases of workers. A walk reads the lease trees of all queues, so walks take a fraction of the time,
+// however often roles release their workers.
+constexpr int kMostAtOnce = 512; // workers
+constexpr int kWalkShare = 16;	 // of the time, one part
+Micros next_walk = 0;
+
+void end_revoked(Db &db) noexcept
+{
+	if (mono_now() < next_walk || !db.revocations.exchange(false))
+		return;
+	const Micros began = steady_now();
+	Revocation list[kMostAtOnce];
+	const int n = collect_revocations(db, list, kMostAtOnce);
+	for_queues(db, [](uint16_t slot, core::Queue &q) {
+		core::Engine::LeasePosition at;
+		for (bool more = q.next_lease.load() != core::kNever; more;)
+		{
+			lock_queue(slot);
+			more = engine.revoke_leases(q, &at);
+			unlock_queue(slot);
+		}
+	});
+	TQ_WAIT_POINT_NOFAIL("revoke-before-end");
+	end_revocations(list, n);
+	next_walk = mono_now() + kWalkShare * (steady_now() - began);
+}
+
+DueWork lost_leases = {"tq: taking back lost leases",
+					   [](const core::Queue &q) noexcept { return has_lost(q, mono_now()); }, collect_lost, write_lost,
+					   []() noexcept { put_off(State::running, mono_now() + kPutOff); }};
 
 } // namespace
 
 bool reap(const WorkerContext &context, Db &db)
 {
-	const Micros mono = live::mono_now();
-	auto due = [mono](const core::Queue &q) {
-		const Micros at = q.next_lease.load();
-		return at != core::kNever && at + grace_of(q) <= mono;
-	};
-	for (uint16_t slot = next_queue(db, 0, due); slot != UINT16_MAX; slot = next_queue(db, slot + 1U, due))
-		for (bool more = true; more;)
-		{
-			const Tried went = by_itself([&] { return reap_batch(context, db, slot, mono); });
-			if (went == Tried::refused)
-				return false;
-			if (went == Tried::failed)
-				put_off(slot, live::State::running, mono - grace_of(engine.queue(slot)) + kPutOff);
-			more = went == Tried::failed || batch.n == kBatch;
-		}
-	return true;
+	end_revoked(db);
+	return do_work(context, db, &lost_leases);
 }
 
 namespace
@@ -416,21 +335,22 @@ struct Logged
 };
 Logged logged[kBatch];
 
-// The events could not be written, or this process leaves before they were: the claims go back on their lists.
+// Returns the claims to their lists: their events could not be written, or this process exits before writing them.
 void unlog(int, Datum)
 {
 	for (int i = 0; i < batch.n; ++i)
 	{
-		live::lock_queue(logged[i].queue);
+		lock_queue(logged[i].queue);
 		core::Entry &e = engine.entry(logged[i].ref);
-		if (engine.is(engine.queue(logged[i].queue), logged[i].ref, logged[i].id) && e.state == live::State::running && e.lease == logged[i].lease)
+		if (engine.is(engine.queue(logged[i].queue), logged[i].ref, logged[i].id) && e.state == State::running &&
+			e.lease == logged[i].lease)
 			engine.change(engine.queue(logged[i].queue), logged[i].ref,
 						  [](core::Entry &x) noexcept { x.flags &= static_cast<uint16_t>(~core::kLogged); });
-		live::unlock_queue(logged[i].queue);
+		unlock_queue(logged[i].queue);
 	}
 }
 
-// The list is in the order of the claims; one from before the clock was set back must not hold up those after it.
+// The list is in the order of the claims. A claim from before the clock was set back must not delay later ones.
 struct ClaimTimes
 {
 	Micros now, before;
@@ -438,27 +358,48 @@ struct ClaimTimes
 	bool over(Micros at) const noexcept { return at <= before || at > now + USECS_PER_SEC; }
 };
 
-bool journal_batch(const WorkerContext &context, Db &db, uint16_t slot, const ClaimTimes &times)
+bool claim_is_due(const core::Queue &q) noexcept
 {
-	if (!begin_work(context, "tq: journalling claims"))
-		return false;
+	const Micros now = wall_now();
+	const Micros at = q.next_claim.load();
+	return at != core::kNever && ClaimTimes{now, now - guc::claim_log_delay * Micros{1000}}.over(at);
+}
+
+bool collect_claims(uint16_t slot) noexcept
+{
 	core::Queue &q = engine.queue(slot);
-	batch.n = 0;
-	live::lock_queue(slot);
-	while (batch.n < kBatch && q.claims_head != core::kNil && times.over(engine.entry(q.claims_head).claimed_at))
+	const Micros now = wall_now();
+	const ClaimTimes times{now, now - guc::claim_log_delay * Micros{1000}};
+	int skipped = 0;
+	core::Ref next = core::kNil;
+	lock_queue(slot);
+	for (core::Ref r = q.claims_head; r != core::kNil && batch.n < kBatch && skipped < core::Engine::kMostSkipped;
+		 r = next)
 	{
-		core::Entry &e = engine.entry(q.claims_head);
-		logged[batch.n] = Logged{q.claims_head, e.id, e.lease, slot};
-		journal::EventRow &row = batch.rows[batch.n];
-		row = live::event_of(e, journal::EventType::claimed, e.claimed_at);
+		core::Entry &e = engine.entry(r);
+		next = e.aux.right;
+		if (!times.over(e.claimed_at))
+			break;
+		if (is_segment_blocked(e.segment))
+		{
+			++skipped;
+			continue;
+		}
+		logged[batch.n] = Logged{r, e.id, e.lease, slot};
+		journal::EventRow row = event_of(e, journal::EventType::claimed, e.claimed_at);
 		row.step = e.step - 1 - e.after_claim;
 		row.lease_until = e.claimed_at + static_cast<Micros>(e.lease_ms) * 1000;
-		row.bound = e.has(core::kBound);
-		batch.slots[batch.n++] = e.segment;
+		row.binding = e.binding();
+		add_to_batch(e, row);
 		engine.unlist_claim(q, e);
 		e.flags |= core::kLogged;
 	}
-	live::unlock_queue(slot);
+	unlock_queue(slot);
+	return skipped == 0;
+}
+
+void write_claims(Db &db)
+{
 	PG_ENSURE_ERROR_CLEANUP(unlog, static_cast<Datum>(0));
 	{
 		TQ_WAIT_POINT("claimlog-before-insert");
@@ -469,28 +410,30 @@ bool journal_batch(const WorkerContext &context, Db &db, uint16_t slot, const Cl
 	PG_END_ENSURE_ERROR_CLEANUP(unlog, static_cast<Datum>(0));
 	TQ_WAIT_POINT("claimlog-after-commit");
 	db.claims_logged.fetch_add(batch.n, std::memory_order_relaxed);
-	return true;
 }
+
+// After a failure the claims are back on their lists.
+DueWork claims = {"tq: journalling claims", claim_is_due, collect_claims, write_claims};
 
 } // namespace
 
-// The claims of a queue that fails are back on its list (unlog) and wait for the next run; the step pauses.
-bool journal_claims(const WorkerContext &context, Db &db)
+bool journal_claims(const WorkerContext &context, Db &db) { return do_work(context, db, &claims); }
+
+Micros next_revocation(const Db &db) noexcept { return db.revocations.load() ? next_walk : core::kNever; }
+
+void plan_due_work(const Db &db, uint16_t slot, Micros *wall, Micros *mono) noexcept
 {
-	const Micros now = live::wall_now();
-	const ClaimTimes times{now, now - guc::claim_log_delay * Micros{1000}};
-	unsigned failed = 0;
-	auto due = [&times](const core::Queue &q) {
-		const Micros at = q.next_claim.load();
-		return at != core::kNever && times.over(at);
+	const core::Queue &q = engine.queue(slot);
+	const Micros now = mono_now();
+	const auto sooner = [slot, now, mono](const DueWork &work, Micros at, Micros *plan) {
+		const Micros rests = rests_until(work, slot);
+		if (at != core::kNever)
+			rests > now ? *mono = std::min(*mono, rests) : *plan = std::min(*plan, at);
 	};
-	if (!each_queue(db, due, [&](uint16_t slot) { return journal_batch(context, db, slot, times); }, &failed))
-		return false;
-	if (failed > 0)
-		ereport(ERROR, (errcode(batch.problem),
-						errmsg_plural("claims of %u queue could not be journalled", "claims of %u queues could not be journalled", failed, failed),
-						errdetail("The errors before this one say why. They are tried again.")));
-	return true;
+	const Micros lease = q.next_lease.load(), claim = q.next_claim.load();
+	sooner(expiries, copy_is_coming(db) ? core::kNever : q.next_expiry.load(), wall);
+	sooner(lost_leases, lease != core::kNever ? lease + grace_of(q) : core::kNever, mono);
+	sooner(claims, claim != core::kNever ? claim + guc::claim_log_delay * Micros{1000} : core::kNever, wall);
 }
 
-} // namespace tq::workers
+} // namespace tq

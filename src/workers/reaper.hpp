@@ -1,26 +1,33 @@
-// The scheduler's work on entries: timers that are due, leases that are lost, claims to be journalled.
+// The scheduler's work on entries: timers that are due, lost leases, claims to journal.
 // Regime: PG. Each returns false if the extension is gone. Locks: queue locks.
 #pragma once
 
-#include "live/shared.hpp"
-#include "workers/worker.hpp"
+#include "processes/worker.hpp"
+#include "shmem/shared.hpp"
 
-namespace tq::workers
+namespace tq
 {
 
-// Delayed jobs that are due become ready; jobs whose claims were always rolled back are journalled dead (H15).
-bool fire_timers(const WorkerContext &context, live::Db &db);
+// Delayed jobs that are due become ready. Jobs whose claims were always rolled back are journalled dead (H15).
+bool fire_timers(const WorkerContext &context, Db &db);
 
-// Leases and attempts past their deadline: journalled and flushed, then the jobs are offered again, or buried, or dead, as their queue
-// wants it (R14, H10).
-bool reap(const WorkerContext &context, live::Db &db);
+// Does the same for jobs that only become ready. Needs no transaction, so it may run inside another one.
+void fire_simple_timers(Db &db) noexcept;
 
-// Jobs that nobody has started by their expires_at end as expired.
-bool expire_jobs(const WorkerContext &context, live::Db &db);
+// Ends leases and attempts past their deadline. Their end is journalled and flushed; then each job is offered again,
+// buried or dead, as its queue's settings say (R14, H10).
+bool reap(const WorkerContext &context, Db &db);
+
+// When reap() next ends leases that were revoked (monotonic); kNever: none were.
+core::Micros next_revocation(const Db &db) noexcept;
+
+// Jobs that have not started by their expires_at end as expired.
+bool expire_jobs(const WorkerContext &context, Db &db);
 
 // Open claims older than tq.claim_log_delay get their event, committed asynchronously (R15).
-bool journal_claims(const WorkerContext &context, live::Db &db);
+bool journal_claims(const WorkerContext &context, Db &db);
 
-core::Micros grace_of(const core::Queue &q) noexcept; // of leases, in microseconds
+// Lowers *wall and *mono to the first time at which a queue has work for one of these functions.
+void plan_due_work(const Db &db, uint16_t slot, core::Micros *wall, core::Micros *mono) noexcept;
 
-} // namespace tq::workers
+} // namespace tq

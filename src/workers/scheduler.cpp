@@ -1,202 +1,38 @@
 #include "workers/scheduler.hpp"
 
 #include "guc.hpp"
-#include "live/activation.hpp"
-#include "live/attach.hpp"
-#include "live/dependencies.hpp"
-#include "live/load.hpp"
-#include "live/loader.hpp"
-#include "live/queue_settings.hpp"
-#include "live/segments.hpp"
-#include "live/verbs.hpp"
-#include "live/workers_table.hpp"
-#include "workers/attempt.hpp"
-#include "workers/firing.hpp"
+#include "database/activation.hpp"
+#include "database/attach.hpp"
+#include "database/restoring.hpp"
+#include "dependencies/awaited.hpp"
+#include "dependencies/resolver.hpp"
+#include "handlers/executor_pool.hpp"
+#include "introspection/series.hpp"
+#include "jobs/verbs.hpp"
+#include "processes/work_transaction.hpp"
+#include "queues/queue_settings.hpp"
+#include "residency/loader.hpp"
+#include "residency/recount.hpp"
+#include "residency/skipped.hpp"
+#include "schedules/schedule_fire.hpp"
+#include "segments/segments.hpp"
+#include "shmem/workers_table.hpp"
 #include "workers/janitor.hpp"
-#include "workers/news.hpp"
+#include "workers/notifications.hpp"
 #include "workers/queue_drops.hpp"
 #include "workers/reaper.hpp"
-#include "workers/resolver.hpp"
-#include "workers/staffing.hpp"
-#include "workers/transaction.hpp"
+#include "pg/attempt.hpp"
 
-namespace tq::workers
+namespace tq
 {
 
 namespace
 {
 
-using live::Db;
-using live::engine;
-using live::Micros;
-
-constexpr Micros kSecond = 1000000;
-
-Db *scheduled = nullptr;
-
-void leave(int, Datum)
-{
-	uint32 me = live::my_proc + 1;
-	if (scheduled != nullptr)
-	{
-		TQ_WAIT_POINT_NOFAIL("scheduler-leaving");
-		return_news();
-		scheduled->plan_wall.store(core::kNever);
-		scheduled->plan_mono.store(core::kNever);
-		scheduled->scheduler.compare_exchange_strong(me, 0);
-	}
-}
-
-template <class Visit> void for_queues(const Db &db, Visit &&visit)
-{
-	const uint16_t d = live::index_of(db);
-	for (uint32 i = 0; i < engine.limits().queues; ++i)
-	{
-		const auto slot = static_cast<uint16_t>(i);
-		live::Queue &q = engine.queue(slot);
-		if (q.state != core::QueueState::free && q.db == d)
-			visit(slot, q);
-	}
-}
-
-// Rows of queues that were named by an enqueue (H16).
-bool write_rows(const WorkerContext &context, Db &db)
-{
-	if (!db.queue_rows.exchange(false))
-		return true;
-	uint16_t queues[64];
-	TQ_WAIT_POINT("queue-rows-before-write");
-	if (!begin_work(context, "tq: making queues"))
-		return false;
-	const int n = live::write_new_rows(db, queues, lengthof(queues));
-	TQ_WAIT_POINT("queue-rows-before-commit");
-	end_work();
-	TQ_WAIT_POINT("queue-rows-after-commit");
-	live::rows_written(db, queues, n);
-	if (n == static_cast<int>(lengthof(queues)))
-		db.queue_rows.store(true); // the others
-	return true;
-}
-
-bool identity_read = false; // by this process
-
-// Somebody else's first use may not be committed yet, or tq.meta be locked; neither is waited for: until then all is as if there was no
-// first use.
-void try_identity(Db &db)
-{
-	static bool said = false;
-	ErrorData *error = nullptr;
-	const Tried tried = attempt([&] { return live::check_identity(db), true; }, &error);
-	if (tried != Tried::done && !identity_read)
-		db.dormant.store(true);
-	if (tried != Tried::done && !said && (!identity_read || error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE))
-		ereport(LOG, (errmsg("tq: cannot tell whether this database is a copy, trying again: %s", error->message)));
-	said = tried != Tried::done;
-	identity_read = identity_read || tried == Tried::done;
-}
-
-// The first use of a new extension, and what could not be read at the start.
-bool identify(const WorkerContext &context, Db &db)
-{
-	if (identity_read && !live::identity_to_check(db))
-		return true;
-	if (!begin_work(context, "tq: noting the first use"))
-		return false;
-	try_identity(db);
-	end_work();
-	return true;
-}
-
-// Lanes that found no room in memory: from when on (monotonic) to see whether there is some. Whoever ends a job does not ring.
-constexpr Micros kRoomInterval = 10000;
-Micros next_room = core::kNever;
-
-// ... and delayed jobs that found none: they try again when they are due, when none is needed here, and at this time (monotonic).
-Micros next_timers = core::kNever;
-
-// From when on (wall clock) delayed jobs are to be read in: half a horizon before the first that is not in memory, if there was room.
-Micros read_timers_at(const Db &db) noexcept
-{
-	const Micros watermark = engine.db(live::index_of(db)).timer_watermark.load();
-	const bool starved = next_timers != core::kNever;
-	return watermark == core::kNever || starved ? watermark : watermark - guc::timer_horizon * kSecond / 2;
-}
-
-bool fetch(const WorkerContext &context, Db &db)
-{
-	const Micros now = live::wall_now();
-	if (next_room <= live::mono_now())
-	{
-		if (live::room_in_memory())
-			db.refill.store(true);
-		next_room = live::mono_now() + kRoomInterval;
-	}
-	const bool timers = read_timers_at(db) <= now || next_timers <= live::mono_now();
-	const bool lanes = db.refill.exchange(false);
-	if (!timers && !lanes)
-		return true;
-	if (!begin_work(context, "tq: reading jobs"))
-		return false;
-	if (timers)
-	{
-		bool starved = false;
-		live::refill_timers(db, &starved);
-		next_timers = starved ? live::mono_now() + kSecond : core::kNever;
-	}
-	if (lanes)
-	{
-		bool starved = false;
-		live::refill(db, &starved);
-		next_room = starved ? live::mono_now() + kRoomInterval : core::kNever;
-	}
-	end_work();
-	return true;
-}
-
-// Pauses that have run out.
-void resume(Db &db, Micros now)
-{
-	for_queues(db, [now](uint16_t slot, live::Queue &q) {
-		live::lock_queue(slot);
-		if (q.paused_until != 0 && q.paused_until <= now)
-			engine.set_paused(q, nullptr, 0);
-		for (uint16_t l = q.lanes; l != core::kNoLane; l = engine.lane(l).next)
-			if (engine.lane(l).paused_until != 0 && engine.lane(l).paused_until <= now)
-				engine.set_paused(q, &engine.lane(l), 0);
-		live::unlock_queue(slot);
-	});
-}
-
-// A token may have gone to a client that then did not claim (tq_wait), so every second those who sleep beside startable jobs are woken.
-// Lanes that found no room in memory ask again.
-void sweep(Db &db)
-{
-	for_queues(db, [&db](uint16_t slot, live::Queue &q) {
-		live::lock_queue(slot);
-		engine.wake_for_startable(q);
-		live::unlock_queue(slot);
-		live::ask_again(db, slot);
-	});
-	live::forget_workers(db);
-}
-
-// Rates that allow another start.
-bool open_limits(const WorkerContext &, Db &db)
-{
-	const Micros mono = live::mono_now();
-	for_queues(db, [mono](uint16_t slot, live::Queue &q) {
-		if (q.next_open.load() > mono)
-			return;
-		live::lock_queue(slot);
-		engine.open_due(q, mono, 10000);
-		live::unlock_queue(slot);
-	});
-	return true;
-}
-
-// What a cycle consists of. Each fails alone: an administrator's lock on a segment, say, must not stop the timers.
+// The steps of a cycle. Each fails alone: an administrator's lock on a segment, say, must not stop the timers.
 enum class Step : uint8
 {
+	look,
 	load,
 	rows,
 	timers,
@@ -208,7 +44,7 @@ enum class Step : uint8
 	claims,
 	fetch,
 	drops,
-	staff,
+	manage_pool,
 	news,
 };
 constexpr int kSteps = static_cast<int>(Step::news) + 1;
@@ -218,69 +54,263 @@ struct Pause
 	Micros until; // monotonic
 	Micros length;
 };
-Pause pauses[kSteps];
 
-// Runs a step unless it pauses after an error; false if the worker has to leave. After an error the transaction is rolled back and
+constexpr Micros kRoomInterval = 10000;
+
+// What this process remembers. Times are monotonic.
+struct Scheduler
+{
+	Db *db = nullptr;
+	bool identity_read = false; // at least once
+	bool identity_error_logged = false;
+	// When to check again for free memory, and the interval after that check. Set when a lane without jobs to offer
+	// found memory full. The check is needed because the end of a job sends no wakeup.
+	Micros next_room = core::kNever;
+	Micros room_interval = kRoomInterval;
+	// The same for delayed jobs that did not fit: they are also tried at this time. They are tried when they are due,
+	// too, because a due job needs no space here.
+	Micros next_timers = core::kNever;
+	Micros next_skipped = 0; // when to check again whether the segments that loaders have skipped are still locked
+	Micros paging_noted = 0;
+	int64 evicted = 0, refilled = 0; // then
+	Pause pauses[kSteps] = {};
+};
+Scheduler state;
+
+void leave(int, Datum)
+{
+	uint32 me = my_proc + 1;
+	if (state.db != nullptr)
+	{
+		TQ_WAIT_POINT_NOFAIL("scheduler-leaving");
+		return_notifications();
+		for_queues(*state.db, [](uint16_t, Queue &q) { q.next_fire.store(core::kNever); });
+		state.db->plan_wall.store(core::kNever);
+		state.db->plan_mono.store(core::kNever);
+		state.db->scheduler.compare_exchange_strong(me, 0);
+	}
+}
+
+// Writes the rows of queues that an enqueue has named (H16).
+bool write_rows(const WorkerContext &context, Db &db)
+{
+	if (!db.queue_rows.exchange(false))
+		return true;
+	uint16_t queues[64];
+	TQ_WAIT_POINT("queue-rows-before-write");
+	if (!begin_work(context, "tq: making queues"))
+		return false;
+	const int n = write_new_rows(db, queues, lengthof(queues));
+	TQ_WAIT_POINT("queue-rows-before-commit");
+	end_work();
+	TQ_WAIT_POINT("queue-rows-after-commit");
+	rows_written(db, queues, n);
+	if (n == static_cast<int>(lengthof(queues)))
+		db.queue_rows.store(true); // the remaining ones
+	return true;
+}
+
+// Another session's first use may not be committed yet, or tq.meta may be locked. The scheduler waits for neither:
+// until then it acts as if there were no first use.
+void try_identity(Db &db)
+{
+	ErrorData *error = nullptr;
+	const Tried tried = attempt([&] { return check_identity(db), true; }, &error);
+	if (tried != Tried::done && !state.identity_read)
+		db.dormant.store(true);
+	if (tried != Tried::done && !state.identity_error_logged &&
+		(!state.identity_read || error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE))
+		ereport(LOG, (errmsg("tq: cannot tell whether this database is a copy, trying again: %s", error->message)));
+	state.identity_error_logged = tried != Tried::done;
+	state.identity_read = state.identity_read || tried == Tried::done;
+}
+
+// Records the first use of a new extension, and retries a failed read of the start.
+bool identify(const WorkerContext &context, Db &db)
+{
+	if (state.identity_read && !identity_to_check(db))
+		return true;
+	if (!begin_work(context, "tq: noting the first use"))
+		return false;
+	try_identity(db);
+	end_work();
+	return true;
+}
+
+// From when on (wall clock) to load delayed jobs: half a horizon before the first job that is not in memory. If memory
+// was full, when that job is due.
+Micros read_timers_at(const Db &db) noexcept
+{
+	const Micros watermark = engine.db(index_of(db)).timer_watermark.load();
+	const bool starved = state.next_timers != core::kNever;
+	return watermark == core::kNever || starved ? watermark : watermark - guc::timer_horizon * core::kSecond / 2;
+}
+
+bool fetch(const WorkerContext &context, Db &db)
+{
+	const Micros now = wall_now();
+	if (state.next_room <= mono_now())
+	{
+		const bool room = memory_available();
+		if (room)
+			db.refill.store(true);
+		state.room_interval = room ? kRoomInterval : std::min(state.room_interval * 2, 10 * kRoomInterval);
+		state.next_room = mono_now() + state.room_interval;
+	}
+	const bool timers = read_timers_at(db) <= now || state.next_timers <= mono_now();
+	const bool lanes = db.refill.exchange(false);
+	const bool skipped = db.skips.load() && state.next_skipped <= mono_now();
+	if (!timers && !lanes && !skipped)
+		return true;
+	if (!begin_work(context, "tq: reading jobs"))
+		return false;
+	if (skipped)
+	{
+		read_skipped(db);
+		state.next_skipped = mono_now() + core::kSecond;
+	}
+	if (timers)
+	{
+		bool starved = false;
+		refill_timers(db, &starved, fire_simple_timers);
+		state.next_timers = starved ? mono_now() + core::kSecond : core::kNever;
+	}
+	if (lanes)
+	{
+		bool starved = false;
+		refill(db, &starved, fire_simple_timers);
+		state.next_room = starved ? mono_now() + state.room_interval : core::kNever;
+		if (!starved)
+			state.room_interval = kRoomInterval;
+	}
+	end_work();
+	return true;
+}
+
+// Ends pauses that have run out.
+void resume(Db &db, Micros now)
+{
+	for_queues(db, [now](uint16_t slot, Queue &q) {
+		lock_queue(slot);
+		if (q.paused_until != 0 && q.paused_until <= now)
+			engine.set_paused(q, nullptr, 0);
+		for (uint16_t l = q.lanes; l != core::kNoLane; l = engine.lane(l).next)
+			if (engine.lane(l).paused_until != 0 && engine.lane(l).paused_until <= now)
+				engine.set_paused(q, &engine.lane(l), 0);
+		bool sets = false;
+		for (Ref g = q.sets_groups ? q.groups_head : kNil, next = kNil; g != kNil; g = next)
+		{
+			next = engine.group(g).next; // the slot may be freed
+			core::GroupSettings own = engine.group(g).own;
+			if (own.paused_until != 0 && own.paused_until <= now)
+			{
+				own.paused_until = 0;
+				engine.set_group(q, g, own);
+			}
+			sets = sets || own.any();
+		}
+		q.sets_groups = sets;
+		unlock_queue(slot);
+	});
+}
+
+// Once a minute, counts the jobs that were evicted and loaded again during that minute. tq_health() warns of them.
+void note_paging(Db &db) noexcept
+{
+	const Micros now = mono_now();
+	if (now < state.paging_noted + 60 * core::kSecond)
+		return;
+	const int64 out = db.evicted.load(), in = db.refilled.load();
+	db.read_again.store(state.paging_noted == 0 ? 0 : std::min(out - state.evicted, in - state.refilled));
+	state.paging_noted = now;
+	state.evicted = out;
+	state.refilled = in;
+}
+
+// A token may have gone to a client that then did not claim (tq_wait). So every second this wakes clients that sleep
+// beside startable jobs. Lanes that found memory full ask again.
+void sweep(Db &db)
+{
+	for_queues(db, [&db](uint16_t slot, Queue &q) {
+		lock_queue(slot);
+		engine.wake_for_startable(q);
+		unlock_queue(slot);
+		ask_again(db, slot);
+	});
+	forget_workers(db);
+	revoke_absent(db);
+	note_paging(db);
+}
+
+// Opens rate limits that allow another start.
+bool open_limits(const WorkerContext &, Db &db)
+{
+	const Micros mono = mono_now();
+	for_queues(db, [mono](uint16_t slot, Queue &q) {
+		if (q.next_open.load() > mono)
+			return;
+		lock_queue(slot);
+		engine.open_due(q, mono, 10000);
+		unlock_queue(slot);
+	});
+	return true;
+}
+
+// Runs a step unless it pauses after an error. False if the worker must exit. An error rolls the transaction back; then
 // the step pauses, longer each time, up to ten seconds.
 bool guarded(Step step, bool (*run)(const WorkerContext &, Db &), const WorkerContext &context, Db &db)
 {
-	Pause &pause = pauses[static_cast<int>(step)];
-	if (live::mono_now() < pause.until)
+	Pause &pause = state.pauses[static_cast<int>(step)];
+	if (mono_now() < pause.until || (step != Step::look && may_be_restoring(db)))
 		return true;
 	const Tried tried = guard([&] { return run(context, db); });
 	if (tried == Tried::failed)
 	{
-		pause.length = std::clamp<Micros>(pause.length * 2, 100000, 10 * kSecond);
-		pause.until = live::mono_now() + pause.length;
+		pause.length = std::clamp<Micros>(pause.length * 2, 100000, 10 * core::kSecond);
+		pause.until = mono_now() + pause.length;
 	}
 	else
 		pause.length = 0;
 	if (pause.length > 0 && step != Step::load)
 	{
-		// what made it run is still to be done
+		// the work that made the step run remains to be done
 		db.refill.store(db.refill.load() || step == Step::fetch);
 		db.queue_rows.store(db.queue_rows.load() || step == Step::rows);
 		if (step == Step::resolve)
-			live::note_all(db);
+			note_all(db);
 	}
 	return tried != Tried::refused;
 }
 
-// Milliseconds until something has to be done, and the plan that lets anything sooner wake us.
+// Returns the milliseconds until the next work. Publishes the plan, so that earlier work wakes the scheduler.
 long plan(Db &db, Micros next_second)
 {
 	Micros wall = core::kNever, mono = next_second;
-	// whatever is set while we look wakes us, though it may be later than what the plan before knew
+	// from here on, anything that is set wakes the scheduler, though it may be due later than the old plan
 	db.plan_wall.store(core::kNever);
 	db.plan_mono.store(core::kNever);
-	const bool copied = live::copy_is_coming(db);
-	for_queues(db, [&](uint16_t slot, live::Queue &q) {
-		wall = std::min({wall, q.next_due.load(), copied ? core::kNever : q.next_expiry.load()});
-		const Micros lease = q.next_lease.load();
-		if (lease != core::kNever)
-			mono = std::min(mono, lease + grace_of(q));
-		mono = std::min({mono, q.next_open.load(), news_due(slot, q)});
-		const Micros claim = q.next_claim.load();
-		if (claim != core::kNever)
-			wall = std::min(wall, claim + guc::claim_log_delay * Micros{1000});
+	for_queues(db, [&](uint16_t slot, Queue &q) {
+		wall = std::min(wall, q.next_due.load());
+		mono = std::min({mono, q.next_open.load(), notification_due(slot, q)});
+		plan_due_work(db, slot, &wall, &mono);
 	});
 	wall = std::min(wall, read_timers_at(db));
 	const FiringPlan firing = firing_plan(db);
 	wall = std::min(wall, firing.wall);
-	mono = std::min({mono, firing.mono, next_resolve(), next_room, next_timers});
+	mono = std::min({mono, firing.mono, next_resolve(), next_revocation(db), state.next_room, state.next_timers});
 	db.plan_wall.store(wall);
 	db.plan_mono.store(mono);
-	// what was set before the plan was known did not wake us
-	Micros left = mono - live::mono_now();
+	// changes before the plan was published did not wake the scheduler
+	Micros left = mono - mono_now();
 	if (wall != core::kNever)
-		left = std::min(left, wall - live::wall_now());
+		left = std::min(left, wall - wall_now());
 	if (db.refill.load() || db.queue_rows.load() || firing.now || db.awaited.some.load())
 		left = 0;
-	// a step that pauses after an error has its work left, which must not keep us spinning
+	// a step that pauses after an error still has its work, which must not make the scheduler spin
 	Micros paused = 0;
-	for (const Pause &p : pauses)
+	for (const Pause &p : state.pauses)
 		if (p.length > 0)
-			paused = std::max(paused, p.until - live::mono_now());
+			paused = std::max(paused, p.until - mono_now());
 	if (left <= 0 && paused > 0)
 		left = std::min<Micros>(paused, 20000);
 	return static_cast<long>(std::clamp<Micros>((left + 999) / 1000, 0, guc::naptime));
@@ -290,36 +320,51 @@ Db *start(const WorkerContext &context)
 {
 	if (!begin_work(context, "tq: starting"))
 		return nullptr;
-	Db &db = live::database_of(context.extension);
-	live::release_gone();
-	scheduled = &db;
+	Db &db = database_of(context.extension);
+	static_cast<void>(is_restoring(db));
+	release_gone();
+	state.db = &db;
 	before_shmem_exit(leave, static_cast<Datum>(0));
-	db.scheduler.store(live::my_proc + 1);
+	db.scheduler.store(my_proc + 1);
 	try_identity(db);
 	if (db.dormant.load())
 	{
-		// a restore may be under way, of segment 0, which is whole from the beginning
-		db.outside_changed_at.store(live::wall_now());
-		db.queue_rows.store(false); // claims do not make queues then; an enqueue that waits asks again
+		// a restore of segment 0 may be under way; that segment is complete from the beginning
+		note_outside_change(db);
+		db.queue_rows.store(false); // claims make no queues then; a waiting enqueue asks again
 	}
-	live::note_all(db); // what the scheduler before had noted is lost
-	journal::adopt_segments(context.extension); // what a restore made before anybody was here
+	note_all(db);								// the notes of the scheduler before are lost
+	db.revocations.store(true);					// so is the walk that it was doing
+	journal::adopt_segments(context.extension); // segments that a restore made before this start
 	end_work();
 	return &db;
 }
 
+// Reads tq.restoring again after a change.
+bool look(const WorkerContext &context, Db &db)
+{
+	if (!may_be_restoring(db))
+		return true;
+	if (!begin_work(context, "tq: looking for a restore"))
+		return false;
+	static_cast<void>(is_restoring(db));
+	end_work();
+	return true;
+}
+
 bool load(const WorkerContext &context, Db &db)
 {
-	if (db.load_state.load() == static_cast<uint32>(live::LoadState::loaded))
+	if (db.load_state.load() == static_cast<uint32>(LoadState::loaded))
 		return true;
 	if (!begin_work(context, "tq: loading"))
 		return false;
-	live::CountResult result{};
-	const bool done = live::load_or_count(db, &result);
+	CountResult result{};
+	const bool done = load_or_count(db, &result);
 	end_work();
 	if (done)
-		ereport(LOG, (errmsg("tq: loaded %lld unfinished of %lld jobs in %lld ms", static_cast<long long>(result.unfinished),
-							 static_cast<long long>(result.jobs), static_cast<long long>(db.load_took.load() / 1000))));
+		ereport(LOG,
+				(errmsg("tq: loaded %lld unfinished of %lld jobs in %lld ms", static_cast<long long>(result.unfinished),
+						static_cast<long long>(result.jobs), static_cast<long long>(db.load_took.load() / 1000))));
 	return true;
 }
 
@@ -332,11 +377,17 @@ void run_scheduler(const WorkerContext &context)
 		return;
 	Micros next_second = 0;
 	Micros next_janitor = 0;
-	while (!stop_requested(context))
+	bool first_job_seen = false;
+	while (!stop_requested())
 	{
-		if (!guarded(Step::load, load, context, *db))
+		if (!guarded(Step::look, look, context, *db) || !guarded(Step::load, load, context, *db))
 			return;
-		if (db->load_state.load() != static_cast<uint32>(live::LoadState::loaded))
+		if (may_be_restoring(*db))
+		{
+			idle(guc::naptime);
+			continue;
+		}
+		if (db->load_state.load() != static_cast<uint32>(LoadState::loaded))
 		{
 			idle(20); // another process is loading
 			continue;
@@ -346,16 +397,20 @@ void run_scheduler(const WorkerContext &context)
 			!guarded(Step::expire, expire_jobs, context, *db) || !guarded(Step::limits, open_limits, context, *db) ||
 			!guarded(Step::reap, reap, context, *db) || !guarded(Step::resolve, resolve, context, *db) ||
 			!guarded(Step::claims, journal_claims, context, *db) || !guarded(Step::fetch, fetch, context, *db) ||
-			!guarded(Step::drops, finish_drops, context, *db) || !guarded(Step::staff, staff, context, *db) ||
-			!guarded(Step::news, send_news, context, *db))
+			!guarded(Step::drops, finish_drops, context, *db) ||
+			!guarded(Step::manage_pool, manage_pool, context, *db) ||
+			!guarded(Step::news, send_notifications, context, *db))
 			return;
-		const Micros mono = live::mono_now();
-		if (mono >= next_second)
+		const Micros mono = mono_now();
+		const bool first_job = !first_job_seen && zero_takes_jobs(*db);
+		if (mono >= next_second || first_job)
 		{
-			next_second = mono + std::min<Micros>(kSecond, guc::naptime * Micros{1000});
-			const Micros now = live::wall_now();
+			first_job_seen = first_job_seen || first_job;
+			next_second = mono + std::min<Micros>(core::kSecond, guc::naptime * Micros{1000});
+			const Micros now = wall_now();
 			resume(*db, now);
 			sweep(*db);
+			sample_series(*db);
 			if (!identify(context, *db))
 				return;
 			// a segment that a reader holds open is tried again every few naps, not at once
@@ -370,4 +425,4 @@ void run_scheduler(const WorkerContext &context)
 	}
 }
 
-} // namespace tq::workers
+} // namespace tq

@@ -1,13 +1,13 @@
-// The scheduler of one database: everything that must happen at a time (DESIGN section 8). It sleeps until the next timer, lease or
-// claim to be journalled; nothing is polled but clocks that may jump and settings.
+// The scheduler of one database: all work that is due at a time. It sleeps until the next timer, lease or claim to
+// journal. It polls only settings and clocks that may jump.
 // Regime: PG. An error ends the process; the launcher starts another one.
 #pragma once
 
-#include "workers/worker.hpp"
+#include "processes/worker.hpp"
 
-namespace tq::workers
+namespace tq
 {
 
 void run_scheduler(const WorkerContext &context);
 
-} // namespace tq::workers
+} // namespace tq

@@ -1,34 +1,35 @@
 // Starts workers: registers them with the postmaster when they are due, no DDL is under way and a slot is free.
 //
-// Regime: PG. Locks: "tq workers" inside slots.hpp; ddl_lock_tag(database) in ExclusiveLock, only tested and let go at once.
-// Raises: on lack of memory; the launcher survives it.
-#include "pg/prelude.hpp"
-
-#include "live/shared.hpp"
-#include "workers/outcomes.hpp"
+// Regime: PG. Locks: "tq workers" inside slots.hpp; ddl_lock_tag(database) in ExclusiveLock, only tested and released
+// at once. Raises: if memory is short; the launcher survives it.
 #include "workers/starting.hpp"
+
+#include "shmem/shared.hpp"
+#include "workers/exit_handling.hpp"
+#include "pg/prelude.hpp"
 
 extern "C"
 {
 #include "replication/logicallauncher.h"
 }
 
-namespace tq::workers
+namespace tq
 {
 
 namespace
 {
 
-// Schedulers are started one at a time, but one that cannot connect (DDL on its database) does not keep the
-// others waiting for longer.
+// Schedulers are started one at a time. A scheduler that cannot connect (DDL on its database) delays the others for
+// this long at most.
 constexpr int kStartPatienceMs = 5000;
-// How long it is given before somebody looks whether it has begun.
+// The time after which the launcher checks whether a start has begun.
 constexpr int kStartLookMs = 1000;
 
-// Since a worker could last be started: of each kind it is said once, since it is the scheduler without which nothing is looked after.
+// The kinds that were logged since a worker could last be started. Each kind is logged once, so another kind does not
+// hide a missing scheduler: without it, its database is not served.
 bool exhausted_logged[kKinds + 1] = {};
 
-bool register_worker(const Known *known, Job &job, const Assignment &assignment)
+bool register_worker(const Known *known, WorkerJob &job, const Assignment &assignment)
 {
 	BackgroundWorker worker;
 	MemoryContext old;
@@ -60,16 +61,16 @@ void report_exhausted(const Known *known, Kind kind)
 {
 	if (!exhausted_logged[static_cast<int>(kind)])
 		ereport(LOG, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-					  errmsg("out of background worker slots, could not start tq %s for database \"%s\"", kind_name(kind),
-							 known->name),
+					  errmsg("out of background worker slots, could not start tq %s for database \"%s\"",
+							 kind_name(kind), known->name),
 					  errhint("Consider increasing the configuration parameter \"max_worker_processes\".")));
 	exhausted_logged[static_cast<int>(kind)] = true;
 }
 
-// Start a worker. False if that was not possible now; then the job's due time says when to try again.
+// Starts a worker. False if that is not possible now; then the job's due time says when to try again.
 bool launch(Known *known, Kind kind, int number = 0, Oid role = InvalidOid)
 {
-	Job &job = job_of(known, kind, number);
+	WorkerJob &job = job_of(known, kind, number);
 	int slot = acquire_slot(known->database);
 	uint32 generation = slot < 0 ? 0 : begin_start(slot, known->database, kind, number);
 	Assignment assignment = {known->database, generation, slot, kind, number, role};
@@ -80,10 +81,11 @@ bool launch(Known *known, Kind kind, int number = 0, Oid role = InvalidOid)
 		return false;
 	}
 
-	// After the entry says `starting`; see hold() in lifecycle_hooks.cpp.
+	// Tested after the entry says `starting`; see hold() in lifecycle_hooks.cpp.
 	if (ddl_under_way(known->database))
 	{
-		(void)abandon_start(slot, kind, generation, number, kind == Kind::executor ? Outcome::stopped : Outcome::none);
+		(void)abandon_start(slot, kind, generation, number,
+							kind == Kind::executor ? ExitOutcome::stopped : ExitOutcome::none);
 		if (kind != Kind::executor)
 			postpone(known, kind);
 		return false;
@@ -95,7 +97,8 @@ bool launch(Known *known, Kind kind, int number = 0, Oid role = InvalidOid)
 	TQ_WAIT_POINT("start-before-register");
 	if (!register_worker(known, job, assignment))
 	{
-		(void)abandon_start(slot, kind, generation, number, kind == Kind::executor ? Outcome::no_room : Outcome::none);
+		(void)abandon_start(slot, kind, generation, number,
+							kind == Kind::executor ? ExitOutcome::no_room : ExitOutcome::none);
 		job.due = in_ms(retry_ms());
 		report_exhausted(known, kind);
 		return false;
@@ -111,17 +114,17 @@ bool is_young(const WorkerView &worker, core::Micros now) noexcept
 		   now - worker.since < kStartPatienceMs * core::Micros{1000};
 }
 
-// The database whose scheduler is missing for the longest time. Only picks: a transaction must not begin or end
-// while the hash table is being scanned.
+// The database whose scheduler is missing for the longest time. It only picks: a transaction must not begin or end
+// during a scan of the hash table.
 Known *pick_next(Overview *overview)
 {
-	core::Micros now = live::steady_now();
+	core::Micros now = steady_now();
 	Known *next = nullptr;
 
 	for_each_known([&](Known *known) {
 		core::Micros due = known->jobs[static_cast<int>(Kind::scheduler)].due;
 
-		if (!known->eligible || known->belief != Belief::open || worker_present(known->database, Kind::scheduler))
+		if (!known->eligible || known->status != DbStatus::open || worker_present(known->database, Kind::scheduler))
 			return;
 		if (due > now)
 			overview->next = Min(overview->next, due);
@@ -131,7 +134,7 @@ Known *pick_next(Overview *overview)
 	return next;
 }
 
-// One at a time: whoever is on his way rings when he is ready or gone.
+// One at a time: a starting scheduler wakes the launcher when it is ready or gone.
 void start_schedulers(Overview *overview)
 {
 	Known *known = pick_next(overview);
@@ -141,26 +144,26 @@ void start_schedulers(Overview *overview)
 		if (launch(known, Kind::scheduler))
 			overview->start_under_way = true;
 		else
-			known = pick_next(overview); // this one's time has been put off
+			known = pick_next(overview); // the due time of this one has moved
 	}
 }
 
 void start_janitors(Overview *overview)
 {
-	core::Micros now = live::steady_now();
+	core::Micros now = steady_now();
 
 	for (int i = 0; i < slot_count(); i++)
 	{
 		DatabaseView v = view(i);
 		Known *known = OidIsValid(v.database) ? find_known(v.database) : nullptr;
 
-		if (known == nullptr || !known->eligible || known->belief != Belief::open || !v.installed ||
+		if (known == nullptr || !known->eligible || known->status != DbStatus::open || !v.installed ||
 			!v.janitor_wanted || v.workers[static_cast<int>(Kind::janitor)].stage != Stage::none)
 			continue;
 
-		Job &job = known->jobs[static_cast<int>(Kind::janitor)];
+		WorkerJob &job = known->jobs[static_cast<int>(Kind::janitor)];
 
-		// Cleared before the start: a request that comes later means another run.
+		// Cleared before the start: a later request means another run.
 		if (job.due <= now)
 		{
 			(void)exchange_janitor_wanted(i, false);
@@ -172,8 +175,8 @@ void start_janitors(Overview *overview)
 	}
 }
 
-// How many executors may run on this server: the slots that its other standing workers need stay free, those of tq's launcher, of a
-// scheduler for each database, of a janitor, and of core's own logical replication launcher.
+// How many executors may run on this server. The slots that its other permanent workers need stay free: those of the
+// launcher, of one scheduler per database, of a janitor, and of core's logical replication launcher.
 int executors_allowed() noexcept
 {
 	int standing = 2 + (max_logical_replication_workers > 0 ? 1 : 0);
@@ -183,7 +186,7 @@ int executors_allowed() noexcept
 	return max_worker_processes - standing;
 }
 
-// Those that schedulers have asked for.
+// Starts the executors that schedulers have requested.
 void start_executors()
 {
 	int allowed = executors_allowed();
@@ -207,13 +210,14 @@ void start_executors()
 
 			if (e.worker.stage != Stage::wanted)
 				continue;
-			if (present < allowed && known->eligible && known->belief == Belief::open && v.installed)
+			if (present < allowed && known->eligible && known->status == DbStatus::open && v.installed)
 				present += launch(known, Kind::executor, n, e.role);
 			else if (uint32 generation = begin_start(i, v.database, Kind::executor, n))
 			{
 				if (present >= allowed)
 					report_exhausted(known, Kind::executor);
-				(void)abandon_start(i, Kind::executor, generation, n, present >= allowed ? Outcome::no_room : Outcome::stopped);
+				(void)abandon_start(i, Kind::executor, generation, n,
+									present >= allowed ? ExitOutcome::no_room : ExitOutcome::stopped);
 			}
 		}
 	}
@@ -237,10 +241,11 @@ bool ddl_under_way(Oid database)
 
 void start_workers(Overview *overview)
 {
-	core::Micros now = live::steady_now();
+	core::Micros now = steady_now();
 
 	for (int i = 0; i < slot_count(); i++)
-		overview->start_under_way = overview->start_under_way || is_young(view(i).workers[static_cast<int>(Kind::scheduler)], now);
+		overview->start_under_way =
+			overview->start_under_way || is_young(view(i).workers[static_cast<int>(Kind::scheduler)], now);
 	if (guc::workers)
 	{
 		start_schedulers(overview);
@@ -251,4 +256,4 @@ void start_workers(Overview *overview)
 		overview->next = Min(overview->next, in_ms(kStartLookMs));
 }
 
-} // namespace tq::workers
+} // namespace tq

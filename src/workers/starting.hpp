@@ -1,22 +1,22 @@
-// The launcher's starting of workers: one scheduler at a time, janitors that are wanted, executors that schedulers ask for.
+// The launcher's part that starts workers: one scheduler at a time, and requested janitors and executors.
 #pragma once
 
-#include "workers/known_databases.hpp"
+#include "workers/database_registry.hpp"
 
-namespace tq::workers
+namespace tq
 {
 
-// What is to be done, seen over all slots.
+// The state over all slots.
 struct Overview
 {
-	bool start_under_way; // a scheduler is on its way and still has our patience
-	core::Micros next;	  // when to look again at the latest; live::steady_now
+	bool start_under_way; // a scheduler is starting, within kStartPatienceMs
+	core::Micros next;	  // latest time of the next check; steady_now
 };
 
-// Is DDL under way that wants no worker in the database?
+// Is DDL under way that allows no worker in the database?
 bool ddl_under_way(Oid database);
 
-// Starts what is due and missing, unless tq.workers is off. `overview` then says how long to sleep.
+// Starts missing workers that are due, unless tq.workers is off. Sets in `overview` how long to sleep.
 void start_workers(Overview *overview);
 
-} // namespace tq::workers
+} // namespace tq

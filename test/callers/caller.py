@@ -1,4 +1,4 @@
-"""One connection that calls tq and notes in the ledger what it did and what it was told."""
+"""One connection that calls tq. Records its calls and the answers in the ledger."""
 import collections
 import contextlib
 import json
@@ -11,16 +11,16 @@ LOST = "TQ001"
 
 
 class Undo(Exception):
-    """Rolls back the savepoint or transaction that it leaves."""
+    """Rolls back the enclosing savepoint or transaction."""
 
 
 class Caller:
-    """Statements on their own are transactions; `transaction` and `savepoint` make larger ones."""
+    """Single statements are transactions; `transaction` and `savepoint` make larger ones."""
 
     def __init__(self, scene, name, dsn=None):
         self.scene, self.name = scene, name
         self.conn = scene.connect(dsn, application_name=name)
-        self.opened = []    # for the transaction and each savepoint: [what to note if it stays]
+        self.opened = []    # for the transaction and each savepoint: [what to record on success]
 
     def close(self):
         self.conn.close()
@@ -34,7 +34,7 @@ class Caller:
         return self.query(sql, *args)[0][0]
 
     def gone(self, error):
-        """What the server did not say itself is libpq's: the connection broke."""
+        """An error without a server message comes from libpq: the connection broke."""
         return self.conn.closed or isinstance(error, psycopg2.Error) and error.pgcode is None
 
     def note(self, event, *words):
@@ -88,7 +88,7 @@ class Caller:
                 self.note("undone", *of)
 
     def enqueued(self, *tokens):
-        """These were enqueued by the last statement."""
+        """The last statement enqueued these jobs."""
         if self.opened:
             self.opened[-1] += [("enqueued", token) for token in tokens]
         else:
@@ -116,7 +116,7 @@ class Caller:
         return self.claimed(self.query(f"select {COLUMNS} from tq_claim(%s, %s, worker => %s{more})", queue, n, self.name))
 
     def finish(self, job, verb="complete", sql="select finish(%s, %s, %s)", *args):
-        """Answers with what the server says, or lost."""
+        """Returns the server's answer, or lost."""
         self.note("end", job.id, job.lease, job.attempt, verb)
         try:
             answer = self.value(sql, job.id, job.lease, *(args or (self.name,)))
@@ -132,7 +132,7 @@ class Caller:
         return answer
 
     def did(self, rows):
-        """Claimed and completed by one statement, which has answered with these: id, lease, attempt."""
+        """One statement claimed and completed these jobs; it returned id, lease, attempt."""
         for row in rows:
             self.note("start", *row, 0)
             self.note("end", *row, "complete")
@@ -141,13 +141,13 @@ class Caller:
     def fail(self, job, retry_in="0 s"):
         return self.finish(job, "fail", "select tq_fail(%s, %s, %s, retry_in => %s)", "try again", retry_in)
 
-    # --- what is there
+    # --- the remaining jobs
 
     def live(self, queue):
         return self.value("select coalesce(sum(live), 0) from tq_stats() where queue = %s", queue)
 
     def drain(self, queue):
-        """Ends what is left of a queue, and answers with the tokens of all that succeeded."""
+        """Ends the remaining jobs of a queue; returns the tokens of all succeeded jobs."""
         def empty():
             for job in self.claim(queue, 100, ", wait => '200 ms'"):
                 self.finish(job)

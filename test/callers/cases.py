@@ -1,5 +1,5 @@
-"""Every way of calling, as cases. Each has a queue of its own, which has its name, and leaves nothing live there. The checker looks at
-all of them together."""
+"""Every way to call tq, as cases. Each case has a queue with the name of the case, and leaves no live job there. The
+checker checks all cases together."""
 import traceback
 
 from caller import Caller

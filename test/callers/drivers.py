@@ -1,12 +1,13 @@
-"""The programs of examples/: enqueue with each driver, have each worker do the jobs, take the server down in the middle, stop them."""
+"""The programs of examples/: each driver enqueues, its worker runs the jobs, the server crashes in between, the workers
+stop."""
 import os
 import subprocess
 
 COUNT = (7, 21)         # jobs of the first and of the second round
-LONG = 4                # seconds of work, more than a lease of the examples lasts
+LONG = 4                # seconds of work, longer than a lease of the examples
 PYTHON = "/usr/bin/python3"
 JAVA = ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", "/usr/share/java/postgresql.jar:java"]
-# the worker, the producer, how many jobs a worker has in hand at most
+# the worker, the producer, the most jobs that a worker has in hand
 DRIVERS = {
     "psql": (["psql/worker.sh"], ["psql/enqueue.sh"], 1),
     "libpq": (["c/worker"], ["c/enqueue"], 1),
@@ -14,6 +15,8 @@ DRIVERS = {
     "psycopg": ([PYTHON, "python/worker_psycopg.py"], [PYTHON, "python/enqueue_psycopg.py"], 1),
     "asyncpg": ([PYTHON, "python/worker_asyncpg.py"], [PYTHON, "python/enqueue_asyncpg.py"], 2),
     "node": (["node", "node/worker.js"], ["node", "node/enqueue.js"], 1),
+    "dispatcher_psycopg": ([PYTHON, "python/dispatcher_psycopg.py"], [PYTHON, "python/enqueue_psycopg.py"], 2),
+    "dispatcher_node": (["node", "node/dispatcher.js"], ["node", "node/enqueue.js"], 2),
     "go": (["go/bin/worker"], ["go/bin/enqueue"], 2),
     "java": ([*JAVA, "Worker"], [*JAVA, "Enqueue"], 1),
     "ruby": (["ruby/worker.rb"], ["ruby/enqueue.rb"], 1),
@@ -49,6 +52,8 @@ def run(scene, only=""):
         first_round(scene, names)
         second_round(scene, names)
         interrupt(scene, names)
+        gone = {worker.name: worker.said() for worker in workers.values() if worker.process.poll() is not None}
+        scene.say(not gone, "every worker outlives the crash", gone)
         stop(scene, names, workers)
     except TimeoutError as error:
         scene.say(False, "the examples", f"never came: {error}")
@@ -63,7 +68,7 @@ def run(scene, only=""):
 
 
 def enqueue(scene, names, suffix, count, queue="", environment=None):
-    """By each driver; what it says it has committed goes to the ledger."""
+    """Enqueues with each driver; the ledger gets the transactions that the driver reports as committed."""
     programs = {name: Program(scene, f"{name}.enqueue{suffix}", DRIVERS[name][1], queue or name, name + suffix, count,
                               environment=environment) for name in names}
     for name, program in programs.items():
@@ -85,13 +90,13 @@ def live(scene):
 
 
 def first_round(scene, names):
-    """Workers that wait get jobs."""
+    """Waiting workers get jobs."""
     enqueue(scene, names, "a", COUNT[0])
     scene.until(lambda: live(scene) == 0, "the end of the first round")
 
 
 def in_hand(scene):
-    """Which workers have a job."""
+    """The workers that have a job."""
     holders = {}
     for _, who, event, *words in scene.read_ledger():
         if event == "start":
@@ -115,7 +120,7 @@ def second_round(scene, names):
 
 
 def long_jobs(scene, names, n=None, expected="succeeded", more=""):
-    """So many for each driver, or as many as its workers can hold."""
+    """As many jobs for each driver as given, or as many as its workers can hold."""
     ids = set()
     for name in names:
         for token in scene.tokens(name + "c", n or 2 * DRIVERS[name][2]):
@@ -128,7 +133,7 @@ def long_jobs(scene, names, n=None, expected="succeeded", more=""):
 
 
 def holders(scene, ids):
-    """Who has begun which of these jobs, when all have been begun."""
+    """The worker of each of these jobs, once all have begun."""
     def begun():
         who = {int(words[3]): words[1] for words in scene.read_ledger() if words[2] == "start" and int(words[3]) in ids}
         return len(who) == len(ids) and who
@@ -136,7 +141,7 @@ def holders(scene, ids):
 
 
 def interrupt(scene, names):
-    """Work that is to stop: one job of each driver is cancelled, one is over its time."""
+    """Work that must stop: one job of each driver is cancelled, another one exceeds its timeout."""
     cancelled = long_jobs(scene, names, 1, "cancelled")
     late = long_jobs(scene, names, 1, "dead", ", max_attempts => 1, timeout => '500 ms'")
     holders(scene, cancelled | late)
@@ -146,12 +151,13 @@ def interrupt(scene, names):
     told = scene.until(lambda: len(heard := {words[3]: words[-1] for words in scene.read_ledger() if words[2] == "told"
                                              and int(words[3]) in cancelled | late}) == len(cancelled | late) and heard,
                        "workers that notice")
-    scene.say({told[str(id)] for id in cancelled} == {"cancelled"}, "who is asked to stop does", told)
-    scene.say({told[str(id)] for id in late} == {"lost"}, "who is too late hears so", told)
+    scene.say({told[str(id)] for id in cancelled} == {"cancelled"}, "jobs that are asked to stop, stop", told)
+    scene.say({told[str(id)] for id in late} == {"lost"}, "a late worker gets a lost lease", told)
 
 
 def stop(scene, names, workers):
-    """One worker of each is told by a signal, the other by the queue; each ends what it has, and nothing else."""
+    """One worker of each driver is stopped by a signal, the other one by the queue. Each ends its jobs and nothing
+    else."""
     ids = long_jobs(scene, names)
     who = holders(scene, ids)
     for (_, i), worker in workers.items():
@@ -172,7 +178,7 @@ def stop(scene, names, workers):
                   f"{name}: finishes what it has and ends, told so by {'SIGTERM' if i == 1 else 'tq_drain'}",
                   f"exit status {status}; its jobs are {ends}; it said {worker.said()}")
     answers = {scene.query("select tq_cancel(%s)", id)[0][0] for id in left}
-    scene.say(answers == {"cancelled"}, "workers that stop take nothing new", answers)
+    scene.say(answers == {"cancelled"}, "stopping workers claim no new jobs", answers)
 
 
 def look(scene, name):

@@ -1,4 +1,4 @@
--- What an application might wrap around tq.
+-- Functions as an application might write them around tq.
 
 CREATE FUNCTION enqueue_pair(queue text, one text, two text) RETURNS SETOF bigint LANGUAGE sql AS $$
 	SELECT tq_enqueue(queue, jsonb_build_object('transfer', one))
@@ -10,7 +10,7 @@ CREATE FUNCTION next_jobs(queue text, n int, who text) RETURNS SETOF tq_job LANG
 	SELECT * FROM tq_claim(queue, n, worker => who)
 $$;
 
--- The work and its end in one statement.
+-- The work and the end of the job in one statement.
 CREATE FUNCTION finish(job bigint, lease bigint, who text) RETURNS text LANGUAGE sql AS $$
 	INSERT INTO booking SELECT id, payload ->> 'transfer', 1, who FROM tq_get(job);
 	SELECT tq_complete(job, lease)
@@ -25,7 +25,7 @@ EXCEPTION
 END
 $$;
 
--- Enqueues and claims in blocks within blocks, each of which may fail; answers with what stayed.
+-- Enqueues and claims in nested blocks, each of which may fail; returns the surviving jobs.
 CREATE FUNCTION nested(queue text, tokens text[], fails boolean[]) RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE
 	deeper text[];
@@ -57,7 +57,7 @@ CREATE TRIGGER enqueue AFTER INSERT ON order_now FOR EACH ROW EXECUTE FUNCTION e
 CREATE TABLE order_late (queue text, name text);
 CREATE CONSTRAINT TRIGGER enqueue AFTER INSERT ON order_late DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION enqueue_row();
 
--- A worker inside the server: each job is a transaction, every third of which is rolled back.
+-- A worker inside the server: each job is a transaction, and every third transaction rolls back.
 CREATE PROCEDURE work_off(queue text, who text) LANGUAGE plpgsql AS $$
 DECLARE
 	job tq_job;

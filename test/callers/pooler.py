@@ -30,7 +30,7 @@ pidfile = {self.folder}/pgbouncer.pid
 ignore_startup_parameters = extra_float_digits
 server_login_retry = 1
 """)
-        # Debian's is in a folder that is not in everybody's path
+        # Debian installs it in a folder outside the usual PATH
         path = os.environ["PATH"] + ":/usr/sbin"
         self.process = subprocess.Popen(["pgbouncer", "-q", settings], env={**os.environ, "PATH": path}, stdout=subprocess.DEVNULL,
                                         stderr=subprocess.DEVNULL)

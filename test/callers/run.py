@@ -1,9 +1,11 @@
 #!/usr/bin/python3
-"""Callers of tq: the example workers of every driver, and every way of calling, with the same checker (test/chaos/checker.py).
+"""Callers of tq: the example workers of every driver, and every way to call tq, with the same checker
+(test/chaos/checker.py).
 
 usage: run.py --examples FOLDER --pg-ctl PATH --data FOLDER --log FOLDER [--only PATTERN] DSN
 
-The database of the DSN is made anew. FOLDER of --examples holds examples/ as built. Prints "ok - ..." or "not ok - ..." for each case.
+The database of the DSN is created again. FOLDER of --examples holds examples/ as built. Prints "ok - ..." or "not ok
+- ..." for each case.
 """
 import argparse
 import pathlib

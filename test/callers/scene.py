@@ -1,4 +1,4 @@
-"""What the parts of this test share: a database with tq and the examples' tables, the ledger, crashes, results."""
+"""The shared parts of this test: a database with tq and the examples' tables, the ledger, crashes, results."""
 import itertools
 import os
 import subprocess
@@ -36,14 +36,14 @@ class Scene:
         return conn
 
     def create(self):
-        """The database that the DSN names, anew."""
+        """Creates the DSN's database again."""
         admin = self.connect(dbname="postgres")
         with admin.cursor() as cur:
             cur.execute(f"drop database if exists {self.database} with (force)")
             cur.execute(f"create database {self.database}")
         admin.close()
         self.conn = self.connect()
-        self.query("create extension tq; create extension pageinspect")   # the checker looks with it
+        self.query("create extension tq; create extension pageinspect")   # for the checker
         with open(os.path.join(self.options.examples, "schema.sql"), encoding="utf-8") as file:
             self.query(file.read())
 
@@ -73,7 +73,7 @@ class Scene:
             return [line.split() for line in lines]
 
     def tokens(self, who, n):
-        """Names for jobs, of this client's own."""
+        """Names for jobs, unique to this client."""
         return [f"{who}-{next(self.serials)}" for _ in range(n)]
 
     # --- waiting

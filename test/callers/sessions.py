@@ -1,4 +1,4 @@
-"""Cases of sessions: leases that are lost, poolers, a crowd and a crash."""
+"""Cases of sessions: lost leases, poolers, many clients and a crash."""
 import itertools
 import json
 import threading
@@ -17,7 +17,7 @@ from pooler import Pooler
 
 @case
 def stale_leases(scene, caller, queue):
-    """Whoever lost a lease is refused by every verb, and changes nothing."""
+    """After a lost lease every verb is refused and changes nothing."""
     other = Caller(scene, queue + ".other")
     expected = set()
     for sql, verb in (("select finish(%s, %s, %s)", "complete"), ("select tq_fail(%s, %s, %s)", "fail"),
@@ -40,7 +40,7 @@ def stale_leases(scene, caller, queue):
 
 @case
 def leases_bound_to_their_session(scene, caller, queue):
-    """They go with the connection, at once."""
+    """Leases bound to a connection end with it, at once."""
     token, = scene.tokens(queue, 1)
     caller.enqueue(queue, token)
     short = Caller(scene, queue + ".short")
@@ -53,8 +53,69 @@ def leases_bound_to_their_session(scene, caller, queue):
 
 
 @case
+def leases_of_a_worker(scene, caller, queue):
+    """A worker whose sessions are terminated keeps its jobs if it comes back; else, or if it is released, they go to
+    others."""
+    def beat(worker, jobs):
+        answer, until = caller.query("select b, extract(epoch from clock_timestamp() + '5 min')::float8 from tq_heartbeat_worker(%s) b",
+                                     worker.name)[0]
+        same(answer, f"({len(jobs)},run)", "heartbeat")
+        for job in jobs:
+            worker.note("renewed", *job[:3], f"{until:.6f}")
+
+    def finish_as(worker, jobs, answer):
+        again = Caller(scene, worker.name)
+        for job in jobs:
+            same(again.finish(job), answer, "complete")
+        again.close()
+
+    def worker_with_jobs(name, n):
+        for token in scene.tokens(f"{queue}.{name}", n):
+            caller.enqueue(queue, token)
+            tokens.add(token)
+        worker = Caller(scene, f"{queue}.{name}")
+        jobs = worker.claim(queue, n, ", lease_for => '5 min', bind_worker => true")
+        same(len(jobs), n, "claimed")
+        pid = worker.conn.get_backend_pid()
+        caller.query("select pg_terminate_backend(%s, 10000)", pid)
+        worker.close()
+        return worker, jobs
+
+    tokens = set()
+    for i in range(10):
+        worker, jobs = worker_with_jobs(f"back{i}", 5)
+        beat(worker, jobs)
+        finish_as(worker, jobs, "succeeded")
+    worker, jobs = worker_with_jobs("freed", 5)
+    for job in jobs:
+        worker.note("freed", *job[:3])
+    same(caller.value("select tq_release_worker(%s)", worker.name), 5, "released")
+    finish_as(worker, jobs, "lost")
+    again = []
+    scene.until(lambda: again.extend(caller.claim(queue, 5)) or len(again) == 5, "the jobs of a released worker", 5)
+    same({job.attempt for job in again}, {2}, "attempt")
+    for job in again:
+        same(caller.finish(job), "succeeded", "complete")
+    caller.query("alter system set tq.worker_grace = '1 s'")
+    caller.query("select pg_reload_conf()")
+    scene.until(lambda: caller.value("select current_setting('tq.worker_grace')") == "1s", "a shorter grace")
+    worker, jobs = worker_with_jobs("lost", 5)
+    for job in jobs:
+        worker.note("freed", *job[:3])
+    again = []
+    scene.until(lambda: again.extend(caller.claim(queue, 5)) or len(again) == 5, "the jobs of an absent worker", 20)
+    for job in again:
+        same(caller.finish(job), "succeeded", "complete")
+    finish_as(worker, jobs, "lost")
+    caller.query("alter system reset tq.worker_grace")
+    caller.query("select pg_reload_conf()")
+    same(caller.drain(queue), tokens, "succeeded")
+
+
+@case
 def sessions_that_are_ended(scene, caller, queue):
-    """What an open transaction has claimed is free again, what it has enqueued never was; a wake-up is not lost with who waited for it."""
+    """A terminated session: the claims of its transaction are released, its enqueues never happened. Its wakeup is not
+    lost."""
     token, = scene.tokens(queue, 1)
     caller.enqueue(queue, token)
 
@@ -91,7 +152,7 @@ def sessions_that_are_ended(scene, caller, queue):
         other.close()
     caller.drain(queue)
 
-    # one that waits
+    # a waiting session
     other = Caller(scene, queue + ".waits")
     pid = other.conn.get_backend_pid()
     trouble = []
@@ -135,7 +196,7 @@ def pgbouncer_in_transaction_mode(scene, caller, queue):
             raise Undo
         jobs = [job for client in clients for job in client.claim(queue, 5)]
         same(len(jobs), 25, "claimed")
-        for client, job in zip(itertools.cycle(clients[1:]), jobs):     # seldom by whoever claimed it
+        for client, job in zip(itertools.cycle(clients[1:]), jobs):     # seldom by the client that claimed it
             same(client.value("select action from tq_heartbeat(%s, %s)", job.id, job.lease), "run", "heartbeat")
             with client.transaction():
                 with client.savepoint("a"):
@@ -151,7 +212,8 @@ def pgbouncer_in_transaction_mode(scene, caller, queue):
 
 @case
 def pgbouncer_in_front_of_the_examples(scene, caller, queue):
-    """They do not notice. asyncpg prepares each statement in a transaction of its own, so it is not made for this."""
+    """Example workers do not notice the pooler. asyncpg is skipped: it prepares each statement in a transaction of its
+    own."""
     names = [name for name in DRIVERS if name != "asyncpg"]
     caller.query("select tq_create_queue(%s, %s)", queue, '{"retry": {"policy": "fixed", "delay": "200 ms"}}')
     pooler = Pooler(scene, 3 * len(names))
@@ -162,7 +224,7 @@ def pgbouncer_in_front_of_the_examples(scene, caller, queue):
         scene.until(lambda: caller.value(everybody, [worker.name for worker in workers]) == len(workers), "claims of all workers", 60)
         enqueue(scene, names, "p", 12, queue, environment)
         scene.until(lambda: caller.live(queue) == 0, "the end of the jobs")
-        # the one in Go cancels its claim, of which PgBouncer 1.18 may die, so it comes last
+        # the Go worker runs last: it cancels its claim, which can crash PgBouncer 1.18
         for group in ([worker for worker in workers if worker.name != "go.pooled"], [worker for worker in workers if worker.name == "go.pooled"]):
             for worker in group:
                 worker.process.terminate()
@@ -177,7 +239,7 @@ def pgbouncer_in_front_of_the_examples(scene, caller, queue):
 
 @case
 def pgbouncer_in_statement_mode(scene, caller, queue):
-    """No transactions: the work and its end are one statement."""
+    """No transactions: the work and the end of the job are one statement."""
     pooler = Pooler(scene)
     try:
         clients = [Caller(scene, f"{queue}.{i}", pooler.dsn("by_statement")) for i in range(3)]
@@ -198,12 +260,12 @@ def pgbouncer_in_statement_mode(scene, caller, queue):
 
 @case
 def groups_and_limits_over_crashes(scene, caller, queue):
-    """Four workers and two producers, groups in order, never more than three jobs at once; the server goes down twice."""
+    """Four workers and two producers, groups in order, at most three jobs at once; the server crashes twice."""
     caller.query("select tq_create_queue(%s, %s)", queue, json.dumps({"max_running": 3, "max_attempts": 50}))
     started, over, trouble = threading.Barrier(7), threading.Event(), []
 
     def again(name, act):
-        """Acts until it is over, with a new connection where the old one has gone."""
+        """Runs until the end; reconnects after a broken connection."""
         client = None
         try:
             started.wait()
@@ -212,7 +274,7 @@ def groups_and_limits_over_crashes(scene, caller, queue):
                     client = client or Caller(scene, name)
                     act(client)
                 except psycopg2.Error as error:
-                    # the server goes, or is not there, or has not loaded yet
+                    # the server stops, is down, or has not loaded yet
                     if client and not client.gone(error) and error.pgcode not in ("TQ009", "57P01", "57P02"):
                         raise
                     client = None

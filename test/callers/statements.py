@@ -23,7 +23,7 @@ def plpgsql_exception_blocks(scene, caller, queue):
         caller.note("committed", tokens[0])
         caller.note("rolledback", *tokens[len(kept):])
         expected |= set(kept)
-    # a lost lease that is caught leaves the rest of the transaction as it is
+    # after a caught lost lease the rest of the transaction continues
     token, = scene.tokens(queue, 1)
     with caller.transaction():
         job, = caller.claim(queue)
@@ -51,7 +51,7 @@ def sql_functions(scene, caller, queue):
 
 @case
 def triggers(scene, caller, queue):
-    """Also those that fire when the transaction commits already."""
+    """Includes deferred triggers, which fire during the commit."""
     expected = set()
     for table in ("order_now", "order_late"):
         kept, undone = scene.tokens(queue, 3), scene.tokens(queue, 2)
@@ -85,7 +85,7 @@ def procedures_that_commit(scene, caller, queue):
 
 @case
 def all_in_one_statement(scene, caller, queue):
-    """Claimed, worked on and completed by a CTE; claimed by COPY; enqueued by UPDATE."""
+    """Jobs claimed, worked on and completed by a CTE; claimed by COPY; enqueued by UPDATE."""
     tokens = scene.tokens(queue, 8)
     caller.query("insert into transfer select unnest(%s), 1", tokens)
     caller.note("enqueue", tokens[0], *tokens)
@@ -112,7 +112,8 @@ def all_in_one_statement(scene, caller, queue):
 
 @case
 def cursors(scene, caller, queue):
-    """A claim through a cursor has taken its jobs by the first FETCH, however many are fetched; they belong to the cursor's transaction."""
+    """The first FETCH of a claiming cursor claims all its jobs, however many are fetched. They belong to the cursor's
+    transaction."""
     tokens = scene.tokens(queue, 6)
     for token in tokens:
         caller.enqueue(queue, token)
@@ -127,7 +128,7 @@ def cursors(scene, caller, queue):
     jobs = caller.claimed(caller.query("fetch all from c"))
     caller.query("close c")
     same([job.token for job in jobs], tokens[:3], "jobs of the cursor")
-    # finished while another cursor reads
+    # finished while another cursor is open
     with caller.transaction():
         caller.query("declare d cursor for select generate_series(1, 10)")
         for job in jobs:
@@ -156,7 +157,7 @@ def prepared_statements(scene, caller, queue):
 
 @case
 def pipelines(scene, caller, queue):
-    """What stands between two syncs is one transaction; an error takes back what is before it, and skips what is after it."""
+    """The statements between two syncs are one transaction. An error undoes those before it, and skips those after it."""
     tokens, lost = scene.tokens(queue, 8), scene.tokens(queue, 4)
     enqueue = "select tq_enqueue(%s, jsonb_build_object('transfer', %s::text))"
     with psycopg.connect(scene.dsn, autocommit=True) as conn:

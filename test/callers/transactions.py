@@ -11,7 +11,8 @@ LEVELS = ("read committed", "repeatable read", "serializable")
 
 @case
 def isolation_levels(scene, caller, queue):
-    """In each level: enqueue and roll back, claim and roll back, claim and finish, and all of it after others have moved on."""
+    """In each level: enqueue and roll back, claim and roll back, claim and finish; then all of it after commits of other
+    sessions."""
     other = Caller(scene, queue + ".other")
     expected = set()
     for level in LEVELS:
@@ -43,7 +44,7 @@ def isolation_levels(scene, caller, queue):
 
 @case
 def serialization_failures(scene, caller, queue):
-    """What a failed COMMIT takes back is enqueued nowhere, and what it claimed is claimed again."""
+    """A failed COMMIT enqueues nothing, and the jobs that it claimed are claimed again."""
     token, = scene.tokens(queue, 1)
     caller.enqueue(queue, token)
     other = scene.connect()
@@ -54,7 +55,7 @@ def serialization_failures(scene, caller, queue):
                 caller.value("select count(*) from transfer")
                 cur.execute("insert into transfer values (%s, 0)", (queue,))
                 caller.enqueue(queue)
-                caller.finish(caller.claim(queue)[0])   # writes what the other one has read, as that did
+                caller.finish(caller.claim(queue)[0])   # each writes what the other one has read
                 cur.execute("commit")
             assert False, "the transactions did not disturb each other"
         except psycopg2.errors.SerializationFailure:
@@ -107,7 +108,7 @@ def savepoints_used_again(scene, caller, queue):
 
 @case
 def errors_in_a_transaction(scene, caller, queue):
-    """An error of tq, or of anything else, takes the whole transaction with it."""
+    """An error of tq, or any other error, aborts the whole transaction."""
     token, = scene.tokens(queue, 1)
     caller.enqueue(queue, token)
     for bad in ("select tq_complete(%(id)s, %(lease)s + 1000)", "select tq_enqueue('errors', 'null', priority => 100000)", "select 1/0"):

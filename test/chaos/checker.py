@@ -3,26 +3,29 @@
 
 usage: checker.py [--token KEY] [--effects QUERY] [--clock-moved] DSN LEDGER...
 
-Run it when nothing is under way: no client, no open transaction. Prints "ok - ..." for each promise that held, "not ok - ..." with the first
-offenders for each that did not. As a module: check(Journal.read(...), Ledger.read(...)) returns {promise: [offender, ...]}.
+Run it when the server is idle: no client, no open transaction. Prints "ok - ..." for each promise that held, and "not
+ok - ..."
+with the first violations for each that did not. As a module: check(Journal.read(...), Ledger.read(...)) returns
+{promise: [violation, ...]}.
 """
 import argparse
 import collections
 import sys
 
 from branches import find_cuts, from_the_future, held_over
-from journal import ENDS, ENDS_ATTEMPT, Journal
+from journal import ENDS, ENDS_ATTEMPT, RETRIES, Journal
 from ledger import Ledger
 from rates import fullest, peak, rates
 
-# What comes of a verb: who has been asked to stop is cancelled, unless he completes or buries. And of which event an answer tells.
+# The events that each verb of a worker can cause, and the events that each answer stands for. A job that was asked to
+# stop is cancelled unless the worker completes or buries it.
 ASKED_FOR = {"complete": "s", "fail": "fdx", "release": "rx", "kill": "dx", "bury": "b"}
 ANSWERS = {"succeeded": "s", "delayed": "fr", "ready": "fr", "dead": "d", "buried": "b", "cancelled": "x"}
 LIVE = ("ready", "delayed", "running", "blocked")
-CLOCK_READ_BEFORE = 1.0     # seconds, at most, that a claim or finish takes from reading the clock to being done
+CLOCK_READ_BEFORE = 1.0     # seconds, at most, between reading the clock and the end of a claim or finish
 
 
-# Each promise is a function of journal and ledger that yields whoever breaks it.
+# Each promise is a function of journal and ledger that yields its violations.
 PROMISES = {}
 
 
@@ -33,7 +36,8 @@ def promise(text):
     return add
 
 
-# Promises that are read off the clock say nothing if it was moved; these do if clients read their own.
+# Promises that depend on the clock prove nothing if it was moved. Those of LEDGER_CLOCKED do if clients use their own
+# clock.
 CLOCKED, LEDGER_CLOCKED = set(), set()
 
 
@@ -59,7 +63,7 @@ def check(journal, ledger, clock_moved=False):
 def ids_of_tokens(journal):
     ids = collections.defaultdict(list)
     for job in journal.jobs.values():
-        # a copy for another queue has its origin's
+        # a copy in another queue has the token of its origin
         if job.token is not None and (job.origin not in journal.jobs or journal.jobs[job.origin].token != job.token):
             ids[job.token].append(job.id)
     return ids
@@ -113,7 +117,7 @@ def claimed_was_committed(journal, ledger):
 @promise("each claim brought the job's own payload")
 def own_payload(journal, ledger):
     for start in ledger.starts:
-        # of a job that a server which goes on does not have another one may have the number
+        # another job may have the id of a job that the new server lacks
         if start.token is not None and start.job in journal.jobs and not ledger.abandoned(start.at):
             token = journal.jobs[start.job].token
             if start.token != (token or "-"):
@@ -127,7 +131,7 @@ def one_end(journal, _ledger):
     for id in journal.jobs:
         ended, said = None, journal.states.get(id)
         for event in journal.of(id):
-            if event.type == "R":
+            if event.type in RETRIES:
                 ended = None
             elif event.type in ENDS and not (event.type == "p" and ended):
                 if ended:
@@ -147,14 +151,14 @@ def one_end(journal, _ledger):
 def nothing_after_the_end(journal, _ledger):
     for id, events in journal.events.items():
         for before, event in zip(events, events[1:]):
-            if before.type in ENDS and event.type not in "Rmp":
+            if before.type in ENDS and event.type not in RETRIES + "mp":
                 yield f"job {id}: {event.type} after {before.type}"
 
 
 @promise("no step of a job was taken twice")
 def steps_once(journal, _ledger):
     for id, events in journal.events.items():
-        # what says that a row was moved is in the old place, what happened next in the new one
+        # the event "moved" is in the old segment, the following events are in the new one
         for step, n in collections.Counter(event.step for event in events if event.type != "m").items():
             if n > 1:
                 yield f"job {id}: step {step}"
@@ -166,7 +170,7 @@ def events_of_jobs(journal, _ledger):
 
 
 def asked_for(ledger, key):
-    """Types of events that may come of what the holder of a lease asked for."""
+    """Types of events that the verbs of the lease's holder may cause."""
     return set("".join(ASKED_FOR[verb] for verb in ledger.verbs(key)))
 
 
@@ -181,7 +185,7 @@ def accepted_is_journalled(journal, ledger):
 @promise("no finish that was refused is in the journal")
 def refused_is_not_journalled(journal, ledger):
     for (id, lease), (_, answer) in ledger.told.items():
-        # whoever asked twice may have been refused because the first one, of which it heard nothing, was accepted
+        # a client that asked twice may have been refused because its first, unanswered, request was accepted
         if answer == "lost" and len(ledger.verbs((id, lease))) == 1 and any(e.lease == lease and e.type in "sfrb" for e in journal.of(id)):
             yield f"job {id}, lease {lease}"
 
@@ -189,7 +193,7 @@ def refused_is_not_journalled(journal, ledger):
 @promise("every finish in the journal was asked for")
 def journalled_was_asked_for(journal, ledger):
     for id, events in journal.events.items():
-        # without a token it is the job of somebody who keeps no ledger, as are those who run handlers
+        # a job without a token belongs to a client without a ledger; handlers have no ledger either
         if id not in journal.jobs or journal.jobs[id].token is None or journal.jobs[id].queue in journal.handled:
             continue
         for event in events:
@@ -207,7 +211,7 @@ def no_stale_finish(journal, ledger):
             if event.lease < newest:
                 yield f"job {id}: {event.type} with lease {event.lease} after lease {newest}"
             newest = max(newest, event.lease)
-    # lost in a crash before it was journalled, but somebody had a newer one
+    # lost in a crash before it was journalled, but another client had a newer one
     for id, starts in ledger.by_job().items():
         for start in starts:
             key = (id, start.lease)
@@ -220,7 +224,7 @@ def no_stale_finish(journal, ledger):
 # --- leases
 
 def asked_to_stop(journal, id):
-    """tq_cancel ends a lease sooner."""
+    """tq_cancel ends a lease earlier."""
     return any(event.type == "a" for event in journal.of(id))
 
 
@@ -248,7 +252,7 @@ def no_overlap(journal, ledger):
                 yield f"job {id}: lease {other[0]} began at {other[1]}, lease {one[0]} ended at {one[2]}"
     for id, starts in ledger.by_job().items():
         for start in starts:
-            # from its claim to the moment its holder asks to end it, a lease is live until its time is over
+            # a lease is live from its claim until its holder asks to end it or its time is over
             live_until = min(ledger.ended((id, start.lease)), start.until)
             for other in starts:
                 if other.lease > start.lease and other.at < live_until and not ledger.excused(journal, start, other.at) \
@@ -290,10 +294,10 @@ def attempts_in_order(journal, _ledger):
     for id, events in journal.events.items():
         attempt, lease = 0, None
         for event in events:
-            if event.type == "R":
-                attempt = attempt if event.attempt is None else 0   # None: it was delayed, and goes on with its life
+            if event.type in RETRIES:
+                attempt = attempt if event.attempt is None else 0   # None: the job was delayed, and its life continues
             elif event.lease is not None and event.attempt is not None:
-                # what was released does not count, nor does a claim that a crash took back
+                # released attempts do not count, nor do claims that a crash undid
                 if event.lease != lease and event.attempt not in (attempt, attempt + 1):
                     yield f"job {id}: attempt {event.attempt} after {attempt}"
                 attempt, lease = event.attempt, event.lease
@@ -317,7 +321,7 @@ def at_most(journal, queue, what):
 
 
 def claims(journal, ledger):
-    """The leases of each job, smallest first. One counter numbers all claims of a database, so they order them."""
+    """The leases of each job, smallest first. All claims of a database share one counter, so lease numbers order them."""
     found = collections.defaultdict(set)
     for id, events in journal.events.items():
         found[id].update(event.lease for event in events if event.lease is not None)
@@ -328,13 +332,13 @@ def claims(journal, ledger):
 
 
 def plain(journal, job):
-    """Its place in its group was never changed."""
+    """Whether its place in its group was never changed."""
     return job.run_at is None and not moved(journal, job.id)
 
 
 def moved(journal, id):
-    """Was the time of a job changed, or did it get another life?"""
-    return any(event.type in "oR" for event in journal.of(id))
+    """Whether the time of a job was changed, or it got another life."""
+    return any(event.type in "o" + RETRIES for event in journal.of(id))
 
 
 @promise("jobs of a group start in their order")
@@ -351,7 +355,7 @@ def group_order(journal, ledger):
             for second in jobs[i + 1:]:
                 if not plain(journal, first) or not plain(journal, second) or second.id not in leases:
                     continue
-                # of a claim that a crash took back nobody knows exactly when it was
+                # if a crash undid a claim, its exact time is unknown
                 began = next((at for lease, at, _ in journal.attempts(second.id) if lease == leases[second.id][0]), None)
                 if first.id in leases and leases[first.id][0] < leases[second.id][0]:
                     if strict and limit == 1 and leases[first.id][-1] > leases[second.id][0]:
@@ -362,9 +366,9 @@ def group_order(journal, ledger):
 
 
 def live_until(journal, ledger, start):
-    """Until when a lease was certainly live; None if nobody can say."""
+    """The time until which a lease was certainly live; None if it is unknown."""
     key = (start.job, start.lease)
-    # of a job that a server which goes on does not have another one may have the number
+    # another job may have the id of a job that the new server lacks
     if ledger.forgotten(start):
         return None
     if ledger.accepted(key):
@@ -376,8 +380,8 @@ def live_until(journal, ledger, start):
 
 
 def most_at_once(journal, ledger, starts, jobs):
-    """How many leases were live at one moment: from the time that their holder had heard of the claim to when it asked to end it, or it
-    ran out."""
+    """The highest number of leases that were live at one moment. A lease counts from the time that its holder knew of the
+    claim until the holder asked to end it, or it ran out."""
     moments = []
     for start in (start for job in jobs for start in starts.get(job.id, ())):
         until = live_until(journal, ledger, start)
@@ -387,7 +391,7 @@ def most_at_once(journal, ledger, starts, jobs):
 
 
 def crowds(journal):
-    """(name, its jobs, which limit, how many may run at once: 0 for no limit) of each queue and group; the limit tells which."""
+    """(name, its jobs, which limit, highest number of running jobs, 0 for no limit) of each queue and group."""
     queues = collections.defaultdict(list)
     for job in journal.jobs.values():
         queues[job.queue].append(job)
@@ -424,8 +428,8 @@ def rates_held(journal, _ledger):
 
 
 def depths(journal, ledger):
-    """(queue, how many of its jobs were certainly there at one moment, how many may be) of each queue with a max_depth. What was tried
-    again, or came of itself, is not counted."""
+    """(queue, number of its jobs that were certainly there at one moment, highest allowed number) of each queue with a
+    max_depth. Retried jobs and jobs enqueued by tq itself do not count."""
     known = {token: at for tx, at in ledger.committed.items() for token in ledger.transactions[tx]}
     moments = collections.defaultdict(list)
     for id, job in journal.jobs.items():
@@ -444,19 +448,19 @@ def depths_held(journal, ledger):
     return (f"{queue}: {most} jobs, max_depth is {limit}" for queue, most, limit in depths(journal, ledger) if most > limit)
 
 
-# --- what comes of itself
+# --- jobs that tq enqueues by itself
 
 def starts_of(journal, id):
     return [e.claimed_at for e in journal.of(id) if e.claimed_at is not None]
 
 
 def ended_at(journal, id):
-    """When its only life ended; None: it has not."""
+    """The time at which its only life ended; None if it has not ended."""
     return next((e.at for e in journal.of(id) if e.type in ENDS), None)
 
 
 def retried(journal, id):
-    return any(e.type == "R" for e in journal.of(id))
+    return any(e.type in RETRIES for e in journal.of(id))
 
 
 @promise("each time of a schedule has one job")
@@ -477,7 +481,7 @@ def no_time_left_out(journal, _ledger):
 
 
 def dues(journal, id):
-    """(after which lease, at what time) a job may be started, as its row and its journal have it."""
+    """(the lease before, time) at which a job may start, according to its row and its journal."""
     if not moved(journal, id):
         if journal.jobs[id].run_at is not None:
             yield 0, journal.jobs[id].run_at
@@ -511,7 +515,7 @@ def parents_first(journal, ledger):
     for id, job in journal.jobs.items():
         if not job.parents or retried(journal, id) or not starts_of(journal, id):
             continue
-        # a claim reads the clock before it has its job, and its client hears of it when it has
+        # a claim reads the clock before it has its job; its client knows of the job after that
         began = min([start.at for start in starts[id] if not ledger.forgotten(start)] + [at + CLOCK_READ_BEFORE for at in starts_of(journal, id)])
         for parent in job.parents:
             if parent in journal.jobs and not retried(journal, parent) and (ended_at(journal, parent) or began + 1) > began:
@@ -541,7 +545,7 @@ def effects_once(journal, _ledger):
     if journal.effects is None:
         return
     done = collections.Counter(journal.effects)
-    # without a token it is somebody's who leaves no traces, but for handlers
+    # a job without a token belongs to a client that leaves no traces, except handlers
     for id in done.keys() | {id for id, job in journal.jobs.items() if job.token is not None or job.queue in journal.handled}:
         times = sum(event.type == "s" for event in journal.of(id))
         if done[id] != times:
@@ -565,7 +569,7 @@ def none_dead(journal, _ledger):
 
 
 def report(found, amounts, out=sys.stdout):
-    """Prints; True if all held. `amounts` is how much each promise had to judge (judged.py)."""
+    """Prints the results; True if all promises held. `amounts` is how much each promise had to judge (judged.py)."""
     for text, offenders in found.items():
         if offenders:
             print(f"not ok - {text}: {len(offenders)}, such as " + "; ".join(str(o)[:200] for o in offenders[:5]), file=out)
@@ -582,7 +586,7 @@ def summary(journal, ledger):
 
 def main():
     import psycopg2
-    from judged import judged   # which imports this
+    from judged import judged   # this module imports checker
     parser = argparse.ArgumentParser()
     parser.add_argument("dsn")
     parser.add_argument("ledger", nargs="+")

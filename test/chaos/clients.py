@@ -1,4 +1,4 @@
-"""The clients of a scenario: processes of test/clients/load.py, each with a ledger outside of the database."""
+"""The clients of a scenario: processes of test/clients/load.py, each with a ledger outside the database."""
 import contextlib
 import os
 import pathlib
@@ -16,13 +16,13 @@ from server import until
 
 PROGRAMS = pathlib.Path(__file__).parent.parent / "clients"
 
-# of a job that was moved to segment 0 the row there counts
+# for a job that was moved to segment 0, the row there counts
 LEFT = """SELECT count(*) FROM (SELECT id, 'm'::"char" AS moved FROM tq.job UNION SELECT id, NULL FROM tq.job_0) j
           WHERE NOT EXISTS (SELECT FROM tq.event e WHERE e.job_id = j.id AND (e.type IN ('s', 'd', 'b', 'x', 'e', 'p') OR e.type = moved))"""
 
 
 class Clients:
-    """`dsn` is where they connect to, all of them for as long as they live; `dir` where ledgers and what they say go."""
+    """`dsn` is where all clients connect, during their whole life. `dir` has their ledgers and their output."""
 
     program = "load.py"
     effects = None          # a query for the checker: ids of jobs whose work was done
@@ -34,17 +34,17 @@ class Clients:
         self.ledgers = [self.dir / "driver.ledger"]
         self.ledgers[0].touch()
         self.running = {}       # role -> {name: process}
-        self.failed = []        # what clients died of
-        self.broken = None      # promises that did not hold, once checked
+        self.failed = []        # the errors with which clients ended
+        self.broken = None      # promises that did not hold, after check()
         self.summary = None
-        self.held_over = None   # leases held over a crash; None: there was none
+        self.held_over = None   # leases that survived a crash; None: there was no crash
         self.kept = None        # claims_kept()
-        self.roles = set()      # of those that were started
-        self.more = ()          # promises that this load must give something to judge, beside those of core()
-        self.judged = {}        # promise -> how much it had to judge, once checked
+        self.roles = set()      # clients that were started
+        self.more = ()          # promises that this load must give something to judge, as well as those of core()
+        self.judged = {}        # promise -> how much it had to judge, after check()
 
     def start(self, role, n=1, queue=None, pace=None, dsn=None, program=None, more=()):
-        """So many clients more: producer, worker or drain; or another one of test/clients."""
+        """Starts more clients: producer, worker or drain, or another one of test/clients."""
         for _ in range(n):
             self.roles.add(role)
             name = f"{role}{len(self.ledgers)}"
@@ -59,7 +59,7 @@ class Clients:
         return self
 
     def kill(self, role, random):
-        """SIGKILL to one of them; another takes its place. The ledger knows."""
+        """Kills a client with SIGKILL and starts another one. The ledger records it."""
         name = random.choice(sorted(self.running[role]))
         process = self.running[role].pop(name)
         process.kill()
@@ -68,7 +68,7 @@ class Clients:
         self.start(role)
 
     def stop(self, *roles):
-        """They give up what they hold and end. Whoever ended badly is in `failed`."""
+        """Lets the clients release their jobs and end. Clients that ended with an error are in `failed`."""
         roles = roles or sorted(self.running)
         for role in roles:
             (self.dir / f"stop_{role}").touch()
@@ -84,7 +84,7 @@ class Clients:
             (self.dir / f"stop_{role}").unlink()
 
     def abandon(self):
-        """Ends them at once, at the end of a scenario that failed."""
+        """Ends all clients at once, after a scenario that failed."""
         for processes in self.running.values():
             for process in processes.values():
                 with contextlib.suppress(ProcessLookupError):
@@ -93,31 +93,31 @@ class Clients:
         self.running = {}
 
     def note(self, event, *words, who="server", at=None):
-        """A line of the driver's ledger."""
+        """Writes a line of the driver's ledger."""
         with open(self.ledgers[0], "a", encoding="utf-8") as file:
             file.write(" ".join(map(str, (f"{at or time.time():.6f}", who, event) + words)) + "\n")
 
     @contextlib.contextmanager
     def crash(self):
-        """The server is taken down in here, or something else that takes claims back which are not in the journal yet; at the end of this
-        block it is down, or back."""
+        """A block in which the server is taken down, or in which claims are lost that are not in the journal yet. At its end
+        the server is down, or up again."""
         self.note("crash")
         yield
         self.note("down")
 
     def dead(self):
-        """Those that ended though nobody asked them to."""
+        """Clients that ended without being asked to."""
         return [name for processes in self.running.values() for name, process in processes.items() if process.poll() is not None]
 
     def progress(self, bytes=20_000):
-        """Waits until they have written so many bytes more, or some of them are dead."""
+        """Waits until the clients have written so many bytes more, or one of them has ended."""
         def size():
             return sum(os.path.getsize(ledger) for ledger in self.ledgers if ledger.exists())
         goal = size() + bytes
         until(lambda: size() >= goal or self.dead(), "the clients go on")
 
     def drain(self, server, database="postgres", n=2):
-        """Ends all of them, and has everything that is left claimed and completed."""
+        """Ends all clients; then claims and completes all remaining jobs."""
         self.stop()
         self.drain_started(server, database, n)
 
@@ -127,13 +127,13 @@ class Clients:
         def drained():
             began = time.monotonic()
             left = server.one(LEFT, database=database)
-            time.sleep(3 * (time.monotonic() - began))  # poll, but not so often that it is what takes the time
+            time.sleep(3 * (time.monotonic() - began))  # poll: rarely, so that polling does not use up the time
             return left == 0
         until(drained, "everything could be drained", 600)
         self.stop("drain")
 
     def read(self, server, database="postgres"):
-        """(journal, ledger), when nothing is under way."""
+        """(journal, ledger), when the server is idle."""
         conn = server.connect(database)
         try:
             return Journal.read(conn, self.token, self.effects), Ledger.read(ledger for ledger in self.ledgers if ledger.exists())
@@ -141,7 +141,7 @@ class Clients:
             conn.close()
 
     def check(self, server, database="postgres", clock_moved=False):
-        """{promise: [offender, ...]}, when nothing is under way, of those that had something to judge."""
+        """{promise: [violation, ...]} for promises that had something to judge, when the server is idle."""
         journal, ledger = self.read(server, database)
         self.summary = summary(journal, ledger)
         if ledger.crashes or ledger.branches:
@@ -152,9 +152,10 @@ class Clients:
         return {text: offenders for text, offenders in found.items() if offenders or self.judged[text]}
 
     def core(self):
-        """The promises that they must have given something to judge."""
+        """The promises that this load must have given something to judge."""
         return core(self.roles)
 
     def unjudged(self):
-        """Those of them that had nothing, or were left out, once checked. A clock that was moved leaves out what is read off it alone."""
+        """Those of them that had nothing to judge, or were left out, after check(). If only the clock was moved, promises that
+        depend on the clock are left out."""
         return [text for text in (*self.core(), *self.more) if not self.judged.get(text) and not (self.clock_moved and PROMISES[text] in CLOCKED)]

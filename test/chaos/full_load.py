@@ -1,7 +1,8 @@
-"""All that tq can do, at once: clients of test/clients/mixed.py, schedules, and handlers inside the server whose work leaves traces."""
+"""All features of tq at once: clients of test/clients/mixed.py, schedules, and handlers whose work leaves traces."""
 from clients import Clients
 
-# what a segment had is kept before it goes, by whoever drops it (live/wait_points.cpp): the checker wants to see everything
+# Rows of a segment are saved before any process drops it (shmem/wait_points.cpp), because the checker needs all of
+# them.
 SETUP = """
 CREATE SCHEMA chaos;
 CREATE TABLE chaos.job (LIKE tq.job, UNIQUE (id));
@@ -49,7 +50,7 @@ BEGIN
 END $$;
 """
 
-# a depth lets in what the workers can do, so that segments come to their end
+# max_depth admits as many jobs as the workers can process, so that segments can end
 RETRY = '"retry": {"policy": "fixed", "delay": "50 ms", "on_lost": "50 ms"}'
 QUEUES = f"""
 SELECT tq_create_queue('load', '{{{RETRY}, "notify": "news", "max_depth": 1500, "max_running": 25, "group_max_running": 1,
@@ -76,12 +77,13 @@ CONF = {
     "tq_test.clean_before_delete": "'SELECT chaos.keep_zero()'",
 }
 
-# what handlers and clients did in the transactions that ended their jobs
+# the effects of handlers and clients, from the transactions that ended their jobs
 EFFECTS = "SELECT job FROM chaos.effect"
 
 CLAIMED = ("load", "groups", "keys", "paced")
 
-# what it gives the checker to judge beside what every load does (also rates, where it is not down half of the time),
+# what it gives the checker to judge, as well as what every load does (also rates, unless the server is down half of the
+# time),
 FULL = ("the work of each job that succeeded was done once, of no other job",)
 # and that is there after some seconds
 FULL_LONG = ("each time of a schedule has one job", "no job started before those that it waits for had ended",
@@ -118,7 +120,7 @@ class FullLoad(Clients):
 
 
 def full_load(t, server, producers=3, dsn=None, **options):
-    """Clients at work in a server that t.server(**CONF) has made; `dsn` is where they find it."""
+    """Clients at work in a server that was created with t.server(**CONF); they connect to `dsn`."""
     server.sql(SETUP)
     server.sql(QUEUES)
     options.setdefault("lease", 0.25 if t.short else 1)

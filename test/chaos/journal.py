@@ -1,8 +1,9 @@
-"""What a database says of its jobs, as the checker wants it: read once, when nothing is under way."""
+"""The content of a database about its jobs, for the checker; read once, when the server is idle."""
 import dataclasses
 
 ENDS = {"s": "succeeded", "d": "dead", "b": "buried", "x": "cancelled", "e": "expired", "p": "purged"}
 ENDS_ATTEMPT = "sflrdbx"
+RETRIES = "RB"        # a retry; with B the job waits for its parents again
 
 
 @dataclasses.dataclass
@@ -16,20 +17,21 @@ class Job:
     run_at: float = None
     origin: int = None
     key: str = None             # its unique key
-    parents: list = None        # it waits for these
-    schedule: str = None        # whose job it is,
-    fire_at: float = None       # and for what time
+    parents: list = None        # ids of the jobs it waits for
+    schedule: str = None        # schedule of the job,
+    fire_at: float = None       # and the time that the job is for
     expires_at: float = None
 
 
 def job_columns(token):
-    """What makes a Job, of a row j of tq.job and its queue q; its token is in the payload under this key (an expression)."""
+    """The columns of a Job, from a row j of tq.job and its queue q. The payload has the token under this key (an
+    expression)."""
     return f"""j.id, j.payload ->> {token}, q.name, j.priority, j.group_key, j.max_attempts, extract(epoch FROM j.run_at)::float8,
         j.origin, j.unique_key, j.depends_on, j.headers #>> '{{schedule,name}}',
         extract(epoch FROM (j.headers #>> '{{schedule,fire_at}}')::timestamptz)::float8, extract(epoch FROM j.expires_at)::float8"""
 
 
-# The id of its job, and what makes an Event of a row of tq.event.
+# The id of its job, and the columns of an Event, from a row of tq.event.
 EVENT_COLUMNS = """job_id, step, type::text, lease, extract(epoch FROM at)::float8, extract(epoch FROM claimed_at)::float8,
     attempt, bound, extract(epoch FROM retry_at)::float8"""
 
@@ -42,26 +44,26 @@ class Event:
     at: float = None
     claimed_at: float = None
     attempt: int = None
-    bound: bool = False         # to its session
+    bound: bool = False         # bound to its session
     retry_at: float = None
 
 
 @dataclasses.dataclass
 class Journal:
-    """What the database says. Copies of a row that was moved to another segment are one."""
+    """The content of the database. Copies of a row that was moved to another segment count as one row."""
     jobs: dict = dataclasses.field(default_factory=dict)        # id -> Job
     events: dict = dataclasses.field(default_factory=dict)      # id -> [Event], in order
     states: dict = dataclasses.field(default_factory=dict)      # id -> state, as tq_jobs shows it
     settings: dict = dataclasses.field(default_factory=dict)    # queue -> its settings
-    effects: list = None                                        # ids of jobs, once for each time their work was done
-    handled: set = dataclasses.field(default_factory=set)       # queues whose jobs the server runs itself
-    dropped: set = dataclasses.field(default_factory=set)       # ids of jobs that are only where chaos.keep_locked() has put them
-    fires: list = dataclasses.field(default_factory=list)       # (schedule, time, id of its job) of what schedules say they did
-    every: dict = dataclasses.field(default_factory=dict)       # schedule that makes up for all times -> seconds between them
+    effects: list = None                                        # ids of jobs, once for each time that their work was done
+    handled: set = dataclasses.field(default_factory=set)       # queues with handlers
+    dropped: set = dataclasses.field(default_factory=set)       # ids of jobs that exist only in the copy that chaos.keep_locked() made
+    fires: list = dataclasses.field(default_factory=list)       # (schedule, time, id of its job) from tq.schedule_fire
+    every: dict = dataclasses.field(default_factory=dict)       # schedule with catch_up "all" -> seconds between its times
     recount: list = dataclasses.field(default_factory=list)     # rows of tq_check()
     changed: list = dataclasses.field(default_factory=list)     # tables of numbered segments with updates or deletes
-    locked: list = dataclasses.field(default_factory=list)      # such tables with rows that somebody deleted, updated or locked
-    pages: int = 0                                              # of such tables that were looked at for that
+    locked: list = dataclasses.field(default_factory=list)      # such tables with rows that were deleted, updated or locked
+    pages: int = 0                                              # number of such tables that were checked for that
 
     @classmethod
     def read(cls, conn, token="t", effects=None):
@@ -80,7 +82,7 @@ class Journal:
         if rows("SELECT FROM pg_class WHERE oid = to_regclass('chaos.event')"):
             jobs, events = ("(SELECT * FROM tq.job UNION ALL SELECT * FROM chaos.job)",
                             "(SELECT * FROM tq.event UNION ALL SELECT * FROM chaos.event)")
-            # or were moved to segment 0, and are gone from there
+            # or were moved to segment 0 and deleted there
             self.dropped = {row[0] for row in rows("""SELECT id FROM chaos.job EXCEPT SELECT id FROM tq.job_0
                                                       EXCEPT SELECT id FROM tq.job j WHERE NOT EXISTS
                                                           (SELECT FROM tq.event WHERE job_id = j.id AND type = 'm')""")}
@@ -94,7 +96,7 @@ class Journal:
                                   WHERE every IS NOT NULL AND catch_up = 'all' AND overlap = 'allow'"""))
         self.changed = rows("""SELECT relname, n_tup_upd, n_tup_del FROM pg_stat_all_tables
                                WHERE schemaname = 'tq' AND relname ~ '^(job|event)_[1-9]' AND n_tup_upd + n_tup_del > 0""")
-        # statistics forget at a crash, rows do not
+        # a crash loses statistics, but not rows
         if rows("SELECT FROM pg_extension WHERE extname = 'pageinspect'"):
             inspected = rows("""SELECT c.relname, count(DISTINCT b), count(*) FILTER (WHERE i.t_xmax <> '0') FROM pg_class c
                                 CROSS JOIN generate_series(0, pg_relation_size(c.oid) / current_setting('block_size')::int - 1) b
@@ -113,13 +115,13 @@ class Journal:
         return self.events.get(id, [])
 
     def survives(self, id, lease):
-        """Did this lease go on over crashes and on whichever server it was that went on? What the journal has of its claim was there
-        before, since a claim that was forgotten is never written."""
+        """Whether this lease survived crashes and failovers. If the journal has its claim, the claim was journalled before,
+        because a forgotten claim is never written."""
         return any(e.lease == lease and e.type == "c" and not e.bound for e in self.of(id))
 
     def attempts(self, id):
-        """(lease, claimed at, ended at or None) of each attempt that the journal knows, in order. One that was only asked to stop may
-        never have been: its claim was rolled back then."""
+        """(lease, claimed at, ended at or None) of each attempt in the journal, in order. An attempt with only a request to
+        stop may not have happened: its claim was rolled back."""
         found = {}
         for e in self.of(id):
             if e.lease is not None and e.claimed_at is not None and e.type != "a":

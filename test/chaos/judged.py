@@ -1,23 +1,24 @@
-"""How much each promise of the checker had to judge in a journal and its ledgers. One that had nothing proves nothing."""
+"""How much each promise of the checker had to judge in a journal and its ledgers. A promise with nothing to judge
+proves nothing."""
 import checker
 from checker import PROMISES
 from journal import ENDS, ENDS_ATTEMPT
 from rates import fullest, rates
 
-COUNTS = {}     # promise -> function of journal and ledger; check() has been at both
+COUNTS = {}     # promise -> function of journal and ledger; check() has run on both
 
-# what is enqueued, claimed and finished at all has these,
+# every load that enqueues, claims and finishes gives these something to judge,
 ALWAYS = ("each job was enqueued once", "no committed enqueue was lost", "nothing is there that nobody enqueued",
           "every job that was claimed was committed", "each job has one end in each of its lives, or is live",
           "nothing happened to a job after its end", "no step of a job was taken twice", "every finish that was accepted is in the journal",
           "every finish in the journal was asked for", "no lease number was given twice", "no lease ended twice", "counters equal a recount")
-# and what producers and workers of test/clients do has these, too
+# producers and workers of test/clients also give these something,
 LOADED = ("no enqueue that was rolled back is there", "of each transaction all or nothing is there",
           "no finish with a stale lease was accepted", "no two live leases of a job overlapped", "no lease was lost before its time",
           "attempts of a job are counted one by one", "jobs of a group start in their order",
           "no group ran more jobs at once than it may", "no job started before its time", "each claim brought the job's own payload")
 
-# and where nothing keeps workers from running as many jobs as they may
+# and so does a load in which workers may run as many jobs as allowed
 AT_THE_LIMIT = ("no queue ran more jobs at once than it may",)
 
 
@@ -39,7 +40,7 @@ def core(roles):
 
 
 def pairs(things):
-    """Of each such list its neighbours."""
+    """The neighbours in each of these lists."""
     return sum(max(0, len(of_one) - 1) for of_one in things)
 
 
@@ -159,7 +160,7 @@ def jobs_of_groups(journal, ledger):
 
 
 def full_crowds(journal, ledger, which):
-    """Those that have had more starts than may run at once, and as many at once as may."""
+    """Crowds with more starts than may run at once, and with as many at once as allowed."""
     by_job = ledger.by_job()
     return sum(sum(ledger.accepted((start.job, start.lease)) for job in of_crowd for start in by_job.get(job.id, ())) > limit > 0
                and checker.most_at_once(journal, ledger, by_job, of_crowd) >= limit
@@ -178,7 +179,7 @@ def full_groups(journal, ledger):
 
 @counts("no rate was exceeded")
 def starts_at_a_rate(journal, _ledger):
-    """Of queues from which more was wanted than their rate lets go."""
+    """Starts in queues where more jobs were wanted than their rate allows."""
     return sum(len(began) for _, began, rate, burst in rates(journal) if fullest(began, rate) > burst / 2)
 
 
@@ -199,7 +200,7 @@ def times_of_schedules(journal, _ledger):
 
 @counts("no job started before its time")
 def times_to_wait_for(journal, _ledger):
-    """That a claim came after."""
+    """Times before which a claim would have been too early."""
     return sum(any(lease > after for lease, _, _ in journal.attempts(id)) for id in journal.jobs for after, _ in checker.dues(journal, id))
 
 

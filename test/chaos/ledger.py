@@ -13,6 +13,7 @@ A ledger is a file, or several, to which clients append lines of words, each wit
   TIME WHO end JOB LEASE ATTEMPT VERB         the work has ended, the finish is about to be sent:
                                               complete, fail, release, kill (tq_fail, fatal) or bury
   TIME WHO told JOB LEASE ATTEMPT ANSWER      what the server said: a state, or lost
+  TIME WHO freed JOB LEASE ATTEMPT            its worker is being released, or was absent for longer than it may be
   TIME WHO gone                               this client was killed: leases bound to its session end
   TIME WHO ownclock                           UNTIL is by this client's own clock: the server's may be moved
   TIME WHO forward SINCE                      the server's clocks were set, perhaps forward, between SINCE and now: leases may end then
@@ -56,6 +57,7 @@ class Ledger:
         self.rolled_back = set()                            # tokens
         self.starts = []
         self.undone = {}                                    # (job, lease) -> since when
+        self.freed = {}                                     # (job, lease) -> when
         self.renewed = {}                                   # (job, lease) -> until when
         self.newest = {}                                    # (job, lease) -> its Start
         self.asked = {}                                     # (job, lease) -> [(when, verb)]
@@ -116,6 +118,8 @@ class Ledger:
                 self.starts.append(self.newest[key])
             elif event == "undone":
                 self.undone[key] = float(words[3]) if len(words) > 3 else 0
+            elif event == "freed":
+                self.freed[key] = at
             elif event == "renewed":
                 self.renewed[key] = max(float(words[3]), self.renewed.get(key, 0))
                 if key in self.newest:
@@ -147,7 +151,7 @@ class Ledger:
     def excused(self, journal, start, until):
         """May the lease of `start` have ended before its time, between its claim and `until`? Over a crash only if nobody can say that
         its claim had reached the disk."""
-        if self.undone.get((start.job, start.lease), float("inf")) < until:
+        if self.undone.get((start.job, start.lease), float("inf")) < until or self.freed.get((start.job, start.lease), float("inf")) <= until:
             return True
         if any(start.at < to + NOTED_AFTER and since <= until for since, to in self.forward):
             return True

@@ -1,10 +1,10 @@
-"""How fast jobs of queues with a rate were started, and how many of something were there at once."""
+"""How fast jobs of queues with a rate were started, and the highest number of something at one time."""
 
 PER = {"s": 1, "min": 60, "h": 3600, "d": 86400}
 
 
 def rates(journal):
-    """(queue, when its jobs were started, how many may be in a second, and at once) of each queue with a rate."""
+    """(queue, start times of its jobs, allowed starts per second, allowed burst) of each queue with a rate."""
     for queue, settings in journal.settings.items():
         if "rate" in settings:
             number, unit = settings["rate"].split("/")
@@ -13,7 +13,7 @@ def rates(journal):
 
 
 def fullest(began, rate):
-    """How full a bucket was at most that leaks at this rate."""
+    """The highest level of a bucket that leaks at this rate."""
     level = most = last = 0
     for at in began:
         level = max(0, level - (at - last) * rate) + 1
@@ -23,7 +23,7 @@ def fullest(began, rate):
 
 
 def peak(moments):
-    """The most at one moment, from (when, how many more or fewer); of those of one time the fewer come first."""
+    """The highest number at one moment, from (time, change); at the same time, decreases come first."""
     most = now = 0
     for _, change in sorted(moments):
         now += change

@@ -1,44 +1,90 @@
 #!/usr/bin/python3
 """Writes docs/reliability.md from results of scenarios: report.py FILE... >docs/reliability.md
 
-Each line of FILE is an object, a run: scenario and title; times, {"what was done": how often}; checked, how many things; broken,
-those that did not hold; skipped, why it was not run, or null; seconds; seed, if there is one; figures, {"what was measured": value};
-date; commit and server, if they are known. A row is of all runs of a scenario; what did not hold in one stays there until its line is removed.
+Each line of FILE is a JSON object that describes one run:
+  scenario, title   its name and description
+  times             {"what was done": count}
+  figures           {"what was measured": value}
+  checked           number of checks
+  broken            the checks that failed
+  skipped           the reason why it did not run, or null
+  seconds           duration
+  seed, date, commit, server    where known
+A row of the page sums up all runs of a scenario. A failed check stays on the page until its line is removed from FILE.
 """
 import datetime
 import json
 import os
+import re
 import sys
+import textwrap
 
+WIDTH = 100
 HEAD = """# Reliability
 
-What was tried to lose a job, to run one twice, or to stop the queue, and what came of it. This page is written by
-`scripts/chaos --report` from the results of that script, scripts/soak, scripts/memcheck, scripts/fuzz, scripts/upgrade and
-scripts/matrix; `scripts/test chaos` runs the short form of most of it with every change, and `scripts/test sanitize` its part of the rest.
+These scenarios try to make tq lose a job, run a job twice, or stop. Each row of the table sums up
+all runs of one scenario.
 
-Clients keep a ledger outside of the database: what they asked for, what they were told, and when. After each scenario
-everything that is left is worked off, and test/chaos/checker.py compares the ledgers with the tables, promise by promise: every
-enqueue that was committed is there once and has one end or is live; nothing that was rolled back is there or was ever claimed; no
-two live leases of a job overlapped; no finish with a stale lease was accepted; lease numbers are given once; each claim brought the
-job's own payload, and not before its time; order of groups and limits held; counters equal a recount; no row of a
-numbered segment is dead. A scenario adds what is particular to it. That the checker finds each kind of violation is tested by test/chaos/test_checker.py.
+`scripts/chaos --report` writes this page. It reads the results of `scripts/chaos`, `scripts/soak`,
+`scripts/memcheck`, `scripts/fuzz`, `scripts/upgrade` and `scripts/matrix`. `scripts/test chaos`
+runs a short form of most chaos scenarios with every change. `scripts/test sanitize` runs the tests
+with sanitizers.
 
-"Of" is what was tested, and when (UTC): the commit, with a + if the sources differed from it, and the version of PostgreSQL; a ? is
-for a run that did not note it. Runs of several commits are added up.
+## How a scenario is checked
 
-Servers of scenarios run with `fsync = off`: processes die, the machine does not, so nothing here is about power that fails. PostgreSQL was
-not built for valgrind, which therefore does not see where one piece of memory that palloc gave ends and the next begins; the
-sanitizers see only tq's own code.
+Each client keeps a ledger outside the database: its requests, the answers, and the times of both.
+After the scenario, workers process all remaining jobs. Then `test/chaos/checker.py` compares the
+ledgers with the tables:
 
-What cannot hold is in the [guarantees](../README.md#guarantees).
+- Every committed enqueue exists once. Its job is unfinished or has exactly one end.
+- No rolled-back enqueue exists, and none was ever claimed.
+- No two live leases of a job overlapped.
+- No finish with a stale lease was accepted.
+- No lease number was given twice.
+- Each claim returned the job's own payload, and not before the job's time.
+- The order within groups and all limits held.
+- The counters equal a recount.
+- No row of a numbered segment is dead.
 
-| Scenario | What was done | How often | Checks | Result | Of |
-|---|---|---|---|---|---|
+Some scenarios add checks of their own. `test/chaos/test_checker.py` tests that the checker finds
+each kind of violation.
+
+## What the scenarios do not cover
+
+- **Power failure.** Servers run with `fsync = off`: processes die, the machine does not.
+- **Memory inside PostgreSQL.** PostgreSQL was not built for valgrind, so valgrind does not see the
+  borders between allocations of `palloc`. The sanitizers check only tq's own code.
+
+The [guarantees](guarantees.md) list what tq cannot promise.
+
+## Results
+
+"Amount" is the number of runs and their total time. "Checks" is the number of checks in all runs.
+
+"""
+
+TABLE = """| Scenario | What happens | Amount | Checks | Result |
+|---|---|---|---|---|
+"""
+
+FIGURES = """
+## Figures
+
+Counts are sums over all runs. A range has the lowest and the highest value of the runs.
+
+"""
+
+TESTED = """
+## Tested versions
+
+Each line has the commits (`+`: with uncommitted changes; `?`: not recorded), the version of
+PostgreSQL, the dates (UTC), and the seeds.
+
 """
 
 
 def provenance():
-    """What a run of now is of; scripts/lib/results.sh finds it out."""
+    """Commit, server and date of a run that ends now; scripts/lib/results.sh sets the environment."""
     known = {"commit": os.environ.get("TQ_COMMIT"), "server": os.environ.get("TQ_SERVER")}
     return {"date": datetime.datetime.now(datetime.timezone.utc).date().isoformat()} | {key: value for key, value in known.items() if value}
 
@@ -48,14 +94,14 @@ def cell(text):
 
 
 def spread(values):
-    """Of a figure of several runs: from the least to the greatest, or what the last run said."""
+    """The range of a figure over several runs; the last value if it is no number."""
     if len(values) > 1 and all(isinstance(value, (int, float)) for value in values) and min(values) < max(values):
         return f"{min(values)} to {max(values)}"
     return str(values[-1])
 
 
 def together(runs, key):
-    """{name: [its value in each run that has one]} of an object in every run."""
+    """Collect an object of all runs: {name: [its value in each run that has one]}."""
     found = {}
     for run in runs:
         for name, value in run.get(key, {}).items():
@@ -63,8 +109,8 @@ def together(runs, key):
     return found
 
 
-def said(runs):
-    """What came of them."""
+def result(runs):
+    """The result of all runs, as a phrase."""
     skipped = [run["skipped"] for run in runs if run.get("skipped")]
     if len(skipped) == len(runs):
         return f"**not run**: {skipped[-1]}"
@@ -75,36 +121,58 @@ def said(runs):
     return f"**broken** in {len(broken)} of {len(runs)} runs: {what}"
 
 
-def of(runs):
-    """What was tested, and when; each value once."""
+def tested(runs):
+    """Commits, versions, dates and seeds of the runs; each value once."""
     commits = dict.fromkeys(run.get("commit", "?") for run in runs)
     servers = dict.fromkeys(run["server"] for run in runs if "server" in run)
     days = sorted({run["date"] for run in runs if "date" in run})
-    parts = [", ".join(commits), f"PostgreSQL {', '.join(servers)}" if servers else "", " to ".join(dict.fromkeys(days[:1] + days[-1:]))]
+    seeds = dict.fromkeys(str(run["seed"]) for run in runs if "seed" in run)
+    parts = [", ".join(commits), f"PostgreSQL {', '.join(servers)}" if servers else "", " to ".join(dict.fromkeys(days[:1] + days[-1:])),
+             f"seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}" if seeds else ""]
     return "; ".join(part for part in parts if part)
 
 
-def row(runs):
-    """The runs of a scenario as a row of the table."""
-    times = ", ".join(f"{sum(values):,}".replace(",", " ") + f" {what}" for what, values in together(runs, "times").items())
-    figures = "; ".join(f"{what} {spread(values)}" for what, values in together(runs, "figures").items())
-    seeds = list(dict.fromkeys(str(run["seed"]) for run in runs if "seed" in run))
-    how_often = f"{times or 'once'}, in {sum(run['seconds'] for run in runs)} s" + (f", {len(runs)} runs" if len(runs) > 1 else "")
-    if seeds:
-        how_often += f", seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}"
-    return " | ".join(("| `" + runs[-1]["scenario"] + "`", cell(runs[-1]["title"]), cell(how_often),
-                       str(sum(run["checked"] for run in runs)), cell(said(runs) + (f"; {figures}" if figures else "")), of(runs))) + " |\n"
+def summary(runs):
+    """All runs of a scenario as the texts of its row and its lines."""
+    counts = [f"{what}: {sum(values):,}".replace(",", " ") for what, values in together(runs, "times").items()]
+    seconds = sum(run["seconds"] for run in runs)
+    return {
+        "scenario": runs[-1]["scenario"], "title": runs[-1]["title"], "amount": f"{len(runs)} run{'s' if len(runs) > 1 else ''}, {seconds} s",
+        "checks": sum(run["checked"] for run in runs), "result": result(runs), "tested": tested(runs),
+        "figures": counts + [f"{what}: {spread(values)}" for what, values in together(runs, "figures").items()],
+    }
+
+
+def line(text):
+    whole = re.sub(r"(?<=\d) (?=\d{3}\b)", "\0", f"- {text}")     # no line break within a number
+    filled = textwrap.fill(whole, WIDTH, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
+    return filled.replace("\0", " ") + "\n"
+
+
+def page(summaries):
+    yield HEAD + TABLE
+    for s in summaries:
+        yield "| " + " | ".join(cell(text) for text in (f"`{s['scenario']}`", s["title"], s["amount"], s["checks"], s["result"])) + " |\n"
+    yield FIGURES
+    for s in summaries:
+        if s["figures"]:
+            yield line(f"`{s['scenario']}`: {'; '.join(s['figures'])}")
+    yield TESTED
+    same = {}
+    for s in summaries:
+        same.setdefault(s["tested"], []).append(f"`{s['scenario']}`")
+    for what, names in same.items():
+        yield line(f"{', '.join(names)}: {what}")
 
 
 def main():
     runs = {}
     for name in sys.argv[1:]:
         with open(name, encoding="utf-8") as lines:
-            for line in lines:
-                run = json.loads(line)
+            for text in lines:
+                run = json.loads(text)
                 runs.setdefault(run["scenario"], []).append(run)
-    sys.stdout.write(HEAD)
-    sys.stdout.writelines(row(runs[name]) for name in sorted(runs))
+    sys.stdout.writelines(page([summary(runs[name]) for name in sorted(runs)]))
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 
 usage: run.py --bin BIN --dir DIR [--time SECONDS] [--seed N] [--only PATTERN[,PATTERN...]] [--short] [--results FILE]
 
-Prints "ok - ..." or "not ok - ..." for each thing that must hold. FILE gets a line of JSON for each scenario, from which
-report.py writes docs/reliability.md. scripts/chaos calls this; files of scenarios/ are the scenarios.
+Prints "ok - ..." or "not ok - ..." for each expectation. FILE gets a line of JSON for each scenario; report.py writes
+docs/reliability.md from it. scripts/chaos calls this program; the files of scenarios/ have the scenarios.
 """
 import argparse
 import atexit
@@ -30,7 +30,7 @@ def chosen(options):
 
 
 def run(scenario, options, seconds):
-    """True if everything held."""
+    """True if all expectations held."""
     trial = Trial(scenario.name, options, seconds, options.seed)
     shutil.rmtree(trial.dir, ignore_errors=True)
     atexit.register(trial.close)

@@ -1,4 +1,4 @@
-"""What a scenario is, and what it is given."""
+"""The definition of a scenario, and the tools that it gets."""
 import dataclasses
 import json
 import random
@@ -12,8 +12,8 @@ from clients import Clients
 from server import Server
 
 SCENARIOS = {}      # name -> Scenario
-# of the queue of clients: so many running ones are reached by four workers who claim up to sixty at a time, and not by those who only sit on
-# what they have; so many live ones are worked off in the end, however fast the producers are
+# Settings of the clients' queue. Four workers that claim up to sixty jobs at a time reach max_running; workers that
+# only keep their jobs do not. max_depth lets the rest be processed at the end, however fast the producers are.
 LIMITS = {"max_running": 50, "group_max_running": 1, "max_attempts": 20, "max_depth": 100_000}
 UNFOLLOWED = "nothing follows job"
 ALARMING = ("PANIC", "TRAP:", "signal 11", "signal 6", "a recount found", "is gone; the job is dropped", "are not counted, counting again",
@@ -24,14 +24,14 @@ REPAIRS = ("jobs found again by audits", "jobs whose row was gone", "follow-ups 
 @dataclasses.dataclass
 class Scenario:
     name: str
-    title: str          # what is done, as docs/reliability.md says it
+    title: str          # the description in docs/reliability.md
     run: object
     short: bool         # part of scripts/test
-    share: float        # of the time there is, in relation to the others
+    share: float        # share of the available time, relative to the other scenarios
 
 
 class Skipped(Exception):
-    """This machine cannot do it; the text says why."""
+    """This machine cannot run the scenario; the text gives the reason."""
 
 
 def scenario(name, title, short=True, share=1.0):
@@ -43,7 +43,7 @@ def scenario(name, title, short=True, share=1.0):
 
 
 class Trial:
-    """One run of a scenario: it makes servers and clients, does harm, and says what it expects."""
+    """One run of a scenario: creates servers and clients, does harm, and records expectations."""
 
     def __init__(self, name, settings, seconds, seed):
         self.name, self.settings, self.seconds, self.seed = name, settings, seconds, seed
@@ -53,25 +53,25 @@ class Trial:
         self.servers, self.clients = [], []
         self.counts = {}        # what was done, and how often
         self.figures = {}       # what was measured
-        self.held = []          # expectations that were met
-        self.broken = []        # and that were not
-        self.skipped = None     # why it was not run
+        self.held = []          # expectations that held
+        self.broken = []        # expectations that did not hold
+        self.skipped = None     # the reason why it was not run
 
     # --- the stage
 
     def new_server(self, name="server", env=None):
-        """A server without a cluster yet."""
+        """A server that has no cluster yet."""
         server = Server(self.settings.bin, self.dir / name, env)
         self.servers.append(server)
         return server
 
     def server(self, name="server", env=None, **conf):
-        """A server that runs, with the extension in database postgres. A dot in a setting is written __."""
+        """A running server with the extension in database postgres. A dot in the name of a setting is written __."""
         return self.new_server(name, env).init(self.settings.template, **conf).start().install()
 
     def load(self, server, producers=3, workers=4, dsn=None, limits=LIMITS, **options):
-        """Clients at work. In the short form leases are shorter, since those that are lost have to be waited for, and producers pause,
-        since all they bring has to be worked off. `limits` are settings of their queue."""
+        """Clients at work. The short form has shorter leases, because lost ones have to be awaited. Its producers pause,
+        because all jobs have to be processed. `limits` are settings of their queue."""
         options.setdefault("lease", 0.25 if self.short else 1)
         options.setdefault("pace", 0.02 if self.short else 0)
         clients = Clients(dsn or server.dsn(), self.dir / f"clients{len(self.clients)}", f"{self.seed}.{self.name}", **options)
@@ -85,7 +85,7 @@ class Trial:
         return clients
 
     def small_disk(self):
-        """The folder of a small disk, empty."""
+        """An empty folder on a small disk."""
         disk = self.settings.small_disk
         if not disk:
             raise Skipped("mounting a small disk wants root")
@@ -100,11 +100,11 @@ class Trial:
 
     @property
     def short(self):
-        """Is this the form for scripts/test?"""
+        """Whether this is the form for scripts/test."""
         return self.settings.short
 
     def left(self):
-        """Seconds that it may still take."""
+        """Seconds left for the scenario."""
         return self.seconds - (time.monotonic() - self.began)
 
     def rounds(self, least=1):
@@ -115,13 +115,13 @@ class Trial:
             n += 1
 
     def did(self, what, times=1):
-        """Counts what was done; a word in the plural."""
+        """Counts actions; `what` is a word in the plural."""
         self.counts[what] = self.counts.get(what, 0) + times
 
     # --- what must hold
 
     def expect(self, holds, text, detail=""):
-        """One case."""
+        """Records one expectation."""
         if holds:
             self.held.append(text)
             print(f"ok - {self.name}: {text}", flush=True)
@@ -134,8 +134,8 @@ class Trial:
         return self.expect(found == expected, text, f"{found!r} instead of {expected!r}")
 
     def prove(self, server, clients, drain=True, clock_moved=False, database="postgres", but=()):
-        """What holds after every scenario: the clients ended well, everything can be worked off, every promise of the checker, an
-        empty queue, a quiet log (but for lines with these words)."""
+        """Expectations after every scenario: the clients ended well, all remaining jobs can be processed, every promise of the
+        checker held, the queue is empty, and the log is quiet (except for lines with these words)."""
         if drain:
             clients.drain(server, database)
         else:
@@ -146,14 +146,14 @@ class Trial:
         self.equal(clients.unjudged(), [], "no core promise was without anything to judge")
         print(f"# {self.name}: {clients.summary[2:]}", flush=True)
         if clients.held_over is not None:
-            self.did("leases held over it", clients.held_over)
+            self.did("leases that survived", clients.held_over)
             kept, there = clients.kept
             if there:
-                self.figures["of claims older than a second the journal had after a crash (%)"] = round(100 * kept / there)
+                self.figures["claims older than a second that the journal had after a crash (%)"] = round(100 * kept / there)
             if not self.short:
                 self.expect(clients.held_over > 0, "leases went on over a crash")
         repairs = server.sql("SELECT item, value FROM tq_health() WHERE item = ANY (%s)", list(REPAIRS), database=database)
-        lost = UNFOLLOWED in server.log()       # whether that may be is for quiet() to say
+        lost = UNFOLLOWED in server.log()       # quiet() decides whether that is allowed
         repairs = [(item, value) for item, value in repairs if value != "0" and not (item.startswith("follow-ups") and lost)]
         self.equal(repairs, [], "tq_health() knows of nothing that was repaired or lost")
         if drain:
@@ -162,16 +162,16 @@ class Trial:
         self.quiet(server, but)
 
     def quiet(self, server, but=()):
-        """Nothing alarming in the log."""
+        """The log has no alarming line."""
         lines = [line for line in server.log().splitlines()
                  if any(word in line for word in ALARMING) and not any(word in line for word in but)
                  and not re.search(f"{UNFOLLOWED} .* is full$", line)]
         self.expect(not lines, "nothing alarming in the log", lines[:5])
 
     def steady(self, server, but=()):
-        """None of tq's processes had an error, but for executors, whose errors are those of handlers. One that only says that there were
-        others is none."""
-        but = (*but, "could not be ended", "could not be journalled")
+        """No process of tq had an error, except executors, whose errors are those of handlers. A report that another session
+        has locked a segment does not count."""
+        but = (*but, "is locked by another session")
         lines = [line for line in server.log().splitlines()
                  if re.search(r" tq (launcher|scheduler|janitor) .*(WARNING|ERROR|FATAL):", line) and not any(word in line for word in but)]
         self.expect(not lines, "no error of tq's processes in the log", lines[:5])

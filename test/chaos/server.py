@@ -14,7 +14,7 @@ import psycopg2
 
 IPC_RMID = 0
 UNTIMED = "-c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0"
-PATIENCE = 180      # seconds; what takes longer on however slow a machine hangs
+PATIENCE = 180      # seconds; a step that takes longer hangs, even on a slow machine
 
 CONF = {
     "listen_addresses": "''",
@@ -41,7 +41,8 @@ CREATE FUNCTION tq_test_clock(wall bigint, mono bigint) RETURNS void LANGUAGE c 
 
 
 def until(true, what, seconds=PATIENCE):
-    """Polls until true() is; its result. RuntimeError if that takes too long; `what` may be a function, to look then."""
+    """Polls until true() is true; returns its result. Raises RuntimeError after too long; `what` may be a function, called
+    then."""
     end = time.monotonic() + seconds
     while not (result := true()):
         if time.monotonic() > end:
@@ -51,7 +52,7 @@ def until(true, what, seconds=PATIENCE):
 
 
 def processes_in(folder):
-    """Those that work in a folder, as all processes of a server do in its data."""
+    """Processes that work in a folder, as all processes of a server do in its data folder."""
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
@@ -61,7 +62,7 @@ def processes_in(folder):
 
 
 def left_of(pids):
-    """What processes that should have ended are, and where they stand."""
+    """Processes that should have ended, and where they are."""
     text = ""
     for pid in pids:
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
@@ -76,15 +77,15 @@ def left_of(pids):
 
 
 class Server:
-    """`bin` is the folder of the server's programs, `dir` a new folder of this server's own; environment variables for the
-    server alone are in `env`."""
+    """`bin` is the folder of the server's programs, `dir` a new folder for this server. `env` has environment variables for
+    this server only."""
 
     def __init__(self, bin, dir, env=None):
         self.bin, self.dir, self.env = pathlib.Path(bin), pathlib.Path(dir), env or {}
         self.data = self.dir / "data"
         self.logfile = self.dir / "server.log"
         self.dir.mkdir(parents=True)
-        # a socket's whole name must fit into 107 bytes
+        # the path of a socket is limited to 107 bytes
         self.socket = tempfile.mkdtemp(prefix="tq-s.", dir="/tmp")
         self.running = False
 
@@ -98,7 +99,7 @@ class Server:
         return done
 
     def init(self, template, **conf):
-        """A new cluster, copied from `template`, which is made if it is not there."""
+        """A new cluster, copied from `template`; creates the template if it is missing."""
         if not os.path.exists(template):
             self.program("initdb", "-D", template, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
         shutil.copytree(template, self.data, symlinks=True)
@@ -114,10 +115,10 @@ class Server:
     def reload(self):
         self.program("pg_ctl", "-D", self.data, "reload")
 
-    # --- up and down
+    # --- start and stop
 
     def start(self):
-        # not a pipe: the server would keep it
+        # not a pipe: the server would keep it open
         with open(self.dir / "start.log", "a", encoding="utf-8") as out:
             done = subprocess.run([self.bin / "pg_ctl", "-D", self.data, "-l", self.logfile, "-w", "-t", str(PATIENCE), "start"],
                                   stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=dict(os.environ, **self.env), check=False)
@@ -131,7 +132,8 @@ class Server:
         self.running = False
 
     def kill_postmaster(self):
-        """SIGKILL. Its children see that it is gone, and end one after the other; returns when the last of them has. The postmaster's pid."""
+        """Kills the postmaster with SIGKILL. Its children notice and end. Returns the postmaster's pid when the last of them
+        has ended."""
         pid, folder = int((self.data / "postmaster.pid").read_text(encoding="utf-8").split()[0]), self.data.resolve()
         self.kill(pid)
         until(lambda: not processes_in(folder), lambda: "the server's processes end: " + left_of(processes_in(folder)))
@@ -139,30 +141,30 @@ class Server:
         return pid
 
     def crash(self):
-        """That, and the next one may start at once."""
+        """As kill_postmaster(), and lets the next postmaster start at once."""
         lock = self.data / "postmaster.pid"
         lines = lock.read_text(encoding="utf-8").splitlines()
         self.kill_postmaster()
-        # as long as nobody has reaped it, the next one believes that it lives; so what that would clean up is cleaned up here
+        # until it is reaped, the next postmaster takes it for alive; so this cleans up in its place
         ctypes.CDLL(None).shmctl(int(lines[6].split()[1]), IPC_RMID, None)
         for file in (lock, *pathlib.Path(self.socket).iterdir()):
             file.unlink()
 
     def alive(self):
-        """Is there a postmaster?"""
+        """Whether there is a postmaster."""
         with contextlib.suppress(FileNotFoundError, ValueError, IndexError):
             return os.path.exists(f"/proc/{int((self.data / 'postmaster.pid').read_text(encoding='utf-8').split()[0])}")
         return False
 
     def remove(self):
-        """Ends it, whatever it does, and what it listens on."""
+        """Ends the server in any state, and removes its socket."""
         if (self.data / "postmaster.pid").exists():
             with contextlib.suppress(RuntimeError):
                 self.stop("immediate")
         shutil.rmtree(self.socket, ignore_errors=True)
 
     def install(self, database="postgres"):
-        """The extension, the functions of the wait points if this build has them, and what the checker wants to look with."""
+        """Installs the extension, the functions of the wait points if this build has them, and the checker's own functions."""
         self.sql("CREATE EXTENSION tq", database=database)
         self.sql("CREATE EXTENSION pageinspect", database=database)
         with contextlib.suppress(psycopg2.errors.UndefinedFunction):
@@ -170,7 +172,7 @@ class Server:
         return self
 
     def wait_ready(self):
-        """Until it takes statements that write, and tq has read its journal."""
+        """Waits until it accepts writes, and tq has read its journal."""
         until(self.ready, "the server is ready")
 
     def ready(self, database="postgres"):
@@ -181,7 +183,7 @@ class Server:
     # --- copies
 
     def backup_of(self, source, *options):
-        """Becomes a copy of a server that runs, with a socket of its own."""
+        """Becomes a copy of a running server, with a socket of its own."""
         shutil.rmtree(self.data, ignore_errors=True)
         self.program("pg_basebackup", "-D", self.data, "-d", source.dsn(), "-c", "fast", "-X", "stream", "-N", *options)
         self.configure(unix_socket_directories=f"'{self.socket}'")
@@ -198,7 +200,7 @@ class Server:
         self.sql("SELECT pg_create_physical_replication_slot(%s, true)", standby.dir.name)
 
     def stream_from(self, primary, **conf):
-        """A server that is down, with files that fit, shall be a standby; it has a slot there, of its name."""
+        """Makes a stopped server with matching files a standby; it has a slot there, of its name."""
         (self.data / "standby.signal").touch()
         self.configure(primary_conninfo=f"'host={primary.socket} port=5432 user=postgres application_name={self.dir.name}'",
                        primary_slot_name=f"'{self.dir.name}'", **conf)
@@ -209,12 +211,12 @@ class Server:
         return self
 
     def wait_replicated(self, standby, state="streaming"):
-        """Until a standby is connected, in a state or a sync_state, and has replayed what is written by now."""
+        """Waits until a standby is connected, in a state or a sync_state, and has replayed all WAL written so far."""
         now = self.one("SELECT pg_current_wal_lsn()")
         until(lambda: self.sql("SELECT 1 FROM pg_stat_replication WHERE application_name = %s AND %s IN (state, sync_state) "
                                "AND replay_lsn >= %s", standby.dir.name, state, now), f"{standby.dir.name} follows")
 
-    # --- talking to it
+    # --- statements
 
     def dsn(self, database="postgres"):
         return f"host={self.socket} port=5432 user=postgres dbname={database}"
@@ -244,7 +246,7 @@ class Server:
             return self.sql(sql, *args, database=database)
         return None
 
-    # --- its processes and what they say
+    # --- its processes and its log
 
     def pids(self, where, *args):
         """The processes of pg_stat_activity for which a condition holds."""
@@ -257,14 +259,14 @@ class Server:
 
     @staticmethod
     def kill(pid, sig=signal.SIGKILL):
-        """False if it is gone already."""
+        """Sends a signal; False if the process is gone already."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, sig)
             return True
         return False
 
     def log(self, since=0):
-        """What the server logged, from a byte on."""
+        """The server's log, from a byte on."""
         with contextlib.suppress(FileNotFoundError):
             with open(self.logfile, "rb") as file:
                 file.seek(since)
@@ -277,7 +279,7 @@ class Server:
     # --- wait points (test builds)
 
     def arm(self, point, action, skip=0, pid=0, database="postgres"):
-        """What happens at a wait point from now on: wait, error, kill, none."""
+        """Sets the action at a wait point: wait, error, kill, none."""
         self.sql("SELECT tq_test_arm(%s, %s, %s, %s)", point, action, skip, pid, database=database)
 
     def passed(self, point, database="postgres"):

@@ -1,6 +1,8 @@
 #!/usr/bin/python3
-"""Does the checker find what it is for? A healthy history passes; each of a list of violations, put into a copy of it, is found by
-the promise that it breaks; and each promise has such a violation. Prints "ok - ..." or "not ok - ..."."""
+"""Tests the checker. A healthy history passes. Each of a list of violations, put into a copy of it, is found by the
+promise
+that it breaks, and each promise has such a violation. Prints "ok - ..." or "not ok - ...".
+"""
 import copy
 import io
 import sys
@@ -15,8 +17,8 @@ GROUPED = (11, 12, 13)
 
 
 def healthy():
-    """Jobs 1 to 10, 16 and 17 of queue q, 11 to 13 and 14 to 15 of groups of queue g, whose limit is 2. Time goes on by a second with each
-    thing that happens."""
+    """Jobs 1 to 10, 16 and 17 of queue q, 11 to 13 and 14 to 15 of groups of queue g, whose limit is 2. Each event advances
+    the time by a second."""
     journal, lines = Journal(effects=[], settings={"q": {"max_attempts": 3}, "g": {"max_running": 2}, "u": {"max_running": 1},
                                                    "r": {"rate": "1/min", "burst": 3, "max_depth": 3}}), []
     journal.pages = 1
@@ -58,7 +60,7 @@ def healthy():
     attempt(4, 1, "bury", "b", "buried", step=2)
     attempt(5, 1, "release", "r", "ready")
     attempt(5, 1, "complete", "s", "succeeded")
-    # 6: its lease runs out, the first holder hears so, the second completes
+    # 6: its lease runs out; the first holder is told so, and the second completes
     lost, began = next(leases), now()
     note("w1", "start", 6, lost, 1, began + 2)
     clock[0] += 5
@@ -89,7 +91,7 @@ def healthy():
             journal.events[id].append(Event(2, "s", lease, now(), began, 1))
             journal.states[id] = "succeeded"
             journal.effects.append(id)
-    # 14: claimed just before a crash, after which a better one of its group comes
+    # 14: claimed just before a crash, after which a job of its group with a better priority arrives
     note("p", "enqueue", "x5", "t14")
     note("p", "committed", "x5")
     early = next(leases)
@@ -99,8 +101,9 @@ def healthy():
     note("p", "committed", "x6")
     attempt(15, 1, "complete", "s", "succeeded", "w2")
     attempt(14, 1, "complete", "s", "succeeded", "w2")
-    # 8: cancelled; 9: claimed, asked to stop and rolled back; 10: purged; 13: runs
-    journal.events[8] = [Event(1, "x", None, now())]
+    # 8: cancelled, retried so that it waits again, and cancelled again; 9: claimed, asked to stop and rolled back;
+    # 10: purged; 13: runs
+    journal.events[8] = [Event(1, "x", None, now()), Event(2, "B", None, now(), attempt=0), Event(3, "x", None, now())]
     journal.states[8] = "cancelled"
     undone = next(leases)
     note("w1", "start", 9, undone, 1, now() + 30)
@@ -175,11 +178,11 @@ def healthy():
     attempt(63, 2, "complete", "s", "succeeded", "w2", step=2)
     note("w1", "end", 63, early, 1, "complete")
     note("w1", "told", 63, early, 1, "lost")
-    # the standby that goes on has 30, which was committed in time, but not 31 nor that 30 had ended
+    # the new primary has 30, which was committed in time, but neither 31 nor the end of 30
     note("p", "enqueue", "x7", "t30", "t34", "t64")
     note("p", "committed", "x7")
     journal.jobs[30], journal.states[30] = Job(30, "t30", "q"), "ready"
-    # 34: its lease goes on there, and is cancelled; nobody knows that it had been completed
+    # 34: its lease continues there, and is cancelled; that server does not know that it was completed
     journal.jobs[34], journal.states[34] = Job(34, "t34", "q"), "cancelled"
     kept, began = next(leases), now()
     note("w1", "start", 34, kept, 1, began + 30)
@@ -192,7 +195,7 @@ def healthy():
         note("w1", "told", id, lease, 1, "succeeded")
     note("w1", "end", 34, kept, 1, "complete")
     note("w1", "told", 34, kept, 1, "succeeded")
-    # 64: its lease ends there, where nobody has heard of its heartbeats since
+    # 64: its lease ends there, because that server received no heartbeats since
     journal.jobs[64], journal.states[64] = Job(64, "t64", "q"), "ready"
     early, early_began = next(leases), now()
     note("w1", "start", 64, early, 1, early_began + 10)
@@ -208,7 +211,7 @@ def healthy():
     note("w1", "told", 64, early, 1, "lost")
     journal.events[34] = [Event(1, "c", kept, began, began, 1), Event(2, "a", kept, now(), began, 1), Event(3, "x", kept, now(), began, 1)]
     attempt(30, 1, "complete", "s", "succeeded", "w2")
-    # back to a moment when 32 and 35 were there, and 33 was not, nor the claim of 35 of the very last moment
+    # a restore to a moment at which 32 and 35 existed, but not 33, nor the claim of 35 from the last moment
     note("p", "enqueue", "x9", "t32", "t35")
     note("p", "committed", "x9")
     for id in (32, 35):
@@ -347,7 +350,7 @@ def a_finish_lost_before_the_end(j, _l):
 
 @violation("every finish that was accepted is in the journal")
 def another_finish_than_was_told(j, _l):
-    # w1 heard that 3 is tried again
+    # w1 is told that 3 will be tried again
     j.events[3][0].type = "d"
 
 
@@ -458,6 +461,13 @@ def overlap_too_soon_after_another_server_took_over(_j, l):
 def overlap_of_a_lease_whose_client_was_killed(_j, l):
     start = next(start for start in l.starts if start.job == 13)
     l.gone["w2"] = start.at + 0.1
+    l.starts.append(Start(13, 599, 2, "w3", start.at + 0.5, start.until))
+
+
+@violation("no two live leases of a job overlapped")
+def overlap_before_a_worker_was_released(_j, l):
+    start = next(start for start in l.starts if start.job == 13)
+    l.freed[13, start.lease] = start.at + 1
     l.starts.append(Start(13, 599, 2, "w3", start.at + 0.5, start.until))
 
 
@@ -596,7 +606,7 @@ def a_queue_at_once_before_a_claim_was_rolled_back(j, l):
 
 @violation("no queue ran more jobs at once than it may")
 def a_queue_at_once_with_one_that_runs_out(j, l):
-    # w2 holds 13, and nobody ends it
+    # w2 holds 13, and no client ends it
     start = next(start for start in l.starts if start.job == 13)
     j.settings["g"] = {"max_running": 1, "group_max_running": 5}
     l.starts.append(Start(15, 599, 2, "w3", start.at + 1, start.until))

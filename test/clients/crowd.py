@@ -3,8 +3,9 @@
 
 usage: crowd.py ROLE DSN LEDGER STOPFILE SEED QUEUE PACE LEASE CONNECTIONS
 
-They wait with tq_wait, claim and finish as workers of load.py do, enqueue now and then, claim with leases that are bound to the
-session, and close their connections, with such leases or without.
+They wait with tq_wait, claim and finish as workers of load.py do, and sometimes enqueue. They claim with leases that
+are
+bound to the session, and close their connections, with or without such leases.
 """
 import sys
 import threading

@@ -3,12 +3,11 @@
 
 usage: load.py ROLE DSN LEDGER STOPFILE SEED [QUEUE [PACE [LEASE]]]
 
-ROLE is producer (enqueues in every way there is, some of it rolled back), worker (claims, finishes in every
-way there is, sits on leases) or drain (claims and completes). It runs until STOPFILE exists or its parent
-ends; workers and drains then give up what they hold. A server that goes away is waited for. PACE is the pause
-between two transactions of a producer, in seconds. Leases last seconds, times LEASE. What was asked of the server and what it said are lines of
-LEDGER, written before the next call is made, in the form of test/chaos/checker.py, which compares them with the
-journal.
+ROLE is producer (enqueues in every way, with some rollbacks), worker (claims, finishes in every way, keeps some
+leases for long) or drain (claims and completes). It runs until STOPFILE exists or its parent ends; workers and
+drains then release their jobs. It waits for a server that is down. PACE is the pause between two transactions of a
+producer, in seconds. LEASE multiplies the lengths of leases. LEDGER gets a line for each request and each answer,
+before the next call. test/chaos/checker.py defines the format and compares the ledger with the journal.
 """
 import contextlib
 import json
@@ -20,18 +19,20 @@ import time
 
 import psycopg2
 
-# the lease is gone, or the job itself, on a server that goes on without what was committed last; that no other job is gone shows at the end
+# the lease or the job is gone; after the loss of recent commits the job may be gone, and the final check finds other
+# losses
 LOST = ("TQ001", "TQ004")
-# what may be tried again: the queue is full, busy, no lock, cancelled or too late, deadlock, disk full, out of memory or locks or connections
+# errors that permit a retry: queue full, busy, no lock, cancelled, timeout, deadlock, disk full, out of memory, locks
+# or connections
 LATER = ("TQ003", "TQ009", "55P03", "57014", "40001", "40P01", "53100", "53200", "53300", "53400")
 SHUTDOWN = ("57P01", "57P02", "57P03")
 KINDS = [None, "mail", "image", "report"]
-# of a claim, for its line of the ledger
+# fields of a claim for its line of the ledger
 CLAIMED = "id, lease, attempt, extract(epoch FROM lease_expires_at), coalesce(payload ->> 't', '-')"
 
 
 class Gone(Exception):
-    """The connection is broken; what was under way is unknown."""
+    """The connection is broken; the outcome of the current statement is unknown."""
 
 
 class Undone(Exception):
@@ -42,19 +43,19 @@ class Client:
     later = LATER
     complete = "SELECT tq_complete(%s, %s)"     # by id and lease
     complete_many = "SELECT id, status FROM tq_complete_many(%s, %s)"
-    hoard = 5   # who has so many jobs in hand takes none to sit on for long
+    hoard = 5   # with so many jobs in hand the worker keeps no more for long
 
     def __init__(self, dsn, ledger, stopfile, seed, queue="load", pace=0, lease=1):
         self.dsn, self.stopfile, self.queue, self.pace, self.lease = dsn, stopfile, queue, float(pace), float(lease)
         self.ledger = os.open(ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self.random = random.Random(seed)
         self.name = os.path.basename(ledger).partition(".")[0]
-        self.parent = os.getppid()  # a test that dies takes its clients along
+        self.parent = os.getppid()  # clients end with a test that dies
         self.conn = None
         self.serial = 0
         self.held = []          # (when to finish, job)
         self.renewing = []      # [when to finish, when to renew its lease, its length, job]
-        self.heard = 0          # when the last statement began that the server has answered
+        self.heard = 0          # start of the last statement that the server has answered
 
     def note(self, event, *words):
         os.write(self.ledger, (" ".join(map(str, (f"{time.time():.6f}", self.name, event) + words)) + "\n").encode())
@@ -72,7 +73,7 @@ class Client:
                 self.open()
                 return True
             except psycopg2.Error:
-                time.sleep(0.02)  # poll until the server is back
+                time.sleep(0.02)  # poll: until the server is back
         return False
 
     def call(self, sql, *args):
@@ -84,19 +85,19 @@ class Client:
             self.heard = began
             return rows
         except psycopg2.Error as error:
-            # what the server did not say itself is libpq's: the connection broke
+            # an error without a server message comes from libpq: the connection broke
             if self.conn.closed or error.pgcode is None or error.pgcode in SHUTDOWN:
                 raise Gone from None
             raise
 
     def rollback(self):
-        """Whatever comes of it. That the connection is gone is for the next call to find."""
+        """Ignores errors. The next call finds a broken connection."""
         while True:
             try:
                 self.call("ROLLBACK")
                 return
             except Gone:
-                self.conn.close()   # whatever is left of it
+                self.conn.close()   # closes what is left of it
                 return
             except psycopg2.Error as error:
                 if error.pgcode not in self.later:
@@ -115,7 +116,7 @@ class Client:
         self.call("BEGIN")
 
     def beside(self):
-        """What its transactions do beside the queue: nothing. trouble.py knows more."""
+        """The transaction's work beside the queue: none. trouble.py overrides it."""
 
     # --- producing
 
@@ -128,7 +129,8 @@ class Client:
         tokens = self.tokens(n)
         r = self.random
         delay = f"{r.uniform(0, 1.5):.3f} s" if r.random() < 0.2 else None
-        # a few hundred in a group: fewer groups have places even in a long backlog, and one job after the other is not what takes the time
+        # a few hundred per group: a long backlog has few group slots, and strictly sequential jobs would dominate the
+        # run time
         groups = [f"{self.name}-{(self.serial - i) // 2000}" if r.random() < 0.1 else None for i in range(n, 0, -1)]
         if n == 1:
             self.call("SELECT tq_enqueue(%s, %s, kind => %s, priority => %s, delay => %s, group_key => %s)", self.queue,
@@ -188,7 +190,7 @@ class Client:
         except psycopg2.Error as error:
             if error.pgcode not in self.later:
                 raise
-            # an error that COMMIT answers is from before the commit
+            # an error at COMMIT precedes the commit
             self.rollback()
             self.note("rolledback", *done, *undone)
             if error.pgcode == "TQ003":
@@ -197,14 +199,15 @@ class Client:
     # --- consuming
 
     def until(self, said, _earliest):
-        """When a lease ends: by the server's clock, or at the earliest by that of this client (own_clock.py)."""
+        """When a lease ends: by the server's clock, or at the earliest by this client's clock (own_clock.py)."""
         return said
 
-    def claim(self, n, seconds, wait):
+    def claim(self, n, seconds, wait, more=""):
+        """`more` is SQL with further arguments of tq_claim."""
         asked = time.time()
         try:
             rows = self.call(f"SELECT {CLAIMED} FROM tq_claim(%s, %s, worker => %s, "
-                             "lease_for => %s * interval '1 s', wait => %s * interval '1 s')",
+                             f"lease_for => %s * interval '1 s', wait => %s * interval '1 s'{more})",
                              self.queue, n, self.name, seconds * self.lease, wait)
         except psycopg2.Error as error:
             if error.pgcode not in self.later:
@@ -215,7 +218,7 @@ class Client:
         return [row[:3] for row in rows]
 
     def settle(self, sql, verb, job, *args):
-        """One verb in a transaction of its own."""
+        """One verb in a separate transaction."""
         self.note("end", *job, verb)
         while True:
             try:
@@ -224,7 +227,7 @@ class Client:
             except psycopg2.Error as error:
                 if error.pgcode in self.later:
                     if self.stopping():
-                        return      # its lease will run out
+                        return      # its lease will expire
                     continue
                 if error.pgcode not in LOST:
                     raise
@@ -259,7 +262,7 @@ class Client:
             self.note("told", *job, "succeeded" if status == "ok" else "lost")
 
     def in_transaction(self):
-        """Claim, work and finish in one transaction, which may be rolled back."""
+        """Claims, works and finishes in one transaction, with some rollbacks."""
         r = self.random
         jobs, answers = [], []
         try:
@@ -285,7 +288,7 @@ class Client:
             heard = self.heard
             if not isinstance(error, Gone):
                 self.rollback()
-            # if it was gone before COMMIT reached it, nobody says so
+            # if the lease was lost before COMMIT arrived, no error reports it
             for job in jobs:
                 self.note("undone", *job, heard)
             if isinstance(error, Gone):
@@ -297,18 +300,18 @@ class Client:
         if choice < 0.2:
             self.in_transaction()
         elif choice < 0.3:
-            # sit on it: some longer than the lease lasts
+            # keep the job: sometimes longer than the lease
             for job in self.claim(r.randrange(1, 4), 8, 0.05):
                 self.held.append((time.monotonic() + r.uniform(0, 4), job))
         elif choice < 0.33:
             self.claim(r.randrange(1, 3), 0.3, 0.05)
         elif choice < 0.35:
-            # longer than what happens to the server in the meantime: leases survive that
+            # longer than the disturbance of the server: leases survive it
             if len(self.held) < self.hoard:
                 for job in self.claim(1, 40, 0.05):
                     self.held.append((time.monotonic() + r.uniform(2, 30) * self.lease, job))
         elif choice < 0.37:
-            # for as long as several leases last, by heartbeats
+            # for several lease lengths, with heartbeats
             if len(self.held) + len(self.renewing) < self.hoard:
                 for job in self.claim(1, 1.5, 0.05):
                     self.renewing.append([time.monotonic() + r.uniform(1, 8) * self.lease, time.monotonic(), 1.5, job])
@@ -323,7 +326,7 @@ class Client:
         self.keep()
 
     def keep(self):
-        """Renews leases of which a third is over. Who has lost one hears so when he finishes."""
+        """Renews leases after a third of their length. A lost lease is reported at the finish."""
         for kept in self.renewing[:]:
             now = time.monotonic()
             until, renew, length, job = kept
@@ -345,11 +348,12 @@ class Client:
     def let_go(self, now):
         for at, job in self.held[:]:
             if at <= now:
-                self.held.remove((at, job))     # whatever becomes of it: it is asked for once
+                self.held.remove((at, job))     # remove it in any case: each job is finished once
                 self.finish(job)
 
     def give_up(self):
-        """Finishes what it still holds, lest somebody has to wait for that. A server that is away now is not waited for."""
+        """Finishes the jobs in hand, so that no other client has to wait for their leases. Does not wait for a server
+        that is down."""
         self.held += [(0, kept[-1]) for kept in self.renewing]
         self.renewing = []
         while self.held:

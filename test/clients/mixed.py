@@ -1,22 +1,23 @@
 #!/usr/bin/python3
-"""A client of load.py that uses everything there is.
+"""A client of load.py that uses all features.
 
 usage: mixed.py ROLE DSN LEDGER STOPFILE SEED [QUEUE [PACE]]
 
-ROLE is producer (jobs of groups, with unique keys, that wait for others, that handlers run, that expire), worker (also
-heartbeats, checkpoints, leases that end with the session), meddler (cancels, retries, puts off, asks, pauses) or drain. The queues are
-those of test/chaos/full_load.py; QUEUE is the one that workers claim from.
+ROLE is producer (jobs in groups, with unique keys, with parents, with handlers, with expiry), worker (also
+heartbeats, checkpoints, leases bound to the session or to the worker), meddler (cancels, retries, reschedules, queries, pauses) or
+drain. The queues are those of test/chaos/full_load.py; workers claim from QUEUE.
 """
 import json
 import threading
+import time
 
 import psycopg2
 
 import load
 
-# there is no such job (any more), it is in another state, somebody is changing it, it has a key that is taken
-REFUSED = ("TQ001", "TQ002", "TQ004", "TQ005", "TQ008", "55P03")
-# an administrator writes to a segment that is finished, which is opened again for that, though it finds no rows to change
+# the job does not exist (any more), is in another state, is being changed, or its key is taken; the kind is unknown
+REFUSED = ("TQ001", "TQ002", "TQ004", "TQ005", "TQ008", "55P03", "42704")
+# an administrator writes to a finished segment; the segment is opened again, although no row matches
 BY_HAND = """DO $$
 DECLARE
     n int;
@@ -31,29 +32,35 @@ EXCEPTION
         NULL;   -- it was dropped
 END $$"""
 KEYS = 6
+GRACE = 20          # seconds, less than tq.worker_grace
 OF_A_GROUP = 25
 
 
 class Mixed(load.Client):
-    complete = "SELECT chaos.complete(%s, %s)"      # these do work, too
+    complete = "SELECT chaos.complete(%s, %s)"      # it also does the job's work
     complete_many = "SELECT id, status FROM chaos.complete_many(%s, %s)"
 
     def __init__(self, *args):
         super().__init__(*args)
-        self.bound_jobs = []        # that the present session has, and is not to finish
-        if self.queue == "keys":    # of which few may run
+        self.bound_jobs = []        # jobs of the current session that it must not finish
+        self.own = {}               # jobs whose leases belong to this worker -> when these end, at the earliest
+        if self.queue == "keys":    # few of its jobs may run at once
             self.hoard = 1
 
     def open(self):
         self.let_bound_go()
         super().open()
+        if time.time() - self.heard > GRACE:    # the worker may count as absent
+            for job in self.own:
+                self.note("undone", *job, self.heard)
+            self.own = {}
 
     def give_up(self):
         super().give_up()
         self.let_bound_go()
 
     def let_bound_go(self):
-        """The session has ended, or is about to: nobody knows when they go to somebody else."""
+        """The session has ended or is about to end; the time when its jobs go to another worker is unknown."""
         for job in self.bound_jobs:
             self.note("undone", *job, self.heard)
         self.bound_jobs = []
@@ -64,7 +71,7 @@ class Mixed(load.Client):
         return [json.dumps({"t": token}) for token in tokens]
 
     def enqueue(self, n):
-        """Tokens of what was enqueued; the rest of a transaction, and what becomes of it, is as in load.py."""
+        """The tokens of the enqueued jobs. The rest of the transaction is as in load.py."""
         ways = [super().enqueue, self.grouped, self.paced, self.keyed, self.chained, self.batched, self.handled, self.followed, self.expiring]
         return self.random.choice(ways)(n)
 
@@ -81,7 +88,7 @@ class Mixed(load.Client):
         return tokens
 
     def keyed(self, _n):
-        """A job, or none if another one has its key: then that one's id is the answer."""
+        """A job, or the id of the existing job with the same key."""
         tokens = self.tokens(1)
         id = self.call("SELECT tq_enqueue('keys', %s, unique_key => %s, unique_mode => %s)", self.payloads(tokens)[0],
                        f"k{self.random.randrange(KEYS)}", self.random.choice(["ignore", "skip", "replace"]))[0][0]
@@ -127,15 +134,17 @@ class Mixed(load.Client):
             self.hesitate()
         elif choice < 0.15:
             self.try_to(self.bound)
-        elif choice < 0.3:
+        elif choice < 0.25:
             self.try_to(self.with_checkpoints)
+        elif choice < 0.3:
+            self.try_to(self.of_worker)
         elif choice < 0.35:
             self.try_to(lambda: self.call("CALL tq_wait(%s, '50 ms')", [self.queue]))
         else:
             super().consume()
 
     def try_to(self, what):
-        """What was refused has changed nothing."""
+        """A refused call has changed nothing."""
         try:
             what()
         except psycopg2.Error as error:
@@ -143,7 +152,7 @@ class Mixed(load.Client):
                 raise
 
     def bound(self):
-        """Jobs whose leases end with this connection; a new one goes on at once."""
+        """Jobs whose leases end with this connection; a new connection continues at once."""
         rows = self.call(f"SELECT {load.CLAIMED} FROM tq_claim(%s, 2, worker => %s, bind_session => true)", self.queue, self.name)
         for row in rows:
             self.note("start", *row)
@@ -155,8 +164,39 @@ class Mixed(load.Client):
         if self.random.random() < 0.2:
             raise load.Gone
 
+    def of_worker(self):
+        """Jobs that this worker keeps when its connection breaks. One heartbeat is for all of them; some are given back
+        together."""
+        r = self.random
+        if len(self.held) < self.hoard:
+            until = time.time() + 3 * self.lease
+            for job in self.claim(r.randrange(1, 3), 3, 0, ", bind_worker => true"):
+                self.own[job] = until
+                self.held.append((time.monotonic() + r.uniform(0, 8) * self.lease, job))
+        if r.random() < 0.2:
+            for job in self.own:
+                self.note("freed", *job)
+            self.own = {}
+            self.call("SELECT tq_release_worker(%s)", self.name)
+        else:
+            self.beat()
+
+    def beat(self):
+        """Leases that had not ended when the answer came have been extended, from the call on."""
+        asked = time.time()
+        self.call("SELECT * FROM tq_heartbeat_worker(%s)", self.name)
+        now, until = time.time(), asked + 3 * self.lease
+        for job, end in self.own.items():
+            if end > now:
+                self.own[job] = until
+                self.note("renewed", *job, self.until(until, until))
+
+    def finish(self, job):
+        self.own.pop(tuple(job), None)
+        super().finish(job)
+
     def hesitate(self):
-        """Jobs that are taken for a while, and given back with the transaction."""
+        """Jobs claimed for a while and released by a rollback."""
         try:
             self.begin()
         except psycopg2.Error as error:
@@ -214,7 +254,7 @@ class Mixed(load.Client):
             if choice < 0.15:
                 self.call("SELECT tq_create_queue(%s)", name)
             else:
-                # the queue comes into being, the job does not
+                # the queue is created, the job is not
                 try:
                     self.begin()
                     self.call("SELECT tq_enqueue(%s)", name)

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""A client of a load test, as load.py, that goes by its own clock where that of the server is moved.
+"""A client of a load test, as load.py, that uses its own clock, because the test moves the server's clock.
 
 usage: own_clock.py ROLE DSN LEDGER STOPFILE SEED [QUEUE [PACE [LEASE]]]
 """
@@ -12,7 +12,7 @@ class OwnClock(load.Client):
         self.note("ownclock")
 
     def until(self, _said, earliest):
-        # it cannot end sooner, since it did not begin before the claim was sent
+        # it cannot end sooner: it began after the claim was sent
         return earliest
 
 

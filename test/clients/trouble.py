@@ -1,10 +1,11 @@
 #!/usr/bin/python3
-"""A client of a load test, as load.py, whose transactions also work on tables of its own, and often fail there.
+"""A client of a load test, as load.py, whose transactions also write to other tables, and often fail there.
 
 usage: trouble.py ROLE DSN LEDGER STOPFILE SEED [QUEUE [PACE [LEASE]]]
 
-A row of tq_trouble makes COMMIT fail, by a deferred constraint trigger; rows of tq_account are locked in any order, with and without NOWAIT,
-which ends in deadlocks and refusals; transactions of all isolation levels read and write them, so that some cannot be serialized.
+A row of tq_trouble makes COMMIT fail by a deferred constraint trigger. Rows of tq_account are locked in any order,
+with and without NOWAIT, which causes deadlocks and lock errors. Transactions of all isolation levels read and write
+them, so that some fail to serialize.
 """
 import load
 
@@ -33,7 +34,7 @@ class Troubled(load.Client):
             self.call("SELECT FROM tq_account WHERE id = %s FOR UPDATE NOWAIT", account)
         elif choice < 0.4:
             for id in (account, r.randrange(1, 7)):
-                self.call("SELECT pg_sleep(%s)", r.random() * 0.01)     # no poll: others come in between
+                self.call("SELECT pg_sleep(%s)", r.random() * 0.01)     # sleeps: others come in between
                 self.call("UPDATE tq_account SET balance = balance + 1 WHERE id = %s", id)
         elif choice < 0.5:
             self.call("UPDATE tq_account SET balance = (SELECT sum(balance) %% 1000 FROM tq_account) WHERE id = %s", account)

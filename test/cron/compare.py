@@ -1,19 +1,19 @@
 #!/usr/bin/python3
-"""Random cron expressions: the core must fire when croniter (python3-croniter) does.
+"""Compares fire times of random cron expressions: the core against croniter (python3-croniter).
 
 usage: compare.py [--seed N] [--expressions N] PROGRAM
 
-PROGRAM is test/cron/cron_next.cpp, built. Prints "not ok - ..." for each expression about which they disagree,
-"ok - ..." if there is none. In UTC: of changing clocks croniter has its own idea.
+PROGRAM is test/cron/cron_next.cpp, built. Prints "not ok - ..." for each expression with different fire times, and
+"ok - ..." if all agree. All times are in UTC, because croniter treats clock changes differently.
 
-What differs on purpose is translated, and what croniter does not know is not compared:
-- it has the second last, and writes 5L as L5;
-- where both day fields are restricted, it takes a day that matches one of them, as we do; but for it a field is
-  restricted if it does not name every day, for us if it does not begin with *;
-- it neither mixes weekdays of every week with those of the month, nor takes the latter or a day of the month, nor a
-  weekday or a day of the month that never comes;
-- it loses the last day of the month beside days that not every month has, and the first days of March: looking for
-  the 30th or 31st in February it goes past them.
+Intended differences are translated. Expressions that croniter does not support are not compared:
+- croniter counts "the second last" and writes 5L as L5;
+- if both day fields are restricted, both accept a day that matches one of them. For croniter a field is restricted
+  if it does not name every day, for tq if it does not begin with *;
+- croniter does not mix weekdays of every week with weekdays of the month. It accepts neither a weekday of the month
+  beside a day of the month nor a day that never comes;
+- croniter misses the last day of the month beside days that not every month has, and the first days of March: its
+  search for the 30th or 31st skips past them in February.
 """
 import argparse
 import random
@@ -28,13 +28,13 @@ TIMES = 6
 
 
 class Generator:
-    """Expressions as (ours, croniter's, its day_or)."""
+    """Expressions as (tq's text, croniter's text, its day_or)."""
 
     def __init__(self, rng):
         self.rng = rng
 
     def name(self, value, names, first):
-        """The value, or its name in some spelling."""
+        """The value, or its name in one of its spellings."""
         if names and self.rng.random() < 0.4:
             name = names[(value - first) % len(names)]
             return self.rng.choice([name, name.lower(), name.capitalize()])
@@ -67,7 +67,7 @@ class Generator:
         return self.field(1, 31, 0.4)
 
     def weekday(self, six):
-        """Also as croniter writes it."""
+        """The same with croniter's text."""
         rng = self.rng
         if rng.random() < 0.2:
             ours, theirs = [], []
@@ -81,7 +81,7 @@ class Generator:
                     ours.append(f"{self.name(value, WEEKDAYS, 0)}#{k}")
                     theirs.append(f"{value}#{k}")
             return ",".join(ours), ",".join(theirs)
-        # with six fields it knows no 7
+        # with six fields croniter does not accept 7
         if six:
             text = "*" if rng.random() < 0.4 else ",".join(self.name(rng.randint(0, 6), WEEKDAYS, 0) for _ in range(rng.randint(1, 3)))
         else:
@@ -102,7 +102,7 @@ class Generator:
 
 
 def answer_of_croniter(text, day_or, start):
-    """Its times; or None if there are none; or, a string, why not to compare."""
+    """Croniter's fire times; None if there are none; a string if the expression cannot be compared."""
     try:
         other = croniter(text, float(start), day_or=day_or)
     except CroniterBadCronError as error:

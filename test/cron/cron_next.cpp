@@ -1,5 +1,5 @@
-// For test/cron/compare.py: reads lines "SECONDS N EXPRESSION", SECONDS since 1970, and answers each with the next N times in UTC, or with
-// "refused" and why.
+// For test/cron/compare.py: reads lines "SECONDS N EXPRESSION", SECONDS since 1970. Answers each line with the next N
+// fire times in UTC, or with "refused" and the reason.
 #include <cstdio>
 #include <iostream>
 #include <sstream>
@@ -11,7 +11,6 @@ int main()
 {
 	using namespace tq::core;
 	constexpr int64_t kUnix2000 = 946684800;
-	constexpr Micros kSecond = 1'000'000;
 	std::string line;
 	while (std::getline(std::cin, line))
 	{

@@ -1,4 +1,5 @@
-// libFuzzer: cron expressions. What is refused says where; what is taken fires in order, when the clock shows it, and skips nothing.
+// libFuzzer: cron expressions. A rejected expression reports the error position. An accepted one fires in order and
+// skips no time that the clock shows.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -14,8 +15,6 @@ namespace
 
 using namespace tq::core;
 
-constexpr Micros kSecond = 1'000'000;
-
 void check(bool right, const char *what, const std::string &text)
 {
 	if (right)
@@ -27,7 +26,8 @@ void check(bool right, const char *what, const std::string &text)
 constexpr Seconds kHalfYear = 15768000;
 constexpr int kChanges = 12;
 
-// A clock that is set forward or back every half year, by an hour, by half an hour, by a day; at last no more.
+// A clock that is set forward or back every half year, by an hour, half an hour or a day, and stops changing at some
+// point.
 const tq::test::Clock &clock_with_changes()
 {
 	static const tq::test::Clock clock = [] {
@@ -63,13 +63,14 @@ void fire(const Cron &cron, Micros from, const Zone &zone, bool utc, const std::
 	}
 }
 
-// Mostly what is right, so that not every input ends with its first character.
+// Mostly valid characters, so that not every input fails at its first character.
 constexpr const char *kItems[] = {
 	"*",   "0",	  "1",	  "2",	 "3",	  "5", "7",	 "23",	  "30",	 "59",	"31",	   "1-5", "2-3",	 "0-23",
 	"*/2", "*/7", "*/20", "0/5", "1-7/2", "L", "5L", "FRI#2", "1#5", "JAN", "feb-MAR", "SUN", "FRI-SUN",
 };
 
-// Up to the first zero; or each byte an item, and whether it goes on after it, the rest filled up with *.
+// The text up to the first zero. Otherwise each byte is an item and says whether the field continues; missing fields
+// become *.
 std::string text_of(const char *data, size_t size, bool items)
 {
 	if (!items)
@@ -110,7 +111,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	}
 	fire(cron, static_cast<Micros>(start) * kSecond, kUtc, true, text);
-	// from within three days of a change
+	// from within three days of a clock change
 	constexpr Seconds kSixDays = 6 * 86400;
 	const Seconds change = clock_with_changes().changes[start / 2 % kChanges].first;
 	fire(cron, (change - kSixDays / 2 + start / 2 / kChanges % kSixDays) * kSecond, clock_with_changes().zone(), false,

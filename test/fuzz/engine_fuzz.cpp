@@ -1,4 +1,4 @@
-// libFuzzer: a stream of operations on an engine of two queues, everything recounted after each.
+// libFuzzer: random operations on an engine with two queues, with a full recount after each.
 #include <cstdio>
 #include <cstdlib>
 
@@ -9,7 +9,7 @@ namespace
 
 using namespace tq::test;
 
-// Numbers out of the fuzzer's bytes; zeros when they are used up.
+// Numbers from the fuzzer's bytes; zeros when they are used up.
 struct Bytes
 {
 	const uint8_t **at;
@@ -28,7 +28,7 @@ struct Bytes
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	constexpr size_t kMost = 1024; // longer inputs find nothing new, only later
+	constexpr size_t kMost = 1024; // longer inputs reach no new code, only take longer
 	const uint8_t *at = data, *const end = data + std::min(size, kMost);
 	Driver<Bytes> driver({20, 5, 2, 1, 2, 2, 4}, Bytes{&at, end});
 	while (at < end)

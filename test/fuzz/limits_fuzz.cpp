@@ -1,10 +1,10 @@
-// libFuzzer: the token bucket of rates against a list of everything that it let through, whatever the rate, the burst, the clock.
+// libFuzzer: the token bucket of rate limits, compared with a list of all admitted calls.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
 
-#include "core/limits.hpp"
+#include "core/token_bucket.hpp"
 #include "core/rate_text.hpp"
 
 namespace
@@ -22,13 +22,13 @@ void check(bool right, const char *what)
 
 constexpr Micros kUptime = Micros{200 * 365} * 86400 * 1'000'000; // the monotonic clock begins at boot
 
-// Numbers out of the fuzzer's bytes; zeros when they are used up.
+// Numbers from the fuzzer's bytes; zeros when they are used up.
 struct Bytes
 {
 	const uint8_t *at;
 	const uint8_t *end;
 
-	// As many bits as its first byte says, so that all orders of magnitude are equally likely.
+	// Its first byte sets the number of bits, so that all orders of magnitude are equally likely.
 	int64_t number(int64_t most)
 	{
 		if (at == end)
@@ -94,14 +94,14 @@ private:
 			case 1:
 				now_ = std::min(now_ + in_.number(kUptime), kUptime);
 				break;
-			case 2: // to the moment that was promised
+			case 2: // advance to the promised moment
 				wait();
 				break;
 			case 3:
 				bucket_.empty(rate_, now_);
 				check(!bucket_.open(rate_, now_), "open after its burst is used up");
 				break;
-			case 4: // many at once: one must be let in, then they all are
+			case 4: // many at once: after the first one is allowed, all are
 				if (bucket_.open(rate_, now_))
 					take(1 + in_.number(1'000'000'000));
 				break;
@@ -132,7 +132,8 @@ private:
 			check(!bucket_.open(rate_, now_), "open, and nothing to be had");
 	}
 
-	// In no stretch of time more than the burst and what comes in that time; what was let in as a whole counts as its first one.
+	// No window allows more than the burst plus the refill of that window. Starts that were allowed together count at
+	// the time of the first.
 	void take(int64_t n)
 	{
 		bucket_.take(rate_, now_, n);

@@ -1,5 +1,4 @@
-// libFuzzer: the times of a schedule, on clocks that are changed in any way, against going through every second: when cron fires, what
-// `every` gives, what is due after a pause.
+// libFuzzer: cron times, `every` and missed times, under clock changes, against a search of every second.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -17,7 +16,6 @@ namespace
 
 using namespace tq::core;
 
-constexpr Micros kSecond = 1'000'000;
 constexpr Seconds kHour = 3600;
 
 void check(bool right, const char *what)
@@ -28,7 +26,7 @@ void check(bool right, const char *what)
 	std::abort();
 }
 
-// Numbers out of the fuzzer's bytes; zeros when they are used up.
+// Numbers from the fuzzer's bytes; zeros when they are used up.
 struct Bytes
 {
 	const uint8_t *at;
@@ -41,7 +39,7 @@ struct Bytes
 			x = x << 8 | *at++;
 		return static_cast<int64_t>(x % static_cast<uint64_t>(n));
 	}
-	int64_t wide() // any
+	int64_t wide() // any value
 	{
 		int64_t x = 0;
 		const auto n = std::min<size_t>(sizeof(x), static_cast<size_t>(end - at));
@@ -51,14 +49,14 @@ struct Bytes
 	}
 };
 
-// Steps of a minute, so that a day is gone through quickly; changes of the clock lie anywhere.
+// Steps of a minute, so that a day is scanned quickly; clock changes can be at any second.
 constexpr const char *kCrons[] = {
 	"* * * * *",	 "*/7 * * * *", "0 * * * *",	"30 2 * * *",	  "0,30 0-5 * * *",
 	"15 */2 * * *",	 "0 0 * * *",	"59 23 * * *",	"*/20 1-3 * * *", "30 0,12 L * *",
 	"0 3 * * SUN#1", "1 1 * * 0",	"0 0-23 * * *", "45 22-23 1 * *",
 };
 
-// Up to six changes by less than two days, more than three hours apart: what the core is promised.
+// Up to six changes by less than two days, more than three hours apart: the core's precondition.
 tq::test::Clock clock_of(Bytes &in)
 {
 	tq::test::Clock c{(in.below(113) - 56) * 900, {}};
@@ -73,15 +71,15 @@ tq::test::Clock clock_of(Bytes &in)
 	return c;
 }
 
-// Does it fire at this very second?
+// Whether it fires at this second.
 bool fires(const Cron &cron, const Zone &zone, Seconds t)
 {
 	const Seconds shown = zone.local(zone.data, t), before = zone.local(zone.data, t - 1);
-	if (shown % 60 != 0 && shown == before + 1) // none of kCrons does, but for what a change of the clock has skipped
+	if (shown % 60 != 0 && shown == before + 1) // kCrons fires off the minute only after a skipped time
 		return false;
 	if (cron.every_hour)
 		return matches(cron, shown);
-	// each local time once: when it comes first, or, if it is skipped, at the end of the gap
+	// each local time once: at its first occurrence or, if skipped, at the end of the gap
 	if (matches(cron, shown) && zone.instants(zone.data, shown).first == t)
 		return true;
 	for (Seconds skipped = before + 1; skipped < shown; ++skipped)
@@ -119,7 +117,7 @@ void due(const Recurrence &r, Micros from, Micros now, Bytes &in)
 	const int most = 1 + static_cast<int>(in.below(8));
 	const Micros late = in.below(7200) * kSecond;
 	Micros times[8];
-	const Due d = due_times(r, from, now, catch_up, late, most, times);
+	const Due d = due_times(r, from, now, {catch_up, late, most}, times);
 	size_t keep = catch_up == CatchUp::all ? static_cast<size_t>(most) : 1;
 	if (!all.empty() && catch_up == CatchUp::none && now - all.back() > late)
 		keep = 0;
@@ -129,7 +127,7 @@ void due(const Recurrence &r, Micros from, Micros now, Bytes &in)
 	check(std::equal(all.end() - static_cast<std::ptrdiff_t>(keep), all.end(), times), "what is due");
 }
 
-// Any anchor and any bounds that timestamps can have.
+// Any anchor and any bounds in the range of timestamps.
 void every(Bytes &in)
 {
 	constexpr Micros kFirst = -211813488000000000, kLast = 9223371331200000000,

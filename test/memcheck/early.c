@@ -1,6 +1,7 @@
 /*
- * Preloaded with AddressSanitizer's runtime, and initialised before all other libraries: lets the runtime begin here. It would
- * else begin with the first malloc(), which libgpg-error makes under the lock of gettext, and want gettext itself.
+ * Preloaded with AddressSanitizer's runtime, and initialised before all other libraries, so that the runtime starts
+ * here. Otherwise it would start at the first malloc(), which libgpg-error calls under the lock of gettext, and would
+ * call gettext itself.
  */
 #include <stdlib.h>
 

@@ -1,4 +1,5 @@
-// What the core's part of a job costs, one thread, no contended lock. Target: enqueue, claim and finish of one entry below 400 ns.
+// The cost of the core's part of a job, with one thread and no contended lock. Target: enqueue, claim and finish of one
+// entry below 400 ns.
 #include <benchmark/benchmark.h>
 
 #include <string>
@@ -13,7 +14,8 @@ using namespace tq::test;
 
 constexpr Limits kLarge{1U << 20, 16, 2, 1, 16, 8, 4096};
 
-// A job's whole life: inserted before its commit, published, claimed, the claim committed, finished, dropped; on top of a backlog.
+// A job's whole life on top of a backlog: inserted before its commit, published, claimed, the claim committed,
+// finished, dropped.
 void life_of_a_job(benchmark::State &state)
 {
 	Rig t(kLarge);
@@ -25,7 +27,8 @@ void life_of_a_job(benchmark::State &state)
 	for (auto _ : state)
 	{
 		Ref existing;
-		const Ref r = t.engine.insert(q, lane, ++id, 0, State::committing, 1, false, &existing);
+		const Ref r = t.engine.insert(q,
+			{.lane = lane, .id = ++id, .priority = 0, .state = State::committing}, 1, &existing);
 		t.engine.change(q, r, [](Entry &e) noexcept { e.state = State::ready; });
 		const Ref c = t.claim(1, id);
 		t.commit_claim(c);
@@ -110,7 +113,7 @@ void wake_a_waiter(benchmark::State &state)
 	for (auto _ : state)
 	{
 		t.engine.wait_enter(t.q(), 3, 3, nullptr, 0);
-		t.undo_claim(r); // becomes startable: a token
+		t.undo_claim(r); // it becomes startable again: a token
 		c = t.claim();
 		t.engine.wait_leave(t.q(), 3);
 	}

@@ -1,5 +1,4 @@
-// The actors' programs (DESIGN R10, R13), step by step. A step either does one thing that nobody can look into, or, when it
-// is not enabled, nothing.
+// The actors' programs (rules R10 and R13), step by step. A step is atomic. It does nothing if it is not enabled.
 // Regime: core tests, one thread.
 #pragma once
 
@@ -13,7 +12,7 @@ class Actors : public Loaders
 public:
 	using Loaders::Loaders;
 
-	// One step of an actor; `choice` is what the world decides. False: not enabled.
+	// One step of an actor; `choice` is the explorer's decision. Returns false if the step is not enabled.
 	bool step(int i, int choice)
 	{
 		Actor &a = w.actors[i];
@@ -56,7 +55,7 @@ private:
 		const int j = a.job;
 		switch (a.pc)
 		{
-			case 0: // PRE_COMMIT: 0 = it gets an entry, 1 = it gets none
+			case 0: // PRE_COMMIT: 0 = with an entry, 1 = without
 				if (!lock_free() || choice > 1 || (choice == 0 && !has(kCommitting)))
 					return false;
 				if (choice == 0 && (a.ref = insert(j, State::committing)) == kNil)
@@ -91,7 +90,7 @@ private:
 				else if (w.rows[j].due != kNever)
 					begin_sink_timer(i, w.rows[j].due);
 				else
-					e().sink(q(), lane(), key(j));
+					e().lower_watermark(q(), lane(), key(j), key(j).id);
 				again(i);
 				return true;
 		}
@@ -101,7 +100,7 @@ private:
 
 	Row first_state(int j) const { return Row{true, 0, 0, w.rows[j].due}; }
 
-	// --- a transaction that enqueues all jobs not visible yet, from its own on, without entries
+	// --- a transaction that enqueues all jobs not yet visible, beginning with its own, without entries
 	bool bulk(int i)
 	{
 		Actor &a = w.actors[i];
@@ -116,6 +115,7 @@ private:
 		if (!lock_free())
 			return false;
 		Key least = kMaxKey;
+		JobId least_id = INT64_MAX;
 		Micros due = kNever;
 		for (int j = 0; j < jobs(); ++j)
 			if (a.mine[j])
@@ -123,12 +123,15 @@ private:
 				w.published[j] = true;
 				due = std::min(due, w.rows[j].due);
 				if (w.rows[j].due == kNever)
+				{
 					least = std::min(least, key(j));
+					least_id = std::min(least_id, key(j).id);
+				}
 			}
 		if (has(kSinkBulk))
 		{
 			if (least != kMaxKey)
-				e().sink(q(), lane(), least);
+				e().lower_watermark(q(), lane(), least, has(kLeastId) ? least_id : INT64_MAX);
 			if (due != kNever)
 				begin_sink_timer(i, due);
 		}
@@ -143,9 +146,9 @@ private:
 			return e().claim(q(), test::Rig::terms(static_cast<uint32_t>(i)));
 		const Key watermark = lane().watermark, limit = lane().limit;
 		lane().limit = kMaxKey;
-		e().raise(q(), lane(), kMaxKey);
+		e().raise_watermark(q(), lane(), kMaxKey);
 		const Ref r = e().claim(q(), test::Rig::terms(static_cast<uint32_t>(i)));
-		e().sink(q(), lane(), watermark);
+		e().lower_watermark(q(), lane(), watermark);
 		lane().limit = limit;
 		return r;
 	}
@@ -189,7 +192,7 @@ private:
 					return true;
 				}
 				break;
-			case 2: // a finish is called: 0 = complete, 1 = fail, to be tried again later
+			case 2: // a finish is called: 0 = complete, 1 = fail, with a retry later
 				if (choice > (sc.jobs_fail ? 1 : 0) || !lock_free())
 					return false;
 				a.failing = choice == 1;
@@ -258,7 +261,7 @@ private:
 		if (row.closed > 0)
 			fail("a finished job was claimed");
 		if (e().entry(a.ref).segment != row.place)
-			fail("a claim looks for the row where it no longer is");
+			fail("a claim looks for the row in its old segment");
 		for (int i = 0; i < kMaxActors; ++i)
 		{
 			const Actor &b = w.actors[i];
@@ -274,7 +277,7 @@ private:
 		}
 	}
 
-	// Pinned for a verb: claims pass it by, as they do when it is marked.
+	// Pinned for a verb: claims skip it, as they skip marked entries.
 	bool held_by_verb(int j) const
 	{
 		return std::any_of(w.actors, w.actors + kMaxActors, [j](const Actor &a) {
@@ -295,7 +298,7 @@ private:
 			if (!has(kSinkEvicted))
 			{
 				lane().limit = kMaxKey;
-				e().raise(q(), lane(), watermark);
+				e().raise_watermark(q(), lane(), watermark);
 				lane().limit = limit;
 			}
 		}
@@ -405,8 +408,7 @@ private:
 	// --- the scheduler
 	bool firer(int i)
 	{
-		int nout = 0;
-		if (!lock_free() || e().fire_due(q(), w.now, 1, 0, 0, nullptr, &nout) == 0)
+		if (!lock_free() || e().fire_due(q(), w.now, 1) == 0)
 			return false;
 		again(i);
 		return true;
@@ -426,7 +428,7 @@ private:
 		if (a.pc == 0)
 		{
 			Engine::PrevMark prev;
-			if (e().collect_lost(q(), kNever, 0, 1, static_cast<uint32_t>(i), &a.ref, &prev) == 0)
+			if (e().collect_lost(q(), {kNever, 1, static_cast<uint32_t>(i)}, &a.ref, &prev) == 0)
 			{
 				a.ref = kNil;
 				return false;

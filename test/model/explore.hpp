@@ -1,5 +1,5 @@
-// Explores every interleaving of a scenario's actors, depth first, each state once; at the end of each, everything that was
-// committed is delivered by the same programs, one after the other, and must have ended exactly once.
+// Explores every interleaving of a scenario's actors, depth first, each state once. At the end of each path the same
+// programs deliver all committed jobs one after the other. Each job must end exactly once.
 // Regime: core tests, one thread.
 #pragma once
 
@@ -12,7 +12,7 @@
 namespace tq::model
 {
 
-// One thread has no races to show to ThreadSanitizer, which takes ten times as long.
+// Skipped under ThreadSanitizer: a single thread has no races, and the exploration would take ten times as long.
 #if defined(__SANITIZE_THREAD__)
 constexpr bool kThorough = false;
 #else
@@ -22,7 +22,7 @@ constexpr bool kThorough = true;
 struct Outcome
 {
 	std::string violation; // empty: none
-	std::string trace;	   // how it came to that
+	std::string trace;	   // the steps that lead to the violation
 	size_t states = 0;
 	size_t ends = 0;
 	size_t depth = 0;
@@ -33,7 +33,7 @@ class Explorer
 public:
 	using Begin = std::function<void(Actors &)>;
 
-	// `wanted`: look for this violation and pass over others (empty: any will do).
+	// `wanted`: look for this violation and ignore others (empty: any violation).
 	Explorer(const Scenario &scenario, uint32_t protections, const Begin &begin, const std::string &wanted)
 		: stage_(scenario, protections), bytes_(Engine::size(stage_.e().limits())), wanted_(wanted)
 	{
@@ -86,7 +86,7 @@ private:
 		std::memcpy(stage_.rig.memory(), frames_[depth].memory.data(), bytes_);
 	}
 
-	// False: something was found.
+	// Returns false if a violation was found.
 	bool visit(size_t depth)
 	{
 		if (!seen_.insert(stage_.hash()).second)
@@ -121,7 +121,7 @@ private:
 	{
 		for (const Actor &a : stage_.w.actors)
 			if (!Actors::idle(a))
-				stage_.fail("somebody is stuck");
+				stage_.fail("an actor is stuck");
 		const std::string wrong = test::verify(stage_.e());
 		if (!wrong.empty())
 			stage_.fail(wrong);
@@ -133,7 +133,7 @@ private:
 		return stage_.violation.empty();
 	}
 
-	// A delayed job that is only on disk is where the timer loader will look.
+	// The timer loader will find a delayed job that is only on disk.
 	void promptness()
 	{
 		for (int j = 0; j < stage_.jobs(); ++j)
@@ -145,7 +145,7 @@ private:
 		}
 	}
 
-	// Delivers everything. Jobs whose holder gave up are lost leases.
+	// Delivers all jobs. A job whose holder gave up has a lost lease.
 	void drain()
 	{
 		World &w = stage_.w;
@@ -161,7 +161,7 @@ private:
 				while (stage_.step(kMaxActors - 1, 0) && stage_.violation.empty())
 				{}
 				if (!Actors::idle(a))
-					stage_.fail("nothing goes on any more");
+					stage_.fail("no actor can continue");
 				a = actor(Role::clock, 0);
 				a.done = true;
 				progress |= !(stage_.hash() == before);
@@ -187,7 +187,7 @@ private:
 		return d;
 	}
 
-	// True: it is what we are looking for.
+	// Returns true if this is the wanted violation.
 	bool found()
 	{
 		out_.violation = std::exchange(stage_.violation, "");

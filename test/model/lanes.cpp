@@ -1,5 +1,5 @@
-// Lanes: enqueue, claim, finish, evict, refill, cancel, move in every order. With all protections nothing may go wrong; with any
-// one of them off, something must.
+// Lanes: enqueue, claim, finish, evict, refill, cancel and move in every order. No violation may occur with all
+// protections. One must occur if any of them is off.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -19,7 +19,7 @@ struct Case
 
 Key k(int64_t n) { return Key{0, n}; }
 
-// A job is enqueued by a small transaction while a loader reads and a worker waits for it.
+// A small transaction enqueues a job while a loader reads and a worker waits for it.
 Case enqueue_against_refill(int producers)
 {
 	Case c;
@@ -30,11 +30,11 @@ Case enqueue_against_refill(int producers)
 	c.scenario.actors.push_back(actor(Role::loader, 2));
 	c.scenario.actors.push_back(actor(Role::worker, producers));
 	c.scenario.enqueues_abort = true;
-	c.begin = [](Actors &s) { s.e().sink(s.q(), s.lane(), k(1)); };
+	c.begin = [](Actors &s) { s.e().lower_watermark(s.q(), s.lane(), k(1)); };
 	return c;
 }
 
-// A bulk load commits while a loader reads what was on disk before.
+// A bulk load commits while a loader reads older jobs from disk.
 Case bulk_against_refill()
 {
 	Case c;
@@ -43,12 +43,25 @@ Case bulk_against_refill()
 	c.scenario.actors = {actor(Role::bulk), actor(Role::loader, 2), actor(Role::worker, 2)};
 	c.begin = [](Actors &s) {
 		s.on_disk(0);
-		s.e().sink(s.q(), s.lane(), k(1));
+		s.e().lower_watermark(s.q(), s.lane(), k(1));
 	};
 	return c;
 }
 
-// Jobs run and end while the watermark sinks below them (an older one of their priority comes late, memory is short) and a loader reads.
+// Jobs of an earlier priority are published, evicted and read in, beside older jobs in memory that loaders skip.
+Case older_ids()
+{
+	Case c;
+	c.scenario.name = "older ids";
+	c.scenario.batch = 1;
+	c.scenario.keys = {Key{1, 1}, Key{0, 2}, Key{0, 3}};
+	c.scenario.actors = {actor(Role::bulk, 1, 1), actor(Role::loader, 2), actor(Role::evictor, 2), actor(Role::worker, 1)};
+	c.begin = [](Actors &s) { s.in_memory(0); };
+	return c;
+}
+
+// Jobs run and end while a loader reads and the watermark sinks below them. The watermark sinks because an older job of
+// their priority arrives late and memory is short.
 Case finish_against_refill()
 {
 	Case c;
@@ -64,11 +77,11 @@ Case finish_against_refill()
 	return c;
 }
 
-// Less room than jobs.
+// Fewer entries than jobs.
 Case little_room()
 {
 	Case c;
-	c.scenario.name = "little room";
+	c.scenario.name = "few entries";
 	c.scenario.keys = {k(1), k(2), k(3)};
 	c.scenario.entries = 2;
 	c.scenario.actors = {actor(Role::producer, 1, 1), actor(Role::loader, 2), actor(Role::worker, 2),
@@ -76,12 +89,12 @@ Case little_room()
 	c.begin = [](Actors &s) {
 		s.in_memory(0);
 		s.on_disk(2);
-		s.e().sink(s.q(), s.lane(), k(3));
+		s.e().lower_watermark(s.q(), s.lane(), k(3));
 	};
 	return c;
 }
 
-// Cancel and move of jobs that are in memory or on disk, against claims and a loader.
+// Cancel and move of jobs in memory and on disk, against claims and a loader.
 Case verbs_against_refill(Role verb)
 {
 	Case c;
@@ -105,12 +118,12 @@ Case verbs_on_disk(Role a, Role b)
 	c.begin = [](Actors &s) {
 		s.on_disk(0);
 		s.on_disk(1);
-		s.e().sink(s.q(), s.lane(), k(1));
+		s.e().lower_watermark(s.q(), s.lane(), k(1));
 	};
 	return c;
 }
 
-// Claims that roll back, jobs that fail and come again, leases that are lost.
+// Claims that roll back, failed jobs with retries, lost leases.
 Case claims_and_leases()
 {
 	Case c;
@@ -126,7 +139,7 @@ Case claims_and_leases()
 	return c;
 }
 
-// Two backends find the lane dry at once.
+// Two backends find the lane empty at the same time.
 Case two_loaders()
 {
 	Case c;
@@ -137,12 +150,12 @@ Case two_loaders()
 						 actor(Role::worker, 1)};
 	c.begin = [](Actors &s) {
 		s.on_disk(0);
-		s.e().sink(s.q(), s.lane(), k(1));
+		s.e().lower_watermark(s.q(), s.lane(), k(1));
 	};
 	return c;
 }
 
-// Everything at once, little of each.
+// All operations together, few of each.
 Case mixture(Role verb)
 {
 	Case c;
@@ -156,7 +169,7 @@ Case mixture(Role verb)
 	c.begin = [](Actors &s) {
 		s.in_memory(1);
 		s.on_disk(2);
-		s.e().sink(s.q(), s.lane(), k(3));
+		s.e().lower_watermark(s.q(), s.lane(), k(3));
 	};
 	return c;
 }
@@ -166,6 +179,7 @@ std::vector<Case> all_cases()
 	return {enqueue_against_refill(1),
 			enqueue_against_refill(2),
 			bulk_against_refill(),
+			older_ids(),
 			finish_against_refill(),
 			little_room(),
 			verbs_against_refill(Role::canceller),
@@ -191,7 +205,7 @@ TEST(Lanes, NothingGoesWrongWithAllProtections)
 	}
 }
 
-// The exploration without one protection must find what it is there for.
+// The exploration without one protection must find the violation that this protection prevents.
 void must_fail(Protection off, const Case &c, const std::string &why)
 {
 	const Outcome o = explore(c.scenario, kAll & ~off, c.begin, why);
@@ -208,6 +222,7 @@ TEST(Lanes, WithoutLimit) { must_fail(kLimit, bulk_against_refill(), "a job was 
 TEST(Lanes, WithoutVisibilityFirst) { must_fail(kVisibleFirst, finish_against_refill(), "a finished job was claimed"); }
 TEST(Lanes, WithoutSinkOfABulkLoad) { must_fail(kSinkBulk, bulk_against_refill(), "a job was lost"); }
 TEST(Lanes, WithoutSinkOfAnEviction) { must_fail(kSinkEvicted, finish_against_refill(), "a job was lost"); }
+TEST(Lanes, WithoutTheLeastId) { must_fail(kLeastId, older_ids(), "a job was lost"); }
 TEST(Lanes, WithoutGate) { must_fail(kGate, enqueue_against_refill(2), "a ready job on disk was overtaken"); }
 TEST(Lanes, WithoutMarks) { must_fail(kMarks, verbs_against_refill(Role::canceller), "a job ended twice"); }
 TEST(Lanes, WithTwoLoadersAtOnce) { must_fail(kOneLoader, two_loaders(), "a job was lost"); }

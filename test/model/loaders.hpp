@@ -1,5 +1,5 @@
-// Loaders, step by step (DESIGN R12): candidates, placeholders, a new snapshot, entries and the watermark; and the timers' watermark,
-// whose atomic operations come one by one.
+// Loaders, step by step (rule R12): candidates, placeholders, a new snapshot, entries and the watermark. The atomic
+// operations on the timers' watermark are separate steps.
 // Regime: core tests, one thread.
 #pragma once
 
@@ -13,7 +13,7 @@ class Loaders : public Stage
 public:
 	using Stage::Stage;
 
-	// Whether an actor that cannot go on has simply nothing to do.
+	// Whether a blocked actor simply has nothing to do.
 	static bool idle(const Actor &a) { return a.done || (a.pc == 0 && a.sinking == kNever); }
 
 protected:
@@ -26,7 +26,7 @@ protected:
 			fail("a job ended twice");
 	}
 
-	// --- timers: the engine's atomic operations one by one, the queue's lock held meanwhile
+	// --- timers: the engine's atomic operations one by one, under the queue's lock
 	void begin_sink_timer(int i, Micros due)
 	{
 		w.actors[i].sinking = due;
@@ -61,7 +61,7 @@ protected:
 		a.done = budget <= 0;
 	}
 
-	// A placeholder is its loader's alone.
+	// Only its loader may touch a placeholder.
 	bool still(Ref r, int j, State state)
 	{
 		if (r != kNil && e().is(q(), r, key(j).id) && e().entry(r).state == state)
@@ -82,7 +82,7 @@ protected:
 			adopt(r, row);
 	}
 
-	// A job with an entry becomes what the journal says it is.
+	// A job with an entry takes the state that the journal records.
 	void adopt(Ref r, const Row &row)
 	{
 		e().change(q(), r, [&](Entry &x) noexcept {
@@ -94,8 +94,9 @@ protected:
 	}
 
 	// --- loaders
-	// Gives placeholders to the candidates, in `order`; those after the first without room are no candidates any more. That one, or -1.
-	// Entries at or above the watermark may fill the memory; none of them can be claimed, so a lane's loader must make room.
+	// Gives placeholders to the candidates, in `order`, until there is no room; returns the first without room, or -1.
+	// Later ones are no candidates any more. Entries at or above the watermark may fill the memory, and none of them
+	// can be claimed. So a lane's loader must make room.
 	int take_placeholders(Actor &a, const std::vector<int> &order)
 	{
 		auto insert_or_evict = [&](int j, Ref *existing) {
@@ -123,7 +124,7 @@ protected:
 		return first;
 	}
 
-	// A loader fails between asking and applying.
+	// A loader fails between its read and its last step.
 	bool abandon(int i)
 	{
 		Actor &a = w.actors[i];
@@ -136,7 +137,7 @@ protected:
 				drop_placeholder(j);
 				if (!has(kSinkAbandoned))
 					continue;
-				e().sink(q(), lane(), key(j));
+				e().lower_watermark(q(), lane(), key(j), key(j).id);
 				due = std::min(due, a.seen[j].due);
 			}
 		if (a.role == Role::loader)
@@ -162,13 +163,15 @@ protected:
 				lane().loader = static_cast<uint32_t>(i);
 				lane().limit = kMaxKey;
 				a.from = lane().watermark;
+				a.resume = lane().resume;
+				a.floor = lane().floor;
 				break;
 			case 1: {
 				take_snapshot(a);
 				a.last = kMaxKey;
 				int n = 0;
 				for (const int j : by_key())
-					if (a.seen[j].visible && key(j) >= a.from)
+					if (a.seen[j].visible && key(j) >= a.from && !(key(j) < a.resume && key(j).id < a.floor))
 					{
 						if (n++ < sc.batch)
 							a.cand[j] = true;
@@ -226,7 +229,7 @@ protected:
 		}
 		if (!has(kLimit))
 			lane().limit = kMaxKey;
-		e().raise(q(), lane(), a.last);
+		e().raise_watermark(q(), lane(), a.last);
 		lane().loader = kNil;
 		if (left != kNever && has(kSinkTimerSkipped))
 			begin_sink_timer(i, left);
@@ -284,7 +287,7 @@ protected:
 						else
 							drop_placeholder(j);
 						if (to_lane && has(kSinkLaneHanded))
-							e().sink(q(), lane(), key(j));
+							e().lower_watermark(q(), lane(), key(j), key(j).id);
 					}
 				break;
 			case 6:

@@ -1,4 +1,4 @@
-// Delayed jobs: their watermark is lowered without a lock and raised by one loader, and the lanes' loader meets them too.
+// Delayed jobs: their watermark is lowered without a lock and raised by one loader. The lanes' loader meets them too.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -18,7 +18,7 @@ struct Case
 
 Key k(int64_t n) { return Key{0, n}; }
 
-// A delayed job that both loaders see.
+// Both loaders see the same delayed job.
 Case both_loaders(bool fail)
 {
 	Case c;
@@ -33,8 +33,8 @@ Case both_loaders(bool fail)
 		s.on_disk(0);
 		s.on_disk(1, 20);
 		s.on_disk(2, 30);
-		s.e().sink(s.q(), s.lane(), k(1));
-		s.e().sink_timer(0, 20);
+		s.e().lower_watermark(s.q(), s.lane(), k(1));
+		s.e().lower_timer_watermark(0, 20);
 	};
 	return c;
 }
@@ -50,13 +50,13 @@ Case enqueue_delayed(Role by)
 	c.begin = [](Actors &s) {
 		s.w.rows[0].due = 30;
 		s.on_disk(1, 20);
-		s.e().sink(s.q(), s.lane(), k(2));
-		s.e().sink_timer(0, 20);
+		s.e().lower_watermark(s.q(), s.lane(), k(2));
+		s.e().lower_timer_watermark(0, 20);
 	};
 	return c;
 }
 
-// A job beyond what they read is enqueued while two timer loaders are at work.
+// A job beyond the read range is enqueued while two timer loaders run.
 Case two_timer_loaders()
 {
 	Case c;
@@ -67,12 +67,12 @@ Case two_timer_loaders()
 	c.begin = [](Actors &s) {
 		s.w.rows[0].due = 30;
 		s.on_disk(1, 20);
-		s.e().sink_timer(0, 20);
+		s.e().lower_timer_watermark(0, 20);
 	};
 	return c;
 }
 
-// Jobs that fail are due later; their timers are evicted while both loaders read.
+// Failed jobs become due later; their timers are evicted while both loaders read.
 Case retries()
 {
 	Case c;
@@ -88,7 +88,7 @@ Case retries()
 	return c;
 }
 
-// A timer is evicted, then another, while the loader resets its limit, reads and raises.
+// Two timers are evicted one after the other while the loader resets its limit, reads and raises.
 Case evictions()
 {
 	Case c;
@@ -99,7 +99,7 @@ Case evictions()
 		s.in_memory(0, 20);
 		s.in_memory(1, 30);
 		s.on_disk(2, 40);
-		s.e().sink_timer(0, 40);
+		s.e().lower_timer_watermark(0, 40);
 	};
 	return c;
 }
@@ -116,13 +116,13 @@ Case verbs(Role verb)
 	c.begin = [](Actors &s) {
 		s.on_disk(0, 20);
 		s.on_disk(1, 30);
-		s.e().sink(s.q(), s.lane(), k(1));
-		s.e().sink_timer(0, 20);
+		s.e().lower_watermark(s.q(), s.lane(), k(1));
+		s.e().lower_timer_watermark(0, 20);
 	};
 	return c;
 }
 
-// Everything at once, little of each.
+// All operations together, few of each.
 Case mixture()
 {
 	Case c;
@@ -136,8 +136,8 @@ Case mixture()
 		s.w.rows[0].due = 30;
 		s.in_memory(1, 20);
 		s.on_disk(2, 40);
-		s.e().sink(s.q(), s.lane(), k(3));
-		s.e().sink_timer(0, 40);
+		s.e().lower_watermark(s.q(), s.lane(), k(3));
+		s.e().lower_timer_watermark(0, 40);
 	};
 	return c;
 }

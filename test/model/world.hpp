@@ -1,6 +1,6 @@
-// The model's world: a journal of a few rows, the real engine, and actors whose programs are cut into the steps that other
-// processes may come between: what happens under one lock, one commit, one snapshot. Everything that changes is plain data, so that
-// the explorer can copy it away and back.
+// The model's world: a journal of a few rows, the real engine, and actors. An actor's program is cut into steps where
+// other processes can run in between: one lock, one commit, or one snapshot per step. All mutable state is plain data,
+// so that the explorer can save and restore it.
 // Regime: core tests, one thread.
 #pragma once
 
@@ -18,35 +18,36 @@ namespace tq::model
 using namespace tq::core;
 
 constexpr int kMaxJobs = 4;
-constexpr int kMaxActors = 8;	 // the last one delivers what is left at the end
-constexpr Micros kLater = 1'000; // when the clock has moved, every delayed job is due
+constexpr int kMaxActors = 8;	 // the last one delivers the remaining jobs
+constexpr Micros kLater = 1'000; // once the clock has moved, every delayed job is due
 
-// What keeps the promises. Each can be switched off, and then some exploration must fail.
+// The protections. Each can be switched off, and then some exploration must fail.
 enum Protection : uint32_t
 {
-	kPlaceholders = 1U << 0,	   // a loader claims a job's identity before it asks the journal
-	kFreshSnapshot = 1U << 1,	   // ... and asks with a snapshot taken after that
-	kCommitting = 1U << 2,		   // a job to be published as an entry has one before its commit
-	kLimit = 1U << 3,			   // a loader stops before what was sunk while it read
-	kVisibleFirst = 1U << 4,	   // an entry goes when its end is visible, not before
+	kPlaceholders = 1U << 0,	   // a loader reserves a job's identity before it reads the journal
+	kFreshSnapshot = 1U << 1,	   // ... and reads with a snapshot taken after that
+	kCommitting = 1U << 2,		   // a job to be published as an entry gets the entry before its commit
+	kLimit = 1U << 3,			   // a loader stops before keys that sank during its read
+	kVisibleFirst = 1U << 4,	   // an entry is dropped after its end is visible, not before
 	kSinkBulk = 1U << 5,		   // jobs published without entries sink the watermark
-	kSinkEvicted = 1U << 6,		   // so does an eviction
+	kSinkEvicted = 1U << 6,		   // an eviction sinks the watermark
 	kGate = 1U << 7,			   // nothing at or above the watermark is claimed
 	kMarks = 1U << 8,			   // a verb marks the entry when it is called
-	kOneLoader = 1U << 9,		   // a lane is read by one loader at a time
-	kSinkAbandoned = 1U << 10,	   // a loader that fails sinks to the placeholders it takes back
-	kSinkTimerSkipped = 1U << 11,  // a lane loader that leaves a job to the timers sinks them
-	kTimerLimit = 1U << 12,		   // the timer loader looks at its limit after raising
-	kTimerRaiseChecked = 1U << 13, // ... and raises only if nobody has sunk the watermark since it began
+	kOneLoader = 1U << 9,		   // one loader at a time reads a lane
+	kSinkAbandoned = 1U << 10,	   // a failed loader sinks the watermark to its abandoned placeholders
+	kSinkTimerSkipped = 1U << 11,  // a lane loader that leaves a job to the timers sinks their watermark
+	kTimerLimit = 1U << 12,		   // the timer loader checks its limit after raising
+	kTimerRaiseChecked = 1U << 13, // ... and raises only if the watermark has not sunk since it began
 	kTimerSinkLast = 1U << 14,	   // a sink lowers the limit, then the watermark
 	kLeaseChecked = 1U << 15,	   // a finish needs the live lease
-	kEvictForRoom = 1U << 16,	   // a loader without room evicts what comes later
-	kSinkLaneHanded = 1U << 17,	   // a timer loader that leaves a job that is due to its lane sinks that
-	kOneTimerLoader = 1U << 18,	   // delayed jobs are read in by one loader at a time
-	kAll = (1U << 19) - 1,
+	kEvictForRoom = 1U << 16,	   // a loader without room evicts later jobs
+	kSinkLaneHanded = 1U << 17,	   // a timer loader that leaves a due job to its lane sinks the lane's watermark
+	kOneTimerLoader = 1U << 18,	   // one loader at a time reads delayed jobs
+	kLeastId = 1U << 19,		   // jobs published without entries report their least id
+	kAll = (1U << 20) - 1,
 };
 
-// What the journal says of a job.
+// The journal's record of a job.
 struct Row
 {
 	bool visible;
@@ -75,16 +76,17 @@ struct Actor
 {
 	Role role;
 	uint8_t pc;
-	int8_t budget; // how often it may still begin
+	int8_t budget; // how many more rounds it may begin
 	int8_t job;
 	bool done;
 	bool failing; // worker: this attempt fails
 	bool cand[kMaxJobs];
-	bool mine[kMaxJobs]; // its placeholders
+	bool mine[kMaxJobs]; // placeholders that it owns
 	Row seen[kMaxJobs];
 	Ref ref;
 	LeaseNo lease;
-	Key from, last;
+	Key from, last, resume;
+	JobId floor;
 	Micros tfrom, tlast;
 	Micros sinking; // the timer sink under way, kNever if none
 	uint8_t sink_phase;
@@ -93,7 +95,7 @@ struct Actor
 struct World
 {
 	Row rows[kMaxJobs];
-	bool published[kMaxJobs]; // its enqueuer's callback has run
+	bool published[kMaxJobs]; // the commit callback of its enqueue has run
 	Actor actors[kMaxActors];
 	Micros now;
 	int8_t locked_by; // the queue's lock, -1: free
@@ -190,13 +192,14 @@ public:
 	Ref insert(int j, State state, bool reserve = false, Ref *existing = nullptr)
 	{
 		Ref other;
-		const Ref r = e().insert(q(), 0, key(j).id, key(j).priority, state, 0, reserve, &other);
+		const Ref r = e().insert(
+			q(), {.lane = 0, .id = key(j).id, .priority = key(j).priority, .state = state, .reserve = reserve}, 0, &other);
 		if (existing != nullptr)
 			*existing = other;
 		return r;
 	}
 
-	// --- the state as a number, whatever the order in which memory was handed out
+	// --- the state as a number, independent of the order of allocations
 	struct Hash
 	{
 		uint64_t a = 0x9e3779b97f4a7c15ULL, b = 0xc2b2ae3d27d4eb4fULL;
@@ -225,6 +228,8 @@ public:
 		Hash h;
 		h.add(lane().watermark);
 		h.add(lane().limit);
+		h.add(lane().resume);
+		h.add(static_cast<uint64_t>(lane().floor));
 		h.add(lane().loader);
 		h.add(static_cast<uint64_t>(db().timer_watermark.load()));
 		h.add(static_cast<uint64_t>(db().timer_limit.load()));
@@ -260,6 +265,8 @@ public:
 				h.add(a.seen[j]);
 			}
 			h.add(a.from);
+			h.add(a.resume);
+			h.add(static_cast<uint64_t>(a.floor));
 			h.add(a.last);
 			h.add(static_cast<uint64_t>(a.tfrom));
 			h.add(static_cast<uint64_t>(a.tlast));

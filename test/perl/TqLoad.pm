@@ -1,4 +1,4 @@
-# Load from several processes (test/clients/load.py), and the comparison of what they were told with the journal
+# Load from several processes (test/clients/load.py), and the comparison of their answers with the journal
 # (test/chaos/checker.py).
 
 package TqLoad;
@@ -17,8 +17,8 @@ use Time::HiRes qw(time usleep);
 my $clients = dirname(__FILE__) . '/../clients';
 my $checker = dirname(__FILE__) . '/../chaos/checker.py';
 
-# $dsn: where the clients connect to, all of them for as long as they live; $database: what it is called there, if not postgres. A run can be
-# repeated with TQ_SEED=...
+# $dsn: where the clients connect, during their whole life; $database: its name there, if not postgres. TQ_SEED=...
+# repeats a run.
 sub new
 {
 	my ($class, $name, $dsn, $database) = @_;
@@ -37,7 +37,7 @@ sub new
 	}, $class;
 }
 
-# So many clients more: producer, worker or drain. Producers may pause between two transactions.
+# Starts more clients: producer, worker or drain. Producers may pause between two transactions.
 sub start
 {
 	my ($self, $role, $n, $pace) = @_;
@@ -62,7 +62,7 @@ sub log
 	return "$PostgreSQL::Test::Utils::log_path/$self->{name}_$name.log";
 }
 
-# One test: all clients of a role end, and well.
+# One test: all clients of a role end, without an error.
 sub stop
 {
 	my ($self, $role) = @_;
@@ -89,7 +89,7 @@ sub progress
 	return 0;
 }
 
-# Takes the server down and brings it back by calling $sub; the ledgers know.
+# Takes the server down and brings it back by calling $sub; the ledgers record it.
 sub crash
 {
 	my ($self, $sub) = @_;
@@ -99,7 +99,7 @@ sub crash
 	return;
 }
 
-# Stops producers and workers and has everything that is left claimed and completed. Three tests or more.
+# Stops producers and workers; then claims and completes all remaining jobs. Three tests or more.
 sub drain
 {
 	my ($self, $node) = @_;
@@ -122,7 +122,7 @@ sub check
 	my ($self, $node) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	append_to_file("$self->{dir}/driver.ledger", join('', map { sprintf("%.6f server %s\n", $_->[1], $_->[0]) } @{ $self->{crashes} }));
-	$node->safe_psql($self->{database}, 'create extension if not exists pageinspect');    # the checker looks with it
+	$node->safe_psql($self->{database}, 'create extension if not exists pageinspect');    # the checker uses it
 	my ($out, $err);
 	IPC::Run::run(
 		[

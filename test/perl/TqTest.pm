@@ -1,5 +1,5 @@
-# What the tests of hazards share: a server with small sizes, wait points, sessions that are left standing in a
-# statement, and a checker that reads the journal. No test sleeps: it polls until something is true.
+# Shared by the tests of hazards: a server with small sizes, wait points, sessions that stay in the middle of a
+# statement, and a checker that reads the journal. No test sleeps: it polls for a condition.
 
 package TqTest;
 
@@ -13,7 +13,7 @@ use Test::More;
 
 our @EXPORT = qw(
   tq_node tq_setup session leave ask begin_ask end_ask until_true arm standing release clock fake_now
-  scheduler_of janitor_away loaded take take_all work_off check_journal unfinished
+  scheduler_of janitor_away loaded take take_all work_off check_journal unfinished own_memory
 );
 
 # A server that preloads tq, the extension in database postgres, and the test functions of the wait points. Options:
@@ -29,6 +29,7 @@ restart_after_crash = on
 log_line_prefix = '%m [%p] %b %d '
 tq.max_live_jobs = 256
 tq.naptime = 100ms
+client_min_messages = warning
 CONF
 	$node->append_conf('postgresql.conf', $options{conf}) if defined $options{conf};
 	$node->start;
@@ -63,7 +64,7 @@ sub session
 	return $session;
 }
 
-# Ends sessions, however long they have been idle, or dead.
+# Ends sessions, even if they have been idle for long, or are dead.
 sub leave
 {
 	for my $session (@_)
@@ -74,7 +75,7 @@ sub leave
 	return;
 }
 
-# The answer of a session, or what it complains of ("ERROR:  TQ001: ...").
+# The answer of a session, or its error ("ERROR:  TQ001: ...").
 sub ask
 {
 	my ($session, $sql) = @_;
@@ -103,39 +104,56 @@ sub end_ask
 	return $err =~ /ERROR|FATAL/ ? $err : $out;
 }
 
-# Polls until a query of one row and column answers 't'. The argument after it is for diagnostics.
+# Polls until a query of one row and column answers 't'. The argument after it is for diagnostics. If the caller does
+# not use the return value and that never happens, a test fails.
 sub until_true
 {
 	my ($node, $sql, $what, $database) = @_;
 	my $ok = $node->poll_query_until($database // 'postgres', $sql);
-	diag("never came true: " . ($what // $sql)) unless $ok;
+	return $ok if $ok;
+	my $why = 'never came true: ' . ($what // $sql);
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	defined wantarray ? diag($why) : ok(0, $why);
 	return $ok;
+}
+
+# The largest private memory that a process has had, in MB. Shared memory that it has read does not count.
+sub own_memory
+{
+	my ($pid) = @_;
+	my $status = slurp_file("/proc/$pid/status");
+	my ($anonymous) = $status =~ /^RssAnon:\s+(\d+)/m;
+	my ($highest) = $status =~ /^VmHWM:\s+(\d+)/m;
+	my ($shared) = $status =~ /^RssShmem:\s+(\d+)/m;
+	my ($file) = $status =~ /^RssFile:\s+(\d+)/m;
+	my $once = $highest - $shared - $file;
+	return ($once > $anonymous ? $once : $anonymous) / 1024;
 }
 
 # --- wait points ----------------------------------------------------------------------------------------------------
 
-# What happens at a wait point from now on: wait, error, kill. Options: skip (passes that do nothing first), pid.
+# Sets the action at a wait point from now on: wait, error, kill. Options: skip (passes that do nothing first), pid.
 sub arm
 {
 	my ($node, $point, $action, %options) = @_;
 	my $arm = sprintf(q{select tq_test_arm('%s', '%s', %d, %d)}, $point, $action // 'wait', $options{skip} // 0, $options{pid} // 0);
-	# who stands there dies at once, and may take the server down before it has answered
+	# a process at the wait point dies at once, and may take the server down before the answer
 	$node->psql('postgres', $arm, on_error_die => ($action // '') ne 'kill');
 	return;
 }
 
-# Waits until somebody stands at a wait point.
+# Waits until a process is at a wait point.
 sub standing
 {
 	my ($node, $point) = @_;
-	return until_true($node, "select tq_test_waiting('$point') > 0", "somebody at $point");
+	return until_true($node, "select tq_test_waiting('$point') > 0", "a process at $point");
 }
 
 sub release
 {
 	my ($node, $point) = @_;
 	$node->safe_psql('postgres', "select tq_test_arm('$point', 'none', 0, 0)");
-	until_true($node, "select tq_test_waiting('$point') = 0", "nobody at $point");
+	until_true($node, "select tq_test_waiting('$point') = 0", "no process at $point");
 	return;
 }
 
@@ -147,7 +165,7 @@ sub clock
 	return;
 }
 
-# Sets tq.fake_now to a time (nothing: takes it out), which is tq's clock when this returns.
+# Sets tq.fake_now to a time, or removes it without an argument; tq's clock has changed when this returns.
 sub fake_now
 {
 	my ($node, $time) = @_;
@@ -166,7 +184,7 @@ sub scheduler_of
 	$database //= 'postgres';
 	my $from = "from pg_stat_activity where backend_type = 'tq scheduler' and datname = '$database'"
 	  . " and query <> 'tq: looking for the extension'";
-	until_true($node, "select count(*) = 1 $from", 'a scheduler', $database) or return;
+	until_true($node, "select count(*) = 1 $from", 'a scheduler', $database);
 	return $node->safe_psql($database, "select pid $from");
 }
 
@@ -186,7 +204,7 @@ sub loaded
 
 # --- the journal ----------------------------------------------------------------------------------------------------
 
-# Jobs of a queue that the journal has as neither finished nor moved elsewhere.
+# Jobs of a queue that are neither finished nor moved in the journal.
 sub unfinished
 {
 	my ($node, $queue, $database) = @_;
@@ -198,7 +216,8 @@ where q.name = '$queue' and (l.type is null or l.type not in ('s', 'd', 'b', 'x'
 SQL
 }
 
-# Claims and completes at most so many jobs of a queue; returns their ids in the order of their claims. Waits, if told to,
+# Claims and completes at most so many jobs of a queue; returns their ids in the order of their claims. With a wait
+# time, waits
 # so long for the first of them.
 sub take
 {
@@ -211,7 +230,7 @@ SQL
 	return map { (split /\|/)[0] } split /\n/, $got;
 }
 
-# The same, but waits for the jobs to come; gives up when nothing comes for 20 seconds.
+# The same, but waits for the jobs; gives up after 20 seconds without one.
 sub take_all
 {
 	my ($node, $queue, $n, $database) = @_;
@@ -245,10 +264,10 @@ sub work_off
 	return @ids;
 }
 
-# What no journal may contain; each line is a complaint.
+# Violations that no journal may contain, one on each line.
 my $complaints = q{
 	with e as (select distinct job_id, step, type::text, lease from tq.event where type <> 'm'),
-		lives as (select *, sum((type = 'R')::int) over (partition by job_id order by step) as life from e)
+		lives as (select *, sum((type in ('R', 'B'))::int) over (partition by job_id order by step) as life from e)
 	select format('job %s has %s terminal events in life %s', job_id, count(*), life) from lives
 		where type in ('s', 'd', 'b', 'x', 'e') group by job_id, life having count(*) > 1
 	union all

@@ -1,12 +1,13 @@
--- Bad input for every argument of every verb: its SQLSTATE, a message that names the argument, and nothing left behind.
+-- Bad input for every argument of every verb: the SQLSTATE, a message that names the argument, and no effect.
 \set QUIET 1
 \pset format unaligned
 \pset tuples_only true
 SET client_min_messages = warning;
 
 SELECT * FROM no_plan();
+SET tq.testing = on;
 
--- ---- what is tried
+-- ---- the inputs
 
 -- Jobs that must be the same afterwards.
 SELECT tq_create_queue('good');
@@ -20,7 +21,7 @@ INSERT INTO good SELECT 'batch', tq_batch_open('good', kind => 'batch');
 CREATE FUNCTION batch() RETURNS bigint LANGUAGE sql STABLE AS $$SELECT id FROM public.good WHERE what = 'batch'$$;
 CREATE FUNCTION idle() RETURNS bigint LANGUAGE sql STABLE AS $$SELECT id FROM public.good WHERE what = 'ready'$$;
 
--- Each verb with arguments that are right; `writes` if it is refused in a read-only transaction.
+-- Each verb with valid arguments; `writes` if it is refused in a read-only transaction.
 CREATE TABLE verbs (verb text PRIMARY KEY, arguments jsonb, writes boolean);
 INSERT INTO verbs VALUES
 	('tq_enqueue', '{"queue": "''bad''", "payload": "''{}''"}', true),
@@ -31,7 +32,11 @@ INSERT INTO verbs VALUES
 	('tq_batch', '{"batch": "batch()"}', false),
 	('tq_claim', '{"queue": "''bad''"}', true),
 	('tq_claim_any', '{"queues": "''{bad}''"}', true),
+	('tq_claim_for', '{"queues": "''{bad}''", "workers": "''{w}''"}', true),
+	('tq_claim_next', '{"queue": "''bad''", "ids": "ARRAY[(held()).id, 1]", "leases": "ARRAY[(held()).lease, 1]"}', true),
 	('tq_wait', '{"queues": "''{good}''", "timeout": "''0''"}', false),
+	('tq_wait_jobs', '{"ids": "ARRAY[(held()).id]", "timeout": "''0''"}', false),
+	('tq_ready', '{"queues": "''{good}''"}', false),
 	('tq_heartbeat', '{"id": "(held()).id", "lease": "(held()).lease"}', false),
 	('tq_heartbeat_many', '{"ids": "ARRAY[(held()).id, 1]", "leases": "ARRAY[(held()).lease, 1]"}', false),
 	('tq_complete', '{"id": "(held()).id", "lease": "(held()).lease"}', true),
@@ -45,13 +50,28 @@ INSERT INTO verbs VALUES
 	('tq_reschedule', '{"id": "idle()", "priority": "5"}', true),
 	('tq_retry_many', '{"queue": "''good''"}', true),
 	('tq_purge', '{"queue": "''good''", "state": "''dead''"}', true),
+	('tq_list', '{}', false),
+	('tq_changes', '{}', false),
+	('tq_cancel_many', '{"queue": "''good''"}', true),
+	('tq_reschedule_many', '{"queue": "''good''", "priority": "5"}', true),
+	('tq_retry_where', '{"queue": "''good''"}', true),
+	('tq_purge_many', '{"queue": "''good''", "state": "''dead''"}', true),
 	('tq_drain', '{"worker": "''w''"}', true),
 	('tq_undrain', '{"worker": "''w''"}', true),
+	('tq_heartbeat_worker', '{"worker": "''w''"}', false),
+	('tq_release_worker', '{"worker": "''w''"}', true),
 	('tq_grant', '{"queue": "''good''", "role": "current_user::regrole", "privilege": "''consume''"}', true),
 	('tq_revoke', '{"queue": "''good''", "role": "current_user::regrole", "privilege": "''consume''"}', true),
+	('tq_enqueued', '{"queue": "''good''"}', false),
+	('tq_subscribe', '{"queue": "''good''", "url": "''https://example.org''"}', true),
+	('tq_unsubscribe', '{"queue": "''good''", "url": "''https://example.org''"}', true),
+	('tq_reset', '{"queue": "''good''"}', true),
+	('tq_set_now', '{}', true),
 	('tq_explain', '{"id": "idle()"}', false),
 	('tq_get', '{"id": "idle()"}', false),
 	('tq_history', '{"id": "idle()"}', false),
+	('tq_graph', '{"id": "idle()"}', false),
+	('tq_dead_groups', '{"queue": "''good''"}', false),
 	('tq_handle', '{"queue": "''good''", "kind": "''k''", "handler": "''handle(tq_job)''"}', true),
 	('tq_unhandle', '{"queue": "''good''", "kind": "''handled''"}', true),
 	('tq_create_queue', '{"name": "''bad''"}', true),
@@ -59,6 +79,7 @@ INSERT INTO verbs VALUES
 	('tq_drop_queue', '{"name": "''good''"}', true),
 	('tq_pause', '{"queue": "''good''"}', true),
 	('tq_resume', '{"queue": "''good''"}', true),
+	('tq_limit_group', '{"queue": "''good''", "group_key": "''g''", "max_running": "1"}', true),
 	('tq_schedule', '{"name": "''bad''", "queue": "''bad''", "every": "''1 h''"}', true),
 	('tq_unschedule', '{"name": "''good''"}', true),
 	('tq_schedule_pause', '{"name": "''good''"}', true),
@@ -71,9 +92,12 @@ CREATE FUNCTION call_of(verb text, arguments jsonb) RETURNS text LANGUAGE sql AS
 	SELECT CASE verb
 		WHEN 'tq_inbox' THEN format('INSERT INTO tq_inbox (%s) VALUES (%s)', string_agg(quote_ident(key), ', '), string_agg(value, ', '))
 		WHEN 'tq_wait' THEN format('CALL tq_wait(%s)', string_agg(format('%I => %s', key, value), ', '))
+		WHEN 'tq_wait_jobs' THEN format('CALL tq_wait_jobs(%s)', string_agg(format('%I => %s', key, value), ', '))
 		ELSE format('SELECT * FROM %s(%s)', verb, string_agg(format('%I => %s', key, value), ', ')) END
 	FROM jsonb_each_text(arguments)
 $$;
+
+CREATE FUNCTION many_kinds() RETURNS text[] LANGUAGE sql AS $$SELECT array_agg('k' || n) FROM generate_series(1, 300) n$$;
 
 CREATE FUNCTION outcome(call text, read_only boolean DEFAULT false) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
@@ -87,10 +111,11 @@ EXCEPTION WHEN OTHERS THEN
 END
 $$;
 
--- Values that are wrong for whatever is of this sort.
+-- Values that are wrong for every argument of this type.
 CREATE TABLE wrong (sort text, value text, code text);
 INSERT INTO wrong VALUES
 	('required', 'NULL', '22004'),
+	('url', '''''', '22023'), ('url', '''example.org''', '22023'), ('url', '''https://u@example.org''', '22023'), ('url', '''http://a b''', '22023'),
 	('name', '''''', '22023'), ('name', 'repeat(''x'', 64)', '22023'), ('name', 'repeat(''x'', 10000)', '22023'),
 	('name', 'E''a\nb''', '22023'), ('name', 'E''a\tb''', '22023'), ('name', 'E''\x7f''', '22023'),
 	('names', 'ARRAY['''']', '22023'), ('names', 'ARRAY[repeat(''x'', 64)]', '22023'), ('names', 'ARRAY[E''a\nb'']', '22023'),
@@ -118,14 +143,14 @@ INSERT INTO wrong VALUES
 	('id', '0', 'TQ004'), ('id', '-1', 'TQ004'), ('id', '9223372036854775807', 'TQ004'), ('id', '-9223372036854775808', 'TQ004'),
 	('id', '9007199254740993', 'TQ004'),
 	('lease', '0', 'TQ001'), ('lease', '-1', 'TQ001'), ('lease', '9223372036854775807', 'TQ001'),
-	('schedule', '''nowhere''', '42704'), ('schedule', '''''', '42704'), ('schedule', 'repeat(''x'', 10000)', '42704'),
+	('schedule', '''nowhere''', '42704'), ('schedule', '''''', '42704'), ('schedule', 'repeat(''x'', 63)', '42704'),
 	('queue', '''nowhere''', 'TQ002'), ('queues', '''{nowhere}''', 'TQ002'),
 	('list', '''{}''', '22023'), ('list', 'ARRAY[NULL]::text[]', '22004');
--- intervals without end
+-- infinite intervals
 INSERT INTO wrong SELECT sort, value, '22023' FROM (VALUES ('pause'), ('length'), ('timeout')) s (sort), (VALUES ('''infinity'''), ('''-infinity''')) v (value)
 	WHERE current_setting('server_version_num')::int >= 170000;
 
--- Arguments by their sort. `cast` tells what an array of nulls is of.
+-- Arguments by type. `cast` is the type of an array of nulls.
 CREATE TABLE arguments (verb text, argument text, sort text, says text);
 INSERT INTO arguments (verb, argument, sort)
 	SELECT verb, argument, sort FROM (VALUES
@@ -149,8 +174,16 @@ INSERT INTO arguments (verb, argument, sort)
 	('tq_claim', 'lease_for', 'length'), ('tq_claim', 'wait', 'pause'), ('tq_claim', 'kinds', 'array list names'),
 	('tq_claim_any', 'queues', 'required array list names'), ('tq_claim_any', 'max_jobs', 'count'), ('tq_claim_any', 'worker', 'name'),
 	('tq_claim_any', 'lease_for', 'length'), ('tq_claim_any', 'wait', 'pause'), ('tq_claim_any', 'kinds', 'array list names'),
-	('tq_wait', 'queues', 'required array list names'), ('tq_wait', 'timeout', 'pause'),
-	('tq_heartbeat', 'id', 'required'), ('tq_heartbeat', 'lease', 'required'), ('tq_heartbeat', 'extend', 'length'),
+	('tq_claim_for', 'queues', 'required array list names'), ('tq_claim_for', 'workers', 'required array list names'),
+	('tq_claim_for', 'max_jobs', 'count'), ('tq_claim_for', 'lease_for', 'length'), ('tq_claim_for', 'wait', 'pause'),
+	('tq_claim_for', 'kinds', 'array list names'),
+	('tq_claim_next', 'queue', 'required name'), ('tq_claim_next', 'ids', 'required array full few'), ('tq_claim_next', 'leases', 'required array full few'),
+	('tq_claim_next', 'results', 'array unequal'), ('tq_claim_next', 'max_jobs', 'count'), ('tq_claim_next', 'worker', 'name'),
+	('tq_claim_next', 'lease_for', 'length'), ('tq_claim_next', 'kinds', 'array list names'),
+	('tq_wait', 'queues', 'array list names'), ('tq_wait', 'timeout', 'pause'), ('tq_wait', 'kinds', 'array names'),
+	('tq_wait_jobs', 'ids', 'required array full'), ('tq_wait_jobs', 'timeout', 'pause'),
+	('tq_ready', 'queues', 'array list names'), ('tq_ready', 'kinds', 'array names'),
+	('tq_heartbeat', 'worker', 'name'), ('tq_heartbeat', 'id', 'required'), ('tq_heartbeat', 'lease', 'required'), ('tq_heartbeat', 'extend', 'length'),
 	('tq_heartbeat_many', 'ids', 'required array full'), ('tq_heartbeat_many', 'leases', 'required array full'),
 	('tq_heartbeat_many', 'extend', 'length'),
 	('tq_complete', 'id', 'required id'), ('tq_complete', 'lease', 'required lease'),
@@ -167,17 +200,35 @@ INSERT INTO arguments (verb, argument, sort)
 	('tq_retry_many', 'queue', 'required queue'), ('tq_retry_many', 'state', 'required'), ('tq_retry_many', 'since', 'time'),
 	('tq_retry_many', 'max_jobs', 'count'), ('tq_retry_many', 'to_queue', 'name'), ('tq_retry_many', 'kind', 'name'),
 	('tq_purge', 'queue', 'required queue'), ('tq_purge', 'state', 'required'),
+	('tq_changes', 'queue', 'queue'), ('tq_changes', 'max', 'count'), ('tq_changes', 'wait', 'pause'),
+	('tq_list', 'queue', 'queue'), ('tq_list', 'kind', 'name'), ('tq_list', 'worker', 'name'),
+	('tq_list', 'created_from', 'time'), ('tq_list', 'created_to', 'time'), ('tq_list', 'max', 'count'),
+	('tq_cancel_many', 'queue', 'queue'), ('tq_cancel_many', 'kind', 'name'), ('tq_cancel_many', 'worker', 'name'),
+	('tq_cancel_many', 'created_from', 'time'), ('tq_cancel_many', 'created_to', 'time'), ('tq_cancel_many', 'max', 'count'),
+	('tq_reschedule_many', 'queue', 'queue'), ('tq_reschedule_many', 'kind', 'name'), ('tq_reschedule_many', 'worker', 'name'),
+	('tq_reschedule_many', 'created_from', 'time'), ('tq_reschedule_many', 'created_to', 'time'), ('tq_reschedule_many', 'max', 'count'), ('tq_reschedule_many', 'run_at', 'time'), ('tq_reschedule_many', 'priority', 'priority'),
+	('tq_retry_where', 'queue', 'queue'), ('tq_retry_where', 'state', 'required'), ('tq_retry_where', 'kind', 'name'), ('tq_retry_where', 'worker', 'name'),
+	('tq_retry_where', 'created_from', 'time'), ('tq_retry_where', 'created_to', 'time'), ('tq_retry_where', 'max', 'count'),
+	('tq_purge_many', 'queue', 'queue'), ('tq_purge_many', 'state', 'required'), ('tq_purge_many', 'kind', 'name'), ('tq_purge_many', 'worker', 'name'),
+	('tq_purge_many', 'created_from', 'time'), ('tq_purge_many', 'created_to', 'time'), ('tq_purge_many', 'max', 'count'),
 	('tq_drain', 'worker', 'required name'), ('tq_undrain', 'worker', 'required name'),
+	('tq_heartbeat_worker', 'worker', 'required name'), ('tq_release_worker', 'worker', 'required name'),
 	('tq_grant', 'queue', 'required name queue'), ('tq_grant', 'role', 'required'), ('tq_grant', 'privilege', 'required'),
 	('tq_revoke', 'queue', 'required name queue'), ('tq_revoke', 'role', 'required'), ('tq_revoke', 'privilege', 'required'),
 	('tq_handle', 'queue', 'required name queue'), ('tq_handle', 'kind', 'name'), ('tq_handle', 'handler', 'required'), ('tq_handle', 'options', 'object'),
 	('tq_unhandle', 'queue', 'required name queue'), ('tq_unhandle', 'kind', 'name'),
+	('tq_subscribe', 'queue', 'required name queue'), ('tq_subscribe', 'url', 'required url'), ('tq_subscribe', 'options', 'required object'),
+	('tq_unsubscribe', 'queue', 'required name queue'), ('tq_unsubscribe', 'url', 'required url'),
+	('tq_enqueued', 'queue', 'required name'), ('tq_enqueued', 'kind', 'name'), ('tq_reset', 'queue', 'queue'), ('tq_set_now', 'at', 'time'),
 	('tq_explain', 'id', 'required id'),
 	('tq_get', 'id', 'required id'), ('tq_history', 'id', 'required id'),
+	('tq_graph', 'id', 'required id'), ('tq_graph', 'max_jobs', 'count'),
+	('tq_dead_groups', 'queue', 'required queue'), ('tq_dead_groups', 'max_jobs', 'count'),
 	('tq_create_queue', 'name', 'required name'), ('tq_create_queue', 'settings', 'required object'),
 	('tq_alter_queue', 'name', 'required queue'), ('tq_alter_queue', 'settings', 'required object'),
 	('tq_drop_queue', 'name', 'required queue'),
-	('tq_pause', 'queue', 'required queue'), ('tq_pause', 'kind', 'name'), ('tq_pause', 'until', 'expiry'),
+	('tq_pause', 'queue', 'required queue'), ('tq_pause', 'kind', 'name'), ('tq_pause', 'until', 'expiry'), ('tq_pause', 'group_key', 'group'),
+	('tq_resume', 'group_key', 'group'), ('tq_limit_group', 'queue', 'required queue'), ('tq_limit_group', 'group_key', 'required group'),
 	('tq_resume', 'queue', 'required queue'), ('tq_resume', 'kind', 'name'),
 	('tq_schedule', 'name', 'required name'), ('tq_schedule', 'queue', 'required name'), ('tq_schedule', 'payload', 'required'),
 	('tq_schedule', 'kind', 'name'), ('tq_schedule', 'every', 'pause'), ('tq_schedule', 'options', 'object'),
@@ -201,7 +252,7 @@ INSERT INTO cases (verb, arguments, code, says)
 	FROM arguments JOIN wrong USING (sort)
 	ORDER BY verb, argument, sort, value;
 
--- What is wrong only together, or in one place.
+-- Input that is wrong only in combination, or in one place.
 INSERT INTO cases (verb, arguments, code, says) VALUES
 	('tq_enqueue', '{"run_at": "now()", "delay": "''1 h''"}', '22023', 'run_at and delay'),
 	('tq_enqueue', '{"unique_mode": "''sometimes''"}', '22023', 'unique_mode'),
@@ -280,11 +331,23 @@ INSERT INTO cases (verb, arguments, code, says) VALUES
 	('tq_inbox', '{"retry": "''{\"delayed\": \"1 s\"}''"}', '22023', 'delayed'),
 	('tq_inbox', '{"depends_on": "''{999999}''"}', 'TQ004', 'job 999999'),
 	('tq_heartbeat', '{"progress": "to_jsonb(repeat(''x'', 1001))"}', '22023', 'progress'),
-	('tq_heartbeat', '{"checkpoint": "to_jsonb(repeat(''x'', 1100000))"}', '22023', 'checkpoint'),
+	('tq_heartbeat', '{"checkpoint": "to_jsonb(repeat(''x'', 1100000))"}', '54000', 'checkpoint'),
 	('tq_purge', '{"state": "''running''"}', '22023', 'running'),
 	('tq_purge', '{"state": "''''"}', '22023', 'state'),
 	('tq_purge', '{"state": "''everything''"}', '22023', 'everything'),
 	('tq_purge', '{"state": "''ALL''"}', '22023', 'ALL'),
+	('tq_changes', '{"after": "''1''"}', '22023', 'after'),
+	('tq_changes', '{"max": "10001"}', '22023', 'max'),
+	('tq_list', '{"state": "''lost''"}', '22023', 'lost'),
+	('tq_list', '{"after": "-1"}', '22023', 'after'),
+	('tq_list', '{"max": "1001"}', '22023', 'max'),
+	('tq_cancel_many', '{"state": "''succeeded''"}', '22023', 'succeeded'),
+	('tq_cancel_many', '{"max": "10001"}', '22023', 'max'),
+	('tq_reschedule_many', '{"state": "''running''"}', '22023', 'running'),
+	('tq_reschedule_many', '{"priority": "NULL"}', '22023', 'run_at or priority'),
+	('tq_retry_where', '{"state": "''''"}', '22023', 'state'),
+	('tq_purge_many', '{"state": "''running''"}', '22023', 'running'),
+	('tq_purge_many', '{"after": "9007199254740992"}', '22023', 'after'),
 	('tq_handle', '{"handler": "0::oid::regprocedure"}', '42883', 'function'),
 	('tq_handle', '{"handler": "''now()''"}', '42P13', 'now'),
 	('tq_handle', '{"options": "''{\"max\": 0}''"}', '22023', 'max'),
@@ -306,7 +369,14 @@ INSERT INTO cases (verb, arguments, code, says) VALUES
 	('tq_claim', '{"kinds": "array_fill(''k''::text, ARRAY[65])"}', '22023', 'kinds'),
 	('tq_claim_any', '{"queues": "array_fill(''q''::text, ARRAY[9])"}', '22023', 'queues'),
 	('tq_claim_any', '{"queues": "ARRAY[''good'', NULL]"}', '22004', 'queues'),
-	('tq_wait', '{"queues": "array_fill(''good''::text, ARRAY[9])"}', '22023', 'queues'),
+	('tq_claim_for', '{"queues": "array_fill(''q''::text, ARRAY[9])"}', '22023', 'queues'),
+	('tq_claim_for', '{"max_jobs": "5000", "workers": "''{a,b,c}''"}', '22023', 'workers'),
+	('tq_claim_next', '{"ids": "''{9007199254740993,1}''"}', 'TQ004', 'job 9007199254740993'),
+	('tq_claim_next', '{"leases": "''{1,1}''"}', 'TQ001', 'lease 1 '),
+	('tq_wait', '{"kinds": "''{x,y}''"}', '22023', 'queues and kinds'),
+	('tq_wait', '{"queues": "NULL", "kinds": "''{x}''"}', '22023', 'kinds needs queues'),
+	('tq_wait', '{"queues": "array_fill(''good''::text, ARRAY[300])", "kinds": "many_kinds()"}', '54000', 'too many kinds'),
+	('tq_ready', '{"kinds": "''{x,y}''"}', '22023', 'queues and kinds'),
 	('tq_heartbeat_many', '{"ids": "''{1}''"}', '22023', 'ids and leases'),
 	('tq_complete_many', '{"ids": "''{}''"}', '22023', 'ids and leases'),
 	('tq_fail_many', '{"ids": "ARRAY[1, NULL]"}', '22004', 'ids'),
@@ -315,6 +385,7 @@ INSERT INTO cases (verb, arguments, code, says) VALUES
 	('tq_retry_many', '{"state": "''ready''"}', '22023', 'ready'),
 	('tq_retry_many', '{"state": "''''"}', '22023', 'cannot be retried'),
 	('tq_retry_many', '{"state": "''delayed''", "to_queue": "''bad''"}', '22023', 'to another queue'),
+	('tq_retry_many', '{"with_children": "true", "to_queue": "''bad''"}', '22023', 'with to_queue'),
 	('tq_create_queue', '{"name": "''good''"}', '42710', 'good'),
 	('tq_create_queue', '{"settings": "''{\"leas\": \"1 s\"}''"}', '22023', 'leas'),
 	('tq_create_queue', '{"settings": "''{\"lease\": 5}''"}', '22023', 'lease'),
@@ -342,14 +413,16 @@ INSERT INTO cases (verb, arguments, code, says) VALUES
 	('tq_alter_queue', '{"settings": "''{\"lease\": \"-1 s\"}''"}', '22023', 'lease'),
 	('tq_alter_queue', '{"settings": "''{\"retry\": {\"jitter\": \"x\"}}''"}', '22023', 'retry.jitter'),
 	('tq_drop_queue', '{}', 'TQ005', 'has not ended|have not ended'),
+	('tq_limit_group', '{"max_running": "-1"}', '22023', 'max_running'),
+	('tq_limit_group', '{"rate": "''often''"}', '22023', 'rate'), ('tq_limit_group', '{"rate": "''''"}', '22023', 'rate'),
 	('tq_pause', '{"until": "now() - interval ''1 s''"}', '22023', 'until');
 
--- Settings of a queue, each by itself.
+-- Settings of a queue, each alone.
 INSERT INTO cases (verb, arguments, code, says)
 	SELECT verb, jsonb_build_object('settings', quote_literal(format('{"%s": %s}', key, value))), '22023', key
 	FROM (VALUES ('tq_create_queue'), ('tq_alter_queue')) v (verb), (VALUES
 		('burst', '0'), ('burst', '1.5'), ('burst', '"1"'),
-		('cancel_grace', '"-1 s"'), ('cancel_grace', '5'), ('dead_retention', '"-1 s"'), ('dead_retention', '"1 year"'),
+		('cancel_grace', '"-1 s"'), ('cancel_grace', '5'), ('change_retention', '"-1 s"'), ('dead_retention', '"-1 s"'), ('dead_retention', '"1 year"'),
 		('enqueue_rate', '"often"'), ('enqueue_rate', '5'), ('enqueue_rate', '"0/s"'), ('enqueue_rate', '"1/week"'),
 		('expires_in', '"-1 s"'), ('expires_in', '"soon"'), ('fair', '"yes"'), ('fair', '1'),
 		('group_max_running', '-1'), ('group_max_running', '1.5'), ('group_max_running', '"1"'), ('group_max_running', '3000000000'),
@@ -401,11 +474,11 @@ INSERT INTO cases (verb, arguments, code, says)
 INSERT INTO cases (verb, arguments, code, says) VALUES
 	('tq_schedule_next', '{"cron": "''* * * *''"}', '22023', 'cron expression'),
 	('tq_schedule_next', '{"timezone": "''''"}', '22023', 'time zone'),
-	('tq_schedule_next', '{"timezone": "repeat(''x'', 10000)"}', '22023', 'time zone'),
+	('tq_schedule_next', '{"timezone": "repeat(''x'', 10000)"}', '22023', 'timezone'),
 	('tq_schedule_next', '{"timezone": "E''a\\nb''"}', '22023', 'time zone'),
 	('tq_schedule_next', '{"n": "1001"}', '22023', 'n is out of range');
 
--- ---- trying it
+-- ---- the tests
 
 CREATE FUNCTION picture() RETURNS jsonb LANGUAGE sql AS $$
 	SELECT jsonb_build_object(
@@ -431,14 +504,19 @@ SELECT ok(outcome(call_of(verb, arguments || '{"checkpoint": "''1''"}'), true) ~
 -- a lost lease is an answer to a heartbeat
 SELECT results_eq($$SELECT action FROM unnest('{0,-1,9223372036854775807}'::bigint[]) i, tq_heartbeat(i, 1)$$, $$VALUES ('lost'), ('lost'), ('lost')$$,
 	'a heartbeat for no job');
--- duplicates and strangers among the ids
+-- duplicate and unknown ids
 SELECT results_eq($$SELECT status FROM tq_complete_many('{0,0,-1}', '{1,1,1}')$$, $$VALUES ('not_found'), ('not_found'), ('not_found')$$,
 	'jobs that do not exist');
--- nothing to do is no error
+-- an empty array is no error
 SELECT is(tq_enqueue_many('good', '{}'), '{}', 'no payloads, no ids');
 SELECT is((SELECT count(*) FROM tq_complete_many('{}', '{}')), 0::bigint, 'nothing to complete');
 SELECT is((SELECT count(*) FROM tq_fail_many('{}', '{}', '{}')), 0::bigint, 'nothing to fail');
 SELECT is((SELECT count(*) FROM tq_heartbeat_many('{}', '{}')), 0::bigint, 'nothing to send a heartbeat for');
+
+SELECT throws_ok('SET tq.restoring = on', '22023', NULL, 'tq.restoring is for databases only');
+SELECT lives_ok('SET tq.restoring = off', '... but off is what it is');
+SELECT throws_ok('SELECT * FROM tq_restore_end(true)', '42883', NULL, 'tq_restore_end() has no arguments');
+SELECT ok(outcome('SELECT * FROM tq_restore_end()', true) ~ '^25006', '... and is refused in a read-only transaction');
 
 SELECT is(picture(), (SELECT * FROM before), 'nothing is left behind, nothing has changed');
 SELECT is(sum(found), 0::numeric, 'memory and journal agree') FROM tq_check() WHERE expected >= 0;

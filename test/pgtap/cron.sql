@@ -1,4 +1,4 @@
--- tq_schedule_next: cron expressions on the clocks of time zones, against a table of changes that are known; its errors.
+-- tq_schedule_next: cron expressions in time zones, compared with a table of known clock changes; its errors.
 \set QUIET 1
 \pset format unaligned
 \pset tuples_only true
@@ -7,7 +7,7 @@ SET timezone = 'UTC';
 
 SELECT * FROM no_plan();
 
--- The same with a start of our choice (builds for tests only).
+-- The same with a given start (only in test builds).
 CREATE FUNCTION fires(cron text, timezone text, n int, start timestamptz) RETURNS SETOF timestamptz
 	LANGUAGE c AS '$libdir/tq', 'tq_test_schedule_next';
 
@@ -62,7 +62,7 @@ INSERT INTO known (zone, cron, start, wanted, why) VALUES
 	('Asia/Kathmandu', '10 0 * * *', '1985-12-31 00:00', '{1985-12-31 18:30,1986-01-01 18:25}', 'skipped'),
 	('Asia/Kathmandu', '20 0 * * *', '1985-12-31 00:00', '{1985-12-31 18:35,1986-01-01 18:35}', 'not skipped'),
 	('Asia/Kathmandu', '0 9 * * *', '2024-01-01 00:00', '{2024-01-01 03:15,2024-01-02 03:15}', 'an offset with minutes');
--- by a day: 2011-12-30 10:00, the 30th of December does not take place
+-- by a day: 2011-12-30 10:00, there is no 30th of December
 INSERT INTO known (zone, cron, start, wanted, why) VALUES
 	('Pacific/Apia', '0 12 * * *', '2011-12-29 12:00', '{2011-12-29 22:00,2011-12-30 10:00,2011-12-30 22:00}', 'a noon is skipped'),
 	('Pacific/Apia', '@daily', '2011-12-29 00:00', '{2011-12-29 10:00,2011-12-30 10:00,2011-12-31 10:00}', 'two midnights are one'),
@@ -75,7 +75,7 @@ INSERT INTO known (zone, cron, start, wanted, why) VALUES
 	('America/Sao_Paulo', '@daily', '2018-11-03 12:00', '{2018-11-04 03:00,2018-11-05 02:00}', 'midnight is skipped'),
 	('America/Sao_Paulo', '@daily', '2018-02-17 12:00', '{2018-02-18 03:00,2018-02-19 03:00}', 'midnight comes after all'),
 	('America/Sao_Paulo', '30 23 * * *', '2018-02-17 12:00', '{2018-02-18 01:30,2018-02-19 02:30}', 'half past eleven comes twice');
--- none, and long after the last one that the database writes out
+-- no change, and long after the last one that the database lists
 INSERT INTO known (zone, cron, start, wanted, why) VALUES
 	('UTC', '0 0 29 2 *', '2023-01-01 00:00', '{2024-02-29 00:00,2028-02-29 00:00}', 'leap years'),
 	('Etc/GMT+5', '@daily', '2024-01-01 00:00', '{2024-01-01 05:00,2024-01-02 05:00}', 'a fixed offset'),
@@ -83,17 +83,17 @@ INSERT INTO known (zone, cron, start, wanted, why) VALUES
 
 SELECT is((SELECT array_agg(f AT TIME ZONE 'UTC') FROM fires(cron, zone, cardinality(wanted), start AT TIME ZONE 'UTC') f), wanted,
 	format('%s, %s from %s: %s', zone, cron, start, why)) FROM known ORDER BY n;
--- each alone, from the one before
+-- each time alone, starting from the one before
 SELECT is((SELECT f AT TIME ZONE 'UTC' FROM fires(cron, zone, 1, wanted[i] AT TIME ZONE 'UTC') f), wanted[i + 1], format('%s, %s from %s', zone, cron, wanted[i]))
 	FROM known, generate_series(1, cardinality(wanted) - 1) i ORDER BY n, i;
 SELECT is((SELECT f AT TIME ZONE 'UTC' FROM fires(cron, zone, 1, (w - interval '1 us') AT TIME ZONE 'UTC') f), w, format('%s, %s right before %s', zone, cron, w))
 	FROM known, unnest(wanted) w ORDER BY n, w;
 
--- Every zone, two years: once for each day that has this time; on others when the clock leaves it out.
+-- Every zone, two years: once for each day that has this time; on other days when the clock skips it.
 CREATE TABLE daily AS
 	SELECT z.name, f, f AT TIME ZONE z.name AS local FROM pg_timezone_names z, fires('30 2 * * *', z.name, 730, '2020-12-31 12:00') f
 	WHERE z.name !~ '^(posix|right)/' AND z.name NOT IN ('posixrules', 'localtime', 'Factory')
-		AND z.name NOT IN (SELECT abbrev FROM pg_timezone_abbrevs); -- as which AT TIME ZONE would read it
+		AND z.name NOT IN (SELECT abbrev FROM pg_timezone_abbrevs); -- AT TIME ZONE would read these as abbreviations
 SELECT ok(count(DISTINCT name) > 300, 'many zones') FROM daily;
 SELECT is((SELECT string_agg(DISTINCT name, ' ') FROM daily WHERE local::time <> '02:30' AND (local::date + time '02:30') AT TIME ZONE name AT TIME ZONE name
 	= local::date + time '02:30'), NULL, 'at 02:30 wherever there is one');
@@ -126,7 +126,8 @@ EXCEPTION WHEN OTHERS THEN
 	RETURN concat_ws(': ', sqlstate, sqlerrm, nullif(detail, ''));
 END
 $$;
-SELECT is(complaint(format('SELECT tq_schedule_next(%L)', cron)), format('22023: cron expression "%s" is not valid: %s', cron, detail))
+SELECT is(complaint(format('SELECT tq_schedule_next(%L)', cron)), format('22023: cron expression "%s" is not valid: %s', cron, detail),
+		format('the error of cron expression "%s" names the position', left(cron, 40)))
 	FROM (VALUES
 		('* * * *', 'At position 8: There must be five fields (minute, hour, day of month, month, day of week), or six with the second first.'),
 		('é * * * * * *', 'At position 13: There must be five fields (minute, hour, day of month, month, day of week), or six with the second first.'),
@@ -142,7 +143,8 @@ SELECT is(complaint(format('SELECT tq_schedule_next(%L)', cron)), format('22023:
 		('0 0 * * FRI#6', 'In the field day of week, at position 13: After # comes which one of the month it is, 1 to 5.'),
 		('*/0 * * * *', 'In the field minute, at position 3: A step of minutes is 1 to 59.')
 	) e (cron, detail);
-SELECT is(complaint(format('SELECT tq_schedule_next(%L, %L)', '@daily', zone)), format('22023: time zone "%s" does not exist: %s', zone, detail))
+SELECT is(complaint(format('SELECT tq_schedule_next(%L, %L)', '@daily', zone)), format('22023: time zone "%s" does not exist: %s', zone, detail),
+		format('time zone "%s" is refused', zone))
 	FROM (VALUES ('Europe/Berln', 'There is no such name in the time zone database.'),
 		('', 'There is no such name in the time zone database.'),
 		('CEST', 'There is no such name in the time zone database.'),
@@ -151,8 +153,9 @@ SELECT is(complaint(format('SELECT tq_schedule_next(%L, %L)', '@daily', zone)), 
 		('CET-1CEST', 'There is no such name in the time zone database, and rules in POSIX notation are not taken.'),
 		('+02', 'There is no such name in the time zone database, and rules in POSIX notation are not taken.')
 	) e (zone, detail);
-SELECT is(complaint('SELECT tq_schedule_next(NULL)'), '22004: cron must not be null');
-SELECT is(complaint(format('SELECT tq_schedule_next(%L, n => %s)', '@daily', n)), format('22023: n is out of range: %s: It must be between 1 and 1000.', n))
+SELECT is(complaint('SELECT tq_schedule_next(NULL)'), '22004: cron must not be null', 'a null cron expression is refused');
+SELECT is(complaint(format('SELECT tq_schedule_next(%L, n => %s)', '@daily', n)), format('22023: n is out of range: %s: It must be between 1 and 1000.', n),
+		format('n => %s is refused', n))
 	FROM unnest('{0,-1,1001}'::int[]) n;
 
 SELECT * FROM finish();

@@ -1,4 +1,4 @@
--- Heartbeats: progress, checkpoints, when they answer quiet, draining; what each leaves and what takes it back.
+-- Heartbeats: progress, checkpoints, when they answer quiet, draining; the effects of each, and what undoes them.
 \set QUIET 1
 \pset format unaligned
 \pset tuples_only true
@@ -8,7 +8,7 @@ SELECT * FROM no_plan();
 
 CREATE TABLE held (name text PRIMARY KEY, id bigint, lease bigint);
 
--- A job that runs, under a name.
+-- A running job of a named worker.
 CREATE FUNCTION claim_job(name text, queue text DEFAULT 'beats', worker text DEFAULT NULL) RETURNS void LANGUAGE sql AS $$
 	INSERT INTO held SELECT name, c.id, c.lease FROM tq_claim(queue, worker => worker, lease_for => '1 hour', wait => '20 s') c
 	ON CONFLICT ON CONSTRAINT held_pkey DO UPDATE SET id = excluded.id, lease = excluded.lease
@@ -77,7 +77,7 @@ SELECT is(progress_of('p'), '"read only"', 'which writes nothing');
 SELECT is(story('p'), 'enqueued', 'nor does any of them');
 SELECT end_job('p');
 
--- it ends with the lease, however that ends
+-- progress ends with the lease, however the lease ends
 CALL begin_job('p fail', 'p_fail');
 CALL begin_job('p release', 'p_release');
 CALL begin_job('p fatal', 'p_fatal');
@@ -197,7 +197,7 @@ SELECT is((SELECT g.attempt FROM held h, tq_get(h.id) g WHERE name = 'o'), 1, 'r
 SELECT is(checkpoint_of('o'), NULL, 'nor a checkpoint kept');
 SELECT end_job('o');
 
--- cancelling what keeps checkpoints
+-- cancelling a job with checkpoints
 CALL begin_job('x');
 BEGIN;
 SELECT beat('x', checkpoint => '1');
@@ -210,7 +210,7 @@ SELECT is(checkpoint_of('x'), '2', 'the checkpoint is known');
 -- arguments
 SET tq.max_payload = '1kB';
 CALL begin_job('a');
-SELECT throws_ok($$SELECT beat('a', checkpoint => jsonb_build_object('m', repeat('x', 1100)))$$, '22023', 'checkpoint is too large');
+SELECT throws_ok($$SELECT beat('a', checkpoint => jsonb_build_object('m', repeat('x', 1100)))$$, '54000', 'checkpoint is too large');
 RESET tq.max_payload;
 SELECT is(checkpoint_of('a'), NULL, 'one that is too large is not kept');
 SELECT is(beat('a', checkpoint => jsonb_build_object('m', repeat('x', 100000))), 'run', 'a large one');
@@ -219,11 +219,11 @@ SELECT end_job('a', 'release');
 SELECT is((SELECT length(checkpoint ->> 'm') FROM tq_claim('beats')), 100000, 'and handed over');
 UPDATE held SET lease = r.lease FROM tq_running r WHERE r.id = held.id AND name = 'a';
 BEGIN TRANSACTION READ ONLY;
-SELECT throws_ok($$SELECT beat('a', checkpoint => '1')$$, '25006');
+SELECT throws_ok($$SELECT beat('a', checkpoint => '1')$$, '25006', NULL, 'a checkpoint is refused in a read-only transaction');
 COMMIT;
 BEGIN;
 SELECT beat('a', checkpoint => '1');
-SELECT throws_ok($$PREPARE TRANSACTION 'beat'$$);
+SELECT throws_ok($$PREPARE TRANSACTION 'beat'$$, NULL, NULL, 'a transaction with a checkpoint cannot be prepared');
 ROLLBACK;
 SELECT end_job('a');
 
@@ -255,6 +255,7 @@ SELECT is(beat('q'), 'run', 'its queue goes on');
 SELECT tq_pause('quiet', 'k');
 SELECT is(beat('q'), 'quiet', 'its kind pauses');
 SELECT tq_resume('quiet', 'k');
+SELECT tq_enqueue('quiet', kind => 'other', delay => '1 h') \g /dev/null
 SELECT tq_pause('quiet', 'other');
 SELECT is(beat('q'), 'run', 'another kind does not matter');
 SELECT tq_pause('quiet');
@@ -300,8 +301,8 @@ SELECT throws_ok($$SELECT tq_drain(E'a\nb')$$, '22023', 'worker must not contain
 SELECT throws_ok('SELECT tq_undrain(NULL)', '22004', 'worker must not be null');
 SELECT throws_ok($$SELECT tq_undrain('')$$, '22023', 'worker must not be empty');
 BEGIN TRANSACTION READ ONLY;
-SELECT throws_ok($$SELECT tq_drain('w')$$, '25006');
-SELECT throws_ok($$SELECT tq_undrain('w')$$, '25006');
+SELECT throws_ok($$SELECT tq_drain('w')$$, '25006', NULL, 'tq_drain is refused in a read-only transaction');
+SELECT throws_ok($$SELECT tq_undrain('w')$$, '25006', NULL, 'tq_undrain is refused in a read-only transaction');
 COMMIT;
 
 SELECT is((SELECT count(*)::int FROM tq_check() WHERE expected >= 0 AND expected <> found), 0, 'memory and journal agree');

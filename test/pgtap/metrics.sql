@@ -1,4 +1,4 @@
--- tq_metrics: what is in it, and that its figures are right.
+-- tq_metrics: its content, and that its values are right.
 \set QUIET 1
 \pset format unaligned
 \pset tuples_only true
@@ -25,7 +25,7 @@ BEGIN
 END
 $$;
 
--- The samples, taken apart.
+-- The samples, parsed.
 CREATE FUNCTION samples() RETURNS TABLE (n bigint, name text, labels text, value float8) LANGUAGE sql AS $$
 	SELECT n, m[1], m[2], m[3]::float8
 	FROM regexp_split_to_table(tq_metrics(), E'\n') WITH ORDINALITY l (line, n), regexp_match(line, '^([a-z_]+)(?:\{(.*)\})? (\S+)$') m
@@ -34,7 +34,7 @@ $$;
 CREATE FUNCTION metric(name text, labels text DEFAULT NULL) RETURNS float8 LANGUAGE sql AS $$
 	SELECT s.value FROM samples() s WHERE s.name = $1 AND s.labels IS NOT DISTINCT FROM $2
 $$;
--- Those of one queue that are not 0, without the buckets.
+-- The samples of one queue that are not 0, without the buckets.
 CREATE FUNCTION of_queue(queue text) RETURNS text LANGUAGE sql AS $$
 	SELECT string_agg(concat_ws(' ', s.name, substring(s.labels FROM 'state="(.*?)"'), s.value), ', ' ORDER BY s.n)
 	FROM samples() s WHERE s.labels ~ format('^queue="%s"', $1) AND s.value <> 0 AND s.name !~ '_(bucket|sum)$|age'
@@ -97,7 +97,7 @@ SELECT tq_undrain('w');
 SELECT is((SELECT string_agg(m.name, ' ') FROM tq_stats() t, (VALUES ('enqueued'), ('claimed'), ('succeeded'), ('failed'), ('lost'), ('dead'), ('released'), ('cancelled'), ('expired')) m (name)
 	WHERE t.queue = 'a' AND metric(format('tq_jobs_%s_total', m.name), 'queue="a"') IS DISTINCT FROM (to_jsonb(t) ->> m.name)::float8), NULL, 'the totals are those of tq_stats');
 
--- ---- times, with clocks that are moved
+-- ---- times; the test moves the clocks
 
 CREATE FUNCTION buckets(name text, queue text) RETURNS text LANGUAGE sql AS $$
 	SELECT string_agg(s.value::text, ' ' ORDER BY s.n) FROM samples() s WHERE s.name = $1 || '_bucket' AND s.labels ~ format('^queue="%s"', $2)
@@ -147,6 +147,40 @@ SELECT count(*) FROM tq_claim('t', kinds => '{back}') \g /dev/null
 SELECT cmp_ok(metric('tq_job_wait_seconds_bucket', 'queue="t",le="0.001"'), '=', :shortest::float8 + 1, 'a clock that was set back makes no time negative');
 SELECT clock(0, 0);
 
+-- ---- tq_series
+
+CREATE FUNCTION series(queue text, step interval = '1 min') RETURNS TABLE (text text) LANGUAGE sql AS $$
+	SELECT concat_ws(' ', enqueued, claimed, succeeded, failed, lost, dead) FROM tq_series(queue, step => step)
+	WHERE (enqueued, claimed, succeeded, failed, lost, dead) <> (0, 0, 0, 0, 0, 0) ORDER BY at
+$$;
+-- an hour apart, and later than all times before: the scheduler's monotonic clock never goes back
+SELECT clock(103600000000, 103600000000);
+SELECT tq_create_queue('s', '{"lease": "1 d"}');
+SELECT is_empty($$SELECT series('s')$$, 'a new queue did nothing');
+SELECT is(count(*), 1440::bigint, 'a row for each minute of a day') FROM tq_series('s');
+SELECT count(tq_enqueue('s')) FROM generate_series(1, 5) \g /dev/null
+SELECT results_eq($$SELECT series('s', '1 day')$$, $$VALUES ('5 0 0 0 0 0')$$, 'what was not recorded yet is shown');
+SELECT clock(107200000000, 107200000000);
+CALL until($$SELECT count(*) > 0 FROM tq_series('s') WHERE enqueued = 5 AND at < tq_now() - interval '58 min'$$);
+SELECT ok(true, 'the scheduler records it at its minute');
+CREATE TABLE counted AS SELECT id, lease, row_number() OVER (ORDER BY id) AS n FROM tq_claim('s', 4);
+SELECT tq_complete(id, lease) FROM counted WHERE n <= 2;
+SELECT tq_fail(id, lease, 'x', fatal => true) FROM counted WHERE n = 3;
+SELECT clock(110800000000, 110800000000);
+CALL until($$SELECT count(*) > 0 FROM tq_series('s') WHERE claimed = 4 AND at < tq_now() - interval '58 min'$$);
+SELECT tq_complete(id, lease) FROM counted WHERE n = 4;
+SELECT results_eq($$SELECT series('s')$$, $$VALUES ('5 0 0 0 0 0'), ('0 4 2 1 0 1'), ('0 0 1 0 0 0')$$, 'each minute has its own events');
+SELECT results_eq($$SELECT series('s', '1 day')$$, $$VALUES ('5 4 3 1 0 1')$$, 'a longer step has their sum');
+SELECT results_eq($$SELECT wait_p50 BETWEEN interval '30 min' AND interval '2 h', run_p50 IS NOT NULL FROM tq_series('s') WHERE claimed > 0$$,
+	$$VALUES (true, true)$$, 'jobs waited an hour');
+SELECT is(run_p99, NULL, 'no attempt ended in the first hour') FROM tq_series('s') WHERE enqueued = 5;
+SELECT is((SELECT sum(enqueued) FROM tq_series()), (SELECT sum(t.enqueued) FROM tq_stats() q, tq_series(q.queue) t), 'null sums up all queues');
+SELECT is(count(*), 60::bigint, 'an hour has 60 minutes') FROM tq_series('s', since => '1 hour');
+SELECT throws_ok($$SELECT tq_series('nowhere')$$, 'TQ002', NULL, 'a queue that does not exist');
+SELECT throws_ok($$SELECT tq_series(since => '2 days')$$, '22023', NULL, 'more than a day');
+SELECT throws_ok($$SELECT tq_series(step => '10 s')$$, '22023', NULL, 'less than a minute');
+SELECT clock(0, 0);
+
 -- ---- the database
 
 SELECT cmp_ok(metric('tq_memory_places_limit', 'place="job"'), '=', current_setting('tq.max_live_jobs')::float8, 'places');
@@ -161,7 +195,7 @@ SELECT is((SELECT sum(value) FROM samples() WHERE name = 'tq_audit_findings_tota
 SELECT cmp_ok(metric('tq_segments', 'state="open"'), '=', 1::float8, 'an open segment') FROM (SELECT) x WHERE metric('tq_segments', 'state="open"') > 0;
 SELECT cmp_ok(metric('tq_xmin_age_transactions', 'holder="prepared_transaction"'), '=', 0::float8, 'nothing prepared');
 SELECT cmp_ok(metric('tq_dormant'), '=', 0::float8, 'not a copy');
--- the function reads, so it may be called where nothing may be written
+-- the function only reads, so it works in a read-only transaction
 BEGIN TRANSACTION READ ONLY;
 SELECT ok(tq_metrics() <> '', 'in a read-only transaction');
 COMMIT;

@@ -1,4 +1,5 @@
--- What a job may ask for when it is enqueued: right and wrong values, by each way in; and which policy applies, from where.
+-- Policies that an enqueue can set: valid and invalid values, in each way to enqueue; and which policy applies, and its
+-- origin.
 \set QUIET 1
 \pset format unaligned
 \pset tuples_only true
@@ -8,7 +9,7 @@ SET timezone = 'UTC';
 
 SELECT * FROM no_plan();
 
--- What a statement answers, or SQLSTATE and message.
+-- The answer of a statement, or SQLSTATE and message.
 CREATE FUNCTION attempt(statement text) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
 	EXECUTE statement;
@@ -78,6 +79,13 @@ INSERT INTO value (argument, value, type, wanted) VALUES
 	('retry', '{"factor": 0}', 'jsonb', '22023 argument "retry.factor" has a wrong value'),
 	('retry', '{"jitter": -1}', 'jsonb', '22023 argument "retry.jitter" has a wrong value'),
 	('retry', '{"tries": 3}', 'jsonb', '22023 unknown key "tries" in retry'),
+	('retry', '{"delay": 10}', 'jsonb', '22023 argument "retry.delay" has a wrong value'),
+	('retry', '{"delay": "10"}', 'jsonb', 'ok'),
+	('retry', '{"delay": "1e9 days"}', 'jsonb', '22023 argument "retry.delay" has a wrong value'),
+	('retry', '{"delay": "9999 days"}', 'jsonb', '22023 argument "retry.delay" has a wrong value'),
+	('retry', '{"factor": "2"}', 'jsonb', '22023 argument "retry.factor" has a wrong value'),
+	('retry', '{"delays": [1]}', 'jsonb', '22023 argument "retry.delays" has a wrong value'),
+	('retry', '{"delays": "1 s"}', 'jsonb', '22023 argument "retry.delays" has a wrong value'),
 	('options', '{}', 'jsonb', 'ok'),
 	('options', '{"weight": null, "tags": null, "lease": null, "unique_for": null, "on_parent_failure": null}', 'jsonb', 'ok'),
 	('options', '[]', 'jsonb', '22023 options must be a JSON object'),
@@ -114,14 +122,17 @@ INSERT INTO value (argument, value, type, wanted) VALUES
 	('options', '{"unique_for": true}', 'jsonb', '22023 option "unique_for" has a wrong value'),
 	('options', '{"on_parent_failure": "cancel"}', 'jsonb', 'ok');
 
--- Bad input goes to a queue that is not there, and leaves none.
+-- Bad input for a queue that does not exist creates no queue.
 ALTER TABLE value ADD queue text;
+-- An error without the value that it shows.
+CREATE FUNCTION short(error text) RETURNS text LANGUAGE sql
+	AS $$SELECT regexp_replace(error, '(has a wrong value|must be finite|out of range|months or years|JSON object): .*', '\1')$$;
 UPDATE value SET queue = CASE wanted WHEN 'ok' THEN 'good' ELSE 'bad' END;
-SELECT is(attempt(format('SELECT tq_enqueue(%L, %I => %L)', queue, argument, value)), wanted,
+SELECT is(short(attempt(format('SELECT tq_enqueue(%L, %I => %L)', queue, argument, value))), short(wanted),
 	format('tq_enqueue: %s %s', argument, left(value, 60))) FROM value;
-SELECT is(attempt(format('SELECT tq_enqueue_many(%L, ARRAY[''1'', ''2'']::jsonb[], %I => %L)', queue, argument, value)), wanted,
+SELECT is(short(attempt(format('SELECT tq_enqueue_many(%L, ARRAY[''1'', ''2'']::jsonb[], %I => %L)', queue, argument, value))), short(wanted),
 	format('tq_enqueue_many: %s %s', argument, left(value, 60))) FROM value WHERE argument <> 'unique_key';
-SELECT is(attempt(format('INSERT INTO tq_inbox (queue, %I) VALUES (%L, %L::%s)', argument, queue, value, type)), wanted,
+SELECT is(short(attempt(format('INSERT INTO tq_inbox (queue, %I) VALUES (%L, %L::%s)', argument, queue, value, type))), short(wanted),
 	format('tq_inbox: %s %s', argument, left(value, 60))) FROM value;
 SELECT is((SELECT count(*) FROM tq_queues WHERE queue = 'bad'), 0::bigint, 'bad input leaves no queue');
 SELECT is((SELECT count(*) FROM tq_jobs WHERE queue = 'good'), (SELECT 3 * count(*) + count(*) FILTER (WHERE argument <> 'unique_key') FROM value
@@ -153,7 +164,7 @@ SELECT throws_ok($$SELECT tq_enqueue('times', delay => '1 h', expires_at => now(
 SELECT throws_ok($$SELECT tq_enqueue_many('times', ARRAY['1', '2']::jsonb[], expires_at => now() + interval '1 h',
 	run_ats => ARRAY[NULL, now() + interval '2 h'])$$, '22023', 'expires_at must be after the time at which the job may start');
 
--- what is known is listed
+-- the hint lists the known keys
 CREATE FUNCTION hint_of(statement text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	h text;
@@ -165,11 +176,41 @@ EXCEPTION WHEN OTHERS THEN
 	RETURN h;
 END
 $$;
-SELECT is(hint_of($$SELECT tq_enqueue('x', options => '{"colour": 1}')$$), 'Known keys are batch, follow_up, lease, on_parent_failure, tags, unique_for, weight.');
-SELECT is(hint_of($$SELECT tq_enqueue('x', retry => '{"colour": 1}')$$), 'Known keys are policy, delay, max, factor, jitter, delays, on_lost.');
-SELECT is(hint_of($$SELECT tq_enqueue('x', unique_mode => 'no')$$), 'Known modes are skip, ignore, replace, keep_run_at, error.');
+SELECT is(hint_of($$SELECT tq_enqueue('x', options => '{"colour": 1}')$$), 'Known keys are batch, follow_up, lease, on_parent_failure, tags, unique_for, weight.',
+	'the hint for a wrong option lists the known options');
+SELECT is(hint_of($$SELECT tq_enqueue('x', retry => '{"colour": 1}')$$), 'Known keys are policy, delay, max, factor, jitter, delays, on_lost.',
+	'the hint for a wrong key of a retry policy lists the known keys');
+SELECT is(hint_of($$SELECT tq_enqueue('x', unique_mode => 'no')$$), 'Known modes are skip, ignore, replace, keep_run_at, error.',
+	'the hint for a wrong unique_mode lists the known modes');
 
--- ---- what is kept
+-- ---- durations: the core parses common forms, and agrees with the type interval
+
+SELECT is(policies -> 'retry' -> 'value' ->> 'delay', wanted, 'duration ' || written)
+	FROM (VALUES ('0 s', '00:00:00'), ('250ms', '00:00:00.25'), ('1 h 30 min', '01:30:00'), (' 2 Days ', '2 days'), ('01:02:03', '01:02:03'),
+		('1:30', '01:30:00'), ('1:30.5', '00:01:30.5'), ('3 us', '00:00:00.000003'), ('1 day -1 hour', '23:00:00'),
+		('P1DT2H', '1 day 02:00:00'), ('1 week', '7 days'), ('1 day 2:03', '1 day 02:03:00')) v (written, wanted),
+	LATERAL tq_get(tq_enqueue('durations', retry => jsonb_build_object('delay', written)));
+
+SELECT is(extract(epoch FROM (policies -> 'retry' -> 'value' ->> 'delay')::interval), extract(epoch FROM written::interval), 'as interval: ' || written)
+	FROM unnest(ARRAY['1.5 s', '1.1 days', '0.1 us', '2.7 ms', '1 d 2 h 3 m 4 s 5 ms 6 us', '100:59:59.999999', '7 MINUTES', '1.25 hour']) written,
+	LATERAL tq_get(tq_enqueue('durations', retry => jsonb_build_object('delay', written)));
+
+-- ---- tq.retry: malformed values are refused
+
+\set ON_ERROR_STOP 0
+SELECT format('ALTER SYSTEM SET tq.retry = %L', v) FROM unnest(ARRAY['', ' ', '{', '}', '[]', 'null', 'x', '"fixed"', '{"delay"}', '{"delay":}',
+	'{"delay": "1 s"', '{"delay": "1 s",}', '{"delay": "1 s"}x', '{delay: "1 s"}', '{"delay": 10}', '{"delay": ""}', '{"delay": "-1 s"}', '{"delay": "1 s 1 s"}',
+	'{"delay": "1 month"}', '{"delay": "9999 days"}', '{"factor": 0.5}', '{"factor": 1001}', '{"factor": "2"}', '{"jitter": 1.5}',
+	'{"policy": "other"}', '{"policy": "list"}', '{"policy": 1}', '{"delays": []}', '{"delays": ["1 s"', '{"delays": [1]}', '{"delays": "1 s"}',
+	'{"unknown": 1}', jsonb_build_object('delays', array_fill('1 s'::text, ARRAY[17]))::text]) v \gexec
+\set ON_ERROR_STOP 1
+SELECT is((SELECT count(*) FROM pg_file_settings WHERE name = 'tq.retry'), 0::bigint, 'no malformed policy is taken');
+SELECT format('ALTER SYSTEM SET tq.retry = %L', v) FROM unnest(ARRAY['{}', '{"max": null, "delay": "1 s"}', '{"policy": "list", "delays": ["1 s", "2 min"]}',
+	' {"policy":"list", "delay" : "10 s","max":"1 h","factor":3.5,"jitter":0,"on_lost":"5 s", "delays":["1 s", "2 min", "00:00:03"]} ']) v \gexec
+SELECT is((SELECT count(*) FROM pg_file_settings WHERE name = 'tq.retry' AND error IS NULL), 1::bigint, 'and well-formed ones are');
+ALTER SYSTEM RESET tq.retry;
+
+-- ---- stored values
 
 SELECT tq_enqueue('kept', expires_at => '2100-01-02', max_attempts => 3, retry => '{"delay": "7 s"}', timeout => '90 s', group_key => 'g',
 	options => '{"weight": 2.5, "tags": ["a", "b"], "lease": "20 s", "unique_for": "1 h"}') AS job \gset
@@ -183,7 +224,7 @@ SELECT is(row_to_json(g)::jsonb, '{"group_key": "g", "unique_key": null, "expire
 SELECT is(group_key, wanted, 'a group for each') FROM unnest(tq_enqueue_many('kept', ARRAY['1', '2', '3']::jsonb[], group_key => 'all',
 	group_keys => ARRAY['a', NULL, 'c']), ARRAY['a', 'all', 'c']) AS j (job, wanted), LATERAL tq_get(job);
 
--- ---- which applies, and from where
+-- ---- which policy applies, and its origin
 
 CREATE FUNCTION applied(job bigint, key text) RETURNS text LANGUAGE sql AS
 	$$SELECT (policies -> key ->> 'from') || ' ' || coalesce(policies -> key ->> 'value', 'none') FROM tq_get(job)$$;
@@ -232,7 +273,7 @@ SELECT is(policies -> 'retry' -> 'value' ->> 'max', wanted, 'max of ' || retry)
 		('{"policy": "list", "delays": ["1 day"], "max": null}', '3652 days'), ('{"policy": "fixed"}', '01:00:00')) v (retry, wanted),
 	LATERAL tq_get(tq_enqueue('plain', retry => retry::jsonb));
 
--- the server's, as the session has it
+-- the server's value, as this session sees it
 SET tq.priority = 42;
 SET tq.lease = '7 s';
 SET tq.timeout = '8 s';
@@ -251,13 +292,14 @@ SELECT is(applied(:job, 'priority'), 'job 42', 'what was settled at the enqueue 
 RESET ALL;
 SET client_min_messages = warning;
 
--- a row written by hand does not stop anything
+-- a row written by hand blocks nothing
 UPDATE tq.job SET retry = '{"policy": "often"}', options = '[]' WHERE id = :own;
 SELECT is(policies -> 'retry' -> 'value' ->> 'policy', 'list', 'a retry policy that cannot be read counts as none') FROM tq_get(:own);
 
 -- ---- the settings of the server
 
-SELECT throws_ok(format('SET %s = %L', name, value), '22023') FROM (VALUES ('tq.priority', '40000'), ('tq.timeout', '-1'), ('tq.expires_in', '-1'),
+SELECT throws_ok(format('SET %s = %L', name, value), '22023', NULL, format('%s does not accept %s', name, value))
+	FROM (VALUES ('tq.priority', '40000'), ('tq.timeout', '-1'), ('tq.expires_in', '-1'),
 	('tq.expires_in', '4000 d'), ('tq.unique_for', '-1 s'), ('tq.cancel_grace', '-1'), ('tq.max_depth', '-1')) v (name, value);
 SELECT is((SELECT string_agg(name || ' ' || setting || coalesce(unit, '') || ' ' || context, ', ' ORDER BY name) FROM pg_settings WHERE name IN
 	('tq.cancel_grace', 'tq.expires_in', 'tq.max_depth', 'tq.on_lost', 'tq.priority', 'tq.strict_timeout',
@@ -265,7 +307,7 @@ SELECT is((SELECT string_agg(name || ' ' || setting || coalesce(unit, '') || ' '
 	'tq.cancel_grace 30000ms user, tq.expires_in 0s user, tq.max_depth 0 superuser, tq.on_lost retry sighup, tq.priority 100 user, '
 	'tq.strict_timeout off sighup, tq.timeout 0ms user, tq.unique_for 0s user', 'defaults and contexts');
 
--- what follows, or is copied, is let in by one call, however many they are
+-- all follow-ups or copies of one call are admitted together, however many they are
 
 SELECT tq_create_queue('paced', '{"enqueue_rate": "1/h"}'), tq_create_queue('followed', '{"follow_up": {"queue": "paced"}}');
 SELECT tq_enqueue_many('followed', ARRAY['1', '2', '3']::jsonb[]);
@@ -279,7 +321,7 @@ SELECT count(tq_fail(id, lease, 'x', fatal => true)) FROM tq_claim('killed', 3);
 SELECT is(tq_retry_many('killed', to_queue => 'copies'), 3::bigint, 'dead letters are copied by one call, past enqueue_rate');
 SELECT throws_ok($$SELECT tq_enqueue('copies')$$, 'TQ003', NULL, 'which counts them');
 
--- one transaction makes and uses as many queues as it likes, and what follows in it may be as widely spread
+-- one transaction can create and use any number of queues; so can its follow-ups
 
 SELECT is(count(tq_create_queue('to' || i)), 70::bigint, '70 queues made in one transaction') FROM generate_series(1, 70) i;
 SELECT count(tq_create_queue('of' || i, jsonb_build_object('follow_up', jsonb_build_object('queue', 'to' || i, 'on', '["cancelled"]'::jsonb))))
@@ -288,7 +330,7 @@ SELECT is(count(tq_enqueue('of' || i)), 70::bigint, '... and used') FROM generat
 SELECT count(tq_cancel(id)) FROM tq_jobs WHERE queue ~ '^of[0-9]+$';
 SELECT is(count(*), 70::bigint, 'nothing that follows in it is lost') FROM tq_jobs WHERE queue ~ '^to[0-9]+$';
 
--- one job that nothing can follow does not make its neighbours count twice
+-- a job whose follow-up fails does not make others count twice
 
 SELECT tq_create_queue('slow', '{"enqueue_rate": "5/min"}'), tq_create_queue('mixed', '{"follow_up": {"queue": "slow"}}'), tq_create_queue('small', '{"max_depth": 1}');
 SELECT tq_enqueue('small');
@@ -310,4 +352,18 @@ SELECT ok(wait_of($$SELECT tq_enqueue('slow')$$) BETWEEN 1 AND 40000, 'three job
 
 SELECT tq_reload();
 SELECT is((SELECT count(*) FROM tq_check() WHERE found <> expected), 0::bigint, 'nothing is left behind');
+-- ---- what a claim says of the attempt
+
+SELECT tq_create_queue('claimed', '{"timeout": "10 min"}');
+SELECT count(*) FROM (SELECT tq_enqueue('claimed'), tq_enqueue('claimed', timeout => '1 min', group_key => 'g', unique_key => 'u',
+	options => '{"tags": ["a", "b"], "lease": "1 h"}')) e;
+CREATE TABLE claimed AS SELECT * FROM tq_claim('claimed', max_jobs => 2, lease_for => '2 h') ORDER BY id;
+SELECT results_eq('SELECT group_key, tags, unique_key FROM claimed',
+	$$VALUES (NULL, NULL::text[], NULL), ('g', '{a,b}', 'u')$$, 'a claim returns group, tags and unique key');
+SELECT results_eq($$SELECT round(extract(epoch FROM deadline - now()) / 60) FROM claimed$$, $$VALUES (10::numeric), (1)$$,
+	'and when the timeout of the queue or the job ends the attempt');
+SELECT ok(bool_and(lease_expires_at = deadline), 'with a longer lease it ends then') FROM claimed;
+SELECT count(tq_complete(id, lease)) FROM claimed;
+SELECT is((SELECT c.deadline FROM (SELECT tq_enqueue('unlimited')) e, LATERAL tq_claim('unlimited') c), NULL, 'it is null without a timeout');
+
 SELECT * FROM finish();

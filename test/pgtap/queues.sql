@@ -1,4 +1,4 @@
--- Settings of queues: every key with right and wrong values, what they come to, that nothing wrong leaves a trace.
+-- Settings of queues: every key with valid and invalid values, their effect, and that an invalid value changes nothing.
 \set QUIET 1
 \pset format unaligned
 \pset tuples_only true
@@ -6,7 +6,7 @@ SET client_min_messages = warning;
 
 SELECT * FROM no_plan();
 
--- What a statement answers, or SQLSTATE and message.
+-- The answer of a statement, or SQLSTATE and message.
 CREATE FUNCTION attempt(statement text) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
 	EXECUTE statement;
@@ -55,6 +55,8 @@ INSERT INTO value (settings, wanted) VALUES
 	('{"retention": "0 s"}', 'ok'),
 	('{"retention": "30 days"}', 'ok'),
 	('{"retention": "4000 days"}', '22023 setting "retention" has a wrong value'),
+	('{"change_retention": "1 day"}', 'ok'),
+	('{"change_retention": "-1 day"}', '22023 setting "change_retention" has a wrong value'),
 	('{"dead_retention": "365 days"}', 'ok'),
 	('{"dead_retention": 5}', '22023 setting "dead_retention" has a wrong value'),
 	('{"retry": {}}', 'ok'),
@@ -171,20 +173,22 @@ INSERT INTO value (settings, wanted) VALUES
 	('[{"priority": 1}]', '22023 settings must be a JSON object'),
 	('1', '22023 settings must be a JSON object'),
 	('null', '22023 settings must be a JSON object');
--- a key that this version serves or not: null is no value
+-- a key that this version may not know: null sets no value
 INSERT INTO value (settings, wanted) SELECT jsonb_build_object(k, NULL), 'ok'
-	FROM unnest(ARRAY['burst', 'cancel_grace', 'dead_retention', 'enqueue_rate', 'executors', 'expires_in', 'fair', 'follow_up', 'group_max_running', 'group_order',
+	FROM unnest(ARRAY['burst', 'cancel_grace', 'change_retention', 'dead_retention', 'enqueue_rate', 'executors', 'expires_in', 'fair', 'follow_up', 'group_max_running', 'group_order',
 		'group_rate', 'lease', 'lease_grace', 'max_attempts', 'max_depth', 'max_running', 'on_lost', 'rate', 'retention', 'strict_timeout',
 		'timeout', 'unique_for', 'weight']) k;
 
 SELECT tq_create_queue('altered', '{"priority": 77}');
-SELECT is(attempt(format('SELECT tq_create_queue(%L, %L)', 'made ' || n, settings)), wanted, 'tq_create_queue: ' || left(settings::text, 100)) FROM value;
+-- an error without the value that it shows
+CREATE FUNCTION short(error text) RETURNS text LANGUAGE sql AS $$SELECT regexp_replace(error, '(has a wrong value|a JSON object): .*', '\1')$$;
+SELECT is(short(attempt(format('SELECT tq_create_queue(%L, %L)', 'made ' || n, settings))), wanted, 'tq_create_queue: ' || left(settings::text, 100)) FROM value;
 SELECT results_eq($$SELECT queue FROM tq_queues WHERE queue LIKE 'made %' AND state = 'active' ORDER BY 1$$,
 	$$SELECT 'made ' || n FROM value WHERE wanted = 'ok' ORDER BY 1$$, 'made only where all is well');
 SELECT is(attempt(format('SELECT tq_drop_queue(%L)', queue)), 'ok', queue || ' can be dropped') FROM tq_queues WHERE queue LIKE 'made %';
-SELECT is(attempt(format('SELECT tq_alter_queue(''altered'', %L)', settings)), wanted, 'tq_alter_queue: ' || left(settings::text, 100)) FROM value;
+SELECT is(short(attempt(format('SELECT tq_alter_queue(''altered'', %L)', settings))), wanted, 'tq_alter_queue: ' || left(settings::text, 100)) FROM value;
 SELECT is(attempt($$SELECT tq_alter_queue('altered', jsonb_object_agg(k, NULL))
-	FROM unnest(ARRAY['burst', 'cancel_grace', 'dead_retention', 'enqueue_rate', 'executors', 'expires_in', 'fair', 'follow_up', 'group_max_running', 'group_order',
+	FROM unnest(ARRAY['burst', 'cancel_grace', 'change_retention', 'dead_retention', 'enqueue_rate', 'executors', 'expires_in', 'fair', 'follow_up', 'group_max_running', 'group_order',
 		'group_rate', 'lease', 'lease_grace', 'max_attempts', 'max_depth', 'max_running', 'on_lost', 'priority', 'rate', 'retention', 'retry',
 		'strict_timeout', 'timeout', 'unique_for', 'weight']) k$$), 'ok', 'null for every key');
 SELECT is((SELECT settings FROM tq_queues WHERE queue = 'altered'), '{}', 'leaves none');
@@ -213,7 +217,7 @@ SELECT is(attempt(format('SELECT tq_enqueue(%L, kind => %L)', 'kinds', name)), r
 SELECT is(attempt(format('SELECT tq_pause(%L, %L)', 'kinds', name)), replace(wanted, 'name', 'kind'), 'tq_pause: kind ' || name)
 	FROM name WHERE name IS NOT NULL;
 
--- ---- what a setting is worth
+-- ---- the effect of a setting
 
 SELECT tq_create_queue('worth', '{"priority": -5, "max_attempts": 2, "lease": "7 s",
 	"retry": {"policy": "list", "delays": ["100 s", "200 s"], "jitter": 0}}');
@@ -233,15 +237,118 @@ SELECT lease, priority, max_attempts, extract(epoch FROM lease_expires_at - cloc
 SELECT is(:priority, 9, 'what the job says comes first');
 SELECT is(:max_attempts, 5, 'also for its attempts');
 SELECT ok(:left > 3000, 'and what the claim says, for its lease');
-SELECT is(tq_complete(:job, :lease), 'succeeded');
+SELECT is(tq_complete(:job, :lease), 'succeeded', 'the job can be completed');
 
--- a setting is checked together with those that are there
+-- a setting is checked together with the existing ones
 SELECT tq_create_queue('slow', '{"rate": "1/d", "burst": 3652}');
-SELECT is(attempt($$SELECT tq_alter_queue('slow', '{"burst": 3653}')$$), '22023 setting "burst" has a wrong value', 'a burst beyond ten years');
+SELECT is(attempt($$SELECT tq_alter_queue('slow', '{"burst": 3653}')$$), '22023 setting "burst" has a wrong value: 3653', 'a burst beyond ten years');
 SELECT is(attempt($$SELECT tq_alter_queue('slow', '{"burst": 3653, "rate": "2/d"}')$$), 'ok', 'fits to a higher rate');
-SELECT is((SELECT settings FROM tq_queues WHERE queue = 'slow'), '{"burst": 3653, "rate": "2/d"}'::jsonb);
+SELECT is((SELECT settings FROM tq_queues WHERE queue = 'slow'), '{"burst": 3653, "rate": "2/d"}'::jsonb, 'the queue has both settings');
 
--- ---- settings that got into the table by hand do not stop anything
+-- ---- a pause of one group
+
+SELECT tq_create_queue('tenants');
+SELECT tq_enqueue('tenants', group_key => g) FROM unnest('{t1,t1,t2}'::text[]) g;
+SELECT tq_pause('tenants', group_key => 't1');
+SELECT min(id) AS held FROM tq.job WHERE group_key = 't1' \gset
+SELECT is((SELECT string_agg(g.group_key, ' ') FROM tq_claim('tenants', 10) c, tq_get(c.id) g), 't2', 'a paused group is held, others are not');
+SELECT matches(tq_explain(:held), 'but group "t1" of queue "tenants" is paused.*tq_resume\(''tenants'', group_key => ''t1''\)', 'tq_explain says it');
+SELECT tq_enqueue('tenants', group_key => 't1', priority => -5), tq_enqueue('tenants', kind => 'alone') \g /dev/null
+SELECT is((SELECT string_agg(coalesce(c.kind, '-'), ' ') FROM tq_claim('tenants', 10) c), 'alone', 'new jobs of the group wait, jobs without a group do not');
+BEGIN;
+SELECT tq_resume('tenants', group_key => 't1');
+ROLLBACK;
+SELECT is((SELECT count(*)::int FROM tq_claim('tenants', 10)), 0, 'a rolled back resume is none');
+SELECT is((SELECT string_agg(concat(group_key, paused_until), ' ') FROM tq.group_setting), 't1infinity', 'the row has the pause');
+SELECT tq_reload();
+SELECT is((SELECT count(*)::int FROM tq_claim('tenants', 10)), 0, 'a reload keeps it');
+SELECT tq_resume('tenants', group_key => 't1');
+SELECT is((SELECT c.priority FROM tq_claim('tenants', 10) c), -5, 'a resume ends it, and the group keeps its order');
+SELECT is((SELECT string_agg(concat(group_key, paused_until), ' ') FROM tq.group_setting), NULL, '... also in the row');
+SELECT tq_pause('tenants', group_key => 'later', until => clock_timestamp() + interval '300 ms');
+SELECT tq_enqueue('tenants', group_key => 'later') AS later \gset
+SELECT is((SELECT count(*)::int FROM tq_claim('tenants', kinds => '{none}')), 0, 'a group can be paused before it has jobs');
+SELECT is((SELECT id FROM tq_claim('tenants', wait => '20 s')), :later::bigint, 'a pause ends at its time, and wakes a waiting claim');
+BEGIN;
+SELECT tq_pause('tenants', group_key => 'undone');
+ROLLBACK;
+SELECT tq_enqueue('tenants', group_key => 'undone') AS undone \gset
+SELECT is((SELECT id FROM tq_claim('tenants')), :undone::bigint, 'a rolled back pause is none');
+SELECT tq_pause('tenants', group_key => 'undone');
+SELECT is((SELECT action FROM tq_get(:undone) g, tq_heartbeat(g.id, g.lease)), 'quiet', 'a heartbeat of a job of a paused group');
+SELECT tq_resume('tenants', group_key => 'undone');
+SELECT is(attempt($$SELECT tq_pause('tenants', 'k', group_key => 'g')$$), '22023 kind and group_key must not both be given', 'a kind or a group');
+SELECT is(attempt($$SELECT tq_pause('tenants', group_key => '')$$), '22023 group_key must not be empty', 'no empty group');
+SELECT is(attempt($$SELECT tq_pause('tenants', group_key => repeat('x', 128))$$), '22023 group_key is too long', 'no longer group than a job can have');
+SELECT is(attempt($$SELECT tq_resume('tenants', group_key => E'a\nb')$$), '22023 group_key must not contain control characters', 'nor one with control characters');
+SELECT matches(attempt(format($$SELECT count(tq_pause('tenants', group_key => 'many' || i)) FROM generate_series(1, %s) i$$,
+	current_setting('tq.max_groups')::int + 1)), '^53400 too many groups', 'many pauses at once stop at the share');
+SELECT is(attempt($$SELECT tq_pause('tenants', group_key => 'one more')$$), 'ok', '... and a rollback gives the slots back');
+
+-- ---- limits of one group
+
+SELECT tq_create_queue('shares', '{"group_max_running": 1}');
+SELECT tq_enqueue('shares', group_key => g) FROM unnest('{big,big,big,big,small,small}'::text[]) g \g /dev/null
+CREATE FUNCTION started(queue text, n int DEFAULT 10) RETURNS text LANGUAGE sql AS $$
+	SELECT string_agg(group_key || jobs, ' ' ORDER BY group_key) FROM (SELECT group_key, count(*) AS jobs FROM tq_claim(queue, n) GROUP BY 1) c
+$$;
+SELECT tq_limit_group('shares', 'big', 3);
+SELECT is(started('shares'), 'big3 small1', 'a group has a limit of its own, the others that of the queue');
+SELECT max(id) AS last_big FROM tq.job WHERE group_key = 'big' \gset
+SELECT matches(tq_explain(:last_big), 'its group "big" has 3 jobs running, and the max_running of this group of queue "shares" is 3', 'tq_explain names it');
+SELECT is((SELECT groups FROM tq_queues WHERE queue = 'shares'), '{"big": {"max_running": 3}}', 'tq_queues shows it');
+BEGIN;
+SELECT tq_limit_group('shares', 'big', 4);
+ROLLBACK;
+SELECT is(started('shares'), NULL, 'a rolled back limit is none');
+SELECT tq_reload();
+SELECT is(started('shares'), NULL, 'a reload keeps the limit');
+SELECT tq_limit_group('shares', 'big', 4);
+SELECT is(started('shares'), 'big1', 'a higher limit counts at once');
+SELECT tq_limit_group('shares', 'big', 2);
+SELECT tq_enqueue('shares', group_key => 'big') \g /dev/null
+SELECT tq_complete(g.id, g.lease) FROM tq_running r, tq_get(r.id) g WHERE r.queue = 'shares' AND g.group_key = 'big' LIMIT 2 \g /dev/null
+SELECT is(started('shares'), NULL, 'with a lower one, running jobs go on, and none starts until enough have ended');
+SELECT tq_complete(g.id, g.lease) FROM tq_running r, tq_get(r.id) g WHERE r.queue = 'shares' AND g.group_key = 'big' LIMIT 1 \g /dev/null
+SELECT is(started('shares'), 'big1', '... then one may');
+SELECT tq_enqueue('shares', group_key => 'big') FROM generate_series(1, 3) \g /dev/null
+SELECT tq_limit_group('shares', 'big', 0);
+SELECT is(started('shares'), 'big3', '0: no limit');
+SELECT tq_pause('shares', group_key => 'big');
+SELECT is((SELECT groups FROM tq_queues WHERE queue = 'shares'), '{"big": {"max_running": 0, "paused_until": "infinity"}}', 'a pause stands beside a limit');
+SELECT tq_resume('shares', group_key => 'big');
+SELECT tq_limit_group('shares', 'big');
+SELECT is((SELECT groups FROM tq_queues WHERE queue = 'shares'), NULL, 'null removes a limit');
+SELECT is((SELECT count(*)::int FROM tq.group_setting WHERE group_key = 'big'), 0, '... and its row');
+SELECT tq_enqueue('shares', group_key => 'big') \g /dev/null
+SELECT is(started('shares'), NULL, '... and the limit of the queue counts again');
+SELECT tq_alter_queue('shares', '{"group_max_running": 0}');
+SELECT tq_limit_group('shares', 'new', rate => '1/d');
+SELECT tq_enqueue('shares', group_key => g) FROM unnest('{new,new,other,other}'::text[]) g \g /dev/null
+SELECT is(started('shares'), 'big1 new1 other2 small1', 'a rate of one group');
+SELECT max(id) AS last_new FROM tq.job WHERE group_key = 'new' \gset
+SELECT matches(tq_explain(:last_new), 'its group "new" has started as many as its own rate allows; the next can start in 2[34]', '... that tq_explain names');
+SELECT tq_reload();
+SELECT is(started('shares'), NULL, '... and that a reload does not refill');
+SELECT tq_limit_group('shares', 'new', rate => '1000000/s');
+SELECT is(started('shares'), 'new1', '... until a higher one');
+BEGIN;
+SELECT tq_limit_group('shares', 'both', 1), tq_pause('shares', group_key => 'both');
+SELECT tq_limit_group('shares', 'both'), tq_resume('shares', group_key => 'both');
+COMMIT;
+SELECT is((SELECT count(*)::int FROM tq.group_setting WHERE group_key = 'both'), 0, 'changes of one transaction follow each other');
+SELECT is(attempt($$SELECT tq_limit_group('nowhere', 'g', 1)$$), 'TQ002 queue "nowhere" does not exist', 'no queue');
+SELECT is(attempt($$SELECT tq_limit_group('shares', NULL, 1)$$), '22004 group_key must not be null', 'no group');
+SELECT is(attempt($$SELECT tq_limit_group('shares', 'g', -1)$$), '22023 max_running is out of range: -1', 'no number below 0');
+SELECT is(attempt($$SELECT tq_limit_group('shares', 'g', rate => 'often')$$), '22023 argument "rate" has a wrong value: "often"', 'no rate');
+SELECT matches(attempt(format($$SELECT count(tq_limit_group('shares', 'many' || i, 1)) FROM generate_series(1, %s) i$$,
+	current_setting('tq.max_groups')::int + 1)), '^53400 too many groups', 'many limits at once stop at the share');
+INSERT INTO tq.group_setting (queue_id, group_key, rate) SELECT id, 'by hand', 'nonsense' FROM tq.queue WHERE name = 'shares';
+SELECT tq_reload();
+SELECT is(attempt($$SELECT tq_limit_group('shares', 'by hand', 2)$$), 'ok', 'a rate by hand that is none blocks nothing');
+SELECT is((SELECT groups -> 'by hand' FROM tq_queues WHERE queue = 'shares'), '{"max_running": 2}', '... and is replaced');
+
+-- ---- settings written by hand block nothing
 
 SELECT tq_create_queue('by hand');
 UPDATE tq.queue SET settings = '{"priority": "high"}' WHERE name = 'by hand';

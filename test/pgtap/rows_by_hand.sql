@@ -1,4 +1,4 @@
--- Rows that tq would not have written, in its tables: they harm nobody else.
+-- Rows in tq's tables that tq would not write: they affect no other job.
 \set QUIET 1
 \pset format unaligned
 \pset tuples_only true
@@ -9,7 +9,7 @@ SELECT * FROM no_plan();
 SELECT tq_create_queue(name) FROM unnest('{q,other}'::text[]) name;
 CREATE FUNCTION queue_id(wanted text) RETURNS int LANGUAGE sql AS 'SELECT id FROM tq.queue WHERE name = wanted';
 
--- ---- a time that no calendar shows, a worker's name that is longer than any
+-- ---- a time outside the calendar, a worker's name longer than allowed
 
 INSERT INTO tq.job_0 (id, enqueued_at, queue_id, priority, payload)
 	VALUES (11, 'infinity', queue_id('q'), 0, '{}'), (12, now(), queue_id('q'), 0, '{}');
@@ -32,7 +32,14 @@ SELECT tq_enqueue(q, kind => 'l') FROM unnest('{times,kinds}'::text[]) q;
 SELECT is((SELECT kind FROM tq_claim('kinds')), NULL, 'the rest of what pauses kinds counts');
 SELECT is((SELECT kind FROM tq_claim('times')), 'l', 'where a time is none, nothing does');
 
--- ---- more than can be counted
+INSERT INTO tq.queue (id, name, settings) VALUES (907, 'scalar', '7'), (908, 'list', '["follow_up"]'), (909, 'null', 'null'),
+	(910, 'follow', '{"follow_up": "by"}'), (911, 'follow list', '{"follow_up": ["by"]}'), (912, 'follow by', '{"follow_up": {"by": 7, "queue": "q"}}');
+SELECT tq_reload();
+SELECT results_eq($$SELECT queue::text, settings FROM tq_queues WHERE queue IN ('scalar', 'list', 'null', 'follow', 'follow list', 'follow by') ORDER BY 1$$,
+	$$VALUES ('follow', '{"follow_up": "by"}'::jsonb), ('follow by', '{"follow_up": {"queue": "q"}}'), ('follow list', '{"follow_up": ["by"]}'),
+		('list', '["follow_up"]'), ('null', 'null'), ('scalar', '7')$$, 'tq_queues shows settings of any shape');
+
+-- ---- numbers that overflow
 
 SELECT tq_schedule('s', 'q', every => '1 day');
 SELECT tq_schedule_pause('s');
@@ -40,7 +47,7 @@ INSERT INTO tq.schedule_fire (schedule, fire_at, at, missed, outcome)
 	VALUES ('s', '2001-01-01', now(), 9223372036854775807, 'missed'), ('s', '2001-01-02', now(), 9223372036854775807, 'missed');
 SELECT cmp_ok((SELECT missed FROM tq_schedules), '>', 0::bigint, 'a sum of what was missed that is no bigint');
 
--- ---- a lease beyond all numbers
+-- ---- a lease number out of range
 
 INSERT INTO tq.job_0 (id, enqueued_at, queue_id, priority, payload, weight) VALUES (13, now(), queue_id('q'), 0, '{}', 'NaN');
 INSERT INTO tq.event_0 (job_id, at, step, type, lease, lease_until) VALUES (13, now(), 1, 'c', 9223372036854775807, 'infinity');
@@ -49,7 +56,7 @@ SELECT is((SELECT lease FROM tq_running WHERE id = 13), 9223372036854775807, 'it
 SELECT tq_enqueue('other');
 SELECT is((SELECT lease BETWEEN 1 AND 9007199254740991 FROM tq_claim('other')), true, 'and those of others go on as they were');
 
--- ---- the last of all ids
+-- ---- the greatest id
 
 SELECT tq_enqueue('other');
 INSERT INTO tq.job_0 (id, enqueued_at, queue_id, priority, payload) VALUES (9007199254740991, now(), queue_id('q'), 0, '{}');

@@ -1,5 +1,5 @@
--- tq_schedule and its like: what of a definition reaches the job, what replacing one changes, bounds and time zones of them, rights of owners.
--- That they fire is in test/t/051_schedules.pl.
+-- tq_schedule and related functions: which parts of a definition reach the job, what a replacement changes, bounds and
+-- time zones, rights of owners. test/t/schedules_fire.pl tests that schedules fire.
 \set QUIET 1
 \pset format unaligned
 \pset tuples_only true
@@ -20,6 +20,8 @@ EXCEPTION WHEN OTHERS THEN
 	RETURN concat_ws(': ', sqlstate, sqlerrm, nullif(detail, ''));
 END
 $$;
+
+SELECT tq_create_queue('work'), tq_create_queue('other');
 
 -- ---- every option of tq_enqueue reaches the job
 
@@ -76,24 +78,24 @@ SELECT is(next_at, '2090-06-01 00:00+02'::timestamptz, 'the session''s time zone
 	FROM tq_schedules WHERE name = 'i';
 SET timezone = 'UTC';
 
--- ---- errors point at what is wrong
+-- ---- errors name the mistake
 
-SELECT is(complaint(statement), wanted) FROM (VALUES
+SELECT is(complaint(statement), wanted, 'the error of ' || statement || ' names what is wrong') FROM (VALUES
 	($$SELECT tq_schedule('x', 'work', cron => '0 25 * * *')$$, '22023: cron expression "0 25 * * *" is not valid: In the field hour, at position 3: Hours are 0 to 23.'),
 	($$SELECT tq_schedule('x', 'work', cron => '0 0 30 2 *')$$, '22023: cron expression "0 0 30 2 *" is not valid: In the field day of month, at position 5: No such day ever comes in the months given.'),
-	($$SELECT tq_schedule('x', 'work', every => '1 month')$$, '22023: every must not contain months or years: They have no fixed length.'),
-	($$SELECT tq_schedule('x', 'work', every => '0.5 s')$$, '22023: every is out of range: It must be at least 1 s and at most 3652 days.'),
+	($$SELECT tq_schedule('x', 'work', every => '1 month')$$, '22023: every must not contain months or years: 1 mon: They have no fixed length.'),
+	($$SELECT tq_schedule('x', 'work', every => '0.5 s')$$, '22023: every is out of range: 00:00:00.5: It must be at least 1 s and at most 3652 days.'),
 	($$SELECT tq_schedule('x', 'work')$$, '22023: cron or every must be given'),
 	($$SELECT tq_schedule('x', 'work', cron => '@daily', every => '1 d')$$, '22023: cron and every cannot both be given'),
 	($$SELECT tq_schedule('x', 'work', every => '1 d', catch_up => 'some')$$, '22023: unknown catch_up "some"'),
 	($$SELECT tq_schedule('x', 'work', every => '1 d', overlap => 'wait')$$, '22023: unknown overlap "wait"'),
 	($$SELECT tq_schedule('x', 'work', every => '1 d', options => '{"jiter": "1 s"}')$$, '22023: unknown key "jiter" in options'),
-	($$SELECT tq_schedule('x', 'work', every => '1 d', options => '{"retry": {"delay": "x"}}')$$, '22023: argument "retry.delay" has a wrong value: It must be a string with an interval, such as "30 s".'),
+	($$SELECT tq_schedule('x', 'work', every => '1 d', options => '{"retry": {"delay": "x"}}')$$, '22023: argument "retry.delay" has a wrong value: "x": It must be a string with an interval, such as "30 s".'),
 	($$SELECT tq_schedule('x', 'work', every => '1 d', timezone => 'Europe/Berln')$$, '22023: time zone "Europe/Berln" does not exist: There is no such name in the time zone database.')
 	) c (statement, wanted);
 SELECT is((SELECT count(*)::int FROM tq_schedules WHERE name = 'x'), 0, 'and nothing is defined');
 
--- ---- replacing
+-- ---- replacement
 
 SELECT tq_schedule('r', 'work', '1', cron => '@daily', timezone => 'Europe/Berlin');
 CREATE TEMP TABLE r AS SELECT s.*, t.fired_until, t.revision FROM tq_schedules s, tq.schedule t WHERE s.name = 'r' AND t.name = 'r';
@@ -121,12 +123,21 @@ SELECT tq_unschedule('r');
 SELECT is((SELECT count(*)::int FROM tq.schedule_fire WHERE schedule = 'r'), 0, 'with what was noted of it');
 SELECT is(complaint($$SELECT tq_unschedule('r')$$), '42704: schedule "r" does not exist', 'once');
 
--- ---- by hand
+-- ---- rows changed by hand
 
 UPDATE tq.schedule SET cron = '61 * * * *', every = NULL WHERE name = 'plain';
 SELECT is((state, next_at, last_error)::text, '(invalid,,"cron expression ""61 * * * *"" is not valid")', 'a row that tq_schedule would not write') FROM tq_schedules WHERE name = 'plain';
 SELECT tq_schedule('plain', 'work', every => '1 d');
 SELECT is(state, 'active', '... is put right') FROM tq_schedules WHERE name = 'plain';
+BEGIN;
+ALTER TABLE tq.schedule ALTER revision DROP NOT NULL;
+UPDATE tq.schedule SET revision = NULL WHERE name = 'plain';
+SELECT seq_scan + idx_scan AS before FROM pg_stat_xact_all_tables WHERE relid = 'tq.schedule'::regclass \gset
+SELECT complaint($$SELECT tq_schedule_run('plain')$$) AS answer \gset
+SELECT seq_scan + idx_scan - :before AS scans FROM pg_stat_xact_all_tables WHERE relid = 'tq.schedule'::regclass \gset
+ROLLBACK;
+SELECT is(:'answer'::text, '55P03: schedule "plain" is being changed or dropped', 'a row without a revision cannot be run'),
+	ok(:scans < 20, '... which takes few reads, not ' || :scans);
 
 -- ---- owners
 
@@ -144,9 +155,10 @@ SELECT is(payload, '{"secret": 1}', 'so do members') FROM tq_schedules WHERE nam
 SELECT tq_schedule_pause('one''s'), tq_schedule_resume('one''s');
 SET ROLE s_two;
 SELECT is((SELECT count(*)::int FROM tq_schedules), 0, 'others do not see it');
-SELECT is(complaint(statement), '42501: permission denied for schedule "one''s": It belongs to another role, and the privilege manage on its queue is missing.', statement)
-	FROM unnest(ARRAY[$$SELECT tq_schedule('one''s', 'work', every => '1 d')$$, $$SELECT tq_unschedule('one''s')$$, $$SELECT tq_schedule_run('one''s')$$,
-		$$SELECT tq_schedule_pause('one''s')$$, $$SELECT tq_schedule_resume('one''s')$$]) statement;
+SELECT is(complaint(statement), '42501: permission denied for schedule "one''s": It belongs to another role, and the privilege ' || wanted || ' on its queue is missing.', statement)
+	FROM (VALUES ($$SELECT tq_schedule('one''s', 'work', every => '1 d')$$, 'manage'), ($$SELECT tq_unschedule('one''s')$$, 'manage'),
+		($$SELECT tq_schedule_run('one''s')$$, 'operate or manage'), ($$SELECT tq_schedule_pause('one''s')$$, 'operate or manage'),
+		($$SELECT tq_schedule_resume('one''s')$$, 'operate or manage')) v (statement, wanted);
 SET ROLE s_three;
 SELECT is((name, payload)::text, '(one''s,)', 'who may manage the queue sees that it is there') FROM tq_schedules WHERE name = 'one''s';
 SELECT is(complaint($$SELECT tq_schedule('one''s', 'work', every => '1 d')$$), '42501: permission denied for queue "work": The privilege needed is produce.', 'cannot replace it');
@@ -160,7 +172,7 @@ RESET ROLE;
 SELECT tq_schedule('one''s', 'work', every => '1 d');
 UPDATE tq.schedule SET owner = 's_one' WHERE name = 'one''s';
 SELECT tq_revoke('work', 's_one', 'produce');
-SELECT is(complaint($$SELECT tq_schedule_run('one''s')$$), '42501: permission denied for queue "work": The privilege needed is produce.', 'the owner''s rights count, not the caller''s');
+SELECT is(complaint($$SELECT tq_schedule_run('one''s')$$), '42501: permission denied for queue "work": The privilege needed is produce, or create if there is no such queue.', 'the owner''s rights count, not the caller''s');
 SELECT is(current_user::text, session_user::text, '... who is himself again');
 DROP ROLE s_member;
 DROP ROLE s_one;
@@ -169,7 +181,65 @@ SELECT ok(tq_schedule_run('plain') > 0, 'others are not concerned');
 DROP ROLE s_two;
 DROP ROLE s_three;
 
--- what a session calls as a trigger only
+-- ---- limits per queue and role; test/t/schedules_under_load.pl tests which calls wait for each other
+
+CREATE ROLE s_limited;
+SELECT tq_create_queue('l_one'), tq_create_queue('l_two');
+SELECT tq_grant('l_one', 's_limited', 'produce'), tq_grant('l_two', 's_limited', 'produce');
+SELECT is((SELECT string_agg(setting || ' ' || context, ', ' ORDER BY name) FROM pg_settings WHERE name ~ '^tq.max_schedules'),
+	'1000 superuser, 10000 superuser', 'defaults and contexts');
+SET tq.max_schedules_per_queue = 2;
+SET tq.max_schedules_per_role = 3;
+SET ROLE s_limited;
+SELECT is(complaint('SET tq.max_schedules_per_role = 0'), '42501: permission denied to set parameter "tq.max_schedules_per_role"', 'a limit is a superuser''s');
+SELECT tq_schedule('l 1', 'l_one', every => '1 d'), tq_schedule('l 2', 'l_one', every => '1 d');
+SELECT is(complaint($$SELECT tq_schedule('l 3', 'l_one', every => '1 d')$$),
+	'53400: too many schedules for queue "l_one": It has at least 2; tq.max_schedules_per_queue allows 2.', 'one more for the queue');
+SELECT is(complaint($$SELECT tq_schedule(n, 'l_two', every => '1 d') FROM unnest('{l 3,l 4}'::text[]) n$$),
+	'53400: too many schedules of role "s_limited": It has at least 3; tq.max_schedules_per_role allows 3.', 'one more of the role, in one statement');
+SELECT is((SELECT count(*)::int FROM tq_schedules), 2, '... which adds none then');
+SELECT tq_schedule('l 3', 'l_two', every => '1 d');
+SELECT tq_schedule('l 1', 'l_one', every => '2 d');
+SELECT is((SELECT every FROM tq_schedules WHERE name = 'l 1'), '2 d', 'a schedule is replaced when there is room for no other');
+SELECT ok(complaint($$SELECT tq_schedule('l 3', 'l_one', every => '1 d')$$) ~ '^53400: too many schedules for queue', '... but not moved to a full queue');
+SELECT tq_schedule('l 1', 'l_two', every => '1 d');
+SELECT tq_unschedule('l 3');
+SELECT tq_schedule('l 4', 'l_one', every => '1 d');
+SELECT is((SELECT array_agg(name || ' ' || queue ORDER BY name) FROM tq_schedules), '{l 1 l_two,l 2 l_one,l 4 l_one}', 'one that moves or goes makes room');
+RESET ROLE;
+SELECT ok(complaint($$SELECT tq_schedule('l 5', 'l_one', every => '1 d')$$) ~ '^53400', 'a superuser is not exempt');
+SET tq.max_schedules_per_queue = 1;
+SET tq.max_schedules_per_role = 1;
+SELECT is((SELECT count(*)::int FROM tq_schedules WHERE name ~ '^l '), 3, 'those that there are stay when a limit is lowered');
+SET ROLE s_limited;
+SELECT tq_schedule_pause('l 1'), tq_schedule_resume('l 1'), tq_schedule('l 2', 'l_one', every => '3 d');
+SELECT is((SELECT every FROM tq_schedules WHERE name = 'l 2'), '3 d', '... and can be changed');
+RESET ROLE;
+SET tq.max_schedules_per_queue = 0;
+SET tq.max_schedules_per_role = 0;
+SELECT tq_schedule('l 5', 'l_one', every => '1 d');
+SELECT is((SELECT count(*)::int FROM tq_schedules WHERE queue = 'l_one'), 3, '0: no limit');
+RESET tq.max_schedules_per_queue;
+RESET tq.max_schedules_per_role;
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT count(*) AS old FROM tq.schedule \gset
+SELECT tq_schedule('l 6', 'l_two', every => '1 d');
+SET LOCAL tq.max_schedules_per_queue = 2;
+SELECT ok(complaint($$SELECT tq_schedule('l 7', 'l_two', every => '1 d')$$) ~ '^53400', 'what the transaction itself has added counts');
+ROLLBACK;
+SELECT is((SELECT count(*)::int FROM tq_schedules WHERE queue = 'l_two'), 1, 'a rollback gives the place back');
+-- with a new owner, the new owner's limit applies
+SET tq.max_schedules_per_role = 1;
+SELECT ok(complaint($$SELECT tq_schedule('l 1', 'l_two', every => '1 d')$$) ~ '^53400: too many schedules of role', 'a schedule that gets another owner is one more of that role''s');
+RESET tq.max_schedules_per_role;
+SELECT tq_unschedule(name) FROM tq_schedules WHERE name ~ '^l ';
+
+-- ---- late schedules
+
+SELECT is((SELECT status || ' ' || value FROM tq_health() WHERE item = 'late schedules'), 'ok none', 'nothing is late');
+SELECT ok(tq_metrics() ~ 'tq_schedule_lateness_seconds\{queue="work"\} 0', 'the metrics say so');
+
+-- functions that a session can call only as a trigger
 SELECT ok(complaint('SELECT tq.schedule_changed()') ~ '^0A000|^39P01', 'the trigger is none of its business');
 SELECT is(sum(found), 0::numeric, 'memory and journal agree') FROM tq_check() WHERE expected >= 0;
 

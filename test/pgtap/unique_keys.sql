@@ -28,7 +28,7 @@ BEGIN
 	RETURN job;
 END
 $$;
--- The same once it is committed, for the states that need a claim.
+-- The same with commits, for states that need a claim.
 CREATE FUNCTION advance(q text, job bigint, state text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	held bigint;
@@ -81,7 +81,7 @@ CREATE TABLE tries AS
 SELECT format('UPDATE tries SET old = holder(q, state) WHERE mode = %L', m) FROM unnest(ARRAY['skip', 'ignore', 'error', 'replace', 'keep_run_at']) m \gexec
 SELECT format('UPDATE tries SET got = advance(q, old, state) WHERE mode = %L', m) FROM unnest(ARRAY['skip', 'ignore', 'error', 'replace', 'keep_run_at']) m \gexec
 
--- first in a savepoint that is rolled back: nothing is left of it
+-- first in a savepoint that is rolled back: nothing remains of it
 CREATE FUNCTION undone(q text, mode text, old bigint) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	answer text;
@@ -106,7 +106,7 @@ SELECT is((SELECT count(*) FROM tries t JOIN before b USING (q) WHERE t.old IS N
 SELECT format('UPDATE tries SET got = attempt(q, mode, old) WHERE mode = %L', m) FROM unnest(ARRAY['skip', 'ignore', 'error', 'replace', 'keep_run_at']) m \gexec
 SELECT is(got, wanted, format('%s meets %s', mode, state)) FROM tries ORDER BY q;
 
--- what has become of the old one, and what the new one knows of it
+-- the state of the old job, and the origin of the new one
 SELECT is((SELECT g.state FROM tq_get(t.old) g), 'cancelled', 'is cancelled: ' || q)
 	FROM tries t WHERE mode IN ('replace', 'keep_run_at') AND wanted = 'new' AND state IN ('ready', 'delayed', 'failed', 'released', 'window_ready');
 SELECT is((SELECT h.reason FROM tq_history(t.old) h WHERE h.event = 'cancelled'), format('replaced by job %s', n.id), 'says by whom: ' || q)
@@ -231,7 +231,7 @@ ROLLBACK;
 SELECT is(cardinality(tq_enqueue_many('full', ARRAY['1', '2', '3']::jsonb[], unique_mode => 'replace', unique_keys => ARRAY['k', 'k', 'k'])), 3, 'nor do many');
 SELECT is((SELECT count(*) FROM tq_jobs WHERE queue = 'full' AND state = 'ready'), 2::bigint, 'the queue is as long as before');
 
--- ---- the way through COPY
+-- ---- enqueued by COPY
 
 COPY tq_inbox (queue, payload, unique_key, unique_mode) FROM stdin;
 inbox	1	k	skip

@@ -1,4 +1,4 @@
--- Every verb in every state: what it answers, or the error it gives; that a savepoint takes back whatever it did.
+-- Every verb in every state: its answer or error; and a savepoint that undoes every effect.
 \set QUIET 1
 \pset format unaligned
 \pset tuples_only true
@@ -6,7 +6,7 @@ SET client_min_messages = warning;
 
 SELECT * FROM no_plan();
 
--- What a verb answers, or SQLSTATE and message, with ids left out.
+-- The answer of a verb, or SQLSTATE and message, without ids.
 CREATE FUNCTION attempt(verb text, id bigint, lease bigint) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
 	RETURN CASE verb
@@ -26,13 +26,13 @@ $$;
 
 CREATE FUNCTION state_of(id bigint) RETURNS text LANGUAGE sql AS 'SELECT state FROM tq_get(id)';
 
--- All that tq_get says, but for times that go on by themselves.
+-- The result of tq_get, except times that change by themselves.
 CREATE FUNCTION picture(job bigint) RETURNS jsonb LANGUAGE sql AS $$
 	SELECT to_jsonb(g) - 'lease_expires_at' || jsonb_build_object('steps', (SELECT count(*) FROM tq_history(job)))
 	FROM tq_get(job) g
 $$;
 
--- ---- states that were committed
+-- ---- committed states
 
 CREATE TABLE expected (state text PRIMARY KEY, complete text, fail text, release text, bury text, heartbeat text,
 	cancel text, retry text, reschedule text);
@@ -76,7 +76,7 @@ SELECT is(state_of(id), CASE WHEN state = 'asked' THEN 'running' WHEN state IN (
 		'state of ' || state || ' for ' || verb)
 	FROM jobs WHERE state <> 'absent' ORDER BY state, n;
 
--- whatever it does, a savepoint takes it back
+-- a savepoint undoes every effect
 CREATE FUNCTION taken_back(verb text, job bigint, lease bigint) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	before jsonb := picture(job);
@@ -99,7 +99,7 @@ UPDATE jobs SET answer = attempt(verb, id, lease);
 SELECT is(j.answer, to_jsonb(e) ->> j.verb, j.verb || ' of ' || j.state)
 	FROM jobs j JOIN expected e USING (state) ORDER BY j.state, j.n;
 
--- the answer is the state it is in afterwards
+-- the answer is the new state of the job
 SELECT is(state_of(id), CASE answer WHEN 'asked' THEN 'running' WHEN 'run' THEN 'running' WHEN 'cancel' THEN 'running' ELSE answer END,
 		verb || ' of ' || state || ' leads there')
 	FROM jobs WHERE answer !~ '^TQ' AND answer <> 'lost' ORDER BY state, n;
@@ -108,7 +108,7 @@ SELECT is(state_of(id), CASE WHEN state = 'asked' THEN 'running' WHEN state IN (
 		verb || ' of ' || state || ' leaves it alone')
 	FROM jobs WHERE (answer ~ '^TQ' OR answer = 'lost') AND state <> 'absent' ORDER BY state, n;
 
--- what is ready can be had, and nothing else
+-- ready jobs can be claimed, and no others
 SELECT results_eq(
 	$$SELECT id FROM (SELECT state FROM expected) s, tq_claim('q_' || s.state, 100) c ORDER BY 1$$,
 	$$SELECT id FROM jobs WHERE answer = 'ready' OR (state = 'ready' AND verb NOT IN ('cancel', 'reschedule')) ORDER BY 1$$,
@@ -119,9 +119,9 @@ SELECT is(attempt, CASE WHEN state = 'failed' THEN 2 ELSE 1 END, 'a retried ' ||
 SELECT is(priority, 7, 'a rescheduled ' || state || ' job has its new priority')
 	FROM jobs, tq_get(id) g (id_, queue, kind, state_, priority) WHERE verb = 'reschedule' AND answer = 'delayed' ORDER BY jobs.state;
 
--- ---- states that the open transaction has made itself
+-- ---- states within the open transaction
 
--- Brings a job of its own queue into a state.
+-- Brings a job of a separate queue into a state.
 CREATE FUNCTION bring(what text, OUT id bigint, OUT lease bigint) LANGUAGE plpgsql AS $$
 DECLARE
 	q text := 'own_' || what;
@@ -170,7 +170,7 @@ INSERT INTO own_expected VALUES
 	('retried', 'cancelled', 'TQ005: it is ready', 'delayed'),
 	('cancelled', 'TQ005: it is cancelled', 'ready', 'TQ005: it is cancelled'),
 	('rescheduled', 'cancelled', 'ready', 'delayed');
--- two jobs for each pair, for those that must have been there before
+-- two jobs for each pair, if they must exist before
 CREATE TABLE own AS
 	SELECT state, tq_enqueue('own_' || state) AS id, false AS used
 	FROM own_expected, generate_series(1, 6) WHERE state NOT LIKE 'new%';
@@ -207,7 +207,7 @@ $$;
 SELECT is(own_taken_back(e.state, v.verb), 'ok', v.verb || ' of one''s own ' || e.state || ' is taken back')
 	FROM own_expected e, verbs v WHERE v.n > 5 ORDER BY e.state, v.n;
 
--- a transaction that rolls back as a whole leaves nothing
+-- a transaction that rolls back as a whole has no effect
 CREATE FUNCTION all_taken_back(what text, verb text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	j record;
@@ -218,7 +218,7 @@ BEGIN
 		RAISE EXCEPTION 'take it back';
 	EXCEPTION WHEN raise_exception THEN
 	END;
-	-- the third claim in a row that is rolled back costs the job a pause of a second
+	-- the third rollback in a row of a claim delays the job by a second
 	RETURN (SELECT CASE WHEN run_at < clock_timestamp() + interval '2 seconds' THEN 'ready' ELSE state END FROM tq_get(j.id));
 EXCEPTION WHEN SQLSTATE 'TQ004' THEN
 	RETURN 'none';
@@ -236,25 +236,25 @@ SELECT throws_ok('SELECT tq_cancel(NULL)', '22004', 'id must not be null');
 SELECT throws_ok('SELECT tq_retry(NULL)', '22004', 'id must not be null');
 SELECT throws_ok('SELECT tq_reschedule(NULL)', '22004', 'id must not be null');
 SELECT throws_ok('SELECT tq_reschedule(1)', '22023', 'run_at or priority must be given');
-SELECT throws_ok($$SELECT tq_reschedule(1, 'infinity')$$, '22023', 'run_at must be finite');
+SELECT throws_ok($$SELECT tq_reschedule(1, 'infinity')$$, '22023', 'run_at must be finite: infinity');
 SELECT throws_ok('SELECT tq_reschedule(1, NULL, 40000)', '22023', 'priority is out of range: 40000');
 SELECT throws_ok('SELECT * FROM tq_get(NULL)', '22004', 'id must not be null');
 SELECT throws_ok('SELECT * FROM tq_get(9000000001)', 'TQ004', 'job 9000000001 does not exist');
 SELECT throws_ok('SELECT * FROM tq_history(9000000001)', 'TQ004', 'job 9000000001 does not exist');
 SELECT throws_ok('SELECT * FROM tq_heartbeat(1, NULL)', '22004', 'lease must not be null');
-SELECT throws_ok($$SELECT * FROM tq_heartbeat(1, 1, '1 month')$$, '22023', 'extend must not contain months or years');
-SELECT throws_ok($$SELECT * FROM tq_heartbeat(1, 1, '0 s')$$, '22023', 'extend is out of range');
+SELECT throws_ok($$SELECT * FROM tq_heartbeat(1, 1, '1 month')$$, '22023', 'extend must not contain months or years: 1 mon');
+SELECT throws_ok($$SELECT * FROM tq_heartbeat(1, 1, '0 s')$$, '22023', 'extend is out of range: 00:00:00');
 SELECT throws_ok('SELECT * FROM tq_heartbeat_many(ARRAY[1,2], ARRAY[1])', '22023', 'ids and leases must have the same length');
 SELECT throws_ok('SELECT * FROM tq_heartbeat_many(ARRAY[1,NULL], ARRAY[1,1])', '22004', 'ids must not contain nulls');
 SELECT throws_ok($$SELECT tq_retry_many('q_dead', 'succeeded')$$, '22023', 'jobs that are "succeeded" cannot be retried');
 SELECT throws_ok($$SELECT tq_retry_many('q_dead', NULL)$$, '22004', 'state must not be null');
-SELECT throws_ok($$SELECT tq_retry_many('no such queue')$$, 'TQ002');
+SELECT throws_ok($$SELECT tq_retry_many('no such queue')$$, 'TQ002', NULL, 'tq_retry_many reports a queue that does not exist');
 SELECT throws_ok($$SELECT tq_retry_many('q_dead', max_jobs => 0)$$, '22023', 'max_jobs is out of range: 0');
 SELECT throws_ok($$SELECT tq_retry_many('q_dead', 'delayed', to_queue => 'x')$$, '22023', 'delayed jobs cannot be copied to another queue');
 BEGIN TRANSACTION READ ONLY;
-SELECT throws_ok('SELECT tq_cancel(1)', '25006');
-SELECT throws_ok('SELECT tq_retry(1)', '25006');
-SELECT throws_ok('SELECT tq_reschedule(1, now())', '25006');
+SELECT throws_ok('SELECT tq_cancel(1)', '25006', NULL, 'tq_cancel is refused in a read-only transaction');
+SELECT throws_ok('SELECT tq_retry(1)', '25006', NULL, 'tq_retry is refused in a read-only transaction');
+SELECT throws_ok('SELECT tq_reschedule(1, now())', '25006', NULL, 'tq_reschedule is refused in a read-only transaction');
 SELECT lives_ok('SELECT * FROM tq_heartbeat(1, 1)', 'a heartbeat writes nothing');
 SELECT is((SELECT count(*)::int FROM jobs, tq_get(id) WHERE jobs.state = 'running'), 8, 'nor does tq_get');
 COMMIT;

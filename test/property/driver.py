@@ -1,4 +1,4 @@
-"""Draws what happens next, does it to the server and to the model, and compares them."""
+"""Draws the next operation, applies it to the server and to the model, and compares them."""
 import collections
 import json
 
@@ -7,7 +7,7 @@ from server import TOTALS, Answer
 
 HOUR = 3600
 KINDS = (None, "mail", "image")
-MARGIN = 20  # seconds; nothing happens by itself sooner than that after a statement, however slow the machine is
+MARGIN = 20  # seconds; no timer fires sooner than that after a statement, however slow the machine is
 
 
 UNKNOWN = object()  # an answer that only the server knows
@@ -36,7 +36,7 @@ class Driver:
         self.crashes = 0
         self.unflushed = False
         self.disk = size == "large" or rng.random() < 0.5
-        self.late = 0           # claims in a row that got less than there was
+        self.late = 0           # consecutive claims that got fewer jobs than available
 
     def summary(self):
         return ", ".join(f"{n} {what}" for what, n in self.did.most_common())
@@ -75,7 +75,7 @@ class Driver:
             self.set_up_session(s)
 
     def set_up_session(self, s):
-        # one of them is published by having its jobs read back from disk
+        # one of them is published by reading its jobs back from disk
         if s.name == "s3" and self.disk:
             self.server.call(s.name, "set tq.publish_limit = 0")
 
@@ -97,20 +97,20 @@ class Driver:
         return {name: (states[name], q.totals) for name, q in self.model.queues.items()}
 
     def stats_differ(self):
-        """None, or how the counters of the server differ from the model's."""
+        """None, or the difference between the server's counters and the model's."""
         said = self.server.stats()
         for name, (states, totals) in self.expected_stats().items():
             ready, delayed, blocked, running, live, _kinds = said[name][:6]
             all_kinds = states.get("*", collections.Counter())
             mine = tuple(all_kinds[s] for s in ("ready", "delayed", "blocked", "running"))
             if self.disk:
-                # how many of those on disk are delayed is not known exactly
+                # the exact number of delayed jobs on disk is not known
                 ready, delayed, mine = live - blocked - running, 0, (mine[0] + mine[1], 0, *mine[2:])
             if (ready, delayed, blocked, running, live) != (*mine, sum(mine)):
                 return (f"{name}: ready, delayed, blocked, running, live are {(ready, delayed, blocked, running, live)} "
                         f"instead of {(*mine, sum(mine))}")
             for total, is_now in zip(TOTALS, said[name][6:]):
-                # what workers do is not flushed at once: after a crash they do it again
+                # the workers' changes are not flushed at once: after a crash they repeat them
                 if total in ("expired", "cancelled") and self.unflushed:
                     continue
                 if is_now != totals[total]:
@@ -118,7 +118,7 @@ class Driver:
         return None
 
     def settle(self):
-        """Lets the workers of the server do what is due."""
+        """Lets the server's workers do all due work."""
         if self.model.tick(self.server.now()):
             self.await_agreement("after what the workers had to do")
 
@@ -135,7 +135,7 @@ class Driver:
             self.fail(f"{when}, {difference}; {self.differing_jobs()}")
 
     def registry_differs(self):
-        """None, or what blocked jobs wait for by the server's records and not by the model's, or the reverse."""
+        """None, or the dependencies in only one of the server's records and the model."""
         said = collections.defaultdict(dict)
         for child, parent, state in self.server.call("observer", "select child_id, parent_id, state from tq.dependency where parent_id > 0"):
             said[child][parent] = state
@@ -144,19 +144,19 @@ class Driver:
         return f"job {differing[0]} waits for {said.get(differing[0])}, not {mine[differing[0]]}" if differing else None
 
     def differing_jobs(self):
-        """Which ones, for whoever reads of a failure."""
+        """The differing items, for the report of a failure."""
         said = dict(self.server.call("observer", "select i, g.state from tq_jobs j, unnest(array[j.id]) i, tq_get(i) g"))
         mine = {id: self.model.shown(job).state for id, job in self.model.jobs.items()}
         return ", ".join(f"job {id} is {said.get(id)}, not {mine.get(id)}" for id in sorted(said.keys() | mine.keys())
                          if said.get(id) != mine.get(id))
 
     def advance(self, seconds):
-        # after an hour a worker that holds nothing is forgotten, and that it was to stop
+        # after an hour without jobs the server forgets a worker and its drain request
         for worker in sorted(self.model.drained):
             self.server.call("observer", "select tq_undrain(%s)", worker)
             self.model.undrain(worker)
-        # A transaction has claimed a job and finished it. If its lease were over, it would be chance whether a rollback or the reaper
-        # is the first at it.
+        # A transaction has claimed and finished a job. After the end of its lease, either a rollback or the reaper
+        # could be first.
         for s in self.model.sessions:
             for id, copy in list(s.copies.items()):
                 job = self.model.jobs.get(id)
@@ -173,7 +173,7 @@ class Driver:
         self.server.advance(seconds)
 
     def mind_the_clock(self):
-        """Whatever is about to happen by itself happens now."""
+        """Makes every timer that is about to fire do so now."""
         self.settle()
         while True:
             at = self.model.next_change()
@@ -192,7 +192,7 @@ class Driver:
                 self.fail(difference)
 
     def look_closely(self):
-        """Every job, as everybody sees it, and its history."""
+        """Every job as all sessions see it, with its history."""
         self.mind_the_clock()
         self.look()
         ids = sorted(self.model.jobs)
@@ -218,7 +218,7 @@ class Driver:
             histories[id].append(event)
         for id in ids:
             mine = self.model.jobs[id].history
-            for asked in (True, False):  # a request takes its place when it is made, the model notes it when it is committed
+            for asked in (True, False):  # a request takes its position when it is made; the model records it at commit
                 self.expect(f"history of job {id}", [e for e in histories[id] if (e == "cancel_asked") == asked],
                             [e for e in mine if (e == "cancel_asked") == asked])
 
@@ -226,7 +226,7 @@ class Driver:
         for item, expected, found in self.server.call("observer", "select * from tq_check() where expected >= 0"):
             self.expect(f"tq_check: {item}", found, expected)
 
-    # --- what can happen
+    # --- the operations
 
     def something(self):
         s = self.rng.choice(self.model.sessions)
@@ -265,7 +265,7 @@ class Driver:
         self.mind_the_clock()
 
     def too_often(self, s, kept):
-        """Would a rollback bring pauses that a crowded memory need not remember?"""
+        """Whether a rollback would add pauses that a crowded memory need not remember."""
         return self.size == "large" and any(c.claim is not None and id not in kept and self.model.jobs[id].aborts >= 2
                                             for id, c in s.copies.items())
 
@@ -294,7 +294,7 @@ class Driver:
             self.model.release(s, name)
 
     def verb(self, s, predict, sql, *args, then=None):
-        """One statement whose answer the model knows beforehand; None if it was, rightly, an error."""
+        """One statement whose answer the model predicts; None if it was an expected error."""
         single = not s.open
         guarded = s.open and self.rng.random() < 0.5
         if single:
@@ -351,7 +351,7 @@ class Driver:
         f["delay"] = r.choice((None, None, None, HOUR, 2 * HOUR, 5 * HOUR))
         f["max_attempts"] = r.choice((None, None, 1, 3))
         f["timeout"] = r.choice((None, None, None, 3 * HOUR))
-        # those that wait on disk only are ended when they are read in
+        # jobs that wait only on disk end when they are read in
         f["expires"] = r.choice((None, None, None, 8 * HOUR)) if not self.disk else None
         if "groups" not in self.without and r.random() < 0.6:
             f["group"] = r.choice("abc")
@@ -389,7 +389,7 @@ class Driver:
         return None
 
     def some_parents(self, s):
-        """What a new job waits for: mostly nothing."""
+        """The parents of a new job: mostly none."""
         if self.rng.random() < 0.6:
             return []
         own = sorted(id for id, copy in s.copies.items() if copy.new)
@@ -427,11 +427,11 @@ class Driver:
                   None if delay is None else f"{delay} s", None if window is None else json.dumps({"unique_for": f"{window} s"}), then=then)
 
     def waits(self, s, keys):
-        """Would it wait for another session's transaction?"""
+        """Whether it would wait for another session's transaction."""
         return any(t is not s and t.touched & keys for t in self.model.sessions)
 
     def work_off(self, s):
-        """Too many jobs: some of them go."""
+        """Removes some jobs if there are too many."""
         queue = max(self.model.queues, key=lambda q: len(self.model.startable(q)))
         single = not s.open
         if single:
@@ -464,8 +464,8 @@ class Driver:
             self.model.commit(s)
 
     def take(self, s, queue, n, kinds, length):
-        """Claims n jobs, as many as there are: in the order of priority and id, but what is still on disk may come later than another
-        kind's."""
+        """Claims n jobs, or as many as there are, in the order of priority and id. Jobs still on disk may come later
+        than jobs of another kind."""
         want = self.model.claimable(queue, n, kinds)
         got = []
         if s.name in self.model.drained:
@@ -479,7 +479,7 @@ class Driver:
                                     None if length is None else f"{length} s", "10 s" if got or self.late else None, kinds)
             self.model.now = self.server.now()
             if not got and len(rows) == len(want) and not self.disk and not any(j.group for j in want):
-                # a group has only its share of memory, so another's job of lower priority may come before
+                # a group has only its share of memory, so a job of another group with lower priority may come first
                 self.expect(f"{self.server.log[-1]}: order", [r[0] for r in rows], [j.id for j in want])
             for id, lease, parents, checkpoint, attempt, *rest in rows:
                 can = self.model.startable(queue, kinds)
@@ -507,7 +507,7 @@ class Driver:
                 # each group keeps a few, too
                 groups = collections.Counter((j.queue, j.group) for j in self.model.jobs.values() if j.state == "ready" and j.group)
                 stay += sum(min(n, 3) for n in groups.values())
-                # if half of the memory is taken for good, not every kind has a place in the rest
+                # if half of the memory is taken for good, not every kind has entries in the rest
                 if self.size == "large" and stay >= 50:
                     self.did["crowded out"] += 1
                     self.late = 0
@@ -609,7 +609,7 @@ class Driver:
         if run_at is None and priority is None:
             priority = 7
         if self.size == "large" and sum("rescheduled" in j.history for j in self.model.jobs.values() if not j.ended) > 20:
-            return              # they stay in memory, which must have room for the others
+            return              # they stay in memory, which must have room for the other jobs
         self.verb(s, lambda: [(self.model.outside(s, verb, id, run_at, priority),)],
                   "select tq_reschedule(%s, run_at => to_timestamp(%s), priority => %s)", id,
                   None if run_at is None else self.server.wall(run_at), priority)
@@ -628,7 +628,7 @@ class Driver:
     def purge(self, s):
         queue = self.rng.choice(list(self.model.queues))
         state = self.rng.choice(("ready", "delayed", "succeeded", "dead", "buried", "cancelled", "expired", "all"))
-        # one transaction purges only so many
+        # one transaction purges a limited number
         if self.size == "large" and (state in ("ready", "delayed", "all") or
                                      sum(j.queue == queue and j.state == state for j in self.model.jobs.values()) > 10):
             return
@@ -665,7 +665,14 @@ class Driver:
         q = self.rng.choice(list(self.model.queues.values()))
         kind = self.rng.choice((None, "mail"))
         paused = kind in q.paused_kinds if kind else q.paused
-        self.server.call(s.name, f"select tq_{'resume' if paused else 'pause'}(%s, kind => %s)", q.name, kind)
+        try:
+            self.server.call(s.name, f"select tq_{'resume' if paused else 'pause'}(%s, kind => %s)", q.name, kind)
+        except Answer as answer:
+            # the server may have forgotten a kind, or not yet have seen it
+            if answer.code != "42704" or any(j.queue == q.name and j.kind == kind and not j.ended
+                                             for j in self.model.jobs.values()):
+                raise
+            return
         if kind is None:
             q.paused = not paused
         elif paused:

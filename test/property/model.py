@@ -1,8 +1,8 @@
-"""What tq promises, written down as naively as possible: jobs are records in a dictionary, a transaction has copies of the
-records that it has changed, a savepoint is a copy of those copies.
+"""tq's promises as a naive model: jobs are records in a dictionary. A transaction has copies of the records that it
+changed. A savepoint is a copy of those copies.
 
-Every verb returns what the server must answer: a value, or an Error with its SQLSTATE. Nothing here knows of lanes, watermarks,
-heaps, marks in shared memory or journals; time passes only in tick().
+Every verb returns the expected answer of the server: a value, or an Error with its SQLSTATE. The model has no lanes,
+watermarks, heaps, marks in shared memory or journals. Time passes only in tick().
 """
 import collections
 import dataclasses
@@ -13,12 +13,12 @@ CAN_BEGIN_AGAIN = ("dead", "buried", "cancelled", "expired")
 LOST, NO_JOB, WRONG_STATE, DUPLICATE, BUSY = "TQ001", "TQ004", "TQ005", "TQ008", "55P03"
 
 
-FREE = object()     # nobody has the key
-SOMEHOW = {"error": ...}    # in words, or without, that only the server knows
+FREE = object()     # no job has the key
+SOMEHOW = {"error": ...}    # an error, with or without a text that only the server knows
 
 
 class Error(Exception):
-    """The SQLSTATE that the server must answer with, and the state of the job that its message names, if it does."""
+    """The SQLSTATE that the server must return, and the job state that its message names, if any."""
 
     def __init__(self, code, state=None):
         super().__init__(code, state)
@@ -36,32 +36,33 @@ class Job:
     max_attempts: int = None
     state: str = "ready"
     due: float = None
-    pausing: bool = False       # delayed because of rollbacks: known to memory only
-    held: bool = False          # delayed after an attempt: those of its group wait behind it
+    pausing: bool = False       # delayed because of rollbacks: stored in memory only
+    held: bool = False          # delayed after an attempt: later jobs of its group wait
     attempt: int = 0
     lease: int = None
     length: float = 0           # of the lease
     claimed: float = None
     worker: str = None
     deadline: float = None
-    hard: float = None          # whatever the heartbeats say
-    timeout: float = None       # its own
-    expires: float = None       # if nobody has started it
+    hard: float = None          # the end of the attempt, whatever the heartbeats say
+    timeout: float = None       # the job's own timeout
+    expires: float = None       # expiry if the job was never started
     asked: bool = False
-    aborts: int = 0             # claims in a row that were rolled back
-    said: object = None         # {"result": ...} or {"error": ...} of how it has ended, if there is one
-    waits_for: tuple = ()       # jobs, until it is free
-    runs_anyway: bool = False   # whatever becomes of its parents
-    parents: object = None      # how they ended, once it is free
+    aborts: int = 0             # consecutive claims that were rolled back
+    said: object = None         # {"result": ...} or {"error": ...} of its end, if there is one
+    waits_for: tuple = ()       # its parents, until it is free
+    runs_anyway: bool = False   # whatever the outcome of its parents
+    waited: object = None       # cancelled because of a parent, or about to wait again: {parent: outcome, or None}
+    parents: object = None      # the outcome of its parents, once it is free
     checkpoint: object = None
-    journalled: float = None    # what the checkpoint says of the lease's length
-    epoch: int = 0              # changes that were committed; a request to cancel is for one of them
+    journalled: float = None    # the lease length in the checkpoint
+    epoch: int = 0              # committed changes; a request to cancel is for one of them
     history: tuple = ()
-    # of a copy in a transaction
+    # only in a copy of a transaction
     new: bool = False
     claim: int = None           # the lease, if this transaction claimed it
     changed: bool = False
-    kept: bool = False          # it has written a checkpoint, which holds the job
+    kept: bool = False          # it has written a checkpoint, which locks the job
 
     def but(self, **fields):
         return dataclasses.replace(self, **fields)
@@ -75,12 +76,12 @@ class Job:
 
     @property
     def end(self):
-        """What those that waited for it are told."""
+        """What its waiting children are told."""
         return {"state": self.state, **(self.said or {})}
 
     @property
     def over(self):
-        """When a running job is taken from its worker."""
+        """When a running job loses its lease."""
         return self.deadline if self.hard is None else min(self.deadline, self.hard)
 
     @property
@@ -107,7 +108,7 @@ class Ask:
 
 
 class Session:
-    """One connection: the copies that its transaction has, what it will count and ask at COMMIT, its savepoints."""
+    """One connection: its transaction's copies, the counts and requests for COMMIT, its savepoints."""
 
     def __init__(self, name):
         self.name = name
@@ -116,7 +117,7 @@ class Session:
 
     def forget(self):
         self.copies, self.asks, self.counts, self.keys, self.savepoints = {}, [], [], {}, []
-        self.touched = set()    # keys that another session would have to wait for
+        self.touched = set()    # keys on which another session would have to wait
 
     def save(self, name):
         self.savepoints.append((name, dict(self.copies), list(self.asks), list(self.counts), dict(self.keys)))
@@ -127,13 +128,13 @@ class Model:
         self.queues = {q.name: q for q in queues}
         self.jobs = {}          # as published
         self.keys = {}          # (queue, key) -> (job, until)
-        self.waits = {}         # blocked job -> {parent: how it has ended, or None}
-        self.purged = {}        # how jobs had ended that are purged
+        self.waits = {}         # blocked job -> {parent: outcome, or None}
+        self.purged = {}        # outcomes of purged jobs
         self.sessions = []
         self.drained = set()    # names of workers
         self.now = 0.0
 
-    # --- who sees what
+    # --- visibility
 
     def holder(self, id):
         for s in self.sessions:
@@ -150,13 +151,13 @@ class Model:
         return self.shown(job)
 
     def seen_by_many(self, s, id):
-        """... and as calls for many jobs take it: one that is blocked beyond its time has not expired before it is free."""
+        """... and as calls for many jobs see it: a blocked job past its expiry has not expired before it is free."""
         job = s.copies.get(id)
         job = job if job is not None and (job.new or job.changed) else self.jobs.get(id)
         return job if job is not None and job.state == "blocked" else self.seen(s, id)
 
     def shown(self, job):
-        """A job whose time is over shows as expired, though a transaction that is changing it keeps it from ending."""
+        """A job past its expiry shows as expired, even while a transaction that changes it delays its end."""
         if job is not None and job.state in ("ready", "delayed", "blocked") and self.overdue(job):
             return job.but(state="expired")
         return job
@@ -177,7 +178,7 @@ class Model:
         return "running" if job.state == "running" else "waiting"
 
     def taken(self, s, queue, key):
-        """How the job stands that has the key: ended, kept (by its window), waiting or running; and its id."""
+        """The id and the state of the job with the key: ended, kept (by its window), waiting or running."""
         row = s.keys.get((queue, key)) or self.keys.get((queue, key))
         if row is None:
             return "ended", None
@@ -187,7 +188,7 @@ class Model:
         return standing, row[0]
 
     def unique(self, s, queue, key, mode):
-        """What an enqueue with a key comes to: (True, when the job that it replaces was due), or (False, its answer)."""
+        """The result of an enqueue with a key: (True, due time of the replaced job), or (False, the answer)."""
         s.touched.add((queue, key))
         standing, id = self.taken(s, queue, key)
         if standing == "ended":
@@ -202,7 +203,7 @@ class Model:
         return False, None if mode == "ignore" else id
 
     def win_again(self, s, id):
-        """A job that has ended wants its key again."""
+        """An ended job requests its key again."""
         copy = s.copies.get(id)
         job = copy if copy is not None and (copy.new or copy.changed) else self.jobs.get(id)
         if job is None or job.key is None or self.standing(s, id) != "ended":
@@ -228,13 +229,13 @@ class Model:
         return job
 
     def end_of(self, id):
-        """What a child is told of a parent, as committed; None if it has not ended."""
+        """What a child is told about a committed parent; None if the parent has not ended."""
         if id in self.purged:
             return self.purged[id]
         return self.jobs[id].end if self.jobs[id].ended else None
 
     def startable(self, queue, kinds=None, started=()):
-        """What may start now, in order, if the jobs `started` have started as well."""
+        """The startable jobs in order, if the jobs `started` have started as well."""
         q = self.queues[queue]
         mine = [j for j in self.jobs.values() if j.queue == queue and not j.ended]
         running = [j for j in mine if j.state == "running" or j.id in started]
@@ -259,7 +260,7 @@ class Model:
         return out
 
     def claimable(self, queue, n, kinds=None):
-        """What a claim of n jobs gets, in its order."""
+        """The jobs that a claim of n gets, in its order."""
         got = []
         while len(got) < n:
             can = self.startable(queue, kinds, {j.id for j in got})
@@ -277,7 +278,7 @@ class Model:
         s.copies[id] = job.but(claim=lease)
         return job
 
-    # --- verbs of whoever holds a lease
+    # --- verbs of the lease's holder
 
     def leased(self, s, id, lease):
         job, copy = self.jobs.get(id), s.copies.get(id)
@@ -293,7 +294,7 @@ class Model:
         return job
 
     def change(self, s, job, event, **fields):
-        """A copy for the transaction; `job` is what was published, or the copy that it had."""
+        """A copy for the transaction; `job` is the published record or the transaction's older copy."""
         before = s.copies.get(job.id)
         fields.setdefault("hard", None)
         if before is not None and before.kept:
@@ -325,11 +326,11 @@ class Model:
 
     @staticmethod
     def asks(s, job):
-        """Has this transaction asked its holder to stop?"""
+        """Whether this transaction has asked the holder to stop."""
         return any(a.id == job.id and a.lease == job.lease for a in s.asks)
 
     def status(self, s, id, lease, verb, said=None):
-        """finish() as the forms for many say it."""
+        """finish() as the calls for many jobs answer it."""
         try:
             self.finish(s, id, lease, verb, said=said)
             return "ok"
@@ -358,7 +359,7 @@ class Model:
         s.copies[job.id] = (copy or job).then("checkpoint", checkpoint=checkpoint, journalled=length, kept=True)
 
     def drain(self, worker):
-        """In memory: at once, whatever becomes of the transaction."""
+        """In memory: at once, even if the transaction rolls back."""
         self.drained.add(worker)
         return sum(j.state == "running" and j.worker == worker for j in self.jobs.values())
 
@@ -399,14 +400,16 @@ class Model:
                 raise Error(WRONG_STATE, job.state)
             if not job.new:
                 s.counts.append((job.queue, "cancelled", job.id))
-            return self.change(s, job, "cancelled", state="cancelled", due=None, pausing=False, said=None)
+            return self.change(s, job, "cancelled", state="cancelled", due=None, pausing=False, said=None, waited=None)
         if verb == "retry":
             if job.state in ("delayed", "blocked"):
                 return self.change(s, job, "retried", state="ready", due=None, aborts=0, pausing=False, held=False)
             if job.state in CAN_BEGIN_AGAIN:
                 # its new life has no end
-                return self.change(s, job, "retried", state="ready", expires=None, attempt=0, aborts=0, asked=False, pausing=False,
-                                   held=False)
+                life = dict(expires=None, attempt=0, aborts=0, asked=False, pausing=False, held=False)
+                if job.waited is not None and all((end or self.end_of(p) or {}).get("state") == "succeeded" for p, end in job.waited.items()):
+                    return self.change(s, job, "blocked", state="blocked", **life)
+                return self.change(s, job, "retried", state="ready", waited=None, **life)
             raise Error(WRONG_STATE, job.state)
         if job.state not in ("ready", "delayed", "blocked"):
             raise Error(WRONG_STATE, job.state)
@@ -424,12 +427,13 @@ class Model:
             holder = self.holder(id)
             if job is None or job.queue != queue or job.state in ("running", "purged") or (holder is not None and holder is not s):
                 continue
-            # what the transaction has ended itself stays; what memory and journal see differently belongs to no state alone
+            # jobs that the transaction has ended itself stay; a job whose state differs between memory and journal
+            # belongs to neither state
             if (job.ended and holder is s) or (state != "all" and (job.state != state or job.pausing)):
                 continue
             if job.state in ("ready", "delayed", "blocked") and not job.new:
                 s.counts.append((queue, "cancelled", id))
-            # whoever purges the record of a job does not change how it has ended
+            # a purge of a job's record does not change the job's outcome
             end = job.end if job.ended else {"state": "purged"}
             self.change(s, job, "purged", state="purged", due=None, pausing=False, said=end)
             n += 1
@@ -439,7 +443,7 @@ class Model:
         jobs = [self.seen_by_many(s, id) for id in sorted(set(self.jobs) | set(s.copies))]
         jobs = [j for j in jobs if j.queue == queue and j.state == state and (kind is None or j.kind == kind) and not j.pausing]
         if state != "delayed":
-            # of those with the same key the last one gets it
+            # of several jobs with the same key the last one gets it
             jobs.sort(key=lambda j: (j.key is not None, (j.key, -j.id) if j.key is not None else (), j.id))
         n = 0
         for job in jobs:
@@ -475,7 +479,7 @@ class Model:
         while s.savepoints[-1][0] != name:
             s.savepoints.pop()
         _, copies, asks, counts, keys = s.savepoints[-1]
-        # a claim that the reaper has taken meanwhile does not come back
+        # a claim that the reaper took in the meantime does not come back
         copies = {id: c for id, c in copies.items() if c.claim is None or self.holds(id, c.claim)}
         self.end_claims(s, copies)
         s.copies, s.asks, s.counts, s.keys = dict(copies), list(asks), list(counts), dict(keys)
@@ -512,7 +516,10 @@ class Model:
         for id, copy in s.copies.items():
             if copy.new and copy.state == "blocked":
                 self.waits[id] = dict.fromkeys(copy.waits_for)
-            # nobody asks for a purged job any more: how long its row stays depends on the janitor
+            elif copy.changed and copy.state == "blocked" and copy.waited is not None:
+                self.waits[id] = dict(copy.waited)
+                self.jobs[id] = self.jobs[id].but(waited=None)
+            # a purged job is not queried again: the janitor decides how long its row stays
             if copy.state == "purged":
                 self.purged[id] = copy.said
                 del self.jobs[id]
@@ -537,7 +544,7 @@ class Model:
 
     @staticmethod
     def asked_meanwhile(published, copy):
-        """Requests that came while the copy was out."""
+        """Requests that arrived while a transaction held a copy."""
         if published is None:
             return ()
         count = [h.history.count("cancel_asked") for h in (published, copy)]
@@ -546,7 +553,7 @@ class Model:
     # --- time
 
     def tick(self, now):
-        """What the server does by itself until it is `now`; true if it has anything to do."""
+        """The server's own work until the time is `now`; true if there was any."""
         self.now = now
         busy = False
         for job in list(self.jobs.values()):
@@ -559,7 +566,8 @@ class Model:
         return busy
 
     def look_at_waiting(self):
-        """How parents have ended is told to those that wait, which are free when all have; true if anything was to be told or done."""
+        """Tells waiting children the outcomes of their parents; a child is free when all parents have ended. True if
+        anything changed."""
         busy = False
         for id, ends in list(self.waits.items()):
             for parent in [p for p, end in ends.items() if end is None and self.end_of(p) is not None]:
@@ -573,9 +581,16 @@ class Model:
             if holder is not None or (None in ends.values() and (job.runs_anyway or not failed)):
                 continue
             if failed and not job.runs_anyway:
+                # a parent that has begun again is awaited again, and one that is about to is left for later
+                while failed and self.end_of(failed[0]) is None:
+                    ends[failed.pop(0)] = None
+                    busy = True
+                if not failed or self.holder(failed[0]) is not None:
+                    continue
                 self.queues[job.queue].totals["cancelled"] += 1
                 self.jobs[id] = job.then("cancelled", state="cancelled", due=None, epoch=job.epoch + 1,
-                                         said={"error": f"parent {failed[0]} is {ends[failed[0]]['state']}"})
+                                         said={"error": f"parent {failed[0]} is {ends[failed[0]]['state']}"},
+                                         waited={p: end if end and end["state"] == "succeeded" else None for p, end in ends.items()})
             else:
                 self.jobs[id] = self.passed(job.then("freed", state="ready" if job.due is None or job.due <= self.now else "delayed",
                                                      due=job.due if job.due is not None and job.due > self.now else None,
@@ -620,7 +635,7 @@ class Model:
         return job
 
     def next_change(self):
-        """When the next of these times is up."""
+        """The next of these times."""
         times = []
         times += [until for _, until in self.keys.values()]
         for j in self.jobs.values():
@@ -631,14 +646,14 @@ class Model:
         return min((t for t in times if t is not None and t > self.now), default=None)
 
     def crash(self, journalled):
-        """The server has restarted; `journalled` are the leases whose claim had reached the disk."""
+        """The server has restarted; `journalled` are the leases whose claims had reached the disk."""
         self.drained.clear()
         for s in self.sessions:
             s.forget()
             s.open = False
         for id, job in self.jobs.items():
             if job.state == "running" and job.lease in journalled:
-                # a new lease period, and what is left of its time, but not below the period
+                # a new lease period, and the rest of the lease's time, but at least one period
                 timeout = job.timeout or self.queues[job.queue].timeout
                 job = job.but(length=job.journalled or job.length)
                 left = max(job.claimed + timeout, self.now + min(timeout, job.length)) if timeout else None

@@ -1,13 +1,13 @@
 #!/usr/bin/python3
-"""Random sequences of verbs, with savepoints, rollbacks and crashes, in several sessions that take turns: the server must answer what
-the model (model.py) says, and be in its state.
+"""Random sequences of verbs, with savepoints, rollbacks and crashes, in several sessions that take turns. After each
+statement the server's answer and state must equal the model's (model.py).
 
-The sizes: small runs fit into memory; large ones do not, so their jobs wait on disk.
+Sizes: small runs fit into memory; large ones do not, so some jobs wait on disk.
 
 usage: run.py [--first SEED] [--runs N] [--ops N] [--size small|large] [--without PART...] [--log FILE] [--pg-ctl PATH --data FOLDER] DSN
 
-A run is determined by its seed and size; a run that fails prints both, and its statements go to --log. With --pg-ctl the server is
-crashed now and then. Prints "ok - ..." or "not ok - ..." for each run.
+Seed and size determine a run. A failing run prints both, and writes its statements to --log. With --pg-ctl the
+server is crashed now and then. Prints "ok - ..." or "not ok - ..." for each run.
 """
 import argparse
 import random

@@ -1,4 +1,4 @@
-"""The server side of the property test: sessions, its clock, what it says of itself, restarts."""
+"""The server side of the property test: sessions, the clock, the server's own reports, restarts."""
 import re
 import subprocess
 import time
@@ -6,7 +6,7 @@ import time
 import psycopg2
 import psycopg2.extensions
 
-# what tq answers in jsonb is compared as text
+# jsonb answers of tq are compared as text
 STATS = """select queue, ready, delayed, blocked, running, live, kinds::text, enqueued, claimed, succeeded, failed, lost, dead, released, cancelled, expired
 	from tq_stats()"""
 TOTALS = ("enqueued", "claimed", "succeeded", "failed", "lost", "dead", "released", "cancelled", "expired")
@@ -27,7 +27,7 @@ class Server:
     def __init__(self, dsn, pg_ctl=None, data=None):
         self.dsn, self.pg_ctl, self.data = dsn, pg_ctl, data
         self.offset = 0.0
-        self.forgotten = 0.0    # of the monotonic clock, which begins anew with the server
+        self.forgotten = 0.0    # part of the monotonic clock, which restarts with the server
         self.start = time.time()
         self.connections = {}
         self.log = []
@@ -36,7 +36,7 @@ class Server:
         self.log.append(line)
 
     def create(self, name, live_jobs):
-        """A database of its own for a run, in a server with room for so many jobs in memory."""
+        """A separate database for a run, in a server with memory for a limited number of jobs."""
         self.database = name
         admin = psycopg2.connect(self.dsn)
         admin.autocommit = True
@@ -77,7 +77,7 @@ class Server:
         return conn
 
     def call(self, who, sql, *args):
-        """Rows; an Answer if it is an error. The observer looks on and is not in the log."""
+        """Rows, or an Answer for an error. The observer's statements are not logged."""
         with self.connection(who).cursor() as cur:
             text = cur.mogrify(sql, args).decode()
             try:
@@ -93,13 +93,13 @@ class Server:
             self.note(f"{who}: {text}  --> {rows}")
         return rows
 
-    # --- time: that of this machine, and what was added to it
+    # --- time: this machine's clock plus an offset
 
     def now(self):
         return time.time() - self.start + self.offset
 
     def wall(self, at):
-        """A point of the model's time as a literal of timestamptz."""
+        """A time of the model as a literal of timestamptz."""
         return f"{self.start + at:.6f}"
 
     def set_clock(self, offset):
@@ -119,7 +119,7 @@ class Server:
                 raise TimeoutError(what)
             time.sleep(0.003)  # poll
 
-    # --- what it says of itself
+    # --- the server's own reports
 
     def stats(self):
         return {r[0]: r[1:] for r in self.call("observer", STATS)}
@@ -129,11 +129,11 @@ class Server:
                        check=True, stdout=subprocess.DEVNULL)
 
     def flush(self):
-        """What was committed survives a crash."""
+        """Makes all committed data survive a crash."""
         self.call("observer", "select pg_logical_emit_message(true, 'tq', 'flush')")
 
     def crash(self):
-        """As after a power failure. What was added to the wall clock is added again."""
+        """As after a power failure. Restores the offset of the wall clock."""
         self.note("-- crash")
         self.restart("immediate")
         for conn in self.connections.values():

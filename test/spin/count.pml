@@ -1,13 +1,14 @@
 /*
- * Counting: two jobs of one segment are enqueued, ended, retried and ended again while counts of the journal take their snapshots,
- * read, and put their results in place, and the janitor closes and drops the segment by what the counters say.
+ * Recount: two jobs of one segment are enqueued, ended, retried and ended again. Meanwhile recounts of the journal
+ * take their snapshots, read, and store their results. The janitor closes and drops the segment according to the
+ * counters.
  *
- * Each atomic is a section under the segment map's lock in exclusive mode, half of one in shared mode, one snapshot, one commit,
- * or a table lock that is taken or let go. README.md says what is left out, runs.txt what must fail without which
- * protection.
+ * Each atomic is a section under the segment map's lock in exclusive mode, half of one in shared mode, one snapshot,
+ * one commit, or the acquisition or release of a table lock. README.md lists the simplifications, runs.txt the
+ * assertion that must fail without each protection.
  */
 
-/* Transactions, and what each does to the number of unfinished jobs. */
+/* Transactions, and the effect of each on the number of unfinished jobs. */
 #define ENQUEUE_A 1 /* one more */
 #define END_A 2		/* one less */
 #define BURY_B 4	/* one less */
@@ -16,7 +17,7 @@
 #define has(set, x) ((set & x) / x)
 #define unfinished(set) (1 + has(set, ENQUEUE_A) - has(set, END_A) - has(set, BURY_B) + has(set, RETRY_B) - has(set, END_B))
 
-/* The journal: transactions that are visible. */
+/* The journal: the visible transactions. */
 byte committed;
 
 /* Locks of the segment's tables. */
@@ -30,15 +31,15 @@ mtype state = open;				   /* SegmentSlot::state */
 short segment = 1, segment_delta;  /* SegmentSlot::live, delta */
 short lane = 1, lane_delta;		   /* Lane::count */
 bool counting;					   /* Db::counting */
-byte seen;						   /* Db::count: what the snapshot of the count at work sees */
-byte counted;					   /* Db::counted: the same of the last one that came to its end */
+byte seen;						   /* Db::count: what the snapshot of the running count sees */
+byte counted;					   /* Db::counted: the same for the last completed count */
 
 byte published; /* commit callbacks that have run */
 
-/* Never true: an assertion (right || name) fails under a name. */
+/* Never true: names the assertion (right || name) that fails. */
 bool a_counter_is_wrong, a_segment_was_closed_over_an_unfinished_job, an_unfinished_job_was_dropped;
 
-/* on_commit in live/xact.cpp; counting_of in live/counting.cpp, count in live/publish.cpp */
+/* on_commit in commit/transaction_end.cpp; counting_of in transaction/counting.cpp, count in commit/publish.cpp */
 inline callback(x, by)
 {
 	atomic {
@@ -78,18 +79,18 @@ inline write_lock(x)
 	}
 }
 
-/* tq_enqueue: draw_ids in live/segments.cpp; append_jobs; the commit */
+/* tq_enqueue: draw_ids in segments/segments.cpp; append_jobs; the commit */
 proctype enqueuer()
 {
 	bool is_counted, is_uncounted;
 	if
-	:: state == open ->		   /* draw_ids: the ids lead to this segment */
+	:: state == open ->		   /* draw_ids: the ids belong to this segment */
 		write_lock(ENQUEUE_A);
 		if
 #ifdef NO_SECOND_LOOK
 		:: state != dropped ->
 #else
-		:: state == open || state == sealed -> /* with the tables locked, the segment still takes them */
+		:: state == open || state == sealed -> /* with the tables locked, the segment still accepts them */
 #endif
 			if
 			:: atomic {
@@ -102,11 +103,11 @@ proctype enqueuer()
 		:: state == finished || state == dropped /* other ids are drawn */
 		fi;
 		writers = writers & ~ENQUEUE_A
-	:: state != open /* the ids lead to another segment */
+	:: state != open /* the ids belong to another segment */
 	fi
 }
 
-/* A verb that ends a job, which has an entry: publish_change in live/publish.cpp */
+/* A verb that ends a job, which has an entry: publish_change in commit/publish.cpp */
 proctype ender(byte x, before)
 {
 	bool is_counted, is_uncounted;
@@ -121,7 +122,7 @@ end:
 	writers = writers & ~x
 }
 
-/* tq_retry of a dead job: reopen_segment in live/reopening.cpp, publish_change */
+/* tq_retry of a dead job: reopen_segment in segments/reopening.cpp, publish_change */
 proctype retrier()
 {
 	bool is_counted, is_uncounted;
@@ -143,7 +144,7 @@ end:
 	writers = writers & ~RETRY_B
 }
 
-/* count_journal in live/load.cpp: the audit, tq_check(), tq_reload() */
+/* count_journal in residency/recount.cpp: the audit, tq_check(), tq_reload() */
 proctype counter()
 {
 	byte round;
@@ -267,7 +268,7 @@ init {
 	}
 }
 
-/* When nothing can go on, the counters are right. */
+/* In the final state the counters are right. */
 active proctype watch()
 {
 end:

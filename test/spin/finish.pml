@@ -1,9 +1,9 @@
 /*
  * The life of one lease: claim, finish, revocation, the log of claims, a crash and the load after it. One job, two workers.
  *
- * Each atomic is a section under the queue's lock, one insert into the journal, or one commit. README.md says what is left
- * out, runs.txt what must fail without which protection. With MEMORY_WRONG an entry is made from an outdated look at the
- * journal, as if a loader had failed: then what stands is that the job ends once.
+ * Each atomic is a section under the queue's lock, one insert into the journal, or one commit. README.md lists the
+ * simplifications, runs.txt the assertion that must fail without each protection. With MEMORY_WRONG an entry is made
+ * from outdated journal data, as if a loader had failed. Then the model only asserts that the job ends once.
  */
 
 #define LEASES 2 /* how often the job is claimed at most */
@@ -23,8 +23,8 @@ mtype = {none, claimed, failed, succeeded, lost}; /* EventType */
 /* The journal: event_N, unique (job_id, step). */
 mtype event[STEPS] = none;
 byte lease_of[STEPS];  /* of a claim */
-byte inserting[STEPS]; /* who has inserted it, and not committed yet */
-short unflushed;	   /* steps that were committed asynchronously: a crash may lose them */
+byte inserting[STEPS]; /* the process that has inserted it and not committed yet */
+short unflushed;	   /* steps committed asynchronously: a crash may lose them */
 #ifdef NO_FOLD_BY_STEP
 mtype latest = none; /* by time of commit */
 byte lease_of_latest;
@@ -37,15 +37,15 @@ bool logged, claim_ended, wanted; /* kLogged, kClaimEnded; the lane's watermark 
 byte leases;					  /* DbCore::next_lease, durable by tq.lease_seq */
 
 byte everybody; /* processes that a crash ends */
-byte crashed;	/* those that it is still to end */
+byte crashed;	/* processes that the crash has not ended yet */
 
-/* What only assertions look at. */
-byte over;	   /* leases that have ended, as anybody may know */
-byte given;	   /* lease numbers that were used */
+/* Used by assertions only. */
+byte over;	   /* leases that have observably ended */
+byte given;	   /* used lease numbers */
 byte claiming; /* workers in the transaction of their claim */
 byte ends;	   /* terminal events */
 
-/* Never true: an assertion (right || name) fails under a name. */
+/* Never true: names the assertion (right || name) that fails. */
 bool a_job_ended_twice, a_finished_job_was_claimed, a_job_had_two_leases, a_stale_lease_was_accepted,
 	a_revoked_lease_lived_again, a_mark_outlived_its_transaction, a_step_was_taken_twice, a_lease_number_was_given_twice,
 	a_job_was_lost;
@@ -86,8 +86,8 @@ inline fold_job()
 #endif
 }
 
-/* place_job in live/place.cpp: what the journal says becomes an entry */
-inline place_job()
+/* install_job in residency/install.cpp: what the journal says becomes an entry */
+inline install_job()
 {
 	fold_job();
 	state = (fold == ended -> nothing : fold);
@@ -101,7 +101,7 @@ inline place_job()
 	wanted = false
 }
 
-/* append_events: the unique index makes a second one wait for the first, which then stands or does not */
+/* append_events: the unique index makes a second insert wait for the outcome of the first */
 inline insert()
 {
 	atomic {
@@ -160,7 +160,7 @@ inline roll_back()
 #define CLAIM_ENDED true
 #endif
 
-/* take in live/verbs.cpp, note in workers/reaper.cpp */
+/* take in jobs/verbs.cpp, note in workers/reaper.cpp */
 inline take(verb)
 {
 	prev_mark = mark;
@@ -174,7 +174,7 @@ inline take(verb)
 
 #define ours (state != nothing && mark != unmarked && owner == _pid)
 
-/* undo_change in live/publish.cpp */
+/* undo_change in commit/publish.cpp */
 inline undo_change()
 {
 	if
@@ -199,7 +199,7 @@ inline undo_change()
 	fi
 }
 
-/* undo_claim in live/publish.cpp, if this transaction has claimed */
+/* undo_claim in commit/publish.cpp, if this transaction has claimed */
 inline undo_claim()
 {
 	atomic {
@@ -222,7 +222,7 @@ inline undo_claim()
 	}
 }
 
-/* A session: tq_claim, then tq_complete or tq_fail, in the same transaction or a later one; the lease stays known over a crash. */
+/* A session: tq_claim, then tq_complete or tq_fail, in the same transaction or a later one. It keeps the lease over a crash. */
 proctype worker()
 {
 	byte mine, my_step, prev_step, prev_owner;
@@ -271,11 +271,11 @@ end:
 				};
 				if
 				:: what != none -> insert()
-				:: what == none -> /* TQ001, or 55P03 while somebody else is at it */
+				:: what == none -> /* TQ001, or 55P03 while another transaction is changing the job */
 					mine = (claiming & bit(_pid) -> mine : 0)
 				fi
 			:: claiming & bit(_pid) /* tq_claim alone */
-			:: !(claiming & bit(_pid)) -> mine = 0 /* never heard of again */
+			:: !(claiming & bit(_pid)) -> mine = 0 /* the worker is never heard from again */
 			fi;
 			if
 			:: atomic { /* the transaction commits */
@@ -327,7 +327,7 @@ end:
 			atomic {
 				crashed & bit(_pid);
 				crashed = crashed & ~bit(_pid);
-				mine = (claiming & bit(_pid) -> 0 : mine); /* it has not been told */
+				mine = (claiming & bit(_pid) -> 0 : mine); /* it has not received the answer */
 				claiming = claiming & ~bit(_pid)
 			}
 		};
@@ -342,7 +342,7 @@ end:
 	od
 }
 
-/* reap in workers/reaper.cpp; time may be up whenever somebody has a lease */
+/* reap in workers/reaper.cpp; a lease may expire at any time */
 proctype reaper()
 {
 	byte my_step, prev_owner, theirs;
@@ -457,7 +457,7 @@ proctype crash()
 	atomic {
 		if
 		:: true
-		:: unflushed -> /* what was not flushed is lost */
+		:: unflushed -> /* unflushed commits are lost */
 			for (i : 1 .. STEPS - 1) {
 				event[i] = (unflushed & bit(i) -> none : event[i])
 			}
@@ -466,9 +466,9 @@ proctype crash()
 			inserting[i] = 0
 		};
 		unflushed = 0;
-		place_job();
+		install_job();
 		assert(fold != running || !(over & bit(fold_lease)) || excused || a_revoked_lease_lived_again);
-		/* leases that the journal does not know of are lost */
+		/* leases unknown to the journal are lost */
 		over = bit(leases + 1) - 2;
 		over = (fold == running -> over & ~bit(fold_lease) : over);
 #ifdef NO_HIGH_WATER
@@ -479,7 +479,7 @@ proctype crash()
 }
 
 #ifdef MEMORY_WRONG
-/* What must not happen: an entry is made from what the journal said some time ago. */
+/* The error under test: an entry is made from outdated journal data. */
 proctype mistake()
 {
 	byte then;
@@ -509,7 +509,7 @@ end:
 	do
 	:: atomic {
 			wanted && state == nothing;
-			place_job()
+			install_job()
 		}
 	od
 }
@@ -534,7 +534,7 @@ init {
 	}
 }
 
-/* When nothing can go on, the job has ended, or it waits to be claimed. */
+/* In the final state the job has ended, or it waits to be claimed. */
 active proctype watch()
 {
 end:

@@ -1,15 +1,15 @@
 /*
- * The first load: memory is empty after a start or a crash, and whoever becomes the loader reads the journal into it, row by row, with
- * one snapshot. Three jobs, one of them long before its time, are enqueued before, meanwhile and after, and ended; a load may
- * fail, and the server crashes once.
+ * The first load: memory is empty after a start or a crash, and the process that becomes the loader reads the journal
+ * into it, row by row, with one snapshot. Three jobs, one of them due much later, are enqueued before, during and
+ * after the load, and are ended. A load may fail, and the server crashes once.
  *
- * Each atomic is a section under the segment map's lock in exclusive mode, half of one in shared mode, what happens under one
- * hold of the queue's lock, one snapshot, or one commit. README.md says what is left out, runs.txt what must fail without which
- * protection.
+ * Each atomic is a section under the segment map's lock in exclusive mode, half of one in shared mode, one hold of the
+ * queue's lock, one snapshot, or one commit. README.md lists the simplifications, runs.txt the assertion that must
+ * fail without each protection.
  */
 
 #define JOBS 3	 /* a job's number is its key (priority, id) */
-#define LATER 2	 /* delayed, and neither due nor wanted in memory before all is over */
+#define LATER 2	 /* delayed; not due and not wanted in memory before the end */
 #define MAX JOBS /* kMaxKey */
 #define ROOM 1	 /* for entries */
 #define bit(n) (1 << (n))
@@ -29,27 +29,27 @@ byte sharing;						  /* holders of map_lock in shared mode */
 bool loaded;						  /* Db::load_state */
 byte the_loader;					  /* Db::loader */
 bool counting;						  /* Db::counting */
-byte seen_visible, seen_ended;		  /* Db::count: what the snapshot of the load at work sees */
-byte counted_visible, counted_ended;  /* Db::counted: the same of the one that came to its end */
+byte seen_visible, seen_ended;		  /* Db::count: what the snapshot of the running load sees */
+byte counted_visible, counted_ended;  /* Db::counted: the same for the completed load */
 short live, delta;					  /* Lane::count; of a segment: count.pml */
 byte on_disk;						  /* Lane::delayed_disk */
 
-byte at_work; /* processes in the middle of something */
-byte crashed; /* those of them that the crash is still to end */
+byte at_work; /* processes in the middle of an operation */
+byte crashed; /* those of them that the crash has not ended yet */
 
-/* What only assertions look at. */
+/* Used by assertions only. */
 byte published; /* the commit callback of its enqueue has run */
 
-/* Never true: an assertion (right || name) fails under a name. */
+/* Never true: names the assertion (right || name) that fails. */
 bool a_finished_job_was_claimed, a_finished_job_is_known, a_job_is_known_twice, a_job_was_lost, a_counter_is_wrong;
 
 hidden byte i; /* used within one atomic only */
 
-/* In memory, or vouched for by a watermark: loaders will read it. */
+/* In memory, or guaranteed by a watermark: loaders will read it. */
 #define known(j) (entry[j] != nothing || (j == LATER -> timers_sunk : watermark <= j))
 #define known_if(set) ((!((set) & 1) || known(0)) && (!((set) & 2) || known(1)) && (!((set) & 4) || known(2)))
 
-/* Engine::sink in core/paging.cpp */
+/* Engine::lower_watermark in core/lanes.cpp */
 inline sink(j)
 {
 	watermark = (j < watermark -> j : watermark)
@@ -69,7 +69,7 @@ inline drop(j)
 	used--
 }
 
-/* on_commit in live/xact.cpp, counting_of in live/counting.cpp */
+/* on_commit in commit/transaction_end.cpp, counting_of in transaction/counting.cpp */
 inline begin_callback(in_counted, in_seen)
 {
 	atomic {
@@ -86,7 +86,7 @@ inline begin_callback(in_counted, in_seen)
 	}
 }
 
-/* count in live/publish.cpp, and the end of on_commit */
+/* count in commit/publish.cpp, and the end of on_commit */
 inline count(by)
 {
 	if
@@ -98,7 +98,7 @@ inline count(by)
 	sharing-- /* LWLockRelease */
 }
 
-/* tq_enqueue, which does not wait for the load: xact_callback in live/xact.cpp, register_enqueue and publish_enqueue in live/publish.cpp */
+/* tq_enqueue, which does not wait for the load: xact_callback in commit/transaction_end.cpp, register_enqueue and publish_enqueue in commit/publish.cpp */
 proctype enqueuer(byte j)
 {
 	bool has_entry, is_counted, is_unseen;
@@ -164,7 +164,7 @@ again:
 			is_unseen = false
 		};
 		if
-		:: !(visible & bit(j)) -> goto again /* the client hears of it */
+		:: !(visible & bit(j)) -> goto again /* the client gets the error */
 		:: else
 		fi
 	}
@@ -177,7 +177,7 @@ again:
 #endif
 #define claimable(j) (entry[j] == ready && j < watermark)
 
-/* tq_claim and tq_complete: ensure_loaded in live/load.cpp, publish_change in live/publish.cpp */
+/* tq_claim and tq_complete: ensure_loaded in residency/recount.cpp, publish_change in commit/publish.cpp */
 proctype worker()
 {
 	byte j = MAX;
@@ -221,8 +221,8 @@ end:
 	od
 }
 
-/* place_job in live/place.cpp, Source::first_load */
-inline place_job(j)
+/* install_job in residency/install.cpp, Source::first_load */
+inline install_job(j)
 {
 	if
 	:: j == LATER -> /* its time is beyond the horizon */
@@ -252,11 +252,11 @@ inline place_job(j)
 			sink(j)
 #endif
 		fi
-	:: j >= watermark && j != LATER /* on disk by right */
+	:: j >= watermark && j != LATER /* correctly on disk */
 	fi
 }
 
-/* load_or_count in live/load.cpp, by the scheduler or by a session that finds none */
+/* load_or_count in residency/recount.cpp, by the scheduler or by a session that finds none */
 proctype loader()
 {
 	byte j, alive, number;
@@ -274,7 +274,7 @@ end:
 #ifdef NO_LOOK_AS_LOADER
 				first = true
 #else
-				first = !loaded /* count_journal; a later count is count.pml's */
+				first = !loaded /* count_journal; a later count is modelled in count.pml */
 #endif
 			};
 			if
@@ -303,7 +303,7 @@ end:
 						:: alive & bit(j) ->
 							alive = alive & ~bit(j);
 							number++;
-							place_job(j)
+							install_job(j)
 						:: else
 						fi;
 						j++
@@ -390,7 +390,7 @@ init {
 	}
 }
 
-/* When nothing can go on, memory is what the journal says. */
+/* In the final state memory equals the journal. */
 active proctype watch()
 {
 end:

@@ -1,9 +1,9 @@
 /*
  * A lane's watermark: four jobs are enqueued, read in, claimed, ended, evicted and pinned.
  *
- * Each atomic is what happens under one hold of the queue's lock, with one snapshot, or in one commit; other processes come
- * between any two. The comment at a step names the code it stands for; README.md says what is left out. Each -DNO_... takes
- * away one protection, and runs.txt says which assertion must then fail.
+ * Each atomic is one hold of the queue's lock, one snapshot, or one commit; other processes can run between any two.
+ * The comment at a step names its code; README.md lists the simplifications. Each -DNO_... removes one protection, and
+ * runs.txt names the assertion that must then fail.
  */
 
 #define JOBS 4	 /* a job's number is its key (priority, id) */
@@ -21,17 +21,17 @@ mtype entry[JOBS] = nothing;
 byte watermark = MAX, limit = MAX; /* Lane::watermark, Lane::limit */
 bool loading;					   /* Lane::loader */
 
-/* What only assertions look at. */
+/* Used by assertions only. */
 byte published = job(1); /* the commit callback of its enqueue has run */
-byte pinned;			 /* its placeholder is that of a verb, not of a loader */
+byte pinned;			 /* its placeholder belongs to a verb, not to a loader */
 
-/* Never true: an assertion (right || name) fails under a name. */
+/* Never true: names the assertion (right || name) that fails. */
 bool a_finished_job_was_claimed, an_uncommitted_job_was_claimed, a_ready_job_on_disk_was_overtaken, a_job_ended_twice,
 	an_entry_was_taken_from_its_owner, a_job_was_lost;
 
 hidden byte i, n, last; /* used within one atomic only */
 
-/* Engine::sink in core/paging.cpp */
+/* Engine::lower_watermark in core/lanes.cpp */
 inline sink(key)
 {
 	if
@@ -44,7 +44,7 @@ inline sink(key)
 	fi
 }
 
-/* Engine::raise */
+/* Engine::raise_watermark */
 inline raise(key)
 {
 #ifdef NO_LIMIT
@@ -75,7 +75,7 @@ inline least_of(set)
 	od
 }
 
-/* refill_lane in live/loader.cpp, settle_load in live/loading.cpp */
+/* refill_lane in residency/loader.cpp, finish_load_batch in residency/load_batch.cpp */
 proctype loader()
 {
 	byte from, reached, candidates, mine, alive;
@@ -114,7 +114,7 @@ end:
 #ifdef NO_PLACEHOLDERS
 		mine = candidates;
 #else
-		atomic { /* into_memory for each; there may be room for all of them, for none, or for one */
+		atomic { /* into_memory for each; all of them, none, or one may find room */
 			if
 			:: n = MAX
 			:: n = from
@@ -128,7 +128,7 @@ end:
 					:: i < n ->
 						entry[i] = placeholder;
 						mine = mine | job(i)
-					:: else -> /* it and what follows stay on disk */
+					:: else -> /* it and later ones stay on disk */
 						reached = i;
 						candidates = candidates & (job(i) - 1)
 					fi
@@ -137,7 +137,7 @@ end:
 		};
 #endif
 		if
-		:: atomic { /* settle_load: committed_snapshot, ask_journal */
+		:: atomic { /* finish_load_batch: committed_snapshot, ask_journal */
 #ifdef NO_FRESH_SNAPSHOT
 				skip
 #else
@@ -145,7 +145,7 @@ end:
 #endif
 			};
 			do
-			:: mine -> atomic { /* settle_load's loop: place_job or drop_placeholder */
+			:: mine -> atomic { /* finish_load_batch's loop: install_job or drop_placeholder */
 					least_of(mine);
 					mine = mine & ~job(i);
 #ifdef NO_PLACEHOLDERS
@@ -189,7 +189,7 @@ end:
 	od
 }
 
-/* A transaction that enqueues one job: xact_callback in live/xact.cpp, register_enqueue and publish_enqueue in live/publish.cpp. */
+/* A transaction that enqueues one job: xact_callback in commit/transaction_end.cpp, register_enqueue and publish_enqueue in commit/publish.cpp. */
 proctype producer(byte j)
 {
 	bool has_entry;
@@ -229,7 +229,7 @@ proctype producer(byte j)
 	fi
 }
 
-/* A transaction that enqueues more than tq.publish_limit jobs: publish_bulk. */
+/* A transaction that enqueues more than tq.publish_limit jobs: publish_queue. */
 proctype bulk()
 {
 	visible = visible | job(0) | job(3);
@@ -242,7 +242,7 @@ proctype bulk()
 }
 
 #ifdef HAND
-/* A row by hand, which nobody publishes, and the count that its commit asks for: count_journal in live/load.cpp. */
+/* A row by hand, which no callback publishes, and the count that its commit requests: count_journal in residency/recount.cpp. */
 proctype hand(byte j)
 {
 	bool seen;
@@ -256,7 +256,7 @@ proctype hand(byte j)
 		fi
 	};
 #endif
-	atomic { /* vouched_for: what is not on disk by right is read in, or sinks the watermark */
+	atomic { /* vouched_for: a job that is not correctly on disk is read in, or sinks the watermark */
 		if
 		:: seen && entry[j] == nothing && j < watermark -> sink(j)
 		:: else
@@ -314,7 +314,7 @@ end:
 	od
 }
 
-/* make_room in live/room.cpp, and whoever needs an entry: Engine::evict_ready. */
+/* evict_entries in residency/eviction.cpp, for a process that needs an entry: Engine::evict_ready. */
 proctype evictor()
 {
 end:
@@ -334,7 +334,7 @@ end:
 	od
 }
 
-/* tq_cancel of a job that may be on disk only: pin in live/pin.cpp, hold_job in live/verbs.cpp, publish_change. */
+/* tq_cancel of a job that may be on disk only: pin in residency/fetch_job.cpp, hold_job in jobs/verbs.cpp, publish_change. */
 proctype canceller(byte j)
 {
 	bool alive;
@@ -347,7 +347,7 @@ look:
 		};
 		if
 		:: alive = (visible & ~ended & job(j)) != 0; /* fold_pinned */
-			atomic { /* place_job or drop_placeholder */
+			atomic { /* install_job or drop_placeholder */
 				assert(entry[j] == placeholder || an_entry_was_taken_from_its_owner);
 				entry[j] = (alive -> ready : nothing);
 				pinned = pinned & ~job(j)
@@ -374,7 +374,7 @@ look:
 		};
 		if
 		:: atomic { end_job(j) }; /* the commit of the event */
-			atomic { /* COMMIT: publish_change, for whom the entry is marked */
+			atomic { /* COMMIT: publish_change, which finds its mark on the entry */
 #ifdef NO_MARKS
 				if
 				:: entry[j] == ready -> entry[j] = nothing
@@ -411,7 +411,7 @@ init {
 	}
 }
 
-/* When nothing can go on, nothing is left to do. */
+/* In the final state no work is left. */
 active proctype watch()
 {
 end:

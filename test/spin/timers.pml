@@ -1,10 +1,11 @@
 /*
- * The timers' watermark: three delayed jobs are enqueued, read in when their time is near, fired and evicted. Unlike a lane's it is two
- * atomic numbers that are lowered by holders of any queue's lock and raised by a loader that holds none, so these operations come
- * one by one. Each job is in a queue of its own.
+ * The timers' watermark: three delayed jobs are enqueued, read in shortly before they are due, fired and evicted.
+ * Unlike a lane's watermark it is two atomic numbers. Holders of any queue's lock lower them, and a loader without a
+ * lock raises them, so each operation is a separate step. Each job is in a separate queue.
  *
- * Each atomic is a section under one queue's lock (or a part of it, with `locked` set meanwhile), one snapshot, one commit, or
- * one operation on a watermark. README.md says what is left out, runs.txt what must fail without which protection.
+ * Each atomic is a section under one queue's lock (or a part of it, with `locked` set), one snapshot, one commit, or
+ * one operation on a watermark. README.md lists the simplifications, runs.txt the assertion that must fail without
+ * each protection.
  */
 
 #define JOBS 3	 /* a job's number is its time */
@@ -19,11 +20,11 @@ byte ended;
 /* Shared memory. */
 mtype = {nothing, placeholder, committing, delayed, running};
 mtype entry[JOBS] = nothing;
-byte locked;			/* the queues whose lock somebody keeps over more than one step */
+byte locked;			/* queues whose lock is held over more than one step */
 byte watermark, limit;	/* DbCore::timer_watermark, DbCore::timer_limit */
 bool loading;			/* Db::timer_loader */
 
-/* Never true: an assertion (right || name) fails under a name. */
+/* Never true: names the assertion (right || name) that fails. */
 bool a_finished_job_was_fired, an_uncommitted_job_was_fired, an_entry_was_taken_from_its_owner, a_job_was_lost;
 
 hidden byte i, n; /* used within one atomic only */
@@ -41,8 +42,8 @@ inline lock(j)
 
 #define lower(number, to) number = (to < number -> to : number)
 
-/* Engine::sink_timer, by whoever has the lock */
-inline sink_timer(due)
+/* Engine::lower_timer_watermark, by the holder of the lock */
+inline lower_timer_watermark(due)
 {
 #ifdef NO_LIMIT_FIRST
 	lower(watermark, due);
@@ -63,13 +64,13 @@ inline least_of(set)
 	od
 }
 
-/* refill_timers in live/loader.cpp, settle_load and clean_up_load in live/loading.cpp */
+/* refill_timers in residency/loader.cpp, finish_load_batch and clean_up_load in residency/load_batch.cpp */
 proctype timer_loader()
 {
 	byte from, reached, candidates, mine, alive, at;
 end:
 	do
-	:: atomic { /* refill_timers: is there anything? is it for us? */
+	:: atomic { /* refill_timers: is there work for this loader? */
 #ifdef TWO_TIMER_LOADERS
 			watermark < MAX
 #else
@@ -88,7 +89,7 @@ end:
 				:: i >= from && (visible & job(i)) && n < BATCH ->
 					candidates = candidates | job(i);
 					n++;
-					at = i /* what is due then is read again */
+					at = i /* jobs due at that time are read again */
 				:: i >= from && (visible & job(i)) && n == BATCH ->
 					reached = at;
 					n++
@@ -114,11 +115,11 @@ end:
 		:: !candidates -> break
 		od;
 		if
-		:: atomic { /* settle_load: committed_snapshot, ask_journal */
+		:: atomic { /* finish_load_batch: committed_snapshot, ask_journal */
 				alive = visible & ~ended
 			};
 			do
-			:: mine -> atomic { /* place_job or drop_placeholder */
+			:: mine -> atomic { /* install_job or drop_placeholder */
 					least_of(mine);
 					free(i);
 					mine = mine & ~job(i);
@@ -127,7 +128,7 @@ end:
 				}
 			:: !mine -> break
 			od;
-			atomic { /* Engine::raise_timer: compare and exchange */
+			atomic { /* Engine::raise_timer_watermark: compare and exchange */
 				n = 0;
 				if
 #ifndef NO_COMPARE
@@ -161,7 +162,7 @@ end:
 					locked = locked | job(at);
 					mine = mine & ~job(at)
 				};
-				sink_timer(0); /* drop_placeholder(unfinished): as if it were due now */
+				lower_timer_watermark(0); /* drop_placeholder(unfinished): as if it were due now */
 				atomic {
 					entry[at] = nothing;
 					unlock(at)
@@ -179,7 +180,7 @@ end:
 	od
 }
 
-/* A transaction that enqueues a delayed job: register_enqueue, publish_enqueue or publish_bulk in live/publish.cpp. */
+/* A transaction that enqueues a delayed job: register_enqueue, publish_enqueue or publish_queue in commit/publish.cpp. */
 proctype producer(byte j)
 {
 	bool has_entry;
@@ -201,13 +202,13 @@ proctype producer(byte j)
 #ifdef NO_SINK_ENQUEUED
 		skip
 #else
-		sink_timer(j)
+		lower_timer_watermark(j)
 #endif
 	fi;
 	unlock(j)
 }
 
-/* make_room in live/room.cpp: Engine::evict_delayed */
+/* evict_entries in residency/eviction.cpp: Engine::evict_delayed */
 proctype evictor()
 {
 	byte j;
@@ -222,7 +223,7 @@ end:
 			locked = locked | job(j)
 		};
 #ifndef NO_SINK_EVICTED
-		sink_timer(j);
+		lower_timer_watermark(j);
 #endif
 		atomic {
 			entry[j] = nothing;
@@ -232,7 +233,7 @@ end:
 	od
 }
 
-/* Time goes on: Engine::fire_due; then the job is claimed and ends. */
+/* Time advances: Engine::fire_due; then the job is claimed and ends. */
 proctype worker()
 {
 	byte j;
@@ -257,7 +258,7 @@ end:
 	od
 }
 
-/* The lane's loader meets a delayed job, once: refill_lane, place_job with Source::lane. */
+/* The lane's loader reads a delayed job, once: refill_lane, install_job with Source::lane. */
 proctype lane_loader(byte j)
 {
 	bool alive;
@@ -266,20 +267,20 @@ proctype lane_loader(byte j)
 		entry[j] = placeholder
 	};
 	if
-	:: alive = (visible & ~ended & job(j)) != 0; /* settle_load */
-		lock(j);								 /* place_job, drop_placeholder */
+	:: alive = (visible & ~ended & job(j)) != 0; /* finish_load_batch */
+		lock(j);								 /* install_job, drop_placeholder */
 		if
 		:: !alive -> entry[j] = nothing
 		:: alive && j < watermark -> entry[j] = delayed
-		:: alive && j >= watermark -> /* it stays the timers' */
+		:: alive && j >= watermark -> /* it stays with the timers */
 			entry[j] = nothing;
 #ifndef NO_SINK_PASSED_OVER
-			sink_timer(j)
+			lower_timer_watermark(j)
 #endif
 		fi
 	:: lock(j); /* an error or a signal: clean_up_load, drop_placeholder(unfinished) */
 #ifndef NO_SINK_ABANDONED
-		sink_timer(0);
+		lower_timer_watermark(0);
 #endif
 		entry[j] = nothing
 	fi;
@@ -298,7 +299,7 @@ init {
 	}
 }
 
-/* When nothing can go on, nothing is left to do. */
+/* In the final state no work is left. */
 active proctype watch()
 {
 end:

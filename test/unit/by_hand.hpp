@@ -1,4 +1,5 @@
-// What a claim must give, worked out from the entries alone; and whether starts kept to their rate.
+// An independent computation of the entry that a claim must return, from the entries alone. Also checks starts against
+// their rate.
 // Regime: core tests, one thread.
 #pragma once
 
@@ -12,8 +13,8 @@
 namespace tq::test
 {
 
-// The first by priority, turn and age of all that may start; kNil if none. Groups whose time has come but that nobody has looked at since
-// (Engine::open_due) are as if it had not.
+// The first startable entry by priority, turn and age; kNil if there is none. A group whose opening time has come stays
+// closed until Engine::open_due has visited it.
 class ByHand
 {
 public:
@@ -43,7 +44,8 @@ public:
 		uint32_t running = 0;
 		for (Ref r = 0; r < e_.limits().entries; ++r)
 			running += e_.entry(r).home == e_.index_of(q_) + 1 && e_.entry(r).state == State::running;
-		return (s.max_running <= 0 || running < static_cast<uint32_t>(s.max_running)) && q_.starts.open(s.rate, mono_now());
+		return (s.max_running <= 0 || running < static_cast<uint32_t>(s.max_running)) && q_.starts.open(s.rate, mono_now()) &&
+			   e_.places_to_start(q_) > 0;
 	}
 
 private:
@@ -53,11 +55,11 @@ private:
 	int nkinds_;
 	Ref best_ = kNil;
 	double turn_ = 0;
-	std::vector<std::pair<Ref, Ref>> nexts_; // the first of each group's jobs
+	std::vector<std::pair<Ref, Ref>> nexts_; // the first job of each group
 
 	const Lane &lane(const Entry &x) const { return e_.lane(x.lane); }
 
-	// The turn of a job without a group is fixed when it comes to be the next of its lane.
+	// The turn of a job without a group is set when it becomes the next job of its lane.
 	double loose_turn(const Entry &x) const
 	{
 		if (!q_.settings.fair)
@@ -81,7 +83,8 @@ private:
 	{
 		const Group &x = e_.group(g);
 		const QueueSettings &s = q_.settings;
-		const uint32_t limit = s.group_max_running != kUnset ? static_cast<uint32_t>(s.group_max_running) : s.fair ? 0 : 1;
+		const int32_t most = x.own.max_running != kUnset ? x.own.max_running : s.group_max_running;
+		const uint32_t limit = most != kUnset ? static_cast<uint32_t>(most) : s.fair ? 0 : 1;
 		uint32_t running = 0;
 		bool held = false;
 		for (Ref r = 0; r < e_.limits().entries; ++r)
@@ -95,7 +98,8 @@ private:
 		}
 		if (limit > 0 && (running >= limit || (held && !s.loose_groups)))
 			return false;
-		return e_.entry(next).key() < x.watermark && x.bucket.open(s.group_rate, mono_now()) && !x.opening;
+		const Rate &rate = x.own.rate.limits() ? x.own.rate : s.group_rate;
+		return x.own.paused_until == 0 && e_.entry(next).key() < x.watermark && x.bucket.open(rate, mono_now()) && !x.opening;
 	}
 
 	void consider(Ref r, double turn, bool below_watermark)
@@ -112,7 +116,28 @@ private:
 	}
 };
 
-// Starts under one rate: in no window more than the burst and what comes in its time.
+// The sums that a queue's limits use, from its entries.
+inline LimitSums counted(const Engine &e, uint16_t queue)
+{
+	LimitSums sums{};
+	for (Ref r = 0; r < e.limits().entries; ++r)
+		if (e.entry(r).home == queue + 1)
+			Engine::count_entry(e.entry(r), &sums);
+	return sums;
+}
+
+// The same, from the queue's own counters.
+inline LimitSums kept(const Engine &e, uint16_t queue)
+{
+	LimitSums sums{};
+	Engine::count_kept(e.queue(queue), &sums);
+	for (Ref g = 0; g < e.limits().groups; ++g)
+		if (e.owns(e.queue(queue), g))
+			Engine::count_kept(g, e.group(g), &sums);
+	return sums;
+}
+
+// Starts under one rate: no window has more than the burst plus the refill of that window.
 class Starts
 {
 public:

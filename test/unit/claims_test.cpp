@@ -1,4 +1,4 @@
-// Claims, marks, leases, the list of claims to be journalled.
+// Claims, marks, leases, and the list of claims that wait for the journal.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -32,7 +32,7 @@ TEST(Claims, LowerPriorityNumberFirstThenTheOlderJob)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
-TEST(Claims, OnlyTheKindsWanted)
+TEST(Claims, OnlyWantedKinds)
 {
 	Rig t;
 	t.ready(1);
@@ -168,7 +168,7 @@ TEST(Claims, AllKindsButSome)
 	EXPECT_TRUE(t.engine.claimable(t.q(), kinds, 2, &key));
 }
 
-// What heartbeats reported, by slots.
+// What heartbeats reported, by slot.
 std::vector<uint16_t> ended;
 
 TEST(Claims, ProgressEndsWithTheAttemptAndOnlyThen)
@@ -195,9 +195,9 @@ TEST(Claims, ProgressEndsWithTheAttemptAndOnlyThen)
 	t.engine.mark(t.q(), r[0], 1, Verb::complete, State::terminal);
 	t.engine.change(t.q(), r[1], [](Entry &e) noexcept { e.flags |= kCancelAsked; });
 	EXPECT_TRUE(ended.empty());
-	t.engine.drop(t.q(), r[0], 0); // it completes
-	t.undo_claim(r[1]);			   // given back
-	t.engine.change(t.q(), r[2], [](Entry &e) noexcept { // put off
+	t.engine.drop(t.q(), r[0], 0); // completed
+	t.undo_claim(r[1]);			   // released
+	t.engine.change(t.q(), r[2], [](Entry &e) noexcept { // rescheduled
 		e.state = State::delayed;
 		e.timer = 5;
 	});
@@ -210,7 +210,7 @@ TEST(Claims, ProgressEndsWithTheAttemptAndOnlyThen)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
-TEST(Marks, AnotherOwnerIsToldBusyTheSameIsNot)
+TEST(Marks, AnotherOwnerGetsBusyTheSameOwnerDoesNot)
 {
 	Rig t;
 	const Ref r = t.ready(1);
@@ -221,20 +221,20 @@ TEST(Marks, AnotherOwnerIsToldBusyTheSameIsNot)
 	EXPECT_EQ(t.engine.mark(t.q(), r, 1, Verb::cancel, State::terminal), MarkResult::ok);
 	EXPECT_EQ(t.engine.entry(r).pending, State::terminal);
 	EXPECT_EQ(verify(t.engine), "");
-	t.engine.change(t.q(), r, [](Entry &e) noexcept { e.mark = Verb::none; }); // it rolls back
+	t.engine.change(t.q(), r, [](Entry &e) noexcept { e.mark = Verb::none; }); // rollback
 	EXPECT_EQ(t.claim(2), r);
 	EXPECT_EQ(t.engine.mark(t.q(), r, 1, Verb::cancel, State::terminal), MarkResult::busy); // the claim is open
 	EXPECT_EQ(t.engine.mark(t.q(), r, 2, Verb::complete, State::terminal), MarkResult::ok); // ... and finishes
 	EXPECT_EQ(verify(t.engine), "");
 }
 
-TEST(Marks, NobodyMarksAJobThatIsBeingLoadedOrCommitted)
+TEST(Marks, AJobBeingLoadedOrCommittedCannotBeMarked)
 {
 	Rig t;
 	Ref existing;
 	for (const State s : {State::placeholder, State::committing})
 	{
-		const Ref r = t.engine.insert(t.q(), t.lane(), 1, 0, s, 0, false, &existing);
+		const Ref r = t.engine.insert(t.q(), {.lane = t.lane(), .id = 1, .priority = 0, .state = s}, 0, &existing);
 		EXPECT_EQ(t.engine.mark(t.q(), r, 2, Verb::cancel, State::terminal), MarkResult::busy);
 		EXPECT_EQ(t.claim(), kNil);
 		t.engine.drop(t.q(), r, 0);
@@ -248,13 +248,11 @@ TEST(Marks, AMarkedTimerDoesNotFireAndIsNotEvicted)
 	t.engine.mark(t.q(), r, 1, Verb::cancel, State::terminal);
 	t.engine.mark(t.q(), s, 1, Verb::cancel, State::terminal);
 	EXPECT_EQ(t.q().next_due.load(), kNever);
-	Ref out[4];
-	int nout = 0;
-	EXPECT_EQ(t.engine.fire_due(t.q(), 1000, 4, 0, 9, out, &nout), 0);
+	EXPECT_EQ(t.engine.fire_due(t.q(), 1000, 4), 0);
 	EXPECT_FALSE(t.engine.evict_delayed(t.q(), 0));
 	EXPECT_FALSE(t.engine.evict_ready(t.q(), t.lane_at(), kMinKey, 0));
 	t.engine.change(t.q(), r, [](Entry &e) noexcept { e.mark = Verb::none; });
-	EXPECT_EQ(t.engine.fire_due(t.q(), 1000, 4, 0, 9, out, &nout), 1);
+	EXPECT_EQ(t.engine.fire_due(t.q(), 1000, 4), 1);
 	EXPECT_EQ(verify(t.engine), "");
 }
 
@@ -273,10 +271,10 @@ TEST(Leases, AreCollectedWhenGraceHasPassed)
 	EXPECT_EQ(surroundings().sooner_mono.load(), 11'000);
 	Ref out[4];
 	Engine::PrevMark prev[4];
-	EXPECT_EQ(t.engine.collect_lost(t.q(), 15'999, 5'000, 4, 9, out, prev), 0);
-	ASSERT_EQ(t.engine.collect_lost(t.q(), 16'000, 5'000, 4, 9, out, prev), 1);
+	EXPECT_EQ(t.engine.collect_lost(t.q(), {10'999, 4, 9}, out, prev), 0);
+	ASSERT_EQ(t.engine.collect_lost(t.q(), {11'000, 4, 9}, out, prev), 1);
 	EXPECT_EQ(out[0], a);
-	EXPECT_EQ(prev[0].mark, Verb::claim); // the deadline of an open claim runs too
+	EXPECT_EQ(prev[0].mark, Verb::claim); // an open claim also has a deadline
 	EXPECT_EQ(prev[0].owner, 1U);
 	EXPECT_EQ(t.engine.entry(a).mark, Verb::lose);
 	EXPECT_EQ(t.engine.entry(a).owner, 9U);
@@ -296,17 +294,17 @@ TEST(Leases, AHeartbeatMovesTheDeadlineWithoutTouchingTheTree)
 	t.engine.entry(r).deadline = 50'000; // a heartbeat
 	Ref out[1];
 	Engine::PrevMark prev[1];
-	EXPECT_EQ(t.engine.collect_lost(t.q(), 12'000, 0, 1, 9, out, prev), 0);
+	EXPECT_EQ(t.engine.collect_lost(t.q(), {12'000, 1, 9}, out, prev), 0);
 	EXPECT_EQ(t.engine.entry(r).timer, 50'000);
 	EXPECT_EQ(t.q().next_lease.load(), 50'000);
 	EXPECT_EQ(verify(t.engine), "");
-	// a heartbeat does not carry it beyond the attempt's end
+	// a heartbeat cannot extend the lease past the end of the attempt
 	t.engine.entry(r).deadline = 90'000;
 	t.engine.entry(r).hard_deadline = 60'000;
 	t.engine.entry(r).flags |= kHardTimeout;
-	EXPECT_EQ(t.engine.collect_lost(t.q(), 55'000, 0, 1, 9, out, prev), 0);
+	EXPECT_EQ(t.engine.collect_lost(t.q(), {55'000, 1, 9}, out, prev), 0);
 	EXPECT_EQ(t.engine.entry(r).timer, 60'000);
-	EXPECT_EQ(t.engine.collect_lost(t.q(), 60'000, 0, 1, 9, out, prev), 1);
+	EXPECT_EQ(t.engine.collect_lost(t.q(), {60'000, 1, 9}, out, prev), 1);
 	EXPECT_EQ(verify(t.engine), "");
 }
 
@@ -323,7 +321,7 @@ TEST(Leases, AreCollectedUpToAMaximumAndOnlyUnmarkedOnes)
 	}
 	Ref out[3];
 	Engine::PrevMark prev[3];
-	ASSERT_EQ(t.engine.collect_lost(t.q(), kNever, 0, 3, 9, out, prev), 3);
+	ASSERT_EQ(t.engine.collect_lost(t.q(), {kNever, 3, 9}, out, prev), 3);
 	EXPECT_EQ(t.id_of(out[0]), 1);
 	EXPECT_EQ(t.id_of(out[1]), 3);
 	EXPECT_EQ(t.id_of(out[2]), 4);
@@ -352,12 +350,12 @@ TEST(ClaimList, HoldsCommittedClaimsInTheirOrder)
 	EXPECT_EQ(listed(t), (std::vector<JobId>{1, 2, 3, 4, 5}));
 	EXPECT_EQ(t.q().next_claim.load(), 101);
 
-	// a change that leaves it running leaves it in its place
+	// a change that leaves the job running keeps its position
 	t.engine.change(t.q(), refs[0], [](Entry &e) noexcept { e.timer = 5; });
 	t.engine.change(t.q(), refs[2], [](Entry &e) noexcept { e.flags = kBound; });
 	EXPECT_EQ(listed(t), (std::vector<JobId>{1, 2, 3, 4, 5}));
 
-	t.engine.mark(t.q(), refs[1], 1, Verb::complete, State::terminal); // its finish will tell
+	t.engine.mark(t.q(), refs[1], 1, Verb::complete, State::terminal); // its finish reports it
 	EXPECT_EQ(listed(t), (std::vector<JobId>{1, 3, 4, 5}));
 	t.engine.drop(t.q(), refs[4], 0);
 	EXPECT_EQ(listed(t), (std::vector<JobId>{1, 3, 4}));

@@ -1,4 +1,4 @@
-// A clock on the wall for the tests of cron: a zone given by its changes.
+// A wall clock for the tests of cron: a time zone given by its offset changes.
 #pragma once
 
 #include <set>
@@ -10,7 +10,7 @@
 namespace tq::test
 {
 
-// Its functions look at every change, without any cleverness.
+// A simple implementation: its functions scan all changes.
 struct Clock
 {
 	core::Seconds offset;										  // before the first change
@@ -28,7 +28,8 @@ struct Clock
 	{
 		return t + static_cast<const Clock *>(data)->offset_at(t);
 	}
-	// As pg::instants: a time that was skipped is that for ever, even if the clock is set back over the gap and shows it after all.
+	// As pg::instants: a skipped time stays skipped, even if the clock later goes back over the gap and shows that
+	// time.
 	static core::Instants instants(const void *data, core::Seconds shown) noexcept
 	{
 		const auto *c = static_cast<const Clock *>(data);

@@ -1,5 +1,5 @@
-// Cron expressions: what is read and what is refused, where the error is; when they fire, compared with trying every second of a zone
-// whose clocks are changed.
+// Cron expressions: accepted input, errors with their position, and fire times. Fire times are compared with a scan of
+// every second in zones with clock changes.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -17,7 +17,7 @@ using tq::test::Clock;
 constexpr Seconds kDay = 86400;
 constexpr Seconds kHour = 3600;
 
-// Seconds since 2000 of a date in 2000, a leap year that begins with a Saturday.
+// Seconds since 2000 of a date in 2000, a leap year that starts on a Saturday.
 constexpr Seconds at(int day_of_year, int hour = 0, int minute = 0, int second = 0)
 {
 	return (day_of_year - 1) * kDay + hour * kHour + minute * 60 + second;
@@ -95,7 +95,7 @@ TEST(Cron, Reads)
 	EXPECT_FALSE(same("0 5 * * *", "5 0 * * *"));
 }
 
-TEST(Cron, SaysWhatIsWrongAndWhere)
+TEST(Cron, ReportsErrorsAndTheirPosition)
 {
 	const struct
 	{
@@ -215,11 +215,11 @@ TEST(Cron, EitherDayField)
 	EXPECT_EQ(next("0 0 5 * MON", at(3)), at(5));
 	EXPECT_EQ(next("0 0 5 * *", 0), at(5));
 	EXPECT_EQ(next("0 0 * * MON", 0), at(3));
-	// a field that begins with * restricts nothing by itself: then both must match
+	// a field that begins with * does not restrict by itself: then both fields must match
 	EXPECT_EQ(next("0 0 */2 * MON", 0), at(3));
 	EXPECT_EQ(next("0 0 */2 * MON", at(3)), at(17));
 	EXPECT_EQ(next("0 0 3 * */2", 0), at(31 + 3)); // a Thursday, while the 3rd of January was a Monday
-	// ... but not one that only names all
+	// ... but not a field that merely lists all values
 	EXPECT_EQ(next("0 0 1-31 * MON", 0), at(2));
 	EXPECT_EQ(next("0 0 13 * FRI#2", 0), at(13));
 	EXPECT_EQ(next("0 0 13 * FRI#2", at(13)), at(14));
@@ -263,7 +263,7 @@ TEST(CronZone, ASkippedTimeFiresOnceAfterTheGap)
 	EXPECT_EQ(next("30 2 * * *", gap_end, z), at(87, 0, 30));
 	EXPECT_EQ(next("*/5 2 * * *", at(85, 12), z), gap_end);
 	EXPECT_EQ(next("*/5 2 * * *", gap_end, z), at(87, 0, 0));
-	// the same instant as that of 03:00
+	// the same instant as 03:00
 	EXPECT_EQ(next("30 2,3 * * *", at(85, 12), z), gap_end);
 	EXPECT_EQ(next("30 2,3 * * *", gap_end, z), at(86, 1, 30));
 	EXPECT_EQ(next("0 2,3 * * *", gap_end, z), at(87, 0));
@@ -298,20 +298,20 @@ TEST(CronZone, EveryHourFollowsTheClock)
 
 TEST(CronZone, ADayThatIsSkipped)
 {
-	const Clock samoa{-11 * kHour, {{at(200, 11), 13 * kHour}}}; // day 200 begins, and is day 201
+	const Clock samoa{-11 * kHour, {{at(200, 11), 13 * kHour}}}; // day 199 is followed by day 201
 	const Zone z = samoa.zone();
 	EXPECT_EQ(next("0 12 * * *", at(199, 23), z), at(200, 11));
 	EXPECT_EQ(next("0 12 * * *", at(200, 11), z), at(200, 23));
 	EXPECT_EQ(next("0 0 * * *", at(199, 11), z), at(200, 11));
 	EXPECT_EQ(next("0 0 18 7 *", at(1), z), at(200, 11)); // day 200 itself
 	EXPECT_EQ(next("0 */6 * * *", at(200, 10), z), at(200, 11));
-	EXPECT_EQ(next("0 * 18 7 *", at(1), z), at(366 + 198, 11)); // in the year after
+	EXPECT_EQ(next("0 * 18 7 *", at(1), z), at(366 + 198, 11)); // in the following year
 }
 
-// By the words of next_fire, second by second.
+// The specification of next_fire, applied second by second.
 Seconds naive(const Cron &c, Seconds from, const Clock &clock, Seconds end)
 {
-	Seconds most = INT64_MIN; // what the clock has shown at most
+	Seconds most = INT64_MIN; // the latest time that the clock has shown
 	for (Seconds t = from - 2 * kDay; t <= from; ++t)
 		most = std::max(most, Clock::local(&clock, t));
 	for (Seconds t = from + 1; t < end; ++t)
@@ -323,7 +323,7 @@ Seconds naive(const Cron &c, Seconds from, const Clock &clock, Seconds end)
 				return t;
 			continue;
 		}
-		for (Seconds s = most + 1; s <= shown; ++s) // one, or a gap
+		for (Seconds s = most + 1; s <= shown; ++s) // one second, or a gap
 			if (matches(c, s))
 				return t;
 		most = std::max(most, shown);
@@ -339,7 +339,7 @@ TEST(CronZone, AgreesWithTryingEverySecond)
 							  -3 * kHour, 24 * kHour, -24 * kHour, 17,		   -1207};
 	for (int i = 0; i < 100; ++i)
 	{
-		// one change, or two that are more than two days apart
+		// one change, or two changes more than two days apart
 		Clock clock{below(27 * 60) * 60 - 12 * kHour - 7 * 60, {}};
 		const Seconds shift = shifts[below(10)];
 		const Seconds change = at(100) + below(2 * 24 * 60) * 30;

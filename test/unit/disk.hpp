@@ -1,5 +1,6 @@
-// The jobs that have no entry, and those who read them: loaders of groups and searches for groups, as the scheduler has them, one step at a
-// time, so that anything may happen in between. And the end of everything: that all jobs are done at last, whatever went before.
+// The jobs without an entry and their readers: loaders of groups and searches for groups. They run as in the scheduler,
+// one step at a time, so that any operation can happen between two steps. Also drains the engine at the end: all jobs
+// must complete, whatever happened before.
 // Regime: core tests, one thread.
 #pragma once
 
@@ -31,7 +32,7 @@ public:
 
 	explicit Disk(Engine &e) : e_(e) {}
 
-	// What memory says of a job that it does not have.
+	// What memory reports about a job that it does not hold.
 	std::string wrong() const
 	{
 		for (const auto &[id, d] : jobs)
@@ -47,8 +48,8 @@ public:
 			if (d.group.empty() ? d.key < e_.lane(d.lane).watermark : g != kNil && d.key < e_.group(g).watermark)
 				return "a job on disk lies below its watermark";
 			if (!d.group.empty() && g == kNil && !Engine::unknown_groups(q))
-				return "nobody knows that a group has jobs on disk";
-			if (e_.vouches(q, e_.lane(d.lane), d.group_key(), g, d.key))
+				return "a group's jobs on disk are not recorded";
+			if (e_.covered_by_watermark(q, e_.lane(d.lane), d.group_key(), g, d.key))
 				return "a job on disk is vouched for";
 		}
 		return {};
@@ -57,7 +58,7 @@ public:
 	void put(JobId id, const OnDisk &d)
 	{
 		jobs[id] = d;
-		e_.sink_job(e_.queue(d.queue), e_.lane(d.lane), d.group_key(), kNil, d.key);
+		e_.lower_job_watermark(e_.queue(d.queue), e_.lane(d.lane), d.group_key(), kNil, d.key);
 	}
 
 	// --- loaders of groups
@@ -73,11 +74,12 @@ public:
 		l.queue = queue;
 		l.g = g;
 		l.want = want;
+		l.floor = e_.group(g).floor;
 		l.from = e_.start_group_load(e_.queue(queue), g, 1);
 		loads_.push_back(l);
 	}
 
-	// `luck`: 0 for what goes wrong.
+	// `luck` 0 makes the step fail.
 	void step_load(size_t i, uint32_t luck)
 	{
 		Load &l = loads_[i];
@@ -87,7 +89,7 @@ public:
 		{
 			case 0: // the snapshot
 				for (const auto &[id, d] : jobs)
-					if (d.queue == l.queue && d.group == g.key && d.due == kNever && !(d.key < l.from))
+					if (d.queue == l.queue && d.group == g.key && d.due == kNever && !(d.key < l.from) && id >= l.floor)
 						l.found.push_back(d.key);
 				std::sort(l.found.begin(), l.found.end());
 				l.reached = kMaxKey;
@@ -97,14 +99,16 @@ public:
 					l.found.resize(l.want);
 				}
 				return;
-			case 1: // placeholders, for what may have ended meanwhile as well
+			case 1: // placeholders, including for jobs that may have ended
 				for (const Key &key : l.found)
 				{
 					const auto job = jobs.find(key.id);
 					Ref existing;
 					const bool starved = g.ready.size == 0 && g.head == kNil;
 					const uint16_t lane = job != jobs.end() ? job->second.lane : q.lanes;
-					const Ref r = e_.insert(q, lane, key.id, key.priority, State::placeholder, 0, starved, &existing, l.g);
+					const Ref r = e_.insert(
+						q, {.lane = lane, .id = key.id, .priority = key.priority, .state = State::placeholder, .reserve = starved, .group = l.g},
+						0, &existing);
 					if (r != kNil)
 					{
 						e_.entry(r).owner = kLoader;
@@ -124,9 +128,9 @@ public:
 					const auto job = jobs.find(id);
 					if (job == jobs.end())
 						e_.drop(q, r, 0);
-					else if (luck == 0) // an error: it is as if nothing had been read
+					else if (luck == 0) // an error: as if nothing had been read
 					{
-						e_.sink_job(q, e_.lane(job->second.lane), nullptr, l.g, job->second.key);
+						e_.lower_job_watermark(q, e_.lane(job->second.lane), nullptr, l.g, job->second.key);
 						e_.drop(q, r, 0);
 					}
 					else
@@ -155,7 +159,7 @@ public:
 	void start_search(uint16_t queue)
 	{
 		Queue &q = e_.queue(queue);
-		if (!q.discover.load() || !e_.has_free_group() || q.discovering.exchange(true))
+		if (!q.discover.load() || !e_.has_free_group(q) || q.discovering.exchange(true))
 			return;
 		q.discover.store(false);
 		searches_.push_back(Search{queue, {}});
@@ -175,7 +179,7 @@ public:
 			const Ref g = e_.group_for(q, next.c_str(), true);
 			room = g != kNil;
 			if (room)
-				e_.sink_group(q, g, kMinKey);
+				e_.lower_group_watermark(q, g, kMinKey);
 		}
 		s.after = next;
 		if (room && !next.empty())
@@ -186,7 +190,7 @@ public:
 		searches_.erase(searches_.begin() + static_cast<std::ptrdiff_t>(i));
 	}
 
-	// The queue is about to be freed.
+	// Called before the queue is freed.
 	void forget(uint16_t queue)
 	{
 		for (size_t i = loads_.size(); i-- > 0;)
@@ -199,8 +203,8 @@ public:
 		std::erase_if(jobs, [queue](const auto &d) { return d.second.queue == queue; });
 	}
 
-	// Everything that is under way comes to its end, and from then on all works as it should: nobody pauses, all claims are finished, loaders
-	// read what is asked for. `now` goes on. What is left that nobody gets, or empty.
+	// Finishes all work under way, and then runs without faults: no pauses, all claims are finished, loaders read what
+	// is requested, and `now` advances. Returns the jobs that no claim gets, or an empty string.
 	std::string drain(Micros *now)
 	{
 		settle_all(*now);
@@ -219,7 +223,7 @@ public:
 			if (idle > 400)
 				break;
 		}
-		return "jobs that nobody gets: " + std::to_string(jobs.size()) + " on disk, " +
+		return "jobs that no claim gets: " + std::to_string(jobs.size()) + " on disk, " +
 			   std::to_string(e_.limits().entries - e_.free_entries()) + " in memory";
 	}
 
@@ -230,6 +234,7 @@ private:
 		Ref g;
 		size_t want;
 		Key from, reached;
+		JobId floor;
 		std::vector<Key> found;
 		std::vector<Ref> placeholders;
 		int stage;
@@ -276,21 +281,20 @@ private:
 		static_cast<void>(now);
 	}
 
-	// One cycle of the scheduler and of a worker for one queue; whether a job went anywhere. `sweep`: also what it does every second.
+	// One cycle of the scheduler and of a worker for one queue. Returns whether any job made progress. `sweep` adds the
+	// work of each second.
 	bool advance(uint16_t qi, Micros now, bool sweep)
 	{
 		Queue &q = e_.queue(qi);
 		bool moved = false;
 		if (q.next_open.load() <= now)
 			e_.open_due(q, now, 1000);
-		Ref out[8];
-		int n = 0;
-		moved = e_.fire_due(q, now, 8, 0, 0, out, &n) > 0;
+		moved = e_.fire_due(q, now, 8) > 0;
 		for (auto &[id, d] : jobs)
 			if (d.queue == qi && d.due <= now)
 			{
-				d.due = kNever; // it found no room: its lane or group reads it in
-				e_.sink_job(q, e_.lane(d.lane), d.group_key(), kNil, d.key);
+				d.due = kNever; // no room: its lane or group reads it in
+				e_.lower_job_watermark(q, e_.lane(d.lane), d.group_key(), kNil, d.key);
 				moved = true;
 			}
 		if (sweep)
@@ -347,7 +351,8 @@ private:
 		l.limit = kMaxKey;
 		std::vector<Key> found;
 		for (const auto &[id, d] : jobs)
-			if (d.queue == qi && d.lane == li && d.group.empty() && d.due == kNever && !(d.key < l.watermark))
+			if (d.queue == qi && d.lane == li && d.group.empty() && d.due == kNever && !(d.key < l.watermark) &&
+				!(d.key < l.resume && d.key.id < l.floor)) // the cursor skips these
 				found.push_back(d.key);
 		std::sort(found.begin(), found.end());
 		Key reached = kMaxKey;
@@ -356,7 +361,9 @@ private:
 			Ref existing;
 			Ref r;
 			do
-				r = e_.insert(q, li, key.id, key.priority, State::placeholder, 0, !l.in_startable, &existing);
+				r = e_.insert(q,
+							  {.lane = li, .id = key.id, .priority = key.priority, .state = State::placeholder, .reserve = !l.in_startable},
+							  0, &existing);
 			while (r == kNil && evict(q, li, key));
 			if (r == kNil)
 			{
@@ -366,7 +373,7 @@ private:
 			e_.change(q, r, [](Entry &e) noexcept { e.state = State::ready; });
 			jobs.erase(key.id);
 		}
-		e_.raise(q, l, reached);
+		e_.raise_watermark(q, l, reached);
 		if (e_.runs_dry(q, l))
 			q.want_refill.store(true);
 	}

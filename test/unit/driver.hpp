@@ -1,5 +1,5 @@
-// Random operations on an engine, each checked: what a claim must give, that no job on disk lies below its watermark, that no rate is
-// exceeded. Used by the random unit test and by the fuzzer.
+// Random operations on an engine, each checked: claims return the right entry, no job on disk is below its watermark,
+// and no rate is exceeded. Used by the random unit test and by the fuzzer.
 // Regime: core tests, one thread.
 #pragma once
 
@@ -27,7 +27,7 @@ public:
 		tell_time();
 	}
 
-	// Does one operation; what is wrong afterwards, or empty.
+	// Does one operation. Returns an error, or an empty string.
 	std::string step()
 	{
 		operate();
@@ -40,9 +40,12 @@ public:
 		return wrong_.empty() ? wrong_ : wrong_ + " after " + did_;
 	}
 
-	// From here on all goes well: is every job done in the end?
+	// Continues without faults: are all jobs completed in the end?
 	std::string finish()
 	{
+		for (Ref g = 0; g < e_.limits().groups; ++g)
+			if (const Group &x = e_.group(g); x.home != 0)
+				e_.set_group(e_.queue(x.queue), g, {});
 		std::string wrong = disk_.drain(&now_);
 		return wrong.empty() ? verify(e_) : wrong;
 	}
@@ -59,7 +62,7 @@ private:
 	JobId last_id_ = 0;
 	Micros now_ = 1'000;
 
-	// The engine's own recount, and its walks through what waits.
+	// The engine's own recount, and its walks through the waiting jobs.
 	std::string audit()
 	{
 		scratch_.resize(3 * e_.limits().groups);
@@ -71,6 +74,8 @@ private:
 				continue;
 			if (e_.wrong_counts(q, scratch_.data()) != 0)
 				return "the engine's recount";
+			if (counted(e_, qi) != kept(e_, qi))
+				return "the sums of limits";
 			for (uint16_t l = q.lanes; l != kNoLane; l = e_.lane(l).next)
 				if (walk(e_.lane(l), priority) != waiting(l, priority))
 					return "a walk through a lane";
@@ -99,7 +104,7 @@ private:
 		return out;
 	}
 
-	// How often each is done.
+	// The relative frequency of each operation.
 	struct Op
 	{
 		uint32_t weight;
@@ -156,7 +161,7 @@ private:
 	}
 	int32_t some_priority() { return static_cast<int32_t>(next_(5)) - 2; }
 
-	// A used entry for which `which` holds.
+	// A used entry that satisfies `which`.
 	template <class Which>
 	Ref some(Which which)
 	{
@@ -185,11 +190,12 @@ private:
 		const Key key{some_priority(), ++last_id_};
 		const char *name = some_group();
 		Ref existing = kNil, r = kNil;
-		// an override may be in memory before those on disk
+		// a job with an override can be in memory before the jobs on disk
 		const bool wanted = name == nullptr || next_(4) == 0 || e_.takes(qq, name, key);
 		const Ref g = wanted && name != nullptr ? e_.group_for(qq, name, true) : kNil;
 		if (wanted && (name == nullptr || g != kNil))
-			r = e_.insert(qq, l, key.id, key.priority, State::committing, next_(kFreeLists), false, &existing, g);
+			r = e_.insert(qq, {.lane = l, .id = key.id, .priority = key.priority, .state = State::committing, .group = g},
+						  next_(kFreeLists), &existing);
 		if (existing != kNil)
 			wrong_ = "a new job has an entry";
 		if (r == kNil)
@@ -198,12 +204,14 @@ private:
 		e_.entry(r).weight = kWeights[next_(3)];
 	}
 
-	// Many at once, which all stay on disk; only the least of them is told.
+	// Many jobs at once that all stay on disk; only the least key is reported.
 	void bulk(Queue &q, uint16_t l)
 	{
 		did_ = "bulk";
-		const bool grouped = next_(3) != 0;
+		const bool grouped = next_(3) != 0, each = next_(2) != 0;
+		std::map<std::string, std::pair<Key, JobId>> sums; // per group: least key and id
 		Key least = kMaxKey;
+		const JobId first = last_id_ + 1;
 		for (uint32_t n = 1 + next_(5); n > 0; --n)
 		{
 			const char *name = grouped ? some_group() : nullptr;
@@ -212,8 +220,19 @@ private:
 			const Key key{some_priority(), ++last_id_};
 			disk_.jobs[key.id] = OnDisk{e_.index_of(q), l, key, kNever, grouped ? name : ""};
 			least = std::min(least, key);
+			if (grouped)
+			{
+				auto &sum = sums.try_emplace(name, key, key.id).first->second;
+				sum.first = std::min(sum.first, key);
+			}
 		}
-		grouped ? e_.sink_groups(q, least) : e_.sink(q, e_.lane(l), least);
+		if (!grouped)
+			e_.lower_watermark(q, e_.lane(l), least, first);
+		else if (!each)
+			e_.lower_group_watermarks(q, least, first);
+		for (const auto &[name, sum] : sums)
+			if (each)
+				e_.lower_job_watermark(q, e_.lane(l), name.c_str(), kNil, sum.first, sum.second);
 	}
 
 	void end_committing() { end(State::committing); }
@@ -250,9 +269,11 @@ private:
 		const Ref g = d.group.empty() ? kNil : e_.group_for(e_.queue(d.queue), d.group.c_str(), true);
 		if (!d.group.empty() && g == kNil)
 			return;
-		const Ref r = e_.insert(e_.queue(d.queue), d.lane, d.key.id, d.key.priority, State::placeholder,
-								next_(kFreeLists), true, &existing, g);
-		if (r == kNil) // no room, or a loader has it in hand
+		const Ref r = e_.insert(e_.queue(d.queue),
+								{.lane = d.lane, .id = d.key.id, .priority = d.key.priority, .state = State::placeholder,
+								 .reserve = true, .group = g},
+								next_(kFreeLists), &existing);
+		if (r == kNil) // no room, or a loader holds it
 			return;
 		if (next_(2) == 0)
 			e_.change(e_.queue(d.queue), r, [&d](Entry &e) noexcept {
@@ -280,6 +301,8 @@ private:
 		}
 		terms.lease_ms = next_(10);
 		terms.worker = next_(3) == 0 ? kNil : next_(e_.limits().workers);
+		if (terms.worker != kNil && terms.worker % 2 == 1)
+			terms.binding = Binding::worker;
 		if (next_(2) == 0)
 			e_.open_due(q, now_, 1 + static_cast<int>(next_(4)));
 		const ByHand hand(e_, qi, kinds, terms.nkinds);
@@ -299,7 +322,7 @@ private:
 		}
 	}
 
-	// Some rows say themselves how long a lease and an attempt last.
+	// Some rows have a lease length and a timeout of their own.
 	void limits_of_row(Queue &q, Ref r)
 	{
 		const Entry before = e_.entry(r);
@@ -315,23 +338,25 @@ private:
 			wrong_ = "the limits that a row names";
 	}
 
-	// What a start costs.
+	// The effects of a start.
 	void started(const Queue &q, uint16_t qi, const Entry &e, double at)
 	{
 		const QueueSettings &s = q.settings;
 		if (s.rate.limits() && !starts_[qi].add(s.rate, now_))
 			wrong_ = "a rate is exceeded";
-		if (e.group != kNil && s.group_rate.limits() && !group_starts_[{qi, e_.group(e.group).key}].add(s.group_rate, now_))
-			wrong_ = "a group's rate is exceeded";
+		if (e.group != kNil)
+			if (const Rate &rate = e_.group_rate(q, e_.group(e.group));
+				rate.limits() && !group_starts_[{qi, e_.group(e.group).key}].add(rate, now_))
+				wrong_ = "a group's rate is exceeded";
 		const double turn = e.group != kNil ? e_.group(e.group).turn : q.loose_turn;
 		if (s.fair && q.vclock != at)
 			wrong_ = "the virtual time";
-		// (a group may have been offered again meanwhile, but that adds nothing)
+		// (the group may have been offered again since, which adds nothing)
 		if (s.fair && (turn < at + 100.0 / (e.weight != 0 ? e.weight : 100) - 1e-9 || turn > at + 2 + 1e-9))
 			wrong_ = "the turn after a start";
 	}
 
-	// A claim sets expired jobs aside, or the scheduler takes them; what is still there afterwards has time left.
+	// A claim sets expired jobs aside, or the scheduler takes them. Every remaining job has time left.
 	void expire()
 	{
 		did_ = "expiry";
@@ -342,7 +367,7 @@ private:
 		if (next_(2) == 0)
 		{
 			const int most = 1 + static_cast<int>(next_(4));
-			if (e_.set_aside(q, now_, most) < most && q.expiry.min != kNil && e_.entry(q.expiry.min).expires_at <= now_)
+			if (e_.set_aside(q, now_, most) < most && q.expiry.min != kNil && e_.entry(q.expiry.min).expires_at <= now_ && e_.pins_left(q) > 0)
 				wrong_ = "an expired job is left for claims";
 			return;
 		}
@@ -448,14 +473,14 @@ private:
 	{
 		did_ = "sink";
 		if (Lane *l = some_lane())
-			e_.sink(e_.queue(l->queue), *l, Key{some_priority(), next_(static_cast<uint32_t>(last_id_ + 1))});
+			e_.lower_watermark(e_.queue(l->queue), *l, Key{some_priority(), next_(static_cast<uint32_t>(last_id_ + 1))});
 		if (next_(4) == 0)
-			e_.sink_groups(e_.queue(some_queue()), Key{some_priority(), next_(static_cast<uint32_t>(last_id_ + 1))});
+			e_.lower_group_watermarks(e_.queue(some_queue()), Key{some_priority(), next_(static_cast<uint32_t>(last_id_ + 1))});
 		if (next_(4) == 0)
-			e_.sink_timer(0, now_ + next_(10'000));
+			e_.lower_timer_watermark(0, now_ + next_(10'000));
 	}
 
-	// As a loader that has read all below a key, or to the first job it had no room for.
+	// Acts as a loader that has read all keys below one key, or up to the first job without room.
 	void raise()
 	{
 		did_ = "raise";
@@ -468,14 +493,14 @@ private:
 				to = std::min(to, d.second.key);
 		if (next_(4) != 0)
 			l->limit = kMaxKey;
-		e_.raise(e_.queue(l->queue), *l, to);
+		e_.raise_watermark(e_.queue(l->queue), *l, to);
 		const Micros from = e_.start_timer_load(0);
 		Micros due = now_ + next_(20'000);
 		for (const auto &d : disk_.jobs)
 			if (d.second.due != kNever)
 				due = std::min(due, d.second.due);
 		if (next_(2) == 0)
-			e_.raise_timer(0, from, due);
+			e_.raise_timer_watermark(0, from, due);
 	}
 
 	void evict()
@@ -502,13 +527,14 @@ private:
 		{
 			const Entry &e = e_.entry(r);
 			if (e.home != 0)
-				out[e.id] = OnDisk{e.queue, e.lane, e.key(), e.state == State::delayed ? e.timer : kNever,
+				// a pause after rolled-back claims is in memory only
+				out[e.id] = OnDisk{e.queue, e.lane, e.key(), e.state == State::delayed && e.aborts == 0 ? e.timer : kNever,
 								   e.group != kNil ? e_.group(e.group).key : ""};
 		}
 		return out;
 	}
 
-	// Those that have no entry any more are on disk.
+	// Evicted entries are now on disk.
 	void note_gone(const std::map<JobId, OnDisk> &before)
 	{
 		uint16_t qi;
@@ -574,8 +600,12 @@ private:
 		QueueSettings &s = q.settings;
 		constexpr int32_t kMost[] = {kUnset, 0, 1, 2};
 		constexpr Rate kRates[] = {{}, {}, {1'000'000, 1}, {700'001, 3}, {20'000'000, 2}};
-		switch (next_(6))
+		switch (next_(7))
 		{
+			case 6:
+				return group_settings(q, {.paused_until = next_(2) == 0 ? kNever : 0,
+										  .max_running = kMost[next_(4)],
+										  .rate = kRates[next_(5)]});
 			case 0:
 				s.group_max_running = kMost[next_(4)];
 				break;
@@ -599,7 +629,21 @@ private:
 		std::erase_if(group_starts_, [qi](const auto &g) { return g.first.first == qi; });
 	}
 
-	// What it does from time to time.
+	// A group gets settings of its own, or loses them.
+	void group_settings(Queue &q, const GroupSettings &own)
+	{
+		const char *name = some_group();
+		const Ref g = name != nullptr ? e_.group_for(q, name, own.any()) : kNil;
+		if (g == kNil)
+			return;
+		e_.hold_group(q, g, 1);
+		if (next_(4) != 0) // otherwise rolled back
+			e_.set_group(q, g, own, next_(4) == 0);
+		e_.hold_group(q, g, -1);
+		group_starts_.erase({e_.index_of(q), name});
+	}
+
+	// Periodic work of the scheduler.
 	void scheduler()
 	{
 		did_ = "scheduler";
@@ -618,7 +662,7 @@ private:
 			const Group &x = e_.group(g);
 			if (e_.owns(q, g) && x.watermark != kMaxKey && x.loader == kNil && q.paused_until == 0 && x.head == kNil &&
 				!x.wanted && (x.ready.min == kNil || !(e_.entry(x.ready.min).key() < x.watermark)))
-				wrong_ = "a group has nothing, and nobody asks for more";
+				wrong_ = "a group has no jobs in memory, and requests none";
 		}
 	}
 
@@ -634,12 +678,12 @@ private:
 	void fire()
 	{
 		did_ = "fire";
-		Ref out[4];
-		int nout = 0;
 		const uint16_t qi = some_queue();
 		if (e_.queue(qi).state == QueueState::free)
 			return;
-		e_.fire_due(e_.queue(qi), now_, 4, 3, 2, out, &nout);
+		Ref out[4];
+		Engine::Doom doom{3, 2, out};
+		e_.fire_due(e_.queue(qi), now_, 4, &doom);
 		const Queue &q = e_.queue(qi);
 		if (q.due.size > 4 && q.due.min != kNil && e_.entry(q.due.min).timer < 0)
 			wrong_ = "a timer stayed";
@@ -654,15 +698,35 @@ private:
 		if (q.state == QueueState::free)
 			return;
 		const Micros grace = next_(100);
-		const int n = e_.collect_lost(q, now_, grace, 4, 2, out, prev);
+		worker_signs(q);
+		const int n = e_.collect_lost(q, {now_ - grace, 4, 2}, out, prev);
 		for (int i = 0; i < n; ++i)
 		{
 			const Entry &e = e_.entry(out[i]);
-			if (std::min(e.deadline, e.has(kHardTimeout) ? e.hard_deadline : kNever) + grace > now_)
+			if (std::min(e_.lease_end(e, false), e.has(kHardTimeout) ? e.hard_deadline : kNever) + grace > now_)
 				wrong_ = "a lease was taken too early";
 		}
 		if (n < 4 && q.leases.min != kNil && e_.entry(q.leases.min).timer + grace <= now_)
 			wrong_ = "a lost lease was left";
+	}
+
+	// A worker sends a heartbeat, is absent, or is released, depending on the time.
+	void worker_signs(Queue &q)
+	{
+		Worker &w = e_.worker(1);
+		w.beat.store(now_ % 3 == 0 ? now_ : w.beat.load());
+		w.until.store(now_ % 3 == 0 ? kNever : now_ % 5 == 0 ? now_ + 50 : w.until.load());
+		if (now_ % 7 != 0)
+			return;
+		w.revoked.store(e_.db(q.db).next_lease.load());
+		Engine::LeasePosition at;
+		while (e_.revoke_leases(q, &at, 2))
+		{
+		}
+		w.revoked.store(0);
+		for (Ref r = q.leases.min; r != kNil; r = e_.next_in_tree(r))
+			if (e_.entry(r).has(kOfWorker) && e_.entry(r).worker() == 1 && e_.entry(r).deadline != 0)
+				wrong_ = "a lease was not revoked";
 	}
 
 	void wait()

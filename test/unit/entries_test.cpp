@@ -1,4 +1,4 @@
-// Entries: insert, find, drop, the reserve, what happens when there is no room.
+// Entries: insert, find, drop, the reserve, and a full memory.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -16,7 +16,8 @@ TEST(Entries, InsertFindDrop)
 {
 	Rig t;
 	Ref existing;
-	const Ref r = t.engine.insert(t.q(), t.lane(), 7, 3, State::placeholder, 0, false, &existing);
+	const Ref r = t.engine.insert(t.q(),
+		{.lane = t.lane(), .id = 7, .priority = 3, .state = State::placeholder}, 0, &existing);
 	ASSERT_NE(r, kNil);
 	EXPECT_EQ(verify(t.engine), "");
 	const Entry &e = t.engine.entry(r);
@@ -33,7 +34,8 @@ TEST(Entries, InsertFindDrop)
 	EXPECT_FALSE(t.engine.is(t.q(1), r, 7));
 	EXPECT_FALSE(t.engine.is(t.q(), r, 8));
 
-	EXPECT_EQ(t.engine.insert(t.q(), t.lane(), 7, 3, State::committing, 0, false, &existing), kNil);
+	EXPECT_EQ(t.engine.insert(t.q(),
+		{.lane = t.lane(), .id = 7, .priority = 3, .state = State::committing}, 0, &existing), kNil);
 	EXPECT_EQ(existing, r);
 	EXPECT_EQ(verify(t.engine), "");
 
@@ -44,7 +46,7 @@ TEST(Entries, InsertFindDrop)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
-// A job that waits for its parents is in no structure, whatever is done to it, until it is freed.
+// A blocked job is in no structure until its parents free it, whatever operations it gets.
 TEST(Entries, ABlockedJobIsNowhereUntilItIsFreed)
 {
 	Rig t;
@@ -52,7 +54,9 @@ TEST(Entries, ABlockedJobIsNowhereUntilItIsFreed)
 	for (const bool grouped : {false, true})
 	{
 		const Ref g = grouped ? t.engine.group_for(t.q(), "g", true) : kNil;
-		const Ref r = t.engine.insert(t.q(), t.lane(), 7, 3, State::placeholder, 0, true, &existing, g);
+		const Ref r = t.engine.insert(t.q(),
+			{.lane = t.lane(), .id = 7, .priority = 3,
+			 .state = State::placeholder, .reserve = true, .group = g}, 0, &existing);
 		ASSERT_NE(r, kNil);
 		t.engine.change(t.q(), r, [](Entry &e) noexcept { e.state = State::blocked; });
 		EXPECT_EQ(verify(t.engine), "");
@@ -99,7 +103,7 @@ TEST(Entries, AReusedEntryIsNotItsOldJob)
 	const Ref b = t.ready(2, 0, nullptr, 1);
 	ASSERT_EQ(a, b);
 	EXPECT_FALSE(t.engine.is(t.q(0), a, 1));
-	EXPECT_FALSE(t.engine.is(t.q(0), a, 2)); // it is another queue's
+	EXPECT_FALSE(t.engine.is(t.q(0), a, 2)); // it belongs to another queue
 	EXPECT_TRUE(t.engine.is(t.q(1), a, 2));
 }
 
@@ -128,18 +132,23 @@ TEST(Entries, AReserveIsKeptForPins)
 			++id;
 		EXPECT_EQ(id, entries - std::min(64U, entries / 16));
 		Ref existing = 0;
-		EXPECT_EQ(t.engine.insert(t.q(), t.lane(), 9999, 0, State::placeholder, 0, false, &existing), kNil);
+		EXPECT_EQ(t.engine.insert(t.q(),
+			{.lane = t.lane(), .id = 9999, .priority = 0, .state = State::placeholder}, 0, &existing), kNil);
 		EXPECT_EQ(existing, kNil);
-		// no room, but the job has an entry: that is said
-		EXPECT_EQ(t.engine.insert(t.q(), t.lane(), 3, 0, State::placeholder, 0, false, &existing), kNil);
+		// no room, but the job has an entry: reported as such
+		EXPECT_EQ(t.engine.insert(t.q(), {.lane = t.lane(), .id = 3, .priority = 0, .state = State::placeholder}, 0, &existing), kNil);
 		uint16_t q;
 		EXPECT_EQ(existing, t.engine.find(0, 3, &q));
 		for (uint32_t n = std::min(64U, entries / 16); n > 0; --n)
-			EXPECT_NE(t.engine.insert(t.q(), t.lane(), 10'000 + n, 0, State::placeholder, 0, true, &existing), kNil);
-		EXPECT_EQ(t.engine.insert(t.q(), t.lane(), 9999, 0, State::placeholder, 0, true, &existing), kNil);
+			EXPECT_NE(t.engine.insert(t.q(),
+				{.lane = t.lane(), .id = 10'000 + n, .priority = 0,
+				 .state = State::placeholder, .reserve = true}, 0, &existing), kNil);
+		EXPECT_EQ(t.engine.insert(t.q(),
+			{.lane = t.lane(), .id = 9999, .priority = 0,
+			 .state = State::placeholder, .reserve = true}, 0, &existing), kNil);
 		EXPECT_EQ(t.engine.free_entries(), 0);
 		EXPECT_EQ(verify(t.engine), "");
-		// and everything comes back, whichever list it is put into
+		// all entries return to the pool from every list
 		for (Ref r = 0; r < entries; ++r)
 			t.engine.drop(t.q(), r, r);
 		EXPECT_EQ(t.engine.free_entries(), entries);
@@ -151,13 +160,14 @@ TEST(Entries, LanesRunOut)
 {
 	Rig t(kSmall);
 	for (const char *kind : {"a", "b", "c"})
-		EXPECT_NE(t.engine.make_lane(t.q(), kind), kNoLane);
+		EXPECT_NE(t.engine.make_lane(t.q(), kind, true), kNoLane);
 	EXPECT_NE(t.engine.make_lane(t.q(1), "a"), kNoLane);
-	EXPECT_EQ(t.engine.make_lane(t.q(1), "b"), kNoLane);
+	EXPECT_EQ(t.engine.make_lane(t.q(1), "b", true), kNoLane);
 	EXPECT_NE(t.engine.find_lane(t.q(0), "a"), t.engine.find_lane(t.q(1), "a"));
-	EXPECT_EQ(t.engine.find_lane(t.q(0), nullptr), kNoLane);
+	EXPECT_EQ(t.engine.find_lane(t.q(0), nullptr), 0); // always exists
+	EXPECT_EQ(t.engine.find_lane(t.q(1), nullptr), 1);
 	EXPECT_EQ(t.engine.find_lane(t.q(1), "c"), kNoLane);
-	// a freed queue gives its lanes back, and its slot starts afresh
+	// a freed queue returns its lanes, and its slot starts empty
 	const uint32_t generation = t.q(0).generation;
 	t.engine.free_queue(t.q(0));
 	EXPECT_GT(t.q(0).generation, generation);

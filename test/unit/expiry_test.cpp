@@ -1,4 +1,4 @@
-// Jobs that expire: the tree by time, claims that never get one, what the scheduler takes.
+// Expiring jobs: the tree by time, claims that skip them, and the scheduler that ends them.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -26,7 +26,7 @@ TEST(Expiry, TheSchedulerTakesThemInOrderAndNotBeforeTheirTime)
 	Rig t;
 	t.expiring(1, 300);
 	t.expiring(2, 100);
-	t.expiring(3, 200, 1'000); // delayed until after its end
+	t.expiring(3, 200, 1'000); // delayed beyond its expiry
 	t.ready(4);
 	EXPECT_EQ(t.q().next_expiry.load(), 100);
 	EXPECT_EQ(surroundings().sooner_wall.load(), 100);
@@ -39,7 +39,7 @@ TEST(Expiry, TheSchedulerTakesThemInOrderAndNotBeforeTheirTime)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
-TEST(Expiry, AtMostSoManyAtATime)
+TEST(Expiry, AtMostMaxAtATime)
 {
 	Rig t;
 	for (JobId id = 1; id <= 5; ++id)
@@ -51,7 +51,25 @@ TEST(Expiry, AtMostSoManyAtATime)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
-TEST(Expiry, WhatAClaimSetsAsideIsNobodysAndTheSchedulers)
+TEST(Expiry, JobsInALockedSegmentAreSkipped)
+{
+	Rig t;
+	for (JobId id = 1; id <= 6; ++id)
+		t.engine.entry(t.expiring(id, 10 * id)).segment = static_cast<uint16_t>(id % 2);
+	EXPECT_EQ(t.engine.set_aside(t.q(), 20, 10), 2);
+	Ref out[10];
+	const Micros until[] = {0, 60};
+	tq::core::LockedSegments locked{until, 50};
+	ASSERT_EQ(t.engine.collect_expired(t.q(), 50, 10, 3, out, &locked), 2);
+	EXPECT_EQ(t.id_of(out[0]), 2);
+	EXPECT_EQ(t.id_of(out[1]), 4);
+	EXPECT_TRUE(locked.skipped);
+	EXPECT_EQ(verify(t.engine), "");
+	EXPECT_EQ(collect(t, 100), (std::vector<JobId>{1, 3, 5, 6}));
+	EXPECT_EQ(verify(t.engine), "");
+}
+
+TEST(Expiry, JobsSetAsideByAClaimGoToTheScheduler)
 {
 	Rig t;
 	t.expiring(1, 100);
@@ -61,7 +79,7 @@ TEST(Expiry, WhatAClaimSetsAsideIsNobodysAndTheSchedulers)
 	EXPECT_EQ(t.engine.set_aside(t.q(), 99, 10), 0);
 	EXPECT_EQ(t.engine.set_aside(t.q(), 150, 10), 1);
 	EXPECT_EQ(t.q().next_expiry.load(), 0);
-	EXPECT_EQ(surroundings().sooner_wall.load(), 0); // the scheduler is told
+	EXPECT_EQ(surroundings().sooner_wall.load(), 0); // the scheduler is notified
 	EXPECT_EQ(verify(t.engine), "");
 	uint16_t q;
 	const Ref aside = t.engine.find(0, 1, &q);
@@ -73,7 +91,7 @@ TEST(Expiry, WhatAClaimSetsAsideIsNobodysAndTheSchedulers)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
-TEST(Expiry, OneThatWasSetAsideMayBeDropped)
+TEST(Expiry, AJobSetAsideCanBeDropped)
 {
 	Rig t;
 	for (JobId id = 1; id <= 3; ++id)
@@ -95,7 +113,7 @@ TEST(Expiry, AJobThatWasStartedDoesNotExpire)
 	ASSERT_EQ(t.claim(), r);
 	EXPECT_EQ(t.q().next_expiry.load(), kNever);
 	t.commit_claim(r); // now in the list of claims, which uses the same links
-	t.engine.change(t.q(), r, [](Entry &e) noexcept { // failed: to be tried again
+	t.engine.change(t.q(), r, [](Entry &e) noexcept { // failed: it is retried
 		e.state = State::delayed;
 		e.timer = 500;
 		e.lease = 0;
@@ -104,7 +122,7 @@ TEST(Expiry, AJobThatWasStartedDoesNotExpire)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
-TEST(Expiry, OneThatWasGivenBackDoes)
+TEST(Expiry, AReleasedJobExpires)
 {
 	Rig t;
 	const Ref r = t.expiring(1, 100);
@@ -121,7 +139,7 @@ TEST(Expiry, OneThatWasGivenBackDoes)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
-TEST(Expiry, WhatATransactionHasMarkedWaitsForIt)
+TEST(Expiry, AMarkedJobWaitsForItsTransaction)
 {
 	Rig t;
 	const Ref r = t.expiring(1, 100);
@@ -129,7 +147,7 @@ TEST(Expiry, WhatATransactionHasMarkedWaitsForIt)
 	EXPECT_EQ(collect(t, 200), std::vector<JobId>{});
 	t.engine.change(t.q(), r, [](Entry &e) noexcept { e.mark = Verb::none; });
 	EXPECT_EQ(collect(t, 200), (std::vector<JobId>{1}));
-	// its transaction rolls back: as it was
+	// its transaction rolls back: the entry is unchanged
 	t.engine.change(t.q(), r, [](Entry &e) noexcept { e.mark = Verb::none; });
 	EXPECT_EQ(t.q().next_expiry.load(), 100);
 	EXPECT_EQ(verify(t.engine), "");
@@ -153,8 +171,8 @@ TEST(Limits, TheAttemptEndsWhateverTheHeartbeatsSay)
 	t.engine.entry(r).deadline = 9'000'000; // heartbeats
 	Ref out[2];
 	Engine::PrevMark prev[2];
-	EXPECT_EQ(t.engine.collect_lost(t.q(), 1'002'999, 0, 2, 2, out, prev), 0);
-	EXPECT_EQ(t.engine.collect_lost(t.q(), 1'003'000, 0, 2, 2, out, prev), 1);
+	EXPECT_EQ(t.engine.collect_lost(t.q(), {1'002'999, 2, 2}, out, prev), 0);
+	EXPECT_EQ(t.engine.collect_lost(t.q(), {1'003'000, 2, 2}, out, prev), 1);
 	EXPECT_EQ(verify(t.engine), "");
 }
 
@@ -166,7 +184,7 @@ TEST(Limits, TheServersTimeoutIfTheQueueHasNone)
 	auto terms = Rig::terms(1, 0);
 	terms.default_timeout_ms = 7;
 	EXPECT_EQ(t.engine.entry(t.engine.claim(t.q(), terms)).hard_deadline, 7'000);
-	t.q().settings.timeout_ms = 0; // none, whatever the server's
+	t.q().settings.timeout_ms = 0; // no timeout, whatever the server's setting is
 	EXPECT_FALSE(t.engine.entry(t.engine.claim(t.q(), terms)).has(kHardTimeout));
 	EXPECT_EQ(verify(t.engine), "");
 }

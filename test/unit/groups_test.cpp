@@ -1,4 +1,4 @@
-// Groups: which of their jobs may start, whose turn it is, their slots, and how their backlogs come from disk.
+// Groups: which jobs may start, turns, slots, and backlogs that are read from disk.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -12,7 +12,7 @@ namespace
 
 using namespace tq::test;
 
-// Claims one, and says which.
+// Claims one job and returns its id.
 JobId next(Rig &t) { return t.id_of(t.claim()); }
 
 using Ids = std::vector<JobId>;
@@ -71,7 +71,7 @@ TEST(Groups, NoLimit)
 	t.set([](QueueSettings &s) { s.group_max_running = 0; });
 	for (const JobId id : {1, 2, 3, 4})
 		t.grouped("a", id);
-	t.fail(t.claim(), 50); // holds nobody
+	t.fail(t.claim(), 50); // blocks no other job
 	EXPECT_EQ(all_next(t), (Ids{2, 3, 4}));
 	EXPECT_EQ(verify(t.engine), "");
 }
@@ -98,13 +98,13 @@ TEST(Groups, TheNextJobMayBeOfAnotherKindAndThenOthersWait)
 	auto terms = Rig::terms();
 	terms.kinds = &y;
 	terms.nkinds = 1;
-	EXPECT_EQ(t.engine.claim(t.q(), terms), kNil); // job 2 waits for job 1, whoever asks
+	EXPECT_EQ(t.engine.claim(t.q(), terms), kNil); // job 2 waits for job 1, whichever worker asks
 	t.finish(t.claim());
 	EXPECT_EQ(t.id_of(t.engine.claim(t.q(), terms)), 2);
 	EXPECT_EQ(verify(t.engine), "");
 }
 
-TEST(Groups, AFailedJobHoldsItsGroup)
+TEST(Groups, AFailedJobBlocksItsGroup)
 {
 	Rig t;
 	t.grouped("a", 1);
@@ -122,7 +122,42 @@ TEST(Groups, AFailedJobHoldsItsGroup)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
-TEST(Groups, AHeldJobThatEndsLetsTheNextGo)
+TEST(Groups, EachWrongCounterShowsInTheSums)
+{
+	Rig t;
+	for (JobId id = 1; id <= 20; ++id)
+		t.grouped(id % 2 == 0 ? "a" : "b", id);
+	t.fail(t.claim(), 50);
+	static_cast<void>(t.claim());
+	LimitSums counted{}, kept{};
+	for (Ref r = 0; r < t.engine.limits().entries; ++r)
+		if (t.engine.entry(r).home == t.engine.index_of(t.q()) + 1)
+			Engine::count_entry(t.engine.entry(r), &counted);
+	const Ref a = t.group("a"), b = t.group("b");
+	const auto sums = [&] {
+		kept = LimitSums{};
+		Engine::count_kept(t.q(), &kept);
+		Engine::count_kept(a, t.engine.group(a), &kept);
+		Engine::count_kept(b, t.engine.group(b), &kept);
+		return kept;
+	};
+	EXPECT_EQ(sums(), counted);
+	for (uint32_t *counter : {&t.q().running, &t.engine.group(a).entries, &t.engine.group(a).running, &t.engine.group(b).held})
+	{
+		++*counter;
+		EXPECT_NE(sums(), counted);
+		--*counter;
+	}
+	// the total over all groups is right, but single groups are wrong
+	++t.engine.group(a).entries;
+	--t.engine.group(b).entries;
+	EXPECT_NE(sums(), counted);
+	++t.engine.group(b).entries;
+	--t.engine.group(a).entries;
+	EXPECT_EQ(sums(), counted);
+}
+
+TEST(Groups, TheEndOfABlockingJobUnblocksItsGroup)
 {
 	Rig t;
 	t.grouped("a", 1);
@@ -137,7 +172,7 @@ TEST(Groups, AHeldJobThatEndsLetsTheNextGo)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
-TEST(Groups, InLooseOrderAFailedJobHoldsNobody)
+TEST(Groups, InLooseOrderAFailedJobBlocksNoOther)
 {
 	Rig t;
 	t.set([](QueueSettings &s) { s.loose_groups = true; });
@@ -153,12 +188,13 @@ TEST(Groups, InLooseOrderAFailedJobHoldsNobody)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
-TEST(Groups, AJobEnqueuedForLaterHoldsNobody)
+TEST(Groups, ADelayedJobBlocksNoOther)
 {
 	Rig t;
 	const Ref g = t.engine.group_for(t.q(), "a", true);
 	Ref existing;
-	const Ref r = t.engine.insert(t.q(), t.lane(), 1, 0, State::committing, 0, false, &existing, g);
+	const Ref r = t.engine.insert(t.q(),
+		{.lane = t.lane(), .id = 1, .priority = 0, .state = State::committing, .group = g}, 0, &existing);
 	t.engine.change(t.q(), r, [](Entry &e) noexcept {
 		e.state = State::delayed;
 		e.timer = 50;
@@ -168,7 +204,7 @@ TEST(Groups, AJobEnqueuedForLaterHoldsNobody)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
-TEST(Groups, ABlockedGroupDelaysNobody)
+TEST(Groups, ABlockedGroupDelaysNoOther)
 {
 	Rig t({8192, 4, 1, 1, 4, 2, 16});
 	for (JobId id = 1; id <= 5000; ++id)
@@ -176,7 +212,7 @@ TEST(Groups, ABlockedGroupDelaysNobody)
 	t.grouped("other", 5001);
 	t.ready(5002);
 	EXPECT_EQ(next(t), 1);
-	EXPECT_EQ(t.engine.lane(t.lane()).heads.size, 1U); // 4999 jobs that cost the claims nothing
+	EXPECT_EQ(t.engine.lane(t.lane()).heads.size, 1U); // 4999 jobs that do not slow down claims
 	EXPECT_EQ(all_next(t), (Ids{5001, 5002}));
 	EXPECT_EQ(verify(t.engine), "");
 }
@@ -198,7 +234,7 @@ TEST(Groups, SettingsChangedInBetween)
 
 // --- slots
 
-TEST(Groups, ASlotForEachOneUntilTheyAreUsedUp)
+TEST(Groups, EachGroupGetsASlotWhileSlotsLast)
 {
 	Rig t(kSmall); // four
 	for (const JobId id : {1, 2, 3, 4})
@@ -213,18 +249,103 @@ TEST(Groups, ASlotForEachOneUntilTheyAreUsedUp)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
-TEST(Groups, WhoeverFreesASlotTellsThoseWhoWaitForOne)
+TEST(Groups, AFreedSlotWakesWaiters)
 {
 	Rig t(kSmall);
 	for (const JobId id : {1, 2, 3, 4})
 		t.grouped(std::to_string(id).c_str(), id);
-	t.engine.sink_job(t.q(), t.lane_at(), "5", kNil, Key{0, 5});
+	t.engine.lower_job_watermark(t.q(), t.lane_at(), "5", kNil, Key{0, 5});
 	EXPECT_TRUE(t.q().discover.load());
 	t.q().want_refill = false;
 	surroundings().refills = 0;
 	t.finish(t.claim());
 	EXPECT_TRUE(t.q().want_refill.load());
 	EXPECT_EQ(surroundings().refills.load(), 1);
+}
+
+TEST(Groups, APauseHoldsOneGroup)
+{
+	Rig t;
+	t.grouped("a", 1);
+	t.grouped("b", 2);
+	t.engine.set_group(t.q(), t.group("a"), {.paused_until = kNever});
+	EXPECT_EQ(t.engine.blocked(t.q(), t.engine.group(t.group("a"))), Engine::Block::paused);
+	EXPECT_EQ(all_next(t), Ids{2});
+	t.grouped("a", 3, -1);
+	EXPECT_EQ(t.claim(), kNil);
+	EXPECT_FALSE(t.engine.evict_group(t.q(), t.group("a"), 0));
+	EXPECT_EQ(verify(t.engine), "");
+	t.engine.set_group(t.q(), t.group("a"), {});
+	EXPECT_EQ(next(t), 3);
+	EXPECT_EQ(verify(t.engine), "");
+}
+
+TEST(Groups, APausedGroupKeepsItsSlotWithoutJobs)
+{
+	Rig t(kSmall);
+	const Ref g = t.engine.group_for(t.q(), "a", true);
+	t.engine.hold_group(t.q(), g, 1);
+	t.engine.set_group(t.q(), g, {.paused_until = 5});
+	t.engine.hold_group(t.q(), g, -1);
+	EXPECT_EQ(t.group("a"), g);
+	t.engine.set_group(t.q(), g, {});
+	EXPECT_EQ(t.group("a"), kNil);
+	t.engine.hold_group(t.q(), t.engine.group_for(t.q(), "b", true), 1);
+	t.engine.hold_group(t.q(), t.group("b"), -1); // rolled back
+	EXPECT_EQ(t.group("b"), kNil);
+	EXPECT_EQ(verify(t.engine), "");
+}
+
+TEST(Groups, OneGroupHasLimitsOfItsOwn)
+{
+	Rig t;
+	for (const JobId id : {1, 2, 3, 4})
+		t.grouped("a", id);
+	for (const JobId id : {5, 6})
+		t.grouped("b", id);
+	t.engine.set_group(t.q(), t.group("a"), {.max_running = 3});
+	EXPECT_EQ(all_next(t), (Ids{1, 2, 3, 5}));
+	EXPECT_EQ(verify(t.engine), "");
+	t.engine.set_group(t.q(), t.group("a"), {.max_running = 0});
+	EXPECT_EQ(all_next(t), Ids{4});
+	t.grouped("a", 7);
+	t.engine.set_group(t.q(), t.group("a"), {});
+	EXPECT_EQ(all_next(t), Ids{});
+	EXPECT_EQ(verify(t.engine), "");
+}
+
+TEST(Groups, OneGroupHasARateOfItsOwn)
+{
+	Rig t;
+	t.set([](QueueSettings &s) { s.group_max_running = 0; });
+	for (const JobId id : {1, 2, 3})
+		t.grouped("a", id);
+	t.grouped("b", 4);
+	t.grouped("b", 5);
+	t.engine.set_group(t.q(), t.group("a"), {.rate = Rate{1'000'000'000, 1}});
+	EXPECT_EQ(all_next(t), (Ids{1, 4, 5}));
+	surroundings().mono += 1'000'000;
+	t.engine.open_due(t.q(), surroundings().mono, 10);
+	EXPECT_EQ(all_next(t), Ids{2});
+	EXPECT_EQ(verify(t.engine), "");
+	t.set([](QueueSettings &s) { s.group_rate = Rate{1'000'000'000, 5}, s.group_max_running = 0; });
+	EXPECT_EQ(all_next(t), Ids{});
+	t.engine.set_group(t.q(), t.group("a"), {}); // the queue's
+	EXPECT_EQ(all_next(t), Ids{3});
+	EXPECT_EQ(verify(t.engine), "");
+}
+
+TEST(Groups, ARateOfAGroupIsEmptyAfterALoad)
+{
+	Rig t;
+	t.engine.forget_starts(t.q(), surroundings().mono);
+	const Ref g = t.engine.group_for(t.q(), "a", true);
+	t.engine.set_group(t.q(), g, {.rate = Rate{1'000'000'000, 2}}, true);
+	t.grouped("a", 1);
+	EXPECT_EQ(all_next(t), Ids{});
+	surroundings().mono += 1'000'000;
+	t.engine.open_due(t.q(), surroundings().mono, 10);
+	EXPECT_EQ(all_next(t), Ids{1});
 }
 
 TEST(Groups, TheSameKeyInTwoQueuesIsTwoGroups)
@@ -255,7 +376,7 @@ TEST(Groups, AFreedQueueGivesItsSlotsBack)
 	Rig t(kSmall);
 	for (const JobId id : {1, 2, 3})
 		t.grouped(std::to_string(id).c_str(), id);
-	t.engine.sink_group(t.q(), t.group("3"), kMinKey);
+	t.engine.lower_group_watermark(t.q(), t.group("3"), kMinKey);
 	for (Ref r = 0; r < 16; ++r)
 		if (t.engine.entry(r).home != 0)
 			t.engine.drop(t.q(), r, 0);
@@ -287,7 +408,7 @@ TEST(Turns, OneJobWaitsForOneTurnOfTenThousand)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
-TEST(Turns, WhoeverAlwaysHasOneJobDoesNotStarveOthers)
+TEST(Turns, AGroupWithAlwaysOneJobDoesNotStarveOthers)
 {
 	Rig t;
 	fair(t);
@@ -318,7 +439,7 @@ TEST(Turns, WeightsShareTheClaims)
 	{
 		const Ref r = t.claim();
 		three += t.engine.entry(r).weight == 300;
-		// at no time more than a turn from their share
+		// never more than one turn away from their share
 		ASSERT_NEAR(three, 0.75 * (i + 1), 2) << i;
 		t.finish(r);
 	}
@@ -361,7 +482,7 @@ TEST(Turns, PriorityGoesBeforeTurn)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
-TEST(Turns, NobodySavesUpTurns)
+TEST(Turns, NoGroupSavesUpTurns)
 {
 	Rig t;
 	fair(t);
@@ -370,7 +491,7 @@ TEST(Turns, NobodySavesUpTurns)
 	t.grouped("late", 101);
 	t.finish(t.claim()), t.finish(t.claim());
 	for (int i = 0; i < 50; ++i)
-		t.finish(t.claim()); // `late` has nothing
+		t.finish(t.claim()); // `late` has no jobs
 	for (JobId id = 201; id <= 220; ++id)
 		t.grouped("late", id);
 	int late = 0;
@@ -380,7 +501,7 @@ TEST(Turns, NobodySavesUpTurns)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
-TEST(Turns, AGroupThatRestsGivesItsSlotToOneThatHasJobs)
+TEST(Turns, AnIdleGroupYieldsItsSlotToAGroupWithJobs)
 {
 	Rig t(kSmall);
 	fair(t);
@@ -393,12 +514,12 @@ TEST(Turns, AGroupThatRestsGivesItsSlotToOneThatHasJobs)
 	EXPECT_NE(t.grouped("5", 5), kNil);
 	EXPECT_EQ(t.q().resting.size, 2U);
 	EXPECT_EQ(verify(t.engine), "");
-	EXPECT_EQ(all_next(t).size(), 2U); // and when all have had theirs, nothing is left to remember
+	EXPECT_EQ(all_next(t).size(), 2U); // after all groups had their turn, no turn is stored
 	EXPECT_EQ(t.q().resting.size, 0U);
 	EXPECT_EQ(verify(t.engine), "");
 }
 
-TEST(Turns, GroupsThatRestDoNotKeepSlotsFromOtherQueues)
+TEST(Turns, IdleGroupsDoNotKeepSlotsFromOtherQueues)
 {
 	Rig t({64, 4, 2, 1, 4, 2, 2});
 	fair(t);
@@ -411,7 +532,7 @@ TEST(Turns, GroupsThatRestDoNotKeepSlotsFromOtherQueues)
 	EXPECT_NE(t.grouped("c", 3, 0, nullptr, 1), kNil);
 	t.finish(t.claim());
 	EXPECT_EQ(t.q().resting.size, 1U);
-	t.engine.want_groups_again(t.q()); // nobody claims any more
+	t.engine.want_groups_again(t.q()); // no worker claims any more
 	EXPECT_EQ(t.q().resting.size, 0U);
 	EXPECT_EQ(verify(t.engine), "");
 }
@@ -441,13 +562,13 @@ TEST(Turns, SwitchedOnAndOff)
 
 // --- from disk
 
-TEST(GroupPaging, WhatIsOnDiskStopsItsGroupAndNobodyElse)
+TEST(GroupPaging, JobsOnDiskBlockOnlyTheirGroup)
 {
 	Rig t;
 	t.grouped("a", 1);
 	t.grouped("b", 2);
 	const Ref a = t.group("a");
-	t.engine.sink_job(t.q(), t.lane_at(), "a", kNil, Key{0, 1}); // an older one
+	t.engine.lower_job_watermark(t.q(), t.lane_at(), "a", kNil, Key{0, 1}); // an older one
 	EXPECT_EQ(t.engine.blocked(t.q(), t.engine.group(a)), Engine::Block::disk);
 	EXPECT_EQ(all_next(t), (Ids{2}));
 	EXPECT_TRUE(t.q().want_refill.load());
@@ -461,14 +582,14 @@ TEST(GroupPaging, WhatIsOnDiskStopsItsGroupAndNobodyElse)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
-TEST(GroupPaging, ALoaderStopsBeforeWhatItMayHaveMissed)
+TEST(GroupPaging, ALoaderStopsBeforeJobsItMayHaveMissed)
 {
 	Rig t;
 	t.grouped("a", 1);
 	const Ref a = t.group("a");
-	t.engine.sink_group(t.q(), a, Key{0, 10});
+	t.engine.lower_group_watermark(t.q(), a, Key{0, 10});
 	t.engine.start_group_load(t.q(), a, 1);
-	t.engine.sink_group(t.q(), a, Key{0, 50}); // came after its snapshot
+	t.engine.lower_group_watermark(t.q(), a, Key{0, 50}); // committed after the snapshot
 	t.engine.raise_group(t.q(), a, kMaxKey);
 	EXPECT_EQ(t.engine.group(a).watermark, (Key{0, 50}));
 	t.engine.end_group_load(t.q(), a, true);
@@ -483,34 +604,34 @@ TEST(GroupPaging, AGroupThatMayHaveJobsOnDiskKeepsItsSlot)
 	Rig t;
 	t.grouped("a", 1);
 	const Ref a = t.group("a");
-	t.engine.sink_group(t.q(), a, Key{0, 10});
+	t.engine.lower_group_watermark(t.q(), a, Key{0, 10});
 	t.finish(t.claim());
 	EXPECT_EQ(t.group("a"), a);
 	EXPECT_EQ(t.engine.take_wanted(t.q()), a);
 	t.engine.start_group_load(t.q(), a, 1);
-	t.engine.raise_group(t.q(), a, kMaxKey); // there was nothing
+	t.engine.raise_group(t.q(), a, kMaxKey); // found nothing
 	t.engine.end_group_load(t.q(), a, true);
 	EXPECT_EQ(t.group("a"), kNil);
 	EXPECT_EQ(t.q().sunk_groups, 0U);
 	EXPECT_EQ(verify(t.engine), "");
 }
 
-TEST(GroupPaging, TheOneThatHasWaitedLongestIsReadFirst)
+TEST(GroupPaging, TheGroupThatWaitedLongestIsReadFirst)
 {
 	Rig t;
 	for (const char *key : {"a", "b", "c", "d"})
 	{
 		t.grouped(key, *key);
-		t.engine.sink_group(t.q(), t.group(key), kMinKey);
+		t.engine.lower_group_watermark(t.q(), t.group(key), kMinKey);
 	}
 	const Ref a = t.group("a"), b = t.group("b"), c = t.group("c"), d = t.group("d");
 	EXPECT_EQ(t.engine.take_wanted(t.q()), a);
 	t.engine.start_group_load(t.q(), a, 1);
-	t.engine.end_group_load(t.q(), a, true); // it comes last now
+	t.engine.end_group_load(t.q(), a, true); // it goes to the end of the line
 	EXPECT_EQ(verify(t.engine), "");
 	EXPECT_EQ(t.engine.take_wanted(t.q()), b);
 	t.engine.start_group_load(t.q(), b, 1);
-	t.engine.end_group_load(t.q(), b, false); // there was no room: not again before the sweep
+	t.engine.end_group_load(t.q(), b, false); // no room: not read again before the sweep
 	EXPECT_EQ(verify(t.engine), "");
 	for (const Ref g : {c, d, a})
 		EXPECT_EQ(t.engine.take_wanted(t.q()), g);
@@ -545,7 +666,7 @@ TEST(GroupPaging, AGroupThatWaitsGivesItsSlotToOneThatMustHaveIt)
 	t.grouped("4", 5);
 	const Ref four = t.group("4"), one = t.group("1");
 	EXPECT_EQ(next(t), 1);
-	EXPECT_FALSE(t.engine.evict_group(t.q(), one, 0)); // it runs
+	EXPECT_FALSE(t.engine.evict_group(t.q(), one, 0)); // it is running
 	EXPECT_TRUE(t.engine.evict_group(t.q(), four, 0));
 	EXPECT_EQ(t.group("4"), kNil);
 	EXPECT_TRUE(t.engine.has_free_group());
@@ -567,13 +688,13 @@ TEST(GroupPaging, AGroupThatRemembersItsStartsKeepsItsSlot)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
-TEST(GroupPaging, JobsBehindOthersOnDiskAreNoneToOffer)
+TEST(GroupPaging, JobsBehindOthersOnDiskAreNotOffered)
 {
 	Rig t;
 	t.grouped("a", 5);
 	const Ref a = t.group("a");
 	EXPECT_FALSE(t.engine.offers_nothing(t.engine.group(a)));
-	t.engine.sink_group(t.q(), a, Key{0, 3});
+	t.engine.lower_group_watermark(t.q(), a, Key{0, 3});
 	EXPECT_TRUE(t.engine.offers_nothing(t.engine.group(a)));
 	EXPECT_TRUE(t.engine.evict_from_group(t.q(), a, Key{0, 3}, 0));
 	EXPECT_TRUE(t.engine.offers_nothing(t.engine.group(a)));
@@ -594,9 +715,8 @@ TEST(GroupPaging, GroupsNobodyKnowsAreKnownToBeUnknown)
 {
 	Rig t;
 	EXPECT_TRUE(t.engine.takes(t.q(), "a", Key{0, 1}));
-	t.engine.sink_job(t.q(), t.lane_at(), "x", kNil, Key{0, 7});
-	EXPECT_TRUE(Engine::unknown_groups(t.q()));
-	EXPECT_FALSE(t.engine.takes(t.q(), "a", Key{0, 1})); // it may have older ones
+	t.engine.want_discovery(t.q());
+	EXPECT_FALSE(t.engine.takes(t.q(), "a", Key{0, 1})); // it may have older jobs
 	t.grouped("a", 1);
 	EXPECT_EQ(t.claim(), kNil);
 	EXPECT_EQ(t.engine.group(t.group("a")).watermark, kMinKey);
@@ -605,12 +725,31 @@ TEST(GroupPaging, GroupsNobodyKnowsAreKnownToBeUnknown)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
+TEST(GroupPaging, ManyAtOnceConcernTheirOwnGroupsWhileThereAreSlots)
+{
+	Rig t;
+	t.grouped("a", 1);
+	t.engine.lower_job_watermark(t.q(), t.lane_at(), "b", kNil, Key{-1, 9}, 7);
+	EXPECT_FALSE(Engine::unknown_groups(t.q()));
+	const Ref b = t.group("b");
+	EXPECT_EQ(t.engine.take_wanted(t.q()), b);
+	EXPECT_TRUE(t.engine.covered_by_watermark(t.q(), t.lane_at(), "b", b, Key{0, 6})); // all earlier jobs have ended
+	EXPECT_FALSE(t.engine.covered_by_watermark(t.q(), t.lane_at(), "b", b, Key{0, 7}));
+	t.engine.start_group_load(t.q(), b, 1);
+	t.engine.raise_group(t.q(), b, kMaxKey);
+	EXPECT_EQ(t.engine.group(b).floor, INT64_MAX);
+	t.engine.end_group_load(t.q(), b, true);
+	EXPECT_TRUE(t.engine.takes(t.q(), "c", Key{0, 10}));
+	EXPECT_EQ(all_next(t), (Ids{1}));
+	EXPECT_EQ(verify(t.engine), "");
+}
+
 TEST(GroupPaging, ManyAtOnceConcernAllGroupsWithASlotOrNot)
 {
 	Rig t;
 	t.grouped("a", 1);
 	t.grouped("b", 5);
-	t.engine.sink_groups(t.q(), Key{0, 5});
+	t.engine.lower_group_watermarks(t.q(), Key{0, 5});
 	EXPECT_TRUE(Engine::unknown_groups(t.q()));
 	EXPECT_EQ(t.engine.group(t.group("a")).watermark, (Key{0, 5}));
 	EXPECT_EQ(all_next(t), (Ids{1}));
@@ -621,9 +760,9 @@ TEST(GroupPaging, AJobOfALaneOnDiskWaitsForTheLane)
 {
 	Rig t;
 	t.grouped("a", 5);
-	t.engine.sink(t.q(), t.lane_at(), Key{0, 3}); // jobs without a group, older
+	t.engine.lower_watermark(t.q(), t.lane_at(), Key{0, 3}); // jobs without a group, older
 	EXPECT_EQ(t.claim(), kNil);
-	t.set([](QueueSettings &s) { s.fair = true; }); // it is the group's turn whatever the others have
+	t.set([](QueueSettings &s) { s.fair = true; }); // the group's turn comes first, whatever other lanes have
 	EXPECT_EQ(verify(t.engine), "");
 	EXPECT_EQ(next(t), 5);
 }

@@ -1,4 +1,4 @@
-// Histograms of times, and what else is only looked at: the first job of each priority.
+// Histograms of times, and a read-only lookup: the first job of each priority.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -28,7 +28,7 @@ TEST(Histogram, CountsInTheBucketWhoseBoundIsNotPassed)
 	}
 }
 
-TEST(Histogram, TakesWhateverClocksSay)
+TEST(Histogram, AcceptsAnyClockValue)
 {
 	Histogram h{};
 	h.add(0);

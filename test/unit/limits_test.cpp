@@ -1,4 +1,4 @@
-// How many run at a time and how many start in a time; whom it wakes when a limit opens.
+// Limits on running jobs and on start rates, and the wakeups when a limit opens.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -12,12 +12,11 @@ namespace
 
 using namespace tq::test;
 
-constexpr Micros kSecond = 1'000'000;
 constexpr Rate kTenASecond{100'000'000, 1};
 
 // --- buckets
 
-TEST(Buckets, NeverMoreThanTheBurstAndWhatComesInTheTime)
+TEST(Buckets, NeverMoreThanTheBurstAndTheRefill)
 {
 	std::mt19937 random(7);
 	for (const Rate rate : {Rate{1'000'000'000, 1}, Rate{333'333'333, 5}, Rate{1'000, 100}, Rate{1'500, 3}, Rate{86'400'000'000'000, 2}})
@@ -34,7 +33,7 @@ TEST(Buckets, NeverMoreThanTheBurstAndWhatComesInTheTime)
 			ASSERT_LE(n, rate.burst);
 			if (n == 0)
 			{
-				// the time it names is the first at which one may go
+				// the reported time is the first at which a start is allowed
 				const Micros at = b.opens_at(rate);
 				ASSERT_GT(at, now);
 				ASSERT_FALSE(b.open(rate, at - 1));
@@ -63,11 +62,11 @@ TEST(Buckets, AFullBurstComesBackAfterItsTime)
 	EXPECT_EQ(b.full_by(), now + 500'000);
 	EXPECT_EQ(b.available(r, now + 250'000, 100), 2);
 	EXPECT_EQ(b.available(r, now + 500'000, 100), 5);
-	EXPECT_EQ(b.available(r, now + 500 * kSecond, 100), 5); // no more than that
+	EXPECT_EQ(b.available(r, now + 500 * kSecond, 100), 5); // never more than the burst
 }
 
-// 110000 jobs enqueued at once at one a day: three centuries, which are more nanoseconds than there are numbers.
-TEST(Buckets, MoreAtOnceThanTimeCanSay)
+// 110000 jobs enqueued at once at a rate of one per day: three centuries, which overflow 64-bit nanoseconds.
+TEST(Buckets, MoreAtOnceThanTimeCanExpress)
 {
 	const Rate r{86'400'000'000'000, 1};
 	for (const int64_t n : {int64_t{100'000}, int64_t{110'000}, INT64_MAX / r.interval, INT64_MAX})
@@ -123,14 +122,14 @@ TEST(MaxRunning, IsExact)
 	t.finish(running[0]);
 	EXPECT_EQ(t.id_of(t.claim()), 4);
 	EXPECT_EQ(t.claim(), kNil);
-	t.undo_claim(running[1]); // it gives its place back
+	t.undo_claim(running[1]); // frees its slot
 	EXPECT_EQ(t.claim(), running[1]);
 	EXPECT_EQ(t.claim(), kNil);
-	t.fail(running[2], 50); // waiting for the next attempt is not running
+	t.fail(running[2], 50); // a job that waits for its next attempt is not running
 	EXPECT_EQ(t.id_of(t.claim()), 5);
 	EXPECT_EQ(t.claim(), kNil);
 	EXPECT_EQ(verify(t.engine), "");
-	t.set([](QueueSettings &s) { s.max_running = 2; }); // more run than may
+	t.set([](QueueSettings &s) { s.max_running = 2; }); // more run than the new limit allows
 	t.finish(running[1]);
 	EXPECT_EQ(t.claim(), kNil);
 	t.set([](QueueSettings &s) { s.max_running = 0; });
@@ -138,7 +137,7 @@ TEST(MaxRunning, IsExact)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
-TEST(MaxRunning, AFinishWakesOneWhoCouldNotClaim)
+TEST(MaxRunning, AFinishWakesABlockedWaiter)
 {
 	Rig t;
 	t.set([](QueueSettings &s) { s.max_running = 1; });
@@ -161,7 +160,7 @@ TEST(MaxRunning, AFinishWakesOneWhoCouldNotClaim)
 	EXPECT_EQ(wakes_of(4), 1);
 }
 
-TEST(MaxRunning, NoMoreAreWokenThanMayStart)
+TEST(MaxRunning, OnlyAsManyWaitersWakeAsJobsMayStart)
 {
 	Rig t;
 	t.set([](QueueSettings &s) { s.max_running = 2; });
@@ -172,7 +171,7 @@ TEST(MaxRunning, NoMoreAreWokenThanMayStart)
 	EXPECT_EQ(t.q().tokens, 2U);
 	const Ref one = t.claim();
 	t.engine.wait_leave(t.q(), 0);
-	EXPECT_EQ(t.q().tokens, 1U); // the other place is promised to the second
+	EXPECT_EQ(t.q().tokens, 1U); // the other slot is reserved for the second token
 	EXPECT_NE(t.claim(), kNil);
 	t.engine.wait_leave(t.q(), 1);
 	EXPECT_EQ(t.q().tokens, 0U);
@@ -183,7 +182,7 @@ TEST(MaxRunning, NoMoreAreWokenThanMayStart)
 
 // --- rate
 
-TEST(Rates, StartsAreNeverTooMany)
+TEST(Rates, StartsNeverExceedTheRate)
 {
 	std::mt19937 random(3);
 	for (const Rate rate : {Rate{1'000'000, 1}, Rate{2'500'000, 4}, Rate{700, 2}})
@@ -199,7 +198,7 @@ TEST(Rates, StartsAreNeverTooMany)
 			t.ready(++id);
 			while (t.q().running < 200)
 			{
-				// a claim that took its time before it had the lock
+				// a claim that waited for the lock
 				const Ref r = t.claim(1, now - 500);
 				if (r == kNil)
 					break;
@@ -216,7 +215,7 @@ TEST(Rates, StartsAreNeverTooMany)
 	}
 }
 
-TEST(Rates, TimeWakesThoseWhoWait)
+TEST(Rates, TimeWakesWaiters)
 {
 	Rig t;
 	t.set([](QueueSettings &s) { s.rate = kTenASecond; });
@@ -243,7 +242,7 @@ TEST(Rates, AJobThatCameBeforeItsWaiterWakesItToo)
 	t.at(kSecond);
 	t.ready(1);
 	t.claim();
-	t.ready(2); // nobody waits yet
+	t.ready(2); // no waiter yet
 	EXPECT_EQ(t.claim(), kNil);
 	t.engine.wait_enter(t.q(), 3, 3, nullptr, 0);
 	EXPECT_EQ(t.q().next_open.load(), kSecond + 100'000);
@@ -265,11 +264,11 @@ TEST(Rates, EveryWayToBecomeStartableSetsTheTime)
 		if (how == 1)
 			t.engine.set_paused(t.q(), nullptr, kNever);
 		if (how == 2)
-			t.engine.sink(t.q(), l, kMinKey);
+			t.engine.lower_watermark(t.q(), l, kMinKey);
 		if (how == 3)
 			t.delayed(2, 50);
 		else if (how == 4)
-			t.grouped("a", 2), t.engine.sink_group(t.q(), t.group("a"), kMinKey);
+			t.grouped("a", 2), t.engine.lower_group_watermark(t.q(), t.group("a"), kMinKey);
 		else if (how != 0)
 			t.ready(2);
 		t.engine.wait_enter(t.q(), 3, 3, nullptr, 0);
@@ -284,7 +283,7 @@ TEST(Rates, EveryWayToBecomeStartableSetsTheTime)
 				break;
 			case 2:
 				l.limit = kMaxKey;
-				t.engine.raise(t.q(), l, kMaxKey);
+				t.engine.raise_watermark(t.q(), l, kMaxKey);
 				break;
 			case 3:
 				t.fire(50);
@@ -334,7 +333,7 @@ TEST(Rates, OneOpeningWakesAsManyAsMayStart)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
-TEST(Rates, WhoeverClaimsBeforeTheSchedulerLooksTakesNoWakeUpAway)
+TEST(Rates, AClaimBeforeTheSchedulerKeepsTheWakeup)
 {
 	Rig t;
 	t.set([](QueueSettings &s) { s.rate = Rate{100'000'000, 3}; });
@@ -430,7 +429,7 @@ TEST(GroupRates, AGroupWithoutJobsIsNotForgottenTooEarly)
 	EXPECT_EQ(starts(), 1);
 	EXPECT_EQ(verify(t.engine), "");
 	t.at(kSecond + 600'000);
-	EXPECT_EQ(t.group("a"), kNil); // now there is nothing to remember
+	EXPECT_EQ(t.group("a"), kNil); // nothing is stored any more
 	EXPECT_EQ(starts(), 5);
 	EXPECT_EQ(verify(t.engine), "");
 }

@@ -1,4 +1,4 @@
-// Random operations, everything recounted after each.
+// Random operations, with a full recount after each.
 #include <gtest/gtest.h>
 
 #include <random>

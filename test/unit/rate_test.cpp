@@ -1,4 +1,4 @@
-// Rates as text: what is read, and that nothing malformed is taken.
+// Rates as text: accepted input; malformed input is rejected.
 #include <gtest/gtest.h>
 
 #include "core/rate_text.hpp"
@@ -43,7 +43,7 @@ TEST(RateText, ReadsEveryUnit)
 	}
 }
 
-TEST(RateText, RefusesWhatIsWrongAndChangesNothing)
+TEST(RateText, RejectsInvalidTextAndChangesNothing)
 {
 	for (const char *text : {"", " ", "/", "1", "1/", "/s", "0/s", "1000001/s", "99999999999999999999999/s", "-1/s", "+1/s", "1.5/s", "1/ss",
 							 "1/S", "1/week", "1/s x", "1/1s", "1//s", "1 1/s", "x/s", "1e3/s", "1/s/s", "0x10/s", "1\t/s", "/", "1/m"})

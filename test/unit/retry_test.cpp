@@ -1,4 +1,4 @@
-// When a failed attempt is tried again.
+// The delay before the next attempt after a failure.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -10,7 +10,6 @@ namespace
 
 using namespace tq::core;
 
-constexpr Micros kSecond = 1'000'000;
 
 RetryPolicy policy(Backoff backoff, Micros delay, Micros max)
 {

@@ -1,5 +1,6 @@
-// An engine over ordinary memory, with what a server would give it: partition locks, queue locks, wake-ups that are counted.
-// Regime: core tests. The platform's functions have no context, so the surroundings are global: one rig at a time.
+// An engine over ordinary memory, with a simulated server: partition locks, queue locks, counted wakeups.
+// Regime: core tests. The platform's functions have no context argument, so the surroundings are global: one rig at a
+// time.
 #pragma once
 
 #include <array>
@@ -41,7 +42,7 @@ inline Surroundings &surroundings()
 	return s;
 }
 
-// A thread holds at most one partition, so it can remember how.
+// A thread holds at most one partition lock, so it can store its mode.
 inline thread_local bool partition_exclusive = false;
 
 inline void lock_partition(uint32_t p, bool exclusive) noexcept
@@ -87,7 +88,7 @@ inline Micros mono_now() noexcept { return surroundings().mono.load(std::memory_
 constexpr Limits kSmall{16, 4, 2, 1, 4, 2, 4};
 constexpr Limits kMiddle{1024, 16, 4, 2, 16, 8, 64};
 
-// Locks::none: for one thread only, when speed counts.
+// Locks::none: for one thread only, in benchmarks.
 enum class Locks
 {
 	real,
@@ -125,7 +126,7 @@ public:
 	char *memory() { return memory_.get(); }
 	Queue &q(uint16_t i = 0) { return engine.queue(i); }
 
-	// The lane of a kind, made when needed.
+	// The lane of a kind, created on demand.
 	uint16_t lane(const char *kind = nullptr, uint16_t queue = 0)
 	{
 		const uint16_t l = engine.find_lane(q(queue), kind);
@@ -133,23 +134,25 @@ public:
 	}
 	Lane &lane_at(const char *kind = nullptr, uint16_t queue = 0) { return engine.lane(lane(kind, queue)); }
 
-	// A job as its enqueuer publishes it; kNil if there is no room or the job has an entry.
+	// Publishes a job as its enqueuer does. Returns kNil if there is no room or the job has an entry.
 	Ref ready(JobId id, int32_t priority = 0, const char *kind = nullptr, uint16_t queue = 0)
 	{
 		Ref existing;
-		const Ref r = engine.insert(q(queue), lane(kind, queue), id, priority, State::committing, 0, false, &existing);
+		const Ref r = engine.insert(q(queue),
+			{.lane = lane(kind, queue), .id = id, .priority = priority, .state = State::committing}, 0, &existing);
 		if (r != kNil)
 			engine.change(q(queue), r, [](Entry &e) noexcept { e.state = State::ready; });
 		return r;
 	}
-	// A job of a group; kNil if there is no room for it or its group.
+	// A job of a group; kNil if the job or its group finds no room.
 	Ref grouped(const char *group, JobId id, int32_t priority = 0, const char *kind = nullptr, uint16_t queue = 0)
 	{
 		const Ref g = engine.group_for(q(queue), group, true);
 		Ref existing;
 		const Ref r = g == kNil ? kNil
-								: engine.insert(q(queue), lane(kind, queue), id, priority, State::committing, 0, false,
-												&existing, g);
+								: engine.insert(q(queue),
+									{.lane = lane(kind, queue), .id = id, .priority = priority,
+									 .state = State::committing, .group = g}, 0, &existing);
 		if (r != kNil)
 			engine.change(q(queue), r, [](Entry &e) noexcept { e.state = State::ready; });
 		return r;
@@ -158,7 +161,8 @@ public:
 	Ref delayed(JobId id, Micros due, int32_t priority = 0, const char *kind = nullptr, uint16_t queue = 0)
 	{
 		Ref existing;
-		const Ref r = engine.insert(q(queue), lane(kind, queue), id, priority, State::committing, 0, false, &existing);
+		const Ref r = engine.insert(q(queue),
+			{.lane = lane(kind, queue), .id = id, .priority = priority, .state = State::committing}, 0, &existing);
 		if (r != kNil)
 			engine.change(q(queue), r, [due](Entry &e) noexcept {
 				e.state = State::delayed;
@@ -167,11 +171,12 @@ public:
 		return r;
 	}
 
-	// A job that expires, before it is published.
+	// An expiring job, before it is published.
 	Ref expiring(JobId id, Micros expires_at, Micros due = kNever, int32_t priority = 0)
 	{
 		Ref existing;
-		const Ref r = engine.insert(q(), lane(), id, priority, State::committing, 0, false, &existing);
+		const Ref r = engine.insert(q(),
+			{.lane = lane(), .id = id, .priority = priority, .state = State::committing}, 0, &existing);
 		if (r != kNil)
 			engine.change(q(), r, [&](Entry &e) noexcept {
 				e.state = due == kNever ? State::ready : State::delayed;
@@ -183,13 +188,13 @@ public:
 
 	static Engine::ClaimTerms terms(uint32_t owner = 1, Micros mono = 0, Micros wall = 0)
 	{
-		return {owner, kNil, 0, 60'000, wall, mono, false, nullptr, 0, 0};
+		return {owner, kNil, 0, 60'000, wall, mono, Binding::none, nullptr, 0, 0};
 	}
 	Ref claim(uint32_t owner = 1, Micros mono = 0, uint16_t queue = 0, Micros wall = 0)
 	{
 		return engine.claim(q(queue), terms(owner, mono, wall));
 	}
-	// The claim's transaction commits, or rolls back.
+	// Commits or rolls back the claim's transaction.
 	void commit_claim(Ref r, uint16_t queue = 0)
 	{
 		engine.change(q(queue), r, [](Entry &e) noexcept { e.mark = Verb::none; });
@@ -203,7 +208,7 @@ public:
 			e.set_worker(kNil);
 		});
 	}
-	// A running job is done, and the job that it was.
+	// Completes a running job and returns its id.
 	JobId finish(Ref r, uint16_t queue = 0)
 	{
 		const JobId id = id_of(r);
@@ -211,7 +216,7 @@ public:
 		engine.drop(q(queue), r, 0);
 		return id;
 	}
-	// A running job fails, and waits for its next attempt.
+	// Fails a running job, which then waits for its next attempt.
 	void fail(Ref r, Micros due, uint16_t queue = 0)
 	{
 		engine.change(q(queue), r, [due](Entry &e) noexcept {
@@ -223,19 +228,14 @@ public:
 			e.set_worker(kNil);
 		});
 	}
-	void fire(Micros wall, uint16_t queue = 0)
-	{
-		Ref out[8];
-		int n = 0;
-		engine.fire_due(q(queue), wall, 8, 0, 0, out, &n);
-	}
+	void fire(Micros wall, uint16_t queue = 0) { engine.fire_due(q(queue), wall, 8); }
 	template <class Edit>
 	void set(Edit edit, uint16_t queue = 0)
 	{
 		edit(q(queue).settings);
 		engine.refresh_groups(q(queue));
 	}
-	// The scheduler at a time.
+	// Runs the scheduler at a given time.
 	void at(Micros mono)
 	{
 		surroundings().mono = mono;

@@ -1,4 +1,4 @@
-// What several processes do at once; most telling under ThreadSanitizer.
+// Concurrent operations; run it under ThreadSanitizer.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -31,7 +31,7 @@ void in_threads(int n, const std::function<void(int)> &body)
 
 std::mutex &queue_lock(uint16_t q) { return surroundings().queues[q]; }
 
-// More threads than entries to go round: every pop races with every push, and no entry may have two owners.
+// More threads than entries: every pop races with every push. No entry may have two owners.
 TEST(Threads, AnEntryHasOneOwner)
 {
 	Limits l = kMiddle;
@@ -50,8 +50,9 @@ TEST(Threads, AnEntryHasOneOwner)
 			if (mine.size() < 12 && random() % 2 == 0)
 			{
 				Ref existing;
-				const Ref r = t.engine.insert(t.q(q), t.engine.find_lane(t.q(q), nullptr), i * 4 + me, 0,
-											  State::placeholder, random(), false, &existing);
+				const Ref r = t.engine.insert(t.q(q),
+					{.lane = t.engine.find_lane(t.q(q), nullptr), .id = i * 4 + me, .priority = 0,
+					 .state = State::placeholder}, random(), &existing);
 				if (r == kNil)
 				{
 					++full;
@@ -75,13 +76,15 @@ TEST(Threads, AnEntryHasOneOwner)
 	EXPECT_EQ(wrong, 0);
 	EXPECT_EQ(t.engine.free_entries(), 20);
 	EXPECT_EQ(verify(t.engine), "");
-	// all of them can still be had
+	// all entries are free again
 	Ref existing;
 	for (int i = 0; i < 20; ++i)
-		EXPECT_NE(t.engine.insert(t.q(), t.lane(), i, 0, State::placeholder, 0, true, &existing), kNil);
+		EXPECT_NE(t.engine.insert(t.q(),
+			{.lane = t.lane(), .id = i, .priority = 0,
+			 .state = State::placeholder, .reserve = true}, 0, &existing), kNil);
 }
 
-// Finding without the queue's lock, then looking again with it: what is found is the job asked for, or nothing.
+// Finds a job without the queue's lock, then checks again under the lock. The result is the requested job or nothing.
 TEST(Threads, FoundThenLockedIsTheJobOrNothing)
 {
 	Limits l = kMiddle;
@@ -95,15 +98,16 @@ TEST(Threads, FoundThenLockedIsTheJobOrNothing)
 		std::mt19937 random(static_cast<uint32_t>(me));
 		if (me < 2)
 		{
-			// two writers, each in both queues of its database; ids come round again
+			// two writers, each in both queues of its database; ids are reused
 			for (int i = 0; i < 30'000 || found < 1'000; ++i)
 			{
 				const JobId id = random() % 20 + 1;
 				const auto q = static_cast<uint16_t>(me + 2 * (id % 2));
 				const std::lock_guard guard(queue_lock(q));
 				Ref existing;
-				const Ref r = t.engine.insert(t.q(q), t.engine.find_lane(t.q(q), nullptr), id, static_cast<int32_t>(id),
-											  State::placeholder, random(), false, &existing);
+				const Ref r = t.engine.insert(t.q(q),
+					{.lane = t.engine.find_lane(t.q(q), nullptr), .id = id, .priority = static_cast<int32_t>(id),
+					 .state = State::placeholder}, random(), &existing);
 				if (r == kNil && existing != kNil)
 					t.engine.drop(t.q(q), existing, random());
 			}
@@ -133,7 +137,7 @@ TEST(Threads, FoundThenLockedIsTheJobOrNothing)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
-// Four queues, each with its lock, compete for the slots of groups; the keys are the same in all.
+// Four queues, each with its own lock, compete for the slots of groups. All use the same keys.
 TEST(Threads, AGroupsSlotIsOfOneQueue)
 {
 	Limits l = kMiddle;
@@ -163,7 +167,7 @@ TEST(Threads, AGroupsSlotIsOfOneQueue)
 					if (const Ref g = t.group(key, qi); g != kNil)
 					{
 						wrong += !t.engine.owns(q, g) || t.engine.group(g).key[0] != key[0];
-						t.engine.sink_group(q, g, Key{0, id});
+						t.engine.lower_group_watermark(q, g, Key{0, id});
 					}
 					break;
 				case 4:
@@ -176,7 +180,7 @@ TEST(Threads, AGroupsSlotIsOfOneQueue)
 					break;
 				case 5:
 					t.set([&](QueueSettings &s) { s.fair = random() % 2 == 0; }, qi);
-					t.engine.sink_groups(q, Key{0, id});
+					t.engine.lower_group_watermarks(q, Key{0, id});
 					t.engine.want_groups_again(q);
 					q.discover = false;
 					break;
@@ -193,7 +197,8 @@ TEST(Threads, AGroupsSlotIsOfOneQueue)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
-// A waiting process: registers, looks, sleeps on its latch. False if it slept although a job was there for it.
+// A waiting process registers, checks for jobs, and sleeps on its latch. Returns false if it slept although it had a
+// job.
 class Waiting
 {
 public:
@@ -207,7 +212,7 @@ public:
 		return t_.engine.claim(t_.q(), terms);
 	}
 
-	// One job claimed and finished, or nothing.
+	// Claims and finishes at most one job.
 	bool take()
 	{
 		const std::lock_guard guard(queue_lock(0));
@@ -227,7 +232,7 @@ public:
 		forgotten,
 	};
 
-	// `patience`: sleeps before it gives up, as a cancelled query does (0: it never does).
+	// `patience`: sleeps before it gives up, as a cancelled query does (0: never gives up).
 	End wait(const std::atomic<bool> &stop, int patience)
 	{
 		for (;;)
@@ -278,7 +283,8 @@ private:
 	}
 };
 
-// Every job has takers, all of whom sleep when there is nothing. If a wake-up is lost, jobs stay and somebody sleeps to his timeout.
+// Every job has workers, and all of them sleep while there are no jobs. After a lost wakeup, jobs remain and a worker
+// sleeps until its timeout.
 TEST(Threads, NoWakeUpIsLost)
 {
 	Rig t(kMiddle);
@@ -306,7 +312,7 @@ TEST(Threads, NoWakeUpIsLost)
 					taken += end != Waiting::End::stopped;
 					forgotten += end == Waiting::End::forgotten;
 				}
-				// whoever takes the last one, in either way, ends it for all
+				// the thread that takes the last job stops all threads, whichever way it took it
 				if (taken == kJobs && !stop.exchange(true))
 					for (uint32_t p = 0; p < kWorkers; ++p)
 						set_latch(p);
@@ -322,14 +328,14 @@ TEST(Threads, NoWakeUpIsLost)
 					const std::lock_guard guard(queue_lock(0));
 					done = t.ready(id, static_cast<int32_t>(random() % 3), kKinds[random() % 3]) != kNil;
 				}
-				// let them fall asleep often
+				// let the workers sleep often
 				if (id % 4 == 0)
 					while (taken < id - 2 && !stop)
 						std::this_thread::yield();
 			}
 		}
 		else
-			while (!stop) // pauses and watermarks come and go
+			while (!stop) // pauses and watermark changes in parallel
 			{
 				{
 					const std::lock_guard guard(queue_lock(0));
@@ -343,11 +349,11 @@ TEST(Threads, NoWakeUpIsLost)
 							t.engine.set_paused(t.q(), &l, 0);
 							break;
 						case 2:
-							t.engine.sink(t.q(), l, Key{static_cast<int32_t>(random() % 3), 0});
+							t.engine.lower_watermark(t.q(), l, Key{static_cast<int32_t>(random() % 3), 0});
 							break;
 						default:
 							l.limit = kMaxKey;
-							t.engine.raise(t.q(), l, kMaxKey);
+							t.engine.raise_watermark(t.q(), l, kMaxKey);
 					}
 				}
 				{
@@ -359,7 +365,7 @@ TEST(Threads, NoWakeUpIsLost)
 							continue;
 						t.engine.set_paused(t.q(), &l, 0);
 						l.limit = kMaxKey;
-						t.engine.raise(t.q(), l, kMaxKey);
+						t.engine.raise_watermark(t.q(), l, kMaxKey);
 					}
 				}
 				std::this_thread::yield();
@@ -371,7 +377,7 @@ TEST(Threads, NoWakeUpIsLost)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
-// Timers that go to disk while the loader reads: none is left before the watermark.
+// Timers that are evicted during a load: none remains below the watermark.
 TEST(Threads, NoTimerFallsBehindTheWatermark)
 {
 	Rig t(kSmall);
@@ -382,7 +388,7 @@ TEST(Threads, NoTimerFallsBehindTheWatermark)
 		bool loaded = false;
 	};
 	std::vector<Row> rows(kTimers * 2);
-	t.engine.sink_timer(0, 0);
+	t.engine.lower_timer_watermark(0, 0);
 	std::atomic<int> writers{2};
 	auto load = [&] {
 		const Micros from = t.engine.start_timer_load(0);
@@ -393,7 +399,7 @@ TEST(Threads, NoTimerFallsBehindTheWatermark)
 				row.loaded = true;
 				to = std::max(to, due + 1);
 			}
-		t.engine.raise_timer(0, from, to);
+		t.engine.raise_timer_watermark(0, from, to);
 		return to;
 	};
 	in_threads(3, [&](int me) {
@@ -408,7 +414,7 @@ TEST(Threads, NoTimerFallsBehindTheWatermark)
 		{
 			const Micros due = random() % 1'000 + 1;
 			rows[static_cast<size_t>(i)].due = due; // its commit
-			t.engine.sink_timer(0, due);
+			t.engine.lower_timer_watermark(0, due);
 		}
 		--writers;
 	});

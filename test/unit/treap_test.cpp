@@ -1,4 +1,4 @@
-// The tree against std::set, over random operations.
+// Compares the tree with std::set, over random operations.
 #include <gtest/gtest.h>
 
 #include <random>

@@ -20,7 +20,7 @@ class Verifier
 public:
 	explicit Verifier(const Engine &e) : e_(e) {}
 
-	// What is wrong; empty if nothing is.
+	// The errors; empty if there are none.
 	std::string run()
 	{
 		entries();
@@ -69,7 +69,7 @@ private:
 				want(e.state != State::none && e.state != State::terminal, "an entry's state", r) &&
 				want(e.home == e.queue + 1, "an entry's home", r) &&
 				want(e.queue < l.queues && e_.queue(e.queue).state != QueueState::free, "its queue", r) &&
-				want(e.lane < l.lanes && e_.lane(e.lane).used && e_.lane(e.lane).queue == e.queue, "its lane", r);
+				want(e.lane < e_.lane_slots() && e_.lane(e.lane).used && e_.lane(e.lane).queue == e.queue, "its lane", r);
 			if (!ours)
 				return;
 			uint16_t q;
@@ -78,7 +78,7 @@ private:
 			if (e.state == State::running)
 			{
 				want(leases.insert(e.lease).second, "a lease number twice", e.lease);
-				want(e.lease < e_.db(e_.queue(e.queue).db).next_lease.load(), "a lease number to come", e.lease);
+				want(e.lease < e_.db(e_.queue(e.queue).db).next_lease.load(), "a lease number from the future", e.lease);
 			}
 			placed_ += in_tree(e);
 		}
@@ -136,7 +136,7 @@ private:
 		for (const Ref r : nodes)
 		{
 			const Entry &e = e_.entry(r);
-			want(e.state == state && e.queue == q && in_tree(e), "a stranger among the timers", r);
+			want(e.state == state && e.queue == q && in_tree(e), "a foreign entry among the timers", r);
 			want(state != State::delayed || stays(e) || e.timer <= e_.queue(q).evictable,
 				 "what may be evicted of the timers", r);
 		}
@@ -144,7 +144,7 @@ private:
 		trees_ += static_cast<uint32_t>(nodes.size());
 	}
 
-	// Waiting jobs that have an end and were never started: in the tree, or set aside by a claim.
+	// Waiting, never started jobs that have an expiry: in the tree, or set aside by a claim.
 	void expiry(const Queue &q, uint16_t qi)
 	{
 		const auto nodes = tree(
@@ -166,10 +166,10 @@ private:
 			const bool waits = e.home == qi + 1 && (e.state == State::ready || e.state == State::delayed);
 			const bool ends = waits && e.expires_at != kNever && e.attempt == 0 && !e.has(kCancelAsked) &&
 							  (e.mark == Verb::none || (e.mark == Verb::expire && e.owner == kNil));
-			want(ends == (found.count(r) == 1), "an entry's place among those that expire", r);
+			want(ends == (found.count(r) == 1), "an entry's position among the expiring entries", r);
 			should += ends;
 		}
-		want(found.size() == should, "the number of jobs that expire");
+		want(found.size() == should, "the number of expiring jobs");
 		const Micros next = q.expired_head != kNil ? 0 : nodes.empty() ? kNever : e_.entry(nodes.front()).expires_at;
 		want(q.next_expiry.load() == next, "the published expiry");
 	}
@@ -177,7 +177,8 @@ private:
 	// Must stay in memory.
 	static bool stays(const Entry &e)
 	{
-		return e.has(kOverride) || e.aborts > 0 || (e.group != kNil && e.has(kHeld));
+		return e.has(kOverride) || (e.aborts > 0 && e.after_claim != 0) ||
+			   (e.state == State::delayed && e.aborts == 0 && e.group != kNil && e.has(kHeld));
 	}
 
 	std::vector<Ref> by_key(const Root &t)
@@ -204,8 +205,8 @@ private:
 		for (const Ref r : nodes)
 		{
 			const Entry &e = e_.entry(r);
-			want(e.state == State::ready && e.lane == li && e.group == kNil && in_tree(e), "a stranger in a lane", r);
-			want(stays(e) || e.key() <= l.evictable, "what may be evicted from a lane", r);
+			want(e.state == State::ready && e.lane == li && e.group == kNil && in_tree(e), "a foreign entry in a lane", r);
+			want(stays(e) || e.key() <= l.evictable, "the evictable entries of a lane", r);
 		}
 		const auto heads = tree(
 			l.heads, [&](Ref r) -> const Links & { return e_.entry(r).main; },
@@ -228,7 +229,7 @@ private:
 		want(l.queue == qi, "a lane's queue", li);
 	}
 
-	// Which of a lane's two first jobs it gives.
+	// Which of a lane's two first jobs a claim gets.
 	void first_of(const Queue &q, const Lane &l, uint16_t li, Ref loose, Ref head)
 	{
 		const bool fair = q.settings.fair;
@@ -237,12 +238,12 @@ private:
 		if (head != kNil && (fair ? e_.entry(head).priority > l.watermark.priority : !(e_.entry(head).key() < l.watermark)))
 			head = kNil;
 		const bool open = (loose != kNil || head != kNil) && l.paused_until == 0 && q.paused_until == 0;
-		if (!want(open == l.in_startable, "a lane's place among the startable", li) || !open)
+		if (!want(open == l.in_startable, "a lane's position among the startable lanes", li) || !open)
 		{
-			want(open || l.first == kNil, "a lane that gives nothing has a first", li);
+			want(open || l.first == kNil, "a lane without startable jobs has a first one", li);
 			return;
 		}
-		const double loose_turn = fair ? std::max(q.loose_turn, q.vclock) : 0; // only ever grows
+		const double loose_turn = fair ? std::max(q.loose_turn, q.vclock) : 0; // never decreases
 		want(l.first == loose || l.first == head, "a lane's first", li);
 		if (l.first == loose)
 			want(fair ? l.turn <= loose_turn : l.turn == 0, "a lane's turn", li);
@@ -267,9 +268,9 @@ private:
 			const Group &x = e_.group(g);
 			if (e_.is_group(g) == free.contains(g))
 				fail("a group's slot is lost, or used and free (" + std::to_string(g) + ")");
-			// a free slot must not be found under its old name
+			// a free slot must not be found under its old key
 			auto &engine = const_cast<Engine &>(e_);
-			if (x.hash != 0)
+			if (x.key[0] != '\0')
 				want((engine.group_for(e_.queue(x.queue), x.key, false) == g) == e_.is_group(g),
 					 "the hash of groups", g);
 			if (e_.is_group(g))
@@ -299,7 +300,7 @@ private:
 		}
 		want(entries == x.entries, "a group's count of entries", g);
 		want(running == x.running, "a group's count of running jobs", g);
-		want(held == x.held, "a group's count of jobs that hold it", g);
+		want(held == x.held, "a group's count of jobs that block it", g);
 		const auto nodes = by_key(x.ready);
 		for (const Ref r : nodes)
 			want(e_.entry(r).group == g && e_.entry(r).state == State::ready && in_tree(e_.entry(r)) && r != x.head,
@@ -308,32 +309,36 @@ private:
 		if (x.head != kNil && !nodes.empty())
 			want(e_.entry(x.head).key() < e_.entry(nodes.front()).key(), "a group's head is not its first job", g);
 
-		// may it start?
+		// whether it may start
 		const Ref next = x.head != kNil ? x.head : nodes.empty() ? kNil : nodes.front();
-		const uint32_t limit = s.group_max_running != kUnset ? static_cast<uint32_t>(s.group_max_running) : s.fair ? 0 : 1;
-		const bool may = next != kNil && (limit == 0 || (running < limit && (s.loose_groups || held == 0))) &&
+		const int32_t most = x.own.max_running != kUnset ? x.own.max_running : s.group_max_running;
+		const uint32_t limit = most != kUnset ? static_cast<uint32_t>(most) : s.fair ? 0 : 1;
+		const Rate &rate = x.own.rate.limits() ? x.own.rate : s.group_rate;
+		const bool may = next != kNil && x.own.paused_until == 0 &&
+						 (limit == 0 || (running < limit && (s.loose_groups || held == 0))) &&
 						 e_.entry(next).key() < x.watermark;
 		const Micros now = mono_now();
-		const Micros at = s.group_rate.limits() ? x.bucket.opens_at(s.group_rate) : 0;
-		const bool late = x.opening && x.opens_at <= now; // the scheduler will look
+		const Micros at = rate.limits() ? x.bucket.opens_at(rate) : 0;
+		const bool late = x.opening && x.opens_at <= now; // the scheduler opens it later
 		if (x.head != kNil)
 			want(may && at <= now, "a group that may not start offers a job", g);
 		else if (may)
 			want(at <= now ? late : x.opening && x.opens_at == at, "a group that may start offers nothing", g);
 
-		// why it has a slot
-		const bool nothing = entries == 0 && x.watermark == kMaxKey && x.loader == kNil;
-		const Micros full = s.group_rate.limits() ? x.bucket.full_by() : 0;
+		// why it holds a slot
+		const bool nothing = entries == 0 && x.watermark == kMaxKey && x.loader == kNil && !x.own.any() &&
+							 x.holds == 0;
+		const Micros full = rate.limits() ? x.bucket.full_by() : 0;
 		if (x.resting)
-			want(nothing && s.fair && x.turn > q.vclock && !x.opening, "a group rests", g);
+			want(nothing && s.fair && x.turn > q.vclock && !x.opening, "a group is idle", g);
 		else if (x.opening)
 			want(late || (may && x.opens_at == at) || (nothing && x.opens_at == full), "a group waits for the time", g);
 		else
-			want(!nothing, "a group keeps a slot for nothing", g);
-		want(s.fair || x.turn == 0, "a group's turn where nobody takes turns", g);
+			want(!nothing, "a group keeps a slot without a reason", g);
+		want(s.fair || x.turn == 0, "a group's turn in a queue without turns", g);
 	}
 
-	// What a queue knows of its groups.
+	// The queue's counters about its groups.
 	void group_lists(const Queue &q)
 	{
 		uint32_t groups = 0, sunk = 0, loads = 0, wanted = 0, opening = 0, resting = 0;
@@ -351,10 +356,18 @@ private:
 		want(groups == q.groups, "the count of groups with a slot", q.groups);
 		want(sunk == q.sunk_groups, "the count of groups on disk", q.sunk_groups);
 		want(loads == q.group_loads, "the count of groups being read in", q.group_loads);
+		uint32_t chained = 0;
+		for (Ref g = q.groups_head, before = kNil; g != kNil && chained <= groups; before = g, g = e_.group(g).next, ++chained)
+			want(e_.owns(q, g) && e_.group(g).prev == before, "a foreign group in a queue's list", g);
+		want(chained == groups, "the list of groups of a queue", chained);
+		uint32_t sunk_lanes = 0;
+		for (uint16_t l = q.lanes; l != kNoLane; l = e_.lane(l).next)
+			sunk_lanes += e_.lane(l).watermark != kMaxKey;
+		want(sunk_lanes == q.sunk_lanes, "the count of lanes on disk", q.sunk_lanes);
 		uint32_t listed = 0;
 		Ref last = kNil;
 		for (Ref g = q.wanted; g != kNil && listed <= wanted; last = g, g = e_.group(g).wanted_next, ++listed)
-			want(e_.owns(q, g) && e_.group(g).wanted, "a stranger among the groups to be read in", g);
+			want(e_.owns(q, g) && e_.group(g).wanted, "a foreign group among the groups to be read in", g);
 		want(listed == wanted && last == q.wanted_tail, "the list of groups to be read in", listed);
 		const auto links = [&](Ref g) -> const Links & { return e_.group(g).timer; };
 		const auto rank = [](Ref g) { return mix32(g + 1); };
@@ -362,20 +375,35 @@ private:
 			q.opening, links,
 			[&](Ref a, Ref b) { return std::tuple(e_.group(a).opens_at, a) < std::tuple(e_.group(b).opens_at, b); }, rank);
 		for (const Ref g : opens)
-			want(e_.owns(q, g) && e_.group(g).opening, "a stranger among the groups that wait for the time", g);
+			want(e_.owns(q, g) && e_.group(g).opening, "a foreign group among the groups that wait for the time", g);
 		want(opens.size() == opening, "the number of groups that wait for the time");
 		const auto rests = tree(
 			q.resting, links, [&](Ref a, Ref b) { return std::tuple(e_.group(a).turn, a) < std::tuple(e_.group(b).turn, b); },
 			rank);
 		for (const Ref g : rests)
-			want(e_.owns(q, g) && e_.group(g).resting, "a stranger among the groups that rest", g);
-		want(rests.size() == resting, "the number of groups that rest");
+			want(e_.owns(q, g) && e_.group(g).resting, "a foreign group among the idle groups", g);
+		want(rests.size() == resting, "the number of idle groups");
 		want(q.next_open.load() == std::min(q.rate_opens_at, opens.empty() ? kNever : e_.group(opens.front()).opens_at),
 			 "the published opening");
 		uint32_t running = 0;
 		for (Ref r = 0; r < e_.limits().entries; ++r)
 			running += e_.entry(r).home == e_.index_of(q) + 1 && e_.entry(r).state == State::running;
 		want(running == q.running, "the count of running jobs", q.running);
+		uint32_t entries = 0, pinned = 0, kinds = 0;
+		for (Ref r = 0; r < e_.limits().entries; ++r)
+		{
+			const Entry &e = e_.entry(r);
+			if (e.home != e_.index_of(q) + 1)
+				continue;
+			++entries;
+			const bool waits = (e.state == State::ready || e.state == State::delayed) && e.mark == Verb::none;
+			pinned += !waits || stays(e);
+		}
+		for (uint16_t l = q.lanes; l != kNoLane; l = e_.lane(l).next)
+			kinds += e_.lane(l).has_kind;
+		want(entries == q.entries, "the count of entries", q.entries);
+		want(pinned == q.pinned, "the count of entries that cannot be evicted", q.pinned);
+		want(kinds == q.kinds, "the count of kinds", q.kinds);
 	}
 
 	void queue(uint16_t qi)
@@ -421,7 +449,7 @@ private:
 			if (e.home != qi + 1)
 				continue;
 			const bool to_log = e.state == State::running && e.mark == Verb::none && !e.has(kLogged);
-			want(to_log == e.has(kClaimListed), "an entry's place in the list of claims", r);
+			want(to_log == e.has(kClaimListed), "an entry's position in the list of claims", r);
 			should += to_log;
 		}
 		want(listed == should, "the length of the list of claims", listed);
@@ -438,14 +466,15 @@ private:
 		const Micros now = mono_now();
 		const Rate &rate = q.settings.rate;
 		if (rate.limits() && q.waiters_head != kNil && !lanes.empty() && !q.starts.open(rate, now))
-			want(q.rate_opens_at == q.starts.opens_at(rate), "waiters wait for the rate, and nobody knows");
+			want(q.rate_opens_at == q.starts.opens_at(rate), "waiters wait for the rate, and no opening time is set");
 		for (Ref i = q.waiters_head; i != kNil && bad_.empty(); prev = i, i = e_.waiter(i).next)
 		{
 			const Waiter &w = e_.waiter(i);
 			want(w.linked && !w.granted && w.queue == qi && w.prev == prev, "the list of waiters", i);
 			if (!want(++linked <= n, "the list of waiters is a ring"))
 				return;
-			// nobody sleeps beside a job he could have, unless a token is out whose holder will come back
+			// no waiter sleeps beside a job that it could claim, unless a token is out; the holder of that token
+			// returns
 			for (const Ref l : lanes)
 				want(q.tokens > 0 || !open || q.rate_opens_at <= now || !wants(w, e_.lane(static_cast<uint16_t>(l))), "a waiter was forgotten", i);
 		}
@@ -456,13 +485,20 @@ private:
 			const Waiter &w = e_.waiter(i);
 			granted += w.granted && w.queue == qi && w.generation == q.generation;
 		}
+		for (uint32_t proc = 0; proc < e_.limits().procs; ++proc)
+			granted += e_.token_of_watcher(proc) == qi && e_.generation_of_token(proc) == q.generation;
 		want(granted == q.tokens, "the number of tokens", q.tokens);
+		for (const Ref l : lanes)
+			for (uint32_t proc = 0; proc < e_.limits().procs; ++proc)
+				want(q.tokens > 0 || !open || q.rate_opens_at <= now || !e_.watches(proc, q, e_.lane(static_cast<uint16_t>(l)).kind_hash),
+					 "a watcher was forgotten", proc);
 	}
 
-	static int64_t starts_left(const Queue &q)
+	int64_t starts_left(const Queue &q) const
 	{
 		const QueueSettings &s = q.settings;
 		int64_t left = s.max_running > 0 ? std::max<int64_t>(int64_t{s.max_running} - q.running, 0) : INT64_MAX;
+		left = std::min<int64_t>(left, e_.places_to_start(q));
 		if (s.rate.limits())
 			left = std::min<int64_t>(left, q.starts.open(s.rate, mono_now()) ? INT64_MAX : 0);
 		return left;
@@ -480,15 +516,24 @@ private:
 
 	void workers()
 	{
-		std::vector<int32_t> running(e_.limits().workers);
+		std::vector<int32_t> running(e_.limits().workers), own(running), asked(running);
 		for (Ref r = 0; r < e_.limits().entries; ++r)
 		{
 			const Entry &e = e_.entry(r);
 			if (e.home != 0 && e.state == State::running && e.worker() != kNil)
+			{
+				const bool mine = e.has(kOfWorker) && e.mark != Verb::lose && e.deadline != 0;
 				++running[e.worker()];
+				own[e.worker()] += mine;
+				asked[e.worker()] += mine && e.has(kCancelAsked);
+			}
 		}
 		for (uint32_t w = 0; w < e_.limits().workers; ++w)
+		{
 			want(running[w] == e_.worker(w).running.load(), "a worker's count of running jobs", w);
+			want(own[w] == e_.worker(w).leases.load(), "a worker's count of its own leases", w);
+			want(asked[w] == e_.worker(w).asked.load(), "a worker's count of its jobs asked to stop", w);
+		}
 	}
 };
 

@@ -1,4 +1,4 @@
-// Tokens: who is woken for what, and that a token not used finds another waiter.
+// Tokens: which waiter is woken, and that an unused token goes to another waiter.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -27,7 +27,7 @@ struct WaitRig : Rig
 	bool has_token(Ref i) { return engine.waiter(i).granted; }
 };
 
-TEST(Waiters, TheFirstWhoseFilterMatchesIsWoken)
+TEST(Waiters, TheFirstMatchingWaiterIsWoken)
 {
 	WaitRig t;
 	t.enter(1, {"mail"});
@@ -54,14 +54,14 @@ TEST(Waiters, TheFirstWhoseFilterMatchesIsWoken)
 
 int calls = 0;
 
-TEST(Waiters, WhoAskedIsCalledOnceForWhatNobodyWaitsFor)
+TEST(Waiters, TheCallbackRunsOnceForAJobWithoutAWaiter)
 {
 	WaitRig t;
 	calls = 0;
 	t.engine.set_platform({lock_partition, unlock_partition, set_latch, note_sooner, note_refill, mono_now,
 						   [](uint32_t) noexcept { ++calls; }});
 	t.ready(10);
-	EXPECT_EQ(calls, 0); // nobody has asked
+	EXPECT_EQ(calls, 0); // no caller asked
 	t.engine.call_when_startable(t.q());
 	EXPECT_EQ(calls, 0); // for the next one
 	t.ready(11);
@@ -73,11 +73,11 @@ TEST(Waiters, WhoAskedIsCalledOnceForWhatNobodyWaitsFor)
 	EXPECT_TRUE(t.has_token(1));
 	EXPECT_EQ(calls, 1); // a waiter has it
 	EXPECT_TRUE(t.leave(1));
-	EXPECT_EQ(calls, 2); // ... and leaves without
+	EXPECT_EQ(calls, 2); // ... and leaves without a job
 	t.engine.call_when_startable(t.q());
 	t.enter(2, {"fax"});
 	t.ready(14);
-	EXPECT_EQ(calls, 3); // not what it waits for
+	EXPECT_EQ(calls, 3); // its filter does not match
 	EXPECT_EQ(verify(t.engine), "");
 }
 
@@ -94,13 +94,13 @@ TEST(Waiters, ACallComesWhenALimitOpens)
 	t.commit_claim(r);
 	t.engine.call_when_startable(t.q());
 	t.ready(12);
-	EXPECT_EQ(calls, 0); // none may start
+	EXPECT_EQ(calls, 0); // no job may start
 	t.engine.drop(t.q(), r, 0);
 	EXPECT_EQ(calls, 1);
 	EXPECT_EQ(verify(t.engine), "");
 }
 
-TEST(Waiters, ATokenNotUsedIsPassedOn)
+TEST(Waiters, AnUnusedTokenIsPassedOn)
 {
 	WaitRig t;
 	t.enter(1);
@@ -123,13 +123,14 @@ TEST(Waiters, NoTokenIsPassedOnWhenTheJobIsGone)
 	t.enter(1);
 	t.enter(2);
 	t.ready(10);
-	t.claim(); // somebody who did not wait was faster
+	t.claim(); // a worker that did not wait was faster
 	t.leave(1);
 	EXPECT_EQ(wakes_of(2), 0);
 	EXPECT_EQ(verify(t.engine), "");
 }
 
-// Waiter 1 takes any job, 2 only mail. Mail comes (token to 1), then a print job that nobody else may have; 1 claims the print job.
+// Waiter 1 takes any job, waiter 2 only mail. Mail arrives (token to 1), then a print job that only 1 may take; 1
+// claims the print job.
 TEST(Waiters, AJobOtherThanTheTokensLeavesTheTokensJobToOthers)
 {
 	WaitRig t;
@@ -159,7 +160,7 @@ TEST(Waiters, ABurstWakesOneEach)
 		EXPECT_EQ(verify(t.engine), "");
 	}
 	for (Ref i = 6; i < 10; ++i)
-		EXPECT_EQ(wakes_of(i), 0) << i; // no herd
+		EXPECT_EQ(wakes_of(i), 0) << i; // no thundering herd
 	EXPECT_EQ(t.q().tokens, 0U);
 }
 
@@ -178,8 +179,7 @@ TEST(Waiters, EveryWayToBecomeStartableWakes)
 	t.enter(1);
 	t.delayed(10, 100);
 	EXPECT_FALSE(t.has_token(1));
-	int nout = 0;
-	t.engine.fire_due(t.q(), 100, 1, 0, 9, nullptr, &nout);
+	t.engine.fire_due(t.q(), 100, 1);
 	Ref r = one_wakes("due");
 	t.enter(1);
 	t.undo_claim(r);
@@ -201,12 +201,12 @@ TEST(Waiters, EveryWayToBecomeStartableWakes)
 	EXPECT_FALSE(t.has_token(1));
 	t.engine.set_paused(t.q(), &l, 0);
 	one_wakes("lane resumed");
-	t.engine.sink(t.q(), l, Key{0, 5});
+	t.engine.lower_watermark(t.q(), l, Key{0, 5});
 	t.enter(1);
 	t.ready(22);
 	EXPECT_FALSE(t.has_token(1));
 	l.limit = kMaxKey;
-	t.engine.raise(t.q(), l, kMaxKey);
+	t.engine.raise_watermark(t.q(), l, kMaxKey);
 	r = one_wakes("watermark raised");
 	t.undo_claim(r);
 	t.engine.mark(t.q(), r, 3, Verb::cancel, State::terminal);
@@ -215,8 +215,9 @@ TEST(Waiters, EveryWayToBecomeStartableWakes)
 	one_wakes("verb rolled back");
 }
 
-// More kinds than a waiter has room for are taken as any, so such a waiter may be woken in vain; two must not wake each other for ever.
-TEST(Waiters, TwoWithLongFiltersDoNotPlayPingPong)
+// A filter with too many kinds matches any kind, so its waiter may be woken in vain. Two such waiters must not wake
+// each other forever.
+TEST(Waiters, TwoWaitersWithLongFiltersDoNotWakeEachOther)
 {
 	WaitRig t;
 	const std::vector<const char *> many{"a", "b", "c", "d", "e", "f", "g", "h", "i"};
@@ -227,7 +228,7 @@ TEST(Waiters, TwoWithLongFiltersDoNotPlayPingPong)
 		for (const Ref w : {1U, 2U})
 			if (t.has_token(w))
 			{
-				t.leave(w); // nothing for it
+				t.leave(w); // no job matches its filter
 				t.enter(w, many);
 			}
 	EXPECT_EQ(wakes_of(1), 1);
@@ -250,7 +251,34 @@ TEST(Waiters, LeavingInAnyOrderKeepsTheList)
 	}
 }
 
-TEST(Waiters, AFreedQueueLetsItsWaitersGo)
+TEST(Waiters, ABatchIsSharedAmongAwakeWaiters)
+{
+	WaitRig t;
+	for (JobId id = 10; id < 15; ++id)
+		t.ready(id);
+	EXPECT_EQ(t.engine.claim_share(t.q(), 50, false), 50); // no waiters
+	for (Ref i = 0; i < 3; ++i)
+		t.enter(i);
+	EXPECT_EQ(t.engine.claim_share(t.q(), 50, false), 50); // the waiters have seen these jobs, and sleep
+	t.ready(20);
+	t.ready(21);
+	EXPECT_EQ(t.q().tokens, 2U);
+	EXPECT_EQ(t.engine.claim_share(t.q(), 50, true), 4);  // of 7, with one other waiter
+	EXPECT_EQ(t.engine.claim_share(t.q(), 50, false), 3); // with two other waiters
+	EXPECT_EQ(t.engine.claim_share(t.q(), 2, false), 2);
+	t.ready(22, 0, "print"); // counts all lanes
+	EXPECT_EQ(t.engine.claim_share(t.q(), 50, true), 3);
+	t.q().settings.max_running = 2;
+	EXPECT_EQ(t.engine.claim_share(t.q(), 50, true), 1);
+	t.q().settings.max_running = 1;
+	EXPECT_EQ(t.engine.claim_share(t.q(), 50, true), 1); // at least one
+	t.leave(0);
+	t.leave(1);
+	t.leave(2);
+	EXPECT_EQ(t.engine.claim_share(t.q(), 50, false), 50);
+}
+
+TEST(Waiters, AFreedQueueReleasesItsWaiters)
 {
 	WaitRig t;
 	t.enter(1);

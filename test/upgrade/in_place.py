@@ -1,9 +1,10 @@
 #!/usr/bin/python3
-"""A statement in a database with jobs in every state, such as ALTER EXTENSION tq UPDATE, that must change nothing of them.
+"""Runs a statement in a database with jobs in every state, such as ALTER EXTENSION tq UPDATE. It must change none of
+them.
 
 usage: in_place.py DSN STATEMENT
 
-Prints "ok - ..." or "not ok - ..." for each thing that must hold. test/t/061_update.pl calls this.
+Prints "ok - ..." or "not ok - ..." for each thing that must hold. test/t/extension_update.pl calls this.
 """
 import pathlib
 import sys
@@ -17,7 +18,7 @@ from states import STATES, Zoo  # noqa: E402 (the path to what it imports)
 
 
 class Database:
-    """What a Zoo wants of a server."""
+    """The server interface that a Zoo needs."""
 
     def __init__(self, dsn):
         self.conn = psycopg2.connect(dsn)

@@ -1,15 +1,15 @@
-"""Jobs in every state, everything that goes with them, and a picture of it all to compare with another one.
+"""Jobs in every state with all related objects, and a snapshot of them to compare with a later one.
 
-The queues of one Zoo have a name of their own, so that a later version can get one more without disturbing the first.
+The queue names of a Zoo share a prefix, so that a later version can get another Zoo without changing the first.
 """
 import json
 
 import psycopg2
 from server import until
 
-LARGE = 300_000     # bytes, random: neither compression nor a page takes that
+LARGE = 300_000     # bytes, random: too large for a page, and not compressible
 
-# What shows of everything. Left out: ends of leases, which begin anew with the server; that schedules are held in a copy.
+# All visible data, except ends of leases, which restart with the server, and the held state of schedules in a copy.
 PICTURE = {
     "jobs": """SELECT j.id, j.queue, j.kind, j.state, j.priority, j.attempt, j.max_attempts, j.run_at, j.enqueued_at, j.expires_at,
                       md5(g.payload::text), g.headers, g.claimed_at, g.lease, g.worker, g.finished_at, g.result, g.error, g.checkpoint,
@@ -38,12 +38,12 @@ STATES = {"ready", "delayed", "blocked", "running", "succeeded", "dead", "buried
 
 
 class Zoo:
-    """`one` and `sql` of the server are used as the superuser; `name` begins the names of its queues."""
+    """The server's `one` and `sql` run as the superuser; `name` is the prefix of the queue names."""
 
     def __init__(self, server, name):
         self.server, self.name = server, name
-        self.jobs = {}          # what it is for -> id
-        self.leases = {}        # the same -> lease
+        self.jobs = {}          # purpose -> id
+        self.leases = {}        # purpose -> lease
         self.pad = None         # md5 of the large payload
 
     def queue(self, of):
@@ -53,14 +53,14 @@ class Zoo:
         return self.server.one(sql, *args)
 
     def enqueue(self, what, queue, **more):
-        """Named arguments of tq_enqueue; notes the id."""
+        """Named arguments of tq_enqueue; records the id."""
         named = "".join(f", {key} => %s" for key in more)
         values = [json.dumps(value) if isinstance(value, dict) else value for value in more.values()]
         self.jobs[what] = self.one(f"SELECT tq_enqueue(%s{named})", self.queue(queue), *values)
         return self.jobs[what]
 
     def claim(self, queue, *whats, lease_for="1 h", worker="keeper"):
-        """Claims as many as have names, in the order of their ids."""
+        """Claims as many jobs as there are names, in the order of their ids."""
         rows = self.server.sql("SELECT id, lease FROM tq_claim(%s, %s, worker => %s, lease_for => %s::interval, wait => '20 s')",
                                self.queue(queue), len(whats), worker, lease_for)
         while len(rows) < len(whats):
@@ -71,7 +71,7 @@ class Zoo:
         return rows
 
     def call(self, verb, what, *args):
-        """tq_complete and the like, of a job that is held."""
+        """tq_complete and similar verbs for a held job."""
         more = ", %s" * len(args)
         return self.one(f"SELECT {verb}(%s, %s{more})", self.jobs[what], self.leases[what], *args)
 
@@ -81,21 +81,21 @@ class Zoo:
     # --- filling
 
     def fill(self):
-        """Everything; returns when nothing moves any more."""
+        """Creates everything; returns when no state changes any more."""
         self.plain()
         self.policies()
         self.waiting()
         self.surroundings()
-        # nobody holds a claim that the journal does not have
+        # every claim is in the journal
         until(lambda: self.one("""SELECT count(*) = 0 FROM tq_running r WHERE queue LIKE %s AND NOT EXISTS (
                                       SELECT FROM tq.event e WHERE e.job_id = r.id AND e.lease = r.lease)""", self.name + " %"),
               "claims are journalled")
-        # and nothing is on its way
-        until(lambda: (before := self.picture()) and self.server.sql("SELECT pg_sleep(0.3)  -- poll") and before == self.picture(),
+        # and no other change is pending
+        until(lambda: (before := self.picture()) and self.server.sql("SELECT pg_sleep(0.3)  -- sleeps: between two looks") and before == self.picture(),
               "nothing moves")
 
     def letters(self):
-        """Dead letters that have outlived their segment. First of all: what has ended by then is gone."""
+        """Dead letters that have outlived their segment. Comes first: other jobs that have ended by then are dropped."""
         queue = self.queue("letters")
         self.new_segment(queue)     # the first jobs are in segment 0
         segment = self.one("SELECT max(number) FROM tq.segment")
@@ -118,7 +118,7 @@ class Zoo:
                 raise RuntimeError(f"{what}: not in segment 0")
 
     def new_segment(self, queue):
-        """Fills the open one with jobs that end at once."""
+        """Fills the open segment with jobs that end at once."""
         number = self.one("SELECT coalesce(max(number), 0) FROM tq.segment")
         rows = self.one("SELECT current_setting('tq.segment_rows')::int")
         self.server.sql("SELECT tq_enqueue_many(%s, array_fill('{}'::jsonb, array[%s]))", queue, rows)
@@ -127,7 +127,7 @@ class Zoo:
               and self.one("SELECT live = 0 FROM tq_stats() WHERE queue = %s", queue), "its jobs end")
 
     def plain(self):
-        """The states that a job comes to without others."""
+        """The states that a job reaches without other jobs."""
         self.server.sql("SELECT tq_create_queue(%s, '{}')", self.queue("work"))
         for n in range(5):
             self.enqueue(f"ready {n}", "work", kind="k" if n % 2 else None, priority=n * 10,
@@ -154,7 +154,7 @@ class Zoo:
         self.call("tq_bury", "buried", "for a look")
         self.server.sql("SELECT tq_fail(%s, %s, 'no use', fatal => true)", self.jobs["retried"], self.leases["retried"])
         self.server.sql("SELECT tq_retry(%s)", self.jobs["retried"])
-        # after the claim's own event, or the checkpoint's is both
+        # after the claim's own event, or the checkpoint's event stands for both
         until(lambda: self.one("SELECT count(*) > 0 FROM tq.event WHERE job_id = %s", self.jobs["checkpointed"]), "a claim is journalled")
         self.server.sql("SELECT tq_heartbeat(%s, %s, checkpoint => '{\"at\": 42}')", self.jobs["checkpointed"], self.leases["checkpointed"])
         self.server.sql("SELECT tq_cancel(%s)", self.jobs["asked to stop"])
@@ -194,6 +194,7 @@ class Zoo:
         self.server.sql(f"CREATE ROLE {role} LOGIN")
         for privilege in ("produce", "consume"):
             self.server.sql(f"SELECT tq_grant(%s, '{role}', %s)", self.queue("work"), privilege)
+        self.server.sql("SELECT tq_create_queue(%s)", self.queue("scheduled"))
         self.server.sql("SELECT tq_schedule(%s, %s, '{\"n\": 1}', cron => '0 4 1 1 *', timezone => 'Europe/Berlin')",
                         f"{self.name} yearly", self.queue("scheduled"))
         self.server.sql("SELECT tq_schedule(%s, %s, every => '1 s', catch_up => 'all', overlap => 'skip')",
@@ -207,8 +208,20 @@ class Zoo:
         self.server.sql(f"SELECT tq_handle(%s, null, '{self.name}_run(tq_job)', '{{\"max\": 1}}')", self.queue("handled"))
         self.enqueue("handled", "handled")
         until(lambda: self.state("handled") == "succeeded", "a handler runs")
+        if self.one("SELECT count(*) FROM pg_attribute WHERE attrelid = 'tq.handler'::regclass AND attname = 'function_oid'"):
+            self.held_handler()
 
-    # --- looking
+    def held_handler(self):
+        """A handler whose function was dropped and created again; the SQL of 0.1.0 does not notice."""
+        make = f"""CREATE FUNCTION {self.name}_again(job tq_job) RETURNS void LANGUAGE sql AS 'SELECT'"""
+        self.server.sql("SELECT tq_create_queue(%s)", self.queue("held handler"))
+        self.server.sql(make)
+        self.server.sql(f"SELECT tq_handle(%s, null, '{self.name}_again(tq_job)')", self.queue("held handler"))
+        self.server.sql(f"DROP FUNCTION {self.name}_again(tq_job)")
+        self.server.sql(make)
+        self.enqueue("of a held handler", "held handler")
+
+    # --- reading
 
     def picture(self):
         return {what: self.server.sql(sql, self.name + " %") for what, sql in PICTURE.items()}
@@ -216,10 +229,10 @@ class Zoo:
     def states(self):
         return {row[0] for row in self.server.sql("SELECT DISTINCT state FROM tq_jobs WHERE queue LIKE %s", self.name + " %")}
 
-    # --- going on
+    # --- continued use
 
     def carry_on(self, expect):
-        """Uses everything that was filled in. expect(holds, text, detail)."""
+        """Uses all objects. expect(holds, text, detail)."""
         def equal(found, wanted, text):
             expect(found == wanted, f"{self.name}: {text}", f"{found!r} instead of {wanted!r}")
 
@@ -232,9 +245,9 @@ class Zoo:
 
         newest = self.one("SELECT max(lease) FROM tq.event")
         last = self.one("SELECT max(id) FROM tq.job")
-        equal(self.call("tq_complete", "kept"), "succeeded", "a lease from before is good")
+        equal(self.call("tq_complete", "kept"), "succeeded", "a lease from before is still valid")
         equal(self.server.sql("SELECT action FROM tq_heartbeat(%s, %s)", self.jobs["asked to stop"], self.leases["asked to stop"]),
-              [("cancel",)], "who was asked to stop is asked again")
+              [("cancel",)], "a job that was asked to stop is asked again")
         equal(self.call("tq_fail", "asked to stop", "stopped"), "cancelled", "and ends as cancelled")
         new = self.enqueue("new", "work", payload={"new": True}, priority=-1)
         expect(new > last, f"{self.name}: ids go on", f"{new} after {last}")
@@ -285,7 +298,7 @@ class Zoo:
         equal(self.one("SELECT total || ' ' || succeeded FROM tq_batch(%s)", self.jobs["open batch"]), "3 3", "batches are counted on")
 
         role = f"{self.name}_worker"
-        equal(self.server.sql(f"SET ROLE {role}; SELECT tq_enqueue(%s) > 0", self.queue("work")), [(True,)], "who had rights has them")
+        equal(self.server.sql(f"SET ROLE {role}; SELECT tq_enqueue(%s) > 0", self.queue("work")), [(True,)], "roles keep their rights")
         equal(refused("42501", f"SET ROLE {role}; SELECT tq_enqueue(%s)", self.queue("keys")), True, "and no others")
 
     def active(self, expect):
@@ -296,18 +309,22 @@ class Zoo:
                f"{self.name}: schedules and handlers are held")
         self.server.sql("SELECT tq_activate(); SELECT tq_schedule_resume(%s)", f"{self.name} often")
         until(lambda: self.state("handled later") == "succeeded", "a handler runs")
-        # overlap: the one before is to end first
+        # overlap: the earlier job must end first
         until(lambda: self.one("SELECT count(tq_complete(id, lease)) + 1 FROM tq_claim(%s)", self.queue("scheduled")) and self.one(
             "SELECT count(*) > %s FROM tq_jobs WHERE queue = %s", fired, self.queue("scheduled")), "a schedule fires")
         self.server.sql("SELECT tq_unschedule(%s)", f"{self.name} often")
         expect(True, f"{self.name}: until tq_activate()")
+        if "of a held handler" in self.jobs:
+            expect(self.state("of a held handler") == "ready", f"{self.name}: a handler that was held is held")
+            self.server.sql(f"SELECT tq_handle(%s, null, '{self.name}_again(tq_job)')", self.queue("held handler"))
+            until(lambda: self.state("of a held handler") == "succeeded", "a handler that was registered again runs")
 
     def lost(self, expect):
-        """When its lease has ended, counted from the start of the server, another claim gets the job."""
+        """After its lease has ended, counted from the start of the server, another claim gets the job."""
         self.server.sql("SELECT tq_test_clock(0, 2 * 3600 * 1000000::bigint)")
         old = self.leases["checkpointed"]
         until(lambda: self.state("checkpointed") == "ready" and self.state("lost") == "ready", "leases end")
-        expect(True, f"{self.name}: leases that nobody renewed end")
+        expect(True, f"{self.name}: leases without heartbeats end")
         while self.leases["checkpointed"] == old:
             for id, lease, checkpoint in self.server.sql("SELECT id, lease, checkpoint FROM tq_claim(%s, wait => '5 s')", self.queue("held")):
                 if id == self.jobs["checkpointed"]:

@@ -3,8 +3,8 @@
 
 usage: upgrade.py --dir DIR [--seed N] [--results FILE] BIN BIN...
 
-Each BIN is the folder of a server's programs, oldest first. Prints "ok - ..." or "not ok - ..." for each thing that must hold; FILE gets
-the line that test/chaos/report.py reads. scripts/upgrade calls this.
+Each BIN is the folder of a server's programs, oldest first. Prints "ok - ..." or "not ok - ..." for each check; FILE
+gets the line that test/chaos/report.py reads. scripts/upgrade calls this.
 """
 import argparse
 import pathlib
@@ -19,7 +19,7 @@ from scenario import Scenario               # noqa: E402
 from server import Server, TEST_FUNCTIONS, until   # noqa: E402
 from states import STATES, Zoo              # noqa: E402
 
-# the tables of registries, of which none may be empty when there is something to lose
+# registry tables that must not be empty in this test
 REGISTRIES = ("queue", "acl", "schedule", "handler", "batch", "dependency", "unique_key", "segment")
 
 
@@ -32,7 +32,7 @@ def made(trial, bin, name):
     server = Server(bin, trial.dir / name)
     trial.servers.append(server)
     template = trial.dir / f"template-{name}"
-    # from 18 on with checksums, unless told otherwise, which pg_upgrade would not have
+    # since version 18 clusters have checksums by default, which pg_upgrade would refuse here
     server.program("initdb", "-D", template, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N",
                    *(["--no-data-checksums"] if major(server) >= 18 else []))
     return server.init(template, tq__segment_rows=300, tq__retention="'3000d'", tq__dead_retention="'3000d'", tq__segment_interval="'30d'")
@@ -46,8 +46,8 @@ def compare(trial, before, after, what):
 
 
 def forget_versions(old, new):
-    """Minor releases from November 2026 on note a version of each column among its options, for their own use. A new server of before
-    knows no such option, and pg_upgrade, which has its pg_dump, would fail of it."""
+    """Minor releases since November 2026 store a version of each column among its options, for internal use. An older
+    new server does not know this option. pg_upgrade runs its pg_dump and would fail."""
     new.start()
     known = new.one("SELECT count(*) > 0 FROM pg_attribute WHERE attoptions::text ~ 'pg_attver'")
     new.stop()
@@ -58,7 +58,7 @@ def forget_versions(old, new):
 
 
 def upgrade(trial, old, new, what):
-    """From one server that runs to the other."""
+    """From one running server to the other."""
     forget_versions(old, new)
     old.stop()
     done = new.program("pg_upgrade", "--no-sync", "-d", old.data, "-D", new.data, "-b", old.bin, "-B", new.bin, "-s", new.socket,
@@ -74,7 +74,7 @@ def upgrade(trial, old, new, what):
 def run(trial):
     bins = trial.settings.bins
     server = made(trial, bins[0], "server0").start().install()
-    # the SQL of the release before, which the library serves on both sides
+    # the SQL of the previous release, which the library serves on both sides
     release = server.one("""SELECT source FROM pg_extension_update_paths('tq') u JOIN pg_available_extensions a ON a.name = 'tq' AND
                            a.default_version = u.target WHERE path IS NOT NULL ORDER BY string_to_array(source, '.')::int[] DESC LIMIT 1""")
     server.sql(f"DROP EXTENSION tq; CREATE EXTENSION tq VERSION '{release}'")
@@ -119,7 +119,7 @@ def run(trial):
     clients.dsn = server.dsn()
     clients.start("producer", 2).start("worker", 2).progress(60_000)
     clients.stop()
-    # no lease of theirs is ended by the clock that is set forward now
+    # the clock is set forward now; no lease of these jobs may end by that
     until(lambda: server.one("SELECT count(*) = 0 FROM tq_running WHERE queue = %s", clients.queue), "leases of the clients end")
     for zoo in zoos:
         zoo.lost(trial.expect)

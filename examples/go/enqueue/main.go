@@ -1,5 +1,6 @@
 // Enqueues with lib/pq.   usage: enqueue QUEUE NAME COUNT   (and the usual PG* variables)
-// Each job in the transaction that writes what it is about; every seventh transaction is rolled back, and its job is never seen.
+// Each job is enqueued in the transaction that writes its data. Every seventh transaction rolls back,
+// so no worker ever sees its job.
 package main
 
 import (
@@ -57,7 +58,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	// statement and arguments in one message: less to wait for, and it also works behind a pooler
+	// statement and arguments in one message: fewer round trips, and works behind a pooler
 	db, err := sql.Open("postgres", "binary_parameters=yes")
 	if err != nil {
 		log.Fatal(err)

@@ -19,7 +19,7 @@ import (
 
 const (
 	atOnce = 2               // jobs
-	lease  = 3 * time.Second // renewed at a third of it
+	lease  = 3 * time.Second // renewed after a third of it
 )
 
 type worker struct {
@@ -41,7 +41,7 @@ type job struct {
 	}
 }
 
-// errFatal: no other attempt will do better.
+// errFatal: a retry cannot succeed.
 var errFatal = errors.New("nothing to book")
 
 func isLost(err error) bool {
@@ -49,7 +49,7 @@ func isLost(err error) bool {
 	return errors.As(err, &said) && said.Code == "TQ001"
 }
 
-// serverGone: the connection broke (no error of the server), or the server says that it goes (class 57).
+// serverGone: the connection broke (no server error), or the server reports its shutdown (class 57).
 func serverGone(err error) bool {
 	var said *pq.Error
 	return !errors.As(err, &said) || said.Code.Class() == "57"
@@ -66,7 +66,7 @@ func (w *worker) note(event string, j *job, word string) {
 	}
 }
 
-// claim waits for a job. To be stopped cancels the statement; a claim that is cancelled takes nothing.
+// claim waits for a job. A stop request cancels the statement; a cancelled claim takes no job.
 func (w *worker) claim() (*job, error) {
 	var j job
 	var payload []byte
@@ -80,7 +80,7 @@ func (w *worker) claim() (*job, error) {
 	return &j, json.Unmarshal(payload, &j.payload)
 }
 
-// keepLease sends heartbeats until the work is over, and ends it if it is to stop.
+// keepLease sends heartbeats until the work is over, and cancels the work on a stop request.
 func (w *worker) keepLease(working context.Context, end context.CancelFunc, j *job) {
 	ticker := time.NewTicker(lease / 3)
 	defer ticker.Stop()
@@ -92,7 +92,7 @@ func (w *worker) keepLease(working context.Context, end context.CancelFunc, j *j
 		}
 		var action string
 		if err := w.db.QueryRow("SELECT action FROM tq_heartbeat($1, $2)", j.id, j.lease).Scan(&action); err != nil {
-			log.Print(err) // the server restarts; the next one may get through
+			log.Print(err) // the server restarts; the next heartbeat may succeed
 		}
 		switch action {
 		case "lost", "cancel":
@@ -103,7 +103,7 @@ func (w *worker) keepLease(working context.Context, end context.CancelFunc, j *j
 	}
 }
 
-// work takes time, outside of any transaction.
+// work is the slow part, outside any transaction.
 func (w *worker) work(j *job) error {
 	if j.attempt <= j.payload.Failures {
 		return errors.New("the bank does not answer")
@@ -157,7 +157,7 @@ func (w *worker) process(j *job) error {
 	} else if answer, err = w.complete(j); err != nil && !isLost(err) && !serverGone(err) {
 		answer, err = w.fail(j, err)
 	}
-	if isLost(err) { // somebody else has the job by now
+	if isLost(err) { // another worker has the job by now
 		answer, err = "lost", nil
 	}
 	if err == nil {
@@ -173,7 +173,7 @@ func (w *worker) run() {
 			err = w.process(j)
 		}
 		if err != nil && !errors.Is(err, sql.ErrNoRows) && w.stopping.Err() == nil {
-			// the server restarts: what was in hand is done again when its lease has run out
+			// the server restarts: jobs in hand run again after their leases expire
 			log.Print(err)
 			time.Sleep(200 * time.Millisecond)
 		}
@@ -181,7 +181,7 @@ func (w *worker) run() {
 }
 
 func main() {
-	// statement and arguments in one message: less to wait for, and it also works behind a pooler
+	// statement and arguments in one message: fewer round trips, and works behind a pooler
 	db, err := sql.Open("postgres", "binary_parameters=yes")
 	if err != nil {
 		log.Fatal(err)

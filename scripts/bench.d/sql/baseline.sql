@@ -1,4 +1,4 @@
--- What the rows are compared with: tables with the columns of tq's jobs, one with a primary key, one without an index.
+-- The baseline of the rows: tables with the columns of tq's jobs, one with a primary key, one without an index.
 CREATE TABLE base_append (
 	id           bigint NOT NULL,
 	enqueued_at  timestamptz NOT NULL DEFAULT now(),

@@ -1,1 +1,1 @@
-"""What is done to a server in scenarios, by threads: hands.py does it, the other files are the kinds."""
+"""Harm that threads do to a server in scenarios. hands.py runs it; each other file has one kind."""

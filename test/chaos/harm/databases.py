@@ -1,4 +1,4 @@
-"""Harm by DDL: databases with the extension come and go, the extension itself in another database, and queues."""
+"""Harm by DDL: creates and drops databases with the extension, the extension itself in another database, and queues."""
 from harm.hands import harm
 
 WORK = """SELECT tq_enqueue_many('here', array_fill('{"n": 1}'::jsonb, ARRAY[20]), delay => CASE WHEN random() < 0.5 THEN interval '20 ms' END);
@@ -6,7 +6,7 @@ SELECT tq_complete(id, lease) FROM tq_claim('here', 7, wait => '100 ms')"""
 
 
 def lost_places(server):
-    """How many queues have a place in memory and are in no database."""
+    """Number of queues that have a slot in memory but are in no database."""
     used = int(server.one("SELECT value FROM tq_health() WHERE item = 'queues'").split()[0])
     names = [name for name, in server.sql("SELECT datname FROM pg_database WHERE datallowconn AND datname <> 'template1'")]
     return used - sum(server.one("SELECT count(*) FROM tq.queue", database=name) for name in names
@@ -18,7 +18,7 @@ def has_database(hand, name):
 
 
 def drop_database(hand, name):
-    """Some of them by force."""
+    """Uses FORCE for some of them."""
     if name in hand.connections:
         hand.connections.pop(name).close()
     return hand.try_sql(f"DROP DATABASE IF EXISTS {name}" + (" WITH (FORCE)" if hand.random.random() < 0.5 else ""))

@@ -1,4 +1,4 @@
-"""Harm that is done to a server beside the scenario: each kind by a thread of its own, again and again, while clients work."""
+"""Harm done to a server during a scenario. Each kind runs in a thread of its own, repeatedly, while clients work."""
 import random
 import threading
 import time
@@ -9,15 +9,15 @@ from server import PATIENCE, UNTIMED
 
 POKE = 10   # seconds
 
-# how a statement of a harm may end, too: cancelled, deadlock, no lock, its object gone, in use or there already, not loaded yet, no
-# such queue
+# Errors that are allowed for a statement of a harm: cancelled, deadlock, no lock, its object is gone, in use or exists
+# already, not loaded yet, no such queue.
 MAY_BE = ("57014", "40P01", "40001", "55P03", "42P01", "42704", "3D000", "55006", "42P04", "42710", "55000", "TQ009", "TQ002")
-# libpq's own errors have no code; the server takes processes down with these
+# libpq's own errors have no code; the server disconnects clients with these
 GONE = (None, "57P01", "57P02", "57P03", "25P03", "53300")
 
 
 class Hand:
-    """What one kind of harm works with. `do` is called with it, and returns False if nothing was done."""
+    """The tools of one kind of harm. `do` is called with it, and returns False if it did nothing."""
 
     def __init__(self, harms, do):
         self.trial, self.server, self.database, self.name, self.do = harms.trial, harms.server, harms.database, do.__name__, do
@@ -26,10 +26,10 @@ class Hand:
         self.times = 0
         self.failed = []
         self.connections = {}
-        self.held = {}      # what readers hold: slot -> (connection, until when)
-        self.seen = []      # processes, and how often they may still be used before another look
-        self.left = None    # of the things that each() goes through
-        self.through = 0    # how often it has been through all of them
+        self.held = {}      # held by readers: slot -> (connection, until when)
+        self.seen = []      # processes, and how often they may still be used before the list is read again
+        self.left = None    # objects that each() goes through
+        self.through = 0    # number of complete passes
 
     def connection(self, database=None):
         database = database or self.database
@@ -49,7 +49,7 @@ class Hand:
             return cur.fetchall() if cur.description is not None else []
 
     def try_sql(self, sql, *args, database=None):
-        """As sql(); None if it ends as it also may."""
+        """As sql(); None if the statement ends with an allowed error."""
         try:
             return self.sql(sql, *args, database=database)
         except psycopg2.Error as error:
@@ -60,11 +60,11 @@ class Hand:
             return None
 
     def pause(self, least, most):
-        """Some seconds, more often few than many; True if it is time to end."""
+        """Waits some seconds, usually few; True if it is time to end."""
         return self.stopping.wait(least * (most / least) ** self.random.random())
 
     def each(self, things):
-        """One after the other of things(), in a random order; when all were had, it is asked again."""
+        """Returns one object of things() at a time, in random order; after the last one it calls things() again."""
         if not self.left:
             self.through += self.left is not None
             self.left = list(things())
@@ -72,7 +72,7 @@ class Hand:
         return self.left.pop()
 
     def done(self, least):
-        """Was it done so often, with everything that it goes through?"""
+        """Whether it was done so often, with each of its objects."""
         return self.times >= least and (self.left is None or self.through > 0)
 
     def process(self, where):
@@ -83,7 +83,7 @@ class Hand:
         return self.seen.pop() if self.seen else None
 
     def signal(self, where, number):
-        """To one of them; False if there is none."""
+        """Sends a signal to one of them; False if there is none."""
         pid = self.process(where)
         return pid is not None and self.server.kill(pid, number)
 
@@ -108,7 +108,7 @@ class Hand:
 
 
 class Harms:
-    """With this, kinds of harm are done until the end of the block: functions that @harm made known."""
+    """Until the end of the block, does the named kinds of harm: functions registered by @harm."""
 
     def __init__(self, trial, server, *kinds, database="postgres"):
         self.trial, self.server, self.database = trial, server, database
@@ -137,23 +137,24 @@ class Harms:
         self.trial.expect(not hang, "nothing waits for ever", hang)
 
     def poke(self):
-        """An interrupt of no consequence for every process, if somebody waits for one: PostgreSQL forgets that one is to let go of its files
-        (DROP DATABASE waits for that) if its statement is cancelled in the same moment, until the next interrupt, since
-        ProcessInterrupts() raises the error before it comes to that. It would also mend a wake-up that tq has lost, so it is counted."""
+        """Sends every process a harmless interrupt if a process waits for one. DROP DATABASE waits until each process has
+        closed its files. PostgreSQL forgets that request if the statement is cancelled at the same moment, until the
+        next interrupt, because ProcessInterrupts() raises the error first. The interrupt would also repair a wakeup
+        that tq has lost, so it is counted."""
         poked = self.server.try_sql("""SELECT count(pg_log_backend_memory_contexts(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid()
                                        AND EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'ProcSignalBarrier')""")
         if poked and poked[0][0]:
-            self.trial.did("times that PostgreSQL had to be reminded of a barrier")
+            self.trial.did("repeated barrier signals to PostgreSQL")
 
     def go_on(self, load, seconds):
-        """So long, while the clients go on."""
+        """Waits so long, and requires that the clients continue."""
         end = time.monotonic() + seconds
         while time.monotonic() < end and not load.dead() and not any(hand.failed for hand in self.hands):
             load.progress(2_000)
 
     def last(self, load, least, beside=lambda: None):
-        """Until every kind was done so often, with each thing that it is done to, and the time is over. The clients go on meanwhile, or that
-        is an error. `beside` is called now and then."""
+        """Waits until every kind was done so often, with each of its objects, and the time is over. Requires that the clients
+        continue. `beside` is called from time to time."""
         end = time.monotonic() + PATIENCE
         while self.trial.left() > 0 or not all(hand.done(least) for hand in self.hands):
             load.progress(2_000)
@@ -167,7 +168,7 @@ class Harms:
 
 
 def harm(what):
-    """Marks a function of a Hand; `what` was done when it was done, in the plural, for the report."""
+    """Registers a function of a Hand. `what` names what it did, in the plural, for the report."""
     def add(do):
         do.what = what
         return do

@@ -1,4 +1,4 @@
-"""Harm by reading: long and often, every table and view of tq, and by dumps."""
+"""Harm by reading: long and frequent reads of every table and view of tq, and dumps."""
 import os
 import time
 
@@ -13,13 +13,12 @@ CALLS = ("tq_stats()", "tq_health()", "tq_metrics()", "tq_get(%s)", "tq_history(
 
 
 HELD = 8            # reads at once
-PATIENT = 5         # seconds that one of them waits for a lock: what PostgreSQL does not see is that one hand holds them all, so that
-                    # who has the lock may be waiting for this very hand
+PATIENT = 5         # Seconds that one reader waits for a lock. One thread holds all these locks, so the lock's holder may itself be waiting for this thread, and PostgreSQL cannot detect that.
 
 
-@harm("tables and views read, half of them for long")
+@harm("tables and views read, half of them for long periods")
 def read(hand):
-    """Each in its turn; those that take long, up to half a minute, by a cursor in a session of their own."""
+    """Reads one table or view after the other. Long reads, of up to half a minute, use a cursor in a session of their own."""
     hand.sql(f"SET lock_timeout = '{PATIENT}s'")
     name, = hand.each(lambda: hand.sql(VIEWS) + hand.sql(SEGMENTS))
     if hand.random.random() < 0.5:
@@ -49,13 +48,13 @@ def hold(hand, name):
     hand.held[slot] = (conn, time.monotonic() + least * (most / least) ** hand.random.random())
 
 
-@harm("functions called that look")
+@harm("calls of read-only functions")
 def call(hand):
     id = hand.random.choice(hand.sql("SELECT id FROM tq.job LIMIT 100") or [(1,)])[0]
     name = hand.random.choice(CALLS)
     try:
         hand.try_sql("SELECT * FROM " + name % (id,) if "%" in name else "SELECT * FROM " + name)
-    except Exception as error:  # a job that has gone by now
+    except Exception as error:  # the job may be gone by now
         if getattr(error, "pgcode", None) != "TQ004":
             raise
     hand.pause(0.001, 0.05)
@@ -63,7 +62,7 @@ def call(hand):
 
 @harm("copies of all jobs and events")
 def copy(hand):
-    """COPY (SELECT ... FROM parent), since COPY of a parent alone takes nothing from its children."""
+    """COPY (SELECT ... FROM parent), because COPY of a parent alone reads nothing from its children."""
     with open(os.devnull, "w", encoding="utf-8") as nowhere, hand.connection().cursor() as cur:
         for parent in ("tq.job", "tq.event"):
             cur.copy_expert(f"COPY (SELECT * FROM {parent}) TO STDOUT", nowhere)
@@ -71,7 +70,7 @@ def copy(hand):
     hand.pause(0.01, 0.1)
 
 
-@harm("cursors held open over everything")
+@harm("cursors kept open on all tables")
 def cursors(hand):
     """Some of them survive the transaction, with all rows."""
     hold = hand.random.random() < 0.5
@@ -90,10 +89,10 @@ def cursors(hand):
         conn.rollback()
         conn.autocommit = True
         hand.sql("CLOSE ALL")
-    hand.pause(0.1, 1)      # what all of them hold together would never be let go otherwise
+    hand.pause(0.1, 1)      # otherwise all of them together would hold the locks without an end
 
 
-@harm("segments held with ACCESS SHARE, one after the other")
+@harm("segments held with ACCESS SHARE, one at a time")
 def hold_segment(hand):
     name, = hand.random.choice(hand.sql(SEGMENTS))
     conn = hand.connection()
@@ -109,12 +108,12 @@ def hold_segment(hand):
 
 @harm("dumps")
 def dump(hand):
-    """The last one is kept."""
+    """Keeps the last dump."""
     file = hand.trial.dir / "dump"
     new = hand.trial.dir / "dump.new"
     began = time.time()
     done = hand.server.program("pg_dump", "-Fc", "-Z0", "-f", new, hand.server.dsn(), check=False)
-    # a table or an index went between the moment that pg_dump saw it and that it looked closer; or a rewrite has its lock
+    # a table or index was dropped after pg_dump had listed it, or a rewrite has its lock
     may_be = ("does not exist", "cache lookup failed", "could not open relation", "deadlock detected")
     if done.returncode and any(text in done.stdout for text in may_be):
         return False

@@ -1,4 +1,4 @@
-"""Harm to sessions: statements that are interrupted or run out of time, processes that are terminated."""
+"""Harm to sessions: interrupts and times out statements, terminates processes."""
 import re
 import signal
 
@@ -10,7 +10,7 @@ TIMEOUTS = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_ti
 
 @harm("interrupts sent to clients' statements")
 def cancel_clients(hand):
-    """What pg_cancel_backend() and libpq's cancel request do."""
+    """As pg_cancel_backend() and libpq's cancel request do."""
     sent = hand.signal(CLIENTS, signal.SIGINT)
     hand.pause(0.00001, 0.05)
     return sent
@@ -32,7 +32,7 @@ def cancel_workers(hand):
 
 @harm("changes of timeouts")
 def timeouts(hand):
-    """For all sessions, with the next reload; about half of the time there are none."""
+    """Changes timeouts for all sessions, by a reload; about half of the time there are none."""
     for name in TIMEOUTS:
         value = round(1 * 50 ** hand.random.random()) if hand.random.random() < 0.5 else 0
         hand.sql(f"ALTER SYSTEM SET {name} = {value}")
@@ -44,7 +44,7 @@ NAMED = {"log_line_prefix": "'%m [%p] %b %a %d '"}    # for ended_by()
 
 
 def ended_by(server, what):
-    """How often the log of a server with NAMED says that something of a client ended by this timeout; harm has timeouts of its own."""
+    """How often a client ended by this timeout, according to the log of a server with NAMED. Harm has timeouts of its own."""
     return len(re.findall(rf"^.* (?:producer|worker)\d+ \S+ (?:ERROR|FATAL):  .*due to {what} timeout", server.log(), re.M))
 
 

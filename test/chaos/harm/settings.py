@@ -1,4 +1,4 @@
-"""Harm by configuration: settings that change with every reload, within what load and checker can live with."""
+"""Harm by configuration: settings that change with every reload, within the limits of load and checker."""
 from harm.hands import harm
 
 SETTINGS = {
@@ -12,7 +12,7 @@ SETTINGS = {
     "tq.retention": ("0", "1s", "1h"), "tq.dead_retention": ("0", "10s", "1d"),
     "tq.retry": ('{"policy": "fixed", "delay": "50 ms"}', '{"policy": "exponential", "delay": "10 ms", "max": "200 ms"}'),
 }
-# what a queue says of itself stands above them: its journal is kept for the checker
+# a queue's own settings override these: its journal is kept for the checker
 KEEP = '{"retention": "1 d", "dead_retention": "1 d"}'
 
 
@@ -38,7 +38,7 @@ def workers(hand):
 
 
 def put_back(server):
-    """All settings as they were configured."""
+    """Resets all settings to the configured values."""
     for name in [*SETTINGS, "tq.workers"]:
         server.sql(f"ALTER SYSTEM RESET {name}")
     server.reload()

@@ -1,4 +1,4 @@
-"""Harm to tables of tq by an administrator: maintenance of every kind, locks, and transactions used up."""
+"""Harm to tables of tq by an administrator: maintenance of every kind, locks, and consumed transaction ids."""
 from harm.hands import harm
 
 TABLES = """SELECT c.oid::regclass::text, (SELECT x.relname FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
@@ -13,7 +13,7 @@ BURN = """DO $$ BEGIN FOR i IN 1 .. %s LOOP BEGIN INSERT INTO xids VALUES (i); R
 
 
 def any_table(hand):
-    """(table, an index of it or None); each comes in its turn."""
+    """(table, an index of it or None), one after the other."""
     return hand.each(lambda: hand.sql(TABLES))
 
 
@@ -47,7 +47,7 @@ def reindex_all(hand):
 
 @harm("tables moved to another tablespace")
 def move(hand):
-    """It needs allow_in_place_tablespaces."""
+    """Requires allow_in_place_tablespaces."""
     if not hand.sql("SELECT 1 FROM pg_tablespace WHERE spcname = 'elsewhere'"):
         hand.sql("SET allow_in_place_tablespaces = on")
         hand.sql("CREATE TABLESPACE elsewhere LOCATION ''")
@@ -72,7 +72,7 @@ def lock(hand):
     hand.pause(0.01, 0.3)
 
 
-@harm("thousands of transaction numbers used up")
+@harm("thousands of transaction IDs consumed")
 def burn(hand):
     hand.sql("CREATE TABLE IF NOT EXISTS xids (i int)")
     hand.try_sql(BURN % 5000)

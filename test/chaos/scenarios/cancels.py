@@ -1,4 +1,4 @@
-"""Statements, transactions and sessions that do not come to their end."""
+"""Statements, transactions and sessions that are cut off before their end."""
 import pathlib
 import signal
 import sys
@@ -19,7 +19,7 @@ from trouble import TABLES      # noqa: E402
 
 
 def load_of(t, server, **options):
-    """A backlog takes time to be worked off."""
+    """A load that can be processed in the end: a backlog takes time."""
     return t.load(server, pace=0.01, **options)
 
 
@@ -27,8 +27,8 @@ def logged(server, text):
     return server.log().count(text)
 
 
-@scenario("session-timeouts", "statement_timeout, lock_timeout and idle_in_transaction_session_timeout of all sessions change all the "
-          "time, between 1 and 50 ms and none, while tables of tq are locked")
+@scenario("session-timeouts",
+          "Change all sessions' statement, lock and idle timeouts (none, 1 to 50 ms) while tq's tables are locked")
 def session_timeouts(t):
     server = t.server(**sessions.NAMED)
     load = load_of(t, server)
@@ -44,7 +44,7 @@ def session_timeouts(t):
     t.prove(server, load)
 
 
-@scenario("session-cancel", "statements of clients are interrupted, microseconds to 50 ms after each other")
+@scenario("session-cancel", "Interrupt clients' statements every few microseconds to 50 ms")
 def session_cancel(t):
     server = t.server()
     load = load_of(t, server)
@@ -57,7 +57,7 @@ def session_cancel(t):
     t.prove(server, load)
 
 
-@scenario("session-cancel-workers", "tq's own workers are interrupted")
+@scenario("session-cancel-workers", "Interrupt tq's own workers")
 def session_cancel_workers(t):
     server = t.server()
     load = load_of(t, server)
@@ -68,7 +68,7 @@ def session_cancel_workers(t):
     t.prove(server, load)
 
 
-@scenario("session-terminate", "sessions of clients are terminated at random times")
+@scenario("session-terminate", "Terminate clients' sessions at random times")
 def session_terminate(t):
     server = t.server()
     load = load_of(t, server)
@@ -79,8 +79,8 @@ def session_terminate(t):
     t.prove(server, load)
 
 
-@scenario("session-aborts", "transactions fail at any point and in COMMIT itself: deferred constraints, serialization failures, deadlocks "
-          "with tables of the user, locks that are not waited for")
+@scenario("session-aborts",
+          "Transactions fail at any point, also at COMMIT: constraints, serialization, deadlocks, locks")
 def session_aborts(t):
     server = t.server(deadlock_timeout="'10ms'")
     server.sql(TABLES)
@@ -97,7 +97,7 @@ def session_aborts(t):
 
 
 class Holder(Client):
-    """Does things in a transaction that then stays open. Its ledger is the driver's."""
+    """A session that acts in a transaction and then keeps it open. It writes to the driver's ledger."""
 
     def __init__(self, t, server, load, name, lease):
         ledger = load.dir / f"{name}.ledger"
@@ -113,7 +113,7 @@ class Holder(Client):
             except psycopg2.Error as error:
                 if error.pgcode != "TQ003":
                     raise
-                self.call("ROLLBACK")   # others have filled the queue
+                self.call("ROLLBACK")   # other clients have filled the queue
                 time.sleep(0.1)     # poll
         self.jobs = []
         while not self.jobs:    # poll
@@ -126,7 +126,7 @@ class Holder(Client):
         self.call("FETCH 1 FROM held")
         self.call("DECLARE claims CURSOR FOR SELECT id, lease FROM tq_claim(%s, 3)", self.queue)
         self.call("FETCH 1 FROM claims")
-        # what a portal has claimed is the transaction's, fetched or not, and goes back with the savepoint
+        # jobs claimed by a portal belong to the transaction, fetched or not, and return at a rollback to the savepoint
         self.call("ROLLBACK TO s")
         for job in self.completed:
             self.call("SELECT tq_complete(%s, %s)", *job[:2])
@@ -144,7 +144,7 @@ class Holder(Client):
             self.settle("SELECT tq_complete(%s, %s)", "complete", job)
 
     def undo(self, sql):
-        """Ends the transaction otherwise; the error, if it is one."""
+        """Ends the transaction in another way; returns the error, if there is one."""
         try:
             self.call(sql)
         except (psycopg2.Error, Gone) as error:
@@ -155,8 +155,8 @@ class Holder(Client):
                 self.note("undone", *job)
 
 
-@scenario("session-idle", "transactions that have enqueued, claimed and completed jobs stay open throughout, with open cursors, while others work; "
-          "then they commit, roll back, are prepared (which is refused), run out of time or are terminated")
+@scenario("session-idle",
+          "Keep transactions and cursors open under load; then commit, roll back, time out or terminate")
 def session_idle(t):
     server = t.server(max_prepared_transactions="5")
     load = load_of(t, server)

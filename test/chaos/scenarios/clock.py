@@ -1,4 +1,4 @@
-"""The clock of the machine is set, or tq's by tq.fake_now, while everything runs."""
+"""Under load, sets the clock of the machine, or tq's clock by tq.fake_now."""
 import glob
 import os
 import time
@@ -12,7 +12,7 @@ AUDIT = "SELECT value FROM tq_health() WHERE item = 'last audit'"
 
 
 class Clock:
-    """The wall clock of one server, by libfaketime; its monotonic clock goes on undisturbed, as it does when a machine's is set."""
+    """The wall clock of one server, by libfaketime. The monotonic clock continues, as on a machine whose clock is set."""
 
     def __init__(self, t):
         found = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
@@ -33,8 +33,8 @@ class Clock:
 
 
 def step_and_go_on(t, server, clock, seconds, n, workers):
-    """Whichever way the clock is set: leases last as long as they shall, claims are journalled, audits run, what is due starts, and
-    workers that have ended shortly before are started again."""
+    """Whether the clock is set forward or back: leases keep their length, claims are journalled, audits run, due jobs
+    start, and workers that ended shortly before are started again."""
     queue = f"steps{n}"
     server.sql("SELECT tq_enqueue_many(%s, array_fill('{}'::jsonb, ARRAY[3]))", queue)
     for kind in workers * 2:    # from the second time on it is started again after a pause
@@ -43,9 +43,9 @@ def step_and_go_on(t, server, clock, seconds, n, workers):
             server.kill(pid, 15)
             t.did("workers terminated")
             until(lambda of=kind, gone=pid: gone not in server.workers(of), f"the {kind} has ended")
-    # PostgreSQL itself starts the launcher again, by the wall clock: set back, that may take it a minute
+    # PostgreSQL itself restarts the launcher by the wall clock; if that was set back, it may take a minute
     until(lambda: server.workers("launcher"), "there is a launcher")
-    server.sql("SELECT tq_claim(%s, lease_for => '3 s')", queue)     # its time is not to hold up the next claim
+    server.sql("SELECT tq_claim(%s, lease_for => '3 s')", queue)     # the old time must not delay the next claim
     clock.step(seconds)
     t.did("steps back" if seconds < 0 else "steps forward")
     job, = server.sql("SELECT id, lease FROM tq_claim(%s, lease_for => '2 min')", queue)
@@ -64,10 +64,11 @@ def step_and_go_on(t, server, clock, seconds, n, workers):
     until(lambda: server.one("SELECT state FROM tq_get(%s)", delayed) == "ready", "a delayed job becomes ready")
 
 
-@scenario("clock-steps", "the clock of the server's machine is set forward and back, up to a day, while everything runs")
+@scenario("clock-steps", "Move the server's clock forward and back, by up to a day, under load")
 def steps(t):
     clock = Clock(t)
     server = t.server(env=clock.env, tq__retention="'3650d'", tq__naptime="'200ms'", tq__claim_log_delay="'500ms'")
+    server.sql("SELECT tq_create_queue('ticks')")
     server.sql("SELECT tq_schedule('tick', 'ticks', every => '1 s'), tq_schedule('minute', 'ticks', cron => '* * * * *', catch_up => 'latest')")
     load = t.load(server, program="own_clock.py")
     load.more = () if t.short else AT_THE_LIMIT
@@ -82,7 +83,7 @@ def steps(t):
                 server.crash()
             server.start().wait_ready()
             t.did("crashes")
-    # what is due by the latest time that there was
+    # jobs that are due by the latest time that was set
     clock.step(clock.most - clock.ahead)
     times, jobs, there = server.sql("""SELECT count(DISTINCT (schedule, fire_at)), count(DISTINCT job_id), (SELECT count(DISTINCT j.id)
         FROM tq.job j JOIN tq.queue q ON q.id = j.queue_id WHERE name = 'ticks') FROM tq.schedule_fire WHERE outcome = 'fired'""")[0]
@@ -94,7 +95,7 @@ def steps(t):
 
 
 def set_fake_now(server, load, ahead):
-    """Leases run out as if the time had passed by which the clock is set forward."""
+    """When the clock is set forward, leases run out as if that time had passed."""
     log, since = server.log_size(), time.time()
     server.configure(tq__fake_now=f"'{server.one('SELECT clock_timestamp() + make_interval(secs => %s)', ahead)}'")
     server.reload()
@@ -102,7 +103,7 @@ def set_fake_now(server, load, ahead):
     load.note("forward", f"{since:.6f}")
 
 
-@scenario("clock-fake-now", "tq.fake_now is set to times in the future and the past, and reset")
+@scenario("clock-fake-now", "Set `tq.fake_now` to future and past times; reset it")
 def fake_now(t):
     server = t.server(tq__retention="'3650d'", tq__naptime="'200ms'")
     load = t.load(server, program="own_clock.py")

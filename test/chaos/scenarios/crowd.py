@@ -1,4 +1,4 @@
-"""More of what a server has to carry: connections, jobs that wait, jobs that run."""
+"""Large numbers: of connections, of waiting jobs, of running jobs."""
 import itertools
 import time
 
@@ -6,7 +6,7 @@ from scenario import scenario
 from server import until
 
 
-@scenario("pressure-connections", "300 connections claim, wait, are bound to their leases, close and open again", short=False)
+@scenario("pressure-connections", "300 connections claim, wait, bind leases, close and reopen", short=False)
 def connections(t):
     server = t.server(max_connections="330", tq__max_workers="1000")
     load = t.load(server, producers=1, workers=1, limits={"max_running": 250})
@@ -22,7 +22,7 @@ def connections(t):
 
 
 class Lines:
-    """A file to read for COPY, made as it is read."""
+    """A file for COPY, generated while it is read."""
 
     def __init__(self, lines):
         self.lines = iter(lines)
@@ -36,7 +36,8 @@ def private_mb(pid):
         return next(int(line.split()[1]) for line in status if line.startswith("RssAnon:")) // 1024
 
 
-@scenario("pressure-backlog", "memory for 1 000 jobs, a backlog of a million (20 000 in the short form), delivered in order")
+@scenario("pressure-backlog",
+          "Deliver a backlog of a million jobs (short form: 20 000) in order, with memory for 1 000")
 def backlog(t):
     n = 20_000 if t.short else 1_000_000
     server = t.server(tq__max_live_jobs="1000", tq__segment_rows=str(n // 5), shared_buffers="'128MB'", max_wal_size="'2GB'",
@@ -65,9 +66,9 @@ def backlog(t):
     t.prove(server, load)
 
 
-@scenario("pressure-running", "running jobs fill all memory for live ones")
+@scenario("pressure-running", "Running jobs of one queue fill its share of memory")
 def running(t):
-    server = t.server(tq__max_live_jobs="200", tq__max_groups="4")      # what waits in groups takes memory, too
+    server = t.server(tq__max_live_jobs="200", tq__max_groups="4")      # jobs that wait in groups use memory, too
     load = t.load(server, producers=1, workers=2, limits={})
     conn = server.connect()
     with conn.cursor() as cur:
@@ -80,11 +81,11 @@ def running(t):
                 for job in cur.fetchall():
                     load.note("start", *job, who="holder")
                     into.append(job[:3])
-                cur.execute("SELECT status FROM tq_health() WHERE item = 'running jobs'")
+                cur.execute("SELECT status FROM tq_health() WHERE item = 'queues at their share of memory'")
                 return cur.fetchone() == ("warn",)
 
-            until(take, "running jobs fill memory")
-            t.did("times full of running jobs")
+            until(take, "running jobs fill the queue's share of memory")
+            t.did("times the share was full of running jobs")
             cur.execute("SELECT count(tq_enqueue('other')) FROM generate_series(1, 300)")
             t.equal(cur.fetchone()[0], 300, "jobs can be enqueued")
             for job in held:

@@ -14,13 +14,13 @@ FULL = "No space left on device"
 
 
 class Ballast:
-    """A file that takes all that is left of a disk."""
+    """A file that takes all free space of a disk."""
 
     def __init__(self, disk):
         self.file, self.disk = disk / "ballast", disk
 
     def fill(self):
-        """Again and again, since others take and give."""
+        """Repeats, since other processes take and free space."""
         with open(self.file, "ab") as file, contextlib.suppress(OSError):
             while (left := os.statvfs(self.disk).f_bavail * os.statvfs(self.disk).f_frsize) > 0:
                 os.posix_fallocate(file.fileno(), file.seek(0, 2), left)
@@ -30,14 +30,14 @@ class Ballast:
         self.file.unlink()
 
 
-@scenario("disk-tables", "the disk with the tables is full: nothing can be added to them")
+@scenario("disk-tables", "Fill the disk that holds the tables")
 def tables(t):
     disk = t.small_disk()
     server = t.server()
     (disk / "tables").mkdir()
     server.sql(f"CREATE TABLESPACE small LOCATION '{disk / 'tables'}'")
     server.sql("CREATE DATABASE small TABLESPACE small")
-    server.sql("ALTER DATABASE small SET temp_tablespaces = 'pg_default'")      # what the checker sorts
+    server.sql("ALTER DATABASE small SET temp_tablespaces = 'pg_default'")      # files of the checker's sorts
     server.install("small")
     load = t.load(server, dsn=server.dsn("small"))
     ballast = Ballast(disk)
@@ -48,19 +48,19 @@ def tables(t):
         ballast.drop()
         load.progress()
         until(lambda: server.workers("scheduler"), "the scheduler is there")
-    t.figures["statements that found no room"] = server.log().count(FULL)
+    t.figures["statements that failed for lack of space"] = server.log().count(FULL)
     t.prove(server, load, database="small")
 
 
 def crashes(text):
-    """When the server went down, by its log."""
+    """Times at which the server went down, according to its log."""
     for line in text.splitlines():
         if "PANIC" in line:
             at = re.match(r"(\S+ \S+) UTC", line)
             yield datetime.fromisoformat(at[1]).replace(tzinfo=timezone.utc).timestamp()
 
 
-@scenario("disk-wal", "the disk with the write-ahead log is full: the server goes down and cannot come up")
+@scenario("disk-wal", "Fill the disk that holds the WAL; the server stops and cannot start")
 def wal(t):
     disk = t.small_disk()
     server = t.new_server().init(t.settings.template, min_wal_size="'32MB'", max_wal_size="'48MB'", log_timezone="'UTC'")
@@ -84,7 +84,7 @@ def wal(t):
         ballast.drop()
         if not server.alive():
             server.start()
-            t.did("times that the server had to be started by hand")
+            t.did("manual starts of the server")
         server.wait_ready()
         for at in crashes(server.log(log)):
             load.note("crash", at=at)

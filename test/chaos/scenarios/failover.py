@@ -1,4 +1,4 @@
-"""A standby takes over from a primary that is gone, and clients go over to it."""
+"""A standby takes over from a lost primary, and clients switch to it."""
 import contextlib
 import re
 import signal
@@ -14,29 +14,29 @@ REPLICATED = {
     "hot_standby_feedback": "on", "wal_log_hints": "on", "wal_keep_size": "'256MB'", "max_slot_wal_keep_size": "'1GB'",
     "wal_retrieve_retry_interval": "'100ms'",   # a promotion may have to wait for it
 }
-EVERYTHING = {**CONF, **REPLICATED, "tq.retention": "'1h'"}   # what the schedule below has done is counted at the end
+EVERYTHING = {**CONF, **REPLICATED, "tq.retention": "'1h'"}   # the times of the schedule below are counted at the end
 FIRED = "SELECT coalesce(extract(epoch FROM max(fire_at)), 0)::float8 FROM tq.schedule_fire"
 PROMOTION = "from promotion to the first claim, at most (s)"
 
 
 def anywhere(*servers):
-    """Where clients find whichever of them can be written to."""
+    """A connection string for whichever server accepts writes."""
     hosts, ports = ",".join(s.socket for s in servers), ",".join("5432" for _ in servers)
     return f"host={hosts} port={ports} user=postgres dbname=postgres target_session_attrs=read-write"
 
 
 def pace(t):
-    """Seconds between two transactions of a producer, lest all the time goes into what is left to be done at the end."""
+    """Seconds between two transactions of a producer, so that little is left to process at the end."""
     return 0.02 if t.short else 0.005
 
 
 def work(t, load):
-    """For a while, not always the same."""
+    """Waits for a random time."""
     load.progress(10_000 if t.short else t.random.randrange(10_000, 60_000))
 
 
 def end(t, primary, load):
-    """However it dies, it is not there when this returns."""
+    """Ends the server in one of several ways; it is gone when this returns."""
     some_inside(primary)
     with load.crash():
         if t.random.random() < 0.5:
@@ -48,7 +48,7 @@ def end(t, primary, load):
 
 
 def promote(t, standby):
-    """Until a job can be claimed there."""
+    """Returns when a job can be claimed there."""
     began = time.monotonic()
     standby.promote()
     standby.wait_ready()
@@ -57,7 +57,7 @@ def promote(t, standby):
 
 
 def refusal(server, call):
-    """The SQLSTATE that a call ends with."""
+    """The SQLSTATE with which a call ends."""
     try:
         server.sql(f"SELECT count(*) FROM {call}")
         return None
@@ -66,7 +66,7 @@ def refusal(server, call):
 
 
 def stands_by(t, standby):
-    """What a standby is before it is promoted: nothing of tq runs, and it says why."""
+    """Expectations of a standby before its promotion: no process of tq runs, and calls say why."""
     t.equal(standby.workers(), [], "no worker runs on a standby")
     t.equal(dict(standby.sql("SELECT item, status FROM tq_health()")).get("recovery"), "warn", "tq_health() says that it is a standby")
     t.expect(re.search("^tq_primary.* 0$", standby.one("SELECT tq_metrics()"), re.MULTILINE), "and so does tq_metrics()")
@@ -75,7 +75,7 @@ def stands_by(t, standby):
 
 
 def goes_on(t, session):
-    """What a session that was opened on the standby can do after the promotion."""
+    """Expectations of a session that was opened on the standby, after the promotion."""
     with session.cursor() as cur:
         cur.execute("SELECT tq_enqueue('session')")
         cur.execute("SELECT chaos.complete(id, lease) FROM tq_claim('session')")
@@ -91,7 +91,7 @@ SELECT tq_create_queue('inside'), tq_handle('inside', NULL, 'note_done(tq_job)')
 
 
 def work_inside(server, load):
-    """Work without clients: a handler, and a schedule of a job a second."""
+    """Work without clients: a handler, and a schedule with a job each second."""
     server.sql(WORK)
     if load.effects:
         load.effects += " UNION ALL SELECT job FROM done"
@@ -102,7 +102,8 @@ def some_inside(server):
 
 
 def each_time_once(t, server):
-    """The jobs of a schedule that nobody stopped: one for each second, none left out. It goes on where the others have ended."""
+    """The jobs of a schedule that was not stopped: one for each second, none left out. A new server continues where the old
+    one ended."""
     now = server.one("SELECT now()")
     until(lambda: server.one("SELECT max(fire_at) > %s FROM tq.schedule_fire", now), "the schedule goes on")
     server.sql("SELECT tq_schedule_pause('each second')")
@@ -110,23 +111,23 @@ def each_time_once(t, server):
         "SELECT count(*), count(DISTINCT at), coalesce(extract(epoch FROM max(at) - min(at)), -1)::int + 1 FROM (SELECT DISTINCT id, "
         "(headers -> 'schedule' ->> 'fire_at')::timestamptz AS at FROM tq.job WHERE headers -> 'schedule' ->> 'name' = 'each second') j")[0]
     t.equal((times, different), (seconds, seconds), "a schedule has one job for each of its times, over every failover")
-    t.did("times of a schedule", times)
+    t.did("times fired by a schedule", times)
 
 
 def prove(t, server, load):
-    """That, and all that the checker knows, and that each job inside the server was done once."""
+    """These expectations, all promises of the checker, and that each job inside the server was done once."""
     each_time_once(t, server)
     t.prove(server, load)
     jobs, done, different = server.sql("SELECT (SELECT count(*) FROM tq_jobs WHERE queue = 'inside' AND state = 'succeeded'), count(*), "
                                        "count(DISTINCT job) FROM done JOIN tq_jobs j ON j.id = job AND j.state = 'succeeded'")[0]
     t.equal((done, different), (jobs, jobs), "what a handler did is there once for each job that succeeded")
     t.equal(server.one("SELECT count(*) FROM done"), jobs, "and for no other")
-    t.did("jobs of a handler", jobs)
+    t.did("jobs run by a handler", jobs)
 
 
 @contextlib.contextmanager
 def deaf(standby):
-    """A standby receives nothing in here."""
+    """A block in which a standby receives nothing."""
     receiver = until(lambda: standby.try_sql("SELECT pid FROM pg_stat_wal_receiver"), "it receives")[0][0]
     standby.kill(receiver, signal.SIGSTOP)
     try:
@@ -135,14 +136,14 @@ def deaf(standby):
         standby.kill(receiver, signal.SIGCONT)
 
 
-@scenario("failover-sync", "the primary of a synchronous standby dies under load; the standby is promoted, clients go over to it")
+@scenario("failover-sync", "Kill or stop the primary of a synchronous standby under load; promote the standby")
 def synchronous(t):
     primary, standby = t.server("one", **EVERYTHING), t.new_server("two")
     load = full_load(t, primary, dsn=anywhere(primary, standby))
     work_inside(primary, load)
     for n in t.rounds(1 if t.short else 2):
         standby.standby_of(primary)
-        # asked for only now: without a standby every commit would wait for ever
+        # requested only now: without a standby every commit would wait forever
         primary.configure(synchronous_standby_names="'*'", synchronous_commit=("on", "remote_apply")[n % 2])
         primary.reload()
         primary.wait_replicated(standby, "sync")
@@ -152,7 +153,7 @@ def synchronous(t):
         standby.configure(synchronous_standby_names="''")
         standby.reload()
         end(t, primary, load)
-        load.note("failover", f"{time.time():.6f}")     # nothing is lacking
+        load.note("failover", f"{time.time():.6f}")     # nothing is missing
         promote(t, standby)
         goes_on(t, session)
         session.close()
@@ -162,7 +163,7 @@ def synchronous(t):
     prove(t, primary, load)
 
 
-@scenario("failover-alone", "the only synchronous standby goes away and comes back: commits wait, some are cancelled; schedules go on",
+@scenario("failover-alone", "Remove the only synchronous standby and bring it back; cancel some waiting commits",
           short=False)
 def alone(t):
     primary, standby = t.server("one", **REPLICATED), t.new_server("two")
@@ -178,21 +179,22 @@ def alone(t):
         waiting = until(lambda: primary.pids("wait_event = 'SyncRep' AND backend_type = 'client backend'"), "commits wait")
         fired = primary.one(FIRED)
         until(lambda: primary.one(FIRED) > fired, "the schedule goes on")
-        t.did("times that the schedule went on")
+        t.did("checks that the schedule continued")
         for pid in waiting:
             how = t.random.choice(("cancel", "terminate", None))
             if how:
                 primary.sql(f"SELECT pg_{how}_backend(%s)", pid)
-                t.did(f"waits for it ended by pg_{how}_backend")
+                t.did(f"waiting commits ended by pg_{how}_backend")
         standby.start()
-        t.did("standbys gone and back")
+        t.did("standbys removed and brought back")
         load.progress()
     prove(t, primary, load)
     primary.configure(synchronous_standby_names="''")
     primary.reload()
 
 
-@scenario("failover-async", "the primary of an asynchronous standby that hangs back dies under load; what it lacks is the end of what was committed", short=False)
+@scenario("failover-async",
+          "Kill or stop the primary of a lagging asynchronous standby under load; promote the standby", short=False)
 def asynchronous(t):
     primary, standby = t.server("one", **EVERYTHING), t.new_server("two")
     load = full_load(t, primary, dsn=anywhere(primary, standby))
@@ -204,7 +206,7 @@ def asynchronous(t):
         with deaf(standby):
             work(t, load)
             if n % 2 == 0:
-                # what is loaded again has new lease numbers, of which the standby does not know
+                # reloaded leases have new numbers, which the standby does not know
                 end(t, primary, load)
                 primary.start()
                 load.progress()
@@ -224,23 +226,23 @@ def lost(t, server, load):
     tokens = {job.token for job in journal.jobs.values()}
     enqueues = sum(tokens.isdisjoint(ledger.transactions[tx]) for tx in ledger.committed if ledger.transactions[tx])
     finishes = sum(ledger.accepted((id, lease)) and not any(e.lease == lease for e in journal.of(id)) for id, lease in ledger.told)
-    t.did("enqueues that the standby lacked", enqueues)
-    t.did("finishes that the standby lacked", finishes)
+    t.did("enqueues missing on the standby", enqueues)
+    t.did("finishes missing on the standby", finishes)
     t.expect(enqueues > 0 and finishes > 0, "there was something that the standby lacked")
 
 
 def rewind(old, new):
-    """The server that is gone becomes a standby of the one that took over."""
-    new.sql("CHECKPOINT")   # before it, pg_rewind does not see that they have parted
+    """The lost server becomes a standby of the server that took over."""
+    new.sql("CHECKPOINT")   # without it pg_rewind does not see that the timelines differ
     old.program("pg_rewind", "-D", old.data, "--source-server", new.dsn(), "--no-sync")
-    old.configure(unix_socket_directories=f"'{old.socket}'")    # the files of settings came along
+    old.configure(unix_socket_directories=f"'{old.socket}'")    # the configuration files were copied too
     new.slot_for(old)
     old.stream_from(new)
-    # it has the slots that it had as a primary
+    # it still has the slots that it had as a primary
     old.sql("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
 
 
-@scenario("failover-rewind", "two servers take over from each other again and again; who was killed is rewound with pg_rewind and follows", short=False)
+@scenario("failover-rewind", "Fail over between two servers repeatedly; rejoin the old primary with pg_rewind", short=False)
 def rewound(t):
     primary, standby = t.server("one", **EVERYTHING), t.new_server("two")
     standby.standby_of(primary)
@@ -263,7 +265,7 @@ def rewound(t):
     prove(t, primary, load)
 
 
-@scenario("failover-cascade", "a primary dies, then the standby that took over, and the standby of that standby takes over; their memory differs", short=False)
+@scenario("failover-cascade", "Fail over twice along a chain of standbys with different memory settings", short=False)
 def cascade(t):
     primary = t.server("one", **REPLICATED)
     middle, last = t.new_server("two"), t.new_server("three")
@@ -291,7 +293,7 @@ def read_only(server, value):
     until(lambda: server.one("SHOW default_transaction_read_only") == value, "it has read the settings")
 
 
-@scenario("failover-split", "a standby is promoted while the primary lives and goes on; what that accepts from then on is lost", short=False)
+@scenario("failover-split", "Promote a standby while the primary continues; discard the primary's later changes", short=False)
 def split(t):
     primary, standby = t.server("one", **REPLICATED), t.new_server("two")
     load = t.load(primary, dsn=anywhere(primary, standby), pace=pace(t))
@@ -303,7 +305,7 @@ def split(t):
         since = time.time()
         promote(t, standby)
         work(t, load)
-        # clients do not take it as long as it does not take writes, so that the ledger knows on which of the two something was
+        # clients reject it until it accepts writes, so the ledger knows on which of the two servers something was done
         read_only(standby, "on")
         end(t, primary, load)
         load.note("takeover", f"{since:.6f}")
@@ -316,7 +318,7 @@ def split(t):
 
 
 def moment(server, kind):
-    """A point to go back to, as a setting."""
+    """A recovery target, as a setting."""
     if kind == "name":
         server.sql("SELECT pg_create_restore_point('here')")
         return {"recovery_target_name": "'here'"}
@@ -325,7 +327,8 @@ def moment(server, kind):
     return {"recovery_target_time": f"'{server.one('SELECT clock_timestamp()')}'"}
 
 
-@scenario("failover-restore", "a base backup and archived WAL are restored to a moment in the middle of the load: by name, time, transaction")
+@scenario("failover-restore",
+          "Restore a base backup and archived WAL to a moment during the load: by name, time or transaction")
 def restored(t):
     archive = t.dir / "archive"
     archive.mkdir(parents=True)
@@ -343,7 +346,7 @@ def restored(t):
         after = time.time()
         load.progress()
         if n % 2 == 0:
-            # what is loaded again has new lease numbers, of which the other one does not know
+            # reloaded leases have new numbers, which the other server does not know
             end(t, primary, load)
             primary.start()
             load.progress()

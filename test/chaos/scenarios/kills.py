@@ -1,4 +1,4 @@
-"""Processes are killed and servers stopped, at random times under full load."""
+"""Kills processes and stops servers, at random times under full load."""
 import os
 import pathlib
 import signal
@@ -10,13 +10,13 @@ from scenario import scenario
 from server import until
 
 SYSTEM = ("checkpointer", "background writer", "walwriter", "autovacuum launcher", "logical replication launcher")
-MAY_END = ("background writer", "walwriter", "autovacuum launcher")     # on SIGTERM; the postmaster starts them again
+MAY_END = ("background writer", "walwriter", "autovacuum launcher")     # they end on SIGTERM; the postmaster restarts them
 WORKERS = ("launcher", "scheduler", "janitor", "executor")
 FIRST_LOAD = ("count-before-snapshot", "count-after-snapshot", "load-between-segments", "count-before-end")
 
 
 def restarts(server, log):
-    """Has the server come back since that byte of its log?"""
+    """Whether the server has restarted since that byte of its log."""
     return "database system is ready to accept connections" in server.log(log)
 
 
@@ -31,7 +31,7 @@ def wait_for(server, where, *args):
 
 
 def kill_one(t, server, load, where, *args):
-    """SIGKILL, which takes the server through crash recovery, until that is over"""
+    """Kills a process with SIGKILL, which leads to crash recovery; returns after the recovery."""
     while True:
         pid = t.random.choice(wait_for(server, where, *args))
         log = server.log_size()
@@ -45,7 +45,7 @@ def pause(t, load):
     load.progress(t.random.randrange(5_000, 30_000))
 
 
-@scenario("kill-client", "a client is killed with SIGKILL, in whatever it does")
+@scenario("kill-client", "SIGKILL a client at any moment")
 def kill_client(t):
     server = t.server(**CONF)
     load = full_load(t, server)
@@ -57,7 +57,7 @@ def kill_client(t):
     t.prove(server, load)
 
 
-@scenario("kill-backend", "SIGKILL of a client's server process, which takes the server through crash recovery")
+@scenario("kill-backend", "SIGKILL a client's backend, which causes crash recovery")
 def kill_backend(t):
     server = t.server(**CONF)
     load = full_load(t, server)
@@ -69,7 +69,7 @@ def kill_backend(t):
     t.prove(server, load)
 
 
-@scenario("kill-worker", "SIGKILL of tq's own processes: launcher, scheduler, janitor, executor with a handler at work", short=False)
+@scenario("kill-worker", "SIGKILL tq's launcher, scheduler, janitor, or an executor that runs a handler", short=False)
 def kill_worker(t):
     server = t.server(**CONF)
     load = full_load(t, server)
@@ -82,7 +82,7 @@ def kill_worker(t):
     t.prove(server, load)
 
 
-@scenario("kill-system", "SIGKILL of PostgreSQL's own processes: checkpointer, writers, launchers, autovacuum workers", short=False)
+@scenario("kill-system", "SIGKILL PostgreSQL's own processes: checkpointer, writers, launchers, autovacuum workers", short=False)
 def kill_system(t):
     server = t.server(**CONF, autovacuum_naptime="'1s'")
     load = full_load(t, server)
@@ -95,7 +95,7 @@ def kill_system(t):
     t.prove(server, load)
 
 
-@scenario("kill-terminate", "SIGTERM of clients' server processes, tq's processes and PostgreSQL's, one every moment")
+@scenario("kill-terminate", "SIGTERM client backends, tq processes and PostgreSQL's processes repeatedly")
 def terminate(t):
     server = t.server(**CONF)
     load = full_load(t, server)
@@ -103,7 +103,7 @@ def terminate(t):
     for n in t.rounds(12):
         load.progress(t.random.randrange(1_000, 8_000))
         kind = kinds[n % len(kinds)]
-        # some come and go; in the short form there is no time to wait for them
+        # some processes are short-lived; the short form has no time to wait for them
         pids = (server.pids if t.short else partial(wait_for, server))("backend_type = %s AND application_name <> 'chaos'", kind)
         t.did("times the " + kind, int(bool(pids) and server.kill(t.random.choice(pids), signal.SIGTERM)))
     for kind in () if t.short else dict.fromkeys(kinds):
@@ -112,7 +112,7 @@ def terminate(t):
     t.prove(server, load)
 
 
-@scenario("kill-cancel", "a query cancel for clients' server processes and for tq's, one every moment")
+@scenario("kill-cancel", "Cancel the queries of client backends and tq processes repeatedly")
 def cancel(t):
     server = t.server(**CONF)
     load = full_load(t, server)
@@ -126,14 +126,14 @@ def cancel(t):
     t.prove(server, load)
 
 
-@scenario("kill-stop", "pg_ctl stop, -m immediate or -m fast, and start")
+@scenario("kill-stop", "Stop the server with `-m immediate` or `-m fast`; restart it")
 def stop(t):
     server = t.server(**CONF)
     load = full_load(t, server)
     for n in t.rounds(2):
         pause(t, load)
         mode = ("immediate", "fast")[n % 2]
-        with load.crash():      # at a fast stop transactions that are open are rolled back, and young claims are not journalled
+        with load.crash():      # a fast stop rolls back open transactions, and does not journal young claims
             server.stop(mode)
         server.start().wait_ready()
         t.did(f"times -m {mode}")
@@ -142,12 +142,13 @@ def stop(t):
 
 
 def kill_postmaster(server):
-    """SIGKILL, and its parent has heard of it: a server that starts then finds by itself that the old one is gone."""
+    """Kills the postmaster with SIGKILL, and reaps it. A server that starts then finds out by itself that the old one is
+    gone."""
     pid = server.kill_postmaster()
     until(lambda: not os.path.exists(f"/proc/{pid}"), "the postmaster is gone")
 
 
-@scenario("kill-postmaster", "SIGKILL of the postmaster, and start when its children have ended", short=False)
+@scenario("kill-postmaster", "SIGKILL the postmaster; restart once its children have ended", short=False)
 def postmaster(t):
     server = t.server(**CONF)
     load = full_load(t, server)
@@ -162,14 +163,15 @@ def postmaster(t):
 
 
 def delay(server, point, command):
-    """What is run at a wait point from now on, also by processes that come after a crash, which forgets what tq_test_arm() was told."""
+    """Sets the command that runs at a wait point from now on, also in processes after a crash, which clears what
+    tq_test_arm() has set."""
     server.configure(**{"tq_test." + point.replace("-", "_"): f"'{command}'"})
     server.reload()
     until(lambda: server.one("SELECT current_setting(%s)", "tq_test." + point.replace("-", "_")) == command, "it has read the settings")
 
 
-@scenario("kill-loader", "SIGKILL of whoever is first to read the journal after a crash, at each step of that, of the postmaster while it "
-          "recovers from one", short=False)
+@scenario("kill-loader",
+          "SIGKILL the first process that reads the journal after a crash, at each step, or the postmaster", short=False)
 def loader(t):
     server = t.server(**CONF)
     load = full_load(t, server)
@@ -180,7 +182,7 @@ def loader(t):
             with load.crash():
                 server.stop("immediate")
             server.program("pg_ctl", "-D", server.data, "-l", server.logfile, "-W", "start")
-            # a lock file that was left empty would keep PostgreSQL from starting
+            # an empty lock file would keep PostgreSQL from starting
             for file in (server.data / "postmaster.pid", pathlib.Path(server.socket) / ".s.PGSQL.5432.lock"):
                 until(lambda lock=file: lock.exists() and lock.read_text(encoding="utf-8"), "it starts")
             with load.crash():
@@ -190,15 +192,15 @@ def loader(t):
             continue
         point = points[0]
         points = points[1:] + points[:1]
-        delay(server, point, "SELECT pg_sleep(60)")     # whoever gets there stands there until the poll below has seen it
+        delay(server, point, "SELECT pg_sleep(60)")     # sleeps: the process stays there until it is seen below
         log = server.log_size()
         with load.crash():
             server.kill(wait_for(server, "backend_type = 'tq launcher'")[0])
             until(lambda before=log: restarts(server, before), "the server restarts")
-        # whoever comes first reads it; the janitor counts later
+        # the first process reads the journal; the janitor counts later
         standing = "wait_event = 'PgSleep' AND (backend_type = 'client backend' OR query = 'tq: loading')"
         wait_for(server, standing)
-        delay(server, point, "")    # who stands there reads no settings
+        delay(server, point, "")    # a process at this point reads no settings
         kill_one(t, server, load, standing)
         t.did(f"times at {point}")
     for point in FIRST_LOAD:

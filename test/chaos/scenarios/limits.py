@@ -1,4 +1,4 @@
-"""What a server has only so much of is used up by others: places for processes, connections, locks, memory."""
+"""Uses up limited resources of a server: process slots, connections, locks, memory."""
 import contextlib
 import json
 import resource
@@ -15,13 +15,13 @@ NO_SLOT = "out of background worker slots, could not start tq scheduler"
 
 
 class Crowd:
-    """Sessions of others, each busy with one statement in a thread of its own."""
+    """Sessions of other clients, each busy with one statement in a thread of its own."""
 
     def __init__(self, server):
         self.server, self.sessions = server, []
 
     def run(self, *statements):
-        """The last statement goes on until leave()."""
+        """The last statement runs until leave()."""
         conn = self.server.connect(name="crowd")
         cur = conn.cursor()
         for statement in statements[:-1]:
@@ -49,15 +49,15 @@ def health(server, item):
     return server.sql("SELECT value, status, hint FROM tq_health() WHERE item = %s", item)[0]
 
 
-@scenario("pressure-processes", "max_worker_processes is used up by parallel queries when the scheduler is killed")
+@scenario("pressure-processes", "Parallel queries use all worker processes when the scheduler is killed")
 def processes(t):
     server = t.server(max_worker_processes="8", max_parallel_workers="8", tq__naptime="'200ms'")
     server.sql("CREATE TABLE big WITH (parallel_workers = 8) AS SELECT generate_series(1, 100000) AS n")
     server.sql("CREATE FUNCTION pause(float8) RETURNS void PARALLEL SAFE LANGUAGE internal AS 'pg_sleep'")
-    load = t.load(server, pace=0.02)    # it takes a while, and all that comes meanwhile has to be worked off
+    load = t.load(server, pace=0.02)    # connecting takes a while, and all jobs enqueued meanwhile have to be processed
     crowd = Crowd(server)
     for _ in t.rounds(1):
-        # one query takes what is free now, the next ones what becomes free
+        # one query takes all that is free now, the next ones take what becomes free
         log = server.log_size()
         while NO_SLOT not in server.log(log):
             for pid in server.workers("scheduler"):
@@ -66,37 +66,37 @@ def processes(t):
                       "SET parallel_leader_participation = off", "SELECT count(pause(0.01)) FROM big")
             until(lambda at=log: server.workers("scheduler") or NO_SLOT in server.log(at),
                   "the scheduler starts, or the log says why not")
-        t.did("times without a place for the scheduler")
+        t.did("times without a process slot for the scheduler")
         t.expect("max_worker_processes" in server.log(log), "the log says what to raise")
         value, status, hint = health(server, "scheduler")
         t.equal((value, status, "max_worker_processes" in hint), ("not running", "error", True), "tq_health() says so")
-        load.progress()     # what needs no worker goes on
+        load.progress()     # functions that need no worker continue
         crowd.leave()
         until(lambda: server.workers("scheduler"), "the scheduler is back")
         load.progress()
     t.prove(server, load)
 
 
-@scenario("pressure-locks", "other sessions hold every lock that the server has room for")
+@scenario("pressure-locks", "Other sessions hold every lock that the lock table has room for")
 def locks(t):
     server = t.server(max_locks_per_transaction="10", max_connections="30", tq__segment_rows="300", tq__naptime="'200ms'")
     load = t.load(server)
     for _ in t.rounds(2):
         log = server.log_size()
         conn = server.connect(name="hoarder")
-        # locks that others let go of are taken, too
+        # locks that other sessions release are taken, too
         while server.log(log).count("out of shared memory") < 20:
             with contextlib.suppress(psycopg2.errors.OutOfMemory), conn.cursor() as cur:
                 cur.execute("SELECT pg_advisory_lock(generate_series(%s, %s))", (t.random.randrange(10**9), 2 * 10**9))
         t.did("times out of locks")
         conn.close()
         load.progress()
-    t.figures["statements that found no lock"] = server.log().count("out of shared memory")
+    t.figures["statements that failed for lack of lock space"] = server.log().count("out of shared memory")
     t.prove(server, load)
 
 
 def squeeze(pid, spare):
-    """Lets a process have so many bytes more than it has now, but for its stack. Back to no limit with spare = None."""
+    """Limits a process to its present memory plus so many bytes, without its stack. spare = None removes the limit."""
     with contextlib.suppress(ProcessLookupError, FileNotFoundError):
         limit = resource.RLIM_INFINITY
         if spare is not None:
@@ -106,7 +106,7 @@ def squeeze(pid, spare):
 
 
 def execute(cur, call):
-    """As soon as the queue is not full."""
+    """Runs it as soon as the queue is not full."""
     while True:
         try:
             return cur.execute(*call)
@@ -116,12 +116,12 @@ def execute(cur, call):
             time.sleep(0.1)     # poll
 
 
-@scenario("pressure-memory", "malloc fails in sessions and workers, at random; work_mem is 64 kB")
+@scenario("pressure-memory", "malloc fails at random in sessions and workers; work_mem is 64 kB")
 def memory(t):
-    # memory that is free again goes back at once, so that what a process has is what it needs
+    # freed memory returns to the system at once, so the size of a process is what it needs
     server = t.server(env={"MALLOC_TRIM_THRESHOLD_": "131072", "MALLOC_MMAP_THRESHOLD_": "131072"}, work_mem="'64kB'",
                       maintenance_work_mem="'1MB'", tq__naptime="'200ms'")
-    load = t.load(server)
+    load = t.load(server, program="warm.py")
     conn = server.connect(name="driver")
     for n in t.rounds(3):
         pids = server.pids("backend_type IN ('client backend', 'tq scheduler', 'tq janitor')")
@@ -138,7 +138,7 @@ def memory(t):
             load.progress(3000)
             for pid in pids:
                 squeeze(pid, None)
-            # the same session goes on
+            # the same session continues
             load.note("enqueue", f"driver/{n}", *tokens)
             execute(cur, call)
             load.note("committed", f"driver/{n}")
@@ -149,21 +149,21 @@ def memory(t):
 
 
 def fill(taken, dsn):
-    """Takes connections until there are no more; True."""
+    """Opens connections until there are no more; True."""
     with contextlib.suppress(psycopg2.OperationalError):
         while True:
             taken.append(psycopg2.connect(dsn))
     return True
 
 
-@scenario("pressure-slots", "every connection that max_connections allows is taken, and the clients' are terminated", short=False)
+@scenario("pressure-slots", "Use every connection that max_connections allows; terminate the clients' connections", short=False)
 def slots(t):
     server = t.server(max_connections="16", superuser_reserved_connections="3")
     for statement in ("CREATE ROLE app LOGIN", "CREATE ROLE crowd LOGIN", "SELECT tq_create_queue('load')",
                       "SELECT tq_grant('load', 'app', 'produce')", "SELECT tq_grant('load', 'app', 'consume')"):
         server.sql(statement)
     load = t.load(server, dsn=server.dsn().replace("user=postgres", "user=app"))
-    watch = server.connect()    # those that try again and again are in the reserve now and then
+    watch = server.connect()    # clients that retry all the time sometimes get a reserved connection
     cur = watch.cursor()
     for _ in t.rounds(1):
         log = server.log_size()
@@ -177,7 +177,7 @@ def slots(t):
         until(lambda at=log: "too many clients already" in server.log(at) or "remaining connection slots" in server.log(at),
               "clients find no place")
         t.did("times without a connection")
-        # what clients held is taken back: that needs no connection
+        # jobs of clients return to the queue: that needs no connection
         until(lambda: cur.execute("SELECT sum(running) FROM tq_queues") or cur.fetchone() == (0,), "the workers go on")
         for place in taken:
             place.close()

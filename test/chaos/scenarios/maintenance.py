@@ -1,4 +1,4 @@
-"""Administrators at work: maintenance, locks, DDL, settings, snapshots held, long readers and dumps."""
+"""Administrators at work: maintenance, locks, DDL, settings, old snapshots, long reads and dumps."""
 from harm import databases, readers, sessions, settings, tables
 from harm.hands import Harms
 from scenario import scenario
@@ -11,21 +11,21 @@ AUTOVACUUM = {"autovacuum_naptime": "'1s'", "autovacuum_freeze_max_age": "100000
 
 
 def load_of(t, server, **options):
-    """A backlog takes time to be worked off."""
+    """A load that can be processed in the end: a backlog takes time."""
     return t.load(server, pace=0.01, **options)
 
 
 def end(t, server, load, but=("due to lock timeout",)):
-    """The clients go on, the workers are there, every promise held, and nothing went wrong in the workers, but that they did not wait
-    for locks."""
+    """Expectations at the end: the clients continue, the workers run, every promise held, and no worker reported anything
+    except that it did not wait for locks."""
     load.progress()
     until(lambda: server.workers("scheduler"), "there is a scheduler")
     t.prove(server, load)
     t.steady(server, but)
 
 
-@scenario("maintenance-rewrite", "VACUUM FULL, CLUSTER, REINDEX (also concurrently, also of the database), VACUUM FREEZE, ANALYZE and "
-          "SET TABLESPACE of every table of tq")
+@scenario("maintenance-rewrite",
+          "VACUUM FULL, CLUSTER, REINDEX, VACUUM FREEZE, ANALYZE and SET TABLESPACE on every table of tq")
 def rewrite(t):
     server = t.server(deadlock_timeout="'100ms'")
     load = load_of(t, server)
@@ -35,7 +35,8 @@ def rewrite(t):
     end(t, server, load)
 
 
-@scenario("maintenance-vacuum", "autovacuum without pauses or thresholds freezes everything, while transaction numbers are used up")
+@scenario("maintenance-vacuum",
+          "Autovacuum freezes everything without delays or thresholds, while transaction IDs are consumed")
 def vacuum(t):
     server = t.server(max_worker_processes="10", **AUTOVACUUM)
     load = load_of(t, server)
@@ -43,11 +44,11 @@ def vacuum(t):
         harms.last(load, 10)
         until(lambda: "automatic" in server.log(), "autovacuum comes by")
     t.did("tables vacuumed by autovacuum", server.log().count("automatic vacuum of") + server.log().count("automatic aggressive vacuum"))
-    t.did("of those to prevent wraparound", server.log().count("to prevent wraparound of table"))
+    t.did("of those, to prevent wraparound", server.log().count("to prevent wraparound of table"))
     end(t, server, load)
 
 
-@scenario("maintenance-lock", "tables of tq are locked in every mode, for up to a second")
+@scenario("maintenance-lock", "Lock tq's tables in every mode, for up to a second")
 def lock(t):
     server = t.server(deadlock_timeout="'100ms'", **sessions.NAMED)
     load = load_of(t, server)
@@ -60,19 +61,18 @@ def lock(t):
     end(t, server, load)
 
 
-@scenario("maintenance-ddl", "databases with tq are copied, renamed and dropped, the extension is dropped and created in another, queues come "
-          "and go")
+@scenario("maintenance-ddl", "Copy, rename and drop databases; drop and create the extension; create and drop queues")
 def ddl(t):
     server = t.server(max_worker_processes="16")
     load = load_of(t, server)
     with Harms(t, server, databases.extension, databases.database, databases.queues) as harms:
         harms.last(load, 3)
     until(lambda: databases.lost_places(server) <= 0, "each queue in memory is one of a database")
-    # so they make room
+    # so they leave their slots
     end(t, server, load, ["due to administrator command"])
 
 
-@scenario("maintenance-settings", "every setting of tq that a reload changes is set at random, and the workers are switched off and on")
+@scenario("maintenance-settings", "Change every reloadable setting of tq at random; turn the workers off and on")
 def change_settings(t):
     server = t.server()
     server.sql("SELECT tq_create_queue('load', %s)", settings.KEEP)

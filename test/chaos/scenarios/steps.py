@@ -1,4 +1,4 @@
-"""Processes die, leave, fail and are stopped between any two steps of what tq does: at each wait point of the sources."""
+"""Processes fail, exit, are killed and are stopped at each wait point of the sources, between any two steps of tq."""
 import datetime
 import pathlib
 import re
@@ -11,27 +11,27 @@ from scenarios.kills import kill_postmaster, restarts
 from server import until
 
 SOURCES = pathlib.Path(__file__).parents[3] / "src"
-PATIENCE = (15, 30, 90, 180)    # seconds, for a first try and others; the load gets nearly everywhere within a few
+PATIENCE = (15, 30, 90, 180)    # seconds, for a first try and others; the load reaches most points within a few
 DIED = re.compile(r'^killed at "([^"]+)"$', re.M)
 CRASHED = re.compile(r"^(\S+ \S+ \S+) \[\d+\] .* was terminated by signal 9", re.M)
 
-# between what is durable and what is known in memory
+# points between a durable change and its change in memory
 CRITICAL = ("precommit-registered", "commit-before-publish", "commit-half-published", "claim-after-pop", "finish-after-append",
             "claimlog-before-commit", "fire-after-row", "fire-after-commit", "executor-after-claim", "executor-before-commit",
             "segment-before-map", "drop-before-commit", "reap-before-commit", "resolve-before-commit", "count-before-end",
             "refill-before-raise")
 
-# what a load of minutes would reach once or twice: smaller blocks of ids, time for somebody else's change between two steps, and a janitor
-# that comes often, and is soon done with segment 0, of which the load keeps everything that goes
+# Makes rare steps frequent: smaller blocks of ids, time for a change by another session between two steps, and a
+# janitor that runs often and finishes segment 0 soon. The load keeps the rows that are deleted there.
 ALSO = {"tq_test.queues_after_read": "'SELECT count(*) FROM generate_series(1, 200000)'", "tq.timer_horizon": "'2s'", "tq.segment_rows": "400",
         "tq.naptime": "'100ms'", "tq.dead_retention": "'30s'"}
 
-# a scheduler is there long before any of these could be armed
+# a scheduler runs long before any of these can be armed
 AT_START_OR_END = {"scheduler-leaving", "identity-after-read"}
 
 
 def points():
-    """{name: may it fail there?}, as they are in the sources: a new one cannot be forgotten."""
+    """{name: whether it may fail there}, read from the sources, so that no new one is forgotten."""
     found = {}
     for file in sorted(SOURCES.rglob("*.cpp")):
         for nofail, name in re.findall(r'TQ_WAIT_POINT(_NOFAIL)?\("([^"]+)"\)', file.read_text(encoding="utf-8")):
@@ -40,7 +40,7 @@ def points():
 
 
 class Steps:
-    """A server under load, and what was done to it where."""
+    """A server under load, and the actions at each of its wait points."""
 
     def __init__(self, t):
         self.t = t
@@ -49,17 +49,17 @@ class Steps:
         self.server.sql("ALTER SEQUENCE tq.job_id_seq INCREMENT BY 256")
         self.load = full_load(t, self.server)
         self.hit = dict.fromkeys(self.points, 0)
-        self.tried = dict.fromkeys(self.points, 0)      # in the present round
+        self.tried = dict.fromkeys(self.points, 0)      # in the current round
 
     def arm(self, names, action):
-        """The first of whoever gets there does it, or a later one where many do."""
+        """The first process that arrives does it, or a later one where many arrive."""
         skips = [0 if self.tried[name] else self.t.random.choice([0, 0, 1, 5]) for name in names]
         for name in names:
             self.tried[name] += 1
         self.server.try_sql("SELECT tq_test_arm(n, %s, s, 0) FROM unnest(%s, %s) x (n, s)", action, list(names), skips)
 
     def provoke(self, names):
-        """Somebody has to leave, or to start."""
+        """Makes processes end or start."""
         for worker in self.server.workers("scheduler" if AT_START_OR_END & set(names) else "nobody"):
             self.server.kill(worker, 15)
 
@@ -68,7 +68,7 @@ class Steps:
         self.t.did(what)
 
     def fail(self, names, action, seconds):
-        """An error, or the end of a process, at each of these points. Those where it came."""
+        """An error, or the end of a process, at each of these points. Returns those where it happened."""
         left = {name for name in names if self.points[name]}
         self.arm(sorted(left), action)
         self.provoke(left)
@@ -76,7 +76,7 @@ class Steps:
         def all_passed():
             for name, in self.server.sql("SELECT n FROM unnest(%s) n WHERE tq_test_passed(n) > 0", sorted(left)):
                 left.remove(name)
-                self.count(name, {"error": "errors at a step", "exit": "processes told to leave at a step"}[action])
+                self.count(name, {"error": "errors at a step", "exit": "processes terminated at a step"}[action])
             return not left
         try:
             until(all_passed, f"{action} at each of {sorted(left)}", seconds)
@@ -85,11 +85,11 @@ class Steps:
         return {name for name in names if self.points[name]} - left
 
     def leave(self, names, seconds):
-        """The end of a process at each of these points. A worker that has ended again and again is started later and later, so the server
-        has a new start then."""
+        """The end of a process at each of these points. A worker that ends repeatedly is restarted later each time, so the
+        server is restarted first."""
         done = self.fail(names, "exit", seconds)
         self.arm(sorted(self.points), "none")
-        # nobody journals claims before there is a scheduler again
+        # no process journals claims before a scheduler runs again
         until(lambda: self.server.workers("scheduler"), "there is a scheduler")
         since = time.monotonic()
         until(lambda: time.monotonic() > since + JOURNALLED_AFTER, "claims of the time without one are journalled")
@@ -99,7 +99,7 @@ class Steps:
         return done
 
     def kill(self, names, seconds):
-        """SIGKILL at the first of these points that somebody reaches. That point, or nothing."""
+        """SIGKILL at the first of these points that a process reaches. Returns that point, or None."""
         log = self.server.log_size()
         self.arm(names, "kill")
         self.provoke(names)
@@ -107,7 +107,7 @@ class Steps:
             until(lambda: restarts(self.server, log), f"somebody is killed at one of {names}", seconds)
         except RuntimeError:
             self.arm(names, "none")
-            if not DIED.findall(self.server.log(log)):      # nor will there be: what comes next meets no crash that is under way
+            if not DIED.findall(self.server.log(log)):      # and there will be none: the next step meets no recovery
                 return set()
             until(lambda: restarts(self.server, log), "the server restarts")
         said = self.server.log(log)
@@ -121,7 +121,8 @@ class Steps:
         return {died}
 
     def halt(self, names, seconds):
-        """The server is stopped at once, or its postmaster killed, while somebody stands at one of these points. That point, or nothing."""
+        """Stops the server at once, or kills its postmaster, while a process is at one of these points. Returns that point, or
+        None."""
         self.arm(names, "wait")
         self.provoke(names)
 
@@ -146,8 +147,8 @@ class Steps:
 
 
 def everywhere(s, act, n, names):
-    """act(names, seconds) does something at some of so many points, and says at which; until it was done at all of them. Where it was
-    not."""
+    """act(names, seconds) does something at one of several points, and returns that point; repeats until all had their
+    turn. Returns the points that were not reached."""
     left = set(names)
     s.tried = dict.fromkeys(s.points, 0)
     for seconds in PATIENCE:
@@ -161,7 +162,7 @@ def everywhere(s, act, n, names):
 
 
 def in_short(s):
-    """A few of the critical ones, by the seed, and errors wherever the load comes along within seconds."""
+    """A few of the critical points, chosen by the seed, and errors at points that the load reaches within seconds."""
     s.load.progress()
     s.fail(set(s.points) - AT_START_OR_END, "error", 3)
     s.fail(s.some(CRITICAL, 4), "exit", 2)
@@ -169,8 +170,8 @@ def in_short(s):
         s.t.expect(s.kill(s.some(CRITICAL, 6), PATIENCE[2]), "somebody was killed between two steps")
 
 
-@scenario("steps-kill", "between any two steps of enqueue, claim, finish and all background work (each wait point of the sources) an error, "
-          "the end of the process, SIGKILL of it, an immediate stop or SIGKILL of the postmaster", share=6.0)
+@scenario("steps-kill",
+          "At every wait point: an error, a process exit, SIGKILL, an immediate stop, or SIGKILL of the postmaster", share=6.0)
 def steps_kill(t):
     s = Steps(t)
     if t.short:

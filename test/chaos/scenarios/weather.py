@@ -1,4 +1,4 @@
-"""Everything at once."""
+"""All kinds of harm at once."""
 from full_load import CONF, full_load
 from harm import databases, readers, sessions, settings, tables
 from harm.hands import Harms
@@ -11,16 +11,16 @@ KINDS = (sessions.cancel_clients, sessions.terminate_clients, sessions.cancel_wo
          databases.extension, databases.database, databases.queues, settings.settings, settings.workers,
          readers.read, readers.call, readers.copy, readers.cursors, readers.hold_segment, readers.dump)
 AT_ONCE = 7
-# what workers say if they are interrupted, asked to leave or do not wait for a lock
+# messages of workers that are interrupted, terminated or do not wait for a lock
 MAY_SAY = ("due to user request", "due to administrator command", "due to lock timeout", "deadlock detected")
 
 
-@scenario("weather", "all of session-..., maintenance-... and kill-client in random mixtures, under a load of everything", short=False, share=3)
+@scenario("weather", "Random mixtures of all session and maintenance scenarios and `kill-client`, under full load", short=False, share=3)
 def weather(t):
     kept = {name: value for name, value in CONF.items() if name.startswith("tq_test")}
     conf = {name: value for name, value in CONF.items() if name not in kept}
     server = t.server(**dict(conf, max_worker_processes="20", deadlock_timeout="'100ms'", autovacuum_naptime="'1s'",
-                           tq__max_queues="4000", tq__max_lanes="8000"))   # a meddler's queue stays if dropping it is interrupted
+                           tq__max_queues="4000", tq__max_lanes="8000"))   # a queue of this harm remains if its drop is interrupted
     for name, value in kept.items():    # other databases keep nothing
         server.sql(f"ALTER DATABASE postgres SET {name} = {value}")
     load = full_load(t, server)

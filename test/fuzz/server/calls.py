@@ -1,6 +1,6 @@
-"""Calls of tq's functions with random arguments. Whatever comes: the server stays up and answers with a value or with an error that is
-meant for the caller and says which argument it is about; what was taken is shown again as it was given, also by a server that has read
-everything anew; what was refused has left nothing behind. First come the objects of objects.txt."""
+"""Call tq's functions with random arguments. The server must stay up and return a value, or an error that names the argument at
+fault. An accepted value must read back unchanged, also after a restart. A refused value must leave nothing behind. The objects of
+objects.txt come first."""
 import collections
 import time
 
@@ -9,15 +9,15 @@ import psycopg2
 from objects import Mutants, read
 from values import BAD_CRONS, BAD_ZONES, CRONS, IDS, ZONES, Values, decoded, jsonb
 
-# What a call may be answered with. 22023 and 22004 are tq's own word for a wrong value; the other codes of class 22, and 54000, are the
-# server's for texts that are no interval, time, jsonb. 53400: there are too many queues, in the end.
+# The allowed errors. 22023 and 22004 are tq's own codes for a wrong value. The other codes of class 22, and 54000,
+# come from the server for texts that are no interval, time or jsonb. 53400: too many queues, in the end.
 CODES = {"22023", "22004", "22007", "22008", "22009", "22015", "2202E", "22P02", "22003", "42501", "42704", "42710", "42883", "42P13", "42601",
-         "42725", "3F000", "0A000", "53400", "55P03", "54000", "TQ001", "TQ002", "TQ003", "TQ004", "TQ005", "TQ008", "TQ009"}
+         "42725", "3F000", "0A000", "53400", "55000", "55P03", "54000", "TQ001", "TQ002", "TQ003", "TQ004", "TQ005", "TQ008", "TQ009", "TQ010"}
 OWN = {"22023", "22004"}
 
 
 class Broken(Exception):
-    """A promise that was not kept."""
+    """A broken promise."""
 
 
 def words_of(value):
@@ -30,19 +30,19 @@ def words_of(value):
 
 
 def plain(text):
-    """Names as they are compared: a time zone is said of timezone."""
+    """Names in a comparable form: time zone equals timezone."""
     return text.lower().replace(" ", "").replace("_", "")
 
 
 def without_nulls(value):
-    """As settings are kept: a key that is null is one that is not there."""
+    """Settings as tq stores them: a null key is a missing key."""
     if isinstance(value, dict):
         return {k: without_nulls(v) for k, v in value.items() if v is not None}
     return [without_nulls(v) for v in value] if isinstance(value, list) else value
 
 
 class Json:
-    """An argument of type jsonb; with a text if it is to be given as that."""
+    """An argument of type jsonb, with its text if the test gives that."""
 
     def __init__(self, value, text=None):
         self.value = value
@@ -50,7 +50,7 @@ class Json:
 
 
 class Array:
-    """An argument that is an array of this type, empty or not."""
+    """An array argument of this type, possibly empty."""
 
     def __init__(self, elements, type):
         self.elements, self.type = elements, type
@@ -63,11 +63,11 @@ class Caller:
         self.v = Values(rng)
         self.mutants = Mutants(rng, self.v.any_json)
         self.n = 0
-        self.answers = {}       # code -> how often
-        self.jobs = {}          # id -> arguments of what was enqueued
-        self.new = []           # queues that came with their first job
+        self.answers = {}       # code -> count
+        self.jobs = {}          # id -> arguments of the enqueued jobs
+        self.new = []           # queues that their first job created
         self.arguments = {name: set(names or []) for name, names in server.call("select proname, proargnames from pg_proc where proname ~ '^tq_'")}
-        self.refused = []       # names and markers that were in refused calls only
+        self.refused = []       # names and markers that occur only in rejected calls
 
     # --- calling
 
@@ -121,11 +121,11 @@ class Caller:
         return Json(self.v.any_json() if self.v.odd() else make()) if self.rng.random() < often else None
 
     def object(self, what, make):
-        """One that is made from the corpus, or by itself."""
+        """A text from the corpus, or a generated one."""
         return self.mutants.of(what) if self.rng.random() < 0.3 else make()
 
     def fresh(self, prefix):
-        """A name that no other call has."""
+        """A name that no other call uses."""
         return f"{prefix}{self.n}"
 
     def known_queue(self):
@@ -151,7 +151,7 @@ class Caller:
             "options": self.json_or_none(lambda: self.object("options", lambda: v.options(self.known_queue())), 0.4)}
 
     def enqueue(self):
-        # they stay, and there is room for 256
+        # they stay, and 256 fit
         new = self.rng.random() < 0.1 and len(self.new) < 100
         queue = self.fresh("new") if new else self.known_queue()
         payload = {"marker": self.fresh("m"), "more": self.v.any_json()}
@@ -189,7 +189,7 @@ class Caller:
                 self.shown(id, queue, payload, args)
 
     def shown(self, id, queue, payload, args):
-        """What tq_get shows of a job that was just enqueued."""
+        """What tq_get shows for a job right after its enqueue."""
         self.jobs[id] = (queue, args)
         row = self.server.record("select * from tq_get(%s)", id)
         if row is None:
@@ -208,7 +208,7 @@ class Caller:
 
     def queue(self):
         v = self.v
-        if self.rng.random() < 0.2:     # what its jobs then go by; those of segment 0 would go after its retention
+        if self.rng.random() < 0.2:     # the settings of its jobs; jobs of segment 0 would go after its retention
             settings = {k: s for k, s in v.settings(self.known_queue()).items() if k not in ("retention", "dead_retention")}
             self.call("tq_alter_queue", name=self.known_queue(), settings=Json(settings))
         name = self.fresh("made") if self.rng.random() < 0.5 else v.name()
@@ -221,14 +221,14 @@ class Caller:
         self.taken_settings(name, settings)
 
     def taken_settings(self, name, settings):
-        """Of a queue that was just created: they are kept, changed, and taken again."""
+        """On a new queue: settings are stored, changed, and accepted again as shown."""
         v = self.v
         self.same_settings(name, settings)
         more = v.settings(self.known_queue())
         if self.call("tq_alter_queue", name=name, settings=Json(more)) is not None:
             settings = {**settings, **more}
         self.same_settings(name, settings)
-        # what is shown is taken again
+        # the shown value is accepted again
         again = self.fresh("again")
         if self.server.call("select tq_create_queue(%s, settings) from tq_queues where queue = %s", again, name):
             self.same_settings(again, settings)
@@ -262,7 +262,7 @@ class Caller:
                 raise Broken(f"schedule {name} was given {key} = {value!r}, and has {row and row[key]!r}")
         if self.rng.random() < 0.5:
             self.call(self.rng.choice(["tq_schedule_run", "tq_schedule_pause", "tq_schedule_resume"]), name=name)
-        # what is shown is taken again; it is gone before it fires
+        # the shown value is accepted again; it is removed before it fires
         self.server.call("""select tq_schedule(name || 'again', queue, payload, kind, cron, every, timezone, catch_up, overlap, options)
                             from tq_schedules where name = %s""", name)
         for suffix in ("", "again"):
@@ -283,7 +283,11 @@ class Caller:
             lambda: self.call("tq_fail_many", ids=Array(ids, "bigint"), leases=Array(leases, "bigint"), errors=Array([text], "text")),
             lambda: self.call("tq_release", id=id, lease=lease, delay=self.maybe(v.duration, 0.7)),
             lambda: self.call("tq_bury", id=id, lease=lease, reason=text),
-            lambda: self.call("tq_heartbeat", id=id, lease=lease, extend=self.maybe(v.duration, 0.7), progress=whole, checkpoint=whole),
+            lambda: self.call("tq_heartbeat", id=id, lease=lease, extend=self.maybe(v.duration, 0.7), progress=whole, checkpoint=whole,
+                              worker=self.maybe(v.name, 0.7)),
+            lambda: self.call("tq_claim_next", queue=self.known_queue(), ids=Array(ids, "bigint"), leases=Array(leases, "bigint")),
+            lambda: self.call("tq_claim_next", queue=self.known_queue(), ids=Array([id], "bigint"), leases=Array([lease], "bigint")),
+            lambda: self.call("tq_wait_jobs", procedure=True, ids=Array(ids, "bigint"), timeout="1 ms"),
             lambda: self.call("tq_cancel", id=id, reason=text),
             lambda: self.call("tq_retry", id=id),
             lambda: self.call("tq_reschedule", id=id, run_at=self.maybe(v.time, 0.7), priority=self.maybe(v.integer, 0.5)),
@@ -293,33 +297,60 @@ class Caller:
             lambda: self.call("tq_batch_close", batch=id),
         ])()
 
+    def privilege(self):
+        return self.v.word("produce", "consume", "manage", "monitor", "metrics", "inspect", "operate", "create")
+
+    def url(self):
+        return self.v.word("https://example.org/a", "http://[::1]:80/?q=1", "https://u@example.org", "https://", "http://a b")
+
     def other(self):
         v = self.v
         until, queue, kind = self.maybe(v.time, 0.5), self.rng.choice([self.known_queue(), v.name()]), self.maybe(v.name)
+        conditions = {"queue": queue, "kind": kind, "worker": self.maybe(v.name), "tag": self.maybe(v.name), "group_key": self.maybe(v.name),
+                      "unique_key": self.maybe(v.name), "created_from": until, "created_to": self.maybe(v.time),
+                      "search": self.json_or_none(v.any_json), "after": self.maybe(lambda: self.rng.choice(IDS)), "max": v.integer(1, 100)}
         self.rng.choice([
             lambda: self.call("tq_claim", queue=queue, max_jobs=v.integer(0, 3), worker=kind, lease_for=self.maybe(v.duration), kinds=[v.name()]),
-            lambda: self.call("tq_claim_any", queues=[queue, v.name()], max_jobs=v.integer(1, 3)),
-            lambda: self.call("tq_grant", queue=queue, role="postgres", privilege=v.word("produce", "consume", "manage", "monitor", "create")),
-            lambda: self.call("tq_revoke", queue=queue, role="postgres", privilege=v.word("produce", "consume", "manage", "monitor")),
+            lambda: self.call("tq_claim_any", queues=[queue, v.name()], max_jobs=v.integer(1, 3), worker=kind, bind_worker=v.boolean()),
+            lambda: self.call("tq_claim_for", queues=[queue, v.name()], workers=[v.name() for _ in range(self.rng.randrange(4))], max_jobs=v.integer(0, 3)),
+            lambda: self.call("tq_ready", queues=self.maybe(lambda: [queue, v.name()], 0.3), kinds=self.maybe(lambda: [kind, v.name()], 0.7),
+                              all_roles=v.boolean()),
+            lambda: self.call("tq_grant", queue=queue, role="postgres", privilege=self.privilege(), privilege2=self.maybe(self.privilege)),
+            lambda: self.call("tq_revoke", queue=queue, role="postgres", privilege=self.privilege(), privilege8=self.maybe(self.privilege)),
             lambda: self.call("tq_handle", queue=queue, kind=kind, handler=self.rng.choice(["done(tq_job)", "now()", "nothing(int)"]),
                               options=self.json_or_none(lambda: v.members({"mode": v.name, "timeout": v.duration}))),
             lambda: self.call("tq_unhandle", queue=queue, kind=kind),
-            lambda: self.call("tq_pause", queue="made0", kind=kind, until=until),
-            lambda: self.call("tq_resume", queue=queue, kind=kind),
+            lambda: self.call("tq_pause", queue="made0", kind=kind, until=until, group_key=self.maybe(v.name)),
+            lambda: self.call("tq_limit_group", queue=queue, group_key=v.name(), max_running=self.maybe(lambda: v.integer(-1, 3)),
+                              rate=self.maybe(lambda: v.word("5/s", "1/d", "often"))),
+            lambda: self.call("tq_resume", queue=queue, kind=kind, group_key=self.maybe(v.name)),
+            lambda: self.call("tq_subscribe", queue=queue, url=self.url(), options=self.json_or_none(lambda: {})),
+            lambda: self.call("tq_unsubscribe", queue=queue, url=self.url()),
+            lambda: self.call("tq_enqueued", queue=queue, kind=kind, payload=self.json_or_none(lambda: {})),
             lambda: self.call("tq_retry_many", queue=queue, state=v.word("dead", "buried"), kind=kind, since=until, max_jobs=v.integer(1, 5),
                               to_queue=self.maybe(v.name)),
             lambda: self.call("tq_purge", queue=self.fresh("none"), state=v.word("all", "dead")),
+            lambda: self.call("tq_list", **conditions, state=self.maybe(lambda: v.word("ready", "dead", "running")), newest=v.boolean()),
+            lambda: self.call("tq_changes", after=self.maybe(lambda: self.rng.choice(["now", "", "0/1:1:", kind])), queue=self.maybe(lambda: queue),
+                              max=v.integer(1, 100), wait=self.maybe(lambda: "1 ms")),
+            lambda: self.call("tq_cancel_many", **conditions, dry_run=v.boolean(), reason=kind),
+            lambda: self.call("tq_reschedule_many", **conditions, dry_run=v.boolean(), run_at=self.maybe(v.time), priority=self.maybe(v.integer)),
+            lambda: self.call("tq_retry_where", **conditions, state=v.word("dead", "delayed"), dry_run=v.boolean()),
+            lambda: self.call("tq_purge_many", **conditions, state=v.word("all", "dead"), dry_run=True),
             lambda: self.call("tq_drain", worker=v.name()),
             lambda: self.call("tq_undrain", worker=v.name()),
+            lambda: self.call("tq_heartbeat_worker", worker=v.name()),
+            lambda: self.call("tq_release_worker", worker=v.name()),
             lambda: self.call("tq_schedule_next", cron=v.pick(CRONS, BAD_CRONS), timezone=v.pick(ZONES, BAD_ZONES), n=v.integer(1, 20)),
             lambda: self.call("tq_batch_open", queue=queue, kind=kind, on_failure=v.word("run", "cancel"), options=self.json_or_none(lambda: {})),
             lambda: self.call("tq_wait", procedure=True, queues=[queue], timeout=self.rng.choice(["0", "1 ms", "-1 s", "1 month", "10 ms"])),
+            lambda: self.call("tq_wait", procedure=True, queues=[queue] + [self.known_queue() for _ in range(12)], timeout="1 ms"),
         ])()
 
     # --- the corpus
 
     def replay(self):
-        """Each object of the corpus, which is taken or refused as it says."""
+        """Accepts or rejects each object of the corpus as the corpus says."""
         wrong = []
         for line in read():
             rows = getattr(self, "replay_" + line.what)(Json(decoded(line.text), line.text))
@@ -367,14 +398,14 @@ class Caller:
     # --- at the end
 
     def all_jobs(self):
-        """What is shown of each job, but for what time changes."""
+        """What is shown of each job, except fields that change with time."""
         return {r[0]: r[1] for r in self.server.call("""
             select i, (select to_jsonb(g) - array['state', 'run_at', 'finished_at', 'error', 'lease', 'lease_expires_at', 'worker', 'claimed_at',
                                                   'attempt', 'checkpoint', 'result', 'priority'] from tq_get(i) g)
             from unnest(%s) i""", sorted(self.jobs))}
 
     def check(self):
-        """Nothing is left of what was refused."""
+        """Rejected calls left no trace."""
         for what, sql in (("job", "select payload ->> 'marker' from tq.job where payload ->> 'marker' = any(%s)"),
                           ("queue", "select queue from tq_queues where queue = any(%s)"),
                           ("schedule", "select name from tq.schedule where name = any(%s)")):

@@ -1,4 +1,4 @@
-"""The corpus of objects for jsonb arguments, objects.txt, and others made from it."""
+"""The corpus of objects for jsonb arguments, objects.txt, and objects derived from it."""
 import collections
 import copy
 import pathlib
@@ -13,7 +13,7 @@ Line = collections.namedtuple("Line", "taken what text")
 
 
 def read():
-    """Every line of the corpus, with what is repeated in it written out."""
+    """Every line of the corpus, with repetitions expanded."""
     for line in CORPUS.read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
             sign, what, text = line.split(" ", 2)
@@ -21,7 +21,7 @@ def read():
 
 
 class Mutants:
-    """Objects that are nearly those of the corpus: with members of another one, without some, with other values, deeper."""
+    """Variations of the corpus: with members of another object, without some members, with other values, nested deeper."""
 
     def __init__(self, rng, any_json):
         self.rng, self.any_json = rng, any_json

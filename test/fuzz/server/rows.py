@@ -1,6 +1,6 @@
-"""Rows that no function of tq would have written, put into its tables by a superuser: any job, event, unique key, dependency, schedule,
-handler. What is nonsense is passed over, or said; nothing crashes, no worker of tq stops, every function and view still answers, and the
-jobs of another queue are done as if nothing was."""
+"""Write random rows into tq's tables as a superuser: jobs, events, unique keys, dependencies, schedules, handlers. Workers and
+functions ignore or report an invalid row. Nothing crashes, no worker stops, every function and view still answers, and the jobs of
+another queue are processed as usual."""
 import re
 import time
 
@@ -9,14 +9,14 @@ import psycopg2
 from calls import Broken
 from values import CRONS, IDS, NAMES, TIMES, BAD_NAMES, BAD_TIMES, Values, jsonb
 
-FIRST_ID = 10**6    # of the jobs that tq itself enqueues here
-# How often a row comes into each.
+FIRST_ID = 10**6    # first id of the jobs that tq itself enqueues here
+# The relative frequency of each table.
 TABLES = {"job_0": 8, "event_0": 8, "open job": 3, "open event": 6, "unique_key": 2, "dependency": 3, "batch": 2, "schedule": 2,
           "schedule_fire": 1, "handler": 1, "queue": 2, "segment": 1, "acl": 1}
-ODD_IDS = [i for i in IDS if i < FIRST_ID]   # greater ones would be those of jobs to come
-# What is changed: nothing of the queue that must go on.
+ODD_IDS = [i for i in IDS if i < FIRST_ID]   # greater ids would collide with later jobs
+# The updates: none of them touches the control queue.
 ONLY = {"queue": " and name <> 'good'", "job_0": f" and id < {FIRST_ID}", "event_0": f" and job_id < {FIRST_ID}"}
-EVENT_TYPES = "csflrdbxepmRokau"
+EVENT_TYPES = "csflrdbxepmRokauB"
 VIEWS = ("tq_queues", "tq_jobs", "tq_running", "tq_dead", "tq_workers", "tq_schedules", "tq_grants", "tq_handlers", "tq_stats()", "tq_health()",
          "tq_check()", "tq_metrics()")
 LOOKS = [f"select * from {view}" for view in VIEWS]
@@ -34,7 +34,7 @@ class Writer:
         self.v = Values(rng, wild=0.3)
         self.n = self.refused = 0
         self.ids = []
-        self.broken = {}    # what a view or function said that it should not -> the statement
+        self.broken = {}    # an unexpected error of a view or function -> the statement
         self.read_columns()
 
     def read_columns(self):
@@ -51,7 +51,7 @@ class Writer:
         return name
 
     def value(self, table, column, type):
-        """Something of the column's type, and now and then something that could be right."""
+        """A value of the column's type, sometimes a plausible one."""
         rng, v = self.rng, self.v
         if column in ("id", "job_id", "child_id", "parent_id", "origin") and type == "bigint":
             fresh = rng.randrange(1, 300)
@@ -118,7 +118,7 @@ class Writer:
     # --- what must still work
 
     def ask(self, sql, *values):
-        """Any answer but one that says that something is wrong inside; None after an error."""
+        """Any answer except an internal error; None after an error."""
         try:
             return self.server.call(sql, *values)
         except psycopg2.Error as error:
@@ -143,7 +143,7 @@ class Writer:
             self.ask(self.rng.choice(["select tq_cancel(%s)", "select tq_retry(%s)", "select tq_reschedule(%s, priority => 7)"]), id)
 
     def good(self):
-        """A job of a queue that nobody wrote nonsense into."""
+        """A job of a queue without invalid rows."""
         [(id,)] = self.server.call("select tq_enqueue('good')")
         got = []
         self.server.until(lambda: got.extend(self.server.call("select id, lease from tq_claim('good')")) or got, "the good job is claimed")

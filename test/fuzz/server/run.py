@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""Fuzzes a server: random calls of tq's functions (calls.py), random nonsense in tq's tables (rows.py).
+"""Fuzzes a server: random calls of tq's functions (calls.py), random invalid rows in tq's tables (rows.py).
 
 usage: run.py [--seed N] [--time SECONDS] [--cases N] --pg-ctl PATH --data FOLDER DSN NAME...
 
-Prints "ok - ..." or "not ok - ..." with the last statements for each NAME: calls, rows. A run ends after so many cases or so much time,
-whichever comes first; what came up to then is determined by the seed.
+Prints "ok - ..." or "not ok - ..." with the last statements for each NAME: calls, rows. A run ends after --cases
+cases or --time seconds, whichever comes first. The seed determines all cases until then.
 """
 import argparse
 import random

@@ -1,4 +1,4 @@
-"""The server side of the fuzzers: a database of their own, and what it says."""
+"""The server side of the fuzzers: a separate database and its answers."""
 import subprocess
 import time
 
@@ -38,7 +38,7 @@ class Server:
             cur.execute(f"drop database {self.name} with (force)")
 
     def call(self, sql, *values):
-        """The rows, an empty list if it is a statement without."""
+        """The rows; an empty list for a statement without rows."""
         with self.conn.cursor() as cur:
             text = cur.mogrify(sql, values)
             self.log.append(text.decode())
@@ -71,7 +71,7 @@ class Server:
 
 
 class Closing:
-    """A connection that is closed when its block ends; psycopg2's own blocks only end a transaction."""
+    """A connection that is closed at the end of its block; psycopg2's own blocks only end a transaction."""
 
     def __init__(self, conn):
         self.conn = conn

@@ -1,4 +1,4 @@
-"""Values for the arguments of tq's functions: mostly what is right, now and then anything."""
+"""Values for the arguments of tq's functions: mostly valid, sometimes arbitrary."""
 import json
 
 KEYS = ["a", "schedule", "delay", "queue", "", "ключ", "a\"b"]
@@ -22,19 +22,19 @@ NUMBERS = [0, 0.5, 1, 2.5, 1e3, -1, 1e-300, 1e400, -1e400, 1.0000000000000001, 2
 
 
 def jsonb(value):
-    """As text. Python has no number beyond a double, PostgreSQL has."""
+    """As text. PostgreSQL has numbers beyond a double, Python does not."""
     return json.dumps(value).replace("-Infinity", "-1e400").replace("Infinity", "1e400")
 
 
 def decoded(text):
-    """The value of a text, with what is beyond a double as infinity."""
+    """The value of a text; numbers beyond a double become infinity."""
     return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < 300 else float(digits))
 
 
 class Values:
     def __init__(self, rng, wild=0.12):
         self.rng = rng
-        self.wild = wild    # how often something is not what it should be
+        self.wild = wild    # probability of an arbitrary value
 
     def odd(self):
         return self.rng.random() < self.wild
@@ -87,7 +87,7 @@ class Values:
         return {rng.choice(KEYS): self.any_json(depth - 1) for _ in range(rng.randrange(4))}
 
     def members(self, makers, some=3):
-        """An object with some of these keys; now and then with a wrong value, or a key that nobody knows."""
+        """An object with some of these keys; sometimes with a wrong value or an unknown key."""
         chosen = self.rng.sample(sorted(makers), self.rng.randint(0, min(some, len(makers))))
         made = {key: self.any_json() if self.odd() else makers[key]() for key in chosen}
         if self.odd():
@@ -116,6 +116,8 @@ class Values:
         made = self.members({
             "kind": self.name,
             "priority": lambda: self.integer(-32768, 32767),
+            "outcome": lambda: self.rng.random() < 0.5,
+            "payload": lambda: self.rng.random() < 0.5,
             "on": lambda: self.list_of(lambda: self.word("succeeded", "dead", "buried", "cancelled", "expired"), 5)})
         if not self.odd():
             made["queue"] = queue
@@ -132,7 +134,7 @@ class Values:
 
     def settings(self, queue):
         return self.members({
-            "burst": lambda: self.integer(1, 1000), "cancel_grace": self.duration, "dead_retention": self.duration,
+            "burst": lambda: self.integer(1, 1000), "cancel_grace": self.duration, "change_retention": self.duration, "dead_retention": self.duration,
             "enqueue_rate": self.rate, "executors": lambda: self.integer(0, 3), "expires_in": self.duration, "fair": self.boolean,
             "follow_up": lambda: self.follow_up(queue), "group_max_running": lambda: self.integer(0, 5),
             "group_order": lambda: self.word("strict", "loose"), "group_rate": self.rate, "lease": self.duration,

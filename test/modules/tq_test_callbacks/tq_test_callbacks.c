@@ -1,9 +1,9 @@
 /*
- * Another extension's transaction callback, for tests: registered by LOAD, so after tq's, and called before it, since the
- * server calls the youngest first.
+ * Another extension's transaction callback, for tests. LOAD registers it after tq's, and the server calls the newest
+ * callback first, so it runs before tq's.
  *
  *   tq_test_callbacks.hold_commit      file, relative to the data directory: while it exists, COMMIT waits in the callback, when
- *                                      the transaction is visible to everybody but tq has not published it
+ *                                      the transaction is visible but not published by tq
  *   tq_test_callbacks.fail_pre_commit  raise an error before the commit, when tq has not been called yet
  */
 #include "postgres.h"
@@ -25,7 +25,7 @@ callback(XactEvent event, void *arg)
 {
 	if (event == XACT_EVENT_PRE_COMMIT && fail_pre_commit)
 		ereport(ERROR, (errmsg("commit refused by tq_test_callbacks")));
-	/* no error may leave a callback at COMMIT: a file is looked for, and nothing else */
+	/* no error may leave a callback at COMMIT: it only checks for a file */
 	if (event == XACT_EVENT_COMMIT && hold_commit != NULL && hold_commit[0] != '\0')
 		while (access(hold_commit, F_OK) == 0)
 			pg_usleep(1000);

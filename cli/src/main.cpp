@@ -1,0 +1,90 @@
+// The command tq. Exit codes: 0 done, 1 refused or found wrong, 2 wrong usage.
+#include "command.hpp"
+
+#include <CLI/CLI.hpp>
+#include <boost/json.hpp>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <iostream>
+
+namespace
+{
+
+constexpr int kRefused = 1, kUsage = 2;
+
+void print_error(const tq::Error &error, bool json)
+{
+	if (json)
+	{
+		const boost::json::object object{
+			{"code", error.sqlstate()}, {"message", error.what()}, {"detail", error.detail()}, {"hint", error.hint()}};
+		std::cerr << boost::json::serialize(object) << "\n";
+		return;
+	}
+	std::cerr << "tq: " << error.what() << "\n";
+	if (!error.detail().empty())
+		std::cerr << "DETAIL:  " << error.detail() << "\n";
+	if (!error.hint().empty())
+		std::cerr << "HINT:  " << error.hint() << "\n";
+}
+
+} // namespace
+
+int main(int count, char **arguments)
+{
+	std::signal(SIGPIPE, SIG_IGN);
+	std::signal(SIGCHLD, SIG_DFL); // else the status of a program would be unknown
+	cli::Global global;
+	cli::Action action;
+	CLI::App app("The command of tq, the task queue inside PostgreSQL", "tq");
+	app.require_subcommand(1);
+	app.fallthrough();
+	app.set_version_flag("--version", "tq " TQ_VERSION);
+	app.add_option("--dsn", global.dsn, "connection string or URI; else the PG* variables")->type_name("DSN");
+	app.add_flag("--json", global.json, "print JSON");
+	cli::add_work(app, global, action);
+	cli::add_push(app, global, action);
+	cli::add_table_commands(app, global, action);
+	cli::add_following(app, global, action);
+	cli::add_monitoring(app, global, action);
+	cli::add_top(app, global, action);
+	cli::add_documents(app, action);
+
+	// all words behind -- belong to the program
+	std::vector<std::string> words(arguments + 1, arguments + count);
+	const auto dashes = std::find(words.begin(), words.end(), "--");
+	if (dashes != words.end())
+		global.command.assign(dashes + 1, words.end());
+	words.erase(dashes, words.end());
+	std::reverse(words.begin(), words.end()); // as CLI11 wants them
+	try
+	{
+		app.parse(words);
+	}
+	catch (const CLI::ParseError &error)
+	{
+		return app.exit(error) == 0 ? 0 : kUsage;
+	}
+	try
+	{
+		const int code = action();
+		std::cout.flush();
+		std::_Exit(code); // threads of programs that were given up may still run
+	}
+	catch (const std::invalid_argument &error)
+	{
+		std::cerr << "tq: " << error.what() << "\n";
+		return kUsage;
+	}
+	catch (const tq::Error &error)
+	{
+		print_error(error, global.json);
+	}
+	catch (const std::exception &error)
+	{
+		std::cerr << "tq: " << error.what() << "\n";
+	}
+	return kRefused;
+}

@@ -1,0 +1,172 @@
+// Runs the commands of the table.
+#include "command.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <iostream>
+#include <iterator>
+
+namespace cli
+{
+
+namespace
+{
+
+std::string dashed(std::string name)
+{
+	for (char &c : name)
+		c = c == '_' ? '-' : c;
+	return name;
+}
+
+std::string upper(std::string name)
+{
+	for (char &c : name)
+		c = char(std::toupper(c));
+	return name;
+}
+
+std::string standard_input() { return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()}; }
+
+tq::Value value_of(const Field &field, const Given &given)
+{
+	const auto found = given.find(field.name);
+	if (found == given.end() || found->second.empty())
+		return std::nullopt;
+	if (field.shape == Shape::kList)
+		return tq::value(found->second);
+	if (found->second.front() == "-" && field.name == std::string("payload"))
+		return standard_input();
+	return found->second.front();
+}
+
+} // namespace
+
+tq::Statement statement_of(const Command &command, const Given &given)
+{
+	tq::Statement statement;
+	std::string arguments;
+	const bool view = command.kind == Command::kView;
+	const auto add = [&](const std::string &name, const Field &field, tq::Value value) {
+		if (!value)
+			return;
+		statement.values.push_back(std::move(value));
+		arguments += arguments.empty() ? "" : view ? " AND " : ", ";
+		arguments += name + (view ? " = $" : " => $") + std::to_string(statement.values.size()) + "::" + field.type;
+	};
+	for (const Field &field : command.fields)
+	{
+		if (field.shape != Shape::kSpread)
+		{
+			add(field.name, field, value_of(field, given));
+			continue;
+		}
+		int number = 0;
+		for (const std::string &one : given.at(field.name))
+			add(field.name + (++number > 1 ? std::to_string(number) : ""), field, one);
+	}
+	statement.sql = std::string("SELECT ") + command.columns + " FROM " + command.source;
+	if (!view)
+		statement.sql += "(" + arguments + ")";
+	else if (!arguments.empty())
+		statement.sql += " WHERE " + arguments;
+	statement.sql += std::string(" ") + command.order;
+	return statement;
+}
+
+tq::Task<tq::Connection> connect(const Global &global)
+{
+	tq::Connection connection = co_await tq::Connection::open(global.dsn);
+	connection.on_notice([](const std::string &text) { std::cerr << "tq: " << text << "\n"; });
+	co_return connection;
+}
+
+tq::Task<> run_and_print(tq::Connection &connection, tq::Statement statement, Command::Kind kind, bool json)
+{
+	const bool one = kind == Command::kRow || kind == Command::kNothing;
+	if (json)
+		statement.sql = std::string("SELECT ") + (one ? "row_to_json(t)" : "coalesce(json_agg(t), '[]')") + " FROM (" +
+						statement.sql + ") t";
+	const tq::Result rows = co_await connection.query(statement.sql, statement.values);
+	if (json && kind == Command::kNothing)
+		std::cout << "{}\n";
+	else if (json)
+		std::cout << rows.text(0, 0) << "\n";
+	else if (kind != Command::kNothing && rows.rows() == 1 && rows.columns() == 1 && one)
+		std::cout << rows.text(0, 0) << "\n";
+	else if (kind != Command::kNothing)
+		print_table(rows);
+}
+
+CLI::App *add_path(CLI::App &app, const std::string &path, const std::string &help, const std::string &example)
+{
+	CLI::App *at = &app;
+	std::string done;
+	for (std::size_t begin = 0; begin < path.size();)
+	{
+		const std::size_t end = std::min(path.find(' ', begin), path.size());
+		const std::string word = path.substr(begin, end - begin);
+		begin = end + 1;
+		done += " " + word;
+		const auto found = at->get_subcommands([&word](const CLI::App *sub) { return sub->get_name() == word; });
+		CLI::App *next = found.empty() ? nullptr : found.front();
+		if (!next)
+		{
+			next = at->add_subcommand(word);
+			next->fallthrough();
+			next->description(begin > path.size() ? help : "Commands of a " + word);
+			if (begin <= path.size())
+				next->require_subcommand(1);
+		}
+		at = next;
+	}
+	at->footer("Example:\n  tq" + done + (example.empty() ? "" : " " + example));
+	return at;
+}
+
+void add_table_commands(CLI::App &app, const Global &global, Action &action)
+{
+	for (const Command &command : kCommands)
+	{
+		CLI::App *sub = add_path(app, command.path, command.help, command.example);
+		auto given = std::make_shared<Given>();
+		for (const Field &field : command.fields)
+		{
+			std::vector<std::string> &into = (*given)[field.name];
+			const auto set = [&into](const std::string &text) { into = {text}; };
+			const std::string option = "--" + dashed(field.name);
+			switch (field.shape)
+			{
+				case Shape::kRequired:
+				case Shape::kOptional:
+					sub->add_option_function<std::string>(upper(field.name), set, field.help)
+						->required(field.shape == Shape::kRequired);
+					break;
+				case Shape::kSpread:
+					sub->add_option(upper(field.name), into, field.help)->expected(1, 8)->required();
+					break;
+				case Shape::kList:
+					sub->add_option(option, into, field.help)->allow_extra_args(false)->type_name(upper(field.type));
+					break;
+				case Shape::kOption:
+					sub->add_option_function<std::string>(option, set, field.help)->type_name(upper(field.type));
+					break;
+				case Shape::kFlag:
+					sub->add_flag_callback(
+						option, [&into] { into = {"t"}; }, field.help);
+					break;
+			}
+		}
+		sub->callback([&command, &global, &action, given] {
+			action = [&command, &global, given] {
+				return tq::run([](const Command &what, const Global &how, Given arguments) -> tq::Task<int> {
+					tq::Connection connection = co_await connect(how);
+					co_await run_and_print(connection, statement_of(what, arguments), what.kind, how.json);
+					co_return 0;
+				}(command, global, *given));
+			};
+		});
+	}
+}
+
+} // namespace cli

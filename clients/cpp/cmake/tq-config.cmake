@@ -1,0 +1,6 @@
+include(CMakeFindDependencyMacro)
+find_dependency(Boost 1.81 COMPONENTS json)
+find_dependency(OpenSSL)
+find_dependency(PostgreSQL)
+find_dependency(Threads)
+include(${CMAKE_CURRENT_LIST_DIR}/tq-targets.cmake)

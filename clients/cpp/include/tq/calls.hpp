@@ -1,0 +1,120 @@
+// The public SQL functions as typed calls. Names, meanings and errors are those of docs/reference.md. Payloads, results
+// and other JSON are text. What an option leaves out has the default of the SQL function.
+#pragma once
+
+#include <tq/connection.hpp>
+#include <tq/job.hpp>
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tq
+{
+
+// An argument of an SQL function by name. If the value is null it is left out, so the function uses its default.
+struct Argument
+{
+	std::string name, type;
+	Value value;
+};
+
+// SELECT columns FROM function(name => $1::type, ...)
+Statement call(std::string_view function, const std::vector<Argument> &arguments, std::string_view columns = "*");
+// CALL procedure(name => $1::type, ...)
+Statement call_procedure(std::string_view procedure, const std::vector<Argument> &arguments);
+
+// A class with a constructor, as the other options are: g++ 12 destroys aggregates twice that a co_await has made.
+struct EnqueueOptions
+{
+	EnqueueOptions() {}
+	std::optional<std::string> kind = {};
+	std::optional<int> priority = {};
+	std::optional<Time> run_at = {};
+	std::optional<Duration> delay = {};
+	std::optional<Time> expires_at = {};
+	std::optional<int> max_attempts = {};
+	std::optional<std::string> retry = {}; // JSON
+	std::optional<Duration> timeout = {};
+	std::optional<std::string> group_key = {};
+	std::optional<std::string> unique_key = {};
+	std::optional<std::string> unique_mode = {};
+	std::optional<std::string> headers = {}; // a JSON object
+	std::vector<std::int64_t> depends_on = {};
+	std::optional<std::string> options = {}; // a JSON object
+};
+
+// Adds a job in the transaction that is open on the connection, if any. Returns its id, or nothing if unique_mode is
+// ignore and the key was taken.
+Task<std::optional<std::int64_t>> enqueue(Connection &connection, std::string queue, std::string payload = "{}",
+										  EnqueueOptions options = {});
+
+// Adds a job for each payload. unique_key of the options is not used: unique_keys has one for each job, or is empty.
+Task<std::vector<std::optional<std::int64_t>>> enqueue_many(Connection &connection, std::string queue,
+															std::vector<std::string> payloads,
+															EnqueueOptions options = {},
+															std::vector<Value> unique_keys = {});
+
+struct ClaimOptions
+{
+	ClaimOptions() {}
+	int max_jobs = 1;
+	std::optional<std::string> worker = {};
+	std::optional<Duration> lease_for = {};
+	std::optional<Duration> wait = {};
+	std::vector<std::string> kinds = {}; // empty: all
+	bool bind_session = false;
+};
+
+Task<std::vector<JobData>> claim(Connection &connection, std::vector<std::string> queues, ClaimOptions options = {});
+Task<> wait(Connection &connection, std::vector<std::string> queues, std::optional<Duration> timeout = {},
+			std::vector<std::string> kinds = {});
+
+struct HeartbeatOptions
+{
+	HeartbeatOptions() {}
+	std::optional<Duration> extend = {};
+	std::optional<std::string> progress = {};	// JSON
+	std::optional<std::string> checkpoint = {}; // JSON
+};
+
+Task<Action> heartbeat(Connection &connection, std::int64_t id, std::int64_t lease, HeartbeatOptions options = {});
+
+// In the transaction that did the work. They raise Error; lost() says that the transaction must be rolled back.
+Task<std::string> complete(Connection &connection, std::int64_t id, std::int64_t lease,
+						   std::optional<std::string> result = {});
+Task<std::string> fail(Connection &connection, std::int64_t id, std::int64_t lease, std::string error,
+					   std::optional<Duration> retry_in = {}, bool fatal = false);
+Task<std::string> release(Connection &connection, std::int64_t id, std::int64_t lease,
+						  std::optional<Duration> delay = {});
+Task<std::string> bury(Connection &connection, std::int64_t id, std::int64_t lease, std::string reason);
+
+// These return the new state of the job.
+Task<std::string> cancel(Connection &connection, std::int64_t id, std::optional<std::string> reason = {});
+Task<std::string> retry(Connection &connection, std::int64_t id, bool with_children = false);
+Task<std::string> reschedule(Connection &connection, std::int64_t id, std::optional<Time> run_at,
+							 std::optional<int> priority = {});
+
+// What tq_get knows of a job.
+struct JobInfo
+{
+	std::int64_t id;
+	std::optional<std::string> queue, kind;
+	std::string state;
+	int priority, attempt, max_attempts;
+	std::string payload;
+	std::optional<std::string> result, error, worker, checkpoint;
+	std::optional<Time> run_at, enqueued_at, claimed_at, finished_at;
+};
+
+Task<JobInfo> get(Connection &connection, std::int64_t id);
+// Waits until all jobs have ended, or for timeout.
+Task<> wait_jobs(Connection &connection, std::vector<std::int64_t> ids, std::optional<Duration> timeout = {});
+
+// settings: a JSON object.
+Task<> create_queue(Connection &connection, std::string name, std::string settings = "{}");
+Task<> pause(Connection &connection, std::string queue, std::optional<std::string> kind = {});
+Task<> resume(Connection &connection, std::string queue, std::optional<std::string> kind = {});
+
+} // namespace tq

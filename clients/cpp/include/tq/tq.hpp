@@ -1,0 +1,8 @@
+// All of libtq.
+#pragma once
+
+#include <tq/calls.hpp>
+#include <tq/codec.hpp>
+#include <tq/connection.hpp>
+#include <tq/error.hpp>
+#include <tq/worker.hpp>

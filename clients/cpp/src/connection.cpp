@@ -1,0 +1,336 @@
+// libpq under coroutines. Connecting and cancelling block in libpq (name lookup, one host after the other), so they run
+// in a pool of threads. Statements wait for the socket in the executor.
+#include <tq/connection.hpp>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/experimental/awaitable_operators.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include <cstdlib>
+#include <map>
+#include <libpq-fe.h>
+
+namespace asio = boost::asio;
+using asio::use_awaitable;
+using asio::posix::stream_descriptor;
+
+namespace tq
+{
+
+namespace
+{
+
+constexpr std::size_t kMaxPrepared = 32; // on a connection
+
+asio::thread_pool &blocking_pool()
+{
+	static asio::thread_pool pool(4);
+	return pool;
+}
+
+std::string message_of(PGconn *conn)
+{
+	std::string message = PQerrorMessage(conn);
+	while (!message.empty() && message.back() == '\n')
+		message.pop_back();
+	return message.empty() ? "the connection to the server is lost" : message;
+}
+
+Error error_of(const PGresult *result)
+{
+	auto field = [result](int code) {
+		const char *text = PQresultErrorField(result, code);
+		return std::string(text ? text : "");
+	};
+	std::string message = field(PG_DIAG_MESSAGE_PRIMARY);
+	if (message.empty())
+		message = PQresultErrorMessage(result);
+	return {field(PG_DIAG_SQLSTATE), message, field(PG_DIAG_MESSAGE_DETAIL), field(PG_DIAG_MESSAGE_HINT)};
+}
+
+using Settings = std::vector<std::pair<std::string, std::string>>;
+
+// Settings in the order in which later ones override earlier ones. The environment loses against any setting, so a
+// default yields to its variable here.
+PGconn *connect(const std::string &dsn, const Settings &defaults)
+{
+	Settings settings = {{"connect_timeout", "10"}, {"keepalives_idle", "10"},	   {"keepalives_interval", "3"},
+						 {"keepalives_count", "3"}, {"tcp_user_timeout", "20000"}, {"fallback_application_name", "tq"}};
+	settings.insert(settings.end(), defaults.begin(), defaults.end());
+	for (auto [name, variable] :
+		 {std::pair{"connect_timeout", "PGCONNECT_TIMEOUT"}, std::pair{"target_session_attrs", "PGTARGETSESSIONATTRS"}})
+	{
+		if (std::getenv(variable))
+			std::erase_if(settings, [name = name](const auto &setting) { return setting.first == name; });
+	}
+	settings.emplace_back("dbname", dsn);
+	std::vector<const char *> names, texts;
+	for (const auto &[name, text] : settings)
+	{
+		names.push_back(name.c_str());
+		texts.push_back(text.c_str());
+	}
+	names.push_back(nullptr);
+	texts.push_back(nullptr);
+	// an empty connection string would be taken for the name of a database
+	if (dsn.empty())
+		names[names.size() - 2] = nullptr;
+	return PQconnectdbParams(names.data(), texts.data(), 1);
+}
+
+} // namespace
+
+struct Connection::State
+{
+	State(asio::any_io_executor executor, PGconn *connected) : conn(connected), socket(executor) {}
+	~State() { close(); }
+
+	void close() noexcept
+	{
+		if (socket.is_open())
+			socket.release(); // libpq closes it
+		if (conn)
+			PQfinish(conn);
+		conn = nullptr;
+	}
+
+	[[noreturn]] void lost()
+	{
+		const std::string message = conn ? message_of(conn) : "the connection is closed";
+		close();
+		throw ConnectionError(message);
+	}
+
+	Task<> wait(stream_descriptor::wait_type what)
+	{
+		boost::system::error_code error;
+		co_await socket.async_wait(what, asio::redirect_error(use_awaitable, error));
+		// of two waits in flush() the slower one is aborted; close() aborts too, and leaves no connection
+		if (!conn || (error && error != asio::error::operation_aborted))
+			lost();
+	}
+
+	// Sends what libpq has buffered. The server may have to send before it reads on, so this reads as well.
+	Task<> flush()
+	{
+		using namespace asio::experimental::awaitable_operators;
+		for (;;)
+		{
+			const int left = PQflush(conn);
+			if (left < 0)
+				lost();
+			if (left == 0)
+				co_return;
+			co_await (wait(stream_descriptor::wait_write) || wait(stream_descriptor::wait_read));
+			if (!conn || !PQconsumeInput(conn))
+				lost();
+		}
+	}
+
+	Task<PGresult *> next()
+	{
+		while (PQisBusy(conn))
+		{
+			co_await wait(stream_descriptor::wait_read);
+			if (!PQconsumeInput(conn))
+				lost();
+		}
+		co_return PQgetResult(conn);
+	}
+
+	void send(const Statement &statement)
+	{
+		std::vector<const char *> texts;
+		for (const Value &value : statement.values)
+			texts.push_back(value ? value->c_str() : nullptr);
+		const auto name = prepared.find(statement.sql);
+		if (conn && name != prepared.end())
+		{
+			if (!PQsendQueryPrepared(conn, name->second.c_str(), int(texts.size()), texts.data(), nullptr, nullptr, 0))
+				lost();
+			return;
+		}
+		if (!conn || !PQsendQueryParams(conn, statement.sql.c_str(), int(texts.size()), nullptr, texts.data(), nullptr,
+										nullptr, 0))
+			lost();
+	}
+
+	// Prepares the statement if it is worth it.
+	Task<> prepare(const Statement &statement)
+	{
+		if (!prepares || !statement.often || prepared.contains(statement.sql) || prepared.size() >= kMaxPrepared)
+			co_return;
+		const std::string name = "tq" + std::to_string(prepared.size());
+		if (!conn || !PQsendPrepare(conn, name.c_str(), statement.sql.c_str(), 0, nullptr))
+			lost();
+		const Reply answer = co_await first_reply();
+		// sent as it is, it raises the error itself
+		if (std::holds_alternative<Result>(answer))
+			prepared.emplace(statement.sql, name);
+	}
+
+	// The reply to the statement that was sent.
+	Task<Reply> first_reply()
+	{
+		co_await flush();
+		std::optional<Reply> first;
+		while (PGresult *result = co_await next())
+		{
+			Reply one = reply(result);
+			if (!first)
+				first = std::move(one);
+		}
+		// an error that came with the end of the connection
+		if (PQstatus(conn) == CONNECTION_BAD || !first)
+			lost();
+		co_return std::move(*first);
+	}
+
+	// The reply that a result stands for. Raises ConnectionError if the server ended the connection with it.
+	Reply reply(PGresult *result)
+	{
+		const ExecStatusType status = PQresultStatus(result);
+		if (status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK)
+			return Result(result);
+		Error error = error_of(result);
+		PQclear(result);
+		if (PQstatus(conn) == CONNECTION_BAD)
+			ended(error);
+		return error;
+	}
+
+	[[noreturn]] void ended(const Error &error)
+	{
+		close();
+		throw ConnectionError(error.what(), error.sqlstate());
+	}
+
+	PGconn *conn;
+	stream_descriptor socket;
+	std::function<void(const std::string &)> notice;
+	bool prepares = false;
+	std::map<std::string, std::string> prepared; // names by SQL
+};
+
+Connection::Connection() = default;
+Connection::Connection(Connection &&) noexcept = default;
+Connection &Connection::operator=(Connection &&) noexcept = default;
+Connection::~Connection() = default;
+
+Task<Connection> Connection::open(std::string dsn, Settings defaults)
+{
+	const auto executor = co_await asio::this_coro::executor;
+	PGconn *conn = co_await asio::co_spawn(
+		blocking_pool(), [&dsn, &defaults]() -> Task<PGconn *> { co_return connect(dsn, defaults); }, use_awaitable);
+	Connection connection;
+	connection.state_ = std::make_shared<State>(executor, conn);
+	if (!conn || PQstatus(conn) != CONNECTION_OK)
+		connection.state_->lost();
+	PQsetnonblocking(conn, 1);
+	PQsetNoticeReceiver(
+		conn,
+		[](void *state, const PGresult *result) {
+			const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+			if (static_cast<State *>(state)->notice && text)
+				static_cast<State *>(state)->notice(text);
+		},
+		connection.state_.get());
+	connection.state_->socket.assign(PQsocket(conn));
+	co_return connection;
+}
+
+Task<Result> Connection::query(std::string sql, std::vector<Value> values)
+{
+	return query(Statement{std::move(sql), std::move(values)});
+}
+
+Task<Result> Connection::query(Statement statement)
+{
+	const auto state = state_;
+	co_await state->prepare(statement);
+	state->send(statement);
+	const Reply reply = co_await state->first_reply();
+	if (const Error *error = std::get_if<Error>(&reply))
+		throw *error;
+	co_return std::get<Result>(reply);
+}
+
+Task<std::vector<Reply>> Connection::pipeline(std::vector<Statement> statements)
+{
+	const auto state = state_;
+	for (const Statement &statement : statements)
+		co_await state->prepare(statement);
+	if (!state->conn || !PQenterPipelineMode(state->conn))
+		state->lost();
+	for (const Statement &statement : statements)
+	{
+		state->send(statement);
+		if (!PQpipelineSync(state->conn))
+			state->lost();
+	}
+	co_await state->flush();
+	std::vector<Reply> replies;
+	for (std::size_t i = 0; i < statements.size(); ++i)
+	{
+		std::optional<Reply> first;
+		for (;;)
+		{
+			PGresult *result = co_await state->next();
+			if (!result)
+			{
+				if (PQstatus(state->conn) == CONNECTION_BAD)
+					state->lost();
+				continue;
+			}
+			if (PQresultStatus(result) == PGRES_PIPELINE_SYNC)
+			{
+				PQclear(result);
+				break;
+			}
+			Reply reply = state->reply(result);
+			if (!first)
+				first = std::move(reply);
+		}
+		replies.push_back(std::move(*first));
+	}
+	if (!PQexitPipelineMode(state->conn))
+		state->lost();
+	co_return replies;
+}
+
+Task<> Connection::cancel()
+{
+	if (!is_open())
+		co_return;
+	std::unique_ptr<PGcancel, decltype(&PQfreeCancel)> cancel(PQgetCancel(state_->conn), PQfreeCancel);
+	co_await asio::co_spawn(
+		blocking_pool(),
+		[&cancel]() -> Task<> {
+			char error[256];
+			PQcancel(cancel.get(), error, sizeof error);
+			co_return;
+		},
+		use_awaitable);
+}
+
+void Connection::prepare_statements() noexcept { state_->prepares = true; }
+
+bool Connection::is_open() const noexcept { return state_ && state_->conn && PQstatus(state_->conn) == CONNECTION_OK; }
+
+void Connection::close() noexcept
+{
+	if (state_)
+		state_->close();
+}
+
+int Connection::backend_pid() const noexcept { return state_ && state_->conn ? PQbackendPID(state_->conn) : 0; }
+
+PGconn *Connection::native() noexcept { return state_ ? state_->conn : nullptr; }
+
+void Connection::on_notice(std::function<void(const std::string &)> function) { state_->notice = std::move(function); }
+
+} // namespace tq

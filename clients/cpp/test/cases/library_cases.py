@@ -1,0 +1,202 @@
+"""libtq itself, through the programs tq_test_*."""
+import json
+import os
+import re
+import signal
+
+from scene import Ledger
+
+TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "..")
+VECTORS = os.path.join(TOP, "clients", "vectors", "codec.json")
+
+
+def program(scene, name):
+    return os.path.join(scene.built, "clients", "cpp", "tq_test_" + name)
+
+
+def worker(scene, queue, *options, mode="handlers", name="w", **environment):
+    return scene.start(program(scene, "worker"), mode, queue, name, *options, **environment)
+
+
+def case_codec(scene):
+    code, out, err = scene.end(scene.start(program(scene, "codec"), VECTORS))
+    for line in out.splitlines():
+        print(line, flush=True)
+        scene.failed += line.startswith("not ok")
+    scene.same((code, err), (0, ""), "tq_test_codec ends")
+
+
+def case_outcomes(scene):
+    queue = scene.queue()
+    scene.query("CREATE TABLE work (job bigint)")
+    kinds = ("echo", "fatal", "bury", "retry", "release", "raise", "bad result", "transaction", "checkpoint", "unknown")
+    jobs = {kind: scene.enqueue(queue, {"n": 1}, kind=kind) for kind in kinds}
+    code, out, err = scene.end(worker(scene, queue, "drain"))
+    scene.same(code, 0, "a drained worker ends")
+    found = {kind: (scene.get(job), scene.get(job, "coalesce(error, result::text)")) for kind, job in jobs.items()}
+    scene.same(found["echo"], ("succeeded", '{"n": 1}'), "what a handler returns is the result")
+    scene.same((found["fatal"], found["bury"]), (("dead", "for good"), ("buried", "odd")), "Fatal and Bury end a job")
+    scene.same(found["retry"], ("delayed", "later"), "Retry sets the time of the next attempt")
+    scene.same((found["release"][0], scene.get(jobs["release"], "attempt")), ("delayed", 0), "Release does not count the attempt")
+    scene.say(found["raise"][0] == "delayed" and "Blocked: outer\nbecause of std::out_of_range: inner" in found["raise"][1],
+              "another exception fails the job with its class and message", found["raise"])
+    scene.say(found["bad result"][0] == "delayed" and "the result was refused" in found["bad result"][1],
+              "a result that is no JSON fails the job", found["bad result"])
+    scene.same((found["transaction"], scene.query("SELECT job FROM work")), (("succeeded", '"in it"'), [(jobs["transaction"],)]),
+               "complete_in completes in the handler's transaction")
+    scene.same(found["checkpoint"], ("dead", 'the checkpoint is {"page": 3}'), "the next attempt gets the checkpoint")
+    scene.same((found["unknown"][0], scene.get(jobs["unknown"], "attempt"), err.count("has no handler")), ("delayed", 0, 1),
+               "a job of an unknown kind is released and logged")
+    scene.say(f"before {jobs['echo']}\nafter {jobs['echo']}" in out or out.count("before") == 10, "middleware runs around handlers", out)
+
+
+def case_examples(scene):
+    """examples/cpp, and the page that shows it."""
+    queue = scene.queue()
+    process = scene.start(program(scene, "example_worker"), queue)
+    scene.same(scene.end(scene.start(program(scene, "example_enqueue"), queue)), (0, "succeeded: 144\n", ""), "examples/cpp: a job and its result")
+    job = scene.enqueue(queue, kind="report")
+    scene.wait_state(job, "succeeded")
+    scene.same((scene.get(job, "checkpoint"), scene.end(process, signal.SIGTERM)[0]), (10, 0), "examples/cpp: checkpoints, and a stop")
+    code = ""
+    for name in ("worker", "enqueue"):
+        with open(os.path.join(TOP, "examples", "cpp", name + ".cpp"), encoding="utf-8") as file:
+            code += file.read()
+    with open(os.path.join(TOP, "docs", "guides", "cpp.md"), encoding="utf-8") as file:
+        blocks = re.findall(r"^```cpp\n(.*?)^```$", file.read(), re.M | re.S)
+    lines = {line.strip() for line in code.splitlines()}
+    unknown = [line for block in blocks for line in block.splitlines() if line.strip() not in lines and "..." not in line]
+    scene.same((len(blocks) > 2, unknown), (True, []), "docs/guides/cpp.md shows lines of the examples")
+
+
+def case_package(scene):
+    """A project finds the installed library."""
+    prefix, build = scene.file("installed"), scene.file("examples")
+    script = os.path.join(scene.built, "clients", "cpp", "cmake_install.cmake")
+    code, out, err = scene.end(scene.start("cmake", "-DCMAKE_INSTALL_PREFIX=" + prefix, "-P", script))
+    scene.say(code == 0, "libtq can be installed", out + err)
+    code, out, err = scene.end(scene.start("cmake", "-S", os.path.join(TOP, "examples", "cpp"), "-B", build, "-DCMAKE_PREFIX_PATH=" + prefix,
+                                           CCACHE_DISABLE="1"))
+    scene.say(code == 0, "find_package(tq) finds the installed library", out + err)
+
+
+def running(scene, queue, count):
+    scene.until(lambda: scene.value("SELECT count(*) FROM tq_running WHERE queue = %s", queue) == count, f"{count} jobs run")
+
+
+def case_cancel(scene):
+    queue = scene.queue()
+    jobs = [scene.enqueue(queue, kind=kind) for kind in ("stop", "stop and complete")]
+    process = worker(scene, queue, "lease_ms=300")
+    running(scene, queue, 2)
+    for job in jobs:
+        scene.query("SELECT tq_cancel(%s)", job)
+    scene.same([scene.wait_state(job, "cancelled", "succeeded") for job in jobs], ["cancelled", "succeeded"],
+               "a cancelled job ends as its handler decides")
+    code, out, _ = scene.end(process, signal.SIGTERM)
+    scene.same((code, out.count("asked to stop: cancel")), (0, 2), "a cancel sets the stop token")
+
+
+def case_lost_lease(scene):
+    queue = scene.queue()
+    job = scene.enqueue(queue, kind="stop and complete", options='{"lease": "300ms"}', timeout="300ms")
+    process = worker(scene, queue, "lease_ms=300")
+    scene.until(lambda: any(row[0] == "lost" for row in scene.query("SELECT event FROM tq_history(%s)", job)), "the lease is lost")
+    scene.until(lambda: scene.get(job, "attempt") == 2 or scene.get(job) == "delayed", "it is tried again")
+    code, out, err = scene.end(process, signal.SIGTERM)
+    scene.say("asked to stop: lost" in out and "is lost, its result is dropped" in err and scene.get(job) != "succeeded",
+              "the result of a lost lease is dropped", f"{code} {scene.get(job)} {out} {err}")
+
+
+def case_stop(scene):
+    queue = scene.queue()
+    jobs = [scene.enqueue(queue, kind=kind) for kind in ("stop", "forever", "stop")]
+    process = worker(scene, queue, "shutdown_ms=50")
+    running(scene, queue, 3)
+    code, out, _ = scene.end(process, signal.SIGTERM)
+    scene.same((code, [scene.get(job) for job in jobs], out.count("asked to stop: shutdown")), (1, ["ready"] * 3, 2),
+               "SIGTERM cancels what does not end, and releases it")
+    process = worker(scene, queue, "shutdown_ms=60000")
+    running(scene, queue, 3)
+    process.send_signal(signal.SIGTERM)
+    scene.same((scene.end(process, signal.SIGINT)[0], [scene.get(job) for job in jobs]), (1, ["ready"] * 3),
+               "a second signal releases at once")
+    idle = worker(scene, scene.queue())
+    scene.until(lambda: scene.value("SELECT sum(waiting) FROM tq_queues") == 1, "the worker waits")
+    scene.same(scene.end(idle, signal.SIGTERM)[0], 0, "SIGTERM ends a worker that waits for jobs")
+
+
+def case_encoded(scene):
+    key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+    queue = scene.queue()
+    with open(VECTORS, encoding="utf-8") as file:
+        vector = json.load(file)["accepted"][0]
+    vector["encoded"]["kid"] = "k"
+    jobs = [scene.enqueue(queue, payload, kind="echo") for payload in (vector["encoded"], {"plain": 1}, {**vector["encoded"], "kid": "old"})]
+    scene.end(worker(scene, queue, "drain", f"key={key}"))
+    scene.same([scene.get(job) for job in jobs], ["succeeded", "buried", "buried"], "payloads that cannot be decoded are buried")
+    scene.say("ada" not in json.dumps(scene.get(jobs[0], "result")) and '"old"' in scene.get(jobs[2], "error"),
+              "results are encoded, and the reason names the key", scene.get(jobs[2], "error"))
+
+
+def case_reconnect(scene):
+    queue = scene.queue()
+    process = worker(scene, queue)
+    scene.wait_state(scene.enqueue(queue, kind="echo"), "succeeded")
+    scene.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'w'")
+    scene.wait_state(scene.enqueue(queue, kind="echo"), "succeeded")
+    scene.restart()
+    scene.wait_state(scene.enqueue(queue, kind="echo"), "succeeded")
+    code, _, err = scene.end(process, signal.SIGTERM)
+    lost = [err.count(f"the connection for {purpose} is lost") for purpose in ("claims", "finishes")]
+    scene.say(code == 0 and all(1 <= n <= 3 for n in lost), "a worker connects again, and says once that it lost its connection", err)
+    job = scene.enqueue(queue, kind="echo")
+    code, _, err = scene.end(worker(scene, queue, "drain", PGHOST="/nowhere," + os.environ["PGHOST"]))
+    scene.same((code, err, scene.get(job)), (0, "", "succeeded"), "a worker tries the next host")
+    code, _, err = scene.end(worker(scene, queue, PGPORT="1"))
+    scene.say(code != 0 and "onnection" in err, "a worker that never could connect says so and ends", err)
+
+
+def case_killed(scene):
+    """Workers, their sessions and the server are killed; the checker compares ledger and journal."""
+    queue = scene.queue()
+    scene.query("""SELECT tq_alter_queue(%s, '{"retry": {"policy": "fixed", "delay": "50 ms"}}')""", queue)
+    ledger = Ledger(scene.file("ledger"))
+    count = 0
+
+    def start(name):
+        return worker(scene, queue, "lease_ms=1500", "buffer=10", "shutdown_ms=5000", mode="ledger", name=name, LEDGER=ledger.path)
+
+    def produce(n):
+        nonlocal count
+        for _ in range(n // 10):
+            tokens = [f"t{count + i}" for i in range(10)]
+            count += 10
+            ledger.note("test", "enqueue", f"x{tokens[0]}", *tokens)
+            scene.query("SELECT tq_enqueue_many(%s, %s::jsonb[])", queue, [json.dumps({"t": token}) for token in tokens])
+            ledger.note("test", "committed", f"x{tokens[0]}")
+
+    def heard(name, n):
+        scene.until(lambda: ledger.told(name) >= n, f"{n} answers to {name}")
+
+    workers = {name: start(name) for name in ("w1", "w2")}
+    produce(200)
+    heard("w1", 20)
+    scene.end(workers["w1"], signal.SIGKILL)
+    ledger.note("w1", "gone")
+    workers["w3"] = start("w3")
+    produce(200)
+    heard("w3", 20)
+    scene.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name IN ('w2', 'w3')")
+    produce(200)
+    heard("w3", 40)
+    ledger.note("server", "crash")
+    scene.restart("immediate")
+    ledger.note("server", "down")
+    produce(200)
+    heard("w3", 60)
+    scene.end(workers["w2"], signal.SIGTERM)
+    scene.until(lambda: scene.value("SELECT live FROM tq_stats() WHERE queue = %s", queue) == 0, "the end of all jobs")
+    scene.same(scene.end(workers["w3"], signal.SIGTERM)[0], 0, "the last worker ends in order")
+    wrong = ledger.judge(scene)
+    scene.say(not wrong and ledger.told() > 300, "after kills of workers, sessions and the server the checker finds nothing", wrong)

@@ -1,0 +1,79 @@
+// Renews the leases of all jobs that the worker holds, and hears what to do with them.
+import { about } from './log.js';
+import { Closed } from './session.js';
+import { numbersText } from './values.js';
+
+const ANSWER_TIME = 1000; // ms, at least, until a connection without answers is given up
+
+export class Leases {
+	#timer = null;
+	#asking = false;
+
+	/**
+	 * @param {object} options
+	 * @param {import('./session.js').Session} options.session
+	 * @param {string} options.prefix of functions
+	 * @param {number} options.lease ms
+	 * @param {import('./log.js').Logger} options.log
+	 * @param {() => Iterable<import('./job.js').Held>} options.held
+	 * @param {(quiet: boolean) => void} options.heard is told whether the worker is to claim nothing
+	 */
+	constructor({ session, prefix, lease, log, held, heard }) {
+		Object.assign(this, { session, prefix, lease, log, held, heard });
+	}
+
+	start() {
+		this.#timer = setInterval(() => this.#beat(), this.lease / 3);
+	}
+
+	stop() {
+		clearInterval(this.#timer);
+	}
+
+	async #beat() {
+		if (this.#asking)
+			return;
+		this.#asking = true;
+		for (let again = true; again;) {
+			again = false;
+			try {
+				await this.renew([...this.held()]);
+			} catch (error) {
+				again = error.connectionLost; // as soon as there is another one
+				if (!again && !(error instanceof Closed))
+					this.log.error('a heartbeat failed', { error: error.message });
+			}
+		}
+		this.#asking = false;
+	}
+
+	/** @param {import('./job.js').Held[]} held */
+	async renew(held) {
+		if (held.length === 0) {
+			this.heard(false);
+			return;
+		}
+		const asked = performance.now();
+		const rows = await this.session.query(
+			`SELECT action FROM ${this.prefix}tq_heartbeat_many($1::bigint[], $2::bigint[])`,
+			[numbersText(held.map(({ row }) => row.id)), numbersText(held.map(({ lease }) => lease))],
+			Math.max(this.lease / 3, ANSWER_TIME));
+		rows.forEach(({ action }, i) => {
+			if (action === 'lost')
+				this.#lost(held[i]);
+			else
+				held[i].until = asked + this.lease;
+			if (action === 'cancel')
+				held[i].abort('cancel');
+		});
+		this.heard(rows.some(({ action }) => action === 'quiet'));
+	}
+
+	#lost(held) {
+		// a job that ended meanwhile has no lease either
+		if (held.lost || held.completed || held.ending)
+			return;
+		this.log.warn('the lease of a job is lost', about(held.row));
+		held.abort('lost');
+	}
+}

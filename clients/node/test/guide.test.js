@@ -1,0 +1,61 @@
+// Runs the programs of docs/guides/node.md.
+import assert from 'node:assert/strict';
+import { execFile, spawn } from 'node:child_process';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import test from 'node:test';
+import { promisify } from 'node:util';
+import * as tq from 'tq';
+import { connect, state, until } from './harness.js';
+
+const page = readFileSync(`${process.env.TQ_DOCS}/node.md`, 'utf8');
+mkdirSync('guide', { recursive: true });
+for (const [, name, body] of page.matchAll(/^```js\n\/\/ (\S+)\n([^]*?)^```$/gm))
+	writeFileSync(`guide/${name}`, body);
+const { NODE_TEST_CONTEXT: _, ...env } = process.env; // a test runner of its own
+const run = async (...args) => (await promisify(execFile)(process.execPath, args, { env })).stdout;
+const client = await connect();
+
+test('guide: the worker runs what the first program enqueues', async () => {
+	assert.equal(await run('guide/enqueue.js'), 'number\n');
+	const worker = spawn('node_modules/.bin/tq-worker', ['guide/app.js', '--concurrency', '2', '--lease', '5s'], { stdio: 'inherit' });
+	try {
+		for (const job of await until(async () => {
+			const all = await tq.list(client, { queue: 'mail' });
+			return all.length === 3 && all;
+		}, 'three jobs'))
+			await state(client, job.id, 'succeeded');
+	} finally {
+		worker.kill('SIGTERM');
+	}
+	assert.equal(await new Promise((resolve) => { worker.on('exit', resolve); }), 0);
+	assert.deepEqual((await tq.schedules(client)).map(({ name }) => name).filter((name) => name === 'daily digest'), ['daily digest']);
+	assert.deepEqual((await client.query('SELECT day FROM digest ORDER BY day')).rows, [{ day: 1 }, { day: 2 }]);
+});
+
+test('guide: codec and middleware', async () => {
+	assert.equal(await run('guide/codec.js'), "{ card: 4711 }\n[ { alg: 'A256GCM' } ]\n");
+	assert.equal(await run('guide/middleware.js'), 'begin 7\ndone\n');
+});
+
+test('guide: the tests of an application', async () => {
+	assert.match(await run('--test', '--test-reporter=tap', 'guide/app.test.js'), /# pass 2\n# fail 0/);
+});
+
+test('the command says what is wrong', async () => {
+	const code = async (...args) => {
+		try {
+			await run('node_modules/tq/bin/tq-worker.js', ...args);
+			return 0;
+		} catch (error) {
+			return [error.code, error.stderr];
+		}
+	};
+	for (const [args, wanted, message] of [[[], 2, /one MODULE is needed/], [['guide/app.js', '--what'], 2, /Unknown option/],
+		[['guide/app.js', '--concurrency', 'x'], 2, /concurrency must be/], [['reporter.js'], 2, /exports no Worker/],
+		[['guide/missing.js'], 1, /Cannot find module/]]) {
+		const [found, text] = await code(...args);
+		assert.equal(found, wanted, text);
+		assert.match(text, message);
+	}
+	assert.match(await run('node_modules/tq/bin/tq-worker.js', '--help'), /^usage: tq-worker MODULE/);
+});

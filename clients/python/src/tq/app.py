@@ -1,0 +1,142 @@
+"""The application: its tasks, schedules, middleware and codec, and the way to a worker."""
+import contextlib
+import dataclasses
+import inspect
+
+from tq import calls, drivers, schedules, tracing
+
+
+NAME = object()     # the kind is the name of the function
+
+
+@dataclasses.dataclass
+class Enqueue:
+    """What is about to be enqueued; middleware may change it. `payloads` is None for one job, else the list for many."""
+    queue: str
+    payload: object
+    payloads: list | None
+    arguments: dict
+
+
+class Task:
+    """A handler with its kind, queue and the arguments of its jobs. Calling it calls the handler."""
+
+    def __init__(self, app, function, kind, queue, arguments):
+        self.app = app
+        self.function = function
+        self.kind = kind
+        self.queue = queue
+        self.arguments = arguments
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.__name__ = function.__name__
+        self.__doc__ = function.__doc__
+
+    def __call__(self, *args, **kwargs):
+        return self.function(*args, **kwargs)
+
+    def enqueue(self, conn, payload=None, **arguments):
+        """Adds a job of this kind in the transaction of `conn`; see `tq.enqueue`. Arguments here override those of the task."""
+        return self.app.enqueue(conn, self.queue, payload, **{"kind": self.kind, **self.arguments, **arguments})
+
+    def enqueue_many(self, conn, payloads, **arguments):
+        """Adds a job of this kind for each payload; see `tq.enqueue_many`."""
+        return self.app.enqueue_many(conn, self.queue, payloads, **{"kind": self.kind, **self.arguments, **arguments})
+
+
+class App:
+    """Tasks of one application.
+
+    `name` marks its schedules. `codec` encodes payloads, results and checkpoints. `middleware` is a list of objects with
+    `enqueue(request)` and `run(job)`, each a context manager around the call; the first is the outermost.
+    """
+
+    def __init__(self, name="app", *, codec=None, middleware=None):
+        self.name = name
+        self.codec = codec
+        self.tasks = {}
+        self.schedules = {}
+        self.middleware = [tracing.Tracing()] if middleware is None else list(middleware)
+
+    def task(self, function=None, *, kind=NAME, queue="default", **arguments):
+        """Registers a handler for a kind, by default the name of the function. Further arguments are those of `tq_enqueue`.
+
+        `kind=None` is for jobs without a kind.
+
+        `@app.task(kind="mail", queue="mail")` on a function or coroutine function of one argument, the job. What it
+        returns is the result of the job.
+        """
+        unknown = set(arguments) - set(calls.ENQUEUE)
+        if unknown:
+            raise TypeError(f"tq_enqueue has no argument {unknown.pop()!r}")
+
+        def add(function):
+            name = function.__name__ if kind is NAME else kind
+            if name in self.tasks:
+                raise ValueError(f"two tasks have the kind {name!r}")
+            self.tasks[name] = Task(self, function, name, queue, arguments)
+            return self.tasks[name]
+        return add if function is None else add(function)
+
+    def schedule(self, name, *, every=None, cron=None, payload=None, queue=None, kind=None, timezone=None, catch_up=None, overlap=None,
+                 **options):
+        """Declares a schedule beside its task: `@app.schedule("nightly", cron="0 3 * * *")` above `@app.task(...)`.
+
+        With `queue` (and `kind`) it stands alone. `options` are those of `tq_schedule`. `sync_schedules` and the start
+        of a worker bring the database in line.
+        """
+        def add(task=None):
+            given = {**task.arguments, **(task.arguments.get("options") or {})} if task else {}
+            arguments = {key: value for key, value in given.items() if key in schedules.INHERITED}
+            declared = schedules.Schedule(name, task.queue if task else queue, task.kind if task else kind, payload, every, cron, timezone,
+                                          catch_up, overlap, {**arguments, **options})
+            if name in self.schedules:
+                raise ValueError(f"two schedules have the name {name!r}")
+            self.schedules[name] = declared
+            return task
+        return add if queue is None else add()
+
+    def sync_schedules(self, conn):
+        """Defines this application's schedules in the database and removes those that it no longer declares.
+
+        `conn` is synchronous and commits each statement. Returns the names that were removed.
+        """
+        return schedules.sync(self, conn)
+
+    # --- producing
+
+    def enqueue(self, conn, queue, payload=None, **arguments):
+        """As `tq.enqueue`, with the codec and the middleware of the application."""
+        request = Enqueue(queue, payload, None, arguments)
+        return self._enqueue(request, lambda: calls.enqueue(conn, request.queue, request.payload, codec=self.codec, **request.arguments), conn)
+
+    def enqueue_many(self, conn, queue, payloads, **arguments):
+        """As `tq.enqueue_many`, with the codec and the middleware of the application."""
+        request = Enqueue(queue, None, list(payloads), arguments)
+        return self._enqueue(request, lambda: calls.enqueue_many(conn, request.queue, request.payloads, codec=self.codec,
+                                                                 **request.arguments), conn)
+
+    def _enqueue(self, request, send, conn):
+        if drivers.is_async(conn):
+            return self._enqueue_async(request, send)
+        with self.around("enqueue", request):
+            return send()
+
+    async def _enqueue_async(self, request, send):
+        with self.around("enqueue", request):
+            return await send()
+
+    @contextlib.contextmanager
+    def around(self, what, subject):
+        """Enters `enqueue` or `run` of each middleware that has it."""
+        with contextlib.ExitStack() as stack:
+            for one in self.middleware:
+                if hasattr(one, what):
+                    stack.enter_context(getattr(one, what)(subject))
+            yield
+
+    # --- running
+
+    def worker(self, dsn="", **options):
+        """A worker of this application; see `tq.worker.Worker` for the options."""
+        from tq.worker import Worker
+        return Worker(self, dsn, **options)

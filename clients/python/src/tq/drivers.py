@@ -1,0 +1,116 @@
+"""Statements on the connection of a caller, whatever driver or framework it belongs to.
+
+Every statement is one round trip without a named prepared statement, so that it works behind a pooler in transaction
+mode. Nothing here begins, commits or rolls back a transaction.
+"""
+import importlib
+import sys
+
+from tq import errors
+
+
+def _is(conn, module, *names):
+    """Whether `conn` is an instance of a class of a module, without importing the module."""
+    found = sys.modules.get(module)
+    return found is not None and any(isinstance(conn, getattr(found, name)) for name in names if hasattr(found, name))
+
+
+def is_async(conn):
+    return _is(conn, "psycopg", "AsyncConnection")
+
+
+def run(conn, sql, params, read):
+    """Executes a statement and returns `read(rows)`. For an asynchronous connection it returns an awaitable of that.
+
+    Placeholders are `%s`. `rows` is a list of tuples, empty for a statement without a result. Errors of tq are raised as
+    classes of `tq.errors`, all others as the driver raises them.
+    """
+    if is_async(conn):
+        return _run_async(conn, sql, params, read)
+    try:
+        rows = _rows(conn, sql, params)
+    except Exception as error:
+        known = errors.translated(error)
+        if known is None:
+            raise
+        raise known from error
+    return read(rows)
+
+
+async def _run_async(conn, sql, params, read):
+    psycopg = sys.modules["psycopg"]
+    try:
+        async with psycopg.AsyncCursor(conn, row_factory=psycopg.rows.tuple_row) as cur:
+            await cur.execute(sql, params, prepare=False)
+            rows = await cur.fetchall() if cur.description is not None else []
+    except Exception as error:
+        known = errors.translated(error)
+        if known is None:
+            raise
+        raise known from error
+    return read(rows)
+
+
+def _rows(conn, sql, params):
+    if _is(conn, "psycopg", "Connection"):
+        psycopg = sys.modules["psycopg"]
+        with psycopg.Cursor(conn, row_factory=psycopg.rows.tuple_row) as cur:
+            cur.execute(sql, params, prepare=False)
+            return cur.fetchall() if cur.description is not None else []
+    if _is(conn, "psycopg2.extensions", "connection"):
+        with conn.cursor(cursor_factory=sys.modules["psycopg2.extensions"].cursor) as cur:
+            return _fetched(cur, sql, params)
+    if _is(conn, "sqlalchemy.orm", "Session", "scoped_session"):
+        conn = conn.connection()
+    if _is(conn, "sqlalchemy.engine", "Connection"):
+        # not the driver's connection: SQLAlchemy would not know that a transaction has begun, and never commit it
+        if not getattr(conn, "_is_future", True) and not conn.in_transaction():
+            conn = conn.execution_options(autocommit=True)      # as 1.4 does for an INSERT outside a transaction
+        result = conn.exec_driver_sql(sql, tuple(params))
+        return [tuple(row) for row in result] if result.returns_rows else []
+    if hasattr(conn, "cursor"):     # Django, and other wrappers of a driver's connection
+        with conn.cursor() as cur:
+            return _fetched(cur, sql, params)
+    raise TypeError(f"not a connection to PostgreSQL that tq knows: {type(conn).__module__}.{type(conn).__qualname__}")
+
+
+def _fetched(cur, sql, params):
+    cur.execute(sql, params)
+    return [tuple(row) for row in cur.fetchall()] if cur.description is not None else []
+
+
+# --- connections of the worker
+
+DEFAULTS = {"connect_timeout": "10", "keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "3", "tcp_user_timeout": "20000"}
+DRIVERS = ("psycopg", "psycopg2")
+# the server ends the session, or is a standby now: another one may be the primary
+GONE = ("57P01", "57P02", "57P03", "57P05", "25P03", "25006")
+
+
+def driver_named(name=None):
+    """The module of a driver; without a name, psycopg 3 or else psycopg2."""
+    for one in (name,) if name else DRIVERS:
+        try:
+            return importlib.import_module(one)
+        except ImportError:
+            pass
+    raise ImportError(f"tq needs a driver: install {name or ' or '.join(DRIVERS)}")
+
+
+def connect(dsn, name, driver):
+    """A connection in autocommit mode. `dsn` overrides the defaults that notice a dead network within half a minute."""
+    if driver.__name__ == "psycopg":
+        given = driver.conninfo.conninfo_to_dict(dsn)
+        return driver.connect(**{**DEFAULTS, "application_name": name, **given}, autocommit=True)
+    given = sys.modules["psycopg2.extensions"].parse_dsn(dsn)
+    conn = driver.connect(**{**DEFAULTS, "application_name": name, **given})
+    conn.autocommit = True
+    return conn
+
+
+def is_lost(conn, error):
+    """Whether the connection ended with this error, so that the outcome of the statement is unknown."""
+    code = errors.sqlstate(error)
+    if code is not None:
+        return code in GONE or code.startswith("08")
+    return bool(conn.closed) or type(error).__name__ in ("OperationalError", "InterfaceError")

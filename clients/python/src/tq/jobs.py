@@ -1,0 +1,153 @@
+"""The job that a handler gets, and the ways in which a handler can end one."""
+import json
+import logging
+import threading
+
+from tq import drivers, statements
+
+BACKTRACE = 8192    # bytes of a backtrace that the error of a job keeps
+
+
+class Retry(Exception):
+    """Fail the attempt, and try again after `delay`: seconds, a timedelta, or text such as "10 min". None: by the policy."""
+
+    def __init__(self, delay=None, message="the handler asked for a retry"):
+        super().__init__(message)
+        self.delay = None if delay is None else statements.seconds(delay)
+
+
+class Fatal(Exception):
+    """Fail the job for good: a retry cannot succeed."""
+
+
+class Bury(Exception):
+    """Set the job aside for people to look at."""
+
+
+class Release(Exception):
+    """Give the job back without counting the attempt; no claim gets it before `delay` has passed."""
+
+    def __init__(self, delay=None):
+        super().__init__("released")
+        self.delay = None if delay is None else statements.seconds(delay)
+
+
+class Cancelled(Exception):
+    """The work stopped because the job's cancellation token was set."""
+
+
+class Job:
+    """A job as it was claimed.
+
+    Attributes: id, lease, queue, kind, payload, headers (a dict), attempt, max_attempts, priority, group_key, unique_key,
+    tags (a list), checkpoint, parents (a dict by id), enqueued_at, lease_expires_at and deadline. `cancelled` is a
+    threading.Event; `reason` then is "cancel", "lost" or "shutdown". `log` adds the job to each line.
+    """
+
+    def __init__(self, row, codec=None, keeper=None):
+        self.id = row["id"]
+        self.lease = row["lease"]
+        self.queue = row["queue"]
+        self.kind = row["kind"]
+        self.attempt = row["attempt"]
+        self.max_attempts = row["max_attempts"]
+        self.priority = row["priority"]
+        self.group_key = row.get("group_key")
+        self.unique_key = row.get("unique_key")
+        self.headers = row["headers"] or {}
+        self.tags = row.get("tags") or []
+        self.payload = row["payload"]
+        self.checkpoint = row.get("checkpoint")
+        self.parents = {int(id): one for id, one in (row.get("parents") or {}).items()}
+        self._row = row
+        self._codec = codec
+        self._keeper = keeper
+        self.cancelled = threading.Event()
+        self.reason = None
+        self.completed = False      # in a transaction of the handler
+        self.log = logging.LoggerAdapter(logging.getLogger("tq.job"), self.described())
+        if codec:
+            self._decode(codec)
+
+    def _decode(self, codec):
+        self.payload = codec.decode(self.payload, "tq.v1:payload")
+        if self.checkpoint is not None:
+            self.checkpoint = codec.decode(self.checkpoint, f"tq.v1:checkpoint:{self.id}")
+        for id, parent in self.parents.items():
+            if parent.get("result") is not None:
+                parent["result"] = codec.decode(parent["result"], f"tq.v1:result:{id}")
+
+    def described(self):
+        """The fields of a structured log."""
+        return {"job_id": self.id, "queue": self.queue, "kind": self.kind, "attempt": self.attempt}
+
+    def _time(self, name):
+        value = self._row.get(name)
+        return statements.decoded_time(value) if isinstance(value, str) else value
+
+    enqueued_at = property(lambda self: self._time("enqueued_at"))
+    lease_expires_at = property(lambda self: self._time("lease_expires_at"))
+    deadline = property(lambda self: self._time("deadline"))
+
+    def check(self):
+        """Raises Cancelled if the job was cancelled or its lease is lost."""
+        if self.cancelled.is_set():
+            raise Cancelled(self.reason)
+
+    def encoded(self, value, what):
+        """A result or checkpoint as the database keeps it."""
+        return value if value is None or self._codec is None else self._codec.encode(value, f"tq.v1:{what}:{self.id}")
+
+    def decoded(self, text):
+        """The result of a JSON text as the database keeps it."""
+        value = None if text is None else json.loads(text)
+        return value if value is None or self._codec is None else self._codec.decode(value, f"tq.v1:result:{self.id}")
+
+    def complete(self, conn, result=None):
+        """Completes the job in the transaction of `conn`: its work takes effect exactly once. Raises LeaseLost.
+
+        The worker does nothing more about the job, so commit. With an AsyncConnection, await it.
+        """
+        text, params = statements.call("tq_complete", {"id": self.id, "lease": self.lease, "result": self.encoded(result, "result")})
+
+        def read(rows):
+            self.completed = True
+            return rows[0][0]
+        return drivers.run(conn, f"SELECT {text}", params, read)
+
+    def heartbeat(self, progress=None, checkpoint=None, conn=None):
+        """Reports progress or keeps a checkpoint. Returns what to do: "run", "cancel", "quiet" or "lost".
+
+        With `conn`, a checkpoint is part of its transaction. Leases are renewed without this call. In a coroutine, await it.
+        """
+        sql, params = self._heartbeat(progress, checkpoint)
+        if conn is not None:
+            return drivers.run(conn, sql, params, statements.scalar)
+        return self._keeper.request(self.lease, sql, params).result()
+
+    def _heartbeat(self, progress, checkpoint):
+        arguments = {"id": self.id, "lease": self.lease, "progress": progress, "checkpoint": self.encoded(checkpoint, "checkpoint")}
+        text, params = statements.call("tq_heartbeat", arguments)
+        return f"SELECT action FROM {text}", params
+
+    def __repr__(self):
+        return f"<Job {self.id} of {self.queue!r}, kind {self.kind!r}, attempt {self.attempt}>"
+
+
+class AsyncJob(Job):
+    """The job of a coroutine. `heartbeat` and, with an AsyncConnection, `complete` are awaited."""
+
+    async def heartbeat(self, progress=None, checkpoint=None, conn=None):
+        import asyncio
+        sql, params = self._heartbeat(progress, checkpoint)
+        if conn is not None:
+            answer = drivers.run(conn, sql, params, statements.scalar)
+            return await answer if drivers.is_async(conn) else answer
+        return await asyncio.wrap_future(self._keeper.request(self.lease, sql, params))
+
+
+def undecodable(error):
+    """The reason for burying a job that a codec refuses."""
+    return f"payload, checkpoint or parents cannot be decoded: {error}"
+
+

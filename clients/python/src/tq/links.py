@@ -1,0 +1,108 @@
+"""The worker's own connections: one statement at a time, reconnect with backoff, one line in the log for each loss."""
+import logging
+import random
+import threading
+
+from tq import drivers, errors
+
+log = logging.getLogger("tq.worker")
+FIRST, LONGEST = 0.1, 30.0      # seconds between attempts to connect
+
+
+class Gone(Exception):
+    """The connection broke; the outcome of the statement is unknown."""
+
+
+class Backoff:
+    """Pauses of 0.1 s, doubled each time up to 30 s, with random deviations of up to a half."""
+
+    def __init__(self, first=FIRST, longest=LONGEST):
+        self.first, self.longest = first, longest
+        self.next = first
+
+    def pause(self):
+        """The next pause in seconds."""
+        pause = self.next * random.uniform(0.5, 1.5)
+        self.next = min(self.next * 2, self.longest)
+        return pause
+
+    def reset(self):
+        self.next = self.first
+
+
+class Outage:
+    """What the links of a worker say of lost connections: one line when the first is lost, one when all are back."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.down = set()
+
+    def begins(self, link, error):
+        with self.lock:
+            if not self.down:
+                log.error("the connection is lost: %s", str(error).strip(), extra={"sqlstate": errors.sqlstate(error)})
+            self.down.add(link)
+
+    def ends(self, link):
+        with self.lock:
+            if self.down == {link}:
+                log.info("connected again")
+            self.down.discard(link)
+
+
+class Link:
+    """A connection in autocommit mode that belongs to one thread; `interrupt` and `close` may be called by others."""
+
+    def __init__(self, outage, dsn, name, driver):
+        self.outage = outage
+        self.conn = None
+        self.over = threading.Event()       # no more attempts to connect
+        self.connect = lambda: drivers.connect(dsn, name, driver)
+        self._backoff = Backoff()
+
+    def ensure(self):
+        """Connects unless it is connected. Returns False if it was closed meanwhile."""
+        while self.conn is None and not self.over.is_set():
+            try:
+                self.conn = self.connect()
+            except Exception as error:
+                self.outage.begins(self, error)
+                self.over.wait(self._backoff.pause())
+            else:
+                self.outage.ends(self)
+        return self.conn is not None
+
+    def call(self, sql, params, read=list):
+        """Executes a statement; `params` is a list. Raises Gone if the connection broke, else as `drivers.run`."""
+        try:
+            found = drivers.run(self.conn, sql, params, read)
+        except Exception as error:
+            if not drivers.is_lost(self.conn, error):
+                raise
+            self.outage.begins(self, error)
+            self._drop()
+            self.over.wait(self._backoff.pause())
+            raise Gone from error
+        self._backoff.reset()
+        return found
+
+    def interrupt(self):
+        """Cancels the statement that runs, if any."""
+        conn = self.conn
+        try:
+            if conn is not None:
+                conn.cancel()
+        except Exception as error:
+            log.debug("no statement was cancelled: %s", error)
+
+    def close(self):
+        self.over.set()
+        self._drop()
+
+    def _drop(self):
+        conn, self.conn = self.conn, None
+        try:
+            if conn is not None:
+                conn.close()
+        except Exception as error:
+            log.debug("close: %s", error)

@@ -1,0 +1,130 @@
+"""Statements that call the public SQL functions of tq, and values on their way there and back.
+
+Arguments are named as in the reference. Their types follow from their names, since a name means the same everywhere.
+"""
+import datetime
+import json
+import math
+
+JSON = {"payload", "headers", "retry", "options", "result", "checkpoint", "progress", "detail", "search", "settings"}
+JSON_ARRAYS = {"payloads", "results"}
+INTERVALS = {"delay", "timeout", "every", "lease_for", "wait", "extend", "retry_in"}
+ARRAYS = {"ids": "bigint[]", "leases": "bigint[]", "depends_on": "bigint[]", "kinds": "text[]", "queues": "text[]", "unique_keys": "text[]",
+          "group_keys": "text[]", "errors": "text[]", "priorities": "int[]", "run_ats": "timestamptz[]"}
+TIMES = {"run_at", "expires_at", "created_from", "created_to", "since", "until", "at"}
+UNITS = {("ms",): 1e-3, ("", "s", "sec", "second", "seconds"): 1, ("min", "minute", "minutes"): 60, ("h", "hour", "hours"): 3600,
+         ("d", "day", "days"): 86400}
+TIME_COLUMNS = ("_at", "_until")
+
+
+def seconds(value):
+    """A duration in seconds from a number of seconds, a timedelta, or text such as "500ms", "30 s", "1.5 min", "2 h", "1 d"."""
+    if isinstance(value, datetime.timedelta):
+        value = value.total_seconds()
+    if isinstance(value, str):
+        text = value.strip().lower()
+        number = text.rstrip("abcdefghijklmnopqrstuvwxyz ")
+        unit = text[len(number):].strip()
+        try:
+            value = float(number) * next(factor for names, factor in UNITS.items() if unit in names)
+        except (ValueError, StopIteration):
+            raise ValueError(f"not a duration: {value!r}; write seconds as a number, or a number with ms, s, min, h or d") from None
+    if isinstance(value, bool) or not math.isfinite(value) or value < 0:
+        raise ValueError(f"not a duration: {value!r}")
+    return float(value)
+
+
+def interval(value):
+    """Text goes to the server as it is, so that everything that PostgreSQL reads is allowed."""
+    if isinstance(value, (str, datetime.timedelta)):
+        return value
+    return datetime.timedelta(seconds=value)
+
+
+def _in_options(value):
+    if isinstance(value, datetime.timedelta):
+        return f"{value.total_seconds():.6f} s"
+    if isinstance(value, datetime.datetime):
+        return _time("options", value).isoformat()
+    raise TypeError(f"{type(value).__name__} is no JSON")
+
+
+class Text(str):
+    """JSON text in the place of a value."""
+
+
+def to_json(value):
+    """JSON text without spaces, in ASCII. Refuses NaN and infinity, which JSON does not have."""
+    if isinstance(value, Text):
+        return str(value)
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+def _time(name, value):
+    if isinstance(value, datetime.datetime) and value.tzinfo is None:
+        raise ValueError(f"{name} has no time zone: {value!r}; add one, for example tzinfo=datetime.timezone.utc")
+    return value
+
+
+def _argument(name, value):
+    """A parameter and its type for a cast. None: the type that the driver gives."""
+    if name in JSON:
+        text = json.dumps(value, separators=(",", ":"), allow_nan=False, default=_in_options) if name in ("options", "retry", "settings") \
+            else to_json(value)
+        return text, "jsonb"
+    if name in JSON_ARRAYS:
+        return [None if one is None else to_json(one) for one in value], "text[]::jsonb[]"
+    if name in INTERVALS:
+        return interval(value), "interval"
+    if name in ARRAYS:
+        return [_time(name, one) for one in value], ARRAYS[name]
+    if name in TIMES:
+        return _time(name, value), "timestamptz"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value, None
+    return value, "boolean" if isinstance(value, bool) else "text"
+
+
+def call(function, arguments, known=()):
+    """The text `function(name => %s, ...)` and its parameters. Arguments that are None are left out, except payload and queue.
+
+    With `known`, raises TypeError for an argument that is not among them.
+    """
+    for name in arguments:
+        if known and name not in known:
+            raise TypeError(f"{function} has no argument {name!r}; it has {', '.join(known)}")
+        if not (name.isascii() and name.isidentifier()):
+            raise TypeError(f"{function} has no argument {name!r}")
+    parts, params = [], []
+    for name, value in arguments.items():
+        if value is None and name not in ("payload", "queue"):
+            continue
+        param, cast = _argument(name, value)
+        parts.append(f"{name} => %s" + (f"::{cast}" if cast else ""))
+        params.append(param)
+    return f"{function}({', '.join(parts)})", params
+
+
+def decoded_time(text):
+    """A time of the server; the text itself for infinity and years that Python does not have."""
+    try:
+        return datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return text
+
+
+def record(text):
+    """A row that the server sent as one JSON object, with times as datetime."""
+    row = json.loads(text)
+    for name, value in row.items():
+        if type(value) is str and name.endswith(TIME_COLUMNS):
+            row[name] = decoded_time(value)
+    return row
+
+
+def scalar(rows):
+    return rows[0][0] if rows else None
+
+
+def nothing(_rows):
+    return None

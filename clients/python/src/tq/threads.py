@@ -1,0 +1,270 @@
+"""The two threads of a worker that talk to the server: one waits and claims, the other renews leases and sends finishes."""
+import logging
+import random
+import threading
+import time
+
+from tq import drivers, errors, links, outcomes, statements
+
+log = logging.getLogger("tq.worker")
+PROBE = 2.0         # seconds that a pooler has to give a second connection
+WAIT = 30.0         # seconds that one tq_wait waits at most
+ANY = 8             # queues of one claim
+SHORT = 0.02        # after a wait that ends sooner, and a claim without a job, the worker pauses
+
+CLAIM = ("SELECT j.id, j.lease, j.queue, j.kind, to_json(j)::text FROM tq_claim_any(%s::text[], max_jobs => %s, worker => %s::text, "
+         "lease_for => %s::interval, kinds => %s::text[]) AS j")
+HEARTBEATS = "SELECT id, action FROM tq_heartbeat_many(%s::bigint[], %s::bigint[])"
+COMPLETE_MANY = "SELECT id, status FROM tq_complete_many(%s::bigint[], %s::bigint[], %s::text[]::jsonb[])"
+FAIL_MANY = "SELECT id, status FROM tq_fail_many(%s::bigint[], %s::bigint[], %s::text[])"
+# the server may accept the same statement later
+LATER = ("TQ009", "55P03", "57014", "40001", "40P01")
+
+
+def _later(code):
+    return code in LATER or (code or "").startswith("53")
+
+
+class Claims(threading.Thread):
+    """Waits for jobs and claims them. `started(conn)` is called with the first connection."""
+
+    def __init__(self, core, link, options, started):
+        super().__init__(name="tq-claims", daemon=True)
+        self.core, self.link, self.options, self.started = core, link, options, started
+        self.wait = WAIT
+        self.waits = False      # in tq_wait, which `interrupt` ends
+        self.trouble = links.Backoff()
+        self.said = None
+
+    def run(self):
+        pause = links.Backoff(0.01, 1.0)
+        ready = short = False
+        while not self.core.stopping and self.link.ensure():
+            try:
+                if not ready:
+                    self.started(self.link)
+                    ready = True
+                most = self.core.room()
+                if most == 0:
+                    break
+                if self.claim(most):
+                    short = False
+                else:
+                    if short:
+                        self.link.over.wait(pause.pause())
+                    short = self.wait_for_jobs() < SHORT
+                if not short:
+                    pause.reset()
+                self.trouble.reset()
+                self.said = None
+            except links.Gone:
+                pass
+            except Exception as error:
+                self.failed(error)
+        self.link.close()
+
+    def claim(self, most):
+        queues = self.options.queues
+        if len(queues) > ANY:
+            found = self.link.call("SELECT DISTINCT queue FROM tq_ready(%s::text[])", [queues], lambda rows: [name for name, in rows])
+            queues = random.sample(found, min(len(found), ANY)) or queues[:ANY]
+        rows = self.link.call(CLAIM, [queues, most, self.options.name, statements.interval(self.options.lease), self.options.kinds], list)
+        self.core.take(rows)
+        return len(rows)
+
+    def wait_for_jobs(self):
+        """Returns how long it waited, in seconds."""
+        queues, kinds, began = self.options.queues, self.options.kinds, time.monotonic()
+        timeout = statements.interval(self.wait)
+        self.waits = True
+        try:
+            if self.core.stopping:
+                return 0
+            if kinds is None:
+                self.link.call("CALL tq_wait(%s::text[], %s::interval)", [queues, timeout])
+            else:
+                pairs = [(queue, kind) for queue in queues for kind in kinds]
+                self.link.call("CALL tq_wait(%s::text[], %s::interval, %s::text[])",
+                               [[queue for queue, _ in pairs], timeout, [kind for _, kind in pairs]])
+        finally:
+            self.waits = False
+        return time.monotonic() - began
+
+    def failed(self, error):
+        """A refused statement is repeated after a pause, and said once."""
+        if self.core.stopping and errors.sqlstate(error) == "57014":
+            return
+        text = str(error).strip()
+        if text != self.said:
+            log.error("claims fail: %s", text, extra={"sqlstate": errors.sqlstate(error)})
+        self.said = text
+        self.link.over.wait(self.trouble.pause())
+
+    def end(self, seconds):
+        """After Core.stop: ends a wait, and joins. A claim is not interrupted: it is short, and its jobs are released."""
+        self.link.over.set()
+        end = time.monotonic() + seconds
+        while self.is_alive() and time.monotonic() < end:
+            if self.waits:      # a request to cancel may come before the statement, so it is repeated
+                self.link.interrupt()
+            self.join(0.1)
+
+
+class Keeper(threading.Thread):
+    """Renews leases, sends the statements of handlers, and finishes jobs."""
+
+    def __init__(self, core, link, options):
+        super().__init__(name="tq-keeper", daemon=True)
+        self.core, self.link, self.options = core, link, options
+        self.heartbeat_at = time.monotonic() + options.lease / 3
+        self.failing = False
+
+    def run(self):
+        while self.link.ensure():
+            todo = self.core.due(self.heartbeat_at)
+            if todo is None:
+                break
+            finishes, requests = todo
+            try:
+                if time.monotonic() >= self.heartbeat_at:
+                    self.renew()
+                while requests and not self.late():
+                    self.answer(*requests[0])
+                    requests.pop(0)
+                while finishes and not self.late():
+                    self.finish(finishes)
+                self.core.put_back(finishes, requests)
+            except links.Gone:
+                self.core.put_back(finishes, requests)
+            except Exception:
+                log.exception("heartbeats and finishes fail")
+                self.core.put_back(finishes, requests)
+                self.link.over.wait(1.0)
+        self.link.close()
+
+    def late(self):
+        """Whether heartbeats are due, which come before the rest of many finishes."""
+        return time.monotonic() >= self.heartbeat_at
+
+    def renew(self):
+        asked = self.core.to_renew()
+        try:
+            actions = self.link.call(HEARTBEATS, [[held.id for held in asked], [held.lease for held in asked]],
+                                     lambda rows: [action for _, action in rows]) if asked else []
+        except links.Gone:
+            raise
+        except Exception as error:
+            if not self.failing:
+                log.error("heartbeats fail: %s", str(error).strip(), extra={"sqlstate": errors.sqlstate(error)})
+            self.failing = True
+            self.heartbeat_at = time.monotonic() + min(1.0, self.options.lease / 6)
+            return
+        self.failing = False
+        self.heartbeat_at = time.monotonic() + self.options.lease / 3
+        self.core.renewed(asked, actions)
+
+    def answer(self, lease, sql, params, future):
+        if not (future.running() or future.set_running_or_notify_cancel()):
+            return      # its coroutine was cancelled
+        try:
+            action = self.link.call(sql, params, statements.scalar)
+        except links.Gone:
+            raise
+        except Exception as error:
+            future.set_exception(error)
+        else:
+            future.set_result(action)
+            self.core.heard(lease, action)
+
+    # --- finishes
+
+    def finish(self, finishes):
+        """Sends some of them, and removes these from the list."""
+        verb = _batch_of(finishes[0][1])
+        if verb is None:
+            part = finishes[:1]
+        else:
+            part = [one for one in finishes if _batch_of(one[1]) == verb]
+        self.core.answered(part, self.tell(part, verb))
+        sent = {id(one) for one in part}
+        finishes[:] = [one for one in finishes if id(one) not in sent]
+
+    def tell(self, part, verb):
+        """The statuses. If the server refuses a batch, halves of it are tried."""
+        try:
+            if verb is None:
+                return [self.tell_one(*part[0])]
+            columns = [[held.id for held, _ in part], [held.lease for held, _ in part], [outcome.text for _, outcome in part]]
+            return self.link.call(COMPLETE_MANY if verb == "complete" else FAIL_MANY, columns, lambda rows: [status for _, status in rows])
+        except links.Gone:
+            raise
+        except Exception as error:
+            code = errors.sqlstate(error)
+            if _later(code):
+                return ["busy"] * len(part)
+            if len(part) > 1:
+                half = len(part) // 2
+                return self.tell(part[:half], verb) + self.tell(part[half:], verb)
+            return [self.refused(*part[0], error, code)]
+
+    def refused(self, held, outcome, error, code):
+        """The status of a finish that the server refuses."""
+        if code in ("TQ001", "TQ004"):
+            return "lost"
+        plain = _batch_of(outcome) == "fail"
+        if not plain and code is not None and code[:2] in ("22", "54"):
+            reason = f"the result cannot be stored: {error}" if outcome.verb == "complete" else f"{outcome.text or outcome.verb}\n{error}"
+            return self.tell([(held, outcomes.Outcome("fail", outcomes.clean(reason)))], "fail")[0]
+        log.error("job %s cannot be finished: %s", held.id, str(error).strip(), extra={"job_id": held.id, "sqlstate": code})
+        return "dropped"
+
+    def tell_one(self, held, outcome):
+        text, params = statements.call(f"tq_{outcome.verb}", outcomes.arguments(held.id, held.lease, outcome))
+        self.link.call(f"SELECT {text}", params)
+        return "ok"
+
+
+def _batch_of(outcome):
+    """The verb of the function that finishes many such jobs at once; None if there is none."""
+    if outcome.verb == "complete" or (outcome.verb == "fail" and outcome.delay is None and not outcome.fatal):
+        return outcome.verb
+    return None
+
+
+def check(link):
+    """Raises NotInstalled unless the database of the link has tq."""
+    version = link.call("SELECT extversion FROM pg_extension WHERE extname = 'tq'", [], statements.scalar)
+    if version is None:
+        database = link.call("SELECT current_database()::text", [], statements.scalar)
+        raise errors.NotInstalled(f'the extension tq is not installed in database "{database}"', hint="Use CREATE EXTENSION tq.")
+    return version
+
+
+def behind_pooler(conn):
+    """Whether a pooler answers for the server: it gives its own number of the backend."""
+    said = conn.info.backend_pid
+    return drivers.run(conn, "SELECT pg_backend_pid()", [], statements.scalar) != said
+
+
+def has_room(link, connect):
+    """Whether a pooler has a connection for heartbeats while `link` holds one."""
+    answered = threading.Event()
+
+    def probe():
+        conn = None
+        try:
+            conn = connect()
+            drivers.run(conn, "SELECT pg_backend_pid()", [], statements.scalar)
+            answered.set()
+        except Exception as error:
+            log.debug("the probe of the pooler failed: %s", error)
+        finally:
+            if conn is not None:
+                conn.close()
+
+    link.call("BEGIN", [])
+    try:
+        threading.Thread(target=probe, name="tq-probe", daemon=True).start()
+        return answered.wait(PROBE)
+    finally:
+        link.call("ROLLBACK", [])

@@ -1,0 +1,102 @@
+"""What the tests share: a database with tq for each class, connections, programs, polling."""
+import contextlib
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+import unittest
+
+import psycopg
+
+HERE = pathlib.Path(__file__).resolve().parent
+TOP = HERE.parent.parent.parent
+WORK = pathlib.Path(os.environ["TQ_WORK"])
+PATIENCE = 30   # seconds
+
+
+def until(true, what, seconds=PATIENCE):
+    """Polls until it is true, and returns its value."""
+    end = time.monotonic() + seconds
+    while True:
+        found = true()
+        if found:
+            return found
+        if time.monotonic() > end:
+            raise AssertionError(f"never came: {what}")
+        time.sleep(0.01)  # poll
+
+
+class Case(unittest.TestCase):
+    """Each class has a database of its own, `dsn`, and each test a connection in autocommit mode, `conn`."""
+
+    queues = ()
+    version = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.database = "py_" + re.sub(r"\W", "_", cls.__name__).lower()
+        cls.dsn = f"dbname={cls.database}"
+        with psycopg.connect("dbname=postgres", autocommit=True) as admin:
+            admin.execute(f"DROP DATABASE IF EXISTS {cls.database} WITH (FORCE)")
+            admin.execute(f"CREATE DATABASE {cls.database}")
+            admin.execute(f"ALTER DATABASE {cls.database} SET tq.testing = on")
+        with psycopg.connect(cls.dsn, autocommit=True) as conn:
+            conn.execute("SET client_min_messages = warning")
+            conn.execute("CREATE EXTENSION tq" + (f" VERSION '{cls.version}'" if cls.version else ""))
+            for queue in cls.queues:
+                conn.execute("SELECT tq_create_queue(%s)", [queue])
+
+    @classmethod
+    def tearDownClass(cls):
+        with psycopg.connect("dbname=postgres", autocommit=True) as admin:
+            admin.execute(f"DROP DATABASE {cls.database} WITH (FORCE)")
+
+    def setUp(self):
+        self.programs = 0
+        self.conn = psycopg.connect(self.dsn, autocommit=True)
+        self.addCleanup(lambda: self.conn.close())
+
+    def query(self, sql, *params):
+        return self.conn.execute(sql, params or None).fetchall()
+
+    def value(self, sql, *params):
+        return self.query(sql, *params)[0][0]
+
+    def state(self, id):
+        return self.value("SELECT state FROM tq_get(%s)", id)
+
+    def ends(self, id, state):
+        """Waits until a job is in a state."""
+        until(lambda: self.state(id) == state, f"job {id} is {state}; it is {self.state(id)}")
+
+    @contextlib.contextmanager
+    def worker(self, app, **options):
+        with app.worker(self.dsn, **options) as worker:
+            yield worker
+
+    def program(self, *args, **environment):
+        """A process of `python -m tq`, which is killed at the end of the test."""
+        self.programs += 1
+        log = open(WORK / f"{self.id()}.{self.programs}.log", "wb")
+        self.addCleanup(log.close)
+        process = subprocess.Popen([sys.executable, "-m", "tq", *map(str, args)], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=HERE,
+                                   env={**os.environ, "PGDATABASE": self.database, **environment})
+        process.log = log.name
+
+        def end():
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+        self.addCleanup(end)
+        return process
+
+    def pg_ctl(self, *action):
+        """Stops or starts the server."""
+        log = os.path.join(os.environ["TQ_DATA"], "..", "server.log")
+        subprocess.run([os.environ["TQ_PG_CTL"], "-D", os.environ["TQ_DATA"], "-l", log, "-w", *action], check=True, stdin=subprocess.DEVNULL,
+                       stdout=subprocess.DEVNULL)
+
+    def said(self, process):
+        return pathlib.Path(process.log).read_text(encoding="utf-8", errors="replace")

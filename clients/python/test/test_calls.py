@@ -1,0 +1,229 @@
+"""The verbs on connections of every driver and framework, inside their transactions."""
+import asyncio
+import datetime
+import unittest
+
+import psycopg
+import psycopg2
+import sqlalchemy
+import sqlalchemy.orm
+
+import tq
+from support import Case, until
+
+UTC = datetime.timezone.utc
+
+
+class Drivers(Case):
+    """Each test enqueues in a transaction that commits and one that rolls back, and gets a typed error."""
+
+    queues = ("mail",)
+
+    def count(self, name):
+        return tq.enqueued(self.conn, "mail", payload={"by": name})
+
+    def both(self, name, conn, commit, rollback):
+        id = tq.enqueue(conn, "mail", {"by": name, "odd": "é % %s \" ' \\ 世"}, kind="k", delay=60, headers={"a": [1]},
+                        options={"tags": ["x y", "z"]}, max_attempts=3, run_at=None)
+        self.assertEqual(self.count(name), 0, "not before the commit")
+        commit()
+        self.assertEqual(self.count(name), 1)
+        ids = tq.enqueue_many(conn, "mail", [{"by": name, "n": 1}, {"by": name, "n": None}], kinds=["a", None],
+                              priorities=[1, None], run_ats=[datetime.datetime(2040, 1, 1, tzinfo=UTC), None], unique_keys=[f"{name}1", None])
+        self.assertEqual(len(ids), 2)
+        rollback()
+        self.assertEqual(self.count(name), 1)
+        job = tq.get(conn, id)
+        self.assertEqual((job.kind, job.payload["odd"], job.headers, job.tags, job.state, job.max_attempts),
+                         ("k", "é % %s \" ' \\ 世", {"a": [1]}, ["x y", "z"], "delayed", 3))
+        self.assertGreater(job.run_at, job.enqueued_at)
+        with self.assertRaises(tq.InvalidArgument) as caught:
+            tq.enqueue(conn, "mail", priority=100000)
+        rollback()
+        self.assertEqual(caught.exception.sqlstate, "22023")
+        self.assertIn("between", caught.exception.detail)
+        self.assertIsNotNone(caught.exception.__cause__)
+
+    def test_psycopg(self):
+        with psycopg.connect(self.dsn, row_factory=psycopg.rows.dict_row) as conn:
+            self.both("psycopg", conn, conn.commit, conn.rollback)
+
+    def test_psycopg2(self):
+        conn = psycopg2.connect(self.dsn)
+        self.addCleanup(conn.close)
+        self.both("psycopg2", conn, conn.commit, conn.rollback)
+
+    def test_psycopg_async(self):
+        async def main():
+            async with await psycopg.AsyncConnection.connect(self.dsn) as conn:
+                id = await tq.enqueue(conn, "mail", {"by": "async"}, unique_key="async", unique_mode="error")
+                await conn.commit()
+                await tq.enqueue(conn, "mail", {"by": "async"})
+                await conn.rollback()
+                with self.assertRaises(tq.KeyTaken) as caught:
+                    await tq.enqueue(conn, "mail", unique_key="async", unique_mode="error")
+                await conn.rollback()
+                self.assertIn(str(id), caught.exception.detail)
+                return (await tq.get(conn, id)).payload
+        self.assertEqual(asyncio.run(main()), {"by": "async"})
+        self.assertEqual(self.count("async"), 1)
+
+    def test_psycopg_in_a_pipeline(self):
+        with psycopg.connect(self.dsn) as conn, conn.pipeline():
+            tq.enqueue(conn, "mail", {"by": "pipeline"})
+        self.assertEqual(self.count("pipeline"), 1)
+
+    def test_django(self):
+        from django.conf import settings    # here: unittest looks into everything that a module imports
+        settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.postgresql", "NAME": self.database}})
+        from django.db import connection, transaction
+        self.addCleanup(connection.close)
+        with transaction.atomic():
+            tq.enqueue(connection, "mail", {"by": "django", "percent": "100 %"})
+            self.assertEqual(self.count("django"), 0)
+        self.assertEqual(self.count("django"), 1)
+        with self.assertRaises(tq.QueueNotFound), transaction.atomic():
+            tq.enqueue(connection, "mail", {"by": "django"})
+            tq.pause(connection, "no_such_queue")
+        self.assertEqual(self.count("django"), 1)
+
+    def test_sqlalchemy_connection(self):
+        engine = sqlalchemy.create_engine(self.url(), future=True)
+        self.addCleanup(engine.dispose)
+        with engine.connect() as conn:
+            self.both("alchemy", conn, conn.commit, conn.rollback)
+        with engine.begin() as conn:
+            tq.enqueue(conn, "mail", {"by": "begin"})
+        self.assertEqual(self.count("begin"), 1)
+
+    def test_sqlalchemy_connection_of_the_old_style(self):
+        """Without a transaction it commits by itself, as it does for an INSERT."""
+        engine = sqlalchemy.create_engine(self.url())
+        self.addCleanup(engine.dispose)
+        with engine.connect() as conn:
+            tq.enqueue(conn, "mail", {"by": "old"})
+            self.assertEqual(self.count("old"), 1)
+            with conn.begin() as transaction:
+                tq.enqueue(conn, "mail", {"by": "old"})
+                transaction.rollback()
+        self.assertEqual(self.count("old"), 1)
+
+    def test_sqlalchemy_session(self):
+        engine = sqlalchemy.create_engine(self.url())
+        self.addCleanup(engine.dispose)
+        with sqlalchemy.orm.Session(engine) as session:
+            self.both("session", session, session.commit, session.rollback)
+        scoped = sqlalchemy.orm.scoped_session(sqlalchemy.orm.sessionmaker(engine))
+        tq.enqueue(scoped, "mail", {"by": "scoped"})
+        scoped.commit()
+        scoped.remove()
+        self.assertEqual(self.count("scoped"), 1)
+
+    def url(self):
+        return sqlalchemy.engine.URL.create("postgresql+psycopg2", database=self.database)
+
+    def test_no_prepared_statement(self):
+        with psycopg.connect(self.dsn, prepare_threshold=0) as conn:
+            for _ in range(3):
+                tq.enqueue(conn, "mail")
+            self.assertEqual(conn.execute("SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE 'SELECT tq%'").fetchone(), (0,))
+
+    def test_no_connection(self):
+        with self.assertRaisesRegex(TypeError, "not a connection"):
+            tq.enqueue("dbname=x", "mail")
+
+
+class Verbs(Case):
+    queues = ("work",)
+
+    def test_arguments_are_checked(self):
+        with self.assertRaisesRegex(TypeError, "no argument 'prio'; it has queue, payload"):
+            tq.enqueue(self.conn, "work", prio=1)
+        with self.assertRaisesRegex(ValueError, "time zone"):
+            tq.enqueue(self.conn, "work", run_at=datetime.datetime(2030, 1, 1))
+        with self.assertRaises(ValueError):
+            tq.enqueue(self.conn, "work", {"n": float("nan")})
+        with self.assertRaises(tq.InvalidArgument):
+            tq.enqueue(self.conn, "work", {"text": "zero \0 byte"})
+        with self.assertRaises(tq.TooLarge):
+            tq.enqueue(self.conn, "work", "x" * 2_000_000)
+
+    def test_intervals_and_policies(self):
+        id = tq.enqueue(self.conn, "work", delay=datetime.timedelta(hours=1), timeout="10 min", retry={"policy": "fixed", "delay": "5 s"},
+                        expires_at=datetime.datetime(2040, 1, 1, tzinfo=UTC), options={"lease": datetime.timedelta(seconds=90)})
+        job = tq.get(self.conn, id)
+        self.assertEqual(job.policies["lease"]["value"], "00:01:30")
+        self.assertEqual(job.policies["timeout"]["value"], "00:10:00")
+        self.assertEqual(job.expires_at, datetime.datetime(2040, 1, 1, tzinfo=UTC))
+
+    def test_cancel_retry_reschedule(self):
+        id = tq.enqueue(self.conn, "work", kind="c")
+        self.assertEqual(tq.cancel(self.conn, id, "no longer"), "cancelled")
+        with self.assertRaises(tq.WrongState):
+            tq.cancel(self.conn, id)
+        self.assertEqual(tq.retry(self.conn, id), "ready")
+        self.assertEqual(tq.reschedule(self.conn, id, run_at=datetime.datetime(2040, 1, 1, tzinfo=UTC), priority=3), "delayed")
+        self.assertEqual(tq.cancel_many(self.conn, "work", kind="c", dry_run=True)["changed"], 1)
+        self.assertEqual(tq.reschedule_many(self.conn, "work", kind="c", priority=1)["changed"], 1)
+        self.assertEqual(tq.cancel_many(self.conn, None, kind="c")["changed"], 1)
+        self.assertEqual(tq.retry_where(self.conn, "work", state="cancelled", kind="c")["changed"], 1)
+        tq.cancel(self.conn, id)
+        self.assertEqual(tq.retry_many(self.conn, "work", state="cancelled"), 1)
+        self.assertEqual(tq.purge(self.conn, "work", "ready") > 0, True)
+        self.assertIn("cancelled", [event["event"] for event in tq.history(self.conn, id)])
+        with self.assertRaises(tq.JobNotFound):
+            tq.get(self.conn, 2**52)
+
+    def test_wait_jobs(self):
+        app = tq.App()
+        task = app.task(lambda job: job.payload * 2, kind="double", queue="work")
+        ids = task.enqueue_many(self.conn, [1, 2])
+        tq.wait_jobs(self.conn, ids, timeout=0.05)
+        self.assertEqual(tq.get(self.conn, ids[0]).state, "ready")
+        with self.worker(app), psycopg.connect(self.dsn) as conn:
+            tq.wait_jobs(conn, ids, timeout="30 s")
+        self.assertEqual([tq.get(self.conn, id).result for id in ids], [2, 4])
+
+    def test_batch(self):
+        app = tq.App()
+        outcomes = []
+        app.task(lambda job: outcomes.append(job.parents), kind="all", queue="work")
+        task = app.task(lambda job: None, kind="part", queue="work")
+        batch = tq.batch_open(self.conn, "work", {"of": "letters"}, kind="all")
+        task.enqueue_many(self.conn, [{}, {}], options={"batch": batch})
+        tq.batch_close(self.conn, batch)
+        with self.worker(app):
+            self.ends(batch, "succeeded")
+        until(lambda: tq.batch(self.conn, batch)["succeeded"] == 2, "the counts of the batch")
+        self.assertEqual([len(parents) for parents in outcomes], [2])
+
+    def test_queues(self):
+        tq.create_queue(self.conn, "other", {"max_depth": 1})
+        with self.assertRaises(tq.Exists):
+            tq.create_queue(self.conn, "other")
+        tq.enqueue(self.conn, "other")
+        with self.assertRaises(tq.QueueFull) as caught:
+            tq.enqueue(self.conn, "other")
+        self.assertIsNotNone(caught.exception.hint)
+        tq.alter_queue(self.conn, "other", {"max_depth": None})
+        tq.enqueue(self.conn, "other")
+        tq.pause(self.conn, "other")
+        tq.resume(self.conn, "other")
+
+    def test_rights(self):
+        self.conn.execute("CREATE ROLE py_nobody LOGIN")
+        self.addCleanup(self.conn.execute, "DROP ROLE py_nobody")
+        with psycopg.connect(self.dsn, user="py_nobody") as conn, self.assertRaises(tq.NotAllowed):
+            tq.enqueue(conn, "work")
+
+    def test_errors_of_others_stay_theirs(self):
+        with self.assertRaises(psycopg.errors.UniqueViolation):
+            self.conn.execute("CREATE TEMP TABLE t (a int PRIMARY KEY); INSERT INTO t VALUES (1), (1)")
+        gone = psycopg.connect(self.dsn)
+        gone.close()
+        with self.assertRaises(psycopg.OperationalError):
+            tq.enqueue(gone, "work")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,68 @@
+"""Reconnecting: the pauses, and what is logged."""
+import contextlib
+import os
+import unittest
+
+import psycopg
+
+from support import Case
+from tq import drivers, links
+
+
+class Links(Case):
+    def link(self, outage, failures):
+        """A link whose first attempts to connect fail, and the pauses that it makes."""
+        link = links.Link(outage, self.dsn, "links", psycopg)
+        left, connect, pauses = [failures], link.connect, []
+
+        def attempt():
+            left[0] -= 1
+            if left[0] >= 0:
+                raise psycopg.OperationalError("no such server")
+            return connect()
+        link.connect = attempt
+        link.over.wait = pauses.append
+        return link, pauses
+
+    def test_a_loss_is_said_once(self):
+        outage = links.Outage()
+        one, pauses = self.link(outage, 12)
+        other, _ = self.link(outage, 3)
+        with self.assertLogs("tq.worker", "INFO") as logs:
+            for link in (one, other):
+                outage.begins(link, psycopg.OperationalError("the server has ended the session"))
+                self.assertTrue(link.ensure())
+                self.addCleanup(link.close)
+        self.assertEqual([sum(word in line for line in logs.output) for word in ("is lost", "connected again")], [2, 2])
+        with self.assertLogs("tq.worker", "INFO") as logs:
+            for link in (one, other):
+                outage.begins(link, psycopg.OperationalError("the server has ended the session"))
+            for link in (one, other):
+                outage.ends(link)
+        self.assertEqual([sum(word in line for line in logs.output) for word in ("is lost", "connected again")], [1, 1])
+        self.assertEqual(len(pauses), 12)
+        for n, pause in enumerate(pauses):
+            expected = min(0.1 * 2**n, 30)
+            self.assertTrue(expected / 2 <= pause <= expected * 1.5, (n, pause))
+
+    def test_statement_on_a_lost_connection(self):
+        link, _ = self.link(links.Outage(), 0)
+        link.ensure()
+        self.addCleanup(link.close)
+        self.assertEqual(link.call("SELECT 1", []), [(1,)])
+        self.query("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'links'")
+        with self.assertLogs("tq.worker"), self.assertRaises(links.Gone):
+            link.call("SELECT 1", [])
+        self.assertTrue(link.ensure())
+        self.assertEqual(link.call("SELECT 1", []), [(1,)])
+
+    def test_first_host_is_a_standby_or_down(self):
+        """Several hosts, as for a failover: the driver takes the one that accepts writes."""
+        dsn = f"{self.dsn} host=/nowhere,{os.environ['PGHOST']} port=1,{os.environ['PGPORT']} target_session_attrs=read-write"
+        for driver in ("psycopg", "psycopg2"):
+            with contextlib.closing(drivers.connect(dsn, "links", drivers.driver_named(driver))) as conn:
+                self.assertEqual(drivers.run(conn, "SELECT current_database()::text", [], list), [(self.database,)])
+
+
+if __name__ == "__main__":
+    unittest.main()

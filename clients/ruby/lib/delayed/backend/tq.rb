@@ -1,0 +1,32 @@
+# frozen_string_literal: true
+
+require 'tq'
+require 'delayed_job'
+
+module Delayed
+  module Backend
+    # A backend of delayed_job: each of its jobs is a job of tq of the kind `delayed_job`.
+    #
+    #   Delayed::Worker.backend = :tq
+    module Tq
+      # The kind of all jobs of delayed_job, so that other programs can use the same queues.
+      KIND = 'delayed_job'
+      # The queue in tq of a job without a queue.
+      NO_QUEUE = 'delayed_job'
+
+      class Error < StandardError; end
+
+      # The job has been destroyed, or never existed.
+      class RecordNotFound < Error; end
+
+      # tq cannot change a job in this way.
+      class NotSupported < Error; end
+    end
+  end
+end
+
+require_relative 'tq/store'
+require_relative 'tq/job'
+require_relative 'tq/waiting'
+
+Delayed::Worker.plugins |= [Delayed::Backend::Tq::Waiting]

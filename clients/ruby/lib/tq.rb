@@ -1,0 +1,90 @@
+# frozen_string_literal: true
+
+require_relative 'tq/version'
+require_relative 'tq/errors'
+require_relative 'tq/session'
+
+# A client of tq, a task queue inside PostgreSQL. It calls only the public SQL functions, and its names are theirs.
+module Tq
+  autoload :Codec, File.expand_path('tq/codec', __dir__)
+  autoload :Worker, File.expand_path('tq/worker', __dir__)
+  @handlers = {}
+  # A server that is gone is noticed; a standby gets no calls.
+  DEFAULTS = { connect_timeout: 10, keepalives_idle: 10, keepalives_interval: 3, keepalives_count: 3, tcp_user_timeout: 20_000,
+               target_session_attrs: 'read-write' }.freeze
+  private_constant :DEFAULTS
+
+  class << self
+    # Where a new connection goes: what PG.connect takes, or nil for ActiveRecord's database, else libpq's environment.
+    attr_accessor :dsn
+    # Encodes payloads and results, and decodes them: a Tq::Codec or nil.
+    attr_accessor :codec
+    # A callable that returns the PG::Connection of the caller; nil: ActiveRecord's, if it is connected.
+    attr_accessor :connection_source
+
+    # Handlers by kind, for workers that are given none.
+    attr_reader :handlers
+
+    # Says what to do with jobs of a kind; nil: with jobs without a kind. The block gets a Tq::Job.
+    def handle(kind, &handler)
+      @handlers[kind&.to_s] = handler
+    end
+
+    # Enqueues a job in the transaction that is open on `connection`, and returns its id. Returns nil if `unique_mode` is
+    # ignore and the key is taken. Arguments: those of tq_enqueue; durations in seconds or text, times as Time.
+    def enqueue(queue, payload = {}, connection: nil, **arguments)
+      payload = codec.encode(payload, Codec::PAYLOAD) if codec
+      id = Session.new(connection || self.connection).value('tq_enqueue', queue: queue, payload: payload, **arguments)
+      id && Integer(id)
+    end
+
+    # The connection of the caller: a PG::Connection.
+    def connection
+      return connection_source.call if connection_source
+      return active_record.connection.raw_connection if active_record?
+
+      raise ArgumentError, 'no connection: give connection:, or set Tq.connection_source'
+    end
+
+    # A new connection, for the caller to close.
+    def connect(application_name: 'tq')
+      where = dsn || (active_record? ? active_record_dsn : {})
+      where = PG::Connection.conninfo_parse(where).to_h { |one| [one[:keyword].to_sym, one[:val]] }.compact if where.is_a?(String)
+      PG.connect(**defaults, application_name: application_name, **where.transform_keys(&:to_sym))
+    rescue PG::Error => e
+      raise Tq.translated(e)
+    end
+
+    # A name that tq takes: the last 63 bytes, where the number of a process is.
+    def worker_name(name)
+      name.bytesize > 63 ? name.byteslice(-63, 63).scrub('') : name
+    end
+
+    def active_record?
+      defined?(::ActiveRecord::Base) && ::ActiveRecord::Base.respond_to?(:connection_db_config) &&
+        ::ActiveRecord::Base.connection_handler.connection_pool_list.any? &&
+        ::ActiveRecord::Base.connection_db_config.adapter == 'postgresql'
+    end
+
+    private
+
+    # What holds unless the environment or the caller says otherwise.
+    def defaults
+      yielding = { connect_timeout: 'PGCONNECT_TIMEOUT', target_session_attrs: 'PGTARGETSESSIONATTRS' }
+      DEFAULTS.reject { |name, _| ENV.key?(yielding[name].to_s) }
+    end
+
+    def active_record
+      ::ActiveRecord::Base
+    end
+
+    # The options of libpq among those of ActiveRecord.
+    def active_record_dsn
+      found = active_record.connection_db_config.configuration_hash
+      renamed = found.merge(dbname: found[:database], user: found[:username]).compact
+      renamed.slice(*PG::Connection.conndefaults_hash.keys)
+    end
+  end
+end
+
+require_relative 'tq/railtie' if defined?(Rails::Railtie)

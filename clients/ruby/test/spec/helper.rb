@@ -1,0 +1,44 @@
+# frozen_string_literal: true
+
+require 'pg'
+require 'securerandom'
+require 'stringio'
+require 'tq'
+
+# A new database with tq, and sessions in it.
+module Database
+  NAME = 'tq_ruby'
+
+  def self.make
+    PG.connect(dbname: 'postgres') do |conn|
+      conn.exec('SET client_min_messages = warning')
+      conn.exec("DROP DATABASE IF EXISTS #{NAME} WITH (FORCE)")
+      conn.exec("CREATE DATABASE #{NAME}")
+      conn.exec("ALTER DATABASE #{NAME} SET client_min_messages = warning")
+    end
+    ENV['PGDATABASE'] = NAME
+    PG.connect { |conn| conn.exec('CREATE EXTENSION tq') }
+  end
+
+  # Calls the block until it returns something true, for `limit` seconds at most.
+  def eventually(limit: 30)
+    finish = Process.clock_gettime(Process::CLOCK_MONOTONIC) + limit
+    until (found = yield)
+      raise "not within #{limit} s" if Process.clock_gettime(Process::CLOCK_MONOTONIC) > finish
+
+      sleep 0.02 # poll
+    end
+    found
+  end
+
+  # A session on a connection of its own.
+  def sql
+    @sql ||= Tq::Session.new(PG.connect)
+  end
+end
+
+RSpec.configure do |config|
+  config.expect_with(:rspec) { |expectations| expectations.max_formatted_output_length = nil }
+  config.include Database
+  config.after { @sql&.connection&.close }
+end

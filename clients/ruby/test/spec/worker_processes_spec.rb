@@ -1,0 +1,112 @@
+# frozen_string_literal: true
+
+require 'socket'
+require_relative 'helper'
+require_relative 'processes'
+Database.make
+require_relative '../app/ledger'
+
+# tq-worker as a process that is killed, while the checker of test/chaos looks at what it was told.
+describe 'processes of tq-worker' do
+  include Processes
+
+  before { ENV['TQ_LEDGER'] = "#{ENV.fetch('TQ_WORK')}/ledger-worker" }
+
+  def start_worker(**options)
+    arguments = { lease: 1, concurrency: 4, buffer: 8 }.merge(options).flat_map { |name, value| ["--#{name.to_s.tr('_', '-')}", value.to_s] }
+    start('ruby', "#{Gem.dir}/bin/tq-worker", '--require', "#{Processes::APP}/handlers.rb", *arguments, 'work')
+  end
+
+  def enqueue(count, seconds)
+    tokens = Array.new(count) { "t#{@serial = (@serial || 0) + 1}" }
+    tokens.each_slice(50).with_index do |some, failures|
+      tx = some.first
+      Ledger.note('enqueue', tx, *some, who: 'producer')
+      sql.transaction do
+        some.each do |token|
+          Tq.enqueue('work', { t: token, seconds: seconds, failures: failures % 2 }, kind: 'work', connection: sql.connection,
+                     retry: { policy: 'fixed', delay: '50 ms' })
+        end
+      end
+      Ledger.note('committed', tx, who: 'producer')
+    end
+  end
+
+  def counts
+    sql.rows("SELECT ready + delayed AS waiting, running, live FROM tq_queues WHERE queue = 'work'").first.transform_values { |text| Integer(text) }
+  end
+
+  it 'loses no job and runs none twice at once when workers are killed and the server restarts' do
+    enqueue(200, 0.02)
+    first = start_worker
+    eventually { counts['live'] < 150 }
+    kill(first, 'KILL')
+    second = start_worker
+    third = start_worker
+    eventually { counts['live'] < 100 }
+    Ledger.note('crash', who: 'producer')
+    @sql = nil
+    restart_server('immediate')
+    Ledger.note('down', who: 'producer')
+    eventually { counts['live'] < 50 }
+    kill(second, 'KILL')
+    eventually { counts['live'].zero? }
+    expect(kill(third, 'TERM').exitstatus).to eq(0)
+    expect(judged(ENV.fetch('TQ_LEDGER'))).to be(true)
+  end
+
+  # Starts PgBouncer with two connections to the server, which change after each transaction. Returns its port.
+  def start_pooler
+    port = Addrinfo.tcp('127.0.0.1', 0).bind(&:local_address).ip_port
+    settings = "#{ENV.fetch('TQ_WORK')}/pgbouncer.ini"
+    File.write(settings, <<~INI)
+      [databases]
+      #{Database::NAME} = host=#{ENV.fetch('PGHOST')} port=#{ENV.fetch('PGPORT')} user=#{ENV.fetch('PGUSER')} pool_mode=transaction pool_size=2
+      [pgbouncer]
+      listen_addr = 127.0.0.1
+      listen_port = #{port}
+      unix_socket_dir =
+      auth_type = any
+      logfile = #{ENV.fetch('TQ_WORK')}/pgbouncer.log
+      pidfile = #{ENV.fetch('TQ_WORK')}/pgbouncer.pid
+    INI
+    start('pgbouncer', '-q', settings, PATH: "#{ENV.fetch('PATH')}:/usr/sbin")
+    eventually do
+      TCPSocket.new('127.0.0.1', port).close || true
+    rescue SystemCallError
+      nil # not yet
+    end
+    port
+  end
+
+  it 'works through PgBouncer with two connections' do
+    sql.call('tq_purge', queue: 'work', state: 'all')
+    enqueue(100, 0.01)
+    port = start_pooler
+    worker = start('ruby', "#{Gem.dir}/bin/tq-worker", '--require', "#{Processes::APP}/handlers.rb", '--lease', '1', 'work',
+                   PGHOST: '127.0.0.1', PGPORT: port.to_s)
+    eventually { counts['live'].zero? }
+    enqueue(1, 1.5)
+    eventually { counts['live'].zero? }
+    expect(kill(worker, 'TERM').exitstatus).to eq(0)
+  end
+
+  it 'says with its exit code whether it released jobs' do
+    enqueue(8, 60)
+    worker = start_worker(shutdown_timeout: 0.1)
+    eventually { counts['running'] == 8 && sql.rows('SELECT FROM tq_running WHERE progress IS NOT NULL').size == 4 }
+    # the handlers end when they are cancelled, the jobs that have not begun are released
+    expect(kill(worker, 'TERM').exitstatus).to eq(1)
+    expect(counts.slice('running', 'waiting')).to eq('running' => 0, 'waiting' => 4)
+    expect(system('ruby', "#{Gem.dir}/bin/tq-worker", '--lease', '1', err: IO::NULL)).to be(false)
+    expect(Process.last_status.exitstatus).to eq(2)
+  end
+
+  it 'shows an error of the application as it is' do
+    file = "#{ENV.fetch('TQ_WORK')}/broken.rb"
+    File.write(file, "raise ArgumentError, 'a fault of the application'\n")
+    output = IO.popen(['ruby', "#{Gem.dir}/bin/tq-worker", '--require', file, 'work'], err: %i[child out], &:read)
+    expect(Process.last_status.exitstatus).to eq(1)
+    expect(output).to include('a fault of the application').and include('broken.rb:1').and(satisfy { |text| !text.include?('usage:') })
+  end
+end

@@ -1,0 +1,380 @@
+# frozen_string_literal: true
+
+require_relative 'helper'
+Database.make
+
+# Workers in a thread of the test.
+describe Tq::Worker do
+  let(:log) { StringIO.new }
+  let(:queue) { "q#{SecureRandom.hex(4)}" }
+
+  after { stop(@worker) if @worker }
+
+  def start(**options)
+    @worker = described_class.new(queue, logger: Logger.new(log), lease: 1, **options)
+    yield @worker
+    @running = Thread.new { @worker.run(signals: false) }
+    @worker
+  end
+
+  def stop(worker)
+    worker.stop
+    @worker = nil
+    (@running.join(60) || raise('the worker does not end')).value
+  end
+
+  def enqueue(payload = {}, **arguments)
+    Tq.enqueue(queue, payload, connection: sql.connection, **arguments)
+  end
+
+  def row(id)
+    sql.rows('SELECT * FROM tq_get($1)', [id.to_s]).first
+  end
+
+  def state(id)
+    row(id)['state']
+  end
+
+  it 'gives a handler the job, and keeps its result' do
+    seen = nil
+    start do |worker|
+      worker.handle('mail') do |job|
+        seen = job
+        job.result = { sent: job.payload['to'] }
+      end
+    end
+    id = enqueue({ to: 'ada' }, kind: 'mail', headers: { trace: 'x' }, priority: 7, options: { tags: ['a b', 'c'] })
+    eventually { state(id) == 'succeeded' }
+    expect(JSON.parse(row(id)['result'])).to eq('sent' => 'ada')
+    expect([seen.id, seen.attempt, seen.headers, seen.priority, seen.tags, seen.queue]).to eq([id, 1, { 'trace' => 'x' }, 7, ['a b', 'c'], queue])
+    expect(stop(@worker)).to eq(0)
+  end
+
+  it 'ends jobs as their handlers say' do
+    start do |worker|
+      worker.handle('mail') do |job|
+        case job.payload
+        when 'retry' then raise Tq::Retry.new(60, 'not yet')
+        when 'fatal' then raise Tq::Fatal, 'no such number'
+        when 'bury' then raise Tq::Bury, 'looks wrong'
+        when 'release' then raise Tq::Release, 60
+        else raise ArgumentError, "a \0 byte"
+        end
+      end
+    end
+    ids = %w[retry fatal bury release raise].to_h { |word| [word, enqueue(word, kind: 'mail')] }
+    eventually { ids.values.none? { |id| %w[ready running].include?(state(id)) } }
+    expect(ids.transform_values { |id| state(id) })
+      .to eq('retry' => 'delayed', 'fatal' => 'dead', 'bury' => 'buried', 'release' => 'delayed', 'raise' => 'delayed')
+    expect(row(ids['release'])['attempt']).to eq('0')
+    expect(row(ids['raise'])['error']).to match(/\AArgumentError: a  byte\n.*worker_spec/)
+  end
+
+  it 'releases jobs of a kind without a handler, and says so once' do
+    start { |worker| worker.handle('mail') { nil } }
+    ids = [enqueue(kind: 'other'), enqueue(kind: 'other')]
+    eventually { ids.all? { |id| state(id) == 'delayed' } }
+    expect(log.string.scan('no handler').size).to eq(1)
+  end
+
+  it 'renews leases, and cancels jobs that are asked to stop' do
+    reason = nil
+    start { |worker| worker.handle('mail') { |job| reason = job.cancelled if job.wait(20) } }
+    id = enqueue(kind: 'mail')
+    eventually { state(id) == 'running' }
+    until_now = row(id)['lease_expires_at']
+    eventually { row(id)['lease_expires_at'] > until_now }
+    sql.call('tq_cancel', id: id)
+    eventually { reason }
+    expect(reason).to eq(:cancel)
+    eventually { state(id) == 'succeeded' }
+  end
+
+  it 'drops the result of a job whose lease is lost, and does not run it twice at once' do
+    running = 0
+    most = 0
+    runs = 0
+    start do |worker|
+      worker.handle('mail') do |job|
+        most = [most, running += 1].max
+        runs += 1
+        job.wait(5) if runs == 1
+        sleep 0.3 # sleeps: longer than the job is ready
+        running -= 1
+      end
+    end
+    id = enqueue(kind: 'mail')
+    eventually { state(id) == 'running' && runs == 1 }
+    sql.call('tq_release', id: id, lease: row(id)['lease'])
+    eventually { state(id) == 'succeeded' }
+    expect([most, runs, row(id)['attempt']]).to eq([1, 2, '1'])
+    expect(log.string).to include('is lost')
+  end
+
+  it 'lets a handler complete its job in its own transaction' do
+    start do |worker|
+      worker.handle('mail') do |job|
+        conn = PG.connect
+        conn.transaction { job.complete({ booked: true }, connection: conn) }
+        conn.close
+      end
+    end
+    id = enqueue(kind: 'mail')
+    eventually { state(id) == 'succeeded' }
+    expect(row(id)['result']).to eq('{"booked": true}')
+    expect(stop(@worker)).to eq(0)
+    expect(log.string).to be_empty
+  end
+
+  it 'keeps a checkpoint for the next attempt' do
+    seen = []
+    start do |worker|
+      worker.handle('mail') do |job|
+        seen << job.checkpoint
+        job.heartbeat(progress: { percent: 50 }, checkpoint: { page: 3 })
+        raise Tq::Retry, 0 if seen.size == 1
+      end
+    end
+    id = enqueue(kind: 'mail')
+    eventually { state(id) == 'succeeded' }
+    expect(seen).to eq([nil, { 'page' => 3 }])
+  end
+
+  it 'encodes what it writes, and buries what it cannot decode' do
+    codec = Tq::Codec.new({ 'k1' => 'k' * 32 }, kid: 'k1')
+    seen = nil
+    start(codec: codec) do |worker|
+      worker.handle('mail') do |job|
+        seen = job.payload
+        job.result = 'secret result'
+      end
+    end
+    encoded = enqueue(codec.encode({ 'to' => 'ada' }, Tq::Codec::PAYLOAD), kind: 'mail')
+    plain = enqueue({ 'to' => 'ada' }, kind: 'mail')
+    eventually { state(encoded) == 'succeeded' && state(plain) == 'buried' }
+    expect(seen).to eq('to' => 'ada')
+    expect(codec.decode(JSON.parse(row(encoded)['result']), Tq::Codec.result(encoded))).to eq('secret result')
+    expect(row(plain)['error']).not_to include('ada')
+  end
+
+  it 'finishes many jobs, with batches, with a buffer larger than its concurrency' do
+    seen = Thread::Queue.new
+    start(concurrency: 4, buffer: 40) { |worker| worker.handle('mail') { |job| seen << job.id } }
+    sql.call('tq_enqueue_many', queue: queue, payloads: ['{}'] * 300, kind: 'mail')
+    eventually { sql.rows("SELECT live FROM tq_queues WHERE queue = $1", [queue]).first['live'] == '0' }
+    expect(Array.new(seen.size) { seen.pop }.uniq.size).to eq(300)
+  end
+
+  it 'ends when no job is ready if it drains the queue' do
+    seen = []
+    worker = described_class.new(queue, logger: Logger.new(log))
+    worker.handle('mail') { |job| seen << job.id }
+    ids = [enqueue(kind: 'mail'), enqueue(kind: 'mail')]
+    later = enqueue(kind: 'mail', delay: 60)
+    expect(worker.run(signals: false, drain: true)).to eq(0)
+    expect([seen.sort, state(later)]).to eq([ids, 'delayed'])
+  end
+
+  it 'releases what does not end in time when it stops' do
+    start(shutdown_timeout: 0.1) { |worker| worker.handle('mail') { sleep 20 } } # sleeps: deaf to cancellation
+    id = enqueue(kind: 'mail')
+    eventually { state(id) == 'running' }
+    expect(stop(@worker)).to eq(1)
+    expect([state(id), row(id)['attempt']]).to eq(%w[ready 0])
+  end
+
+  it 'tells handlers that their lease is lost when the server is away for longer' do
+    away = false
+    reason = nil
+    start(connect: -> { away ? raise(Tq::ConnectionLost, 'away') : PG.connect(application_name: 'away') }) do |worker|
+      worker.handle('mail') do |job|
+        job.wait(20)
+        reason = job.cancelled
+      end
+    end
+    id = enqueue(kind: 'mail')
+    eventually { state(id) == 'running' }
+    away = true
+    sql.rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'away'")
+    eventually(limit: 5) { reason }
+    expect(reason).to eq(:lost)
+    away = false
+  end
+
+  it 'connects again when its connections are terminated, and says so once' do
+    start { |worker| worker.handle('mail') { |job| job.wait(0.5) } }
+    id = enqueue(kind: 'mail')
+    eventually { state(id) == 'running' }
+    sql.rows('SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()')
+    eventually { state(id) == 'succeeded' }
+    other = enqueue(kind: 'mail')
+    eventually { state(other) == 'succeeded' }
+    expect(log.string.scan('wait for the server').size).to be_between(1, 2)
+  end
+
+  it 'fails the job whose result is no JSON, and ends the others' do
+    start(flush_interval: 0.2) { |worker| worker.handle('mail') { |job| job.result = job.payload == 'bad' ? Float::NAN : 'sent' } }
+    bad = enqueue('bad', kind: 'mail')
+    good = enqueue('good', kind: 'mail')
+    eventually { [state(bad), state(good)] == %w[delayed succeeded] }
+    expect(row(bad)['error']).to start_with('JSON::GeneratorError')
+  end
+
+  it 'fails jobs whose end the server or the library refuses, with binary messages too' do
+    start do |worker|
+      worker.handle('mail') do |job|
+        case job.payload
+        when 'infinite' then raise Tq::Retry, Float::INFINITY
+        when 'negative' then raise Tq::Retry, -1
+        else raise Tq::Fatal, "\xff".b
+        end
+      end
+    end
+    ids = %w[infinite negative binary].to_h { |word| [word, enqueue(word, kind: 'mail')] }
+    eventually { ids.transform_values { |id| state(id) } == { 'infinite' => 'delayed', 'negative' => 'delayed', 'binary' => 'dead' } }
+    expect(row(ids['infinite'])['error']).to start_with('ArgumentError: not a duration')
+  end
+
+  it 'survives a binary message of a job whose kind is not ASCII' do
+    start { |worker| worker.handle('größe') { raise "\xff".b } }
+    id = enqueue(kind: 'größe')
+    eventually { state(id) == 'delayed' }
+  end
+
+  it 'ends a job once the server takes its result again' do
+    read_only = false
+    main = nil
+    connect = lambda do
+      main ||= Thread.current # the first connection is the one for claims
+      name = main == Thread.current ? 'claims' : 'keeps'
+      PG.connect(application_name: name).tap { |conn| conn.exec('SET default_transaction_read_only = on') if read_only && name == 'keeps' }
+    end
+    start(lease: 60, connect: connect) { |worker| worker.handle('mail') { read_only = true } }
+    id = enqueue(kind: 'mail')
+    eventually { log.string.include?('will be finished later') }
+    expect(state(id)).to eq('running')
+    read_only = false
+    sql.rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'keeps'")
+    eventually { state(id) == 'succeeded' }
+    expect(row(id)['attempt']).to eq('1')
+  end
+
+  it 'cancels jobs of a server that falls silent, and still ends' do
+    away = false
+    reason = nil
+    start(connect: -> { away ? raise(PG::ConnectionBad, 'away') : PG.connect(application_name: 'silent') }) do |worker|
+      worker.handle('mail') { |job| reason = job.cancelled if job.wait(60) }
+    end
+    id = enqueue(kind: 'mail')
+    eventually { state(id) == 'running' }
+    lease = row(id)['lease_expires_at']
+    eventually { row(id)['lease_expires_at'] > lease } # both connections are there
+    away = true
+    pids = sql.rows("SELECT pid FROM pg_stat_activity WHERE application_name = 'silent'").map { |found| Integer(found['pid']) }
+    begin
+      pids.each { |pid| Process.kill('STOP', pid) }
+      eventually { reason }
+      expect(reason).to eq(:lost)
+      stop(@worker)
+    ensure
+      pids.each { |pid| Process.kill('CONT', pid) }
+    end
+  end
+
+  it 'does not start a job whose lease was lost while it waited' do
+    gate = Thread::Queue.new
+    seen = Thread::Queue.new
+    start(concurrency: 1, buffer: 2) do |worker|
+      worker.handle('mail') do |job|
+        seen << [job.id, job.lease]
+        gate.pop if job.payload == 'first'
+      end
+    end
+    enqueue('first', kind: 'mail')
+    waiting = enqueue('waiting', kind: 'mail')
+    eventually { state(waiting) == 'running' }
+    lease = Integer(row(waiting)['lease'])
+    sql.call('tq_release', id: waiting, lease: lease)
+    eventually { log.string.include?('is lost') }
+    gate << true
+    eventually { state(waiting) == 'succeeded' }
+    expect(Array.new(seen.size) { seen.pop }).not_to include([waiting, lease])
+  end
+
+  it 'buries a job whose headers are nested too deep' do
+    start { |worker| worker.handle('mail') { nil } }
+    id = sql.rows('SELECT tq_enqueue($1, headers => ($2::jsonb), kind => $3) AS id', [queue, %({"a": #{'[' * 101}#{']' * 101}}), 'mail']).first['id']
+    other = enqueue(kind: 'mail')
+    eventually { [state(id), state(other)] == %w[buried succeeded] }
+  end
+
+  it 'goes on after an error of the driver while it connects' do
+    tries = 0
+    start(connect: -> { (tries += 1) == 1 ? raise(PG::ConnectionBad, 'away') : PG.connect }) { |worker| worker.handle('mail') { nil } }
+    id = enqueue(kind: 'mail')
+    eventually { state(id) == 'succeeded' }
+  end
+
+  it 'starts a job while most of the buffer is taken, if a thread is idle' do
+    gate = Thread::Queue.new
+    start(concurrency: 4, buffer: 4) { |worker| worker.handle('mail') { |job| gate.pop if job.payload == 'long' } }
+    long = Array.new(3) { enqueue('long', kind: 'mail') }
+    eventually { long.all? { |id| state(id) == 'running' } }
+    short = enqueue('short', kind: 'mail')
+    eventually { state(short) == 'succeeded' }
+    3.times { gate << true }
+    eventually { long.all? { |id| state(id) == 'succeeded' } }
+  end
+
+  it 'stops though a thread takes the last waiting job meanwhile' do
+    start { |worker| worker.handle('mail') { nil } }
+    id = enqueue(kind: 'mail')
+    eventually { state(id) == 'succeeded' }
+    todo = @worker.instance_variable_get(:@todo)
+    answers = [false]
+    todo.define_singleton_method(:empty?) { answers.empty? ? super() : answers.shift }
+    expect(stop(@worker)).to eq(0)
+  end
+
+  it 'ends a job whose handler could not complete it itself' do
+    start do |worker|
+      worker.handle('mail') do |job|
+        job.complete(connection: PG.connect.tap(&:close))
+      rescue StandardError
+        nil # the worker completes it
+      end
+    end
+    id = enqueue(kind: 'mail')
+    eventually { state(id) == 'succeeded' }
+  end
+end
+
+describe Tq do
+  it 'connects with limits, to a server that takes writes, unless the caller says otherwise' do
+    described_class.dsn = 'connect_timeout=3'
+    conn = described_class.connect(application_name: 'limits')
+    options = conn.conninfo.to_h { |one| [one[:keyword], one[:val]] }
+    expect(options.values_at('connect_timeout', 'tcp_user_timeout', 'target_session_attrs', 'application_name')).to eq(%w[3 20000 read-write limits])
+    conn.close
+  ensure
+    described_class.dsn = nil
+  end
+
+  it 'has a class for each SQLSTATE' do
+    expect { described_class.enqueue('mail', {}, connection: sql.connection, priority: 100_000) }
+      .to raise_error(Tq::InvalidArgument) { |error| expect([error.sqlstate, error.detail]).to eq(['22023', 'It must be between -32768 and 32767.']) }
+    described_class.enqueue('keys', {}, connection: sql.connection, unique_key: 'a')
+    expect { described_class.enqueue('keys', {}, connection: sql.connection, unique_key: 'a', unique_mode: 'error') }
+      .to raise_error(Tq::UniqueKeyTaken)
+    expect(described_class.enqueue('keys', {}, connection: sql.connection, unique_key: 'a', unique_mode: 'ignore')).to be_nil
+    expect { sql.call('tq_complete', id: 1 << 50, lease: 1) }.to raise_error(Tq::JobNotFound)
+    expect { sql.call('tq_claim', queue: nil) }.to raise_error(Tq::FunctionNotFound)
+  end
+
+  it 'takes times, durations and arrays' do
+    parent = described_class.enqueue('kinds', {}, connection: sql.connection, delay: 90)
+    id = described_class.enqueue('kinds', { a: [1] }, connection: sql.connection, run_at: Time.at(4_000_000_000, 5, :usec), depends_on: [parent])
+    found = sql.rows('SELECT state, extract(epoch FROM run_at) AS at FROM tq_get($1)', [id.to_s]).first
+    expect(found).to eq('state' => 'blocked', 'at' => '4000000000.000005')
+  end
+end

@@ -1,0 +1,543 @@
+#include "commit/publish.hpp"
+
+#include "guc.hpp"
+#include "core/placement.hpp"
+#include "dependencies/awaited.hpp"
+#include "queues/enqueue_limits.hpp"
+#include "queues/policy.hpp"
+#include "residency/committing.hpp"
+#include "shmem/waiting.hpp"
+#include "transaction/bulks.hpp"
+
+namespace tq
+{
+
+namespace
+{
+
+// The only function that changes the counters of live jobs. Dead letters are counted apart, because only the first
+// count sees how many there are.
+void count(SegmentSlot &s, Lane &l, int64 by, Counting counting) noexcept
+{
+	if (counting == Counting::counted)
+		return;
+	l.count.live += by;
+	s.live.fetch_add(by);
+	if (counting == Counting::unseen)
+	{
+		l.count.delta += by;
+		s.delta.fetch_add(by);
+	}
+}
+
+void count_dead(SegmentSlot &s, int by) noexcept
+{
+	s.dead_changes.fetch_add(1);
+	s.dead.fetch_add(by);
+}
+
+void count(Db &db, const Op &op, int by, Counting counting) noexcept
+{
+	SegmentSlot &s = segment_at(db, op.segment);
+	count(s, engine.lane(op.lane), by, counting);
+	if (op.is_dead)
+		count_dead(s, -by);
+}
+
+// Queue lock held. Counts events for the notifications of queues with `notify`.
+void tell(Queue &q, int64 enqueued, int finished, bool dead) noexcept
+{
+	if (!q.settings.notifies)
+		return;
+	q.news.enqueued += static_cast<uint32>(enqueued);
+	q.news.finished += static_cast<uint32>(finished);
+	q.news.dead += dead;
+	engine.mark_notify(q);
+}
+
+// The limits that decide whether a published job stays in memory: it does if it is due soon, or if no job on disk
+// precedes it.
+core::Vouched vouched_at(const Db &db, const Lane &l, Micros now) noexcept
+{
+	return {.lane = l.watermark,
+			.tail = l.tail,
+			.timers = engine.db(index_of(db)).timer_watermark.load(),
+			.horizon = now + guc::timer_horizon * core::kSecond};
+}
+
+void count_blocked(Lane &l, int64 by, Counting counting) noexcept
+{
+	if (counting == Counting::counted)
+		return;
+	l.blocked += static_cast<int32>(by);
+	if (counting == Counting::unseen)
+		l.delta_blocked += static_cast<int32>(by);
+}
+
+// Counts delayed jobs that are published without entries.
+void count_on_disk(Lane &l, int64 n, Counting counting) noexcept
+{
+	if (counting != Counting::counted || !l.delayed_counted)
+		l.count_delayed(n);
+}
+
+void publish_enqueue(Db &db, const Op &op, Counting counting) noexcept
+{
+	Queue &q = engine.queue(op.queue);
+	lock_queue(op.queue);
+	Lane &l = engine.lane(op.lane);
+	++q.enqueued;
+	tell(q, 1, 0, false);
+	count(db, op, 1, counting);
+	publish_enqueue_charges(q, op.queue, 1);
+	const bool delayed = op.due != core::kNever;
+	if (op.blocked)
+		count_blocked(l, 1, counting);
+	else if (op.ref != kNil)
+	{
+		// This transaction may have dropped the extension.
+		// It may also have claimed the job (tq.claim_own).
+		if (engine.is(q, op.ref, op.id) && engine.entry(op.ref).state == State::committing)
+			engine.change(q, op.ref, [&](Entry &e) noexcept {
+				e.state = delayed ? State::delayed : State::ready;
+				e.timer = op.due;
+				e.mark = Verb::none;
+			});
+	}
+	else if (delayed)
+	{
+		count_on_disk(l, 1, counting);
+		engine.lower_timer_watermark(index_of(db), op.due);
+	}
+	else
+		engine.lower_job_watermark(q, l, op.group, kNil, Key{op.priority, op.id});
+	unlock_queue(op.queue);
+}
+
+void publish_claim(const Op &op) noexcept
+{
+	Queue &q = engine.queue(op.queue);
+	lock_queue(op.queue);
+	Entry &e = engine.entry(op.ref);
+	if (engine.is(q, op.ref, op.id) && e.state == State::running && e.lease == op.lease)
+	{
+		if (e.mark != Verb::none && e.owner == my_proc)
+		{
+			++q.claimed;
+			if (op.waited >= 0)
+				q.waits.add(op.waited);
+			// Otherwise this transaction has also ended the attempt, and that operation comes next.
+			if (e.mark == Verb::claim)
+				engine.change(q, op.ref, [](Entry &x) noexcept {
+					x.mark = Verb::none;
+					x.aborts = 0;
+					core::Engine::start_lease(x);
+				});
+		}
+		else if (e.mark == Verb::lose)
+			e.flags |= core::kClaimEnded;
+	}
+	unlock_queue(op.queue);
+}
+
+// A pause that grows with each claim that rolls back in a row; the first two cause none (H15).
+Micros abort_pause(int aborts) noexcept
+{
+	if (aborts <= 2)
+		return 0;
+	return std::min<Micros>(core::kSecond << std::min(aborts - 3, 9), 300 * core::kSecond);
+}
+
+// Makes a job due at once, for the scheduler to cancel (Engine::fire_due). The job was asked to stop and is no longer
+// running, though its attempt has not ended in the journal.
+void to_be_cancelled(Entry &e) noexcept
+{
+	e.state = State::delayed;
+	e.timer = wall_now();
+	e.flags |= core::kCancelAsked | core::kOverride;
+}
+
+void undo_claim(Db &db, const Op &op) noexcept
+{
+	Queue &q = engine.queue(op.queue);
+	lock_queue(op.queue);
+	Entry &e = engine.entry(op.ref);
+	if (engine.is(q, op.ref, op.id) && e.state == State::running && e.lease == op.lease)
+	{
+		if (op.own)
+		{
+			// No other session has seen the job. Its enqueue is undone next, or stays if a savepoint is rolled back.
+			engine.drop(q, op.ref, my_proc);
+			if (Op *enqueue = pending_enqueue(op.id))
+				enqueue->ref = kNil;
+		}
+		else if (e.mark == Verb::claim && e.owner == my_proc)
+		{
+			db.aborted_claims.fetch_add(1, std::memory_order_relaxed);
+			engine.change(q, op.ref, [&](Entry &x) noexcept {
+				x.mark = Verb::none;
+				x.lease = 0;
+				x.set_worker(kNil);
+				x.attempt = static_cast<uint16_t>(op.prev_attempt);
+				if (x.after_claim == 0) // a request to cancel has taken a step after the claim
+					x.step = op.prev_step;
+				x.aborts = static_cast<uint8_t>(std::min<int>(x.aborts + op.charge, UINT8_MAX));
+				if (x.has(core::kCancelAsked))
+				{
+					to_be_cancelled(x);
+					return;
+				}
+				const Micros pause = abort_pause(x.aborts);
+				x.state = pause == 0 ? State::ready : State::delayed;
+				x.flags |= core::kHeld;
+				x.timer = pause == 0 ? core::kNever : wall_now() + pause;
+			});
+		}
+		else if (e.mark == Verb::lose)
+			e.flags |= core::kClaimEnded;
+	}
+	unlock_queue(op.queue);
+}
+
+// Publishes the move of a job to segment 0. The entry of a live job now points there; a dead letter had a placeholder
+// only.
+void publish_move(Db &db, Queue &q, const Op &op, Counting counting) noexcept
+{
+	SegmentSlot &from = segment_at(db, op.segment);
+	SegmentSlot &to = segment_at(db, op.new_segment);
+	to.rows.fetch_add(op.segment != op.new_segment);
+	if (op.is_dead)
+	{
+		count_dead(from, -1);
+		count_dead(to, 1);
+		engine.drop(q, op.ref, my_proc);
+		return;
+	}
+	Lane &l = engine.lane(op.lane);
+	count(from, l, -1, counting);
+	count(to, l, 1, counting);
+	engine.change(q, op.ref, [&](Entry &x) noexcept {
+		x.mark = Verb::none;
+		x.segment = op.new_segment;
+		x.block = ItemPointerGetBlockNumberNoCheck(&op.tid);
+		x.offset = ItemPointerGetOffsetNumberNoCheck(&op.tid);
+	});
+	if (op.to == State::blocked)
+		engine.drop(q, op.ref, my_proc);
+}
+
+// Asks a running job to stop, and limits its time to do so. An end of its attempt since then has taken a later step,
+// and wins.
+void publish_ask(const Op &op) noexcept
+{
+	Queue &q = engine.queue(op.queue);
+	bool bound = false;
+	lock_queue(op.queue);
+	Entry &e = engine.entry(op.ref);
+	if (engine.is(q, op.ref, op.id))
+	{
+		bound = e.has(core::kBound);
+		if (e.state == State::running && e.mark != Verb::lose &&
+			(e.lease == op.lease || e.step - 1 - e.after_claim == op.prev_step + 1))
+		{
+			if (!e.has(core::kCancelAsked)) // asking again does not give it more time
+				engine.change(q, op.ref, [&q](Entry &x) noexcept {
+					x.flags |= core::kCancelAsked;
+					limit_cancelled(q, x);
+				});
+		}
+		else if ((e.state == State::ready || e.state == State::delayed) && e.mark == Verb::none &&
+				 e.step == op.prev_step + 1)
+			engine.change(q, op.ref, [](Entry &x) noexcept { to_be_cancelled(x); }); // the claim was rolled back
+	}
+	unlock_queue(op.queue);
+	if (bound)
+		wake_scheduler(*current_db()); // its holder may be an executor, which the scheduler interrupts
+}
+
+// Evicts a freed job that is far behind others or long before its time, as if it had been enqueued now. Many jobs may
+// be freed at once, and their entries come from the reserve for pins.
+void leave_to_disk(const Db &db, Queue &q, Ref ref) noexcept
+{
+	const Entry &e = engine.entry(ref);
+	Lane &l = engine.lane(e.lane);
+	if (e.has(core::kOverride))
+		return;
+	const char *group = e.group != kNil ? engine.group(e.group).key : nullptr;
+	const bool delayed = e.state == State::delayed;
+	const core::Waiting job{.key = e.key(), .due = e.timer, .delayed = delayed, .grouped = group != nullptr};
+	if (core::belongs_in_memory(job, vouched_at(db, l, delayed ? wall_now() : 0), [&]() noexcept {
+			return delayed || engine.takes(q, group, e.key());
+		}))
+		return;
+	if (delayed)
+	{
+		l.count_delayed(1);
+		engine.lower_timer_watermark(index_of(db), e.timer);
+	}
+	else
+		engine.lower_job_watermark(q, l, group, e.group, e.key());
+	engine.drop(q, ref, my_proc);
+}
+
+// complete, fail, release, bury, lose, cancel, retry, reschedule, kill, checkpoint, move, erase: the mark shows that
+// the entry belongs to this transaction. The entry keeps the mark if this transaction has changed the job once more.
+void publish_change(Db &db, const Op &op, Counting counting) noexcept
+{
+	Queue &q = engine.queue(op.queue);
+	lock_queue(op.queue);
+	Entry &e = engine.entry(op.ref);
+	if (!engine.is(q, op.ref, op.id) || e.mark == Verb::none || e.owner != my_proc)
+	{
+	}
+	else if (op.verb == Verb::move)
+		publish_move(db, q, op, counting);
+	else if (op.verb == Verb::erase || op.verb == Verb::forget)
+	{
+		segment_at(db, op.segment).rows.fetch_sub(op.verb == Verb::erase);
+		if (op.is_dead)
+			count_dead(segment_at(db, op.segment), -1);
+		engine.drop(q, op.ref, my_proc);
+	}
+	else
+	{
+		if ((e.state == State::blocked) != (op.to == State::blocked))
+			count_blocked(engine.lane(op.lane), op.to == State::blocked ? 1 : -1, counting);
+		if (e.state == State::running && op.to != State::running)
+			q.runs.add(commit_time() - e.claimed_at);
+		switch (op.verb)
+		{
+			case Verb::complete: ++q.succeeded; break;
+			case Verb::fail: ++q.failed; break;
+			case Verb::release: ++q.released; break;
+			case Verb::lose: ++q.lost; break;
+			case Verb::cancel:
+			case Verb::purge: ++q.cancelled; break;
+			case Verb::expire: ++q.expired; break;
+			default: break;
+		}
+		if (op.life)
+			count(db, op, 1, counting); // and one dead letter less
+		if (op.to == State::terminal)
+		{
+			q.dead += op.is_dead;
+			tell(q, 0, 1, op.is_dead);
+			count(db, op, -1, counting);
+			if (op.makes_way)
+				publish_enqueue_charges(q, op.queue, -1);
+			note_ended(db, op.id);
+			wake_for_end(db, op.id);
+			if (op.more)
+				engine.change(q, op.ref, [](Entry &x) noexcept { x.state = State::placeholder; });
+			else
+				engine.drop(q, op.ref, my_proc);
+		}
+		else if (op.to == State::blocked && !op.more)
+			engine.drop(q, op.ref, my_proc);
+		else
+		{
+			engine.change(q, op.ref, [&](Entry &x) noexcept {
+				if (!op.more)
+					x.mark = Verb::none;
+				x.state = op.to;
+				if (op.has_priority)
+					x.priority = op.priority;
+				if (op.override_)
+					x.flags |= core::kOverride;
+				if (op.to == State::running)
+				{
+					x.aborts = 0; // if this transaction claimed the job, the claim is committed
+					x.flags |= core::kHasCheckpoint | core::kLogged; // a checkpoint stands for the claim
+					core::Engine::start_lease(x);
+					return;
+				}
+				x.lease = 0;
+				x.set_worker(kNil);
+				if (op.verb != Verb::reschedule)
+					x.aborts = 0;
+				x.timer = op.to == State::delayed ? op.due : core::kNever;
+				const uint16_t stays = op.keeps_time ? core::kHeld : 0;
+				x.flags &= static_cast<uint16_t>(~(core::kCancelAsked | core::kHardTimeout | core::kLogged |
+												   core::kBound | core::kOfWorker | core::kClaimEnded | core::kHeld)) |
+						   stays;
+				if (op.verb == Verb::fail || op.verb == Verb::release || op.verb == Verb::lose)
+					x.flags |= core::kHeld;
+				if (op.reset_attempts)
+				{
+					x.attempt = 0;
+					x.expires_at = core::kNever; // it applied to the previous life
+				}
+				else if (!op.count_attempt && x.attempt > 0)
+					--x.attempt;
+			});
+			if (op.verb == Verb::free)
+				leave_to_disk(db, q, op.ref);
+		}
+	}
+	unlock_queue(op.queue);
+}
+
+void undo_change(const Op &op) noexcept
+{
+	Queue &q = engine.queue(op.queue);
+	lock_queue(op.queue);
+	Entry &e = engine.entry(op.ref);
+	if (engine.is(q, op.ref, op.id) && e.mark != Verb::none && e.owner == my_proc)
+	{
+		if (op.stale)
+		{
+			// Memory and journal disagree about this job: the journal is read again.
+			engine.lower_job_watermark(q, engine.lane(e.lane), nullptr, e.group, e.key());
+			engine.lower_timer_watermark(q.db, wall_now());
+			engine.drop(q, op.ref, my_proc);
+		}
+		else if ((e.state == State::placeholder || e.state == State::blocked) && op.prev_mark == Verb::none)
+			// without this verb the job has ended, or is blocked, on disk
+			engine.drop(q, op.ref, my_proc);
+		else
+			engine.change(q, op.ref, [&](Entry &x) noexcept {
+				x.mark = op.prev_mark;
+				x.pending = op.prev_pending;
+				x.owner = op.prev_owner;
+				// Otherwise another step was taken since, and this one remains a gap.
+				if (x.step == op.prev_step + 1)
+				{
+					x.step = op.prev_step;
+					if (x.state == State::running)
+						--x.after_claim;
+				}
+				if (op.verb == Verb::lose && x.has(core::kClaimEnded))
+				{
+					x.mark = Verb::none;
+					x.flags &= static_cast<uint16_t>(~core::kClaimEnded);
+				}
+			});
+	}
+	unlock_queue(op.queue);
+}
+
+void publish_queue(Db &db, const Bulk *bulks, int n, Counting counting) noexcept
+{
+	const uint16_t queue = bulks->queue;
+	Queue &q = engine.queue(queue);
+	lock_queue(queue);
+	for (int i = 0; i < n; ++i)
+	{
+		const Bulk &b = bulks[i];
+		Lane &l = engine.lane(b.lane);
+		if (b.group != nullptr)
+		{
+			if (*b.group != '\0')
+				engine.lower_job_watermark(q, l, b.group, kNil, b.least, b.least_id);
+			else
+				engine.lower_group_watermarks(q, b.least, b.least_id);
+			continue;
+		}
+		q.enqueued += static_cast<uint64_t>(b.count);
+		tell(q, b.count, 0, false);
+		count(segment_at(db, b.segment), l, b.count, counting);
+		publish_enqueue_charges(q, queue, b.count);
+		if (b.blocked)
+		{
+			count_blocked(l, b.count, counting);
+			continue;
+		}
+		count_on_disk(l, b.ndelayed, counting);
+		if (b.ndelayed > 0)
+			engine.lower_timer_watermark(index_of(db), b.least_due);
+		if (!b.grouped && b.count > b.ndelayed)
+			engine.lower_watermark(q, l, b.least, b.least_id);
+	}
+	unlock_queue(queue);
+}
+
+} // namespace
+
+bool register_enqueue(Db &db, Op &op) noexcept
+{
+	Queue &q = engine.queue(op.queue);
+	const Key key{op.priority, op.id};
+	const Micros now = wall_now();
+	if (op.due <= now)
+		op.due = core::kNever;
+	lock_queue(op.queue);
+	const Lane &l = engine.lane(op.lane);
+	const bool delayed = op.due != core::kNever;
+	const bool must = op.override_;
+	const core::Waiting job{.key = key, .due = op.due, .delayed = delayed, .grouped = op.group != nullptr};
+	const auto group_takes = [&]() noexcept {
+		if (!delayed)
+			return engine.takes(q, op.group, key);
+		// Before all is loaded, groups leave the slots to jobs that must have one.
+		return db.load_state.load() == static_cast<uint32>(LoadState::loaded) && engine.spares_slot(q, op.group);
+	};
+	bool wanted = must || core::belongs_in_memory(job, vouched_at(db, l, now), group_takes);
+	wanted = wanted && engine.pins_left(q) > 0; // until the commit it cannot be evicted
+	if (wanted)
+		make_committing(db, op, must, delayed);
+	unlock_queue(op.queue);
+	return op.ref != kNil || !must;
+}
+
+void publish(Db &db, const Op &op, Counting counting) noexcept
+{
+	switch (op.verb)
+	{
+		case Verb::enqueue:
+			if (op.revoked)
+				note_ended(db, op.id);
+			else
+				publish_enqueue(db, op, counting);
+			break;
+		case Verb::claim:
+			publish_claim(op);
+			break;
+		case Verb::none:
+			break;
+		default:
+			is_cancel_request(op) ? publish_ask(op) : publish_change(db, op, counting);
+	}
+}
+
+void undo(Db &db, const Op &op) noexcept
+{
+	switch (op.verb)
+	{
+		case Verb::enqueue:
+			if (op.ref != kNil)
+			{
+				lock_queue(op.queue);
+				if (engine.is(engine.queue(op.queue), op.ref, op.id))
+					engine.drop(engine.queue(op.queue), op.ref, my_proc);
+				unlock_queue(op.queue);
+			}
+			break;
+		case Verb::claim:
+			undo_claim(db, op);
+			break;
+		case Verb::none:
+			break;
+		default:
+			if (!is_cancel_request(op)) // a cancel request has changed nothing, and its step remains a gap
+				undo_change(op);
+	}
+}
+
+void publish_bulks(Db &db, Counting counting) noexcept
+{
+	int n = 0;
+	Bulk *const bulks = pending_bulks(&n);
+	// last, what concerns all groups of a queue: a group that gets its slot later would count as unknown
+	const auto all_groups = [](const Bulk &b) noexcept { return b.group != nullptr && *b.group == '\0'; };
+	std::sort(bulks, bulks + n, [&](const Bulk &a, const Bulk &b) noexcept {
+		return a.queue != b.queue ? a.queue < b.queue : all_groups(a) < all_groups(b);
+	});
+	for (int from = 0, to = 0; from < n; from = to)
+	{
+		while (to < n && bulks[to].queue == bulks[from].queue)
+			++to;
+		publish_queue(db, bulks + from, to - from, counting);
+	}
+}
+
+} // namespace tq

@@ -1,0 +1,25 @@
+// Turns the operations of a transaction into live state: the steps of PRE_COMMIT, COMMIT and ABORT for one operation
+// each.
+// Regime: PG, but nothing here raises an error, allocates or waits (other than for a lock). Locks: queue locks.
+#pragma once
+
+#include "transaction/counting.hpp"
+#include "transaction/pending.hpp"
+
+namespace tq
+{
+
+// PRE_COMMIT: gives an enqueued job an entry in state committing, so that a loader that sees the row before publish()
+// skips the job (H2). If memory is full or a backlog on disk precedes it, the job stays on disk; publish() then lowers
+// the watermark. Returns false if memory is full and the job must be in memory because its key differs from its row's.
+bool register_enqueue(Db &db, Op &op) noexcept;
+
+// COMMIT.
+void publish(Db &db, const Op &op, Counting counting) noexcept;
+// COMMIT, for all sums (transaction/bulks.hpp).
+void publish_bulks(Db &db, Counting counting) noexcept;
+
+// ABORT of the transaction or of a savepoint.
+void undo(Db &db, const Op &op) noexcept;
+
+} // namespace tq

@@ -1,0 +1,287 @@
+#include "database/attach.hpp"
+
+#include "database/restoring.hpp"
+
+extern "C"
+{
+#include "catalog/pg_proc.h"
+}
+
+#include "guc.hpp"
+#include "transaction/bulks.hpp"
+#include "segments/segments.hpp"
+#include "shmem/versions.hpp"
+#include "transaction/pending.hpp"
+#include "pg/errors.hpp"
+#include "pg/extension.hpp"
+
+namespace tq
+{
+
+namespace
+{
+
+bool (*load_database)(Db &db) = nullptr;
+
+void check_version(Oid extension)
+{
+	pg::ExtensionFacts facts;
+	if (!pg::extension_facts(extension, &facts))
+		elog(ERROR, "extension %u is not there", extension);
+	if (!is_served(fit_of(facts.version)))
+		refuse_version(facts.version);
+}
+
+// Registry lock held.
+Db *slot_of(Oid extension) noexcept
+{
+	for (int i = 0; i < guc::max_databases; ++i)
+		if (db_at(i).used && db_at(i).database == MyDatabaseId && db_at(i).extension == extension)
+			return &db_at(i);
+	return nullptr;
+}
+
+// Releases slots whose database or extension is gone, and drops their state first.
+void reclaim_slots()
+{
+	for (int i = 0; i < guc::max_databases; ++i)
+	{
+		Db &db = db_at(i);
+		const Oid database = db.database, extension = db.extension;
+		if (!db.used || &db == current_db())
+			continue;
+		const bool gone = database != MyDatabaseId ? !SearchSysCacheExists1(DATABASEOID, ObjectIdGetDatum(database))
+												   : pg::extension_gone(extension);
+		if (gone)
+			release_db(db, database, extension);
+	}
+}
+
+Db &make_slot(Oid extension)
+{
+	for (int tries = 0; tries < 2; ++tries)
+	{
+		Db *db = nullptr;
+		LWLockAcquire(registry_lock(), LW_EXCLUSIVE);
+		db = slot_of(extension);
+		for (int i = 0; i < guc::max_databases && db == nullptr; ++i)
+			if (!db_at(i).used)
+			{
+				db = &db_at(i);
+				db->database = MyDatabaseId;
+				db->extension = extension;
+				db->nsegments = db->open = 0;
+				db->next_id.store(0);
+				db->id_limit.store(0);
+				db->load_state.store(static_cast<uint32>(LoadState::none));
+				db->loader.store(0);
+				db->reload.store(false);
+				db->outside_changes.store(0);
+				db->outside_adopted.store(0);
+				db->outside_counted.store(0);
+				forget_last_change(*db);
+				db->outside_seen_at.store(0);
+				db->restoring.store(0);
+				db->wall_offset.store(0);
+				db->mono_offset.store(0);
+				db->adopt_at.store(0);
+				db->ids_checked.store(0);
+				db->dormant.store(false);
+				db->was_fresh.store(false);
+				db->activations.store(0);
+				db->keys_clean.store(false);
+				db->keys_due.store(0);
+				db->actions_due.store(mono_now() + 60 * core::kSecond); // not while the first jobs come
+				db->changes_clean.store(false);
+				db->changes_due.store(0);
+				db->scheduler.store(0);
+				db->plan_wall.store(core::kNever);
+				db->plan_mono.store(core::kNever);
+				db->refill.store(false);
+				db->queue_changes.store(0);
+				db->schedule_changes.store(0);
+				db->counting = false;
+				db->timer_loader.store(0);
+				db->count = db->counted = CountSnapshot{};
+				db->awaited.forget();
+				for (std::atomic<int64> *figure : {&db->loads,
+												   &db->refilled,
+												   &db->evicted,
+												   &db->read_again,
+												   &db->aborted_claims,
+												   &db->claims_logged,
+												   &db->rows_gone,
+												   &db->longest_publish,
+												   &db->lost_found,
+												   &db->brought,
+												   &db->audits,
+												   &db->drifted,
+												   &db->outdated,
+												   &db->rows_unknown,
+												   &db->fires,
+												   &db->fires_missed,
+												   &db->fires_failed,
+												   &db->fires_again,
+												   &db->schedules_unreadable,
+												   &db->follow_ups_lost,
+												   &db->orphans})
+					figure->store(0);
+				db->too_small.store(false);
+				db->loaded_at.store(0);
+				db->load_took.store(0);
+				db->counted_at.store(0);
+				for (Backoff *pause : {&db->opening, &db->tidying})
+				{
+					pause->until.store(0);
+					pause->length.store(0);
+				}
+				core::DbCore &c = engine.db(index_of(*db));
+				c.timer_watermark.store(core::kNever);
+				c.timer_limit.store(core::kNever);
+				c.timer_skipped.store(core::kNever);
+				db->skips.store(false);
+				c.next_lease.store(0);
+				c.lease_limit.store(0);
+				db->used = true;
+			}
+		LWLockRelease(registry_lock());
+		if (db != nullptr)
+			return *db;
+		reclaim_slots();
+	}
+	ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+					errmsg("too many databases use tq"),
+					errhint("Raise tq.max_databases (now %d) and restart the server.", guc::max_databases)));
+}
+
+} // namespace
+
+Db &database_of(Oid extension)
+{
+	Db *const current = current_db();
+	// find_database sets it without the rest
+	if (my_proc != kNil && current != nullptr && current->used && current->extension == extension &&
+		current->database == MyDatabaseId && current->load_state.load() != static_cast<uint32>(LoadState::none))
+		return *current;
+	if (!preloaded())
+		ereport(ERROR, (errcode(kErrNotPreloaded), errmsg("tq is not loaded through shared_preload_libraries"),
+						errdetail("The live state of the queues is in shared memory, which is set up at server start."),
+						errhint("Add tq to shared_preload_libraries in postgresql.conf and restart the server.")));
+	if (RecoveryInProgress())
+		ereport(ERROR, (errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+						errmsg("tq cannot be used during recovery"),
+						errdetail("This server is a standby; live state exists on the primary only."),
+						errhint("Connect to the primary.")));
+	my_proc = static_cast<uint32>(pg::my_proc_number());
+	check_version(extension);
+	LWLockAcquire(registry_lock(), LW_SHARED);
+	Db *db = slot_of(extension);
+	LWLockRelease(registry_lock());
+	if (db == nullptr)
+		db = &make_slot(extension);
+	ensure_mapped(*db);
+	if ((op_count() > 0 || has_bulks()) && current != db)
+		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						errmsg("one transaction cannot use tq before and after re-creating the extension")));
+	set_current_db(*db);
+	return *db;
+}
+
+void find_database(FunctionCallInfo fcinfo)
+{
+	if (current_db() != nullptr || !preloaded())
+		return;
+	const Oid extension = extension_of_call(fcinfo);
+	LWLockAcquire(registry_lock(), LW_SHARED);
+	Db *db = slot_of(extension);
+	LWLockRelease(registry_lock());
+	if (db != nullptr)
+		set_current_db(*db);
+}
+
+Oid extension_of_call(FunctionCallInfo fcinfo) { return pg::extension_of(fcinfo->flinfo->fn_oid); }
+
+Db &database(FunctionCallInfo fcinfo) { return database_of(extension_of_call(fcinfo)); }
+
+void set_loader(bool (*load)(Db &db)) { load_database = load; }
+
+void ensure_loaded(Db &db)
+{
+	const Micros until = steady_now() + guc::load_timeout * Micros{1000};
+	const bool restoring = is_restoring(db); // set from here on, also for claims without a scheduler
+	while (db.load_state.load() != static_cast<uint32>(LoadState::loaded))
+	{
+		if (restoring)
+			refuse_while_restoring();
+		if (db.scheduler.load() == 0 && load_database(db))
+			return;
+		if (steady_now() >= until)
+			ereport(
+				ERROR,
+				(errcode(kErrNotLoaded), errmsg("the queues of this database are not loaded yet"),
+				 errdetail(
+					 "After a restart the live state is read from the journal; until then jobs can be enqueued only."),
+				 errhint("Try again in a moment, or see tq_health().")));
+		static_cast<void>(WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 5, PG_WAIT_EXTENSION));
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+void release_gone()
+{
+	for (int i = 0; i < guc::max_databases; ++i)
+	{
+		const Oid extension = db_at(i).extension;
+		if (db_at(i).used && db_at(i).database == MyDatabaseId && pg::extension_gone(extension))
+			release_db(db_at(i), MyDatabaseId, extension);
+	}
+}
+
+void release_dropped(Oid database)
+{
+	for (int i = 0; i < guc::max_databases; ++i)
+	{
+		const Oid extension = db_at(i).extension;
+		if (db_at(i).used && db_at(i).database == database)
+			release_db(db_at(i), database, extension);
+	}
+}
+
+void release_db(Db &db, Oid database, Oid extension)
+{
+	const uint16_t d = index_of(db);
+	// Another process may release the slot, too, and a third one may take it.
+	const auto is_it = [&]() noexcept { return db.used && db.database == database && db.extension == extension; };
+	for (Ref r = 0; r < engine.limits().entries; ++r)
+	{
+		const uint16_t q = engine.entry(r).queue;
+		if (engine.entry(r).state == State::none || engine.queue(q).db != d)
+			continue;
+		lock_queue(q);
+		// A process that takes the slot does so before it makes a queue.
+		if (engine.entry(r).state != State::none && engine.entry(r).queue == q && engine.queue(q).db == d && is_it())
+			engine.drop(engine.queue(q), r, 0);
+		unlock_queue(q);
+	}
+	LWLockAcquire(registry_lock(), LW_EXCLUSIVE);
+	if (!is_it())
+	{
+		LWLockRelease(registry_lock());
+		return;
+	}
+	for_queues(db, [](uint16_t slot, Queue &q) {
+		lock_queue(slot);
+		engine.free_queue(q);
+		unlock_queue(slot);
+	});
+	for (uint32 i = 0; i < engine.limits().workers; ++i)
+		if (engine.worker(i).used && engine.worker(i).db == d)
+			engine.worker(i).used = false;
+	engine.wake_watchers(engine.all_row(d), false);
+	db.used = false;
+	db.load_state.store(static_cast<uint32>(LoadState::none));
+	LWLockRelease(registry_lock());
+}
+
+} // namespace tq

@@ -1,0 +1,79 @@
+#include "dependencies/edges.hpp"
+
+#include "guc.hpp"
+#include "dependencies/awaited.hpp"
+#include "segments/segments.hpp"
+#include "pg/id_array.hpp"
+#include "pg/spi.hpp"
+
+namespace tq
+{
+
+namespace
+{
+
+// The lowest id of the numbered segments, except this one.
+core::JobId lowest_of_others(const Db &db, const journal::Segment &segment, core::JobId otherwise)
+{
+	core::JobId lowest = otherwise;
+	auto *list = static_cast<SegmentView *>(palloc(sizeof(SegmentView) * static_cast<Size>(guc::max_segments)));
+	const int n = view_segments(db, list, guc::max_segments);
+	for (int i = 0; i < n; ++i)
+		if (list[i].tables.number != 0 && list[i].tables.number != segment.number)
+			lowest = std::min<core::JobId>(lowest, list[i].first_id);
+	pfree(list);
+	return lowest;
+}
+
+} // namespace
+
+bool has_edges() { return OidIsValid(get_relname_relid("edge", get_namespace_oid("tq", false))); }
+
+int children_of(core::JobId parent, core::JobId *out, int room)
+{
+	static pg::Statement both = {
+		"(SELECT child_id FROM tq.edge WHERE parent_id = $1 ORDER BY 1 LIMIT $2) UNION"
+		" (SELECT child_id FROM tq.dependency WHERE parent_id = $1 ORDER BY 1 LIMIT $2) ORDER BY 1 LIMIT $2",
+		2,
+		{INT8OID, INT8OID}};
+	Datum values[] = {Int64GetDatum(parent), Int64GetDatum(room)};
+	const auto n = static_cast<int>(pg::run(both, values, nullptr));
+	for (int i = 0; i < n; ++i)
+		out[i] = pg::spi_int8(static_cast<uint64>(i), "child_id");
+	SPI_freetuptable(SPI_tuptable);
+	return n;
+}
+
+void let_edges_go(const Db &db, const core::JobId *ids, int n)
+{
+	static pg::Statement of_jobs = {"DELETE FROM tq.edge WHERE parent_id = ANY ($1)", 1, {INT8ARRAYOID}};
+	if (!has_edges())
+		return;
+	Datum values[] = {PointerGetDatum(pg::id_array(ids, n))};
+	const pg::OwnerScope scope = enter_registry(db);
+	pg::run(of_jobs, values, nullptr);
+	leave_registry(scope);
+}
+
+void let_edges_of_segment_go(const Db &db, const journal::Segment &segment, core::JobId first, core::JobId last)
+{
+	if (!has_edges())
+		return;
+	const Oid types[] = {INT8OID, INT8OID};
+	const Datum values[] = {Int64GetDatum(first), Int64GetDatum(last)};
+	static pg::Statement below = {"DELETE FROM tq.edge e WHERE parent_id < $1"
+								  " AND NOT EXISTS (SELECT FROM tq.job_0 j WHERE j.id = e.parent_id)",
+								  1,
+								  {INT8OID}};
+	Datum lowest[] = {Int64GetDatum(lowest_of_others(db, segment, last + 1))};
+	const pg::OwnerScope scope = enter_registry(db);
+	pg::run(below, lowest, nullptr);
+	pg::sql(psprintf("DELETE FROM tq.edge e WHERE parent_id BETWEEN $1 AND $2"
+					 " AND EXISTS (SELECT FROM tq.job_%d j WHERE j.id = e.parent_id)"
+					 " AND NOT EXISTS (SELECT FROM tq.job_0 j WHERE j.id = e.parent_id)",
+					 segment.number),
+			{types, values}, false, 0);
+	leave_registry(scope);
+}
+
+} // namespace tq

@@ -1,0 +1,24 @@
+// tq.edge: which job has waited for which. The resolver moves a child's rows there from tq.dependency when it frees or
+// cancels the child. The rows of a parent go with the parent's record.
+// Regime: PG; may ereport. Locks: rows of tq.edge, for which no session waits.
+#pragma once
+
+#include "shmem/shared.hpp"
+
+namespace tq
+{
+
+// False with the SQL of 0.1.0, which lacks the table.
+bool has_edges();
+
+// The jobs that wait, or have waited, for a job, in ascending order; at most `room`. Call it between enter_registry and
+// leave_registry.
+int children_of(core::JobId parent, core::JobId *out, int room);
+
+// For the janitor: deletes the rows of parents whose records it deletes in this transaction. Those of a segment: all
+// whose only record is there, and those without a record below the other segments, since a child may be freed after the
+// record of its parent has gone. The caller has locked the segment's tables.
+void let_edges_go(const Db &db, const core::JobId *ids, int n);
+void let_edges_of_segment_go(const Db &db, const journal::Segment &segment, core::JobId first, core::JobId last);
+
+} // namespace tq

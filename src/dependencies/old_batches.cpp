@@ -1,0 +1,76 @@
+#include "dependencies/old_batches.hpp"
+
+#include "dependencies/awaited.hpp"
+#include "processes/work_transaction.hpp"
+#include "pg/attempt.hpp"
+#include "pg/id_array.hpp"
+#include "pg/owner.hpp"
+#include "pg/spi.hpp"
+
+namespace tq
+{
+
+namespace
+{
+
+pg::Statement of_range = {
+	"DELETE FROM tq.batch WHERE id IN (SELECT id FROM tq.batch b WHERE id BETWEEN $1 AND $2"
+	" AND NOT EXISTS (SELECT FROM tq.dependency d WHERE d.child_id = b.id)"
+	" AND NOT EXISTS (SELECT FROM tq.job_0 j WHERE j.id = b.id) FOR UPDATE SKIP LOCKED)",
+	2,
+	{INT8OID, INT8OID}};
+pg::Statement of_jobs = {
+	"DELETE FROM tq.batch WHERE id IN (SELECT id FROM tq.batch b WHERE id = ANY ($1)"
+	" AND NOT EXISTS (SELECT FROM tq.dependency d WHERE d.child_id = b.id) FOR UPDATE SKIP LOCKED)",
+	1,
+	{INT8ARRAYOID}};
+
+template <class Values>
+void let_go(const WorkerContext &context, const Db &db, pg::Statement &statement, Values &&values_of)
+{
+	static_cast<void>(guard([&] {
+		if (!begin_work(context, "tq: deleting records of batches"))
+			return false;
+		Datum values[2] = {};
+		values_of(values);
+		const pg::OwnerScope scope = enter_registry(db);
+		pg::run(statement, values, nullptr);
+		leave_registry(scope);
+		end_work(true);
+		return true;
+	}));
+}
+
+} // namespace
+
+void let_batches_of_range_go(const WorkerContext &context, const Db &db, core::JobId first, core::JobId last)
+{
+	let_go(context, db, of_range, [=](Datum *values) {
+		values[0] = Int64GetDatum(first);
+		values[1] = Int64GetDatum(last);
+	});
+}
+
+int batches_of_segment(const Db &db, const journal::Segment &segment, core::JobId **ids)
+{
+	const MemoryContext caller = CurrentMemoryContext;
+	const pg::OwnerScope scope = enter_registry(db);
+	pg::sql(psprintf("SELECT id FROM tq.batch b WHERE EXISTS (SELECT FROM tq.job_%d j WHERE j.id = b.id)"
+					 " AND NOT EXISTS (SELECT FROM tq.job_0 j WHERE j.id = b.id)",
+					 segment.number),
+			{}, true, 0);
+	const auto n = static_cast<int>(SPI_processed);
+	*ids = static_cast<core::JobId *>(
+		MemoryContextAllocHuge(caller, mul_size(sizeof(core::JobId), static_cast<Size>(n) + 1)));
+	for (int i = 0; i < n; ++i)
+		(*ids)[i] = pg::spi_int8(static_cast<uint64>(i), "id");
+	leave_registry(scope);
+	return n;
+}
+
+void let_batches_go(const WorkerContext &context, const Db &db, const core::JobId *ids, int n)
+{
+	let_go(context, db, of_jobs, [=](Datum *values) { values[0] = PointerGetDatum(pg::id_array(ids, n)); });
+}
+
+} // namespace tq

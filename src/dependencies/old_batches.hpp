@@ -1,0 +1,23 @@
+// Deletes the records of batches together with the rows of their callbacks.
+// Regime: PG, in separate transactions, after the deletion of those rows. An error is reported, and resolver.cpp finds
+// the records later when it reads the whole table. Locks: rows of tq.batch.
+#pragma once
+
+#include "processes/worker.hpp"
+#include "shmem/shared.hpp"
+
+namespace tq
+{
+
+// Deletes the batches whose callbacks have these ids. A callback that was moved to segment 0 keeps its record. So
+// does a batch that still has dependencies.
+void let_batches_of_range_go(const WorkerContext &context, const Db &db, core::JobId first, core::JobId last);
+
+// Lists the batches whose callbacks are only in a segment that is to be dropped; returns how many. Call it before the
+// drop, with the segment's tables locked. The list is in the current context.
+int batches_of_segment(const Db &db, const journal::Segment &segment, core::JobId **ids);
+
+// Deletes the batches of these callbacks.
+void let_batches_go(const WorkerContext &context, const Db &db, const core::JobId *ids, int n);
+
+} // namespace tq

@@ -1,0 +1,244 @@
+#include "dependencies/parents.hpp"
+
+#include "api/args.hpp"
+#include "jobs/job_options.hpp"
+#include "jobs/job_rights.hpp"
+#include "jobs/outcome_rights.hpp"
+#include "jobs/verbs.hpp"
+#include "transaction/bulks.hpp"
+#include "pg/errors.hpp"
+#include "pg/id_array.hpp"
+#include "pg/spi.hpp"
+
+namespace tq
+{
+
+namespace
+{
+
+pg::Statement insert_dependencies = {
+	"INSERT INTO tq.dependency (parent_id, child_id, on_failure, shown)"
+	" SELECT p.id, c.id, $3, p.shown FROM unnest($1, $4) AS p (id, shown) CROSS JOIN unnest($2) AS c (id)",
+	4,
+	{INT8ARRAYOID, INT8ARRAYOID, CHAROID, BOOLARRAYOID}};
+pg::Statement open_batch = {
+	"SELECT child_id FROM tq.dependency WHERE parent_id = 0 AND child_id = ANY ($1) AND state IS NULL LIMIT 1",
+	1,
+	{INT8ARRAYOID}};
+pg::Statement is_batch = {"SELECT FROM tq.batch WHERE id = $1", 1, {INT8OID}};
+pg::Statement hold_batch = {
+	"SELECT on_failure FROM tq.dependency WHERE parent_id = 0 AND child_id = $1 AND state IS NULL FOR KEY SHARE NOWAIT",
+	1,
+	{INT8OID}};
+
+// A role may wait for a job that it has enqueued in this transaction, or on whose queue it holds any right. To other
+// roles the job does not exist, even if this transaction has enqueued it (through a SECURITY DEFINER function).
+Parent look_at(Db &db, core::JobId id)
+{
+	Parent p{id, pending_enqueue(id) != nullptr || is_in_bulk(db, id), false};
+	const bool exists = p.own || outcome_of(db, id).exists;
+	const bool mine = p.own && enqueued_by_user(id);
+	if (!exists || (!mine && access_to_job(db, id, kMayKnow) != Access::granted))
+		raise_no_job(id);
+	p.shown = passes_outcome(db, id);
+	return p;
+}
+
+// Also writes rows for ended parents: after the commit the resolver passes their outcomes to the children.
+void insert_rows(const Waiting &w, const core::JobId *children, int n)
+{
+	auto *parents = static_cast<core::JobId *>(palloc(sizeof(core::JobId) * static_cast<Size>(w.nparents)));
+	auto *shown = static_cast<Datum *>(palloc(sizeof(Datum) * static_cast<Size>(w.nparents)));
+	bool all_own = true;
+	for (int i = 0; i < w.nparents; ++i)
+	{
+		parents[i] = w.parents[i].id;
+		shown[i] = BoolGetDatum(w.parents[i].shown);
+		all_own = all_own && w.parents[i].own;
+	}
+	Datum values[] = {PointerGetDatum(pg::id_array(parents, w.nparents)), PointerGetDatum(pg::id_array(children, n)),
+					  CharGetDatum(w.on_failure),
+					  PointerGetDatum(construct_array(shown, w.nparents, BOOLOID, sizeof(bool), true, TYPALIGN_CHAR))};
+	pg::run(insert_dependencies, values, nullptr);
+	for (int i = 0; i < w.nparents; ++i)
+		await_parent(parents[i]);
+	// A parent from another transaction may end before its bit is set, so the scheduler checks it after our commit.
+	if (all_own)
+		return;
+	if (n <= w.nparents)
+		for (int i = 0; i < n; ++i)
+			note_at_commit(-children[i]);
+	else
+		for (int i = 0; i < w.nparents; ++i)
+			note_at_commit(parents[i]);
+}
+
+// Makes the callback of the batch wait for these jobs. It gets their outcomes if `passed`. They have just been
+// enqueued, so none of them has ended.
+void join(core::JobId batch, bool passed, const core::JobId *jobs, int n)
+{
+	Datum id[] = {Int64GetDatum(batch)};
+	if (pg::run(hold_batch, id, nullptr) == 0)
+	{
+		if (pg::run(is_batch, id, nullptr) == 0)
+			raise_no_batch(batch);
+		raise_batch_closed(batch);
+	}
+	const Datum on_failure = pg::spi_required(0, "on_failure", CHAROID);
+	const Datum shown = BoolGetDatum(passed);
+	constexpr int kAtOnce = 10000;
+	for (int i = 0; i < n; i += kAtOnce)
+	{
+		const int k = std::min(n - i, kAtOnce);
+		static pg::Statement insert = {"INSERT INTO tq.dependency (parent_id, child_id, on_failure, shown) SELECT "
+									   "p.id, $2, $3, $4 FROM unnest($1) AS p (id)",
+									   4,
+									   {INT8ARRAYOID, INT8OID, CHAROID, BOOLOID}};
+		Datum values[] = {PointerGetDatum(pg::id_array(jobs + i, k)), id[0], on_failure, shown};
+		pg::run(insert, values, nullptr);
+	}
+	for (int i = 0; i < n; ++i)
+		await_parent(jobs[i]);
+}
+
+core::JobId *read_parents(FunctionCallInfo fcinfo, int i, int *n)
+{
+	*n = 0;
+	if (!given(fcinfo, i))
+		return nullptr;
+	Datum *list = array_required(fcinfo, i, "depends_on", INT8OID, n);
+	auto *ids = static_cast<core::JobId *>(palloc(sizeof(core::JobId) * static_cast<Size>(std::max(*n, 1))));
+	for (int k = 0; k < *n; ++k)
+	{
+		ids[k] = DatumGetInt64(list[k]);
+		if (ids[k] <= 0)
+			ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+							errmsg("depends_on must name jobs: %lld is no id", static_cast<long long>(ids[k]))));
+	}
+	std::sort(ids, ids + *n);
+	*n = static_cast<int>(std::unique(ids, ids + *n) - ids);
+	if (*n > kMostParents)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("depends_on names too many jobs: %d", *n),
+						errdetail("A job can wait for at most %d.", kMostParents),
+						errhint("Let the jobs join a batch (tq_batch_open); its callback waits for any number.")));
+	return ids;
+}
+
+// A job can wait for a batch only when no more jobs can join it. So no job can wait for itself, not even through other
+// jobs.
+void refuse_open_batches(Db &db, const core::JobId *ids, int n)
+{
+	const pg::OwnerScope scope = enter_registry(db);
+	Datum values[] = {PointerGetDatum(pg::id_array(ids, n))};
+	core::JobId open = 0;
+	if (pg::run(open_batch, values, nullptr) > 0)
+		open = pg::spi_int8(0, "child_id");
+	leave_registry(scope);
+	if (open != 0)
+		ereport(ERROR, (errcode(kErrWrongState), errmsg("batch %lld is open", static_cast<long long>(open)),
+						errdetail("A job can wait for a batch when no more jobs can join it."),
+						errhint("Call tq_batch_close(%lld) first.", static_cast<long long>(open))));
+}
+
+} // namespace
+
+void check_batch(Db &db, core::JobId batch)
+{
+	if (batch <= 0)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("batch must be the id of a batch")));
+	const Access access = access_to_job(db, batch, kProduce | kOperate);
+	if (access == Access::denied)
+		raise_job_denied(batch, kProduce | kOperate);
+	Datum id[] = {Int64GetDatum(batch)};
+	const pg::OwnerScope scope = enter_registry(db);
+	const bool exists = pg::run(is_batch, id, nullptr) > 0;
+	leave_registry(scope);
+	if (!exists || access != Access::granted)
+		raise_no_batch(batch);
+}
+
+void raise_no_batch(core::JobId batch)
+{
+	ereport(
+		ERROR,
+		(errcode(kErrNoSuchJob), errmsg("batch %lld does not exist", static_cast<long long>(batch)),
+		 errdetail(
+			 "tq_batch_open has not returned it, its transaction has not committed, or its retention has passed.")));
+}
+
+void raise_batch_closed(core::JobId batch)
+{
+	ereport(ERROR, (errcode(kErrWrongState), errmsg("batch %lld is closed", static_cast<long long>(batch)),
+					errdetail("After tq_batch_close no job can join it."), errhint("Open another batch.")));
+}
+
+Waiting read_waiting(Db &db, FunctionCallInfo fcinfo, int i, journal::JobRow *row)
+{
+	Waiting w{};
+	w.batch = batch_in(row->options);
+	w.on_failure = runs_anyway(row->options) ? 'r' : 'c';
+	int n = 0;
+	const core::JobId *ids = read_parents(fcinfo, i, &n);
+	if (n > 0)
+	{
+		look_at_parents(db);
+		w.parents = static_cast<Parent *>(palloc(sizeof(Parent) * static_cast<Size>(n)));
+		for (int k = 0; k < n; ++k)
+			w.parents[w.nparents++] = look_at(db, ids[k]);
+		refuse_open_batches(db, ids, n);
+		row->depends_on = pg::id_array(ids, n);
+	}
+	if (w.batch != 0)
+		check_batch(db, w.batch);
+	return w;
+}
+
+void write_waiting(Db &db, const Waiting &w, const core::JobId *made, int n)
+{
+	if ((w.nparents == 0 && w.batch == 0) || n == 0)
+		return;
+	// before the switch to the extension's owner; the jobs of one call have one role and one queue
+	const bool passed = w.batch != 0 && passes_outcome(db, made[0], w.batch);
+	const pg::OwnerScope scope = enter_registry(db);
+	if (w.nparents > 0)
+		insert_rows(w, made, n);
+	if (w.batch != 0)
+		join(w.batch, passed, made, n);
+	leave_registry(scope);
+}
+
+char *what_it_waits_for(Db &db, core::JobId id)
+{
+	constexpr int kNamed = 5;
+	static pg::Statement open = {
+		"SELECT count(*), string_agg(parent_id::text, ', ' ORDER BY parent_id) FILTER (WHERE nth <= $2) AS names,"
+		" EXISTS (SELECT FROM tq.dependency WHERE parent_id = 0 AND child_id = $1 AND state IS NULL) AS is_open,"
+		" EXISTS (SELECT FROM tq.batch WHERE id = $1) AS is_batch"
+		" FROM (SELECT parent_id, row_number() OVER (ORDER BY parent_id) AS nth FROM tq.dependency"
+		" WHERE child_id = $1 AND parent_id > 0 AND state IS NULL) p",
+		2,
+		{INT8OID, INT8OID}};
+	Datum values[] = {Int64GetDatum(id), Int64GetDatum(kNamed)};
+	const MemoryContext outside = CurrentMemoryContext;
+	const pg::OwnerScope scope = enter_registry(db);
+	pg::run(open, values, nullptr);
+	const auto n = static_cast<long long>(pg::spi_int8(0, "count"));
+	const MemoryContext inside = MemoryContextSwitchTo(outside);
+	const char *names = pg::spi_text(0, "names");
+	MemoryContextSwitchTo(inside);
+	const bool is_open = pg::spi_bool(0, "is_open");
+	const bool batch = pg::spi_bool(0, "is_batch");
+	leave_registry(scope);
+	if (batch && is_open)
+		return psprintf("is the callback of a batch that is open: tq_batch_close(%lld) closes it, and %lld of its jobs "
+						"have not ended",
+						static_cast<long long>(id), n);
+	if (n == 0)
+		return pstrdup("is about to be freed: what it waited for has ended");
+	if (batch)
+		return psprintf("waits for %lld jobs of its batch: %s%s", n, names, n > kNamed ? ", ..." : "");
+	return psprintf("waits for %s %s%s", n == 1 ? "job" : "jobs", names,
+					n > kNamed ? psprintf(" and %lld more", n - kNamed) : "");
+}
+
+} // namespace tq

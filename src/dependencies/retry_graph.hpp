@@ -1,0 +1,21 @@
+// Retries a job together with the jobs below it: those that were cancelled because it, or another job below it, has
+// failed. They wait for their parents again, and keep the results of parents that have succeeded.
+// Regime: PG; may ereport. Locks: as tq_retry for each job; rows of tq.dependency that it inserts.
+#pragma once
+
+#include "jobs/job_control.hpp"
+
+namespace tq
+{
+
+constexpr int kMostBelow = 10000; // jobs below that one call looks at
+
+// As change() for Verb::retry. A job that was cancelled because of its parents waits for them again (State::blocked) if
+// they all have succeeded, so that it gets their results, or if `with_children`.
+JobResult retry(Db &db, const JobRequest &r, bool with_children);
+
+// Restores the jobs below `roots`, which this transaction has retried. Raises 42501, 54000, and what tq_retry raises;
+// then nothing is changed.
+void retry_children(Db &db, const core::JobId *roots, int64 n);
+
+} // namespace tq

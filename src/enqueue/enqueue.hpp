@@ -1,0 +1,36 @@
+// Enqueues jobs whose arguments were parsed: for the SQL functions, tq_inbox, and tq_retry_many to another queue.
+// Regime: PG.
+#pragma once
+
+#include "jobs/job_options.hpp"
+
+namespace tq
+{
+
+struct EnqueueItem
+{
+	// enqueue fills in id, enqueued_at, queue_id and unique_key; a priority of core::kUnset means the queue's
+	journal::JobRow row;
+	const char *kind;
+	text *unique_key = nullptr;
+	UniqueMode mode = UniqueMode::skip;
+	core::Micros unique_for = core::kUnset; // the job's own; kUnset: its queue's
+	core::Micros expires_in = 0;			// set if expires_at comes from its queue
+	bool made = false;						// enqueue has created the job
+	// a copy or a follow-up: its contents do not come from the current user
+	bool foreign = false;
+};
+
+// Appends the jobs and notes them for publication. ids[i] receives the id for items[i]: its own id, or that of the job
+// that has its unique key, or 0 (see UniqueMode). Takes the keys in order, so that two calls do not wait for each
+// other. `overdraw`: see queues/enqueue_limits.hpp; not for jobs with keys.
+void enqueue(Db &db, uint16_t queue, EnqueueItem *items, int n, int64 *ids, bool overdraw = false);
+
+// Fills in the defaults of the queue: priority, expires_at, unique_for.
+void fill_in(const Queue &q, core::Micros now, EnqueueItem *items, int n) noexcept;
+
+// Raises 22023 if a job would expire before it may start.
+void check_times(const journal::JobRow &row);
+void check_headers(Jsonb *headers);
+
+} // namespace tq

@@ -1,0 +1,23 @@
+// Unique keys of jobs that are enqueued: which job gets a key, and the effect on the other jobs.
+// Regime: PG; may ereport (TQ008, 55P03, 40001, 40P01). Locks: as unique/unique_keys.hpp.
+#pragma once
+
+#include "enqueue/enqueue.hpp"
+#include "unique/retry_keys.hpp"
+
+namespace tq
+{
+
+// Whether another job has the item's key and this item must yield. If so, *answer is the result of its enqueue (0:
+// null). Raises TQ008 if the item's mode is error. Writes nothing.
+bool must_yield(Db &db, uint16_t queue, const EnqueueItem &item, core::JobId *answer);
+
+// Gives the item's key to job `id`, which is about to be enqueued. True if the key is free, or if this call cancels the
+// waiting job that has it; then it stores that job's id as the item's origin. Otherwise as must_yield. Waits for other
+// transactions that want the key.
+bool win_key(Db &db, uint16_t queue, EnqueueItem *item, core::JobId id, core::JobId *answer);
+
+// The row for the key of `item` if job `id` gets it.
+KeyRow key_row(const EnqueueItem &item, core::JobId id) noexcept;
+
+} // namespace tq

@@ -1,0 +1,391 @@
+#include "handlers/executor_pool.hpp"
+
+#include "guc.hpp"
+#include "handlers/handler_list.hpp"
+#include "processes/slots.hpp"
+#include "processes/work_transaction.hpp"
+#include "queues/queue_names.hpp"
+
+extern "C"
+{
+#include "catalog/pg_authid.h"
+}
+
+namespace tq
+{
+
+namespace
+{
+
+// An executor may stay this long before it must yield to another role.
+constexpr Micros kTurn = core::kSecond;
+// An executor that ignores an interrupt is terminated after this long. So is one of several of a role, if another
+// role waits this long.
+constexpr Micros kPatience = 5 * core::kSecond;
+
+// What this process remembers of an executor entry.
+struct Place
+{
+	ExecutorView now;
+	bool woken;			  // in this pass
+	int64 lease;		  // of the attempt that it was interrupted for
+	Micros interrupted;	  // monotonic
+	bool terminated;
+	int64 taken; // lease of the attempt for which take_from_most terminated it
+	Micros dismissed; // steady_now
+};
+
+// A role whose executors do not start, or find no entry. The pause grows each time.
+struct PoolPause
+{
+	Oid role;
+	Micros until; // monotonic
+	Micros length;
+};
+constexpr int kMaxPauses = 32;
+
+struct ExecutorPool
+{
+	Handlers handlers = {};
+	Place *places = nullptr;
+	int nplaces = 0;
+	Micros short_since = 0; // monotonic; since when a role without an executor waits for an entry; 0: none waits
+	bool is_short = false;	// in this pass
+	PoolPause pauses[kMaxPauses] = {};
+};
+ExecutorPool state;
+
+PoolPause *pause_of(Oid role, bool make) noexcept
+{
+	PoolPause *free = &state.pauses[0];
+	for (PoolPause &p : state.pauses)
+	{
+		if (p.role == role)
+			return &p;
+		if (p.until < free->until)
+			free = &p;
+	}
+	if (!make)
+		return nullptr;
+	*free = PoolPause{role, 0, 0};
+	return free;
+}
+
+bool is_paused(Oid role, Micros mono) noexcept
+{
+	const PoolPause *p = pause_of(role, false);
+	return p != nullptr && p->until > mono;
+}
+
+bool is_there(const Place &p) noexcept { return p.now.worker.stage != Stage::none; }
+bool is_coming(const Place &p) noexcept { return is_there(p) && p.now.worker.stage != Stage::ready; }
+bool is_idle(const Place &p) noexcept
+{
+	return p.now.worker.stage == Stage::ready && !p.now.worker.stopping && p.now.handler == 0;
+}
+
+template <class Which> int count(Which &&which) noexcept
+{
+	return static_cast<int>(std::count_if(state.places, state.places + state.nplaces, which));
+}
+
+int present(Oid role) noexcept
+{
+	return count([role](const Place &p) noexcept { return is_there(p) && p.now.role == role; });
+}
+
+// Why the role cannot have a session; null if no reason is known. Needs a transaction.
+const char *against(Oid role)
+{
+	HeapTuple tuple = SearchSysCache1(AUTHOID, ObjectIdGetDatum(role));
+	if (!HeapTupleIsValid(tuple))
+		return psprintf("role %u does not exist", role);
+	const auto *form = reinterpret_cast<Form_pg_authid>(GETSTRUCT(tuple));
+	const char *why = nullptr;
+	if (!form->rolcanlogin && pg::kMayNotLogin == 0)
+		why = psprintf("role \"%s\" is not permitted to log in", NameStr(form->rolname));
+	ReleaseSysCache(tuple);
+	return why;
+}
+
+// Records for all handlers of a role why they cannot run. False if the extension is gone.
+bool blame(const WorkerContext &context, Db &db, Oid role, bool only_if_known, bool *blamed)
+{
+	if (!begin_work(context, "tq: looking at the roles of handlers"))
+		return false;
+	const char *why = against(role);
+	*blamed = why != nullptr || !only_if_known;
+	for (int i = 0; *blamed && i < state.handlers.n; ++i)
+		if (state.handlers.list[i].role == role)
+			write_problem(db, state.handlers.list[i],
+						  why != nullptr ? why
+										 : "an executor of its role could not be started; the server log says why");
+	end_work();
+	return true;
+}
+
+// Evaluates how executors ended. False if the extension is gone.
+bool settle(const WorkerContext &context, Db &db, int slot, Micros mono)
+{
+	for (int n = 0; n < state.nplaces; ++n)
+	{
+		const ExecutorView &e = state.places[n].now;
+		if (e.worker.stage != Stage::none || e.worker.outcome == ExitOutcome::none)
+			continue;
+		bool blamed = false;
+		switch (take_outcome(slot, Kind::executor, n))
+		{
+			case ExitOutcome::failed: {
+				PoolPause *p = pause_of(e.role, true);
+				p->length = e.worker.healthy_ms >= 60000
+								? core::kSecond
+								: std::clamp<Micros>(p->length * 2, core::kSecond, 60 * core::kSecond);
+				p->until = mono + p->length;
+				if (e.worker.healthy_ms == 0 && !blame(context, db, e.role, false, &blamed))
+					return false;
+			}
+			break;
+			case ExitOutcome::no_room:
+				pause_of(e.role, true)->until = mono + std::max<Micros>(core::kSecond, guc::naptime * Micros{1000});
+				break;
+			case ExitOutcome::done:
+			case ExitOutcome::stopped:
+				if (PoolPause *p = pause_of(e.role, false); p != nullptr && e.worker.healthy_ms > 0)
+					p->length = 0; // it was healthy: the next failure counts as the first
+				break;
+			default:
+				break;
+		}
+	}
+	return true;
+}
+
+// Does the attempt still hold its lease, and was it asked to stop?
+enum class ExecutorState : uint8
+{
+	good,
+	asked,
+	lost,
+};
+
+ExecutorState standing(const Db &db, int64 job, int64 lease) noexcept
+{
+	uint16_t queue = 0;
+	const core::Ref ref = engine.find(index_of(db), job, &queue);
+	if (ref == core::kNil)
+		return ExecutorState::lost;
+	ExecutorState s = ExecutorState::lost;
+	lock_queue(queue);
+	const core::Entry &e = engine.entry(ref);
+	if (engine.is(engine.queue(queue), ref, job) && e.state == State::running && e.lease == lease)
+		s = e.has(core::kCancelAsked) ? ExecutorState::asked : ExecutorState::good;
+	unlock_queue(queue);
+	return s;
+}
+
+// Interrupts executors whose job was asked to stop, or whose lease is lost.
+void interrupt(const Db &db, int slot, Micros mono) noexcept
+{
+	for (int n = 0; n < state.nplaces; ++n)
+	{
+		Place &p = state.places[n];
+		if (p.now.worker.stage != Stage::ready || p.now.lease == 0)
+			continue;
+		const ExecutorState s = standing(db, p.now.job, p.now.lease);
+		if (s == ExecutorState::good)
+			continue;
+		if (p.lease != p.now.lease)
+		{
+			p.lease = p.now.lease;
+			p.interrupted = mono;
+			p.terminated = false;
+			signal_executor(slot, n, p.lease, SIGINT);
+		}
+		else if (s == ExecutorState::lost && !p.terminated && mono - p.interrupted > kPatience)
+		{
+			p.terminated = true;
+			signal_executor(slot, n, p.lease, SIGTERM);
+		}
+	}
+}
+
+void dismiss(int slot, int n) noexcept
+{
+	dismiss_executor(slot, n);
+	if (!state.places[n].now.worker.stopping)
+		state.places[n].dismissed = steady_now();
+	state.places[n].now.worker.stopping = true;
+}
+
+// Dismisses executors beyond the allowed number, idle ones first.
+void dismiss_surplus(int slot, int allowed) noexcept
+{
+	const auto stays = [](const Place &p) noexcept { return is_there(p) && !p.now.worker.stopping; };
+	int surplus = count(stays) - allowed;
+	for (int round = 0; round < 2; ++round)
+		for (int n = 0; n < state.nplaces && surplus > 0; ++n)
+			if (stays(state.places[n]) && (round == 1 || is_idle(state.places[n])))
+			{
+				--surplus;
+				dismiss(slot, n);
+			}
+}
+
+// Terminates the executor with the latest attempt of the role that has most executors, if it has two or more. Its job
+// is released, and the attempt is not counted. So no role keeps all executors with long jobs, and no role loses its
+// last one.
+void take_from_most(int slot) noexcept
+{
+	int victim = -1;
+	int most = 1;
+	for (int n = 0; n < state.nplaces; ++n)
+	{
+		const Place &p = state.places[n];
+		if (p.now.worker.stage != Stage::ready || p.now.lease == 0 || p.taken == p.now.lease)
+			continue;
+		const int of_role = present(p.now.role);
+		if (of_role < most || of_role < 2 ||
+			(of_role == most && victim >= 0 && p.now.lease < state.places[victim].now.lease))
+			continue;
+		most = of_role;
+		victim = n;
+	}
+	if (victim < 0)
+		return;
+	state.places[victim].taken = state.places[victim].now.lease;
+	signal_executor(slot, victim, state.places[victim].now.lease, SIGTERM);
+}
+
+// All entries are in use, and this role has none. Dismisses an idle executor, or else the oldest of those that had
+// their turn. A dismissed executor may have a long job; after a while another one is dismissed as well.
+void evict_entries(int slot, Micros mono)
+{
+	int victim = -1;
+	state.is_short = true;
+	if (state.short_since == 0)
+		state.short_since = mono;
+	else if (mono - state.short_since > kPatience)
+	{
+		state.short_since = mono; // the next one goes after another kPatience
+		take_from_most(slot);
+	}
+	const Micros turn_over = steady_now() - kTurn;
+	if (count([turn_over](const Place &p) noexcept {
+			return is_there(p) && p.now.worker.stopping && (p.now.handler == 0 || p.dismissed > turn_over);
+		}) > 0)
+		return; // one is exiting
+	for (int n = 0; n < state.nplaces; ++n)
+	{
+		const Place &p = state.places[n];
+		if (p.now.worker.stage != Stage::ready || p.now.worker.stopping || p.woken ||
+			(!is_idle(p) && p.now.worker.since > turn_over))
+			continue;
+		if (victim < 0 || (is_idle(p) && !is_idle(state.places[victim])) ||
+			(is_idle(p) == is_idle(state.places[victim]) && p.now.worker.since < state.places[victim].now.worker.since))
+			victim = n;
+	}
+	if (victim >= 0)
+		dismiss(slot, victim);
+}
+
+// May one more executor run this handler's jobs?
+bool may_run(const Handler &h, int allowed, int nrunnable) noexcept
+{
+	const auto runs = [](uint64 handler) noexcept {
+		return count([handler](const Place &p) noexcept { return p.now.handler == handler; }) > 0;
+	};
+	const int engaged = count([&h](const Place &p) noexcept { return p.now.handler == h.id; });
+	const int by_queue = count([&h](const Place &p) noexcept { return p.now.handler >> 32 == h.id >> 32; });
+	const int busy = count([](const Place &p) noexcept { return p.now.handler != 0; });
+	return engaged < h.max && by_queue < queue_limit(h) &&
+		   !leaves_last_place(h.id, engaged, allowed - busy, state.handlers.ids, nrunnable, runs);
+}
+
+// Serves a handler that has work: wakes an idle executor, or requests one more. False if the extension is gone.
+bool serve(const WorkerContext &context, Db &db, int slot, const Handler &h, int allowed, Micros mono)
+{
+	for (int n = 0; n < state.nplaces; ++n)
+		if (is_idle(state.places[n]) && state.places[n].now.role == h.role && !state.places[n].woken)
+		{
+			state.places[n].woken = true;
+			wake_executor(slot, n);
+			call_for(h); // a client may take the job first
+			return true;
+		}
+	if (count([&h](const Place &p) noexcept { return is_coming(p) && p.now.role == h.role; }) > 0 ||
+		is_paused(h.role, mono))
+		return true;
+	if (count(is_there) >= allowed)
+	{
+		if (present(h.role) == 0)
+			evict_entries(slot, mono);
+		return true;
+	}
+	bool blamed = false;
+	if (!blame(context, db, h.role, true, &blamed))
+		return false;
+	if (blamed || !request_executor(slot, h.role))
+		return true;
+	for (int n = 0; n < state.nplaces; ++n)
+		state.places[n].now = executor_view(slot, n);
+	return true;
+}
+
+} // namespace
+
+bool manage_pool(const WorkerContext &context, Db &db)
+{
+	if (is_stale(state.handlers, db))
+	{
+		if (!begin_work(context, "tq: reading handlers"))
+			return false;
+		read_handlers(db, &state.handlers);
+		// functions may have changed while tq was not loaded, or rows were written by hand
+		if (!db.dormant.load())
+			hold_changed_handlers(context.extension, context.extension_schema);
+		end_work();
+	}
+	const int slot = find_slot(context.database);
+	if (slot < 0)
+		return true;
+	if (state.places == nullptr)
+	{
+		state.nplaces = executor_places();
+		state.places = static_cast<Place *>(
+			MemoryContextAllocZero(TopMemoryContext, sizeof(Place) * static_cast<Size>(state.nplaces + 1)));
+	}
+	const Micros mono = mono_now();
+	for (int n = 0; n < state.nplaces; ++n)
+	{
+		state.places[n].now = executor_view(slot, n);
+		state.places[n].woken = false;
+	}
+	if (!settle(context, db, slot, mono))
+		return false;
+	interrupt(db, slot, mono);
+	// a copy of a database runs no executors (H33)
+	const int allowed = db.dormant.load() ? 0 : std::min(guc::executors, state.nplaces);
+	dismiss_surplus(slot, allowed);
+	if (allowed == 0)
+		return true;
+	const Micros now = wall_now();
+	const int nrunnable = runnable(db, &state.handlers, now);
+	state.is_short = false;
+	// handlers whose role has no executor come first
+	for (int round = 0; round < 2; ++round)
+		for (int i = 0; i < state.handlers.n; ++i)
+		{
+			Handler &h = state.handlers.list[i];
+			if ((present(h.role) == 0) != (round == 0) || is_held(h, now) || !find_queue(db, &h) || !has_work(h, true))
+				continue;
+			if (!may_run(h, allowed, nrunnable))
+				continue; // one of its executors claims the next job
+			if (!serve(context, db, slot, h, allowed, mono))
+				return false;
+		}
+	if (!state.is_short)
+		state.short_since = 0;
+	return true;
+}
+
+} // namespace tq

@@ -1,0 +1,324 @@
+// Runs the handler of a job that an executor holds, and completes the job with it. If the handler fails, is cancelled
+// or must stop, ends the attempt in a separate transaction.
+//
+// Regime: PG. Locks: queue locks and "tq workers", held only inside. Raises: an error of a handler ends only its
+// attempt; an error that prevents recording its end ends the process.
+#include "handlers/running.hpp"
+
+#include "api/sizes.hpp"
+#include "handlers/calling.hpp"
+#include "handlers/session.hpp"
+#include "jobs/finish.hpp"
+#include "processes/slots.hpp"
+#include "processes/work_transaction.hpp"
+
+extern "C"
+{
+#include "utils/timeout.h"
+}
+
+namespace tq
+{
+
+namespace
+{
+
+// The longest text of an error, and of each of its details, that is kept.
+constexpr Size kTextMax = 8000;
+// How long a handler may take to stop after its executor was told to terminate.
+constexpr Micros kStopGrace = 5000000;
+// How long to wait for another transaction that is changing the job, normally and when this process must exit. That
+// transaction may be waiting for this process.
+constexpr Micros kBusyGrace = 5000000;
+constexpr Micros kBusyGraceLeaving = core::kSecond;
+
+Micros leaving_since = 0; // monotonic; set by on_tick
+TimeoutId tick;
+
+// A value of attempt_open: the handler has ended, and its outcome is not recorded yet.
+constexpr sig_atomic_t kEnding = 2;
+
+// On SIGTERM. Without a job: ends the process at once. With a job: cancels it, so that it can be released without
+// counting the attempt. If the handler has ended, its outcome is recorded first. A second SIGTERM, or too long a wait,
+// ends the process at once as well.
+void on_terminate(SIGNAL_ARGS)
+{
+	const int saved = errno;
+	if (self.attempt_open && !self.leaving)
+	{
+		self.leaving = 1;
+		if (self.attempt_open != kEnding)
+		{
+			InterruptPending = true;
+			QueryCancelPending = true;
+		}
+		SetLatch(MyLatch);
+		errno = saved;
+		return;
+	}
+	self.leaving = 1;
+	die(postgres_signal_arg);
+}
+
+// Called every second while an attempt is open.
+void on_tick()
+{
+	if (!self.leaving)
+		return;
+	if (leaving_since == 0)
+		leaving_since = mono_now();
+	else if (mono_now() - leaving_since > kStopGrace)
+	{
+		InterruptPending = true;
+		ProcDiePending = true;
+		SetLatch(MyLatch);
+	}
+}
+
+// Milliseconds that the handler may run, 0: no limit. The role's own statement_timeout counts too.
+int time_left(const Attempt &a) noexcept
+{
+	Micros left = StatementTimeout > 0 ? StatementTimeout : 0;
+	if (a.ends != core::kNever)
+	{
+		const Micros until = std::clamp<Micros>((a.ends - mono_now()) / 1000, 1, INT_MAX);
+		left = left > 0 ? std::min(left, until) : until;
+	}
+	return static_cast<int>(left);
+}
+
+// Another transaction may be changing the job (tq_release, a move to another segment). Only its end shows whether the
+// lease is lost. Returns busy if that takes too long.
+Hold end_patiently(const AttemptEnd &ending)
+{
+	const Micros began = mono_now();
+	for (;;)
+	{
+		const Hold hold = end_attempt(*self.db, ending);
+		if (hold != Hold::busy || mono_now() - began > (self.leaving ? kBusyGraceLeaving : kBusyGrace))
+			return hold;
+		static_cast<void>(WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 20, PG_WAIT_EXTENSION));
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+// Calls the handler and completes the job, in one transaction. False if the extension is gone.
+bool perform(const WorkerContext &context, Attempt *a, bool *lost)
+{
+	if (!begin_work(context, "tq: running a job"))
+		return false;
+	const char *activity = psprintf("tq: job %lld by %s", static_cast<long long>(a->id), a->handler->function);
+	debug_query_string = activity;
+	pgstat_report_activity(STATE_RUNNING, activity);
+	pin_search_path(a->handler->search_path);
+	if (const int ms = time_left(*a))
+		enable_timeout_after(STATEMENT_TIMEOUT, ms);
+	Jsonb *result = call_function(context, a);
+	TQ_WAIT_POINT("executor-before-complete");
+	AttemptEnd ending{a->id, a->lease, Verb::complete};
+	ending.detail = result;
+	const Hold hold = end_patiently(ending);
+	if (hold == Hold::busy)
+		raise_busy(a->id);
+	// keep the state if the handler itself ended the job in another way (tq_release, tq_bury, tq_fail)
+	if (hold != Hold::ok && hold != Hold::done)
+	{
+		*lost = true;
+		ereport(ERROR, (errcode(ERRCODE_OPERATOR_INTERVENTION),
+						errmsg("the lease of job %lld was lost while its handler ran", static_cast<long long>(a->id)),
+						errdetail("What the handler did is rolled back.")));
+	}
+	CHECK_FOR_INTERRUPTS();
+	TQ_WAIT_POINT("executor-before-commit");
+	// deferred triggers run now, and count too; after the commit nothing checks for the interrupt
+	end_work();
+	disable_timeout(STATEMENT_TIMEOUT, false);
+	QueryCancelPending = false;
+	TQ_WAIT_POINT("executor-after-complete");
+	return true;
+}
+
+void put(JsonbParseState **state, const char *key, const char *text)
+{
+	JsonbValue v;
+	if (text == nullptr)
+		return;
+	v.type = jbvString;
+	v.val.string.val = const_cast<char *>(key);
+	v.val.string.len = static_cast<int>(strlen(key));
+	pushJsonbValue(state, WJB_KEY, &v);
+	v.val.string.val = clipped(text);
+	v.val.string.len = static_cast<int>(strlen(v.val.string.val));
+	pushJsonbValue(state, WJB_VALUE, &v);
+}
+
+// The fields of an error besides its message, for tq_history.
+Jsonb *detail_of(const ErrorData &error)
+{
+	JsonbParseState *state = nullptr;
+	pushJsonbValue(&state, WJB_BEGIN_OBJECT, nullptr);
+	put(&state, "sqlstate", unpack_sql_state(error.sqlerrcode));
+	put(&state, "detail", error.detail);
+	put(&state, "hint", error.hint);
+	put(&state, "context", error.context);
+	put(&state, "constraint", error.constraint_name);
+	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, nullptr));
+}
+
+// As in PL/pgSQL, a state that ends with 000 stands for its class.
+bool is_fatal(const Handler &h, int state) noexcept
+{
+	return std::any_of(h.fatal, h.fatal + h.nfatal, [state](int f) noexcept {
+		return f == state || (ERRCODE_IS_CATEGORY(f) && ERRCODE_TO_CATEGORY(state) == f);
+	});
+}
+
+bool asked_to_stop(const Attempt &a) noexcept
+{
+	uint16_t queue = 0;
+	const core::Ref ref = engine.find(index_of(*self.db), a.id, &queue);
+	if (ref == core::kNil)
+		return false;
+	lock_queue(queue);
+	const bool asked = engine.is(engine.queue(queue), ref, a.id) && engine.entry(ref).lease == a.lease &&
+					   engine.entry(ref).has(core::kCancelAsked);
+	unlock_queue(queue);
+	return asked;
+}
+
+// An executor is terminated for DROP EXTENSION, which may still roll back, so its job must be released. This waits
+// until the drop ends. False if the extension is gone, or if that takes too long.
+bool begin_patiently(const WorkerContext &context, const char *activity)
+{
+	for (int i = 0; i < 100; ++i)
+	{
+		if (begin_work(context, activity))
+			return true;
+		ExtensionRow row;
+		StartTransactionCommand();
+		const bool gone = !find_extension(&row) || row.oid != context.extension;
+		CommitTransactionCommand();
+		if (gone)
+			return false;
+		idle(50);
+	}
+	return false;
+}
+
+// Ends the attempt and the transaction. False if another transaction has been changing the job for too long. If that
+// transaction rolls back, only this process has the lease; so the process exits, which ends the lease.
+bool end_here(const AttemptEnd &ending)
+{
+	const Hold hold = end_patiently(ending); // if the lease is lost, the attempt has ended anyway
+	end_work();
+	if (hold == Hold::busy)
+		ereport(LOG, (errmsg("tq executor leaves: job %lld is being changed by another transaction",
+							 static_cast<long long>(ending.id))));
+	return hold != Hold::busy;
+}
+
+// Records the end of an attempt after the handler's transaction was rolled back. False if the process must exit. If the
+// function may not be called, releases the job without counting the attempt.
+bool give_up(const WorkerContext &context, Attempt *attempt, const ErrorData &error, bool called)
+{
+	const Attempt &a = *attempt;
+	if (!begin_patiently(context, "tq: ending an attempt"))
+		return false;
+	flush_this_transaction();
+	AttemptEnd ending{a.id, a.lease, Verb::fail};
+	// A released attempt does not count. A job that was asked to stop, and has not succeeded, is cancelled.
+	if ((self.leaving && error.sqlerrcode == ERRCODE_QUERY_CANCELED) || asked_to_stop(a))
+		ending.verb = Verb::release;
+	ending.reason = self.leaving && ending.verb == Verb::release
+						? "the executor was stopped"
+						: clipped(error.message != nullptr ? error.message : "");
+	ending.detail = ending.verb == Verb::fail ? detail_of(error) : nullptr;
+	ending.fatal = is_fatal(*a.handler, error.sqlerrcode);
+	if (!called && a.judgment.standing == FunctionState::good)
+		static_cast<void>(judge_function(context, attempt)); // it may have been dropped
+	if (a.judgment.standing != FunctionState::good)
+	{
+		ending.verb = Verb::release;
+		ending.reason = a.judgment.why;
+		ending.detail = nullptr;
+	}
+	TQ_WAIT_POINT("executor-before-fail");
+	const bool ended = end_here(ending);
+	TQ_WAIT_POINT("executor-after-fail");
+	return ended;
+}
+
+// Releases a job whose handler was not called.
+void give_back(const WorkerContext &context, const Attempt &a)
+{
+	if (!begin_patiently(context, "tq: giving a job back"))
+		return;
+	flush_this_transaction();
+	AttemptEnd ending{a.id, a.lease, Verb::release};
+	ending.reason = "the executor was stopped";
+	static_cast<void>(end_here(ending));
+}
+
+} // namespace
+
+void set_up_running()
+{
+	pqsignal(SIGTERM, on_terminate);
+	tick = RegisterTimeout(USER_TIMEOUT, on_tick);
+	set_up_calling();
+	self.attempt_context = AllocSetContextCreate(TopMemoryContext, "tq attempt", ALLOCSET_DEFAULT_SIZES);
+}
+
+char *clipped(const char *text) { return pg::cut_cstring(text, std::min(kTextMax, error_limit().bytes)); }
+
+ErrorData *recover()
+{
+	HOLD_INTERRUPTS();
+	disable_timeout(STATEMENT_TIMEOUT, false);
+	QueryCancelPending = false;
+	MemoryContextSwitchTo(self.attempt_context);
+	ErrorData *error = CopyErrorData();
+	EmitErrorReport();
+	FlushErrorState();
+	AbortCurrentTransaction();
+	debug_query_string = nullptr;
+	MemoryContextSwitchTo(TopMemoryContext);
+	RESUME_INTERRUPTS();
+	return error;
+}
+
+bool run(const WorkerContext &context, Attempt *a)
+{
+	ErrorData *volatile error = nullptr;
+	volatile bool stay = true;
+	bool lost = false;
+	if (executor_runs(a->id, a->lease))
+		self.leaving = 1; // the request came before the job, so no signal was sent
+	enable_timeout_every(tick, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), 1000), 1000);
+	PG_TRY();
+	{
+		stay = !self.leaving && perform(context, a, &lost);
+	}
+	PG_CATCH();
+	{
+		error = recover();
+	}
+	PG_END_TRY();
+	const bool called = end_call();
+	debug_query_string = nullptr;
+	static_cast<void>(executor_runs(0, 0));
+	self.attempt_open = kEnding;
+	QueryCancelPending = false; // it was for the handler, which has ended
+	leaving_since = 0;			// the code below has a separate grace period
+	if (error != nullptr && !lost)
+		stay = give_up(context, a, *error, called);
+	else if (!stay)
+		give_back(context, *a);
+	disable_timeout(tick, false);
+	self.attempt_open = 0;
+	tidy_session(context.role);
+	return stay && !self.leaving;
+}
+
+} // namespace tq

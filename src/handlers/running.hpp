@@ -1,0 +1,22 @@
+// One attempt at a job by an executor: calls the handler, and records how the attempt ends.
+// Regime: PG. Locks: queue locks and "tq workers", held only inside.
+#pragma once
+
+#include "handlers/executor.hpp"
+
+namespace tq
+{
+
+// Sets up SIGTERM, the clock of attempts and their memory. Called once.
+void set_up_running();
+
+// False if this process must exit.
+bool run(const WorkerContext &context, Attempt *a);
+
+// After an error: reports it and rolls the transaction back. Returns a copy in attempt_context.
+ErrorData *recover();
+
+// The text of an error, cut to the length that is kept.
+char *clipped(const char *text);
+
+} // namespace tq

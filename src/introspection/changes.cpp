@@ -1,0 +1,534 @@
+// tq_changes: changes of jobs after a cursor. Transactions commit in another order than they write, so a cursor is a
+// set of transactions: all below `next`, without those that were running. A change is returned once its transaction is
+// visible, and no transaction, however long it is open, delays the others.
+// Regime: PG; may ereport. Locks: AccessShareLock on tq.change; the registry lock, briefly.
+#include "api/args.hpp"
+#include "api/names.hpp"
+#include "database/attach.hpp"
+#include "introspection/names_by_id.hpp"
+#include "jobs/changes.hpp"
+#include "journal/changes.hpp"
+#include "queues/queue_names.hpp"
+#include "queues/rights.hpp"
+#include "shmem/waiting.hpp"
+#include "pg/array.hpp"
+#include "pg/errors.hpp"
+#include "pg/function.hpp"
+#include "pg/owner.hpp"
+#include "pg/rows.hpp"
+#include "pg/spi.hpp"
+#include "pg/wal.hpp"
+
+namespace tq
+{
+
+namespace
+{
+
+using journal::ChangeRow;
+
+constexpr pg::ColumnSpec kChanges[] = {
+	{"id", INT8OID},		 {"queue", TEXTOID}, {"event", TEXTOID},	  {"state", TEXTOID},
+	{"at", TIMESTAMPTZOID}, {"step", INT4OID},	 {"next_after", TEXTOID},
+};
+
+constexpr int kMostRows = 10000;
+constexpr pg::SizeLimit kCursorLimit{1048576, nullptr};
+constexpr int kLogName = 8;
+constexpr char kFromNow[] = "now";
+
+// A set of transactions whose changes were returned.
+struct Seen
+{
+	uint64 next = 0;			// none from here on
+	pg::Array<uint64> running; // none of these either, ascending; all below `next`
+	// One of `running`, of which the changes up to this place were returned; 0: none.
+	uint64 part = 0;
+	int32 part_queue = 0;
+	int64 part_job = 0;
+	int32 part_step = 0;
+
+	bool has(uint64 xid) const noexcept
+	{
+		return xid < next && !std::binary_search(running.begin(), running.end(), xid);
+	}
+	// The first transaction from `xid` on that is not in the set.
+	uint64 first_missing(uint64 xid) const noexcept
+	{
+		const uint64 *at = std::lower_bound(running.begin(), running.end(), xid);
+		return at != running.end() ? *at : std::max(xid, next);
+	}
+};
+
+struct Cursor
+{
+	char log[kLogName + 1];
+	Seen seen;
+};
+
+// --- text --------------------------------------------------------------------------------------------------------
+
+// log/xmin:xmax:xip,xip/xid.queue.job.step; the middle is a pg_snapshot, and the last part may be missing.
+
+bool parse_number(const char **at, uint64 *number) noexcept
+{
+	const char *s = *at;
+	*number = 0;
+	if (*s < '0' || *s > '9')
+		return false;
+	for (; *s >= '0' && *s <= '9'; ++s)
+	{
+		if (*number > (PG_INT64_MAX - 9) / 10)
+			return false;
+		*number = *number * 10 + static_cast<uint64>(*s - '0');
+	}
+	*at = s;
+	return true;
+}
+
+bool skip(const char **at, char c) noexcept
+{
+	if (**at != c)
+		return false;
+	++*at;
+	return true;
+}
+
+bool parse_snapshot(const char **at, Seen *seen)
+{
+	uint64 low = 0;
+	if (!parse_number(at, &low) || !skip(at, ':') || !parse_number(at, &seen->next) || !skip(at, ':'))
+		return false;
+	uint64 last = 0;
+	for (bool more = **at >= '0' && **at <= '9'; more; more = skip(at, ','))
+	{
+		uint64 xid = 0;
+		if (!parse_number(at, &xid) || xid <= last || xid >= seen->next)
+			return false;
+		seen->running.append(CurrentMemoryContext, xid);
+		last = xid;
+	}
+	return true;
+}
+
+bool parse_part(const char **at, Seen *seen) noexcept
+{
+	uint64 queue = 0, job = 0, step = 0;
+	if (!parse_number(at, &seen->part) || !skip(at, '.') || !parse_number(at, &queue) || !skip(at, '.') ||
+		!parse_number(at, &job) || !skip(at, '.') || !parse_number(at, &step) || queue > PG_INT32_MAX ||
+		step > PG_INT32_MAX || !std::binary_search(seen->running.begin(), seen->running.end(), seen->part))
+		return false;
+	seen->part_queue = static_cast<int32>(queue);
+	seen->part_job = static_cast<int64>(job);
+	seen->part_step = static_cast<int32>(step);
+	return true;
+}
+
+Cursor parse_cursor(const char *text)
+{
+	Cursor c{};
+	const char *at = text;
+	while (at - text < kLogName && ((*at >= '0' && *at <= '9') || (*at >= 'a' && *at <= 'f')))
+		++at;
+	std::memcpy(c.log, text, static_cast<size_t>(at - text));
+	if (!skip(&at, '/') || !parse_snapshot(&at, &c.seen) || (skip(&at, '/') && !parse_part(&at, &c.seen)) ||
+		*at != '\0')
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("after is not a cursor of tq_changes"),
+						errhint("Pass a next_after that tq_changes returned, \"now\", or null.")));
+	return c;
+}
+
+void append_number(StringInfo s, uint64 number, char end)
+{
+	appendStringInfo(s, UINT64_FORMAT, number);
+	if (end != '\0')
+		appendStringInfoChar(s, end);
+}
+
+void write_set(StringInfo s, const char *log, const Seen &seen)
+{
+	appendStringInfo(s, "%s/", log);
+	append_number(s, seen.running.n > 0 ? seen.running[0] : seen.next, ':');
+	append_number(s, seen.next, ':');
+	for (int64 i = 0; i < seen.running.n; ++i)
+		append_number(s, seen.running[i], i + 1 < seen.running.n ? ',' : '\0');
+}
+
+// --- the log -----------------------------------------------------------------------------------------------------
+
+uint64 widened(TransactionId xid) noexcept
+{
+	const uint64 next = U64FromFullTransactionId(ReadNextFullTransactionId());
+	const uint64 full = (next >> 32 << 32) | xid;
+	return full > next ? full - (uint64{1} << 32) : full;
+}
+
+// The transactions that a snapshot sees. This transaction is not among them: it may still roll back.
+Seen seen_by(Snapshot snapshot)
+{
+	Seen seen;
+	const FullTransactionId own = GetTopFullTransactionIdIfAny();
+	seen.next = widened(snapshot->xmax);
+	seen.running.reserve(CurrentMemoryContext, int64{snapshot->xcnt} + 1);
+	for (uint32 i = 0; i < snapshot->xcnt; ++i)
+		seen.running.push(widened(snapshot->xip[i]));
+	if (FullTransactionIdIsValid(own) && U64FromFullTransactionId(own) < seen.next)
+		seen.running.push(U64FromFullTransactionId(own));
+	std::sort(seen.running.begin(), seen.running.end());
+	return seen;
+}
+
+// Whether every transaction of one set is also in another.
+bool includes(const Seen &all, const Seen &some) noexcept
+{
+	if (some.next > all.next)
+		return false;
+	for (const uint64 xid : all.running)
+		if (some.has(xid))
+			return false;
+	return true;
+}
+
+// The transactions whose changes of a queue were deleted, as far as there were any.
+bool parse_deleted(const char *snapshot, const char *last, Seen *gone)
+{
+	uint64 greatest = 0;
+	if (snapshot == nullptr || last == nullptr || !parse_snapshot(&snapshot, gone) || !parse_number(&last, &greatest))
+		return false;
+	gone->next = std::min(gone->next, greatest + 1);
+	return true;
+}
+
+pg::Statement read_log = {
+	"SELECT l.queue_id, l.name, l.deleted::text AS deleted, l.last::text AS last FROM tq.change_log l"
+	" WHERE l.queue_id = 0 OR l.queue_id = ANY ($1)",
+	1,
+	{INT4ARRAYOID}};
+
+struct Queues
+{
+	pg::Array<Datum> ids; // int4
+	uint16_t only = kNoQueue;
+};
+
+// Reads the log's name. With a cursor, raises an error if changes after it were deleted. Call it after the changes were
+// read, so that it knows of all that the reading may have missed.
+void check_log(const Db &db, const Queues &queues, const Cursor *cursor, char *log)
+{
+	const MemoryContext caller = CurrentMemoryContext;
+	ArrayType *ids = construct_array(queues.ids.data, static_cast<int>(queues.ids.n), INT4OID, sizeof(int32), true,
+									 TYPALIGN_INT);
+	const pg::OwnerScope scope = pg::enter_owner(db.extension);
+	Datum values[] = {PointerGetDatum(ids)};
+	const uint64 n = pg::run(read_log, values, nullptr);
+	int32 missed = 0;
+	log[0] = '\0';
+	for (uint64 i = 0; i < n; ++i)
+	{
+		const int32 queue_id = pg::spi_int4(i, "queue_id");
+		const char *name = pg::spi_text(i, "name");
+		Seen gone;
+		if (queue_id == 0)
+			strlcpy(log, name != nullptr ? name : "", kLogName + 1);
+		else if (cursor != nullptr && parse_deleted(pg::spi_text(i, "deleted"), pg::spi_text(i, "last"), &gone) &&
+				 !includes(cursor->seen, gone))
+			missed = queue_id;
+	}
+	pg::leave_owner(scope);
+	MemoryContextSwitchTo(caller);
+	if (cursor == nullptr)
+		return;
+	if (strcmp(cursor->log, log) != 0)
+		ereport(ERROR, (errcode(kErrCursorTooOld), errmsg("the cursor is of another log of changes"),
+						errdetail("A restored database, or a new extension, begins a new log."),
+						errhint("Read the jobs' states with tq_list, and begin with after => 'now'.")));
+	if (missed != 0)
+	{
+		QueueNames names{&db};
+		ereport(ERROR, (errcode(kErrCursorTooOld), errmsg("changes after the cursor have been deleted"),
+						errdetail("Queue \"%s\" keeps changes for its change_retention.", names.of(missed)),
+						errhint("Read the jobs' states with tq_list, and begin with after => 'now'.")));
+	}
+}
+
+// --- reading -----------------------------------------------------------------------------------------------------
+
+// The least `max` changes after a cursor, in the order of the cursor: first the rest of the transaction that was
+// returned in part, then by transaction, queue, job and step.
+struct ChangePage
+{
+	const Seen *from;
+	const Seen *to;
+	int max;
+	pg::Array<ChangeRow> rows; // a heap, the greatest first
+	bool more;				   // there are others
+};
+
+bool precedes(const ChangePage &p, const ChangeRow &a, const ChangeRow &b) noexcept
+{
+	const uint64 x = a.xid == p.from->part ? 0 : a.xid, y = b.xid == p.from->part ? 0 : b.xid;
+	return x != y					? x < y
+		   : a.queue_id != b.queue_id ? a.queue_id < b.queue_id
+		   : a.job_id != b.job_id	? a.job_id < b.job_id
+									: a.step < b.step;
+}
+
+// False if this row and all after it are beyond the page.
+bool add(ChangePage *p, const ChangeRow &row)
+{
+	const auto less = [p](const ChangeRow &a, const ChangeRow &b) noexcept { return precedes(*p, a, b); };
+	if (p->rows.n == p->max)
+	{
+		p->more = true;
+		if (!less(row, p->rows[0]))
+			return false;
+		std::pop_heap(p->rows.begin(), p->rows.end(), less);
+		--p->rows.n;
+	}
+	p->rows.append(CurrentMemoryContext, row);
+	std::push_heap(p->rows.begin(), p->rows.end(), less);
+	return true;
+}
+
+// The rest of a transaction of which a part was returned: queues are in the order of their ids.
+void read_part(ChangePage *p, journal::ChangeScan *scan, int32 queue_id)
+{
+	const Seen &from = *p->from;
+	ChangeRow row;
+	if (from.part == 0 || queue_id < from.part_queue || !p->to->has(from.part))
+		return;
+	const bool same = queue_id == from.part_queue;
+	changes_seek(scan, queue_id, from.part, same ? from.part_job : 0);
+	while (changes_next(scan, &row))
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (same && row.job_id == from.part_job && row.step <= from.part_step)
+			continue;
+		if (!add(p, row))
+			return;
+	}
+}
+
+// Reads the changes of one queue. Passes what was returned before by one index descent for each transaction that was
+// running then.
+void read_queue(ChangePage *p, journal::ChangeScan *scan, int32 queue_id)
+{
+	const Seen &from = *p->from;
+	ChangeRow row;
+	read_part(p, scan, queue_id);
+	changes_seek(scan, queue_id, from.first_missing(0));
+	while (changes_next(scan, &row))
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (from.has(row.xid) || row.xid == from.part || !p->to->has(row.xid)) // this transaction's own are visible
+			changes_seek(scan, queue_id, from.first_missing(row.xid + 1));
+		else if (!add(p, row))
+			return;
+	}
+}
+
+// Reads a page; *to is what the new snapshot sees.
+ChangePage read_page(const Queues &queues, const Seen &from, Seen *to, int max)
+{
+	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
+	*to = seen_by(snapshot);
+	ChangePage p{};
+	p.from = &from;
+	p.to = to;
+	p.max = max;
+	if (queues.ids.n > 0)
+	{
+		journal::ChangeScan *scan = journal::changes_open(snapshot);
+		for (const Datum id : queues.ids)
+			read_queue(&p, scan, DatumGetInt32(id));
+		journal::changes_close(scan);
+	}
+	UnregisterSnapshot(snapshot);
+	std::sort_heap(p.rows.begin(), p.rows.end(),
+				   [&p](const ChangeRow &a, const ChangeRow &b) noexcept { return precedes(p, a, b); });
+	return p;
+}
+
+// The set after all rows of the page before `xid` were returned, and the `whole` of this transaction or a part of it.
+Seen seen_after(const ChangePage &p, uint64 xid, bool whole)
+{
+	const Seen &from = *p.from, &to = *p.to;
+	Seen seen;
+	const bool in_part = xid == from.part;
+	seen.next = std::max(from.next, xid + 1);
+	seen.running.reserve(CurrentMemoryContext, from.running.n + to.running.n + 1);
+	for (const uint64 x : from.running)
+		if (!(whole && x == xid) && (in_part || (x != from.part && (x >= xid || !to.has(x)))))
+			seen.running.push(x);
+	for (const uint64 x : to.running)
+		if (!in_part && x >= from.next && x < xid)
+			seen.running.push(x);
+	if (!in_part && xid >= from.next && !whole)
+		seen.running.push(xid);
+	return seen;
+}
+
+// --- results -----------------------------------------------------------------------------------------------------
+
+const char *event_name(char type) noexcept
+{
+	return type == journal::kEnqueuedType	? "enqueued"
+		   : type == journal::kRecordedType ? "recorded"
+											: name_of(static_cast<journal::EventType>(type));
+}
+
+const char *state_name(const ChangeRow &row) noexcept
+{
+	if (row.type == journal::kRecordedType)
+		return nullptr;
+	switch (row.state)
+	{
+		case 'r':
+			return name_of(State::ready);
+		case 'd':
+			return name_of(State::delayed);
+		case 'b':
+			return name_of(State::blocked);
+		case 'c':
+			return name_of(State::running);
+		default:
+			return ended_as(static_cast<journal::EventType>(row.type));
+	}
+}
+
+void put_page(const Db &db, const pg::RowSet &rows, const ChangePage &p, const char *log)
+{
+	QueueNames names{&db};
+	StringInfoData cursor;
+	initStringInfo(&cursor);
+	int of_set = 0;
+	for (int64 i = 0; i < p.rows.n; ++i)
+	{
+		CHECK_FOR_INTERRUPTS();
+		const ChangeRow &row = p.rows[i];
+		const bool last = i + 1 < p.rows.n ? p.rows[i + 1].xid != row.xid : !p.more;
+		if (last || i == 0 || row.xid != p.rows[i - 1].xid)
+		{
+			resetStringInfo(&cursor);
+			write_set(&cursor, log, seen_after(p, row.xid, last));
+			of_set = cursor.len;
+		}
+		cursor.len = of_set;
+		cursor.data[of_set] = '\0';
+		if (!last)
+			appendStringInfo(&cursor, "/" UINT64_FORMAT ".%d." INT64_FORMAT ".%d", row.xid, row.queue_id, row.job_id,
+							 row.step);
+		pg::RowValues r;
+		r.add(Int64GetDatum(row.job_id), row.job_id == 0);
+		r.add_name(names.of(row.queue_id));
+		r.add_text(event_name(row.type));
+		r.add_text(state_name(row));
+		r.add_time(row.at);
+		r.add_int(row.step);
+		r.add_text(cursor.data);
+		rows.put(r);
+	}
+}
+
+// The only row of an empty page.
+void put_cursor(const pg::RowSet &rows, const Seen &seen, const char *log)
+{
+	StringInfoData cursor;
+	initStringInfo(&cursor);
+	write_set(&cursor, log, seen);
+	pg::RowValues r;
+	while (r.n < static_cast<int>(std::size(kChanges)) - 1)
+		r.add_null();
+	r.add_text(cursor.data);
+	rows.put(r);
+}
+
+[[noreturn]] void raise_not_recorded(const char *queue)
+{
+	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					errmsg("changes of queue \"%s\" are not recorded", queue),
+					errdetail("Its setting change_retention is not set."),
+					errhint("SELECT tq_alter_queue(%s, '{\"change_retention\": \"1 day\"}');",
+							quote_literal_cstr(queue))));
+}
+
+// The queues that the caller may look at, by id.
+Queues queues_of(Db &db, const char *name)
+{
+	Queues queues;
+	if (name != nullptr)
+	{
+		queues.only = queue_with_right(db, name, kMayLook);
+		if (!records_changes(queues.only))
+			raise_not_recorded(name);
+		queues.ids.append(CurrentMemoryContext, Int32GetDatum(engine.queue(queues.only).id));
+		return queues;
+	}
+	const Rights &mine = rights(db);
+	queues.ids.reserve(CurrentMemoryContext, int64{engine.limits().queues});
+	for_queues(db, [&mine, &queues](uint16_t slot, const Queue &q) {
+		if (records_changes(slot) && mine.may(q, kMayLook))
+			queues.ids.push(Int32GetDatum(q.id));
+	});
+	std::sort(queues.ids.begin(), queues.ids.end(),
+			  [](Datum a, Datum b) noexcept { return DatumGetInt32(a) < DatumGetInt32(b); });
+	return queues;
+}
+
+} // namespace
+} // namespace tq
+
+using namespace tq;
+
+// after, queue, max, wait
+TQ_FUNCTION(tq_changes)
+{
+	const char *after = text_or_null(fcinfo, 0, "after", kCursorLimit);
+	const char *name = text_or_null(fcinfo, 1, "queue");
+	const int max = int_or(fcinfo, 2, "max", 1000, 1, kMostRows);
+	// the query holds a snapshot, so tq.max_pinned_wait limits the wait
+	const core::Micros wait = std::min(interval_or(fcinfo, 3, "wait", 0, 0), guc::max_pinned_wait * core::Micros{1000});
+	const bool from_now = after != nullptr && strcmp(after, kFromNow) == 0;
+	const bool resumes = after != nullptr && !from_now;
+	Cursor cursor{};
+	if (resumes)
+		cursor = parse_cursor(after);
+	if (name != nullptr)
+		check_name("queue", name);
+	const pg::RowSet rows = pg::begin_rows(fcinfo, pg::row_shape(kChanges));
+	Db &db = database(fcinfo);
+	ensure_loaded(db);
+	const core::Micros until = steady_now() + wait;
+	const MemoryContext turn = AllocSetContextCreate(CurrentMemoryContext, "tq changes", ALLOCSET_DEFAULT_SIZES);
+	const MemoryContext old = MemoryContextSwitchTo(turn);
+	Queues queues = queues_of(db, name);
+	Seen to;
+	ChangePage page{};
+	if (from_now) // what comes from now on may be waited for, too
+	{
+		MemoryContextSwitchTo(old);
+		static_cast<void>(read_page(Queues{}, Seen{}, &cursor.seen, max));
+		MemoryContextSwitchTo(turn);
+	}
+	for (bool more = true; more;)
+	{
+		if (wait > 0)
+			wait_begin_changes(db, queues.only);
+		page = read_page(queues, cursor.seen, &to, max);
+		more = wait > 0 && page.rows.n == 0 && wait_sleep(until);
+		if (!more)
+			break;
+		MemoryContextReset(turn);
+		queues = queues_of(db, name);
+	}
+	wait_end();
+	char log[kLogName + 1];
+	check_log(db, queues, resumes ? &cursor : nullptr, log);
+	// A crash must not take back what was returned, nor give the ids of lost transactions to others: what the snapshot
+	// saw is on disk before the cursor is returned.
+	pg::flush_wal();
+	page.rows.n > 0 ? put_page(db, rows, page, log) : put_cursor(rows, to, log);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(turn);
+	return static_cast<Datum>(0);
+}

@@ -1,0 +1,554 @@
+// tq_explain: explains why a job is not running, and what would change that.
+// Regime: PG; raises TQ004. Locks: the job's queue lock while the state in memory is copied; AccessShareLock on its
+// segment's tables.
+#include "api/args.hpp"
+#include "api/names.hpp"
+#include "database/attach.hpp"
+#include "dependencies/parents.hpp"
+#include "handlers/handler_functions.hpp"
+#include "jobs/job_rights.hpp"
+#include "jobs/verbs.hpp"
+#include "journal/reasons.hpp"
+#include "queues/lanes.hpp"
+#include "queues/policy.hpp"
+#include "queues/rights.hpp"
+#include "residency/loader.hpp"
+#include "segments/segments.hpp"
+#include "shmem/asked_kinds.hpp"
+#include "pg/function.hpp"
+
+namespace tq
+{
+
+namespace
+{
+
+using core::Micros;
+using journal::EventRow;
+using journal::EventType;
+using journal::FoldState;
+
+constexpr int kFewJobs = 1000; // counts at most this many jobs while it holds the queue's lock
+
+// The state in memory, copied under the lock.
+struct Facts
+{
+	bool has_entry;
+	core::Entry e;
+	core::QueueState state;
+	char queue[core::kNameMax];
+	char kind[core::kNameMax];
+	char worker[core::kNameMax];
+	Micros queue_paused, kind_paused, group_paused;
+	Micros asked_at; // the last claim that could have taken the job; 0: none since the server started
+	bool below_watermark; // of its lane, or of its group if it has one
+	uint32 running;		  // in the queue
+	bool no_places;		  // the entries that cannot be evicted fill the queue's share
+	uint32 pinned;		  // how many those are
+	int32 max_running;	  // 0: no limit
+	Micros rate_opens;	  // monotonic; 0: now
+	char group[core::kGroupMax];
+	core::Engine::Block block; // what blocks its group
+	bool no_group_slots; // its group has no slot, and the queue has used its share of slots
+	int32 group_limit;
+	bool own_limit, own_rate; // of tq_limit_group, not the queue's
+	uint32 group_running;
+	Micros group_opens; // monotonic, if the group's rate limit blocks the group
+	core::JobId before; // the job of the group that blocks it; 0: none found
+	bool waited_for; // a call waits for such a job now
+	AskedKinds others; // kinds that claims have asked for, of which the queue has no jobs
+	int ahead;		 // jobs of its kind that come before it in memory, at most kFewJobs
+};
+
+// The state in the journal.
+struct Record
+{
+	journal::JobRow row;
+	EventRow *events;
+	int n;
+	journal::Fold fold;
+	State state; // unless it has ended
+	Micros due;
+};
+
+bool wants(const core::Waiter &w, uint64 kind_hash) noexcept
+{
+	return w.nkinds == 0 || std::find(w.kinds, w.kinds + w.nkinds, kind_hash) != w.kinds + w.nkinds;
+}
+
+// A running job of a group, or (`held`) a job of the group that waits for its next attempt; 0 if it is not among the
+// first kFewJobs.
+core::JobId one_of(core::Ref first, core::Ref group, bool held) noexcept
+{
+	int n = 0;
+	for (core::Ref r = first; r != core::kNil && n < kFewJobs; r = engine.next_in_tree(r), ++n)
+		if (engine.entry(r).group == group && (!held || engine.entry(r).has(core::kHeld)))
+			return engine.entry(r).id;
+	return 0;
+}
+
+// The caller holds the queue's lock.
+void copy_group(Queue &q, const char *key, core::Key at, Facts *f) noexcept
+{
+	strlcpy(f->group, key, sizeof(f->group));
+	f->ahead = 0;
+	const core::Ref r = engine.group_for(q, key, false);
+	if (r == core::kNil)
+	{
+		f->below_watermark = false;
+		f->no_group_slots = !engine.has_free_group(q);
+		return;
+	}
+	const core::Group &g = engine.group(r);
+	f->block = engine.blocked(q, g);
+	f->group_running = g.running;
+	f->group_paused = g.own.paused_until;
+	f->group_limit = engine.group_limit(q, g.own);
+	f->own_limit = g.own.max_running != core::kUnset;
+	f->own_rate = g.own.rate.limits();
+	f->group_opens = f->block == core::Engine::Block::rate ? g.bucket.opens_at(engine.group_rate(q, g)) : 0;
+	f->below_watermark = at < g.watermark;
+	f->before = f->block == core::Engine::Block::running ? one_of(q.leases.min, r, false)
+				: f->block == core::Engine::Block::held	 ? one_of(q.due.min, r, true)
+														 : 0;
+	f->ahead = g.head != core::kNil && engine.entry(g.head).key() < at;
+	for (core::Ref e = g.ready.min; e != core::kNil && f->ahead < kFewJobs && engine.entry(e).key() < at;
+		 e = engine.next_in_tree(e))
+		++f->ahead;
+}
+
+// The caller holds the queue's lock.
+void copy_queue(Queue &q, uint16_t lane, core::Key key, const char *group, Facts *f) noexcept
+{
+	const Lane &l = engine.lane(lane);
+	f->state = q.state;
+	strlcpy(f->queue, q.name, sizeof(f->queue));
+	strlcpy(f->kind, l.kind, sizeof(f->kind));
+	f->queue_paused = q.paused_until;
+	f->kind_paused = l.paused_until;
+	f->asked_at = std::max(q.asked_at, l.asked_at);
+	f->running = q.running;
+	f->no_places = engine.places_to_start(q) == 0;
+	f->pinned = q.pinned;
+	f->max_running = std::max(q.settings.max_running, 0);
+	const core::Rate &rate = q.settings.rate;
+	f->rate_opens = q.starts.open(rate, mono_now()) ? 0 : q.starts.opens_at(rate);
+	f->below_watermark = key < l.watermark;
+	for (core::Ref w = q.waiters_head; w != core::kNil && !f->waited_for; w = engine.waiter(w).next)
+		f->waited_for = wants(engine.waiter(w), l.kind_hash);
+	engine.for_watchers(q, [&](uint32_t proc) noexcept {
+		f->waited_for = f->waited_for || engine.watches(proc, q, l.kind_hash);
+	});
+	if (!f->waited_for)
+		copy_asked_kinds(q, &f->others);
+	for (core::Ref r = l.ready.min; r != core::kNil && f->ahead < kFewJobs && engine.entry(r).key() < key;
+		 r = engine.next_in_tree(r))
+		++f->ahead;
+	if (group != nullptr)
+		copy_group(q, group, key, f);
+}
+
+// Copies the job's entry and the relevant state of its queue. False without an entry, or if the entry does not show the
+// job's state.
+bool copy_entry(const Db &db, core::JobId id, Facts *f) noexcept
+{
+	uint16_t slot = 0;
+	const core::Ref ref = engine.find(index_of(db), id, &slot);
+	if (ref == core::kNil)
+		return false;
+	lock_queue(slot);
+	Queue &q = engine.queue(slot);
+	f->has_entry = engine.is(q, ref, id) &&
+				   (engine.entry(ref).state != State::placeholder || engine.entry(ref).mark != Verb::none);
+	if (f->has_entry)
+	{
+		f->e = engine.entry(ref);
+		const char *worker = worker_name(f->e.worker());
+		strlcpy(f->worker, worker != nullptr ? worker : "", sizeof(f->worker));
+		copy_queue(q, f->e.lane, f->e.key(), f->e.group != core::kNil ? engine.group(f->e.group).key : nullptr, f);
+	}
+	unlock_queue(slot);
+	return f->has_entry;
+}
+
+// Reads the job's row and events. False if this transaction has enqueued the job. Raises TQ004.
+bool read_record(Db &db, core::JobId id, Record *rec)
+{
+	Snapshot snapshot = committed_snapshot();
+	bool found = false, own = false;
+	// segment 0 comes last; it has the whole history of a moved job
+	find_in_segments(db, id, [&](const journal::Segment &tables, int) {
+		ItemPointerData tid;
+		if (journal::find_job(tables, id, snapshot, false, &rec->row, &tid))
+		{
+			found = true;
+			rec->n = journal::job_events(tables, id, snapshot, &rec->events);
+		}
+		else
+			own = own || (!found && journal::find_own_job(tables, id, &rec->row, &tid));
+		return false;
+	});
+	UnregisterSnapshot(snapshot);
+	if (!found && !own)
+		raise_no_job(id);
+	for (int i = 0; i < rec->n; ++i)
+		journal::fold_event(rec->fold, rec->events[i]);
+	rec->state = state_of(candidate_of(rec->row, ItemPointerData{}), rec->fold, wall_now(), &rec->due);
+	return found;
+}
+
+// --- words -------------------------------------------------------------------------------------------------------
+
+const char *span(Micros t)
+{
+	const int64 s = (std::abs(t) + 500000) / 1000000;
+	if (s < 120)
+		return psprintf("%lld s", static_cast<long long>(s));
+	if (s < 120 * 60)
+		return psprintf("%lld min", static_cast<long long>(s / 60));
+	if (s < 48 * 3600)
+		return psprintf("%lld h", static_cast<long long>(s / 3600));
+	return psprintf("%lld d", static_cast<long long>(s / 86400));
+}
+
+const char *in(Micros t) { return t < 1000000 ? "in less than a second" : psprintf("in %s", span(t)); }
+
+const char *jobs(int n, bool or_more = false)
+{
+	return n == 1 ? "1 job" : psprintf("%s%d jobs", or_more ? "at least " : "", n);
+}
+
+const char *at(TimestampTz t) { return pstrdup(timestamptz_to_str(t - t % 1000000)); }
+
+const char *until(TimestampTz t, Micros now)
+{
+	return t == core::kNever ? "until it is resumed" : psprintf("until %s (in %s)", at(t), span(t - now));
+}
+
+// A reason that a user or worker gave, in quotes; empty if there is none.
+const char *quoted(const char *reason)
+{
+	if (reason == nullptr || *reason == '\0')
+		return "";
+	const int length = pg_mbcliplen(reason, static_cast<int>(strlen(reason)), 200);
+	return psprintf(journal::is_own_reason(reason) ? " (%.*s)" : " (\"%.*s\")", length, reason);
+}
+
+const char *by(const char *worker)
+{
+	return worker != nullptr && *worker != '\0' ? psprintf(" by worker \"%s\"", worker) : "";
+}
+
+int32 pid_of(uint32 proc) noexcept { return proc < ProcGlobal->allProcCount ? ProcGlobal->allProcs[proc].pid : 0; }
+
+const char *verb_name(Verb verb) noexcept
+{
+	switch (verb)
+	{
+		case Verb::complete:
+			return "tq_complete";
+		case Verb::fail:
+			return "tq_fail";
+		case Verb::release:
+			return "tq_release";
+		case Verb::bury:
+			return "tq_bury";
+		case Verb::cancel:
+			return "tq_cancel";
+		case Verb::retry:
+			return "tq_retry";
+		case Verb::reschedule:
+			return "tq_reschedule";
+		case Verb::purge:
+		case Verb::forget:
+			return "tq_purge";
+		default:
+			return "maintenance";
+	}
+}
+
+const EventRow *last_of(const Record &rec, bool (*which)(EventType)) noexcept
+{
+	for (int i = rec.n; i-- > 0;)
+		if (which(rec.events[i].type))
+			return &rec.events[i];
+	return nullptr;
+}
+
+bool says_when(EventType t) noexcept
+{
+	return t == EventType::failed || t == EventType::lost || t == EventType::released || t == EventType::override_ ||
+		   t == EventType::retried || t == EventType::blocked;
+}
+
+bool ends_job(EventType t) noexcept { return says_when(t) ? false : strchr("sdbxep", static_cast<char>(t)) != nullptr; }
+
+// --- sentences ---------------------------------------------------------------------------------------------------
+
+char *ended(core::JobId job, const Record &rec)
+{
+	const auto id = static_cast<long long>(job);
+	const EventRow *e = last_of(rec, ends_job);
+	const char *when = at(rec.fold.ended_at);
+	const char *why = quoted(e != nullptr ? e->reason : nullptr);
+	const char *worker = by(rec.fold.worker);
+	const char *again = psprintf("tq_retry(%lld) gives it a new life.", id);
+	switch (rec.fold.state)
+	{
+		case FoldState::succeeded:
+			return psprintf("Job %lld has succeeded: attempt %d was completed%s at %s. It will not run again.", id,
+							rec.fold.attempt, worker, when);
+		case FoldState::dead:
+			return psprintf("Job %lld is dead since %s: attempt %d%s was its last%s. %s", id, when, rec.fold.attempt,
+							worker, why, again);
+		case FoldState::buried:
+			return psprintf("Job %lld was buried%s at %s%s. %s", id, worker, when, why, again);
+		case FoldState::cancelled:
+			return psprintf("Job %lld was cancelled at %s%s. %s", id, when, why, again);
+		case FoldState::expired:
+			return psprintf("Job %lld has expired: no worker started it in time, before %s. %s", id,
+							rec.row.expires_at != journal::kNoTime ? at(rec.row.expires_at) : when, again);
+		default:
+			return psprintf("Job %lld was purged at %s%s. It will not run again.", id, when, why);
+	}
+}
+
+char *marked(core::JobId job, const Facts &f)
+{
+	const auto id = static_cast<long long>(job);
+	const core::Entry &e = f.e;
+	if (e.owner == my_proc)
+		return psprintf("Job %lld was changed by this transaction (%s), which has not committed.", id,
+						verb_name(e.mark));
+	if (e.mark == Verb::lose)
+		return psprintf("Job %lld has lost its lease, and is being given back.", id);
+	return psprintf("Job %lld is being changed (%s) by the open transaction of process %d, and no other can have it "
+					"before that ends.",
+					id, verb_name(e.mark), pid_of(e.owner));
+}
+
+char *running(core::JobId job, const Facts &f, const Record &rec, Micros now)
+{
+	const auto id = static_cast<long long>(job);
+	if (!f.has_entry)
+		return psprintf("Job %lld is running since %s.", id, at(rec.fold.claimed_at));
+	const core::Entry &e = f.e;
+	const Micros end = ends_at(engine.queue(e.queue), e);
+	const bool hard = e.has(core::kHardTimeout) && e.hard_deadline == end;
+	const Micros ends = now + end - mono_now();
+	const char *claim =
+		e.mark == Verb::claim ? psprintf(", in the open transaction of process %d", pid_of(e.owner)) : "";
+	const char *limit = hard ? "and must end by" : "and has a lease";
+	return psprintf("Job %lld is running%s: attempt %d began at %s%s, %s %s%s.%s", id, by(f.worker), e.attempt,
+					at(e.claimed_at), claim, limit, hard ? "" : "until ", at(ends),
+					e.has(core::kCancelAsked) ? " It was asked to stop." : "");
+}
+
+char *delayed(core::JobId job, const Facts &f, const Record &rec, Micros now)
+{
+	const auto id = static_cast<long long>(job);
+	const Micros due = f.has_entry ? f.e.timer : rec.due;
+	if (f.has_entry && f.e.has(core::kCancelAsked))
+		return psprintf("Job %lld was asked to stop while it ran, and is about to be cancelled.", id);
+	const EventRow *e = last_of(rec, says_when);
+	const char *why = "that is when it was to start";
+	if (f.has_entry && f.e.aborts > 0)
+		why = psprintf("%d transactions that had claimed it rolled back, one after the other", f.e.aborts);
+	else if (e != nullptr && e->type == EventType::failed)
+		why = psprintf("attempt %d%s failed%s", e->attempt, by(e->worker), quoted(e->reason));
+	else if (e != nullptr && e->type == EventType::lost)
+		why = psprintf("attempt %d%s was lost%s", e->attempt, by(e->worker), quoted(e->reason));
+	else if (e != nullptr && e->type == EventType::released)
+		why = psprintf("it was released%s", by(e->worker));
+	else if (e != nullptr && e->type == EventType::override_ && e->retry_at != journal::kNoTime)
+		why = "it was rescheduled";
+	return psprintf("Job %lld waits %s: %s. tq_retry(%lld) starts it now.", id, until(due, now), why, id);
+}
+
+// A ready job of a group: the reason in the group that blocks it; null if there is none.
+char *kept_back(core::JobId job, const Facts &f)
+{
+	const auto id = static_cast<long long>(job);
+	const char *other = f.before == 0 ? "another job" : psprintf("job %lld", static_cast<long long>(f.before));
+	using Block = core::Engine::Block;
+	switch (f.block)
+	{
+		case Block::paused:
+			return psprintf(
+				"Job %lld is ready, but group \"%s\" of queue \"%s\" is paused %s. tq_resume('%s', group_key => '%s') "
+				"ends that.",
+				id, f.group, f.queue, until(f.group_paused, wall_now()), f.queue, f.group);
+		case Block::running:
+			if (f.group_limit > 1)
+				return psprintf(
+					"Job %lld is ready, but its group \"%s\" has %s running, and the %s of queue \"%s\" is %d. It "
+					"can start when one has ended.",
+					id, f.group, jobs(static_cast<int>(f.group_running)),
+					f.own_limit ? "max_running of this group" : "group_max_running", f.queue, f.group_limit);
+			return psprintf(
+				"Job %lld is ready, but %s of its group \"%s\" is running, and they run one after the other. It can "
+				"start when that has ended.",
+				id, other, f.group);
+		case Block::held:
+			return psprintf(
+				"Job %lld is ready, but %s of its group \"%s\" waits for its next attempt, and none of the others "
+				"starts before it. Retry or cancel that one, or set the group_order of queue \"%s\" to loose.",
+				id, other, f.group, f.queue);
+		case Block::rate:
+			return psprintf(
+				"Job %lld is ready, but its group \"%s\" has started as many as its %s allows; the next can "
+				"start %s.",
+				id, f.group, f.own_rate ? "own rate" : "group_rate", in(f.group_opens - mono_now()));
+		default:
+			break;
+	}
+	if (f.ahead > 0)
+		return psprintf("Job %lld is ready, and %s of its group \"%s\" %s before it.", id,
+						jobs(f.ahead, f.ahead == kFewJobs), f.group, f.ahead == 1 ? "comes" : "come");
+	return nullptr;
+}
+
+// What workers of the queue ask for instead of the job's kind; empty if there is nothing to tell.
+const char *other_kinds(const Facts &f)
+{
+	StringInfoData list;
+	initStringInfo(&list);
+	for (int i = 0; i < f.others.n; ++i)
+		appendStringInfo(&list, "%s\"%s\"", i > 0 ? ", " : "", f.others.kinds[i]);
+	return list.len > 0 ? psprintf(" Workers have asked for kinds of which the queue has no jobs: %s.", list.data) : "";
+}
+
+// A ready job: the first reason that blocks it, from the outermost to the innermost.
+char *ready(core::JobId job, const Facts &f, const Record &rec, Micros now)
+{
+	const auto id = static_cast<long long>(job);
+	const Micros expires = f.has_entry					   ? f.e.expires_at
+						   : rec.row.expires_at != journal::kNoTime ? rec.row.expires_at
+																	: core::kNever;
+	const char *kind = f.kind[0] != '\0' ? psprintf(", kind \"%s\"", f.kind) : "";
+	if (expires <= now)
+		return psprintf("Job %lld is about to expire: no worker started it before %s.", id, at(expires));
+	if (f.queue_paused != 0)
+		return psprintf("Job %lld is ready, but queue \"%s\" is paused %s. tq_resume('%s') ends that.", id, f.queue,
+						until(f.queue_paused, now), f.queue);
+	if (f.kind_paused != 0)
+		return psprintf(
+			"Job %lld is ready, but kind \"%s\" of queue \"%s\" is paused %s. tq_resume('%s', '%s') ends that.", id,
+			f.kind, f.queue, until(f.kind_paused, now), f.queue, f.kind);
+	if (f.max_running > 0 && f.running >= static_cast<uint32>(f.max_running))
+		return psprintf(
+			"Job %lld is ready, but queue \"%s\" has %s running, and its max_running is %d. It can start when one "
+			"has ended.",
+			id, f.queue, jobs(static_cast<int>(f.running)), f.max_running);
+	if (f.no_places)
+		return psprintf(
+			"Job %lld is ready, but queue \"%s\" has its share of memory: %s run, are being changed, or were "
+			"rescheduled. It can start when one of these has ended. tq.max_live_jobs sets how much there is.",
+			id, f.queue, jobs(static_cast<int>(f.pinned)));
+	if (f.group[0] != '\0')
+		if (char *sentence = kept_back(job, f))
+			return sentence;
+	if (f.no_group_slots)
+		return psprintf(
+			"Job %lld is ready, but its group \"%s\" waits on disk: queue \"%s\" has its share of the places for "
+			"groups. "
+			"It can start when other groups have none to run. tq.max_groups sets how many places there are.",
+			id, f.group, f.queue);
+	if (f.rate_opens != 0)
+		return psprintf(
+			"Job %lld is ready, but queue \"%s\" has started as many as its rate allows; the next can start %s.", id,
+			f.queue, in(f.rate_opens - mono_now()));
+	const Micros since = std::max({rec.row.enqueued_at, rec.fold.ended_at, rec.fold.due,
+								   rec.row.run_at != journal::kNoTime && rec.row.run_at <= now ? rec.row.run_at : 0});
+	const char *function = nullptr;
+	if (const char *why = why_not_handled(*current_db(), rec.row.queue_id,
+										  rec.row.kind != nullptr ? text_to_cstring(rec.row.kind) : nullptr, &function))
+		return psprintf("Job %lld is ready, but its handler %s is not called: %s.", id, function, why);
+	if (f.asked_at < since && !f.waited_for)
+		return psprintf(
+			"Job %lld is ready, but no worker has asked for queue \"%s\"%s %s. It needs a worker that calls "
+			"tq_claim('%s').%s",
+			id, f.queue, kind,
+			f.asked_at == 0 ? "since the server started"
+							: psprintf("since %s (%s ago)", at(f.asked_at), span(now - f.asked_at)),
+			f.queue, other_kinds(f));
+	if (!f.has_entry || !f.below_watermark)
+		return psprintf(
+			"Job %lld is ready, on disk behind the jobs of its %s that are in memory and come first. More or "
+			"faster workers would get to it sooner.",
+			id, f.group[0] != '\0' ? "group" : "kind");
+	if (f.ahead > 0)
+		return psprintf(
+			"Job %lld is ready, and %s of queue \"%s\"%s %s before it. More or faster workers would get to it "
+			"sooner.",
+			id, jobs(f.ahead, f.ahead == kFewJobs), f.queue, kind, f.ahead == 1 ? "comes" : "come");
+	return psprintf("Job %lld is ready, and comes next%s; a worker last asked for such a job %s ago.", id,
+					f.kind[0] != '\0' ? " of its kind" : "", span(now - f.asked_at));
+}
+
+char *explain(Db &db, core::JobId id)
+{
+	Facts f{};
+	Record rec{};
+	copy_entry(db, id, &f);
+	const bool committed = read_record(db, id, &rec);
+	const bool readable = rights_on(db, rec.row.queue_id).may_read(rec.row.queue_id);
+	// hides the workers' texts from a caller that may not read the job
+	for (int i = 0; i < rec.n && !readable; ++i)
+		if (!journal::is_own_reason(rec.events[i].reason))
+			rec.events[i].reason = nullptr;
+	const Micros now = wall_now();
+	if (f.has_entry && f.e.state == State::committing)
+		return psprintf("Job %lld is being enqueued by a transaction that is about to commit.",
+						static_cast<long long>(id));
+	if (!committed)
+		return psprintf("Job %lld was enqueued by this transaction: no other session sees it before it commits.",
+						static_cast<long long>(id));
+	if (f.has_entry && f.e.mark != Verb::none && f.e.mark != Verb::claim)
+		return marked(id, f);
+	if (!f.has_entry && rec.fold.terminal())
+		return ended(id, rec);
+	if (!f.has_entry)
+	{
+		const uint16_t slot = queue_of_id(db, rec.row.queue_id);
+		const journal::Candidate c = candidate_of(rec.row, ItemPointerData{});
+		if (slot == kNoQueue)
+			return psprintf("Job %lld belongs to a queue that does not exist any more.", static_cast<long long>(id));
+		const uint16_t of_kind = lane_for(slot, c.has_kind ? c.kind : nullptr, Make::never);
+		const uint16_t lane = of_kind != core::kNoLane ? of_kind : lane_for(slot, nullptr);
+		lock_queue(slot);
+		copy_queue(engine.queue(slot), lane,
+				   core::Key{rec.fold.has_priority ? rec.fold.priority : rec.row.priority, id}, c.group_key(), &f);
+		unlock_queue(slot);
+	}
+	if (!rights_on(db, rec.row.queue_id).may(rec.row.queue_id, kMayLook))
+		f.others.n = 0;
+	if (f.group[0] != '\0' && !readable)
+		strlcpy(f.group, "...", sizeof(f.group));
+	switch (f.has_entry ? f.e.state : rec.state)
+	{
+		case State::blocked:
+			return psprintf("Job %lld %s. tq_retry(%lld) starts it without waiting.", static_cast<long long>(id),
+							what_it_waits_for(db, id), static_cast<long long>(id));
+		case State::running:
+			return running(id, f, rec, now);
+		case State::delayed:
+			return delayed(id, f, rec, now);
+		default:
+			return ready(id, f, rec, now);
+	}
+}
+
+} // namespace
+} // namespace tq
+
+using namespace tq;
+
+TQ_FUNCTION(tq_explain)
+{
+	const core::JobId id = id_required(fcinfo, 0, "id");
+	Db &db = database(fcinfo);
+	ensure_loaded(db);
+	require_job(db, id, kMayKnow);
+	return CStringGetTextDatum(explain(db, id));
+}

@@ -1,0 +1,552 @@
+// tq_health: reports for operators, one item per row, each with a verdict and a hint.
+// Regime: PG; reads statistics views through SPI as the extension's owner. Locks: each briefly.
+#include "guc.hpp"
+#include "api/args.hpp"
+#include "database/activation.hpp"
+#include "database/attach.hpp"
+#include "database/restoring.hpp"
+#include "handlers/handler_functions.hpp"
+#include "introspection/queue_counts.hpp"
+#include "queues/queue_retention.hpp"
+#include "queues/rights.hpp"
+#include "residency/restore_end.hpp"
+#include "segments/segments.hpp"
+#include "shmem/asked_kinds.hpp"
+#include "shmem/versions.hpp"
+#include "pg/extension.hpp"
+#include "pg/function.hpp"
+#include "pg/owner.hpp"
+#include "pg/rows.hpp"
+
+namespace tq
+{
+
+namespace
+{
+
+enum class Verdict : uint8
+{
+	ok,
+	warn,
+	error,
+};
+
+struct Report
+{
+	pg::RowSet rows;
+
+	// Shows the hint only if the verdict is not ok.
+	void put(const char *item, const char *value, Verdict verdict = Verdict::ok, const char *hint = nullptr) const
+	{
+		constexpr const char *kWords[] = {"ok", "warn", "error"};
+		Datum values[4] = {CStringGetTextDatum(item), CStringGetTextDatum(value),
+						   CStringGetTextDatum(kWords[static_cast<int>(verdict)]), static_cast<Datum>(0)};
+		bool nulls[4] = {false, false, false, verdict == Verdict::ok || hint == nullptr};
+		if (!nulls[3])
+			values[3] = CStringGetTextDatum(hint);
+		rows.put(values, nulls);
+	}
+};
+
+long long ll(int64 n) noexcept { return static_cast<long long>(n); }
+
+// Shows "used of max"; warns from nine tenths on.
+void put_room(const Report &r, const char *item, int64 used, int64 max, const char *hint)
+{
+	r.put(item, psprintf("%lld of %lld", ll(used), ll(max)), used * 10 >= max * 9 ? Verdict::warn : Verdict::ok, hint);
+}
+
+// Runs a query of one row as the owner. Returns its columns as text in the caller's memory; null for SQL null.
+void ask(const Db &db, const char *query, std::initializer_list<std::pair<const char *, char **>> answers,
+		 bool of_server = false)
+{
+	const MemoryContext caller = CurrentMemoryContext;
+	const pg::OwnerScope scope = pg::enter_owner(db.extension);
+	if (of_server)
+		pg::server_sql(query, 1);
+	else
+		pg::sql(query, {}, true, 1);
+	for (const auto &[column, text] : answers)
+	{
+		const SPITupleTable &t = *SPI_tuptable;
+		char *s = SPI_processed > 0 ? SPI_getvalue(t.vals[0], t.tupdesc, SPI_fnumber(t.tupdesc, column)) : nullptr;
+		*text = s != nullptr ? MemoryContextStrdup(caller, s) : nullptr;
+	}
+	pg::leave_owner(scope);
+	MemoryContextSwitchTo(caller);
+}
+
+void clock_item(const Report &r)
+{
+	core::Micros ahead = 0;
+	if (!clock_is_fake(&ahead))
+	{
+		r.put("clock", "the server's");
+		return;
+	}
+	const bool behind = ahead < 0;
+	const core::Micros seconds = (behind ? -ahead : ahead) / 1000000;
+	r.put("clock",
+		  psprintf("%s, %lld d %02lld:%02lld:%02lld %s the server's", timestamptz_to_str(wall_now()),
+				   ll(seconds / 86400), ll(seconds / 3600 % 24), ll(seconds / 60 % 60), ll(seconds % 60),
+				   behind ? "behind" : "ahead of"),
+		  Verdict::warn,
+		  "tq.fake_now or tq_set_now has set it, which is for tests only. Reset it, or jobs go by a wrong clock.");
+}
+
+void load_item(const Report &r, const Db &db)
+{
+	const auto state = static_cast<LoadState>(db.load_state.load());
+	if (state != LoadState::loaded && db.too_small.load())
+	{
+		r.put("live state",
+			  psprintf("cannot be loaded: tq.max_live_jobs is %d and tq.max_groups %d", guc::max_live_jobs,
+					   guc::max_groups),
+			  Verdict::error,
+			  "One of them is too small for the jobs that run or were rescheduled: raise it and restart the server. "
+			  "Until then jobs can be "
+			  "enqueued, but not claimed.");
+		return;
+	}
+	switch (state)
+	{
+		case LoadState::loaded:
+			r.put("live state", psprintf("loaded at %s in %lld ms", timestamptz_to_str(db.loaded_at.load()),
+										 ll(db.load_took.load() / 1000)));
+			break;
+		case LoadState::loading:
+			r.put("live state", "loading", Verdict::warn,
+				  "Jobs can be enqueued; claims wait until the journal has been read.");
+			break;
+		default:
+			r.put("live state", "not loaded", Verdict::warn,
+				  "The scheduler loads it when it starts, or the first claim does.");
+			break;
+	}
+}
+
+// Whether there are schedules or handlers, which a copy of a database holds until tq_activate().
+bool holds_anything(const Db &db)
+{
+	char *any = nullptr;
+	ask(db, "SELECT EXISTS (SELECT FROM tq.schedule) OR EXISTS (SELECT FROM tq.handler) AS \"any\"", {{"any", &any}});
+	return any == nullptr || *any == 't';
+}
+
+// Whether a restore into this database is complete, as far as the tables show.
+void restore_item(const Report &r, Db &db)
+{
+	const uint32 changes = db.outside_changes.load();
+	const char *value = "none since the server started";
+	if (is_restoring(db))
+		value = "under way: tq.restoring is on until tq_restore_end()";
+	else if (changes != 0)
+	{
+		const char *who = restore_may_be_under_way(db) ? processes_that_write(db) : nullptr;
+		if (incomplete_segments(db) != nullptr)
+			value = "under way: segments lack indexes or triggers";
+		else if (changes != db.outside_adopted.load() || changes != db.outside_counted.load())
+			value = "under way: rows are being read";
+		else if (who != nullptr)
+			value = psprintf("complete, unless it goes on: tables of tq are written by %s", who);
+		else
+			value = psprintf("complete, last rows at %s", timestamptz_to_str(db.outside_seen_at.load()));
+	}
+	r.put("restore", value);
+}
+
+void workers_items(const Report &r, Db &db)
+{
+	const uint32 s = db.scheduler.load();
+	if (s != 0)
+		r.put("scheduler", psprintf("process %d", ProcGlobal->allProcs[s - 1].pid));
+	else
+		r.put("scheduler", "not running", Verdict::error,
+			  guc::workers
+				  ? "Look into the server log; max_worker_processes may be used up. Delayed jobs and lost leases wait."
+				  : "Set tq.workers to on. Delayed jobs and lost leases wait.");
+	load_item(r, db);
+	const int64 audited = db.counted_at.load();
+	r.put("last audit", audited != 0 ? timestamptz_to_str(audited) : "never");
+	const Identity identity = read_identity(db);
+	const Verdict dormant = holds_anything(db) ? Verdict::warn : Verdict::ok;
+	if (is_restoring(db))
+		r.put("activation", "restoring", Verdict::warn,
+			  "The setting tq.restoring of this database is on, so nothing runs here. Call tq_restore_end() when the "
+			  "restore is complete.");
+	else if (identity == Identity::active && db.dormant.load() && db.was_fresh.load())
+		r.put("activation", "held", dormant,
+			  "A restore into this database may be under way. Schedules and executors start ten minutes after the last "
+			  "sign of it, or when "
+			  "tq_activate() is called.");
+	else if (identity == Identity::active)
+		r.put("activation", "active");
+	else if (identity == Identity::fresh)
+		r.put("activation", "dormant until first used");
+	else
+		r.put("activation", "dormant", dormant,
+			  "This database is a copy. Schedules and executors are held; call tq_activate() if they are to run here.");
+	restore_item(r, db);
+}
+
+// Executors, and handlers that cannot be called.
+void handler_items(const Report &r, const Db &db)
+{
+	const PoolStatus crew = pool_status();
+	char *handlers, *broken, *problems;
+	ask(db,
+		"SELECT count(*), count(problem) AS broken,"
+		" string_agg(q.name || coalesce('/' || nullif(h.kind, ''), '') || ': ' || h.problem, '; '"
+		" ORDER BY q.name, h.kind) AS problems FROM tq.handler h JOIN tq.queue q ON q.id = h.queue_id",
+		{{"count", &handlers}, {"broken", &broken}, {"problems", &problems}});
+	const bool any = strcmp(handlers, "0") != 0;
+	const int most = std::min(guc::executors, guc::max_executors);
+	r.put("executors", psprintf("%d of %d, %d at work", crew.present, most, crew.busy),
+		  any && most == 0 ? Verdict::warn : Verdict::ok,
+		  "There are handlers, but no executors to run them: raise tq.executors and tq.max_executors.");
+	if (problems == nullptr)
+		r.put("handlers", handlers);
+	else
+		r.put("handlers", psprintf("%s of %s cannot be called: %s", broken, handlers, problems), Verdict::warn,
+			  "Their jobs wait and use no attempts. Mend what is said, or call tq_handle or tq_unhandle.");
+}
+
+void memory_items(const Report &r, const Db &db)
+{
+	const core::Limits &l = engine.limits();
+	int64 running = 0, queues = 0, names = 0, pinned = 0;
+	const uint16_t d = index_of(db);
+	LWLockAcquire(registry_lock(), LW_SHARED);
+	for (uint32 i = 0; i < l.queues; ++i)
+	{
+		const Queue &q = engine.queue(static_cast<uint16_t>(i));
+		const bool used = q.state != core::QueueState::free;
+		queues += used;
+		pinned += used ? q.pinned : 0;
+	}
+	for (uint32 i = 0; i < engine.lane_slots(); ++i)
+	{
+		const Lane &lane = engine.lane(static_cast<uint16_t>(i));
+		if (lane.used && engine.queue(lane.queue).db == d)
+			running += lane.counts[static_cast<int>(State::running)];
+	}
+	for (uint32 i = 0; i < l.workers; ++i)
+		names += engine.worker(i).used;
+	LWLockRelease(registry_lock());
+	r.put("jobs in memory",
+		  psprintf("%lld of %u", ll(l.entries - std::max<int64>(engine.free_entries(), 0)), l.entries));
+	const int64 again = db.read_again.load();
+	r.put("jobs evicted and read again", psprintf("%lld in a minute", ll(again)),
+		  again > l.entries / 4 ? Verdict::warn : Verdict::ok,
+		  "Memory is short of the backlog, so jobs go to disk and come back. Raise tq.max_live_jobs and restart the "
+		  "server.");
+	const core::Share share = engine.entry_share();
+	put_room(r, "jobs that cannot leave memory", pinned, share.pool + share.guaranteed * queues,
+			 "They run, open transactions change them, or they have another time or priority than they were enqueued "
+			 "with. Raise "
+			 "tq.max_live_jobs and restart the server.");
+	put_room(r, "running jobs", running, l.entries, "Raise tq.max_live_jobs and restart the server.");
+	put_room(r, "queues", queues, l.queues, "Raise tq.max_queues and restart the server.");
+	put_room(r, "kinds", engine.used_kinds(), l.lanes, "Raise tq.max_lanes and restart the server.");
+	put_room(r, "worker names", names, l.workers, "Raise tq.max_workers, or let workers keep their names.");
+	char *bytes = nullptr;
+	ask(db, "SELECT sum(allocated_size) FROM pg_shmem_allocations WHERE name LIKE 'tq%'", {{"sum", &bytes}}, true);
+	if (bytes != nullptr)
+		r.put("shared memory per live job", psprintf("%.1f bytes", strtod(bytes, nullptr) / l.entries));
+}
+
+void segment_items(const Report &r, const Db &db, core::Micros now)
+{
+	auto *list = static_cast<SegmentView *>(palloc(sizeof(SegmentView) * static_cast<Size>(guc::max_segments)));
+	const int n = view_segments(db, list, guc::max_segments);
+	put_room(r, "segments", n, guc::max_segments,
+			 "End jobs that run for long and old transactions, lower tq.retention, or raise tq.max_segments.");
+	const core::Micros keep = retention_of(db).finished;
+	constexpr core::Micros kPatience = 600 * core::kSecond;
+	const SegmentView *oldest = nullptr;
+	int overdue = 0, kept = 0;
+	for (int i = 0; i < n; ++i)
+	{
+		const SegmentView &s = list[i];
+		if (s.tables.number != 0 && (oldest == nullptr || s.tables.number < oldest->tables.number))
+			oldest = &s;
+		const bool past = s.state == SegmentState::finished && s.finished_at + keep + kPatience < now;
+		overdue += past && s.dead <= 0;
+		kept += past && s.dead > 0;
+	}
+	if (oldest != nullptr)
+		r.put("oldest segment",
+			  psprintf("tq.job_%d of %s", oldest->tables.number, timestamptz_to_str(oldest->opened_at)));
+	r.put("segments past retention", psprintf("%d", overdue), overdue > 0 ? Verdict::warn : Verdict::ok,
+		  "They are dropped when no session reads or writes them: look for old transactions, also prepared ones.");
+	r.put("segments kept for dead letters", psprintf("%d", kept));
+	pfree(list);
+	const char *broken = incomplete_segments(db);
+	if (broken != nullptr)
+		r.put("segments that are not whole", broken, Verdict::warn,
+			  "They have no indexes or triggers, so their jobs are not known. If no restore is under way, create what "
+			  "segment 0 has, or drop both "
+			  "tables of each.");
+}
+
+void horizon_item(const Report &r, const Db &db)
+{
+	char *holder, *xids, *seconds, *old;
+	ask(db,
+		"SELECT holder, xids, seconds::bigint, xids > 10000000 OR seconds > 3600 AS old FROM ("
+		" SELECT 'backend ' || pid AS holder, age(backend_xmin) AS xids, extract(epoch FROM clock_timestamp() - "
+		"xact_start) AS seconds"
+		"  FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()"
+		" UNION ALL SELECT 'replication slot ' || slot_name, greatest(age(xmin), age(catalog_xmin)), NULL FROM "
+		"pg_replication_slots"
+		"  WHERE coalesce(xmin, catalog_xmin) IS NOT NULL"
+		" UNION ALL SELECT 'prepared transaction ' || gid, age(transaction), extract(epoch FROM clock_timestamp() - "
+		"prepared)"
+		"  FROM pg_prepared_xacts) pins ORDER BY xids DESC NULLS LAST, seconds DESC NULLS LAST LIMIT 1",
+		{{"holder", &holder}, {"xids", &xids}, {"seconds", &seconds}, {"old", &old}}, true);
+	if (holder == nullptr)
+		r.put("oldest snapshot", "none");
+	else
+		r.put("oldest snapshot",
+			  psprintf("%s, %s transactions, %s s", holder, xids != nullptr ? xids : "?",
+					   seconds != nullptr ? seconds : "?"),
+			  old != nullptr && old[0] == 't' ? Verdict::warn : Verdict::ok,
+			  "It does not slow tq down, but keeps vacuum from cleaning other tables, and segments from being dropped "
+			  "if it reads them.");
+}
+
+// Queues whose jobs that cannot be evicted fill their share of memory.
+void share_items(const Report &r, const Db &db)
+{
+	StringInfoData full;
+	initStringInfo(&full);
+	for_queues(db, [&](uint16_t slot, const Queue &q) {
+		char name[core::kNameMax];
+		lock_queue(slot);
+		const uint32 pinned = q.pinned, running = q.running;
+		const bool is_full = q.state != core::QueueState::free && q.db == index_of(db) && engine.pins_left(q) == 0;
+		strlcpy(name, q.name, sizeof(name));
+		unlock_queue(slot);
+		if (is_full)
+			appendStringInfo(&full, "%s%s (%u jobs, %u of them run)", full.len > 0 ? ", " : "", name, pinned, running);
+	});
+	r.put("queues at their share of memory", full.len > 0 ? full.data : "none",
+		  full.len > 0 ? Verdict::warn : Verdict::ok,
+		  "They start no more jobs until some of these have ended: jobs that run, that open transactions change, or "
+		  "that were "
+		  "rescheduled. tq.max_live_jobs sets how much memory there is.");
+}
+
+void queue_items(const Report &r, const Db &db)
+{
+	StringInfoData held;
+	initStringInfo(&held);
+	int closing = 0;
+	for_queues(db, [&](uint16_t slot, const Queue &q) {
+		char name[core::kNameMax];
+		int64 jobs = 0;
+		uint32 users = 0;
+		lock_queue(slot);
+		const bool ours = q.state == core::QueueState::closing && q.db == index_of(db);
+		if (ours)
+		{
+			strlcpy(name, q.name, sizeof(name));
+			users = q.users.load();
+			jobs = engine.live_jobs(q);
+		}
+		unlock_queue(slot);
+		if (!ours)
+			return;
+		++closing;
+		if (jobs > 0 || users > 0)
+			appendStringInfo(&held, "%s%s (%lld jobs, %u open transactions)", held.len > 0 ? ", " : "", name, ll(jobs),
+							 users);
+	});
+	if (held.len > 0)
+		r.put("queues being dropped", held.data, Verdict::warn,
+			  "They go when these jobs have ended: cancel them, or let workers finish them.");
+	else
+		r.put("queues being dropped", psprintf("%d", closing));
+	const int64 unknown = db.rows_unknown.load();
+	r.put("jobs of unknown queues", psprintf("%lld", ll(unknown)), unknown > 0 ? Verdict::warn : Verdict::ok,
+		  "Their rows name a queue that tq.queue does not have: rows were written by hand, or tq.queue was not "
+		  "restored.");
+	int64 blocked = 0;
+	for (uint32 i = 0; i < engine.lane_slots(); ++i)
+	{
+		const Lane &lane = engine.lane(static_cast<uint16_t>(i));
+		if (lane.used && engine.queue(lane.queue).db == index_of(db))
+			blocked += lane.blocked;
+	}
+	const int64 orphans = db.orphans.load();
+	if (orphans > 0)
+		r.put("jobs that wait for others", psprintf("%lld, of which no parent frees %lld", ll(blocked), ll(orphans)),
+			  Verdict::warn,
+			  "By the last audit. Their rows of tq.dependency were deleted by hand, or not restored: cancel these "
+			  "jobs, or enqueue them again.");
+	else
+		r.put("jobs that wait for others", psprintf("%lld", ll(blocked)));
+	const int64 found = db.lost_found.load();
+	r.put("jobs found again by audits", psprintf("%lld", ll(found)), found > 0 ? Verdict::warn : Verdict::ok,
+		  "They were in the journal and not in memory, and no other program had written to tq's tables: please report "
+		  "it.");
+	r.put("jobs written from outside", psprintf("%lld", ll(db.brought.load())));
+	const int64 gone = db.rows_gone.load();
+	r.put("jobs whose row was gone", psprintf("%lld", ll(gone)), gone > 0 ? Verdict::warn : Verdict::ok,
+		  "Rows of tq.job_* must not be deleted by hand; cancel the jobs instead.");
+	const int64 unfollowed = db.follow_ups_lost.load();
+	r.put("follow-ups that could not be enqueued", psprintf("%lld", ll(unfollowed)),
+		  unfollowed > 0 ? Verdict::warn : Verdict::ok,
+		  "Since the server started. The queue named in follow_up is full, or is there no more, or the role that asked "
+		  "for it may not enqueue "
+		  "there any more; the log says which.");
+	r.put("claims rolled back", psprintf("%lld", ll(db.aborted_claims.load())));
+	char *names = nullptr;
+	ask(db,
+		"SELECT string_agg(DISTINCT quote_ident(p.pubname), ', ') AS names FROM pg_publication p"
+		" WHERE p.puballtables OR EXISTS (SELECT FROM pg_publication_namespace n"
+		" WHERE n.pnpubid = p.oid AND n.pnnspid = 'tq'::regnamespace)",
+		{{"names", &names}});
+	r.put("publications of tq's tables", names != nullptr ? names : "none",
+		  names != nullptr ? Verdict::warn : Verdict::ok,
+		  "They publish all of them, and each new segment, at which a subscriber stops that does not have it. Publish "
+		  "tq.event by "
+		  "name, and what is to be known of it (docs/guides/notifications.md).");
+}
+
+// Whether the queue has ready jobs of some kind that no claim has asked for in the last minute. Queue lock held.
+bool has_unwanted_kind(const Queue &q, core::Micros now) noexcept
+{
+	constexpr core::Micros kLong = 60 * core::kSecond;
+	for (uint16_t l = q.lanes; l != core::kNoLane; l = engine.lane(l).next)
+	{
+		const Lane &lane = engine.lane(l);
+		if (counts_of(lane).ready > 0 && std::max(q.asked_at, lane.asked_at) < now - kLong)
+			return true;
+	}
+	return false;
+}
+
+// Kinds that claims ask for and that no job has. That is normal unless jobs of another kind wait.
+void kinds_item(const Report &r, const Db &db)
+{
+	const core::Micros now = wall_now();
+	StringInfoData all;
+	initStringInfo(&all);
+	bool unwanted = false;
+	for_queues(db, [&](uint16_t slot, const Queue &q) {
+		char name[core::kNameMax];
+		AskedKinds asked{};
+		lock_queue(slot);
+		if (q.state != core::QueueState::free && q.db == index_of(db))
+			copy_asked_kinds(q, &asked);
+		unwanted = unwanted || (asked.n > 0 && has_unwanted_kind(q, now));
+		strlcpy(name, q.name, sizeof(name));
+		unlock_queue(slot);
+		for (int i = 0; i < asked.n; ++i)
+			appendStringInfo(&all, "%s\"%s\" of %s", all.len > 0 ? ", " : "", asked.kinds[i], name);
+	});
+	r.put(
+		"kinds that workers ask for in vain", all.len > 0 ? all.data : "none", unwanted ? Verdict::warn : Verdict::ok,
+		"Their queues have no jobs of these kinds, but jobs of other kinds that no worker asks for: compare the names "
+		"with kinds in tq_queues.");
+}
+
+// Schedules that wait for their turn to fire.
+void late_item(const Report &r, const Db &db)
+{
+	constexpr core::Micros kWarn = 5 * core::kSecond;
+	const core::Micros now = wall_now();
+	core::Micros most = 0;
+	char name[core::kNameMax];
+	int n = 0;
+	for_queues(db, [&](uint16_t slot, const Queue &q) {
+		lock_queue(slot);
+		const bool ours = q.state != core::QueueState::free && q.db == index_of(db);
+		const core::Micros late = ours ? late_by(q, now) : 0;
+		if (late > most)
+			strlcpy(name, q.name, sizeof(name));
+		unlock_queue(slot);
+		n += late >= core::kSecond;
+		most = std::max(most, late);
+	});
+	if (n == 0)
+		r.put("late schedules", "none");
+	else
+		r.put("late schedules",
+			  psprintf("of %d queues, most of \"%s\": %.1f s", n, name, static_cast<double>(most) / core::kSecond),
+			  most >= kWarn ? Verdict::warn : Verdict::ok,
+			  "More is due than the scheduler can enqueue. Roles and queues take turns, so those with fewer schedules "
+			  "are in time. "
+			  "Use longer intervals or fewer schedules.");
+}
+
+void schedule_items(const Report &r, const Db &db)
+{
+	char *schedules, *failed;
+	ask(db,
+		"SELECT count(*), string_agg(quote_ident(name), ', ' ORDER BY name) FILTER (WHERE last_error IS NOT NULL)"
+		" AS failed FROM tq.schedule",
+		{{"count", &schedules}, {"failed", &failed}});
+	if (failed == nullptr)
+		r.put("schedules", schedules);
+	else
+		r.put("schedules", psprintf("%s; cannot enqueue: %s", schedules, failed), Verdict::warn,
+			  "last_error of tq_schedules says why.");
+	late_item(r, db);
+	const int64 unreadable = db.schedules_unreadable.load();
+	r.put("schedules that cannot be read", psprintf("%lld", ll(unreadable)),
+		  unreadable > 0 ? Verdict::warn : Verdict::ok,
+		  "They do not fire. tq_schedules says why: their state is invalid. Define them again with tq_schedule.");
+	const int64 again = db.fires_again.load();
+	r.put("scheduled jobs made again", psprintf("%lld", ll(again)), again > 0 ? Verdict::warn : Verdict::ok,
+		  "They were gone from the journal: rows were deleted by hand, or not restored. The log names them.");
+}
+
+} // namespace
+} // namespace tq
+
+using namespace tq;
+
+TQ_FUNCTION(tq_health)
+{
+	static constexpr pg::ColumnSpec kColumns[] = {
+		{"item", TEXTOID}, {"value", TEXTOID}, {"status", TEXTOID}, {"hint", TEXTOID}};
+	const Report r{pg::begin_rows(fcinfo, pg::row_shape(kColumns))};
+	if (!preloaded())
+	{
+		r.put("shared_preload_libraries", "tq is missing", Verdict::error, "Add tq to it and restart the server.");
+		return static_cast<Datum>(0);
+	}
+	r.put("shared_preload_libraries", "tq is loaded");
+	if (RecoveryInProgress())
+	{
+		r.put("recovery", "this server is a standby", Verdict::warn,
+			  "tq works on the primary; here it starts at promotion.");
+		return static_cast<Datum>(0);
+	}
+	pg::ExtensionFacts facts;
+	if (!pg::extension_facts(extension_of_call(fcinfo), &facts))
+		elog(ERROR, "the extension is not there");
+	const Fit fit = fit_of(facts.version);
+	const char *versions = psprintf("library %s, extension %s", library_version(), facts.version);
+	if (!is_served(fit))
+	{
+		r.put("version", versions, Verdict::error, hint_for(fit));
+		return static_cast<Datum>(0);
+	}
+	Db &db = database(fcinfo);
+	require_right_everywhere(db, "tq_health", kOperate | kManage | kMetrics);
+	r.put("version", versions, fit == Fit::same ? Verdict::ok : Verdict::warn, hint_for(fit));
+	clock_item(r);
+	workers_items(r, db);
+	handler_items(r, db);
+	memory_items(r, db);
+	segment_items(r, db, wall_now());
+	horizon_item(r, db);
+	share_items(r, db);
+	queue_items(r, db);
+	kinds_item(r, db);
+	schedule_items(r, db);
+	return static_cast<Datum>(0);
+}

@@ -1,0 +1,531 @@
+// tq_claim, tq_claim_any, tq_claim_for, tq_claim_next: claim jobs in memory and read their rows. A claim writes
+// nothing; tq_claim_next first completes jobs.
+// Regime: PG.
+#include "guc.hpp"
+#include "api/args.hpp"
+#include "database/attach.hpp"
+#include "jobs/claims.hpp"
+#include "jobs/finish.hpp"
+#include "jobs/verbs.hpp"
+#include "jobs/worker_leases.hpp"
+#include "queues/queue_names.hpp"
+#include "queues/queue_settings.hpp"
+#include "queues/rights.hpp"
+#include "residency/bound_leases.hpp"
+#include "residency/loader.hpp"
+#include "residency/skipped.hpp"
+#include "segments/segments.hpp"
+#include "shmem/asked_kinds.hpp"
+#include "shmem/leases.hpp"
+#include "shmem/waiting.hpp"
+#include "shmem/workers_table.hpp"
+#include "transaction/pending.hpp"
+#include "pg/errors.hpp"
+#include "pg/function.hpp"
+
+extern "C"
+{
+#include "common/pg_prng.h"
+}
+
+namespace tq
+{
+
+namespace
+{
+
+// How long a claim without `wait` waits for the next jobs of its queue while they are being read from disk.
+constexpr core::Micros kBacklogWait = 250000;
+// How soon a waiting claim of a draining worker notices tq_undrain.
+constexpr core::Micros kDrainingWait = core::kSecond;
+
+// How many jobs to claim at a time: the queue's lock is held meanwhile.
+constexpr int kAtOnce = 1000;
+
+// Claims up to `want` jobs of a queue. Reserves more lease numbers when they run out.
+int take(Db &db, uint16_t queue, uint32 generation, const core::Engine::ClaimTerms &terms, int want, Claimed *out)
+{
+	int n = 0;
+	while (n < want)
+	{
+		const int some = std::min(want - n, kAtOnce);
+		const int taken = take_jobs(queue, generation, terms, some, out + n);
+		n += taken;
+		if (leases_used_up(db))
+			ensure_leases(db);
+		else if (taken < some)
+			break;
+		CHECK_FOR_INTERRUPTS();
+	}
+	return n;
+}
+
+// The name of a worker that a call claims for.
+struct Claimant
+{
+	const char *name; // null: none
+	uint32 slot;
+	bool draining;	 // may begin and end while the call waits
+	bool was_draining; // when the call began
+};
+
+// The result of a call: rows of tq_job, or of a worker and a tq_job.
+struct Output
+{
+	pg::RowSet rows;
+	bool with_worker;
+	pg::RowType job;
+};
+
+// Reads the rows and adds them to the result. Reads jobs of one segment together, and keeps one row at a time in
+// memory.
+int emit(Db &db, ClaimBatch *batch, const Claimed *claimed, int n, const Claimant *workers, const Output &out)
+{
+	int rows = 0;
+	const MemoryContext each = AllocSetContextCreate(CurrentMemoryContext, "tq row", ALLOCSET_DEFAULT_SIZES);
+	const MemoryContext old = MemoryContextSwitchTo(each);
+	for (int i = 0; i < n; ++i)
+	{
+		CHECK_FOR_INTERRUPTS();
+		MemoryContextReset(each);
+		journal::JobRow row;
+		pg::RowValues values;
+		if (!claimed_job(db, batch, claimed[i], &values, &row))
+			continue;
+		if (out.with_worker)
+		{
+			pg::RowValues outer;
+			outer.add_text(workers[claimed[i].worker].name);
+			outer.add(pg::row_datum(out.job, values.values, values.nulls));
+			out.rows.put(outer);
+		}
+		else
+			out.rows.put(values);
+		++rows;
+	}
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(each);
+	return rows;
+}
+
+// Without a scheduler a claim itself reads its lanes' jobs from disk.
+void refill_here(Db &db, const uint16_t *queues, int n)
+{
+	if (db.scheduler.load() != 0)
+		return;
+	for (int i = 0; i < n; ++i)
+		ask_again(db, queues[i]); // the scheduler would do this every second
+	read_skipped(db);
+	if (db.refill.exchange(false))
+		refill(db);
+	refill_timers(db);
+	const core::Micros now = wall_now();
+	for_queues(db, [now](uint16_t slot, Queue &q) {
+		if (q.next_due.load() > now)
+			return;
+		lock_queue(slot);
+		engine.fire_due(q, now, INT_MAX);
+		unlock_queue(slot);
+	});
+}
+
+void read_clocks(core::Engine::ClaimTerms *terms) noexcept
+{
+	terms->wall = wall_now();
+	terms->mono = mono_now();
+}
+
+struct Shares
+{
+	int order[core::kWaitersPerProc];
+	int quota[core::kWaitersPerProc]; // by index into the queues
+};
+
+// The order in which a call visits its queues, and each queue's share of the batch, in proportion to the queues'
+// weights. The order is drawn for each call, so that no state is kept between calls (weighted sampling without
+// replacement: Efraimidis and Spirakis, 2006).
+Shares share_out(const uint16_t *queues, int n, int max) noexcept
+{
+	Shares s{};
+	double weights[core::kWaitersPerProc] = {}, rank[core::kWaitersPerProc] = {}, sum = 0;
+	if (n == 1)
+	{
+		s.quota[0] = max;
+		return s;
+	}
+	for (int i = 0; i < n; ++i)
+	{
+		weights[i] = std::max<double>(engine.queue(queues[i]).settings.weight, 0.001);
+		sum += weights[i];
+		rank[i] = -std::log(1.0 - pg_prng_double(&pg_global_prng_state)) / weights[i];
+		s.order[i] = i;
+	}
+	std::sort(s.order, s.order + n, [&rank](int a, int b) { return rank[a] < rank[b]; });
+	for (int i = 0; i < n; ++i)
+		s.quota[i] = std::max(static_cast<int>(weights[i] / sum * max), 1);
+	return s;
+}
+
+void parse_kinds(FunctionCallInfo fcinfo, int i, Filter *filter, const char **names)
+{
+	filter->nkinds = 0;
+	if (!given(fcinfo, i))
+		return;
+	int n = 0;
+	Datum *kinds = array_required(fcinfo, i, "kinds", TEXTOID, &n, names_limit(lengthof(filter->kinds)));
+	if (n == 0)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("kinds must not be empty"),
+						errhint("Leave it out to take jobs of every kind.")));
+	if (n > static_cast<int>(lengthof(filter->kinds)))
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("kinds has more than %d elements",
+																		  static_cast<int>(lengthof(filter->kinds)))));
+	for (int k = 0; k < n; ++k)
+	{
+		const char *kind = name_in(kinds[k], "kind");
+		check_name("kind", kind);
+		names[filter->nkinds] = kind;
+		filter->kinds[filter->nkinds++] = core::hash_name(kind);
+	}
+}
+
+// The positions of a function's arguments; -1: it does not have this one.
+struct Arguments
+{
+	int queues, max_jobs, worker, lease_for, wait, kinds, bind_session, bind_worker;
+	bool many_queues, many_workers;
+};
+constexpr Arguments kClaim{0, 1, 2, 3, 4, 5, 6, 7, false, false};
+constexpr Arguments kClaimAny{0, 1, 2, 3, 4, 5, 6, 7, true, false};
+constexpr Arguments kClaimFor{0, 2, 1, 3, 4, 5, 6, 7, true, true};
+constexpr Arguments kClaimNext{0, 4, 5, 6, -1, 7, 8, 9, false, false};
+
+// A call of one of the functions.
+struct Call
+{
+	Db *db;
+	// The queues that exist, then the names of those that do not, which are looked for when the call has waited.
+	const char *names[core::kWaitersPerProc];
+	uint16_t queues[core::kWaitersPerProc];
+	uint32 generations[core::kWaitersPerProc];
+	int nqueues;
+	int nnames;
+	int32 each; // most jobs for one worker
+	int32 max;	// most jobs
+	Claimant *workers;
+	int nworkers;
+	Filter filter;
+	const char *kinds[lengthof(Filter::kinds)]; // the names in the filter
+	Wanted wanted[core::kWaitersPerProc];
+	uint64 worker_bits;
+	core::Engine::ClaimTerms terms;
+	Shares shares;
+	Claimed *claimed; // capacity `max`
+	core::Micros wait;
+	core::Micros until;
+	bool draining; // all its workers
+	bool begun;	   // an attempt has been made
+	bool waited;   // as a waiter, so it returns when a worker begins to drain
+	bool backlog_awaited;
+};
+
+void parse_queues(FunctionCallInfo fcinfo, const Arguments &at, Call *c)
+{
+	c->nnames = 1;
+	if (!at.many_queues)
+	{
+		c->names[0] = text_required(fcinfo, at.queues, "queue");
+		return;
+	}
+	const int most = static_cast<int>(lengthof(c->queues));
+	Datum *list = array_required(fcinfo, at.queues, "queues", TEXTOID, &c->nnames, names_limit(lengthof(c->queues)));
+	if (c->nnames < 1 || c->nnames > most)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("queues must have 1 to %d elements", most)));
+	for (int i = 0; i < c->nnames; ++i)
+		c->names[i] = name_in(list[i], "queue");
+}
+
+void parse_workers(FunctionCallInfo fcinfo, const Arguments &at, Call *c)
+{
+	c->nworkers = 1;
+	Datum *list = nullptr;
+	if (at.many_workers)
+	{
+		list = array_required(fcinfo, at.worker, "workers", TEXTOID, &c->nworkers);
+		const int most = guc::claim_batch_limit / c->each;
+		if (c->nworkers < 1 || c->nworkers > most)
+			ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+							errmsg("workers must have 1 to %d elements", most),
+							errdetail("A call takes at most %d jobs, tq.claim_batch_limit.", guc::claim_batch_limit)));
+	}
+	c->max = c->each * c->nworkers;
+	c->workers = static_cast<Claimant *>(palloc0(sizeof(Claimant) * static_cast<Size>(c->nworkers)));
+	for (int i = 0; i < c->nworkers; ++i)
+	{
+		const char *name = list != nullptr ? name_in(list[i], "worker") : text_or_null(fcinfo, at.worker, "worker");
+		c->workers[i].name = name;
+		if (name == nullptr)
+			continue;
+		check_name("worker", name);
+		c->worker_bits |= core::worker_bit(core::hash_name(name));
+	}
+}
+
+core::Binding parse_binding(FunctionCallInfo fcinfo, const Arguments &at, const Call &c)
+{
+	const bool session = given(fcinfo, at.bind_session) && PG_GETARG_BOOL(at.bind_session);
+	// tq_claim and tq_claim_any of 0.1.0 have no such argument
+	const bool worker =
+		PG_NARGS() > at.bind_worker && given(fcinfo, at.bind_worker) && PG_GETARG_BOOL(at.bind_worker);
+	if (worker && session)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("bind_session and bind_worker exclude each other")));
+	if (worker && c.workers->name == nullptr)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("bind_worker requires a worker")));
+	return worker ? core::Binding::worker : session ? core::Binding::session : core::Binding::none;
+}
+
+void parse_call(FunctionCallInfo fcinfo, const Arguments &at, Call *c)
+{
+	parse_queues(fcinfo, at, c);
+	c->each = int_or(fcinfo, at.max_jobs, "max_jobs", 1, 1, guc::claim_batch_limit);
+	parse_workers(fcinfo, at, c);
+	const core::Micros lease = interval_or(fcinfo, at.lease_for, "lease_for", 0, 1000, kLongestLease);
+	// a waiting SELECT holds a snapshot, so tq.max_pinned_wait limits the wait
+	c->wait = at.wait < 0 ? 0
+						  : std::min(interval_or(fcinfo, at.wait, "wait", 0, 0),
+									 guc::max_pinned_wait * core::Micros{1000});
+	parse_kinds(fcinfo, at.kinds, &c->filter, c->kinds);
+	c->terms = core::Engine::ClaimTerms{};
+	c->terms.lease_ms = static_cast<uint32>(lease / 1000);
+	c->terms.default_lease_ms = static_cast<uint32>(guc::lease);
+	c->terms.default_timeout_ms = static_cast<uint32>(guc::timeout);
+	c->terms.binding = parse_binding(fcinfo, at, *c);
+	c->terms.kinds = c->filter.kinds;
+	c->terms.nkinds = c->filter.nkinds;
+}
+
+// Looks for the queues that were missing so far; true if there is one.
+bool find_queues(Call *c)
+{
+	const int before = c->nqueues;
+	for (int i = before; i < c->nnames; ++i)
+	{
+		const uint16_t queue = queue_for_claim(*c->db, c->names[i]);
+		if (queue == kNoQueue)
+			continue;
+		const int at = c->nqueues++;
+		std::swap(c->names[at], c->names[i]);
+		c->queues[at] = queue;
+		c->generations[at] = generation_of(*c->db, queue, c->names[at]);
+		c->wanted[at] = Wanted{queue, c->filter.nkinds, c->filter.kinds};
+	}
+	if (c->nqueues > before)
+		c->shares = share_out(c->queues, c->nqueues, c->each);
+	return c->nqueues > before;
+}
+
+// Prepares an attempt to claim jobs; returns the index of its first operation.
+int begin_attempt(Call *c)
+{
+	ensure_leases(*c->db);
+	reserve_ops(c->max);
+	const int first_op = op_count();
+	read_clocks(&c->terms);
+	c->draining = true;
+	for (Claimant *w = c->workers; w < c->workers + c->nworkers; ++w)
+	{
+		// looked up for each attempt: the registry evicts the name of a worker that waits for hours
+		const bool own = c->terms.binding == core::Binding::worker;
+		w->slot = w->name != nullptr ? worker_slot(*c->db, w->name, GetUserId(), own) : core::kNil;
+		if (own)
+			begin_worker_claim(*c->db, w->name, w->slot);
+		worker_seen(w->slot, c->terms.wall, c->terms.mono);
+		w->draining = is_draining(w->slot);
+		w->was_draining = c->begun ? w->was_draining : w->draining;
+		c->draining = c->draining && w->draining;
+	}
+	c->begun = true;
+	TQ_WAIT_POINT("claim-before-pop");
+	return first_op;
+}
+
+// Claims up to c->each jobs of the queues for a worker; returns how many. `from`: how many others have claimed.
+int take_for(Call *c, int worker, int from)
+{
+	int n = 0;
+	Claimed *const out = c->claimed + from;
+	c->terms.worker = c->workers[worker].slot;
+	for (int k = 0; guc::claim_own && k < c->nqueues && n < c->each; ++k)
+		n += take_own_jobs(*c->db, c->queues[k], c->terms, c->each - n, out + n);
+	const auto take_from = [&](int i, int want) {
+		n += take(*c->db, c->queues[i], c->generations[i], c->terms, want, out + n);
+	};
+	if (c->nqueues > 1) // first each queue gives its share, then any queue fills the rest
+		for (int k = 0; k < c->nqueues && n < c->each; ++k)
+			take_from(c->shares.order[k], std::min(c->shares.quota[c->shares.order[k]], c->each - n));
+	for (int k = 0; k < c->nqueues && n < c->each; ++k)
+		take_from(c->shares.order[k], c->each - n);
+	for (int i = 0; i < n; ++i)
+		out[i].worker = worker;
+	return n;
+}
+
+// Claims up to c->max jobs, worker by worker; returns how many.
+int take_batch(Call *c)
+{
+	int n = 0;
+	for (int i = 0; i < c->nworkers; ++i)
+	{
+		if (c->nworkers > 1)
+			c->shares = share_out(c->queues, c->nqueues, c->each);
+		n += take_for(c, i, n);
+	}
+	for (int k = 0; c->filter.nkinds > 0 && k < c->nqueues; ++k)
+		note_asked_kinds(c->queues[k], c->generations[k], c->kinds, c->filter.nkinds);
+	return n;
+}
+
+int take_or_refill(Call *c)
+{
+	const int n = take_batch(c);
+	if (n > 0 || c->db->scheduler.load() != 0)
+		return n;
+	refill_here(*c->db, c->queues, c->nqueues);
+	read_clocks(&c->terms); // the refill may have waited, and leases begin now
+	return take_batch(c);
+}
+
+// Returns whether there is a row: the rows of all the jobs may be missing.
+bool emit_batch(const Call &c, int n, int first_op, const Output &out)
+{
+	wait_end();
+	TQ_WAIT_POINT("claim-after-pop");
+	if (c.terms.binding == core::Binding::session)
+		for (int i = 0; i < n; ++i)
+			note_bound(c.claimed[i].queue, c.claimed[i].ref, c.claimed[i].id, c.claimed[i].lease);
+	for (int i = 0; i < n; ++i)
+	{
+		const uint32 slot = c.workers[c.claimed[i].worker].slot;
+		if (slot == core::kNil)
+			continue;
+		worker_seen(slot, c.terms.wall, c.terms.mono);
+		engine.worker(slot).claimed.fetch_add(1, std::memory_order_relaxed);
+	}
+	ClaimBatch batch{.terms = c.terms, .first_op = first_op};
+	const bool any_rows = emit(*c.db, &batch, c.claimed, n, c.workers, out) > 0;
+	TQ_WAIT_POINT("claim-after-read");
+	return any_rows;
+}
+
+// Whether one of the workers has begun to drain since the call began.
+bool begins_to_drain(const Call &c) noexcept
+{
+	return std::any_of(c.workers, c.workers + c.nworkers,
+					   [](const Claimant &w) noexcept { return !w.was_draining && is_draining(w.slot); });
+}
+
+// Registers for the queues that do not exist. A call that waits for no other queue is woken by its workers' names.
+void wait_for_missing(const Call &c)
+{
+	for (int k = c.nqueues; k < c.nnames; ++k)
+		wait_for_name(*c.db, c.names[k]);
+	for (int i = 0; i < c.nworkers && c.nqueues == 0; ++i)
+		if (c.workers[i].name != nullptr)
+			wait_for_name(*c.db, c.workers[i].name);
+}
+
+// Waits until there may be jobs; false if the call's time is over.
+bool wait_for_jobs(Call *c)
+{
+	if (c->wait == 0)
+	{
+		// no job is in memory, but some are being read from disk, so the queue is not empty
+		if (c->backlog_awaited || c->draining || !has_backlog(c->wanted, c->nqueues))
+			return false;
+		c->backlog_awaited = true;
+		c->until = steady_now() + kBacklogWait;
+	}
+	if (c->draining)
+	{
+		// not registered as a waiter, so that no job is offered to it
+		wait_end();
+		return wait_sleep(std::min(c->until, steady_now() + kDrainingWait));
+	}
+	c->waited = true;
+	wait_begin(c->wanted, c->nqueues, c->worker_bits);
+	wait_for_missing(*c);
+	// since before this session could be woken
+	if (begins_to_drain(*c))
+		return false;
+	if (find_queues(c))
+		return true; // registers for these as well, unless there are jobs
+	for (int k = 0; k < c->nqueues; ++k)
+		check_still_there(c->queues[k], c->generations[k], c->names[k]);
+	if (wait_check(c->wanted, c->nqueues))
+		return true;
+	if (!wait_sleep(c->until))
+		return false;
+	AcceptInvalidationMessages();
+	for (int k = 0; k < c->nqueues; ++k)
+	{
+		check_still_there(c->queues[k], c->generations[k], c->names[k]);
+		require_right(*c->db, c->queues[k], c->names[k],
+					  kConsume); // the right may have been revoked meanwhile
+	}
+	return true;
+}
+
+Output begin_result(FunctionCallInfo fcinfo, const Arguments &at)
+{
+	Output out{};
+	out.with_worker = at.many_workers;
+	if (!at.many_workers)
+	{
+		out.rows = pg::begin_rows(fcinfo, kJobShape);
+		return out;
+	}
+	const Oid job = pg::result_column_type(fcinfo, "job");
+	const pg::ColumnSpec columns[] = {{"worker", TEXTOID}, {"job", job}};
+	out.rows = pg::begin_rows(fcinfo, pg::row_shape(columns));
+	out.job = pg::row_of_type(job, kJobShape);
+	return out;
+}
+
+} // namespace
+} // namespace tq
+
+using namespace tq;
+
+static Datum claim(FunctionCallInfo fcinfo, const char *function, const Arguments &at)
+{
+	require_writable(function);
+	Call c{};
+	parse_call(fcinfo, at, &c);
+	c.db = &database(fcinfo);
+	c.terms.owner = my_proc; // known since database()
+	ensure_loaded(*c.db);
+	const Output out = begin_result(fcinfo, at);
+	if (&at == &kClaimNext)
+	{
+		check_name("queue", c.names[0]);
+		complete_jobs(fcinfo, 1, *c.db);
+	}
+	static_cast<void>(find_queues(&c));
+	c.claimed = static_cast<Claimed *>(palloc(sizeof(Claimed) * static_cast<Size>(c.max)));
+	c.until = steady_now() + c.wait;
+	for (bool goes_on = true; goes_on;)
+	{
+		const int first_op = begin_attempt(&c);
+		if (c.waited && begins_to_drain(c))
+			break;
+		const int n = c.draining ? 0 : take_or_refill(&c);
+		goes_on = n > 0 ? !emit_batch(c, n, first_op, out) : leases_used_up(*c.db) || wait_for_jobs(&c);
+	}
+	wait_end();
+	return static_cast<Datum>(0);
+}
+
+TQ_FUNCTION(tq_claim) { return claim(fcinfo, "tq_claim()", kClaim); }
+TQ_FUNCTION(tq_claim_any) { return claim(fcinfo, "tq_claim_any()", kClaimAny); }
+TQ_FUNCTION(tq_claim_for) { return claim(fcinfo, "tq_claim_for()", kClaimFor); }
+TQ_FUNCTION(tq_claim_next) { return claim(fcinfo, "tq_claim_next()", kClaimNext); }

@@ -1,0 +1,59 @@
+// tq_drain, tq_undrain: ask a worker to stop gracefully. Its claims return nothing, and its heartbeats answer `quiet`.
+// The flag is in memory only: it takes effect at once, a rollback keeps it, and a restart of the server clears it.
+// Regime: PG. Locks: the registry lock.
+#include "api/args.hpp"
+#include "database/attach.hpp"
+#include "jobs/worker_leases.hpp"
+#include "queues/actions.hpp"
+#include "queues/queue_names.hpp"
+#include "queues/rights.hpp"
+#include "shmem/workers_table.hpp"
+#include "pg/function.hpp"
+
+namespace tq
+{
+
+namespace
+{
+
+// A worker belongs to no queue, but to the role whose sessions claim in its name.
+void require_right_to_drain(Db &db, const char *worker, const char *function)
+{
+	if (!has_named(db, worker, GetUserId()))
+		require_right_everywhere(db, function, kOperate);
+}
+
+} // namespace
+} // namespace tq
+
+using namespace tq;
+
+TQ_FUNCTION(tq_drain)
+{
+	const char *name = text_required(fcinfo, 0, "worker");
+	check_name("worker", name);
+	require_writable("tq_drain()");
+	Db &db = database(fcinfo);
+	ensure_loaded(db);
+	require_right_to_drain(db, name, "tq_drain");
+	// a worker that has never claimed may be about to claim
+	int32 holds = 0;
+	if (!set_draining(db, name, GetUserId(), true, &holds))
+		raise_too_many_workers(db);
+	record_action(db, "drain", kAllQueues, 0, Facts().add("worker", name));
+	PG_RETURN_INT64(holds);
+}
+
+TQ_FUNCTION(tq_undrain)
+{
+	const char *name = text_required(fcinfo, 0, "worker");
+	check_name("worker", name);
+	require_writable("tq_undrain()");
+	Db &db = database(fcinfo);
+	ensure_loaded(db);
+	require_right_to_drain(db, name, "tq_undrain");
+	int32 holds = 0;
+	const bool was = set_draining(db, name, GetUserId(), false, &holds);
+	record_action(db, "undrain", kAllQueues, 0, Facts().add("worker", name));
+	PG_RETURN_BOOL(was);
+}

@@ -1,0 +1,23 @@
+#include "pg/wal.hpp"
+
+extern "C"
+{
+#include "access/xlog.h"
+#include "access/xlog_internal.h"
+}
+
+namespace tq::pg
+{
+
+// The insert position of a new page is behind its header, which cannot be flushed before a record follows.
+void flush_wal()
+{
+	XLogRecPtr end = GetXLogInsertRecPtr();
+	if (XLogSegmentOffset(end, wal_segment_size) == SizeOfXLogLongPHD)
+		end -= SizeOfXLogLongPHD;
+	else if (end % XLOG_BLCKSZ == SizeOfXLogShortPHD)
+		end -= SizeOfXLogShortPHD;
+	XLogFlush(end);
+}
+
+} // namespace tq::pg

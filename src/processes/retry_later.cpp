@@ -1,0 +1,131 @@
+#include "processes/retry_later.hpp"
+
+namespace tq
+{
+
+namespace
+{
+
+using core::JobId;
+using core::Micros;
+
+constexpr int kFailures = 10; // in one pass
+constexpr Micros kShutFor = core::kSecond;
+constexpr Micros kPauseLeast = 100000; // doubled while some notes are still late
+constexpr Micros kPauseMost = 5000000;
+constexpr Micros kLogPause = 60000000;
+
+struct Late
+{
+	JobId note;
+	bool failed; // the last time
+};
+
+struct Until
+{
+	int what;
+	Micros at; // monotonic
+};
+
+struct HeldUp
+{
+	Late late[kLate];
+	int nlate;
+	Micros late_at;
+	Micros late_pause;
+	JobId failures[kFailures];
+	int nfailures;
+	Micros blocked_until[UINT16_MAX + 3]; // by segment, after kNoSegment and kFollowUp
+	Until told_until[8];
+};
+HeldUp state;
+
+Micros &blocked_until_of(int slot) noexcept { return state.blocked_until[slot - kFollowUp]; }
+
+template <int N>
+bool has(const Until (&list)[N], int what) noexcept
+{
+	const Micros now = mono_now();
+	return std::any_of(list, list + N, [what, now](const Until &u) { return u.what == what && u.at > now; });
+}
+
+template <int N>
+void add(Until (&list)[N], int what, Micros length) noexcept
+{
+	Until *oldest = std::min_element(list, list + N, [](const Until &a, const Until &b) { return a.at < b.at; });
+	*oldest = Until{what, mono_now() + length};
+}
+
+bool add_late(JobId note, bool failed) noexcept
+{
+	if (state.nlate == 0)
+		state.late_at = mono_now() + std::max(state.late_pause, kPauseLeast);
+	Late *const end = state.late + state.nlate;
+	if (Late *l = std::find_if(state.late, end, [note](const Late &x) { return x.note == note; }); l != end)
+	{
+		l->failed = l->failed || failed;
+		return true;
+	}
+	if (state.nlate == kLate)
+		return false;
+	state.late[state.nlate++] = Late{note, failed};
+	return true;
+}
+
+} // namespace
+
+void begin_pass() noexcept { state.nfailures = 0; }
+
+bool gave_up() noexcept { return state.nfailures == kFailures; }
+
+bool end_pass() noexcept
+{
+	bool room = true;
+	for (int i = 0; i < state.nfailures; ++i)
+		room = add_late(state.failures[i], true) && room;
+	return room;
+}
+
+void block_segment(int slot) noexcept { blocked_until_of(slot) = mono_now() + kShutFor; }
+
+const Micros *blocked_untils() noexcept { return &blocked_until_of(0); }
+
+bool is_segment_blocked(int slot) noexcept
+{
+	const Micros until = blocked_until_of(slot);
+	return until != 0 && until > mono_now();
+}
+
+bool put_off(JobId note) noexcept { return add_late(note, false); }
+
+void note_failed(JobId note) noexcept { state.failures[state.nfailures++] = note; }
+
+int take_late(JobId *out) noexcept
+{
+	const int n = state.nlate;
+	if (n == 0)
+		state.late_pause = 0;
+	if (n == 0 || state.late_at > mono_now())
+		return 0;
+	// Retry failed notes last. A repeated failure blocks its segment, and other notes that read it must come first.
+	int done = 0;
+	for (const bool failed : {false, true})
+		for (int i = 0; i < n; ++i)
+			if (state.late[i].failed == failed)
+				out[done++] = state.late[i].note;
+	state.nlate = 0;
+	state.late_pause = std::clamp(state.late_pause * 2, kPauseLeast, kPauseMost);
+	return n;
+}
+
+Micros next_late() noexcept { return state.nlate > 0 ? state.late_at : core::kNever; }
+
+bool is_new_error(int code) noexcept
+{
+	if (has(state.told_until, code))
+		return false;
+	add(state.told_until, code, kLogPause);
+	return true;
+}
+
+} // namespace tq

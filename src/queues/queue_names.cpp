@@ -1,0 +1,400 @@
+// The slots in shared memory of queues by name and lanes by kind.
+#include "queues/queue_names.hpp"
+
+#include "queues/lanes.hpp"
+
+extern "C"
+{
+#include "commands/sequence.h"
+}
+
+#include "queues/near_queues.hpp"
+#include "queues/used_queues.hpp"
+#include "guc.hpp"
+#include "shmem/waiting.hpp"
+#include "transaction/queue_changes.hpp"
+#include "queues/queue_settings.hpp"
+#include "queues/rights.hpp"
+#include "transaction/pending.hpp"
+#include "pg/errors.hpp"
+
+namespace tq
+{
+
+namespace
+{
+
+bool has_control(const char *name) noexcept
+{
+	return std::any_of(name, name + strlen(name),
+					   [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
+}
+
+} // namespace
+
+bool has_high_control(const char *s, size_t n) noexcept
+{
+	const bool utf8 = GetDatabaseEncoding() == PG_UTF8;
+	if (!utf8 && pg_database_encoding_max_length() > 1)
+		return false;
+	const auto at = [s](size_t i) noexcept { return static_cast<unsigned char>(s[i]); };
+	for (size_t i = 0; i < n; ++i)
+		if (utf8 ? at(i) == 0xc2 && i + 1 < n && at(i + 1) < 0xa0 : at(i) >= 0x80 && at(i) < 0xa0)
+			return true;
+	return false;
+}
+
+bool is_name(const char *name) noexcept
+{
+	return name[0] != '\0' && strlen(name) < core::kNameMax && !has_control(name);
+}
+
+namespace
+{
+
+void check_text(const char *what, const char *name, size_t room)
+{
+	const size_t n = strlen(name);
+	if (n == 0)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must not be empty", what)));
+	if (n >= room)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s is too long", what),
+						errdetail("It has %zu bytes; the limit is %zu.", n, room - 1)));
+	if (has_control(name))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must not contain control characters", what)));
+}
+
+} // namespace
+
+void check_name(const char *what, const char *name) { check_text(what, name, core::kNameMax); }
+
+void check_group_key(const char *key) { check_text("group_key", key, core::kGroupMax); }
+
+namespace
+{
+
+struct KnownQueue
+{
+	uint64 hash;
+	uint32 generation;
+	uint16_t queue;
+};
+KnownQueue known_queues[64];
+
+void refuse_star(const char *name)
+{
+	if (strcmp(name, "*") == 0)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("a queue cannot be called \"*\""),
+						errdetail("In tq_grant and tq_revoke it stands for all queues.")));
+}
+
+// Registry lock held exclusively. Allocates a slot for a new queue.
+uint16_t reserve_queue(const Db &db, int32 id, const char *name, core::QueueState state,
+					   Oid creator = InvalidOid) noexcept
+{
+	const uint16_t q = engine.free_queue_slot();
+	if (q == kNoQueue)
+		return q;
+	lock_queue(q);
+	engine.init_queue(engine.queue(q), index_of(db), id, name, state);
+	engine.queue(q).creator = creator;
+	unlock_queue(q);
+	return q;
+}
+
+// Numbers of slots in use.
+struct QueueCounts
+{
+	uint32 all, of_database, own;
+
+	// Whether one more queue may have a slot. A database may have four of five slots. A role that may only create
+	// queues may have half of them.
+	bool allow(bool privileged) const noexcept
+	{
+		const auto total = static_cast<uint32>(guc::max_queues);
+		return core::Share{1, total, 4}.left(of_database, all) > 0 &&
+			   (privileged || core::Share{1, total, 1}.left(own, all) > 0);
+	}
+};
+
+// Registry lock held.
+QueueCounts count_queues(const Db &db, const Rights &mine) noexcept
+{
+	QueueCounts n{};
+	for (uint32 i = 0; i < engine.limits().queues; ++i)
+	{
+		const Queue &q = engine.queue(static_cast<uint16_t>(i));
+		if (q.state == core::QueueState::free)
+			continue;
+		++n.all;
+		n.of_database += q.db == index_of(db);
+		n.own += q.db == index_of(db) && mine.owns(q);
+	}
+	return n;
+}
+
+[[noreturn]] void too_many_queues(const QueueCounts *n)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED), errmsg("too many queues"),
+			 n == nullptr ? 0
+						  : errdetail("The server has %u queues, this database %u, and role \"%s\" owns %u of these.",
+									  n->all, n->of_database, GetUserNameFromId(GetUserId(), false), n->own),
+			 errhint("Drop queues with tq_drop_queue, or raise tq.max_queues (now %d) and restart the server.",
+					 guc::max_queues)));
+}
+
+} // namespace
+
+uint16_t find_queue(const Db &db, const char *name)
+{
+	const uint64 hash = core::hash_name(name);
+	KnownQueue &k = known_queues[hash % lengthof(known_queues)];
+	if (k.hash == hash && engine.queue(k.queue).generation == k.generation)
+	{
+		const Queue &q = engine.queue(k.queue);
+		if (q.db == index_of(db) && q.state != core::QueueState::free && strcmp(q.name, name) == 0)
+			return k.queue;
+	}
+	LWLockAcquire(registry_lock(), LW_SHARED);
+	const uint16_t q = engine.find_queue(index_of(db), name, hash);
+	if (q != kNoQueue)
+		k = KnownQueue{hash, engine.queue(q).generation, q};
+	LWLockRelease(registry_lock());
+	return q;
+}
+
+uint16_t require_queue(const Db &db, const char *name)
+{
+	const uint16_t q = find_queue(db, name);
+	if (q == kNoQueue)
+		no_such_queue(db, name);
+	return q;
+}
+
+namespace
+{
+
+// Registry lock held exclusively. A restore may bring a queue with a number that a new queue has drawn here. The new
+// queue has no row and so no job: it draws another number when its row is written.
+void take_id_from_others(const Db &db, const QueueRow &row) noexcept
+{
+	for_queues(db, [&row](uint16_t slot, Queue &q) {
+		if (q.state != core::QueueState::creating || q.id != row.id || strcmp(q.name, row.name) == 0)
+			return;
+		lock_queue(slot);
+		// A process that writes the queue's row may have drawn another number just now.
+		if (q.id == row.id && !q.persisted && q.writer == 0)
+			q.id = kNoQueueId;
+		unlock_queue(slot);
+	});
+}
+
+} // namespace
+
+bool any_new_queue(const Db &db) noexcept
+{
+	LWLockAcquire(registry_lock(), LW_SHARED);
+	const bool any =
+		any_queue(db, [](uint16_t, const Queue &q) noexcept { return q.state == core::QueueState::creating; });
+	LWLockRelease(registry_lock());
+	return any;
+}
+
+bool install_queue(Db &db, const QueueRow &row, uint32 seen, bool any_new)
+{
+	LWLockAcquire(registry_lock(), LW_EXCLUSIVE);
+	if (db.queue_changes.load() != seen)
+	{
+		LWLockRelease(registry_lock());
+		return false;
+	}
+	uint16_t slot = engine.find_queue(index_of(db), row.name, core::hash_name(row.name));
+	const bool found = slot != kNoQueue;
+	if (any_new)
+		take_id_from_others(db, row);
+	if (!found)
+		slot = reserve_queue(db, row.id, row.name, core::QueueState::active);
+	if (slot != kNoQueue)
+	{
+		lock_queue(slot);
+		Queue &q = engine.queue(slot);
+		q.id = row.id;
+		q.settings = row.settings;
+		if (!found)
+			engine.forget_starts(q, mono_now());
+		q.persisted = true;
+		q.state = row.closing ? core::QueueState::closing : core::QueueState::active;
+		engine.refresh_groups(q); // they depend on the queue's settings
+		engine.set_paused(q, nullptr, row.paused_until);
+		unlock_queue(slot);
+	}
+	LWLockRelease(registry_lock());
+	if (slot == kNoQueue)
+		too_many_queues(nullptr);
+	if (!found)
+		wake_for_name(db, row.name);
+	for (int i = 0; i < row.nkinds; ++i)
+		if (lane_for(slot, row.kinds[i].kind, Make::attempt) == core::kNoLane)
+			ereport(WARNING, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+							  errmsg("kind \"%s\" of queue \"%s\" is not paused: there are too many kinds",
+									 row.kinds[i].kind, row.name),
+							  errhint("Raise tq.max_lanes (now %d) and restart the server.", guc::max_lanes)));
+	lock_queue(slot);
+	Queue &q = engine.queue(slot);
+	const bool still = db.queue_changes.load() == seen;
+	for (uint16_t l = still ? q.lanes : core::kNoLane; l != core::kNoLane; l = engine.lane(l).next)
+	{
+		Lane &lane = engine.lane(l);
+		Micros until = 0;
+		for (int i = 0; i < row.nkinds; ++i)
+			if (lane.has_kind && strcmp(lane.kind, row.kinds[i].kind) == 0)
+				until = row.kinds[i].until;
+		if (lane.paused_until != until)
+			engine.set_paused(q, &lane, until);
+	}
+	bool room = true;
+	for (Ref g = still && q.sets_groups ? q.groups_head : kNil, next = kNil; g != kNil; g = next)
+	{
+		next = engine.group(g).next; // the slot may be freed
+		const auto stays = [&](const GroupRow &r) noexcept { return strcmp(r.key, engine.group(g).key) == 0; };
+		if (engine.group(g).own.any() && std::none_of(row.groups, row.groups + row.ngroups, stays))
+			engine.set_group(q, g, core::GroupSettings{});
+	}
+	for (int i = 0; still && i < row.ngroups; ++i)
+	{
+		const Ref g = engine.group_for(q, row.groups[i].key, true);
+		if (g != kNil)
+			engine.set_group(q, g, row.groups[i].own, !found);
+		room = room && g != kNil;
+	}
+	unlock_queue(slot);
+	if (!room)
+		ereport(WARNING, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+						  errmsg("groups of queue \"%s\" are not paused or limited: there are too many groups",
+								 row.name),
+						  errhint("Raise tq.max_groups (now %d) and restart the server.", guc::max_groups)));
+	return still;
+}
+
+namespace
+{
+
+uint16_t find_or_read(Db &db, const char *name)
+{
+	const uint16_t slot = find_queue(db, name);
+	if (slot != kNoQueue)
+		return slot;
+	check_name("queue", name);
+	refuse_star(name);
+	// Its row may exist before memory has read it: before the first load, and after a restore.
+	return read_queues(db, name) > 0 ? find_queue(db, name) : kNoQueue;
+}
+
+// The slot of a queue to which the current user may produce. Names a missing queue, which needs the privilege create.
+uint16_t find_or_name(Db &db, const char *name)
+{
+	uint16_t slot = find_or_read(db, name);
+	if (slot != kNoQueue)
+	{
+		require_right_or_create(db, slot, name, kProduce);
+		return slot;
+	}
+	require_right_to_make(db, name, kProduce);
+	if (!guc::auto_create_queues)
+		no_such_queue(db, name);
+	const char *perhaps = message_level_is_interesting(NOTICE) ? perhaps_queue(db, name) : "";
+	bool made = false;
+	slot = name_queue(db, name, core::QueueState::creating, &made);
+	if (!made)
+	{
+		require_right_or_create(db, slot, name, kProduce);
+		return slot;
+	}
+	wake_for_name(db, name);
+	ereport(NOTICE, (errmsg("queue \"%s\" is created on first use", name),
+					 errhint("%sWith tq.auto_create_queues off, an unknown name is an error.", perhaps)));
+	return slot;
+}
+
+} // namespace
+
+int32 draw_queue_id()
+{
+	return static_cast<int32>(
+		nextval_internal(get_relname_relid("queue_id_seq", get_namespace_oid("tq", false)), false));
+}
+
+uint16_t name_queue(Db &db, const char *name, core::QueueState state, bool *made)
+{
+	refuse_star(name);
+	const Rights &mine = rights(db);
+	const bool privileged = (mine.everywhere & kQueueRights) == kQueueRights;
+	const Oid creator = privileged ? InvalidOid : mine.user;
+	const int32 id = draw_queue_id();
+	QueueCounts n{};
+	LWLockAcquire(registry_lock(), LW_EXCLUSIVE);
+	uint16_t slot = engine.find_queue(index_of(db), name, core::hash_name(name));
+	*made = slot == kNoQueue;
+	if (*made)
+		n = count_queues(db, mine);
+	if (*made && n.allow(privileged))
+		slot = reserve_queue(db, id, name, state, creator);
+	LWLockRelease(registry_lock());
+	if (slot == kNoQueue)
+		too_many_queues(&n);
+	return slot;
+}
+
+uint16_t queue_for_enqueue(Db &db, const char *name)
+{
+	const uint16_t slot = find_or_name(db, name);
+	ensure_queue_row(db, slot);
+	// From here on the slot stays with its queue. It may have changed before.
+	const Queue &q = engine.queue(slot);
+	if (!use_queue(slot) || q.db != index_of(db) || strcmp(q.name, name) != 0)
+		no_such_queue(db, name);
+	return slot;
+}
+
+// `slot`: a queue's, or kNoQueue. Until tq_create_queue commits, the queue exists for its own transaction only.
+static bool exists(uint16_t slot) noexcept
+{
+	return slot != kNoQueue && (engine.queue(slot).state != core::QueueState::reserved || queue_reserved_here(slot));
+}
+
+bool queue_exists(const Db &db, const char *name) { return exists(find_queue(db, name)); }
+
+uint16_t queue_for_claim(Db &db, const char *name)
+{
+	const uint16_t slot = find_or_read(db, name);
+	if (exists(slot))
+	{
+		require_right(db, slot, name, kConsume);
+		return slot;
+	}
+	require_right_to_await(db, name, kConsume);
+	if (!guc::auto_create_queues)
+		no_such_queue(db, name);
+	return kNoQueue;
+}
+
+void check_still_there(uint16_t queue, uint32 generation, const char *name)
+{
+	if (engine.queue(queue).generation != generation)
+		ereport(ERROR, (errcode(kErrNoSuchQueue), errmsg("queue \"%s\" does not exist", name),
+						errdetail("It was dropped while this session waited for it.")));
+}
+
+uint32 generation_of(const Db &db, uint16_t queue, const char *name)
+{
+	const Queue &q = engine.queue(queue);
+	const uint32 generation = q.generation;
+	std::atomic_thread_fence(std::memory_order_acquire);
+	if (q.state == core::QueueState::free || q.db != index_of(db) || strcmp(q.name, name) != 0)
+		no_such_queue(db, name);
+	return generation;
+}
+
+} // namespace tq

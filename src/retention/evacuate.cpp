@@ -1,0 +1,348 @@
+#include "retention/evacuate.hpp"
+
+#include "guc.hpp"
+#include "database/attach.hpp"
+#include "database/restoring.hpp"
+#include "dependencies/awaited.hpp"
+#include "dependencies/edges.hpp"
+#include "dependencies/old_batches.hpp"
+#include "jobs/verbs.hpp"
+#include "processes/work_transaction.hpp"
+#include "queues/queue_retention.hpp"
+#include "residency/loader.hpp"
+#include "residency/recount.hpp"
+#include "schedules/schedule_repair.hpp"
+#include "pg/array.hpp"
+
+namespace tq
+{
+
+namespace
+{
+
+constexpr int kBatch = 200;
+
+// Ids found by a scan. Batches process them afterwards.
+struct Ids
+{
+	MemoryContext context;
+	pg::Array<int64> ids;
+	const SegmentView *segment;
+	const SegmentRules *rules;
+	bool live_too;
+	bool future; // one of them has a time in the future
+	int64 dead; // of them
+	int64 rows; // in the segment
+};
+
+bool is_past(Ids &in, TimestampTz at, Micros keep) noexcept
+{
+	in.future = in.future || is_future(at, *in.rules);
+	return age_of(*in.segment, at, *in.rules) > keep;
+}
+
+void collect(const journal::Candidate &c, const journal::Fold &fold, void *arg)
+{
+	auto &out = *static_cast<Ids *>(arg);
+	const bool dead = fold.state == journal::FoldState::dead || fold.state == journal::FoldState::buried;
+	if (out.live_too ? fold.terminal() && !dead : !fold.terminal())
+		return;
+	if (fold.state == journal::FoldState::moved)
+		return;
+	// a purged job stays for a while: its row shows that it was not deleted by hand (schedules)
+	if (fold.state == journal::FoldState::purged && !is_past(out, c.enqueued_at, out.rules->keep.finished))
+		return;
+	out.ids.append(out.context, c.id);
+	out.dead += dead;
+}
+
+Ids scan(const SegmentView &segment, const SegmentRules &rules, bool live_too)
+{
+	Ids out{CurrentMemoryContext, {}, &segment, &rules, live_too, false, 0, 0};
+	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
+	out.rows = journal::scan_segment(segment.tables, snapshot, true, collect, &out, false).rows;
+	UnregisterSnapshot(snapshot);
+	return out;
+}
+
+// An ended job of a queue that no longer exists: no session can change it, and nothing pins it.
+bool is_orphan(const Db &db, Ids &in, int64 id)
+{
+	const SegmentView &zero = *in.segment;
+	Snapshot snapshot = committed_snapshot();
+	journal::JobRow row;
+	ItemPointerData tid;
+	journal::Fold fold;
+	const bool found = journal::find_job(zero.tables, id, snapshot, false, &row, &tid);
+	if (found)
+		journal::fold_job(zero.tables, id, snapshot, &fold);
+	UnregisterSnapshot(snapshot);
+	return found && queue_of_id(db, row.queue_id) == kNoQueue && fold.terminal() &&
+		   is_past(in, fold.ended_at, retention_of_queue(kNoQueue).dead);
+}
+
+struct Placeholder
+{
+	Db *db;
+	const FetchedJob *pinned;
+};
+
+void drop_pinned(int, Datum arg)
+{
+	const auto *p = reinterpret_cast<Placeholder *>(DatumGetPointer(arg));
+	drop_placeholder(*p->db, p->pinned->queue, p->pinned->ref, false);
+}
+
+// True if other jobs wait for an ended job whose placeholder this process holds. The placeholder is in no list yet,
+// so this drops it after an error: a table may be locked.
+bool is_awaited(Db &db, const FetchedJob &pinned, int64 id)
+{
+	Placeholder placeholder{&db, &pinned};
+	bool awaited = false;
+	PG_ENSURE_ERROR_CLEANUP(drop_pinned, PointerGetDatum(&placeholder));
+	{
+		awaited = are_awaited(db, id, id);
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(drop_pinned, PointerGetDatum(&placeholder));
+	return awaited;
+}
+
+struct Move
+{
+	FetchedJob pinned;
+	int32 step; // of the `moved` event
+	bool dead;
+};
+
+// The retention of a dead letter is that of its queue.
+bool has_had_its_time(const FetchedJob &p, Micros now) noexcept
+{
+	return p.fold.ended_at < now - retention_of_queue(p.queue).dead;
+}
+
+// Copies one job. False if the job must stay: it is running, marked, being read, or has ended meanwhile. `over` counts
+// dead letters with expired retention.
+bool move_one(Db &db, const SegmentView &from, const SegmentView &zero, int64 id, Micros now, int64 *over)
+{
+	FetchedJob p = fetch_job(db, id, true);
+	if (p.result != Fetch::found && p.result != Fetch::terminal)
+		return p.result == Fetch::absent;
+	Move m{p, 0, false};
+	core::Entry entry{};
+	if (p.result == Fetch::terminal)
+	{
+		m.dead = p.fold.state == journal::FoldState::dead || p.fold.state == journal::FoldState::buried;
+		if (p.segment != from.slot || !m.dead || has_had_its_time(p, now))
+		{
+			*over += p.segment == from.slot && m.dead;
+			drop_placeholder(db, p.queue, p.ref, false);
+			return true; // nothing to save
+		}
+		m.step = p.fold.next_step;
+		hold_record(p, Verb::move, zero.slot);
+	}
+	else
+	{
+		Op op;
+		State found{};
+		op.to = State::ready;
+		const HoldTerms terms{.id = id,
+							  .verb = Verb::move,
+							  .states = bit_of(State::ready) | bit_of(State::delayed) | bit_of(State::blocked)};
+		if (hold_job(p, terms, &op, &entry, &found) != Hold::ok)
+			return false;
+		Op &noted = last_op();
+		noted.new_segment = static_cast<uint16_t>(zero.slot);
+		noted.to = entry.state;
+		set_pending(noted);
+		m.step = entry.step;
+		if (entry.segment != from.slot)
+		{
+			// it is in segment 0 already, and stays where it is
+			noted.new_segment = entry.segment;
+			ItemPointerSet(&noted.tid, entry.block, entry.offset);
+			return true;
+		}
+	}
+	Op &noted = last_op();
+	journal::JobRow row;
+	ItemPointerData tid;
+	// a new snapshot, now that no session can add to its history
+	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
+	if (!journal::find_job(from.tables, id, snapshot, true, &row, &tid))
+		ereport(ERROR, (errmsg("row of job %lld is gone", static_cast<long long>(id))));
+	journal::append_jobs(zero.tables, &row, 1, &tid);
+	noted.tid = tid;
+	journal::EventRow *events = nullptr;
+	const int n = journal::job_events(from.tables, id, snapshot, &events, journal::Texts::whole);
+	UnregisterSnapshot(snapshot);
+	if (n > 0)
+		journal::append_events(zero.tables, events, n);
+	TQ_WAIT_POINT("move-after-copy");
+	journal::EventRow moved;
+	moved.job_id = id;
+	moved.at = wall_now();
+	moved.step = m.step;
+	moved.type = journal::EventType::moved;
+	journal::append_events(from.tables, &moved, 1);
+	return true;
+}
+
+bool find_zero(const Db &db, SegmentView *zero)
+{
+	SegmentView first[1];
+	if (view_segments(db, first, 1) == 0 || first[0].tables.number != 0)
+		return false;
+	*zero = first[0];
+	return true;
+}
+
+} // namespace
+
+bool no_session_writes(const journal::Segment &tables, bool keep_out)
+{
+	int locked = 0;
+	const Oid oids[] = {tables.job, tables.event};
+	while (locked < 2 && ConditionalLockRelationOid(oids[locked], ShareLock))
+		++locked;
+	const bool both = locked == 2;
+	while (locked > 0 && !(both && keep_out))
+		UnlockRelationOid(oids[--locked], ShareLock);
+	return both;
+}
+
+namespace
+{
+
+// Delays the next scan. Jobs that could not be moved, above all running ones, may stay for long, so scans use at most a
+// hundredth of the time.
+void rest(SegmentSlot &s, Micros began) noexcept
+{
+	const Micros now = steady_now();
+	s.again_at.store(now + std::max((now - began) * 100, 60 * guc::naptime * Micros{1000}));
+}
+
+} // namespace
+
+int64 evacuate(const WorkerContext &context, Db &db, const SegmentView &segment, const SegmentRules &rules)
+{
+	SegmentView zero{};
+	if (!find_zero(db, &zero))
+		return segment.live;
+	const MemoryContext outside = CurrentMemoryContext;
+	if (!begin_work(context, "tq: looking for jobs that outlive their segment"))
+		return -1;
+	const MemoryContext keep = AllocSetContextCreate(outside, "tq evacuation", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(keep);
+	SegmentSlot &s = segment_at(db, segment.slot);
+	const Micros began = steady_now();
+	const uint32 changes = db.outside_changes.load(), dead_changes = s.dead_changes.load();
+	const Ids found = scan(segment, rules, true);
+	// The scan has counted the dead letters. The count is stored only if no change has come meanwhile or is about to: a
+	// writer past tq is not visible before its commit, and a committed writer keeps its lock until it has published.
+	if (!dead_known(s.dead.load()) && no_session_writes(segment.tables, true) && db.outside_changes.load() == changes &&
+		s.dead_changes.load() == dead_changes)
+		s.dead.store(found.dead);
+	MemoryContextSwitchTo(old);
+	end_work();
+	int64 left = 0, over = 0;
+	if (segment.rows == 0 || !dead_known(segment.dead))
+	{
+		s.rows.store(found.rows);
+		if (segment.slot != rules.sparsest &&
+			!few_outlive(found.rows, found.ids.n, segment.state == SegmentState::finished))
+		{
+			rest(s, began);
+			MemoryContextDelete(keep);
+			return found.ids.n;
+		}
+	}
+	for (int64 i = 0; i < found.ids.n && !stop_requested(); i += kBatch)
+	{
+		if (!begin_work(context, "tq: moving jobs that outlive their segment"))
+			return -1;
+		reserve_ops(kBatch);
+		for (int64 k = i; k < std::min<int64>(found.ids.n, i + kBatch); ++k)
+		{
+			left += !move_one(db, segment, zero, found.ids[k], rules.now, &over);
+			CHECK_FOR_INTERRUPTS();
+		}
+		TQ_WAIT_POINT("move-before-commit");
+		end_work();
+		TQ_WAIT_POINT("move-after-commit");
+	}
+	MemoryContextDelete(keep);
+	if (left == 0 && segment.state == SegmentState::finished && !stop_requested())
+	{
+		// These no longer keep the segment. A sealed segment may be read again, and then has them as before.
+		s.dead.fetch_sub(over);
+		s.looked_at.store(rules.now);
+	}
+	if (left > 0 || !dead_known(s.dead.load()))
+		rest(s, began);
+	return left;
+}
+
+bool clean_zero(const WorkerContext &context, Db &db, const SegmentView &zero, const SegmentRules &rules)
+{
+	if (copy_is_coming(db)) // jobs that wait for these may still be restored
+		return true;
+	const MemoryContext outside = CurrentMemoryContext;
+	if (!begin_work(context, "tq: looking for finished jobs in segment 0"))
+		return false;
+	const MemoryContext keep = AllocSetContextCreate(outside, "tq clean-up", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(keep);
+	Ids found = scan(zero, rules, false);
+	MemoryContextSwitchTo(old);
+	end_work();
+	for (int64 i = 0; i < found.ids.n && !stop_requested(); i += kBatch)
+	{
+		int64 ids[kBatch];
+		int n = 0;
+		int orphans = 0;
+		if (!begin_work(context, "tq: deleting finished jobs of segment 0"))
+			return false;
+		reserve_ops(kBatch);
+		const bool all_queues = !restore_may_be_under_way(db); // else a queue's row may still be restored
+		for (int64 k = i; k < std::min<int64>(found.ids.n, i + kBatch); ++k)
+		{
+			FetchedJob p = fetch_job(db, found.ids[k], true);
+			if (all_queues && p.result == Fetch::absent && is_orphan(db, found, found.ids[k]))
+			{
+				ids[n++] = found.ids[k];
+				++orphans;
+			}
+			if (p.result != Fetch::terminal)
+				continue;
+			const Retention keep_it = retention_of_queue(p.queue);
+			const bool dead = p.fold.state == journal::FoldState::dead || p.fold.state == journal::FoldState::buried;
+			const bool purged = p.fold.state == journal::FoldState::purged;
+			// while its placeholder is there, no session can revive it
+			if (p.segment != zero.slot || is_awaited(db, p, found.ids[k]) ||
+				(!purged && !is_past(found, p.fold.ended_at, dead ? keep_it.dead : keep_it.finished)))
+			{
+				drop_placeholder(db, p.queue, p.ref, false);
+				continue;
+			}
+			hold_record(p, Verb::erase, zero.slot);
+			ids[n++] = found.ids[k];
+		}
+		TQ_WAIT_POINT("clean-before-delete");
+		if (n > 0)
+		{
+			let_fires_go(db, ids, n);
+			let_edges_go(db, ids, n);
+			journal::delete_jobs(zero.tables, ids, n);
+		}
+		TQ_WAIT_POINT("clean-before-commit");
+		end_work();
+		segment_at(db, zero.slot).rows.fetch_sub(orphans);
+		if (n > 0)
+			let_batches_go(context, db, ids, n);
+	}
+	MemoryContextDelete(keep);
+	note_future(db, zero, found.future);
+	return true;
+}
+
+} // namespace tq

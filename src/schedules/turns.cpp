@@ -1,0 +1,259 @@
+#include "schedules/turns.hpp"
+
+#include "queues/queue_names.hpp"
+
+namespace tq
+{
+
+namespace
+{
+
+Planned *of_heap(const pairingheap_node *n) noexcept
+{
+	return holder<Planned>(const_cast<pairingheap_node *>(n), offsetof(Planned, in_heap));
+}
+
+// The heaps return the greatest node first, so the earliest time compares as the greatest.
+int by_turn(const pairingheap_node *a, const pairingheap_node *b, void *)
+{
+	const Micros x = of_heap(a)->turn, y = of_heap(b)->turn;
+	return x < y ? 1 : x > y ? -1 : 0;
+}
+
+int by_retry(const pairingheap_node *a, const pairingheap_node *b, void *)
+{
+	const Micros x = of_heap(a)->retry_at, y = of_heap(b)->retry_at;
+	return x < y ? 1 : x > y ? -1 : 0;
+}
+
+HTAB *table(const ScheduleList *list, const char *name, Size key, Size entry, int flags)
+{
+	HASHCTL control{};
+	control.keysize = key;
+	control.entrysize = entry;
+	control.hcxt = list->context;
+	return hash_create(name, 64, &control, HASH_ELEM | HASH_CONTEXT | flags);
+}
+
+} // namespace
+
+void make_list(ScheduleList *list)
+{
+	ScheduleList fresh{};
+	fresh.context = AllocSetContextCreate(TopMemoryContext, "tq schedules", ALLOCSET_DEFAULT_SIZES);
+	fresh.by_name = table(&fresh, "tq schedules", core::kNameMax, sizeof(Planned), HASH_STRINGS);
+	fresh.lanes_by_key =
+		table(&fresh, "tq lanes of schedules", sizeof(ScheduleLane::Key), sizeof(ScheduleLane), HASH_BLOBS);
+	fresh.owners_by_oid = table(&fresh, "tq owners of schedules", sizeof(Oid), sizeof(Owner), HASH_BLOBS);
+	*list = fresh;
+	for (dlist_head *head : {&list->all, &list->lanes, &list->due, &list->out, &list->prune})
+		dlist_init(head);
+	list->resting.ph_compare = by_retry;
+}
+
+void free_list(ScheduleList *list)
+{
+	if (list->context != nullptr)
+		MemoryContextDelete(list->context);
+	*list = ScheduleList{};
+}
+
+void join_lane(ScheduleList *list, Planned *p, Oid role, const char *queue)
+{
+	ScheduleLane::Key key{};
+	key.role = role;
+	strlcpy(key.queue, queue, sizeof(key.queue));
+	if (p->lane != nullptr && memcmp(&p->lane->key, &key, sizeof(key)) == 0)
+		return;
+	bool found = false;
+	auto *owner = static_cast<Owner *>(hash_search(list->owners_by_oid, &role, HASH_ENTER, &found));
+	if (!found)
+	{
+		*owner = Owner{};
+		owner->role = role;
+		dlist_init(&owner->due_lanes);
+	}
+	auto *lane = static_cast<ScheduleLane *>(hash_search(list->lanes_by_key, &key, HASH_ENTER, &found));
+	if (!found)
+	{
+		*lane = ScheduleLane{};
+		lane->key = key;
+		lane->owner = owner;
+		lane->waiting.ph_compare = by_turn;
+		++owner->lanes;
+		dlist_push_tail(&list->lanes, &lane->in_lanes);
+	}
+	++lane->n;
+	leave_lane(list, p); // last, since the code above may raise
+	p->lane = lane;
+}
+
+void leave_lane(ScheduleList *list, Planned *p) noexcept
+{
+	ScheduleLane *lane = p->lane;
+	p->lane = nullptr;
+	if (lane == nullptr || --lane->n > 0)
+		return;
+	Owner *owner = lane->owner;
+	if (lane->due)
+		dlist_delete(&lane->in_due);
+	dlist_delete(&lane->in_lanes);
+	const ScheduleLane::Key key = lane->key;
+	static_cast<void>(hash_search(list->lanes_by_key, &key, HASH_REMOVE, nullptr));
+	if (--owner->lanes > 0)
+		return;
+	if (owner->due)
+		dlist_delete(&owner->in_due);
+	const Oid role = owner->role;
+	static_cast<void>(hash_search(list->owners_by_oid, &role, HASH_REMOVE, nullptr));
+}
+
+void place(ScheduleList *list, Planned *p) noexcept
+{
+	displace(list, p);
+	if (p->lane == nullptr)
+		return; // memory was short; the next pass tries again
+	if (p->retry_at != 0 && (p->unread ? p->unreadable : p->next != core::kNever))
+	{
+		p->place = ListPlace::resting;
+		pairingheap_add(&list->resting, &p->in_heap);
+		return;
+	}
+	if (!p->unread)
+		p->turn = p->next;
+	if (p->turn == core::kNever)
+		return;
+	p->place = ListPlace::lane;
+	pairingheap_add(&p->lane->waiting, &p->in_heap);
+}
+
+void displace(ScheduleList *list, Planned *p) noexcept
+{
+	if (p->place == ListPlace::lane)
+		pairingheap_remove(&p->lane->waiting, &p->in_heap);
+	else if (p->place == ListPlace::resting)
+		pairingheap_remove(&list->resting, &p->in_heap);
+	else if (p->place == ListPlace::out)
+		dlist_delete(&p->in_out);
+	p->place = ListPlace::nowhere;
+}
+
+namespace
+{
+
+Planned *first_of(pairingheap *heap) noexcept
+{
+	return pairingheap_is_empty(heap) ? nullptr : of_heap(pairingheap_first(heap));
+}
+
+template <class Visit>
+void for_lanes(const ScheduleList &list, Visit &&visit)
+{
+	if (list.context == nullptr)
+		return;
+	const dlist_node *end = &list.lanes.head;
+	for (dlist_node *n = list.lanes.head.next; n != end; n = n->next)
+		visit(holder<ScheduleLane>(n, offsetof(ScheduleLane, in_lanes)));
+}
+
+} // namespace
+
+void find_due(ScheduleList *list, Micros now, Micros mono) noexcept
+{
+	if (list->context == nullptr)
+		return;
+	for (Planned *p = first_of(&list->resting); p != nullptr && p->retry_at <= mono; p = first_of(&list->resting))
+	{
+		displace(list, p);
+		p->turn = p->unread ? p->turn : p->next;
+		p->place = ListPlace::lane;
+		pairingheap_add(&p->lane->waiting, &p->in_heap);
+	}
+	for_lanes(*list, [&](ScheduleLane *lane) {
+		const Planned *p = first_of(&lane->waiting);
+		if (lane->due || p == nullptr || p->turn > now)
+			return;
+		lane->due = true;
+		dlist_push_tail(&lane->owner->due_lanes, &lane->in_due);
+		if (!lane->owner->due)
+			dlist_push_tail(&list->due, &lane->owner->in_due);
+		lane->owner->due = true;
+	});
+}
+
+Planned *first_turn(ScheduleList *list, Micros now) noexcept
+{
+	while (list->context != nullptr && !dlist_is_empty(&list->due))
+	{
+		auto *owner = holder<Owner>(list->due.head.next, offsetof(Owner, in_due));
+		if (dlist_is_empty(&owner->due_lanes))
+		{
+			dlist_delete(&owner->in_due);
+			owner->due = false;
+			continue;
+		}
+		auto *lane = holder<ScheduleLane>(owner->due_lanes.head.next, offsetof(ScheduleLane, in_due));
+		Planned *p = first_of(&lane->waiting);
+		if (p != nullptr && p->turn <= now)
+			return p;
+		dlist_delete(&lane->in_due);
+		lane->due = false;
+	}
+	return nullptr;
+}
+
+void take_turn(ScheduleList *list, Planned *p) noexcept
+{
+	ScheduleLane *lane = p->lane;
+	displace(list, p);
+	p->place = ListPlace::out;
+	dlist_push_tail(&list->out, &p->in_out);
+	dlist_delete(&lane->in_due);
+	dlist_push_tail(&lane->owner->due_lanes, &lane->in_due);
+	dlist_delete(&lane->owner->in_due);
+	dlist_push_tail(&list->due, &lane->owner->in_due);
+}
+
+void take_back(ScheduleList *list) noexcept
+{
+	while (list->context != nullptr && !dlist_is_empty(&list->out))
+		place(list, holder<Planned>(list->out.head.next, offsetof(Planned, in_out)));
+}
+
+Micros next_turn_at(const ScheduleList &list) noexcept
+{
+	Micros at = core::kNever;
+	for_lanes(list, [&at](ScheduleLane *lane) {
+		const Planned *p = first_of(&lane->waiting);
+		at = std::min(at, p != nullptr ? p->turn : core::kNever);
+	});
+	return at;
+}
+
+Micros next_rested_at(ScheduleList *list) noexcept
+{
+	const Planned *p = list->context != nullptr ? first_of(&list->resting) : nullptr;
+	return p != nullptr ? p->retry_at : core::kNever;
+}
+
+void publish_next_fires(const Db &db, const ScheduleList &list)
+{
+	const uint32 n = engine.limits().queues;
+	auto *next = static_cast<Micros *>(palloc(sizeof(Micros) * n));
+	std::fill_n(next, n, core::kNever);
+	for_lanes(list, [&](ScheduleLane *lane) {
+		const Planned *p = first_of(&lane->waiting);
+		const uint16_t slot = p != nullptr ? find_queue(db, lane->key.queue) : kNoQueue;
+		if (slot != kNoQueue)
+			next[slot] = std::min(next[slot], p->turn);
+	});
+	for (uint32 i = 0; i < n; ++i)
+	{
+		Queue &q = engine.queue(static_cast<uint16_t>(i));
+		if (q.state != core::QueueState::free && q.db == index_of(db))
+			q.next_fire.store(next[i]);
+	}
+	pfree(next);
+}
+
+} // namespace tq

@@ -1,0 +1,61 @@
+// Takes turns among schedules that are due: owners take turns, then the queues of an owner; in a queue, the schedule
+// that has been due longest comes first. So a role or a queue with many schedules does not delay those of others.
+// Regime: PG; noexcept except join_lane. Locks: none.
+#pragma once
+
+#include "schedules/schedule_list.hpp"
+
+namespace tq
+{
+
+struct Owner
+{
+	Oid role; // key
+	bool due;
+	int lanes;
+	dlist_head due_lanes;
+	dlist_node in_due;
+};
+
+// The schedules of one owner in one queue.
+struct ScheduleLane
+{
+	struct Key
+	{
+		Oid role;
+		char queue[core::kNameMax];
+	} key;
+	Owner *owner;
+	pairingheap waiting; // by turn
+	int n;
+	bool due;
+	dlist_node in_due;
+	dlist_node in_lanes;
+};
+
+// Moves a schedule in ListPlace::nowhere to the lane of its owner and queue.
+void join_lane(ScheduleList *list, Planned *p, Oid role, const char *queue);
+void leave_lane(ScheduleList *list, Planned *p) noexcept;
+
+// Puts the schedule into the list or heap of its state.
+void place(ScheduleList *list, Planned *p) noexcept;
+void displace(ScheduleList *list, Planned *p) noexcept;
+
+// Schedules whose pause after an error is over wait for their turn again; due lanes get turns.
+void find_due(ScheduleList *list, Micros now, Micros mono) noexcept;
+
+// The next schedule; null if none is due. take_turn removes it, place puts it back.
+Planned *first_turn(ScheduleList *list, Micros now) noexcept;
+void take_turn(ScheduleList *list, Planned *p) noexcept;
+
+// Puts back all schedules that are out, after their transaction has failed.
+void take_back(ScheduleList *list) noexcept;
+
+// The first time (wall clock) at which a schedule is due, and (monotonic) at which a pause is over.
+Micros next_turn_at(const ScheduleList &list) noexcept;
+Micros next_rested_at(ScheduleList *list) noexcept;
+
+// Publishes for each queue when its next schedule is due.
+void publish_next_fires(const Db &db, const ScheduleList &list);
+
+} // namespace tq

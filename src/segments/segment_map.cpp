@@ -1,0 +1,286 @@
+// Uses and changes an existing map: finds the tables of an id; adds, changes and removes segments.
+#include "guc.hpp"
+#include "segments/segments.hpp"
+
+namespace tq
+{
+
+int slots_of_id(const Db &db, int64 id, int *slots)
+{
+	int n = 0, zero = -1, latest = -1;
+	LWLockAcquire(map_lock(db), LW_SHARED);
+	for (int i = 0; i < db.nsegments; ++i)
+	{
+		const SegmentSlot &s = segment_at(db, i);
+		if (s.state == SegmentState::free || s.state == SegmentState::dropping)
+			continue;
+		if (s.number == 0)
+			zero = i;
+		else if (id >= s.first_id && id <= s.last_id)
+		{
+			int at = n;
+			if (latest < 0 || s.first_id > segment_at(db, latest).first_id)
+				latest = i;
+			if (n == kMostSlots - 1) // one slot is for segment 0
+			{
+				if (segment_at(db, slots[--at]).last_id <= s.last_id)
+					continue;
+			}
+			else
+				++n;
+			for (; at > 0 && segment_at(db, slots[at - 1]).last_id > s.last_id; --at)
+				slots[at] = slots[at - 1];
+			slots[at] = i;
+		}
+	}
+	LWLockRelease(map_lock(db));
+	if (n == kMostSlots - 1 && std::find(slots, slots + n, latest) == slots + n)
+		slots[n - 1] = latest;
+	if (zero >= 0)
+		slots[n++] = zero;
+	return n;
+}
+
+int ids_of_its_own(const Db &db, int slot, IdRange *ranges)
+{
+	int n = 0;
+	LWLockAcquire(map_lock(db), LW_SHARED);
+	const int64 last = segment_at(db, slot).last_id;
+	int64 at = segment_at(db, slot).first_id;
+	while (at <= last && n < kMostSlots)
+	{
+		// The end of other ranges that include `at`; otherwise the last id before another range begins.
+		int64 covered = at - 1, next = last;
+		for (int i = 0; i < db.nsegments; ++i)
+		{
+			const SegmentSlot &o = segment_at(db, i);
+			if (i == slot || o.number == 0 || o.state == SegmentState::free || o.last_id < at)
+				continue;
+			if (o.first_id <= at)
+				covered = std::max(covered, o.last_id);
+			else
+				next = std::min(next, o.first_id - 1);
+		}
+		if (covered < at)
+			ranges[n++] = IdRange{at, next};
+		const int64 done = covered < at ? next : covered;
+		if (done >= last)
+			break;
+		at = done + 1;
+	}
+	LWLockRelease(map_lock(db));
+	return n;
+}
+
+bool is_mapped(const Db &db, Oid job)
+{
+	bool yes = false;
+	LWLockAcquire(map_lock(db), LW_SHARED);
+	for (int i = 0; i < db.nsegments && !yes; ++i)
+		yes = segment_at(db, i).state != SegmentState::free && segment_at(db, i).job == job;
+	LWLockRelease(map_lock(db));
+	return yes;
+}
+
+bool tables_at(const Db &db, int slot, journal::Segment *tables)
+{
+	LWLockAcquire(map_lock(db), LW_SHARED);
+	const SegmentSlot &s = segment_at(db, slot);
+	const bool ok = slot < db.nsegments && s.state != SegmentState::free;
+	*tables = tables_of(s);
+	LWLockRelease(map_lock(db));
+	return ok;
+}
+
+bool try_lock_segment(const Db &db, int slot, Events events, bool rows)
+{
+	journal::Segment tables;
+	if (!tables_at(db, slot, &tables))
+		return true; // the code that uses the segment reports it
+	return ConditionalLockRelationOid(tables.event, events == Events::appends ? RowExclusiveLock : AccessShareLock) &&
+		   (!rows || ConditionalLockRelationOid(tables.job, AccessShareLock));
+}
+
+bool zero_takes_jobs(const Db &db) noexcept
+{
+	LWLockAcquire(map_lock(db), LW_SHARED);
+	const SegmentSlot &s = segment_at(db, db.open);
+	const bool yes = db.open < db.nsegments && s.state == SegmentState::open && s.number == 0 && s.rows.load() > 0;
+	LWLockRelease(map_lock(db));
+	return yes;
+}
+
+int live_segments_locked(const Db &db, journal::Segment *tables, int *slots, int max) noexcept
+{
+	int n = 0;
+	for (int i = 0; i < db.nsegments && n < max; ++i)
+	{
+		const SegmentSlot &s = segment_at(db, i);
+		if (s.state != SegmentState::open && s.state != SegmentState::sealed)
+			continue;
+		// Inserts in place by number, because slots are reused.
+		int at = n++;
+		while (at > 0 && tables[at - 1].number > s.number)
+		{
+			tables[at] = tables[at - 1];
+			slots[at] = slots[at - 1];
+			--at;
+		}
+		tables[at] = tables_of(s);
+		slots[at] = i;
+	}
+	return n;
+}
+
+int live_segments(const Db &db, journal::Segment *tables, int *slots, int max)
+{
+	LWLockAcquire(map_lock(db), LW_SHARED);
+	const int n = live_segments_locked(db, tables, slots, max);
+	LWLockRelease(map_lock(db));
+	return n;
+}
+
+void last_ids(const Db &db, const journal::Segment *tables, const int *slots, int n, int64 *ids) noexcept
+{
+	LWLockAcquire(map_lock(db), LW_SHARED);
+	for (int i = 0; i < n; ++i)
+	{
+		const SegmentSlot &s = segment_at(db, slots[i]);
+		const bool known = s.number == tables[i].number && s.number != 0; // segment 0 has jobs of other segments
+		ids[i] = known ? s.last_id : PG_INT64_MAX;
+	}
+	LWLockRelease(map_lock(db));
+}
+
+int add_segment(Db &db, const journal::Segment &tables, int64 first_id, int64 last_id, bool open, TimestampTz opened_at)
+{
+	int slot = -1;
+	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
+	bool known = false;
+	for (int i = 0; i < db.nsegments; ++i)
+	{
+		const SegmentSlot &s = segment_at(db, i);
+		if (s.state == SegmentState::free)
+			slot = slot < 0 ? i : slot;
+		else if (s.number == tables.number && s.job == tables.job)
+			known = true;
+	}
+	if (slot < 0 && db.nsegments < guc::max_segments)
+		slot = db.nsegments;
+	if (known)
+		slot = -1;
+	if (slot >= 0)
+	{
+		SegmentSlot &s = segment_at(db, slot);
+		s.number = tables.number;
+		s.job = tables.job;
+		s.event = tables.event;
+		s.opened_at = opened_at;
+		s.sealed_at = opened_at;
+		s.finished_at = 0;
+		s.forget_counts();
+		if (open)
+		{
+			// H8: the new range starts at the next id that any session can draw.
+			const int64 next = std::min(db.next_id.load(), db.id_limit.load());
+			SegmentSlot &old = segment_at(db, db.open);
+			old.state = SegmentState::sealed;
+			old.last_id = next - 1;
+			old.sealed_at = opened_at;
+			s.first_id = next;
+			s.last_id = PG_INT64_MAX;
+			s.state = SegmentState::open;
+			db.open = slot;
+		}
+		else
+		{
+			s.first_id = first_id;
+			s.last_id = last_id;
+			s.state = SegmentState::sealed;
+		}
+		if (slot == db.nsegments)
+			++db.nsegments;
+	}
+	LWLockRelease(map_lock(db));
+	return slot;
+}
+
+void widen_segment(Db &db, int slot, const journal::Segment &tables, int64 first_id, int64 last_id)
+{
+	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
+	SegmentSlot &s = segment_at(db, slot);
+	if (s.number == tables.number && s.job == tables.job && s.number != 0 && s.state != SegmentState::free)
+	{
+		const bool was_empty = s.last_id < s.first_id;
+		s.first_id = was_empty ? first_id : std::min(first_id, s.first_id);
+		s.last_id = was_empty ? last_id : std::max(last_id, s.last_id);
+	}
+	LWLockRelease(map_lock(db));
+}
+
+int view_segments(const Db &db, SegmentView *out, int max)
+{
+	int n = 0;
+	LWLockAcquire(map_lock(db), LW_SHARED);
+	for (int i = 0; i < db.nsegments && n < max; ++i)
+	{
+		const SegmentSlot &s = segment_at(db, i);
+		if (s.state == SegmentState::free)
+			continue;
+		int at = n++;
+		for (; at > 0 && out[at - 1].tables.number > s.number; --at)
+			out[at] = out[at - 1];
+		out[at] = SegmentView{i,
+							  tables_of(s),
+							  s.state,
+							  s.ended.load(),
+							  s.first_id,
+							  s.last_id,
+							  s.rows.load(),
+							  s.live.load(),
+							  s.dead.load(),
+							  s.opened_at,
+							  s.sealed_at,
+							  s.finished_at,
+							  s.looked_at.load(),
+							  s.again_at.load(),
+							  s.noted_live.load(),
+							  s.noted_at.load(),
+							  s.future_since.load()};
+	}
+	LWLockRelease(map_lock(db));
+	return n;
+}
+
+bool change_segment(Db &db, int slot, SegmentState from, SegmentState to, TimestampTz at)
+{
+	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
+	SegmentSlot &s = segment_at(db, slot);
+	const bool ok = s.state == from && (to != SegmentState::finished || s.live.load() == 0);
+	if (ok)
+	{
+		s.state = to;
+		if (to == SegmentState::finished)
+			s.finished_at = at;
+	}
+	LWLockRelease(map_lock(db));
+	return ok;
+}
+
+void forget_dead(Db &db, int slot, int64 dead)
+{
+	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
+	SegmentSlot &s = segment_at(db, slot);
+	if (s.state == SegmentState::finished)
+		s.dead.fetch_sub(dead);
+	LWLockRelease(map_lock(db));
+}
+
+void remove_segment(Db &db, int slot)
+{
+	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
+	segment_at(db, slot).state = SegmentState::free;
+	LWLockRelease(map_lock(db));
+}
+
+} // namespace tq

@@ -1,0 +1,390 @@
+#include "segments/segments.hpp"
+
+extern "C"
+{
+#include "catalog/pg_sequence.h"
+#include "commands/sequence.h"
+#include "utils/fmgrprotos.h"
+}
+
+#include "guc.hpp"
+#include "journal/terminal_states.hpp"
+#include "pg/owner.hpp"
+#include "pg/spi.hpp"
+
+namespace tq
+{
+
+namespace
+{
+
+Oid sequence_oid(const char *name)
+{
+	const Oid schema = get_namespace_oid("tq", false);
+	const Oid oid = get_relname_relid(name, schema);
+	if (!OidIsValid(oid))
+		elog(ERROR, "sequence tq.%s is missing", name);
+	return oid;
+}
+
+constexpr int64 kLastId = (int64{1} << 53) - 1; // as the tables' own CHECK
+
+// Whether an id is too close to the last one to draw ids above it.
+constexpr bool too_great(int64 id) { return id > kLastId - (int64{1} << 40); }
+
+[[noreturn]] void no_ids_left()
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED), errmsg("no job ids are left"),
+			 errdetail("Ids are below 2^53, and a job has one that is so great that none above it can be drawn."),
+			 errhint("Such a row was written by hand: delete it, and VACUUM its table.")));
+}
+
+void check_ids_again(Db &db) noexcept { db.ids_checked.store(db.outside_changes.load() - 1); }
+
+// Draws a block of ids from the sequence: (value - increment, value]. Its WAL record is on disk before their use (R2).
+void draw_block(int64 *first, int64 *end)
+{
+	const Oid oid = sequence_oid("job_id_seq");
+	HeapTuple tuple = SearchSysCache1(SEQRELID, ObjectIdGetDatum(oid));
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for sequence %u", oid);
+	const int64 increment = reinterpret_cast<Form_pg_sequence>(GETSTRUCT(tuple))->seqincrement;
+	ReleaseSysCache(tuple);
+	const XLogRecPtr before = XactLastRecEnd;
+	const int64 value = nextval_internal(oid, false);
+	if (XactLastRecEnd != before)
+		XLogFlush(XactLastRecEnd);
+	*first = value - increment + 1;
+	*end = value + 1;
+	if (value > kLastId)
+		no_ids_left();
+}
+
+// Draws a block of ids that are all greater than `above`. Advances a sequence that is far behind (rows of a dump
+// preceded it, or ids were written by hand). One process at a time sets it; a second one would set it back while
+// sessions draw. The margin is for these sessions. nextval does not conflict with this lock.
+void draw_block_above(const Db &db, int64 above, int64 *first, int64 *end)
+{
+	constexpr int64 kNear = 100, kMargin = 1000; // blocks
+	if (too_great(above))
+		no_ids_left();
+	draw_block(first, end);
+	if (*first > above)
+		return;
+	const Oid oid = sequence_oid("job_id_seq");
+	LockRelationOid(oid, ShareUpdateExclusiveLock);
+	for (draw_block(first, end); *first <= above; draw_block(first, end))
+	{
+		const int64 block = *end - *first;
+		if ((above - *first) / block <= kNear)
+			continue;
+		const pg::OwnerScope scope = pg::enter_owner(db.extension);
+		const Oid types[] = {INT8OID};
+		const Datum values[] = {Int64GetDatum(above + kMargin * block)};
+		pg::sql("SELECT setval('tq.job_id_seq', $1)", {types, values}, false, 1);
+		pg::leave_owner(scope);
+	}
+	UnlockRelationOid(oid, ShareUpdateExclusiveLock);
+}
+
+// Takes the block, unless another process has installed a block that is not used up.
+void install_block(Db &db, int64 first, int64 end, bool keep_rest)
+{
+	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
+	const bool used_up = db.next_id.load() >= db.id_limit.load();
+	if (first >= db.id_limit.load() && (used_up || !keep_rest))
+	{
+		db.next_id.store(first);
+		db.id_limit.store(end);
+	}
+	LWLockRelease(map_lock(db));
+}
+
+// The column tq.segment.ended: event types, or null if unknown.
+uint8 ends_of_text(const char *types) noexcept
+{
+	uint32 ended = types != nullptr ? 0 : kAnyEnd;
+	for (; types != nullptr && *types != '\0'; ++types)
+	{
+		const auto *known = std::find_if(std::begin(journal::kTerminalStates), std::end(journal::kTerminalStates),
+										 [types](const auto &s) { return static_cast<char>(s.event) == *types; });
+		ended |= known != std::end(journal::kTerminalStates) ? 1U << static_cast<int>(known->state) : kAnyEnd;
+	}
+	return static_cast<uint8>(ended);
+}
+
+// The SQL of 0.1.0 lacks it.
+bool has_ends_column()
+{
+	const Oid table = get_relname_relid("segment", get_namespace_oid("tq", false));
+	return get_atttype(table, get_attnum(table, "ended")) == TEXTOID;
+}
+
+// The numbered segments in tq.segment; a time is 0 for null.
+struct Registered
+{
+	int32 number;
+	TimestampTz opened_at, sealed_at, finished_at;
+	uint8 ended;
+};
+
+int read_registry(const Db &db, Registered **out)
+{
+	const MemoryContext caller = CurrentMemoryContext;
+	const pg::OwnerScope scope = pg::enter_owner(db.extension);
+	pg::sql(has_ends_column()
+				? "SELECT number, opened_at, sealed_at, finished_at, ended FROM tq.segment"
+				: "SELECT number, opened_at, sealed_at, finished_at, NULL::text AS ended FROM tq.segment",
+			{}, true, 0);
+	const auto n = static_cast<int>(SPI_processed);
+	auto *rows =
+		static_cast<Registered *>(MemoryContextAllocZero(caller, sizeof(Registered) * static_cast<Size>(n + 1)));
+	for (int i = 0; i < n; ++i)
+	{
+		const auto row = static_cast<uint64>(i);
+		rows[i].number = pg::spi_int4(row, "number", -1);
+		rows[i].opened_at = pg::spi_time(row, "opened_at", 0);
+		rows[i].sealed_at = pg::spi_time(row, "sealed_at", 0);
+		rows[i].finished_at = pg::spi_time(row, "finished_at", 0);
+		rows[i].ended = ends_of_text(pg::spi_text(row, "ended"));
+	}
+	pg::leave_owner(scope);
+	*out = rows;
+	return n;
+}
+
+// Segment 0 is always usable, even without its triggers after a restore.
+bool is_usable(const journal::SegmentTables &s) noexcept
+{
+	return s.complete || (s.tables.number == 0 && OidIsValid(s.tables.event));
+}
+
+} // namespace
+
+void record_ends(int32 number, uint8 ended)
+{
+	if (!has_ends_column())
+		return;
+	char ends[std::size(journal::kTerminalStates) + 1] = {};
+	char *end = ends;
+	for (const journal::TerminalState &s : journal::kTerminalStates)
+		if ((ended & 1U << static_cast<int>(s.state)) != 0)
+			*end++ = static_cast<char>(s.event);
+	const Oid types[] = {INT4OID, TEXTOID};
+	const Datum values[] = {Int32GetDatum(number), CStringGetTextDatum(ends)};
+	const char nulls[] = {' ', ended == kAnyEnd ? 'n' : ' ', '\0'};
+	pg::sql("UPDATE tq.segment SET ended = $2 WHERE number = $1", {types, values, nulls}, false, 0);
+}
+
+bool is_recorded(const Db &db, int32 number)
+{
+	Registered *rows = nullptr;
+	const int n = read_registry(db, &rows);
+	return std::any_of(rows, rows + n, [number](const Registered &r) { return r.number == number; });
+}
+
+void ensure_mapped(Db &db)
+{
+	if (db.load_state.load() != static_cast<uint32>(LoadState::none))
+		return;
+	journal::SegmentTables *list = nullptr;
+	const int n = journal::list_segments(&list);
+	auto *low = static_cast<int64 *>(palloc0(sizeof(int64) * static_cast<Size>(n + 1)));
+	auto *high = static_cast<int64 *>(palloc0(sizeof(int64) * static_cast<Size>(n + 1)));
+	auto *mapped = static_cast<bool *>(palloc0(sizeof(bool) * static_cast<Size>(n + 1)));
+	Registered *registered = nullptr;
+	const int nregistered = read_registry(db, &registered);
+	int open = -1;
+	int64 greatest = 0;
+	bool whole = true;
+	for (int i = 0; i < n; ++i)
+	{
+		mapped[i] = is_usable(list[i]);
+		whole = whole && mapped[i];
+		if (mapped[i] && journal::segment_bounds(list[i].tables, &low[i], &high[i]))
+			greatest = std::max(greatest, high[i]);
+		// A segment without rows or a record waits for its rows from a dump; it is adopted later.
+		else if (mapped[i] && list[i].tables.number != 0)
+			mapped[i] = std::any_of(registered, registered + nregistered,
+									[&](const Registered &r) { return r.number == list[i].tables.number; });
+		open = mapped[i] ? i : open; // the youngest complete one
+	}
+	const auto nmapped = static_cast<int>(std::count(mapped, mapped + n, true));
+	if (nmapped > guc::max_segments)
+		ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+						errmsg("database has %d segments, more than tq.max_segments", nmapped),
+						errhint("Raise tq.max_segments and restart the server.")));
+	int64 first = 0, end = 0;
+	// Existing jobs can still be processed, and a read-only session can see them. A session that draws ids checks
+	// again, and draws a block or raises the error.
+	const bool draws = !too_great(greatest) && !XactReadOnly;
+	const Oid sequence = draws ? sequence_oid("job_id_seq") : InvalidOid;
+	if (draws)
+	{
+		// The scheduler maps, too. The first to draw a block is the one that installs it.
+		LockRelationOid(sequence, ShareUpdateExclusiveLock);
+		if (db.load_state.load() == static_cast<uint32>(LoadState::none))
+			draw_block_above(db, greatest, &first, &end);
+	}
+	else
+		check_ids_again(db);
+	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
+	if (db.load_state.load() == static_cast<uint32>(LoadState::none))
+	{
+		db.next_id.store(std::max(first, greatest + 1));
+		db.id_limit.store(end);
+		db.nsegments = 0;
+		db.open = 0;
+		for (int i = 0; i < n; ++i)
+		{
+			if (!mapped[i])
+				continue;
+			SegmentSlot &s = segment_at(db, db.nsegments);
+			s.number = list[i].tables.number;
+			s.job = list[i].tables.job;
+			s.event = list[i].tables.event;
+			s.state = i == open ? SegmentState::open : SegmentState::sealed;
+			s.first_id = s.number == 0 ? 0 : low[i] != 0 ? low[i] : db.next_id.load();
+			s.last_id = i == open ? PG_INT64_MAX : high[i];
+			s.opened_at = s.sealed_at = wall_now();
+			s.finished_at = 0;
+			uint8 ended = kAnyEnd;
+			for (int k = 0; k < nregistered; ++k)
+				if (registered[k].number == s.number)
+				{
+					s.opened_at = registered[k].opened_at;
+					s.sealed_at = registered[k].sealed_at != 0 ? registered[k].sealed_at : s.sealed_at;
+					if (registered[k].finished_at != 0 && i != open)
+					{
+						s.finished_at = registered[k].finished_at;
+						s.state = SegmentState::finished;
+						ended = registered[k].ended;
+					}
+					// It accepts jobs again; the janitor records that.
+					whole = whole && (registered[k].finished_at == 0 || i != open);
+				}
+			s.forget_counts();
+			s.ended.store(ended);
+			// the janitor counts before it drops the segment
+			s.dead.store(s.state == SegmentState::finished ? kDeadUnknown : 0);
+			if (i == open)
+				db.open = db.nsegments;
+			++db.nsegments;
+		}
+		if (!whole) // or during a restore that was not announced
+			request_reload(db);
+		db.load_state.store(static_cast<uint32>(LoadState::mapped));
+	}
+	LWLockRelease(map_lock(db));
+	if (draws)
+		UnlockRelationOid(sequence, ShareUpdateExclusiveLock);
+}
+
+namespace
+{
+
+// After rows were restored, ensures that none of their ids is drawn again, even before the janitor has processed them.
+// With `draws` false it does not report that no ids are left.
+void check_ids(Db &db, bool draws)
+{
+	const uint32 changes = db.outside_changes.load();
+	if (changes == db.ids_checked.load())
+		return;
+	journal::SegmentTables *list = nullptr;
+	const int n = journal::list_segments(&list);
+	int64 greatest = 0, first = 0, end = 0;
+	for (int i = 0; i < n; ++i)
+	{
+		int64 low = 0, high = 0;
+		if (is_usable(list[i]) && journal::segment_bounds(list[i].tables, &low, &high))
+			greatest = std::max(greatest, high);
+	}
+	if (!draws && too_great(greatest))
+		return;
+	// The restore may have advanced the sequence itself, so always draws a block.
+	draw_block_above(db, greatest, &first, &end);
+	install_block(db, first, end, false);
+	db.ids_checked.store(changes);
+}
+
+} // namespace
+
+namespace
+{
+
+// Called with the table locked: whether the segment still accepts these ids. Before the lock, it may have been sealed
+// and, because nothing in it was committed, finished or dropped. Rows written there would not be read again.
+bool still_takes(const Db &db, const Drawn &d) noexcept
+{
+	LWLockAcquire(map_lock(db), LW_SHARED);
+	SegmentSlot &s = segment_at(db, d.slot);
+	const bool same = s.number == d.tables.number && s.job == d.tables.job;
+	const bool ok = same && (s.state == SegmentState::open || s.state == SegmentState::sealed);
+	if (same && !ok)
+		s.rows.fetch_sub(d.count);
+	LWLockRelease(map_lock(db));
+	return ok;
+}
+
+} // namespace
+
+Drawn draw_ids(Db &db, int n)
+{
+	check_ids(db, true);
+	for (;;)
+	{
+		CHECK_FOR_INTERRUPTS();
+		Drawn d{};
+		LWLockAcquire(map_lock(db), LW_SHARED);
+		const bool open = db.open < db.nsegments && segment_at(db, db.open).state == SegmentState::open;
+		d.first = db.next_id.fetch_add(n);
+		const int64 limit = db.id_limit.load();
+		d.count = static_cast<int>(std::clamp<int64>(limit - d.first, 0, n));
+		if (d.count > 0 && !open)
+		{
+			LWLockRelease(map_lock(db));
+			ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg("no segment takes jobs"),
+							errdetail("Not even tq.job_0 and tq.event_0 were there when the segments were looked up."),
+							errhint("Restore the tables of schema \"tq\" from a dump, and restart the server.")));
+		}
+		if (d.count > 0)
+		{
+			d.slot = db.open;
+			SegmentSlot &s = segment_at(db, d.slot);
+			d.tables = tables_of(s);
+			const int64 rows = s.rows.fetch_add(d.count) + d.count;
+			LWLockRelease(map_lock(db));
+			// Also for the first job: few jobs should follow it into segment 0, where ended jobs leave dead rows.
+			const bool first = d.tables.number == 0 && rows == d.count;
+			if (first || (rows - d.count < guc::segment_rows && rows >= guc::segment_rows))
+				wake_scheduler(db);
+			TQ_WAIT_POINT("draw-before-lock");
+			LockRelationOid(d.tables.job, RowExclusiveLock);
+			if (still_takes(db, d))
+				return d;
+			UnlockRelationOid(d.tables.job, RowExclusiveLock);
+			continue;
+		}
+		LWLockRelease(map_lock(db));
+		int64 first = 0, end = 0;
+		draw_block(&first, &end);
+		TQ_WAIT_POINT("block-after-draw");
+		install_block(db, first, end, true);
+	}
+}
+
+void raise_ids(Db &db) { check_ids(db, false); }
+
+void raise_ids(Db &db, int64 above)
+{
+	int64 first = 0, end = 0;
+	if (above < db.next_id.load())
+		return;
+	if (too_great(above))
+		return check_ids_again(db);
+	draw_block_above(db, above, &first, &end);
+	install_block(db, first, end, false);
+}
+
+} // namespace tq

@@ -1,0 +1,159 @@
+// The segment map of a database: the ids of each segment, and drawing ids.
+// Regime: PG. Locks: map lock.
+#pragma once
+
+#include "shmem/shared.hpp"
+
+namespace tq
+{
+
+// Reads the list of segments from the catalog into the map, once.
+void ensure_mapped(Db &db);
+
+// Whether tq.segment has a segment. The janitor records a new segment; a restore may bring the tables first.
+bool is_recorded(const Db &db, int32 number);
+
+// Draws up to n consecutive ids of one segment; returns how many. The caller keeps RowExclusiveLock on the segment's
+// job table until its transaction ends, so that the segment is not finished or dropped before the rows are published.
+struct Drawn
+{
+	int64 first;
+	int count;
+	int slot; // in the segment map
+	journal::Segment tables;
+};
+Drawn draw_ids(Db &db, int n);
+
+// Makes all later ids greater than this one (ids written by hand or restored).
+void raise_ids(Db &db, int64 above);
+
+// The same for all rows written outside tq since the last check, so that a segment opened now starts above them.
+void raise_ids(Db &db);
+
+// The slots whose ranges include the id, by the end of their range, then segment 0. Returns the count, at most
+// kMostSlots.
+// Ranges overlap only where rows were written by hand, even in a rolled-back transaction; nothing tells which range is
+// too wide. If there are too many, omits some with late ends. Keeps the range that starts last, because a range that
+// grew upwards starts before those that it overlaps.
+constexpr int kMostSlots = 64;
+int slots_of_id(const Db &db, int64 id, int *slots);
+
+// The parts of a segment's range that no other range overlaps; returns how many, at most kMostSlots. Omits further
+// parts; callers that read every segment cover them.
+struct IdRange
+{
+	int64 first, last;
+};
+int ids_of_its_own(const Db &db, int slot, IdRange *ranges);
+
+// Whether the map has a segment with this job table.
+bool is_mapped(const Db &db, Oid job);
+
+// Whether segment 0 has taken jobs as the open segment, because there is no other yet.
+bool zero_takes_jobs(const Db &db) noexcept;
+
+// The tables of a slot; false if it is free.
+bool tables_at(const Db &db, int slot, journal::Segment *tables);
+
+// Calls visit(tables, slot) for the segments that may have a job, in the order of slots_of_id(), until it returns true.
+// Returns whether it did.
+template <class Visit>
+bool find_in_segments(const Db &db, int64 id, Visit &&visit)
+{
+	int slots[kMostSlots];
+	const int n = slots_of_id(db, id, slots);
+	journal::Segment tables;
+	for (int i = 0; i < n; ++i)
+		if (tables_at(db, slots[i], &tables) && visit(tables, slots[i]))
+			return true;
+	return false;
+}
+
+// The same with a snapshot that take() registers after the slots are known: visit(tables, snapshot).
+template <class Visit>
+bool find_in_segments(const Db &db, int64 id, Snapshot (*take)(), Visit &&visit)
+{
+	int slots[kMostSlots];
+	const int n = slots_of_id(db, id, slots);
+	journal::Segment tables;
+	bool found = false;
+	Snapshot snapshot = take();
+	for (int i = 0; i < n && !found; ++i)
+		found = tables_at(db, slots[i], &tables) && visit(tables, snapshot);
+	UnregisterSnapshot(snapshot);
+	return found;
+}
+
+inline Snapshot latest_snapshot() { return RegisterSnapshot(GetLatestSnapshot()); }
+
+// Locks a segment's event table to the end of the transaction, as an append or (`reads`) a read does; with `rows`, also
+// its job table, as a read does. Does not wait: returns false if another session holds or awaits a conflicting lock.
+enum class Events : uint8
+{
+	reads,
+	appends,
+};
+bool try_lock_segment(const Db &db, int slot, Events events, bool rows);
+
+// All segments that may hold live jobs (open and sealed), ascending by number; copied under the lock.
+int live_segments(const Db &db, journal::Segment *tables, int *slots, int max);
+// The greatest possible id in these segments, which come from live_segments().
+void last_ids(const Db &db, const journal::Segment *tables, const int *slots, int n, int64 *ids) noexcept;
+// The same; the caller holds the lock.
+int live_segments_locked(const Db &db, journal::Segment *tables, int *slots, int max) noexcept;
+
+// Adds a segment that the janitor created or adopted. With `open` it accepts jobs, and the former open one is sealed.
+// Returns its slot, or -1 if the map is full or has it already.
+int add_segment(Db &db, const journal::Segment &tables, int64 first_id, int64 last_id, bool open,
+				TimestampTz opened_at);
+
+// Widens a segment's range to include rows written outside tq. Other segments may have these ids, too; a lookup by id
+// reads each of them.
+void widen_segment(Db &db, int slot, const journal::Segment &tables, int64 first_id, int64 last_id);
+
+// SegmentSlot::dead of a segment that was not read: some, but unknown how many. Retries and purges leave it unknown.
+constexpr int64 kDeadUnknown = int64{1} << 40;
+constexpr bool dead_known(int64 dead) noexcept { return dead < kDeadUnknown / 2; }
+
+// Subtracts dead jobs from a finished segment's count; does nothing if the segment was reopened.
+void forget_dead(Db &db, int slot, int64 dead);
+
+// A copy of the map for the janitor.
+struct SegmentView
+{
+	int slot;
+	journal::Segment tables;
+	SegmentState state;
+	uint8 ended;
+	int64 first_id;
+	int64 last_id;
+	int64 rows;
+	int64 live;
+	int64 dead;
+	TimestampTz opened_at;
+	TimestampTz sealed_at;
+	TimestampTz finished_at;
+	TimestampTz looked_at;
+	Micros again_at;
+	int64 noted_live;
+	Micros noted_at;
+	Micros future_since;
+};
+int view_segments(const Db &db, SegmentView *out, int max); // ascending by number
+
+// Whether the segment may have jobs that ended in these states (bits of journal::FoldState). True until it is finished.
+constexpr bool may_have_ended(const SegmentView &s, uint32 states) noexcept
+{
+	return s.state != SegmentState::finished || (s.ended & states) != 0;
+}
+
+// Stores SegmentSlot::ended in tq.segment, so that a restart does not lose it. The caller is in an owner's scope.
+void record_ends(int32 number, uint8 ended);
+
+// Changes a segment's state if it is `from`; false otherwise. It becomes finished only if no job lives in it.
+bool change_segment(Db &db, int slot, SegmentState from, SegmentState to, TimestampTz at);
+
+// Removes a segment whose tables are gone.
+void remove_segment(Db &db, int slot);
+
+} // namespace tq

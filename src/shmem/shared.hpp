@@ -1,0 +1,270 @@
+// The live state in shared memory: the core's region, one slot per database, and the locks.
+// Lock order: segment map (of a database) -> registry -> queue -> hash partition. Code under any of them calls nothing
+// that may raise an error, allocate or wait, with one exception: residency/recount.cpp takes a snapshot under the map
+// lock.
+// Regime: PG.
+#pragma once
+
+#include "pg/prelude.hpp"
+
+#include "core/engine.hpp"
+#include "journal/journal.hpp"
+#include "shmem/clock.hpp"
+
+namespace tq
+{
+
+using core::Engine;
+using core::Entry;
+using core::JobId;
+using core::Key;
+using core::kNil;
+using core::kNoQueue;
+using core::Lane;
+using core::LeaseNo;
+using core::Queue;
+using core::Ref;
+using core::State;
+using core::Verb;
+
+enum class SegmentState : uint8
+{
+	free,
+	open,	  // accepts jobs; at most one
+	sealed,	  // accepts no jobs
+	finished, // every job terminal; waits for retention
+	dropping,
+};
+
+// Values of SegmentSlot::ended with all states: unknown, and unknown while the janitor reads the segment.
+constexpr uint8 kAnyEnd = 0xFF;
+constexpr uint8 kReadingEnds = 0xFE;
+
+// A segment in the map. The map lock protects everything except the atomics.
+struct SegmentSlot
+{
+	int32 number;
+	Oid job;
+	Oid event;
+	SegmentState state;
+	std::atomic<bool> skipped; // a loader has skipped it because it was locked
+	// How jobs of a finished segment may have ended: bits of journal::FoldState, or an unknown value.
+	std::atomic<uint8> ended;
+	int64 first_id; // its jobs have ids first_id .. last_id (0 for segment 0, which is searched last)
+	int64 last_id;	// PG_INT64_MAX while open
+	TimestampTz opened_at;
+	TimestampTz sealed_at;
+	TimestampTz finished_at;
+	std::atomic<Micros> noted_at; // when the scheduler last saw `live` change by much (steady_now); 0: never
+	// Lookups by id read the fields above; commits write those below.
+	alignas(core::kCacheLine) std::atomic<int64> rows; // appended jobs
+	std::atomic<int64> live; // committed jobs that are not terminal
+	std::atomic<int64> delta; // gain of `live` since the snapshot of a recount under way
+	std::atomic<int64> dead; // ended jobs that are dead or buried (kept longer)
+	std::atomic<uint32> dead_changes; // number of commits that changed `dead`
+	std::atomic<int32> noted_live; // `live` at noted_at
+	// When the janitor had moved out all jobs that can be moved since the segment was finished; 0: not yet.
+	std::atomic<TimestampTz> looked_at;
+	std::atomic<Micros> again_at; // the janitor does not scan it before this (steady_now)
+	// When a time in this segment was first seen to be in the future (mono_now); 0: none is.
+	std::atomic<Micros> future_since;
+
+	void forget_counts() noexcept
+	{
+		for (std::atomic<int64> *count : {&rows, &live, &delta, &dead, &looked_at, &again_at, &noted_at, &future_since})
+			count->store(0);
+		ended.store(kAnyEnd);
+	}
+};
+static_assert(sizeof(SegmentSlot) == 2 * core::kCacheLine);
+
+enum class LoadState : uint32
+{
+	none,	 // not requested yet
+	mapped,	 // segments are known; enqueue works
+	loading, // a process reads the journal
+	loaded,
+};
+
+// What a count's snapshot sees; transaction ids include their epochs. All zero: nothing.
+struct CountSnapshot
+{
+	uint64 xmin, xmax;
+	int32 nxip; // number of running transactions in between: count_xip, counted_xip
+};
+
+// Jobs that others wait for (dependencies/awaited.hpp). No lock.
+constexpr uint32 kAwaitedBits = 16384;
+constexpr uint32 kNoted = 256;
+struct Awaited
+{
+	std::atomic<uint64> filter[kAwaitedBits / 64]; // by the hash of a parent's id
+	std::atomic<int64> noted[kNoted]; // ids for the resolver: a parent, or minus a child; 0: free
+	std::atomic<uint32> bits;		  // number of bits set in the filter; 0: no job waits
+	std::atomic<uint32> emptied;	  // grows by two when the filter is emptied; odd meanwhile
+	std::atomic<int32> openers;		  // open transactions that may have read parents
+	std::atomic<bool> some;			  // `noted` is not empty
+	std::atomic<bool> all;			  // the resolver must read all of tq.dependency
+	std::atomic<bool> complete;		  // every row of tq.dependency has its bit
+
+	void forget() noexcept; // for a slot with a new database
+};
+
+// Delay of work after an error; steady_now.
+struct Backoff
+{
+	std::atomic<Micros> until;
+	std::atomic<Micros> length; // 0 after a success
+};
+
+// One database and one extension in it, because a transaction may DROP and CREATE EXTENSION.
+struct Db
+{
+	Oid database;  // registry lock
+	Oid extension; // registry lock
+	bool used;	   // registry lock
+	std::atomic<uint32> load_state;
+	std::atomic<uint32> loader;	  // procno + 1 of the process that loads or recounts; 0: none
+	std::atomic<uint32> timer_loader; // procno + 1 of the process that reads in delayed jobs; 0: none
+	std::atomic<bool> reload;	  // tables were changed outside tq: recount
+	std::atomic<uint32> outside_changes; // number of changes of the tables outside tq
+	// The value of outside_changes when the janitor last compared the segments and all were complete.
+	std::atomic<uint32> outside_adopted;
+	// The value of outside_changes whose jobs the last count has seen (written by the loader).
+	std::atomic<uint32> outside_found;
+	// The value of outside_changes up to which the journal has been counted.
+	std::atomic<uint32> outside_counted;
+	std::atomic<Micros> outside_changed_at; // 0 after tq_restore_end()
+	std::atomic<Micros> outside_seen_at;	// the same, for tq_health
+	std::atomic<uint32> restoring; // last known tq.restoring (restoring.cpp)
+	std::atomic<Micros> wall_offset, mono_offset; // of tq_set_now (clock.hpp)
+	// When the janitor retries segments that another session had locked (mono_now); 0: not needed.
+	std::atomic<Micros> adopt_at;
+	// The value of outside_changes up to which the id counter has been compared with the rows.
+	std::atomic<uint32> ids_checked;
+	std::atomic<bool> dormant;	  // schedules and executors are held (activation.hpp)
+	std::atomic<bool> was_fresh;  // tq.meta had no row, and no activation followed
+	std::atomic<uint32> activations; // number of commits that activated it; counted before dormant changes
+	std::atomic<uint32> scheduler; // procno + 1, 0 if none
+	// The scheduler's planned wakeup; an earlier event sets its latch.
+	std::atomic<Micros> plan_wall;
+	std::atomic<Micros> plan_mono;
+	std::atomic<bool> refill; // some queue wants a refill
+	std::atomic<bool> revocations; // leases of some workers were revoked (Worker::revoked)
+	std::atomic<bool> skips; // some segment is `skipped`
+	std::atomic<bool> queue_rows; // some queue's row must be written
+	std::atomic<bool> keys_clean; // tq.unique_key has no row, and none was written since
+	std::atomic<Micros> actions_due; // when the janitor may look for old rows of tq.audit; mono_now
+	std::atomic<Micros> keys_due; // when the janitor may check tq.unique_key again; mono_now
+	std::atomic<bool> changes_clean; // tq.change and tq.change_mark have no row, and none was written since
+	std::atomic<Micros> changes_due; // when the janitor may delete old changes; mono_now
+	std::atomic<uint32> handler_changes; // number of commits that changed tq.handler
+	// Grows before a commit changes a slot; a process that read rows before that must read them again.
+	std::atomic<uint32> queue_changes;
+	std::atomic<uint32> schedule_changes; // number of commits that changed schedules
+	Awaited awaited;
+	std::atomic<int64> next_id; // drawn with the map lock shared
+	std::atomic<int64> id_limit;
+	int32 nsegments;  // map lock; slots 0 .. nsegments - 1 have been in use
+	int32 open;		  // map lock; slot that takes jobs
+	// Counts of the journal (map lock).
+	bool counting;
+	CountSnapshot count;   // the count under way
+	CountSnapshot counted; // the last finished count
+	// Statistics.
+	std::atomic<int64> loads, refilled, evicted, aborted_claims, claims_logged, rows_gone, lost_found, brought;
+	// The longest time in which a COMMIT of a thousand or more changes published them, with interrupts held.
+	std::atomic<Micros> longest_publish;
+	std::atomic<int64> read_again; // jobs both evicted and refilled in the last minute
+	std::atomic<int64> audits, drifted, outdated; // counts after the first load, and their findings
+	std::atomic<int64> fires, fires_missed, fires_failed, fires_again; // of schedules
+	std::atomic<int64> schedules_unreadable; // rows that the scheduler skipped when it last read them
+	std::atomic<int64> follow_ups_lost; // follow-ups that could not be enqueued when a job ended
+	std::atomic<Micros> follow_up_logged_at;
+	std::atomic<bool> too_small; // the last load lacked memory for jobs that must have an entry
+	std::atomic<int64> rows_unknown; // in the last count: unfinished jobs of queues that do not exist
+	std::atomic<int64> orphans;		 // in the last count: jobs that wait for parents without a row
+	std::atomic<Micros> loaded_at, load_took;
+	std::atomic<Micros> counted_at;	 // last recount
+	std::atomic<Micros> warned_at;	 // last log message that no segment can be added
+	std::atomic<Micros> cleaned_at;	 // when segment 0 was last cleaned
+	Backoff opening; // the janitor's opening of segments
+	Backoff tidying; // the janitor's other work
+};
+
+extern Engine engine;			// process-local view
+extern uint32 my_proc;			// this backend's number
+
+void request_shmem();			// shmem_request_hook
+void init_shmem();				// shmem_startup_hook
+bool preloaded() noexcept;
+
+Db &db_at(int i) noexcept;
+SegmentSlot &segment_at(const Db &db, int slot) noexcept;
+TransactionId *count_xip(const Db &db) noexcept;
+TransactionId *counted_xip(const Db &db) noexcept;
+uint16_t index_of(const Db &db) noexcept;
+
+inline journal::Segment tables_of(const SegmentSlot &s) noexcept { return {s.number, s.job, s.event}; }
+
+// Locks.
+LWLock *registry_lock() noexcept;
+LWLock *map_lock(const Db &db) noexcept;
+LWLock *queue_lock(uint16_t queue) noexcept;
+inline void lock_queue(uint16_t q) noexcept { LWLockAcquire(queue_lock(q), LW_EXCLUSIVE); }
+inline void unlock_queue(uint16_t q) noexcept { LWLockRelease(queue_lock(q)); }
+
+// Whether is(slot, queue) holds for a queue of the database. Without a lock, so a queue may disappear meanwhile.
+template <class Is> bool any_queue(const Db &db, Is &&is)
+{
+	const uint16_t d = index_of(db);
+	for (uint32 i = 0; i < engine.limits().queues; ++i)
+	{
+		const auto slot = static_cast<uint16_t>(i);
+		Queue &q = engine.queue(slot);
+		if (q.state != core::QueueState::free && q.db == d && is(slot, q))
+			return true;
+	}
+	return false;
+}
+
+template <class Visit> void for_queues(const Db &db, Visit &&visit)
+{
+	static_cast<void>(any_queue(db, [&visit](uint16_t slot, Queue &q) { return visit(slot, q), false; }));
+}
+
+// A job's weight in its entry's format.
+inline uint16_t hundredths(float4 weight) noexcept // 0 for an invalid weight, such as NaN
+{
+	return weight > 0 ? static_cast<uint16_t>(std::min(weight * 100, 65535.0F)) : 0;
+}
+
+void wake_proc(uint32 proc) noexcept;
+void wake_scheduler(const Db &db) noexcept;
+
+// The slot of this backend's last call of database() (database/attach.hpp); null before. For callbacks.
+Db *current_db() noexcept;
+void set_current_db(Db &db) noexcept;
+
+// The queue slot of a tq.queue id; kNoQueue if unknown.
+uint16_t queue_of_id(const Db &db, int32 id) noexcept;
+
+// A restore may be under way: a change from outside was seen now (database/restoring.hpp).
+void note_outside_change(Db &db) noexcept;
+
+// Makes the scheduler load or count again, because rows were written outside tq.
+void request_reload(Db &db) noexcept;
+
+// Wait points: with -DTQ_TEST a test can make a process wait, fail, exit or die at a named place. Use
+// TQ_WAIT_POINT_NOFAIL where nothing may fail: in commit, abort and exit callbacks, and right after a commit.
+#ifdef TQ_TEST
+void wait_point(const char *name);
+void wait_point_nofail(const char *name) noexcept;
+#define TQ_WAIT_POINT(name) ::tq::wait_point(name)
+#define TQ_WAIT_POINT_NOFAIL(name) ::tq::wait_point_nofail(name)
+#else
+#define TQ_WAIT_POINT(name) static_cast<void>(0)
+#define TQ_WAIT_POINT_NOFAIL(name) static_cast<void>(0)
+#endif
+
+} // namespace tq

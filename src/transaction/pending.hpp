@@ -1,0 +1,139 @@
+// The operations of the open transaction on jobs, in the order of the calls; one list per backend. Its end publishes or
+// undoes them (commit/transaction_end.hpp, R13).
+// Regime: PG; the note_* functions may allocate, so they come before the change they note. Locks: none, but set_pending
+// takes a queue lock.
+#pragma once
+
+#include "shmem/shared.hpp"
+
+namespace tq
+{
+
+// One operation on one job.
+struct Op
+{
+	Verb verb = Verb::none;
+	State to = State::none;	  // state after commit (terminal: the entry is dropped)
+	Verb prev_mark = Verb::none; // for undo: the entry's mark,
+	State prev_pending = State::none;
+	uint16_t queue = 0;
+	uint16_t lane = 0;
+	uint16_t segment = 0;	  // slot in the map
+	bool revoked = false;	  // enqueue: the same transaction cancelled it
+	bool blocked = false;	  // enqueue: waits for its parents, so it gets no entry
+	bool makes_way = false;	  // cancel: makes way for a job of this transaction
+	SubTransactionId sub = InvalidSubTransactionId;
+	Ref ref = kNil;
+	uint32 prev_owner = 0;	  // ... its owner,
+	int32 prev_step = 0;	  // ... its next step,
+	int32 prev_attempt = 0;	  // ... its attempts
+	int32 priority = 0;		  // enqueue, reschedule
+	bool has_priority = false; // reschedule
+	bool keeps_time = false;   // reschedule: only the priority
+	bool override_ = false;	  // the entry's key differs from its row's
+	bool life = false;		  // retry of a terminal job: a new life, live + 1
+	bool is_dead = false;	  // to terminal as dead or buried
+	JobId id = 0;
+	LeaseNo lease = 0;
+	Micros due = core::kNever; // to delayed; kNever: ready
+	Micros expires_at = core::kNever;
+	ItemPointerData tid = {};
+	const char *group = nullptr; // enqueue: group_key (keep_group_key)
+	float4 weight = 0;		  // enqueue: 0: none set
+	uint16_t max_attempts = 0;
+	uint16_t flags = 0;		  // enqueue: the entry's flags that its row sets
+	uint16_t new_segment = 0; // move
+	bool reset_attempts = false;
+	bool stale = false;		  // another event had its step: memory was wrong about the job
+	uint8_t charge = 1;		  // claim: how much a rollback adds to the entry's count of aborts
+	Micros waited = -1;		  // claim: for how long the job could have started; -1: not counted
+	bool own = false;		  // claim: of a job that this transaction has enqueued
+	bool count_attempt = true; // false: release does not count the attempt
+	// A later operation of this transaction changes the job again: the entry keeps the mark.
+	bool more = false;
+	bool edited = false;	   // enqueue: the same transaction changed it, so it stays separate
+	// For a change of a job that this transaction enqueued: the index of that operation. This one is a copy of the
+	// previous state, for ROLLBACK TO.
+	int32 target = -1;
+	journal::EventType event{}; // the appended event, for the name of the state
+};
+
+// Sets the job, step and attempts of an operation from an entry. Queue lock held.
+inline void set_entry(Op *op, Verb verb, const Entry &e) noexcept
+{
+	op->verb = verb;
+	op->ref = engine.ref_of(e);
+	op->id = e.id;
+	op->lease = e.lease;
+	op->queue = e.queue;
+	op->lane = e.lane;
+	op->segment = e.segment;
+	op->prev_step = e.step;
+	op->prev_attempt = e.attempt;
+}
+
+// A request to a running job to stop. It sets no mark, and any end of the attempt overrides it.
+inline bool is_cancel_request(const Op &op) noexcept { return op.verb == Verb::cancel && op.to == State::running; }
+
+// Reserves memory for n more operations, so that the next steps cannot fail half-way. Call it before popping or
+// marking.
+void reserve_ops(int n);
+// Appends an operation to reserved memory; never fails.
+Op &push_op(const Op &op) noexcept;
+
+// A group_key for Op::group; null for null. Valid until the transaction ends; for a job that is only summed, as long as
+// the caller's memory context.
+const char *keep_group_key(const text *key, bool by_itself);
+
+// Notes the jobs that one call enqueues. Up to tq.publish_limit operations per transaction are kept one by one. Further
+// jobs are only summed per lane and segment and per group, which is enough to lower the watermarks.
+void note_enqueue(const Op *ops, int n);
+
+// The operation by which this transaction enqueued a job, even if it cancelled the job; null if there is none or the
+// job was summed.
+Op *pending_enqueue(JobId id) noexcept;
+
+// Called before a change of an enqueue: notes its old state for ROLLBACK TO, in reserved memory. Returns its index.
+Op &edit_enqueue(Op &enqueue, Verb verb) noexcept;
+
+// Removes one job from the sums (bulks.hpp) and makes it a separate operation. `op` is its enqueue.
+Op &take_from_bulk(const Op &op);
+
+// Whether this transaction has asked the holder of a lease to stop.
+bool cancel_requested_here(JobId id, LeaseNo lease) noexcept;
+
+// The operation noted last for an entry; null if there is none.
+Op *last_op_on(Ref ref, JobId id) noexcept;
+
+// The last operation, for fields that its verb knows only after marking.
+Op &last_op() noexcept;
+// After `to` of a noted operation has changed: sets the entry's pending state.
+void set_pending(const Op &op) noexcept;
+
+int op_count() noexcept;
+
+// Called when reading a batch of claimed jobs fails. The rollback is charged to the job that could not be read, not to
+// the others (H15). `first`: op_count() before the batch was popped.
+void charge_only(int first, JobId id) noexcept;
+
+// Notes how long the job claimed by operation `index` has waited. Counts only for the first step, because later the row
+// no longer shows since when the job could start.
+void note_wait(int index, Micros waited) noexcept;
+
+// The journal refused a step that operations from `first` on took (unique_violation): their entries are no longer
+// trusted.
+void distrust(int first) noexcept;
+
+// --- for the end of a transaction or subtransaction
+
+// The operations, op_count() of them. Those with a target are copies for ROLLBACK TO, and are not published.
+Op *pending_ops() noexcept;
+bool enqueues_pending() noexcept;
+// Moves the operations of a committing subtransaction to its parent.
+void relabel_ops(SubTransactionId sub, SubTransactionId parent) noexcept;
+// Removes the last operation of a subtransaction that aborts, or of one inside it, for the caller to undo; null if none
+// is left. Restores the enqueues that the subtransaction changed. Valid until the next operation is noted.
+const Op *pop_op_of(SubTransactionId sub) noexcept;
+void forget_ops() noexcept;
+
+} // namespace tq

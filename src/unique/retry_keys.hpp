@@ -1,0 +1,36 @@
+// Unique keys of jobs that have ended and are retried.
+// Regime: PG; may ereport (55P03, 40001, 40P01). Locks: as unique/unique_keys.hpp.
+#pragma once
+
+#include "unique/unique_keys.hpp"
+#include "pg/array.hpp"
+
+namespace tq
+{
+
+// Raises an error after many rounds without success: another session cannot have changed the row each time.
+void check_progress(int tries);
+
+// Gives the key of an ended job back to that job for its retry, if it has a key. False if another job has the key:
+// *holder. *unended: the job has a key and had not ended. If it has ended since, the caller must call this again.
+bool win_key_again(Db &db, core::JobId id, core::JobId *holder, bool *unended);
+
+// Jobs with keys that one call retries. The call visits them in the order of their keys, as tq_enqueue_many does, so
+// that such calls do not wait for each other. Of several jobs with one key, the youngest comes first.
+struct KeyedJob
+{
+	core::JobId id;
+	text *key;
+};
+struct KeyedJobs
+{
+	MemoryContext context;
+	pg::Array<KeyedJob> jobs;
+};
+bool postpone_keyed(const Db &db, core::JobId id, KeyedJobs *jobs); // false if it has no key
+void sort_keyed(KeyedJobs *jobs) noexcept;
+
+// Byte by byte, which is the order of the table's index.
+int compare_keys(const text *a, const text *b) noexcept;
+
+} // namespace tq

@@ -1,0 +1,197 @@
+// Handles the end of workers: pauses that grow with each failure, requests that are not done yet, entries that are free
+// again.
+//
+// Regime: PG. Locks: "tq workers" inside slots.hpp. Raises: if memory is short; the launcher survives it.
+#include "workers/exit_handling.hpp"
+
+#include "workers/starting.hpp"
+#include "pg/prelude.hpp"
+
+namespace tq
+{
+
+namespace
+{
+
+// Pauses between restarts of a worker that fails. A worker that was healthy for kHealthyMs begins again with the
+// first pause.
+constexpr int kBackoffMinMs = 1000;
+constexpr int kBackoffMaxMs = 60000;
+constexpr int64 kHealthyMs = 60000;
+// While DDL is under way: first pause between checks of its lock, doubling to tq.naptime.
+constexpr int kHoldPauseMs = 50;
+
+bool crowded_logged = false;
+
+// Lengthens the pause after each failure. A wakeup cancels the pause of a scheduler, because its start answers the
+// wakeup, but not the growth.
+void back_off(Known *known, Kind kind, int64 healthy_ms)
+{
+	WorkerJob &job = known->jobs[static_cast<int>(kind)];
+
+	if (healthy_ms >= kHealthyMs)
+		job.backoff_ms = 0;
+	if (job.backoff_ms == 0)
+		ereport(LOG, (errmsg("tq %s for database \"%s\" has ended, restarting it with growing pauses", kind_name(kind),
+							 known->name)));
+	job.backoff_ms = job.backoff_ms == 0 ? kBackoffMinMs : Min(job.backoff_ms * 2, kBackoffMaxMs);
+	job.due = kind == Kind::scheduler && known->check ? 0 : in_ms(job.backoff_ms);
+}
+
+void settle_scheduler(Known *known, ExitOutcome outcome, int64 healthy_ms)
+{
+	WorkerJob &job = known->jobs[static_cast<int>(Kind::scheduler)];
+
+	switch (outcome)
+	{
+		case ExitOutcome::none:
+		case ExitOutcome::no_room:
+			break;
+		case ExitOutcome::failed:
+		case ExitOutcome::done:
+			back_off(known, Kind::scheduler, healthy_ms);
+			break;
+		case ExitOutcome::stopped:
+			job.due = 0;
+			break;
+		case ExitOutcome::busy:
+			postpone(known, Kind::scheduler);
+			break;
+		case ExitOutcome::absent:
+		case ExitOutcome::foreign:
+			job.backoff_ms = 0;
+			// If a request came after it started, the worker may have checked too early.
+			if (!known->check)
+				known->status = DbStatus::absent;
+			break;
+		case ExitOutcome::crowded:
+			known->status = DbStatus::crowded;
+			if (!crowded_logged)
+				ereport(LOG, (errmsg("tq starts no workers for database \"%s\"", known->name),
+							  errdetail("The limit of %d is reached.", guc::max_databases),
+							  errhint("Consider increasing the configuration parameter \"tq.max_databases\".")));
+			crowded_logged = true;
+			break;
+	}
+}
+
+void settle_janitor(Known *known, int slot, ExitOutcome outcome, int64 healthy_ms)
+{
+	WorkerJob &job = known->jobs[static_cast<int>(Kind::janitor)];
+
+	switch (outcome)
+	{
+		case ExitOutcome::none:
+		case ExitOutcome::absent:
+		case ExitOutcome::foreign:
+		case ExitOutcome::crowded:
+		case ExitOutcome::no_room:
+			break;
+		case ExitOutcome::done:
+			job.backoff_ms = 0;
+			job.due = 0;
+			break;
+		// The work is not done, and the requesting process will not ask again.
+		case ExitOutcome::failed:
+			back_off(known, Kind::janitor, healthy_ms);
+			(void)exchange_janitor_wanted(slot, true);
+			break;
+		case ExitOutcome::stopped:
+			(void)exchange_janitor_wanted(slot, true);
+			break;
+		case ExitOutcome::busy:
+			postpone(known, Kind::janitor);
+			(void)exchange_janitor_wanted(slot, true);
+			break;
+	}
+}
+
+// True if the postmaster gave up the start, or if this launcher has no handle for it: such a start never happens.
+bool start_is_dead(const WorkerJob &job, const WorkerView &worker)
+{
+	pid_t pid;
+
+	return job.handle == nullptr || job.generation != worker.generation ||
+		   GetBackgroundWorkerPid(job.handle, &pid) == BGWH_STOPPED;
+}
+
+// One database less counts against tq.max_databases.
+void evict_entries()
+{
+	for_each_known([](Known *known) {
+		if (known->status == DbStatus::crowded)
+			reconsider(known);
+	});
+	crowded_logged = false;
+}
+
+} // namespace
+
+int retry_ms() noexcept { return Max(guc::naptime, kHoldPauseMs); }
+
+void postpone(Known *known, Kind kind)
+{
+	known->hold_ms = known->hold_ms == 0 ? kHoldPauseMs : Min(known->hold_ms * 2, retry_ms());
+	known->jobs[static_cast<int>(kind)].due = in_ms(known->hold_ms);
+}
+
+void process_slot(int slot)
+{
+	DatabaseView v = view(slot);
+	Known *known = OidIsValid(v.database) ? find_known(v.database) : nullptr;
+	bool keep = false;
+
+	if (!OidIsValid(v.database))
+		return;
+
+	for (int k = 0; k < kKinds; k++)
+	{
+		Kind kind = static_cast<Kind>(k);
+		const WorkerView &worker = v.workers[k];
+
+		if (known == nullptr)
+			continue;
+		if (worker.stage == Stage::ready)
+			known->hold_ms = 0;
+		if (worker.stage == Stage::starting && start_is_dead(known->jobs[k], worker) &&
+			abandon_start(slot, kind, worker.generation))
+		{
+			if (kind == Kind::scheduler)
+				settle_scheduler(known, ExitOutcome::failed, 0);
+			else
+				settle_janitor(known, slot, ExitOutcome::failed, 0);
+		}
+		else if (worker.stage == Stage::none)
+		{
+			ExitOutcome outcome = take_outcome(slot, kind);
+
+			if (kind == Kind::scheduler)
+				settle_scheduler(known, outcome, worker.healthy_ms);
+			else
+				settle_janitor(known, slot, outcome, worker.healthy_ms);
+		}
+	}
+
+	for (int i = 0; known != nullptr && i < executor_places(); i++)
+	{
+		WorkerView worker = executor_view(slot, i).worker;
+
+		// The scheduler reads the outcome.
+		if (worker.stage == Stage::starting && start_is_dead(known->executors[i], worker))
+			(void)abandon_start(slot, Kind::executor, worker.generation, i, ExitOutcome::failed);
+	}
+
+	if (known == nullptr || !known->seen || !known->eligible || !guc::workers)
+	{
+		request_stop(v.database, Force::none);
+		// DROP DATABASE marks the database invalid before it commits, visible to all: its slot is not free yet.
+		keep = v.installed && known != nullptr && known->seen && ddl_under_way(v.database);
+	}
+	else
+		keep = v.installed && known->status == DbStatus::open;
+	// A slot with a worker cannot be released; the worker wakes the launcher when it exits.
+	if (!keep && release_slot(slot, v.database) && v.installed)
+		evict_entries();
+}
+
+} // namespace tq

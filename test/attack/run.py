@@ -1,0 +1,88 @@
+#!/usr/bin/python3
+"""Attacks a server as roles that have one right on one queue, and measures a victim that uses another queue.
+
+usage: run.py [--only PATTERN] [--seconds S] [--tries N] [--quiet-machine | --unmeasured] [--list] DSN
+
+For each scenario of scenarios/ there is a database with a victim (victim.py) and two attackers (attacker.py). The
+victim is measured beside the attackers, and beside as many connections that run plain SELECT loops (INSERT loops for
+attacks that write much). The victim loses no job, runs no job twice and gets no error. No attacker gets an internal
+error.
+
+On a quiet machine the victim keeps 0.8 of its speed. Its timers are at most 100 ms later than in the baseline
+(median; 200 ms for nine in ten, one second for the latest). --quiet-machine judges by these limits. Otherwise the
+limits are lower (scenario.py), because the machine's other load is unknown. A scenario that misses a limit is
+measured again, up to N times: a real effect misses it each time.
+
+Prints "ok - ..." or "not ok - ..." for each scenario. The first number of each pair is the one beside the attackers.
+"""
+import argparse
+import importlib
+import pathlib
+import signal
+import sys
+import time
+import traceback
+
+LONGEST = 4         # multiple of the first measurement; the effects of lasting attacks grow with it
+HERE = pathlib.Path(__file__).parent
+sys.path.insert(0, str(HERE))
+sys.path.insert(1, str(HERE.parent / "fuzz" / "server"))
+
+from scenario import ANY_MACHINE, QUIET_MACHINE, SCENARIOS, Trial, line, misses, prepare_server    # noqa: E402 (the path to it)
+
+
+def run(dsn, scenario, seconds, tries, bar):
+    """True if all checks passed. Figures are not judged without limits."""
+    began, said, missed = time.monotonic(), [], []
+    for n in range(tries):
+        trial = Trial(dsn, scenario, seconds * min(2**n, LONGEST))    # a longer measurement suffers less from other load
+        try:
+            figures = trial.run()
+        except Exception:   # pylint: disable=broad-except; the other scenarios must still run
+            trial.broken.append(traceback.format_exc())
+            break
+        said.append(line(*figures) if figures else "no victim")
+        missed = misses(*figures, bar) if figures and scenario.measured and bar else []
+        if trial.broken or not missed:
+            break
+        said[-1] += f" MISSED: {'; '.join(missed)}"
+    held = not trial.broken and not missed
+    word = "ok" if held else "not ok"
+    print(f"{word} - {scenario.name}: {said[-1] if said else 'no figures'}", flush=True)
+    if not held or len(said) > 1:
+        for text in said[:-1] + trial.broken:
+            print("#   " + text[:2000].replace("\n", "\n#   "))
+    print(f"#   {time.monotonic() - began:.1f} s, answers {trial.codes}", flush=True)
+    return held
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("dsn")
+    parser.add_argument("--only", default="", help="scenarios whose names or rights contain this")
+    parser.add_argument("--seconds", type=float, default=1, help="for how long the victim is measured beside the attackers")
+    parser.add_argument("--tries", type=int, default=6)
+    judged = parser.add_mutually_exclusive_group()
+    judged.add_argument("--quiet-machine", dest="bar", action="store_const", const=QUIET_MACHINE, default=ANY_MACHINE,
+                        help="figures are judged by the bar of a machine without other load")
+    judged.add_argument("--unmeasured", dest="bar", action="store_const", const=None,
+                        help="figures are not judged: the server is a slow one, for other reasons")
+    parser.add_argument("--list", action="store_true", help="say what there is")
+    options = parser.parse_args()
+    for file in sorted((HERE / "scenarios").glob("*.py")):
+        importlib.import_module(f"scenarios.{file.stem}")
+    scenarios = [s for s in SCENARIOS.values() if options.only in s.name or options.only == s.right]
+    if options.list:
+        for s in scenarios:
+            print(f"{s.name:24} {s.right:8} {s.title}")
+        return 0
+    if not scenarios:
+        print("not ok - no such scenario")
+        return 1
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    prepare_server(options.dsn)
+    return 0 if all([run(options.dsn, s, options.seconds, options.tries, options.bar) for s in scenarios]) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,198 @@
+"""The definition of a scenario, and its trial: a database with a victim and attackers, measured in time windows."""
+import dataclasses
+import statistics
+import time
+import typing
+
+from attacker import INSERT, PLAIN, SELECT, attack, loop
+from processes import Process, connect, pause
+from victim import SETUP, Victim
+
+ATTACKERS = 2
+PAIRS = 4           # windows beside SELECTs alternate with windows beside attackers, because other load varies
+OF_A_QUEUE = ("produce", "consume", "manage", "monitor", "metrics", "inspect", "operate")
+# right of a scenario -> the grants of its role
+GRANTED = {right: [("qa", right)] for right in OF_A_QUEUE} | {
+    "all": [("qa", right) for right in OF_A_QUEUE], "create": [("*", "create")], "none": [], "owner": []}
+SCENARIOS = {}
+
+
+class Bar(typing.NamedTuple):
+    """The limits for the victim beside attackers."""
+    speed: float    # share of its speed beside SELECT loops
+    late: int       # extra delay of its timers in milliseconds, median
+    late_p90: int   # the same for nine in ten
+    worst: int      # the same for the latest timer
+
+
+QUIET_MACHINE = Bar(0.8, 100, 200, 1000)
+ANY_MACHINE = Bar(0.5, 400, 800, 4000)
+
+
+@dataclasses.dataclass
+class Scenario:
+    """What the attackers do, and how it is judged."""
+    name: str
+    right: str                      # of OF_A_QUEUE, on queue qa; all: all of these; create; none; owner: a superuser
+    title: str
+    attack: typing.Any              # what each one repeats: SQL, {n} its number, {i} the round; or a function of an Attacker
+    prepare: typing.Any = None      # the same, run once before it
+    setup: str = ""                 # SQL of a superuser, statement by statement, before the measurement
+    during: typing.Any = None       # a function of the Trial, run during the attack; yields violations
+    after: typing.Any = None        # a function of a superuser's connection; yields violations
+    lasting: bool = False           # effects stay, so the whole baseline comes first
+    beside: bool = True             # there is a victim
+    measured: bool = True           # its speed and timers are judged
+    sessions: int = 1               # per attacker
+    times: int = 1                  # multiple of the usual time, so that one attacking statement can finish
+    writes: bool = False            # the baseline is INSERT loops: WAL slows all writers down, with and without tq
+    scheduled: bool = False         # the single scheduler is busy with the attackers: one more loop in the baseline
+
+    def __post_init__(self):
+        if self.name in SCENARIOS:
+            raise ValueError(f"two scenarios are called {self.name}")
+        SCENARIOS[self.name] = self
+
+
+def role_of(right):
+    return f"attack_{right}"
+
+
+def prepare_server(dsn):
+    """The roles, which all databases share."""
+    with_roles = connect(dsn, "postgres")
+    with with_roles.cursor() as cur:
+        for role in ["victim"] + [role_of(r) for r in GRANTED]:
+            cur.execute(f"CREATE ROLE {role} LOGIN")
+    with_roles.close()
+
+
+class Trial:
+    """One run of a scenario in a separate database."""
+
+    def __init__(self, dsn, scenario, seconds):
+        self.scenario, self.seconds, self.broken, self.codes = scenario, seconds * scenario.times, [], {}
+        self.server = dsn
+        self.database = f"attack_{scenario.name}"
+        self.dsn = f"{dsn} dbname={self.database}"
+
+    def administer(self, sql, dsn=None):
+        conn = connect(dsn or self.dsn, "postgres")
+        try:
+            with conn.cursor() as cur:
+                cur.execute(sql)
+                return cur.fetchall() if cur.description is not None else []
+        finally:
+            conn.close()
+
+    def until(self, true, seconds=20):
+        end = time.monotonic() + seconds
+        while not true():
+            if time.monotonic() > end:
+                return False
+            pause(0.01)     # poll
+        return True
+
+    def create(self):
+        self.administer(f"DROP DATABASE IF EXISTS {self.database} WITH (FORCE)", self.server)
+        self.administer(f"CREATE DATABASE {self.database}", self.server)
+        self.administer("CREATE EXTENSION tq")
+        self.administer(SETUP)
+        self.administer(PLAIN)
+        self.administer("SELECT tq_create_queue('qa')")
+        for queue, right in GRANTED[self.scenario.right]:
+            self.administer(f"SELECT tq_grant('{queue}', '{role_of(self.scenario.right)}', '{right}')")
+        for sql in self.scenario.setup.split(";"):
+            if sql.strip():
+                self.administer(sql)
+        # the scheduler runs
+        self.administer("SELECT tq_enqueue('victim_delays', delay => '1 ms')")
+        self.administer("SELECT tq_complete(id, lease) FROM tq_claim('victim_delays', wait => '20 s')")
+
+    def drop(self):
+        self.administer(f"DROP DATABASE {self.database} WITH (FORCE)", self.server)
+
+    def role(self):
+        return "postgres" if self.scenario.right == "owner" else role_of(self.scenario.right)
+
+    def calm(self, role):
+        """Terminates the statements of the role's sessions."""
+        def idle():
+            return not self.administer(f"""SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()
+                                           AND usename = '{role}' AND datname = '{self.database}' AND state = 'active'""")
+        self.until(idle)
+
+    def stretch(self, processes, seconds):
+        """Runs these processes for a while; returns the start and the end."""
+        for p in processes:
+            p.gate.set()
+        pause(0.1)
+        began = time.monotonic()
+        pause(seconds)
+        ended = time.monotonic()
+        for p in processes:
+            p.gate.clear()
+        return began, ended
+
+    def run(self):
+        """Returns the figures (beside SELECTs, beside attackers)."""
+        s = self.scenario
+        self.create()
+        victim = Victim(self.dsn) if s.beside else None
+        attackers = [Process(attack, self.dsn, self.role(), n, s.prepare, s.attack) for n in range(ATTACKERS)]
+        plain = [Process(loop, self.dsn, "attack_none", INSERT if s.writes else SELECT, s.sessions)
+                 for _ in range(ATTACKERS + s.scheduled)]
+        beside = {False: [], True: []}
+        for attacked in [False, True] * (1 if s.lasting else PAIRS):
+            beside[attacked].append(self.stretch(attackers if attacked else plain, self.seconds / (1 if s.lasting else PAIRS)))
+            if attacked and not s.lasting:
+                self.calm(self.role())
+        self.broken += list(s.during(self)) if s.during else []
+        for p in attackers:
+            p.stop.set()
+        self.calm(self.role())
+        for p in plain:
+            p.end()
+        for p in attackers:
+            self.hear(p.end())
+        if victim:
+            victim.end()
+            self.broken += victim.broken
+        if s.after:
+            conn = connect(self.dsn, "postgres")
+            self.broken += list(s.after(conn))
+            conn.close()
+        figures = (victim.figures(beside[False]), victim.figures(beside[True])) if victim else None
+        self.drop()
+        return figures
+
+    def hear(self, said):
+        if not isinstance(said, tuple):
+            self.broken.append(f"an attacker: {said or 'it did not end'}")
+            return
+        codes, broken = said
+        for code, n in codes.items():
+            self.codes[code] = self.codes.get(code, 0) + n
+        self.broken += broken[:3]
+
+
+def misses(calm, attacked, bar):
+    """The jobs that the victim lost."""
+    found = []
+    if speed(calm, attacked) < bar.speed:
+        found.append(f"speed {speed(calm, attacked):.2f}")
+    for key, bound in (("delay", bar.late), ("delay_p90", bar.late_p90), ("lease", bar.late), ("lease_p90", bar.late_p90), ("worst", bar.worst)):
+        if attacked[key] > calm[key] + bound:
+            found.append(f"{key} {attacked[key]:.0f} ms, beside SELECTs {calm[key]:.0f} ms")
+    return found
+
+
+def speed(calm, attacked):
+    """The median ratio of a window to the one before it."""
+    return statistics.median(a / c if c else 0 for c, a in zip(calm["rates"], attacked["rates"]))
+
+
+def line(calm, attacked):
+    return (f"speed {speed(calm, attacked):.2f} ({attacked['rate']:.0f}/s, {calm['rate']:.0f}/s), "
+            f"p99 {attacked['p99']:.0f}, {calm['p99']:.0f} ms; late: delays {attacked['delay']:.0f}, {calm['delay']:.0f} ms, "
+            f"leases {attacked['lease']:.0f}, {calm['lease']:.0f} ms, worst {attacked['worst']:.0f}, {calm['worst']:.0f} ms")

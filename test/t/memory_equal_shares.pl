@@ -1,0 +1,212 @@
+# One role with one right on one queue takes as much memory as it can. Another queue still delivers 300 new jobs. One
+# section for each shared resource: live jobs, kinds, groups, names of workers, progress, queues.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use TqTest;
+
+my $node = tq_node('shares', conf => <<CONF);
+tq.max_live_jobs = 8000
+tq.max_queues = 64
+tq.max_lanes = 256
+tq.max_groups = 200
+tq.max_workers = 20
+tq.max_progress = 8
+tq.publish_limit = 100
+CONF
+my $many = 12_000;
+$node->safe_psql('postgres', <<SQL);
+CREATE ROLE producer LOGIN;
+CREATE ROLE consumer LOGIN;
+CREATE ROLE manager LOGIN;
+CREATE ROLE maker LOGIN;
+SELECT tq_create_queue('qa');
+SELECT tq_grant('qa', 'producer', 'produce'), tq_grant('qa', 'consumer', 'consume'), tq_grant('qa', 'manager', 'manage'),
+	tq_grant('*', 'maker', 'create');
+-- claims and completes until nothing comes for a while
+CREATE PROCEDURE work_off(q text, INOUT done int) LANGUAGE plpgsql AS \$\$
+DECLARE got int;
+BEGIN
+	done := 0;
+	LOOP
+		WITH c AS MATERIALIZED (SELECT * FROM tq_claim(q, 20, wait => '1 s')), f AS MATERIALIZED (SELECT tq_complete(id, lease) FROM c)
+		SELECT count(*) INTO got FROM f;
+		COMMIT;
+		EXIT WHEN got = 0;
+		done := done + got;
+	END LOOP;
+END \$\$;
+SQL
+
+my $victims = 0;
+
+# A new queue's 300 jobs, some of them delayed, some of a kind and in groups, are all delivered.
+sub victim_works
+{
+	my ($beside) = @_;
+	my $q = 'v' . ++$victims;
+	$node->safe_psql('postgres', <<SQL);
+SELECT tq_enqueue('$q', kind => CASE WHEN g % 3 = 0 THEN 'k' || g % 4 END, group_key => CASE WHEN g % 5 = 0 THEN 'g' || g % 20 END,
+	delay => CASE WHEN g % 7 = 0 THEN interval '100 ms' END) FROM generate_series(1, 300) g;
+SQL
+	is($node->safe_psql('postgres', "CALL work_off('$q', NULL)"), '300', "a new queue's jobs are delivered beside $beside");
+	$node->safe_psql('postgres', "SELECT tq_drop_queue('$q')");
+	return;
+}
+
+# Claims and completes all jobs of the attacked queue.
+sub empty
+{
+	for (1 .. 100)
+	{
+		$node->safe_psql('postgres', "CALL work_off('qa', NULL)");
+		return if unfinished($node, 'qa') == 0;
+	}
+	fail('the jobs of the attacked queue end');
+	return;
+}
+
+sub counters_hold
+{
+	my ($after) = @_;
+	is($node->safe_psql('postgres', "SELECT string_agg(c::text, ' ') FROM tq_check() c WHERE expected >= 0 AND expected <> found"), '',
+		"counters are right after $after");
+	return;
+}
+
+sub as { my ($role) = @_; my $s = session($node); ask($s, "SET ROLE $role"); return $s; }
+
+$node->safe_psql('postgres', "SELECT tq_enqueue('qa') FROM generate_series(1, $many)");
+my $claim_all = <<'SQL';
+DO $$ DECLARE k int; z int := 0; BEGIN
+	LOOP
+		SELECT count(*) INTO k FROM tq_claim('qa', 10000, wait => '50 ms', lease_for => '49 days');
+		z := CASE WHEN k = 0 THEN z + 1 ELSE 0 END;
+		EXIT WHEN z > 5;
+	END LOOP;
+	IF current_setting('shares.raise', true) = 'on' THEN RAISE EXCEPTION 'rolled back'; END IF;
+END $$;
+SQL
+
+#
+# Claims that are rolled back, held by an open transaction, and held for 49 days
+#
+my $consumer = as('consumer');
+ask($consumer, "SET shares.raise = on");
+like(ask($consumer, $claim_all), qr/rolled back/, 'a role claims what it can get, and rolls back');
+victim_works('jobs whose claims were rolled back');
+ask($consumer, "SET shares.raise = off");
+ask($consumer, 'BEGIN');
+ask($consumer, $claim_all);
+my $held = ask($consumer, "SELECT running FROM tq_queues WHERE queue = 'qa'");
+cmp_ok($held, '<', 8000 * 0.6, "one queue holds at most about half of the memory ($held)");
+cmp_ok($held, '>', 8000 * 0.4, 'and no less');
+victim_works('claims of an open transaction');
+my $next = $node->safe_psql('postgres',
+	"SELECT tq_explain(id) FROM tq_jobs WHERE queue = 'qa' AND state = 'ready' ORDER BY id LIMIT 1");
+like($next, qr/queue "qa" has its share of memory: \d+ jobs run/, 'tq_explain says what the next job waits for');
+ask($consumer, 'COMMIT');
+victim_works('claims held for 49 days');
+
+#
+# The calls of a manager when the share is used up, and a rollback in between
+#
+my $manager = as('manager');
+my $ready = $node->safe_psql('postgres', "SELECT id FROM tq_jobs WHERE queue = 'qa' AND state = 'ready' LIMIT 1");
+like(ask($manager, "SELECT tq_reschedule($ready, priority => 3)"),
+	qr/53400.*no room in memory for job/s, 'a queue that has its share gets no rescheduled job');
+is($node->safe_psql('postgres', "SELECT count(*) FROM tq_complete_many((SELECT array_agg(id) FROM tq_running WHERE queue = 'qa'),
+	(SELECT array_agg(lease) FROM tq_running WHERE queue = 'qa')) WHERE status = 'ok'"), $held, 'all of them end');
+ask($manager, <<'SQL');
+DO $$ DECLARE j bigint; BEGIN
+	FOR j IN SELECT id FROM tq_jobs WHERE queue = 'qa' AND state = 'ready' LOOP
+		BEGIN PERFORM tq_reschedule(j, priority => 3); EXCEPTION WHEN configuration_limit_exceeded THEN EXIT; END;
+	END LOOP;
+END $$;
+SQL
+victim_works('rescheduled jobs');
+$node->restart;
+victim_works('rescheduled jobs after a restart');
+ask($manager = as('manager'), 'BEGIN');
+ask($manager, "SELECT tq_purge('qa', 'ready')");
+victim_works('a purge that is not committed');
+ask($manager, 'ROLLBACK');
+counters_hold('all of it');
+empty();
+
+#
+# Kinds
+#
+my $producer = as('producer');
+like(ask($producer, "BEGIN; SELECT tq_enqueue('qa', kind => 'z' || i) FROM generate_series(1, 1100) i"),
+	qr/53400.*too many kinds of jobs in queue "qa".*The queue has \d+ kinds/s, 'one queue cannot take all kinds');
+victim_works('an open transaction that has taken its share of kinds');
+ask($producer, 'ROLLBACK');
+my $lanes = "SELECT used FROM (SELECT substring(m FROM '\\d+\$')::int AS used FROM string_to_table(tq_metrics(), E'\\n') m
+	WHERE m LIKE 'tq_memory_places_used{place=\"kind\"}%') x";
+cmp_ok($node->safe_psql('postgres', $lanes), '<', 20, 'a rollback frees its kinds');
+ask($producer, "SELECT tq_enqueue('qa', kind => 'y' || i) FROM generate_series(1, 100) i");
+victim_works('a hundred kinds');
+empty();
+is(ask($producer, "SELECT count(tq_enqueue('qa', kind => 'x' || i)) FROM generate_series(1, 100) i"), '100',
+	'kinds without jobs make way for others');
+empty();
+
+#
+# Groups
+#
+ask($producer, "SELECT tq_enqueue('qa', group_key => 'g' || i) FROM generate_series(1, 3000) i");
+$consumer = as('consumer');
+ask($consumer, 'BEGIN');
+ask($consumer, $claim_all);
+cmp_ok(ask($consumer, "SELECT running FROM tq_queues WHERE queue = 'qa'"), '<', 180, 'one queue cannot take all places for groups');
+victim_works('groups that run');
+$next = $node->safe_psql('postgres',
+	"SELECT tq_explain(id) FROM tq_jobs WHERE queue = 'qa' AND state = 'ready' ORDER BY id DESC LIMIT 1");
+like($next, qr/waits on disk: queue "qa" has its share of the places for groups/, 'tq_explain says what a group waits for');
+ask($consumer, 'ROLLBACK');
+empty();
+
+#
+# Names of workers, progress
+#
+$consumer = as('consumer');
+ask($consumer, "SELECT FROM tq_claim('qa', worker => 'made up ' || $_)") for 1 .. 40;
+is($node->safe_psql('postgres', "SELECT tq_drain('victim')"), '0', 'made-up names of workers do not keep anybody from draining');
+$node->safe_psql('postgres', "SELECT tq_enqueue('qb', '{}'), tq_enqueue('qa') FROM generate_series(1, 20)");
+is($node->safe_psql('postgres', "SELECT count(*) FROM tq_claim('qb', worker => 'named')"), '1', 'another role claims by name');
+is($node->safe_psql('postgres', "SELECT count(*) FROM tq_workers WHERE worker = 'named'"), '1', 'and its name is known');
+is($consumer->query("SELECT action FROM tq_claim('qa') c, tq_heartbeat(c.id, c.lease, worker => 'one more')"), 'run', 'a job without room for its new holder goes on');
+like($consumer->{stderr}, qr/WARNING: .*no room for the name of worker "one more"/, 'the caller is warned');
+ask($consumer, "SELECT tq_heartbeat(id, lease, progress => '\"half\"') FROM tq_claim('qa', 20, worker => 'hog')");
+$node->safe_psql('postgres', "SELECT tq_heartbeat(id, lease, progress => '\"mine\"') FROM tq_claim('qb', 1)");
+is($node->safe_psql('postgres', "SELECT count(*) FROM tq_running WHERE queue = 'qb' AND progress IS NOT NULL"), '1',
+	'one queue cannot take all places for progress');
+
+#
+# Queues
+#
+my $maker = as('maker');
+my $made = 0;
+for my $i (1 .. 64)
+{
+	my $answer = ask($maker, "SELECT tq_create_queue('m$i')");
+	if ($answer =~ /ERROR/)
+	{
+		like($answer, qr/53400.*too many queues.*role "maker" owns $made/s, "one role cannot make all queues ($made)");
+		last;
+	}
+	++$made;
+}
+cmp_ok($made, '<', 40, 'but half of them');
+is($node->safe_psql('postgres', "SELECT tq_create_queue('late') IS NULL"), 'f', 'others can make some');
+
+counters_hold('everything');
+leave($consumer, $manager, $producer, $maker);
+check_journal($node);
+$node->stop;
+done_testing();

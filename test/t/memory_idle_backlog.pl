@@ -1,0 +1,104 @@
+# A backlog that does not fit into memory. Without clients the server stops reading from disk, whatever the backlog
+# consists of. Jobs that are evicted and loaded again without need are counted, and tq_health() reports them.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use TqTest;
+
+my $node = tq_node('idle_backlog', conf => <<CONF);
+tq.max_live_jobs = 2000
+tq.max_queues = 128
+tq.max_lanes = 256
+tq.max_groups = 300
+CONF
+scheduler_of($node);
+$node->safe_psql('postgres', <<'SQL');
+CREATE FUNCTION counter(what text) RETURNS bigint LANGUAGE sql AS $$
+	SELECT substring(m FROM ('\n' || what || '(?:{[^}]*})? (\d+)'))::bigint FROM tq_metrics() m $$;
+-- how many jobs go to disk or come from there while a claim waits for a job that does not come
+CREATE PROCEDURE reads_in(period interval, INOUT reads bigint) LANGUAGE plpgsql AS $$
+DECLARE before bigint := counter('tq_refilled_jobs_total') + counter('tq_evicted_jobs_total');
+BEGIN
+	COMMIT;
+	PERFORM FROM tq_claim('nothing here', 1, wait => period);
+	reads := counter('tq_refilled_jobs_total') + counter('tq_evicted_jobs_total') - before;
+END $$;
+SQL
+
+# True when nothing was read for two seconds. Without the protection, thousands of jobs are read in each second.
+sub comes_to_rest
+{
+	my ($what) = @_;
+	my $reads = -1;
+	for (1 .. 15)
+	{
+		$reads = $node->safe_psql('postgres', q{CALL reads_in('2 s', NULL)});
+		last if $reads == 0;
+	}
+	is($reads, 0, "the server comes to rest with $what");
+	return;
+}
+
+sub restart
+{
+	$node->restart;
+	loaded($node);
+	scheduler_of($node);
+	return;
+}
+
+sub drop_all
+{
+	$node->safe_psql('postgres', 'DROP EXTENSION tq CASCADE');
+	$node->safe_psql('postgres', 'CREATE EXTENSION tq');
+	scheduler_of($node);
+	return;
+}
+
+my %backlogs = (
+	'queues' => "SELECT tq_enqueue_many('q' || g % 60, array_fill('{}'::jsonb, array[50])) FROM generate_series(1, 120) g",
+	'kinds' => "SELECT tq_enqueue_many('q', array_fill('{}'::jsonb, array[50]), kind => 'k' || g % 100) FROM generate_series(1, 200) g",
+	'groups' => "SELECT tq_enqueue_many('q' || g % 2, array_fill('{}'::jsonb, array[50]), group_key => 'g' || g % 100) FROM generate_series(1, 200) g",
+	'kinds and groups' => "SELECT tq_enqueue_many('q' || g % 3, array_fill('{}'::jsonb, array[50]), kind => CASE WHEN g % 5 < 2 THEN 'k' || g % 7 END,
+		group_key => CASE WHEN g % 5 > 2 THEN 'g' || g % 31 END) FROM generate_series(1, 400) g",
+	'more groups than slots' => "SELECT tq_enqueue_many('q' || g % 4, array_fill('{}'::jsonb, array[10]), group_key => CASE WHEN g % 9 > 1 THEN 'g' || g END)
+		FROM generate_series(1, 900) g",
+	'delayed jobs' => "SELECT tq_enqueue_many('q' || g % 20, array_fill('{}'::jsonb, array[50]), delay => CASE WHEN g % 2 = 0 THEN interval '50 s' END)
+		FROM generate_series(1, 100) g",
+);
+for my $what (sort keys %backlogs)
+{
+	$node->safe_psql('postgres', $backlogs{$what});
+	comes_to_rest($what);
+	restart();
+	comes_to_rest("$what, after a restart");
+	is($node->safe_psql('postgres', "SELECT string_agg(c::text, ' ') FROM tq_check() c WHERE expected >= 0 AND expected <> found"), '',
+		"counters are right with $what");
+	drop_all();
+}
+
+#
+# Jobs that are evicted and reloaded are reported: jobs of a higher priority replace others, which are reloaded when
+# those have ended.
+#
+my $again = q{SELECT status FROM tq_health() WHERE item = 'jobs evicted and read again'};
+$node->safe_psql('postgres', "SELECT tq_enqueue_many('q', array_fill('{}'::jsonb, array[100])) FROM generate_series(1, 40)");
+comes_to_rest('one queue');
+clock($node, 61);
+until_true($node, "SELECT count(*) = 1 FROM ($again) h WHERE status = 'ok'", 'no paging');
+is($node->safe_psql('postgres', $again), 'ok', 'tq_health() finds nothing wrong at rest');
+for (1 .. 6)
+{
+	$node->safe_psql('postgres', "SELECT tq_enqueue_many('q', array_fill('{}'::jsonb, array[950]), priority => 1)") for 1 .. 2;
+	$node->safe_psql('postgres', "SELECT tq_complete(id, lease) FROM tq_claim('q', 950)") for 1 .. 2;
+	comes_to_rest('jobs of another priority');
+}
+clock($node, 122);
+ok(until_true($node, "SELECT ($again) = 'warn'", 'a warning'), 'tq_health() names jobs that are evicted and read again');
+
+$node->stop;
+done_testing();

@@ -1,0 +1,234 @@
+# pg_dump and pg_restore in every format, of a database under load. The copy has all jobs of the journal, delivers them
+# once, continues the ids, and knows that it is a copy (R8). Also: data only, queue numbers, unusual encodings, CREATE
+# and DROP EXTENSION in transactions that use jobs. Hazards: H6, H23, H33.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use TqLoad;
+use TqTest;
+
+my $conf = <<CONF;
+shared_buffers = 64MB
+tq.max_live_jobs = 2000
+tq.max_databases = 20
+tq.segment_rows = 1000
+max_worker_processes = 40
+CONF
+my $source = tq_node('dump_source', conf => $conf);
+my $target = tq_node('dump_target', conf => $conf);
+scheduler_of($source);
+my $dir = PostgreSQL::Test::Utils::tempdir;
+my $mono = 0;    # seconds that the target's monotonic clock is ahead
+
+# Runs a program of the server against a node; one test if it has a name.
+sub run_on
+{
+	my ($node, $name, @command) = @_;
+	my ($out, $err) = ('', '');
+	local %ENV = $node->_get_env();
+	my $ok = IPC::Run::run(\@command, '>', \$out, '2>', \$err);
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	ok($ok && $err eq '', $name) or diag("@command: $err");
+	return;
+}
+
+# A restored database: unfinished jobs of its journal are delivered once, ids continue, and it knows that it is a copy.
+sub works
+{
+	my ($name, $database, %options) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	scheduler_of($target, $database);
+	tq_setup($target, $database);
+	my $last = $target->safe_psql($database, 'select coalesce(max(id), 0) from tq.job');
+	my $left = unfinished($target, 'load', $database);
+	note("$name: $left jobs to deliver, ids up to $last");
+	cmp_ok($target->safe_psql($database, "select min(i) from unnest(tq_enqueue_many('load', array_fill('{}'::jsonb, array[20]))) i"),
+		'>', $last, "$name: ids go on");
+	is($target->safe_psql($database, "select value from tq_health() where item = 'activation'"), 'dormant', "$name: H33: it is dormant")
+	  unless $options{unused};
+	until_true($target, "select live = $left + 20 from tq_stats() where queue = 'load'", 'all are known', $database);
+	clock($target, 0, $mono += 60);    # restored leases run out
+	my @done = split /\n/, $target->safe_psql($database, <<'SQL', timeout => 120);
+create temp table done (id bigint);
+do $$
+declare
+	got int;
+	idle int := 0;
+begin
+	while idle < 200 loop
+		with c as materialized (select id, lease from tq_claim('load', 500, wait => '200 ms')),
+			f as materialized (select id, tq_complete(id, lease) from c),
+			i as (insert into done select id from f returning id)
+		select count(*) into got from i;
+		commit;
+		idle := case when got > 0 then 0 else idle + 1 end;
+		exit when got = 0 and (select live = 0 from tq_stats() where queue = 'load');
+	end loop;
+end $$;
+select count(*), count(distinct id) from done;
+SQL
+	is($done[-1], ($left + 20) . '|' . ($left + 20), "$name: all jobs are delivered, once");
+	is(unfinished($target, 'load', $database), 0, "$name: nothing is left");
+	check_journal($target, "$name: the journal is consistent", $database);
+	until_true($target, 'select count(*) = 0 from tq_check() where expected <> found', 'memory agrees', $database);
+	is($target->safe_psql($database, 'select * from tq_check() where expected <> found'), '', "$name: memory agrees with the journal");
+	$target->safe_psql($database, 'select tq_activate()');
+	is($target->safe_psql($database, "select value from tq_health() where item = 'activation'"), 'active', "$name: until tq_activate()");
+	is($target->psql($database, 'drop extension tq'), 0, "$name: H23: DROP EXTENSION takes the restored segments along");
+	is($target->safe_psql($database, "select count(*) from pg_class where relname ~ '^(job|event)_[0-9]+\$'"), 0, "$name: all of them");
+	$target->safe_psql('postgres', "drop database $database");
+	return;
+}
+
+#
+# Under load
+#
+my $load = TqLoad->new('dump', $source->connstr('postgres'));
+$load->start('producer', 1, 0.03);
+$load->start('worker', 2);
+ok($load->progress(100_000), 'the clients are at work');
+until_true($source, 'select count(*) >= 3 from tq.segment', 'some segments');
+
+$target->safe_psql('postgres', "create database $_") for qw(plain custom parallel data sections clean);
+
+run_on($source, 'pg_dump, plain', 'pg_dump', '-d', 'postgres', '-f', "$dir/plain");
+run_on($target, 'psql', 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1', '-d', 'plain', '-f', "$dir/plain", '-o', '/dev/null');
+works('plain', 'plain');
+
+run_on($source, 'pg_dump, custom', 'pg_dump', '-d', 'postgres', '-Fc', '-f', "$dir/custom");
+run_on($target, 'pg_restore', 'pg_restore', '-d', 'custom', "$dir/custom");
+works('custom', 'custom');
+
+run_on($source, 'pg_dump, directory, two jobs', 'pg_dump', '-d', 'postgres', '-Fd', '-j', '2', '-f', "$dir/parallel");
+run_on($target, 'pg_restore, two jobs', 'pg_restore', '-j', '2', '-d', 'parallel', "$dir/parallel");
+works('parallel', 'parallel');
+
+run_on($target, 'pg_restore, schema', 'pg_restore', '--schema-only', '-d', 'data', "$dir/custom");
+scheduler_of($target, 'data');
+run_on($target, 'pg_restore, data', 'pg_restore', '--data-only', '-d', 'data', "$dir/custom");
+is($target->safe_psql('data', q{select count(*) from tq_queues where queue = 'load'}), 1, 'data only: tq_queues shows the queues at once');
+works('data only', 'data');
+
+run_on($target, "pg_restore, $_", 'pg_restore', "--section=$_", '-d', 'sections', "$dir/custom") for qw(pre-data data post-data);
+works('sections', 'sections');
+
+# over a database that has jobs of its own
+run_on($target, 'pg_restore', 'pg_restore', '-d', 'clean', "$dir/parallel");
+scheduler_of($target, 'clean');
+$target->safe_psql('clean', "select tq_enqueue_many('load', array_fill('{}'::jsonb, array[50]))");
+run_on($target, 'pg_restore, clean', 'pg_restore', '--clean', '--if-exists', '-d', 'clean', "$dir/custom");
+works('clean', 'clean');
+
+$load->drain($source);
+$load->check($source);
+
+#
+# Data only, into a new extension: all rows are in segment 0 until a janitor has opened another segment
+#
+$source->append_conf('postgresql.conf', 'tq.workers = off');
+$source->reload;
+until_true($source, "select count(*) = 0 from pg_stat_activity where backend_type ~ '^tq (scheduler|janitor)'", 'no workers');
+$source->safe_psql('postgres', 'create database small');
+$source->safe_psql('small', 'create extension tq');
+$source->safe_psql('small', "select tq_enqueue_many('load', array_fill('{}'::jsonb, array[50]))");
+is(scalar(take($source, 'load', 10, 'small')), 10, 'without workers');
+run_on($source, 'pg_dump, data only', 'pg_dump', '--data-only', '-d', 'small', '-f', "$dir/small");
+run_on($source, 'pg_dump, data only, without triggers', 'pg_dump', '--data-only', '--disable-triggers', '-d', 'small', '-f', "$dir/untold");
+for my $database ('small', 'untold')
+{
+	$target->safe_psql('postgres', "create database $database");
+	$target->safe_psql($database, 'create extension tq');
+	scheduler_of($target, $database);
+	run_on($target, 'psql', 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1', '-d', $database, '-f', "$dir/$database", '-o', '/dev/null');
+	works($database, $database, unused => 1);    # workers record where queues are used
+}
+
+# Jobs are restored before their events, and are in memory by then
+$target->safe_psql('postgres', 'create database parts');
+$target->safe_psql('parts', 'create extension tq');
+scheduler_of($target, 'parts');
+for my $table ('queue', 'job_0', 'event_0')
+{
+	my $rows = $source->safe_psql('small', "copy tq.$table to stdout");
+	$target->safe_psql('parts', "copy tq.$table from stdin;\n$rows\n\\.\n");
+	until_true($target, "select in_memory = 50 from tq_stats() where queue = 'load'", 'jobs without their events', 'parts')
+	  if $table eq 'job_0';
+}
+until_true($target, "select live = 40 and in_memory = 40 from tq_stats() where queue = 'load'", 'jobs with their events', 'parts');
+is(scalar(work_off($target, 'load', 'parts')), 40, 'finished jobs do not run again, though their events came late');
+is($target->safe_psql('parts', 'select * from tq_check() where expected <> found'), '', 'memory agrees with the journal');
+
+# Queues are restored with their numbers, which new queues could get as well
+$target->safe_psql('parts', "insert into tq.queue (id, name) select last_value + i, 'brought ' || i from tq.queue_id_seq, generate_series(1, 3) i");
+for my $queue ('brought 2', 'new', 'brought 3', 'newer')
+{
+	$target->safe_psql('parts', "select tq_enqueue('$queue')");
+	is(scalar(take($target, $queue, 10, 'parts')), 1, "an enqueue to queue $queue");
+}
+is($target->safe_psql('parts', 'select count(*) from tq.job j left join tq.queue q on q.id = j.queue_id where q is null'), 0,
+	'no job without a queue');
+is($target->safe_psql('parts', "select count(*) from tq_check() where expected <> found"), 0, 'memory agrees with the journal');
+
+$source->append_conf('postgresql.conf', 'tq.workers = on');
+$source->reload;
+
+#
+# Letters that are control characters in other encodings
+#
+{
+	my $create = q{create database ascii encoding 'SQL_ASCII' lc_collate 'C' lc_ctype 'C' template template0};
+	$_->safe_psql('postgres', $create) for $source, $target;
+	tq_setup($source, 'ascii');
+	for my $name ('kind', 'group_key', 'kind in follow_up')
+	{
+		my $what = $name =~ /follow/ ? q{options => E'{"follow_up": {"queue": "q", "kind": "\xc3\x84"}}'} : "$name => E'\\xc3\\x84'";
+		my ($rc, $out, $err) = $source->psql('ascii', "select tq_enqueue('q', $what)");
+		like($err, qr/control characters/, "$name that no restore could bring back is refused");
+	}
+	$source->safe_psql('ascii', q{select tq_enqueue('q', '{"n": 1}', kind => E'\xc3\xb6', group_key => E'\xc3\xb6', unique_key => E'\xc3\x84', options => E'{"tags": ["\xc3\x84"]}')});
+	run_on($source, 'pg_dump of a database without an encoding', 'pg_dump', '-d', 'ascii', '-f', "$dir/ascii");
+	run_on($target, '... which is restored', 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1', '-d', 'ascii', '-f', "$dir/ascii", '-o', '/dev/null');
+	tq_setup($target, 'ascii');
+	scheduler_of($target, 'ascii');
+	is(scalar(take($target, 'q', 1, 'ascii')), 1, 'with its job');
+	my ($rc, $out, $err) = $target->psql('ascii', q{insert into tq.job_0 (id, enqueued_at, queue_id, priority, payload, kind)
+		select 77, now(), id, 0, '{}', E'a\x1fb' from tq.queue});
+	like($err, qr/job_kind_is_name/, 'a control character by hand is refused');
+	$_->safe_psql('postgres', 'drop database ascii') for $source, $target;
+}
+
+#
+# CREATE and DROP EXTENSION
+#
+$source->safe_psql('postgres', 'create database ddl');
+my $ddl = session($source, 'ddl');
+is(ask($ddl, q{begin; create extension tq; select tq_enqueue('q'), count(*) from tq_claim('q')}), '1|0', 'a job in the transaction of CREATE EXTENSION');
+ask($ddl, 'rollback');
+is(ask($ddl, q{begin; create extension tq; select tq_enqueue('q', '{"n": 1}')}), '1', 'and again');
+ask($ddl, 'commit');
+is(ask($ddl, q{select payload from tq_claim('q', wait => '20 s', lease_for => '1 h')}), '{"n": 1}', 'it is there after commit');
+ask($ddl, "select tq_enqueue_many('q', array_fill('{}'::jsonb, array[1200]))");
+until_true($source, 'select count(*) > 0 from tq.segment', 'a numbered segment', 'ddl');
+ask($ddl, "select tq_enqueue_many('q', array_fill('{}'::jsonb, array[10]))");
+is(ask($ddl, q{begin; select tq_enqueue('q', '{"n": 2}', priority => -1) > 0; drop extension tq}), 't', 'DROP EXTENSION after an enqueue');
+ask($ddl, 'rollback');
+is(ask($ddl, q{select count(*) from tq_claim('q', 10000) where payload <> '{}'}), 0, 'ROLLBACK: nothing is lost, nothing was enqueued');
+is(unfinished($source, 'q', 'ddl'), 1211, 'all jobs are there');
+is(ask($ddl, 'begin; drop extension tq; create extension tq; commit; select count(*) from tq.job'), 0, 'DROP and CREATE in one transaction');
+is(ask($ddl, q{select count(*) from tq_claim('q', 100)}), 0, 'the new one does not know the jobs of the old one');
+is(ask($ddl, q{select tq_enqueue('q', '{"n": 3}') > 0}), 't', 'and works');
+is(ask($ddl, q{select payload from tq_claim('q', wait => '20 s')}), '{"n": 3}', 'at once');
+is($source->safe_psql('ddl', 'select * from tq_check() where expected <> found'), '', 'memory agrees with the journal');
+is(ask($ddl, 'drop extension tq'), '', 'H23: DROP EXTENSION without CASCADE');
+$ddl->quit;
+$source->safe_psql('postgres', 'drop database ddl');
+
+unlike(slurp_file($_->logfile), qr/PANIC|TRAP|signal 11|signal 6/, 'nothing alarming in the log') for $source, $target;
+$source->stop;
+$target->stop;
+
+done_testing();

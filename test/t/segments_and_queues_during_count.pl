@@ -1,0 +1,134 @@
+# A count of the journal against concurrent changes (H3, H8). Scenarios: a segment is finished after an enqueue has
+# drawn ids of it; a segment is finished or dropped during a count; a queue is dropped during a count or a verb, and
+# another queue gets its slot; a long transaction counts while a later one has ended.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use TqTest;
+
+my $node = tq_node('closing', conf => "tq.segment_rows = 20\ntq.retention = '1h'\n");
+scheduler_of($node);
+my $writer = session($node);
+
+sub finished { return "select finished_at is not null from tq.segment where number = $_[0]"; }
+
+$node->safe_psql('postgres', q{select tq_enqueue('a')});
+until_true($node, 'select max(number) = 1 from tq.segment', 'segment 1');
+janitor_away($node);
+is(scalar(take_all($node, 'a', 1)), 1, 'the first job, from segment 0');
+
+$node->safe_psql('postgres', q{select count(*) from tq_enqueue_many('a', array_fill('{}'::jsonb, array[19]))});
+is(scalar(take_all($node, 'a', 19)), 19, 'all jobs of segment 1 have ended');
+arm($node, 'draw-before-lock');
+begin_ask($writer, q{select tq_enqueue('late')});
+standing($node, 'draw-before-lock');
+ok(until_true($node, finished(1)), 'H8: a segment is finished whose last id was drawn and not used yet');
+release($node, 'draw-before-lock');
+my $job = end_ask($writer);
+is($node->safe_psql('postgres', "select tableoid::regclass from tq.job where id = $job"), 'tq.job_2', 'H8: the job goes to the next one');
+
+# the last job of a segment ends, and the segment is finished, while a count has its snapshot
+$node->safe_psql('postgres', q{select count(*) from tq_enqueue_many('a', array_fill('{}'::jsonb, array[19]))});
+until_true($node, 'select max(number) = 3 from tq.segment', 'segment 3');
+janitor_away($node);
+is(scalar(take_all($node, 'a', 19)), 19, 'H3: all jobs of the segment but the last one are claimed');
+arm($node, 'count-after-snapshot');
+begin_ask($writer, 'select count(*) > 0 from tq_check()');
+standing($node, 'count-after-snapshot');
+is(join(',', take_all($node, 'late', 1)), $job, 'H8: it is delivered');
+ok(until_true($node, finished(2)), 'H3: a segment is finished while a count is at work');
+release($node, 'count-after-snapshot');
+is(end_ask($writer), 't', 'H3: the count reports its results');
+is($node->safe_psql('postgres', 'select count(*) from tq_check() where expected <> found'), 0, 'H3: the count was right');
+
+# a queue whose jobs the count has read is dropped, and another one takes its slot in memory
+$node->safe_psql('postgres', q{select tq_enqueue_many('first', array_fill('{}'::jsonb, array[3]))});
+arm($node, 'count-before-end');
+begin_ask($writer, 'select count(*) from tq_check() where expected <> found');
+standing($node, 'count-before-end');
+is(scalar(take_all($node, 'first', 3)), 3, 'jobs end after a count has met them');
+$node->safe_psql('postgres', q{select tq_drop_queue('first')});
+until_true($node, q{select not exists (select from tq.queue where name = 'first')}, 'their queue is dropped');
+$job = $node->safe_psql('postgres', q{select tq_enqueue('second')});
+release($node, 'count-before-end');
+is(end_ask($writer), 0, 'the count does not take them for jobs of another queue');
+is($node->safe_psql('postgres', 'select count(*) from tq_check() where expected <> found'), 0, 'the counters are right');
+is(join(',', take_all($node, 'second', 1)), $job, 'that goes on');
+
+# a transaction that counts in the middle of its own work, when a later one has ended
+my $wrong = 'select count(*) from tq_check() where expected <> found';
+my $own = ask($writer, q{begin; select tq_enqueue('own')});
+$job = $node->safe_psql('postgres', q{select tq_enqueue('own')});
+is(ask($writer, $wrong), 0, 'a transaction counts');
+ask($writer, 'commit');
+is($node->safe_psql('postgres', $wrong), 0, 'what it had written itself is counted when it commits');
+is(join(',', take_all($node, 'own', 2)), "$own,$job", 'and delivered');
+
+# a segment that a count has read is dropped, and another one takes its slot in memory
+$node->append_conf('postgresql.conf', 'tq.retention = 0');
+$node->reload;
+my $newest = $node->safe_psql('postgres', 'select max(number) from tq.segment');
+$node->safe_psql('postgres', q{select count(*) from tq_enqueue_many('a', array_fill('{}'::jsonb, array[20]))});
+until_true($node, "select max(number) > $newest from tq.segment", 'another segment');
+janitor_away($node);
+arm($node, 'count-before-end');
+begin_ask($writer, $wrong);
+standing($node, 'count-before-end');
+is(scalar(take_all($node, 'a', 20)), 20, 'jobs end after a count has met them');
+ok(until_true($node, "select to_regclass('tq.job_$newest') is null"), 'their segment is dropped');
+for (1 .. 4)
+{
+	$newest = $node->safe_psql('postgres', 'select max(number) from tq.segment');
+	$node->safe_psql('postgres', q{select count(*) from tq_enqueue_many('a', array_fill('{}'::jsonb, array[20]))});
+	until_true($node, "select max(number) > $newest from tq.segment", 'others');
+}
+release($node, 'count-before-end');
+is(end_ask($writer), 0, 'the count does not take them for jobs of another segment');
+is($node->safe_psql('postgres', $wrong), 0, 'the counters are right');
+is(scalar(take_all($node, 'a', 80)), 80, 'that goes on');
+
+$job = $node->safe_psql('postgres', q{select tq_enqueue('after')});
+$node->restart;
+is(join(',', take_all($node, 'after', 1)), $job, 'and it goes on after a restart');
+
+# a slot is freed while the journal is read after a start, and a queue takes it whose jobs are read; kinds and names do
+# not matter
+my $name = "it\x{c2}\x{80}s";
+$node->append_conf('postgresql.conf', "tq.workers = off\ntq.retention = '1h'");
+$node->safe_psql('postgres', qq{select tq_enqueue(q, kind => 'k', delay => '1 d') from generate_series(1, 5), unnest(array['later', '$name']) q});
+$node->restart;
+my $reader = session($node);
+arm($node, 'count-after-snapshot');
+begin_ask($reader, q{select live from tq_stats() where queue = 'later'});
+standing($node, 'count-after-snapshot');
+$node->safe_psql('postgres', q{begin; select tq_create_queue('given up'); select tq_enqueue('given up', kind => x) from unnest(array['x', 'y']) x; rollback});
+release($node, 'count-after-snapshot');
+is(end_ask($reader), 5, 'jobs are counted that take the place of others');
+is($node->safe_psql('postgres', qq{select live from tq_stats() where queue = '$name'}), 5, 'also of a queue with an odd name');
+$node->append_conf('postgresql.conf', 'tq.workers = on');
+$node->reload;
+scheduler_of($node);
+
+# a verb has looked up the queue of a job; then the queue is dropped, and another one takes its slot in memory
+my $verb = session($node);
+$node->safe_psql('postgres', q{select tq_create_queue('leaves')});
+my $ended = $node->safe_psql('postgres', q{select tq_enqueue('leaves')});
+$node->safe_psql('postgres', "select tq_cancel($ended)");
+arm($node, 'pin-before-lock', 'wait', pid => ask($verb, 'select pg_backend_pid()'));
+begin_ask($verb, "select tq_retry($ended)");
+standing($node, 'pin-before-lock');
+$node->safe_psql('postgres', q{select tq_drop_queue('leaves')});
+until_true($node, q{select not exists (select from tq.queue where name = 'leaves')}, 'the queue goes');
+my $comes = $node->safe_psql('postgres', q{select tq_enqueue('comes')});
+release($node, 'pin-before-lock');
+like(end_ask($verb), qr/ERROR/, 'a job of a queue that was dropped meanwhile is not retried');
+is(join(',', take_all($node, 'comes', 1)), $comes, 'the queue in its place has its own jobs alone');
+check_journal($node, 'after it was dropped');
+leave($verb);
+
+check_journal($node);
+done_testing();

@@ -1,0 +1,27 @@
+# A job that is enqueued while a new database is loaded makes the janitor open segment 1, as a later job does.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use TqTest;
+
+my $node = tq_node('first_segment');
+scheduler_of($node);
+loaded($node);
+
+arm($node, 'load-between-segments');
+$node->safe_psql('postgres', 'create database other');
+$node->safe_psql('other', 'create extension tq');
+standing($node, 'load-between-segments');
+my $job = $node->safe_psql('other', q{select tq_enqueue('q')});
+release($node, 'load-between-segments');
+loaded($node, 'other');
+ok(until_true($node, 'select count(*) = 1 from tq.segment', 'segment 1', 'other'), 'segment 1 is opened');
+is($node->safe_psql('other', q{select id from tq_claim('q', wait => '20 s')}), $job, 'the job is there');
+
+check_journal($node, undef, 'other');
+$node->stop;
+done_testing();

@@ -1,0 +1,149 @@
+# A lock on one segment delays no timer of other queues, even if many queues have jobs in it. Claims, expiries and
+# leases of other segments go on. Also: leases of many queues that are lost at once take few transactions, and a load of
+# many jobs serves timers in between.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use TqTest;
+
+my $queues = 100;
+my $node = tq_node('locked_segments', conf => <<CONF);
+tq.segment_rows = 300
+tq.max_live_jobs = 5000
+tq.max_queues = 400
+tq.lease = '1h'
+tq.retry = '{"policy": "fixed", "delay": "0 s", "jitter": 0, "on_lost": "0 s"}'
+log_lock_waits = off
+max_locks_per_transaction = 256
+CONF
+scheduler_of($node);
+my $worker = session($node);
+my $locker = session($node);
+$node->safe_psql('postgres', 'create table late (ms float)');
+
+sub newest { return $node->safe_psql('postgres', 'select coalesce(max(number), 0) from tq.segment'); }
+
+# The number of transactions that wrote a segment's events of a type.
+sub transactions
+{
+	my ($segment, $type) = @_;
+	return $node->safe_psql('postgres', "select count(distinct xmin::text) from tq.event_$segment where type = '$type'");
+}
+
+# Enqueues into another queue until the open segment is sealed; returns its number.
+sub seal
+{
+	my $before = newest();
+	$node->safe_psql('postgres', q{select count(*) from tq_enqueue_many('filler', array_fill('{}'::jsonb, array[300]))});
+	until_true($node, "select max(number) > $before from tq.segment", 'a new segment');
+	janitor_away($node);
+	return $before;
+}
+
+# How late the timers of an unaffected queue are, in milliseconds: the median and the 99th percentile of 150, one each 20 ms.
+sub lateness
+{
+	my ($ahead) = @_;    # seconds that tq's clock is ahead
+	$node->safe_psql('postgres', <<SQL);
+truncate late;
+select count(tq_enqueue('timers', jsonb_build_object('at', extract(epoch from at)), run_at => at + '$ahead s'))
+	from (select clock_timestamp() + '300 ms' + n * interval '20 ms' as at from generate_series(1, 150) n offset 0) x;
+SQL
+	ask($worker, <<'SQL');
+do $$
+declare j record;
+begin
+	for i in 1..2000 loop
+		for j in select * from tq_claim('timers', max_jobs => 10, wait => '200 ms') loop
+			insert into late values (1000 * (extract(epoch from clock_timestamp()) - (j.payload->>'at')::numeric));
+			perform tq_complete(j.id, j.lease);
+		end loop;
+		commit;
+		exit when (select count(*) from late) >= 150;
+	end loop;
+end $$
+SQL
+	my @figures = split /\|/, $node->safe_psql('postgres',
+		q{select count(*), percentile_disc(array[0.5, 0.99]) within group (order by ms) from late});
+	is($figures[0], 150, 'all timers came');
+	my ($median, $p99) = $figures[1] =~ /\{(.*),(.*)\}/;
+	note(sprintf('timers are late by %.1f ms, p99 %.1f ms', $median, $p99));
+	return ($median, $p99);
+}
+
+$node->safe_psql('postgres', q{select tq_enqueue('timers')});
+until_true($node, 'select max(number) = 1 from tq.segment', 'segment 1');
+janitor_away($node);
+take($node, 'timers', 1);
+
+#
+# Claims to journal: a hundred queues have one claimed job each in a sealed segment that is locked.
+#
+$node->safe_psql('postgres', "select count(tq_enqueue('q' || n)) from generate_series(1, $queues) n");
+$node->safe_psql('postgres', "select count(tq_enqueue('x' || n, expires_at => now() + '2000 s', priority => 900)) from generate_series(1, $queues) n");
+my $sealed = seal();
+my $free = $node->safe_psql('postgres', q{select tq_enqueue('q1', priority => 900)});
+my $ends = $node->safe_psql('postgres', q{select tq_enqueue('x1', priority => 950, expires_at => now() + '2000 s')});
+my $kept = $node->safe_psql('postgres', "select id from tq.job_$sealed order by id limit 1");
+lateness(0);
+ask($locker, "begin; lock table tq.event_$sealed in share mode");
+$node->safe_psql('postgres', "select count(*) from generate_series(1, $queues) n, lateral tq_claim('q' || n, lease_for => '1000 s')");
+my ($median, $p99) = lateness(0);
+cmp_ok($median, '<', 100, 'claims in a locked segment do not delay the timers of another queue');
+is($node->safe_psql('postgres', "select count(*) from tq.event_$sealed where job_id = $kept"), 0, 'while they wait');
+is($node->safe_psql('postgres', q{select count(*) from tq_claim('q1', lease_for => '1000 s')}), 1, 'a job of the same queue in another segment');
+ok(until_true($node, "select exists (select from tq.event where job_id = $free and type = 'c')"), 'has its claim journalled meanwhile');
+
+# ... their leases are lost, and others expire
+clock($node, 3000, 3000);
+ok(until_true($node, "select exists (select from tq.event where job_id = $free and type = 'l')"), 'its lease is taken back meanwhile');
+ok(until_true($node, "select exists (select from tq.event where job_id = $ends and type = 'e')"), 'a job in another segment expires meanwhile');
+($median, $p99) = lateness(3000);
+cmp_ok($median, '<', 100, 'leases and expiries in a locked segment do not delay them either');
+ask($locker, 'commit');
+ok(until_true($node, "select count(*) = $queues from tq.event_$sealed where type = 'l'"), 'then all leases are taken back');
+ok(until_true($node, "select count(*) = $queues from tq.event_$sealed where type = 'e'"), 'and all the others expire');
+cmp_ok(transactions($sealed, 'l'), '<=', 30, 'leases of a hundred queues in few transactions');
+cmp_ok(transactions($sealed, 'e'), '<=', 30, 'expiries too');
+cmp_ok(transactions($sealed, 'c'), '<=', 30, 'and claims');
+my $log = slurp_file($node->logfile);
+my $said = () = $log =~ /tq scheduler.* ERROR: /g;
+cmp_ok($said, '<', 20, 'and the log is not flooded') or diag($said);
+
+#
+# Leases that many queues lose at once, without a lock: one transaction for all.
+#
+my $leases = $node->safe_psql('postgres', 'select max(lease) from tq.event');
+$node->safe_psql('postgres', "select count(*) from generate_series(1, $queues) n, lateral tq_claim('q' || n, lease_for => '10000 s')");
+ok(until_true($node, "select count(*) = $queues from tq.event_$sealed where type = 'c' and lease > $leases"), 'all are claimed again');
+my $before = transactions($sealed, 'l');
+clock($node, 20000, 20000);
+ok(until_true($node, "select count(*) = 2 * $queues from tq.event_$sealed where type = 'l'"), 'leases of many queues are lost');
+cmp_ok(transactions($sealed, 'l') - $before, '<=', 30, 'in few transactions');
+
+#
+# Jobs that are due at the same moment are read in one load. Timers of other queues are served before it ends.
+#
+my $together = 1000;
+$node->safe_psql('postgres', "select count(tq_enqueue('together', run_at => now() + '30000 s')) from generate_series(1, $together)");
+arm($node, 'timers-before-settle');
+clock($node, 29980, 29980);
+standing($node, 'timers-before-settle');
+my $job = $node->safe_psql('postgres', q{select tq_enqueue('timers', run_at => now() + '29990 s')});
+clock($node, 29995, 29995);
+arm($node, 'timers-before-raise');
+release($node, 'timers-before-settle');
+standing($node, 'timers-before-raise');
+is($node->safe_psql('postgres', q{select id from tq_claim('timers')}), $job, 'a timer of another queue is served amid a load');
+release($node, 'timers-before-raise');
+clock($node, 30010, 30010);
+is(scalar(take_all($node, 'together', $together)), $together, 'and all that are due together come');
+
+check_journal($node);
+leave($worker, $locker);
+$node->stop;
+done_testing();

@@ -1,0 +1,75 @@
+# A segment locked in ACCESS EXCLUSIVE mode blocks its own jobs only. Lanes and timers load the jobs of other segments,
+# and the skipped jobs come in order when the lock is released.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use TqTest;
+
+my $node = tq_node('unreadable_segment', conf => <<CONF);
+tq.segment_rows = 600
+tq.retention = '1h'
+CONF
+scheduler_of($node);
+my $locker = session($node);
+
+sub many
+{
+	my ($queue, $n) = @_;
+	return split /\n/, $node->safe_psql('postgres', "select unnest(tq_enqueue_many('$queue', array_fill('{}'::jsonb, array[$n])))");
+}
+
+sub segment_of
+{
+	my ($id) = @_;
+	my ($n) = $node->safe_psql('postgres', "select tableoid::regclass from tq.job where id = $id") =~ /job_(\d+)/;
+	return $n;
+}
+
+sub sealed
+{
+	my ($n) = @_;
+	until_true($node, "select max(number) > $n from tq.segment", 'a new segment');
+	return janitor_away($node);
+}
+
+$node->safe_psql('postgres', q{select tq_enqueue('first')});
+until_true($node, 'select max(number) = 1 from tq.segment', 'segment 1');
+janitor_away($node);
+
+my $later = $node->safe_psql('postgres', q{select tq_enqueue('later', delay => '1 day')});
+my @a = many('a', 600);
+my $locked = segment_of($a[0]);
+sealed($locked);
+my $other = $node->safe_psql('postgres', q{select tq_enqueue('other', delay => '1 day')});
+my @b = many('b', 600);
+isnt(segment_of($b[0]), $locked, 'two queues with more jobs than memory holds, in two segments');
+sealed(segment_of($b[0]));
+
+for my $table ('job', 'event')
+{
+	ask($locker, "begin; lock table tq.${table}_$locked");
+	my @half = splice @b, 0, 300;
+	is_deeply([ take_all($node, 'b', 300) ], \@half, "jobs are read from disk while a segment's table of ${table}s is locked, in order");
+	ask($locker, 'commit');
+}
+my @some = splice @a, 0, 100;
+is_deeply([ take_all($node, 'a', 100) ], \@some, 'the others come when the lock is gone, in order');
+
+# a lane with jobs in both: unlocked jobs continue, and the locked ones keep their order
+my @more = many('a', 100);
+ask($locker, "begin; lock table tq.event_$locked");
+clock($node, 86500, 86500);
+is($node->safe_psql('postgres', q{select id from tq_claim('other', wait => '20 s')}), $other, 'a delayed job is read in while another segment is locked');
+is($node->safe_psql('postgres', q{select count(*) from tq_claim('later')}), 0, 'one in the locked segment is not');
+ask($locker, 'commit');
+is($node->safe_psql('postgres', q{select id from tq_claim('later', wait => '20 s')}), $later, 'but when the lock is gone');
+is_deeply([ take_all($node, 'a', 600) ], [ @a, @more ], 'all that is left comes in order');
+check_journal($node);
+like($node->safe_psql('postgres', 'select tq_metrics()'), qr/^tq_audit_findings_total\{[^}]*missing_job[^}]*\} 0$/m, 'nothing was taken for lost');
+leave($locker);
+$node->stop;
+done_testing();
