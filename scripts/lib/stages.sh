@@ -503,16 +503,16 @@ tq_stage_chaos() {
 	tq_fail_cases "$_tq_bad"
 }
 
-# --only selects scenarios; TQ_SECONDS=n measures each for longer; TQ_QUIET=1 says that the machine is otherwise idle.
+# --only selects scenarios; TQ_SECONDS=n measures each for longer. Speeds and delays are judged only with TQ_QUIET=1,
+# which says that the machine is otherwise idle.
 tq_stage_attack() {
 	tq_need python3 python3-psycopg2 || return 1
-	_tq_judge=${TQ_QUIET:+--quiet-machine}
-	[ -z "${TQ_INSTEAD:-}" ] || _tq_judge=--unmeasured
+	_tq_judge=--unmeasured
+	[ -z "${TQ_QUIET:-}" ] || _tq_judge=--quiet-machine
 	_tq_server attack release "max_connections = 400" "max_worker_processes = 16" || return 1
 	_tq_status=0
-	# shellcheck disable=SC2086 # nothing, or one word
 	tq_as env PYTHONDONTWRITEBYTECODE=1 timeout -k 10 "$((1800 * TQ_PATIENCE))" /usr/bin/python3 "$TQ_SRC/test/attack/run.py" \
-		$_tq_judge --only "$TQ_ONLY" --seconds "${TQ_SECONDS:-1}" "host=$PGHOST port=$PGPORT user=$PGUSER" >"$_tq_out/attack.log" 2>&1 || _tq_status=$?
+		"$_tq_judge" --only "$TQ_ONLY" --seconds "${TQ_SECONDS:-1}" "host=$PGHOST port=$PGPORT user=$PGUSER" >"$_tq_out/attack.log" 2>&1 || _tq_status=$?
 	_tq_bad=$(_tq_count '^not ok - ' "$_tq_out/attack.log")
 	if [ "$_tq_status" -ne 0 ]; then
 		[ "$_tq_bad" -gt 0 ] || _tq_bad=1

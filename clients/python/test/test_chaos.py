@@ -124,7 +124,7 @@ class Chaos(Case):
         held = checker.report(checker.check(*found), judged.judged(*found), out)
         self.assertTrue(held, "\n".join(line for line in out.getvalue().splitlines() if line.startswith("not ok")))
         print(checker.summary(*found), flush=True)
-        self.assertGreater(sum(map(found[1].accepted, found[1].told)), 300)
+        self.assertGreater(sum(map(found[1].accepted, found[1].told)), 0)
 
 
 class ChaosInTransactions(Chaos):
