@@ -1,6 +1,6 @@
 # tq: build, install and installcheck through PGXS.
 #
-#   make [PG_CONFIG=...] [CXX=clang++] [with_llvm=no] [TQ_TEST=1]
+#   make [PG_CONFIG=...] [CXX=clang++] [with_llvm=no] [TQ_LAUNCHER=ccache] [TQ_TEST=1]
 #   make install
 #   make installcheck        against a running server that preloads tq; scripts/test brings its own
 #
@@ -60,6 +60,11 @@ SHLIB_LINK += -lstdc++
 
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
+
+ifdef TQ_LAUNCHER
+override CXX := $(TQ_LAUNCHER) $(CXX)
+override CLANG := $(TQ_LAUNCHER) $(CLANG)
+endif
 
 ifeq ($(PORTNAME),linux)
 SHLIB_LINK += -Wl,--version-script=$(TQ_SRCDIR)/src/exports.map

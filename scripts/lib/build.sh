@@ -27,7 +27,7 @@ _tq_make() {
 	valgrind-*) _tq_objects=$TQ_BUILD/pg$PG_MAJOR-${TQ_VARIANT#*-}/$2 ;;
 	esac
 	mkdir -p "$_tq_objects"
-	set -- -C "$_tq_objects" -f "$_tq_makefile" PG_CONFIG="$PG_CONFIG"
+	set -- -C "$_tq_objects" -f "$_tq_makefile" PG_CONFIG="$PG_CONFIG" TQ_LAUNCHER="$TQ_CCACHE"
 	# a test build needs no bitcode
 	case $TQ_VARIANT in
 	*test*) set -- "$@" TQ_TEST=1 with_llvm=no ;;
@@ -45,11 +45,20 @@ _tq_make() {
 	fi
 }
 
+# ccache keeps what any checkout of this user has compiled. Paths in the checkout count as relative to it.
+_tq_ccache() {
+	tq_need ccache || :
+	TQ_CCACHE=$(command -v ccache) || TQ_CCACHE=
+	CCACHE_BASEDIR=$TQ_SRC CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_MAXSIZE=4G
+	export TQ_CCACHE CCACHE_BASEDIR CCACHE_NOHASHDIR CCACHE_SLOPPINESS CCACHE_MAXSIZE
+}
+
 # tq_prepare_folders: the user and the folders, for stages without a server.
 tq_prepare_folders() {
 	[ -z "${TQ_BUILD:-}" ] || return 0
 	_tq_user
 	_tq_folders
+	_tq_ccache
 	TQ_COMMIT=${TQ_COMMIT-$(tq_commit)}
 	export TQ_ROOT TQ_SRC TQ_BUILD TQ_USER TQ_COMMIT
 }
@@ -86,6 +95,8 @@ tq_prepare() {
 	tq_prepare_variant "$1" || return 1
 	(
 		flock 9
+		# once in a run of scripts/test, whose stages use the server at the same time
+		[ ! -e "${TQ_PREPARED:-/nonexistent}/$TQ_VARIANT" ] || exit 0
 		_tq_server_tree
 		: >"$TQ_HOME/build.log"
 		_tq_make "$TQ_SRC/Makefile" obj || exit 1
@@ -100,5 +111,6 @@ tq_prepare() {
 		case $TQ_VARIANT in
 		sanitize-* | valgrind-*) tq_memcheck_wrap ;;
 		esac
+		[ -z "${TQ_PREPARED:-}" ] || : >"$TQ_PREPARED/$TQ_VARIANT"
 	) 9>"$TQ_HOME/lock"
 }

@@ -9,7 +9,7 @@ _tq_apt() {
 		_tq_sudo=sudo
 	fi
 	mkdir -p "$TQ_ROOT/build"
-	$_tq_sudo env DEBIAN_FRONTEND=noninteractive apt-get -q -o Dpkg::Use-Pty=0 "$@" >"$TQ_ROOT/build/apt.log" 2>&1 ||
+	$_tq_sudo env DEBIAN_FRONTEND=noninteractive apt-get -q -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=600 "$@" >"$TQ_ROOT/build/apt.log" 2>&1 ||
 		{ tail -n 20 "$TQ_ROOT/build/apt.log" >&2; return 1; }
 }
 
@@ -18,9 +18,24 @@ _tq_apt_update() {
 	_tq_updated=yes
 }
 
-# tq_need PACKAGE...: installs those that are missing.
+# tq_need PACKAGE...: installs those that are missing, one caller at a time.
 tq_need() {
 	command -v dpkg-query >/dev/null || return 0
+	mkdir -p "$TQ_ROOT/build"
+	_tq_find_missing "$@"
+	[ -n "$_tq_missing" ] || return 0
+	(
+		flock 7
+		_tq_find_missing "$@"
+		[ -n "$_tq_missing" ] || exit 0
+		tq_say "installing:$_tq_missing"
+		_tq_apt_update || tq_say "going on with the package lists that are there"
+		# shellcheck disable=SC2086 # a list of names
+		_tq_apt install --yes --no-install-recommends $_tq_missing
+	) 7>"$TQ_ROOT/build/apt.lock"
+}
+
+_tq_find_missing() {
 	_tq_missing=
 	for _tq_package; do
 		case $(dpkg-query -W -f '${db:Status-Abbrev}' "$_tq_package" 2>/dev/null) in
@@ -28,11 +43,6 @@ tq_need() {
 		*) _tq_missing="$_tq_missing $_tq_package" ;;
 		esac
 	done
-	[ -n "$_tq_missing" ] || return 0
-	tq_say "installing:$_tq_missing"
-	_tq_apt_update || tq_say "going on with the package lists that are there"
-	# shellcheck disable=SC2086 # a list of names
-	_tq_apt install --yes --no-install-recommends $_tq_missing
 }
 
 # The server to build for: PG_CONFIG from the environment, else the newest server with headers on this machine, else

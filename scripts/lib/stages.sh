@@ -8,13 +8,20 @@ tq_pass_cases() {
 	stage_passed=$((stage_passed + $1))
 }
 
+# tq_fail_cases N [LOG]: LOG names them
 tq_fail_cases() {
 	stage_failed=$((stage_failed + $1))
+	[ "$1" -gt 0 ] && [ -n "${2:-}" ] || return 0
+	{
+		grep -aE '^not ok|^\[  FAILED  \] .*ms\)$|\.\.\. FAILED|Failed test|^[^ ]*\.pl .*Wstat' "$2" | head -n 20
+		echo "$1 failed, see $2"
+	} >>"${TQ_FAILED:-/dev/null}"
 }
 
 # tq_fail_case TEXT: one failed case, named
 tq_fail_case() {
 	tq_say "FAILED: $1"
+	echo "$1" >>"${TQ_FAILED:-/dev/null}"
 	tq_fail_cases 1
 }
 
@@ -83,6 +90,8 @@ _tq_core() {
 	TQ_CORE=$TQ_BUILD/core-$1
 	_tq_log=$TQ_CORE.log
 	shift
+	[ ! -e "${TQ_PREPARED:-/nonexistent}/${TQ_CORE##*/}" ] || return 0
+	set -- "$@" -DCMAKE_CXX_COMPILER_LAUNCHER="$TQ_CCACHE"
 	# the cache of a checkout that was elsewhere is invalid
 	if ! cmake -S "$TQ_SRC" -B "$TQ_CORE" "$@" >"$_tq_log" 2>&1; then
 		rm -rf "$TQ_CORE"
@@ -90,6 +99,7 @@ _tq_core() {
 	fi
 	cmake --build "$TQ_CORE" -j "$TQ_JOBS" >>"$_tq_log" 2>&1 ||
 		{ grep -E -A 5 '(error|warning):|undefined reference' "$_tq_log" | head -n 60 >&2; return 1; }
+	[ -z "${TQ_PREPARED:-}" ] || : >"$TQ_PREPARED/${TQ_CORE##*/}"
 }
 
 # _tq_program PROGRAM [ARG...]: runs it and counts GoogleTest cases, or the program as one case. TQ_WRAPPER holds a
@@ -107,7 +117,7 @@ _tq_program() {
 		_tq_bad=1
 	fi
 	tq_pass_cases "$_tq_ok"
-	tq_fail_cases "$_tq_bad"
+	tq_fail_cases "$_tq_bad" "$_tq_log"
 	if [ "$_tq_bad" -ne 0 ]; then
 		tq_say "FAILED: ${1##*/} (exit status $_tq_status), from $_tq_log:"
 		if grep -q '^\[  FAILED  \]' "$_tq_log"; then
@@ -202,7 +212,7 @@ tq_stage_cron() {
 		head -n 100 "$_tq_log" >&2
 	fi
 	tq_pass_cases "$(_tq_count '^ok - ' "$_tq_log")"
-	tq_fail_cases "$_tq_bad"
+	tq_fail_cases "$_tq_bad" "$_tq_log"
 }
 
 # ---- models for spin
@@ -307,7 +317,7 @@ _tq_pg_regress() {
 		[ ! -f "$_tq_out/out/regression.diffs" ] || head -n 200 "$_tq_out/out/regression.diffs" >&2
 	fi
 	tq_pass_cases "$_tq_ok"
-	tq_fail_cases "$_tq_bad"
+	tq_fail_cases "$_tq_bad" "$_tq_out/tool.log"
 }
 
 tq_stage_regress() {
@@ -324,7 +334,7 @@ tq_stage_isolation() {
 	[ -n "$_tq_tests" ] || return 0
 	_tq_server isolation test || return 1
 	# shellcheck disable=SC2086 # a list of names
-	PGISOLATIONTIMEOUT=$((60 * TQ_PATIENCE)) _tq_pg_regress "$PG_TESTLIB/isolation/pg_isolation_regress" "$TQ_SRC/test/isolation" $_tq_tests
+	PGISOLATIONTIMEOUT=$((180 * TQ_PATIENCE)) _tq_pg_regress "$PG_TESTLIB/isolation/pg_isolation_regress" "$TQ_SRC/test/isolation" $_tq_tests
 	_tq_server_end
 }
 
@@ -341,7 +351,7 @@ _tq_tap_results() {
 		head -n 200 "$3" >&2
 	fi
 	tq_pass_cases $((_tq_ok - _tq_skipped))
-	tq_fail_cases "$_tq_bad"
+	tq_fail_cases "$_tq_bad" "$3"
 }
 
 # One database per file: everything that a file leaves behind, or has running, ends with the database.
@@ -357,7 +367,7 @@ tq_stage_pgtap() {
 		tq_psql -c "create database $_tq_test" || return 1
 		tq_psql -d "$_tq_test" -c "set client_min_messages = warning" -c "create extension pgtap" \
 			-c "create extension tq" || return 1
-		tq_as env PERL_TEST_HARNESS_DUMP_TAP="$_tq_out/tap/$_tq_test" timeout -k 10 "$((300 * TQ_PATIENCE))" pg_prove --dbname "$_tq_test" \
+		tq_as env PERL_TEST_HARNESS_DUMP_TAP="$_tq_out/tap/$_tq_test" timeout -k 10 "$((900 * TQ_PATIENCE))" pg_prove --dbname "$_tq_test" \
 			"$TQ_SRC/test/pgtap/$_tq_test.sql" >"$_tq_out/$_tq_test.log" 2>&1 || _tq_status=$?
 		_tq_tap_results "$_tq_out/tap/$_tq_test" "$_tq_status" "$_tq_out/$_tq_test.log"
 		tq_case "$_tq_test: its database can be dropped" tq_psql -c "drop database $_tq_test"
@@ -382,7 +392,7 @@ tq_stage_property() {
 		tq_say "the statements are in $_tq_out/statements.log"
 	fi
 	tq_pass_cases "$(_tq_count '^ok - ' "$_tq_out/property.log")"
-	tq_fail_cases "$_tq_bad"
+	tq_fail_cases "$_tq_bad" "$_tq_out/property.log"
 	_tq_server_end
 }
 
@@ -421,7 +431,7 @@ tq_stage_callers() {
 	tq_as mkdir -p "$_tq_out/callers"
 	{
 		tq_as env PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 "$TQ_SRC/test/chaos/test_checker.py" &&
-			tq_as env PYTHONDONTWRITEBYTECODE=1 timeout -k 10 600 /usr/bin/python3 "$TQ_SRC/test/callers/run.py" --only "$TQ_ONLY" \
+			tq_as env PYTHONDONTWRITEBYTECODE=1 timeout -k 10 1500 /usr/bin/python3 "$TQ_SRC/test/callers/run.py" --only "$TQ_ONLY" \
 				--examples "$_tq_examples" --pg-ctl "$PG_BIN/pg_ctl" --data "$_tq_out/data" --log "$_tq_out/callers" \
 				"host=$PGHOST port=$PGPORT user=$PGUSER dbname=callers"
 	} >"$_tq_out/callers.log" 2>&1 || _tq_status=$?
@@ -432,7 +442,7 @@ tq_stage_callers() {
 	fi
 	# cases without anything to judge do not count
 	tq_pass_cases $(($(_tq_count '^ok - ' "$_tq_out/callers.log") - $(_tq_count '^ok - .* # SKIP ' "$_tq_out/callers.log")))
-	tq_fail_cases "$_tq_bad"
+	tq_fail_cases "$_tq_bad" "$_tq_out/callers.log"
 	_tq_server_end
 }
 
@@ -458,14 +468,14 @@ tq_stage_clients() {
 		_tq_status=0
 		tq_as mkdir -p "$_tq_out/work" "$TQ_RUN/npm-cache"
 		tq_as env TQ_PG_CTL="$PG_BIN/pg_ctl" TQ_DATA="$_tq_out/data" TQ_WORK="$_tq_out/work" TQ_BUILT="$TQ_CORE" npm_config_cache="$TQ_RUN/npm-cache" \
-			timeout -k 10 900 "$_tq_run" >"$_tq_out/run.log" 2>&1 || _tq_status=$?
+			timeout -k 10 1800 "$_tq_run" >"$_tq_out/run.log" 2>&1 || _tq_status=$?
 		_tq_bad=$(_tq_count '^not ok ' "$_tq_out/run.log")
 		if [ "$_tq_status" -ne 0 ]; then
 			[ "$_tq_bad" -gt 0 ] || _tq_bad=1
 			grep -v '^ok ' "$_tq_out/run.log" | head -n 200 >&2
 		fi
 		tq_pass_cases "$(_tq_count '^ok ' "$_tq_out/run.log")"
-		tq_fail_cases "$_tq_bad"
+		tq_fail_cases "$_tq_bad" "$_tq_out/run.log"
 		_tq_server_end
 	done
 }
@@ -475,7 +485,7 @@ tq_stage_docs() {
 	tq_need python3 || return 1
 	_tq_server docs release "max_worker_processes = 16" || return 1
 	_tq_status=0
-	tq_as env PYTHONDONTWRITEBYTECODE=1 timeout -k 10 300 /usr/bin/python3 "$TQ_SRC/test/docs/run.py" --page "$TQ_ONLY" --psql "$PG_BIN/psql" \
+	tq_as env PYTHONDONTWRITEBYTECODE=1 timeout -k 10 900 /usr/bin/python3 "$TQ_SRC/test/docs/run.py" --page "$TQ_ONLY" --psql "$PG_BIN/psql" \
 		>"$_tq_out/docs.log" 2>&1 || _tq_status=$?
 	_tq_bad=$(_tq_count '^not ok - ' "$_tq_out/docs.log")
 	if [ "$_tq_status" -ne 0 ]; then
@@ -483,7 +493,7 @@ tq_stage_docs() {
 		grep -v '^ok - ' "$_tq_out/docs.log" | head -n 400 >&2
 	fi
 	tq_pass_cases "$(_tq_count '^ok - ' "$_tq_out/docs.log")"
-	tq_fail_cases "$_tq_bad"
+	tq_fail_cases "$_tq_bad" "$_tq_out/docs.log"
 	_tq_server_end
 }
 
@@ -500,7 +510,7 @@ tq_stage_chaos() {
 	fi
 	grep ': skipped, ' "$_tq_log" >&2 || :
 	tq_pass_cases "$(_tq_count '^ok - ' "$_tq_log")"
-	tq_fail_cases "$_tq_bad"
+	tq_fail_cases "$_tq_bad" "$_tq_log"
 }
 
 # --only selects scenarios; TQ_SECONDS=n measures each for longer. Speeds and delays are judged only with TQ_QUIET=1,
@@ -519,7 +529,7 @@ tq_stage_attack() {
 		grep -A 40 '^not ok - ' "$_tq_out/attack.log" | head -n 200 >&2 || tail -n 40 "$_tq_out/attack.log" >&2
 	fi
 	tq_pass_cases "$(_tq_count '^ok - ' "$_tq_out/attack.log")"
-	tq_fail_cases "$_tq_bad"
+	tq_fail_cases "$_tq_bad" "$_tq_out/attack.log"
 	_tq_server_end
 }
 
@@ -534,7 +544,7 @@ tq_stage_sanitize() {
 
 tq_stage_tap() {
 	[ -n "$(_tq_names "$TQ_ROOT"/test/t/*.pl)" ] || return 0
-	tq_need perl libipc-run-perl python3-psycopg2 || return 1
+	tq_need perl libipc-run-perl libdbd-pg-perl python3-psycopg2 || return 1
 	case $(_tq_names "$TQ_ROOT"/test/t/*.pl) in
 	*metrics_*) tq_need prometheus prometheus-postgres-exporter || tq_say "what needs them in metrics_and_monitoring is skipped" ;;
 	esac
@@ -548,7 +558,7 @@ tq_stage_tap() {
 	# shellcheck disable=SC2086 # a list of files
 	tq_as env PERL_TEST_HARNESS_DUMP_TAP="$_tq_out/tap" TESTDIR="$_tq_out" TESTDATADIR="$_tq_out/tmp_check" \
 		TESTLOGDIR="$_tq_out/tmp_check/log" PG_REGRESS="$PG_TESTLIB/regress/pg_regress" \
-		timeout -k 10 "$((2400 * TQ_PATIENCE))" prove -j "${TQ_PROVE_JOBS:-2}" --timer -I "$PG_TESTLIB/perl" -I "$TQ_SRC/test/perl" \
+		timeout -k 10 "$((2400 * TQ_PATIENCE))" prove -j "${TQ_PROVE_JOBS:-4}" --timer -I "$PG_TESTLIB/perl" -I "$TQ_SRC/test/perl" \
 		$_tq_tests >"$_tq_out/prove.log" 2>&1 || _tq_status=$?
 	_tq_reap "$_tq_out"
 	_tq_tap_results "$_tq_out/tap" "$_tq_status" "$_tq_out/prove.log"

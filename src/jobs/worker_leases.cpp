@@ -32,7 +32,9 @@ bool may_consume_restored(const Db &db, const WorkerLeases &w)
 Owner sign_as_owner(Db &db, const char *name, Sign sign, WorkerLeases *out)
 {
 	const Owner owner = sign_for_worker(db, name, GetUserId(), sign, out);
-	if (owner != Owner::unknown || !may_consume_restored(db, *out))
+	// All leases that the journal had for it may have ended meanwhile: then it has no owner.
+	const bool free = owner == Owner::nobody && out->slot != core::kNil && sign == Sign::life;
+	if (!free && (owner != Owner::unknown || !may_consume_restored(db, *out)))
 		return owner;
 	adopt_worker(db, name, GetUserId());
 	return sign_for_worker(db, name, GetUserId(), sign, out);

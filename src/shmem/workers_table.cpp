@@ -258,9 +258,11 @@ Owner sign_for_worker(const Db &db, const char *name, Oid role, Sign sign, Worke
 		out->nrestored = w.nrestored;
 		memcpy(out->restored, w.restored, sizeof(out->restored));
 		owner = w.role != InvalidOid ? (w.role == role ? Owner::role : Owner::other)
-				: w.nrestored > 0	 ? Owner::unknown
-				: has_restored(w)	 ? Owner::other // its lease has just been found
+				: has_restored(w)	 ? Owner::unknown
 									 : Owner::nobody;
+		// its lease has just been found, so the queue is not noted yet
+		if (owner == Owner::unknown && w.nrestored == 0)
+			out->nrestored = core::kRestoredQueues + 1;
 		if (owner == Owner::role || role == InvalidOid)
 			give_sign(engine.db(index_of(db)), w, sign);
 		out->asked = w.asked.load();

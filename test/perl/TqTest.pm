@@ -6,10 +6,12 @@ package TqTest;
 use strict;
 use warnings;
 
+use DBI;
 use Exporter 'import';
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use Time::HiRes qw(time usleep);
 
 our @EXPORT = qw(
   tq_node tq_setup session leave ask begin_ask end_ask until_true arm standing release clock fake_now
@@ -104,13 +106,36 @@ sub end_ask
 	return $err =~ /ERROR|FATAL/ ? $err : $out;
 }
 
+# As poll_query_until(), but in one connection: a psql for each look costs more than all else that a test does.
+sub poll
+{
+	my ($node, $sql, $database) = @_;
+	my ($last, $dbh) = '';
+	my $end = time + $PostgreSQL::Test::Utils::timeout_default;
+	while (time < $end)
+	{
+		usleep(20_000);    # poll
+		if (!$dbh || !$dbh->ping)
+		{
+			$dbh = DBI->connect(sprintf('dbi:Pg:host=%s;port=%s;dbname=%s', $node->host, $node->port, $database),
+				scalar(getpwuid($<)), '', { PrintError => 0, pg_server_prepare => 0, pg_bool_tf => 1 });
+			$last = $DBI::errstr, next unless $dbh;
+		}
+		my $rows = $dbh->selectall_arrayref($sql);
+		$last = $rows ? join("\n", map { $_->[0] // '' } @$rows) : $dbh->errstr;
+		return 1 if $rows && $last eq 't';
+	}
+	return (0, $last);
+}
+
 # Polls until a query of one row and column answers 't'. The argument after it is for diagnostics. If the caller does
 # not use the return value and that never happens, a test fails.
 sub until_true
 {
 	my ($node, $sql, $what, $database) = @_;
-	my $ok = $node->poll_query_until($database // 'postgres', $sql);
+	my ($ok, $last) = poll($node, $sql, $database // 'postgres');
 	return $ok if $ok;
+	diag("$sql\nlast answer: $last");
 	my $why = 'never came true: ' . ($what // $sql);
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	defined wantarray ? diag($why) : ok(0, $why);

@@ -170,16 +170,14 @@ cmp_ok(ask($reader, $cost), '<', 60, 'an empty page reads few blocks');
 # waiting
 #
 changes();
-begin_ask($reader, "select id from tq_changes('$cursor', wait => '60 s')");
+begin_ask($reader, "select id from tq_changes('$cursor', wait => '1 h')");
 until_true($node, "select wait_event = 'Extension' or wait_event = 'TqWaitForJob' from pg_stat_activity where query ~ 'tq_changes' and pid <> pg_backend_pid()", 'it waits');
-my $began = time;
 ask($a, "begin; select tq_enqueue('q'); rollback; select tq_enqueue('quiet')");
 $job = ask($a, "select tq_enqueue('other')");
 is(end_ask($reader), $job, 'a commit ends the wait');
-cmp_ok(time - $began, '<', 20, 'at once');
 changes();
 is(changes(1, ", wait => '50 ms'"), '', 'a wait without a change');
-begin_ask($reader, "select id from tq_changes('now', 'q', wait => '60 s')");
+begin_ask($reader, "select id from tq_changes('now', 'q', wait => '1 h')");
 until_true($node, "select wait_event is not null from pg_stat_activity where query ~ 'tq_changes' and pid <> pg_backend_pid()", 'it waits for one queue');
 ask($a, "select tq_enqueue('other')");
 $job = ask($a, "select tq_enqueue('q')");

