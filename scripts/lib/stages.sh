@@ -558,7 +558,7 @@ tq_stage_tap() {
 	# shellcheck disable=SC2086 # a list of files
 	tq_as env PERL_TEST_HARNESS_DUMP_TAP="$_tq_out/tap" TESTDIR="$_tq_out" TESTDATADIR="$_tq_out/tmp_check" \
 		TESTLOGDIR="$_tq_out/tmp_check/log" PG_REGRESS="$PG_TESTLIB/regress/pg_regress" \
-		timeout -k 10 "$((2400 * TQ_PATIENCE))" prove -j "${TQ_PROVE_JOBS:-4}" --timer -I "$PG_TESTLIB/perl" -I "$TQ_SRC/test/perl" \
+		timeout -k 10 "$((2400 * TQ_PATIENCE))" prove -j "${TQ_PROVE_JOBS:-2}" --timer -I "$PG_TESTLIB/perl" -I "$TQ_SRC/test/perl" \
 		$_tq_tests >"$_tq_out/prove.log" 2>&1 || _tq_status=$?
 	_tq_reap "$_tq_out"
 	_tq_tap_results "$_tq_out/tap" "$_tq_status" "$_tq_out/prove.log"
