@@ -260,8 +260,8 @@ enqueue('longer');
 until_true($node, "select count(*) = 2 $executors and query ~ 'slow'");
 $job = enqueue('a');
 is(becomes($job, 'succeeded'), 'succeeded', 'and if all executors have long jobs of one role');
-is(sql(q{select string_agg(attempt || ' ' || (select count(*) from tq_history(id) where reason = 'the executor was stopped'), ', ' order by id)
-	from tq_jobs where queue ~ '^long' and state in ('ready', 'running')}), '1 0, 0 1', 'the one that began last is given back, and its attempt not counted');
+is(sql(q{select string_agg(attempt - (state = 'running')::int || ' ' || (select count(*) from tq_history(id) where reason = 'the executor was stopped'), ', ' order by id)
+	from tq_jobs where queue ~ '^long' and state in ('ready', 'running')}), '0 0, 0 1', 'the one that began last is given back, and its attempt not counted');
 sql(q{select tq_cancel(id) from tq_jobs where queue ~ '^long' and state in ('ready', 'running')});
 until_true($node, q{select sum(live) = 0 from tq_stats() where queue ~ '^long'});
 reload(q{tq.executors = 0});
