@@ -10,7 +10,7 @@ use Test::More;
 use TqTest;
 use Time::HiRes qw(time);
 
-my $node = tq_node('changes', conf => "tq.max_live_jobs = 10000\nautovacuum = off\n");
+my $node = tq_node('changes', conf => "tq.max_live_jobs = 10000\nautovacuum = off\ntq.max_pinned_wait = 1h\n");
 scheduler_of($node);
 $node->safe_psql('postgres', <<'SQL');
 select tq_create_queue('q', '{"change_retention": "1 day"}'), tq_create_queue('other', '{"change_retention": "1 day"}'),

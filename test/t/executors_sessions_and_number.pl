@@ -411,7 +411,6 @@ until_true($node, "select count(*) = 0 $executors");
 sql('revoke connect on database postgres from public');
 $job = enqueue('b');
 $count = logged($denied);
-my $began = time;
 fails_again($count, 3);
 sql('grant connect on database postgres to public');
 is(becomes($job, 'succeeded'), 'succeeded', 'after one of them was well');

@@ -14,6 +14,7 @@ my $node = tq_node('heartbeats', conf => <<CONF);
 tq.lease = '1h'
 tq.max_progress = 2
 tq.claim_log_delay = '1min'
+tq.max_pinned_wait = '1h'
 CONF
 scheduler_of($node);
 
@@ -179,15 +180,14 @@ is(sql("select tq_complete($held)"), 'succeeded', 'what succeeds in time has suc
 #
 $waiter = session($node);
 sql(q{select tq_create_queue('drain')});
-my $claim_of_d = q{select id from tq_claim('drain', worker => 'd', wait => '60 s', lease_for => '9 h')};
+my $claim_of_d = q{select id from tq_claim('drain', worker => 'd', wait => '1 h', lease_for => '9 h')};
 # what waits in the worker's name returns at once: claims of one queue, of several queues, and for several workers
-for my $form ($claim_of_d, q{select id from tq_claim_any('{drain,other}', worker => 'd', wait => '60 s')},
-	q{select (job).id from tq_claim_for('{drain}', '{c,d}', wait => '60 s')})
+for my $form ($claim_of_d, q{select id from tq_claim_any('{drain,other}', worker => 'd', wait => '1 h')},
+	q{select (job).id from tq_claim_for('{drain}', '{c,d}', wait => '1 h')})
 {
 	begin_ask($waiter, $form);
 	until_true($node, q{select count(*) = 1 from tq_workers where worker = 'd'});
 	until_true($node, q{select waiting = 1 from tq_stats() where queue = 'drain'}, 'it waits');
-	my $began = time;
 	is(sql(q{select tq_drain('d')}), '0', 'a waiting worker drains');
 	is(end_ask($waiter), '', 'its claim returns nothing');
 	sql(q{select tq_undrain('d')});
@@ -198,7 +198,6 @@ for my $form ($claim_of_d, q{select id from tq_claim_any('{drain,other}', worker
 	arm($node, 'claim-before-pop', 'wait', pid => $pid);
 	begin_ask($waiter, $claim_of_d);
 	standing($node, 'claim-before-pop');
-	my $began = time;
 	is(sql(q{select tq_drain('d')}), '0', 'it drains before it waits');
 	release($node, 'claim-before-pop');
 	is(end_ask($waiter), '', 'and does not begin to');

@@ -11,11 +11,11 @@ use Test::More;
 use TqTest;
 use Time::HiRes qw(time);
 
-my $node = tq_node('wait', conf => "max_connections = 100\ntq.naptime = 1s\ntq.max_queues = 400\n");
+my $node = tq_node('wait', conf => "max_connections = 100\ntq.naptime = 1s\ntq.max_queues = 400\ntq.max_pinned_wait = 1h\n");
 scheduler_of($node);
 $node->safe_psql('postgres', "select tq_create_queue('q')");
 
-my $call = "call tq_wait(array['q'], '60 s')";
+my $call = "call tq_wait(array['q'], '1 h')";
 my $waiter = session($node);
 my $pid = ask($waiter, 'select pg_backend_pid()');
 
@@ -54,7 +54,7 @@ my @forms = (
 	[ 'a CALL in a block that has read', "begin; select from pg_class limit 1; $call; commit" ],
 	[ 'a CALL behind a savepoint', "begin; savepoint s; $call; commit" ],
 	[ 'a CALL in DO', "do \$\$ begin perform 1; $call; perform 2; $call; end \$\$" ],
-	[ 'a CALL for a queue that is new', "call tq_wait(array['q', 'never used'], '60 s')" ]);
+	[ 'a CALL for a queue that is new', "call tq_wait(array['q', 'never used'], '1 h')" ]);
 for my $form (@forms)
 {
 	begin_ask($waiter, $form->[1]);
@@ -85,14 +85,13 @@ for my $form (@pinned)
 	my $took = time - $began;
 	ok($took >= 1.4, "after tq.max_pinned_wait ($took s)");
 }
-my $began = time;
-is(ask($waiter, "select count(*) from tq_claim('q', wait => '60 s')"), '0', 'tq_claim waits with a snapshot');
+is(ask($waiter, "select count(*) from tq_claim('q', wait => '1 h')"), '0', 'tq_claim waits with a snapshot');
 ask($waiter, 'reset tq.max_pinned_wait');
 
 #
 # timeout, cancel
 #
-$began = time;
+my $began = time;
 is(ask($waiter, "call tq_wait(array['q'], '300 ms')"), '', 'the time is over');
 my $took = time - $began;
 ok($took >= 0.3, "when it should be ($took s)");
@@ -108,13 +107,13 @@ waiting(1);
 $node->safe_psql('postgres', "select pg_cancel_backend($pid)");
 like(end_ask($waiter), qr/57014/, 'a wait can be cancelled');
 waiting(0);
-for my $form ("select count(*) from tq_claim('q', wait => '60 s')", "select count(*) from tq_claim('q', worker => 'drains', wait => '60 s')",
-	"select count(*) from tq_claim_any('{q,other}', wait => '60 s')", "select count(*) from tq_claim_for('{q}', '{v,w}', wait => '60 s')",
-	"call tq_wait(timeout => '60 s')")
+for my $form ("select count(*) from tq_claim('q', wait => '1 h')", "select count(*) from tq_claim('q', worker => 'drains', wait => '1 h')",
+	"select count(*) from tq_claim_any('{q,other}', wait => '1 h')", "select count(*) from tq_claim_for('{q}', '{v,w}', wait => '1 h')",
+	"call tq_wait(timeout => '1 h')")
 {
 	$node->safe_psql('postgres', q{select tq_drain('drains')});
 	begin_ask($waiter, $form);
-	until_true($node, "select count(*) = 1 from pg_stat_activity where pid = $pid and state = 'active' and query ~ '60 s' and wait_event_type = 'Extension'");
+	until_true($node, "select count(*) = 1 from pg_stat_activity where pid = $pid and state = 'active' and query ~ '1 h' and wait_event_type = 'Extension'");
 	$node->safe_psql('postgres', "select pg_cancel_backend($pid)");
 	like(end_ask($waiter), qr/57014/, "so can $form");
 	waiting(0);
@@ -181,12 +180,12 @@ is($node->safe_psql('postgres', "select count(*) filter (where id is not null) -
 #
 # H19: the token of a waiter whose client is dead goes to another waiter
 #
-for my $form ($call, "select count(*) from tq_claim('q', wait => '60 s')")
+for my $form ($call, "select count(*) from tq_claim('q', wait => '1 h')")
 {
 	my $doomed = session($node);
 	begin_ask($doomed, $form);
 	waiting(1);
-	begin_ask($waiter, "select id is not null from tq_claim('q', wait => '60 s')");
+	begin_ask($waiter, "select id is not null from tq_claim('q', wait => '1 h')");
 	waiting(2);
 	$doomed->{run}->kill_kill;
 	one_job();
@@ -200,9 +199,8 @@ for my $form ($call, "select count(*) from tq_claim('q', wait => '60 s')")
 my $idler = session($node);
 begin_ask($idler, $call);
 waiting(1);
-begin_ask($waiter, "select id is not null from tq_claim('q', wait => '60 s')");
+begin_ask($waiter, "select id is not null from tq_claim('q', wait => '1 h')");
 waiting(2);
-$began = time;
 one_job();
 is(end_ask($idler), '', 'one is woken');
 is(end_ask($waiter), 't', 'and does nothing, so the next gets the job');
@@ -228,12 +226,12 @@ take_one();
 # the queue is dropped
 #
 $node->safe_psql('postgres', "select tq_create_queue('gone')");
-begin_ask($waiter, "call tq_wait(array['gone'], '60 s')");
+begin_ask($waiter, "call tq_wait(array['gone'], '1 h')");
 until_true($node, "select waiting = 1 from tq_queues where queue = 'gone'");
 $node->safe_psql('postgres', "select tq_drop_queue('gone')");
 like(end_ask($waiter), qr/TQ002/, 'a session that waits for a queue is told that it was dropped');
 $node->safe_psql('postgres', "select tq_create_queue('also gone')");
-begin_ask($waiter, "select count(*) from tq_claim('also gone', wait => '60 s')");
+begin_ask($waiter, "select count(*) from tq_claim('also gone', wait => '1 h')");
 until_true($node, "select waiting = 1 from tq_queues where queue = 'also gone'");
 $node->safe_psql('postgres', "select tq_drop_queue('also gone')");
 like(end_ask($waiter), qr/TQ002/, 'so does a claim that waits');
@@ -276,7 +274,7 @@ sub waiting_for
 	return until_true($node, "select waiting = $n from tq_queues where queue = '$queue'", "$n waiters of $queue");
 }
 
-for my $form ([ 'two hundred queues', "call tq_wait($wide, '60 s')" ], [ 'all queues', "call tq_wait(timeout => '60 s')" ])
+for my $form ([ 'two hundred queues', "call tq_wait($wide, '1 h')" ], [ 'all queues', "call tq_wait(timeout => '1 h')" ])
 {
 	my ($what, $sql) = @$form;
 	begin_ask($waiter, $sql);
@@ -289,14 +287,14 @@ for my $form ([ 'two hundred queues', "call tq_wait($wide, '60 s')" ], [ 'all qu
 	is(ask($waiter, $sql), '', 'what is there already is not waited for');
 	is(scalar(take($node, 'wide 177', 1)), 1, 'the job is there');
 }
-begin_ask($waiter, "call tq_wait(timeout => '60 s')");
+begin_ask($waiter, "call tq_wait(timeout => '1 h')");
 waiting_for('wide 1', 1);
 $node->safe_psql('postgres', q{select tq_enqueue('made while it waits')});
 is(end_ask($waiter), '', 'a queue that is made while a session waits for all wakes it');
 is(scalar(take($node, 'made while it waits', 1)), 1, 'the job is there');
 
 # kinds, each of its queue
-my $pairs = "array['q', 'q', 'wide 2'], '60 s', array['x', 'y', null]";
+my $pairs = "array['q', 'q', 'wide 2'], '1 h', array['x', 'y', null]";
 begin_ask($waiter, "call tq_wait($pairs)");
 waiting(1);
 $node->safe_psql('postgres', q{select tq_enqueue('q', kind => 'z')});
@@ -308,7 +306,7 @@ is(end_ask($waiter), '', 'a job of any kind of a queue without a kind wakes');
 is(ask($waiter, "$ready(array['q', 'q', 'wide 2'], array['x', 'y', null])"), 'wide 2:z:1', 'tq_ready() takes the same pairs');
 is(ask($waiter, "$ready()"), 'q:z:1 q:-:1 wide 1:x:1 wide 2:z:1', 'and knows of all');
 is(scalar(take($node, 'wide 2', 1)), 1, 'the job is there');
-begin_ask($waiter, q{call tq_wait(mixed(), '60 s', kinds())});
+begin_ask($waiter, q{call tq_wait(mixed(), '1 h', kinds())});
 waiting_for('wide 100', 1);
 $node->safe_psql('postgres', q{select tq_enqueue('wide 1', kind => 'other')});
 $node->safe_psql('postgres', q{select tq_enqueue('q', kind => 'k100')});
@@ -324,11 +322,11 @@ take($node, $_, 100) for 'q', 'wide 1';
 # one of many that wait is woken, and passes its token on if it gives up (H19)
 {
 	my $other = session($node);
-	begin_ask($waiter, "call tq_wait($wide, '60 s')");
-	begin_ask($other, "call tq_wait(timeout => '60 s')");
+	begin_ask($waiter, "call tq_wait($wide, '1 h')");
+	begin_ask($other, "call tq_wait(timeout => '1 h')");
 	waiting_for('wide 5', 2);
 	my $claim = session($node);
-	begin_ask($claim, q{select queue from tq_claim('wide 5', wait => '60 s')});
+	begin_ask($claim, q{select queue from tq_claim('wide 5', wait => '1 h')});
 	waiting_for('wide 5', 3);
 	$node->safe_psql('postgres', q{select tq_enqueue('wide 5')});
 	is(end_ask($claim), 'wide 5', 'a claim that waits comes before sessions that wait for many queues');
@@ -340,13 +338,13 @@ take($node, $_, 100) for 'q', 'wide 1';
 	$node->safe_psql('postgres', q{select tq_enqueue_many('wide 5', array_fill('{}'::jsonb, array[2]))});
 	is(end_ask($other), '', 'two jobs wake both');
 	is(scalar(take($node, 'wide 5', 1)), 1, 'one job is taken');
-	begin_ask($other, q{select queue from tq_claim('wide 5', kinds => '{x}', wait => '60 s')});
+	begin_ask($other, q{select queue from tq_claim('wide 5', kinds => '{x}', wait => '1 h')});
 	waiting_for('wide 5', 2);
 	$node->safe_psql('postgres', "select pg_cancel_backend($pid)");
 	release($node, 'woken-before-claim');
 	like(end_ask($waiter), qr/57014/, 'a wait for many queues can be cancelled');
 	waiting_for('wide 5', 1);
-	begin_ask($waiter, "call tq_wait(timeout => '60 s')");
+	begin_ask($waiter, "call tq_wait(timeout => '1 h')");
 	is(end_ask($waiter), '', 'the job of the token that it had is there for others');
 	$node->safe_psql('postgres', q{select tq_enqueue('wide 5', kind => 'x')});
 	is(end_ask($other), 'wide 5', 'a waiting claim gets its own');
@@ -358,7 +356,7 @@ take($node, $_, 100) for 'q', 'wide 1';
 # rights: all queues are those that the role may consume
 $node->safe_psql('postgres', q{create role waits_for_7 login; create role no_rights login; select tq_grant('wide 7', 'waits_for_7', 'consume')});
 ask($waiter, 'set role waits_for_7');
-begin_ask($waiter, "call tq_wait(timeout => '60 s')");
+begin_ask($waiter, "call tq_wait(timeout => '1 h')");
 waiting_for('wide 7', 1);
 $node->safe_psql('postgres', q{select tq_enqueue('wide 8')});
 is($node->safe_psql('postgres', q{select sum(waiting) from tq_queues}), '1', 'a role waits for the queues that it may consume');
@@ -377,11 +375,11 @@ is($node->safe_psql('postgres', q{select count(*) from tq_queues where queue = '
 take($node, $_, 100) for 'wide 7', 'wide 8';
 
 # dropped queues
-begin_ask($waiter, "call tq_wait($wide, '60 s')");
+begin_ask($waiter, "call tq_wait($wide, '1 h')");
 waiting_for('wide 9', 1);
 $node->safe_psql('postgres', q{select tq_drop_queue('wide 9')});
 like(end_ask($waiter), qr/TQ002/, 'a session that waits for many queues is told that one was dropped');
-begin_ask($waiter, "call tq_wait(timeout => '60 s')");
+begin_ask($waiter, "call tq_wait(timeout => '1 h')");
 waiting_for('wide 10', 1);
 $node->safe_psql('postgres', q{select tq_drop_queue('wide 10')});
 $node->safe_psql('postgres', q{select tq_enqueue('wide 11')});
@@ -406,19 +404,18 @@ my %ends = (
 for my $how (sort keys %ends)
 {
 	my $job = enqueue();
-	begin_ask($waiter, "call tq_wait_jobs(array[$job], '60 s')");
+	begin_ask($waiter, "call tq_wait_jobs(array[$job], '1 h')");
 	listening();
 	is(held("coalesce(backend_xmin::text, 'no') || ' ' || coalesce(backend_xid::text, 'no')"), 'no no', 'H20: a wait for the end of a job holds no snapshot');
-	$began = time;
 	$node->safe_psql('postgres', $ends{$how} =~ s/JOB/$job/r);
 	is(end_ask($waiter), '', "a job that is $how ends the wait");
-	is(ask($waiter, "call tq_wait_jobs(array[$job], '60 s')"), '', 'what has ended is not waited for');
+	is(ask($waiter, "call tq_wait_jobs(array[$job], '1 h')"), '', 'what has ended is not waited for');
 }
 {
 	# several, with one on the way between the look and the sleep; a retry is no end; one expires
 	my @jobs = (enqueue(), enqueue(), enqueue("expires_at => clock_timestamp() + interval '1 s', delay => '0.1 s'"));
 	arm($node, 'waiter-after-register', 'wait', pid => $pid);
-	begin_ask($waiter, 'call tq_wait_jobs(array[' . join(',', @jobs) . "], '60 s')");
+	begin_ask($waiter, 'call tq_wait_jobs(array[' . join(',', @jobs) . "], '1 h')");
 	standing($node, 'waiter-after-register');
 	$node->safe_psql('postgres', q{select tq_complete(id, lease) from tq_claim('ends')});
 	release($node, 'waiter-after-register');
@@ -426,14 +423,13 @@ for my $how (sort keys %ends)
 	until_true($node, "select state = 'expired' from tq_get($jobs[2])");
 	listening();
 	is($node->safe_psql('postgres', "select state from tq_get($jobs[1])"), 'ready', 'a failed attempt is no end');
-	$began = time;
 	is(scalar(take($node, 'ends', 1, undef, '20 s')), 1, 'the last one ends');
 	is(end_ask($waiter), '', 'and with it the wait for all of them');
 
 	# jobs that are only on disk: more than memory holds
 	$node->safe_psql('postgres', q{select count(tq_enqueue_many('ends', array_fill('{}'::jsonb, array[600])))});
 	my $last = $node->safe_psql('postgres', q{select max(id) from tq_jobs where queue = 'ends'});
-	begin_ask($waiter, "call tq_wait_jobs(array[$last], '60 s')");
+	begin_ask($waiter, "call tq_wait_jobs(array[$last], '1 h')");
 	listening();
 	$node->safe_psql('postgres', "select tq_cancel($last)");
 	is(end_ask($waiter), '', 'a job that memory did not hold');
@@ -443,13 +439,13 @@ for my $how (sort keys %ends)
 	$began = time;
 	is(ask($waiter, "call tq_wait_jobs(array[$job], '300 ms')"), '', 'the time is over');
 	ok(time - $began >= 0.3, 'when it should be');
-	is(ask($waiter, "call tq_wait_jobs('{}', '60 s')"), '', 'no jobs, no wait');
-	is(ask($waiter, "call tq_wait_jobs('{9007199254740993}', '60 s')"), '', 'nor for one that does not exist');
+	is(ask($waiter, "call tq_wait_jobs('{}', '1 h')"), '', 'no jobs, no wait');
+	is(ask($waiter, "call tq_wait_jobs('{9007199254740993}', '1 h')"), '', 'nor for one that does not exist');
 	like(ask($waiter, "do \$\$ begin call tq_wait_jobs(array[tq_enqueue('ends')], '1 s'); end \$\$"), qr/TQ005/, 'a job of this transaction cannot be waited for');
 	ask($waiter, 'set role no_rights');
-	is(ask($waiter, "call tq_wait_jobs(array[$job], '60 s')"), '', 'a job that the role may not see is none');
+	is(ask($waiter, "call tq_wait_jobs(array[$job], '1 h')"), '', 'a job that the role may not see is none');
 	ask($waiter, 'reset role');
-	begin_ask($waiter, "call tq_wait_jobs(array[$job], '60 s')");
+	begin_ask($waiter, "call tq_wait_jobs(array[$job], '1 h')");
 	listening();
 	$node->safe_psql('postgres', "select pg_cancel_backend($pid)");
 	like(end_ask($waiter), qr/57014/, 'a wait for jobs can be cancelled');
