@@ -62,7 +62,7 @@ _tq_reports() {
 
 _tq_no_reports() {
 	_tq_reports >"$TQ_RUN/reports.txt"
-	[ ! -s "$TQ_RUN/reports.txt" ] || { head -n 200 "$TQ_RUN/reports.txt" >&2; return 1; }
+	[ ! -s "$TQ_RUN/reports.txt" ] || { head -n 200 "$TQ_RUN/reports.txt"; return 1; }
 }
 
 # A clean result counts only if the checker ran. Under valgrind, each server process has a report that begins with the
@@ -95,7 +95,7 @@ tq_memcheck_stages() {
 	_tq_began=$(date +%s)
 	rm -f "$TQ_RUN"/reports/*
 	for _tq_stage; do
-		"tq_stage_$_tq_stage" || tq_fail_case "$_tq_stage could not be run"
+		"tq_stage_$_tq_stage" || tq_fail "$_tq_stage" "it could not be run"
 	done
 	tq_case "${TQ_INSTEAD%-*} was at work" _tq_watched
 	tq_case "${TQ_INSTEAD%-*} finds nothing in the library" _tq_no_reports

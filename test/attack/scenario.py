@@ -70,7 +70,8 @@ def prepare_server(dsn):
 class Trial:
     """One run of a scenario in a separate database."""
 
-    def __init__(self, dsn, scenario, seconds):
+    def __init__(self, dsn, scenario, seconds, compared):
+        self.compared = compared    # with a baseline; otherwise there are only attacks
         self.scenario, self.seconds, self.broken, self.codes = scenario, seconds * scenario.times, [], {}
         self.server = dsn
         self.database = f"attack_{scenario.name}"
@@ -135,17 +136,18 @@ class Trial:
         return began, ended
 
     def run(self):
-        """Returns the figures (beside SELECTs, beside attackers)."""
+        """Returns the figures (beside SELECTs, beside attackers), None without a comparison."""
         s = self.scenario
         self.create()
         victim = Victim(self.dsn) if s.beside else None
         attackers = [Process(attack, self.dsn, self.role(), n, s.prepare, s.attack) for n in range(ATTACKERS)]
         plain = [Process(loop, self.dsn, "attack_none", INSERT if s.writes else SELECT, s.sessions)
-                 for _ in range(ATTACKERS + s.scheduled)]
+                 for _ in range(ATTACKERS + s.scheduled if self.compared else 0)]
         beside = {False: [], True: []}
-        for attacked in [False, True] * (1 if s.lasting else PAIRS):
-            beside[attacked].append(self.stretch(attackers if attacked else plain, self.seconds / (1 if s.lasting else PAIRS)))
-            if attacked and not s.lasting:
+        rounds = PAIRS if self.compared and not s.lasting else 1
+        for attacked in ([False, True] if self.compared else [True]) * rounds:
+            beside[attacked].append(self.stretch(attackers if attacked else plain, self.seconds / rounds))
+            if attacked and rounds > 1:
                 self.calm(self.role())
         self.broken += list(s.during(self)) if s.during else []
         for p in attackers:
@@ -162,7 +164,7 @@ class Trial:
             conn = connect(self.dsn, "postgres")
             self.broken += list(s.after(conn))
             conn.close()
-        figures = (victim.figures(beside[False]), victim.figures(beside[True])) if victim else None
+        figures = (victim.figures(beside[False]), victim.figures(beside[True])) if victim and self.compared else None
         self.drop()
         return figures
 

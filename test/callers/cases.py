@@ -22,7 +22,7 @@ def run(scene, only=""):
         scene.query(file.read())
     for function in CASES:
         name = function.__name__
-        if only not in name:
+        if only.replace("_", " ") not in f"={name}=".replace("_", " "):
             continue
         caller = Caller(scene, name)
         try:

@@ -39,7 +39,7 @@ class Program:
 
 
 def run(scene, only=""):
-    names = [name for name in DRIVERS if only in name]
+    names = [name for name in DRIVERS if only in f"={name}="]
     if not names:
         return
     for name in names:

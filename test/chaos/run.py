@@ -26,7 +26,7 @@ from scenario import SCENARIOS, Skipped, Trial   # noqa: E402
 
 def chosen(options):
     patterns = options.only.split(",") if options.only else [""]
-    return [s for s in SCENARIOS.values() if any(p in s.name for p in patterns) and (s.short or not options.short)]
+    return [s for s in SCENARIOS.values() if any(p in f"={s.name}=" for p in patterns) and (s.short or not options.short)]
 
 
 def run(scenario, options, seconds):
@@ -66,7 +66,7 @@ def main():
     parser.add_argument("--dir", required=True, type=pathlib.Path, help="a folder for servers, ledgers and logs")
     parser.add_argument("--time", type=float, default=3600, help="seconds, for all scenarios together, about")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", default="", help="scenarios whose names contain one of these")
+    parser.add_argument("--only", default="", help="scenarios whose names contain one of these; =NAME= is exactly one")
     parser.add_argument("--short", action="store_true", help="the form for scripts/test: each as short as it may be")
     parser.add_argument("--list", action="store_true", help="say what there is")
     parser.add_argument("--keep", action="store_true", help="keep servers' folders even if all is well")

@@ -10,7 +10,7 @@ In a page:
 In expected output "..." matches anything within a line, and alone on a line any lines. Column widths, times,
 intervals, lease numbers and row counts are not compared.
 
-Arguments: --page SUBSTRING, --psql PROGRAM, --top FOLDER. The PG* variables select the server. Prints TAP.
+Arguments: --page SUBSTRING (=NAME= is exactly one), --psql PROGRAM, --top FOLDER. The PG* variables select the server. Prints TAP.
 """
 
 import argparse
@@ -149,14 +149,15 @@ def main():
     parser.add_argument("--psql", default="psql")
     parser.add_argument("--top", default=str(pathlib.Path(__file__).resolve().parents[2]))
     options = parser.parse_args()
+    options.page = re.sub(r":\d+=$", "=", options.page)   # a failed statement
     top = pathlib.Path(options.top)
     failed = 0
     for path in [top / "README.md", *sorted((top / "docs").rglob("*.md"))]:
         page = str(path.relative_to(top))
-        if options.page not in page or "/adr/" in page:
+        if options.page not in f"={page.removeprefix('docs/')}=" and options.page not in page or "/adr/" in page:
             continue
         for name, wrong in run_page(options.psql, page, path.read_text()):
-            print(("ok" if wrong is None else "not ok") + f" - {name}")
+            print(("ok" if wrong is None else "not ok") + f" - {name.removeprefix('docs/')}")
             if wrong is not None:
                 failed += 1
                 print("".join(f"# {line}\n" for line in wrong.splitlines()), end="")

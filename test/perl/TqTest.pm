@@ -106,6 +106,37 @@ sub end_ask
 	return $err =~ /ERROR|FATAL/ ? $err : $out;
 }
 
+sub connect_to
+{
+	my ($node, $database) = @_;
+	return DBI->connect(sprintf('dbi:Pg:host=%s;port=%s;dbname=%s', $node->host, $node->port, $database), scalar(getpwuid($<)), '',
+		{ PrintError => 0, PrintWarn => 0, pg_server_prepare => 0, pg_bool_tf => 1, pg_expand_array => 0, pg_enable_utf8 => 0 });
+}
+
+# safe_psql() of one statement needs no psql: it costs more than most of what tests ask. As psql it has a session of its own,
+# and returns rows as lines, with | between their columns.
+my $safe_psql = \&PostgreSQL::Test::Cluster::safe_psql;
+
+sub statement
+{
+	my ($node, $database, $sql, %options) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	(my $bare = $sql) =~ s/\s*;\s*$//;
+	return $safe_psql->($node, $database, $sql, %options) if %options || $database !~ /^\w+$/ || $bare =~ /[;\\]/ || $bare =~ /^\s*$/;
+	my $dbh = connect_to($node, $database) or die "error connecting: $DBI::errstr";
+	my $sth = $dbh->prepare($bare, { pg_direct => 1 });
+	$sth->execute or die "error running SQL: '" . $sth->errstr . "'\nwhile running '$sql'";
+	my $rows = $sth->{NUM_OF_FIELDS} ? $sth->fetchall_arrayref : [];
+	$sth->finish;
+	$dbh->disconnect;
+	return join("\n", map { join('|', map { $_ // '' } @$_) } @$rows);
+}
+
+{
+	no warnings 'redefine';
+	*PostgreSQL::Test::Cluster::safe_psql = \&statement;
+}
+
 # As poll_query_until(), but in one connection: a psql for each look costs more than all else that a test does.
 sub poll
 {
@@ -117,8 +148,7 @@ sub poll
 		usleep(20_000);    # poll
 		if (!$dbh || !$dbh->ping)
 		{
-			$dbh = DBI->connect(sprintf('dbi:Pg:host=%s;port=%s;dbname=%s', $node->host, $node->port, $database),
-				scalar(getpwuid($<)), '', { PrintError => 0, pg_server_prepare => 0, pg_bool_tf => 1 });
+			$dbh = connect_to($node, $database);
 			$last = $DBI::errstr, next unless $dbh;
 		}
 		my $rows = $dbh->selectall_arrayref($sql);

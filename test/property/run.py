@@ -39,7 +39,7 @@ def main():
         size = options.size or ("large" if seed - options.first >= options.runs * 2 / 3 else "small")
         server = Server(options.dsn, options.pg_ctl, options.data)
         driver = Driver(server, random.Random(f"{seed} {size}"), size, options.without)
-        what = f"seed {seed}, {size}"
+        what = f"seed-{seed}: {size}"
         try:
             server.create(f"property_{seed}", LIVE_JOBS[size])
             driver.run(options.ops)
