@@ -36,7 +36,7 @@ ISOLATION      = $(sort $(basename $(notdir $(wildcard $(TQ_SRCDIR)/test/isolati
 ISOLATION_OPTS = --inputdir=$(TQ_SRCDIR)/test/isolation --load-extension=tq
 # The tests create queues by use, which raises a NOTICE.
 installcheck: export PGOPTIONS = -c client_min_messages=warning
-EXTRA_CLEAN    = tq-comments.sql $(TQ_SOURCES:.cpp=.d) $(TQ_SOURCES:.cpp=.bc.d) .tq-flags
+EXTRA_CLEAN    = prelude.* tq-comments.sql $(TQ_SOURCES:.cpp=.d) $(TQ_SOURCES:.cpp=.bc.d) .tq-flags
 
 PG_CONFIG ?= pg_config
 
@@ -83,6 +83,26 @@ vpath sql/update/%.sql $(TQ_SRCDIR)
 COMPILE.cxx.bc += $(PG_CXXFLAGS) -MMD -MP -MF $(@:.bc=.bc.d)
 COMPILE.cc += -MMD -MP -MF $(@:.o=.d)
 -include $(wildcard $(TQ_SOURCES:.cpp=.d) $(TQ_SOURCES:.cpp=.bc.d))
+
+# Files outside src/core begin with pg/prelude.hpp, whose headers take most of a compilation: it is compiled once. ccache
+# identifies the result by its sum, since it differs each time.
+TQ_OUTSIDE := $(filter-out src/core/%,$(OBJS))
+$(TQ_OUTSIDE): private CPPFLAGS += -include prelude.hpp -Winvalid-pch $(if $(findstring clang,$(CXX)),,-fpch-preprocess)
+$(TQ_OUTSIDE:.o=.bc): private CPPFLAGS += -include-pch prelude.bc.pch
+$(TQ_OUTSIDE): prelude.hpp.gch
+$(TQ_OUTSIDE:.o=.bc): prelude.bc.pch
+
+# a file that includes it, since #pragma once does not hold for a main file
+prelude.hpp: .tq-flags
+	printf '#include "pg/prelude.hpp"\n' > $@
+prelude.hpp.gch: prelude.hpp
+	$(if $(TQ_LAUNCHER),$(CXX) $(CXXFLAGS) $(CPPFLAGS) -E -P $< | sha256sum > $@.sum)
+	$(CXX) $(CXXFLAGS) $(CPPFLAGS) -MMD -MP -MF prelude.d -x c++-header -o $@ $<
+prelude.bc.pch: prelude.hpp
+	$(if $(TQ_LAUNCHER),$(CLANG) $(BITCODE_CXXFLAGS) $(CPPFLAGS) $(PG_CXXFLAGS) -E -P $< | sha256sum > $@.sum)
+	$(CLANG) -Wno-ignored-attributes $(BITCODE_CXXFLAGS) $(CPPFLAGS) $(PG_CXXFLAGS) -MMD -MP -MF prelude.bc.d -Xclang -fno-pch-timestamp \
+		-x c++-header -o $@ $<
+-include prelude.d prelude.bc.d
 
 # Objects depend on their compiler flags.
 TQ_FLAGS := $(subst ','\'',$(CXX) $(CXXFLAGS) $(CPPFLAGS))

@@ -54,7 +54,7 @@ in_diffs {
 
 /^not ok / {
 	finish()
-	if ($0 ~ /# *TODO/)
+	if ($0 ~ /# *[Tt][Oo][Dd][Oo]/)
 		next
 	bad++
 	text = title($0)

@@ -13,7 +13,7 @@ tq_fail() {
 tq_case() {
 	_tq_text=$1
 	shift
-	_tq_said=$TQ_BUILD/log/${_tq_stage:-case}.said
+	_tq_said=$TQ_BUILD/log/${stage:-case}.said
 	mkdir -p "$TQ_BUILD/log"
 	if "$@" >"$_tq_said" 2>&1; then
 		stage_passed=$((stage_passed + 1))
