@@ -122,7 +122,7 @@ sub statement
 	my ($node, $database, $sql, %options) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	(my $bare = $sql) =~ s/\s*;\s*$//;
-	return $safe_psql->($node, $database, $sql, %options) if %options || $database !~ /^\w+$/ || $bare =~ /[;\\]/ || $bare =~ /^\s*$/;
+	return $safe_psql->($node, $database, $sql, %options) if %options || $database !~ /^\w+$/ || $bare =~ /[;\\]|^\s*(copy\b|$)/i;
 	my $dbh = connect_to($node, $database) or die "error connecting: $DBI::errstr";
 	my $sth = $dbh->prepare($bare, { pg_direct => 1 });
 	$sth->execute or die "error running SQL: '" . $sth->errstr . "'\nwhile running '$sql'";
@@ -151,7 +151,7 @@ sub poll
 			$dbh = connect_to($node, $database);
 			$last = $DBI::errstr, next unless $dbh;
 		}
-		my $rows = $dbh->selectall_arrayref($sql);
+		my $rows = $dbh->selectall_arrayref($dbh->prepare($sql, { pg_direct => 1 }));
 		$last = $rows ? join("\n", map { $_->[0] // '' } @$rows) : $dbh->errstr;
 		return 1 if $rows && $last eq 't';
 	}

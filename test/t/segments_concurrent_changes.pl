@@ -358,7 +358,7 @@ $offset = -s $node->logfile;
 $node->safe_psql('postgres', 'select pg_terminate_backend(' . scheduler_of($node) . ')');
 $node->safe_psql('postgres', q{select tq_create_queue('beside'), tq_schedule('beside', 'beside', every => '1 s')});
 ok(until_true($node, q{select count(*) > 0 from tq.schedule_fire where schedule = 'beside'}), '... other schedules fire');
-like(slurp_file($node->logfile, $offset), qr/cannot see whether job $fired of schedule "kept" is there/, '... and the log says why its job is not looked for');
+ok($node->wait_for_log(qr/cannot see whether job $fired of schedule "kept" is there/, $offset), '... and the log says why its job is not looked for');
 ask($holder, 'commit');
 leave($holder);
 $node->safe_psql('postgres', q{select tq_unschedule('beside')});
