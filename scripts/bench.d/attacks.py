@@ -23,7 +23,7 @@ def attack(options, server):
     for name, one in scenario.SCENARIOS.items():
         if not (one.measured and one.beside):
             continue
-        trial = scenario.Trial(dsn, one, 0.4 if options.quick else options.rounds, True)
+        trial = scenario.Trial(dsn, one, 1 if options.quick else options.rounds, True)
         calm, attacked = trial.run()
         if trial.broken:
             raise BenchError(f"{name}: {trial.broken[0]}")

@@ -341,7 +341,7 @@ ROWS = {row.name: row for row in (
     Row("dependents", dependents, ratio("claim + complete beside 1000 blocked jobs", "the same, no dependencies", "/s", 0.95), servers=2),
     Row("handlers", handlers, ratio("jobs of an empty handler, 2 executors", "claim + complete, 2 clients", "/s", 0.3)),
     Row("python_worker", python_worker, (
-        Line("tq", "jobs of an empty function, worker of clients/python", "claim + complete, 16 clients", "/s", 0.05, None),
+        Line("tq", "jobs of an empty function, worker of clients/python", "claim + complete, 16 clients", "/s", 0.2, None),
         Line("stop", "an idle worker of clients/python, to its end", "", "ms", None, 1000))),
     Row("wal", wal, (Line("tq", "WAL per job: enqueue, claim, complete", "one-row INSERT", "B", None, 700),)),
     Row("latency", latency, (
