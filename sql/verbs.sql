@@ -29,7 +29,7 @@ SELECT lease FROM tq_claim('verbs', worker => 'ann', lease_for => '1 minute') \g
 SELECT state, attempt, lease = :lease AS lease, lease_expires_at > now() AS lease_expires, worker, claimed_at <= clock_timestamp() AS claimed
 	FROM tq_get(:job);
 SELECT tq_fail(:job, :lease, 'no connection', '{"code": 7}', retry_in => '1 hour');
-SELECT state, attempt, run_at > now() + interval '59 minutes' AS later, lease, worker, error FROM tq_get(:job);
+SELECT state, attempt, run_at > now() + interval '30 minutes' AS later, lease, worker, error FROM tq_get(:job);
 SELECT tq_retry(:job);
 SELECT state, attempt, run_at, error FROM tq_get(:job);
 SELECT lease FROM tq_claim('verbs', worker => 'bob') \gset
@@ -45,8 +45,8 @@ SELECT try('SELECT state FROM tq_get(9000000000)') \g (tuples_only=on format=una
 -- heartbeats
 SELECT tq_enqueue('beats') AS job \gset
 SELECT lease FROM tq_claim('beats', lease_for => '1 minute') \gset
-SELECT action, lease_expires_at > clock_timestamp() + interval '59 minutes' AS extended FROM tq_heartbeat(:job, :lease, '1 hour');
-SELECT action, lease_expires_at > clock_timestamp() + interval '59 minutes' AS not_shortened FROM tq_heartbeat(:job, :lease);
+SELECT action, lease_expires_at > clock_timestamp() + interval '30 minutes' AS extended FROM tq_heartbeat(:job, :lease, '1 hour');
+SELECT action, lease_expires_at > clock_timestamp() + interval '30 minutes' AS not_shortened FROM tq_heartbeat(:job, :lease);
 SELECT * FROM tq_heartbeat(:job, :lease - 1);
 SELECT action FROM tq_heartbeat_many(ARRAY[:job, :job, 9000000000], ARRAY[:lease, 1, 1]);
 SELECT * FROM tq_heartbeat_many('{}', '{}');
@@ -111,12 +111,12 @@ COMMIT;
 RESET tq.publish_limit;
 SELECT id = :high AS rescheduled_comes_first, priority FROM tq_claim('bulk');
 -- (the scheduler reads back the jobs beyond tq.publish_limit)
-CREATE FUNCTION claim_all(queue text, jobs int) RETURNS SETOF bigint LANGUAGE plpgsql AS $$
+CREATE FUNCTION claim_all(queue text, jobs int) RETURNS SETOF bigint LANGUAGE plpgsql SET tq.max_pinned_wait = '1 h' AS $$
 DECLARE
 	job bigint;
 BEGIN
 	WHILE jobs > 0 LOOP
-		FOR job IN SELECT id FROM tq_claim(queue, jobs, wait => '10 s') LOOP
+		FOR job IN SELECT id FROM tq_claim(queue, jobs, wait => '3 min') LOOP
 			jobs := jobs - 1;
 			RETURN NEXT job;
 		END LOOP;
@@ -131,9 +131,9 @@ SELECT count(*) AS left_over FROM tq_claim('bulk');
 SELECT tq_enqueue('when', priority => 5) AS job \gset
 SELECT tq_enqueue('when', priority => 6) AS other \gset
 SELECT tq_reschedule(:job, now() + interval '1 hour');
-SELECT state, run_at > now() + interval '59 minutes' AS later, priority FROM tq_get(:job);
+SELECT state, run_at > now() + interval '30 minutes' AS later, priority FROM tq_get(:job);
 SELECT tq_reschedule(:job, priority => 7);
-SELECT state, run_at > now() + interval '59 minutes' AS later, priority FROM tq_get(:job);
+SELECT state, run_at > now() + interval '30 minutes' AS later, priority FROM tq_get(:job);
 SELECT tq_reschedule(:job, now() - interval '1 hour');
 SELECT state, run_at < now() AS earlier, priority FROM tq_get(:job);
 SELECT id = :other AS other, id = :job AS job, priority FROM tq_claim('when', 2);

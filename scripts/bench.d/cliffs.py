@@ -1,9 +1,7 @@
 """Checks that cost or delay do not grow with hidden factors: history, idle backlogs, locks, slow disks."""
 import json
-import os
 import pathlib
 import re
-import signal
 import subprocess
 import tempfile
 import threading
@@ -227,16 +225,8 @@ def restart(options, server):
     server.query(f"SELECT count(tq_create_queue('q' || i)) FROM generate_series(1, {queues}) i")
     jobs_of(server, "q1", 10_000)
     until(lambda: server.value("SELECT count(*) FROM tq_queues") >= queues, "the queues")
-    # as after a crash: all of shared memory is initialised again
-    os.kill(server.connect().info.backend_pid, signal.SIGKILL)
-
-    def comes_back():
-        try:
-            server.conn = server.connect()
-            return metric(server, "tq_loaded") == 1
-        except psycopg2.Error:
-            return False
-    until(comes_back, "the server is back")
+    server.crash()
+    until(lambda: metric(server, "tq_loaded") == 1, "the server has loaded")
     return {"tq": metric(server, "tq_load_duration_seconds") * 1000, "baseline": None,
             "note": f"{queues} queues, places for 120 000 groups; the time until claims are served, by tq_metrics"}
 
@@ -285,11 +275,12 @@ def claim_all(server, queues):
 
 
 def locked(options, server):
-    """Another session locks a segment that is needed by the leases of a hundred queues."""
+    """Another session locks a segment that claims, leases and expiries of a hundred queues have to be written to."""
     queues, seconds = 100, 5 if options.quick else 15
     server.query("SELECT tq_enqueue('filler')")
     until(lambda: server.value("SELECT count(*) FROM tq.segment") == 1, "the first segment")
     jobs_for_many(server, queues, "2 s")
+    server.query(f"SELECT count(tq_enqueue('held' || i, expires_at => now() + '4 s', priority => 900)) FROM generate_series(0, {queues - 1}) i")
     jobs_of(server, "filler", 2 * BULK)
     until(lambda: server.value("SELECT count(*) FROM tq.segment") == 2, "the next segment")
     holder = server.connect()
@@ -354,6 +345,58 @@ def drops(options, server):
                     f"{kept} to {left}; {quantile(before, 0.99):.1f} ms before (worst {max(before):.1f}); {rate} jobs/s"}
 
 
+COMMIT = """CREATE PROCEDURE time_of_commit(statement text, INOUT took float8) LANGUAGE plpgsql AS $$
+    DECLARE began timestamptz;
+    BEGIN
+        EXECUTE statement;
+        began := clock_timestamp();
+        COMMIT;
+        took := 1000 * extract(epoch FROM clock_timestamp() - began);
+    END $$"""
+ENQUEUE = "SELECT count(tq_enqueue('groups', kind => 'k' || g % {0}, group_key => 'g' || g % 1800)) FROM generate_series(1, 3000) g"
+BLOCK = "DO $b$ BEGIN FOR g IN 1 .. 3000 LOOP {0} PERFORM tq_enqueue('groups', group_key => 'g' || g % 1800); {1} END LOOP; END $b$"
+HANDLED = "BEGIN", "EXCEPTION WHEN division_by_zero THEN END;"
+
+
+def transactions(options, server):
+    """COMMIT of many kinds and subtransactions beside many groups, and a cancel after many claims of its transaction."""
+    server.query(COMMIT)
+    server.query("SET synchronous_commit = off")
+    jobs_of(server, "groups", 3600, 3600, group_keys="(SELECT array_agg('g' || i %% 1800) FROM generate_series(1, 3600) i)")
+
+    def commit_of(statement):
+        return server.value("CALL time_of_commit($s$" + statement + "$s$, NULL)")
+
+    def deep_of(*handler):
+        began = time.monotonic()
+        server.query(BLOCK.format(*handler).replace("groups", "deep"))
+        return (time.monotonic() - began) * 1000
+    server.query("SELECT tq_create_queue('deep', '{\"max_depth\": 1000000}'), tq_create_queue('running', '{\"lease\": \"1 h\"}')")
+    jobs_of(server, "running", 42_000)
+    held = [id for id, in server.query("SELECT id FROM tq_claim('running', 2000)")]
+
+    def cancel_after(claims):
+        server.query("BEGIN")
+        while claims > 0:
+            claims -= server.value("SELECT count(*) FROM tq_claim('running', 1000)")
+        began = time.monotonic()
+        server.query("SELECT count(tq_cancel(id)) FROM unnest(%s) id", held)
+        took = (time.monotonic() - began) * 1000
+        server.query("ROLLBACK")
+        return took
+    sides = {"kinds": (lambda: commit_of(ENQUEUE.format(1)), lambda: commit_of(ENQUEUE.format(6))),
+             "blocks": (lambda: commit_of(BLOCK.format("", "")), lambda: commit_of(BLOCK.format(*HANDLED))),
+             "deep": (lambda: deep_of("", ""), lambda: deep_of(*HANDLED)),
+             "cancels": (lambda: cancel_after(0), lambda: cancel_after(40_000))}
+    figures, notes = {}, []
+    for what, (few, many) in sides.items():
+        both = [(few(), many()) for _ in range(max(options.rounds, 1 if options.quick else 3))]
+        least, most = (min(side) for side in zip(*both))    # of each: other load makes them longer
+        figures[what] = most / least
+        notes.append(f"{what} {most:.1f}, {least:.1f} ms")
+    return {**figures, "dead": [], "note": "; ".join(notes)}
+
+
 def cores(options, server):
     """Threads on the core alone, one queue each: the writes of one thread must not slow down the reads of another."""
     runs = [json.loads(subprocess.run([pathlib.Path(options.wakeup).parent / "cores"], capture_output=True, text=True, check=True).stdout)
@@ -389,6 +432,12 @@ def cliffs(Row, Line, backlog):
             preload="slow_disk.so", group="cliffs"),
         Row("drops", drops, most("p99 of a job's life while segments are dropped, of that before", "%", 150),
             settings=(*few, "tq.retention = 0", "tq.segment_rows = 3000"), group="cliffs"),
+        Row("transactions", transactions, (
+            Line("kinds", "COMMIT of 3000 jobs of six kinds beside 1800 groups, of that of one kind", "", "times", None, 10),
+            Line("blocks", "COMMIT of 3000 subtransactions, of that of none", "", "times", None, 10),
+            Line("deep", "3000 jobs with a subtransaction each, of those without, max_depth set", "", "times", None, 5),
+            Line("cancels", "cancels of 2000 running jobs after 40 000 claims, of those without", "", "times", None, 3)),
+            settings=(*few, "tq.max_groups = 2000", "tq.max_lanes = 64", "tq.publish_limit = 20"), group="cliffs"),
         Row("cores", cores, least("the core, all processors, a queue each", "one thread, times processors", "/s", 0.4), group="cliffs"),
         Row("deep_backlog", lambda *given: backlog(*given, size=10_000_000),
             least("claim + complete, backlog of 10 M", "the same, backlog of 10 k", "/s", 0.95), servers=2, settings=few, group="cliffs"),

@@ -1,7 +1,9 @@
 """The rows of the benchmark: the measurement, the baseline, and the least (or greatest) acceptable value."""
 import json
+import pathlib
 import statistics
 import subprocess
+import sys
 import threading
 import time
 from collections import namedtuple
@@ -9,7 +11,9 @@ from collections import namedtuple
 import psycopg2
 import psycopg2.extras
 
+from attacks import attacks
 from cliffs import cliffs
+from delays import delays
 from server import BULK, BenchError
 
 WAITERS = 200
@@ -210,6 +214,32 @@ def handlers(options, server):
     return in_turn(options.rounds, tq=run, baseline=claims(server, "claim_complete", 2, seconds_of(options, 5)))
 
 
+def python_worker(options, server):
+    """Jobs of an empty function, by a worker of clients/python, beside clients that claim and complete."""
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "clients" / "python" / "src"))
+    import tq   # pylint: disable=import-outside-toplevel; of this checkout
+    app = tq.App("bench")
+    app.task(lambda job: None, kind="empty", queue="python")
+    server.query("SELECT tq_create_queue('python')")
+    jobs = 1_000 if options.quick else 10_000
+    stops = []
+
+    def run():
+        server.query("SELECT cardinality(tq_enqueue_many('python', array_fill('{}'::jsonb, ARRAY[%s]), kind => 'empty'))", jobs)
+        began = time.monotonic()
+        with app.worker(f"host={server.host}", driver="psycopg2", concurrency=20, buffer=200):
+            while server.value("SELECT live FROM tq_stats() WHERE queue = 'python'") > 0:
+                if time.monotonic() - began > 300:
+                    raise BenchError("jobs of the Python worker are left after 300 s")
+                time.sleep(0.01)    # poll
+            speed = jobs / (time.monotonic() - began)
+            ended = time.monotonic()
+        stops.append((time.monotonic() - ended) * 1000)
+        return speed
+    result = in_turn(options.rounds, tq=run, baseline=claims(server, "claim_complete", 16, seconds_of(options, 5)))
+    return {**result, "stop": median(stops)}
+
+
 # --- absolute values
 
 def wal(options, server):
@@ -310,6 +340,9 @@ ROWS = {row.name: row for row in (
     Row("pinned", pinned, ratio("claim + complete, xmin pinned", "the same, not pinned", "/s", 0.95), servers=2),
     Row("dependents", dependents, ratio("claim + complete beside 1000 blocked jobs", "the same, no dependencies", "/s", 0.95), servers=2),
     Row("handlers", handlers, ratio("jobs of an empty handler, 2 executors", "claim + complete, 2 clients", "/s", 0.3)),
+    Row("python_worker", python_worker, (
+        Line("tq", "jobs of an empty function, worker of clients/python", "claim + complete, 16 clients", "/s", 0.2, None),
+        Line("stop", "an idle worker of clients/python, to its end", "", "ms", None, 1000))),
     Row("wal", wal, (Line("tq", "WAL per job: enqueue, claim, complete", "one-row INSERT", "B", None, 700),)),
     Row("latency", latency, (
         Line("p50", "commit of an enqueue to the waiting worker, p50", "", "ms", None, 0.2),
@@ -319,6 +352,8 @@ ROWS = {row.name: row for row in (
     Row("waiting", waiting,
         (Line("tq", f"{WAITERS} waiting connections, whole server", "nobody waiting", "% core", None, 1.0),)),
     *cliffs(Row, Line, backlog),
+    *delays(Row, Line),
+    *attacks(Row, Line),
 )}
 # Counted on every server after its row; not a separate row.
 DEAD = Line("tq", "dead tuples in tq.job_*, tq.event_*, after all that", "", "", None, 0)

@@ -3,6 +3,7 @@ import glob
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import time
 
@@ -71,6 +72,24 @@ class Server:
 
     def ready(self):
         return self.value("SELECT coalesce(sum(ready), 0)::bigint FROM tq_queues WHERE queue = 'bench'")
+
+    # -- trouble
+
+    def crash(self):
+        """Kills a backend; returns when the server has restarted, which initialises shared memory again."""
+        os.kill(self.connect().info.backend_pid, signal.SIGKILL)
+        down = False
+        for _ in range(6000):
+            try:
+                if down:
+                    self.conn = self.connect()
+                self.query("SELECT tq_metrics()")
+                if down:
+                    return
+            except psycopg2.Error:
+                down = True
+            time.sleep(0.02)    # poll
+        raise BenchError("the server does not come back")
 
     # -- cost
 

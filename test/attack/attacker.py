@@ -82,7 +82,7 @@ def attack(process, dsn, role, number, prepare, step):
     a.conn = a.connect()
     prepared = not prepare
     while not process.stop.is_set():
-        if not process.gate.wait(0.1) or process.stop.is_set():
+        if not process.gate.wait(0.1) or process.stop.is_set():    # poll
             continue
         if not prepared:
             a.attempt(prepare)
@@ -102,7 +102,7 @@ def loop(process, dsn, role, sql, sessions):
     a = Attacker(dsn, role, 0)
     a.conn = a.connect()
     while not process.stop.is_set():
-        if process.gate.wait(0.1) and not process.stop.is_set():
+        if process.gate.wait(0.1) and not process.stop.is_set():    # poll
             if sessions == 1:
                 a.call(sql)
             else:

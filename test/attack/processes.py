@@ -9,6 +9,7 @@ import traceback
 import psycopg2
 import psycopg2.extensions
 
+PATIENCE = int(os.environ.get("PG_TEST_TIMEOUT_DEFAULT", "180"))    # seconds after which a wait has failed
 FORKED = multiprocessing.get_context("fork")
 
 # Dates and times, and arrays of them, stay text: PostgreSQL has years and intervals that Python has not.
@@ -49,7 +50,7 @@ class Process:
         sys.stdout.flush()
         os._exit(0)
 
-    def end(self, seconds=20):
+    def end(self, seconds=PATIENCE):
         """The process's report after it is told to end; None after a timeout."""
         self.stop.set()
         self.gate.set()
@@ -58,7 +59,7 @@ class Process:
                 self.said = self._here.recv()
             except EOFError:
                 pass
-        self._process.join(0.5)
+        self._process.join(0.5)    # limit: it is killed then
         self._process.kill()
         self._process.join()
         return self.said

@@ -5,7 +5,7 @@ import time
 import typing
 
 from attacker import INSERT, PLAIN, SELECT, attack, loop
-from processes import Process, connect, pause
+from processes import PATIENCE, Process, connect, pause
 from victim import SETUP, Victim
 
 ATTACKERS = 2
@@ -26,7 +26,6 @@ class Bar(typing.NamedTuple):
 
 
 QUIET_MACHINE = Bar(0.8, 100, 200, 1000)
-ANY_MACHINE = Bar(0.5, 400, 800, 4000)
 
 
 @dataclasses.dataclass
@@ -86,13 +85,12 @@ class Trial:
         finally:
             conn.close()
 
-    def until(self, true, seconds=20):
-        end = time.monotonic() + seconds
+    def until(self, true, what):
+        end = time.monotonic() + PATIENCE
         while not true():
             if time.monotonic() > end:
-                return False
+                raise TimeoutError(what)
             pause(0.01)     # poll
-        return True
 
     def create(self):
         self.administer(f"DROP DATABASE IF EXISTS {self.database} WITH (FORCE)", self.server)
@@ -108,7 +106,8 @@ class Trial:
                 self.administer(sql)
         # the scheduler runs
         self.administer("SELECT tq_enqueue('victim_delays', delay => '1 ms')")
-        self.administer("SELECT tq_complete(id, lease) FROM tq_claim('victim_delays', wait => '20 s')")
+        self.until(lambda: self.administer("SELECT tq_complete(id, lease) FROM tq_claim('victim_delays', wait => '1 s')"),   # poll
+                   "a delayed job")
 
     def drop(self):
         self.administer(f"DROP DATABASE {self.database} WITH (FORCE)", self.server)
@@ -121,13 +120,13 @@ class Trial:
         def idle():
             return not self.administer(f"""SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()
                                            AND usename = '{role}' AND datname = '{self.database}' AND state = 'active'""")
-        self.until(idle)
+        self.until(idle, f"no statements of {role}")
 
     def stretch(self, processes, seconds):
         """Runs these processes for a while; returns the start and the end."""
         for p in processes:
             p.gate.set()
-        pause(0.1)
+        pause(0.1)      # sleeps: the processes see it
         began = time.monotonic()
         pause(seconds)
         ended = time.monotonic()

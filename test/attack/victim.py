@@ -9,11 +9,10 @@ import time
 
 import psycopg2
 
-from processes import FORKED, Process, connect
+from processes import FORKED, PATIENCE, Process, connect
 
 BACKLOG = 20
 DELAY, LEASE = 0.1, 0.2
-PATIENCE = 30       # seconds after which the victim gives up waiting for a job
 
 SETUP = """
     SELECT tq_create_queue('victim', '{"retry": {"policy": "fixed", "delay": "0"}}'), tq_create_queue('victim_delays'),
@@ -39,7 +38,7 @@ def call(conn, sql, *values):
 def claim(conn, queue, n=1):
     end = now() + PATIENCE
     while now() < end:
-        rows = call(conn, "SELECT id, lease, (payload ->> 'at')::float8, attempt FROM tq_claim(%s, %s, wait => '2 s')", queue, n)
+        rows = call(conn, "SELECT id, lease, (payload ->> 'at')::float8, attempt FROM tq_claim(%s, %s, wait => '2 s')", queue, n)  # poll
         if rows:
             return rows
     raise Starved(f"no job of {queue} in {PATIENCE} s")
@@ -49,7 +48,7 @@ def produce(process, dsn, free, count):
     """Returns the ids of all jobs that it enqueued."""
     conn, ids = connect(dsn, "victim"), []
     while not process.stop.is_set():
-        if free.acquire(timeout=0.1):
+        if free.acquire(timeout=0.1):   # poll: whether to stop
             ids.append(call(conn, "SELECT tq_enqueue('victim', jsonb_build_object('at', %s))", now())[0][0])
             count.value = len(ids)
     return ids
@@ -62,7 +61,7 @@ def work(process, dsn, free, count):
         if len(done) >= count.value:
             if process.stop.is_set():
                 return done
-            if process.stop.wait(0.001):
+            if process.stop.wait(0.001):    # poll
                 continue
         if len(done) < count.value:
             for id, lease, at, _ in claim(conn, "victim"):

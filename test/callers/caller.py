@@ -149,7 +149,7 @@ class Caller:
     def drain(self, queue):
         """Ends the remaining jobs of a queue; returns the tokens of all succeeded jobs."""
         def empty():
-            for job in self.claim(queue, 100, ", wait => '200 ms'"):
+            for job in self.claim(queue, 100, ", wait => '200 ms'"):   # poll
                 self.finish(job)
             return self.live(queue) == 0
         self.scene.until(empty, f"the end of {queue}")

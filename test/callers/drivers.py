@@ -3,6 +3,8 @@ stop."""
 import os
 import subprocess
 
+from scene import PATIENCE
+
 COUNT = (7, 21)         # jobs of the first and of the second round
 LONG = 4                # seconds of work, longer than a lease of the examples
 PYTHON = "/usr/bin/python3"
@@ -72,7 +74,7 @@ def enqueue(scene, names, suffix, count, queue="", environment=None):
     programs = {name: Program(scene, f"{name}.enqueue{suffix}", DRIVERS[name][1], queue or name, name + suffix, count,
                               environment=environment) for name in names}
     for name, program in programs.items():
-        status = program.process.wait(60)
+        status = program.process.wait(PATIENCE)
         said = dict(line.split() for line in program.said().splitlines()) if status == 0 else {}
         expected = {f"{name}{suffix}-{i}" for i in range(1, count + 1) if i % 7 != 0}
         scene.say(status == 0 and set(said) == expected, f"{name}: enqueues{' behind a pooler' if environment else ''}", program.said())
@@ -116,7 +118,7 @@ def second_round(scene, names):
     busy = scene.until(lambda: len(hands := in_hand(scene)) >= 1.5 * len(names) and hands, "workers with jobs in hand")
     scene.crash()
     print(f"# crashed while {', '.join(sorted(busy))} had a job in hand", flush=True)
-    scene.until(lambda: live(scene) == 0, "the end of the second round", 60)
+    scene.until(lambda: live(scene) == 0, "the end of the second round")
 
 
 def long_jobs(scene, names, n=None, expected="succeeded", more=""):
@@ -168,7 +170,7 @@ def stop(scene, names, workers):
     left = long_jobs(scene, names, expected="cancelled")
     for (name, i), worker in workers.items():
         try:
-            status = worker.process.wait(20)
+            status = worker.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             status = "none, it is still there"
         mine = [id for id in ids if who[id] == worker.name]

@@ -7,6 +7,8 @@ import time
 import psycopg2
 import psycopg2.extensions
 
+PATIENCE = int(os.environ.get("PG_TEST_TIMEOUT_DEFAULT", "180"))    # seconds until a condition that does not come true fails its case
+
 
 class Scene:
     def __init__(self, options):
@@ -55,7 +57,7 @@ class Scene:
     def crash(self):
         """As after a power failure."""
         self.note("server", "crash")
-        pg_ctl = [self.options.pg_ctl, "-D", self.options.data, "-l", os.path.join(self.options.data, "..", "server.log"), "-w"]
+        pg_ctl = [self.options.pg_ctl, "-D", self.options.data, "-l", os.path.join(self.options.data, "..", "server.log"), "-w", "-t", str(PATIENCE)]
         for command in (["-m", "immediate", "stop"], ["start"]):
             subprocess.run(pg_ctl + command, check=True, stdout=subprocess.DEVNULL, close_fds=True)
             self.note("server", "down")
@@ -78,8 +80,8 @@ class Scene:
 
     # --- waiting
 
-    def until(self, true, what, seconds=30):
-        end = time.monotonic() + seconds
+    def until(self, true, what):
+        end = time.monotonic() + PATIENCE
         while True:
             answer = true()
             if answer:

@@ -11,6 +11,7 @@ from caller import Caller, Undo
 from cases import case, same
 from drivers import DRIVERS, Program, enqueue
 from pooler import Pooler
+from scene import PATIENCE
 
 
 # --- leases
@@ -47,7 +48,7 @@ def leases_bound_to_their_session(scene, caller, queue):
     short.claim(queue, more=", bind_session => true")
     short.note("gone")
     short.close()
-    job, = scene.until(lambda: caller.claim(queue), "a job of a closed session", 5)
+    job, = scene.until(lambda: caller.claim(queue), "a job of a closed session")
     caller.finish(job)
     same(caller.drain(queue), {token}, "succeeded")
 
@@ -92,7 +93,7 @@ def leases_of_a_worker(scene, caller, queue):
     same(caller.value("select tq_release_worker(%s)", worker.name), 5, "released")
     finish_as(worker, jobs, "lost")
     again = []
-    scene.until(lambda: again.extend(caller.claim(queue, 5)) or len(again) == 5, "the jobs of a released worker", 5)
+    scene.until(lambda: again.extend(caller.claim(queue, 5)) or len(again) == 5, "the jobs of a released worker")
     same({job.attempt for job in again}, {2}, "attempt")
     for job in again:
         same(caller.finish(job), "succeeded", "complete")
@@ -103,7 +104,7 @@ def leases_of_a_worker(scene, caller, queue):
     for job in jobs:
         worker.note("freed", *job[:3])
     again = []
-    scene.until(lambda: again.extend(caller.claim(queue, 5)) or len(again) == 5, "the jobs of an absent worker", 20)
+    scene.until(lambda: again.extend(caller.claim(queue, 5)) or len(again) == 5, "the jobs of an absent worker")
     for job in again:
         same(caller.finish(job), "succeeded", "complete")
     finish_as(worker, jobs, "lost")
@@ -126,8 +127,8 @@ def sessions_that_are_ended(scene, caller, queue):
         caller.query("select pg_terminate_backend(%s)", other.pid)
 
     def cancelled(other):
-        other.query("set local statement_timeout = '50 ms'")
-        other.query("select * from tq_claim(%s, 10, wait => '10 s')", queue)
+        other.query("set local statement_timeout = '50 ms'")    # limit: it is to be cancelled
+        other.query("select * from tq_claim(%s, 10, wait => '1 h')", queue)
 
     for end in (idle, terminated, cancelled):
         other = Caller(scene, f"{queue}.{end.__name__}")
@@ -146,7 +147,7 @@ def sessions_that_are_ended(scene, caller, queue):
                 end(other)
             except psycopg2.errors.QueryCanceled:
                 other.query("rollback")
-        again, = caller.claim(queue, more=", wait => '10 s'")
+        again, = scene.until(lambda: caller.claim(queue, more=", wait => '1 s'"), "the job again")   # poll
         same((again.id, again.attempt), (job.id, 1), f"the job, {end.__name__}")
         same(caller.finish(again, "release", "select tq_release(%s, %s) || left(%s, 0)"), "ready", "release")
         other.close()
@@ -159,7 +160,7 @@ def sessions_that_are_ended(scene, caller, queue):
 
     def wait():
         try:
-            other.claim(queue, more=", wait => '30 s'")
+            other.claim(queue, more=", wait => '1 h'")
         except psycopg2.OperationalError as error:
             trouble.append(error)
     thread = threading.Thread(target=wait, daemon=True)
@@ -169,8 +170,8 @@ def sessions_that_are_ended(scene, caller, queue):
     with caller.transaction():
         caller.enqueue(queue, last := scene.tokens(queue, 1)[0])
         caller.query("select pg_terminate_backend(%s)", pid)
-    thread.join(10)
-    job, = scene.until(lambda: caller.claim(queue, more=", wait => '1 s'"), "the job that it was woken for")
+    thread.join(PATIENCE)
+    job, = scene.until(lambda: caller.claim(queue, more=", wait => '1 s'"), "the job that it was woken for")   # poll
     caller.finish(job)
     same(caller.drain(queue), {token, last}, "succeeded")
     same(len(trouble), 1, "errors of the one that was terminated")
@@ -221,14 +222,14 @@ def pgbouncer_in_front_of_the_examples(scene, caller, queue):
     workers = [Program(scene, f"{name}.pooled", DRIVERS[name][0], queue, f"{name}.pooled", environment=environment) for name in names]
     try:
         everybody = "select count(*) from tq_workers where worker = any(%s)"
-        scene.until(lambda: caller.value(everybody, [worker.name for worker in workers]) == len(workers), "claims of all workers", 60)
+        scene.until(lambda: caller.value(everybody, [worker.name for worker in workers]) == len(workers), "claims of all workers")
         enqueue(scene, names, "p", 12, queue, environment)
         scene.until(lambda: caller.live(queue) == 0, "the end of the jobs")
         # the Go worker runs last: it cancels its claim, which can crash PgBouncer 1.18
         for group in ([worker for worker in workers if worker.name != "go.pooled"], [worker for worker in workers if worker.name == "go.pooled"]):
             for worker in group:
                 worker.process.terminate()
-            same([worker.said() for worker in group if worker.process.wait(20) != 0], [], "workers that did not end well")
+            same([worker.said() for worker in group if worker.process.wait(PATIENCE) != 0], [], "workers that did not end well")
         idle = {worker.name for worker in workers} - {who for who, in caller.query("select distinct worker from tq.event where type = 's'")}
         same(idle, set(), "workers without a job")
     finally:
@@ -246,7 +247,7 @@ def pgbouncer_in_statement_mode(scene, caller, queue):
         tokens = scene.tokens(queue, 12)
         for client, token in zip(itertools.cycle(clients), tokens):
             client.enqueue(queue, token)
-        jobs = [job for client in clients for job in client.claim(queue, 4, ", wait => '1 s'")]
+        jobs = [job for client in clients for job in scene.until(lambda client=client: client.claim(queue, 4), "jobs")]
         for client, job in zip(itertools.cycle(clients[1:]), jobs):
             same(client.finish(job), "succeeded", job.token)
         for client in clients:
@@ -278,7 +279,7 @@ def groups_and_limits_over_crashes(scene, caller, queue):
                     if client and not client.gone(error) and error.pgcode not in ("TQ009", "57P01", "57P02"):
                         raise
                     client = None
-                    over.wait(0.05)
+                    over.wait(0.05)     # poll: until the server is back
         except BaseException:
             trouble.append(traceback.format_exc())
 
@@ -290,10 +291,10 @@ def groups_and_limits_over_crashes(scene, caller, queue):
                 client.enqueue(queue, token, f"select tq_enqueue(%s, %s, group_key => 'g{(draw >> i) % 4}', priority => {draw % 3})")
             if draw % 5 == 0:
                 raise Undo
-        over.wait(0.02)
+        over.wait(0.02)     # sleeps: the producer is not alone
 
     def consume(client):
-        for job in client.claim(queue, 2, ", wait => '100 ms', lease_for => '300 ms'"):
+        for job in client.claim(queue, 2, ", wait => '100 ms', lease_for => '300 ms'"):   # poll
             draw = job.id + job.attempt
             over.wait(0.4 if draw % 20 == 0 else 0.002)     # some are too late
             if draw % 6 == 1:
@@ -306,14 +307,13 @@ def groups_and_limits_over_crashes(scene, caller, queue):
     for thread in threads:
         thread.start()
     started.wait()
-    for _ in range(2):
-        over.wait(1)
-        scene.crash()
-    over.wait(1)
+    for jobs in (20, 40, 60):
+        scene.until(lambda jobs=jobs: scene.query("select count(*) >= %s from tq_jobs where queue = %s", jobs, queue)[0][0], "jobs")
+        if jobs < 60:
+            scene.crash()
     over.set()
     for thread in threads:
-        thread.join(20)
+        thread.join(PATIENCE)
     caller.conn = scene.connect()
     same(trouble, [], "trouble")
     caller.drain(queue)
-    assert caller.value("select count(*) from tq_jobs where queue = %s", queue) > 50, "too little was done"

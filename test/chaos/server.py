@@ -14,7 +14,7 @@ import psycopg2
 
 IPC_RMID = 0
 UNTIMED = "-c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0"
-PATIENCE = 180      # seconds; a step that takes longer hangs, even on a slow machine
+PATIENCE = int(os.environ.get("PG_TEST_TIMEOUT_DEFAULT", "180"))    # seconds; a step that takes longer hangs, even on a slow machine
 
 CONF = {
     "listen_addresses": "''",
@@ -72,7 +72,7 @@ def left_of(pids):
             text += f"\n{pid} {title}: {state}, in {(proc / 'wchan').read_text(encoding='utf-8')}\n"
             if shutil.which("gdb"):
                 text += subprocess.run(["gdb", "-p", str(pid), "-batch", "-ex", "bt"], stdin=subprocess.DEVNULL, capture_output=True,
-                                       text=True, errors="replace", timeout=60, check=False).stdout[-4000:]
+                                       text=True, errors="replace", timeout=PATIENCE, check=False).stdout[-4000:]
     return text
 
 
@@ -222,7 +222,7 @@ class Server:
         return f"host={self.socket} port=5432 user=postgres dbname={database}"
 
     def connect(self, database="postgres", name="chaos"):
-        conn = psycopg2.connect(self.dsn(database), application_name=name, connect_timeout=10, options=UNTIMED)
+        conn = psycopg2.connect(self.dsn(database), application_name=name, connect_timeout=PATIENCE, options=UNTIMED)
         conn.autocommit = True
         return conn
 

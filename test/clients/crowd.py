@@ -33,7 +33,7 @@ class Visitor(load.Client):
             elif choice < 0.25:
                 raise load.Gone     # closes the connection and opens another
             else:
-                self.call("CALL tq_wait(%s, '1 s')", [self.queue])
+                self.call("CALL tq_wait(%s, '1 s')", [self.queue])     # poll
                 self.consume()
         except psycopg2.Error as error:
             if error.pgcode not in self.later:

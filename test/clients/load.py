@@ -64,7 +64,7 @@ class Client:
         return os.path.exists(self.stopfile) or os.getppid() != self.parent
 
     def open(self):
-        self.conn = psycopg2.connect(self.dsn, application_name=self.name, connect_timeout=5)
+        self.conn = psycopg2.connect(self.dsn, application_name=self.name, connect_timeout=5)      # poll: connect() tries again
         self.conn.autocommit = True
 
     def connect(self):
@@ -194,7 +194,7 @@ class Client:
             self.rollback()
             self.note("rolledback", *done, *undone)
             if error.pgcode == "TQ003":
-                threading.Event().wait(0.1)
+                threading.Event().wait(0.1)     # poll: until there is room
 
     # --- consuming
 

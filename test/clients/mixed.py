@@ -139,7 +139,7 @@ class Mixed(load.Client):
         elif choice < 0.3:
             self.try_to(self.of_worker)
         elif choice < 0.35:
-            self.try_to(lambda: self.call("CALL tq_wait(%s, '50 ms')", [self.queue]))
+            self.try_to(lambda: self.call("CALL tq_wait(%s, '50 ms')", [self.queue]))     # poll
         else:
             super().consume()
 

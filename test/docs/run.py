@@ -95,7 +95,7 @@ class Psql:
         assert self.process.stdin and self.process.stdout
         self.process.stdin.write(f"{sql}\n\\echo '{END}'\n")
         self.process.stdin.flush()
-        hangs = threading.Timer(60, self.process.kill)  # psql waits for more input: an open quote, or data for COPY
+        hangs = threading.Timer(600, self.process.kill)  # psql waits for more input: an open quote, or data for COPY
         hangs.start()
         printed = []
         for line in self.process.stdout:
@@ -126,7 +126,7 @@ def run_page(program, page, text):
     psql.run("SET timezone = 'UTC'; SET client_min_messages = warning;")
     if not any(re.search(r"CREATE EXTENSION tq\b", sql) for _, sql, _ in todo):
         psql.run("CREATE EXTENSION tq;")
-    psql.run("RESET client_min_messages; SET statement_timeout = '30s';")
+    psql.run("RESET client_min_messages; SET statement_timeout = '3min';")
     for line, sql, expected in todo:
         printed = psql.run(sql)
         wrong = None

@@ -31,6 +31,8 @@ restart_after_crash = on
 log_line_prefix = '%m [%p] %b %d '
 tq.max_live_jobs = 256
 tq.naptime = 100ms
+tq.max_pinned_wait = 1h
+tq.load_timeout = 3min
 client_min_messages = warning
 CONF
 	$node->append_conf('postgresql.conf', $options{conf}) if defined $options{conf};
@@ -201,6 +203,7 @@ sub arm
 sub standing
 {
 	my ($node, $point) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return until_true($node, "select tq_test_waiting('$point') > 0", "a process at $point");
 }
 
@@ -208,6 +211,7 @@ sub release
 {
 	my ($node, $point) = @_;
 	$node->safe_psql('postgres', "select tq_test_arm('$point', 'none', 0, 0)");
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	until_true($node, "select tq_test_waiting('$point') = 0", "no process at $point");
 	return;
 }
@@ -227,6 +231,7 @@ sub fake_now
 	$time //= '';
 	$node->safe_psql('postgres', $time ? "alter system set tq.fake_now = '$time'" : 'alter system reset tq.fake_now');
 	$node->reload;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return until_true($node, "select current_setting('tq.fake_now') = '$time'", "tq.fake_now = $time");
 }
 
@@ -239,6 +244,7 @@ sub scheduler_of
 	$database //= 'postgres';
 	my $from = "from pg_stat_activity where backend_type = 'tq scheduler' and datname = '$database'"
 	  . " and query <> 'tq: looking for the extension'";
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	until_true($node, "select count(*) = 1 $from", 'a scheduler', $database);
 	return $node->safe_psql($database, "select pid $from");
 }
@@ -247,6 +253,7 @@ sub scheduler_of
 sub janitor_away
 {
 	my ($node) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return until_true($node, "select count(*) = 0 from pg_stat_activity where backend_type = 'tq janitor'", 'no janitor');
 }
 
@@ -254,6 +261,7 @@ sub janitor_away
 sub loaded
 {
 	my ($node, $database) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return until_true($node, "select count(*) >= 0 from tq_claim('nothing here')", 'loaded', $database);
 }
 
@@ -272,8 +280,7 @@ SQL
 }
 
 # Claims and completes at most so many jobs of a queue; returns their ids in the order of their claims. With a wait
-# time, waits
-# so long for the first of them.
+# time, waits so long for the first of them.
 sub take
 {
 	my ($node, $queue, $n, $database, $wait) = @_;
@@ -285,19 +292,20 @@ SQL
 	return map { (split /\|/)[0] } split /\n/, $got;
 }
 
-# The same, but waits for the jobs; gives up after 20 seconds without one.
+# The same, but waits for the jobs; a test fails if none comes for long.
 sub take_all
 {
 	my ($node, $queue, $n, $database) = @_;
 	my @ids;
-	my $idle = 0;
-	while (@ids < $n && $idle < 200)
+	my $end = time + $PostgreSQL::Test::Utils::timeout_default;
+	while (@ids < $n && time < $end)
 	{
-		my @more = take($node, $queue, $n - @ids, $database, $idle > 0 ? '100 ms' : '0');
+		my @more = take($node, $queue, $n - @ids, $database, '1 s');    # poll
 		push @ids, @more;
-		$idle++ unless @more;
+		$end = time + $PostgreSQL::Test::Utils::timeout_default if @more;
 	}
-	diag("no more jobs in queue $queue than " . scalar(@ids)) if @ids < $n;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	fail("$n jobs come from queue $queue, not only " . scalar(@ids)) if @ids < $n;
 	return @ids;
 }
 
@@ -306,16 +314,16 @@ sub work_off
 {
 	my ($node, $queue, $database) = @_;
 	my @ids;
-	my $idle = 0;
-	while ($idle < 200)
+	my $end = time + $PostgreSQL::Test::Utils::timeout_default;
+	while (time < $end)
 	{
-		my @more = take($node, $queue, 50, $database, $idle > 0 ? '100 ms' : '0');
+		my @more = take($node, $queue, 50, $database, '100 ms');    # poll
 		push @ids, @more;
-		next if @more;
-		last if unfinished($node, $queue, $database) == 0;
-		$idle++;
+		$end = time + $PostgreSQL::Test::Utils::timeout_default if @more;
+		return @ids if !@more && unfinished($node, $queue, $database) == 0;
 	}
-	diag("jobs left in queue $queue that nobody can claim") if $idle >= 200;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	fail("no jobs are left in queue $queue that nobody can claim");
 	return @ids;
 }
 

@@ -4,6 +4,7 @@
 \pset format unaligned
 \pset tuples_only true
 SET client_min_messages = warning;
+SET tq.max_pinned_wait = '1 h';
 
 SELECT * FROM no_plan();
 
@@ -154,7 +155,7 @@ SELECT is((SELECT count(*)::int FROM tq_claim('own', worker => 'o', bind_worker 
 SELECT is(beat('o'), '1 run', 'is not touched');
 SELECT is(beat(5) || ' ' || beat(6), 'run run', 'neither are other workers and other leases');
 COMMIT;
-SELECT is((SELECT count(*)::int FROM generate_series(1, 3) i, LATERAL (SELECT id FROM tq_claim('own', wait => '10 s') WHERE i > 0) c),
+SELECT is((SELECT count(*)::int FROM generate_series(1, 3) i, LATERAL (SELECT id FROM tq_claim('own', wait => '3 min') WHERE i > 0) c),
 	3, 'the jobs come again');
 SELECT is((SELECT jsonb_agg(DISTINCT h.reason) FROM own, tq_history(id) h WHERE n IN (3, 4) AND h.event = 'lost'), '["its worker has ended"]', 'the history says why');
 SELECT is((SELECT attempt FROM own, tq_get(id) WHERE n = 3), 2, 'the attempt counts');

@@ -65,7 +65,7 @@ SELECT results_eq($$SELECT tq_help('tq_resume')$$, $$VALUES ('tq_resume('), ('  
 	('    kind text = null       The kind, or the group. Null: the queue as a whole.'),
 	('    group_key text = null  The kind, or the group. Null: the queue as a whole.'), (') -> void'), (''),
 	('Ends a pause of the queue, of one kind, or of one group.'), (''), ('Example:'), ('    SELECT tq_resume(''mail'', kind => ''digest'');')$$, 'what it prints');
-SELECT results_eq($$SELECT line FROM tq_help('tq_wait') l (line) WHERE line ~ 'tq_wait'$$, $$VALUES ('CALL tq_wait('), ('    CALL tq_wait(''{images}'', ''1 min'');')$$, 'a procedure');
+SELECT results_eq($$SELECT line FROM tq_help('tq_wait') l (line) WHERE line ~ 'tq_wait'$$, $$VALUES ('CALL tq_wait('), ('    CALL tq_wait(''{images}'', ''1 min'');')$$, 'a procedure'); -- limit: an example
 
 CREATE FUNCTION attempt(statement text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE

@@ -13,7 +13,7 @@ CREATE PROCEDURE until(query text) LANGUAGE plpgsql AS $$
 DECLARE
 	done boolean := false;
 BEGIN
-	FOR i IN 1 .. 3000 LOOP
+	FOR i IN 1 .. 18000 LOOP
 		EXECUTE query INTO done;
 		COMMIT;
 		EXIT WHEN done;

@@ -4,6 +4,7 @@
 \pset format unaligned
 \pset tuples_only true
 SET client_min_messages = warning;
+SET tq.max_pinned_wait = '1 h';
 
 SELECT * FROM no_plan();
 
@@ -151,9 +152,9 @@ COMMIT;
 SELECT tq_complete(id, lease, '{"secret": 2}') FROM tq_claim('mine', kinds => '{good}') \g /dev/null
 SELECT tq_fail(id, lease, 'secret 3', '{"secret": 4}', fatal => true) FROM tq_claim('mine', kinds => '{bad}') \g /dev/null
 SET ROLE o_none;
-SELECT is((SELECT parents FROM tq_claim('end to end', kinds => '{own}', wait => '60 s')), format('{"%s": {"state": "succeeded", "result": {"secret": 2}}, "%s": {"state": "dead", "error": "secret 3"}}', :good, :bad)::jsonb,
+SELECT is((SELECT parents FROM tq_claim('end to end', kinds => '{own}', wait => '3 min')), format('{"%s": {"state": "succeeded", "result": {"secret": 2}}, "%s": {"state": "dead", "error": "secret 3"}}', :good, :bad)::jsonb,
 	'the child of the role that has enqueued the parents has their outcomes');
-SELECT is((SELECT parents FROM tq_claim('end to end', kinds => '{other}', wait => '60 s')), format('{"%s": {"state": "succeeded"}, "%s": {"state": "dead"}}', :good, :bad)::jsonb,
+SELECT is((SELECT parents FROM tq_claim('end to end', kinds => '{other}', wait => '3 min')), format('{"%s": {"state": "succeeded"}, "%s": {"state": "dead"}}', :good, :bad)::jsonb,
 	'that of another role has their states');
 SELECT unalike((SELECT string_agg(h::text, ' ') FROM tq_history(:other) h), '%secret%', '... and so has its history');
 RESET ROLE;

@@ -83,10 +83,10 @@ INSERT INTO verb (needs, statement, none, produce, consume, manage, monitor, met
 	('ready', $$SELECT payload FROM tq_claim_any(ARRAY[{q}], kinds => ARRAY['ready'])$$, '42501', '42501', '{"secret": 1}', '42501', '42501', '42501', '42501', '42501'),
 	('ready', $$SELECT (job).payload FROM tq_claim_for(ARRAY[{q}], '{w}', kinds => ARRAY['ready'])$$, '42501', '42501', '{"secret": 1}', '42501', '42501', '42501', '42501', '42501'),
 	(NULL, $$SELECT count(*) FROM tq_claim_next({q}, '{}', '{}', kinds => ARRAY['none'])$$, '42501', '42501', '0', '42501', '42501', '42501', '42501', '42501'),
-	(NULL, $$CALL tq_wait(ARRAY[{q}], '1 ms')$$, '42501', '42501', 'null', '42501', '42501', '42501', '42501', '42501'),
+	(NULL, $$CALL tq_wait(ARRAY[{q}], '1 ms')$$, '42501', '42501', 'null', '42501', '42501', '42501', '42501', '42501'), -- limit: nothing comes
 	(NULL, $$SELECT count(*) FROM tq_ready(ARRAY[{q}], ARRAY['none'])$$, '42501', '42501', '0', '42501', '42501', '42501', '42501', '42501'),
 	-- without a right it does not wait, as if the job did not exist
-	('running', $$CALL tq_wait_jobs(ARRAY[{id}], '1 ms')$$, 'null', 'null', 'null', 'null', 'null', 'null', 'null', 'null'),
+	('running', $$CALL tq_wait_jobs(ARRAY[{id}], '1 ms')$$, 'null', 'null', 'null', 'null', 'null', 'null', 'null', 'null'), -- limit: nothing comes
 	('running', $$SELECT action FROM tq_heartbeat({id}, {lease})$$, 'lost', '42501', 'run', '42501', '42501', 'lost', '42501', '42501'),
 	('running', $$SELECT action FROM tq_heartbeat_many(ARRAY[{id}], ARRAY[{lease}])$$, 'lost', '42501', 'run', '42501', '42501', 'lost', '42501', '42501'),
 	('running', $$SELECT action FROM tq_heartbeat({id}, {lease}, progress => '{"p": 1}', checkpoint => '{"c": 1}')$$, 'lost', '42501', 'run', '42501', '42501', 'lost', '42501', '42501'),
@@ -142,7 +142,7 @@ INSERT INTO verb (needs, statement, none, produce, consume, manage, monitor, met
 	(NULL, $$SELECT tq_unschedule('for ' || current_user)$$, '42501', '42501', '42501', '', '42501', '42501', '42501', '42501'),
 	(NULL, $$SELECT (state, payload, options)::text FROM tq_schedules WHERE name = 'of mine'$$, 'null', 'null', 'null', '(active,,)', '(active,"{""secret"": 6}",{})', 'null', '(active,"{""secret"": 6}",{})', '(active,,)'),
 	-- says nothing of any queue
-	(NULL, $$SELECT abs(extract(epoch FROM tq_now() - clock_timestamp())) < 60$$, 'true', 'true', 'true', 'true', 'true', 'true', 'true', 'true'),
+	(NULL, $$SELECT abs(extract(epoch FROM tq_now() - clock_timestamp())) < 3600$$, 'true', 'true', 'true', 'true', 'true', 'true', 'true', 'true'),
 	(NULL, $$SELECT count(*) FROM tq_schedule_next('@daily', n => 3)$$, '3', '3', '3', '3', '3', '3', '3', '3'),
 	(NULL, $$SELECT count(*) > 50 FROM tq_help()$$, 'true', 'true', 'true', 'true', 'true', 'true', 'true', 'true'),
 	(NULL, $$SELECT tq_enqueued({q}, 'ready') > 0$$, '42501', '42501', 'true', '42501', 'true', '42501', 'true', '42501'),

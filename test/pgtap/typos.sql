@@ -51,8 +51,8 @@ SELECT results_eq('SELECT queue FROM tq_queues ORDER BY 1', $$VALUES ('invoices'
 
 -- claims and tq_wait wait for it
 SELECT is((SELECT count(*)::int FROM tq_claim('mial')), 0, 'a claim of a queue that does not exist returns nothing');
-SELECT is((SELECT count(*)::int FROM tq_claim_any('{mial,mail,more}', wait => '10 ms')), 0, '... nor does one of several');
-CALL tq_wait('{mial}', '10 ms');
+SELECT is((SELECT count(*)::int FROM tq_claim_any('{mial,mail,more}', wait => '10 ms')), 0, '... nor does one of several'); -- limit: nothing comes
+CALL tq_wait('{mial}', '10 ms'); -- limit: nothing comes
 SELECT is((SELECT count(*)::int FROM tq_queues), 2, 'and creates none');
 SET tq.auto_create_queues = off;
 SELECT matches(attempt($$SELECT * FROM tq_claim('mial')$$), '^TQ002.*Perhaps you meant "mail"', 'without tq.auto_create_queues it is an error');

@@ -130,7 +130,7 @@ class Driver:
             difference = self.stats_differ() or (self.disk and self.differing_jobs()) or self.registry_differs()
             return difference is None
         try:
-            self.server.until(agree, "counters", 15)
+            self.server.until(agree, "counters")
         except TimeoutError:
             self.fail(f"{when}, {difference}; {self.differing_jobs()}")
 
@@ -186,7 +186,7 @@ class Driver:
         difference = self.stats_differ()
         if difference:
             try:
-                self.server.until(lambda: self.stats_differ() is None, "counters", 3)
+                self.server.until(lambda: self.stats_differ() is None, "counters")
                 self.fail(f"for a moment, {difference}")
             except TimeoutError:
                 self.fail(difference)

@@ -1,4 +1,5 @@
 """The server side of the property test: sessions, the clock, the server's own reports, restarts."""
+import os
 import re
 import subprocess
 import time
@@ -10,6 +11,7 @@ import psycopg2.extensions
 STATS = """select queue, ready, delayed, blocked, running, live, kinds::text, enqueued, claimed, succeeded, failed, lost, dead, released, cancelled, expired
 	from tq_stats()"""
 TOTALS = ("enqueued", "claimed", "succeeded", "failed", "lost", "dead", "released", "cancelled", "expired")
+PATIENCE = int(os.environ.get("PG_TEST_TIMEOUT_DEFAULT", "180"))    # seconds until a condition that does not come true is an error
 TEST_FUNCTIONS = """create function tq_test_clock(wall bigint, mono bigint) returns void language c strict as '$libdir/tq'"""
 
 
@@ -110,8 +112,8 @@ class Server:
         self.note(f"-- the clock goes on by {seconds} s")
         self.set_clock(self.offset + seconds)
 
-    def until(self, true, what, seconds=30):
-        end = time.monotonic() + seconds
+    def until(self, true, what):
+        end = time.monotonic() + PATIENCE
         while True:
             if true():
                 return
@@ -125,7 +127,7 @@ class Server:
         return {r[0]: r[1:] for r in self.call("observer", STATS)}
 
     def restart(self, mode):
-        subprocess.run([self.pg_ctl, "-D", self.data, "-l", self.data + "/../server.log", "-m", mode, "-w", "restart"],
+        subprocess.run([self.pg_ctl, "-D", self.data, "-l", self.data + "/../server.log", "-m", mode, "-w", "-t", str(PATIENCE), "restart"],
                        check=True, stdout=subprocess.DEVNULL)
 
     def flush(self):

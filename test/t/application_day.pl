@@ -36,7 +36,7 @@ sub as
 sub work
 {
 	my ($queue, $kind, $end, $more) = @_;
-	return as('shop_worker', "with c as materialized (select * from tq_claim('$queue', kinds => array['$kind'], worker => 'w1', wait => '30 s'))"
+	return as('shop_worker', "with c as materialized (select * from tq_claim('$queue', kinds => array['$kind'], worker => 'w1', wait => '3 min'))"
 		  . " select c.id, (select $end offset 0)" . ($more ? ", $more" : '') . ' from c');
 }
 
@@ -167,7 +167,7 @@ reaches($_, 'cancelled', 'nothing is shipped') for $ship{2}, $tell{2};
 is(work('alerts', 'order', q{tq_complete(c.id, c.lease)}, q{c.payload->>'job', c.payload->>'error'}) =~ s/^\d+//r, "|succeeded|$charge{2}|card declined",
 	'... but it needs attention');
 my $dead = 0;
-for (1 .. 600)
+for (1 .. 50 * $PostgreSQL::Test::Utils::timeout_default)
 {
 	$dead += $_ for ask($listener, 'select pg_sleep(0.02)') =~ /^Asynchronous notification "shop" .*"dead":(\d+)/mg;    # poll
 	last if $dead > 0;

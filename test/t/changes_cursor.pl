@@ -8,9 +8,8 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use TqTest;
-use Time::HiRes qw(time);
 
-my $node = tq_node('changes', conf => "tq.max_live_jobs = 10000\nautovacuum = off\ntq.max_pinned_wait = 1h\n");
+my $node = tq_node('changes', conf => "tq.max_live_jobs = 10000\nautovacuum = off\n");
 scheduler_of($node);
 $node->safe_psql('postgres', <<'SQL');
 select tq_create_queue('q', '{"change_retention": "1 day"}'), tq_create_queue('other', '{"change_retention": "1 day"}'),
@@ -176,7 +175,7 @@ ask($a, "begin; select tq_enqueue('q'); rollback; select tq_enqueue('quiet')");
 $job = ask($a, "select tq_enqueue('other')");
 is(end_ask($reader), $job, 'a commit ends the wait');
 changes();
-is(changes(1, ", wait => '50 ms'"), '', 'a wait without a change');
+is(changes(1, ", wait => '50 ms'"), '', 'a wait without a change');    # limit: nothing comes
 begin_ask($reader, "select id from tq_changes('now', 'q', wait => '1 h')");
 until_true($node, "select wait_event is not null from pg_stat_activity where query ~ 'tq_changes' and pid <> pg_backend_pid()", 'it waits for one queue');
 ask($a, "select tq_enqueue('other')");

@@ -33,7 +33,7 @@ my $scheduler = q{select pid from pg_stat_activity where backend_type = 'tq sche
 for my $victim ($client, $scheduler, $client, $client, $scheduler)
 {
 	ok($load->progress(60_000 + int(rand(120_000))), 'the clients go on');
-	$node->poll_query_until('postgres', "select count(*) > 0 from ($victim) v");
+	until_true($node, "select count(*) > 0 from ($victim) v");
 	my $pid = $node->safe_psql('postgres', $victim);
 	my $log = -s $node->logfile;
 	$load->crash(sub {

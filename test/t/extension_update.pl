@@ -166,7 +166,7 @@ for my $version (@released)
 	is(ask($new, q{begin; execute more}), 't', "$version: an enqueue in an open transaction");
 	is(ask($bound, q{select count(*) from tq_claim('work', bind_session => true)}), 1, "$version: a claim that is bound to its session");
 	in_db($database, q{select tq_create_queue('later')});
-	begin_ask($waiting, q{select count(*) from tq_claim('later', wait => '100 s')});
+	begin_ask($waiting, q{select count(*) from tq_claim('later', wait => '3 min')});
 	until_true($node, q{select waiting = 1 from tq_stats() where queue = 'later'}, 'a claim that waits', $database);
 
 	# jobs in every state, which are unchanged, and continue
@@ -276,7 +276,7 @@ $node->append_conf('postgresql.conf', "tq.test_version = ''");
 $node->restart;
 scheduler_of($node);
 is(in_db('postgres', q{select tq_enqueue('work') > 0}), 't', 'the right library, and all is well');
-is(in_db('old', q{select count(*) from tq_claim('work', wait => '20 s')}), 1, 'with the version before, as well');
+is(in_db('old', q{select count(*) from tq_claim('work', wait => '3 min')}), 1, 'with the version before, as well');
 in_db('old', 'alter extension tq update');
 is(in_db('old', q{select tq_enqueue('work') > 0}), 't', 'which can be updated now');
 

@@ -22,7 +22,7 @@ scheduler_of($node);
 $node->safe_psql('postgres', "select count(tq_enqueue('q', group_key => 'g' || i)) from generate_series(1, 5) i");
 my $late = $node->safe_psql('postgres', "select tq_enqueue('q', group_key => 'a', priority => 1)");
 is(scalar(take($node, 'q', 1)), 1, 'one ends, and gives its slot away');
-my $lease = $node->safe_psql('postgres', q{select lease from tq_claim('q', 1, wait => '20 s', lease_for => '1 h')});
+my $lease = $node->safe_psql('postgres', q{select lease from tq_claim('q', 1, wait => '3 min', lease_for => '1 h')});
 is($node->safe_psql('postgres', 'select id from tq_running'), $late, 'the last one of the table is next');
 until_true($node, "select count(*) = 1 from tq.event where job_id = $late and type = 'c'", 'its claim is journalled');
 $node->safe_psql('postgres', "select tq_enqueue('other')");    # its commit is flushed, with all commits before it
@@ -40,7 +40,7 @@ check_journal($node, 'at the end');
 #
 # Groups that cannot start a job now give up their slots to those that can
 #
-my $other = q{select count(*) from tq_claim('%s', 1, wait => '10 s')};
+my $other = q{select count(*) from tq_claim('%s', 1, wait => '3 min')};
 $node->safe_psql('postgres', "select count(tq_enqueue('later', group_key => 'g' || i, delay => '9 min')) from generate_series(1, 10) i");
 $node->safe_psql('postgres', q{select tq_enqueue('now', group_key => 'x')});
 is($node->safe_psql('postgres', sprintf($other, 'now')), 1, 'delayed jobs leave a slot to one that may start');
@@ -100,7 +100,7 @@ $node->safe_psql('postgres', "select tq_complete(id, lease) from (values $run) v
 # a verb also finds a slot for its job if delayed jobs have all others
 $node->safe_psql('postgres', "select count(tq_enqueue('soon', group_key => 's' || i, delay => '8 min')) from generate_series(1, 3) i");
 $node->safe_psql('postgres', q{select tq_enqueue('runs', group_key => 'h')});
-$run = $node->safe_psql('postgres', q{select format('(%s, %s)', id, lease) from tq_claim('runs', 1, wait => '10 s')});
+$run = $node->safe_psql('postgres', q{select format('(%s, %s)', id, lease) from tq_claim('runs', 1, wait => '3 min')});
 my $disk = $node->safe_psql('postgres', q{select tq_enqueue('moved', group_key => 'm')});
 $node->safe_psql('postgres', "select tq_reschedule($disk, priority => 1)");
 is(scalar(take_all($node, 'moved', 1)), 1, 'a job on disk can be changed');

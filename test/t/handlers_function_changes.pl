@@ -225,7 +225,7 @@ handler('busy');
 no_executors();
 $session = session($node);
 ask($session, q{begin; set role app; select tq_handle('busy', null, 'shared.busy(tq_job)')});
-is(sql(q{set lock_timeout = '10 s'; drop function shared.busy(tq_job)}), '', 'a drop waits for no transaction that has the handler');
+is(sql(q{set lock_timeout = '3 min'; drop function shared.busy(tq_job)}), '', 'a drop waits for no transaction that has the handler');
 my $log = -s $node->logfile;
 $job = enqueue('busy');
 $node->wait_for_log(qr/ERROR:  the registered function shared.busy\(tq_job\) does not exist any more/, $log);

@@ -27,7 +27,7 @@ CREATE PROCEDURE work_off(q text, n int, INOUT priorities text DEFAULT '') LANGU
 DECLARE one text; got int := 0; batch int;
 BEGIN
 	WHILE got < n LOOP
-		WITH c AS MATERIALIZED (SELECT id, lease, priority FROM tq_claim(q, least(1000, n - got), wait => '60 s')),
+		WITH c AS MATERIALIZED (SELECT id, lease, priority FROM tq_claim(q, least(1000, n - got), wait => '3 min')),
 			f AS MATERIALIZED (SELECT tq_complete(id, lease) FROM c)
 		SELECT (SELECT count(*) FROM f), (SELECT string_agg(DISTINCT priority::text, ' ') FROM c) INTO batch, one;
 		got := got + batch;

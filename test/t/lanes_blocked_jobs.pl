@@ -120,7 +120,7 @@ sub sql_value { return $node->safe_psql('postgres', $_[0]); }
 #
 # H16
 #
-ask($two, q{set statement_timeout = '20s'});
+ask($two, q{set statement_timeout = '3min'});
 like(ask($one, q{begin; select tq_enqueue('brand new')}), qr/^\d+$/, 'H16: an open transaction has enqueued to a new queue');
 my $second = enqueue($two, 'brand new');
 like($second, qr/^\d+$/, 'H16: no process waits for the user');

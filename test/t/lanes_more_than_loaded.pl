@@ -18,7 +18,7 @@ select tq_pause('q'), tq_resume('q');
 SQL
 for my $kind ('kind 1', 'kind 200', 'kind 400')
 {
-	is($node->safe_psql('postgres', "select count(*) from tq_claim('q', 1, kinds => '{$kind}', wait => '10 s')"), 1, "a job of $kind comes");
+	is($node->safe_psql('postgres', "select count(*) from tq_claim('q', 1, kinds => '{$kind}', wait => '3 min')"), 1, "a job of $kind comes");
 }
 check_journal($node, 'the journal is consistent');
 $node->stop;

@@ -102,7 +102,7 @@ clock($node, 10, 3601);
 my $fresh = '';
 for (1 .. 600)
 {
-	$fresh = claim('h10', q{wait => '1 s'});
+	$fresh = claim('h10', q{wait => '1 s'});    # poll
 	last if $fresh ne '';
 }
 like($fresh, qr/^$job, /, 'H10: a lost lease lets the job be claimed again');
@@ -172,7 +172,7 @@ my $loader = session($node);
 arm($node, 'load-between-segments');
 begin_ask($loader, q{select count(*) from tq_claim('something else')});
 standing($node, 'load-between-segments');
-like(ask($worker, "set tq.load_timeout = '300ms'; select tq_complete($old)"), qr/TQ009/, 'H11: while the journal is read a finish says so');
+like(ask($worker, "set tq.load_timeout = '300ms'; select tq_complete($old)"), qr/TQ009/, 'H11: while the journal is read a finish says so');    # limit: it runs out
 like(ask($worker, "select tq_heartbeat($old)"), qr/TQ009/, 'H11: so does a heartbeat');
 my $new = enqueue('h11');
 like($new, qr/^\d+$/, 'H11: jobs can be enqueued');
@@ -294,8 +294,8 @@ my $locker = session($node);
 ask($locker, 'begin; lock table tq.event_1 in share mode');
 ask($worker, 'rollback');
 clock($node, 60, 60);
-is(ask($producer, q{select id from tq_claim('stuck', wait => '20 s')}), $delayed, 'H16: a delayed job behind the one to be cancelled starts');
-is(ask($producer, q{select id from tq_claim('third', wait => '20 s')}), $third, 'H16: and one of another queue');
+is(ask($producer, q{select id from tq_claim('stuck', wait => '3 min')}), $delayed, 'H16: a delayed job behind the one to be cancelled starts');
+is(ask($producer, q{select id from tq_claim('third', wait => '3 min')}), $third, 'H16: and one of another queue');
 ok(until_true($node, "select exists (select from tq.event where job_id = $free and type = 'l')"), 'H16: the reaper comes to other queues');
 ok(until_true($node, "select exists (select from tq.event where job_id = $ends and type = 'e')"), 'H16: and jobs expire there');
 is($node->safe_psql('postgres', "select count(*) from tq.event where job_id in ($asked, $lost, $overdue) and type in ('x', 'l', 'e')"), 0,
@@ -306,8 +306,8 @@ ok(until_true($node, "select exists (select from tq.event where job_id = $lost a
 ok(until_true($node, "select exists (select from tq.event where job_id = $overdue and type = 'e')"), 'and the third job expires');
 ask($locker, 'begin; lock table tq.event_1 in share mode');
 enqueue('stuck');
-my ($kept, $its_lease) = split /, /, claim('stuck', q{wait => '20 s'});
-my ($noted, $lease) = split /, /, claim('other', q{wait => '20 s'});
+my ($kept, $its_lease) = split /, /, claim('stuck', q{wait => '3 min'});
+my ($noted, $lease) = split /, /, claim('other', q{wait => '3 min'});
 is($noted, $free, 'a claim of a job in the locked segment, and one in segment 0');
 ok(until_true($node, "select exists (select from tq.event_0 where job_id = $noted and type = 'c' and lease = $lease)"),
 	'H16: claims of other queues are journalled while the segment is locked');

@@ -212,7 +212,6 @@ clock($node, 0, 0);
 my $pid = ask($worker, 'select pg_backend_pid()');
 arm($node, 'count-before-begin', 'error', pid => $pid);
 like(ask($worker, 'select count(*) from tq_check()'), qr/error injected/, 'a count fails before it has begun');
-ask($worker, q{set tq.load_timeout = '10 s'});
 like(ask($worker, 'select count(*) from tq_check()'), qr/^\d+$/, 'the next one does not');
 
 check_journal($node, 'H1, H2: every job finished once');
@@ -228,8 +227,10 @@ $node->safe_psql('postgres', q{select tq_pause('paused')});
 my $later = $node->safe_psql('postgres', q{select tq_enqueue('delayed', delay => '4 min')});
 my $soon = $node->safe_psql('postgres', q{select tq_enqueue('delayed', delay => '3 s')});
 my $before = $node->safe_psql('postgres', $transactions);
-is(join(',', take($node, 'delayed', 1, undef, '60 s')), $soon, 'a delayed job gets in when it is due, however full memory is');
-cmp_ok($node->safe_psql('postgres', $transactions) - $before, '<', 60, 'no process looks for free memory all the time until then');
+my $began = time;
+is(join(',', take($node, 'delayed', 1, undef, '3 min')), $soon, 'a delayed job gets in when it is due, however full memory is');
+# a machine that is slow has more time for them
+cmp_ok($node->safe_psql('postgres', $transactions) - $before, '<', 20 * (time - $began + 1), 'no process looks for free memory all the time until then');
 clock($node, 241, 0);
 is(join(',', take_all($node, 'delayed', 1)), $later, 'the next one gets in as well');
 clock($node, 0, 0);

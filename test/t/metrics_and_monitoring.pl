@@ -126,7 +126,7 @@ my $endpoint = IPC::Run::start([ 'python3', "$docs/tq_endpoint.py", '--listen', 
 $endpoint->pump while $said !~ /port \d+\n/ && $endpoint->pumpable;
 my ($port) = $said =~ /port (\d+)/;
 delete @ENV{qw(http_proxy all_proxy)};
-my $http = HTTP::Tiny->new(timeout => 30);
+my $http = HTTP::Tiny->new(timeout => $PostgreSQL::Test::Utils::timeout_default);
 sub get { my ($path) = @_; return $http->get("http://127.0.0.1:$port$path"); }
 my $answer = get('/metrics');
 is($answer->{status}, 200, 'the endpoint answers');
@@ -157,7 +157,7 @@ SKIP:
 	local $ENV{DATA_SOURCE_NAME} = "$conninfo sslmode=disable";
 	my $exporter = IPC::Run::start([ 'prometheus-postgres-exporter', '--disable-default-metrics', '--disable-settings-metrics',
 		"--web.listen-address=127.0.0.1:$port", "--extend.query-path=$docs/postgres-exporter.yml" ], '>', $log, '2>&1');
-	for (1 .. 300)
+	for (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
 	{
 		$answer = get('/metrics');
 		last if $answer->{status} == 200 && $answer->{content} =~ /^tq_/m;
@@ -195,7 +195,7 @@ is(value_of(metrics(), 'tq_xmin_age_transactions{holder="prepared_transaction"}'
 #
 my $waiter = session($node);
 $node->safe_psql('postgres', q{select tq_create_queue('nothing')});
-begin_ask($waiter, q{select count(*) from tq_claim('nothing', wait => '60 s')});
+begin_ask($waiter, q{select count(*) from tq_claim('nothing', wait => '3 min')});
 until_true($node, q{select tq_metrics() ~ 'tq_waiting_sessions\{queue="nothing"\} 1'}, 'a call that waits');
 $node->safe_psql('postgres', q{select tq_enqueue('nothing')});
 is(end_ask($waiter), 1, 'it gets a job');

@@ -23,7 +23,7 @@ my $listener = session($node);
 sub heard
 {
 	my ($channel) = @_;
-	my $out = ask($listener, q{select count(*) from tq_claim('nobody', wait => '20 ms')});
+	my $out = ask($listener, q{select count(*) from tq_claim('nobody', wait => '20 ms')});    # poll
 	return map { decode_json($_) } $out =~ /^Asynchronous notification "\Q$channel\E" with payload "(.*)" received/mg;
 }
 
@@ -33,7 +33,8 @@ sub told
 {
 	my ($queue, $figure, $sum, $channel) = @_;
 	my %got = (enqueued => 0, finished => 0, dead => 0, n => 0);
-	for (1 .. 300)
+	my $end = time + $PostgreSQL::Test::Utils::timeout_default;
+	while (time < $end)
 	{
 		for my $m (grep { $_->{queue} eq $queue } heard($channel // 'tq'))
 		{
@@ -43,7 +44,8 @@ sub told
 		}
 		return \%got if $got{$figure} >= $sum;
 	}
-	diag("heard of $got{$figure} $figure only");
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	fail("$sum $figure are told of, not only $got{$figure}");
 	return \%got;
 }
 
@@ -324,7 +326,7 @@ $held = sql(q{select tq_enqueue('work') as id \gset
 $held =~ s/^\d+\n//;
 ask($locker, 'begin');
 ask($locker, "lock table $_ in share mode") for split /\n/, sql(q{select tableoid::regclass from tq.job group by 1});
-like(ask($cut, "set lock_timeout = 50; select tq_complete($held)"), qr/55P03/, 'a follow-up that has to wait for too long is no reason to go without it');
+like(ask($cut, "set lock_timeout = 50; select tq_complete($held)"), qr/55P03/, 'a follow-up that has to wait for too long is no reason to go without it');    # limit: it runs out
 ask($locker, 'rollback');
 is(ask($cut, "select tq_complete($held)"), 'succeeded', 'it is tried again');
 is(count_in('after'), 52, 'and one job follows');

@@ -52,15 +52,15 @@ sub works
 	  unless $options{unused};
 	until_true($target, "select live = $left + 20 from tq_stats() where queue = 'load'", 'all are known', $database);
 	clock($target, 0, $mono += 60);    # restored leases run out
-	my @done = split /\n/, $target->safe_psql($database, <<'SQL', timeout => 120);
+	my @done = split /\n/, $target->safe_psql($database, <<'SQL');
 create temp table done (id bigint);
 do $$
 declare
 	got int;
 	idle int := 0;
 begin
-	while idle < 200 loop
-		with c as materialized (select id, lease from tq_claim('load', 500, wait => '200 ms')),
+	while idle < 900 loop
+		with c as materialized (select id, lease from tq_claim('load', 500, wait => '200 ms')), -- poll
 			f as materialized (select id, tq_complete(id, lease) from c),
 			i as (insert into done select id from f returning id)
 		select count(*) into got from i;
@@ -210,7 +210,7 @@ is(ask($ddl, q{begin; create extension tq; select tq_enqueue('q'), count(*) from
 ask($ddl, 'rollback');
 is(ask($ddl, q{begin; create extension tq; select tq_enqueue('q', '{"n": 1}')}), '1', 'and again');
 ask($ddl, 'commit');
-is(ask($ddl, q{select payload from tq_claim('q', wait => '20 s', lease_for => '1 h')}), '{"n": 1}', 'it is there after commit');
+is(ask($ddl, q{select payload from tq_claim('q', wait => '3 min', lease_for => '1 h')}), '{"n": 1}', 'it is there after commit');
 ask($ddl, "select tq_enqueue_many('q', array_fill('{}'::jsonb, array[1200]))");
 until_true($source, 'select count(*) > 0 from tq.segment', 'a numbered segment', 'ddl');
 ask($ddl, "select tq_enqueue_many('q', array_fill('{}'::jsonb, array[10]))");
@@ -221,7 +221,7 @@ is(unfinished($source, 'q', 'ddl'), 1211, 'all jobs are there');
 is(ask($ddl, 'begin; drop extension tq; create extension tq; commit; select count(*) from tq.job'), 0, 'DROP and CREATE in one transaction');
 is(ask($ddl, q{select count(*) from tq_claim('q', 100)}), 0, 'the new one does not know the jobs of the old one');
 is(ask($ddl, q{select tq_enqueue('q', '{"n": 3}') > 0}), 't', 'and works');
-is(ask($ddl, q{select payload from tq_claim('q', wait => '20 s')}), '{"n": 3}', 'at once');
+is(ask($ddl, q{select payload from tq_claim('q', wait => '3 min')}), '{"n": 3}', 'at once');
 is($source->safe_psql('ddl', 'select * from tq_check() where expected <> found'), '', 'memory agrees with the journal');
 is(ask($ddl, 'drop extension tq'), '', 'H23: DROP EXTENSION without CASCADE');
 $ddl->quit;

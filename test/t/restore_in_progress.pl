@@ -182,7 +182,7 @@ is(sql(q{select count(*) from tq_claim('unique')}, 'claimed'), 0, 'nothing to cl
 workers('on');
 scheduler_of($node, 'claimed');
 has_loaded('claimed');
-is(sql(qq{select count(*) from tq_claim('$_', wait => '200 ms')}, 'claimed'), 0, "nothing to claim in $_") for qw(unique new other);
+is(sql(qq{select count(*) from tq_claim('$_', wait => '200 ms')}, 'claimed'), 0, "nothing to claim in $_") for qw(unique new other);    # limit: nothing comes
 restore('claimed', "--section=$_") for qw(data post-data);
 goes_on('claimed');
 is(sql(qq{select count(*) from tq_claim('$_')}, 'claimed'), 0, "H6: claimed: no jobs of other queues are in $_") for qw(new other);
@@ -253,7 +253,7 @@ has_loaded('events');
 clock($node, 100, 0);
 bring('ends', 'events', 'job_0', 'queue');
 until_true($node, q{select live = 1 from tq_stats() where queue = 'brief'}, 'a job without its end', 'events');
-is(sql(q{select count(*) from tq_claim('other', wait => '300 ms')}, 'events'), 0, 'time passes');
+is(sql(q{select count(*) from tq_claim('other', wait => '300 ms')}, 'events'), 0, 'time passes');    # limit: nothing comes
 bring('ends', 'events', 'event_0');
 ok(until_true($node, "select state = 'succeeded' from tq_get($over)", 'its end', 'events'), 'H6: a job that comes before its end has it');
 is(sql('select count(*) from tq.event', 'events'), 1, '... and has not expired');

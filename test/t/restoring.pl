@@ -155,7 +155,7 @@ ask($xact, q{begin; alter database used set tq.restoring = on});
 is(activation('used'), 'active ok', 'not before the commit');
 ask($xact, 'rollback');
 is(activation('used'), 'active ok', 'not after a rollback either');
-begin_ask($waiter, q{select count(*) from tq_claim('later', wait => '2 s')});
+begin_ask($waiter, q{select count(*) from tq_claim('later', wait => '2 s')});    # limit: nothing comes
 sql('alter database used set tq.restoring = on');
 my $fires = sql('select count(*) from tq.schedule_fire', 'used');
 clock($node, 100, 0);

@@ -30,7 +30,7 @@ sub becomes { my ($job, $state) = @_; return until_true($node, "select state = '
 sub all_become { my ($state, @jobs) = @_; ok(becomes($_, $state), "... job $_ becomes $state") for @jobs; return; }
 # Of a queue, whose only ready job is claimed.
 sub fails { return sql("select tq_fail(id, lease, 'broken', fatal => true) from tq_claim('$_[0]')"); }
-sub succeeds { my ($queue, $result) = @_; return sql("select tq_complete(id, lease, '" . ($result // 'null') . "') from tq_claim('$queue', wait => '20 s')"); }
+sub succeeds { my ($queue, $result) = @_; return sql("select tq_complete(id, lease, '" . ($result // 'null') . "') from tq_claim('$queue', wait => '3 min')"); }
 sub graph { return sql("select string_agg(level || ' ' || id || ' ' || coalesce(state, '-'), ', ' order by level, id) from tq_graph($_[0])"); }
 sub restored { my ($p) = @_; return ask($other, "select tq_retry($p, with_children => true)"); }
 sub clear { sql(q{select count(tq_purge(queue, 'all')) from tq_stats()}); until_true($node, 'select count(*) = 0 from tq.dependency', 'no dependencies'); return; }
@@ -73,11 +73,11 @@ all_become('cancelled', $e);
 is(sql("select string_agg(event, ' ' order by step) from tq_history($e)"), 'enqueued cancelled blocked cancelled', '... again, because its other parent was cancelled by the user');
 check_journal($node, 'memory and journal agree');
 succeeds('p', '{"p": 2}');
-is(sql(q{select priority || ' ' || parents from tq_claim('c', wait => '20 s')}), qq(3 {"$p": {"state": "succeeded", "result": {"p": 2}}, "$q": {"state": "succeeded", "result": {"q": 1}}}),
+is(sql(q{select priority || ' ' || parents from tq_claim('c', wait => '3 min')}), qq(3 {"$p": {"state": "succeeded", "result": {"p": 2}}, "$q": {"state": "succeeded", "result": {"q": 1}}}),
 	'a child gets the results, also of the parent that is gone');
 is(state_of($d), 'blocked', '... before its own child');
 sql('select tq_complete(id, lease) from tq_running');
-is(sql(q{select count(*) from tq_claim('d', wait => '20 s')}), 1, '... which comes then');
+is(sql(q{select count(*) from tq_claim('d', wait => '3 min')}), 1, '... which comes then');
 sql('select tq_complete(id, lease) from tq_running');
 
 # a child that is retried after its parents have succeeded; before that, it runs at once
@@ -94,7 +94,7 @@ is(restored($c[1]), 'blocked', '... also for one that has begun again');
 succeeds('p', '{"p": 3}');
 all_become('ready', $c[1]);
 is(sql("select tq_retry($c[2])"), 'blocked', 'a child alone, after its parent has succeeded');
-is(sql(qq{select string_agg(distinct parents->'$p'->>'result', ' ') || count(*) from (select * from tq_claim('c', 2, wait => '20 s') union all select * from tq_claim('c', wait => '20 s')) x}),
+is(sql(qq{select string_agg(distinct parents->'$p'->>'result', ' ') || count(*) from (select * from tq_claim('c', 2, wait => '3 min') union all select * from tq_claim('c', wait => '3 min')) x}),
 	'{"p": 3}2', '... gets its result');
 clear();
 
@@ -130,7 +130,7 @@ for my $point ('resolve-before-cancel', 'resolve-before-append')
 		if ($end eq 'commit')
 		{
 			succeeds('p', '1');
-			is(sql(qq{select parents->'$p'->>'result' from tq_claim('c', wait => '20 s')}), '1', "H36: $point: ... and it gets the result");
+			is(sql(qq{select parents->'$p'->>'result' from tq_claim('c', wait => '3 min')}), '1', "H36: $point: ... and it gets the result");
 			sql('select tq_complete(id, lease) from tq_running');
 		}
 		clear();
@@ -146,7 +146,7 @@ standing($node, 'resolve-before-cancel');
 sql("select tq_retry($p)");
 release($node, 'resolve-before-cancel');
 succeeds('p', '2');
-is(sql(qq{select parents->'$p'->>'result' from tq_claim('c', wait => '20 s')}), '2', 'H36: a parent that lives again cancels nothing');
+is(sql(qq{select parents->'$p'->>'result' from tq_claim('c', wait => '3 min')}), '2', 'H36: a parent that lives again cancels nothing');
 sql('select tq_complete(id, lease) from tq_running');
 
 # two parents have failed
@@ -164,7 +164,7 @@ is(sql("select state || ' ' || error from tq_get($c)"), "cancelled parent $p[1] 
 is(restored($p[1]), 'ready', '... until it is retried too');
 is(state_of($c), 'blocked', '... then the child waits for both');
 succeeds("p$_", $_) for 1, 2;
-is(sql(qq{select (parents->'$p[0]'->>'result') || (parents->'$p[1]'->>'result') from tq_claim('c', wait => '20 s')}), '12', '... and gets both results');
+is(sql(qq{select (parents->'$p[0]'->>'result') || (parents->'$p[1]'->>'result') from tq_claim('c', wait => '3 min')}), '12', '... and gets both results');
 sql('select tq_complete(id, lease) from tq_running');
 clear();
 
@@ -206,7 +206,7 @@ succeeds('q', '"q"');
 ask($one, 'commit');
 is(states($c, $d), 'blocked ready', 'H36: a child that has begun again is left alone');
 succeeds('p', '"p"');
-is(sql(qq{select priority || (parents->'$p'->>'result') || (parents->'$q'->>'result') from tq_claim('c', wait => '20 s')}), '9pq', 'H36: a parent that succeeds meanwhile');
+is(sql(qq{select priority || (parents->'$p'->>'result') || (parents->'$q'->>'result') from tq_claim('c', wait => '3 min')}), '9pq', 'H36: a parent that succeeds meanwhile');
 sql('select tq_complete(id, lease) from tq_running');
 ask($one, 'begin');
 $p = enqueue('p');
@@ -277,7 +277,7 @@ fails('p');
 all_become('cancelled', $c);
 is(restored($p), 'ready', 'a child that does not get the result');
 succeeds('p', '"hidden"');
-is(sql(q{select parents from tq_claim('c', wait => '20 s')}), qq({"$p": {"state": "succeeded"}}), '... does not get it after a retry by another role');
+is(sql(q{select parents from tq_claim('c', wait => '3 min')}), qq({"$p": {"state": "succeeded"}}), '... does not get it after a retry by another role');
 sql('select tq_complete(id, lease) from tq_running');
 clear();
 
@@ -309,9 +309,9 @@ for my $point ('retry-after-key', 'commit-before-publish')
 	$_ = session($node) for $one, $other;
 	is(states($p, $c, $d), 'ready blocked blocked', '... and is as before after another crash');
 	succeeds('p', '5');
-	is(sql(qq{select parents->'$p'->>'result' from tq_claim('c', wait => '20 s')}), '5', '... a child gets the result');
+	is(sql(qq{select parents->'$p'->>'result' from tq_claim('c', wait => '3 min')}), '5', '... a child gets the result');
 	sql('select tq_complete(id, lease) from tq_running');
-	is(sql(q{select count(*) from tq_claim('d', wait => '20 s')}), 1, '... and its child follows');
+	is(sql(q{select count(*) from tq_claim('d', wait => '3 min')}), 1, '... and its child follows');
 	sql('select tq_complete(id, lease) from tq_running');
 }
 
@@ -332,7 +332,7 @@ loaded($node, 'copy');
 ok(until_true($node, "select state = 'blocked' from tq_get($c[0])", 'blocked', 'copy'), 'H36: a job that waits again is dumped as it is');
 ok(until_true($node, "select tq_retry($p, with_children => true) = 'ready'", 'retried', 'copy'), '... and one that was cancelled');
 is($node->safe_psql('copy', "select state from tq_get($c)"), 'blocked', '... waits again, too');
-$node->safe_psql('copy', q{select tq_complete(id, lease) from tq_claim('q', wait => '20 s')});
+$node->safe_psql('copy', q{select tq_complete(id, lease) from tq_claim('q', wait => '3 min')});
 ok(until_true($node, "select state = 'ready' from tq_get($c[0])", 'ready', 'copy'), '... and is freed');
 sql('drop database copy with (force)');
 clear();

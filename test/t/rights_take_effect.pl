@@ -53,12 +53,12 @@ like(ask($worker, $claim), $denied, '... and revokes what was granted after it')
 # A claim that waits
 #
 ask($admin, q{select tq_grant('q', 'worker', 'consume')});
-begin_ask($worker, q{select id from tq_claim('q', wait => '60 s')});
+begin_ask($worker, q{select id from tq_claim('q', wait => '3 min')});
 until_true($node, q{select waiting = 1 from tq_stats() where queue = 'q'}, 'the claim waits');
 ask($admin, q{select tq_revoke('q', 'worker', 'consume')});
 my $id = ask($admin, q{select tq_enqueue('q')});
 like(end_ask($worker), $denied, 'a waiting claim gets nothing after a revocation');
-is(ask($admin, q{select id from tq_claim('q', wait => '60 s')}), $id, '... and leaves the job to others');
+is(ask($admin, q{select id from tq_claim('q', wait => '3 min')}), $id, '... and leaves the job to others');
 
 # a worker that holds a job
 ask($admin, q{select tq_grant('q', 'worker', 'consume')});
@@ -81,7 +81,7 @@ ask($admin, q{select tq_create_queue('other')});
 is(ask($worker, $claim), 0, 'rights are read');
 ask($admin, q{select tq_grant('other', 'gone', 'consume')});
 ask($admin, q{begin; lock table tq.acl in access exclusive mode});
-ask($worker, q{set lock_timeout = '1 s'});
+ask($worker, q{set lock_timeout = '3 min'});
 is(ask($worker, $claim), 0, '... and not again after a grant on another queue');
 ask($admin, 'rollback');
 ask($admin, q{begin; select tq_revoke('other', 'gone', 'consume'); savepoint s; select tq_revoke('q', 'worker', 'consume'); rollback to s; commit});

@@ -91,7 +91,7 @@ arm($node, 'drop-before-lock');
 standing($node, 'drop-before-lock');
 release($node, 'drop-before-lock');
 is(exists_segment($n), 't', 'H21: a reader keeps a segment');
-is(ask($writer, "begin; set local lock_timeout = 1; select count(*) from tq.job_$n; commit"), 20, 'H21: no session queues behind the drop');
+is(ask($writer, "begin; set local lock_timeout = 1; select count(*) from tq.job_$n; commit"), 20, 'H21: no session queues behind the drop');    # limit: nobody waits
 is(scalar(take_all($node, 'a', 0)), 0, 'H21: claims go on');
 ok(slurp_file($node->logfile) !~ /still waiting for AccessExclusiveLock/, 'H21: the drop has never waited for a lock');
 ask($other, 'commit');

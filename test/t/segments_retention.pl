@@ -161,7 +161,7 @@ leave($writer);
 # A job of segment 0 that ended while the clock was ahead is kept for its retention, not until that date
 #
 clock($node, $ahead + 31 * 86400, 0);
-my $early = sql(q{select id from tq_claim('later', wait => '60 s') c, tq_complete(c.id, c.lease)});
+my $early = sql(q{select id from tq_claim('later', wait => '3 min') c, tq_complete(c.id, c.lease)});
 is(sql("select tableoid::regclass from tq.job where id = $early"), 'tq.job_0', 'a job of segment 0 ends ahead of time');
 clock($node, $ahead, 0);
 is(sql("select finished_at > tq_now() + interval '30 days' from tq_get($early)"), 't', 'its end is of the future');

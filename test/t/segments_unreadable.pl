@@ -63,10 +63,10 @@ is_deeply([ take_all($node, 'a', 100) ], \@some, 'the others come when the lock 
 my @more = many('a', 100);
 ask($locker, "begin; lock table tq.event_$locked");
 clock($node, 86500, 86500);
-is($node->safe_psql('postgres', q{select id from tq_claim('other', wait => '20 s')}), $other, 'a delayed job is read in while another segment is locked');
+is($node->safe_psql('postgres', q{select id from tq_claim('other', wait => '3 min')}), $other, 'a delayed job is read in while another segment is locked');
 is($node->safe_psql('postgres', q{select count(*) from tq_claim('later')}), 0, 'one in the locked segment is not');
 ask($locker, 'commit');
-is($node->safe_psql('postgres', q{select id from tq_claim('later', wait => '20 s')}), $later, 'but when the lock is gone');
+is($node->safe_psql('postgres', q{select id from tq_claim('later', wait => '3 min')}), $later, 'but when the lock is gone');
 is_deeply([ take_all($node, 'a', 600) ], [ @a, @more ], 'all that is left comes in order');
 check_journal($node);
 like($node->safe_psql('postgres', 'select tq_metrics()'), qr/^tq_audit_findings_total\{[^}]*missing_job[^}]*\} 0$/m, 'nothing was taken for lost');

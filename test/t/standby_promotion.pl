@@ -23,8 +23,7 @@ $standby->init_from_backup($primary, 'backup', has_streaming => 1);
 $standby->start;
 $primary->append_conf('postgresql.conf', "synchronous_standby_names = '*'");
 $primary->reload;
-$primary->poll_query_until('postgres', "select count(*) = 1 from pg_stat_replication where sync_state = 'sync'")
-  or die 'no synchronous standby';
+until_true($primary, "select count(*) = 1 from pg_stat_replication where sync_state = 'sync'", 'a synchronous standby');
 
 # The clients connect to the server that accepts writes.
 my $dsn = sprintf('host=%s,%s port=%d,%d dbname=postgres target_session_attrs=read-write',
@@ -43,7 +42,7 @@ for my $call (
 {
 	like(ask($session, "select from $call"), qr/ERROR:  25006/, "$call on a standby: 25006");
 }
-like(ask($session, q{call tq_wait('{load}', '1 s')}), qr/ERROR:  25006/, 'tq_wait on a standby: 25006');
+like(ask($session, q{call tq_wait('{load}', '1 h')}), qr/ERROR:  25006/, 'tq_wait on a standby: 25006');
 cmp_ok(ask($session, 'select count(*) from tq.job'), '>', 0, 'the journal can be read');
 is(ask($session, "select count(*) from pg_stat_activity where backend_type ~ '^tq (scheduler|janitor)'"), 0, 'no worker of ours');
 

@@ -74,7 +74,7 @@ for my $role (qw(postgres nobody maker consumer manager watcher))
 {
 	my $session = $sessions{$role} = session($standby);
 	ask($session, "set role $role") unless $role eq 'postgres';
-	ask($session, q{set statement_timeout = '5 s'});
+	ask($session, q{set statement_timeout = '3 min'});
 	my (@wrong, %codes);
 	for my $call (@calls)
 	{
@@ -106,7 +106,7 @@ scheduler_of($standby);
 is($standby->safe_psql('postgres', 'select pg_postmaster_start_time()'), $started, 'the standby went on through all of it');
 like(ask($sessions{maker}, q{select tq_enqueue('work')}), qr/^\d+$/, 'a session from before the promotion enqueues');
 like(ask($sessions{maker}, q{select * from tq_claim('work')}), qr/42501/, '... and has no more rights than before');
-is(ask($sessions{consumer}, q{select count(tq_complete(id, lease)) from tq_claim('work', 10, wait => '10 s')}), 6, 'another one claims and completes');
+is(ask($sessions{consumer}, q{select count(tq_complete(id, lease)) from tq_claim('work', 10, wait => '3 min')}), 6, 'another one claims and completes');
 like(ask($sessions{nobody}, q{select tq_enqueue('work')}), qr/42501/, 'a role without rights can do nothing');
 check_journal($standby);
 unlike(slurp_file($standby->logfile), qr/PANIC|TRAP|signal \d+|exited with exit code [2-9]|a recount found/, 'nothing alarming in the log');

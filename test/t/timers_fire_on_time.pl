@@ -1,5 +1,5 @@
-# Delayed jobs, retries and lost leases: jobs beyond the horizon, more timers than memory, clocks that jump. The
-# precision depends on the machine, so the limits are wide and the log has the measured times.
+# Delayed jobs, retries and lost leases, none of them early: jobs beyond the horizon, more timers than memory, clocks
+# that jump. How late they are is measured by scripts/bench.
 
 use strict;
 use warnings;
@@ -18,14 +18,14 @@ CONF
 scheduler_of($node);
 $node->safe_psql('postgres', <<'SQL');
 create table taken (queue text, id bigint, lease bigint, due timestamptz, at timestamptz);
--- Claims and completes what comes until `expected` jobs came, or nothing for a while.
+-- Claims and completes what comes until `expected` jobs came, or nothing for long.
 create procedure consume(queue text, expected int, batch int default 1)
 language plpgsql as $$
 declare
 	got int;
 begin
 	while expected > 0 loop
-		with c as materialized (select *, clock_timestamp() as now from tq_claim(queue, batch, wait => '20 s')),
+		with c as materialized (select *, clock_timestamp() as now from tq_claim(queue, batch, wait => '3 min')),
 			t as (insert into taken select c.queue, id, lease, (payload->>'due')::timestamptz, now from c),
 			f as materialized (select tq_complete(id, lease) from c)
 		select count(*) into got from f;
@@ -41,18 +41,12 @@ begin atomic
 end;
 SQL
 
-# One test: the differences that a query returns, in ms. None is below 0.
-sub exact
+# One test: a query returns differences, and none is below 0.
+sub not_early
 {
 	my ($name, $sql) = @_;
-	my ($n, $least, $p50, $p99, $max) = split /\|/, $node->safe_psql('postgres', <<SQL);
-select count(*), round(min(ms), 1), round((percentile_cont(0.5) within group (order by ms))::numeric, 1),
-	round((percentile_cont(0.99) within group (order by ms))::numeric, 1), round(max(ms), 1)
-from (select extract(epoch from d) * 1000 as ms from ($sql) x (d)) y
-SQL
-	note("$name: n $n, least $least ms, p50 $p50 ms, p99 $p99 ms, most $max ms");
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	ok($n > 0 && $least >= 0, "$name, not early") or diag("$n, $least, $p50, $p99, $max");
+	is($node->safe_psql('postgres', "select count(*) > 0, min(d) >= '0' from ($sql) x (d)"), 't|t', "$name, not early");
 	return;
 }
 
@@ -60,11 +54,11 @@ SQL
 # Delayed jobs
 #
 $node->safe_psql('postgres', "call delayed('near', 100, '0.1 s', '7 ms'); call consume('near', 100)");
-exact('a delayed job starts', "select at - due from taken where queue = 'near'");
+not_early('a delayed job starts', "select at - due from taken where queue = 'near'");
 is($node->safe_psql('postgres', "select count(distinct id) from taken where queue = 'near'"), 100, 'all of them');
 
 $node->safe_psql('postgres', "call delayed('beyond', 100, '2 s', '15 ms'); call consume('beyond', 100)");
-exact('a job beyond the horizon starts', "select at - due from taken where queue = 'beyond'");
+not_early('a job beyond the horizon starts', "select at - due from taken where queue = 'beyond'");
 is($node->safe_psql('postgres', "select count(distinct id) from taken where queue = 'beyond'"), 100, 'all of them');
 
 my $worker = session($node);
@@ -75,7 +69,7 @@ $node->safe_psql('postgres', "call delayed('many', 2500, '6 s', '-2 ms')");
 end_ask($worker);
 is($node->safe_psql('postgres', "select count(*), count(distinct id) from taken where queue = 'many'"),
 	'10000|10000', '10000 delayed jobs with memory for 200, each once');
-exact('they start', "select at - due from taken where queue = 'many'");
+not_early('they start', "select at - due from taken where queue = 'many'");
 
 #
 # Retries
@@ -88,7 +82,7 @@ declare
 	last text := 'delayed';
 begin
 	while last = 'delayed' loop
-		select tq_fail(id, lease, 'no') into last from tq_claim('retry', wait => '20 s');
+		select tq_fail(id, lease, 'no') into last from tq_claim('retry', wait => '3 min');
 		commit;
 	end loop;
 end $$;
@@ -97,7 +91,7 @@ is($node->safe_psql('postgres', <<'SQL'), '50,100,200,400,d', 'retries wait long
 select string_agg(case when e.type = 'f' then round(extract(epoch from retry_at - at) * 1000)::text else e.type::text end, ',' order by step)
 from tq.event e join tq.job j on j.id = e.job_id join tq.queue q on q.id = j.queue_id where q.name = 'retry' and e.type <> 'c'
 SQL
-exact('a retry starts', <<'SQL');
+not_early('a retry starts', <<'SQL');
 select next.claimed_at - e.retry_at from tq.event e join tq.event next on next.job_id = e.job_id and next.attempt = e.attempt + 1
 	and next.type in ('f', 'd') where e.type = 'f'
 SQL
@@ -118,7 +112,7 @@ end $$;
 SQL
 my $lost = "tq.event e join tq.job j on j.id = e.job_id join tq.queue q on q.id = j.queue_id where q.name = 'lost' and e.type = 'l'";
 until_true($node, "select count(*) = 50 from $lost");
-exact('a lost lease is reaped', <<"SQL");
+not_early('a lost lease is reaped', <<"SQL");
 select e.at - c.lease_until from tq.event c, $lost and c.job_id = e.job_id and c.type = 'c'
 SQL
 is($node->safe_psql('postgres', "call consume('lost', 50, 50); select count(*), count(distinct id) from taken where queue = 'lost'"),
@@ -134,7 +128,7 @@ is(join(',', take_all($node, 'clock', 1)), $id, 'the wall clock jumps ahead: it 
 $id = $node->safe_psql('postgres', "select tq_enqueue('clock', delay => '10 min')");
 my $later = $node->safe_psql('postgres', "select tq_enqueue('clock', delay => '1 s')");
 clock($node, 0, 0);
-is($node->safe_psql('postgres', "select count(*) from tq_claim('clock', wait => '1500 ms')"), 0, 'the wall clock jumps back: none starts');
+is($node->safe_psql('postgres', "select count(*) from tq_claim('clock', wait => '1500 ms')"), 0, 'the wall clock jumps back: none starts');    # limit: nothing comes
 clock($node, 3602, 0);
 is(join(',', take_all($node, 'clock', 1)), $later, 'and ahead again: that which is due');
 clock($node, 3600 + 660, 0);

@@ -46,12 +46,12 @@ for my $row (split /, /, $all)
 }
 is(ask($gateway, $ready), '', 'nothing is left');
 like(ask($gateway, q{select * from tq_ready('{foreign}', all_roles => true)}), qr/42501/, 'a queue of another role');
-like(ask($gateway, q{call tq_wait('{foreign}', '1 s', all_roles => true)}), qr/42501/, '... nor waits for it');
-like(ask($gateway, q{call tq_wait('{of ann}', '1 s')}), qr/42501/, '... and without all_roles, its own queues only');
-like(ask($gateway, q{call tq_wait('{no such}', '1 s', all_roles => true)}), qr/42501/, 'a queue that does not exist');
+like(ask($gateway, q{call tq_wait('{foreign}', '1 h', all_roles => true)}), qr/42501/, '... nor waits for it');
+like(ask($gateway, q{call tq_wait('{of ann}', '1 h')}), qr/42501/, '... and without all_roles, its own queues only');
+like(ask($gateway, q{call tq_wait('{no such}', '1 h', all_roles => true)}), qr/42501/, 'a queue that does not exist');
 
 # waits
-for my $call (q{call tq_wait(timeout => '60 s', all_roles => true)}, q{call tq_wait('{of bob,own}', '60 s', all_roles => true)})
+for my $call (q{call tq_wait(timeout => '60 s', all_roles => true)}, q{call tq_wait('{of bob,own}', '1 h', all_roles => true)})
 {
 	begin_ask($gateway, $call);
 	until_true($node, q{select waiting = 1 from tq_queues where queue = 'of bob'}, 'it waits');

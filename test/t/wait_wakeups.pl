@@ -12,12 +12,12 @@ use TqTest;
 
 # Without a scheduler there is no sweep for waiters that sleep although jobs can start: only tokens wake them.
 # A waiter looks once more at its timeout, so the timeout is long; no timer of the server's statistics wakes it.
-my $node = tq_node('waiting', conf => "tq.workers = off\ntq.max_pinned_wait = '1h'\ntrack_counts = off");
+my $node = tq_node('waiting', conf => "tq.workers = off\ntrack_counts = off");
 my $producer = session($node);
 $node->safe_psql('postgres', q{select tq_create_queue('q')});
 
 # The first call of this session reads the clock only.
-is($node->safe_psql('postgres', q{select tq_now() > '2020-01-01'; call tq_wait('{q}', '10 ms'); select 'waited'}), "t\nwaited",
+is($node->safe_psql('postgres', q{select tq_now() > '2020-01-01'; call tq_wait('{q}', '10 ms'); select 'waited'}), "t\nwaited",    # limit: it runs out
 	'a session waits after tq_now');
 
 # A session, and its process id.

@@ -8,6 +8,7 @@ use warnings;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use TqTest;
 
 # A worker that is still in its start checks may find that it must not run.
 my $running = q{query <> 'tq: looking for the extension'};
@@ -119,7 +120,7 @@ my $probes = q{starting background worker process "tq scheduler plain"};
 $node->safe_psql('postgres', 'alter system set log_min_messages = debug1');
 $node->safe_psql('postgres', 'select pg_reload_conf()');
 $node->safe_psql('postgres', 'create database plain');
-$node->poll_query_until('postgres', q{select current_setting('log_min_messages') = 'debug1'});
+until_true($node, q{select current_setting('log_min_messages') = 'debug1'});
 $node->wait_for_log(qr/$probes/);
 ok(no_worker($node, 'plain'), 'a database without tq has been looked at');
 my $seen = logged($node, $probes);
@@ -237,7 +238,7 @@ $node->safe_psql('postgres', <<SQL);
 alter database a set default_transaction_read_only = on;
 alter database a set default_transaction_isolation = 'serializable';
 alter database a set search_path = 'nowhere';
-alter database a set statement_timeout = 1;
+alter database a set statement_timeout = 1; -- limit: the scheduler has none
 alter database a set row_security = off;
 SQL
 $node->safe_psql('postgres', "select pg_terminate_backend($pid_a)");
@@ -270,11 +271,11 @@ $node->safe_psql('brief', q{create extension tq; select tq_enqueue('q')});
 isnt($node->safe_psql('postgres', $places), $taken, 'a queue of a database has a place in memory');
 $node->safe_psql('postgres', 'drop database brief');
 ok(launcher($node, $launcher), 'there is a launcher again');
-ok($node->poll_query_until('postgres', "select ($places) = '$taken'"), 'which frees the places of a database that was dropped meanwhile');
+ok(until_true($node, "select ($places) = '$taken'"), 'which frees the places of a database that was dropped meanwhile');
 
 $session->quit;
 kill 'KILL', $pid_a;
-$node->poll_query_until('postgres', "select count(*) = 0 from pg_stat_activity where pid = $pid_a");
+until_true($node, "select count(*) = 0 from pg_stat_activity where pid = $pid_a");
 ok(scheduler($node, 'a', $pid_a), 'schedulers are back after a crash');
 ok(scheduler($node, 'postgres', $pid_postgres), 'of all databases');
 
@@ -287,14 +288,14 @@ ok(no_worker($node, 'a') && no_worker($node, 'postgres'), 'tq.workers = off stop
 $node->append_conf('postgresql.conf', 'tq.workers = on');
 $node->reload;
 ok(scheduler($node, 'a') && scheduler($node, 'postgres'), 'tq.workers = on starts them again');
-ok($node->poll_query_until('postgres', "select count(*) = 3 from pg_stat_activity where backend_type ~ '^tq'"),
+ok(until_true($node, "select count(*) = 3 from pg_stat_activity where backend_type ~ '^tq'"),
 	'H35: three processes for two idle databases');
 
 # One slot is for PostgreSQL's logical replication launcher, one for tq's launcher: one is left.
 $node->append_conf('postgresql.conf', "max_worker_processes = 3\ntq.naptime = 50ms");
 $node->restart;
 my $one = "select count(*) = 1 from pg_stat_activity where backend_type = 'tq scheduler' and $running";
-ok($node->poll_query_until('postgres', $one), 'H35: one scheduler runs with a single worker slot');
+ok(until_true($node, $one), 'H35: one scheduler runs with a single worker slot');
 $node->wait_for_log(qr/out of background worker slots/);
 my $served = $node->safe_psql('postgres', "select datname from pg_stat_activity where backend_type = 'tq scheduler'");
 my $waiting = $served eq 'a' ? 'postgres' : 'a';
@@ -339,7 +340,7 @@ $node->stop('fast');
 #
 # The server that pg_upgrade starts
 #
-my @control = ('pg_ctl', '-w', '-D', $node->data_dir, '-l', $node->logfile);
+my @control = ('pg_ctl', '-w', '-t', $PostgreSQL::Test::Utils::timeout_default, '-D', $node->data_dir, '-l', $node->logfile);
 system_or_bail(@control, '-o', '-b', 'start');
 is($node->safe_psql('postgres', "select count(*) from pg_stat_activity where backend_type ~ '^tq'"),
 	0, 'H28: no worker in a binary upgrade');

@@ -61,10 +61,10 @@ class Zoo:
 
     def claim(self, queue, *whats, lease_for="1 h", worker="keeper"):
         """Claims as many jobs as there are names, in the order of their ids."""
-        rows = self.server.sql("SELECT id, lease FROM tq_claim(%s, %s, worker => %s, lease_for => %s::interval, wait => '20 s')",
+        rows = self.server.sql("SELECT id, lease FROM tq_claim(%s, %s, worker => %s, lease_for => %s::interval, wait => '3 min')",
                                self.queue(queue), len(whats), worker, lease_for)
         while len(rows) < len(whats):
-            rows += self.server.sql("SELECT id, lease FROM tq_claim(%s, %s, worker => %s, lease_for => %s::interval, wait => '20 s')",
+            rows += self.server.sql("SELECT id, lease FROM tq_claim(%s, %s, worker => %s, lease_for => %s::interval, wait => '3 min')",
                                     self.queue(queue), len(whats) - len(rows), worker, lease_for)
         for what, (id, lease) in zip(whats, sorted(rows)):
             self.jobs[what], self.leases[what] = id, lease
@@ -326,7 +326,7 @@ class Zoo:
         until(lambda: self.state("checkpointed") == "ready" and self.state("lost") == "ready", "leases end")
         expect(True, f"{self.name}: leases without heartbeats end")
         while self.leases["checkpointed"] == old:
-            for id, lease, checkpoint in self.server.sql("SELECT id, lease, checkpoint FROM tq_claim(%s, wait => '5 s')", self.queue("held")):
+            for id, lease, checkpoint in self.server.sql("SELECT id, lease, checkpoint FROM tq_claim(%s, wait => '3 min')", self.queue("held")):
                 if id == self.jobs["checkpointed"]:
                     expect(lease > old and checkpoint == {"at": 42}, f"{self.name}: and the next claim gets the checkpoint", checkpoint)
                     self.leases["checkpointed"] = lease

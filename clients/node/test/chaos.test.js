@@ -97,9 +97,9 @@ test('no job is lost or run twice at once: killed worker, ended sessions, crash 
 	}
 
 	note('p', 'crash');
-	await run(process.env.TQ_PG_CTL, ['-D', process.env.TQ_DATA, '-m', 'immediate', '-w', 'stop']);
+	await run(process.env.TQ_PG_CTL, ['-D', process.env.TQ_DATA, '-m', 'immediate', '-w', '-t', '180', 'stop']);
 	note('p', 'down');
-	await run('sh', ['-c', '"$TQ_PG_CTL" -D "$TQ_DATA" -l "$TQ_DATA/../server.log" -w start >/dev/null 2>&1']);
+	await run('sh', ['-c', '"$TQ_PG_CTL" -D "$TQ_DATA" -l "$TQ_DATA/../server.log" -w -t 180 start >/dev/null 2>&1']);
 	client = await connect();
 	await more(client, 100);
 
@@ -110,7 +110,7 @@ test('no job is lost or run twice at once: killed worker, ended sessions, crash 
 
 	producer.stop = true;
 	await producing;
-	await until(async () => (await tq.queues(client)).every(({ live }) => live === 0), 'the end of all jobs', 40);
+	await until(async () => (await tq.queues(client)).every(({ live }) => live === 0), 'the end of all jobs');
 	for (const worker of [two, three]) {
 		worker.kill('SIGTERM');
 		assert.equal(await worker.gone, 0);

@@ -88,5 +88,5 @@ def in_thread(job):
 
 @app.task(kind="task", queue="chaos")
 async def in_task(job):
-    await asyncio.sleep(random.uniform(0, 0.03))
+    await asyncio.sleep(random.uniform(0, 0.03))  # sleeps: short work
     return await asyncio.to_thread(end, job)

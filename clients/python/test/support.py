@@ -13,12 +13,12 @@ import psycopg
 HERE = pathlib.Path(__file__).resolve().parent
 TOP = HERE.parent.parent.parent
 WORK = pathlib.Path(os.environ["TQ_WORK"])
-PATIENCE = 30   # seconds
+PATIENCE = int(os.environ.get("PG_TEST_TIMEOUT_DEFAULT", "180"))    # seconds
 
 
-def until(true, what, seconds=PATIENCE):
+def until(true, what):
     """Polls until it is true, and returns its value."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + PATIENCE
     while True:
         found = true()
         if found:
@@ -95,7 +95,7 @@ class Case(unittest.TestCase):
     def pg_ctl(self, *action):
         """Stops or starts the server."""
         log = os.path.join(os.environ["TQ_DATA"], "..", "server.log")
-        subprocess.run([os.environ["TQ_PG_CTL"], "-D", os.environ["TQ_DATA"], "-l", log, "-w", *action], check=True, stdin=subprocess.DEVNULL,
+        subprocess.run([os.environ["TQ_PG_CTL"], "-D", os.environ["TQ_DATA"], "-l", log, "-w", "-t", str(PATIENCE), *action], check=True, stdin=subprocess.DEVNULL,
                        stdout=subprocess.DEVNULL)
 
     def said(self, process):

@@ -178,10 +178,10 @@ class Verbs(Case):
         app = tq.App()
         task = app.task(lambda job: job.payload * 2, kind="double", queue="work")
         ids = task.enqueue_many(self.conn, [1, 2])
-        tq.wait_jobs(self.conn, ids, timeout=0.05)
+        tq.wait_jobs(self.conn, ids, timeout=0.05)   # limit: nothing comes
         self.assertEqual(tq.get(self.conn, ids[0]).state, "ready")
         with self.worker(app), psycopg.connect(self.dsn) as conn:
-            tq.wait_jobs(conn, ids, timeout="30 s")
+            tq.wait_jobs(conn, ids, timeout="10 min")
         self.assertEqual([tq.get(self.conn, id).result for id in ids], [2, 4])
 
     def test_batch(self):

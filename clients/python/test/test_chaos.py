@@ -11,7 +11,7 @@ import psycopg
 import psycopg2
 
 import tq
-from support import TOP, WORK, Case, until
+from support import PATIENCE, TOP, WORK, Case, until
 
 sys.path.insert(0, str(TOP / "test" / "chaos"))
 import checker  # noqa: E402
@@ -107,10 +107,10 @@ class Chaos(Case):
         self.crash()
         self.busy("w2", "w3")
         workers["w2"].send_signal(signal.SIGTERM)
-        self.assertIn(workers["w2"].wait(30), (0, 1))
-        until(lambda: self.live() == 0, f"the end of all jobs; {self.query('SELECT * FROM tq_stats()')}", 60)
+        self.assertIn(workers["w2"].wait(PATIENCE), (0, 1))
+        until(lambda: self.live() == 0, f"the end of all jobs; {self.query('SELECT * FROM tq_stats()')}")
         workers["w3"].send_signal(signal.SIGTERM)
-        self.assertEqual(workers["w3"].wait(30), 0, self.said(workers["w3"]))
+        self.assertEqual(workers["w3"].wait(PATIENCE), 0, self.said(workers["w3"]))
         # once for each time; again if one of the two connections was back before the other was lost
         self.assertIn(self.said(workers["w3"]).count("the connection is lost"), range(1, 5))
         self.judge()

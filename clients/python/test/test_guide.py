@@ -11,7 +11,7 @@ import unittest
 import psycopg
 
 import tq
-from support import TOP, WORK, Case, until
+from support import PATIENCE, TOP, WORK, Case, until
 from tq import testing
 
 PAGE = TOP / "docs" / "guides" / "python.md"
@@ -55,7 +55,7 @@ class Guide(Case):
         self.assertEqual(self.query("SELECT email FROM customer"), [("ada@example.org",)])
         until(lambda: self.query("SELECT name FROM tq_schedules") == [("shop/nightly",)], "the schedule")
         process.terminate()
-        self.assertEqual(process.wait(20), 0)
+        self.assertEqual(process.wait(PATIENCE), 0)
 
     def test_readme(self):
         """Its worker, with the jobs of its session."""
@@ -69,7 +69,7 @@ class Guide(Case):
         self.ends(id, "succeeded")
         self.assertEqual(self.query("SELECT recipient FROM sent"), [("ada@example.org",)])
         process.terminate()
-        self.assertEqual(process.wait(20), 0)
+        self.assertEqual(process.wait(PATIENCE), 0)
 
     def test_errors(self):
         """The table of errors is that of the code."""

@@ -101,7 +101,7 @@ class Testing(Case):
         with testing.Clock(self.conn) as clock:
             before = clock.now()
             self.assertAlmostEqual(clock.advance("3 d") - before, 3 * 86400, delta=60)
-            self.assertEqual([one.job.id for one in testing.drain(self.app, self.conn, wait="20 s")], [id])
+            self.assertEqual([one.job.id for one in testing.drain(self.app, self.conn, wait="3 min")], [id])
             at = datetime.datetime(2040, 2, 29, 12, tzinfo=datetime.timezone.utc)
             self.assertAlmostEqual(clock.set(at), at.timestamp(), delta=60)
         self.assertAlmostEqual(testing.Clock(self.conn).now(), before, delta=60)

@@ -43,7 +43,7 @@ def discards(a):
 
 
 def timed_out(a):
-    a.call("SET statement_timeout = '3 ms'")
+    a.call("SET statement_timeout = '3 ms'")      # limit: it runs out
     a.call("BEGIN; SELECT count(*) FROM tq_claim('qa', 5000); SELECT sum(g) FROM generate_series(1, 1000000) g; ROLLBACK")
 
 
@@ -73,11 +73,11 @@ Scenario("heartbeats", "consume", "sends heartbeats of 1000 jobs, and checkpoint
          prepare="CREATE TEMP TABLE held AS SELECT id, lease FROM tq_claim('qa', 1000, lease_for => '1 h')", setup=JOBS)
 Scenario("waiting_claims", "all", "80 claims wait; jobs come one at a time", lambda a: (
     a.attempt("SELECT tq_enqueue('qa') FROM generate_series(1, 20)"),
-    each_in_a_thread(a, "SELECT count(*) FROM tq_claim('qa', wait => '300 ms')")), sessions=40)
+    each_in_a_thread(a, "SELECT count(*) FROM tq_claim('qa', wait => '300 ms')")), sessions=40)    # limit: it runs out
 Scenario("waiting_tq_wait", "all", "80 sessions are in tq_wait", lambda a: (
-    a.attempt("SELECT tq_enqueue('qa')"), each_in_a_thread(a, "CALL tq_wait(ARRAY['qa'], '300 ms')")), sessions=40)
+    a.attempt("SELECT tq_enqueue('qa')"), each_in_a_thread(a, "CALL tq_wait(ARRAY['qa'], '300 ms')")), sessions=40)    # limit: it runs out
 Scenario("waiting_kinds", "consume", "40 claims wait for kinds that never come",
-         lambda a: each_in_a_thread(a, "SELECT count(*) FROM tq_claim('qa', wait => '200 ms', kinds => (SELECT array_agg('k' || g) FROM "
+         lambda a: each_in_a_thread(a, "SELECT count(*) FROM tq_claim('qa', wait => '200 ms', kinds => (SELECT array_agg('k' || g) FROM "     # limit: it runs out
                                        "generate_series(1, 16) g))", 20), sessions=20)
 Scenario("polling", "consume", "claims from an empty queue without a pause",
          "DO $$ BEGIN FOR i IN 1 .. 500 LOOP PERFORM tq_claim('qa'); END LOOP; END $$")
@@ -120,4 +120,4 @@ Scenario("own_loop", "all", "each job enqueues the next ones in the transaction 
     SELECT tq_complete(id, lease) FROM c""", setup=JOBS)
 Scenario("rate_hogs", "all", "a queue with a low rate, and many that wait for it", lambda a: (
     a.attempt("SELECT tq_alter_queue('qa', '{\"rate\": \"1000/s\", \"burst\": 1}')"),
-    each_in_a_thread(a, "SELECT count(*) FROM tq_claim('qa', wait => '100 ms')", 20)), setup=JOBS, sessions=20)
+    each_in_a_thread(a, "SELECT count(*) FROM tq_claim('qa', wait => '100 ms')", 20)), setup=JOBS, sessions=20)     # limit: it runs out

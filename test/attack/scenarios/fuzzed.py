@@ -119,7 +119,7 @@ def calls_as(right):
     def step(a):
         if not hasattr(a, "fuzz"):
             a.fuzz = Fuzz(a, right)
-            a.call("SET statement_timeout = '5 s'")
+            a.call("SET statement_timeout = '5 s'")     # limit: calls that wait for ever
         a.fuzz.one()
     return step
 

@@ -5,7 +5,7 @@ from scenario import Scenario
 MANY = "SELECT tq_enqueue_many('qa', array_agg('{}'::jsonb)) FROM generate_series(1, 200000) g GROUP BY g / 10000;"
 GROUPS = "SELECT tq_enqueue('qa', group_key => 'g' || g) FROM generate_series(1, 3000) g;"
 CLAIM_ALL = """DO $$ DECLARE k int; z int := 0; BEGIN LOOP
-    SELECT count(*) INTO k FROM tq_claim('qa', 10000, wait => '50 ms'%s);
+    SELECT count(*) INTO k FROM tq_claim('qa', 10000, wait => '50 ms'%s); -- limit: it gets its share only
     z := CASE WHEN k = 0 THEN z + 1 ELSE 0 END; EXIT WHEN z > 5; END LOOP; %s END $$"""
 
 

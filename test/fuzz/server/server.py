@@ -1,4 +1,5 @@
 """The server side of the fuzzers: a separate database and its answers."""
+import os
 import subprocess
 import time
 
@@ -6,6 +7,8 @@ import psycopg2
 import psycopg2.extensions
 
 from values import decoded
+
+PATIENCE = int(os.environ.get("PG_TEST_TIMEOUT_DEFAULT", "180"))    # seconds until a condition that does not come true is an error
 
 # Python's times end with the year 9999, its intervals even earlier
 for oid, name, read in ((3802, "JSONB", decoded), (1184, "TIMESTAMPTZ", str), (1186, "INTERVAL", str)):
@@ -29,7 +32,7 @@ class Server:
         return Closing(conn)
 
     def connect(self):
-        self.conn = psycopg2.connect(self.dsn, dbname=self.name, options="-c statement_timeout=20s")
+        self.conn = psycopg2.connect(self.dsn, dbname=self.name, options=f"-c statement_timeout={PATIENCE}s")
         self.conn.autocommit = True
 
     def drop(self):
@@ -55,12 +58,12 @@ class Server:
 
     def restart(self, mode):
         self.conn.close()
-        subprocess.run([self.pg_ctl, "-D", self.data, "-l", self.data + "/../server.log", "-m", mode, "-w", "restart"],
+        subprocess.run([self.pg_ctl, "-D", self.data, "-l", self.data + "/../server.log", "-m", mode, "-w", "-t", str(PATIENCE), "restart"],
                        check=True, stdout=subprocess.DEVNULL)
         self.connect()
 
-    def until(self, true, what, seconds=30):
-        end = time.monotonic() + seconds
+    def until(self, true, what):
+        end = time.monotonic() + PATIENCE
         while not true():
             if time.monotonic() > end:
                 raise TimeoutError(what)

@@ -32,7 +32,7 @@ class Receiver:
                 body_sent = self.rfile.read(int(self.headers["Content-Length"]))
                 receiver.requests.append((self.path, dict(self.headers), body_sent))
                 if hold:
-                    hold.wait(60)
+                    hold.wait(600)
                 try:
                     self.send_response(status)
                     for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():

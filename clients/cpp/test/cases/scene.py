@@ -14,7 +14,7 @@ import journal
 import judged
 import ledger
 
-PATIENCE = 30   # seconds until a condition that does not come true fails its case
+PATIENCE = int(os.environ.get("PG_TEST_TIMEOUT_DEFAULT", "180"))    # seconds until a condition that does not come true fails its case
 
 
 class Scene:
@@ -120,7 +120,7 @@ class Scene:
 
     def restart(self, mode="fast"):
         data = os.environ["TQ_DATA"]
-        subprocess.run([os.environ["TQ_PG_CTL"], "-D", data, "-l", os.path.join(data, "..", "server.log"), "-w", "-m", mode, "restart"],
+        subprocess.run([os.environ["TQ_PG_CTL"], "-D", data, "-l", os.path.join(data, "..", "server.log"), "-w", "-t", str(PATIENCE), "-m", mode, "restart"],
                        check=True, stdout=subprocess.DEVNULL)
         self.conn = self.until(self.try_connect, "the server is not back")
 

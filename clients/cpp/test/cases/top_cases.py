@@ -17,7 +17,7 @@ class Terminal:
         settings = {"LC_ALL": "C.UTF-8", "TERM": "tmux", "NO_COLOR": "", **environment}
         words = " ".join(f"{name}='{value}'" for name, value in settings.items())
         self.tmux("-f", "/dev/null", "new-session", "-d", "-x", str(width), "-y", str(height),
-                  f"trap : INT; {words} {scene.tq} top --interval 100ms {arguments} 2>{self.ended}.err; echo $? >{self.ended}; sleep 100")
+                  f"trap : INT; {words} {scene.tq} top --interval 100ms {arguments} 2>{self.ended}.err; echo $? >{self.ended}; sleep 100")     # sleeps: its screen is read
 
     def tmux(self, *arguments):
         return subprocess.run(["tmux", "-S", self.socket, *arguments], cwd=self.scene.work, check=True, text=True, encoding="utf-8",

@@ -37,7 +37,7 @@ def case_exit_codes(scene):
     job = ended(scene, "exit 75")
     scene.same(scene.get(job), "delayed", "work: status 75 is tried again")
     job = ended(scene, "echo TQ:retry 2h >&3; exit 75")
-    scene.same(scene.value("SELECT run_at - now() BETWEEN '119 min' AND '121 min' FROM tq_get(%s)", job), True,
+    scene.same(scene.value("SELECT extract(epoch FROM run_at - at)::int FROM tq_get(%s), tq_history(%s) WHERE event = 'failed'", job, job), 7200,
                "work: TQ:retry sets when it is tried again")
     job = ended(scene, "echo wrong data >&2; exit 65")
     scene.same((scene.get(job), scene.get(job, "error")), ("dead", "wrong data"), "work: status 65 is fatal")
@@ -60,7 +60,7 @@ def case_cancelled_while_they_wait(scene):
     queue = scene.queue()
     first, *others = [scene.enqueue(queue) for _ in range(15)]
     go = os.path.join(os.environ["TQ_WORK"], f"go{first}")
-    script = f"until test -e {go}; do sleep 0.01; done; test $TQ_JOB_ID -le {first} || test $TQ_JOB_ID -gt {others[-1]} || sleep 100"
+    script = f"until test -e {go}; do sleep 0.01; done; test $TQ_JOB_ID -le {first} || test $TQ_JOB_ID -gt {others[-1]} || sleep 100"     # sleeps: long work
     worker = work(scene, queue, script, "--concurrency", "1", "--buffer", "20", "--lease", "3s")
     scene.until(lambda: scene.value("SELECT count(*) FROM tq_running WHERE queue = %s", queue) == 15, "the jobs are in hand")
     for job in others:
@@ -78,7 +78,7 @@ def case_idle_slots(scene):
     queue = scene.queue()
     for _ in range(3):
         scene.enqueue(queue, {"seconds": 100})
-    worker = work(scene, queue, "grep -q 100 && sleep 100; true", "--concurrency", "4", "--shutdown-timeout", "100ms", "--grace", "100ms")
+    worker = work(scene, queue, "grep -q 100 && sleep 100; true", "--concurrency", "4", "--shutdown-timeout", "100ms", "--grace", "100ms")     # sleeps: long work
     scene.until(lambda: scene.value("SELECT count(*) FROM tq_running WHERE queue = %s", queue) == 3, "three long jobs run")
     for _ in range(2):
         job = scene.enqueue(queue, {"seconds": 0})
@@ -96,7 +96,7 @@ def case_environment(scene):
 def case_signals(scene):
     queue = scene.queue()
     jobs = [scene.enqueue(queue) for _ in range(3)]
-    worker = work(scene, queue, "sleep 100", "--concurrency", "2", "--shutdown-timeout", "100ms", "--grace", "100ms")
+    worker = work(scene, queue, "sleep 100", "--concurrency", "2", "--shutdown-timeout", "100ms", "--grace", "100ms")     # sleeps: long work
     scene.until(lambda: scene.value("SELECT count(*) FROM tq_running WHERE queue = %s", queue) == 2, "two jobs run")
     code, _, err = scene.end(worker, signal.SIGTERM)
     scene.same(code, 1, f"work: the exit code after a release is 1 ({err.strip()})")
@@ -104,14 +104,14 @@ def case_signals(scene):
 
 
 def case_timeout_and_cancel(scene):
-    job = ended(scene, "trap 'echo got TERM >&2; exit 0' TERM; sleep 100 & wait", options=("--timeout", "100ms"))
+    job = ended(scene, "trap 'echo got TERM >&2; exit 0' TERM; sleep 100 & wait", options=("--timeout", "100ms"))     # sleeps: long work
     scene.same((scene.get(job), scene.get(job, "error")), ("delayed", "sh ran into the timeout: got TERM"),
                "work: after --timeout the group gets SIGTERM, and the job fails")
-    job = ended(scene, "trap '' TERM; sleep 100 & wait; sleep 100", options=("--timeout", "100ms", "--grace", "100ms"))
+    job = ended(scene, "trap '' TERM; sleep 100 & wait; sleep 100", options=("--timeout", "100ms", "--grace", "100ms"))     # sleeps: long work
     scene.same(scene.get(job, "error"), "sh ran into the timeout", "work: SIGKILL follows after --grace")
     queue = scene.queue()
     job = scene.enqueue(queue)
-    worker = work(scene, queue, "sleep 100", "--lease", "300ms")
+    worker = work(scene, queue, "sleep 100", "--lease", "300ms")     # sleeps: long work
     scene.wait_state(job, "running")
     scene.query("SELECT tq_cancel(%s)", job)
     scene.same(scene.wait_state(job, "cancelled"), "cancelled", "work: a cancel stops the program")
@@ -122,7 +122,7 @@ def case_progress(scene):
     queue = scene.queue()
     job = scene.enqueue(queue)
     go_on = scene.file("go_on")
-    script = f"echo 'TQ:progress 40 \"reading\"' >&3; echo 'TQ:checkpoint {{\"page\": 3}}' >&3; until [ -e {go_on} ]; do sleep 0.01; done; exit 1"
+    script = f"echo 'TQ:progress 40 \"reading\"' >&3; echo 'TQ:checkpoint {{\"page\": 3}}' >&3; until [ -e {go_on} ]; do sleep 0.01; done; exit 1"     # poll
     worker = work(scene, queue, script)
     progress = scene.until(lambda: scene.value("SELECT max(progress::text)::jsonb FROM tq_running WHERE id = %s", job), "progress")
     scene.same(progress, {"percent": 40, "text": "reading"}, "work: a line on file descriptor 3 sets progress")
@@ -140,7 +140,7 @@ def case_killed_worker(scene):
     queue = scene.queue()
     job = scene.enqueue(queue)
     pid_file = scene.file("pid")
-    worker = work(scene, queue, f"echo $$ > {pid_file}; exec sleep 100", "--lease", "300ms")
+    worker = work(scene, queue, f"echo $$ > {pid_file}; exec sleep 100", "--lease", "300ms")     # sleeps: long work
     pid = scene.until(lambda: os.path.exists(pid_file) and open(pid_file, encoding="utf-8").read().strip(), "the program runs")
     scene.end(worker, signal.SIGKILL)
     scene.until(lambda: not os.path.exists(f"/proc/{pid}"), "the program dies with its worker")

@@ -20,8 +20,9 @@ module Database
     PG.connect { |conn| conn.exec('CREATE EXTENSION tq') }
   end
 
-  # Calls the block until it returns something true, for `limit` seconds at most.
-  def eventually(limit: 30)
+  # Calls the block until it returns something true.
+  def eventually
+    limit = Integer(ENV.fetch('PG_TEST_TIMEOUT_DEFAULT', '180'))
     finish = Process.clock_gettime(Process::CLOCK_MONOTONIC) + limit
     until (found = yield)
       raise "not within #{limit} s" if Process.clock_gettime(Process::CLOCK_MONOTONIC) > finish

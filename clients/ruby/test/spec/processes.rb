@@ -45,7 +45,7 @@ module Processes
   end
 
   def restart_server(mode)
-    args = [ENV.fetch('TQ_PG_CTL'), '-D', ENV.fetch('TQ_DATA'), '-m', mode, '-w', '-l', "#{ENV.fetch('TQ_WORK')}/server.log", 'restart']
+    args = [ENV.fetch('TQ_PG_CTL'), '-D', ENV.fetch('TQ_DATA'), '-m', mode, '-w', '-t', '180', '-l', "#{ENV.fetch('TQ_WORK')}/server.log", 'restart']
     raise 'the server does not restart' unless system(*args, out: IO::NULL, err: IO::NULL)
   end
 

@@ -1,0 +1,48 @@
+"""The attacks of test/attack: what they cost a victim on another queue."""
+import importlib
+import pathlib
+import sys
+
+from server import BenchError
+
+TEST = pathlib.Path(__file__).resolve().parents[2] / "test"
+# the key of a victim's figures -> what it is
+TIMERS = {"delay": "delayed jobs", "lease": "leases"}
+
+
+def attack(options, server):
+    """Each attack in a database of its own; the figures are those of the attack that costs most."""
+    sys.path[:0] = [str(TEST / "attack"), str(TEST / "fuzz" / "server")]
+    scenario = importlib.import_module("scenario")
+    for file in sorted((TEST / "attack" / "scenarios").glob("*.py")):
+        importlib.import_module(f"scenarios.{file.stem}")
+    dsn = f"host={server.host} user=postgres"
+    scenario.prepare_server(dsn)
+    speeds, late, latest = {}, {}, {}
+    late90 = {}
+    for name, one in scenario.SCENARIOS.items():
+        if not (one.measured and one.beside):
+            continue
+        trial = scenario.Trial(dsn, one, 1 if options.quick else options.rounds, True)
+        calm, attacked = trial.run()
+        if trial.broken:
+            raise BenchError(f"{name}: {trial.broken[0]}")
+        speeds[name] = scenario.speed(calm, attacked) * 100
+        late[name] = max(attacked[key] - calm[key] for key in TIMERS)
+        late90[name] = max(attacked[f"{key}_p90"] - calm[f"{key}_p90"] for key in TIMERS)
+        latest[name] = attacked["worst"] - calm["worst"]
+    slow = sorted(speeds, key=speeds.get)
+    return {"speed": speeds[slow[0]], "late": max(late.values()), "late90": max(late90.values()), "latest": max(latest.values()),
+            "baseline": 100, "figures": {"speed": speeds, "late": late, "late90": late90, "latest": latest},
+            "note": f"{len(speeds)} attacks; slowest victims: " + ", ".join(f"{name} {speeds[name]:.0f} %" for name in slow[:5])
+                    + "; latest timers: " + ", ".join(f"{name} {latest[name]:.0f} ms" for name in sorted(latest, key=latest.get)[:-6:-1])}
+
+
+def attacks(Row, Line):
+    """The row, built by the functions of rows.py. docs/security.md has the bounds."""
+    return (Row("attack", attack, (
+        Line("speed", "speed of a victim beside attackers, lowest", "beside SELECT loops", "%", 0.8, None),
+        Line("late", "its timers, later than beside SELECT loops, p50", "", "ms", None, 100),
+        Line("late90", "the same, p90", "", "ms", None, 200),
+        Line("latest", "the same, the latest", "", "ms", None, 1000)),
+        settings=("max_connections = 400", "max_worker_processes = 16"), group="attack"),)
