@@ -22,6 +22,7 @@ scheduler_of($node);
 $node->safe_psql('postgres', "select count(tq_enqueue('q', group_key => 'g' || i)) from generate_series(1, 5) i");
 my $late = $node->safe_psql('postgres', "select tq_enqueue('q', group_key => 'a', priority => 1)");
 is(scalar(take($node, 'q', 1)), 1, 'one ends, and gives its slot away');
+until_true($node, "select tq_explain($late) !~ 'waits on disk'", 'the last one of the table has it');
 my $lease = $node->safe_psql('postgres', q{select lease from tq_claim('q', 1, wait => '3 min', lease_for => '1 h')});
 is($node->safe_psql('postgres', 'select id from tq_running'), $late, 'the last one of the table is next');
 until_true($node, "select count(*) = 1 from tq.event where job_id = $late and type = 'c'", 'its claim is journalled');

@@ -69,7 +69,7 @@ def ddl(t):
         harms.last(load, 3)
     until(lambda: databases.lost_places(server) <= 0, "each queue in memory is one of a database")
     # so they leave their slots
-    end(t, server, load, ["due to administrator command"])
+    end(t, server, load, ["due to administrator command", "due to lock timeout"])
 
 
 @scenario("maintenance-settings", "Change every reloadable setting of tq at random; turn the workers off and on")
@@ -81,4 +81,4 @@ def change_settings(t):
         harms.last(load, 8)
     settings.put_back(server)
     # a worker that is still connecting when tq.workers goes off
-    end(t, server, load, ["due to administrator command"])
+    end(t, server, load, ["due to administrator command", "due to lock timeout"])
