@@ -236,6 +236,6 @@ tq_stage_tap() {
 	tq_as mkdir -p "$_tq_out/tmp_check/log"
 	# shellcheck disable=SC2086,SC2046 # lists of files
 	_tq_prove "$_tq_out/tap" "$_tq_out/prove.log" env TESTDIR="$_tq_out" TESTDATADIR="$_tq_out/tmp_check" TESTLOGDIR="$_tq_out/tmp_check/log" \
-		PG_REGRESS="$PG_TESTLIB/regress/pg_regress" prove --merge -j "${TQ_PROVE_JOBS:-2}" --timer -I "$PG_TESTLIB/perl" -I "$TQ_SRC/test/perl" \
+		PG_REGRESS="$PG_TESTLIB/regress/pg_regress" prove --merge -j "${TQ_PROVE_JOBS:-4}" --timer -I "$PG_TESTLIB/perl" -I "$TQ_SRC/test/perl" \
 		$(ls -S $(printf "$TQ_SRC/test/t/%s.pl\n" $_tq_tests))
 }

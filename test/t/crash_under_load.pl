@@ -9,6 +9,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use TqLoad;
+use TqTest;
 
 my $node = PostgreSQL::Test::Cluster->new('crash');
 $node->init;
