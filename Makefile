@@ -61,6 +61,7 @@ SHLIB_LINK += -lstdc++
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
 
+TQ_CLANG := $(CLANG)
 ifdef TQ_LAUNCHER
 override CXX := $(TQ_LAUNCHER) $(CXX)
 override CLANG := $(TQ_LAUNCHER) $(CLANG)
@@ -98,10 +99,10 @@ prelude.hpp: .tq-flags
 prelude.hpp.gch: prelude.hpp
 	$(if $(TQ_LAUNCHER),$(CXX) $(CXXFLAGS) $(CPPFLAGS) -E -P $< | sha256sum > $@.sum)
 	$(CXX) $(CXXFLAGS) $(CPPFLAGS) -MMD -MP -MF prelude.d -x c++-header -o $@ $<
+# clang's names the folder where it was made: it is not shared
 prelude.bc.pch: prelude.hpp
-	$(if $(TQ_LAUNCHER),$(CLANG) $(BITCODE_CXXFLAGS) $(CPPFLAGS) $(PG_CXXFLAGS) -E -P $< | sha256sum > $@.sum)
-	$(CLANG) -Wno-ignored-attributes $(BITCODE_CXXFLAGS) $(CPPFLAGS) $(PG_CXXFLAGS) -MMD -MP -MF prelude.bc.d -Xclang -fno-pch-timestamp \
-		-x c++-header -o $@ $<
+	$(if $(TQ_LAUNCHER),$(TQ_CLANG) $(BITCODE_CXXFLAGS) $(CPPFLAGS) $(PG_CXXFLAGS) -E -P $< | sha256sum > $@.sum)
+	$(TQ_CLANG) -Wno-ignored-attributes $(BITCODE_CXXFLAGS) $(CPPFLAGS) $(PG_CXXFLAGS) -MMD -MP -MF prelude.bc.d -x c++-header -o $@ $<
 -include prelude.d prelude.bc.d
 
 # Objects depend on their compiler flags.

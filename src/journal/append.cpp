@@ -159,6 +159,35 @@ void append_changes(const ChangeRow *rows, int n)
 	append(change_table(), kChangeShape, rows, n, static_cast<ItemPointerData *>(nullptr), write_change);
 }
 
+bool copy_job(const Segment &from, const Segment &to, int64 id, Snapshot snapshot, ItemPointer tid)
+{
+	const MemoryContext rows = AllocSetContextCreate(CurrentMemoryContext, "tq copied row", ALLOCSET_DEFAULT_SIZES);
+	const MemoryContext old = MemoryContextSwitchTo(rows);
+	JobRow row;
+	const bool found = find_job(from, id, snapshot, true, &row, tid);
+	if (found)
+		append_jobs(to, &row, 1, tid);
+	MemoryContextSwitchTo(old);
+
+	TableScan scan;
+	if (found && open_scan(from.event, kEventShape, event::by_step, snapshot, 1, &scan))
+	{
+		seek_id(&scan, id);
+		while (next_row(&scan))
+		{
+			MemoryContextReset(rows);
+			MemoryContextSwitchTo(rows);
+			EventRow event;
+			read_event(slot_values(scan.info, scan.slot), Texts::whole, &event);
+			append_events(to, &event, 1);
+			MemoryContextSwitchTo(old);
+		}
+		close_scan(&scan);
+	}
+	MemoryContextDelete(rows);
+	return found;
+}
+
 int64 delete_jobs(const Segment &segment, const int64 *ids, int n)
 {
 	int64 deleted = 0;

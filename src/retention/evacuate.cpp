@@ -165,19 +165,11 @@ bool move_one(Db &db, const SegmentView &from, const SegmentView &zero, int64 id
 		}
 	}
 	Op &noted = last_op();
-	journal::JobRow row;
-	ItemPointerData tid;
 	// a new snapshot, now that no session can add to its history
 	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
-	if (!journal::find_job(from.tables, id, snapshot, true, &row, &tid))
+	if (!journal::copy_job(from.tables, zero.tables, id, snapshot, &noted.tid))
 		ereport(ERROR, (errmsg("row of job %lld is gone", static_cast<long long>(id))));
-	journal::append_jobs(zero.tables, &row, 1, &tid);
-	noted.tid = tid;
-	journal::EventRow *events = nullptr;
-	const int n = journal::job_events(from.tables, id, snapshot, &events, journal::Texts::whole);
 	UnregisterSnapshot(snapshot);
-	if (n > 0)
-		journal::append_events(zero.tables, events, n);
 	TQ_WAIT_POINT("move-after-copy");
 	journal::EventRow moved;
 	moved.job_id = id;

@@ -67,10 +67,25 @@ work();
 #
 # A fifth of the jobs stays live: the segment is dropped after its retention
 #
+sql(q{select tq_enqueue('later')});
+sql(q{do $$
+declare c record;
+begin
+	select id, lease into c from tq_claim('later');
+	for i in 1 .. 200 loop
+		perform tq_heartbeat(c.id, c.lease, checkpoint => to_jsonb(repeat('x', 900000)));
+	end loop;
+	perform tq_release(c.id, c.lease, '30 days');
+end $$});
 my $some = fill(8);
 my $many = fill(30);
 janitor_away($node);
+arm($node, 'move-after-copy');
 pass_time(4000);
+standing($node, 'move-after-copy');
+my $copied = own_memory(sql(q{select pid from pg_stat_activity where backend_type = 'tq janitor'}));
+cmp_ok($copied, '<', 60, sprintf('a history of 180 MB is copied event by event: %d MB', $copied));
+release($node, 'move-after-copy');
 ok(until_true($node, 'select count(*) = 8 from tq.job_0 where run_at is not null'), 'a fifth of a segment is moved');
 ok(until_true($node, "select finished_at is not null from tq.segment where number = $some"), '... and the segment is finished');
 pass_time(4000);
@@ -91,7 +106,7 @@ for my $i (1 .. 24)
 }
 cmp_ok($highest, '<', $most - 1, 'places do not run out if all jobs live on');
 cmp_ok(sql('select max(n) from (select count(*) n from tq.job where tableoid <> $$tq.job_0$$::regclass group by tableoid) c'), '<=', 60, '... and no segment grows');
-is(sql(q{select delayed from tq_stats() where queue = 'later'}), 8 + 30 + 24 * 40, 'all of them are there');
+is(sql(q{select delayed from tq_stats() where queue = 'later'}), 1 + 8 + 30 + 24 * 40, 'all of them are there');
 is(sql('select * from tq_check() where expected <> found'), '', 'tq_check()');
 
 #
