@@ -30,6 +30,7 @@ tq_cluster_start() {
 	for _tq_line; do
 		printf '%s\n' "$_tq_line" >>"$_tq_dir/data/postgresql.conf"
 	done
+	[ -z "${TEMP_CONFIG:-}" ] || cat "$TEMP_CONFIG" >>"$_tq_dir/data/postgresql.conf"
 	tq_as "$PG_BIN/pg_ctl" -D "$_tq_dir/data" -l "$_tq_dir/server.log" -w -t "$((120 * TQ_PATIENCE))" start >"$_tq_dir/start.log" 2>&1 ||
 		{ tail -n 20 "$_tq_dir/server.log" >&2; tq_say "the server in $_tq_dir does not start"; return 1; }
 	_tq_clusters="$_tq_clusters $_tq_dir"

@@ -11,7 +11,7 @@ _tq_apt() {
 	mkdir -p "$TQ_ROOT/build"
 	# an installation that was killed
 	[ -z "$(dpkg --audit)" ] || $_tq_sudo dpkg --configure -a >"$TQ_ROOT/build/apt.log" 2>&1 || :
-	$_tq_sudo env DEBIAN_FRONTEND=noninteractive apt-get -q -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=600 "$@" >"$TQ_ROOT/build/apt.log" 2>&1 ||
+	$_tq_sudo env LD_PRELOAD= DEBIAN_FRONTEND=noninteractive apt-get -q -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=600 "$@" >"$TQ_ROOT/build/apt.log" 2>&1 ||
 		{ tail -n 20 "$TQ_ROOT/build/apt.log" >&2; return 1; }
 }
 

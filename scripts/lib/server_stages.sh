@@ -47,7 +47,7 @@ _tq_pg_regress() {
 tq_stage_regress() {
 	_tq_tests=$(_tq_names "$TQ_ROOT"/sql/*.sql)
 	[ -n "$_tq_tests" ] || return 0
-	_tq_server regress release || return 1
+	_tq_server regress release "tq.load_timeout = 3min" || return 1
 	# shellcheck disable=SC2086 # a list of names
 	_tq_pg_regress "$PG_TESTLIB/regress/pg_regress" "$TQ_SRC" $_tq_tests
 	_tq_server_end
@@ -56,7 +56,7 @@ tq_stage_regress() {
 tq_stage_isolation() {
 	_tq_tests=$(_tq_names "$TQ_ROOT"/test/isolation/specs/*.spec)
 	[ -n "$_tq_tests" ] || return 0
-	_tq_server isolation test || return 1
+	_tq_server isolation test "tq.load_timeout = 3min" || return 1
 	# shellcheck disable=SC2086 # a list of names
 	PGISOLATIONTIMEOUT=$((180 * TQ_PATIENCE)) _tq_pg_regress "$PG_TESTLIB/isolation/pg_isolation_regress" "$TQ_SRC/test/isolation" $_tq_tests
 	_tq_server_end
@@ -87,7 +87,7 @@ tq_stage_pgtap() {
 	[ -n "$_tq_tests" ] || return 0
 	_tq_server_packages || return 1
 	tq_need "postgresql-$PG_MAJOR-pgtap" libtap-parser-sourcehandler-pgtap-perl || return 1
-	_tq_server pgtap test || return 1
+	_tq_server pgtap test "tq.load_timeout = 3min" "tq.max_pinned_wait = 3min" || return 1
 	tq_psql -d template1 -c "set client_min_messages = warning" -c "create extension pgtap" || return 1
 	for _tq_test in $_tq_tests; do
 		tq_psql -c "create database $_tq_test" || return 1

@@ -9,6 +9,7 @@ TQ_ROOT=$(cd "$(dirname "$0")/.." && pwd -P)
 TQ_JOBS=${TQ_JOBS:-$(nproc 2>/dev/null || echo 2)}
 # factor for the server's time limits
 TQ_PATIENCE=${TQ_PATIENCE:-1}
+export PGCTLTIMEOUT=$((180 * TQ_PATIENCE))
 _tq_clusters=
 _tq_mounts=
 

@@ -105,6 +105,9 @@ class Server:
         shutil.copytree(template, self.data, symlinks=True)
         self.configure(**CONF, **{"unix_socket_directories": f"'{self.socket}'", "port": "5432"})
         self.configure(**conf)
+        if "TEMP_CONFIG" in os.environ:     # as PostgreSQL::Test::Cluster does
+            with open(self.data / "postgresql.conf", "a", encoding="utf-8") as file:
+                file.write(pathlib.Path(os.environ["TEMP_CONFIG"]).read_text(encoding="utf-8"))
         return self
 
     def configure(self, **conf):

@@ -126,7 +126,7 @@ SELECT is(tq_drain('crew 1'), 0::bigint, 'who may manage all queues can drain ev
 SELECT tq_create_queue('own', '{"retry": {"on_lost": "0 s"}}');
 SELECT tq_enqueue('own') FROM generate_series(1, 9);
 CREATE TABLE own AS SELECT row_number() OVER (ORDER BY id) AS n, id, lease
-	FROM tq_claim('own', 4, worker => 'o', lease_for => '10 s', bind_worker => true);
+	FROM tq_claim('own', 4, worker => 'o', lease_for => '1 h', bind_worker => true);
 INSERT INTO own SELECT 5, id, lease FROM tq_claim('own', worker => 'p', bind_worker => true);
 INSERT INTO own SELECT 6, id, lease FROM tq_claim('own', worker => 'o');
 CREATE FUNCTION beat(worker text) RETURNS text LANGUAGE sql AS $$SELECT jobs || ' ' || action FROM tq_heartbeat_worker(worker)$$;

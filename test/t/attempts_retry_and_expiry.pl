@@ -114,12 +114,12 @@ is(pauses('q', 2), '2 dead', 'retry: what the job leaves out is its queue\'s');
 query(q{select tq_enqueue('plain', retry => '{"policy": "exponential", "delay": "2 s", "factor": 3, "max": "10 s"}')});
 is(pauses('plain', 3), '2 6 10', 'retry: exponential, with a cap');
 none_waits('plain');
-query(q{select tq_enqueue_many('plain', array_fill('{}'::jsonb, '{2}'), retry => '{"policy": "fixed", "delay": "1 min"}')});
+query(q{select tq_enqueue_many('plain', array_fill('{}'::jsonb, '{2}'), retry => '{"policy": "fixed", "delay": "1 h"}')});
 my $many = query(q{with c as materialized (select array_agg(id) ids, array_agg(lease) leases from tq_claim('plain', 2)),
 	f as materialized (select c.ids, (tq_fail_many(ids, leases, '{a,b}')).status from c)
 	select string_agg(status, ' ') from f});
 is($many, 'ok ok', 'retry: of two jobs at once');
-is(query(q{select string_agg(round(extract(epoch from g.run_at - clock_timestamp()) / 10)::text, ' ')
+is(query(q{select string_agg(round(extract(epoch from g.run_at - clock_timestamp()) / 600)::text, ' ')
 	from tq_jobs j, tq_get(j.id) g where j.queue = 'plain' and j.state = 'delayed'}),
 	'6 6', 'retry: each by its own policy');
 none_waits('plain');
@@ -137,9 +137,9 @@ for my $case (['plain', '{"delay": "1 h"}', 'ready', 'at once by default'], ['pl
 {
 	my ($queue, $retry, $expected, $name) = @$case;
 	$job = query("select tq_enqueue('$queue', retry => '$retry')");
-	$held = claim($queue, q{lease_for => '1 s'});
+	$held = claim($queue, q{lease_for => '10 min'});
 	has_event($job, 'c');
-	go_on(2);
+	go_on(601);
 	has_event($job, 'l');
 	is($expected eq 'ready' ? query("select state from tq_get($job)") : pause_of($job), $expected, "a lost lease is retried: $name");
 	is(query("select attempt from tq_get($job)"), 1, 'and its attempt counts');
@@ -150,9 +150,9 @@ for my $case (['plain', '{"delay": "1 h"}', 'ready', 'at once by default'], ['pl
 $job = query(q{select tq_enqueue('plain', retry => '{"on_lost": "45 s"}')});
 my $table = query("select tableoid::regclass from tq.job where id = $job");
 query("update $table set retry = '{\"on_lost\": \"soon\"}' where id = $job");
-$held = claim('plain', q{lease_for => '1 s'});
+$held = claim('plain', q{lease_for => '10 min'});
 has_event($job, 'c');
-go_on(2);
+go_on(601);
 has_event($job, 'l');
 is(state($job), 'ready lease lost', 'a policy broken by hand is ignored');
 query("select tq_cancel($job)");
@@ -163,8 +163,8 @@ for my $case (['bury', 'b', 'buried'], ['dead', 'd', 'dead'])
 {
 	my ($queue, $type, $state) = @$case;
 	$job = query("select tq_enqueue('$queue')");
-	$held = claim($queue, q{lease_for => '1 s'});
-	go_on(2);
+	$held = claim($queue, q{lease_for => '10 min'});
+	go_on(601);
 	has_event($job, $type);
 	is(state($job), "$state lease lost", "on_lost: $queue");
 	is(query("select attempt from tq_get($job)"), 1, 'an attempt was used');
@@ -172,8 +172,8 @@ for my $case (['bury', 'b', 'buried'], ['dead', 'd', 'dead'])
 	query("select tq_cancel($job)");
 }
 $job = query(q{select tq_enqueue('plain', max_attempts => 1)});
-claim('plain', q{lease_for => '1 s'});
-go_on(2);
+claim('plain', q{lease_for => '10 min'});
+go_on(601);
 has_event($job, 'd');
 is(state($job), 'dead lease lost', 'no attempts left: dead');
 
@@ -293,7 +293,7 @@ has_event($job, 'e');
 clock($node, 0, 0);
 restart('fast');
 clock($node, 3601, 0);
-is(join(',', take($node, 'plain', 5)), $new_life, 'after a restart: a new life has no end');
+is(join(',', take($node, 'plain', 5, undef, '3 min')), $new_life, 'after a restart: a new life has no end');
 clock($node, 0, 0);
 
 # a claim never returns an expired job, with or without a scheduler

@@ -9,7 +9,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use TqTest;
 
-my $node = tq_node('loader');
+my $node = tq_node('loader', conf => 'tq.timer_horizon = 30min');
 scheduler_of($node);
 my $bulk = session($node);    # publishes by lowering watermarks
 ask($bulk, 'set tq.publish_limit = 0');
@@ -94,13 +94,13 @@ is(join(',', work_off($node, 'sink')), "$second,$first,$third", 'H1: what was co
 
 # the same for delayed jobs
 arm($node, 'timers-before-raise');
-$first = enqueue($bulk, 'timer', q{run_at => now() + '100 s'});
+$first = enqueue($bulk, 'timer', q{run_at => now() + '9 min'});
 standing($node, 'timers-before-raise');
-$second = enqueue($bulk, 'timer', q{run_at => now() + '50 s'});
+$second = enqueue($bulk, 'timer', q{run_at => now() + '5 min'});
 release($node, 'timers-before-raise');
-clock($node, 60, 0);
+clock($node, 310, 0);
 is(join(',', take_all($node, 'timer', 1)), $second, 'H1: a delayed job committed behind the loader starts in time');
-clock($node, 110, 0);
+clock($node, 550, 0);
 is(join(',', take_all($node, 'timer', 1)), $first, 'H1: and so does the other');
 clock($node, 0, 0);
 
@@ -186,18 +186,18 @@ $done = count_behind_loader('group-refill-before-raise', 'hand in group', q{prio
 is($done + take_all($node, 'hand in group', 2 - $done), 2, 'H1: a job of a group is not lost');
 $done = count_behind_loader('groups-before-found', 'hand in new group', q{priority => 50, group_key => 'g'}, q{'f'}, 'null');
 is($done + take_all($node, 'hand in new group', 2 - $done), 2, 'H1: a job of a new group is not lost');
-$done = count_behind_loader('timers-before-raise', 'hand later', q{run_at => tq_now() + '50 s'}, 'null', q{tq_now() + '100 s'});
+$done = count_behind_loader('timers-before-raise', 'hand later', q{run_at => tq_now() + '5 min'}, 'null', q{tq_now() + '9 min'});
 is($done, 0, 'H1: one of a later time');
-clock($node, 110, 0);
+clock($node, 550, 0);
 is(scalar(take_all($node, 'hand later', 2)), 2, 'H1: is not passed over, too');
 clock($node, 0, 0);
 
 # it may have to wait; its lease begins when it has the job
 enqueue($bulk, 'late');
 arm($node, 'refill-after-snapshot');
-begin_ask($worker, q{select id || ', ' || lease, lease_expires_at > tq_now() + '9 s' from tq_claim('late', lease_for => '10 s')});
+begin_ask($worker, q{select id || ', ' || lease, lease_expires_at > tq_now() + '20 min' from tq_claim('late', lease_for => '30 min')});
 standing($node, 'refill-after-snapshot');
-clock($node, 30, 30);
+clock($node, 3600, 3600);
 release($node, 'refill-after-snapshot');
 my ($late, $whole) = split /\|/, end_ask($worker);
 is($whole, 't', 'a lease is as long as it was asked for, however long the claim took');

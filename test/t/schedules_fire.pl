@@ -56,6 +56,16 @@ sub set_clock
 
 sub forward { my ($seconds) = @_; clock($node, $ahead += $seconds, 0); return; }
 
+# One test: each time of schedules that fire every second has its row, or is counted as missed by the next one's.
+sub none_is_missing
+{
+	my ($where, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is(sql("select count(*) filter (where d is not null) > 0, count(*) filter (where d <> (missed + 1) * interval '1 s') from"
+		. " (select fire_at - lag(fire_at) over (partition by schedule order by fire_at) as d, missed from tq.schedule_fire where $where) x"), 't|0', $name);
+	return;
+}
+
 sub logged { my ($pattern) = @_; return slurp_file($node->logfile, $log) =~ $pattern; }
 
 #
@@ -86,10 +96,9 @@ sql("select tq_schedule('tock', 'ticks', cron => '* * * * * *')");
 sql("call consume('ticks', 100)");
 cmp_ok(sql('select count(*) from taken'), '>=', 100, 'schedules fire');
 is(sql('select count(*) from taken where at < fire_at'), 0, 'no job is claimed before its time');
+none_is_missing('true', 'and none is missing');
 sql("select tq_unschedule(name) from tq_schedules");
 is(sql('select count(*) from taken t group by schedule, fire_at having count(*) > 1'), '', 'no time came twice');
-is(sql("select string_agg(distinct extract(epoch from d)::text, ' ') from (select fire_at - lag(fire_at) over (partition by schedule order by fire_at) as d from taken) x where d > '0'"),
-	'1.000000', 'and none is missing');
 cmp_ok(sql("select value from (select regexp_matches(tq_metrics(), 'tq_schedule_fires_total (\\d+)') as m) x, unnest(m) value"), '>=', 100, 'the metrics count them');
 sql("select tq_purge('ticks', 'ready')");
 once('ticking');
@@ -148,9 +157,9 @@ sql("select tq_unschedule(name) from tq_schedules");
 #
 sql("select tq_schedule('many', 'many', every => '1 s', catch_up => 'all', options => '{\"max_catch_up\": 250}')");
 forward(1000);
+ok(until_true($node, "select count(*) >= 250 from tq.job where headers->'schedule'->>'name' = 'many'"), 'the jobs are there');
 until_true($node, "select count(*) between 90 and 150 and min(fire_at) > (select fired_until from tq.schedule) from tq.schedule_fire where schedule = 'many'", 'pruned');
 cmp_ok(sql("select missed from tq_schedules"), '>=', 740, 'what was missed is still known');
-cmp_ok(sql("select count(*) from tq.job where headers->'schedule'->>'name' = 'many'"), '>=', 250, 'the jobs are there');
 once('many');
 forward(-1000);    # the clock was wrong: the pruned rows are in the future
 ok(until_true($node, "select count(*) > 1 from tq.schedule_fire where schedule = 'many' and fire_at <= tq_now()"), 'set back after that, it fires at once');
@@ -170,8 +179,8 @@ forward(1000);
 until_true($node, "select count(*) between 90 and 150 from tq.schedule_fire where schedule = 'long' and fire_at > tq_now() - interval '1000 s'", 'pruned again');
 is(sql("select count(*) filter (where outcome = 'fired') = 1 and count(distinct job_id) = 1 from tq.schedule_fire where schedule = 'long'"), 't', '... not later either');
 my $fired = sql("select fire_at from tq.schedule_fire where schedule = 'long' and outcome = 'fired'");
+my $back = sql("select tq_now() - interval '1500 s'");
 forward(-1500);    # the clock was wrong: all rows between that row and now were pruned
-my $back = sql('select tq_now()');
 until_true($node, "select count(*) > 1 from tq.schedule_fire where schedule = 'long' and fire_at > '$back' and fire_at <= tq_now()", 'set back');
 is(sql("select count(*) from tq.schedule_fire where schedule = 'long' and fire_at > '$fired' and fire_at < timestamptz '$back' - interval '3 s'"), 0,
 	'set back after that, it does not begin at the row of the job');
@@ -205,8 +214,9 @@ for my $case (
 	sql("select tq_unschedule('$name')");
 }
 # not caught up, but when the clock reaches it
-set_clock('2027-03-28 00:59:57');
+set_clock('2027-03-28 00:50:00');
 sql("select tq_schedule('zone', 'zones', cron => '30 2 * * *', timezone => 'Europe/Berlin')");
+set_clock('2027-03-28 00:59:57');
 ok(until_true($node, "select last_at = '2027-03-28 01:00:00+00' from tq_schedules", 'the end of the gap'), 'a skipped time, as it comes');
 sql("select tq_unschedule('zone')");
 clock($node, $ahead = 0, 0);
@@ -297,8 +307,7 @@ dealt_with('free', sql("select timestamptz '$before' + '1 s'"));
 is(sql("select payload from tq_get((select last_job_id from tq_schedules where name = 'free'))"), '{}', 'as long as a change is open the old definition holds');
 ask($user, 'commit');
 until_true($node, "select payload = '{\"new\": true}' from tq_get((select last_job_id from tq_schedules where name = 'free'))", 'new');
-is(sql("select string_agg(distinct extract(epoch from d)::text, ' ') from (select fire_at - lag(fire_at) over (order by fire_at) as d from tq.schedule_fire where schedule = 'free' and fire_at > '$since') x where d > '0'"),
-	'1.000000', 'and no time is lost by it');
+none_is_missing("schedule = 'free' and fire_at > '$since'", 'and no time is lost by it');
 sql("select tq_unschedule(name) from tq_schedules");
 
 #
@@ -417,8 +426,9 @@ for my $crash (1 .. 3)
 	until_true($node, "select count(distinct schedule) = 5 from tq.schedule_fire where fire_at > '$now'", "after crash $crash");
 }
 tq_setup($node, 'postgres');
+my $armed = sql('select clock_timestamp()');
 arm($node, 'fire-before-row', 'error');
-until_true($node, "select count(distinct schedule) = 5 from tq.schedule_fire where at > now() - interval '2 s'", 'after an error');
+until_true($node, "select count(distinct schedule) = 5 from tq.schedule_fire where fire_at > '$armed'", 'after an error');
 until_true($node, "select bool_and(last_error is null) from tq_schedules", 'no error is left');
 once('crashes');
 is(sql("select string_agg(distinct extract(epoch from d)::text, ' ') from (select fire_at - lag(fire_at) over (partition by schedule order by fire_at) as d from tq.schedule_fire) x where d > '0'"),

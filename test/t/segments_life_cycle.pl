@@ -66,17 +66,17 @@ sub consume
 {
 	my ($queue) = @_;
 	my @wrong;
-	# one queue may have at most half of the memory
-	for (1 .. 10)
+	# one queue may have at most half of the memory, and the rest is read from disk
+	for (1 .. 1800)
 	{
 		my ($n, @some) = split /\n/, sql(<<SQL);
-create temp table claimed as select id, lease, payload from tq_claim('$queue', 100);
+create temp table claimed as select id, lease, payload from tq_claim('$queue', 100, wait => '100 ms'); -- poll
 select count(*) from claimed;
 select id from claimed where length(payload->>'text') <> (payload->>'n')::int;
 select from tq_complete_many(array(select id from claimed), array(select lease from claimed)) where status <> 'ok';
 SQL
 		push @wrong, @some;
-		last if $n == 0;
+		last if $n == 0 && unfinished($node, $queue) == 0;
 	}
 	return @wrong;
 }
@@ -171,7 +171,7 @@ pass('then the segment has its retention, too, and is dropped');
 check('after the move');
 is(sql("select string_agg(state || ' ' || attempt, ', ' order by id) from unnest(array[$ready, $failed, $dead, $buried]) i, tq_get(i)"),
 	'ready 0, delayed 1, dead 1, buried 1', 'what was moved has the state it had');
-is(sql("select string_agg(event, ',' order by step) from tq_history($failed)"), 'enqueued,failed', 'and its history');
+like(sql("select string_agg(event, ',' order by step) from tq_history($failed)"), qr/^enqueued,(claimed,)?failed$/, 'and its history');
 is(join(',', take_all($node, 'm', 1)), $ready, 'a moved job is claimed and finished');
 is(sql("select state from tq_get($ready)"), 'succeeded', 'and ends in segment 0');
 is(sql("select tq_retry($buried)"), 'ready', 'a buried job can be retried there');

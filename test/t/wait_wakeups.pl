@@ -166,12 +166,13 @@ $node->reload;
 scheduler_of($node);
 for my $how ('due', 'lease lost')
 {
-	$job = enqueue($how eq 'due' ? q{delay => '100 s'} : '');
-	ask($holder, q{select id from tq_claim('q', lease_for => '100 s')}) if $how eq 'lease lost';
+	$node->safe_psql('postgres', 'select tq_complete(id, lease) from tq_running');
+	$job = enqueue($how eq 'due' ? q{delay => '100 min'} : '');
+	ask($holder, q{select id from tq_claim('q', lease_for => '100 min')}) if $how eq 'lease lost';
 	begin_ask($right, q{select id from tq_claim('q', wait => '1 h')});
 	until_true($node, q{select waiting = 1 from tq_stats() where queue = 'q'});
-	clock($node, 101, $how eq 'due' ? 0 : 101);
-	clock($node, 150, 101) if $how eq 'lease lost' && until_true($node, "select exists (select from tq.event where job_id = $job and type = 'l')");
+	clock($node, 6060, $how eq 'due' ? 0 : 6060);
+	clock($node, 6120, 6060) if $how eq 'lease lost' && until_true($node, "select exists (select from tq.event where job_id = $job and type = 'l')");
 	is(end_ask($right), $job, "H19: a job that the scheduler makes startable ($how)");
 	clock($node, 0, 0);
 }

@@ -75,7 +75,7 @@ ok($pid, 'CREATE EXTENSION starts a scheduler');
 is($node->safe_psql('postgres', "select application_name from pg_stat_activity where pid = $pid"),
 	'tq scheduler postgres', 'the scheduler says which database it is for');
 
-my $session = $node->background_psql('postgres');
+my $session = session($node);
 $session->query_safe('begin');
 $session->query_safe('drop extension tq');
 ok(no_worker($node, 'postgres'), 'DROP EXTENSION stops the scheduler before it commits');
@@ -145,8 +145,8 @@ $node->safe_psql('postgres', 'alter system reset log_min_messages');
 $node->safe_psql('postgres', 'select pg_reload_conf()');
 $node->safe_psql('postgres', 'drop database plain');
 $node->safe_psql('postgres', 'drop database last');
-eval { $session->quit };
-$session = $node->background_psql('postgres');
+leave($session);
+$session = session($node);
 
 #
 # DDL on databases
@@ -194,7 +194,7 @@ for my $ddl ('drop database e', 'alter database e rename to f', 'create database
 }
 is(scheduler($node, 'e'), $pid_e, 'and does not touch the scheduler');
 
-my $user = $node->background_psql('e');
+my $user = session($node, 'e');
 $user->query_safe('select 1');
 my ($result, $out, $err) = $node->psql('postgres', 'drop database e');
 like($err, qr/is being accessed by other users/, 'DROP DATABASE fails if a session is connected');
@@ -209,7 +209,7 @@ $node->safe_psql('postgres', 'alter database e with allow_connections false');
 ok(no_worker($node, 'e'), 'no scheduler where connections are not allowed');
 $node->safe_psql('postgres', 'alter database e with allow_connections true');
 ok(scheduler($node, 'e'), 'until they are');
-$user->quit;
+leave($user);
 $node->safe_psql('postgres', 'drop database e');
 pass('DROP DATABASE with a running worker');
 $node->safe_psql('postgres', 'drop database c with (force)');
@@ -273,7 +273,7 @@ $node->safe_psql('postgres', 'drop database brief');
 ok(launcher($node, $launcher), 'there is a launcher again');
 ok(until_true($node, "select ($places) = '$taken'"), 'which frees the places of a database that was dropped meanwhile');
 
-$session->quit;
+leave($session);
 kill 'KILL', $pid_a;
 until_true($node, "select count(*) = 0 from pg_stat_activity where pid = $pid_a");
 ok(scheduler($node, 'a', $pid_a), 'schedulers are back after a crash');

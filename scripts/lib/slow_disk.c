@@ -1,8 +1,9 @@
 /*
- * A disk that takes 20 ms to flush: preloaded into a server, it delays fsync and fdatasync.
+ * A slow disk: preloaded into a server, it delays fsync and fdatasync by TQ_FSYNC_MS milliseconds.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <stdlib.h>
 #include <time.h>
 
 typedef int (*flush)(int);
@@ -10,7 +11,9 @@ typedef int (*flush)(int);
 static int
 later(const char *name, int fd)
 {
-	const struct timespec flush_time = {0, 20 * 1000 * 1000};
+	const char *set = getenv("TQ_FSYNC_MS");
+	long		ms = set ? atol(set) : 0;
+	const struct timespec flush_time = {ms / 1000, ms % 1000 * 1000000};
 	flush		real = (flush) dlsym(RTLD_NEXT, name);
 
 	nanosleep(&flush_time, NULL);
