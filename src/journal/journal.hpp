@@ -132,8 +132,8 @@ void append_jobs(const Segment &segment, const JobRow *rows, int n, ItemPointerD
 // Appends n events to segment.event. A duplicate (job_id, step) raises unique_violation as the index reports it.
 void append_events(const Segment &segment, const EventRow *rows, int n);
 
-// Copies a job with its events to another segment; one row at a time is in memory, since a history may be large. `tid` gets
-// the place of the copy. False if the snapshot does not show the job.
+// Copies a job with its events to another segment; one row at a time is in memory, since a history may be large. `tid`
+// gets the place of the copy. False if the snapshot does not show the job.
 bool copy_job(const Segment &from, const Segment &to, int64 id, Snapshot snapshot, ItemPointer tid);
 
 // Deletes jobs with all their events, to clean segment 0; fires no triggers. Raises an error if another session updates
