@@ -167,7 +167,7 @@ def in_short(s):
     s.fail(set(s.points) - AT_START_OR_END, "error", 3)
     s.fail(s.some(CRITICAL, 4), "exit", 2)
     for _ in range(3):
-        s.t.expect(s.kill(s.some(CRITICAL, 6), PATIENCE[-1]), "somebody was killed between two steps")
+        s.t.expect(s.kill(s.some(CRITICAL, 6), PATIENCE[-1]), "a process was killed between two steps")
 
 
 @scenario("steps-kill",
