@@ -167,10 +167,14 @@ release($node, 'move-before-commit');
 is(segment_of($writer, $dies), $n, 'H5: a job that is being read in is not moved');
 release($node, 'pin-before-fold');
 end_ask($reader);
+# the janitor rests a hundred times as long as its look took, which includes the wait above; a new server does not know that
+leave($reader, $writer, $other);
+$node->restart;
+($writer, $other) = (session($node), session($node));
+loaded($node);
 ok(until_true($node, "select to_regclass('tq.job_$n') is null"), 'H5: but then it is');
 unlike(slurp_file($node->logfile, $offset), qr/ERROR/, 'H5: nothing has failed');
 is(join(',', take_all($node, 'stays', 1), take_all($node, 'dies', 1)), "$stays,$dies", 'H5: both run');
-leave($reader);
 
 # an ended job is retried, and dies, while the jobs that outlive its segment are moved: it is a dead letter like the
 # others
@@ -269,12 +273,21 @@ is(join(',', take_all($node, 'late', 1)), $dead, 'the job runs');
 $node->append_conf('postgresql.conf', 'tq.retention = 0');
 $node->reload;
 my $first = newest() + 1;
+my $many = 0;
 for my $number ($first .. $first + 4)
 {
 	ask($writer, q{select count(tq_enqueue('many')) from generate_series(1, 20)});
-	until_true($node, "select max(number) >= $number from tq.segment", 'a new segment');
+	$many += 20;
+	# the row of a segment is there before jobs go to it: some may be in the one before
+	my $end = time + $PostgreSQL::Test::Utils::timeout_default;
+	while (newest() < $number && time < $end)
+	{
+		ask($writer, q{select tq_enqueue('many')});
+		$many++;
+	}
+	cmp_ok(newest(), '>=', $number, 'a new segment');
 }
-is(scalar(work_off($node, 'many')), 100, 'jobs of several segments');
+is(scalar(work_off($node, 'many')), $many, 'jobs of several segments');
 $n = newest();
 until_true($node, "select count(*) = 0 from tq.segment where number between $first and $n - 1", 'the segments are dropped');
 ask($writer, q{select tq_enqueue('many')});
