@@ -226,9 +226,13 @@ tq_stage_sanitize() {
 tq_stage_tap() {
 	_tq_tests=$(_tq_names "$TQ_SRC"/test/t/*.pl)
 	[ -n "$_tq_tests" ] || return 0
+	_tq_server_packages || return 1
 	tq_need perl libipc-run-perl libdbd-pg-perl python3-psycopg2 || return 1
 	case $_tq_tests in
 	*metrics_*) tq_need prometheus prometheus-postgres-exporter || tq_say "what needs them in metrics_and_monitoring is skipped" ;;
+	esac
+	case $_tq_tests in
+	*_with_triggers*) tq_need "postgresql-$PG_MAJOR-repack" || tq_say "pg_repack in tables_with_triggers is skipped" ;;
 	esac
 	tq_prepare test || return 1
 	_tq_out=$TQ_RUN/tap

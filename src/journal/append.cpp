@@ -5,6 +5,7 @@
 #include "journal/tables.hpp"
 #include "pg/inserter.hpp"
 #include "pg/owner.hpp"
+#include "pg/table_statements.hpp"
 
 extern "C"
 {
@@ -110,6 +111,54 @@ void write_change(Writer w, const ChangeRow &row)
 	w.set(change::state, CharGetDatum(row.state));
 }
 
+// Through the access method, in batches.
+template <typename Row>
+void append_direct(Relation rel, pg::TableInfo *info, const Row *rows, int n, ItemPointerData *tids,
+				   void (*write)(Writer, const Row &))
+{
+	const pg::TableOwner scope = pg::enter_table_owner(rel);
+	pg::Inserter *inserter = pg::inserter_begin(rel, info);
+	int done = 0;
+	for (int i = 0; i < n; i++)
+	{
+		TupleTableSlot *slot = pg::inserter_row(inserter);
+		write(Writer{info->attnum, slot->tts_values, slot->tts_isnull}, rows[i]);
+		if (pg::inserter_add(inserter) || i + 1 == n)
+			done += pg::inserter_flush(inserter, tids == nullptr ? nullptr : tids + done);
+	}
+	pg::inserter_end(inserter);
+	pg::leave_table_owner(scope);
+}
+
+// The same by INSERT, one row at a time.
+template <typename Row>
+void append_by_statement(Relation rel, const pg::TableShape &shape, const Row *rows, int n, ItemPointerData *tids,
+						 void (*write)(Writer, const Row &))
+{
+	AttrNumber positions[pg::kMaxColumns];
+	for (int i = 0; i < pg::kMaxColumns; i++)
+		positions[i] = static_cast<AttrNumber>(i + 1);
+	const MemoryContext values = AllocSetContextCreate(CurrentMemoryContext, "tq row", ALLOCSET_DEFAULT_SIZES);
+	const MemoryContext old = MemoryContextSwitchTo(values);
+	pg::TableStatement *statement = pg::begin_insert(rel, shape);
+	for (int i = 0; i < n; i++)
+	{
+		Datum columns[pg::kMaxColumns];
+		bool nulls[pg::kMaxColumns];
+		ItemPointerData tid;
+		std::fill(nulls, nulls + pg::kMaxColumns, true);
+		const MemoryContext row = AllocSetContextCreate(values, "tq row", ALLOCSET_DEFAULT_SIZES);
+		MemoryContextSwitchTo(row);
+		write(Writer{positions, columns, nulls}, rows[i]);
+		pg::insert_row(statement, columns, nulls, tids == nullptr ? &tid : &tids[i]);
+		MemoryContextSwitchTo(values);
+		MemoryContextDelete(row);
+	}
+	pg::end_statement(statement);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(values);
+}
+
 template <typename Row>
 void append(Oid table, const pg::TableShape &shape, const Row *rows, int n, ItemPointerData *tids,
 			void (*write)(Writer, const Row &))
@@ -123,20 +172,11 @@ void append(Oid table, const pg::TableShape &shape, const Row *rows, int n, Item
 		PushActiveSnapshot(GetTransactionSnapshot());
 
 	Relation rel = table_open(table, RowExclusiveLock);
-	const pg::TableOwner scope = pg::enter_table_owner(rel);
 	pg::TableInfo *info = pg::table_info(rel, shape);
-	pg::Inserter *inserter = pg::inserter_begin(rel, info);
-
-	int done = 0;
-	for (int i = 0; i < n; i++)
-	{
-		TupleTableSlot *slot = pg::inserter_row(inserter);
-		write(Writer{info->attnum, slot->tts_values, slot->tts_isnull}, rows[i]);
-		if (pg::inserter_add(inserter) || i + 1 == n)
-			done += pg::inserter_flush(inserter, tids == nullptr ? nullptr : tids + done);
-	}
-	pg::inserter_end(inserter);
-	pg::leave_table_owner(scope);
+	if (unlikely(info->insert_by_statement))
+		append_by_statement(rel, shape, rows, n, tids, write);
+	else
+		append_direct(rel, info, rows, n, tids, write);
 	table_close(rel, NoLock);
 	if (push)
 		PopActiveSnapshot();
@@ -202,7 +242,8 @@ int64 delete_jobs(const Segment &segment, const int64 *ids, int n)
 		if (!open_scan(table, events ? kEventShape : kJobShape, events ? int{event::by_step} : int{job::by_id},
 					   snapshot, 1, &scan))
 			continue;
-		for (int i = 0; i < n; i++)
+		const bool by_statement = scan.info->delete_by_statement;
+		for (int i = 0; i < n && !by_statement; i++)
 		{
 			seek_id(&scan, ids[i]);
 			while (next_row(&scan))
@@ -210,6 +251,16 @@ int64 delete_jobs(const Segment &segment, const int64 *ids, int n)
 				simple_heap_delete(scan.rel, &scan.slot->tts_tid);
 				deleted += events ? 0 : 1;
 			}
+		}
+		if (by_statement)
+		{
+			pg::TableStatement *statement = pg::begin_delete(scan.rel, events ? "job_id" : "id");
+			for (int i = 0; i < n; i++)
+			{
+				const auto rows = static_cast<int64>(pg::delete_rows(statement, ids[i]));
+				deleted += events ? 0 : rows;
+			}
+			pg::end_statement(statement);
 		}
 		close_scan(&scan);
 	}

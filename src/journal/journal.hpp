@@ -126,7 +126,8 @@ void fold_event(Fold &fold, const EventRow &event) noexcept;
 // --- appends -------------------------------------------------------------------------------------------------
 
 // Appends n rows to segment.job (table_tuple_insert for one, table_multi_insert in batches for more, then
-// ExecInsertIndexTuples); tids[i] receives the place of row i. Pushes the snapshot that it needs.
+// ExecInsertIndexTuples; by INSERT if others have put triggers or constraints on the table); tids[i] receives the place
+// of row i. Pushes the snapshot that it needs.
 void append_jobs(const Segment &segment, const JobRow *rows, int n, ItemPointerData *tids);
 
 // Appends n events to segment.event. A duplicate (job_id, step) raises unique_violation as the index reports it.
@@ -136,7 +137,7 @@ void append_events(const Segment &segment, const EventRow *rows, int n);
 // gets the place of the copy. False if the snapshot does not show the job.
 bool copy_job(const Segment &from, const Segment &to, int64 id, Snapshot snapshot, ItemPointer tid);
 
-// Deletes jobs with all their events, to clean segment 0; fires no triggers. Raises an error if another session updates
+// Deletes jobs with all their events, to clean segment 0. Raises an error if another session updates
 // or deletes such a row at the same time. Returns the number of jobs deleted.
 int64 delete_jobs(const Segment &segment, const int64 *ids, int n);
 

@@ -1,6 +1,7 @@
 // Fires when something other than tq writes rows of a segment: COPY, pg_restore, psql, logical replication (R6).
 // Regime: PG. Locks: see segments/reopening.hpp. Raises an error if it is not called as a trigger.
 #include "pg/function.hpp"
+#include "pg/table_statements.hpp"
 
 namespace tq
 {
@@ -13,7 +14,10 @@ void reopen_written(Oid table); // segments/reopening.hpp
 TQ_FUNCTION(tq_reload_trigger)
 {
 	const TriggerData &trigger = tq::pg::trigger_call(fcinfo, "tq.reload_trigger", TRIGGER_EVENT_AFTER);
-	tq::mark_reload();
-	tq::reopen_written(RelationGetRelid(trigger.tg_relation));
+	if (!tq::pg::fired_by_own_statement())
+	{
+		tq::mark_reload();
+		tq::reopen_written(RelationGetRelid(trigger.tg_relation));
+	}
 	PG_RETURN_POINTER(nullptr);
 }

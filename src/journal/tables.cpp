@@ -77,6 +77,9 @@ constexpr pg::IndexSpec kChangeLookups[] = {
 	{4, {change::queue_id, change::xid, change::job_id, change::step}, false},
 };
 
+constexpr const char *kJobChecks[] = {"job_id_range", "job_kind_is_name", "job_group_key_is_name"};
+constexpr const char *kEventChecks[] = {"event_step_range"};
+
 // Cuts a text to a buffer at a character boundary; false and an empty string if it is null.
 bool copy_short_text(const Values &v, int column, char *buffer, int size)
 {
@@ -142,8 +145,10 @@ ArrayType *array_of(const Values &v, int column, Oid type)
 
 } // namespace
 
-const pg::TableShape kJobShape = {"job", job::kColumns, kJobColumns, std::size(kJobLookups), kJobLookups};
-const pg::TableShape kEventShape = {"event", event::kColumns, kEventColumns, std::size(kEventLookups), kEventLookups};
+const pg::TableShape kJobShape = {"job",	   job::kColumns,		  kJobColumns, std::size(kJobLookups),
+								  kJobLookups, std::size(kJobChecks), kJobChecks};
+const pg::TableShape kEventShape = {"event",	   event::kColumns,			kEventColumns, std::size(kEventLookups),
+									kEventLookups, std::size(kEventChecks), kEventChecks};
 const pg::TableShape kChangeShape = {"change", change::kColumns, kChangeColumns, std::size(kChangeLookups),
 									 kChangeLookups};
 

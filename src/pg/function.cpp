@@ -5,6 +5,8 @@ extern "C"
 #include "access/parallel.h"
 }
 
+#include "pg/table_statements.hpp"
+
 namespace tq::pg
 {
 
@@ -15,6 +17,8 @@ void check_call(FunctionCallInfo fcinfo)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_TRANSACTION_STATE),
 						errmsg("functions of tq cannot be called in a parallel worker"),
 						errhint("Mark the function as PARALLEL UNSAFE again.")));
+	if (!CALLED_AS_TRIGGER(fcinfo))
+		refuse_in_own_statement();
 }
 
 const TriggerData &trigger_call(FunctionCallInfo fcinfo, const char *name, TriggerEvent timing)
@@ -27,6 +31,8 @@ const TriggerData &trigger_call(FunctionCallInfo fcinfo, const char *name, Trigg
 		ereport(ERROR, (errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 						errmsg("function \"%s\" must be fired %s", name,
 							   timing == TRIGGER_EVENT_AFTER ? "AFTER the event" : "INSTEAD OF the event")));
+	if (timing == TRIGGER_EVENT_INSTEAD)
+		refuse_in_own_statement();
 	return trigger;
 }
 

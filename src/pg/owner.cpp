@@ -22,25 +22,17 @@ Oid extension_owner(Oid extension)
 	return facts.owner;
 }
 
-// Uses a latest snapshot, regardless of the transaction's.
-int execute_now(SPIPlanPtr plan, Datum *values, const char *nulls, long limit)
-{
-	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
-	const int rc = SPI_execute_snapshot(plan, values, nulls, snapshot, InvalidSnapshot, false, true, limit);
-	UnregisterSnapshot(snapshot);
-	return rc;
-}
-
 } // namespace
 
-OwnerScope enter_owner(Oid extension)
+OwnerScope enter_owner(Oid extension) { return enter_role(extension_owner(extension)); }
+
+OwnerScope enter_role(Oid role)
 {
 	OwnerScope scope{};
-	const Oid owner = extension_owner(extension);
 	GetUserIdAndSecContext(&scope.user, &scope.security);
 	scope.guc_level = NewGUCNestLevel();
 	// in a worker the owner must not defer code until the worker is a superuser again
-	SetUserIdAndSecContext(owner, scope.security | SECURITY_LOCAL_USERID_CHANGE |
+	SetUserIdAndSecContext(role, scope.security | SECURITY_LOCAL_USERID_CHANGE |
 									  (MyBgworkerEntry != nullptr ? SECURITY_RESTRICTED_OPERATION : 0));
 	static_cast<void>(set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION,
 										GUC_ACTION_SAVE, true, 0, false));
@@ -76,6 +68,14 @@ void leave_table_owner(const TableOwner &scope)
 		SetUserIdAndSecContext(scope.user, scope.security);
 }
 
+int run_plan(SPIPlanPtr plan, Datum *values, const char *nulls, long limit)
+{
+	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
+	const int rc = SPI_execute_snapshot(plan, values, nulls, snapshot, InvalidSnapshot, false, true, limit);
+	UnregisterSnapshot(snapshot);
+	return rc;
+}
+
 int sql(const char *query, const Args &args, bool read_only, long limit)
 {
 	auto *types = const_cast<Oid *>(args.types);
@@ -89,7 +89,7 @@ int sql(const char *query, const Args &args, bool read_only, long limit)
 		SPIPlanPtr plan = SPI_prepare(query, args.n, types);
 		if (plan == nullptr)
 			elog(ERROR, "SPI_prepare failed on \"%s\": %s", query, SPI_result_code_string(SPI_result));
-		rc = execute_now(plan, values, args.nulls, limit);
+		rc = run_plan(plan, values, args.nulls, limit);
 		SPI_freeplan(plan);
 	}
 	if (rc < 0)
@@ -117,7 +117,7 @@ uint64 run(Statement &s, Datum *values, const char *nulls, long limit)
 			elog(ERROR, "SPI_prepare failed on \"%s\": %s", s.text, SPI_result_code_string(SPI_result));
 		s.plan = plan;
 	}
-	const int rc = execute_now(s.plan, values, nulls, limit);
+	const int rc = run_plan(s.plan, values, nulls, limit);
 	if (rc < 0)
 		elog(ERROR, "SPI failed on \"%s\": %s", s.text, SPI_result_code_string(rc));
 	const uint64 n = SPI_processed;

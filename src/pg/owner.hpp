@@ -17,6 +17,8 @@ struct OwnerScope
 
 // Switches to the extension's owner, connects SPI, and pushes a latest snapshot, because the caller's may be old.
 OwnerScope enter_owner(Oid extension);
+// The same as any role, such as the owner of a table.
+OwnerScope enter_role(Oid role);
 void leave_owner(const OwnerScope &scope);
 
 // Makes a worker, which is a superuser, act as a table's owner while it reads or writes the table's indexes. Their
@@ -43,6 +45,9 @@ struct Args
 	Args(const Oid (&t)[N], const Datum (&v)[N], const char *null = nullptr) : Args(t, v, null, N)
 	{}
 };
+
+// Runs a plan with a latest snapshot, regardless of the transaction's. Returns SPI's code.
+int run_plan(SPIPlanPtr plan, Datum *values, const char *nulls, long limit);
 
 // Runs one statement with a latest snapshot, regardless of the transaction's. Raises SPI's errors.
 int sql(const char *query, const Args &args, bool read_only, long limit);

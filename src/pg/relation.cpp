@@ -9,6 +9,7 @@ extern "C"
 
 #include "pg/inserter.hpp"
 #include "pg/owner.hpp"
+#include "pg/table_statements.hpp"
 
 namespace tq::pg
 {
@@ -124,6 +125,8 @@ TableInfo *build(Relation rel, const TableShape &shape)
 	require_heap(rel, shape);
 	find_columns(info, rel, shape);
 	find_indexes(info, rel, shape);
+	info->insert_by_statement = insertions_need_statements(rel, shape);
+	info->delete_by_statement = deletions_need_statements(rel);
 	return info;
 }
 

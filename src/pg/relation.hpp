@@ -38,6 +38,8 @@ struct TableShape
 	const ColumnSpec *columns;
 	int nlookups;
 	const IndexSpec *lookups;
+	int nchecks = 0;
+	const char *const *checks = nullptr; // names of its CHECK constraints; tq checks these itself
 };
 
 struct Inserter;
@@ -49,6 +51,8 @@ struct TableInfo
 	Oid relid;
 	bool valid;
 	bool built; // by the last call of table_info(), from the catalogs
+	bool insert_by_statement; // see pg/table_statements.hpp
+	bool delete_by_statement;
 	const TableShape *shape;
 	MemoryContext context;
 	int nindexes;

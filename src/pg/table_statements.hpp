@@ -1,0 +1,37 @@
+// Writes rows by INSERT and DELETE, for a table on which an administrator has put what only statements heed: triggers
+// (also those of foreign keys and of pg_repack), rules, constraints, defaults, generated columns.
+// Regime: PG. Locks: the caller holds RowExclusiveLock on the table until its transaction ends. Raises what the
+// triggers and constraints raise. They run as the table's owner, with search_path pg_catalog, as in a SECURITY DEFINER
+// function.
+#pragma once
+
+#include "pg/relation.hpp"
+
+namespace tq::pg
+{
+
+// Whether insertions into the table, or deletions from it, must be statements. Reads the relcache.
+bool insertions_need_statements(Relation rel, const TableShape &shape);
+bool deletions_need_statements(Relation rel);
+
+// A prepared statement and the owner's scope. Lives until end_statement() or an error.
+struct TableStatement;
+
+// INSERT of the shape's columns.
+TableStatement *begin_insert(Relation rel, const TableShape &shape);
+// DELETE of the rows with a value in one column of type bigint.
+TableStatement *begin_delete(Relation rel, const char *column);
+
+// Inserts a row; values and nulls are by position in the shape's columns. *tid gets the place of the row.
+void insert_row(TableStatement *statement, const Datum *values, const bool *nulls, ItemPointer tid);
+// Returns the number of rows deleted.
+uint64 delete_rows(TableStatement *statement, int64 value);
+
+void end_statement(TableStatement *statement);
+
+// For a trigger function of tq: whether such a statement itself fired it.
+bool fired_by_own_statement();
+// Raises if a trigger that such a statement fired is running: tq is in the middle of a change.
+void refuse_in_own_statement();
+
+} // namespace tq::pg
