@@ -236,7 +236,7 @@ INSERT INTO change (what, statement)
 INSERT INTO change (what, statement)
 	SELECT what, replace(statement, '{t}', c.oid::regclass::text) FROM pg_class c, (VALUES
 		('a column more', 'ALTER TABLE {t} ADD x text DEFAULT ''x'''),
-		('a column more that is never null', 'ALTER TABLE {t} ADD x text NOT NULL DEFAULT ''x'''),
+		('a column more that is never null', 'ALTER TABLE {t} ADD x text NOT NULL DEFAULT ''x''; ALTER TABLE {t} ALTER x DROP DEFAULT'),
 		('a generated column', 'ALTER TABLE {t} ADD x int GENERATED ALWAYS AS (1) STORED NOT NULL'),
 		('fifty columns more', 'DO $x$ BEGIN FOR i IN 1 .. 50 LOOP EXECUTE format(''ALTER TABLE {t} ADD x%s text'', i); END LOOP; END $x$'),
 		('without its indexes', 'DO $x$ DECLARE i regclass; BEGIN FOR i IN SELECT indexrelid FROM pg_index LEFT JOIN pg_constraint ON conindid = indexrelid
