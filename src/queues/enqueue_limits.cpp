@@ -60,7 +60,7 @@ void charge_enqueues(uint16_t queue, int64 n, int64 replacing, bool overdraw)
 	const Micros now = mono_now();
 	const int64 live = most > 0 ? q.admitted + engine.live_jobs(q) : 0;
 	const int64 more = n - replacing;
-	const bool full = most > 0 && more > 0 && live + more > most;
+	const bool full = !overdraw && most > 0 && more > 0 && live + more > most;
 	const bool fast = !full && !overdraw && !q.enqueues.open(rate, now);
 	const Micros opens = fast ? q.enqueues.opens_at(rate) - now : 0;
 	if (!full && !fast)

@@ -13,7 +13,7 @@ namespace tq
 // is not empty, and takes n tokens. A large call overdraws the bucket; later calls are refused until it has refilled. A
 // rollback returns no tokens.
 // `replacing`: how many of the jobs replace a waiting job, so that the queue does not grow. `overdraw`: the caller
-// cannot retry, so the bucket is not checked.
+// cannot retry, so the jobs count but are never refused.
 void charge_enqueues(uint16_t queue, int64 n, int64 replacing = 0, bool overdraw = false);
 
 // Returns tokens for n jobs that were admitted but not enqueued.
