@@ -415,7 +415,7 @@ bool Engine::claimable(const Queue &q, const uint64_t *kinds, int nkinds, Key *k
 	return l != kNoLane && starts_left(q) > 0;
 }
 
-Ref Engine::claim(Queue &q, const ClaimTerms &t) noexcept
+Ref Engine::claim(Queue &q, const ClaimTerms &t, bool *held_back) noexcept
 {
 	if (q.startable.min == kNil && q.resting.min != kNil)
 		advance(q, groups_[q.resting.max].turn); // nothing is startable: advance past all turns
@@ -423,6 +423,11 @@ Ref Engine::claim(Queue &q, const ClaimTerms &t) noexcept
 	if (l == kNoLane || starts_left(q) == 0)
 		return kNil;
 	const Ref r = lanes_[l].first;
+	if (held_back != nullptr && entries_[r].aborts > 0)
+	{
+		*held_back = true;
+		return kNil;
+	}
 	return start(q, r, t) ? r : kNil;
 }
 

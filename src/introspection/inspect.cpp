@@ -193,10 +193,7 @@ const Jsonb *last_checkpoint(const JobView &job) noexcept
 	return nullptr;
 }
 
-Jsonb *json_of(const char *text)
-{
-	return DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(text)));
-}
+Jsonb *json_of(const char *text) { return DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(text))); }
 
 void put_event(const pg::RowSet &rows, const EventRow &e, bool readable)
 {
@@ -280,6 +277,26 @@ TQ_FUNCTION(tq_get)
 	PG_RETURN_DATUM(pg::row_datum(type, r.values, r.nulls));
 }
 
+// Claims write nothing, so only memory knows how many were rolled back since the last that was not.
+static void put_rollbacks(const pg::RowSet &rows, const core::Entry &e)
+{
+	pg::RowValues r;
+	r.add_int(e.step);
+	r.add_time(e.claimed_at);
+	r.add_text("rolled back");
+	r.add_int(e.attempt + 1);
+	r.add_null();
+	r.add_time(e.claimed_at);
+	r.add_time(e.state == State::delayed ? e.timer : journal::kNoTime);
+	r.add_null();
+	r.add_text(
+		e.aborts == 1
+			? "1 transaction that had claimed the job was rolled back"
+			: psprintf("%d transactions that had claimed the job were rolled back, one after the other", e.aborts));
+	r.add_null();
+	rows.put(r);
+}
+
 TQ_FUNCTION(tq_history)
 {
 	const core::JobId id = id_required(fcinfo, 0, "id");
@@ -309,11 +326,12 @@ TQ_FUNCTION(tq_history)
 	r.add_null();
 	r.add_time(job.row.run_at);
 	r.add_null();
-	r.add_text(job.row.origin != 0 ? psprintf("copy of job %lld", static_cast<long long>(job.row.origin))
-								   : nullptr);
+	r.add_text(job.row.origin != 0 ? psprintf("copy of job %lld", static_cast<long long>(job.row.origin)) : nullptr);
 	r.add_null();
 	rows.put(r);
 	for (int i = 0; i < job.n; ++i)
 		put_event(rows, job.events[i], job.readable);
+	if (job.has_entry && e.aborts > 0 && e.state != State::running)
+		put_rollbacks(rows, e);
 	return static_cast<Datum>(0);
 }

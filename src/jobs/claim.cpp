@@ -329,6 +329,7 @@ int begin_attempt(Call *c)
 {
 	ensure_leases(*c->db);
 	reserve_ops(c->max);
+	claims_here().held_back = false;
 	const int first_op = op_count();
 	read_clocks(&c->terms);
 	c->draining = true;
@@ -519,7 +520,10 @@ static Datum claim(FunctionCallInfo fcinfo, const char *function, const Argument
 		if (c.waited && begins_to_drain(c))
 			break;
 		const int n = c.draining ? 0 : take_or_refill(&c);
-		goes_on = n > 0 ? !emit_batch(c, n, first_op, out) : leases_used_up(*c.db) || wait_for_jobs(&c);
+		if (n > 0)
+			goes_on = !emit_batch(c, n, first_op, out);
+		else // what is held back stays so until the transaction ends
+			goes_on = leases_used_up(*c.db) || (!claims_here().held_back && wait_for_jobs(&c));
 	}
 	wait_end();
 	return static_cast<Datum>(0);

@@ -44,6 +44,7 @@ Claimed note_claim(uint16_t queue, Ref r, const Engine::ClaimTerms &terms, bool 
 	--op.prev_step; // the engine has claimed it
 	--op.prev_attempt;
 	op.own = own;
+	op.after_rollback = e.aborts > 0;
 	push_op(op);
 	Claimed c{};
 	c.op = op_count() - 1;
@@ -86,9 +87,11 @@ int take_jobs(uint16_t queue, uint32 generation, const Engine::ClaimTerms &terms
 		if (q.tokens > 0 && terms.nkinds == 0) // the others may wait for other kinds
 			max = engine.claim_share(q, max, has_token(queue));
 	}
-	while (n < max && q.generation == generation)
+	ClaimsHere &here = claims_here();
+	here.held_back = here.held_back || (max > 0 && here.after_rollback > 0);
+	while (n < max && q.generation == generation && here.after_rollback == 0)
 	{
-		const Ref r = engine.claim(q, terms);
+		const Ref r = engine.claim(q, terms, here.all > 0 ? &here.held_back : nullptr);
 		if (r == kNil)
 			break;
 		out[n++] = note_claim(queue, r, terms, false);
@@ -118,7 +121,7 @@ int take_own_jobs(Db &db, uint16_t queue, const Engine::ClaimTerms &terms, int m
 	});
 	const Queue &q = engine.queue(queue);
 	int n = 0;
-	for (int i = 0; i < nfound && n < max; ++i)
+	for (int i = 0; i < nfound && n < max && claims_here().after_rollback == 0; ++i)
 	{
 		Op &enqueue = pending_ops()[found[i]];
 		lock_queue(queue);

@@ -24,6 +24,7 @@ struct Pending
 	core::StackIndex by_job;
 	pg::Array<int32> by_job_memory;
 	int nenqueued = 0; // individual enqueue operations among ops
+	ClaimsHere claims;
 	bool bulk_mode = false;
 	const char *last_group = nullptr;
 };
@@ -40,11 +41,18 @@ int last_about(JobId id) noexcept
 	return tx.by_job.last(static_cast<uint64>(id));
 }
 
+void count_claim(const Op &op, int by) noexcept
+{
+	tx.claims.all += op.verb == Verb::claim ? by : 0;
+	tx.claims.after_rollback += op.verb == Verb::claim && op.after_rollback ? by : 0;
+}
+
 int before(int i) noexcept { return tx.by_job.room() == 0 ? i - 1 : tx.by_job.before(i); }
 
 const Op &pop_op() noexcept
 {
 	const Op &op = tx.ops[--tx.ops.n];
+	count_claim(op, -1);
 	if (tx.by_job.size() > tx.ops.n)
 		tx.by_job.pop(static_cast<uint64>(op.id));
 	return op;
@@ -78,10 +86,13 @@ Op &push_op(const Op &op) noexcept
 {
 	Op &noted = tx.ops.push(op);
 	noted.sub = GetCurrentSubTransactionId();
+	count_claim(op, 1);
 	return noted;
 }
 
 int op_count() noexcept { return static_cast<int>(tx.ops.n); }
+
+ClaimsHere &claims_here() noexcept { return tx.claims; }
 
 void charge_only(int first, JobId id) noexcept
 {

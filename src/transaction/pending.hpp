@@ -48,6 +48,7 @@ struct Op
 	uint8_t charge = 1;		  // claim: how much a rollback adds to the entry's count of aborts
 	Micros waited = -1;		  // claim: for how long the job could have started; -1: not counted
 	bool own = false;		  // claim: of a job that this transaction has enqueued
+	bool after_rollback = false; // claim: the claim before was rolled back
 	bool count_attempt = true; // false: release does not count the attempt
 	// A later operation of this transaction changes the job again: the entry keeps the mark.
 	bool more = false;
@@ -111,6 +112,16 @@ Op &last_op() noexcept;
 void set_pending(const Op &op) noexcept;
 
 int op_count() noexcept;
+
+// The claims of the transaction. A job whose last claim was rolled back shares its transaction with no other, so that a
+// job that always fails takes no other along.
+struct ClaimsHere
+{
+	int all = 0;
+	int after_rollback = 0;
+	bool held_back = false; // by this rule, in the running call
+};
+ClaimsHere &claims_here() noexcept;
 
 // Called when reading a batch of claimed jobs fails. The rollback is charged to the job that could not be read, not to
 // the others (H15). `first`: op_count() before the batch was popped.

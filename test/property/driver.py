@@ -214,7 +214,7 @@ class Driver:
         self.expect("jobs of tq_jobs", sorted(listed), ids)
         histories = collections.defaultdict(list)
         for id, event in self.server.call("observer", "select i, h.event from unnest(%s::bigint[]) i, tq_history(i) h "
-                                          "where h.event <> 'claimed' order by i, h.step", ids):
+                                          "where h.event not in ('claimed', 'rolled back') order by i, h.step", ids):
             histories[id].append(event)
         for id in ids:
             mine = self.model.jobs[id].history
@@ -466,7 +466,7 @@ class Driver:
     def take(self, s, queue, n, kinds, length):
         """Claims n jobs, or as many as there are, in the order of priority and id. Jobs still on disk may come later
         than jobs of another kind."""
-        want = self.model.claimable(queue, n, kinds)
+        want = self.model.claimable(s, queue, n, kinds)
         got = []
         if s.name in self.model.drained:
             rows = self.server.call(s.name, "select id from tq_claim(%s, max_jobs => %s, worker => %s, kinds => %s)", queue, n, s.name,
@@ -494,7 +494,7 @@ class Driver:
                 self.did["claims of freed jobs"] += bool(job.parents)
                 self.compare_parents(id, parents, job.parents)
                 got.append((id, lease))
-            missing = self.model.claimable(queue, n - len(got), kinds)
+            missing = self.model.claimable(s, queue, n - len(got), kinds)
             if not missing:
                 self.late = 0
                 return got

@@ -61,6 +61,7 @@ class Job:
     # only in a copy of a transaction
     new: bool = False
     claim: int = None           # the lease, if this transaction claimed it
+    alone: bool = False         # ... and the claim before was rolled back
     changed: bool = False
     kept: bool = False          # it has written a checkpoint, which locks the job
 
@@ -259,14 +260,17 @@ class Model:
                 out.append(job)
         return out
 
-    def claimable(self, queue, n, kinds=None):
-        """The jobs that a claim of n gets, in its order."""
+    def claimable(self, s, queue, n, kinds=None):
+        """The jobs that a claim of n by a session gets, in its order. A job whose last claim was rolled back comes alone."""
+        claims = [c for c in s.copies.values() if c.claim is not None]
         got = []
-        while len(got) < n:
+        while len(got) < n and not any(c.alone for c in claims):
             can = self.startable(queue, kinds, {j.id for j in got})
-            if not can:
+            if not can or (can[0].aborts > 0 and (got or claims)):
                 break
             got.append(can[0])
+            if can[0].aborts > 0:
+                break
         return got
 
     def claim(self, s, id, lease, length):
@@ -275,7 +279,7 @@ class Model:
         job = job.but(hard=self.now + timeout if timeout else None, state="running", attempt=job.attempt + 1, worker=s.name, lease=lease, length=length, claimed=self.now, deadline=self.now + length, due=None,
                       held=False)
         self.jobs[id] = job
-        s.copies[id] = job.but(claim=lease)
+        s.copies[id] = job.but(claim=lease, alone=job.aborts > 0)
         return job
 
     # --- verbs of the lease's holder
@@ -299,7 +303,8 @@ class Model:
         fields.setdefault("hard", None)
         if before is not None and before.kept:
             job = job.but(history=before.history + self.asked_meanwhile(job, before), checkpoint=before.checkpoint, kept=False)
-        s.copies[job.id] = job.then(event, changed=True, claim=before.claim if before else None, **fields)
+        s.copies[job.id] = job.then(event, changed=True, claim=before.claim if before else None,
+                                     alone=before.alone if before else False, **fields)
         return s.copies[job.id].state
 
     def finish(self, s, id, lease, verb, delay=None, fatal=False, said=None):
