@@ -15,6 +15,7 @@
 #include "residency/loader.hpp"
 #include "segments/segments.hpp"
 #include "shmem/asked_kinds.hpp"
+#include "shmem/workers_table.hpp"
 #include "pg/function.hpp"
 
 namespace tq
@@ -56,6 +57,7 @@ struct Facts
 	Micros group_opens; // monotonic, if the group's rate limit blocks the group
 	core::JobId before; // the job of the group that blocks it; 0: none found
 	bool waited_for; // a call waits for such a job now
+	char draining[core::kNameMax]; // a worker that gets no jobs; empty: none
 	AskedKinds others; // kinds that claims have asked for, of which the queue has no jobs
 	int ahead;		 // jobs of its kind that come before it in memory, at most kFewJobs
 };
@@ -418,6 +420,15 @@ const char *other_kinds(const Facts &f)
 	return list.len > 0 ? psprintf(" Workers have asked for kinds of which the queue has no jobs: %s.", list.data) : "";
 }
 
+// What to tell of workers that claim in vain; empty if there are none.
+const char *in_vain(const Facts &f)
+{
+	return f.draining[0] == '\0' ? ""
+								 : psprintf(" Worker \"%s\" is draining, so its claims get no jobs; tq_undrain('%s') "
+											"ends that.",
+											f.draining, f.draining);
+}
+
 // A ready job: the first reason that blocks it, from the outermost to the innermost.
 char *ready(core::JobId job, const Facts &f, const Record &rec, Micros now)
 {
@@ -467,11 +478,11 @@ char *ready(core::JobId job, const Facts &f, const Record &rec, Micros now)
 	if (f.asked_at < since && !f.waited_for)
 		return psprintf(
 			"Job %lld is ready, but no worker has asked for queue \"%s\"%s %s. It needs a worker that calls "
-			"tq_claim('%s').%s",
+			"tq_claim('%s').%s%s",
 			id, f.queue, kind,
 			f.asked_at == 0 ? "since the server started"
 							: psprintf("since %s (%s ago)", at(f.asked_at), span(now - f.asked_at)),
-			f.queue, other_kinds(f));
+			f.queue, other_kinds(f), in_vain(f));
 	if (!f.has_entry || !f.below_watermark)
 		return psprintf(
 			"Job %lld is ready, on disk behind the jobs of its %s that are in memory and come first. More or "
@@ -523,6 +534,8 @@ char *explain(Db &db, core::JobId id)
 	}
 	if (!rights_on(db, rec.row.queue_id).may(rec.row.queue_id, kMayLook))
 		f.others.n = 0;
+	else if (!last_draining(db, f.draining))
+		f.draining[0] = '\0';
 	if (f.group[0] != '\0' && !readable)
 		strlcpy(f.group, "...", sizeof(f.group));
 	switch (f.has_entry ? f.e.state : rec.state)

@@ -324,6 +324,15 @@ bool find_queues(Call *c)
 	return c->nqueues > before;
 }
 
+// A worker that was drained, perhaps for another of its name, should learn why it gets nothing.
+void note_draining(const Call &c)
+{
+	const Claimant &w = c.workers[0];
+	if (!c.begun && c.draining && c.nworkers == 1 && engine.worker(w.slot).running.load() == 0)
+		ereport(NOTICE, (errmsg("worker \"%s\" is draining, so its claims get no jobs", w.name),
+						 errhint("SELECT tq_undrain('%s') ends that.", w.name)));
+}
+
 // Prepares an attempt to claim jobs; returns the index of its first operation.
 int begin_attempt(Call *c)
 {
@@ -345,6 +354,7 @@ int begin_attempt(Call *c)
 		w->was_draining = c->begun ? w->was_draining : w->draining;
 		c->draining = c->draining && w->draining;
 	}
+	note_draining(*c);
 	c->begun = true;
 	TQ_WAIT_POINT("claim-before-pop");
 	return first_op;

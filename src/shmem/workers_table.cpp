@@ -194,6 +194,22 @@ Oid role_with_most_workers(const Db &db, int *slots) noexcept
 
 bool is_draining(uint32_t worker) noexcept { return worker != kNil && engine.worker(worker).draining.load(); }
 
+bool last_draining(const Db &db, char (&name)[core::kNameMax]) noexcept
+{
+	Micros last = PG_INT64_MIN;
+	LWLockAcquire(registry_lock(), LW_SHARED);
+	for (uint32_t i = 0; i < engine.limits().workers; ++i)
+	{
+		const core::Worker &w = engine.worker(i);
+		if (!w.used || w.db != index_of(db) || !w.draining.load() || w.seen_at.load() <= last)
+			continue;
+		last = w.seen_at.load();
+		strlcpy(name, w.name, sizeof(name));
+	}
+	LWLockRelease(registry_lock());
+	return last != PG_INT64_MIN;
+}
+
 void worker_seen(uint32_t worker, Micros wall, Micros mono) noexcept
 {
 	if (worker == kNil)

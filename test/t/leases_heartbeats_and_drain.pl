@@ -221,6 +221,16 @@ is(sql(q{select id from tq_claim('drain', worker => 'e', wait => '3 min', lease_
 $job = sql(q{select tq_enqueue('drain')});
 until_true($node, q{select waiting = 0 from tq_stats() where queue = 'drain'}, 'it waits for nothing any more');
 is(sql("select state from tq_get($job)"), 'ready', 'it takes none');
+my $again = session($node);
+ask($again, 'set client_min_messages = notice');
+$again->{stderr} = '';
+$again->query(q{select count(*) from tq_claim('untouched', worker => 'd')});
+like($again->{stderr}, qr/NOTICE: .*worker "d" is draining, so its claims get no jobs.*tq_undrain\('d'\)/s, 'a new one of its name is told why it gets nothing');
+leave($again);
+my $untouched = sql(q{select tq_enqueue('untouched')});
+like(sql("select tq_explain($untouched)"), qr/no worker has asked for queue "untouched".* Worker "d" is draining, so its claims get no jobs; tq_undrain\('d'\) ends that\.$/,
+	'... and so is who asks about the job');
+sql("select tq_cancel($untouched)");
 is(sql(q{select tq_undrain('d')}), 't', 'it may go on');
 is(end_ask($waiter), $job, 'and takes the job');
 sql(q{select tq_drain('d')});
