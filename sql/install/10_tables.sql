@@ -27,6 +27,9 @@ END
 $$;
 SELECT tq.require_library();
 
+-- The database's default must not decide what the tables are made of.
+SET LOCAL default_table_access_method = heap;
+
 -- One row per enqueued job. A row is never updated or deleted, except in segment 0.
 CREATE TABLE tq.job (
 	id           bigint NOT NULL,          -- ordered; below 2^53

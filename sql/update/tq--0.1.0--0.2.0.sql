@@ -15,6 +15,9 @@ END
 $$;
 SELECT tq.require_library();
 
+-- The database's default must not decide what the tables are made of.
+SET LOCAL default_table_access_method = heap;
+
 ALTER TYPE tq_job ADD ATTRIBUTE group_key text, ADD ATTRIBUTE tags text[], ADD ATTRIBUTE unique_key text,
 	ADD ATTRIBUTE deadline timestamptz;
 

@@ -423,7 +423,7 @@ Ref Engine::claim(Queue &q, const ClaimTerms &t, bool *held_back) noexcept
 	if (l == kNoLane || starts_left(q) == 0)
 		return kNil;
 	const Ref r = lanes_[l].first;
-	if (held_back != nullptr && entries_[r].aborts > 0)
+	if (held_back != nullptr && wants_to_be_alone(entries_[r]))
 	{
 		*held_back = true;
 		return kNil;

@@ -327,8 +327,7 @@ class Engine
 		uint32_t default_timeout_ms = 0; // of an attempt, if the queue sets none; 0: none
 	};
 	// The next job that may start: moves it into running, marked by `owner`. kNil if there is none. With `held_back`
-	// the caller has claimed others: if the last claim of the job was rolled back, it is not started, but *held_back is
-	// set.
+	// the caller has claimed others: a job that wants to be alone is not started, but *held_back is set.
 	Ref claim(Queue &q, const ClaimTerms &terms, bool *held_back = nullptr) noexcept;
 	// The same for a committing entry of the owner's transaction, whatever precedes it. Its lease does not run before
 	// start_lease(), at the commit. False if the queue, its kind or group is paused or at a limit.

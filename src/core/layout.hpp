@@ -394,6 +394,10 @@ struct DbCore
 	std::atomic<uint32_t> kinds; // sum of Queue::kinds; written by R
 };
 
+// Whether the job shares its transaction with no other job, after two claims in a row that were rolled back: if it
+// always fails, it then takes no other along.
+inline bool wants_to_be_alone(const Entry &e) noexcept { return e.aborts > 1; }
+
 // A running entry's attempt ends at `at` (monotonic) regardless of heartbeats. The caller updates the lease tree.
 inline void set_hard_deadline(Entry &e, Micros at) noexcept
 {

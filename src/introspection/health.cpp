@@ -18,6 +18,11 @@
 #include "pg/owner.hpp"
 #include "pg/rows.hpp"
 
+extern "C"
+{
+#include "catalog/pg_database.h"
+}
+
 namespace tq
 {
 
@@ -155,16 +160,42 @@ void restore_item(const Report &r, Db &db)
 	r.put("restore", value);
 }
 
+// tq runs no worker in a template, because CREATE DATABASE fails while a session uses its template.
+bool in_template()
+{
+	HeapTuple tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(MyDatabaseId));
+	const bool is =
+		HeapTupleIsValid(tuple) && reinterpret_cast<Form_pg_database>(GETSTRUCT(tuple))->datistemplate;
+	if (HeapTupleIsValid(tuple))
+		ReleaseSysCache(tuple);
+	return is;
+}
+
+// Whether its last attempt failed.
+void janitor_item(const Report &r, const Db &db)
+{
+	const bool opens = db.opening.length.load() == 0, tidies = db.tidying.length.load() == 0;
+	r.put("janitor", opens && tidies ? "nothing failed" : opens ? "cannot tidy up" : "cannot open segments",
+		  opens && tidies ? Verdict::ok : Verdict::warn,
+		  opens ? "It cannot drop segments, move jobs or delete old rows. The server log says why; it tries again."
+				: "All jobs go to one segment, which grows. The server log says why; it tries again.");
+}
+
 void workers_items(const Report &r, Db &db)
 {
 	const uint32 s = db.scheduler.load();
 	if (s != 0)
 		r.put("scheduler", psprintf("process %d", ProcGlobal->allProcs[s - 1].pid));
+	else if (in_template())
+		r.put("scheduler", "not running", Verdict::error,
+			  "The database is a template, in which tq runs no workers. Delayed jobs and lost leases wait until ALTER "
+			  "DATABASE ... IS_TEMPLATE false.");
 	else
 		r.put("scheduler", "not running", Verdict::error,
 			  guc::workers
 				  ? "Look into the server log; max_worker_processes may be used up. Delayed jobs and lost leases wait."
 				  : "Set tq.workers to on. Delayed jobs and lost leases wait.");
+	janitor_item(r, db);
 	load_item(r, db);
 	const int64 audited = db.counted_at.load();
 	r.put("last audit", audited != 0 ? timestamptz_to_str(audited) : "never");
@@ -397,9 +428,8 @@ void queue_items(const Report &r, const Db &db)
 	const int64 unfollowed = db.follow_ups_lost.load();
 	r.put("follow-ups that could not be enqueued", psprintf("%lld", ll(unfollowed)),
 		  unfollowed > 0 ? Verdict::warn : Verdict::ok,
-		  "Since the server started. The queue named in follow_up is full, or is there no more, or the role that asked "
-		  "for it may not enqueue "
-		  "there any more; the log says which.");
+		  "Since the server started. The queue named in follow_up is there no more, or the role that asked for it may "
+		  "not enqueue there any more; the log says which.");
 	r.put("claims rolled back", psprintf("%lld", ll(db.aborted_claims.load())));
 	char *names = nullptr;
 	ask(db,

@@ -40,6 +40,8 @@ void loading_families(Text *t, const Db &db)
 	const bool loaded = db.load_state.load() == static_cast<uint32>(LoadState::loaded);
 	t->one_gauge("tq_scheduler_up", "1 if the process runs that fires timers and takes back lost leases.",
 				 int64{db.scheduler.load() != 0});
+	t->one_gauge("tq_janitor_failing", "1 if the last attempt to open, move or drop segments failed.",
+				 int64{db.opening.length.load() != 0 || db.tidying.length.load() != 0});
 	const PoolStatus crew = pool_status();
 	t->one_gauge("tq_executors", "Processes that run jobs by handlers.", int64{crew.present});
 	t->one_gauge("tq_executors_busy", "Of them, those that run one now.", int64{crew.busy});

@@ -44,7 +44,7 @@ Claimed note_claim(uint16_t queue, Ref r, const Engine::ClaimTerms &terms, bool 
 	--op.prev_step; // the engine has claimed it
 	--op.prev_attempt;
 	op.own = own;
-	op.after_rollback = e.aborts > 0;
+	op.alone = core::wants_to_be_alone(e);
 	push_op(op);
 	Claimed c{};
 	c.op = op_count() - 1;
@@ -88,8 +88,8 @@ int take_jobs(uint16_t queue, uint32 generation, const Engine::ClaimTerms &terms
 			max = engine.claim_share(q, max, has_token(queue));
 	}
 	ClaimsHere &here = claims_here();
-	here.held_back = here.held_back || (max > 0 && here.after_rollback > 0);
-	while (n < max && q.generation == generation && here.after_rollback == 0)
+	here.held_back = here.held_back || (max > 0 && here.alone > 0);
+	while (n < max && q.generation == generation && here.alone == 0)
 	{
 		const Ref r = engine.claim(q, terms, here.all > 0 ? &here.held_back : nullptr);
 		if (r == kNil)
@@ -121,7 +121,7 @@ int take_own_jobs(Db &db, uint16_t queue, const Engine::ClaimTerms &terms, int m
 	});
 	const Queue &q = engine.queue(queue);
 	int n = 0;
-	for (int i = 0; i < nfound && n < max && claims_here().after_rollback == 0; ++i)
+	for (int i = 0; i < nfound && n < max && claims_here().alone == 0; ++i)
 	{
 		Op &enqueue = pending_ops()[found[i]];
 		lock_queue(queue);

@@ -44,7 +44,7 @@ int last_about(JobId id) noexcept
 void count_claim(const Op &op, int by) noexcept
 {
 	tx.claims.all += op.verb == Verb::claim ? by : 0;
-	tx.claims.after_rollback += op.verb == Verb::claim && op.after_rollback ? by : 0;
+	tx.claims.alone += op.verb == Verb::claim && op.alone ? by : 0;
 }
 
 int before(int i) noexcept { return tx.by_job.room() == 0 ? i - 1 : tx.by_job.before(i); }

@@ -48,7 +48,7 @@ struct Op
 	uint8_t charge = 1;		  // claim: how much a rollback adds to the entry's count of aborts
 	Micros waited = -1;		  // claim: for how long the job could have started; -1: not counted
 	bool own = false;		  // claim: of a job that this transaction has enqueued
-	bool after_rollback = false; // claim: the claim before was rolled back
+	bool alone = false;		  // claim: of a job that wants to be alone
 	bool count_attempt = true; // false: release does not count the attempt
 	// A later operation of this transaction changes the job again: the entry keeps the mark.
 	bool more = false;
@@ -113,13 +113,12 @@ void set_pending(const Op &op) noexcept;
 
 int op_count() noexcept;
 
-// The claims of the transaction. A job whose last claim was rolled back shares its transaction with no other, so that a
-// job that always fails takes no other along.
+// The claims of the transaction.
 struct ClaimsHere
 {
 	int all = 0;
-	int after_rollback = 0;
-	bool held_back = false; // by this rule, in the running call
+	int alone = 0;			// of jobs that want to be alone
+	bool held_back = false; // the running call has left a job because of that
 };
 ClaimsHere &claims_here() noexcept;
 

@@ -61,7 +61,7 @@ class Job:
     # only in a copy of a transaction
     new: bool = False
     claim: int = None           # the lease, if this transaction claimed it
-    alone: bool = False         # ... and the claim before was rolled back
+    alone: bool = False         # ... and after two rollbacks
     changed: bool = False
     kept: bool = False          # it has written a checkpoint, which locks the job
 
@@ -261,15 +261,15 @@ class Model:
         return out
 
     def claimable(self, s, queue, n, kinds=None):
-        """The jobs that a claim of n by a session gets, in its order. A job whose last claim was rolled back comes alone."""
+        """The jobs that a claim of n by a session gets, in its order. After two rollbacks a job comes alone."""
         claims = [c for c in s.copies.values() if c.claim is not None]
         got = []
         while len(got) < n and not any(c.alone for c in claims):
             can = self.startable(queue, kinds, {j.id for j in got})
-            if not can or (can[0].aborts > 0 and (got or claims)):
+            if not can or (can[0].aborts > 1 and (got or claims)):
                 break
             got.append(can[0])
-            if can[0].aborts > 0:
+            if can[0].aborts > 1:
                 break
         return got
 
@@ -279,7 +279,7 @@ class Model:
         job = job.but(hard=self.now + timeout if timeout else None, state="running", attempt=job.attempt + 1, worker=s.name, lease=lease, length=length, claimed=self.now, deadline=self.now + length, due=None,
                       held=False)
         self.jobs[id] = job
-        s.copies[id] = job.but(claim=lease, alone=job.aborts > 0)
+        s.copies[id] = job.but(claim=lease, alone=job.aborts > 1)
         return job
 
     # --- verbs of the lease's holder

@@ -163,7 +163,15 @@ is(sql(qq{select count(distinct (relowner, relacl::text)) from pg_class where oi
 	'H32: owner and privileges of a new segment are its parent\'s');
 is(sql(qq{select has_table_privilege('nosy', 'tq.job_$last', 'select') or has_table_privilege('nosy', 'tq.event_$last', 'insert')}), 'f',
 	'H32: default privileges do not open it');
-$node->psql('postgres', q{set session_replication_role = replica; drop event trigger no_ddl});
+my $janitor = q{select status || ' ' || value from tq_health() where item = 'janitor'};
+is(sql($janitor), 'ok nothing failed', 'tq_health finds nothing wrong with the janitor');
+$node->psql('postgres', q{set session_replication_role = replica; alter event trigger no_ddl enable always});
+many('h32 always', 20);
+ok(until_true($node, qq{select ($janitor) = 'warn cannot open segments'}), 'one that always fires stops it, and tq_health says so');
+like(sql('select tq_metrics()'), qr/^tq_janitor_failing 1$/m, '... and so does tq_metrics');
+$node->psql('postgres', q{set session_replication_role = replica; alter event trigger no_ddl disable; drop event trigger no_ddl});
+ok(until_true($node, qq{select ($janitor) = 'ok nothing failed'}), '... until it works again');
+is(scalar(work_off($node, 'h32 always')), 20, '... and no job is lost');
 is(sql(q{select count(*) from pg_event_trigger}), 0, 'the event trigger is gone');
 many('h32', 1);
 $last = newest();
@@ -224,5 +232,21 @@ is($new->safe_psql('postgres', q{select count(*) from tq_dead}), 2, 'H28: dead l
 cmp_ok($new->safe_psql('postgres', q{select tq_enqueue('upgrade')}), '>', $ids, 'H28: ids go on');
 is(scalar(work_off($new, 'upgrade')), 49, 'H28: and all jobs run');
 check_journal($new, 'H28: once');
+
+#
+# Properties of a database
+#
+$new->safe_psql('postgres', 'create database special');
+$new->safe_psql('special', 'create access method other type table handler heap_tableam_handler; alter database special set default_table_access_method = other');
+tq_setup($new, 'special');
+is($new->safe_psql('special', q{select count(*) from pg_class c join pg_am a on a.oid = relam where relnamespace = 'tq'::regnamespace and relkind = 'r' and amname <> 'heap'}),
+	0, 'all tables are heap tables, whatever the default is');
+is($new->safe_psql('special', 'show default_table_access_method'), 'other', '... which stays');
+scheduler_of($new, 'special');
+$new->safe_psql('special', 'alter database special is_template true');
+ok(until_true($new, q{select value || coalesce(hint, '') ~ '^not running.*is a template.*IS_TEMPLATE false' from tq_health() where item = 'scheduler'}, 'a template', 'special'),
+	'no worker runs in a template, and tq_health says why');
+$new->safe_psql('special', 'alter database special is_template false');
+scheduler_of($new, 'special');
 $new->stop;
 done_testing();
