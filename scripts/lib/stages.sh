@@ -95,7 +95,7 @@ _tq_programs() {
 	shift
 	for _tq_one in "$_tq_dir"/*; do
 		case $_tq_one in
-		*.log | *'/*') ;;
+		*.log | *.verdict | *'/*') ;;
 		*) _tq_program "$_tq_one" "$@" ;;
 		esac
 	done
