@@ -95,9 +95,10 @@ tq_prepare() {
 	tq_prepare_variant "$1" || return 1
 	(
 		flock 9
+		# each time: a stage may have installed a package for the server, such as pgTAP
+		_tq_server_tree
 		# once in a run of scripts/test, whose stages use the server at the same time
 		[ ! -e "${TQ_PREPARED:-/nonexistent}/$TQ_VARIANT" ] || exit 0
-		_tq_server_tree
 		: >"$TQ_HOME/build.log"
 		_tq_make "$TQ_SRC/Makefile" obj || exit 1
 		case $TQ_VARIANT in

@@ -50,7 +50,7 @@ def run(scene, only=""):
     try:
         everybody = [worker.name for worker in workers.values()]
         scene.until(lambda: scene.query("select count(*) from tq_workers where worker = any(%s)", everybody) == [(len(workers),)],
-                    "claims of all workers", 60)
+                    "claims of all workers")
         first_round(scene, names)
         second_round(scene, names)
         interrupt(scene, names)

@@ -28,7 +28,7 @@ all runs of one scenario.
 `scripts/chaos --report` writes this page. It reads the results of `scripts/chaos`, `scripts/soak`,
 `scripts/memcheck`, `scripts/fuzz`, `scripts/upgrade` and `scripts/matrix`. `scripts/test chaos`
 runs a short form of most chaos scenarios, and `scripts/test sanitize` the tests with sanitizers.
-`scripts/test` leaves both out unless it is called with `--all`.
+`scripts/test` includes `chaos`; `scripts/test --all` includes both.
 
 ## How a scenario is checked
 
