@@ -271,10 +271,12 @@ KeyState standing_of_job(Db &db, JobId id)
 	return is_in_bulk(db, id) ? KeyState::waiting : KeyState::gone;
 }
 
+bool is_window_open(const KeyRow &row) noexcept { return row.until != kNoWindow && row.until > wall_now(); }
+
 KeyState standing_of_key(Db &db, const KeyRow &row)
 {
 	const KeyState s = standing_of_job(db, row.job);
-	return is_free(s) && row.until != kNoWindow && row.until > wall_now() ? KeyState::kept : s;
+	return is_free(s) && is_window_open(row) ? KeyState::kept : s;
 }
 
 bool key_of_job(const Db &db, JobId id, int32 *queue_id, text **key)

@@ -48,6 +48,9 @@ bool pass_key(Db &db, int32 queue_id, text *key, JobId from, const KeyRow &to);
 // From memory, or else from the journal; changes of this transaction count. Ignores the window: never `kept`.
 KeyState standing_of_job(Db &db, JobId id);
 
+// Whether the key is taken even if its job has ended.
+bool is_window_open(const KeyRow &row) noexcept;
+
 // The same with the window.
 KeyState standing_of_key(Db &db, const KeyRow &row);
 

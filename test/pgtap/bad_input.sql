@@ -26,6 +26,8 @@ CREATE TABLE verbs (verb text PRIMARY KEY, arguments jsonb, writes boolean);
 INSERT INTO verbs VALUES
 	('tq_enqueue', '{"queue": "''bad''", "payload": "''{}''"}', true),
 	('tq_enqueue_many', '{"queue": "''bad''", "payloads": "ARRAY[''1'', ''2'']::jsonb[]"}', true),
+	('tq_enqueue_info', '{"queue": "''bad''"}', true),
+	('tq_enqueue_many_info', '{"queue": "''bad''", "payloads": "ARRAY[''1'']::jsonb[]"}', true),
 	('tq_inbox', '{"queue": "''bad''", "payload": "''{}''"}', true),
 	('tq_batch_open', '{"queue": "''bad''"}', true),
 	('tq_batch_close', '{"batch": "batch()"}', true),

@@ -65,6 +65,8 @@ CREATE TABLE verb (n int GENERATED ALWAYS AS IDENTITY, needs text, statement tex
 INSERT INTO verb (needs, statement, none, produce, consume, manage, monitor, metrics, inspect, operate) VALUES
 	(NULL, $$SELECT tq_enqueue({q}, kind => 'left') > 0$$, '42501', 'true', '42501', '42501', '42501', '42501', '42501', '42501'),
 	(NULL, $$SELECT cardinality(tq_enqueue_many({q}, '{"{}","{}"}', 'left'))$$, '42501', '2', '42501', '42501', '42501', '42501', '42501', '42501'),
+	(NULL, $$SELECT outcome FROM tq_enqueue_info({q}, kind => 'left')$$, '42501', 'created', '42501', '42501', '42501', '42501', '42501', '42501'),
+	(NULL, $$SELECT count(*) FROM tq_enqueue_many_info({q}, '{"{}","{}"}', 'left')$$, '42501', '2', '42501', '42501', '42501', '42501', '42501', '42501'),
 	(NULL, $$WITH i AS (INSERT INTO tq_inbox (queue, kind) VALUES ({q}, 'left')) SELECT 'in'$$, '42501', 'in', '42501', '42501', '42501', '42501', '42501', '42501'),
 	-- every option, and every table behind it
 	(NULL, $$SELECT tq_enqueue({q}, '{}', 'left', 5, delay => '1 h', expires_at => now() + interval '1 d', max_attempts => 2, retry => '{"delay": "1 s"}',

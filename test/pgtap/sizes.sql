@@ -33,6 +33,8 @@ INSERT INTO verbs VALUES
 	('tq_enqueue', '{"queue": "''q''"}'),
 	('tq_inbox', '{"queue": "''q''", "payload": "''{}''"}'),
 	('tq_enqueue_many', '{"queue": "''q''", "payloads": "array_fill(''1''::jsonb, ARRAY[1000])"}'),
+	('tq_enqueue_info', '{"queue": "''q''"}'),
+	('tq_enqueue_many_info', '{"queue": "''q''", "payloads": "array_fill(''1''::jsonb, ARRAY[1000])"}'),
 	('tq_batch_open', '{"queue": "''q''"}'),
 	('tq_claim', '{"queue": "''q''"}'),
 	('tq_claim_any', '{"queues": "''{q}''"}'),
@@ -151,6 +153,7 @@ INSERT INTO arguments VALUES
 	('tq_help', 'name', 'name');
 -- a row of tq_inbox is a call of tq_enqueue
 INSERT INTO arguments SELECT 'tq_inbox', argument, sort FROM arguments WHERE verb = 'tq_enqueue';
+INSERT INTO arguments SELECT verb || '_info', argument, sort FROM arguments WHERE verb IN ('tq_enqueue', 'tq_enqueue_many');
 
 -- A value of n bytes.
 CREATE FUNCTION string(n int) RETURNS text LANGUAGE sql AS $$SELECT format('repeat(''x'', %s)', n)$$;
