@@ -122,6 +122,12 @@ RETURNS TABLE (
 	wait_p50 interval, wait_p99 interval, run_p50 interval, run_p99 interval)
 LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 1440 AS 'MODULE_PATHNAME';
 
+CREATE FUNCTION tq_free_key(queue text, unique_key text)
+RETURNS boolean LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+CREATE FUNCTION tq_find(queue text, unique_key text)
+RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
 CREATE FUNCTION tq_enqueue_info(
 	queue text, payload jsonb DEFAULT '{}', kind text DEFAULT NULL, priority int DEFAULT NULL,
 	run_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
@@ -356,7 +362,8 @@ BEGIN
 				'@extschema@.tq_set_now'::regproc, '@extschema@.tq_reset'::regproc, '@extschema@.tq_enqueued'::regproc,
 				'@extschema@.tq_limit_group'::regproc, '@extschema@.tq_changes'::regproc,
 				'@extschema@.tq_subscribe'::regproc, '@extschema@.tq_unsubscribe'::regproc, 'tq.subscriptions'::regproc,
-				'@extschema@.tq_enqueue_info'::regproc, '@extschema@.tq_enqueue_many_info'::regproc)
+				'@extschema@.tq_enqueue_info'::regproc, '@extschema@.tq_enqueue_many_info'::regproc,
+				'@extschema@.tq_free_key'::regproc, '@extschema@.tq_find'::regproc)
 		UNION ALL
 		SELECT format('REVOKE ALL ON TABLE %s FROM %s', c.oid::regclass, g.grantee)
 		FROM pg_class c CROSS JOIN LATERAL (
@@ -391,7 +398,8 @@ GRANT EXECUTE ON ROUTINE tq.require_library(), @extschema@.tq_restore_end(),
 GRANT EXECUTE ON ROUTINE @extschema@.tq_changes, @extschema@.tq_list, @extschema@.tq_cancel_many, @extschema@.tq_reschedule_many,
 	@extschema@.tq_retry_where, @extschema@.tq_purge_many, @extschema@.tq_set_now, @extschema@.tq_reset,
 	@extschema@.tq_enqueued, @extschema@.tq_subscribe, @extschema@.tq_unsubscribe, @extschema@.tq_limit_group, tq.subscriptions,
-	@extschema@.tq_enqueue_info, @extschema@.tq_enqueue_many_info, tq.may_list_groups TO PUBLIC;
+	@extschema@.tq_enqueue_info, @extschema@.tq_enqueue_many_info, @extschema@.tq_free_key, @extschema@.tq_find,
+	tq.may_list_groups TO PUBLIC;
 GRANT SELECT ON @extschema@.tq_audit, @extschema@.tq_subscriptions TO PUBLIC;
 
 -- Functions with more arguments replace those without. Each keeps the rights that administrators gave it.

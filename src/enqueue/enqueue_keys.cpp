@@ -31,7 +31,9 @@ JobId yield(uint16_t queue, const EnqueueItem &item, const KeyRow &row, KeyState
 							? errdetail("Job %lld has ended, but keeps its key until %s.",
 										static_cast<long long>(row.job), timestamptz_to_str(row.until))
 							: errdetail("Job %lld has it, and has not ended.", static_cast<long long>(row.job)),
-						errhint("Other values of unique_mode skip the new job, or replace one that waits.")));
+						s == KeyState::kept
+							? errhint("tq_free_key() frees the key.")
+							: errhint("Other values of unique_mode skip the new job, or replace one that waits.")));
 	return item.mode == UniqueMode::ignore ? 0 : row.job;
 }
 

@@ -174,19 +174,79 @@ SELECT is((SELECT count(*) FROM tq_jobs WHERE queue = 'bulk'), 4000::bigint, 'ea
 -- ---- windows, and where they come from
 
 SELECT tq_create_queue('w', '{"unique_for": "1 hour"}');
+-- Ends the next job of a queue after it was started.
+CREATE FUNCTION bury(q text) RETURNS text LANGUAGE sql AS $$SELECT tq_bury(id, lease, 'x') FROM tq_claim(q)$$;
 SELECT tq_enqueue('w', unique_key => 'k') AS job \gset
-SELECT tq_cancel(:job) \g /dev/null
+SELECT bury('w') \g /dev/null
 SELECT is(tq_enqueue('w', unique_key => 'k'), :job::bigint, 'the queue''s window');
 SELECT throws_like($$SELECT tq_enqueue('w', unique_key => 'k', unique_mode => 'error')$$, 'unique key "k" is taken in queue "w"', 'an error names key and queue');
 SELECT is(tq_retry(:job), 'ready', 'a job''s own window does not stop its retry');
 SELECT tq_enqueue('w', unique_key => 'l', options => '{"unique_for": "0"}') AS job \gset
-SELECT tq_cancel(:job) \g /dev/null
+SELECT is(tq_complete(id, lease), 'succeeded', 'both run') FROM tq_claim('w', 2);
 SELECT isnt(tq_enqueue('w', unique_key => 'l'), :job::bigint, 'the job''s own wins');
 SET tq.unique_for = '1h';
-SELECT tq_enqueue('u', unique_key => 'server') AS job \gset
-SELECT tq_cancel(:job) \g /dev/null
-SELECT is(tq_enqueue('u', unique_key => 'server'), :job::bigint, 'the server''s window');
+SELECT tq_enqueue('u2', unique_key => 'server') AS job \gset
+SELECT bury('u2') \g /dev/null
+SELECT is(tq_enqueue('u2', unique_key => 'server'), :job::bigint, 'the server''s window');
 RESET tq.unique_for;
+
+-- ---- a window ends with a job that was never started
+
+SELECT tq_create_queue('n', '{"unique_for": "1 hour"}');
+CREATE FUNCTION again(old bigint, key text DEFAULT 'k') RETURNS boolean LANGUAGE sql AS
+	$$SELECT tq_enqueue('n', unique_key => key) IS DISTINCT FROM old$$;
+SELECT tq_enqueue('n', unique_key => 'k') AS job \gset
+SELECT tq_cancel(:job) \g /dev/null
+SELECT ok(again(:job), 'a cancelled job frees its key');
+SELECT max(id) AS job FROM tq_jobs WHERE queue = 'n' \gset
+SELECT tq_purge('n', 'ready') \g /dev/null
+SELECT ok(again(:job), 'a purged one, too');
+SELECT max(id) AS job FROM tq_jobs WHERE queue = 'n' \gset
+SELECT tq_cancel(:job), tq_purge('n', 'cancelled') \g /dev/null
+SELECT ok(again(:job), 'and one that is purged after it was cancelled');
+SELECT tq_enqueue('n', unique_key => 'late', expires_at => clock_timestamp() + interval '1 ms') AS job \gset
+SELECT set_config('test.job', :'job', false) \g /dev/null
+DO $$BEGIN WHILE NOT EXISTS (SELECT FROM tq_history(current_setting('test.job')::bigint) WHERE event = 'expired') LOOP END LOOP; END$$;
+SELECT ok(again(:job, 'late'), 'an expired one, too');
+SELECT tq_purge('n', 'all') \g /dev/null
+BEGIN;
+SELECT tq_enqueue('n', unique_key => 'own') AS job \gset
+SELECT tq_cancel(:job) \g /dev/null
+SELECT ok(again(:job, 'own'), 'in the transaction that enqueued and cancelled it');
+ROLLBACK;
+SELECT tq_enqueue('n', unique_key => 'ran') AS job \gset
+BEGIN;
+SELECT tq_cancel(:job) \g /dev/null
+SELECT ok(again(:job, 'ran'), 'in the transaction that cancelled it');
+ROLLBACK;
+SELECT ok(NOT again(:job, 'ran'), 'not after its rollback');
+SELECT id, lease FROM tq_claim('n') \gset
+SELECT tq_release(:job, :lease, '1 h') \g /dev/null
+SELECT tq_cancel(:job) \g /dev/null
+SELECT ok(NOT again(:job, 'ran'), 'a released job was started');
+
+-- ---- tq_find, tq_free_key
+
+SELECT is(tq_find('n', 'ran'), :job::bigint, 'tq_find finds a job that keeps its key');
+SELECT throws_like($$SELECT tq_enqueue('n', unique_key => 'ran', unique_mode => 'error')$$, 'unique key "ran" is taken%', 'its key is taken');
+BEGIN;
+SELECT ok(tq_free_key('n', 'ran'), 'tq_free_key frees it');
+SELECT ok(again(:job, 'ran'), 'another job gets it');
+ROLLBACK;
+SELECT is(tq_find('n', 'ran'), :job::bigint, 'a rollback undoes this');
+SELECT ok(tq_free_key('n', 'ran'), 'freed');
+SELECT is(tq_find('n', 'ran'), NULL, 'no job has it');
+SELECT ok(NOT tq_free_key('n', 'ran'), 'it is free already');
+SELECT is(array_agg(detail), ARRAY[jsonb_build_object('unique_key', 'ran')], 'tq_audit shows who freed it') FROM tq_audit WHERE action = 'free_key';
+SELECT is(tq_retry(:job), 'ready', 'the job can be retried');
+SELECT is(tq_find('n', 'ran'), :job::bigint, 'and has its key');
+SELECT throws_ok($$SELECT tq_free_key('n', 'ran')$$, 'TQ008', NULL, 'which cannot be freed while it is live');
+SELECT is(tq_find('n', 'none'), NULL, 'nobody has a key that was never used');
+SELECT throws_ok($$SELECT tq_find('none', 'k')$$, 'TQ002', NULL, 'in a queue that exists');
+BEGIN;
+SELECT tq_enqueue('n', unique_key => 'mine') AS mine \gset
+SELECT is(tq_find('n', 'mine'), :mine::bigint, 'a job of this transaction');
+ROLLBACK;
 
 -- ---- retry
 
