@@ -128,6 +128,9 @@ RETURNS boolean LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 CREATE FUNCTION tq_find(queue text, unique_key text)
 RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
+CREATE FUNCTION tq_cancel_jobs(ids bigint[], reason text DEFAULT NULL)
+RETURNS TABLE (id bigint, status text) LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100 AS 'MODULE_PATHNAME';
+
 CREATE FUNCTION tq_enqueue_info(
 	queue text, payload jsonb DEFAULT '{}', kind text DEFAULT NULL, priority int DEFAULT NULL,
 	run_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
@@ -363,7 +366,7 @@ BEGIN
 				'@extschema@.tq_limit_group'::regproc, '@extschema@.tq_changes'::regproc,
 				'@extschema@.tq_subscribe'::regproc, '@extschema@.tq_unsubscribe'::regproc, 'tq.subscriptions'::regproc,
 				'@extschema@.tq_enqueue_info'::regproc, '@extschema@.tq_enqueue_many_info'::regproc,
-				'@extschema@.tq_free_key'::regproc, '@extschema@.tq_find'::regproc)
+				'@extschema@.tq_free_key'::regproc, '@extschema@.tq_find'::regproc, '@extschema@.tq_cancel_jobs'::regproc)
 		UNION ALL
 		SELECT format('REVOKE ALL ON TABLE %s FROM %s', c.oid::regclass, g.grantee)
 		FROM pg_class c CROSS JOIN LATERAL (
@@ -399,7 +402,7 @@ GRANT EXECUTE ON ROUTINE @extschema@.tq_changes, @extschema@.tq_list, @extschema
 	@extschema@.tq_retry_where, @extschema@.tq_purge_many, @extschema@.tq_set_now, @extschema@.tq_reset,
 	@extschema@.tq_enqueued, @extschema@.tq_subscribe, @extschema@.tq_unsubscribe, @extschema@.tq_limit_group, tq.subscriptions,
 	@extschema@.tq_enqueue_info, @extschema@.tq_enqueue_many_info, @extschema@.tq_free_key, @extschema@.tq_find,
-	tq.may_list_groups TO PUBLIC;
+	@extschema@.tq_cancel_jobs, tq.may_list_groups TO PUBLIC;
 GRANT SELECT ON @extschema@.tq_audit, @extschema@.tq_subscriptions TO PUBLIC;
 
 -- Functions with more arguments replace those without. Each keeps the rights that administrators gave it.

@@ -48,6 +48,7 @@ INSERT INTO verbs VALUES
 	('tq_release', '{"id": "(held()).id", "lease": "(held()).lease"}', true),
 	('tq_bury', '{"id": "(held()).id", "lease": "(held()).lease", "reason": "''odd''"}', true),
 	('tq_cancel', '{"id": "idle()"}', true),
+	('tq_cancel_jobs', '{"ids": "ARRAY[idle()]"}', true),
 	('tq_find', '{"queue": "''good''", "unique_key": "''k''"}', false),
 	('tq_free_key', '{"queue": "''good''", "unique_key": "''k''"}', true),
 	('tq_retry', '{"id": "idle()"}', true),

@@ -104,6 +104,7 @@ INSERT INTO verb (needs, statement, none, produce, consume, manage, monitor, met
 	('dead', $$SELECT tq_complete({id}, {lease})$$, 'TQ004', '42501', 'TQ001', '42501', '42501', 'TQ004', '42501', '42501'),
 	('dead', $$SELECT status FROM tq_complete_many(ARRAY[{id}], ARRAY[{lease}])$$, 'not_found', '42501', 'lost', '42501', '42501', 'not_found', '42501', '42501'),
 	('delayed', $$SELECT tq_cancel({id})$$, 'TQ004', '42501', '42501', 'cancelled', '42501', 'TQ004', '42501', 'cancelled'),
+	('delayed', $$SELECT status FROM tq_cancel_jobs(ARRAY[{id}::bigint])$$, 'not_found', '42501', '42501', 'cancelled', '42501', 'not_found', '42501', 'cancelled'),
 	(NULL, $$SELECT tq_find({q}, 'none') IS NULL$$, '42501', 'true', 'true', '42501', 'true', '42501', 'true', '42501'),
 	(NULL, $$SELECT tq_free_key({q}, 'none')$$, '42501', '42501', '42501', '42501', '42501', '42501', '42501', '42501'),
 	('running', $$SELECT tq_cancel({id})$$, 'TQ004', '42501', '42501', 'asked', '42501', 'TQ004', '42501', 'asked'),
