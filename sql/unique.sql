@@ -48,7 +48,7 @@ SELECT tq_enqueue('unique_reports', unique_key => 'daily') AS job \gset
 SELECT tq_complete(id, lease) FROM tq_claim('unique_reports');
 SELECT tq_enqueue('unique_reports', unique_key => 'daily') = :job AS same;
 SELECT try($$SELECT regexp_replace(tq_enqueue('unique_reports', unique_key => 'daily', unique_mode => 'error')::text, '\d', '')$$) ~
-	'^TQ008: unique key "daily" is taken in queue "unique_reports"\nJob N has ended, but keeps its key until .*\.\nOther values' AS says_until;
+	'^TQ008: unique key "daily" is taken in queue "unique_reports"\nJob N has ended, but keeps its key until .*\.\ntq_free_key' AS says_until;
 SELECT tq_enqueue('unique_reports', unique_key => 'hourly', options => '{"unique_for": "0"}') AS job \gset
 SELECT count(*) FROM tq_claim('unique_reports');
 SELECT tq_complete(id, lease) FROM tq_running WHERE queue = 'unique_reports';

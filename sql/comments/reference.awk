@@ -89,7 +89,7 @@ function split_arguments(s, args,    i, c, n, depth, quoted) {
 function meaning_of(name, arg) {
 	if (arg in meaning)
 		return meaning[arg]
-	sub(/_(many|any|for|next)$/, "", name)
+	sub(/_(many|any|for|next|info)$/, "", name)
 	return ((name, arg) in said) ? said[name, arg] : common[arg]
 }
 

@@ -63,7 +63,8 @@ CREATE TABLE tq.job (
 
 -- One row per durable change of a job. type: c claimed, s succeeded, f failed (to be retried), l lease lost (to be
 -- retried), r released, d dead, b buried, x cancelled, e expired, p purged, m moved, R retried, o override (priority,
--- retry_at), k checkpoint, a asked to cancel, u freed (its parents have ended).
+-- retry_at), k checkpoint, a asked to cancel, u freed (its parents have ended), S superseded (a newer
+-- job has its unique key).
 CREATE TABLE tq.event (
 	job_id       bigint NOT NULL,
 	at           timestamptz NOT NULL,

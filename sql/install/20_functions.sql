@@ -25,6 +25,25 @@ CREATE FUNCTION tq_enqueue_many(
 	unique_keys text[] DEFAULT NULL, group_keys text[] DEFAULT NULL)
 RETURNS bigint[] LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
+CREATE FUNCTION tq_enqueue_info(
+	queue text, payload jsonb DEFAULT '{}', kind text DEFAULT NULL, priority int DEFAULT NULL,
+	run_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
+	max_attempts int DEFAULT NULL, retry jsonb DEFAULT NULL, timeout interval DEFAULT NULL,
+	group_key text DEFAULT NULL, unique_key text DEFAULT NULL, unique_mode text DEFAULT 'skip',
+	headers jsonb DEFAULT NULL, depends_on bigint[] DEFAULT NULL, options jsonb DEFAULT NULL,
+	OUT id bigint, OUT outcome text)
+LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+CREATE FUNCTION tq_enqueue_many_info(
+	queue text, payloads jsonb[], kind text DEFAULT NULL, priority int DEFAULT NULL,
+	run_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
+	max_attempts int DEFAULT NULL, retry jsonb DEFAULT NULL, timeout interval DEFAULT NULL,
+	group_key text DEFAULT NULL, unique_mode text DEFAULT 'skip',
+	headers jsonb DEFAULT NULL, depends_on bigint[] DEFAULT NULL, options jsonb DEFAULT NULL,
+	kinds text[] DEFAULT NULL, priorities int[] DEFAULT NULL, run_ats timestamptz[] DEFAULT NULL,
+	unique_keys text[] DEFAULT NULL, group_keys text[] DEFAULT NULL)
+RETURNS TABLE (id bigint, outcome text) LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100 AS 'MODULE_PATHNAME';
+
 CREATE FUNCTION tq_claim(
 	queue text, max_jobs int DEFAULT 1, worker text DEFAULT NULL, lease_for interval DEFAULT NULL,
 	wait interval DEFAULT NULL, kinds text[] DEFAULT NULL, bind_session boolean DEFAULT false,

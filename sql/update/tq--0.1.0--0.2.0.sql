@@ -125,6 +125,34 @@ RETURNS TABLE (
 	wait_p50 interval, wait_p99 interval, run_p50 interval, run_p99 interval)
 LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 1440 AS 'MODULE_PATHNAME';
 
+CREATE FUNCTION tq_free_key(queue text, unique_key text)
+RETURNS boolean LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+CREATE FUNCTION tq_find(queue text, unique_key text)
+RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+CREATE FUNCTION tq_cancel_jobs(ids bigint[], reason text DEFAULT NULL)
+RETURNS TABLE (id bigint, status text) LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100 AS 'MODULE_PATHNAME';
+
+CREATE FUNCTION tq_enqueue_info(
+	queue text, payload jsonb DEFAULT '{}', kind text DEFAULT NULL, priority int DEFAULT NULL,
+	run_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
+	max_attempts int DEFAULT NULL, retry jsonb DEFAULT NULL, timeout interval DEFAULT NULL,
+	group_key text DEFAULT NULL, unique_key text DEFAULT NULL, unique_mode text DEFAULT 'skip',
+	headers jsonb DEFAULT NULL, depends_on bigint[] DEFAULT NULL, options jsonb DEFAULT NULL,
+	OUT id bigint, OUT outcome text)
+LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+
+CREATE FUNCTION tq_enqueue_many_info(
+	queue text, payloads jsonb[], kind text DEFAULT NULL, priority int DEFAULT NULL,
+	run_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
+	max_attempts int DEFAULT NULL, retry jsonb DEFAULT NULL, timeout interval DEFAULT NULL,
+	group_key text DEFAULT NULL, unique_mode text DEFAULT 'skip',
+	headers jsonb DEFAULT NULL, depends_on bigint[] DEFAULT NULL, options jsonb DEFAULT NULL,
+	kinds text[] DEFAULT NULL, priorities int[] DEFAULT NULL, run_ats timestamptz[] DEFAULT NULL,
+	unique_keys text[] DEFAULT NULL, group_keys text[] DEFAULT NULL)
+RETURNS TABLE (id bigint, outcome text) LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100 AS 'MODULE_PATHNAME';
+
 -- The last row of a page may have only next_after: see docs/reference.md.
 CREATE FUNCTION tq_list(
 	queue text DEFAULT NULL, state text DEFAULT NULL, kind text DEFAULT NULL, worker text DEFAULT NULL, tag text DEFAULT NULL,
@@ -339,7 +367,9 @@ BEGIN
 				'@extschema@.tq_retry_where'::regproc, '@extschema@.tq_purge_many'::regproc,
 				'@extschema@.tq_set_now'::regproc, '@extschema@.tq_reset'::regproc, '@extschema@.tq_enqueued'::regproc,
 				'@extschema@.tq_limit_group'::regproc, '@extschema@.tq_changes'::regproc,
-				'@extschema@.tq_subscribe'::regproc, '@extschema@.tq_unsubscribe'::regproc, 'tq.subscriptions'::regproc)
+				'@extschema@.tq_subscribe'::regproc, '@extschema@.tq_unsubscribe'::regproc, 'tq.subscriptions'::regproc,
+				'@extschema@.tq_enqueue_info'::regproc, '@extschema@.tq_enqueue_many_info'::regproc,
+				'@extschema@.tq_free_key'::regproc, '@extschema@.tq_find'::regproc, '@extschema@.tq_cancel_jobs'::regproc)
 		UNION ALL
 		SELECT format('REVOKE ALL ON TABLE %s FROM %s', c.oid::regclass, g.grantee)
 		FROM pg_class c CROSS JOIN LATERAL (
@@ -374,7 +404,8 @@ GRANT EXECUTE ON ROUTINE tq.require_library(), @extschema@.tq_restore_end(),
 GRANT EXECUTE ON ROUTINE @extschema@.tq_changes, @extschema@.tq_list, @extschema@.tq_cancel_many, @extschema@.tq_reschedule_many,
 	@extschema@.tq_retry_where, @extschema@.tq_purge_many, @extschema@.tq_set_now, @extschema@.tq_reset,
 	@extschema@.tq_enqueued, @extschema@.tq_subscribe, @extschema@.tq_unsubscribe, @extschema@.tq_limit_group, tq.subscriptions,
-	tq.may_list_groups TO PUBLIC;
+	@extschema@.tq_enqueue_info, @extschema@.tq_enqueue_many_info, @extschema@.tq_free_key, @extschema@.tq_find,
+	@extschema@.tq_cancel_jobs, tq.may_list_groups TO PUBLIC;
 GRANT SELECT ON @extschema@.tq_audit, @extschema@.tq_subscriptions TO PUBLIC;
 
 -- Functions with more arguments replace those without. Each keeps the rights that administrators gave it.

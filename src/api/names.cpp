@@ -65,6 +65,8 @@ const char *name_of(EventType event) noexcept
 			return "freed";
 		case EventType::blocked:
 			return "blocked";
+		case EventType::superseded:
+			return "superseded";
 		default:
 			return ended_as(event);
 	}

@@ -157,6 +157,13 @@ void to_be_cancelled(Entry &e) noexcept
 	e.flags |= core::kCancelAsked | core::kOverride;
 }
 
+// A superseded job that waits for another attempt ends instead.
+void end_superseded(Entry &e) noexcept
+{
+	if (e.has(core::kSuperseded) && e.mark == Verb::none && (e.state == State::ready || e.state == State::delayed))
+		to_be_cancelled(e);
+}
+
 void undo_claim(Db &db, const Op &op) noexcept
 {
 	Queue &q = engine.queue(op.queue);
@@ -191,6 +198,7 @@ void undo_claim(Db &db, const Op &op) noexcept
 				x.state = pause == 0 ? State::ready : State::delayed;
 				x.flags |= core::kHeld;
 				x.timer = pause == 0 ? core::kNever : wall_now() + pause;
+				end_superseded(x);
 			});
 		}
 		else if (e.mark == Verb::lose)
@@ -253,6 +261,20 @@ void publish_ask(const Op &op) noexcept
 	unlock_queue(op.queue);
 	if (bound)
 		wake_scheduler(*current_db()); // its holder may be an executor, which the scheduler interrupts
+}
+
+// Supersedes a job that ran when its key was passed on. Unlike a request to stop, this also applies if the attempt has
+// ended since then.
+void publish_superseded(const Op &op) noexcept
+{
+	Queue &q = engine.queue(op.queue);
+	lock_queue(op.queue);
+	if (engine.is(q, op.ref, op.id))
+		engine.change(q, op.ref, [](Entry &x) noexcept {
+			x.flags |= core::kSuperseded;
+			end_superseded(x);
+		});
+	unlock_queue(op.queue);
 }
 
 // Evicts a freed job that is far behind others or long before its time, as if it had been enqueued now. Many jobs may
@@ -366,9 +388,11 @@ void publish_change(Db &db, const Op &op, Counting counting) noexcept
 				{
 					x.attempt = 0;
 					x.expires_at = core::kNever; // it applied to the previous life
+					x.flags &= static_cast<uint16_t>(~core::kSuperseded);
 				}
 				else if (!op.count_attempt && x.attempt > 0)
 					--x.attempt;
+				end_superseded(x);
 			});
 			if (op.verb == Verb::free)
 				leave_to_disk(db, q, op.ref);
@@ -411,6 +435,7 @@ void undo_change(const Op &op) noexcept
 					x.mark = Verb::none;
 					x.flags &= static_cast<uint16_t>(~core::kClaimEnded);
 				}
+				end_superseded(x);
 			});
 	}
 	unlock_queue(op.queue);
@@ -495,7 +520,12 @@ void publish(Db &db, const Op &op, Counting counting) noexcept
 		case Verb::none:
 			break;
 		default:
-			is_cancel_request(op) ? publish_ask(op) : publish_change(db, op, counting);
+			if (!is_cancel_request(op))
+				publish_change(db, op, counting);
+			else if (op.makes_way)
+				publish_superseded(op);
+			else
+				publish_ask(op);
 	}
 }
 

@@ -30,6 +30,7 @@ enum EntryFlag : uint16_t
 	kOwnRetry = 1024,	   // its row has a retry policy of its own
 	kUnique = 2048,		   // its row has a unique key
 	kOwnOptions = 4096,	   // its row has options, such as a follow-up job
+	kSuperseded = 8192,	   // a newer job has its unique key: it gets no further attempt
 };
 
 // A live job. Q protects everything except hash_next (P). `id`, `queue` and `lane` are set before the entry enters the

@@ -1,4 +1,4 @@
-// tq_enqueue, tq_enqueue_many.
+// tq_enqueue, tq_enqueue_many, and the forms that also return the outcome: tq_enqueue_info, tq_enqueue_many_info.
 // Regime: PG.
 #include "enqueue/enqueue.hpp"
 
@@ -11,6 +11,7 @@
 #include "queues/queue_names.hpp"
 #include "pg/function.hpp"
 #include "pg/json_values.hpp"
+#include "pg/rows.hpp"
 
 namespace tq
 {
@@ -115,13 +116,25 @@ void check_times(const journal::JobRow &row)
 								  pstrdup(timestamptz_to_str(row.run_at)))));
 }
 
-} // namespace tq
-
-using namespace tq;
-
-TQ_FUNCTION(tq_enqueue)
+namespace
 {
-	require_writable("tq_enqueue()");
+
+constexpr pg::ColumnSpec kInfo[] = {{"id", INT8OID}, {"outcome", TEXTOID}};
+
+// An item with its id: 0 if the function returns null for it.
+pg::RowValues info_of(const EnqueueItem &item, int64 id)
+{
+	pg::RowValues r;
+	r.add(Int64GetDatum(id), id == 0);
+	r.add_text(!item.made ? "skipped" : item.row.origin != 0 ? "replaced" : "created");
+	return r;
+}
+
+// queue, payload, kind, priority, run_at, delay, expires_at, max_attempts, retry, timeout, group_key, unique_key,
+// unique_mode, headers, depends_on, options
+EnqueueItem enqueue_one(FunctionCallInfo fcinfo, const char *function, int64 *id)
+{
+	require_writable(function);
 	const char *name = text_required(fcinfo, 0, "queue");
 	require(fcinfo, 1, "payload");
 	Db &db = database(fcinfo);
@@ -140,19 +153,23 @@ TQ_FUNCTION(tq_enqueue)
 	item.row.payload = jsonb_value(fcinfo, 1, "payload", payload_limit());
 	const Waiting waiting = read_waiting(db, fcinfo, 14, &item.row);
 	const uint16_t queue = queue_for_enqueue(db, name);
-	int64 id = 0;
-	enqueue(db, queue, &item, 1, &id);
-	write_waiting(db, waiting, &id, item.made ? 1 : 0);
-	if (id == 0)
-		PG_RETURN_NULL();
-	PG_RETURN_INT64(id);
+	enqueue(db, queue, &item, 1, id);
+	write_waiting(db, waiting, id, item.made ? 1 : 0);
+	return item;
 }
+
+struct Enqueued
+{
+	int n;
+	EnqueueItem *items;
+	int64 *ids;
+};
 
 // queue, payloads, kind, priority, run_at, delay, expires_at, max_attempts, retry, timeout, group_key, unique_mode,
 // headers, depends_on, options, kinds, priorities, run_ats, unique_keys, group_keys
-TQ_FUNCTION(tq_enqueue_many)
+Enqueued enqueue_each(FunctionCallInfo fcinfo, const char *function)
 {
-	require_writable("tq_enqueue_many()");
+	require_writable(function);
 	const char *name = text_required(fcinfo, 0, "queue");
 	int n = 0, nk = 0, np = 0, nr = 0, nu = 0, ng = 0;
 	Datum *payloads = array_required(fcinfo, 1, "payloads", JSONBOID, &n);
@@ -229,6 +246,35 @@ TQ_FUNCTION(tq_enqueue_many)
 		if (items[i].made)
 			made[nmade++] = ids[i];
 	write_waiting(db, waiting, made, nmade);
+	return {n, items, ids};
+}
+
+} // namespace
+} // namespace tq
+
+using namespace tq;
+
+TQ_FUNCTION(tq_enqueue)
+{
+	int64 id = 0;
+	enqueue_one(fcinfo, "tq_enqueue()", &id);
+	if (id == 0)
+		PG_RETURN_NULL();
+	PG_RETURN_INT64(id);
+}
+
+TQ_FUNCTION(tq_enqueue_info)
+{
+	int64 id = 0;
+	const pg::RowType type = pg::returned_row(fcinfo, pg::row_shape(kInfo));
+	const EnqueueItem item = enqueue_one(fcinfo, "tq_enqueue_info()", &id);
+	pg::RowValues r = info_of(item, id);
+	return pg::row_datum(type, r.values, r.nulls);
+}
+
+TQ_FUNCTION(tq_enqueue_many)
+{
+	const auto [n, items, ids] = enqueue_each(fcinfo, "tq_enqueue_many()");
 	auto *datums = static_cast<Datum *>(palloc(sizeof(Datum) * static_cast<Size>(std::max(n, 1))));
 	auto *nulls = static_cast<bool *>(palloc(sizeof(bool) * static_cast<Size>(std::max(n, 1))));
 	for (int i = 0; i < n; ++i)
@@ -239,4 +285,16 @@ TQ_FUNCTION(tq_enqueue_many)
 	int dims[] = {n}, bounds[] = {1};
 	PG_RETURN_ARRAYTYPE_P(
 		construct_md_array(datums, nulls, n > 0 ? 1 : 0, dims, bounds, INT8OID, sizeof(int64), true, TYPALIGN_DOUBLE));
+}
+
+TQ_FUNCTION(tq_enqueue_many_info)
+{
+	const pg::RowSet rows = pg::begin_rows(fcinfo, pg::row_shape(kInfo));
+	const auto [n, items, ids] = enqueue_each(fcinfo, "tq_enqueue_many_info()");
+	for (int i = 0; i < n; ++i)
+	{
+		pg::RowValues r = info_of(items[i], ids[i]);
+		rows.put(r);
+	}
+	return static_cast<Datum>(0);
 }

@@ -12,8 +12,12 @@ namespace
 
 using core::JobId;
 
-bool gives_way(const EnqueueItem &item, KeyState s) noexcept
+// Whether the job of a row gives its key to the item's job. A running job does not while its window is open: the
+// window would also refuse the item's job after that job has ended.
+bool gives_way(const EnqueueItem &item, const KeyRow &row, KeyState s) noexcept
 {
+	if (s == KeyState::running)
+		return item.mode == UniqueMode::skip_waiting && !is_window_open(row);
 	return s == KeyState::waiting && (item.mode == UniqueMode::replace || item.mode == UniqueMode::keep_run_at);
 }
 
@@ -27,7 +31,9 @@ JobId yield(uint16_t queue, const EnqueueItem &item, const KeyRow &row, KeyState
 							? errdetail("Job %lld has ended, but keeps its key until %s.",
 										static_cast<long long>(row.job), timestamptz_to_str(row.until))
 							: errdetail("Job %lld has it, and has not ended.", static_cast<long long>(row.job)),
-						errhint("Other values of unique_mode skip the new job, or replace one that waits.")));
+						s == KeyState::kept
+							? errhint("tq_free_key() frees the key.")
+							: errhint("Other values of unique_mode skip the new job, or replace one that waits.")));
 	return item.mode == UniqueMode::ignore ? 0 : row.job;
 }
 
@@ -67,6 +73,36 @@ KeyState replace(Db &db, EnqueueItem *item, const KeyRow &old, JobId id)
 	}
 }
 
+// Notes in the history of the running job that has the key that job `id` supersedes it; this transaction has locked the
+// key's row. The worker is not disturbed, but the job gets no further attempt. Returns the job's state: ended if it
+// gives its key away.
+KeyState supersede(Db &db, const KeyRow &old, JobId id)
+{
+	ensure_loaded(db);
+	reserve_ops(1);
+	for (int tries = 0;; ++tries)
+	{
+		Op op;
+		core::Entry e;
+		if (hold_superseded(db, old.job, &op, &e) == Hold::ok)
+		{
+			TQ_WAIT_POINT("supersede-before-append");
+			uint16_t slot = e.segment;
+			journal::EventRow event = event_of(e, journal::EventType::superseded, wall_now());
+			event.reason = psprintf("superseded by job %lld", static_cast<long long>(id));
+			append_or_distrust(db, {.rows = &event, .slots = &slot, .n = 1}, op_count() - 1,
+							   [](Db &, const journal::EventRow &refused) { raise_busy(refused.job_id); });
+			return KeyState::ended;
+		}
+		const KeyState s = standing_of_key(db, old);
+		// A job of a restored segment without indexes counts as running, and has no entry.
+		if (s != KeyState::running || tries == 100)
+			return s != KeyState::running ? s : KeyState::ended;
+		pg_usleep(500);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
 } // namespace
 
 KeyRow key_row(const EnqueueItem &item, JobId id) noexcept
@@ -80,7 +116,7 @@ bool must_yield(Db &db, uint16_t queue, const EnqueueItem &item, JobId *answer)
 	if (!read_key(engine.queue(queue).id, item.unique_key, &row))
 		return false;
 	const KeyState s = standing_of_key(db, row);
-	if (is_free(s) || gives_way(item, s))
+	if (is_free(s) || gives_way(item, row, s))
 		return false;
 	*answer = yield(queue, item, row, s);
 	return true;
@@ -103,15 +139,15 @@ bool win_key(Db &db, uint16_t queue, EnqueueItem *item, JobId id, JobId *answer)
 		}
 		KeyState s = standing_of_key(db, row);
 		TQ_WAIT_POINT("unique-after-look");
-		if (is_free(s) || gives_way(*item, s))
+		if (is_free(s) || gives_way(*item, row, s))
 		{
 			if (!pass_key(db, queue_id, item->unique_key, row.job, mine))
 				continue;
 			TQ_WAIT_POINT("unique-after-pass");
 			// the row is ours now: a session that retries that job or replaces it waits for us, so check again
 			s = standing_of_key(db, row);
-			if (gives_way(*item, s))
-				s = replace(db, item, row, id);
+			if (gives_way(*item, row, s))
+				s = s == KeyState::running ? supersede(db, row, id) : replace(db, item, row, id);
 			if (is_free(s))
 				return true;
 			if (!pass_key(db, queue_id, item->unique_key, id, row))

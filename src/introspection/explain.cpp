@@ -343,7 +343,9 @@ char *running(core::JobId job, const Facts &f, const Record &rec, Micros now)
 	const char *limit = hard ? "and must end by" : "and has a lease";
 	return psprintf("Job %lld is running%s: attempt %d began at %s%s, %s %s%s.%s", id, by(f.worker), e.attempt,
 					at(e.claimed_at), claim, limit, hard ? "" : "until ", at(ends),
-					e.has(core::kCancelAsked) ? " It was asked to stop." : "");
+					e.has(core::kCancelAsked)  ? " It was asked to stop."
+					: e.has(core::kSuperseded) ? " It was superseded, and gets no further attempt."
+											   : "");
 }
 
 char *delayed(core::JobId job, const Facts &f, const Record &rec, Micros now)
@@ -351,7 +353,8 @@ char *delayed(core::JobId job, const Facts &f, const Record &rec, Micros now)
 	const auto id = static_cast<long long>(job);
 	const Micros due = f.has_entry ? f.e.timer : rec.due;
 	if (f.has_entry && f.e.has(core::kCancelAsked))
-		return psprintf("Job %lld was asked to stop while it ran, and is about to be cancelled.", id);
+		return psprintf("Job %lld was %s while it ran, and is about to be cancelled.", id,
+						f.e.has(core::kSuperseded) ? "superseded" : "asked to stop");
 	const EventRow *e = last_of(rec, says_when);
 	const char *why = "that is when it was to start";
 	if (f.has_entry && f.e.aborts > 0)

@@ -332,7 +332,8 @@ const char *last_error_of(const journal::EventRow *events, int n) noexcept
 const journal::EventRow *last_attempt_of(const journal::EventRow *events, int n) noexcept
 {
 	while (n-- > 0)
-		if (events[n].lease != 0 && events[n].type != journal::EventType::asked_cancel)
+		if (events[n].lease != 0 && events[n].type != journal::EventType::asked_cancel &&
+			events[n].type != journal::EventType::superseded)
 			return &events[n];
 	return nullptr;
 }

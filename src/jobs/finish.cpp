@@ -121,9 +121,12 @@ void finish(Db &db, Finish *list, int n)
 		}
 		// the entry shows a request by this transaction only after the commit
 		const bool asked = e.has(core::kCancelAsked) || (e.after_claim > 0 && cancel_requested_here(e.id, f.lease));
-		if ((f.verb == Verb::fail || f.verb == Verb::release) && asked)
+		const bool superseded =
+			delay >= 0 && (e.has(core::kSuperseded) || (e.after_claim > 0 && superseded_here(e.id)));
+		if ((f.verb == Verb::fail || f.verb == Verb::release) && (asked || superseded))
 		{
-			// the job was asked to stop and did not succeed, so it ends as cancelled, even after its last attempt
+			// A job that was asked to stop and did not succeed ends as cancelled, even after its last attempt. So does
+			// a superseded job that would wait for another attempt.
 			type = journal::EventType::cancelled;
 			delay = -1;
 			noted.is_dead = false;

@@ -73,7 +73,8 @@ const char *const *job_option_names() noexcept { return kOptions; }
 UniqueMode parse_unique_mode(const text *mode)
 {
 	// in the order of the enum
-	static constexpr const char *kModes[] = {"skip", "ignore", "replace", "keep_run_at", "error", nullptr};
+	static constexpr const char *kModes[] = {"skip",		"skip_waiting", "ignore", "replace",
+											 "keep_run_at", "error",		nullptr};
 	const char *name = text_to_cstring(mode);
 	for (int i = 0; kModes[i] != nullptr; ++i)
 		if (strcmp(name, kModes[i]) == 0)

@@ -52,7 +52,7 @@ void ask(Ref ref, Op *op, Entry *entry) noexcept
 	op->to = State::running;
 	if (cancel_requested_here(e.id, e.lease))
 		entry->flags |= core::kCancelAsked;
-	if (entry->has(core::kCancelAsked))
+	if (entry->has(core::kCancelAsked) && !op->makes_way)
 		return;
 	++e.step;
 	++e.after_claim;
@@ -130,6 +130,29 @@ Hold hold_job(const FetchedJob &p, const HoldTerms &terms, Op *op, Entry *entry,
 	return result;
 }
 
+Hold hold_superseded(const Db &db, JobId id, Op *op, Entry *entry) noexcept
+{
+	uint16_t queue = 0;
+	const Ref ref = engine.find(index_of(db), id, &queue);
+	if (ref == kNil)
+		return Hold::not_found;
+	Hold result = Hold::ok;
+	lock_queue(queue);
+	const Entry &e = engine.entry(ref);
+	const bool ours = e.mark != Verb::none && e.owner == my_proc;
+	if (!engine.is(engine.queue(queue), ref, id))
+		result = Hold::not_found;
+	else if (e.state != State::running || (ours && !core::stays_running(e.mark)))
+		result = Hold::lost;
+	else
+	{
+		op->makes_way = true;
+		ask(ref, op, entry);
+	}
+	unlock_queue(queue);
+	return result;
+}
+
 void hold_ended(const FetchedJob &p, Op *op, Entry *entry) noexcept
 {
 	const bool dead = p.fold.state == journal::FoldState::dead || p.fold.state == journal::FoldState::buried;
@@ -142,7 +165,7 @@ void hold_ended(const FetchedJob &p, Op *op, Entry *entry) noexcept
 	engine.change(q, p.ref, [&](Entry &e) noexcept {
 		fill_entry(e, p.row, p.segment, p.fold);
 		e.priority = p.fold.has_priority ? p.fold.priority : p.row.priority;
-		e.flags &= static_cast<uint16_t>(~core::kCancelAsked);
+		e.flags &= static_cast<uint16_t>(~(core::kCancelAsked | core::kSuperseded));
 	});
 	take(q, p.ref, Verb::retry, op, entry);
 	unlock_queue(p.queue);

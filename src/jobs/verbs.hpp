@@ -39,6 +39,11 @@ struct HoldTerms
 // the job was asked before (entry->flags). A purge ends a running job in that case.
 Hold hold_job(const FetchedJob &pinned, const HoldTerms &terms, Op *op, Entry *entry, State *found) noexcept;
 
+// Notes that a newer job has the unique key of a running job, which keeps its mark. It takes a step, also if another
+// transaction is ending the attempt. Hold::lost: the job does not run. The caller has reserved memory for the
+// operation.
+Hold hold_superseded(const Db &db, JobId id, Op *op, Entry *entry) noexcept;
+
 // Marks an ended job for a new life; `pinned` is its kept placeholder.
 void hold_ended(const FetchedJob &pinned, Op *op, Entry *entry) noexcept;
 

@@ -129,11 +129,13 @@ void fold_event(Fold &fold, const EventRow &event) noexcept
 			end_attempt(fold, event, FoldState::waiting);
 			// with an attempt (0) it starts a new life; without, a delayed job has become due
 			fold.new_life = fold.new_life || event.attempt >= 0;
+			fold.superseded = fold.superseded && event.attempt < 0;
 			fold.cancel_asked = false;
 			break;
 		case EventType::blocked:
 			end_attempt(fold, event, FoldState::waiting);
 			fold.new_life = true;
+			fold.superseded = false;
 			fold.cancel_asked = false;
 			break;
 		case EventType::override_:
@@ -164,6 +166,9 @@ void fold_event(Fold &fold, const EventRow &event) noexcept
 			// it applies to a running attempt; if the claim was rolled back, the job is to be cancelled
 			if (!fold.terminal() && event.lease > fold.ended_lease)
 				fold.cancel_asked = true;
+			break;
+		case EventType::superseded:
+			fold.superseded = !fold.terminal();
 			break;
 		case EventType::freed:
 			fold.freed = true;

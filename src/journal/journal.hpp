@@ -53,7 +53,7 @@ enum class EventType : char
 {
 	claimed = 'c', succeeded = 's', failed = 'f', lost = 'l', released = 'r', dead = 'd', buried = 'b',
 	cancelled = 'x', expired = 'e', purged = 'p', moved = 'm', retried = 'R', override_ = 'o', checkpoint = 'k',
-	asked_cancel = 'a', freed = 'u', blocked = 'B',
+	asked_cancel = 'a', freed = 'u', blocked = 'B', superseded = 'S',
 };
 
 struct EventRow
@@ -99,6 +99,7 @@ struct Fold
 	bool has_checkpoint = false;
 	core::Binding binding{};
 	bool cancel_asked = false;
+	bool superseded = false;   // a newer job has its unique key: it gets no further attempt
 	bool held = false;		   // waits after an attempt, not for a time set by a caller
 	bool new_life = false;	   // retried after it ended: ignore the row's expires_at
 	bool freed = false;		   // its parents have ended
@@ -120,7 +121,8 @@ struct Fold
 // Adds one event to a fold. Callers pass events in step order (H4: never by place, id or time). A released attempt is
 // not counted; R and B start a new life. A failed, lost, released or retried event cancels an earlier `a`: that cancel
 // request came too late. A checkpoint renews the open lease. A checkpoint with lease and lease_until replaces a claim
-// that was not journalled. cancel_asked without running: a crash lost the claim, not the cancel request.
+// that was not journalled. cancel_asked without running: a crash lost the claim, not the cancel request. A superseded
+// job stays so until its life ends.
 void fold_event(Fold &fold, const EventRow &event) noexcept;
 
 // --- appends -------------------------------------------------------------------------------------------------

@@ -69,6 +69,8 @@ void fill_entry(Entry &e, const journal::Candidate &c, int slot, const journal::
 		e.flags |= core::kHasCheckpoint;
 	if (fold.cancel_asked)
 		e.flags |= core::kCancelAsked;
+	if (fold.superseded)
+		e.flags |= core::kSuperseded;
 	if (fold.held)
 		e.flags |= core::kHeld;
 	if (c.has_retry)
@@ -124,7 +126,7 @@ struct Arrival : JobRead
 	Key key;
 	State to = State::none;
 	Micros due = core::kNever;
-	bool doomed = false; // cancel requested and the attempt is gone: the scheduler cancels it
+	bool doomed = false; // asked to stop or superseded, and the attempt is gone: the scheduler cancels it
 	bool must = false;	 // may not stay on disk
 };
 
@@ -132,7 +134,7 @@ struct Arrival : JobRead
 void decide_state(Arrival &a, Micros now) noexcept
 {
 	a.to = state_of(a.c, a.fold, now, &a.due);
-	a.doomed = a.fold.cancel_asked && a.to != State::running;
+	a.doomed = (a.fold.cancel_asked || a.fold.superseded) && a.to != State::running;
 	if (a.doomed)
 	{
 		a.to = State::delayed;
@@ -194,6 +196,14 @@ Installed make_entry(Arrival &a) noexcept
 	return a.ref != kNil ? Installed::in_memory : a.must ? Installed::no_room : Installed::on_disk;
 }
 
+// The scheduler ends the job (Engine::fire_due).
+void doom(Entry &e) noexcept
+{
+	e.state = State::delayed;
+	e.timer = wall_now();
+	e.flags |= core::kOverride | core::kCancelAsked;
+}
+
 // Turns the placeholder into the job's entry.
 void fill_placeholder(const Arrival &a, Micros timers, uint32_t worker) noexcept
 {
@@ -205,11 +215,12 @@ void fill_placeholder(const Arrival &a, Micros timers, uint32_t worker) noexcept
 		a.l.count_delayed(-1);
 	engine.change(a.q, a.ref, [&](Entry &e) noexcept {
 		fill_entry(e, a.c, a.slot, a.fold);
-		if (a.doomed)
-			e.flags |= core::kOverride;
 		e.priority = a.key.priority;
 		e.state = a.to;
 		e.timer = a.due;
+		// The commit that superseded the job may have found the placeholder only.
+		if (a.doomed || (e.has(core::kSuperseded) && (a.to == State::ready || a.to == State::delayed)))
+			doom(e);
 		if (a.to == State::running)
 			fill_lease(a.q, e, a.fold, worker, timeout_of(a.c.timeout, a.q.settings).value);
 	});

@@ -180,7 +180,15 @@ Op &take_from_bulk(const Op &op)
 bool cancel_requested_here(JobId id, LeaseNo lease) noexcept
 {
 	for (int i = last_about(id); i >= 0; i = before(i))
-		if (tx.ops[i].id == id && tx.ops[i].lease == lease && is_cancel_request(tx.ops[i]))
+		if (tx.ops[i].id == id && tx.ops[i].lease == lease && is_cancel_request(tx.ops[i]) && !tx.ops[i].makes_way)
+			return true;
+	return false;
+}
+
+bool superseded_here(JobId id) noexcept
+{
+	for (int i = last_about(id); i >= 0; i = before(i))
+		if (tx.ops[i].id == id && is_cancel_request(tx.ops[i]) && tx.ops[i].makes_way)
 			return true;
 	return false;
 }

@@ -73,7 +73,8 @@ inline void set_entry(Op *op, Verb verb, const Entry &e) noexcept
 	op->prev_attempt = e.attempt;
 }
 
-// A request to a running job to stop. It sets no mark, and any end of the attempt overrides it.
+// A request to a running job to stop, or (makes_way) the note that a newer job has its unique key. It sets no mark, and
+// an end of the attempt overrides the request.
 inline bool is_cancel_request(const Op &op) noexcept { return op.verb == Verb::cancel && op.to == State::running; }
 
 // Reserves memory for n more operations, so that the next steps cannot fail half-way. Call it before popping or
@@ -102,6 +103,8 @@ Op &take_from_bulk(const Op &op);
 
 // Whether this transaction has asked the holder of a lease to stop.
 bool cancel_requested_here(JobId id, LeaseNo lease) noexcept;
+// Whether this transaction has enqueued a newer job with its unique key beside a running job.
+bool superseded_here(JobId id) noexcept;
 
 // The operation noted last for an entry; null if there is none.
 Op *last_op_on(Ref ref, JobId id) noexcept;

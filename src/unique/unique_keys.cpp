@@ -160,6 +160,28 @@ bool standing_in_new_segments(const Db &db, JobId id, KeyState *out)
 	return found || (!whole && comes);
 }
 
+// Whether the job was cancelled, expired or purged before its first attempt. A claim that a crash may have lost counts
+// as an attempt. False if the job is missing.
+bool ended_unstarted(const Db &db, JobId id)
+{
+	using journal::FoldState;
+	journal::Fold fold;
+	if (op_count() > 0)
+		CommandCounterIncrement(); // this transaction may have ended the job
+	const bool found = find_in_segments(db, id, latest_snapshot, [&](const journal::Segment &tables, Snapshot s) {
+		journal::JobRow row;
+		ItemPointerData tid;
+		if (!journal::find_job(tables, id, s, false, &row, &tid))
+			return false;
+		fold = journal::Fold{};
+		journal::fold_job(tables, id, s, &fold);
+		return fold.state != FoldState::moved;
+	});
+	const bool unstarted = fold.lease == 0 && fold.ended_lease == 0 && !fold.cancel_asked && !fold.superseded;
+	return found && unstarted &&
+		   (fold.state == FoldState::cancelled || fold.state == FoldState::expired || fold.state == FoldState::purged);
+}
+
 } // namespace
 
 bool read_key(int32 queue_id, text *key, KeyRow *row)
@@ -271,10 +293,12 @@ KeyState standing_of_job(Db &db, JobId id)
 	return is_in_bulk(db, id) ? KeyState::waiting : KeyState::gone;
 }
 
+bool is_window_open(const KeyRow &row) noexcept { return row.until != kNoWindow && row.until > wall_now(); }
+
 KeyState standing_of_key(Db &db, const KeyRow &row)
 {
 	const KeyState s = standing_of_job(db, row.job);
-	return is_free(s) && row.until != kNoWindow && row.until > wall_now() ? KeyState::kept : s;
+	return is_free(s) && is_window_open(row) && !ended_unstarted(db, row.job) ? KeyState::kept : s;
 }
 
 bool key_of_job(const Db &db, JobId id, int32 *queue_id, text **key)

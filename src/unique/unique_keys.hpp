@@ -16,7 +16,7 @@ constexpr Micros kNoWindow = journal::kNoTime;
 struct KeyRow
 {
 	JobId job = 0;
-	Micros until = kNoWindow; // the key is taken until then even if the job has ended
+	Micros until = kNoWindow; // the key is taken until then even if the job has ended, unless it was never started
 };
 
 // The state of a key's job, as far as the key depends on it.
@@ -24,7 +24,7 @@ enum class KeyState : uint8
 {
 	ended,	 // the key is free
 	gone,	 // there is no such job (any more): counts as ended
-	kept,	 // ended, and its window is still open
+	kept,	 // ended after it was started, and its window is still open
 	waiting, // ready or delayed
 	running,
 };
@@ -47,6 +47,9 @@ bool pass_key(Db &db, int32 queue_id, text *key, JobId from, const KeyRow &to);
 
 // From memory, or else from the journal; changes of this transaction count. Ignores the window: never `kept`.
 KeyState standing_of_job(Db &db, JobId id);
+
+// Whether the key is taken even if its job has ended after it was started.
+bool is_window_open(const KeyRow &row) noexcept;
 
 // The same with the window.
 KeyState standing_of_key(Db &db, const KeyRow &row);

@@ -61,7 +61,9 @@ void note_doomed(core::Entry &e, Micros now) noexcept
 {
 	const bool asked = e.has(core::kCancelAsked);
 	journal::EventRow row = event_of(e, asked ? journal::EventType::cancelled : journal::EventType::dead, now);
-	row.reason = asked ? journal::kReasonStopped : journal::kReasonRolledBack;
+	row.reason = e.has(core::kSuperseded) ? journal::kReasonSuperseded
+				 : asked				  ? journal::kReasonStopped
+										  : journal::kReasonRolledBack;
 	add_to_batch(e, row);
 	note(e, asked ? Verb::cancel : Verb::kill, {Verb::none, 0}, State::terminal, core::kNever, !asked);
 }
@@ -207,6 +209,7 @@ void lose(core::Entry &e, const core::Engine::PrevMark &prev, Micros now) noexce
 	const EventType type = e.has(core::kCancelAsked)			 ? EventType::cancelled
 						   : policy == core::OnLost::bury			 ? EventType::buried
 						   : policy == core::OnLost::dead || used_up ? EventType::dead
+						   : e.has(core::kSuperseded)				 ? EventType::cancelled
 																	 : EventType::lost;
 	journal::EventRow row = event_of(e, type, now);
 	row.reason = why_lost(e);

@@ -124,7 +124,7 @@ class Journal:
         stop may not have happened: its claim was rolled back."""
         found = {}
         for e in self.of(id):
-            if e.lease is not None and e.claimed_at is not None and e.type != "a":
+            if e.lease is not None and e.claimed_at is not None and e.type not in "aS":
                 _, began, ended = found.get(e.lease, (e.lease, e.claimed_at, None))
                 found[e.lease] = (e.lease, began, e.at if e.type in ENDS_ATTEMPT else ended)
         return [found[lease] for lease in sorted(found)]

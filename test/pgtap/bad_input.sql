@@ -26,6 +26,8 @@ CREATE TABLE verbs (verb text PRIMARY KEY, arguments jsonb, writes boolean);
 INSERT INTO verbs VALUES
 	('tq_enqueue', '{"queue": "''bad''", "payload": "''{}''"}', true),
 	('tq_enqueue_many', '{"queue": "''bad''", "payloads": "ARRAY[''1'', ''2'']::jsonb[]"}', true),
+	('tq_enqueue_info', '{"queue": "''bad''"}', true),
+	('tq_enqueue_many_info', '{"queue": "''bad''", "payloads": "ARRAY[''1'']::jsonb[]"}', true),
 	('tq_inbox', '{"queue": "''bad''", "payload": "''{}''"}', true),
 	('tq_batch_open', '{"queue": "''bad''"}', true),
 	('tq_batch_close', '{"batch": "batch()"}', true),
@@ -46,6 +48,9 @@ INSERT INTO verbs VALUES
 	('tq_release', '{"id": "(held()).id", "lease": "(held()).lease"}', true),
 	('tq_bury', '{"id": "(held()).id", "lease": "(held()).lease", "reason": "''odd''"}', true),
 	('tq_cancel', '{"id": "idle()"}', true),
+	('tq_cancel_jobs', '{"ids": "ARRAY[idle()]"}', true),
+	('tq_find', '{"queue": "''good''", "unique_key": "''k''"}', false),
+	('tq_free_key', '{"queue": "''good''", "unique_key": "''k''"}', true),
 	('tq_retry', '{"id": "idle()"}', true),
 	('tq_reschedule', '{"id": "idle()", "priority": "5"}', true),
 	('tq_retry_many', '{"queue": "''good''"}', true),

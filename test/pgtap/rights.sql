@@ -65,6 +65,8 @@ CREATE TABLE verb (n int GENERATED ALWAYS AS IDENTITY, needs text, statement tex
 INSERT INTO verb (needs, statement, none, produce, consume, manage, monitor, metrics, inspect, operate) VALUES
 	(NULL, $$SELECT tq_enqueue({q}, kind => 'left') > 0$$, '42501', 'true', '42501', '42501', '42501', '42501', '42501', '42501'),
 	(NULL, $$SELECT cardinality(tq_enqueue_many({q}, '{"{}","{}"}', 'left'))$$, '42501', '2', '42501', '42501', '42501', '42501', '42501', '42501'),
+	(NULL, $$SELECT outcome FROM tq_enqueue_info({q}, kind => 'left')$$, '42501', 'created', '42501', '42501', '42501', '42501', '42501', '42501'),
+	(NULL, $$SELECT count(*) FROM tq_enqueue_many_info({q}, '{"{}","{}"}', 'left')$$, '42501', '2', '42501', '42501', '42501', '42501', '42501', '42501'),
 	(NULL, $$WITH i AS (INSERT INTO tq_inbox (queue, kind) VALUES ({q}, 'left')) SELECT 'in'$$, '42501', 'in', '42501', '42501', '42501', '42501', '42501', '42501'),
 	-- every option, and every table behind it
 	(NULL, $$SELECT tq_enqueue({q}, '{}', 'left', 5, delay => '1 h', expires_at => now() + interval '1 d', max_attempts => 2, retry => '{"delay": "1 s"}',
@@ -102,6 +104,9 @@ INSERT INTO verb (needs, statement, none, produce, consume, manage, monitor, met
 	('dead', $$SELECT tq_complete({id}, {lease})$$, 'TQ004', '42501', 'TQ001', '42501', '42501', 'TQ004', '42501', '42501'),
 	('dead', $$SELECT status FROM tq_complete_many(ARRAY[{id}], ARRAY[{lease}])$$, 'not_found', '42501', 'lost', '42501', '42501', 'not_found', '42501', '42501'),
 	('delayed', $$SELECT tq_cancel({id})$$, 'TQ004', '42501', '42501', 'cancelled', '42501', 'TQ004', '42501', 'cancelled'),
+	('delayed', $$SELECT status FROM tq_cancel_jobs(ARRAY[{id}::bigint])$$, 'not_found', '42501', '42501', 'cancelled', '42501', 'not_found', '42501', 'cancelled'),
+	(NULL, $$SELECT tq_find({q}, 'none') IS NULL$$, '42501', 'true', 'true', '42501', 'true', '42501', 'true', '42501'),
+	(NULL, $$SELECT tq_free_key({q}, 'none')$$, '42501', '42501', '42501', '42501', '42501', '42501', '42501', '42501'),
 	('running', $$SELECT tq_cancel({id})$$, 'TQ004', '42501', '42501', 'asked', '42501', 'TQ004', '42501', 'asked'),
 	('dead', $$SELECT tq_retry({id})$$, 'TQ004', '42501', '42501', 'ready', '42501', 'TQ004', '42501', 'ready'),
 	('delayed', $$SELECT tq_reschedule({id}, priority => 7)$$, 'TQ004', '42501', '42501', 'delayed', '42501', 'TQ004', '42501', 'delayed'),

@@ -33,6 +33,11 @@ INSERT INTO verbs VALUES
 	('tq_enqueue', '{"queue": "''q''"}'),
 	('tq_inbox', '{"queue": "''q''", "payload": "''{}''"}'),
 	('tq_enqueue_many', '{"queue": "''q''", "payloads": "array_fill(''1''::jsonb, ARRAY[1000])"}'),
+	('tq_enqueue_info', '{"queue": "''q''"}'),
+	('tq_find', '{"queue": "''q''", "unique_key": "''k''"}'),
+	('tq_free_key', '{"queue": "''q''", "unique_key": "''k''"}'),
+	('tq_cancel_jobs', '{"ids": "''{}''"}'),
+	('tq_enqueue_many_info', '{"queue": "''q''", "payloads": "array_fill(''1''::jsonb, ARRAY[1000])"}'),
 	('tq_batch_open', '{"queue": "''q''"}'),
 	('tq_claim', '{"queue": "''q''"}'),
 	('tq_claim_any', '{"queues": "''{q}''"}'),
@@ -127,6 +132,8 @@ INSERT INTO arguments VALUES
 	('tq_retry_where', 'queue', 'name'), ('tq_retry_where', 'state', 'word'), ('tq_retry_where', 'kind', 'name'), ('tq_retry_where', 'worker', 'name'), ('tq_retry_where', 'tag', 'group'), ('tq_retry_where', 'group_key', 'group'), ('tq_retry_where', 'unique_key', 'key'), ('tq_retry_where', 'search', 'options'),
 	('tq_purge_many', 'queue', 'name'), ('tq_purge_many', 'state', 'word'), ('tq_purge_many', 'kind', 'name'), ('tq_purge_many', 'worker', 'name'), ('tq_purge_many', 'tag', 'group'), ('tq_purge_many', 'group_key', 'group'), ('tq_purge_many', 'unique_key', 'key'), ('tq_purge_many', 'search', 'options'),
 	('tq_dead_groups', 'queue', 'name'),
+	('tq_find', 'queue', 'name'), ('tq_find', 'unique_key', 'key'), ('tq_free_key', 'queue', 'name'), ('tq_free_key', 'unique_key', 'key'),
+	('tq_cancel_jobs', 'ids', 'bigint[]'), ('tq_cancel_jobs', 'reason', 'reason'),
 	('tq_retry_many', 'queue', 'name'), ('tq_retry_many', 'state', 'word'), ('tq_retry_many', 'kind', 'name'), ('tq_retry_many', 'to_queue', 'name'),
 	('tq_purge', 'queue', 'name'), ('tq_purge', 'state', 'word'),
 	('tq_drain', 'worker', 'name'), ('tq_undrain', 'worker', 'name'), ('tq_heartbeat_worker', 'worker', 'name'), ('tq_release_worker', 'worker', 'name'),
@@ -151,6 +158,7 @@ INSERT INTO arguments VALUES
 	('tq_help', 'name', 'name');
 -- a row of tq_inbox is a call of tq_enqueue
 INSERT INTO arguments SELECT 'tq_inbox', argument, sort FROM arguments WHERE verb = 'tq_enqueue';
+INSERT INTO arguments SELECT verb || '_info', argument, sort FROM arguments WHERE verb IN ('tq_enqueue', 'tq_enqueue_many');
 
 -- A value of n bytes.
 CREATE FUNCTION string(n int) RETURNS text LANGUAGE sql AS $$SELECT format('repeat(''x'', %s)', n)$$;

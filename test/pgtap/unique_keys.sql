@@ -58,28 +58,28 @@ EXCEPTION WHEN OTHERS THEN
 END
 $$;
 
-CREATE TABLE expected (state text PRIMARY KEY, skip text, ignore text, error text, replace text, keep_run_at text);
+CREATE TABLE expected (state text PRIMARY KEY, skip text, skip_waiting text, ignore text, error text, replace text, keep_run_at text);
 INSERT INTO expected VALUES
-	('none', 'new', 'new', 'new', 'new', 'new'),
-	('ready', 'old', 'null', 'TQ008', 'new', 'new'),
-	('delayed', 'old', 'null', 'TQ008', 'new', 'new'),
-	('failed', 'old', 'null', 'TQ008', 'new', 'new'),
-	('released', 'old', 'null', 'TQ008', 'new', 'new'),
-	('running', 'old', 'null', 'TQ008', 'old', 'old'),
-	('asked', 'old', 'null', 'TQ008', 'old', 'old'),
-	('succeeded', 'new', 'new', 'new', 'new', 'new'),
-	('dead', 'new', 'new', 'new', 'new', 'new'),
-	('buried', 'new', 'new', 'new', 'new', 'new'),
-	('cancelled', 'new', 'new', 'new', 'new', 'new'),
-	('window_succeeded', 'old', 'null', 'TQ008', 'old', 'old'),
-	('window_running', 'old', 'null', 'TQ008', 'old', 'old'),
-	('window_ready', 'old', 'null', 'TQ008', 'new', 'new');
+	('none', 'new', 'new', 'new', 'new', 'new', 'new'),
+	('ready', 'old', 'old', 'null', 'TQ008', 'new', 'new'),
+	('delayed', 'old', 'old', 'null', 'TQ008', 'new', 'new'),
+	('failed', 'old', 'old', 'null', 'TQ008', 'new', 'new'),
+	('released', 'old', 'old', 'null', 'TQ008', 'new', 'new'),
+	('running', 'old', 'new', 'null', 'TQ008', 'old', 'old'),
+	('asked', 'old', 'new', 'null', 'TQ008', 'old', 'old'),
+	('succeeded', 'new', 'new', 'new', 'new', 'new', 'new'),
+	('dead', 'new', 'new', 'new', 'new', 'new', 'new'),
+	('buried', 'new', 'new', 'new', 'new', 'new', 'new'),
+	('cancelled', 'new', 'new', 'new', 'new', 'new', 'new'),
+	('window_succeeded', 'old', 'old', 'null', 'TQ008', 'old', 'old'),
+	('window_running', 'old', 'old', 'null', 'TQ008', 'old', 'old'),
+	('window_ready', 'old', 'old', 'null', 'TQ008', 'new', 'new');
 CREATE TABLE tries AS
 	SELECT state, mode, wanted, state || '_' || mode AS q, NULL::bigint AS old, NULL::text AS got, NULL::text AS rolled_back
-	FROM expected, LATERAL (VALUES ('skip', skip), ('ignore', ignore), ('error', error), ('replace', replace), ('keep_run_at', keep_run_at))
+	FROM expected, LATERAL (VALUES ('skip', skip), ('skip_waiting', skip_waiting), ('ignore', ignore), ('error', error), ('replace', replace), ('keep_run_at', keep_run_at))
 		AS m (mode, wanted);
-SELECT format('UPDATE tries SET old = holder(q, state) WHERE mode = %L', m) FROM unnest(ARRAY['skip', 'ignore', 'error', 'replace', 'keep_run_at']) m \gexec
-SELECT format('UPDATE tries SET got = advance(q, old, state) WHERE mode = %L', m) FROM unnest(ARRAY['skip', 'ignore', 'error', 'replace', 'keep_run_at']) m \gexec
+SELECT format('UPDATE tries SET old = holder(q, state) WHERE mode = %L', m) FROM unnest('{skip,skip_waiting,ignore,error,replace,keep_run_at}'::text[]) m \gexec
+SELECT format('UPDATE tries SET got = advance(q, old, state) WHERE mode = %L', m) FROM unnest('{skip,skip_waiting,ignore,error,replace,keep_run_at}'::text[]) m \gexec
 
 -- first in a savepoint that is rolled back: nothing remains of it
 CREATE FUNCTION undone(q text, mode text, old bigint) RETURNS text LANGUAGE plpgsql AS $$
@@ -99,11 +99,11 @@ BEGIN
 END
 $$;
 CREATE TABLE before AS SELECT q, CASE WHEN old IS NOT NULL THEN (SELECT state FROM tq_get(old)) END AS state FROM tries;
-SELECT format('UPDATE tries SET rolled_back = undone(q, mode, old) WHERE mode = %L', m) FROM unnest(ARRAY['skip', 'ignore', 'error', 'replace', 'keep_run_at']) m \gexec
+SELECT format('UPDATE tries SET rolled_back = undone(q, mode, old) WHERE mode = %L', m) FROM unnest('{skip,skip_waiting,ignore,error,replace,keep_run_at}'::text[]) m \gexec
 SELECT is(rolled_back, wanted, format('%s meets %s, in a savepoint', mode, state)) FROM tries ORDER BY q;
 SELECT is((SELECT count(*) FROM tries t JOIN before b USING (q) WHERE t.old IS NOT NULL AND b.state IS DISTINCT FROM (SELECT g.state FROM tq_get(t.old) g)), 0::bigint,
 	'which leaves every job as it was');
-SELECT format('UPDATE tries SET got = attempt(q, mode, old) WHERE mode = %L', m) FROM unnest(ARRAY['skip', 'ignore', 'error', 'replace', 'keep_run_at']) m \gexec
+SELECT format('UPDATE tries SET got = attempt(q, mode, old) WHERE mode = %L', m) FROM unnest('{skip,skip_waiting,ignore,error,replace,keep_run_at}'::text[]) m \gexec
 SELECT is(got, wanted, format('%s meets %s', mode, state)) FROM tries ORDER BY q;
 
 -- the state of the old job, and the origin of the new one
@@ -118,8 +118,8 @@ SELECT is((SELECT g.origin FROM tq_get(n.id) g), t.old, 'knows its origin: ' || 
 SELECT is((SELECT g.state FROM tq_get(n.id) g), CASE WHEN t.mode = 'keep_run_at' AND t.state <> 'ready' THEN 'delayed' ELSE 'ready' END,
 		'has the time it should have: ' || q)
 	FROM tries t JOIN tq_jobs n ON n.queue = t.q AND n.id <> t.old WHERE mode IN ('replace', 'keep_run_at') AND t.state IN ('ready', 'delayed', 'failed');
-SELECT is((SELECT count(*) FROM tq_jobs WHERE queue = t.q AND state IN ('ready', 'delayed', 'running')), CASE WHEN state = 'window_succeeded' THEN 0 ELSE 1 END::bigint,
-		'no two live jobs: ' || q)
+SELECT is((SELECT count(*) FROM tq_jobs WHERE queue = t.q AND state IN ('ready', 'delayed', 'running')), CASE WHEN state = 'window_succeeded' THEN 0 WHEN state IN ('running', 'asked') AND mode = 'skip_waiting' THEN 2 ELSE 1 END::bigint,
+		'no two live jobs, but one beside a running one with skip_waiting: ' || q)
 	FROM tries t;
 
 -- ---- within one transaction
@@ -174,19 +174,79 @@ SELECT is((SELECT count(*) FROM tq_jobs WHERE queue = 'bulk'), 4000::bigint, 'ea
 -- ---- windows, and where they come from
 
 SELECT tq_create_queue('w', '{"unique_for": "1 hour"}');
+-- Ends the next job of a queue after it was started.
+CREATE FUNCTION bury(q text) RETURNS text LANGUAGE sql AS $$SELECT tq_bury(id, lease, 'x') FROM tq_claim(q)$$;
 SELECT tq_enqueue('w', unique_key => 'k') AS job \gset
-SELECT tq_cancel(:job) \g /dev/null
+SELECT bury('w') \g /dev/null
 SELECT is(tq_enqueue('w', unique_key => 'k'), :job::bigint, 'the queue''s window');
 SELECT throws_like($$SELECT tq_enqueue('w', unique_key => 'k', unique_mode => 'error')$$, 'unique key "k" is taken in queue "w"', 'an error names key and queue');
 SELECT is(tq_retry(:job), 'ready', 'a job''s own window does not stop its retry');
 SELECT tq_enqueue('w', unique_key => 'l', options => '{"unique_for": "0"}') AS job \gset
-SELECT tq_cancel(:job) \g /dev/null
+SELECT is(tq_complete(id, lease), 'succeeded', 'both run') FROM tq_claim('w', 2);
 SELECT isnt(tq_enqueue('w', unique_key => 'l'), :job::bigint, 'the job''s own wins');
 SET tq.unique_for = '1h';
-SELECT tq_enqueue('u', unique_key => 'server') AS job \gset
-SELECT tq_cancel(:job) \g /dev/null
-SELECT is(tq_enqueue('u', unique_key => 'server'), :job::bigint, 'the server''s window');
+SELECT tq_enqueue('u2', unique_key => 'server') AS job \gset
+SELECT bury('u2') \g /dev/null
+SELECT is(tq_enqueue('u2', unique_key => 'server'), :job::bigint, 'the server''s window');
 RESET tq.unique_for;
+
+-- ---- a window ends with a job that was never started
+
+SELECT tq_create_queue('n', '{"unique_for": "1 hour"}');
+CREATE FUNCTION again(old bigint, key text DEFAULT 'k') RETURNS boolean LANGUAGE sql AS
+	$$SELECT tq_enqueue('n', unique_key => key) IS DISTINCT FROM old$$;
+SELECT tq_enqueue('n', unique_key => 'k') AS job \gset
+SELECT tq_cancel(:job) \g /dev/null
+SELECT ok(again(:job), 'a cancelled job frees its key');
+SELECT max(id) AS job FROM tq_jobs WHERE queue = 'n' \gset
+SELECT tq_purge('n', 'ready') \g /dev/null
+SELECT ok(again(:job), 'a purged one, too');
+SELECT max(id) AS job FROM tq_jobs WHERE queue = 'n' \gset
+SELECT tq_cancel(:job), tq_purge('n', 'cancelled') \g /dev/null
+SELECT ok(again(:job), 'and one that is purged after it was cancelled');
+SELECT tq_enqueue('n', unique_key => 'late', expires_at => clock_timestamp() + interval '1 ms') AS job \gset
+SELECT set_config('test.job', :'job', false) \g /dev/null
+DO $$BEGIN WHILE NOT EXISTS (SELECT FROM tq_history(current_setting('test.job')::bigint) WHERE event = 'expired') LOOP END LOOP; END$$;
+SELECT ok(again(:job, 'late'), 'an expired one, too');
+SELECT tq_purge('n', 'all') \g /dev/null
+BEGIN;
+SELECT tq_enqueue('n', unique_key => 'own') AS job \gset
+SELECT tq_cancel(:job) \g /dev/null
+SELECT ok(again(:job, 'own'), 'in the transaction that enqueued and cancelled it');
+ROLLBACK;
+SELECT tq_enqueue('n', unique_key => 'ran') AS job \gset
+BEGIN;
+SELECT tq_cancel(:job) \g /dev/null
+SELECT ok(again(:job, 'ran'), 'in the transaction that cancelled it');
+ROLLBACK;
+SELECT ok(NOT again(:job, 'ran'), 'not after its rollback');
+SELECT id, lease FROM tq_claim('n') \gset
+SELECT tq_release(:job, :lease, '1 h') \g /dev/null
+SELECT tq_cancel(:job) \g /dev/null
+SELECT ok(NOT again(:job, 'ran'), 'a released job was started');
+
+-- ---- tq_find, tq_free_key
+
+SELECT is(tq_find('n', 'ran'), :job::bigint, 'tq_find finds a job that keeps its key');
+SELECT throws_like($$SELECT tq_enqueue('n', unique_key => 'ran', unique_mode => 'error')$$, 'unique key "ran" is taken%', 'its key is taken');
+BEGIN;
+SELECT ok(tq_free_key('n', 'ran'), 'tq_free_key frees it');
+SELECT ok(again(:job, 'ran'), 'another job gets it');
+ROLLBACK;
+SELECT is(tq_find('n', 'ran'), :job::bigint, 'a rollback undoes this');
+SELECT ok(tq_free_key('n', 'ran'), 'freed');
+SELECT is(tq_find('n', 'ran'), NULL, 'no job has it');
+SELECT ok(NOT tq_free_key('n', 'ran'), 'it is free already');
+SELECT is(array_agg(detail), ARRAY[jsonb_build_object('unique_key', 'ran')], 'tq_audit shows who freed it') FROM tq_audit WHERE action = 'free_key';
+SELECT is(tq_retry(:job), 'ready', 'the job can be retried');
+SELECT is(tq_find('n', 'ran'), :job::bigint, 'and has its key');
+SELECT throws_ok($$SELECT tq_free_key('n', 'ran')$$, 'TQ008', NULL, 'which cannot be freed while it is live');
+SELECT is(tq_find('n', 'none'), NULL, 'nobody has a key that was never used');
+SELECT throws_ok($$SELECT tq_find('none', 'k')$$, 'TQ002', NULL, 'in a queue that exists');
+BEGIN;
+SELECT tq_enqueue('n', unique_key => 'mine') AS mine \gset
+SELECT is(tq_find('n', 'mine'), :mine::bigint, 'a job of this transaction');
+ROLLBACK;
 
 -- ---- retry
 
@@ -230,6 +290,51 @@ SELECT count(tq_enqueue('full', unique_key => 'k', unique_mode => 'replace')) FR
 ROLLBACK;
 SELECT is(cardinality(tq_enqueue_many('full', ARRAY['1', '2', '3']::jsonb[], unique_mode => 'replace', unique_keys => ARRAY['k', 'k', 'k'])), 3, 'nor do many');
 SELECT is((SELECT count(*) FROM tq_jobs WHERE queue = 'full' AND state = 'ready'), 2::bigint, 'the queue is as long as before');
+
+-- ---- beside a running job
+
+CREATE FUNCTION beside(payload jsonb, OUT id bigint, OUT outcome text) LANGUAGE sql AS
+	$$SELECT * FROM tq_enqueue_info('beside', payload, unique_key => 'k', unique_mode => 'skip_waiting')$$;
+CREATE FUNCTION ends(job bigint) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+	WHILE (SELECT state IN ('ready', 'delayed', 'running') FROM tq_get(job)) LOOP END LOOP;
+	RETURN (SELECT state FROM tq_get(job));
+END
+$$;
+SELECT id AS one, outcome FROM beside('1') \gset
+SELECT is(:'outcome'::text, 'created', 'the first job is created');
+SELECT is(beside('2')::text, format('(%s,skipped)', :one::bigint), 'it waits, so the second is skipped');
+SELECT id, lease FROM tq_claim('beside') \gset
+SELECT id AS two, outcome FROM beside('3') \gset
+SELECT is(:'outcome'::text, 'created', 'it runs, so the third is created');
+SELECT is(beside('4')::text, format('(%s,skipped)', :two::bigint), 'which waits');
+SELECT is((SELECT action FROM tq_heartbeat(:one, :lease)), 'run', 'the running job is not disturbed');
+SELECT ok(tq_explain(:one) ~ 'It was superseded, and gets no further attempt', 'and explained');
+SELECT is((SELECT reason FROM tq_history(:one) WHERE event = 'superseded'), format('superseded by job %s', :two::bigint), 'its history names the newer job');
+SELECT is(tq_enqueue('beside', '5', unique_key => 'k'), :two::bigint, 'the other modes meet the waiting job');
+SELECT id AS three, outcome FROM tq_enqueue_info('beside', '6', unique_key => 'k', unique_mode => 'replace') \gset
+SELECT is(:'outcome'::text, 'replaced', 'and replace it');
+SELECT is(tq_enqueue_info('beside', '7', unique_key => 'k', unique_mode => 'ignore')::text, '(,skipped)', 'ignored, without an id');
+SELECT id, lease AS lease3 FROM tq_claim('beside') \gset
+SELECT id AS four, outcome FROM beside('8') \gset
+SELECT is(:'outcome'::text, 'created', 'two of them may run, if no group prevents it');
+SELECT is(tq_fail(:one, :lease, 'x'), 'cancelled', 'the older ones get no further attempt');
+SELECT is(tq_fail(:three, :lease3, 'x'), 'cancelled', 'none of them');
+SELECT throws_ok(format('SELECT tq_retry(%s)', :one), 'TQ008', NULL, 'nor may they be retried');
+SELECT is((SELECT array_agg(id) FROM tq_jobs WHERE queue = 'beside' AND state IN ('ready', 'delayed', 'running')), ARRAY[:four]::bigint[], 'one waits');
+SELECT id, lease FROM tq_claim('beside', worker => 'w', bind_worker => true) \gset
+SELECT id AS five FROM beside('9') \gset
+SELECT tq_release_worker('w') \g /dev/null
+SELECT is(ends(:four), 'cancelled', 'also if the lease is lost');
+SELECT is(tq_cancel(:five), 'cancelled', 'when the newest has ended');
+SELECT is(tq_retry(:four), 'ready', 'an older one can be retried');
+SELECT id, lease FROM tq_claim('beside') \gset
+SELECT is(tq_fail(:four, :lease, 'x', retry_in => '1 h'), 'delayed', 'and is not superseded in its new life');
+SELECT is(beside('9')::text, format('(%s,skipped)', :four::bigint), 'it waits');
+SELECT is(array_agg(i.outcome), '{skipped,created,skipped,created}'::text[], 'many')
+	FROM tq_enqueue_many_info('beside', array_fill('{}'::jsonb, '{4}'), unique_mode => 'skip_waiting', unique_keys => '{k,l,l,NULL}') i;
+SELECT is((SELECT i.id FROM tq_enqueue_many_info('beside', '{1}', unique_mode => 'skip_waiting', unique_keys => '{k}') i), :four::bigint, 'with ids');
+SELECT is(sum(found), 0::numeric, 'memory and journal agree') FROM tq_check() WHERE expected >= 0;
 
 -- ---- enqueued by COPY
 

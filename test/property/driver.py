@@ -400,7 +400,7 @@ class Driver:
     def enqueue_unique(self, s):
         r = self.rng
         queue, key = r.choice(("plain", "slow", "once")), r.choice("xyz")
-        if self.waits(s, {(queue, key)}):
+        if self.waits(s, {(queue, key)}) or self.model.taken(s, queue, key)[1] in self.model.forgotten:
             return
         mode = r.choice(("skip", "skip", "ignore", "replace", "keep_run_at", "error"))
         delay, window = r.choice((None, None, 2 * HOUR)), r.choice((None, None, 3 * HOUR))

@@ -54,6 +54,7 @@ class Job:
     runs_anyway: bool = False   # whatever the outcome of its parents
     waited: object = None       # cancelled because of a parent, or about to wait again: {parent: outcome, or None}
     parents: object = None      # the outcome of its parents, once it is free
+    started: bool = False       # an attempt has ended
     checkpoint: object = None
     journalled: float = None    # the lease length in the checkpoint
     epoch: int = 0              # committed changes; a request to cancel is for one of them
@@ -131,6 +132,7 @@ class Model:
         self.keys = {}          # (queue, key) -> (job, until)
         self.waits = {}         # blocked job -> {parent: outcome, or None}
         self.purged = {}        # outcomes of purged jobs
+        self.forgotten = set()  # those that were never started: their keys are free as long as the server knows that
         self.sessions = []
         self.drained = set()    # names of workers
         self.now = 0.0
@@ -184,9 +186,21 @@ class Model:
         if row is None:
             return "ended", None
         standing = self.standing(s, row[0])
-        if standing == "ended" and row[1] is not None and row[1] > self.now:
+        if standing == "ended" and row[1] is not None and row[1] > self.now and not self.unstarted(self.current(s, row[0])):
             standing = "kept"
         return standing, row[0]
+
+    def current(self, s, id):
+        copy = s.copies.get(id)
+        return copy if copy is not None and (copy.new or copy.changed) else self.jobs.get(id)
+
+    @staticmethod
+    def unstarted(job):
+        """Whether the job has ended before its first attempt, so that its key has no window."""
+        if job is None or job.started or job.state not in ("cancelled", "expired", "purged"):
+            return False
+        life = max((i + 1 for i, event in enumerate(job.history) if event == "retried"), default=0)
+        return "cancel_asked" not in job.history[life:]
 
     def unique(self, s, queue, key, mode):
         """The result of an enqueue with a key: (True, due time of the replaced job), or (False, the answer)."""
@@ -301,6 +315,7 @@ class Model:
         """A copy for the transaction; `job` is the published record or the transaction's older copy."""
         before = s.copies.get(job.id)
         fields.setdefault("hard", None)
+        fields.setdefault("started", job.started or job.state == "running")
         if before is not None and before.kept:
             job = job.but(history=before.history + self.asked_meanwhile(job, before), checkpoint=before.checkpoint, kept=False)
         s.copies[job.id] = job.then(event, changed=True, claim=before.claim if before else None,
@@ -527,6 +542,8 @@ class Model:
             # a purged job is not queried again: the janitor decides how long its row stays
             if copy.state == "purged":
                 self.purged[id] = copy.said
+                if self.unstarted(copy):
+                    self.forgotten.add(id)
                 del self.jobs[id]
         self.keys.update(s.keys)
         asks = s.asks
@@ -614,7 +631,7 @@ class Model:
             if holder is not None:
                 del holder.copies[job.id]
             q.totals["lost"] += 1
-            job = job.but(lease=None, deadline=None, hard=None, epoch=job.epoch + 1, aborts=0, journalled=None)
+            job = job.but(lease=None, deadline=None, hard=None, epoch=job.epoch + 1, aborts=0, journalled=None, started=True)
             if job.asked:
                 return job.then("cancelled", state="cancelled", asked=False, said=SOMEHOW)
             if q.lost == "bury":

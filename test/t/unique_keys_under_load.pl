@@ -120,8 +120,8 @@ check_journal($node, 'H27: races');
 #
 my $ready = sql(q{select tq_enqueue('calm', unique_key => 'ready')});
 my $later = sql(q{select tq_enqueue('calm', unique_key => 'later', delay => '1 hour')});
-my $window = sql(q{select tq_enqueue('calm', unique_key => 'window', options => '{"unique_for": "1 hour"}')});
-sql("select tq_cancel($window)");
+my $window = sql(q{select tq_enqueue('calm', kind => 'window', unique_key => 'window', options => '{"unique_for": "1 hour"}')});
+sql(q{select tq_bury(id, lease, 'window') from tq_claim('calm', kinds => '{window}')});
 sql(q{select count(tq_enqueue('calm', unique_key => 'many ' || n)) from generate_series(1, 300) n});    # more than memory holds
 $node->stop('immediate');
 $node->start;
@@ -155,8 +155,8 @@ begin
 end \$\$});
 my $gone = sql(q{select tq_enqueue('calm', unique_key => 'gone')});
 sql("select tq_cancel($gone)");
-my $kept = sql(q{select tq_enqueue('calm', unique_key => 'kept', options => '{"unique_for": "1 hour"}')});
-sql("select tq_cancel($kept)");
+my $kept = sql(q{select tq_enqueue('calm', kind => 'kept', unique_key => 'kept', options => '{"unique_for": "1 hour"}')});
+sql(q{select tq_bury(id, lease, 'kept') from tq_claim('calm', kinds => '{kept}')});
 keys_left('{kept,later,ready,window}', 'rows whose jobs have ended are deleted, except those with a window');
 my $retrying = session($node);
 ask($retrying, "begin; select tq_retry($kept)");    # holds the row; no other session sees its job as live

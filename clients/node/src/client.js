@@ -87,6 +87,34 @@ export class Tq {
 	}
 
 	/**
+	 * As enqueue, but also tells the outcome (tq_enqueue_info).
+	 * @returns {Promise<{id: number | null, outcome: 'created' | 'replaced' | 'skipped'}>}
+	 */
+	async enqueueInfo(client, queue, payload = {}, options = {}) {
+		checkOptions('enqueueInfo', options, names(ENQUEUE));
+		return this.#send({ client, queue, payloads: [payload], options: { ...options } }, async (request) => {
+			const args = { queue: ['text', request.queue], payload: ['jsonb', this.#payload(request.payloads[0])],
+				...typedArguments(ENQUEUE, withMore(request.options)) };
+			const [info] = await this.#rows(request.client, 'tq_enqueue_info', args);
+			return info;
+		});
+	}
+
+	/**
+	 * As enqueueMany, but also tells the outcomes (tq_enqueue_many_info).
+	 * @returns {Promise<{id: number | null, outcome: 'created' | 'replaced' | 'skipped'}[]>}
+	 */
+	async enqueueManyInfo(client, queue, payloads, options = {}) {
+		checkOptions('enqueueManyInfo', options, names(ENQUEUE_MANY));
+		return this.#send({ client, queue, payloads: [...payloads], options: { ...options } }, async (request) => {
+			const args = { queue: ['text', request.queue],
+				payloads: ['jsonb[]', request.payloads.map((payload) => this.#payload(payload))],
+				...typedArguments(ENQUEUE_MANY, withMore(request.options)) };
+			return this.#rows(request.client, 'tq_enqueue_many_info', args);
+		});
+	}
+
+	/**
 	 * Adds a job for each payload (tq_enqueue_many).
 	 * @param {any} client
 	 * @param {string} queue
@@ -164,6 +192,11 @@ export class Tq {
 		const { text, values } = select(call(this.prefix + name, args), returns);
 		const [{ r }] = await run(client, text, values);
 		return scalar(r, returns);
+	}
+
+	async #rows(client, name, args) {
+		const { text, values } = select(call(this.prefix + name, args), 'rows');
+		return (await run(client, text, values)).map(({ r }) => row(r, this.parse));
 	}
 
 	/** A verb of `signatures`. */

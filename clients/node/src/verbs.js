@@ -20,7 +20,10 @@ const SIGNATURES = `
 	tq_reschedule_many(queue text, state text = null, ${MANY}, run_at timestamptz = null, priority int = null) -> row
 	tq_retry_where(queue text, state text = 'dead', ${MANY}) -> row
 	tq_purge_many(queue text, state text, ${MANY}) -> row
+	tq_cancel_jobs(ids bigint[], reason text = null) -> rows
 	tq_get(id bigint) -> row
+	tq_find(queue text, unique_key text) -> bigint
+	tq_free_key(queue text, unique_key text) -> boolean
 	tq_history(id bigint) -> rows
 	tq_explain(id bigint) -> text
 	tq_graph(id bigint, max_jobs int = 1000) -> rows

@@ -106,6 +106,20 @@ test('the signatures of the verbs are those of the database', async () => {
 	}
 });
 
+test('an enqueue tells its outcome, and a job is found by its key', async () => {
+	const options = { uniqueKey: 'k', uniqueMode: 'skip_waiting', uniqueFor: '1 h' };
+	const first = await tq.enqueueInfo(client, 'info', { n: 1 }, options);
+	assert.equal(first.outcome, 'created');
+	assert.deepEqual(await tq.enqueueInfo(client, 'info', { n: 2 }, options), { id: first.id, outcome: 'skipped' });
+	assert.equal(await tq.find(client, 'info', 'k'), first.id);
+	const many = await tq.enqueueManyInfo(client, 'info', [1, 2], { uniqueMode: 'replace', uniqueKeys: ['k', null] });
+	assert.deepEqual(many.map(({ outcome }) => outcome), ['replaced', 'created']);
+	assert.equal(await tq.find(client, 'info', 'k'), many[0].id);
+	assert.deepEqual((await tq.cancelJobs(client, [many[0].id, first.id])).map(({ status }) => status), ['cancelled', 'cancelled']);
+	assert.equal(await tq.find(client, 'info', 'k'), null);
+	assert.equal(await tq.freeKey(client, 'info', 'k'), false);
+});
+
 test('operators list, cancel, retry, reschedule, purge and pause', async () => {
 	const ids = await tq.enqueueMany(client, 'operate', [1, 2, 3], { delay: '1 h', tags: ['t'] });
 	assert.equal(await tq.cancel(client, ids[0], { reason: 'by hand' }), 'cancelled');

@@ -52,7 +52,7 @@ interface CommonOptions extends JobOptions {
 	retry?: RetryPolicy;
 	timeout?: Interval;
 	groupKey?: string;
-	uniqueMode?: 'skip' | 'ignore' | 'replace' | 'keep_run_at' | 'error';
+	uniqueMode?: 'skip' | 'skip_waiting' | 'ignore' | 'replace' | 'keep_run_at' | 'error';
 	headers?: Record<string, unknown>;
 	dependsOn?: Id[];
 	/** Further keys of the argument `options`, by their names in SQL. */
@@ -165,10 +165,18 @@ export interface ScheduleOptions {
 	late?: Interval;
 }
 
+export interface Enqueued {
+	/** Null: the unique key is taken, and uniqueMode is ignore. */
+	id: number | null;
+	outcome: 'created' | 'replaced' | 'skipped';
+}
+
 /** The functions of tq. Each runs on the connection of the caller. */
 export interface Verbs {
 	/** Adds a job. Null: the unique key is taken, and uniqueMode is ignore. */
 	enqueue(client: Queryable, queue: string, payload?: unknown, options?: EnqueueOptions): Promise<number | null>;
+	enqueueInfo(client: Queryable, queue: string, payload?: unknown, options?: EnqueueOptions): Promise<Enqueued>;
+	enqueueManyInfo(client: Queryable, queue: string, payloads: unknown[], options?: EnqueueManyOptions): Promise<Enqueued[]>;
 	enqueueMany(client: Queryable, queue: string, payloads: unknown[], options?: EnqueueManyOptions): Promise<(number | null)[]>;
 	batchOpen(client: Queryable, queue: string, payload?: unknown, options?: BatchOptions): Promise<number>;
 	batchClose(client: Queryable, batch: Id): Promise<void>;
@@ -177,12 +185,15 @@ export interface Verbs {
 	waitFor(client: Queryable, id: Id, options?: { timeout?: Interval }): Promise<JobInfo>;
 	waitFor(client: Queryable, ids: Id[], options?: { timeout?: Interval }): Promise<JobInfo[]>;
 	get(client: Queryable, id: Id): Promise<JobInfo>;
+	find(client: Queryable, queue: string, uniqueKey: string): Promise<number | null>;
+	freeKey(client: Queryable, queue: string, uniqueKey: string): Promise<boolean>;
 	history(client: Queryable, id: Id): Promise<Row[]>;
 	explain(client: Queryable, id: Id): Promise<string>;
 	graph(client: Queryable, id: Id, options?: { maxJobs?: number }): Promise<Row[]>;
 	list(client: Queryable, options?: Conditions & { queue?: string; state?: State; newest?: boolean }): Promise<Row[]>;
 	changes(client: Queryable, options?: { after?: string; queue?: string; max?: number; wait?: Interval }): Promise<Row[]>;
 	cancel(client: Queryable, id: Id, options?: { reason?: string }): Promise<'cancelled' | 'asked'>;
+	cancelJobs(client: Queryable, ids: Id[], options?: { reason?: string }): Promise<{ id: number; status: string }[]>;
 	cancelMany(client: Queryable, queue: string | null, options?: ManyOptions & { state?: State; reason?: string }): Promise<Changed>;
 	retry(client: Queryable, id: Id, options?: { withChildren?: boolean }): Promise<'ready' | 'blocked'>;
 	retryMany(client: Queryable, queue: string, options?: {
@@ -410,11 +421,15 @@ export class Aborted extends Error {
 }
 
 export const enqueue: Verbs['enqueue'];
+export const enqueueInfo: Verbs['enqueueInfo'];
 export const enqueueMany: Verbs['enqueueMany'];
+export const enqueueManyInfo: Verbs['enqueueManyInfo'];
 export const batchOpen: Verbs['batchOpen'];
 export const batchClose: Verbs['batchClose'];
 export const batch: Verbs['batch'];
 export const waitFor: Verbs['waitFor'];
+export const find: Verbs['find'];
+export const freeKey: Verbs['freeKey'];
 export const get: Verbs['get'];
 export const history: Verbs['history'];
 export const explain: Verbs['explain'];
@@ -422,6 +437,7 @@ export const graph: Verbs['graph'];
 export const list: Verbs['list'];
 export const changes: Verbs['changes'];
 export const cancel: Verbs['cancel'];
+export const cancelJobs: Verbs['cancelJobs'];
 export const cancelMany: Verbs['cancelMany'];
 export const retry: Verbs['retry'];
 export const retryMany: Verbs['retryMany'];

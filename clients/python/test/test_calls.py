@@ -68,6 +68,21 @@ class Drivers(Case):
         self.assertEqual(asyncio.run(main()), {"by": "async"})
         self.assertEqual(self.count("async"), 1)
 
+    def test_outcomes_and_keys(self):
+        with psycopg.connect(self.dsn, autocommit=True) as conn:
+            unique = {"unique_key": "outcome", "unique_mode": "skip_waiting"}
+            first = tq.enqueue_info(conn, "keys", {"n": 1}, **unique)
+            self.assertEqual(first["outcome"], "created")
+            self.assertEqual(tq.enqueue_info(conn, "keys", {"n": 2}, **unique), {"id": first["id"], "outcome": "skipped"})
+            self.assertEqual(tq.find(conn, "keys", "outcome"), first["id"])
+            many = tq.enqueue_many_info(conn, "keys", [1, 2], unique_mode="replace", unique_keys=["outcome", None])
+            self.assertEqual([one["outcome"] for one in many], ["replaced", "created"])
+            with self.assertRaises(tq.KeyTaken):
+                tq.free_key(conn, "keys", "outcome")
+            self.assertEqual([one["status"] for one in tq.cancel_jobs(conn, [many[0]["id"], first["id"]])], ["cancelled", "cancelled"])
+            self.assertIsNone(tq.find(conn, "keys", "outcome"))
+            self.assertIs(tq.free_key(conn, "keys", "outcome"), False)
+
     def test_psycopg_in_a_pipeline(self):
         with psycopg.connect(self.dsn) as conn, conn.pipeline():
             tq.enqueue(conn, "mail", {"by": "pipeline"})

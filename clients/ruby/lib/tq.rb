@@ -34,8 +34,26 @@ module Tq
     # ignore and the key is taken. Arguments: those of tq_enqueue; durations in seconds or text, times as Time.
     def enqueue(queue, payload = {}, connection: nil, **arguments)
       payload = codec.encode(payload, Codec::PAYLOAD) if codec
-      id = Session.new(connection || self.connection).value('tq_enqueue', queue: queue, payload: payload, **arguments)
+      id = session(connection).value('tq_enqueue', queue: queue, payload: payload, **arguments)
       id && Integer(id)
+    end
+
+    # As `enqueue`, but returns the id and the outcome, 'created', 'replaced' or 'skipped': { id:, outcome: }.
+    def enqueue_info(queue, payload = {}, connection: nil, **arguments)
+      payload = codec.encode(payload, Codec::PAYLOAD) if codec
+      row = session(connection).call('tq_enqueue_info', queue: queue, payload: payload, **arguments).first
+      { id: row['id'] && Integer(row['id']), outcome: row['outcome'] }
+    end
+
+    # The id of the job that has a unique key; nil if the key is free.
+    def find(queue, unique_key, connection: nil)
+      id = session(connection).value('tq_find', queue: queue, unique_key: unique_key)
+      id && Integer(id)
+    end
+
+    # Frees a key that an ended job keeps because of unique_for. Returns whether it was taken.
+    def free_key(queue, unique_key, connection: nil)
+      session(connection).value('tq_free_key', queue: queue, unique_key: unique_key) == 't'
     end
 
     # The connection of the caller: a PG::Connection.
@@ -67,6 +85,10 @@ module Tq
     end
 
     private
+
+    def session(connection)
+      Session.new(connection || self.connection)
+    end
 
     # What holds unless the environment or the caller says otherwise.
     def defaults

@@ -109,6 +109,12 @@ class App:
         request = Enqueue(queue, payload, None, arguments)
         return self._enqueue(request, lambda: calls.enqueue(conn, request.queue, request.payload, codec=self.codec, **request.arguments), conn)
 
+    def enqueue_info(self, conn, queue, payload=None, **arguments):
+        """As `tq.enqueue_info`, with the codec and the middleware of the application."""
+        request = Enqueue(queue, payload, None, arguments)
+        return self._enqueue(request, lambda: calls.enqueue_info(conn, request.queue, request.payload, codec=self.codec,
+                                                                 **request.arguments), conn)
+
     def enqueue_many(self, conn, queue, payloads, **arguments):
         """As `tq.enqueue_many`, with the codec and the middleware of the application."""
         request = Enqueue(queue, None, list(payloads), arguments)

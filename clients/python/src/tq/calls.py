@@ -24,8 +24,8 @@ def _scalar(conn, function, known=(), **arguments):
     return drivers.run(conn, f"SELECT {text}", params, statements.scalar)
 
 
-def _rows(conn, function, read=list, **arguments):
-    text, params = statements.call(function, arguments)
+def _rows(conn, function, read=list, known=(), **arguments):
+    text, params = statements.call(function, arguments, known)
     return drivers.run(conn, f"SELECT to_json(r)::text FROM {text} AS r", params, lambda rows: read(statements.record(row) for row, in rows))
 
 
@@ -51,6 +51,19 @@ def enqueue_many(conn, queue, payloads, *, codec=None, **arguments):
     """Adds a job for each payload, in one call. Returns the ids in the same order."""
     payloads = [codec.encode(one, PAYLOAD) if codec else one for one in payloads]
     return _scalar(conn, "tq_enqueue_many", ENQUEUE_MANY, queue=queue, payloads=payloads, **arguments)
+
+
+def enqueue_info(conn, queue, payload=None, *, codec=None, **arguments):
+    """As `enqueue`, but returns a dict with `id` and `outcome`: "created", "replaced" or "skipped"."""
+    payload = {} if payload is None else payload
+    payload = codec.encode(payload, PAYLOAD) if codec else payload
+    return _rows(conn, "tq_enqueue_info", _one, ENQUEUE, queue=queue, payload=payload, **arguments)
+
+
+def enqueue_many_info(conn, queue, payloads, *, codec=None, **arguments):
+    """As `enqueue_many`, but returns such a dict for each job."""
+    payloads = [codec.encode(one, PAYLOAD) if codec else one for one in payloads]
+    return _rows(conn, "tq_enqueue_many_info", list, ENQUEUE_MANY, queue=queue, payloads=payloads, **arguments)
 
 
 def batch_open(conn, queue, payload=None, *, codec=None, kind=None, on_failure=None, options=None):
@@ -84,6 +97,16 @@ def get(conn, id, *, codec=None):
     return _rows(conn, "tq_get", read, id=id)
 
 
+def find(conn, queue, unique_key):
+    """The id of the job that has a unique key; None if the key is free."""
+    return _scalar(conn, "tq_find", queue=queue, unique_key=unique_key)
+
+
+def free_key(conn, queue, unique_key):
+    """Frees a key that an ended job keeps because of `unique_for`; False if it was free. Raises KeyTaken if a live job has it."""
+    return _scalar(conn, "tq_free_key", queue=queue, unique_key=unique_key)
+
+
 def history(conn, id):
     """The events of a job, as dicts, oldest first."""
     return _rows(conn, "tq_history", id=id)
@@ -114,6 +137,11 @@ def wait_jobs(conn, ids, timeout=None):
 
 
 # --- many jobs
+
+def cancel_jobs(conn, ids, reason=None):
+    """Cancels jobs by their ids. Returns a dict with `id` and `status` for each."""
+    return _rows(conn, "tq_cancel_jobs", ids=list(ids), reason=reason)
+
 
 def cancel_many(conn, queue, **conditions):
     """Cancels the jobs that match. Returns a dict with `changed` and `next_after`."""

@@ -50,6 +50,17 @@ describe Tq::Worker do
     expect(stop(@worker)).to eq(0)
   end
 
+  it 'tells the outcome of an enqueue, and finds a job by its key' do
+    unique = { unique_key: 'k', unique_mode: 'skip_waiting', connection: sql.connection }
+    first = Tq.enqueue_info(queue, {}, **unique)
+    expect(first[:outcome]).to eq('created')
+    expect(Tq.enqueue_info(queue, {}, **unique)).to eq(id: first[:id], outcome: 'skipped')
+    expect(Tq.find(queue, 'k', connection: sql.connection)).to eq(first[:id])
+    expect { Tq.free_key(queue, 'k', connection: sql.connection) }.to raise_error(Tq::UniqueKeyTaken)
+    expect(Tq.find(queue, 'none', connection: sql.connection)).to be_nil
+    expect(Tq.free_key(queue, 'none', connection: sql.connection)).to be(false)
+  end
+
   it 'ends jobs as their handlers say' do
     start do |worker|
       worker.handle('mail') do |job|

@@ -1,0 +1,77 @@
+// tq_cancel_jobs: cancels the jobs with these ids, with a status for each.
+// Regime: PG; may ereport. Locks: as tq_cancel.
+#include "api/args.hpp"
+#include "database/attach.hpp"
+#include "jobs/job_control.hpp"
+#include "jobs/job_rights.hpp"
+#include "queues/actions.hpp"
+#include "queues/rights.hpp"
+#include "pg/function.hpp"
+#include "pg/rows.hpp"
+
+namespace tq
+{
+
+namespace
+{
+
+constexpr pg::ColumnSpec kStatus[] = {{"id", INT8OID}, {"status", TEXTOID}};
+
+// The new state, or else why the job is not cancelled. A job on whose queue the caller has no right counts as absent.
+const char *cancel(Db &db, const JobRequest &r, bool trusted)
+{
+	const Access access = trusted ? Access::granted : access_to_job(db, r.id, kOperate);
+	if (access == Access::denied)
+		raise_job_denied(r.id, kOperate);
+	if (access != Access::granted)
+		return "not_found";
+	const JobResult out = change(db, r);
+	switch (out.verdict)
+	{
+		case Verdict::done:
+		case Verdict::wrong_state:
+			return out.state;
+		case Verdict::busy:
+			return "busy";
+		case Verdict::no_room:
+			return "no_room";
+		default:
+			return "not_found";
+	}
+}
+
+} // namespace
+} // namespace tq
+
+using namespace tq;
+
+// ids, reason
+TQ_FUNCTION(tq_cancel_jobs)
+{
+	require_writable("tq_cancel_jobs()");
+	int n = 0;
+	Datum *ids = array_required(fcinfo, 0, "ids", INT8OID, &n);
+	JobRequest r;
+	r.verb = Verb::cancel;
+	r.reason = text_or_null(fcinfo, 1, "reason", error_limit());
+	const pg::RowSet rows = pg::begin_rows(fcinfo, pg::row_shape(kStatus));
+	Db &db = database(fcinfo);
+	ensure_loaded(db);
+	const bool trusted = has_right_everywhere(db, kOperate);
+	MemoryContext each = AllocSetContextCreate(CurrentMemoryContext, "tq cancel", ALLOCSET_SMALL_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(each);
+	for (int i = 0; i < n; ++i)
+	{
+		CHECK_FOR_INTERRUPTS();
+		r.id = DatumGetInt64(ids[i]);
+		pg::RowValues v;
+		v.add_int8(r.id);
+		v.add_text(cancel(db, r, trusted));
+		rows.put(v);
+		MemoryContextReset(each);
+	}
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(each);
+	record_action(db, "cancel_jobs", kAllQueues, 0, Facts().add("reason", r.reason).add("jobs", int64{n}));
+	return static_cast<Datum>(0);
+}
