@@ -288,7 +288,7 @@ void write_lost(Db &db)
 }
 
 // Ends the revoked leases of workers. A walk reads the lease trees of all queues, so walks take a fraction of the time,
-// however often roles release their workers.
+// however often roles release their workers. But a walk that the machine delayed delays the next by a second at most.
 constexpr int kMostAtOnce = 512; // workers
 constexpr int kWalkShare = 16;	 // of the time, one part
 Micros next_walk = 0;
@@ -311,7 +311,7 @@ void end_revoked(Db &db) noexcept
 	});
 	TQ_WAIT_POINT_NOFAIL("revoke-before-end");
 	end_revocations(list, n);
-	next_walk = mono_now() + kWalkShare * (steady_now() - began);
+	next_walk = mono_now() + std::min(kWalkShare * (steady_now() - began), core::kSecond);
 }
 
 DueWork lost_leases = {"tq: taking back lost leases",
