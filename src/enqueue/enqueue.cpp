@@ -200,8 +200,13 @@ Enqueued enqueue_each(FunctionCallInfo fcinfo, const char *function)
 
 	auto *items = static_cast<EnqueueItem *>(palloc(sizeof(EnqueueItem) * static_cast<Size>(std::max(n, 1))));
 	auto *ids = static_cast<int64 *>(palloc(sizeof(int64) * static_cast<Size>(std::max(n, 1))));
-	for (int i = 0; i < n; ++i)
+	int element = 0;
+	const auto say = [](void *at) { errcontext("element %d of the arrays", *static_cast<int *>(at)); };
+	ErrorContextCallback context{error_context_stack, say, &element};
+	error_context_stack = &context;
+	while (element < n)
 	{
+		const int i = element++;
 		EnqueueItem &it = items[i];
 		it = common;
 		it.row.payload = pg::checked_jsonb("payload", payloads[i], payload_limit());
@@ -238,6 +243,7 @@ Enqueued enqueue_each(FunctionCallInfo fcinfo, const char *function)
 		}
 		check_times(it.row);
 	}
+	error_context_stack = context.previous;
 	const uint16_t queue = queue_for_enqueue(db, name);
 	enqueue(db, queue, items, n, ids);
 	auto *made = static_cast<core::JobId *>(palloc(sizeof(core::JobId) * static_cast<Size>(std::max(n, 1))));
