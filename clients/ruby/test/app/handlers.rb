@@ -27,8 +27,14 @@ module Ledger
     end
   end
 
-  # Notes what a claim returned, before the job starts.
+  # Notes what a claim returned, before the job starts, and jobs that go back at once because this process still works on
+  # them.
   module Fed
+    def release(job)
+      Ledger.note('end', *Ledger.key(job), :release)
+      super
+    end
+
     def claim(max)
       super.each do |row|
         Ledger.note('start', *row.values_at('id', 'lease', 'attempt'), Time.parse(row['lease_expires_at']).to_f,

@@ -85,7 +85,10 @@ describe Tq::Rage::Backend do
     id = one.add(['task', []])
     lease = row(id)['lease']
     sql.call('tq_release', id: id, lease: lease)
+    # claimed again, and renewed: so it knows the new lease
     eventually { row(id)['state'] == 'running' && row(id)['lease'] != lease }
+    ends = row(id)['lease_expires_at']
+    eventually { row(id)['lease_expires_at'] > ends }
     one.remove(id)
     expect(row(id)['state']).to eq('succeeded')
     expect(left).to be_empty
