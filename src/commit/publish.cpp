@@ -148,20 +148,11 @@ Micros abort_pause(int aborts) noexcept
 	return std::min<Micros>(core::kSecond << std::min(aborts - 3, 9), 300 * core::kSecond);
 }
 
-// Makes a job due at once, for the scheduler to cancel (Engine::fire_due). The job was asked to stop and is no longer
-// running, though its attempt has not ended in the journal.
-void to_be_cancelled(Entry &e) noexcept
-{
-	e.state = State::delayed;
-	e.timer = wall_now();
-	e.flags |= core::kCancelAsked | core::kOverride;
-}
-
 // A superseded job that waits for another attempt ends instead.
 void end_superseded(Entry &e) noexcept
 {
 	if (e.has(core::kSuperseded) && e.mark == Verb::none && (e.state == State::ready || e.state == State::delayed))
-		to_be_cancelled(e);
+		core::to_be_cancelled(e, wall_now());
 }
 
 void undo_claim(Db &db, const Op &op) noexcept
@@ -191,7 +182,7 @@ void undo_claim(Db &db, const Op &op) noexcept
 				x.aborts = static_cast<uint8_t>(std::min<int>(x.aborts + op.charge, UINT8_MAX));
 				if (x.has(core::kCancelAsked))
 				{
-					to_be_cancelled(x);
+					core::to_be_cancelled(x, wall_now());
 					return;
 				}
 				const Micros pause = abort_pause(x.aborts);
@@ -256,7 +247,8 @@ void publish_ask(const Op &op) noexcept
 		}
 		else if ((e.state == State::ready || e.state == State::delayed) && e.mark == Verb::none &&
 				 e.step == op.prev_step + 1)
-			engine.change(q, op.ref, [](Entry &x) noexcept { to_be_cancelled(x); }); // the claim was rolled back
+			// the claim was rolled back
+			engine.change(q, op.ref, [](Entry &x) noexcept { core::to_be_cancelled(x, wall_now()); });
 	}
 	unlock_queue(op.queue);
 	if (bound)

@@ -415,6 +415,15 @@ inline void revoke(Entry &e) noexcept
 	e.timer = -7200 * kSecond;
 }
 
+// Makes a job that no longer runs due at once, for the scheduler to cancel (Engine::fire_due): it was asked to stop, or
+// superseded.
+inline void to_be_cancelled(Entry &e, Micros wall) noexcept
+{
+	e.state = State::delayed;
+	e.timer = wall;
+	e.flags |= kCancelAsked | kOverride;
+}
+
 inline void lower(std::atomic<Micros> &a, Micros to) noexcept
 {
 	Micros now = a.load();

@@ -537,8 +537,8 @@ char *explain(Db &db, core::JobId id)
 	}
 	if (!rights_on(db, rec.row.queue_id).may(rec.row.queue_id, kMayLook))
 		f.others.n = 0;
-	else if (!last_draining(db, f.draining))
-		f.draining[0] = '\0';
+	else
+		last_draining(db, f.draining);
 	if (f.group[0] != '\0' && !readable)
 		strlcpy(f.group, "...", sizeof(f.group));
 	switch (f.has_entry ? f.e.state : rec.state)

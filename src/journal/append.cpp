@@ -228,6 +228,36 @@ bool copy_job(const Segment &from, const Segment &to, int64 id, Snapshot snapsho
 	return found;
 }
 
+namespace
+{
+
+int64 delete_found(TableScan *scan, const int64 *ids, int n)
+{
+	int64 deleted = 0;
+	for (int i = 0; i < n; i++)
+	{
+		seek_id(scan, ids[i]);
+		while (next_row(scan))
+		{
+			simple_heap_delete(scan->rel, &scan->slot->tts_tid);
+			++deleted;
+		}
+	}
+	return deleted;
+}
+
+int64 delete_by_statement(Relation rel, const char *column, const int64 *ids, int n)
+{
+	uint64 deleted = 0;
+	pg::TableStatement *statement = pg::begin_delete(rel, column);
+	for (int i = 0; i < n; i++)
+		deleted += pg::delete_rows(statement, ids[i]);
+	pg::end_statement(statement);
+	return static_cast<int64>(deleted);
+}
+
+} // namespace
+
 int64 delete_jobs(const Segment &segment, const int64 *ids, int n)
 {
 	int64 deleted = 0;
@@ -242,26 +272,10 @@ int64 delete_jobs(const Segment &segment, const int64 *ids, int n)
 		if (!open_scan(table, events ? kEventShape : kJobShape, events ? int{event::by_step} : int{job::by_id},
 					   snapshot, 1, &scan))
 			continue;
-		const bool by_statement = scan.info->delete_by_statement;
-		for (int i = 0; i < n && !by_statement; i++)
-		{
-			seek_id(&scan, ids[i]);
-			while (next_row(&scan))
-			{
-				simple_heap_delete(scan.rel, &scan.slot->tts_tid);
-				deleted += events ? 0 : 1;
-			}
-		}
-		if (by_statement)
-		{
-			pg::TableStatement *statement = pg::begin_delete(scan.rel, events ? "job_id" : "id");
-			for (int i = 0; i < n; i++)
-			{
-				const auto rows = static_cast<int64>(pg::delete_rows(statement, ids[i]));
-				deleted += events ? 0 : rows;
-			}
-			pg::end_statement(statement);
-		}
+		const int64 rows = scan.info->delete_by_statement
+							   ? delete_by_statement(scan.rel, events ? "job_id" : "id", ids, n)
+							   : delete_found(&scan, ids, n);
+		deleted += events ? 0 : rows;
 		close_scan(&scan);
 	}
 	PopActiveSnapshot();

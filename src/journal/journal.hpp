@@ -139,8 +139,8 @@ void append_events(const Segment &segment, const EventRow *rows, int n);
 // gets the place of the copy. False if the snapshot does not show the job.
 bool copy_job(const Segment &from, const Segment &to, int64 id, Snapshot snapshot, ItemPointer tid);
 
-// Deletes jobs with all their events, to clean segment 0. Raises an error if another session updates
-// or deletes such a row at the same time. Returns the number of jobs deleted.
+// Deletes jobs with all their events, to clean segment 0. Raises an error if another session updates or deletes such a
+// row at the same time. Returns the number of jobs deleted.
 int64 delete_jobs(const Segment &segment, const int64 *ids, int n);
 
 // --- reads ---------------------------------------------------------------------------------------------------

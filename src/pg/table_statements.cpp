@@ -55,6 +55,11 @@ bool has_foreign_constraint(Relation rel, const TableShape &shape)
 	return constr->num_defval > 0;
 }
 
+const char *qualified_name(Relation rel)
+{
+	return quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)), RelationGetRelationName(rel));
+}
+
 TableStatement *begin(Relation rel, const char *text, int nargs, Oid *types)
 {
 	auto *statement = static_cast<TableStatement *>(palloc0(sizeof(TableStatement)));
@@ -113,33 +118,25 @@ TableStatement *begin_insert(Relation rel, const TableShape &shape)
 		appendStringInfo(&names, "%s%s", i > 0 ? ", " : "", quote_identifier(shape.columns[i].name));
 		appendStringInfo(&numbers, "%s$%d", i > 0 ? ", " : "", i + 1);
 	}
-	appendStringInfo(
-		&text, "INSERT INTO %s (%s) VALUES (%s) RETURNING ctid",
-		quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)), RelationGetRelationName(rel)),
-		names.data, numbers.data);
+	appendStringInfo(&text, "INSERT INTO %s (%s) VALUES (%s) RETURNING ctid", qualified_name(rel), names.data,
+					 numbers.data);
 	return begin(rel, text.data, shape.ncolumns, types);
 }
 
 TableStatement *begin_delete(Relation rel, const char *column)
 {
 	Oid type = INT8OID;
-	const char *text = psprintf(
-		"DELETE FROM ONLY %s WHERE %s OPERATOR(pg_catalog.=) $1",
-		quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)), RelationGetRelationName(rel)),
-		quote_identifier(column));
+	const char *text = psprintf("DELETE FROM ONLY %s WHERE %s OPERATOR(pg_catalog.=) $1", qualified_name(rel),
+								quote_identifier(column));
 	return begin(rel, text, 1, &type);
 }
 
-void insert_row(TableStatement *statement, const Datum *values, const bool *nulls, ItemPointer tid)
+void insert_row(TableStatement *statement, Datum *values, const bool *nulls, ItemPointer tid)
 {
-	Datum args[kMaxColumns];
 	char marks[kMaxColumns];
 	for (int i = 0; i < statement->nargs; i++)
-	{
-		args[i] = values[i];
 		marks[i] = nulls[i] ? 'n' : ' ';
-	}
-	execute(statement, args, marks);
+	execute(statement, values, marks);
 	bool null = true;
 	Datum place = 0;
 	if (SPI_processed == 1 && SPI_tuptable != nullptr)

@@ -23,7 +23,7 @@ TableStatement *begin_insert(Relation rel, const TableShape &shape);
 TableStatement *begin_delete(Relation rel, const char *column);
 
 // Inserts a row; values and nulls are by position in the shape's columns. *tid gets the place of the row.
-void insert_row(TableStatement *statement, const Datum *values, const bool *nulls, ItemPointer tid);
+void insert_row(TableStatement *statement, Datum *values, const bool *nulls, ItemPointer tid);
 // Returns the number of rows deleted.
 uint64 delete_rows(TableStatement *statement, int64 value);
 

@@ -196,14 +196,6 @@ Installed make_entry(Arrival &a) noexcept
 	return a.ref != kNil ? Installed::in_memory : a.must ? Installed::no_room : Installed::on_disk;
 }
 
-// The scheduler ends the job (Engine::fire_due).
-void doom(Entry &e) noexcept
-{
-	e.state = State::delayed;
-	e.timer = wall_now();
-	e.flags |= core::kOverride | core::kCancelAsked;
-}
-
 // Turns the placeholder into the job's entry.
 void fill_placeholder(const Arrival &a, Micros timers, uint32_t worker) noexcept
 {
@@ -220,7 +212,7 @@ void fill_placeholder(const Arrival &a, Micros timers, uint32_t worker) noexcept
 		e.timer = a.due;
 		// The commit that superseded the job may have found the placeholder only.
 		if (a.doomed || (e.has(core::kSuperseded) && (a.to == State::ready || a.to == State::delayed)))
-			doom(e);
+			core::to_be_cancelled(e, wall_now());
 		if (a.to == State::running)
 			fill_lease(a.q, e, a.fold, worker, timeout_of(a.c.timeout, a.q.settings).value);
 	});

@@ -194,9 +194,10 @@ Oid role_with_most_workers(const Db &db, int *slots) noexcept
 
 bool is_draining(uint32_t worker) noexcept { return worker != kNil && engine.worker(worker).draining.load(); }
 
-bool last_draining(const Db &db, char (&name)[core::kNameMax]) noexcept
+void last_draining(const Db &db, char (&name)[core::kNameMax]) noexcept
 {
 	Micros last = PG_INT64_MIN;
+	name[0] = '\0';
 	LWLockAcquire(registry_lock(), LW_SHARED);
 	for (uint32_t i = 0; i < engine.limits().workers; ++i)
 	{
@@ -207,7 +208,6 @@ bool last_draining(const Db &db, char (&name)[core::kNameMax]) noexcept
 		strlcpy(name, w.name, sizeof(name));
 	}
 	LWLockRelease(registry_lock());
-	return last != PG_INT64_MIN;
 }
 
 void worker_seen(uint32_t worker, Micros wall, Micros mono) noexcept

@@ -149,7 +149,7 @@ SKIP:
 		my ($out, $err);
 		ok(IPC::Run::run([ $repack, '--no-order', '--no-kill-backend', '--wait-timeout', 180, '-h', $node->host, '-p', $node->port, '-d', 'postgres', '-t', $table ],
 				'>', \$out, '2>', \$err), "pg_repack of $table") or diag($err);
-		isnt(sql("select pg_relation_filenode('$table')"), $file, '... has written it anew');
+		isnt(sql("select pg_relation_filenode('$table')"), $file, '... has given it a new file');
 		ok($load->progress(30_000), 'the clients go on');
 	}
 	$load->drain($node);
