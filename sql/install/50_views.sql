@@ -38,13 +38,14 @@ CREATE VIEW tq_workers AS SELECT * FROM tq.workers();
 -- the segments.
 CREATE TYPE tq.job_line AS (
 	id bigint, queue text, kind text, state text, priority int, attempt int, max_attempts int, run_at timestamptz,
-	enqueued_at timestamptz, expires_at timestamptz
+	enqueued_at timestamptz, expires_at timestamptz, group_key text, unique_key text, tags text[]
 );
 CREATE FUNCTION tq.jobs() RETURNS SETOF tq.job_line
 LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 1000000 AS 'MODULE_PATHNAME', 'tq_list_jobs';
 CREATE VIEW tq_jobs AS
 	SELECT (l.line).id, (l.line).queue, (l.line).kind, (l.line).state, (l.line).priority, (l.line).attempt,
-		(l.line).max_attempts, (l.line).run_at, (l.line).enqueued_at, (l.line).expires_at
+		(l.line).max_attempts, (l.line).run_at, (l.line).enqueued_at, (l.line).expires_at, (l.line).group_key,
+		(l.line).unique_key, (l.line).tags
 	FROM (SELECT tq.jobs() AS line) l;
 
 CREATE FUNCTION tq.dead()

@@ -21,6 +21,13 @@ SET LOCAL default_table_access_method = heap;
 ALTER TYPE tq_job ADD ATTRIBUTE group_key text, ADD ATTRIBUTE tags text[], ADD ATTRIBUTE unique_key text,
 	ADD ATTRIBUTE deadline timestamptz;
 
+ALTER TYPE tq.job_line ADD ATTRIBUTE group_key text, ADD ATTRIBUTE unique_key text, ADD ATTRIBUTE tags text[];
+CREATE OR REPLACE VIEW tq_jobs AS
+	SELECT (l.line).id, (l.line).queue, (l.line).kind, (l.line).state, (l.line).priority, (l.line).attempt,
+		(l.line).max_attempts, (l.line).run_at, (l.line).enqueued_at, (l.line).expires_at, (l.line).group_key,
+		(l.line).unique_key, (l.line).tags
+	FROM (SELECT tq.jobs() AS line) l;
+
 -- With an operator that only the server has.
 CREATE OR REPLACE VIEW tq_grants WITH (security_barrier) AS
 	SELECT CASE a.queue_id WHEN 0 THEN '*' ELSE q.name END AS queue, a.role, a.privilege

@@ -97,7 +97,7 @@ Known *find_known(const Pass &p, core::JobId id) noexcept
 	return at != end && at->id == id ? at : nullptr;
 }
 
-void visit(const journal::Candidate &c, const journal::Fold &fold, void *arg)
+void visit(const journal::Candidate &c, const journal::Fold &fold, const journal::Values &, void *arg)
 {
 	Known *k = find_known(*static_cast<Pass *>(arg), c.id);
 	if (k == nullptr || fold.state == journal::FoldState::moved)

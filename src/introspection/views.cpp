@@ -61,6 +61,9 @@ constexpr pg::ColumnSpec kJobLine[] = {
 	{"run_at", TIMESTAMPTZOID},
 	{"enqueued_at", TIMESTAMPTZOID},
 	{"expires_at", TIMESTAMPTZOID},
+	{"group_key", TEXTOID},
+	{"unique_key", TEXTOID},
+	{"tags", TEXTARRAYOID},
 };
 constexpr pg::ColumnSpec kDead[] = {
 	{"id", INT8OID},
@@ -220,14 +223,16 @@ struct JobStream : Stream
 	core::Micros now;
 };
 
-void visit_job(const journal::Candidate &c, const journal::Fold &fold, void *arg)
+bool is_listed(const JobStream &w, const journal::Candidate &c, const journal::Fold &fold)
 {
-	auto &w = *static_cast<JobStream *>(arg);
 	// a moved job comes again in segment 0; a purged job is not listed
-	if (c.id <= w.last || fold.state == FoldState::moved || fold.state == FoldState::purged)
-		return;
-	if (!w.mine->may(c.queue_id, kMayLook))
-		return;
+	return c.id > w.last && fold.state != FoldState::moved && fold.state != FoldState::purged &&
+		   w.mine->may(c.queue_id, kMayLook);
+}
+
+void put_job(const JobStream &w, const journal::Candidate &c, const journal::Fold &fold, const journal::JobKeys &keys)
+{
+	const bool readable = w.mine->may_read(c.queue_id);
 	const JobNow job = job_now(*w.db, c, fold, w.now);
 	pg::RowValues r;
 	r.add_int8(c.id);
@@ -240,7 +245,17 @@ void visit_job(const journal::Candidate &c, const journal::Fold &fold, void *arg
 	r.add_time(job.run_at);
 	r.add_time(c.enqueued_at);
 	r.add_time(job.expires_at);
+	r.add_text(readable ? c.group_key() : nullptr);
+	r.add_pointer(readable ? keys.unique_key : nullptr);
+	r.add_pointer(readable ? keys.tags : nullptr);
 	put(w, r);
+}
+
+void visit_job(const journal::Candidate &c, const journal::Fold &fold, const journal::Values &row, void *arg)
+{
+	auto &w = *static_cast<JobStream *>(arg);
+	if (is_listed(w, c, fold))
+		put_job(w, c, fold, journal::keys_of(row));
 }
 
 void next_segment(JobStream *w)
@@ -264,7 +279,8 @@ void walk_jobs(JobStream *w, const journal::Segment &segment)
 	{
 		journal::Fold fold;
 		journal::walk_fold(walk, step.id, &fold);
-		visit_job(step.job, fold, w);
+		if (is_listed(*w, step.job, fold))
+			put_job(*w, step.job, fold, journal::walk_keys(walk));
 		w->last = step.id;
 		MemoryContextReset(row);
 	}

@@ -9,7 +9,7 @@ namespace tq
 namespace
 {
 
-void collect(const journal::Candidate &c, const journal::Fold &fold, void *arg)
+void collect(const journal::Candidate &c, const journal::Fold &fold, const journal::Values &, void *arg)
 {
 	Search &s = *static_cast<Search *>(arg);
 	if ((s.queue_id != 0 && c.queue_id != s.queue_id) ||

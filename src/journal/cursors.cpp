@@ -209,7 +209,7 @@ void LaneCursor::fill(Source *source)
 	while (source->count < source->batch && next_row(&scan))
 	{
 		Candidate *c = &source->buffer[source->count];
-		read_candidate(slot_values(scan.info, scan.slot, job::kCandidateColumns), scan.slot->tts_tid, source->segment,
+		read_candidate(slot_values(scan.info, scan.slot), scan.slot->tts_tid, source->segment,
 					   c);
 		if (!is_passed(c->priority, c->id))
 		{
@@ -298,7 +298,7 @@ NextGroup next_group(const Segment *segments, int n, int32 queue_id, const char 
 		index_rescan(scan.scan, keys, from != nullptr ? 2 : 1, nullptr, 0);
 		if (next_row(&scan))
 		{
-			read_candidate(slot_values(scan.info, scan.slot, job::kCandidateColumns), scan.slot->tts_tid, i,
+			read_candidate(slot_values(scan.info, scan.slot), scan.slot->tts_tid, i,
 						   &candidate);
 			if (!next.found || strcmp(candidate.group, next.key) < 0) // collation "C"
 				strlcpy(next.key, candidate.group, sizeof(next.key));
@@ -342,7 +342,7 @@ void TimerCursor::fill_from_jobs(Source *source)
 	while (source->count < source->batch && next_row(&scan))
 	{
 		Candidate *candidate = &source->buffer[source->count++];
-		read_candidate(slot_values(scan.info, scan.slot, job::kCandidateColumns), scan.slot->tts_tid, source->segment,
+		read_candidate(slot_values(scan.info, scan.slot), scan.slot->tts_tid, source->segment,
 					   candidate);
 		candidate->due = candidate->run_at;
 	}
@@ -393,7 +393,7 @@ void TimerCursor::fill_from_events(Source *source)
 		if (!next_row(&scan))
 			continue;
 		Candidate *candidate = &source->buffer[source->count++];
-		read_candidate(slot_values(scan.info, scan.slot, job::kCandidateColumns), scan.slot->tts_tid, source->segment,
+		read_candidate(slot_values(scan.info, scan.slot), scan.slot->tts_tid, source->segment,
 					   candidate);
 		candidate->due = found[i].at;
 	}

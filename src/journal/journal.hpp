@@ -266,7 +266,7 @@ const bool *timer_cursor_skipped(const TimerCursor *cursor);
 void timer_cursor_close(TimerCursor *cursor);
 
 // One sequential pass over a segment: folds event_N into an array by id (for sparse ids, as in segment 0, a hash), then
-// reads job_N. Calls visit(candidate, fold, arg) for each job row that `snapshot` sees. The fold is complete:
+// reads job_N. Calls visit(candidate, fold, row, arg) for each job row that `snapshot` sees. The fold is complete:
 // unfinished jobs with events are read again through the index. `terminal_too` includes terminal jobs; without
 // `fold_terminal` their folds have only the state, which saves reading their events again. Checks for interrupts.
 // Returns the number of job rows and the least and greatest id (0 if empty).
@@ -279,8 +279,16 @@ struct SegmentSummary
 	TimestampTz last_event_at;
 	uint32 ended; // how jobs have ended, at any time: bits of FoldState
 };
+// Of a row that is being visited; copied into the current context.
+struct Values;
+struct JobKeys
+{
+	text *unique_key;
+	ArrayType *tags;
+};
+JobKeys keys_of(const Values &row);
 // Runs in a short-lived memory context.
-using SegmentVisit = void (*)(const Candidate &candidate, const Fold &fold, void *arg);
+using SegmentVisit = void (*)(const Candidate &candidate, const Fold &fold, const Values &row, void *arg);
 SegmentSummary scan_segment(const Segment &segment, Snapshot snapshot, bool terminal_too, SegmentVisit visit, void *arg,
 							bool fold_terminal = true);
 

@@ -264,8 +264,9 @@ SegmentSummary scan_segment(const Segment &segment, Snapshot snapshot, bool term
 			MemoryContextSwitchTo(row_context);
 		}
 		Candidate candidate;
-		read_candidate(slot_values(&job_info, slot, job::kCandidateColumns), slot->tts_tid, 0, &candidate);
-		visit(candidate, fold, arg);
+		const Values row = slot_values(&job_info, slot);
+		read_candidate(row, slot->tts_tid, 0, &candidate);
+		visit(candidate, fold, row, arg);
 	}
 
 	if (by_step.scan != nullptr)

@@ -181,6 +181,11 @@ void read_job(const Values &v, Texts payload, JobRow *row)
 	row->tags = array_of(v, job::tags, TEXTOID);
 }
 
+JobKeys keys_of(const Values &v)
+{
+	return JobKeys{text_of(v, job::unique_key, kMostName), array_of(v, job::tags, TEXTOID)};
+}
+
 void read_event(const Values &v, Texts texts, EventRow *row)
 {
 	*row = EventRow{};

@@ -42,7 +42,6 @@ enum Lookup : int
 	by_due,
 	by_group
 };
-constexpr int kCandidateColumns = depends_on + 1;
 } // namespace job
 
 namespace event
@@ -134,7 +133,7 @@ void read_event(const Values &v, Texts texts, EventRow *row);
 // Needs the columns before event::kFoldColumns.
 void read_fold_event(const Values &v, EventRow *row, char (&worker)[kWorkerMax]);
 
-// A job's row without its payload. Needs the columns before job::kCandidateColumns.
+// A job's row without its payload.
 void read_candidate(const Values &v, const ItemPointerData &tid, int segment, Candidate *out);
 
 // One scan through an index of a segment's table: both relations opened and locked AccessShare until close_scan.

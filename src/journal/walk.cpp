@@ -105,7 +105,7 @@ void seek_ids(Walk *w, TableScan *scan, int64 low, int64 high)
 
 void read_job_at(TableScan *scan, Candidate *out)
 {
-	read_candidate(slot_values(scan->info, scan->slot, job::kCandidateColumns), scan->slot->tts_tid, 0, out);
+	read_candidate(slot_values(scan->info, scan->slot), scan->slot->tts_tid, 0, out);
 }
 
 // --- time --------------------------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ bool find_prefix(Walk *w, TableScan *scan, ScanKey keys, int n, bool of_group, P
 	rescan(w, scan, keys, n);
 	if (!next_row(scan))
 		return false;
-	const Values v = slot_values(scan->info, scan->slot, job::kCandidateColumns);
+	const Values v = slot_values(scan->info, scan->slot);
 	const int column = of_group ? job::group_key : job::kind;
 	*p = Prefix{};
 	p->of_group = of_group;
@@ -429,6 +429,8 @@ void walk_fold(Walk *w, int64 id, Fold *fold)
 	w->cost += kDescentCost;
 	MemoryContextSwitchTo(old);
 }
+
+JobKeys walk_keys(const Walk *w) { return keys_of(slot_values(w->jobs.info, w->jobs.slot)); }
 
 bool walk_find(Walk *w, int64 id, Candidate *out)
 {

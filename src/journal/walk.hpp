@@ -48,6 +48,9 @@ int64 walk_cost(const Walk *walk);
 // Folds the events of a job of this segment.
 void walk_fold(Walk *walk, int64 id, Fold *fold);
 
+// Of the row on which a walk stands that looks at all jobs.
+JobKeys walk_keys(const Walk *walk);
+
 // Finds a job of this segment by its id. A walk that goes on must not be used for it.
 bool walk_find(Walk *walk, int64 id, Candidate *out);
 

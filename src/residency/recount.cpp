@@ -157,7 +157,7 @@ void drop_outdated(Tally &t, const journal::Candidate &c, const journal::Fold &f
 	unlock_queue(q);
 }
 
-void visit(const journal::Candidate &c, const journal::Fold &fold, void *arg)
+void visit(const journal::Candidate &c, const journal::Fold &fold, const journal::Values &, void *arg)
 {
 	Tally &t = *static_cast<Tally *>(arg);
 	++t.result.jobs;

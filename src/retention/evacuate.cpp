@@ -41,7 +41,7 @@ bool is_past(Ids &in, TimestampTz at, Micros keep) noexcept
 	return age_of(*in.segment, at, *in.rules) > keep;
 }
 
-void collect(const journal::Candidate &c, const journal::Fold &fold, void *arg)
+void collect(const journal::Candidate &c, const journal::Fold &fold, const journal::Values &, void *arg)
 {
 	auto &out = *static_cast<Ids *>(arg);
 	const bool dead = fold.state == journal::FoldState::dead || fold.state == journal::FoldState::buried;

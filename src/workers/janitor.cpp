@@ -178,7 +178,7 @@ bool open_next(const WorkerContext &context, Db &db, bool *changed)
 	return true;
 }
 
-void count_visit(const journal::Candidate &, const journal::Fold &fold, void *arg)
+void count_visit(const journal::Candidate &, const journal::Fold &fold, const journal::Values &, void *arg)
 {
 	*static_cast<int64 *>(arg) += !fold.terminal();
 }

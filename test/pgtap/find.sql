@@ -32,7 +32,7 @@ SELECT is((SELECT changed FROM tq_purge_many('b', 'succeeded', kind => 'purged')
 CREATE FUNCTION shown(wanted text) RETURNS jsonb LANGUAGE sql AS $$
 	SELECT jsonb_agg(to_jsonb(j) ORDER BY id) FROM tq_jobs j WHERE wanted IS NULL OR state = wanted
 $$;
-SELECT is((SELECT jsonb_agg(to_jsonb(l) - '{worker,group_key,unique_key,tags,payload,next_after}'::text[] ORDER BY id) FROM tq_list(state => s, max => 1000) l),
+SELECT is((SELECT jsonb_agg(to_jsonb(l) - '{worker,payload,next_after}'::text[] ORDER BY id) FROM tq_list(state => s, max => 1000) l),
 		shown(s), 'jobs that are ' || coalesce(s, 'anything'))
 	FROM unnest('{ready,delayed,blocked,running,succeeded,dead,buried,cancelled,expired,NULL}'::text[]) s;
 SELECT is((SELECT array_agg(id ORDER BY n) FROM tq_list(q, s, newest => newest) WITH ORDINALITY l (id, queue, kind, state, priority, attempt, max_attempts,
