@@ -230,7 +230,7 @@ bool is_listed(const JobStream &w, const journal::Candidate &c, const journal::F
 		   w.mine->may(c.queue_id, kMayLook);
 }
 
-void put_job(const JobStream &w, const journal::Candidate &c, const journal::Fold &fold, const journal::JobKeys &keys)
+void put_job(JobStream &w, const journal::Candidate &c, const journal::Fold &fold, const journal::JobKeys &keys)
 {
 	const bool readable = w.mine->may_read(c.queue_id);
 	const JobNow job = job_now(*w.db, c, fold, w.now);

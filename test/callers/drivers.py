@@ -97,27 +97,16 @@ def first_round(scene, names):
     scene.until(lambda: live(scene) == 0, "the end of the first round")
 
 
-def in_hand(scene):
-    """The workers that have a job."""
-    holders = {}
-    for _, who, event, *words in scene.read_ledger():
-        if event == "start":
-            holders[words[1]] = who
-        elif event in ("told", "undone"):
-            holders.pop(words[1], None)
-    return set(holders.values())
-
-
 def second_round(scene, names):
     """The server crashes while every driver has work in hand."""
     for name in names:
         scene.query("select tq_pause(%s)", name)
+    ids = long_jobs(scene, names)
     enqueue(scene, names, "b", COUNT[1])
     for name in names:
         scene.query("select tq_resume(%s)", name)
-    busy = scene.until(lambda: len(hands := in_hand(scene)) >= 1.5 * len(names) and hands, "workers with jobs in hand")
+    holders(scene, ids)
     scene.crash()
-    print(f"# crashed while {', '.join(sorted(busy))} had a job in hand", flush=True)
     scene.until(lambda: live(scene) == 0, "the end of the second round")
 
 
