@@ -65,6 +65,7 @@ constexpr pg::ColumnSpec kJobLine[] = {
 	{"unique_key", TEXTOID},
 	{"tags", TEXTARRAYOID},
 };
+constexpr int kAddedToJobLine = 3; // since 0.1.0
 constexpr pg::ColumnSpec kDead[] = {
 	{"id", INT8OID},
 	{"queue", TEXTOID},
@@ -528,7 +529,7 @@ TQ_FUNCTION(tq_list_workers)
 }
 
 // tq.jobs(), behind tq_jobs
-TQ_FUNCTION(tq_list_jobs) { return next_row(fcinfo, "tq.jobs()", pg::row_shape(kJobLine), more_jobs); }
+TQ_FUNCTION(tq_list_jobs) { return next_row(fcinfo, "tq.jobs()", pg::row_shape(kJobLine, kAddedToJobLine), more_jobs); }
 
 // tq.dead(), behind tq_dead
 TQ_FUNCTION(tq_list_dead) { return next_row(fcinfo, "tq.dead()", pg::row_shape(kDead), more_dead); }
