@@ -71,7 +71,7 @@ CREATE TABLE tq.event (
 	lease        bigint,                   -- lease number this event belongs to
 	claimed_at   timestamptz,              -- start of the attempt that this event ends or journals
 	retry_at     timestamptz,              -- not claimable before (f, l, r, R, o)
-	lease_until  timestamptz,              -- c: end of the lease when it was granted
+	lease_until  timestamptz,              -- c: end of the lease when it was granted; u: expires then
 	step         int NOT NULL,             -- the job's steps order its history; unique per job
 	attempt      int,
 	priority     int,                      -- o: new priority

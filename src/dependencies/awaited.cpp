@@ -80,6 +80,7 @@ bool outcome_in(const journal::Segment &tables, JobId id, Snapshot snapshot, Par
 	out->ended = fold.terminal();
 	out->succeeded = out->ended && last.type == journal::EventType::succeeded;
 	static_cast<void>(out->ended && journal::find_event(tables, id, last.step, snapshot, &last, kMostOutcome));
+	out->left_out = out->succeeded && last.left_out;
 	if (out->succeeded)
 		out->result = last.detail;
 	else if (out->ended)

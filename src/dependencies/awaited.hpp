@@ -29,7 +29,8 @@ struct ParentOutcome
 	bool succeeded;
 	const char *state;	// how it ended
 	const char *error;	// why, unless it succeeded
-	Jsonb *result;		// if it succeeded; null if larger than kMostOutcome
+	Jsonb *result;		// if it succeeded
+	bool left_out;		// the result, since it is larger than kMostOutcome
 	int32 queue_id;
 };
 

@@ -34,12 +34,13 @@ pg::Statement record_outcome = {
 	"UPDATE tq.dependency SET state = $2, outcome = jsonb_build_object('state', $2)"
 	" || CASE WHEN shown AND $3 IS NOT NULL THEN jsonb_build_object('result', $3) ELSE '{}' END"
 	" || CASE WHEN shown AND $4 IS NOT NULL THEN jsonb_build_object('error', left($4, 100000)) ELSE '{}' END"
+	" || CASE WHEN shown AND $7 THEN jsonb_build_object('left_out', true) ELSE '{}' END"
 	" WHERE parent_id = $1 AND state IS NULL AND child_id = ANY (ARRAY("
 	"SELECT child_id FROM tq.dependency WHERE parent_id = $1 AND child_id > $6 AND state IS NULL ORDER BY child_id "
 	"LIMIT $5))"
 	" RETURNING child_id AS id",
-	6,
-	{INT8OID, TEXTOID, JSONBOID, TEXTOID, INT8OID, INT8OID}};
+	7,
+	{INT8OID, TEXTOID, JSONBOID, TEXTOID, INT8OID, INT8OID, BOOLOID}};
 pg::Statement open_parents = {
 	"SELECT parent_id AS id FROM tq.dependency WHERE child_id = $1 AND parent_id > 0 AND state IS NULL LIMIT $2",
 	2,
@@ -50,25 +51,25 @@ pg::Statement standing = {"SELECT bool_or(state IS NULL) AS waits,"
 						  " FROM tq.dependency WHERE child_id = $1 HAVING count(*) > 0",
 						  1,
 						  {INT8OID}};
+// The parents of a child. The largest outcomes do not fit into $2 bytes together; sizes are without compression.
+#define TQ_PARENTS                                                                                                     \
+	"(SELECT *, sum(size) OVER (ORDER BY size, parent_id) <= $2 AS fits FROM (SELECT *, pg_column_size(outcome || "    \
+	"'{}') AS size FROM tq.dependency WHERE child_id = $1 AND parent_id > 0) s) d"
 pg::Statement outcomes = {
-	// the size without compression
-	"SELECT CASE WHEN (SELECT sum(pg_column_size(outcome || '{}')) FROM tq.dependency WHERE child_id = $1) > $2"
-	" THEN (SELECT jsonb_object_agg(parent_id, jsonb_build_object('state', state)) FROM tq.dependency WHERE child_id = "
-	"$1 AND parent_id > 0)"
-	" ELSE (SELECT jsonb_object_agg(parent_id, outcome) FROM tq.dependency WHERE child_id = $1 AND parent_id > 0) END"
-	" AS outcomes",
+	"SELECT jsonb_object_agg(parent_id, CASE WHEN fits THEN outcome"
+	" ELSE jsonb_build_object('state', state, 'left_out', true) END) AS outcomes FROM " TQ_PARENTS,
 	2,
 	{INT8OID, INT8OID}};
 // For a child that is cancelled, and may wait for its parents again (retry_graph.cpp): their outcomes. Of parents that
-// have not succeeded, and if the results are too large together, only the ids.
+// have not succeeded, and of those whose outcomes do not fit, only the ids.
 pg::Statement waited_for = {
 	"SELECT jsonb_build_object('parents', jsonb_object_agg(parent_id,"
 	" CASE WHEN state = 'succeeded' AND fits THEN outcome END)) || CASE WHEN bool_and(shown) THEN '{}'"
 	" ELSE jsonb_build_object('hidden', jsonb_agg(parent_id) FILTER (WHERE NOT shown)) END AS outcomes"
-	" FROM (SELECT *, sum(pg_column_size(outcome || '{}')) OVER () <= $2 AS fits FROM tq.dependency"
-	" WHERE child_id = $1 AND parent_id > 0) d",
+	" FROM " TQ_PARENTS,
 	2,
 	{INT8OID, INT8OID}};
+#undef TQ_PARENTS
 pg::Statement forget_child = {"DELETE FROM tq.dependency WHERE child_id = $1", 1, {INT8OID}};
 // The same, and records which jobs it has waited for. Of a large batch, only some.
 pg::Statement settle_child = {
@@ -243,9 +244,9 @@ void record_parent(Db &db, JobId id)
 	const JobId after = id == many.parent ? many.after : 0;
 	Datum values[] = {Int64GetDatum(id),		   CStringGetTextDatum(out.exists ? out.state : "gone"),
 					  PointerGetDatum(out.result), out.error != nullptr ? CStringGetTextDatum(out.error) : Datum{0},
-					  Int64GetDatum(room),		   Int64GetDatum(after)};
+					  Int64GetDatum(room),		   Int64GetDatum(after), BoolGetDatum(out.left_out)};
 	const char nulls[] = {' ', ' ', out.result == nullptr ? 'n' : ' ', out.error == nullptr ? 'n' : ' ', ' ',
-						  ' ', '\0'};
+						  ' ', ' ', '\0'};
 	static JobId children[2 * kEnough];
 	const int n = room > 0 ? ids_returned(pg::run(record_outcome, values, nulls), children, room) : 0;
 	state.recorded += size * static_cast<Size>(n);
@@ -486,13 +487,14 @@ void carry_out(Db &db, JobId child, const Verdict &v)
 	}
 	const bool free = v.decision == Decision::free;
 	progress.at = slot;
-	const Micros due = free ? due_when_free(db, p, child) : core::kNever;
+	const Freed freed = free ? when_free(db, p, child) : Freed{};
 	progress.at = kNoSegment;
 	Op op;
 	core::Entry e;
 	State in{};
-	op.to = !free ? State::terminal : due != core::kNever ? State::delayed : State::ready;
-	op.due = due;
+	op.to = !free ? State::terminal : freed.due != core::kNever ? State::delayed : State::ready;
+	op.due = freed.due;
+	op.expires_at = freed.expires_at;
 	const HoldTerms terms{.id = child, .verb = free ? Verb::free : Verb::cancel, .states = bit_of(State::blocked)};
 	switch (hold_job(p, terms, &op, &e, &in))
 	{
@@ -532,6 +534,7 @@ void carry_out(Db &db, JobId child, const Verdict &v)
 	row = event_of(e, free ? journal::EventType::freed : journal::EventType::cancelled, wall_now());
 	row.reason = reason;
 	row.detail = parents;
+	row.lease_until = freed.expires_at != core::kNever ? freed.expires_at : journal::kNoTime;
 	noted.event = row.type;
 	state.slots[state.nrows++] = e.segment;
 	forget_it();

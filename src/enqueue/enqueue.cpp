@@ -34,11 +34,12 @@ void fill_in(const Queue &q, Micros now, EnqueueItem *items, int n) noexcept
 			it->row.priority = priority;
 		if (it->unique_for == core::kUnset)
 			it->unique_for = unique_for;
-		// counts from the time at which the job may start
-		const Micros start = std::max(it->row.run_at, now);
-		if (it->row.expires_at == journal::kNoTime && expires_in > 0 && start < END_TIMESTAMP - expires_in)
+		// counts from the time at which the job may start; a job with parents may when it is freed
+		const Micros expires_at = expiry_from(std::max(it->row.run_at, now), expires_in);
+		const bool waits = it->row.depends_on != nullptr;
+		if (it->row.expires_at == journal::kNoTime && expires_at != core::kNever && !waits)
 		{
-			it->row.expires_at = start + expires_in;
+			it->row.expires_at = expires_at;
 			it->expires_in = expires_in;
 		}
 	}

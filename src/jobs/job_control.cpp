@@ -239,7 +239,7 @@ bool try_change(Db &db, const JobRequest &r, const FetchedJob &pinned, JobResult
 	append(db, s.row, e.segment);
 	*out = {Verdict::done, state_after(s),
 			in == State::delayed   ? due
-			: in == State::blocked ? (due != core::kNever ? due : due_when_free(db, pinned, r.id))
+			: in == State::blocked ? (due != core::kNever ? due : when_free(db, pinned, r.id).due)
 								   : core::kNever};
 	return true;
 }

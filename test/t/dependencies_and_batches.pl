@@ -425,6 +425,39 @@ sql(q{select count(tq_complete(id, lease)) from tq_running});
 ok(settled(), 'nothing is left');
 check_journal($node, 'after batches');
 
+# --- expires_in counts from the time at which the job is freed ---------------------------------------------------------
+
+clear();
+sql(q{select tq_create_queue('ttl', '{"expires_in": "1 h"}')});
+sub expiry_of { return sql("select expires_at from tq_get($_[0])") }
+sub policy_of { return sql("select policies -> 'expires_at' from tq_get($_[0])") }
+$p = enqueue('p');
+$c = child('ttl', $p);
+my $delayed = child('ttl', $p, q{delay => '3 h'});
+my $own_time = child('ttl', $p, q{expires_at => 'infinity'});
+my $callback = sql(q{select tq_batch_open('ttl')});
+is(expiry_of($_), '', 'a job that waits has no time to expire yet') for $c, $delayed, $callback;
+is(policy_of($c), '{"from": "queue", "value": null}', '... which its queue will set');
+clock($node, 2 * 3600, 0);
+my $before = sql('select clock_timestamp()');
+finish('p');
+sql("select tq_batch_close($callback)");
+ok(becomes($_, 'ready'), 'it is freed two hours later') for $c, $callback, $own_time;
+ok(becomes($delayed, 'delayed'), '... or delayed');
+is(sql("select expires_at - interval '3 h' between '$before' and clock_timestamp() from tq_get($c)"), 't',
+	'from then it has an hour');
+is(sql("select expires_at - run_at from tq_get($delayed)"), '01:00:00', '... or from its run_at');
+is(policy_of($own_time), '{"from": "job", "value": null}', 'a time of its own stays');
+like(policy_of($c), qr/"from": "queue", "value": "20/, 'the policies have the time');
+my %expiry = map { $_ => expiry_of($_) } $c, $delayed, $callback;
+crash();
+is(expiry_of($_), $expiry{$_}, 'after a crash it is the same') for $c, $delayed, $callback;
+clock($node, 3 * 3600 + 60, 0);
+ok(becomes($_, 'expired'), 'after the hour it expires') for $c, $callback;
+ok(becomes($own_time, 'ready'), '... unless it never does');
+clock($node, 0, 0);
+sql("select tq_cancel($_)") for $delayed, $own_time;
+
 # --- a restored dump ------------------------------------------------------------------------------------------------
 
 clear();
@@ -468,7 +501,13 @@ $p = enqueue('p');
 $c = child('c', $p);
 sql(q{select tq_complete(id, lease, jsonb_build_object('a', repeat('x', 16000000))) from tq_claim('p')});
 ok(becomes($c, 'ready'), 'a child of a parent with 16 MB of results, which compress well');
-is(sql('select parents from tq_claim(\'c\')'), qq({"$p": {"state": "succeeded"}}), '... is not given them');
+is(sql('select parents from tq_claim(\'c\')'), qq({"$p": {"state": "succeeded", "left_out": true}}), '... is told that they are left out');
+my @sized = map { enqueue('p') } 1 .. 4;
+$c = child('c', join ',', @sized);
+sql("select tq_complete(id, lease, case when id > $sized[1] then to_jsonb(repeat('x', 3000000)) else '{\"small\": 1}' end) from tq_claim('p', 4)");
+ok(becomes($c, 'ready'), 'a child of parents with 6 MB of results together');
+is(sql(q{select string_agg(concat_ws(' ', value ->> 'left_out', length(value ->> 'result')), ', ' order by key) from tq_claim('c'), jsonb_each(parents)}),
+	'12, 12, 3000000, true', '... is given all but the largest');
 $p = enqueue('p', 'max_attempts => 1');
 $c = child('c', $p, q{options => '{"on_parent_failure": "run"}'});
 sql(q{set tq.max_error = '1 MB'; select tq_fail(id, lease, repeat('x', 300000000)) from tq_claim('p')});
