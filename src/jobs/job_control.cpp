@@ -44,6 +44,7 @@ Step step_for(const JobRequest &r, State now_in, core::Micros due, core::Micros 
 			s.to = State::terminal;
 			s.row.type = EventType::cancelled;
 			s.row.reason = r.reason;
+			s.row.detail = r.detail;
 			break;
 		case Verb::purge:
 			s.to = State::terminal;

@@ -405,6 +405,91 @@ sql("select tq_batch_close($b)");
 ok(until_true($node, "select total = 1 and done = 1 from tq_batch($b)"), '... which count');
 is(state_of($b), 'cancelled', '... but it is not freed');
 
+# --- unique keys: the job that has the key joins the batch; who waits for a replaced job waits for the new one -------------
+
+clear();
+sub keyed { my ($key, $args) = @_; return enqueue('u', "unique_key => '$key'" . ($args ? ", $args" : '')); }
+my $first = keyed('a');
+$b = sql(q{select tq_batch_open('cb')});
+my $in = qq{options => '{"batch": $b}'};
+is(keyed('a', $in), $first, 'an enqueue with the key of a job that waits returns that job');
+is(keyed('a', "$in, unique_mode => 'ignore'"), '', '... or null');
+like(sql(qq{select tq_enqueue_many('u', array_fill('{}'::jsonb, array[3]), unique_keys => '{a,b,b}', $in)}),
+	qr/^\{$first,(\d+),\1\}$/, '... among others');
+sql("select tq_batch_close($b)");
+ok(until_true($node, "select closed_at is not null from tq_batch($b)"), 'the batch is closed');
+is(progress($b), 'f 2 0 0 0', 'each of them has joined it once');
+sql(q{select tq_complete(id, lease, '{"r": 1}') from tq_claim('u')});
+ok(until_true($node, "select done = 1 from tq_batch($b)"), 'one has ended');
+is(state_of($b), 'blocked', '... and the callback waits for the other');
+sql(q{select tq_complete(id, lease, '{"r": 2}') from tq_claim('u')});
+ok(becomes($b, 'ready'), 'the callback starts when all have ended');
+is(sql(q{select jsonb_path_query_array(parents, '$.*.result.r') from tq_claim('cb')}), '[1, 2]', '... and is given their results');
+
+# a job that has ended and keeps its key; one that ends before the transaction that joins commits
+my $kept = keyed('kept', q{options => '{"unique_for": "1 h"}'});
+finish('u');
+my $ends = keyed('ends');
+$b = sql(q{select tq_batch_open('cb')});
+$in = qq{options => '{"batch": $b}'};
+ask($one, 'begin');
+is(ask($one, "select tq_enqueue('u', unique_key => '$_', $in)"), $_ eq 'kept' ? $kept : $ends, "a job with the key $_ joins") for qw(kept ends);
+finish('u');
+ask($one, 'commit');
+sql("select tq_batch_close($b)");
+ok(becomes($b, 'ready'), 'jobs that have ended meanwhile count as well');
+is(progress($b), 'f 2 2 2 0', '... both of them');
+finish('cb');
+
+# replace: children and batches wait for the new job; one that is replaced twice
+$first = keyed('a');
+$b = sql(q{select tq_batch_open('cb', on_failure => 'cancel')});
+keyed('a', qq{options => '{"batch": $b}'});
+sql("select tq_batch_close($b)");
+$c = child('c', $first);
+my $twice = keyed('a', q{unique_mode => 'replace'});
+my $newest = keyed('a', q{unique_mode => 'replace'});
+is(state_of($first) . ' ' . sql("select detail from tq_history($first) where event = 'cancelled'"), qq(cancelled {"replaced_by": $twice}), 'a job is replaced');
+ok(until_true($node, "select array_agg(parent_id) = '{$newest,$newest}' from tq.dependency"), 'who waits for it waits for the newest');
+is(state_of($c) . ' ' . state_of($b), 'blocked blocked', 'nobody is cancelled');
+my $later_child = child('c', $first);
+sql(q{select tq_complete(id, lease, '{"new": true}') from tq_claim('u')});
+ok(becomes($_, 'ready'), 'freed when the newest has succeeded') for $c, $b, $later_child;
+is(sql(q{select distinct parents from tq_claim('c', 2)}), qq({"$newest": {"state": "succeeded", "result": {"new": true}}}), '... with its result');
+is(progress($b), 'f 1 1 1 0', 'the batch counts it once');
+sql(q{select tq_complete(id, lease) from tq_running});
+
+# both are in the batch
+$b = sql(q{select tq_batch_open('cb')});
+keyed('a', qq{options => '{"batch": $b}'});
+$newest = keyed('a', qq{unique_mode => 'replace', options => '{"batch": $b}'});
+sql("select tq_batch_close($b)");
+finish('u');
+ok(becomes($b, 'ready'), 'a batch of a job and the one that replaced it');
+like(progress($b), qr/^f 1 1 1 0$/, '... counts one');
+finish('cb');
+
+# the circle of a job that depends on one that waits for the job that it replaces
+$first = keyed('a');
+$c = child('c', $first);
+my $below = child('c', $c);
+like(ask($one, "select tq_enqueue('u', unique_key => 'a', unique_mode => 'replace', depends_on => '{$below}')"), qr/22023.*parent $below waits/s,
+	'a job that would wait for itself is refused');
+is(state_of($_), $_ == $first ? 'ready' : 'blocked', 'nothing has changed') for $first, $c, $below;
+
+# the result of a job that replaces another goes to roles that may read the queue
+sql(q{create role maker; select tq_grant('u', 'maker', 'produce'); select tq_grant('c', 'maker', 'produce')});
+ask($one, 'set role maker; begin');
+$first = ask($one, q{select tq_enqueue('u', unique_key => 'secret')});
+$c = ask($one, qq{select tq_enqueue('c', depends_on => '{$first}')});
+ask($one, 'commit; reset role');
+$newest = keyed('secret', q{unique_mode => 'replace'});
+sql(qq{select tq_complete(id, lease, '{"s": 1}') from tq_claim('u', 5)});
+ok(becomes($c, 'ready'), 'the child of a role that may not read the queue');
+is(sql("select parents from tq_claim('c', 5) where id = $c"), qq({"$newest": {"state": "succeeded"}}), '... is not given the result of the job that replaced its parent');
+check_journal($node, 'after unique keys');
+clear();
+
 # an empty batch; a large one, and a crash
 $b = sql(q{select tq_batch_open('cb')});
 sql("select tq_batch_close($b)");
