@@ -71,7 +71,7 @@ CREATE TABLE tq.event (
 	lease        bigint,                   -- lease number this event belongs to
 	claimed_at   timestamptz,              -- start of the attempt that this event ends or journals
 	retry_at     timestamptz,              -- not claimable before (f, l, r, R, o)
-	lease_until  timestamptz,              -- c: end of the lease when it was granted
+	lease_until  timestamptz,              -- c: end of the lease when it was granted; u: expires then
 	step         int NOT NULL,             -- the job's steps order its history; unique per job
 	attempt      int,
 	priority     int,                      -- o: new priority
@@ -184,7 +184,8 @@ CREATE TABLE tq.dependency (
 		CONSTRAINT dependency_on_failure_known CHECK (on_failure IN ('c', 'r')),
 	shown      boolean NOT NULL,           -- the child is given the parent's result: its enqueuer may read that
 	state      text,                       -- how the parent has ended; null: not yet
-	outcome    jsonb,                      -- what the child is given
+	outcome    jsonb,                      -- what the child is given; before the end, {"replaceable": false}: it is not
+	                                       -- given the outcome of a job that replaces the parent
 	PRIMARY KEY (parent_id, child_id)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
 CREATE INDEX dependency_child ON tq.dependency (child_id, parent_id);

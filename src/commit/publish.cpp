@@ -376,6 +376,8 @@ void publish_change(Db &db, const Op &op, Counting counting) noexcept
 				if (op.verb != Verb::reschedule && !(op.verb == Verb::lose && x.has(core::kJournalFirst)))
 					x.aborts = 0;
 				x.timer = op.to == State::delayed ? op.due : core::kNever;
+				if (op.verb == Verb::free && op.expires_at != core::kNever)
+					x.expires_at = op.expires_at;
 				const uint16_t stays = op.keeps_time ? core::kHeld : 0;
 				x.flags &= static_cast<uint16_t>(~(core::kCancelAsked | core::kHardTimeout | core::kLogged |
 												   core::kBound | core::kOfWorker | core::kClaimEnded | core::kHeld |

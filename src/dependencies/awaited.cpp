@@ -49,6 +49,20 @@ const char *name_of_end(journal::FoldState state) noexcept
 	return nullptr;
 }
 
+constexpr char kReplacedBy[] = "replaced_by";
+
+JobId replaced_by_in(const journal::EventRow &cancelled)
+{
+	if (cancelled.detail == nullptr || !JB_ROOT_IS_OBJECT(cancelled.detail))
+		return 0;
+	const JsonbValue *v =
+		getKeyJsonValueFromContainer(&cancelled.detail->root, kReplacedBy, strlen(kReplacedBy), nullptr);
+	if (v == nullptr || v->type != jbvNumeric)
+		return 0;
+	const Datum number = DirectFunctionCall1(numeric_out, NumericGetDatum(v->val.numeric));
+	return strtoll(DatumGetCString(number), nullptr, 10);
+}
+
 // Reads the outcome from one segment. False if the job is missing, or was moved to segment 0.
 bool outcome_in(const journal::Segment &tables, JobId id, Snapshot snapshot, ParentOutcome *out)
 {
@@ -80,10 +94,13 @@ bool outcome_in(const journal::Segment &tables, JobId id, Snapshot snapshot, Par
 	out->ended = fold.terminal();
 	out->succeeded = out->ended && last.type == journal::EventType::succeeded;
 	static_cast<void>(out->ended && journal::find_event(tables, id, last.step, snapshot, &last, kMostOutcome));
+	out->left_out = out->succeeded && last.left_out;
 	if (out->succeeded)
 		out->result = last.detail;
 	else if (out->ended)
 		out->error = last.reason;
+	if (out->ended && last.type == journal::EventType::cancelled)
+		out->replaced_by = replaced_by_in(last);
 	pfree(events);
 	return true;
 }
@@ -97,6 +114,12 @@ ParentOutcome outcome_of(const Db &db, JobId id)
 		return outcome_in(tables, id, s, &out);
 	});
 	return found ? out : ParentOutcome{};
+}
+
+Jsonb *replaced_by(JobId newer)
+{
+	return DatumGetJsonbP(DirectFunctionCall1(
+		jsonb_in, CStringGetDatum(psprintf("{\"%s\": %lld}", kReplacedBy, static_cast<long long>(newer)))));
 }
 
 pg::OwnerScope enter_registry(const Db &db)

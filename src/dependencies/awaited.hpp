@@ -29,12 +29,18 @@ struct ParentOutcome
 	bool succeeded;
 	const char *state;	// how it ended
 	const char *error;	// why, unless it succeeded
-	Jsonb *result;		// if it succeeded; null if larger than kMostOutcome
+	Jsonb *result;		// if it succeeded
+	bool left_out;		// the result, since it is larger than kMostOutcome
 	int32 queue_id;
+	JobId replaced_by;	// if it was cancelled to make way for another job; else 0
 };
 
 // Reads the committed journal; changes of this transaction do not count.
 ParentOutcome outcome_of(const Db &db, JobId id);
+
+// The detail of the event that cancels a job for a newer one with its unique key. The jobs that wait for the cancelled
+// job then wait for the newer one.
+Jsonb *replaced_by(JobId newer);
 
 // Brackets statements on tq.dependency and tq.batch: they run as in pg::enter_owner, use the indexes, and do not count
 // as external changes.

@@ -3,7 +3,6 @@
 #include "api/args.hpp"
 #include "jobs/job_options.hpp"
 #include "jobs/job_rights.hpp"
-#include "jobs/outcome_rights.hpp"
 #include "jobs/verbs.hpp"
 #include "transaction/bulks.hpp"
 #include "pg/errors.hpp"
@@ -17,10 +16,11 @@ namespace
 {
 
 pg::Statement insert_dependencies = {
-	"INSERT INTO tq.dependency (parent_id, child_id, on_failure, shown)"
-	" SELECT p.id, c.id, $3, p.shown FROM unnest($1, $4) AS p (id, shown) CROSS JOIN unnest($2) AS c (id)",
+	"INSERT INTO tq.dependency (parent_id, child_id, on_failure, shown, outcome)"
+	" SELECT p.id, c.id, $3, p.passes > 0, CASE p.passes WHEN 1 THEN '{\"replaceable\": false}'::jsonb END"
+	" FROM unnest($1, $4) AS p (id, passes) CROSS JOIN unnest($2) AS c (id) ON CONFLICT DO NOTHING",
 	4,
-	{INT8ARRAYOID, INT8ARRAYOID, CHAROID, BOOLARRAYOID}};
+	{INT8ARRAYOID, INT8ARRAYOID, CHAROID, INT4ARRAYOID}};
 pg::Statement open_batch = {
 	"SELECT child_id FROM tq.dependency WHERE parent_id = 0 AND child_id = ANY ($1) AND state IS NULL LIMIT 1",
 	1,
@@ -35,47 +35,53 @@ pg::Statement hold_batch = {
 // roles the job does not exist, even if this transaction has enqueued it (through a SECURITY DEFINER function).
 Parent look_at(Db &db, core::JobId id)
 {
-	Parent p{id, pending_enqueue(id) != nullptr || is_in_bulk(db, id), false};
+	Parent p{id, pending_enqueue(id) != nullptr || is_in_bulk(db, id), Passes::nothing};
 	const bool exists = p.own || outcome_of(db, id).exists;
 	const bool mine = p.own && enqueued_by_user(id);
 	if (!exists || (!mine && access_to_job(db, id, kMayKnow) != Access::granted))
 		raise_no_job(id);
-	p.shown = passes_outcome(db, id);
+	p.passes = passes_outcome(db, id);
 	return p;
 }
 
-// Also writes rows for ended parents: after the commit the resolver passes their outcomes to the children.
-void insert_rows(const Waiting &w, const core::JobId *children, int n)
+// Makes the children wait for the parents, and awaits these.
+void insert_rows(const Parent *parents, int nparents, core::JobId *children, int n, char on_failure)
 {
-	auto *parents = static_cast<core::JobId *>(palloc(sizeof(core::JobId) * static_cast<Size>(w.nparents)));
-	auto *shown = static_cast<Datum *>(palloc(sizeof(Datum) * static_cast<Size>(w.nparents)));
-	bool all_own = true;
-	for (int i = 0; i < w.nparents; ++i)
+	auto *ids = static_cast<core::JobId *>(palloc(sizeof(core::JobId) * static_cast<Size>(nparents)));
+	auto *passes = static_cast<Datum *>(palloc(sizeof(Datum) * static_cast<Size>(nparents)));
+	for (int i = 0; i < nparents; ++i)
 	{
-		parents[i] = w.parents[i].id;
-		shown[i] = BoolGetDatum(w.parents[i].shown);
-		all_own = all_own && w.parents[i].own;
+		ids[i] = parents[i].id;
+		passes[i] = Int32GetDatum(static_cast<int32>(parents[i].passes));
 	}
-	Datum values[] = {PointerGetDatum(pg::id_array(parents, w.nparents)), PointerGetDatum(pg::id_array(children, n)),
-					  CharGetDatum(w.on_failure),
-					  PointerGetDatum(construct_array(shown, w.nparents, BOOLOID, sizeof(bool), true, TYPALIGN_CHAR))};
+	Datum values[] = {
+		PointerGetDatum(pg::id_array(ids, nparents)), PointerGetDatum(pg::id_array(children, n)),
+		CharGetDatum(on_failure),
+		PointerGetDatum(construct_array(passes, nparents, INT4OID, sizeof(int32), true, TYPALIGN_INT))};
 	pg::run(insert_dependencies, values, nullptr);
-	for (int i = 0; i < w.nparents; ++i)
-		await_parent(parents[i]);
+	for (int i = 0; i < nparents; ++i)
+		await_parent(ids[i]);
+	pfree(ids);
+	pfree(passes);
+}
+
+// Also writes rows for ended parents: after the commit the resolver passes their outcomes to the children.
+void wait_for_parents(const Waiting &w, core::JobId *children, int n)
+{
+	insert_rows(w.parents, w.nparents, children, n, w.on_failure);
 	// A parent from another transaction may end before its bit is set, so the scheduler checks it after our commit.
-	if (all_own)
+	if (std::all_of(w.parents, w.parents + w.nparents, [](const Parent &p) { return p.own; }))
 		return;
 	if (n <= w.nparents)
 		for (int i = 0; i < n; ++i)
 			note_at_commit(-children[i]);
 	else
 		for (int i = 0; i < w.nparents; ++i)
-			note_at_commit(parents[i]);
+			note_at_commit(w.parents[i].id);
 }
 
-// Makes the callback of the batch wait for these jobs. It gets their outcomes if `passed`. They have just been
-// enqueued, so none of them has ended.
-void join(core::JobId batch, bool passed, const core::JobId *jobs, int n)
+// Makes the callback of the batch wait for these jobs.
+void join(core::JobId batch, const Parent *jobs, int n)
 {
 	Datum id[] = {Int64GetDatum(batch)};
 	if (pg::run(hold_batch, id, nullptr) == 0)
@@ -84,21 +90,49 @@ void join(core::JobId batch, bool passed, const core::JobId *jobs, int n)
 			raise_no_batch(batch);
 		raise_batch_closed(batch);
 	}
-	const Datum on_failure = pg::spi_required(0, "on_failure", CHAROID);
-	const Datum shown = BoolGetDatum(passed);
+	const char on_failure = DatumGetChar(pg::spi_required(0, "on_failure", CHAROID));
 	constexpr int kAtOnce = 10000;
 	for (int i = 0; i < n; i += kAtOnce)
-	{
-		const int k = std::min(n - i, kAtOnce);
-		static pg::Statement insert = {"INSERT INTO tq.dependency (parent_id, child_id, on_failure, shown) SELECT "
-									   "p.id, $2, $3, $4 FROM unnest($1) AS p (id)",
-									   4,
-									   {INT8ARRAYOID, INT8OID, CHAROID, BOOLOID}};
-		Datum values[] = {PointerGetDatum(pg::id_array(jobs + i, k)), id[0], on_failure, shown};
-		pg::run(insert, values, nullptr);
-	}
+		insert_rows(jobs + i, std::min(n - i, kAtOnce), &batch, 1, on_failure);
 	for (int i = 0; i < n; ++i)
-		await_parent(jobs[i]);
+		if (!jobs[i].own) // it may have ended before its bit is set
+			note_at_commit(jobs[i].id);
+}
+
+// The jobs that join the batch of a call. The jobs that it made have one role and one queue.
+int joining(Db &db, const Waiting &w, const Made &jobs, Parent *out)
+{
+	int n = 0;
+	const Passes made = jobs.nmade > 0 ? passes_outcome(db, jobs.made[0], w.batch) : Passes::nothing;
+	for (int i = 0; i < jobs.nmade; ++i)
+		out[n++] = {jobs.made[i], true, made};
+	for (int i = 0; i < jobs.nholders; ++i)
+		out[n++] = {jobs.holders[i], false, passes_outcome(db, jobs.holders[i], w.batch)};
+	return n;
+}
+
+// Jobs that wait for a replaced job will wait for the new one.
+void refuse_circle(const Waiting &w, const Made &jobs)
+{
+	static pg::Statement waiting = {
+		"WITH RECURSIVE below (id) AS (SELECT unnest($1) UNION"
+		" SELECT d.child_id FROM below JOIN tq.dependency d ON d.parent_id = below.id WHERE d.state IS NULL)"
+		" SELECT id FROM below WHERE id = ANY ($2) LIMIT 1",
+		2,
+		{INT8ARRAYOID, INT8ARRAYOID}};
+	auto *ids = static_cast<core::JobId *>(palloc(sizeof(core::JobId) * static_cast<Size>(w.nparents)));
+	for (int i = 0; i < w.nparents; ++i)
+		ids[i] = w.parents[i].id;
+	Datum values[] = {PointerGetDatum(pg::id_array(jobs.replaced, jobs.nreplaced)),
+					  PointerGetDatum(pg::id_array(ids, w.nparents))};
+	if (pg::run(waiting, values, nullptr) == 0)
+		return;
+	const auto parent = static_cast<long long>(pg::spi_int8(0, "id"));
+	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					errmsg("cannot replace a job for which parent %lld waits", parent),
+					errdetail("Jobs that wait for the replaced job wait for the new job, so the two would wait for "
+							  "each other."),
+					errhint("Leave the job out of depends_on.")));
 }
 
 core::JobId *read_parents(FunctionCallInfo fcinfo, int i, int *n)
@@ -189,21 +223,29 @@ Waiting read_waiting(Db &db, FunctionCallInfo fcinfo, int i, journal::JobRow *ro
 		row->depends_on = pg::id_array(ids, n);
 	}
 	if (w.batch != 0)
+	{
+		look_at_parents(db); // a job that has a unique key may join
 		check_batch(db, w.batch);
+	}
 	return w;
 }
 
-void write_waiting(Db &db, const Waiting &w, const core::JobId *made, int n)
+void write_waiting(Db &db, const Waiting &w, const Made &jobs)
 {
-	if ((w.nparents == 0 && w.batch == 0) || n == 0)
+	const bool waits = w.nparents > 0 && jobs.nmade > 0;
+	const int most = w.batch != 0 ? jobs.nmade + jobs.nholders : 0;
+	if (!waits && most == 0)
 		return;
-	// before the switch to the extension's owner; the jobs of one call have one role and one queue
-	const bool passed = w.batch != 0 && passes_outcome(db, made[0], w.batch);
+	// before the switch to the extension's owner
+	auto *in_batch = static_cast<Parent *>(palloc(sizeof(Parent) * static_cast<Size>(std::max(most, 1))));
+	const int n = most > 0 ? joining(db, w, jobs, in_batch) : 0;
 	const pg::OwnerScope scope = enter_registry(db);
-	if (w.nparents > 0)
-		insert_rows(w, made, n);
-	if (w.batch != 0)
-		join(w.batch, passed, made, n);
+	if (waits && jobs.nreplaced > 0)
+		refuse_circle(w, jobs);
+	if (waits)
+		wait_for_parents(w, jobs.made, jobs.nmade);
+	if (n > 0)
+		join(w.batch, in_batch, n);
 	leave_registry(scope);
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "dependencies/awaited.hpp"
+#include "jobs/outcome_rights.hpp"
 
 namespace tq
 {
@@ -14,7 +15,7 @@ struct Parent
 {
 	core::JobId id;
 	bool own;	// enqueued by this transaction
-	bool shown; // the child gets its result
+	Passes passes; // to the child
 };
 
 // What the jobs of one call wait for, and the batch that waits for them.
@@ -30,8 +31,20 @@ struct Waiting
 // TQ004 for parents that do not exist or that the caller may not know of. Call it before the jobs are enqueued.
 Waiting read_waiting(Db &db, FunctionCallInfo fcinfo, int i, journal::JobRow *row);
 
-// Writes the dependencies of jobs that were enqueued.
-void write_waiting(Db &db, const Waiting &waiting, const core::JobId *made, int n);
+// What a call has done with its jobs.
+struct Made
+{
+	core::JobId *made;
+	int nmade;
+	core::JobId *holders; // jobs that have the unique keys of jobs that were not made
+	int nholders;
+	core::JobId *replaced; // jobs that made way for those that were made
+	int nreplaced;
+};
+
+// Writes the dependencies of the jobs that were made. The holders of keys join the batch, too. Raises 22023 if a job
+// would wait for itself, since it depends on a job that waits for the job that it replaces.
+void write_waiting(Db &db, const Waiting &waiting, const Made &jobs);
 
 // What a blocked job waits for, as the end of a sentence: "waits for job 17".
 char *what_it_waits_for(Db &db, core::JobId id);

@@ -1,15 +1,12 @@
 #include "database/restoring.hpp"
-#include "dependencies/awaited.hpp"
 #include "dependencies/edges.hpp"
-#include "dependencies/resolving.hpp"
+#include "dependencies/gathered.hpp"
 #include "jobs/jobs_ended.hpp"
 #include "jobs/verbs.hpp"
 #include "processes/retry_later.hpp"
 #include "processes/work_transaction.hpp"
 #include "residency/loader.hpp"
 #include "residency/recount.hpp"
-#include "segments/segments.hpp"
-#include "pg/id_array.hpp"
 #include "pg/spi.hpp"
 
 namespace tq
@@ -23,52 +20,33 @@ namespace
 using core::JobId;
 using core::Micros;
 
-constexpr int kShownOutcomes = 100; // of a batch; above, its callback gets counts only
 constexpr auto kLargest = static_cast<int64>(kMostOutcome); // bytes of results that one job gets
-constexpr Size kAtOnce = 524288;	// approximate bytes recorded, and bytes passed on, per transaction; all timers wait
-constexpr int kMostParents = 1000;	// of a batch, read when the batch itself is checked
 
-// --- statements ------------------------------------------------------------------------------------------------------
-
-pg::Statement record_outcome = {
-	"UPDATE tq.dependency SET state = $2, outcome = jsonb_build_object('state', $2)"
-	" || CASE WHEN shown AND $3 IS NOT NULL THEN jsonb_build_object('result', $3) ELSE '{}' END"
-	" || CASE WHEN shown AND $4 IS NOT NULL THEN jsonb_build_object('error', left($4, 100000)) ELSE '{}' END"
-	" WHERE parent_id = $1 AND state IS NULL AND child_id = ANY (ARRAY("
-	"SELECT child_id FROM tq.dependency WHERE parent_id = $1 AND child_id > $6 AND state IS NULL ORDER BY child_id "
-	"LIMIT $5))"
-	" RETURNING child_id AS id",
-	6,
-	{INT8OID, TEXTOID, JSONBOID, TEXTOID, INT8OID, INT8OID}};
-pg::Statement open_parents = {
-	"SELECT parent_id AS id FROM tq.dependency WHERE child_id = $1 AND parent_id > 0 AND state IS NULL LIMIT $2",
-	2,
-	{INT8OID, INT8OID}};
 pg::Statement standing = {"SELECT bool_or(state IS NULL) AS waits,"
 						  " (array_agg('parent ' || parent_id || ' is ' || state ORDER BY parent_id) FILTER (WHERE "
 						  "on_failure = 'c' AND state <> 'succeeded'))[1] AS reason"
 						  " FROM tq.dependency WHERE child_id = $1 HAVING count(*) > 0",
 						  1,
 						  {INT8OID}};
+// The parents of a child. The largest outcomes do not fit into $2 bytes together; sizes are without compression.
+#define TQ_PARENTS                                                                                                     \
+	"(SELECT *, sum(size) OVER (ORDER BY size, parent_id) <= $2 AS fits FROM (SELECT *, pg_column_size(outcome || "    \
+	"'{}') AS size FROM tq.dependency WHERE child_id = $1 AND parent_id > 0) s) d"
 pg::Statement outcomes = {
-	// the size without compression
-	"SELECT CASE WHEN (SELECT sum(pg_column_size(outcome || '{}')) FROM tq.dependency WHERE child_id = $1) > $2"
-	" THEN (SELECT jsonb_object_agg(parent_id, jsonb_build_object('state', state)) FROM tq.dependency WHERE child_id = "
-	"$1 AND parent_id > 0)"
-	" ELSE (SELECT jsonb_object_agg(parent_id, outcome) FROM tq.dependency WHERE child_id = $1 AND parent_id > 0) END"
-	" AS outcomes",
+	"SELECT jsonb_object_agg(parent_id, CASE WHEN fits THEN outcome"
+	" ELSE jsonb_build_object('state', state, 'left_out', true) END) AS outcomes FROM " TQ_PARENTS,
 	2,
 	{INT8OID, INT8OID}};
 // For a child that is cancelled, and may wait for its parents again (retry_graph.cpp): their outcomes. Of parents that
-// have not succeeded, and if the results are too large together, only the ids.
+// have not succeeded, and of those whose outcomes do not fit, only the ids.
 pg::Statement waited_for = {
 	"SELECT jsonb_build_object('parents', jsonb_object_agg(parent_id,"
 	" CASE WHEN state = 'succeeded' AND fits THEN outcome END)) || CASE WHEN bool_and(shown) THEN '{}'"
 	" ELSE jsonb_build_object('hidden', jsonb_agg(parent_id) FILTER (WHERE NOT shown)) END AS outcomes"
-	" FROM (SELECT *, sum(pg_column_size(outcome || '{}')) OVER () <= $2 AS fits FROM tq.dependency"
-	" WHERE child_id = $1 AND parent_id > 0) d",
+	" FROM " TQ_PARENTS,
 	2,
 	{INT8OID, INT8OID}};
+#undef TQ_PARENTS
 pg::Statement forget_child = {"DELETE FROM tq.dependency WHERE child_id = $1", 1, {INT8OID}};
 // The same, and records which jobs it has waited for. Of a large batch, only some.
 pg::Statement settle_child = {
@@ -82,7 +60,8 @@ pg::Statement failed_parents = {"SELECT parent_id, state FROM tq.dependency WHER
 								1,
 								{INT8OID}};
 pg::Statement reopen_parent = {
-	"UPDATE tq.dependency SET state = NULL, outcome = NULL WHERE parent_id = $1 AND child_id = $2",
+	"UPDATE tq.dependency SET state = NULL, outcome = '{\"replaceable\": false}'"
+	" WHERE parent_id = $1 AND child_id = $2",
 	2,
 	{INT8OID, INT8OID}};
 // Each step of the recursion finds the next id in the index. So the many rows of one parent, or of one child, are not
@@ -96,219 +75,15 @@ pg::Statement next_parents = {TQ_NEXT_IDS("parent_id", "state IS NULL"), 2, {INT
 pg::Statement next_children = {TQ_NEXT_IDS("child_id", "state IS NOT NULL"), 2, {INT8OID, INT8OID}};
 #undef TQ_NEXT_IDS
 pg::Statement next_batches = {"SELECT id FROM tq.batch WHERE id > $1 ORDER BY id LIMIT $2", 2, {INT8OID, INT8OID}};
-pg::Statement count_batch = {
-	"UPDATE tq.batch SET done = done + $2 + $3, succeeded = succeeded + $2, failed = failed + $3 WHERE id = $1",
-	3,
-	{INT8OID, INT8OID, INT8OID}};
-pg::Statement read_batch = {
-	"SELECT total, done, succeeded, failed, on_failure FROM tq.batch WHERE id = $1", 1, {INT8OID}};
-pg::Statement thin_out = {
-	"DELETE FROM tq.dependency WHERE child_id = $1 AND parent_id = ANY ($2) AND state IS NOT NULL",
-	2,
-	{INT8OID, INT8ARRAYOID}};
-pg::Statement thin_out_all = {
-	"DELETE FROM tq.dependency WHERE child_id = $1 AND parent_id > 0 AND state IS NOT NULL", 1, {INT8OID}};
-pg::Statement closed_hold = {
-	"SELECT FROM tq.dependency WHERE parent_id = 0 AND child_id = $1 AND state IS NOT NULL", 1, {INT8OID}};
-// A session that joins a batch holds this row. Once no session holds it, all jobs that joined are visible.
-pg::Statement lock_hold = {
-	"SELECT FROM tq.dependency WHERE parent_id = 0 AND child_id = $1 AND state IS NOT NULL FOR UPDATE SKIP LOCKED",
-	1,
-	{INT8OID}};
-pg::Statement is_held = {"SELECT FROM tq.dependency WHERE parent_id = 0 AND child_id = $1", 1, {INT8OID}};
-pg::Statement lock_any_hold = {
-	"SELECT FROM tq.dependency WHERE parent_id = 0 AND child_id = $1 FOR UPDATE SKIP LOCKED", 1, {INT8OID}};
-pg::Statement close_batch = {
-	"UPDATE tq.batch SET closed_at = $2, total = done + (SELECT count(*) FROM tq.dependency"
-	" WHERE child_id = $1 AND parent_id > 0 AND state IS NULL) WHERE id = $1",
-	2,
-	{INT8OID, TIMESTAMPTZOID}};
-pg::Statement forget_hold = {"DELETE FROM tq.dependency WHERE parent_id = 0 AND child_id = $1", 1, {INT8OID}};
-pg::Statement forget_batch = {"DELETE FROM tq.batch WHERE id = $1", 1, {INT8OID}};
 
-// Copies at most `room` of the ids that a statement returned.
-int ids_returned(uint64 n, JobId *out, int room)
+// The events of the transaction.
+struct EventsToAppend
 {
-	const int k = static_cast<int>(std::min<uint64>(n, static_cast<uint64>(room)));
-	for (int i = 0; i < k; ++i)
-		out[i] = pg::spi_int8(static_cast<uint64>(i), "id");
-	SPI_freetuptable(SPI_tuptable);
-	return k;
-}
-
-// --- one transaction -------------------------------------------------------------------------------------------------
-
-constexpr int kEnded = 256;
-constexpr int kMost = 2 * kEnough + 50; // including the children of the last check
-
-struct Child
-{
-	JobId id;
-	int succeeded; // parents recorded by this transaction
-	int failed;
-};
-// Parents whose children did not fit in one transaction, each with its last child that did. The next transaction
-// continues after that child, because a scan from the first child would read each row again, dead or alive. A rollback
-// makes the position wrong, so the last pass always begins at the first child.
-struct Many
-{
-	JobId parent;
-	JobId after;
-};
-struct Resolver
-{
-	// of the transaction
-	Child children[kMost];
-	int n;
 	journal::EventRow rows[kMost];
 	uint16_t slots[kMost];
-	int nrows;
-	JobId ended[kEnded]; // parents with a recorded end, as far as they fit
-	int nended;		  // how many there were
-	Size recorded;	  // bytes of outcomes
-	Size handed;	  // bytes of outcomes that children were given
-
-	Many many_of[64];	 // by the parent's id
-	bool awaits_restore; // a missing job keeps its state while a restore may bring it, and is then checked again
+	int n;
 };
-Resolver state;
-
-bool is_gone_for_good(const Db &db) noexcept
-{
-	const bool not_yet = restore_may_be_under_way(db);
-	state.awaits_restore = state.awaits_restore || not_yet;
-	return !not_yet;
-}
-
-Child &child_of(JobId id)
-{
-	for (int i = state.n; i-- > 0;)
-		if (state.children[i].id == id)
-			return state.children[i];
-	state.children[state.n] = Child{id, 0, 0};
-	return state.children[state.n++];
-}
-
-// The segment of a job. If the job may be in several, prefers one that is locked, or was a moment ago. Segment 0 comes
-// last without a test, because it has few jobs.
-int slot_of(const Db &db, JobId id, Events events)
-{
-	int slots[kMostSlots];
-	const int n = slots_of_id(db, id, slots);
-	for (int i = 0; i + 1 < n; ++i)
-	{
-		if (!is_segment_blocked(slots[i]) && !try_lock_segment(db, slots[i], events, true))
-			block_segment(slots[i]);
-		if (is_segment_blocked(slots[i]))
-			return slots[i];
-	}
-	return n == 0 ? kNoSegment : slots[0];
-}
-
-// A segment that was blocked a moment ago may be locked against appends only.
-bool is_unreadable(const Db &db, int slot)
-{
-	return is_segment_blocked(slot) && !try_lock_segment(db, slot, Events::reads, true);
-}
-
-bool is_batch(JobId id)
-{
-	Datum values[] = {Int64GetDatum(id)};
-	const bool yes = pg::run(read_batch, values, nullptr) > 0;
-	SPI_freetuptable(SPI_tuptable);
-	return yes;
-}
-
-// Records how a parent has ended, if it has.
-void record_parent(Db &db, JobId id)
-{
-	const int slot = slot_of(db, id, Events::reads);
-	if (is_unreadable(db, slot))
-		return look_later(id);
-	progress.at = slot;
-	const ParentOutcome out = outcome_of(db, id);
-	progress.at = kNoSegment;
-	if (out.exists && !out.ended)
-		return;
-	if (!out.exists && !is_gone_for_good(db))
-		return;
-	if (state.nended < kEnded)
-		state.ended[state.nended] = id;
-	++state.nended;
-	const Size size =
-		1 + (out.result == nullptr ? 0 : VARSIZE(out.result)) + (out.error == nullptr ? 0 : strlen(out.error));
-	const Size left = std::max(kAtOnce, state.recorded) - state.recorded;
-	const int room = std::min(2 * kEnough - state.n, static_cast<int>(std::max<Size>(left / size, 1)));
-	Many &many = state.many_of[static_cast<uint64>(id) % lengthof(state.many_of)];
-	const JobId after = id == many.parent ? many.after : 0;
-	Datum values[] = {Int64GetDatum(id),		   CStringGetTextDatum(out.exists ? out.state : "gone"),
-					  PointerGetDatum(out.result), out.error != nullptr ? CStringGetTextDatum(out.error) : Datum{0},
-					  Int64GetDatum(room),		   Int64GetDatum(after)};
-	const char nulls[] = {' ', ' ', out.result == nullptr ? 'n' : ' ', out.error == nullptr ? 'n' : ' ', ' ',
-						  ' ', '\0'};
-	static JobId children[2 * kEnough];
-	const int n = room > 0 ? ids_returned(pg::run(record_outcome, values, nulls), children, room) : 0;
-	state.recorded += size * static_cast<Size>(n);
-	for (int i = 0; i < n; ++i)
-	{
-		Child &c = child_of(children[i]);
-		(out.succeeded ? c.succeeded : c.failed) += 1;
-	}
-	if (n == room && n > 0)
-		many = {id, *std::max_element(children, children + n)};
-	else if (after > 0)
-		many = {}; // once more from the first child: one with a lower id may have come
-	if (n == room || after > 0) // there may be more
-		note_for_resolver(db, id);
-}
-
-// Reads a parent in a separate context, because the data may be large, and there may be many parents.
-void look_at_parent(Db &db, JobId id)
-{
-	static MemoryContext one = AllocSetContextCreate(TopMemoryContext, "tq parent", ALLOCSET_DEFAULT_SIZES);
-	MemoryContext old = MemoryContextSwitchTo(one);
-	record_parent(db, id);
-	MemoryContextSwitchTo(old);
-	MemoryContextReset(one);
-}
-
-void look_at_child(Db &db, JobId id)
-{
-	Datum values[] = {Int64GetDatum(id), Int64GetDatum(kMostParents + 1)};
-	uint64 found = pg::run(open_parents, values, nullptr);
-	if (found > kMostParents)
-	{
-		SPI_freetuptable(SPI_tuptable);
-		values[1] = Int64GetDatum(PG_INT64_MAX);
-		// the end of each job that joins a batch is noted, so its parents need no check
-		found = is_batch(id) ? 0 : pg::run(open_parents, values, nullptr);
-	}
-	auto *parents = static_cast<JobId *>(MemoryContextAllocHuge(CurrentMemoryContext, sizeof(JobId) * (found + 1)));
-	const int n = found > 0 ? ids_returned(found, parents, static_cast<int>(found)) : 0;
-	int i = 0;
-	while (i < n && !is_full())
-		look_at_parent(db, parents[i++]);
-	if (i < n)
-		go_on_with(-id);
-	pfree(parents);
-	static_cast<void>(child_of(id));
-}
-
-// What happens to a child now.
-enum class Decision : uint8
-{
-	wait,
-	free,
-	cancel,
-};
-struct Verdict
-{
-	Decision decision;
-	const char *reason;
-	Jsonb *parents;
-	bool keep; // the batch continues without its callback: jobs may still join and end
-	bool for_parent; // cancel: because of one parent, not of a batch
-};
+EventsToAppend events;
 
 Jsonb *outcomes_of(JobId child, pg::Statement &statement)
 {
@@ -317,73 +92,14 @@ Jsonb *outcomes_of(JobId child, pg::Statement &statement)
 	pg::run(statement, values, nullptr);
 	const Datum found = pg::spi_value(0, "outcomes", JSONBOID, &null);
 	Jsonb *copy = null ? nullptr : reinterpret_cast<Jsonb *>(PG_DETOAST_DATUM_COPY(found));
-	state.handed += copy != nullptr ? VARSIZE(copy) : 0;
+	gathered.handed += copy != nullptr ? VARSIZE(copy) : 0;
 	SPI_freetuptable(SPI_tuptable);
 	return copy;
 }
 
-// A batch with too many jobs to show keeps no outcomes. Deletes those of this transaction. Deletes all of them if the
-// limit has just been exceeded, or if some remain. A search for all would read each open row each time.
-void thin(const Child &c, int64 done)
+Resolution decide(Db &db, const Child &c)
 {
-	Datum values[] = {Int64GetDatum(c.id), PointerGetDatum(pg::id_array(state.ended, std::min(state.nended, kEnded)))};
-	const int ended = c.succeeded + c.failed; // 0: a check of the batch itself
-	if (ended == 0 || state.nended > kEnded || done - ended <= kShownOutcomes)
-		pg::run(thin_out_all, values, nullptr);
-	else
-		pg::run(thin_out, values, nullptr);
-}
-
-// Decides about a batch: counts the ended jobs, and checks whether all have ended. False if the child is no batch.
-bool decide_batch(Db &db, const Child &c, Verdict *v)
-{
-	Datum id[] = {Int64GetDatum(c.id)};
-	Datum counts[] = {id[0], Int64GetDatum(c.succeeded), Int64GetDatum(c.failed)};
-	if (c.succeeded + c.failed > 0 && pg::run(count_batch, counts, nullptr) == 0)
-		return false;
-	for (bool closed = false;; closed = true)
-	{
-		if (pg::run(read_batch, id, nullptr) == 0)
-			return false;
-		bool open = false, null = false;
-		const int64 total = DatumGetInt64(pg::spi_value(0, "total", INT8OID, &open));
-		const int64 done = pg::spi_int8(0, "done"), failed = pg::spi_int8(0, "failed");
-		const int64 succeeded = pg::spi_int8(0, "succeeded");
-		const bool cancels = DatumGetChar(pg::spi_value(0, "on_failure", CHAROID, &null)) == 'c';
-		if (open && !closed && pg::run(closed_hold, id, nullptr) > 0)
-		{
-			if (pg::run(lock_hold, id, nullptr) == 0)
-				try_again(c.id); // a session is joining
-			else
-			{
-				Datum values[] = {id[0], TimestampTzGetDatum(wall_now())};
-				pg::run(close_batch, values, nullptr);
-				pg::run(forget_hold, id, nullptr);
-				continue;
-			}
-		}
-		if (done > kShownOutcomes)
-			thin(c, done);
-		if (cancels && failed > 0)
-			*v = {Decision::cancel, psprintf("%lld of the jobs of the batch failed", static_cast<long long>(failed)),
-				  nullptr, open || done < total, false};
-		else if (!open && done >= total)
-			*v = {Decision::free, nullptr,
-				  total <= kShownOutcomes
-					  ? outcomes_of(c.id, outcomes)
-					  : DatumGetJsonbP(DirectFunctionCall1(
-							jsonb_in,
-							CStringGetDatum(psprintf("{\"total\": %lld, \"succeeded\": %lld, \"failed\": %lld}",
-													 static_cast<long long>(total), static_cast<long long>(succeeded),
-													 static_cast<long long>(failed))))),
-				  false, false};
-		return true;
-	}
-}
-
-Verdict decide(Db &db, const Child &c)
-{
-	Verdict v{Decision::wait, nullptr, nullptr, false, false};
+	Resolution v{Decision::wait, nullptr, nullptr, false, false};
 	if (decide_batch(db, c, &v))
 		return v;
 	Datum id[] = {Int64GetDatum(c.id)};
@@ -393,14 +109,8 @@ Verdict decide(Db &db, const Child &c)
 	if (const char *reason = pg::spi_text(0, "reason"))
 		v = {Decision::cancel, reason, nullptr, false, true};
 	else if (!waits)
-		v = {Decision::free, nullptr, outcomes_of(c.id, outcomes), false, false};
+		v = {Decision::free, nullptr, outcomes_for(c.id), false, false};
 	return v;
-}
-
-void forget(JobId child)
-{
-	Datum values[] = {Int64GetDatum(child)};
-	pg::run(has_edges() ? settle_child : forget_child, values, nullptr);
 }
 
 // Whether another transaction is giving an ended job a new life. Such a job has a placeholder with a mark.
@@ -451,14 +161,8 @@ const char *failed_parent(Db &db, JobId child, bool *later)
 	return nullptr;
 }
 
-bool is_being_joined(JobId batch)
-{
-	Datum values[] = {Int64GetDatum(batch)};
-	return pg::run(is_held, values, nullptr) > 0 && pg::run(lock_any_hold, values, nullptr) == 0;
-}
-
 // Frees or cancels a waiting job. A job that no longer waits needs its parents no more.
-void carry_out(Db &db, JobId child, const Verdict &v)
+void carry_out(Db &db, JobId child, const Resolution &v)
 {
 	// a session that joins a batch holds its rows; the resolver does not wait for it
 	const auto forget_it = [&] {
@@ -486,13 +190,14 @@ void carry_out(Db &db, JobId child, const Verdict &v)
 	}
 	const bool free = v.decision == Decision::free;
 	progress.at = slot;
-	const Micros due = free ? due_when_free(db, p, child) : core::kNever;
+	const Freed freed = free ? when_free(db, p, child) : Freed{};
 	progress.at = kNoSegment;
 	Op op;
 	core::Entry e;
 	State in{};
-	op.to = !free ? State::terminal : due != core::kNever ? State::delayed : State::ready;
-	op.due = due;
+	op.to = !free ? State::terminal : freed.due != core::kNever ? State::delayed : State::ready;
+	op.due = freed.due;
+	op.expires_at = freed.expires_at;
 	const HoldTerms terms{.id = child, .verb = free ? Verb::free : Verb::cancel, .states = bit_of(State::blocked)};
 	switch (hold_job(p, terms, &op, &e, &in))
 	{
@@ -528,29 +233,37 @@ void carry_out(Db &db, JobId child, const Verdict &v)
 		}
 		parents = outcomes_of(child, waited_for);
 	}
-	journal::EventRow &row = state.rows[state.nrows];
+	journal::EventRow &row = events.rows[events.n];
 	row = event_of(e, free ? journal::EventType::freed : journal::EventType::cancelled, wall_now());
 	row.reason = reason;
 	row.detail = parents;
+	row.lease_until = freed.expires_at != core::kNever ? freed.expires_at : journal::kNoTime;
 	noted.event = row.type;
-	state.slots[state.nrows++] = e.segment;
+	events.slots[events.n++] = e.segment;
 	forget_it();
 }
 
 void append(Db &db)
 {
-	const EventBatch events{.rows = state.rows, .slots = state.slots, .n = state.nrows, .at = &progress.at};
-	append_or_distrust(db, events, 0, nullptr);
+	append_or_distrust(db, {.rows = events.rows, .slots = events.slots, .n = events.n, .at = &progress.at}, 0, nullptr);
 	progress.at = kFollowUp;
-	jobs_ended(db, state.rows, state.nrows);
+	jobs_ended(db, events.rows, events.n);
 	progress.at = kNoSegment;
 }
 
 } // namespace
 
-bool is_full() noexcept { return state.n >= kEnough || state.recorded >= kAtOnce; }
+Jsonb *outcomes_for(JobId child) { return outcomes_of(child, outcomes); }
 
-int children_met() noexcept { return state.n; }
+void forget(JobId child)
+{
+	Datum values[] = {Int64GetDatum(child)};
+	pg::run(has_edges() ? settle_child : forget_child, values, nullptr);
+}
+
+bool is_full() noexcept { return gathered.n >= kEnough || gathered.recorded >= kBytesAtOnce; }
+
+int children_met() noexcept { return gathered.n; }
 
 bool begin(const WorkerContext &context, Db &db, pg::OwnerScope *scope)
 {
@@ -559,40 +272,27 @@ bool begin(const WorkerContext &context, Db &db, pg::OwnerScope *scope)
 	if (!begin_work(context, "tq: freeing jobs whose parents have ended"))
 		return false;
 	*scope = enter_registry(db);
-	state.n = state.nrows = state.nended = 0;
-	state.recorded = state.handed = 0;
+	gathered.n = gathered.nended = events.n = 0;
+	gathered.recorded = gathered.handed = 0;
 	progress.begun = true;
 	return true;
 }
-
-namespace
-{
-
-// For a postponed child: its batch counts this transaction's records now.
-void only_count(const Child &c)
-{
-	Datum counts[] = {Int64GetDatum(c.id), Int64GetDatum(c.succeeded), Int64GetDatum(c.failed)};
-	if (c.succeeded + c.failed > 0)
-		pg::run(count_batch, counts, nullptr);
-}
-
-} // namespace
 
 // The commit does not wait for the disk: work lost in a crash is repeated.
 void finish(Db &db, const pg::OwnerScope &scope, bool later)
 {
 	progress.looked = true;
-	reserve_ops(state.n);
-	for (int i = 0; i < state.n; ++i)
+	reserve_ops(gathered.n);
+	for (int i = 0; i < gathered.n; ++i)
 	{
-		const Child &c = state.children[i];
-		if (later || state.handed > kAtOnce)
+		const Child &c = gathered.children[i];
+		if (later || gathered.handed > kBytesAtOnce)
 		{
 			only_count(c);
 			later ? look_later(-c.id) : go_on_with(-c.id);
 			continue;
 		}
-		const Verdict v = decide(db, c);
+		const Resolution v = decide(db, c);
 		if (v.decision != Decision::wait)
 			carry_out(db, c.id, v);
 	}
@@ -604,29 +304,6 @@ void finish(Db &db, const pg::OwnerScope &scope, bool later)
 	TQ_WAIT_POINT("resolve-after-commit");
 }
 
-namespace
-{
-
-// Deletes the record of a batch when the row of its callback is gone.
-void look_at_batch(Db &db, JobId id)
-{
-	const int slot = slot_of(db, id, Events::reads);
-	if (is_unreadable(db, slot))
-		return look_later(-id);
-	progress.at = slot;
-	if (!outcome_of(db, id).exists && is_gone_for_good(db) && !is_being_joined(id))
-	{
-		Datum values[] = {Int64GetDatum(id)};
-		pg::run(forget_batch, values, nullptr);
-		forget(id);
-	}
-	else
-		static_cast<void>(child_of(id));
-	progress.at = kNoSegment;
-}
-
-} // namespace
-
 void look_at(Db &db, JobId what, Phase in)
 {
 	if (in == Phase::children)
@@ -635,13 +312,6 @@ void look_at(Db &db, JobId what, Phase in)
 		look_at_batch(db, what);
 	else
 		what > 0 ? look_at_parent(db, what) : look_at_child(db, -what);
-}
-
-bool restore_is_over(const Db &db) noexcept
-{
-	const bool over = state.awaits_restore && !restore_may_be_under_way(db);
-	state.awaits_restore = state.awaits_restore && !over;
-	return over;
 }
 
 int read_page(const WorkerContext &context, Db &db, Phase in, JobId after, JobId *page)

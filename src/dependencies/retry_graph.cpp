@@ -70,7 +70,7 @@ Cancelled find_cancelled(const Db &db, JobId id)
 pg::Statement insert_again = {
 	"INSERT INTO tq.dependency (parent_id, child_id, on_failure, shown, state, outcome)"
 	" SELECT key::bigint, $1, 'c', NOT coalesce($2 -> 'hidden' @> to_jsonb(key::bigint), false),"
-	" CASE WHEN value <> 'null' THEN 'succeeded' END, nullif(value, 'null')"
+	" CASE WHEN value <> 'null' THEN 'succeeded' END, coalesce(nullif(value, 'null'), '{\"replaceable\": false}')"
 	" FROM jsonb_each($2 -> 'parents') ON CONFLICT DO NOTHING RETURNING parent_id, state",
 	2,
 	{INT8OID, JSONBOID}};

@@ -34,11 +34,12 @@ void fill_in(const Queue &q, Micros now, EnqueueItem *items, int n) noexcept
 			it->row.priority = priority;
 		if (it->unique_for == core::kUnset)
 			it->unique_for = unique_for;
-		// counts from the time at which the job may start
-		const Micros start = std::max(it->row.run_at, now);
-		if (it->row.expires_at == journal::kNoTime && expires_in > 0 && start < END_TIMESTAMP - expires_in)
+		// counts from the time at which the job may start; a job with parents may when it is freed
+		const Micros expires_at = expiry_from(std::max(it->row.run_at, now), expires_in);
+		const bool waits = it->row.depends_on != nullptr;
+		if (it->row.expires_at == journal::kNoTime && expires_at != core::kNever && !waits)
 		{
-			it->row.expires_at = start + expires_in;
+			it->row.expires_at = expires_at;
 			it->expires_in = expires_in;
 		}
 	}
@@ -130,6 +131,24 @@ pg::RowValues info_of(const EnqueueItem &item, int64 id)
 	return r;
 }
 
+void write_dependencies(Db &db, const Waiting &waiting, const EnqueueItem *items, const int64 *ids, int n)
+{
+	const auto list = [n] {
+		return static_cast<core::JobId *>(palloc(sizeof(core::JobId) * static_cast<Size>(std::max(n, 1))));
+	};
+	Made m{list(), 0, list(), 0, list(), 0};
+	for (int i = 0; i < n; ++i)
+	{
+		if (items[i].made)
+			m.made[m.nmade++] = ids[i];
+		else
+			m.holders[m.nholders++] = items[i].holder;
+		if (items[i].made && items[i].row.origin != 0)
+			m.replaced[m.nreplaced++] = items[i].row.origin;
+	}
+	write_waiting(db, waiting, m);
+}
+
 // queue, payload, kind, priority, run_at, delay, expires_at, max_attempts, retry, timeout, group_key, unique_key,
 // unique_mode, headers, depends_on, options
 EnqueueItem enqueue_one(FunctionCallInfo fcinfo, const char *function, int64 *id)
@@ -154,7 +173,7 @@ EnqueueItem enqueue_one(FunctionCallInfo fcinfo, const char *function, int64 *id
 	const Waiting waiting = read_waiting(db, fcinfo, 14, &item.row);
 	const uint16_t queue = queue_for_enqueue(db, name);
 	enqueue(db, queue, &item, 1, id);
-	write_waiting(db, waiting, id, item.made ? 1 : 0);
+	write_dependencies(db, waiting, &item, id, 1);
 	return item;
 }
 
@@ -246,12 +265,7 @@ Enqueued enqueue_each(FunctionCallInfo fcinfo, const char *function)
 	error_context_stack = context.previous;
 	const uint16_t queue = queue_for_enqueue(db, name);
 	enqueue(db, queue, items, n, ids);
-	auto *made = static_cast<core::JobId *>(palloc(sizeof(core::JobId) * static_cast<Size>(std::max(n, 1))));
-	int nmade = 0;
-	for (int i = 0; i < n; ++i)
-		if (items[i].made)
-			made[nmade++] = ids[i];
-	write_waiting(db, waiting, made, nmade);
+	write_dependencies(db, waiting, items, ids, n);
 	return {n, items, ids};
 }
 

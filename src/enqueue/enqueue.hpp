@@ -17,6 +17,7 @@ struct EnqueueItem
 	core::Micros unique_for = core::kUnset; // the job's own; kUnset: its queue's
 	core::Micros expires_in = 0;			// set if expires_at comes from its queue
 	bool made = false;						// enqueue has created the job
+	core::JobId holder = 0;					// otherwise, the job that has its unique key
 	// a copy or a follow-up: its contents do not come from the current user
 	bool foreign = false;
 };

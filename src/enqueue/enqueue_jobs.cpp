@@ -240,7 +240,10 @@ void enqueue_keyed(Db &db, uint16_t queue, core::Micros now, EnqueueItem *items,
 		if (k.stages[i] != Stage::again)
 			continue;
 		if (k.stages[k.first[i]] == Stage::yielded)
+		{
 			ids[i] = ids[k.first[i]];
+			items[i].holder = items[k.first[i]].holder;
+		}
 		else
 			enqueue_keyed(db, queue, now, &items[i], 1, &ids[i]);
 	}

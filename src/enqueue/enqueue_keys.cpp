@@ -1,6 +1,7 @@
 #include "enqueue/enqueue_keys.hpp"
 
 #include "database/attach.hpp"
+#include "dependencies/awaited.hpp"
 #include "jobs/job_control.hpp"
 #include "pg/errors.hpp"
 
@@ -21,8 +22,9 @@ bool gives_way(const EnqueueItem &item, const KeyRow &row, KeyState s) noexcept
 	return s == KeyState::waiting && (item.mode == UniqueMode::replace || item.mode == UniqueMode::keep_run_at);
 }
 
-JobId yield(uint16_t queue, const EnqueueItem &item, const KeyRow &row, KeyState s)
+JobId yield(uint16_t queue, EnqueueItem &item, const KeyRow &row, KeyState s)
 {
+	item.holder = row.job;
 	if (item.mode == UniqueMode::error)
 		ereport(ERROR, (errcode(kErrDuplicateKey),
 						errmsg("unique key \"%s\" is taken in queue \"%s\"", text_to_cstring(item.unique_key),
@@ -47,6 +49,7 @@ KeyState replace(Db &db, EnqueueItem *item, const KeyRow &old, JobId id)
 	r.verb = Verb::cancel;
 	r.reason = psprintf("replaced by job %lld", static_cast<long long>(id));
 	r.only_waiting = r.makes_way = true;
+	r.detail = replaced_by(id);
 	for (int tries = 0;; ++tries)
 	{
 		const JobResult out = change(db, r);
@@ -110,7 +113,7 @@ KeyRow key_row(const EnqueueItem &item, JobId id) noexcept
 	return KeyRow{id, item.unique_for > 0 ? wall_now() + item.unique_for : kNoWindow};
 }
 
-bool must_yield(Db &db, uint16_t queue, const EnqueueItem &item, JobId *answer)
+bool must_yield(Db &db, uint16_t queue, EnqueueItem &item, JobId *answer)
 {
 	KeyRow row;
 	if (!read_key(engine.queue(queue).id, item.unique_key, &row))

@@ -10,7 +10,7 @@ namespace tq
 
 // Whether another job has the item's key and this item must yield. If so, *answer is the result of its enqueue (0:
 // null). Raises TQ008 if the item's mode is error. Writes nothing.
-bool must_yield(Db &db, uint16_t queue, const EnqueueItem &item, core::JobId *answer);
+bool must_yield(Db &db, uint16_t queue, EnqueueItem &item, core::JobId *answer);
 
 // Gives the item's key to job `id`, which is about to be enqueued. True if the key is free, or if this call cancels the
 // waiting job that has it; then it stores that job's id as the item's origin. Otherwise as must_yield. Waits for other

@@ -295,6 +295,7 @@ char *ended(core::JobId job, const Record &rec)
 	const char *why = quoted(e != nullptr ? e->reason : nullptr);
 	const char *worker = by(rec.fold.worker);
 	const char *again = psprintf("tq_retry(%lld) gives it a new life.", id);
+	const TimestampTz expires_at = rec.fold.expires_at(rec.row.expires_at);
 	switch (rec.fold.state)
 	{
 		case FoldState::succeeded:
@@ -309,7 +310,7 @@ char *ended(core::JobId job, const Record &rec)
 			return psprintf("Job %lld was cancelled at %s%s. %s", id, when, why, again);
 		case FoldState::expired:
 			return psprintf("Job %lld has expired: no worker started it in time, before %s. %s", id,
-							rec.row.expires_at != journal::kNoTime ? at(rec.row.expires_at) : when, again);
+							expires_at != journal::kNoTime ? at(expires_at) : when, again);
 		default:
 			return psprintf("Job %lld was purged at %s%s. It will not run again.", id, when, why);
 	}
@@ -436,9 +437,10 @@ const char *in_vain(const Facts &f)
 char *ready(core::JobId job, const Facts &f, const Record &rec, Micros now)
 {
 	const auto id = static_cast<long long>(job);
+	const TimestampTz by_journal = rec.fold.expires_at(rec.row.expires_at);
 	const Micros expires = f.has_entry					   ? f.e.expires_at
-						   : rec.row.expires_at != journal::kNoTime ? rec.row.expires_at
-																	: core::kNever;
+						   : by_journal != journal::kNoTime ? by_journal
+															: core::kNever;
 	const char *kind = f.kind[0] != '\0' ? psprintf(", kind \"%s\"", f.kind) : "";
 	if (expires <= now)
 		return psprintf("Job %lld is about to expire: no worker started it before %s.", id, at(expires));

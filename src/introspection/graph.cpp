@@ -93,7 +93,7 @@ const char *state_shown(const Seen &job)
 	const core::Micros now = wall_now();
 	const State state =
 		job.has_entry ? job.entry.state : state_of(candidate_of(job.row, ItemPointerData{}), job.fold, now, &due);
-	const TimestampTz expires_at = job.fold.new_life ? journal::kNoTime : job.row.expires_at;
+	const TimestampTz expires_at = job.fold.expires_at(job.row.expires_at);
 	const bool overdue =
 		state != State::running && is_overdue(job.has_entry ? job.entry.attempt : job.fold.attempt, expires_at, now);
 	return overdue ? name_of(journal::FoldState::expired) : name_of(state);

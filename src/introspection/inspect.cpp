@@ -234,7 +234,7 @@ TQ_FUNCTION(tq_get)
 	}
 	const bool ended = !job.has_entry && job.fold.terminal();
 	const bool running = !ended && state == State::running;
-	const TimestampTz expires_at = job.fold.new_life ? journal::kNoTime : job.row.expires_at;
+	const TimestampTz expires_at = job.fold.expires_at(job.row.expires_at);
 	const bool overdue =
 		!ended && !running && is_overdue(job.has_entry ? e.attempt : job.fold.attempt, expires_at, now);
 	const bool leased = running && job.has_entry;
@@ -273,7 +273,7 @@ TQ_FUNCTION(tq_get)
 	r.add_time(expires_at);
 	r.add_pointer(job.readable ? job.row.tags : nullptr);
 	r.add(Int64GetDatum(job.row.origin), job.row.origin == 0);
-	r.add_pointer(policies_of(job.row, priority, queue));
+	r.add_pointer(policies_of(job.row, priority, expires_at, queue));
 	PG_RETURN_DATUM(pg::row_datum(type, r.values, r.nulls));
 }
 

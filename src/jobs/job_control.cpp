@@ -44,6 +44,7 @@ Step step_for(const JobRequest &r, State now_in, core::Micros due, core::Micros 
 			s.to = State::terminal;
 			s.row.type = EventType::cancelled;
 			s.row.reason = r.reason;
+			s.row.detail = r.detail;
 			break;
 		case Verb::purge:
 			s.to = State::terminal;
@@ -239,7 +240,7 @@ bool try_change(Db &db, const JobRequest &r, const FetchedJob &pinned, JobResult
 	append(db, s.row, e.segment);
 	*out = {Verdict::done, state_after(s),
 			in == State::delayed   ? due
-			: in == State::blocked ? (due != core::kNever ? due : due_when_free(db, pinned, r.id))
+			: in == State::blocked ? (due != core::kNever ? due : when_free(db, pinned, r.id).due)
 								   : core::kNever};
 	return true;
 }

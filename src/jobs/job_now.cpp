@@ -17,7 +17,7 @@ JobNow job_now(const Db &db, const journal::Candidate &c, const journal::Fold &f
 	j.attempt = fold.attempt;
 	j.priority = fold.has_priority ? fold.priority : c.priority;
 	j.run_at = fold.due != journal::kNoTime ? fold.due : fold.state == FoldState::waiting ? journal::kNoTime : c.run_at;
-	j.expires_at = fold.new_life ? journal::kNoTime : c.expires_at;
+	j.expires_at = fold.expires_at(c.expires_at);
 	strlcpy(j.worker, fold.worker, sizeof(j.worker));
 	if (j.ended)
 		return j;

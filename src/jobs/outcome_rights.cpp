@@ -57,10 +57,12 @@ bool enqueued_by_user(JobId id) noexcept
 	return r != ranges.end() && r->first <= id && r->role == GetUserId();
 }
 
-bool passes_outcome(Db &db, JobId parent, JobId child)
+Passes passes_outcome(Db &db, JobId parent, JobId child)
 {
+	if (access_to_job(db, parent, kMayRead) == Access::granted)
+		return Passes::outcome;
 	const bool both = enqueued_by_user(parent) && (child == 0 || enqueued_by_user(child));
-	return both || access_to_job(db, parent, kMayRead) == Access::granted;
+	return both ? Passes::own : Passes::nothing;
 }
 
 } // namespace tq

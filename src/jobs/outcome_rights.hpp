@@ -21,7 +21,14 @@ void note_enqueuer(JobId id);
 // Whether the current user enqueued this job itself, in this transaction.
 bool enqueued_by_user(JobId id) noexcept;
 
-// Whether `child` gets the outcome of `parent`. 0: a job that the current user is about to enqueue.
-bool passes_outcome(Db &db, JobId parent, JobId child = 0);
+// Whether `child` gets the outcome of `parent`.
+enum class Passes : uint8
+{
+	nothing,
+	own,	 // since the current user has enqueued both: not the outcome of a job that replaces the parent
+	outcome, // since the current user may read the queue
+};
+// `child` 0: a job that the current user is about to enqueue.
+Passes passes_outcome(Db &db, JobId parent, JobId child = 0);
 
 } // namespace tq

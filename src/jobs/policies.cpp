@@ -92,26 +92,28 @@ const char *on_lost_word(int64 on_lost) noexcept
 // server.
 From origin(int64 value, Applied otherwise) noexcept { return value == otherwise.value ? otherwise.from : From::job; }
 
-// Writes when the job expires, by its row. Compares that with the default of its queue or the server, to find its
-// origin.
-void put_expiry(Writer &w, const journal::JobRow &row, const core::QueueSettings &s)
+// Writes when the job expires. Compares the time of its row with the default of its queue or the server, to find its
+// origin. A job with parents has no time in its row, unless it is the job's own.
+void put_expiry(Writer &w, const journal::JobRow &row, TimestampTz expires_at, const core::QueueSettings &s)
 {
 	const Applied in = expires_in_of(s);
 	const TimestampTz start = std::max(row.run_at, row.enqueued_at);
-	if (row.expires_at == journal::kNoTime)
-		w.raw("expires_at", in.value == 0 ? in.from : From::job, "null");
-	else if (TIMESTAMP_IS_NOEND(row.expires_at))
+	const bool by_queue = row.depends_on != nullptr && row.expires_at == journal::kNoTime;
+	if (expires_at == journal::kNoTime)
+		w.raw("expires_at", by_queue || in.value == 0 ? in.from : From::job, "null");
+	else if (TIMESTAMP_IS_NOEND(expires_at))
 		w.raw("expires_at", From::job, "null");
 	else
 	{
-		const char *time = JsonEncodeDateTime(nullptr, TimestampTzGetDatum(row.expires_at), TIMESTAMPTZOID, nullptr);
-		w.word("expires_at", in.value > 0 ? origin(row.expires_at - start, in) : From::job, time);
+		const char *time = JsonEncodeDateTime(nullptr, TimestampTzGetDatum(expires_at), TIMESTAMPTZOID, nullptr);
+		const From compared = in.value > 0 ? origin(expires_at - start, in) : From::job;
+		w.word("expires_at", by_queue ? in.from : compared, time);
 	}
 }
 
 } // namespace
 
-Jsonb *policies_of(const journal::JobRow &row, int32 priority, uint16_t queue)
+Jsonb *policies_of(const journal::JobRow &row, int32 priority, TimestampTz expires_at, uint16_t queue)
 {
 	const core::QueueSettings s = settings_of(queue);
 	Writer w;
@@ -127,7 +129,7 @@ Jsonb *policies_of(const journal::JobRow &row, int32 priority, uint16_t queue)
 	const Applied on_lost = on_lost_of(s);
 	w.word("on_lost", on_lost.from, on_lost_word(on_lost.value));
 	w.duration("cancel_grace", cancel_grace_of(s), false);
-	put_expiry(w, row, s);
+	put_expiry(w, row, expires_at, s);
 	if (row.unique_key != nullptr)
 	{
 		const Micros unique_for = own_unique_for(row.options);

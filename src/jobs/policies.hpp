@@ -7,7 +7,7 @@
 namespace tq
 {
 
-// {"lease": {"from": "queue", "value": "00:00:30"}, ...}. `priority`: the job's current priority.
-Jsonb *policies_of(const journal::JobRow &row, int32 priority, uint16_t queue);
+// {"lease": {"from": "queue", "value": "00:00:30"}, ...}. `priority`, `expires_at`: the job's current values.
+Jsonb *policies_of(const journal::JobRow &row, int32 priority, TimestampTz expires_at, uint16_t queue);
 
 } // namespace tq

@@ -172,6 +172,7 @@ void fold_event(Fold &fold, const EventRow &event) noexcept
 			break;
 		case EventType::freed:
 			fold.freed = true;
+			fold.expiry = event.lease_until;
 			break;
 	}
 }
@@ -295,7 +296,7 @@ int job_events(const Segment &segment, int64 job_id, Snapshot snapshot, EventRow
 namespace
 {
 
-// The last wanted event, with its texts. Omits a larger detail than the given bytes.
+// The last wanted event, with its texts. Leaves out a larger detail than the given bytes.
 template <class Wanted>
 bool newest_event(const Segment &segment, int64 job_id, Snapshot snapshot, Wanted &&wanted, EventRow *event,
 				  Size most_detail)
@@ -315,6 +316,7 @@ bool newest_event(const Segment &segment, int64 job_id, Snapshot snapshot, Wante
 			continue;
 		const bool fits = v.null(event::detail) || pg::size_of(v.at(event::detail)) <= most_detail;
 		read_event(v, fits ? Texts::whole : Texts::shown, event);
+		event->left_out = !fits;
 		if (!fits)
 			event->detail = nullptr;
 	}

@@ -71,6 +71,7 @@ struct EventRow
 	EventType type{};
 	uint16 queue = PG_UINT16_MAX;	  // the slot of its job's queue, where the caller knows it; not written
 	core::Binding binding{};		  // none = null
+	bool left_out = false;			  // the reader left the detail out; not written
 	const char *worker = nullptr;	  // null or empty = null
 	const char *reason = nullptr;
 	Jsonb *detail = nullptr;
@@ -110,12 +111,18 @@ struct Fold
 	int64 lease = 0;
 	int64 ended_lease = 0;	   // lease of the last ended attempt
 	TimestampTz ended_at = kNoTime; // when the last attempt ended, or the job
+	TimestampTz expiry = kNoTime; // of a freed job, by its queue's expires_in
 	TimestampTz due = kNoTime; // last retry_at of an event; kNoTime: if fresh, run_at of the row counts
 	TimestampTz claimed_at = kNoTime;
 	TimestampTz lease_until = kNoTime;
 	int64 lease_length = 0;	   // from the grant or renewal to lease_until; 0: unknown
 	char worker[kWorkerMax] = {};
 	bool terminal() const { return state >= FoldState::succeeded; }
+	// When the job expires, given the expires_at of its row.
+	TimestampTz expires_at(TimestampTz of_row) const noexcept
+	{
+		return new_life ? kNoTime : expiry != kNoTime ? expiry : of_row;
+	}
 };
 
 // Adds one event to a fold. Callers pass events in step order (H4: never by place, id or time). A released attempt is

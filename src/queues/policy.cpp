@@ -72,6 +72,11 @@ Applied expires_in_of(const core::QueueSettings &s) noexcept
 	return pick(s.expires_in_ms, kMilli, guc::expires_in * core::kSecond);
 }
 
+Micros expiry_from(Micros start, Micros expires_in) noexcept
+{
+	return expires_in > 0 && start < END_TIMESTAMP - expires_in ? start + expires_in : core::kNever;
+}
+
 Applied unique_for_of(const core::QueueSettings &s) noexcept
 {
 	return pick(s.unique_for_ms, kMilli, guc::unique_for * core::kSecond);

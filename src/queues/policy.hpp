@@ -36,6 +36,8 @@ Applied strict_timeout_of(const core::QueueSettings &s) noexcept; // a boolean
 Applied on_lost_of(const core::QueueSettings &s) noexcept;		  // a core::OnLost, never OnLost::unset
 Applied cancel_grace_of(const core::QueueSettings &s) noexcept;
 Applied expires_in_of(const core::QueueSettings &s) noexcept; // 0: never
+// When a job expires that may start at `start`; core::kNever if it does not.
+Micros expiry_from(Micros start, Micros expires_in) noexcept;
 Applied unique_for_of(const core::QueueSettings &s) noexcept; // 0: while live
 Applied max_depth_of(const core::QueueSettings &s) noexcept;  // 0: no limit
 

@@ -1,5 +1,6 @@
 // Gives a single job an entry for a verb (R10).
 #include "queues/lanes.hpp"
+#include "queues/policy.hpp"
 #include "residency/loader.hpp"
 #include "segments/segments.hpp"
 
@@ -231,7 +232,7 @@ FetchedJob fetch_job(Db &db, JobId id, bool keep_terminal, For what)
 	return s.p;
 }
 
-Micros due_when_free(Db &db, const FetchedJob &p, JobId id)
+Freed when_free(Db &db, const FetchedJob &p, JobId id)
 {
 	journal::Candidate row = p.row;
 	journal::Fold fold = p.fold;
@@ -241,7 +242,7 @@ Micros due_when_free(Db &db, const FetchedJob &p, JobId id)
 		journal::JobRow full;
 		ItemPointerData tid;
 		if (!tables_at(db, p.segment, &tables))
-			return core::kNever;
+			return {};
 		Snapshot snapshot = committed_snapshot();
 		if (journal::find_job(tables, id, snapshot, false, &full, &tid))
 		{
@@ -251,9 +252,12 @@ Micros due_when_free(Db &db, const FetchedJob &p, JobId id)
 		UnregisterSnapshot(snapshot);
 	}
 	fold.freed = true;
-	Micros due = core::kNever;
-	static_cast<void>(state_of(row, fold, wall_now(), &due));
-	return due;
+	Freed out;
+	const Micros now = wall_now();
+	const bool delayed = state_of(row, fold, now, &out.due) == State::delayed;
+	if (row.expires_at == journal::kNoTime && !fold.new_life)
+		out.expires_at = expiry_from(delayed ? out.due : now, expires_in_of(settings_of(p.queue)).value);
+	return out;
 }
 
 void raise_being_read(JobId id)

@@ -59,7 +59,8 @@ void fill_entry(Entry &e, const journal::Candidate &c, int slot, const journal::
 	e.offset = ItemPointerGetOffsetNumberNoCheck(&c.tid);
 	e.segment = static_cast<uint16_t>(slot);
 	e.max_attempts = static_cast<uint16_t>(std::clamp(c.max_attempts, 0, static_cast<int32>(UINT16_MAX)));
-	e.expires_at = c.expires_at != journal::kNoTime && !fold.new_life ? c.expires_at : core::kNever;
+	const TimestampTz expires_at = fold.expires_at(c.expires_at);
+	e.expires_at = expires_at != journal::kNoTime ? expires_at : core::kNever;
 	e.step = fold.next_step;
 	e.attempt = static_cast<uint16_t>(std::clamp(fold.attempt, 0, static_cast<int32>(UINT16_MAX)));
 	e.weight = hundredths(c.weight);

@@ -24,8 +24,8 @@ bool merge_copy(const LoadSegments &segments, LoadItem *items, int n, const jour
 }
 
 // Leaves a due job on disk to its lane when memory is full. It no longer counts as delayed on disk, unless the timers
-// found it at an outdated time.
-void leave_to_lane(const LoadSegments &segments, const LoadItem &it)
+// found it at an outdated time. Not inlined, or g++ fears for its locals: refill_timers catches errors (sigsetjmp).
+pg_noinline void leave_to_lane(const LoadSegments &segments, const LoadItem &it)
 {
 	journal::Fold fold;
 	Snapshot snapshot = committed_snapshot();

@@ -137,8 +137,13 @@ enum class For : uint8
 	verb,
 };
 FetchedJob fetch_job(Db &db, JobId id, bool keep_terminal, For what = For::server);
-// The time from which a blocked job may start once it is free, from a committed reschedule or its row; kNever: at once.
-Micros due_when_free(Db &db, const FetchedJob &p, JobId id);
+// A blocked job that is freed now.
+struct Freed
+{
+	Micros due = core::kNever;		  // may start from this time, by a committed reschedule or its row; kNever: at once
+	Micros expires_at = core::kNever; // by its queue, since its row has no such time
+};
+Freed when_free(Db &db, const FetchedJob &p, JobId id);
 // Raises 55P03 for a job whose pin is Fetch::busy.
 [[noreturn]] void raise_being_read(JobId id);
 

@@ -126,7 +126,7 @@ bool standing_in_segment(const journal::Segment &tables, JobId id, Snapshot snap
 	*out = fold.terminal() ? KeyState::ended
 		   : fold.state == journal::FoldState::running
 			   ? KeyState::running
-			   : waiting_unless_overdue(fold.attempt, fold.new_life ? journal::kNoTime : row.expires_at);
+			   : waiting_unless_overdue(fold.attempt, fold.expires_at(row.expires_at));
 	return fold.state != journal::FoldState::moved;
 }
 

@@ -405,6 +405,91 @@ sql("select tq_batch_close($b)");
 ok(until_true($node, "select total = 1 and done = 1 from tq_batch($b)"), '... which count');
 is(state_of($b), 'cancelled', '... but it is not freed');
 
+# --- unique keys: the job that has the key joins the batch; who waits for a replaced job waits for the new one -------------
+
+clear();
+sub keyed { my ($key, $args) = @_; return enqueue('u', "unique_key => '$key'" . ($args ? ", $args" : '')); }
+my $first = keyed('a');
+$b = sql(q{select tq_batch_open('cb')});
+my $in = qq{options => '{"batch": $b}'};
+is(keyed('a', $in), $first, 'an enqueue with the key of a job that waits returns that job');
+is(keyed('a', "$in, unique_mode => 'ignore'"), '', '... or null');
+like(sql(qq{select tq_enqueue_many('u', array_fill('{}'::jsonb, array[3]), unique_keys => '{a,b,b}', $in)}),
+	qr/^\{$first,(\d+),\1\}$/, '... among others');
+sql("select tq_batch_close($b)");
+ok(until_true($node, "select closed_at is not null from tq_batch($b)"), 'the batch is closed');
+is(progress($b), 'f 2 0 0 0', 'each of them has joined it once');
+sql(q{select tq_complete(id, lease, '{"r": 1}') from tq_claim('u')});
+ok(until_true($node, "select done = 1 from tq_batch($b)"), 'one has ended');
+is(state_of($b), 'blocked', '... and the callback waits for the other');
+sql(q{select tq_complete(id, lease, '{"r": 2}') from tq_claim('u')});
+ok(becomes($b, 'ready'), 'the callback starts when all have ended');
+is(sql(q{select jsonb_path_query_array(parents, '$.*.result.r') from tq_claim('cb')}), '[1, 2]', '... and is given their results');
+
+# a job that has ended and keeps its key; one that ends before the transaction that joins commits
+my $kept = keyed('kept', q{options => '{"unique_for": "1 h"}'});
+finish('u');
+my $ends = keyed('ends');
+$b = sql(q{select tq_batch_open('cb')});
+$in = qq{options => '{"batch": $b}'};
+ask($one, 'begin');
+is(ask($one, "select tq_enqueue('u', unique_key => '$_', $in)"), $_ eq 'kept' ? $kept : $ends, "a job with the key $_ joins") for qw(kept ends);
+finish('u');
+ask($one, 'commit');
+sql("select tq_batch_close($b)");
+ok(becomes($b, 'ready'), 'jobs that have ended meanwhile count as well');
+is(progress($b), 'f 2 2 2 0', '... both of them');
+finish('cb');
+
+# replace: children and batches wait for the new job; one that is replaced twice
+$first = keyed('a');
+$b = sql(q{select tq_batch_open('cb', on_failure => 'cancel')});
+keyed('a', qq{options => '{"batch": $b}'});
+sql("select tq_batch_close($b)");
+$c = child('c', $first);
+my $twice = keyed('a', q{unique_mode => 'replace'});
+my $newest = keyed('a', q{unique_mode => 'replace'});
+is(state_of($first) . ' ' . sql("select detail from tq_history($first) where event = 'cancelled'"), qq(cancelled {"replaced_by": $twice}), 'a job is replaced');
+ok(until_true($node, "select array_agg(parent_id) = '{$newest,$newest}' from tq.dependency"), 'who waits for it waits for the newest');
+is(state_of($c) . ' ' . state_of($b), 'blocked blocked', 'nobody is cancelled');
+my $later_child = child('c', $first);
+sql(q{select tq_complete(id, lease, '{"new": true}') from tq_claim('u')});
+ok(becomes($_, 'ready'), 'freed when the newest has succeeded') for $c, $b, $later_child;
+is(sql(q{select distinct parents from tq_claim('c', 2)}), qq({"$newest": {"state": "succeeded", "result": {"new": true}}}), '... with its result');
+is(progress($b), 'f 1 1 1 0', 'the batch counts it once');
+sql(q{select tq_complete(id, lease) from tq_running});
+
+# both are in the batch
+$b = sql(q{select tq_batch_open('cb')});
+keyed('a', qq{options => '{"batch": $b}'});
+$newest = keyed('a', qq{unique_mode => 'replace', options => '{"batch": $b}'});
+sql("select tq_batch_close($b)");
+finish('u');
+ok(becomes($b, 'ready'), 'a batch of a job and the one that replaced it');
+like(progress($b), qr/^f 1 1 1 0$/, '... counts one');
+finish('cb');
+
+# the circle of a job that depends on one that waits for the job that it replaces
+$first = keyed('a');
+$c = child('c', $first);
+my $below = child('c', $c);
+like(ask($one, "select tq_enqueue('u', unique_key => 'a', unique_mode => 'replace', depends_on => '{$below}')"), qr/22023.*parent $below waits/s,
+	'a job that would wait for itself is refused');
+is(state_of($_), $_ == $first ? 'ready' : 'blocked', 'nothing has changed') for $first, $c, $below;
+
+# the result of a job that replaces another goes to roles that may read the queue
+sql(q{create role maker; select tq_grant('u', 'maker', 'produce'); select tq_grant('c', 'maker', 'produce')});
+ask($one, 'set role maker; begin');
+$first = ask($one, q{select tq_enqueue('u', unique_key => 'secret')});
+$c = ask($one, qq{select tq_enqueue('c', depends_on => '{$first}')});
+ask($one, 'commit; reset role');
+$newest = keyed('secret', q{unique_mode => 'replace'});
+sql(qq{select tq_complete(id, lease, '{"s": 1}') from tq_claim('u', 5)});
+ok(becomes($c, 'ready'), 'the child of a role that may not read the queue');
+is(sql("select parents from tq_claim('c', 5) where id = $c"), qq({"$newest": {"state": "succeeded"}}), '... is not given the result of the job that replaced its parent');
+check_journal($node, 'after unique keys');
+clear();
+
 # an empty batch; a large one, and a crash
 $b = sql(q{select tq_batch_open('cb')});
 sql("select tq_batch_close($b)");
@@ -424,6 +509,39 @@ is(sql(q{select parents from tq_claim('cb')}), '{"total": 250, "failed": 1, "suc
 sql(q{select count(tq_complete(id, lease)) from tq_running});
 ok(settled(), 'nothing is left');
 check_journal($node, 'after batches');
+
+# --- expires_in counts from the time at which the job is freed ---------------------------------------------------------
+
+clear();
+sql(q{select tq_create_queue('ttl', '{"expires_in": "1 h"}')});
+sub expiry_of { return sql("select expires_at from tq_get($_[0])") }
+sub policy_of { return sql("select policies -> 'expires_at' from tq_get($_[0])") }
+$p = enqueue('p');
+$c = child('ttl', $p);
+my $delayed = child('ttl', $p, q{delay => '3 h'});
+my $own_time = child('ttl', $p, q{expires_at => 'infinity'});
+my $callback = sql(q{select tq_batch_open('ttl')});
+is(expiry_of($_), '', 'a job that waits has no time to expire yet') for $c, $delayed, $callback;
+is(policy_of($c), '{"from": "queue", "value": null}', '... which its queue will set');
+clock($node, 2 * 3600, 0);
+my $before = sql('select clock_timestamp()');
+finish('p');
+sql("select tq_batch_close($callback)");
+ok(becomes($_, 'ready'), 'it is freed two hours later') for $c, $callback, $own_time;
+ok(becomes($delayed, 'delayed'), '... or delayed');
+is(sql("select expires_at - interval '3 h' between '$before' and clock_timestamp() from tq_get($c)"), 't',
+	'from then it has an hour');
+is(sql("select expires_at - run_at from tq_get($delayed)"), '01:00:00', '... or from its run_at');
+is(policy_of($own_time), '{"from": "job", "value": null}', 'a time of its own stays');
+like(policy_of($c), qr/"from": "queue", "value": "20/, 'the policies have the time');
+my %expiry = map { $_ => expiry_of($_) } $c, $delayed, $callback;
+crash();
+is(expiry_of($_), $expiry{$_}, 'after a crash it is the same') for $c, $delayed, $callback;
+clock($node, 3 * 3600 + 60, 0);
+ok(becomes($_, 'expired'), 'after the hour it expires') for $c, $callback;
+ok(becomes($own_time, 'ready'), '... unless it never does');
+clock($node, 0, 0);
+sql("select tq_cancel($_)") for $delayed, $own_time;
 
 # --- a restored dump ------------------------------------------------------------------------------------------------
 
@@ -468,7 +586,13 @@ $p = enqueue('p');
 $c = child('c', $p);
 sql(q{select tq_complete(id, lease, jsonb_build_object('a', repeat('x', 16000000))) from tq_claim('p')});
 ok(becomes($c, 'ready'), 'a child of a parent with 16 MB of results, which compress well');
-is(sql('select parents from tq_claim(\'c\')'), qq({"$p": {"state": "succeeded"}}), '... is not given them');
+is(sql('select parents from tq_claim(\'c\')'), qq({"$p": {"state": "succeeded", "left_out": true}}), '... is told that they are left out');
+my @sized = map { enqueue('p') } 1 .. 4;
+$c = child('c', join ',', @sized);
+sql("select tq_complete(id, lease, case when id > $sized[1] then to_jsonb(repeat('x', 3000000)) else '{\"small\": 1}' end) from tq_claim('p', 4)");
+ok(becomes($c, 'ready'), 'a child of parents with 6 MB of results together');
+is(sql(q{select string_agg(concat_ws(' ', value ->> 'left_out', length(value ->> 'result')), ', ' order by key) from tq_claim('c'), jsonb_each(parents)}),
+	'12, 12, 3000000, true', '... is given all but the largest');
 $p = enqueue('p', 'max_attempts => 1');
 $c = child('c', $p, q{options => '{"on_parent_failure": "run"}'});
 sql(q{set tq.max_error = '1 MB'; select tq_fail(id, lease, repeat('x', 300000000)) from tq_claim('p')});

@@ -1,0 +1,90 @@
+// What one transaction of the resolver has gathered, and the parts that work on it. The recorded ends of parents lead
+// to children (ends.cpp); batches count them (batch_progress.cpp); resolver.cpp decides about the children.
+// Regime: PG. Locks: as resolver.hpp.
+#pragma once
+
+#include "dependencies/resolving.hpp"
+#include "segments/segments.hpp"
+
+namespace tq
+{
+
+// Approximate bytes recorded, and bytes passed on, in a transaction. The timers of all queues wait for it.
+constexpr Size kBytesAtOnce = 524288;
+constexpr int kEnded = 256;
+constexpr int kMost = 2 * kEnough + 50; // including the children of the last check
+
+struct Child
+{
+	core::JobId id;
+	int succeeded; // parents recorded by this transaction
+	int failed;
+};
+
+struct Gathered
+{
+	Child children[kMost];
+	int n;
+	core::JobId ended[kEnded]; // parents with a recorded end, as far as they fit
+	int nended;				   // how many there were
+	Size recorded;			   // bytes of outcomes
+	Size handed;			   // bytes of outcomes that children were given
+};
+extern Gathered gathered;
+
+// The record of a child, made on the first call.
+Child &child_of(core::JobId id);
+
+// Whether a missing job does not come back: a restore may still bring it. If so, it is checked again later.
+bool is_gone_for_good(const Db &db) noexcept;
+
+// The segment of a job. If the job may be in several, prefers one that is locked, or was a moment ago. Segment 0 comes
+// last without a test, because it has few jobs.
+int slot_of(const Db &db, core::JobId id, Events events);
+// A segment that was blocked a moment ago may be locked against appends only.
+bool is_unreadable(const Db &db, int slot);
+
+// Copies at most `room` of the ids that a statement returned.
+int ids_returned(uint64 n, core::JobId *out, int room);
+
+// --- ends.cpp
+
+// Records how a parent has ended, if it has.
+void look_at_parent(Db &db, core::JobId id);
+// The same for the open parents of a child.
+void look_at_child(Db &db, core::JobId id);
+
+// --- batch_progress.cpp
+
+// What happens to a child now.
+enum class Decision : uint8
+{
+	wait,
+	free,
+	cancel,
+};
+struct Resolution
+{
+	Decision decision;
+	const char *reason;
+	Jsonb *parents;
+	bool keep; // the batch continues without its callback: jobs may still join and end
+	bool for_parent; // cancel: because of one parent, not of a batch
+};
+
+bool is_batch(core::JobId id);
+// Decides about a batch: counts the ended jobs, and checks whether all have ended. False if the child is no batch.
+bool decide_batch(Db &db, const Child &c, Resolution *v);
+// For a postponed child: its batch counts this transaction's records now.
+void only_count(const Child &c);
+// Deletes the record of a batch when the row of its callback is gone.
+void look_at_batch(Db &db, core::JobId id);
+
+// --- resolver.cpp
+
+// The outcomes that a child is given.
+Jsonb *outcomes_for(core::JobId child);
+// Deletes the rows of a child, and records which jobs it has waited for.
+void forget(core::JobId child);
+
+} // namespace tq
