@@ -3,6 +3,10 @@
 require_relative 'helper'
 Database.make
 require_relative 'application'
+require 'active_job'
+require 'global_id/identification'
+GlobalID.app = 'specs'
+ActiveRecord::Base.include(GlobalID::Identification)
 
 class Story
   def shout
@@ -115,6 +119,62 @@ describe 'jobs of delayed_job in tq' do
     expect([Delayed::Job.reserve(worker), Delayed::Job.reserve(worker)]).to eq([good, nil])
     expect(ids).to include(left)
     expect(ids.map { |id| row(id)['state'] }.uniq).to eq(['buried'])
+  end
+
+  describe 'with permitted classes' do
+    before { Delayed::Backend::Tq.permitted_classes = %w[Story Broken] }
+
+    after do
+      Delayed::Backend::Tq.permitted_classes = nil
+      Delayed::Backend::Tq.format = :yaml
+    end
+
+    # The error of a job with this handler, which another program wrote.
+    def error_of(handler)
+      id = sql.value('tq_enqueue', queue: 'delayed_job', kind: 'delayed_job', payload: { handler: handler })
+      worker.work_off
+      expect(row(id)['state']).to eq('dead')
+      row(id)['error']
+    end
+
+    def performable(object, method, *args)
+      { 'object' => object, 'method_name' => method, 'args' => args }.to_yaml.sub('---', '--- !ruby/object:Delayed::PerformableMethod')
+    end
+
+    %i[yaml json].each do |format|
+      it "run, written as #{format}" do
+        Delayed::Backend::Tq.format = format
+        story = Story.create!(text: 'hello')
+        story.shout
+        broken = Delayed::Job.enqueue(Broken.new(1))
+        expect(worker.work_off).to eq([1, 1])
+        expect([story.reload.text, row(broken.id)['error'].lines.first]).to eq(['HELLO', "the bank does not answer\n"])
+      end
+    end
+
+    it 'load no other class from YAML' do
+      expect(error_of("--- !ruby/object:OpenStruct\na: 1\n")).to include('class OpenStruct is not in permitted_classes')
+      expect(error_of("--- !ruby/struct:Process::Tms\nutime: 1\n")).to include('class Process::Tms is not in permitted_classes')
+      expect(error_of(performable(Process, :kill))).to include('class Process is not in permitted_classes')
+    end
+
+    it 'call no method that a permitted class does not define' do
+      expect(error_of(performable(Story, :class_eval, 'exit!'))).to include('no class of permitted_classes defines Story.class_eval')
+    end
+
+    it 'load no YAML if they are JSON, and no other class' do
+      Delayed::Backend::Tq.format = :json
+      expect(error_of(Broken.new(1).to_yaml)).to include('Job failed to load')
+      expect(error_of('{"class": "OpenStruct", "fields": [{}]}')).to include('class OpenStruct is not in permitted_classes')
+      evaluated = [{ '_aj_serialized' => 'ActiveJob::Serializers::ModuleSerializer', 'value' => 'Story' }, 'class_eval', 'exit!']
+      expect(error_of(JSON.generate(method: evaluated))).to include('no class of permitted_classes defines Story.class_eval')
+    end
+
+    it 'are JSON only with permitted classes' do
+      Delayed::Backend::Tq.permitted_classes = nil
+      Delayed::Backend::Tq.format = :json
+      expect { Delayed::Job.enqueue(Broken.new(1)) }.to raise_error(ArgumentError, /needs permitted_classes/)
+    end
   end
 
   it 'cannot change their handler or queue' do
