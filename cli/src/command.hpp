@@ -31,6 +31,7 @@ enum class Shape
 	kOption,
 	kFlag,
 	kList,	 // an option that may be repeated: an array
+	kEach,	 // positional, repeated: an array; - reads its elements from the lines of standard input
 	kSpread, // positional, repeated: NAME, NAME2, NAME3, ...
 };
 

@@ -43,6 +43,19 @@ Task<std::string> text_of(Connection &connection, Statement statement)
 	co_return std::string(result.text(0, 0));
 }
 
+Task<bool> flag_of(Connection &connection, Statement statement)
+{
+	const Result result = co_await run_call(connection, std::move(statement));
+	co_return result.text(0, 0) == "t";
+}
+
+// Of the column id, which may be null.
+Task<std::optional<std::int64_t>> id_of(Connection &connection, Statement statement)
+{
+	const Result result = co_await run_call(connection, std::move(statement));
+	co_return result.optional_integer(0, "id");
+}
+
 std::vector<Argument> enqueue_arguments(const EnqueueOptions &options)
 {
 	return {{"kind", "text", value(options.kind)},
@@ -58,6 +71,38 @@ std::vector<Argument> enqueue_arguments(const EnqueueOptions &options)
 			{"headers", "jsonb", value(options.headers)},
 			{"depends_on", "bigint[]", unless_empty(options.depends_on)},
 			{"options", "jsonb", value(options.options)}};
+}
+
+std::vector<Argument> enqueue_one(const std::string &queue, const std::string &payload, const EnqueueOptions &options)
+{
+	std::vector<Argument> arguments = enqueue_arguments(options);
+	arguments.push_back({"queue", "text", queue});
+	arguments.push_back({"payload", "jsonb", payload});
+	arguments.push_back({"unique_key", "text", value(options.unique_key)});
+	return arguments;
+}
+
+std::vector<Argument> enqueue_each(const std::string &queue, const std::vector<std::string> &payloads,
+								   const EnqueueManyOptions &options)
+{
+	std::vector<Argument> arguments = enqueue_arguments(options);
+	arguments.push_back({"queue", "text", queue});
+	arguments.push_back({"payloads", "jsonb[]", value(payloads)});
+	arguments.push_back({"kinds", "text[]", unless_empty(options.kinds)});
+	arguments.push_back({"priorities", "int[]", unless_empty(options.priorities)});
+	arguments.push_back({"run_ats", "timestamptz[]", unless_empty(options.run_ats)});
+	arguments.push_back({"unique_keys", "text[]", unless_empty(options.unique_keys)});
+	arguments.push_back({"group_keys", "text[]", unless_empty(options.group_keys)});
+	return arguments;
+}
+
+Task<std::vector<Enqueued>> enqueued(Connection &connection, Statement statement)
+{
+	const Result rows = co_await run_call(connection, std::move(statement));
+	std::vector<Enqueued> jobs;
+	for (int row = 0; row < rows.rows(); ++row)
+		jobs.push_back({rows.optional_integer(row, "id"), std::string(rows.text(row, "outcome"))});
+	co_return jobs;
 }
 
 std::vector<Argument> job_arguments(std::int64_t id, std::int64_t lease)
@@ -86,26 +131,13 @@ Statement call_procedure(std::string_view procedure, const std::vector<Argument>
 Task<std::optional<std::int64_t>> enqueue(Connection &connection, std::string queue, std::string payload,
 										  EnqueueOptions options)
 {
-	std::vector<Argument> arguments = enqueue_arguments(options);
-	arguments.push_back({"queue", "text", queue});
-	arguments.push_back({"payload", "jsonb", payload});
-	arguments.push_back({"unique_key", "text", value(options.unique_key)});
-	Statement statement = call("tq_enqueue", arguments, "tq_enqueue AS id");
-	const Result result = co_await run_call(connection, std::move(statement));
-	if (result.null(0, 0))
-		co_return std::nullopt;
-	co_return result.integer(0, "id");
+	return id_of(connection, call("tq_enqueue", enqueue_one(queue, payload, options), "tq_enqueue AS id"));
 }
 
-Task<std::vector<std::optional<std::int64_t>>> enqueue_many(Connection &connection, std::string queue,
-															std::vector<std::string> payloads, EnqueueOptions options,
-															std::vector<Value> unique_keys)
+Task<std::vector<std::optional<std::int64_t>>>
+enqueue_many(Connection &connection, std::string queue, std::vector<std::string> payloads, EnqueueManyOptions options)
 {
-	std::vector<Argument> arguments = enqueue_arguments(options);
-	arguments.push_back({"queue", "text", queue});
-	arguments.push_back({"payloads", "jsonb[]", value(payloads)});
-	arguments.push_back({"unique_keys", "text[]", unless_empty(unique_keys)});
-	Statement statement = call("tq_enqueue_many", arguments);
+	Statement statement = call("tq_enqueue_many", enqueue_each(queue, payloads, options));
 	const Result result = co_await run_call(connection, std::move(statement));
 	std::vector<std::optional<std::int64_t>> ids;
 	for (const Value &id : parse_array(result.text(0, 0)))
@@ -116,6 +148,19 @@ Task<std::vector<std::optional<std::int64_t>>> enqueue_many(Connection &connecti
 			ids.emplace_back();
 	}
 	co_return ids;
+}
+
+Task<Enqueued> enqueue_info(Connection &connection, std::string queue, std::string payload, EnqueueOptions options)
+{
+	Statement statement = call("tq_enqueue_info", enqueue_one(queue, payload, options));
+	const std::vector<Enqueued> jobs = co_await enqueued(connection, std::move(statement));
+	co_return jobs.front();
+}
+
+Task<std::vector<Enqueued>> enqueue_many_info(Connection &connection, std::string queue,
+											  std::vector<std::string> payloads, EnqueueManyOptions options)
+{
+	return enqueued(connection, call("tq_enqueue_many_info", enqueue_each(queue, payloads, options)));
 }
 
 Task<std::vector<JobData>> claim(Connection &connection, std::vector<std::string> queues, ClaimOptions options)
@@ -234,6 +279,17 @@ Task<std::string> cancel(Connection &connection, std::int64_t id, std::optional<
 	return text_of(connection, call("tq_cancel", {{"id", "bigint", value(id)}, {"reason", "text", value(reason)}}));
 }
 
+Task<std::vector<JobStatus>> cancel_jobs(Connection &connection, std::vector<std::int64_t> ids,
+										 std::optional<std::string> reason)
+{
+	Statement statement = call("tq_cancel_jobs", {{"ids", "bigint[]", value(ids)}, {"reason", "text", value(reason)}});
+	const Result rows = co_await run_call(connection, std::move(statement));
+	std::vector<JobStatus> jobs;
+	for (int row = 0; row < rows.rows(); ++row)
+		jobs.push_back({rows.integer(row, "id"), std::string(rows.text(row, "status"))});
+	co_return jobs;
+}
+
 Task<std::string> retry(Connection &connection, std::int64_t id, bool with_children)
 {
 	return text_of(connection,
@@ -274,6 +330,17 @@ Task<JobInfo> get(Connection &connection, std::int64_t id)
 	job.claimed_at = row.time(0, "claimed_at");
 	job.finished_at = row.time(0, "finished_at");
 	co_return job;
+}
+
+Task<std::optional<std::int64_t>> find(Connection &connection, std::string queue, std::string unique_key)
+{
+	return id_of(connection,
+				 call("tq_find", {{"queue", "text", queue}, {"unique_key", "text", unique_key}}, "tq_find AS id"));
+}
+
+Task<bool> free_key(Connection &connection, std::string queue, std::string unique_key)
+{
+	return flag_of(connection, call("tq_free_key", {{"queue", "text", queue}, {"unique_key", "text", unique_key}}));
 }
 
 Task<> wait_jobs(Connection &connection, std::vector<std::int64_t> ids, std::optional<Duration> timeout)

@@ -50,11 +50,34 @@ struct EnqueueOptions
 Task<std::optional<std::int64_t>> enqueue(Connection &connection, std::string queue, std::string payload = "{}",
 										  EnqueueOptions options = {});
 
-// Adds a job for each payload. unique_key of the options is not used: unique_keys has one for each job, or is empty.
+// Each vector is empty, or has an element for each job. Where an element is null, the option of all jobs holds.
+// unique_key of the base is not used.
+struct EnqueueManyOptions : EnqueueOptions
+{
+	EnqueueManyOptions() {}
+	std::vector<std::optional<std::string>> kinds = {};
+	std::vector<std::optional<int>> priorities = {};
+	std::vector<std::optional<Time>> run_ats = {};
+	std::vector<std::optional<std::string>> unique_keys = {};
+	std::vector<std::optional<std::string>> group_keys = {};
+};
+
+// Adds a job for each payload. Returns the ids in the same order.
 Task<std::vector<std::optional<std::int64_t>>> enqueue_many(Connection &connection, std::string queue,
 															std::vector<std::string> payloads,
-															EnqueueOptions options = {},
-															std::vector<Value> unique_keys = {});
+															EnqueueManyOptions options = {});
+
+struct Enqueued
+{
+	std::optional<std::int64_t> id; // nothing if unique_mode is ignore and the key was taken
+	std::string outcome;			// created, replaced or skipped
+};
+
+// As enqueue and enqueue_many, but they also return the outcomes.
+Task<Enqueued> enqueue_info(Connection &connection, std::string queue, std::string payload = "{}",
+							EnqueueOptions options = {});
+Task<std::vector<Enqueued>> enqueue_many_info(Connection &connection, std::string queue,
+											  std::vector<std::string> payloads, EnqueueManyOptions options = {});
 
 struct ClaimOptions
 {
@@ -96,6 +119,16 @@ Task<std::string> retry(Connection &connection, std::int64_t id, bool with_child
 Task<std::string> reschedule(Connection &connection, std::int64_t id, std::optional<Time> run_at,
 							 std::optional<int> priority = {});
 
+struct JobStatus
+{
+	std::int64_t id;
+	std::string status;
+};
+
+// Cancels jobs. Returns a status for each, in the order of ids.
+Task<std::vector<JobStatus>> cancel_jobs(Connection &connection, std::vector<std::int64_t> ids,
+										 std::optional<std::string> reason = {});
+
 // What tq_get knows of a job.
 struct JobInfo
 {
@@ -109,6 +142,10 @@ struct JobInfo
 };
 
 Task<JobInfo> get(Connection &connection, std::int64_t id);
+// The job that has a unique key; nothing if the key is free.
+Task<std::optional<std::int64_t>> find(Connection &connection, std::string queue, std::string unique_key);
+// Frees a key that an ended job keeps because of unique_for. Returns false if the key was free.
+Task<bool> free_key(Connection &connection, std::string queue, std::string unique_key);
 // Waits until all jobs have ended, or for timeout.
 Task<> wait_jobs(Connection &connection, std::vector<std::int64_t> ids, std::optional<Duration> timeout = {});
 

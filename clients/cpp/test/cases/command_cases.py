@@ -17,6 +17,27 @@ def case_enqueue_and_get(scene):
     scene.same(scene.run("get")[0], 2, "wrong usage has exit code 2")
 
 
+def case_enqueue_many_and_keys(scene):
+    queue = scene.queue()
+    told = [scene.run("enqueue-info", queue, "--unique-key", "a", "--unique-mode", mode, "--json")[1] for mode in ("skip", "ignore")]
+    scene.same([(row["id"] is None, row["outcome"]) for text in told for row in json.loads(text)], [(False, "created"), (True, "skipped")],
+               "tq enqueue-info prints the outcome")
+    process = scene.start("sh", "-c", 'printf \'{"n": 1}\\n{"n": 2}\\n\' | "$0" "$@"', scene.tq, "enqueue-many", queue, "-", "--json",
+                          "--unique-keys", "a", "--unique-keys", "b", "--kinds", "x", "--kinds", "y,z")
+    rows = json.loads(scene.end(process)[1])
+    scene.same(([row["outcome"] for row in rows], scene.get(rows[1]["id"], "payload"), scene.get(rows[1]["id"], "kind")),
+               (["skipped", "created"], {"n": 2}, "y,z"), "tq enqueue-many reads payloads from lines and prints outcomes")
+    scene.same(json.loads(scene.run("enqueue-many", queue, "1", "2", "--json")[1])[1]["outcome"], "created",
+               "tq enqueue-many takes payloads from the command line")
+    scene.same(scene.run("find", queue, "b"), (0, f"{rows[1]['id']}\n", ""), "tq find prints the job of a key")
+    code, _, err = scene.run("free-key", queue, "b")
+    scene.say(code == 1 and "a live job has it" in err, "tq free-key refuses the key of a live job", err)
+    ids = [str(row["id"]) for row in rows]
+    scene.same([row["status"] for row in json.loads(scene.run("cancel-jobs", *ids, "999999999", "--json")[1])],
+               ["cancelled", "cancelled", "not_found"], "tq cancel-jobs prints a status for each job")
+    scene.same(scene.run("free-key", queue, "b"), (0, "f\n", ""), "tq free-key tells that a key was free")
+
+
 def matches(line, pattern):
     """Columns may be wider; ... is any text."""
     words = " ".join(pattern.split())
@@ -53,6 +74,7 @@ def case_every_command(scene):
     calls = [
         ["list", queue, "--state", "ready", "--kind", "k", "--search", '{"n": 1}'], ["history", job], ["explain", job],
         ["reschedule", job, "--priority", "3"], ["cancel", job, "--reason", "r"], ["retry", job, "--with-children"],
+        ["enqueue-info", queue], ["enqueue-many", queue, "1"], ["find", queue, "a"], ["free-key", queue, "a"], ["cancel-jobs", job],
         ["cancel-many", queue, "--kind", "none"], ["retry-many", queue, "--dry-run"], ["running", queue],
         ["dead", "list", queue], ["dead", "groups", queue], ["dead", "retry", queue, "--kind", "k"], ["dead", "purge", queue, "dead"],
         ["queue", "list"], ["queue", "show", queue], ["queue", "create", "made", '{"priority": 3}'], ["queue", "set", "made", "{}"],

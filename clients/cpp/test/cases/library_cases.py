@@ -18,12 +18,21 @@ def worker(scene, queue, *options, mode="handlers", name="w", **environment):
     return scene.start(program(scene, "worker"), mode, queue, name, *options, **environment)
 
 
-def case_codec(scene):
-    code, out, err = scene.end(scene.start(program(scene, "codec"), VECTORS))
+def judged_by(scene, name, *arguments):
+    """Passes on the verdicts of a program."""
+    code, out, err = scene.end(scene.start(program(scene, name), *arguments))
     for line in out.splitlines():
         print(line, flush=True)
         scene.failed += line.startswith("not ok")
-    scene.same((code, err), (0, ""), "tq_test_codec ends")
+    scene.same((code, err), (0, ""), f"tq_test_{name} ends")
+
+
+def case_codec(scene):
+    judged_by(scene, "codec", VECTORS)
+
+
+def case_calls(scene):
+    judged_by(scene, "calls", scene.queue())
 
 
 def case_outcomes(scene):
