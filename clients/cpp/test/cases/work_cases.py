@@ -47,6 +47,19 @@ def case_exit_codes(scene):
     scene.same(scene.get(job, "error"), "sh was killed by signal 9", "work: a killed program fails its job")
 
 
+def case_program_without_utf8(scene):
+    """The name of the program, and what it prints, are bytes."""
+    queue = scene.queue()
+    job = scene.enqueue(queue)
+    scene.end(scene.start(scene.tq, "work", queue, "--once", "--", b"/nowhere/caf\xe9"))
+    scene.say(scene.get(job) == "delayed" and "/nowhere/caf\ufffd" in scene.get(job, "error"), "work: the name of a program need not be UTF-8",
+              scene.get(job, "error"))
+    job = ended(scene, "printf 'caf\\351'; printf 'broken \\351' >&2; exit 1")
+    scene.same(scene.get(job, "error"), "broken \ufffd", "work: bytes on standard error that are no UTF-8 are replaced")
+    job = ended(scene, "printf '\"caf\\351\"'")
+    scene.same((scene.get(job), scene.get(job, "result")), ("succeeded", '"caf\ufffd"'), "work: output that is no UTF-8 is a string")
+
+
 def case_inherited_signals(scene):
     """A parent that ignores SIGCHLD."""
     queue = scene.queue()
