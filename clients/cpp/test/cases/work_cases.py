@@ -171,4 +171,7 @@ def case_pools(scene):
                "work: only the given kinds run, and a program need not read its input")
     job = ended(scene, "head -c 2000000 /dev/zero | tr '\\0' x", options=("--max-output", "1000"))
     scene.same(scene.get(job, "result"), "x" * 1000, "work: output is cut at --max-output")
-    scene.same(scene.run("work", queue)[0], 2, "work: without a program the usage is wrong")
+    wrong = [("work", queue), ("work", queue, "--no-such-option", "--", "true"), ("work", queue, "--concurrency", "0", "--", "true"),
+             ("work", queue, "--lease", "soon", "--", "true"), ("work", "--", "true")]
+    scene.same([scene.run(*arguments)[0] for arguments in wrong], [2] * 5, "work: wrong usage has the exit code 2")
+    scene.same(scene.run("work", queue, "--", "true", PGDATABASE="template1")[0], 1, "work: a refused start has the exit code 1")

@@ -69,7 +69,7 @@ class Core:
         self.quiet = False
         self.stopping = False
         self.closing = False
-        self.released = 0           # running jobs that were given back at the end
+        self.released = 0           # jobs that were given back at the end
 
     # --- claims
 
@@ -190,6 +190,7 @@ class Core:
 
     def _finish(self, held: Held, outcome: outcomes.Outcome) -> None:
         held.state = "over"
+        self.released += outcome is outcomes.SHUTDOWN
         self.finishes.append((held, outcome))
         if len(self.finishes) == 1:
             self.since = time.monotonic()
@@ -330,7 +331,6 @@ class Core:
         with self.lock:
             for held in list(self.held.values()):
                 if held.state == "running" and not held.lost:
-                    self.released += 1
                     self._finish(held, outcomes.SHUTDOWN)
 
     def close(self) -> None:

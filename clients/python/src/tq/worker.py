@@ -169,7 +169,7 @@ class Worker:
             if one is not None:
                 one.close()
         if core.released:
-            log.warning("%d jobs did not end and were released", core.released)
+            log.warning("%d jobs were released", core.released)
         log.info("worker %s ended", self.options.name)
         if self.fatal is not None:
             raise self.fatal
