@@ -89,6 +89,7 @@ void add_work(CLI::App &app, const Global &global, Action &action);
 void add_push(CLI::App &app, const Global &global, Action &action);
 void add_following(CLI::App &app, const Global &global, Action &action);
 void add_monitoring(CLI::App &app, const Global &global, Action &action);
+void add_import(CLI::App &app, const Global &global, Action &action);
 void add_top(CLI::App &app, const Global &global, Action &action);
 void add_documents(CLI::App &app, Action &action);
 

@@ -124,7 +124,7 @@ CLI::App *add_path(CLI::App &app, const std::string &path, const std::string &he
 		{
 			next = at->add_subcommand(word);
 			next->fallthrough();
-			next->description(begin > path.size() ? help : "Commands of a " + word);
+			next->description(begin > path.size() ? help : "Commands of tq " + word);
 			if (begin <= path.size())
 				next->require_subcommand(1);
 		}
