@@ -1,17 +1,13 @@
-// Statements of the typed calls.
-#include <tq/calls.hpp>
+// The typed calls of producers and operators.
+#include "call_results.hpp"
 
 namespace tq
 {
 
+using detail::flag_of, detail::ignore, detail::number_of, detail::statuses_of, detail::text_of, detail::unless_empty;
+
 namespace
 {
-
-constexpr std::string_view kClaimed =
-	"id, lease, queue, kind, payload, attempt, max_attempts, priority, checkpoint, headers, parents, group_key, "
-	"unique_key, tags, "
-	"extract(epoch FROM enqueued_at) AS enqueued_at, extract(epoch FROM lease_expires_at) AS lease_expires_at, "
-	"extract(epoch FROM deadline) AS deadline";
 
 std::string arguments_text(const std::vector<Argument> &arguments, std::vector<Value> &into)
 {
@@ -27,32 +23,10 @@ std::string arguments_text(const std::vector<Argument> &arguments, std::vector<V
 	return text + ")";
 }
 
-template <class T>
-Value unless_empty(const std::vector<T> &elements)
-{
-	return elements.empty() ? std::nullopt : value(elements);
-}
-
-Task<Result> run_call(Connection &connection, Statement statement) { return connection.query(std::move(statement)); }
-
-Task<> ignore(Connection &connection, Statement statement) { co_await run_call(connection, std::move(statement)); }
-
-Task<std::string> text_of(Connection &connection, Statement statement)
-{
-	const Result result = co_await run_call(connection, std::move(statement));
-	co_return std::string(result.text(0, 0));
-}
-
-Task<bool> flag_of(Connection &connection, Statement statement)
-{
-	const Result result = co_await run_call(connection, std::move(statement));
-	co_return result.text(0, 0) == "t";
-}
-
 // Of the column id, which may be null.
 Task<std::optional<std::int64_t>> id_of(Connection &connection, Statement statement)
 {
-	const Result result = co_await run_call(connection, std::move(statement));
+	const Result result = co_await connection.query(std::move(statement));
 	co_return result.optional_integer(0, "id");
 }
 
@@ -98,16 +72,11 @@ std::vector<Argument> enqueue_each(const std::string &queue, const std::vector<s
 
 Task<std::vector<Enqueued>> enqueued(Connection &connection, Statement statement)
 {
-	const Result rows = co_await run_call(connection, std::move(statement));
+	const Result rows = co_await connection.query(std::move(statement));
 	std::vector<Enqueued> jobs;
 	for (int row = 0; row < rows.rows(); ++row)
 		jobs.push_back({rows.optional_integer(row, "id"), std::string(rows.text(row, "outcome"))});
 	co_return jobs;
-}
-
-std::vector<Argument> job_arguments(std::int64_t id, std::int64_t lease)
-{
-	return {{"id", "bigint", value(id)}, {"lease", "bigint", value(lease)}};
 }
 
 } // namespace
@@ -138,7 +107,7 @@ Task<std::vector<std::optional<std::int64_t>>>
 enqueue_many(Connection &connection, std::string queue, std::vector<std::string> payloads, EnqueueManyOptions options)
 {
 	Statement statement = call("tq_enqueue_many", enqueue_each(queue, payloads, options));
-	const Result result = co_await run_call(connection, std::move(statement));
+	const Result result = co_await connection.query(std::move(statement));
 	std::vector<std::optional<std::int64_t>> ids;
 	for (const Value &id : parse_array(result.text(0, 0)))
 	{
@@ -163,115 +132,32 @@ Task<std::vector<Enqueued>> enqueue_many_info(Connection &connection, std::strin
 	return enqueued(connection, call("tq_enqueue_many_info", enqueue_each(queue, payloads, options)));
 }
 
-Task<std::vector<JobData>> claim(Connection &connection, std::vector<std::string> queues, ClaimOptions options)
+Task<std::int64_t> batch_open(Connection &connection, std::string queue, std::string payload, BatchOptions options)
 {
-	Statement statement = call("tq_claim_any",
-							   {{"queues", "text[]", value(queues)},
-								{"max_jobs", "int", value(options.max_jobs)},
-								{"worker", "text", value(options.worker)},
-								{"lease_for", "interval", value(options.lease_for)},
-								{"wait", "interval", value(options.wait)},
-								{"kinds", "text[]", unless_empty(options.kinds)},
-								{"bind_session", "boolean", value(options.bind_session)}},
-							   kClaimed);
-	statement.often = true;
-	const Result rows = co_await run_call(connection, std::move(statement));
-	std::vector<JobData> jobs(std::size_t(rows.rows()));
-	for (int row = 0; row < rows.rows(); ++row)
-	{
-		JobData &job = jobs[std::size_t(row)];
-		job.id = rows.integer(row, "id");
-		job.lease = rows.integer(row, "lease");
-		job.queue = rows.text(row, "queue");
-		job.kind = rows.optional_text(row, "kind");
-		job.payload = rows.text(row, "payload");
-		job.attempt = int(rows.integer(row, "attempt"));
-		job.max_attempts = int(rows.integer(row, "max_attempts"));
-		job.priority = int(rows.integer(row, "priority"));
-		job.checkpoint = rows.optional_text(row, "checkpoint");
-		job.headers = rows.optional_text(row, "headers");
-		job.parents = rows.optional_text(row, "parents");
-		job.group_key = rows.optional_text(row, "group_key");
-		job.unique_key = rows.optional_text(row, "unique_key");
-		if (const auto tags = rows.optional_text(row, "tags"))
-		{
-			for (const Value &tag : parse_array(*tags))
-				job.tags.push_back(tag.value_or(""));
-		}
-		job.enqueued_at = rows.time(row, "enqueued_at").value_or(Time());
-		job.lease_expires_at = rows.time(row, "lease_expires_at");
-		job.deadline = rows.time(row, "deadline");
-	}
-	co_return jobs;
+	return number_of(connection, call("tq_batch_open", {{"queue", "text", queue},
+														{"payload", "jsonb", payload},
+														{"kind", "text", value(options.kind)},
+														{"on_failure", "text", value(options.on_failure)},
+														{"options", "jsonb", value(options.options)}}));
 }
 
-Task<> wait(Connection &connection, std::vector<std::string> queues, std::optional<Duration> timeout,
-			std::vector<std::string> kinds)
+Task<> batch_close(Connection &connection, std::int64_t batch)
 {
-	// tq_wait takes one kind for each queue
-	std::vector<std::string> pairs_queues, pairs_kinds;
-	for (const std::string &queue : queues)
-	{
-		for (const std::string &kind : kinds)
-		{
-			pairs_queues.push_back(queue);
-			pairs_kinds.push_back(kind);
-		}
-	}
-	return ignore(connection,
-				  call_procedure("tq_wait", {{"queues", "text[]", value(kinds.empty() ? queues : pairs_queues)},
-											 {"timeout", "interval", value(timeout)},
-											 {"kinds", "text[]", unless_empty(pairs_kinds)}}));
+	return ignore(connection, call("tq_batch_close", {{"batch", "bigint", value(batch)}}));
 }
 
-Task<Action> heartbeat(Connection &connection, std::int64_t id, std::int64_t lease, HeartbeatOptions options)
+Task<BatchInfo> batch(Connection &connection, std::int64_t id)
 {
-	std::vector<Argument> arguments = job_arguments(id, lease);
-	arguments.push_back({"extend", "interval", value(options.extend)});
-	arguments.push_back({"progress", "jsonb", value(options.progress)});
-	arguments.push_back({"checkpoint", "jsonb", value(options.checkpoint)});
-	Statement statement = call("tq_heartbeat", arguments, "action");
-	co_return parse_action(co_await text_of(connection, std::move(statement)));
-}
-
-Action parse_action(std::string_view text)
-{
-	return text == "run"	  ? Action::kRun
-		   : text == "cancel" ? Action::kCancel
-		   : text == "quiet"  ? Action::kQuiet
-							  : Action::kLost;
-}
-
-Task<std::string> complete(Connection &connection, std::int64_t id, std::int64_t lease,
-						   std::optional<std::string> result)
-{
-	std::vector<Argument> arguments = job_arguments(id, lease);
-	arguments.push_back({"result", "jsonb", value(result)});
-	return text_of(connection, call("tq_complete", arguments));
-}
-
-Task<std::string> fail(Connection &connection, std::int64_t id, std::int64_t lease, std::string error,
-					   std::optional<Duration> retry_in, bool fatal)
-{
-	std::vector<Argument> arguments = job_arguments(id, lease);
-	arguments.push_back({"error", "text", error});
-	arguments.push_back({"retry_in", "interval", value(retry_in)});
-	arguments.push_back({"fatal", "boolean", value(fatal)});
-	return text_of(connection, call("tq_fail", arguments));
-}
-
-Task<std::string> release(Connection &connection, std::int64_t id, std::int64_t lease, std::optional<Duration> delay)
-{
-	std::vector<Argument> arguments = job_arguments(id, lease);
-	arguments.push_back({"delay", "interval", value(delay)});
-	return text_of(connection, call("tq_release", arguments));
-}
-
-Task<std::string> bury(Connection &connection, std::int64_t id, std::int64_t lease, std::string reason)
-{
-	std::vector<Argument> arguments = job_arguments(id, lease);
-	arguments.push_back({"reason", "text", reason});
-	return text_of(connection, call("tq_bury", arguments));
+	Statement statement = call("tq_batch", {{"batch", "bigint", value(id)}});
+	const Result row = co_await connection.query(std::move(statement));
+	BatchInfo info;
+	info.id = row.integer(0, "id");
+	info.open = row.text(0, "open") == "t";
+	info.total = row.integer(0, "total");
+	info.done = row.integer(0, "done");
+	info.succeeded = row.integer(0, "succeeded");
+	info.failed = row.integer(0, "failed");
+	co_return info;
 }
 
 Task<std::string> cancel(Connection &connection, std::int64_t id, std::optional<std::string> reason)
@@ -282,12 +168,8 @@ Task<std::string> cancel(Connection &connection, std::int64_t id, std::optional<
 Task<std::vector<JobStatus>> cancel_jobs(Connection &connection, std::vector<std::int64_t> ids,
 										 std::optional<std::string> reason)
 {
-	Statement statement = call("tq_cancel_jobs", {{"ids", "bigint[]", value(ids)}, {"reason", "text", value(reason)}});
-	const Result rows = co_await run_call(connection, std::move(statement));
-	std::vector<JobStatus> jobs;
-	for (int row = 0; row < rows.rows(); ++row)
-		jobs.push_back({rows.integer(row, "id"), std::string(rows.text(row, "status"))});
-	co_return jobs;
+	return statuses_of(connection,
+					   call("tq_cancel_jobs", {{"ids", "bigint[]", value(ids)}, {"reason", "text", value(reason)}}));
 }
 
 Task<std::string> retry(Connection &connection, std::int64_t id, bool with_children)
@@ -311,7 +193,7 @@ Task<JobInfo> get(Connection &connection, std::int64_t id)
 			 "id, queue, kind, state, priority, attempt, max_attempts, payload, result, error, worker, checkpoint, "
 			 "extract(epoch FROM run_at) AS run_at, extract(epoch FROM enqueued_at) AS enqueued_at, "
 			 "extract(epoch FROM claimed_at) AS claimed_at, extract(epoch FROM finished_at) AS finished_at");
-	const Result row = co_await run_call(connection, std::move(statement));
+	const Result row = co_await connection.query(std::move(statement));
 	JobInfo job;
 	job.id = row.integer(0, "id");
 	job.queue = row.optional_text(0, "queue");
@@ -347,6 +229,11 @@ Task<> wait_jobs(Connection &connection, std::vector<std::int64_t> ids, std::opt
 {
 	return ignore(connection, call_procedure("tq_wait_jobs", {{"ids", "bigint[]", value(ids)},
 															  {"timeout", "interval", value(timeout)}}));
+}
+
+Task<std::string> explain(Connection &connection, std::int64_t id)
+{
+	return text_of(connection, call("tq_explain", {{"id", "bigint", value(id)}}));
 }
 
 Task<> create_queue(Connection &connection, std::string name, std::string settings)

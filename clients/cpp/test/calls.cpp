@@ -96,12 +96,101 @@ tq::Task<> cancel_several(tq::Connection &connection, std::string queue)
 		  "cancel_jobs returns a status for each job");
 }
 
+std::vector<std::int64_t> ids_of(const std::vector<tq::JobData> &jobs)
+{
+	std::vector<std::int64_t> ids;
+	for (const tq::JobData &job : jobs)
+		ids.push_back(job.id);
+	return ids;
+}
+
+std::vector<std::int64_t> leases_of(const std::vector<tq::JobData> &jobs)
+{
+	std::vector<std::int64_t> leases;
+	for (const tq::JobData &job : jobs)
+		leases.push_back(job.lease);
+	return leases;
+}
+
+tq::Task<> work_on_many(tq::Connection &connection, std::string queue)
+{
+	std::vector<std::string> payloads(4, "{}"), queues(1, queue);
+	co_await tq::enqueue_many(connection, queue, payloads);
+	const std::vector<tq::ReadyJobs> ready = co_await tq::ready(connection, queues);
+	judge(ready.size() == 1 && ready[0].queue == queue && !ready[0].kind && ready[0].jobs == 4,
+		  "ready returns the queues that have jobs");
+	tq::ClaimOptions options;
+	options.max_jobs = 2;
+	const std::vector<tq::JobData> two = co_await tq::claim(connection, queues, options);
+	std::vector<std::int64_t> leases = leases_of(two);
+	leases[1] = 1;
+	const std::vector<tq::Action> actions = co_await tq::heartbeat_many(connection, ids_of(two), leases);
+	judge(actions.size() == 2 && actions[0] == tq::Action::kRun && actions[1] == tq::Action::kLost,
+		  "heartbeat_many returns an action for each job");
+	std::vector<tq::Value> results(1, "1");
+	results.emplace_back();
+	const std::vector<tq::JobStatus> completed = co_await tq::complete_many(connection, ids_of(two), leases, results);
+	const tq::JobInfo first = co_await tq::get(connection, two[0].id);
+	judge(completed.size() == 2 && completed[0].status == "ok" && completed[1].status == "lost" && first.result == "1",
+		  "complete_many returns a status for each job");
+	std::vector<std::int64_t> last(1, two[1].id), last_lease(1, two[1].lease);
+	const std::vector<tq::JobData> next = co_await tq::claim_next(connection, queue, last, last_lease, {}, options);
+	const tq::JobInfo second = co_await tq::get(connection, two[1].id);
+	judge(second.state == "succeeded" && next.size() == 2, "claim_next completes jobs and claims others");
+	std::vector<std::string> errors(2, "as asked");
+	const std::vector<tq::JobStatus> failed = co_await tq::fail_many(connection, ids_of(next), leases_of(next), errors);
+	const tq::JobInfo third = co_await tq::get(connection, next[0].id);
+	judge(failed.size() == 2 && failed[1].status == "ok" && third.error == "as asked", "fail_many fails jobs");
+	const std::string why = co_await tq::explain(connection, next[0].id);
+	judge(!why.empty(), "explain says why a job does not run");
+}
+
+tq::Task<> workers(tq::Connection &connection, std::string queue)
+{
+	co_await tq::enqueue(connection, queue);
+	std::vector<std::string> queues(1, queue);
+	tq::ClaimOptions options;
+	options.worker = "calls";
+	options.bind_worker = true;
+	const std::vector<tq::JobData> jobs = co_await tq::claim(connection, queues, options);
+	const tq::WorkerBeat beat = co_await tq::heartbeat_worker(connection, "calls");
+	const std::int64_t held = co_await tq::drain(connection, "calls");
+	const tq::WorkerBeat draining = co_await tq::heartbeat_worker(connection, "calls");
+	const bool was_draining = co_await tq::undrain(connection, "calls");
+	judge(jobs.size() == 1 && beat.jobs == 1 && beat.action == tq::Action::kRun && held == 1 &&
+			  draining.action == tq::Action::kQuiet && was_draining,
+		  "heartbeat_worker, drain and undrain are about the jobs of a worker");
+	const std::int64_t released = co_await tq::release_worker(connection, "calls");
+	const std::string lost = co_await error_of(tq::complete(connection, jobs[0].id, jobs[0].lease));
+	judge(released == 1 && lost == "TQ001", "release_worker ends the leases of a worker");
+}
+
+tq::Task<> batches(tq::Connection &connection, std::string queue)
+{
+	tq::BatchOptions options;
+	options.on_failure = "cancel";
+	const std::int64_t id = co_await tq::batch_open(connection, queue, "{}", options);
+	tq::EnqueueOptions member;
+	member.options = "{\"batch\": " + std::to_string(id) + "}";
+	co_await tq::enqueue(connection, queue, "{}", member);
+	const tq::BatchInfo open = co_await tq::batch(connection, id);
+	co_await tq::batch_close(connection, id);
+	const std::string again = co_await error_of(tq::batch_close(connection, id));
+	judge(open.id == id && open.open && open.total == 1 && open.done == 0 && again == "TQ005",
+		  "a batch is opened, joined and closed");
+}
+
 tq::Task<> call_all(std::string queue)
 {
 	tq::Connection connection = co_await tq::Connection::open("");
 	co_await enqueue_with_outcomes(connection, queue);
 	co_await unique_keys(connection, queue);
 	co_await cancel_several(connection, queue);
+	co_await tq::create_queue(connection, queue + "many");
+	co_await work_on_many(connection, queue + "many");
+	co_await tq::create_queue(connection, queue + "bound");
+	co_await workers(connection, queue + "bound");
+	co_await batches(connection, queue + "bound");
 }
 
 } // namespace
