@@ -25,6 +25,19 @@ Broken = Struct.new(:times) do
   end
 end
 
+# A mailer: its method makes a mail, which is then delivered.
+class Postman
+  Letter = Struct.new(:story) do
+    def deliver
+      story.update!(text: 'delivered')
+    end
+  end
+
+  def self.letter(story)
+    Letter.new(story)
+  end
+end
+
 # What the shared examples do not ask: how jobs of delayed_job look in tq, and what happens when a lock is lost.
 describe 'jobs of delayed_job in tq' do
   before { Delayed::Job.delete_all }
@@ -122,7 +135,7 @@ describe 'jobs of delayed_job in tq' do
   end
 
   describe 'with permitted classes' do
-    before { Delayed::Backend::Tq.permitted_classes = %w[Story Broken] }
+    before { Delayed::Backend::Tq.permitted_classes = %w[Story Broken Postman] }
 
     after do
       Delayed::Backend::Tq.permitted_classes = nil
@@ -146,8 +159,11 @@ describe 'jobs of delayed_job in tq' do
         Delayed::Backend::Tq.format = format
         story = Story.create!(text: 'hello')
         story.shout
+        mailed = Story.create!(text: 'not yet')
+        Delayed::Job.enqueue(Delayed::PerformableMailer.new(Postman, :letter, [mailed]))
         broken = Delayed::Job.enqueue(Broken.new(1))
-        expect(worker.work_off).to eq([1, 1])
+        expect(worker.work_off).to eq([2, 1])
+        expect(mailed.reload.text).to eq('delivered')
         expect([story.reload.text, row(broken.id)['error'].lines.first]).to eq(['HELLO', "the bank does not answer\n"])
       end
     end
@@ -167,7 +183,7 @@ describe 'jobs of delayed_job in tq' do
       expect(error_of(Broken.new(1).to_yaml)).to include('Job failed to load')
       expect(error_of('{"class": "OpenStruct", "fields": [{}]}')).to include('class OpenStruct is not in permitted_classes')
       evaluated = [{ '_aj_serialized' => 'ActiveJob::Serializers::ModuleSerializer', 'value' => 'Story' }, 'class_eval', 'exit!']
-      expect(error_of(JSON.generate(method: evaluated))).to include('no class of permitted_classes defines Story.class_eval')
+      expect(error_of(JSON.generate(class: 'Delayed::PerformableMethod', method: evaluated))).to include('no class of permitted_classes defines Story.class_eval')
     end
 
     it 'are JSON only with permitted classes' do

@@ -6,9 +6,11 @@ module Delayed
       # The text of a job's payload object: YAML, as delayed_job writes it, or JSON. Whoever can write payloads of jobs can
       # name classes and methods there, so an application can say which ones it takes.
       module Handler
-        # Classes that every handler may name: values, and what records of ActiveRecord consist of.
-        ALWAYS = %w[
-          Delayed::PerformableMethod BigDecimal Date DateTime Range Set Symbol Time
+        # What `delay` of an object, and of a mailer, makes.
+        PERFORMABLE = %w[Delayed::PerformableMethod Delayed::PerformableMailer].freeze
+        # Classes that every handler may name: also values, and what records of ActiveRecord consist of.
+        ALWAYS = PERFORMABLE + %w[
+          BigDecimal Date DateTime Range Set Symbol Time
           ActiveModel::Attribute::FromDatabase ActiveModel::Attribute::FromUser ActiveModel::Attribute::WithCastValue
           ActiveSupport::HashWithIndifferentAccess ActiveSupport::TimeWithZone ActiveSupport::TimeZone
         ].freeze
@@ -60,21 +62,22 @@ module Delayed
           end
 
           def dump_json(object)
-            method = object.is_a?(PerformableMethod)
-            value = method ? [object.object, object.method_name.to_s, *object.args] : fields(object)
-            JSON.generate(method ? { method: arguments.serialize(value) } : { class: object.class.name, fields: arguments.serialize([value]) })
+            name = object.class.name
+            return JSON.generate(class: name, fields: arguments.serialize([fields(object)])) unless PERFORMABLE.include?(name)
+
+            JSON.generate(class: name, method: arguments.serialize([object.object, object.method_name.to_s, *object.args]))
           end
 
           def load_json(text)
             value = JSON.parse(text)
-            return PerformableMethod.new(*performable(value['method'])) if value['method']
+            name = value.fetch('class')
+            return performable(name.constantize, *arguments.deserialize(value.fetch('method'))) if PERFORMABLE.include?(name)
 
-            fill(permitted(value.fetch('class')).allocate, arguments.deserialize(value.fetch('fields')).first)
+            fill(permitted(name).allocate, arguments.deserialize(value.fetch('fields')).first)
           end
 
-          def performable(values)
-            object, method, *args = arguments.deserialize(values)
-            [object, method, args]
+          def performable(klass, object, method, *args)
+            klass.new(object, method, args)
           end
 
           def fields(object)
