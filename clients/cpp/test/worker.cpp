@@ -49,9 +49,10 @@ const char *name_of(tq::StopReason reason)
 	return "?";
 }
 
-// Blocks its thread until it is asked to stop.
+// Blocks its thread until it is asked to stop. Progress says that it has begun.
 void until_stop(const tq::Job &job)
 {
+	job.progress("\"begun\"");
 	std::binary_semaphore stopped(0);
 	std::stop_callback on_stop(job.stop(), [&stopped] { stopped.release(); });
 	stopped.acquire();
@@ -110,7 +111,10 @@ void handle(tq::Worker &worker)
 		until_stop(job);
 		return std::string("\"late\"");
 	});
-	worker.on("forever", [](tq::Job) { std::binary_semaphore(0).acquire(); });
+	worker.on("forever", [](tq::Job job) {
+		job.progress("\"begun\"");
+		std::binary_semaphore(0).acquire();
+	});
 	worker.on("transaction", in_transaction);
 	worker.on("checkpoint", keep_checkpoint);
 	worker.use([](tq::Job job, tq::Worker::Handler inner) -> tq::Task<std::optional<std::string>> {

@@ -90,7 +90,9 @@ def case_package(scene):
 
 
 def running(scene, queue, count):
-    scene.until(lambda: scene.value("SELECT count(*) FROM tq_running WHERE queue = %s", queue) == count, f"{count} jobs run")
+    """Waits until so many handlers have begun. A claim that is not committed yet would be rolled back by a stop."""
+    begun = "SELECT count(*) FROM tq_running WHERE queue = %s AND progress IS NOT NULL"
+    scene.until(lambda: scene.value(begun, queue) == count, f"{count} jobs run")
 
 
 def case_cancel(scene):
