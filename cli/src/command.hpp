@@ -31,6 +31,7 @@ enum class Shape
 	kOption,
 	kFlag,
 	kList,	 // an option that may be repeated: an array
+	kEach,	 // positional, repeated: an array; - reads its elements from the lines of standard input
 	kSpread, // positional, repeated: NAME, NAME2, NAME3, ...
 };
 
@@ -88,6 +89,7 @@ void add_work(CLI::App &app, const Global &global, Action &action);
 void add_push(CLI::App &app, const Global &global, Action &action);
 void add_following(CLI::App &app, const Global &global, Action &action);
 void add_monitoring(CLI::App &app, const Global &global, Action &action);
+void add_import(CLI::App &app, const Global &global, Action &action);
 void add_top(CLI::App &app, const Global &global, Action &action);
 void add_documents(CLI::App &app, Action &action);
 

@@ -17,6 +17,30 @@ constexpr Field kName = {kRequired, "name", "text", "the name"};
 constexpr Field kKindOfPause = {kOption, "kind", "text", "only this kind"};
 constexpr Field kGroupOfPause = {kOption, "group_key", "text", "only this group"};
 
+constexpr Field kUniqueKey = {kRequired, "unique_key", "text", "the unique key"};
+
+// The queue, some fields of one function, and the fields that all functions that enqueue have.
+std::vector<Field> enqueue_fields(std::vector<Field> own)
+{
+	const Field shared[] = {
+		{kOption, "kind", "text", "the kind of work"},
+		{kOption, "priority", "int", "lower first"},
+		{kOption, "run_at", "timestamptz", "the earliest start"},
+		{kOption, "delay", "interval", "the earliest start, from now"},
+		{kOption, "expires_at", "timestamptz", "the job expires if it has not started by then"},
+		{kOption, "max_attempts", "int", "attempts before the job is dead"},
+		{kOption, "retry", "jsonb", "the retry policy as JSON"},
+		{kOption, "timeout", "interval", "the longest time of an attempt"},
+		{kOption, "group_key", "text", "jobs of a group start in order"},
+		{kOption, "unique_mode", "text", "skip, skip_waiting, ignore, replace, keep_run_at or error"},
+		{kOption, "headers", "jsonb", "a JSON object for tracing and the like"},
+		{kList, "depends_on", "bigint[]", "a job that must succeed first"},
+		{kOption, "options", "jsonb", "lease, tags, unique_for, weight, ... as a JSON object"}};
+	own.insert(own.begin(), kQueue);
+	own.insert(own.end(), std::begin(shared), std::end(shared));
+	return own;
+}
+
 // The conditions of tq_list and of those that change many jobs.
 std::vector<Field> conditions(std::vector<Field> first, std::vector<Field> last)
 {
@@ -41,28 +65,37 @@ const Field kState = {kOption, "state", "text", "in this state"};
 } // namespace
 
 const std::vector<Command> kCommands = {
-	{"enqueue",
-	 "Enqueue a job and print its id",
-	 "mail '{\"to\": \"ada@example.org\"}' --kind welcome --delay '10 min'",
-	 Command::kRow,
-	 "tq_enqueue",
+	{"enqueue", "Enqueue a job and print its id",
+	 "mail '{\"to\": \"ada@example.org\"}' --kind welcome --delay '10 min'", Command::kRow, "tq_enqueue",
 	 "tq_enqueue AS id",
-	 {kQueue,
-	  {kOptional, "payload", "jsonb", "the payload as JSON; - reads it from standard input"},
-	  {kOption, "kind", "text", "the kind of work"},
-	  {kOption, "priority", "int", "lower first"},
-	  {kOption, "run_at", "timestamptz", "the earliest start"},
-	  {kOption, "delay", "interval", "the earliest start, from now"},
-	  {kOption, "expires_at", "timestamptz", "the job expires if it has not started by then"},
-	  {kOption, "max_attempts", "int", "attempts before the job is dead"},
-	  {kOption, "retry", "jsonb", "the retry policy as JSON"},
-	  {kOption, "timeout", "interval", "the longest time of an attempt"},
-	  {kOption, "group_key", "text", "jobs of a group start in order"},
-	  {kOption, "unique_key", "text", "at most one live job has the key"},
-	  {kOption, "unique_mode", "text", "skip, ignore, replace, keep_run_at or error"},
-	  {kOption, "headers", "jsonb", "a JSON object for tracing and the like"},
-	  {kList, "depends_on", "bigint[]", "a job that must succeed first"},
-	  {kOption, "options", "jsonb", "lease, tags, unique_for, weight, ... as a JSON object"}}},
+	 enqueue_fields({{kOptional, "payload", "jsonb", "the payload as JSON; - reads it from standard input"},
+					 {kOption, "unique_key", "text", "at most one live job has the key"}})},
+	{"enqueue-info", "Enqueue a job and print its id, and whether it was created, replaced another one or was skipped",
+	 "mail --unique-key 'welcome ada' --unique-mode replace", Command::kRows, "tq_enqueue_info", "id, outcome",
+	 enqueue_fields({{kOptional, "payload", "jsonb", "the payload as JSON; - reads it from standard input"},
+					 {kOption, "unique_key", "text", "at most one live job has the key"}})},
+	{"enqueue-many", "Enqueue a job for each payload in one transaction, and print ids and outcomes",
+	 "mail - --kind welcome < payloads", Command::kRows, "tq_enqueue_many_info", "id, outcome",
+	 enqueue_fields({{kEach, "payloads", "jsonb[]", "a payload as JSON; - reads one from each line of standard input"},
+					 {kList, "kinds", "text[]", "the kind of each job"},
+					 {kList, "priorities", "int[]", "the priority of each job"},
+					 {kList, "run_ats", "timestamptz[]", "the earliest start of each job"},
+					 {kList, "unique_keys", "text[]", "the unique key of each job"},
+					 {kList, "group_keys", "text[]", "the group of each job"}})},
+	{"find",
+	 "Print the id of the job that has a unique key",
+	 "mail 'welcome ada'",
+	 Command::kRow,
+	 "tq_find",
+	 "tq_find AS id",
+	 {kQueue, kUniqueKey}},
+	{"free-key",
+	 "Free a unique key that an ended job keeps",
+	 "mail 'welcome ada'",
+	 Command::kRow,
+	 "tq_free_key",
+	 "tq_free_key AS freed",
+	 {kQueue, kUniqueKey}},
 	{"history",
 	 "Show the events of a job",
 	 "42",
@@ -97,6 +130,14 @@ const std::vector<Command> kCommands = {
 	 {kId,
 	  {kOption, "run_at", "timestamptz", "the new earliest start"},
 	  {kOption, "priority", "int", "the new priority"}}},
+	{"cancel-jobs",
+	 "Cancel several jobs, and print a status for each",
+	 "42 43 --reason 'sent by hand'",
+	 Command::kRows,
+	 "tq_cancel_jobs",
+	 "id, status",
+	 {{kEach, "ids", "bigint[]", "a job; - reads one from each line of standard input"},
+	  {kOption, "reason", "text", "the reason, for people"}}},
 	{"cancel-many", "Cancel all jobs that match", "mail --kind digest --dry-run", Command::kRow, "tq_cancel_many",
 	 "changed, next_after",
 	 conditions({kQueue, kState}, {kDryRun, {kOption, "reason", "text", "the reason, for people"}})},

@@ -49,6 +49,7 @@ int main(int count, char **arguments)
 	cli::add_table_commands(app, global, action);
 	cli::add_following(app, global, action);
 	cli::add_monitoring(app, global, action);
+	cli::add_import(app, global, action);
 	cli::add_top(app, global, action);
 	cli::add_documents(app, action);
 

@@ -3,6 +3,7 @@
 #include "text.hpp"
 #include "webhook.hpp"
 
+#include <tq/utf8.hpp>
 #include <tq/worker.hpp>
 
 #include <CLI/CLI.hpp>
@@ -168,7 +169,7 @@ std::optional<std::string> result_of(const Answer &answer)
 	if (answer.status / 100 == 3)
 		error += " (redirects are not followed)";
 	if (!answer.body.empty())
-		error += ": " + valid_utf8(answer.body.substr(0, kMaxError));
+		error += ": " + tq::valid_utf8(answer.body.substr(0, kMaxError));
 	if (answer.status == 410)
 		throw tq::Fatal(error);
 	if (answer.status == 429 || answer.status == 503)

@@ -28,6 +28,14 @@ std::string upper(std::string name)
 
 std::string standard_input() { return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()}; }
 
+std::vector<std::string> lines_of_input()
+{
+	std::vector<std::string> lines;
+	for (std::string line; std::getline(std::cin, line);)
+		lines.push_back(line);
+	return lines;
+}
+
 tq::Value value_of(const Field &field, const Given &given)
 {
 	const auto found = given.find(field.name);
@@ -35,6 +43,8 @@ tq::Value value_of(const Field &field, const Given &given)
 		return std::nullopt;
 	if (field.shape == Shape::kList)
 		return tq::value(found->second);
+	if (field.shape == Shape::kEach)
+		return tq::value(found->second.front() == "-" ? lines_of_input() : found->second);
 	if (found->second.front() == "-" && field.name == std::string("payload"))
 		return standard_input();
 	return found->second.front();
@@ -114,7 +124,7 @@ CLI::App *add_path(CLI::App &app, const std::string &path, const std::string &he
 		{
 			next = at->add_subcommand(word);
 			next->fallthrough();
-			next->description(begin > path.size() ? help : "Commands of a " + word);
+			next->description(begin > path.size() ? help : "Commands of tq " + word);
 			if (begin <= path.size())
 				next->require_subcommand(1);
 		}
@@ -144,6 +154,9 @@ void add_table_commands(CLI::App &app, const Global &global, Action &action)
 					break;
 				case Shape::kSpread:
 					sub->add_option(upper(field.name), into, field.help)->expected(1, 8)->required();
+					break;
+				case Shape::kEach:
+					sub->add_option(upper(field.name), into, field.help)->required();
 					break;
 				case Shape::kList:
 					sub->add_option(option, into, field.help)->allow_extra_args(false)->type_name(upper(field.type));

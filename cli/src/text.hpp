@@ -18,7 +18,4 @@ bool is_json(std::string_view text);
 // The text as a JSON string. What jsonb does not store (invalid UTF-8, zero bytes) becomes U+FFFD.
 std::string json_string(std::string_view text);
 
-// The text with the same replacements.
-std::string valid_utf8(std::string_view text);
-
 } // namespace cli

@@ -3,6 +3,7 @@
 #include "process.hpp"
 #include "text.hpp"
 
+#include <tq/utf8.hpp>
 #include <tq/worker.hpp>
 
 #include <CLI/CLI.hpp>
@@ -155,7 +156,7 @@ std::optional<std::string> result_of(const tq::Job &job, Outcome outcome, const 
 		how = name + " ran into the timeout";
 	else if (job.stop_reason() == tq::StopReason::kCancel)
 		how = name + " was cancelled";
-	const std::string errors = without_trailing_blanks(valid_utf8(outcome.errors));
+	const std::string errors = without_trailing_blanks(tq::valid_utf8(outcome.errors));
 	const std::string error = errors.empty() ? how : outcome.timed_out ? how + ": " + errors : errors;
 	if (outcome.signal == 0 && !outcome.timed_out && outcome.status == EX_DATAERR)
 		throw tq::Fatal(error);

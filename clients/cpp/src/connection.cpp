@@ -1,17 +1,19 @@
-// libpq under coroutines. Connecting and cancelling block in libpq (name lookup, one host after the other), so they run
-// in a pool of threads. Statements wait for the socket in the executor.
+// libpq under coroutines. Connecting and cancelling block in libpq (name lookup, one host after the other), for ever if the
+// server is frozen, so each has a thread of its own. Statements wait for the socket in the executor.
 #include <tq/connection.hpp>
 
-#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/experimental/awaitable_operators.hpp>
+#include <boost/asio/experimental/concurrent_channel.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/this_coro.hpp>
-#include <boost/asio/thread_pool.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
 #include <cstdlib>
 #include <map>
+#include <mutex>
+#include <thread>
+
 #include <libpq-fe.h>
 
 namespace asio = boost::asio;
@@ -26,10 +28,39 @@ namespace
 
 constexpr std::size_t kMaxPrepared = 32; // on a connection
 
-asio::thread_pool &blocking_pool()
+using SharedConn = std::shared_ptr<PGconn>;
+
+// Runs a function in a thread of its own and waits for what it returns. The coroutine may be destroyed meanwhile, and its
+// executor with it: then the thread finds no channel, and drops the value.
+Task<SharedConn> in_thread(std::function<SharedConn()> function)
 {
-	static asio::thread_pool pool(4);
-	return pool;
+	using Channel = asio::experimental::concurrent_channel<void(boost::system::error_code, SharedConn)>;
+	struct Link
+	{
+		std::mutex mutex;
+		Channel *channel;
+	};
+	struct Cut
+	{
+		explicit Cut(std::shared_ptr<Link> from) : link(std::move(from)) {}
+		~Cut()
+		{
+			std::lock_guard lock(link->mutex);
+			link->channel = nullptr;
+		}
+		std::shared_ptr<Link> link;
+	};
+	Channel channel(co_await asio::this_coro::executor, 1);
+	auto link = std::make_shared<Link>();
+	link->channel = &channel;
+	const Cut cut(link);
+	std::thread([function = std::move(function), link] {
+		SharedConn value = function();
+		std::lock_guard lock(link->mutex);
+		if (link->channel)
+			link->channel->try_send(boost::system::error_code(), std::move(value));
+	}).detach();
+	co_return co_await channel.async_receive(use_awaitable);
 }
 
 std::string message_of(PGconn *conn)
@@ -56,7 +87,7 @@ using Settings = std::vector<std::pair<std::string, std::string>>;
 
 // Settings in the order in which later ones override earlier ones. The environment loses against any setting, so a
 // default yields to its variable here.
-PGconn *connect(const std::string &dsn, const Settings &defaults)
+SharedConn connect(const std::string &dsn, const Settings &defaults)
 {
 	Settings settings = {{"connect_timeout", "10"}, {"keepalives_idle", "10"},	   {"keepalives_interval", "3"},
 						 {"keepalives_count", "3"}, {"tcp_user_timeout", "20000"}, {"fallback_application_name", "tq"}};
@@ -79,23 +110,24 @@ PGconn *connect(const std::string &dsn, const Settings &defaults)
 	// an empty connection string would be taken for the name of a database
 	if (dsn.empty())
 		names[names.size() - 2] = nullptr;
-	return PQconnectdbParams(names.data(), texts.data(), 1);
+	return {PQconnectdbParams(names.data(), texts.data(), 1), PQfinish};
 }
 
 } // namespace
 
 struct Connection::State
 {
-	State(asio::any_io_executor executor, PGconn *connected) : conn(connected), socket(executor) {}
+	State(asio::any_io_executor executor, SharedConn connected)
+		: conn(connected.get()), socket(executor), owned(std::move(connected))
+	{}
 	~State() { close(); }
 
 	void close() noexcept
 	{
 		if (socket.is_open())
 			socket.release(); // libpq closes it
-		if (conn)
-			PQfinish(conn);
 		conn = nullptr;
+		owned.reset();
 	}
 
 	[[noreturn]] void lost()
@@ -211,6 +243,7 @@ struct Connection::State
 
 	PGconn *conn;
 	stream_descriptor socket;
+	SharedConn owned;
 	std::function<void(const std::string &)> notice;
 	bool prepares = false;
 	std::map<std::string, std::string> prepared; // names by SQL
@@ -224,10 +257,12 @@ Connection::~Connection() = default;
 Task<Connection> Connection::open(std::string dsn, Settings defaults)
 {
 	const auto executor = co_await asio::this_coro::executor;
-	PGconn *conn = co_await asio::co_spawn(
-		blocking_pool(), [&dsn, &defaults]() -> Task<PGconn *> { co_return connect(dsn, defaults); }, use_awaitable);
+	// a variable: g++ 12 destroys a lambda of the coroutine's expression twice
+	std::function<SharedConn()> connects = [dsn, defaults] { return connect(dsn, defaults); };
+	SharedConn connected = co_await in_thread(std::move(connects));
+	PGconn *conn = connected.get();
 	Connection connection;
-	connection.state_ = std::make_shared<State>(executor, conn);
+	connection.state_ = std::make_shared<State>(executor, std::move(connected));
 	if (!conn || PQstatus(conn) != CONNECTION_OK)
 		connection.state_->lost();
 	PQsetnonblocking(conn, 1);
@@ -302,19 +337,15 @@ Task<std::vector<Reply>> Connection::pipeline(std::vector<Statement> statements)
 	co_return replies;
 }
 
-Task<> Connection::cancel()
+void Connection::cancel()
 {
 	if (!is_open())
-		co_return;
-	std::unique_ptr<PGcancel, decltype(&PQfreeCancel)> cancel(PQgetCancel(state_->conn), PQfreeCancel);
-	co_await asio::co_spawn(
-		blocking_pool(),
-		[&cancel]() -> Task<> {
-			char error[256];
-			PQcancel(cancel.get(), error, sizeof error);
-			co_return;
-		},
-		use_awaitable);
+		return;
+	std::shared_ptr<PGcancel> cancel(PQgetCancel(state_->conn), PQfreeCancel);
+	std::thread([cancel] {
+		char error[256];
+		PQcancel(cancel.get(), error, sizeof error);
+	}).detach();
 }
 
 void Connection::prepare_statements() noexcept { state_->prepares = true; }

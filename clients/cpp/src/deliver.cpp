@@ -1,11 +1,13 @@
 // Sends heartbeats and finishes. What is due is one round: one pipeline, in which each statement is a transaction of its
 // own. Heartbeats come first. After a lost connection the finishes of its round are sent again; a job whose finish had
-// taken effect is then answered "lost", which is dropped as well.
+// taken effect is then answered "lost", which is dropped as well. An error or reason must reach the server: a text that
+// it refuses is sent in ASCII.
 #include "runtime.hpp"
 
-#include <boost/asio/post.hpp>
+#include <tq/utf8.hpp>
 
-namespace asio = boost::asio;
+#include <algorithm>
+
 using namespace std::chrono_literals;
 
 namespace tq::detail
@@ -15,6 +17,18 @@ namespace
 {
 
 constexpr Duration kPauseWhenBusy = 100ms, kPauseAfterError = 500ms;
+
+bool is_ascii(const std::string &text)
+{
+	return std::all_of(text.begin(), text.end(), [](char c) { return (c & 0x80) == 0; });
+}
+
+std::string in_ascii(std::string text)
+{
+	std::replace_if(
+		text.begin(), text.end(), [](char c) { return (c & 0x80) != 0; }, '?');
+	return text;
+}
 
 } // namespace
 
@@ -30,13 +44,14 @@ struct Runtime::Round
 	std::vector<Statement> statements;
 	std::vector<std::function<void(const Reply &)>> replies;
 	std::vector<std::shared_ptr<Held>> finishes;
-	std::vector<Beat> beats;
 	Clock::time_point sent;
 };
 
 void Runtime::finish(const std::shared_ptr<Held> &job, Finish how, std::function<void(bool)> answered)
 {
-	asio::post(io, [self = shared_from_this(), job, how = std::move(how), answered = std::move(answered)]() mutable {
+	if (how.text)
+		how.text = valid_utf8(*how.text);
+	post([self = shared_from_this(), job, how = std::move(how), answered = std::move(answered)]() mutable {
 		if (job->gone || job->finish)
 		{
 			if (answered)
@@ -56,7 +71,7 @@ void Runtime::finish(const std::shared_ptr<Held> &job, Finish how, std::function
 
 void Runtime::send_beat(Beat beat)
 {
-	asio::post(io, [self = shared_from_this(), beat = std::move(beat)]() mutable {
+	post([self = shared_from_this(), beat = std::move(beat)]() mutable {
 		if (beat.held->gone)
 			return beat.answered(nullptr, Action::kLost);
 		self->beats.push_back(std::move(beat));
@@ -66,7 +81,7 @@ void Runtime::send_beat(Beat beat)
 
 void Runtime::set_progress(const std::shared_ptr<Held> &job, std::string json)
 {
-	asio::post(io, [self = shared_from_this(), job, json = std::move(json)]() mutable {
+	post([self = shared_from_this(), job, json = std::move(json)]() mutable {
 		job->progress = std::move(json);
 		self->progress_waits = true;
 		self->deliver_event.notify();
@@ -75,7 +90,7 @@ void Runtime::set_progress(const std::shared_ptr<Held> &job, std::string json)
 
 void Runtime::forget(const std::shared_ptr<Held> &job)
 {
-	asio::post(io, [self = shared_from_this(), job] {
+	post([self = shared_from_this(), job] {
 		if (!job->gone)
 			self->end(job, true);
 	});
@@ -317,6 +332,12 @@ void Runtime::answered_one(const std::shared_ptr<Held> &job, const Reply &reply)
 		job->finish = Finish{Verb::kFail, std::string("the result was refused: ") + error->what(), {}, false};
 		return again(job, {});
 	}
+	if (job->finish->text && !is_ascii(*job->finish->text))
+	{
+		// the encoding of the session or of the database lacks a character
+		job->finish->text = in_ascii(std::move(*job->finish->text));
+		return again(job, {});
+	}
 	log(LogLevel::kError, name + " could not be finished, its lease runs out: " + error->what());
 	end(job, false);
 }
@@ -326,9 +347,8 @@ void Runtime::collect(Round &round)
 	round.sent = Clock::now();
 	if (round.sent >= last_heartbeat + options.lease / 3)
 		add_heartbeats(round);
-	round.beats.assign(beats.begin(), beats.end());
-	beats.clear();
-	for (const Beat &beat : round.beats)
+	sent_beats = std::exchange(beats, {});
+	for (const Beat &beat : sent_beats)
 	{
 		round.add(call("tq_heartbeat",
 					   {{"id", "bigint", value(beat.held->data.id)},
@@ -338,6 +358,8 @@ void Runtime::collect(Round &round)
 						{"checkpoint", "jsonb", value(beat.options.checkpoint)}},
 					   "action"),
 				  [this, beat, sent = round.sent](const Reply &reply) {
+					  if (delivered)
+						  return; // it has been answered
 					  if (const Error *error = std::get_if<Error>(&reply))
 						  return beat.answered(std::make_exception_ptr(*error), Action::kRun);
 					  const Action action = parse_action(std::get<Result>(reply).text(0, 0));
@@ -402,6 +424,7 @@ Task<> Runtime::deliver()
 					connection.close(); // another server may have been promoted
 				round.replies[i](replies[i]);
 			}
+			sent_beats.clear();
 		}
 		catch (const ConnectionError &error)
 		{
@@ -413,8 +436,8 @@ Task<> Runtime::deliver()
 		{
 			for (const auto &job : round.finishes)
 				again(job, {});
-			for (const Beat &beat : round.beats)
-				beats.push_back(beat);
+			beats.insert(beats.end(), sent_beats.begin(), sent_beats.end());
+			sent_beats.clear();
 		}
 	}
 }

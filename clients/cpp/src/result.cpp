@@ -126,6 +126,13 @@ std::int64_t Result::integer(int row, std::string_view name) const
 	return number;
 }
 
+std::optional<std::int64_t> Result::optional_integer(int row, std::string_view name) const
+{
+	if (null(row, column(name)))
+		return std::nullopt;
+	return integer(row, name);
+}
+
 std::optional<Time> Result::time(int row, std::string_view name) const
 {
 	const int number = column(name);

@@ -1,6 +1,8 @@
 // The life of a worker: threads, connections, shutdown, handlers.
 #include "runtime.hpp"
 
+#include <tq/utf8.hpp>
+
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
@@ -23,7 +25,7 @@ namespace
 
 constexpr std::string_view kClaims = "claims";
 constexpr Duration kFirstBackoff = 100ms, kLastBackoff = 30s;
-constexpr auto kGiveUp = 5s; // how long a stopped worker tries to release its jobs
+constexpr auto kGiveUp = 5s; // how long a stopped worker tries to reach the server
 
 // Doubled each time, with a random deviation of up to a half.
 class Backoff
@@ -121,7 +123,14 @@ void Runtime::start()
 		delivered_all();
 	});
 	asio::co_spawn(io, watch(), died);
-	thread = std::thread([self] { self->io.run(); });
+	thread = std::thread([self] {
+		self->io.run();
+		std::lock_guard lock(self->end_mutex);
+		self->ended = true;
+		// what was posted meanwhile
+		self->io.restart();
+		self->io.poll();
+	});
 	if (!handlers.empty() || other_handler)
 	{
 		pool = std::make_unique<asio::thread_pool>(std::size_t(options.threads));
@@ -129,6 +138,15 @@ void Runtime::start()
 			asio::co_spawn(
 				*pool, [self]() -> Task<> { co_await self->handle_jobs(); }, asio::detached);
 	}
+}
+
+void Runtime::post(std::function<void()> function)
+{
+	std::lock_guard lock(end_mutex);
+	if (ended)
+		function();
+	else
+		asio::post(io, std::move(function));
 }
 
 int Runtime::join()
@@ -200,9 +218,16 @@ void Runtime::fail_worker(std::exception_ptr error)
 // The end of deliver(), and so of the worker. What is still held could not be delivered.
 void Runtime::delivered_all()
 {
+	delivered = true;
 	released_some = released_some || !held.empty();
 	for (const auto &[id, job] : std::map(held))
 		end(job, false);
+	for (std::deque<Beat> *some : {&sent_beats, &beats})
+	{
+		for (const Beat &beat : std::exchange(*some, {}))
+			beat.answered(nullptr, Action::kLost);
+	}
+	ready.close();
 	give_up = Clock::now();
 	fetch_event.notify();
 	watch_event.notify();
@@ -213,7 +238,9 @@ void Runtime::delivered_all()
 // A signal, or the caller. The first call ends claims, the second one ends jobs.
 void Runtime::stop()
 {
-	asio::post(io, [self = shared_from_this()] {
+	post([self = shared_from_this()] {
+		if (self->delivered)
+			return;
 		if (self->stopping)
 		{
 			self->at_once = true;
@@ -223,7 +250,7 @@ void Runtime::stop()
 		self->stopping = true;
 		// a wait is ended by a cancel, and a claim rolled back
 		if (self->in_call)
-			asio::co_spawn(self->io, self->claiming.cancel(), asio::detached);
+			self->claiming.cancel();
 		for (const auto &[id, job] : std::map(self->held))
 		{
 			Held::Start waiting = Held::kWaiting;
@@ -255,6 +282,22 @@ Task<> Runtime::end_after_timeout()
 	release_all();
 	give_up = Clock::now() + kGiveUp;
 	deliver_event.notify();
+	while ((fetching || !delivered) && Clock::now() < give_up)
+		co_await stop_event.wait(give_up);
+	if (!fetching && delivered)
+		co_return;
+	// a frozen server answers no statement, and no request to cancel one
+	log(LogLevel::kWarning, "the server does not answer: leases of " + std::to_string(held.size()) + " jobs run out");
+	delivered_all();
+	io.stop();
+}
+
+Value Runtime::stored_result(const Held &job, Value json) const
+{
+	if (!json)
+		return json;
+	std::string text = valid_utf8(*json);
+	return options.codec ? options.codec->encode(Codec::result_context(job.data.id), text) : text;
 }
 
 void Runtime::release_all()
@@ -304,7 +347,7 @@ Task<std::shared_ptr<Handle>> Runtime::next()
 		if (handle->held->start.compare_exchange_strong(waiting, Held::kStarted))
 		{
 			if (!ready.ready()) // the last one that waited: room() looks again
-				asio::post(io, [self = shared_from_this()] { self->fetch_event.notify(); });
+				post([self = shared_from_this()] { self->fetch_event.notify(); });
 			co_return handle;
 		}
 		handle->finished = true;
@@ -377,8 +420,7 @@ Task<> Runtime::handle_jobs()
 			try
 			{
 				how.text = co_await handler(Job(handle));
-				if (how.text && options.codec)
-					how.text = options.codec->encode(Codec::result_context(job.data.id), *how.text);
+				how.text = stored_result(job, std::move(how.text));
 			}
 			catch (...)
 			{

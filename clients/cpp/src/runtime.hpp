@@ -121,11 +121,16 @@ struct Runtime : std::enable_shared_from_this<Runtime>
 	// The caller finished the job on a connection of its own.
 	void forget(const std::shared_ptr<Held> &job);
 	void stop();
+	// The result of a job as it is stored: valid text, encoded.
+	Value stored_result(const Held &job, Value json) const;
 	void log_unstarted(const Held &job) const;
 	void log(LogLevel level, const std::string &text) const;
 
 	void start();
 	int join();
+
+	// Runs the function in the runtime's thread, or in the caller's after that has ended.
+	void post(std::function<void()> function);
 
 	// in the runtime's thread
 	Task<> fetch();
@@ -170,16 +175,19 @@ struct Runtime : std::enable_shared_from_this<Runtime>
 	std::map<std::int64_t, std::shared_ptr<Held>> held;
 	std::map<std::int64_t, std::weak_ptr<Handle>> running; // also those whose lease is lost
 	std::deque<std::shared_ptr<Held>> finishing;
-	std::deque<Beat> beats;
+	std::deque<Beat> beats, sent_beats;	 // to be sent; sent and not answered yet
 	std::set<std::string> unknown_kinds; // already logged
 	std::mutex unknown_mutex;
 	Clock::time_point last_heartbeat;
 	std::int64_t taken = 0;
 	Connection claiming;
 	bool in_call = false, stopping = false, fetching = true, at_once = false, released_some = false,
-		 progress_waits = false;
+		 progress_waits = false, delivered = false;
 	Clock::time_point give_up = Clock::time_point::max();
 	std::exception_ptr failure;
+
+	std::recursive_mutex end_mutex;
+	bool ended = false; // the thread; under end_mutex
 };
 
 } // namespace tq::detail

@@ -81,8 +81,8 @@ void encode_checkpoint(const Handle &handle, HeartbeatOptions &options)
 
 Task<bool> finish_and_wait(std::shared_ptr<Handle> handle, Finish how)
 {
-	if (how.verb == Verb::kComplete && how.text && handle->runtime->options.codec)
-		how.text = handle->runtime->options.codec->encode(Codec::result_context(handle->held->data.id), *how.text);
+	if (how.verb == Verb::kComplete)
+		how.text = handle->runtime->stored_result(*handle->held, std::move(how.text));
 	Answer<bool> answer(co_await asio::this_coro::executor);
 	handle->finished = true;
 	handle->runtime->finish(handle->held, std::move(how), [answer](bool ok) { answer.set(ok); });
@@ -203,8 +203,7 @@ Task<> Job::complete_in(Connection &connection, std::optional<std::string> resul
 {
 	const auto handle = handle_;
 	const JobData &data = handle->held->data;
-	if (result && handle->runtime->options.codec)
-		result = handle->runtime->options.codec->encode(Codec::result_context(data.id), *result);
+	result = handle->runtime->stored_result(*handle->held, std::move(result));
 	co_await tq::complete(connection, data.id, data.lease, std::move(result));
 	handle->held->completed_by_caller = true;
 }

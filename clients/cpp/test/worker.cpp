@@ -1,6 +1,6 @@
 // A worker for the cases.   usage: tq_test_worker handlers|ledger QUEUE NAME [OPTION=VALUE...]
 //
-// handlers: handlers by kind, each with a behaviour of its own. ledger: next() in several coroutines, which end jobs in
+// handlers: handlers by kind, each with a behaviour of its own. late: calls of a job that follow the end of its worker. ledger: next() in several coroutines, which end jobs in
 // every way and note in the file LEDGER what they claim, send and hear (test/chaos/ledger.py).
 #include <tq/tq.hpp>
 
@@ -49,9 +49,10 @@ const char *name_of(tq::StopReason reason)
 	return "?";
 }
 
-// Blocks its thread until it is asked to stop.
+// Blocks its thread until it is asked to stop. Progress says that it has begun.
 void until_stop(const tq::Job &job)
 {
+	job.progress("\"begun\"");
 	std::binary_semaphore stopped(0);
 	std::stop_callback on_stop(job.stop(), [&stopped] { stopped.release(); });
 	stopped.acquire();
@@ -98,6 +99,10 @@ void handle(tq::Worker &worker)
 		}
 	});
 	worker.on("bad result", [](tq::Job) { return std::string("{no json"); });
+	worker.on("error in Latin-1", [](tq::Job) { throw tq::Plain("caf\xe9"); });
+	worker.on("reason in Latin-1", [](tq::Job) { throw tq::Bury("caf\xe9!"); });
+	worker.on("result in Latin-1", [](tq::Job) { return std::string("\"caf\xe9\""); });
+	worker.on("long error", [](tq::Job) { throw Blocked(std::string(8182, 'x') + "é"); });
 	worker.on("stop", [](tq::Job job) {
 		until_stop(job);
 		throw Blocked("stopped");
@@ -106,7 +111,10 @@ void handle(tq::Worker &worker)
 		until_stop(job);
 		return std::string("\"late\"");
 	});
-	worker.on("forever", [](tq::Job) { std::binary_semaphore(0).acquire(); });
+	worker.on("forever", [](tq::Job job) {
+		job.progress("\"begun\"");
+		std::binary_semaphore(0).acquire();
+	});
 	worker.on("transaction", in_transaction);
 	worker.on("checkpoint", keep_checkpoint);
 	worker.use([](tq::Job job, tq::Worker::Handler inner) -> tq::Task<std::optional<std::string>> {
@@ -115,6 +123,19 @@ void handle(tq::Worker &worker)
 		say("after " + std::to_string(job->id));
 		co_return result;
 	});
+}
+
+tq::Task<> call_late(tq::Worker &worker)
+{
+	const auto job = co_await worker.next();
+	worker.stop();
+	worker.stop();
+	say("exit code " + std::to_string(worker.join()));
+	say(co_await job->complete() ? "completed" : "not completed");
+	say(co_await job->heartbeat({}) == tq::Action::kLost ? "lost" : "not lost");
+	say(job->heartbeat_and_wait({}) == tq::Action::kLost ? "lost" : "not lost");
+	say(co_await worker.next() ? "a job" : "no job");
+	worker.stop();
 }
 
 class Ledger
@@ -232,6 +253,11 @@ int main(int count, char **arguments)
 			});
 		context.run();
 		code = worker.join();
+	}
+	else if (std::string("late") == arguments[1])
+	{
+		worker.start();
+		tq::run(call_late(worker));
 	}
 	else
 	{

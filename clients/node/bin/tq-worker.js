@@ -1,6 +1,7 @@
 #!/usr/bin/env node
 // Runs the worker that a module exports, until SIGTERM or SIGINT. Exit codes: 0 all jobs ended, 1 some were released or
 // the start was refused, 2 wrong usage.
+import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { parseArgs } from 'node:util';
@@ -47,6 +48,8 @@ if (parsed.values.help) {
 }
 const given = { ...parsed.values };
 const module = resolve(parsed.positionals[0]);
+if (!existsSync(module))
+	fail(2, `there is no file ${parsed.positionals[0]}`);
 let code = 1;
 try {
 	const found = await import(pathToFileURL(module).href);

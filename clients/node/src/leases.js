@@ -54,7 +54,8 @@ export class Leases {
 			return;
 		}
 		const asked = performance.now();
-		const rows = await this.session.query(
+		// many ends of jobs may wait, such as those that the server refused together
+		const rows = await this.session.urgent(
 			`SELECT action FROM ${this.prefix}tq_heartbeat_many($1::bigint[], $2::bigint[])`,
 			[numbersText(held.map(({ row }) => row.id)), numbersText(held.map(({ lease }) => lease))],
 			Math.max(this.lease / 3, ANSWER_TIME));

@@ -20,7 +20,8 @@ export class Session {
 	#client = null;
 	#cause; // of the last loss
 	#ready = null;
-	#last = Promise.resolve();
+	#waiting = []; // statements, one after the other: pg 9 will have no queue
+	#busy = false;
 	#closing = new AbortController();
 	#config;
 	#log;
@@ -129,10 +130,27 @@ export class Session {
 	 * @throws an error with `connectionLost` if the outcome is unknown, else the server's
 	 */
 	query(text, values, timeout) {
-		// one after the other: pg 9 will have no queue
-		const answer = this.#last.then(() => this.#query(text, values, timeout));
-		this.#last = answer.catch(() => {});
-		return answer;
+		return new Promise((resolve, reject) => {
+			this.#waiting.push(() => this.#query(text, values, timeout).then(resolve, reject));
+			this.#send();
+		});
+	}
+
+	/** As `query`, but before all statements that wait. */
+	urgent(text, values, timeout) {
+		return new Promise((resolve, reject) => {
+			this.#waiting.unshift(() => this.#query(text, values, timeout).then(resolve, reject));
+			this.#send();
+		});
+	}
+
+	async #send() {
+		if (this.#busy)
+			return;
+		this.#busy = true;
+		while (this.#waiting.length > 0)
+			await this.#waiting.shift()();
+		this.#busy = false;
 	}
 
 	async #query(text, values, timeout = this.#timeout) {

@@ -242,6 +242,8 @@ export class Worker {
 		}
 		if (outcome.verb === 'fail' || outcome.verb === 'bury')
 			this.log.warn(outcome.verb === 'fail' ? 'a job failed' : 'a job is buried', { ...fields, error: errorText(error) });
+		if (outcome.verb === 'release' && this.#stopping)
+			this.#released++;
 		held.ending = true;
 		this.finisher.add(held, outcome);
 	}

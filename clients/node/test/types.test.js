@@ -8,7 +8,7 @@ import * as testing from 'tq/testing';
 
 test('the types are those that a strict program in TypeScript expects', async () => {
 	const { stdout } = await promisify(execFile)(process.execPath, ['node_modules/typescript/bin/tsc', '--noEmit', '--strict',
-		'--noUnusedLocals', '--module', 'nodenext', '--target', 'es2022', '--types', 'node', '--preserveSymlinks', 'types.ts']).catch((error) => error);
+		'--noUnusedLocals', '--module', 'nodenext', '--target', 'es2022', '--types', 'node', '--preserveSymlinks', 'types.ts', 'types.cts']).catch((error) => error);
 	assert.equal(stdout, '');
 });
 

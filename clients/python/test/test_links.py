@@ -49,12 +49,12 @@ class Links(Case):
         link, _ = self.link(links.Outage(), 0)
         link.ensure()
         self.addCleanup(link.close)
-        self.assertEqual(link.call("SELECT 1", []), [(1,)])
+        self.assertEqual(link.call("SELECT 1", [], drivers.all_rows), [(1,)])
         self.query("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'links'")
         with self.assertLogs("tq.worker"), self.assertRaises(links.Gone):
-            link.call("SELECT 1", [])
+            link.call("SELECT 1", [], drivers.all_rows)
         self.assertTrue(link.ensure())
-        self.assertEqual(link.call("SELECT 1", []), [(1,)])
+        self.assertEqual(link.call("SELECT 1", [], drivers.all_rows), [(1,)])
 
     def test_first_host_is_a_standby_or_down(self):
         """Several hosts, as for a failover: the driver takes the one that accepts writes."""

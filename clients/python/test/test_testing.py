@@ -152,6 +152,19 @@ class Schedules(Case):
         job = tq.get(self.conn, self.value("SELECT tq_schedule_run('shop/nightly')"))
         self.assertEqual((job.payload, job.kind, job.max_attempts), ({"report": "sales"}, "report", 3))
 
+    def test_a_worker_that_declares_none_removes_the_old_ones(self):
+        former = tq.App("former")
+        former.schedule("x", every="1 min", queue="reports")
+        former.sync_schedules(self.conn)
+        app = tq.App("former")
+        task = app.task(lambda job: None, kind="fine", queue="reports")
+        with self.worker(app, schedules=False):
+            self.ends(task.enqueue(self.conn), "succeeded")
+        self.assertIn("former/x", self.names(), "schedules=False leaves them alone")
+        with self.worker(app):
+            self.ends(task.enqueue(self.conn), "succeeded")
+        self.assertNotIn("former/x", self.names())
+
     def test_with_psycopg2(self):
         conn = psycopg2.connect(self.dsn)
         self.addCleanup(conn.close)

@@ -38,6 +38,13 @@ module Tq
       id && Integer(id)
     end
 
+    # Enqueues a job for each payload. Returns the ids in the same order. Arguments: those of tq_enqueue_many.
+    def enqueue_many(queue, payloads, connection: nil, **arguments)
+      texts = payloads.map { |payload| JSON.generate(codec ? codec.encode(payload, Codec::PAYLOAD) : payload) }
+      ids = session(connection).value('tq_enqueue_many', queue: queue, payloads: texts, **arguments)
+      PG::TextDecoder::Array.new.decode(ids).map { |id| id && Integer(id) }
+    end
+
     # As `enqueue`, but returns the id and the outcome, 'created', 'replaced' or 'skipped': { id:, outcome: }.
     def enqueue_info(queue, payload = {}, connection: nil, **arguments)
       payload = codec.encode(payload, Codec::PAYLOAD) if codec

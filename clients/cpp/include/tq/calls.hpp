@@ -50,11 +50,57 @@ struct EnqueueOptions
 Task<std::optional<std::int64_t>> enqueue(Connection &connection, std::string queue, std::string payload = "{}",
 										  EnqueueOptions options = {});
 
-// Adds a job for each payload. unique_key of the options is not used: unique_keys has one for each job, or is empty.
+// Each vector is empty, or has an element for each job. Where an element is null, the option of all jobs holds.
+// unique_key of the base is not used.
+struct EnqueueManyOptions : EnqueueOptions
+{
+	EnqueueManyOptions() {}
+	std::vector<std::optional<std::string>> kinds = {};
+	std::vector<std::optional<int>> priorities = {};
+	std::vector<std::optional<Time>> run_ats = {};
+	std::vector<std::optional<std::string>> unique_keys = {};
+	std::vector<std::optional<std::string>> group_keys = {};
+};
+
+// Adds a job for each payload. Returns the ids in the same order.
 Task<std::vector<std::optional<std::int64_t>>> enqueue_many(Connection &connection, std::string queue,
 															std::vector<std::string> payloads,
-															EnqueueOptions options = {},
-															std::vector<Value> unique_keys = {});
+															EnqueueManyOptions options = {});
+
+struct Enqueued
+{
+	std::optional<std::int64_t> id; // nothing if unique_mode is ignore and the key was taken
+	std::string outcome;			// created, replaced or skipped
+};
+
+// As enqueue and enqueue_many, but they also return the outcomes.
+Task<Enqueued> enqueue_info(Connection &connection, std::string queue, std::string payload = "{}",
+							EnqueueOptions options = {});
+Task<std::vector<Enqueued>> enqueue_many_info(Connection &connection, std::string queue,
+											  std::vector<std::string> payloads, EnqueueManyOptions options = {});
+
+struct BatchOptions
+{
+	BatchOptions() {}
+	std::optional<std::string> kind = {};
+	std::optional<std::string> on_failure = {};
+	std::optional<std::string> options = {}; // a JSON object
+};
+
+struct BatchInfo
+{
+	std::int64_t id = 0;
+	bool open = false;
+	std::int64_t total = 0, done = 0, succeeded = 0, failed = 0;
+};
+
+// Opens a batch and returns its id, which jobs join with {"batch": id} in their options. The arguments are those of the
+// job that follows.
+Task<std::int64_t> batch_open(Connection &connection, std::string queue, std::string payload = "{}",
+							  BatchOptions options = {});
+Task<> batch_close(Connection &connection, std::int64_t batch);
+// The progress of a batch.
+Task<BatchInfo> batch(Connection &connection, std::int64_t id);
 
 struct ClaimOptions
 {
@@ -65,11 +111,26 @@ struct ClaimOptions
 	std::optional<Duration> wait = {};
 	std::vector<std::string> kinds = {}; // empty: all
 	bool bind_session = false;
+	bool bind_worker = false;
 };
 
 Task<std::vector<JobData>> claim(Connection &connection, std::vector<std::string> queues, ClaimOptions options = {});
+// Completes jobs and claims the next ones, in one commit. results: empty, or one for each job.
+Task<std::vector<JobData>> claim_next(Connection &connection, std::string queue, std::vector<std::int64_t> ids,
+									  std::vector<std::int64_t> leases, std::vector<Value> results = {},
+									  ClaimOptions options = {});
 Task<> wait(Connection &connection, std::vector<std::string> queues, std::optional<Duration> timeout = {},
 			std::vector<std::string> kinds = {});
+
+struct ReadyJobs
+{
+	std::string queue;
+	std::optional<std::string> kind;
+	std::int64_t jobs;
+};
+
+// The queues that have jobs to claim now; of all queues if none is given.
+Task<std::vector<ReadyJobs>> ready(Connection &connection, std::vector<std::string> queues = {});
 
 struct HeartbeatOptions
 {
@@ -77,9 +138,29 @@ struct HeartbeatOptions
 	std::optional<Duration> extend = {};
 	std::optional<std::string> progress = {};	// JSON
 	std::optional<std::string> checkpoint = {}; // JSON
+	std::optional<std::string> worker = {};
 };
 
 Task<Action> heartbeat(Connection &connection, std::int64_t id, std::int64_t lease, HeartbeatOptions options = {});
+// The answers are in the order of ids.
+Task<std::vector<Action>> heartbeat_many(Connection &connection, std::vector<std::int64_t> ids,
+										 std::vector<std::int64_t> leases, std::optional<Duration> extend = {});
+
+struct WorkerBeat
+{
+	WorkerBeat(std::int64_t number, Action what) : jobs(number), action(what) {}
+	std::int64_t jobs;
+	Action action;
+};
+
+// For leases that were claimed with bind_worker.
+Task<WorkerBeat> heartbeat_worker(Connection &connection, std::string worker);
+Task<std::int64_t> release_worker(Connection &connection, std::string worker);
+
+// Lets a worker claim no more. Returns how many jobs it holds.
+Task<std::int64_t> drain(Connection &connection, std::string worker);
+// Returns whether the worker was draining.
+Task<bool> undrain(Connection &connection, std::string worker);
 
 // In the transaction that did the work. They raise Error; lost() says that the transaction must be rolled back.
 Task<std::string> complete(Connection &connection, std::int64_t id, std::int64_t lease,
@@ -90,11 +171,27 @@ Task<std::string> release(Connection &connection, std::int64_t id, std::int64_t 
 						  std::optional<Duration> delay = {});
 Task<std::string> bury(Connection &connection, std::int64_t id, std::int64_t lease, std::string reason);
 
+struct JobStatus
+{
+	std::int64_t id;
+	std::string status;
+};
+
+// A status for each job, in the order of ids: ok, lost, not_found or busy. results: empty, or one for each job.
+Task<std::vector<JobStatus>> complete_many(Connection &connection, std::vector<std::int64_t> ids,
+										   std::vector<std::int64_t> leases, std::vector<Value> results = {});
+Task<std::vector<JobStatus>> fail_many(Connection &connection, std::vector<std::int64_t> ids,
+									   std::vector<std::int64_t> leases, std::vector<std::string> errors);
+
 // These return the new state of the job.
 Task<std::string> cancel(Connection &connection, std::int64_t id, std::optional<std::string> reason = {});
 Task<std::string> retry(Connection &connection, std::int64_t id, bool with_children = false);
 Task<std::string> reschedule(Connection &connection, std::int64_t id, std::optional<Time> run_at,
 							 std::optional<int> priority = {});
+
+// Cancels jobs. Returns a status for each, in the order of ids.
+Task<std::vector<JobStatus>> cancel_jobs(Connection &connection, std::vector<std::int64_t> ids,
+										 std::optional<std::string> reason = {});
 
 // What tq_get knows of a job.
 struct JobInfo
@@ -109,6 +206,12 @@ struct JobInfo
 };
 
 Task<JobInfo> get(Connection &connection, std::int64_t id);
+// The job that has a unique key; nothing if the key is free.
+Task<std::optional<std::int64_t>> find(Connection &connection, std::string queue, std::string unique_key);
+// Frees a key that an ended job keeps because of unique_for. Returns false if the key was free.
+Task<bool> free_key(Connection &connection, std::string queue, std::string unique_key);
+// Why the job does not run.
+Task<std::string> explain(Connection &connection, std::int64_t id);
 // Waits until all jobs have ended, or for timeout.
 Task<> wait_jobs(Connection &connection, std::vector<std::int64_t> ids, std::optional<Duration> timeout = {});
 

@@ -58,8 +58,9 @@ public:
 	// Sends all statements at once (pipeline mode). Each is a transaction of its own. Raises ConnectionError.
 	Task<std::vector<Reply>> pipeline(std::vector<Statement> statements);
 
-	// Asks the server to cancel the running statement, which then raises 57014. Any coroutine of the executor may call it.
-	Task<> cancel();
+	// Asks the server to cancel the running statement, which then raises 57014. Does not wait. Any coroutine of the executor
+	// may call it.
+	void cancel();
 
 	// From now on the server parses statements that are marked "often" once. Not for a connection through a pooler that
 	// gives each transaction another server connection.

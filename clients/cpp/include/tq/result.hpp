@@ -41,6 +41,14 @@ Value value(const std::optional<T> &given)
 {
 	return given ? value(*given) : std::nullopt;
 }
+template <class T>
+requires(!std::is_same_v<T, std::string>) Value value(const std::vector<std::optional<T>> &elements)
+{
+	std::vector<Value> texts;
+	for (const std::optional<T> &element : elements)
+		texts.push_back(value(element));
+	return value(texts);
+}
 
 template <class... T>
 std::vector<Value> values(const T &...given)
@@ -67,6 +75,7 @@ public:
 	std::string_view text(int row, std::string_view name) const { return text(row, column(name)); }
 	std::optional<std::string> optional_text(int row, std::string_view name) const;
 	std::int64_t integer(int row, std::string_view name) const;
+	std::optional<std::int64_t> optional_integer(int row, std::string_view name) const;
 	// Of a column with seconds since 1970, as extract(epoch FROM ...) returns them.
 	std::optional<Time> time(int row, std::string_view name) const;
 

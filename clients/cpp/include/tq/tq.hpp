@@ -5,4 +5,5 @@
 #include <tq/codec.hpp>
 #include <tq/connection.hpp>
 #include <tq/error.hpp>
+#include <tq/utf8.hpp>
 #include <tq/worker.hpp>

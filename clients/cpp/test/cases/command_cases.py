@@ -3,7 +3,10 @@ import json
 import os
 import re
 
-DOCS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "..", "docs", "guides")
+HERE = os.path.dirname(os.path.abspath(__file__))
+TOP = os.path.join(HERE, "..", "..", "..", "..")
+DOCS = os.path.join(TOP, "docs", "guides")
+DELAYED_JOB = os.path.join(HERE, "..", "delayed_job.rb")
 
 
 def case_enqueue_and_get(scene):
@@ -15,6 +18,51 @@ def case_enqueue_and_get(scene):
     scene.same((code, job["queue"], job["kind"], job["payload"], job["max_attempts"]), (0, queue, "k", {"a": 1}, 3), "tq get shows the job")
     scene.same(scene.run("get", "999999999")[0], 1, "a refusal has exit code 1")
     scene.same(scene.run("get")[0], 2, "wrong usage has exit code 2")
+
+
+def case_enqueue_many_and_keys(scene):
+    queue = scene.queue()
+    told = [scene.run("enqueue-info", queue, "--unique-key", "a", "--unique-mode", mode, "--json")[1] for mode in ("skip", "ignore")]
+    scene.same([(row["id"] is None, row["outcome"]) for text in told for row in json.loads(text)], [(False, "created"), (True, "skipped")],
+               "tq enqueue-info prints the outcome")
+    process = scene.start("sh", "-c", 'printf \'{"n": 1}\\n{"n": 2}\\n\' | "$0" "$@"', scene.tq, "enqueue-many", queue, "-", "--json",
+                          "--unique-keys", "a", "--unique-keys", "b", "--kinds", "x", "--kinds", "y,z")
+    rows = json.loads(scene.end(process)[1])
+    scene.same(([row["outcome"] for row in rows], scene.get(rows[1]["id"], "payload"), scene.get(rows[1]["id"], "kind")),
+               (["skipped", "created"], {"n": 2}, "y,z"), "tq enqueue-many reads payloads from lines and prints outcomes")
+    scene.same(json.loads(scene.run("enqueue-many", queue, "1", "2", "--json")[1])[1]["outcome"], "created",
+               "tq enqueue-many takes payloads from the command line")
+    scene.same(scene.run("find", queue, "b"), (0, f"{rows[1]['id']}\n", ""), "tq find prints the job of a key")
+    code, _, err = scene.run("free-key", queue, "b")
+    scene.say(code == 1 and "a live job has it" in err, "tq free-key refuses the key of a live job", err)
+    ids = [str(row["id"]) for row in rows]
+    scene.same([row["status"] for row in json.loads(scene.run("cancel-jobs", *ids, "999999999", "--json")[1])],
+               ["cancelled", "cancelled", "not_found"], "tq cancel-jobs prints a status for each job")
+    scene.same(scene.run("free-key", queue, "b"), (0, "f\n", ""), "tq free-key tells that a key was free")
+
+
+def case_import_delayed_job(scene):
+    """The table has rows of each kind. Its own workers and those of tq drain both."""
+    def delayed_job(*arguments):
+        code, out, err = scene.end(scene.start("ruby", "-I", os.path.join(TOP, "clients", "ruby", "lib"), DELAYED_JOB, *arguments))
+        scene.same((code, err), (0, ""), f"delayed_job {arguments[0]} ends")
+        return out.split()
+
+    delayed_job("fill")
+    code, _, err = scene.run("import", "delayed_job", "--table", "nowhere")
+    scene.say(code == 1 and "nowhere" in err, "tq import refuses a table that is not there", err)
+    scene.query("SELECT tq_create_queue('mail'), tq_alter_queue('mail', '{\"max_depth\": 1}')")
+    scene.say(scene.run("import", "delayed_job")[0] == 1 and scene.value("SELECT count(*) FROM delayed_jobs") == 6,
+              "tq import that is refused leaves all rows")
+    scene.query("SELECT tq_alter_queue('mail', '{\"max_depth\": null}')")
+    code, out, err = scene.run("import", "delayed_job", "--json")
+    scene.same((code, json.loads(out or "{}")), (0, {"waiting": 4, "dead": 1, "locked": 1}), f"tq import delayed_job takes the rows ({err})")
+    found = scene.query("SELECT queue, state FROM tq_jobs WHERE kind = 'delayed_job' ORDER BY 1, 2")
+    scene.same(found, [("delayed_job", "dead"), ("delayed_job", "delayed"), ("delayed_job", "ready"), ("mail", "ready"), ("mail", "ready")],
+               "waiting rows keep queue and time, and a failed one is a dead letter")
+    ran = delayed_job("drain", "tq")[1::2]
+    scene.say(sorted(ran) == ["1", "2", "3"] and ran.index("2") < ran.index("3"), "a worker of tq drains the imported jobs, by priority", ran)
+    scene.same(delayed_job("drain", "active_record"), ["ran", "6"], "a worker of the table drains the row that was locked")
 
 
 def matches(line, pattern):
@@ -53,6 +101,7 @@ def case_every_command(scene):
     calls = [
         ["list", queue, "--state", "ready", "--kind", "k", "--search", '{"n": 1}'], ["history", job], ["explain", job],
         ["reschedule", job, "--priority", "3"], ["cancel", job, "--reason", "r"], ["retry", job, "--with-children"],
+        ["enqueue-info", queue], ["enqueue-many", queue, "1"], ["find", queue, "a"], ["free-key", queue, "a"], ["cancel-jobs", job],
         ["cancel-many", queue, "--kind", "none"], ["retry-many", queue, "--dry-run"], ["running", queue],
         ["dead", "list", queue], ["dead", "groups", queue], ["dead", "retry", queue, "--kind", "k"], ["dead", "purge", queue, "dead"],
         ["queue", "list"], ["queue", "show", queue], ["queue", "create", "made", '{"priority": 3}'], ["queue", "set", "made", "{}"],
@@ -76,7 +125,7 @@ def case_every_command(scene):
     scene.say(not wrong, "every command of the table works", "\n".join(wrong))
     documented = set(re.findall(r"^\.SS (.*)$", scene.run("man")[1].replace("\\-", "-"), re.M))
     called = {" ".join(["tq"] + call[:2 if call[0] in ("dead", "queue", "schedule", "worker") else 1]) for call in calls}
-    scene.same(documented - called - {"tq work", "tq push", "tq enqueue", "tq get", "tq tail", "tq health"}, set(), "the manual page has these commands, and no other")
+    scene.same(documented - called - {"tq work", "tq push", "tq enqueue", "tq get", "tq tail", "tq health", "tq import delayed_job"}, set(), "the manual page has these commands, and no other")
 
 
 def case_health(scene):

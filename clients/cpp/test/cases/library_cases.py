@@ -18,12 +18,21 @@ def worker(scene, queue, *options, mode="handlers", name="w", **environment):
     return scene.start(program(scene, "worker"), mode, queue, name, *options, **environment)
 
 
-def case_codec(scene):
-    code, out, err = scene.end(scene.start(program(scene, "codec"), VECTORS))
+def judged_by(scene, name, *arguments):
+    """Passes on the verdicts of a program."""
+    code, out, err = scene.end(scene.start(program(scene, name), *arguments))
     for line in out.splitlines():
         print(line, flush=True)
         scene.failed += line.startswith("not ok")
-    scene.same((code, err), (0, ""), "tq_test_codec ends")
+    scene.same((code, err), (0, ""), f"tq_test_{name} ends")
+
+
+def case_codec(scene):
+    judged_by(scene, "codec", VECTORS)
+
+
+def case_calls(scene):
+    judged_by(scene, "calls", scene.queue())
 
 
 def case_outcomes(scene):
@@ -81,7 +90,9 @@ def case_package(scene):
 
 
 def running(scene, queue, count):
-    scene.until(lambda: scene.value("SELECT count(*) FROM tq_running WHERE queue = %s", queue) == count, f"{count} jobs run")
+    """Waits until so many handlers have begun. A claim that is not committed yet would be rolled back by a stop."""
+    begun = "SELECT count(*) FROM tq_running WHERE queue = %s AND progress IS NOT NULL"
+    scene.until(lambda: scene.value(begun, queue) == count, f"{count} jobs run")
 
 
 def case_cancel(scene):
@@ -124,6 +135,47 @@ def case_stop(scene):
     idle = worker(scene, scene.queue())
     scene.until(lambda: scene.value("SELECT sum(waiting) FROM tq_queues") == 1, "the worker waits")
     scene.same(scene.end(idle, signal.SIGTERM)[0], 0, "SIGTERM ends a worker that waits for jobs")
+
+
+def case_late_calls(scene):
+    queue = scene.queue()
+    job = scene.enqueue(queue)
+    code, out, _ = scene.end(worker(scene, queue, "shutdown_ms=50", mode="late"))
+    scene.same((code, out.splitlines(), scene.get(job)), (0, ["exit code 1", "not completed", "lost", "lost", "no job"], "ready"),
+               "calls after the end of the worker fail")
+
+
+def case_frozen_server(scene):
+    """The server stops: neither its sessions nor its postmaster answer."""
+    queue = scene.queue()
+    job = scene.enqueue(queue, kind="stop")
+    busy, idle = (worker(scene, name, "shutdown_ms=50", "lease_ms=60000", name=name) for name in (queue, scene.queue()))
+    running(scene, queue, 1)
+    scene.until(lambda: scene.value("SELECT sum(waiting) FROM tq_queues") == 2, "both workers wait")
+    with scene.frozen():
+        codes = [scene.end(process, signal.SIGTERM)[0] for process in (busy, idle)]
+    scene.same(codes, [1, 0], "SIGTERM ends the workers of a frozen server")
+    scene.until(lambda: scene.get(job) in ("ready", "running"), "the server goes on")
+
+
+def case_texts_that_are_no_utf8(scene):
+    kinds = ("error in Latin-1", "reason in Latin-1", "result in Latin-1", "long error")
+    found = {}
+    for encoding in ("UTF8", "EUC_JP"):
+        queue = scene.queue()
+        jobs = {kind: scene.enqueue(queue, kind=kind) for kind in kinds}
+        scene.end(worker(scene, queue, "drain", PGCLIENTENCODING=encoding))
+        found[encoding] = {kind: (scene.get(job), scene.get(job, "coalesce(error, result::text)")) for kind, job in jobs.items()}
+    texts = found["UTF8"]
+    scene.same([texts[kind] for kind in kinds[:3]], [("delayed", "caf\ufffd"), ("buried", "caf\ufffd!"), ("succeeded", '"caf\ufffd"')],
+               "bytes that are no UTF-8 are replaced in errors, reasons and results")
+    scene.say(texts["long error"][0] == "delayed" and texts["long error"][1].endswith("x\ufffd"), "a character that the limit cuts is replaced",
+              texts["long error"][1][-20:])
+    texts = found["EUC_JP"]
+    scene.same(([texts[kind] for kind in kinds[:2]], texts["long error"][1][-3:]), ([("delayed", "caf???"), ("buried", "caf???!")], "???"),
+               "a text that the server refuses is recorded in ASCII")
+    scene.say(texts["result in Latin-1"][0] == "delayed" and "the result was refused" in texts["result in Latin-1"][1],
+              "a result that the server refuses fails the job", texts["result in Latin-1"])
 
 
 def case_encoded(scene):

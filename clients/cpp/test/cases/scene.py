@@ -1,4 +1,5 @@
 """What the cases share: a database with tq, programs that are started and ended, results."""
+import contextlib
 import io
 import itertools
 import json
@@ -93,7 +94,7 @@ class Scene:
 
     def start(self, *command, **environment):
         """A program whose standard output and error are in its members out and err after its end."""
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="backslashreplace",
                                    env={**os.environ, **environment}, cwd=self.work)
         self.running.append(process)
         return process
@@ -124,6 +125,21 @@ class Scene:
                        check=True, stdout=subprocess.DEVNULL)
         self.conn = self.until(self.try_connect, "the server is not back")
 
+    @contextlib.contextmanager
+    def frozen(self):
+        """Stops all processes of the server for the block."""
+        with open(os.path.join(os.environ["TQ_DATA"], "postmaster.pid"), encoding="utf-8") as file:
+            postmaster = int(file.readline())
+        os.kill(postmaster, signal.SIGSTOP)     # starts no others
+        stopped = [postmaster, *(int(pid) for pid in os.listdir("/proc") if pid.isdigit() and parent_of(pid) == postmaster)]
+        try:
+            for pid in stopped:
+                os.kill(pid, signal.SIGSTOP)
+            yield
+        finally:
+            for pid in reversed(stopped):
+                os.kill(pid, signal.SIGCONT)
+
     def try_connect(self):
         try:
             conn = self.connect()
@@ -132,6 +148,15 @@ class Scene:
             return conn
         except psycopg2.Error:
             return None
+
+
+def parent_of(pid):
+    """0 if the process has ended."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return int(file.read().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
 
 
 class Ledger:

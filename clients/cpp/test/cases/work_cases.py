@@ -47,6 +47,19 @@ def case_exit_codes(scene):
     scene.same(scene.get(job, "error"), "sh was killed by signal 9", "work: a killed program fails its job")
 
 
+def case_program_without_utf8(scene):
+    """The name of the program, and what it prints, are bytes."""
+    queue = scene.queue()
+    job = scene.enqueue(queue)
+    scene.end(scene.start(scene.tq, "work", queue, "--once", "--", b"/nowhere/caf\xe9"))
+    scene.say(scene.get(job) == "delayed" and "/nowhere/caf\ufffd" in scene.get(job, "error"), "work: the name of a program need not be UTF-8",
+              scene.get(job, "error"))
+    job = ended(scene, "printf 'caf\\351'; printf 'broken \\351' >&2; exit 1")
+    scene.same(scene.get(job, "error"), "broken \ufffd", "work: bytes on standard error that are no UTF-8 are replaced")
+    job = ended(scene, "printf '\"caf\\351\"'")
+    scene.same((scene.get(job), scene.get(job, "result")), ("succeeded", '"caf\ufffd"'), "work: output that is no UTF-8 is a string")
+
+
 def case_inherited_signals(scene):
     """A parent that ignores SIGCHLD."""
     queue = scene.queue()
@@ -158,4 +171,7 @@ def case_pools(scene):
                "work: only the given kinds run, and a program need not read its input")
     job = ended(scene, "head -c 2000000 /dev/zero | tr '\\0' x", options=("--max-output", "1000"))
     scene.same(scene.get(job, "result"), "x" * 1000, "work: output is cut at --max-output")
-    scene.same(scene.run("work", queue)[0], 2, "work: without a program the usage is wrong")
+    wrong = [("work", queue), ("work", queue, "--no-such-option", "--", "true"), ("work", queue, "--concurrency", "0", "--", "true"),
+             ("work", queue, "--lease", "soon", "--", "true"), ("work", "--", "true")]
+    scene.same([scene.run(*arguments)[0] for arguments in wrong], [2] * 5, "work: wrong usage has the exit code 2")
+    scene.same(scene.run("work", queue, "--", "true", PGDATABASE="template1")[0], 1, "work: a refused start has the exit code 1")

@@ -2,25 +2,29 @@
 
 Exit codes: 0 all jobs ended, 1 some were released or the worker could not start, 2 wrong usage.
 """
+from __future__ import annotations
+
 import argparse
 import importlib
 import os
 import sys
 import threading
+from collections.abc import Sequence
+from typing import NoReturn
 
 from tq import App, Error, logs, statements
 
 AT_EXIT = 2.0       # seconds for exit handlers and for threads of the application
 
 
-def duration(text):
+def duration(text: str) -> float:
     try:
         return statements.seconds(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def options():
+def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tq", description="Runs workers of tq, the task queue inside PostgreSQL.")
     commands = parser.add_subparsers(dest="command", required=True)
     worker = commands.add_parser("worker", help="run the tasks of a module", epilog="example: python -m tq worker app.tasks --concurrency 20",
@@ -43,7 +47,7 @@ def options():
     return parser
 
 
-def load(parser, where):
+def load(parser: argparse.ArgumentParser, where: str) -> App:
     """The App of `module` or `module:name`."""
     module_name, _, name = where.partition(":")
     sys.path.insert(0, os.getcwd())
@@ -54,7 +58,7 @@ def load(parser, where):
             raise
         parser.error(f"there is no module {error.name!r}")
     if name:
-        found = [getattr(module, name, None)]
+        found: list[App | None] = [getattr(module, name, None)]
     else:
         found = list({id(one): one for one in vars(module).values() if isinstance(one, App)}.values())
     if len(found) != 1 or not isinstance(found[0], App):
@@ -63,7 +67,7 @@ def load(parser, where):
     return found[0]
 
 
-def main(arguments=None):
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = options()
     given = parser.parse_args(arguments)
     logs.configure(given.log_format, given.log_level)
@@ -81,9 +85,9 @@ def main(arguments=None):
         return 1
 
 
-def leave(code):
+def leave(code: int) -> NoReturn:
     """Ends the process, also if a thread that a handler started, as asyncio.to_thread does, never ends."""
-    def kill():
+    def kill() -> None:
         threading.Event().wait(AT_EXIT)
         os._exit(code)
     threading.Thread(target=kill, daemon=True).start()

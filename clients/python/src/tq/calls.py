@@ -4,9 +4,21 @@
 Session. With an AsyncConnection every function returns an awaitable. Names, types, units and errors are those of the
 SQL functions; a duration is a number of seconds, a timedelta, or text that PostgreSQL reads. A time has a time zone.
 """
+from __future__ import annotations
+
+import datetime
 import types
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tq import drivers, statements
+from tq.drivers import Either
+
+if TYPE_CHECKING:
+    from tq.codec import Codec
+
+T = TypeVar("T")
+Row = dict[str, Any]
 
 ENQUEUE = ("queue", "payload", "kind", "priority", "run_at", "delay", "expires_at", "max_attempts", "retry", "timeout", "group_key",
            "unique_key", "unique_mode", "headers", "depends_on", "options")
@@ -19,75 +31,85 @@ class JobInfo(types.SimpleNamespace):
     """What is known of a job: the columns of `tq_get` as attributes. With a codec, payload, result and checkpoint are decoded."""
 
 
-def _scalar(conn, function, known=(), **arguments):
+def _scalar(conn: Any, function: str, known: Collection[str] = (), **arguments: Any) -> Either[Any]:
     text, params = statements.call(function, arguments, known)
     return drivers.run(conn, f"SELECT {text}", params, statements.scalar)
 
 
-def _rows(conn, function, read=list, known=(), **arguments):
+def _rows(conn: Any, function: str, read: Callable[[Iterable[Row]], T], known: Collection[str] = (), **arguments: Any) -> Either[T]:
     text, params = statements.call(function, arguments, known)
     return drivers.run(conn, f"SELECT to_json(r)::text FROM {text} AS r", params, lambda rows: read(statements.record(row) for row, in rows))
 
 
-def _one(rows):
-    return next(iter(rows), None)
+def _one(rows: Iterable[Row]) -> Row:
+    return next(iter(rows))
 
 
-def _nothing(conn, function, **arguments):
+def _nothing(conn: Any, function: str, **arguments: Any) -> Either[None]:
     text, params = statements.call(function, arguments)
     return drivers.run(conn, f"SELECT {text}", params, statements.nothing)
 
 
 # --- producing
 
-def enqueue(conn, queue, payload=None, *, codec=None, **arguments):
+@drivers.verb
+def enqueue(conn: Any, /, queue: str, payload: Any = None, *, codec: Codec | None = None, **arguments: Any) -> Either[int | None]:
     """Adds a job and returns its id; None if `unique_mode` is "ignore" and the key is taken. Without a payload it is {}."""
     payload = {} if payload is None else payload
     payload = codec.encode(payload, PAYLOAD) if codec else payload
     return _scalar(conn, "tq_enqueue", ENQUEUE, queue=queue, payload=payload, **arguments)
 
 
-def enqueue_many(conn, queue, payloads, *, codec=None, **arguments):
+@drivers.verb
+def enqueue_many(conn: Any, /, queue: str, payloads: Iterable[Any], *, codec: Codec | None = None,
+                 **arguments: Any) -> Either[list[int | None]]:
     """Adds a job for each payload, in one call. Returns the ids in the same order."""
     payloads = [codec.encode(one, PAYLOAD) if codec else one for one in payloads]
     return _scalar(conn, "tq_enqueue_many", ENQUEUE_MANY, queue=queue, payloads=payloads, **arguments)
 
 
-def enqueue_info(conn, queue, payload=None, *, codec=None, **arguments):
+@drivers.verb
+def enqueue_info(conn: Any, /, queue: str, payload: Any = None, *, codec: Codec | None = None, **arguments: Any) -> Either[Row]:
     """As `enqueue`, but returns a dict with `id` and `outcome`: "created", "replaced" or "skipped"."""
     payload = {} if payload is None else payload
     payload = codec.encode(payload, PAYLOAD) if codec else payload
     return _rows(conn, "tq_enqueue_info", _one, ENQUEUE, queue=queue, payload=payload, **arguments)
 
 
-def enqueue_many_info(conn, queue, payloads, *, codec=None, **arguments):
+@drivers.verb
+def enqueue_many_info(conn: Any, /, queue: str, payloads: Iterable[Any], *, codec: Codec | None = None, **arguments: Any) -> Either[list[Row]]:
     """As `enqueue_many`, but returns such a dict for each job."""
     payloads = [codec.encode(one, PAYLOAD) if codec else one for one in payloads]
     return _rows(conn, "tq_enqueue_many_info", list, ENQUEUE_MANY, queue=queue, payloads=payloads, **arguments)
 
 
-def batch_open(conn, queue, payload=None, *, codec=None, kind=None, on_failure=None, options=None):
+@drivers.verb
+def batch_open(conn: Any, /, queue: str, payload: Any = None, *, codec: Codec | None = None, kind: str | None = None,
+               on_failure: str | None = None, options: Any = None) -> Either[int]:
     """Opens a batch and returns its id, which jobs join with `options={"batch": id}`."""
     payload = {} if payload is None else payload
     payload = codec.encode(payload, PAYLOAD) if codec else payload
     return _scalar(conn, "tq_batch_open", queue=queue, payload=payload, kind=kind, on_failure=on_failure, options=options)
 
 
-def batch_close(conn, batch):
+@drivers.verb
+def batch_close(conn: Any, /, batch: int) -> Either[None]:
     """Closes a batch: its callback starts when all jobs that joined have ended."""
     return _nothing(conn, "tq_batch_close", batch=batch)
 
 
-def batch(conn, batch):
+@drivers.verb
+def batch(conn: Any, /, batch: int) -> Either[Row]:
     """The progress of a batch, as a dict."""
     return _rows(conn, "tq_batch", _one, batch=batch)
 
 
 # --- one job
 
-def get(conn, id, *, codec=None):
+@drivers.verb
+def get(conn: Any, /, id: int, *, codec: Codec | None = None) -> Either[JobInfo]:
     """What is known of a job, as a JobInfo. Raises JobNotFound."""
-    def read(rows):
+    def read(rows: Iterable[Row]) -> JobInfo:
         job = JobInfo(**_one(rows))
         if codec:
             job.payload = codec.decode(job.payload, PAYLOAD)
@@ -97,37 +119,44 @@ def get(conn, id, *, codec=None):
     return _rows(conn, "tq_get", read, id=id)
 
 
-def find(conn, queue, unique_key):
+@drivers.verb
+def find(conn: Any, /, queue: str, unique_key: str) -> Either[int | None]:
     """The id of the job that has a unique key; None if the key is free."""
     return _scalar(conn, "tq_find", queue=queue, unique_key=unique_key)
 
 
-def free_key(conn, queue, unique_key):
+@drivers.verb
+def free_key(conn: Any, /, queue: str, unique_key: str) -> Either[bool]:
     """Frees a key that an ended job keeps because of `unique_for`; False if it was free. Raises KeyTaken if a live job has it."""
     return _scalar(conn, "tq_free_key", queue=queue, unique_key=unique_key)
 
 
-def history(conn, id):
+@drivers.verb
+def history(conn: Any, /, id: int) -> Either[list[Row]]:
     """The events of a job, as dicts, oldest first."""
-    return _rows(conn, "tq_history", id=id)
+    return _rows(conn, "tq_history", list, id=id)
 
 
-def cancel(conn, id, reason=None):
+@drivers.verb
+def cancel(conn: Any, /, id: int, reason: str | None = None) -> Either[str]:
     """Ends a job that does not run and returns "cancelled"; asks the worker of a running one to stop and returns "asked"."""
     return _scalar(conn, "tq_cancel", id=id, reason=reason)
 
 
-def retry(conn, id, *, with_children=None):
+@drivers.verb
+def retry(conn: Any, /, id: int, *, with_children: bool | None = None) -> Either[str]:
     """Makes a job ready now, and returns its state."""
     return _scalar(conn, "tq_retry", id=id, with_children=with_children)
 
 
-def reschedule(conn, id, *, run_at=None, priority=None):
+@drivers.verb
+def reschedule(conn: Any, /, id: int, *, run_at: datetime.datetime | None = None, priority: int | None = None) -> Either[str]:
     """Changes the start time of a job, its priority, or both. Returns its state."""
     return _scalar(conn, "tq_reschedule", id=id, run_at=run_at, priority=priority)
 
 
-def wait_jobs(conn, ids, timeout=None):
+@drivers.verb
+def wait_jobs(conn: Any, /, ids: Iterable[int], timeout: statements.Duration | None = None) -> Either[None]:
     """Waits until all of the jobs have ended, or until `timeout` has passed. `get` has the outcomes.
 
     Raises WrongState if this transaction has enqueued one of them.
@@ -138,71 +167,84 @@ def wait_jobs(conn, ids, timeout=None):
 
 # --- many jobs
 
-def cancel_jobs(conn, ids, reason=None):
+@drivers.verb
+def cancel_jobs(conn: Any, /, ids: Iterable[int], reason: str | None = None) -> Either[list[Row]]:
     """Cancels jobs by their ids. Returns a dict with `id` and `status` for each."""
-    return _rows(conn, "tq_cancel_jobs", ids=list(ids), reason=reason)
+    return _rows(conn, "tq_cancel_jobs", list, ids=list(ids), reason=reason)
 
 
-def cancel_many(conn, queue, **conditions):
+@drivers.verb
+def cancel_many(conn: Any, /, queue: str, **conditions: Any) -> Either[Row]:
     """Cancels the jobs that match. Returns a dict with `changed` and `next_after`."""
     return _rows(conn, "tq_cancel_many", _one, queue=queue, **conditions)
 
 
-def reschedule_many(conn, queue, **conditions):
+@drivers.verb
+def reschedule_many(conn: Any, /, queue: str, **conditions: Any) -> Either[Row]:
     """Changes start time or priority of the jobs that match. Returns a dict with `changed` and `next_after`."""
     return _rows(conn, "tq_reschedule_many", _one, queue=queue, **conditions)
 
 
-def retry_where(conn, queue, **conditions):
+@drivers.verb
+def retry_where(conn: Any, /, queue: str, **conditions: Any) -> Either[Row]:
     """Retries the jobs that match. Returns a dict with `changed` and `next_after`."""
     return _rows(conn, "tq_retry_where", _one, queue=queue, **conditions)
 
 
-def retry_many(conn, queue, **arguments):
+@drivers.verb
+def retry_many(conn: Any, /, queue: str, **arguments: Any) -> Either[int]:
     """Retries all jobs of a queue in one state, or copies them to another queue. Returns their number."""
     return _scalar(conn, "tq_retry_many", queue=queue, **arguments)
 
 
-def purge(conn, queue, state):
+@drivers.verb
+def purge(conn: Any, /, queue: str, state: str) -> Either[int]:
     """Purges the jobs of a queue in one state. Returns their number."""
     return _scalar(conn, "tq_purge", queue=queue, state=state)
 
 
 # --- queues, workers
 
-def create_queue(conn, name, settings=None):
+@drivers.verb
+def create_queue(conn: Any, /, name: str, settings: Any = None) -> Either[None]:
     """Creates a queue. Raises Exists."""
     return _nothing(conn, "tq_create_queue", name=name, settings=settings)
 
 
-def alter_queue(conn, name, settings):
+@drivers.verb
+def alter_queue(conn: Any, /, name: str, settings: Any) -> Either[None]:
     """Changes settings of a queue; None resets one."""
     return _nothing(conn, "tq_alter_queue", name=name, settings=settings)
 
 
-def pause(conn, queue, kind=None, *, until=None):
+@drivers.verb
+def pause(conn: Any, /, queue: str, kind: str | None = None, *, until: datetime.datetime | None = None) -> Either[None]:
     """Stops claims from a queue, or of one kind of it."""
     return _nothing(conn, "tq_pause", queue=queue, kind=kind, until=until)
 
 
-def resume(conn, queue, kind=None):
+@drivers.verb
+def resume(conn: Any, /, queue: str, kind: str | None = None) -> Either[None]:
     """Ends a pause."""
     return _nothing(conn, "tq_resume", queue=queue, kind=kind)
 
 
-def drain(conn, worker):
+@drivers.verb
+def drain(conn: Any, /, worker: str) -> Either[int]:
     """Lets a worker claim no more. Returns how many jobs it still holds."""
     return _scalar(conn, "tq_drain", worker=worker)
 
 
-def undrain(conn, worker):
+@drivers.verb
+def undrain(conn: Any, /, worker: str) -> Either[bool]:
     """Lets a worker claim again. Returns whether it was draining."""
     return _scalar(conn, "tq_undrain", worker=worker)
 
 
 # --- tests
 
-def enqueued(conn, queue, kind=None, payload=None):
+@drivers.verb
+def enqueued(conn: Any, /, queue: str, kind: str | None = None, payload: Any = None) -> Either[int]:
     """Counts jobs of a queue, those of the open transaction included, by kind and by what their payloads contain."""
-    arguments = {"queue": queue, "kind": kind} | ({} if payload is None else {"payload": payload})
+    arguments: dict[str, Any] = {"queue": queue, "kind": kind} | ({} if payload is None else {"payload": payload})
     return _scalar(conn, "tq_enqueued", **arguments)

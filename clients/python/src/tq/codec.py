@@ -3,12 +3,16 @@
 The format and the contexts are those of clients/README.md, which all libraries share. An error never shows a byte of a
 value.
 """
+from __future__ import annotations
+
 import base64
 import binascii
 import hashlib
 import hmac
 import json
 import os
+from collections.abc import Mapping
+from typing import Any
 
 from tq import statements
 
@@ -26,20 +30,20 @@ class Codec:
     `accept_plain`, values that are not encoded are taken as they are.
     """
 
-    alg = None
+    alg: str | None = None
 
-    def __init__(self, keys, use, *, accept_plain=False):
+    def __init__(self, keys: Mapping[str, bytes | str], use: str, *, accept_plain: bool = False) -> None:
         self.keys = {kid: _key(kid, key) for kid, key in keys.items()}
         if use not in self.keys:
             raise ValueError(f"no key has the id {use!r}")
         self.use = use
         self.accept_plain = accept_plain
 
-    def encode(self, value, context):
+    def encode(self, value: Any, context: str) -> dict[str, Any]:
         """The encoded value, an object for a jsonb."""
         return self.encode_text(statements.to_json(value), context)
 
-    def decode(self, value, context):
+    def decode(self, value: Any, context: str) -> Any:
         """The value of an encoded one. Raises CodecError."""
         if self.accept_plain and not (isinstance(value, dict) and "tq" in value and "alg" in value):
             return value
@@ -49,10 +53,10 @@ class Codec:
         except ValueError:
             raise CodecError(f"the text under key {value['kid']!r} is not JSON") from None
 
-    def encode_text(self, text, context):
+    def encode_text(self, text: str, context: str) -> dict[str, Any]:
         raise NotImplementedError
 
-    def decode_text(self, value, context):
+    def decode_text(self, value: Any, context: str) -> str:
         """The text of an encoded value. Raises CodecError."""
         if not isinstance(value, dict) or "tq" not in value or "alg" not in value:
             raise CodecError("the value is not encoded")
@@ -67,25 +71,25 @@ class Codec:
             raise CodecError(f"key {kid[:63]!r} is unknown")
         return self.checked(value, kid, context)
 
-    def checked(self, value, kid, context):
+    def checked(self, value: dict[str, Any], kid: str, context: str) -> str:
         raise NotImplementedError
 
 
-def _key(kid, key):
+def _key(kid: str, key: bytes | str) -> bytes:
     key = base64.b64decode(key, validate=True) if isinstance(key, str) else bytes(key)
     if len(key) != 32:
         raise ValueError(f"key {kid!r} has {len(key)} bytes; it must have 32")
     return key
 
 
-def _bytes(value, name, kid):
+def _bytes(value: dict[str, Any], name: str, kid: str) -> bytes:
     try:
         return base64.b64decode(value[name].encode("ascii"), validate=True)
     except (KeyError, AttributeError, UnicodeEncodeError, binascii.Error):
         raise CodecError(f"{name} under key {kid!r} is missing or not base64") from None
 
 
-def _base64(data):
+def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
@@ -94,17 +98,17 @@ class A256GCM(Codec):
 
     alg = "A256GCM"
 
-    def __init__(self, keys, use, *, accept_plain=False):
+    def __init__(self, keys: Mapping[str, bytes | str], use: str, *, accept_plain: bool = False) -> None:
         super().__init__(keys, use, accept_plain=accept_plain)
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
         self.ciphers = {kid: AESGCM(key) for kid, key in self.keys.items()}
 
-    def encode_text(self, text, context):
+    def encode_text(self, text: str, context: str) -> dict[str, Any]:
         iv = os.urandom(12)
         sealed = self.ciphers[self.use].encrypt(iv, text.encode(), context.encode())
         return {"tq": VERSION, "alg": self.alg, "kid": self.use, "iv": _base64(iv), "ct": _base64(sealed)}
 
-    def checked(self, value, kid, context):
+    def checked(self, value: dict[str, Any], kid: str, context: str) -> str:
         iv, sealed = _bytes(value, "iv", kid), _bytes(value, "ct", kid)
         if len(iv) != 12 or len(sealed) < 16:
             raise CodecError(f"iv or ct under key {kid!r} is too short or too long")
@@ -122,10 +126,10 @@ class HS256(Codec):
 
     alg = "HS256"
 
-    def encode_text(self, text, context):
+    def encode_text(self, text: str, context: str) -> dict[str, Any]:
         return {"tq": VERSION, "alg": self.alg, "kid": self.use, "text": text, "mac": _base64(self._mac(self.use, text, context))}
 
-    def checked(self, value, kid, context):
+    def checked(self, value: dict[str, Any], kid: str, context: str) -> str:
         text, mac = value.get("text"), _bytes(value, "mac", kid)
         if not isinstance(text, str):
             raise CodecError(f"the value under key {kid!r} has no text")
@@ -133,5 +137,5 @@ class HS256(Codec):
             raise CodecError(f"the check with key {kid!r} failed")
         return text
 
-    def _mac(self, kid, text, context):
+    def _mac(self, kid: str, text: str, context: str) -> bytes:
         return hmac.new(self.keys[kid], context.encode() + b"\0" + text.encode(errors="surrogatepass"), hashlib.sha256).digest()

@@ -2,15 +2,27 @@
 
 The threads of `tq.threads` bring jobs and answers, runners end jobs. All methods may be called by any thread.
 """
+from __future__ import annotations
+
 import collections
 import concurrent.futures
 import json
 import logging
 import threading
 import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tq import codec as codecs
-from tq import jobs, outcomes
+from tq import drivers, jobs, outcomes
+
+if TYPE_CHECKING:
+    from tq.app import App, Task
+    from tq.runners import Runner
+    from tq.worker import Options
+
+    Finish = tuple["Held", outcomes.Outcome]
+    Request = tuple[int, str, Sequence[Any], concurrent.futures.Future[str]]
 
 log = logging.getLogger("tq.worker")
 PATIENCE = 0.005    # seconds from the first idle slot until a claim that is smaller than half of the buffer
@@ -23,43 +35,45 @@ class Held:
 
     __slots__ = ("id", "lease", "job", "task", "state", "lost", "next")
 
-    def __init__(self, row, job, task):
-        self.id, self.lease = row["id"], row["lease"]
-        self.job, self.task = job, task
+    def __init__(self, row: dict[str, Any], job: Any, task: Any) -> None:
+        self.id: int = row["id"]
+        self.lease: int = row["lease"]
+        self.job: jobs.Job = job        # None for one that does not start, as is its task
+        self.task: Task = task
         self.state = "waiting"
         self.lost = False
-        self.next = None    # a later claim of the same job, which starts when this run has ended
+        self.next: Held | None = None    # a later claim of the same job, which starts when this run has ended
 
 
 class Core:
-    def __init__(self, app, options, tell):
+    def __init__(self, app: App, options: Options, tell: Callable[[str], None]) -> None:
         """`tell(event)` gets "idle" when the last running job has ended."""
         self.app = app
         self.options = options
         self.tell = tell
-        self.runners = None         # (for functions, for coroutine functions)
+        self.runners: tuple[Runner, Runner | None]      # (for functions, for coroutine functions)
         lock = threading.Lock()
         self.lock = lock
         self.for_claims = threading.Condition(lock)     # room in the buffer, or the end
         self.for_keeper = threading.Condition(lock)     # finishes, requests, or the end
-        self.held = {}              # lease -> Held
-        self.current = {}           # job id -> the Held that waits or runs in this process
-        self.ready = collections.deque()
+        self.held: dict[int, Held] = {}         # lease -> Held
+        self.current: dict[int, Held] = {}      # job id -> the Held that waits or runs in this process
+        self.ready: collections.deque[Held] = collections.deque()
         self.waiting = 0            # entries of `ready` that are still waiting
         self.running = 0
-        self.finishes = collections.deque()     # (Held, Outcome)
+        self.finishes: collections.deque[Finish] = collections.deque()     # (Held, Outcome)
         self.since = 0.0            # when the first of them came
-        self.blocked = []           # (when to repeat, Held, Outcome)
-        self.requests = collections.deque()     # (lease, sql, params, Future)
-        self.unknown_kinds = set()
+        self.blocked: list[tuple[float, Held, outcomes.Outcome]] = []   # (when to repeat, Held, Outcome)
+        self.requests: collections.deque[Request] = collections.deque()     # (lease, sql, params, Future)
+        self.unknown_kinds: set[str | None] = set()
         self.quiet = False
         self.stopping = False
         self.closing = False
-        self.released = 0           # running jobs that were given back at the end
+        self.released = 0           # jobs that were given back at the end
 
     # --- claims
 
-    def room(self):
+    def room(self) -> int:
         """Waits until a claim makes sense, and returns how many jobs it may bring; 0 at the end."""
         options = self.options
         with self.lock:
@@ -79,7 +93,7 @@ class Core:
                 self.for_claims.wait()
             return 0
 
-    def take(self, rows):
+    def take(self, rows: drivers.Rows) -> None:
         """Jobs that a claim brought: id, lease, queue, kind, and the JSON text of the tq_job."""
         prepared = [self._read(*row) for row in rows]
         with self.lock:
@@ -93,7 +107,7 @@ class Core:
                     self._queue(held)
             self._start()
 
-    def _read(self, id, lease, queue, kind, text):
+    def _read(self, id: int, lease: int, queue: str, kind: str | None, text: str) -> tuple[Held, outcomes.Outcome | None]:
         try:
             row = json.loads(text)
         except (ValueError, RecursionError) as error:       # a number or a nesting beyond what Python reads
@@ -101,7 +115,7 @@ class Core:
             return Held({"id": id, "lease": lease}, None, None), outcomes.Outcome("fail", outcomes.described(error))
         return self._prepare(row)
 
-    def _prepare(self, row):
+    def _prepare(self, row: dict[str, Any]) -> tuple[Held, outcomes.Outcome | None]:
         task = self.app.tasks.get(row["kind"])
         if task is None:
             if row["kind"] not in self.unknown_kinds:
@@ -120,7 +134,7 @@ class Core:
             return Held(row, None, task), outcomes.Outcome("fail", outcomes.described(error))
         return Held(row, job, task), None
 
-    def _queue(self, held):
+    def _queue(self, held: Held) -> None:
         """Queues a job. If an older claim of it is here, its lease is lost: two runs of a job never overlap."""
         older = self.current.get(held.id)
         if older is not None:
@@ -134,7 +148,7 @@ class Core:
         self.ready.append(held)
         self.waiting += 1
 
-    def _start(self):
+    def _start(self) -> None:
         while self.running < self.options.concurrency and self.ready:
             held = self.ready.popleft()
             if held.state != "waiting":
@@ -142,11 +156,16 @@ class Core:
             self.waiting -= 1
             self.running += 1
             held.state = "running"
-            self.runners[held.task.is_async].submit(held, self.running)
+            self._runner(held).submit(held, self.running)
+
+    def _runner(self, held: Held) -> Runner:
+        runner = self.runners[held.task.is_async]
+        assert runner is not None, "an application with coroutine functions has a loop"
+        return runner
 
     # --- the end of an attempt
 
-    def ended(self, held, outcome):
+    def ended(self, held: Held, outcome: outcomes.Outcome) -> None:
         """A handler has ended. Called by runners."""
         with self.lock:
             self.running -= 1
@@ -169,25 +188,26 @@ class Core:
             if self.running + self.waiting < self.options.concurrency:
                 self.for_claims.notify()
 
-    def _finish(self, held, outcome):
+    def _finish(self, held: Held, outcome: outcomes.Outcome) -> None:
         held.state = "over"
+        self.released += outcome is outcomes.SHUTDOWN
         self.finishes.append((held, outcome))
         if len(self.finishes) == 1:
             self.since = time.monotonic()
         if len(self.finishes) in (1, AT_MOST):
             self.for_keeper.notify()
 
-    def _drop(self, held):
+    def _drop(self, held: Held) -> None:
         held.state = "over"
         self.held.pop(held.lease, None)
         self.for_claims.notify()
 
-    def _lose(self, held):
+    def _lose(self, held: Held) -> None:
         """The lease is lost: a run is cancelled, a job that waits is dropped."""
         held.lost = True
         self._cancel(held, "lost")
 
-    def _cancel(self, held, reason):
+    def _cancel(self, held: Held, reason: str) -> None:
         if held.state == "waiting":
             if self.current.get(held.id) is held:   # else it waits for another run of its job
                 del self.current[held.id]
@@ -199,16 +219,16 @@ class Core:
         elif held.state == "running" and not held.job.cancelled.is_set():
             held.job.reason = reason
             held.job.cancelled.set()
-            self.runners[held.task.is_async].cancel(held)
+            self._runner(held).cancel(held)
 
     # --- heartbeats
 
-    def to_renew(self):
+    def to_renew(self) -> list[Held]:
         """Jobs whose leases are to be renewed."""
         with self.lock:
             return [held for held in self.held.values() if not held.lost]
 
-    def renewed(self, asked, actions):
+    def renewed(self, asked: Iterable[Held], actions: Sequence[str]) -> None:
         """Answers of tq_heartbeat_many, in the order of `asked`."""
         with self.lock:
             self.quiet = "quiet" in actions
@@ -217,13 +237,13 @@ class Core:
             self._start()
             self.for_claims.notify()
 
-    def heard(self, lease, action):
+    def heard(self, lease: int, action: str) -> None:
         """The answer to the heartbeat of a handler."""
         with self.lock:
             if lease in self.held:
                 self._obey(self.held[lease], action)
 
-    def _obey(self, held, action):
+    def _obey(self, held: Held, action: str) -> None:
         if action == "lost" and held.job is not None and held.job.completed:
             return      # it has ended in the handler's transaction
         if action == "lost":
@@ -231,9 +251,9 @@ class Core:
         elif action == "cancel":
             self._cancel(held, "cancel")
 
-    def request(self, lease, sql, params):
+    def request(self, lease: int, sql: str, params: Sequence[Any]) -> concurrent.futures.Future[str]:
         """A heartbeat of a handler. Returns a Future of its answer."""
-        future = concurrent.futures.Future()
+        future: concurrent.futures.Future[str] = concurrent.futures.Future()
         with self.lock:
             if self.closing:
                 future.set_exception(RuntimeError("the worker has ended"))
@@ -244,13 +264,14 @@ class Core:
 
     # --- finishes
 
-    def due(self, heartbeat_at):
+    def due(self, heartbeat_at: float) -> tuple[list[Finish], list[Request]] | None:
         """Waits for something to send. Returns (finishes, requests), or None at the end."""
         with self.lock:
             while True:
                 now = time.monotonic()
                 while self.blocked and self.blocked[0][0] <= now:
-                    self.finishes.append(self.blocked.pop(0)[1:])
+                    _, held, outcome = self.blocked.pop(0)
+                    self.finishes.append((held, outcome))
                 wakeups = [heartbeat_at]
                 if self.finishes:
                     wakeups.append(now if self.closing or len(self.finishes) >= AT_MOST else self.since + self.options.flush_interval)
@@ -268,13 +289,13 @@ class Core:
             self.requests.clear()
             return finishes, requests
 
-    def put_back(self, finishes, requests):
+    def put_back(self, finishes: list[Finish], requests: list[Request]) -> None:
         """The connection broke before these were answered."""
         with self.lock:
             self.finishes.extendleft(reversed(finishes))
             self.requests.extendleft(reversed(requests))
 
-    def answered(self, finishes, statuses):
+    def answered(self, finishes: Iterable[Finish], statuses: Iterable[str]) -> None:
         """Answers to finishes: ok, lost, not_found, dropped, or busy to repeat it later."""
         with self.lock:
             for (held, outcome), status in zip(finishes, statuses):
@@ -288,7 +309,7 @@ class Core:
 
     # --- the end
 
-    def stop(self):
+    def stop(self) -> int:
         """No more claims. Jobs that have not started are released. Returns the number of jobs that run."""
         with self.lock:
             self.stopping = True
@@ -299,21 +320,20 @@ class Core:
             self.for_keeper.notify_all()
             return self.running
 
-    def cancel_running(self):
+    def cancel_running(self) -> None:
         """Sets the cancellation tokens of all jobs that run."""
         with self.lock:
             for held in list(self.held.values()):
                 self._cancel(held, "shutdown")
 
-    def release_running(self):
+    def release_running(self) -> None:
         """Releases what still runs. What its handlers do from now on is dropped."""
         with self.lock:
             for held in list(self.held.values()):
                 if held.state == "running" and not held.lost:
-                    self.released += 1
                     self._finish(held, outcomes.SHUTDOWN)
 
-    def close(self):
+    def close(self) -> None:
         """The keeper ends when it has sent all finishes."""
         with self.lock:
             self.closing = True

@@ -3,30 +3,72 @@
 Every statement is one round trip without a named prepared statement, so that it works behind a pooler in transaction
 mode. Nothing here begins, commits or rolls back a transaction.
 """
+from __future__ import annotations
+
 import importlib
 import sys
+from collections.abc import Awaitable, Callable, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 from tq import errors
 
+if TYPE_CHECKING:
+    import psycopg
 
-def _is(conn, module, *names):
+P = ParamSpec("P")
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+Rows = list[tuple[Any, ...]]
+
+
+class Either(Generic[T]):
+    """For type checkers: a T, or an awaitable of it if the connection is asynchronous."""
+
+
+class Verb(Protocol[P, T_co]):
+    """The type of a function whose first argument is a connection."""
+
+    @overload
+    def __call__(self, conn: psycopg.AsyncConnection[Any], /, *args: P.args,  # type: ignore[misc]
+                 **kwargs: P.kwargs) -> Awaitable[T_co]: ...
+
+    @overload
+    def __call__(self, conn: Any, /, *args: P.args, **kwargs: P.kwargs) -> T_co: ...
+
+
+def verb(function: Callable[Concatenate[Any, P], Either[T]]) -> Verb[P, T]:
+    """For type checkers: tells what the function returns for each kind of connection."""
+    return cast("Verb[P, T]", function)
+
+
+def _is(conn: object, module: str, *names: str) -> bool:
     """Whether `conn` is an instance of a class of a module, without importing the module."""
     found = sys.modules.get(module)
     return found is not None and any(isinstance(conn, getattr(found, name)) for name in names if hasattr(found, name))
 
 
-def is_async(conn):
+def is_async(conn: object) -> bool:
     return _is(conn, "psycopg", "AsyncConnection")
 
 
-def run(conn, sql, params, read):
+def all_rows(rows: Rows) -> Rows:
+    return rows
+
+
+def run(conn: Any, sql: str, params: Sequence[Any], read: Callable[[Rows], T]) -> Either[T]:
     """Executes a statement and returns `read(rows)`. For an asynchronous connection it returns an awaitable of that.
 
     Placeholders are `%s`. `rows` is a list of tuples, empty for a statement without a result. Errors of tq are raised as
     classes of `tq.errors`, all others as the driver raises them.
     """
     if is_async(conn):
-        return _run_async(conn, sql, params, read)
+        return cast("Either[T]", _run_async(conn, sql, params, read))
+    return cast("Either[T]", run_now(conn, sql, params, read))
+
+
+def run_now(conn: Any, sql: str, params: Sequence[Any], read: Callable[[Rows], T]) -> T:
+    """As `run`, for a connection that is not asynchronous."""
     try:
         rows = _rows(conn, sql, params)
     except Exception as error:
@@ -37,8 +79,8 @@ def run(conn, sql, params, read):
     return read(rows)
 
 
-async def _run_async(conn, sql, params, read):
-    psycopg = sys.modules["psycopg"]
+async def _run_async(conn: Any, sql: str, params: Sequence[Any], read: Callable[[Rows], T]) -> T:
+    psycopg: Any = sys.modules["psycopg"]
     try:
         async with psycopg.AsyncCursor(conn, row_factory=psycopg.rows.tuple_row) as cur:
             await cur.execute(sql, params, prepare=False)
@@ -51,12 +93,12 @@ async def _run_async(conn, sql, params, read):
     return read(rows)
 
 
-def _rows(conn, sql, params):
+def _rows(conn: Any, sql: str, params: Sequence[Any]) -> Rows:
     if _is(conn, "psycopg", "Connection"):
-        psycopg = sys.modules["psycopg"]
+        psycopg: Any = sys.modules["psycopg"]
         with psycopg.Cursor(conn, row_factory=psycopg.rows.tuple_row) as cur:
             cur.execute(sql, params, prepare=False)
-            return cur.fetchall() if cur.description is not None else []
+            return list(cur.fetchall()) if cur.description is not None else []
     if _is(conn, "psycopg2.extensions", "connection"):
         with conn.cursor(cursor_factory=sys.modules["psycopg2.extensions"].cursor) as cur:
             return _fetched(cur, sql, params)
@@ -74,7 +116,7 @@ def _rows(conn, sql, params):
     raise TypeError(f"not a connection to PostgreSQL that tq knows: {type(conn).__module__}.{type(conn).__qualname__}")
 
 
-def _fetched(cur, sql, params):
+def _fetched(cur: Any, sql: str, params: Sequence[Any]) -> Rows:
     cur.execute(sql, params)
     return [tuple(row) for row in cur.fetchall()] if cur.description is not None else []
 
@@ -87,7 +129,7 @@ DRIVERS = ("psycopg", "psycopg2")
 GONE = ("57P01", "57P02", "57P03", "57P05", "25P03", "25006")
 
 
-def driver_named(name=None):
+def driver_named(name: str | None = None) -> ModuleType:
     """The module of a driver; without a name, psycopg 3 or else psycopg2."""
     for one in (name,) if name else DRIVERS:
         try:
@@ -97,18 +139,19 @@ def driver_named(name=None):
     raise ImportError(f"tq needs a driver: install {name or ' or '.join(DRIVERS)}")
 
 
-def connect(dsn, name, driver):
+def connect(dsn: str, name: str, driver: Any) -> Any:
     """A connection in autocommit mode. `dsn` overrides the defaults that notice a dead network within half a minute."""
     if driver.__name__ == "psycopg":
         given = driver.conninfo.conninfo_to_dict(dsn)
         return driver.connect(**{**DEFAULTS, "application_name": name, **given}, autocommit=True)
-    given = sys.modules["psycopg2.extensions"].parse_dsn(dsn)
+    extensions: Any = sys.modules["psycopg2.extensions"]
+    given = extensions.parse_dsn(dsn)
     conn = driver.connect(**{**DEFAULTS, "application_name": name, **given})
     conn.autocommit = True
     return conn
 
 
-def is_lost(conn, error):
+def is_lost(conn: Any, error: BaseException) -> bool:
     """Whether the connection ended with this error, so that the outcome of the statement is unknown."""
     code = errors.sqlstate(error)
     if code is not None:

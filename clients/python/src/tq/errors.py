@@ -3,21 +3,24 @@
 Any other error of the server, and the loss of a connection, stay errors of the driver. The error of the driver is the
 `__cause__` of each error here.
 """
+from __future__ import annotations
+
+from typing import Any
 
 
 class Error(Exception):
     """An error that tq raised. `sqlstate` has 5 characters; `detail` and `hint` are None if there is none."""
 
-    sqlstate = None
+    sqlstate: str | None = None
 
-    def __init__(self, message, *, sqlstate=None, detail=None, hint=None):
+    def __init__(self, message: str, *, sqlstate: str | None = None, detail: str | None = None, hint: str | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.sqlstate = sqlstate or self.sqlstate
         self.detail = detail
         self.hint = hint
 
-    def __str__(self):
+    def __str__(self) -> str:
         lines = [self.message]
         lines += [f"DETAIL:  {self.detail}"] if self.detail else []
         lines += [f"HINT:  {self.hint}"] if self.hint else []
@@ -121,28 +124,28 @@ class NotInstalled(Error):
 
 OTHER_VERSION = ("Use CREATE EXTENSION tq, or ALTER EXTENSION tq UPDATE if the extension is older than 0.2.0. "
                  "The schema of tq must be in the search_path.")
-CLASSES = {cls.sqlstate: cls for cls in (
+CLASSES: dict[str | None, type[Error]] = {cls.sqlstate: cls for cls in (
     LeaseLost, QueueNotFound, QueueFull, JobNotFound, WrongState, NotPreloaded, VersionMismatch, KeyTaken, NotLoaded, ChangesDeleted,
     InvalidArgument, NotAllowed, NotFound, Exists, LimitReached, TooLarge, Busy, ReadOnly, NotInstalled)}
 
 
-def sqlstate(error):
+def sqlstate(error: BaseException | None) -> str | None:
     """The SQLSTATE of an error of a driver, or of a framework that wraps it; None if there is none."""
     while error is not None:
-        code = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+        code: str | None = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
         if code:
             return code
         error = getattr(error, "orig", None) or error.__cause__
     return None
 
 
-def translated(error):
+def translated(error: BaseException) -> Error | None:
     """The error of tq for an error of a driver; None if the driver's own says enough."""
     code = sqlstate(error)
     cls = CLASSES.get(code) or (InvalidArgument if code and code.startswith("22") else None)
     if cls is None:
         return None
-    inner = error
+    inner: Any = error
     while getattr(inner, "diag", None) is None:
         inner = getattr(inner, "orig", None) or inner.__cause__
     diag = inner.diag

@@ -1,17 +1,33 @@
 """The job that a handler gets, and the ways in which a handler can end one."""
+from __future__ import annotations
+
+import datetime
 import json
 import logging
 import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tq import drivers, statements
 
+if TYPE_CHECKING:
+    import concurrent.futures
+
+    from tq.codec import Codec
+
 BACKTRACE = 8192    # bytes of a backtrace that the error of a job keeps
+
+
+class Keeper(Protocol):
+    """Sends the statements of a handler."""
+
+    def request(self, lease: int, sql: str, params: Sequence[Any], /) -> concurrent.futures.Future[str]: ...
 
 
 class Retry(Exception):
     """Fail the attempt, and try again after `delay`: seconds, a timedelta, or text such as "10 min". None: by the policy."""
 
-    def __init__(self, delay=None, message="the handler asked for a retry"):
+    def __init__(self, delay: statements.Duration | None = None, message: str = "the handler asked for a retry") -> None:
         super().__init__(message)
         self.delay = None if delay is None else statements.seconds(delay)
 
@@ -27,7 +43,7 @@ class Bury(Exception):
 class Release(Exception):
     """Give the job back without counting the attempt; no claim gets it before `delay` has passed."""
 
-    def __init__(self, delay=None):
+    def __init__(self, delay: statements.Duration | None = None) -> None:
         super().__init__("released")
         self.delay = None if delay is None else statements.seconds(delay)
 
@@ -44,32 +60,32 @@ class Job:
     threading.Event; `reason` then is "cancel", "lost" or "shutdown". `log` adds the job to each line.
     """
 
-    def __init__(self, row, codec=None, keeper=None):
-        self.id = row["id"]
-        self.lease = row["lease"]
-        self.queue = row["queue"]
-        self.kind = row["kind"]
-        self.attempt = row["attempt"]
-        self.max_attempts = row["max_attempts"]
-        self.priority = row["priority"]
-        self.group_key = row.get("group_key")
-        self.unique_key = row.get("unique_key")
-        self.headers = row["headers"] or {}
-        self.tags = row.get("tags") or []
-        self.payload = row["payload"]
-        self.checkpoint = row.get("checkpoint")
-        self.parents = {int(id): one for id, one in (row.get("parents") or {}).items()}
+    def __init__(self, row: Mapping[str, Any], codec: Codec | None = None, keeper: Keeper | None = None) -> None:
+        self.id: int = row["id"]
+        self.lease: int = row["lease"]
+        self.queue: str = row["queue"]
+        self.kind: str | None = row["kind"]
+        self.attempt: int = row["attempt"]
+        self.max_attempts: int = row["max_attempts"]
+        self.priority: int = row["priority"]
+        self.group_key: str | None = row.get("group_key")
+        self.unique_key: str | None = row.get("unique_key")
+        self.headers: dict[str, Any] = row["headers"] or {}
+        self.tags: list[str] = row.get("tags") or []
+        self.payload: Any = row["payload"]
+        self.checkpoint: Any = row.get("checkpoint")
+        self.parents: dict[int, Any] = {int(id): one for id, one in (row.get("parents") or {}).items()}
         self._row = row
         self._codec = codec
         self._keeper = keeper
         self.cancelled = threading.Event()
-        self.reason = None
+        self.reason: str | None = None
         self.completed = False      # in a transaction of the handler
         self.log = logging.LoggerAdapter(logging.getLogger("tq.job"), self.described())
         if codec:
             self._decode(codec)
 
-    def _decode(self, codec):
+    def _decode(self, codec: Codec) -> None:
         self.payload = codec.decode(self.payload, "tq.v1:payload")
         if self.checkpoint is not None:
             self.checkpoint = codec.decode(self.checkpoint, f"tq.v1:checkpoint:{self.id}")
@@ -77,45 +93,53 @@ class Job:
             if parent.get("result") is not None:
                 parent["result"] = codec.decode(parent["result"], f"tq.v1:result:{id}")
 
-    def described(self):
+    def described(self) -> dict[str, Any]:
         """The fields of a structured log."""
         return {"job_id": self.id, "queue": self.queue, "kind": self.kind, "attempt": self.attempt}
 
-    def _time(self, name):
+    def _time(self, name: str) -> Any:
         value = self._row.get(name)
         return statements.decoded_time(value) if isinstance(value, str) else value
 
-    enqueued_at = property(lambda self: self._time("enqueued_at"))
-    lease_expires_at = property(lambda self: self._time("lease_expires_at"))
-    deadline = property(lambda self: self._time("deadline"))
+    @property
+    def enqueued_at(self) -> datetime.datetime:
+        return self._time("enqueued_at")  # type: ignore[no-any-return]
 
-    def check(self):
+    @property
+    def lease_expires_at(self) -> datetime.datetime:
+        return self._time("lease_expires_at")  # type: ignore[no-any-return]
+
+    @property
+    def deadline(self) -> datetime.datetime | None:
+        return self._time("deadline")  # type: ignore[no-any-return]
+
+    def check(self) -> None:
         """Raises Cancelled if the job was cancelled or its lease is lost."""
         if self.cancelled.is_set():
             raise Cancelled(self.reason)
 
-    def encoded(self, value, what):
+    def encoded(self, value: Any, what: str) -> Any:
         """A result or checkpoint as the database keeps it."""
         return value if value is None or self._codec is None else self._codec.encode(value, f"tq.v1:{what}:{self.id}")
 
-    def decoded(self, text):
+    def decoded(self, text: str | None) -> Any:
         """The result of a JSON text as the database keeps it."""
         value = None if text is None else json.loads(text)
         return value if value is None or self._codec is None else self._codec.decode(value, f"tq.v1:result:{self.id}")
 
-    def complete(self, conn, result=None):
+    def complete(self, conn: Any, result: Any = None) -> Any:
         """Completes the job in the transaction of `conn`: its work takes effect exactly once. Raises LeaseLost.
 
         The worker does nothing more about the job, so commit. With an AsyncConnection, await it.
         """
         text, params = statements.call("tq_complete", {"id": self.id, "lease": self.lease, "result": self.encoded(result, "result")})
 
-        def read(rows):
+        def read(rows: drivers.Rows) -> Any:
             self.completed = True
             return rows[0][0]
         return drivers.run(conn, f"SELECT {text}", params, read)
 
-    def heartbeat(self, progress=None, checkpoint=None, conn=None):
+    def heartbeat(self, progress: Any = None, checkpoint: Any = None, conn: Any = None) -> Any:
         """Reports progress or keeps a checkpoint. Returns what to do: "run", "cancel", "quiet" or "lost".
 
         With `conn`, a checkpoint is part of its transaction. Leases are renewed without this call. In a coroutine, await it.
@@ -123,30 +147,35 @@ class Job:
         sql, params = self._heartbeat(progress, checkpoint)
         if conn is not None:
             return drivers.run(conn, sql, params, statements.scalar)
-        return self._keeper.request(self.lease, sql, params).result()
+        return self._request(sql, params).result()
 
-    def _heartbeat(self, progress, checkpoint):
+    def _request(self, sql: str, params: Sequence[Any]) -> concurrent.futures.Future[str]:
+        if self._keeper is None:
+            raise RuntimeError("this job has no worker")
+        return self._keeper.request(self.lease, sql, params)
+
+    def _heartbeat(self, progress: Any, checkpoint: Any) -> tuple[str, list[Any]]:
         arguments = {"id": self.id, "lease": self.lease, "progress": progress, "checkpoint": self.encoded(checkpoint, "checkpoint")}
         text, params = statements.call("tq_heartbeat", arguments)
         return f"SELECT action FROM {text}", params
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<Job {self.id} of {self.queue!r}, kind {self.kind!r}, attempt {self.attempt}>"
 
 
 class AsyncJob(Job):
     """The job of a coroutine. `heartbeat` and, with an AsyncConnection, `complete` are awaited."""
 
-    async def heartbeat(self, progress=None, checkpoint=None, conn=None):
+    async def heartbeat(self, progress: Any = None, checkpoint: Any = None, conn: Any = None) -> str:
         import asyncio
         sql, params = self._heartbeat(progress, checkpoint)
         if conn is not None:
-            answer = drivers.run(conn, sql, params, statements.scalar)
-            return await answer if drivers.is_async(conn) else answer
-        return await asyncio.wrap_future(self._keeper.request(self.lease, sql, params))
+            answer: Any = drivers.run(conn, sql, params, statements.scalar)
+            return await answer if drivers.is_async(conn) else answer  # type: ignore[no-any-return]
+        return await asyncio.wrap_future(self._request(sql, params))
 
 
-def undecodable(error):
+def undecodable(error: BaseException) -> str:
     """The reason for burying a job that a codec refuses."""
     return f"payload, checkpoint or parents cannot be decoded: {error}"
 

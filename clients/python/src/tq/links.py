@@ -1,10 +1,16 @@
 """The worker's own connections: one statement at a time, reconnect with backoff, one line in the log for each loss."""
+from __future__ import annotations
+
 import logging
 import random
 import threading
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any, TypeVar
 
 from tq import drivers, errors
 
+T = TypeVar("T")
 log = logging.getLogger("tq.worker")
 FIRST, LONGEST = 0.1, 30.0      # seconds between attempts to connect
 
@@ -16,34 +22,34 @@ class Gone(Exception):
 class Backoff:
     """Pauses of 0.1 s, doubled each time up to 30 s, with random deviations of up to a half."""
 
-    def __init__(self, first=FIRST, longest=LONGEST):
+    def __init__(self, first: float = FIRST, longest: float = LONGEST) -> None:
         self.first, self.longest = first, longest
         self.next = first
 
-    def pause(self):
+    def pause(self) -> float:
         """The next pause in seconds."""
         pause = self.next * random.uniform(0.5, 1.5)
         self.next = min(self.next * 2, self.longest)
         return pause
 
-    def reset(self):
+    def reset(self) -> None:
         self.next = self.first
 
 
 class Outage:
     """What the links of a worker say of lost connections: one line when the first is lost, one when all are back."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.down = set()
+        self.down: set[Link] = set()
 
-    def begins(self, link, error):
+    def begins(self, link: Link, error: BaseException) -> None:
         with self.lock:
             if not self.down:
                 log.error("the connection is lost: %s", str(error).strip(), extra={"sqlstate": errors.sqlstate(error)})
             self.down.add(link)
 
-    def ends(self, link):
+    def ends(self, link: Link) -> None:
         with self.lock:
             if self.down == {link}:
                 log.info("connected again")
@@ -53,14 +59,14 @@ class Outage:
 class Link:
     """A connection in autocommit mode that belongs to one thread; `interrupt` and `close` may be called by others."""
 
-    def __init__(self, outage, dsn, name, driver):
+    def __init__(self, outage: Outage, dsn: str, name: str, driver: ModuleType) -> None:
         self.outage = outage
-        self.conn = None
+        self.conn: Any = None
         self.over = threading.Event()       # no more attempts to connect
-        self.connect = lambda: drivers.connect(dsn, name, driver)
+        self.connect: Callable[[], Any] = lambda: drivers.connect(dsn, name, driver)
         self._backoff = Backoff()
 
-    def ensure(self):
+    def ensure(self) -> bool:
         """Connects unless it is connected. Returns False if it was closed meanwhile."""
         while self.conn is None and not self.over.is_set():
             try:
@@ -72,10 +78,10 @@ class Link:
                 self.outage.ends(self)
         return self.conn is not None
 
-    def call(self, sql, params, read=list):
+    def call(self, sql: str, params: Sequence[Any], read: Callable[[drivers.Rows], T]) -> T:
         """Executes a statement; `params` is a list. Raises Gone if the connection broke, else as `drivers.run`."""
         try:
-            found = drivers.run(self.conn, sql, params, read)
+            found = drivers.run_now(self.conn, sql, params, read)
         except Exception as error:
             if not drivers.is_lost(self.conn, error):
                 raise
@@ -86,7 +92,7 @@ class Link:
         self._backoff.reset()
         return found
 
-    def interrupt(self):
+    def interrupt(self) -> None:
         """Cancels the statement that runs, if any."""
         conn = self.conn
         try:
@@ -95,11 +101,11 @@ class Link:
         except Exception as error:
             log.debug("no statement was cancelled: %s", error)
 
-    def close(self):
+    def close(self) -> None:
         self.over.set()
         self._drop()
 
-    def _drop(self):
+    def _drop(self) -> None:
         conn, self.conn = self.conn, None
         try:
             if conn is not None:

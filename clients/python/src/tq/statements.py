@@ -2,9 +2,15 @@
 
 Arguments are named as in the reference. Their types follow from their names, since a name means the same everywhere.
 """
+from __future__ import annotations
+
 import datetime
 import json
 import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+Duration = float | str | datetime.timedelta
 
 JSON = {"payload", "headers", "retry", "options", "result", "checkpoint", "progress", "detail", "search", "settings"}
 JSON_ARRAYS = {"payloads", "results"}
@@ -17,7 +23,7 @@ UNITS = {("ms",): 1e-3, ("", "s", "sec", "second", "seconds"): 1, ("min", "minut
 TIME_COLUMNS = ("_at", "_until")
 
 
-def seconds(value):
+def seconds(value: Duration) -> float:
     """A duration in seconds from a number of seconds, a timedelta, or text such as "500ms", "30 s", "1.5 min", "2 h", "1 d"."""
     if isinstance(value, datetime.timedelta):
         value = value.total_seconds()
@@ -34,18 +40,19 @@ def seconds(value):
     return float(value)
 
 
-def interval(value):
+def interval(value: Duration) -> str | datetime.timedelta:
     """Text goes to the server as it is, so that everything that PostgreSQL reads is allowed."""
     if isinstance(value, (str, datetime.timedelta)):
         return value
     return datetime.timedelta(seconds=value)
 
 
-def _in_options(value):
+def _in_options(value: object) -> str:
     if isinstance(value, datetime.timedelta):
         return f"{value.total_seconds():.6f} s"
     if isinstance(value, datetime.datetime):
-        return _time("options", value).isoformat()
+        _time("options", value)
+        return value.isoformat()
     raise TypeError(f"{type(value).__name__} is no JSON")
 
 
@@ -53,20 +60,20 @@ class Text(str):
     """JSON text in the place of a value."""
 
 
-def to_json(value):
+def to_json(value: object) -> str:
     """JSON text without spaces, in ASCII. Refuses NaN and infinity, which JSON does not have."""
     if isinstance(value, Text):
         return str(value)
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
-def _time(name, value):
+def _time(name: str, value: Any) -> Any:
     if isinstance(value, datetime.datetime) and value.tzinfo is None:
         raise ValueError(f"{name} has no time zone: {value!r}; add one, for example tzinfo=datetime.timezone.utc")
     return value
 
 
-def _argument(name, value):
+def _argument(name: str, value: Any) -> tuple[Any, str | None]:
     """A parameter and its type for a cast. None: the type that the driver gives."""
     if name in JSON:
         text = json.dumps(value, separators=(",", ":"), allow_nan=False, default=_in_options) if name in ("options", "retry", "settings") \
@@ -85,7 +92,7 @@ def _argument(name, value):
     return value, "boolean" if isinstance(value, bool) else "text"
 
 
-def call(function, arguments, known=()):
+def call(function: str, arguments: Mapping[str, Any], known: Collection[str] = ()) -> tuple[str, list[Any]]:
     """The text `function(name => %s, ...)` and its parameters. Arguments that are None are left out, except payload and queue.
 
     With `known`, raises TypeError for an argument that is not among them.
@@ -95,7 +102,8 @@ def call(function, arguments, known=()):
             raise TypeError(f"{function} has no argument {name!r}; it has {', '.join(known)}")
         if not (name.isascii() and name.isidentifier()):
             raise TypeError(f"{function} has no argument {name!r}")
-    parts, params = [], []
+    parts: list[str] = []
+    params: list[Any] = []
     for name, value in arguments.items():
         if value is None and name not in ("payload", "queue"):
             continue
@@ -105,7 +113,7 @@ def call(function, arguments, known=()):
     return f"{function}({', '.join(parts)})", params
 
 
-def decoded_time(text):
+def decoded_time(text: str) -> datetime.datetime | str:
     """A time of the server; the text itself for infinity and years that Python does not have."""
     try:
         return datetime.datetime.fromisoformat(text)
@@ -113,18 +121,18 @@ def decoded_time(text):
         return text
 
 
-def record(text):
+def record(text: str) -> dict[str, Any]:
     """A row that the server sent as one JSON object, with times as datetime."""
-    row = json.loads(text)
+    row: dict[str, Any] = json.loads(text)
     for name, value in row.items():
         if type(value) is str and name.endswith(TIME_COLUMNS):
             row[name] = decoded_time(value)
     return row
 
 
-def scalar(rows):
+def scalar(rows: list[tuple[Any, ...]]) -> Any:
     return rows[0][0] if rows else None
 
 
-def nothing(_rows):
+def nothing(_rows: list[tuple[Any, ...]]) -> None:
     return None

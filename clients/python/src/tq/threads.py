@@ -1,10 +1,21 @@
 """The two threads of a worker that talk to the server: one waits and claims, the other renews leases and sends finishes."""
+from __future__ import annotations
+
 import logging
 import random
 import threading
 import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tq import drivers, errors, links, outcomes, statements
+
+if TYPE_CHECKING:
+    import concurrent.futures
+
+    from tq.core import Core, Finish, Held
+    from tq.outcomes import Outcome
+    from tq.worker import Options
 
 log = logging.getLogger("tq.worker")
 PROBE = 2.0         # seconds that a pooler has to give a second connection
@@ -21,22 +32,22 @@ FAIL_MANY = "SELECT id, status FROM tq_fail_many(%s::bigint[], %s::bigint[], %s:
 LATER = ("TQ009", "55P03", "57014", "40001", "40P01")
 
 
-def _later(code):
+def _later(code: str | None) -> bool:
     return code in LATER or (code or "").startswith("53")
 
 
 class Claims(threading.Thread):
     """Waits for jobs and claims them. `started(conn)` is called with the first connection."""
 
-    def __init__(self, core, link, options, started):
+    def __init__(self, core: Core, link: links.Link, options: Options, started: Callable[[links.Link], None]) -> None:
         super().__init__(name="tq-claims", daemon=True)
         self.core, self.link, self.options, self.started = core, link, options, started
         self.wait = WAIT
         self.waits = False      # in tq_wait, which `interrupt` ends
         self.trouble = links.Backoff()
-        self.said = None
+        self.said: str | None = None
 
-    def run(self):
+    def run(self) -> None:
         pause = links.Backoff(0.01, 1.0)
         ready = short = False
         while not self.core.stopping and self.link.ensure():
@@ -63,16 +74,17 @@ class Claims(threading.Thread):
                 self.failed(error)
         self.link.close()
 
-    def claim(self, most):
+    def claim(self, most: int) -> int:
         queues = self.options.queues
         if len(queues) > ANY:
             found = self.link.call("SELECT DISTINCT queue FROM tq_ready(%s::text[])", [queues], lambda rows: [name for name, in rows])
             queues = random.sample(found, min(len(found), ANY)) or queues[:ANY]
-        rows = self.link.call(CLAIM, [queues, most, self.options.name, statements.interval(self.options.lease), self.options.kinds], list)
+        rows = self.link.call(CLAIM, [queues, most, self.options.name, statements.interval(self.options.lease), self.options.kinds],
+                              drivers.all_rows)
         self.core.take(rows)
         return len(rows)
 
-    def wait_for_jobs(self):
+    def wait_for_jobs(self) -> float:
         """Returns how long it waited, in seconds."""
         queues, kinds, began = self.options.queues, self.options.kinds, time.monotonic()
         timeout = statements.interval(self.wait)
@@ -81,16 +93,16 @@ class Claims(threading.Thread):
             if self.core.stopping:
                 return 0
             if kinds is None:
-                self.link.call("CALL tq_wait(%s::text[], %s::interval)", [queues, timeout])
+                self.link.call("CALL tq_wait(%s::text[], %s::interval)", [queues, timeout], statements.nothing)
             else:
                 pairs = [(queue, kind) for queue in queues for kind in kinds]
                 self.link.call("CALL tq_wait(%s::text[], %s::interval, %s::text[])",
-                               [[queue for queue, _ in pairs], timeout, [kind for _, kind in pairs]])
+                               [[queue for queue, _ in pairs], timeout, [kind for _, kind in pairs]], statements.nothing)
         finally:
             self.waits = False
         return time.monotonic() - began
 
-    def failed(self, error):
+    def failed(self, error: BaseException) -> None:
         """A refused statement is repeated after a pause, and said once."""
         if self.core.stopping and errors.sqlstate(error) == "57014":
             return
@@ -100,7 +112,7 @@ class Claims(threading.Thread):
         self.said = text
         self.link.over.wait(self.trouble.pause())
 
-    def end(self, seconds):
+    def end(self, seconds: float) -> None:
         """After Core.stop: ends a wait, and joins. A claim is not interrupted: it is short, and its jobs are released."""
         self.link.over.set()
         end = time.monotonic() + seconds
@@ -113,13 +125,13 @@ class Claims(threading.Thread):
 class Keeper(threading.Thread):
     """Renews leases, sends the statements of handlers, and finishes jobs."""
 
-    def __init__(self, core, link, options):
+    def __init__(self, core: Core, link: links.Link, options: Options) -> None:
         super().__init__(name="tq-keeper", daemon=True)
         self.core, self.link, self.options = core, link, options
         self.heartbeat_at = time.monotonic() + options.lease / 3
         self.failing = False
 
-    def run(self):
+    def run(self) -> None:
         while self.link.ensure():
             todo = self.core.due(self.heartbeat_at)
             if todo is None:
@@ -142,11 +154,11 @@ class Keeper(threading.Thread):
                 self.link.over.wait(1.0)
         self.link.close()
 
-    def late(self):
+    def late(self) -> bool:
         """Whether heartbeats are due, which come before the rest of many finishes."""
         return time.monotonic() >= self.heartbeat_at
 
-    def renew(self):
+    def renew(self) -> None:
         asked = self.core.to_renew()
         try:
             actions = self.link.call(HEARTBEATS, [[held.id for held in asked], [held.lease for held in asked]],
@@ -163,7 +175,7 @@ class Keeper(threading.Thread):
         self.heartbeat_at = time.monotonic() + self.options.lease / 3
         self.core.renewed(asked, actions)
 
-    def answer(self, lease, sql, params, future):
+    def answer(self, lease: int, sql: str, params: Sequence[Any], future: concurrent.futures.Future[str]) -> None:
         if not (future.running() or future.set_running_or_notify_cancel()):
             return      # its coroutine was cancelled
         try:
@@ -178,7 +190,7 @@ class Keeper(threading.Thread):
 
     # --- finishes
 
-    def finish(self, finishes):
+    def finish(self, finishes: list[Finish]) -> None:
         """Sends some of them, and removes these from the list."""
         verb = _batch_of(finishes[0][1])
         if verb is None:
@@ -189,12 +201,12 @@ class Keeper(threading.Thread):
         sent = {id(one) for one in part}
         finishes[:] = [one for one in finishes if id(one) not in sent]
 
-    def tell(self, part, verb):
+    def tell(self, part: list[Finish], verb: str | None) -> list[str]:
         """The statuses. If the server refuses a batch, halves of it are tried."""
         try:
             if verb is None:
                 return [self.tell_one(*part[0])]
-            columns = [[held.id for held, _ in part], [held.lease for held, _ in part], [outcome.text for _, outcome in part]]
+            columns: list[list[Any]] = [[held.id for held, _ in part], [held.lease for held, _ in part], [outcome.text for _, outcome in part]]
             return self.link.call(COMPLETE_MANY if verb == "complete" else FAIL_MANY, columns, lambda rows: [status for _, status in rows])
         except links.Gone:
             raise
@@ -207,7 +219,7 @@ class Keeper(threading.Thread):
                 return self.tell(part[:half], verb) + self.tell(part[half:], verb)
             return [self.refused(*part[0], error, code)]
 
-    def refused(self, held, outcome, error, code):
+    def refused(self, held: Held, outcome: Outcome, error: BaseException, code: str | None) -> str:
         """The status of a finish that the server refuses."""
         if code in ("TQ001", "TQ004"):
             return "lost"
@@ -218,43 +230,43 @@ class Keeper(threading.Thread):
         log.error("job %s cannot be finished: %s", held.id, str(error).strip(), extra={"job_id": held.id, "sqlstate": code})
         return "dropped"
 
-    def tell_one(self, held, outcome):
+    def tell_one(self, held: Held, outcome: Outcome) -> str:
         text, params = statements.call(f"tq_{outcome.verb}", outcomes.arguments(held.id, held.lease, outcome))
-        self.link.call(f"SELECT {text}", params)
+        self.link.call(f"SELECT {text}", params, statements.nothing)
         return "ok"
 
 
-def _batch_of(outcome):
+def _batch_of(outcome: Outcome) -> str | None:
     """The verb of the function that finishes many such jobs at once; None if there is none."""
     if outcome.verb == "complete" or (outcome.verb == "fail" and outcome.delay is None and not outcome.fatal):
         return outcome.verb
     return None
 
 
-def check(link):
+def check(link: links.Link) -> str:
     """Raises NotInstalled unless the database of the link has tq."""
-    version = link.call("SELECT extversion FROM pg_extension WHERE extname = 'tq'", [], statements.scalar)
+    version: str | None = link.call("SELECT extversion FROM pg_extension WHERE extname = 'tq'", [], statements.scalar)
     if version is None:
         database = link.call("SELECT current_database()::text", [], statements.scalar)
         raise errors.NotInstalled(f'the extension tq is not installed in database "{database}"', hint="Use CREATE EXTENSION tq.")
     return version
 
 
-def behind_pooler(conn):
+def behind_pooler(conn: Any) -> bool:
     """Whether a pooler answers for the server: it gives its own number of the backend."""
     said = conn.info.backend_pid
-    return drivers.run(conn, "SELECT pg_backend_pid()", [], statements.scalar) != said
+    return bool(drivers.run_now(conn, "SELECT pg_backend_pid()", [], statements.scalar) != said)
 
 
-def has_room(link, connect):
+def has_room(link: links.Link, connect: Callable[[], Any]) -> bool:
     """Whether a pooler has a connection for heartbeats while `link` holds one."""
     answered = threading.Event()
 
-    def probe():
+    def probe() -> None:
         conn = None
         try:
             conn = connect()
-            drivers.run(conn, "SELECT pg_backend_pid()", [], statements.scalar)
+            drivers.run_now(conn, "SELECT pg_backend_pid()", [], statements.scalar)
             answered.set()
         except Exception as error:
             log.debug("the probe of the pooler failed: %s", error)
@@ -262,9 +274,9 @@ def has_room(link, connect):
             if conn is not None:
                 conn.close()
 
-    link.call("BEGIN", [])
+    link.call("BEGIN", [], statements.nothing)
     try:
         threading.Thread(target=probe, name="tq-probe", daemon=True).start()
         return answered.wait(PROBE)
     finally:
-        link.call("ROLLBACK", [])
+        link.call("ROLLBACK", [], statements.nothing)

@@ -2,38 +2,48 @@
 
 Without OpenTelemetry, a job that a handler enqueues gets the trace of the handler's own job.
 """
+from __future__ import annotations
+
 import contextlib
 import contextvars
+import importlib
 import secrets
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from tq.app import Enqueue
+    from tq.jobs import Job
+
+propagate: Any
+trace: Any
 try:
-    from opentelemetry import propagate, trace
+    propagate, trace = (importlib.import_module(f"opentelemetry.{name}") for name in ("propagate", "trace"))
 except ImportError:
     propagate = trace = None
 
 FIELDS = ("traceparent", "tracestate")
-_current = contextvars.ContextVar("tq_trace", default=None)
+_current: contextvars.ContextVar[dict[str, str] | None] = contextvars.ContextVar("tq_trace", default=None)
 
 
 class Tracing:
     """The middleware that an App has by default."""
 
     @contextlib.contextmanager
-    def enqueue(self, request):
+    def enqueue(self, request: Enqueue) -> Iterator[None]:
         if trace is None:
-            carried = _child(_current.get())
-            _add(request, carried)
+            _add(request, _child(_current.get()))
             yield
             return
         with self._tracer().start_as_current_span(f"enqueue {request.queue}", kind=trace.SpanKind.PRODUCER, attributes={
                 "messaging.system": "tq", "messaging.operation.type": "send", "messaging.destination.name": request.queue}):
-            carried = {}
+            carried: dict[str, str] = {}
             propagate.inject(carried)
             _add(request, carried)
             yield
 
     @contextlib.contextmanager
-    def run(self, job):
+    def run(self, job: Job) -> Iterator[None]:
         carried = {name: job.headers[name] for name in FIELDS if isinstance(job.headers.get(name), str)}
         token = _current.set(carried)
         try:
@@ -49,20 +59,21 @@ class Tracing:
             _current.reset(token)
 
     @staticmethod
-    def _tracer():
+    def _tracer() -> Any:
         return trace.get_tracer("tq")
 
 
-def _add(request, carried):
+def _add(request: Enqueue, carried: dict[str, str]) -> None:
     """Adds the trace to the headers, unless the caller gave one."""
     headers = request.arguments.get("headers") or {}
     if carried and "traceparent" not in headers:
         request.arguments["headers"] = {**headers, **carried}
 
 
-def _child(carried):
+def _child(carried: dict[str, str] | None) -> dict[str, str]:
     """The same trace with a new parent span; nothing if there is no trace."""
-    parts = (carried or {}).get("traceparent", "").split("-")
+    carried = carried or {}
+    parts = carried.get("traceparent", "").split("-")
     if len(parts) != 4 or [len(part) for part in parts] != [2, 32, 16, 2]:
         return {}
     return {**carried, "traceparent": "-".join((parts[0], parts[1], secrets.token_hex(8), parts[3]))}

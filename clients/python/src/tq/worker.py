@@ -1,4 +1,6 @@
 """The worker: options, start, signals and end."""
+from __future__ import annotations
+
 import asyncio
 import concurrent.futures
 import dataclasses
@@ -8,9 +10,14 @@ import queue
 import signal
 import socket
 import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from tq import drivers, errors, links, runners, statements, threads
 from tq.core import Core
+
+if TYPE_CHECKING:
+    from tq.app import App
 
 log = logging.getLogger("tq.worker")
 AFTER_CANCEL = 1.0      # seconds for handlers to end after they were cancelled
@@ -20,8 +27,8 @@ AFTER_RELEASE = 5.0     # seconds for the last finishes to reach the server
 @dataclasses.dataclass
 class Options:
     """Durations are in seconds. `queues` are those of the tasks unless they are given."""
-    queues: list
-    kinds: list | None
+    queues: list[str]
+    kinds: list[str] | None
     name: str
     concurrency: int
     buffer: int
@@ -42,8 +49,10 @@ class Worker:
     psycopg or psycopg2. Durations are seconds, a timedelta, or text such as "500 ms".
     """
 
-    def __init__(self, app, dsn="", *, queues=None, kinds=None, name=None, concurrency=10, buffer=None, lease=30, flush_interval=0.001,
-                 shutdown_timeout=25, schedules=True, driver=None):
+    def __init__(self, app: App, dsn: str = "", *, queues: Iterable[str] | None = None, kinds: Iterable[str] | None = None,
+                 name: str | None = None, concurrency: int = 10, buffer: int | None = None, lease: statements.Duration = 30,
+                 flush_interval: statements.Duration = 0.001, shutdown_timeout: statements.Duration = 25, schedules: bool = True,
+                 driver: str | None = None) -> None:
         queues = list(dict.fromkeys(queues or (task.queue for task in app.tasks.values())))
         if not queues:
             raise ValueError("the application has no tasks, so a worker needs queues")
@@ -58,13 +67,13 @@ class Worker:
         self.schedules = schedules
         self.driver = drivers.driver_named(driver)
         self.dsn = dsn
-        self.events = queue.SimpleQueue()       # put is safe in a signal handler
-        self.fatal = None
-        self.core = None
+        self.events: queue.SimpleQueue[str] = queue.SimpleQueue()       # put is safe in a signal handler
+        self.fatal: Exception | None = None
+        self.core: Core
 
     # --- the ways to run
 
-    def run(self):
+    def run(self) -> int:
         """Runs until SIGTERM or SIGINT, in the main thread of a process. Returns the exit code."""
         before = {number: signal.signal(number, lambda *_: self.events.put("stop")) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
@@ -74,7 +83,7 @@ class Worker:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    async def run_async(self):
+    async def run_async(self) -> int:
         """Runs in the event loop of the caller until it is cancelled or `stop` is called. Returns the exit code.
 
         When it is cancelled, it stops as after SIGTERM.
@@ -88,22 +97,22 @@ class Worker:
             await ended
             raise
 
-    def __enter__(self):
+    def __enter__(self) -> Worker:
         self.start()
         self._end = concurrent.futures.ThreadPoolExecutor(1, "tq-supervisor").submit(self._supervise)
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.stop()
         self._end.result()
 
-    def stop(self):
+    def stop(self) -> None:
         """As SIGTERM: a second call releases running jobs at once. Returns immediately."""
         self.events.put("stop")
 
     # --- inside
 
-    def start(self, loop=None):
+    def start(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         """Starts the threads; `run`, `run_async` and `with` do it."""
         options = self.options
         self.core = core = Core(self.app, options, self.events.put)
@@ -115,7 +124,7 @@ class Worker:
         self.keeper.start()
         self.claims.start()
 
-    def _started(self, link):
+    def _started(self, link: links.Link) -> None:
         """With the first connection: is tq there, do the schedules fit?"""
         try:
             version = threads.check(link)
@@ -128,7 +137,7 @@ class Worker:
             log.error("the pooler has no connection for heartbeats while this worker waits, so leases may end early: its pool needs one "
                       "connection for each worker and one more, at least 2 (default_pool_size of PgBouncer)")
         log.info("worker %s started", self.options.name, extra={"queues": self.options.queues, "extension": version})
-        if self.schedules and self.app.schedules:
+        if self.schedules:
             try:
                 self.app.sync_schedules(link.conn)
             except Exception as error:
@@ -136,7 +145,7 @@ class Worker:
                     raise
                 log.error("schedules are not in step: %s", error, extra={"sqlstate": errors.sqlstate(error)})
 
-    def _supervise(self):
+    def _supervise(self) -> int:
         """Waits for the end, ends, and returns the exit code."""
         while self.events.get() != "stop":
             pass
@@ -160,13 +169,13 @@ class Worker:
             if one is not None:
                 one.close()
         if core.released:
-            log.warning("%d jobs did not end and were released", core.released)
+            log.warning("%d jobs were released", core.released)
         log.info("worker %s ended", self.options.name)
         if self.fatal is not None:
             raise self.fatal
         return 1 if core.released or core.held else 0
 
-    def _idle(self, seconds):
+    def _idle(self, seconds: float) -> bool:
         """Waits until no job runs. Returns False after `seconds` or at the next signal."""
         end = time.monotonic() + seconds
         while self.core.running:
@@ -178,6 +187,6 @@ class Worker:
         return True
 
 
-def _name():
+def _name() -> str:
     """A name that no other worker has: host, process and a random part."""
     return f"{socket.gethostname()[:40]}.{os.getpid()}.{os.urandom(2).hex()}"

@@ -55,6 +55,7 @@ module Tq
         @calls = Monitor.new
         @process = Process.pid
         @leases = {} # of the tasks that this process has; 0: the lease is lost
+        @stored = {} # of these tasks: the context, and its number of attempts when it was stored
         @removed = {}
         @beating = Thread.new { beat_until_closed }
         at_exit { close }
@@ -64,18 +65,23 @@ module Tq
       # or nil. Returns the id: a String. Raises LeaseLost if another process has the task by now.
       def add(context, publish_at: nil, task_id: nil)
         value = { task: [Marshal.dump(context)].pack('m0'), publish_at: publish_at }
-        with_session { |session| task_id ? change(session, task_id, value) : insert(session, value) }
+        id = with_session { |session| task_id ? change(session, task_id, value) : insert(session, value) }
+        remember(Integer(id), context)
+        id
       end
 
       # Removes a task that has been run, or given up. Waits for no server that is away: the next heartbeat repeats it.
+      # Rage does not tell the two apart, but counts an attempt in the context if it failed.
       def remove(task_id)
-        lease = @lock.synchronize { @leases.delete(Integer(task_id)) }
+        id = Integer(task_id)
+        lease, (context, attempts) = @lock.synchronize { [@leases.delete(id), @stored.delete(id)] }
         return if lease.nil?
         return warn_of_loss(task_id) if lease.zero?
 
-        complete(Integer(task_id), lease)
+        failed = attempts_of(context) if context && attempts_of(context) > attempts
+        finish(id, lease, failed)
       rescue ConnectionLost, NotLoaded
-        @lock.synchronize { @removed[Integer(task_id)] = lease }
+        @lock.synchronize { @removed[id] = [lease, failed] }
       end
 
       # Takes up the tasks that no living process holds. Returns [id, context, publish_at] for each.
@@ -145,12 +151,25 @@ module Tq
         answer = session.call('tq_heartbeat', id: id, lease: lease, checkpoint: checkpoint).first['action']
         return task_id unless answer == 'lost'
 
-        @lock.synchronize { @leases.delete(id) }
+        @lock.synchronize { [@leases, @stored].each { |tasks| tasks.delete(id) } }
         raise LeaseLost, "another process has task #{id}, or will"
       end
 
-      def complete(id, lease)
-        with_session { |session| session.value('tq_complete', id: id, lease: lease) }
+      def remember(id, context)
+        @lock.synchronize { @stored[id] = [context, attempts_of(context)] }
+      end
+
+      def attempts_of(context)
+        ::Rage::Deferred::Context.get_attempts(context).to_i
+      end
+
+      # failed: the attempts of a task that was given up.
+      def finish(id, lease, failed)
+        with_session do |session|
+          next session.value('tq_complete', id: id, lease: lease) unless failed
+
+          session.value('tq_fail', id: id, lease: lease, error: "Rage gave the task up after #{failed} attempts", fatal: true)
+        end
       rescue LeaseLost, JobNotFound
         warn_of_loss(id)
       end
@@ -166,7 +185,10 @@ module Tq
         value = @codec.decode(JSON.parse(raw), context, strict: true)
         task = Marshal.load(value['task'].unpack1('m0')) # rubocop:disable Security/MarshalLoad -- the codec has checked it
         had = @lock.synchronize { @leases.key?(id).tap { @leases[id] = Integer(row['lease']) } }
-        had ? nil : [id.to_s, task, value['publish_at']]
+        return if had
+
+        remember(id, task)
+        [id.to_s, task, value['publish_at']]
       rescue Codec::DecodeError, JSON::ParserError => e
         refuse(row, 'tq_bury', "cannot be decoded: #{e.message}", reason: "the task cannot be decoded: #{e.message}")
       rescue StandardError => e
@@ -210,8 +232,8 @@ module Tq
 
       def beat
         again = @lock.synchronize { @removed.dup }
-        again.each do |id, lease|
-          complete(id, lease)
+        again.each do |id, (lease, failed)|
+          finish(id, lease, failed)
           @lock.synchronize { @removed.delete(id) }
         end
         held = @lock.synchronize { @leases.reject { |_, lease| lease.zero? } }

@@ -27,6 +27,7 @@ module Tq
     def initialize(*queues, name: nil, handlers: Tq.handlers, kinds: nil, concurrency: 10, buffer: concurrency, lease: 30,
                    flush_interval: 0.001, shutdown_timeout: 25, codec: Tq.codec, logger: nil, connect: nil)
       raise ArgumentError, 'name at least one queue' if queues.flatten.empty?
+      raise ArgumentError, 'concurrency must be at least 1, and buffer at least concurrency' unless (1..buffer).cover?(concurrency)
 
       @name = Tq.worker_name(name || "#{Socket.gethostname}:#{Process.pid}")
       @handlers = handlers.dup
@@ -112,8 +113,10 @@ module Tq
         begin
           fill
           backoff.reset
+          worked = true
           said = false
         rescue StandardError => e
+          refuse if e.is_a?(FunctionNotFound) && !worked
           @logger.warn("tq: claims wait for the server: #{e.message}") unless said
           said = true
           @feeder.close
@@ -121,6 +124,13 @@ module Tq
         end
       end
       @feeder.close
+    end
+
+    # The database has no tq. Raises the current error.
+    def refuse
+      @feeder.close
+      @keeper.close(0)
+      raise
     end
 
     # Claims when half of the buffer is free or a thread is idle, and waits if nothing was there.

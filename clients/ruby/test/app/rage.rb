@@ -34,7 +34,14 @@ module Rage
     end
 
     # A context is an Array: task, arguments, and at 3 the number of attempts.
+    module Context
+      def self.get_attempts(context)
+        context[3]
+      end
+    end
+
     class Queue
+      ATTEMPTS = 5
       attr_reader :backend
 
       def initialize(backend)
@@ -55,7 +62,7 @@ module Rage
             @backend.remove(task_id)
           else
             context[3] = context[3].to_i + 1
-            enqueue(context, delay: 1, task_id: task_id)
+            context[3] < ATTEMPTS ? enqueue(context, delay: 1, task_id: task_id) : @backend.remove(task_id)
           end
         end
       end
@@ -67,6 +74,13 @@ require 'tq/rage'
 
 Rage.config.secret_key_base = 'a secret of the application'
 Rage.config.deferred.backend = :tq, { lease: 1 }
+
+# Fails always.
+class Hopeless
+  def perform
+    false
+  end
+end
 
 # Appends a line to a file; its second argument makes it work for long, the third makes it fail once.
 class Line

@@ -55,6 +55,23 @@ describe 'ActiveJob on tq' do
     expect(found.values_at('queue', 'priority', 'state', 'kind', 'tags')).to eq(['unlucky', '7', 'delayed', 'active_job', '{Append}'])
   end
 
+  it 'enqueues many jobs in one transaction' do
+    jobs = [Append.new(note, 'one'), Unlucky.new('none'), Append.new(note, 'two').tap { |job| job.priority = 7 }]
+    jobs.last.scheduled_at = (Time.now + 60).to_f
+    expect(ActiveJob::Base.queue_adapter.enqueue_all(jobs)).to eq(3)
+    found = jobs.map { |job| row(job.provider_job_id).values_at('queue', 'state', 'priority', 'kind', 'tags') }
+    expect(found).to eq([%w[default ready 100 active_job {Append}], %w[unlucky ready 100 active_job {Unlucky}], %w[default delayed 7 active_job {Append}]])
+    work { row(jobs.first.provider_job_id)['state'] == 'succeeded' }
+    expect(note.reload.text).to eq(' one')
+    sql.call('tq_alter_queue', name: 'unlucky', settings: { max_depth: 1 })
+    before = sql.value('tq_enqueued', queue: 'default')
+    more = [Append.new(note, 'three'), Unlucky.new('none'), Unlucky.new('none')]
+    expect { ActiveJob::Base.queue_adapter.enqueue_all(more) }.to raise_error(Tq::QueueFull)
+    expect(sql.value('tq_enqueued', queue: 'default')).to eq(before)
+  ensure
+    sql.call('tq_alter_queue', name: 'unlucky', settings: { max_depth: nil })
+  end
+
   it 'runs a job with a record among its arguments' do
     job = Append.perform_later(note, 'hello')
     work { row(job.provider_job_id)['state'] == 'succeeded' }

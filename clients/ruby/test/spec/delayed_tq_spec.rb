@@ -3,6 +3,10 @@
 require_relative 'helper'
 Database.make
 require_relative 'application'
+require 'active_job'
+require 'global_id/identification'
+GlobalID.app = 'specs'
+ActiveRecord::Base.include(GlobalID::Identification)
 
 class Story
   def shout
@@ -18,6 +22,19 @@ Broken = Struct.new(:times) do
 
   def max_attempts
     times
+  end
+end
+
+# A mailer: its method makes a mail, which is then delivered.
+class Postman
+  Letter = Struct.new(:story) do
+    def deliver
+      story.update!(text: 'delivered')
+    end
+  end
+
+  def self.letter(story)
+    Letter.new(story)
   end
 end
 
@@ -115,6 +132,65 @@ describe 'jobs of delayed_job in tq' do
     expect([Delayed::Job.reserve(worker), Delayed::Job.reserve(worker)]).to eq([good, nil])
     expect(ids).to include(left)
     expect(ids.map { |id| row(id)['state'] }.uniq).to eq(['buried'])
+  end
+
+  describe 'with permitted classes' do
+    before { Delayed::Backend::Tq.permitted_classes = %w[Story Broken Postman] }
+
+    after do
+      Delayed::Backend::Tq.permitted_classes = nil
+      Delayed::Backend::Tq.format = :yaml
+    end
+
+    # The error of a job with this handler, which another program wrote.
+    def error_of(handler)
+      id = sql.value('tq_enqueue', queue: 'delayed_job', kind: 'delayed_job', payload: { handler: handler })
+      worker.work_off
+      expect(row(id)['state']).to eq('dead')
+      row(id)['error']
+    end
+
+    def performable(object, method, *args)
+      { 'object' => object, 'method_name' => method, 'args' => args }.to_yaml.sub('---', '--- !ruby/object:Delayed::PerformableMethod')
+    end
+
+    %i[yaml json].each do |format|
+      it "run, written as #{format}" do
+        Delayed::Backend::Tq.format = format
+        story = Story.create!(text: 'hello')
+        story.shout
+        mailed = Story.create!(text: 'not yet')
+        Delayed::Job.enqueue(Delayed::PerformableMailer.new(Postman, :letter, [mailed]))
+        broken = Delayed::Job.enqueue(Broken.new(1))
+        expect(worker.work_off).to eq([2, 1])
+        expect(mailed.reload.text).to eq('delivered')
+        expect([story.reload.text, row(broken.id)['error'].lines.first]).to eq(['HELLO', "the bank does not answer\n"])
+      end
+    end
+
+    it 'load no other class from YAML' do
+      expect(error_of("--- !ruby/object:OpenStruct\na: 1\n")).to include('class OpenStruct is not in permitted_classes')
+      expect(error_of("--- !ruby/struct:Process::Tms\nutime: 1\n")).to include('class Process::Tms is not in permitted_classes')
+      expect(error_of(performable(Process, :kill))).to include('class Process is not in permitted_classes')
+    end
+
+    it 'call no method that a permitted class does not define' do
+      expect(error_of(performable(Story, :class_eval, 'exit!'))).to include('no class of permitted_classes defines Story.class_eval')
+    end
+
+    it 'load no YAML if they are JSON, and no other class' do
+      Delayed::Backend::Tq.format = :json
+      expect(error_of(Broken.new(1).to_yaml)).to include('Job failed to load')
+      expect(error_of('{"class": "OpenStruct", "fields": [{}]}')).to include('class OpenStruct is not in permitted_classes')
+      evaluated = [{ '_aj_serialized' => 'ActiveJob::Serializers::ModuleSerializer', 'value' => 'Story' }, 'class_eval', 'exit!']
+      expect(error_of(JSON.generate(class: 'Delayed::PerformableMethod', method: evaluated))).to include('no class of permitted_classes defines Story.class_eval')
+    end
+
+    it 'are JSON only with permitted classes' do
+      Delayed::Backend::Tq.permitted_classes = nil
+      Delayed::Backend::Tq.format = :json
+      expect { Delayed::Job.enqueue(Broken.new(1)) }.to raise_error(ArgumentError, /needs permitted_classes/)
+    end
   end
 
   it 'cannot change their handler or queue' do

@@ -49,6 +49,26 @@ describe Tq::Rage::Backend do
     expect { one.remove(id) }.not_to raise_error
   end
 
+  it 'keeps a task that Rage gave up as a dead letter' do
+    one = make('one')
+    context = [Hopeless, [], nil, Rage::Deferred::Queue::ATTEMPTS - 1]
+    id = Rage::Deferred::Queue.new(one).enqueue(context)
+    eventually { row(id)['state'] == 'dead' }
+    expect(row(id)['error']).to eq('Rage gave the task up after 5 attempts')
+  end
+
+  it 'keeps a task that another process took up, and gave up, as a dead letter' do
+    one = make('one')
+    one.add([Hopeless, [], nil, nil])
+    one.close
+    two = make('two')
+    (id, context), = two.pending_tasks
+    context[3] = 1
+    sql.rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'two'")
+    two.remove(id)
+    eventually { row(id)['state'] == 'dead' }
+  end
+
   it 'renews the leases of the tasks that it holds' do
     one = make('one')
     id = one.add(['task', []])

@@ -98,8 +98,22 @@ describe 'processes of tq-worker' do
     # the handlers end when they are cancelled, the jobs that have not begun are released
     expect(kill(worker, 'TERM').exitstatus).to eq(1)
     expect(counts.slice('running', 'waiting')).to eq('running' => 0, 'waiting' => 4)
-    expect(system('ruby', "#{Gem.dir}/bin/tq-worker", '--lease', '1', err: IO::NULL)).to be(false)
-    expect(Process.last_status.exitstatus).to eq(2)
+  end
+
+  def exit_code(*arguments, **environment)
+    system(environment.transform_keys(&:to_s), 'ruby', "#{Gem.dir}/bin/tq-worker", *arguments, %i[out err] => IO::NULL)
+    Process.last_status.exitstatus
+  end
+
+  it 'ends with 2 for wrong usage, and with 1 if it cannot start' do
+    wrong = [['--lease', '1'], ['--no-such-option', 'work'], ['--concurrency', '0', 'work'], ['--require', './nowhere.rb', 'work']]
+    expect(wrong.map { |arguments| exit_code(*arguments) }).to eq([2] * wrong.size)
+    expect(exit_code('work', PGDATABASE: 'template1')).to eq(1)
+  end
+
+  it 'ends with 0 when it has nothing to do' do
+    sql.call('tq_purge', queue: 'work', state: 'all')
+    expect(exit_code('--drain', 'work')).to eq(0)
   end
 
   it 'shows an error of the application as it is' do

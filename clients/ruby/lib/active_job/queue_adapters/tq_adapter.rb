@@ -29,6 +29,16 @@ module ActiveJob
         put(job, timestamp)
       end
 
+      # For ActiveJob.perform_all_later: one statement for each class and queue, all in one transaction. Returns the number of
+      # jobs.
+      def enqueue_all(jobs)
+        ::Tq::Session.new(::Tq.connection).transaction do
+          jobs.group_by { |job| [job.queue_name, job.class] }.each_value { |some| put_all(some) }
+        end
+        jobs.each { |job| job.successfully_enqueued = true if job.respond_to?(:successfully_enqueued=) }
+        jobs.size
+      end
+
       # The handler of the kind. Raises what the job raised.
       def self.perform(held)
         data = held.checkpoint || held.payload
@@ -57,7 +67,19 @@ module ActiveJob
 
         at = timestamp && Time.at(timestamp)
         job.provider_job_id = ::Tq.enqueue(job.queue_name, job.serialize, kind: KIND, priority: job.priority, run_at: at,
-                                           options: { tags: [job.class.name.to_s.byteslice(0, 127).scrub('')] })
+                                           options: tags(job))
+      end
+
+      # Jobs of one class and queue.
+      def put_all(jobs)
+        times = jobs.map { |job| job.scheduled_at && Time.at(job.scheduled_at.to_f) }
+        ids = ::Tq.enqueue_many(jobs.first.queue_name, jobs.map(&:serialize), kind: KIND, priorities: jobs.map(&:priority), run_ats: times,
+                                                                             options: tags(jobs.first))
+        jobs.zip(ids) { |job, id| job.provider_job_id = id }
+      end
+
+      def tags(job)
+        { tags: [job.class.name.to_s.byteslice(0, 127).scrub('')] }
       end
 
       # Another queue or priority takes another job of tq.

@@ -21,10 +21,27 @@ module Delayed
 
       # tq cannot change a job in this way.
       class NotSupported < Error; end
+
+      class << self
+        # Names of the classes that handlers may use: an Array, or nil: all. Then YAML is loaded safely.
+        attr_accessor :permitted_classes
+
+        # :yaml or :json, for handlers that are written and read. JSON needs permitted_classes and ActiveJob.
+        attr_writer :format
+
+        def json?
+          return false if @format.nil? || @format == :yaml
+          raise ArgumentError, "format must be :yaml or :json, not #{@format.inspect}" unless @format == :json
+          raise ArgumentError, 'the format :json needs permitted_classes' unless permitted_classes
+
+          true
+        end
+      end
     end
   end
 end
 
+require_relative 'tq/handler'
 require_relative 'tq/store'
 require_relative 'tq/job'
 require_relative 'tq/waiting'

@@ -158,6 +158,25 @@ module Delayed
         alias update_attributes update
         alias update! update
 
+        # --- the payload object
+
+        def payload_object=(object)
+          @payload_object = object
+          self.handler = Handler.dump(object)
+        end
+
+        def payload_object
+          @payload_object ||= Handler.load(handler)
+        rescue TypeError, LoadError, NameError, ArgumentError, KeyError, SyntaxError, Psych::Exception, JSON::ParserError => e
+          raise DeserializationError, "Job failed to load: #{e.message}. Handler: #{handler.inspect}"
+        end
+
+        def name
+          super
+        rescue NoMethodError
+          'unknown' # the handler is no YAML
+        end
+
         # --- saving
 
         # Writes what has changed. A job that this object holds is failed, released or failed for good. Any other job is

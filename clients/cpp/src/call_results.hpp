@@ -1,0 +1,24 @@
+// What the typed calls share.
+#pragma once
+
+#include <tq/calls.hpp>
+
+namespace tq::detail
+{
+
+template <class T>
+Value unless_empty(const std::vector<T> &elements)
+{
+	return elements.empty() ? std::nullopt : value(elements);
+}
+
+// The reads of a result of one row.
+Task<> ignore(Connection &connection, Statement statement);
+Task<std::string> text_of(Connection &connection, Statement statement);
+Task<bool> flag_of(Connection &connection, Statement statement);
+Task<std::int64_t> number_of(Connection &connection, Statement statement);
+
+// Of the columns id and status.
+Task<std::vector<JobStatus>> statuses_of(Connection &connection, Statement statement);
+
+} // namespace tq::detail

@@ -1,0 +1,222 @@
+// The typed calls of workers.
+#include "call_results.hpp"
+
+namespace tq
+{
+
+using detail::ignore, detail::number_of, detail::flag_of, detail::statuses_of, detail::text_of, detail::unless_empty;
+
+namespace
+{
+
+constexpr std::string_view kClaimed =
+	"id, lease, queue, kind, payload, attempt, max_attempts, priority, checkpoint, headers, parents, group_key, "
+	"unique_key, tags, extract(epoch FROM enqueued_at) AS enqueued_at, "
+	"extract(epoch FROM lease_expires_at) AS lease_expires_at, extract(epoch FROM deadline) AS deadline";
+
+std::vector<JobData> jobs_of(const Result &rows)
+{
+	std::vector<JobData> jobs(std::size_t(rows.rows()));
+	for (int row = 0; row < rows.rows(); ++row)
+	{
+		JobData &job = jobs[std::size_t(row)];
+		job.id = rows.integer(row, "id");
+		job.lease = rows.integer(row, "lease");
+		job.queue = rows.text(row, "queue");
+		job.kind = rows.optional_text(row, "kind");
+		job.payload = rows.text(row, "payload");
+		job.attempt = int(rows.integer(row, "attempt"));
+		job.max_attempts = int(rows.integer(row, "max_attempts"));
+		job.priority = int(rows.integer(row, "priority"));
+		job.checkpoint = rows.optional_text(row, "checkpoint");
+		job.headers = rows.optional_text(row, "headers");
+		job.parents = rows.optional_text(row, "parents");
+		job.group_key = rows.optional_text(row, "group_key");
+		job.unique_key = rows.optional_text(row, "unique_key");
+		if (const auto tags = rows.optional_text(row, "tags"))
+		{
+			for (const Value &tag : parse_array(*tags))
+				job.tags.push_back(tag.value_or(""));
+		}
+		job.enqueued_at = rows.time(row, "enqueued_at").value_or(Time());
+		job.lease_expires_at = rows.time(row, "lease_expires_at");
+		job.deadline = rows.time(row, "deadline");
+	}
+	return jobs;
+}
+
+Task<std::vector<JobData>> claimed(Connection &connection, std::string_view function, std::vector<Argument> arguments,
+								   ClaimOptions options)
+{
+	arguments.push_back({"max_jobs", "int", value(options.max_jobs)});
+	arguments.push_back({"worker", "text", value(options.worker)});
+	arguments.push_back({"lease_for", "interval", value(options.lease_for)});
+	arguments.push_back({"wait", "interval", value(options.wait)});
+	arguments.push_back({"kinds", "text[]", unless_empty(options.kinds)});
+	arguments.push_back({"bind_session", "boolean", value(options.bind_session)});
+	// version 0.1.0 of the extension does not know it
+	arguments.push_back({"bind_worker", "boolean", options.bind_worker ? value(true) : std::nullopt});
+	Statement statement = call(function, arguments, kClaimed);
+	statement.often = true;
+	const Result rows = co_await connection.query(std::move(statement));
+	co_return jobs_of(rows);
+}
+
+std::vector<Argument> job_arguments(std::int64_t id, std::int64_t lease)
+{
+	return {{"id", "bigint", value(id)}, {"lease", "bigint", value(lease)}};
+}
+
+} // namespace
+
+Task<std::vector<JobData>> claim(Connection &connection, std::vector<std::string> queues, ClaimOptions options)
+{
+	return claimed(connection, "tq_claim_any", {{"queues", "text[]", value(queues)}}, std::move(options));
+}
+
+Task<std::vector<JobData>> claim_next(Connection &connection, std::string queue, std::vector<std::int64_t> ids,
+									  std::vector<std::int64_t> leases, std::vector<Value> results,
+									  ClaimOptions options)
+{
+	options.wait.reset(); // the call does not wait
+	return claimed(connection, "tq_claim_next",
+				   {{"queue", "text", queue},
+					{"ids", "bigint[]", value(ids)},
+					{"leases", "bigint[]", value(leases)},
+					{"results", "jsonb[]", unless_empty(results)}},
+				   std::move(options));
+}
+
+Task<> wait(Connection &connection, std::vector<std::string> queues, std::optional<Duration> timeout,
+			std::vector<std::string> kinds)
+{
+	// tq_wait takes one kind for each queue
+	std::vector<std::string> pairs_queues, pairs_kinds;
+	for (const std::string &queue : queues)
+	{
+		for (const std::string &kind : kinds)
+		{
+			pairs_queues.push_back(queue);
+			pairs_kinds.push_back(kind);
+		}
+	}
+	return ignore(connection,
+				  call_procedure("tq_wait", {{"queues", "text[]", value(kinds.empty() ? queues : pairs_queues)},
+											 {"timeout", "interval", value(timeout)},
+											 {"kinds", "text[]", unless_empty(pairs_kinds)}}));
+}
+
+Task<std::vector<ReadyJobs>> ready(Connection &connection, std::vector<std::string> queues)
+{
+	Statement statement = call("tq_ready", {{"queues", "text[]", unless_empty(queues)}});
+	const Result rows = co_await connection.query(std::move(statement));
+	std::vector<ReadyJobs> found;
+	for (int row = 0; row < rows.rows(); ++row)
+		found.push_back(
+			{std::string(rows.text(row, "queue")), rows.optional_text(row, "kind"), rows.integer(row, "jobs")});
+	co_return found;
+}
+
+Task<Action> heartbeat(Connection &connection, std::int64_t id, std::int64_t lease, HeartbeatOptions options)
+{
+	std::vector<Argument> arguments = job_arguments(id, lease);
+	arguments.push_back({"extend", "interval", value(options.extend)});
+	arguments.push_back({"progress", "jsonb", value(options.progress)});
+	arguments.push_back({"checkpoint", "jsonb", value(options.checkpoint)});
+	arguments.push_back({"worker", "text", value(options.worker)});
+	Statement statement = call("tq_heartbeat", arguments, "action");
+	co_return parse_action(co_await text_of(connection, std::move(statement)));
+}
+
+Action parse_action(std::string_view text)
+{
+	return text == "run"	  ? Action::kRun
+		   : text == "cancel" ? Action::kCancel
+		   : text == "quiet"  ? Action::kQuiet
+							  : Action::kLost;
+}
+
+Task<std::vector<Action>> heartbeat_many(Connection &connection, std::vector<std::int64_t> ids,
+										 std::vector<std::int64_t> leases, std::optional<Duration> extend)
+{
+	Statement statement = call("tq_heartbeat_many", {{"ids", "bigint[]", value(ids)},
+													 {"leases", "bigint[]", value(leases)},
+													 {"extend", "interval", value(extend)}});
+	const Result rows = co_await connection.query(std::move(statement));
+	std::vector<Action> actions;
+	for (int row = 0; row < rows.rows(); ++row)
+		actions.push_back(parse_action(rows.text(row, "action")));
+	co_return actions;
+}
+
+Task<WorkerBeat> heartbeat_worker(Connection &connection, std::string worker)
+{
+	Statement statement = call("tq_heartbeat_worker", {{"worker", "text", worker}});
+	const Result row = co_await connection.query(std::move(statement));
+	co_return WorkerBeat(row.integer(0, "jobs"), parse_action(row.text(0, "action")));
+}
+
+Task<std::int64_t> release_worker(Connection &connection, std::string worker)
+{
+	return number_of(connection, call("tq_release_worker", {{"worker", "text", worker}}));
+}
+
+Task<std::int64_t> drain(Connection &connection, std::string worker)
+{
+	return number_of(connection, call("tq_drain", {{"worker", "text", worker}}));
+}
+
+Task<bool> undrain(Connection &connection, std::string worker)
+{
+	return flag_of(connection, call("tq_undrain", {{"worker", "text", worker}}));
+}
+
+Task<std::string> complete(Connection &connection, std::int64_t id, std::int64_t lease,
+						   std::optional<std::string> result)
+{
+	std::vector<Argument> arguments = job_arguments(id, lease);
+	arguments.push_back({"result", "jsonb", value(result)});
+	return text_of(connection, call("tq_complete", arguments));
+}
+
+Task<std::string> fail(Connection &connection, std::int64_t id, std::int64_t lease, std::string error,
+					   std::optional<Duration> retry_in, bool fatal)
+{
+	std::vector<Argument> arguments = job_arguments(id, lease);
+	arguments.push_back({"error", "text", error});
+	arguments.push_back({"retry_in", "interval", value(retry_in)});
+	arguments.push_back({"fatal", "boolean", value(fatal)});
+	return text_of(connection, call("tq_fail", arguments));
+}
+
+Task<std::string> release(Connection &connection, std::int64_t id, std::int64_t lease, std::optional<Duration> delay)
+{
+	std::vector<Argument> arguments = job_arguments(id, lease);
+	arguments.push_back({"delay", "interval", value(delay)});
+	return text_of(connection, call("tq_release", arguments));
+}
+
+Task<std::string> bury(Connection &connection, std::int64_t id, std::int64_t lease, std::string reason)
+{
+	std::vector<Argument> arguments = job_arguments(id, lease);
+	arguments.push_back({"reason", "text", reason});
+	return text_of(connection, call("tq_bury", arguments));
+}
+
+Task<std::vector<JobStatus>> complete_many(Connection &connection, std::vector<std::int64_t> ids,
+										   std::vector<std::int64_t> leases, std::vector<Value> results)
+{
+	return statuses_of(connection, call("tq_complete_many", {{"ids", "bigint[]", value(ids)},
+															 {"leases", "bigint[]", value(leases)},
+															 {"results", "jsonb[]", unless_empty(results)}}));
+}
+
+Task<std::vector<JobStatus>> fail_many(Connection &connection, std::vector<std::int64_t> ids,
+									   std::vector<std::int64_t> leases, std::vector<std::string> errors)
+{
+	return statuses_of(connection, call("tq_fail_many", {{"ids", "bigint[]", value(ids)},
+														 {"leases", "bigint[]", value(leases)},
+														 {"errors", "text[]", value(errors)}}));
+}
+
+} // namespace tq

@@ -1,0 +1,202 @@
+// The typed calls, each with a real server.   usage: tq_test_calls QUEUE
+#include <tq/tq.hpp>
+
+#include <iostream>
+
+namespace
+{
+
+int failures = 0;
+
+void judge(bool held, const std::string &name)
+{
+	std::cout << (held ? "ok - " : "not ok - ") << "calls: " << name << "\n";
+	failures += !held;
+}
+
+// The SQLSTATE that the call raised, or nothing.
+template <class T>
+tq::Task<std::string> error_of(tq::Task<T> call)
+{
+	try
+	{
+		co_await std::move(call);
+		co_return "";
+	}
+	catch (const tq::Error &error)
+	{
+		co_return error.sqlstate();
+	}
+}
+
+tq::Task<> enqueue_with_outcomes(tq::Connection &connection, std::string queue)
+{
+	tq::EnqueueOptions options;
+	options.unique_key = "k1";
+	const tq::Enqueued created = co_await tq::enqueue_info(connection, queue, "1", options);
+	const tq::Enqueued skipped = co_await tq::enqueue_info(connection, queue, "1", options);
+	options.unique_mode = "replace";
+	const tq::Enqueued replaced = co_await tq::enqueue_info(connection, queue, "1", options);
+	options.unique_mode = "ignore";
+	const tq::Enqueued ignored = co_await tq::enqueue_info(connection, queue, "1", options);
+	judge(created.outcome == "created" && skipped.outcome == "skipped" && skipped.id == created.id &&
+			  replaced.outcome == "replaced" && replaced.id != created.id && ignored.outcome == "skipped" &&
+			  !ignored.id,
+		  "enqueue_info tells what became of the job");
+
+	tq::EnqueueManyOptions many;
+	many.kind = "all";
+	many.unique_keys = {"k1", std::nullopt, "k2"};
+	many.kinds = {std::nullopt, "one", std::nullopt};
+	many.priorities = {1, 2, std::nullopt};
+	many.group_keys = {std::nullopt, "g \"1\"", std::nullopt};
+	many.run_ats = {std::nullopt, std::nullopt, std::chrono::system_clock::now() + std::chrono::hours(1)};
+	std::vector<std::string> payloads(3, "{\"n\": 1}");
+	const std::vector<tq::Enqueued> jobs = co_await tq::enqueue_many_info(connection, queue, payloads, many);
+	const tq::JobInfo second = co_await tq::get(connection, *jobs[1].id),
+					  third = co_await tq::get(connection, *jobs[2].id);
+	judge(jobs.size() == 3 && jobs[0].outcome == "skipped" && jobs[0].id == replaced.id &&
+			  jobs[1].outcome == "created" && second.kind == "one" && second.priority == 2 && third.kind == "all" &&
+			  third.state == "delayed",
+		  "enqueue_many_info gives each job its own values");
+	many.unique_mode = "ignore";
+	const auto ids = co_await tq::enqueue_many(connection, queue, payloads, many);
+	judge(ids.size() == 3 && !ids[0] && ids[1] && !ids[2], "enqueue_many returns nothing for a job that was ignored");
+}
+
+tq::Task<> unique_keys(tq::Connection &connection, std::string queue)
+{
+	tq::EnqueueOptions options;
+	options.unique_key = "k3";
+	options.options = "{\"unique_for\": \"1 day\"}";
+	const auto id = co_await tq::enqueue(connection, queue, "{}", options);
+	const auto found = co_await tq::find(connection, queue, "k3"), none = co_await tq::find(connection, queue, "free");
+	judge(id && found == id && !none, "find returns the job that has a key");
+	const std::string live = co_await error_of(tq::free_key(connection, queue, "k3"));
+	std::vector<std::string> queues(1, queue);
+	tq::ClaimOptions claims;
+	claims.max_jobs = 100;
+	for (const tq::JobData &job : co_await tq::claim(connection, queues, claims))
+		co_await tq::complete(connection, job.id, job.lease);
+	const bool freed = co_await tq::free_key(connection, queue, "k3");
+	const bool again = co_await tq::free_key(connection, queue, "k3");
+	judge(live == "TQ008" && freed && !again, "free_key frees the key of an ended job");
+}
+
+tq::Task<> cancel_several(tq::Connection &connection, std::string queue)
+{
+	std::vector<std::int64_t> ids;
+	for (int i = 0; i < 2; ++i)
+		ids.push_back((co_await tq::enqueue(connection, queue)).value());
+	ids.push_back(999999999);
+	co_await tq::cancel(connection, ids[1]);
+	const std::vector<tq::JobStatus> jobs = co_await tq::cancel_jobs(connection, ids, "by hand");
+	judge(jobs.size() == 3 && jobs[0].id == ids[0] && jobs[0].status == "cancelled" && jobs[1].status == "cancelled" &&
+			  jobs[2].status == "not_found",
+		  "cancel_jobs returns a status for each job");
+}
+
+std::vector<std::int64_t> ids_of(const std::vector<tq::JobData> &jobs)
+{
+	std::vector<std::int64_t> ids;
+	for (const tq::JobData &job : jobs)
+		ids.push_back(job.id);
+	return ids;
+}
+
+std::vector<std::int64_t> leases_of(const std::vector<tq::JobData> &jobs)
+{
+	std::vector<std::int64_t> leases;
+	for (const tq::JobData &job : jobs)
+		leases.push_back(job.lease);
+	return leases;
+}
+
+tq::Task<> work_on_many(tq::Connection &connection, std::string queue)
+{
+	std::vector<std::string> payloads(4, "{}"), queues(1, queue);
+	co_await tq::enqueue_many(connection, queue, payloads);
+	const std::vector<tq::ReadyJobs> ready = co_await tq::ready(connection, queues);
+	judge(ready.size() == 1 && ready[0].queue == queue && !ready[0].kind && ready[0].jobs == 4,
+		  "ready returns the queues that have jobs");
+	tq::ClaimOptions options;
+	options.max_jobs = 2;
+	const std::vector<tq::JobData> two = co_await tq::claim(connection, queues, options);
+	std::vector<std::int64_t> leases = leases_of(two);
+	leases[1] = 1;
+	const std::vector<tq::Action> actions = co_await tq::heartbeat_many(connection, ids_of(two), leases);
+	judge(actions.size() == 2 && actions[0] == tq::Action::kRun && actions[1] == tq::Action::kLost,
+		  "heartbeat_many returns an action for each job");
+	std::vector<tq::Value> results(1, "1");
+	results.emplace_back();
+	const std::vector<tq::JobStatus> completed = co_await tq::complete_many(connection, ids_of(two), leases, results);
+	const tq::JobInfo first = co_await tq::get(connection, two[0].id);
+	judge(completed.size() == 2 && completed[0].status == "ok" && completed[1].status == "lost" && first.result == "1",
+		  "complete_many returns a status for each job");
+	std::vector<std::int64_t> last(1, two[1].id), last_lease(1, two[1].lease);
+	const std::vector<tq::JobData> next = co_await tq::claim_next(connection, queue, last, last_lease, {}, options);
+	const tq::JobInfo second = co_await tq::get(connection, two[1].id);
+	judge(second.state == "succeeded" && next.size() == 2, "claim_next completes jobs and claims others");
+	std::vector<std::string> errors(2, "as asked");
+	const std::vector<tq::JobStatus> failed = co_await tq::fail_many(connection, ids_of(next), leases_of(next), errors);
+	const tq::JobInfo third = co_await tq::get(connection, next[0].id);
+	judge(failed.size() == 2 && failed[1].status == "ok" && third.error == "as asked", "fail_many fails jobs");
+	const std::string why = co_await tq::explain(connection, next[0].id);
+	judge(!why.empty(), "explain says why a job does not run");
+}
+
+tq::Task<> workers(tq::Connection &connection, std::string queue)
+{
+	co_await tq::enqueue(connection, queue);
+	std::vector<std::string> queues(1, queue);
+	tq::ClaimOptions options;
+	options.worker = "calls";
+	options.bind_worker = true;
+	const std::vector<tq::JobData> jobs = co_await tq::claim(connection, queues, options);
+	const tq::WorkerBeat beat = co_await tq::heartbeat_worker(connection, "calls");
+	const std::int64_t held = co_await tq::drain(connection, "calls");
+	const tq::WorkerBeat draining = co_await tq::heartbeat_worker(connection, "calls");
+	const bool was_draining = co_await tq::undrain(connection, "calls");
+	judge(jobs.size() == 1 && beat.jobs == 1 && beat.action == tq::Action::kRun && held == 1 &&
+			  draining.action == tq::Action::kQuiet && was_draining,
+		  "heartbeat_worker, drain and undrain are about the jobs of a worker");
+	const std::int64_t released = co_await tq::release_worker(connection, "calls");
+	const std::string lost = co_await error_of(tq::complete(connection, jobs[0].id, jobs[0].lease));
+	judge(released == 1 && lost == "TQ001", "release_worker ends the leases of a worker");
+}
+
+tq::Task<> batches(tq::Connection &connection, std::string queue)
+{
+	tq::BatchOptions options;
+	options.on_failure = "cancel";
+	const std::int64_t id = co_await tq::batch_open(connection, queue, "{}", options);
+	tq::EnqueueOptions member;
+	member.options = "{\"batch\": " + std::to_string(id) + "}";
+	co_await tq::enqueue(connection, queue, "{}", member);
+	const tq::BatchInfo open = co_await tq::batch(connection, id);
+	co_await tq::batch_close(connection, id);
+	const std::string again = co_await error_of(tq::batch_close(connection, id));
+	judge(open.id == id && open.open && open.total == 1 && open.done == 0 && again == "TQ005",
+		  "a batch is opened, joined and closed");
+}
+
+tq::Task<> call_all(std::string queue)
+{
+	tq::Connection connection = co_await tq::Connection::open("");
+	co_await enqueue_with_outcomes(connection, queue);
+	co_await unique_keys(connection, queue);
+	co_await cancel_several(connection, queue);
+	co_await tq::create_queue(connection, queue + "many");
+	co_await work_on_many(connection, queue + "many");
+	co_await tq::create_queue(connection, queue + "bound");
+	co_await workers(connection, queue + "bound");
+	co_await batches(connection, queue + "bound");
+}
+
+} // namespace
+
+int main(int, char **arguments)
+{
+	tq::run(call_all(arguments[1]));
+	return failures != 0;
+}

@@ -1,0 +1,22 @@
+import assert from 'node:assert/strict';
+import test from 'node:test';
+import { Leases } from '../clients/node/src/leases.js';
+import { Session } from '../clients/node/src/session.js';
+import { connect, ended } from './harness.js';
+
+const log = { warn() {}, info() {}, error() {} };
+const client = await connect();
+
+test('heartbeats go before the ends of jobs that wait for the connection', async () => {
+	const session = new Session({ role: 'works', log, name: 'ordered', timeout: 60_000 });
+	await session.open();
+	ended(() => session.close());
+	const order = [];
+	await client.query('SELECT pg_advisory_lock(1)');
+	const all = ['first', 'second', 'third'].map((name) => session.query('SELECT pg_advisory_xact_lock(1)').then(() => order.push(name)));
+	const leases = new Leases({ session, prefix: '', lease: 60_000, log, held: () => [], heard: () => order.push('heartbeat') });
+	all.push(leases.renew([{ row: { id: '1' }, lease: '1', lost: true }]));
+	await client.query('SELECT pg_advisory_unlock(1)');
+	await Promise.all(all);
+	assert.deepEqual(order, ['first', 'heartbeat', 'second', 'third']);
+});
