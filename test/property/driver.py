@@ -407,7 +407,7 @@ class Driver:
         found = {}
 
         def predict():
-            found["new"], value = self.model.unique(s, queue, key, mode)
+            found["new"], value, found["old"] = self.model.unique(s, queue, key, mode)
             if not found["new"]:
                 return [(value,)]
             found["due"] = value
@@ -422,6 +422,8 @@ class Driver:
                 due = found["due"]
             id = got[0][0]
             self.model.enqueue(s, id, queue=queue, key=key, due=due)
+            if found["old"] is not None:
+                s.copies[found["old"]] = s.copies[found["old"]].but(replaced_by=id)
             s.keys[queue, key] = (id, self.model.now + window if window else None)
         self.verb(s, predict, "select tq_enqueue(%s, unique_key => %s, unique_mode => %s, delay => %s, options => %s)", queue, key, mode,
                   None if delay is None else f"{delay} s", None if window is None else json.dumps({"unique_for": f"{window} s"}), then=then)

@@ -52,6 +52,7 @@ class Job:
     said: object = None         # {"result": ...} or {"error": ...} of its end, if there is one
     waits_for: tuple = ()       # its parents, until it is free
     runs_anyway: bool = False   # whatever the outcome of its parents
+    replaced_by: int = None     # the job for which it was cancelled
     waited: object = None       # cancelled because of a parent, or about to wait again: {parent: outcome, or None}
     parents: object = None      # the outcome of its parents, once it is free
     started: bool = False       # an attempt has ended
@@ -131,6 +132,7 @@ class Model:
         self.jobs = {}          # as published
         self.keys = {}          # (queue, key) -> (job, until)
         self.waits = {}         # blocked job -> {parent: outcome, or None}
+        self.replaced = {}      # replaced job -> the job for which it was cancelled
         self.purged = {}        # outcomes of purged jobs
         self.forgotten = set()  # those that were never started: their keys are free as long as the server knows that
         self.sessions = []
@@ -203,19 +205,19 @@ class Model:
         return "cancel_asked" not in job.history[life:]
 
     def unique(self, s, queue, key, mode):
-        """The result of an enqueue with a key: (True, due time of the replaced job), or (False, the answer)."""
+        """The result of an enqueue with a key: (True, due time of the replaced job, its id), or (False, the answer, None)."""
         s.touched.add((queue, key))
         standing, id = self.taken(s, queue, key)
         if standing == "ended":
-            return True, FREE
+            return True, FREE, None
         if standing == "waiting" and mode in ("replace", "keep_run_at"):
             old = self.seen(s, id)
             self.outside(s, "cancel", id)
             s.copies[id] = s.copies[id].but(said=SOMEHOW)
-            return True, old.due if old.state == "delayed" else None
+            return True, old.due if old.state == "delayed" else None, id
         if mode == "error":
             raise Error(DUPLICATE)
-        return False, None if mode == "ignore" else id
+        return False, None if mode == "ignore" else id, None
 
     def win_again(self, s, id):
         """An ended job requests its key again."""
@@ -426,7 +428,7 @@ class Model:
                 return self.change(s, job, "retried", state="ready", due=None, aborts=0, pausing=False, held=False)
             if job.state in CAN_BEGIN_AGAIN:
                 # its new life has no end
-                life = dict(expires=None, attempt=0, aborts=0, asked=False, pausing=False, held=False)
+                life = dict(replaced_by=None, expires=None, attempt=0, aborts=0, asked=False, pausing=False, held=False)
                 if job.waited is not None and all((end or self.end_of(p) or {}).get("state") == "succeeded" for p, end in job.waited.items()):
                     return self.change(s, job, "blocked", state="blocked", **life)
                 return self.change(s, job, "retried", state="ready", waited=None, **life)
@@ -526,6 +528,7 @@ class Model:
                 self.queues[copy.queue].totals["claimed"] += 1
             before = self.jobs.get(id)
             if copy.new or copy.changed:
+                self.replaced[id] = copy.replaced_by
                 self.jobs[id] = copy.but(new=False, claim=None, changed=False, asked=False, epoch=copy.epoch + 1, journalled=None,
                                          history=copy.history + self.asked_meanwhile(before, copy))
             elif copy.kept:
@@ -592,6 +595,12 @@ class Model:
         anything changed."""
         busy = False
         for id, ends in list(self.waits.items()):
+            for parent in [p for p, end in ends.items() if end is None]:
+                while self.replaced.get(parent) is not None and ends.get(parent) is None:
+                    del ends[parent]
+                    parent = self.replaced[parent]
+                    ends.setdefault(parent)
+                    busy = True
             for parent in [p for p, end in ends.items() if end is None and self.end_of(p) is not None]:
                 ends[parent] = self.end_of(parent)
                 busy = True
