@@ -7,6 +7,7 @@
 #include "database/restoring.hpp"
 #include "handlers/handler_functions.hpp"
 #include "introspection/queue_counts.hpp"
+#include "processes/slots.hpp"
 #include "queues/queue_retention.hpp"
 #include "queues/rights.hpp"
 #include "residency/restore_end.hpp"
@@ -21,6 +22,7 @@
 extern "C"
 {
 #include "catalog/pg_database.h"
+#include "commands/dbcommands.h"
 }
 
 namespace tq
@@ -181,21 +183,61 @@ void janitor_item(const Report &r, const Db &db)
 				: "All jobs go to one segment, which grows. The server log says why; it tries again.");
 }
 
+// The workers of all databases that wait for a free background worker. A wait of some seconds is normal.
+void background_workers_item(const Report &r)
+{
+	constexpr core::Micros kLong = 10 * core::kSecond;
+	const core::Micros now = steady_now(), turn = last_turn();
+	bool warn = turn != 0 && now - turn < 60 * core::kSecond;
+	StringInfoData waiting;
+	initStringInfo(&waiting);
+	for (int i = 0; i < slot_count(); ++i)
+	{
+		const DatabaseView v = view(i);
+		const char *database = OidIsValid(v.database) ? get_database_name(v.database) : nullptr;
+		for (const Kind kind : {Kind::scheduler, Kind::janitor})
+		{
+			const WorkerView &worker = v.workers[static_cast<int>(kind)];
+			if (database == nullptr || worker.waits_since == 0 || worker.stage != Stage::none)
+				continue;
+			appendStringInfo(&waiting, "%s%s of database \"%s\"", waiting.len > 0 ? ", " : "", kind_name(kind),
+							 database);
+			warn = warn || now - worker.waits_since > kLong;
+		}
+	}
+	const char *value = waiting.len > 0 ? psprintf("none free for the %s", waiting.data)
+						: warn			? "none free in the last minute"
+										: "enough";
+	r.put("background workers", value, warn ? Verdict::warn : Verdict::ok,
+		  "Schedulers and janitors of all databases take turns, so timers are late. Raise max_worker_processes and "
+		  "restart the server.");
+}
+
+// Whether the scheduler of this database waits for a free background worker.
+bool scheduler_waits()
+{
+	const int slot = find_slot(MyDatabaseId);
+	return slot >= 0 && view(slot).workers[static_cast<int>(Kind::scheduler)].waits_since != 0;
+}
+
 void workers_items(const Report &r, Db &db)
 {
 	const uint32 s = db.scheduler.load();
 	if (s != 0)
 		r.put("scheduler", psprintf("process %d", ProcGlobal->allProcs[s - 1].pid));
+	else if (scheduler_waits())
+		r.put("scheduler", "waits for a free background worker", Verdict::error,
+			  "Raise max_worker_processes and restart the server. Delayed jobs and lost leases wait.");
 	else if (in_template())
 		r.put("scheduler", "not running", Verdict::error,
 			  "The database is a template, in which tq runs no workers. Delayed jobs and lost leases wait until ALTER "
 			  "DATABASE ... IS_TEMPLATE false.");
 	else
 		r.put("scheduler", "not running", Verdict::error,
-			  guc::workers
-				  ? "Look into the server log; max_worker_processes may be used up. Delayed jobs and lost leases wait."
-				  : "Set tq.workers to on. Delayed jobs and lost leases wait.");
+			  guc::workers ? "Look into the server log. Delayed jobs and lost leases wait."
+						   : "Set tq.workers to on. Delayed jobs and lost leases wait.");
 	janitor_item(r, db);
+	background_workers_item(r);
 	load_item(r, db);
 	const int64 audited = db.counted_at.load();
 	r.put("last audit", audited != 0 ? timestamptz_to_str(audited) : "never");

@@ -125,6 +125,7 @@ struct WorkerView
 	bool stopping;
 	uint32 generation;
 	core::Micros since; // when the stage began; steady_now
+	core::Micros waits_since; // since when its start finds no free background worker; steady_now, 0: it does not wait
 	int64 healthy_ms;  // how long the last run was ready
 };
 
@@ -185,6 +186,15 @@ ExitOutcome take_outcome(int slot, Kind kind, int number = 0) noexcept;
 // Sets or clears the janitor request; returns its former value.
 bool exchange_janitor_wanted(int slot, bool wanted) noexcept;
 
+// Records that a start has found no free background worker, or that it has found one.
+void note_waiting(int slot, Kind kind, bool waits) noexcept;
+
+// Asks the scheduler of a database to exit, and to leave its background worker to a start that waits.
+void pass_turn(int slot, Oid database) noexcept;
+
+// The time of the last pass_turn(); steady_now, 0: none.
+core::Micros last_turn() noexcept;
+
 // ---------------------------------------------------------------------------------------------------------
 // WorkerEntry (worker_self.cpp)
 // ---------------------------------------------------------------------------------------------------------
@@ -198,6 +208,7 @@ struct Assignment
 	Kind kind;
 	int32 number; // entry of an executor,
 	Oid role;	  // and the role whose jobs it runs
+	bool waited;  // for a free background worker: it is logged at DEBUG1, because workers take turns
 };
 
 // Attaches to the launcher's entry. False if it was cancelled, reassigned or never existed (the memory is new after a

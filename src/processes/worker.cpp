@@ -262,8 +262,10 @@ void tq_worker_main(Datum)
 	Assignment assignment;
 	WorkerContext context = {};
 	char database_name[NAMEDATALEN];
+	int level;
 
 	memcpy(&assignment, MyBgworkerEntry->bgw_extra, sizeof(assignment));
+	level = assignment.kind == Kind::scheduler && !assignment.waited ? LOG : DEBUG1;
 
 	// die() rather than the default handler, which would ereport() inside the signal handler.
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
@@ -299,8 +301,7 @@ void tq_worker_main(Datum)
 	if (!check_in(&context, database_name))
 		return;
 	wake_launcher();
-	ereport(context.kind == Kind::scheduler ? LOG : DEBUG1,
-			(errmsg("tq %s started for database \"%s\"", kind_name(context.kind), database_name)));
+	ereport(level, (errmsg("tq %s started for database \"%s\"", kind_name(context.kind), database_name)));
 	pgstat_report_activity(STATE_IDLE, "tq: ready");
 
 	if (context.kind == Kind::scheduler)
@@ -311,6 +312,5 @@ void tq_worker_main(Datum)
 		run_executor(context);
 
 	worker_set_outcome(ExitOutcome::done);
-	ereport(context.kind == Kind::scheduler ? LOG : DEBUG1,
-			(errmsg("tq %s stopped for database \"%s\"", kind_name(context.kind), database_name)));
+	ereport(level, (errmsg("tq %s stopped for database \"%s\"", kind_name(context.kind), database_name)));
 }

@@ -188,7 +188,8 @@ void process_slot(int slot)
 		keep = v.installed && known != nullptr && known->seen && ddl_under_way(v.database);
 	}
 	else
-		keep = v.installed && known->status == DbStatus::open;
+		keep = known->status == DbStatus::open &&
+			   (v.installed || v.workers[static_cast<int>(Kind::scheduler)].waits_since != 0);
 	// A slot with a worker cannot be released; the worker wakes the launcher when it exits.
 	if (!keep && release_slot(slot, v.database) && v.installed)
 		evict_entries();

@@ -1,6 +1,6 @@
 # Launcher, scheduler and janitor start, stop and restart. Scenarios: CREATE and DROP EXTENSION, DDL on databases,
-# settings of databases, killed processes, too few worker processes, a standby, binary upgrade. The test looks only at
-# pg_stat_activity and the server log. Hazards: H28, H32, H33, H35.
+# settings of databases, killed processes, too few worker processes, a standby, binary upgrade. The test looks at
+# pg_stat_activity, the server log and tq_health. Hazards: H28, H32, H33, H35.
 
 use strict;
 use warnings;
@@ -292,20 +292,33 @@ ok(until_true($node, "select count(*) = 3 from pg_stat_activity where backend_ty
 	'H35: three processes for two idle databases');
 
 # One slot is for PostgreSQL's logical replication launcher, one for tq's launcher: one is left.
-$node->append_conf('postgresql.conf', "max_worker_processes = 3\ntq.naptime = 50ms");
+$node->append_conf('postgresql.conf', "max_worker_processes = 3\ntq.naptime = 50ms\ntq.segment_rows = 10");
 $node->restart;
 my $one = "select count(*) = 1 from pg_stat_activity where backend_type = 'tq scheduler' and $running";
 ok(until_true($node, $one), 'H35: one scheduler runs with a single worker slot');
-$node->wait_for_log(qr/out of background worker slots/);
-my $served = $node->safe_psql('postgres', "select datname from pg_stat_activity where backend_type = 'tq scheduler'");
-my $waiting = $served eq 'a' ? 'postgres' : 'a';
-$node->safe_psql($served, 'drop extension tq');
-ok(scheduler($node, $waiting), 'the other one starts when the slot is free');
-# a janitor may have used the slot in between
-my $said = logged($node, qq(out of background worker slots, could not start tq scheduler for database "$waiting"));
-ok($said == 1 || $said == 2, 'the log said what it was waiting for, not again and again');
-$node->safe_psql('a', 'create extension if not exists tq');
-$node->safe_psql('postgres', 'drop extension if exists tq');
+my $scarce = "from tq_health() where item = 'background workers' and status = 'warn'";
+for my $database ('a', 'postgres')
+{
+	ok(scheduler($node, $database), "H35: database $database gets its turn");
+	$node->safe_psql($database, q{select tq_enqueue('turns') from generate_series(1, 20)});
+}
+for my $database ('a', 'postgres')
+{
+	ok(until_true($node, 'select count(*) > 0 from tq.segment', 'a segment', $database), "H35: ... and so does its janitor");
+}
+ok(until_true($node, "select count(*) > 0 $scarce and value ~ 'scheduler of database'"),
+	'tq_health names the worker that waits for a free process');
+# the reason is logged once while the wait lasts
+my $waits = qr/out of background worker slots, could not start tq (\w+) for database/;
+my %said;
+$said{$_}++ for slurp_file($node->logfile) =~ /$waits/g;
+is_deeply([ sort keys %said ], [ 'janitor', 'scheduler' ], 'the log names the kinds of workers that waited');
+ok($said{scheduler} < 10, '... and does not repeat it at each attempt') or diag explain \%said;
+$node->safe_psql('postgres', 'drop extension tq');
+ok(scheduler($node, 'a'), 'the other database is served when it is the only one');
+ok(until_true($node, q{select value !~ 'for the' from tq_health() where item = 'background workers'}, 'a free slot', 'a'),
+	'... and no worker waits');
+$node->append_conf('postgresql.conf', 'tq.segment_rows = 1000000');
 
 $node->append_conf('postgresql.conf', "max_worker_processes = 8\ntq.max_databases = 1");
 $node->restart;
