@@ -131,6 +131,7 @@ Db &make_slot(Oid extension)
 				db->loaded_at.store(0);
 				db->load_took.store(0);
 				db->counted_at.store(0);
+				db->drops_wait_since.store(0);
 				for (Backoff *pause : {&db->opening, &db->tidying})
 				{
 					pause->until.store(0);

@@ -188,6 +188,7 @@ struct Db
 	std::atomic<Micros> counted_at;	 // last recount
 	std::atomic<Micros> warned_at;	 // last log message that no segment can be added
 	std::atomic<Micros> cleaned_at;	 // when segment 0 was last cleaned
+	std::atomic<Micros> drops_wait_since; // since when drops wait for a snapshot (mono_now); 0: they do not
 	Backoff opening; // the janitor's opening of segments
 	Backoff tidying; // the janitor's other work
 };

@@ -8,6 +8,7 @@
 #include "residency/loader.hpp"
 #include "residency/recount.hpp"
 #include "retention/evacuate.hpp"
+#include "retention/held_snapshots.hpp"
 #include "retention/old_changes.hpp"
 #include "retention/segment_drops.hpp"
 #include "retention/segment_policy.hpp"
@@ -300,7 +301,9 @@ bool take_turn(const WorkerContext &context, Db &db, const SegmentView &s, const
 		return true;
 	if (s.dead > 0 && !dead_are_over && evacuate(context, db, s, rules) < 0)
 		return false;
-	return (segment_at(db, s.slot).dead.load() > 0 && !dead_are_over) || drop_old_segment(context, db, s, dropped);
+	if ((segment_at(db, s.slot).dead.load() > 0 && !dead_are_over) || (!rules.scarce && snapshots_delay_drops(db)))
+		return true;
+	return drop_old_segment(context, db, s, dropped);
 }
 
 // Repairs the map after a drop whose commit failed, which left its segment unusable.
