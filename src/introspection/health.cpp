@@ -340,6 +340,11 @@ void segment_items(const Report &r, const Db &db, core::Micros now)
 {
 	auto *list = static_cast<SegmentView *>(palloc(sizeof(SegmentView) * static_cast<Size>(guc::max_segments)));
 	const int n = view_segments(db, list, guc::max_segments);
+	StringInfoData damaged;
+	initStringInfo(&damaged);
+	for (int i = 0; i < n; ++i)
+		if (list[i].damaged)
+			appendStringInfo(&damaged, "%s%d", damaged.len > 0 ? ", " : "", list[i].tables.number);
 	put_room(r, "segments", n, guc::max_segments,
 			 "End jobs that run for long and old transactions, lower tq.retention, or raise tq.max_segments.");
 	const core::Micros keep = retention_of(db).finished;
@@ -361,6 +366,10 @@ void segment_items(const Report &r, const Db &db, core::Micros now)
 	r.put("segments past retention", psprintf("%d", overdue), overdue > 0 ? Verdict::warn : Verdict::ok,
 		  "They are dropped when no session reads or writes them: look for old transactions, also prepared ones.");
 	r.put("segments kept for dead letters", psprintf("%d", kept));
+	r.put("segments that cannot be read", damaged.len > 0 ? damaged.data : "none",
+		  damaged.len > 0 ? Verdict::error : Verdict::ok,
+		  "The data of tq.job_N or tq.event_N is damaged; the server log has the error. All other jobs can be "
+		  "processed. Repair both tables, or drop both, and call tq_reload().");
 	pfree(list);
 	const char *broken = incomplete_segments(db);
 	if (broken != nullptr)

@@ -258,13 +258,19 @@ bool open_limits(const WorkerContext &, Db &db)
 }
 
 // Runs a step unless it pauses after an error. False if the worker must exit. An error rolls the transaction back; then
-// the step pauses, longer each time, up to ten seconds.
+// the step pauses, longer each time, up to ten seconds. The first one from damaged data requests a count, which sets
+// the segment aside.
 bool guarded(Step step, bool (*run)(const WorkerContext &, Db &), const WorkerContext &context, Db &db)
 {
 	Pause &pause = state.pauses[static_cast<int>(step)];
 	if (mono_now() < pause.until || (step != Step::look && may_be_restoring(db)))
 		return true;
-	const Tried tried = guard([&] { return run(context, db); });
+	const Tried tried = guard([&] { return run(context, db); }, [] { return true; },
+							  [&] {
+								  if (pause.length == 0 && is_damage(geterrcode()))
+									  db.reload.store(true);
+								  return true;
+							  });
 	if (tried == Tried::failed)
 	{
 		pause.length = std::clamp<Micros>(pause.length * 2, 100000, 10 * core::kSecond);
