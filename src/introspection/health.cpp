@@ -7,6 +7,7 @@
 #include "database/restoring.hpp"
 #include "handlers/handler_functions.hpp"
 #include "introspection/queue_counts.hpp"
+#include "processes/slots.hpp"
 #include "queues/queue_retention.hpp"
 #include "queues/rights.hpp"
 #include "residency/restore_end.hpp"
@@ -21,6 +22,7 @@
 extern "C"
 {
 #include "catalog/pg_database.h"
+#include "commands/dbcommands.h"
 }
 
 namespace tq
@@ -181,25 +183,65 @@ void janitor_item(const Report &r, const Db &db)
 				: "All jobs go to one segment, which grows. The server log says why; it tries again.");
 }
 
+// The workers of all databases that wait for a free background worker. A wait of some seconds is normal.
+void background_workers_item(const Report &r)
+{
+	constexpr core::Micros kLong = 10 * core::kSecond;
+	const core::Micros now = steady_now(), turn = last_turn();
+	bool warn = turn != 0 && now - turn < 60 * core::kSecond;
+	StringInfoData waiting;
+	initStringInfo(&waiting);
+	for (int i = 0; i < slot_count(); ++i)
+	{
+		const DatabaseView v = view(i);
+		const char *database = OidIsValid(v.database) ? get_database_name(v.database) : nullptr;
+		for (const Kind kind : {Kind::scheduler, Kind::janitor})
+		{
+			const WorkerView &worker = v.workers[static_cast<int>(kind)];
+			if (database == nullptr || worker.waits_since == 0 || worker.stage != Stage::none)
+				continue;
+			appendStringInfo(&waiting, "%s%s of database \"%s\"", waiting.len > 0 ? ", " : "", kind_name(kind),
+							 database);
+			warn = warn || now - worker.waits_since > kLong;
+		}
+	}
+	const char *value = waiting.len > 0 ? psprintf("none free for the %s", waiting.data)
+						: warn			? "none free in the last minute"
+										: "enough";
+	r.put("background workers", value, warn ? Verdict::warn : Verdict::ok,
+		  "Schedulers and janitors of all databases take turns, so timers are late. Raise max_worker_processes and "
+		  "restart the server.");
+}
+
+// Whether the scheduler of this database waits for a free background worker.
+bool scheduler_waits()
+{
+	const int slot = find_slot(MyDatabaseId);
+	return slot >= 0 && view(slot).workers[static_cast<int>(Kind::scheduler)].waits_since != 0;
+}
+
 void workers_items(const Report &r, Db &db)
 {
 	const uint32 s = db.scheduler.load();
 	if (s != 0)
 		r.put("scheduler", psprintf("process %d", ProcGlobal->allProcs[s - 1].pid));
+	else if (scheduler_waits())
+		r.put("scheduler", "waits for a free background worker", Verdict::error,
+			  "Raise max_worker_processes and restart the server. Delayed jobs and lost leases wait.");
 	else if (in_template())
 		r.put("scheduler", "not running", Verdict::error,
 			  "The database is a template, in which tq runs no workers. Delayed jobs and lost leases wait until ALTER "
 			  "DATABASE ... IS_TEMPLATE false.");
 	else
 		r.put("scheduler", "not running", Verdict::error,
-			  guc::workers
-				  ? "Look into the server log; max_worker_processes may be used up. Delayed jobs and lost leases wait."
-				  : "Set tq.workers to on. Delayed jobs and lost leases wait.");
+			  guc::workers ? "Look into the server log. Delayed jobs and lost leases wait."
+						   : "Set tq.workers to on. Delayed jobs and lost leases wait.");
 	janitor_item(r, db);
+	background_workers_item(r);
 	load_item(r, db);
 	const int64 audited = db.counted_at.load();
 	r.put("last audit", audited != 0 ? timestamptz_to_str(audited) : "never");
-	const Identity identity = read_identity(db);
+	const Identity identity = read_identity(db.extension);
 	const Verdict dormant = holds_anything(db) ? Verdict::warn : Verdict::ok;
 	if (is_restoring(db))
 		r.put("activation", "restoring", Verdict::warn,
@@ -246,8 +288,12 @@ void memory_items(const Report &r, const Db &db)
 {
 	const core::Limits &l = engine.limits();
 	int64 running = 0, queues = 0, names = 0, pinned = 0;
+	int databases = 0;
+	const int crowded = crowded_databases();
 	const uint16_t d = index_of(db);
 	LWLockAcquire(registry_lock(), LW_SHARED);
+	for (int i = 0; i < guc::max_databases; ++i)
+		databases += db_at(i).used;
 	for (uint32 i = 0; i < l.queues; ++i)
 	{
 		const Queue &q = engine.queue(static_cast<uint16_t>(i));
@@ -277,6 +323,10 @@ void memory_items(const Report &r, const Db &db)
 			 "with. Raise "
 			 "tq.max_live_jobs and restart the server.");
 	put_room(r, "running jobs", running, l.entries, "Raise tq.max_live_jobs and restart the server.");
+	r.put("databases", psprintf("%d of %d", databases, guc::max_databases),
+		  crowded > 0 ? Verdict::warn : Verdict::ok,
+		  psprintf("There is no place for %d more, so no workers run there. Raise tq.max_databases and restart the "
+				   "server.", crowded));
 	put_room(r, "queues", queues, l.queues, "Raise tq.max_queues and restart the server.");
 	put_room(r, "kinds", engine.used_kinds(), l.lanes, "Raise tq.max_lanes and restart the server.");
 	put_room(r, "worker names", names, l.workers, "Raise tq.max_workers, or let workers keep their names.");
@@ -290,6 +340,11 @@ void segment_items(const Report &r, const Db &db, core::Micros now)
 {
 	auto *list = static_cast<SegmentView *>(palloc(sizeof(SegmentView) * static_cast<Size>(guc::max_segments)));
 	const int n = view_segments(db, list, guc::max_segments);
+	StringInfoData damaged;
+	initStringInfo(&damaged);
+	for (int i = 0; i < n; ++i)
+		if (list[i].damaged)
+			appendStringInfo(&damaged, "%s%d", damaged.len > 0 ? ", " : "", list[i].tables.number);
 	put_room(r, "segments", n, guc::max_segments,
 			 "End jobs that run for long and old transactions, lower tq.retention, or raise tq.max_segments.");
 	const core::Micros keep = retention_of(db).finished;
@@ -311,6 +366,10 @@ void segment_items(const Report &r, const Db &db, core::Micros now)
 	r.put("segments past retention", psprintf("%d", overdue), overdue > 0 ? Verdict::warn : Verdict::ok,
 		  "They are dropped when no session reads or writes them: look for old transactions, also prepared ones.");
 	r.put("segments kept for dead letters", psprintf("%d", kept));
+	r.put("segments that cannot be read", damaged.len > 0 ? damaged.data : "none",
+		  damaged.len > 0 ? Verdict::error : Verdict::ok,
+		  "The data of tq.job_N or tq.event_N is damaged; the server log has the error. All other jobs can be "
+		  "processed. Repair both tables, or drop both, and call tq_reload().");
 	pfree(list);
 	const char *broken = incomplete_segments(db);
 	if (broken != nullptr)

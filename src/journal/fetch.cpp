@@ -2,6 +2,7 @@
 // Regime: PG. Locks: AccessShareLock for the call only; results are copies. A missing table reads as "no such row". May
 // raise what detoasting raises, and an error if the unique index is missing.
 #include "journal/tables.hpp"
+#include "pg/attempt.hpp"
 
 namespace tq::journal
 {
@@ -123,7 +124,10 @@ bool find_own_job(const Segment &segment, int64 id, JobRow *row, ItemPointer tid
 	return found;
 }
 
-bool segment_bounds(const Segment &segment, int64 *min_id, int64 *max_id)
+namespace
+{
+
+bool read_bounds(const Segment &segment, int64 *min_id, int64 *max_id)
 {
 	TableScan scan;
 	bool found = false;
@@ -141,6 +145,14 @@ bool segment_bounds(const Segment &segment, int64 *min_id, int64 *max_id)
 	}
 	close_scan(&scan);
 	return found;
+}
+
+} // namespace
+
+bool segment_bounds(const Segment &segment, int64 *min_id, int64 *max_id)
+{
+	ErrorData *error = nullptr;
+	return attempt_read([&] { return read_bounds(segment, min_id, max_id); }, &error) == Tried::done;
 }
 
 } // namespace tq::journal

@@ -55,6 +55,24 @@ Tried attempt(What &&what, ErrorData **error = nullptr)
 	return result;
 }
 
+// Whether an error with this code comes from damaged data: a broken page or index, a failing disk, a missing file.
+constexpr bool is_damage(int sqlerrcode) noexcept
+{
+	const int category = ERRCODE_TO_CATEGORY(sqlerrcode);
+	return category == ERRCODE_TO_CATEGORY(ERRCODE_DATA_CORRUPTED) ||
+		   category == ERRCODE_TO_CATEGORY(ERRCODE_SYSTEM_ERROR);
+}
+
+// The same as attempt() for a read. Raises every error again that does not come from damaged data.
+template <class What>
+Tried attempt_read(What &&what, ErrorData **error)
+{
+	const Tried tried = attempt(what, error);
+	if (tried == Tried::failed && !is_damage((*error)->sqlerrcode))
+		ReThrowError(*error);
+	return tried;
+}
+
 // Runs `what`, which begins and ends transactions. Returns refused if the worker must exit. After an error, rolls back
 // the transaction and reports the error if loud() is true. Raises the error again if mine() is false.
 template <class What, class Mine, class Loud>

@@ -28,6 +28,7 @@ struct WorkerEntry
 	pid_t pid;				  // of the attached process, else 0
 	uint32 proc;			  // ProcRef of the attached process
 	core::Micros since;		  // when the stage began; steady_now
+	core::Micros waits_since; // see WorkerView
 	int64 healthy_ms;		  // how long the last run was ready
 	std::atomic<uint32> stop; // asked to exit: kDismissed or kStopNow
 };
@@ -61,6 +62,8 @@ struct Shared
 	bool check_all;				// "tq workers"
 	int nchecks;				// "tq workers"
 	Oid checks[kCheckRequests]; // "tq workers"
+	core::Micros turn_at;		// see last_turn(); "tq workers"
+	int crowded;				// see crowded_databases(); "tq workers"
 	int nslots;					// fixed at start
 	int nexecutors;				// of each slot; fixed at start
 	Slot slots[FLEXIBLE_ARRAY_MEMBER];
@@ -143,7 +146,7 @@ inline bool all_vacant(int slot) noexcept
 
 inline WorkerView view_of(const WorkerEntry &w) noexcept
 {
-	return {w.stage, w.outcome, w.stop.load() != 0, w.generation, w.since, w.healthy_ms};
+	return {w.stage, w.outcome, w.stop.load() != 0, w.generation, w.since, w.waits_since, w.healthy_ms};
 }
 
 // Frees the entry. The caller holds the lock exclusively.

@@ -91,6 +91,16 @@ DatabaseView view(int slot) noexcept
 	});
 }
 
+void note_crowded(int databases) noexcept
+{
+	with_lock(LW_EXCLUSIVE, [&] { shared->crowded = databases; });
+}
+
+int crowded_databases() noexcept
+{
+	return with_lock(LW_SHARED, [] { return shared->crowded; });
+}
+
 void launcher_attach() noexcept
 {
 	with_lock(LW_EXCLUSIVE, [&] {
@@ -154,6 +164,7 @@ bool release_slot(int slot, Oid database) noexcept
 		for_each_worker(slot, [](Kind, WorkerEntry &worker) {
 			worker.stage = Stage::none;
 			worker.outcome = ExitOutcome::none;
+			worker.waits_since = 0;
 		});
 		s.installed = false;
 		s.janitor_wanted.store(0);
@@ -216,6 +227,33 @@ ExitOutcome take_outcome(int slot, Kind kind, int number) noexcept
 bool exchange_janitor_wanted(int slot, bool wanted) noexcept
 {
 	return shared->slots[slot].janitor_wanted.exchange(wanted ? 1 : 0) != 0;
+}
+
+void note_waiting(int slot, Kind kind, bool waits) noexcept
+{
+	with_lock(LW_EXCLUSIVE, [&] {
+		core::Micros &since = entry(slot, kind, 0).waits_since;
+
+		since = !waits ? 0 : since != 0 ? since : steady_now();
+	});
+}
+
+void pass_turn(int slot, Oid database) noexcept
+{
+	with_lock(LW_EXCLUSIVE, [&] {
+		WorkerEntry &scheduler = entry(slot, Kind::scheduler, 0);
+
+		if (shared->slots[slot].database.load() != database || scheduler.stage != Stage::ready)
+			return;
+		scheduler.stop.store(kStopNow);
+		wake(scheduler.proc);
+		shared->turn_at = steady_now();
+	});
+}
+
+core::Micros last_turn() noexcept
+{
+	return with_lock(LW_SHARED, [] { return shared->turn_at; });
 }
 
 } // namespace tq

@@ -116,6 +116,7 @@ enum class ExitOutcome : uint8_t
 	crowded, // more databases than tq.max_databases
 	done,	 // the body returned
 	no_room, // executors: no background worker slot was free
+	unused,	 // the scheduler of a copy of a database: no session uses tq there
 };
 
 struct WorkerView
@@ -125,6 +126,7 @@ struct WorkerView
 	bool stopping;
 	uint32 generation;
 	core::Micros since; // when the stage began; steady_now
+	core::Micros waits_since; // since when its start finds no free background worker; steady_now, 0: it does not wait
 	int64 healthy_ms;  // how long the last run was ready
 };
 
@@ -151,6 +153,10 @@ int slot_count() noexcept;
 
 // A copy of one slot.
 DatabaseView view(int slot) noexcept;
+
+// The number of databases that have no workers because of tq.max_databases. The launcher notes it.
+void note_crowded(int databases) noexcept;
+int crowded_databases() noexcept;
 
 // Announces this process as the launcher (or withdraws it). Cancels starts of an earlier launcher that have not begun,
 // since only that launcher knew their handles.
@@ -185,6 +191,15 @@ ExitOutcome take_outcome(int slot, Kind kind, int number = 0) noexcept;
 // Sets or clears the janitor request; returns its former value.
 bool exchange_janitor_wanted(int slot, bool wanted) noexcept;
 
+// Records that a start has found no free background worker, or that it has found one.
+void note_waiting(int slot, Kind kind, bool waits) noexcept;
+
+// Asks the scheduler of a database to exit, and to leave its background worker to a start that waits.
+void pass_turn(int slot, Oid database) noexcept;
+
+// The time of the last pass_turn(); steady_now, 0: none.
+core::Micros last_turn() noexcept;
+
 // ---------------------------------------------------------------------------------------------------------
 // WorkerEntry (worker_self.cpp)
 // ---------------------------------------------------------------------------------------------------------
@@ -198,7 +213,11 @@ struct Assignment
 	Kind kind;
 	int32 number; // entry of an executor,
 	Oid role;	  // and the role whose jobs it runs
+	bool waited;  // for a free background worker: it is logged at DEBUG1, because workers take turns
 };
+
+// Whether this process is a worker of tq.
+bool is_tq_worker() noexcept;
 
 // Attaches to the launcher's entry. False if it was cancelled, reassigned or never existed (the memory is new after a
 // crash): then the process must exit at once.

@@ -24,7 +24,7 @@ namespace tq
 {
 
 // The bodies; they return when the worker should exit.
-void run_scheduler(const WorkerContext &context);
+ExitOutcome run_scheduler(const WorkerContext &context);
 void run_janitor(const WorkerContext &context);
 void run_executor(const WorkerContext &context);
 
@@ -262,8 +262,11 @@ void tq_worker_main(Datum)
 	Assignment assignment;
 	WorkerContext context = {};
 	char database_name[NAMEDATALEN];
+	ExitOutcome outcome = ExitOutcome::done;
+	int level;
 
 	memcpy(&assignment, MyBgworkerEntry->bgw_extra, sizeof(assignment));
+	level = assignment.kind == Kind::scheduler && !assignment.waited ? LOG : DEBUG1;
 
 	// die() rather than the default handler, which would ereport() inside the signal handler.
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
@@ -299,18 +302,16 @@ void tq_worker_main(Datum)
 	if (!check_in(&context, database_name))
 		return;
 	wake_launcher();
-	ereport(context.kind == Kind::scheduler ? LOG : DEBUG1,
-			(errmsg("tq %s started for database \"%s\"", kind_name(context.kind), database_name)));
+	ereport(level, (errmsg("tq %s started for database \"%s\"", kind_name(context.kind), database_name)));
 	pgstat_report_activity(STATE_IDLE, "tq: ready");
 
 	if (context.kind == Kind::scheduler)
-		run_scheduler(context);
+		outcome = run_scheduler(context);
 	else if (context.kind == Kind::janitor)
 		run_janitor(context);
 	else
 		run_executor(context);
 
-	worker_set_outcome(ExitOutcome::done);
-	ereport(context.kind == Kind::scheduler ? LOG : DEBUG1,
-			(errmsg("tq %s stopped for database \"%s\"", kind_name(context.kind), database_name)));
+	worker_set_outcome(outcome);
+	ereport(level, (errmsg("tq %s stopped for database \"%s\"", kind_name(context.kind), database_name)));
 }

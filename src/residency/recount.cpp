@@ -9,6 +9,7 @@
 #include "shmem/leases.hpp"
 #include "transaction/counting.hpp"
 #include "pg/array.hpp"
+#include "pg/attempt.hpp"
 #include "pg/errors.hpp"
 #include "pg/owner.hpp"
 
@@ -33,6 +34,8 @@ struct Tally
 	int64 segment_live;
 	int64 segment_dead;
 	int slot;		 // of the segment being read
+	bool partial;	 // a segment could not be read
+	int64 regained;	 // jobs missing in memory, of segments that can be read again
 	CountResult result;
 	// Later counts: jobs that must be in memory but are not, allocated in `context`.
 	MemoryContext context;
@@ -316,6 +319,11 @@ void end_count(Db &db, Tally &t, const SegmentTally *segments)
 			continue;
 		if (l.frees != t.frees[i])
 			continue; // the pass counted a lane of another queue that was freed since
+		if (t.partial && !t.first)
+		{
+			l.count.delta = l.delta_blocked = 0;
+			continue; // the counts of the first load stay
+		}
 		const int64 is = t.lanes[i] + l.count.delta;
 		compare(t, Drift::unfinished, static_cast<int>(i), l.count.live, is);
 		l.count.live = is;
@@ -359,6 +367,29 @@ void end_count(Db &db, Tally &t, const SegmentTally *segments)
 		db.too_small.store(false);
 	}
 	LWLockRelease(map_lock(db));
+}
+
+// Reads one segment. A damaged one is set aside, with what was read of it.
+void count_segment(Tally &t, const journal::Segment &tables, Snapshot snapshot, SegmentTally *segment)
+{
+	SegmentSlot &s = segment_at(*t.db, t.slot);
+	const int64 missing = t.result.missing;
+	journal::SegmentSummary sum{};
+	ErrorData *error = nullptr;
+	t.segment_live = t.segment_dead = 0;
+	const auto scan = [&] {
+		sum = journal::scan_segment(tables, snapshot, true, visit, &t, false);
+		return true;
+	};
+	if (attempt_read(scan, &error) == Tried::failed)
+	{
+		t.partial = true;
+		set_aside(*t.db, t.slot, *error);
+		return;
+	}
+	*segment = SegmentTally{true, tables.number, sum.rows, t.segment_live, t.segment_dead};
+	if (s.damaged.exchange(false))
+		t.regained += t.result.missing - missing;
 }
 
 void stop_count(int, Datum arg)
@@ -425,9 +456,7 @@ CountResult count_journal(Db &db)
 		for (int i = 0; i < n; ++i)
 		{
 			t.slot = slots[i];
-			t.segment_live = t.segment_dead = 0;
-			const journal::SegmentSummary sum = journal::scan_segment(tables[i], snapshot, true, visit, &t, false);
-			segments[t.slot] = SegmentTally{true, tables[i].number, sum.rows, t.segment_live, t.segment_dead};
+			count_segment(t, tables[i], snapshot, &segments[t.slot]);
 			TQ_WAIT_POINT("load-between-segments");
 		}
 		UnregisterSnapshot(snapshot);
@@ -450,7 +479,8 @@ CountResult count_journal(Db &db)
 	db.outdated.fetch_add(t.result.outdated);
 	// Restored rows become visible before their change is counted, so compare the latest change after the count.
 	const bool from_outside = db.outside_changes.load() != db.outside_found.load();
-	(from_outside ? db.brought : db.lost_found).fetch_add(t.result.missing);
+	(from_outside ? db.brought : db.lost_found).fetch_add(t.result.missing - t.regained);
+	db.brought.fetch_add(t.regained);
 	db.outside_found.store(outside);
 	db.counted_at.store(wall_now());
 	db.rows_unknown.store(t.result.unknown);

@@ -103,8 +103,10 @@ void note_progress(const Db &db, const SegmentView &s) noexcept
 // While no id can be drawn (segments.cpp), the next range has no first id.
 bool wants_next(const Db &db, const SegmentView &open, const SegmentRules &rules) noexcept
 {
-	if (open.state != SegmentState::open || open.rows == 0 || db.id_limit.load() == 0)
+	if (open.state != SegmentState::open || (open.rows == 0 && !open.damaged) || db.id_limit.load() == 0)
 		return false;
+	if (open.damaged)
+		return true;
 	const Micros age = age_of(open, open.opened_at, rules);
 	return open.tables.number == 0 ||
 		   ((open.rows >= guc::segment_rows || age >= guc::segment_interval * core::kSecond) && age >= rules.pace);

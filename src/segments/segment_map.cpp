@@ -137,7 +137,14 @@ int live_segments(const Db &db, journal::Segment *tables, int *slots, int max)
 	LWLockAcquire(map_lock(db), LW_SHARED);
 	const int n = live_segments_locked(db, tables, slots, max);
 	LWLockRelease(map_lock(db));
-	return n;
+	int readable = 0;
+	for (int i = 0; i < n; ++i)
+		if (!segment_at(db, slots[i]).damaged.load())
+		{
+			tables[readable] = tables[i];
+			slots[readable++] = slots[i];
+		}
+	return readable;
 }
 
 void last_ids(const Db &db, const journal::Segment *tables, const int *slots, int n, int64 *ids) noexcept
@@ -246,7 +253,8 @@ int view_segments(const Db &db, SegmentView *out, int max)
 							  s.again_at.load(),
 							  s.noted_live.load(),
 							  s.noted_at.load(),
-							  s.future_since.load()};
+							  s.future_since.load(),
+							  s.damaged.load()};
 	}
 	LWLockRelease(map_lock(db));
 	return n;
@@ -265,6 +273,16 @@ bool change_segment(Db &db, int slot, SegmentState from, SegmentState to, Timest
 	}
 	LWLockRelease(map_lock(db));
 	return ok;
+}
+
+void set_aside(Db &db, int slot, const ErrorData &error)
+{
+	SegmentSlot &s = segment_at(db, slot);
+	if (!s.damaged.exchange(true))
+		ereport(LOG, (errcode(error.sqlerrcode), errmsg("tq: segment %d cannot be read and is left out", s.number),
+					  errdetail("%s", error.message),
+					  errhint("Repair tq.job_%d and tq.event_%d, or drop both, and call tq_reload(). All other jobs "
+							  "can be processed.", s.number, s.number)));
 }
 
 void forget_dead(Db &db, int slot, int64 dead)

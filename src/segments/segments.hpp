@@ -95,11 +95,11 @@ enum class Events : uint8
 };
 bool try_lock_segment(const Db &db, int slot, Events events, bool rows);
 
-// All segments that may hold live jobs (open and sealed), ascending by number; copied under the lock.
+// All readable segments that may hold live jobs (open and sealed), ascending by number; copied under the lock.
 int live_segments(const Db &db, journal::Segment *tables, int *slots, int max);
 // The greatest possible id in these segments, which come from live_segments().
 void last_ids(const Db &db, const journal::Segment *tables, const int *slots, int n, int64 *ids) noexcept;
-// The same; the caller holds the lock.
+// The same with damaged segments; the caller holds the lock.
 int live_segments_locked(const Db &db, journal::Segment *tables, int *slots, int max) noexcept;
 
 // Adds a segment that the janitor created or adopted. With `open` it accepts jobs, and the former open one is sealed.
@@ -138,6 +138,7 @@ struct SegmentView
 	int64 noted_live;
 	Micros noted_at;
 	Micros future_since;
+	bool damaged;
 };
 int view_segments(const Db &db, SegmentView *out, int max); // ascending by number
 
@@ -149,6 +150,9 @@ constexpr bool may_have_ended(const SegmentView &s, uint32 states) noexcept
 
 // Stores SegmentSlot::ended in tq.segment, so that a restart does not lose it. The caller is in an owner's scope.
 void record_ends(int32 number, uint8 ended);
+
+// Leaves a segment out that could not be read (SegmentSlot::damaged), and logs the error that was caught.
+void set_aside(Db &db, int slot, const ErrorData &error);
 
 // Changes a segment's state if it is `from`; false otherwise. It becomes finished only if no job lives in it.
 bool change_segment(Db &db, int slot, SegmentState from, SegmentState to, TimestampTz at);

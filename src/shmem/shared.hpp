@@ -50,6 +50,7 @@ struct SegmentSlot
 	std::atomic<bool> skipped; // a loader has skipped it because it was locked
 	// How jobs of a finished segment may have ended: bits of journal::FoldState, or an unknown value.
 	std::atomic<uint8> ended;
+	std::atomic<bool> damaged; // a read has failed: loads and the janitor leave it out
 	int64 first_id; // its jobs have ids first_id .. last_id (0 for segment 0, which is searched last)
 	int64 last_id;	// PG_INT64_MAX while open
 	TimestampTz opened_at;
@@ -74,6 +75,7 @@ struct SegmentSlot
 		for (std::atomic<int64> *count : {&rows, &live, &delta, &dead, &looked_at, &again_at, &noted_at, &future_since})
 			count->store(0);
 		ended.store(kAnyEnd);
+		damaged.store(false);
 	}
 };
 static_assert(sizeof(SegmentSlot) == 2 * core::kCacheLine);
@@ -188,6 +190,7 @@ struct Db
 	std::atomic<Micros> counted_at;	 // last recount
 	std::atomic<Micros> warned_at;	 // last log message that no segment can be added
 	std::atomic<Micros> cleaned_at;	 // when segment 0 was last cleaned
+	std::atomic<Micros> drops_wait_since; // since when drops wait for a snapshot (mono_now); 0: they do not
 	Backoff opening; // the janitor's opening of segments
 	Backoff tidying; // the janitor's other work
 };

@@ -59,6 +59,7 @@ void settle_scheduler(Known *known, ExitOutcome outcome, int64 healthy_ms)
 			break;
 		case ExitOutcome::absent:
 		case ExitOutcome::foreign:
+		case ExitOutcome::unused:
 			job.backoff_ms = 0;
 			// If a request came after it started, the worker may have checked too early.
 			if (!known->check)
@@ -86,6 +87,7 @@ void settle_janitor(Known *known, int slot, ExitOutcome outcome, int64 healthy_m
 		case ExitOutcome::foreign:
 		case ExitOutcome::crowded:
 		case ExitOutcome::no_room:
+		case ExitOutcome::unused:
 			break;
 		case ExitOutcome::done:
 			job.backoff_ms = 0;
@@ -126,6 +128,14 @@ void evict_entries()
 }
 
 } // namespace
+
+void count_crowded()
+{
+	int crowded = 0;
+
+	for_each_known([&](const Known *known) { crowded += known->status == DbStatus::crowded; });
+	note_crowded(crowded);
+}
 
 int retry_ms() noexcept { return Max(guc::naptime, kHoldPauseMs); }
 
@@ -188,7 +198,8 @@ void process_slot(int slot)
 		keep = v.installed && known != nullptr && known->seen && ddl_under_way(v.database);
 	}
 	else
-		keep = v.installed && known->status == DbStatus::open;
+		keep = known->status == DbStatus::open &&
+			   (v.installed || v.workers[static_cast<int>(Kind::scheduler)].waits_since != 0);
 	// A slot with a worker cannot be released; the worker wakes the launcher when it exits.
 	if (!keep && release_slot(slot, v.database) && v.installed)
 		evict_entries();

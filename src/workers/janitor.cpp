@@ -8,6 +8,7 @@
 #include "residency/loader.hpp"
 #include "residency/recount.hpp"
 #include "retention/evacuate.hpp"
+#include "retention/held_snapshots.hpp"
 #include "retention/old_changes.hpp"
 #include "retention/segment_drops.hpp"
 #include "retention/segment_policy.hpp"
@@ -300,7 +301,9 @@ bool take_turn(const WorkerContext &context, Db &db, const SegmentView &s, const
 		return true;
 	if (s.dead > 0 && !dead_are_over && evacuate(context, db, s, rules) < 0)
 		return false;
-	return (segment_at(db, s.slot).dead.load() > 0 && !dead_are_over) || drop_old_segment(context, db, s, dropped);
+	if ((segment_at(db, s.slot).dead.load() > 0 && !dead_are_over) || (!rules.scarce && snapshots_delay_drops(db)))
+		return true;
+	return drop_old_segment(context, db, s, dropped);
 }
 
 // Repairs the map after a drop whose commit failed, which left its segment unusable.
@@ -330,6 +333,15 @@ void pause_after_drop(const SegmentRules &rules, Micros took)
 		idle(static_cast<long>(std::clamp<Micros>(took / 100, guc::naptime / 10, guc::naptime)));
 }
 
+// In the handler of an error: whether it came from damaged data.
+bool set_aside_if_damaged(Db &db, int slot)
+{
+	if (!is_damage(geterrcode()))
+		return false;
+	set_aside(db, slot, *CopyErrorData());
+	return true;
+}
+
 // Visits every segment, up to the first drop. False if the extension is gone.
 bool process_database(const WorkerContext &context, Db &db, Failures *failures, bool *changed)
 {
@@ -338,11 +350,13 @@ bool process_database(const WorkerContext &context, Db &db, Failures *failures, 
 	const SegmentRules rules = rules_of(db, map, n, wall_now());
 	for (int i = 0; i < n && !stop_requested(); ++i)
 	{
-		if (bms_is_member(map[i].slot, failures->segments))
+		if (map[i].damaged || bms_is_member(map[i].slot, failures->segments))
 			continue;
 		bool dropped = false;
 		const Micros began = steady_now();
-		const Tried tried = guard([&] { return take_turn(context, db, map[i], rules, changed, &dropped); });
+		const Tried tried = guard(
+			[&] { return take_turn(context, db, map[i], rules, changed, &dropped); }, [] { return true; },
+			[&] { return !set_aside_if_damaged(db, map[i].slot); });
 		if (tried == Tried::refused)
 			return false;
 		if (dropped)
@@ -391,6 +405,16 @@ void ask_again(int, Datum arg)
 		db->reload.store(true);
 }
 
+// On request, the next look at a damaged segment is not held back. A count reads those with live jobs.
+void look_at_damaged_again(const Db &db)
+{
+	int n = 0;
+	const SegmentView *map = views(db, &n);
+	for (int i = 0; i < n; ++i)
+		if (map[i].damaged && map[i].state == SegmentState::finished)
+			segment_at(db, map[i].slot).damaged.store(false);
+}
+
 // Adopts rows that were written to the tables past tq. After a failure the request for it stays. A failed audit leaves
 // no request, because that would keep segments from being finished: its time makes it due again.
 bool reload(const WorkerContext &context, Db &db, bool asked, bool *changed)
@@ -403,6 +427,8 @@ bool reload(const WorkerContext &context, Db &db, bool asked, bool *changed)
 		stay = adopt(context, db, changed);
 		MemoryContextSwitchTo(cycle);
 		stay = stay && recount(context, db);
+		if (stay && asked)
+			look_at_damaged_again(db);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(ask_again, asker);
 	if (!stay)
@@ -490,7 +516,7 @@ bool janitor_needed(const Db &db, Micros now, bool *urgent)
 		}
 		if (s.tables.number != 0)
 			note_future(db, s, has_future(s, rules));
-		if (!tidies || s.state == SegmentState::open)
+		if (!tidies || s.state == SegmentState::open || s.damaged)
 			continue;
 		if (s.tables.number == 0)
 			needed = needed || zero_wants_cleaning(db, s, rules);

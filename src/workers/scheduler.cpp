@@ -72,6 +72,7 @@ struct Scheduler
 	Micros next_timers = core::kNever;
 	Micros next_skipped = 0; // when to check again whether the segments that loaders have skipped are still locked
 	Micros paging_noted = 0;
+	Micros last_company = 0; // when another process was last seen in the database
 	int64 evicted = 0, refilled = 0; // then
 	Pause pauses[kSteps] = {};
 };
@@ -257,13 +258,19 @@ bool open_limits(const WorkerContext &, Db &db)
 }
 
 // Runs a step unless it pauses after an error. False if the worker must exit. An error rolls the transaction back; then
-// the step pauses, longer each time, up to ten seconds.
+// the step pauses, longer each time, up to ten seconds. The first one from damaged data requests a count, which sets
+// the segment aside.
 bool guarded(Step step, bool (*run)(const WorkerContext &, Db &), const WorkerContext &context, Db &db)
 {
 	Pause &pause = state.pauses[static_cast<int>(step)];
 	if (mono_now() < pause.until || (step != Step::look && may_be_restoring(db)))
 		return true;
-	const Tried tried = guard([&] { return run(context, db); });
+	const Tried tried = guard([&] { return run(context, db); }, [] { return true; },
+							  [&] {
+								  if (pause.length == 0 && is_damage(geterrcode()))
+									  db.reload.store(true);
+								  return true;
+							  });
 	if (tried == Tried::failed)
 	{
 		pause.length = std::clamp<Micros>(pause.length * 2, 100000, 10 * core::kSecond);
@@ -280,6 +287,28 @@ bool guarded(Step step, bool (*run)(const WorkerContext &, Db &), const WorkerCo
 			note_all(db);
 	}
 	return tried != Tried::refused;
+}
+
+// Whether this database is a copy that no session has used for ten minutes. No job runs there, and its clock is the
+// server's.
+bool is_unused_copy(const Db &db)
+{
+	const Micros now = mono_now();
+	if (!is_known_copy(db))
+		return false;
+	if (!alone_in_database() || db.wall_offset.load() != 0 || db.mono_offset.load() != 0)
+		state.last_company = now;
+	if (now < state.last_company + 600 * core::kSecond)
+		return false;
+	return !any_queue(db, [](uint16_t, const Queue &q) noexcept { return q.running > 0 || q.users.load() > 0; });
+}
+
+// Leaves the places of the queues and of the database in shared memory to databases that are used.
+ExitOutcome leave_copy(Db &db)
+{
+	leave(0, static_cast<Datum>(0));
+	state.db = nullptr; // the slot may belong to another database soon
+	return release_unused(db) ? ExitOutcome::unused : ExitOutcome::busy;
 }
 
 // Returns the milliseconds until the next work. Publishes the plan, so that earlier work wakes the scheduler.
@@ -316,10 +345,19 @@ long plan(Db &db, Micros next_second)
 	return static_cast<long>(std::clamp<Micros>((left + 999) / 1000, 0, guc::naptime));
 }
 
-Db *start(const WorkerContext &context)
+// Null if the scheduler must exit with this outcome.
+Db *start(const WorkerContext &context, ExitOutcome *outcome)
 {
 	if (!begin_work(context, "tq: starting"))
 		return nullptr;
+	*outcome = ExitOutcome::unused;
+	if (alone_in_database() && read_identity(context.extension) == Identity::copy)
+	{
+		end_work();
+		return nullptr;
+	}
+	*outcome = ExitOutcome::done;
+	state.last_company = mono_now();
 	Db &db = database_of(context.extension);
 	static_cast<void>(is_restoring(db));
 	release_gone();
@@ -370,18 +408,21 @@ bool load(const WorkerContext &context, Db &db)
 
 } // namespace
 
-void run_scheduler(const WorkerContext &context)
+ExitOutcome run_scheduler(const WorkerContext &context)
 {
-	Db *db = start(context);
+	ExitOutcome outcome = ExitOutcome::done;
+	Db *db = start(context, &outcome);
 	if (db == nullptr)
-		return;
+		return outcome;
 	Micros next_second = 0;
 	Micros next_janitor = 0;
 	bool first_job_seen = false;
 	while (!stop_requested())
 	{
+		if (is_unused_copy(*db)) // also if it cannot be loaded
+			return leave_copy(*db);
 		if (!guarded(Step::look, look, context, *db) || !guarded(Step::load, load, context, *db))
-			return;
+			return ExitOutcome::done;
 		if (may_be_restoring(*db))
 		{
 			idle(guc::naptime);
@@ -400,7 +441,7 @@ void run_scheduler(const WorkerContext &context)
 			!guarded(Step::drops, finish_drops, context, *db) ||
 			!guarded(Step::manage_pool, manage_pool, context, *db) ||
 			!guarded(Step::news, send_notifications, context, *db))
-			return;
+			return ExitOutcome::done;
 		const Micros mono = mono_now();
 		const bool first_job = !first_job_seen && zero_takes_jobs(*db);
 		if (mono >= next_second || first_job)
@@ -412,7 +453,7 @@ void run_scheduler(const WorkerContext &context)
 			sweep(*db);
 			sample_series(*db);
 			if (!identify(context, *db))
-				return;
+				return ExitOutcome::done;
 			// a segment that a reader holds open is tried again every few naps, not at once
 			bool urgent = false;
 			if (janitor_needed(*db, now, &urgent) && (urgent || mono >= next_janitor))
@@ -423,6 +464,7 @@ void run_scheduler(const WorkerContext &context)
 		}
 		idle(plan(*db, next_second));
 	}
+	return ExitOutcome::done;
 }
 
 } // namespace tq

@@ -8,6 +8,6 @@
 namespace tq
 {
 
-void run_scheduler(const WorkerContext &context);
+ExitOutcome run_scheduler(const WorkerContext &context);
 
 } // namespace tq

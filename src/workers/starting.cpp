@@ -25,9 +25,49 @@ constexpr int kStartPatienceMs = 5000;
 // The time after which the launcher checks whether a start has begun.
 constexpr int kStartLookMs = 1000;
 
-// The kinds that were logged since a worker could last be started. Each kind is logged once, so another kind does not
+// For how long a start waits for a free background worker, and a scheduler runs, before the scheduler must exit.
+constexpr core::Micros kTurn = 5 * core::kSecond;
+
+// The kinds that were logged since no start of that kind waits. Each kind is logged once, so another kind does not
 // hide a missing scheduler: without it, its database is not served.
 bool exhausted_logged[kKinds + 1] = {};
+
+// A start that has found no free background worker.
+struct Waiting
+{
+	Known *known;
+	Kind kind;
+	int slot;
+	core::Micros since;
+};
+
+bool may_run(const Known *known) noexcept
+{
+	return known != nullptr && known->eligible && known->status == DbStatus::open;
+}
+
+// The start that has waited for the longest time; `known` is null if none waits.
+Waiting longest_waiting(bool schedulers) noexcept
+{
+	Waiting longest = {};
+
+	for (int i = 0; i < slot_count(); i++)
+	{
+		DatabaseView v = view(i);
+		Known *known = OidIsValid(v.database) ? find_known(v.database) : nullptr;
+
+		for (Kind kind : {Kind::scheduler, Kind::janitor})
+		{
+			const WorkerView &worker = v.workers[static_cast<int>(kind)];
+
+			if (may_run(known) && worker.waits_since != 0 && worker.stage == Stage::none &&
+				(schedulers || kind != Kind::scheduler) &&
+				(longest.known == nullptr || worker.waits_since < longest.since))
+				longest = {known, kind, i, worker.waits_since};
+		}
+	}
+	return longest;
+}
 
 bool register_worker(const Known *known, WorkerJob &job, const Assignment &assignment)
 {
@@ -73,7 +113,8 @@ bool launch(Known *known, Kind kind, int number = 0, Oid role = InvalidOid)
 	WorkerJob &job = job_of(known, kind, number);
 	int slot = acquire_slot(known->database);
 	uint32 generation = slot < 0 ? 0 : begin_start(slot, known->database, kind, number);
-	Assignment assignment = {known->database, generation, slot, kind, number, role};
+	bool waited = kind != Kind::executor && slot >= 0 && view(slot).workers[static_cast<int>(kind)].waits_since != 0;
+	Assignment assignment = {known->database, generation, slot, kind, number, role, waited};
 
 	if (generation == 0)
 	{
@@ -84,6 +125,8 @@ bool launch(Known *known, Kind kind, int number = 0, Oid role = InvalidOid)
 	// Tested after the entry says `starting`; see hold() in lifecycle_hooks.cpp.
 	if (ddl_under_way(known->database))
 	{
+		if (kind != Kind::executor)
+			note_waiting(slot, kind, false);
 		(void)abandon_start(slot, kind, generation, number,
 							kind == Kind::executor ? ExitOutcome::stopped : ExitOutcome::none);
 		if (kind != Kind::executor)
@@ -99,12 +142,17 @@ bool launch(Known *known, Kind kind, int number = 0, Oid role = InvalidOid)
 	{
 		(void)abandon_start(slot, kind, generation, number,
 							kind == Kind::executor ? ExitOutcome::no_room : ExitOutcome::none);
+		if (kind != Kind::executor)
+			note_waiting(slot, kind, true);
 		job.due = in_ms(retry_ms());
 		report_exhausted(known, kind);
 		return false;
 	}
-	for (bool &logged : exhausted_logged)
-		logged = false;
+	if (kind != Kind::executor)
+		note_waiting(slot, kind, false);
+	if (longest_waiting(true).known == nullptr)
+		for (bool &logged : exhausted_logged)
+			logged = false;
 	return true;
 }
 
@@ -124,7 +172,7 @@ Known *pick_next(Overview *overview)
 	for_each_known([&](Known *known) {
 		core::Micros due = known->jobs[static_cast<int>(Kind::scheduler)].due;
 
-		if (!known->eligible || known->status != DbStatus::open || worker_present(known->database, Kind::scheduler))
+		if (!may_run(known) || worker_present(known->database, Kind::scheduler))
 			return;
 		if (due > now)
 			overview->next = Min(overview->next, due);
@@ -148,6 +196,16 @@ void start_schedulers(Overview *overview)
 	}
 }
 
+// The request is cleared before the start: a later one means another run.
+bool launch_janitor(Known *known, int slot)
+{
+	(void)exchange_janitor_wanted(slot, false);
+	if (launch(known, Kind::janitor))
+		return true;
+	(void)exchange_janitor_wanted(slot, true);
+	return false;
+}
+
 void start_janitors(Overview *overview)
 {
 	core::Micros now = steady_now();
@@ -157,22 +215,66 @@ void start_janitors(Overview *overview)
 		DatabaseView v = view(i);
 		Known *known = OidIsValid(v.database) ? find_known(v.database) : nullptr;
 
-		if (known == nullptr || !known->eligible || known->status != DbStatus::open || !v.installed ||
-			!v.janitor_wanted || v.workers[static_cast<int>(Kind::janitor)].stage != Stage::none)
+		if (!may_run(known) || !v.installed || !v.janitor_wanted ||
+			v.workers[static_cast<int>(Kind::janitor)].stage != Stage::none)
 			continue;
 
 		WorkerJob &job = known->jobs[static_cast<int>(Kind::janitor)];
 
-		// Cleared before the start: a later request means another run.
-		if (job.due <= now)
-		{
-			(void)exchange_janitor_wanted(i, false);
-			if (launch(known, Kind::janitor))
-				continue;
-			(void)exchange_janitor_wanted(i, true);
-		}
-		overview->next = Min(overview->next, job.due);
+		if (job.due > now || !launch_janitor(known, i))
+			overview->next = Min(overview->next, job.due);
 	}
+}
+
+// Starts those that wait, in the order in which they began to wait, up to the first that still finds no free background
+// worker.
+void start_waiting(Overview *overview)
+{
+	for (;;)
+	{
+		Waiting w = longest_waiting(!overview->start_under_way);
+
+		if (w.known == nullptr)
+			return;
+		if (w.kind == Kind::janitor ? launch_janitor(w.known, w.slot) : launch(w.known, w.kind))
+			overview->start_under_way = overview->start_under_way || w.kind == Kind::scheduler;
+		else if (view(w.slot).workers[static_cast<int>(w.kind)].waits_since != 0)
+			return;
+	}
+}
+
+// If all background workers are used, schedulers and janitors take turns. After a start has waited for a turn, the
+// scheduler that has run for the longest time exits. start_waiting() then starts the worker that has waited longest.
+void take_turns(Overview *overview)
+{
+	const Waiting waiting = longest_waiting(true);
+	core::Micros oldest = core::kNever;
+	int slot = -1;
+
+	if (waiting.known == nullptr)
+		return;
+	for (int i = 0; i < slot_count(); i++)
+	{
+		const WorkerView scheduler = view(i).workers[static_cast<int>(Kind::scheduler)];
+
+		if (scheduler.stage == Stage::none)
+			continue;
+		if (scheduler.stage != Stage::ready || scheduler.stopping)
+			return; // the background workers are being handed over
+		if (scheduler.since < oldest)
+		{
+			oldest = scheduler.since;
+			slot = i;
+		}
+	}
+	if (slot < 0)
+		return;
+	const core::Micros due = Max(waiting.since, oldest) + kTurn;
+
+	if (due <= steady_now())
+		pass_turn(slot, view(slot).database);
+	else
+		overview->next = Min(overview->next, due);
 }
 
 // How many executors may run on this server. The slots that its other permanent workers need stay free: those of the
@@ -210,7 +312,7 @@ void start_executors()
 
 			if (e.worker.stage != Stage::wanted)
 				continue;
-			if (present < allowed && known->eligible && known->status == DbStatus::open && v.installed)
+			if (present < allowed && may_run(known) && v.installed)
 				present += launch(known, Kind::executor, n, e.role);
 			else if (uint32 generation = begin_start(i, v.database, Kind::executor, n))
 			{
@@ -248,9 +350,11 @@ void start_workers(Overview *overview)
 			overview->start_under_way || is_young(view(i).workers[static_cast<int>(Kind::scheduler)], now);
 	if (guc::workers)
 	{
+		start_waiting(overview);
 		start_schedulers(overview);
 		start_janitors(overview);
 		start_executors();
+		take_turns(overview);
 	}
 	if (overview->start_under_way)
 		overview->next = Min(overview->next, in_ms(kStartLookMs));

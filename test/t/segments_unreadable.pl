@@ -1,5 +1,6 @@
 # A segment locked in ACCESS EXCLUSIVE mode blocks its own jobs only. Lanes and timers load the jobs of other segments,
-# and the skipped jobs come in order when the lock is released.
+# and the skipped jobs come in order when the lock is released. A segment with a damaged page is left out until it is
+# repaired.
 
 use strict;
 use warnings;
@@ -71,5 +72,51 @@ is_deeply([ take_all($node, 'a', 600) ], [ @a, @more ], 'all that is left comes 
 check_journal($node);
 like($node->safe_psql('postgres', 'select tq_metrics()'), qr/^tq_audit_findings_total\{[^}]*missing_job[^}]*\} 0$/m, 'nothing was taken for lost');
 leave($locker);
+
+# --- a damaged page: one in the middle, and the first one ---
+
+my $blcksz = $node->safe_psql('postgres', 'show block_size');
+
+# Replaces a page of a file, and returns its former contents.
+sub replace_page
+{
+	my ($file, $page, $with) = @_;
+	open my $handle, '+<:raw', $file or die "$file: $!";
+	seek $handle, $page * $blcksz, 0;
+	read $handle, my $before, $blcksz;
+	seek $handle, $page * $blcksz, 0;
+	print $handle $with;
+	close $handle or die "$file: $!";
+	return $before;
+}
+
+my $unreadable = q{from tq_health() where item = 'segments that cannot be read'};
+for my $page (2, 0)
+{
+	my @damaged = many("damaged$page", 600);
+	my $n = segment_of($damaged[0]);
+	sealed($n);
+	my @whole = many("whole$page", 100);
+	isnt(segment_of($whole[0]), $n, 'jobs of two queues, in two segments');
+	my $file = $node->data_dir . '/' . $node->safe_psql('postgres', "select pg_relation_filepath('tq.job_$n')");
+	$node->stop;
+	my $from = -s $node->logfile;
+	my $before = replace_page($file, $page, 'no page' x ($blcksz / 7));
+	$node->start;
+	loaded($node);
+	is_deeply([ take_all($node, "whole$page", 100) ], \@whole, "with page $page damaged, jobs of other segments are claimed");
+	ok($node->safe_psql('postgres', "select tq_enqueue('whole$page')") > 0, '... and enqueued');
+	is($node->safe_psql('postgres', "select status, value $unreadable"), "error|$n", 'tq_health names the segment');
+	my $log = slurp_file($node->logfile, $from);
+	my @said = $log =~ /segment $n cannot be read and is left out/g;
+	is(scalar(@said), 1, 'the log says so once');
+	unlike($log, qr/ERROR:  invalid page/, '... and has no other error');
+	replace_page($file, $page, $before);
+	$node->safe_psql('postgres', 'select tq_reload()');
+	ok(until_true($node, "select status = 'ok' $unreadable", 'a whole segment'), 'it is read again after a repair');
+	is_deeply([ take_all($node, "damaged$page", 600) ], \@damaged, '... and its jobs come in order');
+}
+check_journal($node);
+like($node->safe_psql('postgres', 'select tq_metrics()'), qr/^tq_audit_findings_total\{[^}]*missing_job[^}]*\} 0$/m, 'no job was taken for lost');
 $node->stop;
 done_testing();

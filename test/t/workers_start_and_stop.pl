@@ -1,6 +1,6 @@
 # Launcher, scheduler and janitor start, stop and restart. Scenarios: CREATE and DROP EXTENSION, DDL on databases,
-# settings of databases, killed processes, too few worker processes, a standby, binary upgrade. The test looks only at
-# pg_stat_activity and the server log. Hazards: H28, H32, H33, H35.
+# settings of databases, killed processes, too few worker processes, a standby, binary upgrade. The test looks at
+# pg_stat_activity, the server log and tq_health. Hazards: H28, H32, H33, H35.
 
 use strict;
 use warnings;
@@ -292,20 +292,33 @@ ok(until_true($node, "select count(*) = 3 from pg_stat_activity where backend_ty
 	'H35: three processes for two idle databases');
 
 # One slot is for PostgreSQL's logical replication launcher, one for tq's launcher: one is left.
-$node->append_conf('postgresql.conf', "max_worker_processes = 3\ntq.naptime = 50ms");
+$node->append_conf('postgresql.conf', "max_worker_processes = 3\ntq.naptime = 50ms\ntq.segment_rows = 10");
 $node->restart;
 my $one = "select count(*) = 1 from pg_stat_activity where backend_type = 'tq scheduler' and $running";
 ok(until_true($node, $one), 'H35: one scheduler runs with a single worker slot');
-$node->wait_for_log(qr/out of background worker slots/);
-my $served = $node->safe_psql('postgres', "select datname from pg_stat_activity where backend_type = 'tq scheduler'");
-my $waiting = $served eq 'a' ? 'postgres' : 'a';
-$node->safe_psql($served, 'drop extension tq');
-ok(scheduler($node, $waiting), 'the other one starts when the slot is free');
-# a janitor may have used the slot in between
-my $said = logged($node, qq(out of background worker slots, could not start tq scheduler for database "$waiting"));
-ok($said == 1 || $said == 2, 'the log said what it was waiting for, not again and again');
-$node->safe_psql('a', 'create extension if not exists tq');
-$node->safe_psql('postgres', 'drop extension if exists tq');
+my $scarce = "from tq_health() where item = 'background workers' and status = 'warn'";
+for my $database ('a', 'postgres')
+{
+	ok(scheduler($node, $database), "H35: database $database gets its turn");
+	$node->safe_psql($database, q{select tq_enqueue('turns') from generate_series(1, 20)});
+}
+for my $database ('a', 'postgres')
+{
+	ok(until_true($node, 'select count(*) > 0 from tq.segment', 'a segment', $database), "H35: ... and so does its janitor");
+}
+ok(until_true($node, "select count(*) > 0 $scarce and value ~ 'scheduler of database'"),
+	'tq_health names the worker that waits for a free process');
+# the reason is logged once while the wait lasts
+my $waits = qr/out of background worker slots, could not start tq (\w+) for database/;
+my %said;
+$said{$_}++ for slurp_file($node->logfile) =~ /$waits/g;
+is_deeply([ sort keys %said ], [ 'janitor', 'scheduler' ], 'the log names the kinds of workers that waited');
+ok($said{scheduler} < 10, '... and does not repeat it at each attempt') or diag explain \%said;
+$node->safe_psql('postgres', 'drop extension tq');
+ok(scheduler($node, 'a'), 'the other database is served when it is the only one');
+ok(until_true($node, q{select value !~ 'for the' from tq_health() where item = 'background workers'}, 'a free slot', 'a'),
+	'... and no worker waits');
+$node->append_conf('postgresql.conf', 'tq.segment_rows = 1000000');
 
 $node->append_conf('postgresql.conf', "max_worker_processes = 8\ntq.max_databases = 1");
 $node->restart;
@@ -315,9 +328,39 @@ $node->safe_psql('late', 'create extension tq');
 $node->wait_for_log(qr/tq starts no workers for database "late"/);
 is($node->safe_psql('postgres', "select datname from pg_stat_activity where backend_type = 'tq scheduler' and $running"),
 	'a', 'tq.max_databases limits how many databases have workers');
+ok(until_true($node, q{select status = 'warn' and value = '1 of 1' from tq_health() where item = 'databases'}, 'a warning', 'a'),
+	'tq_health says that a database found no place');
 $node->safe_psql('postgres', 'drop database a');
 ok(scheduler($node, 'late'), 'the next one is served when there is room');
-$node->append_conf('postgresql.conf', 'tq.max_databases = 8');
+
+#
+# Copies of a database
+#
+$node->append_conf('postgresql.conf', "tq.max_databases = 2\ntq.max_queues = 50");
+$node->restart;
+tq_setup($node, 'late');
+$node->safe_psql('late', q{select tq_enqueue('q' || i) from generate_series(1, 20) i});
+until_true($node, q{select value = 'active' from tq_health() where item = 'activation'}, 'the first use is recorded', 'late');
+for my $copy ('copy1', 'copy2', 'copy3')
+{
+	my $from = -s $node->logfile;
+	$node->safe_psql('postgres', "create database $copy template late");
+	$node->wait_for_log(qr/tq scheduler stopped for database "$copy"/, $from);
+}
+my $places = q{from tq_health() where item = 'databases'};
+ok(until_true($node, "select status || value = 'ok1 of 2' $places", 'one place is used', 'late'),
+	'copies that no session uses take no place in memory');
+ok($node->safe_psql('late', q{select tq_enqueue('another')}) > 0, '... and no queue of the database that is used');
+my $user = session($node, 'copy1');
+like(ask($user, q{select count(tq_complete(id, lease)) from tq_claim('q1')}), qr/^1$/, 'a session uses a copy');
+ok(scheduler($node, 'copy1'), '... which gets a scheduler');
+ok(until_true($node, "select value = '2 of 2' $places", 'two places are used', 'late'), '... and a place');
+leave($user);
+$node->safe_psql('late', 'select tq_test_clock(0, 700000000)');
+ok(no_worker($node, 'copy1'), 'ten minutes after the last session its scheduler leaves');
+ok(until_true($node, "select value = '1 of 2' $places", 'one place is used', 'late'), '... and gives the place back');
+$node->safe_psql('postgres', "drop database copy$_") for 1 .. 3;
+$node->append_conf('postgresql.conf', "tq.max_databases = 8\ntq.max_queues = 256");
 $node->restart;
 
 #

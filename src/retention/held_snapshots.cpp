@@ -1,0 +1,61 @@
+#include "retention/held_snapshots.hpp"
+
+#include "processes/worker.hpp"
+#include "shmem/clock.hpp"
+
+namespace tq
+{
+
+namespace
+{
+
+// A snapshot of REPEATABLE READ lasts to the end of its transaction; most others are gone after this time.
+constexpr long kMomentMs = 20;
+// pg_dump locks its tables within this time. The locks then keep the segments.
+constexpr Micros kLongest = 10 * core::kSecond;
+
+// The transactions of this database that hold a snapshot, by the index of their process; 0: none. Sessions that sleep
+// in an extension, as in a claim with `wait`, are not pg_dump.
+LocalTransactionId *holders()
+{
+	auto *list = static_cast<LocalTransactionId *>(palloc0(sizeof(LocalTransactionId) * ProcGlobal->allProcCount));
+	for (uint32 i = 0; i < ProcGlobal->allProcCount; ++i)
+	{
+		const PGPROC &proc = ProcGlobal->allProcs[i];
+		if (&proc != MyProc && proc.pid != 0 && proc.databaseId == MyDatabaseId && TransactionIdIsValid(proc.xmin) &&
+			(proc.statusFlags & (PROC_IS_AUTOVACUUM | PROC_IN_VACUUM)) == 0 &&
+			(proc.wait_event_info & 0xFF000000U) != PG_WAIT_EXTENSION)
+			list[i] = pg::local_xid(proc);
+	}
+	return list;
+}
+
+bool any_is_held()
+{
+	const LocalTransactionId *before = holders();
+	const auto is_one = [](LocalTransactionId xid) noexcept { return xid != 0; };
+	if (std::none_of(before, before + ProcGlobal->allProcCount, is_one))
+		return false;
+	idle(kMomentMs);
+	const LocalTransactionId *after = holders();
+	for (uint32 i = 0; i < ProcGlobal->allProcCount; ++i)
+		if (is_one(before[i]) && before[i] == after[i])
+			return true;
+	return false;
+}
+
+} // namespace
+
+bool snapshots_delay_drops(Db &db)
+{
+	const Micros now = mono_now();
+	const bool held = any_is_held();
+	const Micros since = held ? db.drops_wait_since.load() : 0;
+	const bool waits = held && (since == 0 || now < since + kLongest);
+	db.drops_wait_since.store(!waits ? 0 : since != 0 ? since : now);
+	if (waits)
+		TQ_WAIT_POINT("drop-waits");
+	return waits;
+}
+
+} // namespace tq
