@@ -52,7 +52,7 @@ test('the command says what is wrong', async () => {
 	};
 	for (const [args, wanted, message] of [[[], 2, /one MODULE is needed/], [['guide/app.js', '--what'], 2, /Unknown option/],
 		[['guide/app.js', '--concurrency', 'x'], 2, /concurrency must be/], [['reporter.js'], 2, /exports no Worker/],
-		[['guide/missing.js'], 1, /Cannot find module/]]) {
+		[['guide/missing.js'], 2, /there is no file/]]) {
 		const [found, text] = await code(...args);
 		assert.equal(found, wanted, text);
 		assert.match(text, message);

@@ -72,16 +72,6 @@ test('SIGTERM ends a worker that cannot reach the server', async () => {
 	assert.equal(worker.text.trim().split('\n').length, 1, worker.text);
 });
 
-test('wrong usage has the exit code 2', async () => {
-	for (const [args, said] of [[['--no-such-option'], 'no-such-option'], [['--concurrency', '0'], 'concurrency'], [['other.js'], 'one MODULE']]) {
-		const worker = await begin(...args);
-		assert.equal(await worker.code, 2, worker.text);
-		assert.ok(worker.text.includes(said), worker.text);
-	}
-	const worker = spawn('node_modules/.bin/tq-worker', ['nowhere.js'], { stdio: 'ignore' });
-	assert.equal(await new Promise((resolve) => { worker.on('exit', resolve); }), 2);
-});
-
 test('a refused start has the exit code 1 and says why', async () => {
 	process.env.PGDATABASE = 'template1';
 	const worker = await begin();
