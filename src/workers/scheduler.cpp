@@ -350,8 +350,9 @@ Db *start(const WorkerContext &context, ExitOutcome *outcome)
 {
 	if (!begin_work(context, "tq: starting"))
 		return nullptr;
+	// A copy that no session has used since the server started; a restore into a copy has.
 	*outcome = ExitOutcome::unused;
-	if (alone_in_database() && read_identity(context.extension) == Identity::copy)
+	if (alone_in_database() && !is_dormant_here() && read_identity(context.extension) == Identity::copy)
 	{
 		end_work();
 		return nullptr;
