@@ -116,6 +116,19 @@ ParentOutcome outcome_of(const Db &db, JobId id)
 	return found ? out : ParentOutcome{};
 }
 
+bool is_being_retried(const Db &db, JobId id) noexcept
+{
+	uint16_t queue = 0;
+	const core::Ref ref = engine.find(index_of(db), id, &queue);
+	if (ref == core::kNil)
+		return false;
+	lock_queue(queue);
+	const core::Entry &e = engine.entry(ref);
+	const bool yes = engine.is(engine.queue(queue), ref, id) && e.state == State::placeholder && e.mark != Verb::none;
+	unlock_queue(queue);
+	return yes;
+}
+
 Jsonb *replaced_by(JobId newer)
 {
 	return DatumGetJsonbP(DirectFunctionCall1(

@@ -38,6 +38,9 @@ struct ParentOutcome
 // Reads the committed journal; changes of this transaction do not count.
 ParentOutcome outcome_of(const Db &db, JobId id);
 
+// Whether an open transaction is giving an ended job a new life. Such a job has a placeholder with a mark.
+bool is_being_retried(const Db &db, JobId id) noexcept;
+
 // The detail of the event that cancels a job for a newer one with its unique key. The jobs that wait for the cancelled
 // job then wait for the newer one.
 Jsonb *replaced_by(JobId newer);

@@ -113,20 +113,6 @@ Resolution decide(Db &db, const Child &c)
 	return v;
 }
 
-// Whether another transaction is giving an ended job a new life. Such a job has a placeholder with a mark.
-bool is_being_retried(const Db &db, JobId id) noexcept
-{
-	uint16_t queue = 0;
-	const core::Ref ref = engine.find(index_of(db), id, &queue);
-	if (ref == core::kNil)
-		return false;
-	lock_queue(queue);
-	const core::Entry &e = engine.entry(ref);
-	const bool yes = engine.is(engine.queue(queue), ref, id) && e.state == State::placeholder && e.mark != Verb::none;
-	unlock_queue(queue);
-	return yes;
-}
-
 // The reason to cancel a child that this transaction has marked: a parent that failed and has not begun again since.
 // Null if there is none, or if that is not known yet (*later). A retry marks the parent, then looks at the children.
 // So either the retry sees the mark of the child, or this function sees the mark of the parent.

@@ -10,9 +10,14 @@ namespace tq
 
 constexpr int kMostBelow = 10000; // jobs below that one call looks at
 
-// As change() for Verb::retry. A job that was cancelled because of its parents waits for them again (State::blocked) if
-// they all have succeeded, so that it gets their results, or if `with_children`.
+// As change() for Verb::retry. A job that has ended before its parents were done waits for them again
+// (State::blocked), and so does a job of which a parent has begun again. A parent that has failed meanwhile does not
+// keep it from starting, unless `with_children`.
 JobResult retry(Db &db, const JobRequest &r, bool with_children);
+
+// The outcomes of its parents that an ended job was given, or would have been given: only of those that have succeeded.
+// Null if there are none.
+Jsonb *outcomes_given(Db &db, core::JobId id);
 
 // Restores the jobs below `roots`, which this transaction has retried. Raises 42501, 54000, and what tq_retry raises;
 // then nothing is changed.

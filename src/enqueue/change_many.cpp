@@ -3,6 +3,7 @@
 // Regime: PG. Locks: as the functions on one job; those of jobs/find.hpp while it looks.
 #include "api/args.hpp"
 #include "database/attach.hpp"
+#include "dependencies/retry_graph.hpp"
 #include "jobs/find.hpp"
 #include "jobs/job_control.hpp"
 #include "jobs/job_record.hpp"
@@ -99,7 +100,7 @@ void find_jobs(Db &db, Change *c)
 // Changes one job. Jobs that have changed since they were found are left.
 void change_found(Db &db, Change *c, const JobRequest &r)
 {
-	const JobResult out = change(db, r);
+	const JobResult out = r.verb == Verb::retry ? retry(db, r, false) : change(db, r);
 	c->room = out.verdict != Verdict::no_room;
 	if (!c->room && c->changed == 0)
 		raise_outcome(r, out);

@@ -9,7 +9,9 @@
 #include "jobs/job_control.hpp"
 #include "jobs/job_record.hpp"
 #include "jobs/search.hpp"
+#include "jobs/verbs.hpp"
 #include "queues/actions.hpp"
+#include "queues/policy.hpp"
 #include "queues/queue_names.hpp"
 #include "queues/rights.hpp"
 #include "pg/function.hpp"
@@ -23,8 +25,29 @@ using journal::FoldState;
 namespace
 {
 
+// Frees a job of this transaction that has the outcomes of another job's parents.
+void free_own(Db &db, core::JobId id, uint16_t queue, Jsonb *outcomes)
+{
+	reserve_ops(2);
+	Op &op = edit_enqueue(*own_job(db, id), Verb::free);
+	journal::EventRow row;
+	row.job_id = id;
+	row.at = wall_now();
+	row.type = journal::EventType::freed;
+	row.queue = queue;
+	row.step = std::max(op.prev_step, 1);
+	row.detail = outcomes;
+	op.expires_at = expiry_from(row.at, expires_in_of(settings_of(queue)).value);
+	row.lease_until = op.expires_at != core::kNever ? op.expires_at : journal::kNoTime;
+	op.prev_step = row.step + 1;
+	op.blocked = false;
+	op.event = row.type;
+	append_by_segment(db, {.rows = &row, .slots = &op.segment, .n = 1});
+}
+
 // Copies an ended job into another queue; 0 if its row is gone. The copy has no unique key, since keys belong to one
-// queue, and no run_at or expires_at, since these times are over.
+// queue, and no run_at or expires_at, since these times are over. It does not wait, and gets the outcomes that its
+// origin was given.
 core::JobId copy_job(Db &db, const FetchedJob &origin, uint16_t queue, bool overdraw)
 {
 	journal::Segment tables;
@@ -43,10 +66,14 @@ core::JobId copy_job(Db &db, const FetchedJob &origin, uint16_t queue, bool over
 	item.row.origin = id;
 	item.row.run_at = item.row.expires_at = journal::kNoTime;
 	item.row.unique_key = nullptr;
-	item.row.depends_on = nullptr;
+	Jsonb *outcomes = item.row.depends_on != nullptr ? outcomes_given(db, id) : nullptr;
+	if (outcomes == nullptr)
+		item.row.depends_on = nullptr;
 	item.foreign = true;
 	int64 copy = 0;
 	enqueue(db, queue, &item, 1, &copy, overdraw);
+	if (outcomes != nullptr)
+		free_own(db, copy, queue, outcomes);
 	return copy;
 }
 
@@ -140,8 +167,7 @@ TQ_FUNCTION(tq_retry_many)
 		r.reopened = &reopened;
 		const JobResult out =
 			to != nullptr ? JobResult{retry_elsewhere(db, id, ended, target, to, done == 0), nullptr}
-			: s.ended == bit_of(FoldState::cancelled) ? retry(db, r, with_children)
-													  : change(db, r);
+						  : retry(db, r, with_children);
 		if (with_children && out.verdict == Verdict::done)
 			retried.append(s.context, id);
 		room = out.verdict != Verdict::no_room;

@@ -185,6 +185,11 @@ bool try_change(Db &db, const JobRequest &r, const FetchedJob &pinned, JobResult
 	const bool again =
 		r.verb == Verb::retry && mine != nullptr && mine->to == State::terminal && can_take_back(mine->event);
 	const bool was_dead = again && mine->is_dead;
+	if (r.blocks_at > 0 && !again)
+	{
+		*out = {Verdict::busy, nullptr};
+		return true;
+	}
 	uint32 states = states_for(r);
 	if (again)
 		states |= bit_of(State::terminal);
@@ -329,8 +334,6 @@ JobResult change(Db &db, const JobRequest &r)
 					return {Verdict::closing, nullptr};
 				return {Verdict::wrong_state, name_of(pinned.fold.state)};
 			case Fetch::found:
-				if (r.blocks_at > 0)
-					return {Verdict::busy, nullptr};
 				if (try_change(db, r, pinned, &out))
 					return out;
 				break;

@@ -135,6 +135,7 @@ void fold_event(Fold &fold, const EventRow &event) noexcept
 		case EventType::blocked:
 			end_attempt(fold, event, FoldState::waiting);
 			fold.new_life = true;
+			fold.freed = false;
 			fold.superseded = false;
 			fold.cancel_asked = false;
 			break;

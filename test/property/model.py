@@ -52,6 +52,7 @@ class Job:
     said: object = None         # {"result": ...} or {"error": ...} of its end, if there is one
     waits_for: tuple = ()       # its parents, until it is free
     runs_anyway: bool = False   # whatever the outcome of its parents
+    forgiven: frozenset = frozenset()  # parents that had failed when it was retried
     replaced_by: int = None     # the job for which it was cancelled
     waited: object = None       # cancelled because of a parent, or about to wait again: {parent: outcome, or None}
     parents: object = None      # the outcome of its parents, once it is free
@@ -429,8 +430,12 @@ class Model:
             if job.state in CAN_BEGIN_AGAIN:
                 # its new life has no end
                 life = dict(replaced_by=None, expires=None, attempt=0, aborts=0, asked=False, pausing=False, held=False)
-                if job.waited is not None and all((end or self.end_of(p) or {}).get("state") == "succeeded" for p, end in job.waited.items()):
-                    return self.change(s, job, "blocked", state="blocked", **life)
+                waited = self.waited_again(job)
+                if waited is not None:
+                    forgiven = frozenset(p for p, end in waited.items() if end is None and not self.lives(s, p)
+                                         and self.known_end(s, p)["state"] != "succeeded")
+                    if job.parents is None or any(end is None and self.lives(s, p) for p, end in waited.items()):
+                        return self.change(s, job, "blocked", state="blocked", waited=waited, forgiven=forgiven, parents=None, **life)
                 return self.change(s, job, "retried", state="ready", waited=None, **life)
             raise Error(WRONG_STATE, job.state)
         if job.state not in ("ready", "delayed", "blocked"):
@@ -441,6 +446,26 @@ class Model:
         pausing = job.pausing and run_at is None
         return self.change(s, job, "rescheduled", state="delayed" if due is not None else "ready", due=due, pausing=pausing,
                            held=job.held and run_at is None, priority=job.priority if priority is None else priority)
+
+    @staticmethod
+    def waited_again(job):
+        """The parents of an ended job, with the outcomes of those that had succeeded; None if it has none."""
+        if job.waited is not None:
+            return job.waited
+        if job.parents is not None:
+            return {p: end if end["state"] == "succeeded" else None for p, end in job.parents.items()}
+        return dict.fromkeys(job.waits_for) or None
+
+    def lives(self, s, id):
+        """Whether a parent has not ended, or a transaction is about to retry or to purge it."""
+        copy = s.copies.get(id)
+        if copy is not None and copy.new:
+            return not copy.ended
+        return self.end_of(id) is None or self.holder(id) is not None
+
+    def known_end(self, s, id):
+        copy = s.copies.get(id)
+        return copy.end if copy is not None and copy.new else self.end_of(id)
 
     def purge(self, s, queue, state):
         n = 0
@@ -540,7 +565,8 @@ class Model:
             if copy.new and copy.state == "blocked":
                 self.waits[id] = dict.fromkeys(copy.waits_for)
             elif copy.changed and copy.state == "blocked" and copy.waited is not None:
-                self.waits[id] = dict(copy.waited)
+                # a job that is cancelled and retried by one transaction has its dependencies still
+                self.waits.setdefault(id, dict(copy.waited))
                 self.jobs[id] = self.jobs[id].but(waited=None)
             # a purged job is not queried again: the janitor decides how long its row stays
             if copy.state == "purged":
@@ -608,7 +634,7 @@ class Model:
             if job is None or job.state != "blocked":
                 del self.waits[id]
                 continue
-            failed = [p for p in sorted(ends) if ends[p] is not None and ends[p]["state"] != "succeeded"]
+            failed = [p for p in sorted(ends) if ends[p] is not None and ends[p]["state"] != "succeeded" and p not in job.forgiven]
             if holder is not None or (None in ends.values() and (job.runs_anyway or not failed)):
                 continue
             if failed and not job.runs_anyway:

@@ -303,8 +303,9 @@ for my $how (sort keys %ends)
 	ok(becomes($anyway, 'ready'), '... but one that runs anyway');
 	is(sql("select parents -> '$p' ->> 'state' from tq_claim('c') where id = $anyway"), $how, '... and knows');
 }
-is(sql("select tq_retry($c)"), 'ready', 'a child that was cancelled can be retried');
-is(sql("select parents is null from tq_claim('c') where id = $c"), 't', '... and waits for no job');
+is(sql("select tq_retry($c)"), 'blocked', 'a child that was cancelled can be retried');
+ok(becomes($c, 'ready'), '... and starts');
+is(sql("select parents -> '$p' ->> 'state' <> 'succeeded' from tq_claim('c') where id = $c"), 't', '... although its parent has failed');
 $p = enqueue('p', q{max_attempts => 2, retry => '{"delay": "0"}'});
 $c = child('c', $p);
 dies(q{tq_fail(id, lease, 'once')});

@@ -80,13 +80,13 @@ sql('select tq_complete(id, lease) from tq_running');
 is(sql(q{select count(*) from tq_claim('d', wait => '3 min')}), 1, '... which comes then');
 sql('select tq_complete(id, lease) from tq_running');
 
-# a child that is retried after its parents have succeeded; before that, it runs at once
+# a child that is retried alone: after its parents have succeeded, and before
 $p = enqueue('p');
 my @c = map { child('c', $p) } 1 .. 3;
 fails('p');
 all_become('cancelled', @c);
-is(sql("select tq_retry($c[0])"), 'ready', 'a child alone starts at once');
-is(sql("select count(*) from tq_claim('c') where parents is null"), 1, '... without results');
+is(sql("select tq_retry($c[0])"), 'blocked', 'a child alone');
+is(sql("select parents from tq_claim('c', wait => '3 min')"), qq({"$p": {"error": "broken", "state": "dead"}}), '... starts although its parent has failed, and is told so');
 is(restored($c[1]), 'blocked', 'with children it waits for its parent');
 all_become('cancelled', $c[1]);
 sql("select tq_retry($p)");
@@ -94,9 +94,87 @@ is(restored($c[1]), 'blocked', '... also for one that has begun again');
 succeeds('p', '{"p": 3}');
 all_become('ready', $c[1]);
 is(sql("select tq_retry($c[2])"), 'blocked', 'a child alone, after its parent has succeeded');
-is(sql(qq{select string_agg(distinct parents->'$p'->>'result', ' ') || count(*) from (select * from tq_claim('c', 2, wait => '3 min') union all select * from tq_claim('c', wait => '3 min')) x}),
-	'{"p": 3}2', '... gets its result');
+all_become('ready', $c[2]);
+is(sql(qq{select string_agg(distinct parents->'$p'->>'result', ' ') || count(*) from tq_claim('c', 2)}), '{"p": 3}2', '... gets its result');
 clear();
+
+# --- retries one by one ---------------------------------------------------------------------------------------------
+
+# a chain, from the top and from the end
+for my $upwards (0, 1)
+{
+	$p = enqueue('p');
+	$q = enqueue('q');
+	succeeds('q', '"q"');
+	$c = child('c', "$p,$q");
+	$d = child('d', $c);
+	fails('p');
+	all_become('cancelled', $c, $d);
+	my @chain = $upwards ? ($d, $c, $p) : ($p, $c, $d);
+	$upwards ? sql('begin; ' . join('; ', map { "select tq_retry($_)" } @chain) . '; commit') : sql("select tq_retry($_)") for $upwards ? 1 : @chain;
+	is(states($p, $c, $d), 'ready blocked blocked', 'a chain that is retried job by job, ' . ($upwards ? 'from its end in one transaction' : 'from the top'));
+	is(sql(q{select count(*) from tq_claim_any('{c,d}', 5)}), 0, '... starts with the first');
+	succeeds('p', '"p"');
+	is(sql(qq{select (parents->'$p'->>'result') || (parents->'$q'->>'result') from tq_claim('c', wait => '3 min')}), 'pq', '... each job has the results of its parents');
+	sql('select tq_complete(id, lease) from tq_running');
+	is(sql(q{select count(*) from tq_claim('d', wait => '3 min')}), 1, '... down to the last');
+	sql('select tq_complete(id, lease) from tq_running');
+}
+clear();
+
+# a parent that has begun again fails again
+$p = enqueue('p');
+$c = child('c', $p);
+fails('p');
+all_become('cancelled', $c);
+sql("select tq_retry($p)");
+is(sql("select tq_retry($c)"), 'blocked', 'a child after its parent');
+fails('p');
+all_become('cancelled', $c);
+
+# a child that a user has cancelled, or that has run; a child that runs although its parent failed
+sql("select tq_retry($p)");
+$c = child('c', $p);
+my $any = child('any', $p, q{max_attempts => 1, options => '{"on_parent_failure": "run"}'});
+sql("select tq_cancel($c)");
+is(sql("select tq_retry($c)"), 'blocked', 'a child that a user has cancelled waits again');
+fails('p');
+all_become('cancelled', $c);
+all_become('ready', $any);
+fails('any');
+is(sql("select tq_retry($any)"), 'ready', 'a child that has failed itself keeps what it was given');
+is(sql("select parents -> '$p' ->> 'error' from tq_claim('any')"), 'broken', '... as before');
+sql(q{select tq_fail(id, lease, 'again') from tq_running});
+sql("select tq_retry($p)");
+is(sql("select tq_retry_many('any')"), 1, 'a child that has failed, of a parent that has begun again');
+is(state_of($any), 'blocked', '... waits for it');
+succeeds('p', '"late"');
+is(sql("select parents -> '$p' ->> 'result' from tq_claim('any', wait => '3 min')"), 'late', '... and gets its result');
+
+# a copy in another queue has what its origin was given
+sql(q{select tq_fail(id, lease, 'again') from tq_running});
+sql(q{select tq_create_queue('by hand', '{"expires_in": "1 h"}')});
+is(sql(q{select tq_retry_many('any', to_queue => 'by hand')}), 1, 'a copy in another queue');
+is(sql(q{select expires_at - enqueued_at > '59 min' from tq_jobs where queue = 'by hand'}), 't', '... expires as its queue says');
+$node->stop('immediate');
+$node->start;
+loaded($node);
+scheduler_of($node);
+$_ = session($node) for $one, $other;
+is(sql(qq{select parents -> '$p' ->> 'result' || (select string_agg(event, ' ' order by step) from tq_history(id)) from tq_claim('by hand')}), 'lateenqueued freed claimed',
+	'... has the results, also after a crash');
+sql('select tq_complete(id, lease) from tq_running');
+clear();
+$q = enqueue('q');
+$p = enqueue('p');
+succeeds('q', '"q"');
+$c = child('c', "$p,$q");
+fails('p');
+all_become('cancelled', $c);
+is(sql(q{select tq_retry_many('c', 'cancelled', to_queue => 'by hand', max_jobs => 1)}), 1, 'a copy of a job that was cancelled because of its parents');
+is(sql(q{select parents from tq_claim('by hand')}), qq({"$q": {"state": "succeeded", "result": "q"}}), '... has the results of the others');
+clear();
+check_journal($node, 'the journal after retries one by one');
 
 # --- others in between ------------------------------------------------------------------------------------------------
 
