@@ -359,7 +359,7 @@ sub check_journal
 	$database //= 'postgres';
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	# a process may be reading a job just now
-	my $agrees = until_true($node, 'select not exists (select from tq_check() where expected >= 0 and expected <> found)', 'memory agrees', $database);
+	my ($agrees) = poll($node, 'select not exists (select from tq_check() where expected >= 0 and expected <> found)', $database);
 	my $memory = $agrees ? q{} : $node->safe_psql($database,
 		q{select format('memory: %s: %s instead of %s', item, found, expected) from tq_check() where expected >= 0 and expected <> found});
 	is(join("\n", grep { $_ ne '' } $node->safe_psql($database, $complaints), $memory), '', $name // 'the journal is consistent');
