@@ -38,9 +38,9 @@ void record_identity(const Db &db)
 
 } // namespace
 
-Identity read_identity(Oid extension)
+Identity read_identity(const Db &db)
 {
-	const pg::OwnerScope scope = pg::enter_owner(extension);
+	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	const Oid types[] = {INT8OID, OIDOID};
 	const Datum values[] = {Int64GetDatum(static_cast<int64>(GetSystemIdentifier())), ObjectIdGetDatum(MyDatabaseId)};
 	pg::sql("SELECT bool_or(system_identifier = $1 AND database = $2) AS here FROM tq.meta", {types, values}, true, 1);
@@ -49,8 +49,6 @@ Identity read_identity(Oid extension)
 	pg::leave_owner(scope);
 	return isnull ? Identity::fresh : here ? Identity::active : Identity::copy;
 }
-
-bool is_known_copy(const Db &db) noexcept { return known_copy && db.dormant.load(); }
 
 bool is_dormant_here() noexcept
 {
@@ -62,7 +60,7 @@ bool is_dormant_here() noexcept
 
 void note_first_use(Db &db)
 {
-	if (read_identity(db.extension) == Identity::fresh)
+	if (read_identity(db) == Identity::fresh)
 		activate(db);
 }
 
@@ -89,7 +87,7 @@ void check_identity(Db &db)
 	{
 		seen = db.activations.load();
 		const uint32 changes = db.outside_changes.load();
-		identity = read_identity(db.extension);
+		identity = read_identity(db);
 		looked_after = changes;
 		TQ_WAIT_POINT("identity-after-read");
 		if (identity == Identity::fresh)

@@ -24,10 +24,7 @@ enum class Identity : uint8
 	fresh, // nothing is recorded yet
 	copy,  // only other databases are recorded
 };
-Identity read_identity(Oid extension);
-
-// Whether the last check_identity of this process has found a copy that was not activated since.
-bool is_known_copy(const Db &db) noexcept;
+Identity read_identity(const Db &db);
 
 // Whether memory marks this database as dormant. Also works in a session that has never called a function of tq.
 bool is_dormant_here() noexcept;

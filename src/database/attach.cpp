@@ -22,7 +22,6 @@ namespace
 {
 
 bool (*load_database)(Db &db) = nullptr;
-void (*slot_taken)() = nullptr;
 
 void check_version(Oid extension)
 {
@@ -180,10 +179,7 @@ Db &database_of(Oid extension)
 	Db *db = slot_of(extension);
 	LWLockRelease(registry_lock());
 	if (db == nullptr)
-	{
 		db = &make_slot(extension);
-		slot_taken();
-	}
 	ensure_mapped(*db);
 	if ((op_count() > 0 || has_bulks()) && current != db)
 		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
@@ -210,8 +206,6 @@ Db &database(FunctionCallInfo fcinfo) { return database_of(extension_of_call(fci
 
 void set_loader(bool (*load)(Db &db)) { load_database = load; }
 
-void on_slot_taken(void (*hook)()) { slot_taken = hook; }
-
 void ensure_loaded(Db &db)
 {
 	const Micros until = steady_now() + guc::load_timeout * Micros{1000};
@@ -233,21 +227,6 @@ void ensure_loaded(Db &db)
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
 	}
-}
-
-bool alone_in_database() noexcept { return CountDBBackends(MyDatabaseId) <= 1; }
-
-bool release_unused(Db &db)
-{
-	// A process that enters the database later looks for the slot under this lock.
-	LWLockAcquire(registry_lock(), LW_EXCLUSIVE);
-	const bool alone = alone_in_database();
-	if (alone)
-		db.extension = InvalidOid;
-	LWLockRelease(registry_lock());
-	if (alone)
-		release_db(db, MyDatabaseId, InvalidOid);
-	return alone;
 }
 
 void release_gone()

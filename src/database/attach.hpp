@@ -25,15 +25,6 @@ Oid extension_of_call(FunctionCallInfo fcinfo);
 void ensure_loaded(Db &db);
 // `load` loads the live state, or returns false if another process is doing that.
 void set_loader(bool (*load)(Db &db));
-// `hook` runs when this process has taken a slot for its database.
-void on_slot_taken(void (*hook)());
-
-// Whether no other process is in this database.
-bool alone_in_database() noexcept;
-
-// Releases a slot if its database is the caller's and no other process is in it, so that none uses the slot. False if
-// there is one. The next call of a session takes a slot again and requests a scheduler.
-bool release_unused(Db &db);
 
 // Releases the slots of this database whose extension is gone after a committed DROP. For workers.
 void release_gone();

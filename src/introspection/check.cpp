@@ -402,7 +402,7 @@ TQ_FUNCTION(tq_activate)
 	require_writable("tq_activate()");
 	Db &db = database(fcinfo);
 	require_right_everywhere(db, "tq_activate", kManage);
-	const bool was_dormant = db.dormant.load() || read_identity(db.extension) != Identity::active;
+	const bool was_dormant = db.dormant.load() || read_identity(db) != Identity::active;
 	activate(db);
 	if (was_dormant)
 		bind_handlers(db.extension, get_func_namespace(fcinfo->flinfo->fn_oid));

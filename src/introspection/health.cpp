@@ -241,7 +241,7 @@ void workers_items(const Report &r, Db &db)
 	load_item(r, db);
 	const int64 audited = db.counted_at.load();
 	r.put("last audit", audited != 0 ? timestamptz_to_str(audited) : "never");
-	const Identity identity = read_identity(db.extension);
+	const Identity identity = read_identity(db);
 	const Verdict dormant = holds_anything(db) ? Verdict::warn : Verdict::ok;
 	if (is_restoring(db))
 		r.put("activation", "restoring", Verdict::warn,
@@ -288,12 +288,8 @@ void memory_items(const Report &r, const Db &db)
 {
 	const core::Limits &l = engine.limits();
 	int64 running = 0, queues = 0, names = 0, pinned = 0;
-	int databases = 0;
-	const int crowded = crowded_databases();
 	const uint16_t d = index_of(db);
 	LWLockAcquire(registry_lock(), LW_SHARED);
-	for (int i = 0; i < guc::max_databases; ++i)
-		databases += db_at(i).used;
 	for (uint32 i = 0; i < l.queues; ++i)
 	{
 		const Queue &q = engine.queue(static_cast<uint16_t>(i));
@@ -323,10 +319,6 @@ void memory_items(const Report &r, const Db &db)
 			 "with. Raise "
 			 "tq.max_live_jobs and restart the server.");
 	put_room(r, "running jobs", running, l.entries, "Raise tq.max_live_jobs and restart the server.");
-	r.put("databases", psprintf("%d of %d", databases, guc::max_databases),
-		  crowded > 0 ? Verdict::warn : Verdict::ok,
-		  psprintf("There is no place for %d more, so no workers run there. Raise tq.max_databases and restart the "
-				   "server.", crowded));
 	put_room(r, "queues", queues, l.queues, "Raise tq.max_queues and restart the server.");
 	put_room(r, "kinds", engine.used_kinds(), l.lanes, "Raise tq.max_lanes and restart the server.");
 	put_room(r, "worker names", names, l.workers, "Raise tq.max_workers, or let workers keep their names.");

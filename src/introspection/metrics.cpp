@@ -47,7 +47,7 @@ void loading_families(Text *t, const Db &db)
 	t->one_gauge("tq_executors_busy", "Of them, those that run one now.", int64{crew.busy});
 	t->one_gauge("tq_handlers_broken", "Handlers that cannot be called; tq_handlers says why.", broken_handlers(db));
 	t->one_gauge("tq_dormant", "1 if this database is a copy that was not activated.",
-				 int64{read_identity(db.extension) == Identity::copy});
+				 int64{read_identity(db) == Identity::copy});
 	t->one_gauge("tq_loaded", "1 if the journal has been read into memory; claims wait until then.", int64{loaded});
 	t->one_counter("tq_loads_total", "How often the journal was read into memory.", db.loads.load());
 	t->one_gauge("tq_load_timestamp_seconds", "When that was last; 0: never.", unix_time(db.loaded_at.load()));
@@ -97,10 +97,8 @@ void memory_families(Text *t, const Db &db, Micros now)
 {
 	const core::Limits &l = engine.limits();
 	const uint16_t d = index_of(db);
-	int64 databases = 0, queues = 0, names = 0, groups = 0, recent = 0, draining = 0;
+	int64 queues = 0, names = 0, groups = 0, recent = 0, draining = 0;
 	LWLockAcquire(registry_lock(), LW_SHARED);
-	for (int i = 0; i < guc::max_databases; ++i)
-		databases += db_at(i).used;
 	for (uint32 i = 0; i < l.queues; ++i)
 		queues += engine.queue(static_cast<uint16_t>(i)).state != core::QueueState::free;
 	for (uint32 i = 0; i < l.workers; ++i)
@@ -121,7 +119,6 @@ void memory_families(Text *t, const Db &db, Micros now)
 		int64 used, limit;
 	};
 	const Place places[] = {
-		{"database", databases, guc::max_databases},
 		{"group", groups, l.groups},
 		{"job", l.entries - std::max<int64>(engine.free_entries(), 0), l.entries},
 		{"kind", engine.used_kinds(), l.lanes},

@@ -63,7 +63,6 @@ struct Shared
 	int nchecks;				// "tq workers"
 	Oid checks[kCheckRequests]; // "tq workers"
 	core::Micros turn_at;		// see last_turn(); "tq workers"
-	int crowded;				// see crowded_databases(); "tq workers"
 	int nslots;					// fixed at start
 	int nexecutors;				// of each slot; fixed at start
 	Slot slots[FLEXIBLE_ARRAY_MEMBER];

@@ -91,16 +91,6 @@ DatabaseView view(int slot) noexcept
 	});
 }
 
-void note_crowded(int databases) noexcept
-{
-	with_lock(LW_EXCLUSIVE, [&] { shared->crowded = databases; });
-}
-
-int crowded_databases() noexcept
-{
-	return with_lock(LW_SHARED, [] { return shared->crowded; });
-}
-
 void launcher_attach() noexcept
 {
 	with_lock(LW_EXCLUSIVE, [&] {

@@ -116,7 +116,6 @@ enum class ExitOutcome : uint8_t
 	crowded, // more databases than tq.max_databases
 	done,	 // the body returned
 	no_room, // executors: no background worker slot was free
-	unused,	 // the scheduler of a copy of a database: no session uses tq there
 };
 
 struct WorkerView
@@ -153,10 +152,6 @@ int slot_count() noexcept;
 
 // A copy of one slot.
 DatabaseView view(int slot) noexcept;
-
-// The number of databases that have no workers because of tq.max_databases. The launcher notes it.
-void note_crowded(int databases) noexcept;
-int crowded_databases() noexcept;
 
 // Announces this process as the launcher (or withdraws it). Cancels starts of an earlier launcher that have not begun,
 // since only that launcher knew their handles.
@@ -215,9 +210,6 @@ struct Assignment
 	Oid role;	  // and the role whose jobs it runs
 	bool waited;  // for a free background worker: it is logged at DEBUG1, because workers take turns
 };
-
-// Whether this process is a worker of tq.
-bool is_tq_worker() noexcept;
 
 // Attaches to the launcher's entry. False if it was cancelled, reassigned or never existed (the memory is new after a
 // crash): then the process must exit at once.

@@ -24,7 +24,7 @@ namespace tq
 {
 
 // The bodies; they return when the worker should exit.
-ExitOutcome run_scheduler(const WorkerContext &context);
+void run_scheduler(const WorkerContext &context);
 void run_janitor(const WorkerContext &context);
 void run_executor(const WorkerContext &context);
 
@@ -262,7 +262,6 @@ void tq_worker_main(Datum)
 	Assignment assignment;
 	WorkerContext context = {};
 	char database_name[NAMEDATALEN];
-	ExitOutcome outcome = ExitOutcome::done;
 	int level;
 
 	memcpy(&assignment, MyBgworkerEntry->bgw_extra, sizeof(assignment));
@@ -306,12 +305,12 @@ void tq_worker_main(Datum)
 	pgstat_report_activity(STATE_IDLE, "tq: ready");
 
 	if (context.kind == Kind::scheduler)
-		outcome = run_scheduler(context);
+		run_scheduler(context);
 	else if (context.kind == Kind::janitor)
 		run_janitor(context);
 	else
 		run_executor(context);
 
-	worker_set_outcome(outcome);
+	worker_set_outcome(ExitOutcome::done);
 	ereport(level, (errmsg("tq %s stopped for database \"%s\"", kind_name(context.kind), database_name)));
 }

@@ -49,8 +49,6 @@ bool worker_attach(const Assignment &assignment) noexcept
 	});
 }
 
-bool is_tq_worker() noexcept { return own.worker != nullptr; }
-
 bool worker_ready() noexcept
 {
 	return with_lock(LW_EXCLUSIVE, [&] {

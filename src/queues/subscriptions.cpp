@@ -131,7 +131,7 @@ TQ_FUNCTION(tq_list_subscriptions)
 	const pg::RowSet rows = pg::begin_rows(fcinfo, pg::row_shape(kSubscriptions));
 	const Oid user = GetUserId();
 	const Rights mine = rights(db);
-	const Identity identity = read_identity(db.extension);
+	const Identity identity = read_identity(db);
 	const bool active = identity == Identity::fresh || (identity == Identity::active && !db.dormant.load());
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	pg::sql(

@@ -115,7 +115,7 @@ const char *what_is_held(const Db &db, const CountResult &count)
 	StringInfoData text;
 	initStringInfo(&text);
 	const auto put = [&text](const char *what) { appendStringInfo(&text, "%s%s", text.len > 0 ? "; " : "", what); };
-	if (read_identity(db.extension) == Identity::copy)
+	if (read_identity(db) == Identity::copy)
 		put("schedules and executors, until tq_activate()");
 	if (count.unknown > 0)
 		put(psprintf("%lld jobs of unknown queues", static_cast<long long>(count.unknown)));

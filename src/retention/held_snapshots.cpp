@@ -50,9 +50,11 @@ bool snapshots_delay_drops(Db &db)
 {
 	const Micros now = mono_now();
 	const bool held = any_is_held();
-	const Micros since = held ? db.drops_wait_since.load() : 0;
-	const bool waits = held && (since == 0 || now < since + kLongest);
-	db.drops_wait_since.store(!waits ? 0 : since != 0 ? since : now);
+	Micros since = held ? db.drops_wait_since.load() : 0;
+	if (held && (since == 0 || now >= since + 2 * kLongest))
+		since = now;
+	db.drops_wait_since.store(since);
+	const bool waits = held && now < since + kLongest;
 	if (waits)
 		TQ_WAIT_POINT("drop-waits");
 	return waits;

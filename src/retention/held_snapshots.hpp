@@ -9,7 +9,8 @@ namespace tq
 {
 
 // Whether drops of segments must wait for a snapshot that a session of this database has held for some time. True for
-// at most ten seconds in a row. For the janitor, outside of a transaction; it sleeps for a moment.
+// at most ten seconds in a row, then false for as long. For the janitor, outside of a transaction; it sleeps for a
+// moment.
 bool snapshots_delay_drops(Db &db);
 
 } // namespace tq

@@ -20,7 +20,7 @@ namespace tq
 enum class DbStatus : uint8_t
 {
 	open,	 // has the extension, or may have it: a scheduler should run
-	absent,	 // lacks it, has a version that is not served, or is an unused copy; checked again after a wakeup
+	absent,	 // lacks it, or has a version that is not served; checked again after a wakeup
 	crowded, // has it, but tq.max_databases is reached
 };
 

@@ -59,7 +59,6 @@ void settle_scheduler(Known *known, ExitOutcome outcome, int64 healthy_ms)
 			break;
 		case ExitOutcome::absent:
 		case ExitOutcome::foreign:
-		case ExitOutcome::unused:
 			job.backoff_ms = 0;
 			// If a request came after it started, the worker may have checked too early.
 			if (!known->check)
@@ -87,7 +86,6 @@ void settle_janitor(Known *known, int slot, ExitOutcome outcome, int64 healthy_m
 		case ExitOutcome::foreign:
 		case ExitOutcome::crowded:
 		case ExitOutcome::no_room:
-		case ExitOutcome::unused:
 			break;
 		case ExitOutcome::done:
 			job.backoff_ms = 0;
@@ -128,14 +126,6 @@ void evict_entries()
 }
 
 } // namespace
-
-void count_crowded()
-{
-	int crowded = 0;
-
-	for_each_known([&](const Known *known) { crowded += known->status == DbStatus::crowded; });
-	note_crowded(crowded);
-}
 
 int retry_ms() noexcept { return Max(guc::naptime, kHoldPauseMs); }
 

@@ -15,7 +15,4 @@ void postpone(Known *known, Kind kind);
 // Records the events in one slot since the last cycle, and stops workers that must not run.
 void process_slot(int slot);
 
-// Notes how many databases have no workers because of tq.max_databases, for tq_health().
-void count_crowded();
-
 } // namespace tq

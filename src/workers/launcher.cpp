@@ -47,7 +47,6 @@ long cycle()
 	for (int i = 0; i < slot_count(); i++)
 		process_slot(i);
 	forget_dropped();
-	count_crowded();
 
 	start_workers(&overview);
 	pgstat_report_activity(STATE_IDLE, nullptr);

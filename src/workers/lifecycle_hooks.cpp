@@ -21,7 +21,6 @@
 #include "workers/lifecycle_hooks.hpp"
 
 #include "database/activation.hpp"
-#include "database/attach.hpp"
 #include "database/reload.hpp"
 #include "database/restoring.hpp"
 #include "handlers/handler_function.hpp"
@@ -467,11 +466,6 @@ void install_hooks()
 	state.next_process_utility = ProcessUtility_hook;
 	ProcessUtility_hook = process_utility;
 	RegisterXactCallback(transaction_ends, nullptr);
-	// The scheduler of an unused copy of a database has left.
-	on_slot_taken([] {
-		if (!is_tq_worker())
-			request_check(MyDatabaseId);
-	});
 }
 
 } // namespace tq

@@ -72,7 +72,6 @@ struct Scheduler
 	Micros next_timers = core::kNever;
 	Micros next_skipped = 0; // when to check again whether the segments that loaders have skipped are still locked
 	Micros paging_noted = 0;
-	Micros last_company = 0; // when another process was last seen in the database
 	int64 evicted = 0, refilled = 0; // then
 	Pause pauses[kSteps] = {};
 };
@@ -289,28 +288,6 @@ bool guarded(Step step, bool (*run)(const WorkerContext &, Db &), const WorkerCo
 	return tried != Tried::refused;
 }
 
-// Whether this database is a copy that no session has used for ten minutes. No job runs there, and its clock is the
-// server's.
-bool is_unused_copy(const Db &db)
-{
-	const Micros now = mono_now();
-	if (!is_known_copy(db))
-		return false;
-	if (!alone_in_database() || db.wall_offset.load() != 0 || db.mono_offset.load() != 0)
-		state.last_company = now;
-	if (now < state.last_company + 600 * core::kSecond)
-		return false;
-	return !any_queue(db, [](uint16_t, const Queue &q) noexcept { return q.running > 0 || q.users.load() > 0; });
-}
-
-// Leaves the places of the queues and of the database in shared memory to databases that are used.
-ExitOutcome leave_copy(Db &db)
-{
-	leave(0, static_cast<Datum>(0));
-	state.db = nullptr; // the slot may belong to another database soon
-	return release_unused(db) ? ExitOutcome::unused : ExitOutcome::busy;
-}
-
 // Returns the milliseconds until the next work. Publishes the plan, so that earlier work wakes the scheduler.
 long plan(Db &db, Micros next_second)
 {
@@ -345,20 +322,10 @@ long plan(Db &db, Micros next_second)
 	return static_cast<long>(std::clamp<Micros>((left + 999) / 1000, 0, guc::naptime));
 }
 
-// Null if the scheduler must exit with this outcome.
-Db *start(const WorkerContext &context, ExitOutcome *outcome)
+Db *start(const WorkerContext &context)
 {
 	if (!begin_work(context, "tq: starting"))
 		return nullptr;
-	// A copy that no session has used since the server started; a restore into a copy has.
-	*outcome = ExitOutcome::unused;
-	if (alone_in_database() && !is_dormant_here() && read_identity(context.extension) == Identity::copy)
-	{
-		end_work();
-		return nullptr;
-	}
-	*outcome = ExitOutcome::done;
-	state.last_company = mono_now();
 	Db &db = database_of(context.extension);
 	static_cast<void>(is_restoring(db));
 	release_gone();
@@ -409,21 +376,18 @@ bool load(const WorkerContext &context, Db &db)
 
 } // namespace
 
-ExitOutcome run_scheduler(const WorkerContext &context)
+void run_scheduler(const WorkerContext &context)
 {
-	ExitOutcome outcome = ExitOutcome::done;
-	Db *db = start(context, &outcome);
+	Db *db = start(context);
 	if (db == nullptr)
-		return outcome;
+		return;
 	Micros next_second = 0;
 	Micros next_janitor = 0;
 	bool first_job_seen = false;
 	while (!stop_requested())
 	{
-		if (is_unused_copy(*db)) // also if it cannot be loaded
-			return leave_copy(*db);
 		if (!guarded(Step::look, look, context, *db) || !guarded(Step::load, load, context, *db))
-			return ExitOutcome::done;
+			return;
 		if (may_be_restoring(*db))
 		{
 			idle(guc::naptime);
@@ -442,7 +406,7 @@ ExitOutcome run_scheduler(const WorkerContext &context)
 			!guarded(Step::drops, finish_drops, context, *db) ||
 			!guarded(Step::manage_pool, manage_pool, context, *db) ||
 			!guarded(Step::news, send_notifications, context, *db))
-			return ExitOutcome::done;
+			return;
 		const Micros mono = mono_now();
 		const bool first_job = !first_job_seen && zero_takes_jobs(*db);
 		if (mono >= next_second || first_job)
@@ -454,7 +418,7 @@ ExitOutcome run_scheduler(const WorkerContext &context)
 			sweep(*db);
 			sample_series(*db);
 			if (!identify(context, *db))
-				return ExitOutcome::done;
+				return;
 			// a segment that a reader holds open is tried again every few naps, not at once
 			bool urgent = false;
 			if (janitor_needed(*db, now, &urgent) && (urgent || mono >= next_janitor))
@@ -465,7 +429,6 @@ ExitOutcome run_scheduler(const WorkerContext &context)
 		}
 		idle(plan(*db, next_second));
 	}
-	return ExitOutcome::done;
 }
 
 } // namespace tq

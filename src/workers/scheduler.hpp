@@ -8,6 +8,6 @@
 namespace tq
 {
 
-ExitOutcome run_scheduler(const WorkerContext &context);
+void run_scheduler(const WorkerContext &context);
 
 } // namespace tq

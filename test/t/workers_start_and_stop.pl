@@ -328,39 +328,9 @@ $node->safe_psql('late', 'create extension tq');
 $node->wait_for_log(qr/tq starts no workers for database "late"/);
 is($node->safe_psql('postgres', "select datname from pg_stat_activity where backend_type = 'tq scheduler' and $running"),
 	'a', 'tq.max_databases limits how many databases have workers');
-ok(until_true($node, q{select status = 'warn' and value = '1 of 1' from tq_health() where item = 'databases'}, 'a warning', 'a'),
-	'tq_health says that a database found no place');
 $node->safe_psql('postgres', 'drop database a');
 ok(scheduler($node, 'late'), 'the next one is served when there is room');
-
-#
-# Copies of a database
-#
-$node->append_conf('postgresql.conf', "tq.max_databases = 2\ntq.max_queues = 50");
-$node->restart;
-tq_setup($node, 'late');
-$node->safe_psql('late', q{select tq_enqueue('q' || i) from generate_series(1, 20) i});
-until_true($node, q{select value = 'active' from tq_health() where item = 'activation'}, 'the first use is recorded', 'late');
-for my $copy ('copy1', 'copy2', 'copy3')
-{
-	my $from = -s $node->logfile;
-	$node->safe_psql('postgres', "create database $copy template late");
-	$node->wait_for_log(qr/tq scheduler stopped for database "$copy"/, $from);
-}
-my $places = q{from tq_health() where item = 'databases'};
-ok(until_true($node, "select status || value = 'ok1 of 2' $places", 'one place is used', 'late'),
-	'copies that no session uses take no place in memory');
-ok($node->safe_psql('late', q{select tq_enqueue('another')}) > 0, '... and no queue of the database that is used');
-my $user = session($node, 'copy1');
-like(ask($user, q{select count(tq_complete(id, lease)) from tq_claim('q1')}), qr/^1$/, 'a session uses a copy');
-ok(scheduler($node, 'copy1'), '... which gets a scheduler');
-ok(until_true($node, "select value = '2 of 2' $places", 'two places are used', 'late'), '... and a place');
-leave($user);
-$node->safe_psql('late', 'select tq_test_clock(0, 700000000)');
-ok(no_worker($node, 'copy1'), 'ten minutes after the last session its scheduler leaves');
-ok(until_true($node, "select value = '1 of 2' $places", 'one place is used', 'late'), '... and gives the place back');
-$node->safe_psql('postgres', "drop database copy$_") for 1 .. 3;
-$node->append_conf('postgresql.conf', "tq.max_databases = 8\ntq.max_queues = 256");
+$node->append_conf('postgresql.conf', 'tq.max_databases = 8');
 $node->restart;
 
 #
