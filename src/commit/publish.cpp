@@ -293,13 +293,6 @@ void leave_to_disk(const Db &db, Queue &q, Ref ref) noexcept
 	engine.drop(q, ref, my_proc);
 }
 
-// A worker has ended an attempt. The field is in a cache line that is mostly read.
-void outlive(Queue &q) noexcept
-{
-	if (q.careful.load())
-		q.careful.store(false);
-}
-
 // complete, fail, release, bury, lose, cancel, retry, reschedule, kill, checkpoint, move, erase: the mark shows that
 // the entry belongs to this transaction. The entry keeps the mark if this transaction has changed the job once more.
 void publish_change(Db &db, const Op &op, Counting counting) noexcept
@@ -329,11 +322,11 @@ void publish_change(Db &db, const Op &op, Counting counting) noexcept
 		{
 			case Verb::complete:
 				++q.succeeded;
-				outlive(q);
+				q.careful.store(false);
 				break;
 			case Verb::fail:
 				++q.failed;
-				outlive(q);
+				q.careful.store(false);
 				break;
 			case Verb::release: ++q.released; break;
 			case Verb::lose: ++q.lost; break;

@@ -269,8 +269,6 @@ struct Queue
 	bool call;		// call Platform::startable once when a job becomes startable and no waiter waits for it
 	uint32_t creator; // role that named the queue and gets its first rights; 0: none needed
 	uint32_t writer; // backend + 1 whose open transaction writes the row instead of a scheduler; 0: none
-	// No attempt has ended since the server crashed: claims are journalled before their jobs are handed out.
-	std::atomic<bool> careful;
 	QueueSettings settings;
 	std::atomic<Micros>
 		next_fire; // when its next schedule is due (wall), kNever if it has none; written by the scheduler alone
@@ -318,6 +316,8 @@ struct Queue
 	std::atomic<Micros> next_claim; // claimed_at of the oldest unlogged claim
 	std::atomic<Micros> next_expiry; // the least of `expiry`; 0 while there are expired ones
 	std::atomic<Micros> next_open;	// ... of `opening` and rate_opens_at
+	// No attempt has ended since the server crashed: claims are journalled before their jobs are handed out.
+	std::atomic<bool> careful;
 	std::atomic<bool> want_refill;	// a lane or a group has few jobs in memory and more on disk
 	std::atomic<bool> discover;		// groups without a slot may have jobs on disk
 	std::atomic<bool> discovering;	// a search for such groups is under way
