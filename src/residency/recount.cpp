@@ -367,27 +367,48 @@ void end_count(Db &db, Tally &t, const SegmentTally *segments)
 	LWLockRelease(map_lock(db));
 }
 
-// Reads one segment. A damaged one is set aside, with what was read of it.
+// Reads a segment; false if it is damaged.
+bool read_segment(Tally &t, const journal::Segment &tables, Snapshot snapshot, journal::SegmentVisit visitor,
+				  journal::SegmentSummary *sum)
+{
+	ErrorData *error = nullptr;
+	const auto scan = [&] {
+		*sum = journal::scan_segment(tables, snapshot, true, visitor, &t, false);
+		return true;
+	};
+	if (attempt_read(scan, &error) != Tried::failed)
+		return true;
+	t.partial = true;
+	set_aside(*t.db, t.slot, *error);
+	return false;
+}
+
+void visit_nothing(const journal::Candidate &, const journal::Fold &, const journal::Values &, void *) {}
+
+// Counts one segment. A damaged one is set aside, with what was read of it. Loads leave it out until it is known to be
+// whole, so it is read before anything in memory follows from its jobs.
 void count_segment(Tally &t, const journal::Segment &tables, Snapshot snapshot, SegmentTally *segment)
 {
 	SegmentSlot &s = segment_at(*t.db, t.slot);
 	const int64 missing = t.result.missing;
 	journal::SegmentSummary sum{};
-	ErrorData *error = nullptr;
+	const bool was_damaged = s.damaged.load();
 	t.segment_live = t.segment_dead = 0;
-	const auto scan = [&] {
-		sum = journal::scan_segment(tables, snapshot, true, visit, &t, false);
-		return true;
-	};
-	if (attempt_read(scan, &error) == Tried::failed)
+	if (was_damaged)
 	{
-		t.partial = true;
-		set_aside(*t.db, t.slot, *error);
-		return;
+		if (!read_segment(t, tables, snapshot, visit_nothing, &sum))
+			return;
+		int64 low = 0, high = 0; // unknown if its first page was damaged when it was mapped
+		if (journal::segment_bounds(tables, &low, &high))
+			widen_segment(*t.db, t.slot, tables, low, high);
+		s.damaged.store(false);
+		void_loads(*t.db);
 	}
-	*segment = SegmentTally{true, tables.number, sum.rows, t.segment_live, t.segment_dead};
-	if (s.damaged.exchange(false))
+	const bool read = read_segment(t, tables, snapshot, visit, &sum);
+	if (was_damaged)
 		t.regained += t.result.missing - missing;
+	if (read)
+		*segment = SegmentTally{true, tables.number, sum.rows, t.segment_live, t.segment_dead};
 }
 
 void stop_count(int, Datum arg)
