@@ -491,6 +491,10 @@ CountResult count_journal(Db &db)
 		db.loads.fetch_add(1);
 		db.loaded_at.store(wall_now());
 		db.load_took.store(steady_now() - began);
+		ereport(LOG_SERVER_ONLY,
+				(errmsg("tq: loaded %lld unfinished of %lld jobs in %lld ms",
+						static_cast<long long>(t.result.unfinished), static_cast<long long>(t.result.jobs),
+						static_cast<long long>(db.load_took.load() / 1000))));
 	}
 	else
 		db.audits.fetch_add(1);

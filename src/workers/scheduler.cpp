@@ -365,12 +365,8 @@ bool load(const WorkerContext &context, Db &db)
 	if (!begin_work(context, "tq: loading"))
 		return false;
 	CountResult result{};
-	const bool done = load_or_count(db, &result);
+	static_cast<void>(load_or_count(db, &result));
 	end_work();
-	if (done)
-		ereport(LOG,
-				(errmsg("tq: loaded %lld unfinished of %lld jobs in %lld ms", static_cast<long long>(result.unfinished),
-						static_cast<long long>(result.jobs), static_cast<long long>(db.load_took.load() / 1000))));
 	return true;
 }
 
