@@ -173,7 +173,7 @@ ok(until_true($node, gone($last)), 'others are dropped meanwhile');
 sql('select pg_stat_force_next_flush()');
 # it rests for 60 times tq.naptime, 6 s, at least
 cmp_ok(scans($running) - $some_scans, '<=', 2 + (time - $began) / 6, 'but not again at each round');
-is(scans($open) - $open_scans, 0, 'a segment that a transaction writes to is not read in vain');
+cmp_ok(scans($open) - $open_scans, '<=', 2 + (time - $began) / 6, 'nor is a segment that a transaction writes to');
 ask($writer, 'commit');
 work();
 ok(until_true($node, over($open)), 'it is finished later');
