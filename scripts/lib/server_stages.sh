@@ -149,7 +149,7 @@ tq_stage_callers() {
 	_tq_server_end
 }
 
-# clients/*/test/run, with a server of its own for each: it prints "ok - ..." or "not ok - ..." for each case. PG* names the
+# clients/*/test/run and gateway/test/run, with a server of its own for each: it prints "ok - ..." or "not ok - ..." for each case. PG* names the
 # server, TQ_PG_CTL and TQ_DATA restart it, and TQ_WORK is a folder to write to. clients/*/test/packages lists Debian
 # packages. A library with a CMakeLists.txt is built before, into TQ_BUILT. --only selects libraries; --only clients/python/NAME
 # passes NAME on, which selects cases.
@@ -163,7 +163,7 @@ tq_stage_clients() {
 		TQ_ONLY=${TQ_ONLY%%/*}=
 		;;
 	esac
-	for _tq_run in "$TQ_SRC"/clients/*/test/run; do
+	for _tq_run in "$TQ_SRC"/clients/*/test/run "$TQ_SRC/gateway/test/run"; do
 		_tq_client=${_tq_run%/test/run}
 		_tq_name=${_tq_client##*/}
 		tq_wanted "$_tq_name" || continue

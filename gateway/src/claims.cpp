@@ -1,0 +1,414 @@
+#include "claims.hpp"
+
+#include "problem.hpp"
+
+#include <boost/asio/experimental/awaitable_operators.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+
+namespace asio = boost::asio;
+using namespace std::chrono_literals;
+
+namespace gateway
+{
+
+namespace
+{
+
+constexpr std::ptrdiff_t kMaxKinds = 200; // tq_wait takes 256
+constexpr std::int64_t kBatch = 1000;	  // jobs of one call
+constexpr auto kLongestPause = 100ms;	  // after rounds in which nobody got a job
+constexpr auto kPollInterval = 1s;		  // where tq_wait is not possible
+
+tq::Task<> sleep(std::chrono::microseconds time)
+{
+	asio::steady_timer timer(co_await asio::this_coro::executor, time);
+	co_await timer.async_wait(asio::use_awaitable);
+}
+
+int number(const tq::Value &text, int otherwise)
+{
+	int result = otherwise;
+	if (text)
+		std::from_chars(text->data(), text->data() + text->size(), result);
+	return result;
+}
+
+bool contains(const std::vector<std::string> &texts, const std::string &text)
+{
+	return std::find(texts.begin(), texts.end(), text) != texts.end();
+}
+
+std::vector<std::string> texts(const tq::Value &array)
+{
+	std::vector<std::string> result;
+	if (array)
+	{
+		for (tq::Value &one : tq::parse_array(*array))
+			result.push_back(one.value_or(""));
+	}
+	return result;
+}
+
+} // namespace
+
+struct Claims::Waiter
+{
+	Waiter(const asio::any_io_executor &executor, tq::Value name, std::chrono::microseconds wait)
+		: worker(std::move(name)), timer(executor, wait)
+	{}
+
+	tq::Value worker;
+	asio::steady_timer timer;
+	std::vector<Job> jobs;
+	std::exception_ptr error;
+};
+
+// A vector of jobs for each client, or one for all if they have no names.
+tq::Task<std::vector<std::vector<Claims::Job>>> Claims::take(const Wish &wish, std::vector<std::string> workers,
+															 int clients)
+{
+	std::vector<Given> arguments = {{"queues", "text[]", tq::value(wish.queues)}};
+	if (wish.named)
+		arguments.push_back({"workers", "text[]", tq::value(workers)});
+	const int max_jobs = wish.named ? wish.max_jobs : std::min(wish.max_jobs * clients, 10000);
+	arguments.push_back({"max_jobs", "int", std::to_string(max_jobs)});
+	if (wish.lease_for)
+		arguments.push_back({"lease_for", "interval", wish.lease_for});
+	if (!wish.kinds.empty())
+		arguments.push_back({"kinds", "text[]", tq::value(wish.kinds)});
+	tq::Statement statement;
+	statement.often = true;
+	const std::string json = "(SELECT row_to_json(t) FROM (SELECT " + columns_ + ") t)";
+	if (wish.named)
+		statement.sql = "SELECT worker, id, lease, " + json + " FROM (SELECT worker, (job).* FROM " +
+						call_of("tq_claim_for", arguments, statement.values) + " OFFSET 0) j";
+	else
+		statement.sql =
+			"SELECT NULL, id, lease, " + json + " FROM " + call_of("tq_claim_any", arguments, statement.values);
+	Pool::Taken connection = co_await pool_.take(wish.role);
+	const tq::Result rows = co_await connection->query(std::move(statement));
+	std::vector<std::vector<Job>> jobs(wish.named ? workers.size() : 1);
+	for (int row = 0; row < rows.rows(); ++row)
+	{
+		const auto to = std::find(workers.begin(), workers.end(), rows.text(row, 0));
+		std::vector<Job> &into = wish.named ? jobs.at(std::size_t(to - workers.begin())) : jobs.front();
+		into.push_back(
+			{std::string(rows.text(row, 1)), std::string(rows.text(row, 2)), std::string(rows.text(row, 3))});
+	}
+	co_return jobs;
+}
+
+tq::Task<> Claims::give_back(std::string role, std::vector<Job> jobs)
+{
+	std::vector<tq::Statement> statements;
+	for (const Job &job : jobs)
+		statements.push_back(tq::Statement("SELECT tq_release($1, $2)", {job.id, job.lease}));
+	try
+	{
+		Pool::Taken connection = co_await pool_.take(std::move(role));
+		co_await connection->pipeline(std::move(statements));
+	}
+	catch (const std::exception &error)
+	{
+		spdlog::warn("{} jobs of clients that have gone are free when their leases end: {}", jobs.size(), error.what());
+	}
+}
+
+Answer Claims::answer(const std::string &role, std::vector<Job> jobs)
+{
+	Answer result;
+	result.body = "{\"jobs\":[";
+	for (const Job &job : jobs)
+		result.body += (&job == &jobs.front() ? "" : ",") + job.text;
+	result.body += "]}";
+	if (!jobs.empty())
+		result.undo = [this, role, jobs = std::move(jobs)] { return give_back(role, jobs); };
+	return result;
+}
+
+tq::Task<Answer> Claims::claim(const Operation &operation, std::vector<Given> arguments, std::string role,
+							   std::chrono::microseconds wait, Client &client)
+{
+	using namespace asio::experimental::awaitable_operators;
+	columns_ = columns_of(operation);
+	Wish wish;
+	wish.role = role;
+	const bool one = !arguments.empty() && arguments.front().type == "text";
+	const tq::Value queues = gateway::take(arguments, "queues");
+	wish.queues = one ? std::vector<std::string>{*queues} : texts(queues);
+	wish.kinds = texts(gateway::take(arguments, "kinds"));
+	wish.lease_for = gateway::take(arguments, "lease_for");
+	wish.max_jobs = number(gateway::take(arguments, "max_jobs"), 1);
+	tq::Value worker = gateway::take(arguments, "worker");
+	wish.named = worker.has_value();
+	if (wish.max_jobs < 1 || wish.max_jobs > 10000)
+		throw Refusal(400, "\"max_jobs\" must be between 1 and 10000");
+
+	// nobody overtakes those that wait for the same
+	if (wait <= 0us || !groups_.contains(wish))
+	{
+		std::vector<std::string> workers;
+		if (worker)
+			workers.push_back(*worker);
+		std::vector<std::vector<Job>> jobs = co_await take(wish, std::move(workers), 1);
+		if (!jobs.front().empty() || wait <= 0us || stopped_)
+			co_return answer(role, std::move(jobs.front()));
+	}
+	if (stopped_)
+		co_return answer(role, {});
+	const auto waiter = std::make_shared<Waiter>(co_await asio::this_coro::executor, std::move(worker), wait);
+	groups_[wish].push_back(waiter);
+	++waiting_;
+	for (const Pair &pair : pairs_of(wish))
+		changed_ = changed_ || (!watched_.contains(pair) && !watched_.contains({pair.first, std::nullopt}));
+	if (changed_ && watching_)
+		connection_.cancel();
+	if (idle_)
+		idle_->cancel();
+	boost::system::error_code error;
+	co_await (waiter->timer.async_wait(asio::redirect_error(asio::use_awaitable, error)) || client.gone());
+	leave(wish, waiter);
+	if (waiter->error)
+		std::rethrow_exception(waiter->error);
+	co_return answer(role, std::move(waiter->jobs));
+}
+
+void Claims::leave(const Wish &wish, const std::shared_ptr<Waiter> &waiter)
+{
+	const auto group = groups_.find(wish);
+	if (group == groups_.end() || std::erase(group->second, waiter) == 0)
+		return;
+	--waiting_;
+	if (group->second.empty())
+		groups_.erase(group);
+}
+
+std::vector<Claims::Pair> Claims::pairs_of(const Wish &wish)
+{
+	std::vector<Pair> pairs;
+	for (const std::string &queue : wish.queues)
+	{
+		if (wish.kinds.empty())
+			pairs.emplace_back(queue, std::nullopt);
+		for (const std::string &kind : wish.kinds)
+			pairs.emplace_back(queue, kind);
+	}
+	return pairs;
+}
+
+bool Claims::waits(const Wish &wish, const std::shared_ptr<Waiter> &waiter) const
+{
+	const auto group = groups_.find(wish);
+	return group != groups_.end() &&
+		   std::find(group->second.begin(), group->second.end(), waiter) != group->second.end();
+}
+
+void Claims::served(const Wish &wish, const std::shared_ptr<Waiter> &waiter)
+{
+	leave(wish, waiter);
+	waiter->timer.cancel();
+}
+
+std::set<Claims::Pair> Claims::pairs() const
+{
+	std::set<Pair> pairs;
+	for (const auto &[wish, waiters] : groups_)
+	{
+		for (Pair &pair : pairs_of(wish))
+			pairs.insert(std::move(pair));
+	}
+	if (std::count_if(pairs.begin(), pairs.end(), [](const Pair &pair) { return pair.second.has_value(); }) <=
+		kMaxKinds)
+		return pairs;
+	std::set<Pair> queues;
+	for (const auto &[queue, kind] : pairs)
+		queues.emplace(queue, std::nullopt);
+	return queues;
+}
+
+// One call for those that have this wish; jobs: how many are ready.
+tq::Task<bool> Claims::serve(Wish wish, std::int64_t jobs)
+{
+	Waiters waiters;
+	std::vector<std::string> workers;
+	std::set<std::string> names;
+	for (const auto &waiter : groups_[wish])
+	{
+		if (std::int64_t(waiters.size()) * wish.max_jobs >= std::min<std::int64_t>(jobs, kBatch))
+			break;
+		// two clients under one name are served one after the other
+		if (waiter->worker && !names.insert(*waiter->worker).second)
+			continue;
+		waiters.push_back(waiter);
+		if (waiter->worker)
+			workers.push_back(*waiter->worker);
+	}
+	bool got = false;
+	std::vector<Job> left;
+	std::exception_ptr error;
+	try
+	{
+		std::vector<std::vector<Job>> taken = co_await take(wish, workers, int(waiters.size()));
+		if (!wish.named)
+		{
+			std::vector<std::vector<Job>> shares(waiters.size());
+			for (std::size_t i = 0; i < taken.front().size(); ++i)
+				shares[i % shares.size()].push_back(std::move(taken.front()[i]));
+			taken = std::move(shares);
+		}
+		for (std::size_t i = 0; i < taken.size(); ++i)
+		{
+			if (taken[i].empty())
+				continue;
+			got = true;
+			if (!waits(wish, waiters[i]))
+			{
+				std::move(taken[i].begin(), taken[i].end(), std::back_inserter(left));
+				continue;
+			}
+			waiters[i]->jobs = std::move(taken[i]);
+			served(wish, waiters[i]);
+		}
+	}
+	catch (const tq::ConnectionError &)
+	{
+		throw;
+	}
+	catch (...)
+	{
+		error = std::current_exception();
+	}
+	if (!left.empty())
+		co_await give_back(wish.role, std::move(left));
+	for (const auto &waiter : error ? waiters : Waiters())
+	{
+		waiter->error = error;
+		served(wish, waiter);
+	}
+	co_return got || error;
+}
+
+// Serves the wishes that fit what is ready, or all.
+tq::Task<bool> Claims::serve(std::map<Pair, std::int64_t> ready, bool all)
+{
+	std::vector<std::pair<Wish, std::int64_t>> wishes; // with the number of jobs
+	for (const auto &[wish, waiters] : groups_)
+	{
+		std::int64_t jobs = all ? kBatch : 0;
+		for (const auto &[pair, number] : ready)
+		{
+			const bool fits = contains(wish.queues, pair.first) &&
+							  (wish.kinds.empty() || (pair.second && contains(wish.kinds, *pair.second)));
+			jobs += fits ? number : 0;
+		}
+		if (jobs > 0)
+			wishes.emplace_back(wish, jobs);
+	}
+	bool got = false;
+	for (auto &[wish, jobs] : wishes)
+	{
+		const bool one = groups_.contains(wish) && co_await serve(wish, jobs);
+		got = got || one;
+	}
+	co_return got;
+}
+
+// Waits until somebody can be served, and serves.
+tq::Task<> Claims::round()
+{
+	if (!connection_.is_open())
+		connection_ = co_await Pool::connect(dsn_);
+	watched_ = pairs();
+	changed_ = false;
+	std::vector<tq::Value> queues, kinds;
+	for (const auto &[queue, kind] : watched_)
+	{
+		queues.push_back(queue);
+		kinds.push_back(kind);
+	}
+	const std::vector<tq::Value> values{tq::value(queues), tq::value(kinds)};
+	std::map<Pair, std::int64_t> ready;
+	bool poll = false;
+	try
+	{
+		watching_ = true;
+		co_await connection_.query("CALL tq_wait($1::text[], '1 min', $2::text[], true)", values);
+		watching_ = false;
+		const tq::Result rows =
+			co_await connection_.query("SELECT queue, kind, jobs FROM tq_ready($1::text[], $2::text[], true)", values);
+		for (int row = 0; row < rows.rows(); ++row)
+			ready[{std::string(rows.text(row, "queue")), rows.optional_text(row, "kind")}] += rows.integer(row, "jobs");
+	}
+	catch (const tq::ConnectionError &)
+	{
+		watching_ = false;
+		throw;
+	}
+	catch (const tq::Error &error)
+	{
+		watching_ = false;
+		if (error.sqlstate() == "57014")
+			co_return; // somebody waits for another queue
+		poll = true;
+	}
+	if (poll)
+		co_await sleep(kPollInterval);
+	if (co_await serve(std::move(ready), poll) || poll)
+	{
+		vain_ = 0;
+		co_return;
+	}
+	// the jobs are for others, or others were faster
+	co_await sleep(std::min<std::chrono::microseconds>(1ms * (1 << std::min(vain_++, 10)), kLongestPause));
+}
+
+tq::Task<> Claims::run()
+{
+	idle_ = std::make_unique<asio::steady_timer>(co_await asio::this_coro::executor);
+	auto pause = 100ms;
+	for (;;)
+	{
+		if (groups_.empty())
+		{
+			idle_->expires_at(asio::steady_timer::time_point::max());
+			boost::system::error_code error;
+			co_await idle_->async_wait(asio::redirect_error(asio::use_awaitable, error));
+			continue;
+		}
+		std::string failure;
+		try
+		{
+			co_await round();
+			pause = 100ms;
+		}
+		catch (const std::exception &error)
+		{
+			failure = error.what();
+		}
+		if (failure.empty())
+			continue;
+		if (pause == 100ms)
+			spdlog::warn("waiting claims get no jobs: {}", failure);
+		co_await sleep(pause);
+		pause = std::min(pause * 2, 5000ms);
+	}
+}
+
+void Claims::stop()
+{
+	stopped_ = true;
+	for (const auto &[wish, waiters] : groups_)
+	{
+		for (const auto &waiter : waiters)
+			waiter->timer.cancel();
+	}
+}
+
+} // namespace gateway

@@ -1,0 +1,78 @@
+// Claims that wait. Any number of clients wait on one connection; those that want the same are served by one call, in
+// the order in which they came.
+#pragma once
+
+#include "exchange.hpp"
+#include "pool.hpp"
+#include "statement.hpp"
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <set>
+
+namespace gateway
+{
+
+class Claims
+{
+public:
+	Claims(Pool &pool, std::string dsn) : pool_(pool), dsn_(std::move(dsn)) {}
+
+	// Answers a claim. Waits for up to `wait` while the client is there.
+	tq::Task<Answer> claim(const Operation &operation, std::vector<Given> arguments, std::string role,
+						   std::chrono::microseconds wait, Client &client);
+
+	// Serves those that wait, for ever.
+	tq::Task<> run();
+
+	// From now on nobody waits: those that do get no jobs.
+	void stop();
+
+	std::size_t waiting() const noexcept { return waiting_; }
+
+private:
+	struct Job
+	{
+		std::string id, lease, text;
+	};
+	// What claims have in common that one call can serve.
+	struct Wish
+	{
+		std::string role;
+		std::vector<std::string> queues, kinds;
+		tq::Value lease_for;
+		int max_jobs = 1;
+		bool named = false;
+
+		auto operator<=>(const Wish &) const = default;
+	};
+	struct Waiter;
+	using Waiters = std::vector<std::shared_ptr<Waiter>>;
+	using Pair = std::pair<std::string, tq::Value>; // a queue and a kind, or any kind
+
+	tq::Task<std::vector<std::vector<Job>>> take(const Wish &wish, std::vector<std::string> workers, int clients);
+	tq::Task<> give_back(std::string role, std::vector<Job> jobs);
+	Answer answer(const std::string &role, std::vector<Job> jobs);
+	static std::vector<Pair> pairs_of(const Wish &wish);
+	std::set<Pair> pairs() const;
+	bool waits(const Wish &wish, const std::shared_ptr<Waiter> &waiter) const;
+	void leave(const Wish &wish, const std::shared_ptr<Waiter> &waiter);
+	void served(const Wish &wish, const std::shared_ptr<Waiter> &waiter);
+	tq::Task<bool> serve(Wish wish, std::int64_t jobs);
+	tq::Task<bool> serve(std::map<Pair, std::int64_t> ready, bool all);
+	tq::Task<> round();
+
+	Pool &pool_;
+	const std::string dsn_;
+	std::string columns_;
+	std::map<Wish, Waiters> groups_; // each in order of arrival; none is empty
+	std::size_t waiting_ = 0;
+	int vain_ = 0; // rounds without a job
+	tq::Connection connection_;
+	std::set<Pair> watched_;
+	bool watching_ = false, changed_ = false, stopped_ = false;
+	std::unique_ptr<boost::asio::steady_timer> idle_;
+};
+
+} // namespace gateway

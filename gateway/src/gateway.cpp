@@ -1,0 +1,295 @@
+#include "gateway.hpp"
+
+#include "once.hpp"
+#include "openapi.hpp"
+#include "problem.hpp"
+#include "raw_json.hpp"
+
+#include <boost/asio/experimental/awaitable_operators.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include <algorithm>
+
+namespace asio = boost::asio;
+using namespace std::chrono_literals;
+
+namespace gateway
+{
+
+namespace
+{
+
+constexpr auto kFirstLook = 20ms, kLastLook = 1000ms; // while a client waits for the end of a job
+
+const Operation &operation_named(std::string_view name)
+{
+	return *std::find_if(kOperations.begin(), kOperations.end(),
+						 [name](const Operation &one) { return one.name == name; });
+}
+
+tq::Task<> sleep(std::chrono::microseconds time)
+{
+	asio::steady_timer timer(co_await asio::this_coro::executor, time);
+	co_await timer.async_wait(asio::use_awaitable);
+}
+
+} // namespace
+
+Gateway::Gateway(const Options &options)
+	: options_(options), pool_(options.dsn, options.connections), claims_(pool_, options.dsn), events_(pool_),
+	  who_(options.auth, options.hosts)
+{}
+
+void Gateway::stop()
+{
+	stopping_ = true;
+	claims_.stop();
+	events_.stop();
+}
+
+tq::Task<Answer> Gateway::answer(Request request, Client &client)
+{
+	Route route;
+	std::exception_ptr refused;
+	try
+	{
+		route = route_of(request.method, request.path);
+	}
+	catch (...)
+	{
+		refused = std::current_exception();
+	}
+	if (!refused)
+		co_return co_await answer(std::move(route), std::move(request), client);
+	Answer result = problem(refused);
+	++answered_[{"none", result.status}];
+	co_return result;
+}
+
+tq::Task<Answer> Gateway::answer(Route route, Request request, Client &client)
+{
+	const std::string name = route.operation->name;
+	Answer result;
+	try
+	{
+		if (!route.operation->open)
+			request.role = who_.role_of(request);
+		result = co_await dispatch(std::move(route), std::move(request), client);
+	}
+	catch (...)
+	{
+		result = problem(std::current_exception());
+	}
+	++answered_[{name, result.status}];
+	co_return result;
+}
+
+tq::Task<Answer> Gateway::dispatch(Route route, Request request, Client &client)
+{
+	const Operation &operation = *route.operation;
+	std::vector<Given> arguments = arguments_of(route, request);
+	if (const std::string key = request.header("idempotency-key"); operation.once && !key.empty())
+		make_once(arguments, request.role, key);
+	switch (operation.way)
+	{
+		case Operation::kCall:
+		case Operation::kLook:
+			co_return co_await call(operation, std::move(arguments), request.role);
+		case Operation::kEnqueue:
+			co_return co_await enqueue(operation, std::move(arguments), request.role, client);
+		case Operation::kClaim: {
+			const auto wait = co_await length(take(arguments, "wait"), request.role);
+			co_return co_await claims_.claim(operation, std::move(arguments), request.role, wait, client);
+		}
+		case Operation::kWaitJob: {
+			tq::Value wait = take(arguments, "wait");
+			co_return co_await job(*take(arguments, "id"), std::move(wait), request.role, client);
+		}
+		case Operation::kDefine:
+			co_return co_await define(operation, std::move(arguments), request.role);
+		case Operation::kMetrics:
+			co_return metrics();
+		case Operation::kReady:
+			co_return co_await ready();
+		case Operation::kDescribe: {
+			Answer answer;
+			answer.body = openapi();
+			co_return answer;
+		}
+		case Operation::kChanges:
+			co_return co_await events_.begin(std::move(arguments), request.role, request.header("last-event-id"));
+		case Operation::kAlive:
+			break;
+	}
+	Answer answer;
+	answer.body = "{\"status\":\"ok\"}";
+	co_return answer;
+}
+
+tq::Task<Answer> Gateway::call(const Operation &operation, std::vector<Given> arguments, std::string role)
+{
+	Pool::Taken connection = co_await pool_.take(std::move(role));
+	const tq::Result rows = co_await connection->query(statement_of(operation, arguments));
+	Answer answer;
+	answer.status = operation.status;
+	if (operation.shape == Operation::kNothing)
+		co_return answer;
+	if (rows.rows() == 0)
+		throw Refusal(404, "there is no such thing, or the role of this call may not see it");
+	answer.body = rows.text(0, 0);
+	co_return answer;
+}
+
+tq::Task<Answer> Gateway::enqueue(const Operation &operation, std::vector<Given> arguments, std::string role,
+								  Client &client)
+{
+	tq::Value wait = take(arguments, "wait");
+	co_await length(wait, role); // is refused before there is a job
+	std::string id, outcome;
+	{
+		Pool::Taken connection = co_await pool_.take(role);
+		tq::Statement statement;
+		statement.often = true;
+		statement.sql = "SELECT id, outcome FROM " + call_of(operation.source, arguments, statement.values);
+		const tq::Result rows = co_await connection->query(std::move(statement));
+		id = rows.text(0, "id");
+		outcome = rows.text(0, "outcome");
+	}
+	Answer answer;
+	if (wait && !id.empty())
+		answer = co_await job(id, std::move(wait), role, client);
+	else
+		answer.body = "{\"id\":" + (id.empty() ? "null" : id) + ",\"outcome\":" + quoted(outcome) + "}";
+	answer.status = outcome == "skipped" ? 200 : 201;
+	if (!id.empty())
+		answer.headers.emplace_back("Location", "/v1/jobs/" + id);
+	co_return answer;
+}
+
+tq::Task<Answer> Gateway::job(std::string id, tq::Value wait, std::string role, Client &client)
+{
+	using namespace asio::experimental::awaitable_operators;
+	const auto end = std::chrono::steady_clock::now() + co_await length(std::move(wait), role);
+	const Operation &get = operation_named("get_job");
+	for (auto pause = kFirstLook;; pause = std::min(pause * 3 / 2, kLastLook))
+	{
+		Answer answer;
+		bool ended;
+		{
+			std::vector<tq::Value> values{id};
+			Pool::Taken connection = co_await pool_.take(role);
+			const tq::Result rows =
+				co_await connection->query("SELECT finished_at IS NOT NULL, row_to_json(t) FROM (SELECT " +
+											   columns_of(get) + " FROM tq_get($1::bigint)) t",
+										   std::move(values));
+			ended = rows.text(0, 0) == "t";
+			answer.body = rows.text(0, 1);
+		}
+		const auto left = end - std::chrono::steady_clock::now();
+		if (ended || left <= 0ms || stopping_)
+			co_return answer;
+		const auto which = co_await (sleep(std::chrono::duration_cast<std::chrono::microseconds>(
+										 std::min<std::chrono::steady_clock::duration>(pause, left))) ||
+									 client.gone());
+		if (which.index() == 1)
+			co_return answer;
+	}
+}
+
+tq::Task<Answer> Gateway::define(const Operation &operation, std::vector<Given> arguments, std::string role)
+{
+	Pool::Taken connection = co_await pool_.take(std::move(role));
+	Answer answer;
+	bool exists = false;
+	try
+	{
+		tq::Statement statement;
+		statement.sql = "SELECT " + call_of(operation.source, arguments, statement.values);
+		co_await connection->query(std::move(statement));
+		answer.status = 201;
+	}
+	catch (const tq::Error &error)
+	{
+		exists = error.sqlstate() == "42710";
+		if (!exists)
+			throw;
+	}
+	if (exists)
+	{
+		tq::Statement statement;
+		if (std::none_of(arguments.begin(), arguments.end(), [](const Given &one) { return one.name == "settings"; }))
+			arguments.push_back({"settings", "jsonb", "{}"});
+		statement.sql = "SELECT " + call_of("tq_alter_queue", arguments, statement.values);
+		co_await connection->query(std::move(statement));
+		answer.status = 204;
+	}
+	co_return answer;
+}
+
+tq::Task<Answer> Gateway::ready()
+{
+	Answer answer;
+	if (stopping_)
+		throw Refusal(503, "the gateway is stopping");
+	Pool::Taken connection = co_await pool_.take("");
+	const tq::Result rows = co_await connection->query("SELECT pg_is_in_recovery(), tq_now()");
+	if (rows.text(0, 0) == "t")
+		throw Refusal(503, "the server is a standby");
+	answer.body = "{\"status\":\"ready\"}";
+	co_return answer;
+}
+
+tq::Task<std::chrono::microseconds> Gateway::length(tq::Value interval, std::string role)
+{
+	if (!interval)
+		co_return 0us;
+	// most say it in seconds
+	const std::string &text = *interval;
+	const std::size_t end = text.find_first_not_of("0123456789");
+	std::chrono::microseconds result{};
+	if (end != 0 && end != text.npos && end < 8 && text.substr(end) == "s")
+		result = std::chrono::seconds(std::stoi(text));
+	else if (end != 0 && end != text.npos && end < 8 && text.substr(end) == "ms")
+		result = std::chrono::milliseconds(std::stoi(text));
+	else
+	{
+		std::vector<tq::Value> values{interval};
+		Pool::Taken connection = co_await pool_.take(std::move(role));
+		const tq::Result rows = co_await connection->query(
+			"SELECT (extract(epoch FROM $1::interval) * 1000000)::bigint AS length", std::move(values));
+		result = std::chrono::microseconds(rows.integer(0, "length"));
+	}
+	if (result < 0us)
+		throw Refusal(400, "\"wait\" must not be negative");
+	co_return std::min<std::chrono::microseconds>(result, options_.max_wait);
+}
+
+Answer Gateway::metrics() const
+{
+	prometheus::Registry registry;
+	auto &requests = prometheus::BuildCounter()
+						 .Name("tq_gateway_requests_total")
+						 .Help("Requests that were answered, by operation and status.")
+						 .Register(registry);
+	for (const auto &[key, number] : answered_)
+		requests.Add({{"operation", key.first}, {"status", std::to_string(key.second)}}).Increment(double(number));
+	const auto gauge = [&registry](const char *name, const char *help, double value) {
+		prometheus::BuildGauge().Name(name).Help(help).Register(registry).Add({}).Set(value);
+	};
+	gauge("tq_gateway_clients", "Open connections of clients.", double(clients));
+	gauge("tq_gateway_waiting_claims", "Claims that wait for jobs.", double(claims_.waiting()));
+	gauge("tq_gateway_connections", "Connections to the database that calls may use.", pool_.size());
+	gauge("tq_gateway_connections_in_use", "Connections to the database in use.", pool_.used());
+	gauge("tq_gateway_calls_queued", "Calls that wait for a connection to the database.", double(pool_.waiting()));
+	Answer answer;
+	answer.type = "text/plain; version=0.0.4";
+	answer.body = prometheus::TextSerializer().Serialize(registry.Collect());
+	return answer;
+}
+
+} // namespace gateway

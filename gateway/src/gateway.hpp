@@ -1,0 +1,57 @@
+// Answers requests, whatever server they come through.
+#pragma once
+
+#include "claims.hpp"
+#include "events.hpp"
+#include "exchange.hpp"
+#include "options.hpp"
+#include "pool.hpp"
+#include "statement.hpp"
+#include "who.hpp"
+
+#include <cstdint>
+#include <map>
+
+namespace gateway
+{
+
+class Gateway
+{
+public:
+	explicit Gateway(const Options &options);
+
+	// Never raises: what goes wrong is a problem.
+	tq::Task<Answer> answer(Request request, Client &client);
+	tq::Task<Answer> answer(Route route, Request request, Client &client);
+
+	// Serves waiting claims, for ever.
+	tq::Task<> run() { return claims_.run(); }
+	void stop();
+	void reload() { who_.reload(); }
+
+	const Options &options() const noexcept { return options_; }
+	// Open connections of clients; kept by the server.
+	std::int64_t clients = 0;
+
+private:
+	tq::Task<Answer> dispatch(Route route, Request request, Client &client);
+	tq::Task<Answer> call(const Operation &operation, std::vector<Given> arguments, std::string role);
+	tq::Task<Answer> enqueue(const Operation &operation, std::vector<Given> arguments, std::string role,
+							 Client &client);
+	tq::Task<Answer> job(std::string id, tq::Value wait, std::string role, Client &client);
+	tq::Task<Answer> define(const Operation &operation, std::vector<Given> arguments, std::string role);
+	tq::Task<Answer> ready();
+	Answer metrics() const;
+	// Raises Refusal.
+	tq::Task<std::chrono::microseconds> length(tq::Value interval, std::string role);
+
+	const Options options_;
+	Pool pool_;
+	Claims claims_;
+	Events events_;
+	Who who_;
+	bool stopping_ = false;
+	std::map<std::pair<std::string, unsigned>, std::uint64_t> answered_; // by operation and status
+};
+
+} // namespace gateway

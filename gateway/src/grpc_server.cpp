@@ -1,0 +1,173 @@
+#include "grpc_server.hpp"
+
+#include "calls.hpp"
+#include "problem.hpp"
+#include "work_stream.hpp"
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <spdlog/spdlog.h>
+
+#include <fstream>
+#include <sstream>
+
+namespace asio = boost::asio;
+
+namespace gateway
+{
+
+namespace
+{
+
+// A call with one request and one reply.
+class Unary : public grpc::ServerUnaryReactor
+{
+public:
+	Unary(Calls &calls, grpc::CallbackServerContext &context, const char *operation,
+		  const google::protobuf::Message &request, google::protobuf::Message &reply)
+		: calls_(calls), caller_(std::make_shared<Caller>(calls.executor))
+	{
+		++calls_.open;
+		asio::co_spawn(calls_.executor, run(operation, request, reply, authorization_of(context), caller_), asio::detached);
+	}
+
+	void OnCancel() override { Caller::left(caller_); }
+	void OnDone() override
+	{
+		--calls_.open;
+		delete this;
+	}
+
+private:
+	tq::Task<> run(std::string operation, const google::protobuf::Message &request, google::protobuf::Message &reply,
+				   std::string authorization, std::shared_ptr<Caller> caller)
+	{
+		grpc::Status status(grpc::StatusCode::INTERNAL, "the gateway failed");
+		try
+		{
+			std::function<tq::Task<>()> undo;
+			status = co_await run_call(calls_, std::move(operation), request, reply, std::move(authorization), *caller,
+									   &undo);
+			if (undo && caller->has_left())
+				co_await undo();
+		}
+		catch (const std::exception &error)
+		{
+			spdlog::error("a call failed: {}", error.what());
+		}
+		Finish(status);
+	}
+
+	Calls &calls_;
+	std::shared_ptr<Caller> caller_;
+};
+
+class Service : public tq::v1::Queue::CallbackService
+{
+public:
+	explicit Service(Calls &calls) : calls_(calls) {}
+
+#define CALL(name, operation, takes, returns)                                                                          \
+	grpc::ServerUnaryReactor *name(grpc::CallbackServerContext *context, const tq::v1::takes *request,                 \
+								   tq::v1::returns *reply) override                                                    \
+	{                                                                                                                  \
+		return new Unary(calls_, *context, operation, *request, *reply);                                               \
+	}
+
+	CALL(Enqueue, "enqueue", EnqueueRequest, Enqueued)
+	CALL(EnqueueMany, "enqueue_many", EnqueueManyRequest, EnqueuedMany)
+	CALL(GetJob, "get_job", GetJobRequest, Job)
+	CALL(ListJobs, "list_jobs", ListJobsRequest, Jobs)
+	CALL(JobHistory, "job_history", JobRequest, History)
+	CALL(ExplainJob, "explain_job", JobRequest, Explanation)
+	CALL(CancelJob, "cancel_job", CancelJobRequest, State)
+	CALL(RetryJob, "retry_job", RetryJobRequest, State)
+	CALL(RescheduleJob, "reschedule_job", RescheduleJobRequest, State)
+	CALL(ClaimAny, "claim_any", ClaimRequest, Jobs)
+	CALL(Heartbeat, "heartbeat", HeartbeatRequest, Beat)
+	CALL(Complete, "complete", CompleteRequest, State)
+	CALL(Fail, "fail", FailRequest, State)
+	CALL(Release, "release", ReleaseRequest, State)
+	CALL(Bury, "bury", BuryRequest, State)
+	CALL(CompleteMany, "complete_many", CompleteManyRequest, Statuses)
+	CALL(FailMany, "fail_many", FailManyRequest, Statuses)
+	CALL(PauseQueue, "pause_queue", PauseQueueRequest, Nothing)
+	CALL(ResumeQueue, "resume_queue", ResumeQueueRequest, Nothing)
+	CALL(DrainWorker, "drain_worker", WorkerRequest, Count)
+	CALL(UndrainWorker, "undrain_worker", WorkerRequest, Undrained)
+#undef CALL
+
+	grpc::ServerBidiReactor<tq::v1::WorkerMessage, tq::v1::ServerMessage> *
+	Work(grpc::CallbackServerContext *context) override
+	{
+		return work_stream(calls_, *context);
+	}
+
+private:
+	Calls &calls_;
+};
+
+std::string contents(const std::string &path)
+{
+	std::ifstream file(path);
+	std::ostringstream text;
+	if (!file || !(text << file.rdbuf()))
+		throw std::runtime_error("cannot read " + path);
+	return text.str();
+}
+
+std::shared_ptr<grpc::ServerCredentials> credentials(const Options &options)
+{
+	if (options.tls_cert.empty())
+		return grpc::InsecureServerCredentials();
+	grpc::SslServerCredentialsOptions tls;
+	tls.pem_key_cert_pairs.push_back({contents(options.tls_key), contents(options.tls_cert)});
+	return grpc::SslServerCredentials(tls);
+}
+
+} // namespace
+
+struct GrpcServer::Parts
+{
+	Parts(asio::any_io_executor executor, Gateway &gateway) : calls{executor, gateway}, service(calls) {}
+
+	Calls calls;
+	Service service;
+	int port = 0;
+	std::unique_ptr<grpc::Server> server;
+};
+
+GrpcServer::GrpcServer(asio::any_io_executor executor, Gateway &gateway)
+	: parts_(std::make_unique<Parts>(executor, gateway))
+{
+	grpc::EnableDefaultHealthCheckService(true);
+	grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+	const Options &options = gateway.options();
+	grpc::ServerBuilder builder;
+	builder.SetMaxReceiveMessageSize(int(options.max_body));
+	builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+	builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 3000);
+	builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 2000);
+	builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+	builder.AddListeningPort(options.grpc, credentials(options), &parts_->port);
+	builder.RegisterService(&parts_->service);
+	parts_->server = builder.BuildAndStart();
+	if (!parts_->server || parts_->port == 0)
+		throw std::runtime_error("cannot listen on " + options.grpc);
+}
+
+GrpcServer::~GrpcServer() = default;
+
+void GrpcServer::stop()
+{
+	parts_->server->GetHealthCheckService()->SetServingStatus(false);
+	end_work_streams();
+}
+
+int GrpcServer::port() const noexcept { return parts_->port; }
+
+bool GrpcServer::idle() const noexcept { return parts_->calls.open == 0; }
+
+} // namespace gateway

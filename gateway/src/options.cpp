@@ -1,0 +1,44 @@
+#include "options.hpp"
+
+#include <boost/asio/ip/address.hpp>
+
+#include <charconv>
+#include <stdexcept>
+
+namespace gateway
+{
+
+Endpoint endpoint_of(const std::string &text)
+{
+	const std::size_t colon = text.rfind(':');
+	std::string host = text.substr(0, colon);
+	if (host.size() > 2 && host.front() == '[' && host.back() == ']')
+		host = host.substr(1, host.size() - 2);
+	Endpoint endpoint{host, 0, false};
+	boost::system::error_code error;
+	const auto address = boost::asio::ip::make_address(host, error);
+	const char *begin = colon == text.npos ? nullptr : text.data() + colon + 1;
+	if (error || !begin ||
+		std::from_chars(begin, text.data() + text.size(), endpoint.port).ptr != text.data() + text.size())
+		throw std::invalid_argument("not an address with a port: " + text + " (as in 127.0.0.1:8750 or [::]:8750)");
+	endpoint.loopback = address.is_loopback();
+	return endpoint;
+}
+
+void check(const Options &options)
+{
+	const bool loopback =
+		endpoint_of(options.http).loopback && (options.grpc == "off" || endpoint_of(options.grpc).loopback);
+	if (options.tls_cert.empty() != options.tls_key.empty())
+		throw std::invalid_argument("--tls-cert and --tls-key go together");
+	if (loopback)
+		return;
+	if (options.auth == "none")
+		throw std::invalid_argument("without authentication the gateway listens on loopback only; give --auth FILE");
+	if (options.tls_cert.empty() && !options.behind_proxy)
+		throw std::invalid_argument(
+			"without TLS the gateway listens on loopback only; give --tls-cert and --tls-key, or --behind-proxy if a "
+			"proxy in front of it has them");
+}
+
+} // namespace gateway

@@ -1,0 +1,398 @@
+#include "server.hpp"
+
+#include "problem.hpp"
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <boost/beast/ssl.hpp>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = beast::http;
+using asio::use_awaitable;
+using asio::ip::tcp;
+using namespace std::chrono_literals;
+
+namespace gateway
+{
+
+namespace
+{
+
+// An answer with jobs must have arrived by then, or the jobs are given back.
+constexpr auto kDeliveryTime = 4s;
+constexpr std::size_t kFirstBytes = 4096;
+
+// The client at the other end of a socket.
+class Peer : public Client
+{
+public:
+	explicit Peer(tcp::socket &socket) : socket_(socket) {}
+
+	tq::Task<> gone() override
+	{
+		for (;;)
+		{
+			boost::system::error_code error;
+			co_await socket_.async_wait(tcp::socket::wait_read, asio::redirect_error(use_awaitable, error));
+			char byte;
+			const ssize_t got = recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+			if (error == asio::error::operation_aborted)
+				throw boost::system::system_error(error);
+			if (error || got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
+				co_return;
+			if (got > 0)
+				break;
+		}
+		// it has sent its next request already; from here on only the write can tell
+		asio::steady_timer timer(co_await asio::this_coro::executor, asio::steady_timer::time_point::max());
+		co_await timer.async_wait(use_awaitable);
+	}
+
+	// Whether what was written has arrived in time.
+	tq::Task<bool> delivered()
+	{
+		asio::steady_timer timer(co_await asio::this_coro::executor);
+		for (auto waited = 0ms; waited < kDeliveryTime; waited += 20ms)
+		{
+			int left = 0;
+			if (!socket_.is_open() || ioctl(socket_.native_handle(), SIOCOUTQ, &left) != 0)
+				co_return false;
+			if (left == 0)
+				co_return true;
+			timer.expires_after(20ms);
+			co_await timer.async_wait(use_awaitable);
+		}
+		co_return false;
+	}
+
+private:
+	tcp::socket &socket_;
+};
+
+std::string lower(std::string text)
+{
+	std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return char(std::tolower(c)); });
+	return text;
+}
+
+Request request_of(const http::request<http::string_body> &from, const std::string &peer)
+{
+	Request request;
+	request.method = std::string(from.method_string());
+	const std::string target(from.target());
+	const std::size_t mark = target.find('?');
+	request.path = target.substr(0, mark);
+	std::string_view query = mark == target.npos ? std::string_view() : std::string_view(target).substr(mark + 1);
+	while (!query.empty())
+	{
+		const std::string_view one = query.substr(0, query.find('&'));
+		query.remove_prefix(std::min(query.size(), one.size() + 1));
+		const std::size_t equals = one.find('=');
+		const std::string name = decoded(one.substr(0, equals), true);
+		if (!request.query.emplace(name, equals == one.npos ? "" : decoded(one.substr(equals + 1), true)).second)
+			throw Refusal(400, "the parameter " + name + " is given twice");
+	}
+	for (const auto &field : from)
+	{
+		if (!request.headers.emplace(lower(std::string(field.name_string())), field.value()).second &&
+			(field.name() == http::field::authorization || field.name() == http::field::host))
+			throw Refusal(400, "a header is given twice: " + std::string(field.name_string()));
+	}
+	request.body = from.body();
+	request.peer = peer;
+	return request;
+}
+
+http::response<http::string_body> response_of(Answer answer, const http::request_header<> &request, bool keep)
+{
+	http::response<http::string_body> response{http::status(answer.status), 11};
+	response.set(http::field::server, "tq-gateway");
+	response.set(http::field::cache_control, "no-store");
+	response.set("X-Content-Type-Options", "nosniff");
+	if (!answer.body.empty())
+		response.set(http::field::content_type, answer.type);
+	for (const auto &[name, value] : answer.headers)
+		response.insert(name, value);
+	response.keep_alive(keep);
+	response.body() = std::move(answer.body);
+	if (answer.status != 204)
+		response.prepare_payload();
+	if (request.method() == http::verb::head)
+		response.body().clear();
+	return response;
+}
+
+// Writes an answer in chunks.
+template <class Stream>
+class Chunks : public Sink
+{
+public:
+	Chunks(Stream &stream, std::chrono::milliseconds timeout) : stream_(stream), timeout_(timeout) {}
+
+	tq::Task<> write(std::string part) override
+	{
+		beast::get_lowest_layer(stream_).expires_after(timeout_);
+		co_await asio::async_write(stream_, http::make_chunk(asio::buffer(part)), use_awaitable);
+		beast::get_lowest_layer(stream_).expires_never();
+	}
+
+private:
+	Stream &stream_;
+	const std::chrono::milliseconds timeout_;
+};
+
+// What cannot be read: the status that says why; 0: say nothing.
+unsigned status_of(const boost::system::error_code &error)
+{
+	if (error == http::error::body_limit)
+		return 413;
+	if (error == http::error::header_limit)
+		return 431;
+	if (error == beast::error::timeout)
+		return 408;
+	if (error == http::error::end_of_stream || error == http::error::partial_message)
+		return 0;
+	return error.category() == http::make_error_code(http::error::bad_method).category() ? 400 : 0;
+}
+
+} // namespace
+
+Server::Server(asio::any_io_executor executor, Gateway &gateway) : gateway_(gateway), acceptor_(executor)
+{
+	reload();
+	const Endpoint endpoint = endpoint_of(gateway_.options().http);
+	const tcp::endpoint at(asio::ip::make_address(endpoint.address), endpoint.port);
+	acceptor_.open(at.protocol());
+	acceptor_.set_option(tcp::acceptor::reuse_address(true));
+	acceptor_.bind(at);
+	acceptor_.listen(4096);
+}
+
+void Server::reload()
+{
+	const Options &options = gateway_.options();
+	if (options.tls_cert.empty())
+		return;
+	auto tls = std::make_shared<asio::ssl::context>(asio::ssl::context::tls_server);
+	tls->set_options(asio::ssl::context::no_tlsv1 | asio::ssl::context::no_tlsv1_1);
+	tls->use_certificate_chain_file(options.tls_cert);
+	tls->use_private_key_file(options.tls_key, asio::ssl::context::pem);
+	tls_ = std::move(tls);
+}
+
+std::string Server::address() const
+{
+	const tcp::endpoint at = acceptor_.local_endpoint();
+	const std::string host = at.address().to_string();
+	return std::string(tls_ ? "https" : "http") + "://" + (at.address().is_v6() ? "[" + host + "]" : host) + ":" +
+		   std::to_string(at.port());
+}
+
+tq::Task<> Server::run()
+{
+	for (;;)
+	{
+		boost::system::error_code error;
+		tcp::socket socket = co_await acceptor_.async_accept(asio::redirect_error(use_awaitable, error));
+		if (stopping_ || error == asio::error::operation_aborted)
+			co_return;
+		if (error)
+		{
+			// no descriptors are left
+			asio::steady_timer timer(acceptor_.get_executor(), 100ms);
+			co_await timer.async_wait(use_awaitable);
+			continue;
+		}
+		asio::co_spawn(acceptor_.get_executor(), serve(std::move(socket)), asio::detached);
+	}
+}
+
+void Server::stop()
+{
+	stopping_ = true;
+	boost::system::error_code error;
+	acceptor_.close(error);
+	for (tcp::socket *socket : resting_)
+		socket->cancel(error);
+}
+
+tq::Task<> Server::serve(tcp::socket socket)
+{
+	boost::system::error_code error;
+	const tcp::endpoint from = socket.remote_endpoint(error);
+	if (error)
+		co_return;
+	const std::string peer = from.address().to_string();
+	struct Counted
+	{
+		Counted(std::int64_t &of_all, std::map<std::string, int> &of_each, const std::string &who)
+			: all(of_all), each(of_each), peer(who)
+		{
+			++all;
+			++each[peer];
+		}
+		~Counted()
+		{
+			--all;
+			if (--each[peer] == 0)
+				each.erase(peer);
+		}
+		std::int64_t &all;
+		std::map<std::string, int> &each;
+		const std::string peer;
+	};
+	const Counted counted(gateway_.clients, peers_, peer);
+	if (gateway_.clients > gateway_.options().max_clients || peers_[peer] > gateway_.options().max_clients_per_address)
+		co_return;
+	socket.set_option(tcp::no_delay(true), error);
+	const int on = 1, user_timeout = 20000;
+	setsockopt(socket.native_handle(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+	setsockopt(socket.native_handle(), IPPROTO_TCP, 18 /* TCP_USER_TIMEOUT */, &user_timeout, sizeof user_timeout);
+	try
+	{
+		if (!tls_)
+		{
+			beast::tcp_stream stream(std::move(socket));
+			co_await converse(stream, stream.socket(), peer);
+			co_return;
+		}
+		const auto context = tls_;
+		beast::ssl_stream<beast::tcp_stream> stream(beast::tcp_stream(std::move(socket)), *context);
+		tcp::socket &below = beast::get_lowest_layer(stream).socket();
+		beast::get_lowest_layer(stream).expires_after(gateway_.options().request_timeout);
+		co_await stream.async_handshake(asio::ssl::stream_base::server, use_awaitable);
+		co_await converse(stream, below, peer);
+		co_await stream.async_shutdown(asio::redirect_error(use_awaitable, error));
+	}
+	catch (const boost::system::system_error &)
+	{
+		// the client has gone
+	}
+	catch (const std::exception &failure)
+	{
+		spdlog::error("a connection failed: {}", failure.what());
+	}
+}
+
+template <class Stream>
+tq::Task<> Server::converse(Stream &stream, tcp::socket &socket, std::string peer)
+{
+	const Options &options = gateway_.options();
+	beast::tcp_stream &timed = beast::get_lowest_layer(stream);
+	beast::flat_buffer buffer;
+	for (;;)
+	{
+		http::request_parser<http::string_body> parser;
+		parser.body_limit(options.max_body);
+		parser.header_limit(options.max_header);
+		boost::system::error_code error;
+		Answer answer;
+		bool keep = false;
+		if (buffer.size() == 0)
+		{
+			// a connection may rest between requests; once a request has begun, it must not take long
+			timed.expires_after(options.idle_timeout);
+			resting_.insert(&socket);
+			std::size_t got = 0;
+			if (!stopping_)
+				got = co_await stream.async_read_some(buffer.prepare(kFirstBytes),
+													  asio::redirect_error(use_awaitable, error));
+			resting_.erase(&socket);
+			if (got == 0)
+				co_return;
+			buffer.commit(got);
+		}
+		timed.expires_after(options.request_timeout);
+		co_await http::async_read_header(stream, buffer, parser, asio::redirect_error(use_awaitable, error));
+		if (!error && lower(std::string(parser.get()[http::field::expect])) == "100-continue")
+		{
+			http::response<http::empty_body> go_on{http::status::continue_, 11};
+			co_await http::async_write(stream, go_on, asio::redirect_error(use_awaitable, error));
+		}
+		if (!error)
+			co_await http::async_read(stream, buffer, parser, asio::redirect_error(use_awaitable, error));
+		Peer client(socket);
+		if (error)
+		{
+			const unsigned status = status_of(error);
+			if (status == 0)
+				co_return;
+			answer = problem(Refusal(status, "the request cannot be read: " + error.message()));
+		}
+		else
+		{
+			timed.expires_never();
+			keep = parser.get().keep_alive();
+			std::exception_ptr refused;
+			Request request;
+			try
+			{
+				request = request_of(parser.get(), peer);
+			}
+			catch (...)
+			{
+				refused = std::current_exception();
+			}
+			if (refused)
+				answer = problem(refused);
+			else
+				answer = co_await gateway_.answer(std::move(request), client);
+			keep = keep && !stopping_;
+		}
+		if (answer.stream && parser.get().method() != http::verb::head)
+		{
+			const auto body = std::move(answer.stream);
+			auto head = response_of(std::move(answer), parser.get(), false);
+			http::response<http::empty_body> begin(std::move(head.base()));
+			begin.set(http::field::content_type, "text/event-stream");
+			begin.erase(http::field::content_length);
+			begin.chunked(true);
+			http::response_serializer<http::empty_body> serializer(begin);
+			timed.expires_after(options.request_timeout);
+			co_await http::async_write_header(stream, serializer, use_awaitable);
+			Chunks<Stream> chunks(stream, options.request_timeout);
+			co_await body(chunks);
+			co_await asio::async_write(stream, http::make_chunk_last(), use_awaitable);
+			co_return;
+		}
+		const auto undo = std::move(answer.undo);
+		auto response = response_of(std::move(answer), parser.get(), keep);
+		timed.expires_after(options.request_timeout);
+		boost::system::error_code failed;
+		co_await http::async_write(stream, response, asio::redirect_error(use_awaitable, failed));
+		if (undo)
+		{
+			const bool arrived = !failed && co_await client.delivered();
+			if (!arrived)
+				co_await undo();
+		}
+		if (failed || !keep)
+		{
+			// what a refused client still sends must not reset the connection before it has read why
+			socket.shutdown(tcp::socket::shutdown_send, failed);
+			for (int rest = 0; error && rest < 1000 && !failed; ++rest)
+			{
+				char bytes[4096];
+				timed.expires_after(1s);
+				co_await timed.async_read_some(asio::buffer(bytes), asio::redirect_error(use_awaitable, failed));
+			}
+			co_return;
+		}
+	}
+}
+
+} // namespace gateway

@@ -1,0 +1,95 @@
+"""Who may do what: tokens, roles, and attempts to get in."""
+import os
+import signal
+import subprocess
+
+from front import token_of, tokens_file
+from scene import PATIENCE
+
+
+def bearer(token):
+    return {"Authorization": f"Bearer {token}"}
+
+
+def roles(front, *names):
+    for name in names:
+        front.query(f"DROP ROLE IF EXISTS {name}")
+        front.query(f"CREATE ROLE {name}")
+
+
+def case_tokens(front):
+    roles(front, "gw_producer", "gw_consumer", "gw_nobody")
+    front.query("SELECT tq_create_queue('t')")
+    front.query("SELECT tq_grant('t', 'gw_producer', 'produce'), tq_grant('t', 'gw_consumer', 'consume')")
+    front.gateway("--auth", tokens_file(front, ["gw_producer", "gw_consumer", "gw_nobody", "gw_missing"]))
+    as_role = lambda role, path, body: front.post(path, body, headers=bearer(token_of(role)))
+    front.same(as_role("gw_producer", "/v1/jobs", {"queue": "t"}).status, 201, "a role with the right enqueues")
+    front.refused(as_role("gw_consumer", "/v1/jobs", {"queue": "t"}), 403, "42501", "one without it does not")
+    front.refused(as_role("gw_producer", "/v1/queues/t:claim", {}), 403, "42501", "the rights of one call do not stay for the next")
+    reply = as_role("gw_consumer", "/v1/queues/t:claim", {})
+    front.same(len(reply.json["jobs"]), 1, "the other claims")
+    lease = reply.json["jobs"][0]["lease"]
+    front.refused(as_role("gw_nobody", f"/v1/leases/{lease}:complete", {}), 404, "TQ004", "a lease is of no use to another role")
+    front.refused(as_role("gw_nobody", f"/v1/jobs/{lease.split('.')[0]}:cancel", {}), 404, "TQ004", "nor is an id")
+    front.same(as_role("gw_nobody", "/v1/jobs?wait=1s", {"queue": "t"}).status, 403, "... nor a call that waits")
+    front.same(as_role("gw_missing", "/v1/jobs", {"queue": "t"}).status, 400, "a role that does not exist")
+    front.same(as_role("gw_consumer", f"/v1/leases/{lease}:complete", {}).status, 200, "its own role finishes it")
+    for header in ({}, bearer("wrong"), bearer(""), {"Authorization": token_of("gw_consumer")}, {"Authorization": "Basic Z3c6Z3c="},
+                   bearer(token_of("gw_consumer") + "x"), bearer("gw_consumer")):
+        front.refused(front.post("/v1/queues/t:claim", headers=header), 401, None, f"credentials {header}")
+    front.same(front.ask("GET", "/healthz").status, 200, "healthz needs none")
+    front.same(front.ask("GET", "/metrics").status, 401, "metrics do")
+    doubled = front.raw(b"POST /v1/queues/t:claim HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer x\r\nAuthorization: Bearer %b\r\nConnection: close\r\nContent-Length: 0\r\n\r\n" %
+                        token_of("gw_consumer").encode())
+    front.say(doubled.startswith(b"HTTP/1.1 400"), "two credentials", doubled)
+
+
+def case_reload(front):
+    roles(front, "gw_one", "gw_two")
+    path = tokens_file(front, ["gw_one"])
+    process = front.gateway("--auth", path)
+    status = lambda role: front.ask("GET", "/v1/queues", headers=bearer(token_of(role))).status
+    front.same((status("gw_one"), status("gw_two")), (200, 401), "the token in the file is known")
+    os.replace(tokens_file(front, ["gw_two"]), path)
+    process.send_signal(signal.SIGHUP)
+    front.until(lambda: status("gw_two") == 200, "the file is read again")
+    front.same(status("gw_one"), 401, "... and the other token is known no more")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("no hash\n")
+    process.send_signal(signal.SIGHUP)
+    line = process.stderr.readline()
+    while "kept" not in line:
+        line = process.stderr.readline()
+    front.same(status("gw_two"), 200, "a file that cannot be read changes nothing")
+    _, _, errors = front.end(process, signal.SIGTERM)
+    front.say(token_of("gw_two") not in errors + line, "no token is in the log", errors)
+
+
+def case_addresses(front):
+    secret = tokens_file(front, ["gw_one"])
+    for options, word in ((("--http", "0.0.0.0:0"), "authentication"), (("--http", "0.0.0.0:0", "--auth", secret), "TLS"), (("--http", "localhost"), "address"),
+                          (("--tls-cert", "x"), "together"), (("--connections", "0"), "connections")):
+        code, _, errors = front.end(front.start(front.program, *options))
+        front.say(code == 2 and word in errors, f"refused: {' '.join(options[:3])}", (code, errors))
+    code, _, errors = front.end(front.start(front.program, "--auth", "/nowhere"))
+    front.say(code == 1 and "/nowhere" in errors, "a file that is not there", (code, errors))
+    front.refused(front.ask("GET", "/v1/queues", headers={"Host": "evil.example:8750"}), 403, None, "without authentication another Host")
+    front.same(front.ask("GET", "/v1/queues", headers={"Host": "LOCALHOST:1"}).status, 200, "... but localhost")
+    front.clean_up()
+    front.gateway("--host", "tq.example")
+    front.same(front.ask("GET", "/v1/queues", headers={"Host": "tq.example"}).status, 200, "... and names that were given")
+
+
+def case_tls(front):
+    cert, key = front.file("cert"), front.file("key")
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", cert, "-days", "2", "-subj", "/CN=localhost"], check=True,
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=PATIENCE)
+    front.gateway("--tls-cert", cert, "--tls-key", key)
+    front.same(front.post("/v1/jobs", {"queue": "tls"}).status, 201, "a call over TLS")
+    queue = front.queue()
+    poll = front.poll(queue)
+    front.until(lambda: front.waiting() == 1, "a claim waits over TLS")
+    job = front.enqueue(queue)
+    front.same([one["id"] for one in poll.answer().json["jobs"]], [job], "... and gets its job")
+    front.tls = False
+    front.same(front.raw(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")[:4] == b"HTTP", False, "plain HTTP gets no answer")
