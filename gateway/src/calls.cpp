@@ -9,8 +9,6 @@
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
-#include <algorithm>
-
 namespace asio = boost::asio;
 
 namespace gateway
@@ -85,18 +83,17 @@ tq::Task<grpc::Status> run_call(Calls &calls, std::string operation, const googl
 								std::function<tq::Task<>()> *undo)
 {
 	Route route;
-	const Operation *operation_of = &*std::find_if(kOperations.begin(), kOperations.end(),
-												   [&operation](const Operation &one) { return one.name == operation; });
-	route.operation = operation_of;
+	route.operation = &operation_named(operation);
+	const Operation &of = *route.operation;
 	Request call;
-	call.method = operation_of->method;
+	call.method = of.method;
 	call.headers["host"] = "localhost"; // web pages cannot make such calls
 	call.headers["authorization"] = std::move(authorization);
 	write_request(request, route, call);
 	Answer answer = co_await calls.gateway.answer(std::move(route), std::move(call), client);
 	const grpc::Status status = status_of(answer);
 	if (status.ok())
-		read_answer(*operation_of, answer.body, reply);
+		read_answer(of, answer.body, reply);
 	if (undo)
 		*undo = std::move(answer.undo);
 	co_return status;

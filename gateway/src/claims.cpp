@@ -1,6 +1,7 @@
 #include "claims.hpp"
 
 #include "problem.hpp"
+#include "waits.hpp"
 
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/redirect_error.hpp>
@@ -25,12 +26,6 @@ constexpr std::ptrdiff_t kMaxKinds = 200; // tq_wait takes 256
 constexpr std::int64_t kBatch = 1000;	  // jobs of one call
 constexpr auto kLongestPause = 100ms;	  // after rounds in which nobody got a job
 constexpr auto kPollInterval = 1s;		  // where tq_wait is not possible
-
-tq::Task<> sleep(std::chrono::microseconds time)
-{
-	asio::steady_timer timer(co_await asio::this_coro::executor, time);
-	co_await timer.async_wait(asio::use_awaitable);
-}
 
 int number(const tq::Value &text, int otherwise)
 {
@@ -133,11 +128,10 @@ Answer Claims::answer(const std::string &role, std::vector<Job> jobs)
 	return result;
 }
 
-tq::Task<Answer> Claims::claim(const Operation &operation, std::vector<Given> arguments, std::string role,
-							   std::chrono::microseconds wait, Client &client)
+tq::Task<Answer> Claims::claim(std::vector<Given> arguments, std::string role, std::chrono::microseconds wait,
+							   Client &client)
 {
 	using namespace asio::experimental::awaitable_operators;
-	columns_ = columns_of(operation);
 	Wish wish;
 	wish.role = role;
 	const bool one = !arguments.empty() && arguments.front().type == "text";
@@ -320,7 +314,7 @@ tq::Task<bool> Claims::serve(std::map<Pair, std::int64_t> ready, bool all)
 	co_return got;
 }
 
-// Waits until somebody can be served, and serves.
+// Waits until there are jobs for a client that waits, and hands them out.
 tq::Task<> Claims::round()
 {
 	if (!connection_.is_open())
@@ -355,7 +349,7 @@ tq::Task<> Claims::round()
 	{
 		watching_ = false;
 		if (error.sqlstate() == "57014")
-			co_return; // somebody waits for another queue
+			co_return; // a client waits for another queue
 		poll = true;
 	}
 	if (poll)

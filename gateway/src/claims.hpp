@@ -17,11 +17,12 @@ namespace gateway
 class Claims
 {
 public:
-	Claims(Pool &pool, std::string dsn) : pool_(pool), dsn_(std::move(dsn)) {}
+	Claims(Pool &pool, std::string dsn)
+		: pool_(pool), dsn_(std::move(dsn)), columns_(columns_of(operation_named("claim_any")))
+	{}
 
 	// Answers a claim. Waits for up to `wait` while the client is there.
-	tq::Task<Answer> claim(const Operation &operation, std::vector<Given> arguments, std::string role,
-						   std::chrono::microseconds wait, Client &client);
+	tq::Task<Answer> claim(std::vector<Given> arguments, std::string role, std::chrono::microseconds wait, Client &client);
 
 	// Serves those that wait, for ever.
 	tq::Task<> run();
@@ -65,7 +66,7 @@ private:
 
 	Pool &pool_;
 	const std::string dsn_;
-	std::string columns_;
+	const std::string columns_; // of a job
 	std::map<Wish, Waiters> groups_; // each in order of arrival; none is empty
 	std::size_t waiting_ = 0;
 	int vain_ = 0; // rounds without a job

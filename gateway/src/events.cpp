@@ -1,14 +1,10 @@
 #include "events.hpp"
 
 #include "problem.hpp"
-#include "raw_json.hpp"
-
-#include <boost/asio/this_coro.hpp>
-#include <boost/asio/use_awaitable.hpp>
+#include "waits.hpp"
 
 #include <algorithm>
 
-namespace asio = boost::asio;
 using namespace std::chrono_literals;
 
 namespace gateway
@@ -83,7 +79,6 @@ tq::Task<std::string> Events::figures(std::string role)
 
 tq::Task<> Events::send(Stream stream, std::string first, Sink &sink)
 {
-	asio::steady_timer timer(co_await asio::this_coro::executor);
 	auto next_figures = std::chrono::steady_clock::now();
 	std::string text = std::move(first), failure;
 	while (!stopped_ && failure.empty())
@@ -106,9 +101,8 @@ tq::Task<> Events::send(Stream stream, std::string first, Sink &sink)
 		}
 		if (!text.empty())
 			co_await sink.write(std::exchange(text, ""));
-		timer.expires_after(kLook);
 		if (failure.empty())
-			co_await timer.async_wait(asio::use_awaitable);
+			co_await sleep(kLook);
 	}
 	if (!failure.empty())
 		co_await sink.write(failure);

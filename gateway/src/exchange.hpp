@@ -21,7 +21,6 @@ struct Request
 	std::map<std::string, std::string> query;	// decoded
 	std::map<std::string, std::string> headers; // names in lower case
 	std::string body;
-	std::string peer; // the address
 	std::string role; // the role that the call runs as; empty: the login of the gateway
 
 	// Empty if there is no such header.

@@ -4,6 +4,7 @@
 #include "openapi.hpp"
 #include "problem.hpp"
 #include "raw_json.hpp"
+#include "waits.hpp"
 
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/this_coro.hpp>
@@ -25,18 +26,6 @@ namespace
 {
 
 constexpr auto kFirstLook = 20ms, kLastLook = 1000ms; // while a client waits for the end of a job
-
-const Operation &operation_named(std::string_view name)
-{
-	return *std::find_if(kOperations.begin(), kOperations.end(),
-						 [name](const Operation &one) { return one.name == name; });
-}
-
-tq::Task<> sleep(std::chrono::microseconds time)
-{
-	asio::steady_timer timer(co_await asio::this_coro::executor, time);
-	co_await timer.async_wait(asio::use_awaitable);
-}
 
 } // namespace
 
@@ -104,11 +93,11 @@ tq::Task<Answer> Gateway::dispatch(Route route, Request request, Client &client)
 			co_return co_await enqueue(operation, std::move(arguments), request.role, client);
 		case Operation::kClaim: {
 			const auto wait = co_await length(take(arguments, "wait"), request.role);
-			co_return co_await claims_.claim(operation, std::move(arguments), request.role, wait, client);
+			co_return co_await claims_.claim(std::move(arguments), request.role, wait, client);
 		}
 		case Operation::kWaitJob: {
-			tq::Value wait = take(arguments, "wait");
-			co_return co_await job(*take(arguments, "id"), std::move(wait), request.role, client);
+			const auto wait = co_await length(take(arguments, "wait"), request.role);
+			co_return co_await job(*take(arguments, "id"), wait, request.role, client);
 		}
 		case Operation::kDefine:
 			co_return co_await define(operation, std::move(arguments), request.role);
@@ -148,8 +137,8 @@ tq::Task<Answer> Gateway::call(const Operation &operation, std::vector<Given> ar
 tq::Task<Answer> Gateway::enqueue(const Operation &operation, std::vector<Given> arguments, std::string role,
 								  Client &client)
 {
-	tq::Value wait = take(arguments, "wait");
-	co_await length(wait, role); // is refused before there is a job
+	const tq::Value given = take(arguments, "wait");
+	const auto wait = co_await length(given, role); // is refused before there is a job
 	std::string id, outcome;
 	{
 		Pool::Taken connection = co_await pool_.take(role);
@@ -161,8 +150,8 @@ tq::Task<Answer> Gateway::enqueue(const Operation &operation, std::vector<Given>
 		outcome = rows.text(0, "outcome");
 	}
 	Answer answer;
-	if (wait && !id.empty())
-		answer = co_await job(id, std::move(wait), role, client);
+	if (given && !id.empty())
+		answer = co_await job(id, wait, role, client);
 	else
 		answer.body = "{\"id\":" + (id.empty() ? "null" : id) + ",\"outcome\":" + quoted(outcome) + "}";
 	answer.status = outcome == "skipped" ? 200 : 201;
@@ -171,10 +160,10 @@ tq::Task<Answer> Gateway::enqueue(const Operation &operation, std::vector<Given>
 	co_return answer;
 }
 
-tq::Task<Answer> Gateway::job(std::string id, tq::Value wait, std::string role, Client &client)
+tq::Task<Answer> Gateway::job(std::string id, std::chrono::microseconds wait, std::string role, Client &client)
 {
 	using namespace asio::experimental::awaitable_operators;
-	const auto end = std::chrono::steady_clock::now() + co_await length(std::move(wait), role);
+	const auto end = std::chrono::steady_clock::now() + wait;
 	const Operation &get = operation_named("get_job");
 	for (auto pause = kFirstLook;; pause = std::min(pause * 3 / 2, kLastLook))
 	{

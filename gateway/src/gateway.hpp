@@ -38,7 +38,7 @@ private:
 	tq::Task<Answer> call(const Operation &operation, std::vector<Given> arguments, std::string role);
 	tq::Task<Answer> enqueue(const Operation &operation, std::vector<Given> arguments, std::string role,
 							 Client &client);
-	tq::Task<Answer> job(std::string id, tq::Value wait, std::string role, Client &client);
+	tq::Task<Answer> job(std::string id, std::chrono::microseconds wait, std::string role, Client &client);
 	tq::Task<Answer> define(const Operation &operation, std::vector<Given> arguments, std::string role);
 	tq::Task<Answer> ready();
 	Answer metrics() const;

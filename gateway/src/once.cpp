@@ -1,8 +1,8 @@
 #include "once.hpp"
 
-#include "hash.hpp"
 #include "problem.hpp"
 #include "raw_json.hpp"
+#include "text.hpp"
 
 #include <algorithm>
 

@@ -1,6 +1,7 @@
 #include "openapi.hpp"
 
 #include "operation.hpp"
+#include "text.hpp"
 
 #include <boost/json.hpp>
 
@@ -97,9 +98,7 @@ json::object answer_of(const Operation &operation)
 	if (operation.way == Operation::kEnqueue)
 	{
 		// with wait, the job as GET shows it
-		const auto get = std::find_if(kOperations.begin(), kOperations.end(),
-									  [](const Operation &one) { return one.way == Operation::kWaitJob; });
-		const json::object job = object_of(get->columns);
+		const json::object job = object_of(operation_named("get_job").columns);
 		for (const auto &[name, of_column] : job.at("properties").as_object())
 			schema["properties"].as_object().emplace(name, of_column);
 		schema["required"] = json::array{"id"};
@@ -181,9 +180,7 @@ std::string described()
 	json::object paths;
 	for (const Operation &operation : kOperations)
 	{
-		std::string method = operation.method;
-		std::transform(method.begin(), method.end(), method.begin(),
-					   [](unsigned char c) { return char(std::tolower(c)); });
+		const std::string method = lower(operation.method);
 		if (!paths.contains(operation.path))
 			paths[operation.path] = json::object{};
 		paths[operation.path].as_object()[method] = operation_of(operation);

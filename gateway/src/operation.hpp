@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace gateway
@@ -83,5 +84,8 @@ struct Operation
 };
 
 extern const std::vector<Operation> kOperations;
+
+// There is one.
+const Operation &operation_named(std::string_view name);
 
 } // namespace gateway

@@ -1,5 +1,6 @@
 #include "operation.hpp"
 
+#include <algorithm>
 #include <sstream>
 
 namespace gateway
@@ -340,5 +341,11 @@ const std::vector<Operation> kOperations = {
 	{"GET", "/openapi.json", "openapi", "This description", kDescribe, kNothing, "", "", {}, "", "", 200, false,
 	 true},
 };
+
+const Operation &operation_named(std::string_view name)
+{
+	return *std::find_if(kOperations.begin(), kOperations.end(),
+						 [name](const Operation &one) { return one.name == name; });
+}
 
 } // namespace gateway

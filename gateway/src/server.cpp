@@ -1,6 +1,8 @@
 #include "server.hpp"
 
 #include "problem.hpp"
+#include "text.hpp"
+#include "waits.hpp"
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -16,6 +18,7 @@
 #include <algorithm>
 
 #include <linux/sockios.h>
+#include <netinet/tcp.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
@@ -65,7 +68,6 @@ public:
 	// Whether what was written has arrived in time.
 	tq::Task<bool> delivered()
 	{
-		asio::steady_timer timer(co_await asio::this_coro::executor);
 		for (auto waited = 0ms; waited < kDeliveryTime; waited += 20ms)
 		{
 			int left = 0;
@@ -73,8 +75,7 @@ public:
 				co_return false;
 			if (left == 0)
 				co_return true;
-			timer.expires_after(20ms);
-			co_await timer.async_wait(use_awaitable);
+			co_await sleep(20ms);
 		}
 		co_return false;
 	}
@@ -83,13 +84,7 @@ private:
 	tcp::socket &socket_;
 };
 
-std::string lower(std::string text)
-{
-	std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return char(std::tolower(c)); });
-	return text;
-}
-
-Request request_of(const http::request<http::string_body> &from, const std::string &peer)
+Request request_of(const http::request<http::string_body> &from)
 {
 	Request request;
 	request.method = std::string(from.method_string());
@@ -113,7 +108,6 @@ Request request_of(const http::request<http::string_body> &from, const std::stri
 			throw Refusal(400, "a header is given twice: " + std::string(field.name_string()));
 	}
 	request.body = from.body();
-	request.peer = peer;
 	return request;
 }
 
@@ -123,7 +117,7 @@ http::response<http::string_body> response_of(Answer answer, const http::request
 	response.set(http::field::server, "tq-gateway");
 	response.set(http::field::cache_control, "no-store");
 	response.set("X-Content-Type-Options", "nosniff");
-	if (!answer.body.empty())
+	if (answer.stream || !answer.body.empty())
 		response.set(http::field::content_type, answer.type);
 	for (const auto &[name, value] : answer.headers)
 		response.insert(name, value);
@@ -213,8 +207,7 @@ tq::Task<> Server::run()
 		if (error)
 		{
 			// no descriptors are left
-			asio::steady_timer timer(acceptor_.get_executor(), 100ms);
-			co_await timer.async_wait(use_awaitable);
+			co_await sleep(100ms);
 			continue;
 		}
 		asio::co_spawn(acceptor_.get_executor(), serve(std::move(socket)), asio::detached);
@@ -261,13 +254,13 @@ tq::Task<> Server::serve(tcp::socket socket)
 	socket.set_option(tcp::no_delay(true), error);
 	const int on = 1, user_timeout = 20000;
 	setsockopt(socket.native_handle(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-	setsockopt(socket.native_handle(), IPPROTO_TCP, 18 /* TCP_USER_TIMEOUT */, &user_timeout, sizeof user_timeout);
+	setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout, sizeof user_timeout);
 	try
 	{
 		if (!tls_)
 		{
 			beast::tcp_stream stream(std::move(socket));
-			co_await converse(stream, stream.socket(), peer);
+			co_await converse(stream, stream.socket());
 			co_return;
 		}
 		const auto context = tls_;
@@ -275,7 +268,7 @@ tq::Task<> Server::serve(tcp::socket socket)
 		tcp::socket &below = beast::get_lowest_layer(stream).socket();
 		beast::get_lowest_layer(stream).expires_after(gateway_.options().request_timeout);
 		co_await stream.async_handshake(asio::ssl::stream_base::server, use_awaitable);
-		co_await converse(stream, below, peer);
+		co_await converse(stream, below);
 		co_await stream.async_shutdown(asio::redirect_error(use_awaitable, error));
 	}
 	catch (const boost::system::system_error &)
@@ -289,7 +282,7 @@ tq::Task<> Server::serve(tcp::socket socket)
 }
 
 template <class Stream>
-tq::Task<> Server::converse(Stream &stream, tcp::socket &socket, std::string peer)
+tq::Task<> Server::converse(Stream &stream, tcp::socket &socket)
 {
 	const Options &options = gateway_.options();
 	beast::tcp_stream &timed = beast::get_lowest_layer(stream);
@@ -341,7 +334,7 @@ tq::Task<> Server::converse(Stream &stream, tcp::socket &socket, std::string pee
 			Request request;
 			try
 			{
-				request = request_of(parser.get(), peer);
+				request = request_of(parser.get());
 			}
 			catch (...)
 			{
@@ -355,10 +348,9 @@ tq::Task<> Server::converse(Stream &stream, tcp::socket &socket, std::string pee
 		}
 		if (answer.stream && parser.get().method() != http::verb::head)
 		{
-			const auto body = std::move(answer.stream);
+			const auto body = answer.stream;
 			auto head = response_of(std::move(answer), parser.get(), false);
 			http::response<http::empty_body> begin(std::move(head.base()));
-			begin.set(http::field::content_type, "text/event-stream");
 			begin.erase(http::field::content_length);
 			begin.chunked(true);
 			http::response_serializer<http::empty_body> serializer(begin);

@@ -31,10 +31,9 @@ public:
 	std::string address() const;
 
 private:
-	class Session;
 	tq::Task<> serve(boost::asio::ip::tcp::socket socket);
 	template <class Stream>
-	tq::Task<> converse(Stream &stream, boost::asio::ip::tcp::socket &socket, std::string peer);
+	tq::Task<> converse(Stream &stream, boost::asio::ip::tcp::socket &socket);
 
 	Gateway &gateway_;
 	boost::asio::ip::tcp::acceptor acceptor_;

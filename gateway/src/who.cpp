@@ -1,9 +1,8 @@
 #include "who.hpp"
 
-#include "hash.hpp"
 #include "problem.hpp"
+#include "text.hpp"
 
-#include <algorithm>
 #include <fstream>
 #include <sstream>
 
@@ -12,12 +11,6 @@ namespace gateway
 
 namespace
 {
-
-std::string lower(std::string text)
-{
-	std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return char(std::tolower(c)); });
-	return text;
-}
 
 // A Host header without its port.
 std::string host_of(const std::string &header)

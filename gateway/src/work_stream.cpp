@@ -2,6 +2,7 @@
 
 #include "messages.hpp"
 #include "raw_json.hpp"
+#include "waits.hpp"
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -221,10 +222,7 @@ private:
 				co_return;
 			}
 			if (!status.ok())
-			{
-				asio::steady_timer pause(calls_.executor, std::chrono::seconds(1));
-				co_await pause.async_wait(asio::use_awaitable);
-			}
+				co_await sleep(std::chrono::seconds(1));
 			for (v1::Job &job : *reply.mutable_jobs())
 			{
 				unstarted_.insert(job.lease());

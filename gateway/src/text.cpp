@@ -1,11 +1,19 @@
-#include "hash.hpp"
+#include "text.hpp"
 
 #include <openssl/evp.h>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 
 namespace gateway
 {
+
+std::string lower(std::string text)
+{
+	std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return char(std::tolower(c)); });
+	return text;
+}
 
 std::string sha256(std::string_view text)
 {

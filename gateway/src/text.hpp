@@ -1,4 +1,4 @@
-// SHA-256.
+// Texts: small letters, SHA-256.
 #pragma once
 
 #include <string>
@@ -7,6 +7,8 @@
 namespace gateway
 {
 
+// ASCII letters become small ones.
+std::string lower(std::string text);
 // In hexadecimal.
 std::string sha256(std::string_view text);
 
