@@ -331,7 +331,10 @@ void publish_change(Db &db, const Op &op, Counting counting) noexcept
 			default: break;
 		}
 		if (op.life)
+		{
 			count(db, op, 1, counting); // and one dead letter less
+			note_ended(db, op.id); // its end is taken back
+		}
 		if (op.to == State::terminal)
 		{
 			q.dead += op.is_dead;

@@ -92,6 +92,7 @@ bool outcome_in(const journal::Segment &tables, JobId id, Snapshot snapshot, Par
 	if (fold.state == journal::FoldState::moved)
 		return false;
 	out->ended = fold.terminal();
+	out->again = fold.new_life;
 	out->succeeded = out->ended && last.type == journal::EventType::succeeded;
 	static_cast<void>(out->ended && journal::find_event(tables, id, last.step, snapshot, &last, kMostOutcome));
 	out->left_out = out->succeeded && last.left_out;

@@ -26,6 +26,7 @@ struct ParentOutcome
 {
 	bool exists;
 	bool ended;
+	bool again;			// it has begun again after an end
 	bool succeeded;
 	const char *state;	// how it ended
 	const char *error;	// why, unless it succeeded
@@ -68,7 +69,8 @@ void await_before_commit() noexcept;
 void note_after_commit() noexcept;
 void end_dependencies() noexcept; // at commit and abort
 
-// A job has ended and its transaction has committed: notes it if another job waits for it.
+// A job has ended, or an ended job has begun again, and the transaction has committed: notes it if another job waits
+// for it.
 void note_if_awaited(Db &db, JobId id) noexcept;
 inline void note_ended(Db &db, JobId id) noexcept
 {

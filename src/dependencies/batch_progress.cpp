@@ -2,6 +2,7 @@
 // Regime: PG. Locks: as resolver.hpp.
 #include "dependencies/gathered.hpp"
 #include "processes/retry_later.hpp"
+#include "residency/loader.hpp"
 #include "pg/id_array.hpp"
 #include "pg/spi.hpp"
 
@@ -21,12 +22,14 @@ pg::Statement count_batch = {
 	{INT8OID, INT8OID, INT8OID}};
 pg::Statement read_batch = {
 	"SELECT total, done, succeeded, failed, on_failure FROM tq.batch WHERE id = $1", 1, {INT8OID}};
-pg::Statement thin_out = {
-	"DELETE FROM tq.dependency WHERE child_id = $1 AND parent_id = ANY ($2) AND state IS NOT NULL",
-	2,
-	{INT8OID, INT8ARRAYOID}};
-pg::Statement thin_out_all = {
-	"DELETE FROM tq.dependency WHERE child_id = $1 AND parent_id > 0 AND state IS NOT NULL", 1, {INT8OID}};
+// Failures stay, because they can be taken back.
+#define TQ_THIN_OUT(which)                                                                                             \
+	"WITH gone AS (DELETE FROM tq.dependency WHERE child_id = $1 AND " which " AND state = 'succeeded')"               \
+	" UPDATE tq.dependency SET outcome = NULL WHERE child_id = $1 AND " which                                          \
+	" AND state <> 'succeeded' AND outcome IS NOT NULL"
+pg::Statement thin_out = {TQ_THIN_OUT("parent_id = ANY ($2)"), 2, {INT8OID, INT8ARRAYOID}};
+pg::Statement thin_out_all = {TQ_THIN_OUT("parent_id > 0"), 1, {INT8OID}};
+#undef TQ_THIN_OUT
 pg::Statement closed_hold = {
 	"SELECT FROM tq.dependency WHERE parent_id = 0 AND child_id = $1 AND state IS NOT NULL", 1, {INT8OID}};
 // A session that joins a batch holds this row. Once no session holds it, all jobs that joined are visible.
@@ -51,7 +54,7 @@ void thin(const Child &c, int64 done)
 {
 	Datum values[] = {Int64GetDatum(c.id),
 					  PointerGetDatum(pg::id_array(gathered.ended, std::min(gathered.nended, kEnded)))};
-	const int ended = c.succeeded + c.failed; // 0: a check of the batch itself
+	const int ended = std::max(c.succeeded + c.failed, 0); // 0: a check of the batch itself
 	if (ended == 0 || gathered.nended > kEnded || done - ended <= kShownOutcomes)
 		pg::run(thin_out_all, values, nullptr);
 	else
@@ -74,11 +77,49 @@ bool is_batch(JobId id)
 	return yes;
 }
 
+namespace
+{
+
+constexpr char kForgiven[] = "forgiven";
+constexpr char kFailed[] = "failed";
+
+bool has_key(Jsonb *detail, const char *key)
+{
+	return detail != nullptr && JB_ROOT_IS_OBJECT(detail) &&
+		   getKeyJsonValueFromContainer(&detail->root, key, static_cast<int>(strlen(key)), nullptr) != nullptr;
+}
+
+// Whether a user has retried the callback although jobs of the batch had failed.
+bool is_forgiven(const Db &db, JobId callback)
+{
+	Jsonb *blocked = nullptr;
+	static_cast<void>(
+		find_in_segments(db, callback, committed_snapshot, [&](const journal::Segment &tables, Snapshot snapshot) {
+			journal::Fold fold;
+			journal::fold_seen_jobs(tables, &callback, 1, snapshot, &fold);
+			if (fold.state != journal::FoldState::moved)
+				blocked = journal::last_detail(tables, callback, journal::EventType::blocked, snapshot);
+			return fold.state != journal::FoldState::moved;
+		}));
+	return has_key(blocked, kForgiven);
+}
+
+Jsonb *counts_of(const char *all, int64 n, int64 succeeded, int64 failed)
+{
+	const char *counts =
+		psprintf("{\"%s\": %lld, \"succeeded\": %lld, \"%s\": %lld}", all, static_cast<long long>(n),
+				 static_cast<long long>(succeeded), kFailed, static_cast<long long>(failed));
+	return DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(counts)));
+}
+
+} // namespace
+
 bool decide_batch(Db &db, const Child &c, Resolution *v)
 {
 	Datum id[] = {Int64GetDatum(c.id)};
 	Datum counts[] = {id[0], Int64GetDatum(c.succeeded), Int64GetDatum(c.failed)};
-	if (c.succeeded + c.failed > 0 && pg::run(count_batch, counts, nullptr) == 0)
+	const bool counted = c.succeeded != 0 || c.failed != 0;
+	if (counted && pg::run(count_batch, counts, nullptr) == 0)
 		return false;
 	for (bool closed = false;; closed = true)
 	{
@@ -103,27 +144,52 @@ bool decide_batch(Db &db, const Child &c, Resolution *v)
 		}
 		if (done > kShownOutcomes)
 			thin(c, done);
-		if (cancels && failed > 0)
-			*v = {Decision::cancel, psprintf("%lld of the jobs of the batch failed", static_cast<long long>(failed)),
-				  nullptr, open || done < total, false};
+		v->of_batch = true;
+		if (cancels && failed > 0 && !is_forgiven(db, c.id))
+		{
+			v->decision = Decision::cancel;
+			v->reason = psprintf("%lld of the jobs of the batch failed", static_cast<long long>(failed));
+			v->parents = counts_of("done", done, succeeded, failed);
+			v->keep = open || done < total;
+		}
 		else if (!open && done >= total)
-			*v = {Decision::free, nullptr,
-				  total <= kShownOutcomes
-					  ? outcomes_for(c.id)
-					  : DatumGetJsonbP(DirectFunctionCall1(
-							jsonb_in,
-							CStringGetDatum(psprintf("{\"total\": %lld, \"succeeded\": %lld, \"failed\": %lld}",
-													 static_cast<long long>(total), static_cast<long long>(succeeded),
-													 static_cast<long long>(failed))))),
-				  false, false};
+		{
+			v->decision = Decision::free;
+			v->parents = total <= kShownOutcomes ? outcomes_for(c.id) : counts_of("total", total, succeeded, failed);
+		}
+		// a check of the batch itself, or after an end was taken back
+		else if (cancels && (!counted || c.failed < 0))
+			v->decision = Decision::block;
 		return true;
 	}
+}
+
+Jsonb *forgiven()
+{
+	return DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(psprintf("{\"%s\": true}", kForgiven))));
+}
+
+int32 step_if_cancelled(const Db &db, JobId callback)
+{
+	int32 step = 0;
+	static_cast<void>(
+		find_in_segments(db, callback, committed_snapshot, [&](const journal::Segment &tables, Snapshot snapshot) {
+			journal::Fold fold;
+			journal::EventRow last;
+			journal::fold_seen_jobs(tables, &callback, 1, snapshot, &fold);
+			if (fold.state == journal::FoldState::cancelled &&
+				journal::find_event(tables, callback, fold.next_step - 1, snapshot, &last, MaxAllocSize) &&
+				last.lease == 0 && has_key(last.detail, kFailed))
+				step = fold.next_step;
+			return fold.state != journal::FoldState::moved;
+		}));
+	return step;
 }
 
 void only_count(const Child &c)
 {
 	Datum counts[] = {Int64GetDatum(c.id), Int64GetDatum(c.succeeded), Int64GetDatum(c.failed)};
-	if (c.succeeded + c.failed > 0)
+	if (c.succeeded != 0 || c.failed != 0)
 		pg::run(count_batch, counts, nullptr);
 }
 

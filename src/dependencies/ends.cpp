@@ -42,6 +42,15 @@ pg::Statement pass_on = {
 	" SELECT child_id AS id FROM gone",
 	4,
 	{INT8OID, INT8OID, INT8OID, INT8OID}};
+// The ends of a parent that has begun again. A job that has succeeded does not.
+pg::Statement take_back = {
+	"UPDATE tq.dependency SET state = NULL, outcome = '{\"replaceable\": false}'"
+	" WHERE parent_id = $1 AND state <> 'succeeded' AND child_id = ANY (ARRAY("
+	"SELECT child_id FROM tq.dependency WHERE parent_id = $1 AND state <> 'succeeded'"
+	" AND EXISTS (SELECT FROM tq.batch WHERE id = child_id) ORDER BY child_id LIMIT $2))"
+	" RETURNING child_id AS id",
+	2,
+	{INT8OID, INT8OID}};
 pg::Statement open_parents = {
 	"SELECT parent_id AS id FROM tq.dependency WHERE child_id = $1 AND parent_id > 0 AND state IS NULL LIMIT $2",
 	2,
@@ -150,6 +159,20 @@ int pass_to(Db &db, JobId id, JobId newer, Page page, JobId *children)
 	return n;
 }
 
+// A parent that lives, or has succeeded, may have failed before. False if there are more rows.
+bool take_back_ends(Db &db, JobId id)
+{
+	static JobId children[2 * kEnough];
+	const int room = 2 * kEnough - gathered.n;
+	Datum values[] = {Int64GetDatum(id), Int64GetDatum(room)};
+	const int n = room > 0 ? ids_returned(pg::run(take_back, values, nullptr), children, room) : 0;
+	for (int i = 0; i < n; ++i)
+		child_of(children[i]).failed -= 1;
+	if (n == room)
+		note_for_resolver(db, id);
+	return n < room;
+}
+
 // Records how a parent has ended, if it has.
 void record_parent(Db &db, JobId id)
 {
@@ -159,9 +182,9 @@ void record_parent(Db &db, JobId id)
 	progress.at = slot;
 	const ParentOutcome out = outcome_of(db, id);
 	progress.at = kNoSegment;
-	if (out.exists && !out.ended)
+	if (out.again && (!out.ended || out.succeeded) && !take_back_ends(db, id))
 		return;
-	if (!out.exists && !is_gone_for_good(db))
+	if (out.exists ? !out.ended : !is_gone_for_good(db))
 		return;
 	if (gathered.nended < kEnded)
 		gathered.ended[gathered.nended] = id;

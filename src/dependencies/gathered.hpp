@@ -62,6 +62,7 @@ enum class Decision : uint8
 	wait,
 	free,
 	cancel,
+	block, // it may have been cancelled because of ends that were taken back since
 };
 struct Resolution
 {
@@ -69,12 +70,17 @@ struct Resolution
 	const char *reason;
 	Jsonb *parents;
 	bool keep; // the batch continues without its callback: jobs may still join and end
-	bool for_parent; // cancel: because of one parent, not of a batch
+	bool of_batch; // the child is the callback of a batch
 };
 
 bool is_batch(core::JobId id);
 // Decides about a batch: counts the ended jobs, and checks whether all have ended. False if the child is no batch.
 bool decide_batch(Db &db, const Child &c, Resolution *v);
+// The step after the one with which the resolver has cancelled a callback because jobs of the batch had failed; 0: the
+// callback has not ended so.
+int32 step_if_cancelled(const Db &db, core::JobId callback);
+// The detail of the event by which a user retries a callback: it runs although jobs of the batch have failed.
+Jsonb *forgiven();
 // For a postponed child: its batch counts this transaction's records now.
 void only_count(const Child &c);
 // Deletes the record of a batch when the row of its callback is gone.

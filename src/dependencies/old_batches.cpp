@@ -13,17 +13,16 @@ namespace tq
 namespace
 {
 
+// A batch whose callback was cancelled keeps rows of jobs that have ended.
+#define TQ_LET_GO(which)                                                                                               \
+	"WITH gone AS (DELETE FROM tq.batch WHERE id IN (SELECT id FROM tq.batch b WHERE " which                           \
+	" AND NOT EXISTS (SELECT FROM tq.dependency d WHERE d.child_id = b.id AND (d.state IS NULL OR d.parent_id = 0))"   \
+	" FOR UPDATE SKIP LOCKED) RETURNING id)"                                                                           \
+	" DELETE FROM tq.dependency d USING gone WHERE d.child_id = gone.id"
 pg::Statement of_range = {
-	"DELETE FROM tq.batch WHERE id IN (SELECT id FROM tq.batch b WHERE id BETWEEN $1 AND $2"
-	" AND NOT EXISTS (SELECT FROM tq.dependency d WHERE d.child_id = b.id)"
-	" AND NOT EXISTS (SELECT FROM tq.job_0 j WHERE j.id = b.id) FOR UPDATE SKIP LOCKED)",
-	2,
-	{INT8OID, INT8OID}};
-pg::Statement of_jobs = {
-	"DELETE FROM tq.batch WHERE id IN (SELECT id FROM tq.batch b WHERE id = ANY ($1)"
-	" AND NOT EXISTS (SELECT FROM tq.dependency d WHERE d.child_id = b.id) FOR UPDATE SKIP LOCKED)",
-	1,
-	{INT8ARRAYOID}};
+	TQ_LET_GO("id BETWEEN $1 AND $2 AND NOT EXISTS (SELECT FROM tq.job_0 j WHERE j.id = b.id)"), 2, {INT8OID, INT8OID}};
+pg::Statement of_jobs = {TQ_LET_GO("id = ANY ($1)"), 1, {INT8ARRAYOID}};
+#undef TQ_LET_GO
 
 template <class Values>
 void let_go(const WorkerContext &context, const Db &db, pg::Statement &statement, Values &&values_of)

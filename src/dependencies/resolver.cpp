@@ -1,6 +1,7 @@
 #include "database/restoring.hpp"
 #include "dependencies/edges.hpp"
 #include "dependencies/gathered.hpp"
+#include "jobs/job_control.hpp"
 #include "jobs/jobs_ended.hpp"
 #include "jobs/verbs.hpp"
 #include "processes/retry_later.hpp"
@@ -47,18 +48,22 @@ pg::Statement waited_for = {
 	2,
 	{INT8OID, INT8OID}};
 #undef TQ_PARENTS
-pg::Statement forget_child = {"DELETE FROM tq.dependency WHERE child_id = $1", 1, {INT8OID}};
-// The same, and records which jobs it has waited for. Of a large batch, only some.
+#define TQ_SOME_ROWS                                                                                                   \
+	"DELETE FROM tq.dependency WHERE child_id = $1 AND parent_id = ANY (ARRAY("                                        \
+	"SELECT parent_id FROM tq.dependency WHERE child_id = $1 ORDER BY parent_id LIMIT $2))"
+pg::Statement forget_child = {TQ_SOME_ROWS, 2, {INT8OID, INT8OID}};
+// The same, and records which jobs it has waited for.
 pg::Statement settle_child = {
-	"WITH gone AS (DELETE FROM tq.dependency WHERE child_id = $1 RETURNING parent_id)"
-	" INSERT INTO tq.edge (parent_id, child_id) SELECT parent_id, $1 FROM gone WHERE parent_id > 0 LIMIT 1000"
-	" ON CONFLICT DO NOTHING",
-	1,
-	{INT8OID}};
+	"WITH gone AS (" TQ_SOME_ROWS " RETURNING parent_id), kept AS (INSERT INTO tq.edge (parent_id, child_id)"
+	" SELECT parent_id, $1 FROM gone WHERE parent_id > 0 ON CONFLICT DO NOTHING)"
+	" SELECT FROM gone",
+	2,
+	{INT8OID, INT8OID}};
+#undef TQ_SOME_ROWS
 pg::Statement failed_parents = {"SELECT parent_id, state FROM tq.dependency WHERE child_id = $1 AND on_failure = 'c'"
-								" AND state <> 'succeeded' ORDER BY parent_id",
-								1,
-								{INT8OID}};
+								" AND state <> 'succeeded' ORDER BY parent_id LIMIT $2",
+								2,
+								{INT8OID, INT8OID}};
 pg::Statement reopen_parent = {
 	"UPDATE tq.dependency SET state = NULL, outcome = '{\"replaceable\": false}'"
 	" WHERE parent_id = $1 AND child_id = $2",
@@ -71,7 +76,7 @@ pg::Statement reopen_parent = {
 	" ORDER BY 1 LIMIT 1)"                                                                                             \
 	" UNION ALL SELECT (SELECT " column " FROM tq.dependency WHERE " column " > id AND " which " ORDER BY 1 LIMIT 1)"  \
 	" FROM next WHERE id IS NOT NULL) SELECT id FROM next WHERE id IS NOT NULL LIMIT $2"
-pg::Statement next_parents = {TQ_NEXT_IDS("parent_id", "state IS NULL"), 2, {INT8OID, INT8OID}};
+pg::Statement next_parents = {TQ_NEXT_IDS("parent_id", "state IS DISTINCT FROM 'succeeded'"), 2, {INT8OID, INT8OID}};
 pg::Statement next_children = {TQ_NEXT_IDS("child_id", "state IS NOT NULL"), 2, {INT8OID, INT8OID}};
 #undef TQ_NEXT_IDS
 pg::Statement next_batches = {"SELECT id FROM tq.batch WHERE id > $1 ORDER BY id LIMIT $2", 2, {INT8OID, INT8OID}};
@@ -107,7 +112,7 @@ Resolution decide(Db &db, const Child &c)
 		return v;
 	const bool waits = pg::spi_bool(0, "waits");
 	if (const char *reason = pg::spi_text(0, "reason"))
-		v = {Decision::cancel, reason, nullptr, false, true};
+		v = {Decision::cancel, reason, nullptr, false, false};
 	else if (!waits)
 		v = {Decision::free, nullptr, outcomes_for(c.id), false, false};
 	return v;
@@ -116,18 +121,21 @@ Resolution decide(Db &db, const Child &c)
 // The reason to cancel a child that this transaction has marked: a parent that failed and has not begun again since.
 // Null if there is none, or if that is not known yet (*later). A retry marks the parent, then looks at the children.
 // So either the retry sees the mark of the child, or this function sees the mark of the parent.
-const char *failed_parent(Db &db, JobId child, bool *later)
+const char *failed_parent(Db &db, JobId child, bool of_batch, bool *later)
 {
-	Datum values[] = {Int64GetDatum(child)};
+	constexpr int kAtOnce = 100;
+	Datum values[] = {Int64GetDatum(child), Int64GetDatum(kAtOnce)};
+	JobId ids[kAtOnce];
+	const char *states[kAtOnce];
 	const auto n = static_cast<int>(pg::run(failed_parents, values, nullptr));
-	auto *ids = static_cast<JobId *>(palloc(sizeof(JobId) * static_cast<Size>(n + 1)));
-	auto *states = static_cast<const char **>(palloc(sizeof(char *) * static_cast<Size>(n + 1)));
 	for (int i = 0; i < n; ++i)
 	{
 		ids[i] = pg::spi_int8(static_cast<uint64>(i), "parent_id");
 		states[i] = pg::spi_text(static_cast<uint64>(i), "state");
 	}
 	SPI_freetuptable(SPI_tuptable);
+	if (n == 0 && of_batch) // 0.1.0 has deleted the rows of a large batch
+		return "";
 	for (int i = 0; i < n; ++i)
 	{
 		const int slot = slot_of(db, ids[i], Events::reads);
@@ -141,10 +149,29 @@ const char *failed_parent(Db &db, JobId child, bool *later)
 			return psprintf("parent %lld is %s", static_cast<long long>(ids[i]), states[i]);
 		Datum row[] = {Int64GetDatum(ids[i]), values[0]};
 		pg::run(reopen_parent, row, nullptr);
+		if (of_batch)
+			only_count(Child{child, 0, -1});
 		await_now(db, ids[i]);
 		note_for_resolver(db, ids[i]);
 	}
+	*later = n == kAtOnce;
 	return nullptr;
+}
+
+// Blocks the callback of a batch again, if it was cancelled because of failures that have been taken back since.
+bool block_again(Db &db, JobId callback)
+{
+	JobRequest r;
+	r.id = callback;
+	r.verb = Verb::retry;
+	r.blocks_at = step_if_cancelled(db, callback);
+	if (r.blocks_at == 0)
+		return false;
+	if (change(db, r).verdict == Verdict::done)
+		go_on_with(-callback); // perhaps all jobs have ended by now
+	else
+		try_again(callback);
+	return true;
 }
 
 // Frees or cancels a waiting job. A job that no longer waits needs its parents no more.
@@ -159,11 +186,19 @@ void carry_out(Db &db, JobId child, const Resolution &v)
 	if (is_segment_blocked(slot) || (v.decision == Decision::cancel && is_segment_blocked(kFollowUp)))
 		return look_later(-child);
 	progress.at = slot;
+	if (v.decision == Decision::block)
+	{
+		static_cast<void>(block_again(db, child));
+		progress.at = kNoSegment;
+		return;
+	}
 	const FetchedJob p = fetch_job(db, child, false);
 	progress.at = kNoSegment;
 	if (p.result == Fetch::terminal)
 	{
-		forget_it();
+		const bool may_return = v.of_batch && v.decision == Decision::cancel && can_begin_again(p.fold.state);
+		if (!may_return && !(v.of_batch && v.decision == Decision::free && block_again(db, child)))
+			forget_it();
 		return;
 	}
 	if (p.result != Fetch::found)
@@ -203,11 +238,11 @@ void carry_out(Db &db, JobId child, const Resolution &v)
 	Op &noted = last_op();
 	const char *reason = v.reason;
 	Jsonb *parents = v.parents;
-	if (v.for_parent)
+	if (v.decision == Decision::cancel)
 	{
 		bool later = false;
 		TQ_WAIT_POINT("resolve-before-cancel");
-		reason = failed_parent(db, child, &later);
+		reason = failed_parent(db, child, v.of_batch, &later);
 		if (reason == nullptr) // it stays blocked
 		{
 			noted.verb = Verb::free;
@@ -217,7 +252,10 @@ void carry_out(Db &db, JobId child, const Resolution &v)
 				try_again(child);
 			return;
 		}
-		parents = outcomes_of(child, waited_for);
+		if (v.of_batch)
+			reason = v.reason;
+		else
+			parents = outcomes_of(child, waited_for);
 	}
 	journal::EventRow &row = events.rows[events.n];
 	row = event_of(e, free ? journal::EventType::freed : journal::EventType::cancelled, wall_now());
@@ -226,7 +264,8 @@ void carry_out(Db &db, JobId child, const Resolution &v)
 	row.lease_until = freed.expires_at != core::kNever ? freed.expires_at : journal::kNoTime;
 	noted.event = row.type;
 	events.slots[events.n++] = e.segment;
-	forget_it();
+	if (free || !v.of_batch) // a batch whose callback was cancelled keeps its rows: failures can be taken back
+		forget_it();
 }
 
 void append(Db &db)
@@ -243,8 +282,10 @@ Jsonb *outcomes_for(JobId child) { return outcomes_of(child, outcomes); }
 
 void forget(JobId child)
 {
-	Datum values[] = {Int64GetDatum(child)};
-	pg::run(has_edges() ? settle_child : forget_child, values, nullptr);
+	constexpr int64 kRows = 1001; // all parents of a job; a batch may have more that have failed
+	Datum values[] = {Int64GetDatum(child), Int64GetDatum(kRows)};
+	if (pg::run(has_edges() ? settle_child : forget_child, values, nullptr) == static_cast<uint64>(kRows))
+		go_on_with(-child);
 }
 
 bool is_full() noexcept { return gathered.n >= kEnough || gathered.recorded >= kBytesAtOnce; }

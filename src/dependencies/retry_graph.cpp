@@ -4,6 +4,7 @@
 #include "database/attach.hpp"
 #include "dependencies/awaited.hpp"
 #include "dependencies/edges.hpp"
+#include "dependencies/gathered.hpp"
 #include "jobs/job_options.hpp"
 #include "jobs/job_rights.hpp"
 #include "jobs/outcome_rights.hpp"
@@ -282,11 +283,34 @@ bool restore(Db &db, JobId parent, JobId id, int *reopened)
 
 } // namespace
 
+namespace
+{
+
+// The callback of a batch that has not been freed waits for its jobs again. It runs although some of them have failed.
+JobResult retry_callback(Db &db, JobRequest r, const Waited &w)
+{
+	const pg::OwnerScope scope = enter_registry(db);
+	const bool has_record = is_batch(r.id);
+	leave_registry(scope);
+	if (w.freed || !has_record)
+		return change(db, r);
+	r.blocks_at = w.next_step;
+	r.detail = forgiven();
+	const JobResult out = change(db, r);
+	if (out.verdict == Verdict::done)
+		note_at_commit(-r.id);
+	return out;
+}
+
+} // namespace
+
 // A job that was given the outcomes of its parents has them still, unless one of them has begun again.
 JobResult retry(Db &db, const JobRequest &r, bool with_children)
 {
 	const Waited w = has_edges() ? find_waited(db, r.id) : Waited{};
-	const pg::Array<JobId> parents = w.next_step > 0 && !w.is_callback ? parents_of(w) : pg::Array<JobId>{};
+	if (w.next_step > 0 && w.is_callback)
+		return retry_callback(db, r, w);
+	const pg::Array<JobId> parents = w.next_step > 0 ? parents_of(w) : pg::Array<JobId>{};
 	if (parents.n == 0)
 		return change(db, r);
 	look_at_parents(db);

@@ -52,6 +52,7 @@ Step step_for(const JobRequest &r, State now_in, core::Micros due, core::Micros 
 			break;
 		case Verb::retry:
 			s.row.type = r.blocks_at > 0 ? EventType::blocked : EventType::retried;
+			s.row.detail = r.detail;
 			s.to = r.blocks_at > 0 ? State::blocked : State::ready;
 			break;
 		default:

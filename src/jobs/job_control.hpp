@@ -13,7 +13,7 @@ struct JobRequest
 	core::JobId id = 0;
 	Verb verb = Verb::none;
 	const char *reason = nullptr;		   // cancel
-	Jsonb *detail = nullptr;			   // cancel
+	Jsonb *detail = nullptr;			   // cancel, and retry that blocks
 	TimestampTz run_at = journal::kNoTime; // reschedule
 	bool has_priority = false;
 	int32 priority = 0;
