@@ -8,6 +8,7 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <grpc/grpc_security_constants.h>
 
 namespace asio = boost::asio;
 
@@ -72,14 +73,21 @@ void Caller::left(const std::shared_ptr<Caller> &caller)
 	});
 }
 
-std::string authorization_of(const grpc::ServerContextBase &context)
+Credentials credentials_of(const grpc::ServerContextBase &context)
 {
+	Credentials credentials;
 	const auto found = context.client_metadata().find("authorization");
-	return found == context.client_metadata().end() ? "" : std::string(found->second.data(), found->second.size());
+	if (found != context.client_metadata().end())
+		credentials.authorization = std::string(found->second.data(), found->second.size());
+	const auto auth = context.auth_context();
+	if (auth && auth->IsPeerAuthenticated())
+		for (const grpc::string_ref &name : auth->FindPropertyValues(GRPC_X509_CN_PROPERTY_NAME))
+			credentials.certificate = std::string(name.data(), name.size());
+	return credentials;
 }
 
 tq::Task<grpc::Status> run_call(Calls &calls, std::string operation, const google::protobuf::Message &request,
-								google::protobuf::Message &reply, std::string authorization, Client &client,
+								google::protobuf::Message &reply, const Credentials &credentials, Client &client,
 								std::function<tq::Task<>()> *undo)
 {
 	Route route;
@@ -88,7 +96,8 @@ tq::Task<grpc::Status> run_call(Calls &calls, std::string operation, const googl
 	Request call;
 	call.method = of.method;
 	call.headers["host"] = "localhost"; // web pages cannot make such calls
-	call.headers["authorization"] = std::move(authorization);
+	call.headers["authorization"] = credentials.authorization;
+	call.certificate = credentials.certificate;
 	write_request(request, route, call);
 	Answer answer = co_await calls.gateway.answer(std::move(route), std::move(call), client);
 	const grpc::Status status = status_of(answer);

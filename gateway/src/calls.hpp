@@ -41,13 +41,18 @@ struct Calls
 	std::atomic<int> open = 0;
 };
 
+// What a caller says of itself.
+struct Credentials
+{
+	std::string authorization;
+	std::string certificate; // as Request::certificate
+};
+Credentials credentials_of(const grpc::ServerContextBase &context);
+
 // Runs an operation with these credentials, and fills the reply. undo, if given, gets what is to be called if the client
 // has gone before it got the reply.
 tq::Task<grpc::Status> run_call(Calls &calls, std::string operation, const google::protobuf::Message &request,
-								google::protobuf::Message &reply, std::string authorization, Client &client,
+								google::protobuf::Message &reply, const Credentials &credentials, Client &client,
 								std::function<tq::Task<>()> *undo = nullptr);
-
-// The credentials that came with a call.
-std::string authorization_of(const grpc::ServerContextBase &context);
 
 } // namespace gateway

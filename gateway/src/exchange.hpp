@@ -21,6 +21,7 @@ struct Request
 	std::map<std::string, std::string> query;	// decoded
 	std::map<std::string, std::string> headers; // names in lower case
 	std::string body;
+	std::string certificate; // the name in the client's certificate, which was verified; empty if there is none
 	std::string role; // the role that the call runs as; empty: the login of the gateway
 
 	// Empty if there is no such header.

@@ -31,7 +31,7 @@ constexpr auto kFirstLook = 20ms, kLastLook = 1000ms; // while a client waits fo
 
 Gateway::Gateway(const Options &options)
 	: options_(options), pool_(options.dsn, options.connections), claims_(pool_, options.dsn), events_(pool_),
-	  who_(options.auth, options.hosts)
+	  who_(options)
 {}
 
 void Gateway::stop()
@@ -225,6 +225,8 @@ tq::Task<Answer> Gateway::ready()
 	Answer answer;
 	if (stopping_)
 		throw Refusal(503, "the gateway is stopping");
+	if (!who_.ready())
+		throw Refusal(503, "the keys of tokens are not known yet");
 	Pool::Taken connection = co_await pool_.take("");
 	const tq::Result rows = co_await connection->query("SELECT pg_is_in_recovery(), tq_now()");
 	if (rows.text(0, 0) == "t")

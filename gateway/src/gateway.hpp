@@ -26,6 +26,8 @@ public:
 
 	// Serves waiting claims, for ever.
 	tq::Task<> run() { return claims_.run(); }
+	// Keeps what it knows of callers fresh, for ever.
+	tq::Task<> keep_keys() { return who_.run(); }
 	void stop();
 	void reload() { who_.reload(); }
 

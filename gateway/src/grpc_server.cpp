@@ -30,7 +30,7 @@ public:
 		: calls_(calls), caller_(std::make_shared<Caller>(calls.executor))
 	{
 		++calls_.open;
-		asio::co_spawn(calls_.executor, run(operation, request, reply, authorization_of(context), caller_), asio::detached);
+		asio::co_spawn(calls_.executor, run(operation, request, reply, credentials_of(context), caller_), asio::detached);
 	}
 
 	void OnCancel() override { Caller::left(caller_); }
@@ -42,13 +42,13 @@ public:
 
 private:
 	tq::Task<> run(std::string operation, const google::protobuf::Message &request, google::protobuf::Message &reply,
-				   std::string authorization, std::shared_ptr<Caller> caller)
+				   Credentials credentials, std::shared_ptr<Caller> caller)
 	{
 		grpc::Status status(grpc::StatusCode::INTERNAL, "the gateway failed");
 		try
 		{
 			std::function<tq::Task<>()> undo;
-			status = co_await run_call(calls_, std::move(operation), request, reply, std::move(authorization), *caller,
+			status = co_await run_call(calls_, std::move(operation), request, reply, credentials, *caller,
 									   &undo);
 			if (undo && caller->has_left())
 				co_await undo();
@@ -124,6 +124,11 @@ std::shared_ptr<grpc::ServerCredentials> credentials(const Options &options)
 		return grpc::InsecureServerCredentials();
 	grpc::SslServerCredentialsOptions tls;
 	tls.pem_key_cert_pairs.push_back({contents(options.tls_key), contents(options.tls_cert)});
+	if (!options.client_ca.empty())
+	{
+		tls.pem_root_certs = contents(options.client_ca);
+		tls.client_certificate_request = GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY;
+	}
 	return grpc::SslServerCredentials(tls);
 }
 

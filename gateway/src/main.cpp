@@ -46,6 +46,7 @@ tq::Task<> serve(gateway::Gateway &gateway, gateway::Server &server, gateway::Gr
 	const auto executor = co_await asio::this_coro::executor;
 	asio::signal_set signals(executor, SIGTERM, SIGINT, SIGHUP);
 	asio::co_spawn(executor, gateway.run(), asio::detached);
+	asio::co_spawn(executor, gateway.keep_keys(), asio::detached);
 	asio::co_spawn(executor, server.run(), asio::detached);
 	std::cout << "tq-gateway " TQ_VERSION " is ready: " << server.address();
 	if (grpc)
@@ -105,6 +106,11 @@ int main(int count, char **arguments)
 		->envname("TQ_GATEWAY_BEHIND_PROXY");
 	add("tls-cert", options.tls_cert, "certificate chain (PEM)")->type_name("FILE");
 	add("tls-key", options.tls_key, "its key (PEM)")->type_name("FILE");
+	add("client-ca", options.client_ca, "what signs the certificates of clients (PEM)")->type_name("FILE");
+	add("client-roles", options.client_roles, "lines of the name in a certificate and its role")->type_name("FILE");
+	add("jwt-keys", options.jwt_keys, "keys of JSON Web Tokens (JWKS)")->type_name("FILE|URL");
+	add("jwt-audience", options.jwt_audience, "the audience that such a token must name");
+	add("jwt-issuer", options.jwt_issuer, "the issuer that such a token must name");
 	add("connections", options.connections, "connections to the database for calls; claims wait on one more")
 		->capture_default_str()
 		->check(CLI::Range(1, 1000));

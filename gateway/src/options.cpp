@@ -25,16 +25,27 @@ Endpoint endpoint_of(const std::string &text)
 	return endpoint;
 }
 
+bool has_authentication(const Options &options) noexcept
+{
+	return options.auth != "none" || !options.jwt_keys.empty() || !options.client_roles.empty();
+}
+
 void check(const Options &options)
 {
 	const bool loopback =
 		endpoint_of(options.http).loopback && (options.grpc == "off" || endpoint_of(options.grpc).loopback);
 	if (options.tls_cert.empty() != options.tls_key.empty())
 		throw std::invalid_argument("--tls-cert and --tls-key go together");
+	if (options.client_ca.empty() != options.client_roles.empty() ||
+		(!options.client_ca.empty() && options.tls_cert.empty()))
+		throw std::invalid_argument("--client-ca, --client-roles, --tls-cert and --tls-key go together");
+	if (options.jwt_keys.empty() && !(options.jwt_audience + options.jwt_issuer).empty())
+		throw std::invalid_argument("--jwt-audience and --jwt-issuer go with --jwt-keys");
 	if (loopback)
 		return;
-	if (options.auth == "none")
-		throw std::invalid_argument("without authentication the gateway listens on loopback only; give --auth FILE");
+	if (!has_authentication(options))
+		throw std::invalid_argument("without authentication the gateway listens on loopback only; give --auth FILE, "
+									"--jwt-keys or --client-ca");
 	if (options.tls_cert.empty() && !options.behind_proxy)
 		throw std::invalid_argument(
 			"without TLS the gateway listens on loopback only; give --tls-cert and --tls-key, or --behind-proxy if a "

@@ -17,6 +17,10 @@ struct Options
 	std::vector<std::string> hosts; // further names under which it is reached without authentication
 	bool behind_proxy = false;
 	std::string tls_cert, tls_key; // PEM files
+	std::string client_ca;		   // PEM file: what signs the certificates of clients
+	std::string client_roles;	   // file: the name in a certificate, and the role
+	std::string jwt_keys;		   // file or URL of a JWKS
+	std::string jwt_audience, jwt_issuer;
 	int connections = 6;
 	std::uint64_t max_body = 8 << 20;	 // bytes
 	std::uint32_t max_header = 16 << 10; // bytes
@@ -27,6 +31,9 @@ struct Options
 	std::chrono::milliseconds idle_timeout{75'000};
 	std::chrono::milliseconds shutdown_timeout{25'000};
 };
+
+// Whether callers must say who they are.
+bool has_authentication(const Options &options) noexcept;
 
 // Raises std::invalid_argument if the options do not go together.
 void check(const Options &options);

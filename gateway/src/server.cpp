@@ -16,6 +16,8 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <cstring>
+#include <memory>
 
 #include <linux/sockios.h>
 #include <netinet/tcp.h>
@@ -149,6 +151,17 @@ private:
 	const std::chrono::milliseconds timeout_;
 };
 
+// The common name in the certificate of a client; empty if it has none. The handshake has verified the certificate.
+std::string certificate_name(SSL *connection)
+{
+	const std::unique_ptr<X509, decltype(&X509_free)> certificate(SSL_get1_peer_certificate(connection), X509_free);
+	char name[256];
+	const int length = certificate ? X509_NAME_get_text_by_NID(X509_get_subject_name(certificate.get()), NID_commonName,
+															   name, sizeof name)
+								   : -1;
+	return length > 0 && std::strlen(name) == std::size_t(length) ? name : "";
+}
+
 // What cannot be read: the status that says why; 0: say nothing.
 unsigned status_of(const boost::system::error_code &error)
 {
@@ -185,6 +198,13 @@ void Server::reload()
 	tls->set_options(asio::ssl::context::no_tlsv1 | asio::ssl::context::no_tlsv1_1);
 	tls->use_certificate_chain_file(options.tls_cert);
 	tls->use_private_key_file(options.tls_key, asio::ssl::context::pem);
+	if (!options.client_ca.empty())
+	{
+		tls->load_verify_file(options.client_ca);
+		tls->set_verify_mode(asio::ssl::verify_peer); // a token will do, too
+		static constexpr unsigned char kContext[] = "tq-gateway";
+		SSL_CTX_set_session_id_context(tls->native_handle(), kContext, sizeof kContext - 1);
+	}
 	tls_ = std::move(tls);
 }
 
@@ -260,7 +280,7 @@ tq::Task<> Server::serve(tcp::socket socket)
 		if (!tls_)
 		{
 			beast::tcp_stream stream(std::move(socket));
-			co_await converse(stream, stream.socket());
+			co_await converse(stream, stream.socket(), "");
 			co_return;
 		}
 		const auto context = tls_;
@@ -268,7 +288,7 @@ tq::Task<> Server::serve(tcp::socket socket)
 		tcp::socket &below = beast::get_lowest_layer(stream).socket();
 		beast::get_lowest_layer(stream).expires_after(gateway_.options().request_timeout);
 		co_await stream.async_handshake(asio::ssl::stream_base::server, use_awaitable);
-		co_await converse(stream, below);
+		co_await converse(stream, below, certificate_name(stream.native_handle()));
 		co_await stream.async_shutdown(asio::redirect_error(use_awaitable, error));
 	}
 	catch (const boost::system::system_error &)
@@ -282,7 +302,7 @@ tq::Task<> Server::serve(tcp::socket socket)
 }
 
 template <class Stream>
-tq::Task<> Server::converse(Stream &stream, tcp::socket &socket)
+tq::Task<> Server::converse(Stream &stream, tcp::socket &socket, std::string certificate)
 {
 	const Options &options = gateway_.options();
 	beast::tcp_stream &timed = beast::get_lowest_layer(stream);
@@ -335,6 +355,7 @@ tq::Task<> Server::converse(Stream &stream, tcp::socket &socket)
 			try
 			{
 				request = request_of(parser.get());
+				request.certificate = certificate;
 			}
 			catch (...)
 			{

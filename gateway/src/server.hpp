@@ -33,7 +33,7 @@ public:
 private:
 	tq::Task<> serve(boost::asio::ip::tcp::socket socket);
 	template <class Stream>
-	tq::Task<> converse(Stream &stream, boost::asio::ip::tcp::socket &socket);
+	tq::Task<> converse(Stream &stream, boost::asio::ip::tcp::socket &socket, std::string certificate);
 
 	Gateway &gateway_;
 	boost::asio::ip::tcp::acceptor acceptor_;

@@ -1,16 +1,28 @@
 #include "who.hpp"
 
+#include "fetch.hpp"
 #include "problem.hpp"
 #include "text.hpp"
 
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <spdlog/spdlog.h>
+
 #include <fstream>
+#include <iterator>
 #include <sstream>
+
+namespace asio = boost::asio;
+using namespace std::chrono_literals;
 
 namespace gateway
 {
 
 namespace
 {
+
+constexpr std::chrono::seconds kFetchAgain = 10min, kFetchFailed = 5s;
 
 // A Host header without its port.
 std::string host_of(const std::string &header)
@@ -20,44 +32,120 @@ std::string host_of(const std::string &header)
 	return lower(port ? header.substr(0, colon) : header);
 }
 
+std::string contents(const std::string &path)
+{
+	std::ifstream file(path);
+	if (!file)
+		throw std::runtime_error("cannot read " + path);
+	return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+// Lines of a name and a role. is_name tells whether a name can be one.
+std::map<std::string, std::string> read_roles(const std::string &path, const char *expected,
+											  bool (*is_name)(const std::string &))
+{
+	std::map<std::string, std::string> roles;
+	std::istringstream file(contents(path));
+	std::string line;
+	for (int number = 1; std::getline(file, line); ++number)
+	{
+		std::istringstream words(line);
+		std::string name, role, more;
+		if (!(words >> name) || name.front() == '#')
+			continue;
+		if (!(words >> role) || (words >> more) || !is_name(name))
+			throw std::runtime_error("line " + std::to_string(number) + " of " + path + " is not " + expected +
+									 ", and a role");
+		roles[name] = role;
+	}
+	return roles;
+}
+
+bool is_hash(const std::string &name)
+{
+	return name.size() == 64 && name.find_first_not_of("0123456789abcdefABCDEF") == name.npos;
+}
+
 } // namespace
 
-Who::Who(std::string auth, std::vector<std::string> hosts)
-	: auth_(std::move(auth)), hosts_{"localhost", "127.0.0.1", "[::1]"}
+Who::Who(const Options &options) : options_(options), hosts_{"localhost", "127.0.0.1", "[::1]"}
 {
-	for (const std::string &host : hosts)
+	for (const std::string &host : options.hosts)
 		hosts_.insert(lower(host));
+	if (!options.jwt_keys.empty())
+		jwt_.emplace(options);
+	if (is_url(options.jwt_keys))
+		check_url(options.jwt_keys);
 	reload();
 }
 
 void Who::reload()
 {
-	if (auth_ == "none")
-		return;
-	std::ifstream file(auth_);
-	if (!file)
-		throw std::runtime_error("cannot read the file of tokens: " + auth_);
-	std::map<std::string, std::string> roles;
-	std::string line;
-	for (int number = 1; std::getline(file, line); ++number)
+	Roles tokens, certificates;
+	if (options_.auth != "none")
+		for (auto &[hash, role] : read_roles(options_.auth, "the SHA-256 of a token in hexadecimal", is_hash))
+			tokens[lower(hash)] = role;
+	if (!options_.client_roles.empty())
+		certificates = read_roles(options_.client_roles, "the name in a certificate",
+								  [](const std::string &) { return true; });
+	if (is_url(options_.jwt_keys))
+		fetch_soon();
+	else if (jwt_)
+		jwt_->set_keys(contents(options_.jwt_keys), false);
+	tokens_ = std::move(tokens);
+	certificates_ = std::move(certificates);
+}
+
+void Who::fetch_soon() const
+{
+	if (fetching_)
+		fetching_->cancel();
+}
+
+tq::Task<> Who::run()
+{
+	if (!is_url(options_.jwt_keys))
+		co_return;
+	asio::steady_timer timer(co_await asio::this_coro::executor);
+	for (;;)
 	{
-		std::istringstream words(line);
-		std::string hash, role, more;
-		if (!(words >> hash) || hash.front() == '#')
-			continue;
-		hash = lower(hash);
-		if (!(words >> role) || (words >> more) || hash.size() != 64 ||
-			hash.find_first_not_of("0123456789abcdef") != hash.npos)
-			throw std::runtime_error("line " + std::to_string(number) + " of " + auth_ +
-									 " is not the SHA-256 of a token in hexadecimal, and a role");
-		roles[hash] = role;
+		auto pause = std::chrono::steady_clock::duration(kFetchAgain);
+		try
+		{
+			jwt_->set_keys(co_await fetch(options_.jwt_keys), true);
+		}
+		catch (const std::exception &error)
+		{
+			spdlog::error("the keys cannot be fetched from {}: {}", options_.jwt_keys, error.what());
+			pause = kFetchFailed;
+		}
+		// a token with an unknown key must not make it ask at once
+		boost::system::error_code error;
+		timer.expires_after(kFetchFailed);
+		co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, error));
+		fetching_ = &timer;
+		timer.expires_after(pause - kFetchFailed);
+		co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, error));
+		fetching_ = nullptr;
 	}
-	roles_ = std::move(roles);
+}
+
+std::string Who::role_of_token(std::string_view token) const
+{
+	if (const auto found = tokens_.find(sha256(token)); found != tokens_.end())
+		return found->second;
+	if (!jwt_ || !looks_like_jwt(token))
+		return "";
+	if (!jwt_->has_keys())
+		throw Refusal(503, "the keys of tokens are not known yet", "Try again in a moment.");
+	if (!jwt_->knows_key_of(token))
+		fetch_soon();
+	return jwt_->role_of(token, std::chrono::system_clock::now());
 }
 
 std::string Who::role_of(const Request &request) const
 {
-	if (auth_ == "none")
+	if (!has_authentication(options_))
 	{
 		// a page of another site that resolves to this machine
 		if (!hosts_.contains(host_of(request.header("host"))))
@@ -65,15 +153,17 @@ std::string Who::role_of(const Request &request) const
 						  "Without authentication it answers to names of loopback, and to those of --host.");
 		return "";
 	}
+	if (const auto found = certificates_.find(request.certificate); found != certificates_.end())
+		return found->second;
+	const std::string header = request.header("authorization");
+	if (lower(header.substr(0, 7)) == "bearer ")
+		if (std::string role = role_of_token(std::string_view(header).substr(7)); !role.empty())
+			return role;
+	if (options_.auth == "none" && !jwt_)
+		throw Refusal(401, "a certificate with a known name is missing", "Connect with a certificate of a client.");
 	Refusal refusal(401, "a valid token is missing", "Send it as Authorization: Bearer TOKEN.");
 	refusal.headers.emplace_back("WWW-Authenticate", "Bearer");
-	const std::string header = request.header("authorization");
-	if (lower(header.substr(0, 7)) != "bearer ")
-		throw refusal;
-	const auto found = roles_.find(sha256(std::string_view(header).substr(7)));
-	if (found == roles_.end())
-		throw refusal;
-	return found->second;
+	throw refusal;
 }
 
 } // namespace gateway

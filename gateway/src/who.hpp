@@ -2,8 +2,13 @@
 #pragma once
 
 #include "exchange.hpp"
+#include "jwt.hpp"
+#include "options.hpp"
+
+#include <boost/asio/steady_timer.hpp>
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -13,20 +18,32 @@ namespace gateway
 class Who
 {
 public:
-	// auth: "none", or a file with a line for each token: its SHA-256 in hexadecimal, white space, the role. hosts:
-	// names under which the gateway is reached, besides loopback. Raises std::runtime_error.
-	Who(std::string auth, std::vector<std::string> hosts);
+	// Raises std::runtime_error.
+	explicit Who(const Options &options);
 
-	// Reads the file again. Raises std::runtime_error, and keeps what it had.
+	// Reads the files again. Raises std::runtime_error, and keeps what it had. Keys that have a URL are fetched again.
 	void reload();
+	// Fetches keys that have a URL, again and again, for ever.
+	tq::Task<> run();
+	// Whether it can tell who calls.
+	bool ready() const noexcept { return !jwt_ || jwt_->has_keys(); }
 
-	// The role of a request. Raises Refusal (401; 403 without authentication if the Host is not one of ours).
+	// The role of a request. Raises Refusal (401; 403 without authentication if the Host is not one of ours; 503 if there
+	// are no keys yet).
 	std::string role_of(const Request &request) const;
 
 private:
-	const std::string auth_;
+	using Roles = std::map<std::string, std::string>;
+
+	void fetch_soon() const;
+	std::string role_of_token(std::string_view token) const;
+
+	const Options options_;
 	std::set<std::string> hosts_;
-	std::map<std::string, std::string> roles_; // by the hash of the token
+	Roles tokens_;		 // by the hash of the token
+	Roles certificates_; // by the name in the certificate
+	std::optional<Jwt> jwt_;
+	boost::asio::steady_timer *fetching_ = nullptr; // until the next fetch
 };
 
 } // namespace gateway

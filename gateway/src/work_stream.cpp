@@ -39,7 +39,7 @@ class Stream : public WorkReactor
 {
 public:
 	Stream(Calls &calls, const grpc::CallbackServerContext &context)
-		: calls_(calls), authorization_(authorization_of(context)), caller_(std::make_shared<Caller>(calls.executor)),
+		: calls_(calls), credentials_(credentials_of(context)), caller_(std::make_shared<Caller>(calls.executor)),
 		  wish_(calls.executor)
 	{
 		++calls_.open;
@@ -161,7 +161,7 @@ private:
 	{
 		unstarted_.erase(request.lease());
 		v1::Beat reply;
-		const grpc::Status status = co_await run_call(calls_, "heartbeat", request, reply, authorization_, *caller_);
+		const grpc::Status status = co_await run_call(calls_, "heartbeat", request, reply, credentials_, *caller_);
 		if (status.ok())
 			send_action(request.lease(), reply.action());
 		else if (status.error_code() == grpc::StatusCode::FAILED_PRECONDITION)
@@ -171,7 +171,7 @@ private:
 	tq::Task<> finish(std::string operation, std::string lease, const google::protobuf::Message &request)
 	{
 		v1::State reply;
-		const grpc::Status status = co_await run_call(calls_, operation, request, reply, authorization_, *caller_);
+		const grpc::Status status = co_await run_call(calls_, operation, request, reply, credentials_, *caller_);
 		v1::ServerMessage message;
 		v1::Finished &finished = *message.mutable_finished();
 		finished.set_lease(lease);
@@ -215,7 +215,7 @@ private:
 			if (hello_.has_lease_for())
 				request.set_lease_for(hello_.lease_for());
 			v1::Jobs reply;
-			const grpc::Status status = co_await run_call(calls_, "claim_any", request, reply, authorization_, *caller_);
+			const grpc::Status status = co_await run_call(calls_, "claim_any", request, reply, credentials_, *caller_);
 			if (!status.ok() && status.error_code() != grpc::StatusCode::UNAVAILABLE)
 			{
 				end_ = status;
@@ -257,7 +257,7 @@ private:
 				v1::ReleaseRequest request;
 				request.set_lease(lease);
 				v1::State reply;
-				co_await run_call(calls_, "release", request, reply, authorization_, *caller_);
+				co_await run_call(calls_, "release", request, reply, credentials_, *caller_);
 			}
 			while (busy_ > 0 || !outgoing_.empty())
 				co_await rest();
@@ -273,7 +273,7 @@ private:
 	}
 
 	Calls &calls_;
-	const std::string authorization_;
+	const Credentials credentials_;
 	const std::shared_ptr<Caller> caller_;
 	asio::steady_timer wish_; // wakes rest()
 	v1::WorkerMessage incoming_;

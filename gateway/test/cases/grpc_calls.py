@@ -25,11 +25,12 @@ def messages(front):
 
 
 class Caller:
-    def __init__(self, front, *options, token=None):
+    def __init__(self, front, *options, token=None, credentials=None):
         self.v1 = messages(front)
         if not front.grpc_port:
             front.gateway("--grpc", "127.0.0.1:0", *options)
-        self.channel = grpc.insecure_channel(f"127.0.0.1:{front.grpc_port}")
+        where = f"{'localhost' if credentials else '127.0.0.1'}:{front.grpc_port}"
+        self.channel = grpc.secure_channel(where, credentials) if credentials else grpc.insecure_channel(where)
         self.metadata = [("authorization", f"Bearer {token}")] if token else []
 
     def call(self, name, request, reply, **fields):
