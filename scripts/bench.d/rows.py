@@ -14,6 +14,7 @@ import psycopg2.extras
 from attacks import attacks
 from cliffs import cliffs
 from delays import delays
+from gateway import gateway_rows
 from server import BULK, BenchError
 
 WAITERS = 200
@@ -354,6 +355,7 @@ ROWS = {row.name: row for row in (
     *cliffs(Row, Line, backlog),
     *delays(Row, Line),
     *attacks(Row, Line),
+    *gateway_rows(Row, Line, in_turn, load, claims, seconds_of),
 )}
 # Counted on every server after its row; not a separate row.
 DEAD = Line("tq", "dead tuples in tq.job_*, tq.event_*, after all that", "", "", None, 0)

@@ -24,7 +24,10 @@ import show
 
 QUEUE = "files"
 HANDLER = pathlib.Path(__file__).with_name("handler.sql")
-WORKER = pathlib.Path(__file__).resolve().parents[2] / "examples" / "sha256_worker.py"
+TOP = pathlib.Path(__file__).resolve().parents[2]
+WORKER = TOP / "examples" / "sha256_worker.py"
+HTTP_WORKER = TOP / "examples" / "http_worker.py"
+GATEWAY = TOP / "build" / "bin" / "tq-gateway"
 BATCH = 500             # jobs per tq_enqueue_many
 FAIL_EVERY = 40         # one file in so many fails once
 DELAY_EVERY = 25        # one file in so many is delayed ...
@@ -281,6 +284,24 @@ class HandlerDemo(Demo):
         return set(stored)
 
 
+class GatewayDemo(Demo):
+    """The workers call tq-gateway over HTTP; the digests are the results of the jobs."""
+    WHO = "workers over HTTP"
+
+    def start_workers(self):
+        self.gateway = subprocess.Popen([GATEWAY, "--http", "127.0.0.1:0", "--grpc", "off"], stdout=subprocess.PIPE, text=True)
+        url = self.gateway.stdout.readline().split()[-1]
+        for name in self.names:
+            self.processes[name] = subprocess.Popen([sys.executable, str(HTTP_WORKER), url, QUEUE, name], start_new_session=True)
+
+    def stop_workers(self):
+        super().stop_workers()
+        self.gateway.terminate()
+        self.gateway.wait()
+        self.query("INSERT INTO digest SELECT j.id, g.result #>> '{}', g.worker, g.attempt, g.claimed_at, g.finished_at"
+                   " FROM tq_jobs j, tq_get(j.id) g WHERE j.queue = %s AND j.state = 'succeeded'", QUEUE)
+
+
 def is_text(path):
     try:
         path.decode()
@@ -292,10 +313,11 @@ def is_text(path):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--handlers", action="store_true")
+    parser.add_argument("--handlers", dest="kind", action="store_const", const=HandlerDemo, default=Demo)
+    parser.add_argument("--gateway", dest="kind", action="store_const", const=GatewayDemo)
     parser.add_argument("directory")
     options = parser.parse_args()
-    demo = (HandlerDemo if options.handlers else Demo)(options.directory, options.workers)
+    demo = options.kind(options.directory, options.workers)
     if not demo.files:
         raise SystemExit(f"no regular file below {options.directory}")
     demo.run()

@@ -115,3 +115,15 @@ tq_prepare() {
 		[ -z "${TQ_PREPARED:-}" ] || : >"$TQ_PREPARED/$TQ_VARIANT"
 	) 9>"$TQ_HOME/lock"
 }
+
+# Builds targets (default all) of libtq, the command and the gateway; programs are in build/bin.
+tq_build_clients() {
+	# shellcheck disable=SC2046 # a list of names
+	tq_need $(cat "$TQ_ROOT/clients/cpp/test/packages" "$TQ_ROOT/gateway/test/packages" | grep -vx -e nodejs -e npm) || return 1
+	{
+		cmake -S "$TQ_ROOT" -B "$TQ_ROOT/build/clients" -DTQ_CLIENTS=ON -DTQ_CLIENT_TESTS=OFF \
+			-DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_RUNTIME_OUTPUT_DIRECTORY="$TQ_ROOT/build/bin" &&
+			cmake --build "$TQ_ROOT/build/clients" -j "$TQ_JOBS" --target "${@:-all}"
+	} >"$TQ_ROOT/build/clients.log" 2>&1 ||
+		{ grep -A 5 -E 'rror:' "$TQ_ROOT/build/clients.log" | head -n 40 >&2; tq_die "the build of libtq failed, see build/clients.log"; }
+}

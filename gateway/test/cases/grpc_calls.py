@@ -1,7 +1,9 @@
 """gRPC: the calls, and the stream of a worker."""
 import importlib
+import json
 import os
 import queue as queues
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from front import token_of, tokens_file
 from scene import PATIENCE
 
 PROTO = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "proto")
+EXAMPLES = os.path.join(PROTO, "..", "..", "examples", "grpc")
 
 
 def messages(front):
@@ -183,3 +186,23 @@ def case_work_stream_stop(front):
     worker.send(complete=caller.v1.CompleteRequest(lease=lease))
     front.same(worker.next("finished").state, "succeeded", "... and waits for what runs")
     front.same((front.end(front.process)[0], front.get(job)), (0, "succeeded"), "then it ends")
+
+
+def case_grpc_examples(front):
+    caller = Caller(front)
+    made = os.path.join(front.work, "examples")
+    os.makedirs(made, exist_ok=True)
+    plugin = shutil.which("grpc_python_plugin")
+    subprocess.run(["protoc", f"--proto_path={PROTO}", f"--python_out={made}", f"--grpc_python_out={made}", f"--plugin=protoc-gen-grpc_python={plugin}", "tq/v1/tq.proto"],
+                   check=True, timeout=PATIENCE)
+    modules = os.path.join(made, "node_modules")
+    if not os.path.exists(modules):
+        shutil.copy(os.path.join(EXAMPLES, "package.json"), made)
+        subprocess.run(["npm", "install", "--silent", "--no-audit", "--no-fund"], cwd=made, check=True, timeout=PATIENCE)
+    for program in ("worker.py", "worker.js"):
+        queue = front.queue()
+        worker = front.start(os.path.join(EXAMPLES, program), f"127.0.0.1:{front.grpc_port}", queue, PYTHONPATH=made, NODE_PATH=modules)
+        ids = [caller.enqueue(queue, payload=json.dumps({"n": n})).id for n in range(10)]
+        front.until(lambda: front.query("SELECT DISTINCT state FROM tq_jobs WHERE id = ANY (%s)", ids) == [("succeeded",)], f"{program} does its jobs")
+        front.same(front.value("SELECT count(*) FROM unnest(%s) i, tq_get(i) WHERE result = payload", ids), 10, "... and sends results")
+        front.same(front.end(worker, signal.SIGTERM)[0], 0, "... and stops")
