@@ -186,8 +186,16 @@ module Tq
     rescue Release => e
       @keeper.finish(job, :release, delay: e.delay)
     rescue Exception => e # whatever a handler raises ends its job only
+      return cut_short(job) if job.cancelled == :shutdown
+
       @logger.error("#{Tq.clean("tq: #{job} failed: #{e.class}: ")}#{Tq.clean(e.message)}")
       @keeper.finish(job, :fail, error: describe(e))
+    end
+
+    # The handler was told to stop because the worker stops.
+    def cut_short(job)
+      @cut_short = true
+      @keeper.finish(job, :release)
     end
 
     def decode(job)
@@ -222,7 +230,7 @@ module Tq
       left.each { |job| @keeper.finish(job, :release) }
       @logger.warn("tq: released #{left.map(&:to_s).join(', ')}") if left.any?
       @keeper.close(LAST)
-      waiting.empty? && left.empty? ? 0 : 1
+      waiting.empty? && left.empty? && !@cut_short ? 0 : 1
     end
 
     # Takes the jobs that no thread has begun.

@@ -194,6 +194,14 @@ describe Tq::Worker do
     expect([state(id), row(id)['attempt']]).to eq(%w[ready 0])
   end
 
+  it 'releases the job of a handler that raises because the worker stops' do
+    start(shutdown_timeout: 0.1) { |worker| worker.handle('mail') { |job| raise 'cut short' if job.wait(600) } }
+    id = enqueue(kind: 'mail')
+    eventually { state(id) == 'running' }
+    expect(stop(@worker)).to eq(1)
+    expect([state(id), row(id)['attempt']]).to eq(%w[ready 0])
+  end
+
   it 'tells handlers that their lease is lost when the server is away for longer' do
     away = false
     reason = nil
