@@ -131,6 +131,7 @@ void publish_claim(const Op &op) noexcept
 				engine.change(q, op.ref, [](Entry &x) noexcept {
 					x.mark = Verb::none;
 					x.aborts = 0;
+					x.flags &= static_cast<uint16_t>(~(core::kJournalFirst | core::kFlushed));
 					core::Engine::start_lease(x);
 				});
 		}
@@ -138,14 +139,6 @@ void publish_claim(const Op &op) noexcept
 			e.flags |= core::kClaimEnded;
 	}
 	unlock_queue(op.queue);
-}
-
-// A pause that grows with each claim that rolls back in a row; the first two cause none (H15).
-Micros abort_pause(int aborts) noexcept
-{
-	if (aborts <= 2)
-		return 0;
-	return std::min<Micros>(core::kSecond << std::min(aborts - 3, 9), 300 * core::kSecond);
 }
 
 // A superseded job that waits for another attempt ends instead.
@@ -174,18 +167,24 @@ void undo_claim(Db &db, const Op &op) noexcept
 			db.aborted_claims.fetch_add(1, std::memory_order_relaxed);
 			engine.change(q, op.ref, [&](Entry &x) noexcept {
 				x.mark = Verb::none;
+				x.aborts = static_cast<uint8_t>(std::min<int>(x.aborts + op.charge, UINT8_MAX));
+				if (x.has(core::kJournalFirst) && !x.has(core::kCancelAsked))
+				{
+					// the journal has the claim, or gets it: the reaper takes it back there
+					core::revoke(x);
+					return;
+				}
 				x.lease = 0;
 				x.set_worker(kNil);
 				x.attempt = static_cast<uint16_t>(op.prev_attempt);
 				if (x.after_claim == 0) // a request to cancel has taken a step after the claim
 					x.step = op.prev_step;
-				x.aborts = static_cast<uint8_t>(std::min<int>(x.aborts + op.charge, UINT8_MAX));
 				if (x.has(core::kCancelAsked))
 				{
 					core::to_be_cancelled(x, wall_now());
 					return;
 				}
-				const Micros pause = abort_pause(x.aborts);
+				const Micros pause = core::abort_pause(x.aborts);
 				x.state = pause == 0 ? State::ready : State::delayed;
 				x.flags |= core::kHeld;
 				x.timer = pause == 0 ? core::kNever : wall_now() + pause;
@@ -294,6 +293,13 @@ void leave_to_disk(const Db &db, Queue &q, Ref ref) noexcept
 	engine.drop(q, ref, my_proc);
 }
 
+// A worker has ended an attempt. The field is in a cache line that is mostly read.
+void outlive(Queue &q) noexcept
+{
+	if (q.careful.load())
+		q.careful.store(false);
+}
+
 // complete, fail, release, bury, lose, cancel, retry, reschedule, kill, checkpoint, move, erase: the mark shows that
 // the entry belongs to this transaction. The entry keeps the mark if this transaction has changed the job once more.
 void publish_change(Db &db, const Op &op, Counting counting) noexcept
@@ -321,10 +327,16 @@ void publish_change(Db &db, const Op &op, Counting counting) noexcept
 			q.runs.add(commit_time() - e.claimed_at);
 		switch (op.verb)
 		{
-			case Verb::complete: ++q.succeeded; break;
-			case Verb::fail: ++q.failed; break;
+			case Verb::complete:
+				++q.succeeded;
+				outlive(q);
+				break;
+			case Verb::fail:
+				++q.failed;
+				outlive(q);
+				break;
 			case Verb::release: ++q.released; break;
-			case Verb::lose: ++q.lost; break;
+			case Verb::lose: q.lost += op.count_attempt; break; // else its claim was rolled back
 			case Verb::cancel:
 			case Verb::purge: ++q.cancelled; break;
 			case Verb::expire: ++q.expired; break;
@@ -365,19 +377,21 @@ void publish_change(Db &db, const Op &op, Counting counting) noexcept
 				{
 					x.aborts = 0; // if this transaction claimed the job, the claim is committed
 					x.flags |= core::kHasCheckpoint | core::kLogged; // a checkpoint stands for the claim
+					x.flags &= static_cast<uint16_t>(~(core::kJournalFirst | core::kFlushed));
 					core::Engine::start_lease(x);
 					return;
 				}
 				x.lease = 0;
 				x.set_worker(kNil);
-				if (op.verb != Verb::reschedule)
+				if (op.verb != Verb::reschedule && !(op.verb == Verb::lose && x.has(core::kJournalFirst)))
 					x.aborts = 0;
 				x.timer = op.to == State::delayed ? op.due : core::kNever;
 				if (op.verb == Verb::free && op.expires_at != core::kNever)
 					x.expires_at = op.expires_at;
 				const uint16_t stays = op.keeps_time ? core::kHeld : 0;
 				x.flags &= static_cast<uint16_t>(~(core::kCancelAsked | core::kHardTimeout | core::kLogged |
-												   core::kBound | core::kOfWorker | core::kClaimEnded | core::kHeld)) |
+												   core::kBound | core::kOfWorker | core::kClaimEnded | core::kHeld |
+												   core::kJournalFirst | core::kFlushed)) |
 						   stays;
 				if (op.verb == Verb::fail || op.verb == Verb::release || op.verb == Verb::lose)
 					x.flags |= core::kHeld;

@@ -321,7 +321,7 @@ void Engine::enter(Queue &q, Entry &e) noexcept
 			break;
 	}
 	// a listed entry keeps its position: the list is in the order of the claims
-	const bool to_log = e.state == State::running && e.mark == Verb::none && !e.has(kLogged);
+	const bool to_log = e.state == State::running && (e.mark == Verb::none || e.has(kJournalFirst)) && !e.has(kLogged);
 	if (to_log && !e.has(kClaimListed))
 		list_claim(q, e);
 	else if (!to_log && e.has(kClaimListed))
@@ -469,7 +469,8 @@ bool Engine::start(Queue &q, Ref r, const ClaimTerms &t) noexcept
 		e.claimed_at = t.wall;
 		e.set_worker(t.worker);
 		e.hard_deadline = kNever;
-		e.flags &= static_cast<uint16_t>(~(kLogged | kBound | kOfWorker | kClaimEnded | kHardTimeout | kHeld));
+		e.flags &= static_cast<uint16_t>(
+			~(kLogged | kBound | kOfWorker | kClaimEnded | kHardTimeout | kHeld | kJournalFirst | kFlushed));
 		const int64_t timeout = q.settings.timeout_ms != kUnset ? q.settings.timeout_ms : t.default_timeout_ms;
 		if (timeout > 0)
 			set_hard_deadline(e, t.mono + timeout * 1000);

@@ -48,6 +48,7 @@ void Engine::init_queue(Queue &q, uint16_t db, int32_t id, const char *name, Que
 	q.next_due.store(kNever);
 	q.next_lease.store(kNever);
 	q.next_claim.store(kNever);
+	q.careful.store(false);
 	q.next_expiry.store(kNever);
 	q.next_open.store(kNever);
 	q.next_fire.store(kNever);

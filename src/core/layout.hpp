@@ -31,6 +31,9 @@ enum EntryFlag : uint16_t
 	kUnique = 2048,		   // its row has a unique key
 	kOwnOptions = 4096,	   // its row has options, such as a follow-up job
 	kSuperseded = 8192,	   // a newer job has its unique key: it gets no further attempt
+	kJournalFirst = 16384, // the open transaction that claimed it waits until the claim is journalled; without a mark:
+						   // that transaction was rolled back, and the reaper ends the attempt
+	kFlushed = 32768,	   // kJournalFirst: the journal has the claim on disk
 };
 
 // A live job. Q protects everything except hash_next (P). `id`, `queue` and `lane` are set before the entry enters the
@@ -266,6 +269,8 @@ struct Queue
 	bool call;		// call Platform::startable once when a job becomes startable and no waiter waits for it
 	uint32_t creator; // role that named the queue and gets its first rights; 0: none needed
 	uint32_t writer; // backend + 1 whose open transaction writes the row instead of a scheduler; 0: none
+	// No attempt has ended since the server crashed: claims are journalled before their jobs are handed out.
+	std::atomic<bool> careful;
 	QueueSettings settings;
 	std::atomic<Micros>
 		next_fire; // when its next schedule is due (wall), kNever if it has none; written by the scheduler alone
@@ -398,6 +403,14 @@ struct DbCore
 // Whether the job shares its transaction with no other job, after two claims in a row that were rolled back: if it
 // always fails, it then takes no other along.
 inline bool wants_to_be_alone(const Entry &e) noexcept { return e.aborts > 1; }
+
+// A pause that grows with each claim that rolls back in a row; the first two cause none (H15).
+inline Micros abort_pause(int aborts) noexcept
+{
+	if (aborts <= 2)
+		return 0;
+	return std::min<Micros>(kSecond << std::min(aborts - 3, 9), 300 * kSecond);
+}
 
 // A running entry's attempt ends at `at` (monotonic) regardless of heartbeats. The caller updates the lease tree.
 inline void set_hard_deadline(Entry &e, Micros at) noexcept

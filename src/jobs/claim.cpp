@@ -424,6 +424,7 @@ bool emit_batch(const Call &c, int n, int first_op, const Output &out)
 	}
 	ClaimBatch batch{.terms = c.terms, .first_op = first_op};
 	const bool any_rows = emit(*c.db, &batch, c.claimed, n, c.workers, out) > 0;
+	journal_first(*c.db, c.claimed, n);
 	TQ_WAIT_POINT("claim-after-read");
 	return any_rows;
 }

@@ -287,4 +287,60 @@ void journal_claim(Db &db, const Claimed &c)
 	db.claims_logged.fetch_add(1, std::memory_order_relaxed);
 }
 
+namespace
+{
+
+constexpr Micros kLongestJournalling = 10 * core::kSecond;
+
+// Queue lock held.
+bool is_held(const Claimed &c) noexcept
+{
+	const Entry &e = engine.entry(c.ref);
+	return engine.is(engine.queue(c.queue), c.ref, c.id) && e.lease == c.lease && e.mark == Verb::claim;
+}
+
+bool journal_it_first(const Claimed &c) noexcept
+{
+	Queue &q = engine.queue(c.queue);
+	if (!q.careful.load() || pending_ops()[c.op].own)
+		return false;
+	lock_queue(c.queue);
+	const bool held = is_held(c);
+	if (held)
+		engine.change(q, c.ref, [](Entry &e) noexcept { e.flags |= core::kJournalFirst; });
+	unlock_queue(c.queue);
+	return held;
+}
+
+bool is_journalled(const Claimed &c) noexcept
+{
+	lock_queue(c.queue);
+	const Entry &e = engine.entry(c.ref);
+	const bool waits = is_held(c) && e.has(core::kJournalFirst) && !e.has(core::kFlushed);
+	unlock_queue(c.queue);
+	return !waits;
+}
+
+} // namespace
+
+void journal_first(const Db &db, const Claimed *claimed, int n)
+{
+	int some = 0;
+	for (int i = 0; i < n && db.scheduler.load() != 0; ++i)
+		some += journal_it_first(claimed[i]);
+	if (some == 0)
+		return;
+	TQ_WAIT_POINT("claim-before-journal");
+	wake_scheduler(db);
+	const Micros until = steady_now() + kLongestJournalling;
+	for (int i = 0; i < n; ++i)
+		while (!is_journalled(claimed[i]) && db.scheduler.load() != 0 && steady_now() < until)
+		{
+			static_cast<void>(
+				WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 100, PG_WAIT_EXTENSION));
+			ResetLatch(MyLatch);
+			CHECK_FOR_INTERRUPTS();
+		}
+}
+
 } // namespace tq

@@ -57,4 +57,9 @@ bool claimed_job(Db &db, ClaimBatch *batch, const Claimed &claimed, pg::RowValue
 // if the job crashes the server.
 void journal_claim(Db &db, const Claimed &claimed);
 
+// Waits until the scheduler has written the claims of careful queues (Queue::careful) into the journal, in its own
+// transaction. So the attempt is recorded even if the job crashes the server within the claiming transaction. Gives up
+// if that takes too long, as when a segment is locked.
+void journal_first(const Db &db, const Claimed *claimed, int n);
+
 } // namespace tq

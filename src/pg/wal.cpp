@@ -4,6 +4,7 @@ extern "C"
 {
 #include "access/xlog.h"
 #include "access/xlog_internal.h"
+#include "common/controldata_utils.h"
 }
 
 namespace tq::pg
@@ -18,6 +19,13 @@ void flush_wal()
 	else if (end % XLOG_BLCKSZ == SizeOfXLogShortPHD)
 		end -= SizeOfXLogShortPHD;
 	XLogFlush(end);
+}
+
+bool was_shut_down()
+{
+	bool sound = false;
+	const ControlFileData *control = get_controlfile(DataDir, &sound);
+	return sound && control->state == DB_SHUTDOWNED;
 }
 
 } // namespace tq::pg

@@ -361,6 +361,8 @@ void end_count(Db &db, Tally &t, const SegmentTally *segments)
 	db.counting = false;
 	if (t.first)
 	{
+		if (server_crashed())
+			for_queues(db, [](uint16_t, Queue &q) { q.careful.store(true); });
 		db.load_state.store(static_cast<uint32>(LoadState::loaded));
 		db.too_small.store(false);
 	}

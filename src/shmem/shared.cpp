@@ -5,6 +5,7 @@
 #include "shmem/grant_changes.hpp"
 #include "shmem/progress.hpp"
 #include "shmem/test_support.hpp"
+#include "pg/wal.hpp"
 
 extern "C"
 {
@@ -25,6 +26,7 @@ struct Header
 	uint32 databases;
 	uint32 segments;
 	uint32 xips;
+	bool crashed;
 };
 
 // This process's pointers into shared memory.
@@ -132,6 +134,7 @@ void init_shmem()
 		own.header->databases = static_cast<uint32>(guc::max_databases);
 		own.header->segments = static_cast<uint32>(guc::max_segments);
 		own.header->xips = max_xips();
+		own.header->crashed = !pg::was_shut_down();
 	}
 	void *region = ShmemInitStruct("tq live jobs", Engine::size(limits()), &found);
 	if (!found)
@@ -166,6 +169,7 @@ void Awaited::forget() noexcept
 }
 
 bool preloaded() noexcept { return own.header != nullptr; }
+bool server_crashed() noexcept { return own.header->crashed; }
 Db *current_db() noexcept { return own.current; }
 void set_current_db(Db &db) noexcept { own.current = &db; }
 

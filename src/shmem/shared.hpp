@@ -201,6 +201,7 @@ extern uint32 my_proc;			// this backend's number
 void request_shmem();			// shmem_request_hook
 void init_shmem();				// shmem_startup_hook
 bool preloaded() noexcept;
+bool server_crashed() noexcept; // before it was started, or it was a standby
 
 Db &db_at(int i) noexcept;
 SegmentSlot &segment_at(const Db &db, int slot) noexcept;

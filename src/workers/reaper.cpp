@@ -206,23 +206,28 @@ void lose(core::Entry &e, const core::Engine::PrevMark &prev, Micros now) noexce
 	const core::QueueSettings &s = engine.queue(e.queue).settings;
 	const auto policy = static_cast<core::OnLost>(on_lost_of(s).value);
 	const bool used_up = e.attempt >= attempts_allowed(e.max_attempts, e.queue);
+	const bool undone = e.has(core::kJournalFirst) && prev.mark == Verb::none;
 	const EventType type = e.has(core::kCancelAsked)			 ? EventType::cancelled
+						   : undone && e.has(core::kSuperseded)	 ? EventType::cancelled
+						   : undone								 ? EventType::released
 						   : policy == core::OnLost::bury			 ? EventType::buried
 						   : policy == core::OnLost::dead || used_up ? EventType::dead
 						   : e.has(core::kSuperseded)				 ? EventType::cancelled
 																	 : EventType::lost;
 	journal::EventRow row = event_of(e, type, now);
-	row.reason = why_lost(e);
-	const Micros delay = retry_of_queue(s).on_lost;
-	if (type == EventType::lost)
+	row.reason = undone ? journal::kReasonUndone : why_lost(e);
+	const bool goes_on = type == EventType::lost || type == EventType::released;
+	const Micros delay = undone ? core::abort_pause(e.aborts) : retry_of_queue(s).on_lost;
+	if (goes_on)
 		row.retry_at = now + delay;
 	add_to_batch(e, row);
-	if (type == EventType::lost)
+	if (goes_on)
 	{
 		const core::Entry copy = e;
 		Op *op = note(e, Verb::lose, prev, delay > 0 ? State::delayed : State::ready,
 					  delay > 0 ? now + delay : core::kNever, false);
-		if (e.has(core::kOwnRetry))
+		op->count_attempt = !undone;
+		if (e.has(core::kOwnRetry) && !undone)
 			again[nagain++] = Again{op, batch.n - 1, copy};
 	}
 	else
@@ -337,6 +342,7 @@ struct Logged
 	uint16_t queue;
 };
 Logged logged[kBatch];
+bool awaited = false; // by a claiming transaction
 
 // Returns the claims to their lists: their events could not be written, or this process exits before writing them.
 void unlog(int, Datum)
@@ -353,26 +359,47 @@ void unlog(int, Datum)
 	}
 }
 
+// Tells the transactions that wait for it that their claims are journalled.
+void let_go() noexcept
+{
+	for (int i = 0; i < batch.n; ++i)
+	{
+		core::Queue &q = engine.queue(logged[i].queue);
+		lock_queue(logged[i].queue);
+		core::Entry &e = engine.entry(logged[i].ref);
+		if (engine.is(q, logged[i].ref, logged[i].id) && e.lease == logged[i].lease && e.has(core::kJournalFirst))
+		{
+			e.flags |= core::kFlushed;
+			wake_proc(e.owner);
+		}
+		unlock_queue(logged[i].queue);
+	}
+	awaited = false;
+}
+
 // The list is in the order of the claims. A claim from before the clock was set back must not delay later ones.
 struct ClaimTimes
 {
 	Micros now, before;
 
+	explicit ClaimTimes(const core::Queue &q) noexcept : now(wall_now()), before(now - delay_of(q)) {}
 	bool over(Micros at) const noexcept { return at <= before || at > now + USECS_PER_SEC; }
+	static Micros delay_of(const core::Queue &q) noexcept
+	{
+		return q.careful.load() ? 0 : guc::claim_log_delay * Micros{1000};
+	}
 };
 
 bool claim_is_due(const core::Queue &q) noexcept
 {
-	const Micros now = wall_now();
 	const Micros at = q.next_claim.load();
-	return at != core::kNever && ClaimTimes{now, now - guc::claim_log_delay * Micros{1000}}.over(at);
+	return at != core::kNever && ClaimTimes(q).over(at);
 }
 
 bool collect_claims(uint16_t slot) noexcept
 {
 	core::Queue &q = engine.queue(slot);
-	const Micros now = wall_now();
-	const ClaimTimes times{now, now - guc::claim_log_delay * Micros{1000}};
+	const ClaimTimes times(q);
 	int skipped = 0;
 	core::Ref next = core::kNil;
 	lock_queue(slot);
@@ -389,6 +416,7 @@ bool collect_claims(uint16_t slot) noexcept
 			continue;
 		}
 		logged[batch.n] = Logged{r, e.id, e.lease, slot};
+		awaited = awaited || e.has(core::kJournalFirst);
 		journal::EventRow row = event_of(e, journal::EventType::claimed, e.claimed_at);
 		row.step = e.step - 1 - e.after_claim;
 		row.lease_until = e.claimed_at + static_cast<Micros>(e.lease_ms) * 1000;
@@ -408,9 +436,11 @@ void write_claims(Db &db)
 		TQ_WAIT_POINT("claimlog-before-insert");
 		append_batch(db);
 		TQ_WAIT_POINT("claimlog-before-commit");
-		end_work(true);
+		end_work(!awaited);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(unlog, static_cast<Datum>(0));
+	if (awaited)
+		let_go();
 	TQ_WAIT_POINT("claimlog-after-commit");
 	db.claims_logged.fetch_add(batch.n, std::memory_order_relaxed);
 }
@@ -436,7 +466,7 @@ void plan_due_work(const Db &db, uint16_t slot, Micros *wall, Micros *mono) noex
 	const Micros lease = q.next_lease.load(), claim = q.next_claim.load();
 	sooner(expiries, copy_is_coming(db) ? core::kNever : q.next_expiry.load(), wall);
 	sooner(lost_leases, lease != core::kNever ? lease + grace_of(q) : core::kNever, mono);
-	sooner(claims, claim != core::kNever ? claim + guc::claim_log_delay * Micros{1000} : core::kNever, wall);
+	sooner(claims, claim != core::kNever ? claim + ClaimTimes::delay_of(q) : core::kNever, wall);
 }
 
 } // namespace tq

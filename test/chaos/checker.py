@@ -197,7 +197,7 @@ def journalled_was_asked_for(journal, ledger):
         if id not in journal.jobs or journal.jobs[id].token is None or journal.jobs[id].queue in journal.handled:
             continue
         for event in events:
-            if event.type in "sfrb" and event.lease is not None and event.type not in asked_for(ledger, (id, event.lease)):
+            if event.type in "sfrb" and event.lease is not None and not event.undone and event.type not in asked_for(ledger, (id, event.lease)):
                 yield f"job {id}, lease {event.lease}: {event.type}, asked for {ledger.verbs((id, event.lease))}"
 
 

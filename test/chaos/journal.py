@@ -33,7 +33,7 @@ def job_columns(token):
 
 # The id of its job, and the columns of an Event, from a row of tq.event.
 EVENT_COLUMNS = """job_id, step, type::text, lease, extract(epoch FROM at)::float8, extract(epoch FROM claimed_at)::float8,
-    attempt, bound, extract(epoch FROM retry_at)::float8"""
+    attempt, bound, extract(epoch FROM retry_at)::float8, reason IS NOT DISTINCT FROM 'the transaction of its claim was rolled back'"""
 
 
 @dataclasses.dataclass
@@ -46,6 +46,7 @@ class Event:
     attempt: int = None
     bound: bool = False         # bound to its session
     retry_at: float = None
+    undone: bool = False        # released by the server, because the claim was rolled back
 
 
 @dataclasses.dataclass

@@ -49,6 +49,7 @@ class Job:
     expires: float = None       # expiry if the job was never started
     asked: bool = False
     aborts: int = 0             # consecutive claims that were rolled back
+    logged: bool = False        # claimed in a careful queue: the journal has the claim
     said: object = None         # {"result": ...} or {"error": ...} of its end, if there is one
     waits_for: tuple = ()       # its parents, until it is free
     runs_anyway: bool = False   # whatever the outcome of its parents
@@ -138,6 +139,8 @@ class Model:
         self.forgotten = set()  # those that were never started: their keys are free as long as the server knows that
         self.sessions = []
         self.drained = set()    # names of workers
+        self.careful = set()    # queues without an end of an attempt since the server crashed: they journal claims first
+        self.undone = False     # the server has to journal that claims were rolled back
         self.now = 0.0
 
     # --- visibility
@@ -294,7 +297,7 @@ class Model:
         job = self.jobs[id]
         timeout = job.timeout or self.queues[job.queue].timeout
         job = job.but(hard=self.now + timeout if timeout else None, state="running", attempt=job.attempt + 1, worker=s.name, lease=lease, length=length, claimed=self.now, deadline=self.now + length, due=None,
-                      held=False)
+                      held=False, logged=job.queue in self.careful)
         self.jobs[id] = job
         s.copies[id] = job.but(claim=lease, alone=job.aborts > 1)
         return job
@@ -509,9 +512,13 @@ class Model:
             return              # the reaper was first
         aborts = job.aborts + 1
         pause = 0 if aborts <= 2 else min(2 ** min(aborts - 3, 9), 300)
+        journals = job.logged and not job.asked
+        if journals:
+            job = job.then("released", epoch=job.epoch + 1, started=True)
+            self.undone = True
         job = job.but(state="ready", attempt=job.attempt - 1, lease=None, deadline=None, hard=None, aborts=aborts)
         if pause:
-            job = job.but(state="delayed", due=self.now + pause, pausing=True, held=True)
+            job = job.but(state="delayed", due=self.now + pause, pausing=not journals, held=True)
         self.jobs[id] = job
 
     def end_claims(self, s, kept):
@@ -548,6 +555,8 @@ class Model:
         for queue, what, id in s.counts:
             if what != "enqueued" or not s.copies[id].ended:
                 self.queues[queue].totals[what] += 1
+            if what in ("succeeded", "failed"):
+                self.careful.discard(queue)
         for id, copy in s.copies.items():
             if copy.claim is not None:
                 self.queues[copy.queue].totals["claimed"] += 1
@@ -606,7 +615,7 @@ class Model:
     def tick(self, now):
         """The server's own work until the time is `now`; true if there was any."""
         self.now = now
-        busy = False
+        busy, self.undone = self.undone, False
         for job in list(self.jobs.values()):
             after = self.passed(job)
             if after is not job:
@@ -705,6 +714,7 @@ class Model:
     def crash(self, journalled):
         """The server has restarted; `journalled` are the leases whose claims had reached the disk."""
         self.drained.clear()
+        self.careful = set(self.queues)
         for s in self.sessions:
             s.forget()
             s.open = False
