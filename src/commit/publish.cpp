@@ -274,7 +274,7 @@ void leave_to_disk(const Db &db, Queue &q, Ref ref) noexcept
 {
 	const Entry &e = engine.entry(ref);
 	Lane &l = engine.lane(e.lane);
-	if (e.has(core::kOverride))
+	if (e.has(core::kOverride) || Engine::has_place(e))
 		return;
 	const char *group = e.group != kNil ? engine.group(e.group).key : nullptr;
 	const bool delayed = e.state == State::delayed;
@@ -422,7 +422,7 @@ void undo_change(const Op &op) noexcept
 		if (op.stale)
 		{
 			// Memory and journal disagree about this job: the journal is read again.
-			engine.lower_job_watermark(q, engine.lane(e.lane), nullptr, e.group, e.key());
+			engine.lower_job_watermark(q, engine.lane(e.lane), nullptr, e.group, e.row_key());
 			engine.lower_timer_watermark(q.db, wall_now());
 			engine.drop(q, op.ref, my_proc);
 		}

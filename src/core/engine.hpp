@@ -41,6 +41,7 @@ struct Platform
 	void (*startable)(uint32_t db) noexcept = nullptr;
 	void (*end_progress)(uint16_t slot) noexcept = nullptr; // a lease with progress in this slot ended
 	void (*has_news)(uint32_t db) noexcept = nullptr; // the first unsent notification of a queue that notifies
+	JobId (*next_id)(uint32_t db) noexcept = nullptr; // of the next job to be enqueued
 };
 
 // The head of a lock-free stack. The tag changes with every update, which prevents the ABA problem.
@@ -136,6 +137,7 @@ class Engine
 		const uint32_t own = share.guaranteed > q.running ? share.guaranteed - q.running : 0;
 		return std::max(own, share.left(q.pinned, shared_->lent_entries.load(std::memory_order_relaxed)));
 	}
+	static bool has_place(const Entry &e) noexcept { return e.state == State::ready && e.place != 0; }
 	static bool is_pinned(const Entry &e) noexcept
 	{
 		const bool waits = (e.state == State::ready || e.state == State::delayed) && e.mark == Verb::none;
@@ -196,10 +198,14 @@ class Engine
 	{
 		Entry &e = entries_[r];
 		const bool full = at_limit(q), pinned = is_pinned(e);
+		const State before = e.state;
+		const bool read = before == State::placeholder && e.mark == Verb::none;
 		leave(q, e);
 		const auto listed = static_cast<uint16_t>(e.flags & kClaimListed);
 		edit(e);
 		e.flags = static_cast<uint16_t>((e.flags & ~kClaimListed) | listed);
+		if (e.state == State::ready && before != State::ready)
+			line_up(q, e, !read && (before == State::delayed || e.step > 1));
 		count_pin(q, pinned, is_pinned(e));
 		enter(q, e);
 		after(q, e.group, full);
@@ -505,7 +511,7 @@ class Engine
 	{
 		Entry *e;
 		Links &links(Ref r) const noexcept { return e[r].main; }
-		bool less(Ref a, Ref b) const noexcept { return e[a].key() < e[b].key(); }
+		bool less(Ref a, Ref b) const noexcept { return e[a].ready_key() < e[b].ready_key(); }
 		uint32_t rank(Ref r) const noexcept { return mix32(static_cast<uint64_t>(e[r].id)); }
 	};
 	struct EntryByTimer : EntryByKey
@@ -535,7 +541,7 @@ class Engine
 			const Entry &x = e[l[a].first], &y = e[l[b].first];
 			if (x.priority != y.priority)
 				return x.priority < y.priority;
-			return l[a].turn != l[b].turn ? l[a].turn < l[b].turn : x.id < y.id;
+			return l[a].turn != l[b].turn ? l[a].turn < l[b].turn : x.ready_key() < y.ready_key();
 		}
 		uint32_t rank(Ref r) const noexcept { return mix32(r + 1); }
 	};
@@ -581,13 +587,13 @@ class Engine
 		leases,
 	};
 	static Place place(const Entry &e) noexcept;
-	// Not evictable: an override, because its key differs from its row's; an uncommitted cancel request, because the
-	// journal may never get its step; a delayed job that blocks its group. A pause after rolled-back claims does not
-	// count as delayed: on disk the job is ready and blocks its group there.
+	// Not evictable: an override and a job with a place, because its key differs from its row's; an uncommitted cancel
+	// request, because the journal may never get its step; a delayed job that blocks its group. A pause after
+	// rolled-back claims does not count as delayed: on disk the job is ready and blocks its group there.
 	static bool is_evictable(const Entry &e) noexcept
 	{
 		const bool undone = e.aborts > 0;
-		return !e.has(kOverride) && !(undone && e.after_claim != 0) &&
+		return !e.has(kOverride) && !has_place(e) && !(undone && e.after_claim != 0) &&
 			   !(!undone && e.group != kNil && e.has(kHeld) && e.state == State::delayed);
 	}
 	void count_pin(Queue &q, bool was, bool is) noexcept;
@@ -599,6 +605,11 @@ class Engine
 	bool is_throttled(const Queue &q) const noexcept { return q.settings.rate.limits() || places_to_start(q) == 0; }
 	void leave(Queue &q, Entry &e) noexcept;
 	void enter(Queue &q, Entry &e) noexcept;
+	// Gives a job that has become ready its place in the lane: that of its id or, if it is ready `again` in a queue
+	// that orders by readiness, after all jobs that are ready now. The latter stays in memory, so it needs half of the
+	// queue's pins to be free. Jobs of groups start in order. Jobs read from disk must be startable, because their lane
+	// may have memory for a few only.
+	void line_up(Queue &q, Entry &e, bool again) noexcept;
 	void end_progress(Entry &e) noexcept;
 	void count_worker(const Entry &e, int by) noexcept;
 	void lane_out(Queue &q, Lane &l) noexcept;

@@ -43,6 +43,7 @@ void Engine::init_queue(Queue &q, uint16_t db, int32_t id, const char *name, Que
 	q.evictable = INT64_MIN;
 	q.claims_head = q.claims_tail = q.waiters_head = q.waiters_tail = kNil;
 	q.startable_seq = 0;
+	q.turns = 0;
 	q.tokens = 0;
 	q.call = false;
 	q.next_due.store(kNever);
@@ -220,7 +221,7 @@ Ref Engine::first_of(const Queue &q, const Lane &l, double *turn) const noexcept
 		const Entry &x = entries_[loose], &y = entries_[head];
 		const bool before = x.priority != y.priority	? x.priority < y.priority
 							: loose_turn != head_turn ? loose_turn < head_turn
-													  : x.id < y.id;
+													  : x.ready_key() < y.ready_key();
 		(before ? head : loose) = kNil;
 	}
 	*turn = loose != kNil ? loose_turn : head_turn;

@@ -43,8 +43,16 @@ struct Entry
 	JobId id;
 	LeaseNo lease;		  // running: number of the live lease; 0 otherwise
 	Micros timer;		  // key in the due tree (wall) or the lease tree (monotonic, never later than deadline)
-	Micros deadline;	  // running: when the lease ends (monotonic)
-	Micros hard_deadline; // running: when the attempt must end (monotonic)
+	union
+	{
+		Micros deadline; // running: when the lease ends (monotonic)
+		int64_t turn;	 // ready, with a place: among the jobs with the same one
+	};
+	union
+	{
+		Micros hard_deadline; // running: when the attempt must end (monotonic)
+		JobId place;		  // ready: 0, or instead of its id: its place in the lane, see Engine::line_up
+	};
 	Micros claimed_at;	  // running: wall
 	Micros expires_at;	  // wall; kNever
 	Links main;			  // ready, due or lease tree
@@ -75,7 +83,9 @@ struct Entry
 	uint16_t
 		home; // queue + 1 while a job has this entry, else 0. Atomic: `is` reads it under any queue's lock
 
-	Key key() const noexcept { return Key{priority, id}; }
+	Key row_key() const noexcept { return Key{priority, id}; } // on disk, unless it has an override
+	Key ready_key() const noexcept { return place == 0 ? row_key() : Key{priority, place, turn}; }
+	Key key() const noexcept { return state == State::ready ? ready_key() : row_key(); }
 	uint32_t worker() const noexcept { return worker_slot != UINT16_MAX ? worker_slot : kNil; }
 	void set_worker(uint32_t w) noexcept { worker_slot = w < UINT16_MAX ? static_cast<uint16_t>(w) : UINT16_MAX; }
 	bool has(EntryFlag f) const noexcept { return (flags & f) != 0; }
@@ -241,6 +251,7 @@ struct QueueSettings
 	Flag strict_timeout = Flag::unset;
 	bool loose_groups = false; // group_order: a job that waits to be retried does not block its group
 	bool fair = false;		   // groups take turns
+	bool by_readiness = false; // order: jobs that became ready again start after older ready jobs
 	bool has_retry = false;
 	bool notifies = false; // the row has the channel's name
 	uint8_t followed = 0;  // ends that enqueue a follow-up, by bit (end_bit); the row names the follow-up
@@ -312,6 +323,7 @@ struct Queue
 	uint32_t group_loads;	// groups being read in
 	int64_t admitted;		// jobs enqueued by open transactions, counted for max_depth
 	uint64_t startable_seq; // grows whenever a job becomes startable
+	int64_t turns;			// given to jobs that became ready again
 	uint32_t tokens;		// granted to waiters that are still registered
 	std::atomic<Micros> next_due;	// read without Q by the scheduler: the least of `due`
 	std::atomic<Micros> next_lease; // ... of `leases`

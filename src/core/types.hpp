@@ -20,11 +20,13 @@ constexpr Micros kNever = INT64_MAX;
 constexpr size_t kCacheLine = 64; // bytes; separates data of different writers
 constexpr size_t kNameMax = 64; // bytes of a queue's, kind's or worker's name with the final zero
 
-// The order of a lane: lower priority number first, then the older job.
+// The order of a lane: lower priority number first, then the older job. Jobs that became ready again may have a later
+// place, see Engine::line_up.
 struct Key
 {
 	int32_t priority;
 	JobId id;
+	int64_t turn = 0; // among the jobs with the same place; 0: the job with this id
 	friend constexpr auto operator<=>(const Key &, const Key &) = default;
 };
 constexpr Key kMinKey{INT32_MIN, INT64_MIN};

@@ -31,6 +31,7 @@ enum class Type : uint8
 	rate,
 	burst,
 	on_lost,
+	group_order,
 	order,
 	retry,
 	notify,
@@ -76,7 +77,7 @@ constexpr KeySpec kKeys[] = {
 	{.name = "fair", .type = Type::boolean, .boolean = &QueueSettings::fair},
 	{.name = "follow_up", .type = Type::follow_up},
 	small("group_max_running", 0, PG_INT32_MAX, &QueueSettings::group_max_running),
-	{.name = "group_order", .type = Type::order},
+	{.name = "group_order", .type = Type::group_order},
 	rate("group_rate", &QueueSettings::group_rate),
 	duration("lease", 1, UINT32_MAX, &QueueSettings::lease_ms),
 	duration("lease_grace", 0, 3600000, &QueueSettings::lease_grace_ms),
@@ -85,6 +86,7 @@ constexpr KeySpec kKeys[] = {
 	small("max_running", 0, PG_INT32_MAX, &QueueSettings::max_running),
 	{.name = "notify", .type = Type::notify},
 	{.name = "on_lost", .type = Type::on_lost},
+	{.name = "order", .type = Type::order},
 	small("priority", PG_INT16_MIN, PG_INT16_MAX, &QueueSettings::priority),
 	rate("rate", &QueueSettings::rate),
 	duration("retention", 0, kLongestMs, &QueueSettings::retention_ms),
@@ -124,7 +126,8 @@ const char *channel_in(const Named &at, const JsonbValue &v)
 void set(QueueSettings &out, const KeySpec &k, const JsonbValue &v, int64 *burst)
 {
 	static constexpr const char *kOnLost[] = {"retry", "bury", "dead", nullptr}; // as enum OnLost, from 1
-	static constexpr const char *kOrder[] = {"strict", "loose", nullptr};
+	static constexpr const char *kGroupOrder[] = {"strict", "loose", nullptr};
+	static constexpr const char *kOrder[] = {"enqueued", "ready", nullptr};
 	const Named at{"setting", k.name};
 	switch (k.type)
 	{
@@ -156,8 +159,11 @@ void set(QueueSettings &out, const KeySpec &k, const JsonbValue &v, int64 *burst
 		case Type::on_lost:
 			out.on_lost = static_cast<core::OnLost>(pg::word_in(at, v, kOnLost) + 1);
 			break;
+		case Type::group_order:
+			out.loose_groups = pg::word_in(at, v, kGroupOrder) == 1;
+			break;
 		case Type::order:
-			out.loose_groups = pg::word_in(at, v, kOrder) == 1;
+			out.by_readiness = pg::word_in(at, v, kOrder) == 1;
 			break;
 		case Type::retry:
 			if (v.type != jbvBinary)

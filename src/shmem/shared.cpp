@@ -99,6 +99,7 @@ void want_refill(uint32_t d) noexcept
 }
 
 void wake(uint32_t d) noexcept { wake_scheduler(own.dbs[d]); }
+JobId next_id(uint32_t d) noexcept { return own.dbs[d].next_id.load(std::memory_order_relaxed); }
 
 } // namespace
 
@@ -145,8 +146,8 @@ void init_shmem()
 	init_asked_kinds(max_procs());
 	init_clock();
 	init_grants();
-	engine.set_platform(
-		{lock_partition, unlock_partition, wake_proc, sooner, want_refill, mono_now, wake, end_progress, wake});
+	engine.set_platform({lock_partition, unlock_partition, wake_proc, sooner, want_refill, mono_now, wake, end_progress,
+						 wake, next_id});
 	own.locks = GetNamedLWLockTranche("tq");
 #ifdef TQ_TEST
 	init_test_shmem();

@@ -437,7 +437,7 @@ INSERT INTO cases (verb, arguments, code, says)
 		('max_running', '-1'), ('max_running', 'true'), ('max_running', '2147483648'),
 		('follow_up', '"x"'), ('follow_up', '{}'), ('follow_up', '{"queue": 1}'), ('follow_up', '{"queue": "x", "on": []}'),
 		('follow_up', '{"queue": "x", "on": ["never"]}'), ('follow_up', '{"queue": "x", "colour": 1}'), ('follow_up', '{"queue": "x", "priority": 1e9}'),
-		('notify', '""'), ('notify', '0'), ('notify', '{}'), ('notify', '"' || repeat('x', 64) || '"'), ('on_lost', '"forget"'), ('on_lost', '1'), ('priority', '-32769'), ('priority', '{}'),
+		('notify', '""'), ('notify', '0'), ('notify', '{}'), ('notify', '"' || repeat('x', 64) || '"'), ('on_lost', '"forget"'), ('on_lost', '1'), ('order', '"id"'), ('order', 'true'), ('priority', '-32769'), ('priority', '{}'),
 		('rate', '"/s"'), ('rate', '"1/"'), ('rate', '"1.5/s"'), ('rate', '"1/s/s"'), ('rate', '[1]'), ('rate', '"99999999999999999999/s"'),
 		('retention', '"-1 s"'), ('retention', '"1 month"'), ('strict_timeout', '"on"'), ('strict_timeout', '0'),
 		('timeout', '"-1 s"'), ('timeout', '"1 month"'), ('unique_for', '"-1 s"'), ('unique_for', '60'),

@@ -150,6 +150,10 @@ INSERT INTO value (settings, wanted) VALUES
 	('{"group_order": "loose"}', 'ok'),
 	('{"group_order": "none"}', '22023 setting "group_order" has a wrong value'),
 	('{"group_order": true}', '22023 setting "group_order" has a wrong value'),
+	('{"order": "enqueued"}', 'ok'),
+	('{"order": "ready"}', 'ok'),
+	('{"order": "random"}', '22023 setting "order" has a wrong value'),
+	('{"order": 1}', '22023 setting "order" has a wrong value'),
 	('{"fair": true}', 'ok'),
 	('{"fair": "yes"}', '22023 setting "fair" has a wrong value'),
 	('{"fair": 1}', '22023 setting "fair" has a wrong value'),
@@ -177,7 +181,7 @@ INSERT INTO value (settings, wanted) VALUES
 -- a key that this version may not know: null sets no value
 INSERT INTO value (settings, wanted) SELECT jsonb_build_object(k, NULL), 'ok'
 	FROM unnest(ARRAY['burst', 'cancel_grace', 'change_retention', 'dead_retention', 'enqueue_rate', 'executors', 'expires_in', 'fair', 'follow_up', 'group_max_running', 'group_order',
-		'group_rate', 'lease', 'lease_grace', 'max_attempts', 'max_depth', 'max_running', 'on_lost', 'rate', 'retention', 'strict_timeout',
+		'group_rate', 'lease', 'lease_grace', 'max_attempts', 'max_depth', 'max_running', 'on_lost', 'order', 'rate', 'retention', 'strict_timeout',
 		'timeout', 'unique_for', 'weight']) k;
 
 SELECT tq_create_queue('altered', '{"priority": 77}');
@@ -190,7 +194,7 @@ SELECT is(attempt(format('SELECT tq_drop_queue(%L)', queue)), 'ok', queue || ' c
 SELECT is(short(attempt(format('SELECT tq_alter_queue(''altered'', %L)', settings))), wanted, 'tq_alter_queue: ' || left(settings::text, 100)) FROM value;
 SELECT is(attempt($$SELECT tq_alter_queue('altered', jsonb_object_agg(k, NULL))
 	FROM unnest(ARRAY['burst', 'cancel_grace', 'change_retention', 'dead_retention', 'enqueue_rate', 'executors', 'expires_in', 'fair', 'follow_up', 'group_max_running', 'group_order',
-		'group_rate', 'lease', 'lease_grace', 'max_attempts', 'max_depth', 'max_running', 'on_lost', 'priority', 'rate', 'retention', 'retry',
+		'group_rate', 'lease', 'lease_grace', 'max_attempts', 'max_depth', 'max_running', 'on_lost', 'order', 'priority', 'rate', 'retention', 'retry',
 		'strict_timeout', 'timeout', 'unique_for', 'weight']) k$$), 'ok', 'null for every key');
 SELECT is((SELECT settings FROM tq_queues WHERE queue = 'altered'), '{}', 'leaves none');
 

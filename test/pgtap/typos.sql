@@ -84,7 +84,7 @@ SELECT matches(attempt('y_create', $$SELECT tq_schedule('s', 'mial', every => '1
 SELECT is(attempt(statement), wanted, statement) FROM (VALUES
 	($$SELECT tq_alter_queue('mail', '{"leas": "1 s"}')$$, '22023 / unknown setting "leas" / Perhaps you meant "lease". Known settings are burst, cancel_grace, '
 		'change_retention, dead_retention, enqueue_rate, executors, expires_in, fair, follow_up, group_max_running, group_order, group_rate, lease, lease_grace, max_attempts, max_depth, '
-		'max_running, notify, on_lost, priority, rate, retention, retry, strict_timeout, timeout, unique_for, weight.'),
+		'max_running, notify, on_lost, order, priority, rate, retention, retry, strict_timeout, timeout, unique_for, weight.'),
 	($$SELECT tq_enqueue('mail', options => '{"tag": []}')$$, '22023 / unknown key "tag" in options / Perhaps you meant "tags". Known keys are batch, follow_up, lease, '
 		'on_parent_failure, tags, unique_for, weight.'),
 	($$SELECT tq_enqueue('mail', retry => '{"dealy": "1 s"}')$$, '22023 / unknown key "dealy" in retry / Perhaps you meant "delay". Known keys are policy, delay, max, '

@@ -109,7 +109,8 @@ private:
 			return;
 		if (nkinds_ > 0 && std::find(kinds_, kinds_ + nkinds_, lane(x).kind_hash) == kinds_ + nkinds_)
 			return;
-		if (best_ != kNil && std::tuple(e_.entry(best_).priority, turn_, e_.entry(best_).id) < std::tuple(x.priority, turn, x.id))
+		const auto rank = [](const Entry &e, double its_turn) { return std::tuple(e.priority, its_turn, e.key()); };
+		if (best_ != kNil && rank(e_.entry(best_), turn_) < rank(x, turn))
 			return;
 		best_ = r;
 		turn_ = turn;

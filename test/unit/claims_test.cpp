@@ -32,6 +32,96 @@ TEST(Claims, LowerPriorityNumberFirstThenTheOlderJob)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
+// Claims the next job and puts it back, for `due` if that is not 0; returns its id.
+JobId poll(Rig &t, Micros due = 0)
+{
+	const Ref r = t.claim();
+	due != 0 ? t.fail(r, due) : t.undo_claim(r);
+	return t.id_of(r);
+}
+
+TEST(Order, ByDefaultAJobThatIsReadyAgainComesBeforeNewerOnes)
+{
+	Rig t;
+	for (JobId id = 1; id <= 3; ++id)
+		t.ready(id);
+	EXPECT_EQ(poll(t), 1);
+	EXPECT_EQ(poll(t, 5), 1);
+	t.fire(5);
+	EXPECT_EQ(claim_all(t), (std::vector<JobId>{1, 2, 3}));
+}
+
+TEST(Order, ByReadinessItComesAfterThoseThatWereReadyBefore)
+{
+	Rig t;
+	t.set([](QueueSettings &s) { s.by_readiness = true; });
+	surroundings().next_id = 3;
+	t.ready(1);
+	t.ready(2, 0, "mail");
+	EXPECT_EQ(poll(t), 1);
+	EXPECT_EQ(poll(t, 5), 2);
+	EXPECT_EQ(poll(t), 1);
+	t.fire(5);
+	EXPECT_EQ(poll(t), 1); // 2 became ready after it
+	EXPECT_EQ(verify(t.engine), "");
+	t.ready(3);
+	t.ready(4, -1);
+	surroundings().next_id = 5;
+	EXPECT_EQ(poll(t), 4); // priorities come first
+	EXPECT_EQ(poll(t), 4);
+	t.finish(t.claim());
+	EXPECT_EQ(poll(t), 2);
+	EXPECT_EQ(poll(t), 1);
+	t.ready(5);
+	EXPECT_EQ(verify(t.engine), "");
+	EXPECT_EQ(claim_all(t), (std::vector<JobId>{3, 2, 1, 5}));
+	EXPECT_EQ(verify(t.engine), "");
+}
+
+TEST(Order, AJobWithAPlaceIsNotEvictedAndWaitsForTheJobsOnDiskBeforeIt)
+{
+	Rig t;
+	t.set([](QueueSettings &s) { s.by_readiness = true; });
+	surroundings().next_id = 5;
+	t.ready(1);
+	t.ready(2);
+	EXPECT_EQ(poll(t), 1);
+	Lane &l = t.lane_at();
+	EXPECT_TRUE(t.engine.evict_ready(t.q(), l, kMinKey, 0));
+	EXPECT_FALSE(t.engine.evict_ready(t.q(), l, kMinKey, 0));
+	EXPECT_EQ(l.watermark, (Key{0, 2}));
+	EXPECT_EQ(t.claim(), kNil);
+	EXPECT_TRUE(t.engine.runs_dry(t.q(), l));
+	l.limit = kMaxKey;
+	t.ready(2); // read in
+	t.engine.raise_watermark(t.q(), l, Key{0, 3});
+	EXPECT_EQ(t.id_of(t.claim()), 2);
+	EXPECT_EQ(t.claim(), kNil);
+	t.engine.raise_watermark(t.q(), l, kMaxKey);
+	EXPECT_EQ(t.id_of(t.claim()), 1);
+	EXPECT_EQ(verify(t.engine), "");
+}
+
+TEST(Order, JobsWithAPlaceTakeHalfOfThePinsAtMostAndGroupsKeepTheirOrder)
+{
+	Rig t(kSmall);
+	t.set([](QueueSettings &s) { s.by_readiness = true; });
+	for (JobId id = 1; id <= 10; ++id)
+		t.delayed(id, 5);
+	t.engine.fire_due(t.q(), 5, 100);
+	EXPECT_GT(t.q().pinned, 0U);
+	EXPECT_LE(t.q().pinned, t.engine.pins_left(t.q()) + 1);
+	EXPECT_EQ(verify(t.engine), "");
+	claim_all(t);
+	Rig u;
+	u.set([](QueueSettings &s) { s.by_readiness = s.loose_groups = true; });
+	u.grouped("g", 1);
+	u.grouped("g", 2);
+	EXPECT_EQ(poll(u), 1);
+	EXPECT_EQ(poll(u), 1);
+	EXPECT_EQ(verify(u.engine), "");
+}
+
 TEST(Claims, OnlyWantedKinds)
 {
 	Rig t;

@@ -528,7 +528,7 @@ private:
 			const Entry &e = e_.entry(r);
 			if (e.home != 0)
 				// a pause after rolled-back claims is in memory only
-				out[e.id] = OnDisk{e.queue, e.lane, e.key(), e.state == State::delayed && e.aborts == 0 ? e.timer : kNever,
+				out[e.id] = OnDisk{e.queue, e.lane, e.row_key(), e.state == State::delayed && e.aborts == 0 ? e.timer : kNever,
 								   e.group != kNil ? e_.group(e.group).key : ""};
 		}
 		return out;
@@ -611,6 +611,7 @@ private:
 				break;
 			case 1:
 				s.loose_groups = next_(2) == 0;
+				s.by_readiness = next_(2) == 0;
 				break;
 			case 2:
 				s.fair = next_(2) == 0;

@@ -29,6 +29,7 @@ struct Surroundings
 	std::atomic<Micros> sooner_wall{kNever};
 	std::atomic<Micros> sooner_mono{kNever};
 	std::atomic<Micros> mono{0}; // the monotonic clock
+	std::atomic<JobId> next_id{1000};
 	// latches
 	std::mutex latch_lock;
 	std::condition_variable latch_set;
@@ -84,6 +85,7 @@ inline void note_sooner(uint32_t, Micros when, bool monotonic) noexcept
 inline void note_refill(uint32_t) noexcept { surroundings().refills.fetch_add(1); }
 
 inline Micros mono_now() noexcept { return surroundings().mono.load(std::memory_order_relaxed); }
+inline JobId next_id(uint32_t) noexcept { return surroundings().next_id.load(std::memory_order_relaxed); }
 
 constexpr Limits kSmall{16, 4, 2, 1, 4, 2, 4};
 constexpr Limits kMiddle{1024, 16, 4, 2, 16, 8, 64};
@@ -109,12 +111,14 @@ public:
 		s.mono = 0;
 		s.latch.fill(false);
 		s.wakes.fill(0);
-		engine.set_platform(locks == Locks::real
+		Platform platform = locks == Locks::real
 								? Platform{lock_partition, unlock_partition, set_latch, note_sooner, note_refill,
 										   mono_now}
 								: Platform{[](uint32_t, bool) noexcept {}, [](uint32_t) noexcept {},
 										   [](uint32_t) noexcept {}, [](uint32_t, Micros, bool) noexcept {},
-										   [](uint32_t) noexcept {}, mono_now});
+										   [](uint32_t) noexcept {}, mono_now};
+		platform.next_id = next_id;
+		engine.set_platform(platform);
 		engine.create(memory_.get(), limits);
 		for (uint32_t d = 0; d < limits.databases; ++d)
 			engine.db(static_cast<uint16_t>(d)).next_lease.store(1000);

@@ -177,7 +177,7 @@ private:
 	// Must stay in memory.
 	static bool stays(const Entry &e)
 	{
-		return e.has(kOverride) || (e.aborts > 0 && e.after_claim != 0) ||
+		return e.has(kOverride) || Engine::has_place(e) || (e.aborts > 0 && e.after_claim != 0) ||
 			   (e.state == State::delayed && e.aborts == 0 && e.group != kNil && e.has(kHeld));
 	}
 
@@ -195,7 +195,7 @@ private:
 	bool before(Ref a, double ta, Ref b, double tb)
 	{
 		const Entry &x = e_.entry(a), &y = e_.entry(b);
-		return std::tuple(x.priority, ta, x.id) < std::tuple(y.priority, tb, y.id);
+		return std::tuple(x.priority, ta, x.key()) < std::tuple(y.priority, tb, y.key());
 	}
 
 	void lane(const Queue &q, uint16_t qi, uint16_t li)
