@@ -111,6 +111,8 @@ void publish_enqueue(Db &db, const Op &op, Counting counting) noexcept
 	}
 	else
 		engine.lower_job_watermark(q, l, op.group, kNil, Key{op.priority, op.id});
+	if (op.ref == kNil && !op.blocked)
+		engine.note_on_disk(index_of(db), op.expires_at);
 	unlock_queue(op.queue);
 }
 
@@ -290,6 +292,7 @@ void leave_to_disk(const Db &db, Queue &q, Ref ref) noexcept
 	}
 	else
 		engine.lower_job_watermark(q, l, group, e.group, e.key());
+	engine.note_on_disk(q, e);
 	engine.drop(q, ref, my_proc);
 }
 
@@ -479,6 +482,7 @@ void publish_queue(Db &db, const Bulk *bulks, int n, Counting counting) noexcept
 			continue;
 		}
 		count_on_disk(l, b.ndelayed, counting);
+		engine.note_on_disk(index_of(db), b.least_expiry);
 		if (b.ndelayed > 0)
 			engine.lower_timer_watermark(index_of(db), b.least_due);
 		if (!b.grouped && b.count > b.ndelayed)

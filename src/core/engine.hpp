@@ -444,6 +444,13 @@ class Engine
 	{
 		return has_overdue(q, wall) ? set_aside_now(q, wall, max) : 0;
 	}
+	// A waiting job is about to lose its entry, or to be published without one: see DbCore::disk_expiry.
+	void note_on_disk(uint16_t d, Micros expires_at) const noexcept { lower(dbs_[d].disk_expiry, expires_at); }
+	void note_on_disk(const Queue &q, const Entry &e) const noexcept
+	{
+		if (may_expire(e))
+			note_on_disk(q.db, e.expires_at);
+	}
 	bool has_overdue(const Queue &q, Micros wall) const noexcept
 	{
 		return q.expiry.min != kNil && entries_[q.expiry.min].expires_at <= wall;

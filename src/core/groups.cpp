@@ -444,6 +444,7 @@ bool Engine::evict_from_group(Queue &q, Ref r, Key above, uint32_t hint) noexcep
 		if (!is_evictable(e))
 			continue;
 		lower_group_watermark(q, r, e.key(), e.id);
+		note_on_disk(q, e);
 		drop(q, i, hint);
 		return true;
 	}
@@ -460,6 +461,7 @@ bool Engine::evict_head(Queue &q, Ref r, uint32_t hint) noexcept
 	if (!is_evictable(e) || !holds_back(q, lanes_[e.lane], e.key()))
 		return false;
 	lower_group_watermark(q, r, e.key(), e.id); // it is no longer a head
+	note_on_disk(q, e);
 	drop(q, head, hint);
 	return true;
 }
@@ -480,7 +482,10 @@ bool Engine::evict_group(Queue &q, Ref r, uint32_t hint) noexcept
 			return false;
 	lower_group_watermark(q, r, kMinKey); // withdraws its head and keeps the slot while jobs are evicted
 	while (g.ready.min != kNil)
+	{
+		note_on_disk(q, entries_[g.ready.min]);
 		drop(q, g.ready.min, hint);
+	}
 	want_discovery(q); // first: a job without a slot then knows that jobs may be on disk
 	free_group(q, r);
 	return true;

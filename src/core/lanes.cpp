@@ -421,6 +421,7 @@ bool Engine::evict_ready(Queue &q, Lane &l, Key above, uint32_t hint) noexcept
 		if (!is_evictable(e))
 			continue;
 		lower_watermark(q, l, e.key(), e.id);
+		note_on_disk(q, e);
 		drop(q, r, hint);
 		return true;
 	}
@@ -455,6 +456,7 @@ void Engine::evict_timer(Queue &q, Ref r, uint32_t hint) noexcept
 		lower_timer_watermark(q.db, e.timer);
 		l.count_delayed(1);
 	}
+	note_on_disk(q, e);
 	drop(q, r, hint);
 }
 

@@ -407,6 +407,8 @@ struct DbCore
 	std::atomic<Micros> timer_watermark;
 	std::atomic<Micros> timer_limit;
 	std::atomic<Micros> timer_skipped; // a load skipped a locked segment from this time on
+	// No waiting job that is on disk only expires before it; an audit reads in those that have expired. No lock.
+	std::atomic<Micros> disk_expiry;
 	std::atomic<LeaseNo> next_lease;
 	std::atomic<LeaseNo> lease_limit; // numbers from this one are not reserved: no claims
 	std::atomic<uint32_t> kinds; // sum of Queue::kinds; written by R

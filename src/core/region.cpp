@@ -99,6 +99,7 @@ void Engine::create(void *memory, const Limits &limits) noexcept
 		d->timer_watermark.store(kNever);
 		d->timer_limit.store(kNever);
 		d->timer_skipped.store(kNever);
+		d->disk_expiry.store(kNever);
 		d->lease_limit.store(INT64_MAX);
 	}
 	for (uint32_t i = 0; i < limits.workers; ++i)

@@ -130,6 +130,7 @@ Db &make_slot(Oid extension)
 				db->loaded_at.store(0);
 				db->load_took.store(0);
 				db->counted_at.store(0);
+				db->rested_at.store(0);
 				db->drops_wait_since.store(0);
 				for (Backoff *pause : {&db->opening, &db->tidying})
 				{
@@ -140,6 +141,7 @@ Db &make_slot(Oid extension)
 				c.timer_watermark.store(core::kNever);
 				c.timer_limit.store(core::kNever);
 				c.timer_skipped.store(core::kNever);
+				c.disk_expiry.store(core::kNever);
 				db->skips.store(false);
 				c.next_lease.store(0);
 				c.lease_limit.store(0);

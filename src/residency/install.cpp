@@ -226,6 +226,9 @@ void leave_on_disk(const Arrival &a) noexcept
 		engine.drop(a.q, a.ref, my_proc);
 	if (a.to == State::blocked)
 		return;
+	const TimestampTz expires_at = a.fold.expires_at(a.c.expires_at);
+	if (a.fold.attempt == 0 && expires_at != journal::kNoTime)
+		engine.note_on_disk(index_of(a.db), expires_at);
 	if (a.to == State::delayed)
 	{
 		engine.lower_timer_watermark(index_of(a.db), a.due);

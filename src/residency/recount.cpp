@@ -40,6 +40,8 @@ struct Tally
 	// Later counts: jobs that must be in memory but are not, allocated in `context`.
 	MemoryContext context;
 	pg::Array<JobId> must;
+	int overdue;		// of them: have expired on disk
+	Micros next_expiry; // of the jobs that stay on disk
 	pg::Array<JobId> waiting;
 	// The lane of the last row, which neighbours mostly share.
 	int32 last_queue_id;
@@ -138,6 +140,25 @@ void remember_must(Tally &t, JobId id)
 	t.must.append(t.context, id);
 }
 
+// Jobs that have expired on disk are read in, for the scheduler to end. No watermark brings them while their queue is
+// paused, or others come first. At most this many at a time, because they need memory.
+constexpr int kMostOverdue = 10000;
+
+void look_for_expiry(Tally &t, const journal::Candidate &c, const journal::Fold &fold)
+{
+	const TimestampTz expires_at = fold.expires_at(c.expires_at);
+	uint16_t q = 0;
+	if (fold.attempt != 0 || expires_at == journal::kNoTime || engine.find(index_of(*t.db), c.id, &q) != kNil)
+		return;
+	if (is_overdue(fold.attempt, expires_at, wall_now()) && t.overdue < kMostOverdue)
+	{
+		++t.overdue;
+		t.must.append(t.context, c.id);
+	}
+	else
+		t.next_expiry = std::min<Micros>(t.next_expiry, expires_at);
+}
+
 // Drops an entry that lacks steps of its job's events. A session that appends an event takes the step first, and marks
 // the entry until it has published. So an unmarked entry that lacks a step was read before its events arrived (a
 // restore writes one table after the other). An old copy of a moved job proves nothing.
@@ -193,6 +214,8 @@ void visit(const journal::Candidate &c, const journal::Fold &fold, const journal
 		t.delayed[t.lane] += waits_on_disk(t, c, fold);
 		if (!blocked && (fold.state == journal::FoldState::running || fold.has_override || (fold.held && c.has_group)))
 			remember_must(t, c.id);
+		else if (!blocked)
+			look_for_expiry(t, c, fold);
 		return;
 	}
 	// A running job must be in memory, so evicts any lane or group. Retries if another process takes the entry.
@@ -425,6 +448,7 @@ void stop_count(int, Datum arg)
 			l.count.delta = l.delta_blocked = 0;
 	}
 	LWLockRelease(map_lock(db));
+	engine.note_on_disk(index_of(db), wall_now());
 	give_up_loader(db);
 }
 
@@ -449,6 +473,7 @@ CountResult count_journal(Db &db)
 	t.first = db.load_state.load() != static_cast<uint32>(LoadState::loaded);
 	t.queue = kNoQueue;
 	t.context = CurrentMemoryContext;
+	t.next_expiry = core::kNever;
 	// The first count after the janitor adopted a restored segment finds its jobs.
 	const uint32 outside = std::min(db.outside_changes.load(), db.outside_adopted.load());
 	const Micros began = steady_now();
@@ -468,6 +493,7 @@ CountResult count_journal(Db &db)
 		if (t.first)
 			start_leases(db);
 		TQ_WAIT_POINT("count-before-snapshot");
+		engine.db(index_of(db)).disk_expiry.store(core::kNever); // jobs that go to disk from now on lower it
 		int n = 0;
 		Snapshot snapshot = RegisterSnapshot(begin_count(db, t, tables, slots, &n));
 		snapshot->curcid = FirstCommandId; // own changes are counted when they commit
@@ -485,6 +511,7 @@ CountResult count_journal(Db &db)
 		end_count(db, t, segments);
 		for (const JobId id : t.must)
 			static_cast<void>(fetch_job(db, id, false));
+		engine.note_on_disk(index_of(db), t.overdue > 0 ? wall_now() : t.next_expiry); // some may not have found room
 		t.result.orphans = count_orphans(db, t.waiting.begin(), t.waiting.n);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(stop_count, PointerGetDatum(&db));
@@ -508,6 +535,8 @@ CountResult count_journal(Db &db)
 	db.brought.fetch_add(t.regained);
 	db.outside_found.store(outside);
 	db.counted_at.store(wall_now());
+	const Micros ended = steady_now();
+	db.rested_at.store(ended + 10 * (ended - began));
 	db.rows_unknown.store(t.result.unknown);
 	db.orphans.store(t.result.orphans);
 	return t.result;

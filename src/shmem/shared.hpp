@@ -188,6 +188,7 @@ struct Db
 	std::atomic<int64> orphans;		 // in the last count: jobs that wait for parents without a row
 	std::atomic<Micros> loaded_at, load_took;
 	std::atomic<Micros> counted_at;	 // last recount
+	std::atomic<Micros> rested_at;	 // (steady_now) from then on, an audit may look for jobs that expired on disk
 	std::atomic<Micros> warned_at;	 // last log message that no segment can be added
 	std::atomic<Micros> cleaned_at;	 // when segment 0 was last cleaned
 	std::atomic<Micros> drops_wait_since; // since when drops wait for a snapshot (mono_now); 0: they do not

@@ -50,6 +50,7 @@ bool merge(const Bulk &b, uint64 hash) noexcept
 		to.least = std::min(to.least, b.least);
 		to.least_id = std::min(to.least_id, b.least_id);
 		to.least_due = std::min(to.least_due, b.least_due);
+		to.least_expiry = std::min(to.least_expiry, b.least_expiry);
 		return true;
 	}
 	return false;
@@ -99,16 +100,17 @@ void add_to_bulks(const Op &enqueue, SubTransactionId sub)
 	const bool delayed = is_delayed(enqueue), grouped = enqueue.group != nullptr;
 	const Key key{enqueue.priority, enqueue.id};
 	add(Bulk{sub, enqueue.queue, enqueue.lane, enqueue.segment, 1, delayed, key, enqueue.id,
-			 delayed ? enqueue.due : core::kNever, grouped, enqueue.blocked, nullptr});
+			 delayed ? enqueue.due : core::kNever, enqueue.blocked ? core::kNever : enqueue.expires_at, grouped,
+			 enqueue.blocked, nullptr});
 	if (grouped && !delayed && !enqueue.blocked)
-		add(Bulk{sub, enqueue.queue, enqueue.lane, enqueue.segment, 0, 0, key, enqueue.id, core::kNever, true, false,
-				 enqueue.group});
+		add(Bulk{sub, enqueue.queue, enqueue.lane, enqueue.segment, 0, 0, key, enqueue.id, core::kNever, core::kNever,
+				 true, false, enqueue.group});
 }
 
 void take_from_bulks(const Op &enqueue, SubTransactionId sub)
 {
 	add(Bulk{sub, enqueue.queue, enqueue.lane, enqueue.segment, -1, is_delayed(enqueue) ? -1 : 0, core::kMaxKey,
-			 INT64_MAX, core::kNever, enqueue.group != nullptr, enqueue.blocked, nullptr});
+			 INT64_MAX, core::kNever, core::kNever, enqueue.group != nullptr, enqueue.blocked, nullptr});
 }
 
 bool has_bulks() noexcept { return bulks.n > 0; }

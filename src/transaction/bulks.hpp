@@ -22,6 +22,7 @@ struct Bulk
 	Key least; // least key of all of them,
 	JobId least_id; // and least id
 	Micros least_due;
+	Micros least_expiry; // of those that wait for no parents
 	bool grouped; // all of them have a group_key
 	bool blocked; // all of them wait for their parents
 	const char *group; // a group's key, "" for any group; null: a lane and segment

@@ -328,6 +328,29 @@ until_true($node, q{select expired = 3000 from tq_stats() where queue = 'disk'},
 is(query(q{select count(*) from tq_claim('disk')}), 0, 'and so do delayed ones');
 clock($node, 0, 0);
 
+# jobs on disk that nothing reads in: of a paused queue, kind or group, and behind jobs that do not expire
+query(q{select tq_create_queue('rests', '{"max_depth": 2501}'), tq_pause('rests'), tq_create_queue('busy'), tq_create_queue('both')});
+query(q{select tq_enqueue('both', kind => 'k', group_key => 'g0'), tq_pause('both', kind => 'k'), tq_pause('both', group_key => 'g0')});
+my $until = q{expires_at => clock_timestamp() + interval '1 h'};
+query(qq{select tq_enqueue_many('rests', array_fill('{}'::jsonb, '{1500}'), $until, unique_keys => array(select 'key ' || g from generate_series(1, 1500) g))});
+query(qq{select tq_enqueue_many('rests', array_fill('{}'::jsonb, '{1000}'), $until, group_keys => array(select 'g' || g % 7 from generate_series(1, 1000) g))});
+query(qq{select tq_enqueue_many('both', array_fill('{}'::jsonb, '{1000}'), kind => 'k', $until)});
+query(qq{select tq_enqueue_many('both', array_fill('{}'::jsonb, '{1000}'), group_key => 'g0', $until)});
+query(q{select tq_enqueue_many('busy', array_fill('{}'::jsonb, '{1000}'))});
+query(qq{select tq_enqueue_many('busy', array_fill('{}'::jsonb, '{1000}'), $until)});
+my $awaited = query(q{select max(id) from tq_jobs where queue = 'rests'});
+$job = query(qq{select tq_enqueue('children', depends_on => array[$awaited], options => '{"on_parent_failure": "run"}')});
+clock($node, 3700, 0);
+is(query(q{select string_agg(queue || n, ' ' order by queue) from (select queue, count(*) as n from tq_jobs where state = 'expired' and queue in ('rests', 'both', 'busy') group by queue) x}),
+	'both2000 busy1000 rests2500', 'tq_jobs shows expired jobs as such at once');
+ok(until_true($node, "select string_agg(queue || ready || ' ' || expired, ', ' order by queue) = 'both1 2000, busy1000 1000, rests0 2500' from tq_stats() where queue in ('rests', 'both', 'busy')"),
+	'jobs that wait on disk expire, whatever keeps them there');
+is(query(q{select string_agg(queue || live, ' ' order by queue) from tq_queues where queue in ('rests', 'both', 'busy')}), 'both1 busy1000 rests0', '... they are no backlog');
+is(query(q{select outcome from tq_enqueue_info('rests', unique_key => 'key 7')}), 'created', '... have no key');
+ok(until_true($node, "select state = 'ready' from tq_get($job)"), '... and keep no child waiting');
+like(query("select tq_explain($awaited)"), qr/has expired/, '... which tq_explain says, too');
+clock($node, 0, 0);
+
 # the journal decides
 $job = query(q{select tq_enqueue('plain', expires_at => clock_timestamp() + interval '1 h')});
 arm($node, 'expire-after-mark');
