@@ -21,8 +21,21 @@ namespace tq
 namespace
 {
 
+// Jobs that this transaction changes, from PRE_COMMIT until it has published or undone the changes.
+int64 committing = 0;
+
+void note_committing()
+{
+	committing = op_count() + bulk_jobs();
+	if (committing > 0)
+		current_db()->committing.fetch_add(committing);
+}
+
 void forget()
 {
+	if (committing > 0)
+		current_db()->committing.fetch_sub(committing);
+	committing = 0;
 	forget_ops();
 	forget_used_queues();
 	forget_reload();
@@ -107,7 +120,7 @@ void register_or_fail(Db &db, Op &op)
 {
 	const Queue &q = engine.queue(op.queue);
 	while (!register_enqueue(db, op))
-		if (engine.pins_left(q) == 0 || op.group == nullptr || engine.has_free_group(q) || !evict_group_slot(&q))
+		if (engine.changes_left(q) == 0 || op.group == nullptr || engine.has_free_group(q) || !evict_group_slot(&q))
 			ereport(
 				ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
@@ -130,6 +143,7 @@ void xact_callback(XactEvent event, void *)
 				TQ_WAIT_POINT("precommit-registered");
 			}
 			await_before_commit();
+			note_committing();
 			break;
 		case XACT_EVENT_COMMIT:
 			on_commit();

@@ -178,6 +178,7 @@ struct Db
 	// The longest time in which a COMMIT of a thousand or more changes published them, with interrupts held.
 	std::atomic<Micros> longest_publish;
 	std::atomic<int64> read_again; // jobs both evicted and refilled in the last minute
+	std::atomic<int64> committing; // jobs that transactions change which are committing and have not published it
 	std::atomic<int64> audits, drifted, outdated; // counts after the first load, and their findings
 	std::atomic<int64> fires, fires_missed, fires_failed, fires_again; // of schedules
 	std::atomic<int64> schedules_unreadable; // rows that the scheduler skipped when it last read them

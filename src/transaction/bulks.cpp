@@ -115,6 +115,14 @@ void take_from_bulks(const Op &enqueue, SubTransactionId sub)
 
 bool has_bulks() noexcept { return bulks.n > 0; }
 
+int64 bulk_jobs() noexcept
+{
+	int64 n = 0;
+	for (const Bulk &b : bulks)
+		n += b.count;
+	return n;
+}
+
 bool is_in_bulk(const Db &db, JobId id)
 {
 	return has_bulks() && find_in_segments(db, id, [id](const journal::Segment &tables, int) {

@@ -33,6 +33,7 @@ void add_to_bulks(const Op &enqueue, SubTransactionId sub);
 void take_from_bulks(const Op &enqueue, SubTransactionId sub);
 
 bool has_bulks() noexcept;
+int64 bulk_jobs() noexcept; // how many they sum
 
 // Whether this transaction enqueued the job and has only summed it.
 bool is_in_bulk(const Db &db, JobId id);

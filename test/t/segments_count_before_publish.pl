@@ -84,4 +84,5 @@ is(end_ask($worker), 1, 'the enqueue of many jobs ends after the first load');
 is(end_ask($other), 't', 'the enqueue of one job ends after the first load');
 is($node->safe_psql('postgres', $figures), 'many: 0 3, one: 0 1', 'publishing them does not count them again');
 leave($other);
+unlike(slurp_file($node->logfile), qr/a recount found/, 'no count takes what is published late for lost');
 done_testing();
