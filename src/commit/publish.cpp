@@ -512,7 +512,7 @@ bool register_enqueue(Db &db, Op &op) noexcept
 		return db.load_state.load() == static_cast<uint32>(LoadState::loaded) && engine.spares_slot(q, op.group);
 	};
 	bool wanted = must || core::belongs_in_memory(job, vouched_at(db, l, now), group_takes);
-	wanted = wanted && engine.pins_left(q) > 0; // until the commit it cannot be evicted
+	wanted = wanted && engine.changes_left(q) > 0; // until the commit it cannot be evicted
 	if (wanted)
 		make_committing(db, op, must, delayed);
 	unlock_queue(op.queue);

@@ -273,7 +273,7 @@ void Engine::leave(Queue &q, Entry &e) noexcept
 void Engine::line_up(Queue &q, Entry &e, bool again) noexcept
 {
 	e.place = 0;
-	if (!again || !q.settings.by_readiness || e.group != kNil || pins_left(q) <= q.pinned)
+	if (!again || !q.settings.by_readiness || e.group != kNil || changes_left(q) <= q.pinned)
 		return;
 	e.place = platform_.next_id(q.db) - 1; // the latest id: after its job, and before all later ones
 	e.turn = ++q.turns;

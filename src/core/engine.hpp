@@ -130,6 +130,13 @@ class Engine
 	{
 		return entry_share().left(q.pinned, shared_->lent_entries.load(std::memory_order_relaxed));
 	}
+	// How many of them for a change: an eighth of the pool is a reserve for claims.
+	uint32_t changes_left(const Queue &q) const noexcept
+	{
+		Share share = entry_share();
+		share.pool -= share.pool / 8;
+		return share.left(q.pinned, shared_->lent_entries.load(std::memory_order_relaxed));
+	}
 	// How many more jobs of the queue may start. Its guaranteed number may always run, even if its share is used up.
 	uint32_t places_to_start(const Queue &q) const noexcept
 	{

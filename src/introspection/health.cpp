@@ -314,10 +314,12 @@ void memory_items(const Report &r, const Db &db)
 		  "Memory is short of the backlog, so jobs go to disk and come back. Raise tq.max_live_jobs and restart the "
 		  "server.");
 	const core::Share share = engine.entry_share();
-	put_room(r, "jobs that cannot leave memory", pinned, share.pool + share.guaranteed * queues,
-			 "They run, open transactions change them, or they have another time or priority than they were enqueued "
-			 "with. Raise "
-			 "tq.max_live_jobs and restart the server.");
+	// changes are refused before claims are: see Engine::changes_left
+	const int64 room = share.pool + share.guaranteed * queues;
+	r.put("jobs that cannot leave memory", psprintf("%lld of %lld", ll(pinned), ll(room)),
+		  pinned * 5 >= room * 4 ? Verdict::warn : Verdict::ok,
+		  "They run, open transactions change them, or they have another time or priority than they were enqueued "
+		  "with. Raise tq.max_live_jobs and restart the server.");
 	put_room(r, "running jobs", running, l.entries, "Raise tq.max_live_jobs and restart the server.");
 	put_room(r, "queues", queues, l.queues, "Raise tq.max_queues and restart the server.");
 	put_room(r, "kinds", engine.used_kinds(), l.lanes, "Raise tq.max_lanes and restart the server.");

@@ -370,9 +370,8 @@ void raise_outcome(const JobRequest &r, const JobResult &out)
 				ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("no room in memory for job %lld", static_cast<long long>(r.id)),
-				 errdetail("Jobs that run, that an open transaction changes, or that were rescheduled stay in memory, "
-						   "and its "
-						   "queue has its share of these."),
+				 errdetail("Jobs that run, that an open transaction changes, or that were rescheduled stay in memory. "
+						   "Its queue, or this transaction, has its share of these."),
 				 errhint(
 					 "Finish some of them first, commit more often, or raise tq.max_live_jobs (for jobs of groups also "
 					 "tq.max_groups) and restart the server.")));

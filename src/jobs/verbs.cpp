@@ -121,7 +121,7 @@ Hold hold_job(const FetchedJob &p, const HoldTerms &terms, Op *op, Entry *entry,
 			result = Hold::lost;
 			drop_if_blocked(q, ref);
 		}
-		else if (verb != Verb::move && !Engine::is_pinned(e) && engine.pins_left(q) == 0)
+		else if (verb != Verb::move && !Engine::is_pinned(e) && !may_hold(q))
 			result = Hold::no_room;
 		else
 			take(q, ref, verb, op, entry);

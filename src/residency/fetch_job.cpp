@@ -3,6 +3,7 @@
 #include "queues/policy.hpp"
 #include "residency/loader.hpp"
 #include "segments/segments.hpp"
+#include "transaction/pending.hpp"
 
 namespace tq
 {
@@ -130,7 +131,7 @@ Step insert_placeholder(Search &s)
 		unlock_queue(p.queue);
 		return Step::again;
 	}
-	if (s.in_share() && engine.pins_left(q) == 0)
+	if (s.in_share() && !may_hold(q))
 	{
 		unlock_queue(p.queue);
 		return s.end(Fetch::no_room);

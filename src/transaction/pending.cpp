@@ -25,6 +25,7 @@ struct Pending
 	pg::Array<int32> by_job_memory;
 	int nenqueued = 0; // individual enqueue operations among ops
 	ClaimsHere claims;
+	int held = 0; // operations that hold a waiting job in memory
 	bool bulk_mode = false;
 	const char *last_group = nullptr;
 };
@@ -41,8 +42,9 @@ int last_about(JobId id) noexcept
 	return tx.by_job.last(static_cast<uint64>(id));
 }
 
-void count_claim(const Op &op, int by) noexcept
+void count(const Op &op, int by) noexcept
 {
+	tx.held += op.verb != Verb::enqueue && op.verb != Verb::claim && op.lease == 0 ? by : 0;
 	tx.claims.all += op.verb == Verb::claim ? by : 0;
 	tx.claims.alone += op.verb == Verb::claim && op.alone ? by : 0;
 }
@@ -52,7 +54,7 @@ int before(int i) noexcept { return tx.by_job.room() == 0 ? i - 1 : tx.by_job.be
 const Op &pop_op() noexcept
 {
 	const Op &op = tx.ops[--tx.ops.n];
-	count_claim(op, -1);
+	count(op, -1);
 	if (tx.by_job.size() > tx.ops.n)
 		tx.by_job.pop(static_cast<uint64>(op.id));
 	return op;
@@ -86,11 +88,16 @@ Op &push_op(const Op &op) noexcept
 {
 	Op &noted = tx.ops.push(op);
 	noted.sub = GetCurrentSubTransactionId();
-	count_claim(op, 1);
+	count(op, 1);
 	return noted;
 }
 
 int op_count() noexcept { return static_cast<int>(tx.ops.n); }
+
+bool may_hold(const Queue &q) noexcept
+{
+	return engine.changes_left(q) > 0 && tx.held < static_cast<int64>(engine.limits().entries / 2);
+}
 
 ClaimsHere &claims_here() noexcept { return tx.claims; }
 

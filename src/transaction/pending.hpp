@@ -116,6 +116,10 @@ void set_pending(const Op &op) noexcept;
 
 int op_count() noexcept;
 
+// Whether the transaction may hold another waiting job of the queue in memory: the queue has not used up its share, and
+// the transaction holds at most half of tq.max_live_jobs, whatever its verbs, queues and savepoints are.
+bool may_hold(const Queue &q) noexcept;
+
 // The claims of the transaction.
 struct ClaimsHere
 {

@@ -22,13 +22,33 @@ sub health
 }
 
 like(health('jobs that cannot leave memory'), qr/^ok\|0 of \d+$/, 'nothing is kept in memory');
-$node->safe_psql('postgres', <<SQL);
+$node->safe_psql('postgres', <<'SQL');
 select tq_enqueue('q' || i % 20, priority => 5) from generate_series(1, 260) i;
-select tq_reschedule(id, priority => 1) from tq_jobs;
+do $$
+declare
+	job bigint;
+begin
+	for job in select id from tq_jobs loop
+		begin
+			perform tq_reschedule(job, priority => 1);
+		exception when sqlstate '53400' then
+			exit;
+		end;
+		commit;
+	end loop;
+end $$;
 SQL
-like(health('jobs that cannot leave memory'), qr/^warn\|260 of 2\d\d$/, 'jobs that were rescheduled fill memory');
+like(health('jobs that cannot leave memory'), qr/^warn\|2\d\d of 2\d\d$/, 'jobs that were rescheduled fill memory');
 is(health('running jobs'), 'ok|0 of 400', '... and none runs');
-$node->safe_psql('postgres', q{select tq_reschedule(id, priority => 5) from tq_jobs});
+$node->safe_psql('postgres', q{do $$
+declare
+	job bigint;
+begin
+	for job in select id from tq_jobs where priority = 1 loop
+		perform tq_reschedule(job, priority => 5);
+		commit;
+	end loop;
+end $$});
 $node->safe_psql('postgres', q{select tq_claim('q' || i, 5) from generate_series(0, 19) i});
 # tq_history shows claims that a restart would forget; the table has those that it keeps
 ok(until_true($node, q{select count(*) = 100 from tq.event where type = 'c'}, 'the claims are journalled'), '100 jobs run');

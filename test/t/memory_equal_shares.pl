@@ -210,5 +210,41 @@ is($node->safe_psql('postgres', "SELECT tq_create_queue('late') IS NULL"), 'f', 
 counters_hold('everything');
 leave($consumer, $manager, $producer, $maker);
 check_journal($node);
+
+#
+# One transaction that changes waiting jobs of many queues, with savepoints
+#
+my $boss = session($node);
+ask($boss, "SELECT tq_enqueue_many('many ' || k, array_fill('{}'::jsonb, array[1000]), delay => '3 days') FROM generate_series(1, 6) k");
+ask($boss, <<'SQL');
+CREATE PROCEDURE hold(verb text) LANGUAGE plpgsql AS $$
+DECLARE j bigint;
+BEGIN
+	FOR j IN SELECT id FROM tq_jobs WHERE queue LIKE 'many %' AND state IN ('delayed', 'cancelled') ORDER BY id LOOP
+		BEGIN EXECUTE format('SELECT ' || verb, j); EXCEPTION WHEN configuration_limit_exceeded THEN EXIT; WHEN OTHERS THEN NULL; END;
+	END LOOP;
+END $$;
+SQL
+my $pinned = q{SELECT split_part(value, ' ', 1) FROM tq_health() WHERE item = 'jobs that cannot leave memory'};
+my $before = $node->safe_psql('postgres', $pinned);
+for my $verb ('tq_cancel(%s)', q{tq_reschedule(%s, run_at => now() + interval '5 days')})
+{
+	ask($boss, 'BEGIN');
+	ask($boss, "CALL hold(\$_\$$verb\$_\$)");
+	is($node->safe_psql('postgres', $pinned), $before + 4000, "a transaction holds half of memory: $verb");
+	ask($boss, "SAVEPOINT s; CALL hold('tq_reschedule(%s, priority => 3)')");
+	is($node->safe_psql('postgres', $pinned), $before + 4000, '... also with another verb');
+	my $other = session($node);
+	ask($other, 'BEGIN');
+	ask($other, "CALL hold('tq_reschedule(%s, priority => 4)')");
+	cmp_ok($node->safe_psql('postgres', $pinned), '<=', $before + 4375 + 6 * 15, '... and all of them do not get the reserve for claims');
+	$node->safe_psql('postgres', "SELECT tq_enqueue('many 1') FROM generate_series(1, 5)");
+	is($node->safe_psql('postgres', "SELECT count(tq_complete(id, lease)) FROM tq_claim('many 1', 5)"), 5, '... from which their own queues start jobs');
+	victim_works("transactions that do so: $verb");
+	ask($other, 'ROLLBACK');
+	ask($boss, 'ROLLBACK');
+}
+counters_hold('transactions that hold many jobs');
+
 $node->stop;
 done_testing();
