@@ -2,6 +2,7 @@
 
 #include "calls.hpp"
 #include "problem.hpp"
+#include "text.hpp"
 #include "work_stream.hpp"
 
 #include <boost/asio/co_spawn.hpp>
@@ -9,9 +10,6 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <spdlog/spdlog.h>
-
-#include <fstream>
-#include <sstream>
 
 namespace asio = boost::asio;
 
@@ -108,15 +106,6 @@ public:
 private:
 	Calls &calls_;
 };
-
-std::string contents(const std::string &path)
-{
-	std::ifstream file(path);
-	std::ostringstream text;
-	if (!file || !(text << file.rdbuf()))
-		throw std::runtime_error("cannot read " + path);
-	return text.str();
-}
 
 std::shared_ptr<grpc::ServerCredentials> credentials(const Options &options)
 {

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
 
 namespace gateway
 {
@@ -28,6 +31,14 @@ std::string sha256(std::string_view text)
 		digits += kDigits[byte & 15];
 	}
 	return digits;
+}
+
+std::string contents(const std::string &path)
+{
+	std::ifstream file(path);
+	if (!file)
+		throw std::runtime_error("cannot read " + path);
+	return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
 } // namespace gateway

@@ -1,4 +1,4 @@
-// Texts: small letters, SHA-256.
+// Texts: small letters, SHA-256, files.
 #pragma once
 
 #include <string>
@@ -11,5 +11,7 @@ namespace gateway
 std::string lower(std::string text);
 // In hexadecimal.
 std::string sha256(std::string_view text);
+// Of a file. Raises std::runtime_error if it cannot be read.
+std::string contents(const std::string &path);
 
 } // namespace gateway

@@ -9,8 +9,6 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <spdlog/spdlog.h>
 
-#include <fstream>
-#include <iterator>
 #include <sstream>
 
 namespace asio = boost::asio;
@@ -30,14 +28,6 @@ std::string host_of(const std::string &header)
 	const std::size_t colon = header.rfind(':');
 	const bool port = colon != header.npos && header.find_first_not_of("0123456789", colon + 1) == header.npos;
 	return lower(port ? header.substr(0, colon) : header);
-}
-
-std::string contents(const std::string &path)
-{
-	std::ifstream file(path);
-	if (!file)
-		throw std::runtime_error("cannot read " + path);
-	return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
 // Lines of a name and a role. is_name tells whether a name can be one.
@@ -138,7 +128,7 @@ std::string Who::role_of_token(std::string_view token) const
 		return "";
 	if (!jwt_->has_keys())
 		throw Refusal(503, "the keys of tokens are not known yet", "Try again in a moment.");
-	if (!jwt_->knows_key_of(token))
+	if (fetching_ && !jwt_->knows_key_of(token))
 		fetch_soon();
 	return jwt_->role_of(token, std::chrono::system_clock::now());
 }

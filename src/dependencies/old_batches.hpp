@@ -10,7 +10,7 @@ namespace tq
 {
 
 // Deletes the batches whose callbacks have these ids. A callback that was moved to segment 0 keeps its record. So
-// does a batch of which jobs have not ended.
+// does a batch some of whose jobs have not ended.
 void let_batches_of_range_go(const WorkerContext &context, const Db &db, core::JobId first, core::JobId last);
 
 // Lists the batches whose callbacks are only in a segment that is to be dropped; returns how many. Call it before the

@@ -41,7 +41,7 @@ sub given
 	return sql("select $what from (select '$parents'::jsonb as parents) c, jsonb_each(parents)");
 }
 
-# A closed batch of jobs, the first of which has failed.
+# A closed batch of jobs. The first one has failed.
 sub failed_batch
 {
 	my ($on_failure, $n) = @_;
