@@ -73,7 +73,6 @@ namespace
 constexpr int kTenYears = 3652 * 86400; // seconds
 
 char *fake_now_text = nullptr;
-bool restoring = false; // not used: the catalog has the setting (database/restoring.hpp)
 char *retry_text = nullptr;
 
 constexpr config_enum_entry kOnLost[] = {
@@ -144,16 +143,6 @@ bool parse_retry(const char *text, core::RetryPolicy *policy)
 	MemoryContextSwitchTo(outside);
 	MemoryContextDelete(own);
 	return good;
-}
-
-// Workers and all sessions see it only as a setting of the database.
-bool check_restoring(bool *value, void **, GucSource source)
-{
-	if (!*value || source == PGC_S_DATABASE || source == PGC_S_TEST)
-		return true;
-	GUC_check_errdetail("It can be turned on for a database only.");
-	GUC_check_errhint("Use ALTER DATABASE ... SET tq.restoring = on.");
-	return false;
 }
 
 bool check_retry(char **value, void **extra, GucSource)
@@ -302,9 +291,6 @@ void define()
 			{"Jobs enqueued by one transaction that are published one by one.",
 			 "Further jobs of the transaction are read back from disk."},
 			&publish_limit, {0, 100000}, PGC_USERSET);
-	DefineCustomBoolVariable("tq.restoring", "Holds all work in a database that is being restored.",
-							 "Set it with ALTER DATABASE; tq_restore_end() resets it.", &restoring, false, PGC_SUSET, 0,
-							 check_restoring, nullptr, nullptr);
 	integer("tq.retention", {"How long finished jobs are kept."}, &retention, {0, kTenYears}, PGC_SIGHUP, GUC_UNIT_S);
 	DefineCustomStringVariable(
 		"tq.retry", "When a failed job is tried again.", "A queue or a job may say otherwise.", &retry_text,

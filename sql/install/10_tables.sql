@@ -260,13 +260,14 @@ CREATE TABLE tq.change_mark (
 CREATE SEQUENCE tq.job_id_seq AS bigint INCREMENT BY 4096 MINVALUE 1 START WITH 4096;
 CREATE SEQUENCE tq.lease_seq AS bigint MINVALUE 1 START WITH 1;
 
--- The servers and databases where these queues were in use. The first use adds a row, and so does tq_activate(). A
--- clone or a restored dump finds only rows of other databases; a new extension finds none.
+-- Where these queues are in use. The first use adds a row, and so does tq_activate(); tq_deactivate() deletes it. A
+-- restored, copied or upgraded database finds only rows of others, so it is inactive.
 CREATE TABLE tq.meta (
 	system_identifier bigint NOT NULL,
 	database          oid NOT NULL,
 	activated_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
-	PRIMARY KEY (system_identifier, database)
+	extension         oid NOT NULL DEFAULT 0, -- pg_extension.oid; dumps of 0.1.0 lack it
+	PRIMARY KEY (system_identifier, database, extension)
 );
 
 -- Default privileges may have granted rights.

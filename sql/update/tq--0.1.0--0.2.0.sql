@@ -122,9 +122,19 @@ RETURNS TABLE (
 	kind text, error text, jobs bigint, first_at timestamptz, last_at timestamptz, example bigint, complete boolean)
 LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 10 AS 'MODULE_PATHNAME';
 
-CREATE FUNCTION tq_restore_end()
-RETURNS TABLE (jobs bigint, unfinished bigint, segments integer, held text)
-LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 1 AS 'MODULE_PATHNAME';
+-- The row of this database names the extension, and so the database stays active. 0.1.0 wrote the row after the first
+-- use, and only if a scheduler ran.
+INSERT INTO tq.meta (system_identifier, database)
+	SELECT c.system_identifier, d.oid FROM pg_catalog.pg_control_system() c, pg_catalog.pg_database d
+	WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database() AND NOT EXISTS (SELECT FROM tq.meta)
+		AND (EXISTS (SELECT FROM tq.queue) OR EXISTS (SELECT FROM tq.job));
+ALTER TABLE tq.meta ADD COLUMN extension oid DEFAULT 0;
+UPDATE tq.meta SET extension = e.oid FROM pg_catalog.pg_extension e WHERE e.extname OPERATOR(pg_catalog.=) 'tq';
+ALTER TABLE tq.meta ALTER COLUMN extension SET NOT NULL, DROP CONSTRAINT meta_pkey,
+	ADD PRIMARY KEY (system_identifier, database, extension);
+
+CREATE FUNCTION tq_deactivate()
+RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 CREATE FUNCTION tq_series(queue text = null, since interval = '1 day', step interval = '1 min')
 RETURNS TABLE (
@@ -361,7 +371,7 @@ BEGIN
 			UNION
 			SELECT a.grantee::regrole::text FROM aclexplode(p.proacl) a WHERE a.grantee NOT IN (0, p.proowner)
 		) g
-		WHERE p.oid IN ('tq.require_library()'::regprocedure, '@extschema@.tq_restore_end()'::regprocedure,
+		WHERE p.oid IN ('tq.require_library()'::regprocedure, '@extschema@.tq_deactivate()'::regprocedure,
 			'@extschema@.tq_series(text, interval, interval)'::regprocedure,
 			'@extschema@.tq_graph(bigint, int)'::regprocedure, '@extschema@.tq_help(text)'::regprocedure,
 			'@extschema@.tq_dead_groups(text, int)'::regprocedure,
@@ -400,7 +410,7 @@ BEGIN
 	END LOOP;
 END
 $$;
-GRANT EXECUTE ON ROUTINE tq.require_library(), @extschema@.tq_restore_end(),
+GRANT EXECUTE ON ROUTINE tq.require_library(), @extschema@.tq_deactivate(),
 	@extschema@.tq_series(text, interval, interval),
 	@extschema@.tq_graph(bigint, int), @extschema@.tq_help(text),
 	@extschema@.tq_dead_groups(text, int),
@@ -426,6 +436,8 @@ BEGIN
 	FOR f IN
 		SELECT format('%I.%I(%s)', '@extschema@', name, former) AS former, format('%I.%I', '@extschema@', name) AS name, kind, arguments, more
 		FROM (VALUES
+			('FUNCTION', 'tq_activate', '', 'discard boolean DEFAULT false, dry_run boolean DEFAULT false',
+				'RETURNS TABLE (relation text, id bigint, problem text) LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 1'),
 			('FUNCTION', 'tq_retry', 'bigint', 'id bigint, with_children boolean DEFAULT false',
 				'RETURNS text LANGUAGE C VOLATILE PARALLEL UNSAFE'),
 			('FUNCTION', 'tq_retry_many', 'text, text, text, timestamptz, int, text',

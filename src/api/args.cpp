@@ -1,7 +1,5 @@
 #include "api/args.hpp"
 
-#include "database/restoring.hpp"
-
 namespace tq
 {
 
@@ -148,7 +146,6 @@ void require_writable(const char *function)
 {
 	PreventCommandIfReadOnly(function);
 	PreventCommandIfParallelMode(function);
-	refuse_while_restoring();
 }
 
 } // namespace tq

@@ -1,10 +1,16 @@
 #include "database/activation.hpp"
 
 #include "guc.hpp"
-#include "database/restoring.hpp"
 #include "transaction/queue_changes.hpp"
+#include "pg/errors.hpp"
+#include "pg/extension.hpp"
 #include "pg/owner.hpp"
 #include "pg/spi.hpp"
+
+extern "C"
+{
+#include "commands/dbcommands.h"
+}
 
 namespace tq
 {
@@ -12,102 +18,193 @@ namespace tq
 namespace
 {
 
-// This process has seen that the database is a copy; its scheduler does not check again.
-bool known_copy = false;
-// db.outside_changes before the last check: a restore in place brings the row of this very database.
-uint32 looked_after = 0;
-// The row is restored, but later rows may not be.
-bool waits_for_rest = false;
+Oid table(const char *name) { return get_relname_relid(name, get_namespace_oid("tq", false)); }
 
-bool was_used(const Db &db) noexcept
+// The SQL of 0.1.0 lacks it.
+bool has_extension_column() { return get_attnum(table("meta"), "extension") != InvalidAttrNumber; }
+
+// Runs a statement on tq.meta as the extension's owner, with $1 to $3: server, database, extension.
+void on_meta(Oid extension, const char *statement, bool read_only)
 {
-	return any_queue(db, [](uint16_t, const Queue &q) noexcept { return q.enqueued + q.claimed > 0; });
+	const Oid types[] = {INT8OID, OIDOID, OIDOID, TIMESTAMPTZOID};
+	const Datum values[] = {Int64GetDatum(static_cast<int64>(GetSystemIdentifier())), ObjectIdGetDatum(MyDatabaseId),
+							ObjectIdGetDatum(extension), TimestampTzGetDatum(wall_now())};
+	pg::sql(statement, {types, values}, read_only, 0);
 }
 
-void record_identity(const Db &db)
+void insert_row(Oid extension)
 {
-	const pg::OwnerScope scope = pg::enter_owner(db.extension);
-	const Oid types[] = {INT8OID, OIDOID, TIMESTAMPTZOID};
-	const Datum values[] = {Int64GetDatum(static_cast<int64>(GetSystemIdentifier())), ObjectIdGetDatum(MyDatabaseId),
-							TimestampTzGetDatum(wall_now())};
-	pg::sql(
-		"INSERT INTO tq.meta (system_identifier, database, activated_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
-		{types, values}, false, 0);
+	const pg::OwnerScope scope = pg::enter_owner(extension);
+	on_meta(extension,
+			has_extension_column() ? "INSERT INTO tq.meta (system_identifier, database, extension, activated_at)"
+									 " VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING"
+								   : "INSERT INTO tq.meta (system_identifier, database, activated_at)"
+									 " SELECT $1, $2, $4 WHERE $3 IS NOT NULL ON CONFLICT DO NOTHING",
+			false);
 	pg::leave_owner(scope);
+}
+
+void nap()
+{
+	static_cast<void>(WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 5, PG_WAIT_EXTENSION));
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+}
+
+// Whether this transaction created the extension, so that no worker can see it.
+bool created_here(Oid extension)
+{
+	pg::ExtensionFacts facts;
+	return pg::extension_facts(extension, &facts) && facts.created_here;
 }
 
 } // namespace
 
-Identity read_identity(const Db &db)
+Activation read_activation(Oid extension)
 {
-	const pg::OwnerScope scope = pg::enter_owner(db.extension);
-	const Oid types[] = {INT8OID, OIDOID};
-	const Datum values[] = {Int64GetDatum(static_cast<int64>(GetSystemIdentifier())), ObjectIdGetDatum(MyDatabaseId)};
-	pg::sql("SELECT bool_or(system_identifier = $1 AND database = $2) AS here FROM tq.meta", {types, values}, true, 1);
-	bool isnull = false;
-	const bool here = DatumGetBool(pg::spi_value(0, "here", BOOLOID, &isnull));
+	const pg::OwnerScope scope = pg::enter_owner(extension);
+	// 0.1.0 wrote its row after the first use, and did not name the extension.
+	constexpr const char *kUsed = "EXISTS (SELECT FROM tq.queue) OR EXISTS (SELECT FROM tq.schedule)"
+								  " OR EXISTS (SELECT FROM tq.job_0) OR EXISTS (SELECT FROM tq.event_0) OR"
+								  " (SELECT count(*) > 1 FROM pg_inherits WHERE inhparent = 'tq.job'::regclass)";
+	const char *here = has_extension_column()
+						   ? "EXISTS (SELECT FROM tq.meta WHERE system_identifier = $1 AND database = $2"
+							 " AND extension = $3)"
+						   : "$3 IS NULL OR NOT EXISTS (SELECT FROM tq.meta) OR EXISTS (SELECT FROM tq.meta WHERE"
+							 " system_identifier = $1 AND database = $2)";
+	on_meta(extension, psprintf("SELECT %s AS here, %s AS used, $4 AS now", here, kUsed), true);
+	const bool active = pg::spi_bool(0, "here"), used = pg::spi_bool(0, "used");
 	pg::leave_owner(scope);
-	return isnull ? Identity::fresh : here ? Identity::active : Identity::copy;
+	return active ? Activation::active : used ? Activation::inactive : Activation::unused;
 }
 
-bool is_dormant_here() noexcept
+bool is_inactive(const Db &db)
 {
-	bool dormant = false;
-	for (int i = 0; i < guc::max_databases; ++i)
-		dormant = dormant || (db_at(i).used && db_at(i).database == MyDatabaseId && db_at(i).dormant.load());
-	return dormant;
+	return !db.active.load() && read_activation(db.extension) == Activation::inactive;
 }
 
-void note_first_use(Db &db)
+bool is_active_here(Oid extension)
 {
-	if (read_identity(db) == Identity::fresh)
-		activate(db);
+	for (int i = 0; preloaded() && i < guc::max_databases; ++i)
+	{
+		const Db &db = db_at(i);
+		if (db.used && db.database == MyDatabaseId && db.extension == extension && db.active.load())
+			return true;
+	}
+	const Oid schema = get_namespace_oid("tq", true);
+	return OidIsValid(schema) && OidIsValid(get_relname_relid("meta", schema)) &&
+		   read_activation(extension) == Activation::active;
 }
 
-void activate(Db &db)
+namespace
+{
+
+[[noreturn]] void refuse_inactive()
+{
+	ereport(ERROR, (errcode(kErrNotLoaded), errmsg("tq is inactive in this database"),
+					errdetail("The database was restored, copied or upgraded, or tq_deactivate() was called."),
+						errhint("When all rows are restored, call SELECT tq_activate().")));
+}
+
+} // namespace
+
+void require_still_active(const Db &db, Oid extension)
+{
+	const bool same = db.used && db.database == MyDatabaseId && db.extension == extension;
+	if ((same && db.active.load()) || pg::extension_gone(extension))
+		return;
+	if (read_activation(extension) == Activation::inactive)
+		refuse_inactive();
+	if (!same)
+		ereport(ERROR, (errcode(kErrNotLoaded), errmsg("tq was deactivated in this database while the call waited"),
+						errdetail("It is active again."), errhint("Try again.")));
+}
+
+void require_active(Db &db)
+{
+	if (db.active.load() || database_change_here(QueueEdit::used))
+		return;
+	if (database_change_here(QueueEdit::switched))
+		ereport(ERROR, (errcode(kErrNotLoaded), errmsg("tq is being activated or deactivated in this database"),
+						errdetail("tq_activate() and tq_deactivate() take effect when their transaction commits."),
+						errhint("Commit, and try again.")));
+	// tq_deactivate() locks the table before it clears db.active. So this cannot set it again meanwhile.
+	const Oid meta = table("meta");
+	if (!ConditionalLockRelationOid(meta, RowShareLock))
+		ereport(ERROR, (errcode(kErrNotLoaded), errmsg("tq is being deactivated in this database"),
+						errdetail("Another session has locked tq.meta."), errhint("Try again in a moment.")));
+	const Activation is = read_activation(db.extension);
+	TQ_WAIT_POINT("activation-after-read");
+	if (is == Activation::active)
+		db.active.store(true);
+	UnlockRelationOid(meta, RowShareLock);
+	if (is != Activation::inactive)
+		return;
+	log_inactive(db);
+	refuse_inactive();
+}
+
+bool record_use(Db &db)
+{
+	for (const char *name : {"meta", "queue", "schedule", "job_0", "event_0"})
+		if (!ConditionalLockRelationOid(table(name), ShareRowExclusiveLock))
+			return false;
+	if (read_activation(db.extension) != Activation::unused)
+		return false;
+	reserve_queue_change(db);
+	insert_row(db.extension);
+	note_database_change(QueueEdit::used);
+	return true;
+}
+
+void note_use(Db &db)
+{
+	constexpr int kTries = 1000;
+	for (int i = 0; !db.active.load(); ++i)
+	{
+		if (i % 20 == 0)
+			require_active(db);
+		if (database_change_here(QueueEdit::used))
+			return;
+		const bool alone = !guc::workers || i >= kTries || (i == 0 && created_here(db.extension));
+		if (alone && record_use(db))
+			return;
+		if (i >= 2 * kTries)
+			ereport(ERROR, (errcode(kErrNotLoaded), errmsg("tq cannot become active in this database"),
+							errdetail("Other sessions write to the tables of tq."),
+							errhint("If this is a restore, call SELECT tq_activate() after its end.")));
+		if (!alone)
+		{
+			db.first_use.store(true);
+			wake_scheduler(db);
+		}
+		nap();
+	}
+}
+
+void write_activation(Db &db, bool active)
 {
 	reserve_queue_change(db);
-	record_identity(db);
-	QueueChange c{};
-	c.edit = QueueEdit::activated;
-	note_queue_change(c);
-}
-
-bool identity_to_check(const Db &db) noexcept
-{
-	return db.dormant.load() && !known_copy &&
-		   (was_used(db) || db.outside_changes.load() != looked_after || (waits_for_rest && !copy_is_coming(db)));
-}
-
-void check_identity(Db &db)
-{
-	Identity identity = Identity::fresh;
-	bool again = false;
-	for (uint32 seen = db.activations.load() - 1; seen != db.activations.load(); again = true)
+	if (active)
+		insert_row(db.extension);
+	else
 	{
-		seen = db.activations.load();
-		const uint32 changes = db.outside_changes.load();
-		identity = read_identity(db);
-		looked_after = changes;
-		TQ_WAIT_POINT("identity-after-read");
-		if (identity == Identity::fresh)
-			db.was_fresh.store(true);
-		waits_for_rest = !again && db.was_fresh.load() && copy_is_coming(db);
-		if (identity == Identity::fresh && was_used(db))
-		{
-			record_identity(db);
-			identity = Identity::active;
-			waits_for_rest = false;
-		}
-		if (identity == Identity::active && !waits_for_rest)
-			db.was_fresh.store(false);
-		// If a session activates the database after the read, db.activations has changed, and the loop sets this again.
-		db.dormant.store(identity != Identity::active || waits_for_rest);
+		const pg::OwnerScope scope = pg::enter_owner(db.extension);
+		on_meta(db.extension,
+				"DELETE FROM tq.meta WHERE system_identifier = $1 AND database = $2 AND extension = $3"
+				" AND $4 IS NOT NULL",
+				false);
+		pg::leave_owner(scope);
 	}
-	if (identity == Identity::copy && !known_copy)
-		ereport(LOG, (errmsg("tq: this database is a copy: schedules and executors are held"),
-					  errhint("Call tq_activate() if they are to run here.")));
-	known_copy = identity == Identity::copy;
+	note_database_change(QueueEdit::switched);
+}
+
+void log_inactive(Db &db)
+{
+	if (!db.inactive_logged.exchange(true))
+		ereport(LOG, (errmsg("tq: inactive in database \"%s\": it was restored, copied or upgraded, or deactivated",
+							 get_database_name(MyDatabaseId)),
+					  errhint("When all rows are restored, call SELECT tq_activate().")));
 }
 
 } // namespace tq

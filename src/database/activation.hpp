@@ -1,7 +1,7 @@
-// Detects whether this database is the one where its queues have been used, or a copy of it. A new extension is dormant
-// until its first use. A clone or a restored dump is dormant until tq_activate() (R8, H33). Queues work meanwhile;
-// schedules and executors are held.
-// Regime: PG; may ereport. Locks: none.
+// Whether tq works in this database (R8, H6, H33). A row of tq.meta names the server, the database and the extension
+// in which the queues are in use. A restored, copied or upgraded database has only rows of others. There tq does
+// nothing until tq_activate(), and its tables may be written in any order.
+// Regime: PG; may ereport. Locks: on tables of the schema tq, see each function.
 #pragma once
 
 #include "shmem/shared.hpp"
@@ -9,31 +9,42 @@
 namespace tq
 {
 
-// Compares tq.meta with this server and database and sets db.dormant. If tq.meta has no row and the queues have been
-// used since the start, this is the first use: it records this server and database. The scheduler calls it, in a
-// transaction.
-void check_identity(Db &db);
-
-// Whether check_identity could now have another result: the database is dormant and not known to be a copy. It also was
-// used since the start, was changed from outside since the last check, or an expected restore has ended.
-bool identity_to_check(const Db &db) noexcept;
-
-enum class Identity : uint8
+enum class Activation : uint8
 {
 	active,
-	fresh, // nothing is recorded yet
-	copy,  // only other databases are recorded
+	unused, // no row names it, and nothing was restored: the first use makes it active
+	inactive,
 };
-Identity read_identity(const Db &db);
 
-// Whether memory marks this database as dormant. Also works in a session that has never called a function of tq.
-bool is_dormant_here() noexcept;
+// Reads the tables.
+Activation read_activation(Oid extension);
 
-// Records this server and database, and clears db.dormant when this transaction commits.
-void activate(Db &db);
+// Whether it is inactive now; does not read the tables if memory knows that it is active.
+bool is_inactive(const Db &db);
 
-// Counts a schedule or a handler as the first use of the queues. Otherwise those of a new extension would be held,
-// since only a scheduler detects the use of queues.
-void note_first_use(Db &db);
+// Whether it is active, for a hook: the extension may be being created.
+bool is_active_here(Oid extension);
+
+// Raises TQ009 if the database is inactive. Reads the tables unless memory knows that the database is active.
+void require_active(Db &db);
+
+// The same after a wait of a call that began when this was the slot of the extension. Also raises TQ009 if the database
+// was deactivated and activated meanwhile.
+void require_still_active(const Db &db, Oid extension);
+
+// The first use of a new extension: this transaction is about to write a job, a queue or a schedule. The scheduler
+// records it in its own transaction, so that no session waits for another one's transaction (H16). Without a scheduler
+// this transaction records it. Raises TQ009 if the tables are written past tq.
+void note_use(Db &db);
+
+// Records the use if the database is unused and nobody writes to its tables; false otherwise. Keeps
+// ShareRowExclusiveLock on some tables until the transaction ends.
+bool record_use(Db &db);
+
+// Inserts the row of this database, or deletes it. Calls of this transaction raise TQ009 until it commits.
+void write_activation(Db &db, bool active);
+
+// Logs once per slot that the database is inactive.
+void log_inactive(Db &db);
 
 } // namespace tq

@@ -1,6 +1,6 @@
 #include "database/attach.hpp"
 
-#include "database/restoring.hpp"
+#include "database/activation.hpp"
 
 extern "C"
 {
@@ -79,16 +79,15 @@ Db &make_slot(Oid extension)
 				db->outside_changes.store(0);
 				db->outside_adopted.store(0);
 				db->outside_counted.store(0);
-				forget_last_change(*db);
+				db->outside_changed_at.store(0);
 				db->outside_seen_at.store(0);
-				db->restoring.store(0);
 				db->wall_offset.store(0);
 				db->mono_offset.store(0);
 				db->adopt_at.store(0);
 				db->ids_checked.store(0);
-				db->dormant.store(false);
-				db->was_fresh.store(false);
-				db->activations.store(0);
+				db->active.store(false);
+				db->first_use.store(false);
+				db->inactive_logged.store(false);
 				db->keys_clean.store(false);
 				db->keys_due.store(0);
 				db->actions_due.store(mono_now() + 60 * core::kSecond); // not while the first jobs come
@@ -164,8 +163,18 @@ Db &database_of(Oid extension)
 	Db *const current = current_db();
 	// find_database sets it without the rest
 	if (my_proc != kNil && current != nullptr && current->used && current->extension == extension &&
-		current->database == MyDatabaseId && current->load_state.load() != static_cast<uint32>(LoadState::none))
+		current->database == MyDatabaseId && current->active.load() &&
+		current->load_state.load() != static_cast<uint32>(LoadState::none))
 		return *current;
+	Db &db = database_slot(extension);
+	require_active(db);
+	ensure_mapped(db);
+	return db;
+}
+
+Db &database_slot(Oid extension)
+{
+	Db *const current = current_db();
 	if (!preloaded())
 		ereport(ERROR, (errcode(kErrNotPreloaded), errmsg("tq is not loaded through shared_preload_libraries"),
 						errdetail("The live state of the queues is in shared memory, which is set up at server start."),
@@ -182,7 +191,6 @@ Db &database_of(Oid extension)
 	LWLockRelease(registry_lock());
 	if (db == nullptr)
 		db = &make_slot(extension);
-	ensure_mapped(*db);
 	if ((op_count() > 0 || has_bulks()) && current != db)
 		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						errmsg("one transaction cannot use tq before and after re-creating the extension")));
@@ -204,6 +212,8 @@ void find_database(FunctionCallInfo fcinfo)
 
 Oid extension_of_call(FunctionCallInfo fcinfo) { return pg::extension_of(fcinfo->flinfo->fn_oid); }
 
+Db &database_slot(FunctionCallInfo fcinfo) { return database_slot(extension_of_call(fcinfo)); }
+
 Db &database(FunctionCallInfo fcinfo) { return database_of(extension_of_call(fcinfo)); }
 
 void set_loader(bool (*load)(Db &db)) { load_database = load; }
@@ -211,12 +221,10 @@ void set_loader(bool (*load)(Db &db)) { load_database = load; }
 void ensure_loaded(Db &db)
 {
 	const Micros until = steady_now() + guc::load_timeout * Micros{1000};
-	const bool restoring = is_restoring(db); // set from here on, also for claims without a scheduler
 	while (db.load_state.load() != static_cast<uint32>(LoadState::loaded))
 	{
-		if (restoring)
-			refuse_while_restoring();
-		if (db.scheduler.load() == 0 && load_database(db))
+		// The scheduler does not load an unused database.
+		if ((db.scheduler.load() == 0 || !db.active.load()) && load_database(db))
 			return;
 		if (steady_now() >= until)
 			ereport(

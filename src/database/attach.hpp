@@ -8,8 +8,12 @@ namespace tq
 {
 
 // The database slot of the extension that the called function belongs to. Raises TQ006 (not preloaded), TQ007 (versions
-// differ), 25006 (standby). Reads the catalog into the segment map once per server start, so that ids can be drawn.
+// differ), 25006 (standby), TQ009 (inactive). Reads the catalog into the segment map once, so that ids can be drawn.
 Db &database(FunctionCallInfo fcinfo);
+
+// The same for an inactive database, too: no ids can be drawn, and nothing is loaded.
+Db &database_slot(FunctionCallInfo fcinfo);
+Db &database_slot(Oid extension);
 
 // Finds the slot if there is one, for functions that need only the clock of the database.
 void find_database(FunctionCallInfo fcinfo);

@@ -341,8 +341,7 @@ bool manage_pool(const WorkerContext &context, Db &db)
 			return false;
 		read_handlers(db, &state.handlers);
 		// functions may have changed while tq was not loaded, or rows were written by hand
-		if (!db.dormant.load())
-			hold_changed_handlers(context.extension, context.extension_schema);
+		hold_changed_handlers(context.extension, context.extension_schema);
 		end_work();
 	}
 	const int slot = find_slot(context.database);
@@ -363,8 +362,7 @@ bool manage_pool(const WorkerContext &context, Db &db)
 	if (!settle(context, db, slot, mono))
 		return false;
 	interrupt(db, slot, mono);
-	// a copy of a database runs no executors (H33)
-	const int allowed = db.dormant.load() ? 0 : std::min(guc::executors, state.nplaces);
+	const int allowed = std::min(guc::executors, state.nplaces);
 	dismiss_surplus(slot, allowed);
 	if (allowed == 0)
 		return true;

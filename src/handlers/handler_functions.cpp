@@ -5,7 +5,6 @@
 
 #include "guc.hpp"
 #include "api/args.hpp"
-#include "database/activation.hpp"
 #include "database/attach.hpp"
 #include "handlers/handler_function.hpp"
 #include "processes/slots.hpp"
@@ -181,8 +180,6 @@ const char *why_not_handled(const Db &db, int32 queue_id, const char *kind, cons
 	MemoryContextSwitchTo(caller);
 	if (!found || problem != nullptr)
 		return problem;
-	if (db.dormant.load())
-		return "this database is a copy, and tq_activate() has not been called";
 	if (std::min(guc::executors, guc::max_executors) == 0)
 		return "tq.executors or tq.max_executors is 0";
 	return nullptr;
@@ -238,7 +235,6 @@ TQ_FUNCTION(tq_handle)
 	const HandlerFunction f = checked_function(function, job_type_in(get_func_namespace(fcinfo->flinfo->fn_oid)));
 	require_login(f.role);
 	write_handler(db, queue_id, kind, f, options);
-	note_first_use(db);
 	record_action(
 		db, "handle", queue_id, 0,
 		Facts().add("kind", *kind != '\0' ? kind : nullptr).add("function", f.function).add("options", options));

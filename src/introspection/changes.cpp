@@ -4,6 +4,7 @@
 // Regime: PG; may ereport. Locks: AccessShareLock on tq.change; the registry lock, briefly.
 #include "api/args.hpp"
 #include "api/names.hpp"
+#include "database/activation.hpp"
 #include "database/attach.hpp"
 #include "introspection/names_by_id.hpp"
 #include "jobs/changes.hpp"
@@ -498,6 +499,7 @@ TQ_FUNCTION(tq_changes)
 	const pg::RowSet rows = pg::begin_rows(fcinfo, pg::row_shape(kChanges));
 	Db &db = database(fcinfo);
 	ensure_loaded(db);
+	const Oid extension = db.extension;
 	const core::Micros until = steady_now() + wait;
 	const MemoryContext turn = AllocSetContextCreate(CurrentMemoryContext, "tq changes", ALLOCSET_DEFAULT_SIZES);
 	const MemoryContext old = MemoryContextSwitchTo(turn);
@@ -518,6 +520,7 @@ TQ_FUNCTION(tq_changes)
 		more = wait > 0 && page.rows.n == 0 && wait_sleep(until);
 		if (!more)
 			break;
+		require_still_active(db, extension);
 		MemoryContextReset(turn);
 		queues = queues_of(db, name);
 	}

@@ -1,12 +1,9 @@
-// tq_check, tq_reload, tq_activate: recount the journal and compare memory with it.
+// tq_check, tq_reload: recount the journal and compare memory with it.
 // Regime: PG. Locks: queue locks, one entry at a time; those of residency/recount.hpp.
 #include "guc.hpp"
 #include "api/args.hpp"
-#include "database/activation.hpp"
 #include "database/attach.hpp"
-#include "handlers/handler_function.hpp"
 #include "processes/slots.hpp"
-#include "queues/actions.hpp"
 #include "queues/rights.hpp"
 #include "residency/recount.hpp"
 #include "segments/segments.hpp"
@@ -395,17 +392,4 @@ TQ_FUNCTION(tq_reload)
 		db.reload.store(true); // the janitor must still find new segments
 	static_cast<void>(count(db));
 	PG_RETURN_INT64(found() - before);
-}
-
-TQ_FUNCTION(tq_activate)
-{
-	require_writable("tq_activate()");
-	Db &db = database(fcinfo);
-	require_right_everywhere(db, "tq_activate", kManage);
-	const bool was_dormant = db.dormant.load() || read_identity(db) != Identity::active;
-	activate(db);
-	if (was_dormant)
-		bind_handlers(db.extension, get_func_namespace(fcinfo->flinfo->fn_oid));
-	record_action(db, "activate", kAllQueues);
-	PG_RETURN_VOID();
 }

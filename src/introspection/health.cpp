@@ -10,7 +10,6 @@
 #include "processes/slots.hpp"
 #include "queues/queue_retention.hpp"
 #include "queues/rights.hpp"
-#include "residency/restore_end.hpp"
 #include "segments/segments.hpp"
 #include "shmem/asked_kinds.hpp"
 #include "shmem/versions.hpp"
@@ -132,34 +131,26 @@ void load_item(const Report &r, const Db &db)
 	}
 }
 
-// Whether there are schedules or handlers, which a copy of a database holds until tq_activate().
-bool holds_anything(const Db &db)
+void activation_item(const Report &r, Activation activation)
 {
-	char *any = nullptr;
-	ask(db, "SELECT EXISTS (SELECT FROM tq.schedule) OR EXISTS (SELECT FROM tq.handler) AS \"any\"", {{"any", &any}});
-	return any == nullptr || *any == 't';
-}
-
-// Whether a restore into this database is complete, as far as the tables show.
-void restore_item(const Report &r, Db &db)
-{
-	const uint32 changes = db.outside_changes.load();
-	const char *value = "none since the server started";
-	if (is_restoring(db))
-		value = "under way: tq.restoring is on until tq_restore_end()";
-	else if (changes != 0)
+	switch (activation)
 	{
-		const char *who = restore_may_be_under_way(db) ? processes_that_write(db) : nullptr;
-		if (incomplete_segments(db) != nullptr)
-			value = "under way: segments lack indexes or triggers";
-		else if (changes != db.outside_adopted.load() || changes != db.outside_counted.load())
-			value = "under way: rows are being read";
-		else if (who != nullptr)
-			value = psprintf("complete, unless it goes on: tables of tq are written by %s", who);
-		else
-			value = psprintf("complete, last rows at %s", timestamptz_to_str(db.outside_seen_at.load()));
+		case Activation::active:
+			r.put("activation", "active");
+			break;
+		case Activation::unused:
+			r.put("activation", "unused: active at the first use");
+			break;
+		case Activation::inactive:
+			r.put("activation", "inactive", Verdict::error,
+				  "tq does nothing here until SELECT tq_activate(). The database was restored, copied or upgraded, or "
+				  "tq_deactivate() was called.");
+			break;
 	}
-	r.put("restore", value);
+	const char *segments = activation == Activation::inactive ? incomplete_segments() : nullptr;
+	if (segments != nullptr)
+		r.put("incomplete segments", segments, Verdict::error,
+			  "They lack indexes or triggers. Complete the restore before SELECT tq_activate().");
 }
 
 // tq runs no worker in a template, because CREATE DATABASE fails while a session uses its template.
@@ -241,25 +232,6 @@ void workers_items(const Report &r, Db &db)
 	load_item(r, db);
 	const int64 audited = db.counted_at.load();
 	r.put("last audit", audited != 0 ? timestamptz_to_str(audited) : "never");
-	const Identity identity = read_identity(db);
-	const Verdict dormant = holds_anything(db) ? Verdict::warn : Verdict::ok;
-	if (is_restoring(db))
-		r.put("activation", "restoring", Verdict::warn,
-			  "The setting tq.restoring of this database is on, so nothing runs here. Call tq_restore_end() when the "
-			  "restore is complete.");
-	else if (identity == Identity::active && db.dormant.load() && db.was_fresh.load())
-		r.put("activation", "held", dormant,
-			  "A restore into this database may be under way. Schedules and executors start ten minutes after the last "
-			  "sign of it, or when "
-			  "tq_activate() is called.");
-	else if (identity == Identity::active)
-		r.put("activation", "active");
-	else if (identity == Identity::fresh)
-		r.put("activation", "dormant until first used");
-	else
-		r.put("activation", "dormant", dormant,
-			  "This database is a copy. Schedules and executors are held; call tq_activate() if they are to run here.");
-	restore_item(r, db);
 }
 
 // Executors, and handlers that cannot be called.
@@ -365,12 +337,6 @@ void segment_items(const Report &r, const Db &db, core::Micros now)
 		  "The data of tq.job_N or tq.event_N is damaged; the server log has the error. All other jobs can be "
 		  "processed. Repair both tables, or drop both, and call tq_reload().");
 	pfree(list);
-	const char *broken = incomplete_segments(db);
-	if (broken != nullptr)
-		r.put("segments that are not whole", broken, Verdict::warn,
-			  "They have no indexes or triggers, so their jobs are not known. If no restore is under way, create what "
-			  "segment 0 has, or drop both "
-			  "tables of each.");
 }
 
 void horizon_item(const Report &r, const Db &db)
@@ -601,9 +567,9 @@ TQ_FUNCTION(tq_health)
 		r.put("shared_preload_libraries", "tq is missing", Verdict::error, "Add tq to it and restart the server.");
 		return static_cast<Datum>(0);
 	}
-	r.put("shared_preload_libraries", "tq is loaded");
 	if (RecoveryInProgress())
 	{
+		r.put("shared_preload_libraries", "tq is loaded");
 		r.put("recovery", "this server is a standby", Verdict::warn,
 			  "tq works on the primary; here it starts at promotion.");
 		return static_cast<Datum>(0);
@@ -615,11 +581,21 @@ TQ_FUNCTION(tq_health)
 	const char *versions = psprintf("library %s, extension %s", library_version(), facts.version);
 	if (!is_served(fit))
 	{
+		r.put("shared_preload_libraries", "tq is loaded");
 		r.put("version", versions, Verdict::error, hint_for(fit));
 		return static_cast<Datum>(0);
 	}
+	Db &slot = database_slot(fcinfo);
+	require_right_everywhere(slot, "tq_health", kOperate | kManage | kMetrics);
+	const Activation activation = slot.active.load() ? Activation::active : read_activation(slot.extension);
+	activation_item(r, activation);
+	r.put("shared_preload_libraries", "tq is loaded");
+	if (activation == Activation::inactive)
+	{
+		r.put("version", versions, fit == Fit::same ? Verdict::ok : Verdict::warn, hint_for(fit));
+		return static_cast<Datum>(0);
+	}
 	Db &db = database(fcinfo);
-	require_right_everywhere(db, "tq_health", kOperate | kManage | kMetrics);
 	r.put("version", versions, fit == Fit::same ? Verdict::ok : Verdict::warn, hint_for(fit));
 	clock_item(r);
 	workers_items(r, db);

@@ -46,8 +46,6 @@ void loading_families(Text *t, const Db &db)
 	t->one_gauge("tq_executors", "Processes that run jobs by handlers.", int64{crew.present});
 	t->one_gauge("tq_executors_busy", "Of them, those that run one now.", int64{crew.busy});
 	t->one_gauge("tq_handlers_broken", "Handlers that cannot be called; tq_handlers says why.", broken_handlers(db));
-	t->one_gauge("tq_dormant", "1 if this database is a copy that was not activated.",
-				 int64{read_identity(db) == Identity::copy});
 	t->one_gauge("tq_loaded", "1 if the journal has been read into memory; claims wait until then.", int64{loaded});
 	t->one_counter("tq_loads_total", "How often the journal was read into memory.", db.loads.load());
 	t->one_gauge("tq_load_timestamp_seconds", "When that was last; 0: never.", unix_time(db.loaded_at.load()));
@@ -231,7 +229,12 @@ TQ_FUNCTION(tq_metrics)
 	t.one_gauge("tq_primary", "1 on a primary; a standby has no queues.", int64{primary});
 	if (primary)
 	{
-		Db &db = database(fcinfo);
+		Db &db = database_slot(fcinfo);
+		const bool inactive = is_inactive(db);
+		t.one_gauge("tq_inactive", "1 if tq does nothing in this database until tq_activate().", int64{inactive});
+		if (inactive)
+			return PointerGetDatum(cstring_to_text_with_len(t.s.data, t.s.len));
+		static_cast<void>(database(fcinfo));
 		const Rights &mine = rights(db);
 		const bool everything = (mine.everywhere & kMetrics) != 0;
 		int n = 0;

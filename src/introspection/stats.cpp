@@ -1,13 +1,16 @@
 // tq_stats: the state of every queue, from the counters in memory; reads no entry and no row.
 // Regime: PG. Locks: each queue's lock in turn, while its lanes are copied.
 #include "api/args.hpp"
+#include "database/activation.hpp"
 #include "database/attach.hpp"
 #include "introspection/queue_counts.hpp"
 #include "queues/queue_names.hpp"
 #include "queues/rights.hpp"
 #include "residency/recount.hpp"
 #include "pg/function.hpp"
+#include "pg/owner.hpp"
 #include "pg/rows.hpp"
+#include "pg/spi.hpp"
 
 extern "C"
 {
@@ -147,6 +150,26 @@ constexpr pg::ColumnSpec kStats[] = {
 
 Datum time_or_infinity(core::Micros t) { return TimestampTzGetDatum(t == core::kNever ? DT_NOEND : t); }
 
+// The queues of an inactive database by name only.
+Datum put_inactive(FunctionCallInfo fcinfo, const Db &db)
+{
+	const pg::RowSet rows = pg::begin_rows(fcinfo, pg::row_shape(kStats));
+	const Rights mine = rights(db);
+	const pg::OwnerScope scope = pg::enter_owner(db.extension);
+	pg::sql("SELECT id, name FROM tq.queue ORDER BY name", {}, true, 0);
+	for (uint64 i = 0; i < SPI_processed; ++i)
+	{
+		Datum values[std::size(kStats)] = {pg::spi_required(i, "name", TEXTOID), CStringGetTextDatum("inactive")};
+		bool nulls[std::size(kStats)];
+		std::fill(std::begin(nulls), std::end(nulls), true);
+		nulls[0] = nulls[1] = false;
+		if (mine.may(pg::spi_int4(i, "id"), kMayCount))
+			rows.put(values, nulls);
+	}
+	pg::leave_owner(scope);
+	return static_cast<Datum>(0);
+}
+
 } // namespace
 } // namespace tq
 
@@ -154,6 +177,8 @@ using namespace tq;
 
 TQ_FUNCTION(tq_stats)
 {
+	if (const Db &slot = database_slot(fcinfo); is_inactive(slot))
+		return put_inactive(fcinfo, slot);
 	Db &db = database(fcinfo);
 	ensure_loaded(db);
 	if (db.outside_changes.load() != db.outside_counted.load())

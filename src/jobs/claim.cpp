@@ -3,6 +3,7 @@
 // Regime: PG.
 #include "guc.hpp"
 #include "api/args.hpp"
+#include "database/activation.hpp"
 #include "database/attach.hpp"
 #include "jobs/claims.hpp"
 #include "jobs/finish.hpp"
@@ -203,6 +204,7 @@ constexpr Arguments kClaimNext{0, 4, 5, 6, -1, 7, 8, 9, false, false};
 struct Call
 {
 	Db *db;
+	Oid extension;
 	// The queues that exist, then the names of those that do not, which are looked for when the call has waited.
 	const char *names[core::kWaitersPerProc];
 	uint16_t queues[core::kWaitersPerProc];
@@ -478,6 +480,7 @@ bool wait_for_jobs(Call *c)
 	if (!wait_sleep(c->until))
 		return false;
 	AcceptInvalidationMessages();
+	require_still_active(*c->db, c->extension);
 	for (int k = 0; k < c->nqueues; ++k)
 	{
 		check_still_there(c->queues[k], c->generations[k], c->names[k]);
@@ -514,6 +517,7 @@ static Datum claim(FunctionCallInfo fcinfo, const char *function, const Argument
 	Call c{};
 	parse_call(fcinfo, at, &c);
 	c.db = &database(fcinfo);
+	c.extension = c.db->extension;
 	c.terms.owner = my_proc; // known since database()
 	ensure_loaded(*c.db);
 	const Output out = begin_result(fcinfo, at);

@@ -1,6 +1,5 @@
 #include "jobs/claims.hpp"
 
-#include "database/restoring.hpp"
 #include "residency/committing.hpp"
 #include "segments/segments.hpp"
 #include "shmem/waiting.hpp"
@@ -79,7 +78,7 @@ int take_jobs(uint16_t queue, uint32 generation, const Engine::ClaimTerms &terms
 	if (q.generation == generation && engine.has_overdue(q, wall_now()))
 		max = 0; // until the scheduler has journalled some of them
 	// Checked under the lock, so that tq_drain counts every job that was taken before.
-	if (is_draining(terms.worker) || may_be_restoring(db_at(q.db)))
+	if (is_draining(terms.worker))
 		max = 0;
 	if (max > 0 && q.generation == generation)
 	{

@@ -2,6 +2,7 @@
 // (H20). tq_ready: the queues and kinds that have such jobs.
 // Regime: PG. Locks: queue locks, briefly (shmem/waiting.hpp).
 #include "api/args.hpp"
+#include "database/activation.hpp"
 #include "database/attach.hpp"
 #include "jobs/snapshots.hpp"
 #include "queues/queue_names.hpp"
@@ -171,6 +172,7 @@ bool enter(Target &t)
 		wait_begin_all(*t.all);
 	else
 		wait_begin(t.wanted, t.n);
+	require_still_active(*t.db, t.extension);
 	if (!t.db->used || t.db->extension != t.extension)
 		ereport(ERROR, (errcode(kErrNoSuchQueue), errmsg("the queues do not exist"),
 						errdetail("The extension was dropped while this session waited for them.")));

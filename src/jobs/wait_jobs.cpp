@@ -2,6 +2,7 @@
 // ends a job wakes the session. A job with an entry has not ended; for others the journal is read.
 // Regime: PG. Locks: queue locks, briefly.
 #include "api/args.hpp"
+#include "database/activation.hpp"
 #include "database/attach.hpp"
 #include "jobs/job_rights.hpp"
 #include "jobs/snapshots.hpp"
@@ -139,6 +140,7 @@ TQ_FUNCTION(tq_wait_jobs)
 	const bool atomic = is_atomic(fcinfo);
 	Db &db = database(fcinfo);
 	ensure_loaded(db);
+	const Oid extension = db.extension;
 	int n = 0;
 	core::JobId *ids = jobs_argument(fcinfo, db, &n);
 	wait_begin_jobs(db, ids, n);
@@ -148,6 +150,7 @@ TQ_FUNCTION(tq_wait_jobs)
 	while (n > 0 && steady_now() < until)
 	{
 		static_cast<void>(wait_sleep(std::min(until, steady_now() + kLookAgain)));
+		require_still_active(db, extension);
 		n = still_open(db, ids, n);
 		InvalidateCatalogSnapshot();
 	}

@@ -4,6 +4,7 @@
 // slot in the order in which they changed the row. Enqueues and claims do not take it.
 #include "guc.hpp"
 #include "api/args.hpp"
+#include "database/activation.hpp"
 #include "database/attach.hpp"
 #include "journal/changes.hpp"
 #include "queues/actions.hpp"
@@ -350,6 +351,7 @@ TQ_FUNCTION(tq_create_queue)
 	const core::QueueSettings parsed = parse_settings(settings);
 	Db &db = database(fcinfo);
 	require_right_to_make(db, name, 0);
+	note_use(db);
 	lock_name(name);
 	check_follow_up(db, name, settings);
 	uint16_t slot = find_or_read(db, name);

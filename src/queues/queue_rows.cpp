@@ -1,5 +1,6 @@
 #include "guc.hpp"
 #include "queues/queue_names.hpp"
+#include "database/activation.hpp"
 #include "queues/queue_settings.hpp"
 #include "queues/reserved_queues.hpp"
 #include "queues/rights.hpp"
@@ -257,6 +258,7 @@ void write_queue_row(Db &db, uint16_t queue)
 	const Queue &q = engine.queue(queue);
 	if (q.writer == my_proc + 1)
 		return;
+	note_use(db);
 	// A scheduler answers within milliseconds, or a little later if it is starting. It does not wait for itself.
 	for (int i = 0; i < 1000 && !q.persisted && guc::workers && db.scheduler.load() != my_proc + 1 &&
 					(i > 0 || !created_here(db.extension));

@@ -121,7 +121,7 @@ TQ_FUNCTION(tq_may_list)
 {
 	require(fcinfo, 0, "queue_id");
 	require(fcinfo, 1, "role");
-	const Db &db = database(fcinfo);
+	const Db &db = database_slot(fcinfo); // views show rows of inactive databases, too
 	PG_RETURN_BOOL(rights(db).may(PG_GETARG_INT32(0), kManage | kInspect) ||
 				   has_privs_of_role(GetUserId(), PG_GETARG_OID(1)));
 }
@@ -130,7 +130,7 @@ TQ_FUNCTION(tq_may_list)
 TQ_FUNCTION(tq_may_list_groups)
 {
 	require(fcinfo, 0, "queue_id");
-	PG_RETURN_BOOL(rights(database(fcinfo)).may(PG_GETARG_INT32(0), kOperate | kInspect));
+	PG_RETURN_BOOL(rights(database_slot(fcinfo)).may(PG_GETARG_INT32(0), kOperate | kInspect));
 }
 
 // Trigger on tq.acl, for each changed row. Notifies other sessions at commit, and this session at its next command, and

@@ -100,7 +100,6 @@ TQ_FUNCTION(tq_subscribe)
 	if (others >= kMostOfQueue)
 		ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED), errmsg("too many subscriptions of the queue"),
 						errdetail("A queue can have %d.", kMostOfQueue), errhint("Remove some with tq_unsubscribe.")));
-	note_first_use(*t.db);														 // so that a copy knows that it is one
 	record_action(*t.db, "subscribe", t.queue_id, 0, Facts().add("url", t.url)); // without options: they may be secret
 	PG_RETURN_VOID();
 }
@@ -127,12 +126,11 @@ TQ_FUNCTION(tq_unsubscribe)
 // those of the caller's own roles; the options only to roles that may manage the queue.
 TQ_FUNCTION(tq_list_subscriptions)
 {
-	Db &db = database(fcinfo);
+	const Db &db = database_slot(fcinfo);
 	const pg::RowSet rows = pg::begin_rows(fcinfo, pg::row_shape(kSubscriptions));
 	const Oid user = GetUserId();
 	const Rights mine = rights(db);
-	const Identity identity = read_identity(db);
-	const bool active = identity == Identity::fresh || (identity == Identity::active && !db.dormant.load());
+	const bool active = !is_inactive(db);
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	pg::sql(
 		"SELECT s.queue_id, q.name, s.url, s.options, s.role::oid AS role, s.defined_at FROM tq.subscription s JOIN "

@@ -277,8 +277,6 @@ int64 evacuate(const WorkerContext &context, Db &db, const SegmentView &segment,
 
 bool clean_zero(const WorkerContext &context, Db &db, const SegmentView &zero, const SegmentRules &rules)
 {
-	if (copy_is_coming(db)) // jobs that wait for these may still be restored
-		return true;
 	const MemoryContext outside = CurrentMemoryContext;
 	if (!begin_work(context, "tq: looking for finished jobs in segment 0"))
 		return false;

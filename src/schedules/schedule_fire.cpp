@@ -482,20 +482,6 @@ constexpr Work kWork[] = {
 };
 constexpr unsigned kWorks = lengthof(kWork);
 
-void forget(Db &db)
-{
-	if (state.schedules.context != nullptr)
-	{
-		free_list(&state.schedules);
-		publish_next_fires(db, state.schedules);
-		db.schedules_unreadable.store(0);
-	}
-	state.reading = state.looking = false;
-	state.afresh = true;
-	state.seen_count = 0;
-	state.next_wall = state.next_mono = core::kNever;
-}
-
 // Begins a check for lost jobs if there was a recount since the last one.
 void begin_look(const Db &db) noexcept
 {
@@ -526,11 +512,6 @@ void publish(Db &db)
 
 bool fire_schedules(const WorkerContext &context, Db &db)
 {
-	if (db.dormant.load())
-	{
-		forget(db);
-		return true;
-	}
 	const Micros now = wall_now();
 	const bool set_back = now < state.last_wall - core::kSecond; // past times come again
 	state.last_wall = now;
@@ -564,7 +545,7 @@ FiringPlan firing_plan(const Db &db) noexcept
 	bool now = false;
 	for (const Work &work : kWork)
 		now = now || work.wanted(db);
-	return {state.next_wall, state.next_mono, now && !db.dormant.load()};
+	return {state.next_wall, state.next_mono, now};
 }
 
 } // namespace tq

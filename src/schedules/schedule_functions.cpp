@@ -4,7 +4,6 @@
 // some. The scheduler takes none of these.
 #include "guc.hpp"
 #include "api/args.hpp"
-#include "database/activation.hpp"
 #include "database/attach.hpp"
 #include "jobs/job_options.hpp"
 #include "queues/actions.hpp"
@@ -280,7 +279,6 @@ TQ_FUNCTION(tq_schedule)
 	require_room(db, row, replaces ? &former : nullptr);
 	place_in_time(&row, replaces ? &former : nullptr, now);
 	write_row(db, row, now);
-	note_first_use(db);
 	record(db, "schedule", row);
 	PG_RETURN_VOID();
 }

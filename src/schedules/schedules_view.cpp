@@ -47,11 +47,10 @@ enum class ScheduleState : uint8
 {
 	active,
 	paused,
-	held,	 // the database is a copy
 	ended,	 // no time is left
 	invalid, // a mistake in a row that was written by hand
 };
-constexpr const char *kStates[] = {"active", "paused", "held", "ended", "invalid"};
+constexpr const char *kStates[] = {"active", "paused", "ended", "invalid"};
 
 // The columns that are not in the row itself. For an invalid row, the mistake replaces its last error.
 ScheduleState state_of(const Db &db, const ScheduleRow &row, Micros base, Micros *next, const char **error)
@@ -73,8 +72,6 @@ ScheduleState state_of(const Db &db, const ScheduleRow &row, Micros base, Micros
 		return ScheduleState::invalid;
 	if (row.paused)
 		return ScheduleState::paused;
-	if (db.dormant.load())
-		return ScheduleState::held;
 	*next = found;
 	return found == core::kNever ? ScheduleState::ended : ScheduleState::active;
 }

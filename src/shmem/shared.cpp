@@ -189,6 +189,13 @@ LWLock *queue_lock(uint16_t q) noexcept { return &own.locks[1 + core::kPartition
 
 void wake_proc(uint32 proc) noexcept { SetLatch(&ProcGlobal->allProcs[proc].procLatch); }
 
+void wake_database() noexcept
+{
+	for (uint32 i = 0; i < ProcGlobal->allProcCount; ++i)
+		if (ProcGlobal->allProcs[i].databaseId == MyDatabaseId)
+			wake_proc(i);
+}
+
 void wake_scheduler(const Db &db) noexcept
 {
 	const uint32 s = db.scheduler.load();

@@ -136,17 +136,16 @@ struct Db
 	std::atomic<uint32> outside_found;
 	// The value of outside_changes up to which the journal has been counted.
 	std::atomic<uint32> outside_counted;
-	std::atomic<Micros> outside_changed_at; // 0 after tq_restore_end()
+	std::atomic<Micros> outside_changed_at;
 	std::atomic<Micros> outside_seen_at;	// the same, for tq_health
-	std::atomic<uint32> restoring; // last known tq.restoring (restoring.cpp)
 	std::atomic<Micros> wall_offset, mono_offset; // of tq_set_now (clock.hpp)
 	// When the janitor retries segments that another session had locked (mono_now); 0: not needed.
 	std::atomic<Micros> adopt_at;
 	// The value of outside_changes up to which the id counter has been compared with the rows.
 	std::atomic<uint32> ids_checked;
-	std::atomic<bool> dormant;	  // schedules and executors are held (activation.hpp)
-	std::atomic<bool> was_fresh;  // tq.meta had no row, and no activation followed
-	std::atomic<uint32> activations; // number of commits that activated it; counted before dormant changes
+	std::atomic<bool> active;	  // known to be active (database/activation.hpp)
+	std::atomic<bool> first_use;  // a session asks the scheduler to record the first use
+	std::atomic<bool> inactive_logged;
 	std::atomic<uint32> scheduler; // procno + 1, 0 if none
 	// The scheduler's planned wakeup; an earlier event sets its latch.
 	std::atomic<Micros> plan_wall;
@@ -247,6 +246,7 @@ inline uint16_t hundredths(float4 weight) noexcept // 0 for an invalid weight, s
 
 void wake_proc(uint32 proc) noexcept;
 void wake_scheduler(const Db &db) noexcept;
+void wake_database() noexcept; // all sessions of this database
 
 // The slot of this backend's last call of database() (database/attach.hpp); null before. For callbacks.
 Db *current_db() noexcept;

@@ -49,14 +49,15 @@ void change_group(Queue &q, const QueueChange &c) noexcept
 		engine.hold_group(q, g, -1);
 }
 
+bool is_of_database(QueueEdit edit) noexcept { return edit == QueueEdit::used || edit == QueueEdit::switched; }
+
 // Registry lock held.
 void apply(const QueueChange &c) noexcept
 {
-	if (c.edit == QueueEdit::activated)
+	if (is_of_database(c.edit))
 	{
-		changes_db->activations.fetch_add(1);
-		changes_db->was_fresh.store(false);
-		changes_db->dormant.store(false);
+		if (c.edit == QueueEdit::used)
+			changes_db->active.store(true);
 		return;
 	}
 	Queue &q = engine.queue(c.queue);
@@ -143,6 +144,18 @@ void note_queue_change(const QueueChange &change) noexcept
 	c.generation = engine.queue(c.queue).generation;
 }
 
+void note_database_change(QueueEdit edit) noexcept
+{
+	QueueChange c{};
+	c.edit = edit;
+	note_queue_change(c);
+}
+
+bool database_change_here(QueueEdit edit) noexcept
+{
+	return std::any_of(changes.begin(), changes.end(), [edit](const QueueChange &c) { return c.edit == edit; });
+}
+
 void reserve_reservation(Db &db)
 {
 	reservations.reserve(TopTransactionContext, 1);
@@ -170,7 +183,7 @@ bool queue_changed_here(uint16_t queue) noexcept
 	if (queue_reserved_here(queue))
 		return true;
 	for (const QueueChange &c : changes)
-		if (c.queue == queue && c.edit != QueueEdit::activated)
+		if (c.queue == queue && !is_of_database(c.edit))
 			return true;
 	return false;
 }
@@ -193,6 +206,8 @@ void commit_queue_changes() noexcept
 			if (c.edit == QueueEdit::created)
 				wake_for_name(*changes_db, engine.queue(c.queue).name);
 		wake_scheduler(*changes_db);
+		if (database_change_here(QueueEdit::switched))
+			wake_database(); // sessions that wait for jobs
 	}
 	// Also after all was rolled back to a savepoint: the memory is freed with the transaction.
 	forget();

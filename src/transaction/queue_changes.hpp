@@ -16,7 +16,8 @@ enum class QueueEdit : uint8
 	paused,
 	limited,   // one of its groups gets group_max_running and group_rate of `settings`
 	closing,   // the queue takes no more jobs and is being dropped
-	activated, // the database: schedules and executors are no longer held
+	used,	   // the database: its first use is recorded
+	switched,  // the database: tq_activate or tq_deactivate was called
 };
 
 struct QueueChange
@@ -35,6 +36,10 @@ struct QueueChange
 // Reserves memory, so that note_queue_change cannot fail after the row has been changed.
 void reserve_queue_change(Db &db);
 void note_queue_change(const QueueChange &change) noexcept;
+
+// The same for a change of the whole database.
+void note_database_change(QueueEdit edit) noexcept;
+bool database_change_here(QueueEdit edit) noexcept;
 
 // Notes that this transaction alone has named the queue: at its end the slot belongs to the queue, or is free again.
 // Call reserve_reservation first.

@@ -475,8 +475,6 @@ bool run_round(const WorkerContext &context, Db &db, bool tidies, Failures *fail
 		failures->reload = tried == Tried::failed;
 		failures->tidying = failures->tidying || failures->reload;
 	}
-	if (may_be_restoring(db)) // tq_restore_end() needs no more than this
-		return tried != Tried::refused;
 	if (tried != Tried::refused && !pauses(db.opening))
 	{
 		tried = guard([&] { return open_next(context, db, changed); });
@@ -560,11 +558,11 @@ void run_janitor(const WorkerContext &context)
 		if (!run_round(context, db, tidies, &failures, &changed))
 			return;
 	}
-	if (tidies && keys_wanted(db) && !may_be_restoring(db) && !stop_requested())
+	if (tidies && keys_wanted(db) && !stop_requested())
 		failures.tidying = guard([&] { return clean_keys(context, db); }) == Tried::failed || failures.tidying;
-	if (tidies && old_actions_due(db) && !may_be_restoring(db) && !stop_requested())
+	if (tidies && old_actions_due(db) && !stop_requested())
 		failures.tidying = guard([&] { return clean_actions(context, db); }) == Tried::failed || failures.tidying;
-	if (tidies && changes_wanted(db) && !may_be_restoring(db) && !stop_requested())
+	if (tidies && changes_wanted(db) && !stop_requested())
 	{
 		const Tried tried = guard([&] { return delete_old_changes(context, db); });
 		failures.tidying = failures.tidying || tried == Tried::failed;

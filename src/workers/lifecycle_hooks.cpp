@@ -11,7 +11,7 @@
 //   DROP EXTENSION tq, also by CASCADE  object access                    no, its locks have waited for them
 //   CREATE, ALTER EXTENSION (any)       object access                    rings at commit
 //   CREATE DATABASE, other ALTER        object access                    rings at commit
-//   ALTER DATABASE x SET tq.restoring   ProcessUtility                   no: stops them at commit
+//   tq_activate(), tq_deactivate()      the call                         yes
 //   a segment's table, index, trigger   ProcessUtility                   asks the janitor to compare, at commit
 //   functions dropped or altered        object access, ProcessUtility    no: holds the handlers of changed functions
 //
@@ -22,7 +22,6 @@
 
 #include "database/activation.hpp"
 #include "database/reload.hpp"
-#include "database/restoring.hpp"
 #include "handlers/handler_function.hpp"
 #include "journal/journal.hpp"
 #include "processes/slots.hpp"
@@ -55,7 +54,6 @@ struct Check
 {
 	Oid database;
 	bool after_abort; // workers were stopped, so a rollback matters too
-	bool stop;		  // a commit stops the workers
 };
 constexpr int kMaxChecks = 8;
 
@@ -74,23 +72,22 @@ struct Hooks
 };
 Hooks state;
 
-void check_at_end(Oid database, bool after_abort, bool stop = false) noexcept
+void check_at_end(Oid database, bool after_abort) noexcept
 {
 	for (int i = 0; i < state.nchecks; i++)
 		if (state.checks[i].database == database || !OidIsValid(state.checks[i].database))
 		{
 			state.checks[i].after_abort |= after_abort;
-			state.checks[i].stop |= stop;
 			return;
 		}
 	if (state.nchecks == kMaxChecks)
 	{
 		// They do not fit: check all databases.
-		state.checks[0] = {InvalidOid, true, stop};
+		state.checks[0] = {InvalidOid, true};
 		state.nchecks = 1;
 		return;
 	}
-	state.checks[state.nchecks++] = {database, after_abort, stop};
+	state.checks[state.nchecks++] = {database, after_abort};
 }
 
 void transaction_ends(XactEvent event, void *) noexcept
@@ -104,9 +101,6 @@ void transaction_ends(XactEvent event, void *) noexcept
 		case XACT_EVENT_ABORT:
 			for (int i = 0; i < state.nchecks; i++)
 			{
-				restoring_changed(state.checks[i].database); // also if this session has looked and rolls back
-				if (event == XACT_EVENT_COMMIT && state.checks[i].stop)
-					request_stop(state.checks[i].database, Force::none);
 				if (event == XACT_EVENT_COMMIT || state.checks[i].after_abort)
 					request_check(state.checks[i].database);
 			}
@@ -137,6 +131,8 @@ void hold(Oid database)
 	(void)LockAcquire(&tag, ShareLock, false, false);
 }
 
+} // namespace
+
 // Stops the workers and waits until they are out of the database, for as long as core would wait. If they do not exit
 // in time, the DDL fails with core's own message, which is right: the database is being accessed.
 void hold_and_clear(Oid database)
@@ -165,6 +161,9 @@ void hold_and_clear(Oid database)
 	}
 	ConditionVariableCancelSleep();
 }
+
+namespace
+{
 
 // Core checks permissions after this hook. Without this check, any role could make the workers of any database
 // restart by requesting DDL that core then refuses.
@@ -338,20 +337,6 @@ bool completes_segment(Node *statement)
 	return schema != nullptr && strcmp(schema, "tq") == 0;
 }
 
-// The database whose setting tq.restoring the statement may change. `turns_on`: it may hold the workers.
-Oid restoring_changes_in(Node *statement, bool *turns_on)
-{
-	if (!IsA(statement, AlterDatabaseSetStmt))
-		return InvalidOid;
-	auto alter = reinterpret_cast<AlterDatabaseSetStmt *>(statement);
-	const VariableSetStmt *set = alter->setstmt;
-
-	if (set->name != nullptr && pg_strcasecmp(set->name, "tq.restoring") != 0)
-		return InvalidOid;
-	*turns_on = set->kind == VAR_SET_VALUE || set->kind == VAR_SET_CURRENT;
-	return get_database_oid(alter->dbname, true);
-}
-
 bool ends_prepared_transaction(Node *statement) noexcept
 {
 	if (!IsA(statement, TransactionStmt))
@@ -373,8 +358,6 @@ void process_utility(PlannedStmt *planned, const char *query, bool read_only_tre
 	// Computed before the statement, because the tree may be freed afterwards.
 	bool ring_after = ends_prepared_transaction(planned->utilityStmt) && ddl_concerns_us() && prepared_ddl_exists();
 	bool compare_after = ddl_concerns_us() && completes_segment(planned->utilityStmt);
-	bool turns_on = false;
-	const Oid restored = ddl_concerns_us() ? restoring_changes_in(planned->utilityStmt, &turns_on) : InvalidOid;
 
 	if (ddl_concerns_us())
 		before_statement(planned->utilityStmt, context);
@@ -386,23 +369,18 @@ void process_utility(PlannedStmt *planned, const char *query, bool read_only_tre
 
 	if (compare_after)
 		mark_reload();
-	if (OidIsValid(restored))
-		check_at_end(restored, false, turns_on);
 	if (state.functions_changed && ddl_concerns_us())
 	{
 		ExtensionRow row;
 
 		state.functions_changed = false;
 		CommandCounterIncrement();
-		if (find_extension(&row) && !is_dormant_here())
+		if (find_extension(&row) && is_active_here(row.oid))
 			hold_changed_handlers(row.oid, row.schema);
 	}
 	// The prepared transaction may have been about any database; this session does not know which.
 	if (ring_after)
-	{
-		restoring_changed(InvalidOid);
 		request_check(InvalidOid);
-	}
 }
 
 void on_extension(ObjectAccessType access, Oid extension)

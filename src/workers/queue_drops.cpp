@@ -1,6 +1,5 @@
 #include "workers/queue_drops.hpp"
 
-#include "database/restoring.hpp"
 #include "processes/work_transaction.hpp"
 #include "residency/recount.hpp"
 #include "shmem/grant_changes.hpp"
@@ -91,7 +90,7 @@ void evict_group_slot(Db &db, uint16_t slot, int32 id) noexcept
 bool finish_drops(const WorkerContext &context, Db &db)
 {
 	// a restore may bring jobs of a closing queue that are not counted yet
-	if (db.reload.load() || copy_is_coming(db) || db.outside_changes.load() != db.outside_counted.load())
+	if (db.reload.load() || db.outside_changes.load() != db.outside_counted.load())
 		return true;
 	for (uint32 i = 0; i < engine.limits().queues; ++i)
 	{

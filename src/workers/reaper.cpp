@@ -1,7 +1,6 @@
 #include "workers/reaper.hpp"
 
 #include "guc.hpp"
-#include "database/restoring.hpp"
 #include "jobs/verbs.hpp"
 #include "journal/reasons.hpp"
 #include "processes/due_queues.hpp"
@@ -171,8 +170,6 @@ DueWork expiries = {"tq: ending jobs that expired",
 
 bool expire_jobs(const WorkerContext &context, Db &db)
 {
-	if (copy_is_coming(db)) // their end may still be restored; overdue jobs do not start
-		return true;
 	return do_work(context, db, &expiries);
 }
 
@@ -464,7 +461,7 @@ void plan_due_work(const Db &db, uint16_t slot, Micros *wall, Micros *mono) noex
 			rests > now ? *mono = std::min(*mono, rests) : *plan = std::min(*plan, at);
 	};
 	const Micros lease = q.next_lease.load(), claim = q.next_claim.load();
-	sooner(expiries, copy_is_coming(db) ? core::kNever : q.next_expiry.load(), wall);
+	sooner(expiries, q.next_expiry.load(), wall);
 	sooner(lost_leases, lease != core::kNever ? lease + grace_of(q) : core::kNever, mono);
 	sooner(claims, claim != core::kNever ? claim + ClaimTimes::delay_of(q) : core::kNever, wall);
 }

@@ -3,7 +3,6 @@
 #include "guc.hpp"
 #include "database/activation.hpp"
 #include "database/attach.hpp"
-#include "database/restoring.hpp"
 #include "dependencies/awaited.hpp"
 #include "dependencies/resolver.hpp"
 #include "handlers/executor_pool.hpp"
@@ -61,8 +60,8 @@ constexpr Micros kRoomInterval = 10000;
 struct Scheduler
 {
 	Db *db = nullptr;
-	bool identity_read = false; // at least once
-	bool identity_error_logged = false;
+	bool looked = false; // has read whether the database is active
+	bool active = false; // and it is
 	// When to check again for free memory, and the interval after that check. Set when a lane without jobs to offer
 	// found memory full. The check is needed because the end of a job sends no wakeup.
 	Micros next_room = core::kNever;
@@ -107,33 +106,6 @@ bool write_rows(const WorkerContext &context, Db &db)
 	rows_written(db, queues, n);
 	if (n == static_cast<int>(lengthof(queues)))
 		db.queue_rows.store(true); // the remaining ones
-	return true;
-}
-
-// Another session's first use may not be committed yet, or tq.meta may be locked. The scheduler waits for neither:
-// until then it acts as if there were no first use.
-void try_identity(Db &db)
-{
-	ErrorData *error = nullptr;
-	const Tried tried = attempt([&] { return check_identity(db), true; }, &error);
-	if (tried != Tried::done && !state.identity_read)
-		db.dormant.store(true);
-	if (tried != Tried::done && !state.identity_error_logged &&
-		(!state.identity_read || error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE))
-		ereport(LOG, (errmsg("tq: cannot tell whether this database is a copy, trying again: %s", error->message)));
-	state.identity_error_logged = tried != Tried::done;
-	state.identity_read = state.identity_read || tried == Tried::done;
-}
-
-// Records the first use of a new extension, and retries a failed read of the start.
-bool identify(const WorkerContext &context, Db &db)
-{
-	if (state.identity_read && !identity_to_check(db))
-		return true;
-	if (!begin_work(context, "tq: noting the first use"))
-		return false;
-	try_identity(db);
-	end_work();
 	return true;
 }
 
@@ -262,7 +234,7 @@ bool open_limits(const WorkerContext &, Db &db)
 bool guarded(Step step, bool (*run)(const WorkerContext &, Db &), const WorkerContext &context, Db &db)
 {
 	Pause &pause = state.pauses[static_cast<int>(step)];
-	if (mono_now() < pause.until || (step != Step::look && may_be_restoring(db)))
+	if (mono_now() < pause.until)
 		return true;
 	const Tried tried = guard([&] { return run(context, db); }, [] { return true; },
 							  [&] {
@@ -326,36 +298,45 @@ Db *start(const WorkerContext &context)
 {
 	if (!begin_work(context, "tq: starting"))
 		return nullptr;
-	Db &db = database_of(context.extension);
-	static_cast<void>(is_restoring(db));
+	Db &db = database_slot(context.extension);
 	release_gone();
 	state.db = &db;
 	before_shmem_exit(leave, static_cast<Datum>(0));
 	db.scheduler.store(my_proc + 1);
-	try_identity(db);
-	if (db.dormant.load())
-	{
-		// a restore of segment 0 may be under way; that segment is complete from the beginning
-		note_outside_change(db);
-		db.queue_rows.store(false); // claims make no queues then; a waiting enqueue asks again
-	}
-	note_all(db);								// the notes of the scheduler before are lost
-	db.revocations.store(true);					// so is the walk that it was doing
-	journal::adopt_segments(context.extension); // segments that a restore made before this start
 	end_work();
 	return &db;
 }
 
-// Reads tq.restoring again after a change.
+// What a session may have changed while no scheduler ran.
+void begin_active(const WorkerContext &context, Db &db)
+{
+	static_cast<void>(database_of(context.extension));
+	note_all(db);								// the notes of the scheduler before are lost
+	db.revocations.store(true);					// so is the walk that it was doing
+	journal::adopt_segments(context.extension); // segments that a restore made before this start
+}
+
+// Whether the database is active: at the start, and when a session asks for its first use to be recorded. tq_activate()
+// and tq_deactivate() stop this process.
 bool look(const WorkerContext &context, Db &db)
 {
-	if (!may_be_restoring(db))
+	const bool asked = db.first_use.exchange(false);
+	if (state.looked && (state.active || (!asked && !db.active.load())))
 		return true;
-	if (!begin_work(context, "tq: looking for a restore"))
+	if (!begin_work(context, "tq: looking whether the database is active"))
 		return false;
-	static_cast<void>(is_restoring(db));
+	const Activation is = read_activation(context.extension);
+	if (is == Activation::inactive)
+		log_inactive(db);
+	if (is == Activation::active)
+		begin_active(context, db);
+	else if (asked && is == Activation::unused)
+		static_cast<void>(record_use(db));
+	TQ_WAIT_POINT("activation-before-commit");
 	end_work();
-	return true;
+	state.looked = true;
+	state.active = is == Activation::active;
+	return state.active || !db.active.load() || look(context, db);
 }
 
 bool load(const WorkerContext &context, Db &db)
@@ -382,13 +363,15 @@ void run_scheduler(const WorkerContext &context)
 	bool first_job_seen = false;
 	while (!stop_requested())
 	{
-		if (!guarded(Step::look, look, context, *db) || !guarded(Step::load, load, context, *db))
+		if (!guarded(Step::look, look, context, *db))
 			return;
-		if (may_be_restoring(*db))
+		if (!state.active)
 		{
-			idle(guc::naptime);
+			idle(state.looked ? guc::naptime : 20);
 			continue;
 		}
+		if (!guarded(Step::load, load, context, *db))
+			return;
 		if (db->load_state.load() != static_cast<uint32>(LoadState::loaded))
 		{
 			idle(20); // another process is loading
@@ -413,8 +396,6 @@ void run_scheduler(const WorkerContext &context)
 			resume(*db, now);
 			sweep(*db);
 			sample_series(*db);
-			if (!identify(context, *db))
-				return;
 			// a segment that a reader holds open is tried again every few naps, not at once
 			bool urgent = false;
 			if (janitor_needed(*db, now, &urgent) && (urgent || mono >= next_janitor))

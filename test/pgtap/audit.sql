@@ -62,7 +62,6 @@ INSERT INTO calls (call, wanted) VALUES
 	($$SELECT tq_drain('w')$$, 'drain f {"worker": "w"}'),
 	($$SELECT tq_undrain('w')$$, 'undrain f {"worker": "w"}'),
 	($$SELECT tq_release_worker('w')$$, 'release_worker f {"jobs": 0, "worker": "w"}'),
-	($$SELECT tq_activate()$$, 'activate f'),
 	($$SELECT tq_drop_queue('other')$$, 'drop_queue other f');
 SELECT recorded() IS NULL \g /dev/null
 CREATE FUNCTION recorded_of(call text) RETURNS text LANGUAGE plpgsql AS $$BEGIN EXECUTE call; RETURN public.recorded(); END$$;

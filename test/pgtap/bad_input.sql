@@ -518,10 +518,8 @@ SELECT is((SELECT count(*) FROM tq_complete_many('{}', '{}')), 0::bigint, 'nothi
 SELECT is((SELECT count(*) FROM tq_fail_many('{}', '{}', '{}')), 0::bigint, 'nothing to fail');
 SELECT is((SELECT count(*) FROM tq_heartbeat_many('{}', '{}')), 0::bigint, 'nothing to send a heartbeat for');
 
-SELECT throws_ok('SET tq.restoring = on', '22023', NULL, 'tq.restoring is for databases only');
-SELECT lives_ok('SET tq.restoring = off', '... but off is what it is');
-SELECT throws_ok('SELECT * FROM tq_restore_end(true)', '42883', NULL, 'tq_restore_end() has no arguments');
-SELECT ok(outcome('SELECT * FROM tq_restore_end()', true) ~ '^25006', '... and is refused in a read-only transaction');
+SELECT ok(outcome('SELECT * FROM tq_activate()', true) ~ '^25006', 'tq_activate() is refused in a read-only transaction');
+SELECT ok(outcome('SELECT tq_deactivate()', true) ~ '^25006', '... and so is tq_deactivate()');
 
 SELECT is(picture(), (SELECT * FROM before), 'nothing is left behind, nothing has changed');
 SELECT is(sum(found), 0::numeric, 'memory and journal agree') FROM tq_check() WHERE expected >= 0;

@@ -40,6 +40,7 @@ CREATE FUNCTION of_queue(queue text) RETURNS text LANGUAGE sql AS $$
 	FROM samples() s WHERE s.labels ~ format('^queue="%s"', $1) AND s.value <> 0 AND s.name !~ '_(bucket|sum)$|age'
 $$;
 
+SELECT tq_activate() \g /dev/null
 CALL until($$SELECT metric('tq_scheduler_up') = 1 AND metric('tq_loaded') = 1$$);
 
 -- ---- the format
@@ -194,7 +195,7 @@ SELECT cmp_ok(metric('tq_audits_total'), '>', :audits::float8, 'an audit');
 SELECT is((SELECT sum(value) FROM samples() WHERE name = 'tq_audit_findings_total'), 0::float8, '... that found nothing');
 SELECT cmp_ok(metric('tq_segments', 'state="open"'), '=', 1::float8, 'an open segment') FROM (SELECT) x WHERE metric('tq_segments', 'state="open"') > 0;
 SELECT cmp_ok(metric('tq_xmin_age_transactions', 'holder="prepared_transaction"'), '=', 0::float8, 'nothing prepared');
-SELECT cmp_ok(metric('tq_dormant'), '=', 0::float8, 'not a copy');
+SELECT cmp_ok(metric('tq_inactive'), '=', 0::float8, 'not inactive');
 -- the function only reads, so it works in a read-only transaction
 BEGIN TRANSACTION READ ONLY;
 SELECT ok(tq_metrics() <> '', 'in a read-only transaction');

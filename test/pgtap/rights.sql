@@ -182,8 +182,7 @@ INSERT INTO global_verb VALUES
 	($$SELECT tq_set_now()$$, '', '{}'),
 	($$SELECT count(*) > 0 FROM tq_check()$$, 'true', '{all_manage}'),
 	($$SELECT tq_reload()$$, '0', '{all_manage}'),
-	($$SELECT tq_activate()$$, '', '{all_manage}'),
-	($$SELECT count(*) FROM tq_restore_end()$$, '1', '{all_manage}'),
+	($$SELECT count(*) FROM tq_activate()$$, '0', '{all_manage}'),
 	($$SELECT tq_drain('nobody')$$, '0', '{all_manage,all_operate}'),
 	($$SELECT tq_undrain('nobody') IS NOT NULL$$, 'true', '{all_manage,all_operate}'),
 	($$SELECT jobs FROM tq_heartbeat_worker('bound')$$, '1', '{all_manage,all_operate}'),
@@ -292,7 +291,8 @@ SELECT is(attempt('r_manage', $$SELECT tq_retry_many('mine', kind => 'none', to_
 -- ---- completeness: everything that the extension has for users is in one of the tables above
 
 CREATE TABLE open_to_all (name text);
-INSERT INTO open_to_all VALUES ('tq_create_queue'), ('inbox_guard'), ('may_list'), ('may_list_groups'), ('require_library'); -- tested below, or nothing to protect
+INSERT INTO open_to_all VALUES ('tq_create_queue'), ('inbox_guard'), ('may_list'), ('may_list_groups'), ('require_library'),
+	('tq_deactivate'); -- tested below or in test/t/activation.pl, or nothing to protect
 SELECT is(string_agg(p.proname, ' ' ORDER BY 1), NULL, 'functions without a test of their rights')
 	FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'tq' JOIN pg_proc p ON p.oid = d.objid
 	WHERE d.deptype = 'e' AND d.classid = 'pg_proc'::regclass AND p.prorettype <> 'trigger'::regtype

@@ -557,6 +557,7 @@ my $dump = $node->basedir . '/dump.sql';
 $node->command_ok([ 'pg_dump', '-f', $dump, '-d', 'postgres' ], 'a dump');
 $node->safe_psql('postgres', 'create database copy');
 $node->command_ok([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-d', 'copy', '-f', $dump ], 'a restore');
+$node->safe_psql('copy', 'select tq_activate()');
 scheduler_of($node, 'copy');
 loaded($node, 'copy');
 ok(until_true($node, "select state = 'blocked' from tq_get($c)", 'blocked in the copy', 'copy'), 'in a restored dump it is blocked as well');

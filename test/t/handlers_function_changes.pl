@@ -262,11 +262,11 @@ sub copied
 	my ($database, $name, $meanwhile) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	scheduler_of($node, $database);
-	is(sql(q{select value from tq_health() where item = 'activation'}, $database), 'dormant', "$name: it is dormant");
+	is(sql(q{select value from tq_health() where item = 'activation'}, $database), 'inactive', "$name: it is inactive");
 	sql('drop function shared.replaced(tq_job); set role mallory; ' . evil('replaced'), $database);
 	sql('drop function shared.missing(tq_job)', $database);
-	my %jobs = map { $_ => enqueue($_, $database) } qw(well replaced missing kept held);
 	sql('select tq_activate()', $database);
+	my %jobs = map { $_ => enqueue($_, $database) } qw(well replaced missing kept held);
 	is(becomes($jobs{$_}, 'succeeded', $database), 'succeeded 1', "$name: after tq_activate() $_ runs") for qw(well kept);
 	is(sql(q{select count(*) from tq_jobs where queue = 'after'}, $database), '1', "$name: and its job is followed");
 	is(problem('replaced', $database), 'function shared.replaced(tq_job) belongs to role "mallory" now, not to role "app" HELD', "$name: not a function of another role");
@@ -310,8 +310,8 @@ sql("set role app; create function shared.kept(job tq_job) returns void language
 scheduler_of($node, 'parts');
 run_ok('pg_restore, only the rows of tq', 'pg_restore', '--data-only', '--schema=tq', (map { ('-t', $_) } qw(queue queue_id_seq acl handler meta)),
 	'-d', 'parts', "$dir/dump");
-my %parts = map { $_ => enqueue($_, 'parts') } qw(well kept);
 sql('select tq_activate()', 'parts');
+my %parts = map { $_ => enqueue($_, 'parts') } qw(well kept);
 is(problem('well', 'parts'), 'function shared.well(tq_job) belongs to role "mallory" now, not to role "app" HELD', 'only data: a function of another role');
 is(becomes($parts{kept}, 'succeeded', 'parts'), 'succeeded 1', 'only data: of the right one');
 is(sql(q{select string_agg(distinct code, ' ') from ran}, 'parts'), 'good', 'only data: no other code has run');

@@ -39,8 +39,10 @@ sub run_on
 # A restored database: unfinished jobs of its journal are delivered once, ids continue, and it knows that it is a copy.
 sub works
 {
-	my ($name, $database, %options) = @_;
+	my ($name, $database) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is($target->safe_psql($database, "select value from tq_health() where item = 'activation'"), 'inactive', "$name: H33: it is inactive");
+	is($target->safe_psql($database, 'select * from tq_activate()'), '', "$name: it is whole");
 	scheduler_of($target, $database);
 	tq_setup($target, $database);
 	my $last = $target->safe_psql($database, 'select coalesce(max(id), 0) from tq.job');
@@ -48,8 +50,6 @@ sub works
 	note("$name: $left jobs to deliver, ids up to $last");
 	cmp_ok($target->safe_psql($database, "select min(i) from unnest(tq_enqueue_many('load', array_fill('{}'::jsonb, array[20]))) i"),
 		'>', $last, "$name: ids go on");
-	is($target->safe_psql($database, "select value from tq_health() where item = 'activation'"), 'dormant', "$name: H33: it is dormant")
-	  unless $options{unused};
 	until_true($target, "select live = $left + 20 from tq_stats() where queue = 'load'", 'all are known', $database);
 	clock($target, 0, $mono += 60);    # restored leases run out
 	my @done = split /\n/, $target->safe_psql($database, <<'SQL');
@@ -76,8 +76,6 @@ SQL
 	check_journal($target, "$name: the journal is consistent", $database);
 	until_true($target, 'select count(*) = 0 from tq_check() where expected <> found', 'memory agrees', $database);
 	is($target->safe_psql($database, 'select * from tq_check() where expected <> found'), '', "$name: memory agrees with the journal");
-	$target->safe_psql($database, 'select tq_activate()');
-	is($target->safe_psql($database, "select value from tq_health() where item = 'activation'"), 'active', "$name: until tq_activate()");
 	is($target->psql($database, 'drop extension tq'), 0, "$name: H23: DROP EXTENSION takes the restored segments along");
 	is($target->safe_psql($database, "select count(*) from pg_class where relname ~ '^(job|event)_[0-9]+\$'"), 0, "$name: all of them");
 	$target->safe_psql('postgres', "drop database $database");
@@ -110,7 +108,7 @@ works('parallel', 'parallel');
 run_on($target, 'pg_restore, schema', 'pg_restore', '--schema-only', '-d', 'data', "$dir/custom");
 scheduler_of($target, 'data');
 run_on($target, 'pg_restore, data', 'pg_restore', '--data-only', '-d', 'data', "$dir/custom");
-is($target->safe_psql('data', q{select count(*) from tq_queues where queue = 'load'}), 1, 'data only: tq_queues shows the queues at once');
+is($target->safe_psql('data', q{select state from tq_queues where queue = 'load'}), 'inactive', 'data only: tq_queues says that it is inactive');
 works('data only', 'data');
 
 run_on($target, "pg_restore, $_", 'pg_restore', "--section=$_", '-d', 'sections', "$dir/custom") for qw(pre-data data post-data);
@@ -119,6 +117,7 @@ works('sections', 'sections');
 # over a database that has jobs of its own
 run_on($target, 'pg_restore', 'pg_restore', '-d', 'clean', "$dir/parallel");
 scheduler_of($target, 'clean');
+$target->safe_psql('clean', 'select tq_activate()');
 $target->safe_psql('clean', "select tq_enqueue_many('load', array_fill('{}'::jsonb, array[50]))");
 run_on($target, 'pg_restore, clean', 'pg_restore', '--clean', '--if-exists', '-d', 'clean', "$dir/custom");
 works('clean', 'clean');
@@ -144,26 +143,20 @@ for my $database ('small', 'untold')
 	$target->safe_psql($database, 'create extension tq');
 	scheduler_of($target, $database);
 	run_on($target, 'psql', 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1', '-d', $database, '-f', "$dir/$database", '-o', '/dev/null');
-	works($database, $database, unused => 1);    # workers record where queues are used
+	works($database, $database);
 }
 
-# Jobs are restored before their events, and are in memory by then
+# Queues are restored with their numbers, which new queues do not get
 $target->safe_psql('postgres', 'create database parts');
 $target->safe_psql('parts', 'create extension tq');
-scheduler_of($target, 'parts');
-for my $table ('queue', 'job_0', 'event_0')
+for my $table ('event_0', 'job_0', 'queue')
 {
 	my $rows = $source->safe_psql('small', "copy tq.$table to stdout");
 	$target->safe_psql('parts', "copy tq.$table from stdin;\n$rows\n\\.\n");
-	until_true($target, "select in_memory = 50 from tq_stats() where queue = 'load'", 'jobs without their events', 'parts')
-	  if $table eq 'job_0';
 }
-until_true($target, "select live = 40 and in_memory = 40 from tq_stats() where queue = 'load'", 'jobs with their events', 'parts');
-is(scalar(work_off($target, 'load', 'parts')), 40, 'finished jobs do not run again, though their events came late');
-is($target->safe_psql('parts', 'select * from tq_check() where expected <> found'), '', 'memory agrees with the journal');
-
-# Queues are restored with their numbers, which new queues could get as well
 $target->safe_psql('parts', "insert into tq.queue (id, name) select last_value + i, 'brought ' || i from tq.queue_id_seq, generate_series(1, 3) i");
+$target->safe_psql('parts', 'select tq_activate()');
+is(scalar(work_off($target, 'load', 'parts')), 40, 'COPY of single tables: finished jobs do not run again');
 for my $queue ('brought 2', 'new', 'brought 3', 'newer')
 {
 	$target->safe_psql('parts', "select tq_enqueue('$queue')");
@@ -192,7 +185,7 @@ $source->reload;
 	$source->safe_psql('ascii', q{select tq_enqueue('q', '{"n": 1}', kind => E'\xc3\xb6', group_key => E'\xc3\xb6', unique_key => E'\xc3\x84', options => E'{"tags": ["\xc3\x84"]}')});
 	run_on($source, 'pg_dump of a database without an encoding', 'pg_dump', '-d', 'ascii', '-f', "$dir/ascii");
 	run_on($target, '... which is restored', 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1', '-d', 'ascii', '-f', "$dir/ascii", '-o', '/dev/null');
-	tq_setup($target, 'ascii');
+	$target->safe_psql('ascii', 'select tq_activate()');
 	scheduler_of($target, 'ascii');
 	is(scalar(take_all($target, 'q', 1, 'ascii')), 1, 'with its job');
 	my ($rc, $out, $err) = $target->psql('ascii', q{insert into tq.job_0 (id, enqueued_at, queue_id, priority, payload, kind)

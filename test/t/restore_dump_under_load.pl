@@ -105,6 +105,7 @@ cmp_ok(scalar(grep { /running/ } split /\n/, join("\n", map { $_->{journal} } @s
 # beside the original, which continues
 $source->safe_psql('postgres', 'create database beside');
 program($source, 'psql, into another database', 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1', '-d', 'beside', '-f', "$dir/plain", '-o', '/dev/null');
+$source->safe_psql('beside', 'select tq_activate()');
 
 $target->safe_psql('postgres', "create database $_") for qw(plain custom parallel);
 program($target, 'psql', 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1', '-d', 'plain', '-f', "$dir/plain", '-o', '/dev/null');
@@ -116,6 +117,7 @@ for my $seen (@seen)
 {
 	my $name = $seen->{name};
 	is($target->safe_psql($name, $tables), $seen->{tables}, "$name: the rows of the snapshot");
+	is($target->safe_psql($name, 'select * from tq_activate()'), '', "$name: they are whole");
 	is($target->safe_psql($name, $states), $seen->{journal}, "$name: the state of every job, and the leases");
 	is($target->safe_psql($name, 'select * from tq_check() where expected <> found'), '', "$name: memory agrees with the journal");
 	is($target->safe_psql($name, "begin; select min(lease) > $seen->{lease} from tq_claim('load', 10); rollback"), 't',

@@ -412,6 +412,7 @@ my $dump = $node->basedir . '/dump.sql';
 $node->command_ok([ 'pg_dump', '-d', $node->connstr('postgres'), '-f', $dump ], 'a dump');
 sql('create database copy');
 $node->command_ok([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('copy'), '-f', $dump ], '... is restored');
+$node->safe_psql('copy', 'select tq_activate()');
 loaded($node, 'copy');
 ok(until_true($node, "select state = 'blocked' from tq_get($c[0])", 'blocked', 'copy'), 'H36: a job that waits again is dumped as it is');
 ok(until_true($node, "select tq_retry($p, with_children => true) = 'ready'", 'retried', 'copy'), '... and one that was cancelled');

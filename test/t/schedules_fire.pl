@@ -471,14 +471,11 @@ my $dump = PostgreSQL::Test::Utils::tempdir . '/dump';
 	IPC::Run::run([ 'pg_restore', '-d', 'copy', $dump ]) or die;
 }
 scheduler_of($node, 'copy');
-loaded($node, 'copy');
 my ($rows, $last) = split /\|/, sql('select count(*), max(fire_at) from tq.schedule_fire', 'copy');
-is(sql('select name, state, next_at is null from tq_schedules', 'copy'), 'crash 1|held|t', 'H33: schedules of a copy are held');
 $before = sql("select max(fire_at) from tq.schedule_fire");
 dealt_with('crash 1', sql("select timestamptz '$before' + '2 s'"));
-is(sql('select count(*) from tq.schedule_fire', 'copy'), $rows, '... while those of the original fire');
-sql('select tq_schedule_run(name) from tq_schedules', 'copy');
-sql('select tq_activate()', 'copy');
+is(sql('select count(*) from tq.schedule_fire', 'copy'), $rows, 'H33: schedules of a copy do not fire');
+sql('select from tq_activate(discard => true)', 'copy');    # some jobs were deleted by hand
 until_true($node, "select count(*) >= 2 from tq.schedule_fire where outcome = 'fired' and fire_at > '$last'", 'activated', 'copy');
 pass('until tq_activate()');
 cmp_ok(sql("select missed from tq_schedules", 'copy'), '>=', 1, '... when they catch up as they say');
@@ -493,13 +490,11 @@ my $empty = PostgreSQL::Test::Utils::tempdir . '/empty';
 	sql('create database old');
 	IPC::Run::run([ 'pg_restore', '-d', 'old', $empty ]) or die;
 }
-scheduler_of($node, 'old');
-loaded($node, 'old');
 my ($missing, $its_time) = split /\|/, sql("select job_id, fire_at from tq.schedule_fire where outcome = 'fired' order by fire_at desc limit 1", 'old');
-sql('select tq_schedule_pause(name) from tq_schedules', 'old');
 is(sql('select count(*) from tq.job', 'old'), 0, 'a restore without the jobs');
 $log = -s $node->logfile;
-sql('select tq_activate()', 'old');
+sql('update tq.schedule set paused = true', 'old');
+sql('select from tq_activate(discard => true)', 'old');
 until_true($node, "select count(*) = 1 from tq.job j join tq.schedule_fire f on f.job_id = j.id where f.fire_at = '$its_time' and j.id > $missing", 'made again', 'old');
 ok(logged(qr/job $missing of schedule "crash 1" for .* was gone; it is enqueued again as job/), 'the last job is made again, and logged');
 

@@ -15,6 +15,7 @@ loaded($node);
 arm($node, 'load-between-segments');
 $node->safe_psql('postgres', 'create database other');
 $node->safe_psql('other', 'create extension tq');
+$node->safe_psql('other', q{select tq_create_queue('q')});    # an unused database is not loaded
 standing($node, 'load-between-segments');
 my $job = $node->safe_psql('other', q{select tq_enqueue('q')});
 release($node, 'load-between-segments');

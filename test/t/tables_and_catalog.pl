@@ -110,7 +110,7 @@ is(sql(q{select coalesce(string_agg(c.relname || '.' || a.attname || ' ' || form
 	from pg_attribute a join pg_class c on c.oid = a.attrelid join pg_namespace n on n.oid = c.relnamespace
 	where n.nspname = 'tq' and a.attnum > 0 and not a.attisdropped and c.relkind in ('r', 'p')
 		and format_type(a.atttypid, null) ~ '^(reg|oid|xid$|cid|tid)' and format_type(a.atttypid, null) <> 'regrole'}),
-	'handler.function_oid oid, meta.database oid', 'H28: no column that pg_upgrade refuses, and two oids that count only in their database');
+	'handler.function_oid oid, meta.database oid, meta.extension oid', 'H28: no column that pg_upgrade refuses, and oids that count only in their database');
 
 #
 # H31
@@ -227,6 +227,8 @@ my $bin = $node->config_data('--bindir');
 			$new->host, '-p', $node->port, '-P', $new->port ], 'H28: pg_upgrade');
 }
 $new->start;
+is($new->safe_psql('postgres', q{select value from tq_health() where item = 'activation'}), 'inactive', 'H33: the new cluster is inactive');
+is($new->safe_psql('postgres', 'select * from tq_activate()'), '', 'H28: nothing is missing');
 scheduler_of($new);
 is($new->safe_psql('postgres', q{select count(*) from tq_dead}), 2, 'H28: dead letters are there');
 cmp_ok($new->safe_psql('postgres', q{select tq_enqueue('upgrade')}), '>', $ids, 'H28: ids go on');

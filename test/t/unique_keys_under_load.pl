@@ -138,6 +138,7 @@ my $dir = PostgreSQL::Test::Utils::tempdir;
 $node->command_ok([ 'pg_dump', '-p', $node->port, '-h', $node->host, '-Fc', '-f', "$dir/dump", 'postgres' ], 'H27: pg_dump');
 sql('create database restored');
 $node->command_ok([ 'pg_restore', '-p', $node->port, '-h', $node->host, '-d', 'restored', "$dir/dump" ], 'H27: pg_restore');
+$node->safe_psql('restored', 'select tq_activate()');
 is($node->safe_psql('restored', q{select tq_enqueue('calm', unique_key => 'later')}), $later, 'H27: keys come along');
 sql('drop database restored');
 

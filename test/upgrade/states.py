@@ -302,18 +302,15 @@ class Zoo:
         equal(refused("42501", f"SET ROLE {role}; SELECT tq_enqueue(%s)", self.queue("keys")), True, "and no others")
 
     def active(self, expect):
-        """Schedules and handlers, which are held until tq_activate()."""
+        """Schedules and handlers."""
         fired = self.one("SELECT count(*) FROM tq_jobs WHERE queue = %s", self.queue("scheduled"))
         self.enqueue("handled later", "handled")
-        expect(self.one("SELECT count(*) = 1 FROM tq_health() WHERE item = 'activation' AND value = 'dormant'"),
-               f"{self.name}: schedules and handlers are held")
-        self.server.sql("SELECT tq_activate(); SELECT tq_schedule_resume(%s)", f"{self.name} often")
+        self.server.sql("SELECT tq_schedule_resume(%s)", f"{self.name} often")
         until(lambda: self.state("handled later") == "succeeded", "a handler runs")
         # overlap: the earlier job must end first
         until(lambda: self.one("SELECT count(tq_complete(id, lease)) + 1 FROM tq_claim(%s)", self.queue("scheduled")) and self.one(
             "SELECT count(*) > %s FROM tq_jobs WHERE queue = %s", fired, self.queue("scheduled")), "a schedule fires")
         self.server.sql("SELECT tq_unschedule(%s)", f"{self.name} often")
-        expect(True, f"{self.name}: until tq_activate()")
         if "of a held handler" in self.jobs:
             expect(self.state("of a held handler") == "ready", f"{self.name}: a handler that was held is held")
             self.server.sql(f"SELECT tq_handle(%s, null, '{self.name}_again(tq_job)')", self.queue("held handler"))

@@ -103,6 +103,8 @@ def run(trial):
             z.server = new
         after = [z.picture() for z in zoos]
         trial.equal(new.one("SELECT count(*) FROM tq.job"), jobs, f"{what}: every job is there")
+        trial.equal(new.one("SELECT value FROM tq_health() WHERE item = 'activation'"), "inactive", f"{what}: the database is inactive")
+        new.sql("SELECT tq_activate()")
         trial.did("jobs", jobs)
         for one, two in zip(pictures, after):
             compare(trial, one, two, what)

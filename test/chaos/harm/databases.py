@@ -53,6 +53,7 @@ def database(hand):
     hand.connections.pop("original").close()
     hand.try_sql("CREATE DATABASE copied TEMPLATE original STRATEGY " + hand.random.choice(["wal_log", "file_copy"]))
     if has_database(hand, "copied"):
+        hand.try_sql("SELECT tq_activate()", database="copied")
         hand.try_sql(WORK, database="copied")
         hand.pause(0.001, 0.3)
         if hand.random.random() < 0.3:

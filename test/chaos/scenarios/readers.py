@@ -165,6 +165,7 @@ def dumps(t):
             t.seconds = seconds
         server.sql(f"CREATE DATABASE restored{n}")
         server.program("pg_restore", "-d", server.dsn(f"restored{n}"), t.dir / "dump")
+        server.sql("SELECT tq_activate()", database=f"restored{n}")
         prove_dump(t, server, load, f"restored{n}")
         server.sql(f"DROP DATABASE restored{n}")
         t.did("dumps restored")

@@ -1,0 +1,227 @@
+# H6, H33: a database is active or inactive. Which of them a new extension, a template, a copy, a backup, a standby, a
+# database after a crash and after tq_deactivate() are; what happens while a database is inactive, which is nothing; what
+# tq_activate() and tq_deactivate() refuse.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use TqTest;
+
+my $node = tq_node('activation', init => { allows_streaming => 1 }, conf => <<CONF);
+tq.segment_rows = 20
+max_worker_processes = 40
+max_prepared_transactions = 2
+tq.max_databases = 20
+CONF
+scheduler_of($node);
+
+sub sql
+{
+	my ($sql, $database) = @_;
+	return $node->safe_psql($database // 'postgres', $sql);
+}
+
+# The error of a statement.
+sub complaint
+{
+	my ($sql, $database) = @_;
+	my ($rc, $out, $err) = $node->psql($database // 'postgres', "\\set VERBOSITY verbose\n$sql");
+	return $err;
+}
+
+sub activation { my ($database, $on) = @_; return ($on // $node)->safe_psql($database // 'postgres', q{select value from tq_health() where item = 'activation'}); }
+
+my $inactive = qr/TQ009: tq is inactive in this database.*HINT:  When all rows are restored, call SELECT tq_activate\(\)/s;
+
+#
+# A new extension is active at its first use, which no session waits for
+#
+sql('create database new');
+sql('create extension tq', 'new');
+scheduler_of($node, 'new');
+like(activation('new'), qr/^unused/, 'a new extension is not used');
+is(sql(q{select count(*) from tq_claim('q')}, 'new'), 0, 'a claim does not use it');
+is(sql('select count(*) from tq_queues', 'new'), 0, '... nor does a look');
+is(sql('select count(*) from tq.meta', 'new'), 0, 'it has no row');
+my $one = session($node, 'new');
+my $two = session($node, 'new');
+begin_ask($two, q{select count(*) from tq_claim('q', wait => '3 min')});
+like(ask($one, q{begin; select tq_enqueue('q')}), qr/^\d+$/, 'an enqueue');
+is(activation('new'), 'active', '... uses it, though it has not committed');
+my $three = session($node, 'new');
+like(ask($three, q{select tq_enqueue('q')}), qr/^\d+$/, 'another session does not wait for it');
+is(end_ask($two), 1, 'a session that waited gets the job');
+ask($one, 'rollback');
+is(activation('new'), 'active', 'it stays active');
+$node->stop('immediate');
+$node->start;
+is(activation('new'), 'active', '... also after a crash');
+leave($one, $two, $three);
+for my $use (q{select tq_create_queue('q')}, q{select tq_activate()}, q{begin; select tq_enqueue('q'); commit})
+{
+	sql('drop extension tq; create extension tq', 'new');
+	like(activation('new'), qr/^unused/, 'a new one is not used');
+	sql($use, 'new');
+	is(activation('new'), 'active', "$use is a use");
+}
+sql("begin; drop extension tq; create extension tq; select tq_enqueue('q'); commit", 'new');
+is(activation('new'), 'active', 'so is an enqueue with CREATE EXTENSION');
+sql('begin; drop extension tq; create extension tq; commit', 'new');
+
+#
+# A template
+#
+sql('create database instance template new');
+is(sql(q{select tq_enqueue('q') > 0}, 'instance'), 't', 'a copy of a template without jobs is active at its first use');
+sql('drop database instance');
+sql(q{select tq_enqueue('q')}, 'new');
+sql('create database instance template new');
+is(activation('instance'), 'inactive', 'a copy of a database with jobs is inactive');
+sql(q{select tq_activate()}, 'instance');
+is(scalar(take_all($node, 'q', 1, 'instance')), 1, '... until tq_activate()');
+sql('drop database instance');
+
+#
+# A database with work of every kind
+#
+sql('create database used');
+sql('create extension tq', 'used');
+sql(q{select tq_create_queue('ticks'), tq_create_queue('handled'), tq_schedule('clock', 'ticks', every => '1 s')}, 'used');
+sql(q{create function run(job tq_job) returns jsonb language sql as $$select null::jsonb$$}, 'used');
+sql(q{select tq_handle('handled', 'k', 'run(tq_job)')}, 'used');
+my $handled = sql(q{select tq_enqueue('handled', kind => 'k')}, 'used');
+until_true($node, "select state = 'succeeded' from tq_get($handled)", 'an executor runs it', 'used');
+until_true($node, 'select count(*) > 0 from tq.schedule_fire', 'its schedule fires', 'used');
+sql(q{select tq_enqueue('brief', expires_at => now() + '50 s'), tq_enqueue('later', delay => '50 s'), tq_enqueue('unique', unique_key => 'k')}, 'used');
+my $parent = sql(q{select tq_enqueue('parent')}, 'used');
+my $child = sql("select tq_enqueue('child', depends_on => '{$parent}')", 'used');
+$handled = sql(q{select tq_enqueue('handled', kind => 'k', delay => '50 s')}, 'used');
+
+#
+# tq_deactivate()
+#
+my $user = session($node, 'used');
+ask($user, q{begin; select tq_enqueue('open')});
+my $closing = session($node, 'used');
+begin_ask($closing, 'select tq_deactivate()');
+until_true($node, q{select count(*) = 0 from pg_stat_activity where backend_type ~ '^tq' and datname = 'used'}, 'workers leave');
+until_true($node, q{select count(*) > 0 from pg_locks l join pg_database d on d.oid = l.database where d.datname = 'used' and mode = 'ExclusiveLock' and locktype = 'relation'}, 'it waits');
+like(complaint(q{select tq_enqueue('late')}, 'used'), qr/TQ009: tq is being deactivated/, 'new calls are refused');
+ask($user, 'commit');
+is(end_ask($closing), '', 'tq_deactivate() waits for open transactions');
+is(activation('used'), 'inactive', 'the database is inactive');
+is(sql('select item, value, status from tq_health() limit 1', 'used'), 'activation|inactive|error', 'tq_health() says so first');
+is(sql(q{select string_agg(distinct queue || ' ' || state, ', ' order by queue || ' ' || state) from tq_queues}, 'used'),
+	'brief inactive, child inactive, handled inactive, later inactive, open inactive, parent inactive, ticks inactive, unique inactive', 'so does tq_queues');
+like(sql('select tq_metrics()', 'used'), qr/^tq_inactive 1$/m, 'so does tq_metrics()');
+like(complaint($_, 'used'), $inactive, "$_ is refused")
+  for q{select tq_enqueue('late')}, q{select count(*) from tq_claim('later')}, q{select tq_complete(1, 1)}, q{select tq_cancel(1)}, q{select count(*) from tq_jobs},
+  q{select tq_create_queue('x')}, q{select tq_schedule('x', 'ticks', every => '1 s')}, q{select tq_check()}, q{select tq_reload()}, q{call tq_wait('{later}', '3 min')};
+like(ask($user, q{select tq_enqueue('late')}), $inactive, 'also in a session that has used it');
+
+# nothing happens, whatever time passes
+my $events = sql('select count(*) from tq.event', 'used');
+my $fires = sql('select count(*) from tq.schedule_fire', 'used');
+clock($node, 90000, 90000);
+scheduler_of($node, 'used');
+sql(q{select tq_enqueue('turns', delay => '1 ms')});
+until_true($node, q{select ready = 1 from tq_stats() where queue = 'turns'}, 'other databases work');
+is(sql('select count(*) from tq.event', 'used'), $events, 'nothing happens to jobs');
+is(sql('select count(*) from tq.schedule_fire', 'used'), $fires, 'nothing fires');
+is(sql(q{select count(*) from pg_stat_activity where backend_type ~ '^tq (janitor|executor)' and datname = 'used'}), 0, 'no worker runs');
+clock($node, 0, 0);
+$node->stop('immediate');
+$node->start;
+is(activation('used'), 'inactive', 'it is inactive after a crash');
+leave($user, $closing);
+
+# rows may be written
+is(sql(q{update tq.job set priority = -5 where id = } . $parent . ' returning id', 'used'), $parent, 'rows are written');
+like(slurp_file($node->logfile), qr/tq: rows are written to tables of tq: it is inactive in this database/, 'the log says once that it is inactive');
+
+#
+# tq_activate()
+#
+my $copying = session($node, 'used');
+ask($copying, 'begin; copy tq.queue from program \'true\'');
+like(complaint('select tq_activate()', 'used'), qr/55006: the tables of tq are being written.*by process \d+.*after the end of the restore/s, 'not while a COPY is under way');
+ask($copying, 'rollback');
+my $rolled = session($node, 'used');
+ask($rolled, 'begin; select tq_activate()');
+like(ask($rolled, q{select tq_enqueue('later')}), qr/TQ009: tq is being activated or deactivated/, 'it takes effect at commit');
+ask($rolled, 'rollback');
+is(activation('used'), 'inactive', 'a rollback undoes it');
+like(complaint(q{begin; select tq_activate(); prepare transaction 'p'}, 'used'), qr/cannot PREPARE/, 'it cannot be prepared');
+is(sql('select * from tq_activate()', 'used'), '', 'tq_activate()');
+is(sql('select * from tq_activate()', 'used'), '', 'a second call does nothing');
+is(activation('used'), 'active', 'the database is active');
+is(sql('select priority from tq.job where id = ' . $parent, 'used') . sql("select priority from tq_jobs where id = $parent", 'used'), '-5-5', 'the written rows count');
+is(sql(q{select count(*) from tq_claim('unique')}, 'used'), 1, 'jobs go on');
+ok(until_true($node, "select count(*) > $fires from tq.schedule_fire", 'fires', 'used'), 'schedules go on');
+clock($node, 60, 0);
+ok(until_true($node, "select state = 'succeeded' from tq_get($handled)", 'run', 'used'), 'handlers go on');
+ok(until_true($node, q{select count(*) = 1 from tq.event where type = 'e'}, 'expires', 'used'), 'what was due expires');
+clock($node, 0, 0);
+leave($copying, $rolled);
+
+# a transaction that has used tq; a session that waits
+like(complaint(q{begin; select tq_enqueue('q'); select tq_deactivate()}, 'used'), qr/25001: tq_deactivate\(\) cannot be called in a transaction that has used tq/, 'not after an enqueue');
+my $waiter = session($node, 'used');
+begin_ask($waiter, q{select count(*) from tq_claim('nothing', wait => '3 min')});
+sql('select tq_deactivate()', 'used');
+like(activation('used'), qr/inactive/, 'a session that waits for jobs does not hold it up');
+like(end_ask($waiter), $inactive, '... and is told');
+
+#
+# What is not whole
+#
+sql("delete from tq.job where id = $parent", 'used');
+sql("delete from tq.queue where name = 'later'", 'used');
+like(complaint('select tq_activate()', 'used'), qr/55000: rows of tq are missing: 2 others refer.*it depends on job $parent, which is missing.*its queue is missing/s,
+	'tq_activate() says what is missing');
+is(sql('select relation, problem from tq_activate(dry_run => true)', 'used'), "dependency|it depends on job $parent, which is missing\njob_1|its queue is missing",
+	'dry_run lists it');
+is(activation('used'), 'inactive', '... and activates nothing');
+is(sql('select count(*) from tq_activate(discard => true)', 'used'), 2, 'discard returns it');
+is(activation('used'), 'active', '... and activates the database');
+ok(until_true($node, "select state = 'cancelled' from tq_get($child)", 'ended', 'used'), 'the child ends, as its parent is missing');
+is(sql(q{select count(*) from tq.event where type = 'x' and reason = 'its queue is missing'}, 'used'), 1, 'the job without a queue has ended');
+check_journal($node, 'the journal is whole', 'used');
+leave($waiter);
+
+#
+# Roles
+#
+sql('create role nobody login; create role manager login');
+sql(q{select tq_grant('*', 'manager', 'manage')}, 'used');
+like(complaint("set role nobody; select $_", 'used'), qr/42501/, "a role without rights cannot call $_") for 'tq_activate()', 'tq_deactivate()';
+sql("set role manager; select tq_deactivate()", 'used');
+is(activation('used'), 'inactive', 'manage on all queues is enough');
+sql("set role manager; select tq_activate()", 'used');
+is(activation('used'), 'active', '... for both');
+
+#
+# Physical copies are the same database: they are active, as after a failover
+#
+$node->backup('copy');
+my $standby = PostgreSQL::Test::Cluster->new('activation_standby');
+$standby->init_from_backup($node, 'copy', has_streaming => 1);
+$standby->start;
+$node->wait_for_catchup($standby);
+$standby->promote;
+until_true($standby, q{select count(*) > 0 from tq_queues}, 'promoted', 'used');
+is(activation('used', $standby), 'active', 'a promoted standby is active');
+$standby->stop;
+my $backup = PostgreSQL::Test::Cluster->new('activation_backup');
+$backup->init_from_backup($node, 'copy');
+$backup->start;
+is(activation('used', $backup), 'active', 'so is a base backup');
+$backup->stop;
+
+my $log = slurp_file($node->logfile);
+unlike($log, qr/PANIC|TRAP:|terminated by signal/, 'nothing alarming in the log');
+$node->stop;
+done_testing();
