@@ -45,7 +45,7 @@ COMMENT ON FUNCTION tq.may_list(int, oid) IS $tq$Whether the caller may see a gr
 COMMENT ON FUNCTION tq.may_list_groups(int) IS $tq$Whether the caller may see which groups of a queue are paused or limited.$tq$;
 COMMENT ON FUNCTION tq.inbox_guard(text) IS $tq$Condition of the view tq_inbox, which shows no rows.$tq$;
 COMMENT ON FUNCTION tq.inbox_insert() IS $tq$Trigger: enqueues what is inserted into tq_inbox.$tq$;
-COMMENT ON FUNCTION tq.reload_trigger() IS $tq$Trigger: has the journal read again after writes that bypass tq.$tq$;
+COMMENT ON FUNCTION tq.reload_trigger() IS $tq$Trigger: refuses writes that bypass tq while the database is active.$tq$;
 COMMENT ON FUNCTION tq.acl_changed() IS $tq$Trigger: tells sessions that privileges have changed.$tq$;
 COMMENT ON FUNCTION tq.dependencies_changed() IS $tq$Trigger: tells the scheduler that dependencies or batches have changed.$tq$;
 COMMENT ON FUNCTION tq.schedule_changed() IS $tq$Trigger: tells the scheduler that schedules have changed.$tq$;

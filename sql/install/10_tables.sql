@@ -100,8 +100,8 @@ ALTER TABLE tq.event REPLICA IDENTITY FULL;
 ALTER TABLE tq.job_0 REPLICA IDENTITY USING INDEX job_0_id;
 ALTER TABLE tq.event_0 REPLICA IDENTITY USING INDEX event_0_step;
 
--- A write that bypasses tq makes tq read the journal again. The statement triggers also cover a statement that names
--- only the parent. The row triggers are for rows that come without statements, from logical replication. They
+-- A write that bypasses tq is refused while the database is active. The statement triggers also cover a statement that
+-- names only the parent. The row triggers are for rows that come without statements, from logical replication. They
 -- ignore tq's own writes.
 CREATE FUNCTION tq.reload_trigger() RETURNS trigger
 	LANGUAGE c AS 'MODULE_PATHNAME', 'tq_reload_trigger';

@@ -1,8 +1,6 @@
 // Fires when something other than tq writes rows of a segment: COPY, pg_restore, psql, logical replication (R6).
-// Regime: PG. Locks: see segments/reopening.hpp. Raises an error if it is not called as a trigger.
+// Regime: PG. Locks: none. Raises an error if the database is active, or if it is not called as a trigger.
 #include "database/activation.hpp"
-#include "database/reload.hpp"
-#include "segments/reopening.hpp"
 #include "pg/function.hpp"
 #include "pg/table_statements.hpp"
 
@@ -17,19 +15,22 @@ namespace tq
 namespace
 {
 
-// Asked once per transaction, because triggers fire for each row under logical replication.
+// Remembers inactive databases for a subtransaction, because triggers fire for each row under logical replication. The
+// lock on the written table, which the subtransaction keeps, excludes tq_activate().
 bool is_active_now()
 {
-	static LocalTransactionId asked = InvalidLocalTransactionId;
-	static bool active = false;
-	const LocalTransactionId now = pg::local_xid(*MyProc);
-	if (now != asked)
-	{
-		const Oid extension = get_extension_oid("tq", true);
-		active = OidIsValid(extension) && is_active_here(extension);
-		asked = now;
-	}
-	return active;
+	static LocalTransactionId last_id = InvalidLocalTransactionId;
+	static SubTransactionId last_sub = InvalidSubTransactionId;
+	const LocalTransactionId id = pg::local_xid(*MyProc);
+	const SubTransactionId sub = GetCurrentSubTransactionId();
+	if (id == last_id && sub == last_sub)
+		return false;
+	const Oid extension = get_extension_oid("tq", true);
+	if (OidIsValid(extension) && is_active_here(extension))
+		return true;
+	last_id = id;
+	last_sub = sub;
+	return false;
 }
 
 void tell_inactive()
@@ -40,8 +41,15 @@ void tell_inactive()
 	told = true;
 	constexpr const char *kMessage = "rows are written to tables of tq: it is inactive in this database";
 	constexpr const char *kHint = "When all rows are restored, call SELECT tq_activate().";
-	ereport(NOTICE, (errmsg("%s", kMessage), errhint("%s", kHint)));
+	ereport(WARNING_CLIENT_ONLY, (errmsg("%s", kMessage), errhint("%s", kHint)));
 	ereport(LOG_SERVER_ONLY, (errmsg("tq: %s", kMessage), errhint("%s", kHint)));
+}
+
+[[noreturn]] void refuse(Relation table)
+{
+	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg("tq is active in this database"),
+					errdetail("Table \"%s\" can be written only while it is not.", RelationGetRelationName(table)),
+					errhint("Call SELECT tq_deactivate() first, and SELECT tq_activate() afterwards.")));
 }
 
 } // namespace
@@ -52,14 +60,12 @@ void tell_inactive()
 TQ_FUNCTION(tq_reload_trigger)
 {
 	const TriggerData &trigger = tq::pg::trigger_call(fcinfo, "tq.reload_trigger", TRIGGER_EVENT_AFTER);
-	if (tq::pg::fired_by_own_statement())
-		PG_RETURN_POINTER(nullptr);
-	if (!tq::is_active_now())
-		tq::tell_inactive();
-	else
+	const bool of_tq = RelationGetNamespace(trigger.tg_relation) == get_namespace_oid("tq", true);
+	if (of_tq && !tq::pg::fired_by_own_statement())
 	{
-		tq::mark_reload();
-		tq::reopen_written(RelationGetRelid(trigger.tg_relation));
+		if (tq::is_active_now())
+			tq::refuse(trigger.tg_relation);
+		tq::tell_inactive();
 	}
 	PG_RETURN_POINTER(nullptr);
 }

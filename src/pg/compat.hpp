@@ -24,6 +24,17 @@ inline FileNumber file_number(Relation rel)
 #endif
 }
 
+// Whether the current transaction has given an older relation another file.
+inline bool rewritten_here(Relation rel)
+{
+#if PG_VERSION_NUM < 160000
+	return rel->rd_createSubid == InvalidSubTransactionId && rel->rd_firstRelfilenodeSubid != InvalidSubTransactionId;
+#else
+	return rel->rd_createSubid == InvalidSubTransactionId &&
+		   rel->rd_firstRelfilelocatorSubid != InvalidSubTransactionId;
+#endif
+}
+
 // 18 added an instrumentation argument.
 inline IndexScanDesc index_beginscan(Relation heap, Relation index, Snapshot snapshot, int nkeys)
 {

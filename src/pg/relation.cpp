@@ -55,6 +55,11 @@ void require_heap(Relation rel, const TableShape &shape)
 		ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE),
 						errmsg("relation \"%s\" is not an ordinary table", RelationGetRelationName(rel)),
 						errdetail("A %s table must be one, and use the access method heap.", shape.kind)));
+	// What is read for other sessions leaves out what this transaction wrote (committed_snapshot), which would be all.
+	if (rewritten_here(rel))
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("table \"%s\" has been rewritten by this transaction", RelationGetRelationName(rel)),
+						errhint("Commit before you use tq.")));
 }
 
 // Leaves columns that tq does not know null.

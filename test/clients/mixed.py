@@ -17,20 +17,6 @@ import load
 
 # the job does not exist (any more), is in another state, is being changed, or its key is taken; the kind is unknown
 REFUSED = ("TQ001", "TQ002", "TQ004", "TQ005", "TQ008", "55P03", "42704")
-# an administrator writes to a finished segment; the segment is opened again, although no row matches
-BY_HAND = """DO $$
-DECLARE
-    n int;
-BEGIN
-    SELECT max(number) INTO n FROM tq.segment WHERE finished_at IS NOT NULL;
-    IF n IS NOT NULL THEN
-        PERFORM pg_current_xact_id();
-        EXECUTE 'DELETE FROM tq.event_' || n || ' WHERE job_id < 0';
-    END IF;
-EXCEPTION
-    WHEN undefined_table THEN
-        NULL;   -- it was dropped
-END $$"""
 KEYS = 6
 GRACE = 20          # seconds, less than tq.worker_grace
 OF_A_GROUP = 25
@@ -272,8 +258,6 @@ class Mixed(load.Client):
             self.call("SELECT tq_metrics()")
         elif choice < 0.8:
             self.call("SELECT tq_retry_many('load', 'dead', max_jobs => 3)")
-        elif choice > 0.98:
-            self.call(BY_HAND)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ use Time::HiRes qw(time usleep);
 
 our @EXPORT = qw(
   tq_node tq_setup session leave ask begin_ask end_ask until_true arm standing release clock fake_now
-  scheduler_of janitor_away loaded take take_all work_off check_journal unfinished own_memory
+  scheduler_of janitor_away loaded by_hand without_triggers program take take_all work_off check_journal unfinished own_memory
 );
 
 # A server that preloads tq, the extension in database postgres, and the test functions of the wait points. Options:
@@ -277,6 +277,37 @@ with e as (select distinct job_id, step, type from tq.event),
 select count(distinct j.id) from tq.job j join tq.queue q on q.id = j.queue_id left join last l on l.job_id = j.id
 where q.name = '$queue' and (l.type is null or l.type not in ('s', 'd', 'b', 'x', 'e', 'p'))
 SQL
+}
+
+# Writes rows past tq, for which the database must be inactive.
+sub by_hand
+{
+	my ($node, $sql, $database) = @_;
+	$database //= 'postgres';
+	$node->safe_psql($database, $_) for 'select tq_deactivate()', $sql, 'select from tq_activate(discard => true)';
+	return;
+}
+
+# Writes rows although the database is active: an administrator can disable the triggers that refuse them.
+sub without_triggers
+{
+	my ($node, $sql, @tables) = @_;
+	$node->safe_psql('postgres', join '', (map { "alter table $_ disable trigger all;" } @tables), "$sql;",
+		map { "alter table $_ enable always trigger tq_reload, enable replica trigger tq_reload_row;" } @tables);
+	return;
+}
+
+# Runs a program on a server, which must say nothing, except that the database into which it restores is inactive.
+sub program
+{
+	my ($node, $name, @command) = @_;
+	my ($out, $err) = ('', '');
+	local %ENV = $node->_get_env();
+	my $ok = IPC::Run::run(\@command, '>', \$out, '2>', \$err);
+	$err =~ s/^\S+ WARNING:  rows are written to tables of tq: it is inactive in this database\nHINT:  .* SELECT tq_activate\(\)\.\n//;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	ok($ok && $err eq '', $name) or diag("@command: $err");
+	return;
 }
 
 # Claims and completes at most so many jobs of a queue; returns their ids in the order of their claims. With a wait

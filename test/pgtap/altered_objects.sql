@@ -227,7 +227,7 @@ INSERT INTO change (what, statement)
 		('dropped', 'DROP VIEW IF EXISTS tq_jobs, tq_grants, tq_queues, tq_handlers, tq_audit CASCADE; ALTER TABLE {t} DROP COLUMN {a} CASCADE'),
 		('of another type', 'ALTER TABLE {t} ALTER {a} DROP NOT NULL; ALTER TABLE {t} ALTER {a} TYPE {type} USING CASE WHEN random() < 0.5 THEN {value} END'),
 		('as name', 'ALTER TABLE {t} ALTER {a} TYPE name USING ''x''::name'),
-		('null', 'ALTER TABLE {t} ALTER {a} DROP NOT NULL; UPDATE {t} SET {a} = NULL')) v (what, statement)
+		('null', 'ALTER TABLE {t} DISABLE TRIGGER USER; ALTER TABLE {t} ALTER {a} DROP NOT NULL; UPDATE {t} SET {a} = NULL')) v (what, statement)
 	WHERE c.relnamespace = 'tq'::regnamespace AND c.relkind = 'r' AND c.relname !~ '_[1-9][0-9]*$'
 		-- a child table keeps the columns that it has inherited
 		AND NOT (what = 'dropped' AND (a.attinhcount > 0 OR c.relname NOT IN ('job', 'event', 'unique_key')))
@@ -256,7 +256,7 @@ INSERT INTO change (what, statement) VALUES
 	('one with the index instead', 'ALTER TABLE tq.unique_key RENAME TO away; CREATE TABLE tq.unique_key (LIKE tq.away, PRIMARY KEY (queue_id, key)) PARTITION BY RANGE (queue_id)');
 -- columns that tq never leaves null, although the test does
 INSERT INTO change (what, statement)
-	SELECT 'not null', format('DELETE FROM %1$s; ALTER TABLE %1$s ALTER %2$I SET NOT NULL', c.oid::regclass, a.attname)
+	SELECT 'not null', format('ALTER TABLE %1$s DISABLE TRIGGER USER; DELETE FROM %1$s; ALTER TABLE %1$s ALTER %2$I SET NOT NULL', c.oid::regclass, a.attname)
 	FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attnotnull
 	WHERE c.oid IN ('tq.job'::regclass, 'tq.event'::regclass) ORDER BY c.relname, a.attnum;
 -- the view of tq_inbox

@@ -287,7 +287,7 @@ SELECT throws_ok($$SELECT tq_reschedule_many('a')$$, '22023', 'run_at or priorit
 
 -- ---- rows written by hand
 
-BEGIN;
+SELECT tq_deactivate() \g /dev/null
 INSERT INTO tq.job_0 (id, enqueued_at, queue_id, priority, payload, kind, group_key, unique_key, tags, expires_at)
 	SELECT 9000000 + n, t, q.id, 0, p::jsonb, k, g, 'u', tags::text[], t FROM tq.queue q, (VALUES
 		(1, 'infinity'::timestamptz, 'null', NULL, NULL, NULL), (2, '-infinity', '"text"', repeat('k', 63), repeat('g', 127), '{NULL}'),
@@ -295,8 +295,7 @@ INSERT INTO tq.job_0 (id, enqueued_at, queue_id, priority, payload, kind, group_
 INSERT INTO tq.job_0 (id, enqueued_at, queue_id, priority, payload) VALUES (9000004, now(), -5, 0, '{}');
 INSERT INTO tq.job_0 (id, enqueued_at, queue_id, priority, payload) SELECT 9000005, now(), id, 0, to_jsonb(repeat('x', 40000000)) FROM tq.queue WHERE name = 'b';
 INSERT INTO tq.event_0 (job_id, at, step, type, worker) VALUES (9000003, 'infinity', 1, 'd', repeat('w', 1000)), (9000001, now(), 1, '?', '');
-COMMIT;
-SELECT tq_reload() \g /dev/null
+SELECT FROM tq_activate(discard => true) \g /dev/null
 SELECT results_eq('SELECT id, queue FROM tq_list(max => 5)', $$VALUES (9000005::bigint, 'b'), (9000004, NULL), (9000003, 'b'), (9000002, 'b'), (9000001, 'b')$$,
 	'rows that no setting allows are shown');
 SELECT results_eq($$SELECT tags, payload FROM tq_list('b', max => 5) WHERE id IN (9000002, 9000003)$$, $$VALUES ('{{a,b},{c,d}}'::text[], '[[[]]]'), ('{NULL}', '"text"')$$,

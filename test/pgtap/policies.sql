@@ -293,7 +293,9 @@ RESET ALL;
 SET client_min_messages = warning;
 
 -- a row written by hand blocks nothing
+SELECT tq_deactivate();
 UPDATE tq.job SET retry = '{"policy": "often"}', options = '[]' WHERE id = :own;
+SELECT FROM tq_activate();
 SELECT is(policies -> 'retry' -> 'value' ->> 'policy', 'list', 'a retry policy that cannot be read counts as none') FROM tq_get(:own);
 
 -- ---- the settings of the server

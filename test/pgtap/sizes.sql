@@ -303,6 +303,7 @@ SELECT is((SELECT error FROM tq_get(after('tq_fail($1, $2, $3)', (SELECT value F
 
 RESET tq.max_payload;
 SELECT tq_create_queue('hand');
+SELECT tq_deactivate();
 INSERT INTO tq.job_0 (id, enqueued_at, queue_id, priority, payload, headers, retry, options, unique_key, tags, depends_on)
 	SELECT 21, now(), id, 0, to_jsonb(repeat('x', 40000000)), to_jsonb(repeat('y', 40000000)), to_jsonb(repeat('z', 2000000)),
 		jsonb_build_object('unique_for', repeat('1', 2000000)), repeat('u', 2000000), array_fill('tag'::text, ARRAY[100000]),
@@ -318,7 +319,7 @@ INSERT INTO tq.schedule (name, queue, payload, kind, cron, timezone, catch_up, o
 		('by hand', 'hand', '{}', NULL, repeat('1,', 1000000) || '1 * * * *', 'UTC', 'latest', 'allow', '{}', current_user::regrole, now(), now(), now(), 1, false, NULL),
 		('options', 'hand', '{}', NULL, '* * * * *', 'UTC', 'latest', 'allow', jsonb_build_object('unique_key', repeat('x', 40000000)), current_user::regrole, now(), now(), now(), 1, false, NULL);
 UPDATE tq.queue SET settings = jsonb_build_object('priority', repeat('1', 2000000)) WHERE name = 'hand';
-SELECT lives_ok('SELECT tq_reload()', 'they are loaded');
+SELECT lives_ok('SELECT FROM tq_activate()', 'they are loaded');
 SELECT results_eq('SELECT payload, headers, length(unique_key), tags FROM tq_get(21)',
 	$$SELECT '{"cut": true, "bytes": 40000008}'::jsonb, '{"cut": true, "bytes": 40000008}'::jsonb, 1024 - 60 + length('... [cut: it had 2000000 bytes]'), '{}'::text[]$$,
 	'tq_get says how large they are');
@@ -341,9 +342,11 @@ SELECT ok(outcome(call) ~ '^(P0001|22023|TQ|42)', format('%s answers: %s', call,
 		'"SELECT tq_retry_many(''hand'')","SELECT tq_purge(''hand'', ''dead'')"}'::text[]) call;
 
 -- a history that is large as a whole: the newest events are shown
+SELECT tq_deactivate();
 INSERT INTO tq.job_0 (id, enqueued_at, queue_id, priority, payload) SELECT 25, now(), id, 0, '{}' FROM tq.queue WHERE name = 'hand';
 INSERT INTO tq.event_0 (job_id, at, step, type, lease, attempt, reason) SELECT 25, now(), g, 'f', g, g, repeat('f', 1000000) FROM generate_series(1, 99) g;
 INSERT INTO tq.event_0 (job_id, at, step, type, lease, attempt, reason) VALUES (25, now(), 100, 'd', 100, 100, 'the last');
+SELECT FROM tq_activate();
 SELECT results_eq('SELECT reason, length(last_error) FROM tq_dead WHERE id = 25', $$VALUES ('the last', 8)$$, 'tq_dead shows the last error');
 SELECT results_eq($$SELECT count(*) FILTER (WHERE reason = '... [cut: the history is too large]'), count(*) FILTER (WHERE length(reason) = 1000000),
 		min(step) FILTER (WHERE length(reason) = 1000000) FROM tq_history(25)$$, $$VALUES (32::bigint, 67::bigint, 33)$$, 'tq_history those of the newest events');

@@ -141,12 +141,11 @@ until_true($node, q{select current_setting('tq.claim_log_delay') = '1min'});
 scheduler_of($node);
 $job = enqueue('h11');
 my $young = claim('h11');
-$node->safe_psql('postgres', q{insert into tq.job_0 (id, enqueued_at, queue_id, priority, payload)
-	select 5000000, now(), id, 100, '{}' from tq.queue where name = 'h11'});
-is(join(',', take_all($node, 'h11', 1)), 5000000, 'H11: a row written by hand is read in');
+without_triggers($node, q{insert into tq.job_0 (id, enqueued_at, queue_id, priority, payload)
+	select 5000000, now(), id, 100, '{}' from tq.queue where name = 'h11'}, 'tq.job_0');
+$node->safe_psql('postgres', 'select tq_reload()');
+is(join(',', take_all($node, 'h11', 1)), 5000000, 'H11: a row of which memory does not know is read in');
 is(ask($worker, "select tq_complete($young)"), 'succeeded', 'H11: a lease that was not yet journalled has survived the reload');
-cmp_ok(enqueue('h11'), '>', 5000000, 'H11: and ids go on above it');
-take_all($node, 'h11', 1);
 
 # a crash: journalled leases survive; young and bound ones do not
 $node->append_conf('postgresql.conf', "tq.claim_log_delay = '10ms'");

@@ -57,12 +57,7 @@ is(join(',', work_off($node, 'h1')), $other, 'H1: not then either');
 arm($node, 'refill-after-snapshot');
 $other = enqueue($bulk, 'h1', 'priority => 50');
 standing($node, 'refill-after-snapshot');
-is($node->safe_psql('postgres', <<SQL), $in_zero, 'H1: a job of segment 0 is deleted while it is in the list');
-begin;
-delete from tq.event_0 where job_id = $in_zero;
-delete from tq.job_0 where id = $in_zero returning id;
-commit;
-SQL
+without_triggers($node, "delete from tq.event_0 where job_id = $in_zero; delete from tq.job_0 where id = $in_zero", 'tq.job_0', 'tq.event_0');
 release($node, 'refill-after-snapshot');
 is(join(',', work_off($node, 'h1')), $other, 'H1: it does not come back as a new one');
 unlike(slurp_file($node->logfile), qr/the row of job $in_zero is gone/, 'H1: its row is not reported as gone');
@@ -157,8 +152,8 @@ $node->append_conf('postgresql.conf', 'tq.workers = off');
 $node->reload;
 until_true($node, q{select count(*) = 0 from pg_stat_activity where backend_type = 'tq scheduler'});
 
-# rows written without tq are not published: a loader that has not seen them must not skip jobs that a count has found
-# on disk
+# jobs of a segment that could not be read are not published when it can be: a loader that has not seen them must not skip
+# jobs that a count has found on disk. Here they are rows of which memory does not know
 my $hand = 10_000_000;
 
 # Lets a claim load a job of a new queue while a row is written and counted; returns the number of jobs. A group of a
@@ -174,8 +169,9 @@ sub count_behind_loader
 	arm($node, $point);
 	begin_ask($worker, "select count(tq_complete(id, lease)) from tq_claim('$queue')");
 	standing($node, $point);
-	$node->safe_psql('postgres', "insert into tq.job_0 (id, enqueued_at, queue_id, payload, priority, group_key, run_at)"
-		  . " select $hand, now(), id, '{}', 60, $group, $due from tq.queue where name = '$queue'; select tq_reload()");
+	without_triggers($node, 'insert into tq.job_0 (id, enqueued_at, queue_id, payload, priority, group_key, run_at)'
+		  . " select $hand, now(), id, '{}', 60, $group, $due from tq.queue where name = '$queue'", 'tq.job_0');
+	$node->safe_psql('postgres', 'select tq_reload()');
 	release($node, $point);
 	return end_ask($worker);
 }

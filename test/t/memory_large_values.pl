@@ -98,7 +98,7 @@ is($node->safe_psql('postgres', "SELECT length(reason) <= 32768, right(reason, 3
 	qq{t|. [cut: it had ${mb}000000 bytes]|{"cut": true, "bytes": 200000013}}, "an error of $mb MB is cut");
 
 # values from a dump of an older version
-$node->safe_psql('postgres', <<SQL);
+by_hand($node, <<SQL);
 INSERT INTO tq.job_0 (id, enqueued_at, queue_id, priority, payload, headers)
 	SELECT g, now(), id, 0, jsonb_build_object('p', repeat('p', 200000000)), jsonb_build_object('h', repeat('h', 200000000))
 	FROM tq.queue, generate_series(11, 12) g WHERE name = 'q';

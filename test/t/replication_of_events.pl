@@ -159,7 +159,7 @@ $subscriber->safe_psql('postgres', 'drop subscription news');
 # If deletes are published, rows can be deleted, and their keys are published.
 for my $table (map { ("job_$_", "event_$_") } 0, newest())
 {
-	is((ask(my $s = session($node), "delete from tq.$table where false")), '', "rows of tq.$table can be deleted though it is published");
+	is((ask(my $s = session($node), "begin; alter table tq.$table disable trigger all; delete from tq.$table; rollback")), '', "rows of tq.$table can be deleted though it is published");
 	leave($s);
 }
 

@@ -24,18 +24,6 @@ scheduler_of($source);
 my $dir = PostgreSQL::Test::Utils::tempdir;
 my $mono = 0;    # seconds that the target's monotonic clock is ahead
 
-# Runs a program of the server against a node; one test if it has a name.
-sub run_on
-{
-	my ($node, $name, @command) = @_;
-	my ($out, $err) = ('', '');
-	local %ENV = $node->_get_env();
-	my $ok = IPC::Run::run(\@command, '>', \$out, '2>', \$err);
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	ok($ok && $err eq '', $name) or diag("@command: $err");
-	return;
-}
-
 # A restored database: unfinished jobs of its journal are delivered once, ids continue, and it knows that it is a copy.
 sub works
 {
@@ -93,33 +81,33 @@ until_true($source, 'select count(*) >= 3 from tq.segment', 'some segments');
 
 $target->safe_psql('postgres', "create database $_") for qw(plain custom parallel data sections clean);
 
-run_on($source, 'pg_dump, plain', 'pg_dump', '-d', 'postgres', '-f', "$dir/plain");
-run_on($target, 'psql', 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1', '-d', 'plain', '-f', "$dir/plain", '-o', '/dev/null');
+program($source, 'pg_dump, plain', 'pg_dump', '-d', 'postgres', '-f', "$dir/plain");
+program($target, 'psql', 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1', '-d', 'plain', '-f', "$dir/plain", '-o', '/dev/null');
 works('plain', 'plain');
 
-run_on($source, 'pg_dump, custom', 'pg_dump', '-d', 'postgres', '-Fc', '-f', "$dir/custom");
-run_on($target, 'pg_restore', 'pg_restore', '-d', 'custom', "$dir/custom");
+program($source, 'pg_dump, custom', 'pg_dump', '-d', 'postgres', '-Fc', '-f', "$dir/custom");
+program($target, 'pg_restore', 'pg_restore', '-d', 'custom', "$dir/custom");
 works('custom', 'custom');
 
-run_on($source, 'pg_dump, directory, two jobs', 'pg_dump', '-d', 'postgres', '-Fd', '-j', '2', '-f', "$dir/parallel");
-run_on($target, 'pg_restore, two jobs', 'pg_restore', '-j', '2', '-d', 'parallel', "$dir/parallel");
+program($source, 'pg_dump, directory, two jobs', 'pg_dump', '-d', 'postgres', '-Fd', '-j', '2', '-f', "$dir/parallel");
+program($target, 'pg_restore, two jobs', 'pg_restore', '-j', '2', '-d', 'parallel', "$dir/parallel");
 works('parallel', 'parallel');
 
-run_on($target, 'pg_restore, schema', 'pg_restore', '--schema-only', '-d', 'data', "$dir/custom");
+program($target, 'pg_restore, schema', 'pg_restore', '--schema-only', '-d', 'data', "$dir/custom");
 scheduler_of($target, 'data');
-run_on($target, 'pg_restore, data', 'pg_restore', '--data-only', '-d', 'data', "$dir/custom");
+program($target, 'pg_restore, data', 'pg_restore', '--data-only', '-d', 'data', "$dir/custom");
 is($target->safe_psql('data', q{select state from tq_queues where queue = 'load'}), 'inactive', 'data only: tq_queues says that it is inactive');
 works('data only', 'data');
 
-run_on($target, "pg_restore, $_", 'pg_restore', "--section=$_", '-d', 'sections', "$dir/custom") for qw(pre-data data post-data);
+program($target, "pg_restore, $_", 'pg_restore', "--section=$_", '-d', 'sections', "$dir/custom") for qw(pre-data data post-data);
 works('sections', 'sections');
 
 # over a database that has jobs of its own
-run_on($target, 'pg_restore', 'pg_restore', '-d', 'clean', "$dir/parallel");
+program($target, 'pg_restore', 'pg_restore', '-d', 'clean', "$dir/parallel");
 scheduler_of($target, 'clean');
 $target->safe_psql('clean', 'select tq_activate()');
 $target->safe_psql('clean', "select tq_enqueue_many('load', array_fill('{}'::jsonb, array[50]))");
-run_on($target, 'pg_restore, clean', 'pg_restore', '--clean', '--if-exists', '-d', 'clean', "$dir/custom");
+program($target, 'pg_restore, clean', 'pg_restore', '--clean', '--if-exists', '-d', 'clean', "$dir/custom");
 works('clean', 'clean');
 
 $load->drain($source);
@@ -135,14 +123,14 @@ $source->safe_psql('postgres', 'create database small');
 $source->safe_psql('small', 'create extension tq');
 $source->safe_psql('small', "select tq_enqueue_many('load', array_fill('{}'::jsonb, array[50]))");
 is(scalar(take($source, 'load', 10, 'small')), 10, 'without workers');
-run_on($source, 'pg_dump, data only', 'pg_dump', '--data-only', '-d', 'small', '-f', "$dir/small");
-run_on($source, 'pg_dump, data only, without triggers', 'pg_dump', '--data-only', '--disable-triggers', '-d', 'small', '-f', "$dir/untold");
+program($source, 'pg_dump, data only', 'pg_dump', '--data-only', '-d', 'small', '-f', "$dir/small");
+program($source, 'pg_dump, data only, without triggers', 'pg_dump', '--data-only', '--disable-triggers', '-d', 'small', '-f', "$dir/untold");
 for my $database ('small', 'untold')
 {
 	$target->safe_psql('postgres', "create database $database");
 	$target->safe_psql($database, 'create extension tq');
 	scheduler_of($target, $database);
-	run_on($target, 'psql', 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1', '-d', $database, '-f', "$dir/$database", '-o', '/dev/null');
+	program($target, 'psql', 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1', '-d', $database, '-f', "$dir/$database", '-o', '/dev/null');
 	works($database, $database);
 }
 
@@ -183,8 +171,8 @@ $source->reload;
 		like($err, qr/control characters/, "$name that no restore could bring back is refused");
 	}
 	$source->safe_psql('ascii', q{select tq_enqueue('q', '{"n": 1}', kind => E'\xc3\xb6', group_key => E'\xc3\xb6', unique_key => E'\xc3\x84', options => E'{"tags": ["\xc3\x84"]}')});
-	run_on($source, 'pg_dump of a database without an encoding', 'pg_dump', '-d', 'ascii', '-f', "$dir/ascii");
-	run_on($target, '... which is restored', 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1', '-d', 'ascii', '-f', "$dir/ascii", '-o', '/dev/null');
+	program($source, 'pg_dump of a database without an encoding', 'pg_dump', '-d', 'ascii', '-f', "$dir/ascii");
+	program($target, '... which is restored', 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1', '-d', 'ascii', '-f', "$dir/ascii", '-o', '/dev/null');
 	$target->safe_psql('ascii', 'select tq_activate()');
 	scheduler_of($target, 'ascii');
 	is(scalar(take_all($target, 'q', 1, 'ascii')), 1, 'with its job');

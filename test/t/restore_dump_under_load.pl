@@ -50,17 +50,6 @@ select j.id, case when state in ('ready', 'delayed') then 'live' when state = 'r
 from tq_jobs j left join tq_running r on r.id = j.id order by 1
 SQL
 
-sub program
-{
-	my ($node, $name, @command) = @_;
-	my ($out, $err) = ('', '');
-	local %ENV = $node->_get_env();
-	my $ok = IPC::Run::run(\@command, '>', \$out, '2>', \$err);
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	ok($ok && $err eq '', $name) or diag("@command: $err");
-	return;
-}
-
 # Takes a dump, and records what its snapshot sees.
 my $session = session($source);
 sub dump_of

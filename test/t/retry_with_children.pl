@@ -66,7 +66,7 @@ like(says('select count(*) from tq_graph(1000000000)'), qr/TQ004/, '... of a job
 like(says("select count(*) from tq_graph($p, max_jobs => 0)"), qr/22023/, '... and a sensible number');
 
 # the other parent's record is gone, with its result
-sql("delete from tq.event where job_id = $q; delete from tq.job where id = $q");
+by_hand($node, "delete from tq.event where job_id = $q; delete from tq.job where id = $q");
 sql(q{select tq_cancel(id) from tq_jobs where queue = 'r'});
 is(restored($p), 'ready', 'a parent is retried with its children');
 is(states($c, $d, $f, $run), 'blocked blocked cancelled cancelled', 'they wait again; what a user has cancelled stays');

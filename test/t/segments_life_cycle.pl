@@ -225,13 +225,14 @@ check('after what administrators do');
 
 @ids = fill('gone', 3);
 my $table = sql("select tableoid::regclass from tq.job where id = $ids[0]");
-sql("delete from $table where id = $ids[0]");
+without_triggers($node, "delete from $table where id = $ids[0]", $table);
 is(join(',', take_all($node, 'gone', 2)), "$ids[1],$ids[2]", 'a job whose row was deleted by hand is not delivered');
 like(slurp_file($node->logfile), qr/the row of job $ids[0] is gone; the job is dropped/, 'and the log says so');
 until_true($node, 'select count(*) = 0 from tq_check() where expected <> found', 'counters put right');
 check('after a DELETE by hand');
 @ids = fill('gone', 3);
-sql("truncate $table; truncate " . ($table =~ s/job_/event_/r));
+my $events = $table =~ s/job_/event_/r;
+without_triggers($node, "truncate $table, $events", $table, $events);
 is(sql("select count(*) from tq_claim('gone', 10)"), 0, 'the jobs of a truncated table are not delivered');
 is(join(',', fill('gone', 1)), join(',', take_all($node, 'gone', 1)), 'the queue goes on');
 until_true($node, 'select count(*) = 0 from tq_check() where expected <> found', 'counters put right');
@@ -241,14 +242,15 @@ my $queue = sql("select id from tq.queue where name = 'gone'");
 my $highest = sql('select tq_enqueue($$gone$$)');
 take_all($node, 'gone', 1);
 my @hand = ($highest + 5000, $highest + 20000, $highest + 30000);
-$table = sql("select tableoid::regclass from tq.job where id = $highest");
-sql("insert into $table (id, enqueued_at, queue_id, priority, payload) values ($hand[0], now(), $queue, 0, '{}')");
-is(join(',', take_all($node, 'gone', 1)), $hand[0], 'a row written by hand is delivered');
-sql("copy tq.job_0 (id, enqueued_at, queue_id, priority, payload) from stdin;\n$hand[1]\tnow\t$queue\t0\t{}\n$hand[2]\tnow\t$queue\t0\t{}\n\\.\n");
+my (undef, undef, $refusal) = $node->psql('postgres', "insert into tq.job_0 (id, enqueued_at, queue_id, priority, payload) values ($hand[0], now(), $queue, 0, '{}')");
+like($refusal, qr/tq is active in this database.*Call SELECT tq_deactivate\(\) first/s, 'a row that is written past tq is refused');
+by_hand($node, "insert into tq.job_0 (id, enqueued_at, queue_id, priority, payload) values ($hand[0], now(), $queue, 0, '{}')");
+is(join(',', take_all($node, 'gone', 1)), $hand[0], 'unless the database is inactive: then it is delivered');
+by_hand($node, "copy tq.job_0 (id, enqueued_at, queue_id, priority, payload) from stdin;\n$hand[1]\tnow\t$queue\t0\t{}\n$hand[2]\tnow\t$queue\t0\t{}\n\\.\n");
 is(join(',', take_all($node, 'gone', 2)), "$hand[1],$hand[2]", 'so are rows that were copied in');
 cmp_ok(sql('select tq_enqueue($$gone$$)'), '>', $hand[2], 'ids go on after theirs');
 take_all($node, 'gone', 1);
-sql("insert into tq.job_0 (id, enqueued_at, queue_id, priority, payload) values (4000000000000000, now(), $queue, 0, '{}')");
+by_hand($node, "insert into tq.job_0 (id, enqueued_at, queue_id, priority, payload) values (4000000000000000, now(), $queue, 0, '{}')");
 is(join(',', take_all($node, 'gone', 1)), '4000000000000000', 'a job with an id far away');
 cmp_ok(sql('select tq_enqueue($$gone$$)'), '>', 4000000000000000, 'ids go on after that, too');
 until_true($node, 'select count(*) = 0 from tq_check() where expected <> found', 'counters put right');
@@ -281,97 +283,13 @@ $queue = sql("select id from tq.queue where name = 'late'");
 my $is_finished = "select finished_at is not null from tq.segment where number = $n";
 work_off($node, 'late');
 until_true($node, $is_finished, 'finished');
-my @insert = map { "insert into tq.job_$n (id, enqueued_at, queue_id, priority, payload) values ($_, now(), $queue, 0, '{}')" } @gap;
-is(sql("$insert[0]; $is_finished"), 'f', 'a row that is written by hand into a finished segment: it is finished no more');
-is(join(',', take_all($node, 'late', 1)), $gap[0], 'and the row is delivered');
+by_hand($node, "insert into tq.job_$n (id, enqueued_at, queue_id, priority, payload) values ($gap[0], now(), $queue, 0, '{}')");
+is(join(',', take_all($node, 'late', 1)), $gap[0], 'a row that is written by hand into a finished segment is delivered');
 until_true($node, $is_finished, 'finished again');
-pass('then the segment is finished again');
-
-# Begins a statement that has to wait for another transaction.
-sub begin_waiting
-{
-	my ($session, $statement, $name) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	my $pid = ask($session, 'select pg_backend_pid()');
-	begin_ask($session, $statement);
-	ok(until_true($node, "select wait_event_type = 'Lock' from pg_stat_activity where pid = $pid"), $name);
-	return;
-}
-
-$reader = session($node);
-my $writer = session($node);
-my $before = sql("select finished_at from tq.segment where number = $n");
-ask($reader, "begin; select number from tq.segment where number = $n for update");
-begin_waiting($writer, "insert into tq.event_$n (job_id, step, at, type) select $ids[0], max(step) + 1, now(), 'R' from tq.event_$n where job_id = $ids[0]",
-	'an event written by hand waits for the transaction that has the row of the segment');
-ask($reader, 'commit');
-is(end_ask($writer), '', 'and is written then');
-leave($reader, $writer);
-is(join(',', take_all($node, 'late', 1)), $ids[0], 'a job that begins a new life by hand is delivered');
-until_true($node, "select finished_at > '$before' from tq.segment where number = $n", 'finished again');
-
-# when its retention is over, after the janitor has read it
-arm($node, 'drop-before-lock');
-pass_time(100000);
-standing($node, 'drop-before-lock');
-sql($insert[1]);
-release($node, 'drop-before-lock');
-is(join(',', take_all($node, 'late', 1)), $gap[1], 'a row that comes just before the segment is dropped is delivered');
+by_hand($node, "insert into tq.event_$n (job_id, step, at, type) select $ids[0], max(step) + 1, now(), 'R' from tq.event_$n where job_id = $ids[0]");
+is(join(',', take_all($node, 'late', 1)), $ids[0], 'so is a job that begins a new life by hand');
+ok(until_true($node, $is_finished), 'then the segment is finished again');
 check('after rows in a finished segment');
-
-# with triggers disabled, as pg_restore --disable-triggers does
-@gap = fill_with_gap(1);
-work_off($node, 'late');
-until_true($node, "select finished_at is not null from tq.segment where number = $n", 'finished');
-sql("alter table tq.job_$n disable trigger all; insert into tq.job_$n (id, enqueued_at, queue_id, priority, payload) values ($gap[0], now(), $queue, 0, '{}');"
-	  . " alter table tq.job_$n enable trigger all");
-is(join(',', take_all($node, 'late', 1)), $gap[0], 'a row that came into a finished segment without its triggers is delivered');
-
-# the same when another transaction has reopened it, and then rolls back
-@gap = fill_with_gap(3);
-@insert = map { "insert into tq.job_$n (id, enqueued_at, queue_id, priority, payload) values ($_, now(), $queue, 0, '{}')" } @gap;
-$is_finished = "select finished_at is not null from tq.segment where number = $n";
-work_off($node, 'late');
-until_true($node, $is_finished, 'finished');
-$reader = session($node);
-ask($reader, "begin; insert into tq.event_$n (job_id, step, at, type) values ($ids[0], 1000, now(), 'R')");
-sql("alter table tq.job_$n disable trigger all; $insert[0]; alter table tq.job_$n enable trigger all");
-until_true($node, "select state = 'ready' from tq_get($gap[0])", 'the row is read');
-janitor_away($node);
-is(sql($is_finished), 't', 'a segment opened by hand in a transaction stays finished for other sessions');
-ask($reader, 'rollback');
-ok(until_true($node, "select finished_at is null from tq.segment where number = $n"), 'but no more when he rolls back and another row lives in it');
-is(join(',', take_all($node, 'late', 1)), $gap[0], 'which is delivered');
-until_true($node, $is_finished, 'finished');
-
-# the second session does not rely on the first
-$writer = session($node);
-ask($reader, "begin; $insert[1]");
-begin_waiting($writer, $insert[2], 'a second row by hand waits for the first');
-ask($reader, 'rollback');
-is(end_ask($writer), '', 'and is written then');
-$node->stop('immediate');
-leave($reader, $writer);
-$node->start;
-clock($node, $ahead, $mono);
-loaded($node);
-is(join(',', take_all($node, 'late', 1)), $gap[2], 'it is delivered after a crash, though the first was rolled back');
-until_true($node, $is_finished, 'finished');
-
-# a row whose commit comes after the first session's check of tq.segment
-$node->append_conf('postgresql.conf', 'tq.workers = off');
-$node->restart;
-clock($node, $ahead, $mono);
-$writer = session($node);
-ask($writer, "begin; $insert[1]");
-is(sql('select tq_metrics() is not null'), 't', 'another session is the first to look at the segments after a start');
-ask($writer, 'commit');
-leave($writer);
-$node->append_conf('postgresql.conf', 'tq.workers = on');
-$node->reload;
-scheduler_of($node);
-sql('select tq_reload()');
-is(join(',', take_all($node, 'late', 1)), $gap[1], 'a row that was on its way into a finished segment then is delivered');
 
 # an end event written by hand is kept as long as any other; rows that tq would not write block nothing
 @ids = fill('by hand', 200);
@@ -380,7 +298,7 @@ take_all($node, 'by hand', 198);
 my @left = split /\n/, sql("select id from tq_jobs where queue = 'by hand' and state = 'ready'");
 my $done = sql("select min(job_id) from tq.event_$n where type = 's'");
 $log = -s $node->logfile;
-sql("insert into tq.event_$n (job_id, at, step, type) values ($left[0], tq_now(), 1000, 'd'), ($done, tq_now(), 1000, 'z')");
+by_hand($node, "insert into tq.event_$n (job_id, at, step, type) values ($left[0], tq_now(), 1000, 'd'), ($done, tq_now(), 1000, 'z')");
 until_true($node, "select state = 'dead' from tq_get($left[0])", 'dead');
 is(join(',', take_all($node, 'by hand', 1)), $left[1], 'a job that was killed by hand is not delivered, the other one is');
 ok(until_true($node, "select finished_at is not null from tq.segment where number = $n"), 'what tq would not have written keeps no segment open');

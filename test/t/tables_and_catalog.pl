@@ -94,14 +94,13 @@ is(scalar(take_all($node, 'h25', 1)), 1, 'H25: and it runs');
 fill('h26');
 work_off($node, 'h26');
 sql('create publication everything for all tables');
-for my $table ('job_0', 'event_0', 'change', 'change_log', 'change_mark', map { ("job_$_", "event_$_") } newest())
-{
-	is(ask($one, "delete from tq.$table where false"), '', "H26: rows of tq.$table can be deleted though it is published");
-}
+is(ask($one, "delete from tq.$_ where false"), '', "H26: rows of tq.$_ can be deleted though it is published") for qw(change change_log change_mark);
+like(ask($one, "delete from tq.$_ where false"), qr/55000: tq is active/, "H26: also of tq.$_, though not past tq")
+  for 'job_0', 'event_0', map { ("job_$_", "event_$_") } newest();
 sql('drop publication everything');
-sql(q{set session_replication_role = replica; insert into tq.job_0 (id, enqueued_at, queue_id, priority, payload)
-	select 7000000, now(), id, 100, '{}' from tq.queue where name = 'h26'});
-is(join(',', take_all($node, 'h26', 1)), 7000000, 'H26: a row that replication writes is noticed');
+like(ask($one, q{set session_replication_role = replica; insert into tq.job_0 (id, enqueued_at, queue_id, priority, payload)
+	select 7000000, now(), id, 100, '{}' from tq.queue where name = 'h26'}), qr/55000: tq is active/, 'H26: a row that replication writes is refused');
+ask($one, 'reset session_replication_role');
 
 #
 # H28
@@ -133,7 +132,7 @@ for my $command ('vacuum full %s', 'cluster %s using %s_id', 'truncate %s', 'del
 	is(sql("select count(*) from tq.job_$n where queue_id = (select id from tq.queue where name = 'h31')"), 5, 'H31: jobs in the last segment');
 	my $statement = sprintf $command, "tq.job_$n", "job_$n";
 	my $size = sql("select pg_relation_size('tq.job_$n')");
-	sql($statement);
+	$command =~ /vacuum|cluster/ ? sql($statement) : without_triggers($node, $statement, "tq.job_$n");
 	if ($command =~ /vacuum|cluster/)
 	{
 		cmp_ok(sql("select pg_relation_size('tq.job_$n')"), '<', $size, "H31: $statement leaves fewer blocks than before");
@@ -200,7 +199,7 @@ sql('create index narrow on tq.job_0 (queue_id, kind, priority, id) where group_
 sql('reindex index concurrently tq.job_0_lane');
 sql(q{select tq_create_queue('narrow')});
 my $above = sql('select max(id) from tq.job');
-sql(qq{insert into tq.job_0 (id, enqueued_at, queue_id, priority, payload)
+by_hand($node, qq{insert into tq.job_0 (id, enqueued_at, queue_id, priority, payload)
 	select $above + i, now(), q.id, 0, '{}' from tq.queue q, generate_series(1, 300) i where q.name = 'narrow'});
 is(scalar(work_off($node, 'narrow')), 300, 'jobs are not looked for in an index that has only some of them');
 sql('drop index tq.narrow');

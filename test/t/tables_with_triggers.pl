@@ -105,7 +105,8 @@ is(join(',', take_all($node, 'a', 1)), $id, '... and the job is there');
 
 my $queue = sql(q{select id from tq.queue where name = 'a'});
 my @by_hand = map { sql(q{select nextval('tq.job_id_seq')}) } 1 .. 3;
-sql("insert into tq.job_0 (id, enqueued_at, queue_id, priority, payload) values ($_, now(), $queue, 0, '{}')") for @by_hand;
+by_hand($node, 'insert into tq.job_0 (id, enqueued_at, queue_id, priority, payload) values '
+	  . join(', ', map { "($_, now(), $queue, 0, '{}')" } @by_hand));
 is(join(',', sort { $a <=> $b } take_all($node, 'a', 3)), join(',', @by_hand), 'jobs by hand in segment 0');
 sql(<<SQL);
 create table receipt (job bigint references tq.job_0 (id) on delete cascade);

@@ -1,6 +1,6 @@
-"""Write random rows into tq's tables as a superuser: jobs, events, unique keys, dependencies, schedules, handlers. Workers and
-functions ignore or report an invalid row. Nothing crashes, no worker stops, every function and view still answers, and the jobs of
-another queue are processed as usual."""
+"""Write random rows into tq's tables as a superuser, in an inactive database: jobs, events, unique keys, dependencies, schedules,
+handlers. tq_activate(), workers and functions ignore or report an invalid row. Nothing crashes, no worker stops, every function and
+view still answers, and the jobs of another queue are processed as usual."""
 import re
 import time
 
@@ -170,15 +170,14 @@ def run(server, rng, cases, end):
     rounds = 0
     while writer.n < cases and time.monotonic() < end:
         rounds += 1
+        server.call("select tq_deactivate()")
         writer.read_columns()
         for _ in range(25):
             writer.write()
         if rounds % 6 == 0:
             server.restart("immediate")
-            server.until_loaded()
-        elif rounds % 3 == 0:
-            server.call("select tq_reload()")
-            server.until_loaded()
+        server.call("select tq_activate(discard => true)")
+        server.until_loaded()
         writer.look()
         writer.work()
         writer.good()
