@@ -1,7 +1,6 @@
 #include "commit/transaction_end.hpp"
 
 #include "commit/publish.hpp"
-#include "database/reload.hpp"
 #include "dependencies/awaited.hpp"
 #include "jobs/changes.hpp"
 #include "queues/enqueue_limits.hpp"
@@ -38,7 +37,6 @@ void forget()
 	committing = 0;
 	forget_ops();
 	forget_used_queues();
-	forget_reload();
 	forget_config();
 	forget_grants();
 	forget_changes();
@@ -71,9 +69,6 @@ pg_noinline void on_commit() noexcept
 			core::raise_to(db.longest_publish, steady_now() - began);
 		TQ_WAIT_POINT_NOFAIL("commit-after-publish");
 	}
-	// Before the resolver is notified, because it reads the state of external changes.
-	if (reload_marked())
-		request_reload();
 	note_after_commit();
 	end_dependencies();
 	end_enqueue_charges(); // the rest: jobs that were cancelled, or replaced others
@@ -99,8 +94,6 @@ pg_noinline void on_abort() noexcept
 	leave_queues();
 	leave_lanes(true);
 	abort_queue_changes();
-	if (reload_marked())
-		request_reload(); // segments were reopened in memory that stay finished on disk
 	forget();
 }
 
@@ -152,7 +145,7 @@ void xact_callback(XactEvent event, void *)
 			on_abort();
 			break;
 		case XACT_EVENT_PRE_PREPARE:
-			if (op_count() > 0 || queue_rows_pending() || has_bulks() || reload_marked() || config_marked() ||
+			if (op_count() > 0 || queue_rows_pending() || has_bulks() || config_marked() ||
 				queue_changes_pending() || grants_noted() || dependencies_pending())
 				ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 								errmsg("cannot PREPARE a transaction that has used tq"),

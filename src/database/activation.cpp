@@ -1,6 +1,7 @@
 #include "database/activation.hpp"
 
 #include "guc.hpp"
+#include "journal/journal.hpp"
 #include "transaction/queue_changes.hpp"
 #include "pg/errors.hpp"
 #include "pg/extension.hpp"
@@ -197,6 +198,18 @@ void write_activation(Db &db, bool active)
 		pg::leave_owner(scope);
 	}
 	note_database_change(QueueEdit::switched);
+}
+
+const char *incomplete_segments()
+{
+	journal::SegmentTables *list = nullptr;
+	const int n = journal::list_segments(&list);
+	StringInfoData numbers;
+	initStringInfo(&numbers);
+	for (int i = 0; i < n; ++i)
+		if (!list[i].complete)
+			appendStringInfo(&numbers, "%s%d", numbers.len > 0 ? ", " : "", list[i].tables.number);
+	return numbers.len > 0 ? numbers.data : nullptr;
 }
 
 void log_inactive(Db &db)

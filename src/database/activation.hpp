@@ -44,6 +44,9 @@ bool record_use(Db &db);
 // Inserts the row of this database, or deletes it. Calls of this transaction raise TQ009 until it commits.
 void write_activation(Db &db, bool active);
 
+// The numbers of segments that lack indexes or triggers, for a message; null if there are none.
+const char *incomplete_segments();
+
 // Logs once per slot that the database is inactive.
 void log_inactive(Db &db);
 

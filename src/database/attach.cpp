@@ -76,15 +76,8 @@ Db &make_slot(Oid extension)
 				db->load_state.store(static_cast<uint32>(LoadState::none));
 				db->loader.store(0);
 				db->reload.store(false);
-				db->outside_changes.store(0);
-				db->outside_adopted.store(0);
-				db->outside_counted.store(0);
-				db->outside_changed_at.store(0);
-				db->outside_seen_at.store(0);
 				db->wall_offset.store(0);
 				db->mono_offset.store(0);
-				db->adopt_at.store(0);
-				db->ids_checked.store(0);
 				db->active.store(false);
 				db->first_use.store(false);
 				db->inactive_logged.store(false);
@@ -112,10 +105,9 @@ Db &make_slot(Oid extension)
 												   &db->rows_gone,
 												   &db->longest_publish,
 												   &db->lost_found,
-												   &db->brought,
+												   &db->regained,
 												   &db->audits,
 												   &db->drifted,
-												   &db->outdated,
 												   &db->rows_unknown,
 												   &db->fires,
 												   &db->fires_missed,

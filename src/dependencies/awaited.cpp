@@ -188,11 +188,7 @@ void note_after_commit() noexcept
 	// A session that has not called tq may have written rows.
 	for (int i = 0; tx.all_at_commit && preloaded() && i < guc::max_databases; ++i)
 		if (db_at(i).used && db_at(i).database == MyDatabaseId)
-		{
-			// Stored before the resolver is notified, because the jobs of these rows may come later.
-			note_outside_change(db_at(i));
 			note_all(db_at(i));
-		}
 	if (tx.awaited.n + tx.notes.n == 0)
 		return;
 	Db &db = *current_db();

@@ -1,6 +1,5 @@
 // Records how parents have ended, in the rows of their children.
 // Regime: PG. Locks: as resolver.hpp.
-#include "database/restoring.hpp"
 #include "dependencies/gathered.hpp"
 #include "processes/retry_later.hpp"
 #include "pg/spi.hpp"
@@ -64,8 +63,7 @@ struct Many
 	JobId parent;
 	JobId after;
 };
-Many many_of[64];			  // by the parent's id
-bool awaits_restore = false; // a missing job keeps its state while a restore may bring it, and is then checked again
+Many many_of[64]; // by the parent's id
 
 } // namespace
 
@@ -104,20 +102,6 @@ int ids_returned(uint64 n, JobId *out, int room)
 		out[i] = pg::spi_int8(static_cast<uint64>(i), "id");
 	SPI_freetuptable(SPI_tuptable);
 	return k;
-}
-
-bool is_gone_for_good(const Db &db) noexcept
-{
-	const bool not_yet = restore_may_be_under_way(db);
-	awaits_restore = awaits_restore || not_yet;
-	return !not_yet;
-}
-
-bool restore_is_over(const Db &db) noexcept
-{
-	const bool over = awaits_restore && !restore_may_be_under_way(db);
-	awaits_restore = awaits_restore && !over;
-	return over;
 }
 
 namespace
@@ -184,7 +168,7 @@ void record_parent(Db &db, JobId id)
 	progress.at = kNoSegment;
 	if (out.again && (!out.ended || out.succeeded) && !take_back_ends(db, id))
 		return;
-	if (out.exists ? !out.ended : !is_gone_for_good(db))
+	if (out.exists && !out.ended)
 		return;
 	if (gathered.nended < kEnded)
 		gathered.ended[gathered.nended] = id;

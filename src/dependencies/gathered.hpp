@@ -35,9 +35,6 @@ extern Gathered gathered;
 // The record of a child, made on the first call.
 Child &child_of(core::JobId id);
 
-// Whether a missing job does not come back: a restore may still bring it. If so, it is checked again later.
-bool is_gone_for_good(const Db &db) noexcept;
-
 // The segment of a job. If the job may be in several, prefers one that is locked, or was a moment ago. Segment 0 comes
 // last without a test, because it has few jobs.
 int slot_of(const Db &db, core::JobId id, Events events);

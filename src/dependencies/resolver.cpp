@@ -1,4 +1,3 @@
-#include "database/restoring.hpp"
 #include "dependencies/edges.hpp"
 #include "dependencies/gathered.hpp"
 #include "jobs/job_control.hpp"
@@ -205,7 +204,7 @@ void carry_out(Db &db, JobId child, const Resolution &v)
 	{
 		if (p.result == Fetch::no_room || p.result == Fetch::busy)
 			try_again(child);
-		else if (is_gone_for_good(db))
+		else
 			forget_it(); // its retention has passed
 		return;
 	}

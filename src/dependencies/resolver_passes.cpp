@@ -233,8 +233,6 @@ namespace
 // Collects what to check: the notes, and now and then postponed work. Returns how many.
 int take(Db &db, JobId *out)
 {
-	if (restore_is_over(db))
-		note_all(db);
 	int n = take_noted(db, out);
 	if (db.awaited.all.exchange(false))
 	{

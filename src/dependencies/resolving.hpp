@@ -37,9 +37,6 @@ int children_met() noexcept;
 // Decides about every child that was found, unless that is postponed. Then commits.
 void finish(Db &db, const pg::OwnerScope &scope, bool later);
 
-// True once when it is time to check again for jobs of a restore.
-bool restore_is_over(const Db &db) noexcept;
-
 // Reads at most kPage rows, in a transaction of their own. Returns how many; -1 if the extension is gone.
 int read_page(const WorkerContext &context, Db &db, Phase in, core::JobId after, core::JobId *page);
 

@@ -363,7 +363,6 @@ TQ_FUNCTION(tq_check)
 	put(rows, "jobs of unknown queues", 0, result.unknown);
 	put(rows, "blocked jobs that no parent frees", 0, result.orphans);
 	put(rows, "finished jobs still in memory", 0, ended);
-	put(rows, "jobs in memory out of date", 0, result.outdated);
 	put(rows, "jobs in memory without a row", 0, rowless);
 	put(rows, "leases ahead of their counter", 0, leases_ahead(db));
 	put(rows, "marks of ended transactions", 0, marks);
@@ -378,9 +377,9 @@ TQ_FUNCTION(tq_reload)
 	Db &db = database(fcinfo);
 	require_right_everywhere(db, "tq_reload", kManage);
 	ensure_loaded(db);
-	const auto found = [&db]() noexcept { return db.lost_found.load() + db.brought.load(); };
+	const auto found = [&db]() noexcept { return db.lost_found.load() + db.regained.load(); };
 	const int64 before = found();
-	// the janitor also adopts new segments; without a janitor this call does the count
+	// the janitor also forgets segments that were dropped; without a janitor this call does the count
 	db.reload.store(true);
 	db.tidying.until.store(0);
 	const core::Micros until = steady_now() + guc::load_timeout * core::Micros{1000};
@@ -388,8 +387,6 @@ TQ_FUNCTION(tq_reload)
 	while (comes && steady_now() < until && (db.reload.load() || db.loader.load() != 0))
 		nap(5);
 	db.reload.store(false);
-	if (db.outside_counted.load() != db.outside_changes.load())
-		db.reload.store(true); // the janitor must still find new segments
 	static_cast<void>(count(db));
 	PG_RETURN_INT64(found() - before);
 }

@@ -4,7 +4,6 @@
 #include "api/args.hpp"
 #include "database/activation.hpp"
 #include "database/attach.hpp"
-#include "database/restoring.hpp"
 #include "handlers/handler_functions.hpp"
 #include "introspection/queue_counts.hpp"
 #include "processes/slots.hpp"
@@ -147,10 +146,11 @@ void activation_item(const Report &r, Activation activation)
 				  "tq_deactivate() was called.");
 			break;
 	}
-	const char *segments = activation == Activation::inactive ? incomplete_segments() : nullptr;
-	if (segments != nullptr)
+	if (const char *segments = incomplete_segments(); segments != nullptr)
 		r.put("incomplete segments", segments, Verdict::error,
-			  "They lack indexes or triggers. Complete the restore before SELECT tq_activate().");
+			  activation == Activation::inactive
+				  ? "They lack indexes or triggers. Complete the restore before SELECT tq_activate()."
+				  : "They lack indexes or triggers. Call tq_deactivate(), repair them, and call tq_activate().");
 }
 
 // tq runs no worker in a template, because CREATE DATABASE fails while a session uses its template.
@@ -440,7 +440,6 @@ void queue_items(const Report &r, const Db &db)
 	r.put("jobs found again by audits", psprintf("%lld", ll(found)), found > 0 ? Verdict::warn : Verdict::ok,
 		  "They were in the journal and not in memory, and no other program had written to tq's tables: please report "
 		  "it.");
-	r.put("jobs written from outside", psprintf("%lld", ll(db.brought.load())));
 	const int64 gone = db.rows_gone.load();
 	r.put("jobs whose row was gone", psprintf("%lld", ll(gone)), gone > 0 ? Verdict::warn : Verdict::ok,
 		  "Rows of tq.job_* must not be deleted by hand; cancel the jobs instead.");

@@ -65,9 +65,6 @@ void loading_families(Text *t, const Db &db)
 	t->counter("tq_audit_findings_total", "What did not agree, and was put right.");
 	t->sample("finding", "drifted_counter", db.drifted.load());
 	t->sample("finding", "missing_job", db.lost_found.load());
-	t->sample("finding", "outdated_job", db.outdated.load());
-	t->one_counter("tq_jobs_written_outside_total",
-				   "Jobs that a restore, replication or a user's own SQL wrote to tq's tables.", db.brought.load());
 	t->one_counter("tq_schedule_fires_total",
 				   "Times of schedules that were dealt with by enqueueing a job, or skipped because of the one before.",
 				   db.fires.load());

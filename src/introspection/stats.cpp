@@ -181,8 +181,6 @@ TQ_FUNCTION(tq_stats)
 		return put_inactive(fcinfo, slot);
 	Db &db = database(fcinfo);
 	ensure_loaded(db);
-	if (db.outside_changes.load() != db.outside_counted.load())
-		read_queues(db, nullptr); // a restore has just brought them
 	const pg::RowSet rows = pg::begin_rows(fcinfo, pg::row_shape(kStats));
 	const Rights &mine = rights(db);
 	QueueView v{};

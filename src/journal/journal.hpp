@@ -327,9 +327,8 @@ Segment create_segment(Oid extension, int32 number, TimestampTz opened_at);
 // restore created (H23), complete or not, with rows or without. Skips those that have it.
 void adopt_segments(Oid extension);
 
-// Resets triggers of tq's tables that pg_restore --disable-triggers left in ordinary mode. Skips tables in use until
-// the next call. Calls `untold` for each table reset, because its rows may have been written unnoticed.
-void enable_triggers(Oid extension, void (*untold)(Oid table, void *arg), void *arg);
+// Resets triggers of tq's tables that pg_restore --disable-triggers left in ordinary mode. The caller has locked them.
+void enable_triggers(Oid extension);
 
 // Tries to take AccessExclusiveLock on both tables and all that belongs to them without queueing (H21). If it can and
 // verify(arg) agrees, drops both (performDeletion) and the tq.segment row.

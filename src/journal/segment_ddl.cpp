@@ -221,7 +221,7 @@ bool has_index(Oid table, const pg::TableShape &shape, const pg::IndexSpec &spec
 	return found;
 }
 
-// pg_restore --disable-triggers leaves triggers in ordinary mode; the janitor resets them (enable_triggers).
+// pg_restore --disable-triggers leaves triggers in ordinary mode; tq_activate() resets them (enable_triggers).
 bool has_reload_trigger(Oid table, Oid function)
 {
 	Relation rel = table_open(TriggerRelationId, AccessShareLock);
@@ -333,7 +333,7 @@ Segment create_segment(Oid extension, int32 number, TimestampTz opened_at)
 	publish_segment(number);
 	const Oid types[] = {INT4OID, TIMESTAMPTZOID};
 	const Datum values[] = {Int32GetDatum(number), TimestampTzGetDatum(opened_at)};
-	// its segment's tables were not restored
+	// the tables of such a row may have been dropped by hand
 	pg::sql("INSERT INTO tq.segment (number, opened_at) VALUES ($1, $2) ON CONFLICT (number)"
 			" DO UPDATE SET opened_at = excluded.opened_at, sealed_at = NULL, finished_at = NULL",
 			{types, values}, false, 0);
@@ -342,10 +342,10 @@ Segment create_segment(Oid extension, int32 number, TimestampTz opened_at)
 	return segment;
 }
 
-void enable_triggers(Oid extension, void (*untold)(Oid table, void *arg), void *arg)
+void enable_triggers(Oid extension)
 {
 	constexpr const char *kQuery =
-		"SELECT c.oid, format('ALTER TABLE ONLY tq.%I ENABLE %s TRIGGER %I', c.relname,"
+		"SELECT format('ALTER TABLE ONLY tq.%I ENABLE %s TRIGGER %I', c.relname,"
 		"  CASE WHEN t.tgname ~ '_row$' THEN 'REPLICA' ELSE 'ALWAYS' END, t.tgname) AS command"
 		" FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid"
 		" WHERE c.relnamespace = 'tq'::regnamespace AND c.relkind = 'r' AND p.pronamespace = c.relnamespace"
@@ -356,20 +356,11 @@ void enable_triggers(Oid extension, void (*untold)(Oid table, void *arg), void *
 	pin_setting("session_replication_role", "replica"); // as in create_segment
 	pg::sql(kQuery, {}, true, 0);
 	const uint64 n = SPI_processed;
-	auto *tables = static_cast<Oid *>(palloc(sizeof(Oid) * (n + 1)));
 	auto **commands = static_cast<const char **>(palloc(sizeof(char *) * (n + 1)));
 	for (uint64 i = 0; i < n; ++i)
-	{
-		tables[i] = DatumGetObjectId(pg::spi_required(i, "oid", OIDOID));
 		commands[i] = pg::spi_text(i, "command");
-	}
 	for (uint64 i = 0; i < n; ++i)
-	{
-		const Oid table = tables[i];
-		if (ConditionalLockRelationOid(table, ShareRowExclusiveLock))
-			pg::sql(commands[i], {}, false, 0);
-		untold(table, arg);
-	}
+		pg::sql(commands[i], {}, false, 0);
 	pg::leave_owner(scope);
 }
 

@@ -131,7 +131,7 @@ bool waits_on_disk(const Tally &t, const journal::Candidate &c, const journal::F
 		   engine.find(d, c.id, &q) == kNil;
 }
 
-// Running jobs and overrides have entries at any watermark. Those of a restored segment have none yet.
+// Running jobs and overrides have entries at any watermark. Those of a segment that was damaged have none yet.
 void remember_must(Tally &t, JobId id)
 {
 	uint16_t q = 0;
@@ -159,34 +159,10 @@ void look_for_expiry(Tally &t, const journal::Candidate &c, const journal::Fold 
 		t.next_expiry = std::min<Micros>(t.next_expiry, expires_at);
 }
 
-// Drops an entry that lacks steps of its job's events. A session that appends an event takes the step first, and marks
-// the entry until it has published. So an unmarked entry that lacks a step was read before its events arrived (a
-// restore writes one table after the other). An old copy of a moved job proves nothing.
-void drop_outdated(Tally &t, const journal::Candidate &c, const journal::Fold &fold) noexcept
-{
-	uint16_t q = 0;
-	const Ref r =
-		fold.next_step == 1 || fold.state == journal::FoldState::moved ? kNil : engine.find(index_of(*t.db), c.id, &q);
-	if (r == kNil)
-		return;
-	lock_queue(q);
-	const Entry &e = engine.entry(r);
-	const bool rests = engine.is(engine.queue(q), r, c.id) && e.mark == Verb::none &&
-					   (e.state == State::ready || e.state == State::delayed || e.state == State::running);
-	if (rests && e.step < fold.next_step)
-	{
-		engine.drop(engine.queue(q), r, my_proc);
-		++t.result.outdated;
-	}
-	unlock_queue(q);
-}
-
 void visit(const journal::Candidate &c, const journal::Fold &fold, const journal::Values &, void *arg)
 {
 	Tally &t = *static_cast<Tally *>(arg);
 	++t.result.jobs;
-	if (!t.first)
-		drop_outdated(t, c, fold);
 	if (fold.terminal())
 	{
 		t.segment_dead += fold.state == journal::FoldState::dead || fold.state == journal::FoldState::buried;
@@ -195,7 +171,6 @@ void visit(const journal::Candidate &c, const journal::Fold &fold, const journal
 	find_lane_of(t, c);
 	if (t.queue == kNoQueue)
 	{
-		// A restore may still bring its queue's row (pg_restore -j), so the segment counts the job as live.
 		++t.result.unknown;
 		++t.segment_live;
 		return;
@@ -297,9 +272,9 @@ void void_loads(Queue &q) noexcept
 		engine.want_discovery(q);
 }
 
-// No commit callback publishes rows that were written outside tq or that are in a newly adopted segment. A running
-// loader may have listed its segments and taken its snapshot before the count, so it must not raise watermarks past
-// jobs that the count takes to be on disk. Later loads see all rows.
+// No commit callback publishes the rows of a segment that was damaged and can be read again. A running loader may have
+// listed its segments and taken its snapshot before the count, so it must not raise watermarks past jobs that the count
+// takes to be on disk. Later loads see all rows.
 void void_loads(const Db &db) noexcept
 {
 	const uint16_t d = index_of(db);
@@ -370,10 +345,10 @@ void end_count(Db &db, Tally &t, const SegmentTally *segments)
 		const int64 is = met.live + s.delta.load();
 		compare(t, Drift::of_segment, s.number, s.live.load(), is);
 		s.live.store(is);
-		int64 unknown = 0; // the value after the adoption of a segment
+		int64 unknown = 0; // the value of a segment that was not read
 		if (t.first)
 		{
-			if (dead_known(s.dead.load())) // not while rows are written outside tq
+			if (dead_known(s.dead.load())) // a verb may have reopened it
 				s.dead.store(met.dead);
 			// Transactions outside the snapshot may have drawn ids; without them an open segment would look empty.
 			s.rows.store(std::max(met.rows, s.rows.load()));
@@ -475,8 +450,6 @@ CountResult count_journal(Db &db)
 	t.queue = kNoQueue;
 	t.context = CurrentMemoryContext;
 	t.next_expiry = core::kNever;
-	// The first count after the janitor adopted a restored segment finds its jobs.
-	const uint32 outside = std::min(db.outside_changes.load(), db.outside_adopted.load());
 	const Micros began = steady_now();
 	PG_ENSURE_ERROR_CLEANUP(stop_count, PointerGetDatum(&db));
 	{
@@ -529,12 +502,8 @@ CountResult count_journal(Db &db)
 	else
 		db.audits.fetch_add(1);
 	db.drifted.fetch_add(t.result.drifted);
-	db.outdated.fetch_add(t.result.outdated);
-	// Restored rows become visible before their change is counted, so compare the latest change after the count.
-	const bool from_outside = db.outside_changes.load() != db.outside_found.load();
-	(from_outside ? db.brought : db.lost_found).fetch_add(t.result.missing - t.regained);
-	db.brought.fetch_add(t.regained);
-	db.outside_found.store(outside);
+	db.lost_found.fetch_add(t.result.missing - t.regained);
+	db.regained.fetch_add(t.regained);
 	db.counted_at.store(wall_now());
 	const Micros ended = steady_now();
 	db.rested_at.store(ended + 10 * (ended - began));

@@ -2,7 +2,6 @@
 
 #include "guc.hpp"
 #include "database/attach.hpp"
-#include "database/restoring.hpp"
 #include "dependencies/awaited.hpp"
 #include "dependencies/edges.hpp"
 #include "dependencies/old_batches.hpp"
@@ -228,11 +227,11 @@ int64 evacuate(const WorkerContext &context, Db &db, const SegmentView &segment,
 	MemoryContext old = MemoryContextSwitchTo(keep);
 	SegmentSlot &s = segment_at(db, segment.slot);
 	const Micros began = steady_now();
-	const uint32 changes = db.outside_changes.load(), dead_changes = s.dead_changes.load();
+	const uint32 dead_changes = s.dead_changes.load();
 	const Ids found = scan(segment, rules, true);
 	// The scan has counted the dead letters. The count is stored only if no change has come meanwhile or is about to: a
 	// writer past tq is not visible before its commit, and a committed writer keeps its lock until it has published.
-	if (!dead_known(s.dead.load()) && no_session_writes(segment.tables, true) && db.outside_changes.load() == changes &&
+	if (!dead_known(s.dead.load()) && no_session_writes(segment.tables, true) &&
 		s.dead_changes.load() == dead_changes)
 		s.dead.store(found.dead);
 	MemoryContextSwitchTo(old);
@@ -293,11 +292,10 @@ bool clean_zero(const WorkerContext &context, Db &db, const SegmentView &zero, c
 		if (!begin_work(context, "tq: deleting finished jobs of segment 0"))
 			return false;
 		reserve_ops(kBatch);
-		const bool all_queues = !restore_may_be_under_way(db); // else a queue's row may still be restored
 		for (int64 k = i; k < std::min<int64>(found.ids.n, i + kBatch); ++k)
 		{
 			FetchedJob p = fetch_job(db, found.ids[k], true);
-			if (all_queues && p.result == Fetch::absent && is_orphan(db, found, found.ids[k]))
+			if (p.result == Fetch::absent && is_orphan(db, found, found.ids[k]))
 			{
 				ids[n++] = found.ids[k];
 				++orphans;

@@ -230,9 +230,6 @@ void fire_times(Db &db, Attempt *a, const Schedule &s, core::JobId before, Micro
 	a->fired = due.n > 0 ? p->new_rows : 0;
 }
 
-// Not during a possible restore: a job that looks lost may still be restored.
-bool may_look(const Db &db) noexcept { return state.looking && db.outside_changes.load() == db.outside_adopted.load(); }
-
 // Checks the last job of a schedule. False if a lock was not available.
 bool look_for_lost(Db &db, Planned *p, Micros now)
 {
@@ -264,7 +261,7 @@ void run_turn(Db &db, Attempt *a, Micros now, bool alone, Slice *slice)
 	if (error == nullptr && !a->gone && p->next <= now && p->retry_at <= mono_now() && (alone || !waits(*p)))
 	{
 		a->tried = true;
-		if (may_look(db) && p->looked != state.look)
+		if (state.looking && p->looked != state.look)
 			static_cast<void>(look_for_lost(db, p, now));
 		Schedule s{};
 		core::JobId before = 0;
@@ -357,7 +354,7 @@ Planned *next_to_look_at() noexcept
 	return p->looked != state.look ? p : nullptr;
 }
 
-bool has_to_look(const Db &db) noexcept { return may_look(db) && (next_to_look_at() != nullptr || !has_to_read(db)); }
+bool has_to_look(const Db &db) noexcept { return state.looking && (next_to_look_at() != nullptr || !has_to_read(db)); }
 
 bool look_at_some(const WorkerContext &context, Db &db, Slice *slice)
 {

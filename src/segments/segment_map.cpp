@@ -72,16 +72,6 @@ int ids_of_its_own(const Db &db, int slot, IdRange *ranges)
 	return n;
 }
 
-bool is_mapped(const Db &db, Oid job)
-{
-	bool yes = false;
-	LWLockAcquire(map_lock(db), LW_SHARED);
-	for (int i = 0; i < db.nsegments && !yes; ++i)
-		yes = segment_at(db, i).state != SegmentState::free && segment_at(db, i).job == job;
-	LWLockRelease(map_lock(db));
-	return yes;
-}
-
 bool tables_at(const Db &db, int slot, journal::Segment *tables)
 {
 	LWLockAcquire(map_lock(db), LW_SHARED);
@@ -159,7 +149,7 @@ void last_ids(const Db &db, const journal::Segment *tables, const int *slots, in
 	LWLockRelease(map_lock(db));
 }
 
-int add_segment(Db &db, const journal::Segment &tables, int64 first_id, int64 last_id, bool open, TimestampTz opened_at)
+void add_segment(Db &db, const journal::Segment &tables, TimestampTz opened_at)
 {
 	int slot = -1;
 	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
@@ -174,42 +164,29 @@ int add_segment(Db &db, const journal::Segment &tables, int64 first_id, int64 la
 	}
 	if (slot < 0 && db.nsegments < guc::max_segments)
 		slot = db.nsegments;
-	if (known)
-		slot = -1;
-	if (slot >= 0)
+	if (slot >= 0 && !known)
 	{
+		// H8: the new range starts at the next id that any session can draw.
+		const int64 next = std::min(db.next_id.load(), db.id_limit.load());
+		SegmentSlot &old = segment_at(db, db.open);
+		old.state = SegmentState::sealed;
+		old.last_id = next - 1;
+		old.sealed_at = opened_at;
 		SegmentSlot &s = segment_at(db, slot);
 		s.number = tables.number;
 		s.job = tables.job;
 		s.event = tables.event;
-		s.opened_at = opened_at;
-		s.sealed_at = opened_at;
+		s.opened_at = s.sealed_at = opened_at;
 		s.finished_at = 0;
 		s.forget_counts();
-		if (open)
-		{
-			// H8: the new range starts at the next id that any session can draw.
-			const int64 next = std::min(db.next_id.load(), db.id_limit.load());
-			SegmentSlot &old = segment_at(db, db.open);
-			old.state = SegmentState::sealed;
-			old.last_id = next - 1;
-			old.sealed_at = opened_at;
-			s.first_id = next;
-			s.last_id = PG_INT64_MAX;
-			s.state = SegmentState::open;
-			db.open = slot;
-		}
-		else
-		{
-			s.first_id = first_id;
-			s.last_id = last_id;
-			s.state = SegmentState::sealed;
-		}
+		s.first_id = next;
+		s.last_id = PG_INT64_MAX;
+		s.state = SegmentState::open;
+		db.open = slot;
 		if (slot == db.nsegments)
 			++db.nsegments;
 	}
 	LWLockRelease(map_lock(db));
-	return slot;
 }
 
 void widen_segment(Db &db, int slot, const journal::Segment &tables, int64 first_id, int64 last_id)

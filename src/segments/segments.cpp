@@ -40,8 +40,6 @@ constexpr bool too_great(int64 id) { return id > kLastId - (int64{1} << 40); }
 			 errhint("Such a row was written by hand: delete it, and VACUUM its table.")));
 }
 
-void check_ids_again(Db &db) noexcept { db.ids_checked.store(db.outside_changes.load() - 1); }
-
 // Draws a block of ids from the sequence: (value - increment, value]. Its WAL record is on disk before their use (R2).
 void draw_block(int64 *first, int64 *end)
 {
@@ -88,12 +86,11 @@ void draw_block_above(const Db &db, int64 above, int64 *first, int64 *end)
 	UnlockRelationOid(oid, ShareUpdateExclusiveLock);
 }
 
-// Takes the block, unless another process has installed a block that is not used up.
-void install_block(Db &db, int64 first, int64 end, bool keep_rest)
+// Takes the block, unless another process has installed one that is not used up, or a later one.
+void install_block(Db &db, int64 first, int64 end)
 {
 	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
-	const bool used_up = db.next_id.load() >= db.id_limit.load();
-	if (first >= db.id_limit.load() && (used_up || !keep_rest))
+	if (first >= db.id_limit.load() && db.next_id.load() >= db.id_limit.load())
 	{
 		db.next_id.store(first);
 		db.id_limit.store(end);
@@ -177,13 +174,6 @@ void record_ends(int32 number, uint8 ended)
 	pg::sql("UPDATE tq.segment SET ended = $2 WHERE number = $1", {types, values, nulls}, false, 0);
 }
 
-bool is_recorded(const Db &db, int32 number)
-{
-	Registered *rows = nullptr;
-	const int n = read_registry(db, &rows);
-	return std::any_of(rows, rows + n, [number](const Registered &r) { return r.number == number; });
-}
-
 void ensure_mapped(Db &db)
 {
 	if (db.load_state.load() != static_cast<uint32>(LoadState::none))
@@ -197,17 +187,11 @@ void ensure_mapped(Db &db)
 	const int nregistered = read_registry(db, &registered);
 	int open = -1;
 	int64 greatest = 0;
-	bool whole = true;
 	for (int i = 0; i < n; ++i)
 	{
-		mapped[i] = is_usable(list[i]);
-		whole = whole && mapped[i];
+		mapped[i] = is_usable(list[i]); // tq_health() names the others
 		if (mapped[i] && journal::segment_bounds(list[i].tables, &low[i], &high[i]))
 			greatest = std::max(greatest, high[i]);
-		// A segment without rows or a record waits for its rows from a dump; it is adopted later.
-		else if (mapped[i] && list[i].tables.number != 0)
-			mapped[i] = std::any_of(registered, registered + nregistered,
-									[&](const Registered &r) { return r.number == list[i].tables.number; });
 		open = mapped[i] ? i : open; // the youngest complete one
 	}
 	const auto nmapped = static_cast<int>(std::count(mapped, mapped + n, true));
@@ -215,25 +199,12 @@ void ensure_mapped(Db &db)
 		ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 						errmsg("database has %d segments, more than tq.max_segments", nmapped),
 						errhint("Raise tq.max_segments and restart the server.")));
-	int64 first = 0, end = 0;
-	// Existing jobs can still be processed, and a read-only session can see them. A session that draws ids checks
-	// again, and draws a block or raises the error.
-	const bool draws = !too_great(greatest) && !XactReadOnly;
-	const Oid sequence = draws ? sequence_oid("job_id_seq") : InvalidOid;
-	if (draws)
-	{
-		// The scheduler maps, too. The first to draw a block is the one that installs it.
-		LockRelationOid(sequence, ShareUpdateExclusiveLock);
-		if (db.load_state.load() == static_cast<uint32>(LoadState::none))
-			draw_block_above(db, greatest, &first, &end);
-	}
-	else
-		check_ids_again(db);
 	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
 	if (db.load_state.load() == static_cast<uint32>(LoadState::none))
 	{
-		db.next_id.store(std::max(first, greatest + 1));
-		db.id_limit.store(end);
+		db.greatest_id.store(greatest);
+		db.next_id.store(greatest + 1);
+		db.id_limit.store(greatest + 1); // the first call that needs ids draws a block
 		db.nsegments = 0;
 		db.open = 0;
 		for (int i = 0; i < n; ++i)
@@ -261,8 +232,6 @@ void ensure_mapped(Db &db)
 						s.state = SegmentState::finished;
 						ended = registered[k].ended;
 					}
-					// It accepts jobs again; the janitor records that.
-					whole = whole && (registered[k].finished_at == 0 || i != open);
 				}
 			s.forget_counts();
 			s.ended.store(ended);
@@ -272,43 +241,10 @@ void ensure_mapped(Db &db)
 				db.open = db.nsegments;
 			++db.nsegments;
 		}
-		if (!whole) // or during a restore that was not announced
-			request_reload(db);
 		db.load_state.store(static_cast<uint32>(LoadState::mapped));
 	}
 	LWLockRelease(map_lock(db));
-	if (draws)
-		UnlockRelationOid(sequence, ShareUpdateExclusiveLock);
 }
-
-namespace
-{
-
-// After rows were restored, ensures that none of their ids is drawn again, even before the janitor has processed them.
-// With `draws` false it does not report that no ids are left.
-void check_ids(Db &db, bool draws)
-{
-	const uint32 changes = db.outside_changes.load();
-	if (changes == db.ids_checked.load())
-		return;
-	journal::SegmentTables *list = nullptr;
-	const int n = journal::list_segments(&list);
-	int64 greatest = 0, first = 0, end = 0;
-	for (int i = 0; i < n; ++i)
-	{
-		int64 low = 0, high = 0;
-		if (is_usable(list[i]) && journal::segment_bounds(list[i].tables, &low, &high))
-			greatest = std::max(greatest, high);
-	}
-	if (!draws && too_great(greatest))
-		return;
-	// The restore may have advanced the sequence itself, so always draws a block.
-	draw_block_above(db, greatest, &first, &end);
-	install_block(db, first, end, false);
-	db.ids_checked.store(changes);
-}
-
-} // namespace
 
 namespace
 {
@@ -331,7 +267,6 @@ bool still_takes(const Db &db, const Drawn &d) noexcept
 
 Drawn draw_ids(Db &db, int n)
 {
-	check_ids(db, true);
 	for (;;)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -368,23 +303,10 @@ Drawn draw_ids(Db &db, int n)
 		}
 		LWLockRelease(map_lock(db));
 		int64 first = 0, end = 0;
-		draw_block(&first, &end);
+		draw_block_above(db, db.greatest_id.load(), &first, &end);
 		TQ_WAIT_POINT("block-after-draw");
-		install_block(db, first, end, true);
+		install_block(db, first, end);
 	}
-}
-
-void raise_ids(Db &db) { check_ids(db, false); }
-
-void raise_ids(Db &db, int64 above)
-{
-	int64 first = 0, end = 0;
-	if (above < db.next_id.load())
-		return;
-	if (too_great(above))
-		return check_ids_again(db);
-	draw_block_above(db, above, &first, &end);
-	install_block(db, first, end, false);
 }
 
 } // namespace tq

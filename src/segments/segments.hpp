@@ -10,9 +10,6 @@ namespace tq
 // Reads the list of segments from the catalog into the map, once.
 void ensure_mapped(Db &db);
 
-// Whether tq.segment has a segment. The janitor records a new segment; a restore may bring the tables first.
-bool is_recorded(const Db &db, int32 number);
-
 // Draws up to n consecutive ids of one segment; returns how many. The caller keeps RowExclusiveLock on the segment's
 // job table until its transaction ends, so that the segment is not finished or dropped before the rows are published.
 struct Drawn
@@ -23,12 +20,6 @@ struct Drawn
 	journal::Segment tables;
 };
 Drawn draw_ids(Db &db, int n);
-
-// Makes all later ids greater than this one (ids written by hand or restored).
-void raise_ids(Db &db, int64 above);
-
-// The same for all rows written outside tq since the last check, so that a segment opened now starts above them.
-void raise_ids(Db &db);
 
 // The slots whose ranges include the id, by the end of their range, then segment 0. Returns the count, at most
 // kMostSlots.
@@ -45,9 +36,6 @@ struct IdRange
 	int64 first, last;
 };
 int ids_of_its_own(const Db &db, int slot, IdRange *ranges);
-
-// Whether the map has a segment with this job table.
-bool is_mapped(const Db &db, Oid job);
 
 // Whether segment 0 has taken jobs as the open segment, because there is no other yet.
 bool zero_takes_jobs(const Db &db) noexcept;
@@ -102,13 +90,11 @@ void last_ids(const Db &db, const journal::Segment *tables, const int *slots, in
 // The same with damaged segments; the caller holds the lock.
 int live_segments_locked(const Db &db, journal::Segment *tables, int *slots, int max) noexcept;
 
-// Adds a segment that the janitor created or adopted. With `open` it accepts jobs, and the former open one is sealed.
-// Returns its slot, or -1 if the map is full or has it already.
-int add_segment(Db &db, const journal::Segment &tables, int64 first_id, int64 last_id, bool open,
-				TimestampTz opened_at);
+// Adds a segment that the janitor created. It accepts jobs, and the former open one is sealed. Nothing happens if the
+// map is full or has it already.
+void add_segment(Db &db, const journal::Segment &tables, TimestampTz opened_at);
 
-// Widens a segment's range to include rows written outside tq. Other segments may have these ids, too; a lookup by id
-// reads each of them.
+// Widens the range of a segment whose ids were unknown when it was mapped, because it was damaged.
 void widen_segment(Db &db, int slot, const journal::Segment &tables, int64 first_id, int64 last_id);
 
 // SegmentSlot::dead of a segment that was not read: some, but unknown how many. Retries and purges leave it unknown.

@@ -221,15 +221,4 @@ uint16_t queue_of_id(const Db &db, int32 id) noexcept
 	return kNoQueue;
 }
 
-void note_outside_change(Db &db) noexcept { db.outside_changed_at.store(wall_now()); }
-
-void request_reload(Db &db) noexcept
-{
-	note_outside_change(db);
-	db.outside_seen_at.store(wall_now());
-	db.outside_changes.fetch_add(1);
-	db.reload.store(true);
-	wake_scheduler(db);
-}
-
 } // namespace tq

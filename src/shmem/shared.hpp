@@ -128,21 +128,8 @@ struct Db
 	std::atomic<uint32> load_state;
 	std::atomic<uint32> loader;	  // procno + 1 of the process that loads or recounts; 0: none
 	std::atomic<uint32> timer_loader; // procno + 1 of the process that reads in delayed jobs; 0: none
-	std::atomic<bool> reload;	  // tables were changed outside tq: recount
-	std::atomic<uint32> outside_changes; // number of changes of the tables outside tq
-	// The value of outside_changes when the janitor last compared the segments and all were complete.
-	std::atomic<uint32> outside_adopted;
-	// The value of outside_changes whose jobs the last count has seen (written by the loader).
-	std::atomic<uint32> outside_found;
-	// The value of outside_changes up to which the journal has been counted.
-	std::atomic<uint32> outside_counted;
-	std::atomic<Micros> outside_changed_at;
-	std::atomic<Micros> outside_seen_at;	// the same, for tq_health
+	std::atomic<bool> reload;	  // a count is requested
 	std::atomic<Micros> wall_offset, mono_offset; // of tq_set_now (clock.hpp)
-	// When the janitor retries segments that another session had locked (mono_now); 0: not needed.
-	std::atomic<Micros> adopt_at;
-	// The value of outside_changes up to which the id counter has been compared with the rows.
-	std::atomic<uint32> ids_checked;
 	std::atomic<bool> active;	  // known to be active (database/activation.hpp)
 	std::atomic<bool> first_use;  // a session asks the scheduler to record the first use
 	std::atomic<bool> inactive_logged;
@@ -166,6 +153,7 @@ struct Db
 	Awaited awaited;
 	std::atomic<int64> next_id; // drawn with the map lock shared
 	std::atomic<int64> id_limit;
+	std::atomic<int64> greatest_id; // when the segments were mapped
 	int32 nsegments;  // map lock; slots 0 .. nsegments - 1 have been in use
 	int32 open;		  // map lock; slot that takes jobs
 	// Counts of the journal (map lock).
@@ -173,12 +161,13 @@ struct Db
 	CountSnapshot count;   // the count under way
 	CountSnapshot counted; // the last finished count
 	// Statistics.
-	std::atomic<int64> loads, refilled, evicted, aborted_claims, claims_logged, rows_gone, lost_found, brought;
+	std::atomic<int64> loads, refilled, evicted, aborted_claims, claims_logged, rows_gone, lost_found;
+	std::atomic<int64> regained; // jobs of segments that were damaged and could be read again
 	// The longest time in which a COMMIT of a thousand or more changes published them, with interrupts held.
 	std::atomic<Micros> longest_publish;
 	std::atomic<int64> read_again; // jobs both evicted and refilled in the last minute
 	std::atomic<int64> committing; // jobs that transactions change which are committing and have not published it
-	std::atomic<int64> audits, drifted, outdated; // counts after the first load, and their findings
+	std::atomic<int64> audits, drifted; // counts after the first load, and their findings
 	std::atomic<int64> fires, fires_missed, fires_failed, fires_again; // of schedules
 	std::atomic<int64> schedules_unreadable; // rows that the scheduler skipped when it last read them
 	std::atomic<int64> follow_ups_lost; // follow-ups that could not be enqueued when a job ended
@@ -254,12 +243,6 @@ void set_current_db(Db &db) noexcept;
 
 // The queue slot of a tq.queue id; kNoQueue if unknown.
 uint16_t queue_of_id(const Db &db, int32 id) noexcept;
-
-// A restore may be under way: a change from outside was seen now (database/restoring.hpp).
-void note_outside_change(Db &db) noexcept;
-
-// Makes the scheduler load or count again, because rows were written outside tq.
-void request_reload(Db &db) noexcept;
 
 // Wait points: with -DTQ_TEST a test can make a process wait, fail, exit or die at a named place. Use
 // TQ_WAIT_POINT_NOFAIL where nothing may fail: in commit, abort and exit callbacks, and right after a commit.

@@ -1,7 +1,6 @@
 #include "unique/unique_cleanup.hpp"
 
 #include "guc.hpp"
-#include "database/restoring.hpp"
 #include "processes/work_transaction.hpp"
 #include "residency/recount.hpp"
 #include "unique/unique_keys.hpp"
@@ -23,7 +22,7 @@ bool clean_keys(const WorkerContext &context, Db &db)
 {
 	const Micros started = steady_now();
 	const MemoryContext keys = AllocSetContextCreate(CurrentMemoryContext, "tq unique keys", ALLOCSET_SMALL_SIZES);
-	KeyPass pass{.keys = keys, .key = cstring_to_text(""), .gone_too = !restore_may_be_under_way(db)};
+	KeyPass pass{.keys = keys, .key = cstring_to_text("")};
 	db.keys_clean.store(true); // a session that writes a row from here on clears it
 	volatile bool stay = true;
 	PG_ENSURE_ERROR_CLEANUP(not_clean, PointerGetDatum(&db));

@@ -1,6 +1,5 @@
 #include "unique/unique_keys.hpp"
 
-#include "database/restoring.hpp"
 #include "residency/loader.hpp"
 #include "segments/segments.hpp"
 #include "transaction/bulks.hpp"
@@ -138,28 +137,6 @@ bool standing_in_journal(const Db &db, JobId id, KeyState *out)
 	});
 }
 
-// The same for restored segments that the janitor has not adopted yet. The jobs of a segment without indexes are
-// unknown. So the job counts as running, which cannot be replaced, for a day after the last sign of a restore.
-bool standing_in_new_segments(const Db &db, JobId id, KeyState *out)
-{
-	if (db.outside_changes.load() == db.outside_adopted.load())
-		return false;
-	journal::SegmentTables *list = nullptr;
-	const int n = journal::list_segments(&list);
-	const bool comes = restore_seen_within(db, 86400 * core::kSecond);
-	bool found = false, whole = true;
-	Snapshot snapshot = committed_snapshot();
-	for (int i = 0; i < n && !found; ++i)
-	{
-		found = list[i].complete && standing_in_segment(list[i].tables, id, snapshot, out);
-		whole = whole && (list[i].complete || is_mapped(db, list[i].tables.job));
-	}
-	UnregisterSnapshot(snapshot);
-	if (!found && !whole && comes)
-		*out = KeyState::running;
-	return found || (!whole && comes);
-}
-
 // Whether the job was cancelled, expired or purged before its first attempt. A claim that a crash may have lost counts
 // as an attempt. False if the job is missing.
 bool ended_unstarted(const Db &db, JobId id)
@@ -288,7 +265,7 @@ KeyState standing_of_job(Db &db, JobId id)
 	if (standing_in_memory(db, id, &s))
 		return s;
 	// A snapshot misses a job that is moved to segment 0 meanwhile, so the second search finds it.
-	if (standing_in_journal(db, id, &s) || standing_in_journal(db, id, &s) || standing_in_new_segments(db, id, &s))
+	if (standing_in_journal(db, id, &s) || standing_in_journal(db, id, &s))
 		return s;
 	return is_in_bulk(db, id) ? KeyState::waiting : KeyState::gone;
 }
@@ -318,9 +295,8 @@ bool key_of_job(const Db &db, JobId id, int32 *queue_id, text **key)
 
 int delete_stale_keys(Db &db, KeyPass *pass)
 {
-	auto stale = [&](const KeyRow &row) {
-		const KeyState s = standing_of_key(db, row);
-		return s == KeyState::ended || (s == KeyState::gone && pass->gone_too);
+	auto stale = [&db](const KeyRow &row) {
+		return is_free(standing_of_key(db, row));
 	};
 	// Small, so that a session that waits for one of these rows does not wait long.
 	constexpr int kBatch = 200;

@@ -63,7 +63,6 @@ struct KeyPass
 	MemoryContext keys; // of `key`
 	text *key;
 	int32 queue_id = PG_INT32_MIN;
-	bool gone_too; // also deletes rows whose jobs are missing, which a restore can no longer bring
 	int64 kept = 0;
 };
 

@@ -6,7 +6,6 @@
 #include "api/args.hpp"
 #include "database/activation.hpp"
 #include "database/attach.hpp"
-#include "database/restoring.hpp"
 #include "handlers/handler_function.hpp"
 #include "journal/journal.hpp"
 #include "queues/actions.hpp"
@@ -171,7 +170,7 @@ void lock_tables(const Db &db)
 // Makes the registries agree with the tables. All segments count as unfinished: the first load reads them.
 void repair(const Db &db)
 {
-	journal::enable_triggers(db.extension, [](Oid, void *) {}, nullptr);
+	journal::enable_triggers(db.extension);
 	journal::adopt_segments(db.extension);
 	journal::SegmentTables *list = nullptr;
 	const int n = journal::list_segments(&list);

@@ -2,7 +2,6 @@
 
 #include "guc.hpp"
 #include "database/attach.hpp"
-#include "database/restoring.hpp"
 #include "dependencies/awaited.hpp"
 #include "processes/work_transaction.hpp"
 #include "residency/loader.hpp"
@@ -12,7 +11,6 @@
 #include "retention/old_changes.hpp"
 #include "retention/segment_drops.hpp"
 #include "retention/segment_policy.hpp"
-#include "segments/reopening.hpp"
 #include "segments/segments.hpp"
 #include "queues/actions.hpp"
 #include "unique/unique_cleanup.hpp"
@@ -45,78 +43,27 @@ void warn_of_room(Db &db)
 			 errhint("Look with tq_health() for what keeps segments. Raise tq.max_segments at the next restart.")));
 }
 
-// Adds complete segments of other sources (a restore) to the map, and removes segments that were dropped by hand (H6).
-bool adopt(const WorkerContext &context, Db &db, bool *changed)
+// Removes segments whose tables were dropped by hand, as those of a damaged one may be.
+bool forget_dropped(const WorkerContext &context, Db &db, bool *changed)
 {
-	const uint32 changes = db.outside_changes.load();
 	if (!begin_work(context, "tq: comparing segments"))
 		return false;
 	journal::SegmentTables *list = nullptr;
 	const int n = journal::list_segments(&list);
 	int known = 0;
-	bool whole = true; // a segment requests another pass once it is complete, except one that VACUUM had locked
-	bool locked = false;
-	journal::adopt_segments(context.extension);
 	const SegmentView *map = views(db, &known);
-	for (int i = 0; i < n; ++i)
-	{
-		bool found = false;
-		for (int k = 0; k < known; ++k)
-			found = found || map[k].tables.job == list[i].tables.job;
-		if (found)
-			continue;
-		// A COPY under way would be adopted in part: its rows are not visible yet. Its end requests another pass.
-		const bool busy = list[i].complete && !no_session_writes(list[i].tables);
-		locked = locked || busy;
-		if (busy || !list[i].complete)
-		{
-			whole = false;
-			continue;
-		}
-		int64 low = 0, high = 0;
-		// The next statement may fill an empty segment (pg_restore --data-only); it requests another pass.
-		if (journal::segment_bounds(list[i].tables, &low, &high))
-			raise_ids(db, high);
-		else if (restore_may_be_under_way(db) || !is_recorded(db, list[i].tables.number))
-			continue;
-		else
-			low = 1;
-		const int slot = add_segment(db, list[i].tables, low, high, false, wall_now());
-		if (slot < 0)
-		{
-			whole = false;
-			warn_of_room(db);
-			continue;
-		}
-		segment_at(db, slot).dead.store(kDeadUnknown); // the janitor counts before it drops
-		ereport(LOG, (errmsg("tq: adopted segment %d", list[i].tables.number)));
-		*changed = true;
-	}
 	for (int k = 0; k < known; ++k)
 	{
-		bool found = map[k].state == SegmentState::dropping;
+		bool found = map[k].state == SegmentState::open || map[k].state == SegmentState::dropping;
 		for (int i = 0; i < n; ++i)
 			found = found || map[k].tables.job == list[i].tables.job;
-		if (found || map[k].state == SegmentState::open)
+		if (found)
 			continue;
 		ereport(LOG, (errmsg("tq: segment %d was dropped by hand", map[k].tables.number)));
 		remove_segment(db, map[k].slot);
 		*changed = true;
 	}
-	// rows written by hand into a segment that was already in the map
-	for (int k = 0; k < known; ++k)
-	{
-		int64 low = 0, high = 0;
-		if (journal::segment_bounds(map[k].tables, &low, &high))
-		{
-			raise_ids(db, high);
-			widen_segment(db, map[k].slot, map[k].tables, low, high);
-		}
-	}
-	reopen_untold(db); // last: it locks what it changes
 	end_work();
-	db.adopt_at.store(locked ? mono_now() + 60 * core::kSecond : 0);
-	db.outside_adopted.store(whole ? changes : changes - 1);
 	return true;
 }
 
@@ -142,18 +89,7 @@ bool open_next(const WorkerContext &context, Db &db, bool *changed)
 	}
 	if (!begin_work(context, "tq: opening a segment"))
 		return false;
-	// Ids from outside should be below the new range. An id near the greatest possible id cannot be, because no id is
-	// drawn above it. It would be outside the range of the old segment in the map, so that range is widened below. If
-	// another session has locked a table, an id may be in two ranges, or in none, until the janitor's next pass.
-	int64 low = 0, high = 0;
-	ErrorData *error = nullptr;
-	const Tried looked = attempt(
-		[&] {
-			raise_ids(db);
-			return journal::segment_bounds(open->tables, &low, &high);
-		},
-		&error);
-	// tables outside the map, such as those of an unfinished restore, use numbers too
+	// tables that lack indexes or triggers are not in the map, and use numbers, too
 	journal::SegmentTables *list = nullptr;
 	const int ntables = journal::list_segments(&list);
 	for (int i = 0; i < ntables; ++i)
@@ -171,9 +107,7 @@ bool open_next(const WorkerContext &context, Db &db, bool *changed)
 	TQ_WAIT_POINT("segment-before-commit");
 	end_work();
 	TQ_WAIT_POINT("segment-before-map");
-	add_segment(db, next, 0, 0, true, now);
-	if (looked == Tried::done)
-		widen_segment(db, open->slot, open->tables, low, high);
+	add_segment(db, next, now);
 	TQ_WAIT_POINT("segment-after-map");
 	*changed = true;
 	return true;
@@ -189,7 +123,6 @@ void count_visit(const journal::Candidate &, const journal::Fold &fold, const jo
 bool journal_agrees(Db &db, const SegmentView &s, uint8 *ended)
 {
 	int64 unfinished = 0;
-	const uint32 changes = db.outside_changes.load();
 	const bool asked = db.reload.load();
 	Snapshot snapshot = committed_snapshot();
 	const auto summary = journal::scan_segment(s.tables, snapshot, false, count_visit, &unfinished, false);
@@ -197,8 +130,8 @@ bool journal_agrees(Db &db, const SegmentView &s, uint8 *ended)
 	UnregisterSnapshot(snapshot);
 	if (unfinished == 0)
 		return true;
-	// a job was revived, or written past tq, since the counter was read
-	if (asked || db.reload.load() || db.outside_changes.load() != changes || segment_at(db, s.slot).live.load() != 0)
+	// a job was revived since the counter was read
+	if (asked || db.reload.load() || segment_at(db, s.slot).live.load() != 0)
 		return false;
 	ereport(LOG, (errmsg("tq: %lld jobs of segment %d are not counted, counting again",
 						 static_cast<long long>(unfinished), s.tables.number)));
@@ -208,7 +141,7 @@ bool journal_agrees(Db &db, const SegmentView &s, uint8 *ended)
 
 // Marks a sealed segment without live jobs as finished, so that no load reads it again. The lock, taken without
 // waiting, keeps out sessions that could start a new life in it (segments/reopening.hpp). A former holder of the lock
-// has published its changes. If it wrote rows past tq, it has requested a recount, which then comes first.
+// has published its changes.
 bool finish(const WorkerContext &context, Db &db, const SegmentView &s, bool *changed)
 {
 	if (db.reload.load())
@@ -216,7 +149,6 @@ bool finish(const WorkerContext &context, Db &db, const SegmentView &s, bool *ch
 	if (!begin_work(context, "tq: closing a segment"))
 		return false;
 	const Micros now = wall_now();
-	const uint32 changes = db.outside_changes.load(); // tq_reload() clears the request for a recount
 	TQ_WAIT_POINT("finish-before-lock");
 	SegmentSlot &slot = segment_at(db, s.slot);
 	// A job that begins a new life from now on makes it unknown how jobs ended (segments/reopening.cpp).
@@ -230,7 +162,6 @@ bool finish(const WorkerContext &context, Db &db, const SegmentView &s, bool *ch
 	}
 	if (ConditionalLockRelationOid(s.tables.job, ShareRowExclusiveLock) &&
 		ConditionalLockRelationOid(s.tables.event, ShareRowExclusiveLock) && !db.reload.load() &&
-		db.outside_changes.load() == changes &&
 		change_segment(db, s.slot, SegmentState::sealed, SegmentState::finished, now))
 	{
 		const pg::OwnerScope scope = pg::enter_owner(context.extension);
@@ -381,18 +312,13 @@ bool recount(const WorkerContext &context, Db &db)
 	if (!begin_work(context, "tq: counting the journal"))
 		return false;
 	CountResult result{};
-	const uint32 adopted = db.outside_adopted.load();
-	const bool done = load_or_count(db, &result);
-	if (done)
-		db.outside_counted.store(adopted);
-	else
+	if (!load_or_count(db, &result))
 		db.reload.store(true);
-	if (result.drifted + result.missing + result.outdated > 0)
+	if (result.drifted + result.missing > 0)
 	{
 		const char *which = describe_drifts(result);
-		ereport(LOG, (errmsg("tq: a recount found %lld counters to repair, %lld jobs to read in and %lld out of date",
-							 static_cast<long long>(result.drifted), static_cast<long long>(result.missing),
-							 static_cast<long long>(result.outdated)),
+		ereport(LOG, (errmsg("tq: a recount found %lld counters to repair and %lld jobs to read in",
+							 static_cast<long long>(result.drifted), static_cast<long long>(result.missing)),
 					  which != nullptr ? errdetail("Memory had %s.", which) : 0));
 	}
 	end_work();
@@ -415,7 +341,7 @@ void look_at_damaged_again(const Db &db)
 			segment_at(db, map[i].slot).damaged.store(false);
 }
 
-// Adopts rows that were written to the tables past tq. After a failure the request for it stays. A failed audit leaves
+// Compares memory with the tables. After a failure the request for it stays. A failed audit leaves
 // no request, because that would keep segments from being finished: its time makes it due again.
 bool reload(const WorkerContext &context, Db &db, bool asked, bool *changed)
 {
@@ -424,7 +350,7 @@ bool reload(const WorkerContext &context, Db &db, bool asked, bool *changed)
 	volatile bool stay = false;
 	PG_ENSURE_ERROR_CLEANUP(ask_again, asker);
 	{
-		stay = adopt(context, db, changed);
+		stay = forget_dropped(context, db, changed);
 		MemoryContextSwitchTo(cycle);
 		stay = stay && recount(context, db);
 		if (stay && asked)
@@ -447,17 +373,10 @@ void settle(Backoff &pause, bool failed) noexcept
 	pause.until.store(failed ? steady_now() + pause.length.load() : 0);
 }
 
-bool adoption_due(const Db &db) noexcept
-{
-	const Micros at = db.adopt_at.load();
-	return at != 0 && at <= mono_now();
-}
-
 // An audit reads all that waits on disk, so those for jobs that expired there take a tenth of the time.
 bool audit_due(const Db &db, Micros now) noexcept
 {
-	const bool expired = engine.db(index_of(db)).disk_expiry.load() <= now && db.rested_at.load() <= steady_now() &&
-						 !copy_is_coming(db);
+	const bool expired = engine.db(index_of(db)).disk_expiry.load() <= now && db.rested_at.load() <= steady_now();
 	return expired ||
 		   (guc::audit_interval > 0 && is_over(db.counted_at.load(), guc::audit_interval * core::kSecond, now));
 }
@@ -469,7 +388,7 @@ bool run_round(const WorkerContext &context, Db &db, bool tidies, Failures *fail
 	if (tidies && !failures->reload)
 	{
 		const bool audit = audit_due(db, wall_now());
-		const bool asked = db.reload.exchange(false) || adoption_due(db);
+		const bool asked = db.reload.exchange(false);
 		if (asked || audit)
 			tried = guard([&] { return reload(context, db, asked, changed); });
 		failures->reload = tried == Tried::failed;
@@ -504,7 +423,7 @@ bool janitor_needed(const Db &db, Micros now, bool *urgent)
 	const bool opens = !pauses(db.opening);
 	*urgent = tidies && db.reload.load();
 	bool needed = *urgent || (tidies && (keys_wanted(db) || old_actions_due(db) || changes_wanted(db) ||
-										 adoption_due(db) || audit_due(db, now)));
+										 audit_due(db, now)));
 	int n = 0;
 	SegmentView *map = views(db, &n);
 	const SegmentRules rules = rules_of(db, map, n, now);

@@ -12,7 +12,6 @@
 //   CREATE, ALTER EXTENSION (any)       object access                    rings at commit
 //   CREATE DATABASE, other ALTER        object access                    rings at commit
 //   tq_activate(), tq_deactivate()      the call                         yes
-//   a segment's table, index, trigger   ProcessUtility                   asks the janitor to compare, at commit
 //   functions dropped or altered        object access, ProcessUtility    no: holds the handlers of changed functions
 //
 // Regime: PG. Locks: ddl_lock_tag(database) in ShareLock to the end of the transaction, ddl_lock_tag(InvalidOid) in
@@ -21,7 +20,6 @@
 #include "workers/lifecycle_hooks.hpp"
 
 #include "database/activation.hpp"
-#include "database/reload.hpp"
 #include "handlers/handler_function.hpp"
 #include "journal/journal.hpp"
 #include "processes/slots.hpp"
@@ -290,53 +288,6 @@ void before_statement(Node *statement, ProcessUtilityContext context)
 	}
 }
 
-// A restore creates a segment's tables, fills them, and only then adds indexes and triggers, in any order. The last of
-// these statements makes the segment complete (H6). Only an administrator runs such statements; the janitor knows about
-// its own.
-bool completes_segment(Node *statement)
-{
-	const RangeVar *table = nullptr;
-
-	if (creating_extension || MyBgworkerEntry != nullptr)
-		return false;
-	switch (nodeTag(statement))
-	{
-		case T_AlterTableStmt:
-			table = reinterpret_cast<AlterTableStmt *>(statement)->relation;
-			break;
-		case T_IndexStmt:
-			table = reinterpret_cast<IndexStmt *>(statement)->relation;
-			break;
-		case T_CreateTrigStmt:
-			table = reinterpret_cast<CreateTrigStmt *>(statement)->relation;
-			break;
-		case T_CopyStmt:
-			// COPY into a registry counts too: registries have no triggers. Jobs cannot be used before the row of
-			// their queue, which may come later.
-			if (reinterpret_cast<CopyStmt *>(statement)->is_from)
-				table = reinterpret_cast<CopyStmt *>(statement)->relation;
-			break;
-		case T_DropStmt: {
-			auto drop = reinterpret_cast<DropStmt *>(statement);
-
-			if (drop->removeType == OBJECT_TABLE)
-				table = makeRangeVarFromNameList(linitial_node(List, drop->objects));
-		}
-		break;
-		default:
-			break;
-	}
-	if (table == nullptr)
-		return false;
-	if (table->schemaname != nullptr)
-		return strcmp(table->schemaname, "tq") == 0;
-
-	const Oid relation = RangeVarGetRelid(table, NoLock, true);
-	const char *schema = OidIsValid(relation) ? get_namespace_name(get_rel_namespace(relation)) : nullptr;
-
-	return schema != nullptr && strcmp(schema, "tq") == 0;
-}
-
 bool ends_prepared_transaction(Node *statement) noexcept
 {
 	if (!IsA(statement, TransactionStmt))
@@ -357,7 +308,6 @@ void process_utility(PlannedStmt *planned, const char *query, bool read_only_tre
 {
 	// Computed before the statement, because the tree may be freed afterwards.
 	bool ring_after = ends_prepared_transaction(planned->utilityStmt) && ddl_concerns_us() && prepared_ddl_exists();
-	bool compare_after = ddl_concerns_us() && completes_segment(planned->utilityStmt);
 
 	if (ddl_concerns_us())
 		before_statement(planned->utilityStmt, context);
@@ -367,8 +317,6 @@ void process_utility(PlannedStmt *planned, const char *query, bool read_only_tre
 	else
 		standard_ProcessUtility(planned, query, read_only_tree, context, params, environment, dest, completion);
 
-	if (compare_after)
-		mark_reload();
 	if (state.functions_changed && ddl_concerns_us())
 	{
 		ExtensionRow row;

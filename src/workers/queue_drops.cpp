@@ -89,8 +89,7 @@ void evict_group_slot(Db &db, uint16_t slot, int32 id) noexcept
 
 bool finish_drops(const WorkerContext &context, Db &db)
 {
-	// a restore may bring jobs of a closing queue that are not counted yet
-	if (db.reload.load() || db.outside_changes.load() != db.outside_counted.load())
+	if (db.reload.load())
 		return true;
 	for (uint32 i = 0; i < engine.limits().queues; ++i)
 	{

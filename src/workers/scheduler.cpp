@@ -311,9 +311,8 @@ Db *start(const WorkerContext &context)
 void begin_active(const WorkerContext &context, Db &db)
 {
 	static_cast<void>(database_of(context.extension));
-	note_all(db);								// the notes of the scheduler before are lost
-	db.revocations.store(true);					// so is the walk that it was doing
-	journal::adopt_segments(context.extension); // segments that a restore made before this start
+	note_all(db);				// the notes of the scheduler before are lost
+	db.revocations.store(true); // so is the walk that it was doing
 }
 
 // Whether the database is active: at the start, and when a session asks for its first use to be recorded. tq_activate()
