@@ -269,7 +269,7 @@ void empty_filter(Db &db) noexcept
 	db.awaited.emptied.fetch_add(1);
 }
 
-bool are_awaited(const Db &db, JobId first, JobId last, const journal::Segment *within)
+bool are_awaited(const Db &db, JobId first, JobId last)
 {
 	if (db.awaited.openers.load() > 0)
 		return true;
@@ -279,17 +279,7 @@ bool are_awaited(const Db &db, JobId first, JobId last, const journal::Segment *
 		"SELECT FROM tq.dependency WHERE parent_id BETWEEN $1 AND $2 AND state IS NULL LIMIT 1", 2, {INT8OID, INT8OID}};
 	const pg::OwnerScope scope = enter_registry(db);
 	Datum values[] = {Int64GetDatum(first), Int64GetDatum(last)};
-	bool yes = pg::run(any, values, nullptr) > 0;
-	// Most of these ids may be of other segments.
-	if (yes && within != nullptr)
-	{
-		const char *there = psprintf("SELECT FROM tq.dependency d WHERE parent_id BETWEEN $1 AND $2 AND state IS NULL"
-									 " AND (EXISTS (SELECT FROM tq.job_%d j WHERE j.id = d.parent_id)"
-									 " OR EXISTS (SELECT FROM tq.event_%d e WHERE e.job_id = d.parent_id)) LIMIT 1",
-									 within->number, within->number);
-		pg::sql(there, {any.types, values, nullptr, any.nargs}, true, 1);
-		yes = SPI_processed > 0;
-	}
+	const bool yes = pg::run(any, values, nullptr) > 0;
 	leave_registry(scope);
 	return yes;
 }

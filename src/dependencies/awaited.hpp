@@ -93,8 +93,7 @@ void empty_filter(Db &db) noexcept;
 // --- for the janitor
 
 // Whether a job waits, or may begin to wait, for a job of this range of ids whose end is not recorded yet. Takes a new
-// snapshot. The caller ensures that no session ends or revives these jobs meanwhile. With `within`, a segment whose
-// tables the caller has locked, checks only the jobs in it.
-bool are_awaited(const Db &db, JobId first, JobId last, const journal::Segment *within = nullptr);
+// snapshot. The caller ensures that no session ends or revives these jobs meanwhile.
+bool are_awaited(const Db &db, JobId first, JobId last);
 
 } // namespace tq

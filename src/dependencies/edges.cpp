@@ -59,20 +59,19 @@ void let_edges_of_segment_go(const Db &db, const journal::Segment &segment, core
 {
 	if (!has_edges())
 		return;
-	const Oid types[] = {INT8OID, INT8OID};
-	const Datum values[] = {Int64GetDatum(first), Int64GetDatum(last)};
 	static pg::Statement below = {"DELETE FROM tq.edge e WHERE parent_id < $1"
 								  " AND NOT EXISTS (SELECT FROM tq.job_0 j WHERE j.id = e.parent_id)",
 								  1,
 								  {INT8OID}};
+	static pg::Statement of_range = {"DELETE FROM tq.edge e WHERE parent_id BETWEEN $1 AND $2"
+									 " AND NOT EXISTS (SELECT FROM tq.job_0 j WHERE j.id = e.parent_id)",
+									 2,
+									 {INT8OID, INT8OID}};
+	Datum range[] = {Int64GetDatum(first), Int64GetDatum(last)};
 	Datum lowest[] = {Int64GetDatum(lowest_of_others(db, segment, last + 1))};
 	const pg::OwnerScope scope = enter_registry(db);
 	pg::run(below, lowest, nullptr);
-	pg::sql(psprintf("DELETE FROM tq.edge e WHERE parent_id BETWEEN $1 AND $2"
-					 " AND EXISTS (SELECT FROM tq.job_%d j WHERE j.id = e.parent_id)"
-					 " AND NOT EXISTS (SELECT FROM tq.job_0 j WHERE j.id = e.parent_id)",
-					 segment.number),
-			{types, values}, false, 0);
+	pg::run(of_range, range, nullptr);
 	leave_registry(scope);
 }
 

@@ -80,13 +80,9 @@ int slot_of(const Db &db, JobId id, Events events)
 {
 	int slots[kMostSlots];
 	const int n = slots_of_id(db, id, slots);
-	for (int i = 0; i + 1 < n; ++i)
-	{
-		if (!is_segment_blocked(slots[i]) && !try_lock_segment(db, slots[i], events, true))
-			block_segment(slots[i]);
-		if (is_segment_blocked(slots[i]))
-			return slots[i];
-	}
+	// a numbered one first
+	if (n == kMostSlots && !is_segment_blocked(slots[0]) && !try_lock_segment(db, slots[0], events, true))
+		block_segment(slots[0]);
 	return n == 0 ? kNoSegment : slots[0];
 }
 

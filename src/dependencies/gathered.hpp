@@ -35,8 +35,7 @@ extern Gathered gathered;
 // The record of a child, made on the first call.
 Child &child_of(core::JobId id);
 
-// The segment of a job. If the job may be in several, prefers one that is locked, or was a moment ago. Segment 0 comes
-// last without a test, because it has few jobs.
+// The segment of a job. Marks it as blocked if it is locked. Segment 0 has no test, because it has few jobs.
 int slot_of(const Db &db, core::JobId id, Events events);
 // A segment that was blocked a moment ago may be locked against appends only.
 bool is_unreadable(const Db &db, int slot);

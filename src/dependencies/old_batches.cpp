@@ -50,23 +50,6 @@ void let_batches_of_range_go(const WorkerContext &context, const Db &db, core::J
 	});
 }
 
-int batches_of_segment(const Db &db, const journal::Segment &segment, core::JobId **ids)
-{
-	const MemoryContext caller = CurrentMemoryContext;
-	const pg::OwnerScope scope = enter_registry(db);
-	pg::sql(psprintf("SELECT id FROM tq.batch b WHERE EXISTS (SELECT FROM tq.job_%d j WHERE j.id = b.id)"
-					 " AND NOT EXISTS (SELECT FROM tq.job_0 j WHERE j.id = b.id)",
-					 segment.number),
-			{}, true, 0);
-	const auto n = static_cast<int>(SPI_processed);
-	*ids = static_cast<core::JobId *>(
-		MemoryContextAllocHuge(caller, mul_size(sizeof(core::JobId), static_cast<Size>(n) + 1)));
-	for (int i = 0; i < n; ++i)
-		(*ids)[i] = pg::spi_int8(static_cast<uint64>(i), "id");
-	leave_registry(scope);
-	return n;
-}
-
 void let_batches_go(const WorkerContext &context, const Db &db, const core::JobId *ids, int n)
 {
 	let_go(context, db, of_jobs, [=](Datum *values) { values[0] = PointerGetDatum(pg::id_array(ids, n)); });

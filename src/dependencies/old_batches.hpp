@@ -13,10 +13,6 @@ namespace tq
 // does a batch some of whose jobs have not ended.
 void let_batches_of_range_go(const WorkerContext &context, const Db &db, core::JobId first, core::JobId last);
 
-// Lists the batches whose callbacks are only in a segment that is to be dropped; returns how many. Call it before the
-// drop, with the segment's tables locked. The list is in the current context.
-int batches_of_segment(const Db &db, const journal::Segment &segment, core::JobId **ids);
-
 // Deletes the batches of these callbacks.
 void let_batches_go(const WorkerContext &context, const Db &db, const core::JobId *ids, int n);
 

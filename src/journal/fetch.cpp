@@ -131,8 +131,11 @@ bool read_bounds(const Segment &segment, int64 *min_id, int64 *max_id)
 {
 	TableScan scan;
 	bool found = false;
+	// Sees rows of open transactions, which may commit, and none that were deleted.
+	SnapshotData snapshot;
 
-	if (!open_scan(segment.job, kJobShape, job::by_id, SnapshotAny, 0, &scan))
+	InitDirtySnapshot(snapshot);
+	if (!open_scan(segment.job, kJobShape, job::by_id, &snapshot, 0, &scan))
 		return false;
 	for (const ScanDirection direction : {ForwardScanDirection, BackwardScanDirection})
 	{

@@ -302,7 +302,7 @@ SegmentSummary scan_segment(const Segment &segment, Snapshot snapshot, bool term
 // Whether a segment can be read without waiting for a lock.
 bool is_readable(const Segment &segment);
 
-// Least and greatest id by the unique index (SnapshotAny: bounds only); false if empty or damaged.
+// Least and greatest id by the unique index, with those of open transactions; false if empty or damaged.
 bool segment_bounds(const Segment &segment, int64 *min_id, int64 *max_id);
 
 // --- segments ------------------------------------------------------------------------------------------------

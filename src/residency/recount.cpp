@@ -102,9 +102,7 @@ bool vouched_for(Tally &t, const journal::Candidate &c, const journal::Fold &fol
 	{
 		const FetchedJob p = fetch_job(*t.db, c.id, false);
 		const bool was_read = p.result == Fetch::found && p.row.id == c.id;
-		// A row written by hand may have another job's id; a job moved to segment 0 is the same job.
-		const bool other = p.segment != t.slot && segment_at(*t.db, p.segment).number != 0;
-		if (p.result != Fetch::no_room && p.result != Fetch::absent && !other)
+		if (p.result != Fetch::no_room && p.result != Fetch::absent)
 			return !was_read || on_disk_by_right(t, p.row, p.fold);
 	}
 	Micros due = core::kNever;

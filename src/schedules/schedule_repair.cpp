@@ -164,14 +164,6 @@ void let_go(const Db &db, const char *which, int n, const Oid *types, const Datu
 
 } // namespace
 
-void let_fires_of_segment_go(const Db &db, const journal::Segment &segment)
-{
-	const char *which = psprintf("EXISTS (SELECT FROM tq.job_%d j WHERE j.id = f.job_id)"
-								 " AND NOT EXISTS (SELECT FROM tq.job_0 j WHERE j.id = f.job_id)",
-								 segment.number);
-	let_go(db, which, 0, nullptr, nullptr);
-}
-
 void let_fires_of_range_go(const Db &db, core::JobId first, core::JobId last)
 {
 	const Oid types[] = {INT8OID, INT8OID};

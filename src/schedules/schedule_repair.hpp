@@ -13,11 +13,9 @@ namespace tq
 bool replace_lost(Db &db, const Planned &p, Micros now, bool say, bool *locked);
 
 // For the janitor, which calls these in the transaction that drops or deletes rows. They record that the jobs are not
-// lost, because retention may have become shorter since a schedule made its job. They apply to all ids of a range, or
-// to the ids in a segment whose tables the caller has locked. For segment 0, where jobs outlive others, they apply only
-// to the given ids.
+// lost, because retention may have become shorter since a schedule made its job. They apply to all ids of a range;
+// in segment 0, where jobs outlive others, only to the given ids.
 void let_fires_of_range_go(const Db &db, core::JobId first, core::JobId last);
-void let_fires_of_segment_go(const Db &db, const journal::Segment &segment);
 void let_fires_go(const Db &db, const core::JobId *ids, int n);
 
 } // namespace tq

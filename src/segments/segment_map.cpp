@@ -7,9 +7,9 @@ namespace tq
 
 int slots_of_id(const Db &db, int64 id, int *slots)
 {
-	int n = 0, zero = -1, latest = -1;
+	int n = 0, zero = -1;
 	LWLockAcquire(map_lock(db), LW_SHARED);
-	for (int i = 0; i < db.nsegments; ++i)
+	for (int i = 0; i < db.nsegments && (n == 0 || zero < 0); ++i)
 	{
 		const SegmentSlot &s = segment_at(db, i);
 		if (s.state == SegmentState::free || s.state == SegmentState::dropping)
@@ -17,58 +17,11 @@ int slots_of_id(const Db &db, int64 id, int *slots)
 		if (s.number == 0)
 			zero = i;
 		else if (id >= s.first_id && id <= s.last_id)
-		{
-			int at = n;
-			if (latest < 0 || s.first_id > segment_at(db, latest).first_id)
-				latest = i;
-			if (n == kMostSlots - 1) // one slot is for segment 0
-			{
-				if (segment_at(db, slots[--at]).last_id <= s.last_id)
-					continue;
-			}
-			else
-				++n;
-			for (; at > 0 && segment_at(db, slots[at - 1]).last_id > s.last_id; --at)
-				slots[at] = slots[at - 1];
-			slots[at] = i;
-		}
+			slots[n++] = i;
 	}
 	LWLockRelease(map_lock(db));
-	if (n == kMostSlots - 1 && std::find(slots, slots + n, latest) == slots + n)
-		slots[n - 1] = latest;
 	if (zero >= 0)
 		slots[n++] = zero;
-	return n;
-}
-
-int ids_of_its_own(const Db &db, int slot, IdRange *ranges)
-{
-	int n = 0;
-	LWLockAcquire(map_lock(db), LW_SHARED);
-	const int64 last = segment_at(db, slot).last_id;
-	int64 at = segment_at(db, slot).first_id;
-	while (at <= last && n < kMostSlots)
-	{
-		// The end of other ranges that include `at`; otherwise the last id before another range begins.
-		int64 covered = at - 1, next = last;
-		for (int i = 0; i < db.nsegments; ++i)
-		{
-			const SegmentSlot &o = segment_at(db, i);
-			if (i == slot || o.number == 0 || o.state == SegmentState::free || o.last_id < at)
-				continue;
-			if (o.first_id <= at)
-				covered = std::max(covered, o.last_id);
-			else
-				next = std::min(next, o.first_id - 1);
-		}
-		if (covered < at)
-			ranges[n++] = IdRange{at, next};
-		const int64 done = covered < at ? next : covered;
-		if (done >= last)
-			break;
-		at = done + 1;
-	}
-	LWLockRelease(map_lock(db));
 	return n;
 }
 

@@ -174,25 +174,50 @@ void record_ends(int32 number, uint8 ended)
 	pg::sql("UPDATE tq.segment SET ended = $2 WHERE number = $1", {types, values, nulls}, false, 0);
 }
 
+int64 read_bounds(const journal::SegmentTables *list, int n, int64 *low, int64 *high)
+{
+	int64 greatest = 0;
+	int before = -1; // the last numbered segment with rows
+	for (int i = 0; i < n; ++i)
+	{
+		low[i] = high[i] = 0;
+		if (!is_usable(list[i]) || !journal::segment_bounds(list[i].tables, &low[i], &high[i]))
+			continue;
+		greatest = std::max(greatest, high[i]);
+		if (list[i].tables.number == 0)
+			continue;
+		if (before >= 0 && low[i] <= high[before])
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("the ids of segments %d and %d are not apart", list[before].tables.number,
+							list[i].tables.number),
+					 errdetail("Their jobs have the ids %lld to %lld and %lld to %lld, so an id does not tell the "
+							   "segment.", static_cast<long long>(low[before]), static_cast<long long>(high[before]),
+							   static_cast<long long>(low[i]), static_cast<long long>(high[i])),
+					 errhint("Call tq_deactivate(), move the rows that were written by hand to tq.job_0 and "
+							 "tq.event_0, and call tq_activate().")));
+		before = i;
+	}
+	return greatest;
+}
+
 void ensure_mapped(Db &db)
 {
 	if (db.load_state.load() != static_cast<uint32>(LoadState::none))
 		return;
 	journal::SegmentTables *list = nullptr;
 	const int n = journal::list_segments(&list);
-	auto *low = static_cast<int64 *>(palloc0(sizeof(int64) * static_cast<Size>(n + 1)));
-	auto *high = static_cast<int64 *>(palloc0(sizeof(int64) * static_cast<Size>(n + 1)));
+	auto *low = static_cast<int64 *>(palloc(sizeof(int64) * static_cast<Size>(n + 1)));
+	auto *high = static_cast<int64 *>(palloc(sizeof(int64) * static_cast<Size>(n + 1)));
 	auto *mapped = static_cast<bool *>(palloc0(sizeof(bool) * static_cast<Size>(n + 1)));
 	Registered *registered = nullptr;
 	const int nregistered = read_registry(db, &registered);
 	int open = -1;
-	int64 greatest = 0;
+	const int64 greatest = read_bounds(list, n, low, high);
 	for (int i = 0; i < n; ++i)
 	{
 		mapped[i] = is_usable(list[i]); // tq_health() names the others
-		if (mapped[i] && journal::segment_bounds(list[i].tables, &low[i], &high[i]))
-			greatest = std::max(greatest, high[i]);
-		open = mapped[i] ? i : open; // the youngest complete one
+		open = mapped[i] ? i : open;	// the youngest complete one
 	}
 	const auto nmapped = static_cast<int>(std::count(mapped, mapped + n, true));
 	if (nmapped > guc::max_segments)

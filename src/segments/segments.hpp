@@ -10,6 +10,10 @@ namespace tq
 // Reads the list of segments from the catalog into the map, once.
 void ensure_mapped(Db &db);
 
+// Reads the least and the greatest id of each segment; both are 0 if it has no rows or is incomplete. Returns the
+// greatest of all. Raises 55000 if the ids of two numbered segments are not apart: an id determines its segment.
+int64 read_bounds(const journal::SegmentTables *list, int n, int64 *low, int64 *high);
+
 // Draws up to n consecutive ids of one segment; returns how many. The caller keeps RowExclusiveLock on the segment's
 // job table until its transaction ends, so that the segment is not finished or dropped before the rows are published.
 struct Drawn
@@ -21,21 +25,9 @@ struct Drawn
 };
 Drawn draw_ids(Db &db, int n);
 
-// The slots whose ranges include the id, by the end of their range, then segment 0. Returns the count, at most
-// kMostSlots.
-// Ranges overlap only where rows were written by hand, even in a rolled-back transaction; nothing tells which range is
-// too wide. If there are too many, omits some with late ends. Keeps the range that starts last, because a range that
-// grew upwards starts before those that it overlaps.
-constexpr int kMostSlots = 64;
+// The slot whose range includes the id, if any, then segment 0. Returns the count.
+constexpr int kMostSlots = 2;
 int slots_of_id(const Db &db, int64 id, int *slots);
-
-// The parts of a segment's range that no other range overlaps; returns how many, at most kMostSlots. Omits further
-// parts; callers that read every segment cover them.
-struct IdRange
-{
-	int64 first, last;
-};
-int ids_of_its_own(const Db &db, int slot, IdRange *ranges);
 
 // Whether segment 0 has taken jobs as the open segment, because there is no other yet.
 bool zero_takes_jobs(const Db &db) noexcept;

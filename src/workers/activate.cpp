@@ -10,6 +10,7 @@
 #include "journal/journal.hpp"
 #include "queues/actions.hpp"
 #include "queues/rights.hpp"
+#include "segments/segments.hpp"
 #include "transaction/bulks.hpp"
 #include "transaction/pending.hpp"
 #include "transaction/queue_changes.hpp"
@@ -167,6 +168,15 @@ void lock_tables(const Db &db)
 	pg::leave_owner(scope);
 }
 
+// Raises an error if rows are in a segment whose ids are others.
+void require_ranges()
+{
+	journal::SegmentTables *list = nullptr;
+	const int n = journal::list_segments(&list);
+	auto *bounds = static_cast<int64 *>(palloc(sizeof(int64) * 2 * static_cast<Size>(n + 1)));
+	static_cast<void>(read_bounds(list, n, bounds, bounds + n));
+}
+
 // Makes the registries agree with the tables. All segments count as unfinished: the first load reads them.
 void repair(const Db &db)
 {
@@ -200,6 +210,7 @@ void activate(Db &db, bool discards)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg("the restore is not complete"),
 						errdetail("Indexes or triggers are missing on segments: %s.", segments),
 						errhint("Complete the restore, or drop the tables that are left over, and try again.")));
+	require_ranges();
 	const Damage found = read_damage(db);
 	if (found.n > 0 && !discards)
 		refuse_damage(found);

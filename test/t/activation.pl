@@ -192,6 +192,20 @@ is(sql(q{select count(*) from tq.event where type = 'x' and reason = 'its queue 
 check_journal($node, 'the journal is whole', 'used');
 leave($waiter);
 
+# an id determines its segment
+my $first = sql('select max(number) from tq.segment', 'used');
+sql(q{select tq_enqueue_many('fill', array_fill('{}'::jsonb, array[25]))}, 'used');
+until_true($node, "select max(number) > $first from tq.segment", 'the next segment', 'used');
+sql(q{select tq_enqueue('fill')}, 'used');
+sql('select tq_deactivate()', 'used');
+my $stray = sql(q{select max(id) + 1000 from tq.job}, 'used');
+sql("insert into tq.job_$first (id, enqueued_at, queue_id, priority, payload) select $stray, now(), id, 0, '{}' from tq.queue where name = 'fill'", 'used');
+like(complaint('select tq_activate()', 'used'), qr/55000: the ids of segments $first and \d+ are not apart.*move the rows/s, 'not with ids of one segment in another');
+sql("with stray as (delete from tq.job_$first where id = $stray returning *) insert into tq.job_0 select * from stray", 'used');
+sql('select tq_activate()', 'used');
+is(scalar(take_all($node, 'fill', 27, 'used')), 27, 'in segment 0 there may be any');
+cmp_ok(sql(q{select tq_enqueue('fill')}, 'used'), '>', $stray, 'and ids go on above it');
+
 #
 # Roles
 #
