@@ -38,7 +38,7 @@ CREATE TABLE tq.schedule_fire (
 	fire_at    timestamptz NOT NULL,
 	job_id     bigint,                     -- null: none; of a duplicate: the job that has its unique key
 	at         timestamptz NOT NULL,       -- when that was
-	kept_until timestamptz,                -- until then the journal has the job, also after its end
+	kept_until timestamptz,                -- not used; dumps of 0.1.0 have it
 	missed     bigint NOT NULL DEFAULT 0,  -- times between the row before and this one for which there is no job
 	outcome    text NOT NULL
 		CONSTRAINT schedule_fire_outcome_known CHECK (outcome IN ('fired', 'skipped', 'missed', 'duplicate', 'denied', 'manual')),

@@ -112,7 +112,6 @@ Db &make_slot(Oid extension)
 												   &db->fires,
 												   &db->fires_missed,
 												   &db->fires_failed,
-												   &db->fires_again,
 												   &db->schedules_unreadable,
 												   &db->follow_ups_lost,
 												   &db->orphans})

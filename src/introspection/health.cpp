@@ -546,9 +546,6 @@ void schedule_items(const Report &r, const Db &db)
 	r.put("schedules that cannot be read", psprintf("%lld", ll(unreadable)),
 		  unreadable > 0 ? Verdict::warn : Verdict::ok,
 		  "They do not fire. tq_schedules says why: their state is invalid. Define them again with tq_schedule.");
-	const int64 again = db.fires_again.load();
-	r.put("scheduled jobs made again", psprintf("%lld", ll(again)), again > 0 ? Verdict::warn : Verdict::ok,
-		  "They were gone from the journal: rows were deleted by hand, or not restored. The log names them.");
 }
 
 } // namespace

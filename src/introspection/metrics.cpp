@@ -71,8 +71,6 @@ void loading_families(Text *t, const Db &db)
 	t->one_counter("tq_schedule_missed_total", "Times of schedules that were not caught up.", db.fires_missed.load());
 	t->one_counter("tq_schedule_errors_total", "Failed attempts to enqueue the job of a schedule.",
 				   db.fires_failed.load());
-	t->one_counter("tq_schedule_jobs_made_again_total", "Jobs of schedules that were gone from the journal.",
-				   db.fires_again.load());
 	t->one_counter("tq_rows_gone_total", "Claimed jobs whose row had been deleted by hand.", db.rows_gone.load());
 	t->one_counter("tq_follow_ups_lost_total", "Jobs that were to follow others and could not be enqueued.",
 				   db.follow_ups_lost.load());

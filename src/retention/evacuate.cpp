@@ -10,7 +10,6 @@
 #include "queues/queue_retention.hpp"
 #include "residency/loader.hpp"
 #include "residency/recount.hpp"
-#include "schedules/schedule_repair.hpp"
 #include "pg/array.hpp"
 
 namespace tq
@@ -47,9 +46,6 @@ void collect(const journal::Candidate &c, const journal::Fold &fold, const journ
 	if (out.live_too ? fold.terminal() && !dead : !fold.terminal())
 		return;
 	if (fold.state == journal::FoldState::moved)
-		return;
-	// a purged job stays for a while: its row shows that it was not deleted by hand (schedules)
-	if (fold.state == journal::FoldState::purged && !is_past(out, c.enqueued_at, out.rules->keep.finished))
 		return;
 	out.ids.append(out.context, c.id);
 	out.dead += dead;
@@ -318,7 +314,6 @@ bool clean_zero(const WorkerContext &context, Db &db, const SegmentView &zero, c
 		TQ_WAIT_POINT("clean-before-delete");
 		if (n > 0)
 		{
-			let_fires_go(db, ids, n);
 			let_edges_go(db, ids, n);
 			journal::delete_jobs(zero.tables, ids, n);
 		}

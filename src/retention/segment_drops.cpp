@@ -4,7 +4,6 @@
 #include "dependencies/edges.hpp"
 #include "dependencies/old_batches.hpp"
 #include "processes/work_transaction.hpp"
-#include "schedules/schedule_repair.hpp"
 
 namespace tq
 {
@@ -38,7 +37,6 @@ bool drop_old_segment(const WorkerContext &context, Db &db, const SegmentView &s
 {
 	if (!begin_work(context, "tq: dropping a segment"))
 		return false;
-	let_fires_of_range_go(db, s.first_id, s.last_id);
 	TQ_WAIT_POINT("drop-before-lock");
 	Drop drop{&db, &s};
 	const journal::DropResult result = journal::drop_segment(s.tables, nothing_lives, &drop);

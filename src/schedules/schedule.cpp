@@ -11,7 +11,6 @@ extern "C"
 #include "jobs/job_options.hpp"
 #include "schedules/schedule_next.hpp"
 #include "api/sizes.hpp"
-#include "queues/queue_retention.hpp"
 #include "pg/json_values.hpp"
 #include "pg/owner.hpp"
 #include "pg/spi.hpp"
@@ -357,22 +356,19 @@ bool record_fire(const Db &db, const Schedule &s, const Fire &fire)
 {
 	// SKIP LOCKED: does not wait for a transaction that is dropping the schedule
 	static pg::Statement record{
-		"INSERT INTO tq.schedule_fire (schedule, fire_at, job_id, at, kept_until, missed, outcome)"
-		" SELECT s.name, $2, $3, $4, $5, $6, $7 FROM tq.schedule s WHERE s.name = $1 AND s.revision = $8"
+		"INSERT INTO tq.schedule_fire (schedule, fire_at, job_id, at, missed, outcome)"
+		" SELECT s.name, $2, $3, $4, $5, $6 FROM tq.schedule s WHERE s.name = $1 AND s.revision = $7"
 		" FOR KEY SHARE SKIP LOCKED ON CONFLICT DO NOTHING",
-		8,
-		{TEXTOID, TIMESTAMPTZOID, INT8OID, TIMESTAMPTZOID, TIMESTAMPTZOID, INT8OID, TEXTOID, INT8OID}};
-	const Micros kept_until = fire.now + retention_of_queue(find_queue(db, s.queue)).finished;
+		7,
+		{TEXTOID, TIMESTAMPTZOID, INT8OID, TIMESTAMPTZOID, INT8OID, TEXTOID, INT8OID}};
 	Datum values[] = {CStringGetTextDatum(s.name),
 					  TimestampTzGetDatum(fire.at),
 					  Int64GetDatum(fire.job),
 					  TimestampTzGetDatum(fire.now),
-					  TimestampTzGetDatum(kept_until),
 					  Int64GetDatum(fire.missed),
 					  CStringGetTextDatum(kOutcomes[static_cast<int>(fire.outcome)]),
 					  Int64GetDatum(s.revision)};
-	const char of_job = fire.job != 0 ? ' ' : 'n';
-	const char nulls[] = {' ', ' ', of_job, ' ', of_job, ' ', ' ', ' ', '\0'};
+	const char nulls[] = {' ', ' ', fire.job != 0 ? ' ' : 'n', ' ', ' ', ' ', ' ', '\0'};
 	const pg::OwnerScope scope = enter_schedules(db);
 	const bool recorded = pg::run(record, values, nulls) > 0;
 	pg::leave_owner(scope);

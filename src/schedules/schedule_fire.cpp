@@ -1,6 +1,6 @@
 // Fires schedules in slices. Each round of the scheduler gives them a slice of its time, which ends early if timers or
-// leases are due. The next round continues. The kinds of work take turns: reading changes, checking for lost jobs,
-// firing, pruning. schedules/turns.cpp decides which schedule fires next. Each time is enqueued in a subtransaction,
+// leases are due. The next round continues. The kinds of work take turns: reading changes, firing,
+// pruning. schedules/turns.cpp decides which schedule fires next. Each time is enqueued in a subtransaction,
 // together with its row in tq.schedule_fire. The commit does not wait for the disk: if a crash loses them, row and job
 // are made again.
 #include "schedules/schedule_fire.hpp"
@@ -8,7 +8,6 @@
 #include "jobs/job_control.hpp"
 #include "processes/due_queues.hpp"
 #include "processes/work_transaction.hpp"
-#include "schedules/schedule_repair.hpp"
 #include "schedules/turns.hpp"
 #include "unique/unique_keys.hpp"
 #include "pg/attempt.hpp"
@@ -65,12 +64,6 @@ struct Firing
 	Pass pass;
 	uint32 pass_changes = 0; // db.schedule_changes when it began
 	uint32 seen_changes = 0;
-	bool looking = false; // for lost jobs
-	uint32 look = 0;	  // number of the current or last check
-	bool look_failed = false;
-	Micros seen_count = 0; // db.counted_at when the check began
-	Micros look_at = 0;	   // after a failed check: when to begin the next, monotonic,
-	Micros look_pause = 0; // and the length of that pause
 	Micros last_wall = 0;
 	Micros published_at = 0; // monotonic
 	Micros next_wall = core::kNever;
@@ -230,17 +223,6 @@ void fire_times(Db &db, Attempt *a, const Schedule &s, core::JobId before, Micro
 	a->fired = due.n > 0 ? p->new_rows : 0;
 }
 
-// Checks the last job of a schedule. False if a lock was not available.
-bool look_for_lost(Db &db, Planned *p, Micros now)
-{
-	const bool failed = state.look_failed;
-	bool locked = false;
-	p->looked = state.look;
-	state.look_failed = true; // stays so if this raises
-	state.look_failed = !replace_lost(db, *p, now, !failed, &locked) || failed;
-	return !locked;
-}
-
 // A turn of a schedule: reads its row if it has changed, and fires its times. A schedule that may have to wait for
 // other transactions fires alone, not in a transaction with other schedules.
 void run_turn(Db &db, Attempt *a, Micros now, bool alone, Slice *slice)
@@ -261,8 +243,6 @@ void run_turn(Db &db, Attempt *a, Micros now, bool alone, Slice *slice)
 	if (error == nullptr && !a->gone && p->next <= now && p->retry_at <= mono_now() && (alone || !waits(*p)))
 	{
 		a->tried = true;
-		if (state.looking && p->looked != state.look)
-			static_cast<void>(look_for_lost(db, p, now));
 		Schedule s{};
 		core::JobId before = 0;
 		a->result = attempt([&] { return read_definition(db, *p, &s, &before); }, &error);
@@ -342,42 +322,6 @@ bool read(const WorkerContext &context, Db &db, Slice *slice)
 	state.seen_changes = state.pass_changes;
 	if (state.schedules.n == 0)
 		free_list(&state.schedules);
-	return true;
-}
-
-// The next schedule that this check has not reached; null if there is none.
-Planned *next_to_look_at() noexcept
-{
-	if (state.schedules.context == nullptr || dlist_is_empty(&state.schedules.all))
-		return nullptr;
-	auto *p = holder<Planned>(state.schedules.all.head.next, offsetof(Planned, in_all));
-	return p->looked != state.look ? p : nullptr;
-}
-
-bool has_to_look(const Db &db) noexcept { return state.looking && (next_to_look_at() != nullptr || !has_to_read(db)); }
-
-bool look_at_some(const WorkerContext &context, Db &db, Slice *slice)
-{
-	if (next_to_look_at() != nullptr)
-	{
-		if (!begin_slice(context, "tq: looking for jobs of schedules"))
-			return false;
-		const Micros now = wall_now();
-		bool free = true;
-		for (Planned *p = next_to_look_at(); p != nullptr && free; p = slice->over() ? nullptr : next_to_look_at())
-		{
-			dlist_delete(&p->in_all);
-			dlist_push_tail(&state.schedules.all, &p->in_all);
-			free = look_for_lost(db, p, now);
-		}
-		end_work();
-	}
-	if (next_to_look_at() != nullptr || has_to_read(db))
-		return true;
-	state.looking = false;
-	state.look_pause = state.look_failed ? std::clamp(state.look_pause * 2, core::kSecond, kLongPause) : 0;
-	state.look_at = state.look_failed ? mono_now() + state.look_pause : 0;
-	state.seen_count = state.look_failed ? 0 : state.seen_count;
 	return true;
 }
 
@@ -472,25 +416,11 @@ struct Work
 };
 constexpr Work kWork[] = {
 	{has_to_read, read},
-	{has_to_look, look_at_some},
 	{[](const Db &) noexcept { return first_turn(&state.schedules, wall_now()) != nullptr; }, fire_due},
 	{[](const Db &) noexcept { return state.schedules.context != nullptr && !dlist_is_empty(&state.schedules.prune); },
 	 prune},
 };
 constexpr unsigned kWorks = lengthof(kWork);
-
-// Begins a check for lost jobs if there was a recount since the last one.
-void begin_look(const Db &db) noexcept
-{
-	const Micros counted = db.counted_at.load();
-	if (state.looking || state.schedules.n == 0 || counted == state.seen_count || state.look_at > mono_now())
-		return;
-	state.looking = true;
-	state.look_failed = false;
-	state.look_at = 0;
-	++state.look;
-	state.seen_count = counted;
-}
 
 // While schedules are late, publishes only now and then, because the times change all the time. Once none is late,
 // publishes at once.
@@ -515,7 +445,6 @@ bool fire_schedules(const WorkerContext &context, Db &db)
 	state.afresh = state.afresh || set_back;
 	state.reading = state.reading && !set_back;
 	take_back(&state.schedules);
-	begin_look(db);
 	Slice slice(db);
 	bool worked = false;
 	for (unsigned tried = 0; tried < kWorks && !(worked && slice.over()); ++tried)
@@ -530,8 +459,7 @@ bool fire_schedules(const WorkerContext &context, Db &db)
 			return false;
 	}
 	state.next_wall = next_turn_at(state.schedules);
-	state.next_mono = std::min(next_rested_at(&state.schedules),
-							   state.look_at != 0 && state.schedules.n > 0 ? state.look_at : core::kNever);
+	state.next_mono = next_rested_at(&state.schedules);
 	if (worked)
 		publish(db);
 	return true;

@@ -39,7 +39,6 @@ struct Planned
 	ScheduleLane *lane;		   // of its owner and queue
 	TransactionId version;	   // of the row that was read
 	uint32 pass;			   // last pass over the table that has seen it
-	uint32 looked;			   // last check for lost jobs that has reached it
 	int64 revision;
 	core::Recurrence times;
 	Micros late;
@@ -84,7 +83,7 @@ struct ScheduleList
 	HTAB *by_name;
 	HTAB *lanes_by_key;
 	HTAB *owners_by_oid;
-	dlist_head all; // schedules checked for lost jobs most recently are at the end
+	dlist_head all;
 	dlist_head lanes;
 	dlist_head due; // owners whose lanes are due
 	dlist_head out;

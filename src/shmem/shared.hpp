@@ -168,7 +168,7 @@ struct Db
 	std::atomic<int64> read_again; // jobs both evicted and refilled in the last minute
 	std::atomic<int64> committing; // jobs that transactions change which are committing and have not published it
 	std::atomic<int64> audits, drifted; // counts after the first load, and their findings
-	std::atomic<int64> fires, fires_missed, fires_failed, fires_again; // of schedules
+	std::atomic<int64> fires, fires_missed, fires_failed; // of schedules
 	std::atomic<int64> schedules_unreadable; // rows that the scheduler skipped when it last read them
 	std::atomic<int64> follow_ups_lost; // follow-ups that could not be enqueued when a job ended
 	std::atomic<Micros> follow_up_logged_at;

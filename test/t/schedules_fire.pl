@@ -90,7 +90,7 @@ end $$;
 SQL
 # tq_schedule wants queues that exist
 sql("select tq_create_queue('$_')")
-  for 'ticks', 'down', 'many', 'long', 'other', 'zones', 'free', 'hand', 'made by it', 'twice', 'lost', 'purged', 'done', 'old', 'crash', 'anew';
+  for 'ticks', 'down', 'many', 'long', 'other', 'zones', 'free', 'hand', 'made by it', 'twice', 'crash', 'anew';
 sql("select tq_schedule('tick ' || i, 'ticks', every => '1 s') from generate_series(1, 20) i where pg_sleep(0.02) is not null -- sleeps: at different times");
 sql("select tq_schedule('tock', 'ticks', cron => '* * * * * *')");
 sql("call consume('ticks', 100)");
@@ -380,36 +380,6 @@ is(sql("select last_outcome, last_error is null from tq_schedules"), 'fired|t', 
 sql("select tq_unschedule('twice')");
 
 #
-# A job that should exist but does not
-#
-$log = -s $node->logfile;
-sql("select tq_schedule('lost', 'lost', '{\"n\": 1}', every => '1 h'), tq_schedule('keeper', 'lost', every => '1 h', options => '{\"unique_key\": \"k\"}'), tq_schedule('purged', 'purged', every => '1 h'),"
-	  . " tq_schedule('done', 'done', every => '1 h'), tq_schedule('old', 'old', every => '1 h')");
-forward(3601);
-until_true($node, "select count(*) = 5 from tq.schedule_fire where outcome = 'fired' and schedule in ('lost', 'keeper', 'purged', 'done', 'old')", 'fired');
-my ($lost, $keeper, $purged, $done, $old) =
-  map { sql("select job_id from tq.schedule_fire where schedule = '$_' order by fire_at desc limit 1") } qw(lost keeper purged done old);
-my $fire_at = sql("select fire_at from tq.schedule_fire where schedule = 'lost'");
-sql("select tq_purge('purged', 'ready')");
-take($node, 'done', 1);
-sql("update tq.schedule_fire set kept_until = at where schedule = 'old'");
-my $tables = sql("select string_agg(distinct tableoid::regclass::text, ' ') from tq.job where id in ($lost, $keeper, $done, $old)");
-sql("delete from $_ where id in ($lost, $keeper, $done, $old)") for split / /, $tables;
-until_true($node, "select bool_and(job_id not in ($lost, $keeper)) from tq.schedule_fire where schedule in ('lost', 'keeper')", 'made again');
-ok(logged(qr/job $lost of schedule "lost" for .* was gone; it is enqueued again as job \d+/), 'a job that was deleted by hand is made again, and logged');
-is(sql("select payload, headers->'schedule'->>'fire_at' from tq_get((select last_job_id from tq_schedules where name = 'lost'))"),
-	'{"n": 1}|' . sql("select to_json(timestamptz '$fire_at')#>>'{}'"), '... for the same time');
-is(sql("select count(*), count(*) filter (where outcome = 'fired') from tq.schedule_fire where schedule = 'keeper'"), '1|1', '... also one with a unique key');
-is(sql("select string_agg(job_id::text, ' ' order by schedule) from tq.schedule_fire where schedule in ('purged', 'done', 'old')"), "$done $old $purged",
-	'not one that was purged, that had ended, or that may have been dropped by now');
-is(sql("select value, status from tq_health() where item = 'scheduled jobs made again'"), '2|warn', 'tq_health() says so');
-is(join(' ', sort { $a <=> $b } work_off($node, 'lost')), sql("select string_agg(last_job_id::text, ' ' order by last_job_id) from tq_schedules where queue = 'lost'"), 'they are delivered, and what they replace is not');
-sql('select count(*) from tq_check()');
-is(sql("select count(*) from tq.schedule_fire where schedule = 'lost'"), 1, 'once');
-sql("select tq_unschedule(name) from tq_schedules");
-clock($node, $ahead = 0, 0);
-
-#
 # Crashes
 #
 sql("select tq_schedule('crash ' || i, 'crash', every => '1 s', catch_up => 'all', options => '{\"max_catch_up\": 1000}') from generate_series(1, 5) i");
@@ -475,28 +445,11 @@ my ($rows, $last) = split /\|/, sql('select count(*), max(fire_at) from tq.sched
 $before = sql("select max(fire_at) from tq.schedule_fire");
 dealt_with('crash 1', sql("select timestamptz '$before' + '2 s'"));
 is(sql('select count(*) from tq.schedule_fire', 'copy'), $rows, 'H33: schedules of a copy do not fire');
-sql('select from tq_activate(discard => true)', 'copy');    # some jobs were deleted by hand
+sql('select tq_activate()', 'copy');
 until_true($node, "select count(*) >= 2 from tq.schedule_fire where outcome = 'fired' and fire_at > '$last'", 'activated', 'copy');
 pass('until tq_activate()');
 cmp_ok(sql("select missed from tq_schedules", 'copy'), '>=', 1, '... when they catch up as they say');
 is(sql("select count(*) from tq.schedule_fire f where outcome = 'fired' and not exists (select from tq.job j where j.id = f.job_id)", 'copy'), 0, 'each time has its job');
-is(sql("select value from tq_health() where item = 'scheduled jobs made again'", 'copy'), 0, 'none had to be made again');
-
-# a dump with the schedules, but without their jobs
-my $empty = PostgreSQL::Test::Utils::tempdir . '/empty';
-{
-	local %ENV = $node->_get_env();
-	IPC::Run::run([ 'pg_dump', '-d', 'postgres', '-Fc', '--exclude-table-data=tq.job_[0-9]*', '--exclude-table-data=tq.event_[0-9]*', '-f', $empty ]) or die;
-	sql('create database old');
-	IPC::Run::run([ 'pg_restore', '-d', 'old', $empty ]) or die;
-}
-my ($missing, $its_time) = split /\|/, sql("select job_id, fire_at from tq.schedule_fire where outcome = 'fired' order by fire_at desc limit 1", 'old');
-is(sql('select count(*) from tq.job', 'old'), 0, 'a restore without the jobs');
-$log = -s $node->logfile;
-sql('update tq.schedule set paused = true', 'old');
-sql('select from tq_activate(discard => true)', 'old');
-until_true($node, "select count(*) = 1 from tq.job j join tq.schedule_fire f on f.job_id = j.id where f.fire_at = '$its_time' and j.id > $missing", 'made again', 'old');
-ok(logged(qr/job $missing of schedule "crash 1" for .* was gone; it is enqueued again as job/), 'the last job is made again, and logged');
 
 # a schedule that is dropped and created again while it fires
 sql(q{select tq_schedule_pause(name) from tq_schedules});

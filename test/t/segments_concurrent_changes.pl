@@ -384,41 +384,6 @@ $node->append_conf('postgresql.conf', 'tq.audit_interval = 1h');
 $node->reload;
 
 #
-# A schedule's job is dropped after its retention, which was longer when the job was created: the schedule does not take
-# the job for lost.
-#
-$node->safe_psql('postgres', q{select tq_create_queue('kept', '{"retention": "1 h"}'), tq_schedule('kept', 'kept', every => '1 h')});
-clock($node, 3601);
-my $fire = q{from tq.schedule_fire where schedule = 'kept' and outcome = 'fired'};
-until_true($node, "select count(*) = 1 $fire", 'it has fired');
-my $fired = $node->safe_psql('postgres', "select job_id $fire");
-is(join(',', take_all($node, 'kept', 1)), $fired, 'the job of a schedule is done');
-is($node->safe_psql('postgres', "select kept_until > tq_now() $fire"), 't', 'and is to be kept');
-# while its finished segment cannot be read
-fill('a');
-work_off($node, 'a');
-my $where = segment_of($writer, $fired);
-until_true($node, "select finished_at is not null from tq.segment where number = $where", 'its segment is finished');
-my $holder = session($node);
-ask($holder, "begin; lock table tq.job_$where");
-$offset = -s $node->logfile;
-$node->safe_psql('postgres', 'select pg_terminate_backend(' . scheduler_of($node) . ')');
-$node->safe_psql('postgres', q{select tq_create_queue('beside'), tq_schedule('beside', 'beside', every => '1 s')});
-ok(until_true($node, q{select count(*) > 0 from tq.schedule_fire where schedule = 'beside'}), '... other schedules fire');
-ok($node->wait_for_log(qr/cannot see whether job $fired of schedule "kept" is there/, $offset), '... and the log says why its job is not looked for');
-ask($holder, 'commit');
-leave($holder);
-$node->safe_psql('postgres', q{select tq_unschedule('beside')});
-work_off($node, 'beside');
-$node->safe_psql('postgres', q{select tq_alter_queue('kept', '{"retention": "0 s"}')});
-fill('a');
-work_off($node, 'a');
-ok(until_true($node, "select not exists (select from tq.job where id = $fired)"), 'then it is not');
-is($node->safe_psql('postgres', "select kept_until <= tq_now() $fire"), 't', 'and it is not taken for lost');
-$node->safe_psql('postgres', q{select tq_unschedule('kept')});
-clock($node, 0);
-
-#
 # A locked tq.dependency prevents the janitor from checking whether a job has children: it leaves the job as it was.
 #
 $node->safe_psql('postgres', 'create database locked');
