@@ -14,6 +14,7 @@ Arguments: --page SUBSTRING (=NAME= is exactly one), --psql PROGRAM, --top FOLDE
 """
 
 import argparse
+import os
 import pathlib
 import re
 import subprocess
@@ -32,7 +33,7 @@ VOLATILE = [
 
 
 COMMAND = re.compile(r"(SELECT|WITH|VALUES|TABLE|CALL|DO|INSERT|UPDATE|DELETE|CREATE|ALTER|DROP|GRANT|REVOKE|SET|RESET|SHOW|BEGIN|COMMIT|ROLLBACK|"
-                     r"SAVEPOINT|LISTEN|NOTIFY|COPY|VACUUM|\\[a-z]+)\b|-- ")
+                     r"SAVEPOINT|LISTEN|NOTIFY|COPY|VACUUM|\\[a-z]+)\b|\\! |-- ")
 
 
 def session(line, body):
@@ -88,8 +89,10 @@ def agrees(expected, printed):
 
 class Psql:
     def __init__(self, program, database):
+        # \\! runs programs of the same version
+        path = f"{pathlib.Path(program).parent}:{os.environ['PATH']}"
         self.process = subprocess.Popen([program, "-X", "-q", "-d", database], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=subprocess.STDOUT, text=True)
+                                        stderr=subprocess.STDOUT, text=True, env={**os.environ, "PATH": path, "PGDATABASE": database})
 
     def run(self, sql):
         assert self.process.stdin and self.process.stdout
