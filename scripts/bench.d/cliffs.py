@@ -263,6 +263,19 @@ def recount(options, server):
             "note": f"{queues} queues, 100 000 other jobs, one client, 10 jobs at a time; {min(counts):.0f} counts or more in {seconds} s"}
 
 
+def check(options, server):
+    """tq_check() beside many empty queues and a large memory."""
+    queues = 200 if options.quick else 2000
+    server.query(f"SELECT count(tq_create_queue('empty' || i)) FROM generate_series(1, {queues}) i")
+    until(lambda: server.value("SELECT count(*) FROM tq_queues") >= queues, "the queues")
+    taken = []
+    for _ in range(options.rounds):
+        began = time.monotonic()
+        server.query("SELECT count(*) FROM tq_check()")
+        taken.append((time.monotonic() - began) * 1000)
+    return {"tq": quantile(taken, 0.5), "baseline": None, "rounds": {"tq": taken}, "note": f"{queues} empty queues, memory for a million jobs"}
+
+
 def jobs_for_many(server, queues, lease):
     """One queue per job."""
     for n in range(queues):
@@ -426,6 +439,8 @@ def cliffs(Row, Line, backlog):
             settings=(*few, "tq.max_queues = 13000", "tq.max_groups = 120000"), group="cliffs"),
         Row("recount", recount, least("claim + complete while 10 000 queues are counted again", "not counted", "/s", 0.9),
             settings=("tq.max_live_jobs = 300000", "tq.max_queues = 13000", "tq.max_groups = 120000"), group="cliffs"),
+        Row("check", check, most("tq_check() beside 2000 empty queues", "ms", 500),
+            settings=("tq.max_live_jobs = 1000000", "tq.max_queues = 3000"), group="cliffs"),
         Row("locked_segment", locked, most("timers while another's segment is locked, p99", "ms", 20),
             settings=(*few, "tq.segment_rows = 1000"), group="cliffs"),
         Row("slow_disk", slow_disk, most("timers while 150 queues lose leases, flushes of 20 ms, p99", "ms", 20), settings=few,

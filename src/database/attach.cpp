@@ -81,6 +81,7 @@ Db &make_slot(Oid extension)
 				db->active.store(false);
 				db->first_use.store(false);
 				db->inactive_logged.store(false);
+				db->executors_full_since.store(0);
 				db->keys_clean.store(false);
 				db->keys_due.store(0);
 				db->actions_due.store(mono_now() + 60 * core::kSecond); // not while the first jobs come

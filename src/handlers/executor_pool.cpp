@@ -51,6 +51,7 @@ struct ExecutorPool
 	int nplaces = 0;
 	Micros short_since = 0; // monotonic; since when a role without an executor waits for an entry; 0: none waits
 	bool is_short = false;	// in this pass
+	bool is_full = false;	// in this pass: a job waits because all executors are at work
 	PoolPause pauses[kMaxPauses] = {};
 };
 ExecutorPool state;
@@ -288,17 +289,23 @@ void evict_entries(int slot, Micros mono)
 		dismiss(slot, victim);
 }
 
-// May one more executor run this handler's jobs?
-bool may_run(const Handler &h, int allowed, int nrunnable) noexcept
+// Do as many executors run this handler's jobs, or its queue's, as may?
+bool at_limit(const Handler &h) noexcept
+{
+	const int engaged = count([&h](const Place &p) noexcept { return p.now.handler == h.id; });
+	const int by_queue = count([&h](const Place &p) noexcept { return p.now.handler >> 32 == h.id >> 32; });
+	return engaged >= h.max || by_queue >= queue_limit(h);
+}
+
+// Must the handler leave the last executor to others?
+bool leaves_to_others(const Handler &h, int allowed, int nrunnable) noexcept
 {
 	const auto runs = [](uint64 handler) noexcept {
 		return count([handler](const Place &p) noexcept { return p.now.handler == handler; }) > 0;
 	};
 	const int engaged = count([&h](const Place &p) noexcept { return p.now.handler == h.id; });
-	const int by_queue = count([&h](const Place &p) noexcept { return p.now.handler >> 32 == h.id >> 32; });
 	const int busy = count([](const Place &p) noexcept { return p.now.handler != 0; });
-	return engaged < h.max && by_queue < queue_limit(h) &&
-		   !leaves_last_place(h.id, engaged, allowed - busy, state.handlers.ids, nrunnable, runs);
+	return leaves_last_place(h.id, engaged, allowed - busy, state.handlers.ids, nrunnable, runs);
 }
 
 // Serves a handler that has work: wakes an idle executor, or requests one more. False if the extension is gone.
@@ -317,6 +324,7 @@ bool serve(const WorkerContext &context, Db &db, int slot, const Handler &h, int
 		return true;
 	if (count(is_there) >= allowed)
 	{
+		state.is_full = state.is_full || count(is_idle) == 0;
 		if (present(h.role) == 0)
 			evict_entries(slot, mono);
 		return true;
@@ -368,7 +376,7 @@ bool manage_pool(const WorkerContext &context, Db &db)
 		return true;
 	const Micros now = wall_now();
 	const int nrunnable = runnable(db, &state.handlers, now);
-	state.is_short = false;
+	state.is_short = state.is_full = false;
 	// handlers whose role has no executor come first
 	for (int round = 0; round < 2; ++round)
 		for (int i = 0; i < state.handlers.n; ++i)
@@ -376,13 +384,17 @@ bool manage_pool(const WorkerContext &context, Db &db)
 			Handler &h = state.handlers.list[i];
 			if ((present(h.role) == 0) != (round == 0) || is_held(h, now) || !find_queue(db, &h) || !has_work(h, true))
 				continue;
-			if (!may_run(h, allowed, nrunnable))
+			if (at_limit(h))
 				continue; // one of its executors claims the next job
-			if (!serve(context, db, slot, h, allowed, mono))
+			if (leaves_to_others(h, allowed, nrunnable))
+				state.is_full = true;
+			else if (!serve(context, db, slot, h, allowed, mono))
 				return false;
 		}
 	if (!state.is_short)
 		state.short_since = 0;
+	if (state.is_full != (db.executors_full_since.load() != 0))
+		db.executors_full_since.store(state.is_full ? mono : 0);
 	return true;
 }
 

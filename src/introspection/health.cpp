@@ -5,6 +5,7 @@
 #include "database/activation.hpp"
 #include "database/attach.hpp"
 #include "handlers/handler_functions.hpp"
+#include "introspection/health_report.hpp"
 #include "introspection/queue_counts.hpp"
 #include "processes/slots.hpp"
 #include "queues/queue_retention.hpp"
@@ -28,58 +29,6 @@ namespace tq
 
 namespace
 {
-
-enum class Verdict : uint8
-{
-	ok,
-	warn,
-	error,
-};
-
-struct Report
-{
-	pg::RowSet rows;
-
-	// Shows the hint only if the verdict is not ok.
-	void put(const char *item, const char *value, Verdict verdict = Verdict::ok, const char *hint = nullptr) const
-	{
-		constexpr const char *kWords[] = {"ok", "warn", "error"};
-		Datum values[4] = {CStringGetTextDatum(item), CStringGetTextDatum(value),
-						   CStringGetTextDatum(kWords[static_cast<int>(verdict)]), static_cast<Datum>(0)};
-		bool nulls[4] = {false, false, false, verdict == Verdict::ok || hint == nullptr};
-		if (!nulls[3])
-			values[3] = CStringGetTextDatum(hint);
-		rows.put(values, nulls);
-	}
-};
-
-long long ll(int64 n) noexcept { return static_cast<long long>(n); }
-
-// Shows "used of max"; warns from nine tenths on.
-void put_room(const Report &r, const char *item, int64 used, int64 max, const char *hint)
-{
-	r.put(item, psprintf("%lld of %lld", ll(used), ll(max)), used * 10 >= max * 9 ? Verdict::warn : Verdict::ok, hint);
-}
-
-// Runs a query of one row as the owner. Returns its columns as text in the caller's memory; null for SQL null.
-void ask(const Db &db, const char *query, std::initializer_list<std::pair<const char *, char **>> answers,
-		 bool of_server = false)
-{
-	const MemoryContext caller = CurrentMemoryContext;
-	const pg::OwnerScope scope = pg::enter_owner(db.extension);
-	if (of_server)
-		pg::server_sql(query, 1);
-	else
-		pg::sql(query, {}, true, 1);
-	for (const auto &[column, text] : answers)
-	{
-		const SPITupleTable &t = *SPI_tuptable;
-		char *s = SPI_processed > 0 ? SPI_getvalue(t.vals[0], t.tupdesc, SPI_fnumber(t.tupdesc, column)) : nullptr;
-		*text = s != nullptr ? MemoryContextStrdup(caller, s) : nullptr;
-	}
-	pg::leave_owner(scope);
-	MemoryContextSwitchTo(caller);
-}
 
 void clock_item(const Report &r)
 {
@@ -246,145 +195,24 @@ void handler_items(const Report &r, const Db &db)
 		{{"count", &handlers}, {"broken", &broken}, {"problems", &problems}});
 	const bool any = strcmp(handlers, "0") != 0;
 	const int most = std::min(guc::executors, guc::max_executors);
-	r.put("executors", psprintf("%d of %d, %d at work", crew.present, most, crew.busy),
-		  any && most == 0 ? Verdict::warn : Verdict::ok,
-		  "There are handlers, but no executors to run them: raise tq.executors and tq.max_executors.");
+	constexpr core::Micros kLong = 60 * core::kSecond;
+	const core::Micros since = db.executors_full_since.load(), waits = since != 0 ? mono_now() - since : 0;
+	const char *value = psprintf("%d of %d, %d at work", crew.present, most, crew.busy);
+	if (any && most == 0)
+		r.put("executors", value, Verdict::warn,
+			  "There are handlers, but no executors to run them: raise tq.executors and tq.max_executors.");
+	else if (waits > kLong && crew.busy + 1 >= most) // the last one may be kept for another handler
+		r.put("executors", psprintf("%s, jobs have waited for one for %lld s", value, ll(waits / core::kSecond)),
+			  Verdict::warn,
+			  "Raise tq.executors and tq.max_executors, make the handlers faster, or limit a slow one by \"max\" of "
+			  "tq_handle.");
+	else
+		r.put("executors", value);
 	if (problems == nullptr)
 		r.put("handlers", handlers);
 	else
 		r.put("handlers", psprintf("%s of %s cannot be called: %s", broken, handlers, problems), Verdict::warn,
 			  "Their jobs wait and use no attempts. Mend what is said, or call tq_handle or tq_unhandle.");
-}
-
-void memory_items(const Report &r, const Db &db)
-{
-	const core::Limits &l = engine.limits();
-	int64 running = 0, queues = 0, names = 0, pinned = 0;
-	const uint16_t d = index_of(db);
-	LWLockAcquire(registry_lock(), LW_SHARED);
-	for (uint32 i = 0; i < l.queues; ++i)
-	{
-		const Queue &q = engine.queue(static_cast<uint16_t>(i));
-		const bool used = q.state != core::QueueState::free;
-		queues += used;
-		pinned += used ? q.pinned : 0;
-	}
-	for (uint32 i = 0; i < engine.lane_slots(); ++i)
-	{
-		const Lane &lane = engine.lane(static_cast<uint16_t>(i));
-		if (lane.used && engine.queue(lane.queue).db == d)
-			running += lane.counts[static_cast<int>(State::running)];
-	}
-	for (uint32 i = 0; i < l.workers; ++i)
-		names += engine.worker(i).used;
-	LWLockRelease(registry_lock());
-	r.put("jobs in memory",
-		  psprintf("%lld of %u", ll(l.entries - std::max<int64>(engine.free_entries(), 0)), l.entries));
-	const int64 again = db.read_again.load();
-	r.put("jobs evicted and read again", psprintf("%lld in a minute", ll(again)),
-		  again > l.entries / 4 ? Verdict::warn : Verdict::ok,
-		  "Memory is short of the backlog, so jobs go to disk and come back. Raise tq.max_live_jobs and restart the "
-		  "server.");
-	const core::Share share = engine.entry_share();
-	// changes are refused before claims are: see Engine::changes_left
-	const int64 room = share.pool + share.guaranteed * queues;
-	r.put("jobs that cannot leave memory", psprintf("%lld of %lld", ll(pinned), ll(room)),
-		  pinned * 5 >= room * 4 ? Verdict::warn : Verdict::ok,
-		  "They run, open transactions change them, or they have another time or priority than they were enqueued "
-		  "with. Raise tq.max_live_jobs and restart the server.");
-	put_room(r, "running jobs", running, l.entries, "Raise tq.max_live_jobs and restart the server.");
-	put_room(r, "queues", queues, l.queues, "Raise tq.max_queues and restart the server.");
-	put_room(r, "kinds", engine.used_kinds(), l.lanes, "Raise tq.max_lanes and restart the server.");
-	put_room(r, "worker names", names, l.workers, "Raise tq.max_workers, or let workers keep their names.");
-	char *bytes = nullptr;
-	ask(db, "SELECT sum(allocated_size) FROM pg_shmem_allocations WHERE name LIKE 'tq%'", {{"sum", &bytes}}, true);
-	if (bytes != nullptr)
-		r.put("shared memory per live job", psprintf("%.1f bytes", strtod(bytes, nullptr) / l.entries));
-}
-
-void segment_items(const Report &r, const Db &db, core::Micros now)
-{
-	auto *list = static_cast<SegmentView *>(palloc(sizeof(SegmentView) * static_cast<Size>(guc::max_segments)));
-	const int n = view_segments(db, list, guc::max_segments);
-	StringInfoData damaged;
-	initStringInfo(&damaged);
-	for (int i = 0; i < n; ++i)
-		if (list[i].damaged)
-			appendStringInfo(&damaged, "%s%d", damaged.len > 0 ? ", " : "", list[i].tables.number);
-	put_room(r, "segments", n, guc::max_segments,
-			 "End jobs that run for long and old transactions, lower tq.retention, or raise tq.max_segments.");
-	const core::Micros keep = retention_of(db).finished;
-	constexpr core::Micros kPatience = 600 * core::kSecond;
-	const SegmentView *oldest = nullptr;
-	int overdue = 0, kept = 0;
-	for (int i = 0; i < n; ++i)
-	{
-		const SegmentView &s = list[i];
-		if (s.tables.number != 0 && (oldest == nullptr || s.tables.number < oldest->tables.number))
-			oldest = &s;
-		const bool past = s.state == SegmentState::finished && s.finished_at + keep + kPatience < now;
-		overdue += past && s.dead <= 0;
-		kept += past && s.dead > 0;
-	}
-	if (oldest != nullptr)
-		r.put("oldest segment",
-			  psprintf("tq.job_%d of %s", oldest->tables.number, timestamptz_to_str(oldest->opened_at)));
-	r.put("segments past retention", psprintf("%d", overdue), overdue > 0 ? Verdict::warn : Verdict::ok,
-		  "They are dropped when no session reads or writes them: look for old transactions, also prepared ones.");
-	r.put("segments kept for dead letters", psprintf("%d", kept));
-	r.put("segments that cannot be read", damaged.len > 0 ? damaged.data : "none",
-		  damaged.len > 0 ? Verdict::error : Verdict::ok,
-		  "The data of tq.job_N or tq.event_N is damaged; the server log has the error. All other jobs can be "
-		  "processed. Repair both tables, or drop both, and call tq_reload().");
-	pfree(list);
-}
-
-void horizon_item(const Report &r, const Db &db)
-{
-	char *holder, *xids, *seconds, *old;
-	ask(db,
-		"SELECT holder, xids, seconds::bigint, xids > 10000000 OR seconds > 3600 AS old FROM ("
-		" SELECT 'backend ' || pid AS holder, age(backend_xmin) AS xids, extract(epoch FROM clock_timestamp() - "
-		"xact_start) AS seconds"
-		"  FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()"
-		" UNION ALL SELECT 'replication slot ' || slot_name, greatest(age(xmin), age(catalog_xmin)), NULL FROM "
-		"pg_replication_slots"
-		"  WHERE coalesce(xmin, catalog_xmin) IS NOT NULL"
-		" UNION ALL SELECT 'prepared transaction ' || gid, age(transaction), extract(epoch FROM clock_timestamp() - "
-		"prepared)"
-		"  FROM pg_prepared_xacts) pins ORDER BY xids DESC NULLS LAST, seconds DESC NULLS LAST LIMIT 1",
-		{{"holder", &holder}, {"xids", &xids}, {"seconds", &seconds}, {"old", &old}}, true);
-	if (holder == nullptr)
-		r.put("oldest snapshot", "none");
-	else
-		r.put("oldest snapshot",
-			  psprintf("%s, %s transactions, %s s", holder, xids != nullptr ? xids : "?",
-					   seconds != nullptr ? seconds : "?"),
-			  old != nullptr && old[0] == 't' ? Verdict::warn : Verdict::ok,
-			  "It does not slow tq down, but keeps vacuum from cleaning other tables, and segments from being dropped "
-			  "if it reads them.");
-}
-
-// Queues whose jobs that cannot be evicted fill their share of memory.
-void share_items(const Report &r, const Db &db)
-{
-	StringInfoData full;
-	initStringInfo(&full);
-	for_queues(db, [&](uint16_t slot, const Queue &q) {
-		char name[core::kNameMax];
-		lock_queue(slot);
-		const uint32 pinned = q.pinned, running = q.running;
-		const bool is_full = q.state != core::QueueState::free && q.db == index_of(db) && engine.pins_left(q) == 0;
-		strlcpy(name, q.name, sizeof(name));
-		unlock_queue(slot);
-		if (is_full)
-			appendStringInfo(&full, "%s%s (%u jobs, %u of them run)", full.len > 0 ? ", " : "", name, pinned, running);
-	});
-	r.put("queues at their share of memory", full.len > 0 ? full.data : "none",
-		  full.len > 0 ? Verdict::warn : Verdict::ok,
-		  "They start no more jobs until some of these have ended: jobs that run, that open transactions change, or "
-		  "that were "
-		  "rescheduled. tq.max_live_jobs sets how much memory there is.");
 }
 
 void queue_items(const Report &r, const Db &db)

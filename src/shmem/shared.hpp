@@ -172,6 +172,8 @@ struct Db
 	std::atomic<int64> schedules_unreadable; // rows that the scheduler skipped when it last read them
 	std::atomic<int64> follow_ups_lost; // follow-ups that could not be enqueued when a job ended
 	std::atomic<Micros> follow_up_logged_at;
+	// Since when (mono_now) jobs wait because all executors are at work; 0: none does. Of the scheduler's last look.
+	std::atomic<Micros> executors_full_since;
 	std::atomic<bool> too_small; // the last load lacked memory for jobs that must have an entry
 	std::atomic<int64> rows_unknown; // in the last count: unfinished jobs of queues that do not exist
 	std::atomic<int64> orphans;		 // in the last count: jobs that wait for parents without a row

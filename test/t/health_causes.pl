@@ -1,5 +1,5 @@
-# tq_health names the cause in two states: jobs that do not run fill the memory, and a database cannot be loaded because
-# tq.max_live_jobs was lowered.
+# tq_health names the cause: jobs that do not run fill the memory, a database cannot be loaded because tq.max_live_jobs was
+# lowered, the clock was ahead, a session has locked a segment, all executors are at work.
 
 use strict;
 use warnings;
@@ -13,6 +13,7 @@ my $node = tq_node('health', conf => <<CONF);
 tq.max_live_jobs = 400
 tq.lease = '1h'
 tq.claim_log_delay = 0
+tq.max_executors = 2
 CONF
 
 sub health
@@ -21,6 +22,16 @@ sub health
 	return $node->safe_psql('postgres', "select status, value from tq_health() where item = '$item'");
 }
 
+# a segment that was opened while the clock was ahead
+is(health('segments of the future'), 'ok|none', 'no segment is of the future');
+clock($node, 86400, 0);
+$node->safe_psql('postgres', q{select tq_enqueue('first')});
+until_true($node, 'select count(*) = 1 from tq.segment', 'segment 1');
+is(health('segments of the future'), 'ok|none', '... as long as the clock is ahead');
+clock($node, 0, 0);
+like(health('segments of the future'), qr/^warn\|1, up to \d/, '... but one is when the clock is right again');
+is(scalar(take_all($node, 'first', 1)), 1, 'its job runs');
+
 like(health('jobs that cannot leave memory'), qr/^ok\|0 of \d+$/, 'nothing is kept in memory');
 $node->safe_psql('postgres', <<'SQL');
 select tq_enqueue('q' || i % 20, priority => 5) from generate_series(1, 260) i;
@@ -28,7 +39,7 @@ do $$
 declare
 	job bigint;
 begin
-	for job in select id from tq_jobs loop
+	for job in select id from tq_jobs where state = 'ready' loop
 		begin
 			perform tq_reschedule(job, priority => 1);
 		exception when sqlstate '53400' then
@@ -64,5 +75,40 @@ $node->restart;
 ok(until_true($node, q{select status = 'ok' and value ~ '^loaded' from tq_health() where item = 'live state'}, 'loaded'), 'with more it is loaded');
 is($node->safe_psql('postgres', q{select count(*) from tq_running}), '100', '... with all that runs');
 check_journal($node, 'and is consistent');
+
+# a session that has locked a segment
+my $locker = session($node);
+is(health('segments locked by others'), 'ok|none', 'no segment is locked');
+my $pid = ask($locker, 'begin; lock table tq.event_1 in share mode; select pg_backend_pid()');
+ok(until_true($node, "select status = 'warn' and value = 'tq.event_1 by process $pid' from tq_health() where item = 'segments locked by others'"),
+	'the session that has locked a segment is named');
+ask($locker, 'rollback');
+is(health('segments locked by others'), 'ok|none', '... until it lets go');
+leave($locker);
+
+# executors that are all at work
+$node->safe_psql('postgres', <<'SQL');
+create table gate (open boolean);
+insert into gate values (false);
+create function slow(job tq_job) returns void language plpgsql as $$
+begin
+	while not (select open from public.gate) loop perform pg_sleep(0.02); end loop; -- poll
+end $$;
+select tq_create_queue('slow'), tq_handle('slow', null, 'slow(tq_job)');
+SQL
+$node->safe_psql('postgres', q{select tq_enqueue('slow') from generate_series(1, 2)});
+ok(until_true($node, q{select value = '2 of 2, 2 at work' from tq_health() where item = 'executors'}), 'all executors are at work');
+clock($node, 61, 61);
+is(health('executors'), 'ok|2 of 2, 2 at work', '... which is normal');
+$node->safe_psql('postgres', q{select tq_enqueue('slow')});
+ok(until_true($node, q{select count(*) = 1 from tq_ready() where queue = 'slow'}), 'a job waits for one');
+clock($node, 200, 200);
+ok(until_true($node, q{select status = 'warn' and value ~ '^2 of 2, 2 at work, jobs have waited for one for \d+ s$' from tq_health() where item = 'executors'}),
+	'... and tq_health() says so after a while');
+$node->safe_psql('postgres', 'update gate set open = true');
+ok(until_true($node, q{select count(*) = 3 from tq.event where type = 's' and job_id in (select j.id from tq.job j join tq.queue q on q.id = j.queue_id where name = 'slow')}),
+	'all run');
+ok(until_true($node, q{select status = 'ok' from tq_health() where item = 'executors'}), '... and all is well');
+clock($node, 0, 0);
 
 done_testing();

@@ -1,0 +1,207 @@
+// tq_health: memory, segments, and what holds up either.
+// Regime: PG; reads statistics views through SPI as the extension's owner. Locks: each briefly.
+#include "introspection/health_report.hpp"
+
+#include "guc.hpp"
+#include "queues/queue_retention.hpp"
+#include "segments/segments.hpp"
+#include "pg/owner.hpp"
+
+namespace tq
+{
+
+void ask(const Db &db, const char *query, std::initializer_list<std::pair<const char *, char **>> answers,
+		 bool of_server)
+{
+	const MemoryContext caller = CurrentMemoryContext;
+	const pg::OwnerScope scope = pg::enter_owner(db.extension);
+	if (of_server)
+		pg::server_sql(query, 1);
+	else
+		pg::sql(query, {}, true, 1);
+	for (const auto &[column, text] : answers)
+	{
+		const SPITupleTable &t = *SPI_tuptable;
+		char *s = SPI_processed > 0 ? SPI_getvalue(t.vals[0], t.tupdesc, SPI_fnumber(t.tupdesc, column)) : nullptr;
+		*text = s != nullptr ? MemoryContextStrdup(caller, s) : nullptr;
+	}
+	pg::leave_owner(scope);
+	MemoryContextSwitchTo(caller);
+}
+
+void memory_items(const Report &r, const Db &db)
+{
+	const core::Limits &l = engine.limits();
+	int64 running = 0, queues = 0, names = 0, pinned = 0;
+	const uint16_t d = index_of(db);
+	LWLockAcquire(registry_lock(), LW_SHARED);
+	for (uint32 i = 0; i < l.queues; ++i)
+	{
+		const Queue &q = engine.queue(static_cast<uint16_t>(i));
+		const bool used = q.state != core::QueueState::free;
+		queues += used;
+		pinned += used ? q.pinned : 0;
+	}
+	for (uint32 i = 0; i < engine.lane_slots(); ++i)
+	{
+		const Lane &lane = engine.lane(static_cast<uint16_t>(i));
+		if (lane.used && engine.queue(lane.queue).db == d)
+			running += lane.counts[static_cast<int>(State::running)];
+	}
+	for (uint32 i = 0; i < l.workers; ++i)
+		names += engine.worker(i).used;
+	LWLockRelease(registry_lock());
+	r.put("jobs in memory",
+		  psprintf("%lld of %u", ll(l.entries - std::max<int64>(engine.free_entries(), 0)), l.entries));
+	const int64 again = db.read_again.load();
+	r.put("jobs evicted and read again", psprintf("%lld in a minute", ll(again)),
+		  again > l.entries / 4 ? Verdict::warn : Verdict::ok,
+		  "Memory is short of the backlog, so jobs go to disk and come back. Raise tq.max_live_jobs and restart the "
+		  "server.");
+	const core::Share share = engine.entry_share();
+	// changes are refused before claims are: see Engine::changes_left
+	const int64 room = share.pool + share.guaranteed * queues;
+	r.put("jobs that cannot leave memory", psprintf("%lld of %lld", ll(pinned), ll(room)),
+		  pinned * 5 >= room * 4 ? Verdict::warn : Verdict::ok,
+		  "They run, open transactions change them, or they have another time or priority than they were enqueued "
+		  "with. Raise tq.max_live_jobs and restart the server.");
+	put_room(r, "running jobs", running, l.entries, "Raise tq.max_live_jobs and restart the server.");
+	put_room(r, "queues", queues, l.queues, "Raise tq.max_queues and restart the server.");
+	put_room(r, "kinds", engine.used_kinds(), l.lanes, "Raise tq.max_lanes and restart the server.");
+	put_room(r, "worker names", names, l.workers, "Raise tq.max_workers, or let workers keep their names.");
+	char *bytes = nullptr;
+	ask(db, "SELECT sum(allocated_size) FROM pg_shmem_allocations WHERE name LIKE 'tq%'", {{"sum", &bytes}}, true);
+	if (bytes != nullptr)
+		r.put("shared memory per live job", psprintf("%.1f bytes", strtod(bytes, nullptr) / l.entries));
+}
+
+// Queues whose jobs that cannot be evicted fill their share of memory.
+void share_items(const Report &r, const Db &db)
+{
+	StringInfoData full;
+	initStringInfo(&full);
+	for_queues(db, [&](uint16_t slot, const Queue &q) {
+		char name[core::kNameMax];
+		lock_queue(slot);
+		const uint32 pinned = q.pinned, running = q.running;
+		const bool is_full = q.state != core::QueueState::free && q.db == index_of(db) && engine.pins_left(q) == 0;
+		strlcpy(name, q.name, sizeof(name));
+		unlock_queue(slot);
+		if (is_full)
+			appendStringInfo(&full, "%s%s (%u jobs, %u of them run)", full.len > 0 ? ", " : "", name, pinned, running);
+	});
+	r.put("queues at their share of memory", full.len > 0 ? full.data : "none",
+		  full.len > 0 ? Verdict::warn : Verdict::ok,
+		  "They start no more jobs until some of these have ended: jobs that run, that open transactions change, or "
+		  "that were "
+		  "rescheduled. tq.max_live_jobs sets how much memory there is.");
+}
+
+namespace
+{
+
+// Segments that were opened or finished at a time that has not come.
+void future_item(const Report &r, const SegmentView *list, int n, core::Micros now)
+{
+	constexpr core::Micros kTolerated = 60 * core::kSecond;
+	core::Micros latest = 0;
+	int count = 0;
+	for (int i = 0; i < n; ++i)
+	{
+		const core::Micros at = std::max({list[i].opened_at, list[i].sealed_at, list[i].finished_at});
+		count += list[i].tables.number != 0 && at > now + kTolerated;
+		latest = std::max(latest, list[i].tables.number != 0 ? at : 0);
+	}
+	r.put("segments of the future", count == 0 ? "none" : psprintf("%d, up to %s", count, timestamptz_to_str(latest)),
+		  count == 0 ? Verdict::ok : Verdict::warn,
+		  "The server's clock was ahead, or is behind. Segments are sealed and dropped all the same. Jobs that were "
+		  "delayed or claimed meanwhile keep the times that they got: tq_reschedule them, or wait.");
+}
+
+// Sessions whose locks keep tq from writing to a segment. Short ones are normal.
+void lock_item(const Report &r, const Db &db)
+{
+	char *holders;
+	ask(db,
+		"SELECT string_agg(format('tq.%s by %s', c.relname, coalesce('process ' || l.pid, 'a prepared transaction')), "
+		"', ' ORDER BY c.oid, l.pid) AS holders"
+		" FROM pg_locks l JOIN pg_class c ON c.oid = l.relation LEFT JOIN pg_stat_activity a ON a.pid = l.pid"
+		" WHERE l.granted AND c.relnamespace = 'tq'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(job|event)_'"
+		" AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+		" AND l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')"
+		" AND l.pid IS DISTINCT FROM pg_backend_pid() AND coalesce(a.backend_type, '') !~ '^(tq |autovacuum)'"
+		" AND coalesce(a.xact_start < clock_timestamp() - interval '1 s', true)",
+		{{"holders", &holders}}, true);
+	r.put("segments locked by others", holders != nullptr ? holders : "none",
+		  holders != nullptr ? Verdict::warn : Verdict::ok,
+		  "Nobody can claim or end jobs of these segments, and their lost leases wait. End these transactions.");
+}
+
+} // namespace
+
+void segment_items(const Report &r, const Db &db, core::Micros now)
+{
+	auto *list = static_cast<SegmentView *>(palloc(sizeof(SegmentView) * static_cast<Size>(guc::max_segments)));
+	const int n = view_segments(db, list, guc::max_segments);
+	StringInfoData damaged;
+	initStringInfo(&damaged);
+	for (int i = 0; i < n; ++i)
+		if (list[i].damaged)
+			appendStringInfo(&damaged, "%s%d", damaged.len > 0 ? ", " : "", list[i].tables.number);
+	put_room(r, "segments", n, guc::max_segments,
+			 "End jobs that run for long and old transactions, lower tq.retention, or raise tq.max_segments.");
+	const core::Micros keep = retention_of(db).finished;
+	constexpr core::Micros kPatience = 600 * core::kSecond;
+	const SegmentView *oldest = nullptr;
+	int overdue = 0, kept = 0;
+	for (int i = 0; i < n; ++i)
+	{
+		const SegmentView &s = list[i];
+		if (s.tables.number != 0 && (oldest == nullptr || s.tables.number < oldest->tables.number))
+			oldest = &s;
+		const bool past = s.state == SegmentState::finished && s.finished_at + keep + kPatience < now;
+		overdue += past && s.dead <= 0;
+		kept += past && s.dead > 0;
+	}
+	if (oldest != nullptr)
+		r.put("oldest segment",
+			  psprintf("tq.job_%d of %s", oldest->tables.number, timestamptz_to_str(oldest->opened_at)));
+	r.put("segments past retention", psprintf("%d", overdue), overdue > 0 ? Verdict::warn : Verdict::ok,
+		  "They are dropped when no session reads or writes them: look for old transactions, also prepared ones.");
+	r.put("segments kept for dead letters", psprintf("%d", kept));
+	r.put("segments that cannot be read", damaged.len > 0 ? damaged.data : "none",
+		  damaged.len > 0 ? Verdict::error : Verdict::ok,
+		  "The data of tq.job_N or tq.event_N is damaged; the server log has the error. All other jobs can be "
+		  "processed. Repair both tables, or drop both, and call tq_reload().");
+	future_item(r, list, n, now);
+	lock_item(r, db);
+	pfree(list);
+}
+
+void horizon_item(const Report &r, const Db &db)
+{
+	char *holder, *xids, *seconds, *old;
+	ask(db,
+		"SELECT holder, xids, seconds::bigint, xids > 10000000 OR seconds > 3600 AS old FROM ("
+		" SELECT 'backend ' || pid AS holder, age(backend_xmin) AS xids, extract(epoch FROM clock_timestamp() - "
+		"xact_start) AS seconds"
+		"  FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()"
+		" UNION ALL SELECT 'replication slot ' || slot_name, greatest(age(xmin), age(catalog_xmin)), NULL FROM "
+		"pg_replication_slots"
+		"  WHERE coalesce(xmin, catalog_xmin) IS NOT NULL"
+		" UNION ALL SELECT 'prepared transaction ' || gid, age(transaction), extract(epoch FROM clock_timestamp() - "
+		"prepared)"
+		"  FROM pg_prepared_xacts) pins ORDER BY xids DESC NULLS LAST, seconds DESC NULLS LAST LIMIT 1",
+		{{"holder", &holder}, {"xids", &xids}, {"seconds", &seconds}, {"old", &old}}, true);
+	if (holder == nullptr)
+		r.put("oldest snapshot", "none");
+	else
+		r.put("oldest snapshot",
+			  psprintf("%s, %s transactions, %s s", holder, xids != nullptr ? xids : "?",
+					   seconds != nullptr ? seconds : "?"),
+			  old != nullptr && old[0] == 't' ? Verdict::warn : Verdict::ok,
+			  "It does not slow tq down, but keeps vacuum from cleaning other tables, and segments from being dropped "
+			  "if it reads them.");
+}
+
+} // namespace tq
