@@ -25,19 +25,27 @@ namespace gateway
 namespace
 {
 
-constexpr auto kFirstLook = 20ms, kLastLook = 1000ms; // while a client waits for the end of a job
+constexpr auto kFirstLook = 20ms, kLastLook = 1000ms; // where only the client's role sees the end of its job
+constexpr auto kUnasked = 30s;						  // after this long, a client that waits for an end looks itself
 
 } // namespace
 
 Gateway::Gateway(const Options &options)
-	: options_(options), pool_(options.dsn, options.connections), claims_(pool_, options.dsn), events_(pool_),
-	  who_(options)
+	: options_(options), pool_(options.dsn, options.connections), claims_(pool_, options.dsn), ends_(options.dsn),
+	  events_(pool_), who_(options)
 {}
+
+tq::Task<> Gateway::run()
+{
+	using namespace asio::experimental::awaitable_operators;
+	co_await (claims_.run() && ends_.run());
+}
 
 void Gateway::stop()
 {
 	stopping_ = true;
 	claims_.stop();
+	ends_.stop();
 	events_.stop();
 }
 
@@ -163,9 +171,11 @@ tq::Task<Answer> Gateway::enqueue(const Operation &operation, std::vector<Given>
 tq::Task<Answer> Gateway::job(std::string id, std::chrono::microseconds wait, std::string role, Client &client)
 {
 	using namespace asio::experimental::awaitable_operators;
+	using std::chrono::duration_cast, std::chrono::microseconds;
 	const auto end = std::chrono::steady_clock::now() + wait;
 	const Operation &get = operation_named("get_job");
-	for (auto pause = kFirstLook;; pause = std::min(pause * 3 / 2, kLastLook))
+	bool told = false;
+	for (auto pause = kFirstLook;;)
 	{
 		Answer answer;
 		bool ended;
@@ -182,11 +192,21 @@ tq::Task<Answer> Gateway::job(std::string id, std::chrono::microseconds wait, st
 		const auto left = end - std::chrono::steady_clock::now();
 		if (ended || left <= 0ms || stopping_)
 			co_return answer;
-		const auto which = co_await (sleep(std::chrono::duration_cast<std::chrono::microseconds>(
-										 std::min<std::chrono::steady_clock::duration>(pause, left))) ||
-									 client.gone());
-		if (which.index() == 1)
+		if (told)
+		{
+			// the gateway's own role may not see the job
+			const auto nap = duration_cast<microseconds>(std::min<std::chrono::steady_clock::duration>(pause, left));
+			const auto which = co_await (sleep(nap) || client.gone());
+			if (which.index() == 1 || stopping_)
+				co_return answer;
+			pause = std::min(pause * 3 / 2, kLastLook);
+		}
+		const auto most =
+			duration_cast<microseconds>(std::min<std::chrono::steady_clock::duration>(kUnasked, left));
+		const Ends::Why why = co_await ends_.wait(id, most, client);
+		if (why == Ends::Why::gone)
 			co_return answer;
+		told = why == Ends::Why::told;
 	}
 }
 
@@ -274,6 +294,7 @@ Answer Gateway::metrics() const
 	};
 	gauge("tq_gateway_clients", "Open connections of clients.", double(clients));
 	gauge("tq_gateway_waiting_claims", "Claims that wait for jobs.", double(claims_.waiting()));
+	gauge("tq_gateway_waiting_ends", "Calls that wait for the end of a job.", double(ends_.waiting()));
 	gauge("tq_gateway_connections", "Connections to the database that calls may use.", pool_.size());
 	gauge("tq_gateway_connections_in_use", "Connections to the database in use.", pool_.used());
 	gauge("tq_gateway_calls_queued", "Calls that wait for a connection to the database.", double(pool_.waiting()));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "claims.hpp"
+#include "ends.hpp"
 #include "events.hpp"
 #include "exchange.hpp"
 #include "options.hpp"
@@ -24,8 +25,8 @@ public:
 	tq::Task<Answer> answer(Request request, Client &client);
 	tq::Task<Answer> answer(Route route, Request request, Client &client);
 
-	// Serves waiting claims, for ever.
-	tq::Task<> run() { return claims_.run(); }
+	// Serves those that wait, for ever.
+	tq::Task<> run();
 	// Keeps what it knows of callers fresh, for ever.
 	tq::Task<> keep_keys() { return who_.run(); }
 	void stop();
@@ -50,6 +51,7 @@ private:
 	const Options options_;
 	Pool pool_;
 	Claims claims_;
+	Ends ends_;
 	Events events_;
 	Who who_;
 	bool stopping_ = false;

@@ -45,8 +45,11 @@ RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 CREATE PROCEDURE tq_wait(queues text[] DEFAULT NULL, timeout interval DEFAULT NULL, kinds text[] DEFAULT NULL, all_roles boolean DEFAULT false)
 LANGUAGE C AS 'MODULE_PATHNAME';
 
-CREATE PROCEDURE tq_wait_jobs(ids bigint[], timeout interval DEFAULT NULL)
+CREATE PROCEDURE tq_wait_jobs(ids bigint[], timeout interval DEFAULT NULL, first boolean DEFAULT false)
 LANGUAGE C AS 'MODULE_PATHNAME';
+
+CREATE FUNCTION tq_ended(ids bigint[])
+RETURNS bigint[] LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 CREATE FUNCTION tq_ready(queues text[] DEFAULT NULL, kinds text[] DEFAULT NULL, all_roles boolean DEFAULT false)
 RETURNS TABLE (queue text, kind text, jobs bigint, role text) LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 20 AS 'MODULE_PATHNAME';

@@ -218,8 +218,11 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 CREATE FUNCTION tq_ready(queues text[] DEFAULT NULL, kinds text[] DEFAULT NULL, all_roles boolean DEFAULT false)
 RETURNS TABLE (queue text, kind text, jobs bigint, role text) LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 20 AS 'MODULE_PATHNAME';
 
-CREATE PROCEDURE tq_wait_jobs(ids bigint[], timeout interval DEFAULT NULL)
+CREATE PROCEDURE tq_wait_jobs(ids bigint[], timeout interval DEFAULT NULL, first boolean DEFAULT false)
 LANGUAGE C AS 'MODULE_PATHNAME';
+
+CREATE FUNCTION tq_ended(ids bigint[])
+RETURNS bigint[] LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 -- Changes of jobs in queues with the setting change_retention, for tq_changes. They are not dumped: ids of transactions
 -- mean nothing elsewhere. state: r ready, d delayed, b blocked, c running, e ended.
@@ -376,7 +379,7 @@ BEGIN
 			'@extschema@.tq_graph(bigint, int)'::regprocedure, '@extschema@.tq_help(text)'::regprocedure,
 			'@extschema@.tq_dead_groups(text, int)'::regprocedure,
 			'@extschema@.tq_ready(text[],text[],boolean)'::regprocedure,
-			'@extschema@.tq_wait_jobs(bigint[],interval)'::regprocedure,
+			'@extschema@.tq_wait_jobs(bigint[],interval,boolean)'::regprocedure, '@extschema@.tq_ended(bigint[])'::regprocedure,
 			'@extschema@.tq_claim_for(text[],text[],integer,interval,interval,text[],boolean,boolean)'::regprocedure,
 			'@extschema@.tq_claim_next(text,bigint[],bigint[],jsonb[],integer,text,interval,text[],boolean,boolean)'::regprocedure,
 			'@extschema@.tq_heartbeat_worker(text)'::regprocedure, '@extschema@.tq_release_worker(text)'::regprocedure)
@@ -414,7 +417,8 @@ GRANT EXECUTE ON ROUTINE tq.require_library(), @extschema@.tq_deactivate(),
 	@extschema@.tq_series(text, interval, interval),
 	@extschema@.tq_graph(bigint, int), @extschema@.tq_help(text),
 	@extschema@.tq_dead_groups(text, int),
-	@extschema@.tq_ready(text[], text[], boolean), @extschema@.tq_wait_jobs(bigint[], interval),
+	@extschema@.tq_ready(text[], text[], boolean), @extschema@.tq_wait_jobs(bigint[], interval, boolean),
+	@extschema@.tq_ended(bigint[]),
 	@extschema@.tq_claim_for(text[], text[], integer, interval, interval, text[], boolean, boolean),
 	@extschema@.tq_claim_next(text, bigint[], bigint[], jsonb[], integer, text, interval, text[], boolean, boolean),
 	@extschema@.tq_heartbeat_worker(text), @extschema@.tq_release_worker(text) TO PUBLIC;

@@ -72,7 +72,7 @@ bool has_ended(const Db &db, core::JobId id, Snapshot snapshot)
 
 // Removes the jobs that have ended from the list; returns how many are left. Reads the journal with one snapshot for
 // the jobs without an entry.
-int still_open(const Db &db, core::JobId *ids, int n)
+int still_open(Db &db, core::JobId *ids, int n)
 {
 	int left = 0;
 	Snapshot snapshot = nullptr;
@@ -92,7 +92,7 @@ int still_open(const Db &db, core::JobId *ids, int n)
 					UnregisterSnapshot(snapshot);
 				snapshot = RegisterSnapshot(GetLatestSnapshot());
 			}
-			open = !has_ended(db, ids[i], snapshot);
+			open = own_job(db, ids[i]) != nullptr || !has_ended(db, ids[i], snapshot);
 			MemoryContextReset(each);
 		}
 		if (open)
@@ -105,10 +105,9 @@ int still_open(const Db &db, core::JobId *ids, int n)
 	return left;
 }
 
-// Reads ids. Leaves out jobs that are not there for the caller: tq_get tells no more of them.
-core::JobId *jobs_argument(FunctionCallInfo fcinfo, Db &db, int *n)
+// Leaves out jobs that are not there for the caller: tq_get tells no more of them.
+core::JobId *visible_jobs(Db &db, const Datum *list, int *n, bool waits)
 {
-	Datum *list = array_required(fcinfo, 0, "ids", INT8OID, n);
 	auto *ids = static_cast<core::JobId *>(palloc(mul_size(sizeof(core::JobId), static_cast<Size>(*n + 1))));
 	int k = 0;
 	for (int i = 0; i < *n; ++i)
@@ -117,7 +116,7 @@ core::JobId *jobs_argument(FunctionCallInfo fcinfo, Db &db, int *n)
 		const core::JobId id = DatumGetInt64(list[i]);
 		if (access_to_job(db, id, kMayKnow) != Access::granted)
 			continue;
-		if (own_job(db, id) != nullptr)
+		if (waits && own_job(db, id) != nullptr)
 			ereport(ERROR, (errcode(kErrWrongState),
 							errmsg("job %lld was enqueued by this transaction", static_cast<long long>(id)),
 							errdetail("It cannot end before the transaction has committed.")));
@@ -132,22 +131,25 @@ core::JobId *jobs_argument(FunctionCallInfo fcinfo, Db &db, int *n)
 
 using namespace tq;
 
-// ids, timeout
+// ids, timeout, first
 TQ_FUNCTION(tq_wait_jobs)
 {
 	PreventCommandIfParallelMode("tq_wait_jobs()");
 	const core::Micros timeout = interval_or(fcinfo, 1, "timeout", core::kNever, 0);
+	const bool first = given(fcinfo, 2) && PG_GETARG_BOOL(2);
 	const bool atomic = is_atomic(fcinfo);
 	Db &db = database(fcinfo);
 	ensure_loaded(db);
 	const Oid extension = db.extension;
 	int n = 0;
-	core::JobId *ids = jobs_argument(fcinfo, db, &n);
+	const Datum *list = array_required(fcinfo, 0, "ids", INT8OID, &n);
+	const int all = n;
+	core::JobId *ids = visible_jobs(db, list, &n, true);
 	wait_begin_jobs(db, ids, n);
 	n = still_open(db, ids, n);
 	drop_snapshots(atomic);
 	const core::Micros until = end_of_wait(timeout);
-	while (n > 0 && steady_now() < until)
+	while (n > 0 && (!first || n == all) && steady_now() < until)
 	{
 		static_cast<void>(wait_sleep(std::min(until, steady_now() + kLookAgain)));
 		require_still_active(db, extension);
@@ -156,4 +158,23 @@ TQ_FUNCTION(tq_wait_jobs)
 	}
 	wait_end();
 	PG_RETURN_VOID();
+}
+
+// ids
+TQ_FUNCTION(tq_ended)
+{
+	Db &db = database(fcinfo);
+	ensure_loaded(db);
+	int n = 0;
+	Datum *list = array_required(fcinfo, 0, "ids", INT8OID, &n);
+	int nopen = n;
+	core::JobId *open = visible_jobs(db, list, &nopen, false);
+	nopen = still_open(db, open, nopen);
+	int nended = 0;
+	for (int i = 0, k = 0; i < n; ++i)
+		if (k < nopen && open[k] == DatumGetInt64(list[i]))
+			++k; // both are in the order of the argument
+		else
+			list[nended++] = list[i];
+	PG_RETURN_ARRAYTYPE_P(construct_array(list, nended, INT8OID, sizeof(int64), true, TYPALIGN_DOUBLE));
 }

@@ -89,6 +89,7 @@ INSERT INTO verb (needs, statement, none, produce, consume, manage, monitor, met
 	(NULL, $$SELECT count(*) FROM tq_ready(ARRAY[{q}], ARRAY['none'])$$, '42501', '42501', '0', '42501', '42501', '42501', '42501', '42501'),
 	-- without a right it does not wait, as if the job did not exist
 	('running', $$CALL tq_wait_jobs(ARRAY[{id}], '1 ms')$$, 'null', 'null', 'null', 'null', 'null', 'null', 'null', 'null'), -- limit: nothing comes
+	('running', $$SELECT tq_ended(ARRAY[{id}]) = '{}'$$, 'false', 'true', 'true', 'true', 'true', 'false', 'true', 'true'),
 	('running', $$SELECT action FROM tq_heartbeat({id}, {lease})$$, 'lost', '42501', 'run', '42501', '42501', 'lost', '42501', '42501'),
 	('running', $$SELECT action FROM tq_heartbeat_many(ARRAY[{id}], ARRAY[{lease}])$$, 'lost', '42501', 'run', '42501', '42501', 'lost', '42501', '42501'),
 	('running', $$SELECT action FROM tq_heartbeat({id}, {lease}, progress => '{"p": 1}', checkpoint => '{"c": 1}')$$, 'lost', '42501', 'run', '42501', '42501', 'lost', '42501', '42501'),

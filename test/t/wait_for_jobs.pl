@@ -414,6 +414,21 @@ for my $how (sort keys %ends)
 	is(scalar(take($node, 'ends', 1, undef, '3 min')), 1, 'the last one ends');
 	is(end_ask($waiter), '', 'and with it the wait for all of them');
 
+	# the first of several
+	@jobs = (enqueue(), enqueue(), enqueue());
+	my $list = 'array[' . join(',', @jobs) . ']';
+	is(ask($waiter, "select tq_ended($list)"), '{}', 'none has ended');
+	begin_ask($waiter, "call tq_wait_jobs($list, '1 h', first => true)");
+	listening();
+	$node->safe_psql('postgres', "select tq_cancel($jobs[1])");
+	is(end_ask($waiter), '', 'the first end ends the wait');
+	is(ask($waiter, "select tq_ended($list)"), "{$jobs[1]}", 'tq_ended tells which it was');
+	is(ask($waiter, "call tq_wait_jobs($list, '1 h', first => true)"), '', 'one that has ended is not waited for');
+	like(ask($waiter, "select tq_ended(array[$jobs[2], null])"), qr/22004: ids must not contain nulls/, 'no nulls');
+	is(ask($waiter, "select tq_ended(array[$jobs[2], 9007199254740993, $jobs[1], $jobs[1]])"), "{9007199254740993,$jobs[1],$jobs[1]}", 'in the order given');
+	is(ask($waiter, "select tq_ended(array[tq_enqueue('ends')])"), '{}', 'a job of this transaction has not ended');
+	is(scalar(take_all($node, 'ends', 3)), 3, 'the others run');
+
 	# jobs that are only on disk: more than memory holds
 	$node->safe_psql('postgres', q{select count(tq_enqueue_many('ends', array_fill('{}'::jsonb, array[600])))});
 	my $last = $node->safe_psql('postgres', q{select max(id) from tq_jobs where queue = 'ends'});
@@ -428,6 +443,7 @@ for my $how (sort keys %ends)
 	is(ask($waiter, "call tq_wait_jobs(array[$job], '300 ms')"), '', 'the time is over');    # limit: it runs out
 	ok(time - $began >= 0.3, 'when it should be');
 	is(ask($waiter, "call tq_wait_jobs('{}', '1 h')"), '', 'no jobs, no wait');
+	is(ask($waiter, "call tq_wait_jobs('{}', '1 h', first => true)"), '', '... nor for the first of none');
 	is(ask($waiter, "call tq_wait_jobs('{9007199254740993}', '1 h')"), '', 'nor for one that does not exist');
 	like(ask($waiter, "do \$\$ begin call tq_wait_jobs(array[tq_enqueue('ends')], '1 h'); end \$\$"), qr/TQ005/, 'a job of this transaction cannot be waited for');
 	ask($waiter, 'set role no_rights');

@@ -41,6 +41,29 @@ def case_few_connections(front):
     front.same(front.waiting(), 0, "nobody waits any more")
 
 
+def case_ends(front):
+    front.gateway("--connections", "3")
+    queue = front.queue()
+    jobs = [front.enqueue(queue) for _ in range(100)]
+    clients = []
+    for job in jobs + jobs:
+        client = socket.create_connection(("127.0.0.1", front.port), PATIENCE)
+        client.sendall(b"GET /v1/jobs/%d?wait=1+min HTTP/1.1\r\nHost: localhost\r\n\r\n" % job)
+        clients.append((job, client))
+    ends = lambda: front.metric("tq_gateway_waiting_ends")
+    front.until(lambda: ends() == 200, "all clients wait")
+    front.say(connections(front) <= 4, "200 calls wait for the ends of jobs on four connections", connections(front))
+    front.query("SELECT count(tq_cancel(id)) FROM unnest(%s::bigint[]) id", jobs[:50])
+    front.until(lambda: ends() == 100, "half of them have ended")
+    state = lambda client: json.loads(client.recv(65536).partition(b"\r\n\r\n")[2])["state"]
+    front.same({state(client) for job, client in clients if job in jobs[:50]}, {"cancelled"}, "who waits for these is told")
+    clients.pop()[1].close()
+    front.until(lambda: ends() == 99, "it is noticed that a client has gone")
+    front.query("SELECT count(tq_complete(id, lease)) FROM tq_claim(%s, 50)", queue)
+    front.same([state(client) for job, client in clients if job in jobs[50:]], ["succeeded"] * 99, "the others are told of the ends of theirs")
+    front.same(ends(), 0, "nobody waits any more")
+
+
 def case_in_order(front):
     front.gateway()
     queue = front.queue()

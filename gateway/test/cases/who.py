@@ -2,6 +2,7 @@
 import os
 import signal
 import subprocess
+import threading
 
 from front import token_of, tokens_file
 from scene import PATIENCE
@@ -42,6 +43,25 @@ def case_tokens(front):
     doubled = front.raw(b"POST /v1/queues/t:claim HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer x\r\nAuthorization: Bearer %b\r\nConnection: close\r\nContent-Length: 0\r\n\r\n" %
                         token_of("gw_consumer").encode())
     front.say(doubled.startswith(b"HTTP/1.1 400"), "two credentials", doubled)
+
+
+def case_wait_for_the_unseen(front):
+    """A client waits for the end of a job that the gateway's own role may not see."""
+    roles(front, "gw_seer", "gw_blind")
+    front.query("ALTER ROLE gw_blind LOGIN NOINHERIT")
+    front.query("GRANT gw_seer TO gw_blind")
+    front.query("SELECT tq_create_queue('seen')")
+    front.query("SELECT tq_grant('seen', 'gw_seer', 'produce'), tq_grant('seen', 'gw_seer', 'consume')")
+    front.gateway("--auth", tokens_file(front, ["gw_seer"]), PGUSER="gw_blind")
+    as_seer = bearer(token_of("gw_seer"))
+    job = front.post("/v1/jobs", {"queue": "seen"}, headers=as_seer).json["id"]
+    answers = []
+    waiter = threading.Thread(target=lambda: answers.append(front.ask("GET", f"/v1/jobs/{job}?wait=1+min", headers=as_seer)), daemon=True)
+    waiter.start()
+    front.until(lambda: front.value("SELECT count(*) FROM pg_stat_activity WHERE query ~ 'tq_ended' AND usename = 'gw_blind'") > 0, "the gateway waits")
+    front.query("SELECT tq_cancel(%s)", job)
+    waiter.join(PATIENCE)
+    front.same([one.json.get("state") for one in answers], ["cancelled"], "who may see a job is told of its end, though the gateway may not")
 
 
 def case_reload(front):

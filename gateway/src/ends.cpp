@@ -1,0 +1,152 @@
+#include "ends.hpp"
+
+#include "waits.hpp"
+
+#include <boost/asio/experimental/awaitable_operators.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+namespace asio = boost::asio;
+using namespace std::chrono_literals;
+
+namespace gateway
+{
+
+namespace
+{
+
+constexpr auto kPollInterval = 1s; // where tq_wait_jobs is not possible
+// Those that come meanwhile are watched by the same call. It reads all ids, so the more there are, the longer.
+constexpr auto kGathering = 2ms;
+constexpr auto kGatheringPerJob = 4us;
+constexpr auto kCancelPause = 50ms; // before a call that has not ended is cancelled again
+
+} // namespace
+
+tq::Task<Ends::Why> Ends::wait(std::string id, std::chrono::microseconds at_most, Client &client)
+{
+	using namespace asio::experimental::awaitable_operators;
+	const auto timer = std::make_shared<asio::steady_timer>(co_await asio::this_coro::executor, at_most);
+	jobs_[id].push_back(timer);
+	++waiting_;
+	const auto now = std::chrono::steady_clock::now();
+	if (watching_ && !watched_.contains(id) && now > cancelled_ + kCancelPause)
+	{
+		cancelled_ = now;
+		connection_.cancel();
+	}
+	if (idle_)
+		idle_->cancel();
+	boost::system::error_code error;
+	const auto which = co_await (timer->async_wait(asio::redirect_error(asio::use_awaitable, error)) || client.gone());
+	const auto job = jobs_.find(id);
+	std::erase(job->second, timer);
+	if (job->second.empty())
+		jobs_.erase(job);
+	--waiting_;
+	if (which.index() == 1)
+		co_return Why::gone;
+	co_return error ? Why::told : Why::time;
+}
+
+void Ends::tell(const std::string &id)
+{
+	const auto job = jobs_.find(id);
+	if (job == jobs_.end())
+		return;
+	for (const auto &timer : job->second)
+		timer->cancel();
+}
+
+// Waits until one of the jobs has ended, or another is to be watched.
+tq::Task<> Ends::round()
+{
+	if (!connection_.is_open())
+		connection_ = co_await Pool::connect(dsn_);
+	co_await sleep(kGathering + kGatheringPerJob * jobs_.size());
+	watched_.clear();
+	std::vector<tq::Value> ids;
+	for (const auto &[id, timers] : jobs_)
+	{
+		watched_.insert(id);
+		ids.push_back(id);
+	}
+	if (ids.empty())
+		co_return;
+	const std::vector<tq::Value> values{tq::value(ids)};
+	std::vector<std::string> ended;
+	bool poll = false;
+	try
+	{
+		cancelled_ = {};
+		watching_ = true;
+		co_await connection_.query("CALL tq_wait_jobs($1::bigint[], '5 s', true)", values);
+		watching_ = false;
+		const tq::Result rows = co_await connection_.query("SELECT unnest(tq_ended($1::bigint[]))", values);
+		for (int row = 0; row < rows.rows(); ++row)
+			ended.emplace_back(rows.text(row, 0));
+	}
+	catch (const tq::ConnectionError &)
+	{
+		watching_ = false;
+		throw;
+	}
+	catch (const tq::Error &error)
+	{
+		watching_ = false;
+		if (error.sqlstate() == "57014")
+			co_return; // a client waits for another job
+		poll = true;
+	}
+	if (poll)
+	{
+		co_await sleep(kPollInterval);
+		ended.assign(watched_.begin(), watched_.end());
+	}
+	for (const std::string &id : ended)
+		tell(id);
+}
+
+tq::Task<> Ends::run()
+{
+	idle_ = std::make_unique<asio::steady_timer>(co_await asio::this_coro::executor);
+	auto pause = 100ms;
+	for (;;)
+	{
+		if (jobs_.empty())
+		{
+			idle_->expires_at(asio::steady_timer::time_point::max());
+			boost::system::error_code error;
+			co_await idle_->async_wait(asio::redirect_error(asio::use_awaitable, error));
+			continue;
+		}
+		std::string failure;
+		try
+		{
+			co_await round();
+			pause = 100ms;
+		}
+		catch (const std::exception &error)
+		{
+			failure = error.what();
+		}
+		if (failure.empty())
+			continue;
+		if (pause == 100ms)
+			spdlog::warn("the ends of jobs are not seen: {}", failure);
+		co_await sleep(pause);
+		pause = std::min(pause * 2, 5000ms);
+	}
+}
+
+void Ends::stop()
+{
+	for (const auto &[id, timers] : jobs_)
+		tell(id);
+}
+
+} // namespace gateway
