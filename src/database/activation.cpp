@@ -152,6 +152,7 @@ bool record_use(Db &db)
 			return false;
 	if (read_activation(db.extension) != Activation::unused)
 		return false;
+	db.new_here.store(true);
 	reserve_queue_change(db);
 	insert_row(db.extension);
 	note_database_change(QueueEdit::used);

@@ -80,6 +80,7 @@ Db &make_slot(Oid extension)
 				db->mono_offset.store(0);
 				db->active.store(false);
 				db->first_use.store(false);
+				db->new_here.store(false);
 				db->inactive_logged.store(false);
 				db->executors_full_since.store(0);
 				db->keys_clean.store(false);

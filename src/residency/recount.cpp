@@ -358,7 +358,7 @@ void end_count(Db &db, Tally &t, const SegmentTally *segments)
 	db.counting = false;
 	if (t.first)
 	{
-		if (server_crashed())
+		if (server_crashed() && !db.new_here.load()) // no job of a new database was there at the crash
 			for_queues(db, [](uint16_t, Queue &q) { q.careful.store(true); });
 		db.load_state.store(static_cast<uint32>(LoadState::loaded));
 		db.too_small.store(false);

@@ -132,6 +132,7 @@ struct Db
 	std::atomic<Micros> wall_offset, mono_offset; // of tq_set_now (clock.hpp)
 	std::atomic<bool> active;	  // known to be active (database/activation.hpp)
 	std::atomic<bool> first_use;  // a session asks the scheduler to record the first use
+	std::atomic<bool> new_here;	  // the first use was after the start of the server
 	std::atomic<bool> inactive_logged;
 	std::atomic<uint32> scheduler; // procno + 1, 0 if none
 	// The scheduler's planned wakeup; an earlier event sets its latch.

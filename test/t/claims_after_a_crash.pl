@@ -89,6 +89,19 @@ my $before = sql($logged);
 sql(q{select tq_enqueue('q')});
 is(sql(q{select count(*) from tq_claim('q')}), 1, 'the next claim');
 is(sql($logged), $before, '... is not journalled before its time');
+
+# a database that is new has no job that was there at the crash
+sql('create database new');
+$node->safe_psql('new', 'create extension tq');
+arm($node, 'load-between-segments');
+$node->safe_psql('new', 'select tq_activate()');
+standing($node, 'load-between-segments');
+$node->safe_psql('new', q{select tq_create_queue('q')});
+release($node, 'load-between-segments');
+loaded($node, 'new');
+$node->safe_psql('new', q{select tq_enqueue('q')});
+is($node->safe_psql('new', q{select count(*) from tq_claim('q')}), 1, 'a claim in a new database');
+is($node->safe_psql('new', $logged), 0, '... is not journalled before its time');
 $node->stop;
 $node->start;
 loaded($node);
