@@ -139,8 +139,9 @@ bool collect_expired(uint16_t slot) noexcept
 {
 	core::Ref refs[kBatch];
 	core::LockedSegments locked{.until = blocked_untils(), .now = mono_now()};
-	const Micros now = wall_now();
+	TQ_WAIT_POINT_NOFAIL("expire-before-lock");
 	lock_queue(slot);
+	const Micros now = wall_now(); // not before the time of a claim that has set a job aside
 	const int n = engine.collect_expired(engine.queue(slot), now, kBatch - batch.n, my_proc, refs, &locked);
 	for (int i = 0; i < n; ++i)
 	{
@@ -265,8 +266,8 @@ bool collect_lost(uint16_t slot) noexcept
 	core::Queue &q = engine.queue(slot);
 	core::Ref refs[kBatch];
 	core::Engine::PrevMark marks[kBatch];
-	const Micros now = wall_now();
 	lock_queue(slot);
+	const Micros now = wall_now(); // not before the claim of a lease that was revoked at once
 	const core::Engine::LossTerms terms{.until = mono_now() - grace_of(q), .max = kBatch - batch.n, .owner = my_proc,
 										.strict = strict_timeout_of(q.settings).value != 0};
 	const int n = engine.collect_lost(q, terms, refs, marks);

@@ -505,7 +505,7 @@ def expired_in_time(journal, _ledger):
     for id, job in journal.jobs.items():
         for event in journal.of(id):
             if event.type == "e" and (job.expires_at is None or event.at < job.expires_at):
-                yield f"job {id}, at {event.at}"
+                yield f"job {id}, at {event.at}, expires_at {job.expires_at}"
 
 
 @promise("no job started before those that it waits for had ended")

@@ -362,6 +362,19 @@ release($node, 'expire-after-mark');
 has_event($job, 'e');
 clock($node, 0, 0);
 
+# the scheduler finds a job that a claim saw expire after the scheduler had begun
+query(qq{select tq_enqueue('plain', expires_at => clock_timestamp() + g * interval '1 h') from generate_series(1, 2) g});
+$job = query(q{select max(id) from tq_jobs where queue = 'plain'});
+arm($node, 'expire-before-lock');
+clock($node, 3601, 0);
+standing($node, 'expire-before-lock');
+clock($node, 7201, 0);
+is(claim('plain'), '', 'a claim passes over the second job');
+release($node, 'expire-before-lock');
+has_event($job, 'e');
+is(query("select count(*) from tq.event e join tq.job j on j.id = e.job_id where type = 'e' and e.at < j.expires_at"), 0, 'no job expired before its time');
+clock($node, 0, 0);
+
 # a claim that read the clock before an enqueue with the same key
 $node->append_conf('postgresql.conf', 'tq.workers = off');
 $node->restart;

@@ -2,6 +2,7 @@
 import contextlib
 import json
 import resource
+import signal
 import threading
 import time
 
@@ -57,15 +58,18 @@ def processes(t):
     load = t.load(server, pace=0.02)    # connecting takes a while, and all jobs enqueued meanwhile have to be processed
     crowd = Crowd(server)
     for _ in t.rounds(1):
-        # one query takes all that is free now, the next ones take what becomes free
+        # queries take what is free, while nobody starts a scheduler
         log = server.log_size()
-        while NO_SLOT not in server.log(log):
-            for pid in server.workers("scheduler"):
-                server.kill(pid, 15)
+        launcher, = server.workers("launcher")
+        server.kill(launcher, signal.SIGSTOP)
+        for pid in server.workers("scheduler"):
+            server.kill(pid, 15)
+        while len(server.pids("backend_type ~ '^(tq|parallel|logical) '")) < 8:
             crowd.run("SET max_parallel_workers_per_gather = 8", "SET parallel_setup_cost = 0", "SET parallel_tuple_cost = 0",
                       "SET parallel_leader_participation = off", "SELECT count(pause(0.01)) FROM big")   # sleeps: long work
-            until(lambda at=log: server.workers("scheduler") or NO_SLOT in server.log(at),
-                  "the scheduler starts, or the log says why not")
+            time.sleep(0.1)     # poll
+        server.kill(launcher, signal.SIGCONT)
+        until(lambda at=log: NO_SLOT in server.log(at), "the log says why the scheduler does not start")
         t.did("times without a process slot for the scheduler")
         t.expect("max_worker_processes" in server.log(log), "the log says what to raise")
         until(lambda: health(server, "scheduler")[:2] == ("waits for a free background worker", "error"), "tq_health() says so")
@@ -101,7 +105,10 @@ def squeeze(pid, spare):
         limit = resource.RLIM_INFINITY
         if spare is not None:
             with open(f"/proc/{pid}/status", encoding="ascii") as status:
-                limit = spare + 1024 * next(int(line.split()[1]) for line in status if line.startswith("VmData:"))
+                used = [int(line.split()[1]) for line in status if line.startswith("VmData:")]
+            if not used:
+                return      # it has ended
+            limit = spare + 1024 * used[0]
         resource.prlimit(pid, resource.RLIMIT_DATA, (limit, resource.RLIM_INFINITY))
 
 
