@@ -366,33 +366,8 @@ tq::Task<> Claims::round()
 tq::Task<> Claims::run()
 {
 	idle_ = std::make_unique<asio::steady_timer>(co_await asio::this_coro::executor);
-	auto pause = 100ms;
-	for (;;)
-	{
-		if (groups_.empty())
-		{
-			idle_->expires_at(asio::steady_timer::time_point::max());
-			boost::system::error_code error;
-			co_await idle_->async_wait(asio::redirect_error(asio::use_awaitable, error));
-			continue;
-		}
-		std::string failure;
-		try
-		{
-			co_await round();
-			pause = 100ms;
-		}
-		catch (const std::exception &error)
-		{
-			failure = error.what();
-		}
-		if (failure.empty())
-			continue;
-		if (pause == 100ms)
-			spdlog::warn("waiting claims get no jobs: {}", failure);
-		co_await sleep(pause);
-		pause = std::min(pause * 2, 5000ms);
-	}
+	co_await for_ever(*idle_, [this] { return groups_.empty(); }, [this] { return round(); },
+					  "waiting claims get no jobs");
 }
 
 void Claims::stop()

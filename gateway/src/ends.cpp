@@ -6,7 +6,6 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 
@@ -114,33 +113,8 @@ tq::Task<> Ends::round()
 tq::Task<> Ends::run()
 {
 	idle_ = std::make_unique<asio::steady_timer>(co_await asio::this_coro::executor);
-	auto pause = 100ms;
-	for (;;)
-	{
-		if (jobs_.empty())
-		{
-			idle_->expires_at(asio::steady_timer::time_point::max());
-			boost::system::error_code error;
-			co_await idle_->async_wait(asio::redirect_error(asio::use_awaitable, error));
-			continue;
-		}
-		std::string failure;
-		try
-		{
-			co_await round();
-			pause = 100ms;
-		}
-		catch (const std::exception &error)
-		{
-			failure = error.what();
-		}
-		if (failure.empty())
-			continue;
-		if (pause == 100ms)
-			spdlog::warn("the ends of jobs are not seen: {}", failure);
-		co_await sleep(pause);
-		pause = std::min(pause * 2, 5000ms);
-	}
+	co_await for_ever(*idle_, [this] { return jobs_.empty(); }, [this] { return round(); },
+					  "the ends of jobs are not seen");
 }
 
 void Ends::stop()

@@ -45,13 +45,6 @@ void insert_row(Oid extension)
 	pg::leave_owner(scope);
 }
 
-void nap()
-{
-	static_cast<void>(WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 5, PG_WAIT_EXTENSION));
-	ResetLatch(MyLatch);
-	CHECK_FOR_INTERRUPTS();
-}
-
 // Whether this transaction created the extension, so that no worker can see it.
 bool created_here(Oid extension)
 {
@@ -180,7 +173,7 @@ void note_use(Db &db)
 			db.first_use.store(true);
 			wake_scheduler(db);
 		}
-		nap();
+		nap(5);
 	}
 }
 

@@ -226,9 +226,7 @@ void ensure_loaded(Db &db)
 				 errdetail(
 					 "After a restart the live state is read from the journal; until then jobs can be enqueued only."),
 				 errhint("Try again in a moment, or see tq_health().")));
-		static_cast<void>(WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 5, PG_WAIT_EXTENSION));
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
+		nap(5);
 	}
 }
 

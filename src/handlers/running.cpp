@@ -97,9 +97,7 @@ Hold end_patiently(const AttemptEnd &ending)
 		const Hold hold = end_attempt(*self.db, ending);
 		if (hold != Hold::busy || mono_now() - began > (self.leaving ? kBusyGraceLeaving : kBusyGrace))
 			return hold;
-		static_cast<void>(WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 20, PG_WAIT_EXTENSION));
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
+		nap(20);
 	}
 }
 

@@ -18,13 +18,6 @@ namespace tq
 namespace
 {
 
-void nap(long ms)
-{
-	static_cast<void>(WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms, PG_WAIT_EXTENSION));
-	ResetLatch(MyLatch);
-	CHECK_FOR_INTERRUPTS();
-}
-
 // Counts the journal when no other process reads it.
 CountResult count(Db &db)
 {

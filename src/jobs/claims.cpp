@@ -335,10 +335,7 @@ void journal_first(const Db &db, const Claimed *claimed, int n)
 	for (int i = 0; i < n; ++i)
 		while (!is_journalled(claimed[i]) && db.scheduler.load() != 0 && steady_now() < until)
 		{
-			static_cast<void>(
-				WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 100, PG_WAIT_EXTENSION));
-			ResetLatch(MyLatch);
-			CHECK_FOR_INTERRUPTS();
+			nap(100);
 		}
 }
 

@@ -98,9 +98,7 @@ void wait_until_dropped(Db &db, uint16_t slot, const char *name)
 	for (int i = 0; i < 1000 && q.generation == generation && !queue_closed_here(slot); ++i)
 	{
 		wake_scheduler(db);
-		static_cast<void>(WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 5, PG_WAIT_EXTENSION));
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
+		nap(5);
 	}
 	if (q.generation == generation)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE), errmsg("queue \"%s\" is being dropped", name),

@@ -266,9 +266,7 @@ void write_queue_row(Db &db, uint16_t queue)
 	{
 		db.queue_rows.store(true);
 		wake_scheduler(db);
-		static_cast<void>(WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 5, PG_WAIT_EXTENSION));
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
+		nap(5);
 	}
 	if (q.persisted)
 		return;

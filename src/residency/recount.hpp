@@ -29,7 +29,6 @@ struct CountResult
 	int64 missing;	  // jobs that were missing in memory; they are read in again
 	int64 unknown;	  // unfinished jobs of queues that do not exist
 	int64 orphans;	  // jobs that wait for parents and have no row in tq.dependency
-	// Jobs in memory that lacked an event of the journal; they are dropped or read in again.
 	Drift drifts[4];  // the first drifted counters
 };
 

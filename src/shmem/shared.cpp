@@ -187,6 +187,13 @@ LWLock *registry_lock() noexcept { return &own.locks[0].lock; }
 LWLock *map_lock(const Db &db) noexcept { return &own.locks[1 + core::kPartitions + index_of(db)].lock; }
 LWLock *queue_lock(uint16_t q) noexcept { return &own.locks[1 + core::kPartitions + own.header->databases + q].lock; }
 
+void nap(long ms)
+{
+	static_cast<void>(WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms, PG_WAIT_EXTENSION));
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+}
+
 void wake_proc(uint32 proc) noexcept { SetLatch(&ProcGlobal->allProcs[proc].procLatch); }
 
 void wake_database() noexcept

@@ -236,6 +236,8 @@ inline uint16_t hundredths(float4 weight) noexcept // 0 for an invalid weight, s
 	return weight > 0 ? static_cast<uint16_t>(std::min(weight * 100, 65535.0F)) : 0;
 }
 
+// Sleeps for so long, or until this process is woken. Raises what interrupts it.
+void nap(long ms);
 void wake_proc(uint32 proc) noexcept;
 void wake_scheduler(const Db &db) noexcept;
 void wake_database() noexcept; // all sessions of this database

@@ -250,9 +250,7 @@ void wait_for_users(const Db &db)
 							errdetail("%s.", found != nullptr ? psprintf("Tables of tq are locked by %s", found)
 															  : "Their transactions hold jobs"),
 							errhint("End these transactions, and try again.")));
-		static_cast<void>(WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 100, PG_WAIT_EXTENSION));
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
+		nap(100);
 	}
 }
 

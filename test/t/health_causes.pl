@@ -87,13 +87,10 @@ is(health('segments locked by others'), 'ok|none', '... until it lets go');
 leave($locker);
 
 # executors that are all at work
+$locker = session($node);
+ask($locker, 'select pg_advisory_lock(1)');
 $node->safe_psql('postgres', <<'SQL');
-create table gate (open boolean);
-insert into gate values (false);
-create function slow(job tq_job) returns void language plpgsql as $$
-begin
-	while not (select open from public.gate) loop perform pg_sleep(0.02); end loop; -- poll
-end $$;
+create function slow(job tq_job) returns void language sql as $$select pg_advisory_lock_shared(1), pg_advisory_unlock_shared(1)$$;
 select tq_create_queue('slow'), tq_handle('slow', null, 'slow(tq_job)');
 SQL
 $node->safe_psql('postgres', q{select tq_enqueue('slow') from generate_series(1, 2)});
@@ -105,7 +102,7 @@ ok(until_true($node, q{select count(*) = 1 from tq_ready() where queue = 'slow'}
 clock($node, 200, 200);
 ok(until_true($node, q{select status = 'warn' and value ~ '^2 of 2, 2 at work, jobs have waited for one for \d+ s$' from tq_health() where item = 'executors'}),
 	'... and tq_health() says so after a while');
-$node->safe_psql('postgres', 'update gate set open = true');
+leave($locker);
 ok(until_true($node, q{select count(*) = 3 from tq.event where type = 's' and job_id in (select j.id from tq.job j join tq.queue q on q.id = j.queue_id where name = 'slow')}),
 	'all run');
 ok(until_true($node, q{select status = 'ok' from tq_health() where item = 'executors'}), '... and all is well');

@@ -152,8 +152,8 @@ $node->append_conf('postgresql.conf', 'tq.workers = off');
 $node->reload;
 until_true($node, q{select count(*) = 0 from pg_stat_activity where backend_type = 'tq scheduler'});
 
-# jobs of a segment that could not be read are not published when it can be: a loader that has not seen them must not skip
-# jobs that a count has found on disk. Here they are rows of which memory does not know
+# No commit publishes the jobs of a segment that can be read again. A loader that has not seen them must not skip jobs that a
+# count has found on disk. Here they are rows that memory does not know
 my $hand = 10_000_000;
 
 # Lets a claim load a job of a new queue while a row is written and counted; returns the number of jobs. A group of a

@@ -16,7 +16,7 @@ tq.claim_log_delay = 50ms
 CONF
 my $id = 9_000_000;
 
-# A job of which memory does not know, and which a count of the journal finds.
+# A job that memory does not know. A count of the journal finds it.
 sub unknown_job
 {
 	my ($queue) = @_;
