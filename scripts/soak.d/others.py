@@ -39,7 +39,7 @@ SCENE = (
     """SELECT tq_schedule('minute', 'others', cron => '* * * * *', catch_up => 'all', overlap => 'cancel')""",
 )
 
-VIEWS = ("tq_jobs", "tq_running", "tq_dead", "tq_workers", "tq_queues", "tq_schedules", "tq_handlers", "tq_grants",
+VIEWS = ("tq_jobs", "tq_running", "tq_dead", "tq_workers", "tq_queues", "tq_schedules", "tq_handlers", "tq_grants", "tq_rights",
          "tq_stats()", "tq_metrics()", "tq_health()")
 
 

@@ -5,6 +5,8 @@ CREATE FUNCTION tq.may_list(queue_id int, role oid) RETURNS boolean
 LANGUAGE C STABLE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_may_list';
 CREATE FUNCTION tq.may_list_groups(queue_id int) RETURNS boolean
 LANGUAGE C STABLE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_may_list_groups';
+CREATE FUNCTION tq.rights_on(queue_id int) RETURNS text[]
+LANGUAGE C STABLE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_rights_on';
 
 CREATE VIEW tq_queues WITH (security_barrier) AS
 	SELECT s.queue, s.state, s.ready, s.delayed, s.blocked, s.running, s.live, s.in_memory, s.on_disk, s.waiting, s.paused_until, s.kinds,
@@ -65,6 +67,13 @@ CREATE VIEW tq_grants WITH (security_barrier) AS
 	FROM tq.acl a LEFT JOIN tq.queue q ON q.id = a.queue_id
 	WHERE (a.queue_id = 0 OR q.id IS NOT NULL) AND tq.may_list(a.queue_id, a.role)
 		AND EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = a.role::pg_catalog.oid);
+
+CREATE VIEW tq_rights WITH (security_barrier) AS
+	SELECT '*'::text AS queue, tq.rights_on(0) AS privileges
+	UNION ALL
+	SELECT m.queue, m.privileges
+	FROM (SELECT q.name AS queue, tq.rights_on(q.id) AS privileges FROM tq.queue q) m
+	WHERE NOT m.privileges OPERATOR(pg_catalog.<@) tq.rights_on(0);
 
 CREATE FUNCTION tq.schedules()
 RETURNS TABLE (

@@ -81,6 +81,14 @@ RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
 CREATE FUNCTION tq.may_list_groups(queue_id int) RETURNS boolean
 LANGUAGE C STABLE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_may_list_groups';
+CREATE FUNCTION tq.rights_on(queue_id int) RETURNS text[]
+LANGUAGE C STABLE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_rights_on';
+CREATE VIEW tq_rights WITH (security_barrier) AS
+	SELECT '*'::text AS queue, tq.rights_on(0) AS privileges
+	UNION ALL
+	SELECT m.queue, m.privileges
+	FROM (SELECT q.name AS queue, tq.rights_on(q.id) AS privileges FROM tq.queue q) m
+	WHERE NOT m.privileges OPERATOR(pg_catalog.<@) tq.rights_on(0);
 
 CREATE OR REPLACE VIEW tq_queues WITH (security_barrier) AS
 	SELECT s.queue, s.state, s.ready, s.delayed, s.blocked, s.running, s.live, s.in_memory, s.on_disk, s.waiting, s.paused_until, s.kinds,
@@ -383,7 +391,7 @@ BEGIN
 			'@extschema@.tq_claim_for(text[],text[],integer,interval,interval,text[],boolean,boolean)'::regprocedure,
 			'@extschema@.tq_claim_next(text,bigint[],bigint[],jsonb[],integer,text,interval,text[],boolean,boolean)'::regprocedure,
 			'@extschema@.tq_heartbeat_worker(text)'::regprocedure, '@extschema@.tq_release_worker(text)'::regprocedure)
-			OR p.oid IN ('tq.may_list_groups'::regproc, '@extschema@.tq_list'::regproc, '@extschema@.tq_cancel_many'::regproc, '@extschema@.tq_reschedule_many'::regproc,
+			OR p.oid IN ('tq.may_list_groups'::regproc, 'tq.rights_on'::regproc, '@extschema@.tq_list'::regproc, '@extschema@.tq_cancel_many'::regproc, '@extschema@.tq_reschedule_many'::regproc,
 				'@extschema@.tq_retry_where'::regproc, '@extschema@.tq_purge_many'::regproc,
 				'@extschema@.tq_set_now'::regproc, '@extschema@.tq_reset'::regproc, '@extschema@.tq_enqueued'::regproc,
 				'@extschema@.tq_limit_group'::regproc, '@extschema@.tq_changes'::regproc,
@@ -399,7 +407,7 @@ BEGIN
 		) g
 		WHERE c.oid IN ('tq.requester'::regclass, 'tq.edge'::regclass, 'tq.change'::regclass, 'tq.change_log'::regclass,
 			'tq.change_mark'::regclass, 'tq.help'::regclass, 'tq.audit'::regclass, 'tq.subscription'::regclass,
-			'tq.group_setting'::regclass, '@extschema@.tq_audit'::regclass, '@extschema@.tq_subscriptions'::regclass)
+			'tq.group_setting'::regclass, '@extschema@.tq_audit'::regclass, '@extschema@.tq_subscriptions'::regclass, '@extschema@.tq_rights'::regclass)
 		UNION ALL
 		SELECT format('REVOKE ALL ON SEQUENCE %s FROM %s', c.oid::regclass, g.grantee)
 		FROM pg_class c CROSS JOIN LATERAL (
@@ -426,8 +434,8 @@ GRANT EXECUTE ON ROUTINE @extschema@.tq_changes, @extschema@.tq_list, @extschema
 	@extschema@.tq_retry_where, @extschema@.tq_purge_many, @extschema@.tq_set_now, @extschema@.tq_reset,
 	@extschema@.tq_enqueued, @extschema@.tq_subscribe, @extschema@.tq_unsubscribe, @extschema@.tq_limit_group, tq.subscriptions,
 	@extschema@.tq_enqueue_info, @extschema@.tq_enqueue_many_info, @extschema@.tq_free_key, @extschema@.tq_find,
-	@extschema@.tq_cancel_jobs, tq.may_list_groups TO PUBLIC;
-GRANT SELECT ON @extschema@.tq_audit, @extschema@.tq_subscriptions TO PUBLIC;
+	@extschema@.tq_cancel_jobs, tq.may_list_groups, tq.rights_on TO PUBLIC;
+GRANT SELECT ON @extschema@.tq_audit, @extschema@.tq_subscriptions, @extschema@.tq_rights TO PUBLIC;
 
 -- Functions with more arguments replace those without. Each keeps the rights that administrators gave it.
 DO $$

@@ -133,6 +133,28 @@ TQ_FUNCTION(tq_may_list_groups)
 	PG_RETURN_BOOL(rights(database_slot(fcinfo)).may(PG_GETARG_INT32(0), kOperate | kInspect));
 }
 
+// tq.rights_on(queue_id): the privileges of the caller on a queue, or with 0 on all queues, from grants to its roles
+// and from owning the extension.
+TQ_FUNCTION(tq_rights_on)
+{
+	require(fcinfo, 0, "queue_id");
+	const int32 queue_id = PG_GETARG_INT32(0);
+	const Rights &mine = rights(database_slot(fcinfo));
+	Datum list[lengthof(kPrivileges)];
+	int n = 0;
+	for (const Privilege &p : kPrivileges)
+	{
+		uint8 wanted = p.rights;
+		if ((wanted & kManage) != 0)
+			wanted = kManage;
+		if (wanted == (kMetrics | kInspect)) // monitor: both are listed
+			continue;
+		if (mine.may(queue_id, wanted))
+			list[n++] = CStringGetTextDatum(p.name);
+	}
+	PG_RETURN_ARRAYTYPE_P(construct_array(list, n, TEXTOID, -1, false, TYPALIGN_INT));
+}
+
 // Trigger on tq.acl, for each changed row. Notifies other sessions at commit, and this session at its next command, and
 // again if it rolls back.
 TQ_FUNCTION(tq_acl_changed)

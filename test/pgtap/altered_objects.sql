@@ -98,7 +98,7 @@ INSERT INTO call (statement) VALUES
 	($$SELECT count(*) > 0 FROM tq_health()$$),
 	($$SELECT count(*) FROM tq_check() WHERE item ~ 'drift' AND found <> 0$$),
 	($$SELECT tq_metrics() <> ''$$),
-	($$SELECT count(*) FROM tq_grants$$),
+	($$SELECT count(*) FROM tq_grants$$), ($$SELECT count(*) FROM tq_rights$$),
 	($$SELECT jsonb_agg(s) FROM tq_schedules s$$),
 	($$SELECT count(*) FROM tq_handlers$$),
 	($$SELECT tq_create_queue('new', '{"follow_up": {"queue": "a"}}')$$),
@@ -201,7 +201,7 @@ CREATE FUNCTION freed(t regclass) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
 	command text;
 BEGIN
-	DROP VIEW tq_jobs, tq_grants, tq_queues, tq_handlers, tq_audit CASCADE;
+	DROP VIEW tq_jobs, tq_grants, tq_rights, tq_queues, tq_handlers, tq_audit CASCADE;
 	FOR command IN
 		WITH f AS (SELECT c.oid FROM pg_class c WHERE c.oid = t OR c.oid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = t))
 		SELECT format('DROP INDEX %s', indexrelid::regclass) FROM pg_index WHERE indrelid IN (TABLE f) AND indpred IS NOT NULL AND indexrelid::regclass::text ~ 'override'
@@ -225,7 +225,7 @@ INSERT INTO change (what, statement)
 		'{type}', CASE WHEN a.attlen > 0 THEN 'text' ELSE 'int' END),
 		'{value}', CASE WHEN a.attlen > 0 THEN 'random()::text' ELSE '(random() * 2e9)::int' END)
 	FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped, (VALUES
-		('dropped', 'DROP VIEW IF EXISTS tq_jobs, tq_grants, tq_queues, tq_handlers, tq_audit CASCADE; ALTER TABLE {t} DROP COLUMN {a} CASCADE'),
+		('dropped', 'DROP VIEW IF EXISTS tq_jobs, tq_grants, tq_rights, tq_queues, tq_handlers, tq_audit CASCADE; ALTER TABLE {t} DROP COLUMN {a} CASCADE'),
 		('of another type', 'ALTER TABLE {t} ALTER {a} DROP NOT NULL; ALTER TABLE {t} ALTER {a} TYPE {type} USING CASE WHEN random() < 0.5 THEN {value} END'),
 		('as name', 'ALTER TABLE {t} ALTER {a} TYPE name USING ''x''::name'),
 		('null', 'ALTER TABLE {t} DISABLE TRIGGER USER; ALTER TABLE {t} ALTER {a} DROP NOT NULL; UPDATE {t} SET {a} = NULL')) v (what, statement)
@@ -268,7 +268,7 @@ INSERT INTO change (what, statement) VALUES
 	('a domain without its check', 'ALTER DOMAIN tq.inbox_queue DROP CONSTRAINT inbox_trigger_fires');
 
 -- Objects can be dropped when they are no longer members of the extension.
-SELECT format('ALTER EXTENSION tq DROP VIEW %s', v) FROM unnest('{tq_jobs,tq_grants,tq_queues,tq_handlers,tq_audit}'::text[]) v \gexec
+SELECT format('ALTER EXTENSION tq DROP VIEW %s', v) FROM unnest('{tq_jobs,tq_grants,tq_rights,tq_queues,tq_handlers,tq_audit}'::text[]) v \gexec
 -- each in a transaction of its own, with a new job
 DO $$
 DECLARE

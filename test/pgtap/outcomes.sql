@@ -288,7 +288,7 @@ END
 $$;
 CREATE TABLE probe (statement text, by_id boolean);
 INSERT INTO probe SELECT statement, statement ~ '%s' FROM (VALUES
-	($$TABLE tq_queues$$), ($$TABLE tq_jobs$$), ($$TABLE tq_running$$), ($$TABLE tq_dead$$), ($$TABLE tq_schedules$$), ($$TABLE tq_grants$$), ($$TABLE tq_handlers$$),
+	($$TABLE tq_queues$$), ($$TABLE tq_jobs$$), ($$TABLE tq_running$$), ($$TABLE tq_dead$$), ($$TABLE tq_schedules$$), ($$TABLE tq_grants$$), ($$TABLE tq_rights$$), ($$TABLE tq_handlers$$),
 	($$TABLE tq_workers$$), ($$SELECT * FROM tq_stats()$$), ($$SELECT tq_metrics()$$), ($$SELECT * FROM tq_health()$$), ($$SELECT * FROM tq_check()$$),
 	($$SELECT application_name, query, state FROM pg_stat_activity WHERE pid <> pg_backend_pid()$$), ($$SELECT * FROM pg_locks$$),
 	($$SELECT * FROM tq_get(%s)$$), ($$SELECT * FROM tq_history(%s)$$), ($$SELECT tq_explain(%s)$$), ($$SELECT * FROM tq_batch(%s)$$), ($$SELECT tq_batch_close(%s)$$),

@@ -140,6 +140,7 @@ INSERT INTO verb (needs, statement, none, produce, consume, manage, monitor, met
 	(NULL, $$SELECT string_agg(queue || role || privilege, ' ' ORDER BY role::text) FROM tq_grants WHERE queue = 'mine'$$, 'null', 'miner_produceproduce',
 		'miner_consumeconsume', 'miner_consumeconsume miner_inspectinspect miner_managemanage miner_metricsmetrics miner_monitormonitor miner_operateoperate miner_produceproduce', 'miner_consumeconsume miner_inspectinspect miner_managemanage miner_metricsmetrics miner_monitormonitor miner_operateoperate miner_produceproduce',
 		'miner_metricsmetrics', 'miner_consumeconsume miner_inspectinspect miner_managemanage miner_metricsmetrics miner_monitormonitor miner_operateoperate miner_produceproduce', 'miner_operateoperate'),
+	(NULL, $$SELECT array_to_string(privileges, ' ') FROM tq_rights WHERE queue = 'mine'$$, 'null', 'produce', 'consume', 'operate manage', 'metrics inspect', 'metrics', 'inspect', 'operate'),
 	(NULL, $$SELECT tq_schedule('by ' || current_user, {q}, every => '1000 d')$$, '42501', '', '42501', '42501', '42501', '42501', '42501', '42501'),
 	(NULL, $$SELECT tq_schedule('of mine', 'mine', every => '1000 d')$$, '42501', '42501', '42501', '42501', '42501', '42501', '42501', '42501'),
 	(NULL, $$SELECT tq_schedule_pause('of mine')$$, '42501', '42501', '42501', '', '42501', '42501', '42501', ''),
@@ -292,7 +293,7 @@ SELECT is(attempt('r_manage', $$SELECT tq_retry_many('mine', kind => 'none', to_
 -- ---- completeness: everything that the extension has for users is in one of the tables above
 
 CREATE TABLE open_to_all (name text);
-INSERT INTO open_to_all VALUES ('tq_create_queue'), ('inbox_guard'), ('may_list'), ('may_list_groups'), ('require_library'),
+INSERT INTO open_to_all VALUES ('tq_create_queue'), ('inbox_guard'), ('may_list'), ('may_list_groups'), ('rights_on'), ('require_library'),
 	('tq_deactivate'); -- tested below or in test/t/activation.pl, or nothing to protect
 SELECT is(string_agg(p.proname, ' ' ORDER BY 1), NULL, 'functions without a test of their rights')
 	FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'tq' JOIN pg_proc p ON p.oid = d.objid

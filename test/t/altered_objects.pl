@@ -68,7 +68,7 @@ like(says('select count(*) from tq_jobs'), qr/^\d+$/, '... taken back');
 # --- tables that workers read -------------------------------------------------------------------------------------------
 
 # views would prevent changes of the columns that they show
-sql(qq{alter extension tq drop view $_; drop view $_}) for qw(tq_handlers tq_queues tq_grants);
+sql(qq{alter extension tq drop view $_; drop view $_}) for qw(tq_handlers tq_queues tq_grants tq_rights);
 
 # Makes a change, runs a call that needs the changed object, reads the log, undoes the change, and checks that the work
 # is done.

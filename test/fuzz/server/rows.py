@@ -17,7 +17,7 @@ ODD_IDS = [i for i in IDS if i < FIRST_ID]   # greater ids would collide with la
 # The updates: none of them touches the control queue.
 ONLY = {"queue": " and name <> 'good'", "job_0": f" and id < {FIRST_ID}", "event_0": f" and job_id < {FIRST_ID}"}
 EVENT_TYPES = "csflrdbxepmRokauB"
-VIEWS = ("tq_queues", "tq_jobs", "tq_running", "tq_dead", "tq_workers", "tq_schedules", "tq_grants", "tq_handlers", "tq_stats()", "tq_health()",
+VIEWS = ("tq_queues", "tq_jobs", "tq_running", "tq_dead", "tq_workers", "tq_schedules", "tq_grants", "tq_rights", "tq_handlers", "tq_stats()", "tq_health()",
          "tq_check()", "tq_metrics()")
 LOOKS = [f"select * from {view}" for view in VIEWS]
 ARRAYS = ["{}", "{NULL}", "{{1,2},{3,4}}", "[5:6]={1,2}", "{1,2,3}"]
