@@ -71,8 +71,8 @@ tq::Task<std::string> Events::figures(std::string role)
 	figures.at = now;
 	Pool::Taken connection = co_await pool_.take(role);
 	const tq::Result rows = co_await connection->query(
-		"SELECT json_build_object('queues', coalesce(json_agg(t), '[]')) FROM (SELECT queue, ready, delayed, blocked, "
-		"running, waiting, enqueued, claimed, succeeded, failed, dead FROM tq_stats()) t");
+		"SELECT json_build_object('queues', coalesce(json_agg(t), '[]')) FROM (SELECT queue, state, paused_until, ready, delayed, "
+		"blocked, running, waiting, enqueued, claimed, succeeded, failed, lost, dead FROM tq_stats()) t");
 	figures.event = event("stats", "", rows.text(0, 0));
 	co_return figures.event;
 }

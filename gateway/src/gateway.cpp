@@ -1,5 +1,6 @@
 #include "gateway.hpp"
 
+#include "console.hpp"
 #include "once.hpp"
 #include "openapi.hpp"
 #include "problem.hpp"
@@ -51,6 +52,8 @@ void Gateway::stop()
 
 tq::Task<Answer> Gateway::answer(Request request, Client &client)
 {
+	if (auto page = console(request))
+		co_return *std::move(page);
 	Route route;
 	std::exception_ptr refused;
 	try
@@ -111,6 +114,14 @@ tq::Task<Answer> Gateway::dispatch(Route route, Request request, Client &client)
 			co_return co_await define(operation, std::move(arguments), request.role);
 		case Operation::kMetrics:
 			co_return metrics();
+		case Operation::kText: {
+			Pool::Taken connection = co_await pool_.take(request.role);
+			const tq::Result rows = co_await connection->query(std::string("SELECT ") + operation.source + "()");
+			Answer answer;
+			answer.type = "text/plain; version=0.0.4";
+			answer.body = rows.text(0, 0);
+			co_return answer;
+		}
 		case Operation::kReady:
 			co_return co_await ready();
 		case Operation::kDescribe: {

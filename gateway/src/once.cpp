@@ -18,10 +18,10 @@ constexpr const char *kWindow = "\"unique_for\":\"24 h\"";
 std::string options_with_window(const tq::Value &given)
 {
 	if (!given)
-		return std::string("{") + kWindow + "}";
+		return "{" + std::string(kWindow) + "}";
 	const auto members = members_of(*given);
 	if (members.empty())
-		return std::string("{") + kWindow + "}";
+		return "{" + std::string(kWindow) + "}";
 	if (std::any_of(members.begin(), members.end(), [](const auto &one) { return one.first == "unique_for"; }))
 		throw Refusal(400, "Idempotency-Key and \"unique_for\" do not go together");
 	return given->substr(0, given->size() - 1) + "," + kWindow + "}";

@@ -79,6 +79,7 @@ json::object answer_of(const Operation &operation)
 	switch (operation.way)
 	{
 		case Operation::kMetrics:
+		case Operation::kText:
 			answer["content"] = content("text/plain", {{"type", "string"}});
 			return answer;
 		case Operation::kChanges:

@@ -24,7 +24,7 @@ struct Field
 		*type; // of SQL; or "lease" and "leases": tokens that stand for the arguments id and lease, ids and leases
 	const char *help;
 	bool required = false;
-	const char *argument = nullptr; // how the SQL function calls it, if not by its name
+	const char *argument = nullptr; // how the SQL function calls it, if not by its name; of a view perhaps with "<"
 };
 
 // A member of the answer, when that is made from rows.
@@ -60,6 +60,7 @@ struct Operation
 		kWaitJob,  // with wait, when the job has ended
 		kDefine,   // creates or changes a queue: 201 or 204
 		kChanges,  // server-sent events
+		kText,	   // a function that returns a text
 		kDescribe, // openapi.json
 		kMetrics,
 		kAlive,

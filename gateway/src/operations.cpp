@@ -73,6 +73,13 @@ Fields conditions(Field::In in, Fields last = {}, bool state_required = false)
 					last);
 }
 
+const Fields kOfSeries = {{kQuery, "since", "interval", "how far back"},
+						  {kQuery, "step", "interval", "the time of one row"}};
+
+const Fields kOfGrant = {kQueueInPath,
+						 {kBody, "role", "regrole", "the role", true},
+						 {kBody, "privilege", "text", "produce, consume, operate, manage, ...", true}};
+
 const Field kDryRun = {kBody, "dry_run", "boolean", "count the jobs and change nothing"};
 
 Fields claim_fields(Field queue)
@@ -106,6 +113,10 @@ constexpr const char *kQueue =
 	"queue text, state text, ready bigint, delayed bigint, blocked bigint, "
 	"running bigint, live bigint, in_memory bigint, on_disk bigint, waiting int, paused_until timestamptz, "
 	"kinds jsonb, settings jsonb, created_at timestamptz, groups jsonb";
+
+constexpr const char *kSeries =
+	"at timestamptz, span interval, enqueued bigint, claimed bigint, succeeded bigint, failed bigint, lost bigint, "
+	"dead bigint, wait_p50 interval, wait_p99 interval, run_p50 interval, run_p99 interval";
 
 constexpr const char *kSchedule =
 	"name text, queue text, kind text, payload jsonb, cron text, every interval, "
@@ -159,6 +170,11 @@ const std::vector<Operation> kOperations = {
 	 kRows, "tq_graph",
 	 "level int, id bigint, parents bigint[], queue text, kind text, state text, on_parent_failure text",
 	 {kId, {kQuery, "max_jobs", "int", "the most jobs"}}, "jobs"},
+	{"GET", "/v1/running", "list_running", "Jobs that run, with their leases, up to 5000", kLook, kRows, "tq_running",
+	 "id bigint, queue text, kind text, worker text, attempt int, priority int, claimed_at timestamptz, "
+	 "lease_expires_at timestamptz, cancel_asked boolean, progress jsonb",
+	 {{kQuery, "queue", "text", "of this queue"}, {kQuery, "worker", "text", "of this worker"}}, "jobs",
+	 "ORDER BY claimed_at, id LIMIT 5000"},
 	{"POST", "/v1/jobs/{id}:cancel", "cancel_job", "Cancel a job, or ask its worker to stop", kCall, kRow,
 	 "tq_cancel", kState,
 	 {kId, kReason}},
@@ -248,11 +264,9 @@ const std::vector<Operation> kOperations = {
 	 "tq_purge", kCount,
 	 {kQueueInPath, {kBody, "state", "text", "ready, delayed, blocked, succeeded, dead, ... or all", true}}},
 	{"GET", "/v1/queues/{queue}/series", "queue_series", "Counters and waiting times of the last day", kCall,
-	 kRows, "tq_series",
-	 "at timestamptz, span interval, enqueued bigint, claimed bigint, succeeded bigint, failed bigint, lost bigint, "
-	 "dead bigint, wait_p50 interval, wait_p99 interval, run_p50 interval, run_p99 interval",
-	 {kQueueInPath, {kQuery, "since", "interval", "how far back"}, {kQuery, "step", "interval",
-	 "the time of one row"}}, "series"},
+	 kRows, "tq_series", kSeries, together({kQueueInPath}, kOfSeries), "series"},
+	{"GET", "/v1/series", "series", "The same for all queues that the role may see", kCall, kRows, "tq_series", kSeries,
+	 kOfSeries, "series"},
 
 	// schedules
 	{"GET", "/v1/schedules", "list_schedules", "The schedules", kLook, kRows, "tq_schedules", kSchedule,
@@ -319,6 +333,27 @@ const std::vector<Operation> kOperations = {
 	 kCount,
 	 {kQueueInBody, {kBody, "state", "text", "dead or buried", true}}},
 
+	// rights
+	{"GET", "/v1/me", "me", "The role of this call, and what it may do on which queues; * are all", kLook, kRow,
+	 "(SELECT current_user::text AS role, current_database()::text AS database, tq_now() AS now, extversion AS version, "
+	 "(SELECT jsonb_object_agg(queue, privileges) FROM tq_rights) AS rights FROM pg_extension WHERE extname = 'tq') me",
+	 "role text, database text, version text, now timestamptz, rights jsonb", {}},
+	{"GET", "/v1/grants", "list_grants", "Who may do what", kLook, kRows, "tq_grants",
+	 "queue text, role text, privilege text", {{kQuery, "queue", "text", "on this queue; * for all"}}, "grants",
+	 "ORDER BY queue, role::text, privilege"},
+	{"POST", "/v1/queues/{queue}:grant", "grant", "Grant a privilege on a queue, or on all as *", kCall, kNothing,
+	 "tq_grant", "", kOfGrant, "", "", 204},
+	{"POST", "/v1/queues/{queue}:revoke", "revoke", "Revoke a privilege", kCall, kNothing, "tq_revoke", "", kOfGrant, "",
+	 "", 204},
+	{"GET", "/v1/audit", "list_audit", "Who administered what, the newest first, up to 200", kLook, kRows, "tq_audit",
+	 "id bigint, at timestamptz, role text, session_role text, action text, queue text, job_id bigint, detail jsonb",
+	 {{kQuery, "queue", "text", "of this queue"},
+	  {kQuery, "action", "text", "such as pause"},
+	  {kQuery, "role", "text", "by this role"},
+	  {kQuery, "job", "bigint", "of this job", false, "job_id"},
+	  {kQuery, "before", "bigint", "older than this id: the last one of the page before", false, "id <"}},
+	 "entries", "ORDER BY id DESC LIMIT 200"},
+
 	// the whole
 	{"GET", "/v1/stats", "stats", "Figures of all queues", kCall, kRows, "tq_stats",
 	 "queue text, state text, ready bigint, delayed bigint, blocked bigint, running bigint, live bigint, "
@@ -328,11 +363,20 @@ const std::vector<Operation> kOperations = {
 	 {}, "queues"},
 	{"GET", "/v1/health", "health", "What is wrong, and what to do about it", kCall, kRows, "tq_health",
 	 "item text, value text, status text, hint text", {}, "items"},
+	{"GET", "/v1/metrics", "database_metrics", "Figures of queues and database, for Prometheus", kText, kNothing,
+	 "tq_metrics", "", {}},
+	{"GET", "/v1/settings", "list_settings", "Settings of the server for tq, and which of them a queue may set for itself",
+	 kLook, kRows,
+	 "(SELECT s.name, current_setting(s.name) AS value, s.source, s.short_desc AS help, "
+	 "s.name = ANY ('{tq.cancel_grace,tq.dead_retention,tq.expires_in,tq.lease,tq.lease_grace,tq.max_attempts,"
+	 "tq.max_depth,tq.on_lost,tq.priority,tq.retention,tq.retry,tq.strict_timeout,tq.timeout,tq.unique_for}') AS for_queues FROM pg_settings s WHERE s.name LIKE 'tq.%') "
+	 "settings",
+	 "name text, value text, source text, help text, for_queues boolean", {}, "settings", "ORDER BY name"},
 	{"GET", "/v1/events", "events", "Figures each second, and changes, as server-sent events", kChanges, kNothing, "",
 	 "",
 	 {{kQuery, "queue", "text", "changes of the jobs of this queue, which must have change_retention"},
 	  {kQuery, "job", "bigint", "changes of the state of this job"}}},
-	{"GET", "/metrics", "metrics", "Figures for Prometheus", kMetrics, kNothing, "", "", {}},
+	{"GET", "/metrics", "metrics", "Figures of the gateway, for Prometheus", kMetrics, kNothing, "", "", {}},
 	{"GET", "/healthz", "healthz", "Whether the gateway lives", kAlive, kNothing, "", "", {}, "", "", 200, false,
 	 true},
 	{"GET", "/readyz", "readyz", "Whether the database can be reached and written", kReady, kNothing, "", "", {},

@@ -122,7 +122,7 @@ http::response<http::string_body> response_of(Answer answer, const http::request
 	if (answer.stream || !answer.body.empty())
 		response.set(http::field::content_type, answer.type);
 	for (const auto &[name, value] : answer.headers)
-		response.insert(name, value);
+		response.set(name, value);
 	response.keep_alive(keep);
 	response.body() = std::move(answer.body);
 	if (answer.status != 204)

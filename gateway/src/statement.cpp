@@ -316,7 +316,7 @@ tq::Statement statement_of(const Operation &operation, const std::vector<Given> 
 		for (const Given &given : arguments)
 		{
 			statement.values.push_back(given.value);
-			from += word + given.name + " = $" + std::to_string(statement.values.size()) + "::" + given.type;
+			from += word + given.name + (given.name.ends_with('<') ? " $" : " = $") + std::to_string(statement.values.size()) + "::" + given.type;
 			word = " AND ";
 		}
 		from += std::string(" ") + operation.order;

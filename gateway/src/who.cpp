@@ -56,6 +56,19 @@ bool is_hash(const std::string &name)
 	return name.size() == 64 && name.find_first_not_of("0123456789abcdefABCDEF") == name.npos;
 }
 
+// Pages of other sites can let a browser send requests, with its certificate or, where nobody has to say who he is,
+// without. Raises Refusal for those.
+void refuse_other_sites(const Request &request, bool behind_proxy)
+{
+	const std::string site = request.header("sec-fetch-site"), origin = request.header("origin");
+	const std::string host = request.header("host");
+	const bool foreign = site.empty() ? !origin.empty() && !behind_proxy && origin != "http://" + host &&
+											origin != "https://" + host
+									  : site != "same-origin" && site != "none";
+	if (foreign)
+		throw Refusal(403, "pages of other sites must not use the gateway", "The console is at its own address.");
+}
+
 } // namespace
 
 Who::Who(const Options &options) : options_(options), hosts_{"localhost", "127.0.0.1", "[::1]"}
@@ -135,6 +148,7 @@ std::string Who::role_of_token(std::string_view token) const
 
 std::string Who::role_of(const Request &request) const
 {
+	refuse_other_sites(request, options_.behind_proxy);
 	if (!has_authentication(options_))
 	{
 		// a page of another site that resolves to this machine

@@ -116,12 +116,28 @@ tq_prepare() {
 	) 9>"$TQ_HOME/lock"
 }
 
-# Builds targets (default all) of libtq, the command and the gateway; programs are in build/bin.
+# Builds the console in build/console, which the gateway embeds. Packages for it come from npm.
+tq_build_console() {
+	# these two may be installed from elsewhere
+	command -v npm >/dev/null || tq_need nodejs npm || return 1
+	(
+		cd "$TQ_ROOT/console" && mkdir -p "$TQ_ROOT/build" && exec 7>"$TQ_ROOT/build/console.lock" && flock 7 || exit 1
+		if ! cmp -s package-lock.json node_modules/.installed; then
+			npm ci --no-audit --no-fund --ignore-scripts && cp package-lock.json node_modules/.installed || exit 1
+		fi
+		npm run build
+	) >"$TQ_ROOT/build/console.log" 2>&1 || { tail -n 20 "$TQ_ROOT/build/console.log" >&2; return 1; }
+}
+
+# Builds targets (default all) of libtq, the command and the gateway, with the console; programs are in build/bin.
 tq_build_clients() {
+	case "${*:-all}" in
+	*all* | *tq-gateway*) tq_build_console || tq_die "the build of the console failed, see build/console.log" ;;
+	esac
 	# shellcheck disable=SC2046 # a list of names
 	tq_need $(cat "$TQ_ROOT/clients/cpp/test/packages" "$TQ_ROOT/gateway/test/packages" | grep -vx -e nodejs -e npm) || return 1
 	{
-		cmake -S "$TQ_ROOT" -B "$TQ_ROOT/build/clients" -DTQ_CLIENTS=ON -DTQ_CLIENT_TESTS=OFF \
+		cmake -S "$TQ_ROOT" -B "$TQ_ROOT/build/clients" -DTQ_CLIENTS=ON -DTQ_CLIENT_TESTS=OFF -DTQ_CONSOLE="$TQ_ROOT/build/console" \
 			-DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_RUNTIME_OUTPUT_DIRECTORY="$TQ_ROOT/build/bin" &&
 			cmake --build "$TQ_ROOT/build/clients" -j "$TQ_JOBS" --target "${@:-all}"
 	} >"$TQ_ROOT/build/clients.log" 2>&1 ||

@@ -149,7 +149,7 @@ tq_stage_callers() {
 	_tq_server_end
 }
 
-# clients/*/test/run and gateway/test/run, with a server of its own for each: it prints "ok - ..." or "not ok - ..." for each case. PG* names the
+# clients/*/test/run, gateway/test/run and console/test/run, with a server of its own for each: it prints "ok - ..." or "not ok - ..." for each case. PG* names the
 # server, TQ_PG_CTL and TQ_DATA restart it, and TQ_WORK is a folder to write to. clients/*/test/packages lists Debian
 # packages. A library with a CMakeLists.txt is built before, into TQ_BUILT. --only selects libraries; --only clients/python/NAME
 # passes NAME on, which selects cases.
@@ -163,7 +163,10 @@ tq_stage_clients() {
 		TQ_ONLY=${TQ_ONLY%%/*}=
 		;;
 	esac
-	for _tq_run in "$TQ_SRC"/clients/*/test/run "$TQ_SRC/gateway/test/run"; do
+	case $TQ_ONLY in
+	'' | *=gateway=* | *=console=*) tq_build_console || return 1 ;;
+	esac
+	for _tq_run in "$TQ_SRC"/clients/*/test/run "$TQ_SRC/gateway/test/run" "$TQ_SRC/console/test/run"; do
 		_tq_client=${_tq_run%/test/run}
 		_tq_name=${_tq_client##*/}
 		tq_wanted "$_tq_name" || continue
@@ -173,7 +176,8 @@ tq_stage_clients() {
 		# shellcheck disable=SC2086 # a list of names
 		tq_need $_tq_packages || return 1
 		TQ_CORE=
-		[ ! -f "$_tq_client/CMakeLists.txt" ] || _tq_core clients -DTQ_CLIENTS=ON || return 1
+		[ ! -f "$_tq_client/CMakeLists.txt" ] && [ "$_tq_name" != console ] ||
+			_tq_core clients -DTQ_CLIENTS=ON -DTQ_CONSOLE="$TQ_ROOT/build/console" || return 1
 		_tq_tcp_server "clients/$_tq_name" release "max_worker_processes = 16" || return 1
 		tq_as mkdir -p "$_tq_out/work" "$TQ_RUN/npm-cache"
 		_tq_status=0

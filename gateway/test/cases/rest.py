@@ -1,5 +1,7 @@
 """What each call does, seen in the database."""
+import gzip
 import json
+import re
 import threading
 
 from scene import PATIENCE
@@ -206,3 +208,50 @@ def case_service(front):
         front.refused(front.post("/v1/jobs", body), 400, None, f"the body {body!r}")
     front.refused(front.post("/v1/jobs", {"queue": "x" * 64}), 400, "22023", "a name that is too long")
     front.refused(front.post("/v1/jobs", {"queue": "big", "payload": "x" * 2000000}), 413, "54000", "a payload that is too large")
+
+
+def case_console(front):
+    page = front.ask("GET", "/")
+    front.same((page.status, page.headers["content-type"]), (200, "text/html; charset=utf-8"), "the console is there")
+    policy = page.headers["content-security-policy"]
+    front.say("default-src 'none'" in policy and "frame-ancestors 'none'" in policy and "unsafe" not in policy, "... may load nothing from elsewhere", policy)
+    names = re.findall(r'(?:src|href)="\./(.*?)"', page.body.decode())
+    front.say(len(names) >= 3 and b"<script>" not in page.body and b"style=" not in page.body, "... has its parts in files of their own", page.body)
+    for name in names:
+        plain, packed = front.ask("GET", "/" + name), front.ask("GET", "/" + name, headers={"Accept-Encoding": "gzip, br"})
+        front.same((plain.status, plain.headers.get("content-encoding"), packed.headers["content-encoding"]), (200, None, "gzip"), f"{name} comes compressed to those who ask")
+        front.same(gzip.decompress(packed.body), plain.body, "... with the same contents")
+        front.say("immutable" in plain.headers["cache-control"], "... to be kept", plain.headers)
+    front.same(page.headers["cache-control"], "no-cache", "the page itself is asked for each time")
+    front.same((front.ask("HEAD", "/").status, front.ask("POST", "/", {}).status, front.ask("GET", "/assets/none.js").status), (200, 404, 404), "nothing else is there")
+
+
+def case_rights_and_audit(front):
+    front.query("DROP ROLE IF EXISTS tq_granted")
+    front.query("CREATE ROLE tq_granted")
+    front.post("/v1/jobs", {"queue": "g"})
+    me = front.get_json("/v1/me")
+    front.same((set(me["rights"]["*"]) >= {"manage", "create"}, me["database"]), (True, front.value("SELECT current_database()")), "who calls, and with which rights")
+    front.same(front.post("/v1/queues/g:grant", {"role": "tq_granted", "privilege": "consume"}).status, 204, "grant")
+    front.same(front.get_json("/v1/grants?queue=g")["grants"], [{"queue": "g", "role": "tq_granted", "privilege": "consume"}], "... is seen")
+    front.same(front.post("/v1/queues/*:revoke", {"role": "tq_granted", "privilege": "consume"}).status, 204, "revoke on all queues")
+    front.same(len(front.get_json("/v1/grants?queue=g")["grants"]), 1, "... leaves those on one")
+    front.refused(front.post("/v1/queues/g:grant", {"role": "tq_granted", "privilege": "all"}), 400, "22023", "an unknown privilege")
+    entries = front.get_json("/v1/audit?queue=g&action=grant")["entries"]
+    front.same([(one["action"], one["detail"]["role"]) for one in entries], [("grant", "tq_granted")], "the audit has it")
+    front.same(front.get_json(f"/v1/audit?queue=g&action=grant&before={entries[0]['id']}")["entries"], [], "... page by page")
+    front.query("SELECT tq_revoke('g', 'tq_granted', 'consume')")
+    front.query("DROP ROLE tq_granted")
+
+
+def case_figures(front):
+    front.post("/v1/jobs", {"queue": "fig"})
+    front.claimed("fig", worker="w9", lease_for="10 min")
+    front.same([(one["queue"], one["worker"], one["progress"]) for one in front.get_json("/v1/running?worker=w9")["jobs"]], [("fig", "w9", None)], "running jobs")
+    front.same(front.get_json("/v1/running?worker=nobody")["jobs"], [], "... of a worker")
+    metrics = front.ask("GET", "/v1/metrics")
+    front.say(b'tq_jobs{queue="fig",state="running"} 1' in metrics.body and metrics.headers["content-type"].startswith("text/plain"), "metrics of the database", metrics.body[:300])
+    settings = {one["name"]: one for one in front.get_json("/v1/settings")["settings"]}
+    front.same((settings["tq.lease"]["value"], settings["tq.lease"]["for_queues"], settings["tq.max_queues"]["for_queues"]),
+               (front.value("SHOW tq.lease"), True, False), "settings of the server, and which a queue may set")
+    front.say(sum(one["enqueued"] for one in front.get_json("/v1/series?since=1+min&step=1+min")["series"]) > 0, "what happened over time", "")

@@ -113,3 +113,15 @@ def case_tls(front):
     front.same([one["id"] for one in poll.answer().json["jobs"]], [job], "... and gets its job")
     front.tls = False
     front.same(front.raw(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")[:4] == b"HTTP", False, "plain HTTP gets no answer")
+
+
+def case_other_sites(front):
+    """What a browser says of a request that a page of another site makes."""
+    front.gateway()
+    here = f"http://127.0.0.1:{front.port}"
+    job = front.post("/v1/jobs", {"queue": "sites"}).json["id"]
+    for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site", "Origin": here}, {"Origin": "http://evil.example"}, {"Origin": "null"}):
+        front.refused(front.ask("POST", f"/v1/jobs/{job}:cancel", headers=headers), 403, None, f"a request of another site: {headers}")
+    front.same(front.value("SELECT state FROM tq_get(%s)", job), "ready", "... does nothing")
+    for headers in ({"Sec-Fetch-Site": "same-origin", "Origin": here}, {"Sec-Fetch-Site": "none"}, {"Origin": here}, {}):
+        front.same(front.ask("GET", f"/v1/jobs/{job}", headers=headers).status, 200, f"a request of the console or of no page: {headers}")

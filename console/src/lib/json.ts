@@ -1,0 +1,94 @@
+// JSON as text. Payloads are shown with the digits that the database has, so they are never parsed into numbers.
+
+const WORD = /[^\s{}[\],:"]+/y;
+const STRING = /"(?:[^"\\]|\\.)*"/y;
+
+/** The parts of a JSON text, without spaces: punctuation, strings and words. The text is valid. */
+function* tokens(text: string): Generator<string> {
+  for (let at = 0; at < text.length; ) {
+    const first = text[at];
+    if (" \t\r\n".includes(first)) {
+      ++at;
+      continue;
+    }
+    const kind = first === '"' ? STRING : WORD;
+    kind.lastIndex = at;
+    const found = "{}[],:".includes(first) ? first : kind.exec(text)?.[0];
+    if (found === undefined) throw new SyntaxError("not JSON: " + text.slice(at, at + 20));
+    yield found;
+    at += found.length;
+  }
+}
+
+/** The members of the outermost object of a text, each as text. */
+export function members(text: string): Map<string, string> {
+  const found = new Map<string, string>();
+  let depth = 0;
+  let name = "";
+  let begun = -1;
+  let at = 0;
+  let inName = true;
+  for (const token of tokens(text)) {
+    at = text.indexOf(token, at);
+    if (depth === 1 && (token === "," || token === "}")) {
+      if (begun >= 0) found.set(name, text.slice(begun, at).trim());
+      begun = -1;
+      inName = true;
+    }
+    if (token === "{" || token === "[") ++depth;
+    if (token === "}" || token === "]") --depth;
+    if (depth === 1 && inName && token.startsWith('"')) name = JSON.parse(token);
+    if (depth === 1 && inName && token === ":") {
+      inName = false;
+      begun = at + 1;
+    }
+    at += token.length;
+  }
+  return found;
+}
+
+/** A JSON text over several lines. Values of members whose names `hidden` matches are replaced. */
+export function pretty(text: string, hidden?: RegExp): string {
+  let out = "";
+  let indent = 0;
+  let before = "";
+  let name = "";
+  let skipped = -1; // the depth at which a hidden value began
+  const line = () => "\n" + "  ".repeat(indent);
+  for (const token of tokens(text)) {
+    const opens = token === "{" || token === "[";
+    const closes = token === "}" || token === "]";
+    if (closes) --indent;
+    if (skipped >= 0 && (indent > skipped || opens || (closes && indent === skipped))) {
+      if (opens) ++indent;
+      if (closes && indent === skipped) skipped = -1;
+      before = token;
+      continue;
+    }
+    if (before === ":" && hidden?.test(name)) {
+      out += "•••";
+      if (opens) skipped = indent++;
+      before = token;
+      continue;
+    }
+    if (closes) out += before === "{" || before === "[" ? token : line() + token;
+    else {
+      if (before === "{" || before === "[" || before === ",") out += line();
+      out += token === ":" ? ": " : token;
+    }
+    if (opens) ++indent;
+    if (token.startsWith('"')) name = JSON.parse(token);
+    before = token;
+  }
+  return out;
+}
+
+/** Whether a text is JSON; what is wrong with it otherwise. */
+export function fault(text: string): string {
+  try {
+    JSON.parse(text);
+    return "";
+  } catch (error) {
+    return (error as Error).message;
+  }
+}

@@ -1,0 +1,49 @@
+// Data that is read again and again while its screen is shown.
+import type { Refused } from "./api";
+
+export class Polled<T> {
+  value = $state.raw<T | undefined>(undefined);
+  problem = $state<Refused | undefined>(undefined);
+  /** While this is true nothing changes: rows are selected, or a dialog is open. */
+  paused = $state(false);
+  #read: (signal: AbortSignal) => Promise<T>;
+  #pause: number;
+  #again = () => {};
+
+  constructor(read: (signal: AbortSignal) => Promise<T>, pause = 2000) {
+    this.#read = read;
+    this.#pause = pause;
+    $effect(() => {
+      const stop = new AbortController();
+      void this.#run(stop.signal);
+      return () => stop.abort();
+    });
+  }
+
+  /** Reads now. */
+  again(): void {
+    this.#again();
+  }
+
+  async #run(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      try {
+        const value = await this.#read(signal);
+        if (signal.aborted) return;
+        if (!this.paused || this.value === undefined) {
+          this.value = value;
+          this.problem = undefined;
+        }
+      } catch (error) {
+        if (signal.aborted) return;
+        this.problem = error as Refused;
+      }
+      await new Promise<void>((resolve) => {
+        const timer = setInterval(() => (this.paused || document.hidden ? undefined : resolve()), this.#pause);
+        const end = () => (clearInterval(timer), resolve());
+        this.#again = end;
+        signal.addEventListener("abort", end, { once: true });
+      });
+    }
+  }
+}

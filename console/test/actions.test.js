@@ -1,0 +1,204 @@
+// What each button does, seen in the database.
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import test from 'node:test';
+import { begin, confirm, connect, database, dialog, gateway, press, sql, until, value, visit } from './harness.js';
+import { seed } from './seed.js';
+
+let address;
+begin(async () => {
+	await seed();
+	address = await gateway();
+});
+
+const open = (t, hash) => visit(t, `${address}/${hash}`);
+const state = (id) => value('SELECT state FROM tq_get($1)', id);
+const comes = (expected, text, ...values) => until(async () => await value(text, ...values) === expected, `${text} is ${expected}`);
+
+test('a queue: pause, resume, settings, enqueue, purge', async (t) => {
+	const page = await open(t, '#/queues/mail');
+	await press(page, 'Pause');
+	await confirm(page, 'Pause');
+	await comes(Infinity, "SELECT paused_until FROM tq_queues WHERE queue = 'mail'");
+	await press(page, 'Resume');
+	await comes(null, "SELECT paused_until FROM tq_queues WHERE queue = 'mail'");
+	await press(page, 'Change settings');
+	await dialog(page).getByLabel('What changes').fill('{"max_running": 7, "nope": 1}');
+	await dialog(page).getByRole('button', { name: 'Change' }).click();
+	await dialog(page).getByRole('alert').waitFor();
+	await confirm(page, 'Change', { 'What changes': '{"max_running": 7}' });
+	await comes(7, "SELECT (settings ->> 'max_running')::int FROM tq_queues WHERE queue = 'mail'");
+	await press(page, 'Enqueue a job');
+	await confirm(page, 'Enqueue', { Kind: 'by hand', 'Start after': '10 min', Payload: '{"n": 1.0000000000000000000001}' });
+	await page.getByText('is enqueued').waitFor();
+	assert.equal(await value("SELECT payload ->> 'n' FROM tq_jobs j, tq_get(j.id) WHERE j.kind = 'by hand'"), '1.0000000000000000000001');
+	await page.goto(`${address}/#/queues/mail`);
+	await press(page, 'Purge');
+	assert.equal(await dialog(page).getByRole('button', { name: 'Purge' }).isDisabled(), true);
+	await confirm(page, 'Purge', { State: 'delayed', Type: 'mail' });
+	await comes(0, "SELECT count(*) FROM tq_jobs WHERE queue = 'mail' AND state = 'delayed'");
+});
+
+test('a queue: create and drop', async (t) => {
+	const page = await open(t, '#/queues');
+	await press(page, 'New queue');
+	await confirm(page, 'Create', { Name: 'a/b c%' });
+	await page.getByRole('heading', { name: 'a/b c%' }).waitFor();
+	await comes(1, "SELECT count(*) FROM tq_queues WHERE queue = 'a/b c%'");
+	await press(page, 'Drop');
+	await confirm(page, 'Drop', { Type: 'a/b c%' });
+	await comes(0, "SELECT count(*) FROM tq_queues WHERE queue = 'a/b c%'");
+});
+
+test('a job: cancel, retry, reschedule, duplicate, purge', async (t) => {
+	const id = await value("SELECT max(id) FROM tq_jobs WHERE kind = 'digest' AND state = 'ready'");
+	const page = await open(t, `#/jobs/${id}`);
+	await press(page, 'Reschedule');
+	await confirm(page, 'Reschedule', { 'New priority': '3' });
+	await comes(3, 'SELECT priority FROM tq_get($1)', id);
+	await press(page, 'Cancel');
+	await confirm(page, 'Cancel', { Reason: 'not wanted' });
+	await comes('cancelled', 'SELECT state FROM tq_get($1)', id);
+	await page.getByText('not wanted').first().waitFor();
+	await press(page, 'Retry');
+	await confirm(page, 'Retry');
+	await comes('ready', 'SELECT state FROM tq_get($1)', id);
+	await press(page, 'Duplicate as new');
+	await confirm(page, 'Enqueue the copy');
+	const copy = await until(() => value('SELECT max(id) FROM tq_jobs WHERE id > $1 AND kind = $2', id, 'digest'), 'there is a copy');
+	assert.deepEqual(await value('SELECT payload::text FROM tq_get($1)', copy), await value('SELECT payload::text FROM tq_get($1)', id));
+	await page.getByRole('heading', { name: String(copy) }).waitFor();
+	await press(page, 'Purge');
+	await confirm(page, 'Purge');
+	await comes(0, 'SELECT count(*) FROM tq_jobs WHERE id = $1', copy);
+});
+
+test('jobs: what is selected, and what matches', async (t) => {
+	const page = await open(t, '#/jobs?queue=mail&state=ready&kind=invoice');
+	const boxes = page.getByRole('checkbox', { name: /Select job/ });
+	await boxes.first().waitFor();
+	const names = await Promise.all([0, 1].map((n) => boxes.nth(n).getAttribute('aria-label')));
+	const ids = names.map((name) => Number(name.match(/\d+/)[0]));
+	for (const n of [0, 1])
+		await boxes.nth(n).check();
+	await page.getByText('2 selected').waitFor();
+	// the list rests meanwhile
+	await sql("SELECT tq_enqueue('mail', kind => 'invoice')");
+	assert.equal(await boxes.first().getAttribute('aria-label'), names[0]);
+	await press(page, 'Cancel');
+	await confirm(page, 'Cancel');
+	for (const id of ids)
+		assert.equal(await state(id), 'cancelled');
+	const left = await value("SELECT count(*) FROM tq_jobs WHERE queue = 'mail' AND kind = 'invoice' AND state = 'ready'");
+	assert.ok(left > 1);
+	await press(page, 'Cancel all …');
+	await dialog(page).getByText(`${left} jobs would be cancelled`).waitFor();
+	await confirm(page, 'Cancel', { Type: 'mail' });
+	await comes(0, "SELECT count(*) FROM tq_jobs WHERE queue = 'mail' AND kind = 'invoice' AND state = 'ready'");
+	assert.equal(await value("SELECT count(*) FROM tq_jobs WHERE queue = 'mail' AND kind = 'invoice' AND state = 'cancelled'"), left + 2);
+	// filters are in the address
+	await page.getByLabel('State').selectOption('cancelled');
+	await page.waitForURL(/state=cancelled/);
+	await page.getByText('Retry all …').waitFor();
+	await page.reload();
+	assert.equal(await page.getByLabel('State').inputValue(), 'cancelled');
+});
+
+test('running jobs, dead letters', async (t) => {
+	const page = await open(t, '#/running');
+	await page.getByRole('button', { name: 'Cancel' }).first().click();
+	await confirm(page, 'Cancel the job', { Reason: 'stop' });
+	await comes(1, 'SELECT count(*) FROM tq_running WHERE cancel_asked');
+	await page.getByText('asked to stop').first().waitFor();
+	await page.goto(`${address}/#/dead?queue=mail`);
+	await page.getByRole('button', { name: 'Retry this kind …' }).first().click();
+	await dialog(page).getByText(/^\d+ jobs/).waitFor();
+	await press(page, 'Back');
+	await press(page, 'Retry all …');
+	await dialog(page).getByText('8 jobs').waitFor();
+	await confirm(page, 'Retry', { Type: 'mail' });
+	await comes(0, 'SELECT count(*) FROM tq_dead');
+	await page.getByText('No job of mail is dead.').waitFor();
+});
+
+test('schedules: times across a change of the clocks, define, run, pause, remove', async (t) => {
+	const page = await open(t, '#/schedules');
+	await press(page, 'New schedule');
+	await dialog(page).getByLabel('Cron expression').fill('30 2 26-29 3 *');
+	await dialog(page).getByLabel('Time zone').fill('Europe/Berlin');
+	await dialog(page).getByText('GMT+02:00').first().waitFor();
+	await dialog(page).getByText('GMT+01:00').first().waitFor();
+	await dialog(page).getByLabel('Cron expression').fill('30 2 32 3 *');
+	await dialog(page).getByRole('alert').first().waitFor();
+	await confirm(page, 'Define', { Name: 'by hand', Queue: 'reports', 'Cron expression': '30 2 26-29 3 *', Payload: '{"n": 1}' });
+	await comes('30 2 26-29 3 *', "SELECT cron FROM tq_schedules WHERE name = 'by hand'");
+	const row = page.getByRole('row').filter({ hasText: 'by hand' });
+	await row.getByRole('button', { name: 'Run now' }).click();
+	await comes(1, "SELECT count(*) FROM tq_schedules WHERE name = 'by hand' AND last_job_id IS NOT NULL");
+	await row.getByRole('button', { name: 'Pause' }).click();
+	await comes('paused', "SELECT state FROM tq_schedules WHERE name = 'by hand'");
+	await row.getByRole('button', { name: 'Resume' }).click();
+	await comes('active', "SELECT state FROM tq_schedules WHERE name = 'by hand'");
+	await row.getByRole('button', { name: 'Remove' }).click();
+	await confirm(page, 'Remove');
+	await comes(0, "SELECT count(*) FROM tq_schedules WHERE name = 'by hand'");
+});
+
+test('workers and rights', async (t) => {
+	const page = await open(t, '#/workers');
+	const row = page.getByRole('row').filter({ hasText: 'w3' });
+	await row.getByRole('button', { name: 'Drain' }).click();
+	await comes(true, "SELECT draining FROM tq_workers WHERE worker = 'w3'");
+	await row.getByRole('button', { name: 'Let it claim' }).click();
+	await comes(false, "SELECT draining FROM tq_workers WHERE worker = 'w3'");
+	await page.goto(`${address}/#/rights`);
+	await press(page, 'Grant');
+	await confirm(page, 'Grant', { Queue: 'mail', Role: 'console_reader', Privilege: 'produce' });
+	const granted = "SELECT count(*) FROM tq_grants WHERE queue = 'mail' AND role = 'console_reader'::regrole AND privilege = 'produce'";
+	await comes(1, granted);
+	await page.getByRole('row').filter({ hasText: 'produce' }).getByRole('button', { name: 'Revoke' }).click();
+	await confirm(page, 'Revoke');
+	await comes(0, granted);
+	await page.goto(`${address}/#/audit?action=revoke`);
+	await page.getByText('console_reader').first().waitFor();
+});
+
+test('by keyboard alone', async (t) => {
+	const page = await open(t, '#/queues');
+	await page.getByRole('link', { name: 'reports' }).waitFor();
+	for (let n = 0; n < 40 && await page.evaluate(() => document.activeElement.textContent) !== 'reports'; ++n)
+		await page.keyboard.press('Tab');
+	await page.keyboard.press('Enter');
+	await page.getByRole('button', { name: 'Pause' }).waitFor();
+	await page.getByRole('button', { name: 'Pause' }).focus();
+	await page.keyboard.press('Enter');
+	await dialog(page).waitFor();
+	await page.keyboard.press('Escape');
+	await dialog(page).waitFor({ state: 'detached' });
+	assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Pause', 'the focus is where it was');
+});
+
+test('figures move while one looks', async (t) => {
+	const page = await open(t, '#/queues');
+	await page.getByRole('row').filter({ hasText: 'idle' }).waitFor();
+	await sql("SELECT tq_enqueue('idle') FROM generate_series(1, 4321)");
+	await page.getByRole('row').filter({ hasText: 'idle' }).getByText('4,321').waitFor();
+	await sql("SELECT tq_purge('idle', 'all')");
+});
+
+test('a server that restarts', async (t) => {
+	const page = await open(t, '#/queues');
+	await page.getByText('live', { exact: true }).waitFor();
+	const run = (...words) => execFileSync(process.env.TQ_PG_CTL, ['-D', process.env.TQ_DATA, '-w', ...words], { stdio: 'ignore' });
+	await database.end();
+	run('stop', '-m', 'fast');
+	await page.getByText('not connected').waitFor();
+	await page.getByRole('alert').first().waitFor();
+	run('start', '-l', `${process.env.TQ_WORK}/restarted.log`);
+	await page.getByText('live', { exact: true }).waitFor();
+	await page.getByRole('link', { name: 'mail' }).waitFor();
+	const again = await connect();
+	await again.query("SELECT tq_enqueue('idle')");
+	await page.getByRole('row').filter({ hasText: 'idle' }).getByText('1', { exact: true }).first().waitFor();
+	await again.end();
+});

@@ -1,0 +1,35 @@
+// Payloads keep their digits; hidden keys.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import test from 'node:test';
+import { transformSync } from 'esbuild';
+
+const source = transformSync(readFileSync('../src/lib/json.ts', 'utf8'), { loader: 'ts', format: 'esm' }).code;
+const { fault, members, pretty } = await import(`data:text/javascript,${encodeURIComponent(source)}`);
+
+test('members of an object are texts', () => {
+	const text = '{"id": 5, "payload": {"n": 12345678901234567890.10, "s": "a \\"b\\", {c}: [", "l": [1, {"payload": 2}]}, "e": "", "z": null}';
+	assert.deepEqual([...members(text)], [
+		['id', '5'], ['payload', '{"n": 12345678901234567890.10, "s": "a \\"b\\", {c}: [", "l": [1, {"payload": 2}]}'], ['e', '""'], ['z', 'null'],
+	]);
+	assert.equal(members('{}').size, 0);
+});
+
+test('a text over several lines keeps its digits', () => {
+	assert.equal(pretty('{"a":1.000,"b":[],"c":[1,{"d":"x: {"}],"e":{}}'), '{\n  "a": 1.000,\n  "b": [],\n  "c": [\n    1,\n    {\n      "d": "x: {"\n    }\n  ],\n  "e": {}\n}');
+	for (const one of ['null', '-1e400', '"x"', '[]'])
+		assert.equal(pretty(one), one);
+});
+
+test('values of hidden keys are not shown, whatever they are', () => {
+	const hidden = /^(password|token)$/i;
+	const text = '{"password": "s3cret", "a": {"Token": {"x": ["s3cret", {"y": "s3cret"}]}, "b": 1}, "token": [], "l": [{"password": 5}, "token"], "z": 2}';
+	const shown = pretty(text, hidden);
+	assert.ok(!shown.includes('s3cret') && !shown.includes('5'), shown);
+	assert.equal(shown, '{\n  "password": •••,\n  "a": {\n    "Token": •••,\n    "b": 1\n  },\n  "token": •••,\n  "l": [\n    {\n      "password": •••\n    },\n    "token"\n  ],\n  "z": 2\n}');
+});
+
+test('what is no JSON', () => {
+	assert.equal(fault('{"a": 1}'), '');
+	assert.notEqual(fault('{a: 1}'), '');
+});

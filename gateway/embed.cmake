@@ -1,0 +1,22 @@
+# Writes OUTPUT, a C++ file with all files of FOLDER as they are and compressed.
+set(bytes "")
+set(table "")
+if(FOLDER)
+	file(GLOB_RECURSE files RELATIVE ${FOLDER} ${FOLDER}/*)
+	set(n 0)
+	foreach(file ${files})
+		execute_process(COMMAND gzip -9nc ${FOLDER}/${file} OUTPUT_FILE ${OUTPUT}.${n}.gz COMMAND_ERROR_IS_FATAL ANY)
+		foreach(form plain gzip)
+			set(from ${FOLDER}/${file})
+			if(form STREQUAL gzip)
+				set(from ${OUTPUT}.${n}.gz)
+			endif()
+			string(APPEND bytes "asm(\".pushsection .rodata\\n\"\n\t\"${form}_${n}: .incbin \\\"${from}\\\"\\n\"\n"
+				"\t\"${form}_${n}_end:\\n\"\n\t\".popsection\");\nextern \"C\" const char ${form}_${n}[], ${form}_${n}_end[];\n")
+		endforeach()
+		string(APPEND table "\t{\"${file}\", {plain_${n}, std::size_t(plain_${n}_end - plain_${n})},\n"
+			"\t {gzip_${n}, std::size_t(gzip_${n}_end - gzip_${n})}},\n")
+		math(EXPR n "${n} + 1")
+	endforeach()
+endif()
+file(WRITE ${OUTPUT} "#include \"console_files.hpp\"\n\n${bytes}\nnamespace gateway\n{\n\nconst std::vector<ConsoleFile> console_files = {\n${table}};\n\n} // namespace gateway\n")
