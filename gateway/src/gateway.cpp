@@ -33,13 +33,13 @@ constexpr auto kUnasked = 30s;						  // after this long, a client that waits fo
 
 Gateway::Gateway(const Options &options)
 	: options_(options), pool_(options.dsn, options.connections), claims_(pool_, options.dsn), ends_(options.dsn),
-	  events_(pool_), who_(options)
+	  events_(pool_), pushes_(pool_, claims_, options_), who_(options)
 {}
 
 tq::Task<> Gateway::run()
 {
 	using namespace asio::experimental::awaitable_operators;
-	co_await (claims_.run() && ends_.run());
+	co_await (claims_.run() && ends_.run() && pushes_.run());
 }
 
 void Gateway::stop()
@@ -48,6 +48,7 @@ void Gateway::stop()
 	claims_.stop();
 	ends_.stop();
 	events_.stop();
+	pushes_.stop();
 }
 
 tq::Task<Answer> Gateway::answer(Request request, Client &client)
@@ -300,6 +301,12 @@ Answer Gateway::metrics() const
 						 .Register(registry);
 	for (const auto &[key, number] : answered_)
 		requests.Add({{"operation", key.first}, {"status", std::to_string(key.second)}}).Increment(double(number));
+	auto &deliveries = prometheus::BuildCounter()
+						   .Name("tq_gateway_deliveries_total")
+						   .Help("Deliveries of subscriptions, by outcome.")
+						   .Register(registry);
+	deliveries.Add({{"outcome", "delivered"}}).Increment(double(pushes_.delivered()));
+	deliveries.Add({{"outcome", "failed"}}).Increment(double(pushes_.failed()));
 	const auto gauge = [&registry](const char *name, const char *help, double value) {
 		prometheus::BuildGauge().Name(name).Help(help).Register(registry).Add({}).Set(value);
 	};

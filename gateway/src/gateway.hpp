@@ -7,6 +7,7 @@
 #include "exchange.hpp"
 #include "options.hpp"
 #include "pool.hpp"
+#include "pushes.hpp"
 #include "statement.hpp"
 #include "who.hpp"
 
@@ -30,6 +31,8 @@ public:
 	// Keeps what it knows of callers fresh, for ever.
 	tq::Task<> keep_keys() { return who_.run(); }
 	void stop();
+	// Whether all deliveries have ended.
+	bool idle() const noexcept { return pushes_.idle(); }
 	void reload() { who_.reload(); }
 
 	const Options &options() const noexcept { return options_; }
@@ -53,6 +56,7 @@ private:
 	Claims claims_;
 	Ends ends_;
 	Events events_;
+	Pushes pushes_;
 	Who who_;
 	bool stopping_ = false;
 	std::map<std::pair<std::string, unsigned>, std::uint64_t> answered_; // by operation and status

@@ -69,7 +69,7 @@ tq::Task<> serve(gateway::Gateway &gateway, gateway::Server &server, gateway::Gr
 	server.stop();
 	if (grpc)
 		grpc->stop();
-	const auto idle = [&server, grpc] { return server.idle() && (!grpc || grpc->idle()); };
+	const auto idle = [&] { return server.idle() && gateway.idle() && (!grpc || grpc->idle()); };
 	const auto end = std::chrono::steady_clock::now() + gateway.options().shutdown_timeout;
 	asio::steady_timer timer(executor);
 	while (!idle() && std::chrono::steady_clock::now() < end)
@@ -111,6 +111,12 @@ int main(int count, char **arguments)
 	add("jwt-keys", options.jwt_keys, "keys of JSON Web Tokens (JWKS)")->type_name("FILE|URL");
 	add("jwt-audience", options.jwt_audience, "the audience that such a token must name");
 	add("jwt-issuer", options.jwt_issuer, "the issuer that such a token must name");
+	app.add_flag("--push", options.push, "deliver subscriptions as webhooks")->envname("TQ_GATEWAY_PUSH");
+	add("push-host", options.push_hosts, "a host that may be reached, instead of all; .example.org is a domain");
+	app.add_flag("--push-allow-private", options.push_private, "also deliver to addresses that are not public")
+		->envname("TQ_GATEWAY_PUSH_ALLOW_PRIVATE");
+	add("push-ca", options.push_ca, "certificates that receivers must have (PEM); else those of the system")
+		->type_name("FILE");
 	add("connections", options.connections, "connections to the database for calls; claims wait on one more")
 		->capture_default_str()
 		->check(CLI::Range(1, 1000));

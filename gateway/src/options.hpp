@@ -21,6 +21,10 @@ struct Options
 	std::string client_roles;	   // file: the name in a certificate, and the role
 	std::string jwt_keys;		   // file or URL of a JWKS
 	std::string jwt_audience, jwt_issuer;
+	bool push = false;					 // deliver subscriptions
+	std::vector<std::string> push_hosts; // the only hosts that may be reached; none: all
+	bool push_private = false;			 // also addresses that are not public
+	std::string push_ca;				 // PEM file: what signs the certificates of receivers; else those of the system
 	int connections = 6;
 	std::uint64_t max_body = 8 << 20;	 // bytes
 	std::uint32_t max_header = 16 << 10; // bytes

@@ -1,6 +1,5 @@
-#include "webhook.hpp"
-
 #include <tq/codec.hpp>
+#include <tq/webhook.hpp>
 
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
@@ -11,7 +10,7 @@
 #include <sstream>
 #include <stdexcept>
 
-namespace cli
+namespace tq::webhook
 {
 
 namespace
@@ -65,7 +64,7 @@ std::string sign(const std::string &key, const std::string &content)
 	if (!HMAC(EVP_sha256(), key.data(), int(key.size()), reinterpret_cast<const unsigned char *>(content.data()),
 			  content.size(), digest, &size))
 		throw std::runtime_error("OpenSSL cannot compute a HMAC");
-	return tq::base64_encode({reinterpret_cast<const char *>(digest), size});
+	return base64_encode({reinterpret_cast<const char *>(digest), size});
 }
 
 } // namespace
@@ -131,7 +130,7 @@ std::vector<std::string> parse_secrets(const std::string &text)
 		std::string key;
 		try
 		{
-			key = tq::base64_decode(std::string_view(line).substr(kSecretPrefix.size()));
+			key = base64_decode(std::string_view(line).substr(kSecretPrefix.size()));
 		}
 		catch (const std::exception &)
 		{
@@ -167,4 +166,4 @@ std::optional<std::int64_t> parse_retry_after(std::string_view text, std::int64_
 	return rest ? std::optional(std::max<std::int64_t>(timegm(&date) - now, 0)) : std::nullopt;
 }
 
-} // namespace cli
+} // namespace tq::webhook
