@@ -1,0 +1,190 @@
+"""Two gateways behind HAProxy, and clients that keep a ledger: gateways and server are killed, connections are cut. The
+checker of test/chaos compares ledger and journal."""
+import datetime
+import http.client
+import json
+import random
+import signal
+import socket
+import threading
+import time
+
+from scene import PATIENCE, Ledger
+
+PROXY = """
+global
+    maxconn 500
+defaults
+    mode http
+    timeout connect 2s
+    timeout client 70s
+    timeout server 70s
+    option redispatch
+    option abortonclose
+frontend all
+    bind 127.0.0.1:{port}
+    default_backend gateways
+backend gateways
+    option httpchk GET /readyz
+    default-server check inter 100ms fall 1 rise 1
+    server one 127.0.0.1:{one}
+    server two 127.0.0.1:{two}
+"""
+PRODUCERS, WORKERS = 3, 5
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def seconds(time_of_day):
+    return datetime.datetime.fromisoformat(time_of_day).timestamp()
+
+
+class Crowd:
+    """The clients, each in a thread."""
+
+    def __init__(self, front, queue, port):
+        self.front, self.queue, self.port = front, queue, port
+        self.ledger = Ledger(front.file("ledger"))
+        self.lock = threading.Lock()
+        self.producing, self.working = threading.Event(), threading.Event()     # set: stop
+        self.told = self.cut = self.repeated = 0
+        self.producers = [threading.Thread(target=self.produce, args=(n,), daemon=True) for n in range(PRODUCERS)]
+        self.workers = [threading.Thread(target=self.work, args=(n,), daemon=True) for n in range(WORKERS)]
+        for thread in self.producers + self.workers:
+            thread.start()
+
+    def note(self, *words):
+        with self.lock:
+            self.ledger.note(*map(str, words))
+
+    def ask(self, path, body, headers=None, cut=False):
+        """Status and answer; (0, None) if there is no answer. cut: the connection is closed before one can come."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        try:
+            connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json", **(headers or {})})
+            if cut:
+                return 0, None
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read() or b"null")
+        except (OSError, http.client.HTTPException, ValueError):
+            return 0, None
+        finally:
+            connection.close()
+
+    def until_said(self, path, body, headers=None):
+        """Asks again while nobody answers, or the answer is that it is not possible now."""
+        dice, tries = random.Random(path), 0
+        while True:
+            status, answer = self.ask(path, body, headers, cut=dice.random() < 0.03)
+            if status not in (0, 502, 503, 504):
+                self.repeated += tries > 0
+                return status, answer
+            tries += 1
+            time.sleep(0.02)    # poll
+
+    def produce(self, n):
+        serial = 0
+        while not self.producing.is_set():
+            token = f"p{n}-{serial}"
+            serial += 1
+            self.note(f"p{n}", "enqueue", f"x{token}", token)
+            status, _ = self.until_said("/v1/jobs", {"queue": self.queue, "payload": {"t": token}}, {"Idempotency-Key": token})
+            if status not in (200, 201):
+                raise AssertionError(f"enqueue: {status}")
+            self.note(f"p{n}", "committed", f"x{token}")
+
+    def work(self, n):
+        dice = random.Random(n)
+        who = f"w{n}"
+        while not self.working.is_set():
+            cut = dice.random() < 0.05
+            self.cut += cut
+            status, answer = self.ask(f"/v1/queues/{self.queue}:claim", {"max_jobs": dice.randint(1, 4), "worker": who, "lease_for": "3 s", "wait": "1 s"}, cut=cut)
+            if status != 200:
+                time.sleep(0.02)    # poll
+                continue
+            for job in answer["jobs"]:
+                place = (job["id"], job["lease"].split(".")[1], job["attempt"])
+                self.note(who, "start", *place, f"{seconds(job['lease_expires_at']):.6f}", job["payload"]["t"])
+            for job in answer["jobs"]:
+                self.finish(who, job, dice.random())
+
+    def finish(self, who, job, chance):
+        place = (job["id"], job["lease"].split(".")[1], job["attempt"])
+        verb, body = ("complete", {}) if chance > 0.1 else ("fail", {"error": "no luck", "retry_in": "50 ms"}) if chance > 0.03 else ("release", {})
+        while True:
+            self.note(who, "end", *place, verb)
+            status, answer = self.ask(f"/v1/leases/{job['lease']}:{verb}", body)
+            if status not in (0, 502, 503, 504):
+                break
+            time.sleep(0.02)    # poll
+        self.note(who, "told", *place, answer["state"] if status == 200 else "lost")
+        self.told += 1
+
+    def heard(self, n):
+        least = self.told + n
+        self.front.until(lambda: self.told >= least, f"{n} more answers")
+
+    def end(self):
+        self.producing.set()
+        for thread in self.producers:
+            thread.join(PATIENCE)
+        self.front.until(lambda: self.front.value("SELECT live FROM tq_stats() WHERE queue = %s", self.queue) == 0, "the end of all jobs")
+        self.working.set()
+        for thread in self.workers:
+            thread.join(PATIENCE)
+        # jobs that a gateway could not deliver, or whose client had gone, were given back: nobody had begun with them
+        begun = set()
+        with open(self.ledger.path, encoding="utf-8") as lines:
+            begun = {tuple(map(int, line.split()[3:5])) for line in lines if line.split()[2] == "start"}
+        given_back = [row for row in self.front.query("SELECT e.job_id, e.lease, e.attempt FROM tq.event e JOIN tq.job j ON j.id = e.job_id "
+                                                      "JOIN tq.queue q ON q.id = j.queue_id WHERE q.name = %s AND e.type = 'r'", self.queue)
+                      if (row[0], row[1]) not in begun]
+        for job, lease, attempt in given_back:
+            self.note("gateway", "end", job, lease, attempt or 0, "release")
+        return len(given_back)
+
+
+def case_killed(front):
+    queue = front.queue()
+    front.query("""SELECT tq_alter_queue(%s, '{"retry": {"policy": "fixed", "delay": "50 ms"}, "max_attempts": 1000}')""", queue)
+    ports = {"port": free_port(), "one": free_port(), "two": free_port()}
+
+    def begin(name):
+        process = front.start(front.program, "--http", f"127.0.0.1:{ports[name]}", "--grpc", "off", "--connections", "4")
+        process.stdout.readline()
+        return process
+
+    gateways = {name: begin(name) for name in ("one", "two")}
+    config = front.file("haproxy")
+    with open(config, "w", encoding="utf-8") as file:
+        file.write(PROXY.format(**ports))
+    front.start("haproxy", "-f", config)
+    crowd = Crowd(front, queue, ports["port"])
+    crowd.heard(100)
+    for name in ("one", "two", "one", "two"):
+        gateways[name].send_signal(signal.SIGKILL)
+        gateways[name].wait()
+        crowd.heard(60)
+        gateways[name] = begin(name)
+        crowd.heard(60)
+    crowd.note("server", "crash")
+    front.restart("immediate")
+    crowd.note("server", "down")
+    crowd.heard(100)
+    for name in ("one", "two"):     # in order, under load
+        gateways[name].send_signal(signal.SIGTERM)
+        front.same(gateways[name].wait(PATIENCE), 0, f"gateway {name} stops in order under load")
+        crowd.heard(60)
+        gateways[name] = begin(name)
+        crowd.heard(60)
+    front.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'tq-gateway'")
+    crowd.heard(100)
+    given_back = crowd.end()
+    wrong = crowd.ledger.judge(front)
+    front.say(not wrong and crowd.told > 700, "after kills of gateways, sessions and the server, and cut connections, the checker finds nothing", wrong)
+    front.say(crowd.cut > 10 and crowd.repeated > 10 and given_back > 0, "connections were cut, calls repeated, jobs given back",
+              (crowd.cut, crowd.repeated, given_back))
