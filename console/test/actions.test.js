@@ -104,6 +104,25 @@ test('jobs: what is selected, and what matches', async (t) => {
 	assert.equal(await page.getByLabel('State').inputValue(), 'cancelled');
 });
 
+test('a list rests while the pointer is on it', async (t) => {
+	await sql("SELECT tq_enqueue('idle', kind => 'first')");
+	const page = await open(t, '#/jobs?queue=idle');
+	await page.clock.install();
+	await page.reload();
+	let asked = 0;
+	page.on('request', (request) => { asked += request.url().includes('/v1/jobs?'); });
+	await page.getByText('first').hover();
+	await page.clock.runFor(10_000);
+	const before = asked;
+	await sql("SELECT tq_enqueue('idle', kind => 'second')");
+	await page.clock.runFor(10_000);
+	assert.equal(asked, before);
+	await page.getByRole('heading', { name: 'Jobs' }).hover();
+	await page.clock.runFor(10_000);
+	await page.getByText('second').waitFor();
+	await sql("SELECT tq_purge('idle', 'all')");
+});
+
 test('running jobs, dead letters', async (t) => {
 	const page = await open(t, '#/running');
 	await page.getByRole('button', { name: 'Cancel' }).first().click();

@@ -5,7 +5,7 @@ import test from 'node:test';
 import { transformSync } from 'esbuild';
 
 const source = transformSync(readFileSync('../src/lib/json.ts', 'utf8'), { loader: 'ts', format: 'esm' }).code;
-const { fault, members, pretty } = await import(`data:text/javascript,${encodeURIComponent(source)}`);
+const { elements, fault, members, pretty } = await import(`data:text/javascript,${encodeURIComponent(source)}`);
 
 test('members of an object are texts', () => {
 	const text = '{"id": 5, "payload": {"n": 12345678901234567890.10, "s": "a \\"b\\", {c}: [", "l": [1, {"payload": 2}]}, "e": "", "z": null}';
@@ -13,6 +13,12 @@ test('members of an object are texts', () => {
 		['id', '5'], ['payload', '{"n": 12345678901234567890.10, "s": "a \\"b\\", {c}: [", "l": [1, {"payload": 2}]}'], ['e', '""'], ['z', 'null'],
 	]);
 	assert.equal(members('{}').size, 0);
+	assert.deepEqual([...members('{"": 1, "a": 2}')], [['', '1'], ['a', '2']]);
+});
+
+test('elements of an array are texts', () => {
+	assert.deepEqual(elements(' [1.0, {"a": [1, 2]}, "x,]", [], null]'), ['1.0', '{"a": [1, 2]}', '"x,]"', '[]', 'null']);
+	assert.deepEqual(elements('[]'), []);
 });
 
 test('a text over several lines keeps its digits', () => {

@@ -145,7 +145,7 @@ test('it works below a path', async (t) => {
 	await page.getByText('live', { exact: true }).waitFor();
 	await page.getByRole('link', { name: 'Queues', exact: true }).click();
 	await page.getByRole('link', { name: 'reports' }).click();
-	await page.getByText('Kept').waitFor();
+	await page.getByText('Kept', { exact: true }).waitFor();
 });
 
 test('the scripts are small', async () => {

@@ -20,31 +20,43 @@ function* tokens(text: string): Generator<string> {
   }
 }
 
-/** The members of the outermost object of a text, each as text. */
-export function members(text: string): Map<string, string> {
-  const found = new Map<string, string>();
+/** The parts of the outermost object or array of a text, each as text, with their names or places. */
+function parts(text: string): [string, string][] {
+  const found: [string, string][] = [];
   let depth = 0;
-  let name = "";
-  let begun = -1;
+  let name: string | undefined;
+  let begun = -1; // of a value
   let at = 0;
-  let inName = true;
+  let list = false;
   for (const token of tokens(text)) {
     at = text.indexOf(token, at);
-    if (depth === 1 && (token === "," || token === "}")) {
-      if (begun >= 0) found.set(name, text.slice(begun, at).trim());
+    const opens = token === "{" || token === "[";
+    const closes = token === "}" || token === "]";
+    if (depth === 1 && (token === "," || closes)) {
+      if (begun >= 0) found.push([name ?? String(found.length), text.slice(begun, at).trim()]);
       begun = -1;
-      inName = true;
+      name = undefined;
+    } else if (depth === 1 && begun < 0) {
+      if (list) begun = at;
+      else if (token === ":") begun = at + 1;
+      else name = JSON.parse(token);
     }
-    if (token === "{" || token === "[") ++depth;
-    if (token === "}" || token === "]") --depth;
-    if (depth === 1 && inName && token.startsWith('"')) name = JSON.parse(token);
-    if (depth === 1 && inName && token === ":") {
-      inName = false;
-      begun = at + 1;
-    }
+    if (depth === 0) list = token === "[";
+    if (opens) ++depth;
+    if (closes) --depth;
     at += token.length;
   }
   return found;
+}
+
+/** The members of an object, each as text. */
+export function members(text: string): Map<string, string> {
+  return new Map(parts(text));
+}
+
+/** The elements of an array, each as text. */
+export function elements(text: string): string[] {
+  return parts(text).map(([, one]) => one);
 }
 
 /** A JSON text over several lines. Values of members whose names `hidden` matches are replaced. */

@@ -6,6 +6,14 @@ export class Polled<T> {
   problem = $state<Refused | undefined>(undefined);
   /** While this is true nothing changes: rows are selected, or a dialog is open. */
   paused = $state(false);
+  /** For the element that shows it: it rests while the pointer or the focus is there. */
+  readonly rests = {
+    onpointerenter: () => (this.#here = true),
+    onpointerleave: () => (this.#here = false),
+    onfocusin: () => (this.#here = true),
+    onfocusout: () => (this.#here = false),
+  };
+  #here = false;
   #read: (signal: AbortSignal) => Promise<T>;
   #pause: number;
   #again = () => {};
@@ -39,7 +47,7 @@ export class Polled<T> {
         this.problem = error as Refused;
       }
       await new Promise<void>((resolve) => {
-        const timer = setInterval(() => (this.paused || document.hidden ? undefined : resolve()), this.#pause);
+        const timer = setInterval(() => (this.paused || this.#here || document.hidden ? undefined : resolve()), this.#pause);
         const end = () => (clearInterval(timer), resolve());
         this.#again = end;
         signal.addEventListener("abort", end, { once: true });

@@ -63,7 +63,6 @@ export interface Happened {
   claimed_at: string | null;
   retry_at: string | null;
   reason: string | null;
-  detail: unknown;
 }
 
 export interface Related {
