@@ -197,6 +197,32 @@ test('by keyboard alone', async (t) => {
 	assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Pause', 'the focus is where it was');
 });
 
+test('progress of a running job, the next times of a schedule', async (t) => {
+	const id = await value("SELECT min(id) FROM tq_running WHERE worker = 'w3'");
+	const page = await open(t, `#/jobs/${id}`);
+	await page.getByText('30 %').waitFor();
+	await page.goto(`${address}/#/schedules`);
+	await page.getByText('the next ten').click();
+	await until(async () => await page.getByRole('listitem').count() === 10, 'ten times are shown');
+	assert.match(await page.getByRole('listitem').first().textContent(), /03:00.*GMT\+0[12]:00/);
+});
+
+test('rows keep their places while the pointer is on them', async (t) => {
+	await sql("SELECT tq_enqueue('idle') FROM generate_series(1, 5)");
+	const page = await open(t, '#/queues?order=ready');
+	const names = async () => page.getByRole('row').getByRole('link').allTextContents();
+	await until(async () => (await names()).length === 3, 'the queues are there');
+	const before = await names();
+	await page.getByRole('link', { name: before[2] }).hover();
+	await sql("SELECT tq_enqueue($1) FROM generate_series(1, 1000)", before[2]);
+	await page.getByRole('row').filter({ hasText: before[2] }).getByText('1,0').waitFor();
+	assert.deepEqual(await names(), before);
+	await page.getByRole('heading', { name: 'Queues' }).hover();
+	await until(async () => (await names())[0] === before[2], 'the fullest queue is the first');
+	await sql("SELECT tq_purge($1, 'ready')", before[2]);
+	await sql("SELECT tq_purge('idle', 'all')");
+});
+
 test('figures move while one looks', async (t) => {
 	const page = await open(t, '#/queues');
 	await page.getByRole('row').filter({ hasText: 'idle' }).waitFor();

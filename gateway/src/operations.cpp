@@ -173,8 +173,10 @@ const std::vector<Operation> kOperations = {
 	{"GET", "/v1/running", "list_running", "Jobs that run, with their leases, up to 5000", kLook, kRows, "tq_running",
 	 "id bigint, queue text, kind text, worker text, attempt int, priority int, claimed_at timestamptz, "
 	 "lease_expires_at timestamptz, cancel_asked boolean, progress jsonb",
-	 {{kQuery, "queue", "text", "of this queue"}, {kQuery, "worker", "text", "of this worker"}}, "jobs",
-	 "ORDER BY claimed_at, id LIMIT 5000"},
+	 {{kQuery, "queue", "text", "of this queue"},
+	  {kQuery, "worker", "text", "of this worker"},
+	  {kQuery, "id", "bigint", "this job"}},
+	 "jobs", "ORDER BY claimed_at, id LIMIT 5000"},
 	{"POST", "/v1/jobs/{id}:cancel", "cancel_job", "Cancel a job, or ask its worker to stop", kCall, kRow,
 	 "tq_cancel", kState,
 	 {kId, kReason}},

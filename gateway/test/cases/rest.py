@@ -249,6 +249,7 @@ def case_figures(front):
     front.claimed("fig", worker="w9", lease_for="10 min")
     front.same([(one["queue"], one["worker"], one["progress"]) for one in front.get_json("/v1/running?worker=w9")["jobs"]], [("fig", "w9", None)], "running jobs")
     front.same(front.get_json("/v1/running?worker=nobody")["jobs"], [], "... of a worker")
+    front.same(front.get_json("/v1/running?id=0")["jobs"], [], "... or one of them")
     metrics = front.ask("GET", "/v1/metrics")
     front.say(b'tq_jobs{queue="fig",state="running"} 1' in metrics.body and metrics.headers["content-type"].startswith("text/plain"), "metrics of the database", metrics.body[:300])
     settings = {one["name"]: one for one in front.get_json("/v1/settings")["settings"]}
