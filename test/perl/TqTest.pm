@@ -15,7 +15,7 @@ use Time::HiRes qw(time usleep);
 
 our @EXPORT = qw(
   tq_node tq_setup session leave ask begin_ask end_ask until_true arm standing release clock fake_now
-  scheduler_of janitor_away loaded by_hand without_triggers program take take_all work_off check_journal unfinished own_memory
+  scheduler_of janitor_away loaded segment_after by_hand without_triggers program take take_all work_off check_journal unfinished own_memory
 );
 
 # A server that preloads tq, the extension in database postgres, and the test functions of the wait points. Options:
@@ -263,6 +263,17 @@ sub loaded
 	my ($node, $database) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return until_true($node, "select count(*) >= 0 from tq_claim('nothing here')", 'loaded', $database);
+}
+
+# Waits until new jobs go to a segment after number $n: its row is there, and memory has it, too, which comes later.
+sub segment_after
+{
+	my ($node, $n, $database) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return until_true($node, <<SQL, "a segment after $n", $database);
+select max(number) > $n and count(*) + 1 = (select substring(value from '^\\d+')::int from tq_health() where item = 'segments')
+from tq.segment
+SQL
 }
 
 # --- the journal ----------------------------------------------------------------------------------------------------

@@ -158,7 +158,7 @@ SELECT is(fill(), 5::bigint, 'unique keys are free');
 SELECT is((SELECT live FROM tq_stats() WHERE queue = 'kept'), 1::bigint, 'other queues stay as they are');
 SELECT is(tq_reset(), 6::bigint, 'all queues');
 SELECT is((SELECT sum(live) FROM tq_stats()), 0::numeric, '... are empty');
-SELECT is((SELECT string_agg(queue, ' ' ORDER BY queue) FROM tq_queues), 'kept work', '... and there');
+SELECT is((SELECT string_agg(queue, ' ' ORDER BY queue) FROM tq_queues WHERE queue IN ('kept', 'work')), 'kept work', '... and there');
 SELECT is((SELECT sum(abs(expected - found)) FROM tq_check() WHERE expected >= 0), 0::numeric, 'memory agrees with the journal');
 SELECT throws_ok($$SELECT tq_reset('nowhere')$$, 'TQ002', 'queue "nowhere" does not exist', 'a queue must exist');
 

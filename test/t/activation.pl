@@ -195,7 +195,7 @@ leave($waiter);
 # an id determines its segment
 my $first = sql('select max(number) from tq.segment', 'used');
 sql(q{select tq_enqueue_many('fill', array_fill('{}'::jsonb, array[25]))}, 'used');
-until_true($node, "select max(number) > $first from tq.segment", 'the next segment', 'used');
+segment_after($node, $first, 'used');
 sql(q{select tq_enqueue('fill')}, 'used');
 sql('select tq_deactivate()', 'used');
 my $stray = sql(q{select max(id) + 1000 from tq.job}, 'used');

@@ -117,7 +117,7 @@ sub open_segment
 {
 	my ($name) = @_;
 	in_db($name, q{select tq_enqueue_many('filler', array_fill('{}'::jsonb, array[60]))});
-	return until_true($node, 'select count(*) > 0 from tq.segment where number > 0', 'a numbered segment', $name);
+	return segment_after($node, 0, $name);
 }
 
 my ($current) = in_db('postgres', q{select default_version from pg_available_extensions where name = 'tq'});
@@ -194,7 +194,7 @@ for my $version (@released)
 	# an old segment has the same objects as one that is opened now
 	my $last = in_db($database, 'select max(number) from tq.segment');
 	in_db($database, q{select tq_enqueue_many('filler', array_fill('{}'::jsonb, array[60]))});
-	until_true($node, "select max(number) > $last from tq.segment", 'a new segment', $database);
+	segment_after($node, $last, $database);
 	my $columns = q{select string_agg(concat_ws(' ', attname, atttypid::regtype, attnotnull, attislocal, attinhcount), ',' order by attname) from pg_attribute
 		where attnum > 0 and not attisdropped and attrelid = 'tq.%s'::regclass};
 	my $rest = q{select string_agg(regexp_replace(d, '(job|event)_%2$s', '\1_N', 'g'), ',' order by d) from (select pg_get_indexdef(indexrelid) from pg_index where indrelid = 'tq.%1$s'::regclass

@@ -65,7 +65,7 @@ for my $i (1 .. $segments)
 	sql(q{select count(tq_fail(id, lease, 'x', fatal => true)) from tq_claim('mail')}) if $i % 10 == 0;
 	sql(q{select count(tq_complete(id, lease)) from tq_claim('mail', 200)});
 	sql(q{select count(tq_cancel(id)) from tq_jobs where queue = 'rare' and state = 'ready'});
-	until_true($node, "select max(number) >= $i from tq.segment", 'another segment');
+	segment_after($node, $i - 1);
 }
 sql(q{select tq_enqueue_many('mail', array_fill('{}'::jsonb, array[50])) is null; select count(*) from tq_claim('mail', 5, 'w')});
 until_true($node, "select count(*) >= $segments - 1 from tq.segment where finished_at is not null", 'finished segments');

@@ -333,7 +333,7 @@ is($node->safe_psql('postgres', "select tq_enqueue('full') > 0"), 't', 'and lets
 like(($node->psql('postgres', "\\set VERBOSITY verbose\nselect tq_enqueue('full')"))[2], qr/TQ003/, 'and not one more');
 
 # a job that is being published is not counted twice
-take($node, 'full', 3, undef, '3 min');
+take_all($node, 'full', 3);
 my $committing = session($node);
 my $one_left = q{select tq_enqueue('full') > 0};
 arm($node, 'commit-after-publish', 'wait', pid => ask($committing, 'select pg_backend_pid()'));
@@ -344,7 +344,7 @@ release($node, 'commit-after-publish');
 end_ask($committing);
 like(($node->psql('postgres', "\\set VERBOSITY verbose\n$one_left"))[2], qr/TQ003/, '... for one');
 ask($committing, q{set tq.publish_limit = 0});
-take($node, 'full', 3, undef, '3 min');
+take_all($node, 'full', 3);
 arm($node, 'commit-after-publish', 'wait', pid => ask($committing, 'select pg_backend_pid()'));
 begin_ask($committing, q{select count(tq_enqueue('full')) from generate_series(1, 2)});
 standing($node, 'commit-after-publish');
@@ -355,7 +355,7 @@ like(($node->psql('postgres', "\\set VERBOSITY verbose\n$one_left"))[2], qr/TQ00
 
 # a job that replaces another one does not count for the jobs that are not published yet
 ask($committing, q{set tq.publish_limit = 1});
-take($node, 'full', 4, undef, '3 min');
+take_all($node, 'full', 4);
 $node->safe_psql('postgres', q{select count(tq_enqueue('full', unique_key => 'k')) from generate_series(1, 1)});
 arm($node, 'commit-half-published', 'wait', pid => ask($committing, 'select pg_backend_pid()'));
 begin_ask($committing, q{begin; select tq_enqueue('full', unique_key => 'k', unique_mode => 'replace'); select count(tq_enqueue('full')) from generate_series(1, 3); commit});

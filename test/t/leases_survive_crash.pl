@@ -278,7 +278,7 @@ reconnect();
 ask($producer, "select tq_create_queue('$_')") for 'stuck', 'other', 'third';
 my ($free, $ends) = split /\|/, ask($producer, q{select tq_enqueue('other'), tq_enqueue('other', priority => 900, expires_at => now() + '50 min')});
 is(ask($producer, 'select count(*) from tq.job_0'), 2, 'jobs in segment 0');
-until_true($node, q{select exists (select from tq.segment where number = 1)});
+segment_after($node, 0);
 my $asked = enqueue('stuck');
 ask($worker, 'begin');
 claim('stuck');

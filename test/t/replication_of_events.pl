@@ -35,7 +35,7 @@ sub next_segment
 {
 	my $before = newest();
 	finish(20);
-	until_true($node, "select max(number) > $before from tq.segment", 'another segment');
+	segment_after($node, $before);
 	return newest();
 }
 
@@ -175,7 +175,7 @@ ok($node->wait_for_log(qr/canceling statement due to lock timeout/, $so_far), 't
 finish(2);
 is(newest(), $last, 'no segment while a publication is locked');
 ask($holder, 'commit');
-until_true($node, "select max(number) > $last from tq.segment", 'when it is free');
+segment_after($node, $last);
 is(sql('select count(*) from pg_publication_tables where pubname = $$news$$ and tablename = $$event_' . newest() . '$$'), 1, '... it is published');
 
 is(sql(q{select value, status from tq_health() where item = 'publications of tq''s tables'}), 'none|ok', 'tq_health: nothing to say');

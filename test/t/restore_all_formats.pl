@@ -193,7 +193,7 @@ is(ask($ddl, q{begin; create extension tq; select tq_enqueue('q', '{"n": 1}')}),
 ask($ddl, 'commit');
 is(ask($ddl, q{select payload from tq_claim('q', wait => '3 min', lease_for => '1 h')}), '{"n": 1}', 'it is there after commit');
 ask($ddl, "select tq_enqueue_many('q', array_fill('{}'::jsonb, array[1200]))");
-until_true($source, 'select count(*) > 0 from tq.segment', 'a numbered segment', 'ddl');
+segment_after($source, 0, 'ddl');
 ask($ddl, "select tq_enqueue_many('q', array_fill('{}'::jsonb, array[10]))");
 is(ask($ddl, q{begin; select tq_enqueue('q', '{"n": 2}', priority => -1) > 0; drop extension tq}), 't', 'DROP EXTENSION after an enqueue');
 ask($ddl, 'rollback');

@@ -32,7 +32,7 @@ for my $round (1 .. 4)
 	my $before = in_db('postgres', 'select coalesce(max(number), 0) from tq.segment');
 	in_db('postgres', qq{select tq_enqueue_many('work', array_agg(jsonb_build_object('n', i)), priorities => array_agg(i % 3))
 		from generate_series(1, 25) i});
-	until_true($node, "select coalesce(max(number), 0) > $before from tq.segment", 'a new segment');
+	segment_after($node, $before);
 }
 is(scalar(take_all($node, 'work', 30)), 30, 'some jobs are done');
 in_db('postgres', q{select tq_enqueue_many('work', array_fill('{}'::jsonb, array[3]), delay => '100 s')});

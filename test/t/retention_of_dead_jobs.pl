@@ -37,7 +37,7 @@ sub segment_with
 	sql("select count(tq_enqueue('$queue', max_attempts => 1)) from generate_series(1, $dead)");
 	sql("select count(tq_fail(id, lease, 'broken')) from tq_claim('$queue', $dead)") if $dead > 0;
 	sql("select count(tq_enqueue('fill')) from generate_series(1, @{[150 - $dead]})");
-	until_true($node, "select max(number) > $n from tq.segment", 'a new segment');
+	segment_after($node, $n);
 	take_all($node, 'fill', 150 - $dead);
 	return $n;
 }
@@ -51,7 +51,7 @@ sub dead { return sql("select count(*) from tq_dead where queue = '$_[0]'"); }
 
 # the first job goes to segment 0 and makes the janitor open a numbered one
 sql(q{select tq_enqueue('fill')});
-until_true($node, 'select max(number) = 1 from tq.segment', 'segment 1');
+segment_after($node, 0);
 take_all($node, 'fill', 1);
 
 #
@@ -92,7 +92,7 @@ sql(q{select tq_enqueue('grouped', group_key => 'g', max_attempts => 1)});
 sql(q{select tq_fail(id, lease, 'broken') from tq_claim('grouped')});
 my ($waits, $second) = split /\n/, sql(q{select tq_enqueue('grouped', group_key => 'g', delay => '5 min') from generate_series(1, 2)});
 sql(q{select count(tq_enqueue('fill')) from generate_series(1, 147)});
-until_true($node, "select max(number) > $n from tq.segment", 'a new segment');
+segment_after($node, $n);
 take_all($node, 'fill', 147);
 ok(until_true($node, "select to_regclass('tq.job_$n') is null"), 'a segment with a dead letter and live jobs of its group goes');
 is(sql(q{select string_agg(item, ', ') from tq_check() where expected <> found}), '', 'nothing has drifted');

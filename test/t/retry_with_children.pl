@@ -281,6 +281,7 @@ ask($one, "select tq_retry($d)");
 like(restored($p), qr/55P03/, 'H36: a child that another transaction retries');
 is(states($c, $p), 'cancelled dead', '... and nothing is changed');
 ask($one, 'commit');
+all_become('ready', $d);
 ask($one, 'begin; savepoint s');
 ask($one, "select tq_retry($p, with_children => true)");
 ask($one, 'rollback to s');
@@ -427,7 +428,7 @@ sub fill
 {
 	my $n = sql('select coalesce(max(number), 0) from tq.segment');
 	sql(q{select count(tq_enqueue('fill')) from generate_series(1, 400)});
-	until_true($node, "select max(number) > $n from tq.segment", 'a new segment');
+	segment_after($node, $n);
 	take_all($node, 'fill', 400);
 	return;
 }

@@ -17,7 +17,7 @@ my $writer = session($node);
 sub finished { return "select finished_at is not null from tq.segment where number = $_[0]"; }
 
 $node->safe_psql('postgres', q{select tq_enqueue('a')});
-until_true($node, 'select max(number) = 1 from tq.segment', 'segment 1');
+segment_after($node, 0);
 janitor_away($node);
 is(scalar(take_all($node, 'a', 1)), 1, 'the first job, from segment 0');
 
@@ -33,7 +33,7 @@ is($node->safe_psql('postgres', "select tableoid::regclass from tq.job where id 
 
 # the last job of a segment ends, and the segment is finished, while a count has its snapshot
 $node->safe_psql('postgres', q{select count(*) from tq_enqueue_many('a', array_fill('{}'::jsonb, array[19]))});
-until_true($node, 'select max(number) = 3 from tq.segment', 'segment 3');
+segment_after($node, 2);
 janitor_away($node);
 is(scalar(take_all($node, 'a', 19)), 19, 'H3: all jobs of the segment but the last one are claimed');
 arm($node, 'count-after-snapshot');
@@ -73,7 +73,7 @@ $node->append_conf('postgresql.conf', 'tq.retention = 0');
 $node->reload;
 my $newest = $node->safe_psql('postgres', 'select max(number) from tq.segment');
 $node->safe_psql('postgres', q{select count(*) from tq_enqueue_many('a', array_fill('{}'::jsonb, array[20]))});
-until_true($node, "select max(number) > $newest from tq.segment", 'another segment');
+segment_after($node, $newest);
 janitor_away($node);
 arm($node, 'count-before-end');
 begin_ask($writer, $wrong);
@@ -84,7 +84,7 @@ for (1 .. 4)
 {
 	$newest = $node->safe_psql('postgres', 'select max(number) from tq.segment');
 	$node->safe_psql('postgres', q{select count(*) from tq_enqueue_many('a', array_fill('{}'::jsonb, array[20]))});
-	until_true($node, "select max(number) > $newest from tq.segment", 'others');
+	segment_after($node, $newest);
 }
 release($node, 'count-before-end');
 is(end_ask($writer), 0, 'the count does not take them for jobs of another segment');

@@ -38,7 +38,7 @@ sub fill
 	my ($queue) = @_;
 	my $before = newest();
 	my $ids = $node->safe_psql('postgres', "select unnest(tq_enqueue_many('$queue', array_fill('{}'::jsonb, array[20])))");
-	until_true($node, "select max(number) > $before from tq.segment", 'a new segment');
+	segment_after($node, $before);
 	janitor_away($node);
 	return split /\n/, $ids;
 }
@@ -51,7 +51,7 @@ sub exists_segment
 
 # The first job goes to segment 0 and makes the janitor open a numbered one.
 $node->safe_psql('postgres', q{select tq_enqueue('a')});
-until_true($node, 'select max(number) = 1 from tq.segment', 'segment 1');
+segment_after($node, 0);
 janitor_away($node);
 is(scalar(take_all($node, 'a', 1)), 1, 'the first job, from segment 0');
 
@@ -353,7 +353,7 @@ my $locked = newest();
 ask($locker, "begin; lock table tq.job_$locked");
 my @waiting = map { session($node) } 1 .. 3;
 begin_ask($_, q{select count(tq_enqueue_many('a', array_fill('{}'::jsonb, array[10])))}) foreach @waiting;
-ok(until_true($node, "select max(number) > $locked from tq.segment"), 'the next segment is opened although the open one is locked');
+ok(segment_after($node, $locked), 'the next segment is opened although the open one is locked');
 ask($locker, 'rollback');
 end_ask($_) foreach @waiting;
 leave($locker, @waiting);

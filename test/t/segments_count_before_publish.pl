@@ -18,7 +18,7 @@ sub newest { return $node->safe_psql('postgres', 'select coalesce(max(number), 0
 sub live { return $node->safe_psql('postgres', "select ready + delayed + running from tq_stats() where queue = '$_[0]'"); }
 
 $node->safe_psql('postgres', q{select tq_enqueue('a')});
-until_true($node, 'select max(number) = 1 from tq.segment', 'segment 1');
+segment_after($node, 0);
 janitor_away($node);
 is(scalar(take_all($node, 'a', 1)), 1, 'the job of segment 0 is claimed');
 
@@ -27,7 +27,7 @@ my $n = newest();
 my $stays = $node->safe_psql('postgres', q{select tq_enqueue('stays', run_at => now() + interval '1 day')});
 $node->safe_psql('postgres', q{select tq_enqueue('late')});
 $node->safe_psql('postgres', q{select count(*) from tq_enqueue_many('a', array_fill('{}'::jsonb, array[18]))});
-until_true($node, "select max(number) > $n from tq.segment", 'a new segment');
+segment_after($node, $n);
 janitor_away($node);
 is(scalar(work_off($node, 'a')), 18, 'the jobs that fill the segment are claimed');
 my $job = ask($worker, q{select id || ', ' || lease from tq_claim('late')});

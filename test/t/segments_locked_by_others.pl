@@ -37,7 +37,7 @@ sub seal
 {
 	my $before = newest();
 	$node->safe_psql('postgres', q{select count(*) from tq_enqueue_many('filler', array_fill('{}'::jsonb, array[300]))});
-	until_true($node, "select max(number) > $before from tq.segment", 'a new segment');
+	segment_after($node, $before);
 	janitor_away($node);
 	return $before;
 }
@@ -53,7 +53,7 @@ sub timers_come
 }
 
 $node->safe_psql('postgres', q{select tq_enqueue('timers')});
-until_true($node, 'select max(number) = 1 from tq.segment', 'segment 1');
+segment_after($node, 0);
 janitor_away($node);
 take($node, 'timers', 1);
 

@@ -39,7 +39,7 @@ sub fill
 	my ($queue) = @_;
 	my $before = sql('select max(number) from tq.segment');
 	my $id = sql("select ids[1] from tq_enqueue_many('$queue', array_fill('{}'::jsonb, array[40])) ids");
-	until_true($node, "select max(number) > $before from tq.segment", 'a full segment');
+	segment_after($node, $before);
 	janitor_away($node);
 	return sql("select tableoid::regclass from tq.job where id = $id") =~ s/.*job_//r;
 }
@@ -72,7 +72,7 @@ sub workers
 sub no_workers { return until_true($node, "select count(*) = 0 from pg_stat_activity where backend_type ~ '^tq (scheduler|janitor)'", 'no workers'); }
 
 sql(q{select tq_enqueue('first')});
-until_true($node, 'select max(number) = 1 from tq.segment', 'segment 1');
+segment_after($node, 0);
 janitor_away($node);
 
 # parents and batches in the segment after an old one

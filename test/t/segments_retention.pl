@@ -53,7 +53,7 @@ sub fill
 	sql("select tq_enqueue('later', delay => '30 days') from generate_series(1, $delayed)") if $delayed > 0;
 	sql("select tq_enqueue('now') from generate_series($delayed + 1, 40)");
 	work() if $delayed < 40;
-	until_true($node, "select max(number) > $before from tq.segment", 'the next segment');
+	segment_after($node, $before);
 	return $before;
 }
 
@@ -64,7 +64,7 @@ sub gone { return "select to_regclass('tq.job_$_[0]') is null"; }
 
 sql(q{select tq_create_queue('now'), tq_create_queue('later')});
 sql(q{select tq_enqueue('now')});
-until_true($node, 'select count(*) = 1 from tq.segment', 'segment 1');
+segment_after($node, 0);
 work();
 
 #

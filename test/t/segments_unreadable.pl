@@ -33,12 +33,12 @@ sub segment_of
 sub sealed
 {
 	my ($n) = @_;
-	until_true($node, "select max(number) > $n from tq.segment", 'a new segment');
+	segment_after($node, $n);
 	return janitor_away($node);
 }
 
 $node->safe_psql('postgres', q{select tq_enqueue('first')});
-until_true($node, 'select max(number) = 1 from tq.segment', 'segment 1');
+segment_after($node, 0);
 janitor_away($node);
 
 my $later = $node->safe_psql('postgres', q{select tq_enqueue('later', delay => '1 day')});

@@ -22,7 +22,7 @@ sub sql { return $node->safe_psql('postgres', $_[0]); }
 sub says { return ask($session, $_[0]); }
 
 my $first = sql(q{select tq_enqueue('a')});
-until_true($node, 'select count(*) = 1 from tq.segment', 'segment 1');
+segment_after($node, 0);
 take_all($node, 'a', 1);
 my $n = 1;
 

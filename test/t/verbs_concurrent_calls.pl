@@ -139,7 +139,7 @@ sub dead_at
 	my ($point) = @_;
 	my $n = $node->safe_psql('postgres', 'select max(number) from tq.segment');
 	$node->safe_psql('postgres', q{select tq_enqueue_many('filler', array_fill('{}'::jsonb, array[10]))});
-	until_true($node, "select max(number) > $n from tq.segment", 'a new segment');
+	segment_after($node, $n);
 	work_off($node, 'filler');
 	janitor_away($node);
 	until_true($node, q{select count(*) = 1 from tq.segment}, 'no older segment');
