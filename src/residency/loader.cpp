@@ -370,7 +370,7 @@ int refill_timers(Db &db, bool *starved, Between between)
 					room = false;
 				}
 				else
-					reached = last;
+					reached = more ? last : core::kNever;
 			}
 			else
 				reached = !more ? core::kNever : last;

@@ -75,7 +75,10 @@ bool delete_batch(Datum ids, Datum until)
 			// a queue that is gone, or records no more, keeps nothing
 			"  SELECT p.id, CASE WHEN k.id IS NULL THEN pg_current_snapshot() ELSE"
 			"    (SELECT snapshot FROM tq.change_mark WHERE at <= k.until ORDER BY at DESC LIMIT 1) END AS snapshot"
-			"  FROM present p LEFT JOIN unnest($1, $2) AS k (id, until) ON k.id = p.id WHERE p.id IS NOT NULL"
+			"  FROM present p LEFT JOIN unnest($1, $2) AS k (id, until) ON k.id = p.id"
+			// memory learns of a setting after the row is committed
+			"  WHERE p.id IS NOT NULL AND (k.id IS NOT NULL OR NOT EXISTS ("
+			"    SELECT FROM tq.queue q WHERE q.id = p.id AND q.settings ->> 'change_retention' ~ '[1-9]'))"
 			"), old AS ("
 			"  SELECT c.place, c.xid, d.id, d.snapshot FROM due d CROSS JOIN LATERAL ("
 			"    SELECT ctid AS place, xid FROM tq.change WHERE queue_id = d.id AND xid < pg_snapshot_xmax(d.snapshot)"
@@ -124,6 +127,7 @@ bool delete_old_changes(const WorkerContext &context, Db &db)
 	volatile bool clean = false;
 	PG_ENSURE_ERROR_CLEANUP(not_clean, PointerGetDatum(&db));
 	collect(db, pass, now, &kept);
+	TQ_WAIT_POINT("changes-after-collect");
 	for (bool more = true; more && !stop_requested();)
 	{
 		stay = begin_work(context, "tq: deleting old changes");

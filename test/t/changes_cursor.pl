@@ -49,6 +49,18 @@ is(changes(), '', 'nothing has changed');
 like($cursor, qr{^[0-9a-f]{8}/\d+:\d+:[\d,]*$}, 'an empty page has a cursor');
 
 #
+# a queue that begins to record while the janitor deletes the changes of queues that do not
+#
+arm($node, 'changes-after-collect');
+$node->safe_psql('postgres', q{select tq_create_queue('first', '{"change_retention": "1 day"}')});    # there is something to do
+standing($node, 'changes-after-collect');
+$node->safe_psql('postgres', q{select tq_create_queue('second', '{"change_retention": "1 day"}')});
+release($node, 'changes-after-collect');
+janitor_away($node);
+is(ask($reader, q{select queue, event from tq_changes(null, 'second')}), 'second|recorded', 'a queue that the janitor did not know keeps its changes');
+changes();
+
+#
 # transactions commit in another order than they write
 #
 my ($a, $b, $far) = (session($node), session($node), session($node, 'elsewhere'));

@@ -43,6 +43,17 @@ sub comes_to_rest
 	return;
 }
 
+# The scheduler does not read the same delayed jobs again and again.
+sub leaves_timers_alone
+{
+	my ($what) = @_;
+	arm($node, 'timers-before-raise', 'wait', skip => 100);
+	$node->safe_psql('postgres', q{CALL reads_in('2 s', NULL)});
+	is($node->safe_psql('postgres', q{SELECT tq_test_waiting('timers-before-raise')}), 0, "the scheduler rests with $what");
+	release($node, 'timers-before-raise');
+	return;
+}
+
 sub restart
 {
 	$node->restart;
@@ -80,6 +91,16 @@ for my $what (sort keys %backlogs)
 		"counters are right with $what");
 	drop_all();
 }
+
+#
+# Delayed jobs that become due while memory is full are left to their lanes
+#
+$node->safe_psql('postgres', "SELECT tq_enqueue_many('q', array_fill('{}'::jsonb, array[4000]))");
+$node->safe_psql('postgres', "SELECT tq_enqueue_many('late', array_fill('{}'::jsonb, array[3000]), delay => '1 s')");
+until_true($node, "SELECT ready = 3000 FROM tq_stats() WHERE queue = 'late'", 'they are due');
+comes_to_rest('jobs that became due');
+leaves_timers_alone('jobs that became due');
+drop_all();
 
 #
 # Jobs that are evicted and reloaded are reported: jobs of a higher priority replace others, which are reloaded when
