@@ -97,17 +97,17 @@ SELECT is((SELECT count(*)::int FROM tq_schedules WHERE name = 'x'), 0, 'and not
 
 -- ---- replacement
 
-SELECT tq_schedule('r', 'work', '1', cron => '@daily', timezone => 'Europe/Berlin');
+SELECT tq_schedule('r', 'work', '1', cron => '@yearly', timezone => 'Europe/Berlin');
 CREATE TEMP TABLE r AS SELECT s.*, t.fired_until, t.revision FROM tq_schedules s, tq.schedule t WHERE s.name = 'r' AND t.name = 'r';
-SELECT tq_schedule('r', 'other', '2', 'k', cron => '@daily', timezone => 'Europe/Berlin', catch_up => 'all', overlap => 'skip', options => '{"priority": 1}');
+SELECT tq_schedule('r', 'other', '2', 'k', cron => '@yearly', timezone => 'Europe/Berlin', catch_up => 'all', overlap => 'skip', options => '{"priority": 1}');
 SELECT is((s.queue, s.payload, s.kind, s.catch_up, s.overlap, s.options), ('other'::text, '2'::jsonb, 'k'::text, 'all'::text, 'skip'::text, '{"priority": 1}'::jsonb), 'everything is replaced'),
 	is(t.fired_until, r.fired_until, 'with the same times it goes on where it was'), ok(t.revision > r.revision, 'the scheduler can tell the difference')
 	FROM r, tq_schedules s, tq.schedule t WHERE s.name = 'r' AND t.name = 'r';
 SELECT tq_schedule_pause('r');
 SELECT is((state, next_at)::text, '(paused,)', 'paused') FROM tq_schedules WHERE name = 'r';
-SELECT tq_schedule('r', 'other', '3', cron => '@daily', timezone => 'Europe/Berlin');
+SELECT tq_schedule('r', 'other', '3', cron => '@yearly', timezone => 'Europe/Berlin');
 SELECT is(state, 'paused', 'a pause stays') FROM tq_schedules WHERE name = 'r';
-SELECT tq_schedule('r', 'other', '3', cron => '@hourly', timezone => 'Europe/Berlin');
+SELECT tq_schedule('r', 'other', '3', cron => '@monthly', timezone => 'Europe/Berlin');
 SELECT ok(t.fired_until > r.fired_until, 'with other times it counts from now') FROM r, tq.schedule t WHERE t.name = 'r';
 SELECT tq_schedule_resume('r');
 SELECT ok(state = 'active' AND next_at > now(), 'resumed') FROM tq_schedules WHERE name = 'r';
