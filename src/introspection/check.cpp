@@ -37,11 +37,17 @@ CountResult count(Db &db)
 
 bool in_use(State s) noexcept { return s == State::ready || s == State::delayed || s == State::running; }
 
+// The queue of entry `r`, plus 1; 0 if the entry is free.
+uint16_t home_of(core::Ref r) noexcept
+{
+	return std::atomic_ref<uint16_t>(engine.entry(r).home).load(std::memory_order_acquire);
+}
+
 // Copies entry `r` if it is a published job of this database.
 bool copy_entry(uint16_t db, core::Ref r, Entry *out) noexcept
 {
-	Entry &e = engine.entry(r);
-	const uint16_t home = std::atomic_ref<uint16_t>(e.home).load(std::memory_order_acquire);
+	const Entry &e = engine.entry(r);
+	const uint16_t home = home_of(r);
 	if (home == 0)
 		return false;
 	const auto slot = static_cast<uint16_t>(home - 1);
@@ -231,7 +237,9 @@ int64 orphaned_marks(const Db &db, Leftovers *left)
 		n += is_orphan(d, r, &marks[n]);
 	}
 	*left = leftovers(db);
-	for (int tries = 0; tries < 5 && (n > 0 || left->users > 0 || left->waiters > 0); ++tries)
+	// A commit callback may be delayed for longer.
+	const auto waits = [&db](int tries) noexcept { return tries < 5 || (tries < 200 && db.committing.load() > 0); };
+	for (int tries = 0; waits(tries) && (n > 0 || left->users > 0 || left->waiters > 0); ++tries)
 	{
 		nap(50);
 		int kept = 0;
@@ -264,8 +272,8 @@ int64 leases_ahead(const Db &db)
 	return n;
 }
 
-// For each queue, the sums that limits use: from the entries, and from the counters.
-void sum_limits(const Db &db, core::LimitSums *counted, core::LimitSums *kept)
+// For each of these queues, the sums that limits use: from the entries, and from the counters.
+void sum_limits(const Db &db, const bool *wanted, core::LimitSums *counted, core::LimitSums *kept)
 {
 	const uint16_t d = index_of(db);
 	for (core::Ref r = 0; r < engine.limits().entries; ++r)
@@ -273,10 +281,13 @@ void sum_limits(const Db &db, core::LimitSums *counted, core::LimitSums *kept)
 		Entry e;
 		if (r % 4096 == 0)
 			CHECK_FOR_INTERRUPTS();
-		if (copy_entry(d, r, &e))
+		if (const uint16_t home = home_of(r); home != 0 && wanted[home - 1] && copy_entry(d, r, &e))
 			core::Engine::count_entry(e, &counted[e.home - 1]);
 	}
+	TQ_WAIT_POINT("check-after-entries");
 	for_queues(db, [&](uint16_t slot, const Queue &q) {
+		if (!wanted[slot])
+			return;
 		lock_queue(slot);
 		if (is_queue_of(db, q))
 			core::Engine::count_kept(q, &kept[slot]);
@@ -287,7 +298,7 @@ void sum_limits(const Db &db, core::LimitSums *counted, core::LimitSums *kept)
 		if (g % 4096 == 0)
 			CHECK_FOR_INTERRUPTS();
 		const uint16_t home = engine.home_of(g);
-		if (home == 0)
+		if (home == 0 || !wanted[home - 1])
 			continue;
 		const auto slot = static_cast<uint16_t>(home - 1);
 		lock_queue(slot);
@@ -298,24 +309,41 @@ void sum_limits(const Db &db, core::LimitSums *counted, core::LimitSums *kept)
 }
 
 // How many counters of limits are wrong. One pass over entries and groups covers all queues. A sum differs if the queue
-// changed meanwhile or if a counter is wrong. For such a queue, all entries are read again under its lock.
+// changed meanwhile or if a counter is wrong, so these queues are counted again. If one differs each time, all entries
+// are read under its lock.
 int64 wrong_limits(const Db &db)
 {
+	constexpr int kPasses = 4;
 	const Size n = engine.limits().queues;
-	auto *counted = static_cast<core::LimitSums *>(palloc0(sizeof(core::LimitSums) * n));
-	auto *kept = static_cast<core::LimitSums *>(palloc0(sizeof(core::LimitSums) * n));
-	sum_limits(db, counted, kept);
-	uint32_t *scratch = nullptr;
+	auto *counted = static_cast<core::LimitSums *>(palloc(sizeof(core::LimitSums) * n));
+	auto *kept = static_cast<core::LimitSums *>(palloc(sizeof(core::LimitSums) * n));
+	auto *differs = static_cast<bool *>(palloc(sizeof(bool) * n));
+	std::fill_n(differs, n, true);
+	bool any = true;
+	for (int pass = 0; any && pass < kPasses; ++pass)
+	{
+		std::fill_n(counted, n, core::LimitSums{});
+		std::fill_n(kept, n, core::LimitSums{});
+		sum_limits(db, differs, counted, kept);
+		any = false;
+		for (Size i = 0; i < n; ++i)
+		{
+			differs[i] = differs[i] && counted[i] != kept[i];
+			any = any || differs[i];
+		}
+	}
+	if (!any)
+		return 0;
+	auto *scratch = static_cast<uint32_t *>(palloc(sizeof(uint32_t) * 3 * engine.limits().groups));
 	int64 wrong = 0;
 	for (Size i = 0; i < n; ++i)
 	{
-		const auto slot = static_cast<uint16_t>(i);
-		const Queue &q = engine.queue(slot);
-		if (counted[i] == kept[i])
+		if (!differs[i])
 			continue;
 		CHECK_FOR_INTERRUPTS();
-		if (scratch == nullptr)
-			scratch = static_cast<uint32_t *>(palloc(sizeof(uint32_t) * 3 * engine.limits().groups));
+		TQ_WAIT_POINT("check-before-lock");
+		const auto slot = static_cast<uint16_t>(i);
+		const Queue &q = engine.queue(slot);
 		lock_queue(slot);
 		if (is_queue_of(db, q))
 			wrong += engine.wrong_counts(q, scratch);

@@ -1,6 +1,6 @@
 # A count of the journal against concurrent changes (H3, H8). Scenarios: a segment is finished after an enqueue has
 # drawn ids of it; a segment is finished or dropped during a count; a queue is dropped during a count or a verb, and
-# another queue gets its slot; a long transaction counts while a later one has ended.
+# another queue gets its slot; a long transaction counts while a later one has ended; queues are busy during checks.
 
 use strict;
 use warnings;
@@ -129,6 +129,42 @@ like(end_ask($verb), qr/ERROR/, 'a job of a queue that was dropped meanwhile is 
 is(join(',', take_all($node, 'comes', 1)), $comes, 'the queue in its place has its own jobs alone');
 check_journal($node, 'after it was dropped');
 leave($verb);
+
+# a queue that changes while the counters of its limits are compared is counted again, without its lock
+$node->safe_psql('postgres', q{select tq_create_queue('busy', '{"group_max_running": 2}')});
+$node->safe_psql('postgres', q{select tq_enqueue('busy', group_key => 'g' || i % 20) from generate_series(1, 40) i});
+my $checker = session($node);
+arm($node, 'check-after-entries');
+arm($node, 'check-before-lock', 'error');
+begin_ask($checker, $wrong);
+standing($node, 'check-after-entries');
+$node->safe_psql('postgres', q{select count(*) from tq_claim('busy', 5)});
+release($node, 'check-after-entries');
+is(end_ask($checker), 0, 'a queue that changed once is counted again');
+ask($checker, q{set tq_test.check_after_entries = 'select tq_claim(''busy'')'});
+like(ask($checker, $wrong), qr/error injected at "check-before-lock"/, 'the lock is taken for a queue that changes each time');
+is(ask($checker, $wrong), 0, '... and no difference is found');
+ask($checker, 'reset tq_test.check_after_entries');
+# two sessions that enqueue, claim, release and complete without a pause
+my @crowd = map { session($node) } 1 .. 2;
+begin_ask($_, <<'SQL') for @crowd;
+do $$
+begin
+	while exists (select from tq_queues where queue = 'busy' and paused_until is null) loop
+		perform tq_enqueue('busy', group_key => 'g' || (random() * 20)::int, delay => case when random() < 0.3 then interval '5 ms' end);
+		commit;
+		perform case when random() < 0.3 then tq_release(id, lease, '5 ms') else tq_complete(id, lease) end from tq_claim('busy', 2);
+		commit;
+	end loop;
+end $$
+SQL
+until_true($node, q{select succeeded >= 20 from tq_stats() where queue = 'busy'}, 'the queue is busy');
+is(join("\n", map { $node->safe_psql('postgres', 'select * from tq_check() where expected <> found') } 1 .. 10), "\n" x 9,
+	'checks of a busy queue report no difference');
+$node->safe_psql('postgres', q{select tq_pause('busy')});
+is(end_ask($_), '', 'the sessions end without an error') for @crowd;
+leave(@crowd, $checker);
+$node->safe_psql('postgres', q{select tq_resume('busy')});
 
 check_journal($node);
 done_testing();
