@@ -241,9 +241,9 @@ proctype bulk()
 	}
 }
 
-#ifdef HAND
-/* A row by hand, which no callback publishes, and the count that its commit requests: count_journal in residency/recount.cpp. */
-proctype hand(byte j)
+#ifdef REGAINED
+/* A row of a segment that was damaged and can be read again: no callback publishes it. count_journal in residency/recount.cpp. */
+proctype regained(byte j)
 {
 	bool seen;
 	visible = visible | job(j);
@@ -399,8 +399,8 @@ init {
 #ifdef NO_ONE_LOADER
 		run loader();
 #endif
-#ifdef HAND
-		run hand(2);
+#ifdef REGAINED
+		run regained(2);
 #else
 		run producer(2);
 #endif
