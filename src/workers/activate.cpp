@@ -49,9 +49,32 @@ constexpr const char *kDamage =
 	"  WHERE NOT EXISTS (SELECT FROM tq.job j WHERE j.id = d.child_id)"
 	" UNION ALL SELECT d.tableoid, d.child_id, 'it depends on job ' || d.parent_id || ', which is missing'"
 	"  FROM tq.dependency d WHERE d.parent_id > 0 AND d.state IS NULL"
-	"  AND NOT EXISTS (SELECT FROM tq.job j WHERE j.id = d.parent_id))"
+	"  AND NOT EXISTS (SELECT FROM tq.job j WHERE j.id = d.parent_id)%s)"
 	" SELECT c.relname::text AS relation, d.id, d.problem FROM damage d JOIN pg_class c ON c.oid = d.tableoid"
 	" ORDER BY 1, 2, 3";
+
+// Part of kDamage. The next queue that gets the id would inherit these rows. A schedule creates its queue, so it needs
+// none.
+constexpr const char *kSettings = " UNION ALL SELECT s.tableoid, s.queue_id, 'a setting of a queue that is missing'"
+								  " FROM tq.%s s WHERE s.queue_id <> 0"
+								  " AND NOT EXISTS (SELECT FROM tq.queue q WHERE q.id = s.queue_id)";
+constexpr const char *kSettingTables[] = {"acl", "handler", "group_setting", "subscription"};
+
+bool is_setting(const char *relation) noexcept
+{
+	return std::any_of(std::begin(kSettingTables), std::end(kSettingTables),
+					   [relation](const char *name) noexcept { return strcmp(name, relation) == 0; });
+}
+
+const char *damage_query()
+{
+	StringInfoData settings;
+	initStringInfo(&settings);
+	for (const char *name : kSettingTables)
+		if (OidIsValid(get_relname_relid(name, get_namespace_oid("tq", false)))) // 0.1.0 lacks some
+			appendStringInfo(&settings, kSettings, name);
+	return psprintf(kDamage, settings.data);
+}
 
 struct Damage
 {
@@ -66,7 +89,7 @@ Damage read_damage(const Db &db)
 {
 	const MemoryContext caller = CurrentMemoryContext;
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
-	pg::sql(kDamage, {}, true, 0);
+	pg::sql(damage_query(), {}, true, 0);
 	const MemoryContext inner = MemoryContextSwitchTo(caller);
 	Damage found{};
 	found.n = SPI_processed;
@@ -91,8 +114,8 @@ Damage read_damage(const Db &db)
 	StringInfoData list;
 	initStringInfo(&list);
 	for (uint64 i = 0; i < std::min(found.n, kShown); ++i)
-		appendStringInfo(&list, "%s%s, job " INT64_FORMAT ": %s", i > 0 ? "; " : "", found.relations[i], found.ids[i],
-						 found.problems[i]);
+		appendStringInfo(&list, "%s%s, %s " INT64_FORMAT ": %s", i > 0 ? "; " : "", found.relations[i],
+						 is_setting(found.relations[i]) ? "queue" : "job", found.ids[i], found.problems[i]);
 	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					errmsg("rows of tq are missing: " UINT64_FORMAT " others refer to them", found.n),
 					errdetail("%s%s.", list.data, found.n > kShown ? "; and more" : ""),
@@ -117,6 +140,11 @@ void discard(const Db &db, const Damage &found)
 					{types, values}, false, 0);
 		else if (strncmp(relation, "event_", 6) == 0)
 			pg::sql(psprintf("DELETE FROM tq.%s WHERE job_id = $1 AND $2 IS NOT NULL AND $3 IS NOT NULL", relation),
+					{types, values}, false, 0);
+		else if (is_setting(relation))
+			pg::sql(psprintf("DELETE FROM tq.%s s WHERE queue_id = $1 AND $2 IS NOT NULL AND $3 IS NOT NULL"
+							 " AND NOT EXISTS (SELECT FROM tq.queue q WHERE q.id = s.queue_id)",
+							 relation),
 					{types, values}, false, 0);
 		else
 			pg::sql("DELETE FROM tq.dependency d WHERE child_id = $1 AND $2 IS NOT NULL AND $3 IS NOT NULL"

@@ -19,6 +19,7 @@
 // TRANSACTION only (cancel, out of lock memory); the transaction callback never does.
 #include "workers/lifecycle_hooks.hpp"
 
+#include "guc.hpp"
 #include "database/activation.hpp"
 #include "handlers/handler_function.hpp"
 #include "journal/journal.hpp"
@@ -67,6 +68,8 @@ struct Hooks
 	// function has changed are held, in the same transaction. So a rollback undoes both, no crash comes between them,
 	// and a dump has both or neither.
 	bool functions_changed = false;
+	// The CREATE DATABASE under way copies a database in which tq is active.
+	bool copies_active = false;
 };
 Hooks state;
 
@@ -177,6 +180,20 @@ bool owns_database(Oid database)
 	return has_privs_of_role(GetUserId(), owner);
 }
 
+bool is_active_in(Oid database) noexcept
+{
+	for (int i = 0; i < guc::max_databases; ++i)
+		if (const Db &db = db_at(i); db.used && db.database == database && db.active.load())
+			return true;
+	return false;
+}
+
+void tell_of_copy(const char *name)
+{
+	ereport(NOTICE, (errmsg("tq is inactive in database \"%s\": it is a copy", name),
+					 errhint("In that database, call SELECT tq_activate() to process the copied jobs again.")));
+}
+
 void clear_by_name(const char *name)
 {
 	Oid database;
@@ -254,9 +271,11 @@ void before_statement(Node *statement, ProcessUtilityContext context)
 			if (alone)
 			{
 				auto option = find_option(reinterpret_cast<CreatedbStmt *>(statement)->options, "template");
+				const char *source = option != nullptr && option->arg != nullptr ? defGetString(option) : "template1";
 
+				state.copies_active = is_active_in(get_database_oid(source, true));
 				// The default template need not be marked as a template; then it has workers like any other database.
-				clear_by_name(option != nullptr && option->arg != nullptr ? defGetString(option) : "template1");
+				clear_by_name(source);
 			}
 			break;
 		case T_AlterDatabaseStmt:
@@ -307,8 +326,12 @@ void process_utility(PlannedStmt *planned, const char *query, bool read_only_tre
 					 QueryCompletion *completion)
 {
 	// Computed before the statement, because the tree may be freed afterwards.
+	const char *database = IsA(planned->utilityStmt, CreatedbStmt)
+							   ? pstrdup(reinterpret_cast<CreatedbStmt *>(planned->utilityStmt)->dbname)
+							   : nullptr;
 	bool ring_after = ends_prepared_transaction(planned->utilityStmt) && ddl_concerns_us() && prepared_ddl_exists();
 
+	state.copies_active = false;
 	if (ddl_concerns_us())
 		before_statement(planned->utilityStmt, context);
 
@@ -317,6 +340,9 @@ void process_utility(PlannedStmt *planned, const char *query, bool read_only_tre
 	else
 		standard_ProcessUtility(planned, query, read_only_tree, context, params, environment, dest, completion);
 
+	if (state.copies_active)
+		tell_of_copy(database);
+	state.copies_active = false;
 	if (state.functions_changed && ddl_concerns_us())
 	{
 		ExtensionRow row;

@@ -1,6 +1,7 @@
-# H6, H33: a database is active or inactive. Which of them a new extension, a template, a copy, a backup, a standby, a
-# database after a crash and after tq_deactivate() are; what happens while a database is inactive, which is nothing; what
-# tq_activate() and tq_deactivate() refuse.
+# H6, H33: a database is active or inactive. Which of them a new extension, a template, a copy, a dump of one schema, a
+# dump restored over its original, a backup, a point in time, a standby, a database after a rename, a crash and
+# tq_deactivate() are; what happens while a database is inactive, which is nothing; what tq_activate() and
+# tq_deactivate() refuse.
 
 use strict;
 use warnings;
@@ -10,7 +11,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use TqTest;
 
-my $node = tq_node('activation', init => { allows_streaming => 1 }, conf => <<CONF);
+my $node = tq_node('activation', init => { allows_streaming => 1, has_archiving => 1 }, conf => <<CONF);
 tq.segment_rows = 20
 max_worker_processes = 40
 max_prepared_transactions = 2
@@ -30,6 +31,14 @@ sub complaint
 	my ($sql, $database) = @_;
 	my ($rc, $out, $err) = $node->psql($database // 'postgres', "\\set VERBOSITY verbose\n$sql");
 	return $err;
+}
+
+# What a statement says.
+sub notice
+{
+	my ($sql) = @_;
+	my ($rc, $out, $err) = $node->psql('postgres', "set client_min_messages = notice;\n$sql");
+	return $err =~ s/^psql:<stdin>:\d+: //r;
 }
 
 sub activation { my ($database, $on) = @_; return ($on // $node)->safe_psql($database // 'postgres', q{select value from tq_health() where item = 'activation'}); }
@@ -74,15 +83,45 @@ sql('begin; drop extension tq; create extension tq; commit', 'new');
 #
 # A template
 #
+sql('create database fresh');
+sql('create extension tq', 'fresh');
+is(notice('create database copied template fresh'), '', 'nothing is said of a copy of a database that is not used');
+sql('drop database copied');
 sql('create database instance template new');
 is(sql(q{select tq_enqueue('q') > 0}, 'instance'), 't', 'a copy of a template without jobs is active at its first use');
 sql('drop database instance');
 sql(q{select tq_enqueue('q')}, 'new');
-sql('create database instance template new');
+is(notice('create database instance template new'), qq{NOTICE:  tq is inactive in database "instance": it is a copy
+HINT:  In that database, call SELECT tq_activate() to process the copied jobs again.}, 'CREATE DATABASE says that the copy is inactive');
 is(activation('instance'), 'inactive', 'a copy of a database with jobs is inactive');
+ok($node->wait_for_log(qr/tq: inactive in database "instance": it was restored, copied or upgraded/), '... and so does the log');
 sql(q{select tq_activate()}, 'instance');
 is(scalar(take_all($node, 'q', 1, 'instance')), 1, '... until tq_activate()');
-sql('drop database instance');
+sql('alter database instance rename to renamed');
+is(activation('renamed'), 'active', 'a rename changes nothing');
+sql('drop database renamed');
+
+#
+# Dumps of one schema, and dumps over their original
+#
+my $dir = PostgreSQL::Test::Utils::tempdir;
+until_true($node, 'select count(*) > 0 from tq.segment', 'a segment of its own', 'new');
+sql(q{select tq_enqueue('q')}, 'new');
+program($node, 'pg_dump', 'pg_dump', '-d', 'new', '-Fc', '-f', "$dir/all");
+program($node, 'pg_dump, one schema', 'pg_dump', '-d', 'new', '-Fc', '--schema=tq', '-f', "$dir/schema");
+sql('create database parts');
+program($node, 'pg_restore, schema only', 'pg_restore', '-d', 'parts', '--schema-only', "$dir/all");
+is(activation('parts'), 'inactive', 'numbered segments alone make a database inactive');
+program($node, 'pg_restore, rows of one schema', 'pg_restore', '-d', 'parts', '--data-only', "$dir/schema");
+is(activation('parts'), 'inactive', '... and so do the rows of the schema tq');
+sql('select tq_activate()', 'parts');
+is(scalar(take_all($node, 'q', 2, 'parts')), 2, '... until tq_activate()');
+sql('drop database parts');
+is(activation('new'), 'active', 'the original is active');
+program($node, 'pg_restore, clean', 'pg_restore', '-d', 'new', '--clean', '--if-exists', "$dir/all");
+is(activation('new'), 'inactive', 'a dump restored over its original with --clean makes it inactive');
+sql('select tq_activate()', 'new');
+is(scalar(take_all($node, 'q', 2, 'new')), 2, '... until tq_activate()');
 
 #
 # A database with work of every kind
@@ -179,14 +218,19 @@ like(end_ask($waiter), $inactive, '... and is told');
 # What is not whole
 #
 sql("delete from tq.job where id = $parent", 'used');
-sql("delete from tq.queue where name = 'later'", 'used');
-like(complaint('select tq_activate()', 'used'), qr/55000: rows of tq are missing: 2 others refer.*it depends on job $parent, which is missing.*its queue is missing/s,
+my $later = sql("delete from tq.queue where name = 'later' returning id", 'used');
+sql("insert into tq.acl values ($later, 'pg_monitor'::regrole, 'produce'); insert into tq.group_setting (queue_id, group_key, max_running) values ($later, 'a', 1), ($later, 'b', 1)", 'used');
+like(complaint('select tq_activate()', 'used'),
+	qr/55000: rows of tq are missing: 5 others refer.*acl, queue $later: a setting of a queue that is missing.*dependency, job $child: it depends on job $parent, which is missing.*its queue is missing/s,
 	'tq_activate() says what is missing');
-is(sql('select relation, problem from tq_activate(dry_run => true)', 'used'), "dependency|it depends on job $parent, which is missing\njob_1|its queue is missing",
+is(sql('select relation, problem from tq_activate(dry_run => true)', 'used'), join("\n", 'acl|a setting of a queue that is missing',
+		"dependency|it depends on job $parent, which is missing", ('group_setting|a setting of a queue that is missing') x 2, 'job_1|its queue is missing'),
 	'dry_run lists it');
 is(activation('used'), 'inactive', '... and activates nothing');
-is(sql('select count(*) from tq_activate(discard => true)', 'used'), 2, 'discard returns it');
+is(sql('select count(*) from tq_activate(discard => true)', 'used'), 5, 'discard returns it');
 is(activation('used'), 'active', '... and activates the database');
+is(sql("select (select count(*) from tq.acl where queue_id = $later) + (select count(*) from tq.group_setting where queue_id = $later)", 'used'), 0,
+	'... without the settings, which the next queue with this id would have');
 ok(until_true($node, "select state = 'cancelled' from tq_get($child)", 'ended', 'used'), 'the child ends, as its parent is missing');
 is(sql(q{select count(*) from tq.event where type = 'x' and reason = 'its queue is missing'}, 'used'), 1, 'the job without a queue has ended');
 check_journal($node, 'the journal is whole', 'used');
@@ -234,6 +278,21 @@ $backup->init_from_backup($node, 'copy');
 $backup->start;
 is(activation('used', $backup), 'active', 'so is a base backup');
 $backup->stop;
+
+# a point in time, from a backup of the same server and its archive
+my $later_job = sql(q{select tq_enqueue('unique')}, 'used');
+my $file = sql(q{select pg_walfile_name(pg_create_restore_point('here'))}, 'used');
+my $lost = sql(q{select tq_enqueue('unique')}, 'used');
+sql('select pg_switch_wal()', 'used');
+until_true($node, "select last_archived_wal >= '$file' from pg_stat_archiver", 'the archive has it');
+my $past = PostgreSQL::Test::Cluster->new('activation_past');
+$past->init_from_backup($node, 'copy', has_restoring => 1, standby => 0);
+$past->append_conf('postgresql.conf', "recovery_target_name = 'here'\nrecovery_target_action = 'promote'");
+$past->start;
+until_true($past, 'select not pg_is_in_recovery()', 'recovered', 'used');
+is(activation('used', $past), 'active', 'so is a database of a point in time');
+is($past->safe_psql('used', "select (select count(*) from tq_get($later_job)), (select count(*) from tq.job where id = $lost)"), '1|0', '... with the jobs of that time');
+$past->stop;
 
 my $log = slurp_file($node->logfile);
 unlike($log, qr/PANIC|TRAP:|terminated by signal/, 'nothing alarming in the log');
