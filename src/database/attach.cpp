@@ -119,6 +119,9 @@ Db &make_slot(Oid extension)
 												   &db->orphans})
 					figure->store(0);
 				db->too_small.store(false);
+				db->load_failed.store(false);
+				db->load_read.store(0);
+				db->load_began.store(0);
 				db->loaded_at.store(0);
 				db->load_took.store(0);
 				db->counted_at.store(0);

@@ -50,33 +50,28 @@ void clock_item(const Report &r)
 
 void load_item(const Report &r, const Db &db)
 {
-	const auto state = static_cast<LoadState>(db.load_state.load());
-	if (state != LoadState::loaded && db.too_small.load())
-	{
+	constexpr const char *kUntil = "Until then jobs can be enqueued, but not claimed.";
+	if (db.load_state.load() == static_cast<uint32>(LoadState::loaded))
+		return r.put("live state", psprintf("loaded at %s in %lld ms", timestamptz_to_str(db.loaded_at.load()),
+											ll(db.load_took.load() / 1000)));
+	const char *began = timestamptz_to_str(db.load_began.load());
+	if (db.too_small.load())
 		r.put("live state",
 			  psprintf("cannot be loaded: tq.max_live_jobs is %d and tq.max_groups %d", guc::max_live_jobs,
 					   guc::max_groups),
 			  Verdict::error,
-			  "One of them is too small for the jobs that run or were rescheduled: raise it and restart the server. "
-			  "Until then jobs can be "
-			  "enqueued, but not claimed.");
-		return;
-	}
-	switch (state)
-	{
-		case LoadState::loaded:
-			r.put("live state", psprintf("loaded at %s in %lld ms", timestamptz_to_str(db.loaded_at.load()),
-										 ll(db.load_took.load() / 1000)));
-			break;
-		case LoadState::loading:
-			r.put("live state", "loading", Verdict::warn,
-				  "Jobs can be enqueued; claims wait until the journal has been read.");
-			break;
-		default:
-			r.put("live state", "not loaded", Verdict::warn,
-				  "The scheduler loads it when it starts, or the first claim does.");
-			break;
-	}
+			  psprintf("One of them is too small for the jobs that run or were rescheduled: raise it and restart the "
+					   "server. %s",
+					   kUntil));
+	else if (db.load_failed.load())
+		r.put("live state", psprintf("cannot be loaded: the load of %s failed", began), Verdict::error,
+			  psprintf("The server log says why; tq tries again. %s", kUntil));
+	else if (db.loader.load() != 0)
+		r.put("live state", psprintf("loading since %s, %d segments read", began, db.load_read.load()), Verdict::warn,
+			  psprintf("The journal is being read. %s", kUntil));
+	else
+		r.put("live state", "not loaded", Verdict::warn,
+			  "The scheduler loads it when it starts, or the first claim does.");
 }
 
 void activation_item(const Report &r, Activation activation)

@@ -4,6 +4,7 @@
 
 #include "guc.hpp"
 #include "queues/queue_retention.hpp"
+#include "retention/segment_policy.hpp"
 #include "segments/segments.hpp"
 #include "pg/owner.hpp"
 
@@ -28,6 +29,29 @@ void ask(const Db &db, const char *query, std::initializer_list<std::pair<const 
 	pg::leave_owner(scope);
 	MemoryContextSwitchTo(caller);
 }
+
+namespace
+{
+
+// Groups whose slot can be freed give way to others, so used slots alone are normal.
+void groups_item(const Report &r)
+{
+	const uint32 all = engine.limits().groups;
+	int64 used = 0, kept = 0;
+	for (core::Ref g = 0; g < all; ++g)
+	{
+		const core::Group &group = engine.group(g);
+		const bool is = engine.is_group(g);
+		used += is;
+		kept += is && (group.running > 0 || group.held > 0 || group.own.any());
+	}
+	r.put("groups", psprintf("%lld of %u, %lld cannot leave memory", ll(used), all, ll(kept)),
+		  kept * 10 >= int64{all} * 9 ? Verdict::warn : Verdict::ok,
+		  "These have jobs that run or wait to be retried, or settings of their own. Jobs of other groups wait. Raise "
+		  "tq.max_groups and restart the server.");
+}
+
+} // namespace
 
 void memory_items(const Report &r, const Db &db)
 {
@@ -69,6 +93,7 @@ void memory_items(const Report &r, const Db &db)
 	put_room(r, "queues", queues, l.queues, "Raise tq.max_queues and restart the server.");
 	put_room(r, "kinds", engine.used_kinds(), l.lanes, "Raise tq.max_lanes and restart the server.");
 	put_room(r, "worker names", names, l.workers, "Raise tq.max_workers, or let workers keep their names.");
+	groups_item(r);
 	char *bytes = nullptr;
 	ask(db, "SELECT sum(allocated_size) FROM pg_shmem_allocations WHERE name LIKE 'tq%'", {{"sum", &bytes}}, true);
 	if (bytes != nullptr)
@@ -118,6 +143,23 @@ void future_item(const Report &r, const SegmentView *list, int n, core::Micros n
 		  "delayed or claimed meanwhile keep the times that they got: tq_reschedule them, or wait.");
 }
 
+// A segment that takes jobs for much longer than it should.
+void open_item(const Report &r, const Db &db, const SegmentView *list, int n, core::Micros now)
+{
+	const SegmentRules rules = rules_of(db, list, n, now);
+	const SegmentView *open = std::find_if(
+		list, list + n, [](const SegmentView &s) noexcept { return s.state == SegmentState::open; });
+	if (open == list + n)
+		return;
+	const bool late = wants_next(db, *open, rules) &&
+					  (open->rows >= 2 * int64{guc::segment_rows} ||
+					   age_of(*open, open->opened_at, rules) >= 2 * guc::segment_interval * core::kSecond);
+	r.put("open segment", psprintf("tq.job_%d with %lld jobs", open->tables.number, ll(open->rows)),
+		  late ? Verdict::warn : Verdict::ok,
+		  "The janitor should have opened the next one, so this one grows. See the items janitor, background workers "
+		  "and segments.");
+}
+
 // Sessions whose locks keep tq from writing to a segment. Short ones are normal.
 void lock_item(const Report &r, const Db &db)
 {
@@ -165,7 +207,8 @@ void segment_items(const Report &r, const Db &db, core::Micros now)
 	}
 	if (oldest != nullptr)
 		r.put("oldest segment",
-			  psprintf("tq.job_%d of %s", oldest->tables.number, timestamptz_to_str(oldest->opened_at)));
+			  psprintf("tq.job_%d of %s, %lld unfinished jobs", oldest->tables.number,
+					   timestamptz_to_str(oldest->opened_at), ll(oldest->live)));
 	r.put("segments past retention", psprintf("%d", overdue), overdue > 0 ? Verdict::warn : Verdict::ok,
 		  "They are dropped when no session reads or writes them: look for old transactions, also prepared ones.");
 	r.put("segments kept for dead letters", psprintf("%d", kept));
@@ -173,6 +216,7 @@ void segment_items(const Report &r, const Db &db, core::Micros now)
 		  damaged.len > 0 ? Verdict::error : Verdict::ok,
 		  "The data of tq.job_N or tq.event_N is damaged; the server log has the error. All other jobs can be "
 		  "processed. Repair both tables, or drop both, and call tq_reload().");
+	open_item(r, db, list, n, now);
 	future_item(r, list, n, now);
 	lock_item(r, db);
 	pfree(list);

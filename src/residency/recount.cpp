@@ -362,6 +362,7 @@ void end_count(Db &db, Tally &t, const SegmentTally *segments)
 			for_queues(db, [](uint16_t, Queue &q) { q.careful.store(true); });
 		db.load_state.store(static_cast<uint32>(LoadState::loaded));
 		db.too_small.store(false);
+		db.load_failed.store(false);
 	}
 	LWLockRelease(map_lock(db));
 }
@@ -423,6 +424,8 @@ void stop_count(int, Datum arg)
 	}
 	LWLockRelease(map_lock(db));
 	engine.note_on_disk(index_of(db), wall_now());
+	if (db.load_state.load() != static_cast<uint32>(LoadState::loaded))
+		db.load_failed.store(true);
 	give_up_loader(db);
 }
 
@@ -449,6 +452,11 @@ CountResult count_journal(Db &db)
 	t.context = CurrentMemoryContext;
 	t.next_expiry = core::kNever;
 	const Micros began = steady_now();
+	if (t.first)
+	{
+		db.load_began.store(wall_now());
+		db.load_read.store(0);
+	}
 	PG_ENSURE_ERROR_CLEANUP(stop_count, PointerGetDatum(&db));
 	{
 		TQ_WAIT_POINT("count-before-begin");
@@ -476,6 +484,8 @@ CountResult count_journal(Db &db)
 		{
 			t.slot = slots[i];
 			count_segment(t, tables[i], snapshot, &segments[t.slot]);
+			if (t.first)
+				db.load_read.store(i + 1);
 			TQ_WAIT_POINT("load-between-segments");
 		}
 		UnregisterSnapshot(snapshot);

@@ -82,9 +82,8 @@ static_assert(sizeof(SegmentSlot) == 2 * core::kCacheLine);
 
 enum class LoadState : uint32
 {
-	none,	 // not requested yet
-	mapped,	 // segments are known; enqueue works
-	loading, // a process reads the journal
+	none,	// not requested yet
+	mapped, // segments are known; enqueue works
 	loaded,
 };
 
@@ -176,6 +175,9 @@ struct Db
 	// Since when (mono_now) jobs wait because all executors are at work; 0: none does. Of the scheduler's last look.
 	std::atomic<Micros> executors_full_since;
 	std::atomic<bool> too_small; // the last load lacked memory for jobs that must have an entry
+	std::atomic<bool> load_failed; // the last load ended with an error
+	std::atomic<int32> load_read;  // segments that the load under way has read
+	std::atomic<Micros> load_began; // of the last load
 	std::atomic<int64> rows_unknown; // in the last count: unfinished jobs of queues that do not exist
 	std::atomic<int64> orphans;		 // in the last count: jobs that wait for parents without a row
 	std::atomic<Micros> loaded_at, load_took;

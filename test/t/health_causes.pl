@@ -1,5 +1,6 @@
 # tq_health names the cause: jobs that do not run fill the memory, a database cannot be loaded because tq.max_live_jobs was
-# lowered, the clock was ahead, a session has locked a segment, all executors are at work.
+# lowered, a load fails or takes long, the clock was ahead, a session has locked a segment, the open segment is too old,
+# groups fill the memory, all executors are at work. After a restart it warns of nothing.
 
 use strict;
 use warnings;
@@ -11,6 +12,7 @@ use TqTest;
 
 my $node = tq_node('health', conf => <<CONF);
 tq.max_live_jobs = 400
+tq.max_groups = 64
 tq.lease = '1h'
 tq.claim_log_delay = 0
 tq.max_executors = 2
@@ -76,6 +78,40 @@ ok(until_true($node, q{select status = 'ok' and value ~ '^loaded' from tq_health
 is($node->safe_psql('postgres', q{select count(*) from tq_running}), '100', '... with all that runs');
 check_journal($node, 'and is consistent');
 
+# a load that fails, and one that takes long; no worker repeats it
+$node->append_conf('postgresql.conf', 'tq.workers = off');
+$node->restart;
+my $loads = session($node);
+like(health('live state'), qr/^warn\|not loaded$/, 'nothing has loaded the database');
+arm($node, 'load-between-segments');
+begin_ask($loads, 'select count(*) > 0 from tq_stats()');
+standing($node, 'load-between-segments');
+like(health('live state'), qr/^warn\|loading since \d.*, 1 segments read$/, 'a load that takes long is shown');
+arm($node, 'load-between-segments', 'error');
+like(end_ask($loads), qr/error injected/, 'it fails');
+like(health('live state'), qr/^error\|cannot be loaded: the load of \d.* failed$/, '... which is said');
+is(ask($loads, 'select count(*) > 0 from tq_stats()'), 't', '... until one succeeds');
+like(health('live state'), qr/^ok\|loaded at /, 'the database is loaded');
+
+# an open segment that no janitor closes
+like(health('open segment'), qr/^ok\|tq.job_\d+ with \d+ jobs$/, 'the open segment is young');
+clock($node, 3 * 86400, 0);    # it was opened on the second day
+like(health('open segment'), qr/^warn\|tq.job_\d+ with \d+ jobs$/, '... and too old when no janitor has opened another one for long');
+$node->append_conf('postgresql.conf', 'tq.workers = on');
+$node->reload;
+ok(until_true($node, q{select status = 'ok' from tq_health() where item = 'open segment'}, 'another segment'), 'a janitor opens it');
+clock($node, 0, 0);
+leave($loads);
+
+# groups whose jobs run keep their places
+is(health('groups'), 'ok|0 of 64, 0 cannot leave memory', 'there are no groups');
+$node->safe_psql('postgres', 'select tq_complete(id, lease) from tq_running');
+$node->safe_psql('postgres', q{select tq_enqueue('q' || i % 20, group_key => 'g' || i, kind => 'of group') from generate_series(1, 60) i});
+$node->safe_psql('postgres', q{select tq_claim('q' || i, 3, kinds => '{of group}') from generate_series(0, 19) i});
+like(health('groups'), qr/^warn\|6\d of 64, (5[89]|60) cannot leave memory$/, 'groups whose jobs run fill the memory');
+$node->safe_psql('postgres', q{select tq_complete(id, lease) from tq_running where kind = 'of group'});
+like(health('groups'), qr/^ok\|/, '... until they have ended');
+
 # a session that has locked a segment
 my $locker = session($node);
 is(health('segments locked by others'), 'ok|none', 'no segment is locked');
@@ -107,5 +143,35 @@ ok(until_true($node, q{select count(*) = 3 from tq.event where type = 's' and jo
 	'all run');
 ok(until_true($node, q{select status = 'ok' from tq_health() where item = 'executors'}), '... and all is well');
 clock($node, 0, 0);
+
+# a restart with more jobs of every kind than fit into memory
+$node->safe_psql('postgres', <<'SQL');
+select tq_create_queue('all'), tq_create_queue('strict', '{"group_max_running": 1}'), tq_create_queue('turns', '{"order": "ready"}');
+select tq_enqueue('all', kind => 'k' || i % 3, priority => i % 5, delay => case when i % 4 = 0 then make_interval(secs => i * 10) end,
+	expires_at => case when i % 7 = 0 then now() + make_interval(secs => i * 20) end) from generate_series(1, 300) i;
+select tq_enqueue('strict', group_key => 'g' || i % 90, delay => case when i % 5 = 0 then make_interval(secs => i * 10) end) from generate_series(1, 300) i;
+select tq_enqueue('turns', group_key => case when i % 2 = 0 then 'g' || i % 9 end) from generate_series(1, 100) i;
+select tq_enqueue('all', kind => 'child', depends_on => array[id]) from tq_jobs where queue = 'turns' limit 20;
+SQL
+for my $queue (qw(all strict turns))
+{
+	$node->safe_psql('postgres', "select tq_fail(id, lease, 'x', retry_in => '1 s') from tq_claim('$queue', 3)");
+	$node->safe_psql('postgres', "select tq_fail(id, lease, 'x', retry_in => '1 h') from tq_claim('$queue', 3)");
+	$node->safe_psql('postgres', "select tq_release(id, lease, '10 min') from tq_claim('$queue', 3)");
+	$node->safe_psql('postgres', "select tq_complete(id, lease) from tq_claim('$queue', 3)");
+	$node->safe_psql('postgres', "select tq_cancel(id) from tq_claim('$queue', 3)");
+	$node->safe_psql('postgres', "select tq_claim('$queue', 3)");
+}
+$node->safe_psql('postgres', q{select tq_reschedule(id, priority => 1) from (select id from tq_jobs where queue = 'all' and state = 'ready' limit 5) j});
+for my $mode (qw(fast immediate))
+{
+	$node->stop($mode);
+	$node->start;
+	loaded($node);
+	clock($node, 300, 0);    # some are due, and some have expired
+	check_journal($node, "the journal is consistent after a restart, $mode");
+	is(health('jobs found again by audits'), 'ok|0', '... and audits found nothing that a restart explains');
+	clock($node, 0, 0);
+}
 
 done_testing();
