@@ -1,11 +1,11 @@
 """The attacks of test/attack: what they cost a victim on another queue."""
 import importlib
-import pathlib
 import sys
 
 from server import BenchError
+from turns import ROOT, Line, Row
 
-TEST = pathlib.Path(__file__).resolve().parents[2] / "test"
+TEST = ROOT / "test"
 # the key of a victim's figures -> what it is
 TIMERS = {"delay": "delayed jobs", "lease": "leases"}
 
@@ -38,8 +38,8 @@ def attack(options, server):
                     + "; latest timers: " + ", ".join(f"{name} {latest[name]:.0f} ms" for name in sorted(latest, key=latest.get)[:-6:-1])}
 
 
-def attacks(Row, Line):
-    """The row, built by the functions of rows.py. docs/security.md has the bounds."""
+def attacks():
+    """The row. docs/security.md has the bounds."""
     return (Row("attack", attack, (
         Line("speed", "speed of a victim beside attackers, lowest", "beside SELECT loops", "%", 0.8, None),
         Line("late", "its timers, later than beside SELECT loops, p50", "", "ms", None, 100),

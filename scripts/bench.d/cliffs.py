@@ -1,5 +1,4 @@
 """Checks that cost or delay do not grow with hidden factors: history, idle backlogs, locks, slow disks."""
-import json
 import pathlib
 import re
 import subprocess
@@ -10,6 +9,7 @@ import time
 import psycopg2
 
 from server import BULK, SCRIPTS, BenchError
+from turns import PROGRAMS, Line, Row, program
 
 DELAY = 0.1     # seconds
 
@@ -412,15 +412,14 @@ def transactions(options, server):
 
 def cores(options, server):
     """Threads on the core alone, one queue each: the writes of one thread must not slow down the reads of another."""
-    runs = [json.loads(subprocess.run([pathlib.Path(options.wakeup).parent / "cores"], capture_output=True, text=True, check=True).stdout)
-            for _ in range(options.rounds)]
+    runs = [program(PROGRAMS / "cores") for _ in range(options.rounds)]
     threads = runs[0]["threads"]
     return {"tq": quantile([run["all"] for run in runs], 0.5), "baseline": quantile([run["one"] for run in runs], 0.5) * threads,
             "note": f"{threads} threads; enqueue, look up and end, without a server"}
 
 
-def cliffs(Row, Line, backlog):
-    """The rows, built by the functions of rows.py."""
+def cliffs(backlog):
+    """The rows. backlog: the measurement of rows.py."""
     def most(what, unit, bound):
         return (Line("tq", what, "", unit, None, bound),)
 

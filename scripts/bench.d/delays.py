@@ -6,6 +6,7 @@ import psycopg2
 
 from cliffs import finish, jobs_of, metric, quantile, until
 from server import BenchError, Server
+from turns import Line, Row
 
 TICK = 0.01     # seconds between two jobs that are due
 LEASE = "200 ms"
@@ -376,8 +377,8 @@ def rate(options, server):
     return {"tq": jobs / (time.monotonic() - began), "baseline": rate, "note": f"{jobs} jobs, burst 2, one worker"}
 
 
-def delays(Row, Line):
-    """The rows, built by the functions of rows.py."""
+def delays():
+    """The rows."""
     def most(key, what, unit, bound):
         return Line(key, what, "", unit, None, bound)
 

@@ -11,17 +11,17 @@ import time
 
 from cliffs import quantile
 from server import PAYLOAD, SCRIPTS, BenchError
+from turns import COMMANDS, Line, Row, claims, in_turn, load, ratio, seconds_of
 
 CLIENTS = 16
 POLLS, QUEUES = 5000, 100
-PROGRAM = pathlib.Path(__file__).resolve().parents[2] / "build" / "bin" / "tq-gateway"
 
 
 @contextlib.contextmanager
 def gateway(server, *options):
     """A gateway in front of the server: its process and port."""
     dsn = f"host={server.host} dbname=postgres user={server.conn.info.user} port={server.conn.info.port}"
-    with subprocess.Popen([PROGRAM, "--dsn", dsn, "--http", "127.0.0.1:0", "--grpc", "off", *options], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([COMMANDS / "tq-gateway", "--dsn", dsn, "--http", "127.0.0.1:0", "--grpc", "off", *options], stdout=subprocess.PIPE, text=True) as process:
         try:
             ready = re.search(r"http://127\.0\.0\.1:(\d+)", process.stdout.readline())
             if not ready:
@@ -42,25 +42,21 @@ def wrk(port, script, seconds):
     return float(rate[1])
 
 
-def enqueues(in_turn, load, seconds_of):
-    def measure(options, server):
-        seconds = seconds_of(options, 10)
-        with gateway(server, "--connections", str(CLIENTS)) as (_, port):
-            return in_turn(options.rounds, tq=lambda: wrk(port, "enqueue", seconds), baseline=load(server, "enqueue", CLIENTS, seconds))
-    return measure
+def enqueues(options, server):
+    seconds = seconds_of(options, 10)
+    with gateway(server, "--connections", str(CLIENTS)) as (_, port):
+        return in_turn(options.rounds, tq=lambda: wrk(port, "enqueue", seconds), baseline=load(server, "enqueue", CLIENTS, seconds))
 
 
-def claims_and_finishes(in_turn, claims, seconds_of):
-    def measure(options, server):
-        seconds = seconds_of(options, 10)
-        with gateway(server, "--connections", str(CLIENTS)) as (_, port):
-            def run():
-                server.enqueue(max(20_000 * seconds - server.backlog, 0))
-                rate = wrk(port, "claim_complete", seconds) / 2
-                server.backlog -= int(rate * seconds)
-                return rate
-            return in_turn(options.rounds, tq=run, baseline=claims(server, "claim_complete", CLIENTS, seconds))
-    return measure
+def claims_and_finishes(options, server):
+    seconds = seconds_of(options, 10)
+    with gateway(server, "--connections", str(CLIENTS)) as (_, port):
+        def run():
+            server.enqueue(max(20_000 * seconds - server.backlog, 0))
+            rate = wrk(port, "claim_complete", seconds) / 2
+            server.backlog -= int(rate * seconds)
+            return rate
+        return in_turn(options.rounds, tq=run, baseline=claims(server, "claim_complete", CLIENTS, seconds))
 
 
 # -- claims that wait
@@ -130,13 +126,13 @@ def waiting_claims(options, server):
         return asyncio.run(poll(options, server, process, port))
 
 
-def gateway_rows(Row, Line, in_turn, load, claims, seconds_of):
-    """The rows, built by the functions of rows.py."""
+def gateway_rows():
+    """The rows."""
     return (
-        Row("gateway_enqueue", enqueues(in_turn, load, seconds_of),
-            (Line("tq", f"POST /v1/jobs, {CLIENTS} clients", "tq_enqueue in SQL", "/s", 0.5, None),), group="gateway"),
-        Row("gateway_claim", claims_and_finishes(in_turn, claims, seconds_of),
-            (Line("tq", f"a claim and a complete over HTTP, {CLIENTS} clients", "the same in SQL", "/s", 0.5, None),), group="gateway"),
+        Row("gateway_enqueue", enqueues,
+            ratio(f"POST /v1/jobs, {CLIENTS} clients", "tq_enqueue in SQL", "/s", 0.5), group="gateway"),
+        Row("gateway_claim", claims_and_finishes,
+            ratio(f"a claim and a complete over HTTP, {CLIENTS} clients", "the same in SQL", "/s", 0.5), group="gateway"),
         Row("gateway_polls", waiting_claims, (
             Line("idle", f"{POLLS} claims that wait over HTTP, the gateway", "", "% core", None, 2),
             Line("memory", "its memory with them", "", "MB", None, 150),

@@ -1,12 +1,6 @@
 """The rows of the benchmark: the measurement, the baseline, and the least (or greatest) acceptable value."""
-import json
-import pathlib
-import statistics
-import subprocess
-import sys
 import threading
 import time
-from collections import namedtuple
 
 import psycopg2
 import psycopg2.extras
@@ -15,46 +9,13 @@ from attacks import attacks
 from cliffs import cliffs
 from delays import delays
 from gateway import gateway_rows
-from server import BULK, BenchError
+from languages import languages
+from many import many
+from ruby import ruby_rows
+from server import BULK, PAYLOAD, SCRIPTS, BenchError
+from turns import PROGRAMS, Line, Row, claims, in_turn, load, median, program, ratio, seconds_of
 
 WAITERS = 200
-
-Options = namedtuple("Options", "rounds quick wakeup")
-
-
-def median(values):
-    return statistics.median(values)
-
-
-def in_turn(rounds, **sides):
-    """Measures all sides A B A B...; returns the medians and all results."""
-    turns = [[measure() for measure in sides.values()] for _ in range(rounds)]
-    figures = dict(zip(sides, (list(side) for side in zip(*turns))))
-    return {**{side: median(values) for side, values in figures.items()}, "rounds": figures}
-
-
-def load(server, script, clients, seconds, per_transaction=1):
-    return lambda: server.pgbench(script, clients, seconds)[1] * per_transaction
-
-
-def claims(server, script, clients, seconds, per_transaction=1, expected=50_000):
-    """A measurement that uses jobs up: first makes sure that there are more than enough of them."""
-    state = {"rate": expected}
-
-    def run():
-        needed = int(state["rate"] * seconds) + 10_000
-        server.enqueue(max(needed - server.backlog, 0))
-        done, rate = server.pgbench(script, clients, seconds)
-        server.backlog -= done * per_transaction
-        if server.backlog <= 0:
-            raise BenchError(f"the queue ran dry: {done * per_transaction} jobs in {seconds} s")
-        state["rate"] = 1.5 * rate * per_transaction
-        return rate * per_transaction
-    return run
-
-
-def seconds_of(options, full):
-    return 2 if options.quick else full
 
 
 # -- throughput
@@ -215,30 +176,23 @@ def handlers(options, server):
     return in_turn(options.rounds, tq=run, baseline=claims(server, "claim_complete", 2, seconds_of(options, 5)))
 
 
-def python_worker(options, server):
-    """Jobs of an empty function, by a worker of clients/python, beside clients that claim and complete."""
-    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "clients" / "python" / "src"))
-    import tq   # pylint: disable=import-outside-toplevel; of this checkout
-    app = tq.App("bench")
-    app.task(lambda job: None, kind="empty", queue="python")
-    server.query("SELECT tq_create_queue('python')")
-    jobs = 1_000 if options.quick else 10_000
-    stops = []
+def textbook(options, server):
+    """One job at a time by tq_claim_next, beside a table with SKIP LOCKED: the row lock held, or the row marked."""
+    seconds = seconds_of(options, 10)
 
-    def run():
-        server.query("SELECT cardinality(tq_enqueue_many('python', array_fill('{}'::jsonb, ARRAY[%s]), kind => 'empty'))", jobs)
-        began = time.monotonic()
-        with app.worker(f"host={server.host}", driver="psycopg2", concurrency=20, buffer=200):
-            while server.value("SELECT live FROM tq_stats() WHERE queue = 'python'") > 0:
-                if time.monotonic() - began > 300:
-                    raise BenchError("jobs of the Python worker are left after 300 s")
-                time.sleep(0.01)    # poll
-            speed = jobs / (time.monotonic() - began)
-            ended = time.monotonic()
-        stops.append((time.monotonic() - ended) * 1000)
-        return speed
-    result = in_turn(options.rounds, tq=run, baseline=claims(server, "claim_complete", 16, seconds_of(options, 5)))
-    return {**result, "stop": median(stops)}
+    def table(script):
+        def run():
+            server.query((SCRIPTS / "textbook.sql").read_text())
+            server.query("INSERT INTO textbook (payload) SELECT %s FROM generate_series(1, %s)", PAYLOAD, 20_000 * seconds)
+            server.query("ANALYZE textbook")
+            rate = server.pgbench(script, 16, seconds)[1]
+            if not server.value("SELECT count(*) FROM textbook WHERE state = 'ready'"):
+                raise BenchError("the table of jobs ran dry")
+            return rate
+        return run
+    result = in_turn(options.rounds, tq=claims(server, "claim_next_10", 16, seconds, 10), held=table("textbook_held"), marked=table("textbook_marked"))
+    return {**result, "baseline": max(result["held"], result["marked"]),
+            "note": f"the row lock held until the job's end: {result['held']:.0f}/s; the row marked as running: {result['marked']:.0f}/s"}
 
 
 # --- absolute values
@@ -268,10 +222,7 @@ def wal(options, server):
 
 def latency(options, server):
     samples = 300 if options.quick else 2000
-    run = subprocess.run([options.wakeup, f"host={server.host}", str(samples)], capture_output=True, text=True)
-    if run.returncode:
-        raise BenchError(f"wakeup: {run.stderr.strip()}")
-    figures = json.loads(run.stdout)
+    figures = program(PROGRAMS / "wakeup", f"host={server.host}", samples)
     # counted from the answer: before it PostgreSQL flushes the commit, which depends on the disk
     return {"p50": figures["ack_p50"], "p99": figures["ack_p99"], "figures": figures,
             "note": f"{samples} samples, from COMMIT's answer to the worker's; COMMIT itself: p50 "
@@ -313,17 +264,6 @@ def waiting(options, server):
 
 # -- the table
 
-# A line of the table. key: names the value in the result of measure(). With a baseline the bound is the least ratio,
-# without one it is the greatest value.
-Line = namedtuple("Line", "key what versus unit least most")
-# settings: of the server, beside as many live jobs as this machine has memory for; not None: instead of that.
-Row = namedtuple("Row", "name measure lines servers settings preload group", defaults=(1, None, None, "speed"))
-
-
-def ratio(what, versus, unit, least):
-    return (Line("tq", what, versus, unit, least, None),)
-
-
 ROWS = {row.name: row for row in (
     Row("enqueue", enqueue,
         ratio("tq_enqueue, one per transaction, 16 clients", "one-row INSERT, primary key", "/s", 0.95)),
@@ -331,6 +271,7 @@ ROWS = {row.name: row for row in (
     Row("claim_complete", claim_complete,
         ratio("tq_claim 1 + tq_complete 1, 16 clients", "one-row append, no index", "/s", 0.60)),
     Row("claim_next", claim_next, ratio("jobs by tq_claim_next, 16 clients", "claim + complete", "/s", 0.95)),
+    Row("textbook", textbook, ratio("jobs by tq_claim_next, 16 clients", "a table with SKIP LOCKED", "/s", 3)),
     Row("batch", batch,
         ratio("tq_claim 100 + tq_complete_many 100, 4 clients", "one-row INSERT, 16 clients", "/s", 9)),
     Row("bulk", bulk, ratio("tq_enqueue_many 1000, 4 clients", "INSERT ... SELECT of 1000 rows", "/s", 0.50)),
@@ -341,9 +282,6 @@ ROWS = {row.name: row for row in (
     Row("pinned", pinned, ratio("claim + complete, xmin pinned", "the same, not pinned", "/s", 0.95), servers=2),
     Row("dependents", dependents, ratio("claim + complete beside 1000 blocked jobs", "the same, no dependencies", "/s", 0.95), servers=2),
     Row("handlers", handlers, ratio("jobs of an empty handler, 2 executors", "claim + complete, 2 clients", "/s", 0.3)),
-    Row("python_worker", python_worker, (
-        Line("tq", "jobs of an empty function, worker of clients/python", "claim + complete, 16 clients", "/s", 0.2, None),
-        Line("stop", "an idle worker of clients/python, to its end", "", "ms", None, 1000))),
     Row("wal", wal, (Line("tq", "WAL per job: enqueue, claim, complete", "one-row INSERT", "B", None, 700),)),
     Row("latency", latency, (
         Line("p50", "commit of an enqueue to the waiting worker, p50", "", "ms", None, 0.2),
@@ -352,10 +290,13 @@ ROWS = {row.name: row for row in (
     Row("memory", memory, (Line("tq", "shared memory per live job", "", "B", None, 160),), settings=()),
     Row("waiting", waiting,
         (Line("tq", f"{WAITERS} waiting connections, whole server", "nobody waiting", "% core", None, 1.0),)),
-    *cliffs(Row, Line, backlog),
-    *delays(Row, Line),
-    *attacks(Row, Line),
-    *gateway_rows(Row, Line, in_turn, load, claims, seconds_of),
+    *cliffs(backlog),
+    *many(),
+    *delays(),
+    *attacks(),
+    *gateway_rows(),
+    *languages(),
+    *ruby_rows(),
 )}
 # Counted on every server after its row; not a separate row.
 DEAD = Line("tq", "dead tuples in tq.job_*, tq.event_*, after all that", "", "", None, 0)

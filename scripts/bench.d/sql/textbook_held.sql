@@ -1,0 +1,4 @@
+BEGIN;
+SELECT id, payload FROM textbook WHERE state = 'ready' ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED \gset
+UPDATE textbook SET state = 'done', finished_at = now() WHERE id = :id;
+COMMIT;
