@@ -28,9 +28,10 @@ class Front(Scene):
         self.program = os.path.join(self.built, "gateway", "tq-gateway")
 
     def gateway(self, *options, **environment):
-        """A new gateway on a free port."""
+        """A new gateway, on a free port if none is given."""
+        http = () if "--http" in options else ("--http", "127.0.0.1:0")
         grpc = () if "--grpc" in options else ("--grpc", "off")
-        process = self.start(self.program, "--http", "127.0.0.1:0", *grpc, *options, **environment)
+        process = self.start(self.program, *http, *grpc, *options, **environment)
         line = process.stdout.readline()
         found = re.search(r"is ready: (https?)://127\.0\.0\.1:(\d+)(?: grpc://127\.0\.0\.1:(\d+))?$", line)
         if not found:

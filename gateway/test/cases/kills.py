@@ -42,6 +42,18 @@ def seconds(time_of_day):
     return datetime.datetime.fromisoformat(time_of_day).timestamp()
 
 
+def note_given_back(front, ledger, queues):
+    """Jobs that a gateway could not deliver, or whose client had gone, were given back: nobody had begun with them. Returns how many."""
+    with open(ledger.path, encoding="utf-8") as lines:
+        begun = {tuple(map(int, line.split()[3:5])) for line in lines if line.split()[2] == "start"}
+    given_back = [row for row in front.query("SELECT e.job_id, e.lease, e.attempt FROM tq.event e JOIN tq.job j ON j.id = e.job_id "
+                                             "JOIN tq.queue q ON q.id = j.queue_id WHERE q.name = ANY (%s) AND e.type = 'r'", queues)
+                  if (row[0], row[1]) not in begun]
+    for job, lease, attempt in given_back:
+        ledger.note("gateway", "end", str(job), str(lease), str(attempt or 0), "release")
+    return len(given_back)
+
+
 class Crowd:
     """The clients, each in a thread."""
 
@@ -136,16 +148,7 @@ class Crowd:
         self.working.set()
         for thread in self.workers:
             thread.join(PATIENCE)
-        # jobs that a gateway could not deliver, or whose client had gone, were given back: nobody had begun with them
-        begun = set()
-        with open(self.ledger.path, encoding="utf-8") as lines:
-            begun = {tuple(map(int, line.split()[3:5])) for line in lines if line.split()[2] == "start"}
-        given_back = [row for row in self.front.query("SELECT e.job_id, e.lease, e.attempt FROM tq.event e JOIN tq.job j ON j.id = e.job_id "
-                                                      "JOIN tq.queue q ON q.id = j.queue_id WHERE q.name = %s AND e.type = 'r'", self.queue)
-                      if (row[0], row[1]) not in begun]
-        for job, lease, attempt in given_back:
-            self.note("gateway", "end", job, lease, attempt or 0, "release")
-        return len(given_back)
+        return note_given_back(self.front, self.ledger, [self.queue])
 
 
 def case_killed(front):
