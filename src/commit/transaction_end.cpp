@@ -3,6 +3,7 @@
 #include "commit/publish.hpp"
 #include "dependencies/awaited.hpp"
 #include "jobs/changes.hpp"
+#include "processes/slots.hpp"
 #include "queues/enqueue_limits.hpp"
 #include "queues/lanes.hpp"
 #include "queues/used_queues.hpp"
@@ -48,8 +49,11 @@ bool many() noexcept { return op_count() >= 1000 || has_bulks(); }
 // Separate functions in the library, for scripts/check_callbacks: nothing that they call may fail.
 pg_noinline void on_commit() noexcept
 {
+	const bool now_active = database_change_here(QueueEdit::used);
 	end_queue_rows(true);
 	commit_queue_changes();
+	if (now_active)
+		request_check(MyDatabaseId);
 	// tq_wait in a procedure ends its transactions while it is registered; it registers again.
 	wait_end();
 	if (op_count() > 0 || has_bulks())

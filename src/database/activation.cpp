@@ -1,6 +1,7 @@
 #include "database/activation.hpp"
 
 #include "guc.hpp"
+#include "database/attach.hpp"
 #include "journal/journal.hpp"
 #include "transaction/queue_changes.hpp"
 #include "pg/errors.hpp"
@@ -72,10 +73,7 @@ Activation read_activation(Oid extension)
 	return active ? Activation::active : used ? Activation::inactive : Activation::unused;
 }
 
-bool is_inactive(const Db &db)
-{
-	return !db.active.load() && read_activation(db.extension) == Activation::inactive;
-}
+Activation activation_of(const Db &db) { return db.active.load() ? Activation::active : read_activation(db.extension); }
 
 bool is_active_here(Oid extension)
 {
@@ -90,17 +88,37 @@ bool is_active_here(Oid extension)
 		   read_activation(extension) == Activation::active;
 }
 
-namespace
-{
-
-[[noreturn]] void refuse_inactive()
+void refuse_inactive()
 {
 	ereport(ERROR, (errcode(kErrNotLoaded), errmsg("tq is inactive in this database"),
 					errdetail("The database was restored, copied or upgraded, or tq_deactivate() was called."),
 						errhint("When all rows are restored, call SELECT tq_activate().")));
 }
 
+namespace
+{
+
+void (*ask_launcher)() = nullptr;
+
+// Records the use if the database is unused and nobody writes to its tables; false otherwise. Keeps
+// ShareRowExclusiveLock on some tables until the transaction ends.
+bool record_use(Db &db)
+{
+	for (const char *name : {"meta", "queue", "schedule", "job_0", "event_0"})
+		if (!ConditionalLockRelationOid(table(name), ShareRowExclusiveLock))
+			return false;
+	if (read_activation(db.extension) != Activation::unused)
+		return false;
+	db.new_here.store(true);
+	reserve_queue_change(db);
+	insert_row(db.extension);
+	note_database_change(QueueEdit::used);
+	return true;
+}
+
 } // namespace
+
+void set_launcher_call(void (*ask)()) { ask_launcher = ask; }
 
 void require_still_active(const Db &db, Oid extension)
 {
@@ -116,12 +134,14 @@ void require_still_active(const Db &db, Oid extension)
 
 void require_active(Db &db)
 {
-	if (db.active.load() || database_change_here(QueueEdit::used))
+	if (db.active.load())
 		return;
 	if (database_change_here(QueueEdit::switched))
 		ereport(ERROR, (errcode(kErrNotLoaded), errmsg("tq is being activated or deactivated in this database"),
 						errdetail("tq_activate() and tq_deactivate() take effect when their transaction commits."),
 						errhint("Commit, and try again.")));
+	if (database_change_here(QueueEdit::used))
+		return;
 	// tq_deactivate() locks the table before it clears db.active. So this cannot set it again meanwhile.
 	const Oid meta = table("meta");
 	if (!ConditionalLockRelationOid(meta, RowShareLock))
@@ -130,26 +150,12 @@ void require_active(Db &db)
 	const Activation is = read_activation(db.extension);
 	TQ_WAIT_POINT("activation-after-read");
 	if (is == Activation::active)
-		db.active.store(true);
+		db.set_active();
 	UnlockRelationOid(meta, RowShareLock);
-	if (is != Activation::inactive)
-		return;
-	log_inactive(db);
-	refuse_inactive();
-}
-
-bool record_use(Db &db)
-{
-	for (const char *name : {"meta", "queue", "schedule", "job_0", "event_0"})
-		if (!ConditionalLockRelationOid(table(name), ShareRowExclusiveLock))
-			return false;
-	if (read_activation(db.extension) != Activation::unused)
-		return false;
-	db.new_here.store(true);
-	reserve_queue_change(db);
-	insert_row(db.extension);
-	note_database_change(QueueEdit::used);
-	return true;
+	if (is == Activation::inactive)
+		refuse_inactive();
+	if (is == Activation::active && db.scheduler.load() == 0)
+		ask_launcher(); // after a start of the server there may have been no place for it
 }
 
 void note_use(Db &db)
@@ -171,17 +177,46 @@ void note_use(Db &db)
 		if (!alone)
 		{
 			db.first_use.store(true);
-			wake_scheduler(db);
+			TQ_WAIT_POINT("use-before-request");
+			if (i % 200 == 0)
+				ask_launcher();
 		}
 		nap(5);
 	}
+}
+
+Stay may_stay(Oid extension)
+{
+	Db *db = find_db(extension);
+	const bool asked = db != nullptr && db->first_use.exchange(false);
+	const Activation is = read_activation(extension);
+	TQ_WAIT_POINT("activation-read-by-worker");
+	if (is == Activation::inactive)
+		ereport(LOG, (errmsg("tq: inactive in database \"%s\": it was restored, copied or upgraded, or deactivated",
+							 get_database_name(MyDatabaseId)),
+					  errhint("When all rows are restored, call SELECT tq_activate().")));
+	if (is == Activation::inactive || (is == Activation::unused && !asked))
+		return Stay::no;
+	db = find_or_make_slot(extension);
+	if (db == nullptr)
+		return Stay::full;
+	if (is == Activation::active)
+		require_active(*db);
+	else if (!record_use(*db))
+		return Stay::later;
+	TQ_WAIT_POINT("activation-before-commit");
+	return Stay::yes;
 }
 
 void write_activation(Db &db, bool active)
 {
 	reserve_queue_change(db);
 	if (active)
+	{
 		insert_row(db.extension);
+		note_database_change(QueueEdit::used);
+		reserve_queue_change(db);
+	}
 	else
 	{
 		const pg::OwnerScope scope = pg::enter_owner(db.extension);
@@ -204,14 +239,6 @@ const char *incomplete_segments()
 		if (!list[i].complete)
 			appendStringInfo(&numbers, "%s%d", numbers.len > 0 ? ", " : "", list[i].tables.number);
 	return numbers.len > 0 ? numbers.data : nullptr;
-}
-
-void log_inactive(Db &db)
-{
-	if (!db.inactive_logged.exchange(true))
-		ereport(LOG, (errmsg("tq: inactive in database \"%s\": it was restored, copied or upgraded, or deactivated",
-							 get_database_name(MyDatabaseId)),
-					  errhint("When all rows are restored, call SELECT tq_activate().")));
 }
 
 } // namespace tq

@@ -5,6 +5,7 @@
 extern "C"
 {
 #include "catalog/pg_proc.h"
+#include "utils/resowner.h"
 }
 
 #include "guc.hpp"
@@ -41,7 +42,39 @@ Db *slot_of(Oid extension) noexcept
 	return nullptr;
 }
 
-// Releases slots whose database or extension is gone, and drops their state first.
+// The lock on a slot that is lent. A transaction that uses it holds ShareLock; who takes the slot away, ExclusiveLock.
+LOCKTAG slot_tag(Oid database, Oid extension) noexcept
+{
+	constexpr uint16 kLockClass = 0x7472; // see ddl_lock_tag()
+	LOCKTAG tag;
+	SET_LOCKTAG_ADVISORY(tag, database, extension, 0, kLockClass);
+	return tag;
+}
+
+// To the end of the transaction: after ROLLBACK TO it still has what it has reserved in the slot.
+void hold_slot(Oid extension)
+{
+	const LOCKTAG tag = slot_tag(MyDatabaseId, extension);
+	const ResourceOwner owner = CurrentResourceOwner;
+	CurrentResourceOwner = TopTransactionResourceOwner;
+	static_cast<void>(LockAcquire(&tag, ShareLock, false, false));
+	CurrentResourceOwner = owner;
+}
+
+// Releases a slot that is lent, unless an open transaction uses it.
+void take_back(Db &db, Oid database, Oid extension)
+{
+	const LOCKTAG tag = slot_tag(database, extension);
+	TQ_WAIT_POINT("take-back-before-lock");
+	if (LockAcquire(&tag, ExclusiveLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
+		return;
+	TQ_WAIT_POINT("take-back-before-release");
+	if (db.lent.load())
+		release_db(db, database, extension);
+	LockRelease(&tag, ExclusiveLock, false);
+}
+
+// Releases slots whose database or extension is gone, and those that are lent, and drops their state first.
 void reclaim_slots()
 {
 	for (int i = 0; i < guc::max_databases; ++i)
@@ -54,10 +87,13 @@ void reclaim_slots()
 												   : pg::extension_gone(extension);
 		if (gone)
 			release_db(db, database, extension);
+		else if (db.lent.load())
+			take_back(db, database, extension);
 	}
 }
 
-Db &make_slot(Oid extension)
+// The caller holds the slot (hold_slot). Null if no place is left.
+Db *make_slot(Oid extension)
 {
 	for (int tries = 0; tries < 2; ++tries)
 	{
@@ -79,9 +115,9 @@ Db &make_slot(Oid extension)
 				db->wall_offset.store(0);
 				db->mono_offset.store(0);
 				db->active.store(false);
+				db->lent.store(true);
 				db->first_use.store(false);
 				db->new_here.store(false);
-				db->inactive_logged.store(false);
 				db->executors_full_since.store(0);
 				db->keys_clean.store(false);
 				db->keys_due.store(0);
@@ -144,12 +180,34 @@ Db &make_slot(Oid extension)
 			}
 		LWLockRelease(registry_lock());
 		if (db != nullptr)
-			return *db;
+			return db;
 		reclaim_slots();
 	}
-	ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-					errmsg("too many databases use tq"),
-					errhint("Raise tq.max_databases (now %d) and restart the server.", guc::max_databases)));
+	return nullptr;
+}
+
+// Raises an error if tq cannot work here, whatever state the database is in.
+void require_served(Oid extension)
+{
+	if (!preloaded())
+		ereport(ERROR, (errcode(kErrNotPreloaded), errmsg("tq is not loaded through shared_preload_libraries"),
+						errdetail("The live state of the queues is in shared memory, which is set up at server start."),
+						errhint("Add tq to shared_preload_libraries in postgresql.conf and restart the server.")));
+	if (RecoveryInProgress())
+		ereport(ERROR, (errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+						errmsg("tq cannot be used during recovery"),
+						errdetail("This server is a standby; live state exists on the primary only."),
+						errhint("Connect to the primary.")));
+	check_version(extension);
+}
+
+[[noreturn]] void refuse_one_more()
+{
+	const int n = places_taken();
+	ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED), errmsg("too many databases use tq"),
+					errdetail("tq.max_databases is %d. Active databases have %d places, transactions in others %d.",
+							  guc::max_databases, n, guc::max_databases - n),
+					errhint("%s", kNoPlaceHint)));
 }
 
 } // namespace
@@ -162,6 +220,9 @@ Db &database_of(Oid extension)
 		current->database == MyDatabaseId && current->active.load() &&
 		current->load_state.load() != static_cast<uint32>(LoadState::none))
 		return *current;
+	require_served(extension);
+	if (find_db(extension) == nullptr && read_activation(extension) == Activation::inactive)
+		refuse_inactive();
 	Db &db = database_slot(extension);
 	require_active(db);
 	ensure_mapped(db);
@@ -170,39 +231,63 @@ Db &database_of(Oid extension)
 
 Db &database_slot(Oid extension)
 {
-	Db *const current = current_db();
-	if (!preloaded())
-		ereport(ERROR, (errcode(kErrNotPreloaded), errmsg("tq is not loaded through shared_preload_libraries"),
-						errdetail("The live state of the queues is in shared memory, which is set up at server start."),
-						errhint("Add tq to shared_preload_libraries in postgresql.conf and restart the server.")));
-	if (RecoveryInProgress())
-		ereport(ERROR, (errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
-						errmsg("tq cannot be used during recovery"),
-						errdetail("This server is a standby; live state exists on the primary only."),
-						errhint("Connect to the primary.")));
-	my_proc = static_cast<uint32>(pg::my_proc_number());
-	check_version(extension);
+	Db *db = find_or_make_slot(extension);
+	if (db == nullptr)
+		refuse_one_more();
+	return *db;
+}
+
+Db *find_db(Oid extension)
+{
 	LWLockAcquire(registry_lock(), LW_SHARED);
 	Db *db = slot_of(extension);
 	LWLockRelease(registry_lock());
+	return db;
+}
+
+const Db &database_facts(FunctionCallInfo fcinfo)
+{
+	static Db without_slot;
+	const Oid extension = extension_of_call(fcinfo);
+	require_served(extension);
+	const Db *db = find_db(extension);
+	without_slot.extension = extension;
+	return db != nullptr ? *db : without_slot;
+}
+
+int places_taken() noexcept
+{
+	int n = 0;
+	for (int i = 0; i < guc::max_databases; ++i)
+		n += db_at(i).used && !db_at(i).lent.load();
+	return n;
+}
+
+Db *find_or_make_slot(Oid extension)
+{
+	Db *const current = current_db();
+	require_served(extension);
+	my_proc = static_cast<uint32>(pg::my_proc_number());
+	Db *db = find_db(extension);
+	if (db == nullptr || db->lent.load())
+	{
+		hold_slot(extension);
+		db = make_slot(extension);
+	}
 	if (db == nullptr)
-		db = &make_slot(extension);
+		return nullptr;
 	if ((op_count() > 0 || has_bulks()) && current != db)
 		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						errmsg("one transaction cannot use tq before and after re-creating the extension")));
 	set_current_db(*db);
-	return *db;
+	return db;
 }
 
 void find_database(FunctionCallInfo fcinfo)
 {
 	if (current_db() != nullptr || !preloaded())
 		return;
-	const Oid extension = extension_of_call(fcinfo);
-	LWLockAcquire(registry_lock(), LW_SHARED);
-	Db *db = slot_of(extension);
-	LWLockRelease(registry_lock());
-	if (db != nullptr)
+	if (Db *db = find_db(extension_of_call(fcinfo)); db != nullptr)
 		set_current_db(*db);
 }
 

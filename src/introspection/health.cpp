@@ -97,6 +97,19 @@ void activation_item(const Report &r, Activation activation)
 				  : "They lack indexes or triggers. Call tq_deactivate(), repair them, and call tq_activate().");
 }
 
+// The places of tq.max_databases. Databases that are not active need none.
+void databases_item(const Report &r, Activation activation, bool has_place)
+{
+	const int n = places_taken();
+	const char *value = psprintf("%d of %d", n, guc::max_databases);
+	if (activation == Activation::active && !has_place)
+		r.put("databases", psprintf("%s, no place for this one", value), Verdict::error,
+			  psprintf("Calls raise an error, and delayed jobs and schedules wait. %s", kNoPlaceHint));
+	else
+		r.put("databases", value, has_place || n < guc::max_databases ? Verdict::ok : Verdict::warn,
+			  psprintf("No place is left for this database. %s", kNoPlaceHint));
+}
+
 // tq runs no worker in a template, because CREATE DATABASE fails while a session uses its template.
 bool in_template()
 {
@@ -404,18 +417,18 @@ TQ_FUNCTION(tq_health)
 		r.put("version", versions, Verdict::error, hint_for(fit));
 		return static_cast<Datum>(0);
 	}
-	Db &slot = database_slot(fcinfo);
-	require_right_everywhere(slot, "tq_health", kOperate | kManage | kMetrics);
-	const Activation activation = slot.active.load() ? Activation::active : read_activation(slot.extension);
+	const Db &facts_here = database_facts(fcinfo);
+	require_right_everywhere(facts_here, "tq_health", kOperate | kManage | kMetrics);
+	const Activation activation = activation_of(facts_here);
 	activation_item(r, activation);
 	r.put("shared_preload_libraries", "tq is loaded");
-	if (activation == Activation::inactive)
-	{
-		r.put("version", versions, fit == Fit::same ? Verdict::ok : Verdict::warn, hint_for(fit));
-		return static_cast<Datum>(0);
-	}
-	Db &db = database(fcinfo);
 	r.put("version", versions, fit == Fit::same ? Verdict::ok : Verdict::warn, hint_for(fit));
+	const bool has_place = activation == Activation::active && find_or_make_slot(facts_here.extension) != nullptr;
+	Db *const place = has_place ? &database(fcinfo) : nullptr;
+	databases_item(r, activation, has_place);
+	if (!has_place)
+		return static_cast<Datum>(0);
+	Db &db = *place;
 	clock_item(r);
 	workers_items(r, db);
 	handler_items(r, db);

@@ -224,12 +224,12 @@ TQ_FUNCTION(tq_metrics)
 	t.one_gauge("tq_primary", "1 on a primary; a standby has no queues.", int64{primary});
 	if (primary)
 	{
-		Db &db = database_slot(fcinfo);
-		const bool inactive = is_inactive(db);
-		t.one_gauge("tq_inactive", "1 if tq does nothing in this database until tq_activate().", int64{inactive});
-		if (inactive)
+		const Activation activation = activation_of(database_facts(fcinfo));
+		t.one_gauge("tq_inactive", "1 if tq does nothing in this database until tq_activate().",
+					int64{activation == Activation::inactive});
+		if (activation != Activation::active)
 			return PointerGetDatum(cstring_to_text_with_len(t.s.data, t.s.len));
-		static_cast<void>(database(fcinfo));
+		const Db &db = database(fcinfo);
 		const Rights &mine = rights(db);
 		const bool everything = (mine.everywhere & kMetrics) != 0;
 		int n = 0;

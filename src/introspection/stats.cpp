@@ -177,8 +177,8 @@ using namespace tq;
 
 TQ_FUNCTION(tq_stats)
 {
-	if (const Db &slot = database_slot(fcinfo); is_inactive(slot))
-		return put_inactive(fcinfo, slot);
+	if (const Db &facts = database_facts(fcinfo); activation_of(facts) != Activation::active)
+		return put_inactive(fcinfo, facts);
 	Db &db = database(fcinfo);
 	ensure_loaded(db);
 	const pg::RowSet rows = pg::begin_rows(fcinfo, pg::row_shape(kStats));

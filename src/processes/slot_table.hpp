@@ -51,7 +51,7 @@ struct Slot
 	std::atomic<uint32> database;		// Oid, InvalidOid = free; written under "tq workers"
 	ProcRef scheduler;					// a scheduler that is ready; written under "tq workers"
 	std::atomic<uint32> janitor_wanted; // set by any process, cleared by the launcher
-	bool installed;						// counts against tq.max_databases; "tq workers"
+	bool installed;						// a worker was ready; "tq workers"
 	WorkerEntry workers[kKinds];
 };
 

@@ -110,10 +110,10 @@ enum class ExitOutcome : uint8_t
 	none,	 // nothing to report
 	failed,	 // error, FATAL or pg_terminate_backend: restart with backoff
 	stopped, // asked to exit: restart after the DDL
-	absent,	 // the extension is not installed
+	absent,	 // the extension is not installed, or the database is not active
 	foreign, // a version that the library does not serve
-	busy,	 // the extension is being dropped or altered: try again soon
-	crowded, // more databases than tq.max_databases
+	busy,	 // the extension is being dropped or altered, or its tables are written: try again soon
+	crowded, // no place of tq.max_databases is left
 	done,	 // the body returned
 	no_room, // executors: no background worker slot was free
 };
@@ -142,7 +142,7 @@ struct ExecutorView
 struct DatabaseView
 {
 	Oid database;	// InvalidOid: the slot is free
-	bool installed; // a worker has found the extension there
+	bool installed; // a worker has found the extension there, and the database active
 	bool janitor_wanted;
 	WorkerView workers[kKinds];
 };
@@ -215,8 +215,8 @@ struct Assignment
 // crash): then the process must exit at once.
 bool worker_attach(const Assignment &assignment) noexcept;
 
-// The start checks are done: from now on a scheduler can be woken. False if tq.max_databases is exceeded.
-bool worker_ready() noexcept;
+// The start checks are done: from now on a scheduler can be woken.
+void worker_ready() noexcept;
 
 // Sets the outcome that the entry reports if the process ends now.
 void worker_set_outcome(ExitOutcome outcome) noexcept;

@@ -5,6 +5,7 @@
 // with exit code 1, and the launcher starts another one after a pause.
 #include "processes/worker.hpp"
 
+#include "database/activation.hpp"
 #include "database/attach.hpp"
 #include "shmem/versions.hpp"
 #include "pg/errors.hpp"
@@ -156,11 +157,28 @@ bool served(Oid extension, const char *database_name)
 	return false;
 }
 
+// The outcome of a worker that must not stay; none if it may.
+ExitOutcome outcome_of(Stay stay) noexcept
+{
+	switch (stay)
+	{
+		case Stay::no:
+			return ExitOutcome::absent;
+		case Stay::later:
+			return ExitOutcome::busy;
+		case Stay::full:
+			return ExitOutcome::crowded;
+		default:
+			return ExitOutcome::none;
+	}
+}
+
 // Makes all checks in one transaction. Fills the context, copies the database's name for the log.
 bool check_in(WorkerContext *context, char *database_name)
 {
 	ExtensionRow row;
 	Presence presence;
+	ExitOutcome outcome = ExitOutcome::none;
 	char *name;
 
 	SetCurrentStatementStartTimestamp();
@@ -173,6 +191,8 @@ bool check_in(WorkerContext *context, char *database_name)
 	snprintf(database_name, NAMEDATALEN, "%s", name != nullptr ? name : "?");
 	if (presence == Presence::present && !served(row.oid, database_name))
 		presence = Presence::foreign;
+	if (presence == Presence::present)
+		outcome = outcome_of(may_stay(row.oid));
 
 	PopActiveSnapshot();
 	CommitTransactionCommand();
@@ -193,11 +213,12 @@ bool check_in(WorkerContext *context, char *database_name)
 	}
 	context->extension = row.oid;
 	context->extension_schema = row.schema;
-	if (!worker_ready())
+	if (outcome != ExitOutcome::none)
 	{
-		worker_set_outcome(ExitOutcome::crowded);
+		worker_set_outcome(outcome);
 		return false;
 	}
+	worker_ready();
 	return true;
 }
 

@@ -4,7 +4,6 @@
 // Regime: PG; nothing here raises. Locks: "tq workers", held only inside.
 #include "pg/prelude.hpp"
 
-#include "guc.hpp"
 #include "processes/slot_table.hpp"
 #include "shmem/shared.hpp"
 
@@ -49,22 +48,14 @@ bool worker_attach(const Assignment &assignment) noexcept
 	});
 }
 
-bool worker_ready() noexcept
+void worker_ready() noexcept
 {
-	return with_lock(LW_EXCLUSIVE, [&] {
-		int others = 0;
-
-		for (int i = 0; i < shared->nslots; i++)
-			if (&shared->slots[i] != own.slot && shared->slots[i].installed)
-				others++;
-		if (others >= guc::max_databases)
-			return false;
+	with_lock(LW_EXCLUSIVE, [&] {
 		own.slot->installed = true;
 		own.worker->stage = Stage::ready;
 		own.worker->since = steady_now();
 		if (own.kind == Kind::scheduler)
 			own.slot->scheduler.store(own.worker->proc);
-		return true;
 	});
 }
 

@@ -121,7 +121,7 @@ TQ_FUNCTION(tq_may_list)
 {
 	require(fcinfo, 0, "queue_id");
 	require(fcinfo, 1, "role");
-	const Db &db = database_slot(fcinfo); // views show rows of inactive databases, too
+	const Db &db = database_facts(fcinfo); // views show rows of inactive databases, too
 	PG_RETURN_BOOL(rights(db).may(PG_GETARG_INT32(0), kManage | kInspect) ||
 				   has_privs_of_role(GetUserId(), PG_GETARG_OID(1)));
 }
@@ -130,7 +130,7 @@ TQ_FUNCTION(tq_may_list)
 TQ_FUNCTION(tq_may_list_groups)
 {
 	require(fcinfo, 0, "queue_id");
-	PG_RETURN_BOOL(rights(database_slot(fcinfo)).may(PG_GETARG_INT32(0), kOperate | kInspect));
+	PG_RETURN_BOOL(rights(database_facts(fcinfo)).may(PG_GETARG_INT32(0), kOperate | kInspect));
 }
 
 // tq.rights_on(queue_id): the privileges of the caller on a queue, or with 0 on all queues, from grants to its roles
@@ -139,7 +139,7 @@ TQ_FUNCTION(tq_rights_on)
 {
 	require(fcinfo, 0, "queue_id");
 	const int32 queue_id = PG_GETARG_INT32(0);
-	const Rights &mine = rights(database_slot(fcinfo));
+	const Rights &mine = rights(database_facts(fcinfo));
 	Datum list[lengthof(kPrivileges)];
 	int n = 0;
 	for (const Privilege &p : kPrivileges)

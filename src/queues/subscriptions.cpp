@@ -126,11 +126,11 @@ TQ_FUNCTION(tq_unsubscribe)
 // those of the caller's own roles; the options only to roles that may manage the queue.
 TQ_FUNCTION(tq_list_subscriptions)
 {
-	const Db &db = database_slot(fcinfo);
+	const Db &db = database_facts(fcinfo);
 	const pg::RowSet rows = pg::begin_rows(fcinfo, pg::row_shape(kSubscriptions));
 	const Oid user = GetUserId();
 	const Rights mine = rights(db);
-	const bool active = !is_inactive(db);
+	const bool active = activation_of(db) != Activation::inactive;
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	pg::sql(
 		"SELECT s.queue_id, q.name, s.url, s.options, s.role::oid AS role, s.defined_at FROM tq.subscription s JOIN "

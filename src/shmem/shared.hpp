@@ -130,9 +130,9 @@ struct Db
 	std::atomic<bool> reload;	  // a count is requested
 	std::atomic<Micros> wall_offset, mono_offset; // of tq_set_now (clock.hpp)
 	std::atomic<bool> active;	  // known to be active (database/activation.hpp)
-	std::atomic<bool> first_use;  // a session asks the scheduler to record the first use
+	std::atomic<bool> lent;		  // not active since it got the slot; another database may take it (attach.cpp)
+	std::atomic<bool> first_use;  // a session asks a worker to record the first use
 	std::atomic<bool> new_here;	  // the first use was after the start of the server
-	std::atomic<bool> inactive_logged;
 	std::atomic<uint32> scheduler; // procno + 1, 0 if none
 	// The scheduler's planned wakeup; an earlier event sets its latch.
 	std::atomic<Micros> plan_wall;
@@ -188,6 +188,12 @@ struct Db
 	std::atomic<Micros> drops_wait_since; // since when drops wait for a snapshot (mono_now); 0: they do not
 	Backoff opening; // the janitor's opening of segments
 	Backoff tidying; // the janitor's other work
+
+	void set_active() noexcept
+	{
+		lent.store(false);
+		active.store(true);
+	}
 };
 
 extern Engine engine;			// process-local view

@@ -57,7 +57,7 @@ void apply(const QueueChange &c) noexcept
 	if (is_of_database(c.edit))
 	{
 		if (c.edit == QueueEdit::used)
-			changes_db->active.store(true);
+			changes_db->set_active();
 		return;
 	}
 	Queue &q = engine.queue(c.queue);

@@ -16,7 +16,7 @@ enum class QueueEdit : uint8
 	paused,
 	limited,   // one of its groups gets group_max_running and group_rate of `settings`
 	closing,   // the queue takes no more jobs and is being dropped
-	used,	   // the database: its first use is recorded
+	used,	   // the database: it becomes active, by its first use or by tq_activate
 	switched,  // the database: tq_activate or tq_deactivate was called
 };
 

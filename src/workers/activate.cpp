@@ -229,10 +229,15 @@ void repair(const Db &db)
 	pg::leave_owner(scope);
 }
 
-void activate(Db &db, bool discards)
+// Returns the slot, which is a new one: the live state that calls have loaded goes. Until the commit, calls of other
+// sessions raise TQ009 and load nothing.
+Db &activate(Db &before, bool discards)
 {
+	const Oid extension = before.extension;
 	hold_and_clear(MyDatabaseId);
-	lock_tables(db);
+	lock_tables(before);
+	release_db(before, MyDatabaseId, extension);
+	Db &db = database_slot(extension);
 	const char *segments = incomplete_segments();
 	if (segments != nullptr)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg("the restore is not complete"),
@@ -247,6 +252,7 @@ void activate(Db &db, bool discards)
 	write_activation(db, true);
 	ereport(LOG, (errmsg("tq: active in database \"%s\"", get_database_name(MyDatabaseId)),
 				  found.n > 0 ? errdetail(UINT64_FORMAT " rows that lacked others were discarded.", found.n) : 0));
+	return db;
 }
 
 // Whether an open transaction has changed a job or enqueued to a queue.
@@ -301,15 +307,15 @@ TQ_FUNCTION(tq_activate)
 	require_writable("tq_activate()");
 	const bool discards = PG_NARGS() > 0 && given(fcinfo, 0) && PG_GETARG_BOOL(0);
 	const bool dry_run = PG_NARGS() > 1 && given(fcinfo, 1) && PG_GETARG_BOOL(1);
-	Db &db = database_slot(fcinfo);
-	require_right_everywhere(db, "tq_activate", kManage);
+	Db &before = database_slot(fcinfo);
+	require_right_everywhere(before, "tq_activate", kManage);
 	static constexpr pg::ColumnSpec kColumns[] = {{"relation", TEXTOID}, {"id", INT8OID}, {"problem", TEXTOID}};
 	const bool returns_rows = PG_NARGS() > 0;
 	const pg::RowSet rows = returns_rows ? pg::begin_rows(fcinfo, pg::row_shape(kColumns)) : pg::RowSet{};
-	const Activation was = db.active.load() ? Activation::active : read_activation(db.extension);
+	const Activation was = activation_of(before);
 	if (was == Activation::inactive && (dry_run || discards))
 	{
-		const Damage found = read_damage(db);
+		const Damage found = read_damage(before);
 		for (uint64 i = 0; returns_rows && i < found.n; ++i)
 		{
 			Datum values[] = {CStringGetTextDatum(found.relations[i]), Int64GetDatum(found.ids[i]),
@@ -322,14 +328,13 @@ TQ_FUNCTION(tq_activate)
 		return static_cast<Datum>(0);
 	if (was == Activation::unused)
 	{
-		note_use(db);
+		note_use(before);
 		return static_cast<Datum>(0);
 	}
 	refuse_in_use("tq_activate()");
-	activate(db, discards);
+	Db &db = activate(before, discards);
 	bind_handlers(db.extension, get_func_namespace(fcinfo->flinfo->fn_oid));
 	record_action(db, "activate", kAllQueues);
-	release_db(db, MyDatabaseId, db.extension);
 	return static_cast<Datum>(0);
 }
 
@@ -339,7 +344,7 @@ TQ_FUNCTION(tq_deactivate)
 	Db &db = database_slot(fcinfo);
 	require_right_everywhere(db, "tq_deactivate", kManage);
 	refuse_in_use("tq_deactivate()");
-	if (!db.active.load() && read_activation(db.extension) != Activation::active)
+	if (activation_of(db) != Activation::active)
 		PG_RETURN_VOID();
 	hold_and_clear(MyDatabaseId);
 	LockRelationOid(get_relname_relid("meta", get_namespace_oid("tq", false)), ExclusiveLock);
@@ -349,6 +354,7 @@ TQ_FUNCTION(tq_deactivate)
 	write_activation(db, false);
 	record_action(db, "deactivate", kAllQueues);
 	ereport(LOG, (errmsg("tq: inactive in database \"%s\" from now on", get_database_name(MyDatabaseId))));
-	release_db(db, MyDatabaseId, db.extension);
+	release_db(db, MyDatabaseId, db.extension); // gives the place back, even if the transaction then rolls back
+	TQ_WAIT_POINT("deactivate-after-release");
 	PG_RETURN_VOID();
 }

@@ -19,9 +19,9 @@ namespace tq
 
 enum class DbStatus : uint8_t
 {
-	open,	 // has the extension, or may have it: a scheduler should run
-	absent,	 // lacks it, or has a version that is not served; checked again after a wakeup
-	crowded, // has it, but tq.max_databases is reached
+	open,	 // is active, or may be: a scheduler should run
+	absent,	 // lacks the extension, or has a version that is not served, or is not active; checked again after a wakeup
+	crowded, // is active, but no place of tq.max_databases is left; tried again after a pause
 };
 
 struct WorkerJob

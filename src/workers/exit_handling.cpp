@@ -4,6 +4,7 @@
 // Regime: PG. Locks: "tq workers" inside slots.hpp. Raises: if memory is short; the launcher survives it.
 #include "workers/exit_handling.hpp"
 
+#include "database/attach.hpp"
 #include "workers/starting.hpp"
 #include "pg/prelude.hpp"
 
@@ -20,6 +21,8 @@ constexpr int kBackoffMaxMs = 60000;
 constexpr int64 kHealthyMs = 60000;
 // While DDL is under way: first pause between checks of its lock, doubling to tq.naptime.
 constexpr int kHoldPauseMs = 50;
+// A place may become free without a wakeup, when a transaction ends in a database that is not active.
+constexpr int kCrowdedPauseMs = 5000;
 
 bool crowded_logged = false;
 
@@ -66,10 +69,11 @@ void settle_scheduler(Known *known, ExitOutcome outcome, int64 healthy_ms)
 			break;
 		case ExitOutcome::crowded:
 			known->status = DbStatus::crowded;
+			job.due = in_ms(kCrowdedPauseMs);
 			if (!crowded_logged)
 				ereport(LOG, (errmsg("tq starts no workers for database \"%s\"", known->name),
-							  errdetail("The limit of %d is reached.", guc::max_databases),
-							  errhint("Consider increasing the configuration parameter \"tq.max_databases\".")));
+							  errdetail("tq.max_databases is %d, and no place is left.", guc::max_databases),
+							  errhint("%s", kNoPlaceHint)));
 			crowded_logged = true;
 			break;
 	}
@@ -115,7 +119,7 @@ bool start_is_dead(const WorkerJob &job, const WorkerView &worker)
 		   GetBackgroundWorkerPid(job.handle, &pid) == BGWH_STOPPED;
 }
 
-// One database less counts against tq.max_databases.
+// One database less has a place of tq.max_databases.
 void evict_entries()
 {
 	for_each_known([](Known *known) {

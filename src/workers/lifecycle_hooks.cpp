@@ -418,6 +418,7 @@ void install_hooks()
 	state.next_process_utility = ProcessUtility_hook;
 	ProcessUtility_hook = process_utility;
 	RegisterXactCallback(transaction_ends, nullptr);
+	set_launcher_call([] { request_check(MyDatabaseId); });
 }
 
 } // namespace tq

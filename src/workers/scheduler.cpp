@@ -1,7 +1,6 @@
 #include "workers/scheduler.hpp"
 
 #include "guc.hpp"
-#include "database/activation.hpp"
 #include "database/attach.hpp"
 #include "dependencies/awaited.hpp"
 #include "dependencies/resolver.hpp"
@@ -31,7 +30,7 @@ namespace
 // The steps of a cycle. Each fails alone: an administrator's lock on a segment, say, must not stop the timers.
 enum class Step : uint8
 {
-	look,
+	begin,
 	load,
 	rows,
 	timers,
@@ -60,8 +59,7 @@ constexpr Micros kRoomInterval = 10000;
 struct Scheduler
 {
 	Db *db = nullptr;
-	bool looked = false; // has read whether the database is active
-	bool active = false; // and it is
+	bool begun = false; // begin() has succeeded
 	// When to check again for free memory, and the interval after that check. Set when a lane without jobs to offer
 	// found memory full. The check is needed because the end of a job sends no wakeup.
 	Micros next_room = core::kNever;
@@ -308,34 +306,18 @@ Db *start(const WorkerContext &context)
 }
 
 // What a session may have changed while no scheduler ran.
-void begin_active(const WorkerContext &context, Db &db)
+bool begin(const WorkerContext &context, Db &db)
 {
+	if (state.begun)
+		return true;
+	if (!begin_work(context, "tq: reading the segments"))
+		return false;
 	static_cast<void>(database_of(context.extension));
+	end_work();
 	note_all(db);				// the notes of the scheduler before are lost
 	db.revocations.store(true); // so is the walk that it was doing
-}
-
-// Whether the database is active: at the start, and when a session asks for its first use to be recorded. tq_activate()
-// and tq_deactivate() stop this process.
-bool look(const WorkerContext &context, Db &db)
-{
-	const bool asked = db.first_use.exchange(false);
-	if (state.looked && (state.active || (!asked && !db.active.load())))
-		return true;
-	if (!begin_work(context, "tq: looking whether the database is active"))
-		return false;
-	const Activation is = read_activation(context.extension);
-	if (is == Activation::inactive)
-		log_inactive(db);
-	if (is == Activation::active)
-		begin_active(context, db);
-	else if (asked && is == Activation::unused)
-		static_cast<void>(record_use(db));
-	TQ_WAIT_POINT("activation-before-commit");
-	end_work();
-	state.looked = true;
-	state.active = is == Activation::active;
-	return state.active || !db.active.load() || look(context, db);
+	state.begun = true;
+	return true;
 }
 
 bool load(const WorkerContext &context, Db &db)
@@ -362,11 +344,11 @@ void run_scheduler(const WorkerContext &context)
 	bool first_job_seen = false;
 	while (!stop_requested())
 	{
-		if (!guarded(Step::look, look, context, *db))
+		if (!guarded(Step::begin, begin, context, *db))
 			return;
-		if (!state.active)
+		if (!state.begun)
 		{
-			idle(state.looked ? guc::naptime : 20);
+			idle(20);
 			continue;
 		}
 		if (!guarded(Step::load, load, context, *db))

@@ -43,7 +43,7 @@ struct Waiting
 
 bool may_run(const Known *known) noexcept
 {
-	return known != nullptr && known->eligible && known->status == DbStatus::open;
+	return known != nullptr && known->eligible && known->status != DbStatus::absent;
 }
 
 // The start that has waited for the longest time; `known` is null if none waits.
@@ -135,7 +135,10 @@ bool launch(Known *known, Kind kind, int number = 0, Oid role = InvalidOid)
 	}
 
 	if (kind == Kind::scheduler)
+	{
 		known->check = false;
+		known->status = DbStatus::open;
+	}
 	job.generation = generation;
 	TQ_WAIT_POINT("start-before-register");
 	if (!register_worker(known, job, assignment))

@@ -18,7 +18,8 @@ our @EXPORT = qw(
   scheduler_of janitor_away loaded segment_after by_hand without_triggers program take take_all work_off check_journal unfinished own_memory
 );
 
-# A server that preloads tq, the extension in database postgres, and the test functions of the wait points. Options:
+# A server that preloads tq, the extension in database postgres, which is active and so has workers, and the test
+# functions of the wait points. Options:
 # conf (lines for postgresql.conf), init (arguments of Cluster::init).
 sub tq_node
 {
@@ -38,6 +39,7 @@ CONF
 	$node->append_conf('postgresql.conf', $options{conf}) if defined $options{conf};
 	$node->start;
 	tq_setup($node, 'postgres');
+	$node->safe_psql('postgres', 'select from tq_activate()');
 	return $node;
 }
 
@@ -237,7 +239,7 @@ sub fake_now
 
 # --- workers --------------------------------------------------------------------------------------------------------
 
-# Process id of a database's scheduler, once it has one.
+# Process id of a database's scheduler, once it has one. A database that is not used yet becomes active.
 sub scheduler_of
 {
 	my ($node, $database) = @_;
@@ -245,6 +247,7 @@ sub scheduler_of
 	my $from = "from pg_stat_activity where backend_type = 'tq scheduler' and datname = '$database'"
 	  . " and query <> 'tq: looking for the extension'";
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	$node->safe_psql($database, q{select tq_activate() from tq_health() where value ~ '^unused'});
 	until_true($node, "select count(*) = 1 $from", 'a scheduler', $database);
 	return $node->safe_psql($database, "select pid $from");
 }

@@ -55,6 +55,7 @@ class Server:
         admin.close()
         self.call("observer", "create extension tq")
         self.call("observer", TEST_FUNCTIONS)
+        self.call("observer", "select from tq_activate()")
         self.until(lambda: self.call("observer", "select count(*) from pg_stat_activity where backend_type = 'tq scheduler' "
                                      "and datname = current_database() and query <> 'tq: looking for the extension'") == [(1,)],
                    "a scheduler")

@@ -50,7 +50,6 @@ my $inactive = qr/TQ009: tq is inactive in this database.*HINT:  When all rows a
 #
 sql('create database new');
 sql('create extension tq', 'new');
-scheduler_of($node, 'new');
 like(activation('new'), qr/^unused/, 'a new extension is not used');
 is(sql(q{select count(*) from tq_claim('q')}, 'new'), 0, 'a claim does not use it');
 is(sql('select count(*) from tq_queues', 'new'), 0, '... nor does a look');
@@ -165,7 +164,6 @@ like(ask($user, q{select tq_enqueue('late')}), $inactive, 'also in a session tha
 my $events = sql('select count(*) from tq.event', 'used');
 my $fires = sql('select count(*) from tq.schedule_fire', 'used');
 clock($node, 90000, 90000);
-scheduler_of($node, 'used');
 sql(q{select tq_enqueue('turns', delay => '1 ms')});
 until_true($node, q{select ready = 1 from tq_stats() where queue = 'turns'}, 'other databases work');
 is(sql('select count(*) from tq.event', 'used'), $events, 'nothing happens to jobs');

@@ -349,7 +349,6 @@ reload(q{tq.workers = on});
 until_true($node, $busy, 'busy again');
 
 # 10. A copy runs no handlers
-my $scheduler = scheduler_of($node, 'clone');
 is(sql(q{select value || ' ' || status from tq_health() where item = 'activation'}, 'clone'), 'inactive error', 'H33: the copy is inactive');
 is(sql("select count(*) $executors and datname = 'clone'"), '0', 'it has no executors');
 sql('drop database other');

