@@ -1,8 +1,7 @@
 #include "grpc_server.hpp"
 
 #include "calls.hpp"
-#include "problem.hpp"
-#include "text.hpp"
+#include "grpc_tls.hpp"
 #include "work_stream.hpp"
 
 #include <boost/asio/co_spawn.hpp>
@@ -107,20 +106,6 @@ private:
 	Calls &calls_;
 };
 
-std::shared_ptr<grpc::ServerCredentials> credentials(const Options &options)
-{
-	if (options.tls_cert.empty())
-		return grpc::InsecureServerCredentials();
-	grpc::SslServerCredentialsOptions tls;
-	tls.pem_key_cert_pairs.push_back({contents(options.tls_key), contents(options.tls_cert)});
-	if (!options.client_ca.empty())
-	{
-		tls.pem_root_certs = contents(options.client_ca);
-		tls.client_certificate_request = GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY;
-	}
-	return grpc::SslServerCredentials(tls);
-}
-
 } // namespace
 
 struct GrpcServer::Parts
@@ -129,6 +114,7 @@ struct GrpcServer::Parts
 
 	Calls calls;
 	Service service;
+	std::shared_ptr<GrpcTls> tls; // or null
 	int port = 0;
 	std::unique_ptr<grpc::Server> server;
 };
@@ -145,7 +131,9 @@ GrpcServer::GrpcServer(asio::any_io_executor executor, Gateway &gateway)
 	builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 3000);
 	builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 2000);
 	builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-	builder.AddListeningPort(options.grpc, credentials(options), &parts_->port);
+	if (!options.tls_cert.empty())
+		parts_->tls = std::make_shared<GrpcTls>(options);
+	builder.AddListeningPort(options.grpc, parts_->tls ? parts_->tls : grpc::InsecureServerCredentials(), &parts_->port);
 	builder.RegisterService(&parts_->service);
 	parts_->server = builder.BuildAndStart();
 	if (!parts_->server || parts_->port == 0)
@@ -158,6 +146,12 @@ void GrpcServer::stop()
 {
 	parts_->server->GetHealthCheckService()->SetServingStatus(false);
 	end_work_streams();
+}
+
+void GrpcServer::reload()
+{
+	if (parts_->tls)
+		parts_->tls->reload();
 }
 
 int GrpcServer::port() const noexcept { return parts_->port; }

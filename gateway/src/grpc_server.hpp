@@ -20,6 +20,8 @@ public:
 
 	// Accepts no more calls, and ends streams.
 	void stop();
+	// Reads certificate and key again. Raises std::runtime_error, and keeps what it had.
+	void reload();
 	// The port that it listens on.
 	int port() const noexcept;
 	// Whether no call is open.

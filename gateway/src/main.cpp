@@ -58,6 +58,8 @@ tq::Task<> serve(gateway::Gateway &gateway, gateway::Server &server, gateway::Gr
 		{
 			gateway.reload();
 			server.reload();
+			if (grpc)
+				grpc->reload();
 			spdlog::info("read the files again");
 		}
 		catch (const std::exception &error)

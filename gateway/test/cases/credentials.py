@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import http.server
 import json
+import os
 import signal
 import ssl
 import subprocess
@@ -224,3 +225,36 @@ def case_certificates(front):
 
     front.same((over_grpc(mapped), over_grpc(unknown), over_grpc(None), over_grpc(None, token_of("gw_two"))), (True, "UNAUTHENTICATED", "UNAUTHENTICATED", "PERMISSION_DENIED"),
                "the same over gRPC")
+
+
+def case_certificates_change(front):
+    cas = certificate(front, "ca", "our CA"), certificate(front, "other", "another CA")
+    old, new = (certificate(front, "server", "localhost", ca) for ca in cas)
+    process = front.gateway("--grpc", "127.0.0.1:0", "--tls-cert", old[0], "--tls-key", old[1])
+
+    def channel(ca):
+        with open(ca[0], "rb") as file:
+            return grpc.secure_channel(f"localhost:{front.grpc_port}", grpc.ssl_channel_credentials(file.read()), [("grpc.use_local_subchannel_pool", 1)])
+
+    def answers(channel):
+        try:
+            return channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=PATIENCE) == b"\x08\x01"
+        except grpc.RpcError:
+            return False
+
+    def known():
+        return [answers(channel(ca)) for ca in cas]
+
+    held = channel(cas[0])
+    front.same((answers(held), known()), (True, [True, False]), "gRPC has the certificate of the file")
+    for path, other in zip(old, new):
+        os.replace(other, path)
+    process.send_signal(signal.SIGHUP)
+    front.until(lambda: known() == [False, True], "it is read again")
+    front.say(answers(held), "... and an open connection goes on", "it does not answer")
+    write(old[0], "nonsense")
+    process.send_signal(signal.SIGHUP)
+    line = process.stderr.readline()
+    while "kept" not in line:
+        line = process.stderr.readline()
+    front.same(known(), [False, True], "a file that cannot be read changes nothing")

@@ -190,6 +190,16 @@ def case_wait_for_job(front):
     front.same((answers[1].status, answers[1].json["state"], answers[1].json["result"]), (201, "succeeded", 43), "so does enqueue")
     front.refused(front.ask("GET", f"/v1/jobs/{job}?wait=soon"), 400, "22007", "a wait that is no interval")
     front.refused(front.ask("GET", f"/v1/jobs/{job}?wait=-1s"), 400, None, "a negative wait")
+    front.clean_up()
+    front.gateway("--max-wait", "1000000")
+    front.refused(front.ask("GET", "/v1/jobs/999999999?wait=1+day"), 404, "TQ004", "nobody waits for a job that does not exist")
+    job = front.post("/v1/jobs", {"queue": "wj"}).json["id"]
+    getter = threading.Thread(target=lambda: answers.append(front.ask("GET", f"/v1/jobs/{job}?wait=1+day")), daemon=True)
+    getter.start()
+    front.until(lambda: front.metric("tq_gateway_waiting_ends") == 1, "it waits")
+    front.query("SELECT tq_purge('wj', 'ready')")
+    getter.join(PATIENCE)
+    front.same((answers[2].status, answers[2].json["state"]), (200, "purged"), "... nor for one that is purged meanwhile")
 
 
 def case_service(front):
