@@ -1,5 +1,7 @@
 #include "problem.hpp"
 
+#include <tq/utf8.hpp>
+
 #include <boost/json.hpp>
 #include <spdlog/spdlog.h>
 
@@ -86,9 +88,9 @@ const char *title_of(unsigned status)
 Answer written(unsigned status, const char *title, const std::string &detail, const std::string &hint,
 			   const std::string &code)
 {
-	boost::json::object object{{"status", status}, {"title", title}, {"detail", detail}};
+	boost::json::object object{{"status", status}, {"title", title}, {"detail", tq::valid_utf8(detail)}};
 	if (!hint.empty())
-		object["hint"] = hint;
+		object["hint"] = tq::valid_utf8(hint);
 	if (!code.empty())
 		object["code"] = code;
 	Answer answer;

@@ -69,12 +69,24 @@ void no_zero(const std::string &field, const std::string &text)
 		refuse(field, "contains a zero character");
 }
 
-bool is_integer(const std::string &text)
+template <class Integer>
+bool is(const std::string &text)
 {
-	std::int64_t number;
+	Integer number;
 	const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
 	return error == std::errc() && end == text.data() + text.size() && !text.empty();
 }
+
+void check_integer(const std::string &field, const std::string &type, const std::string &text)
+{
+	if (!is<std::int64_t>(text))
+		refuse(field, "must be an integer");
+	if (type == "int" && !is<std::int32_t>(text))
+		refuse(field, "is out of range");
+}
+
+// The digits of a lease token.
+bool is_number(const std::string &text) { return is<std::int64_t>(text) && text.front() != '-'; }
 
 // The value of a JSON value for a type that is no array.
 tq::Value scalar(const std::string &field, const std::string &type, const Raw &raw)
@@ -91,8 +103,7 @@ tq::Value scalar(const std::string &field, const std::string &type, const Raw &r
 	}
 	if (type == "int" || type == "bigint")
 	{
-		if (raw.kind != Raw::kNumber || !is_integer(raw.text))
-			refuse(field, "must be an integer");
+		check_integer(field, type, raw.kind == Raw::kNumber ? raw.text : "");
 		return raw.text;
 	}
 	if (raw.kind != Raw::kString)
@@ -186,7 +197,7 @@ std::string decoded(std::string_view text, bool query)
 std::pair<std::string, std::string> lease_of(const std::string &token)
 {
 	const std::size_t dot = token.find('.');
-	if (dot == token.npos || !is_integer(token.substr(0, dot)) || !is_integer(token.substr(dot + 1)))
+	if (dot == token.npos || !is_number(token.substr(0, dot)) || !is_number(token.substr(dot + 1)))
 		throw Refusal(400, "not a lease: " + quoted(token), "Use the lease that a claim returned, as it is.");
 	return {token.substr(0, dot), token.substr(dot + 1)};
 }
@@ -256,8 +267,8 @@ std::vector<Given> arguments_of(const Route &route, const Request &request)
 			arguments.push_back({argument, type, value_of(name, type, *raw)});
 		else
 		{
-			if ((type == "int" || type == "bigint") && !is_integer(*text))
-				refuse(name, "must be an integer");
+			if (type == "int" || type == "bigint")
+				check_integer(name, type, *text);
 			if (type == "boolean" && *text != "true" && *text != "false")
 				refuse(name, "must be true or false");
 			arguments.push_back({argument, type, std::move(text)});

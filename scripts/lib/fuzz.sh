@@ -12,7 +12,7 @@ tq_fuzz_title() {
 
 # tq_fuzz_build: builds the fuzzers; their programs are in $TQ_CORE/fuzz
 tq_fuzz_build() {
-	tq_need clang libclang-rt-dev libboost1.81-dev || return 1
+	tq_need clang libclang-rt-dev libboost1.81-dev libpq-dev libspdlog-dev libssl-dev || return 1
 	_tq_core fuzz -DCMAKE_CXX_COMPILER=clang++ -DTQ_FUZZ=ON
 }
 
