@@ -147,8 +147,8 @@ void future_item(const Report &r, const SegmentView *list, int n, core::Micros n
 void open_item(const Report &r, const Db &db, const SegmentView *list, int n, core::Micros now)
 {
 	const SegmentRules rules = rules_of(db, list, n, now);
-	const SegmentView *open = std::find_if(
-		list, list + n, [](const SegmentView &s) noexcept { return s.state == SegmentState::open; });
+	const SegmentView *open =
+		std::find_if(list, list + n, [](const SegmentView &s) noexcept { return s.state == SegmentState::open; });
 	if (open == list + n)
 		return;
 	const bool late = wants_next(db, *open, rules) &&
@@ -206,9 +206,8 @@ void segment_items(const Report &r, const Db &db, core::Micros now)
 		kept += past && s.dead > 0;
 	}
 	if (oldest != nullptr)
-		r.put("oldest segment",
-			  psprintf("tq.job_%d of %s, %lld unfinished jobs", oldest->tables.number,
-					   timestamptz_to_str(oldest->opened_at), ll(oldest->live)));
+		r.put("oldest segment", psprintf("tq.job_%d of %s, %lld unfinished jobs", oldest->tables.number,
+										 timestamptz_to_str(oldest->opened_at), ll(oldest->live)));
 	r.put("segments past retention", psprintf("%d", overdue), overdue > 0 ? Verdict::warn : Verdict::ok,
 		  "They are dropped when no session reads or writes them: look for old transactions, also prepared ones.");
 	r.put("segments kept for dead letters", psprintf("%d", kept));

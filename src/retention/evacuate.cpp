@@ -300,10 +300,9 @@ bool clean_zero(const WorkerContext &context, Db &db, const SegmentView &zero, c
 				continue;
 			const Retention keep_it = retention_of_queue(p.queue);
 			const bool dead = p.fold.state == journal::FoldState::dead || p.fold.state == journal::FoldState::buried;
-			const bool purged = p.fold.state == journal::FoldState::purged;
 			// while its placeholder is there, no session can revive it
 			if (p.segment != zero.slot || is_awaited(db, p, found.ids[k]) ||
-				(!purged && !is_past(found, p.fold.ended_at, dead ? keep_it.dead : keep_it.finished)))
+				!is_past(found, p.fold.ended_at, dead ? keep_it.dead : keep_it.finished))
 			{
 				drop_placeholder(db, p.queue, p.ref, false);
 				continue;

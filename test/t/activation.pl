@@ -104,14 +104,14 @@ sql('drop database renamed');
 # Dumps of one schema, and dumps over their original
 #
 my $dir = PostgreSQL::Test::Utils::tempdir;
-until_true($node, 'select count(*) > 0 from tq.segment', 'a segment of its own', 'new');
+segment_after($node, 0, 'new');
+until_true($node, 'select count(*) = 1 from tq.queue', 'the row of its queue', 'new');
 sql(q{select tq_enqueue('q')}, 'new');
 program($node, 'pg_dump', 'pg_dump', '-d', 'new', '-Fc', '-f', "$dir/all");
-program($node, 'pg_dump, one schema', 'pg_dump', '-d', 'new', '-Fc', '--schema=tq', '-f', "$dir/schema");
 sql('create database parts');
 program($node, 'pg_restore, schema only', 'pg_restore', '-d', 'parts', '--schema-only', "$dir/all");
 is(activation('parts'), 'inactive', 'numbered segments alone make a database inactive');
-program($node, 'pg_restore, rows of one schema', 'pg_restore', '-d', 'parts', '--data-only', "$dir/schema");
+program($node, 'pg_restore, rows of one schema', 'pg_restore', '-d', 'parts', '--data-only', '--schema=tq', "$dir/all");
 is(activation('parts'), 'inactive', '... and so do the rows of the schema tq');
 sql('select tq_activate()', 'parts');
 is(scalar(take_all($node, 'q', 2, 'parts')), 2, '... until tq_activate()');
@@ -285,7 +285,7 @@ sql('select pg_switch_wal()', 'used');
 until_true($node, "select last_archived_wal >= '$file' from pg_stat_archiver", 'the archive has it');
 my $past = PostgreSQL::Test::Cluster->new('activation_past');
 $past->init_from_backup($node, 'copy', has_restoring => 1, standby => 0);
-$past->append_conf('postgresql.conf', "recovery_target_name = 'here'\nrecovery_target_action = 'promote'");
+$past->append_conf('postgresql.conf', "recovery_target_name = 'here'\nrecovery_target_action = 'promote'\nrecovery_target_timeline = 'current'");
 $past->start;
 until_true($past, 'select not pg_is_in_recovery()', 'recovered', 'used');
 is(activation('used', $past), 'active', 'so is a database of a point in time');
