@@ -54,7 +54,9 @@ def claims_and_finishes(options, server):
         def run():
             server.enqueue(max(20_000 * seconds - server.backlog, 0))
             rate = wrk(port, "claim_complete", seconds) / 2
-            server.backlog -= int(rate * seconds)
+            server.backlog = server.ready()
+            if server.backlog == 0:
+                raise BenchError("the queue ran dry")
             return rate
         return in_turn(options.rounds, tq=run, baseline=claims(server, "claim_complete", CLIENTS, seconds))
 

@@ -49,7 +49,7 @@ def main():
         for done in range(0, JOBS, 1000):
             empty.enqueue_many(conn, [{}] * min(1000, JOBS - done))
         began = time.perf_counter()
-        with app.worker(concurrency=20, buffer=200):
+        with app.worker(concurrency=20, buffer=1000):
             while conn.execute("SELECT live > 0 FROM tq_stats() WHERE queue = 'python'").fetchone()[0]:
                 time.sleep(0.01)    # poll
             rate = JOBS / (time.perf_counter() - began)
