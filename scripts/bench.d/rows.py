@@ -10,6 +10,7 @@ from cliffs import cliffs
 from delays import delays
 from gateway import gateway_rows
 from languages import languages
+from libtq import libtq
 from many import many
 from ruby import ruby_rows
 from server import BULK, PAYLOAD, SCRIPTS, BenchError
@@ -295,6 +296,7 @@ ROWS = {row.name: row for row in (
     *delays(),
     *attacks(),
     *gateway_rows(),
+    *libtq(),
     *languages(),
     *ruby_rows(),
 )}

@@ -72,7 +72,7 @@ def seconds_of(options, full):
 
 
 def program(*command, seconds=600, **environment):
-    """Runs a helper program; returns the JSON that it prints last."""
+    """Runs a program; returns the JSON that it prints last, if any."""
     name = pathlib.Path(command[0]).name
     try:
         run = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=seconds, check=False,
@@ -81,4 +81,4 @@ def program(*command, seconds=600, **environment):
         raise BenchError(f"{name} did not end within {seconds} s") from error
     if run.returncode:
         raise BenchError(f"{name} exited with {run.returncode}: {(run.stderr or run.stdout).strip()[-500:]}")
-    return json.loads(run.stdout.splitlines()[-1])
+    return json.loads(run.stdout.splitlines()[-1]) if run.stdout else None
