@@ -182,6 +182,38 @@ test('workers and rights', async (t) => {
 	await page.getByText('console_reader').first().waitFor();
 });
 
+test('groups, handlers and subscriptions', async (t) => {
+	const page = await open(t, '#/queues/mail');
+	const group = page.getByRole('row').filter({ hasText: 'tenant 1' });
+	await page.getByRole('row').filter({ hasText: 'tenant 2' }).getByText('100/min').waitFor();
+	await group.getByRole('button', { name: 'Resume group' }).click();
+	await group.waitFor({ state: 'detached' });
+	assert.deepEqual(Object.keys(await value("SELECT groups FROM tq_queues WHERE queue = 'mail'")), ['tenant 2']);
+	await page.goto(`${address}/#/handlers`);
+	for (const kind of ['every kind without its own', 'greet']) {
+		await page.getByRole('row').filter({ has: page.getByRole('cell', { name: kind, exact: true }) }).getByRole('button', { name: 'Remove' }).click();
+		await confirm(page, 'Remove');
+		await page.getByText(`for ${kind} is removed`).waitFor();
+	}
+	assert.equal(await value('SELECT count(*) FROM tq_handlers'), 0);
+	await page.getByText('SELECT tq_handle').waitFor();
+	await page.goto(`${address}/#/subscriptions`);
+	await page.getByText('https://example.org/hooks').waitFor();
+	assert.ok(!(await page.content()).includes('whsec_'));
+	await press(page, 'New subscription');
+	await dialog(page).getByLabel('Queue').fill('idle');
+	await dialog(page).getByLabel('Address').fill('https://user@example.org');
+	await press(page, 'Subscribe');
+	await dialog(page).getByRole('alert').waitFor();
+	await confirm(page, 'Subscribe', { Address: 'https://example.org/more', Options: '{"secret": "x", "timeout": 7}' });
+	await comes(7, "SELECT (options ->> 'timeout')::int FROM tq_subscriptions WHERE url = 'https://example.org/more'");
+	for (const url of ['https://example.org/hooks', 'https://example.org/more']) {
+		await page.getByRole('row').filter({ hasText: url }).getByRole('button', { name: 'Remove' }).click();
+		await confirm(page, 'Remove');
+	}
+	await comes(0, 'SELECT count(*) FROM tq_subscriptions');
+});
+
 test('by keyboard alone', async (t) => {
 	const page = await open(t, '#/queues');
 	await page.getByRole('link', { name: 'reports' }).waitFor();
@@ -211,15 +243,15 @@ test('rows keep their places while the pointer is on them', async (t) => {
 	await sql("SELECT tq_enqueue('idle') FROM generate_series(1, 5)");
 	const page = await open(t, '#/queues?order=ready');
 	const names = async () => page.getByRole('row').getByRole('link').allTextContents();
-	await until(async () => (await names()).length === 3, 'the queues are there');
+	await until(async () => (await names()).length === 4, 'the queues are there');
 	const before = await names();
-	await page.getByRole('link', { name: before[2] }).hover();
-	await sql("SELECT tq_enqueue($1) FROM generate_series(1, 1000)", before[2]);
-	await page.getByRole('row').filter({ hasText: before[2] }).getByText('1,0').waitFor();
+	await page.getByRole('link', { name: before[3] }).hover();
+	await sql("SELECT tq_enqueue($1) FROM generate_series(1, 1000)", before[3]);
+	await page.getByRole('row').filter({ hasText: before[3] }).getByText('1,0').waitFor();
 	assert.deepEqual(await names(), before);
 	await page.getByRole('heading', { name: 'Queues' }).hover();
-	await until(async () => (await names())[0] === before[2], 'the fullest queue is the first');
-	await sql("SELECT tq_purge($1, 'ready')", before[2]);
+	await until(async () => (await names())[0] === before[3], 'the fullest queue is the first');
+	await sql("SELECT tq_purge($1, 'ready')", before[3]);
 	await sql("SELECT tq_purge('idle', 'all')");
 });
 

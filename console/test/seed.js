@@ -9,6 +9,11 @@ SELECT tq_enqueue('mail', format('{"to": "user%s@example.org", "n": ${DIGITS}, "
 	kind => (array['welcome', 'invoice', 'digest'])[1 + g % 3], options => '{"tags": ["bulk"]}') FROM generate_series(1, 120) g;
 SELECT tq_enqueue('mail', '{}', kind => 'later', delay => '1 h') FROM generate_series(1, 5);
 SELECT tq_enqueue('reports', '{"month": 11}', kind => 'monthly');
+CREATE FUNCTION greet(job tq_job) RETURNS jsonb LANGUAGE sql RETURN jsonb_build_object('hello', 1);
+SELECT tq_create_queue('inside');
+SELECT tq_handle('inside', 'greet', 'greet(tq_job)', '{"max": 2}'), tq_handle('inside', NULL, 'greet(tq_job)');
+SELECT tq_subscribe('idle', 'https://example.org/hooks', '{"secret": "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz", "timeout": 5}');
+SELECT tq_pause('mail', group_key => 'tenant 1'), tq_limit_group('mail', 'tenant 2', max_running => 3, rate => '100/min');
 SELECT tq_schedule('nightly', 'reports', cron => '0 3 * * *', timezone => 'Europe/Berlin'), tq_schedule('beat', 'mail', every => '1 d');
 SELECT tq_grant('*', 'console_reader', 'monitor'), tq_grant('mail', 'console_operator', 'operate', 'inspect');
 SELECT tq_enqueue('reports', '{"part": 1}', kind => 'part', depends_on => array[(SELECT max(id) FROM tq_jobs WHERE kind = 'monthly')]) FROM generate_series(1, 3);

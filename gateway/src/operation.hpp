@@ -25,6 +25,7 @@ struct Field
 	const char *help;
 	bool required = false;
 	const char *argument = nullptr; // how the SQL function calls it, if not by its name; of a view perhaps with "<"
+	bool null = false;				// passed on as null if it is not given: the SQL function has no default
 };
 
 // A member of the answer, when that is made from rows.

@@ -26,6 +26,7 @@ const Field kQueueInPath = {kPath, "queue", "text", "the queue", true};
 const Field kQueueInBody = {kBody, "queue", "text", "the queue", true};
 const Field kName = {kPath, "name", "text", "the name", true};
 const Field kWorkerInPath = {kPath, "worker", "text", "the worker", true};
+const Field kUrl = {kBody, "url", "text", "the address", true};
 const Field kLease = {kPath, "token", "lease", "the lease, as the claim returned it", true};
 const Field kLeases = {kBody, "leases", "leases", "leases, as claims returned them", true};
 const Field kReason = {kBody, "reason", "text", "the reason, for people"};
@@ -334,6 +335,26 @@ const std::vector<Operation> kOperations = {
 	{"POST", "/v1/dead:purge", "purge_dead", "Purge all dead or buried jobs of a queue", kCall, kRow, "tq_purge",
 	 kCount,
 	 {kQueueInBody, {kBody, "state", "text", "dead or buried", true}}},
+
+	// what else takes jobs
+	{"GET", "/v1/handlers", "list_handlers", "Functions that run jobs inside the server", kLook, kRows, "tq_handlers",
+	 "queue text, kind text, function text, role text, options jsonb, search_path text, defined_at timestamptz, "
+	 "problem text, problem_at timestamptz, retry_at timestamptz",
+	 {{kQuery, "queue", "text", "of this queue"}}, "handlers", "ORDER BY queue, kind"},
+	{"POST", "/v1/queues/{queue}:unhandle", "unhandle", "Remove a handler: its jobs wait for workers", kCall, kNothing,
+	 "tq_unhandle", "",
+	 {kQueueInPath,
+	  {kBody, "kind", "text", "its kind; null: the one for all kinds without their own", false, nullptr, true}},
+	 "", "", 204},
+	{"GET", "/v1/subscriptions", "list_subscriptions", "Where jobs are delivered by HTTP", kLook, kRows,
+	 "tq_subscriptions",
+	 "queue text, url text, options jsonb, role text, defined_at timestamptz, active boolean",
+	 {{kQuery, "queue", "text", "of this queue"}}, "subscriptions", "ORDER BY queue, url"},
+	{"POST", "/v1/queues/{queue}:subscribe", "subscribe", "Deliver jobs to a URL, or change how", kCall, kNothing,
+	 "tq_subscribe", "", {kQueueInPath, kUrl, {kBody, "options", "jsonb", "secret, timeout, concurrency, kinds"}},
+	 "", "", 204},
+	{"POST", "/v1/queues/{queue}:unsubscribe", "unsubscribe", "Deliver no more to a URL", kCall, kNothing,
+	 "tq_unsubscribe", "", {kQueueInPath, kUrl}, "", "", 204},
 
 	// rights
 	{"GET", "/v1/me", "me", "The role of this call, and what it may do on which queues; * are all", kLook, kRow,

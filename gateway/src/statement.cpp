@@ -257,6 +257,8 @@ std::vector<Given> arguments_of(const Route &route, const Request &request)
 		{
 			if (field.required)
 				refuse(name, "is missing");
+			if (field.null)
+				arguments.push_back({argument, type, std::nullopt});
 			continue;
 		}
 		if (type == "lease")

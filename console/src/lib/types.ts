@@ -24,7 +24,7 @@ export interface Queue extends Omit<Figures, "enqueued" | "claimed" | "succeeded
   kinds: Record<string, Record<string, unknown>> | null;
   settings: Record<string, unknown>;
   created_at: string;
-  groups: Record<string, unknown> | null;
+  groups: Record<string, { paused_until?: string | null; max_running?: number | null; rate?: string | null }> | null;
 }
 
 export interface Listed {
@@ -146,6 +146,28 @@ export interface Health {
   value: string | null;
   status: string;
   hint: string | null;
+}
+
+export interface Handler {
+  queue: string;
+  kind: string | null; // null: every kind without a handler of its own
+  function: string;
+  role: string;
+  options: unknown;
+  search_path: string;
+  defined_at: string;
+  problem: string | null;
+  problem_at: string | null;
+  retry_at: string | null;
+}
+
+export interface Subscription {
+  queue: string;
+  url: string;
+  options: unknown;
+  role: string;
+  defined_at: string;
+  active: boolean;
 }
 
 export interface Grant {
