@@ -12,6 +12,11 @@ Value unless_empty(const std::vector<T> &elements)
 	return elements.empty() ? std::nullopt : value(elements);
 }
 
+// The arguments of tq_enqueue, and those that say which lease of which job is meant.
+std::vector<Argument> enqueue_arguments(const std::string &queue, const std::string &payload,
+										const EnqueueOptions &options);
+std::vector<Argument> job_arguments(std::int64_t id, std::int64_t lease);
+
 // The reads of a result of one row.
 Task<> ignore(Connection &connection, Statement statement);
 Task<std::string> text_of(Connection &connection, Statement statement);

@@ -4,7 +4,8 @@
 namespace tq
 {
 
-using detail::flag_of, detail::ignore, detail::number_of, detail::statuses_of, detail::text_of, detail::unless_empty;
+using detail::flag_of, detail::ignore, detail::number_of, detail::statuses_of, detail::text_of,
+	detail::unless_empty;
 
 namespace
 {
@@ -30,7 +31,7 @@ Task<std::optional<std::int64_t>> id_of(Connection &connection, Statement statem
 	co_return result.optional_integer(0, "id");
 }
 
-std::vector<Argument> enqueue_arguments(const EnqueueOptions &options)
+std::vector<Argument> options_arguments(const EnqueueOptions &options)
 {
 	return {{"kind", "text", value(options.kind)},
 			{"priority", "int", value(options.priority)},
@@ -47,19 +48,10 @@ std::vector<Argument> enqueue_arguments(const EnqueueOptions &options)
 			{"options", "jsonb", value(options.options)}};
 }
 
-std::vector<Argument> enqueue_one(const std::string &queue, const std::string &payload, const EnqueueOptions &options)
-{
-	std::vector<Argument> arguments = enqueue_arguments(options);
-	arguments.push_back({"queue", "text", queue});
-	arguments.push_back({"payload", "jsonb", payload});
-	arguments.push_back({"unique_key", "text", value(options.unique_key)});
-	return arguments;
-}
-
 std::vector<Argument> enqueue_each(const std::string &queue, const std::vector<std::string> &payloads,
 								   const EnqueueManyOptions &options)
 {
-	std::vector<Argument> arguments = enqueue_arguments(options);
+	std::vector<Argument> arguments = options_arguments(options);
 	arguments.push_back({"queue", "text", queue});
 	arguments.push_back({"payloads", "jsonb[]", value(payloads)});
 	arguments.push_back({"kinds", "text[]", unless_empty(options.kinds)});
@@ -81,6 +73,16 @@ Task<std::vector<Enqueued>> enqueued(Connection &connection, Statement statement
 
 } // namespace
 
+std::vector<Argument> detail::enqueue_arguments(const std::string &queue, const std::string &payload,
+												const EnqueueOptions &options)
+{
+	std::vector<Argument> arguments = options_arguments(options);
+	arguments.push_back({"queue", "text", queue});
+	arguments.push_back({"payload", "jsonb", payload});
+	arguments.push_back({"unique_key", "text", value(options.unique_key)});
+	return arguments;
+}
+
 Statement call(std::string_view function, const std::vector<Argument> &arguments, std::string_view columns)
 {
 	Statement statement;
@@ -100,7 +102,8 @@ Statement call_procedure(std::string_view procedure, const std::vector<Argument>
 Task<std::optional<std::int64_t>> enqueue(Connection &connection, std::string queue, std::string payload,
 										  EnqueueOptions options)
 {
-	return id_of(connection, call("tq_enqueue", enqueue_one(queue, payload, options), "tq_enqueue AS id"));
+	return id_of(connection,
+				 call("tq_enqueue", detail::enqueue_arguments(queue, payload, options), "tq_enqueue AS id"));
 }
 
 Task<std::vector<std::optional<std::int64_t>>>
@@ -121,7 +124,7 @@ enqueue_many(Connection &connection, std::string queue, std::vector<std::string>
 
 Task<Enqueued> enqueue_info(Connection &connection, std::string queue, std::string payload, EnqueueOptions options)
 {
-	Statement statement = call("tq_enqueue_info", enqueue_one(queue, payload, options));
+	Statement statement = call("tq_enqueue_info", detail::enqueue_arguments(queue, payload, options));
 	const std::vector<Enqueued> jobs = co_await enqueued(connection, std::move(statement));
 	co_return jobs.front();
 }

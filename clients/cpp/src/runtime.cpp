@@ -181,10 +181,8 @@ Task<Connection> Runtime::connect(const char *purpose, Event &event, bool first)
 			defaults.emplace_back("target_session_attrs", "read-write");
 			defaults.emplace_back("fallback_application_name", options.name);
 			Connection connection = co_await Connection::open(options.dsn, std::move(defaults));
-			const Result pid = co_await connection.query("SELECT pg_backend_pid() AS pid");
-			if (pid.integer(0, "pid") == connection.backend_pid())
-				connection.prepare_statements();
-			else if (first && purpose == kClaims)
+			const bool direct = co_await prepare_if_direct(connection);
+			if (!direct && first && purpose == kClaims)
 				log(LogLevel::kInfo, "behind a pooler: each worker needs 2 of its server connections");
 			if (said)
 				log(LogLevel::kInfo, std::string("connected again for ") + purpose);

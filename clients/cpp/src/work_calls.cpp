@@ -4,7 +4,8 @@
 namespace tq
 {
 
-using detail::ignore, detail::number_of, detail::flag_of, detail::statuses_of, detail::text_of, detail::unless_empty;
+using detail::flag_of, detail::ignore, detail::job_arguments, detail::number_of,
+	detail::statuses_of, detail::text_of, detail::unless_empty;
 
 namespace
 {
@@ -62,12 +63,12 @@ Task<std::vector<JobData>> claimed(Connection &connection, std::string_view func
 	co_return jobs_of(rows);
 }
 
-std::vector<Argument> job_arguments(std::int64_t id, std::int64_t lease)
+} // namespace
+
+std::vector<Argument> detail::job_arguments(std::int64_t id, std::int64_t lease)
 {
 	return {{"id", "bigint", value(id)}, {"lease", "bigint", value(lease)}};
 }
-
-} // namespace
 
 Task<std::vector<JobData>> claim(Connection &connection, std::vector<std::string> queues, ClaimOptions options)
 {
@@ -140,8 +141,8 @@ Task<std::vector<Action>> heartbeat_many(Connection &connection, std::vector<std
 										 std::vector<std::int64_t> leases, std::optional<Duration> extend)
 {
 	Statement statement = call("tq_heartbeat_many", {{"ids", "bigint[]", value(ids)},
-													 {"leases", "bigint[]", value(leases)},
-													 {"extend", "interval", value(extend)}});
+														   {"leases", "bigint[]", value(leases)},
+														   {"extend", "interval", value(extend)}});
 	const Result rows = co_await connection.query(std::move(statement));
 	std::vector<Action> actions;
 	for (int row = 0; row < rows.rows(); ++row)

@@ -1,33 +1,8 @@
 // The typed calls, each with a real server.   usage: tq_test_calls QUEUE
-#include <tq/tq.hpp>
-
-#include <iostream>
+#include "judge.hpp"
 
 namespace
 {
-
-int failures = 0;
-
-void judge(bool held, const std::string &name)
-{
-	std::cout << (held ? "ok - " : "not ok - ") << "calls: " << name << "\n";
-	failures += !held;
-}
-
-// The SQLSTATE that the call raised, or nothing.
-template <class T>
-tq::Task<std::string> error_of(tq::Task<T> call)
-{
-	try
-	{
-		co_await std::move(call);
-		co_return "";
-	}
-	catch (const tq::Error &error)
-	{
-		co_return error.sqlstate();
-	}
-}
 
 tq::Task<> enqueue_with_outcomes(tq::Connection &connection, std::string queue)
 {
@@ -197,6 +172,7 @@ tq::Task<> call_all(std::string queue)
 
 int main(int, char **arguments)
 {
+	program_name = "calls";
 	tq::run(call_all(arguments[1]));
 	return failures != 0;
 }

@@ -25,6 +25,11 @@ Statement call(std::string_view function, const std::vector<Argument> &arguments
 // CALL procedure(name => $1::type, ...)
 Statement call_procedure(std::string_view procedure, const std::vector<Argument> &arguments);
 
+// From now on the server parses the calls of producers and workers once, unless a pooler is between: then a transaction
+// may get another server process, which does not know what was prepared. It is one if the process is not the one that
+// the connection was told of. Returns whether there is none.
+Task<bool> prepare_if_direct(Connection &connection);
+
 // A class with a constructor, as the other options are: g++ 12 destroys aggregates twice that a co_await has made.
 struct EnqueueOptions
 {

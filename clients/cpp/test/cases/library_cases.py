@@ -35,6 +35,10 @@ def case_calls(scene):
     judged_by(scene, "calls", scene.queue())
 
 
+def case_shared(scene):
+    judged_by(scene, "shared", scene.queue())
+
+
 def case_outcomes(scene):
     queue = scene.queue()
     scene.query("CREATE TABLE work (job bigint)")
