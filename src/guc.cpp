@@ -239,7 +239,7 @@ void define()
 			GUC_UNIT_KB);
 	integer("tq.max_attempts", {"How often a job is tried.", "A queue or a job may say otherwise."}, &max_attempts,
 			{1, 65535}, PGC_USERSET);
-	integer("tq.max_databases", {"Databases of this server that can use tq."}, &max_databases, {1, 1024},
+	integer("tq.max_databases", {"Databases of this server that can use tq."}, &max_databases, {1, kMaxDatabases},
 			PGC_POSTMASTER);
 	integer("tq.max_depth", {"Most live jobs of a queue.", "0: no limit. A queue may say otherwise."}, &max_depth,
 			{0, INT_MAX}, PGC_SUSET);
@@ -254,7 +254,7 @@ void define()
 	integer("tq.max_headers", {"Largest headers of a job."}, &max_headers, {1, 32768}, PGC_SUSET, GUC_UNIT_KB);
 	integer("tq.max_lanes",
 			{"Kinds of jobs, over all queues, that have a place in shared memory.", "About 350 bytes each."},
-			&max_lanes, {4, 32000}, PGC_POSTMASTER);
+			&max_lanes, {4, kMaxLanes}, PGC_POSTMASTER);
 	integer("tq.max_live_jobs", {"Jobs kept in shared memory; more wait on disk.", "About 160 bytes each."},
 			&max_live_jobs, {16, 100000000}, PGC_POSTMASTER);
 	integer("tq.max_options", {"Largest options, retry policy and settings of a queue."}, &max_options, {1, 1024},

@@ -15,6 +15,8 @@ constexpr core::Micros kFakeTimeEnd = INT64CONST(252424080000000000);
 extern int max_live_jobs;
 extern int max_queues;
 extern int max_lanes;
+constexpr int kMaxLanes = 32000;
+constexpr int kMaxDatabases = 1024;
 extern int max_databases;
 extern int max_executors; // per database
 extern int max_segments;

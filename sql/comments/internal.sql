@@ -21,6 +21,7 @@ COMMENT ON TABLE tq.handler IS $tq$Functions that run jobs, as tq_handle names t
 COMMENT ON TABLE tq.requester IS $tq$Roles that have asked for follow-ups.$tq$;
 COMMENT ON TABLE tq.audit IS $tq$Calls that administered queues or jobs: rows of the view tq_audit.$tq$;
 COMMENT ON TABLE tq.subscription IS $tq$Targets of deliveries by HTTP, as tq_subscribe adds them.$tq$;
+COMMENT ON TABLE tq.creator IS $tq$Roles that created queues, for their limits.$tq$;
 COMMENT ON TABLE tq.group_setting IS $tq$Pauses and limits of single groups, as tq_pause and tq_limit_group set them.$tq$;
 COMMENT ON TABLE tq.change IS $tq$Committed changes of jobs, as tq_changes returns them.$tq$;
 COMMENT ON TABLE tq.change_log IS $tq$Which rows of tq.change were deleted, so that tq_changes refuses cursors that missed some.$tq$;

@@ -76,6 +76,22 @@ CREATE TABLE tq.group_setting (
 REVOKE ALL ON TABLE tq.group_setting FROM PUBLIC;
 SELECT pg_catalog.pg_extension_config_dump('tq.group_setting', '');
 
+-- The roles that created queues with the privilege create, for their limits. Not only their privileges: these can be
+-- revoked. A queue's row is deleted with it. Of older queues, it is the only role with all that a creator was given.
+CREATE TABLE tq.creator (
+	queue_id int PRIMARY KEY,              -- tq.queue.id
+	role     regrole NOT NULL
+);
+REVOKE ALL ON TABLE tq.creator FROM PUBLIC;
+-- A dropped role would be restored as a number, which may then be the oid of another role.
+SELECT pg_catalog.pg_extension_config_dump('tq.creator', 'WHERE EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = creator.role)');
+INSERT INTO tq.creator (queue_id, role)
+	SELECT queue_id, (pg_catalog.array_agg(role))[1] FROM (
+		SELECT queue_id, role FROM tq.acl WHERE queue_id OPERATOR(pg_catalog.<>) 0
+			AND privilege OPERATOR(pg_catalog.=) ANY ('{produce,consume,manage,monitor}'::pg_catalog.text[])
+		GROUP BY queue_id, role HAVING pg_catalog.count(*) OPERATOR(pg_catalog.=) 4) a
+	GROUP BY queue_id HAVING pg_catalog.count(*) OPERATOR(pg_catalog.=) 1;
+
 CREATE FUNCTION tq_limit_group(queue text, group_key text, max_running int DEFAULT NULL, rate text DEFAULT NULL)
 RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
@@ -406,7 +422,7 @@ BEGIN
 			SELECT a.grantee::regrole::text FROM aclexplode(c.relacl) a WHERE a.grantee NOT IN (0, c.relowner)
 		) g
 		WHERE c.oid IN ('tq.requester'::regclass, 'tq.edge'::regclass, 'tq.change'::regclass, 'tq.change_log'::regclass,
-			'tq.change_mark'::regclass, 'tq.help'::regclass, 'tq.audit'::regclass, 'tq.subscription'::regclass,
+			'tq.change_mark'::regclass, 'tq.help'::regclass, 'tq.audit'::regclass, 'tq.subscription'::regclass, 'tq.creator'::regclass,
 			'tq.group_setting'::regclass, '@extschema@.tq_audit'::regclass, '@extschema@.tq_subscriptions'::regclass, '@extschema@.tq_rights'::regclass)
 		UNION ALL
 		SELECT format('REVOKE ALL ON SEQUENCE %s FROM %s', c.oid::regclass, g.grantee)

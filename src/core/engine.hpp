@@ -28,6 +28,14 @@ struct Limits
 	uint32_t groups;
 };
 
+// Slots that are guaranteed to queues.
+struct Guarantees
+{
+	uint32_t entries;
+	uint32_t groups;
+	uint32_t kinds;
+};
+
 // Functions that the process supplies to the core.
 struct Platform
 {
@@ -64,6 +72,7 @@ struct Shared
 	// used slots of each pool, see Share
 	std::atomic<uint32_t> lent_entries;
 	std::atomic<uint32_t> lent_groups;
+	std::atomic<uint32_t> lent_kinds; // by the registry lock
 	std::atomic<uint32_t> used_kinds; // by the registry lock
 	std::atomic<uint32_t> paged_queues; // queues with lanes or groups that may have jobs on disk only
 	uint32_t next_lane;				  // where the search for a free lane starts (registry lock)
@@ -123,8 +132,9 @@ class Engine
 	// their row. A quarter of all entries is never pinned.
 	const Share &entry_share() const noexcept { return entry_share_; }
 	const Share &group_share() const noexcept { return group_share_; }
-	Share kind_share() const noexcept;
-	Share database_kind_share() const noexcept;
+	const Share &kind_share() const noexcept { return kind_share_; }
+	// How many slots the queues are guaranteed together. With more queues than that, the last ones get none.
+	static Guarantees guarantees(const Limits &limits) noexcept;
 	// How many more entries the queue may pin. Q; a hint without it.
 	uint32_t pins_left(const Queue &q) const noexcept
 	{
@@ -154,7 +164,15 @@ class Engine
 	{
 		return group_share().left(q.groups, shared_->lent_groups.load(std::memory_order_relaxed));
 	}
-	uint32_t kinds_left(const Queue &q) const noexcept; // registry lock
+	// What the queues of q's creator have together; without one: what q has. Exact under the registry lock, except for
+	// progress.
+	struct Holder
+	{
+		uint32_t queues, kinds, progress;
+		uint32_t lent; // kinds of the pool
+	};
+	Holder held_by_creator(const Queue &q) const noexcept;
+	bool may_add_kind(const Queue &q) const noexcept; // registry lock
 	// A lane with fewer ready jobs than this is refilled if it has more on disk. Q; a hint without it.
 	uint32_t low_mark(const Queue &q) const noexcept;
 	uint32_t used_kinds() const noexcept { return shared_->used_kinds.load(std::memory_order_relaxed); }
@@ -172,8 +190,8 @@ class Engine
 	void free_queue(Queue &q) noexcept; // it must have no entries
 	// The lane of a kind (null: no kind); kNoLane if there is none.
 	uint16_t find_lane(const Queue &q, const char *kind) const noexcept;
-	// Creates the lane of a kind that has none. Returns kNoLane if all lanes are used or, without `must`, if the queue
-	// or its database has used up its share. The caller holds the registry lock and the queue's.
+	// Creates the lane of a kind that has none. Returns kNoLane if all lanes are used or, without `must`, if the queue,
+	// its creator or its database has used up its share. The caller holds the registry lock and the queue's.
 	uint16_t make_lane(Queue &q, const char *kind, bool must = false) noexcept;
 	// Frees the lane of a kind without jobs and users. The caller holds the registry lock and the queue's.
 	bool free_idle_lane(Queue &q, uint16_t lane) noexcept;
@@ -657,6 +675,7 @@ class Engine
 	void charge(Queue &q, Entry &e) noexcept; // counts a start
 	uint32_t group_bucket(const Queue &q, const char *key) const noexcept;
 	void set_shares() noexcept;
+	uint32_t lent_kinds(const Queue &q) const noexcept;
 	bool grant(Queue &q, const Lane &l) noexcept;
 	bool grant_watcher(Queue &q, const Lane &l) noexcept;
 	bool has_watchers(const Queue &q) const noexcept { return is_watched(index_of(q)) || is_watched(all_row(q.db)); }
@@ -696,7 +715,7 @@ class Engine
 	Group *groups_ = nullptr;
 	Ref *group_buckets_ = nullptr; // as buckets_
 	uint16_t *queue_buckets_ = nullptr; // by the registry lock
-	Share entry_share_{}, group_share_{}; // of the limits, which are constant
+	Share entry_share_{}, group_share_{}, kind_share_{}; // of the limits, which are constant
 };
 
 inline uint64_t hash_name(const char *s) noexcept // FNV-1a, 64 bits; never 0

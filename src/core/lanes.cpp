@@ -121,7 +121,7 @@ uint16_t Engine::make_lane(Queue &q, const char *kind, bool must) noexcept
 	if (kind == nullptr)
 		return index_of(q);
 	const uint32_t n = shared_->limits.lanes;
-	if (shared_->used_kinds.load(std::memory_order_relaxed) >= n || (!must && kinds_left(q) == 0))
+	if (shared_->used_kinds.load(std::memory_order_relaxed) >= n || (!must && !may_add_kind(q)))
 		return kNoLane;
 	for (uint32_t i = 0; i < n; ++i)
 	{
@@ -131,7 +131,8 @@ uint16_t Engine::make_lane(Queue &q, const char *kind, bool must) noexcept
 		if (lanes_[l].used)
 			continue;
 		init_lane(q, l, kind);
-		++q.kinds;
+		if (q.kinds++ >= kind_share_.guaranteed)
+			shared_->lent_kinds.fetch_add(1);
 		dbs_[q.db].kinds.fetch_add(1);
 		shared_->used_kinds.fetch_add(1);
 		return l;
@@ -177,7 +178,8 @@ void Engine::forget_lane(Lane &l) noexcept
 	if (!l.has_kind)
 		return;
 	Queue &q = queues_[l.queue];
-	--q.kinds;
+	if (--q.kinds >= kind_share_.guaranteed)
+		shared_->lent_kinds.fetch_sub(1);
 	dbs_[q.db].kinds.fetch_sub(1);
 	shared_->used_kinds.fetch_sub(1);
 }

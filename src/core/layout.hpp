@@ -278,7 +278,7 @@ struct Queue
 	bool persisted; // its row is committed
 	bool sets_groups; // some of its groups may have settings of their own; Q
 	bool call;		// call Platform::startable once when a job becomes startable and no waiter waits for it
-	uint32_t creator; // role that named the queue and gets its first rights; 0: none needed
+	uint32_t creator; // role that created the queue by the privilege create, and got its first rights; 0: another
 	uint32_t writer; // backend + 1 whose open transaction writes the row instead of a scheduler; 0: none
 	// No attempt has ended since the server crashed: claims are journalled before their jobs are handed out.
 	std::atomic<bool> careful;

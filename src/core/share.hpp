@@ -30,11 +30,17 @@ struct Share
 	// The most slots one holder can have while no other holder uses the pool.
 	constexpr uint32_t most() const noexcept { return guaranteed + left(guaranteed, 0); }
 
-	// Divides `total` slots among up to `holders` holders: guarantees an eighth of them, at least one each; `pooled` of
-	// the rest is the pool.
-	static constexpr Share of(uint32_t total, uint32_t holders, uint32_t pooled, uint32_t factor) noexcept
+	// The slots of `total` to guarantee to `holders` holders: an eighth, or one each if that is more, up to a quarter.
+	static constexpr uint32_t part_for(uint32_t total, uint32_t holders) noexcept
 	{
-		return {std::max(total / 8 / std::max(holders, 1U), 1U), pooled, factor};
+		return std::max(total / 8, std::min(holders, total / 4));
+	}
+
+	// Guarantees `part` slots in equal numbers, at least one. Adds up if there are slots for `part` and the pool, and
+	// no more holders than `part`.
+	static constexpr Share of(uint32_t part, uint32_t holders, uint32_t pool, uint32_t factor) noexcept
+	{
+		return {std::max(part / std::max(holders, 1U), 1U), pool, factor};
 	}
 };
 

@@ -5,31 +5,54 @@
 namespace tq::core
 {
 
+// The guaranteed part of the entries counts twice: a queue whose changes have used up its guaranteed number may still
+// run that number (places_to_start). With the pool that is seven eighths of all entries, so one can always be evicted.
+Guarantees Engine::guarantees(const Limits &l) noexcept
+{
+	return {l.entries / 8, Share::part_for(l.groups, l.queues), Share::part_for(l.lanes, l.queues)};
+}
+
 void Engine::set_shares() noexcept
 {
 	const Limits &l = shared_->limits;
-	entry_share_ = Share::of(l.entries, l.queues, l.entries / 8 * 5 + l.entries % 8 / 2, 4);
-	group_share_ = Share::of(l.groups, l.queues, std::max(l.groups / 8 * 7, l.groups / 2 + 1), 4);
+	const Guarantees part = guarantees(l);
+	entry_share_ = Share::of(part.entries, l.queues, l.entries / 8 * 5 + l.entries % 8 / 2, 4);
+	group_share_ = Share::of(part.groups, l.queues, l.groups - part.groups, 4);
+	kind_share_ = Share::of(part.kinds, l.queues, l.lanes - part.kinds, 1);
 }
 
-Share Engine::kind_share() const noexcept
+uint32_t Engine::lent_kinds(const Queue &q) const noexcept
 {
-	const Limits &l = shared_->limits;
-	return Share::of(l.lanes, l.queues, std::max(l.lanes / 8 * 7, l.lanes / 2 + 1), 1);
+	return q.kinds > kind_share_.guaranteed ? q.kinds - kind_share_.guaranteed : 0;
 }
 
-Share Engine::database_kind_share() const noexcept
+Engine::Holder Engine::held_by_creator(const Queue &q) const noexcept
 {
-	const Limits &l = shared_->limits;
-	return Share::of(l.lanes, l.databases, l.lanes, 4);
+	if (q.creator == 0)
+		return {1, q.kinds, q.progress, lent_kinds(q)};
+	Holder h{};
+	for (uint32_t i = 0; i < shared_->limits.queues; ++i)
+	{
+		const Queue &x = queues_[i];
+		if (x.state == QueueState::free || x.creator != q.creator)
+			continue;
+		++h.queues;
+		h.kinds += x.kinds;
+		h.progress += x.progress;
+		h.lent += lent_kinds(x);
+	}
+	return h;
 }
 
-uint32_t Engine::kinds_left(const Queue &q) const noexcept
+// Most of the time the search through all queues is not needed: all of them together have less than one may have.
+bool Engine::may_add_kind(const Queue &q) const noexcept
 {
-	const uint32_t used = shared_->used_kinds.load(std::memory_order_relaxed), guaranteed = kind_share().guaranteed;
-	if (q.kinds < guaranteed)
-		return guaranteed - q.kinds;
-	return std::min(kind_share().left(q.kinds, used), database_kind_share().left(dbs_[q.db].kinds.load(), used));
+	if (q.kinds < kind_share_.guaranteed)
+		return true;
+	const Share pool{0, kind_share_.pool, kind_share_.factor}, database{0, shared_->limits.lanes, 4};
+	const uint32_t lent = shared_->lent_kinds.load(std::memory_order_relaxed);
+	return database.left(dbs_[q.db].kinds.load(), used_kinds()) > 0 &&
+		   (pool.left(lent, lent) > 0 || pool.left(held_by_creator(q).lent, lent) > 0);
 }
 
 // A quarter of all entries is never pinned. So with full memory, the biggest of n holders can give at least a quarter /

@@ -6,6 +6,7 @@
 #include "queues/queue_retention.hpp"
 #include "retention/segment_policy.hpp"
 #include "segments/segments.hpp"
+#include "shmem/guarantees.hpp"
 #include "pg/owner.hpp"
 
 namespace tq
@@ -100,6 +101,24 @@ void memory_items(const Report &r, const Db &db)
 		r.put("shared memory per live job", psprintf("%.1f bytes", strtod(bytes, nullptr) / l.entries));
 }
 
+namespace
+{
+
+void guaranteed_item(const Report &r)
+{
+	ShortSize sizes[kSizes];
+	const int n = short_sizes(sizes);
+	StringInfoData text;
+	initStringInfo(&text);
+	for (int i = 0; i < n; ++i)
+		appendStringInfo(&text, "%s%s: %d of %d %s", i > 0 ? ", " : "", sizes[i].setting, sizes[i].guaranteed,
+						 sizes[i].most, sizes[i].holders);
+	r.put("guaranteed shares", n > 0 ? text.data : psprintf("all %d queues", guc::max_queues),
+		  n > 0 ? Verdict::warn : Verdict::ok, n > 0 ? advice(sizes[0]) : nullptr);
+}
+
+} // namespace
+
 // Queues whose jobs that cannot be evicted fill their share of memory.
 void share_items(const Report &r, const Db &db)
 {
@@ -115,6 +134,7 @@ void share_items(const Report &r, const Db &db)
 		if (is_full)
 			appendStringInfo(&full, "%s%s (%u jobs, %u of them run)", full.len > 0 ? ", " : "", name, pinned, running);
 	});
+	guaranteed_item(r);
 	r.put("queues at their share of memory", full.len > 0 ? full.data : "none",
 		  full.len > 0 ? Verdict::warn : Verdict::ok,
 		  "They start no more jobs until some of these have ended: jobs that run, that open transactions change, or "

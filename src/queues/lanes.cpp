@@ -114,6 +114,22 @@ uint16_t queue_with_most_kinds(const Db &db)
 	return most;
 }
 
+// What the queue's creator has of the kinds, if that is a role with a limit.
+const char *kinds_of_role(const Queue &q)
+{
+	if (q.creator == InvalidOid)
+		return "";
+	LWLockAcquire(registry_lock(), LW_SHARED);
+	const Engine::Holder h = engine.held_by_creator(q);
+	LWLockRelease(registry_lock());
+	const char *role = GetUserNameFromId(q.creator, true);
+	const core::Share &share = engine.kind_share();
+	return psprintf(" Role \"%s\" has created %u queues with %u kinds. Beyond %u for each queue, a role can have at "
+					"most %u.",
+					role != nullptr ? role : psprintf("%u", q.creator), h.queues, h.kinds, share.guaranteed,
+					share.most() - share.guaranteed);
+}
+
 [[noreturn]] void too_many_kinds(uint16_t queue)
 {
 	const Queue &q = engine.queue(queue);
@@ -126,8 +142,8 @@ uint16_t queue_with_most_kinds(const Db &db)
 	ereport(
 		ERROR,
 		(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED), errmsg("too many kinds of jobs in queue \"%s\"", q.name),
-		 errdetail("The queue has %u kinds with jobs, this database %u, and the server has places for %d.%s", own,
-				   engine.db(q.db).kinds.load(), guc::max_lanes, largest),
+		 errdetail("The queue has %u kinds with jobs, this database %u, and the server has places for %d.%s%s", own,
+				   engine.db(q.db).kinds.load(), guc::max_lanes, largest, kinds_of_role(q)),
 		 errhint(
 			 "A kind is a type of job: put values into the payload. Else raise tq.max_lanes and restart the server.")));
 }

@@ -11,6 +11,7 @@ extern "C"
 #include "queues/near_queues.hpp"
 #include "queues/used_queues.hpp"
 #include "guc.hpp"
+#include "shmem/guarantees.hpp"
 #include "shmem/waiting.hpp"
 #include "transaction/queue_changes.hpp"
 #include "queues/queue_settings.hpp"
@@ -107,14 +108,16 @@ uint16_t reserve_queue(const Db &db, int32 id, const char *name, core::QueueStat
 struct QueueCounts
 {
 	uint32 all, of_database, own;
+	uint32 databases; // that have queues
 
-	// Whether one more queue may have a slot. A database may have four of five slots. A role that may only create
-	// queues may have half of them.
+	// Whether one more queue may have a slot. A database is guaranteed one, and may have four of five others. A role
+	// that may only create queues may have half of all.
 	bool allow(bool privileged) const noexcept
 	{
 		const auto total = static_cast<uint32>(guc::max_queues);
-		return core::Share{1, total, 4}.left(of_database, all) > 0 &&
-			   (privileged || core::Share{1, total, 1}.left(own, all) > 0);
+		const core::Share share{1, total - static_cast<uint32>(guaranteed_databases()), 4};
+		return share.left(of_database, all - databases) > 0 &&
+			   (privileged || core::Share{0, total, 1}.left(own, all) > 0);
 	}
 };
 
@@ -122,14 +125,19 @@ struct QueueCounts
 QueueCounts count_queues(const Db &db, const Rights &mine) noexcept
 {
 	QueueCounts n{};
+	static uint32 counted[guc::kMaxDatabases]; // the last count that saw the database
+	static uint32 count;
+	++count;
 	for (uint32 i = 0; i < engine.limits().queues; ++i)
 	{
 		const Queue &q = engine.queue(static_cast<uint16_t>(i));
 		if (q.state == core::QueueState::free)
 			continue;
 		++n.all;
+		n.databases += counted[q.db] != count;
+		counted[q.db] = count;
 		n.of_database += q.db == index_of(db);
-		n.own += q.db == index_of(db) && mine.owns(q);
+		n.own += q.creator == mine.user;
 	}
 	return n;
 }
@@ -139,7 +147,7 @@ QueueCounts count_queues(const Db &db, const Rights &mine) noexcept
 	ereport(ERROR,
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED), errmsg("too many queues"),
 			 n == nullptr ? 0
-						  : errdetail("The server has %u queues, this database %u, and role \"%s\" owns %u of these.",
+						  : errdetail("The server has %u queues, this database %u, and role \"%s\" has created %u.",
 									  n->all, n->of_database, GetUserNameFromId(GetUserId(), false), n->own),
 			 errhint("Drop queues with tq_drop_queue, or raise tq.max_queues (now %d) and restart the server.",
 					 guc::max_queues)));
@@ -222,6 +230,8 @@ bool install_queue(Db &db, const QueueRow &row, uint32 seen, bool any_new)
 		Queue &q = engine.queue(slot);
 		q.id = row.id;
 		q.settings = row.settings;
+		if (row.creator != InvalidOid)
+			q.creator = row.creator;
 		if (!found)
 			engine.forget_starts(q, mono_now());
 		q.persisted = true;

@@ -52,6 +52,7 @@ struct QueueRow
 {
 	int32 id;
 	const char *name;
+	Oid creator; // InvalidOid: unknown, or a role without limits
 	core::QueueSettings settings;
 	Micros paused_until; // 0: not paused
 	bool closing;

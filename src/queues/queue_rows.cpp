@@ -130,8 +130,6 @@ int list_of_row(const char *name, const char *what, Jsonb *json, int (*parse)(Js
 	return n;
 }
 
-bool has_group_settings() { return OidIsValid(get_relname_relid("group_setting", get_namespace_oid("tq", false))); }
-
 // Returns -1 if a queue was changed since `seen`: a row may be older than memory.
 int read_once(Db &db, const char *name, uint32 seen)
 {
@@ -140,14 +138,15 @@ int read_once(Db &db, const char *name, uint32 seen)
 	const Oid types[] = {TEXTOID};
 	const Datum values[] = {name != nullptr ? CStringGetTextDatum(name) : static_cast<Datum>(0)};
 	const char nulls[] = {name != nullptr ? ' ' : 'n', '\0'};
-	// 0.1.0 has no settings of groups
-	pg::sql(has_group_settings()
+	// 0.1.0 has neither creators nor settings of groups
+	pg::sql(records_creators()
 				? "SELECT id, name, settings, paused, paused_until, closing, paused_kinds,"
 				  " (SELECT jsonb_object_agg(g.group_key, jsonb_build_object('paused_until', g.paused_until,"
 				  "   'max_running', g.max_running, 'rate', g.rate)) FROM tq.group_setting g WHERE g.queue_id = q.id)"
-				  " AS groups FROM tq.queue q WHERE $1 IS NULL OR name = $1"
-				: "SELECT id, name, settings, paused, paused_until, closing, paused_kinds, NULL::jsonb AS groups"
-				  " FROM tq.queue WHERE $1 IS NULL OR name = $1",
+				  " AS groups, (SELECT c.role::oid FROM tq.creator c WHERE c.queue_id = q.id) AS creator"
+				  " FROM tq.queue q WHERE $1 IS NULL OR name = $1"
+				: "SELECT id, name, settings, paused, paused_until, closing, paused_kinds, NULL::jsonb AS groups,"
+				  " NULL::oid AS creator FROM tq.queue WHERE $1 IS NULL OR name = $1",
 			{types, values, nulls}, true, 0);
 	TQ_WAIT_POINT("queues-after-read");
 	const auto rows = static_cast<int>(SPI_processed);
@@ -169,6 +168,8 @@ int read_once(Db &db, const char *name, uint32 seen)
 		row.paused_until = pg::spi_bool(at, "paused") ? pg::spi_time(at, "paused_until", core::kNever) : 0;
 		if (row.paused_until <= wall_now())
 			row.paused_until = 0; // the row still has an expired pause
+		bool null = false;
+		row.creator = DatumGetObjectId(pg::spi_value(at, "creator", OIDOID, &null));
 		row.closing = pg::spi_bool(at, "closing");
 		row.nkinds = list_of_row(row.name, "paused kinds", pg::spi_jsonb(at, "paused_kinds"), paused_kinds, &row.kinds);
 		row.ngroups =

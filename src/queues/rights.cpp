@@ -398,7 +398,13 @@ void grant_to_creator(const Queue &q)
 			" WHERE EXISTS (SELECT FROM pg_roles WHERE oid = $2) ON CONFLICT DO NOTHING",
 			{types, values}, false, 0);
 	end_grants_of();
+	if (records_creators())
+		pg::sql("INSERT INTO tq.creator (queue_id, role) SELECT $1, $2::regrole"
+				" WHERE EXISTS (SELECT FROM pg_roles WHERE oid = $2) ON CONFLICT DO NOTHING",
+				{types, values}, false, 0);
 }
+
+bool records_creators() { return OidIsValid(get_relname_relid("creator", get_namespace_oid("tq", false))); }
 
 const char *names_of(uint8 any_of)
 {

@@ -80,12 +80,6 @@ struct Rights
 	bool may_read(int32 queue_id) const noexcept { return may(queue_id, kMayRead); }
 	bool may_read(const Queue &q) const noexcept { return may(q, kMayRead); }
 
-	// Whether the role has every right on the queue that a creator gets.
-	bool owns(const Queue &q) const noexcept
-	{
-		return mask_of(q.id) == kQueueRights || (q.creator == user && !q.persisted);
-	}
-
 private:
 	const QueueRights *place_of(int32 queue_id) const noexcept;
 	uint8 mask_of(int32 queue_id) const noexcept;
@@ -157,8 +151,11 @@ void require_right_everywhere(const Db &db, const char *what, uint8 any_of);
 // call; `what` names the function.
 void require_testing(const Db &db, const char *what);
 
-// Inserts all rights on a new queue for its creator. Runs as the extension's owner, inside its SPI connection.
+// Inserts the creator of a new queue, and all rights for it. Runs as the extension's owner, inside its SPI connection.
 void grant_to_creator(const Queue &q);
+
+// Whether the table tq.creator exists: 0.1.0 has none.
+bool records_creators();
 
 // The privileges that include one of these rights, for messages: "consume or manage".
 const char *names_of(uint8 any_of);

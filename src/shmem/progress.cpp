@@ -82,11 +82,12 @@ bool set_progress(Entry &e, const char *text, Size length) noexcept
 {
 	if (e.progress == 0)
 	{
-		constexpr uint32 kFactor = 4; // one queue can have four of five slots
+		constexpr uint32 kFactor = 4; // one queue, or all queues that a role created, can have four of five slots
 		core::Queue &q = engine.queue(e.queue);
 		const core::Share share{0, table->slots, kFactor};
-		const int32 slot =
-			share.left(q.progress, table->used.load(std::memory_order_relaxed)) > 0 ? take_group_slot() : -1;
+		const uint32 used = table->used.load(std::memory_order_relaxed);
+		const bool may = share.left(used, used) > 0 || share.left(engine.held_by_creator(q).progress, used) > 0;
+		const int32 slot = may ? take_group_slot() : -1;
 		if (slot < 0)
 			return false;
 		e.progress = static_cast<uint16_t>(slot + 1);

@@ -3,6 +3,7 @@
 #include "guc.hpp"
 #include "shmem/asked_kinds.hpp"
 #include "shmem/grant_changes.hpp"
+#include "shmem/guarantees.hpp"
 #include "shmem/progress.hpp"
 #include "shmem/test_support.hpp"
 #include "pg/wal.hpp"
@@ -53,17 +54,6 @@ uint32 max_procs()
 // The transactions of a snapshot, and the process's own.
 uint32 max_xips() { return max_procs() + static_cast<uint32>(max_prepared_xacts) + 1; }
 
-core::Limits limits()
-{
-	return core::Limits{static_cast<uint32>(guc::max_live_jobs),
-						static_cast<uint32>(guc::max_lanes),
-						static_cast<uint32>(guc::max_queues),
-						static_cast<uint32>(guc::max_databases),
-						max_procs(),
-						static_cast<uint32>(guc::max_workers),
-						static_cast<uint32>(guc::max_groups)};
-}
-
 // SegmentSlot begins a cache line.
 static_assert(PG_CACHE_LINE_SIZE % core::kCacheLine == 0);
 
@@ -103,6 +93,17 @@ JobId next_id(uint32_t d) noexcept { return own.dbs[d].next_id.load(std::memory_
 
 } // namespace
 
+core::Limits limits()
+{
+	return core::Limits{static_cast<uint32>(guc::max_live_jobs),
+						static_cast<uint32>(guc::max_lanes),
+						static_cast<uint32>(guc::max_queues),
+						static_cast<uint32>(guc::max_databases),
+						max_procs(),
+						static_cast<uint32>(guc::max_workers),
+						static_cast<uint32>(guc::max_groups)};
+}
+
 void request_shmem()
 {
 	RequestAddinShmemSpace(add_size(own_size(), Engine::size(limits())));
@@ -138,7 +139,8 @@ void init_shmem()
 		own.header->crashed = !pg::was_shut_down();
 	}
 	void *region = ShmemInitStruct("tq live jobs", Engine::size(limits()), &found);
-	if (!found)
+	const bool created = !found;
+	if (created)
 		engine.create(region, limits());
 	else
 		engine.attach(region);
@@ -153,6 +155,8 @@ void init_shmem()
 	init_test_shmem();
 #endif
 	LWLockRelease(AddinShmemInitLock);
+	if (created)
+		warn_of_sizes();
 }
 
 void Awaited::forget() noexcept

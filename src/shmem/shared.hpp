@@ -199,6 +199,7 @@ struct Db
 extern Engine engine;			// process-local view
 extern uint32 my_proc;			// this backend's number
 
+core::Limits limits();			// by the settings
 void request_shmem();			// shmem_request_hook
 void init_shmem();				// shmem_startup_hook
 bool preloaded() noexcept;

@@ -69,7 +69,7 @@ Found find_name(uint16_t d, const char *name, Oid role) noexcept
 uint32_t make_name(const Found &f, uint16_t d, const char *name, Oid role, bool take) noexcept
 {
 	constexpr uint32_t kFactor = 4; // one role can have four of five slots
-	const core::Share share{1, engine.limits().workers, kFactor};
+	const core::Share share{0, engine.limits().workers, kFactor};
 	uint32_t slot = role == InvalidOid || take || share.left(f.mine, f.used) > 0 ? f.unused : kNil;
 	if (slot == kNil)
 		slot = f.own != kNil || !take ? f.own : f.other;

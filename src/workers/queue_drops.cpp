@@ -66,6 +66,7 @@ bool delete_row(const WorkerContext &context, int32 id)
 		{
 			pg::sql("DELETE FROM tq.subscription WHERE queue_id = $1", {types, values}, false, 0);
 			pg::sql("DELETE FROM tq.group_setting WHERE queue_id = $1", {types, values}, false, 0);
+			pg::sql("DELETE FROM tq.creator WHERE queue_id = $1", {types, values}, false, 0);
 		}
 	}
 	pg::leave_owner(scope);

@@ -200,7 +200,7 @@ SELECT id FROM tq_claim('other', kinds => '{bound}', worker => 'bound', bind_wor
 CREATE TABLE closed (statement text);
 INSERT INTO closed VALUES
 	('SELECT count(*) FROM tq.help'), ('SELECT count(*) FROM tq.handler'), ('SELECT count(*) FROM tq.requester'), ($$INSERT INTO tq.requester VALUES ('x', 'postgres')$$), ('SELECT count(*) FROM tq.acl'), ('SELECT count(*) FROM tq.audit'), ('DELETE FROM tq.audit'), ($$SELECT nextval('tq.audit_id_seq')$$),
-	('SELECT count(*) FROM tq.subscription'), ('SELECT count(*) FROM tq.group_setting'), ('SELECT count(*) FROM tq.subscriptions()'), ('SELECT count(*) FROM tq.queue'), ('SELECT count(*) FROM tq.job'), ('SELECT count(*) FROM tq.job_0'),
+	('SELECT count(*) FROM tq.subscription'), ('SELECT count(*) FROM tq.group_setting'), ('SELECT count(*) FROM tq.creator'), ('DELETE FROM tq.creator'), ('SELECT count(*) FROM tq.subscriptions()'), ('SELECT count(*) FROM tq.queue'), ('SELECT count(*) FROM tq.job'), ('SELECT count(*) FROM tq.job_0'),
 	('SELECT count(*) FROM tq.event'), ('SELECT count(*) FROM tq.event_0'), ('SELECT count(*) FROM tq.segment'), ('SELECT count(*) FROM tq.meta'),
 	($$INSERT INTO tq.acl VALUES (0, 'r_none'::regrole, 'manage')$$), ('DELETE FROM tq.event_0'), ('TRUNCATE tq.job_0'),
 	($$SELECT nextval('tq.job_id_seq')$$), ($$SELECT setval('tq.lease_seq', 1)$$), ($$SELECT nextval('tq.queue_id_seq')$$),

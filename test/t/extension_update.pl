@@ -157,6 +157,9 @@ for my $version (@released)
 	in_db($database, q{create view depends as select queue, ready from tq_queues;
 		create function atomic() returns bigint begin atomic; select tq_enqueue('work', '{"by": "atomic"}'); end});
 
+	in_db($database, q{select tq_grant('*', 'nosy', 'create'); set role nosy; select tq_create_queue('own'); reset role;
+		select tq_revoke('*', 'nosy', 'create')});
+
 	# open sessions in the middle of transactions
 	my ($held, $open, $new, $bound, $waiting) = map { session($node, $database) } 1 .. 5;
 	in_db($database, q{select tq_enqueue_many('work', array_agg(jsonb_build_object('n', i))) from generate_series(1, 10) i});
@@ -178,6 +181,8 @@ for my $version (@released)
 	is(in_db($database, q{select extversion from pg_extension where extname = 'tq'}), $current, "$version: updated to $current");
 	same_catalog($database, 'fresh', "$version: the update makes what an installation makes");
 
+	is(in_db($database, q{select q.name, c.role from tq.creator c left join tq.queue q on q.id = c.queue_id}), 'own|nosy',
+		"$version: the creators of queues are known");
 	is(ask($held, 'select count(tq_complete(id, lease)) from mine'), 3, "$version: leases from before are good");
 	is(ask($open, 'select count(tq_complete(id, lease)) from mine; commit'), 2, "$version: in the transaction of their claim, too");
 	is(ask($new, 'execute more; commit'), 't', "$version: prepared statements go on");

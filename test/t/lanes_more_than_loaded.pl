@@ -11,6 +11,7 @@ use TqTest;
 
 my $node = tq_node('dry_lanes', conf => <<CONF);
 tq.max_live_jobs = 1000
+tq.max_lanes = 1200
 CONF
 scheduler_of($node);
 # --- jobs that poll -------------------------------------------------------------------------------------------------------

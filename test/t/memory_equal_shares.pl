@@ -1,5 +1,6 @@
 # One role with one right on one queue takes as much memory as it can. Another queue still delivers 300 new jobs. One
-# section for each shared resource: live jobs, kinds, groups, names of workers, progress, queues.
+# section for each shared resource: live jobs, kinds, groups, names of workers, progress, queues, kinds of many queues.
+# The server warns of sizes that are too small.
 
 use strict;
 use warnings;
@@ -151,10 +152,10 @@ ask($producer, 'ROLLBACK');
 my $lanes = "SELECT used FROM (SELECT substring(m FROM '\\d+\$')::int AS used FROM string_to_table(tq_metrics(), E'\\n') m
 	WHERE m LIKE 'tq_memory_places_used{place=\"kind\"}%') x";
 cmp_ok($node->safe_psql('postgres', $lanes), '<', 20, 'a rollback frees its kinds');
-ask($producer, "SELECT tq_enqueue('qa', kind => 'y' || i) FROM generate_series(1, 100) i");
-victim_works('a hundred kinds');
+ask($producer, "SELECT tq_enqueue('qa', kind => 'y' || i) FROM generate_series(1, 90) i");
+victim_works('ninety kinds');
 empty();
-is(ask($producer, "SELECT count(tq_enqueue('qa', kind => 'x' || i)) FROM generate_series(1, 100) i"), '100',
+is(ask($producer, "SELECT count(tq_enqueue('qa', kind => 'x' || i)) FROM generate_series(1, 90) i"), '90',
 	'kinds without jobs make way for others');
 empty();
 
@@ -199,7 +200,7 @@ for my $i (1 .. 64)
 	my $answer = ask($maker, "SELECT tq_create_queue('m$i')");
 	if ($answer =~ /ERROR/)
 	{
-		like($answer, qr/53400.*too many queues.*role "maker" owns $made/s, "one role cannot make all queues ($made)");
+		like($answer, qr/53400.*too many queues.*role "maker" has created $made\./s, "one role cannot make all queues ($made)");
 		last;
 	}
 	++$made;
@@ -207,8 +208,61 @@ for my $i (1 .. 64)
 cmp_ok($made, '<', 40, 'but half of them');
 is($node->safe_psql('postgres', "SELECT tq_create_queue('late') IS NULL"), 'f', 'others can make some');
 
-counters_hold('everything');
+#
+# Progress and kinds of many queues that one role created
+#
+sub complete_all
+{
+	$node->safe_psql('postgres', "SELECT count(*) FROM tq_complete_many((SELECT array_agg(id) FROM tq_running), (SELECT array_agg(lease) FROM tq_running))");
+	return;
+}
+complete_all();
+ask($maker, "SELECT tq_enqueue('m' || 1 + i % 3) FROM generate_series(1, 30) i");
+ask($maker, "SELECT tq_heartbeat(id, lease, progress => '\"half\"') FROM tq_claim('m$_', 10)") for 1 .. 3;
+$node->safe_psql('postgres', "SELECT tq_heartbeat(id, lease, progress => '\"mine\"') FROM tq_claim('qb', 1)");
+is($node->safe_psql('postgres', "SELECT string_agg(DISTINCT queue, ' ') FILTER (WHERE queue <> 'qb') || '|' || count(*) FILTER (WHERE queue = 'qb') FROM tq_running WHERE progress IS NOT NULL"),
+	'm1|1', 'one role cannot take all places for progress with the queues that it creates');
+complete_all();
+
+sub fill_kinds
+{
+	ask($maker, <<'SQL');
+DO $$ BEGIN
+	FOR q IN 1 .. 10 LOOP
+		FOR k IN 1 .. 40 LOOP
+			BEGIN PERFORM tq_enqueue('m' || q, kind => 'k' || k); EXCEPTION WHEN configuration_limit_exceeded THEN EXIT; END;
+		END LOOP;
+	END LOOP;
+END $$;
+SQL
+	return $node->safe_psql('postgres', "SELECT count(DISTINCT (queue, kind)) FROM tq_jobs WHERE queue LIKE 'm%' AND kind IS NOT NULL");
+}
+my $refused = qr/53400.*too many kinds of jobs in queue "m1".*Role "maker" has created $made queues with 1?\d\d kinds\. Beyond 1 for each queue, a role can have at most 96\./s;
+cmp_ok(fill_kinds(), '<=', 10 + 96, 'one role cannot take all kinds with the queues that it creates');
+like(ask($maker, "SELECT tq_enqueue('m1', kind => 'one more')"), $refused, 'the error names the role and its limit');
+victim_works('kinds in many queues of one role');
+$node->safe_psql('postgres', "SELECT tq_revoke('m' || g, 'maker', 'monitor') FROM generate_series(1, $made) g");
 leave($consumer, $manager, $producer, $maker);
+$node->restart;
+$maker = as('maker');
+cmp_ok(fill_kinds(), '<=', 10 + 96, 'nor after a restart, and without all rights on them');
+like(ask($maker, "SELECT tq_enqueue('m1', kind => 'one more')"), $refused, '... with the same error');
+like(ask($maker, "SELECT tq_create_queue('m more')"), qr/53400.*role "maker" has created $made\./s, '... and no more queues');
+ask($maker, "SELECT tq_drop_queue('m$made')");
+ok(until_true($node, "SELECT count(*) = $made - 1 FROM tq.creator WHERE role = 'maker'::regrole"), 'a dropped queue does not count');
+
+#
+# Sizes that are too small
+#
+my $log = slurp_file($node->logfile);
+like($log, qr/WARNING: +tq\.max_groups is too small for a guaranteed share of each of the queues\n.*DETAIL: +200 groups guarantee a share to 50 of 64 queues \(tq\.max_queues\)\.\n.*HINT: +Set tq\.max_groups to at least 256, or tq\.max_queues to at most 50, and restart the server\./,
+	'the server warns of a size that cannot guarantee a share to each queue');
+unlike($log, qr/tq\.max_(?!groups)\w+ is too small/, '... and of no other');
+is($node->safe_psql('postgres', "SELECT value, status, hint FROM tq_health() WHERE item = 'guaranteed shares'"),
+	'tq.max_groups: 50 of 64 queues|warn|Set tq.max_groups to at least 256, or tq.max_queues to at most 50, and restart the server.', '... and so does tq_health');
+
+counters_hold('everything');
+leave($maker);
 check_journal($node);
 
 #

@@ -12,7 +12,7 @@ use TqTest;
 my $node = tq_node('idle_backlog', conf => <<CONF);
 tq.max_live_jobs = 2000
 tq.max_queues = 128
-tq.max_lanes = 256
+tq.max_lanes = 512
 tq.max_groups = 300
 CONF
 scheduler_of($node);

@@ -38,7 +38,7 @@ TEST(Share, LeavesSomeOfThePoolToTheNext)
 
 TEST(Share, GuaranteesPlacesWhateverOthersHold)
 {
-	const Share s = Share::of(100'000, 256, 62'500, 4);
+	const Share s = Share::of(12'500, 256, 62'500, 4);
 	EXPECT_EQ(s.guaranteed, 48U);
 	uint32_t lent = 0, all = 0;
 	for (int holder = 0; holder < 256; ++holder)
@@ -165,6 +165,41 @@ TEST(Shares, WakeWaiters)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
+// All queues take all that they can get, one after the other. Each gets its guaranteed number, which exists.
+TEST(Shares, AddUp)
+{
+	const auto check = [](const Share &s, uint32_t total, uint32_t queues, uint32_t part, uint32_t times) {
+		const std::string of = std::to_string(queues) + " queues of " + std::to_string(total);
+		EXPECT_GE(s.guaranteed, 1U) << of;
+		EXPECT_GE(s.pool, total / 4) << of;
+		EXPECT_LE(uint64_t{s.pool} + uint64_t{times} * part, total) << of;
+		if (queues > part)
+			return; // warned of at server start
+		EXPECT_LE(uint64_t{s.guaranteed} * queues, part) << of;
+		uint32_t lent = 0;
+		uint64_t all = 0;
+		for (uint32_t q = 0; q < queues; ++q)
+			all += take_all(s, &lent);
+		EXPECT_LE(all, uint64_t{s.guaranteed} * queues + s.pool) << of;
+		EXPECT_LE(all + uint64_t{times - 1} * part, total) << of;
+	};
+	int fit = 0;
+	for (const uint32_t total : {16U, 64U, 100U, 1000U, 1024U, 2000U, 4096U, 10'000U, 100'000U})
+		for (const uint32_t queues : {1U, 10U, 256U, 1000U})
+		{
+			Rig t(Limits{total, std::min(total, 32'000U), queues, 1, 4, 2, total}, Locks::none);
+			const Limits &l = t.engine.limits();
+			const Guarantees g = Engine::guarantees(l);
+			check(t.engine.entry_share(), l.entries - l.entries / 8, queues, g.entries, 2);
+			check(t.engine.group_share(), l.groups, queues, g.groups, 1);
+			check(t.engine.kind_share(), l.lanes, queues, g.kinds, 1);
+			fit += g.entries >= queues && g.groups >= queues && g.kinds >= queues;
+		}
+	EXPECT_EQ(fit, 21);
+	const Guarantees usual = Engine::guarantees(Limits{100'000, 1024, 256, 8, 4, 2, 2000});
+	EXPECT_GE(std::min({usual.entries, usual.groups, usual.kinds}), 256U);
+}
+
 TEST(Shares, OfKinds)
 {
 	Rig t(Limits{64, 32, 4, 2, 4, 2, 4});
@@ -173,11 +208,46 @@ TEST(Shares, OfKinds)
 		++made;
 	EXPECT_EQ(made, t.engine.kind_share().most());
 	for (uint16_t q = 1; q < 4; ++q) // whichever database it belongs to
-		EXPECT_GE(t.engine.kinds_left(t.q(q)), 1U);
+		EXPECT_TRUE(t.engine.may_add_kind(t.q(q)));
 	EXPECT_LT(made, 32U / 2 + 2);
 	EXPECT_NE(t.engine.make_lane(t.q(1), "a"), kNoLane); // in another database
 	EXPECT_NE(t.engine.make_lane(t.q(2), "a"), kNoLane); // in the same database
 	EXPECT_EQ(verify(t.engine), "");
+}
+
+// All queues that a role created share what one queue may have. Others get their guaranteed kinds, and some more.
+TEST(Shares, OfKindsByCreator)
+{
+	for (const uint32_t queues : {4U, 10U, 1000U})
+	{
+		Rig t(Limits{64, 32 * queues, queues, 1, 4, 2, 4}, Locks::none);
+		const auto kinds = [&t](uint16_t q) {
+			uint32_t n = 0;
+			while (t.engine.make_lane(t.q(q), ("k" + std::to_string(n)).c_str()) != kNoLane)
+				++n;
+			return n;
+		};
+		const Share s = t.engine.kind_share();
+		const auto half = static_cast<uint16_t>(queues / 2);
+		for (uint16_t q = 0; q < half; ++q)
+			t.q(q).creator = 7;
+		for (uint16_t q = half; q < queues; ++q)
+			t.q(q).creator = 8U + (q & 1U);
+		uint32_t all = 0;
+		for (uint16_t q = 0; q < half; ++q)
+			all += kinds(q);
+		EXPECT_EQ(all, s.guaranteed * half + (s.pool + 1) / 2);
+		EXPECT_EQ(t.engine.held_by_creator(t.q()).queues, half);
+		EXPECT_EQ(t.engine.held_by_creator(t.q()).kinds, all);
+		EXPECT_GT(kinds(half), s.guaranteed);
+		for (auto q = static_cast<uint16_t>(half + 1); q < queues; ++q)
+			EXPECT_GE(kinds(q), s.guaranteed);
+		for (uint16_t l = t.q().lanes; l != kNoLane; l = t.q().lanes)
+			if (!t.engine.free_idle_lane(t.q(), l))
+				break;
+		EXPECT_TRUE(t.engine.may_add_kind(t.q(1)));
+		EXPECT_EQ(verify(t.engine), "");
+	}
 }
 
 TEST(Shares, IdleKindsAreFreed)

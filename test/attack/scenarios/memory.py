@@ -36,6 +36,8 @@ Scenario("kinds_rollback", "produce", "enqueues 1100 kinds, and rolls back",
          "BEGIN; SELECT tq_enqueue('qa', kind => 'z{n}' || i) FROM generate_series(1, 1100) i; ROLLBACK")
 Scenario("kinds_held", "produce", "enqueues as many kinds as it can, and commits",
          "SELECT tq_enqueue('qa', kind => 'z{n} {i} ' || i) FROM generate_series(1, 100) i", lasting=True)
+Scenario("kinds_of_queues", "create", "enqueues as many kinds as it can to each of many queues that it makes", """
+    SELECT tq_enqueue('made{n} ' || i % 20, kind => 'z{i} ' || i) FROM generate_series(1, 20) i""", lasting=True)
 Scenario("worker_names", "consume", "claims from an empty queue under 2000 names",
          "SELECT (SELECT count(*) FROM tq_claim('qa', worker => 'w{n} {i} ' || i)) FROM generate_series(1, 2000) i", after=drain_works)
 Scenario("queues_made", "create", "makes as many queues as it can", "SELECT tq_create_queue('made{n} {i}')", lasting=True)
