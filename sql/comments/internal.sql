@@ -33,9 +33,13 @@ COMMENT ON SEQUENCE tq.audit_id_seq IS $tq$Numbers of the rows of tq.audit.$tq$;
 COMMENT ON SEQUENCE tq.lease_seq IS $tq$Numbers of leases, drawn in blocks.$tq$;
 
 COMMENT ON DOMAIN tq.inbox_queue IS $tq$The column queue of the view tq_inbox.$tq$;
+COMMENT ON TYPE tq.role IS $tq$A role in a table that is dumped: its oid, or a name that no role had.$tq$;
 COMMENT ON TYPE tq.job_line IS $tq$A row of the view tq_jobs.$tq$;
 
 COMMENT ON FUNCTION tq.require_library() IS $tq$Raises an error if the server still runs the library of an older version.$tq$;
+COMMENT ON FUNCTION tq.role_in(cstring) IS $tq$Input of the type tq.role.$tq$;
+COMMENT ON FUNCTION tq.role_out(tq.role) IS $tq$Output of the type tq.role.$tq$;
+COMMENT ON FUNCTION tq.role_oid(tq.role) IS $tq$The oid of the role; 0: it was missing when its name was read.$tq$;
 COMMENT ON FUNCTION tq.running() IS $tq$Rows of the view tq_running.$tq$;
 COMMENT ON FUNCTION tq.workers() IS $tq$Rows of the view tq_workers.$tq$;
 COMMENT ON FUNCTION tq.jobs() IS $tq$Rows of the view tq_jobs.$tq$;

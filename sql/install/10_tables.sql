@@ -30,6 +30,19 @@ SELECT tq.require_library();
 -- The database's default must not decide what the tables are made of.
 SET LOCAL default_table_access_method = heap;
 
+-- A role, in tables that are dumped: its oid, printed as its name; or a name that no role had when it was read.
+CREATE TYPE tq.role;
+CREATE FUNCTION tq.role_in(cstring) RETURNS tq.role
+	LANGUAGE C STABLE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_role_in';
+CREATE FUNCTION tq.role_out(tq.role) RETURNS cstring
+	LANGUAGE C STABLE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_role_out';
+CREATE TYPE tq.role (INPUT = tq.role_in, OUTPUT = tq.role_out);
+CREATE FUNCTION tq.role_oid(tq.role) RETURNS oid
+	LANGUAGE C IMMUTABLE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_role_oid';
+CREATE CAST (tq.role AS oid) WITH FUNCTION tq.role_oid(tq.role) AS IMPLICIT;
+CREATE CAST (regrole AS tq.role) WITH INOUT AS ASSIGNMENT;
+CREATE CAST (tq.role AS bytea) WITHOUT FUNCTION AS IMPLICIT;	-- for its operator class
+
 -- One row per enqueued job. A row is never updated or deleted, except in segment 0.
 CREATE TABLE tq.job (
 	id           bigint NOT NULL,          -- ordered; below 2^53
@@ -140,7 +153,7 @@ CREATE SEQUENCE tq.queue_id_seq AS int;
 -- no effect and are deleted later.
 CREATE TABLE tq.acl (
 	queue_id  int NOT NULL,                -- 0: all queues
-	role      regrole NOT NULL,
+	role      tq.role NOT NULL,
 	privilege text COLLATE "C" NOT NULL
 		CONSTRAINT acl_privilege_known CHECK (privilege IN ('produce', 'consume', 'operate', 'manage', 'metrics', 'inspect', 'monitor')
 			OR (privilege = 'create' AND queue_id = 0)),
@@ -278,8 +291,8 @@ SELECT pg_catalog.pg_extension_config_dump('tq.job_0', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.event_0', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.queue', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.queue_id_seq', '');
--- A dropped role would be restored as a number, which may then be the oid of another role.
-SELECT pg_catalog.pg_extension_config_dump('tq.acl', 'WHERE EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = acl.role)');
+-- Dumps leave out the rows of dropped roles, which have no names.
+SELECT pg_catalog.pg_extension_config_dump('tq.acl', 'WHERE acl.role::oid = 0 OR EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = acl.role::oid)');
 SELECT pg_catalog.pg_extension_config_dump('tq.segment', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.unique_key', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.dependency', '');

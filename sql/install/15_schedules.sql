@@ -14,7 +14,7 @@ CREATE TABLE tq.schedule (
 	options     jsonb NOT NULL,            -- as given; start and end of it are the next two
 	starts_at   timestamptz,               -- no time before it
 	ends_at     timestamptz,               -- no time after it
-	owner       regrole NOT NULL,          -- its jobs are enqueued with the rights of this role
+	owner       tq.role NOT NULL,          -- its jobs are enqueued with the rights of this role
 	anchor      timestamptz NOT NULL,      -- `every` counts from here
 	fired_until timestamptz NOT NULL,      -- times at or before it do not fire (again)
 	defined_at  timestamptz NOT NULL,
@@ -29,7 +29,7 @@ CREATE TABLE tq.schedule (
 
 -- For the limits of a queue and of a role.
 CREATE INDEX schedule_queue ON tq.schedule (queue);
-CREATE INDEX schedule_owner ON tq.schedule (owner);
+CREATE INDEX schedule_owner ON tq.schedule ((owner::oid));
 
 -- One row per schedule and time. The transaction that enqueues the job writes the row, so there is exactly one job. The
 -- last hundred rows are kept.
@@ -56,6 +56,5 @@ ALTER TABLE tq.schedule ENABLE ALWAYS TRIGGER tq_changed, ENABLE ALWAYS TRIGGER 
 
 REVOKE ALL ON TABLE tq.schedule, tq.schedule_fire FROM PUBLIC;
 
--- A dropped role would be restored as a number, which may then be the oid of another role.
-SELECT pg_catalog.pg_extension_config_dump('tq.schedule', 'WHERE EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = schedule.owner)');
+SELECT pg_catalog.pg_extension_config_dump('tq.schedule', 'WHERE schedule.owner::oid = 0 OR EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = schedule.owner::oid)');
 SELECT pg_catalog.pg_extension_config_dump('tq.schedule_fire', '');

@@ -25,11 +25,10 @@ SELECT pg_catalog.pg_extension_config_dump('tq.group_setting', '');
 -- revoked. A queue's row is deleted with it.
 CREATE TABLE tq.creator (
 	queue_id int PRIMARY KEY,              -- tq.queue.id
-	role     regrole NOT NULL
+	role     tq.role NOT NULL
 );
 REVOKE ALL ON TABLE tq.creator FROM PUBLIC;
--- A dropped role would be restored as a number, which may then be the oid of another role.
-SELECT pg_catalog.pg_extension_config_dump('tq.creator', 'WHERE EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = creator.role)');
+SELECT pg_catalog.pg_extension_config_dump('tq.creator', 'WHERE creator.role::oid = 0 OR EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = creator.role::oid)');
 
 CREATE FUNCTION tq_pause(queue text, kind text DEFAULT NULL, until timestamptz DEFAULT NULL, group_key text DEFAULT NULL)
 RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';

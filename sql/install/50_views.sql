@@ -63,10 +63,10 @@ CREATE VIEW tq_dead AS
 	FROM (SELECT tq.dead() AS line) l;
 
 CREATE VIEW tq_grants WITH (security_barrier) AS
-	SELECT CASE a.queue_id WHEN 0 THEN '*' ELSE q.name END AS queue, a.role, a.privilege
+	SELECT CASE a.queue_id WHEN 0 THEN '*' ELSE q.name END AS queue, a.role::oid::regrole AS role, a.privilege
 	FROM tq.acl a LEFT JOIN tq.queue q ON q.id = a.queue_id
 	WHERE (a.queue_id = 0 OR q.id IS NOT NULL) AND tq.may_list(a.queue_id, a.role)
-		AND EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = a.role::pg_catalog.oid);
+		AND EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = a.role::oid);
 
 CREATE VIEW tq_rights WITH (security_barrier) AS
 	SELECT '*'::text AS queue, tq.rights_on(0) AS privileges

@@ -3,9 +3,8 @@
 
 CREATE TABLE tq.requester (
 	id   text COLLATE "C" PRIMARY KEY,
-	role regrole NOT NULL                  -- its right to produce counts when a follow-up is enqueued
+	role tq.role NOT NULL                  -- its right to produce counts when a follow-up is enqueued
 );
-CREATE INDEX requester_role ON tq.requester (role);
+CREATE INDEX requester_role ON tq.requester ((role::oid));
 REVOKE ALL ON TABLE tq.requester FROM PUBLIC;
--- A dropped role would be restored as a number, which may then be the oid of another role.
-SELECT pg_catalog.pg_extension_config_dump('tq.requester', 'WHERE EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = requester.role)');
+SELECT pg_catalog.pg_extension_config_dump('tq.requester', 'WHERE requester.role::oid = 0 OR EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = requester.role::oid)');

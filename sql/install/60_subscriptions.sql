@@ -4,13 +4,12 @@ CREATE TABLE tq.subscription (
 	queue_id   int NOT NULL,               -- tq.queue.id
 	url        text COLLATE "C" NOT NULL,
 	options    jsonb NOT NULL DEFAULT '{}', -- the gateway's; may hold secrets
-	role       regrole NOT NULL,           -- who subscribed
+	role       tq.role NOT NULL,           -- who subscribed
 	defined_at timestamptz NOT NULL,
 	PRIMARY KEY (queue_id, url)
 );
 REVOKE ALL ON TABLE tq.subscription FROM PUBLIC;
--- A dropped role would be restored as a number, which may then be the oid of another role.
-SELECT pg_catalog.pg_extension_config_dump('tq.subscription', 'WHERE EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = subscription.role)');
+SELECT pg_catalog.pg_extension_config_dump('tq.subscription', 'WHERE subscription.role::oid = 0 OR EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = subscription.role::oid)');
 
 CREATE FUNCTION tq_subscribe(queue text, url text, options jsonb DEFAULT '{}')
 RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';

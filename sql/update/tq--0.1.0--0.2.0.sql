@@ -28,19 +28,47 @@ CREATE OR REPLACE VIEW tq_jobs AS
 		(l.line).unique_key, (l.line).tags
 	FROM (SELECT tq.jobs() AS line) l;
 
+-- A role, in tables that are dumped: its oid, printed as its name; or a name that no role had when it was read.
+CREATE TYPE tq.role;
+CREATE FUNCTION tq.role_in(cstring) RETURNS tq.role
+	LANGUAGE C STABLE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_role_in';
+CREATE FUNCTION tq.role_out(tq.role) RETURNS cstring
+	LANGUAGE C STABLE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_role_out';
+CREATE TYPE tq.role (INPUT = tq.role_in, OUTPUT = tq.role_out);
+CREATE FUNCTION tq.role_oid(tq.role) RETURNS oid
+	LANGUAGE C IMMUTABLE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'tq_role_oid';
+CREATE CAST (tq.role AS oid) WITH FUNCTION tq.role_oid(tq.role) AS IMPLICIT;
+CREATE CAST (regrole AS tq.role) WITH INOUT AS ASSIGNMENT;
+CREATE CAST (tq.role AS bytea) WITHOUT FUNCTION AS IMPLICIT;	-- for its operator class
+
+-- The views keep their columns while those of the tables change. Dropped roles have no names.
+CREATE OR REPLACE VIEW tq_grants WITH (security_barrier) AS SELECT NULL::text AS queue, NULL::regrole AS role,
+	NULL::text COLLATE "C" AS privilege;
+CREATE OR REPLACE VIEW tq_handlers WITH (security_barrier) AS
+	SELECT NULL::text AS queue, NULL::text COLLATE "C" AS kind, NULL::text AS function, NULL::regrole AS role, NULL::jsonb AS options,
+		NULL::text AS search_path, NULL::timestamptz AS defined_at, NULL::text AS problem, NULL::timestamptz AS problem_at,
+		NULL::timestamptz AS retry_at;
+DELETE FROM tq.acl a WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = a.role::oid);
+ALTER TABLE tq.acl ALTER COLUMN role TYPE tq.role USING role::text::tq.role;
+ALTER TABLE tq.schedule ALTER COLUMN owner TYPE tq.role USING owner::text::tq.role;
+ALTER TABLE tq.handler ALTER COLUMN role TYPE tq.role USING role::text::tq.role;
+SELECT pg_catalog.pg_extension_config_dump('tq.acl', 'WHERE acl.role::oid = 0 OR EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = acl.role::oid)');
+SELECT pg_catalog.pg_extension_config_dump('tq.schedule', 'WHERE schedule.owner::oid = 0 OR EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = schedule.owner::oid)');
+SELECT pg_catalog.pg_extension_config_dump('tq.handler', 'WHERE handler.role::oid = 0 OR EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = handler.role::oid)');
+
 -- With an operator that only the server has.
 CREATE OR REPLACE VIEW tq_grants WITH (security_barrier) AS
-	SELECT CASE a.queue_id WHEN 0 THEN '*' ELSE q.name END AS queue, a.role, a.privilege
+	SELECT CASE a.queue_id WHEN 0 THEN '*' ELSE q.name END AS queue, a.role::oid::regrole AS role, a.privilege
 	FROM tq.acl a LEFT JOIN tq.queue q ON q.id = a.queue_id
 	WHERE (a.queue_id = 0 OR q.id IS NOT NULL) AND tq.may_list(a.queue_id, a.role)
-		AND EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = a.role::pg_catalog.oid);
+		AND EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = a.role::oid);
 
 -- How jobs of a finished segment ended.
 ALTER TABLE tq.segment ADD COLUMN ended text;
 
 -- The function of each handler. A function that was registered by its name only is recorded as the one of that name
 -- now.
-ALTER TABLE tq.handler ADD COLUMN owner regrole;
+ALTER TABLE tq.handler ADD COLUMN owner tq.role;
 ALTER TABLE tq.handler ADD COLUMN function_oid oid;
 UPDATE tq.handler h SET owner = p.proowner::pg_catalog.regrole, function_oid = p.oid
 	FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) p.pronamespace
@@ -48,7 +76,7 @@ UPDATE tq.handler h SET owner = p.proowner::pg_catalog.regrole, function_oid = p
 		AND p.proargtypes[0] OPERATOR(pg_catalog.=) '@extschema@.tq_job'::pg_catalog.regtype::pg_catalog.oid;
 
 CREATE OR REPLACE VIEW tq_handlers WITH (security_barrier) AS
-	SELECT q.name AS queue, nullif(h.kind, '') AS kind, pg_catalog.left(h.function, 8192) AS function, h.role, h.options,
+	SELECT q.name AS queue, nullif(h.kind, '') AS kind, pg_catalog.left(h.function, 8192) AS function, h.role::oid::regrole AS role, h.options,
 		pg_catalog.left(h.search_path, 8192) AS search_path, h.defined_at, pg_catalog.left(h.problem, 8192) AS problem, h.problem_at, h.retry_at
 	FROM tq.handler h JOIN tq.queue q ON q.id = h.queue_id
 	WHERE tq.may_list(h.queue_id, h.role);
@@ -56,13 +84,13 @@ CREATE OR REPLACE VIEW tq_handlers WITH (security_barrier) AS
 -- The roles that have asked for follow-ups. "by" in their settings is tq's own.
 CREATE TABLE tq.requester (
 	id   text COLLATE "C" PRIMARY KEY,
-	role regrole NOT NULL
+	role tq.role NOT NULL
 );
-CREATE INDEX requester_role ON tq.requester (role);
-SELECT pg_catalog.pg_extension_config_dump('tq.requester', 'WHERE EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = requester.role)');
+CREATE INDEX requester_role ON tq.requester ((role::oid));
+SELECT pg_catalog.pg_extension_config_dump('tq.requester', 'WHERE requester.role::oid = 0 OR EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = requester.role::oid)');
 -- For the limits of a queue and of a role.
 CREATE INDEX schedule_queue ON tq.schedule (queue);
-CREATE INDEX schedule_owner ON tq.schedule (owner);
+CREATE INDEX schedule_owner ON tq.schedule ((owner::oid));
 
 -- Groups that are paused (tq_pause with group_key) or have limits of their own. A queue's rows are deleted with it.
 CREATE TABLE tq.group_setting (
@@ -80,11 +108,10 @@ SELECT pg_catalog.pg_extension_config_dump('tq.group_setting', '');
 -- revoked. A queue's row is deleted with it. Of older queues, it is the only role with all that a creator was given.
 CREATE TABLE tq.creator (
 	queue_id int PRIMARY KEY,              -- tq.queue.id
-	role     regrole NOT NULL
+	role     tq.role NOT NULL
 );
 REVOKE ALL ON TABLE tq.creator FROM PUBLIC;
--- A dropped role would be restored as a number, which may then be the oid of another role.
-SELECT pg_catalog.pg_extension_config_dump('tq.creator', 'WHERE EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = creator.role)');
+SELECT pg_catalog.pg_extension_config_dump('tq.creator', 'WHERE creator.role::oid = 0 OR EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = creator.role::oid)');
 INSERT INTO tq.creator (queue_id, role)
 	SELECT queue_id, (pg_catalog.array_agg(role))[1] FROM (
 		SELECT queue_id, role FROM tq.acl WHERE queue_id OPERATOR(pg_catalog.<>) 0
@@ -340,13 +367,12 @@ CREATE TABLE tq.subscription (
 	queue_id   int NOT NULL,               -- tq.queue.id
 	url        text COLLATE "C" NOT NULL,
 	options    jsonb NOT NULL DEFAULT '{}', -- the gateway's; may hold secrets
-	role       regrole NOT NULL,           -- who subscribed
+	role       tq.role NOT NULL,           -- who subscribed
 	defined_at timestamptz NOT NULL,
 	PRIMARY KEY (queue_id, url)
 );
 REVOKE ALL ON TABLE tq.subscription FROM PUBLIC;
--- A dropped role would be restored as a number, which may then be the oid of another role.
-SELECT pg_catalog.pg_extension_config_dump('tq.subscription', 'WHERE EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = subscription.role)');
+SELECT pg_catalog.pg_extension_config_dump('tq.subscription', 'WHERE subscription.role::oid = 0 OR EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = subscription.role::oid)');
 
 CREATE FUNCTION tq_subscribe(queue text, url text, options jsonb DEFAULT '{}')
 RETURNS void LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
@@ -407,7 +433,7 @@ BEGIN
 			'@extschema@.tq_claim_for(text[],text[],integer,interval,interval,text[],boolean,boolean)'::regprocedure,
 			'@extschema@.tq_claim_next(text,bigint[],bigint[],jsonb[],integer,text,interval,text[],boolean,boolean)'::regprocedure,
 			'@extschema@.tq_heartbeat_worker(text)'::regprocedure, '@extschema@.tq_release_worker(text)'::regprocedure)
-			OR p.oid IN ('tq.may_list_groups'::regproc, 'tq.rights_on'::regproc, '@extschema@.tq_list'::regproc, '@extschema@.tq_cancel_many'::regproc, '@extschema@.tq_reschedule_many'::regproc,
+			OR p.oid IN ('tq.role_in'::regproc, 'tq.role_out'::regproc, 'tq.role_oid'::regproc, 'tq.may_list_groups'::regproc, 'tq.rights_on'::regproc, '@extschema@.tq_list'::regproc, '@extschema@.tq_cancel_many'::regproc, '@extschema@.tq_reschedule_many'::regproc,
 				'@extschema@.tq_retry_where'::regproc, '@extschema@.tq_purge_many'::regproc,
 				'@extschema@.tq_set_now'::regproc, '@extschema@.tq_reset'::regproc, '@extschema@.tq_enqueued'::regproc,
 				'@extschema@.tq_limit_group'::regproc, '@extschema@.tq_changes'::regproc,
@@ -432,6 +458,14 @@ BEGIN
 			SELECT a.grantee::regrole::text FROM aclexplode(c.relacl) a WHERE a.grantee NOT IN (0, c.relowner)
 		) g
 		WHERE c.oid = 'tq.audit_id_seq'::regclass
+		UNION ALL
+		SELECT format('REVOKE ALL ON TYPE %s FROM %s', t.oid::regtype, g.grantee)
+		FROM pg_type t CROSS JOIN LATERAL (
+			SELECT 'PUBLIC' AS grantee
+			UNION
+			SELECT a.grantee::regrole::text FROM aclexplode(t.typacl) a WHERE a.grantee NOT IN (0, t.typowner)
+		) g
+		WHERE t.oid = 'tq.role'::regtype
 	LOOP
 		EXECUTE command;
 	END LOOP;
@@ -450,7 +484,8 @@ GRANT EXECUTE ON ROUTINE @extschema@.tq_changes, @extschema@.tq_list, @extschema
 	@extschema@.tq_retry_where, @extschema@.tq_purge_many, @extschema@.tq_set_now, @extschema@.tq_reset,
 	@extschema@.tq_enqueued, @extschema@.tq_subscribe, @extschema@.tq_unsubscribe, @extschema@.tq_limit_group, tq.subscriptions,
 	@extschema@.tq_enqueue_info, @extschema@.tq_enqueue_many_info, @extschema@.tq_free_key, @extschema@.tq_find,
-	@extschema@.tq_cancel_jobs, tq.may_list_groups, tq.rights_on TO PUBLIC;
+	@extschema@.tq_cancel_jobs, tq.may_list_groups, tq.rights_on,
+	tq.role_in, tq.role_out, tq.role_oid TO PUBLIC;
 GRANT SELECT ON @extschema@.tq_audit, @extschema@.tq_subscriptions, @extschema@.tq_rights TO PUBLIC;
 
 -- Functions with more arguments replace those without. Each keeps the rights that administrators gave it.

@@ -1,6 +1,7 @@
 #include "handlers/executor_pool.hpp"
 
 #include "guc.hpp"
+#include "handlers/handler_function.hpp"
 #include "handlers/handler_list.hpp"
 #include "processes/slots.hpp"
 #include "processes/work_transaction.hpp"
@@ -98,6 +99,8 @@ int present(Oid role) noexcept
 // Why the role cannot have a session; null if no reason is known. Needs a transaction.
 const char *against(Oid role)
 {
+	if (!OidIsValid(role))
+		return kUnknownRole;
 	HeapTuple tuple = SearchSysCache1(AUTHOID, ObjectIdGetDatum(role));
 	if (!HeapTupleIsValid(tuple))
 		return psprintf("role %u does not exist", role);

@@ -1,5 +1,6 @@
 #include "handlers/handler_function.hpp"
 
+#include "queues/stored_roles.hpp"
 #include "pg/owner.hpp"
 #include "pg/spi.hpp"
 
@@ -112,7 +113,7 @@ Row *read_rows(const char *condition, int *n)
 	const Oid types[] = {INT8OID, OIDOID};
 	const Datum values[] = {Int64GetDatum(static_cast<int64>(GetSystemIdentifier())), ObjectIdGetDatum(MyDatabaseId)};
 	pg::sql(
-		psprintf("SELECT queue_id, kind, function, role::oid, owner::oid, function_oid FROM tq.handler"
+		psprintf("SELECT queue_id, kind, function, " TQ_HANDLER_ROLE ", owner::oid, function_oid FROM tq.handler"
 				 " WHERE retry_at IS DISTINCT FROM 'infinity' AND num_nulls(queue_id, kind, function, role) = 0 AND %s",
 				 condition),
 		{types, values}, true, 0);
@@ -188,6 +189,8 @@ Oid job_type_in(Oid schema)
 
 Judgment judge(const HandlerFunction &f, Oid job_type)
 {
+	if (!OidIsValid(f.role))
+		return paused(kUnknownRole);
 	Oid schema = InvalidOid;
 	const Oid named = function_named(f.function, job_type, &schema);
 	const Oid registered = f.has_identity ? f.function_oid : named;
@@ -218,7 +221,8 @@ Judgment judge(const HandlerFunction &f, Oid job_type)
 bool handlers_have_identity()
 {
 	const Oid table = get_relname_relid("handler", get_namespace_oid("tq", true));
-	return OidIsValid(table) && get_atttype(table, get_attnum(table, "owner")) == REGROLEOID &&
+	const Oid type = role_type();
+	return OidIsValid(table) && OidIsValid(type) && get_atttype(table, get_attnum(table, "owner")) == type &&
 		   get_atttype(table, get_attnum(table, "function_oid")) == OIDOID;
 }
 
@@ -256,17 +260,20 @@ void hold_changed_handlers(Oid extension, Oid schema)
 	leave_restricted(scope);
 }
 
-void bind_handlers(Oid extension, Oid schema)
+void bind_handlers(Oid extension, Oid schema, bool only_unbound)
 {
 	if (!handlers_have_identity())
 		return;
 	const Oid job_type = job_type_in(schema);
 	const Restricted scope = enter_restricted(extension);
 	int n = 0;
-	const Row *rows = read_rows("$1 IS NOT NULL AND $2 IS NOT NULL", &n);
+	const Row *rows =
+		read_rows(psprintf("$1 IS NOT NULL AND $2 IS NOT NULL%s", only_unbound ? " AND function_oid IS NULL" : ""), &n);
 	for (int i = 0; i < n; ++i)
 	{
 		Row r = rows[i];
+		if (!OidIsValid(r.f.role)) // after resolve_roles()
+			continue;
 		Oid in_schema = InvalidOid;
 		r.f.function_oid = function_named(r.f.function, job_type, &in_schema);
 		HeapTuple tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(r.f.function_oid));

@@ -18,7 +18,7 @@ namespace tq
 struct HandlerFunction
 {
 	const char *function; // with its schema, quoted
-	Oid role;			  // registered it; it runs as this role
+	Oid role;			  // registered it; it runs as this role; InvalidOid: it or the owner does not exist here
 	Oid owner;			  // of the function, when it was registered; InvalidOid: not recorded
 	Oid function_oid;	  // InvalidOid: not bound in this database
 	bool has_identity;	  // the table has the last two columns; that of release 0.1.0 does not
@@ -63,8 +63,15 @@ void hold_handler(Oid extension, int32 queue_id, const char *kind, const Handler
 // Holds every handler whose function is not the registered one. Does nothing in a copy, where oids are invalid.
 void hold_changed_handlers(Oid extension, Oid schema);
 
+// The role of a handler, for a table that has the owner of the function.
+#define TQ_HANDLER_ROLE "CASE WHEN owner::oid = 0 THEN 0::oid ELSE role::oid END AS role"
+
+// Why a handler without a role is not called.
+constexpr const char *kUnknownRole =
+	"its role or the owner of its function does not exist here; create it and call tq_activate()";
+
 // For tq_activate(), after which a copy runs handlers. Binds each handler that is not held to the function of its name
-// and owner; holds the handler if there is no such function.
-void bind_handlers(Oid extension, Oid schema);
+// and owner; holds the handler if there is no such function. `only_unbound`: those that have no function's oid.
+void bind_handlers(Oid extension, Oid schema, bool only_unbound);
 
 } // namespace tq

@@ -1,5 +1,6 @@
 #include "handlers/handler_list.hpp"
 
+#include "handlers/handler_function.hpp"
 #include "handlers/handler_functions.hpp"
 #include "queues/queue_names.hpp"
 #include "pg/data_error.hpp"
@@ -76,12 +77,13 @@ void read_handlers(const Db &db, Handlers *handlers)
 	const uint32 seen = db.handler_changes.load();
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	const bool has_identity = handlers_have_identity();
-	pg::sql(
-		psprintf("SELECT queue_id, kind, function, role::oid, search_path, options,"
-				 " problem IS NOT NULL AS has_problem, retry_at, %s FROM tq.handler ORDER BY queue_id, kind",
-				 has_identity ? "coalesce(owner::oid, 0) AS owner, coalesce(function_oid, 0) AS function_oid"
-							  : "0::oid AS owner, 0::oid AS function_oid"),
-		{}, true, 0);
+	const char *identity = has_identity ? TQ_HANDLER_ROLE ", coalesce(owner::oid, 0) AS owner,"
+										  " coalesce(function_oid, 0) AS function_oid"
+										: "role::oid, 0::oid AS owner, 0::oid AS function_oid";
+	pg::sql(psprintf("SELECT queue_id, kind, function, search_path, options, problem IS NOT NULL AS has_problem,"
+					 " retry_at, %s FROM tq.handler ORDER BY queue_id, kind",
+					 identity),
+			{}, true, 0);
 	const MemoryContext inner = MemoryContextSwitchTo(handlers->context);
 	handlers->list = static_cast<Handler *>(palloc0(mul_size(sizeof(Handler), static_cast<Size>(SPI_processed) + 1)));
 	handlers->ids = static_cast<uint64 *>(palloc(mul_size(sizeof(uint64), static_cast<Size>(SPI_processed) + 1)));

@@ -10,6 +10,7 @@
 #include "processes/slots.hpp"
 #include "queues/queue_retention.hpp"
 #include "queues/rights.hpp"
+#include "queues/stored_roles.hpp"
 #include "segments/segments.hpp"
 #include "shmem/asked_kinds.hpp"
 #include "shmem/versions.hpp"
@@ -108,6 +109,14 @@ void databases_item(const Report &r, Activation activation, bool has_place)
 	else
 		r.put("databases", value, has_place || n < guc::max_databases ? Verdict::ok : Verdict::warn,
 			  psprintf("No place is left for this database. %s", kNoPlaceHint));
+}
+
+// Roles that a restore has not found.
+void roles_item(const Report &r, const Db &db)
+{
+	const char *names = missing_roles(db);
+	r.put("missing roles", names != nullptr ? names : "none", names != nullptr ? Verdict::warn : Verdict::ok,
+		  "Their rows have no effect. Create the roles and call tq_activate(), also if the database is active.");
 }
 
 // tq runs no worker in a template, because CREATE DATABASE fails while a session uses its template.
@@ -421,6 +430,7 @@ TQ_FUNCTION(tq_health)
 	require_right_everywhere(facts_here, "tq_health", kOperate | kManage | kMetrics);
 	const Activation activation = activation_of(facts_here);
 	activation_item(r, activation);
+	roles_item(r, facts_here);
 	r.put("shared_preload_libraries", "tq is loaded");
 	r.put("version", versions, fit == Fit::same ? Verdict::ok : Verdict::warn, hint_for(fit));
 	const bool has_place = activation == Activation::active && find_or_make_slot(facts_here.extension) != nullptr;

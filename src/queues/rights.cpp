@@ -88,13 +88,13 @@ void read_grants(const Db &db, Oid user, const int32 *queue_id, Rights *to)
 	if (queue_id == nullptr)
 	{
 		to->list.n = 0;
-		pg::sql("SELECT queue_id, role, privilege FROM tq.acl ORDER BY queue_id", {}, true, 0);
+		pg::sql("SELECT queue_id, role::oid, privilege FROM tq.acl ORDER BY queue_id", {}, true, 0);
 	}
 	else
 	{
 		const Oid types[] = {INT4OID};
 		const Datum values[] = {Int32GetDatum(*queue_id)};
-		pg::sql("SELECT queue_id, role, privilege FROM tq.acl WHERE queue_id IN (0, $1) ORDER BY queue_id",
+		pg::sql("SELECT queue_id, role::oid, privilege FROM tq.acl WHERE queue_id IN (0, $1) ORDER BY queue_id",
 				{types, values}, true, 0);
 		append(to, *queue_id, 0);
 	}
@@ -102,7 +102,7 @@ void read_grants(const Db &db, Oid user, const int32 *queue_id, Rights *to)
 	{
 		bool no_role = false;
 		const int32 of = pg::spi_int4(i, "queue_id", -1);
-		const Oid role = DatumGetObjectId(pg::spi_value(i, "role", REGROLEOID, &no_role));
+		const Oid role = DatumGetObjectId(pg::spi_value(i, "role", OIDOID, &no_role));
 		const char *privilege = pg::spi_text(i, "privilege");
 		if (no_role || privilege == nullptr || !has_privs_of_role(user, role))
 			continue;
@@ -282,14 +282,14 @@ const LoginRoles &login_roles(const Db &db)
 	memory.acl_table = get_relname_relid("acl", get_namespace_oid("tq", false));
 	roles.everywhere = pg::may_set_role(login, facts.owner) ? facts.owner : InvalidOid;
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
-	pg::sql("SELECT a.queue_id, a.role FROM tq.acl a JOIN pg_roles r ON r.oid = a.role WHERE a.privilege = 'consume'"
-			" ORDER BY a.queue_id, r.rolname",
+	pg::sql("SELECT a.queue_id, r.oid AS role FROM tq.acl a JOIN pg_roles r ON r.oid = a.role"
+			" WHERE a.privilege = 'consume' ORDER BY a.queue_id, r.rolname",
 			{}, true, 0);
 	for (uint64 i = 0; i < SPI_processed; ++i)
 	{
 		bool no_role = false;
 		const int32 of = pg::spi_int4(i, "queue_id", -1);
-		const Oid role = DatumGetObjectId(pg::spi_value(i, "role", REGROLEOID, &no_role));
+		const Oid role = DatumGetObjectId(pg::spi_value(i, "role", OIDOID, &no_role));
 		const bool known = of == kAllQueues ? OidIsValid(roles.everywhere)
 											: roles.list.n > 0 && roles.list.last().queue_id == of;
 		if (no_role || known || !pg::may_set_role(login, role))

@@ -310,7 +310,8 @@ core::JobId put_job(Db &db, const Schedule &s, Micros fire_at, Micros now, bool 
 	if (!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(s.owner)))
 		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 						errmsg("the role that schedule \"%s\" belongs to does not exist", s.name),
-						errhint("Define the schedule again.")));
+						errhint(OidIsValid(s.owner) ? "Define the schedule again."
+													: "Create the role and call tq_activate().")));
 	EnqueueItem item = s.item;
 	// a time that is caught up counts from now: otherwise the jitter would spread nothing
 	constexpr Micros kInTime = core::kSecond;

@@ -73,7 +73,7 @@ void parse_bounds(Jsonb *options, const char *timezone, TimestampTz *start, Time
 // The columns of tq.schedule that row_of expects.
 #define TQ_SCHEDULE_COLUMNS                                                                                            \
 	"s.name, s.queue, s.payload, s.kind, s.cron, s.every, s.timezone, s.catch_up, s.overlap, s.options, s.starts_at,"  \
-	" s.ends_at, s.owner, s.anchor, s.fired_until, s.revision, s.paused"
+	" s.ends_at, s.owner::oid::regrole AS owner, s.anchor, s.fired_until, s.revision, s.paused"
 
 // The greatest time of schedule s that has a row and is not after $1. Pruning keeps the row of the last time that
 // fired, even if it removes all later rows while the clock is ahead. Such a row gives null: it does not show the

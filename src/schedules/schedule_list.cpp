@@ -91,7 +91,7 @@ void plan_next(Planned *p) noexcept { p->next = p->fires ? core::next_time(p->ti
 
 bool read_page(const Db &db, ScheduleList *list, Pass *pass)
 {
-	static pg::Statement page{"SELECT s.name, s.queue, s.owner, s.xmin FROM tq.schedule s WHERE s.name > $1 AND "
+	static pg::Statement page{"SELECT s.name, s.queue, s.owner::oid, s.xmin FROM tq.schedule s WHERE s.name > $1 AND "
 							  "octet_length(s.name) < 64 ORDER BY s.name LIMIT 500",
 							  1,
 							  {TEXTOID}};
@@ -105,7 +105,7 @@ bool read_page(const Db &db, ScheduleList *list, Pass *pass)
 		if (name == nullptr)
 			continue;
 		bool null = false;
-		const Oid owner = DatumGetObjectId(pg::spi_value(i, "owner", REGROLEOID, &null));
+		const Oid owner = DatumGetObjectId(pg::spi_value(i, "owner", OIDOID, &null));
 		const TransactionId version = DatumGetTransactionId(pg::spi_required(i, "xmin", XIDOID));
 		see(list, *pass, find_or_add(list, name, null ? InvalidOid : owner, queue != nullptr ? queue : ""), version);
 		++pass->seen;

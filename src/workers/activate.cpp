@@ -10,6 +10,7 @@
 #include "journal/journal.hpp"
 #include "queues/actions.hpp"
 #include "queues/rights.hpp"
+#include "queues/stored_roles.hpp"
 #include "segments/segments.hpp"
 #include "transaction/bulks.hpp"
 #include "transaction/pending.hpp"
@@ -288,6 +289,13 @@ void wait_for_users(const Db &db)
 	}
 }
 
+void warn_of_roles(const Db &db)
+{
+	if (const char *names = missing_roles(db); names != nullptr)
+		ereport(WARNING, (errmsg("roles that tq names do not exist here: %s", names),
+						  errhint("Create them, and call tq_activate() again. Until then these rows have no effect.")));
+}
+
 void refuse_in_use(const char *function)
 {
 	if (op_count() > 0 || has_bulks() || queue_changes_pending())
@@ -324,17 +332,19 @@ TQ_FUNCTION(tq_activate)
 			rows.put(values, nulls);
 		}
 	}
-	if (dry_run || was == Activation::active)
-		return static_cast<Datum>(0);
-	if (was == Activation::unused)
-	{
+	if (was == Activation::unused && !dry_run)
 		note_use(before);
-		return static_cast<Datum>(0);
+	const bool activates = was == Activation::inactive && !dry_run;
+	if (activates)
+		refuse_in_use("tq_activate()");
+	Db &db = activates ? activate(before, discards) : before;
+	const bool resolves = !dry_run && resolve_roles(db) > 0;
+	if (activates || resolves)
+	{
+		bind_handlers(db.extension, get_func_namespace(fcinfo->flinfo->fn_oid), !activates);
+		record_action(db, "activate", kAllQueues);
 	}
-	refuse_in_use("tq_activate()");
-	Db &db = activate(before, discards);
-	bind_handlers(db.extension, get_func_namespace(fcinfo->flinfo->fn_oid));
-	record_action(db, "activate", kAllQueues);
+	warn_of_roles(db);
 	return static_cast<Datum>(0);
 }
 

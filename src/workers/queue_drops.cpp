@@ -58,7 +58,8 @@ bool delete_row(const WorkerContext &context, int32 id)
 	{
 		// also deletes all rights on it, and those of roles that no longer exist
 		begin_grants_of(id);
-		pg::sql("DELETE FROM tq.acl a WHERE queue_id = $1 OR NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = a.role)",
+		pg::sql("DELETE FROM tq.acl a WHERE queue_id = $1 OR role::oid <> 0 AND"
+				" NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = a.role)",
 				{types, values}, false, 0);
 		end_grants_of();
 		pg::sql("DELETE FROM tq.handler WHERE queue_id = $1", {types, values}, false, 0);

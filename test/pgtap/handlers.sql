@@ -203,7 +203,7 @@ BEGIN;
 UPDATE tq.handler SET function = x.f FROM (VALUES ('kept', ''), ('anew', 'a.b.c'), ('same', 'x"y'), ('cascade', repeat('x', 3000))) x (kind, f)
 	WHERE handler.kind = x.kind;
 UPDATE tq.handler SET function_oid = NULL, owner = NULL WHERE kind = 'renamed';
-UPDATE tq.handler SET role = 999999 WHERE kind = 'savepoint';
+UPDATE tq.handler SET role = '999999' WHERE kind = 'savepoint';
 DROP FUNCTION shared.replaced(tq_job);
 SELECT is(string_agg(kind, ' ' ORDER BY kind), 'quoted "Name" renamed replaced swapped', 'nonsense by hand keeps nobody from dropping a function') FROM tq_handlers WHERE problem IS NOT NULL;
 ROLLBACK;

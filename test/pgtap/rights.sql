@@ -293,7 +293,7 @@ SELECT is(attempt('r_manage', $$SELECT tq_retry_many('mine', kind => 'none', to_
 -- ---- completeness: everything that the extension has for users is in one of the tables above
 
 CREATE TABLE open_to_all (name text);
-INSERT INTO open_to_all VALUES ('tq_create_queue'), ('inbox_guard'), ('may_list'), ('may_list_groups'), ('rights_on'), ('require_library'),
+INSERT INTO open_to_all VALUES ('tq_create_queue'), ('inbox_guard'), ('may_list'), ('may_list_groups'), ('rights_on'), ('require_library'), ('role_in'), ('role_out'), ('role_oid'),
 	('tq_deactivate'); -- tested below or in test/t/activation.pl, or nothing to protect
 SELECT is(string_agg(p.proname, ' ' ORDER BY 1), NULL, 'functions without a test of their rights')
 	FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'tq' JOIN pg_proc p ON p.oid = d.objid

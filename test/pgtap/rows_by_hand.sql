@@ -47,6 +47,16 @@ SELECT is((SELECT lease FROM tq_running WHERE id = 13), 9223372036854775807, 'a 
 SELECT tq_enqueue('other');
 SELECT is((SELECT lease BETWEEN 1 AND 9007199254740991 FROM tq_claim('other')), true, 'and those of others go on as they were');
 
+-- roles: each text is kept, and only the name of a role is one
+CREATE ROLE "7"; CREATE ROLE "a "".b"; CREATE ROLE "ABC";
+SELECT results_eq($$SELECT t, t::tq.role::text, coalesce(r.rolname, '') FROM unnest(ARRAY['7', '"7"', 'abc', '"ABC"', 'ABC', '"a "".b"', 'a.b', '"', '', '-', '10'])
+		WITH ORDINALITY u (t, i) LEFT JOIN pg_roles r ON r.oid = t::tq.role::oid ORDER BY i$$,
+	$$VALUES ('7', '7', ''::name), ('"7"', '"7"', '7'), ('abc', 'abc', ''), ('"ABC"', '"ABC"', 'ABC'), ('ABC', 'ABC', ''), ('"a "".b"', '"a "".b"', 'a ".b'),
+		('a.b', 'a.b', ''), ('"', '"', ''), ('', '', ''), ('-', '-', ''), ('10', '10', '')$$, 'texts of roles');
+DROP ROLE "7", "a "".b", "ABC";
+SELECT throws_ok($$SELECT repeat('x', 129)::tq.role$$, '42622', NULL, 'a text that is too long for a role');
+SELECT throws_ok($$SELECT count(*) FROM tq.acl WHERE role = 'nobody'$$, NULL, NULL, 'a role is not compared with a text');
+
 -- the greatest id
 SELECT tq_enqueue('other');
 SELECT tq_deactivate();

@@ -159,6 +159,9 @@ for my $version (@released)
 
 	in_db($database, q{select tq_grant('*', 'nosy', 'create'); set role nosy; select tq_create_queue('own'); reset role;
 		select tq_revoke('*', 'nosy', 'create')});
+	in_db($database, q{create role gone; select tq_create_queue('ruled'); select tq_grant('ruled', 'nosy', 'consume'); select tq_grant('ruled', 'gone', 'consume');
+		select tq_schedule('of gone', 'ruled', every => '1000 d'); select tq_schedule('of nosy', 'ruled', every => '1000 d');
+		update tq.schedule set owner = regexp_replace(name, 'of ', '')::regrole where queue = 'ruled'; drop role gone});
 
 	# open sessions in the middle of transactions
 	my ($held, $open, $new, $bound, $waiting) = map { session($node, $database) } 1 .. 5;
@@ -183,6 +186,10 @@ for my $version (@released)
 
 	is(in_db($database, q{select q.name, c.role from tq.creator c left join tq.queue q on q.id = c.queue_id}), 'own|nosy',
 		"$version: the creators of queues are known");
+	is(in_db($database, q{select string_agg(role || ' ' || privilege, ', ') from tq_grants where queue = 'ruled'}), 'nosy consume', "$version: roles keep their grants");
+	is(in_db($database, q{select string_agg(regexp_replace(owner::text, '^\d+$', 'N'), ' ' order by name) from tq.schedule where queue = 'ruled'}), 'N nosy',
+		"$version: and their schedules; a dropped role is a number");
+
 	is(ask($held, 'select count(tq_complete(id, lease)) from mine'), 3, "$version: leases from before are good");
 	is(ask($open, 'select count(tq_complete(id, lease)) from mine; commit'), 2, "$version: in the transaction of their claim, too");
 	is(ask($new, 'execute more; commit'), 't', "$version: prepared statements go on");

@@ -41,7 +41,7 @@ my %values = (
 	'integer[]' => [q{'{1}'}, q{'{}'}], 'jsonb[]' => [q{'{"{}"}'}, q{'{NULL}'}], 'regrole' => [q{'maker'}, q{'4294967295'}], 'name' => [q{'work'}, q{''}],
 	'real' => ['1', q{'NaN'}], 'double precision' => ['1', q{'-Infinity'}], 'regprocedure' => [q{'handled(tq_job)'}, '0'], '"char"' => [q{'c'}, q{''}],
 	'timestamp with time zone[]' => ['array[now()]', q{'{NULL}'}], 'oid' => ['1', '4294967295'],
-	'tq_job' => ['row(1)', 'null'], 'uuid' => [q{gen_random_uuid()}, 'null']);
+	'tq_job' => ['row(1)', 'null'], 'tq.role' => [q{'maker'}, q{'1'}], 'cstring' => [q{'maker'}, q{'"'}], 'uuid' => [q{gen_random_uuid()}, 'null']);
 my @functions = split /\n/, $primary->safe_psql('postgres', <<'SQL');
 select p.oid::regproc || '|' || p.prokind::text || '|' || coalesce((select string_agg(format_type(t, null), ',' order by i)
 		from unnest(p.proargtypes::oid[]) with ordinality a (t, i)), '')
