@@ -32,7 +32,7 @@ constexpr auto kUnasked = 30s;						  // after this long, a client that waits fo
 } // namespace
 
 Gateway::Gateway(const Options &options)
-	: options_(options), pool_(options.dsn, options.connections), claims_(pool_, options.dsn), ends_(options.dsn),
+	: options_(options), pool_(options.dsn, options.connections), shared_(pool_), claims_(pool_, options.dsn), ends_(options.dsn),
 	  events_(pool_), pushes_(pool_, claims_, options_), who_(options)
 {}
 
@@ -102,7 +102,9 @@ tq::Task<Answer> Gateway::dispatch(Route route, Request request, Client &client)
 		case Operation::kLook:
 			co_return co_await call(operation, std::move(arguments), request.role);
 		case Operation::kEnqueue:
-			co_return co_await enqueue(operation, std::move(arguments), request.role, client);
+			co_return co_await enqueue(std::move(arguments), request.role, client);
+		case Operation::kComplete:
+			co_return co_await complete(std::move(arguments), request.role);
 		case Operation::kClaim: {
 			const auto wait = co_await length(take(arguments, "wait"), request.role);
 			co_return co_await claims_.claim(std::move(arguments), request.role, wait, client);
@@ -154,21 +156,12 @@ tq::Task<Answer> Gateway::call(const Operation &operation, std::vector<Given> ar
 	co_return answer;
 }
 
-tq::Task<Answer> Gateway::enqueue(const Operation &operation, std::vector<Given> arguments, std::string role,
-								  Client &client)
+tq::Task<Answer> Gateway::enqueue(std::vector<Given> arguments, std::string role, Client &client)
 {
 	const tq::Value given = take(arguments, "wait");
 	const auto wait = co_await length(given, role); // is refused before there is a job
-	std::string id, outcome;
-	{
-		Pool::Taken connection = co_await pool_.take(role);
-		tq::Statement statement;
-		statement.often = true;
-		statement.sql = "SELECT id, outcome FROM " + call_of(operation.source, arguments, statement.values);
-		const tq::Result rows = co_await connection->query(std::move(statement));
-		id = rows.text(0, "id");
-		outcome = rows.text(0, "outcome");
-	}
+	const tq::Enqueued enqueued = co_await shared_.enqueue(role, std::move(arguments));
+	const std::string id = enqueued.id ? std::to_string(*enqueued.id) : "", outcome = enqueued.outcome;
 	Answer answer;
 	if (given && !id.empty())
 		answer = co_await job(id, wait, role, client);
@@ -177,6 +170,14 @@ tq::Task<Answer> Gateway::enqueue(const Operation &operation, std::vector<Given>
 	answer.status = outcome == "skipped" ? 200 : 201;
 	if (!id.empty())
 		answer.headers.emplace_back("Location", "/v1/jobs/" + id);
+	co_return answer;
+}
+
+tq::Task<Answer> Gateway::complete(std::vector<Given> arguments, std::string role)
+{
+	co_await shared_.complete(std::move(role), std::move(arguments));
+	Answer answer;
+	answer.body = "{\"state\":\"succeeded\"}";
 	co_return answer;
 }
 

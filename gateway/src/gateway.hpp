@@ -8,6 +8,7 @@
 #include "options.hpp"
 #include "pool.hpp"
 #include "pushes.hpp"
+#include "shared_calls.hpp"
 #include "statement.hpp"
 #include "who.hpp"
 
@@ -42,8 +43,8 @@ public:
 private:
 	tq::Task<Answer> dispatch(Route route, Request request, Client &client);
 	tq::Task<Answer> call(const Operation &operation, std::vector<Given> arguments, std::string role);
-	tq::Task<Answer> enqueue(const Operation &operation, std::vector<Given> arguments, std::string role,
-							 Client &client);
+	tq::Task<Answer> enqueue(std::vector<Given> arguments, std::string role, Client &client);
+	tq::Task<Answer> complete(std::vector<Given> arguments, std::string role);
 	tq::Task<Answer> job(std::string id, std::chrono::microseconds wait, std::string role, Client &client);
 	tq::Task<Answer> define(const Operation &operation, std::vector<Given> arguments, std::string role);
 	tq::Task<Answer> ready();
@@ -53,6 +54,7 @@ private:
 
 	const Options options_;
 	Pool pool_;
+	SharedCalls shared_;
 	Claims claims_;
 	Ends ends_;
 	Events events_;

@@ -57,6 +57,7 @@ struct Operation
 		kCall,	   // the SQL function
 		kLook,	   // a view; arguments are conditions
 		kEnqueue,  // 201 or 200; with wait, when the job has ended
+		kComplete, // shares commits with others of its role, as kEnqueue
 		kClaim,	   // with wait, a long poll
 		kWaitJob,  // with wait, when the job has ended
 		kDefine,   // creates or changes a queue: 201 or 204

@@ -219,7 +219,7 @@ const std::vector<Operation> kOperations = {
 	  {kBody, "checkpoint", "jsonb", "for the next attempt"},
 	  {kBody, "worker", "text", "the worker that has the job now"}},
 	 "", "", 200, true},
-	{"POST", "/v1/leases/{token}:complete", "complete", "Finish a job", kCall, kRow, "tq_complete", kState,
+	{"POST", "/v1/leases/{token}:complete", "complete", "Finish a job", kComplete, kRow, "tq_complete", kState,
 	 {kLease, {kBody, "result", "jsonb", "the result"}}, "", "", 200, true},
 	{"POST", "/v1/leases/{token}:fail", "fail", "Let an attempt fail", kCall, kRow, "tq_fail", kState,
 	 {kLease,
