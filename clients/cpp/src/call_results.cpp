@@ -3,6 +3,12 @@
 namespace tq::detail
 {
 
+Statement often(Statement statement)
+{
+	statement.often = true;
+	return statement;
+}
+
 Task<> ignore(Connection &connection, Statement statement) { co_await connection.query(std::move(statement)); }
 
 Task<std::string> text_of(Connection &connection, Statement statement)

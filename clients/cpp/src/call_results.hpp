@@ -17,6 +17,9 @@ std::vector<Argument> enqueue_arguments(const std::string &queue, const std::str
 										const EnqueueOptions &options);
 std::vector<Argument> job_arguments(std::int64_t id, std::int64_t lease);
 
+// Marks a statement that is worth preparing; see prepare_if_direct.
+Statement often(Statement statement);
+
 // The reads of a result of one row.
 Task<> ignore(Connection &connection, Statement statement);
 Task<std::string> text_of(Connection &connection, Statement statement);

@@ -4,7 +4,7 @@
 namespace tq
 {
 
-using detail::flag_of, detail::ignore, detail::number_of, detail::statuses_of, detail::text_of,
+using detail::flag_of, detail::ignore, detail::number_of, detail::often, detail::statuses_of, detail::text_of,
 	detail::unless_empty;
 
 namespace
@@ -103,13 +103,13 @@ Task<std::optional<std::int64_t>> enqueue(Connection &connection, std::string qu
 										  EnqueueOptions options)
 {
 	return id_of(connection,
-				 call("tq_enqueue", detail::enqueue_arguments(queue, payload, options), "tq_enqueue AS id"));
+				 often(call("tq_enqueue", detail::enqueue_arguments(queue, payload, options), "tq_enqueue AS id")));
 }
 
 Task<std::vector<std::optional<std::int64_t>>>
 enqueue_many(Connection &connection, std::string queue, std::vector<std::string> payloads, EnqueueManyOptions options)
 {
-	Statement statement = call("tq_enqueue_many", enqueue_each(queue, payloads, options));
+	Statement statement = often(call("tq_enqueue_many", enqueue_each(queue, payloads, options)));
 	const Result result = co_await connection.query(std::move(statement));
 	std::vector<std::optional<std::int64_t>> ids;
 	for (const Value &id : parse_array(result.text(0, 0)))
@@ -124,7 +124,7 @@ enqueue_many(Connection &connection, std::string queue, std::vector<std::string>
 
 Task<Enqueued> enqueue_info(Connection &connection, std::string queue, std::string payload, EnqueueOptions options)
 {
-	Statement statement = call("tq_enqueue_info", detail::enqueue_arguments(queue, payload, options));
+	Statement statement = often(call("tq_enqueue_info", detail::enqueue_arguments(queue, payload, options)));
 	const std::vector<Enqueued> jobs = co_await enqueued(connection, std::move(statement));
 	co_return jobs.front();
 }
@@ -132,7 +132,7 @@ Task<Enqueued> enqueue_info(Connection &connection, std::string queue, std::stri
 Task<std::vector<Enqueued>> enqueue_many_info(Connection &connection, std::string queue,
 											  std::vector<std::string> payloads, EnqueueManyOptions options)
 {
-	return enqueued(connection, call("tq_enqueue_many_info", enqueue_each(queue, payloads, options)));
+	return enqueued(connection, often(call("tq_enqueue_many_info", enqueue_each(queue, payloads, options))));
 }
 
 Task<std::int64_t> batch_open(Connection &connection, std::string queue, std::string payload, BatchOptions options)

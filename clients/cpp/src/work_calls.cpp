@@ -5,7 +5,7 @@ namespace tq
 {
 
 using detail::flag_of, detail::ignore, detail::job_arguments, detail::number_of,
-	detail::statuses_of, detail::text_of, detail::unless_empty;
+	detail::often, detail::statuses_of, detail::text_of, detail::unless_empty;
 
 namespace
 {
@@ -57,8 +57,7 @@ Task<std::vector<JobData>> claimed(Connection &connection, std::string_view func
 	arguments.push_back({"bind_session", "boolean", value(options.bind_session)});
 	// version 0.1.0 of the extension does not know it
 	arguments.push_back({"bind_worker", "boolean", options.bind_worker ? value(true) : std::nullopt});
-	Statement statement = call(function, arguments, kClaimed);
-	statement.often = true;
+	Statement statement = often(call(function, arguments, kClaimed));
 	const Result rows = co_await connection.query(std::move(statement));
 	co_return jobs_of(rows);
 }
@@ -125,7 +124,7 @@ Task<Action> heartbeat(Connection &connection, std::int64_t id, std::int64_t lea
 	arguments.push_back({"progress", "jsonb", value(options.progress)});
 	arguments.push_back({"checkpoint", "jsonb", value(options.checkpoint)});
 	arguments.push_back({"worker", "text", value(options.worker)});
-	Statement statement = call("tq_heartbeat", arguments, "action");
+	Statement statement = often(call("tq_heartbeat", arguments, "action"));
 	co_return parse_action(co_await text_of(connection, std::move(statement)));
 }
 
@@ -140,9 +139,9 @@ Action parse_action(std::string_view text)
 Task<std::vector<Action>> heartbeat_many(Connection &connection, std::vector<std::int64_t> ids,
 										 std::vector<std::int64_t> leases, std::optional<Duration> extend)
 {
-	Statement statement = call("tq_heartbeat_many", {{"ids", "bigint[]", value(ids)},
+	Statement statement = often(call("tq_heartbeat_many", {{"ids", "bigint[]", value(ids)},
 														   {"leases", "bigint[]", value(leases)},
-														   {"extend", "interval", value(extend)}});
+														   {"extend", "interval", value(extend)}}));
 	const Result rows = co_await connection.query(std::move(statement));
 	std::vector<Action> actions;
 	for (int row = 0; row < rows.rows(); ++row)
@@ -152,7 +151,7 @@ Task<std::vector<Action>> heartbeat_many(Connection &connection, std::vector<std
 
 Task<WorkerBeat> heartbeat_worker(Connection &connection, std::string worker)
 {
-	Statement statement = call("tq_heartbeat_worker", {{"worker", "text", worker}});
+	Statement statement = often(call("tq_heartbeat_worker", {{"worker", "text", worker}}));
 	const Result row = co_await connection.query(std::move(statement));
 	co_return WorkerBeat(row.integer(0, "jobs"), parse_action(row.text(0, "action")));
 }
@@ -177,7 +176,7 @@ Task<std::string> complete(Connection &connection, std::int64_t id, std::int64_t
 {
 	std::vector<Argument> arguments = job_arguments(id, lease);
 	arguments.push_back({"result", "jsonb", value(result)});
-	return text_of(connection, call("tq_complete", arguments));
+	return text_of(connection, often(call("tq_complete", arguments)));
 }
 
 Task<std::string> fail(Connection &connection, std::int64_t id, std::int64_t lease, std::string error,
@@ -187,37 +186,37 @@ Task<std::string> fail(Connection &connection, std::int64_t id, std::int64_t lea
 	arguments.push_back({"error", "text", error});
 	arguments.push_back({"retry_in", "interval", value(retry_in)});
 	arguments.push_back({"fatal", "boolean", value(fatal)});
-	return text_of(connection, call("tq_fail", arguments));
+	return text_of(connection, often(call("tq_fail", arguments)));
 }
 
 Task<std::string> release(Connection &connection, std::int64_t id, std::int64_t lease, std::optional<Duration> delay)
 {
 	std::vector<Argument> arguments = job_arguments(id, lease);
 	arguments.push_back({"delay", "interval", value(delay)});
-	return text_of(connection, call("tq_release", arguments));
+	return text_of(connection, often(call("tq_release", arguments)));
 }
 
 Task<std::string> bury(Connection &connection, std::int64_t id, std::int64_t lease, std::string reason)
 {
 	std::vector<Argument> arguments = job_arguments(id, lease);
 	arguments.push_back({"reason", "text", reason});
-	return text_of(connection, call("tq_bury", arguments));
+	return text_of(connection, often(call("tq_bury", arguments)));
 }
 
 Task<std::vector<JobStatus>> complete_many(Connection &connection, std::vector<std::int64_t> ids,
 										   std::vector<std::int64_t> leases, std::vector<Value> results)
 {
-	return statuses_of(connection, call("tq_complete_many", {{"ids", "bigint[]", value(ids)},
+	return statuses_of(connection, often(call("tq_complete_many", {{"ids", "bigint[]", value(ids)},
 															 {"leases", "bigint[]", value(leases)},
-															 {"results", "jsonb[]", unless_empty(results)}}));
+															 {"results", "jsonb[]", unless_empty(results)}})));
 }
 
 Task<std::vector<JobStatus>> fail_many(Connection &connection, std::vector<std::int64_t> ids,
 									   std::vector<std::int64_t> leases, std::vector<std::string> errors)
 {
-	return statuses_of(connection, call("tq_fail_many", {{"ids", "bigint[]", value(ids)},
+	return statuses_of(connection, often(call("tq_fail_many", {{"ids", "bigint[]", value(ids)},
 														 {"leases", "bigint[]", value(leases)},
-														 {"errors", "text[]", value(errors)}}));
+														 {"errors", "text[]", value(errors)}})));
 }
 
 } // namespace tq

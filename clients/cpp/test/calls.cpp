@@ -1,4 +1,4 @@
-// The typed calls, each with a real server.   usage: tq_test_calls QUEUE
+// The typed calls, each with a real server.   usage: tq_test_calls QUEUE [pooled]
 #include "judge.hpp"
 
 namespace
@@ -155,9 +155,23 @@ tq::Task<> batches(tq::Connection &connection, std::string queue)
 		  "a batch is opened, joined and closed");
 }
 
-tq::Task<> call_all(std::string queue)
+tq::Task<> prepared(tq::Connection &connection, std::string queue)
+{
+	for (int i = 0; i < 3; ++i)
+		co_await tq::enqueue(connection, queue);
+	const tq::Result row = co_await connection.query(
+		"SELECT count(*) AS n FROM pg_prepared_statements WHERE statement LIKE '%tq_enqueue(%'");
+	judge(row.integer(0, "n") == 1, "a call that is made often is prepared once");
+}
+
+// pooled: behind a pooler, where nothing is prepared.
+tq::Task<> call_all(std::string queue, bool pooled)
 {
 	tq::Connection connection = co_await tq::Connection::open("");
+	const bool direct = co_await tq::prepare_if_direct(connection);
+	judge(direct == !pooled, "a pooler is noticed");
+	if (direct)
+		co_await prepared(connection, queue + "prepared");
 	co_await enqueue_with_outcomes(connection, queue);
 	co_await unique_keys(connection, queue);
 	co_await cancel_several(connection, queue);
@@ -170,9 +184,9 @@ tq::Task<> call_all(std::string queue)
 
 } // namespace
 
-int main(int, char **arguments)
+int main(int count, char **arguments)
 {
 	program_name = "calls";
-	tq::run(call_all(arguments[1]));
+	tq::run(call_all(arguments[1], count > 2));
 	return failures != 0;
 }
