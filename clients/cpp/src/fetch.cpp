@@ -112,7 +112,7 @@ void Runtime::take(std::vector<JobData> jobs, Clock::time_point asked)
 
 Task<> Runtime::fetch()
 {
-	const bool wait_in_claim = options.kinds.size() * options.queues.size() > kMaxPairs;
+	bool wait_in_claim = options.kinds.size() * options.queues.size() > kMaxPairs;
 	bool worked = false;	  // a claim has succeeded
 	bool said = false;		  // the current error was logged
 	bool just_waited = false; // the server said that there are jobs
@@ -181,6 +181,9 @@ Task<> Runtime::fetch()
 			if (!worked && !error.temporary())
 				throw;
 			trouble = error.what();
+			// version 0.1.0 of the extension cannot wait for kinds
+			if (error.sqlstate() == "42883" && !options.kinds.empty() && !std::exchange(wait_in_claim, true))
+				trouble.clear();
 			// another server may have been promoted
 			if (error.sqlstate() == "25006")
 				claiming.close();

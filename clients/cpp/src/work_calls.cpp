@@ -46,6 +46,10 @@ std::vector<JobData> jobs_of(const Result &rows)
 	return jobs;
 }
 
+// Version 0.1.0 of the extension returns fewer columns. Where the function has one of these, it hides this one.
+constexpr std::string_view kNotInOlder =
+	"(SELECT NULL AS group_key, NULL AS unique_key, NULL AS tags, NULL::timestamptz AS deadline) AS older";
+
 Task<std::vector<JobData>> claimed(Connection &connection, std::string_view function, std::vector<Argument> arguments,
 								   ClaimOptions options)
 {
@@ -58,6 +62,7 @@ Task<std::vector<JobData>> claimed(Connection &connection, std::string_view func
 	// version 0.1.0 of the extension does not know it
 	arguments.push_back({"bind_worker", "boolean", options.bind_worker ? value(true) : std::nullopt});
 	Statement statement = often(call(function, arguments, kClaimed));
+	statement.sql = "SELECT claimed.* FROM " + std::string(kNotInOlder) + ", LATERAL (" + statement.sql + ") AS claimed";
 	const Result rows = co_await connection.query(std::move(statement));
 	co_return jobs_of(rows);
 }

@@ -227,6 +227,8 @@ int main(int count, char **arguments)
 			options.shutdown_timeout = std::chrono::milliseconds(std::stoi(value));
 		else if (option == "buffer")
 			options.buffer = std::stoi(value);
+		else if (option == "kind")
+			options.kinds.push_back(value);
 		else if (option == "drain")
 			options.drain = true;
 		else if (option == "key")

@@ -1,8 +1,11 @@
 """libtq itself, through the programs tq_test_*."""
+import contextlib
 import json
 import os
 import re
 import signal
+
+import psycopg2
 
 from scene import Ledger
 
@@ -193,6 +196,36 @@ def case_encoded(scene):
     scene.same([scene.get(job) for job in jobs], ["succeeded", "buried", "buried"], "payloads that cannot be decoded are buried")
     scene.say("ada" not in json.dumps(scene.get(jobs[0], "result")) and '"old"' in scene.get(jobs[2], "error"),
               "results are encoded, and the reason names the key", scene.get(jobs[2], "error"))
+
+
+def case_older_extension(scene):
+    """A database that has not been updated from the release before."""
+    scene.query("DROP DATABASE IF EXISTS tq_cpp_older")
+    scene.query("CREATE DATABASE tq_cpp_older")
+    older = {"PGDATABASE": "tq_cpp_older"}
+    with contextlib.closing(psycopg2.connect("dbname=tq_cpp_older")) as conn, conn.cursor() as cur:
+        conn.autocommit = True
+        cur.execute("CREATE EXTENSION tq VERSION '0.1.0'")
+        cur.execute("SELECT tq_create_queue('q')")
+
+        def enqueued():
+            cur.execute("SELECT tq_enqueue('q', kind => 'echo', group_key => 'g')")
+            return cur.fetchone()[0]
+
+        def succeeded(job):
+            cur.execute("SELECT state FROM tq_get(%s)", (job,))
+            return cur.fetchone()[0] == "succeeded"
+
+        job = enqueued()
+        code, _, err = scene.end(worker(scene, "q", "drain", **older))
+        scene.same((code, err, succeeded(job)), (0, "", True), "a worker works with the release before")
+        for kinds in ((), ("kind=echo",)):
+            process = worker(scene, "q", *kinds, **older)
+            for _ in range(2):  # the second one comes while it waits
+                job = enqueued()
+                scene.until(lambda: succeeded(job), "the job is done")
+            code, _, err = scene.end(process, signal.SIGTERM)
+            scene.same((code, err), (0, ""), f"... also one that waits, with {len(kinds)} kinds")
 
 
 def case_reconnect(scene):
