@@ -482,9 +482,9 @@ char *ready(core::JobId job, const Facts &f, const Record &rec, Micros now)
 		return psprintf("Job %lld is ready, but its handler %s is not called: %s.", id, function, why);
 	if (f.asked_at < since && !f.waited_for)
 		return psprintf(
-			"Job %lld is ready, but no worker has asked for queue \"%s\"%s %s. It needs a worker that calls "
+			"Job %lld is ready, but no worker%s has asked for queue \"%s\"%s %s. It needs a worker that calls "
 			"tq_claim('%s').%s%s",
-			id, f.queue, kind,
+			id, f.draining[0] != '\0' ? " that may get jobs" : "", f.queue, kind,
 			f.asked_at == 0 ? "since the server started"
 							: psprintf("since %s (%s ago)", at(f.asked_at), span(now - f.asked_at)),
 			f.queue, other_kinds(f), in_vain(f));

@@ -260,7 +260,8 @@ bool try_change(Db &db, const JobRequest &r, const FetchedJob &pinned, JobResult
 		case Verb::cancel:
 			ereport(ERROR,
 					(errcode(kErrWrongState), errmsg("job %lld cannot be cancelled: it is %s", id, state),
-					 errdetail("Only jobs that are ready, delayed, blocked or running can be cancelled.")));
+					 errdetail("Only jobs that are ready, delayed, blocked or running can be cancelled."),
+					 errhint("Of many jobs, tq_cancel_jobs() cancels those that have not ended.")));
 		case Verb::retry:
 			ereport(
 				ERROR,
@@ -371,7 +372,8 @@ void raise_outcome(const JobRequest &r, const JobResult &out)
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("no room in memory for job %lld", static_cast<long long>(r.id)),
 				 errdetail("Jobs that run, that an open transaction changes, or that were rescheduled stay in memory. "
-						   "Its queue, or this transaction, has its share of these."),
+						   "Its queue, its database or this transaction has its share of these; "
+						   "the rest is for claims."),
 				 errhint(
 					 "Finish some of them first, commit more often, or raise tq.max_live_jobs (for jobs of groups also "
 					 "tq.max_groups) and restart the server.")));

@@ -14,6 +14,7 @@ my $node = tq_node('app', conf => <<CONF);
 timezone = 'Europe/Berlin'
 max_worker_processes = 16
 tq.segment_rows = 20
+tq.max_queues = 32
 CONF
 scheduler_of($node);
 loaded($node);
