@@ -512,7 +512,8 @@ bool register_enqueue(Db &db, Op &op) noexcept
 		return db.load_state.load() == static_cast<uint32>(LoadState::loaded) && engine.spares_slot(q, op.group);
 	};
 	bool wanted = must || core::belongs_in_memory(job, vouched_at(db, l, now), group_takes);
-	wanted = wanted && engine.changes_left(q) > 0; // until the commit it cannot be evicted
+	// until the commit it cannot be evicted, and a changed one not after it either
+	wanted = wanted && (must ? engine.changes_left(q) : engine.waiting_left(q)) > 0;
 	if (wanted)
 		make_committing(db, op, must, delayed);
 	unlock_queue(op.queue);

@@ -140,12 +140,25 @@ class Engine
 	{
 		return entry_share().left(q.pinned, shared_->lent_entries.load(std::memory_order_relaxed));
 	}
-	// How many of them for a change: an eighth of the pool is a reserve for claims.
-	uint32_t changes_left(const Queue &q) const noexcept
+	// How many of them for jobs that do not run: an eighth of the pool is a reserve for claims.
+	uint32_t waiting_left(const Queue &q) const noexcept
 	{
 		Share share = entry_share();
 		share.pool -= share.pool / 8;
 		return share.left(q.pinned, shared_->lent_entries.load(std::memory_order_relaxed));
+	}
+	// How many of the pool for changes of jobs of a database, in all its queues. What it runs counts, too.
+	uint32_t changes_left(uint16_t d) const noexcept
+	{
+		const Share share{0, entry_share().pool, 4};
+		return share.left(dbs_[d].lent_entries.load(std::memory_order_relaxed),
+						  shared_->lent_entries.load(std::memory_order_relaxed));
+	}
+	// How many for changes of jobs of the queue: the entries may stay pinned for as long as the jobs wait.
+	uint32_t changes_left(const Queue &q) const noexcept
+	{
+		const uint32_t guaranteed = entry_share().guaranteed;
+		return std::min(waiting_left(q), (guaranteed > q.pinned ? guaranteed - q.pinned : 0) + changes_left(q.db));
 	}
 	// How many more jobs of the queue may start. Its guaranteed number may always run, even if its share is used up.
 	uint32_t places_to_start(const Queue &q) const noexcept

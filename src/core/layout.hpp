@@ -414,6 +414,7 @@ struct DbCore
 	std::atomic<uint32_t> kinds; // sum of Queue::kinds; written by R
 };
 
+	std::atomic<uint32_t> lent_entries; // pinned entries of its queues beyond their guaranteed ones
 // Whether the job shares its transaction with no other job, after two claims in a row that were rolled back: if it
 // always fails, it then takes no other along.
 inline bool wants_to_be_alone(const Entry &e) noexcept { return e.aborts > 1; }

@@ -81,10 +81,11 @@ void Engine::count_pin(Queue &q, bool was, bool is) noexcept
 	if (was == is)
 		return;
 	const uint32_t guaranteed = entry_share().guaranteed;
-	if (is && q.pinned++ >= guaranteed)
-		shared_->lent_entries.fetch_add(1, std::memory_order_relaxed);
-	else if (was && --q.pinned >= guaranteed)
-		shared_->lent_entries.fetch_sub(1, std::memory_order_relaxed);
+	const bool lent = is ? q.pinned++ >= guaranteed : --q.pinned >= guaranteed;
+	if (!lent)
+		return;
+	shared_->lent_entries.fetch_add(is ? 1 : UINT32_MAX, std::memory_order_relaxed);
+	dbs_[q.db].lent_entries.fetch_add(is ? 1 : UINT32_MAX, std::memory_order_relaxed);
 }
 
 } // namespace tq::core

@@ -87,9 +87,10 @@ void memory_items(const Report &r, const Db &db)
 	// changes are refused before claims are: see Engine::changes_left
 	const int64 room = share.pool + share.guaranteed * queues;
 	r.put("jobs that cannot leave memory", psprintf("%lld of %lld", ll(pinned), ll(room)),
-		  pinned * 5 >= room * 4 ? Verdict::warn : Verdict::ok,
+		  pinned * 5 >= room * 4 || engine.changes_left(d) == 0 ? Verdict::warn : Verdict::ok,
 		  "They run, open transactions change them, or they have another time or priority than they were enqueued "
-		  "with. Raise tq.max_live_jobs and restart the server.");
+		  "with. Near the limit, and for a database with half of tq.max_live_jobs, changes of jobs raise 53400. Raise "
+		  "tq.max_live_jobs and restart the server.");
 	put_room(r, "running jobs", running, l.entries, "Raise tq.max_live_jobs and restart the server.");
 	put_room(r, "queues", queues, l.queues, "Raise tq.max_queues and restart the server.");
 	put_room(r, "kinds", engine.used_kinds(), l.lanes, "Raise tq.max_lanes and restart the server.");
@@ -119,7 +120,7 @@ void guaranteed_item(const Report &r)
 
 } // namespace
 
-// Queues whose jobs that cannot be evicted fill their share of memory.
+// Queues whose jobs that cannot be evicted fill their share of memory, or what changes may take of it.
 void share_items(const Report &r, const Db &db)
 {
 	StringInfoData full;
@@ -128,18 +129,20 @@ void share_items(const Report &r, const Db &db)
 		char name[core::kNameMax];
 		lock_queue(slot);
 		const uint32 pinned = q.pinned, running = q.running;
-		const bool is_full = q.state != core::QueueState::free && q.db == index_of(db) && engine.pins_left(q) == 0;
+		const bool is_full = q.state != core::QueueState::free && q.db == index_of(db) && engine.changes_left(q) == 0;
+		const bool starts = engine.places_to_start(q) > 0;
 		strlcpy(name, q.name, sizeof(name));
 		unlock_queue(slot);
 		if (is_full)
-			appendStringInfo(&full, "%s%s (%u jobs, %u of them run)", full.len > 0 ? ", " : "", name, pinned, running);
+			appendStringInfo(&full, "%s%s (%u jobs, %u of them run%s)", full.len > 0 ? ", " : "", name, pinned, running,
+							 starts ? ", more can start" : "");
 	});
 	guaranteed_item(r);
 	r.put("queues at their share of memory", full.len > 0 ? full.data : "none",
 		  full.len > 0 ? Verdict::warn : Verdict::ok,
-		  "They start no more jobs until some of these have ended: jobs that run, that open transactions change, or "
-		  "that were "
-		  "rescheduled. tq.max_live_jobs sets how much memory there is.");
+		  "Until some of these jobs have ended, none of the others can be changed, and more of them start only where "
+		  "it says so. These run, are changed by open transactions, or were rescheduled. tq.max_live_jobs sets how "
+		  "much memory there is.");
 }
 
 namespace

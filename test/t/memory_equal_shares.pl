@@ -271,10 +271,10 @@ check_journal($node);
 my $boss = session($node);
 ask($boss, "SELECT tq_enqueue_many('many ' || k, array_fill('{}'::jsonb, array[1000]), delay => '3 days') FROM generate_series(1, 6) k");
 ask($boss, <<'SQL');
-CREATE PROCEDURE hold(verb text) LANGUAGE plpgsql AS $$
+CREATE PROCEDURE hold(verb text, queues text = 'many %') LANGUAGE plpgsql AS $$
 DECLARE j bigint;
 BEGIN
-	FOR j IN SELECT id FROM tq_jobs WHERE queue LIKE 'many %' AND state IN ('delayed', 'cancelled') ORDER BY id LOOP
+	FOR j IN SELECT id FROM tq_jobs WHERE queue LIKE queues AND state IN ('delayed', 'cancelled') ORDER BY id LOOP
 		BEGIN EXECUTE format('SELECT ' || verb, j); EXCEPTION WHEN configuration_limit_exceeded THEN EXIT; WHEN OTHERS THEN NULL; END;
 	END LOOP;
 END $$;
@@ -305,6 +305,39 @@ for my $verb ('tq_cancel(%s)', q{tq_reschedule(%s, run_at => now() + interval '5
 	ask($boss, 'ROLLBACK');
 }
 counters_hold('transactions that hold many jobs');
+
+#
+# Jobs rescheduled in many queues of one database, by transactions that have committed
+#
+my $in_use = $node->safe_psql('postgres', $pinned);
+my $health = q{SELECT status FROM tq_health() WHERE item = 'jobs that cannot leave memory'};
+is($node->safe_psql('postgres', $health), 'ok', 'the database may change more jobs');
+ask($boss, "CALL hold('tq_reschedule(%s, priority => 3)', 'many $_')") for 1 .. 6;
+my $kept = $node->safe_psql('postgres', $pinned) - $in_use;
+cmp_ok($kept, '>=', 3900, 'a database keeps rescheduled jobs in half of the memory');
+cmp_ok($kept, '<=', 4000 + 6 * 15, '... but no more, in however many queues');
+is($node->safe_psql('postgres', $health), 'warn', 'tq_health tells that');
+like($node->safe_psql('postgres', q{SELECT value FROM tq_health() WHERE item = 'queues at their share of memory'}),
+	qr/many 1 \(1000 jobs, 0 of them run, more can start\)/, '... and of which queues no more jobs can be changed');
+like(ask($boss, "SELECT tq_reschedule((SELECT max(id) FROM tq_jobs WHERE queue = 'many 6'), priority => 3)"),
+	qr/53400.*Its queue, its database or this transaction has its share of these/s, '... which the error says');
+victim_works('rescheduled jobs of many queues');
+$node->safe_psql('postgres', 'CREATE DATABASE beside');
+$node->safe_psql('beside', 'CREATE EXTENSION tq');
+$node->safe_psql('beside', "SELECT tq_enqueue_many('beside', array_fill('{}'::jsonb, array[1000]), delay => '3 days')");
+scheduler_of($node, 'beside');
+$node->safe_psql('beside', <<'SQL');
+DO $$
+DECLARE j bigint;
+BEGIN
+	FOR j IN SELECT id FROM tq_jobs ORDER BY id LOOP
+		BEGIN PERFORM tq_reschedule(j, priority => 3); EXCEPTION WHEN configuration_limit_exceeded THEN EXIT; END;
+	END LOOP;
+END $$;
+SQL
+my $theirs = $node->safe_psql('beside', q{SELECT count(*) FROM tq_jobs WHERE priority = 3});
+cmp_ok($theirs, '>=', 200, "another database can change some, too ($theirs)");
+counters_hold('rescheduled jobs of many queues');
 
 $node->stop;
 done_testing();

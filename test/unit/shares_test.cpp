@@ -106,6 +106,37 @@ TEST(Shares, LetJobsStartWhateverElseStays)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
+// All queues of a database keep rescheduled jobs, as many as they can. Those of another database can keep some, too, and
+// jobs of both databases can start.
+TEST(Shares, OfChangesByDatabase)
+{
+	Rig t(Limits{8000, 4, 8, 2, 4, 2, 4}, Locks::none);
+	const uint32_t guaranteed = t.engine.entry_share().guaranteed, pool = t.engine.entry_share().pool;
+	JobId id = 0;
+	const auto change_all = [&](uint16_t q) {
+		uint32_t n = 0;
+		for (; t.engine.changes_left(t.q(q)) > 0; ++n)
+			t.engine.change(t.q(q), t.ready(++id, 0, nullptr, q), [](Entry &e) noexcept { e.flags |= kOverride; });
+		return n;
+	};
+	uint32_t all = 0;
+	for (const uint16_t q : {0, 2, 4})
+		all += change_all(q);
+	EXPECT_GE(all, pool / 5 * 4);
+	EXPECT_LE(all, pool / 5 * 4 + 3 * guaranteed + 1);
+	EXPECT_EQ(t.engine.changes_left(uint16_t{0}), 0U);
+	EXPECT_EQ(change_all(6), guaranteed); // of the same database
+	EXPECT_GE(change_all(1), guaranteed + pool / 20);
+	for (const uint16_t q : {1, 6, 7})
+		EXPECT_GT(t.engine.places_to_start(t.q(q)), guaranteed) << q;
+	EXPECT_EQ(verify(t.engine), "");
+	for (const uint16_t q : {0, 1, 2, 4, 6})
+		while (t.q(q).entries > 0)
+			t.engine.drop(t.q(q), t.lane_at(nullptr, q).ready.min, 0);
+	EXPECT_GT(t.engine.changes_left(uint16_t{0}), pool / 2); // all of it is back
+	EXPECT_EQ(t.engine.db(0).lent_entries.load() + t.engine.db(1).lent_entries.load(), 0U);
+}
+
 // A claim sets aside at most as many overdue jobs as its queue's share allows.
 TEST(Shares, CountJobsThatAreSetAside)
 {

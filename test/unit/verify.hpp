@@ -32,6 +32,8 @@ public:
 			fail("entries in trees: " + std::to_string(trees_) + ", should be: " + std::to_string(placed_));
 		if (bad_.empty())
 			workers();
+		for (uint16_t d = 0; d < e_.limits().databases && bad_.empty(); ++d)
+			lent(d);
 		return bad_;
 	}
 
@@ -49,6 +51,18 @@ private:
 	bool want(bool ok, const char *what, int64_t which = -1)
 	{
 		return ok || fail(std::string(what) + (which >= 0 ? " (" + std::to_string(which) + ")" : ""));
+	}
+
+	void lent(uint16_t d)
+	{
+		uint32_t n = 0;
+		for (uint32_t i = 0; i < e_.limits().queues; ++i)
+		{
+			const Queue &q = e_.queue(static_cast<uint16_t>(i));
+			if (q.state != QueueState::free && q.db == d && q.pinned > e_.entry_share().guaranteed)
+				n += q.pinned - e_.entry_share().guaranteed;
+		}
+		want(n == e_.db(d).lent_entries.load(), "the count of entries of the pool of a database", d);
 	}
 
 	void entries()
