@@ -373,11 +373,16 @@ void settle(Backoff &pause, bool failed) noexcept
 	pause.until.store(failed ? steady_now() + pause.length.load() : 0);
 }
 
-// An audit reads all that waits on disk, so those for jobs that expired there take a tenth of the time.
+// Whether jobs that wait on disk have expired. An audit reads all that waits on disk, so those for them take a tenth of
+// the time.
+bool expired_on_disk(const Db &db, Micros now) noexcept
+{
+	return engine.db(index_of(db)).disk_expiry.load() <= now && db.rested_at.load() <= steady_now();
+}
+
 bool audit_due(const Db &db, Micros now) noexcept
 {
-	const bool expired = engine.db(index_of(db)).disk_expiry.load() <= now && db.rested_at.load() <= steady_now();
-	return expired ||
+	return expired_on_disk(db, now) ||
 		   (guc::audit_interval > 0 && is_over(db.counted_at.load(), guc::audit_interval * core::kSecond, now));
 }
 
@@ -421,7 +426,7 @@ bool janitor_needed(const Db &db, Micros now, bool *urgent)
 {
 	const bool tidies = !pauses(db.tidying);
 	const bool opens = !pauses(db.opening);
-	*urgent = tidies && db.reload.load();
+	*urgent = tidies && (db.reload.load() || expired_on_disk(db, now));
 	bool needed = *urgent || (tidies && (keys_wanted(db) || old_actions_due(db) || changes_wanted(db) ||
 										 audit_due(db, now)));
 	int n = 0;

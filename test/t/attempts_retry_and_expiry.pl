@@ -351,6 +351,22 @@ ok(until_true($node, "select state = 'ready' from tq_get($job)"), '... and keep 
 like(query("select tq_explain($awaited)"), qr/has expired/, '... which tq_explain says, too');
 clock($node, 0, 0);
 
+# a janitor that has just run does not delay the next one: after other work it pauses for five naps
+query("alter system set $_") for q{tq.naptime = '1h'}, 'tq.segment_rows = 1000000', q{tq.segment_interval = '20d'};
+$node->reload;
+until_true($node, q{select current_setting('tq.naptime') = '1h'});
+for my $round (1 .. 3)
+{
+	my $ahead = 700 * $round;
+	query(qq{select tq_enqueue_many('rests', array_fill('{}'::jsonb, '{600}'), expires_at => clock_timestamp() + interval '@{[$ahead - 60]} s')});
+	clock($node, $ahead, 0);
+	ok(until_true($node, q{select live = 1 from tq_queues where queue = 'rests'}), "jobs on disk expire soon after others, $round");
+}
+query("alter system reset $_") for 'tq.naptime', 'tq.segment_rows', 'tq.segment_interval';
+$node->reload;
+until_true($node, q{select current_setting('tq.naptime') = '1s'});
+clock($node, 0, 0);
+
 # the journal decides
 $job = query(q{select tq_enqueue('plain', expires_at => clock_timestamp() + interval '1 h')});
 arm($node, 'expire-after-mark');
