@@ -28,6 +28,7 @@ void Engine::init_queue(Queue &q, uint16_t db, int32_t id, const char *name, Que
 	q.persisted = false;
 	q.writer = 0;
 	q.paused_until = q.asked_at = 0;
+	q.asked_by = 0;
 	q.sets_groups = false;
 	q.settings = QueueSettings{};
 	q.startable = q.due = q.leases = q.opening = q.resting = q.expiry = Root{};
@@ -161,6 +162,7 @@ void Engine::init_lane(Queue &q, uint16_t i, const char *kind) noexcept
 	l.blocked = l.delta_blocked = 0;
 	std::fill_n(l.counts, kStates, 0);
 	l.asked_at = l.paused_until = 0;
+	l.asked_by = 0;
 	l.startable_at = 0;
 	l.in_startable = l.tail = l.delayed_counted = false;
 	l.queue = index_of(q);

@@ -131,6 +131,7 @@ struct Lane
 	int32_t delta_blocked;
 	uint32_t counts[kStates]; // entries by state
 	Micros asked_at;		 // last claim that named its kind (wall); 0: none
+	uint64_t asked_by;		 // Worker::name_hash of that claim or, later, of a draining worker; 0: without a name
 	Micros paused_until;	 // 0: not paused; kNever: until resumed
 	uint64_t startable_at;	 // the queue's startable_seq when a job of this lane last became startable
 	uint32_t loader;		 // backend that refills it, kNil
@@ -291,6 +292,7 @@ struct Queue
 									 // so a closing queue without users gets none
 	Micros paused_until;
 	Micros asked_at; // last claim of jobs of any kind (wall); 0: none
+	uint64_t asked_by; // as in Lane
 	Root startable; // lanes by their first key
 	Root due;		// delayed entries by wall time
 	Micros evictable; // no due entry with a later time may be evicted
@@ -412,9 +414,9 @@ struct DbCore
 	std::atomic<LeaseNo> next_lease;
 	std::atomic<LeaseNo> lease_limit; // numbers from this one are not reserved: no claims
 	std::atomic<uint32_t> kinds; // sum of Queue::kinds; written by R
+	std::atomic<uint32_t> lent_entries; // pinned entries of its queues beyond their guaranteed ones
 };
 
-	std::atomic<uint32_t> lent_entries; // pinned entries of its queues beyond their guaranteed ones
 // Whether the job shares its transaction with no other job, after two claims in a row that were rolled back: if it
 // always fails, it then takes no other along.
 inline bool wants_to_be_alone(const Entry &e) noexcept { return e.aborts > 1; }

@@ -57,7 +57,8 @@ struct Facts
 	Micros group_opens; // monotonic, if the group's rate limit blocks the group
 	core::JobId before; // the job of the group that blocks it; 0: none found
 	bool waited_for; // a call waits for such a job now
-	char draining[core::kNameMax]; // a worker that gets no jobs; empty: none
+	uint64 asked_by[2]; // who asked last for the job's kind, and for jobs of any kind, as Queue::asked_by
+	char draining[core::kNameMax]; // the name of one of these if it gets no jobs; empty: none
 	AskedKinds others; // kinds that claims have asked for, of which the queue has no jobs
 	int ahead;		 // jobs of its kind that come before it in memory, at most kFewJobs
 };
@@ -129,6 +130,8 @@ void copy_queue(Queue &q, uint16_t lane, core::Key key, const char *group, Facts
 	f->queue_paused = q.paused_until;
 	f->kind_paused = l.paused_until;
 	f->asked_at = std::max(q.asked_at, l.asked_at);
+	f->asked_by[0] = l.asked_by;
+	f->asked_by[1] = q.asked_by;
 	f->running = q.running;
 	f->no_places = engine.places_to_start(q) == 0;
 	f->pinned = q.pinned;
@@ -540,7 +543,8 @@ char *explain(Db &db, core::JobId id)
 	if (!rights_on(db, rec.row.queue_id).may(rec.row.queue_id, kMayLook))
 		f.others.n = 0;
 	else
-		last_draining(db, f.draining);
+		for (const uint64 by : f.asked_by)
+			name_if_draining(db, by, f.draining);
 	if (f.group[0] != '\0' && !readable)
 		strlcpy(f.group, "...", sizeof(f.group));
 	switch (f.has_entry ? f.e.state : rec.state)

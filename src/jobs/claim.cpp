@@ -534,7 +534,7 @@ static Datum claim(FunctionCallInfo fcinfo, const char *function, const Argument
 		const int first_op = begin_attempt(&c);
 		if (c.waited && begins_to_drain(c))
 			break;
-		const int n = c.draining ? 0 : take_or_refill(&c);
+		const int n = c.draining ? take_batch(&c) : take_or_refill(&c); // tq_explain names a worker that asks in vain
 		if (n > 0)
 			goes_on = !emit_batch(c, n, first_op, out);
 		else // what is held back stays so until the transaction ends

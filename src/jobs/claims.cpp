@@ -20,18 +20,21 @@ Claimed::Limits limits_of(const Entry &e, Micros mono) noexcept
 	return {std::min(e.deadline, e.hard_deadline) - mono, e.hard_deadline - mono};
 }
 
-// Records for tq_explain when a claim last asked for jobs of the queue, or of these kinds. Queue lock held.
-void note_asked(Queue &q, const Engine::ClaimTerms &terms) noexcept
+// Records for tq_explain when and in whose name a claim last asked for jobs of the queue, or of these kinds. A draining
+// worker asks in vain: only its name is recorded. Queue lock held.
+void note_asked(Queue &q, const Engine::ClaimTerms &terms, bool draining) noexcept
 {
+	const uint64 by = terms.worker != kNil ? engine.worker(terms.worker).name_hash : 0;
+	const auto note = [&terms, by, draining](auto &asked) noexcept {
+		asked.asked_at = draining ? asked.asked_at : terms.wall;
+		asked.asked_by = by;
+	};
 	if (terms.nkinds == 0)
-	{
-		q.asked_at = terms.wall;
-		return;
-	}
+		return note(q);
 	for (uint16_t l = q.lanes; l != core::kNoLane; l = engine.lane(l).next)
 		if ((std::find(terms.kinds, terms.kinds + terms.nkinds, engine.lane(l).kind_hash) !=
 			 terms.kinds + terms.nkinds) != terms.except)
-			engine.lane(l).asked_at = terms.wall;
+			note(engine.lane(l));
 }
 
 // Notes the operation of a job that the engine has just claimed. Queue lock held.
@@ -78,14 +81,12 @@ int take_jobs(uint16_t queue, uint32 generation, const Engine::ClaimTerms &terms
 	if (q.generation == generation && engine.has_overdue(q, wall_now()))
 		max = 0; // until the scheduler has journalled some of them
 	// Checked under the lock, so that tq_drain counts every job that was taken before.
-	if (is_draining(terms.worker))
-		max = 0;
+	const bool draining = is_draining(terms.worker);
 	if (max > 0 && q.generation == generation)
-	{
-		note_asked(q, terms);
-		if (q.tokens > 0 && terms.nkinds == 0) // the others may wait for other kinds
-			max = engine.claim_share(q, max, has_token(queue));
-	}
+		note_asked(q, terms, draining);
+	max = draining ? 0 : max;
+	if (max > 0 && q.generation == generation && q.tokens > 0 && terms.nkinds == 0) // others may wait for other kinds
+		max = engine.claim_share(q, max, has_token(queue));
 	ClaimsHere &here = claims_here();
 	here.held_back = here.held_back || (max > 0 && here.alone > 0);
 	while (n < max && q.generation == generation && here.alone == 0)

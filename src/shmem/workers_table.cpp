@@ -194,18 +194,14 @@ Oid role_with_most_workers(const Db &db, int *slots) noexcept
 
 bool is_draining(uint32_t worker) noexcept { return worker != kNil && engine.worker(worker).draining.load(); }
 
-void last_draining(const Db &db, char (&name)[core::kNameMax]) noexcept
+void name_if_draining(const Db &db, uint64 name_hash, char (&name)[core::kNameMax]) noexcept
 {
-	Micros last = PG_INT64_MIN;
-	name[0] = '\0';
 	LWLockAcquire(registry_lock(), LW_SHARED);
 	for (uint32_t i = 0; i < engine.limits().workers; ++i)
 	{
 		const core::Worker &w = engine.worker(i);
-		if (!w.used || w.db != index_of(db) || !w.draining.load() || w.seen_at.load() <= last)
-			continue;
-		last = w.seen_at.load();
-		strlcpy(name, w.name, sizeof(name));
+		if (w.used && w.db == index_of(db) && w.name_hash == name_hash && w.draining.load())
+			strlcpy(name, w.name, sizeof(name));
 	}
 	LWLockRelease(registry_lock());
 }

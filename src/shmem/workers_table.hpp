@@ -28,8 +28,8 @@ Oid role_with_most_workers(const Db &db, int *slots) noexcept;
 // Whether the worker's claims return nothing.
 bool is_draining(uint32_t worker) noexcept;
 
-// Copies the name of the draining worker that was seen last in this database; empty if none is draining.
-void last_draining(const Db &db, char (&name)[core::kNameMax]) noexcept;
+// Copies the name of this database's worker with this hash if it is draining; otherwise leaves `name` as it is.
+void name_if_draining(const Db &db, uint64 name_hash, char (&name)[core::kNameMax]) noexcept;
 
 // Records that the worker has just asked for jobs.
 void worker_seen(uint32_t worker, Micros wall, Micros mono) noexcept;

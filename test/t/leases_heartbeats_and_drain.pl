@@ -221,15 +221,23 @@ is(sql(q{select id from tq_claim('drain', worker => 'e', wait => '3 min', lease_
 $job = sql(q{select tq_enqueue('drain')});
 until_true($node, q{select waiting = 0 from tq_stats() where queue = 'drain'}, 'it waits for nothing any more');
 is(sql("select state from tq_get($job)"), 'ready', 'it takes none');
+my $untouched = sql(q{select tq_enqueue('untouched')});
 my $again = session($node);
 ask($again, 'set client_min_messages = notice');
 $again->{stderr} = '';
 $again->query(q{select count(*) from tq_claim('untouched', worker => 'd')});
 like($again->{stderr}, qr/NOTICE: .*worker "d" is draining, so its claims get no jobs.*tq_undrain\('d'\)/s, 'a new one of its name is told why it gets nothing');
 leave($again);
-my $untouched = sql(q{select tq_enqueue('untouched')});
 like(sql("select tq_explain($untouched)"), qr/no worker that may get jobs has asked for queue "untouched".* Worker "d" is draining, so its claims get no jobs; tq_undrain\('d'\) ends that\.$/,
 	'... and so is who asks about the job');
+my $unasked = sql(q{select tq_enqueue('unasked')});
+like(sql("select tq_explain($unasked)"), qr/no worker has asked for queue "unasked" since the server started\. It needs a worker that calls tq_claim\('unasked'\)\.$/,
+	'a job of a queue for which it has not asked does not name it');
+my ($of_a, $of_b) = split /\n/, sql(q{select tq_enqueue('unasked', kind => k) from unnest('{a,b}'::text[]) k});
+sql(q{select count(*) from tq_claim('unasked', kinds => '{a}', worker => 'd')});
+like(sql("select tq_explain($of_a)"), qr/Worker "d" is draining/, 'a job of a kind for which it has asked names it');
+unlike(sql("select tq_explain($_)"), qr/draining/, '... others do not') for $of_b, $unasked;
+sql(q{select tq_purge('unasked', 'ready')});
 sql("select tq_cancel($untouched)");
 is(sql(q{select tq_undrain('d')}), 't', 'it may go on');
 is(end_ask($waiter), $job, 'and takes the job');
