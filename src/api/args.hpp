@@ -55,6 +55,20 @@ Datum *array_required(FunctionCallInfo fcinfo, int i, const char *name, Oid type
 // The same for an argument that may be null (result: null) and whose elements may be null (*nulls).
 Datum *array_with_nulls(FunctionCallInfo fcinfo, int i, const char *name, Oid type, bool **nulls, int *n);
 
+// Runs f. An error in f names the element of the arrays, counted from 1; 0: no element.
+template <typename F>
+void for_element(int element, F &&f)
+{
+	const auto say = [](void *at) {
+		if (*static_cast<int *>(at) > 0)
+			errcontext("element %d of the arrays", *static_cast<int *>(at));
+	};
+	ErrorContextCallback context{error_context_stack, say, &element};
+	error_context_stack = &context;
+	f();
+	error_context_stack = context.previous;
+}
+
 // Raises 22023 if the lengths differ.
 void same_length(const char *a, int na, const char *b, int nb);
 

@@ -111,8 +111,8 @@ int joining(Db &db, const Waiting &w, const Made &jobs, Parent *out)
 	return n;
 }
 
-// Jobs that wait for a replaced job will wait for the new one.
-void refuse_circle(const Waiting &w, const Made &jobs)
+// The parent that waits for one of these replaced jobs; 0 if there is none.
+core::JobId waiting_parent(const Waiting &w, core::JobId *replaced, int n)
 {
 	static pg::Statement waiting = {
 		"WITH RECURSIVE below (id) AS (SELECT unnest($1) UNION"
@@ -123,16 +123,28 @@ void refuse_circle(const Waiting &w, const Made &jobs)
 	auto *ids = static_cast<core::JobId *>(palloc(sizeof(core::JobId) * static_cast<Size>(w.nparents)));
 	for (int i = 0; i < w.nparents; ++i)
 		ids[i] = w.parents[i].id;
-	Datum values[] = {PointerGetDatum(pg::id_array(jobs.replaced, jobs.nreplaced)),
-					  PointerGetDatum(pg::id_array(ids, w.nparents))};
-	if (pg::run(waiting, values, nullptr) == 0)
+	Datum values[] = {PointerGetDatum(pg::id_array(replaced, n)), PointerGetDatum(pg::id_array(ids, w.nparents))};
+	return pg::run(waiting, values, nullptr) > 0 ? pg::spi_int8(0, "id") : 0;
+}
+
+// Jobs that wait for a replaced job will wait for the new one.
+void refuse_circle(const Waiting &w, const Made &jobs)
+{
+	if (waiting_parent(w, jobs.replaced, jobs.nreplaced) == 0)
 		return;
-	const auto parent = static_cast<long long>(pg::spi_int8(0, "id"));
-	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					errmsg("cannot replace a job for which parent %lld waits", parent),
-					errdetail("Jobs that wait for the replaced job wait for the new job, so the two would wait for "
-							  "each other."),
-					errhint("Leave the job out of depends_on.")));
+	for (int i = 0; i < jobs.nreplaced; ++i)
+	{
+		const auto parent = static_cast<long long>(waiting_parent(w, &jobs.replaced[i], 1));
+		if (parent == 0)
+			continue;
+		for_element(jobs.elements[i], [parent] {
+			ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+							errmsg("cannot replace a job for which parent %lld waits", parent),
+							errdetail("Jobs that wait for the replaced job wait for the new job, so the two would wait "
+									  "for each other."),
+							errhint("Leave the job out of depends_on.")));
+		});
+	}
 }
 
 core::JobId *read_parents(FunctionCallInfo fcinfo, int i, int *n)

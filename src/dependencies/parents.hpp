@@ -39,6 +39,7 @@ struct Made
 	core::JobId *holders; // jobs that have the unique keys of jobs that were not made
 	int nholders;
 	core::JobId *replaced; // jobs that made way for those that were made
+	int *elements;		   // those that replaced them, for for_element()
 	int nreplaced;
 };
 

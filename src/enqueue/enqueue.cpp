@@ -136,7 +136,8 @@ void write_dependencies(Db &db, const Waiting &waiting, const EnqueueItem *items
 	const auto list = [n] {
 		return static_cast<core::JobId *>(palloc(sizeof(core::JobId) * static_cast<Size>(std::max(n, 1))));
 	};
-	Made m{list(), 0, list(), 0, list(), 0};
+	auto *elements = static_cast<int *>(palloc(sizeof(int) * static_cast<Size>(std::max(n, 1))));
+	Made m{list(), 0, list(), 0, list(), elements, 0};
 	for (int i = 0; i < n; ++i)
 	{
 		if (items[i].made)
@@ -144,7 +145,10 @@ void write_dependencies(Db &db, const Waiting &waiting, const EnqueueItem *items
 		else
 			m.holders[m.nholders++] = items[i].holder;
 		if (items[i].made && items[i].row.origin != 0)
+		{
+			m.elements[m.nreplaced] = items[i].element;
 			m.replaced[m.nreplaced++] = items[i].row.origin;
+		}
 	}
 	write_waiting(db, waiting, m);
 }
@@ -219,15 +223,10 @@ Enqueued enqueue_each(FunctionCallInfo fcinfo, const char *function)
 
 	auto *items = static_cast<EnqueueItem *>(palloc(sizeof(EnqueueItem) * static_cast<Size>(std::max(n, 1))));
 	auto *ids = static_cast<int64 *>(palloc(sizeof(int64) * static_cast<Size>(std::max(n, 1))));
-	int element = 0;
-	const auto say = [](void *at) { errcontext("element %d of the arrays", *static_cast<int *>(at)); };
-	ErrorContextCallback context{error_context_stack, say, &element};
-	error_context_stack = &context;
-	while (element < n)
-	{
-		const int i = element++;
+	const auto fill = [&](int i) {
 		EnqueueItem &it = items[i];
 		it = common;
+		it.element = i + 1;
 		it.row.payload = pg::checked_jsonb("payload", payloads[i], payload_limit());
 		if (kinds != nullptr && !kinds_null[i])
 		{
@@ -261,8 +260,9 @@ Enqueued enqueue_each(FunctionCallInfo fcinfo, const char *function)
 			check_row_name("group_keys", it.row.group_key, kGroupKeyMax);
 		}
 		check_times(it.row);
-	}
-	error_context_stack = context.previous;
+	};
+	for (int i = 0; i < n; ++i)
+		for_element(i + 1, [&] { fill(i); });
 	const uint16_t queue = queue_for_enqueue(db, name);
 	enqueue(db, queue, items, n, ids);
 	write_dependencies(db, waiting, items, ids, n);

@@ -12,6 +12,7 @@ struct EnqueueItem
 	// enqueue fills in id, enqueued_at, queue_id and unique_key; a priority of core::kUnset means the queue's
 	journal::JobRow row;
 	const char *kind;
+	int element = 0; // of the caller's arrays, counted from 1; 0: not from an array
 	text *unique_key = nullptr;
 	UniqueMode mode = UniqueMode::skip;
 	core::Micros unique_for = core::kUnset; // the job's own; kUnset: its queue's

@@ -4,6 +4,7 @@
 // enqueue/enqueue_keys.hpp.
 #include "enqueue/enqueue.hpp"
 #include "enqueue/enqueue_keys.hpp"
+#include "api/args.hpp"
 #include "jobs/changes.hpp"
 #include "jobs/outcome_rights.hpp"
 #include "jobs/verbs.hpp"
@@ -92,7 +93,7 @@ void add(Batch &b, EnqueueItem &it, int64 id)
 	Op &op = b.ops[b.n++];
 	op = enqueue_of(row, b.now);
 	op.queue = b.queue;
-	op.lane = lane_for(b.queue, it.kind);
+	for_element(it.element, [&] { op.lane = lane_for(b.queue, it.kind); });
 	op.segment = static_cast<uint16_t>(b.slot);
 }
 
@@ -152,9 +153,10 @@ Keyed sort_out(Db &db, uint16_t queue, EnqueueItem *items, int n, int64 *ids)
 		const int i = k.order[o];
 		const bool same = first >= 0 && compare_keys(items[first].unique_key, items[i].unique_key) == 0;
 		k.first[i] = first = same ? first : i;
-		k.stages[i] = same											 ? Stage::again
-					  : must_yield(db, queue, items[i], &k.ids[i]) ? Stage::yielded
-																	 : Stage::wants;
+		bool yields = false;
+		if (!same)
+			for_element(items[i].element, [&] { yields = must_yield(db, queue, items[i], &k.ids[i]); });
+		k.stages[i] = same ? Stage::again : yields ? Stage::yielded : Stage::wants;
 		if (k.stages[i] == Stage::wants)
 			k.order[k.n++] = i;
 	}
@@ -184,7 +186,9 @@ void win_keys(Db &db, uint16_t queue, Keyed &k)
 	for (int o = 0; o < k.n; ++o)
 	{
 		const int i = k.order[o];
-		const bool won = made[o] || win_key(db, queue, &k.items[i], k.ids[i], &k.ids[i]);
+		bool won = made[o];
+		if (!won)
+			for_element(k.items[i].element, [&] { won = win_key(db, queue, &k.items[i], k.ids[i], &k.ids[i]); });
 		k.stages[i] = won ? Stage::plain : Stage::yielded;
 	}
 	pfree(made);

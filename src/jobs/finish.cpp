@@ -149,9 +149,10 @@ void finish(Db &db, Finish *list, int n)
 		slots[k++] = e.segment;
 	}
 	TQ_WAIT_POINT("finish-before-append");
-	append_or_distrust(db, {.rows = rows, .slots = slots, .n = k}, first_op, [](Db &, const journal::EventRow &) {
+	append_or_distrust(db, {.rows = rows, .slots = slots, .n = k}, first_op, [](Db &, const journal::EventRow &row) {
 		ereport(ERROR, (errcode(kErrLeaseLost), errmsg("lease lost: the journal has another event in its place"),
-						errdetail("The live state of the job was wrong and is read again from the journal.")));
+						errdetail("The live state of job %lld was wrong and is read again from the journal.",
+								  static_cast<long long>(row.job_id))));
 	});
 	TQ_WAIT_POINT("finish-after-append");
 	if (followed)
@@ -232,7 +233,7 @@ void set_results(FunctionCallInfo fcinfo, int i, Finish *list, int n)
 	same_length("ids", n, "results", count);
 	for (int k = 0; k < count; ++k)
 		if (!nulls[k])
-			list[k].detail = pg::checked_jsonb("result", elements[k], result_limit());
+			for_element(k + 1, [&] { list[k].detail = pg::checked_jsonb("result", elements[k], result_limit()); });
 }
 
 } // namespace

@@ -147,6 +147,9 @@ empty();
 my $producer = as('producer');
 like(ask($producer, "BEGIN; SELECT tq_enqueue('qa', kind => 'z' || i) FROM generate_series(1, 1100) i"),
 	qr/53400.*too many kinds of jobs in queue "qa".*The queue has \d+ kinds/s, 'one queue cannot take all kinds');
+like(ask($producer, "ROLLBACK; SELECT tq_enqueue_many('qa', array_fill('{}'::jsonb, '{1100}'), kinds => array_agg('z' || i)) FROM generate_series(1, 1100) i"),
+	qr/53400.*CONTEXT:  element \d+ of the arrays/s, 'the error names the element whose kind has no place');
+ask($producer, "BEGIN; SELECT tq_enqueue('qa', kind => 'z' || i) FROM generate_series(1, 1100) i");
 victim_works('an open transaction that has taken its share of kinds');
 ask($producer, 'ROLLBACK');
 my $lanes = "SELECT used FROM (SELECT substring(m FROM '\\d+\$')::int AS used FROM string_to_table(tq_metrics(), E'\\n') m
