@@ -32,7 +32,7 @@ std::vector<Field> enqueue_fields(std::vector<Field> own)
 		{kOption, "retry", "jsonb", "the retry policy as JSON"},
 		{kOption, "timeout", "interval", "the longest time of an attempt"},
 		{kOption, "group_key", "text", "jobs of a group start in order"},
-		{kOption, "unique_mode", "text", "skip, skip_waiting, ignore, replace, keep_run_at or error"},
+		{kOption, "unique_mode", "text", "skip, skip_waiting, ignore, replace, replace_waiting, keep_run_at or error"},
 		{kOption, "headers", "jsonb", "a JSON object for tracing and the like"},
 		{kList, "depends_on", "bigint[]", "a job that must succeed first"},
 		{kOption, "options", "jsonb", "lease, tags, unique_for, weight, ... as a JSON object"}};

@@ -43,7 +43,7 @@ const Fields kOfJob = {
 	{kBody, "retry", "jsonb", "the retry policy"},
 	{kBody, "timeout", "interval", "the longest time of an attempt"},
 	{kBody, "group_key", "text", "jobs of a group start in order"},
-	{kBody, "unique_mode", "text", "skip, skip_waiting, ignore, replace, keep_run_at or error"},
+	{kBody, "unique_mode", "text", "skip, skip_waiting, ignore, replace, replace_waiting, keep_run_at or error"},
 	{kBody, "headers", "jsonb", "an object for tracing and the like"},
 	{kBody, "depends_on", "bigint[]", "jobs that must succeed first"},
 	{kBody, "options", "jsonb", "lease, tags, unique_for, weight, ..."},

@@ -21,6 +21,8 @@ from load import Client     # noqa: E402
 # lost, no such job, wrong state, key taken, being changed, queue or memory full, loading
 EXPECTED = ("TQ001", "TQ003", "TQ004", "TQ005", "TQ008", "TQ009", "55P03", "53400")
 
+UNIQUE_MODES = ("skip", "skip_waiting", "ignore", "replace", "replace_waiting", "keep_run_at", "error")
+
 SCENE = (
     """CREATE FUNCTION handle(job tq_job) RETURNS jsonb LANGUAGE plpgsql AS $$
        BEGIN
@@ -75,7 +77,7 @@ class Others(Client):
 
     def unique(self):
         self.keep([self.one("SELECT tq_enqueue('others', unique_key => %s, unique_mode => %s, delay => '1 s', options => %s)",
-                            f"u{self.random.randrange(50)}", self.random.choice(["skip", "ignore", "replace", "keep_run_at", "error"]),
+                            f"u{self.random.randrange(50)}", self.random.choice(UNIQUE_MODES),
                             json.dumps({"unique_for": "3 s", "tags": ["soak"]}))])
 
     def parents(self):

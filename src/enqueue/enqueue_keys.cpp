@@ -17,9 +17,11 @@ using core::JobId;
 // window would also refuse the item's job after that job has ended.
 bool gives_way(const EnqueueItem &item, const KeyRow &row, KeyState s) noexcept
 {
+	const UniqueMode m = item.mode;
 	if (s == KeyState::running)
-		return item.mode == UniqueMode::skip_waiting && !is_window_open(row);
-	return s == KeyState::waiting && (item.mode == UniqueMode::replace || item.mode == UniqueMode::keep_run_at);
+		return (m == UniqueMode::skip_waiting || m == UniqueMode::replace_waiting) && !is_window_open(row);
+	return s == KeyState::waiting &&
+		   (m == UniqueMode::replace || m == UniqueMode::replace_waiting || m == UniqueMode::keep_run_at);
 }
 
 JobId yield(uint16_t queue, EnqueueItem &item, const KeyRow &row, KeyState s)
@@ -149,8 +151,12 @@ bool win_key(Db &db, uint16_t queue, EnqueueItem *item, JobId id, JobId *answer)
 			TQ_WAIT_POINT("unique-after-pass");
 			// the row is ours now: a session that retries that job or replaces it waits for us, so check again
 			s = standing_of_key(db, row);
-			if (gives_way(*item, row, s))
+			// that job may start, or wait again, before it is replaced or superseded
+			for (; gives_way(*item, row, s); check_progress(++tries))
+			{
+				TQ_WAIT_POINT("unique-after-check");
 				s = s == KeyState::running ? supersede(db, row, id) : replace(db, item, row, id);
+			}
 			if (is_free(s))
 				return true;
 			if (!pass_key(db, queue_id, item->unique_key, id, row))

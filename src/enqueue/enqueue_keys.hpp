@@ -12,9 +12,9 @@ namespace tq
 // null). Raises TQ008 if the item's mode is error. Writes nothing.
 bool must_yield(Db &db, uint16_t queue, EnqueueItem &item, core::JobId *answer);
 
-// Gives the item's key to job `id`, which is about to be enqueued. True if the key is free, or if this call cancels the
-// waiting job that has it; then it stores that job's id as the item's origin. Otherwise as must_yield. Waits for other
-// transactions that want the key.
+// Gives the item's key to job `id`, which is about to be enqueued. True if the key is free, or if this call supersedes
+// the running job that has it, or cancels the waiting one; then it stores the cancelled job's id as the item's origin.
+// Otherwise as must_yield. Waits for other transactions that want the key.
 bool win_key(Db &db, uint16_t queue, EnqueueItem *item, core::JobId id, core::JobId *answer);
 
 // The row for the key of `item` if job `id` gets it.

@@ -73,7 +73,7 @@ const char *const *job_option_names() noexcept { return kOptions; }
 UniqueMode parse_unique_mode(const text *mode)
 {
 	// in the order of the enum
-	static constexpr const char *kModes[] = {"skip",		"skip_waiting", "ignore", "replace",
+	static constexpr const char *kModes[] = {"skip",		"skip_waiting", "ignore", "replace", "replace_waiting",
 											 "keep_run_at", "error",		nullptr};
 	const char *name = text_to_cstring(mode);
 	for (int i = 0; kModes[i] != nullptr; ++i)

@@ -18,12 +18,13 @@ constexpr pg::SizeLimit kUniqueKeyLimit{kUniqueKeyMax, nullptr};
 // The effect on a job if another job has its unique key.
 enum class UniqueMode : uint8
 {
-	skip,		  // returns the id of the other job
-	skip_waiting, // as skip if the other job waits; a job that runs is superseded
-	ignore,		  // returns no id
-	replace,	  // cancels the other job if it waits, and replaces it
-	keep_run_at,  // as replace, and this job starts at the time of the other one
-	error,		  // TQ008
+	skip,			 // returns the id of the other job
+	skip_waiting,	 // as skip if the other job waits; a job that runs is superseded
+	ignore,			 // returns no id
+	replace,		 // cancels the other job if it waits, and replaces it
+	replace_waiting, // as replace if the other job waits; a job that runs is superseded
+	keep_run_at,	 // as replace, and this job starts at the time of the other one
+	error,			 // TQ008
 };
 
 UniqueMode parse_unique_mode(const text *mode);

@@ -180,7 +180,7 @@ SELECT is(hint_of($$SELECT tq_enqueue('x', options => '{"colour": 1}')$$), 'Know
 	'the hint for a wrong option lists the known options');
 SELECT is(hint_of($$SELECT tq_enqueue('x', retry => '{"colour": 1}')$$), 'Known keys are policy, delay, max, factor, jitter, delays, on_lost.',
 	'the hint for a wrong key of a retry policy lists the known keys');
-SELECT is(hint_of($$SELECT tq_enqueue('x', unique_mode => 'no')$$), 'Known modes are skip, skip_waiting, ignore, replace, keep_run_at, error.',
+SELECT is(hint_of($$SELECT tq_enqueue('x', unique_mode => 'no')$$), 'Known modes are skip, skip_waiting, ignore, replace, replace_waiting, keep_run_at, error.',
 	'the hint for a wrong unique_mode lists the known modes');
 
 -- ---- durations: the core parses common forms, and agrees with the type interval

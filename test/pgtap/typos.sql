@@ -90,7 +90,7 @@ SELECT is(attempt(statement), wanted, statement) FROM (VALUES
 	($$SELECT tq_enqueue('mail', retry => '{"dealy": "1 s"}')$$, '22023 / unknown key "dealy" in retry / Perhaps you meant "delay". Known keys are policy, delay, max, '
 		'factor, jitter, delays, on_lost.'),
 	($$SELECT tq_enqueue('mail', unique_mode => 'replase')$$, '22023 / unknown unique_mode "replase" / Perhaps you meant "replace". Known modes are skip, skip_waiting, ignore, '
-		'replace, keep_run_at, error.'),
+		'replace, replace_waiting, keep_run_at, error.'),
 	($$SELECT tq_purge('mail', 'canceled')$$, '22023 / unknown state "canceled" / Perhaps you meant "cancelled". The state can be ready, delayed, blocked, succeeded, dead, '
 		'buried, cancelled, expired, all.'),
 	($$SELECT tq_retry_many('mail', 'dad')$$, '22023 / jobs that are "dad" cannot be retried / Perhaps you meant "dead". The state can be dead, buried, cancelled, '

@@ -58,28 +58,30 @@ EXCEPTION WHEN OTHERS THEN
 END
 $$;
 
-CREATE TABLE expected (state text PRIMARY KEY, skip text, skip_waiting text, ignore text, error text, replace text, keep_run_at text);
+CREATE TABLE expected (state text PRIMARY KEY, skip text, skip_waiting text, ignore text, error text, replace text, replace_waiting text,
+	keep_run_at text);
 INSERT INTO expected VALUES
-	('none', 'new', 'new', 'new', 'new', 'new', 'new'),
-	('ready', 'old', 'old', 'null', 'TQ008', 'new', 'new'),
-	('delayed', 'old', 'old', 'null', 'TQ008', 'new', 'new'),
-	('failed', 'old', 'old', 'null', 'TQ008', 'new', 'new'),
-	('released', 'old', 'old', 'null', 'TQ008', 'new', 'new'),
-	('running', 'old', 'new', 'null', 'TQ008', 'old', 'old'),
-	('asked', 'old', 'new', 'null', 'TQ008', 'old', 'old'),
-	('succeeded', 'new', 'new', 'new', 'new', 'new', 'new'),
-	('dead', 'new', 'new', 'new', 'new', 'new', 'new'),
-	('buried', 'new', 'new', 'new', 'new', 'new', 'new'),
-	('cancelled', 'new', 'new', 'new', 'new', 'new', 'new'),
-	('window_succeeded', 'old', 'old', 'null', 'TQ008', 'old', 'old'),
-	('window_running', 'old', 'old', 'null', 'TQ008', 'old', 'old'),
-	('window_ready', 'old', 'old', 'null', 'TQ008', 'new', 'new');
+	('none', 'new', 'new', 'new', 'new', 'new', 'new', 'new'),
+	('ready', 'old', 'old', 'null', 'TQ008', 'new', 'new', 'new'),
+	('delayed', 'old', 'old', 'null', 'TQ008', 'new', 'new', 'new'),
+	('failed', 'old', 'old', 'null', 'TQ008', 'new', 'new', 'new'),
+	('released', 'old', 'old', 'null', 'TQ008', 'new', 'new', 'new'),
+	('running', 'old', 'new', 'null', 'TQ008', 'old', 'new', 'old'),
+	('asked', 'old', 'new', 'null', 'TQ008', 'old', 'new', 'old'),
+	('succeeded', 'new', 'new', 'new', 'new', 'new', 'new', 'new'),
+	('dead', 'new', 'new', 'new', 'new', 'new', 'new', 'new'),
+	('buried', 'new', 'new', 'new', 'new', 'new', 'new', 'new'),
+	('cancelled', 'new', 'new', 'new', 'new', 'new', 'new', 'new'),
+	('window_succeeded', 'old', 'old', 'null', 'TQ008', 'old', 'old', 'old'),
+	('window_running', 'old', 'old', 'null', 'TQ008', 'old', 'old', 'old'),
+	('window_ready', 'old', 'old', 'null', 'TQ008', 'new', 'new', 'new');
 CREATE TABLE tries AS
 	SELECT state, mode, wanted, state || '_' || mode AS q, NULL::bigint AS old, NULL::text AS got, NULL::text AS rolled_back
-	FROM expected, LATERAL (VALUES ('skip', skip), ('skip_waiting', skip_waiting), ('ignore', ignore), ('error', error), ('replace', replace), ('keep_run_at', keep_run_at))
+	FROM expected, LATERAL (VALUES ('skip', skip), ('skip_waiting', skip_waiting), ('ignore', ignore), ('error', error), ('replace', replace),
+		('replace_waiting', replace_waiting), ('keep_run_at', keep_run_at))
 		AS m (mode, wanted);
-SELECT format('UPDATE tries SET old = holder(q, state) WHERE mode = %L', m) FROM unnest('{skip,skip_waiting,ignore,error,replace,keep_run_at}'::text[]) m \gexec
-SELECT format('UPDATE tries SET got = advance(q, old, state) WHERE mode = %L', m) FROM unnest('{skip,skip_waiting,ignore,error,replace,keep_run_at}'::text[]) m \gexec
+SELECT format('UPDATE tries SET old = holder(q, state) WHERE mode = %L', m) FROM unnest('{skip,skip_waiting,ignore,error,replace,replace_waiting,keep_run_at}'::text[]) m \gexec
+SELECT format('UPDATE tries SET got = advance(q, old, state) WHERE mode = %L', m) FROM unnest('{skip,skip_waiting,ignore,error,replace,replace_waiting,keep_run_at}'::text[]) m \gexec
 
 -- first in a savepoint that is rolled back: nothing remains of it
 CREATE FUNCTION undone(q text, mode text, old bigint) RETURNS text LANGUAGE plpgsql AS $$
@@ -99,27 +101,27 @@ BEGIN
 END
 $$;
 CREATE TABLE before AS SELECT q, CASE WHEN old IS NOT NULL THEN (SELECT state FROM tq_get(old)) END AS state FROM tries;
-SELECT format('UPDATE tries SET rolled_back = undone(q, mode, old) WHERE mode = %L', m) FROM unnest('{skip,skip_waiting,ignore,error,replace,keep_run_at}'::text[]) m \gexec
+SELECT format('UPDATE tries SET rolled_back = undone(q, mode, old) WHERE mode = %L', m) FROM unnest('{skip,skip_waiting,ignore,error,replace,replace_waiting,keep_run_at}'::text[]) m \gexec
 SELECT is(rolled_back, wanted, format('%s meets %s, in a savepoint', mode, state)) FROM tries ORDER BY q;
 SELECT is((SELECT count(*) FROM tries t JOIN before b USING (q) WHERE t.old IS NOT NULL AND b.state IS DISTINCT FROM (SELECT g.state FROM tq_get(t.old) g)), 0::bigint,
 	'which leaves every job as it was');
-SELECT format('UPDATE tries SET got = attempt(q, mode, old) WHERE mode = %L', m) FROM unnest('{skip,skip_waiting,ignore,error,replace,keep_run_at}'::text[]) m \gexec
+SELECT format('UPDATE tries SET got = attempt(q, mode, old) WHERE mode = %L', m) FROM unnest('{skip,skip_waiting,ignore,error,replace,replace_waiting,keep_run_at}'::text[]) m \gexec
 SELECT is(got, wanted, format('%s meets %s', mode, state)) FROM tries ORDER BY q;
 
 -- the state of the old job, and the origin of the new one
 SELECT is((SELECT g.state FROM tq_get(t.old) g), 'cancelled', 'is cancelled: ' || q)
-	FROM tries t WHERE mode IN ('replace', 'keep_run_at') AND wanted = 'new' AND state IN ('ready', 'delayed', 'failed', 'released', 'window_ready');
+	FROM tries t WHERE mode IN ('replace', 'replace_waiting', 'keep_run_at') AND wanted = 'new' AND state IN ('ready', 'delayed', 'failed', 'released', 'window_ready');
 SELECT is((SELECT h.reason FROM tq_history(t.old) h WHERE h.event = 'cancelled'), format('replaced by job %s', n.id), 'says by whom: ' || q)
 	FROM tries t JOIN tq_jobs n ON n.queue = t.q AND n.id <> t.old
-	WHERE mode IN ('replace', 'keep_run_at') AND t.state IN ('ready', 'delayed', 'failed', 'released', 'window_ready');
+	WHERE mode IN ('replace', 'replace_waiting', 'keep_run_at') AND t.state IN ('ready', 'delayed', 'failed', 'released', 'window_ready');
 SELECT is((SELECT g.origin FROM tq_get(n.id) g), t.old, 'knows its origin: ' || q)
 	FROM tries t JOIN tq_jobs n ON n.queue = t.q AND n.id <> t.old
-	WHERE mode IN ('replace', 'keep_run_at') AND t.state IN ('ready', 'delayed', 'failed', 'released', 'window_ready');
+	WHERE mode IN ('replace', 'replace_waiting', 'keep_run_at') AND t.state IN ('ready', 'delayed', 'failed', 'released', 'window_ready');
 SELECT is((SELECT g.state FROM tq_get(n.id) g), CASE WHEN t.mode = 'keep_run_at' AND t.state <> 'ready' THEN 'delayed' ELSE 'ready' END,
 		'has the time it should have: ' || q)
-	FROM tries t JOIN tq_jobs n ON n.queue = t.q AND n.id <> t.old WHERE mode IN ('replace', 'keep_run_at') AND t.state IN ('ready', 'delayed', 'failed');
-SELECT is((SELECT count(*) FROM tq_jobs WHERE queue = t.q AND state IN ('ready', 'delayed', 'running')), CASE WHEN state = 'window_succeeded' THEN 0 WHEN state IN ('running', 'asked') AND mode = 'skip_waiting' THEN 2 ELSE 1 END::bigint,
-		'no two live jobs, but one beside a running one with skip_waiting: ' || q)
+	FROM tries t JOIN tq_jobs n ON n.queue = t.q AND n.id <> t.old WHERE mode IN ('replace', 'replace_waiting', 'keep_run_at') AND t.state IN ('ready', 'delayed', 'failed');
+SELECT is((SELECT count(*) FROM tq_jobs WHERE queue = t.q AND state IN ('ready', 'delayed', 'running')), CASE WHEN state = 'window_succeeded' THEN 0 WHEN state IN ('running', 'asked') AND mode LIKE '%waiting' THEN 2 ELSE 1 END::bigint,
+		'no two live jobs, but one beside a running one with skip_waiting and replace_waiting: ' || q)
 	FROM tries t;
 
 -- ---- within one transaction
@@ -339,13 +341,47 @@ SELECT is(array_agg(i.outcome), '{skipped,created,skipped,created}'::text[], 'ma
 SELECT is((SELECT i.id FROM tq_enqueue_many_info('beside', '{1}', unique_mode => 'skip_waiting', unique_keys => '{k}') i), :four::bigint, 'with ids');
 SELECT is(sum(found), 0::numeric, 'memory and journal agree') FROM tq_check() WHERE expected >= 0;
 
+-- ---- beside a running job, with the last payload
+
+CREATE FUNCTION latest(payload jsonb, OUT id bigint, OUT outcome text) LANGUAGE sql AS
+	$$SELECT * FROM tq_enqueue_info('latest', payload, unique_key => 'k', unique_mode => 'replace_waiting')$$;
+SELECT id AS one, outcome FROM latest('1') \gset
+SELECT is(:'outcome'::text, 'created', 'a first job is created');
+SELECT id AS two, outcome FROM latest('2') \gset
+SELECT is(:'outcome'::text, 'replaced', 'it waits, so the second replaces it');
+SELECT id, lease, payload FROM tq_claim('latest') \gset
+SELECT is(:'payload'::text, '2', 'the second runs');
+SELECT id AS three, outcome FROM latest('3') \gset
+SELECT is(:'outcome'::text, 'created', 'it runs, so the third is created');
+SELECT tq_enqueue('after', depends_on => ARRAY[:three]::bigint[]) AS child \gset
+SELECT tq_batch_open('after') AS batch \gset
+SELECT is(i.id, :three::bigint, 'the waiting job joins a batch')
+	FROM tq_enqueue_info('latest', unique_key => 'k', options => jsonb_build_object('batch', :batch)) i;
+SELECT tq_batch_close(:batch) \g /dev/null
+BEGIN;
+SELECT is((latest('4')).outcome, 'replaced', 'it waits, so the fourth replaces it');
+ROLLBACK;
+SELECT is(tq_find('latest', 'k'), :three::bigint, 'a rollback undoes this');
+SELECT id AS four, outcome FROM latest('4') \gset
+SELECT is(:'outcome'::text, 'replaced', 'a commit does not');
+SELECT is((SELECT state FROM tq_get(:three)), 'cancelled', 'the third is cancelled');
+SELECT is((SELECT array_agg(parent_id) FROM tq.dependency WHERE child_id = :child), ARRAY[:four]::bigint[], 'its child waits for the fourth');
+SELECT is((SELECT array_agg(parent_id) FROM tq.dependency WHERE child_id = :batch AND parent_id > 0), ARRAY[:four]::bigint[], 'and its batch does');
+SELECT is((SELECT action FROM tq_heartbeat(:two, :lease)), 'run', 'the running job is not disturbed');
+SELECT is(array_agg(i.outcome), '{replaced,replaced,created}'::text[], 'many: the last one of a key waits')
+	FROM tq_enqueue_many_info('latest', '{5,6,7}', unique_mode => 'replace_waiting', unique_keys => '{k,k,l}') i;
+SELECT is(tq_complete(:two, :lease), 'succeeded', 'the running job succeeds');
+SELECT results_eq($$SELECT payload::int FROM tq_claim('latest', 10) ORDER BY 1$$, 'VALUES (6), (7)', 'the last payload of each key is left');
+SELECT is(sum(found), 0::numeric, 'memory and journal agree') FROM tq_check() WHERE expected >= 0;
+
 -- ---- enqueued by COPY
 
 COPY tq_inbox (queue, payload, unique_key, unique_mode) FROM stdin;
 inbox	1	k	skip
 inbox	2	k	skip
 inbox	3	k	replace
+inbox	4	k	replace_waiting
 \.
-SELECT results_eq($$SELECT payload::int FROM tq_claim('inbox', 10)$$, 'SELECT 3', 'COPY into tq_inbox');
+SELECT results_eq($$SELECT payload::int FROM tq_claim('inbox', 10)$$, 'SELECT 4', 'COPY into tq_inbox');
 
 SELECT * FROM finish();

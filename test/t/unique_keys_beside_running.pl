@@ -1,6 +1,6 @@
-# Mode skip_waiting across crashes and evictions: only the newest job of a key gets further attempts. Scenarios: the
-# claim of the older job was in the journal before a crash, or not; the older job was evicted before the newer one
-# committed.
+# Modes skip_waiting and replace_waiting: only the newest job of a key gets further attempts. Scenarios: the older job
+# starts, or waits again, while an enqueue looks at it (H27); its claim was in the journal before a crash, or not; it was
+# evicted before the newer one committed.
 
 use strict;
 use warnings;
@@ -46,12 +46,54 @@ sub becomes
 	return;
 }
 
+# A statement that enqueues a job with the key k in place of a waiting one.
+sub replacing
+{
+	my ($queue, $v) = @_;
+	return qq{select outcome from tq_enqueue_info('$queue', '{"v": $v}', unique_key => 'k', unique_mode => 'replace_waiting')};
+}
+
+# The jobs of a queue: their states and payloads.
+sub jobs { return sql("select string_agg(g.state || ' ' || (g.payload ->> 'v'), ', ' order by j.id) from tq_jobs j, tq_get(j.id) g where j.queue = '$_[0]'") }
+
+#
+# two producers, and a worker that starts the job, or releases it, after one of them has looked
+#
+my @producers = (session($node), session($node));
+my @pids = map { ask($_, 'select pg_backend_pid()') } @producers;
+sql(replacing('starts', 1));
+ask($producers[0], 'begin');
+arm($node, 'unique-after-check', 'wait', pid => $pids[0]);
+begin_ask($producers[0], replacing('starts', 2));
+standing($node, 'unique-after-check');
+begin_ask($producers[1], replacing('starts', 3));
+until_true($node, "select cardinality(pg_blocking_pids($pids[1])) > 0", 'the other producer waits for the key');
+my ($first, $lease) = claim('starts');
+release($node, 'unique-after-check');
+is(end_ask($producers[0]), 'created', 'H27: a job that starts meanwhile is not replaced: the new one waits beside it');
+ask($producers[0], 'commit');
+is(end_ask($producers[1]), 'replaced', 'H27: the next one replaces the one that waits');
+is(jobs('starts'), 'running 1, cancelled 2, ready 3', 'H27: one runs, and the newest waits');
+is(sql("select tq_fail($first, $lease, 'error', retry_in => '1 h')"), 'cancelled', 'H27: the running one was superseded');
+
+sql(replacing('waits', 1));
+($first, $lease) = claim('waits');
+arm($node, 'unique-after-check', 'wait', pid => $pids[0]);
+begin_ask($producers[0], replacing('waits', 2));
+standing($node, 'unique-after-check');
+is(sql("select tq_release($first, $lease)"), 'ready', 'a job waits again while an enqueue looks at it');
+release($node, 'unique-after-check');
+is(end_ask($producers[0]), 'replaced', 'H27: it is replaced');
+is(jobs('waits'), 'cancelled 1, ready 2', 'H27: only the newest waits');
+leave(@producers);
+
 #
 # crashes
 #
-my $first = enqueue('crash');
+$first = enqueue('crash');
 claim('crash');
-my $second = enqueue('crash');
+sql(replacing('crash', 1));
+my $second = sql("select id from tq_enqueue_info('crash', unique_key => 'k', unique_mode => 'replace_waiting')");
 isnt($second, $first, 'a job is enqueued beside the running one');
 is(sql("select count(*) from tq.event where job_id = $first and type = 'c'"), 0, 'whose claim is not in the journal');
 restart();
@@ -62,7 +104,7 @@ is((claim('crash'))[0], $second, 'the newer job is claimed');
 $node->append_conf('postgresql.conf', 'tq.claim_log_delay = 10ms');
 $node->reload;
 $first = enqueue('logged');
-my (undef, $lease) = claim('logged');
+(undef, $lease) = claim('logged');
 until_true($node, "select exists (select from tq.event where job_id = $first and type = 'c')", 'the claim is journalled');
 $second = enqueue('logged');
 restart();

@@ -34,11 +34,13 @@ sub keys_left
 	return;
 }
 
-# Keys with several unfinished jobs, in one snapshot of the journal.
+# Keys with several unfinished jobs that are not superseded, in one snapshot of the journal.
 my $doubles = q{select count(*) from (
 	select from tq.job j where unique_key is not null and not exists (
 		select from tq.event e where e.job_id = j.id and e.type in ('s', 'd', 'b', 'x', 'e', 'p')
 		and not exists (select from tq.event r where r.job_id = j.id and r.type = 'R' and r.step > e.step))
+	and not exists (select from tq.event s where s.job_id = j.id and s.type = 'S'
+		and not exists (select from tq.event r where r.job_id = j.id and r.type = 'R' and r.step > s.step))
 	and not exists (select from tq.event m where m.job_id = j.id and m.type = 'm' and m.tableoid <> 'tq.event_0'::regclass
 		and j.tableoid <> 'tq.job_0'::regclass)
 	group by queue_id, unique_key having count(*) > 1) d};
@@ -51,7 +53,7 @@ select tq_create_queue('storm');
 create table trouble (code text, message text, detail text, context text);
 create procedure storm(turns int) language plpgsql as $$
 declare
-	modes text[] := array['skip', 'ignore', 'replace', 'keep_run_at', 'error'];
+	modes text[] := array['skip', 'skip_waiting', 'ignore', 'replace', 'replace_waiting', 'keep_run_at', 'error'];
 	job record;
 	code text;
 	message text;
@@ -62,10 +64,10 @@ begin
 		begin
 			case (random() * 9)::int
 				when 0, 1, 2 then
-					perform tq_enqueue('storm', unique_key => 'k' || (random() * 20)::int, unique_mode => modes[1 + (random() * 4)::int],
+					perform tq_enqueue('storm', unique_key => 'k' || (random() * 20)::int, unique_mode => modes[1 + (random() * 6)::int],
 						delay => case when random() < 0.3 then interval '1 hour' end);
 				when 3 then
-					perform tq_enqueue_many('storm', array_agg('{}'::jsonb), unique_mode => modes[1 + (random() * 3)::int],
+					perform tq_enqueue_many('storm', array_agg('{}'::jsonb), unique_mode => modes[1 + (random() * 5)::int],
 						unique_keys => array_agg('k' || k order by random())) from generate_series(1, 20) k where random() < 0.4 having count(*) > 0;
 				when 4, 5 then
 					for job in select * from tq_claim('storm', 3) loop
@@ -150,7 +152,7 @@ declare
 	job bigint;
 begin
 	for job in select id from tq_jobs where queue in ('calm', 'storm') and state in ('ready', 'delayed') and id not in ($ready, $later) loop
-		perform tq_cancel(job);
+		perform tq_cancel_jobs(array[job]);    -- a superseded job may be cancelled meanwhile
 		commit;
 	end loop;
 end \$\$});

@@ -10,7 +10,7 @@ tq::Task<> enqueue_with_outcomes(tq::Connection &connection, std::string queue)
 	options.unique_key = "k1";
 	const tq::Enqueued created = co_await tq::enqueue_info(connection, queue, "1", options);
 	const tq::Enqueued skipped = co_await tq::enqueue_info(connection, queue, "1", options);
-	options.unique_mode = "replace";
+	options.unique_mode = "replace_waiting";
 	const tq::Enqueued replaced = co_await tq::enqueue_info(connection, queue, "1", options);
 	options.unique_mode = "ignore";
 	const tq::Enqueued ignored = co_await tq::enqueue_info(connection, queue, "1", options);

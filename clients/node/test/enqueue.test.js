@@ -112,7 +112,7 @@ test('an enqueue tells its outcome, and a job is found by its key', async () => 
 	assert.equal(first.outcome, 'created');
 	assert.deepEqual(await tq.enqueueInfo(client, 'info', { n: 2 }, options), { id: first.id, outcome: 'skipped' });
 	assert.equal(await tq.find(client, 'info', 'k'), first.id);
-	const many = await tq.enqueueManyInfo(client, 'info', [1, 2], { uniqueMode: 'replace', uniqueKeys: ['k', null] });
+	const many = await tq.enqueueManyInfo(client, 'info', [1, 2], { uniqueMode: 'replace_waiting', uniqueKeys: ['k', null] });
 	assert.deepEqual(many.map(({ outcome }) => outcome), ['replaced', 'created']);
 	assert.equal(await tq.find(client, 'info', 'k'), many[0].id);
 	assert.deepEqual((await tq.cancelJobs(client, [many[0].id, first.id])).map(({ status }) => status), ['cancelled', 'cancelled']);

@@ -39,6 +39,7 @@ export async function main(pool: pg.Pool): Promise<number | null> {
 	const { state, result } = await runJob(worker, 'welcome', { to: 'ada' });
 	await assertEnqueued(client, 'mail', { count: (await drain(worker, client)).length + (state === 'failed' ? 1 : result) });
 	await setNow(client, new Date());
+	void enqueue(client, 'mail', {}, { uniqueMode: 'replace_waiting', uniqueKey: 'u' });
 	return enqueue(client, 'mail', {}, { uniqueMode: 'ignore', uniqueKey: 'u' });
 }
 

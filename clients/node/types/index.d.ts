@@ -52,7 +52,7 @@ interface CommonOptions extends JobOptions {
 	retry?: RetryPolicy;
 	timeout?: Interval;
 	groupKey?: string;
-	uniqueMode?: 'skip' | 'skip_waiting' | 'ignore' | 'replace' | 'keep_run_at' | 'error';
+	uniqueMode?: 'skip' | 'skip_waiting' | 'ignore' | 'replace' | 'replace_waiting' | 'keep_run_at' | 'error';
 	headers?: Record<string, unknown>;
 	dependsOn?: Id[];
 	/** Further keys of the argument `options`, by their names in SQL. */
@@ -149,7 +149,7 @@ export interface ScheduleOptions {
 	timeout?: Interval;
 	groupKey?: string;
 	uniqueKey?: string;
-	uniqueMode?: 'skip' | 'ignore' | 'replace' | 'keep_run_at' | 'error';
+	uniqueMode?: 'skip' | 'skip_waiting' | 'ignore' | 'replace' | 'replace_waiting' | 'keep_run_at' | 'error';
 	headers?: Record<string, unknown>;
 	lease?: Interval;
 	tags?: string[];

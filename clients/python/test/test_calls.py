@@ -75,7 +75,7 @@ class Drivers(Case):
             self.assertEqual(first["outcome"], "created")
             self.assertEqual(tq.enqueue_info(conn, "keys", {"n": 2}, **unique), {"id": first["id"], "outcome": "skipped"})
             self.assertEqual(tq.find(conn, "keys", "outcome"), first["id"])
-            many = tq.enqueue_many_info(conn, "keys", [1, 2], unique_mode="replace", unique_keys=["outcome", None])
+            many = tq.enqueue_many_info(conn, "keys", [1, 2], unique_mode="replace_waiting", unique_keys=["outcome", None])
             self.assertEqual([one["outcome"] for one in many], ["replaced", "created"])
             with self.assertRaises(tq.KeyTaken):
                 tq.free_key(conn, "keys", "outcome")

@@ -145,7 +145,7 @@ class Caller:
             "kind": self.maybe(v.name), "priority": self.maybe(lambda: v.integer(-100, 100)), "run_at": self.maybe(v.time),
             "delay": self.maybe(v.duration, 0.1), "expires_at": self.maybe(v.time, 0.1), "max_attempts": self.maybe(lambda: v.integer(1, 25)),
             "retry": self.json_or_none(lambda: self.object("retry", v.retry)), "timeout": self.maybe(v.duration), "group_key": self.maybe(v.name),
-            "unique_mode": self.maybe(lambda: v.word("skip", "ignore", "replace", "keep_run_at", "error"), 0.1),
+            "unique_mode": self.maybe(lambda: v.word("skip", "skip_waiting", "ignore", "replace", "replace_waiting", "keep_run_at", "error"), 0.1),
             "headers": self.json_or_none(lambda: v.members({"a": v.any_json, "b": v.any_json})),
             "depends_on": self.maybe(lambda: [self.id() for _ in range(self.rng.randrange(1, 4))], 0.05),
             "options": self.json_or_none(lambda: self.object("options", lambda: v.options(self.known_queue())), 0.4)}

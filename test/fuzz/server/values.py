@@ -152,6 +152,6 @@ class Values:
             "jitter": self.duration, "late": self.duration, "max_attempts": lambda: self.integer(1, 30),
             "max_catch_up": lambda: self.integer(1, 100), "priority": self.integer, "retry": self.retry, "start": self.time,
             "timeout": self.duration, "unique_key": self.name,
-            "unique_mode": lambda: self.word("skip", "ignore", "replace", "keep_run_at", "error"), "lease": self.duration,
+            "unique_mode": lambda: self.word("skip", "skip_waiting", "ignore", "replace", "replace_waiting", "keep_run_at", "error"), "lease": self.duration,
             "tags": lambda: self.list_of(self.name, 32), "weight": lambda: 2, "unique_for": self.duration,
             "follow_up": lambda: self.follow_up(queue)}, 5)

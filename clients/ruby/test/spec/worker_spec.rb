@@ -55,7 +55,9 @@ describe Tq::Worker do
     first = Tq.enqueue_info(queue, {}, **unique)
     expect(first[:outcome]).to eq('created')
     expect(Tq.enqueue_info(queue, {}, **unique)).to eq(id: first[:id], outcome: 'skipped')
-    expect(Tq.find(queue, 'k', connection: sql.connection)).to eq(first[:id])
+    replaced = Tq.enqueue_info(queue, {}, **unique, unique_mode: 'replace_waiting')
+    expect(replaced[:outcome]).to eq('replaced')
+    expect(Tq.find(queue, 'k', connection: sql.connection)).to eq(replaced[:id])
     expect { Tq.free_key(queue, 'k', connection: sql.connection) }.to raise_error(Tq::UniqueKeyTaken)
     expect(Tq.find(queue, 'none', connection: sql.connection)).to be_nil
     expect(Tq.free_key(queue, 'none', connection: sql.connection)).to be(false)
