@@ -37,6 +37,7 @@ int max_array_size = 262144;
 int max_attempts = 20;
 int max_depth = 0;
 int max_error = 32;
+int max_handlers_per_role = 1000;
 int max_headers = 64;
 int max_options = 16;
 int max_payload = 1024;
@@ -251,6 +252,8 @@ void define()
 	integer("tq.max_groups",
 			{"Groups of jobs, over all queues, that have a place in shared memory.", "About 270 bytes each."},
 			&max_groups, {4, 10000000}, PGC_POSTMASTER);
+	integer("tq.max_handlers_per_role", {"Most handlers of a role.", "0: no limit."}, &max_handlers_per_role,
+			{0, INT_MAX}, PGC_SUSET);
 	integer("tq.max_headers", {"Largest headers of a job."}, &max_headers, {1, 32768}, PGC_SUSET, GUC_UNIT_KB);
 	integer("tq.max_lanes",
 			{"Kinds of jobs, over all queues, that have a place in shared memory.", "About 350 bytes each."},

@@ -43,8 +43,9 @@ extern int max_array_elements;
 extern int max_array_size; // kilobytes
 extern int max_attempts;
 extern int max_depth; // 0: no limit
-extern int max_error;	  // kilobytes, as the next two
-extern int max_headers;
+extern int max_error;			  // kilobytes
+extern int max_handlers_per_role; // 0: no limit
+extern int max_headers;			  // kilobytes, as the next one
 extern int max_options;
 extern int max_payload; // kilobytes
 extern int max_pinned_wait;

@@ -1,6 +1,7 @@
 // tq_handle, tq_unhandle: choose the function that runs the jobs of a queue inside the server. A trigger notifies the
 // workers of changes.
-// Regime: PG. Locks: RowExclusiveLock on tq.handler to the end of the transaction.
+// Regime: PG. Locks, to the end of the transaction: RowExclusiveLock on tq.handler; tq_handle also an ExclusiveLock on
+// the role among the objects of tq.handler.
 #include "handlers/handler_functions.hpp"
 
 #include "guc.hpp"
@@ -112,6 +113,30 @@ const char *kind_or_empty(FunctionCallInfo fcinfo)
 	if (kind != nullptr)
 		check_name("kind", kind);
 	return kind != nullptr ? kind : "";
+}
+
+// Every scheduler and executor of the database keeps all handlers. So one role must not register any number of them. A
+// call that adds one waits for others of the role. If the limit is lowered, existing handlers stay and can be replaced.
+void require_room(const Db &db, int32 queue_id, const char *kind, Oid role)
+{
+	const int most = guc::max_handlers_per_role;
+	if (most == 0)
+		return;
+	LockDatabaseObject(get_relname_relid("handler", get_namespace_oid("tq", false)), role, 0, ExclusiveLock);
+	const Oid types[] = {INT4OID, TEXTOID, OIDOID};
+	const Datum values[] = {Int32GetDatum(queue_id), CStringGetTextDatum(kind), ObjectIdGetDatum(role)};
+	const pg::OwnerScope scope = pg::enter_owner(db.extension);
+	pg::sql("SELECT FROM tq.handler WHERE role::oid = $3"
+			" AND NOT EXISTS (SELECT FROM tq.handler WHERE queue_id = $1 AND kind = $2 AND role::oid = $3)",
+			{types, values}, false, most);
+	const bool room = SPI_processed < static_cast<uint64>(most);
+	pg::leave_owner(scope);
+	if (!room)
+		ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+						errmsg("too many handlers of role \"%s\"", GetUserNameFromId(role, false)),
+						errdetail("It has at least %d; tq.max_handlers_per_role allows %d.", most, most),
+						errhint("Remove some with tq_unhandle, handle several kinds with one function and kind null, "
+								"or have a superuser raise tq.max_handlers_per_role.")));
 }
 
 void write_handler(const Db &db, int32 queue_id, const char *kind, const HandlerFunction &f, Jsonb *options)
@@ -234,6 +259,7 @@ TQ_FUNCTION(tq_handle)
 		pg::raise_too_large("search_path", strlen(search_path), kSearchPathLimit);
 	const HandlerFunction f = checked_function(function, job_type_in(get_func_namespace(fcinfo->flinfo->fn_oid)));
 	require_login(f.role);
+	require_room(db, queue_id, kind, f.role);
 	write_handler(db, queue_id, kind, f, options);
 	record_action(
 		db, "handle", queue_id, 0,

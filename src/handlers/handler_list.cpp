@@ -43,22 +43,25 @@ HandlerOptions parse(const Handler &h, Jsonb *options)
 	return out;
 }
 
-// Sets the kinds of each handler: its own, or all for which its queue has no other handler. Handlers of a queue are
-// adjacent.
+// Sets the kinds of each handler: its own, or all for which its queue has another handler. Handlers of a queue are
+// adjacent; the one without a kind comes first.
 void assign_kinds(Handlers *handlers)
 {
+	const Handler *const end = handlers->list + handlers->n;
 	for (int i = 0; i < handlers->n; ++i)
 	{
 		Handler &h = handlers->list[i];
-		h.kinds = static_cast<uint64 *>(
-			MemoryContextAlloc(handlers->context, sizeof(uint64) * static_cast<Size>(handlers->n)));
 		h.except = h.kind == nullptr;
+		const Handler *first = h.except ? &h + 1 : &h;
+		const Handler *last = &h + 1;
+		while (h.except && last != end && last->queue_id == h.queue_id)
+			++last;
+		h.kinds = static_cast<uint64 *>(
+			MemoryContextAlloc(handlers->context, sizeof(uint64) * static_cast<Size>(last - first + 1)));
 		h.nkinds = 0;
-		if (!h.except)
-			h.kinds[h.nkinds++] = core::hash_name(h.kind);
-		for (int k = 0; h.except && k < handlers->n; ++k)
-			if (handlers->list[k].queue_id == h.queue_id && handlers->list[k].kind != nullptr)
-				h.kinds[h.nkinds++] = core::hash_name(handlers->list[k].kind);
+		for (; first != last; ++first)
+			if (first->kind != nullptr) // two rows without a kind need a table without its key
+				h.kinds[h.nkinds++] = core::hash_name(first->kind);
 		h.id = static_cast<uint64>(h.queue_id) << 32 |
 			   static_cast<uint32>(core::hash_name(h.kind != nullptr ? h.kind : ""));
 	}

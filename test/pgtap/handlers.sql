@@ -65,6 +65,30 @@ SELECT ok(complaint('outsider', $$SELECT register('shared.of_outsider(tq_job)')$
 ALTER FUNCTION shared.of_outsider(tq_job) SECURITY DEFINER;
 SELECT ok(complaint('chief', $$SELECT tq_handle('q', 'who', 'shared.of_outsider(tq_job)')$$) ~ '^42501: function', 'nor is a SECURITY DEFINER function registered');
 
+-- ---- how many handlers a role may register
+
+SELECT is((SELECT setting || ' ' || context FROM pg_settings WHERE name = 'tq.max_handlers_per_role'), '1000 superuser', 'default and context');
+SELECT tq_create_queue('many');
+SELECT tq_grant('many', r::regrole, p) FROM unnest('{app,member}'::text[]) r, unnest('{manage,consume}'::text[]) p;
+SELECT complaint('app', $$SELECT tq_handle('many', 'k' || g, 'shared.of_app(tq_job)') FROM generate_series(1, 3) g$$) \g /dev/null
+SELECT count(*) AS registered FROM tq_handlers WHERE role = 'app'::regrole \gset
+SET tq.max_handlers_per_role = :registered;
+SELECT is(complaint('app', $$SELECT tq_handle('q', 'one more', 'shared.of_app(tq_job)')$$), format('53400: too many handlers of role "app"
+It has at least %1$s; tq.max_handlers_per_role allows %1$s.
+Remove some with tq_unhandle, handle several kinds with one function and kind null, or have a superuser raise tq.max_handlers_per_role.', :registered),
+	'one more handler of a role is refused, also for another queue');
+SELECT is(complaint('app', $$SELECT tq_handle('many', 'k1', 'shared.of_member(tq_job)')$$), 'none', 'a handler is replaced when there is room for no other');
+SELECT is(complaint('member', $$SELECT tq_handle('many', 'k4', 'shared.of_member(tq_job)')$$), 'none', 'another role registers its own');
+SELECT is(complaint('app', $$SELECT tq_handle('many', 'k4', 'shared.of_app(tq_job)')$$) ~ '^53400', true, '... which the full role cannot take over');
+SET tq.max_handlers_per_role = 1;
+SELECT is((SELECT count(*)::int FROM tq_handlers WHERE role = 'app'::regrole), :registered, 'handlers stay when the limit is lowered');
+SET tq.max_handlers_per_role = 0;
+SELECT is(complaint('app', $$SELECT tq_handle('many', 'k5', 'shared.of_app(tq_job)')$$), 'none', '0: no limit');
+RESET tq.max_handlers_per_role;
+SELECT is(complaint('app', 'SET tq.max_handlers_per_role = 0'), '42501: permission denied to set parameter "tq.max_handlers_per_role"', 'the limit is a superuser''s');
+SELECT tq_unhandle('many', kind) FROM tq_handlers WHERE queue = 'many';
+SELECT tq_drop_queue('many');
+
 -- ---- changes that hold a handler
 
 -- The problem that tq_handlers shows for the handler of a kind, without the rest of the hint.

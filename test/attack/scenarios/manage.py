@@ -28,6 +28,10 @@ Scenario("handlers_changed", "all", "registers handlers and removes them", """
     SELECT tq_unhandle('qa', 'k' || g) FROM generate_series(1, 10) g""", setup="""
     CREATE SCHEMA app; GRANT USAGE ON SCHEMA app TO PUBLIC; CREATE FUNCTION app.quick(tq_job) RETURNS void LANGUAGE sql AS '';
     ALTER FUNCTION app.quick OWNER TO attack_all""")
+Scenario("handlers_many", "all", "registers as many handlers as it can",
+         "SELECT tq_handle('qa', 'k{n} {i} ' || g, 'app.quick(tq_job)') FROM generate_series(1, 50) g", setup="""
+    CREATE SCHEMA app; GRANT USAGE ON SCHEMA app TO PUBLIC; CREATE FUNCTION app.quick(tq_job) RETURNS void LANGUAGE sql AS '';
+    ALTER FUNCTION app.quick OWNER TO attack_all""", lasting=True)
 Scenario("drop_queue", "manage", "drops its queue while jobs are in it, and rolls back",
          "BEGIN; SELECT tq_drop_queue('qa'); ROLLBACK", setup="")
 
