@@ -124,6 +124,24 @@ void note(uint16_t slot, QueueEdit edit, const core::QueueSettings *settings = n
 	note_queue_change(c);
 }
 
+// Queues share segments, so the longest retention keeps the ended jobs of all queues. Only a role that may manage all
+// queues may set a longer one than the server's. A queue may keep the one that it has.
+void require_retention(const Db &db, const char *name, const core::QueueSettings &settings, uint16_t queue)
+{
+	const Retention wanted = retention_by(settings), of_server = retention_of_queue(kNoQueue),
+					has = retention_of_queue(queue);
+	const bool longer = wanted.finished > std::max(of_server.finished, has.finished);
+	if ((!longer && wanted.dead <= std::max(of_server.dead, has.dead)) || has_right_everywhere(db, kManage))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+			 errmsg("permission denied to keep the ended jobs of queue \"%s\" for longer than the server's %s", name,
+					longer ? "tq.retention" : "tq.dead_retention"),
+			 errdetail("Queues share segments: a longer retention keeps the jobs of all queues of the database. That "
+					   "needs the privilege manage on all queues."),
+			 errhint("Use a shorter one, or ask a role with manage on '*' to set it.")));
+}
+
 void warn_of_retention(const char *name, const core::QueueSettings &settings)
 {
 	const core::Micros retention = settings.retention_ms * 1000;
@@ -349,6 +367,7 @@ TQ_FUNCTION(tq_create_queue)
 	const core::QueueSettings parsed = parse_settings(settings);
 	Db &db = database(fcinfo);
 	require_right_to_make(db, name, 0);
+	require_retention(db, name, parsed, kNoQueue);
 	note_use(db);
 	lock_name(name);
 	check_follow_up(db, name, settings);
@@ -417,6 +436,7 @@ TQ_FUNCTION(tq_alter_queue)
 					{types, values}, &merged))
 		no_such_queue(db, name);
 	const core::QueueSettings parsed = parse_settings(merged);
+	require_retention(db, name, parsed, slot);
 	note(slot, QueueEdit::settings, &parsed);
 	record_action(db, "alter_queue", engine.queue(slot).id, 0, Facts().add("settings", given_json));
 	if (parsed.change_retention_ms > 0 && engine.queue(slot).settings.change_retention_ms <= 0)

@@ -5,25 +5,20 @@
 namespace tq
 {
 
-namespace
+Retention retention_by(const core::QueueSettings &s) noexcept
 {
-
-
-} // namespace
+	Retention r{guc::retention * core::kSecond, guc::dead_retention * core::kSecond};
+	if (s.retention_ms >= 0)
+		r.finished = s.retention_ms * 1000;
+	if (s.dead_retention_ms >= 0)
+		r.dead = s.dead_retention_ms * 1000;
+	r.dead = std::max(r.dead, r.finished);
+	return r;
+}
 
 Retention retention_of_queue(uint16_t queue) noexcept
 {
-	Retention r{guc::retention * core::kSecond, guc::dead_retention * core::kSecond};
-	if (queue != kNoQueue)
-	{
-		const core::QueueSettings &s = engine.queue(queue).settings;
-		if (s.retention_ms >= 0)
-			r.finished = s.retention_ms * 1000;
-		if (s.dead_retention_ms >= 0)
-			r.dead = s.dead_retention_ms * 1000;
-	}
-	r.dead = std::max(r.dead, r.finished);
-	return r;
+	return retention_by(queue != kNoQueue ? engine.queue(queue).settings : core::QueueSettings{});
 }
 
 Retention retention_of(const Db &db) noexcept

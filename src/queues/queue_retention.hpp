@@ -13,6 +13,9 @@ struct Retention
 	Micros dead; // dead and buried jobs; at least `finished`
 };
 
+// The retention of a queue with these settings.
+Retention retention_by(const core::QueueSettings &settings) noexcept;
+
 // The retention of a queue; for kNoQueue, the server's.
 Retention retention_of_queue(uint16_t queue) noexcept;
 

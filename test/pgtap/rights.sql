@@ -442,6 +442,21 @@ RESET tq.auto_create_queues;
 SELECT is(attempt('postgres', $$SELECT tq_create_queue('the owner''s')$$), '', 'what the owner makes');
 SELECT is((SELECT count(*)::int FROM tq_grants WHERE queue = 'the owner''s'), 0, '... needs no grants');
 
+-- a retention longer than the server's keeps the jobs of all queues
+SELECT is(attempt('all_create', $$SELECT tq_create_queue('kept', '{"retention": "361 min"}')$$), '42501', 'the maker of a queue does not keep the jobs of all others');
+SELECT is(attempt('all_create', $$SELECT tq_create_queue('kept', '{"dead_retention": "8 days"}')$$), '42501', '... nor the dead ones');
+SELECT is(attempt('all_create', $$SELECT tq_create_queue('kept', '{"retention": "6 h", "dead_retention": "7 days"}')$$), '', '... but as long as the server says');
+SELECT is(attempt('all_create', $$SELECT tq_alter_queue('kept', '{"retention": "3652 days"}')$$), '42501', '... nor later');
+SELECT is(attempt('all_create', $$SELECT tq_alter_queue('kept', '{"dead_retention": "169 h"}')$$), '42501', '... nor the dead ones');
+SELECT is(attempt('all_manage', $$SELECT tq_alter_queue('kept', '{"retention": "9 h", "dead_retention": "9 days"}')$$), '', 'a role that manages all queues may do so');
+SELECT is(attempt('all_create', $$SELECT tq_alter_queue('kept', '{"priority": 5, "retention": "9 h"}')$$), '', '... and the queue may keep that');
+SELECT is(attempt('all_create', $$SELECT tq_alter_queue('kept', '{"retention": "541 min"}')$$), '42501', '... not more');
+SELECT is(attempt('all_create', $$SELECT tq_alter_queue('kept', '{"retention": "10 days"}')$$), '42501', '... not more than its dead ones either');
+SELECT is(attempt('all_create', $$SELECT tq_alter_queue('kept', '{"retention": null}')$$), '', '... or less');
+SELECT is(attempt('all_create', $$SELECT tq_alter_queue('kept', '{"retention": "8 h"}')$$), '42501', '... which it cannot take back');
+SELECT is((SELECT settings - 'priority' FROM tq.queue WHERE name = 'kept'), '{"dead_retention": "9 days"}', 'what was refused changes nothing');
+SELECT is(attempt('postgres', $$SELECT tq_drop_queue('kept')$$), '', 'the queue goes');
+
 -- a dropped queue loses its grants
 SELECT tq_grant('the owner''s', 'r_none', 'produce');
 SELECT id AS old FROM tq.queue WHERE name = 'the owner''s' \gset

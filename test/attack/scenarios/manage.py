@@ -5,13 +5,24 @@ JOBS = "SELECT tq_enqueue_many('qa', array_agg('{}'::jsonb)) FROM generate_serie
 DEAD = JOBS + """SELECT count(*) FROM (SELECT tq_bury(id, lease, 'x') FROM tq_claim('qa', 10000)) x;"""
 SECRET = "outcome-of-the-victim"
 
+
+def retention_is_short(conn):
+    """No queue is kept for longer than the server says."""
+    with conn.cursor() as cur:
+        cur.execute("SELECT settings::text FROM tq.queue WHERE settings::text ~ '3652'")
+        for (settings,) in cur.fetchall():
+            yield f"the queue has {settings}"
+
+
 Scenario("pauses", "manage", "pauses and resumes its queue and its kinds", """
     SELECT tq_pause('qa'); SELECT tq_pause('qa', 'k'); SELECT tq_resume('qa'); SELECT tq_resume('qa', 'k')""",
          setup=JOBS + "SELECT tq_enqueue('qa', kind => 'k');")
-Scenario("policies", "manage", "changes rates, limits and retention without a pause", """
-    SELECT tq_alter_queue('qa', '{"rate": "1/s", "max_running": 1, "group_rate": "1/h", "retention": "3652 days", "weight": 100}');
-    SELECT tq_alter_queue('qa', '{"rate": null, "max_running": null, "group_rate": null, "retention": null, "fair": true}');
-    SELECT tq_alter_queue('qa', '{"fair": null, "notify": true, "lease": "1 ms", "on_lost": "dead"}')""", setup=JOBS)
+Scenario("policies", "manage", "changes rates, limits and retention without a pause", lambda a: [
+    a.attempt(f"SELECT tq_alter_queue('qa', '{settings}')") for settings in (
+        '{"rate": "1/s", "max_running": 1, "group_rate": "1/h", "retention": "1 s", "weight": 100}',
+        '{"retention": "3652 days"}', '{"dead_retention": "3652 days"}',
+        '{"rate": null, "max_running": null, "group_rate": null, "retention": null, "fair": true}',
+        '{"fair": null, "notify": true, "lease": "1 ms", "on_lost": "dead"}')], setup=JOBS, after=retention_is_short)
 Scenario("grants", "manage", "grants and revokes rights on its queue", """
     SELECT tq_grant('qa', 'attack_none', 'consume'); SELECT tq_revoke('qa', 'attack_none', 'consume')""")
 Scenario("cancels", "manage", "cancels jobs, and rolls back", """
