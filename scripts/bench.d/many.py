@@ -1,10 +1,11 @@
-"""Calls whose cost must not grow with what they pass over: pages of a long history, waits for many queues."""
+"""Calls whose cost must not grow with what they pass over: pages of a long history, waits for many queues, many grants."""
 import random
+import threading
 import time
 
 from cliffs import finish, jobs_of
 from delays import Waiter
-from turns import Line, Row, median
+from turns import Line, Row, in_turn, median, ratio, seconds_of
 
 # what is listed -> arguments of tq_list
 PAGES = {
@@ -92,6 +93,41 @@ def wait_for_many(options, server):
                     f"commit of an enqueue to the end of a wait {wake['all']:.2f}, {wake['ten']:.2f} ms"}
 
 
+def role_changes(options, server):
+    """Enqueues by a role with one of 36 000 grants while another role changes 50 times a second, beside other DDL."""
+    server.query("SELECT tq_create_queue('bench')")
+    server.query("CREATE ROLE producer; CREATE ROLE other; CREATE TABLE plain ()")
+    server.query("SELECT tq_grant('bench', 'producer', 'produce')")
+    server.query("INSERT INTO tq.acl SELECT 1000000 + i, 'producer'::regrole, 'produce' FROM generate_series(1, 36000) i")
+    server.query("ANALYZE tq.acl")
+    seconds = seconds_of(options, 5)
+    conn = server.connect()
+
+    def run(statement):
+        ends = threading.Event()
+
+        def change():
+            with server.connect().cursor() as cur:
+                n = 0
+                while not ends.wait(0.02):
+                    n += 1
+                    cur.execute(statement, (n,))
+        changes, done = threading.Thread(target=change, daemon=True), 0
+        changes.start()
+        with conn.cursor() as cur:
+            cur.execute("SET ROLE producer; SET synchronous_commit = off")
+            began = time.monotonic()
+            while time.monotonic() - began < seconds:
+                cur.execute("SELECT tq_enqueue('bench')")
+                done += 1
+        ends.set()
+        changes.join()
+        return done / seconds
+    result = in_turn(options.rounds, tq=lambda: run("ALTER ROLE other CONNECTION LIMIT %s"),
+                     baseline=lambda: run("ALTER TABLE plain SET (fillfactor = 50) -- %s"))
+    return {**result, "note": "one client, synchronous_commit off"}
+
+
 def many():
     """The rows."""
     return (
@@ -103,4 +139,6 @@ def many():
             Line("call", "tq_wait for 10 000 queues, of that for ten, p50", "", "times", None, 1.5),
             Line("wake", "commit of an enqueue to the end of that wait, p50", "", "ms", None, 20)),
             settings=("tq.max_live_jobs = 100000", "tq.max_queues = 13000"), group="cliffs"),
+        Row("role_changes", role_changes, ratio("enqueues of a role with 36 000 grants while roles change", "while a table changes", "/s", 0.9),
+            settings=("tq.max_live_jobs = 100000",), group="cliffs"),
     )
