@@ -364,7 +364,7 @@ for my $round (1 .. 3)
 }
 query("alter system reset $_") for 'tq.naptime', 'tq.segment_rows', 'tq.segment_interval';
 $node->reload;
-until_true($node, q{select current_setting('tq.naptime') = '1s'});
+until_true($node, q{select current_setting('tq.naptime') = '100ms'});
 clock($node, 0, 0);
 
 # the journal decides
