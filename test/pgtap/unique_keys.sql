@@ -8,6 +8,23 @@ SELECT * FROM no_plan();
 
 SELECT tq_create_queue('u');
 
+-- Polls until a query says true, or gives up.
+CREATE PROCEDURE until(query text) LANGUAGE plpgsql AS $$
+DECLARE
+	done boolean := false;
+BEGIN
+	FOR i IN 1 .. 18000 LOOP
+		EXECUTE query INTO done;
+		COMMIT;
+		EXIT WHEN done;
+		PERFORM pg_sleep(0.01); -- poll
+	END LOOP;
+	IF done IS NOT TRUE THEN
+		RAISE 'never came true: %', query;
+	END IF;
+END
+$$;
+
 -- Brings a job with the key 'k' of a queue of its own into a state, and returns its id.
 CREATE FUNCTION holder(q text, state text) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
@@ -365,6 +382,8 @@ SELECT is(tq_find('latest', 'k'), :three::bigint, 'a rollback undoes this');
 SELECT id AS four, outcome FROM latest('4') \gset
 SELECT is(:'outcome'::text, 'replaced', 'a commit does not');
 SELECT is((SELECT state FROM tq_get(:three)), 'cancelled', 'the third is cancelled');
+SELECT format('SELECT count(*) = 0 FROM tq.dependency WHERE parent_id = %s', :three) AS exchanged \gset
+CALL until(:'exchanged'); -- a worker does it after the commit
 SELECT is((SELECT array_agg(parent_id) FROM tq.dependency WHERE child_id = :child), ARRAY[:four]::bigint[], 'its child waits for the fourth');
 SELECT is((SELECT array_agg(parent_id) FROM tq.dependency WHERE child_id = :batch AND parent_id > 0), ARRAY[:four]::bigint[], 'and its batch does');
 SELECT is((SELECT action FROM tq_heartbeat(:two, :lease)), 'run', 'the running job is not disturbed');
