@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 
 #include "core/layout.hpp"
 #include "core/share.hpp"
@@ -526,7 +527,18 @@ class Engine
 	{
 		return (bits(row)[1 + proc / 64].load() >> (proc % 64) & 1) != 0;
 	}
-	bool is_watched(uint32_t row) const noexcept { return bits(row)->load(std::memory_order_relaxed) > 0; }
+	bool is_watched(uint32_t row) const noexcept { return bits(row)->load() > 0; }
+	// Calls is(slot) for the queues with startable jobs, of all databases, until it returns true; returns whether it
+	// did. Limits may keep these jobs from starting. No lock: the cost hardly depends on the number of queues. Of the
+	// jobs that a process watches for, it finds each that found the process not watching yet.
+	template <class Is> bool any_startable(Is &&is) const
+	{
+		for (uint32_t word = 0; word < (shared_->limits.queues + 63) / 64; ++word)
+			for (uint64_t left = startable_bits_[word].load(); left != 0; left &= left - 1)
+				if (is(static_cast<uint16_t>(word * 64 + static_cast<uint32_t>(std::countr_zero(left)))))
+					return true;
+		return false;
+	}
 	// From here on the process can get a token of a queue that it watches. `pairs`: see Watcher.
 	void watch_begin(uint32_t proc, const uint64_t *pairs, uint32_t npairs) noexcept;
 	// The process gets no token any more. Returns the queue of the token that it has, or kNoQueue. The caller locks
@@ -659,6 +671,7 @@ class Engine
 	void count_worker(const Entry &e, int by) noexcept;
 	void lane_out(Queue &q, Lane &l) noexcept;
 	void lane_in(Queue &q, Lane &l) noexcept;
+	void mark_startable(const Queue &q) noexcept;
 	void offer(Queue &q, Ref r) noexcept;	  // makes a job available to claims of its lane
 	void withdraw(Queue &q, Ref r) noexcept;
 	bool start(Queue &q, Ref r, const ClaimTerms &terms) noexcept;
@@ -725,6 +738,7 @@ class Engine
 	Waiter *waiters_ = nullptr;
 	Watcher *watchers_ = nullptr; // by process
 	std::atomic<uint64_t> *watch_bits_ = nullptr;
+	std::atomic<uint64_t> *startable_bits_ = nullptr; // by queue, each bit by Q: see any_startable
 	Group *groups_ = nullptr;
 	Ref *group_buckets_ = nullptr; // as buckets_
 	uint16_t *queue_buckets_ = nullptr; // by the registry lock

@@ -32,6 +32,7 @@ void Engine::init_queue(Queue &q, uint16_t db, int32_t id, const char *name, Que
 	q.sets_groups = false;
 	q.settings = QueueSettings{};
 	q.startable = q.due = q.leases = q.opening = q.resting = q.expiry = Root{};
+	mark_startable(q);
 	q.groups_head = q.wanted = q.wanted_tail = kNil;
 	q.starts = q.enqueues = Bucket{};
 	q.rate_opens_at = kNever;
@@ -242,13 +243,28 @@ void Engine::lane_out(Queue &q, Lane &l) noexcept
 
 void Engine::lane_in(Queue &q, Lane &l) noexcept
 {
-	if (l.paused_until != 0 || q.paused_until != 0)
+	if (l.paused_until == 0 && q.paused_until == 0)
+		l.first = first_of(q, l, &l.turn);
+	if (l.first != kNil)
+	{
+		by_head().insert(q.startable, index_of(l));
+		l.in_startable = true;
+	}
+	mark_startable(q);
+}
+
+// Call it before has_waiters(): a process that is not found there looks at the bits later.
+void Engine::mark_startable(const Queue &q) noexcept
+{
+	std::atomic<uint64_t> &word = startable_bits_[index_of(q) / 64];
+	const uint64_t bit = uint64_t{1} << (index_of(q) % 64);
+	const bool is = q.startable.min != kNil;
+	if (is == ((word.load(std::memory_order_relaxed) & bit) != 0))
 		return;
-	l.first = first_of(q, l, &l.turn);
-	if (l.first == kNil)
-		return;
-	by_head().insert(q.startable, index_of(l));
-	l.in_startable = true;
+	if (is)
+		word.fetch_or(bit);
+	else
+		word.fetch_and(~bit);
 }
 
 void Engine::offer(Queue &q, Ref r) noexcept

@@ -26,8 +26,8 @@ constexpr size_t aligned(size_t n) noexcept { return (n + kAlign - 1) / kAlign *
 
 struct Offsets
 {
-	size_t entries, buckets, lanes, queues, dbs, workers, waiters, watchers, watch_bits, groups, group_buckets,
-		queue_buckets, end;
+	size_t entries, buckets, lanes, queues, dbs, workers, waiters, watchers, watch_bits, startable_bits, groups,
+		group_buckets, queue_buckets, end;
 };
 
 size_t watch_bits(const Limits &l) noexcept
@@ -53,6 +53,7 @@ Offsets offsets(const Limits &l) noexcept
 	o.waiters = take(sizeof(Waiter) * l.procs * kWaitersPerProc);
 	o.watchers = take(sizeof(Watcher) * l.procs);
 	o.watch_bits = take(sizeof(uint64_t) * watch_bits(l));
+	o.startable_bits = take(sizeof(uint64_t) * ((l.queues + 63) / 64));
 	o.groups = take(sizeof(Group) * l.groups);
 	o.group_buckets = take(sizeof(Ref) * l.groups);
 	o.queue_buckets = take(sizeof(uint16_t) * l.queues);
@@ -110,6 +111,8 @@ void Engine::create(void *memory, const Limits &limits) noexcept
 		new (&watchers_[i]) Watcher{};
 	for (size_t i = 0; i < watch_bits(limits); ++i)
 		new (&watch_bits_[i]) std::atomic<uint64_t>{0};
+	for (uint32_t i = 0; i < (limits.queues + 63) / 64; ++i)
+		new (&startable_bits_[i]) std::atomic<uint64_t>{0};
 }
 
 void Engine::attach(void *memory) noexcept
@@ -126,6 +129,7 @@ void Engine::attach(void *memory) noexcept
 	waiters_ = reinterpret_cast<Waiter *>(base + o.waiters);
 	watchers_ = reinterpret_cast<Watcher *>(base + o.watchers);
 	watch_bits_ = reinterpret_cast<std::atomic<uint64_t> *>(base + o.watch_bits);
+	startable_bits_ = reinterpret_cast<std::atomic<uint64_t> *>(base + o.startable_bits);
 	groups_ = reinterpret_cast<Group *>(base + o.groups);
 	group_buckets_ = reinterpret_cast<Ref *>(base + o.group_buckets);
 	queue_buckets_ = reinterpret_cast<uint16_t *>(base + o.queue_buckets);

@@ -301,6 +301,8 @@ TQ_FUNCTION(tq_ready)
 	for (int i = 0; i < t.n; ++i)
 		put_ready(t, t.wanted[i], rows);
 	if (t.all != nullptr)
-		for_queues(db, [&t, &rows](uint16_t slot, const Queue &) { put_ready(t, Wanted{slot, 0, nullptr}, rows); });
+		static_cast<void>(any_startable_queue(db, [&t, &rows](uint16_t slot) {
+			return put_ready(t, Wanted{slot, 0, nullptr}, rows), false;
+		}));
 	return static_cast<Datum>(0);
 }

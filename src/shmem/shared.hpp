@@ -234,6 +234,16 @@ template <class Is> bool any_queue(const Db &db, Is &&is)
 	return false;
 }
 
+// The same for the queues that have startable jobs. The cost hardly depends on the number of queues.
+template <class Is> bool any_startable_queue(const Db &db, Is &&is)
+{
+	const uint16_t d = index_of(db);
+	return engine.any_startable([d, &is](uint16_t slot) {
+		const Queue &q = engine.queue(slot);
+		return q.state != core::QueueState::free && q.db == d && is(slot);
+	});
+}
+
 template <class Visit> void for_queues(const Db &db, Visit &&visit)
 {
 	static_cast<void>(any_queue(db, [&visit](uint16_t slot, Queue &q) { return visit(slot, q), false; }));

@@ -153,7 +153,7 @@ bool wait_check_all(const Db &db) noexcept
 {
 	const uint16_t first = engine.token_of_watcher(my_proc);
 	return (first != kNoQueue && is_claimable(first, nullptr, 0)) ||
-		   any_queue(db, [](uint16_t slot, const Queue &) noexcept { return is_claimable(slot, nullptr, 0); });
+		   any_startable_queue(db, [](uint16_t slot) noexcept { return is_claimable(slot, nullptr, 0); });
 }
 
 bool has_backlog(const Wanted *queues, int n) noexcept

@@ -377,6 +377,68 @@ TEST(Threads, NoWakeUpIsLost)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
+// A process waits for all queues of its database. It finds jobs by the bits of the queues, without their locks; jobs that
+// come later find its own bit. Each job comes alone, when the one before is taken.
+TEST(Threads, ALookWithoutLocksMissesNoJob)
+{
+	Rig t(kMiddle);
+	constexpr int kJobs = 20'000;
+	std::atomic<int> taken{0}, forgotten{0};
+	in_threads(2, [&](int me) {
+		const uint16_t queues[] = {0, 2}; // of database 0
+		if (me == 0)
+			for (JobId id = 1; id <= kJobs; ++id)
+			{
+				const uint16_t queue = queues[id % 2];
+				{
+					const std::lock_guard guard(queue_lock(queue));
+					t.ready(id, 0, nullptr, queue);
+				}
+				while (taken < id)
+					std::this_thread::yield();
+			}
+		const uint32_t row = t.engine.all_row(0);
+		while (me == 1 && taken < kJobs)
+		{
+			{
+				const std::lock_guard guard(surroundings().latch_lock);
+				surroundings().latch[1] = false;
+			}
+			t.engine.watch(row, 1);
+			t.engine.watch_begin(1, nullptr, 0);
+			const auto there = [&t](uint16_t queue) {
+				Key key;
+				const std::lock_guard guard(queue_lock(queue));
+				return t.engine.claimable(t.q(queue), nullptr, 0, &key);
+			};
+			if (!t.engine.any_startable(there))
+			{
+				std::unique_lock guard(surroundings().latch_lock);
+				const bool woken = surroundings().latch_set.wait_for(guard, std::chrono::seconds(10),
+																	 [] { return surroundings().latch[1]; });
+				guard.unlock();
+				forgotten += !woken && t.engine.any_startable(there);
+			}
+			const uint16_t token = t.engine.watch_end(1);
+			t.engine.unwatch(row, 1);
+			for (const uint16_t queue : queues)
+			{
+				const std::lock_guard guard(queue_lock(queue));
+				if (queue == token)
+					t.engine.return_token(t.q(queue), 1, false);
+				if (const Ref r = t.claim(1, 0, queue); r != kNil)
+				{
+					t.commit_claim(r, queue);
+					t.finish(r, queue);
+					++taken;
+				}
+			}
+		}
+	});
+	EXPECT_EQ(forgotten, 0);
+	EXPECT_EQ(verify(t.engine), "");
+}
+
 // Timers that are evicted during a load: none remains below the watermark.
 TEST(Threads, NoTimerFallsBehindTheWatermark)
 {

@@ -437,6 +437,8 @@ private:
 			},
 			[](Ref r) { return mix32(r + 1); });
 		want(lanes.size() == open, "the number of startable lanes");
+		want(e_.any_startable([qi](uint16_t slot) { return slot == qi; }) == (open > 0),
+			 "a queue's bit among those with startable jobs", qi);
 		timers(q.due, qi, State::delayed, q.next_due.load());
 		timers(q.leases, qi, State::running, q.next_lease.load());
 		expiry(q, qi);

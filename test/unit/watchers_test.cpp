@@ -116,6 +116,36 @@ TEST(Watchers, AllQueuesOfADatabase)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
+// The queues that a process finds which waits for all of them, in order.
+std::vector<uint16_t> startable(const Rig &t)
+{
+	std::vector<uint16_t> found;
+	EXPECT_FALSE(t.engine.any_startable([&found](uint16_t slot) { return found.push_back(slot), false; }));
+	return found;
+}
+
+TEST(Watchers, QueuesWithStartableJobsAreFoundByBits)
+{
+	Rig t(Limits{64, 4, 130, 1, 4, 2, 4});
+	EXPECT_EQ(startable(t), std::vector<uint16_t>{});
+	t.ready(10, 0, nullptr, 2);
+	t.ready(11, 0, "a", 2);
+	t.ready(12, 0, "b", 129);
+	EXPECT_EQ(startable(t), (std::vector<uint16_t>{2, 129}));
+	EXPECT_TRUE(t.engine.any_startable([](uint16_t slot) { return slot == 129; }));
+	EXPECT_EQ(verify(t.engine), "");
+	EXPECT_NE(t.claim(1, 0, 2), kNil); // the other lane still has one
+	EXPECT_EQ(startable(t), (std::vector<uint16_t>{2, 129}));
+	EXPECT_NE(t.claim(1, 0, 129), kNil);
+	EXPECT_EQ(startable(t), std::vector<uint16_t>{2});
+	EXPECT_EQ(verify(t.engine), "");
+	t.engine.set_paused(t.q(2), nullptr, kNever);
+	EXPECT_EQ(startable(t), std::vector<uint16_t>{});
+	t.engine.set_paused(t.q(2), nullptr, 0);
+	EXPECT_EQ(startable(t), std::vector<uint16_t>{2});
+	EXPECT_EQ(verify(t.engine), "");
+}
+
 TEST(Watchers, ABitThatIsLeftBehindGetsNoToken)
 {
 	WatchRig t;
