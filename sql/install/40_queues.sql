@@ -60,6 +60,9 @@ LANGUAGE C AS 'MODULE_PATHNAME';
 CREATE FUNCTION tq_ended(ids bigint[])
 RETURNS bigint[] LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
+CREATE FUNCTION tq_outcomes(ids bigint[])
+RETURNS TABLE (id bigint, state text, result jsonb, error text) LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100 AS 'MODULE_PATHNAME';
+
 CREATE FUNCTION tq_ready(queues text[] DEFAULT NULL, kinds text[] DEFAULT NULL, all_roles boolean DEFAULT false)
 RETURNS TABLE (queue text, kind text, jobs bigint, role text) LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 20 AS 'MODULE_PATHNAME';
 

@@ -275,6 +275,9 @@ LANGUAGE C AS 'MODULE_PATHNAME';
 CREATE FUNCTION tq_ended(ids bigint[])
 RETURNS bigint[] LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
+CREATE FUNCTION tq_outcomes(ids bigint[])
+RETURNS TABLE (id bigint, state text, result jsonb, error text) LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100 AS 'MODULE_PATHNAME';
+
 -- Changes of jobs in queues with the setting change_retention, for tq_changes. They are not dumped: ids of transactions
 -- mean nothing elsewhere. state: r ready, d delayed, b blocked, c running, e ended.
 CREATE TABLE tq.change (
@@ -430,6 +433,7 @@ BEGIN
 			'@extschema@.tq_dead_groups(text, int)'::regprocedure,
 			'@extschema@.tq_ready(text[],text[],boolean)'::regprocedure,
 			'@extschema@.tq_wait_jobs(bigint[],interval,boolean)'::regprocedure, '@extschema@.tq_ended(bigint[])'::regprocedure,
+			'@extschema@.tq_outcomes(bigint[])'::regprocedure,
 			'@extschema@.tq_claim_for(text[],text[],integer,interval,interval,text[],boolean,boolean)'::regprocedure,
 			'@extschema@.tq_claim_next(text,bigint[],bigint[],jsonb[],integer,text,interval,text[],boolean,boolean)'::regprocedure,
 			'@extschema@.tq_heartbeat_worker(text)'::regprocedure, '@extschema@.tq_release_worker(text)'::regprocedure)
@@ -476,7 +480,7 @@ GRANT EXECUTE ON ROUTINE tq.require_library(), @extschema@.tq_deactivate(),
 	@extschema@.tq_graph(bigint, int), @extschema@.tq_help(text),
 	@extschema@.tq_dead_groups(text, int),
 	@extschema@.tq_ready(text[], text[], boolean), @extschema@.tq_wait_jobs(bigint[], interval, boolean),
-	@extschema@.tq_ended(bigint[]),
+	@extschema@.tq_ended(bigint[]), @extschema@.tq_outcomes(bigint[]),
 	@extschema@.tq_claim_for(text[], text[], integer, interval, interval, text[], boolean, boolean),
 	@extschema@.tq_claim_next(text, bigint[], bigint[], jsonb[], integer, text, interval, text[], boolean, boolean),
 	@extschema@.tq_heartbeat_worker(text), @extschema@.tq_release_worker(text) TO PUBLIC;

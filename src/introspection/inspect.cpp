@@ -1,4 +1,4 @@
-// tq_get, tq_history: the current state of one job, and its history.
+// tq_get, tq_history: the current state of one job, and its history. tq_outcomes: states and results of many.
 // Regime: PG; raises TQ004. Locks: the job's queue lock while its entry is copied; AccessShareLock on its segment's
 // tables.
 #include "guc.hpp"
@@ -35,6 +35,17 @@ struct JobView
 	int n;
 	journal::Fold fold;
 	bool readable; // the caller may see its contents
+};
+
+struct JobOutcome
+{
+	const char *name; // of the state; null: no such job
+	State state;	  // of a job that has not ended
+	bool ended;
+	core::Micros due; // of a delayed job
+	TimestampTz expires_at;
+	Jsonb *result;
+	const char *error;
 };
 
 // Removes the event of the job's move from its segment; false if there is none.
@@ -75,9 +86,11 @@ Access access_to(Db &db, int32 queue_id, bool *readable)
 	return seen ? Access::granted : Access::unseen;
 }
 
-JobView look_up(Db &db, core::JobId id, bool want_payload)
+// False if there is no such job, or the caller may not know of it.
+bool find_job_view(Db &db, core::JobId id, bool want_payload, JobView *out)
 {
-	JobView job{};
+	JobView &job = *out;
+	job = JobView{};
 	job.has_entry = copy_current_entry(db, id, &job.entry);
 	TQ_WAIT_POINT("get-after-entry");
 	// take the snapshot after the entry was copied; it also sees what this transaction has written
@@ -99,11 +112,18 @@ JobView look_up(Db &db, core::JobId id, bool want_payload)
 		return false;
 	});
 	UnregisterSnapshot(snapshot);
-	const Access access = found ? access_to(db, job.row.queue_id, &job.readable) : Access::absent;
-	if (access != Access::granted)
-		raise_no_job(id);
+	if (!found || access_to(db, job.row.queue_id, &job.readable) != Access::granted)
+		return false;
 	for (int i = 0; i < job.n; ++i)
 		journal::fold_event(job.fold, job.events[i]);
+	return true;
+}
+
+JobView look_up(Db &db, core::JobId id, bool want_payload)
+{
+	JobView job;
+	if (!find_job_view(db, id, want_payload, &job))
+		raise_no_job(id);
 	return job;
 }
 
@@ -134,6 +154,7 @@ constexpr pg::ColumnSpec kGet[] = {
 	{"origin", INT8OID},
 	{"policies", JSONBOID},
 };
+constexpr pg::ColumnSpec kOutcomes[] = {{"id", INT8OID}, {"state", TEXTOID}, {"result", JSONBOID}, {"error", TEXTOID}};
 constexpr pg::ColumnSpec kHistory[] = {
 	{"step", INT4OID},	 {"at", TIMESTAMPTZOID},		 {"event", TEXTOID},		   {"attempt", INT4OID},
 	{"worker", TEXTOID}, {"claimed_at", TIMESTAMPTZOID}, {"retry_at", TIMESTAMPTZOID}, {"lease", INT8OID},
@@ -216,6 +237,25 @@ void put_event(const pg::RowSet &rows, const EventRow &e, bool readable)
 
 using namespace tq;
 
+// What is shown of a job as its state, its end and its outcome.
+static JobOutcome outcome_of(const JobView &job, core::Micros now)
+{
+	JobOutcome o{};
+	core::Micros due = core::kNever;
+	o.state = job.has_entry ? job.entry.state : state_of(candidate_of(job.row, ItemPointerData{}), job.fold, now, &due);
+	o.due = job.has_entry ? job.entry.timer : due;
+	o.ended = !job.has_entry && job.fold.terminal();
+	o.expires_at = job.fold.expires_at(job.row.expires_at);
+	const bool overdue = !o.ended && o.state != State::running &&
+						 is_overdue(job.has_entry ? job.entry.attempt : job.fold.attempt, o.expires_at, now);
+	o.name = o.ended ? name_of(job.fold.state) : overdue ? name_of(journal::FoldState::expired) : name_of(o.state);
+	const EventRow *last = job.readable ? last_outcome(job) : nullptr;
+	const bool succeeded = o.ended && job.fold.state == journal::FoldState::succeeded;
+	o.result = succeeded && last != nullptr ? last->detail : nullptr;
+	o.error = !succeeded && last != nullptr ? last->reason : nullptr;
+	return o;
+}
+
 TQ_FUNCTION(tq_get)
 {
 	const core::JobId id = id_required(fcinfo, 0, "id");
@@ -225,22 +265,10 @@ TQ_FUNCTION(tq_get)
 	const JobView job = look_up(db, id, true);
 	const core::Entry &e = job.entry;
 	const core::Micros now = wall_now();
-	core::Micros due = core::kNever;
-	State state = state_of(candidate_of(job.row, ItemPointerData{}), job.fold, now, &due);
-	if (job.has_entry)
-	{
-		state = e.state;
-		due = e.timer;
-	}
-	const bool ended = !job.has_entry && job.fold.terminal();
-	const bool running = !ended && state == State::running;
-	const TimestampTz expires_at = job.fold.expires_at(job.row.expires_at);
-	const bool overdue =
-		!ended && !running && is_overdue(job.has_entry ? e.attempt : job.fold.attempt, expires_at, now);
+	const JobOutcome outcome = outcome_of(job, now);
+	const bool running = !outcome.ended && outcome.state == State::running;
 	const bool leased = running && job.has_entry;
 	const uint16_t queue = queue_of_id(db, job.row.queue_id);
-	const EventRow *outcome = job.readable ? last_outcome(job) : nullptr;
-	const bool succeeded = ended && job.fold.state == journal::FoldState::succeeded;
 	core::Micros lease_ends = running ? job.fold.lease_until : journal::kNoTime;
 	if (leased)
 		lease_ends = now + ends_at(engine.queue(e.queue), e) - mono_now();
@@ -251,30 +279,61 @@ TQ_FUNCTION(tq_get)
 	r.add_int8(id);
 	r.add_text(queue != kNoQueue ? engine.queue(queue).name : nullptr);
 	r.add_pointer(job.row.kind);
-	r.add_text(ended ? name_of(job.fold.state) : overdue ? name_of(journal::FoldState::expired) : name_of(state));
+	r.add_text(outcome.name);
 	r.add_int(priority);
 	r.add_int(job.has_entry ? e.attempt : job.fold.attempt);
 	r.add_int(attempts_allowed(job.row.max_attempts, queue));
 	r.add_pointer(job.readable ? job.row.payload : nullptr);
 	r.add_pointer(job.readable ? job.row.headers : nullptr);
-	r.add_time(!ended && state == State::delayed ? due : run_at(job));
+	r.add_time(!outcome.ended && outcome.state == State::delayed ? outcome.due : run_at(job));
 	r.add_time(job.row.enqueued_at);
 	r.add_time(leased ? e.claimed_at : job.fold.claimed_at);
 	const core::LeaseNo lease = leased ? e.lease : running ? job.fold.lease : 0;
 	r.add(Int64GetDatum(lease), lease == 0);
 	r.add_time(lease_ends);
 	r.add_text(worker);
-	r.add_time(ended ? job.fold.ended_at : journal::kNoTime);
-	r.add_pointer(succeeded && outcome != nullptr ? outcome->detail : nullptr);
-	r.add_text(!succeeded && outcome != nullptr ? outcome->reason : nullptr);
+	r.add_time(outcome.ended ? job.fold.ended_at : journal::kNoTime);
+	r.add_pointer(outcome.result);
+	r.add_text(outcome.error);
 	r.add_pointer(job.readable ? last_checkpoint(job) : nullptr);
 	r.add_pointer(job.readable ? job.row.group_key : nullptr);
 	r.add_pointer(job.readable ? job.row.unique_key : nullptr);
-	r.add_time(expires_at);
+	r.add_time(outcome.expires_at);
 	r.add_pointer(job.readable ? job.row.tags : nullptr);
 	r.add(Int64GetDatum(job.row.origin), job.row.origin == 0);
-	r.add_pointer(policies_of(job.row, priority, expires_at, queue));
+	r.add_pointer(policies_of(job.row, priority, outcome.expires_at, queue));
 	PG_RETURN_DATUM(pg::row_datum(type, r.values, r.nulls));
+}
+
+// ids
+TQ_FUNCTION(tq_outcomes)
+{
+	int n = 0;
+	const Datum *ids = array_required(fcinfo, 0, "ids", INT8OID, &n);
+	const pg::RowSet rows = pg::begin_rows(fcinfo, pg::row_shape(kOutcomes));
+	Db &db = database(fcinfo);
+	ensure_loaded(db);
+	const MemoryContext each = AllocSetContextCreate(CurrentMemoryContext, "tq job", ALLOCSET_DEFAULT_SIZES);
+	const MemoryContext old = MemoryContextSwitchTo(each);
+	for (int i = 0; i < n; ++i)
+	{
+		CHECK_FOR_INTERRUPTS();
+		MemoryContextReset(each);
+		const core::JobId id = DatumGetInt64(ids[i]);
+		JobView job;
+		JobOutcome outcome{};
+		if (find_job_view(db, id, false, &job))
+			outcome = outcome_of(job, wall_now());
+		pg::RowValues r;
+		r.add_int8(id);
+		r.add_text(outcome.name);
+		r.add_pointer(outcome.result);
+		r.add_text(outcome.error);
+		rows.put(r);
+	}
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(each);
+	return static_cast<Datum>(0);
 }
 
 // Claims write nothing, so only memory knows how many were rolled back since the last that was not.

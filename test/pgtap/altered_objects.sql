@@ -64,6 +64,7 @@ INSERT INTO call (statement) VALUES
 	($$SELECT count(c.payload) >= 0 FROM tq_claim_next('b', '{}', '{}') c$$),
 	($$CALL tq_wait_jobs(ARRAY[{running}], '0')$$),
 	($$SELECT tq_ended(ARRAY[{running}, {dead}])$$),
+	($$SELECT (tq_outcomes(ARRAY[{running}, {dead}])).state$$),
 	($$SELECT action FROM tq_heartbeat({running}, {running lease}, progress => '{"p": 2}')$$),
 	($$SELECT action FROM tq_heartbeat({running}, {running lease}, checkpoint => '{"c": 2}')$$),
 	($$SELECT (tq_heartbeat_many(ARRAY[{running}], ARRAY[{running lease}])).action$$),

@@ -45,6 +45,28 @@ ALTER FUNCTION enqueue_many_for(text) OWNER TO o_twin;
 CREATE FUNCTION shown(child text) RETURNS text LANGUAGE sql AS
 	$$SELECT coalesce(bool_and(shown)::text, 'none') FROM tq.dependency WHERE parent_id > 0 AND child_id = child::bigint$$;
 
+-- ---- several jobs in one call
+
+SELECT tq_create_queue('several');
+CREATE TABLE several AS SELECT n, id FROM unnest(tq_enqueue_many('several', array_fill('{}'::jsonb, ARRAY[6]))) WITH ORDINALITY e (id, n);
+CREATE FUNCTION nth(nth int) RETURNS bigint LANGUAGE sql AS 'SELECT id FROM several WHERE n = nth';
+SELECT CASE n WHEN 1 THEN tq_complete(c.id, lease, '{"r": 1}') WHEN 2 THEN tq_fail(c.id, lease, 'bad', fatal => true)
+	WHEN 3 THEN tq_fail(c.id, lease, 'again', retry_in => '1 h') WHEN 4 THEN tq_complete(c.id, lease) END
+	FROM tq_claim('several', 5) c JOIN several s ON s.id = c.id ORDER BY n \g /dev/null
+SELECT tq_cancel(nth(6)) \g /dev/null
+SELECT results_eq('SELECT id, state, result, error FROM tq_outcomes(ARRAY[nth(6), nth(1), nth(5), 9007199254740993, nth(2), nth(3), nth(4), nth(1)])',
+	$$VALUES (nth(6), 'cancelled', NULL::jsonb, NULL), (nth(1), 'succeeded', '{"r": 1}', NULL), (nth(5), 'running', NULL, NULL), (9007199254740993, NULL, NULL, NULL),
+		(nth(2), 'dead', NULL, 'bad'), (nth(3), 'delayed', NULL, 'again'), (nth(4), 'succeeded', NULL, NULL), (nth(1), 'succeeded', '{"r": 1}', NULL)$$,
+	'states, results and errors in the order given; null for a job that does not exist');
+SELECT results_eq($$SELECT o.state, o.result, o.error FROM several s, tq_outcomes(ARRAY[s.id]) o ORDER BY n$$,
+	$$SELECT g.state, g.result, g.error FROM several s, tq_get(s.id) g ORDER BY n$$, 'as tq_get has them');
+SELECT is_empty($$SELECT * FROM tq_outcomes('{}')$$, 'none of none');
+BEGIN;
+SELECT tq_complete(id, lease, '{"mine": true}') FROM tq_running WHERE queue = 'several' \g /dev/null
+SELECT results_eq('SELECT state FROM tq_outcomes(ARRAY[nth(5), tq_enqueue(''several'')])', $$VALUES ('succeeded'), ('ready')$$,
+	'what this transaction has changed and enqueued counts');
+ROLLBACK;
+
 -- ---- jobs that wait for a job of another transaction
 
 SELECT tq_enqueue('mine', '{"secret": 1}', kind => 'parent') AS parent \gset
@@ -291,7 +313,7 @@ INSERT INTO probe SELECT statement, statement ~ '%s' FROM (VALUES
 	($$TABLE tq_queues$$), ($$TABLE tq_jobs$$), ($$TABLE tq_running$$), ($$TABLE tq_dead$$), ($$TABLE tq_schedules$$), ($$TABLE tq_grants$$), ($$TABLE tq_rights$$), ($$TABLE tq_handlers$$),
 	($$TABLE tq_workers$$), ($$SELECT * FROM tq_stats()$$), ($$SELECT tq_metrics()$$), ($$SELECT * FROM tq_health()$$), ($$SELECT * FROM tq_check()$$),
 	($$SELECT application_name, query, state FROM pg_stat_activity WHERE pid <> pg_backend_pid()$$), ($$SELECT * FROM pg_locks$$),
-	($$SELECT * FROM tq_get(%s)$$), ($$SELECT * FROM tq_history(%s)$$), ($$SELECT tq_explain(%s)$$), ($$SELECT * FROM tq_batch(%s)$$), ($$SELECT tq_batch_close(%s)$$),
+	($$SELECT * FROM tq_get(%s)$$), ($$SELECT * FROM tq_outcomes(ARRAY[%s])$$), ($$SELECT * FROM tq_history(%s)$$), ($$SELECT tq_explain(%s)$$), ($$SELECT * FROM tq_batch(%s)$$), ($$SELECT tq_batch_close(%s)$$),
 	($$SELECT tq_cancel(%s)$$), ($$SELECT tq_retry(%s)$$), ($$SELECT tq_reschedule(%s, priority => 1)$$), ($$SELECT tq_complete(%s, 1)$$), ($$SELECT tq_fail(%s, 1, '')$$),
 	($$SELECT tq_release(%s, 1)$$), ($$SELECT tq_bury(%s, 1, '')$$), ($$SELECT * FROM tq_heartbeat(%s, 1)$$), ($$SELECT * FROM tq_heartbeat(%s, 1, checkpoint => '{}')$$),
 	($$SELECT * FROM tq_heartbeat_many(ARRAY[%s], ARRAY[1])$$), ($$SELECT * FROM tq_complete_many(ARRAY[%s], ARRAY[1])$$), ($$SELECT * FROM tq_fail_many(ARRAY[%s], ARRAY[1], '{x}')$$),

@@ -90,6 +90,7 @@ INSERT INTO verb (needs, statement, none, produce, consume, manage, monitor, met
 	-- without a right it does not wait, as if the job did not exist
 	('running', $$CALL tq_wait_jobs(ARRAY[{id}], '1 ms')$$, 'null', 'null', 'null', 'null', 'null', 'null', 'null', 'null'), -- limit: nothing comes
 	('running', $$SELECT tq_ended(ARRAY[{id}]) = '{}'$$, 'false', 'true', 'true', 'true', 'true', 'false', 'true', 'true'),
+	('running', $$SELECT state FROM tq_outcomes(ARRAY[{id}])$$, 'null', 'running', 'running', 'running', 'running', 'null', 'running', 'running'),
 	('running', $$SELECT action FROM tq_heartbeat({id}, {lease})$$, 'lost', '42501', 'run', '42501', '42501', 'lost', '42501', '42501'),
 	('running', $$SELECT action FROM tq_heartbeat_many(ARRAY[{id}], ARRAY[{lease}])$$, 'lost', '42501', 'run', '42501', '42501', 'lost', '42501', '42501'),
 	('running', $$SELECT action FROM tq_heartbeat({id}, {lease}, progress => '{"p": 1}', checkpoint => '{"c": 1}')$$, 'lost', '42501', 'run', '42501', '42501', 'lost', '42501', '42501'),
@@ -126,6 +127,8 @@ INSERT INTO verb (needs, statement, none, produce, consume, manage, monitor, met
 	('dead', $$SELECT (payload, headers, result, error, checkpoint)::text || state FROM tq_get({id})$$,
 		'TQ004', '(,,,,)dead', '("{""secret"": 1}","{""h"": 1}",,x,)dead', '(,,,,)dead', '("{""secret"": 1}","{""h"": 1}",,x,)dead', 'TQ004', '("{""secret"": 1}","{""h"": 1}",,x,)dead', '(,,,,)dead'),
 	('succeeded', $$SELECT result FROM tq_get({id})$$, 'TQ004', 'null', '{"secret": 2}', 'null', '{"secret": 2}', 'TQ004', '{"secret": 2}', 'null'),
+	('succeeded', $$SELECT result FROM tq_outcomes(ARRAY[{id}])$$, 'null', 'null', '{"secret": 2}', 'null', '{"secret": 2}', 'null', '{"secret": 2}', 'null'),
+	('dead', $$SELECT (state, error)::text FROM tq_outcomes(ARRAY[{id}])$$, '(,)', '(dead,)', '(dead,x)', '(dead,)', '(dead,x)', '(,)', '(dead,x)', '(dead,)'),
 	('dead', $$SELECT string_agg(concat(event, reason, detail), ' ' ORDER BY step) FROM tq_history({id})$$,
 		'TQ004', 'enqueued dead', 'enqueued deadx{"secret": 3}', 'enqueued dead', 'enqueued deadx{"secret": 3}', 'TQ004', 'enqueued deadx{"secret": 3}', 'enqueued dead'),
 	('dead', $$SELECT (reason, detail)::text FROM tq_dead WHERE id = {id}$$, 'null', 'null', '(x,"{""secret"": 3}")', '(,)', '(x,"{""secret"": 3}")', 'null', '(x,"{""secret"": 3}")', '(,)'),

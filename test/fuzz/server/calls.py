@@ -289,6 +289,7 @@ class Caller:
             lambda: self.call("tq_claim_next", queue=self.known_queue(), ids=Array([id], "bigint"), leases=Array([lease], "bigint")),
             lambda: self.call("tq_wait_jobs", procedure=True, ids=Array(ids, "bigint"), timeout="1 ms", first=self.rng.choice([False, True])),
             lambda: self.call("tq_ended", ids=Array(ids, "bigint")),
+            lambda: self.call("tq_outcomes", ids=Array(ids, "bigint")),
             lambda: self.call("tq_cancel", id=id, reason=text),
             lambda: self.call("tq_retry", id=id),
             lambda: self.call("tq_reschedule", id=id, run_at=self.maybe(v.time, 0.7), priority=self.maybe(v.integer, 0.5)),
