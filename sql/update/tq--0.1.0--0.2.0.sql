@@ -226,7 +226,7 @@ CREATE FUNCTION tq_list(
 	queue text DEFAULT NULL, state text DEFAULT NULL, kind text DEFAULT NULL, worker text DEFAULT NULL, tag text DEFAULT NULL,
 	group_key text DEFAULT NULL, unique_key text DEFAULT NULL, created_from timestamptz DEFAULT NULL,
 	created_to timestamptz DEFAULT NULL, search jsonb DEFAULT NULL,
-	after bigint DEFAULT NULL, max int DEFAULT 50, newest boolean DEFAULT true)
+	after bigint DEFAULT NULL, max int DEFAULT 50, newest boolean DEFAULT true, error text DEFAULT NULL)
 RETURNS TABLE (
 	id bigint, queue text, kind text, state text, priority int, attempt int, max_attempts int, run_at timestamptz,
 	enqueued_at timestamptz, expires_at timestamptz, worker text, group_key text, unique_key text, tags text[], payload text,
@@ -253,7 +253,7 @@ CREATE FUNCTION tq_retry_where(
 	queue text, state text DEFAULT 'dead', kind text DEFAULT NULL, worker text DEFAULT NULL, tag text DEFAULT NULL,
 	group_key text DEFAULT NULL, unique_key text DEFAULT NULL, created_from timestamptz DEFAULT NULL,
 	created_to timestamptz DEFAULT NULL, search jsonb DEFAULT NULL,
-	after bigint DEFAULT NULL, max int DEFAULT 1000, dry_run boolean DEFAULT false,
+	after bigint DEFAULT NULL, max int DEFAULT 1000, dry_run boolean DEFAULT false, error text DEFAULT NULL,
 	OUT changed bigint, OUT next_after bigint)
 LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 
@@ -261,7 +261,7 @@ CREATE FUNCTION tq_purge_many(
 	queue text, state text, kind text DEFAULT NULL, worker text DEFAULT NULL, tag text DEFAULT NULL,
 	group_key text DEFAULT NULL, unique_key text DEFAULT NULL, created_from timestamptz DEFAULT NULL,
 	created_to timestamptz DEFAULT NULL, search jsonb DEFAULT NULL,
-	after bigint DEFAULT NULL, max int DEFAULT 1000, dry_run boolean DEFAULT false,
+	after bigint DEFAULT NULL, max int DEFAULT 1000, dry_run boolean DEFAULT false, error text DEFAULT NULL,
 	OUT changed bigint, OUT next_after bigint)
 LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 

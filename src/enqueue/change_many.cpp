@@ -188,7 +188,7 @@ void record(const Db &db, const Change &c, const char *reason)
 	facts.add("state", c.state).add("kind", f.kind).add("worker", f.worker).add("tag", f.tag);
 	facts.add("group_key", f.group_key).add("unique_key", f.unique_key);
 	facts.add_time("created_from", f.created_from).add_time("created_to", f.created_to);
-	facts.add("search", f.search != nullptr).add("reason", reason).add("jobs", c.changed);
+	facts.add("search", f.search != nullptr).add("error", f.error).add("reason", reason).add("jobs", c.changed);
 	record_action(db, c.action, f.queue != nullptr ? engine.queue(find_queue(db, f.queue)).id : kAllQueues, 0, facts);
 }
 
@@ -245,7 +245,7 @@ TQ_FUNCTION(tq_reschedule_many)
 	return change_many(fcinfo, &c, reschedule_request(fcinfo, kOwn));
 }
 
-// the conditions, after, max, dry_run
+// the conditions, after, max, dry_run, error
 TQ_FUNCTION(tq_retry_where)
 {
 	Change c{};
@@ -258,6 +258,7 @@ TQ_FUNCTION(tq_retry_where)
 	read_call(fcinfo, &c);
 	require(fcinfo, kFilterState, "state");
 	read_states(fcinfo, &c, false);
+	c.filter.error = error_argument(fcinfo, kOwn);
 	int reopened = -1;
 	JobRequest r;
 	r.verb = c.verb;
@@ -265,7 +266,7 @@ TQ_FUNCTION(tq_retry_where)
 	return change_many(fcinfo, &c, r);
 }
 
-// the conditions, after, max, dry_run
+// the conditions, after, max, dry_run, error
 TQ_FUNCTION(tq_purge_many)
 {
 	Change c{};
@@ -276,5 +277,6 @@ TQ_FUNCTION(tq_purge_many)
 	read_call(fcinfo, &c);
 	require(fcinfo, kFilterState, "state");
 	read_states(fcinfo, &c, true);
+	c.filter.error = error_argument(fcinfo, kOwn);
 	return change_many(fcinfo, &c, JobRequest{});
 }

@@ -89,13 +89,14 @@ void put_cursor(const pg::RowSet &rows, core::JobId cursor)
 
 using namespace tq;
 
-// queue, state, kind, worker, tag, group_key, unique_key, created_from, created_to, search, after, max, newest
+// the conditions, after, max, newest, error
 TQ_FUNCTION(tq_list)
 {
 	JobFilter filter = filter_arguments(fcinfo);
 	if (const char *state = text_or_null(fcinfo, kFilterState, "state", kWordLimit))
 		if (!parse_state(state, &filter.states))
 			unknown_state(psprintf("unknown state \"%s\"", state), state, kAllStates);
+	filter.error = error_argument(fcinfo, kFilterArguments + 3);
 	FindTerms terms{};
 	terms.right = kMayLook;
 	terms.contents = true;

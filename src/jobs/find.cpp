@@ -2,6 +2,7 @@
 
 #include "api/args.hpp"
 #include "api/names.hpp"
+#include "jobs/error_groups.hpp"
 #include "jobs/job_options.hpp"
 #include "queues/queue_names.hpp"
 #include "queues/rights.hpp"
@@ -229,6 +230,14 @@ bool row_matches(const Finder *f, const journal::Candidate &c, bool *readable)
 		   (w.created_to == journal::kNoTime || c.enqueued_at <= w.created_to);
 }
 
+bool error_matches(journal::Walk *walk, JobId id, const journal::Fold &fold, const char *error)
+{
+	if (fold.state != FoldState::dead && fold.state != FoldState::buried)
+		return false;
+	const char *reason = journal::walk_reason(walk, id, fold.next_step - 1);
+	return reason != nullptr && strcmp(group_of_error(reason), error) == 0;
+}
+
 // Whether the job matches. Allocates in f->each.
 bool examine(Finder *f, journal::Walk *walk, const SegmentView &segment, const journal::Candidate &c, FoundJob *out)
 {
@@ -243,6 +252,8 @@ bool examine(Finder *f, journal::Walk *walk, const SegmentView &segment, const j
 	out->now = job_now(*f->db, c, fold, f->now);
 	if ((out->now.ended ? w.states.ended & bit_of(out->now.how) : w.states.live & bit_of(out->now.state)) == 0 ||
 		(w.worker != nullptr && strcmp(out->now.worker, w.worker) != 0))
+		return false;
+	if (w.error != nullptr && !error_matches(walk, c.id, fold, w.error))
 		return false;
 	if (f->terms.contents || w.tag != nullptr || w.unique_key != nullptr || w.search != nullptr)
 		if (!journal::walk_row(walk, c, &out->contents) || !contents_match(w, out->contents))
@@ -451,6 +462,12 @@ JobFilter filter_arguments(FunctionCallInfo fcinfo)
 	if (f.worker != nullptr)
 		check_name("worker", f.worker);
 	return f;
+}
+
+const char *error_argument(FunctionCallInfo fcinfo, int i)
+{
+	const char *error = text_or_null(fcinfo, i, "error", pg::SizeLimit{kErrorRead, nullptr});
+	return error != nullptr ? group_of_error(error) : nullptr;
 }
 
 core::JobId cursor_argument(FunctionCallInfo fcinfo, int i)

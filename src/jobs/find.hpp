@@ -40,11 +40,12 @@ struct JobFilter
 	TimestampTz created_from = journal::kNoTime;
 	TimestampTz created_to = journal::kNoTime;
 	Jsonb *search = nullptr; // the payload contains it
+	const char *error = nullptr; // of dead and buried jobs; group_of_error of it
 
 	// Only roles that may read the contents of a job can look for them.
 	bool asks_contents() const noexcept
 	{
-		return tag != nullptr || group_key != nullptr || unique_key != nullptr || search != nullptr;
+		return tag != nullptr || group_key != nullptr || unique_key != nullptr || search != nullptr || error != nullptr;
 	}
 };
 
@@ -53,6 +54,8 @@ struct JobFilter
 constexpr int kFilterState = 1;
 constexpr int kFilterArguments = 10;
 JobFilter filter_arguments(FunctionCallInfo fcinfo);
+// The condition `error`, which only some functions have: of ended jobs.
+const char *error_argument(FunctionCallInfo fcinfo, int i);
 
 // The cursor that a call before has returned; 0: from the first job.
 core::JobId cursor_argument(FunctionCallInfo fcinfo, int i);

@@ -430,6 +430,13 @@ void walk_fold(Walk *w, int64 id, Fold *fold)
 	MemoryContextSwitchTo(old);
 }
 
+const char *walk_reason(Walk *w, int64 job_id, int32 step)
+{
+	EventRow event;
+	w->cost += 3 * kDescentCost; // it also opens the table
+	return find_event(w->segment, job_id, step, w->snapshot, &event, 0) ? event.reason : nullptr;
+}
+
 JobKeys walk_keys(const Walk *w) { return keys_of(slot_values(w->jobs.info, w->jobs.slot)); }
 
 bool walk_find(Walk *w, int64 id, Candidate *out)

@@ -57,6 +57,9 @@ bool walk_find(Walk *walk, int64 id, Candidate *out);
 // Reads a row that a step found, with payload and headers cut to kMostShown. False if it is gone.
 bool walk_row(Walk *walk, const Candidate &job, JobRow *row);
 
+// The reason of an event of a job of this segment; null if there is none.
+const char *walk_reason(Walk *walk, int64 job_id, int32 step);
+
 // Calls visit for each event in `pages` pages of a segment's event table from page `first` on. False if there are no
 // further pages. Needs no walk.
 using EventVisit = void (*)(int64 job_id, int32 step, EventType type, void *arg);

@@ -26,12 +26,28 @@ INSERT INTO letter (error, wanted) VALUES
 	('the deadbeat', 'the deadbeat'),
 	('facade deadbeef', 'facade deadbeef'),
 	(E'\u00fc12 \u00e9', E'\u00fc? \u00e9'),
+	('x1''y''', 'x??'),
+	('x12''y''', 'x??'),
 	('', '');
 SELECT tq_enqueue('letters', jsonb_build_object('n', n), kind => 'k' || n) FROM letter;
 WITH c AS MATERIALIZED (SELECT * FROM tq_claim('letters', 1000))
 SELECT is(tq_fail(id, lease, error, fatal => true), 'dead', error) FROM c JOIN letter l ON l.n = (c.payload->>'n')::int;
 SELECT is(g.error, nullif(l.wanted, ''), 'the error: ' || l.error) FROM letter l JOIN tq_dead_groups('letters') g ON g.kind = 'k' || l.n;
 SELECT is((SELECT count(*) FROM tq_dead_groups('letters')), (SELECT count(*) FROM letter), 'kinds are groups');
+
+-- a group's error is a condition for its jobs, and so is the error of one of them
+SELECT is((SELECT array_agg(kind ORDER BY kind) FROM tq_list('letters', error => 'timeout after ? s')), '{k1,k2}', 'the jobs of a group');
+SELECT is((SELECT array_agg(kind ORDER BY kind) FROM tq_list('letters', error => 'timeout after 77 s', newest => false)), '{k1,k2}', '... by the error of a job like them');
+SELECT is((SELECT count(*) FROM tq_list('letters', 'ready', error => 'timeout after ? s')), 0::bigint, 'in this state none has it');
+SELECT results_eq($$SELECT g.kind, g.jobs FROM tq_dead_groups('letters') g WHERE g.error IS NOT NULL ORDER BY 1$$,
+	$$SELECT g.kind, count(l.id) FROM tq_dead_groups('letters') g, tq_list('letters', kind => g.kind, error => g.error, max => 1000) l WHERE g.error IS NOT NULL
+		GROUP BY 1 ORDER BY 1$$, 'each group has its jobs');
+SELECT is(tq_retry_where('letters', error => 'timeout after ? s', dry_run => true)::text, '(2,)', 'so many would be retried');
+SELECT is(tq_purge_many('letters', 'all', error => 'job? failed', kind => 'k1')::text, '(0,)', 'all conditions hold');
+SELECT is(tq_purge_many('letters', 'dead', error => 'job? failed')::text, '(1,)', 'and purged');
+SELECT is(tq_retry_where('letters', error => 'no table ? here')::text, '(2,)', 'and retried');
+SELECT is((SELECT array_agg(kind ORDER BY kind) FROM tq_jobs WHERE queue = 'letters' AND state = 'ready'), '{k5,k6}', 'these jobs and no other');
+SELECT is((SELECT detail FROM tq_audit WHERE action = 'retry_where' ORDER BY id DESC LIMIT 1), '{"jobs": 2, "state": "dead", "error": "no table ? here"}', 'with the error in the audit');
 
 -- counts, times, the example; buried jobs; jobs that have begun again
 SELECT tq_create_queue('counted');
@@ -60,6 +76,9 @@ SELECT tq_grant('letters', 'g_produce', 'produce');
 SET ROLE g_manage;
 SELECT is((SELECT count(*) FILTER (WHERE error IS NULL) = count(*) AND count(*) > 0 FROM tq_dead_groups('letters')), true, 'without consume or monitor no errors');
 SELECT throws_ok($$SELECT * FROM tq_dead_groups('counted')$$, '42501', NULL, 'no other queue');
+SELECT throws_ok($$SELECT * FROM tq_list('letters', error => 'x')$$, '42501', NULL, 'nor may it look for errors');
+SELECT throws_ok($$SELECT tq_retry_where('letters', error => 'x', dry_run => true)$$, '42501', NULL, '... to retry');
+SELECT is((SELECT count(*) FROM tq_list(error => 'timeout after ? s')), 0::bigint, '... in any queue');
 SET ROLE g_produce;
 SELECT throws_ok($$SELECT * FROM tq_dead_groups('letters')$$, '42501', NULL, 'produce is not enough');
 RESET ROLE;

@@ -128,11 +128,11 @@ INSERT INTO arguments VALUES
 	('tq_bury', 'reason', 'cut'),
 	('tq_cancel', 'reason', 'reason'),
 	('tq_changes', 'after', 'cursor'), ('tq_changes', 'queue', 'name'),
-	('tq_list', 'queue', 'name'), ('tq_list', 'state', 'word'), ('tq_list', 'kind', 'name'), ('tq_list', 'worker', 'name'), ('tq_list', 'tag', 'group'), ('tq_list', 'group_key', 'group'), ('tq_list', 'unique_key', 'key'), ('tq_list', 'search', 'options'),
+	('tq_list', 'queue', 'name'), ('tq_list', 'state', 'word'), ('tq_list', 'kind', 'name'), ('tq_list', 'worker', 'name'), ('tq_list', 'tag', 'group'), ('tq_list', 'group_key', 'group'), ('tq_list', 'unique_key', 'key'), ('tq_list', 'search', 'options'), ('tq_list', 'error', 'error'),
 	('tq_cancel_many', 'queue', 'name'), ('tq_cancel_many', 'state', 'word'), ('tq_cancel_many', 'kind', 'name'), ('tq_cancel_many', 'worker', 'name'), ('tq_cancel_many', 'tag', 'group'), ('tq_cancel_many', 'group_key', 'group'), ('tq_cancel_many', 'unique_key', 'key'), ('tq_cancel_many', 'search', 'options'), ('tq_cancel_many', 'reason', 'reason'),
 	('tq_reschedule_many', 'queue', 'name'), ('tq_reschedule_many', 'state', 'word'), ('tq_reschedule_many', 'kind', 'name'), ('tq_reschedule_many', 'worker', 'name'), ('tq_reschedule_many', 'tag', 'group'), ('tq_reschedule_many', 'group_key', 'group'), ('tq_reschedule_many', 'unique_key', 'key'), ('tq_reschedule_many', 'search', 'options'),
-	('tq_retry_where', 'queue', 'name'), ('tq_retry_where', 'state', 'word'), ('tq_retry_where', 'kind', 'name'), ('tq_retry_where', 'worker', 'name'), ('tq_retry_where', 'tag', 'group'), ('tq_retry_where', 'group_key', 'group'), ('tq_retry_where', 'unique_key', 'key'), ('tq_retry_where', 'search', 'options'),
-	('tq_purge_many', 'queue', 'name'), ('tq_purge_many', 'state', 'word'), ('tq_purge_many', 'kind', 'name'), ('tq_purge_many', 'worker', 'name'), ('tq_purge_many', 'tag', 'group'), ('tq_purge_many', 'group_key', 'group'), ('tq_purge_many', 'unique_key', 'key'), ('tq_purge_many', 'search', 'options'),
+	('tq_retry_where', 'queue', 'name'), ('tq_retry_where', 'state', 'word'), ('tq_retry_where', 'kind', 'name'), ('tq_retry_where', 'worker', 'name'), ('tq_retry_where', 'tag', 'group'), ('tq_retry_where', 'group_key', 'group'), ('tq_retry_where', 'unique_key', 'key'), ('tq_retry_where', 'search', 'options'), ('tq_retry_where', 'error', 'error'),
+	('tq_purge_many', 'queue', 'name'), ('tq_purge_many', 'state', 'word'), ('tq_purge_many', 'kind', 'name'), ('tq_purge_many', 'worker', 'name'), ('tq_purge_many', 'tag', 'group'), ('tq_purge_many', 'group_key', 'group'), ('tq_purge_many', 'unique_key', 'key'), ('tq_purge_many', 'search', 'options'), ('tq_purge_many', 'error', 'error'),
 	('tq_dead_groups', 'queue', 'name'),
 	('tq_find', 'queue', 'name'), ('tq_find', 'unique_key', 'key'), ('tq_free_key', 'queue', 'name'), ('tq_free_key', 'unique_key', 'key'),
 	('tq_cancel_jobs', 'ids', 'bigint[]'), ('tq_cancel_jobs', 'reason', 'reason'),
@@ -170,7 +170,7 @@ CREATE FUNCTION filled(value text, n int) RETURNS text LANGUAGE sql AS $$SELECT 
 CREATE TABLE sorts (sort text, good text, bad text, code text);
 INSERT INTO sorts VALUES
 	('name', string(63), string(64), '22023'), ('word', string(63), string(64), '22023'), ('url', string(2048), string(2049), '22023'), ('zone', string(127), string(128), '22023'),
-	('cursor', string(1048576), string(1048577), '22023'), ('cron', string(1024), string(1025), '22023'), ('group', string(127), string(128), '22023'), ('key', string(255), string(256), '22023'),
+	('cursor', string(1048576), string(1048577), '22023'), ('cron', string(1024), string(1025), '22023'), ('group', string(127), string(128), '22023'), ('key', string(255), string(256), '22023'), ('error', string(2000), string(2001), '22023'),
 	('payload', json_of(4096), json_of(4097), '54000'), ('headers', json_of(2048), json_of(2049), '54000'), ('options', json_of(1024), json_of(1025), '54000'),
 	('schedule options', json_of(3072), json_of(3073), '54000'), ('result', json_of(3072), json_of(3073), '54000'),
 	('reason', string(1024), string(1025), '54000'),
