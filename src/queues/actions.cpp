@@ -105,14 +105,19 @@ void record_action(const Db &db, const char *action, int32 queue_id, JobId job, 
 	pg::leave_owner(scope);
 }
 
-void record_action_on(const Db &db, const char *action, JobId job, const Facts &facts)
+int32 queue_of_changed(const Db &db, JobId job) noexcept
 {
 	uint16_t slot = kNoQueue;
 	if (const Op *own = pending_enqueue(job))
 		slot = own->queue;
 	else if (engine.find(index_of(db), job, &slot) == kNil)
 		slot = kNoQueue;
-	record_action(db, action, slot != kNoQueue ? engine.queue(slot).id : 0, job, facts);
+	return slot != kNoQueue ? engine.queue(slot).id : 0;
+}
+
+void record_action_on(const Db &db, const char *action, JobId job, const Facts &facts)
+{
+	record_action(db, action, queue_of_changed(db, job), job, facts);
 }
 
 bool old_actions_due(const Db &db) noexcept { return db.actions_due.load() <= mono_now(); }

@@ -27,7 +27,9 @@ private:
 
 // `queue_id`: kAllQueues for what concerns no single queue; `job`: 0: none. Does nothing if tq.audit_retention is 0.
 void record_action(const Db &db, const char *action, int32 queue_id, JobId job = 0, const Facts &facts = Facts());
-// The queue is that of a job that this transaction has changed.
+// The number of the queue of a job that this transaction has changed.
+int32 queue_of_changed(const Db &db, JobId job) noexcept;
+// The same for this job's queue.
 void record_action_on(const Db &db, const char *action, JobId job, const Facts &facts = Facts());
 
 // For the janitor: whether rows older than tq.audit_retention may be there. Looks once an hour.

@@ -38,6 +38,12 @@ INSERT INTO calls (call, wanted) VALUES
 	($$SELECT tq_limit_group('mine', 'g')$$, 'limit_group mine f {"group_key": "g"}'),
 	($$SELECT tq_cancel(tq_enqueue('mine'), 'why')$$, 'cancel mine t {"reason": "why"}'),
 	($$SELECT tq_reschedule(tq_enqueue('mine'), priority => 1)$$, 'reschedule mine t'),
+	($$SELECT tq_create_queue('third')$$, 'create_queue third f {"settings": {}}'),
+	($$SELECT status FROM tq_cancel_jobs(ARRAY[tq_enqueue('third'), tq_enqueue('mine'), 9007199254740993, tq_enqueue('third')], 'why')$$,
+		format('cancel_jobs third f {"jobs": 2, "reason": "why"}; %s cancel_jobs mine f {"jobs": 1, "reason": "why"}', current_user)),
+	($$SELECT status FROM tq_cancel_jobs(ARRAY[9007199254740993])$$, NULL),
+	($$SELECT tq_free_key('mine', 'kept')$$, 'free_key mine t {"unique_key": "kept"}'),
+	($$SELECT tq_free_key('mine', 'kept')$$, NULL),
 	($$SELECT tq_retry(tq_enqueue('mine', delay => '1 h'))$$, 'retry mine t'),
 	($$SELECT tq_retry_many('mine', kind => 'k')$$, 'retry_many mine f {"jobs": 0, "kind": "k", "state": "dead"}'),
 	($$SELECT tq_purge('mine', 'ready') > 0$$, 'purge mine f {"jobs": 2, "state": "ready"}'),
@@ -63,6 +69,8 @@ INSERT INTO calls (call, wanted) VALUES
 	($$SELECT tq_undrain('w')$$, 'undrain f {"worker": "w"}'),
 	($$SELECT tq_release_worker('w')$$, 'release_worker f {"jobs": 0, "worker": "w"}'),
 	($$SELECT tq_drop_queue('other')$$, 'drop_queue other f');
+SELECT tq_enqueue('mine', kind => 'kept', unique_key => 'kept', options => '{"unique_for": "1 d"}') \g /dev/null
+SELECT tq_complete(id, lease) FROM tq_claim('mine', kinds => '{kept}') \g /dev/null
 SELECT recorded() IS NULL \g /dev/null
 CREATE FUNCTION recorded_of(call text) RETURNS text LANGUAGE plpgsql AS $$BEGIN EXECUTE call; RETURN public.recorded(); END$$;
 SELECT is(recorded_of(call), :'me' || ' ' || wanted, call) FROM calls ORDER BY n;
@@ -112,9 +120,9 @@ EXCEPTION WHEN OTHERS THEN
 END
 $$;
 SELECT is(seen_by(who), wanted, 'tq_audit as ' || who)
-	FROM (VALUES ('a_manage', 'mine'), ('a_inspect', 'mine'), ('a_operate', NULL), ('a_consume', NULL), ('a_none', NULL), (:'me', '- mine other')) v (who, wanted);
+	FROM (VALUES ('a_manage', 'mine'), ('a_inspect', 'mine'), ('a_operate', NULL), ('a_consume', NULL), ('a_none', NULL), (:'me', '- mine other third')) v (who, wanted);
 SELECT tq_grant('*', 'a_none', 'inspect');
-SELECT is(seen_by('a_none'), '- mine other', 'all rows with inspect on all queues');
+SELECT is(seen_by('a_none'), '- mine other third', 'all rows with inspect on all queues');
 SELECT tq_revoke('*', 'a_none', 'inspect');
 SELECT is(seen_by('a_manage', 'INSERT INTO tq.audit (id) VALUES (1)'), '42501', 'the table is closed');
 SELECT is(seen_by('a_manage', 'DELETE FROM tq_audit RETURNING 1'), '42501', '... and the view is to read');
