@@ -18,6 +18,12 @@ SELECT worker, running, claimed, seen_at <= clock_timestamp() AS seen, draining 
 SELECT tq_drain('v_ann');
 SELECT worker, running, draining FROM tq_workers WHERE worker ~ '^v_';
 SELECT tq_undrain('v_ann');
+-- a worker that never claimed, or a typo
+SET client_min_messages = notice;
+SELECT tq_drain('v_amn');
+SELECT tq_drain('v_amn');
+RESET client_min_messages;
+SELECT tq_undrain('v_amn');
 
 -- an open claim shows its process
 BEGIN;

@@ -15,6 +15,7 @@
 #include "transaction/config_changes.hpp"
 #include "pg/extension.hpp"
 #include "pg/function.hpp"
+#include "pg/near_words.hpp"
 #include "pg/json_values.hpp"
 #include "pg/owner.hpp"
 #include "pg/spi.hpp"
@@ -105,6 +106,24 @@ void require_login(Oid role)
 						errdetail("It may not log in, and before PostgreSQL 17 the process that runs its handlers is a "
 								  "session of its own."),
 						errhint("Name the handler as a role with LOGIN.")));
+}
+
+// The beginning of a hint: the nearest kind among the handlers of a queue.
+const char *perhaps_kind(const Db &db, int32 queue_id, const char *kind)
+{
+	const MemoryContext caller = CurrentMemoryContext;
+	const Oid types[] = {INT4OID};
+	const Datum values[] = {Int32GetDatum(queue_id)};
+	pg::Nearest near{kind, nullptr, 0};
+	const pg::OwnerScope scope = pg::enter_owner(db.extension);
+	pg::sql("SELECT kind FROM tq.handler WHERE queue_id = $1 ORDER BY kind", {types, values}, true, 0);
+	for (uint64 i = 0; i < SPI_processed; ++i)
+		if (const char *other = pg::spi_text(i, "kind", kNameLimit.bytes))
+			pg::consider(&near, other);
+	if (near.best != nullptr)
+		near.best = MemoryContextStrdup(caller, near.best);
+	pg::leave_owner(scope);
+	return pg::perhaps(near.best);
 }
 
 const char *kind_or_empty(FunctionCallInfo fcinfo)
@@ -281,10 +300,13 @@ TQ_FUNCTION(tq_unhandle)
 	const bool found = SPI_processed > 0;
 	pg::leave_owner(scope);
 	if (!found)
+	{
+		const char *perhaps = perhaps_kind(db, DatumGetInt32(values[0]), kind);
 		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
 						kind[0] != '\0' ? errmsg("queue \"%s\" has no handler for kind \"%s\"", queue, kind)
 										: errmsg("queue \"%s\" has no handler for every kind", queue),
-						errhint("tq_handlers shows what handlers there are.")));
+						errhint("%stq_handlers shows what handlers there are.", perhaps)));
+	}
 	record_action(db, "unhandle", DatumGetInt32(values[0]), 0, Facts().add("kind", *kind != '\0' ? kind : nullptr));
 	PG_RETURN_VOID();
 }

@@ -9,6 +9,7 @@
 #include "queues/rights.hpp"
 #include "shmem/workers_table.hpp"
 #include "pg/function.hpp"
+#include "pg/near_words.hpp"
 
 namespace tq
 {
@@ -21,6 +22,27 @@ void require_right_to_drain(Db &db, const char *worker, const char *function)
 {
 	if (!has_named(db, worker, GetUserId()))
 		require_right_everywhere(db, function, kOperate);
+}
+
+// A worker that has never claimed may be about to claim; or its name is misspelt, and another one goes on. Only roles
+// get here that may see all workers.
+void note_unknown(const Db &db, const char *worker)
+{
+	pg::Nearest near{worker, nullptr, 0};
+	char best[core::kNameMax];
+	for (uint32 i = 0; i < engine.limits().workers; ++i)
+	{
+		char other[core::kNameMax];
+		copy_worker_name(db, i, other);
+		if (strcmp(other, worker) == 0)
+			return;
+		pg::consider(&near, other);
+		if (near.best == other)
+			near.best = strcpy(best, other);
+	}
+	ereport(NOTICE, (errmsg("worker \"%s\" has not been seen", worker),
+					 errhint("%sThe view tq_workers lists those that have. This one drains from its first claim on.",
+							 pg::perhaps(near.best))));
 }
 
 } // namespace
@@ -36,7 +58,7 @@ TQ_FUNCTION(tq_drain)
 	Db &db = database(fcinfo);
 	ensure_loaded(db);
 	require_right_to_drain(db, name, "tq_drain");
-	// a worker that has never claimed may be about to claim
+	note_unknown(db, name);
 	int32 holds = 0;
 	if (!set_draining(db, name, GetUserId(), true, &holds))
 		raise_too_many_workers(db);

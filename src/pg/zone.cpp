@@ -1,5 +1,7 @@
 #include "pg/zone.hpp"
 
+#include "pg/near_words.hpp"
+
 namespace tq::pg
 {
 
@@ -77,19 +79,47 @@ Instants instants(const void *data, Seconds shown) noexcept
 
 } // namespace
 
+namespace
+{
+
+// The beginning of a hint. It reads the time zone database, so processes without a reader skip it.
+const char *perhaps_zone(const char *name)
+{
+	if (MyBackendType == B_BG_WORKER)
+		return "";
+	Nearest near{name, nullptr, 0};
+	char best[TZ_STRLEN_MAX + 1];
+	pg_tzenum *all = pg_tzenumerate_start();
+	while (pg_tz *tz = pg_tzenumerate_next(all))
+	{
+		CHECK_FOR_INTERRUPTS();
+		const char *other = pg_get_timezone_name(tz); // valid until the next one
+		consider(&near, other);
+		if (near.best == other)
+		{
+			strlcpy(best, other, sizeof(best));
+			near.best = best;
+		}
+	}
+	pg_tzenumerate_end(all);
+	return perhaps(near.best);
+}
+
+} // namespace
+
 pg_tz *find_zone(const char *name)
 {
 	pg_tz *tz = pg_tzset(name);
 	if (tz == nullptr)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("time zone \"%s\" does not exist", name),
 						errdetail("There is no such name in the time zone database."),
-						errhint("The view pg_timezone_names lists those that there are.")));
+						errhint("%sThe view pg_timezone_names lists those that there are.", perhaps_zone(name))));
 	if (is_posix_rule(pg_get_timezone_name(tz)))
 		ereport(
 			ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("time zone \"%s\" does not exist", name),
 			 errdetail("There is no such name in the time zone database, and rules in POSIX notation are not taken."),
-			 errhint("The view pg_timezone_names lists those that there are.")));
+			 errhint("%sThe view pg_timezone_names lists those that there are.", perhaps_zone(name))));
 	if (!pg_tz_acceptable(tz))
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("time zone \"%s\" counts leap seconds", name),
 						errdetail("PostgreSQL does not support leap seconds.")));

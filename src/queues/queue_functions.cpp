@@ -267,9 +267,10 @@ const char *nearest_kind(uint16_t slot, const char *kind)
 	return near.best;
 }
 
-[[noreturn]] void unknown_kind(uint16_t slot, const char *name, const char *kind)
+// An error, or a NOTICE: what is asked for holds, but perhaps for another kind.
+void unknown_kind(int level, uint16_t slot, const char *name, const char *kind)
 {
-	ereport(ERROR,
+	ereport(level,
 			(errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("kind \"%s\" of queue \"%s\" is unknown", kind, name),
 			 errdetail("The server knows of no job of this kind, no worker waits for one, and no handler or "
 					   "schedule names the kind."),
@@ -287,9 +288,8 @@ void set_pause(Db &db, const char *name, const char *kind, const char *group, Ti
 		check_name("kind", kind);
 		if (!kind_in_use(slot, kind) && !kind_in_tables(db, slot, name, kind))
 		{
-			if (until == 0)
-				return; // it is not paused
-			unknown_kind(slot, name, kind);
+			unknown_kind(until == 0 ? NOTICE : ERROR, slot, name, kind);
+			return; // it is not paused
 		}
 	}
 	const uint16_t lane = kind != nullptr ? lane_for(slot, kind) : core::kNoLane;

@@ -116,7 +116,8 @@ TQ_FUNCTION(tq_unsubscribe)
 	const bool found = SPI_processed > 0;
 	pg::leave_owner(scope);
 	if (!found)
-		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("the queue has no such subscription"),
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
+						errmsg("queue \"%s\" has no subscription for \"%s\"", text_required(fcinfo, 0, "queue"), t.url),
 						errhint("tq_subscriptions shows what subscriptions there are.")));
 	record_action(*t.db, "unsubscribe", t.queue_id, 0, Facts().add("url", t.url));
 	PG_RETURN_VOID();

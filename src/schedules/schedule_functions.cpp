@@ -13,6 +13,7 @@
 #include "transaction/pending.hpp"
 #include "transaction/queue_changes.hpp"
 #include "pg/function.hpp"
+#include "pg/near_words.hpp"
 #include "pg/owner.hpp"
 #include "pg/spi.hpp"
 
@@ -66,6 +67,34 @@ void require_change(Db &db, const ScheduleRow &row, uint8 on_queue)
 						   names_of(on_queue))));
 }
 
+// The beginning of a hint: the nearest name among the schedules that the caller may see.
+const char *perhaps_schedule(Db &db, const char *name)
+{
+	const MemoryContext caller = CurrentMemoryContext;
+	const Oid user = GetUserId();
+	const Rights mine = rights(db);
+	pg::Nearest near{name, nullptr, 0};
+	const pg::OwnerScope scope = pg::enter_owner(db.extension);
+	pg::sql("SELECT s.name, s.queue, s.owner::oid::regrole AS owner FROM tq.schedule s ORDER BY s.name", {}, true, 0);
+	for (uint64 i = 0, rows = SPI_processed; i < rows; ++i)
+	{
+		CHECK_FOR_INTERRUPTS();
+		bool none = false;
+		ScheduleRow row{};
+		row.name = pg::spi_text(i, "name", kNameLimit.bytes);
+		row.queue = pg::spi_text(i, "queue", kNameLimit.bytes);
+		const Datum owner = pg::spi_value(i, "owner", REGROLEOID, &none);
+		row.owner = none ? InvalidOid : DatumGetObjectId(owner);
+		if (row.name != nullptr && row.queue != nullptr &&
+			has_right(db, mine, user, row, kOperate | kManage | kInspect))
+			pg::consider(&near, row.name);
+	}
+	if (near.best != nullptr)
+		near.best = MemoryContextStrdup(caller, near.best);
+	pg::leave_owner(scope);
+	return pg::perhaps(near.best);
+}
+
 // Reads the schedule of that name and locks its name. Raises unless the caller owns it or has the right on its queue.
 ScheduleRow schedule_to_change(FunctionCallInfo fcinfo, uint8 on_queue, Db **db)
 {
@@ -75,8 +104,9 @@ ScheduleRow schedule_to_change(FunctionCallInfo fcinfo, uint8 on_queue, Db **db)
 	for (int locked = 0; locked < 2; ++locked)
 	{
 		if (!read_schedule(**db, name, &row))
-			ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("schedule \"%s\" does not exist", name),
-							errhint("The view tq_schedules lists those that there are.")));
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("schedule \"%s\" does not exist", name),
+					 errhint("%sThe view tq_schedules lists those that there are.", perhaps_schedule(**db, name))));
 		require_change(**db, row, on_queue);
 		if (locked == 0)
 			lock_schedule(name); // only now: a caller without the right must not block others

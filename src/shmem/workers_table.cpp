@@ -171,6 +171,14 @@ bool has_named(const Db &db, const char *name, Oid role) noexcept
 	return own;
 }
 
+void copy_worker_name(const Db &db, uint32_t slot, char (&name)[core::kNameMax]) noexcept
+{
+	LWLockAcquire(registry_lock(), LW_SHARED);
+	const core::Worker &w = engine.worker(slot);
+	strlcpy(name, w.used && w.db == index_of(db) ? w.name : "", sizeof(name));
+	LWLockRelease(registry_lock());
+}
+
 Oid role_with_most_workers(const Db &db, int *slots) noexcept
 {
 	Oid most = InvalidOid;

@@ -22,6 +22,9 @@ bool set_draining(const Db &db, const char *name, Oid role, bool on, int32 *hold
 // Whether this role gave the worker its name.
 bool has_named(const Db &db, const char *name, Oid role) noexcept;
 
+// Copies the name in a slot of the table; empty if it is none of this database.
+void copy_worker_name(const Db &db, uint32_t slot, char (&name)[core::kNameMax]) noexcept;
+
 // The role with most slots in this database, and their number; InvalidOid if there are none.
 Oid role_with_most_workers(const Db &db, int *slots) noexcept;
 

@@ -144,7 +144,7 @@ SELECT throws_ok($$SELECT tq_subscribe('mine', '')$$, '22023', NULL, 'an empty U
 SELECT lives_ok($$SELECT tq_subscribe('mine', 'https://example.org/@user')$$, 'an @ after the host');
 SELECT throws_ok($$SELECT tq_subscribe('mine', 'https://example.org', '[]')$$, '22023', 'options must be a JSON object: []', 'options that are no object');
 SELECT throws_ok($$SELECT tq_subscribe('nowhere', 'https://example.org')$$, 'TQ002', NULL, 'no queue');
-SELECT throws_ok($$SELECT tq_unsubscribe('mine', 'https://example.org/none')$$, '42704', 'the queue has no such subscription', 'no target');
+SELECT throws_ok($$SELECT tq_unsubscribe('mine', 'https://example.org/none')$$, '42704', 'queue "mine" has no subscription for "https://example.org/none"', 'no target');
 SELECT is(seen_by(who, $$SELECT tq_subscribe('mine', 'https://example.org/x')$$), wanted, 'tq_subscribe as ' || who)
 	FROM (VALUES ('a_manage', '42501'), ('a_consume', '42501'), ('a_inspect', '42501'), ('a_none', '42501')) v (who, wanted);
 SELECT tq_grant('mine', 'a_manage', 'consume');

@@ -125,6 +125,28 @@ SELECT is(length(attempt(format('SELECT tq_enqueue(''mail'', options => %L)', js
 FROM unnest(ARRAY[200, 2000]) n;
 SELECT matches(attempt($$SELECT tq_enqueue('mail', options => '{"weight": 1e100000}')$$), '^22023 / option "weight" has a wrong value: 10{80,}[.]{3} .cut: it had 100001 bytes', 'digits, too');
 
+-- schedules, time zones, handlers, subscriptions, workers
+SELECT tq_schedule('nightly', 'invoices', every => '1 d') \g /dev/null
+SELECT is(attempt(format('SELECT %s(''nigthly'')', function)), '42704 / schedule "nigthly" does not exist / Perhaps you meant "nightly". The view tq_schedules lists '
+	'those that there are.', function) FROM unnest('{tq_unschedule,tq_schedule_pause,tq_schedule_resume,tq_schedule_run}'::text[]) function;
+SELECT is(attempt('y_mail', $$SELECT tq_unschedule('nigthly')$$), '42704 / schedule "nigthly" does not exist / The view tq_schedules lists those that there are.',
+	'without a right on its queue no schedule is named');
+SELECT is(attempt('y_all', $$SELECT tq_unschedule('nigthly')$$) LIKE '%"nightly"%', true, 'with one it is');
+SELECT tq_unschedule('nightly') \g /dev/null
+SELECT is(attempt($$SELECT tq_unschedule('nigthly')$$), '42704 / schedule "nigthly" does not exist / The view tq_schedules lists those that there are.', 'nor is one that is gone');
+SELECT is(attempt(format('SELECT tq_schedule_next(''@daily'', %L)', zone)), format('22023 / time zone "%s" does not exist / There is no such name in the time zone database. / '
+	'Perhaps you meant "%s". The view pg_timezone_names lists those that there are.', zone, near), 'zone ' || zone)
+FROM (VALUES ('Europe/Berln', 'Europe/Berlin'), ('Amerika/New_York', 'America/New_York')) v (zone, near);
+SELECT is(attempt($$SELECT tq_unschedule('x')$$), '42704 / schedule "x" does not exist / The view tq_schedules lists those that there are.', 'no near name');
+CREATE FUNCTION handle(job tq_job) RETURNS void LANGUAGE sql AS 'SELECT';
+SELECT tq_handle('invoices', 'bill', 'handle(tq_job)'), tq_handle('mail', 'bull', 'handle(tq_job)') \g /dev/null
+SELECT is(attempt($$SELECT tq_unhandle('invoices', 'bil')$$), '42704 / queue "invoices" has no handler for kind "bil" / Perhaps you meant "bill". tq_handlers shows what handlers '
+	'there are.', 'a handler of this queue');
+SELECT is(attempt($$SELECT tq_unhandle('invoices', NULL)$$), '42704 / queue "invoices" has no handler for every kind / tq_handlers shows what handlers there are.', 'none for every kind');
+SELECT tq_unhandle('mail', 'bull') \g /dev/null
+SELECT is(attempt($$SELECT tq_unsubscribe('mail', 'https://example.org/hok')$$), '42704 / queue "mail" has no subscription for "https://example.org/hok" / tq_subscriptions shows what '
+	'subscriptions there are.', 'the address is shown');
+
 -- ---- kinds
 
 SELECT is(attempt($$SELECT tq_pause('mail', 'digest')$$), '42704 / kind "digest" of queue "mail" is unknown / The server knows of no job of this kind, no worker waits '
@@ -142,8 +164,6 @@ SELECT tq_resume('mail', 'digest');
 SELECT is(paused_kinds, '{}', 'and resumed') FROM tq.queue WHERE name = 'mail';
 SELECT tq_schedule('weekly', 'mail', kind => 'weekly', every => '7 d');
 SELECT is(attempt($$SELECT tq_pause('mail', 'weekly')$$), 'ok', 'one of a schedule');
-CREATE FUNCTION handle(job tq_job) RETURNS void LANGUAGE sql AS 'SELECT';
-SELECT tq_handle('invoices', 'bill', 'handle(tq_job)');
 SELECT is(attempt($$SELECT tq_pause('invoices', 'bill')$$), 'ok', 'one of a handler');
 SELECT is(attempt($$SELECT tq_pause('mail', 'bill')$$) ~ '^42704', true, '... of that queue only');
 
