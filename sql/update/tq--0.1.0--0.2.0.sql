@@ -254,6 +254,7 @@ CREATE FUNCTION tq_retry_where(
 	group_key text DEFAULT NULL, unique_key text DEFAULT NULL, created_from timestamptz DEFAULT NULL,
 	created_to timestamptz DEFAULT NULL, search jsonb DEFAULT NULL,
 	after bigint DEFAULT NULL, max int DEFAULT 1000, dry_run boolean DEFAULT false, error text DEFAULT NULL,
+	with_children boolean DEFAULT false,
 	OUT changed bigint, OUT next_after bigint)
 LANGUAGE C VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 

@@ -41,6 +41,7 @@ struct Found
 
 struct Change
 {
+	MemoryContext context;
 	Verb verb;
 	const char *action;		// the name of the function without "tq_"
 	const char *participle; // for messages
@@ -49,8 +50,10 @@ struct Change
 	FindTerms terms;
 	int max;
 	bool dry_run;
+	bool with_children;
 	pg::Array<Found> jobs;
-	core::JobId next; // 0: no more jobs
+	pg::Array<core::JobId> retried; // if with_children
+	core::JobId next;				// 0: no more jobs
 	int64 changed;
 	int64 duplicates;
 	bool room;
@@ -74,6 +77,7 @@ void read_states(FunctionCallInfo fcinfo, Change *c, bool may_be_all)
 
 void read_call(FunctionCallInfo fcinfo, Change *c)
 {
+	c->context = CurrentMemoryContext;
 	c->filter = filter_arguments(fcinfo);
 	c->terms.right = kOperate;
 	c->terms.budget = kBudget;
@@ -91,7 +95,7 @@ void find_jobs(Db &db, Change *c)
 	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
 	Finder *finder = begin_find(db, c->filter, c->terms, snapshot);
 	while (c->jobs.n < c->max && find_next(finder, &job))
-		c->jobs.append(CurrentMemoryContext, Found{job.row.id, job.now.ended, job.segment});
+		c->jobs.append(c->context, Found{job.row.id, job.now.ended, job.segment});
 	c->next = c->jobs.n < c->max ? find_cursor(finder) : c->jobs.last().id;
 	end_find(finder);
 	UnregisterSnapshot(snapshot);
@@ -100,7 +104,9 @@ void find_jobs(Db &db, Change *c)
 // Changes one job. Jobs that have changed since they were found are left.
 void change_found(Db &db, Change *c, const JobRequest &r)
 {
-	const JobResult out = r.verb == Verb::retry ? retry(db, r, false) : change(db, r);
+	const JobResult out = r.verb == Verb::retry ? retry(db, r, c->with_children) : change(db, r);
+	if (c->with_children && out.verdict == Verdict::done)
+		c->retried.append(c->context, r.id);
 	c->room = out.verdict != Verdict::no_room;
 	if (!c->room && c->changed == 0)
 		raise_outcome(r, out);
@@ -138,6 +144,7 @@ void change_each(Db &db, Change *c, JobRequest r)
 		c->next = r.verb == Verb::retry ? c->jobs[0].id - 1 : done;
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(each);
+	retry_children(db, c->retried.data, c->retried.n);
 }
 
 // Purges the jobs of each segment together.
@@ -188,7 +195,8 @@ void record(const Db &db, const Change &c, const char *reason)
 	facts.add("state", c.state).add("kind", f.kind).add("worker", f.worker).add("tag", f.tag);
 	facts.add("group_key", f.group_key).add("unique_key", f.unique_key);
 	facts.add_time("created_from", f.created_from).add_time("created_to", f.created_to);
-	facts.add("search", f.search != nullptr).add("error", f.error).add("reason", reason).add("jobs", c.changed);
+	facts.add("search", f.search != nullptr).add("error", f.error).add("reason", reason);
+	facts.add("with_children", c.with_children).add("jobs", c.changed);
 	record_action(db, c.action, f.queue != nullptr ? engine.queue(find_queue(db, f.queue)).id : kAllQueues, 0, facts);
 }
 
@@ -245,7 +253,7 @@ TQ_FUNCTION(tq_reschedule_many)
 	return change_many(fcinfo, &c, reschedule_request(fcinfo, kOwn));
 }
 
-// the conditions, after, max, dry_run, error
+// the conditions, after, max, dry_run, error, with_children
 TQ_FUNCTION(tq_retry_where)
 {
 	Change c{};
@@ -259,6 +267,7 @@ TQ_FUNCTION(tq_retry_where)
 	require(fcinfo, kFilterState, "state");
 	read_states(fcinfo, &c, false);
 	c.filter.error = error_argument(fcinfo, kOwn);
+	c.with_children = given(fcinfo, kOwn + 1) && PG_GETARG_BOOL(kOwn + 1);
 	int reopened = -1;
 	JobRequest r;
 	r.verb = c.verb;

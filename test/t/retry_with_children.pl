@@ -263,7 +263,13 @@ is(states($c, $d), 'blocked blocked', '... restores those that wait for several 
 like(says(q{select tq_retry_many('p', to_queue => 'c', with_children => true)}), qr/22023/, '... not into another queue');
 fails('p') for @p;
 all_become('cancelled', $d);
-sql("select tq_retry($_)") for @p;
+is(sql(q{select changed from tq_retry_where('p', with_children => true, dry_run => true)}) . ' ' . states($c, $d), '2 cancelled cancelled', 'tq_retry_where: a dry run restores nothing');
+is(sql(q{select tq_retry_where('p', search => '{"none": 1}', with_children => true)}) . ' ' . states($c, $d), '(0,) cancelled cancelled', '... nor does a call without a match');
+is(sql(q{select tq_retry_where('p', with_children => true)}) . ' ' . states($c, $d), '(2,) blocked blocked', '... restores as tq_retry_many does');
+is(sql(q{select detail from tq_audit where action = 'retry_where' order by id desc limit 1}), '{"jobs": 2, "state": "dead", "with_children": true}', '... and says so in the audit');
+fails('p') for @p;
+all_become('cancelled', $d);
+is(sql(q{select tq_retry_where('p')}) . ' ' . states($c, $d), '(2,) cancelled cancelled', '... only if asked to');
 is(sql(q{select tq_retry_many('d', 'cancelled', with_children => true) || ' ' || tq_retry_many('c', 'cancelled', with_children => true)}), '1 1', '... also of cancelled jobs');
 all_become('cancelled', $d) if state_of($d) eq 'cancelled';
 is(state_of($c), 'blocked', '... which wait for their parents');

@@ -337,7 +337,7 @@ class Caller:
                               max=v.integer(1, 100), wait=self.maybe(lambda: "1 ms")),
             lambda: self.call("tq_cancel_many", **conditions, dry_run=v.boolean(), reason=kind),
             lambda: self.call("tq_reschedule_many", **conditions, dry_run=v.boolean(), run_at=self.maybe(v.time), priority=self.maybe(v.integer)),
-            lambda: self.call("tq_retry_where", **conditions, state=v.word("dead", "delayed"), dry_run=v.boolean()),
+            lambda: self.call("tq_retry_where", **conditions, state=v.word("dead", "delayed"), dry_run=v.boolean(), with_children=v.boolean()),
             lambda: self.call("tq_purge_many", **conditions, state=v.word("all", "dead"), dry_run=True),
             lambda: self.call("tq_drain", worker=v.name()),
             lambda: self.call("tq_undrain", worker=v.name()),
