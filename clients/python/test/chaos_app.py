@@ -26,12 +26,12 @@ def note(event, *words):
     os.write(LEDGER, (" ".join(map(str, (f"{time.time():.6f}", WHO, event) + words)) + "\n").encode())
 
 
-def take(self, rows, original=core.Core.take):
-    for *_, text in rows:
+def take(self, lines, original=core.Core.take):
+    for text in lines:
         row = statements.record(text)
         attempts[row["lease"]] = row["attempt"]
         note("start", row["id"], row["lease"], row["attempt"], row["lease_expires_at"].timestamp(), json.loads(text)["payload"]["t"])
-    original(self, rows)
+    original(self, lines)
 
 
 def tell(self, part, verb, original=threads.Keeper.tell):

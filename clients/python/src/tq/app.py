@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, overload
 
 from tq import calls, drivers, schedules, tracing
@@ -149,14 +150,10 @@ class App:
         with self.around("enqueue", request):
             return await send()
 
-    @contextlib.contextmanager
-    def around(self, what: str, subject: Any) -> Iterator[None]:
-        """Enters `enqueue` or `run` of each middleware that has it."""
-        with contextlib.ExitStack() as stack:
-            for one in self.middleware:
-                if hasattr(one, what):
-                    stack.enter_context(getattr(one, what)(subject))
-            yield
+    def around(self, what: str, subject: Any) -> AbstractContextManager[Any]:
+        """A context that enters `enqueue` or `run` of each middleware that has it."""
+        found = [enter for one in self.middleware if (enter := getattr(one, what, None)) is not None]
+        return found[0](subject) if len(found) == 1 else _all_around(found, subject)  # type: ignore[no-any-return]
 
     # --- running
 
@@ -164,3 +161,11 @@ class App:
         """A worker of this application; see `tq.worker.Worker` for the options."""
         from tq.worker import Worker
         return Worker(self, dsn, **options)
+
+
+@contextlib.contextmanager
+def _all_around(middleware: Iterable[Callable[[Any], AbstractContextManager[Any]]], subject: Any) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for one in middleware:
+            stack.enter_context(one(subject))
+        yield

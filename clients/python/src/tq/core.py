@@ -8,13 +8,14 @@ import collections
 import concurrent.futures
 import json
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tq import codec as codecs
-from tq import drivers, jobs, outcomes
+from tq import jobs, outcomes
 
 if TYPE_CHECKING:
     from tq.app import App, Task
@@ -28,6 +29,8 @@ log = logging.getLogger("tq.worker")
 PATIENCE = 0.005    # seconds from the first idle slot until a claim that is smaller than half of the buffer
 BUSY = 0.2          # seconds until a finish is repeated that another transaction blocked
 AT_MOST = 1000      # finishes in one commit
+DECODE = json.JSONDecoder().raw_decode      # json.loads also looks for spaces around the value
+BEGINNING = re.compile(r'\{"id":(-?\d+),"lease":(-?\d+),')     # of a tq_job as JSON
 
 
 class Held:
@@ -93,9 +96,9 @@ class Core:
                 self.for_claims.wait()
             return 0
 
-    def take(self, rows: drivers.Rows) -> None:
-        """Jobs that a claim brought: id, lease, queue, kind, and the JSON text of the tq_job."""
-        prepared = [self._read(*row) for row in rows]
+    def take(self, lines: Iterable[str]) -> None:
+        """Jobs that a claim brought, each as JSON."""
+        prepared = [self._read(line) for line in lines]
         with self.lock:
             for held, outcome in prepared:
                 self.held[held.lease] = held
@@ -107,11 +110,14 @@ class Core:
                     self._queue(held)
             self._start()
 
-    def _read(self, id: int, lease: int, queue: str, kind: str | None, text: str) -> tuple[Held, outcomes.Outcome | None]:
+    def _read(self, line: str) -> tuple[Held, outcomes.Outcome | None]:
         try:
-            row = json.loads(text)
+            row, _ = DECODE(line)
         except (ValueError, RecursionError) as error:       # a number or a nesting beyond what Python reads
-            log.error("job %s cannot be read: %s", id, error, extra={"job_id": id, "queue": queue, "kind": kind})
+            found = BEGINNING.match(line)
+            assert found, "a tq_job begins with its id"
+            id, lease = map(int, found.groups())
+            log.error("job %s cannot be read: %s", id, error, extra={"job_id": id})
             return Held({"id": id, "lease": lease}, None, None), outcomes.Outcome("fail", outcomes.described(error))
         return self._prepare(row)
 
@@ -148,7 +154,9 @@ class Core:
         self.ready.append(held)
         self.waiting += 1
 
-    def _start(self) -> None:
+    def _start(self, after: Held | None = None) -> Held | None:
+        """Starts jobs that wait. Returns one that the runner of `after`, which has ended, is to go on with."""
+        found = None
         while self.running < self.options.concurrency and self.ready:
             held = self.ready.popleft()
             if held.state != "waiting":
@@ -156,7 +164,11 @@ class Core:
             self.waiting -= 1
             self.running += 1
             held.state = "running"
-            self._runner(held).submit(held, self.running)
+            if after is not None and found is None and held.task.is_async == after.task.is_async:
+                found = held
+            else:
+                self._runner(held).submit(held, self.running)
+        return found
 
     def _runner(self, held: Held) -> Runner:
         runner = self.runners[held.task.is_async]
@@ -165,8 +177,8 @@ class Core:
 
     # --- the end of an attempt
 
-    def ended(self, held: Held, outcome: outcomes.Outcome) -> None:
-        """A handler has ended. Called by runners."""
+    def ended(self, held: Held, outcome: outcomes.Outcome) -> Held | None:
+        """A handler has ended. Called by runners. Returns the job that the caller runs next, if any."""
         with self.lock:
             self.running -= 1
             later = held.next
@@ -182,11 +194,12 @@ class Core:
                     self._finish(held, outcome)
             if later is not None and later.state == "waiting":
                 self._queue(later)
-            self._start()
+            following = self._start(held)
             if self.running == 0 and self.stopping:
                 self.tell("idle")
             if self.running + self.waiting < self.options.concurrency:
                 self.for_claims.notify()
+        return following
 
     def _finish(self, held: Held, outcome: outcomes.Outcome) -> None:
         held.state = "over"
@@ -216,9 +229,7 @@ class Core:
                 self._drop(held)
             else:
                 self._finish(held, outcomes.SHUTDOWN if reason == "shutdown" else outcomes.CANCELLED)
-        elif held.state == "running" and not held.job.cancelled.is_set():
-            held.job.reason = reason
-            held.job.cancelled.set()
+        elif held.state == "running" and held.job.set_cancelled(reason):
             self._runner(held).cancel(held)
 
     # --- heartbeats

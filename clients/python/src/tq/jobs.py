@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import json
 import logging
 import threading
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from tq.codec import Codec
 
 BACKTRACE = 8192    # bytes of a backtrace that the error of a job keeps
+_tokens = threading.Lock()     # for the cancellation tokens of all jobs
 
 
 class Keeper(Protocol):
@@ -74,14 +76,14 @@ class Job:
         self.tags: list[str] = row.get("tags") or []
         self.payload: Any = row["payload"]
         self.checkpoint: Any = row.get("checkpoint")
-        self.parents: dict[int, Any] = {int(id): one for id, one in (row.get("parents") or {}).items()}
+        parents = row.get("parents")
+        self.parents: dict[int, Any] = {int(id): one for id, one in parents.items()} if parents else {}
         self._row = row
         self._codec = codec
         self._keeper = keeper
-        self.cancelled = threading.Event()
+        self._token: threading.Event | None = None      # few handlers ask for it
         self.reason: str | None = None
         self.completed = False      # in a transaction of the handler
-        self.log = logging.LoggerAdapter(logging.getLogger("tq.job"), self.described())
         if codec:
             self._decode(codec)
 
@@ -92,6 +94,31 @@ class Job:
         for id, parent in self.parents.items():
             if parent.get("result") is not None:
                 parent["result"] = codec.decode(parent["result"], f"tq.v1:result:{id}")
+
+    @property
+    def cancelled(self) -> threading.Event:
+        """The cancellation token."""
+        with _tokens:
+            if self._token is None:
+                self._token = threading.Event()
+                if self.reason is not None:
+                    self._token.set()
+            return self._token
+
+    def set_cancelled(self, reason: str) -> bool:
+        """For the worker: sets the cancellation token. Returns False if it was set."""
+        with _tokens:
+            if self.reason is not None:
+                return False
+            self.reason = reason
+            if self._token is not None:
+                self._token.set()
+            return True
+
+    @functools.cached_property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger that adds the job to each line."""
+        return logging.LoggerAdapter(logging.getLogger("tq.job"), self.described())
 
     def described(self) -> dict[str, Any]:
         """The fields of a structured log."""

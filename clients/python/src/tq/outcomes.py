@@ -23,6 +23,7 @@ class Outcome:
 
 
 NONE = Outcome("none")
+COMPLETE = Outcome("complete")
 SHUTDOWN = Outcome("release")
 CANCELLED = Outcome("fail", "cancelled before it started")
 NO_HANDLER = Outcome("release", delay=30.0)
@@ -34,7 +35,7 @@ def returned(job: Job, result: Any) -> Outcome:
         return NONE
     try:
         result = job.encoded(result, "result")
-        return Outcome("complete", None if result is None else statements.to_json(result))
+        return COMPLETE if result is None else Outcome("complete", statements.to_json(result))
     except Exception as error:      # also of a codec or of an object in the result
         return raised(job, error)
 

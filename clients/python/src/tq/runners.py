@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tq.core import Held
     from tq.jobs import Job
 
-    Ended = Callable[[Held, outcomes.Outcome], None]
+    Ended = Callable[[Held, outcomes.Outcome], Held | None]
 
 
 class Runnable(Protocol):
@@ -56,7 +56,9 @@ class Threads:
 
     def _work(self) -> None:
         while (held := self.todo.get()) is not None:
-            self.ended(held, run(self.app, held))
+            following: Held | None = held
+            while following is not None:
+                following = self.ended(following, run(self.app, following))
 
     def close(self) -> None:
         for _ in range(self.threads):
@@ -110,13 +112,15 @@ class Loop:
     def _start(self, held: Held) -> None:
         task = self.tasks[held.lease] = self.loop.create_task(run_async(self.app, held))
         task.add_done_callback(lambda task: self._done(held, task))
-        if held.job.cancelled.is_set():
+        if held.job.reason is not None:
             task.cancel()
 
     def _done(self, held: Held, task: asyncio.Task[outcomes.Outcome]) -> None:
         self.tasks.pop(held.lease, None)
         # a task that was cancelled before its first step has not run at all
-        self.ended(held, outcomes.raised(held.job, asyncio.CancelledError()) if task.cancelled() else task.result())
+        following = self.ended(held, outcomes.raised(held.job, asyncio.CancelledError()) if task.cancelled() else task.result())
+        if following is not None:
+            self._start(following)
 
     def _cancel(self, held: Held) -> None:
         task = self.tasks.get(held.lease)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import datetime
 import json
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 Duration = float | str | datetime.timedelta
@@ -128,6 +128,24 @@ def record(text: str) -> dict[str, Any]:
         if type(value) is str and name.endswith(TIME_COLUMNS):
             row[name] = decoded_time(value)
     return row
+
+
+def numbers(values: Iterable[int]) -> str:
+    """The text of a bigint[]. Drivers written in Python take long for each element of a list."""
+    return "{" + ",".join(map(str, values)) + "}"
+
+
+def texts(values: Iterable[str | None]) -> str:
+    """The text of a text[]."""
+    return "{" + ",".join("NULL" if one is None else '"' + one.replace("\\", "\\\\").replace('"', '\\"') + '"' for one in values) + "}"
+
+
+def answers(rows: list[tuple[Any, ...]], count: int, usual: str) -> list[str]:
+    """The answers for so many jobs, of which `rows` has those that are not the usual one, each with its number from 1."""
+    found = [usual] * count
+    for number, answer in rows:
+        found[number - 1] = answer
+    return found
 
 
 def scalar(rows: list[tuple[Any, ...]]) -> Any:

@@ -21,13 +21,18 @@ log = logging.getLogger("tq.worker")
 PROBE = 2.0         # seconds that a pooler has to give a second connection
 WAIT = 30.0         # seconds that one tq_wait waits at most
 ANY = 8             # queues of one claim
+AT_MOST = 8 << 20   # characters of the results and errors in one statement, about
 SHORT = 0.02        # after a wait that ends sooner, and a claim without a job, the worker pauses
 
-CLAIM = ("SELECT j.id, j.lease, j.queue, j.kind, to_json(j)::text FROM tq_claim_any(%s::text[], max_jobs => %s, worker => %s::text, "
-         "lease_for => %s::interval, kinds => %s::text[]) AS j")
-HEARTBEATS = "SELECT id, action FROM tq_heartbeat_many(%s::bigint[], %s::bigint[])"
-COMPLETE_MANY = "SELECT id, status FROM tq_complete_many(%s::bigint[], %s::bigint[], %s::text[]::jsonb[])"
-FAIL_MANY = "SELECT id, status FROM tq_fail_many(%s::bigint[], %s::bigint[], %s::text[])"
+# drivers written in Python take long for each value: the jobs come as lines of a few texts of about 1 MB, and of the
+# answers only those that say something
+CLAIM = ("SELECT string_agg(line, E'\\n' ORDER BY size) FROM (SELECT line, sum(length(line)) OVER (ROWS UNBOUNDED PRECEDING) AS size FROM ("
+         "SELECT to_json(j)::text AS line FROM tq_claim_any(%s::text[], max_jobs => %s, worker => %s::text, "
+         "lease_for => %s::interval, kinds => %s::text[]) AS j) AS l) AS s GROUP BY size >> 20 ORDER BY size >> 20")
+HEARTBEATS = "SELECT n, action FROM tq_heartbeat_many(%s::bigint[], %s::bigint[]) WITH ORDINALITY AS a (id, action, n) WHERE action <> 'run'"
+FINISHES = "SELECT n, status FROM {}(%s::bigint[], %s::bigint[]{}) WITH ORDINALITY AS a (id, status, n) WHERE status <> 'ok'"
+COMPLETE_MANY, COMPLETE_RESULTS = FINISHES.format("tq_complete_many", ""), FINISHES.format("tq_complete_many", ", %s::text[]::jsonb[]")
+FAIL_MANY = FINISHES.format("tq_fail_many", ", %s::text[]")
 # the server may accept the same statement later
 LATER = ("TQ009", "55P03", "57014", "40001", "40P01")
 
@@ -79,10 +84,10 @@ class Claims(threading.Thread):
         if len(queues) > ANY:
             found = self.link.call("SELECT DISTINCT queue FROM tq_ready(%s::text[])", [queues], lambda rows: [name for name, in rows])
             queues = random.sample(found, min(len(found), ANY)) or queues[:ANY]
-        rows = self.link.call(CLAIM, [queues, most, self.options.name, statements.interval(self.options.lease), self.options.kinds],
-                              drivers.all_rows)
-        self.core.take(rows)
-        return len(rows)
+        lines = self.link.call(CLAIM, [queues, most, self.options.name, statements.interval(self.options.lease), self.options.kinds],
+                               lambda rows: [line for text, in rows for line in text.split("\n")])
+        self.core.take(lines)
+        return len(lines)
 
     def wait_for_jobs(self) -> float:
         """Returns how long it waited, in seconds."""
@@ -161,8 +166,8 @@ class Keeper(threading.Thread):
     def renew(self) -> None:
         asked = self.core.to_renew()
         try:
-            actions = self.link.call(HEARTBEATS, [[held.id for held in asked], [held.lease for held in asked]],
-                                     lambda rows: [action for _, action in rows]) if asked else []
+            actions = self.link.call(HEARTBEATS, [statements.numbers(held.id for held in asked), statements.numbers(held.lease for held in asked)],
+                                     lambda rows: statements.answers(rows, len(asked), "run")) if asked else []
         except links.Gone:
             raise
         except Exception as error:
@@ -193,21 +198,29 @@ class Keeper(threading.Thread):
     def finish(self, finishes: list[Finish]) -> None:
         """Sends some of them, and removes these from the list."""
         verb = _batch_of(finishes[0][1])
-        if verb is None:
-            part = finishes[:1]
-        else:
-            part = [one for one in finishes if _batch_of(one[1]) == verb]
+        part: list[Finish] = []
+        rest: list[Finish] = []
+        size = 0
+        for one in finishes:
+            text = one[1].text
+            size += len(text) if text else 0
+            fits = not part or (verb is not None and _batch_of(one[1]) == verb and size <= AT_MOST)
+            (part if fits else rest).append(one)
         self.core.answered(part, self.tell(part, verb))
-        sent = {id(one) for one in part}
-        finishes[:] = [one for one in finishes if id(one) not in sent]
+        finishes[:] = rest
 
     def tell(self, part: list[Finish], verb: str | None) -> list[str]:
         """The statuses. If the server refuses a batch, halves of it are tried."""
         try:
             if verb is None:
                 return [self.tell_one(*part[0])]
-            columns: list[list[Any]] = [[held.id for held, _ in part], [held.lease for held, _ in part], [outcome.text for _, outcome in part]]
-            return self.link.call(COMPLETE_MANY if verb == "complete" else FAIL_MANY, columns, lambda rows: [status for _, status in rows])
+            sql = FAIL_MANY
+            if verb == "complete":
+                sql = COMPLETE_RESULTS if any(outcome.text is not None for _, outcome in part) else COMPLETE_MANY
+            params = [statements.numbers(held.id for held, _ in part), statements.numbers(held.lease for held, _ in part)]
+            if sql != COMPLETE_MANY:
+                params.append(statements.texts(outcome.text for _, outcome in part))
+            return self.link.call(sql, params, lambda rows: statements.answers(rows, len(part), "ok"))
         except links.Gone:
             raise
         except Exception as error:

@@ -9,6 +9,7 @@ import contextvars
 import importlib
 import secrets
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ except ImportError:
     propagate = trace = None
 
 FIELDS = ("traceparent", "tracestate")
+NOTHING = contextlib.nullcontext()
 _current: contextvars.ContextVar[dict[str, str] | None] = contextvars.ContextVar("tq_trace", default=None)
 
 
@@ -42,25 +44,40 @@ class Tracing:
             _add(request, carried)
             yield
 
+    def run(self, job: Job) -> AbstractContextManager[Any]:
+        carried = {name: job.headers[name] for name in FIELDS if isinstance(job.headers.get(name), str)} if job.headers else {}
+        if trace is not None:
+            return self._span(job, carried)
+        if carried or _current.get():
+            return _Carried(carried)
+        return NOTHING
+
     @contextlib.contextmanager
-    def run(self, job: Job) -> Iterator[None]:
-        carried = {name: job.headers[name] for name in FIELDS if isinstance(job.headers.get(name), str)}
-        token = _current.set(carried)
-        try:
-            if trace is None:
-                yield
-                return
-            with self._tracer().start_as_current_span(
-                    f"process {job.kind or job.queue}", context=propagate.extract(carried), kind=trace.SpanKind.CONSUMER, attributes={
-                        "messaging.system": "tq", "messaging.operation.type": "process", "messaging.destination.name": job.queue,
-                        "messaging.message.id": str(job.id), "tq.kind": job.kind or "", "tq.attempt": job.attempt}):
-                yield
-        finally:
-            _current.reset(token)
+    def _span(self, job: Job, carried: dict[str, str]) -> Iterator[None]:
+        with _Carried(carried), self._tracer().start_as_current_span(
+                f"process {job.kind or job.queue}", context=propagate.extract(carried), kind=trace.SpanKind.CONSUMER, attributes={
+                    "messaging.system": "tq", "messaging.operation.type": "process", "messaging.destination.name": job.queue,
+                    "messaging.message.id": str(job.id), "tq.kind": job.kind or "", "tq.attempt": job.attempt}):
+            yield
 
     @staticmethod
     def _tracer() -> Any:
         return trace.get_tracer("tq")
+
+
+class _Carried:
+    """Keeps the trace of a job for what its handler enqueues. A class, because each run of a job enters one."""
+
+    __slots__ = ("carried", "token")
+
+    def __init__(self, carried: dict[str, str]) -> None:
+        self.carried = carried
+
+    def __enter__(self) -> None:
+        self.token = _current.set(self.carried)
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self.token)
 
 
 def _add(request: Enqueue, carried: dict[str, str]) -> None:
