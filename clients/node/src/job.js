@@ -8,6 +8,8 @@ const time = (text) => (text === null || text === undefined ? null : new Date(te
 
 /** What a worker holds: a claimed job, its lease, and what has become of it. */
 export class Held {
+	#aborter;
+
 	/**
 	 * @param {Record<string, any>} row of tq_job, values as text
 	 * @param {number} until when the lease ends at the earliest, by performance.now()
@@ -17,12 +19,16 @@ export class Held {
 		this.id = Number(row.id);
 		this.lease = row.lease;
 		this.until = until;
-		this.aborter = new AbortController();
 		this.lost = false;
 		/** The handler has completed the job in a transaction of its own. */
 		this.completed = false;
 		/** The worker shut down and released it: what its handler returns is dropped. */
 		this.released = false;
+	}
+
+	/** Made when it is needed: few handlers ask for their signal. */
+	get aborter() {
+		return this.#aborter ??= new AbortController();
 	}
 
 	/** @param {'cancel' | 'lost' | 'shutdown'} why */

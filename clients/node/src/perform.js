@@ -86,7 +86,8 @@ export async function perform(held, { handlers, tq, query }) {
 		return { outcome: { verb: 'bury', reason: clean(error.message) }, error };
 	}
 	try {
-		const value = await processing(job, () => chain(tq.middleware.map(({ run }) => run), handler)(job));
+		const run = tq.middleware.length === 0 ? handler : chain(tq.middleware.map((one) => one.run), handler);
+		const value = await processing(job, () => run(job));
 		return { outcome: held.completed ? { verb: 'none' } : { verb: 'complete', result: resultText(tq.codec, job.id, value) }, value };
 	} catch (error) {
 		return { outcome: ended(error, held), error };

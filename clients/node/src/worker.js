@@ -225,23 +225,22 @@ export class Worker {
 	}
 
 	#finish(held, outcome, error) {
-		const fields = about(held.row);
 		if (held.lost) {
-			this.log.warn('the result of a job whose lease is lost is dropped', fields);
+			this.log.warn('the result of a job whose lease is lost is dropped', about(held.row));
 			this.#held.delete(held);
 			return;
 		}
 		if (outcome.verb === 'none') {
-			this.log.debug('the job completed itself', fields);
+			this.log.debug('the job completed itself', about(held.row));
 			this.#held.delete(held);
 			return;
 		}
 		if (outcome.unknown && !this.#unknown.has(held.row.kind)) {
 			this.#unknown.add(held.row.kind);
-			this.log.warn('there is no handler for jobs of this kind: they are released', fields);
+			this.log.warn('there is no handler for jobs of this kind: they are released', about(held.row));
 		}
 		if (outcome.verb === 'fail' || outcome.verb === 'bury')
-			this.log.warn(outcome.verb === 'fail' ? 'a job failed' : 'a job is buried', { ...fields, error: errorText(error) });
+			this.log.warn(outcome.verb === 'fail' ? 'a job failed' : 'a job is buried', { ...about(held.row), error: errorText(error) });
 		if (outcome.verb === 'release' && this.#stopping)
 			this.#released++;
 		held.ending = true;
