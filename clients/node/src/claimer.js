@@ -1,6 +1,6 @@
 // Waits for jobs on a connection of its own, and claims them.
 import { setTimeout as pause } from 'node:timers/promises';
-import { NotLoaded, sqlstate } from './errors.js';
+import { NotInstalled, NotLoaded, sqlstate } from './errors.js';
 import { Held } from './job.js';
 import { Closed } from './session.js';
 
@@ -20,6 +20,7 @@ export class Claimer {
 	#wake = null;
 	#running = null;
 	#turn = 0;
+	#byKind;
 
 	/**
 	 * @param {object} options
@@ -38,6 +39,7 @@ export class Claimer {
 		Object.assign(this, options);
 		// ends before leases do, so that heartbeats get through a pooler with one connection
 		this.wait = Math.min(10_000, this.lease / 3);
+		this.#byKind = this.kinds !== null && this.kinds.length * this.queues.length <= PAIRS;
 	}
 
 	start() {
@@ -113,7 +115,7 @@ export class Claimer {
 	}
 
 	async #waitForJobs() {
-		const pairs = this.kinds && this.kinds.length * this.queues.length <= PAIRS && this.queues.flatMap((queue) => this.kinds.map((kind) => [queue, kind]));
+		const pairs = this.#byKind && this.queues.flatMap((queue) => this.kinds.map((kind) => [queue, kind]));
 		const values = [pairs ? pairs.map(([queue]) => queue) : this.queues, `${this.wait} ms`];
 		this.#waiting = true;
 		this.waits?.();
@@ -122,8 +124,10 @@ export class Claimer {
 			await this.session.query(`CALL ${this.prefix}tq_wait($1::text[], $2::text::interval${pairs ? ', $3::text[]' : ''})`,
 				pairs ? [...values, pairs.map(([, kind]) => kind)] : values, this.wait + ANSWER_TIME);
 		} catch (error) {
+			if (pairs && error instanceof NotInstalled)
+				this.#byKind = false; // version 0.1.0 of the extension cannot wait for kinds
 			// canceled: by stop, or by a statement_timeout
-			if (sqlstate(error) !== '57014' && !(error.connectionLost && this.#stopped))
+			else if (sqlstate(error) !== '57014' && !(error.connectionLost && this.#stopped))
 				throw error;
 		} finally {
 			this.#waiting = false;

@@ -8,6 +8,7 @@ const FIRST_PAUSE = 100; // ms
 const LONGEST_PAUSE = 30_000; // ms
 // a server that starts or has no room for now; a user has to see other errors at the first connect
 const PASSING = /^(57P0[123]|53300|08...)$/;
+const CLOSE_TIME = 1000; // ms for the server to close it
 const TEXT_ARRAY = 1009;
 
 /** The session was closed by the worker. */
@@ -200,11 +201,13 @@ export class Session {
 		this.#client?.connection.stream.destroy();
 	}
 
-	/** Ends it; statements that wait for a connection are refused. */
+	/** Ends it; statements that wait for a connection are refused. A server that does not answer is left behind. */
 	async close() {
 		this.#closing.abort();
 		const client = this.#client;
 		this.#client = null;
+		const timer = setTimeout(() => client?.connection.stream.destroy(), CLOSE_TIME);
 		await client?.end().catch(() => {});
+		clearTimeout(timer);
 	}
 }

@@ -5,7 +5,7 @@ import pg from 'pg';
 import { Worker } from 'tq';
 
 process.env.PGDATABASE = 'node';
-const PATIENCE = Number(process.env.PG_TEST_TIMEOUT_DEFAULT ?? 180); // seconds
+export const PATIENCE = Number(process.env.PG_TEST_TIMEOUT_DEFAULT ?? 180); // seconds
 const ending = [];
 after(async () => {
 	for (const end of ending.reverse())
@@ -22,13 +22,13 @@ export async function connect(config = {}) {
 }
 
 /** Polls until `condition` returns something true, and returns that. */
-export async function until(condition, what) {
-	for (const end = performance.now() + PATIENCE * 1000; ;) {
+export async function until(condition, what, patience = PATIENCE) {
+	for (const end = performance.now() + patience * 1000; ;) {
 		const found = await condition();
 		if (found)
 			return found;
 		if (performance.now() > end)
-			throw new Error(`waited ${PATIENCE} s for ${what}`);
+			throw new Error(`waited ${patience} s for ${what}`);
 		await pause(5); // poll
 	}
 }

@@ -227,6 +227,12 @@ test('PgBouncer with a pool of 1: the worker says what it needs', async () => {
 
 test('an extension of version 0.1.0 is served, and what it lacks has a clear error', async () => {
 	const old = await connect({ database: 'node_old' });
+	const only = worker({ queues: ['old'], kinds: ['only'], connection: { database: 'node_old' } }).handle('only', () => {});
+	await only.start();
+	for (let i = 0; i < 2; i++) // the second one comes while it waits
+		await state(old, await tq.enqueue(old, 'old', {}, { kind: 'only' }), 'succeeded');
+	assert.deepEqual(only.logged('cannot claim'), []);
+	assert.equal(await only.stop(), 0);
 	const one = worker({ queues: ['old'], connection: { database: 'node_old' } }).handle(null, (job) => [job.attempt, job.tags]);
 	await one.start();
 	const id = await tq.enqueue(old, 'old', { n: 1 });

@@ -3,6 +3,7 @@ import contextlib
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -26,6 +27,14 @@ def until(true, what):
         if time.monotonic() > end:
             raise AssertionError(f"never came: {what}")
         time.sleep(0.01)  # poll
+
+
+def parent_of(stat):
+    """The parent of a process whose /proc/PID/stat this is; 0 if it has ended."""
+    try:
+        return int(stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
 
 
 class Case(unittest.TestCase):
@@ -97,6 +106,20 @@ class Case(unittest.TestCase):
         log = os.path.join(os.environ["TQ_DATA"], "..", "server.log")
         subprocess.run([os.environ["TQ_PG_CTL"], "-D", os.environ["TQ_DATA"], "-l", log, "-w", "-t", str(PATIENCE), *action], check=True, stdin=subprocess.DEVNULL,
                        stdout=subprocess.DEVNULL)
+
+    @contextlib.contextmanager
+    def frozen(self):
+        """Stops all processes of the server for the block."""
+        postmaster = int(pathlib.Path(os.environ["TQ_DATA"], "postmaster.pid").read_text(encoding="utf-8").split()[0])
+        os.kill(postmaster, signal.SIGSTOP)     # starts no others
+        stopped = [postmaster, *(int(path.parent.name) for path in pathlib.Path("/proc").glob("[0-9]*/stat") if parent_of(path) == postmaster)]
+        try:
+            for pid in stopped:
+                os.kill(pid, signal.SIGSTOP)
+            yield
+        finally:
+            for pid in reversed(stopped):
+                os.kill(pid, signal.SIGCONT)
 
     def said(self, process):
         return pathlib.Path(process.log).read_text(encoding="utf-8", errors="replace")

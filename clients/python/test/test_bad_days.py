@@ -119,6 +119,28 @@ class Signals(Case):
         finally:
             self.pg_ctl("start")
 
+    def test_signal_while_the_server_is_frozen(self):
+        """Neither its sessions nor its postmaster answer."""
+        for driver in ("psycopg", "psycopg2"):
+            with self.subTest(driver):
+                self.frozen_server(driver)
+
+    def frozen_server(self, driver):
+        id, = self.one("deaf")
+        before = self.noted("start")
+        busy = self.start("--shutdown-timeout", "0.1", "--lease", "5 s", "--driver", driver)
+        idle = self.start("--queue", "nothing", "--driver", driver)
+        until(lambda: self.noted("start") > before, "it runs")
+        until(lambda: self.value("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'CALL tq_wait%%' AND state = 'active'"
+                                 " AND datname = current_database()") == 2, "two waits")
+        with self.frozen():
+            for process in (busy, idle):
+                process.send_signal(signal.SIGTERM)
+            self.ended(busy, 1)
+            self.ended(idle, 0)
+        until(lambda: self.state(id) in ("ready", "delayed"), "the release, or the end of the lease")
+        tq.cancel(self.conn, id)
+
     def test_wrong_usage(self):
         for options, said in ((["no.such.module"], "there is no module 'no'"), (["signal_app"], "has 2 objects of tq.App"),
                               (["signal_app:note"], "is no tq.App"), (["signal_app:app", "--lease", "soon"], "not a duration"),
@@ -159,16 +181,20 @@ class Trouble(Case):
         super().setUp()
         self.app = tq.App("trouble")
 
-    def test_a_thousand_running_jobs_are_cancelled(self):
+    def test_ten_thousand_running_jobs_are_cancelled(self):
         async def handler(_job):
             await asyncio.Event().wait()
-        n = 1000
+        n = 10_000
         ids = self.app.task(handler, kind="wait", queue="work").enqueue_many(self.conn, [{}] * n)
-        with self.worker(self.app, concurrency=n, lease=1):
+        with self.worker(self.app, concurrency=n, lease=30):
             until(lambda: self.value("SELECT running FROM tq_stats() WHERE queue = 'work'") == n, "all run")
-            self.assertEqual(tq.cancel_many(self.conn, "work", state="running")["changed"], n)
+            changed, after = 0, 0
+            while after is not None:
+                page = tq.cancel_many(self.conn, "work", state="running", after=after)
+                changed, after = changed + page["changed"], page["next_after"]
+            self.assertEqual(changed, n)
             until(lambda: self.value("SELECT live FROM tq_stats() WHERE queue = 'work'") == 0, "all end")
-        self.assertEqual({self.state(id) for id in ids}, {"cancelled"})
+        self.assertEqual(self.query("SELECT state, count(*) FROM tq_jobs WHERE id = ANY (%s) GROUP BY state", ids), [("cancelled", n)])
 
     def test_sessions_are_terminated_while_jobs_run(self):
         """Leases, results and waits outlive the worker's sessions."""
@@ -267,6 +293,13 @@ class Older(Case):
             self.ends(id, "succeeded")
         self.assertEqual(tq.get(self.conn, id).result, {"a": 1})
         self.assertEqual(self.query("SELECT name FROM tq_schedules"), [("older/hourly",)])
+
+    def test_worker_that_waits_for_a_kind(self):
+        app = tq.App("older")
+        task = app.task(lambda job: None, kind="only", queue="work")
+        with self.worker(app, kinds=["only"]):
+            for _ in range(2):      # the second one comes while it waits
+                self.ends(task.enqueue(self.conn), "succeeded")
 
     def test_functions_of_later_versions(self):
         with self.assertRaises(tq.NotInstalled) as caught:

@@ -5,6 +5,7 @@ mode. Nothing here begins, commits or rolls back a transaction.
 """
 from __future__ import annotations
 
+import ctypes
 import importlib
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -149,6 +150,21 @@ def connect(dsn: str, name: str, driver: Any) -> Any:
     conn = driver.connect(**{**DEFAULTS, "application_name": name, **given})
     conn.autocommit = True
     return conn
+
+
+def cancel(conn: Any) -> None:
+    """Asks the server to end the statement that runs. Other threads go on meanwhile, even if the server does not answer."""
+    if not _is(conn, "psycopg2.extensions", "connection"):
+        conn.cancel()
+        return
+    # psycopg2's own holds the lock of the interpreter while it waits for the server
+    library = sys.modules["psycopg2._psycopg"].__file__
+    holding, libpq = ctypes.PyDLL(library), ctypes.CDLL(library)
+    holding.PQgetCancel.restype = ctypes.c_void_p
+    # with the lock: no other thread closes the connection meanwhile
+    request = ctypes.c_void_p(holding.PQgetCancel(ctypes.c_void_p(conn.pgconn_ptr)))
+    libpq.PQcancel(request, ctypes.create_string_buffer(256), 256)
+    libpq.PQfreeCancel(request)
 
 
 def is_lost(conn: Any, error: BaseException) -> bool:

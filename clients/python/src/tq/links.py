@@ -97,7 +97,7 @@ class Link:
         conn = self.conn
         try:
             if conn is not None:
-                conn.cancel()
+                drivers.cancel(conn)
         except Exception as error:
             log.debug("no statement was cancelled: %s", error)
 

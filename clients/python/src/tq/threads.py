@@ -21,6 +21,7 @@ log = logging.getLogger("tq.worker")
 PROBE = 2.0         # seconds that a pooler has to give a second connection
 WAIT = 30.0         # seconds that one tq_wait waits at most
 ANY = 8             # queues of one claim
+PAIRS = 256         # of queues and kinds that tq_wait takes
 AT_MOST = 8 << 20   # characters of the results and errors in one statement, about
 SHORT = 0.02        # after a wait that ends sooner, and a claim without a job, the worker pauses
 
@@ -49,6 +50,7 @@ class Claims(threading.Thread):
         self.core, self.link, self.options, self.started = core, link, options, started
         self.wait = WAIT
         self.waits = False      # in tq_wait, which `interrupt` ends
+        self.by_kind = options.kinds is not None and len(options.queues) * len(options.kinds) <= PAIRS
         self.trouble = links.Backoff()
         self.said: str | None = None
 
@@ -91,18 +93,22 @@ class Claims(threading.Thread):
 
     def wait_for_jobs(self) -> float:
         """Returns how long it waited, in seconds."""
-        queues, kinds, began = self.options.queues, self.options.kinds, time.monotonic()
+        queues, kinds, began = self.options.queues, self.options.kinds or (), time.monotonic()
         timeout = statements.interval(self.wait)
         self.waits = True
         try:
             if self.core.stopping:
                 return 0
-            if kinds is None:
-                self.link.call("CALL tq_wait(%s::text[], %s::interval)", [queues, timeout], statements.nothing)
-            else:
+            if self.by_kind:
                 pairs = [(queue, kind) for queue in queues for kind in kinds]
                 self.link.call("CALL tq_wait(%s::text[], %s::interval, %s::text[])",
                                [[queue for queue, _ in pairs], timeout, [kind for _, kind in pairs]], statements.nothing)
+            else:
+                self.link.call("CALL tq_wait(%s::text[], %s::interval)", [queues, timeout], statements.nothing)
+        except errors.NotInstalled:
+            if not self.by_kind:
+                raise
+            self.by_kind = False    # version 0.1.0 of the extension cannot wait for kinds
         finally:
             self.waits = False
         return time.monotonic() - began
@@ -121,9 +127,12 @@ class Claims(threading.Thread):
         """After Core.stop: ends a wait, and joins. A claim is not interrupted: it is short, and its jobs are released."""
         self.link.over.set()
         end = time.monotonic() + seconds
+        request: threading.Thread | None = None
         while self.is_alive() and time.monotonic() < end:
-            if self.waits:      # a request to cancel may come before the statement, so it is repeated
-                self.link.interrupt()
+            # repeated: it may come before the statement. In a thread: a server that is stopped does not answer it
+            if self.waits and (request is None or not request.is_alive()):
+                request = threading.Thread(target=self.link.interrupt, name="tq-interrupt", daemon=True)
+                request.start()
             self.join(0.1)
 
 
