@@ -1,4 +1,4 @@
-// Runs the programs of docs/guides/node.md.
+// Runs the programs of docs/guides/node.md, and the worker of README.md.
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
@@ -30,6 +30,21 @@ test('guide: the worker runs what the first program enqueues', async () => {
 	assert.equal(await new Promise((resolve) => { worker.on('exit', resolve); }), 0);
 	assert.deepEqual((await tq.schedules(client)).map(({ name }) => name).filter((name) => name === 'daily digest'), ['daily digest']);
 	assert.deepEqual((await client.query('SELECT day FROM digest ORDER BY day')).rows, [{ day: 1 }, { day: 2 }]);
+});
+
+test('README: its worker runs the jobs of its session', async () => {
+	const [, body] = readFileSync(`${process.env.TQ_DOCS}/README.md`, 'utf8').match(/^```js\n\/\/ mailer\.js\n([^]*?)^```$/m);
+	writeFileSync('guide/mailer.js', body);
+	await client.query('CREATE TABLE sent (recipient text)');
+	const id = await tq.enqueue(client, 'mail', { to: 'ada@example.org' });
+	const worker = spawn('node_modules/.bin/tq-worker', ['guide/mailer.js'], { stdio: 'inherit' });
+	try {
+		await state(client, id, 'succeeded');
+	} finally {
+		worker.kill('SIGTERM');
+	}
+	assert.equal(await new Promise((resolve) => { worker.on('exit', resolve); }), 0);
+	assert.deepEqual((await client.query('SELECT recipient FROM sent')).rows, [{ recipient: 'ada@example.org' }]);
 });
 
 test('guide: codec and middleware', async () => {
