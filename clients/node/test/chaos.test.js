@@ -2,7 +2,7 @@
 // the ledgers.
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
-import { appendFileSync, mkdirSync, rmSync } from 'node:fs';
+import { appendFileSync, existsSync, mkdirSync, rmSync } from 'node:fs';
 import test from 'node:test';
 import { promisify } from 'node:util';
 import * as tq from 'tq';
@@ -24,14 +24,18 @@ function note(who, event, ...words) {
 }
 
 let made = 0;
-function begin() {
+
+/** A worker that has begun a job. */
+async function begin() {
 	const name = `w${++made}`;
-	const worker = spawn(process.execPath, ['ledger_worker.js', `ledgers/${name}`, name], { stdio: 'inherit' });
-	ledgers.push(`ledgers/${name}`);
+	const ledger = `ledgers/${name}`;
+	const worker = spawn(process.execPath, ['ledger_worker.js', ledger, name], { stdio: 'inherit' });
+	ledgers.push(ledger);
 	workers.add(worker);
 	worker.name = name;
 	worker.gone = new Promise((resolve) => { worker.on('exit', (code) => resolve(code)); });
 	worker.gone.then(() => workers.delete(worker));
+	await until(() => existsSync(ledger), `a job of ${name}`);
 	return worker;
 }
 
@@ -79,15 +83,14 @@ async function more(client, jobs) {
 test('no job is lost or run twice at once: killed worker, ended sessions, crash of the server, SIGTERM', async () => {
 	let client = await connect();
 	const producing = produce();
-	let one = begin();
-	const two = begin();
-	await until(async () => (await tq.queues(client)).length > 0, 'the queue');
+	let one = await begin();
+	const two = await begin();
 	await more(client, 100);
 
 	one.kill('SIGKILL');
 	await one.gone;
 	note(one.name, 'gone');
-	one = begin();
+	one = await begin();
 	await more(client, 100);
 
 	for (let i = 0; i < 3; i++) {
@@ -105,7 +108,7 @@ test('no job is lost or run twice at once: killed worker, ended sessions, crash 
 
 	one.kill('SIGTERM'); // most likely during a claim
 	assert.ok([0, 1].includes(await one.gone));
-	const three = begin();
+	const three = await begin();
 	await more(client, 100);
 
 	producer.stop = true;
