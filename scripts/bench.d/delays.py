@@ -129,6 +129,8 @@ class Beside:
         self.server, self.samples, self.late, self.notes = server, samples, {"delays": [], "leases": [], "fires": []}, []
         queues_of_timers(server)
         server.query("CREATE ROLE attacker; CREATE ROLE victim")
+        for table in ("schedule", "schedule_fire"):    # only tq may write them
+            server.query(f"ALTER TABLE tq.{table} DISABLE TRIGGER tq_reload")
         server.query("SELECT tq_create_queue('attacked'), tq_create_queue('second'), tq_create_queue('alone')")
         server.query("""SELECT tq_grant('attacked', 'attacker', 'produce'), tq_grant('second', 'attacker', 'produce'),
                             tq_grant('attacked', 'victim', 'produce'), tq_grant('alone', 'victim', 'produce')""")

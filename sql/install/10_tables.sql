@@ -298,6 +298,8 @@ SELECT pg_catalog.pg_extension_config_dump('tq.unique_key', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.dependency', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.edge', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.batch', '');
-SELECT pg_catalog.pg_extension_config_dump('tq.meta', '');
+-- A restored database is never active. If dumps had the row of this database, restoring them into it would make it active
+-- halfway.
+SELECT pg_catalog.pg_extension_config_dump('tq.meta', 'WHERE false');
 SELECT pg_catalog.pg_extension_config_dump('tq.job_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('tq.lease_seq', '');

@@ -1,13 +1,9 @@
-// Fires when something other than tq writes rows of a segment: COPY, pg_restore, psql, logical replication (R6).
+// Fires when something other than tq writes to a table of tq: COPY, pg_restore, psql, logical replication (R6).
 // Regime: PG. Locks: none. Raises an error if the database is active, or if it is not called as a trigger.
 #include "database/activation.hpp"
 #include "pg/function.hpp"
-#include "pg/table_statements.hpp"
-
-extern "C"
-{
-#include "commands/extension.h"
-}
+#include "pg/owner.hpp"
+#include "transaction/queue_changes.hpp"
 
 namespace tq
 {
@@ -15,22 +11,11 @@ namespace tq
 namespace
 {
 
-// Remembers inactive databases for a subtransaction, because triggers fire for each row under logical replication. The
-// lock on the written table, which the subtransaction keeps, excludes tq_activate().
-bool is_active_now()
+[[noreturn]] void refuse(Relation table)
 {
-	static LocalTransactionId last_id = InvalidLocalTransactionId;
-	static SubTransactionId last_sub = InvalidSubTransactionId;
-	const LocalTransactionId id = pg::local_xid(*MyProc);
-	const SubTransactionId sub = GetCurrentSubTransactionId();
-	if (id == last_id && sub == last_sub)
-		return false;
-	const Oid extension = get_extension_oid("tq", true);
-	if (OidIsValid(extension) && is_active_here(extension))
-		return true;
-	last_id = id;
-	last_sub = sub;
-	return false;
+	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg("tq is active in this database"),
+					errdetail("Table \"%s\" can be written only while it is not.", RelationGetRelationName(table)),
+					errhint("Call SELECT tq_deactivate() first, and SELECT tq_activate() afterwards.")));
 }
 
 void tell_inactive()
@@ -45,11 +30,34 @@ void tell_inactive()
 	ereport(LOG_SERVER_ONLY, (errmsg("tq: %s", kMessage), errhint("%s", kHint)));
 }
 
-[[noreturn]] void refuse(Relation table)
+// Remembers inactive databases for a subtransaction, because triggers fire for each row under logical replication. Only
+// tq_activate() ends that state, and the lock on the written table, which the subtransaction keeps, excludes that of
+// other sessions. An unused database is not remembered, because a first use may be recorded meanwhile.
+void require_inactive(Relation table, Oid extension)
 {
-	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg("tq is active in this database"),
-					errdetail("Table \"%s\" can be written only while it is not.", RelationGetRelationName(table)),
-					errhint("Call SELECT tq_deactivate() first, and SELECT tq_activate() afterwards.")));
+	static LocalTransactionId last_id = InvalidLocalTransactionId;
+	static SubTransactionId last_sub = InvalidSubTransactionId;
+	const LocalTransactionId id = pg::local_xid(*MyProc);
+	const SubTransactionId sub = GetCurrentSubTransactionId();
+	const bool is_meta = strcmp(RelationGetRelationName(table), "meta") == 0;
+	if (id == last_id && sub == last_sub && !is_meta && !database_change_here(QueueEdit::switched))
+		return;
+	if (is_active_here(extension))
+		refuse(table);
+	CommandCounterIncrement(); // shows the rows of the statement
+	const Activation is = read_activation(extension);
+	if (is == Activation::active && !is_meta)
+		refuse(table); // since a moment
+	if (is == Activation::active)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("a row of tq.meta names this database"),
+						errdetail("The row would make the database active, whole or not."),
+						errhint("Leave the row out. When all rows are restored, call SELECT tq_activate().")));
+	if (is == Activation::unused)
+		return;
+	last_id = id;
+	last_sub = sub;
+	tell_inactive();
 }
 
 } // namespace
@@ -59,13 +67,8 @@ void tell_inactive()
 // without statements, from logical replication (ENABLE REPLICA).
 TQ_FUNCTION(tq_reload_trigger)
 {
-	const TriggerData &trigger = tq::pg::trigger_call(fcinfo, "tq.reload_trigger", TRIGGER_EVENT_AFTER);
-	const bool of_tq = RelationGetNamespace(trigger.tg_relation) == get_namespace_oid("tq", true);
-	if (of_tq && !tq::pg::fired_by_own_statement())
-	{
-		if (tq::is_active_now())
-			tq::refuse(trigger.tg_relation);
-		tq::tell_inactive();
-	}
+	const Relation table = tq::pg::trigger_call(fcinfo, "tq.reload_trigger", TRIGGER_EVENT_AFTER).tg_relation;
+	if (!tq::pg::fired_by_own_statement() && RelationGetNamespace(table) == get_namespace_oid("tq", true))
+		tq::require_inactive(table, tq::pg::extension_of(fcinfo->flinfo->fn_oid));
 	PG_RETURN_POINTER(nullptr);
 }

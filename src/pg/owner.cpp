@@ -14,6 +14,11 @@ namespace tq::pg
 namespace
 {
 
+// The depth of triggers around the running statement of tq; -1: none runs.
+int own_depth = -1;
+
+int trigger_depth() { return DatumGetInt32(DirectFunctionCall1(pg_trigger_depth, PointerGetDatum(nullptr))); }
+
 Oid extension_owner(Oid extension)
 {
 	ExtensionFacts facts;
@@ -71,10 +76,23 @@ void leave_table_owner(const TableOwner &scope)
 int run_plan(SPIPlanPtr plan, Datum *values, const char *nulls, long limit)
 {
 	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
-	const int rc = SPI_execute_snapshot(plan, values, nulls, snapshot, InvalidSnapshot, false, true, limit);
+	const int outside = own_depth;
+	int rc = 0;
+	own_depth = trigger_depth();
+	PG_TRY();
+	{
+		rc = SPI_execute_snapshot(plan, values, nulls, snapshot, InvalidSnapshot, false, true, limit);
+	}
+	PG_FINALLY();
+	{
+		own_depth = outside;
+	}
+	PG_END_TRY();
 	UnregisterSnapshot(snapshot);
 	return rc;
 }
+
+bool fired_by_own_statement() { return own_depth >= 0 && trigger_depth() == own_depth + 1; }
 
 int sql(const char *query, const Args &args, bool read_only, long limit)
 {

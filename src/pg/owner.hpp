@@ -46,8 +46,12 @@ struct Args
 	{}
 };
 
-// Runs a plan with a latest snapshot, regardless of the transaction's. Returns SPI's code.
+// Runs a plan with a latest snapshot, regardless of the transaction's. Returns SPI's code. All that tq writes by SPI
+// comes here, so the triggers that refuse other writers know it.
 int run_plan(SPIPlanPtr plan, Datum *values, const char *nulls, long limit);
+
+// For a trigger function of tq: whether a statement of tq itself fired it, and not a statement of a trigger on it.
+bool fired_by_own_statement();
 
 // Runs one statement with a latest snapshot, regardless of the transaction's. Raises SPI's errors.
 int sql(const char *query, const Args &args, bool read_only, long limit);

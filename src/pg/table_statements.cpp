@@ -18,10 +18,7 @@ struct TableStatement
 namespace
 {
 
-// The depth of triggers around the running statement; -1: none runs.
-int own_depth = -1;
-
-int trigger_depth() { return DatumGetInt32(DirectFunctionCall1(pg_trigger_depth, PointerGetDatum(nullptr))); }
+bool executing = false;
 
 bool is_own_trigger(Oid function, Oid schema)
 {
@@ -77,8 +74,8 @@ TableStatement *begin(Relation rel, const char *text, int nargs, Oid *types)
 // Leaves the result to the caller, in SPI's variables.
 void execute(const TableStatement *statement, Datum *values, const char *nulls)
 {
-	const int outside = own_depth;
-	own_depth = trigger_depth();
+	const bool outside = executing;
+	executing = true;
 	PG_TRY();
 	{
 		const int rc = run_plan(statement->plan, values, nulls, 0);
@@ -87,7 +84,7 @@ void execute(const TableStatement *statement, Datum *values, const char *nulls)
 	}
 	PG_FINALLY();
 	{
-		own_depth = outside;
+		executing = outside;
 	}
 	PG_END_TRY();
 }
@@ -164,11 +161,9 @@ void end_statement(TableStatement *statement)
 	pfree(statement);
 }
 
-bool fired_by_own_statement() { return own_depth >= 0 && trigger_depth() == own_depth + 1; }
-
 void refuse_in_own_statement()
 {
-	if (likely(own_depth < 0))
+	if (likely(!executing))
 		return;
 	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					errmsg("a trigger on a table of the schema \"tq\" cannot call functions of tq"),

@@ -29,8 +29,6 @@ uint64 delete_rows(TableStatement *statement, int64 value);
 
 void end_statement(TableStatement *statement);
 
-// For a trigger function of tq: whether such a statement itself fired it.
-bool fired_by_own_statement();
 // Raises if a trigger that such a statement fired is running: tq is in the middle of a change.
 void refuse_in_own_statement();
 

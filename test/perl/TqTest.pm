@@ -15,7 +15,7 @@ use Time::HiRes qw(time usleep);
 
 our @EXPORT = qw(
   tq_node tq_setup session leave ask begin_ask end_ask until_true arm standing release clock fake_now
-  scheduler_of janitor_away loaded segment_after by_hand without_triggers program take take_all work_off check_journal unfinished own_memory
+  scheduler_of janitor_away loaded segment_after by_hand without_triggers let_write program take take_all work_off check_journal unfinished own_memory
 );
 
 # A server that preloads tq, the extension in database postgres, which is active and so has workers, and the test
@@ -308,6 +308,14 @@ sub without_triggers
 	my ($node, $sql, @tables) = @_;
 	$node->safe_psql('postgres', join '', (map { "alter table $_ disable trigger all;" } @tables), "$sql;",
 		map { "alter table $_ enable always trigger tq_reload, enable replica trigger tq_reload_row;" } @tables);
+	return;
+}
+
+# Lets a test write rows of these tables although the database is active. tq learns of them as of rows of its own.
+sub let_write
+{
+	my ($node, @tables) = @_;
+	$node->safe_psql('postgres', join '', map { "alter table tq.$_ disable trigger tq_reload;" } @tables);
 	return;
 }
 

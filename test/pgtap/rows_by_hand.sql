@@ -10,15 +10,80 @@ SELECT tq_create_queue(name) FROM unnest('{q,other}'::text[]) name;
 CREATE FUNCTION queue_id(wanted text) RETURNS int LANGUAGE sql AS 'SELECT id FROM tq.queue WHERE name = wanted';
 SELECT tq_schedule('s', 'q', every => '1 day');
 SELECT tq_schedule_pause('s');
-SELECT throws_like($$INSERT INTO tq.job_0 (id, enqueued_at, queue_id, priority, payload) VALUES (1, now(), queue_id('q'), 0, '{}')$$, 'tq is active%',
-	'they can be written only while the database is inactive');
+
+-- ---- while the database is active, only tq writes its tables
+
+CREATE FUNCTION outcome(statement text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	hint text;
+BEGIN
+	EXECUTE statement;
+	RETURN 'done';
+EXCEPTION WHEN others THEN
+	GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT;
+	RETURN sqlstate || ': ' || sqlerrm || coalesce('. ' || hint, '');
+END
+$$;
+CREATE VIEW written AS SELECT c.oid, relname FROM pg_class c WHERE relnamespace = 'tq'::regnamespace AND relkind = 'r' AND relname <> 'help';
+CREATE VIEW writes AS
+	SELECT relname, format(statement, relname, attname) AS statement
+	FROM written JOIN pg_attribute ON attrelid = oid AND attnum = 1,
+		unnest(ARRAY['INSERT INTO tq.%1$I SELECT * FROM tq.%1$I LIMIT 0', 'UPDATE tq.%1$I SET %2$I = %2$I', 'DELETE FROM tq.%1$I', 'TRUNCATE tq.%1$I',
+			'COPY tq.%1$I FROM ''/dev/null''']) statement
+	WHERE relname NOT IN ('job', 'event') OR statement !~ '^(INSERT|COPY)';	-- the parents have no rows
+SELECT cmp_ok(count(*), '>', 100::bigint, 'there are tables and ways of writing them') FROM writes;
+SELECT is_empty($$SELECT * FROM (SELECT statement, outcome(statement) AS outcome FROM writes OFFSET 0) w WHERE outcome <> '55000: tq is active in this database. '
+	'Call SELECT tq_deactivate() first, and SELECT tq_activate() afterwards.'$$, 'each of them is refused');
+SELECT is_empty($$SELECT relname FROM written w WHERE relname NOT IN ('job', 'event') AND (SELECT string_agg(tgname || tgenabled::text, ' ' ORDER BY tgname)
+	FROM pg_trigger WHERE tgrelid = w.oid AND tgname ~ '^tq_reload') IS DISTINCT FROM 'tq_reloadA tq_reload_rowR'$$, 'rows that replication applies as well');
+
+-- what tq itself writes passes, also where the triggers on rows fire, and within triggers of others
+CREATE ROLE by_hand;
+CREATE FUNCTION handled(job tq_job) RETURNS void LANGUAGE sql AS 'SELECT';
+CREATE TABLE call (statement text);
+CREATE FUNCTION run() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN EXECUTE new.statement; RETURN NULL; END$$;
+CREATE TRIGGER run AFTER INSERT ON call FOR EACH ROW EXECUTE FUNCTION run();
+ALTER TABLE call ENABLE ALWAYS TRIGGER run;
+SET session_replication_role = replica;
+SELECT format('SELECT lives_ok(%1$L, %1$L)', statement) FROM unnest(ARRAY[
+	$$SELECT tq_create_queue('calls', '{"follow_up": {"queue": "other"}, "change_retention": "1 h"}')$$, $$SELECT tq_alter_queue('calls', '{"priority": 7}')$$,
+	$$SELECT tq_enqueue('calls', kind => 'k')$$, $$SELECT tq_pause('calls', 'k'), tq_resume('calls', 'k')$$, $$SELECT tq_pause('calls', group_key => 'g'), tq_resume('calls', group_key => 'g')$$,
+	$$SELECT tq_limit_group('calls', 'g', 2)$$, $$SELECT tq_grant('calls', 'by_hand', 'produce'), tq_revoke('calls', 'by_hand', 'produce')$$,
+	$$SELECT tq_schedule('calls', 'calls', every => '1 day')$$, $$SELECT tq_schedule_run('calls')$$, $$SELECT tq_schedule_pause('calls'), tq_schedule_resume('calls')$$,
+	$$SELECT tq_unschedule('calls')$$, $$SELECT tq_handle('calls', 'k', 'handled(tq_job)'), tq_unhandle('calls', 'k')$$,
+	$$SELECT tq_subscribe('calls', 'https://example.org'), tq_unsubscribe('calls', 'https://example.org')$$,
+	$$SELECT tq_enqueue('calls', unique_key => 'u')$$, $$SELECT tq_enqueue('calls', unique_key => 'u', unique_mode => 'replace')$$,
+	$$SELECT tq_enqueue('calls', depends_on => ARRAY[tq_enqueue('calls')])$$, $$SELECT tq_batch_close(tq_batch_open('calls'))$$,
+	$$SELECT tq_complete(id, lease) FROM tq_claim('calls', 10)$$, $$SELECT tq_free_key('calls', 'u')$$, $$SELECT tq_create_queue('empty')$$, $$SELECT tq_drop_queue('empty')$$,
+	$$INSERT INTO call VALUES ('SELECT tq_grant(''q'', ''by_hand'', ''produce''), tq_enqueue(''other'', unique_key => ''u'')')$$]) statement \gexec
+SELECT tq_revoke('q', 'by_hand', 'produce');
+RESET session_replication_role;
+SELECT tq_purge('other', 'ready');
+
+-- ... but not what a trigger on its tables writes
+BEGIN;
+CREATE FUNCTION more() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN DELETE FROM tq.acl; RETURN NULL; END$$;
+CREATE TRIGGER more AFTER UPDATE ON tq.queue FOR EACH ROW EXECUTE FUNCTION more();
+SELECT throws_like($$SELECT tq_alter_queue('q', '{"priority": 7}')$$, 'tq is active%', 'a trigger on a table of tq may write none');
+ROLLBACK;
+
 SELECT tq_deactivate();
+BEGIN;
+SELECT is_empty($$SELECT * FROM (SELECT statement, outcome(statement) AS outcome FROM writes OFFSET 0) w WHERE outcome <> 'done'$$,
+	'in an inactive database all of them can be written');
+ROLLBACK;
+SELECT is(outcome($$INSERT INTO tq.meta SELECT system_identifier, d.oid, now(), e.oid FROM pg_control_system(), pg_database d, pg_extension e
+	WHERE datname = current_database() AND extname = 'tq'$$), '55000: a row of tq.meta names this database. '
+	'Leave the row out. When all rows are restored, call SELECT tq_activate().', 'except that no row makes it active');
+
+-- ---- nonsense
+
 
 -- a time outside the calendar, a worker's name longer than allowed, a lease number out of range
 INSERT INTO tq.job_0 (id, enqueued_at, queue_id, priority, payload, weight)
-	VALUES (11, 'infinity', queue_id('q'), 0, '{}', 1), (12, now(), queue_id('q'), 0, '{}', 1), (13, now(), queue_id('q'), 0, '{}', 'NaN');
-INSERT INTO tq.event_0 (job_id, at, step, type, worker, lease, lease_until) VALUES (11, 'infinity', 1, 'd', NULL, NULL, NULL),
-	(12, now(), 1, 'd', 'a' || repeat('é', 40), NULL, NULL), (13, now(), 1, 'c', NULL, 9223372036854775807, 'infinity');
+	VALUES (9011, 'infinity', queue_id('q'), 0, '{}', 1), (9012, now(), queue_id('q'), 0, '{}', 1), (9013, now(), queue_id('q'), 0, '{}', 'NaN');
+INSERT INTO tq.event_0 (job_id, at, step, type, worker, lease, lease_until) VALUES (9011, 'infinity', 1, 'd', NULL, NULL, NULL),
+	(9012, now(), 1, 'd', 'a' || repeat('é', 40), NULL, NULL), (9013, now(), 1, 'c', NULL, 9223372036854775807, 'infinity');
 -- names and settings
 INSERT INTO tq.queue (id, name) VALUES (901, repeat('x', 64)), (902, ''), (903, E'a\nb');
 INSERT INTO tq.queue (id, name, paused_kinds) VALUES (904, 'times', '{"k": "never", "l": null}'), (905, 'kinds', '{"": null, "l": null, "m": {}}'),
@@ -30,11 +95,11 @@ INSERT INTO tq.schedule_fire (schedule, fire_at, at, missed, outcome)
 	VALUES ('s', '2001-01-01', now(), 9223372036854775807, 'missed'), ('s', '2001-01-02', now(), 9223372036854775807, 'missed');
 
 SELECT is_empty('SELECT * FROM tq_activate()', 'nonsense is no obstacle');
-SELECT results_eq('SELECT id, enqueued_at, died_at, kept_until FROM tq_dead WHERE id = 11',
-	'SELECT 11::bigint, NULL::timestamptz, NULL::timestamptz, NULL::timestamptz', 'tq_dead shows no time that there is not');
-SELECT is((SELECT finished_at FROM tq_get(11)), NULL, 'nor does tq_get');
-SELECT matches(tq_explain(12), 'worker "aé{31}"', 'a name that is too long is cut between two characters');
-SELECT bag_eq('SELECT queue FROM tq_stats() WHERE queue !~ ''^(q|other|scalar|list|null|follow.*)$''', $$VALUES ('times'), ('kinds'), ('array')$$,
+SELECT results_eq('SELECT id, enqueued_at, died_at, kept_until FROM tq_dead WHERE id = 9011',
+	'SELECT 9011::bigint, NULL::timestamptz, NULL::timestamptz, NULL::timestamptz', 'tq_dead shows no time that there is not');
+SELECT is((SELECT finished_at FROM tq_get(9011)), NULL, 'nor does tq_get');
+SELECT matches(tq_explain(9012), 'worker "aé{31}"', 'a name that is too long is cut between two characters');
+SELECT bag_eq('SELECT queue FROM tq_stats() WHERE queue !~ ''^(q|other|calls|empty|scalar|list|null|follow.*)$''', $$VALUES ('times'), ('kinds'), ('array')$$,
 	'what cannot be a name is none');
 SELECT tq_enqueue(q, kind => 'l') FROM unnest('{times,kinds}'::text[]) q;
 SELECT is((SELECT kind FROM tq_claim('kinds')), NULL, 'the rest of what pauses kinds counts');
@@ -43,7 +108,7 @@ SELECT results_eq($$SELECT queue::text, settings FROM tq_queues WHERE queue IN (
 	$$VALUES ('follow', '{"follow_up": "by"}'::jsonb), ('follow by', '{"follow_up": {"queue": "q"}}'), ('follow list', '{"follow_up": ["by"]}'),
 		('list', '["follow_up"]'), ('null', 'null'), ('scalar', '7')$$, 'tq_queues shows settings of any shape');
 SELECT cmp_ok((SELECT missed FROM tq_schedules), '>', 0::bigint, 'a sum of what was missed that is no bigint');
-SELECT is((SELECT lease FROM tq_running WHERE id = 13), 9223372036854775807, 'a lease number out of range is the lease of its job');
+SELECT is((SELECT lease FROM tq_running WHERE id = 9013), 9223372036854775807, 'a lease number out of range is the lease of its job');
 SELECT tq_enqueue('other');
 SELECT is((SELECT lease BETWEEN 1 AND 9007199254740991 FROM tq_claim('other')), true, 'and those of others go on as they were');
 

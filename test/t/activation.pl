@@ -122,6 +122,18 @@ is(activation('new'), 'inactive', 'a dump restored over its original with --clea
 sql('select tq_activate()', 'new');
 is(scalar(take_all($node, 'q', 2, 'new')), 2, '... until tq_activate()');
 
+
+# data only, over its original, which a row of tq.meta in the dump would make active halfway
+sql(q{select tq_enqueue('q'), tq_enqueue('q', unique_key => 'k')}, 'new');
+program($node, 'pg_dump, data only', 'pg_dump', '-d', 'new', '-Fc', '--data-only', '-f', "$dir/rows");
+sql('select tq_deactivate()', 'new');
+sql(q{do $$ begin execute (select 'truncate only ' || string_agg(oid::regclass::text, ', ') from pg_class where relnamespace = 'tq'::regnamespace and relkind = 'r'
+	and relname !~ '^(help|change.*)$'); end $$}, 'new');
+program($node, 'pg_restore, data only', 'pg_restore', '-d', 'new', '--data-only', "$dir/rows");
+is(activation('new'), 'inactive', 'a restore of its own rows makes no database active');
+sql('select tq_activate()', 'new');
+is(scalar(take_all($node, 'q', 2, 'new')), 2, '... until tq_activate()');
+
 #
 # A database with work of every kind
 #
@@ -191,6 +203,8 @@ ask($rolled, 'begin; select tq_activate()');
 like(ask($rolled, q{select tq_enqueue('later')}), qr/TQ009: tq is being activated or deactivated/, 'it takes effect at commit');
 ask($rolled, 'rollback');
 is(activation('used'), 'inactive', 'a rollback undoes it');
+like(complaint(q{begin; insert into tq.edge values (1, 2); select tq_activate(); insert into tq.edge values (1, 3)}, 'used'),
+	qr/55000: tq is active in this database.*"edge"/s, 'a transaction that has called it writes no more rows');
 like(complaint(q{begin; select tq_activate(); prepare transaction 'p'}, 'used'), qr/cannot PREPARE/, 'it cannot be prepared');
 is(sql('select * from tq_activate()', 'used'), '', 'tq_activate()');
 is(sql('select * from tq_activate()', 'used'), '', 'a second call does nothing');

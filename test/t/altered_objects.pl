@@ -39,6 +39,7 @@ create function handled(job tq_job) returns void language sql as 'insert into do
 select tq_create_queue('work'), tq_create_queue('plain'), tq_create_queue('kids');
 select tq_handle('work', null, 'handled(tq_job)');
 SQL
+let_write($node, 'handler', 'queue', 'schedule');
 my $started = sql('select pg_postmaster_start_time()');
 sub is_done { return until_true($node, "select exists (select from done where id = $_[0])", "job $_[0] is handled"); }
 ok(is_done(sql(q{select tq_enqueue('work')})), 'as it is');

@@ -106,6 +106,7 @@ for my $role ('chief', 'app')
 	my $job = enqueue($queue);
 	is(problem($queue), "the registered function shared.$queue(tq_job) does not exist any more HELD", "$role: without its function it is held");
 	# although the mark in memory is gone
+	let_write($node, 'handler');
 	sql("update tq.handler set problem = null, problem_at = null, retry_at = null where function = 'shared.$queue'");
 	is(problem($queue), "function shared.$queue(tq_job) is not the one that was registered HELD", "H9: $role: another one of its name is not called");
 	is(sql("select state || ' ' || attempt from tq_get($job)"), 'ready 0', 'its jobs wait, and use no attempts');

@@ -232,6 +232,7 @@ select tq_handle('stubborn', null, 'stubborn(tq_job)'::regprocedure);
 SQL
 $job = enqueue('sleep', q{'{"s": 1000}'});
 my $pid = runner($job);
+let_write($node, 'handler');
 sql("update tq.handler set options = options");    # nothing changes for running handlers
 sql("select tq_unhandle('sleep', null)");
 sql("select pg_terminate_backend($pid)");

@@ -65,6 +65,7 @@ is(scheduler_of($node), $scheduler, 'and it is the same process');
 
 # --- rows by hand, and after a restart
 
+let_write($node, 'schedule');
 $node->safe_psql('postgres', <<SQL);
 INSERT INTO tq.schedule (name, queue, payload, cron, timezone, catch_up, overlap, options, owner, anchor, fired_until, defined_at, revision, paused)
 	SELECT 'hand ' || g, 'q', '{}', repeat('1,', 150000000) || '1 * * * *', 'UTC', 'latest', 'allow', '{}', 'producer', now(), now(), now(), 1, false

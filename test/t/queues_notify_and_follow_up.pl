@@ -356,6 +356,7 @@ like(sql('select tq_metrics()'), qr/^tq_follow_ups_lost_total 1$/m, '... and so 
 
 # A schedule continues without the target of its follow-up, and so do other schedules.
 queue($_, '{}') for qw(target timed otherwise);
+let_write($node, 'schedule');
 sql(q{select tq_schedule('followed', 'timed', every => '1 day', options => '{"follow_up": {"queue": "target"}}')});
 sql(q{select tq_drop_queue('target')});
 until_true($node, q{select count(*) = 0 from tq.queue where name = 'target'}, 'dropped');

@@ -315,6 +315,7 @@ check_journal($node, 'the journal after all of these');
 
 $p = enqueue('p');
 fails('p');
+let_write($node, 'edge');
 sql("insert into tq.edge select $p, 1000000000 + n from generate_series(1, 10000) n");
 is(restored($p), 'ready', 'as many jobs below as one call looks at');
 fails('p');

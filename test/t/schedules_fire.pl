@@ -345,6 +345,7 @@ like(ask($user, "begin; select tq_create_queue('x'), tq_schedule('x', 'x', every
 is(sql("select count(*) from tq_schedules"), 0, '... and gone');
 
 # by hand
+let_write($node, 'schedule', 'schedule_fire');
 sql("select tq_schedule('hand', 'hand', every => '1 s'), tq_schedule('odd', 'hand', every => '1 s')");
 sql("update tq.schedule set catch_up = 'latest', payload = '{\"by\": \"hand\"}' where name = 'hand'");
 until_true($node, "select payload = '{\"by\": \"hand\"}' from tq_get((select last_job_id from tq_schedules where name = 'hand'))", 'by hand');

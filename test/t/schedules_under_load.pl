@@ -51,6 +51,7 @@ sub goes_on
 #
 # 50 000 schedules each second, all at the same time
 #
+let_write($node, 'schedule', 'schedule_fire');
 sql(<<'SQL');
 create function multiply(template text, prefix text, n int) returns void language sql as $$
 	insert into tq.schedule select r.* from generate_series(1, n) i, tq.schedule s, jsonb_populate_record(s, jsonb_build_object('name', prefix || i)) r where s.name = template
