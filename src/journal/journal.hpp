@@ -327,7 +327,8 @@ Segment create_segment(Oid extension, int32 number, TimestampTz opened_at);
 // restore created (H23), complete or not, with rows or without. Skips those that have it.
 void adopt_segments(Oid extension);
 
-// Resets triggers of tq's tables that pg_restore --disable-triggers left in ordinary mode. The caller has locked them.
+// Resets triggers of tq's tables that DISABLE TRIGGER and pg_restore --disable-triggers have left disabled or in
+// ordinary mode. The caller has locked the tables.
 void enable_triggers(Oid extension);
 
 // Tries to take AccessExclusiveLock on both tables and all that belongs to them without queueing (H21). If it can and

@@ -221,7 +221,8 @@ bool has_index(Oid table, const pg::TableShape &shape, const pg::IndexSpec &spec
 	return found;
 }
 
-// pg_restore --disable-triggers leaves triggers in ordinary mode; tq_activate() resets them (enable_triggers).
+// pg_restore --disable-triggers leaves triggers in ordinary mode, DISABLE TRIGGER disables them: they are there, and
+// tq_activate() resets them (enable_triggers).
 bool has_reload_trigger(Oid table, Oid function)
 {
 	Relation rel = table_open(TriggerRelationId, AccessShareLock);
@@ -233,8 +234,7 @@ bool has_reload_trigger(Oid table, Oid function)
 	while (HeapTuple tuple = systable_getnext(scan))
 	{
 		const auto *form = reinterpret_cast<Form_pg_trigger>(GETSTRUCT(tuple));
-		found = found || (form->tgfoid == function && !TRIGGER_FOR_ROW(form->tgtype) &&
-						  (form->tgenabled == TRIGGER_FIRES_ALWAYS || form->tgenabled == TRIGGER_FIRES_ON_ORIGIN));
+		found = found || (form->tgfoid == function && !TRIGGER_FOR_ROW(form->tgtype));
 	}
 	systable_endscan(scan);
 	table_close(rel, AccessShareLock);
@@ -345,11 +345,11 @@ Segment create_segment(Oid extension, int32 number, TimestampTz opened_at)
 void enable_triggers(Oid extension)
 {
 	constexpr const char *kQuery =
-		"SELECT format('ALTER TABLE ONLY tq.%I ENABLE %s TRIGGER %I', c.relname,"
-		"  CASE WHEN t.tgname ~ '_row$' THEN 'REPLICA' ELSE 'ALWAYS' END, t.tgname) AS command"
-		" FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid"
+		"SELECT format('ALTER TABLE ONLY tq.%I ENABLE %s TRIGGER %I', c.relname, mode, t.tgname) AS command"
+		" FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid,"
+		"  LATERAL (SELECT CASE WHEN t.tgname ~ '_row$' THEN 'REPLICA' ELSE 'ALWAYS' END AS mode) m"
 		" WHERE c.relnamespace = 'tq'::regnamespace AND c.relkind = 'r' AND p.pronamespace = c.relnamespace"
-		"  AND NOT t.tgisinternal AND t.tgenabled = 'O' AND pg_has_role(c.relowner, 'USAGE')"
+		"  AND NOT t.tgisinternal AND t.tgenabled::text <> left(mode, 1) AND pg_has_role(c.relowner, 'USAGE')"
 		" ORDER BY c.oid, t.oid";
 	const pg::OwnerScope scope = pg::enter_owner(extension);
 

@@ -76,6 +76,26 @@ SELECT is(outcome($$INSERT INTO tq.meta SELECT system_identifier, d.oid, now(), 
 	WHERE datname = current_database() AND extname = 'tq'$$), '55000: a row of tq.meta names this database. '
 	'Leave the row out. When all rows are restored, call SELECT tq_activate().', 'except that no row makes it active');
 
+-- triggers that were disabled are not missing
+CREATE FUNCTION modes() RETURNS text LANGUAGE sql AS $$
+	SELECT string_agg(concat_ws(' ', tgrelid::regclass, tgname, tgenabled), ', ' ORDER BY tgrelid::regclass::text, tgname) FROM pg_trigger WHERE tgrelid IN (SELECT oid FROM written)
+$$;
+SELECT modes() AS modes \gset
+DO $$
+DECLARE
+	name text;
+BEGIN
+	FOR name IN SELECT relname FROM written LOOP
+		EXECUTE format('ALTER TABLE tq.%I DISABLE TRIGGER ALL', name);
+	END LOOP;
+END
+$$;
+ALTER TABLE tq.acl ENABLE REPLICA TRIGGER tq_changed;
+ALTER TABLE tq.event_0 ENABLE ALWAYS TRIGGER tq_reload_row;
+SELECT is_empty('SELECT * FROM tq_activate()', 'a database with disabled triggers is activated');
+SELECT is(modes(), :'modes', 'they are enabled as they were');
+SELECT tq_deactivate();
+
 -- ---- nonsense
 
 
