@@ -227,6 +227,10 @@ void repair(const Db &db)
 	pg::sql("SELECT setval('tq.queue_id_seq', m) FROM (SELECT max(id) AS m FROM tq.queue) q"
 			" WHERE m > (SELECT last_value FROM tq.queue_id_seq)",
 			{}, false, 0);
+	if (OidIsValid(get_relname_relid("audit_id_seq", get_namespace_oid("tq", false)))) // 0.1.0 lacks it
+		pg::sql("SELECT setval('tq.audit_id_seq', m) FROM (SELECT max(id) AS m FROM tq.audit) a"
+				" WHERE m > (SELECT last_value FROM tq.audit_id_seq)",
+				{}, false, 0);
 	pg::leave_owner(scope);
 }
 
