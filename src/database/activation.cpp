@@ -104,7 +104,8 @@ void (*ask_launcher)() = nullptr;
 // ShareRowExclusiveLock on some tables until the transaction ends.
 bool record_use(Db &db)
 {
-	for (const char *name : {"meta", "queue", "schedule", "job_0", "event_0"})
+	// "job": a restore may be creating segments
+	for (const char *name : {"meta", "queue", "schedule", "job_0", "event_0", "job"})
 		if (!ConditionalLockRelationOid(table(name), ShareRowExclusiveLock))
 			return false;
 	if (read_activation(db.extension) != Activation::unused)

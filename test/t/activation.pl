@@ -134,6 +134,16 @@ is(activation('new'), 'inactive', 'a restore of its own rows makes no database a
 sql('select tq_activate()', 'new');
 is(scalar(take_all($node, 'q', 2, 'new')), 2, '... until tq_activate()');
 
+# a restore in one transaction that has made a segment, and a first use meanwhile
+sql('drop extension tq; create extension tq', 'new');
+my $making = session($node, 'new');
+ask($making, 'begin; create table tq.job_1 () inherits (tq.job)');
+like(complaint(q{select tq_enqueue('q')}, 'new'), qr/TQ009: tq cannot become active.*Other sessions write/s, 'a first use beside a restore is refused');
+ask($making, 'rollback');
+sql(q{select tq_enqueue('q')}, 'new');
+is(activation('new'), 'active', '... and accepted without it');
+leave($making);
+
 #
 # A database with work of every kind
 #
