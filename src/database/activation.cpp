@@ -62,11 +62,12 @@ Activation read_activation(Oid extension)
 	constexpr const char *kUsed = "EXISTS (SELECT FROM tq.queue) OR EXISTS (SELECT FROM tq.schedule)"
 								  " OR EXISTS (SELECT FROM tq.job_0) OR EXISTS (SELECT FROM tq.event_0) OR"
 								  " (SELECT count(*) > 1 FROM pg_inherits WHERE inhparent = 'tq.job'::regclass)";
-	const char *here = has_extension_column()
-						   ? "EXISTS (SELECT FROM tq.meta WHERE system_identifier = $1 AND database = $2"
-							 " AND extension = $3)"
-						   : "$3 IS NULL OR NOT EXISTS (SELECT FROM tq.meta) OR EXISTS (SELECT FROM tq.meta WHERE"
-							 " system_identifier = $1 AND database = $2)";
+	const char *here =
+		has_extension_column()
+			? "EXISTS (SELECT FROM tq.meta WHERE system_identifier = $1 AND database = $2 AND extension = $3)"
+			: psprintf("$3 IS NULL OR EXISTS (SELECT FROM tq.meta WHERE system_identifier = $1 AND database = $2)"
+					   " OR (NOT EXISTS (SELECT FROM tq.meta) AND (%s))",
+					   kUsed);
 	on_meta(extension, psprintf("SELECT %s AS here, %s AS used, $4 AS now", here, kUsed), true);
 	const bool active = pg::spi_bool(0, "here"), used = pg::spi_bool(0, "used");
 	pg::leave_owner(scope);

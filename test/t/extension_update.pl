@@ -152,8 +152,8 @@ for my $version (@released)
 		same_catalog($database, 'fresh', "$version: the update makes what an installation makes");
 		next;
 	}
-	scheduler_of($node, $database);
 	open_segment($database);
+	scheduler_of($node, $database);
 	in_db($database, q{create view depends as select queue, ready from tq_queues;
 		create function atomic() returns bigint begin atomic; select tq_enqueue('work', '{"by": "atomic"}'); end});
 
@@ -224,6 +224,22 @@ for my $version (@released)
 	is(in_db($database, q{select value from tq_health() where item = 'version' and status = 'ok'}), "library $current, extension $current",
 		"$version: tq_health is content");
 	is(in_db($database, 'drop extension tq cascade; select count(*) from pg_namespace where nspname = \'tq\''), 0, "$version: it can be dropped");
+}
+
+#
+# A copy stays inactive
+#
+for my $version (@released)
+{
+	in_db('postgres', 'create database original');
+	in_db('original', "create extension tq version '$version'");
+	in_db('original', q{select tq_enqueue('work')});
+	in_db('postgres', 'create database copy template original');
+	in_db('copy', 'alter extension tq update');
+	is(in_db('copy', q{select value from tq_health() where item = 'activation'}), 'inactive', "$version: a copy is inactive after the update, too");
+	in_db('original', 'alter extension tq update');
+	is(in_db('original', q{select value from tq_health() where item = 'activation'}), 'active', "$version: ... and the original is active");
+	in_db('postgres', "drop database $_ with (force)") for 'copy', 'original';
 }
 
 #
