@@ -135,8 +135,10 @@ void discard(const Db &db, const Damage &found)
 		const Datum values[] = {Int64GetDatum(found.ids[i]), CStringGetTextDatum(found.problems[i]),
 								TimestampTzGetDatum(wall_now())};
 		if (strncmp(relation, "job_", 4) == 0)
-			pg::sql(psprintf("INSERT INTO tq.event_%s (job_id, at, step, type, reason) SELECT $1, $3,"
-							 " coalesce((SELECT max(step) FROM tq.event WHERE job_id = $1), 0) + 1, 'x', $2",
+			pg::sql(psprintf("INSERT INTO tq.event_%s (job_id, at, step, type, reason) SELECT $1, $3, least(coalesce("
+							 "(SELECT max(step) FROM tq.event WHERE job_id = $1), 0), 2147483646) + 1, 'x', $2"
+							 // after the greatest step there is no other
+							 " ON CONFLICT (job_id, step) DO UPDATE SET at = $3, type = 'x', reason = $2",
 							 relation + 4),
 					{types, values}, false, 0);
 		else if (strncmp(relation, "event_", 6) == 0)

@@ -96,6 +96,13 @@ SELECT is_empty('SELECT * FROM tq_activate()', 'a database with disabled trigger
 SELECT is(modes(), :'modes', 'they are enabled as they were');
 SELECT tq_deactivate();
 
+-- a job that cannot be made whole, after the greatest step
+INSERT INTO tq.job_0 (id, enqueued_at, queue_id, priority, payload) VALUES (9001, now(), -1, 0, '{}');
+INSERT INTO tq.event_0 (job_id, at, step, type) VALUES (9001, now(), 2147483647, 'f');
+SELECT results_eq('SELECT * FROM tq_activate(discard => true)', $$VALUES ('job_0', 9001::bigint, 'its queue is missing')$$, 'discard returns it');
+SELECT results_eq('SELECT type::text, reason FROM tq.event WHERE job_id = 9001', $$VALUES ('x', 'its queue is missing')$$, '... and ends it');
+SELECT tq_deactivate();
+
 -- ---- nonsense
 
 
