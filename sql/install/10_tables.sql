@@ -76,14 +76,14 @@ CREATE TABLE tq.job (
 
 -- One row per durable change of a job. type: c claimed, s succeeded, f failed (to be retried), l lease lost (to be
 -- retried), r released, d dead, b buried, x cancelled, e expired, p purged, m moved, R retried, o override (priority,
--- retry_at), k checkpoint, a asked to cancel, u freed (its parents have ended), S superseded (a newer
--- job has its unique key).
+-- retry_at), k checkpoint, a asked to cancel, u freed (its parents have ended), B blocked (it waits for them again),
+-- S superseded (a newer job has its unique key).
 CREATE TABLE tq.event (
 	job_id       bigint NOT NULL,
 	at           timestamptz NOT NULL,
 	lease        bigint,                   -- lease number this event belongs to
 	claimed_at   timestamptz,              -- start of the attempt that this event ends or journals
-	retry_at     timestamptz,              -- not claimable before (f, l, r, R, o)
+	retry_at     timestamptz,              -- not claimable before (f, l, r, R, B, o)
 	lease_until  timestamptz,              -- c: end of the lease when it was granted; u: expires then
 	step         int NOT NULL,             -- the job's steps order its history; unique per job
 	attempt      int,
@@ -188,8 +188,9 @@ CREATE TABLE tq.unique_key (
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
 
 -- One row for each parent of a waiting job, and for each job of a batch. A row is deleted when the child is free or has
--- ended. Until then the parent's own record is kept, or its outcome is here. After the insert, only the scheduler
--- writes the row, except that tq_batch_close closes a batch.
+-- ended; the rows of a batch with failures go with the record of its callback. Until then the parent's own record is
+-- kept, or its outcome is here. After the insert, only the scheduler writes the row, except that tq_batch_close closes a
+-- batch.
 CREATE TABLE tq.dependency (
 	parent_id  bigint NOT NULL,            -- 0: jobs can still join the batch whose callback is child_id
 	child_id   bigint NOT NULL,
@@ -208,6 +209,7 @@ CREATE INDEX dependency_child ON tq.dependency (child_id, parent_id);
 CREATE TABLE tq.edge (
 	parent_id bigint NOT NULL,
 	child_id  bigint NOT NULL,
+	failed    boolean NOT NULL DEFAULT false, -- the child was freed although the parent had failed
 	PRIMARY KEY (parent_id, child_id)
 );
 

@@ -159,6 +159,7 @@ CREATE OR REPLACE VIEW tq_dead AS
 CREATE TABLE tq.edge (
 	parent_id bigint NOT NULL,
 	child_id  bigint NOT NULL,
+	failed    boolean NOT NULL DEFAULT false,
 	PRIMARY KEY (parent_id, child_id)
 );
 SELECT pg_catalog.pg_extension_config_dump('tq.edge', '');

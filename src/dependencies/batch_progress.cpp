@@ -155,6 +155,7 @@ bool decide_batch(Db &db, const Child &c, Resolution *v)
 		else if (!open && done >= total)
 		{
 			v->decision = Decision::free;
+			v->despite = failed > 0;
 			v->parents = total <= kShownOutcomes ? outcomes_for(c.id) : counts_of("total", total, succeeded, failed);
 		}
 		// a check of the batch itself, or after an end was taken back

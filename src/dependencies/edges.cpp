@@ -29,19 +29,37 @@ core::JobId lowest_of_others(const Db &db, const journal::Segment &segment, core
 
 bool has_edges() { return OidIsValid(get_relname_relid("edge", get_namespace_oid("tq", false))); }
 
-int children_of(core::JobId parent, core::JobId *out, int room)
+namespace
 {
-	static pg::Statement both = {
-		"(SELECT child_id FROM tq.edge WHERE parent_id = $1 ORDER BY 1 LIMIT $2) UNION"
-		" (SELECT child_id FROM tq.dependency WHERE parent_id = $1 ORDER BY 1 LIMIT $2) ORDER BY 1 LIMIT $2",
-		2,
-		{INT8OID, INT8OID}};
-	Datum values[] = {Int64GetDatum(parent), Int64GetDatum(room)};
-	const auto n = static_cast<int>(pg::run(both, values, nullptr));
+
+#define TQ_CHILDREN(which)                                                                                             \
+	"(SELECT child_id FROM tq.edge WHERE parent_id = $1 AND child_id > $2" which " ORDER BY 1 LIMIT $3) UNION"         \
+	" (SELECT child_id FROM tq.dependency WHERE parent_id = $1 AND child_id > $2 ORDER BY 1 LIMIT $3)"                 \
+	" ORDER BY 1 LIMIT $3"
+pg::Statement all_children = {TQ_CHILDREN(""), 3, {INT8OID, INT8OID, INT8OID}};
+pg::Statement all_waiters = {TQ_CHILDREN(" AND failed"), 3, {INT8OID, INT8OID, INT8OID}};
+#undef TQ_CHILDREN
+
+int read_children(pg::Statement &statement, core::JobId parent, core::JobId after, core::JobId *out, int room)
+{
+	Datum values[] = {Int64GetDatum(parent), Int64GetDatum(after), Int64GetDatum(room)};
+	const auto n = static_cast<int>(pg::run(statement, values, nullptr));
 	for (int i = 0; i < n; ++i)
 		out[i] = pg::spi_int8(static_cast<uint64>(i), "child_id");
 	SPI_freetuptable(SPI_tuptable);
 	return n;
+}
+
+} // namespace
+
+int children_of(core::JobId parent, core::JobId *out, int room)
+{
+	return read_children(all_children, parent, 0, out, room);
+}
+
+int waiters_of(core::JobId parent, core::JobId after, core::JobId *out, int room)
+{
+	return read_children(all_waiters, parent, after, out, room);
 }
 
 void let_edges_go(const Db &db, const core::JobId *ids, int n)

@@ -14,6 +14,8 @@ bool has_edges();
 // The jobs that wait, or have waited, for a job, in ascending order; at most `room`. Call it between enter_registry and
 // leave_registry.
 int children_of(core::JobId parent, core::JobId *out, int room);
+// Of them, with ids above `after`: those that wait, and those that were freed although the job had failed.
+int waiters_of(core::JobId parent, core::JobId after, core::JobId *out, int room);
 
 // For the janitor: deletes the rows of parents whose records it deletes in this transaction. Those of a segment: all
 // whose only record is there, and those without a record below the other segments, since a child may be freed after the

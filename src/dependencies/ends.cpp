@@ -45,8 +45,7 @@ pg::Statement pass_on = {
 pg::Statement take_back = {
 	"UPDATE tq.dependency SET state = NULL, outcome = '{\"replaceable\": false}'"
 	" WHERE parent_id = $1 AND state <> 'succeeded' AND child_id = ANY (ARRAY("
-	"SELECT child_id FROM tq.dependency WHERE parent_id = $1 AND state <> 'succeeded'"
-	" AND EXISTS (SELECT FROM tq.batch WHERE id = child_id) ORDER BY child_id LIMIT $2))"
+	"SELECT child_id FROM tq.dependency WHERE parent_id = $1 AND state <> 'succeeded' ORDER BY child_id LIMIT $2))"
 	" RETURNING child_id AS id",
 	2,
 	{INT8OID, INT8OID}};

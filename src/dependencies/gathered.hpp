@@ -67,6 +67,7 @@ struct Resolution
 	Jsonb *parents;
 	bool keep; // the batch continues without its callback: jobs may still join and end
 	bool of_batch; // the child is the callback of a batch
+	bool despite; // free, although parents have failed: these ends can be taken back
 };
 
 bool is_batch(core::JobId id);
@@ -86,7 +87,7 @@ void look_at_batch(Db &db, core::JobId id);
 
 // The outcomes that a child is given.
 Jsonb *outcomes_for(core::JobId child);
-// Deletes the rows of a child, and records which jobs it has waited for.
-void forget(core::JobId child);
+// Deletes the rows of a child, and records which jobs it has waited for, and which had failed when it was freed.
+void forget(core::JobId child, bool freed = false);
 
 } // namespace tq

@@ -22,7 +22,7 @@ using core::Micros;
 
 constexpr auto kLargest = static_cast<int64>(kMostOutcome); // bytes of results that one job gets
 
-pg::Statement standing = {"SELECT bool_or(state IS NULL) AS waits,"
+pg::Statement standing = {"SELECT bool_or(state IS NULL) AS waits, bool_or(state <> 'succeeded') AS failures,"
 						  " (array_agg('parent ' || parent_id || ' is ' || state ORDER BY parent_id) FILTER (WHERE "
 						  "on_failure = 'c' AND state <> 'succeeded'))[1] AS reason"
 						  " FROM tq.dependency WHERE child_id = $1 HAVING count(*) > 0",
@@ -53,16 +53,19 @@ pg::Statement waited_for = {
 pg::Statement forget_child = {TQ_SOME_ROWS, 2, {INT8OID, INT8OID}};
 // The same, and records which jobs it has waited for.
 pg::Statement settle_child = {
-	"WITH gone AS (" TQ_SOME_ROWS " RETURNING parent_id), kept AS (INSERT INTO tq.edge (parent_id, child_id)"
-	" SELECT parent_id, $1 FROM gone WHERE parent_id > 0 ON CONFLICT DO NOTHING)"
+	"WITH gone AS (" TQ_SOME_ROWS " RETURNING parent_id, state), kept AS ("
+	"INSERT INTO tq.edge AS e (parent_id, child_id, failed)"
+	" SELECT parent_id, $1, $3 AND coalesce(state <> 'succeeded', false) FROM gone WHERE parent_id > 0"
+	" ON CONFLICT (parent_id, child_id) DO UPDATE SET failed = true WHERE excluded.failed AND NOT e.failed)"
 	" SELECT FROM gone",
-	2,
-	{INT8OID, INT8OID}};
+	3,
+	{INT8OID, INT8OID, BOOLOID}};
 #undef TQ_SOME_ROWS
-pg::Statement failed_parents = {"SELECT parent_id, state FROM tq.dependency WHERE child_id = $1 AND on_failure = 'c'"
-								" AND state <> 'succeeded' ORDER BY parent_id LIMIT $2",
-								2,
-								{INT8OID, INT8OID}};
+pg::Statement failed_parents = {
+	"SELECT parent_id, state FROM tq.dependency WHERE child_id = $1 AND parent_id > $3 AND (on_failure = 'c' OR $4)"
+	" AND state <> 'succeeded' ORDER BY parent_id LIMIT $2",
+	4,
+	{INT8OID, INT8OID, INT8OID, BOOLOID}};
 pg::Statement reopen_parent = {
 	"UPDATE tq.dependency SET state = NULL, outcome = '{\"replaceable\": false}'"
 	" WHERE parent_id = $1 AND child_id = $2",
@@ -103,58 +106,91 @@ Jsonb *outcomes_of(JobId child, pg::Statement &statement)
 
 Resolution decide(Db &db, const Child &c)
 {
-	Resolution v{Decision::wait, nullptr, nullptr, false, false};
+	Resolution v{};
 	if (decide_batch(db, c, &v))
 		return v;
 	Datum id[] = {Int64GetDatum(c.id)};
 	if (pg::run(standing, id, nullptr) == 0)
 		return v;
-	const bool waits = pg::spi_bool(0, "waits");
-	if (const char *reason = pg::spi_text(0, "reason"))
-		v = {Decision::cancel, reason, nullptr, false, false};
-	else if (!waits)
-		v = {Decision::free, nullptr, outcomes_for(c.id), false, false};
+	if (pg::spi_text(0, "reason") != nullptr)
+		v.decision = Decision::cancel; // failed_parent() has the reason
+	else if (!pg::spi_bool(0, "waits"))
+	{
+		v.decision = Decision::free;
+		v.despite = pg::spi_bool(0, "failures");
+		v.parents = outcomes_for(c.id);
+	}
 	return v;
 }
 
-// The reason to cancel a child that this transaction has marked: a parent that failed and has not begun again since.
-// Null if there is none, or if that is not known yet (*later). A retry marks the parent, then looks at the children.
-// So either the retry sees the mark of the child, or this function sees the mark of the parent.
-const char *failed_parent(Db &db, JobId child, bool of_batch, bool *later)
+// Whether a job has failed, and has not begun again. Reads it in a separate context, because the data may be large.
+bool has_failed(const Db &db, JobId id)
+{
+	MemoryContext one = AllocSetContextCreate(CurrentMemoryContext, "tq failed parent", ALLOCSET_SMALL_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(one);
+	const ParentOutcome out = outcome_of(db, id);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(one);
+	return !out.exists || (out.ended && !out.succeeded);
+}
+
+// Whether the recorded failures of a child's parents still hold.
+enum class Failures : uint8
+{
+	stand,
+	taken_back, // the child waits for a parent that has begun again
+	unknown,	// yet
+};
+
+// For a child that this transaction has marked. To cancel it, one failed parent is enough. To free it although parents
+// have failed, none of them may have begun again. A retry marks the parent, then looks at the children. So either the
+// retry sees the mark of the child, or this function sees the mark of the parent. *reason: the first failure, to cancel
+// a child that is no callback.
+Failures failed_parents_of(Db &db, JobId child, const Resolution &v, const char **reason)
 {
 	constexpr int kAtOnce = 100;
-	Datum values[] = {Int64GetDatum(child), Int64GetDatum(kAtOnce)};
+	const bool all = v.decision == Decision::free;
+	Datum values[] = {Int64GetDatum(child), Int64GetDatum(kAtOnce), Int64GetDatum(0), BoolGetDatum(all)};
 	JobId ids[kAtOnce];
 	const char *states[kAtOnce];
-	const auto n = static_cast<int>(pg::run(failed_parents, values, nullptr));
-	for (int i = 0; i < n; ++i)
+	bool taken_back = false;
+	int n = kAtOnce;
+	while (n == kAtOnce)
 	{
-		ids[i] = pg::spi_int8(static_cast<uint64>(i), "parent_id");
-		states[i] = pg::spi_text(static_cast<uint64>(i), "state");
+		n = static_cast<int>(pg::run(failed_parents, values, nullptr));
+		for (int i = 0; i < n; ++i)
+		{
+			ids[i] = pg::spi_int8(static_cast<uint64>(i), "parent_id");
+			states[i] = pg::spi_text(static_cast<uint64>(i), "state");
+			values[2] = Int64GetDatum(ids[i]);
+		}
+		SPI_freetuptable(SPI_tuptable);
+		for (int i = 0; i < n; ++i)
+		{
+			const int slot = slot_of(db, ids[i], Events::reads);
+			if (is_unreadable(db, slot) || is_being_retried(db, ids[i]))
+				return Failures::unknown;
+			progress.at = slot;
+			const bool failed = has_failed(db, ids[i]);
+			progress.at = kNoSegment;
+			if (failed && !all)
+			{
+				*reason = psprintf("parent %lld is %s", static_cast<long long>(ids[i]), states[i]);
+				return Failures::stand;
+			}
+			if (failed)
+				continue;
+			taken_back = true;
+			Datum row[] = {Int64GetDatum(ids[i]), values[0]};
+			pg::run(reopen_parent, row, nullptr);
+			if (v.of_batch)
+				only_count(Child{child, 0, -1});
+			await_now(db, ids[i]);
+			note_for_resolver(db, ids[i]);
+		}
 	}
-	SPI_freetuptable(SPI_tuptable);
-	if (n == 0 && of_batch) // 0.1.0 has deleted the rows of a large batch
-		return "";
-	for (int i = 0; i < n; ++i)
-	{
-		const int slot = slot_of(db, ids[i], Events::reads);
-		*later = is_unreadable(db, slot) || is_being_retried(db, ids[i]);
-		if (*later)
-			return nullptr;
-		progress.at = slot;
-		const ParentOutcome out = outcome_of(db, ids[i]);
-		progress.at = kNoSegment;
-		if (!out.exists || (out.ended && !out.succeeded))
-			return psprintf("parent %lld is %s", static_cast<long long>(ids[i]), states[i]);
-		Datum row[] = {Int64GetDatum(ids[i]), values[0]};
-		pg::run(reopen_parent, row, nullptr);
-		if (of_batch)
-			only_count(Child{child, 0, -1});
-		await_now(db, ids[i]);
-		note_for_resolver(db, ids[i]);
-	}
-	*later = n == kAtOnce;
-	return nullptr;
+	// 0.1.0 has deleted the rows of a large batch
+	return taken_back || (!all && !v.of_batch) ? Failures::taken_back : Failures::stand;
 }
 
 // Blocks the callback of a batch again, if it was cancelled because of failures that have been taken back since.
@@ -176,9 +212,10 @@ bool block_again(Db &db, JobId callback)
 // Frees or cancels a waiting job. A job that no longer waits needs its parents no more.
 void carry_out(Db &db, JobId child, const Resolution &v)
 {
-	// a session that joins a batch holds its rows; the resolver does not wait for it
+	// A session that joins a batch holds its rows; the resolver does not wait for it. A batch with failures keeps its
+	// rows as long as its callback has a record, because failures can be taken back.
 	const auto forget_it = [&] {
-		if (!v.keep)
+		if (!v.keep && !(v.of_batch && v.despite))
 			forget(child);
 	};
 	const int slot = slot_of(db, child, Events::appends);
@@ -204,8 +241,8 @@ void carry_out(Db &db, JobId child, const Resolution &v)
 	{
 		if (p.result == Fetch::no_room || p.result == Fetch::busy)
 			try_again(child);
-		else
-			forget_it(); // its retention has passed
+		else if (!v.keep)
+			forget(child); // its retention has passed
 		return;
 	}
 	const bool free = v.decision == Decision::free;
@@ -237,23 +274,25 @@ void carry_out(Db &db, JobId child, const Resolution &v)
 	Op &noted = last_op();
 	const char *reason = v.reason;
 	Jsonb *parents = v.parents;
-	if (v.decision == Decision::cancel)
-	{
-		bool later = false;
+	if (!free)
 		TQ_WAIT_POINT("resolve-before-cancel");
-		reason = failed_parent(db, child, v.of_batch, &later);
-		if (reason == nullptr) // it stays blocked
+	else if (v.despite)
+		TQ_WAIT_POINT("resolve-before-free");
+	if (!free || v.despite)
+	{
+		const Failures failures = failed_parents_of(db, child, v, &reason);
+		if (failures != Failures::stand) // it stays blocked
 		{
 			noted.verb = Verb::free;
 			noted.to = State::blocked;
 			set_pending(noted);
-			if (later)
+			if (failures == Failures::unknown)
 				try_again(child);
 			return;
 		}
 		if (v.of_batch)
 			reason = v.reason;
-		else
+		else if (!free)
 			parents = outcomes_of(child, waited_for);
 	}
 	journal::EventRow &row = events.rows[events.n];
@@ -263,7 +302,9 @@ void carry_out(Db &db, JobId child, const Resolution &v)
 	row.lease_until = freed.expires_at != core::kNever ? freed.expires_at : journal::kNoTime;
 	noted.event = row.type;
 	events.slots[events.n++] = e.segment;
-	if (free || !v.of_batch) // a batch whose callback was cancelled keeps its rows: failures can be taken back
+	if (!v.of_batch)
+		forget(child, free);
+	else if (free) // a batch whose callback was cancelled keeps its rows, too
 		forget_it();
 }
 
@@ -279,10 +320,10 @@ void append(Db &db)
 
 Jsonb *outcomes_for(JobId child) { return outcomes_of(child, outcomes); }
 
-void forget(JobId child)
+void forget(JobId child, bool freed)
 {
 	constexpr int64 kRows = 1001; // all parents of a job; a batch may have more that have failed
-	Datum values[] = {Int64GetDatum(child), Int64GetDatum(kRows)};
+	Datum values[] = {Int64GetDatum(child), Int64GetDatum(kRows), BoolGetDatum(freed)};
 	if (pg::run(has_edges() ? settle_child : forget_child, values, nullptr) == static_cast<uint64>(kRows))
 		go_on_with(-child);
 }

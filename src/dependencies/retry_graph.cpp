@@ -20,33 +20,44 @@ namespace
 
 using core::JobId;
 
-// The resolver marks a blocked job while it decides about it, and ends within milliseconds.
-bool is_being_decided(const Db &db, JobId id) noexcept
+// What another transaction is about to do with a blocked job. The resolver marks it while it decides, and ends within
+// milliseconds.
+Verb mark_of_blocked(const Db &db, JobId id) noexcept
 {
 	uint16_t queue = 0;
 	const core::Ref ref = engine.find(index_of(db), id, &queue);
 	if (ref == core::kNil)
-		return false;
+		return Verb::none;
 	lock_queue(queue);
 	const core::Entry &e = engine.entry(ref);
-	const bool yes = engine.is(engine.queue(queue), ref, id) && e.state == State::blocked && e.mark != Verb::none &&
-					 e.owner != my_proc;
+	const bool others = engine.is(engine.queue(queue), ref, id) && e.state == State::blocked && e.owner != my_proc;
+	const Verb mark = others ? e.mark : Verb::none;
 	unlock_queue(queue);
-	return yes;
+	return mark;
 }
 
-// The decision that is under way when a parent is retried is awaited. The resolver sees the mark of the parent after
-// that, so it does not cancel the child for this parent (failed_parent in resolver.cpp).
-void await_decision(const Db &db, JobId parent, JobId id)
+constexpr int kTries = 2000; // a millisecond each
+
+[[noreturn]] void raise_child_busy(JobId parent)
 {
-	constexpr int kTries = 2000;
-	for (int tries = 0; is_being_decided(db, id); ++tries)
+	ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+					errmsg("a job that waits for job %lld is being changed by another transaction",
+						   static_cast<long long>(parent)),
+					errhint("Try again when that transaction has ended.")));
+}
+
+// Awaits the decision that is under way when a parent is retried: any, or only one that frees the child. The resolver
+// sees the mark of the parent after that, so it neither frees nor cancels the child for this parent (failed_parents_of
+// in resolver.cpp).
+void await_decision(const Db &db, JobId parent, JobId id, bool any)
+{
+	for (int tries = 0;; ++tries)
 	{
+		const Verb mark = mark_of_blocked(db, id);
+		if (mark == Verb::none || (!any && mark != Verb::free))
+			return;
 		if (tries == kTries)
-			ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-							errmsg("a job that waits for job %lld is being changed by another transaction",
-								   static_cast<long long>(parent)),
-							errhint("Try again when that transaction has ended.")));
+			raise_child_busy(parent);
 		CHECK_FOR_INTERRUPTS();
 		pg_usleep(1000);
 	}
@@ -63,10 +74,11 @@ void require_child(Db &db, JobId parent, JobId id)
 						errdetail("The privilege needed on its queue is %s.", names_of(kOperate))));
 }
 
-// Whether the job was restored. It can be busy for a moment: the end that we see is not published yet.
+// Whether the job was restored: it was cancelled because of its parents, and waits again. It can be busy for a moment:
+// the end that we see is not published yet.
 bool restore(Db &db, JobId parent, JobId id, int *reopened)
 {
-	constexpr int kTries = 20;
+	constexpr int kMost = 20;
 	JobRequest r;
 	r.id = id;
 	r.verb = Verb::retry;
@@ -74,18 +86,86 @@ bool restore(Db &db, JobId parent, JobId id, int *reopened)
 	look_at_parents(db);
 	for (int tries = 0;; ++tries)
 	{
-		await_decision(db, parent, id);
-		const Waited w = find_waited(db, id);
+		await_decision(db, parent, id, true);
+		const Waited w = find_waited(db, id, Waiter::ended);
 		if (!w.for_parents)
 			return false;
 		require_child(db, parent, id);
 		const JobResult out = block(db, r, w, w.detail, {});
 		if (out.verdict == Verdict::done)
 			return true;
-		if (out.verdict != Verdict::busy || tries == kTries)
+		if (out.verdict != Verdict::busy || tries == kMost)
 			raise_outcome(r, out);
 		pg_usleep(1000);
 	}
+}
+
+// Another transaction may have claimed it, which is not in the journal yet.
+bool is_running(const Db &db, JobId id) noexcept
+{
+	core::Entry e;
+	return copy_current_entry(db, id, &e) && e.state == State::running;
+}
+
+// Blocks a child that was freed although this parent had failed, if it has not begun. Counts it if it has. The caller's
+// transaction has retried the parent. Needs no right on the child: the resolver needs none to free or cancel it either.
+void block_waiter(Db &db, JobId parent, JobId id, int64 *begun)
+{
+	JobRequest r;
+	r.id = id;
+	r.verb = Verb::retry;
+	for (int tries = 0;; ++tries)
+	{
+		await_decision(db, parent, id, false);
+		const Waited w = find_waited(db, id, Waiter::free);
+		const bool runs = is_running(db, id);
+		if (w.next_step == 0 || runs)
+		{
+			*begun += w.begun || runs;
+			return;
+		}
+		const pg::Array<JobId> parents = w.is_callback ? pg::Array<JobId>{} : parents_of(w);
+		const JobResult out = w.is_callback		? block_callback(db, r, w)
+							  : parents.n > 0 ? block(db, r, w, detail_for(db, w, parents), parents)
+											  : JobResult{Verdict::absent, nullptr}; // a row written by hand
+		if (out.verdict == Verdict::done || out.verdict == Verdict::absent)
+			return;
+		if (out.verdict == Verdict::no_room)
+			raise_outcome(r, out);
+		if (tries == kTries)
+			raise_child_busy(parent);
+		CHECK_FOR_INTERRUPTS();
+		pg_usleep(1000);
+	}
+}
+
+// The end of this job is taken back, so the jobs that were freed by it wait again.
+void block_waiters(Db &db, JobId parent, int64 *begun)
+{
+	constexpr int kAtOnce = 1000;
+	auto *children = static_cast<JobId *>(palloc(sizeof(JobId) * kAtOnce));
+	MemoryContext each = AllocSetContextCreate(CurrentMemoryContext, "tq waiters", ALLOCSET_SMALL_SIZES);
+	JobId after = 0;
+	int n = kAtOnce;
+	while (n == kAtOnce)
+	{
+		const pg::OwnerScope scope = enter_registry(db);
+		n = waiters_of(parent, after, children, kAtOnce);
+		leave_registry(scope);
+		if (n > 0)
+			look_at_parents(db);
+		MemoryContext old = MemoryContextSwitchTo(each);
+		for (int i = 0; i < n; ++i)
+		{
+			CHECK_FOR_INTERRUPTS();
+			block_waiter(db, parent, children[i], begun);
+			MemoryContextReset(each);
+			after = children[i];
+		}
+		MemoryContextSwitchTo(old);
+	}
+	MemoryContextDelete(each);
+	pfree(children);
 }
 
 [[noreturn]] void raise_too_many()
@@ -97,33 +177,21 @@ bool restore(Db &db, JobId parent, JobId id, int *reopened)
 					 "the state cancelled, with_children and max_jobs.")));
 }
 
-} // namespace
-
-namespace
-{
-
-// The callback of a batch that has not been freed waits for its jobs again. It runs although some of them have failed.
-JobResult retry_callback(Db &db, JobRequest r, const Waited &w)
+// The callback of a batch waits for its jobs again, unless all of them had ended and none lives again.
+JobResult retry_callback(Db &db, const JobRequest &r, const Waited &w)
 {
 	const pg::OwnerScope scope = enter_registry(db);
 	const bool has_record = is_batch(r.id);
 	leave_registry(scope);
-	if (w.freed || !has_record)
+	if (!has_record || (w.freed && !some_job_lives(db, r.id)))
 		return change(db, r);
-	r.blocks_at = w.next_step;
-	r.detail = forgiven();
-	const JobResult out = change(db, r);
-	if (out.verdict == Verdict::done)
-		note_at_commit(-r.id);
-	return out;
+	return block_callback(db, r, w);
 }
 
-} // namespace
-
 // A job that was given the outcomes of its parents has them still, unless one of them has begun again.
-JobResult retry(Db &db, const JobRequest &r, bool with_children)
+JobResult retry_alone(Db &db, const JobRequest &r, bool with_children)
 {
-	const Waited w = has_edges() ? find_waited(db, r.id) : Waited{};
+	const Waited w = has_edges() ? find_waited(db, r.id, Waiter::ended) : Waited{};
 	if (w.next_step > 0 && w.is_callback)
 		return retry_callback(db, r, w);
 	const pg::Array<JobId> parents = w.next_step > 0 ? parents_of(w) : pg::Array<JobId>{};
@@ -147,13 +215,23 @@ JobResult retry(Db &db, const JobRequest &r, bool with_children)
 	return block(db, r, w, detail, forgiven);
 }
 
+} // namespace
+
+JobResult retry(Db &db, const JobRequest &r, bool with_children)
+{
+	JobResult out = retry_alone(db, r, with_children);
+	if (out.verdict == Verdict::done && out.new_life && !with_children && has_edges())
+		block_waiters(db, r.id, &out.begun);
+	return out;
+}
+
 Jsonb *outcomes_given(Db &db, JobId id)
 {
 	static pg::Statement succeeded = {
 		"SELECT jsonb_object_agg(key, value) AS outcomes FROM jsonb_each($1 -> 'parents') WHERE value <> 'null'",
 		1,
 		{JSONBOID}};
-	const Waited w = find_waited(db, id);
+	const Waited w = find_waited(db, id, Waiter::ended);
 	if (w.next_step == 0 || !w.for_parents)
 		return w.detail;
 	Datum values[] = {JsonbPGetDatum(w.detail)};
@@ -168,10 +246,11 @@ Jsonb *outcomes_given(Db &db, JobId id)
 }
 
 // From parents to children, so that a parent is marked before its children are looked at.
-void retry_children(Db &db, const JobId *roots, int64 n)
+int64 retry_children(Db &db, const JobId *roots, int64 n)
 {
 	if (n == 0 || !has_edges())
-		return;
+		return 0;
+	int64 begun = 0;
 	HASHCTL control{};
 	control.keysize = control.entrysize = sizeof(JobId);
 	control.hcxt = CurrentMemoryContext;
@@ -205,12 +284,25 @@ void retry_children(Db &db, const JobId *roots, int64 n)
 			CHECK_FOR_INTERRUPTS();
 			if (restore(db, parent, children[k], &reopened))
 				parents.append(outside, children[k]);
+			else
+				block_waiter(db, parent, children[k], &begun);
 			MemoryContextReset(each);
 		}
 	}
 	MemoryContextSwitchTo(outside);
 	MemoryContextDelete(each);
 	hash_destroy(met);
+	return begun;
+}
+
+void tell_begun(int64 n)
+{
+	if (n > 0)
+		ereport(NOTICE,
+				(errmsg_plural("%lld job that waited for a retried job does not wait again, because it has begun",
+							   "%lld jobs that waited for retried jobs do not wait again, because they have begun",
+							   static_cast<unsigned long>(n), static_cast<long long>(n)),
+				 errdetail("They keep the outcomes that they were given.")));
 }
 
 } // namespace tq
@@ -232,8 +324,7 @@ TQ_FUNCTION(tq_retry)
 	const JobResult out = retry(db, r, with_children);
 	if (out.verdict != Verdict::done)
 		raise_outcome(r, out);
-	if (with_children)
-		retry_children(db, &r.id, 1);
+	tell_begun(out.begun + (with_children ? retry_children(db, &r.id, 1) : 0));
 	record_action_on(db, "retry", r.id, Facts().add("with_children", with_children));
 	return CStringGetTextDatum(out.state);
 }

@@ -1,5 +1,6 @@
-// Retries a job together with the jobs below it: those that were cancelled because it, or another job below it, has
-// failed. They wait for their parents again, and keep the results of parents that have succeeded.
+// Retries a job, which takes its end back. The jobs that were freed although it had failed wait for it again, unless
+// they have begun. With its children: so do those that were cancelled because it, or another job below it, has failed.
+// All keep the results of parents that have succeeded.
 // Regime: PG; may ereport. Locks: as tq_retry for each job; rows of tq.dependency that it inserts.
 #pragma once
 
@@ -12,7 +13,8 @@ constexpr int kMostBelow = 10000; // jobs below that one call looks at
 
 // As change() for Verb::retry. A job that has ended before its parents were done waits for them again
 // (State::blocked), and so does a job of which a parent has begun again. A parent that has failed meanwhile does not
-// keep it from starting, unless `with_children`.
+// keep it from starting, unless `with_children`. Blocks the jobs that were freed by its end; `with_children` leaves
+// that to retry_children. Raises 55P03 or 53400 if one of these cannot be changed.
 JobResult retry(Db &db, const JobRequest &r, bool with_children);
 
 // The outcomes of its parents that an ended job was given, or would have been given: only of those that have succeeded.
@@ -20,7 +22,10 @@ JobResult retry(Db &db, const JobRequest &r, bool with_children);
 Jsonb *outcomes_given(Db &db, core::JobId id);
 
 // Restores the jobs below `roots`, which this transaction has retried. Raises 42501, 54000, and what tq_retry raises;
-// then nothing is changed.
-void retry_children(Db &db, const core::JobId *roots, int64 n);
+// then nothing is changed. Returns the JobResult::begun of all.
+int64 retry_children(Db &db, const core::JobId *roots, int64 n);
+
+// A NOTICE about the jobs that have begun, for the end of a call that retries jobs.
+void tell_begun(int64 n);
 
 } // namespace tq

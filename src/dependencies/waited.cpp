@@ -1,6 +1,7 @@
 #include "dependencies/waited.hpp"
 
 #include "dependencies/awaited.hpp"
+#include "dependencies/gathered.hpp"
 #include "jobs/job_options.hpp"
 #include "jobs/outcome_rights.hpp"
 #include "segments/segments.hpp"
@@ -40,7 +41,7 @@ bool is_for_parents(const journal::EventRow &e)
 
 } // namespace
 
-Waited find_waited(const Db &db, JobId id)
+Waited find_waited(const Db &db, JobId id, Waiter is)
 {
 	Waited out;
 	if (op_count() > 0 || has_bulks())
@@ -53,8 +54,12 @@ Waited find_waited(const Db &db, JobId id)
 		if (!journal::find_job(tables, id, snapshot, false, &row, &tid))
 			return false;
 		journal::fold_job(tables, id, snapshot, &fold);
-		if (row.depends_on == nullptr || !can_begin_again(fold.state))
+		const bool free = !fold.terminal() && fold.freed && has_not_begun(fold);
+		if (row.depends_on == nullptr || !(is == Waiter::ended ? can_begin_again(fold.state) : free))
+		{
+			out.begun = fold.freed && !free && fold.state <= journal::FoldState::buried;
 			return fold.state != journal::FoldState::moved;
+		}
 		out.next_step = fold.next_step;
 		out.freed = fold.freed;
 		out.runs_anyway = runs_anyway(row.options);
@@ -179,6 +184,40 @@ JobResult block(Db &db, JobRequest r, const Waited &w, Jsonb *detail, const pg::
 	if (out.verdict == Verdict::done)
 		wait_again(db, r.id, detail, forgiven, w.runs_anyway);
 	return out;
+}
+
+JobResult block_callback(Db &db, JobRequest r, const Waited &w)
+{
+	r.blocks_at = w.next_step;
+	r.detail = forgiven();
+	const JobResult out = change(db, r);
+	if (out.verdict == Verdict::done)
+		note_at_commit(-r.id);
+	return out;
+}
+
+bool some_job_lives(Db &db, JobId callback)
+{
+	static pg::Statement unsettled = {
+		"SELECT parent_id, state IS NULL AS lives FROM tq.dependency"
+		" WHERE child_id = $1 AND parent_id > 0 AND state IS DISTINCT FROM 'succeeded'",
+		1,
+		{INT8OID}};
+	Datum values[] = {Int64GetDatum(callback)};
+	bool lives = false;
+	pg::Array<JobId> failed;
+	MemoryContext outside = CurrentMemoryContext;
+	const pg::OwnerScope scope = enter_registry(db);
+	const uint64 n = pg::run(unsettled, values, nullptr);
+	for (uint64 i = 0; i < n && !lives; ++i)
+	{
+		lives = pg::spi_bool(i, "lives");
+		failed.append(outside, pg::spi_int8(i, "parent_id"));
+	}
+	leave_registry(scope);
+	for (int64 i = 0; i < failed.n && !lives; ++i)
+		lives = parent_now(db, failed[i]) == Now::lives;
+	return lives;
 }
 
 } // namespace tq

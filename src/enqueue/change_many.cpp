@@ -56,6 +56,7 @@ struct Change
 	core::JobId next;				// 0: no more jobs
 	int64 changed;
 	int64 duplicates;
+	int64 begun; // jobs that waited for retried jobs
 	bool room;
 	const char *state; // as given
 };
@@ -112,6 +113,7 @@ void change_found(Db &db, Change *c, const JobRequest &r)
 		raise_outcome(r, out);
 	c->changed += out.verdict == Verdict::done;
 	c->duplicates += out.verdict == Verdict::duplicate;
+	c->begun += out.begun;
 }
 
 void change_each(Db &db, Change *c, JobRequest r)
@@ -144,7 +146,7 @@ void change_each(Db &db, Change *c, JobRequest r)
 		c->next = r.verb == Verb::retry ? c->jobs[0].id - 1 : done;
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(each);
-	retry_children(db, c->retried.data, c->retried.n);
+	c->begun += retry_children(db, c->retried.data, c->retried.n);
 }
 
 // Purges the jobs of each segment together.
@@ -172,6 +174,7 @@ void purge_each(Db &db, Change *c)
 
 Datum result_of(FunctionCallInfo fcinfo, const Change &c)
 {
+	tell_begun(c.begun);
 	if (c.duplicates > 0)
 		ereport(NOTICE,
 				(errmsg_plural("%lld job was left because another job has its unique key",

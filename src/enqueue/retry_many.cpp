@@ -153,7 +153,7 @@ TQ_FUNCTION(tq_retry_many)
 	const uint16_t target = to != nullptr ? queue_for_enqueue(db, to) : kNoQueue;
 	s.now = wall_now();
 
-	int64 done = 0, duplicates = 0;
+	int64 done = 0, duplicates = 0, begun = 0;
 	pg::Array<core::JobId> retried;
 	int reopened = -1;
 	bool room = true;
@@ -175,6 +175,7 @@ TQ_FUNCTION(tq_retry_many)
 			raise_outcome(r, out);
 		done += out.verdict == Verdict::done;
 		duplicates += out.verdict == Verdict::duplicate;
+		begun += out.begun;
 	};
 	KeyedJobs keyed{CurrentMemoryContext, {}};
 	for (int i = 0; i < n && room && done < max; ++i)
@@ -203,7 +204,7 @@ TQ_FUNCTION(tq_retry_many)
 	}
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(each);
-	retry_children(db, retried.data, retried.n);
+	tell_begun(begun + retry_children(db, retried.data, retried.n));
 	if (duplicates > 0)
 		ereport(NOTICE, (errmsg_plural("%lld job was left because another job has its unique key",
 									   "%lld jobs were left because other jobs have their unique keys",

@@ -180,7 +180,8 @@ bool fetch_charged(const journal::Segment &tables, ItemPointer tid, JobId id, in
 Jsonb *detail_of(const journal::Segment &tables, JobId id, journal::EventType type)
 {
 	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
-	Jsonb *detail = journal::last_detail(tables, id, type, snapshot);
+	Jsonb *detail = type == journal::EventType::freed ? journal::last_outcomes(tables, id, snapshot)
+													  : journal::last_detail(tables, id, type, snapshot);
 	UnregisterSnapshot(snapshot);
 	return detail;
 }

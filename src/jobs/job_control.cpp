@@ -54,6 +54,8 @@ Step step_for(const JobRequest &r, State now_in, core::Micros due, core::Micros 
 			s.row.type = r.blocks_at > 0 ? EventType::blocked : EventType::retried;
 			s.row.detail = r.detail;
 			s.to = r.blocks_at > 0 ? State::blocked : State::ready;
+			if (r.blocks_at > 0 && now_in == State::delayed)
+				s.row.retry_at = due; // still, once it is freed
 			break;
 		default:
 			s.row.type = EventType::override_;
@@ -160,7 +162,7 @@ JobResult begin_again(Db &db, const JobRequest &r, const FetchedJob &pinned)
 	s.row.step = e.step;
 	s.row.attempt = 0;
 	append(db, s.row, e.segment);
-	return {Verdict::done, state_after(s)};
+	return {.verdict = Verdict::done, .state = state_after(s), .new_life = true};
 }
 
 // The state of a job that this transaction has ended.
@@ -186,15 +188,12 @@ bool try_change(Db &db, const JobRequest &r, const FetchedJob &pinned, JobResult
 	const bool again =
 		r.verb == Verb::retry && mine != nullptr && mine->to == State::terminal && can_take_back(mine->event);
 	const bool was_dead = again && mine->is_dead;
-	if (r.blocks_at > 0 && !again)
-	{
-		*out = {Verdict::busy, nullptr};
-		return true;
-	}
-	uint32 states = states_for(r);
+	const bool free = r.blocks_at > 0 && !again; // it waits again before it has begun
+	uint32 states = free ? bit_of(State::ready) | bit_of(State::delayed) : states_for(r);
 	if (again)
 		states |= bit_of(State::terminal);
-	switch (hold_job(pinned, {.id = r.id, .verb = r.verb, .states = states}, &op, &e, &in))
+	const HoldTerms terms{.id = r.id, .verb = r.verb, .states = states, .step = free ? r.blocks_at : 0};
+	switch (hold_job(pinned, terms, &op, &e, &in))
 	{
 		case Hold::busy:
 			*out = {Verdict::busy, nullptr};

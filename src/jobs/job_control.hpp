@@ -21,7 +21,8 @@ struct JobRequest
 	bool only_waiting = false; // cancel: does not ask a running job to stop
 	bool makes_way = false;	   // cancel: see Op
 	int *reopened = nullptr; // retry: slot of the segment that this call reopened last; -1: none
-	// retry: the job has ended with the step before this one, and waits for its parents again; 0: it does not wait
+	// retry: the job waits for its parents again. It has ended with the step before this one, or was free and has not
+	// begun. 0: it does not wait.
 	int32 blocks_at = 0;
 };
 
@@ -42,6 +43,8 @@ struct JobResult
 	const char *state; // the new state; for wrong_state, the state found
 	core::Micros due = core::kNever; // the former due time of a waiting job
 	core::JobId holder = 0;			 // duplicate: the job that has the unique key
+	bool new_life = false;			 // retry: the job had ended before this transaction
+	int64 begun = 0; // retry: jobs that waited for this one, and have begun although it had failed
 };
 
 // The request of tq_reschedule; its arguments run_at and priority begin at `i`.

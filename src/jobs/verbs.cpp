@@ -110,7 +110,8 @@ Hold hold_job(const FetchedJob &p, const HoldTerms &terms, Op *op, Entry *entry,
 		ask(ref, op, entry);
 		result = Hold::cancel_requested;
 	}
-	else if ((e.mark != Verb::none && !ours) || (doomed && verb != Verb::cancel))
+	else if ((e.mark != Verb::none && !ours) || (doomed && verb != Verb::cancel) ||
+			 (terms.step != 0 && e.step != terms.step))
 		result = Hold::busy;
 	else
 	{

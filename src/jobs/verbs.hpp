@@ -31,6 +31,7 @@ struct HoldTerms
 	JobId id;
 	Verb verb;
 	uint32 states; // in which the job may be: bits 1 << State
+	int32 step = 0; // the job's next step, else Hold::busy; 0: any
 };
 
 // The same for the verbs that need no lease (cancel, retry, reschedule). The entry must be in one of the states; if

@@ -133,9 +133,10 @@ void fold_event(Fold &fold, const EventRow &event) noexcept
 			fold.cancel_asked = false;
 			break;
 		case EventType::blocked:
+			fold.new_life = fold.new_life || fold.terminal();
 			end_attempt(fold, event, FoldState::waiting);
-			fold.new_life = true;
 			fold.freed = false;
+			fold.expiry = kNoTime; // set again when it is freed
 			fold.superseded = false;
 			fold.cancel_asked = false;
 			break;
@@ -334,6 +335,14 @@ Jsonb *last_detail(const Segment &segment, int64 job_id, EventType type, Snapsho
 			   segment, job_id, snapshot, [type](const EventRow &e) { return e.type == type; }, &row, MaxAllocSize)
 			   ? row.detail
 			   : nullptr;
+}
+
+Jsonb *last_outcomes(const Segment &segment, int64 job_id, Snapshot snapshot)
+{
+	EventRow row;
+	const auto wanted = [](const EventRow &e) { return e.type == EventType::freed || e.type == EventType::blocked; };
+	const bool found = newest_event(segment, job_id, snapshot, wanted, &row, MaxAllocSize);
+	return found && row.type == EventType::freed ? row.detail : nullptr;
 }
 
 bool find_event(const Segment &segment, int64 job_id, int32 step, Snapshot snapshot, EventRow *event, Size most_detail)

@@ -104,7 +104,7 @@ struct Fold
 	bool held = false;		   // waits after an attempt, not for a time set by a caller
 	bool new_life = false;	   // retried after it ended: ignore the row's expires_at
 	bool freed = false;		   // its parents have ended
-	bool waits_again = false;  // in its new life it waits for its parents, as in its first
+	bool waits_again = false;  // blocked again: it waits for its parents, as after its enqueue
 	int32 next_step = 1;	   // highest step seen + 1
 	int32 attempt = 0;		   // attempts used in this life
 	int32 priority = 0;
@@ -126,10 +126,10 @@ struct Fold
 };
 
 // Adds one event to a fold. Callers pass events in step order (H4: never by place, id or time). A released attempt is
-// not counted; R and B start a new life. A failed, lost, released or retried event cancels an earlier `a`: that cancel
-// request came too late. A checkpoint renews the open lease. A checkpoint with lease and lease_until replaces a claim
-// that was not journalled. cancel_asked without running: a crash lost the claim, not the cancel request. A superseded
-// job stays so until its life ends.
+// not counted; R and B start a new life if the job had ended. A failed, lost, released or retried event cancels an
+// earlier `a`: that cancel request came too late. A checkpoint renews the open lease. A checkpoint with lease and
+// lease_until replaces a claim that was not journalled. cancel_asked without running: a crash lost the claim, not the
+// cancel request. A superseded job stays so until its life ends.
 void fold_event(Fold &fold, const EventRow &event) noexcept;
 
 // --- appends -------------------------------------------------------------------------------------------------
@@ -180,6 +180,9 @@ void fold_seen_jobs(const Segment &segment, const int64 *ids, int n, Snapshot sn
 
 // The detail of a job's last event of a type (detoasted copy, or null), such as its checkpoint.
 Jsonb *last_detail(const Segment &segment, int64 job_id, EventType type, Snapshot snapshot);
+
+// The outcomes of its parents with which a job was freed; null if it was blocked again after that.
+Jsonb *last_outcomes(const Segment &segment, int64 job_id, Snapshot snapshot);
 
 // How much to read of the texts and details of events, which may be large and many.
 enum class Texts : uint8

@@ -49,12 +49,18 @@ void fill_entry(Entry &e, const journal::Candidate &c, int slot, const journal::
 // The state of a job by the journal: State::ready, delayed (sets `due`), blocked or running.
 State state_of(const journal::Candidate &c, const journal::Fold &fold, Micros now, Micros *due) noexcept;
 
-// Whether it is blocked. Since its enqueue, or since it was blocked again, only its priority or time may have changed.
+// Whether no attempt and no retry has come since the job's enqueue, or since it was blocked again. It may have been
+// freed, and its priority or time may have changed.
+inline bool has_not_begun(const journal::Fold &fold) noexcept
+{
+	return fold.state == journal::FoldState::fresh ||
+		   (fold.state == journal::FoldState::waiting && fold.waits_again);
+}
+
+// Whether it is blocked.
 inline bool waits_for_parents(const journal::Candidate &c, const journal::Fold &fold) noexcept
 {
-	const bool unchanged = fold.state == journal::FoldState::fresh ||
-						   (fold.state == journal::FoldState::waiting && fold.waits_again);
-	return c.has_parents && unchanged && !fold.freed;
+	return c.has_parents && has_not_begun(fold) && !fold.freed;
 }
 
 // Reads in jobs of dry lanes; returns the number of entries made. Needs a READ COMMITTED transaction and takes its own

@@ -45,9 +45,9 @@ sub becomes { my ($job, $state) = @_; return until_true($node, "select state = '
 # No job waits for another, and the resolver knows it.
 sub settled
 {
-	# a batch whose callback was cancelled keeps those of the jobs that have ended
+	# a batch with failures keeps those of the jobs that have ended
 	return until_true($node, q{select count(*) = 0 from tq.dependency where state is null or child_id not in
-		(select id from tq.batch where on_failure = 'c')}, 'no dependencies');
+		(select id from tq.batch where failed > 0)}, 'no dependencies');
 }
 
 #

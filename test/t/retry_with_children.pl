@@ -128,6 +128,101 @@ for my $upwards (0, 1)
 }
 clear();
 
+# each retry commits by itself, from the end: a child that has not begun waits again when its parent is retried
+for my $freed (0, 1)
+{
+	$p = enqueue('p');
+	$q = enqueue('q');
+	succeeds('q', '"q"');
+	$c = child('c', "$p,$q");
+	$d = child('d', $c);
+	fails('p');
+	all_become('cancelled', $c, $d);
+	for ($d, $c)
+	{
+		is(sql("select tq_retry($_)"), 'blocked', 'a retry from the end');
+		all_become('ready', $_) if $freed;
+	}
+	sql("select tq_retry($p)");
+	is(states($p, $c, $d), 'ready blocked blocked', '... leads to the order of the chain, ' . ($freed ? 'also if the resolver comes in between' : 'at once'));
+	is(sql(q{select count(*) from tq_claim_any('{c,d}', 5)}), 0, '... which starts with the first');
+	succeeds('p', '"p"');
+	is(sql(qq{select (parents->'$p'->>'result') || (parents->'$q'->>'result') from tq_claim('c', wait => '3 min')}), 'pq', '... the second has both results');
+	sql('select tq_complete(id, lease) from tq_running');
+	is(sql(q{select count(*) from tq_claim('d', wait => '3 min')}), 1, '... and the last follows');
+	sql('select tq_complete(id, lease) from tq_running');
+}
+clear();
+
+# a child that runs although its parent has failed: ready, begun, and waiting for another parent
+sub told { my (undef, $out, $err) = $node->psql('postgres', "set client_min_messages = notice; $_[0]"); return "$out $err"; }
+my $begun = qr/NOTICE: .*has begun/;
+my $anyway = q{options => '{"on_parent_failure": "run"}'};
+sql(q{select tq_create_queue('anyway', '{"expires_in": "1 h"}')});
+$p = enqueue('p');
+$q = enqueue('q');
+$run = child('anyway', "$p,$q", $anyway);
+fails('p');
+until_true($node, "select state = 'dead' from tq.dependency where parent_id = $p", 'the end of one parent is known');
+sql("select tq_retry($p)");
+until_true($node, "select state is null from tq.dependency where parent_id = $p", 'and taken back');
+succeeds('q', '"q"');
+until_true($node, "select state = 'succeeded' from tq.dependency where parent_id = $q", 'the other has ended');
+is(state_of($run), 'blocked', 'a blocked child waits for a parent that has begun again');
+fails('p');
+all_become('ready', $run);
+unlike(told("select tq_retry($p)"), $begun, 'a child is ready, and its parent is retried');
+is(state_of($run) . sql(q{select count(*) from tq_claim('anyway')}), 'blocked0', '... it waits again');
+is(sql("select expires_at is null from tq_get($run)"), 't', '... and does not expire meanwhile');
+succeeds('p', '"p"');
+all_become('ready', $run);
+is(sql("select expires_at > now() + interval '50 min' from tq_get($run)"), 't', '... its time to expire begins again');
+is(sql(qq{select (parents->'$p'->>'result') || (parents->'$q'->>'result') from tq_claim('anyway')}), 'pq', '... with all results');
+sql('select tq_complete(id, lease) from tq_running');
+$p = enqueue('p');
+$run = child('anyway', $p, $anyway);
+$c = child('c', $p);
+fails('p');
+all_become('cancelled', $c);
+is(sql(q{select count(*) from tq_claim('anyway', wait => '3 min')}), 1, 'a child has begun');
+like(told("select tq_retry($p)"), $begun, '... a NOTICE says so when its parent is retried');
+is(state_of($run) . state_of($c), 'runningcancelled', '... it goes on, and cancelled children stay cancelled');
+fails('p');
+like(told("select tq_retry($p, with_children => true)"), $begun, '... also with children');
+is(state_of($run) . state_of($c), 'runningblocked', '... which are restored');
+sql('select tq_complete(id, lease) from tq_running');
+is(sql(qq{select tq_cancel($p)}), 'cancelled', 'the parent is cancelled');
+all_become('cancelled', $c);
+
+# with children, below a child that is restored; without a right on the queue of the waiter
+$d = child('anyway', $c, $anyway);
+all_become('ready', $d);
+restored($p);
+is(states($p, $c, $d), 'ready blocked blocked', 'a child of a restored child waits, too');
+succeeds('p');
+succeeds('c');
+is(sql(q{select count(*) from tq_claim('anyway', wait => '3 min')}), 1, '... for both');
+sql('select tq_complete(id, lease) from tq_running');
+$p = enqueue('p');
+$run = child('anyway', $p, $anyway);
+fails('p');
+all_become('ready', $run);
+sql("select tq_retry($p)");
+is(sql("select tq_retry($run)"), 'ready', 'a child that waits again is started');
+is(sql(q{select parents is null from tq_claim('anyway')}), 't', '... and is not given an end that was taken back');
+sql('select tq_complete(id, lease) from tq_running');
+succeeds('p');
+sql(q{create role clerk login; select tq_grant('p', 'clerk', 'operate')});
+$p = enqueue('p');
+$run = child('anyway', $p, $anyway);
+fails('p');
+all_become('ready', $run);
+ask($other, 'set role clerk');
+is(ask($other, "select tq_retry($p)"), 'ready', 'a role without a right on the queue of the child');
+ask($other, 'reset role');
+is(state_of($run), 'blocked', '... retries its parent, and the child waits');
+clear();
+
 # a parent that has begun again fails again
 $p = enqueue('p');
 $c = child('c', $p);
@@ -295,7 +390,7 @@ is(ask($one, "select tq_retry($p, with_children => true)"), 'ready', 'again afte
 is(ask($one, "select tq_reschedule($c, priority => 9)"), 'blocked', '... a child can be changed at once');
 succeeds('q', '"q"');
 ask($one, 'commit');
-is(states($c, $d), 'blocked ready', 'H36: a child that has begun again is left alone');
+is(states($c, $d), 'blocked blocked', 'H36: a child that was retried before waits, too, as it has not begun');
 succeeds('p', '"p"');
 is(sql(qq{select priority || (parents->'$p'->>'result') || (parents->'$q'->>'result') from tq_claim('c', wait => '3 min')}), '9pq', 'H36: a parent that succeeds meanwhile');
 sql('select tq_complete(id, lease) from tq_running');
