@@ -39,7 +39,7 @@ class Driver:
         self.late = 0           # consecutive claims that got fewer jobs than available
 
     def summary(self):
-        return ", ".join(f"{n} {what}" for what, n in self.did.most_common())
+        return ", ".join(f"{n} {what}" for what, n in (self.did + self.model.did).most_common())
 
     def run(self, ops):
         self.set_up()
@@ -231,7 +231,7 @@ class Driver:
     def something(self):
         s = self.rng.choice(self.model.sessions)
         choices = [(25, self.enqueue), (8, self.enqueue_unique), (20, self.claim), (30, self.finish), (6, self.finish_many), (16, self.outside), (9, self.beat),
-                   (3, self.retry_many), (1, self.purge), (1, self.drain), (4, self.get), (5, self.go_on), (4, self.pause), (2, self.look_closely), (6, self.look)]
+                   (3, self.retry_many), (3, self.retry_parent), (1, self.purge), (1, self.drain), (4, self.get), (5, self.go_on), (4, self.pause), (2, self.look_closely), (6, self.look)]
         if s.open:
             choices += [(14, self.commit), (10, self.roll_back), (12, self.savepoint), (8, self.roll_back_to), (4, self.release)]
         else:
@@ -597,8 +597,17 @@ class Driver:
 
     def outside(self, s):
         r = self.rng
-        id = self.some_job(s)
-        verb = r.choice(("cancel", "retry", "reschedule"))
+        self.change(s, r.choice(("cancel", "retry", "reschedule")), self.some_job(s))
+
+    def retry_parent(self, s):
+        """Retries a job that has failed, and of which another job was told so."""
+        failed = {p for job in self.model.jobs.values() if not job.ended for p, end in (job.parents or {}).items()
+                  if end["state"] != "succeeded" and p in self.model.jobs}
+        if failed:
+            self.change(s, "retry", self.rng.choice(sorted(failed)))
+
+    def change(self, s, verb, id):
+        r = self.rng
         job = s.copies.get(id) or self.model.jobs.get(id)
         if verb == "retry" and job is not None and job.key is not None and self.waits(s, {(job.queue, job.key)}):
             return
@@ -620,7 +629,8 @@ class Driver:
         queue = self.rng.choice(list(self.model.queues))
         state = self.rng.choice((*CAN_BEGIN_AGAIN, "delayed"))
         kind = self.rng.choice((None, None, "mail"))
-        if self.size == "large" and state == "delayed":
+        # one transaction retries a limited number
+        if self.size == "large" and (state == "delayed" or sum(j.queue == queue and j.state == state for j in self.model.jobs.values()) > 20):
             return
         if any(t.touched for t in self.model.sessions):
             return

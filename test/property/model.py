@@ -25,6 +25,13 @@ class Error(Exception):
         self.code, self.state = code, state
 
 
+class WaiterBusy(Error):
+    """Another transaction has a job that must wait again: a call for many jobs fails as a whole."""
+
+    def __init__(self):
+        super().__init__(BUSY)
+
+
 @dataclasses.dataclass(frozen=True)
 class Job:
     id: int
@@ -133,6 +140,7 @@ class Model:
         self.queues = {q.name: q for q in queues}
         self.jobs = {}          # as published
         self.keys = {}          # (queue, key) -> (job, until)
+        self.did = collections.Counter()
         self.waits = {}         # blocked job -> {parent: outcome, or None}
         self.replaced = {}      # replaced job -> the job for which it was cancelled
         self.purged = {}        # outcomes of purged jobs
@@ -413,7 +421,28 @@ class Model:
             raise Error(BUSY)
         if copy is not None and copy.changed:
             job = copy
-        return self.step(s, job, verb, run_at, priority)
+        taken_back = verb == "retry" and job.ended and job is not copy
+        state = self.step(s, job, verb, run_at, priority)
+        if taken_back:
+            self.block_waiters(s, id)
+        return state
+
+    def block_waiters(self, s, parent):
+        """The end of a job is taken back: jobs that were freed although it had failed wait again, unless they have begun."""
+        for id, job in sorted(self.jobs.items()):
+            copy = s.copies.get(id)
+            job = copy if copy is not None and copy.changed else job
+            if job.state not in ("ready", "delayed") or parent not in (job.parents or ()):
+                continue
+            freed = len(job.history) - job.history[::-1].index("freed")
+            if set(job.history[freed:]) - {"rescheduled"}:
+                continue
+            if self.holder(id) not in (None, s):
+                raise WaiterBusy
+            failed = frozenset(p for p, end in job.parents.items() if end["state"] != "succeeded")
+            self.change(s, job, "blocked", state="blocked", waited=self.waited_again(job), forgiven=failed, parents=None,
+                        aborts=0, pausing=False, held=False)
+            self.did["blocked again"] += 1
 
     def change_own(self, s, copy, verb, run_at, priority):
         if copy.state == "delayed" and copy.due <= self.now:
@@ -500,6 +529,8 @@ class Model:
             try:
                 self.outside(s, "retry", job.id)
                 n += 1
+            except WaiterBusy:
+                raise
             except Error:
                 pass
         return n
@@ -639,6 +670,10 @@ class Model:
             for parent in [p for p, end in ends.items() if end is None and self.end_of(p) is not None]:
                 ends[parent] = self.end_of(parent)
                 busy = True
+            for parent, end in ends.items():
+                if end is not None and end["state"] != "succeeded" and self.end_of(parent) is None:
+                    ends[parent] = None     # it has begun again
+                    busy = True
             job, holder = self.jobs.get(id), self.holder(id)
             if job is None or job.state != "blocked":
                 del self.waits[id]
@@ -657,6 +692,8 @@ class Model:
                 self.jobs[id] = job.then("cancelled", state="cancelled", due=None, epoch=job.epoch + 1,
                                          said={"error": f"parent {failed[0]} is {ends[failed[0]]['state']}"},
                                          waited={p: end if end and end["state"] == "succeeded" else None for p, end in ends.items()})
+            elif any(end["state"] != "succeeded" and self.holder(parent) is not None for parent, end in ends.items()):
+                continue    # a parent is about to begin again
             else:
                 self.jobs[id] = self.passed(job.then("freed", state="ready" if job.due is None or job.due <= self.now else "delayed",
                                                      due=job.due if job.due is not None and job.due > self.now else None,
