@@ -63,6 +63,8 @@ void note_doomed(core::Entry &e, Micros now) noexcept
 	row.reason = e.has(core::kSuperseded) ? journal::kReasonSuperseded
 				 : asked				  ? journal::kReasonStopped
 										  : journal::kReasonRolledBack;
+	if (e.has(core::kJournalFirst)) // the journal has the claim that was rolled back
+		row.attempt = e.attempt;
 	add_to_batch(e, row);
 	note(e, asked ? Verb::cancel : Verb::kill, {Verb::none, 0}, State::terminal, core::kNever, !asked);
 }
@@ -214,6 +216,8 @@ void lose(core::Entry &e, const core::Engine::PrevMark &prev, Micros now) noexce
 																	 : EventType::lost;
 	journal::EventRow row = event_of(e, type, now);
 	row.reason = undone ? journal::kReasonUndone : why_lost(e);
+	if (undone && type == EventType::cancelled)
+		row.attempt = e.attempt - 1; // the claim that was rolled back does not count
 	const bool goes_on = type == EventType::lost || type == EventType::released;
 	const Micros delay = undone ? core::abort_pause(e.aborts) : retry_of_queue(s).on_lost;
 	if (goes_on)

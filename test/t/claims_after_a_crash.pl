@@ -71,6 +71,20 @@ is(ask($session, q{select attempt from tq_claim('q', wait => '1 h')}), 2, 'the s
 ask($session, 'rollback');
 ok(until_true($node, "select state = 'ready' and attempt = 1 from tq_jobs where id = $next"), '... and again');
 
+my $asked = sql(q{select tq_enqueue('q', priority => 1)});
+is(ask($session, q{begin; select id from tq_claim('q', wait => '1 h')}), $asked, 'a claim in a transaction');
+is(sql("select tq_cancel($asked)"), 'asked', '... whose job is asked to stop');
+ask($session, 'rollback');
+ok(until_true($node, "select state = 'cancelled' from tq_get($asked)"), '... is rolled back');
+is(sql("select attempt from tq_get($asked)"), 0, '... and counts as no attempt');
+my $old = sql(q{select tq_enqueue('q', priority => 1, unique_key => 'k', unique_mode => 'skip_waiting')});
+is(ask($session, q{begin; select id from tq_claim('q', wait => '1 h')}), $old, 'a claim in a transaction');
+my $new = sql(q{select tq_enqueue('q', unique_key => 'k', unique_mode => 'skip_waiting')});
+ask($session, 'rollback');
+ok(until_true($node, "select state = 'cancelled' from tq_get($old)"), '... whose job is superseded, is rolled back');
+is(sql("select attempt from tq_get($old)"), 0, '... and counts as no attempt, either');
+sql("select tq_cancel($new)");
+
 # A claim that does not wait for the journal until the end: its session is cancelled.
 arm($node, 'claimlog-before-insert');
 my $pid = ask($session, 'select pg_backend_pid()');
