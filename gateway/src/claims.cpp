@@ -3,6 +3,8 @@
 #include "problem.hpp"
 #include "waits.hpp"
 
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/this_coro.hpp>
@@ -24,6 +26,7 @@ namespace
 
 constexpr std::ptrdiff_t kMaxKinds = 200; // tq_wait takes 256
 constexpr std::int64_t kBatch = 1000;	  // jobs of one call
+constexpr int kCalls = 2;				  // at a time, of clients that ask for the same
 constexpr auto kLongestPause = 100ms;	  // after rounds in which nobody got a job
 constexpr auto kPollInterval = 1s;		  // where tq_wait is not possible
 
@@ -55,19 +58,20 @@ std::vector<std::string> texts(const tq::Value &array)
 
 struct Claims::Waiter
 {
-	Waiter(const asio::any_io_executor &executor, tq::Value name, std::chrono::microseconds wait)
-		: worker(std::move(name)), timer(executor, wait)
+	Waiter(const asio::any_io_executor &executor, tq::Value name, asio::steady_timer::time_point until)
+		: worker(std::move(name)), timer(executor, until)
 	{}
 
 	tq::Value worker;
 	asio::steady_timer timer;
 	std::vector<Job> jobs;
 	std::exception_ptr error;
+	bool done = false; // a call at once has ended
 };
 
 // A vector of jobs for each client, or one for all if they have no names.
-tq::Task<std::vector<std::vector<Claims::Job>>> Claims::take(const Wish &wish, std::vector<std::string> workers,
-															 int clients)
+tq::Task<std::vector<std::vector<Claims::Job>>> Claims::take(tq::Connection &connection, const Wish &wish,
+															 std::vector<std::string> workers, int clients)
 {
 	std::vector<Given> arguments = {{"queues", "text[]", tq::value(wish.queues)}};
 	if (wish.named)
@@ -87,8 +91,7 @@ tq::Task<std::vector<std::vector<Claims::Job>>> Claims::take(const Wish &wish, s
 	else
 		statement.sql =
 			"SELECT NULL, id, lease, " + json + " FROM " + call_of("tq_claim_any", arguments, statement.values);
-	Pool::Taken connection = co_await pool_.take(wish.role);
-	const tq::Result rows = co_await connection->query(std::move(statement));
+	const tq::Result rows = co_await connection.query(std::move(statement));
 	std::vector<std::vector<Job>> jobs(wish.named ? workers.size() : 1);
 	for (int row = 0; row < rows.rows(); ++row)
 	{
@@ -98,6 +101,120 @@ tq::Task<std::vector<std::vector<Claims::Job>>> Claims::take(const Wish &wish, s
 			{std::string(rows.text(row, 1)), std::string(rows.text(row, 2)), std::string(rows.text(row, 3))});
 	}
 	co_return jobs;
+}
+
+// The waiters that the next call serves. Two clients with the same name are served one after the other.
+Claims::Waiters Claims::first_of(const Wish &wish, const Waiters &waiters, std::int64_t jobs)
+{
+	Waiters first;
+	std::set<std::string> names;
+	for (const auto &waiter : waiters)
+	{
+		if (std::int64_t(first.size()) * wish.max_jobs >= std::min(jobs, kBatch))
+			break;
+		if (!waiter->worker || names.insert(*waiter->worker).second)
+			first.push_back(waiter);
+	}
+	return first;
+}
+
+// Makes one call and distributes its jobs.
+tq::Task<> Claims::hand_out(tq::Connection &connection, const Wish &wish, const Waiters &waiters)
+{
+	std::vector<std::string> workers;
+	for (const auto &waiter : waiters)
+	{
+		if (waiter->worker)
+			workers.push_back(*waiter->worker);
+	}
+	std::vector<std::vector<Job>> taken = co_await take(connection, wish, std::move(workers), int(waiters.size()));
+	for (std::size_t i = 0; i < taken.size(); ++i)
+	{
+		for (std::size_t j = 0; j < taken[i].size(); ++j)
+			waiters[wish.named ? i : j % waiters.size()]->jobs.push_back(std::move(taken[i][j]));
+	}
+}
+
+void Claims::end(const Waiters &waiters, std::exception_ptr error)
+{
+	for (const auto &waiter : waiters)
+	{
+		waiter->error = error;
+		waiter->done = true;
+		waiter->timer.cancel();
+	}
+}
+
+// Ends the waiters. If the server refuses their call, makes one call for each.
+tq::Task<> Claims::settle(tq::Connection &connection, const Wish &wish, Waiters waiters)
+{
+	std::exception_ptr error;
+	bool alone = false;
+	try
+	{
+		co_await hand_out(connection, wish, waiters);
+	}
+	catch (const tq::Error &refusal)
+	{
+		error = std::current_exception();
+		alone = waiters.size() > 1 && !dynamic_cast<const tq::ConnectionError *>(&refusal);
+	}
+	catch (...)
+	{
+		error = std::current_exception();
+	}
+	if (!alone)
+		end(waiters, error);
+	for (std::size_t i = 0; alone && i < waiters.size(); ++i)
+		co_await settle(connection, wish, Waiters(1, waiters[i]));
+}
+
+// Makes calls until the line is empty. A call serves all that are in the line when it gets its connection.
+tq::Task<> Claims::run_line(Wish wish)
+{
+	Line &line = lines_[wish];
+	while (!line.waiters.empty() && !line.gathers)
+	{
+		line.gathers = true;
+		try
+		{
+			Pool::Taken connection = co_await pool_.take(wish.role);
+			line.gathers = false;
+			Waiters first = first_of(wish, line.waiters, kBatch);
+			std::erase_if(line.waiters, [&first](const auto &waiter) {
+				return std::find(first.begin(), first.end(), waiter) != first.end();
+			});
+			co_await settle(*connection, wish, std::move(first));
+		}
+		catch (...)
+		{
+			// there is no connection
+			line.gathers = false;
+			end(std::exchange(line.waiters, {}), std::current_exception());
+		}
+	}
+	if (--line.calls == 0)
+		lines_.erase(wish);
+}
+
+// The jobs that are ready. Clients that ask for the same share a call.
+tq::Task<std::vector<Claims::Job>> Claims::at_once(Wish wish, tq::Value worker)
+{
+	const auto executor = co_await asio::this_coro::executor;
+	const auto self = std::make_shared<Waiter>(executor, std::move(worker), asio::steady_timer::time_point::max());
+	Line &line = lines_[wish];
+	line.waiters.push_back(self);
+	if (line.calls < kCalls && !line.gathers)
+	{
+		++line.calls;
+		asio::co_spawn(executor, run_line(std::move(wish)), asio::detached);
+	}
+	boost::system::error_code error;
+	while (!self->done)
+		co_await self->timer.async_wait(asio::redirect_error(asio::use_awaitable, error));
+	if (self->error)
+		std::rethrow_exception(self->error);
+	co_return std::move(self->jobs);
 }
 
 tq::Task<> Claims::give_back(std::string role, std::vector<Job> jobs)
@@ -148,16 +265,14 @@ tq::Task<Answer> Claims::claim(std::vector<Given> arguments, std::string role, s
 	// nobody overtakes those that wait for the same
 	if (wait <= 0us || !groups_.contains(wish))
 	{
-		std::vector<std::string> workers;
-		if (worker)
-			workers.push_back(*worker);
-		std::vector<std::vector<Job>> jobs = co_await take(wish, std::move(workers), 1);
-		if (!jobs.front().empty() || wait <= 0us || stopped_)
-			co_return answer(role, std::move(jobs.front()));
+		std::vector<Job> jobs = co_await at_once(wish, worker);
+		if (!jobs.empty() || wait <= 0us || stopped_)
+			co_return answer(role, std::move(jobs));
 	}
 	if (stopped_)
 		co_return answer(role, {});
-	const auto waiter = std::make_shared<Waiter>(co_await asio::this_coro::executor, std::move(worker), wait);
+	const auto waiter = std::make_shared<Waiter>(co_await asio::this_coro::executor, std::move(worker),
+												 asio::steady_timer::clock_type::now() + wait);
 	groups_[wish].push_back(waiter);
 	++waiting_;
 	for (const Pair &pair : pairs_of(wish))
@@ -230,45 +345,23 @@ std::set<Claims::Pair> Claims::pairs() const
 // One call for those that have this wish; jobs: how many are ready.
 tq::Task<bool> Claims::serve(Wish wish, std::int64_t jobs)
 {
-	Waiters waiters;
-	std::vector<std::string> workers;
-	std::set<std::string> names;
-	for (const auto &waiter : groups_[wish])
-	{
-		if (std::int64_t(waiters.size()) * wish.max_jobs >= std::min<std::int64_t>(jobs, kBatch))
-			break;
-		// two clients under one name are served one after the other
-		if (waiter->worker && !names.insert(*waiter->worker).second)
-			continue;
-		waiters.push_back(waiter);
-		if (waiter->worker)
-			workers.push_back(*waiter->worker);
-	}
+	const Waiters waiters = first_of(wish, groups_[wish], jobs);
 	bool got = false;
 	std::vector<Job> left;
 	std::exception_ptr error;
 	try
 	{
-		std::vector<std::vector<Job>> taken = co_await take(wish, workers, int(waiters.size()));
-		if (!wish.named)
+		Pool::Taken connection = co_await pool_.take(wish.role);
+		co_await hand_out(*connection, wish, waiters);
+		for (const auto &waiter : waiters)
 		{
-			std::vector<std::vector<Job>> shares(waiters.size());
-			for (std::size_t i = 0; i < taken.front().size(); ++i)
-				shares[i % shares.size()].push_back(std::move(taken.front()[i]));
-			taken = std::move(shares);
-		}
-		for (std::size_t i = 0; i < taken.size(); ++i)
-		{
-			if (taken[i].empty())
+			if (waiter->jobs.empty())
 				continue;
 			got = true;
-			if (!waits(wish, waiters[i]))
-			{
-				std::move(taken[i].begin(), taken[i].end(), std::back_inserter(left));
-				continue;
-			}
-			waiters[i]->jobs = std::move(taken[i]);
-			served(wish, waiters[i]);
+			if (waits(wish, waiter))
+				served(wish, waiter);
+			else
+				std::move(waiter->jobs.begin(), waiter->jobs.end(), std::back_inserter(left));
 		}
 	}
 	catch (const tq::ConnectionError &)

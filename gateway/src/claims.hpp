@@ -52,7 +52,22 @@ private:
 	using Waiters = std::vector<std::shared_ptr<Waiter>>;
 	using Pair = std::pair<std::string, tq::Value>; // a queue and a kind, or any kind
 
-	tq::Task<std::vector<std::vector<Job>>> take(const Wish &wish, std::vector<std::string> workers, int clients);
+	// Clients that ask for the same at once: the next call serves them.
+	struct Line
+	{
+		Waiters waiters;
+		int calls = 0;		  // under way
+		bool gathers = false; // one of them waits for its connection
+	};
+
+	tq::Task<std::vector<std::vector<Job>>> take(tq::Connection &connection, const Wish &wish,
+												 std::vector<std::string> workers, int clients);
+	tq::Task<> hand_out(tq::Connection &connection, const Wish &wish, const Waiters &waiters);
+	tq::Task<> settle(tq::Connection &connection, const Wish &wish, Waiters waiters);
+	static void end(const Waiters &waiters, std::exception_ptr error);
+	tq::Task<std::vector<Job>> at_once(Wish wish, tq::Value worker);
+	tq::Task<> run_line(Wish wish);
+	static Waiters first_of(const Wish &wish, const Waiters &waiters, std::int64_t jobs);
 	tq::Task<> give_back(std::string role, std::vector<Job> jobs);
 	Answer answer(const std::string &role, std::vector<Job> jobs);
 	static std::vector<Pair> pairs_of(const Wish &wish);
@@ -68,6 +83,7 @@ private:
 	const std::string dsn_;
 	const std::string columns_; // of a job
 	std::map<Wish, Waiters> groups_; // each in order of arrival; none is empty
+	std::map<Wish, Line> lines_;	 // each has calls under way
 	std::size_t waiting_ = 0;
 	int vain_ = 0; // rounds without a job
 	tq::Connection connection_;

@@ -88,6 +88,28 @@ def case_complete(front):
     front.say(number <= 6, "they share commits", number)
 
 
+def case_claim(front):
+    front.gateway("--connections", "1")
+    queue, other = front.queue(), front.queue()
+    front.query("SELECT tq_enqueue_many(%s, array_fill('1'::jsonb, '{%s}'))", queue, CLIENTS)
+    names = [None if n < 8 else f"worker {n}" for n in range(CLIENTS)]
+    names[10], names[12] = "x" * 1000, names[11]
+    with busy(front, other) as calls:
+        for name in names:
+            calls.append(Call(front, f"/v1/queues/{queue}:claim", {"worker": name} if name else {}))
+    replies = [call.answer() for call in calls]
+    alone = front.post(f"/v1/queues/{queue}:claim", calls[10].body)
+    front.same((replies[10].status, replies[10].body), (alone.status, alone.body), "a name that is refused: the same answer as alone")
+    front.same(alone.status, 400, "... which is an error")
+    good = [n for n in range(CLIENTS) if n != 10]
+    jobs = [job["id"] for n in good for job in replies[n].json["jobs"]]
+    front.same([len(replies[n].json["jobs"]) for n in good], [1] * len(good), "clients that claim at once get a job each")
+    front.same(len(set(jobs)), len(good), "nobody gets the job of another")
+    front.same([front.get(job, "worker") for job in jobs[8:]], [names[n] for n in good if n >= 8], "each job belongs to the worker that asked")
+    number = front.value("SELECT count(DISTINCT (tq_get(i)).claimed_at) FROM unnest(%s::bigint[]) i", jobs[:8])
+    front.say(number <= 4, "they share calls", number)
+
+
 def case_roles(front):
     """Calls of two roles come at once: rights are those of each, and no transaction has both."""
     roles(front, "gw_one", "gw_two")
