@@ -163,13 +163,17 @@ is(unfinished($node, 'work'), $left, 'H33: which the original does not notice');
 # H23
 #
 is(in_db('postgres', q{select count(*) > 0 from pg_inherits where inhrelid::regclass::text ~ '^tq.job_[1-9]'}), 't', 'H23: there are numbered segments');
-in_db('postgres', q{begin; drop extension tq; create extension tq; select tq_enqueue('work'); commit});
+my $drop = q{begin; select count(*) from tq.segment; drop extension tq; select count(*) from pg_locks where pid = pg_backend_pid()};
+my ($segments, $locks) = split /\n/, in_db('postgres', qq{$drop; create extension tq; select tq_enqueue('work'); commit});
 is(in_db('postgres', q{select count(*) from tq.job}), 1, 'H23: DROP EXTENSION takes the segments along without CASCADE');
 is(scalar(work_off($node, 'work')), 1, 'H23: the new extension has its own jobs only');
 my (undef, undef, $both) = $node->psql('postgres', q{begin; set local tq.publish_limit = 0; select tq_enqueue('work');
 	drop extension tq; create extension tq; select tq_enqueue('work'); commit});
 like($both, qr/cannot use tq before and after re-creating the extension/, 'H23: many jobs cannot be enqueued on both sides');
-in_db('postgres', 'drop extension tq');
+segment_after($node, 0);
+my $each = in_db('postgres', q{select 25 + count(*) from pg_constraint where contype = 'n' and conrelid::regclass::text ~ '^tq.(job|event)_1$'});
+my ($fewer_segments, $fewer_locks) = split /\n/, in_db('postgres', "$drop; commit");
+is($locks - $fewer_locks, $each * ($segments - $fewer_segments), "H23: it takes $each locks for each of $segments segments");
 is(in_db('postgres', q{select count(*) from pg_namespace where nspname = 'tq'}), 0, 'H23: nothing remains');
 in_db('postgres', 'create extension tq');
 until_true($node, q{select count(*) = 0 from tq_claim('work')});
