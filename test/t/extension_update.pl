@@ -175,6 +175,7 @@ for my $version (@released)
 	begin_ask($waiting, q{select count(*) from tq_claim('later', wait => '3 min')});
 	until_true($node, q{select waiting = 1 from tq_stats() where queue = 'later'}, 'a claim that waits', $database);
 
+	in_db($database, "create access method other type table handler heap_tableam_handler; alter database $database set default_table_access_method = other");
 	# jobs in every state, which are unchanged, and continue
 	my ($out, $err) = ('', '');
 	IPC::Run::run([ '/usr/bin/python3', $in_place, $node->connstr($database), 'alter extension tq update' ], '>', \$out, '2>', \$err);

@@ -165,9 +165,12 @@ for my $queue (qw(all strict turns))
 $node->safe_psql('postgres', q{select tq_reschedule(id, priority => 1) from (select id from tq_jobs where queue = 'all' and state = 'ready' limit 5) j});
 for my $mode (qw(fast immediate))
 {
+	my $warned = $node->safe_psql('postgres', q{select string_agg(quote_literal(item), ', ') from tq_health() where status <> 'ok' or item = 'clock'});
 	$node->stop($mode);
 	$node->start;
 	loaded($node);
+	ok(until_true($node, "select not exists (select from tq_health() where status <> 'ok' and item not in ($warned))"),
+		"tq_health() warns of nothing else after a restart, $mode");
 	clock($node, 300, 0);    # some are due, and some have expired
 	check_journal($node, "the journal is consistent after a restart, $mode");
 	is(health('jobs found again by audits'), 'ok|0', '... and audits found nothing that a restart explains');

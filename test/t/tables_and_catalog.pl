@@ -243,6 +243,12 @@ is($new->safe_psql('special', q{select count(*) from pg_class c join pg_am a on 
 	0, 'all tables are heap tables, whatever the default is');
 is($new->safe_psql('special', 'show default_table_access_method'), 'other', '... which stays');
 scheduler_of($new, 'special');
+$new->safe_psql('special', 'create role keeper login; alter database special owner to keeper');
+my @dump = ('pg_dump', '-U', 'keeper', '-d', 'special', '-f', PostgreSQL::Test::Utils::tempdir() . '/special');
+$new->command_fails_like(\@dump, qr/permission denied for schema tq/, 'the owner of a database cannot dump tables of tq');
+$new->command_ok([ @dump, '--exclude-schema=tq' ], '... but all others');
+$new->safe_psql('special', 'grant pg_read_all_data to keeper');
+$new->command_ok(\@dump, '... and all with pg_read_all_data');
 $new->safe_psql('special', 'alter database special is_template true');
 ok(until_true($new, q{select value || coalesce(hint, '') ~ '^not running.*is a template.*IS_TEMPLATE false' from tq_health() where item = 'scheduler'}, 'a template', 'special'),
 	'no worker runs in a template, and tq_health says why');
