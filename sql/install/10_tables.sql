@@ -210,6 +210,8 @@ CREATE TABLE tq.edge (
 	parent_id bigint NOT NULL,
 	child_id  bigint NOT NULL,
 	failed    boolean NOT NULL DEFAULT false, -- the child was freed although the parent had failed
+	shown     boolean NOT NULL DEFAULT false, -- as in tq.dependency
+	own       boolean NOT NULL DEFAULT false, -- shown, but not the outcome of a job that replaces the parent
 	PRIMARY KEY (parent_id, child_id)
 );
 

@@ -160,6 +160,8 @@ CREATE TABLE tq.edge (
 	parent_id bigint NOT NULL,
 	child_id  bigint NOT NULL,
 	failed    boolean NOT NULL DEFAULT false,
+	shown     boolean NOT NULL DEFAULT false,
+	own       boolean NOT NULL DEFAULT false,
 	PRIMARY KEY (parent_id, child_id)
 );
 SELECT pg_catalog.pg_extension_config_dump('tq.edge', '');

@@ -21,6 +21,7 @@ pg::Statement record_outcome = {
 	" || CASE WHEN shown AND $3 IS NOT NULL THEN jsonb_build_object('result', $3) ELSE '{}' END"
 	" || CASE WHEN shown AND $4 IS NOT NULL THEN jsonb_build_object('error', left($4, 100000)) ELSE '{}' END"
 	" || CASE WHEN shown AND $7 THEN jsonb_build_object('left_out', true) ELSE '{}' END"
+	" || CASE WHEN outcome @> " TQ_OWN " THEN " TQ_OWN " ELSE '{}' END"
 	" WHERE parent_id = $1 AND state IS NULL AND child_id = ANY (ARRAY("
 	"SELECT child_id FROM tq.dependency WHERE parent_id = $1 AND child_id > $6 AND state IS NULL ORDER BY child_id "
 	"LIMIT $5))"
@@ -43,7 +44,7 @@ pg::Statement pass_on = {
 	{INT8OID, INT8OID, INT8OID, INT8OID}};
 // The ends of a parent that has begun again. A job that has succeeded does not.
 pg::Statement take_back = {
-	"UPDATE tq.dependency SET state = NULL, outcome = '{\"replaceable\": false}'"
+	"UPDATE tq.dependency SET state = NULL, outcome = " TQ_OUTCOME_OPEN
 	" WHERE parent_id = $1 AND state <> 'succeeded' AND child_id = ANY (ARRAY("
 	"SELECT child_id FROM tq.dependency WHERE parent_id = $1 AND state <> 'succeeded' ORDER BY child_id LIMIT $2))"
 	" RETURNING child_id AS id",

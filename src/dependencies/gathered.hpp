@@ -14,6 +14,12 @@ constexpr Size kBytesAtOnce = 524288;
 constexpr int kEnded = 256;
 constexpr int kMost = 2 * kEnough + 50; // including the children of the last check
 
+// In tq.dependency.outcome: the child is given the outcome only because one transaction enqueued both, so not that of a
+// job that replaces the parent. It stays in the outcome of a parent that has ended, because ends can be taken back.
+#define TQ_OWN "'{\"replaceable\": false}'::jsonb"
+// The outcome in a row whose end is taken back. A large batch keeps no outcomes.
+#define TQ_OUTCOME_OPEN "CASE WHEN outcome IS NULL OR outcome @> " TQ_OWN " THEN " TQ_OWN " END"
+
 struct Child
 {
 	core::JobId id;

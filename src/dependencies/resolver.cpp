@@ -30,20 +30,23 @@ pg::Statement standing = {"SELECT bool_or(state IS NULL) AS waits, bool_or(state
 						  {INT8OID}};
 // The parents of a child. The largest outcomes do not fit into $2 bytes together; sizes are without compression.
 #define TQ_PARENTS                                                                                                     \
-	"(SELECT *, sum(size) OVER (ORDER BY size, parent_id) <= $2 AS fits FROM (SELECT *, pg_column_size(outcome || "    \
-	"'{}') AS size FROM tq.dependency WHERE child_id = $1 AND parent_id > 0) s) d"
+	"(SELECT *, sum(size) OVER (ORDER BY size, parent_id) <= $2 AS fits FROM (SELECT parent_id, state, shown,"         \
+	" outcome - 'replaceable' AS outcome, outcome @> " TQ_OWN " AS own, pg_column_size(outcome || '{}') AS size"       \
+	" FROM tq.dependency WHERE child_id = $1 AND parent_id > 0) s) d"
 pg::Statement outcomes = {
 	"SELECT jsonb_object_agg(parent_id, CASE WHEN fits THEN outcome"
 	" ELSE jsonb_build_object('state', state, 'left_out', true) END) AS outcomes FROM " TQ_PARENTS,
 	2,
 	{INT8OID, INT8OID}};
 // For a child that is cancelled, and may wait for its parents again (retry_graph.cpp): their outcomes. Of parents that
-// have not succeeded, and of those whose outcomes do not fit, only the ids.
+// have not succeeded, and of those whose outcomes do not fit, only the ids. Also which outcomes the child is not given,
+// and which it is given only because one transaction enqueued both.
 pg::Statement waited_for = {
 	"SELECT jsonb_build_object('parents', jsonb_object_agg(parent_id,"
 	" CASE WHEN state = 'succeeded' AND fits THEN outcome END)) || CASE WHEN bool_and(shown) THEN '{}'"
-	" ELSE jsonb_build_object('hidden', jsonb_agg(parent_id) FILTER (WHERE NOT shown)) END AS outcomes"
-	" FROM " TQ_PARENTS,
+	" ELSE jsonb_build_object('hidden', jsonb_agg(parent_id) FILTER (WHERE NOT shown)) END"
+	" || CASE WHEN bool_or(own) THEN jsonb_build_object('own', jsonb_agg(parent_id) FILTER (WHERE own))"
+	" ELSE '{}' END AS outcomes FROM " TQ_PARENTS,
 	2,
 	{INT8OID, INT8OID}};
 #undef TQ_PARENTS
@@ -53,9 +56,10 @@ pg::Statement waited_for = {
 pg::Statement forget_child = {TQ_SOME_ROWS, 2, {INT8OID, INT8OID}};
 // The same, and records which jobs it has waited for.
 pg::Statement settle_child = {
-	"WITH gone AS (" TQ_SOME_ROWS " RETURNING parent_id, state), kept AS ("
-	"INSERT INTO tq.edge AS e (parent_id, child_id, failed)"
-	" SELECT parent_id, $1, $3 AND coalesce(state <> 'succeeded', false) FROM gone WHERE parent_id > 0"
+	"WITH gone AS (" TQ_SOME_ROWS " RETURNING parent_id, state, shown, outcome), kept AS ("
+	"INSERT INTO tq.edge AS e (parent_id, child_id, failed, shown, own)"
+	" SELECT parent_id, $1, $3 AND coalesce(state <> 'succeeded', false), shown,"
+	" coalesce(outcome @> " TQ_OWN ", false) FROM gone WHERE parent_id > 0"
 	" ON CONFLICT (parent_id, child_id) DO UPDATE SET failed = true WHERE excluded.failed AND NOT e.failed)"
 	" SELECT FROM gone",
 	3,
@@ -67,8 +71,7 @@ pg::Statement failed_parents = {
 	4,
 	{INT8OID, INT8OID, INT8OID, BOOLOID}};
 pg::Statement reopen_parent = {
-	"UPDATE tq.dependency SET state = NULL, outcome = '{\"replaceable\": false}'"
-	" WHERE parent_id = $1 AND child_id = $2",
+	"UPDATE tq.dependency SET state = NULL, outcome = " TQ_OUTCOME_OPEN " WHERE parent_id = $1 AND child_id = $2",
 	2,
 	{INT8OID, INT8OID}};
 // Each step of the recursion finds the next id in the index. So the many rows of one parent, or of one child, are not

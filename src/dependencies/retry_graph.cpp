@@ -126,7 +126,7 @@ void block_waiter(Db &db, JobId parent, JobId id, int64 *begun)
 		}
 		const pg::Array<JobId> parents = w.is_callback ? pg::Array<JobId>{} : parents_of(w);
 		const JobResult out = w.is_callback		? block_callback(db, r, w)
-							  : parents.n > 0 ? block(db, r, w, detail_for(db, w, parents), parents)
+							  : parents.n > 0 ? block(db, r, w, detail_for(db, id, w, parents), parents)
 											  : JobResult{Verdict::absent, nullptr}; // a row written by hand
 		if (out.verdict == Verdict::done || out.verdict == Verdict::absent)
 			return;
@@ -200,7 +200,7 @@ JobResult retry_alone(Db &db, const JobRequest &r, bool with_children)
 	look_at_parents(db);
 	pg::Array<JobId> forgiven;
 	bool any_lives = false;
-	Jsonb *detail = w.for_parents ? w.detail : detail_for(db, w, parents);
+	Jsonb *detail = w.for_parents ? w.detail : detail_for(db, r.id, w, parents);
 	for (int64 i = 0; i < parents.n; ++i)
 	{
 		if (had_succeeded(detail, parents[i]))

@@ -123,22 +123,25 @@ Now parent_now(const Db &db, JobId id)
 	return out.exists && !out.ended ? Now::lives : out.succeeded ? Now::succeeded : Now::failed;
 }
 
-Jsonb *detail_for(Db &db, const Waited &w, const pg::Array<JobId> &parents)
+Jsonb *detail_for(Db &db, JobId id, const Waited &w, const pg::Array<JobId> &parents)
 {
 	static pg::Statement made = {
 		"SELECT jsonb_build_object('parents', jsonb_object_agg(id, CASE WHEN o ->> 'state' = 'succeeded' THEN o END),"
-		" 'hidden', coalesce(jsonb_agg(id) FILTER (WHERE id <> ALL ($2) AND NOT coalesce(o ? 'error', false)), '[]'))"
-		" AS detail FROM (SELECT id, $3 -> id::text AS o FROM unnest($1) p (id)) p",
-		3,
-		{INT8ARRAYOID, INT8ARRAYOID, JSONBOID}};
+		" 'hidden', coalesce(jsonb_agg(id) FILTER (WHERE NOT coalesce(shown, id = ANY ($2) OR o ? 'error')), '[]'),"
+		" 'own', coalesce(jsonb_agg(id) FILTER (WHERE coalesce(own, true)), '[]')) AS detail"
+		" FROM (SELECT id, $3 -> id::text AS o,"
+		" (SELECT shown FROM tq.edge WHERE parent_id = id AND child_id = $4) AS shown,"
+		" (SELECT own FROM tq.edge WHERE parent_id = id AND child_id = $4) AS own FROM unnest($1) u (id)) p",
+		4,
+		{INT8ARRAYOID, INT8ARRAYOID, JSONBOID, INT8OID}};
 	pg::Array<JobId> read;
 	for (int64 i = 0; i < parents.n; ++i)
 		if (passes_outcome(db, parents[i]) != Passes::nothing)
 			read.append(CurrentMemoryContext, parents[i]);
 	Datum values[] = {PointerGetDatum(pg::id_array(parents.data, static_cast<int>(parents.n))),
 					  PointerGetDatum(pg::id_array(read.data, static_cast<int>(read.n))),
-					  PointerGetDatum(w.freed ? w.detail : nullptr)};
-	const char nulls[] = {' ', ' ', w.freed ? ' ' : 'n', '\0'};
+					  PointerGetDatum(w.freed ? w.detail : nullptr), Int64GetDatum(id)};
+	const char nulls[] = {' ', ' ', w.freed && w.detail != nullptr ? ' ' : 'n', ' ', '\0'};
 	const MemoryContext outside = CurrentMemoryContext;
 	const pg::OwnerScope scope = enter_registry(db);
 	pg::run(made, values, nulls);
@@ -156,7 +159,8 @@ pg::Statement insert_again = {
 	"INSERT INTO tq.dependency (parent_id, child_id, on_failure, shown, state, outcome)"
 	" SELECT key::bigint, $1, CASE WHEN $4 OR key::bigint = ANY ($3) THEN 'r' ELSE 'c' END,"
 	" NOT coalesce($2 -> 'hidden' @> to_jsonb(key::bigint), false),"
-	" CASE WHEN value <> 'null' THEN 'succeeded' END, coalesce(nullif(value, 'null'), '{\"replaceable\": false}')"
+	" CASE WHEN value <> 'null' THEN 'succeeded' END,"
+	" CASE WHEN value <> 'null' THEN value WHEN $2 -> 'own' @> to_jsonb(key::bigint) THEN " TQ_OWN " END"
 	" FROM jsonb_each($2 -> 'parents') ON CONFLICT DO NOTHING RETURNING parent_id, state",
 	4,
 	{INT8OID, JSONBOID, INT8ARRAYOID, BOOLOID}};

@@ -45,9 +45,9 @@ enum class Now : uint8
 };
 Now parent_now(const Db &db, core::JobId id);
 
-// What a job has waited for, in the form of the event that cancels a job because of its parents. Where it is not known
-// what the job is given, the right of the role that retries it decides.
-Jsonb *detail_for(Db &db, const Waited &w, const pg::Array<core::JobId> &parents);
+// What a job has waited for, in the form of the event that cancels a job because of its parents. tq.edge has what the
+// job is given; without it, the right of the role that retries it decides.
+Jsonb *detail_for(Db &db, core::JobId id, const Waited &w, const pg::Array<core::JobId> &parents);
 
 // Blocks the job, and writes the dependencies that the resolver has deleted. Outcomes of parents that have succeeded
 // are kept; the resolver looks at the others. The failures of the parents in `forgiven` do not cancel the job.

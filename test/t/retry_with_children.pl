@@ -466,6 +466,43 @@ is(restored($p), 'ready', 'a child that does not get the result');
 succeeds('p', '"hidden"');
 is(sql(q{select parents from tq_claim('c', wait => '3 min')}), qq({"$p": {"state": "succeeded"}}), '... does not get it after a retry by another role');
 sql('select tq_complete(id, lease) from tq_running');
+$p = enqueue('p');
+ask($other, 'set role boss');
+$c = ask($other, "select tq_enqueue('c', depends_on => '{$p}', $anyway)");
+ask($other, 'reset role');
+fails('p');
+all_become('ready', $c);
+is(sql("select tq_retry($p)") . state_of($c), 'readyblocked', '... nor does one that was free, when another role retries its parent');
+succeeds('p', '"hidden"');
+is(sql(q{select parents from tq_claim('c', wait => '3 min')}), qq({"$p": {"state": "succeeded"}}), '... it gets the state only');
+sql('select tq_complete(id, lease) from tq_running');
+
+# a parent that has begun again is replaced: the child gets the result of the new job if its enqueuer may read the queue,
+# not if it has only enqueued both in one transaction
+sql(q{create role maker login; select tq_grant(queue, 'maker', 'produce') from unnest('{p,q,anyway}'::text[]) queue});
+for my $role ('none', 'maker')
+{
+	for my $freed (0, 1)
+	{
+		$q = enqueue('q');
+		ask($other, "set role $role; begin");
+		$p = ask($other, q{select tq_enqueue('p', unique_key => 'r')});
+		$run = ask($other, "select tq_enqueue('anyway', depends_on => '{$p,$q}', $anyway)");
+		ask($other, 'commit; reset role');
+		succeeds('q') if $freed;
+		fails('p');
+		$freed ? all_become('ready', $run) : until_true($node, "select state = 'dead' from tq.dependency where parent_id = $p", 'an end is known');
+		sql("select tq_retry($p)");
+		until_true($node, "select state is null from tq.dependency where parent_id = $p", 'and taken back');
+		$e = enqueue('p', q{unique_key => 'r', unique_mode => 'replace'});
+		until_true($node, "select count(*) = 1 from tq.dependency where parent_id = $e", 'the child waits for the new job');
+		succeeds('p', '"new"');
+		succeeds('q') if !$freed;
+		is(sql(qq{select parents -> '$e' from tq_claim('anyway', wait => '3 min')}), $role eq 'maker' ? '{"state": "succeeded"}' : '{"state": "succeeded", "result": "new"}',
+			'a parent that was retried and replaced: ' . ($role eq 'maker' ? 'the state' : 'the result') . ($freed ? ', of a child that was free' : ''));
+		sql('select tq_complete(id, lease) from tq_running');
+	}
+}
 clear();
 
 # --- crashes, a dump, retention ---------------------------------------------------------------------------------------------
