@@ -3,8 +3,11 @@
 #include "text.hpp"
 
 #include <tq/calls.hpp>
+#include <tq/detail/backoff.hpp>
 
 #include <CLI/CLI.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
 
 #include <iostream>
 
@@ -14,17 +17,60 @@ namespace cli
 namespace
 {
 
+// Whether the connection is lost, or the server has just started and loads the queues. Else it is a refusal.
+bool is_interruption(const tq::Error &error)
+{
+	return dynamic_cast<const tq::ConnectionError *>(&error) || error.sqlstate() == "TQ009";
+}
+
+// Calls the function with the connection until it returns. After an interruption it is called again, with a new
+// connection.
+template <class Function>
+tq::Task<> through_interruptions(const Global &global, tq::Connection &connection, Function function)
+{
+	tq::detail::Backoff backoff;
+	for (bool said = false;;)
+	{
+		std::string trouble;
+		try
+		{
+			if (!connection.is_open())
+				connection = co_await connect(global);
+			co_await function();
+			if (said)
+				std::cerr << "tq: connected again\n";
+			co_return;
+		}
+		catch (const tq::Error &error)
+		{
+			if (!is_interruption(error))
+				throw;
+			trouble = error.what();
+			connection.close();
+		}
+		if (!std::exchange(said, true))
+			std::cerr << "tq: the connection is lost, trying again: " << trouble << "\n";
+		boost::asio::steady_timer timer(co_await boost::asio::this_coro::executor, backoff.next());
+		co_await timer.async_wait(boost::asio::use_awaitable);
+	}
+}
+
 tq::Task<int> get(Global global, std::int64_t id, bool wait, std::string timeout)
 {
+	using Clock = std::chrono::steady_clock;
+	std::optional<Clock::time_point> until;
+	if (!timeout.empty())
+		until = Clock::now() + parse_duration(timeout);
 	tq::Connection connection = co_await connect(global);
-	if (wait)
-	{
+	const std::vector<std::int64_t> ids(1, id);
+	const auto ended = [&]() -> tq::Task<> {
 		std::optional<tq::Duration> longest;
-		if (!timeout.empty())
-			longest = parse_duration(timeout);
-		std::vector<std::int64_t> ids(1, id);
-		co_await tq::wait_jobs(connection, std::move(ids), longest);
-	}
+		if (until)
+			longest = std::max(std::chrono::duration_cast<tq::Duration>(*until - Clock::now()), tq::Duration());
+		co_await tq::wait_jobs(connection, ids, longest);
+	};
+	if (wait)
+		co_await through_interruptions(global, connection, ended);
 	tq::Statement statement;
 	statement.sql = "SELECT * FROM tq_get($1::bigint)";
 	statement.values.push_back(tq::value(id));
@@ -37,25 +83,29 @@ tq::Task<int> tail(Global global, std::optional<std::string> queue, std::optiona
 {
 	tq::Connection connection = co_await connect(global);
 	std::string cursor = after.value_or("now");
-	for (std::int64_t shown = 0;;)
-	{
+	std::optional<tq::Result> rows;
+	const auto read = [&]() -> tq::Task<> {
 		tq::Statement statement;
 		statement.sql =
 			"SELECT next_after, event IS NOT NULL AS change, at, id, queue, event, state, to_json(c) AS json "
 			"FROM tq_changes(after => $1, queue => $2, wait => '10 s') c";
 		statement.values.push_back(tq::value(cursor));
 		statement.values.push_back(tq::value(queue));
-		const tq::Result rows = co_await connection.query(statement.sql, statement.values);
-		for (int row = 0; row < rows.rows(); ++row)
+		rows = co_await connection.query(statement.sql, statement.values);
+	};
+	for (std::int64_t shown = 0;;)
+	{
+		co_await through_interruptions(global, connection, read);
+		for (int row = 0; row < rows->rows(); ++row)
 		{
-			cursor = rows.text(row, "next_after");
-			if (rows.text(row, "change") != "t")
+			cursor = rows->text(row, "next_after");
+			if (rows->text(row, "change") != "t")
 				continue;
 			if (global.json)
-				std::cout << rows.text(row, "json") << "\n";
+				std::cout << rows->text(row, "json") << "\n";
 			else
-				std::cout << rows.text(row, "at") << "  " << rows.text(row, "id") << "  " << rows.text(row, "queue")
-						  << "  " << rows.text(row, "event") << "  " << rows.text(row, "state") << "\n";
+				std::cout << rows->text(row, "at") << "  " << rows->text(row, "id") << "  " << rows->text(row, "queue")
+						  << "  " << rows->text(row, "event") << "  " << rows->text(row, "state") << "\n";
 			if (++shown == count)
 				co_return 0;
 		}

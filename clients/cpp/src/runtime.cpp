@@ -1,6 +1,7 @@
 // The life of a worker: threads, connections, shutdown, handlers.
 #include "runtime.hpp"
 
+#include <tq/detail/backoff.hpp>
 #include <tq/utf8.hpp>
 
 #include <boost/asio/co_spawn.hpp>
@@ -11,7 +12,6 @@
 
 #include <csignal>
 #include <iostream>
-#include <random>
 #include <unistd.h>
 
 namespace asio = boost::asio;
@@ -24,25 +24,7 @@ namespace
 {
 
 constexpr std::string_view kClaims = "claims";
-constexpr Duration kFirstBackoff = 100ms, kLastBackoff = 30s;
 constexpr auto kGiveUp = 5s; // how long a stopped worker tries to reach the server
-
-// Doubled each time, with a random deviation of up to a half.
-class Backoff
-{
-public:
-	Duration next()
-	{
-		const double factor = std::uniform_real_distribution<>(0.5, 1.5)(random_);
-		const Duration pause(std::int64_t(double(pause_.count()) * factor));
-		pause_ = std::min(pause_ * 2, kLastBackoff);
-		return pause;
-	}
-
-private:
-	Duration pause_ = kFirstBackoff;
-	std::mt19937 random_{std::random_device()()};
-};
 
 void log_to_stderr(LogLevel, const std::string &text) { std::cerr << "tq: " + text + "\n"; }
 

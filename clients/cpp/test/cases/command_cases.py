@@ -144,10 +144,16 @@ def case_waiting(scene):
     tail = scene.start(scene.tq, "tail", queue, "--json", "--count", "1")
     sessions = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query ~ 'tq_wait_jobs|tq_changes' AND pid <> pg_backend_pid()"
     scene.until(lambda: scene.value(sessions) == 2, "both commands wait")
+    scene.restart()
+    scene.until(lambda: scene.value(sessions) == 2, "both commands wait again")
     scene.end(scene.start(scene.tq, "work", queue, "--once", "--", "echo", "5"))
-    shown = json.loads(scene.end(waiting)[1])
-    scene.same((shown["state"], shown["result"]), ("succeeded", 5), "tq get --wait waits for the end of the job")
-    scene.same(json.loads(scene.end(tail)[1])["event"], "succeeded", "tq tail follows the queue")
+    _, out, err = scene.end(waiting)
+    shown = json.loads(out)
+    scene.same((shown["state"], shown["result"], err.count("trying again"), err.count("connected again")), ("succeeded", 5, 1, 1),
+               "tq get --wait waits for the end of the job, also if the server is restarted")
+    _, out, err = scene.end(tail)
+    scene.same((json.loads(out)["event"], err.count("trying again"), err.count("connected again")), ("succeeded", 1, 1),
+               "tq tail follows the queue, also if the server is restarted")
 
 
 def case_completion(scene):
