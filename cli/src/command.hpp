@@ -21,6 +21,7 @@ struct Global
 {
 	std::string dsn;
 	bool json = false;
+	bool any_server = false;		  // also a standby; else the primary of several hosts
 	std::vector<std::string> command; // what follows --
 };
 

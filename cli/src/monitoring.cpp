@@ -5,6 +5,7 @@
 #include <tq/worker.hpp>
 
 #include <CLI/CLI.hpp>
+#include <boost/json.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -23,6 +24,7 @@ tq::Task<int> health(Global global, bool all)
 {
 	try
 	{
+		global.any_server = true;
 		tq::Connection connection = co_await connect(global);
 		const tq::Result worst =
 			co_await connection.query("SELECT CASE WHEN bool_or(status = 'error') THEN 2 WHEN bool_or(status = 'warn') "
@@ -46,7 +48,12 @@ tq::Task<int> health(Global global, bool all)
 	}
 	catch (const tq::Error &error)
 	{
-		std::cout << "TQ CRITICAL - " << error.what() << "\n";
+		if (global.json)
+			std::cout << boost::json::serialize(boost::json::array{
+							 {{"item", "connection"}, {"value", error.what()}, {"status", "error"}, {"hint", nullptr}}})
+					  << "\n";
+		else
+			std::cout << "TQ CRITICAL - " << error.what() << "\n";
 		co_return kCritical;
 	}
 }

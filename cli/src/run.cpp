@@ -86,7 +86,11 @@ tq::Statement statement_of(const Command &command, const Given &given)
 
 tq::Task<tq::Connection> connect(const Global &global)
 {
-	tq::Connection connection = co_await tq::Connection::open(global.dsn);
+	// the copy keeps initializer lists out of the coroutine's expression
+	std::vector<std::pair<std::string, std::string>> defaults;
+	if (!global.any_server)
+		defaults.emplace_back("target_session_attrs", "primary");
+	tq::Connection connection = co_await tq::Connection::open(global.dsn, std::move(defaults));
 	connection.on_notice([](const std::string &text) { std::cerr << "tq: " << text << "\n"; });
 	co_return connection;
 }

@@ -150,7 +150,7 @@ private:
 	{
 		if (!connection_.is_open())
 		{
-			connection_ = co_await tq::Connection::open(global_.dsn);
+			connection_ = co_await connect(global_);
 			connection_.on_notice([this](const std::string &text) { say(first_line(text)); });
 		}
 		while (!orders_.empty())

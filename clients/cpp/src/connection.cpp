@@ -80,7 +80,14 @@ Error error_of(const PGresult *result)
 	std::string message = field(PG_DIAG_MESSAGE_PRIMARY);
 	if (message.empty())
 		message = PQresultErrorMessage(result);
-	return {field(PG_DIAG_SQLSTATE), message, field(PG_DIAG_MESSAGE_DETAIL), field(PG_DIAG_MESSAGE_HINT)};
+	const std::string state = field(PG_DIAG_SQLSTATE);
+	std::string hint = field(PG_DIAG_MESSAGE_HINT);
+	// a function or table that is not there
+	if ((state == "42883" || state == "42P01") && message.find("tq_") != std::string::npos)
+		hint =
+			"Install the extension tq in this database with CREATE EXTENSION tq. If it is older than this program, run "
+			"ALTER EXTENSION tq UPDATE.";
+	return {state, message, field(PG_DIAG_MESSAGE_DETAIL), hint};
 }
 
 using Settings = std::vector<std::pair<std::string, std::string>>;

@@ -133,6 +133,7 @@ def case_health(scene):
     scene.say(code in (0, 1) and out.startswith(("TQ OK", "TQ WARNING")), "tq health answers as a monitoring plugin", f"{code} {out}")
     scene.same(scene.run("--dsn", "port=1", "health")[0], 2, "tq health without a server is critical")
     code, out, _ = scene.run("health", "--json")
+    scene.same([row["status"] for row in json.loads(scene.run("--dsn", "port=1", "health", "--json")[1])], ["error"], "... also without a server")
     scene.say(any(row["item"] == "version" and row["status"] == "ok" for row in json.loads(out)), "tq health --json lists the items", out)
 
 
