@@ -1,11 +1,13 @@
 // A worker for the cases.   usage: tq_test_worker handlers|ledger QUEUE NAME [OPTION=VALUE...]
 //
 // handlers: handlers by kind, each with a behaviour of its own. late: calls of a job that follow the end of its worker. ledger: next() in several coroutines, which end jobs in
-// every way and note in the file LEDGER what they claim, send and hear (test/chaos/ledger.py).
+// every way and note in the file LEDGER what they claim, send and hear (test/chaos/ledger.py). With hold=stop a job runs
+// until it is asked to stop, with hold=FILE until the file is there, else for up to 20 ms.
 #include <tq/tq.hpp>
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <boost/asio/experimental/concurrent_channel.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
@@ -175,18 +177,40 @@ private:
 	int file_;
 };
 
-tq::Task<> take_jobs(tq::Worker &worker, Ledger &ledger, unsigned seed)
+// Waits until the job is asked to stop.
+tq::Task<> asked_to_stop(const tq::Job &job)
+{
+	asio::experimental::concurrent_channel<void(boost::system::error_code)> asked(co_await asio::this_coro::executor,
+																				  1);
+	std::stop_callback on_stop(job.stop(), [&asked] { asked.try_send(boost::system::error_code()); });
+	co_await asked.async_receive(asio::use_awaitable);
+}
+
+tq::Task<> work(const tq::Job &job, const std::string &hold, unsigned random)
+{
+	if (hold == "stop")
+	{
+		co_await asked_to_stop(job);
+		co_return;
+	}
+	asio::steady_timer timer(co_await asio::this_coro::executor);
+	do
+	{
+		timer.expires_after(std::chrono::milliseconds(hold.empty() ? random % 20 : 10));
+		co_await timer.async_wait(asio::use_awaitable);
+	} while (!hold.empty() && access(hold.c_str(), F_OK) != 0); // poll
+}
+
+tq::Task<> take_jobs(tq::Worker &worker, Ledger &ledger, const std::string &hold, unsigned seed)
 {
 	std::mt19937 random(seed);
-	asio::steady_timer timer(co_await asio::this_coro::executor);
 	while (auto job = co_await worker.next())
 	{
 		const std::string payload = (*job)->payload; // {"t": "TOKEN"}
 		ledger.note(*job, "start",
 					std::to_string(Ledger::seconds(*(*job)->lease_expires_at)) + " " +
 						payload.substr(7, payload.size() - 9));
-		timer.expires_after(std::chrono::milliseconds(random() % 20));
-		co_await timer.async_wait(asio::use_awaitable);
+		co_await work(*job, hold, random());
 		const unsigned dice = random() % 100;
 		ledger.note(*job, "end",
 					dice < 80	? "complete"
@@ -215,6 +239,7 @@ tq::Task<> take_jobs(tq::Worker &worker, Ledger &ledger, unsigned seed)
 int main(int count, char **arguments)
 {
 	tq::WorkerOptions options;
+	std::string hold;
 	options.queues = {arguments[2]};
 	options.name = arguments[3];
 	for (int i = 4; i < count; ++i)
@@ -227,6 +252,10 @@ int main(int count, char **arguments)
 			options.shutdown_timeout = std::chrono::milliseconds(std::stoi(value));
 		else if (option == "buffer")
 			options.buffer = std::stoi(value);
+		else if (option == "concurrency")
+			options.concurrency = std::stoi(value);
+		else if (option == "hold")
+			hold = value;
 		else if (option == "kind")
 			options.kinds.push_back(value);
 		else if (option == "drain")
@@ -248,8 +277,8 @@ int main(int count, char **arguments)
 	{
 		worker.start();
 		asio::io_context context(1);
-		for (unsigned i = 0; i < 10; ++i)
-			asio::co_spawn(context, take_jobs(worker, ledger, i), [](std::exception_ptr error) {
+		for (unsigned i = 0; i < unsigned(options.concurrency); ++i)
+			asio::co_spawn(context, take_jobs(worker, ledger, hold, i), [](std::exception_ptr error) {
 				if (error)
 					std::rethrow_exception(error);
 			});

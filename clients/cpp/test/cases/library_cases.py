@@ -7,8 +7,6 @@ import signal
 
 import psycopg2
 
-from scene import Ledger
-
 TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "..")
 VECTORS = os.path.join(TOP, "clients", "vectors", "codec.json")
 
@@ -244,48 +242,3 @@ def case_reconnect(scene):
     scene.same((code, err, scene.get(job)), (0, "", "succeeded"), "a worker tries the next host")
     code, _, err = scene.end(worker(scene, queue, PGPORT="1"))
     scene.say(code != 0 and "onnection" in err, "a worker that never could connect says so and ends", err)
-
-
-def case_killed(scene):
-    """Workers, their sessions and the server are killed; the checker compares ledger and journal."""
-    queue = scene.queue()
-    scene.query("""SELECT tq_alter_queue(%s, '{"retry": {"policy": "fixed", "delay": "50 ms"}}')""", queue)
-    ledger = Ledger(scene.file("ledger"))
-    count = 0
-
-    def start(name):
-        return worker(scene, queue, "lease_ms=1500", "buffer=10", "shutdown_ms=5000", mode="ledger", name=name, LEDGER=ledger.path)
-
-    def produce(n):
-        nonlocal count
-        for _ in range(n // 10):
-            tokens = [f"t{count + i}" for i in range(10)]
-            count += 10
-            ledger.note("test", "enqueue", f"x{tokens[0]}", *tokens)
-            scene.query("SELECT tq_enqueue_many(%s, %s::jsonb[])", queue, [json.dumps({"t": token}) for token in tokens])
-            ledger.note("test", "committed", f"x{tokens[0]}")
-
-    def heard(name, n):
-        scene.until(lambda: ledger.told(name) >= n, f"{n} answers to {name}")
-
-    workers = {name: start(name) for name in ("w1", "w2")}
-    produce(200)
-    heard("w1", 20)
-    scene.end(workers["w1"], signal.SIGKILL)
-    ledger.note("w1", "gone")
-    workers["w3"] = start("w3")
-    produce(200)
-    heard("w3", 20)
-    scene.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name IN ('w2', 'w3')")
-    produce(200)
-    heard("w3", 40)
-    ledger.note("server", "crash")
-    scene.restart("immediate")
-    ledger.note("server", "down")
-    produce(200)
-    heard("w3", 60)
-    scene.end(workers["w2"], signal.SIGTERM)
-    scene.until(lambda: scene.value("SELECT live FROM tq_stats() WHERE queue = %s", queue) == 0, "the end of all jobs")
-    scene.same(scene.end(workers["w3"], signal.SIGTERM)[0], 0, "the last worker ends in order")
-    wrong = ledger.judge(scene)
-    scene.say(not wrong and ledger.told() > 300, "after kills of workers, sessions and the server the checker finds nothing", wrong)

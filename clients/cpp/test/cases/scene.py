@@ -27,6 +27,12 @@ class Scene:
         self.tq = os.path.join(self.built, "cli", "tq")
         self.failed = 0
         self.running = []
+        self.conn = None
+        self.new_database()
+
+    def new_database(self):
+        if self.conn:
+            self.conn.close()
         os.environ["PGDATABASE"] = "postgres"
         admin = self.connect()
         with admin.cursor() as cur:
@@ -140,6 +146,25 @@ class Scene:
             for pid in reversed(stopped):
                 os.kill(pid, signal.SIGCONT)
 
+    @contextlib.contextmanager
+    def at(self, server):
+        """Connects to another server for the block."""
+        before = {name: os.environ[name] for name in server}
+        os.environ.update(server)
+        self.conn = self.until(self.try_connect, "an answer of the server")
+        try:
+            yield
+        finally:
+            os.environ.update(before)
+            self.conn = self.until(self.try_connect, "an answer of the server")
+
+    def connected(self):
+        """Whether the session of the cases is alive."""
+        try:
+            return self.value("SELECT true")
+        except psycopg2.Error:
+            return False
+
     def try_connect(self):
         try:
             conn = self.connect()
@@ -173,8 +198,22 @@ class Ledger:
 
     def told(self, who=None):
         """How many answers a worker, or all of them, got."""
+        return self.count("told", who)
+
+    def lines(self):
         with open(self.path, encoding="utf-8") as lines:
-            return sum(line.split()[2] == "told" and who in (None, line.split()[1]) for line in lines)
+            return [line.split() for line in lines]
+
+    def count(self, event, who=None):
+        return sum(words[2] == event and who in (None, words[1]) for words in self.lines())
+
+    def steps(self):
+        """The begins and ends of attempts, with the number of the attempt."""
+        return [(words[2], words[5]) for words in self.lines() if words[2] in ("start", "end")]
+
+    def note_failover(self):
+        """Another server goes on, which lacks nothing."""
+        self.note("server", "failover", f"{time.time():.6f}")
 
     def judge(self, scene):
         """The lines of the checker about what did not hold."""
