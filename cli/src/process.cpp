@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <set>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -30,6 +31,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kLines = 3; // the program's descriptor for progress
 constexpr std::size_t kMaxLine = 1 << 20;
+constexpr std::chrono::milliseconds kPoll{20};
 
 std::mutex groups_mutex;
 std::set<pid_t> groups;
@@ -203,6 +205,8 @@ public:
 		}
 		// what it wrote before its end; its children may still hold the pipes
 		pump(-1, Clock::now());
+		if (kill_at != Clock::time_point::max())
+			end_children(kill_at);
 		finish_lines();
 		return std::move(outcome_);
 	}
@@ -221,6 +225,22 @@ private:
 		else if (found == pid_)
 			outcome_.signal = WTERMSIG(status);
 		return true;
+	}
+
+	// After SIGTERM: children that outlive the program would go on beside the next attempt.
+	void end_children(Clock::time_point kill_at)
+	{
+		end_.close(); // always readable from now on
+		while (kill(-pid_, 0) == 0)
+		{
+			const auto now = Clock::now();
+			if (now >= kill_at)
+			{
+				kill(-pid_, SIGKILL);
+				return;
+			}
+			pump(-1, std::min(kill_at, now + kPoll));
+		}
 	}
 
 	void pump(int wake, Clock::time_point until)
@@ -243,22 +263,22 @@ private:
 			wait = int(std::clamp<std::int64_t>(
 				std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count(), 0, 1000000));
 		if (!end_.open()) // a kernel without pidfd
-			wait = wait < 0 ? 50 : std::min(wait, 50);
+			wait = wait < 0 ? int(kPoll.count()) : std::min(wait, int(kPoll.count()));
 		if (poll(polls.data(), nfds_t(polls.size()), wait) < 0 && errno != EINTR)
 			fail("cannot poll");
 		write_input();
-		read_all(out_, [this](std::string_view text) {
+		read_pipe(out_, [this](std::string_view text) {
 			const std::size_t room = program_.max_output - std::min(program_.max_output, outcome_.output.size());
 			outcome_.output_cut = outcome_.output_cut || text.size() > room;
 			outcome_.output += text.substr(0, room);
 		});
-		read_all(err_, [this](std::string_view text) {
+		read_pipe(err_, [this](std::string_view text) {
 			(void)!::write(2, text.data(), text.size());
 			outcome_.errors += text;
 			if (outcome_.errors.size() > 2 * program_.max_errors)
 				outcome_.errors.erase(0, outcome_.errors.size() - program_.max_errors);
 		});
-		read_all(lines_, [this](std::string_view text) {
+		read_pipe(lines_, [this](std::string_view text) {
 			line_ += text;
 			for (std::size_t end; (end = line_.find('\n')) != std::string::npos; line_.erase(0, end + 1))
 				program_.line(line_.substr(0, end));
@@ -290,19 +310,25 @@ private:
 		}
 	}
 
+	// Reads what is in the pipe now: its writer may be as fast as this reader.
 	template <class Take>
-	void read_all(Descriptor &from, Take take)
+	void read_pipe(Descriptor &from, Take take)
 	{
 		char buffer[16384];
-		while (from.open())
+		int left = 0;
+		if (from.open() && ioctl(from.get(), FIONREAD, &left) != 0)
+			left = 0;
+		left = std::max(left, 1); // for its end
+		while (from.open() && left > 0)
 		{
-			const ssize_t count = ::read(from.get(), buffer, sizeof buffer);
+			const ssize_t count = ::read(from.get(), buffer, std::min(sizeof buffer, std::size_t(left)));
 			if (count > 0)
 				take(std::string_view(buffer, std::size_t(count)));
 			else if (count == 0 || (errno != EAGAIN && errno != EINTR))
 				from.close();
 			else if (errno == EAGAIN)
 				return;
+			left -= int(std::max<ssize_t>(count, 0));
 		}
 	}
 

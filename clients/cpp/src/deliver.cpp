@@ -81,8 +81,14 @@ void Runtime::send_beat(Beat beat)
 
 void Runtime::set_progress(const std::shared_ptr<Held> &job, std::string json)
 {
-	post([self = shared_from_this(), job, json = std::move(json)]() mutable {
+	{
+		std::lock_guard lock(job->progress_mutex);
+		const bool planned = job->progress.has_value();
 		job->progress = std::move(json);
+		if (planned)
+			return; // nothing piles up, however often a handler calls this
+	}
+	post([self = shared_from_this()] {
 		self->progress_waits = true;
 		self->deliver_event.notify();
 	});
@@ -371,12 +377,13 @@ void Runtime::collect(Round &round)
 	{
 		for (const auto &[id, job] : held)
 		{
-			if (!job->progress || job->finish)
+			Value progress = job->take_progress();
+			if (!progress || job->finish)
 				continue;
 			round.add(call("tq_heartbeat",
 						   {{"id", "bigint", value(id)},
 							{"lease", "bigint", value(job->data.lease)},
-							{"progress", "jsonb", std::exchange(job->progress, {})}},
+							{"progress", "jsonb", std::move(progress)}},
 						   "action"),
 					  [this, job = job, sent = round.sent](const Reply &reply) {
 						  if (const Error *error = std::get_if<Error>(&reply))

@@ -55,6 +55,8 @@ struct Held
 	std::atomic<Start> start = kWaiting;
 	std::atomic<StopReason> reason = StopReason::kNone;
 	std::atomic<bool> completed_by_caller = false; // Job::complete_in
+	std::mutex progress_mutex;
+	Value progress; // the latest, not sent yet; under progress_mutex
 
 	// the rest is used in the runtime's thread only
 	Clock::time_point lease_until;
@@ -64,7 +66,12 @@ struct Held
 	Clock::time_point finish_at; // not earlier
 	bool alone = false;			 // the server refused a batch with it
 	std::function<void(bool)> answered;
-	Value progress; // the latest, not sent yet
+
+	Value take_progress()
+	{
+		std::lock_guard lock(progress_mutex);
+		return std::exchange(progress, {});
+	}
 
 	void request_stop(StopReason why)
 	{

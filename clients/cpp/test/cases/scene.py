@@ -4,6 +4,7 @@ import io
 import itertools
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import time
@@ -173,6 +174,14 @@ class Scene:
             return conn
         except psycopg2.Error:
             return None
+
+
+def alive(pid):
+    """Whether a process is there and no zombie, which a container may leave."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def parent_of(pid):
