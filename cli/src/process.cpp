@@ -1,18 +1,17 @@
 // One poll() loop per program: its pipes, its end (a pidfd), and an eventfd for the stop request.
 #include "process.hpp"
 
+#include "guard.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <fcntl.h>
-#include <mutex>
 #include <poll.h>
-#include <set>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <system_error>
@@ -32,9 +31,6 @@ using Clock = std::chrono::steady_clock;
 constexpr int kLines = 3; // the program's descriptor for progress
 constexpr std::size_t kMaxLine = 1 << 20;
 constexpr std::chrono::milliseconds kPoll{20};
-
-std::mutex groups_mutex;
-std::set<pid_t> groups;
 
 [[noreturn]] void fail(const char *what) { throw std::system_error(errno, std::generic_category(), what); }
 
@@ -101,7 +97,7 @@ std::vector<std::string> merged_environment(const std::vector<std::string> &adde
 [[noreturn]] void become(const std::array<int, 4> &descriptors, char *const *arguments, char *const *environment)
 {
 	setpgid(0, 0);
-	prctl(PR_SET_PDEATHSIG, SIGKILL); // no process would renew the lease
+	guard_group(getpid()); // without a parent no process renews the lease
 	for (int i = 0; i < int(descriptors.size()); ++i)
 	{
 		// above 9, so that none is overwritten before its turn
@@ -156,10 +152,6 @@ public:
 		if (pid_ < 0)
 			fail("cannot fork");
 		setpgid(pid_, pid_); // by the first of the two that comes to it
-		{
-			std::lock_guard lock(groups_mutex);
-			groups.insert(pid_);
-		}
 		in_ = std::move(in.write);
 		out_ = std::move(out.read);
 		err_ = std::move(err.read);
@@ -169,11 +161,7 @@ public:
 		end_ = Descriptor(int(syscall(SYS_pidfd_open, pid_, 0)));
 	}
 
-	~Running()
-	{
-		std::lock_guard lock(groups_mutex);
-		groups.erase(pid_);
-	}
+	~Running() { release_group(pid_); }
 
 	Outcome wait(const std::stop_token &stop)
 	{
@@ -346,13 +334,6 @@ Outcome run_program(const Program &program, const std::stop_token &stop)
 {
 	Running running(program);
 	return running.wait(stop);
-}
-
-void kill_all_programs() noexcept
-{
-	std::lock_guard lock(groups_mutex);
-	for (pid_t group : groups)
-		kill(-group, SIGKILL);
 }
 
 } // namespace cli

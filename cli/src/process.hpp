@@ -33,10 +33,7 @@ struct Outcome
 };
 
 // Runs the program until it ends. When stop is requested or the timeout passes, its group gets SIGTERM, and SIGKILL after
-// grace. Standard error is also passed on. Raises std::system_error.
+// grace. Standard error is also passed on. There is a Guard (guard.hpp). Raises std::system_error.
 Outcome run_program(const Program &program, const std::stop_token &stop);
-
-// Kills the groups of all programs that run.
-void kill_all_programs() noexcept;
 
 } // namespace cli

@@ -1,5 +1,6 @@
 // tq work: runs a program for each job.
 #include "command.hpp"
+#include "guard.hpp"
 #include "process.hpp"
 #include "text.hpp"
 
@@ -210,6 +211,7 @@ int run(Work work, const Global &global)
 		program.timeout = parse_duration(work.timeout);
 	// a program that ignores SIGTERM is killed first
 	options.cancel_timeout = tq::Duration(program.grace) + std::chrono::seconds(1);
+	const Guard guard;
 	tq::Worker worker(options);
 	worker.on_any([&program](tq::Job job) -> std::optional<std::string> {
 		const std::string name = program.command.front();
@@ -222,17 +224,7 @@ int run(Work work, const Global &global)
 		one.line = [&lines](const std::string &line) { lines.take(line); };
 		return result_of(job, run_program(one, job.stop()), lines, name);
 	});
-	try
-	{
-		const int code = worker.run();
-		kill_all_programs();
-		return code;
-	}
-	catch (...)
-	{
-		kill_all_programs();
-		throw;
-	}
+	return worker.run();
 }
 
 } // namespace

@@ -3,6 +3,8 @@ import json
 import os
 import signal
 
+from scene import alive
+
 
 def work(scene, queue, script, *options, **environment):
     """A worker that runs the script of sh for each job."""
@@ -153,11 +155,14 @@ def case_killed_worker(scene):
     queue = scene.queue()
     job = scene.enqueue(queue)
     pid_file = scene.file("pid")
-    worker = work(scene, queue, f"echo $$ > {pid_file}; exec sleep 100", "--lease", "300ms")     # sleeps: long work
-    pid = scene.until(lambda: os.path.exists(pid_file) and open(pid_file, encoding="utf-8").read().strip(), "the program runs")
+    script = f"sleep 100 & echo $$ $! > {pid_file}.part; mv {pid_file}.part {pid_file}; wait"     # sleeps: long work
+    worker = work(scene, queue, script, "--lease", "2s")
+    scene.until(lambda: os.path.exists(pid_file), "the program runs")
+    with open(pid_file, encoding="utf-8") as file:
+        pids = file.read().split()
     scene.end(worker, signal.SIGKILL)
-    scene.until(lambda: not os.path.exists(f"/proc/{pid}"), "the program dies with its worker")
-    scene.say(True, "work: a program dies with its worker")
+    scene.until(lambda: not any(alive(pid) for pid in pids), "the program and its child end")
+    scene.say(True, "work: a program and its children end with a killed worker")
     scene.end(work(scene, queue, "echo 1", "--once"))
     scene.same((scene.get(job), scene.get(job, "attempt")), ("succeeded", 2), "work: another worker runs the job of a killed one")
 
