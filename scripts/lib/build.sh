@@ -49,7 +49,7 @@ _tq_make() {
 _tq_ccache() {
 	tq_need ccache || :
 	TQ_CCACHE=$(command -v ccache) || TQ_CCACHE=
-	CCACHE_BASEDIR=$TQ_SRC CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_PCH_EXTSUM=1 CCACHE_MAXSIZE=4G
+	CCACHE_BASEDIR=${TQ_SRC:-$TQ_ROOT} CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_PCH_EXTSUM=1 CCACHE_MAXSIZE=4G
 	export CCACHE_PCH_EXTSUM TQ_CCACHE CCACHE_BASEDIR CCACHE_NOHASHDIR CCACHE_SLOPPINESS CCACHE_MAXSIZE
 }
 
@@ -136,8 +136,9 @@ tq_build_clients() {
 	esac
 	# shellcheck disable=SC2046 # a list of names
 	tq_need $(cat "$TQ_ROOT/clients/cpp/test/packages" "$TQ_ROOT/gateway/test/packages" | grep -vx -e nodejs -e npm) || return 1
+	[ -n "${TQ_CCACHE+set}" ] || _tq_ccache
 	{
-		cmake -S "$TQ_ROOT" -B "$TQ_ROOT/build/clients" -DTQ_CLIENTS=ON -DTQ_CLIENT_TESTS=OFF -DTQ_CONSOLE="$TQ_ROOT/build/console" \
+		cmake -S "$TQ_ROOT" -B "$TQ_ROOT/build/clients" -DCMAKE_CXX_COMPILER_LAUNCHER="$TQ_CCACHE" -DTQ_CLIENTS=ON -DTQ_CLIENT_TESTS=OFF -DTQ_CONSOLE="$TQ_ROOT/build/console" \
 			-DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_RUNTIME_OUTPUT_DIRECTORY="$TQ_ROOT/build/bin" &&
 			cmake --build "$TQ_ROOT/build/clients" -j "$TQ_JOBS" --target "${@:-all}"
 	} >"$TQ_ROOT/build/clients.log" 2>&1 ||
