@@ -7,7 +7,8 @@ from server import PAYLOAD
 from turns import COMMANDS, PROGRAMS, Line, Row, claims, hundreds, in_turn, load, program, ratio, seconds_of
 
 CALLERS = 16
-CALLING = "tq"      # of callers.cpp: how the callers of libtq call
+# How the callers of libtq call: what callers.cpp names so, and what it is
+SIDES = {"tq": f"{CALLERS} callers of libtq", "tq_shared": f"{CALLERS} callers of tq::Shared", "tq_worker": f"{CALLERS} callers of a worker of libtq"}
 
 
 def worker(options, server):
@@ -31,7 +32,8 @@ def callers(system, address, jobs):
 
 
 def one_at_a_time(options, server):
-    """Callers that enqueue, and take and finish, one job at a time; all durable, except where the broker does not sync."""
+    """Callers that enqueue, and take and finish, one job at a time; all durable, except where the broker does not sync.
+    They share no commits, share them by tq::Shared, or take their jobs from one worker, which also shares claims."""
     jobs = 1000 if options.quick else 40_000
     seconds = seconds_of(options, 5)
     server.query("SELECT tq_create_queue('calls')")
@@ -41,7 +43,11 @@ def one_at_a_time(options, server):
             with broker(name) as path:
                 return callers(BROKERS[name][0], path, jobs)
         return run
-    return in_turn(options.rounds, tq=lambda: callers(CALLING, f"host={server.host}", jobs), **{name: of(name) for name in BROKERS}, pgbench_enqueue=load(server, "enqueue", CALLERS, seconds),
+
+    def libtq_side(name):
+        return lambda: callers(name, f"host={server.host}", jobs)
+    return in_turn(options.rounds, **{name: libtq_side(name) for name in SIDES}, **{name: of(name) for name in BROKERS},
+                   pgbench_enqueue=load(server, "enqueue", CALLERS, seconds),
                    pgbench_take=claims(server, "claim_complete", CALLERS, seconds))
 
 
@@ -58,19 +64,29 @@ def work(options, server):
     return in_turn(options.rounds, tq=run, baseline=lambda: program(PROGRAMS / "handlers", "spawn", jobs, programs)["rate"])
 
 
+def callers_lines():
+    """Each side beside pgbench; those that share commits also beside callers that do not, and beside brokers."""
+    durable = {"tq_shared_enqueue", "tq_shared_take", "tq_worker_take"}     # are to be ahead of brokers that sync
+    for call, what in (("enqueue", "enqueue"), ("take", "take and finish")):
+        for side, who in SIDES.items():
+            key = f"{side}_{call}"
+            if key == "tq_worker_enqueue":      # as those of tq_shared
+                continue
+            yield Line(key, f"{what}, {who}", f"pgbench, {CALLERS} clients", "/s", 0.8, None, f"pgbench_{call}")
+            if key not in durable:
+                continue
+            yield Line(key, f"{what}, {who}", SIDES["tq"], "/s", None, None, f"tq_{call}")
+            for name, (_, versus, _) in BROKERS.items():
+                yield Line(key, f"{what}, {who}", versus, "/s", 1 if name.endswith("_always") else None, None, f"{name}_{call}")
+
+
 def libtq():
     """The rows."""
-    calls = {"enqueue": f"enqueue, {CALLERS} callers of libtq", "take": f"take and finish, {CALLERS} callers of libtq"}
     return (
         Row("libtq_worker", worker, ratio("jobs of an empty handler, worker of libtq", "claim 100 + complete 100", "/s", 0.2), group="libtq"),
         Row("libtq_latency", latency, (
             Line("p50", "enqueue to the handler of libtq, p50", "", "ms", None, 0.5),
             Line("p99", "enqueue to the handler of libtq, p99", "", "ms", None, 2)), group="libtq"),
-        Row("libtq_callers", one_at_a_time, tuple(
-            Line(f"tq_{call}", what, versus, "/s", bound, None, f"{side}_{call}")
-            for call, what in calls.items()
-            for side, versus, bound in (("pgbench", f"pgbench, {CALLERS} clients", 0.8),
-                                        *((name, versus, 1 if name.endswith("_always") else None) for name, (_, versus, _) in BROKERS.items()))),
-            group="libtq"),
+        Row("libtq_callers", one_at_a_time, tuple(callers_lines()), group="libtq"),
         Row("tq_work", work, ratio("jobs of `tq work -- true`", "fork + exec of `true`", "/s", None), group="libtq"),
     )

@@ -2,8 +2,9 @@
 //
 // usage: callers SYSTEM ADDRESS JOBS CALLERS
 //
-// SYSTEM is tq (ADDRESS: a connection string), redis or beanstalkd (ADDRESS: a Unix socket). The callers enqueue JOBS
-// jobs, then take and finish them. Prints jobs per second of both as JSON. PAYLOAD in the environment is the payload.
+// SYSTEM is tq, tq_shared or tq_worker (ADDRESS: a connection string), redis or beanstalkd (ADDRESS: a Unix socket). The
+// callers enqueue JOBS jobs, then take and finish them. Prints jobs per second of both as JSON. PAYLOAD in the environment
+// is the payload.
 #include <tq/tq.hpp>
 
 #include <boost/asio/co_spawn.hpp>
@@ -37,7 +38,7 @@ const std::string &payload()
 	return text;
 }
 
-// A connection for each caller. Calls that share commits would be another struct beside it, with a name in kSystems.
+// A connection for each caller, and a commit for each call.
 struct Tq : Caller
 {
 	explicit Tq(tq::Connection opened) : connection(std::move(opened)) { connection.prepare_statements(); }
@@ -50,9 +51,11 @@ struct Tq : Caller
 		const std::vector<tq::JobData> jobs = co_await tq::claim(connection, std::move(queues));
 		if (jobs.empty())
 			co_return false;
-		co_await tq::complete(connection, jobs.front().id, jobs.front().lease);
+		co_await complete(jobs.front());
 		co_return true;
 	}
+
+	virtual tq::Task<> complete(const tq::JobData &job) { co_await tq::complete(connection, job.id, job.lease); }
 
 	static tq::Task<std::unique_ptr<Caller>> open(std::string dsn)
 	{
@@ -60,6 +63,81 @@ struct Tq : Caller
 	}
 
 	tq::Connection connection;
+};
+
+// What all callers use to share commits.
+std::shared_ptr<tq::Shared> shared_calls(const asio::any_io_executor &executor, const std::string &dsn)
+{
+	static std::weak_ptr<tq::Shared> of_all;
+	std::shared_ptr<tq::Shared> shared = of_all.lock();
+	if (!shared)
+	{
+		tq::SharedOptions options;
+		options.dsn = dsn;
+		of_all = shared = std::make_shared<tq::Shared>(executor, std::move(options));
+	}
+	return shared;
+}
+
+// Enqueues and finishes share commits. Claims wait for no commit; each caller has a connection for them.
+struct TqShared : Tq
+{
+	TqShared(tq::Connection opened, std::shared_ptr<tq::Shared> calls) : Tq(std::move(opened)), shared(std::move(calls))
+	{}
+
+	tq::Task<> enqueue() override { co_await shared->enqueue("calls", payload()); }
+	tq::Task<> complete(const tq::JobData &job) override { co_await shared->complete(job.id, job.lease); }
+
+	static tq::Task<std::unique_ptr<Caller>> open(std::string dsn)
+	{
+		const auto executor = co_await asio::this_coro::executor;
+		tq::Connection connection = co_await tq::Connection::open(dsn);
+		co_return std::make_unique<TqShared>(std::move(connection), shared_calls(executor, dsn));
+	}
+
+	std::shared_ptr<tq::Shared> shared;
+};
+
+// A worker holds one job for each caller: it claims several at once, and finishes in batches. Enqueues share commits.
+struct TqWorker : Caller
+{
+	TqWorker(std::shared_ptr<tq::Shared> calls, std::string address) : shared(std::move(calls)), dsn(std::move(address))
+	{
+		++callers;
+	}
+
+	tq::Task<> enqueue() override { co_await shared->enqueue("calls", payload()); }
+
+	tq::Task<bool> take() override
+	{
+		if (!worker)
+		{
+			tq::WorkerOptions options;
+			options.dsn = dsn;
+			options.queues = {"calls"};
+			options.concurrency = callers;
+			options.drain = true;
+			options.handle_signals = false;
+			worker = std::make_unique<tq::Worker>(std::move(options));
+			worker->start();
+		}
+		const std::optional<tq::Job> job = co_await worker->next();
+		if (!job)
+			co_return false;
+		const bool completed = co_await job->complete();
+		co_return completed;
+	}
+
+	static tq::Task<std::unique_ptr<Caller>> open(std::string dsn)
+	{
+		const auto executor = co_await asio::this_coro::executor;
+		co_return std::make_unique<TqWorker>(shared_calls(executor, dsn), dsn);
+	}
+
+	static inline std::unique_ptr<tq::Worker> worker; // of all callers
+	static inline int callers = 0;
+	std::shared_ptr<tq::Shared> shared;
+	std::string dsn;
 };
 
 // A connection of a line protocol.
@@ -174,7 +252,11 @@ struct Beanstalkd : Lines
 };
 
 const std::map<std::string, Open> kSystems = {
-	{"tq", Tq::open}, {"redis", Lines::open<Redis>}, {"beanstalkd", Lines::open<Beanstalkd>}};
+	{"tq", Tq::open},
+	{"tq_shared", TqShared::open},
+	{"tq_worker", TqWorker::open},
+	{"redis", Lines::open<Redis>},
+	{"beanstalkd", Lines::open<Beanstalkd>}};
 
 tq::Task<> enqueues(Caller *caller, long *left)
 {
@@ -222,7 +304,7 @@ try
 {
 	if (argc != 5 || !kSystems.contains(argv[1]))
 	{
-		std::fputs("usage: callers tq|redis|beanstalkd ADDRESS JOBS CALLERS\n", stderr);
+		std::fputs("usage: callers tq|tq_shared|tq_worker|redis|beanstalkd ADDRESS JOBS CALLERS\n", stderr);
 		return 2;
 	}
 	const long jobs = std::atol(argv[3]);
