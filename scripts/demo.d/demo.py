@@ -28,6 +28,8 @@ TOP = pathlib.Path(__file__).resolve().parents[2]
 WORKER = TOP / "examples" / "sha256_worker.py"
 HTTP_WORKER = TOP / "examples" / "http_worker.py"
 GATEWAY = TOP / "build" / "bin" / "tq-gateway"
+COMMAND = TOP / "build" / "bin" / "tq"
+PROGRAM = pathlib.Path(__file__).with_name("sha256.pl")
 BATCH = 500             # jobs per tq_enqueue_many
 FAIL_EVERY = 40         # one file in so many fails once
 DELAY_EVERY = 25        # one file in so many is delayed ...
@@ -284,8 +286,33 @@ class HandlerDemo(Demo):
         return set(stored)
 
 
-class GatewayDemo(Demo):
-    """The workers call tq-gateway over HTTP; the digests are the results of the jobs."""
+class ResultsDemo(Demo):
+    """The digests are the results of the jobs."""
+
+    def stop_workers(self):
+        super().stop_workers()
+        self.query("INSERT INTO digest SELECT j.id, left(g.result #>> '{}', 64), g.worker, g.attempt, g.claimed_at, g.finished_at"
+                   " FROM tq_jobs j, tq_get(j.id) g WHERE j.queue = %s AND j.state = 'succeeded'", QUEUE)
+
+
+class ProgramsDemo(ResultsDemo):
+    """`tq work` runs a program for each job."""
+    WHO = "workers that run programs"
+
+    def start_workers(self):
+        for name in self.names:
+            self.processes[name] = subprocess.Popen(
+                [COMMAND, "work", QUEUE, "--name", name, "--concurrency", "2", "--buffer", "20", "--lease", "5s", "--", PROGRAM],
+                stderr=subprocess.DEVNULL, start_new_session=True)
+
+    def stop_workers(self):
+        screen = subprocess.run([COMMAND, "top", "--once"], stdout=subprocess.PIPE, text=True, check=True).stdout
+        super().stop_workers()
+        self.bar.say(screen.rstrip())
+
+
+class GatewayDemo(ResultsDemo):
+    """The workers call tq-gateway over HTTP."""
     WHO = "workers over HTTP"
 
     def start_workers(self):
@@ -298,8 +325,6 @@ class GatewayDemo(Demo):
         super().stop_workers()
         self.gateway.terminate()
         self.gateway.wait()
-        self.query("INSERT INTO digest SELECT j.id, g.result #>> '{}', g.worker, g.attempt, g.claimed_at, g.finished_at"
-                   " FROM tq_jobs j, tq_get(j.id) g WHERE j.queue = %s AND j.state = 'succeeded'", QUEUE)
 
 
 def is_text(path):
@@ -314,6 +339,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--handlers", dest="kind", action="store_const", const=HandlerDemo, default=Demo)
+    parser.add_argument("--programs", dest="kind", action="store_const", const=ProgramsDemo)
     parser.add_argument("--gateway", dest="kind", action="store_const", const=GatewayDemo)
     parser.add_argument("directory")
     options = parser.parse_args()
