@@ -176,6 +176,9 @@ tq_stage_clients() {
 		# shellcheck disable=SC2086 # a list of names
 		tq_need $_tq_packages || return 1
 		TQ_CORE=
+		# all of it, with the gateway, takes much longer
+		TQ_TARGETS=
+		[ "$_tq_name" != cpp ] || TQ_TARGETS="tq tq_tests"
 		[ ! -f "$_tq_client/CMakeLists.txt" ] && [ "$_tq_name" != console ] ||
 			_tq_core clients -DTQ_CLIENTS=ON -DTQ_CONSOLE="$TQ_ROOT/build/console" || return 1
 		_tq_tcp_server "clients/$_tq_name" release "max_worker_processes = 16" || return 1

@@ -51,23 +51,25 @@ tq_stage_lint() {
 
 # ---- the core, outside a server
 
-# _tq_core NAME TARGET_DIR [CMAKE_ARG...]: builds a variant of the core; prints the compiler's errors on failure
+# _tq_core NAME [CMAKE_ARG...]: builds a variant of the core, or TQ_TARGETS of it; prints the compiler's errors on failure
 _tq_core() {
 	tq_need make g++ cmake libgtest-dev || return 1
 	tq_prepare_folders
 	TQ_CORE=$TQ_BUILD/core-$1
 	_tq_log=$TQ_CORE.log
 	shift
-	[ ! -e "${TQ_PREPARED:-/nonexistent}/${TQ_CORE##*/}" ] || return 0
+	_tq_built=${TQ_PREPARED:-/nonexistent}/${TQ_CORE##*/}${TQ_TARGETS:+-part}
+	[ ! -e "$_tq_built" ] || return 0
 	set -- "$@" -DCMAKE_CXX_COMPILER_LAUNCHER="$TQ_CCACHE"
 	# the cache of a checkout that was elsewhere is invalid
 	if ! cmake -S "$TQ_SRC" -B "$TQ_CORE" "$@" >"$_tq_log" 2>&1; then
 		rm -rf "$TQ_CORE"
 		cmake -S "$TQ_SRC" -B "$TQ_CORE" "$@" >"$_tq_log" 2>&1 || { cat "$_tq_log" >&2; return 1; }
 	fi
-	cmake --build "$TQ_CORE" -j "$TQ_JOBS" >>"$_tq_log" 2>&1 ||
+	# shellcheck disable=SC2086 # a list of names
+	cmake --build "$TQ_CORE" -j "$TQ_JOBS" --target ${TQ_TARGETS:-all} >>"$_tq_log" 2>&1 ||
 		{ grep -E -A 5 '(error|warning):|undefined reference' "$_tq_log" | head -n 60 >&2; return 1; }
-	[ -z "${TQ_PREPARED:-}" ] || : >"$TQ_PREPARED/${TQ_CORE##*/}"
+	[ -z "${TQ_PREPARED:-}" ] || : >"$_tq_built"
 }
 
 # _tq_program PROGRAM [ARG...]: runs it and counts GoogleTest cases, or the program as one case. TQ_WRAPPER holds a
