@@ -68,8 +68,8 @@ void Runtime::take(std::vector<JobData> jobs, Clock::time_point asked)
 		const auto before = running.find(id);
 		if (before != running.end() && before->second.expired())
 			running.erase(before);
-		else if (before != running.end())
-			at_once_finish = Finish{Verb::kRelease, {}, 1s, false}; // its lost lease is still being worked on here
+		else if (before != running.end() && !stopping) // its lost lease is still being worked on here
+			at_once_finish = Finish{Verb::kRelease, {}, 1s, false};
 		if (const auto old = held.find(id); old != held.end())
 			lost(std::shared_ptr(old->second));
 		if (!at_once_finish && options.codec)
