@@ -199,6 +199,61 @@ class Verbs(Case):
             tq.wait_jobs(conn, ids, timeout="10 min")
         self.assertEqual([tq.get(self.conn, id).result for id in ids], [2, 4])
 
+    def test_outcomes_of_many(self):
+        app = tq.App(codec=tq.codec.HS256({"a": bytes(32)}, "a"))
+
+        @app.task(queue="work")
+        def half(job):
+            if job.payload % 2:
+                raise tq.Fatal("odd")
+            return job.payload // 2
+        ids = half.enqueue_many(self.conn, [4, 5])
+        later = half.enqueue(self.conn, 6, delay=3600)
+        with self.worker(app), psycopg.connect(self.dsn, autocommit=True) as conn:
+            tq.wait_jobs(conn, [*ids, later], timeout="10 min", first=True)
+            self.assertIn(tq.ended(conn, [later, *ids]), ([ids[0]], [ids[1]], ids))
+            tq.wait_jobs(conn, ids, timeout="10 min")
+        found = tq.outcomes(self.conn, [ids[1], later, ids[0], 2**52], codec=app.codec)
+        self.assertEqual([(one["id"], one["state"], one["result"]) for one in found],
+                         [(ids[1], "dead", None), (later, "delayed", None), (ids[0], "succeeded", 2), (2**52, None, None)])
+        self.assertIn("Fatal: odd", found[0]["error"])
+        self.assertEqual(tq.outcomes(self.conn, [ids[0]])[0]["result"]["alg"], "HS256")
+
+    def test_outcomes_async(self):
+        async def main():
+            async with await psycopg.AsyncConnection.connect(self.dsn, autocommit=True) as conn:
+                id = await tq.enqueue(conn, "work", kind="other")
+                await tq.cancel(conn, id)
+                await tq.wait_jobs(conn, [id], first=True)
+                return await tq.ended(conn, [id]) == [id] and await tq.outcomes(conn, [id])
+        self.assertEqual([one["state"] for one in asyncio.run(main())], ["cancelled"])
+
+    def test_lists_and_groups_of_errors(self):
+        tq.create_queue(self.conn, "calls", {"change_retention": "1 h"})
+        ids = tq.enqueue_many(self.conn, "calls", [{"n": 1}, {"n": 2}, {"n": 3}], kind="call")
+        child = tq.enqueue(self.conn, "calls", kind="after", depends_on=[ids[0]])
+        self.conn.execute("SELECT tq_fail(id, lease, CASE WHEN payload = '{\"n\": 3}' THEN 'busy' ELSE 'no such number ' || id END, fatal => true) "
+                          "FROM tq_claim('calls', 3)")
+        self.ends(child, "cancelled")
+        page = tq.list(self.conn, "calls", kind="call", max=2)
+        self.assertEqual([(job["id"], job["state"], job["payload"]) for job in page], [(ids[2], "dead", '{"n": 3}'), (ids[1], "dead", '{"n": 2}')])
+        self.assertEqual([job["id"] for job in tq.list(self.conn, "calls", kind="call", after=page[-1]["next_after"])], ids[:1])
+        self.assertIn(child, [job["id"] for job in tq.list(self.conn, search={})])
+        group, other = tq.dead_groups(self.conn, "calls")
+        self.assertEqual((group["error"], group["jobs"], other["error"]), ("no such number ?", 2, "busy"))
+        self.assertIsInstance(group["last_at"], datetime.datetime)
+        self.assertEqual([job["id"] for job in tq.list(self.conn, "calls", error="busy")], [ids[2]])
+        self.assertEqual([(job["id"], job["level"]) for job in tq.graph(self.conn, ids[0])], [(ids[0], 0), (child, 1)])
+        self.assertEqual(tq.retry_where(self.conn, "calls", error=group["error"], with_children=True)["changed"], 2)
+        self.assertEqual([self.state(id) for id in (*ids, child)], ["ready", "ready", "dead", "blocked"])
+        self.assertEqual(tq.purge_many(self.conn, "calls", "dead", error="no such number ?")["changed"], 0)
+        self.assertEqual(tq.purge_many(self.conn, "calls", "dead", error="busy", dry_run=True)["changed"], 1)
+        self.assertEqual(tq.purge_many(self.conn, "calls", "dead", error="busy")["changed"], 1)
+        changes = [one for one in tq.changes(self.conn, queue="calls") if one["event"] == "enqueued"]
+        self.assertEqual([one["id"] for one in changes], [*ids, child])
+        self.assertIsInstance(changes[0]["at"], datetime.datetime)
+        self.assertEqual(tq.changes(self.conn, changes[0]["next_after"], max=1)[0]["id"], ids[1])
+
     def test_batch(self):
         app = tq.App()
         outcomes = []

@@ -41,6 +41,9 @@ def produce(conn: psycopg.Connection[tuple[object, ...]]) -> int | None:
     freed: bool = tq.free_key(conn, "mail", unique_key="key")
     state: str = tq.get(conn, 1).state
     tq.wait_jobs(conn, [one for one in created if one is not None], timeout="10 s")
+    ready: list[int] = tq.ended(conn, [1])
+    results: list[object] = [one["result"] for one in tq.outcomes(conn, ready)]
+    tq.list(conn, "mail", state="dead", error=None, max=len(results))
     assert freed or state or tq.cancel(conn, 1) == "cancelled"
     tq.find(conn, "mail")  # type: ignore[call-overload]
     tq.find(conn, 1, "key")  # type: ignore[call-overload]

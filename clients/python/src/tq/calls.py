@@ -156,21 +156,72 @@ def reschedule(conn: Any, /, id: int, *, run_at: datetime.datetime | None = None
 
 
 @drivers.verb
-def wait_jobs(conn: Any, /, ids: Iterable[int], timeout: statements.Duration | None = None) -> Either[None]:
-    """Waits until all of the jobs have ended, or until `timeout` has passed. `get` has the outcomes.
+def graph(conn: Any, /, id: int, *, max_jobs: int | None = None) -> Either[list[Row]]:
+    """The jobs that a job waits for, and those that wait for it, as dicts, the nearest first."""
+    return _rows(conn, "tq_graph", list, id=id, max_jobs=max_jobs)
+
+
+# --- jobs by their ids
+
+@drivers.verb
+def wait_jobs(conn: Any, /, ids: Iterable[int], timeout: statements.Duration | None = None, *, first: bool = False) -> Either[None]:
+    """Waits until all of the jobs have ended, or the first one, or until `timeout` has passed. `outcomes` has the results.
 
     Raises WrongState if this transaction has enqueued one of them.
     """
     limit = None if timeout is None else statements.interval(timeout)
-    return drivers.run(conn, "CALL tq_wait_jobs(%s::bigint[], %s::interval)", [list(ids), limit], statements.nothing)
+    text = "CALL tq_wait_jobs(%s::bigint[], %s::interval" + (", true)" if first else ")")
+    return drivers.run(conn, text, [list(ids), limit], statements.nothing)
 
 
-# --- many jobs
+@drivers.verb
+def ended(conn: Any, /, ids: Iterable[int]) -> Either[list[int]]:
+    """Those of the jobs that have ended, in the same order."""
+    return _scalar(conn, "tq_ended", ids=list(ids))
+
+
+@drivers.verb
+def outcomes(conn: Any, /, ids: Iterable[int], *, codec: Codec | None = None) -> Either[list[Row]]:
+    """States and results of jobs: a dict with `id`, `state`, `result` and `error` for each, in the same order.
+
+    `state` is None for a job that does not exist. With a codec, results are decoded.
+    """
+    def read(rows: Iterable[Row]) -> list[Row]:
+        found = list(rows)
+        if codec:
+            for row in found:
+                row["result"] = row["result"] and codec.decode(row["result"], f"tq.v1:result:{row['id']}")
+        return found
+    return _rows(conn, "tq_outcomes", read, ids=list(ids))
+
 
 @drivers.verb
 def cancel_jobs(conn: Any, /, ids: Iterable[int], reason: str | None = None) -> Either[list[Row]]:
     """Cancels jobs by their ids. Returns a dict with `id` and `status` for each."""
     return _rows(conn, "tq_cancel_jobs", list, ids=list(ids), reason=reason)
+
+
+# --- many jobs
+
+@drivers.verb
+def list_(conn: Any, /, queue: str | None = None, **conditions: Any) -> Either[list[Row]]:
+    """A page of the jobs that match, as dicts, the newest first; `tq.list`. The conditions are those of `tq_list`.
+
+    Pass the `next_after` of the last one as `after` of the next call, until a call returns none. Its other values may be None.
+    """
+    return _rows(conn, "tq_list", list, **({} if queue is None else {"queue": queue}), **conditions)
+
+
+@drivers.verb
+def changes(conn: Any, /, after: str | None = None, **conditions: Any) -> Either[list[Row]]:
+    """Committed changes of jobs after a cursor, as dicts. The `next_after` of the last one is the next cursor."""
+    return _rows(conn, "tq_changes", list, after=after, **conditions)
+
+
+@drivers.verb
+def dead_groups(conn: Any, /, queue: str, *, max_jobs: int | None = None) -> Either[list[Row]]:
+    """The dead and buried jobs of a queue by kind and error, as dicts, the largest group first."""
+    return _rows(conn, "tq_dead_groups", list, queue=queue, max_jobs=max_jobs)
 
 
 @drivers.verb
@@ -187,7 +238,10 @@ def reschedule_many(conn: Any, /, queue: str, **conditions: Any) -> Either[Row]:
 
 @drivers.verb
 def retry_where(conn: Any, /, queue: str, **conditions: Any) -> Either[Row]:
-    """Retries the jobs that match. Returns a dict with `changed` and `next_after`."""
+    """Retries the jobs that match. Returns a dict with `changed` and `next_after`.
+
+    With `error`, those of a group of `dead_groups`. With `with_children=True`, restores the jobs below, too.
+    """
     return _rows(conn, "tq_retry_where", _one, queue=queue, **conditions)
 
 
@@ -201,6 +255,12 @@ def retry_many(conn: Any, /, queue: str, **arguments: Any) -> Either[int]:
 def purge(conn: Any, /, queue: str, state: str) -> Either[int]:
     """Purges the jobs of a queue in one state. Returns their number."""
     return _scalar(conn, "tq_purge", queue=queue, state=state)
+
+
+@drivers.verb
+def purge_many(conn: Any, /, queue: str, state: str, **conditions: Any) -> Either[Row]:
+    """Purges the jobs that match. Returns a dict with `changed` and `next_after`."""
+    return _rows(conn, "tq_purge_many", _one, queue=queue, state=state, **conditions)
 
 
 # --- queues, workers

@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tq import codec as codecs
-from tq import jobs, outcomes
+from tq import attempts, jobs
 
 if TYPE_CHECKING:
     from tq.app import App, Task
     from tq.runners import Runner
     from tq.worker import Options
 
-    Finish = tuple["Held", outcomes.Outcome]
+    Finish = tuple["Held", attempts.Outcome]
     Request = tuple[int, str, Sequence[Any], concurrent.futures.Future[str]]
 
 log = logging.getLogger("tq.worker")
@@ -66,7 +66,7 @@ class Core:
         self.running = 0
         self.finishes: collections.deque[Finish] = collections.deque()     # (Held, Outcome)
         self.since = 0.0            # when the first of them came
-        self.blocked: list[tuple[float, Held, outcomes.Outcome]] = []   # (when to repeat, Held, Outcome)
+        self.blocked: list[tuple[float, Held, attempts.Outcome]] = []   # (when to repeat, Held, Outcome)
         self.requests: collections.deque[Request] = collections.deque()     # (lease, sql, params, Future)
         self.unknown_kinds: set[str | None] = set()
         self.quiet = False
@@ -103,14 +103,14 @@ class Core:
             for held, outcome in prepared:
                 self.held[held.lease] = held
                 if self.stopping:
-                    self._finish(held, outcomes.SHUTDOWN)
+                    self._finish(held, attempts.SHUTDOWN)
                 elif outcome is not None:
                     self._finish(held, outcome)
                 else:
                     self._queue(held)
             self._start()
 
-    def _read(self, line: str) -> tuple[Held, outcomes.Outcome | None]:
+    def _read(self, line: str) -> tuple[Held, attempts.Outcome | None]:
         try:
             row, _ = DECODE(line)
         except (ValueError, RecursionError) as error:       # a number or a nesting beyond what Python reads
@@ -118,26 +118,26 @@ class Core:
             assert found, "a tq_job begins with its id"
             id, lease = map(int, found.groups())
             log.error("job %s cannot be read: %s", id, error, extra={"job_id": id})
-            return Held({"id": id, "lease": lease}, None, None), outcomes.Outcome("fail", outcomes.described(error))
+            return Held({"id": id, "lease": lease}, None, None), attempts.Outcome("fail", attempts.described(error))
         return self._prepare(row)
 
-    def _prepare(self, row: dict[str, Any]) -> tuple[Held, outcomes.Outcome | None]:
+    def _prepare(self, row: dict[str, Any]) -> tuple[Held, attempts.Outcome | None]:
         task = self.app.tasks.get(row["kind"])
         if task is None:
             if row["kind"] not in self.unknown_kinds:
                 self.unknown_kinds.add(row["kind"])
                 log.warning("no handler for kind %r: its jobs are released", row["kind"],
                             extra={"job_id": row["id"], "queue": row["queue"], "kind": row["kind"]})
-            return Held(row, None, None), outcomes.NO_HANDLER
+            return Held(row, None, None), attempts.NO_HANDLER
         try:
             job = (jobs.AsyncJob if task.is_async else jobs.Job)(row, self.app.codec, self)
         except codecs.CodecError as error:
             log.error("job %s is buried: it cannot be decoded: %s", row["id"], error,
                       extra={"job_id": row["id"], "queue": row["queue"], "kind": row["kind"]})
-            return Held(row, None, task), outcomes.Outcome("bury", jobs.undecodable(error))
+            return Held(row, None, task), attempts.Outcome("bury", jobs.undecodable(error))
         except Exception as error:      # such as parents or headers of another form
             log.exception("job %s cannot be read", row["id"], extra={"job_id": row["id"]})
-            return Held(row, None, task), outcomes.Outcome("fail", outcomes.described(error))
+            return Held(row, None, task), attempts.Outcome("fail", attempts.described(error))
         return Held(row, job, task), None
 
     def _queue(self, held: Held) -> None:
@@ -177,7 +177,7 @@ class Core:
 
     # --- the end of an attempt
 
-    def ended(self, held: Held, outcome: outcomes.Outcome) -> Held | None:
+    def ended(self, held: Held, outcome: attempts.Outcome) -> Held | None:
         """A handler has ended. Called by runners. Returns the job that the caller runs next, if any."""
         with self.lock:
             self.running -= 1
@@ -201,9 +201,9 @@ class Core:
                 self.for_claims.notify()
         return following
 
-    def _finish(self, held: Held, outcome: outcomes.Outcome) -> None:
+    def _finish(self, held: Held, outcome: attempts.Outcome) -> None:
         held.state = "over"
-        self.released += outcome is outcomes.SHUTDOWN
+        self.released += outcome is attempts.SHUTDOWN
         self.finishes.append((held, outcome))
         if len(self.finishes) == 1:
             self.since = time.monotonic()
@@ -228,7 +228,7 @@ class Core:
             if reason == "lost":
                 self._drop(held)
             else:
-                self._finish(held, outcomes.SHUTDOWN if reason == "shutdown" else outcomes.CANCELLED)
+                self._finish(held, attempts.SHUTDOWN if reason == "shutdown" else attempts.CANCELLED)
         elif held.state == "running" and held.job.set_cancelled(reason):
             self._runner(held).cancel(held)
 
@@ -342,7 +342,7 @@ class Core:
         with self.lock:
             for held in list(self.held.values()):
                 if held.state == "running" and not held.lost:
-                    self._finish(held, outcomes.SHUTDOWN)
+                    self._finish(held, attempts.SHUTDOWN)
 
     def close(self) -> None:
         """The keeper ends when it has sent all finishes."""

@@ -7,14 +7,14 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from tq import outcomes
+from tq import attempts
 
 if TYPE_CHECKING:
     from tq.app import App, Task
     from tq.core import Held
     from tq.jobs import Job
 
-    Ended = Callable[[Held, outcomes.Outcome], Held | None]
+    Ended = Callable[[Held, attempts.Outcome], Held | None]
 
 
 class Runnable(Protocol):
@@ -65,26 +65,26 @@ class Threads:
             self.todo.put(None)
 
 
-def run(app: App, held: Runnable) -> outcomes.Outcome:
+def run(app: App, held: Runnable) -> attempts.Outcome:
     """Runs a function with a job, and returns the outcome."""
     job, result = held.job, None
     try:
         with app.around("run", job):    # it may swallow an error
             result = held.task.function(job)
     except BaseException as error:
-        return outcomes.raised(job, error)
-    return outcomes.returned(job, result)
+        return attempts.raised(job, error)
+    return attempts.returned(job, result)
 
 
-async def run_async(app: App, held: Runnable) -> outcomes.Outcome:
+async def run_async(app: App, held: Runnable) -> attempts.Outcome:
     """Runs a coroutine function with a job, and returns the outcome."""
     job, result = held.job, None
     try:
         with app.around("run", job):    # it may swallow an error
             result = await held.task.function(job)
     except BaseException as error:
-        return outcomes.raised(job, error)
-    return outcomes.returned(job, result)
+        return attempts.raised(job, error)
+    return attempts.returned(job, result)
 
 
 class Loop:
@@ -95,7 +95,7 @@ class Loop:
         self.ended = ended
         self.own = loop is None
         self.loop = loop or asyncio.new_event_loop()
-        self.tasks: dict[int, asyncio.Task[outcomes.Outcome]] = {}
+        self.tasks: dict[int, asyncio.Task[attempts.Outcome]] = {}
         if self.own:
             threading.Thread(target=self._serve, name="tq-loop", daemon=True).start()
 
@@ -115,10 +115,10 @@ class Loop:
         if held.job.reason is not None:
             task.cancel()
 
-    def _done(self, held: Held, task: asyncio.Task[outcomes.Outcome]) -> None:
+    def _done(self, held: Held, task: asyncio.Task[attempts.Outcome]) -> None:
         self.tasks.pop(held.lease, None)
         # a task that was cancelled before its first step has not run at all
-        following = self.ended(held, outcomes.raised(held.job, asyncio.CancelledError()) if task.cancelled() else task.result())
+        following = self.ended(held, attempts.raised(held.job, asyncio.CancelledError()) if task.cancelled() else task.result())
         if following is not None:
             self._start(following)
 

@@ -125,7 +125,7 @@ def record(text: str) -> dict[str, Any]:
     """A row that the server sent as one JSON object, with times as datetime."""
     row: dict[str, Any] = json.loads(text)
     for name, value in row.items():
-        if type(value) is str and name.endswith(TIME_COLUMNS):
+        if type(value) is str and (name.endswith(TIME_COLUMNS) or name == "at"):
             row[name] = decoded_time(value)
     return row
 

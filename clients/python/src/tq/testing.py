@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tq import calls, drivers, jobs, outcomes, runners, statements
+from tq import attempts, calls, drivers, jobs, runners, statements
 from tq import codec as codecs
 from tq.app import App, Task
 
@@ -139,7 +139,7 @@ class Clock:
         return self._set("tq_set_now()", [])
 
 
-def _run(app: App, held: _Held) -> outcomes.Outcome:
+def _run(app: App, held: _Held) -> attempts.Outcome:
     if not held.task.is_async:
         return runners.run(app, held)
     try:
@@ -157,17 +157,17 @@ def _finish(app: App, conn: Any, row: dict[str, Any]) -> Ran:
     try:
         job = (jobs.AsyncJob if task.is_async else jobs.Job)(row, app.codec, _Direct(conn))
     except codecs.CodecError as error:
-        job, outcome = jobs.Job(row), outcomes.Outcome("bury", jobs.undecodable(error))
+        job, outcome = jobs.Job(row), attempts.Outcome("bury", jobs.undecodable(error))
     else:
         outcome = _run(app, _Held(job, task))
     if outcome.verb == "none":
         return _ran(job, "succeeded", outcome)
-    arguments = outcomes.arguments(row["id"], row["lease"], outcome)
+    arguments = attempts.arguments(row["id"], row["lease"], outcome)
     text, params = statements.call(f"tq_{outcome.verb}", arguments)
     return _ran(job, drivers.run_now(conn, f"SELECT {text}", params, statements.scalar), outcome)
 
 
-def _ran(job: jobs.Job, state: str, outcome: outcomes.Outcome) -> Ran:
+def _ran(job: jobs.Job, state: str, outcome: attempts.Outcome) -> Ran:
     if outcome.verb == "complete":
         return Ran(job, state, job.decoded(outcome.text))
     return Ran(job, state, error=outcome.text)

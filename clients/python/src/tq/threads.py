@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tq import drivers, errors, links, outcomes, statements
+from tq import attempts, drivers, errors, links, statements
 
 if TYPE_CHECKING:
     import concurrent.futures
 
     from tq.core import Core, Finish, Held
-    from tq.outcomes import Outcome
+    from tq.attempts import Outcome
     from tq.worker import Options
 
 log = logging.getLogger("tq.worker")
@@ -248,12 +248,12 @@ class Keeper(threading.Thread):
         plain = _batch_of(outcome) == "fail"
         if not plain and code is not None and code[:2] in ("22", "54"):
             reason = f"the result cannot be stored: {error}" if outcome.verb == "complete" else f"{outcome.text or outcome.verb}\n{error}"
-            return self.tell([(held, outcomes.Outcome("fail", outcomes.clean(reason)))], "fail")[0]
+            return self.tell([(held, attempts.Outcome("fail", attempts.clean(reason)))], "fail")[0]
         log.error("job %s cannot be finished: %s", held.id, str(error).strip(), extra={"job_id": held.id, "sqlstate": code})
         return "dropped"
 
     def tell_one(self, held: Held, outcome: Outcome) -> str:
-        text, params = statements.call(f"tq_{outcome.verb}", outcomes.arguments(held.id, held.lease, outcome))
+        text, params = statements.call(f"tq_{outcome.verb}", attempts.arguments(held.id, held.lease, outcome))
         self.link.call(f"SELECT {text}", params, statements.nothing)
         return "ok"
 
