@@ -146,18 +146,19 @@ export class Tq {
 	 * Waits until the jobs have ended (tq_wait_jobs), and returns what is known of them then.
 	 * @param {any} client outside a transaction
 	 * @param {number | number[]} ids
-	 * @param {{timeout?: number | string}} [options] milliseconds, or an interval
+	 * @param {{timeout?: number | string, first?: boolean}} [options] timeout: milliseconds, or an interval; first: waits
+	 *   until one of them has ended
 	 * @returns {Promise<any>} what `get` returns, for each of an array. A job that has not ended has another state.
 	 */
 	async waitFor(client, ids, options = {}) {
-		checkOptions('waitFor', options, ['timeout']);
+		checkOptions('waitFor', options, ['timeout', 'first']);
 		const all = Array.isArray(ids) ? ids : [ids];
 		const { text, values } = call(`${this.prefix}tq_wait_jobs`,
-			{ ids: ['bigint[]', all], timeout: ['interval', options.timeout] });
+			{ ids: ['bigint[]', all], timeout: ['interval', options.timeout], first: ['boolean', options.first] });
 		await run(client, `CALL ${text}`, values);
-		const found = [];
-		for (const one of all)
-			found.push(await this.get(client, one));
+		const get = select({ text: `unnest($1::text::bigint[]) WITH ORDINALITY i (id, n), ${this.prefix}tq_get(i.id)`,
+			values: values.slice(0, 1) }, 'rows');
+		const found = (await run(client, `${get.text} ORDER BY i.n`, get.values)).map(({ r }) => this.#row(r, 'get'));
 		return Array.isArray(ids) ? found : found[0];
 	}
 
@@ -227,12 +228,14 @@ export class Tq {
 	}
 
 	#row(text, method) {
-		if (method !== 'get' || !this.codec)
+		if ((method !== 'get' && method !== 'outcomes') || !this.codec)
 			return row(text, method === 'list' ? JSON.parse : this.parse);
 		const found = row(text, (value) => value);
 		for (const name of ['payload', 'result', 'checkpoint']) {
 			const value = found[`${name}Text`];
-			if (value === null || value === undefined) {
+			if (value === undefined)
+				continue;
+			if (value === null) {
 				found[name] = null;
 				continue;
 			}

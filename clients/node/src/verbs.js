@@ -18,9 +18,11 @@ const SIGNATURES = `
 	tq_reschedule(id bigint, run_at timestamptz = null, priority int = null) -> text
 	tq_cancel_many(queue text, state text = null, ${MANY}, reason text = null) -> row
 	tq_reschedule_many(queue text, state text = null, ${MANY}, run_at timestamptz = null, priority int = null) -> row
-	tq_retry_where(queue text, state text = 'dead', ${MANY}) -> row
-	tq_purge_many(queue text, state text, ${MANY}) -> row
+	tq_retry_where(queue text, state text = 'dead', ${MANY}, error text = null, with_children boolean = false) -> row
+	tq_purge_many(queue text, state text, ${MANY}, error text = null) -> row
 	tq_cancel_jobs(ids bigint[], reason text = null) -> rows
+	tq_ended(ids bigint[]) -> bigint[]
+	tq_outcomes(ids bigint[]) -> rows
 	tq_get(id bigint) -> row
 	tq_find(queue text, unique_key text) -> bigint
 	tq_free_key(queue text, unique_key text) -> boolean
@@ -29,7 +31,8 @@ const SIGNATURES = `
 	tq_graph(id bigint, max_jobs int = 1000) -> rows
 	tq_list(queue text = null, state text = null, kind text = null, worker text = null, tag text = null,
 		group_key text = null, unique_key text = null, created_from timestamptz = null, created_to timestamptz = null,
-		search jsonb = null, after bigint = null, max int = 50, newest boolean = true) -> rows
+		search jsonb = null, after bigint = null, max int = 50, newest boolean = true,
+		error text = null) -> rows
 	tq_changes(after text = null, queue text = null, max int = 1000, wait interval = null) -> rows
 	tq_dead_groups(queue text, max_jobs int = 10000) -> rows
 	tq_create_queue(name text, settings jsonb) -> void
@@ -39,6 +42,7 @@ const SIGNATURES = `
 	tq_resume(queue text, kind text = null, group_key text = null) -> void
 	tq_limit_group(queue text, group_key text, max_running int = null, rate text = null) -> void
 	tq_stats() -> rows
+	tq_series(queue text = null, since interval = '1 day', step interval = '1 min') -> rows
 	tq_unschedule(name text) -> void
 	tq_schedule_pause(name text) -> void
 	tq_schedule_resume(name text) -> void

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import test from 'node:test';
 import knexOf from 'knex';
 import * as tq from 'tq';
-import { connect, ended, until } from './harness.js';
+import { connect, ended, until, worker } from './harness.js';
 
 const client = await connect();
 const jobs = async (queue) => (await client.query('SELECT id, kind, payload::text FROM tq_list($1, newest => false) l', [queue])
@@ -146,6 +146,52 @@ test('operators list, cancel, retry, reschedule, purge and pause', async () => {
 	assert.deepEqual([found.open, found.total], [false, 1]);
 	assert.ok(found.closedAt instanceof Date);
 	assert.ok(await tq.now(client) instanceof Date);
+});
+
+test('outcomes of many jobs, and waits for the first', async () => {
+	const coded = new tq.Tq({ codec: new tq.Codec({ keys: { a: new Uint8Array(32) }, kid: 'a' }) });
+	const ids = await coded.enqueueMany(client, 'outcomes', [1, 2, 3], { kinds: ['ends', 'ends', 'waits'] });
+	const sent = [];
+	const counting = { query: (text, values) => {
+		sent.push(text);
+		return client.query(text, values);
+	} };
+	const early = await coded.waitFor(counting, ids, { first: true, timeout: 1 }); // limit: nothing comes
+	assert.deepEqual(early.map((job) => [job.id, job.state, job.payload]), [[ids[0], 'ready', 1], [ids[1], 'ready', 2], [ids[2], 'ready', 3]]);
+	assert.equal(sent.length, 2);
+	const one = worker({ queues: ['outcomes'], kinds: ['ends'], tq: coded }).handle('ends', (job) => {
+		if (job.payload === 2)
+			throw new tq.Fatal('two');
+		return { of: job.payload };
+	});
+	await one.start();
+	const [first] = await tq.waitFor(client, ids.slice(0, 1), { first: true });
+	assert.equal(first.state, 'succeeded');
+	await tq.waitFor(client, ids, { first: true });
+	await tq.waitFor(client, ids.slice(0, 2));
+	assert.deepEqual(await tq.ended(client, ids.toReversed()), [ids[1], ids[0]]);
+	const found = await coded.outcomes(client, [...ids, 2 ** 52]);
+	assert.deepEqual(found.map(({ id, state, result }) => [id, state, result]),
+		[[ids[0], 'succeeded', { of: 1 }], [ids[1], 'dead', null], [ids[2], 'ready', null], [2 ** 52, null, null]]);
+	assert.match(found[1].error, /two/);
+	assert.equal((await tq.outcomes(client, ids))[0].result.kid, 'a');
+});
+
+test('dead letters of one error are listed, retried with their children, and purged', async () => {
+	const ids = await tq.enqueueMany(client, 'errors of jobs', [1, 2, 3]);
+	const child = await tq.enqueue(client, 'errors of jobs', {}, { kind: 'child', dependsOn: [ids[0]] });
+	await client.query(`SELECT tq_fail(id, lease, CASE payload WHEN '3' THEN 'busy' ELSE 'no number ' || id END, fatal => true)
+		FROM tq_claim('errors of jobs', 3)`);
+	await until(async () => (await tq.get(client, child)).state === 'cancelled', 'the end of the child');
+	const [group, other] = await tq.deadGroups(client, 'errors of jobs');
+	assert.deepEqual([group.error, group.jobs, other.error, other.jobs], ['no number ?', 2, 'busy', 1]);
+	assert.deepEqual((await tq.list(client, { queue: 'errors of jobs', error: 'busy' })).map(({ id }) => id), [ids[2]]);
+	assert.equal((await tq.retryWhere(client, 'errors of jobs', { error: group.error, withChildren: true })).changed, 2);
+	assert.deepEqual((await tq.outcomes(client, [...ids, child])).map(({ state }) => state), ['ready', 'ready', 'dead', 'blocked']);
+	assert.equal((await tq.purgeMany(client, 'errors of jobs', 'dead', { error: group.error })).changed, 0);
+	assert.equal((await tq.purgeMany(client, 'errors of jobs', 'dead', { error: 'busy' })).changed, 1);
+	const series = await tq.series(client, { queue: 'errors of jobs', since: '1 min', step: 86_400_000 });
+	assert.ok(series.every(({ at, enqueued }) => at instanceof Date && Number.isInteger(enqueued)));
 });
 
 test('Knex: a job belongs to its transaction, and errors are typed', async () => {

@@ -47,9 +47,10 @@ test('README: its worker runs the jobs of its session', async () => {
 	assert.deepEqual((await client.query('SELECT recipient FROM sent')).rows, [{ recipient: 'ada@example.org' }]);
 });
 
-test('guide: codec and middleware', async () => {
+test('guide: codec, middleware and dead letters', async () => {
 	assert.equal(await run('guide/codec.js'), "{ card: 4711 }\n[ { alg: 'A256GCM' } ]\n");
 	assert.equal(await run('guide/middleware.js'), 'begin 7\ndone\n');
+	assert.equal(await run('guide/again.js'), '');
 });
 
 test('guide: the tests of an application', async () => {

@@ -1,7 +1,7 @@
 // A program that tsc must accept, and lines that it must refuse.
 import pg from 'pg';
 import knexOf from 'knex';
-import { cancel, Codec, enqueue, enqueueMany, get, json, LeaseLost, list, Retry, schedule, Tq, KeyTaken, waitFor, Worker } from 'tq';
+import { cancel, Codec, enqueue, enqueueMany, get, json, LeaseLost, list, outcomes, Retry, retryWhere, schedule, Tq, KeyTaken, waitFor, Worker } from 'tq';
 import { assertEnqueued, drain, runJob, setNow } from 'tq/testing';
 
 interface Mail { to: string }
@@ -31,6 +31,8 @@ export async function main(pool: pg.Pool): Promise<number | null> {
 		const job = await get(client, 1);
 		const text: string | null = jobs[0].resultText ?? job.payloadText;
 		const done: 'cancelled' | 'asked' = await cancel(client, 1n, { reason: text ?? '' });
+		const state: string | null = (await outcomes(client, [1, 2n]))[0].state;
+		await retryWhere(client, null, { error: state ?? undefined, withChildren: true });
 		await list(client, { queue: 'mail', state: 'dead', search: { done } });
 	} catch (error) {
 		if (error instanceof KeyTaken || error instanceof LeaseLost)

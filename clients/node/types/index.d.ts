@@ -171,6 +171,17 @@ export interface Enqueued {
 	outcome: 'created' | 'replaced' | 'skipped';
 }
 
+export interface Outcome {
+	id: number;
+	/** Null: the job does not exist, no longer exists or may not be seen. */
+	state: State | null;
+	result: any;
+	/** As the database has it. */
+	resultText: string | null;
+	/** The last error or reason, if the job has not succeeded. */
+	error: string | null;
+}
+
 /** The functions of tq. Each runs on the connection of the caller. */
 export interface Verbs {
 	/** Adds a job. Null: the unique key is taken, and uniqueMode is ignore. */
@@ -181,16 +192,22 @@ export interface Verbs {
 	batchOpen(client: Queryable, queue: string, payload?: unknown, options?: BatchOptions): Promise<number>;
 	batchClose(client: Queryable, batch: Id): Promise<void>;
 	batch(client: Queryable, batch: Id): Promise<Row>;
-	/** Waits until the jobs have ended. Outside a transaction. */
+	/** Waits until the jobs have ended, or with `first` until one of them has. Outside a transaction. */
 	waitFor(client: Queryable, id: Id, options?: { timeout?: Interval }): Promise<JobInfo>;
-	waitFor(client: Queryable, ids: Id[], options?: { timeout?: Interval }): Promise<JobInfo[]>;
+	waitFor(client: Queryable, ids: Id[], options?: { timeout?: Interval; first?: boolean }): Promise<JobInfo[]>;
+	/** Those of the jobs that have ended, in the same order. */
+	ended(client: Queryable, ids: Id[]): Promise<number[]>;
+	/** States and results, in the same order. */
+	outcomes(client: Queryable, ids: Id[]): Promise<Outcome[]>;
 	get(client: Queryable, id: Id): Promise<JobInfo>;
 	find(client: Queryable, queue: string, uniqueKey: string): Promise<number | null>;
 	freeKey(client: Queryable, queue: string, uniqueKey: string): Promise<boolean>;
 	history(client: Queryable, id: Id): Promise<Row[]>;
 	explain(client: Queryable, id: Id): Promise<string>;
 	graph(client: Queryable, id: Id, options?: { maxJobs?: number }): Promise<Row[]>;
-	list(client: Queryable, options?: Conditions & { queue?: string; state?: State; newest?: boolean }): Promise<Row[]>;
+	list(client: Queryable, options?: Conditions & {
+		queue?: string; state?: State; newest?: boolean; error?: string;
+	}): Promise<Row[]>;
 	changes(client: Queryable, options?: { after?: string; queue?: string; max?: number; wait?: Interval }): Promise<Row[]>;
 	cancel(client: Queryable, id: Id, options?: { reason?: string }): Promise<'cancelled' | 'asked'>;
 	cancelJobs(client: Queryable, ids: Id[], options?: { reason?: string }): Promise<{ id: number; status: string }[]>;
@@ -199,12 +216,16 @@ export interface Verbs {
 	retryMany(client: Queryable, queue: string, options?: {
 		state?: State; kind?: string; since?: Time; maxJobs?: number; toQueue?: string; withChildren?: boolean;
 	}): Promise<number>;
-	retryWhere(client: Queryable, queue: string | null, options?: ManyOptions & { state?: State }): Promise<Changed>;
+	/** `error`: of a group of deadGroups. `withChildren`: also restores the jobs below. */
+	retryWhere(client: Queryable, queue: string | null, options?: ManyOptions & {
+		state?: State; error?: string; withChildren?: boolean;
+	}): Promise<Changed>;
 	reschedule(client: Queryable, id: Id, options: { runAt?: Time; priority?: number }): Promise<'ready' | 'delayed' | 'blocked'>;
 	rescheduleMany(client: Queryable, queue: string | null,
 		options: ManyOptions & { state?: State; runAt?: Time; priority?: number }): Promise<Changed>;
 	purge(client: Queryable, queue: string, state: State | 'all'): Promise<number>;
-	purgeMany(client: Queryable, queue: string | null, state: State | 'all', options?: ManyOptions): Promise<Changed>;
+	purgeMany(client: Queryable, queue: string | null, state: State | 'all',
+		options?: ManyOptions & { error?: string }): Promise<Changed>;
 	deadGroups(client: Queryable, queue: string, options?: { maxJobs?: number }): Promise<Row[]>;
 	/** Settings by their names in SQL. */
 	createQueue(client: Queryable, name: string, settings?: Record<string, unknown>): Promise<void>;
@@ -224,6 +245,7 @@ export interface Verbs {
 	health(client: Queryable): Promise<Row[]>;
 	now(client: Queryable): Promise<Date>;
 	stats(client: Queryable): Promise<Row[]>;
+	series(client: Queryable, options?: { queue?: string; since?: Interval; step?: Interval }): Promise<Row[]>;
 	queues(client: Queryable): Promise<Row[]>;
 	running(client: Queryable): Promise<Row[]>;
 	dead(client: Queryable): Promise<Row[]>;
@@ -430,6 +452,8 @@ export const batch: Verbs['batch'];
 export const waitFor: Verbs['waitFor'];
 export const find: Verbs['find'];
 export const freeKey: Verbs['freeKey'];
+export const ended: Verbs['ended'];
+export const outcomes: Verbs['outcomes'];
 export const get: Verbs['get'];
 export const history: Verbs['history'];
 export const explain: Verbs['explain'];
@@ -464,6 +488,7 @@ export const enqueued: Verbs['enqueued'];
 export const health: Verbs['health'];
 export const now: Verbs['now'];
 export const stats: Verbs['stats'];
+export const series: Verbs['series'];
 export const queues: Verbs['queues'];
 export const running: Verbs['running'];
 export const dead: Verbs['dead'];
