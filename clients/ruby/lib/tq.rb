@@ -63,6 +63,25 @@ module Tq
       session(connection).value('tq_free_key', queue: queue, unique_key: unique_key) == 't'
     end
 
+    # Waits until all of the jobs have ended, or with `first` one of them, or until `timeout` has passed. Outside a
+    # transaction, which would keep a snapshot.
+    def wait_jobs(ids, timeout: nil, first: false, connection: nil)
+      session(connection).rows('CALL tq_wait_jobs($1::bigint[], $2::interval, $3::boolean)',
+                               [Session.text(:ids, ids), Session.text(:timeout, timeout), first.to_s])
+      nil
+    end
+
+    # States and results of jobs, in the same order: { id:, state:, result:, error: } for each. The state of a job that
+    # does not exist is nil.
+    def outcomes(ids, connection: nil)
+      session(connection).call('tq_outcomes', ids: ids).map do |row|
+        id = Integer(row['id'])
+        result = row['result'] && JSON.parse(row['result'])
+        result = codec.decode(result, Codec.result(id)) if codec && !result.nil?
+        { id: id, state: row['state'], result: result, error: row['error'] }
+      end
+    end
+
     # The connection of the caller: a PG::Connection.
     def connection
       return connection_source.call if connection_source

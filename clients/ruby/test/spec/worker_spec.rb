@@ -63,6 +63,23 @@ describe Tq::Worker do
     expect(Tq.free_key(queue, 'none', connection: sql.connection)).to be(false)
   end
 
+  it 'waits for jobs, and returns their outcomes' do
+    conn = sql.connection
+    Tq.codec = Tq::Codec.new({ 'a' => 'k' * 32 }, kid: 'a')
+    start { |worker| worker.handle('half') { |job| job.payload.odd? ? raise(Tq::Fatal, 'odd') : job.result = job.payload / 2 } }
+    ids = Tq.enqueue_many(queue, [4, 5], kind: 'half', connection: conn)
+    later = enqueue(6, kind: 'half', delay: 3600)
+    Tq.wait_jobs([*ids, later], first: true, connection: conn)
+    Tq.wait_jobs(ids, timeout: '10 min', connection: conn)
+    Tq.wait_jobs([later], timeout: 0.01, connection: conn) # limit: nothing comes
+    found = Tq.outcomes([ids[1], later, ids[0], 2**52], connection: conn)
+    expect(found.map { |one| one.slice(:id, :state, :result).values })
+      .to eq([[ids[1], 'dead', nil], [later, 'delayed', nil], [ids[0], 'succeeded', 2], [2**52, nil, nil]])
+    expect(found[0][:error]).to include('odd')
+  ensure
+    Tq.codec = nil
+  end
+
   it 'ends jobs as their handlers say' do
     start do |worker|
       worker.handle('mail') do |job|
