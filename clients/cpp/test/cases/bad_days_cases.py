@@ -232,7 +232,9 @@ def case_pooler(scene):
             load.produce(10)    # while it waits
         load.ended()
         code, _, err = scene.end(worker, signal.SIGTERM)
-        scene.say(code == 0 and err.count("each worker needs 2 of its server connections") == 1 and err.count("\n") == 1,
+        # on a busy machine a claim may come so late that its lease is nearly over
+        said = [line for line in err.splitlines() if "is released before it started" not in line]
+        scene.say(code == 0 and len(said) == 1 and "each worker needs 2 of its server connections" in said[0],
                   "a worker behind PgBouncer says what it needs, and ends in order", f"{code} {err}")
         load.judge("PgBouncer in transaction mode with a pool of 2", 20)
 
