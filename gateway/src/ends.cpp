@@ -26,14 +26,19 @@ constexpr auto kCancelPause = 50ms; // before a call that has not ended is cance
 
 } // namespace
 
-tq::Task<Ends::Why> Ends::wait(std::string id, std::chrono::microseconds at_most, Client &client)
+tq::Task<Ends::Why> Ends::wait(std::vector<std::string> ids, bool first, std::chrono::microseconds at_most,
+							   Client &client)
 {
 	using namespace asio::experimental::awaitable_operators;
-	const auto timer = std::make_shared<asio::steady_timer>(co_await asio::this_coro::executor, at_most);
-	jobs_[id].push_back(timer);
+	const auto waiter = std::make_shared<Waiter>(asio::steady_timer(co_await asio::this_coro::executor, at_most),
+												 first ? 1 : ids.size());
+	for (const std::string &id : ids)
+		jobs_[id].push_back(waiter);
 	++waiting_;
 	const auto now = std::chrono::steady_clock::now();
-	if (watching_ && !watched_.contains(id) && now > cancelled_ + kCancelPause)
+	const bool watched =
+		std::all_of(ids.begin(), ids.end(), [this](const std::string &id) { return watched_.contains(id); });
+	if (watching_ && !watched && now > cancelled_ + kCancelPause)
 	{
 		cancelled_ = now;
 		connection_.cancel();
@@ -41,24 +46,32 @@ tq::Task<Ends::Why> Ends::wait(std::string id, std::chrono::microseconds at_most
 	if (idle_)
 		idle_->cancel();
 	boost::system::error_code error;
-	const auto which = co_await (timer->async_wait(asio::redirect_error(asio::use_awaitable, error)) || client.gone());
-	const auto job = jobs_.find(id);
-	std::erase(job->second, timer);
-	if (job->second.empty())
-		jobs_.erase(job);
+	const auto which =
+		co_await (waiter->timer.async_wait(asio::redirect_error(asio::use_awaitable, error)) || client.gone());
+	for (const std::string &id : ids)
+	{
+		const auto job = jobs_.find(id);
+		if (job != jobs_.end() && std::erase(job->second, waiter) > 0 && job->second.empty())
+			jobs_.erase(job);
+	}
 	--waiting_;
 	if (which.index() == 1)
 		co_return Why::gone;
 	co_return error ? Why::told : Why::time;
 }
 
+// The job is watched no more: it would end the next round at once.
 void Ends::tell(const std::string &id)
 {
 	const auto job = jobs_.find(id);
 	if (job == jobs_.end())
 		return;
-	for (const auto &timer : job->second)
-		timer->cancel();
+	for (const auto &waiter : job->second)
+	{
+		if (waiter->left > 0 && --waiter->left == 0)
+			waiter->timer.cancel();
+	}
+	jobs_.erase(job);
 }
 
 // Waits until one of the jobs has ended, or another is to be watched.
@@ -69,7 +82,7 @@ tq::Task<> Ends::round()
 	co_await sleep(kGathering + kGatheringPerJob * jobs_.size());
 	watched_.clear();
 	std::vector<tq::Value> ids;
-	for (const auto &[id, timers] : jobs_)
+	for (const auto &[id, waiters] : jobs_)
 	{
 		watched_.insert(id);
 		ids.push_back(id);
@@ -113,14 +126,17 @@ tq::Task<> Ends::round()
 tq::Task<> Ends::run()
 {
 	idle_ = std::make_unique<asio::steady_timer>(co_await asio::this_coro::executor);
-	co_await for_ever(*idle_, [this] { return jobs_.empty(); }, [this] { return round(); },
-					  "the ends of jobs are not seen");
+	co_await for_ever(
+		*idle_, [this] { return jobs_.empty(); }, [this] { return round(); }, "the ends of jobs are not seen");
 }
 
 void Ends::stop()
 {
-	for (const auto &[id, timers] : jobs_)
-		tell(id);
+	for (const auto &[id, waiters] : jobs_)
+	{
+		for (const auto &waiter : waiters)
+			waiter->timer.cancel();
+	}
 }
 
 } // namespace gateway

@@ -1,4 +1,4 @@
-// Clients that wait for the end of a job. All of them wait on one connection.
+// Clients that wait for the end of jobs. All of them wait on one connection.
 #pragma once
 
 #include "exchange.hpp"
@@ -21,15 +21,15 @@ class Ends
 public:
 	enum class Why
 	{
-		told, // it has ended, or only the client's role can tell
+		told, // they have ended, or only the client's role can tell
 		time,
 		gone, // the client
 	};
 
 	explicit Ends(std::string dsn) : dsn_(std::move(dsn)) {}
 
-	// Waits for the end of a job.
-	tq::Task<Why> wait(std::string id, std::chrono::microseconds at_most, Client &client);
+	// Waits for the end of all of the jobs, or with `first` of one of them. The ids differ.
+	tq::Task<Why> wait(std::vector<std::string> ids, bool first, std::chrono::microseconds at_most, Client &client);
 
 	// Tells those that wait, for ever.
 	tq::Task<> run();
@@ -40,13 +40,18 @@ public:
 	std::size_t waiting() const noexcept { return waiting_; }
 
 private:
-	using Timers = std::vector<std::shared_ptr<boost::asio::steady_timer>>;
+	struct Waiter
+	{
+		boost::asio::steady_timer timer;
+		std::size_t left; // so many jobs have to end
+	};
+	using Waiters = std::vector<std::shared_ptr<Waiter>>;
 
 	void tell(const std::string &id);
 	tq::Task<> round();
 
 	const std::string dsn_;
-	std::map<std::string, Timers> jobs_; // by id; none is empty
+	std::map<std::string, Waiters> jobs_; // by id; none is empty
 	std::size_t waiting_ = 0;
 	tq::Connection connection_;
 	std::set<std::string> watched_;

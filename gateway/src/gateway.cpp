@@ -28,12 +28,13 @@ namespace
 
 constexpr auto kFirstLook = 20ms, kLastLook = 1000ms; // where only the client's role sees the end of its job
 constexpr auto kUnasked = 30s;						  // after this long, a client that waits for an end looks itself
+constexpr int kMostAwaited = 1000;					  // jobs of one call
 
 } // namespace
 
 Gateway::Gateway(const Options &options)
-	: options_(options), pool_(options.dsn, options.connections), shared_(pool_), claims_(pool_, options.dsn), ends_(options.dsn),
-	  events_(pool_), pushes_(pool_, claims_, options_), who_(options)
+	: options_(options), pool_(options.dsn, options.connections), shared_(pool_), claims_(pool_, options.dsn),
+	  ends_(options.dsn), events_(pool_), pushes_(pool_, claims_, options_), who_(options)
 {}
 
 tq::Task<> Gateway::run()
@@ -113,6 +114,8 @@ tq::Task<Answer> Gateway::dispatch(Route route, Request request, Client &client)
 			const auto wait = co_await length(take(arguments, "wait"), request.role);
 			co_return co_await job(*take(arguments, "id"), wait, request.role, client);
 		}
+		case Operation::kWaitJobs:
+			co_return co_await outcomes(operation, std::move(arguments), request.role, client);
 		case Operation::kDefine:
 			co_return co_await define(operation, std::move(arguments), request.role);
 		case Operation::kMetrics:
@@ -183,42 +186,79 @@ tq::Task<Answer> Gateway::complete(std::vector<Given> arguments, std::string rol
 
 tq::Task<Answer> Gateway::job(std::string id, std::chrono::microseconds wait, std::string role, Client &client)
 {
+	const std::function<tq::Task<Seen>()> once = [&]() -> tq::Task<Seen> {
+		std::vector<tq::Value> values{id};
+		Pool::Taken connection = co_await pool_.take(role);
+		const tq::Result rows =
+			co_await connection->query("SELECT finished_at IS NOT NULL, row_to_json(t) FROM (SELECT " +
+										   columns_of(operation_named("get_job")) + " FROM tq_get($1::bigint)) t",
+									   std::move(values));
+		Seen seen;
+		if (rows.text(0, 0) != "t")
+			seen.open.push_back(id);
+		seen.answer.body = rows.text(0, 1);
+		co_return seen;
+	};
+	co_return co_await look(once, false, wait, client);
+}
+
+tq::Task<Answer> Gateway::outcomes(const Operation &operation, std::vector<Given> arguments, std::string role,
+								   Client &client)
+{
+	const auto wait = co_await length(take(arguments, "wait"), role);
+	const bool first = take(arguments, "first") == "true";
+	const std::function<tq::Task<Seen>()> once = [&]() -> tq::Task<Seen> {
+		Pool::Taken connection = co_await pool_.take(role);
+		Seen seen;
+		if (wait > 0us)
+		{
+			// before the outcomes, so that none of those that count as ended is older
+			std::vector<tq::Value> ids{arguments.front().value};
+			const tq::Result rows = co_await connection->query(
+				"SELECT DISTINCT i, i = ANY (tq_ended($1::bigint[])) FROM unnest($1::bigint[]) i", std::move(ids));
+			if (rows.rows() > kMostAwaited)
+				throw Refusal(400, "a call waits for at most " + std::to_string(kMostAwaited) + " jobs");
+			for (int row = 0; row < rows.rows(); ++row)
+			{
+				if (rows.text(row, 1) != "t")
+					seen.open.emplace_back(rows.text(row, 0));
+			}
+			if (first && std::ssize(seen.open) < rows.rows())
+				seen.open.clear();
+		}
+		const tq::Result rows = co_await connection->query(statement_of(operation, arguments));
+		seen.answer.body = rows.text(0, 0);
+		co_return seen;
+	};
+	co_return co_await look(once, first, wait, client);
+}
+
+tq::Task<Answer> Gateway::look(std::function<tq::Task<Seen>()> once, bool first, std::chrono::microseconds wait,
+							   Client &client)
+{
 	using namespace asio::experimental::awaitable_operators;
 	using std::chrono::duration_cast, std::chrono::microseconds;
 	const auto end = std::chrono::steady_clock::now() + wait;
-	const Operation &get = operation_named("get_job");
 	bool told = false;
 	for (auto pause = kFirstLook;;)
 	{
-		Answer answer;
-		bool ended;
-		{
-			std::vector<tq::Value> values{id};
-			Pool::Taken connection = co_await pool_.take(role);
-			const tq::Result rows =
-				co_await connection->query("SELECT finished_at IS NOT NULL, row_to_json(t) FROM (SELECT " +
-											   columns_of(get) + " FROM tq_get($1::bigint)) t",
-										   std::move(values));
-			ended = rows.text(0, 0) == "t";
-			answer.body = rows.text(0, 1);
-		}
+		Seen seen = co_await once();
 		const auto left = end - std::chrono::steady_clock::now();
-		if (ended || left <= 0ms || stopping_)
-			co_return answer;
+		if (seen.open.empty() || left <= 0ms || stopping_)
+			co_return std::move(seen.answer);
 		if (told)
 		{
-			// the gateway's own role may not see the job
+			// the gateway's own role may not see the jobs
 			const auto nap = duration_cast<microseconds>(std::min<std::chrono::steady_clock::duration>(pause, left));
 			const auto which = co_await (sleep(nap) || client.gone());
 			if (which.index() == 1 || stopping_)
-				co_return answer;
+				co_return std::move(seen.answer);
 			pause = std::min(pause * 3 / 2, kLastLook);
 		}
-		const auto most =
-			duration_cast<microseconds>(std::min<std::chrono::steady_clock::duration>(kUnasked, left));
-		const Ends::Why why = co_await ends_.wait(id, most, client);
+		const auto most = duration_cast<microseconds>(std::min<std::chrono::steady_clock::duration>(kUnasked, left));
+		const Ends::Why why = co_await ends_.wait(std::move(seen.open), first, most, client);
 		if (why == Ends::Why::gone)
-			co_return answer;
+			co_return std::move(seen.answer);
 		told = why == Ends::Why::told;
 	}
 }

@@ -46,6 +46,17 @@ private:
 	tq::Task<Answer> enqueue(std::vector<Given> arguments, std::string role, Client &client);
 	tq::Task<Answer> complete(std::vector<Given> arguments, std::string role);
 	tq::Task<Answer> job(std::string id, std::chrono::microseconds wait, std::string role, Client &client);
+	tq::Task<Answer> outcomes(const Operation &operation, std::vector<Given> arguments, std::string role,
+							  Client &client);
+	// What a look at jobs has found: the answer, and the jobs that have to end before it is sent.
+	struct Seen
+	{
+		Answer answer;
+		std::vector<std::string> open;
+	};
+	// Looks until no job is open, or `wait` has passed.
+	tq::Task<Answer> look(std::function<tq::Task<Seen>()> once, bool first, std::chrono::microseconds wait,
+						  Client &client);
 	tq::Task<Answer> define(const Operation &operation, std::vector<Given> arguments, std::string role);
 	tq::Task<Answer> ready();
 	Answer metrics() const;

@@ -76,6 +76,7 @@ public:
 	CALL(Enqueue, "enqueue", EnqueueRequest, Enqueued)
 	CALL(EnqueueMany, "enqueue_many", EnqueueManyRequest, EnqueuedMany)
 	CALL(GetJob, "get_job", GetJobRequest, Job)
+	CALL(JobOutcomes, "job_outcomes", OutcomesRequest, Outcomes)
 	CALL(ListJobs, "list_jobs", ListJobsRequest, Jobs)
 	CALL(JobHistory, "job_history", JobRequest, History)
 	CALL(ExplainJob, "explain_job", JobRequest, Explanation)

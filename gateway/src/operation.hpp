@@ -60,6 +60,7 @@ struct Operation
 		kComplete, // shares commits with others of its role, as kEnqueue
 		kClaim,	   // with wait, a long poll
 		kWaitJob,  // with wait, when the job has ended
+		kWaitJobs, // with wait, when all of the jobs have ended, or the first one
 		kDefine,   // creates or changes a queue: 201 or 204
 		kChanges,  // server-sent events
 		kText,	   // a function that returns a text

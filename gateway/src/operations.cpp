@@ -81,6 +81,10 @@ const Fields kOfGrant = {kQueueInPath,
 						 {kBody, "role", "regrole", "the role", true},
 						 {kBody, "privilege", "text", "produce, consume, operate, manage, ...", true}};
 
+const Field kWithChildren = {kBody, "with_children", "boolean", "also the jobs that were cancelled because it failed"};
+// A condition that only dead and buried jobs meet.
+Field error_of(Field::In in) { return {in, "error", "text", "with this error, as /v1/dead/{queue}/groups has it"}; }
+
 const Field kDryRun = {kBody, "dry_run", "boolean", "count the jobs and change nothing"};
 
 Fields claim_fields(Field queue)
@@ -158,9 +162,16 @@ const std::vector<Operation> kOperations = {
 	 "id bigint, queue text, kind text, state text, priority int, attempt int, max_attempts int, "
 	 "run_at timestamptz, enqueued_at timestamptz, expires_at timestamptz, worker text, group_key text, "
 	 "unique_key text, tags text[], payload text",
-	 conditions(kQuery, {{kQuery, "newest", "boolean", "greatest id first, else least id first"}}), "jobs"},
+	 conditions(kQuery, {{kQuery, "newest", "boolean", "greatest id first, else least id first"}, error_of(kQuery)}),
+	 "jobs"},
 	{"GET", "/v1/jobs/{id}", "get_job", "A job; with wait, when it has ended", kWaitJob, kRow, "tq_get", kJob,
 	 {kId, kLongWait}},
+	{"POST", "/v1/jobs:outcomes", "job_outcomes", "States and results of jobs; with wait, when they have ended", kWaitJobs,
+	 kRows, "tq_outcomes", "id bigint, state text, result jsonb, error text",
+	 {{kBody, "ids", "bigint[]", "the jobs", true},
+	  {kBody, "wait", "interval", "how long to wait for the end of all of them, up to max_wait"},
+	  {kBody, "first", "boolean", "wait for the end of one of them only"}},
+	 "jobs"},
 	{"GET", "/v1/jobs/{id}/history", "job_history", "What happened to a job", kCall, kRows, "tq_history",
 	 "step int, at timestamptz, event text, attempt int, worker text, claimed_at timestamptz, retry_at timestamptz, "
 	 "reason text, detail jsonb",
@@ -182,7 +193,7 @@ const std::vector<Operation> kOperations = {
 	 "tq_cancel", kState,
 	 {kId, kReason}},
 	{"POST", "/v1/jobs/{id}:retry", "retry_job", "Make a job ready now", kCall, kRow, "tq_retry", kState,
-	 {kId, {kBody, "with_children", "boolean", "also the jobs that were cancelled because it failed"}}},
+	 {kId, kWithChildren}},
 	{"POST", "/v1/jobs/{id}:reschedule", "reschedule_job", "Change when a job starts, or its priority", kCall,
 	 kRow, "tq_reschedule",
 	 kState,
@@ -193,7 +204,7 @@ const std::vector<Operation> kOperations = {
 	 conditions(kBody, {kDryRun, kReason})},
 	{"POST", "/v1/jobs:retry", "retry_jobs", "Retry the jobs that match, up to max", kCall, kRow, "tq_retry_where",
 	 kChanged,
-	 conditions(kBody, {kDryRun})},
+	 conditions(kBody, {kDryRun, error_of(kBody), kWithChildren})},
 	{"POST", "/v1/jobs:reschedule", "reschedule_jobs", "Reschedule the jobs that match, up to max", kCall, kRow,
 	 "tq_reschedule_many",
 	 kChanged,
@@ -202,7 +213,7 @@ const std::vector<Operation> kOperations = {
 						{kBody, "priority", "int", "the new priority"}})},
 	{"POST", "/v1/jobs:purge", "purge_jobs", "Purge the jobs that match, up to max", kCall, kRow, "tq_purge_many",
 	 kChanged,
-	 conditions(kBody, {kDryRun}, true)},
+	 conditions(kBody, {kDryRun, error_of(kBody)}, true)},
 
 	// work
 	{"POST", "/v1/queues/{queue}:claim", "claim", "Claim jobs of a queue; with wait, a long poll", kClaim, kRows,
@@ -331,7 +342,8 @@ const std::vector<Operation> kOperations = {
 	  {kBody, "kind", "text", "of this kind"},
 	  {kBody, "since", "timestamptz", "that ended then or later"},
 	  {kBody, "max_jobs", "int", "the most jobs"},
-	  {kBody, "to_queue", "text", "copy them to this queue instead"}}},
+	  {kBody, "to_queue", "text", "copy them to this queue instead"},
+	  kWithChildren}},
 	{"POST", "/v1/dead:purge", "purge_dead", "Purge all dead or buried jobs of a queue", kCall, kRow, "tq_purge",
 	 kCount,
 	 {kQueueInBody, {kBody, "state", "text", "dead or buried", true}}},

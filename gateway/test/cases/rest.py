@@ -202,6 +202,56 @@ def case_wait_for_job(front):
     front.same((answers[2].status, answers[2].json["state"]), (200, "purged"), "... nor for one that is purged meanwhile")
 
 
+def case_outcomes(front):
+    jobs = [front.post("/v1/jobs", {"queue": "oc"}).json["id"] for _ in range(3)]
+
+    def outcomes(**body):
+        return front.post("/v1/jobs:outcomes", {"ids": jobs, **body}).json["jobs"]
+
+    def meanwhile(**body):
+        answers = []
+        waiter = threading.Thread(target=lambda: answers.append([one["state"] for one in outcomes(wait="1 min", **body)]), daemon=True)
+        waiter.start()
+        front.until(lambda: front.metric("tq_gateway_waiting_ends") == 1, "it waits")
+        return answers, waiter
+
+    front.same([one["state"] for one in outcomes()], ["ready"] * 3, "the states of jobs, without a wait")
+    answers, waiter = meanwhile(first=True)
+    front.post(f"/v1/leases/{front.claimed('oc')['lease']}:complete", {"result": {"n": 1.50}})
+    waiter.join(PATIENCE)
+    front.same(answers, [["succeeded", "ready", "ready"]], "first waits for the end of one of them")
+    front.same([one["state"] for one in outcomes(wait="1 min", first=True)], ["succeeded", "ready", "ready"], "... and not if one has ended")
+    answers, waiter = meanwhile()
+    lease = front.claimed("oc")["lease"]
+    front.post(f"/v1/jobs/{jobs[2]}:cancel", {"reason": "no"})
+    front.post(f"/v1/leases/{lease}:fail", {"error": "broken", "fatal": True})
+    waiter.join(PATIENCE)
+    front.same(answers, [["succeeded", "dead", "cancelled"]], "without first, for the end of all")
+    found = front.post("/v1/jobs:outcomes", {"ids": [jobs[1], 999999999, jobs[0]], "wait": "1 min"}).json["jobs"]
+    front.same(found, [{"id": jobs[1], "state": "dead", "result": None, "error": "broken"}, {"id": 999999999, "state": None, "result": None, "error": None},
+                       {"id": jobs[0], "state": "succeeded", "result": {"n": 1.5}, "error": None}], "results and errors, in the order of the ids")
+    front.refused(front.post("/v1/jobs:outcomes", {"ids": list(range(1, 1002)), "wait": "1 min"}), 400, None, "a wait for too many jobs")
+    front.refused(front.post("/v1/jobs:outcomes", {"ids": [None]}), 400, "22004", "a null among the ids")
+
+
+def case_errors_and_children(front):
+    jobs = [front.post("/v1/jobs", {"queue": "er"}).json["id"] for _ in range(3)]
+    child = front.post("/v1/jobs", {"queue": "er", "depends_on": jobs[:1]}).json["id"]
+    for job, error in zip(jobs, ("no number 1", "no number 2", "busy")):
+        lease = front.claimed("er")["lease"]
+        front.same(front.post(f"/v1/leases/{lease}:fail", {"error": error, "fatal": True}).json, {"state": "dead"}, f"job {job} fails")
+    front.until(lambda: front.get(child) == "cancelled", "so does its child")
+    group = front.get_json("/v1/dead/er/groups")["groups"][0]["error"]
+    front.same([job["id"] for job in front.get_json("/v1/jobs?queue=er&error=busy")["jobs"]], jobs[2:], "the jobs with an error")
+    front.same(front.post("/v1/jobs:retry", {"queue": "er", "error": group, "with_children": True}).json["changed"], 2, "retry a group with its children")
+    front.same([front.get(job) for job in (*jobs, child)], ["ready", "ready", "dead", "blocked"], "... and no others")
+    front.same([front.post("/v1/jobs:purge", {"queue": "er", "state": "dead", "error": error}).json["changed"] for error in (group, "busy")], [0, 1], "purge a group")
+    front.post(f"/v1/leases/{front.claimed('er')['lease']}:fail", {"error": "again", "fatal": True})
+    front.until(lambda: front.get(child) == "cancelled", "the child is cancelled again")
+    front.same(front.post("/v1/dead:retry", {"queue": "er", "with_children": True}).json, {"jobs": 1}, "retry all with their children")
+    front.same(front.get(child), "blocked", "... which wait again")
+
+
 def case_service(front):
     front.same(front.get_json("/healthz"), {"status": "ok"}, "healthz")
     front.same(front.get_json("/readyz"), {"status": "ready"}, "readyz")
