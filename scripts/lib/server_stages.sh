@@ -164,7 +164,7 @@ tq_stage_clients() {
 		;;
 	esac
 	case $TQ_ONLY in
-	'' | *=gateway=* | *=console=*) tq_build_console || return 1 ;;
+	'' | *gateway* | *console*) tq_build_console || return 1 ;;
 	esac
 	for _tq_run in "$TQ_SRC"/clients/*/test/run "$TQ_SRC/gateway/test/run" "$TQ_SRC/console/test/run"; do
 		_tq_client=${_tq_run%/test/run}
