@@ -7,6 +7,7 @@
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -67,9 +68,10 @@ public:
 		co_await timer.async_wait(use_awaitable);
 	}
 
-	// Whether what was written has arrived in time.
+	// Whether what was written has arrived in time. Most clients acknowledge it with their next request.
 	tq::Task<bool> delivered()
 	{
+		using namespace asio::experimental::awaitable_operators;
 		for (auto waited = 0ms; waited < kDeliveryTime; waited += 20ms)
 		{
 			int left = 0;
@@ -77,7 +79,11 @@ public:
 				co_return false;
 			if (left == 0)
 				co_return true;
-			co_await sleep(20ms);
+			boost::system::error_code error;
+			if (waited == 0ms)
+				co_await (socket_.async_wait(tcp::socket::wait_read, asio::redirect_error(use_awaitable, error)) || sleep(20ms));
+			else
+				co_await sleep(20ms);
 		}
 		co_return false;
 	}
