@@ -19,6 +19,6 @@ def ruby_rows():
     """The rows."""
     versus = "delayed_job on ActiveRecord"
     return (Row("ruby_worker", ruby_worker, (
-        Line("backend_run", "empty jobs of delayed_job on tq, one worker", versus, "/s", 10, None, "table_run"),
+        Line("backend_run", "empty jobs of delayed_job on tq, one worker", versus, "/s", None, None, "table_run"),
         Line("backend_enqueue", "enqueues of delayed_job on tq", versus, "/s", None, None, "table_enqueue"),
         Line("threads", f"empty jobs of tq-worker, {THREADS} threads", versus, "/s", 10, None, "table_run")), group="ruby"),)
