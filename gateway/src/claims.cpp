@@ -181,8 +181,11 @@ tq::Task<> Claims::run_line(Wish wish)
 			Pool::Taken connection = co_await pool_.take(wish.role);
 			line.gathers = false;
 			Waiters first = first_of(wish, line.waiters, kBatch);
-			std::erase_if(line.waiters, [&first](const auto &waiter) {
-				return std::find(first.begin(), first.end(), waiter) != first.end();
+			auto next = first.cbegin(); // both are in the order of the line
+			std::erase_if(line.waiters, [&](const auto &waiter) {
+				const bool served = next != first.cend() && waiter == *next;
+				next += served;
+				return served;
 			});
 			co_await settle(*connection, wish, std::move(first));
 		}

@@ -235,14 +235,7 @@ Jsonb *outcomes_given(Db &db, JobId id)
 	if (w.next_step == 0 || !w.for_parents)
 		return w.detail;
 	Datum values[] = {JsonbPGetDatum(w.detail)};
-	const MemoryContext outside = CurrentMemoryContext;
-	const pg::OwnerScope scope = enter_registry(db);
-	pg::run(succeeded, values, nullptr);
-	const MemoryContext inside = MemoryContextSwitchTo(outside);
-	Jsonb *outcomes = pg::spi_jsonb(0, "outcomes", MaxAllocSize);
-	MemoryContextSwitchTo(inside);
-	leave_registry(scope);
-	return outcomes;
+	return read_jsonb(db, succeeded, values, nullptr, "outcomes");
 }
 
 // From parents to children, so that a parent is marked before its children are looked at.

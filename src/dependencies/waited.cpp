@@ -123,6 +123,18 @@ Now parent_now(const Db &db, JobId id)
 	return out.exists && !out.ended ? Now::lives : out.succeeded ? Now::succeeded : Now::failed;
 }
 
+Jsonb *read_jsonb(Db &db, pg::Statement &statement, Datum *values, const char *nulls, const char *column)
+{
+	const MemoryContext outside = CurrentMemoryContext;
+	const pg::OwnerScope scope = enter_registry(db);
+	pg::run(statement, values, nulls);
+	const MemoryContext inside = MemoryContextSwitchTo(outside);
+	Jsonb *read = pg::spi_jsonb(0, column, MaxAllocSize);
+	MemoryContextSwitchTo(inside);
+	leave_registry(scope);
+	return read;
+}
+
 Jsonb *detail_for(Db &db, JobId id, const Waited &w, const pg::Array<JobId> &parents)
 {
 	static pg::Statement made = {
@@ -142,14 +154,7 @@ Jsonb *detail_for(Db &db, JobId id, const Waited &w, const pg::Array<JobId> &par
 					  PointerGetDatum(pg::id_array(read.data, static_cast<int>(read.n))),
 					  PointerGetDatum(w.freed ? w.detail : nullptr), Int64GetDatum(id)};
 	const char nulls[] = {' ', ' ', w.freed && w.detail != nullptr ? ' ' : 'n', ' ', '\0'};
-	const MemoryContext outside = CurrentMemoryContext;
-	const pg::OwnerScope scope = enter_registry(db);
-	pg::run(made, values, nulls);
-	const MemoryContext inside = MemoryContextSwitchTo(outside);
-	Jsonb *detail = pg::spi_jsonb(0, "detail", MaxAllocSize);
-	MemoryContextSwitchTo(inside);
-	leave_registry(scope);
-	return detail;
+	return read_jsonb(db, made, values, nulls, "detail");
 }
 
 namespace

@@ -4,6 +4,7 @@
 
 #include "jobs/job_control.hpp"
 #include "pg/array.hpp"
+#include "pg/owner.hpp"
 
 namespace tq
 {
@@ -44,6 +45,9 @@ enum class Now : uint8
 	failed, // or is gone
 };
 Now parent_now(const Db &db, core::JobId id);
+
+// Runs a statement as the owner. Returns a column of its first row, in the current memory context.
+Jsonb *read_jsonb(Db &db, pg::Statement &statement, Datum *values, const char *nulls, const char *column);
 
 // What a job has waited for, in the form of the event that cancels a job because of its parents. tq.edge has what the
 // job is given; without it, the right of the role that retries it decides.

@@ -111,19 +111,16 @@ void require_login(Oid role)
 // The beginning of a hint: the nearest kind among the handlers of a queue.
 const char *perhaps_kind(const Db &db, int32 queue_id, const char *kind)
 {
-	const MemoryContext caller = CurrentMemoryContext;
 	const Oid types[] = {INT4OID};
 	const Datum values[] = {Int32GetDatum(queue_id)};
-	pg::Nearest near{kind, nullptr, 0};
+	pg::Nearest near{kind};
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	pg::sql("SELECT kind FROM tq.handler WHERE queue_id = $1 ORDER BY kind", {types, values}, true, 0);
 	for (uint64 i = 0; i < SPI_processed; ++i)
 		if (const char *other = pg::spi_text(i, "kind", kNameLimit.bytes))
 			pg::consider(&near, other);
-	if (near.best != nullptr)
-		near.best = MemoryContextStrdup(caller, near.best);
 	pg::leave_owner(scope);
-	return pg::perhaps(near.best);
+	return pg::perhaps(near);
 }
 
 const char *kind_or_empty(FunctionCallInfo fcinfo)

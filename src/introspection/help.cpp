@@ -39,12 +39,11 @@ void list_all(Oid extension, Text *out)
 	pg::leave_owner(scope);
 }
 
-// The details of one name; false if there is none. `near` gets the nearest name, or stays empty.
-bool details_of(Oid extension, const char *name, Text *out, Text *near)
+// The details of one name; false if there is none. `near` gets the nearest name.
+bool details_of(Oid extension, const char *name, Text *out, pg::Nearest *near)
 {
 	const pg::OwnerScope scope = pg::enter_owner(extension);
 	pg::sql("SELECT name, details FROM tq.help ORDER BY position", {}, true, 0);
-	pg::Nearest nearest{name, nullptr, 0};
 	bool found = false;
 	for (uint64 i = 0; i < SPI_processed && !found; ++i)
 	{
@@ -54,10 +53,8 @@ bool details_of(Oid extension, const char *name, Text *out, Text *near)
 		if (found)
 			appendStringInfo(out, "%s\n", details);
 		else if (other != nullptr)
-			pg::consider(&nearest, other);
+			pg::consider(near, other);
 	}
-	if (nearest.best != nullptr)
-		appendStringInfoString(near, nearest.best);
 	pg::leave_owner(scope);
 	return found;
 }
@@ -78,14 +75,14 @@ TQ_FUNCTION(tq_help)
 		call = SRF_FIRSTCALL_INIT();
 		const MemoryContext old = MemoryContextSwitchTo(call->multi_call_memory_ctx);
 		auto *page = makeStringInfo();
-		auto *near = makeStringInfo();
 		MemoryContextSwitchTo(old);
 		const Oid extension = extension_of_call(fcinfo);
+		pg::Nearest near{name};
 		if (name == nullptr)
 			list_all(extension, page);
-		else if (!details_of(extension, name, page, near))
+		else if (!details_of(extension, name, page, &near))
 			ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("tq has no function, view or type \"%s\"", name),
-							errhint("%stq_help() lists them.", pg::perhaps(near->len > 0 ? near->data : nullptr))));
+							errhint("%stq_help() lists them.", pg::perhaps(near))));
 		call->user_fctx = page;
 	}
 	call = SRF_PERCALL_SETUP();

@@ -28,8 +28,7 @@ void require_right_to_drain(Db &db, const char *worker, const char *function)
 // get here that may see all workers.
 void note_unknown(const Db &db, const char *worker)
 {
-	pg::Nearest near{worker, nullptr, 0};
-	char best[core::kNameMax];
+	pg::Nearest near{worker};
 	for (uint32 i = 0; i < engine.limits().workers; ++i)
 	{
 		char other[core::kNameMax];
@@ -37,12 +36,10 @@ void note_unknown(const Db &db, const char *worker)
 		if (strcmp(other, worker) == 0)
 			return;
 		pg::consider(&near, other);
-		if (near.best == other)
-			near.best = strcpy(best, other);
 	}
 	ereport(NOTICE, (errmsg("worker \"%s\" has not been seen", worker),
 					 errhint("%sThe view tq_workers lists those that have. This one drains from its first claim on.",
-							 pg::perhaps(near.best))));
+							 pg::perhaps(near))));
 }
 
 } // namespace

@@ -12,30 +12,32 @@ namespace tq::pg
 void consider(Nearest *n, const char *word)
 {
 	constexpr int kMostEdits = 4;
-	constexpr int kMostBytes = 63; // longer words are no names
-	const auto length = static_cast<int>(strnlen(n->wrong, kMostBytes + 1));
-	const auto other = static_cast<int>(strnlen(word, kMostBytes + 1));
-	if (length == 0 || length > kMostBytes || other > kMostBytes)
+	const auto length = static_cast<int>(strnlen(n->wrong, kLongestWord + 1));
+	const auto other = static_cast<int>(strnlen(word, kLongestWord + 1));
+	if (length == 0 || length > kLongestWord || other > kLongestWord)
 		return;
 	const int most =
-		std::min({kMostEdits, pg_mbstrlen(n->wrong) / 2, n->best != nullptr ? n->distance - 1 : kMostEdits});
+		std::min({kMostEdits, pg_mbstrlen(n->wrong) / 2, *n->best != '\0' ? n->distance - 1 : kMostEdits});
 	if (most <= 0)
 		return;
 	const int distance = varstr_levenshtein_less_equal(n->wrong, length, word, other, 1, 1, 1, most, true);
 	if (distance > most)
 		return;
-	n->best = word;
+	strcpy(n->best, word);
 	n->distance = distance;
 }
 
-const char *nearest_word(const char *wrong, const char *const *words)
+Nearest nearest_word(const char *wrong, const char *const *words)
 {
-	Nearest n{wrong, nullptr, 0};
+	Nearest n{wrong};
 	for (int i = 0; words[i] != nullptr; ++i)
 		consider(&n, words[i]);
-	return n.best;
+	return n;
 }
 
-const char *perhaps(const char *word) { return word != nullptr ? psprintf("Perhaps you meant \"%s\". ", word) : ""; }
+const char *perhaps(const Nearest &n)
+{
+	return *n.best != '\0' ? psprintf("Perhaps you meant \"%s\". ", n.best) : "";
+}
 
 } // namespace tq::pg

@@ -8,20 +8,22 @@
 namespace tq::pg
 {
 
+constexpr int kLongestWord = 63; // in bytes; longer words are no names
+
 struct Nearest
 {
 	const char *wrong;
-	const char *best; // null: no word is near
-	int distance;	  // of the best
+	char best[kLongestWord + 1] = ""; // empty: no word is near
+	int distance = 0;				  // of the best
 };
 
-// Compares one more word, and keeps the pointer if the word is the best so far.
+// Compares one more word, and copies it if it is the best so far.
 void consider(Nearest *n, const char *word);
 
-// The nearest of a null-terminated list; null: none.
-const char *nearest_word(const char *wrong, const char *const *words);
+// The nearest of a null-terminated list.
+Nearest nearest_word(const char *wrong, const char *const *words);
 
-// The beginning of a hint: "Perhaps you meant "lease". "; empty if `word` is null.
-const char *perhaps(const char *word);
+// The beginning of a hint: "Perhaps you meant "lease". "; empty if no word is near.
+const char *perhaps(const Nearest &n);
 
 } // namespace tq::pg

@@ -87,22 +87,15 @@ const char *perhaps_zone(const char *name)
 {
 	if (MyBackendType == B_BG_WORKER)
 		return "";
-	Nearest near{name, nullptr, 0};
-	char best[TZ_STRLEN_MAX + 1];
+	Nearest near{name};
 	pg_tzenum *all = pg_tzenumerate_start();
 	while (pg_tz *tz = pg_tzenumerate_next(all))
 	{
 		CHECK_FOR_INTERRUPTS();
-		const char *other = pg_get_timezone_name(tz); // valid until the next one
-		consider(&near, other);
-		if (near.best == other)
-		{
-			strlcpy(best, other, sizeof(best));
-			near.best = best;
-		}
+		consider(&near, pg_get_timezone_name(tz));
 	}
 	pg_tzenumerate_end(all);
-	return perhaps(near.best);
+	return perhaps(near);
 }
 
 } // namespace

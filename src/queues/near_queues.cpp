@@ -12,8 +12,7 @@ const char *perhaps_queue(const Db &db, const char *name)
 	if (MyBackendType == B_BG_WORKER) // nobody reads its hints
 		return "";
 	const Rights &mine = rights(db);
-	pg::Nearest near{name, nullptr, 0};
-	char best[core::kNameMax];
+	pg::Nearest near{name};
 	for (uint32 i = 0; i < engine.limits().queues; ++i)
 	{
 		char other[core::kNameMax];
@@ -28,10 +27,8 @@ const char *perhaps_queue(const Db &db, const char *name)
 		if (strcmp(other, name) == 0)
 			return "";
 		pg::consider(&near, other);
-		if (near.best == other)
-			near.best = strcpy(best, other);
 	}
-	return pg::perhaps(near.best);
+	return pg::perhaps(near);
 }
 
 void no_such_queue(const Db &db, const char *name)

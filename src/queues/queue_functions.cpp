@@ -245,8 +245,8 @@ bool kind_in_tables(const Db &db, uint16_t slot, const char *name, const char *k
 	return found;
 }
 
-// The nearest kind of the queue that is in memory; null: none.
-const char *nearest_kind(uint16_t slot, const char *kind)
+// The nearest kind of the queue that is in memory.
+pg::Nearest nearest_kind(uint16_t slot, const char *kind)
 {
 	struct Name
 	{
@@ -261,10 +261,10 @@ const char *nearest_kind(uint16_t slot, const char *kind)
 		if (engine.lane(l).has_kind)
 			strlcpy(names[n++].text, engine.lane(l).kind, sizeof(Name));
 	unlock_queue(slot);
-	pg::Nearest near{kind, nullptr, 0};
+	pg::Nearest near{kind};
 	for (uint32 i = 0; i < n; ++i)
 		pg::consider(&near, names[i].text);
-	return near.best;
+	return near;
 }
 
 // An error, or a NOTICE: what is asked for holds, but perhaps for another kind.

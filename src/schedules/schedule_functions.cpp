@@ -70,10 +70,9 @@ void require_change(Db &db, const ScheduleRow &row, uint8 on_queue)
 // The beginning of a hint: the nearest name among the schedules that the caller may see.
 const char *perhaps_schedule(Db &db, const char *name)
 {
-	const MemoryContext caller = CurrentMemoryContext;
 	const Oid user = GetUserId();
 	const Rights mine = rights(db);
-	pg::Nearest near{name, nullptr, 0};
+	pg::Nearest near{name};
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	pg::sql("SELECT s.name, s.queue, s.owner::oid::regrole AS owner FROM tq.schedule s ORDER BY s.name", {}, true, 0);
 	for (uint64 i = 0, rows = SPI_processed; i < rows; ++i)
@@ -89,10 +88,8 @@ const char *perhaps_schedule(Db &db, const char *name)
 			has_right(db, mine, user, row, kOperate | kManage | kInspect))
 			pg::consider(&near, row.name);
 	}
-	if (near.best != nullptr)
-		near.best = MemoryContextStrdup(caller, near.best);
 	pg::leave_owner(scope);
-	return pg::perhaps(near.best);
+	return pg::perhaps(near);
 }
 
 // Reads the schedule of that name and locks its name. Raises unless the caller owns it or has the right on its queue.

@@ -9,22 +9,7 @@ SELECT * FROM no_plan();
 
 CREATE FUNCTION clock(wall bigint, mono bigint) RETURNS void LANGUAGE c STRICT AS '$libdir/tq', 'tq_test_clock';
 
--- Polls until a query says true, or gives up.
-CREATE PROCEDURE until(query text) LANGUAGE plpgsql AS $$
-DECLARE
-	done boolean := false;
-BEGIN
-	FOR i IN 1 .. 18000 LOOP
-		EXECUTE query INTO done;
-		COMMIT;
-		EXIT WHEN done;
-		PERFORM pg_sleep(0.01); -- poll
-	END LOOP;
-	IF done IS NOT TRUE THEN
-		RAISE 'never came true: %', query;
-	END IF;
-END
-$$;
+\ir lib/until.sql
 
 -- ---- pauses between attempts
 
