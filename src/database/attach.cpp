@@ -297,6 +297,13 @@ Db &database_slot(FunctionCallInfo fcinfo) { return database_slot(extension_of_c
 
 Db &database(FunctionCallInfo fcinfo) { return database_of(extension_of_call(fcinfo)); }
 
+Db &loaded_database(FunctionCallInfo fcinfo)
+{
+	Db &db = database(fcinfo);
+	ensure_loaded(db);
+	return db;
+}
+
 void set_loader(bool (*load)(Db &db)) { load_database = load; }
 
 void ensure_loaded(Db &db)

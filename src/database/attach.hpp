@@ -16,7 +16,10 @@ namespace tq
 // that ids can be drawn.
 Db &database(FunctionCallInfo fcinfo);
 
-// The same for an inactive database, too: no ids can be drawn, and nothing is loaded.
+// The same; waits until the live state is loaded, as ensure_loaded().
+Db &loaded_database(FunctionCallInfo fcinfo);
+
+// As database(), for an inactive database, too: no ids can be drawn, and nothing is loaded.
 Db &database_slot(FunctionCallInfo fcinfo);
 Db &database_slot(Oid extension);
 

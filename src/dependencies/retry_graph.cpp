@@ -311,8 +311,7 @@ TQ_FUNCTION(tq_retry)
 	r.verb = Verb::retry;
 	// the SQL of 0.1.0 has one argument
 	const bool with_children = PG_NARGS() > 1 && given(fcinfo, 1) && PG_GETARG_BOOL(1);
-	Db &db = database(fcinfo);
-	ensure_loaded(db);
+	Db &db = loaded_database(fcinfo);
 	require_job(db, r.id, kOperate);
 	const JobResult out = retry(db, r, with_children);
 	if (out.verdict != Verdict::done)

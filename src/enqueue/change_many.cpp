@@ -205,8 +205,7 @@ void record(const Db &db, const Change &c, const char *reason)
 
 Datum change_many(FunctionCallInfo fcinfo, Change *c, const JobRequest &request)
 {
-	Db &db = database(fcinfo);
-	ensure_loaded(db);
+	Db &db = loaded_database(fcinfo);
 	find_jobs(db, c);
 	if (c->dry_run)
 		c->changed = c->jobs.n;

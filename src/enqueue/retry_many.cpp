@@ -144,8 +144,7 @@ TQ_FUNCTION(tq_retry_many)
 						errmsg("with_children cannot be used with to_queue"),
 						errdetail("A copy is another job, for which no job waits.")));
 
-	Db &db = database(fcinfo);
-	ensure_loaded(db);
+	Db &db = loaded_database(fcinfo);
 	s.queue_id = engine.queue(queue_with_right(db, name, kOperate)).id;
 	// consumers of the target queue see the contents of the copies, so the caller must have the right to read them
 	if (to != nullptr)

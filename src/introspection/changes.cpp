@@ -497,8 +497,7 @@ TQ_FUNCTION(tq_changes)
 	if (name != nullptr)
 		check_name("queue", name);
 	const pg::RowSet rows = pg::begin_rows(fcinfo, pg::row_shape(kChanges));
-	Db &db = database(fcinfo);
-	ensure_loaded(db);
+	Db &db = loaded_database(fcinfo);
 	const Oid extension = db.extension;
 	const core::Micros until = steady_now() + wait;
 	const MemoryContext turn = AllocSetContextCreate(CurrentMemoryContext, "tq changes", ALLOCSET_DEFAULT_SIZES);

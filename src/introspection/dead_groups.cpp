@@ -104,8 +104,7 @@ TQ_FUNCTION(tq_dead_groups)
 {
 	const char *name = text_required(fcinfo, 0, "queue");
 	const int most = int_or(fcinfo, 1, "max_jobs", 10000, 1, kMostLetters);
-	Db &db = database(fcinfo);
-	ensure_loaded(db);
+	Db &db = loaded_database(fcinfo);
 	const uint16_t queue = queue_with_right(db, name, kMayLook);
 	const bool readable = has_right(db, queue, kMayRead);
 	const pg::RowSet rows = pg::begin_rows(fcinfo, pg::row_shape(kGroups));

@@ -569,8 +569,7 @@ using namespace tq;
 TQ_FUNCTION(tq_explain)
 {
 	const core::JobId id = id_required(fcinfo, 0, "id");
-	Db &db = database(fcinfo);
-	ensure_loaded(db);
+	Db &db = loaded_database(fcinfo);
 	require_job(db, id, kMayKnow);
 	return CStringGetTextDatum(explain(db, id));
 }

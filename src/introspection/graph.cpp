@@ -212,8 +212,7 @@ TQ_FUNCTION(tq_graph)
 {
 	const core::JobId id = id_required(fcinfo, 0, "id");
 	const int most = int_or(fcinfo, 1, "max_jobs", 1000, 1, kMostShown);
-	Db &db = database(fcinfo);
-	ensure_loaded(db);
+	Db &db = loaded_database(fcinfo);
 	Walk w{
 		.db = db, .rows = pg::begin_rows(fcinfo, pg::row_shape(kGraph)), .most = most, .context = CurrentMemoryContext};
 	HASHCTL control{};

@@ -260,8 +260,7 @@ TQ_FUNCTION(tq_get)
 {
 	const core::JobId id = id_required(fcinfo, 0, "id");
 	const pg::RowType type = pg::returned_row(fcinfo, pg::row_shape(kGet));
-	Db &db = database(fcinfo);
-	ensure_loaded(db);
+	Db &db = loaded_database(fcinfo);
 	const JobView job = look_up(db, id, true);
 	const core::Entry &e = job.entry;
 	const core::Micros now = wall_now();
@@ -311,8 +310,7 @@ TQ_FUNCTION(tq_outcomes)
 	int n = 0;
 	const Datum *ids = array_required(fcinfo, 0, "ids", INT8OID, &n);
 	const pg::RowSet rows = pg::begin_rows(fcinfo, pg::row_shape(kOutcomes));
-	Db &db = database(fcinfo);
-	ensure_loaded(db);
+	Db &db = loaded_database(fcinfo);
 	const MemoryContext each = AllocSetContextCreate(CurrentMemoryContext, "tq job", ALLOCSET_DEFAULT_SIZES);
 	const MemoryContext old = MemoryContextSwitchTo(each);
 	for (int i = 0; i < n; ++i)
@@ -359,8 +357,7 @@ static void put_rollbacks(const pg::RowSet &rows, const core::Entry &e)
 TQ_FUNCTION(tq_history)
 {
 	const core::JobId id = id_required(fcinfo, 0, "id");
-	Db &db = database(fcinfo);
-	ensure_loaded(db);
+	Db &db = loaded_database(fcinfo);
 	const pg::RowSet rows = pg::begin_rows(fcinfo, pg::row_shape(kHistory));
 	JobView job = look_up(db, id, false);
 	const core::Entry &e = job.entry;

@@ -105,8 +105,7 @@ TQ_FUNCTION(tq_list)
 	const int max = int_or(fcinfo, kFilterArguments + 1, "max", 50, 1, kMostRows);
 	terms.newest = !given(fcinfo, kFilterArguments + 2) || PG_GETARG_BOOL(kFilterArguments + 2);
 	const pg::RowSet rows = pg::begin_rows(fcinfo, pg::row_shape(kList));
-	Db &db = database(fcinfo);
-	ensure_loaded(db);
+	Db &db = loaded_database(fcinfo);
 	QueueNames names{&db};
 	Finder *finder = begin_find(db, filter, terms, GetActiveSnapshot());
 	MemoryContext row = AllocSetContextCreate(CurrentMemoryContext, "tq row", ALLOCSET_DEFAULT_SIZES);

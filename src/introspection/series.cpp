@@ -165,8 +165,7 @@ using namespace tq;
 
 TQ_FUNCTION(tq_series)
 {
-	Db &db = database(fcinfo);
-	ensure_loaded(db);
+	Db &db = loaded_database(fcinfo);
 	const char *queue = text_or_null(fcinfo, 0, "queue");
 	const Micros since = interval_or(fcinfo, 1, "since", kDay, kMinute, kDay);
 	const Micros step = interval_or(fcinfo, 2, "step", kMinute, kMinute, kDay);

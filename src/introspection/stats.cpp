@@ -179,8 +179,7 @@ TQ_FUNCTION(tq_stats)
 {
 	if (const Db &facts = database_facts(fcinfo); activation_of(facts) != Activation::active)
 		return put_inactive(fcinfo, facts);
-	Db &db = database(fcinfo);
-	ensure_loaded(db);
+	Db &db = loaded_database(fcinfo);
 	const pg::RowSet rows = pg::begin_rows(fcinfo, pg::row_shape(kStats));
 	const Rights &mine = rights(db);
 	QueueView v{};

@@ -171,8 +171,7 @@ Datum next_row(FunctionCallInfo fcinfo, const char *name, const pg::RowShape &sh
 	{
 		if (rs == nullptr || !IsA(rs, ReturnSetInfo))
 			ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("%s is to be called as a set", name)));
-		Db &db = database(fcinfo);
-		ensure_loaded(db);
+		Db &db = loaded_database(fcinfo);
 		FuncCallContext *context = SRF_FIRSTCALL_INIT();
 		MemoryContext old = MemoryContextSwitchTo(context->multi_call_memory_ctx);
 		auto *s = static_cast<S *>(palloc0(sizeof(S)));
@@ -444,8 +443,7 @@ using namespace tq;
 // tq.running(), behind tq_running
 TQ_FUNCTION(tq_list_running)
 {
-	Db &db = database(fcinfo);
-	ensure_loaded(db);
+	Db &db = loaded_database(fcinfo);
 	const pg::RowSet rows = pg::begin_rows(fcinfo, pg::row_shape(kRunning));
 	const uint16_t d = index_of(db);
 	const core::Micros ahead = wall_now() - mono_now();

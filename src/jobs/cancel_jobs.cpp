@@ -75,8 +75,7 @@ TQ_FUNCTION(tq_cancel_jobs)
 	r.verb = Verb::cancel;
 	r.reason = text_or_null(fcinfo, 1, "reason", error_limit());
 	const pg::RowSet rows = pg::begin_rows(fcinfo, pg::row_shape(kStatus));
-	Db &db = database(fcinfo);
-	ensure_loaded(db);
+	Db &db = loaded_database(fcinfo);
 	const bool trusted = has_right_everywhere(db, kOperate);
 	pg::Array<Changed> changed;
 	const MemoryContext outer = CurrentMemoryContext;

@@ -52,8 +52,7 @@ TQ_FUNCTION(tq_drain)
 	const char *name = text_required(fcinfo, 0, "worker");
 	check_name("worker", name);
 	require_writable("tq_drain()");
-	Db &db = database(fcinfo);
-	ensure_loaded(db);
+	Db &db = loaded_database(fcinfo);
 	require_right_to_drain(db, name, "tq_drain");
 	note_unknown(db, name);
 	int32 holds = 0;
@@ -68,8 +67,7 @@ TQ_FUNCTION(tq_undrain)
 	const char *name = text_required(fcinfo, 0, "worker");
 	check_name("worker", name);
 	require_writable("tq_undrain()");
-	Db &db = database(fcinfo);
-	ensure_loaded(db);
+	Db &db = loaded_database(fcinfo);
 	require_right_to_drain(db, name, "tq_undrain");
 	int32 holds = 0;
 	const bool was = set_draining(db, name, GetUserId(), false, &holds);

@@ -233,8 +233,7 @@ TQ_FUNCTION(tq_heartbeat)
 	const char *worker = PG_NARGS() > 5 ? text_or_null(fcinfo, 5, "worker") : nullptr; // 0.1.0 has no such argument
 	if (worker != nullptr)
 		check_name("worker", worker);
-	Db &db = database(fcinfo);
-	ensure_loaded(db);
+	Db &db = loaded_database(fcinfo);
 	const core::Micros wall = wall_now();
 	Answer answer;
 	const bool may = may_renew(db, beat.id);
@@ -273,8 +272,7 @@ TQ_FUNCTION(tq_heartbeat_many)
 	beat.worker = core::kNil;
 	beat.role = GetUserId();
 	beat.extend = interval_or(fcinfo, 2, "extend", 0, 1000, kLongestLease);
-	Db &db = database(fcinfo);
-	ensure_loaded(db);
+	Db &db = loaded_database(fcinfo);
 	const pg::RowSet rows = pg::begin_rows(fcinfo, pg::row_shape(kBeats));
 	const uint16_t d = index_of(db);
 	const core::Micros wall = wall_now(), mono = mono_now();

@@ -398,8 +398,7 @@ using namespace tq;
 
 static Datum change_one(FunctionCallInfo fcinfo, const char *action, const JobRequest &r)
 {
-	Db &db = database(fcinfo);
-	ensure_loaded(db);
+	Db &db = loaded_database(fcinfo);
 	require_job(db, r.id, kOperate);
 	const JobResult out = change(db, r);
 	if (out.verdict != Verdict::done)

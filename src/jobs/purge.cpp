@@ -175,8 +175,7 @@ TQ_FUNCTION(tq_purge)
 	const char *state = text_required(fcinfo, 1, "state", kWordLimit);
 	Search s;
 	parse_state(state, &s);
-	Db &db = database(fcinfo);
-	ensure_loaded(db);
+	Db &db = loaded_database(fcinfo);
 	s.queue_id = engine.queue(queue_with_right(db, name, kOperate)).id;
 	const int64 done = purge(db, &s);
 	record_action(db, "purge", s.queue_id, 0, Facts().add("state", state).add("jobs", done));

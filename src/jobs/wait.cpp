@@ -259,8 +259,7 @@ TQ_FUNCTION(tq_wait)
 	PreventCommandIfParallelMode("tq_wait()");
 	const core::Micros timeout = interval_or(fcinfo, 1, "timeout", core::kNever, 0);
 	const bool atomic = is_atomic(fcinfo);
-	Db &db = database(fcinfo);
-	ensure_loaded(db);
+	Db &db = loaded_database(fcinfo);
 	Target t{.db = &db, .extension = db.extension, .for_login = asks_for_login(fcinfo, 3)};
 	parse_target(fcinfo, 0, 2, &t, [&db, &t](const char *name) {
 		const uint16_t slot = t.for_login && is_name(name) ? find_queue(db, name) : kNoQueue;
@@ -283,8 +282,7 @@ TQ_FUNCTION(tq_wait)
 // queues, kinds, all_roles
 TQ_FUNCTION(tq_ready)
 {
-	Db &db = database(fcinfo);
-	ensure_loaded(db);
+	Db &db = loaded_database(fcinfo);
 	Target t{.db = &db, .extension = db.extension, .for_login = asks_for_login(fcinfo, 2)};
 	parse_target(fcinfo, 0, 1, &t, [&db, &t](const char *name) {
 		check_name("queue", name);

@@ -138,8 +138,7 @@ TQ_FUNCTION(tq_wait_jobs)
 	const core::Micros timeout = interval_or(fcinfo, 1, "timeout", core::kNever, 0);
 	const bool first = given(fcinfo, 2) && PG_GETARG_BOOL(2);
 	const bool atomic = is_atomic(fcinfo);
-	Db &db = database(fcinfo);
-	ensure_loaded(db);
+	Db &db = loaded_database(fcinfo);
 	const Oid extension = db.extension;
 	int n = 0;
 	const Datum *list = array_required(fcinfo, 0, "ids", INT8OID, &n);
@@ -163,8 +162,7 @@ TQ_FUNCTION(tq_wait_jobs)
 // ids
 TQ_FUNCTION(tq_ended)
 {
-	Db &db = database(fcinfo);
-	ensure_loaded(db);
+	Db &db = loaded_database(fcinfo);
 	int n = 0;
 	Datum *list = array_required(fcinfo, 0, "ids", INT8OID, &n);
 	int nopen = n;

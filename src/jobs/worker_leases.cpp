@@ -111,8 +111,7 @@ TQ_FUNCTION(tq_heartbeat_worker)
 {
 	const char *name = text_required(fcinfo, 0, "worker");
 	check_name("worker", name);
-	Db &db = database(fcinfo);
-	ensure_loaded(db);
+	Db &db = loaded_database(fcinfo);
 	WorkerLeases w{};
 	if (!sign_or_raise(db, name, Sign::life, &w))
 		w = WorkerLeases{};
@@ -127,8 +126,7 @@ TQ_FUNCTION(tq_release_worker)
 	const char *name = text_required(fcinfo, 0, "worker");
 	check_name("worker", name);
 	require_writable("tq_release_worker()");
-	Db &db = database(fcinfo);
-	ensure_loaded(db);
+	Db &db = loaded_database(fcinfo);
 	WorkerLeases w{};
 	if (!sign_or_raise(db, name, Sign::end, &w))
 		PG_RETURN_INT64(0);

@@ -449,8 +449,7 @@ TQ_FUNCTION(tq_drop_queue)
 {
 	require_writable("tq_drop_queue()");
 	const char *name = text_required(fcinfo, 0, "name");
-	Db &db = database(fcinfo);
-	ensure_loaded(db);
+	Db &db = loaded_database(fcinfo);
 	const uint16_t slot = queue_to_change(db, name);
 	if (queue_used_here(slot))
 		ereport(ERROR,
