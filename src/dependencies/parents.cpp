@@ -273,13 +273,10 @@ char *what_it_waits_for(Db &db, core::JobId id)
 		2,
 		{INT8OID, INT8OID}};
 	Datum values[] = {Int64GetDatum(id), Int64GetDatum(kNamed)};
-	const MemoryContext outside = CurrentMemoryContext;
 	const pg::OwnerScope scope = enter_registry(db);
 	pg::run(open, values, nullptr);
 	const auto n = static_cast<long long>(pg::spi_int8(0, "count"));
-	const MemoryContext inside = MemoryContextSwitchTo(outside);
-	const char *names = pg::spi_text(0, "names");
-	MemoryContextSwitchTo(inside);
+	const char *names = pg::outside(scope, [] { return pg::spi_text(0, "names"); });
 	const bool is_open = pg::spi_bool(0, "is_open");
 	const bool batch = pg::spi_bool(0, "is_batch");
 	leave_registry(scope);

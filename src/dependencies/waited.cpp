@@ -125,12 +125,9 @@ Now parent_now(const Db &db, JobId id)
 
 Jsonb *read_jsonb(Db &db, pg::Statement &statement, Datum *values, const char *nulls, const char *column)
 {
-	const MemoryContext outside = CurrentMemoryContext;
 	const pg::OwnerScope scope = enter_registry(db);
 	pg::run(statement, values, nulls);
-	const MemoryContext inside = MemoryContextSwitchTo(outside);
-	Jsonb *read = pg::spi_jsonb(0, column, MaxAllocSize);
-	MemoryContextSwitchTo(inside);
+	Jsonb *read = pg::outside(scope, [column] { return pg::spi_jsonb(0, column, MaxAllocSize); });
 	leave_registry(scope);
 	return read;
 }
@@ -215,13 +212,12 @@ bool some_job_lives(Db &db, JobId callback)
 	Datum values[] = {Int64GetDatum(callback)};
 	bool lives = false;
 	pg::Array<JobId> failed;
-	MemoryContext outside = CurrentMemoryContext;
 	const pg::OwnerScope scope = enter_registry(db);
 	const uint64 n = pg::run(unsettled, values, nullptr);
 	for (uint64 i = 0; i < n && !lives; ++i)
 	{
 		lives = pg::spi_bool(i, "lives");
-		failed.append(outside, pg::spi_int8(i, "parent_id"));
+		failed.append(scope.outside, pg::spi_int8(i, "parent_id"));
 	}
 	leave_registry(scope);
 	for (int64 i = 0; i < failed.n && !lives; ++i)

@@ -44,17 +44,12 @@ struct Ended
 
 Jsonb *settings_in_row(const Db &db, int32 queue_id)
 {
-	const MemoryContext caller = CurrentMemoryContext;
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	static pg::Statement statement{"SELECT settings FROM tq.queue WHERE id = $1", 1, {INT4OID}};
 	Datum values[] = {Int32GetDatum(queue_id)};
 	Jsonb *settings = nullptr;
 	if (pg::run(statement, values, nullptr, 1) > 0)
-	{
-		const MemoryContext inner = MemoryContextSwitchTo(caller);
-		settings = pg::spi_jsonb(0, "settings");
-		MemoryContextSwitchTo(inner);
-	}
+		settings = pg::outside(scope, [] { return pg::spi_jsonb(0, "settings"); });
 	pg::leave_owner(scope);
 	return settings;
 }

@@ -201,7 +201,6 @@ HandlerOptions parse_handler_options(Jsonb *options)
 
 const char *why_not_handled(const Db &db, int32 queue_id, const char *kind, const char **function)
 {
-	const MemoryContext caller = CurrentMemoryContext;
 	const Oid types[] = {INT4OID, TEXTOID};
 	const Datum values[] = {Int32GetDatum(queue_id), CStringGetTextDatum(kind != nullptr ? kind : "")};
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
@@ -211,14 +210,13 @@ const char *why_not_handled(const Db &db, int32 queue_id, const char *kind, cons
 	const char *problem = nullptr;
 	if (found)
 	{
-		const MemoryContext inner = MemoryContextSwitchTo(caller);
+		const MemoryContext inner = MemoryContextSwitchTo(scope.outside);
 		const char *name = pg::spi_text(0, "function");
 		*function = name != nullptr ? name : "";
 		problem = pg::spi_text(0, "problem");
 		MemoryContextSwitchTo(inner);
 	}
 	pg::leave_owner(scope);
-	MemoryContextSwitchTo(caller);
 	if (!found || problem != nullptr)
 		return problem;
 	if (std::min(guc::executors, guc::max_executors) == 0)

@@ -216,7 +216,6 @@ struct Queues
 // read, so that it knows of all that the reading may have missed.
 void check_log(const Db &db, const Queues &queues, const Cursor *cursor, char *log)
 {
-	const MemoryContext caller = CurrentMemoryContext;
 	ArrayType *ids = construct_array(queues.ids.data, static_cast<int>(queues.ids.n), INT4OID, sizeof(int32), true,
 									 TYPALIGN_INT);
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
@@ -236,7 +235,6 @@ void check_log(const Db &db, const Queues &queues, const Cursor *cursor, char *l
 			missed = queue_id;
 	}
 	pg::leave_owner(scope);
-	MemoryContextSwitchTo(caller);
 	if (cursor == nullptr)
 		return;
 	if (strcmp(cursor->log, log) != 0)

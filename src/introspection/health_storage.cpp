@@ -15,7 +15,6 @@ namespace tq
 void ask(const Db &db, const char *query, std::initializer_list<std::pair<const char *, char **>> answers,
 		 bool of_server)
 {
-	const MemoryContext caller = CurrentMemoryContext;
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	if (of_server)
 		pg::server_sql(query, 1);
@@ -25,10 +24,9 @@ void ask(const Db &db, const char *query, std::initializer_list<std::pair<const 
 	{
 		const SPITupleTable &t = *SPI_tuptable;
 		char *s = SPI_processed > 0 ? SPI_getvalue(t.vals[0], t.tupdesc, SPI_fnumber(t.tupdesc, column)) : nullptr;
-		*text = s != nullptr ? MemoryContextStrdup(caller, s) : nullptr;
+		*text = s != nullptr ? MemoryContextStrdup(scope.outside, s) : nullptr;
 	}
 	pg::leave_owner(scope);
-	MemoryContextSwitchTo(caller);
 }
 
 namespace

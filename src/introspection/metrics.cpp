@@ -179,7 +179,6 @@ void server_families(Text *t, const Db &db)
 	};
 	Pin pins[kKinds] = {};
 	int64 bytes = 0;
-	const MemoryContext caller = CurrentMemoryContext;
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	pg::server_sql(query, 0);
 	const int n = static_cast<int>(std::min<uint64>(SPI_processed, kKinds));
@@ -192,7 +191,6 @@ void server_families(Text *t, const Db &db)
 		bytes = pg::spi_int8(row, "bytes");
 	}
 	pg::leave_owner(scope);
-	MemoryContextSwitchTo(caller);
 	t->one_gauge("tq_shared_memory_bytes", "Shared memory that tq takes on this server.", bytes);
 	t->gauge("tq_xmin_age_transactions",
 			 "How many transactions ago the oldest snapshot was taken that holds back vacuum, by kind of holder.");

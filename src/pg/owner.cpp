@@ -36,6 +36,7 @@ OwnerScope enter_role(Oid role)
 	OwnerScope scope{};
 	GetUserIdAndSecContext(&scope.user, &scope.security);
 	scope.guc_level = NewGUCNestLevel();
+	scope.outside = CurrentMemoryContext;
 	// in a worker the owner must not defer code until the worker is a superuser again
 	SetUserIdAndSecContext(role, scope.security | SECURITY_LOCAL_USERID_CHANGE |
 									  (MyBgworkerEntry != nullptr ? SECURITY_RESTRICTED_OPERATION : 0));

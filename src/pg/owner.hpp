@@ -12,7 +12,7 @@ struct OwnerScope
 	Oid user;
 	int security;
 	int guc_level;
-	bool snapshot;
+	MemoryContext outside; // current before and after the scope
 };
 
 // Switches to the extension's owner, connects SPI, and pushes a latest snapshot, because the caller's may be old.
@@ -20,6 +20,15 @@ OwnerScope enter_owner(Oid extension);
 // The same as any role, such as the owner of a table.
 OwnerScope enter_role(Oid role);
 void leave_owner(const OwnerScope &scope);
+
+// Calls f in the memory context around such a scope, for a result that stays after it.
+template <class F> auto outside(const OwnerScope &scope, F &&f)
+{
+	const MemoryContext inner = MemoryContextSwitchTo(scope.outside);
+	auto result = f();
+	MemoryContextSwitchTo(inner);
+	return result;
+}
 
 // Makes a worker, which is a superuser, act as a table's owner while it reads or writes the table's indexes. Their
 // expressions and predicates may be the owner's code. Ordinary sessions keep their role, as in every INSERT.

@@ -10,7 +10,6 @@ struct TableStatement
 {
 	OwnerScope scope;
 	SPIPlanPtr plan;
-	MemoryContext caller;
 	const char *table;
 	int nargs;
 };
@@ -60,14 +59,13 @@ const char *qualified_name(Relation rel)
 TableStatement *begin(Relation rel, const char *text, int nargs, Oid *types)
 {
 	auto *statement = static_cast<TableStatement *>(palloc0(sizeof(TableStatement)));
-	statement->caller = CurrentMemoryContext;
 	statement->table = RelationGetRelationName(rel);
 	statement->nargs = nargs;
 	statement->scope = enter_role(rel->rd_rel->relowner);
 	statement->plan = SPI_prepare(text, nargs, types);
 	if (statement->plan == nullptr)
 		elog(ERROR, "SPI_prepare failed on \"%s\": %s", text, SPI_result_code_string(SPI_result));
-	MemoryContextSwitchTo(statement->caller);
+	MemoryContextSwitchTo(statement->scope.outside);
 	return statement;
 }
 
@@ -157,7 +155,6 @@ void end_statement(TableStatement *statement)
 {
 	SPI_freeplan(statement->plan);
 	leave_owner(statement->scope);
-	MemoryContextSwitchTo(statement->caller);
 	pfree(statement);
 }
 

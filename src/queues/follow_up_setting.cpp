@@ -72,7 +72,6 @@ void check_follow_up(Db &db, const char *queue, Jsonb *settings)
 		check_target(db, f);
 	LockDatabaseObject(get_relname_relid("queue", get_namespace_oid("tq", false)),
 					   static_cast<Oid>(core::hash_name("*")), 0, ExclusiveLock);
-	const MemoryContext caller = CurrentMemoryContext;
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	const Oid types[] = {TEXTOID, TEXTOID};
 	const Datum values[] = {CStringGetTextDatum(queue), CStringGetTextDatum(f.queue)};
@@ -84,13 +83,10 @@ void check_follow_up(Db &db, const char *queue, Jsonb *settings)
 			{types, values}, true, 1);
 	Datum path = 0;
 	if (SPI_processed > 0)
-	{
-		const MemoryContext inner = MemoryContextSwitchTo(caller);
-		path = PointerGetDatum(DatumGetArrayTypePCopy(pg::spi_required(0, "path", TEXTARRAYOID)));
-		MemoryContextSwitchTo(inner);
-	}
+		path = pg::outside(scope, [] {
+			return PointerGetDatum(DatumGetArrayTypePCopy(pg::spi_required(0, "path", TEXTARRAYOID)));
+		});
 	pg::leave_owner(scope);
-	MemoryContextSwitchTo(caller);
 	if (path != 0)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("jobs of queue \"%s\" would follow themselves", queue),

@@ -48,17 +48,11 @@ void lock_name(const char *name)
 // RETURNING column, a jsonb, to the caller's memory context.
 bool update_row(const Db &db, const char *sql, const pg::Args &args, Jsonb **returned = nullptr)
 {
-	const MemoryContext caller = CurrentMemoryContext;
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	pg::sql(sql, args, false, 0);
 	const bool found = SPI_processed > 0;
 	if (found && returned != nullptr)
-	{
-		const Datum d = pg::spi_required(0, "settings", JSONBOID);
-		MemoryContext inner = MemoryContextSwitchTo(caller);
-		*returned = DatumGetJsonbPCopy(d);
-		MemoryContextSwitchTo(inner);
-	}
+		*returned = pg::outside(scope, [] { return DatumGetJsonbPCopy(pg::spi_required(0, "settings", JSONBOID)); });
 	pg::leave_owner(scope);
 	return found;
 }

@@ -133,7 +133,6 @@ int list_of_row(const char *name, const char *what, Jsonb *json, int (*parse)(Js
 // Returns -1 if a queue was changed since `seen`: a row may be older than memory.
 int read_once(Db &db, const char *name, uint32 seen)
 {
-	const MemoryContext caller = CurrentMemoryContext;
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	const Oid types[] = {TEXTOID};
 	const Datum values[] = {name != nullptr ? CStringGetTextDatum(name) : static_cast<Datum>(0)};
@@ -178,7 +177,6 @@ int read_once(Db &db, const char *name, uint32 seen)
 			n = -1;
 	}
 	pg::leave_owner(scope);
-	MemoryContextSwitchTo(caller);
 	return n;
 }
 

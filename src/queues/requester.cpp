@@ -24,7 +24,6 @@ bool can_sign() { return OidIsValid(get_relname_relid("requester", get_namespace
 // The id of the current user, in the caller's memory context. Concurrent transactions may each insert a valid one.
 char *id_of_user(const Db &db)
 {
-	const MemoryContext caller = CurrentMemoryContext;
 	const Oid user = GetUserId();
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	static pg::Statement find{"SELECT id FROM tq.requester WHERE role = $1::regrole LIMIT 1", 1, {OIDOID}};
@@ -33,7 +32,7 @@ char *id_of_user(const Db &db)
 	Datum values[] = {ObjectIdGetDatum(user)};
 	if (pg::run(find, values, nullptr, 1) == 0)
 		static_cast<void>(pg::run(make, values, nullptr));
-	char *id = MemoryContextStrdup(caller, pg::spi_text(0, "id"));
+	char *id = MemoryContextStrdup(scope.outside, pg::spi_text(0, "id"));
 	pg::leave_owner(scope);
 	return id;
 }

@@ -77,7 +77,6 @@ const char *missing_roles(const Db &db)
 {
 	if (!OidIsValid(role_type()))
 		return nullptr;
-	const MemoryContext caller = CurrentMemoryContext;
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	pg::sql("SELECT string_agg(format('%s (%s)', role, rows), ', ' ORDER BY role) AS names"
 			" FROM (SELECT role, string_agg(format('%s: %s', what, n), ', ' ORDER BY what) AS rows"
@@ -90,11 +89,8 @@ const char *missing_roles(const Db &db)
 			"   WHERE role::oid = 0 GROUP BY 1, 2) n"
 			"  GROUP BY role) names",
 			{}, true, 1);
-	const MemoryContext inner = MemoryContextSwitchTo(caller);
-	const char *names = pg::spi_text(0, "names");
-	MemoryContextSwitchTo(inner);
+	const char *names = pg::outside(scope, [] { return pg::spi_text(0, "names"); });
 	pg::leave_owner(scope);
-	MemoryContextSwitchTo(caller);
 	return names;
 }
 

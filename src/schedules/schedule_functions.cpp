@@ -42,18 +42,13 @@ void lock_schedule(const char *name) { lock(Locked::name, core::hash_name(name))
 // False if there is no schedule of that name.
 bool read_schedule(const Db &db, const char *name, ScheduleRow *row)
 {
-	const MemoryContext caller = CurrentMemoryContext;
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	const Oid types[] = {TEXTOID};
 	const Datum values[] = {CStringGetTextDatum(name)};
 	pg::sql("SELECT " TQ_SCHEDULE_COLUMNS " FROM tq.schedule s WHERE s.name = $1", {types, values}, true, 1);
 	const bool found = SPI_processed > 0;
 	if (found)
-	{
-		const MemoryContext inner = MemoryContextSwitchTo(caller);
-		*row = row_of(0, true);
-		MemoryContextSwitchTo(inner);
-	}
+		*row = pg::outside(scope, [] { return row_of(0, true); });
 	pg::leave_owner(scope);
 	return found;
 }

@@ -129,12 +129,11 @@ bool read_planned(const Db &db, ScheduleList *list, Planned *p)
 		2,
 		{TIMESTAMPTZOID, TEXTOID}};
 	Datum values[] = {TimestampTzGetDatum(wall_now()), CStringGetTextDatum(p->name)};
-	const MemoryContext caller = CurrentMemoryContext;
 	const pg::OwnerScope scope = enter_schedules(db);
 	const bool found = pg::run(one, values, nullptr, 1) > 0;
 	if (found)
 	{
-		const MemoryContext inner = MemoryContextSwitchTo(caller);
+		const MemoryContext inner = MemoryContextSwitchTo(scope.outside);
 		const ScheduleRow row = row_of(0, false);
 		Schedule s{};
 		const bool good = parse(row, &s);
@@ -175,12 +174,11 @@ bool read_definition(const Db &db, const Planned &p, Schedule *out, core::JobId 
 							 1,
 							 {TEXTOID}};
 	Datum values[] = {CStringGetTextDatum(p.name)};
-	const MemoryContext caller = CurrentMemoryContext;
 	const pg::OwnerScope scope = enter_schedules(db);
 	bool found = pg::run(one, values, nullptr, 1) > 0;
 	if (found)
 	{
-		const MemoryContext inner = MemoryContextSwitchTo(caller);
+		const MemoryContext inner = MemoryContextSwitchTo(scope.outside);
 		const ScheduleRow row = row_of(0, true);
 		found = row.revision == p.revision;
 		if (found)

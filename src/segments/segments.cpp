@@ -128,7 +128,6 @@ struct Registered
 
 int read_registry(const Db &db, Registered **out)
 {
-	const MemoryContext caller = CurrentMemoryContext;
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	pg::sql(has_ends_column()
 				? "SELECT number, opened_at, sealed_at, finished_at, ended FROM tq.segment"
@@ -136,7 +135,7 @@ int read_registry(const Db &db, Registered **out)
 			{}, true, 0);
 	const auto n = static_cast<int>(SPI_processed);
 	auto *rows =
-		static_cast<Registered *>(MemoryContextAllocZero(caller, sizeof(Registered) * static_cast<Size>(n + 1)));
+		static_cast<Registered *>(MemoryContextAllocZero(scope.outside, sizeof(Registered) * static_cast<Size>(n + 1)));
 	for (int i = 0; i < n; ++i)
 	{
 		const auto row = static_cast<uint64>(i);

@@ -307,7 +307,6 @@ int delete_stale_keys(Db &db, KeyPass *pass)
 		KeyRow row;
 	};
 	auto *found = static_cast<Found *>(palloc(sizeof(Found) * kBatch));
-	const MemoryContext caller = CurrentMemoryContext;
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	Datum from[] = {Int32GetDatum(pass->queue_id), PointerGetDatum(pass->key), Int64GetDatum(kBatch)};
 	const auto n = static_cast<int>(run(Statement::page, from, nullptr));
@@ -316,7 +315,7 @@ int delete_stale_keys(Db &db, KeyPass *pass)
 		const auto row = static_cast<uint64>(i);
 		Found &f = found[i];
 		f.queue_id = pg::spi_int4(row, "queue_id");
-		const MemoryContext spi = MemoryContextSwitchTo(i + 1 < n ? caller : pass->keys);
+		const MemoryContext spi = MemoryContextSwitchTo(i + 1 < n ? scope.outside : pass->keys);
 		f.key = DatumGetTextPCopy(pg::spi_required(row, "key", TEXTOID));
 		MemoryContextSwitchTo(spi);
 		f.row.job = pg::spi_int8(row, "job_id");
@@ -338,7 +337,6 @@ int delete_stale_keys(Db &db, KeyPass *pass)
 			++pass->kept;
 	}
 	pg::leave_owner(scope);
-	MemoryContextSwitchTo(caller);
 	if (n > 0)
 	{
 		pass->queue_id = found[n - 1].queue_id;

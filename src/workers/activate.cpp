@@ -88,10 +88,9 @@ struct Damage
 // In the caller's memory.
 Damage read_damage(const Db &db)
 {
-	const MemoryContext caller = CurrentMemoryContext;
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	pg::sql(damage_query(), {}, true, 0);
-	const MemoryContext inner = MemoryContextSwitchTo(caller);
+	const MemoryContext inner = MemoryContextSwitchTo(scope.outside);
 	Damage found{};
 	found.n = SPI_processed;
 	found.relations = static_cast<const char **>(palloc(sizeof(char *) * (found.n + 1)));
@@ -105,7 +104,6 @@ Damage read_damage(const Db &db)
 	}
 	MemoryContextSwitchTo(inner);
 	pg::leave_owner(scope);
-	MemoryContextSwitchTo(caller);
 	return found;
 }
 
@@ -161,7 +159,6 @@ void discard(const Db &db, const Damage &found)
 // Null if there are none.
 const char *processes_that_write(const Db &db)
 {
-	const MemoryContext caller = CurrentMemoryContext;
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	pg::server_sql(
 		"SELECT string_agg(DISTINCT coalesce('process ' || l.pid, 'a prepared transaction'), ', ') AS found"
@@ -172,11 +169,8 @@ const char *processes_that_write(const Db &db)
 		" AND l.mode NOT IN ('AccessShareLock', 'RowShareLock', 'ShareUpdateExclusiveLock')"
 		" AND coalesce(a.backend_type, '') !~ '^(tq |autovacuum)'",
 		1);
-	const MemoryContext inner = MemoryContextSwitchTo(caller);
-	const char *found = pg::spi_text(0, "found");
-	MemoryContextSwitchTo(inner);
+	const char *found = pg::outside(scope, [] { return pg::spi_text(0, "found"); });
 	pg::leave_owner(scope);
-	MemoryContextSwitchTo(caller);
 	return found;
 }
 
