@@ -141,13 +141,12 @@ void require_room(const Db &db, int32 queue_id, const char *kind, Oid role)
 	LockDatabaseObject(get_relname_relid("handler", get_namespace_oid("tq", false)), role, 0, ExclusiveLock);
 	const Oid types[] = {INT4OID, TEXTOID, OIDOID};
 	const Datum values[] = {Int32GetDatum(queue_id), CStringGetTextDatum(kind), ObjectIdGetDatum(role)};
-	const pg::OwnerScope scope = pg::enter_owner(db.extension);
-	pg::sql("SELECT FROM tq.handler WHERE role::oid = $3"
-			" AND NOT EXISTS (SELECT FROM tq.handler WHERE queue_id = $1 AND kind = $2 AND role::oid = $3)",
-			{types, values}, false, most);
-	const bool room = SPI_processed < static_cast<uint64>(most);
-	pg::leave_owner(scope);
-	if (!room)
+	const uint64 others = pg::sql_as_owner(
+		db.extension,
+		"SELECT FROM tq.handler WHERE role::oid = $3"
+		" AND NOT EXISTS (SELECT FROM tq.handler WHERE queue_id = $1 AND kind = $2 AND role::oid = $3)",
+		{types, values}, most);
+	if (others >= static_cast<uint64>(most))
 		ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 						errmsg("too many handlers of role \"%s\"", GetUserNameFromId(role, false)),
 						errdetail("It has at least %d; tq.max_handlers_per_role allows %d.", most, most),
@@ -167,8 +166,8 @@ void write_handler(const Db &db, int32 queue_id, const char *kind, const Handler
 							TimestampTzGetDatum(wall_now()),
 							ObjectIdGetDatum(f.owner),
 							ObjectIdGetDatum(f.function_oid)};
-	const pg::OwnerScope scope = pg::enter_owner(db.extension);
-	pg::sql(
+	pg::sql_as_owner(
+		db.extension,
 		psprintf("INSERT INTO tq.handler AS h (queue_id, kind, function, role, search_path, options, defined_at%s)"
 				 " VALUES ($1, $2, $3, $4::regrole, $5, coalesce($6, '{}'), $7%s)"
 				 " ON CONFLICT (queue_id, kind) DO UPDATE SET function = excluded.function, role = excluded.role,"
@@ -176,8 +175,7 @@ void write_handler(const Db &db, int32 queue_id, const char *kind, const Handler
 				 " problem = NULL, problem_at = NULL, retry_at = NULL",
 				 f.has_identity ? ", owner, function_oid" : "", f.has_identity ? ", $8::regrole, $9" : "",
 				 f.has_identity ? ", owner = excluded.owner, function_oid = excluded.function_oid" : ""),
-		{types, values, options != nullptr ? nullptr : "     n   ", f.has_identity ? 9 : 7}, false, 0);
-	pg::leave_owner(scope);
+		{types, values, options != nullptr ? nullptr : "     n   ", f.has_identity ? 9 : 7});
 }
 
 } // namespace
@@ -290,11 +288,8 @@ TQ_FUNCTION(tq_unhandle)
 	Db &db = database(fcinfo);
 	const Oid types[] = {INT4OID, TEXTOID};
 	const Datum values[] = {Int32GetDatum(number_to_manage(db, queue)), CStringGetTextDatum(kind)};
-	const pg::OwnerScope scope = pg::enter_owner(db.extension);
-	pg::sql("DELETE FROM tq.handler WHERE queue_id = $1 AND kind = $2", {types, values}, false, 0);
-	const bool found = SPI_processed > 0;
-	pg::leave_owner(scope);
-	if (!found)
+	if (pg::sql_as_owner(db.extension, "DELETE FROM tq.handler WHERE queue_id = $1 AND kind = $2",
+						 {types, values}) == 0)
 	{
 		const char *perhaps = perhaps_kind(db, DatumGetInt32(values[0]), kind);
 		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),

@@ -27,9 +27,7 @@ TQ_FUNCTION(tq_reset)
 	const int64 done = purge(db, &s);
 	const Oid types[] = {INT4OID};
 	const Datum values[] = {Int32GetDatum(s.queue_id)};
-	const pg::OwnerScope scope = pg::enter_owner(db.extension);
-	pg::sql("DELETE FROM tq.unique_key WHERE $1 IN (0, queue_id)", {types, values}, false, 0);
-	pg::leave_owner(scope);
+	pg::sql_as_owner(db.extension, "DELETE FROM tq.unique_key WHERE $1 IN (0, queue_id)", {types, values});
 	record_action(db, "reset", s.queue_id, 0, Facts().add("jobs", done));
 	PG_RETURN_INT64(done);
 }

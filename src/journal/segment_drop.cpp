@@ -88,9 +88,7 @@ DropResult drop_segment(const Segment &segment, bool (*verify)(void *arg), void 
 	{
 		const Oid types[] = {INT4OID};
 		const Datum values[] = {Int32GetDatum(segment.number)};
-		const pg::OwnerScope scope = pg::enter_owner(extension);
-		pg::sql("DELETE FROM tq.segment WHERE number = $1", {types, values}, false, 0);
-		pg::leave_owner(scope);
+		pg::sql_as_owner(extension, "DELETE FROM tq.segment WHERE number = $1", {types, values});
 	}
 	CommandCounterIncrement();
 	return any ? DropResult::dropped : DropResult::gone;

@@ -116,6 +116,15 @@ int sql(const char *query, const Args &args, bool read_only, long limit)
 	return rc;
 }
 
+uint64 sql_as_owner(Oid extension, const char *query, const Args &args, long limit)
+{
+	const OwnerScope scope = enter_owner(extension);
+	static_cast<void>(sql(query, args, false, limit));
+	const uint64 rows = SPI_processed;
+	leave_owner(scope);
+	return rows;
+}
+
 int server_sql(const char *query, long limit)
 {
 	Oid user;

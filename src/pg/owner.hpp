@@ -65,6 +65,9 @@ bool fired_by_own_statement();
 // Runs one statement with a latest snapshot, regardless of the transaction's. Raises SPI's errors.
 int sql(const char *query, const Args &args, bool read_only, long limit);
 
+// The same in a scope of its own, for a statement that writes. Returns the number of rows processed.
+uint64 sql_as_owner(Oid extension, const char *query, const Args &args, long limit = 0);
+
 // Runs a query on the server's own views, in such a scope, as the bootstrap superuser: the extension's owner may lack
 // the right to read them. Never pass a query that others can influence.
 int server_sql(const char *query, long limit);

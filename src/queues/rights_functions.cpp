@@ -80,9 +80,7 @@ void write(const Db &db, const char *action, const Grant &g, const char *sql)
 	const Oid types[] = {INT4OID, OIDOID, TEXTARRAYOID};
 	const Datum values[] = {Int32GetDatum(g.queue_id), ObjectIdGetDatum(g.role), g.privileges};
 	begin_grants_of(g.queue_id);
-	const pg::OwnerScope scope = pg::enter_owner(db.extension);
-	pg::sql(sql, {types, values}, false, 0);
-	pg::leave_owner(scope);
+	pg::sql_as_owner(db.extension, sql, {types, values});
 	end_grants_of();
 	record_action(db, action, g.queue_id, 0,
 				  Facts().add("role", GetUserNameFromId(g.role, false)).add("privileges", g.names));

@@ -111,11 +111,8 @@ TQ_FUNCTION(tq_unsubscribe)
 	const Target t = parse(fcinfo);
 	const Oid types[] = {INT4OID, TEXTOID};
 	const Datum values[] = {Int32GetDatum(t.queue_id), CStringGetTextDatum(t.url)};
-	const pg::OwnerScope scope = pg::enter_owner(t.db->extension);
-	pg::sql("DELETE FROM tq.subscription WHERE queue_id = $1 AND url = $2", {types, values}, false, 0);
-	const bool found = SPI_processed > 0;
-	pg::leave_owner(scope);
-	if (!found)
+	if (pg::sql_as_owner(t.db->extension, "DELETE FROM tq.subscription WHERE queue_id = $1 AND url = $2",
+						 {types, values}) == 0)
 		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
 						errmsg("queue \"%s\" has no subscription for \"%s\"", text_required(fcinfo, 0, "queue"), t.url),
 						errhint("tq_subscriptions shows what subscriptions there are.")));

@@ -155,12 +155,11 @@ void write_error(const Db &db, const Planned &p, const char *message)
 							message != nullptr ? CStringGetTextDatum(pg::cut_cstring(message, kMessageMax))
 											   : static_cast<Datum>(0)};
 	const char nulls[] = {' ', message != nullptr ? ' ' : 'n', '\0'};
-	const pg::OwnerScope scope = pg::enter_owner(db.extension);
-	pg::sql(
+	pg::sql_as_owner(
+		db.extension,
 		"UPDATE tq.schedule s SET last_error = $2"
 		" FROM (SELECT name FROM tq.schedule WHERE name = $1 FOR NO KEY UPDATE SKIP LOCKED) l WHERE s.name = l.name",
-		{types, values, nulls}, false, 0);
-	pg::leave_owner(scope);
+		{types, values, nulls});
 }
 
 // Logs each cause once.

@@ -111,9 +111,7 @@ void write(const Db &db, const char *sql, const char *name, TimestampTz now)
 {
 	const Oid types[] = {TEXTOID, TIMESTAMPTZOID};
 	const Datum values[] = {CStringGetTextDatum(name), TimestampTzGetDatum(now)};
-	const pg::OwnerScope scope = pg::enter_owner(db.extension);
-	pg::sql(sql, {types, values}, false, 0);
-	pg::leave_owner(scope);
+	pg::sql_as_owner(db.extension, sql, {types, values});
 }
 
 bool same_text(const char *a, const char *b) noexcept
@@ -170,10 +168,10 @@ void write_row(const Db &db, const ScheduleRow &r, TimestampTz now)
 	nulls[5] = r.every != nullptr ? ' ' : 'n';
 	nulls[10] = r.starts_at != journal::kNoTime ? ' ' : 'n';
 	nulls[11] = r.ends_at != journal::kNoTime ? ' ' : 'n';
-	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	// The first revision differs from every revision of a dropped schedule of the same name. The scheduler may still be
 	// working on that one (record_fire).
-	pg::sql(
+	pg::sql_as_owner(
+		db.extension,
 		"INSERT INTO tq.schedule AS s (name, queue, payload, kind, cron, every, timezone, catch_up, overlap, options,"
 		" starts_at, ends_at, owner, anchor, fired_until, defined_at, revision, paused)"
 		" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13::regrole, $14, $15, $16, "
@@ -182,8 +180,7 @@ void write_row(const Db &db, const ScheduleRow &r, TimestampTz now)
 		" catch_up = $8, overlap = $9, options = $10, starts_at = $11, ends_at = $12, owner = $13::regrole,"
 		" anchor = $14,"
 		" fired_until = $15, defined_at = $16, revision = s.revision + 1, last_error = NULL",
-		{types, values, nulls}, false, 0);
-	pg::leave_owner(scope);
+		{types, values, nulls});
 }
 
 // Counts the other schedules of the same queue or role, at most `most`. A call that adds one meanwhile waits for the

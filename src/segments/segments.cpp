@@ -77,11 +77,9 @@ void draw_block_above(const Db &db, int64 above, int64 *first, int64 *end)
 		const int64 block = *end - *first;
 		if ((above - *first) / block <= kNear)
 			continue;
-		const pg::OwnerScope scope = pg::enter_owner(db.extension);
 		const Oid types[] = {INT8OID};
 		const Datum values[] = {Int64GetDatum(above + kMargin * block)};
-		pg::sql("SELECT setval('tq.job_id_seq', $1)", {types, values}, false, 1);
-		pg::leave_owner(scope);
+		pg::sql_as_owner(db.extension, "SELECT setval('tq.job_id_seq', $1)", {types, values});
 	}
 	UnlockRelationOid(oid, ShareUpdateExclusiveLock);
 }

@@ -97,12 +97,10 @@ bool open_next(const WorkerContext &context, Db &db, bool *changed)
 	const journal::Segment next = journal::create_segment(context.extension, last + 1, now);
 	if (open->tables.number != 0)
 	{
-		const pg::OwnerScope scope = pg::enter_owner(context.extension);
 		const Oid types[] = {INT4OID, TIMESTAMPTZOID};
 		const Datum values[] = {Int32GetDatum(open->tables.number), TimestampTzGetDatum(now)};
-		pg::sql("UPDATE tq.segment SET sealed_at = $2, finished_at = NULL WHERE number = $1", {types, values}, false,
-				0);
-		pg::leave_owner(scope);
+		pg::sql_as_owner(context.extension,
+						 "UPDATE tq.segment SET sealed_at = $2, finished_at = NULL WHERE number = $1", {types, values});
 	}
 	TQ_WAIT_POINT("segment-before-commit");
 	end_work();
@@ -189,11 +187,10 @@ bool look_into(const WorkerContext &context, Db &db, const SegmentView &s, const
 	*finished = journal_agrees(db, s, &ended);
 	if (!*finished && change_segment(db, s.slot, SegmentState::finished, SegmentState::sealed, 0))
 	{
-		const pg::OwnerScope scope = pg::enter_owner(context.extension);
 		const Oid types[] = {INT4OID};
 		const Datum values[] = {Int32GetDatum(s.tables.number)};
-		pg::sql("UPDATE tq.segment SET finished_at = NULL WHERE number = $1", {types, values}, false, 0);
-		pg::leave_owner(scope);
+		pg::sql_as_owner(context.extension, "UPDATE tq.segment SET finished_at = NULL WHERE number = $1",
+						 {types, values});
 	}
 	if (*finished && age_of(s, s.finished_at, rules) >= rules.keep.dead)
 		forget_dead(db, s.slot, dead); // their retention is over; this was the last check before the drop
