@@ -374,7 +374,7 @@ void publish_change(Db &db, const Op &op, Counting counting) noexcept
 				x.state = op.to;
 				if (op.has_priority)
 					x.priority = op.priority;
-				if (op.override_)
+				if (op.verb == Verb::reschedule)
 					x.flags |= core::kOverride;
 				if (op.to == State::running)
 				{
@@ -398,7 +398,7 @@ void publish_change(Db &db, const Op &op, Counting counting) noexcept
 						   stays;
 				if (op.verb == Verb::fail || op.verb == Verb::release || op.verb == Verb::lose)
 					x.flags |= core::kHeld;
-				if (op.reset_attempts)
+				if (op.life)
 				{
 					x.attempt = 0;
 					x.expires_at = core::kNever; // it applied to the previous life

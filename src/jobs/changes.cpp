@@ -142,8 +142,6 @@ void record_events(Db &db, const journal::EventRow *rows, int n)
 	finish(&w);
 }
 
-bool changes_recorded() noexcept { return recorded.n > 0; }
-
 // The rows are visible by now, so a reader that registered before its snapshot either sees them or is woken.
 void announce_changes() noexcept
 {

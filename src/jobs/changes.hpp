@@ -18,7 +18,6 @@ void record_enqueues(Db &db, uint16_t queue, const journal::JobRow *rows, const 
 void record_events(Db &db, const journal::EventRow *rows, int n);
 
 // For the transaction callbacks.
-bool changes_recorded() noexcept;
 void announce_changes() noexcept; // at commit
 void forget_changes() noexcept;	  // at every end
 

@@ -232,13 +232,11 @@ bool try_change(Db &db, const JobRequest &r, const FetchedJob &pinned, JobResult
 	noted.makes_way = r.makes_way;
 	noted.has_priority = r.has_priority;
 	noted.priority = r.priority;
-	noted.override_ = r.verb == Verb::reschedule;
 	noted.keeps_time = r.verb == Verb::reschedule && r.run_at == journal::kNoTime;
 	if (again)
 	{
 		noted.life = true;
 		noted.is_dead = was_dead;
-		noted.reset_attempts = true;
 		s.row.attempt = 0;
 	}
 	set_pending(noted);

@@ -160,7 +160,6 @@ void hold_ended(const FetchedJob &p, Op *op, Entry *entry) noexcept
 	op->to = State::ready;
 	op->life = true;
 	op->is_dead = dead;
-	op->reset_attempts = true;
 	Queue &q = engine.queue(p.queue);
 	lock_queue(p.queue);
 	engine.change(q, p.ref, [&](Entry &e) noexcept {

@@ -172,7 +172,6 @@ Op &edit_enqueue(Op &enqueue, Verb verb) noexcept
 	before.verb = verb;
 	before.target = index;
 	push_op(before);
-	tx.ops[index].edited = true;
 	return tx.ops[index];
 }
 

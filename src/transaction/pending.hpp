@@ -30,8 +30,8 @@ struct Op
 	int32 priority = 0;		  // enqueue, reschedule
 	bool has_priority = false; // reschedule
 	bool keeps_time = false;   // reschedule: only the priority
-	bool override_ = false;	  // the entry's key differs from its row's
-	bool life = false;		  // retry of a terminal job: a new life, live + 1
+	bool override_ = false;	  // enqueue: the same transaction rescheduled it, so its key differs from its row's
+	bool life = false;		  // retry of a terminal job: a new life without attempts, live + 1
 	bool is_dead = false;	  // to terminal as dead or buried
 	JobId id = 0;
 	LeaseNo lease = 0;
@@ -43,7 +43,6 @@ struct Op
 	uint16_t max_attempts = 0;
 	uint16_t flags = 0;		  // enqueue: the entry's flags that its row sets
 	uint16_t new_segment = 0; // move
-	bool reset_attempts = false;
 	bool stale = false;		  // another event had its step: memory was wrong about the job
 	uint8_t charge = 1;		  // claim: how much a rollback adds to the entry's count of aborts
 	Micros waited = -1;		  // claim: for how long the job could have started; -1: not counted
@@ -52,7 +51,6 @@ struct Op
 	bool count_attempt = true; // false: release does not count the attempt
 	// A later operation of this transaction changes the job again: the entry keeps the mark.
 	bool more = false;
-	bool edited = false;	   // enqueue: the same transaction changed it, so it stays separate
 	// For a change of a job that this transaction enqueued: the index of that operation. This one is a copy of the
 	// previous state, for ROLLBACK TO.
 	int32 target = -1;
