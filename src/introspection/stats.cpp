@@ -40,13 +40,11 @@ struct QueueView
 	int waiting;
 	uint64 totals[9];
 	QueueCounts n;
-	int nlanes; // lanes of the queue; at most `room` of them are copied
-	LaneView *lanes;
-	int room;
+	int nlanes;
+	LaneView *lanes; // has room for all lanes of the server
 };
 
-// Copies a queue. False if the slot is not a queue of this database that the caller may see. Counts all lanes, and
-// copies as many as fit.
+// Copies a queue. False if the slot is not a queue of this database that the caller may see.
 bool look(uint16_t slot, uint16_t db, const Rights &mine, QueueView *v) noexcept
 {
 	Queue &q = engine.queue(slot);
@@ -68,15 +66,11 @@ bool look(uint16_t slot, uint16_t db, const Rights &mine, QueueView *v) noexcept
 			const Lane &l = engine.lane(i);
 			const QueueCounts n = counts_of(l);
 			v->n.add(n);
-			if (v->nlanes < v->room)
-			{
-				LaneView &to = v->lanes[v->nlanes];
-				strlcpy(to.kind, l.kind, sizeof(to.kind));
-				to.has_kind = l.has_kind;
-				to.paused_until = l.paused_until;
-				to.n = n;
-			}
-			++v->nlanes;
+			LaneView &to = v->lanes[v->nlanes++];
+			strlcpy(to.kind, l.kind, sizeof(to.kind));
+			to.has_kind = l.has_kind;
+			to.paused_until = l.paused_until;
+			to.n = n;
 		}
 	}
 	unlock_queue(slot);
@@ -183,16 +177,9 @@ TQ_FUNCTION(tq_stats)
 	const pg::RowSet rows = pg::begin_rows(fcinfo, pg::row_shape(kStats));
 	const Rights &mine = rights(db);
 	QueueView v{};
-	v.room = 16;
-	v.lanes = static_cast<LaneView *>(palloc(sizeof(LaneView) * 16));
+	v.lanes = static_cast<LaneView *>(palloc(sizeof(LaneView) * engine.limits().lanes));
 	for_queues(db, [&](uint16_t slot, const Queue &) {
-		bool ours = false;
-		while ((ours = look(slot, index_of(db), mine, &v)) && v.nlanes > v.room)
-		{
-			v.room = v.nlanes + 16;
-			v.lanes = static_cast<LaneView *>(repalloc(v.lanes, sizeof(LaneView) * static_cast<Size>(v.room)));
-		}
-		if (!ours)
+		if (!look(slot, index_of(db), mine, &v))
 			return;
 		Datum values[std::size(kStats)] = {};
 		bool nulls[std::size(kStats)] = {};
