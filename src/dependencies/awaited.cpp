@@ -70,22 +70,21 @@ bool outcome_in(const journal::Segment &tables, JobId id, Snapshot snapshot, Par
 	ItemPointerData tid;
 	if (!journal::find_job(tables, id, snapshot, false, &row, &tid))
 		return false;
-	journal::EventRow *events = nullptr;
 	// texts are left out, because the job may have thousands of checkpoints
-	const int n = journal::job_events(tables, id, snapshot, &events, journal::Texts::none);
+	pg::Array<journal::EventRow> events = journal::job_events(tables, id, snapshot, journal::Texts::none);
 	journal::Fold fold;
 	journal::EventRow last{};
 	*out = ParentOutcome{};
 	out->exists = true;
 	out->queue_id = row.queue_id;
-	for (int i = 0; i < n; ++i)
+	for (const journal::EventRow &e : events)
 	{
 		const bool ended = fold.terminal();
-		journal::fold_event(fold, events[i]);
+		journal::fold_event(fold, e);
 		// Purging the record of a job does not change how it has ended.
 		if (fold.terminal() && !(ended && fold.state == journal::FoldState::purged))
 		{
-			last = events[i];
+			last = e;
 			out->state = name_of_end(fold.state);
 		}
 	}
@@ -102,7 +101,7 @@ bool outcome_in(const journal::Segment &tables, JobId id, Snapshot snapshot, Par
 		out->error = last.reason;
 	if (out->ended && last.type == journal::EventType::cancelled)
 		out->replaced_by = replaced_by_in(last);
-	pfree(events);
+	events.free();
 	return true;
 }
 

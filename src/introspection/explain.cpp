@@ -67,8 +67,7 @@ struct Facts
 struct Record
 {
 	journal::JobRow row;
-	EventRow *events;
-	int n;
+	pg::Array<EventRow> events;
 	journal::Fold fold;
 	State state; // unless it has ended
 	Micros due;
@@ -187,7 +186,7 @@ bool read_record(Db &db, core::JobId id, Record *rec)
 		if (journal::find_job(tables, id, snapshot, false, &rec->row, &tid))
 		{
 			found = true;
-			rec->n = journal::job_events(tables, id, snapshot, &rec->events);
+			rec->events = journal::job_events(tables, id, snapshot);
 		}
 		else
 			own = own || (!found && journal::find_own_job(tables, id, &rec->row, &tid));
@@ -196,8 +195,8 @@ bool read_record(Db &db, core::JobId id, Record *rec)
 	UnregisterSnapshot(snapshot);
 	if (!found && !own)
 		raise_no_job(id);
-	for (int i = 0; i < rec->n; ++i)
-		journal::fold_event(rec->fold, rec->events[i]);
+	for (const EventRow &e : rec->events)
+		journal::fold_event(rec->fold, e);
 	rec->state = state_of(candidate_of(rec->row, ItemPointerData{}), rec->fold, wall_now(), &rec->due);
 	return found;
 }
@@ -274,7 +273,7 @@ const char *verb_name(Verb verb) noexcept
 
 const EventRow *last_of(const Record &rec, bool (*which)(EventType)) noexcept
 {
-	for (int i = rec.n; i-- > 0;)
+	for (int64 i = rec.events.n; i-- > 0;)
 		if (which(rec.events[i].type))
 			return &rec.events[i];
 	return nullptr;
@@ -513,9 +512,9 @@ char *explain(Db &db, core::JobId id)
 	const bool committed = read_record(db, id, &rec);
 	const bool readable = rights_on(db, rec.row.queue_id).may_read(rec.row.queue_id);
 	// hides the workers' texts from a caller that may not read the job
-	for (int i = 0; i < rec.n && !readable; ++i)
-		if (!journal::is_own_reason(rec.events[i].reason))
-			rec.events[i].reason = nullptr;
+	for (EventRow &e : rec.events)
+		if (!readable && !journal::is_own_reason(e.reason))
+			e.reason = nullptr;
 	const Micros now = wall_now();
 	if (f.has_entry && f.e.state == State::committing)
 		return psprintf("Job %lld is being enqueued by a transaction that is about to commit.",

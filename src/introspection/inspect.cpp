@@ -31,8 +31,7 @@ struct JobView
 	bool has_entry; // the entry shows the current state; otherwise only the journal does
 	core::Entry entry;
 	journal::JobRow row;
-	EventRow *events; // in step order
-	int n;
+	pg::Array<EventRow> events; // in step order
 	journal::Fold fold;
 	bool readable; // the caller may see its contents
 };
@@ -49,29 +48,29 @@ struct JobOutcome
 };
 
 // Removes the event of the job's move from its segment; false if there is none.
-bool take_moved(EventRow *events, int *n) noexcept
+bool take_moved(pg::Array<EventRow> *events) noexcept
 {
-	EventRow *end = std::remove_if(events, events + *n, [](const EventRow &e) { return e.type == EventType::moved; });
-	const bool moved = end != events + *n;
-	*n = static_cast<int>(end - events);
+	EventRow *end =
+		std::remove_if(events->begin(), events->end(), [](const EventRow &e) { return e.type == EventType::moved; });
+	const bool moved = end != events->end();
+	events->n = end - events->begin();
 	return moved;
 }
 
 // Merges the events of one segment into the list, both in step order. A moved job has its older events in both
 // segments.
-void merge_events(JobView *job, const EventRow *more, int n)
+void merge_events(JobView *job, const EventRow *more, int64 n)
 {
-	auto *all = static_cast<EventRow *>(palloc(sizeof(EventRow) * static_cast<Size>(job->n + n + 1)));
-	int a = 0, b = 0, k = 0;
-	while (a < job->n || b < n)
+	pg::Array<EventRow> all;
+	int64 a = 0, b = 0;
+	while (a < job->events.n || b < n)
 	{
-		const bool first = b == n || (a < job->n && job->events[a].step <= more[b].step);
+		const bool first = b == n || (a < job->events.n && job->events[a].step <= more[b].step);
 		const EventRow &e = first ? job->events[a++] : more[b++];
-		if (k == 0 || all[k - 1].step != e.step)
-			all[k++] = e;
+		if (all.n == 0 || all.last().step != e.step)
+			all.append(CurrentMemoryContext, e);
 	}
 	job->events = all;
-	job->n = k;
 }
 
 // With a right of kMayKnow on its queue, the caller may know of a job. Only a caller that may consume or inspect sees
@@ -105,17 +104,16 @@ bool find_job_view(Db &db, core::JobId id, bool want_payload, JobView *out)
 						   : journal::find_job(tables, id, snapshot, false, &row, &tid)))
 			return false;
 		job.row = row;
-		EventRow *events = nullptr;
-		int n = journal::job_events(tables, id, snapshot, &events);
-		found = !take_moved(events, &n); // a moved job is in segment 0, or was deleted there
-		merge_events(&job, events, n);
+		pg::Array<EventRow> events = journal::job_events(tables, id, snapshot);
+		found = !take_moved(&events); // a moved job is in segment 0, or was deleted there
+		merge_events(&job, events.data, events.n);
 		return false;
 	});
 	UnregisterSnapshot(snapshot);
 	if (!found || access_to(db, job.row.queue_id, &job.readable) != Access::granted)
 		return false;
-	for (int i = 0; i < job.n; ++i)
-		journal::fold_event(job.fold, job.events[i]);
+	for (const EventRow &e : job.events)
+		journal::fold_event(job.fold, e);
 	return true;
 }
 
@@ -164,7 +162,7 @@ constexpr pg::ColumnSpec kHistory[] = {
 // The last event that ended an attempt or the job with an outcome.
 const EventRow *last_outcome(const JobView &job) noexcept
 {
-	for (int i = job.n; i-- > 0;)
+	for (int64 i = job.events.n; i-- > 0;)
 		switch (job.events[i].type)
 		{
 			case EventType::succeeded:
@@ -186,19 +184,19 @@ const EventRow *last_outcome(const JobView &job) noexcept
 TimestampTz run_at(const JobView &job) noexcept
 {
 	TimestampTz at = job.row.run_at;
-	for (int i = 0; i < job.n; ++i)
-		switch (job.events[i].type)
+	for (const EventRow &e : job.events)
+		switch (e.type)
 		{
 			case EventType::override_:
-				if (job.events[i].retry_at != journal::kNoTime)
-					at = job.events[i].retry_at;
+				if (e.retry_at != journal::kNoTime)
+					at = e.retry_at;
 				break;
 			case EventType::failed:
 			case EventType::lost:
 			case EventType::released:
 			case EventType::retried:
 			case EventType::blocked:
-				at = job.events[i].retry_at;
+				at = e.retry_at;
 				break;
 			default:
 				break;
@@ -208,7 +206,7 @@ TimestampTz run_at(const JobView &job) noexcept
 
 const Jsonb *last_checkpoint(const JobView &job) noexcept
 {
-	for (int i = job.n; i-- > 0;)
+	for (int64 i = job.events.n; i-- > 0;)
 		if (job.events[i].type == EventType::checkpoint)
 			return job.events[i].detail;
 	return nullptr;
@@ -385,8 +383,8 @@ TQ_FUNCTION(tq_history)
 	r.add_text(job.row.origin != 0 ? psprintf("copy of job %lld", static_cast<long long>(job.row.origin)) : nullptr);
 	r.add_null();
 	rows.put(r);
-	for (int i = 0; i < job.n; ++i)
-		put_event(rows, job.events[i], job.readable);
+	for (const EventRow &event : job.events)
+		put_event(rows, event, job.readable);
 	if (job.has_entry && e.aborts > 0 && e.state != State::running)
 		put_rollbacks(rows, e);
 	return static_cast<Datum>(0);

@@ -332,9 +332,9 @@ void note_death(int64 job_id, int32 step, journal::EventType type, void *arg)
 }
 
 // The last error of a tq_fail; if the job died of another cause, that event is a later one.
-const char *last_error_of(const journal::EventRow *events, int n) noexcept
+const char *last_error_of(const pg::Array<journal::EventRow> &events) noexcept
 {
-	for (int i = n; i-- > 0;)
+	for (int64 i = events.n; i-- > 0;)
 	{
 		const journal::EventRow &e = events[i];
 		if (e.type == journal::EventType::failed ||
@@ -345,12 +345,12 @@ const char *last_error_of(const journal::EventRow *events, int n) noexcept
 }
 
 // The event of the last attempt.
-const journal::EventRow *last_attempt_of(const journal::EventRow *events, int n) noexcept
+const journal::EventRow *last_attempt_of(const pg::Array<journal::EventRow> &events) noexcept
 {
-	while (n-- > 0)
-		if (events[n].lease != 0 && events[n].type != journal::EventType::asked_cancel &&
-			events[n].type != journal::EventType::superseded)
-			return &events[n];
+	for (int64 i = events.n; i-- > 0;)
+		if (events[i].lease != 0 && events[i].type != journal::EventType::asked_cancel &&
+			events[i].type != journal::EventType::superseded)
+			return &events[i];
 	return nullptr;
 }
 
@@ -364,17 +364,16 @@ void put_death(DeadStream *d, const journal::Segment &segment, journal::Walk *wa
 	journal::walk_fold(walk, death.id, &fold);
 	if (fold.state != FoldState::dead && fold.state != FoldState::buried)
 		return;
-	journal::EventRow *events = nullptr;
-	const int n = journal::job_events(segment, job.id, GetActiveSnapshot(), &events);
+	const pg::Array<journal::EventRow> events = journal::job_events(segment, job.id, GetActiveSnapshot());
 	const auto wanted = fold.state == FoldState::buried ? journal::EventType::buried : journal::EventType::dead;
 	const journal::EventRow *last = nullptr;
-	for (int i = 0; i < n; ++i)
-		if (events[i].type == wanted)
-			last = &events[i];
+	for (const journal::EventRow &e : events)
+		if (e.type == wanted)
+			last = &e;
 	if (last == nullptr || last->step != death.step)
 		return;
 	const bool readable = d->mine->may_read(job.queue_id);
-	const journal::EventRow *attempt = last_attempt_of(events, n);
+	const journal::EventRow *attempt = last_attempt_of(events);
 	pg::RowValues r;
 	r.add_int8(job.id);
 	r.add_name(d->names.of(job.queue_id));
@@ -385,7 +384,7 @@ void put_death(DeadStream *d, const journal::Segment &segment, journal::Walk *wa
 	r.add_int(attempts_allowed(job.max_attempts, d->names.slot));
 	r.add_name(readable ? last->reason : nullptr);
 	r.add_pointer(readable ? last->detail : nullptr);
-	r.add_name(readable ? last_error_of(events, n) : nullptr);
+	r.add_name(readable ? last_error_of(events) : nullptr);
 	r.add_name(attempt != nullptr ? attempt->worker : nullptr);
 	r.add_time(job.enqueued_at);
 	r.add_time(attempt != nullptr ? attempt->claimed_at : journal::kNoTime);

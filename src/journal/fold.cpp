@@ -263,36 +263,29 @@ void forget_texts(EventRow *e)
 
 } // namespace
 
-int job_events(const Segment &segment, int64 job_id, Snapshot snapshot, EventRow **events, Texts texts)
+pg::Array<EventRow> job_events(const Segment &segment, int64 job_id, Snapshot snapshot, Texts texts)
 {
 	TableScan scan;
-	int n = 0;
-	int room = 8;
-	int oldest = 0; // oldest event that keeps its texts
+	pg::Array<EventRow> events;
+	int64 oldest = 0; // oldest event that keeps its texts
 	Size kept = 0;
 
-	*events = static_cast<EventRow *>(palloc(room * sizeof(EventRow)));
 	if (!open_scan(segment.event, kEventShape, event::by_step, snapshot, 1, &scan))
-		return 0;
+		return events;
 	seek_id(&scan, job_id);
 	while (next_row(&scan))
 	{
-		if (n == room)
+		EventRow &row = events.append(CurrentMemoryContext, {});
+		read_event(slot_values(scan.info, scan.slot), texts, &row);
+		kept += texts == Texts::shown ? text_bytes(row) : 0;
+		for (; kept > kMostHistory && oldest + 1 < events.n; ++oldest)
 		{
-			room *= 2;
-			*events = static_cast<EventRow *>(repalloc(*events, room * sizeof(EventRow)));
-		}
-		read_event(slot_values(scan.info, scan.slot), texts, &(*events)[n]);
-		kept += texts == Texts::shown ? text_bytes((*events)[n]) : 0;
-		++n;
-		for (; kept > kMostHistory && oldest + 1 < n; ++oldest)
-		{
-			kept -= text_bytes((*events)[oldest]);
-			forget_texts(&(*events)[oldest]);
+			kept -= text_bytes(events[oldest]);
+			forget_texts(&events[oldest]);
 		}
 	}
 	close_scan(&scan);
-	return n;
+	return events;
 }
 
 namespace

@@ -4,7 +4,7 @@
 // for reads). Everything may ereport unless it is noexcept.
 #pragma once
 
-#include "pg/prelude.hpp"
+#include "pg/array.hpp"
 
 namespace tq::journal
 {
@@ -195,8 +195,8 @@ constexpr Size kMostReason = 1048576; // bytes; no setting allows more
 constexpr Size kMostHistory = 67108864; // of all events of a job; beyond it, only the newest keep theirs
 constexpr Size kMostShown = 33554432; // keeps a row within a message, also as text
 
-// Every event of a job in step order, copied into the current context; returns the count.
-int job_events(const Segment &segment, int64 job_id, Snapshot snapshot, EventRow **events, Texts texts = Texts::shown);
+// Every event of a job in step order, copied into the current context.
+pg::Array<EventRow> job_events(const Segment &segment, int64 job_id, Snapshot snapshot, Texts texts = Texts::shown);
 
 // One of them, without a detail of more than `most_detail` bytes.
 bool find_event(const Segment &segment, int64 job_id, int32 step, Snapshot snapshot, EventRow *event, Size most_detail);
