@@ -283,10 +283,6 @@ bool are_awaited(const Db &db, JobId first, JobId last)
 	return yes;
 }
 
-} // namespace tq
-
-using namespace tq;
-
 // On tq.dependency and tq.batch: after a write past tq the resolver reads both tables.
 TQ_FUNCTION(tq_dependencies_changed)
 {
@@ -295,3 +291,5 @@ TQ_FUNCTION(tq_dependencies_changed)
 		tx.all_at_commit = true;
 	return PointerGetDatum(nullptr);
 }
+
+} // namespace tq

@@ -298,10 +298,6 @@ void tell_begun(int64 n)
 				 errdetail("They keep the outcomes that they were given.")));
 }
 
-} // namespace tq
-
-using namespace tq;
-
 // id, with_children
 TQ_FUNCTION(tq_retry)
 {
@@ -320,3 +316,5 @@ TQ_FUNCTION(tq_retry)
 	record_action_on(db, "retry", r.id, Facts().add("with_children", with_children));
 	return CStringGetTextDatum(out.state);
 }
+
+} // namespace tq

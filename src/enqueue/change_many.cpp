@@ -221,9 +221,6 @@ Datum change_many(FunctionCallInfo fcinfo, Change *c, const JobRequest &request)
 constexpr States kWaiting{0, bit_of(State::ready) | bit_of(State::delayed) | bit_of(State::blocked)};
 
 } // namespace
-} // namespace tq
-
-using namespace tq;
 
 // the conditions, after, max, dry_run, reason
 TQ_FUNCTION(tq_cancel_many)
@@ -291,3 +288,5 @@ TQ_FUNCTION(tq_purge_many)
 	c.filter.error = error_argument(fcinfo, kOwn);
 	return change_many(fcinfo, &c, JobRequest{});
 }
+
+} // namespace tq

@@ -270,9 +270,6 @@ Enqueued enqueue_each(FunctionCallInfo fcinfo, const char *function)
 }
 
 } // namespace
-} // namespace tq
-
-using namespace tq;
 
 TQ_FUNCTION(tq_enqueue)
 {
@@ -318,3 +315,5 @@ TQ_FUNCTION(tq_enqueue_many_info)
 	}
 	return static_cast<Datum>(0);
 }
+
+} // namespace tq

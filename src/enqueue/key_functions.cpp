@@ -37,9 +37,6 @@ void require_ended(const KeyRow &row, KeyState s, const text *key)
 }
 
 } // namespace
-} // namespace tq
-
-using namespace tq;
 
 // queue, unique_key
 TQ_FUNCTION(tq_find)
@@ -86,3 +83,5 @@ TQ_FUNCTION(tq_free_key)
 		PG_RETURN_BOOL(true);
 	}
 }
+
+} // namespace tq

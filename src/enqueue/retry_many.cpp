@@ -103,9 +103,6 @@ Verdict retry_elsewhere(Db &db, core::JobId id, FoldState state, uint16_t queue,
 }
 
 } // namespace
-} // namespace tq
-
-using namespace tq;
 
 // queue, state, kind, since, max_jobs, to_queue, with_children
 TQ_FUNCTION(tq_retry_many)
@@ -217,3 +214,5 @@ TQ_FUNCTION(tq_retry_many)
 	record_action(db, "retry_many", s.queue_id, 0, facts);
 	PG_RETURN_INT64(done);
 }
+
+} // namespace tq

@@ -244,10 +244,6 @@ int64 broken_handlers(const Db &db)
 	return n;
 }
 
-} // namespace tq
-
-using namespace tq;
-
 // queue, kind, handler, options
 TQ_FUNCTION(tq_handle)
 {
@@ -308,3 +304,5 @@ TQ_FUNCTION(tq_handler_changed)
 	mark_handlers();
 	PG_RETURN_POINTER(nullptr);
 }
+
+} // namespace tq

@@ -475,9 +475,6 @@ Queues queues_of(Db &db, const char *name)
 }
 
 } // namespace
-} // namespace tq
-
-using namespace tq;
 
 // after, queue, max, wait
 TQ_FUNCTION(tq_changes)
@@ -532,3 +529,5 @@ TQ_FUNCTION(tq_changes)
 	MemoryContextDelete(turn);
 	return static_cast<Datum>(0);
 }
+
+} // namespace tq

@@ -360,9 +360,6 @@ void put(const pg::RowSet &rows, const char *item, int64 expected, int64 found)
 }
 
 } // namespace
-} // namespace tq
-
-using namespace tq;
 
 TQ_FUNCTION(tq_check)
 {
@@ -411,3 +408,5 @@ TQ_FUNCTION(tq_reload)
 	static_cast<void>(count(db));
 	PG_RETURN_INT64(found() - before);
 }
+
+} // namespace tq

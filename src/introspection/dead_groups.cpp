@@ -95,9 +95,6 @@ void put_groups(const pg::Array<Letter> &letters, bool complete, const pg::RowSe
 }
 
 } // namespace
-} // namespace tq
-
-using namespace tq;
 
 // queue, max_jobs
 TQ_FUNCTION(tq_dead_groups)
@@ -142,3 +139,5 @@ TQ_FUNCTION(tq_dead_groups)
 	put_groups(letters, complete, rows);
 	return static_cast<Datum>(0);
 }
+
+} // namespace tq

@@ -561,9 +561,6 @@ char *explain(Db &db, core::JobId id)
 }
 
 } // namespace
-} // namespace tq
-
-using namespace tq;
 
 TQ_FUNCTION(tq_explain)
 {
@@ -572,3 +569,5 @@ TQ_FUNCTION(tq_explain)
 	require_job(db, id, kMayKnow);
 	return CStringGetTextDatum(explain(db, id));
 }
+
+} // namespace tq

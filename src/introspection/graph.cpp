@@ -203,9 +203,6 @@ void visit(Walk &w, const Place &node)
 }
 
 } // namespace
-} // namespace tq
-
-using namespace tq;
 
 // id, max_jobs
 TQ_FUNCTION(tq_graph)
@@ -234,3 +231,5 @@ TQ_FUNCTION(tq_graph)
 						 errhint("Raise max_jobs, or ask for a job further down or up.")));
 	return static_cast<Datum>(0);
 }
+
+} // namespace tq

@@ -394,9 +394,6 @@ void schedule_items(const Report &r, const Db &db)
 }
 
 } // namespace
-} // namespace tq
-
-using namespace tq;
 
 TQ_FUNCTION(tq_health)
 {
@@ -451,3 +448,5 @@ TQ_FUNCTION(tq_health)
 	schedule_items(r, db);
 	return static_cast<Datum>(0);
 }
+
+} // namespace tq

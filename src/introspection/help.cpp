@@ -60,10 +60,6 @@ bool details_of(Oid extension, const char *name, Text *out, pg::Nearest *near)
 }
 
 } // namespace
-} // namespace tq
-
-using namespace tq;
-using namespace tq;
 
 // name
 TQ_FUNCTION(tq_help)
@@ -94,3 +90,5 @@ TQ_FUNCTION(tq_help)
 	page->cursor = static_cast<int>(end + 1 - page->data);
 	SRF_RETURN_NEXT(call, PointerGetDatum(cstring_to_text_with_len(line, static_cast<int>(end - line))));
 }
+
+} // namespace tq

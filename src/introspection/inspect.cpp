@@ -231,9 +231,6 @@ void put_event(const pg::RowSet &rows, const EventRow &e, bool readable)
 }
 
 } // namespace
-} // namespace tq
-
-using namespace tq;
 
 // What is shown of a job as its state, its end and its outcome.
 static JobOutcome outcome_of(const JobView &job, core::Micros now)
@@ -389,3 +386,5 @@ TQ_FUNCTION(tq_history)
 		put_rollbacks(rows, e);
 	return static_cast<Datum>(0);
 }
+
+} // namespace tq

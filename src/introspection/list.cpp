@@ -85,9 +85,6 @@ void put_cursor(const pg::RowSet &rows, core::JobId cursor)
 }
 
 } // namespace
-} // namespace tq
-
-using namespace tq;
 
 // the conditions, after, max, newest, error
 TQ_FUNCTION(tq_list)
@@ -124,3 +121,5 @@ TQ_FUNCTION(tq_list)
 	end_find(finder);
 	return static_cast<Datum>(0);
 }
+
+} // namespace tq

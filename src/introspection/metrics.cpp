@@ -203,9 +203,6 @@ void server_families(Text *t, const Db &db)
 }
 
 } // namespace
-} // namespace tq
-
-using namespace tq;
 
 TQ_FUNCTION(tq_metrics)
 {
@@ -246,3 +243,5 @@ TQ_FUNCTION(tq_metrics)
 	}
 	return PointerGetDatum(cstring_to_text_with_len(t.s.data, t.s.len));
 }
+
+} // namespace tq

@@ -159,10 +159,6 @@ void sample_series(const Db &db) noexcept
 	sampled = minute;
 }
 
-} // namespace tq
-
-using namespace tq;
-
 TQ_FUNCTION(tq_series)
 {
 	Db &db = loaded_database(fcinfo);
@@ -197,3 +193,5 @@ TQ_FUNCTION(tq_series)
 	}
 	return static_cast<Datum>(0);
 }
+
+} // namespace tq

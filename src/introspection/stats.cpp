@@ -165,9 +165,6 @@ Datum put_inactive(FunctionCallInfo fcinfo, const Db &db)
 }
 
 } // namespace
-} // namespace tq
-
-using namespace tq;
 
 TQ_FUNCTION(tq_stats)
 {
@@ -201,3 +198,5 @@ TQ_FUNCTION(tq_stats)
 	});
 	return static_cast<Datum>(0);
 }
+
+} // namespace tq

@@ -435,9 +435,6 @@ void more_dead(DeadStream *d)
 }
 
 } // namespace
-} // namespace tq
-
-using namespace tq;
 
 // tq.running(), behind tq_running
 TQ_FUNCTION(tq_list_running)
@@ -530,3 +527,5 @@ TQ_FUNCTION(tq_list_jobs) { return next_row(fcinfo, "tq.jobs()", pg::row_shape(k
 
 // tq.dead(), behind tq_dead
 TQ_FUNCTION(tq_list_dead) { return next_row(fcinfo, "tq.dead()", pg::row_shape(kDead), more_dead); }
+
+} // namespace tq

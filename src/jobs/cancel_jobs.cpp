@@ -61,9 +61,6 @@ const char *cancel(Db &db, const JobRequest &r, bool trusted, bool *done)
 }
 
 } // namespace
-} // namespace tq
-
-using namespace tq;
 
 // ids, reason
 TQ_FUNCTION(tq_cancel_jobs)
@@ -100,3 +97,5 @@ TQ_FUNCTION(tq_cancel_jobs)
 		record_action(db, "cancel_jobs", c.queue_id, 0, Facts().add("reason", r.reason).add("jobs", c.jobs));
 	return static_cast<Datum>(0);
 }
+
+} // namespace tq

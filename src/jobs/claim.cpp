@@ -507,9 +507,6 @@ Output begin_result(FunctionCallInfo fcinfo, const Arguments &at)
 }
 
 } // namespace
-} // namespace tq
-
-using namespace tq;
 
 static Datum claim(FunctionCallInfo fcinfo, const char *function, const Arguments &at)
 {
@@ -548,3 +545,5 @@ TQ_FUNCTION(tq_claim) { return claim(fcinfo, "tq_claim()", kClaim); }
 TQ_FUNCTION(tq_claim_any) { return claim(fcinfo, "tq_claim_any()", kClaimAny); }
 TQ_FUNCTION(tq_claim_for) { return claim(fcinfo, "tq_claim_for()", kClaimFor); }
 TQ_FUNCTION(tq_claim_next) { return claim(fcinfo, "tq_claim_next()", kClaimNext); }
+
+} // namespace tq

@@ -43,9 +43,6 @@ void note_unknown(const Db &db, const char *worker)
 }
 
 } // namespace
-} // namespace tq
-
-using namespace tq;
 
 TQ_FUNCTION(tq_drain)
 {
@@ -74,3 +71,5 @@ TQ_FUNCTION(tq_undrain)
 	record_action(db, "undrain", kAllQueues, 0, Facts().add("worker", name));
 	PG_RETURN_BOOL(was);
 }
+
+} // namespace tq

@@ -263,10 +263,6 @@ Hold end_attempt(Db &db, const AttemptEnd &ending)
 	return f.hold;
 }
 
-} // namespace tq
-
-using namespace tq;
-
 TQ_FUNCTION(tq_complete)
 {
 	require_writable("tq_complete()");
@@ -323,3 +319,5 @@ TQ_FUNCTION(tq_bury)
 	f.reason = error_required(fcinfo, 2, "reason");
 	return finish_one(database(fcinfo), f);
 }
+
+} // namespace tq

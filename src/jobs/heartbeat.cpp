@@ -217,9 +217,6 @@ Jsonb *checkpoint_argument(FunctionCallInfo fcinfo, int i)
 }
 
 } // namespace
-} // namespace tq
-
-using namespace tq;
 
 // id, lease, extend, progress, checkpoint, worker
 TQ_FUNCTION(tq_heartbeat)
@@ -290,3 +287,5 @@ TQ_FUNCTION(tq_heartbeat_many)
 	}
 	return static_cast<Datum>(0);
 }
+
+} // namespace tq

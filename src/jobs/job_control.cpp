@@ -390,10 +390,6 @@ void raise_outcome(const JobRequest &r, const JobResult &out)
 	}
 }
 
-} // namespace tq
-
-using namespace tq;
-
 static Datum change_one(FunctionCallInfo fcinfo, const char *action, const JobRequest &r)
 {
 	Db &db = loaded_database(fcinfo);
@@ -425,3 +421,5 @@ TQ_FUNCTION(tq_reschedule)
 	r.id = id;
 	return change_one(fcinfo, "reschedule", r);
 }
+
+} // namespace tq

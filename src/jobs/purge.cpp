@@ -163,10 +163,6 @@ journal::EventRow purged_event(const FetchedJob &pinned, const char *reason) noe
 	return row;
 }
 
-} // namespace tq
-
-using namespace tq;
-
 // queue, state
 TQ_FUNCTION(tq_purge)
 {
@@ -181,3 +177,5 @@ TQ_FUNCTION(tq_purge)
 	record_action(db, "purge", s.queue_id, 0, Facts().add("state", state).add("jobs", done));
 	PG_RETURN_INT64(done);
 }
+
+} // namespace tq

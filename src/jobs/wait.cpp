@@ -249,9 +249,6 @@ void put_ready(const Target &t, const Wanted &w, const pg::RowSet &rows)
 }
 
 } // namespace
-} // namespace tq
-
-using namespace tq;
 
 // queues, timeout, kinds, all_roles
 TQ_FUNCTION(tq_wait)
@@ -304,3 +301,5 @@ TQ_FUNCTION(tq_ready)
 		}));
 	return static_cast<Datum>(0);
 }
+
+} // namespace tq

@@ -127,9 +127,6 @@ core::JobId *visible_jobs(Db &db, const Datum *list, int *n, bool waits)
 }
 
 } // namespace
-} // namespace tq
-
-using namespace tq;
 
 // ids, timeout, first
 TQ_FUNCTION(tq_wait_jobs)
@@ -176,3 +173,5 @@ TQ_FUNCTION(tq_ended)
 			list[nended++] = list[i];
 	PG_RETURN_ARRAYTYPE_P(construct_array(list, nended, INT8OID, sizeof(int64), true, TYPALIGN_DOUBLE));
 }
+
+} // namespace tq

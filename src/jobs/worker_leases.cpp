@@ -103,10 +103,6 @@ void begin_worker_claim(Db &db, const char *name, uint32_t slot)
 	note_worker(w.slot);
 }
 
-} // namespace tq
-
-using namespace tq;
-
 TQ_FUNCTION(tq_heartbeat_worker)
 {
 	const char *name = text_required(fcinfo, 0, "worker");
@@ -138,3 +134,5 @@ TQ_FUNCTION(tq_release_worker)
 	record_action(db, "release_worker", kAllQueues, 0, Facts().add("worker", name).add("jobs", int64{w.leases}));
 	PG_RETURN_INT64(w.leases);
 }
+
+} // namespace tq

@@ -346,9 +346,6 @@ void set_pause(Db &db, const char *name, const char *kind, const char *group, Ti
 }
 
 } // namespace
-} // namespace tq
-
-using namespace tq;
 
 // name, settings
 TQ_FUNCTION(tq_create_queue)
@@ -533,3 +530,5 @@ TQ_FUNCTION(tq_limit_group)
 	record_action(db, "limit_group", engine.queue(c.queue).id, 0, facts);
 	PG_RETURN_VOID();
 }
+
+} // namespace tq

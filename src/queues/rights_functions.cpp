@@ -87,9 +87,6 @@ void write(const Db &db, const char *action, const Grant &g, const char *sql)
 }
 
 } // namespace
-} // namespace tq
-
-using namespace tq;
 
 // queue, role, privilege, privilege2, ...
 TQ_FUNCTION(tq_grant)
@@ -161,3 +158,5 @@ TQ_FUNCTION(tq_acl_changed)
 	CacheInvalidateRelcache(pg::trigger_call(fcinfo, "tq.acl_changed", TRIGGER_EVENT_AFTER).tg_relation);
 	PG_RETURN_POINTER(nullptr);
 }
+
+} // namespace tq

@@ -94,10 +94,6 @@ const char *missing_roles(const Db &db)
 	return names;
 }
 
-} // namespace tq
-
-using namespace tq;
-
 TQ_FUNCTION(tq_role_in)
 {
 	const char *name = PG_GETARG_CSTRING(0);
@@ -126,3 +122,5 @@ TQ_FUNCTION(tq_role_out)
 }
 
 TQ_FUNCTION(tq_role_oid) { PG_RETURN_OID(oid_in(PG_GETARG_BYTEA_PP(0))); }
+
+} // namespace tq

@@ -69,9 +69,6 @@ constexpr pg::ColumnSpec kSubscriptions[] = {
 };
 
 } // namespace
-} // namespace tq
-
-using namespace tq;
 
 // queue, url, options
 TQ_FUNCTION(tq_subscribe)
@@ -157,3 +154,5 @@ TQ_FUNCTION(tq_list_subscriptions)
 	pg::leave_owner(scope);
 	return static_cast<Datum>(0);
 }
+
+} // namespace tq

@@ -271,9 +271,6 @@ void place_in_time(ScheduleRow *r, const ScheduleRow *former, TimestampTz now)
 }
 
 } // namespace
-} // namespace tq
-
-using namespace tq;
 
 TQ_FUNCTION(tq_schedule)
 {
@@ -362,3 +359,5 @@ TQ_FUNCTION(tq_schedule_run)
 		PG_RETURN_NULL();
 	PG_RETURN_INT64(id);
 }
+
+} // namespace tq

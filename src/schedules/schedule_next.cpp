@@ -75,10 +75,6 @@ Datum next_time(FunctionCallInfo fcinfo, int n, TimestampTz from)
 
 } // namespace
 
-} // namespace tq
-
-using namespace tq;
-
 TQ_FUNCTION(tq_schedule_next)
 {
 	const int32 n = int_or(fcinfo, 2, "n", 5, 1, kMostTimes);
@@ -90,3 +86,5 @@ TQ_FUNCTION(tq_schedule_next)
 // of after now.
 TQ_BARE_FUNCTION(tq_test_schedule_next) { return next_time(fcinfo, PG_GETARG_INT32(2), PG_GETARG_TIMESTAMPTZ(3)); }
 #endif
+
+} // namespace tq

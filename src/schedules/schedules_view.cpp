@@ -110,9 +110,6 @@ void put_row(const Db &db, uint64 i, const ScheduleRow &row, bool with_payload, 
 }
 
 } // namespace
-} // namespace tq
-
-using namespace tq;
 
 // tq.schedules(), behind tq_schedules
 TQ_FUNCTION(tq_list_schedules)
@@ -149,3 +146,5 @@ TQ_FUNCTION(tq_list_schedules)
 	pg::leave_owner(scope);
 	return static_cast<Datum>(0);
 }
+
+} // namespace tq

@@ -135,10 +135,6 @@ void wait_point(const char *name)
 
 void wait_point_nofail(const char *name) noexcept { static_cast<void>(pass(name, false)); }
 
-} // namespace tq
-
-using namespace tq;
-
 // tq_test_arm(name text, action text, skip int, pid int): sets the action of a wait point, also for processes that wait
 // there. Action 'none' releases them.
 TQ_BARE_FUNCTION(tq_test_arm)
@@ -176,5 +172,7 @@ TQ_BARE_FUNCTION(tq_test_clock)
 	set_clock_offsets(PG_GETARG_INT64(0), PG_GETARG_INT64(1));
 	PG_RETURN_VOID();
 }
+
+} // namespace tq
 
 #endif

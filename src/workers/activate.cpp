@@ -305,9 +305,6 @@ void refuse_in_use(const char *function)
 }
 
 } // namespace
-} // namespace tq
-
-using namespace tq;
 
 // discard, dry_run; the function of 0.1.0 has no arguments and no result
 TQ_FUNCTION(tq_activate)
@@ -368,3 +365,5 @@ TQ_FUNCTION(tq_deactivate)
 	TQ_WAIT_POINT("deactivate-after-release");
 	PG_RETURN_VOID();
 }
+
+} // namespace tq
