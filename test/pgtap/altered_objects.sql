@@ -1,8 +1,5 @@
 -- The owner of the extension alters its types, tables and views. Then functions raise an error or continue. No server
 -- process crashes, and there is no internal error (class XX). When the change is undone, everything works as before.
-\set QUIET 1
-\pset format unaligned
-\pset tuples_only true
 SET client_min_messages = error;
 
 SELECT * FROM no_plan();

@@ -1,7 +1,4 @@
 -- tq_audit: which calls are recorded, with which roles, and which roles see them. Subscriptions.
-\set QUIET 1
-\pset format unaligned
-\pset tuples_only true
 SET client_min_messages = warning;
 
 SELECT * FROM no_plan();

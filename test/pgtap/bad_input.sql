@@ -1,7 +1,4 @@
 -- Bad input for every argument of every verb: the SQLSTATE, a message that names the argument, and no effect.
-\set QUIET 1
-\pset format unaligned
-\pset tuples_only true
 SET client_min_messages = warning;
 
 SELECT * FROM no_plan();

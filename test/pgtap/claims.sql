@@ -1,8 +1,5 @@
 -- Claims that complete the last job (tq_claim_next), claims for several workers (tq_claim_for), heartbeats that name
 -- another holder, and which role may drain a worker.
-\set QUIET 1
-\pset format unaligned
-\pset tuples_only true
 SET client_min_messages = warning;
 SET tq.max_pinned_wait = '1 h';
 

@@ -1,7 +1,4 @@
 -- tq_schedule_next: cron expressions in time zones, compared with a table of known clock changes; its errors.
-\set QUIET 1
-\pset format unaligned
-\pset tuples_only true
 SET client_min_messages = warning;
 SET timezone = 'UTC';
 

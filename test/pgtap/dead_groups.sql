@@ -1,7 +1,4 @@
 -- tq_dead_groups: what of an error counts, counts and times, limits, rights.
-\set QUIET 1
-\pset format unaligned
-\pset tuples_only true
 SET client_min_messages = warning;
 
 SELECT * FROM no_plan();

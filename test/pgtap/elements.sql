@@ -1,7 +1,4 @@
 -- Errors of calls with arrays name the element that is the cause.
-\set QUIET 1
-\pset format unaligned
-\pset tuples_only true
 SET client_min_messages = warning;
 SET tq.max_pinned_wait = '1 h';
 

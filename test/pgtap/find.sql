@@ -1,8 +1,5 @@
 -- tq_list and the functions that change many jobs: every condition, alone and together; pages in both orders; what a call looks at is
 -- bounded; rights; rows written by hand; dry runs. LIMIT on tq_jobs and tq_dead.
-\set QUIET 1
-\pset format unaligned
-\pset tuples_only true
 SET client_min_messages = warning;
 
 SELECT * FROM no_plan();

@@ -1,8 +1,5 @@
 -- The function of a handler: what tq_handle refuses, and which changes hold a handler at once, in the transaction that
 -- changes the function. test/t/handlers_function_changes.pl tests how executors check it.
-\set QUIET 1
-\pset format unaligned
-\pset tuples_only true
 SET client_min_messages = warning;
 
 SELECT * FROM no_plan();

@@ -1,7 +1,4 @@
 -- Heartbeats: progress, checkpoints, when they answer quiet, draining; the effects of each, and what undoes them.
-\set QUIET 1
-\pset format unaligned
-\pset tuples_only true
 SET client_min_messages = warning;
 SET tq.max_pinned_wait = '1 h';
 

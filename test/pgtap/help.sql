@@ -1,8 +1,5 @@
 -- Every member of the extension has a comment, and tq_help describes every function, view and type with its arguments
 -- or columns. Whoever adds one writes its section of docs/reference.md, or its line in sql/comments/internal.sql.
-\set QUIET 1
-\pset format unaligned
-\pset tuples_only true
 SET client_min_messages = warning;
 
 SELECT * FROM no_plan();

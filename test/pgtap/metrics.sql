@@ -1,7 +1,4 @@
 -- tq_metrics: its content, and that its values are right.
-\set QUIET 1
-\pset format unaligned
-\pset tuples_only true
 SET client_min_messages = warning;
 
 SELECT * FROM no_plan();

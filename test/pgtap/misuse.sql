@@ -1,9 +1,6 @@
 -- tq's C functions in the wrong place: trigger functions on other relations and events, or called without a trigger;
 -- functions of the library under other names or with other arguments; in parallel workers. All raise an error, and no
 -- server process crashes.
-\set QUIET 1
-\pset format unaligned
-\pset tuples_only true
 SET client_min_messages = error;
 
 SELECT * FROM no_plan();

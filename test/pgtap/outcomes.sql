@@ -1,8 +1,5 @@
 -- Which roles and jobs get the outcome of a job (docs/adr/0013): roles that may read it, jobs that wait for it,
 -- callbacks of batches, follow-ups. And what a queue reveals to a role without a right on it.
-\set QUIET 1
-\pset format unaligned
-\pset tuples_only true
 SET client_min_messages = warning;
 SET tq.max_pinned_wait = '1 h';
 

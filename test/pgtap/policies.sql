@@ -1,8 +1,5 @@
 -- Policies that an enqueue can set: valid and invalid values, in each way to enqueue; and which policy applies, and its
 -- origin.
-\set QUIET 1
-\pset format unaligned
-\pset tuples_only true
 SET client_min_messages = warning;
 SET intervalstyle = 'postgres';
 SET timezone = 'UTC';

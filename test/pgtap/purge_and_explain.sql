@@ -1,8 +1,5 @@
 -- Purges jobs of every state by every argument, and undoes a purge by a savepoint. The text of tq_explain for every
 -- state and role. The calls that are left for a purged job.
-\set QUIET 1
-\pset format unaligned
-\pset tuples_only true
 SET client_min_messages = warning;
 
 SELECT * FROM no_plan();

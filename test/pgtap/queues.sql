@@ -1,7 +1,4 @@
 -- Settings of queues: every key with valid and invalid values, their effect, and that an invalid value changes nothing.
-\set QUIET 1
-\pset format unaligned
-\pset tuples_only true
 SET client_min_messages = warning;
 SET tq.max_pinned_wait = '1 h';
 

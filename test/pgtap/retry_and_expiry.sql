@@ -1,7 +1,4 @@
 -- Retries, leases, timeouts and expiry as tables of cases. The test moves the clocks.
-\set QUIET 1
-\pset format unaligned
-\pset tuples_only true
 SET client_min_messages = warning;
 SET tq.max_pinned_wait = '1 h';
 

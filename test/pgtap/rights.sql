@@ -1,8 +1,5 @@
 -- Rights (P8): every function and view with each privilege, and without any; grants, revocations, rights on a new
 -- queue.
-\set QUIET 1
-\pset format unaligned
-\pset tuples_only true
 SET client_min_messages = warning;
 
 SELECT * FROM no_plan();

@@ -1,7 +1,4 @@
 -- Rows in tq's tables that tq would not write: they affect no other job.
-\set QUIET 1
-\pset format unaligned
-\pset tuples_only true
 SET client_min_messages = error;
 
 SELECT * FROM no_plan();

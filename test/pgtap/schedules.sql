@@ -1,8 +1,5 @@
 -- tq_schedule and related functions: which parts of a definition reach the job, what a replacement changes, bounds and
 -- time zones, rights of owners. test/t/schedules_fire.pl tests that schedules fire.
-\set QUIET 1
-\pset format unaligned
-\pset tuples_only true
 \pset fieldsep '\n'
 SET client_min_messages = warning;
 SET timezone = 'UTC';

@@ -1,8 +1,5 @@
 -- The size of every argument: a value at its limit is accepted; one byte more is refused or cut. An argument that is
 -- missing from the list below fails the test.
-\set QUIET 1
-\pset format unaligned
-\pset tuples_only true
 SET client_min_messages = warning;
 
 SELECT * FROM no_plan();

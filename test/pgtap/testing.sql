@@ -1,7 +1,4 @@
 -- What tests of applications use: claims of own jobs, tq_reset, tq_enqueued, tq_set_now, and the assertions in examples/pgtap.
-\set QUIET 1
-\pset format unaligned
-\pset tuples_only true
 SET client_min_messages = warning;
 SET tq.max_pinned_wait = '1 h';
 

@@ -1,8 +1,5 @@
 -- What a typo meets: queues that come into being, near names in hints, the wrong value in the message, unknown kinds. No
 -- hint tells a role of a queue on which it has no right.
-\set QUIET 1
-\pset format unaligned
-\pset tuples_only true
 SET client_min_messages = warning;
 
 SELECT * FROM no_plan();

@@ -1,7 +1,4 @@
 -- Unique keys: each mode against a job in each state that may have the key; windows; many at once; savepoints.
-\set QUIET 1
-\pset format unaligned
-\pset tuples_only true
 SET client_min_messages = warning;
 
 SELECT * FROM no_plan();

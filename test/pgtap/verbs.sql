@@ -1,7 +1,4 @@
 -- Every verb in every state: its answer or error; and a savepoint that undoes every effect.
-\set QUIET 1
-\pset format unaligned
-\pset tuples_only true
 SET client_min_messages = warning;
 
 SELECT * FROM no_plan();
