@@ -233,13 +233,11 @@ void write_activation(Db &db, bool active)
 
 const char *incomplete_segments()
 {
-	journal::SegmentTables *list = nullptr;
-	const int n = journal::list_segments(&list);
 	StringInfoData numbers;
 	initStringInfo(&numbers);
-	for (int i = 0; i < n; ++i)
-		if (!list[i].complete)
-			appendStringInfo(&numbers, "%s%d", numbers.len > 0 ? ", " : "", list[i].tables.number);
+	for (const journal::SegmentTables &s : journal::list_segments())
+		if (!s.complete)
+			appendStringInfo(&numbers, "%s%d", numbers.len > 0 ? ", " : "", s.tables.number);
 	return numbers.len > 0 ? numbers.data : nullptr;
 }
 

@@ -16,12 +16,11 @@ namespace
 core::JobId lowest_of_others(const Db &db, const journal::Segment &segment, core::JobId otherwise)
 {
 	core::JobId lowest = otherwise;
-	auto *list = static_cast<SegmentView *>(palloc(sizeof(SegmentView) * static_cast<Size>(guc::max_segments)));
-	const int n = view_segments(db, list, guc::max_segments);
-	for (int i = 0; i < n; ++i)
-		if (list[i].tables.number != 0 && list[i].tables.number != segment.number)
-			lowest = std::min<core::JobId>(lowest, list[i].first_id);
-	pfree(list);
+	pg::Array<SegmentView> segments = view_segments(db);
+	for (const SegmentView &s : segments)
+		if (s.tables.number != 0 && s.tables.number != segment.number)
+			lowest = std::min<core::JobId>(lowest, s.first_id);
+	segments.free();
 	return lowest;
 }
 

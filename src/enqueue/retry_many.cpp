@@ -153,8 +153,7 @@ TQ_FUNCTION(tq_retry_many)
 	pg::Array<core::JobId> retried;
 	int reopened = -1;
 	bool room = true;
-	int n = 0;
-	const SegmentView *segments = segments_of(db, &n);
+	const pg::Array<SegmentView> segments = view_segments(db);
 	MemoryContext each = AllocSetContextCreate(CurrentMemoryContext, "tq_retry_many", ALLOCSET_SMALL_SIZES);
 	auto attempt = [&](core::JobId id) {
 		JobRequest r;
@@ -174,7 +173,7 @@ TQ_FUNCTION(tq_retry_many)
 		begun += out.begun;
 	};
 	KeyedJobs keyed{CurrentMemoryContext, {}};
-	for (int i = 0; i < n && room && done < max; ++i)
+	for (int64 i = 0; i < segments.n && room && done < max; ++i)
 	{
 		s.ids.n = 0;
 		search_segment(&s, segments[i]);

@@ -109,12 +109,11 @@ TQ_FUNCTION(tq_dead_groups)
 	s.context = CurrentMemoryContext;
 	s.queue_id = engine.queue(queue).id;
 	s.ended = bit_of(journal::FoldState::dead) | bit_of(journal::FoldState::buried);
-	int n = 0;
-	const SegmentView *segments = segments_of(db, &n);
+	const pg::Array<SegmentView> segments = view_segments(db);
 	pg::Array<Letter> letters;
 	int64 looked_at = 0;
 	bool complete = true;
-	while (n-- > 0 && complete)
+	for (int64 n = segments.n; n-- > 0 && complete;)
 	{
 		const SegmentView &segment = segments[n];
 		if (segment.dead <= 0) // not if the number is unknown

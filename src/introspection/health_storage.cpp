@@ -147,16 +147,16 @@ namespace
 {
 
 // Segments that were opened or finished at a time that has not come.
-void future_item(const Report &r, const SegmentView *list, int n, core::Micros now)
+void future_item(const Report &r, const pg::Array<SegmentView> &segments, core::Micros now)
 {
 	constexpr core::Micros kTolerated = 60 * core::kSecond;
 	core::Micros latest = 0;
 	int count = 0;
-	for (int i = 0; i < n; ++i)
+	for (const SegmentView &s : segments)
 	{
-		const core::Micros at = std::max({list[i].opened_at, list[i].sealed_at, list[i].finished_at});
-		count += list[i].tables.number != 0 && at > now + kTolerated;
-		latest = std::max(latest, list[i].tables.number != 0 ? at : 0);
+		const core::Micros at = std::max({s.opened_at, s.sealed_at, s.finished_at});
+		count += s.tables.number != 0 && at > now + kTolerated;
+		latest = std::max(latest, s.tables.number != 0 ? at : 0);
 	}
 	r.put("segments of the future", count == 0 ? "none" : psprintf("%d, up to %s", count, timestamptz_to_str(latest)),
 		  count == 0 ? Verdict::ok : Verdict::warn,
@@ -165,12 +165,13 @@ void future_item(const Report &r, const SegmentView *list, int n, core::Micros n
 }
 
 // A segment that takes jobs for much longer than it should.
-void open_item(const Report &r, const Db &db, const SegmentView *list, int n, core::Micros now)
+void open_item(const Report &r, const Db &db, const pg::Array<SegmentView> &segments, core::Micros now)
 {
-	const SegmentRules rules = rules_of(db, list, n, now);
-	const SegmentView *open =
-		std::find_if(list, list + n, [](const SegmentView &s) noexcept { return s.state == SegmentState::open; });
-	if (open == list + n)
+	const SegmentRules rules = rules_of(db, segments, now);
+	const SegmentView *open = std::find_if(segments.begin(), segments.end(), [](const SegmentView &s) noexcept {
+		return s.state == SegmentState::open;
+	});
+	if (open == segments.end())
 		return;
 	const bool late = wants_next(db, *open, rules) &&
 					  (open->rows >= 2 * int64{guc::segment_rows} ||
@@ -204,22 +205,20 @@ void lock_item(const Report &r, const Db &db)
 
 void segment_items(const Report &r, const Db &db, core::Micros now)
 {
-	auto *list = static_cast<SegmentView *>(palloc(sizeof(SegmentView) * static_cast<Size>(guc::max_segments)));
-	const int n = view_segments(db, list, guc::max_segments);
+	pg::Array<SegmentView> segments = view_segments(db);
 	StringInfoData damaged;
 	initStringInfo(&damaged);
-	for (int i = 0; i < n; ++i)
-		if (list[i].damaged)
-			appendStringInfo(&damaged, "%s%d", damaged.len > 0 ? ", " : "", list[i].tables.number);
-	put_room(r, "segments", n, guc::max_segments,
+	for (const SegmentView &s : segments)
+		if (s.damaged)
+			appendStringInfo(&damaged, "%s%d", damaged.len > 0 ? ", " : "", s.tables.number);
+	put_room(r, "segments", segments.n, guc::max_segments,
 			 "End jobs that run for long and old transactions, lower tq.retention, or raise tq.max_segments.");
 	const core::Micros keep = retention_of(db).finished;
 	constexpr core::Micros kPatience = 600 * core::kSecond;
 	const SegmentView *oldest = nullptr;
 	int overdue = 0, kept = 0;
-	for (int i = 0; i < n; ++i)
+	for (const SegmentView &s : segments)
 	{
-		const SegmentView &s = list[i];
 		if (s.tables.number != 0 && (oldest == nullptr || s.tables.number < oldest->tables.number))
 			oldest = &s;
 		const bool past = s.state == SegmentState::finished && s.finished_at + keep + kPatience < now;
@@ -236,10 +235,10 @@ void segment_items(const Report &r, const Db &db, core::Micros now)
 		  damaged.len > 0 ? Verdict::error : Verdict::ok,
 		  "The data of tq.job_N or tq.event_N is damaged; the server log has the error. All other jobs can be "
 		  "processed. Repair both tables, or drop both, and call tq_reload().");
-	open_item(r, db, list, n, now);
-	future_item(r, list, n, now);
+	open_item(r, db, segments, now);
+	future_item(r, segments, now);
 	lock_item(r, db);
-	pfree(list);
+	segments.free();
 }
 
 void horizon_item(const Report &r, const Db &db)

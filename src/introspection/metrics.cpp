@@ -131,20 +131,18 @@ void memory_families(Text *t, const Db &db, Micros now)
 
 void segment_families(Text *t, const Db &db, Micros now)
 {
-	auto *list = static_cast<SegmentView *>(palloc(sizeof(SegmentView) * static_cast<Size>(guc::max_segments)));
-	const int n = view_segments(db, list, guc::max_segments);
+	pg::Array<SegmentView> segments = view_segments(db);
 	const Micros keep = retention_of(db).finished;
 	int64 open = 0, sealed = 0, finished = 0, overdue = 0;
-	for (int i = 0; i < n; ++i)
+	for (const SegmentView &s : segments)
 	{
-		const SegmentView &s = list[i];
 		const bool over = s.state == SegmentState::finished || s.state == SegmentState::dropping;
 		open += s.state == SegmentState::open;
 		sealed += s.state == SegmentState::sealed;
 		finished += over;
 		overdue += over && s.dead <= 0 && s.finished_at + keep + kRecently < now;
 	}
-	pfree(list);
+	segments.free();
 	t->gauge("tq_segments", "Pairs of tables by state.");
 	t->sample("state", "finished", finished);
 	t->sample("state", "open", open);

@@ -132,8 +132,7 @@ int32 pid_of(uint32 proc) noexcept { return proc < ProcGlobal->allProcCount ? Pr
 struct Stream
 {
 	Db *db;
-	SegmentView *segments;
-	int n;
+	pg::Array<SegmentView> segments;
 	int next;
 	pg::RowType type;
 	Tuplestorestate *store;
@@ -152,13 +151,6 @@ void end_store(Stream *s)
 // Closes temporary files if the query ends before the scan does.
 void end_early(Datum arg) { end_store(reinterpret_cast<Stream *>(DatumGetPointer(arg))); }
 
-SegmentView *all_segments(const Db &db, int *n)
-{
-	auto *list = static_cast<SegmentView *>(palloc(sizeof(SegmentView) * static_cast<Size>(guc::max_segments)));
-	*n = view_segments(db, list, guc::max_segments);
-	return list;
-}
-
 void put(const Stream &s, pg::RowValues &r) { pg::put_row(s.store, s.type, r.values, r.nulls); }
 
 // Returns the next row of the calling function. `more` reads a batch of the segment `next` into the store, which may
@@ -176,7 +168,7 @@ Datum next_row(FunctionCallInfo fcinfo, const char *name, const pg::RowShape &sh
 		MemoryContext old = MemoryContextSwitchTo(context->multi_call_memory_ctx);
 		auto *s = static_cast<S *>(palloc0(sizeof(S)));
 		s->db = &db;
-		s->segments = all_segments(db, &s->n);
+		s->segments = view_segments(db);
 		s->type = pg::returned_row(fcinfo, shape);
 		s->slot = MakeSingleTupleTableSlot(s->type.desc, &TTSOpsMinimalTuple);
 		s->names = QueueNames{&db};
@@ -196,10 +188,10 @@ Datum next_row(FunctionCallInfo fcinfo, const char *name, const pg::RowShape &sh
 			SRF_RETURN_NEXT(context, ExecFetchSlotHeapTupleDatum(s->slot));
 		ExecClearTuple(s->slot);
 		end_store(s);
-		while (s->next < s->n && (s->segments[s->next].state == SegmentState::free ||
+		while (s->next < s->segments.n && (s->segments[s->next].state == SegmentState::free ||
 								  s->segments[s->next].state == SegmentState::dropping))
 			++s->next;
-		if (s->next == s->n)
+		if (s->next == s->segments.n)
 			break;
 		MemoryContextSwitchTo(context->multi_call_memory_ctx);
 		s->store = tuplestore_begin_heap(false, false, work_mem);

@@ -65,8 +65,7 @@ struct Finder
 	Micros now;
 	bool changing;		   // the open transaction has changes that the counters do not show
 	int64 low, high;	   // ids
-	SegmentView *segments; // in the order in which they are reached
-	int nsegments;
+	pg::Array<SegmentView> segments; // in the order in which they are reached
 	int next;
 	OpenSegment *open;
 	int nopen;
@@ -321,7 +320,7 @@ journal::Walk *walk_in(Finder *f, int slot)
 		return f->open[0].walk;
 	if (f->nopen > 0)
 		close_segment(f, 0);
-	for (int i = 0; i < f->nsegments; ++i)
+	for (int64 i = 0; i < f->segments.n; ++i)
 		if (f->segments[i].slot == slot)
 		{
 			OpenSegment &o = f->open[0];
@@ -361,11 +360,11 @@ bool next_stored(Finder *f, FoundJob *out)
 	for (;;)
 	{
 		CHECK_FOR_INTERRUPTS();
-		while (f->next < f->nsegments && !may_hold(f, f->segments[f->next]))
+		while (f->next < f->segments.n && !may_hold(f, f->segments[f->next]))
 			++f->next;
 		int best = best_of(f);
 		// where this call has got to: all ids before it were looked at
-		const bool more = f->next < f->nsegments;
+		const bool more = f->next < f->segments.n;
 		if (best < 0 && !more)
 		{
 			f->cursor = 0;
@@ -406,7 +405,7 @@ void narrow_by_rights(Finder *f)
 		if ((r.mask & f->terms.right) != 0 && n++ == 0)
 			f->queue_id = r.queue_id;
 	if (n == 0)
-		f->nsegments = 0;
+		f->segments.n = 0;
 	if (n != 1)
 		f->queue_id = 0;
 }
@@ -509,16 +508,16 @@ Finder *begin_find(Db &db, const JobFilter &filter, const FindTerms &terms, Snap
 	f->changing = op_count() > 0 || has_bulks();
 	f->low = !terms.newest && terms.after != 0 ? terms.after + 1 : 1;
 	f->high = terms.newest && terms.after != 0 ? terms.after - 1 : kLastId;
-	f->segments = segments_of(db, &f->nsegments);
+	f->segments = view_segments(db);
 	if (queue == kNoQueue)
 	{
 		narrow_by_rights(f);
 		f->readable = f->queue_id != 0 && f->mine->may_read(f->queue_id);
 	}
-	std::stable_sort(f->segments, f->segments + f->nsegments, [f](const SegmentView &a, const SegmentView &b) {
+	std::stable_sort(f->segments.begin(), f->segments.end(), [f](const SegmentView &a, const SegmentView &b) {
 		return is_before(f, reach_of(f, a), reach_of(f, b));
 	});
-	f->open = static_cast<OpenSegment *>(palloc(sizeof(OpenSegment) * static_cast<Size>(f->nsegments + 1)));
+	f->open = static_cast<OpenSegment *>(palloc(sizeof(OpenSegment) * static_cast<Size>(f->segments.n + 1)));
 	f->from_memory = filter.states.ended == 0 && filter.states.live == bit_of(State::running);
 	if (f->from_memory)
 		collect_running(f);

@@ -114,13 +114,13 @@ int64 purge(Db &db, Search *search)
 	const int64 max = std::max(guc::max_live_jobs / 2, 1);
 	int64 done = 0;
 	bool room = true;
-	int n = 0;
-	const SegmentView *segments = segments_of(db, &n);
-	for (int i = 0; i < n && room && done < max; ++i)
+	for (const SegmentView &segment : view_segments(db))
 	{
+		if (!room || done >= max)
+			break;
 		s.ids.n = 0;
-		search_segment(&s, segments[i]);
-		if (s.ids.n > 0 && keep_segment(segments[i]))
+		search_segment(&s, segment);
+		if (s.ids.n > 0 && keep_segment(segment))
 			room = purge_found(db, s, max, &done);
 	}
 	MemoryContextDelete(s.context);

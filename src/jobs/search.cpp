@@ -40,16 +40,6 @@ void search_segment(Search *s, const SegmentView &segment)
 	std::sort(s->ids.begin() + before, s->ids.end());
 }
 
-SegmentView *segments_of(const Db &db, int *n)
-{
-	LWLockAcquire(map_lock(db), LW_SHARED);
-	const int room = db.nsegments;
-	LWLockRelease(map_lock(db));
-	auto *list = static_cast<SegmentView *>(palloc(sizeof(SegmentView) * static_cast<Size>(room)));
-	*n = view_segments(db, list, room);
-	return list;
-}
-
 bool keep_segment(const SegmentView &segment)
 {
 	LockRelationOid(segment.tables.event, RowExclusiveLock);

@@ -27,9 +27,6 @@ struct Search
 // Adds the ids of the matching jobs of one segment, in ascending order.
 void search_segment(Search *search, const SegmentView &segment);
 
-// All segments, segment 0 first; allocated in the current context.
-SegmentView *segments_of(const Db &db, int *n);
-
 // Locks out the janitor from dropping a segment before this transaction ends. False if the segment is gone.
 bool keep_segment(const SegmentView &segment);
 

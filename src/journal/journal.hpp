@@ -318,7 +318,7 @@ struct SegmentTables
 	bool complete;
 	pg::FileNumber job_file; // changes with VACUUM FULL, CLUSTER, TRUNCATE
 };
-int list_segments(SegmentTables **out);
+pg::Array<SegmentTables> list_segments();
 
 // Creates tq.job_N and tq.event_N in the caller's transaction (a worker's), as the extension's owner with a locked
 // search_path and session_replication_role = replica (event triggers): children of the parents, USING heap, the indexes

@@ -268,15 +268,14 @@ int32 number_of(const char *name)
 
 } // namespace
 
-int list_segments(SegmentTables **out)
+pg::Array<SegmentTables> list_segments()
 {
 	const Oid job_parent = table_oid("job");
 	const Oid event_parent = table_oid("event");
-	int n = 0;
+	pg::Array<SegmentTables> list;
 
-	*out = nullptr;
 	if (!OidIsValid(job_parent) || !OidIsValid(event_parent))
-		return 0;
+		return list;
 
 	List *jobs = find_inheritance_children(job_parent, NoLock);
 	List *events = find_inheritance_children(event_parent, NoLock);
@@ -284,7 +283,6 @@ int list_segments(SegmentTables **out)
 	const Oid trigger_function = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum("reload_trigger"),
 												 PointerGetDatum(buildoidvector(nullptr, 0)),
 												 ObjectIdGetDatum(get_namespace_oid(kSchema, false)));
-	auto *list = static_cast<SegmentTables *>(palloc0(sizeof(SegmentTables) * std::max(list_length(jobs), 1)));
 	ListCell *cell;
 
 	foreach (cell, jobs)
@@ -296,21 +294,20 @@ int list_segments(SegmentTables **out)
 		const int32 number = form->relkind == RELKIND_RELATION ? number_of(NameStr(form->relname)) : -1;
 		if (number >= 0)
 		{
-			SegmentTables *segment = &list[n++];
+			SegmentTables &segment = list.append(CurrentMemoryContext, {});
 			const Oid event = table_oid("event", number);
-			segment->tables = {number, lfirst_oid(cell), list_member_oid(events, event) ? event : InvalidOid};
-			segment->job_file = form->relfilenode;
-			segment->complete = is_complete(segment->tables.job, kJobShape, trigger_function) &&
-								is_complete(segment->tables.event, kEventShape, trigger_function);
+			segment.tables = {number, lfirst_oid(cell), list_member_oid(events, event) ? event : InvalidOid};
+			segment.job_file = form->relfilenode;
+			segment.complete = is_complete(segment.tables.job, kJobShape, trigger_function) &&
+							   is_complete(segment.tables.event, kEventShape, trigger_function);
 		}
 		ReleaseSysCache(tuple);
 	}
-	std::sort(list, list + n,
+	std::sort(list.begin(), list.end(),
 			  [](const SegmentTables &a, const SegmentTables &b) { return a.tables.number < b.tables.number; });
 	list_free(jobs);
 	list_free(events);
-	*out = list;
-	return n;
+	return list;
 }
 
 Segment create_segment(Oid extension, int32 number, TimestampTz opened_at)
@@ -367,12 +364,9 @@ void enable_triggers(Oid extension)
 void adopt_segments(Oid extension)
 {
 	const pg::OwnerScope scope = pg::enter_owner(extension);
-	SegmentTables *list = nullptr;
-	const int n = list_segments(&list);
-
-	for (int i = 0; i < n; ++i)
-		if (list[i].tables.number != 0)
-			register_segment(extension, list[i].tables);
+	for (const SegmentTables &s : list_segments())
+		if (s.tables.number != 0)
+			register_segment(extension, s.tables);
 	pg::leave_owner(scope);
 	CommandCounterIncrement();
 }

@@ -177,11 +177,12 @@ bool move_one(Db &db, const SegmentView &from, const SegmentView &zero, int64 id
 
 bool find_zero(const Db &db, SegmentView *zero)
 {
-	SegmentView first[1];
-	if (view_segments(db, first, 1) == 0 || first[0].tables.number != 0)
-		return false;
-	*zero = first[0];
-	return true;
+	pg::Array<SegmentView> segments = view_segments(db);
+	const bool found = segments.n > 0 && segments[0].tables.number == 0;
+	if (found)
+		*zero = segments[0];
+	segments.free();
+	return found;
 }
 
 } // namespace

@@ -53,17 +53,16 @@ Micros age_of(const SegmentView &s, TimestampTz at, const SegmentRules &rules) n
 	return s.future_since != 0 ? mono_now() - s.future_since : 0;
 }
 
-SegmentRules rules_of(const Db &db, const SegmentView *map, int n, Micros now) noexcept
+SegmentRules rules_of(const Db &db, const pg::Array<SegmentView> &map, Micros now) noexcept
 {
 	SegmentRules rules{retention_of(db), now, false, 0, -1};
 	int outlive = 0;
 	double least = 0;
-	rules.scarce = n * 2 >= guc::max_segments;
+	rules.scarce = map.n * 2 >= guc::max_segments;
 	if (rules.scarce)
 		rules.pace = segment_pace(rules.keep.finished);
-	for (int i = 0; i < n; ++i)
+	for (const SegmentView &s : map)
 	{
-		const SegmentView &s = map[i];
 		if (!outlives_retention(s, rules))
 			continue;
 		++outlive;

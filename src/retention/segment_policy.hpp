@@ -30,7 +30,7 @@ struct SegmentRules
 // little, and a clock that is behind for a while ends no retention early.
 core::Micros age_of(const SegmentView &s, TimestampTz at, const SegmentRules &rules) noexcept;
 
-SegmentRules rules_of(const Db &db, const SegmentView *map, int n, core::Micros now) noexcept;
+SegmentRules rules_of(const Db &db, const pg::Array<SegmentView> &map, core::Micros now) noexcept;
 
 // True if few enough jobs outlive a segment to empty it: moving them costs less than the space it frees. From a
 // finished segment, up to a hundred dead letters are always moved.

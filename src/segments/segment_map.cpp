@@ -155,16 +155,17 @@ void widen_segment(Db &db, int slot, const journal::Segment &tables, int64 first
 	LWLockRelease(map_lock(db));
 }
 
-int view_segments(const Db &db, SegmentView *out, int max)
+pg::Array<SegmentView> view_segments(const Db &db)
 {
-	int n = 0;
+	pg::Array<SegmentView> out;
+	out.reserve(CurrentMemoryContext, guc::max_segments);
 	LWLockAcquire(map_lock(db), LW_SHARED);
-	for (int i = 0; i < db.nsegments && n < max; ++i)
+	for (int i = 0; i < db.nsegments; ++i)
 	{
 		const SegmentSlot &s = segment_at(db, i);
 		if (s.state == SegmentState::free)
 			continue;
-		int at = n++;
+		int64 at = out.n++;
 		for (; at > 0 && out[at - 1].tables.number > s.number; --at)
 			out[at] = out[at - 1];
 		out[at] = SegmentView{i,
@@ -187,7 +188,7 @@ int view_segments(const Db &db, SegmentView *out, int max)
 							  s.damaged.load()};
 	}
 	LWLockRelease(map_lock(db));
-	return n;
+	return out;
 }
 
 bool change_segment(Db &db, int slot, SegmentState from, SegmentState to, TimestampTz at)

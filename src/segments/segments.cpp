@@ -171,11 +171,11 @@ void record_ends(int32 number, uint8 ended)
 	pg::sql("UPDATE tq.segment SET ended = $2 WHERE number = $1", {types, values, nulls}, false, 0);
 }
 
-int64 read_bounds(const journal::SegmentTables *list, int n, int64 *low, int64 *high)
+int64 read_bounds(const pg::Array<journal::SegmentTables> &list, int64 *low, int64 *high)
 {
 	int64 greatest = 0;
 	int before = -1; // the last numbered segment with rows
-	for (int i = 0; i < n; ++i)
+	for (int i = 0; i < list.n; ++i)
 	{
 		low[i] = high[i] = 0;
 		if (!is_usable(list[i]) || !journal::segment_bounds(list[i].tables, &low[i], &high[i]))
@@ -202,15 +202,15 @@ void ensure_mapped(Db &db)
 {
 	if (db.load_state.load() != static_cast<uint32>(LoadState::none))
 		return;
-	journal::SegmentTables *list = nullptr;
-	const int n = journal::list_segments(&list);
+	const pg::Array<journal::SegmentTables> list = journal::list_segments();
+	const auto n = static_cast<int>(list.n);
 	auto *low = static_cast<int64 *>(palloc(sizeof(int64) * static_cast<Size>(n + 1)));
 	auto *high = static_cast<int64 *>(palloc(sizeof(int64) * static_cast<Size>(n + 1)));
 	auto *mapped = static_cast<bool *>(palloc0(sizeof(bool) * static_cast<Size>(n + 1)));
 	Registered *registered = nullptr;
 	const int nregistered = read_registry(db, &registered);
 	int open = -1;
-	const int64 greatest = read_bounds(list, n, low, high);
+	const int64 greatest = read_bounds(list, low, high);
 	for (int i = 0; i < n; ++i)
 	{
 		mapped[i] = is_usable(list[i]); // tq_health() names the others

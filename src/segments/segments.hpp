@@ -12,7 +12,7 @@ void ensure_mapped(Db &db);
 
 // Reads the least and the greatest id of each segment; both are 0 if it has no rows or is incomplete. Returns the
 // greatest of all. Raises 55000 if the ids of two numbered segments are not apart: an id determines its segment.
-int64 read_bounds(const journal::SegmentTables *list, int n, int64 *low, int64 *high);
+int64 read_bounds(const pg::Array<journal::SegmentTables> &list, int64 *low, int64 *high);
 
 // Draws up to n consecutive ids of one segment; returns how many. The caller keeps RowExclusiveLock on the segment's
 // job table until its transaction ends, so that the segment is not finished or dropped before the rows are published.
@@ -96,7 +96,7 @@ constexpr bool dead_known(int64 dead) noexcept { return dead < kDeadUnknown / 2;
 // Subtracts dead jobs from a finished segment's count; does nothing if the segment was reopened.
 void forget_dead(Db &db, int slot, int64 dead);
 
-// A copy of the map for the janitor.
+// A segment in the map.
 struct SegmentView
 {
 	int slot;
@@ -118,7 +118,8 @@ struct SegmentView
 	Micros future_since;
 	bool damaged;
 };
-int view_segments(const Db &db, SegmentView *out, int max); // ascending by number
+// A copy of the map in the current memory context, segment 0 first, ascending by number.
+pg::Array<SegmentView> view_segments(const Db &db);
 
 // Whether the segment may have jobs that ended in these states (bits of journal::FoldState). True until it is finished.
 constexpr bool may_have_ended(const SegmentView &s, uint32 states) noexcept

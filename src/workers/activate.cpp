@@ -196,10 +196,9 @@ void lock_tables(const Db &db)
 // Raises an error if rows are in a segment whose ids are others.
 void require_ranges()
 {
-	journal::SegmentTables *list = nullptr;
-	const int n = journal::list_segments(&list);
-	auto *bounds = static_cast<int64 *>(palloc(sizeof(int64) * 2 * static_cast<Size>(n + 1)));
-	static_cast<void>(read_bounds(list, n, bounds, bounds + n));
+	const pg::Array<journal::SegmentTables> list = journal::list_segments();
+	auto *bounds = static_cast<int64 *>(palloc(sizeof(int64) * 2 * static_cast<Size>(list.n + 1)));
+	static_cast<void>(read_bounds(list, bounds, bounds + list.n));
 }
 
 // Makes the registries agree with the tables. All segments count as unfinished: the first load reads them.
@@ -207,14 +206,13 @@ void repair(const Db &db)
 {
 	journal::enable_triggers(db.extension);
 	journal::adopt_segments(db.extension);
-	journal::SegmentTables *list = nullptr;
-	const int n = journal::list_segments(&list);
-	auto *numbers = static_cast<Datum *>(palloc(sizeof(Datum) * static_cast<Size>(n + 1)));
-	for (int i = 0; i < n; ++i)
-		numbers[i] = Int32GetDatum(list[i].tables.number);
+	pg::Array<Datum> numbers;
+	for (const journal::SegmentTables &s : journal::list_segments())
+		numbers.append(CurrentMemoryContext, Int32GetDatum(s.tables.number));
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	const Oid types[] = {INT4ARRAYOID, TIMESTAMPTZOID};
-	const Datum values[] = {PointerGetDatum(construct_array(numbers, n, INT4OID, sizeof(int32), true, TYPALIGN_INT)),
+	const Datum values[] = {PointerGetDatum(construct_array(numbers.data, static_cast<int>(numbers.n), INT4OID,
+															sizeof(int32), true, TYPALIGN_INT)),
 							TimestampTzGetDatum(wall_now())};
 	pg::sql("DELETE FROM tq.segment WHERE number <> ALL ($1) AND $2 IS NOT NULL", {types, values}, false, 0);
 	pg::sql("INSERT INTO tq.segment (number, opened_at) SELECT number, $2 FROM unnest($1) number WHERE number > 0"

@@ -23,13 +23,6 @@ namespace tq
 namespace
 {
 
-SegmentView *views(const Db &db, int *n)
-{
-	auto *list = static_cast<SegmentView *>(palloc(sizeof(SegmentView) * static_cast<Size>(guc::max_segments)));
-	*n = view_segments(db, list, guc::max_segments);
-	return list;
-}
-
 // tq_health() reports it all the time, the log once a minute.
 void warn_of_room(Db &db)
 {
@@ -48,19 +41,16 @@ bool forget_dropped(const WorkerContext &context, Db &db, bool *changed)
 {
 	if (!begin_work(context, "tq: comparing segments"))
 		return false;
-	journal::SegmentTables *list = nullptr;
-	const int n = journal::list_segments(&list);
-	int known = 0;
-	const SegmentView *map = views(db, &known);
-	for (int k = 0; k < known; ++k)
+	const pg::Array<journal::SegmentTables> list = journal::list_segments();
+	for (const SegmentView &s : view_segments(db))
 	{
-		bool found = map[k].state == SegmentState::open || map[k].state == SegmentState::dropping;
-		for (int i = 0; i < n; ++i)
-			found = found || map[k].tables.job == list[i].tables.job;
+		bool found = s.state == SegmentState::open || s.state == SegmentState::dropping;
+		for (const journal::SegmentTables &there : list)
+			found = found || s.tables.job == there.tables.job;
 		if (found)
 			continue;
-		ereport(LOG, (errmsg("tq: segment %d was dropped by hand", map[k].tables.number)));
-		remove_segment(db, map[k].slot);
+		ereport(LOG, (errmsg("tq: segment %d was dropped by hand", s.tables.number)));
+		remove_segment(db, s.slot);
 		*changed = true;
 	}
 	end_work();
@@ -69,20 +59,19 @@ bool forget_dropped(const WorkerContext &context, Db &db, bool *changed)
 
 bool open_next(const WorkerContext &context, Db &db, bool *changed)
 {
-	int n = 0;
-	const SegmentView *map = views(db, &n);
+	const pg::Array<SegmentView> map = view_segments(db);
 	const Micros now = wall_now();
 	const SegmentView *open = nullptr;
 	int32 last = 0;
-	for (int i = 0; i < n; ++i)
+	for (const SegmentView &s : map)
 	{
-		last = std::max(last, map[i].tables.number);
-		if (map[i].state == SegmentState::open)
-			open = &map[i];
+		last = std::max(last, s.tables.number);
+		if (s.state == SegmentState::open)
+			open = &s;
 	}
-	if (open == nullptr || !wants_next(db, *open, rules_of(db, map, n, now)))
+	if (open == nullptr || !wants_next(db, *open, rules_of(db, map, now)))
 		return true;
-	if (n >= guc::max_segments)
+	if (map.n >= guc::max_segments)
 	{
 		warn_of_room(db);
 		return true;
@@ -90,10 +79,8 @@ bool open_next(const WorkerContext &context, Db &db, bool *changed)
 	if (!begin_work(context, "tq: opening a segment"))
 		return false;
 	// tables that lack indexes or triggers are not in the map, and use numbers, too
-	journal::SegmentTables *list = nullptr;
-	const int ntables = journal::list_segments(&list);
-	for (int i = 0; i < ntables; ++i)
-		last = std::max(last, list[i].tables.number);
+	for (const journal::SegmentTables &s : journal::list_segments())
+		last = std::max(last, s.tables.number);
 	const journal::Segment next = journal::create_segment(context.extension, last + 1, now);
 	if (open->tables.number != 0)
 	{
@@ -237,11 +224,9 @@ bool take_turn(const WorkerContext &context, Db &db, const SegmentView &s, const
 // Repairs the map after a drop whose commit failed, which left its segment unusable.
 void revive(Db &db)
 {
-	int n = 0;
-	const SegmentView *map = views(db, &n);
-	for (int i = 0; i < n; ++i)
-		if (map[i].state == SegmentState::dropping)
-			change_segment(db, map[i].slot, SegmentState::dropping, SegmentState::sealed, 0);
+	for (const SegmentView &s : view_segments(db))
+		if (s.state == SegmentState::dropping)
+			change_segment(db, s.slot, SegmentState::dropping, SegmentState::sealed, 0);
 }
 
 // The steps that failed in this run; it does not retry them. A user's view on one segment, say, must not block the
@@ -273,10 +258,9 @@ bool set_aside_if_damaged(Db &db, int slot)
 // Visits every segment, up to the first drop. False if the extension is gone.
 bool process_database(const WorkerContext &context, Db &db, Failures *failures, bool *changed)
 {
-	int n = 0;
-	const SegmentView *map = views(db, &n);
-	const SegmentRules rules = rules_of(db, map, n, wall_now());
-	for (int i = 0; i < n && !stop_requested(); ++i)
+	const pg::Array<SegmentView> map = view_segments(db);
+	const SegmentRules rules = rules_of(db, map, wall_now());
+	for (int64 i = 0; i < map.n && !stop_requested(); ++i)
 	{
 		if (map[i].damaged || bms_is_member(map[i].slot, failures->segments))
 			continue;
@@ -331,11 +315,9 @@ void ask_again(int, Datum arg)
 // On request, the next look at a damaged segment is not held back. A count reads those with live jobs.
 void look_at_damaged_again(const Db &db)
 {
-	int n = 0;
-	const SegmentView *map = views(db, &n);
-	for (int i = 0; i < n; ++i)
-		if (map[i].damaged && map[i].state == SegmentState::finished)
-			segment_at(db, map[i].slot).damaged.store(false);
+	for (const SegmentView &s : view_segments(db))
+		if (s.damaged && s.state == SegmentState::finished)
+			segment_at(db, s.slot).damaged.store(false);
 }
 
 // Compares memory with the tables. After a failure the request for it stays. A failed audit leaves
@@ -426,16 +408,14 @@ bool janitor_needed(const Db &db, Micros now, bool *urgent)
 	*urgent = tidies && (db.reload.load() || expired_on_disk(db, now));
 	bool needed = *urgent || (tidies && (keys_wanted(db) || old_actions_due(db) || changes_wanted(db) ||
 										 audit_due(db, now)));
-	int n = 0;
-	SegmentView *map = views(db, &n);
-	const SegmentRules rules = rules_of(db, map, n, now);
-	for (int i = 0; i < n; ++i)
+	pg::Array<SegmentView> map = view_segments(db);
+	const SegmentRules rules = rules_of(db, map, now);
+	for (const SegmentView &s : map)
 	{
-		const SegmentView &s = map[i];
 		if (opens && wants_next(db, s, rules))
 		{
 			needed = true; // also to log that no segment can be opened
-			*urgent = *urgent || n < guc::max_segments;
+			*urgent = *urgent || map.n < guc::max_segments;
 		}
 		if (s.tables.number != 0)
 			note_future(db, s, has_future(s, rules));
@@ -451,7 +431,7 @@ bool janitor_needed(const Db &db, Micros now, bool *urgent)
 		else
 			needed = needed || wants_dropping(s, rules);
 	}
-	pfree(map);
+	map.free();
 	return needed;
 }
 
