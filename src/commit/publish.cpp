@@ -571,18 +571,16 @@ void undo(Db &db, const Op &op) noexcept
 
 void publish_bulks(Db &db, Counting counting) noexcept
 {
-	int n = 0;
-	Bulk *const bulks = pending_bulks(&n);
+	const pg::Array<Bulk> &bulks = pending_bulks();
 	// last, what concerns all groups of a queue: a group that gets its slot later would count as unknown
 	const auto all_groups = [](const Bulk &b) noexcept { return b.group != nullptr && *b.group == '\0'; };
-	std::sort(bulks, bulks + n, [&](const Bulk &a, const Bulk &b) noexcept {
+	std::sort(bulks.begin(), bulks.end(), [&](const Bulk &a, const Bulk &b) noexcept {
 		return a.queue != b.queue ? a.queue < b.queue : all_groups(a) < all_groups(b);
 	});
-	for (int from = 0, to = 0; from < n; from = to)
+	for (Bulk *from = bulks.begin(), *to = from; from < bulks.end(); from = to)
 	{
-		while (to < n && bulks[to].queue == bulks[from].queue)
-			++to;
-		publish_queue(db, bulks + from, to - from, counting);
+		to = std::find_if(from, bulks.end(), [from](const Bulk &b) noexcept { return b.queue != from->queue; });
+		publish_queue(db, from, static_cast<int>(to - from), counting);
 	}
 }
 

@@ -108,7 +108,7 @@ void leave_restricted(const Restricted &r)
 }
 
 // The handlers that are not held and meet a condition. In it $1 is this server and $2 this database.
-Row *read_rows(const char *condition, int *n)
+pg::Array<Row> read_rows(const char *condition)
 {
 	const Oid types[] = {INT8OID, OIDOID};
 	const Datum values[] = {Int64GetDatum(static_cast<int64>(GetSystemIdentifier())), ObjectIdGetDatum(MyDatabaseId)};
@@ -117,13 +117,11 @@ Row *read_rows(const char *condition, int *n)
 				 " WHERE retry_at IS DISTINCT FROM 'infinity' AND num_nulls(queue_id, kind, function, role) = 0 AND %s",
 				 condition),
 		{types, values}, true, 0);
-	*n = static_cast<int>(SPI_processed);
-	auto *rows = static_cast<Row *>(palloc(sizeof(Row) * static_cast<Size>(*n + 1)));
-	for (int i = 0; i < *n; ++i)
+	pg::Array<Row> rows;
+	for (uint64 at = 0; at < SPI_processed; ++at)
 	{
-		const auto at = static_cast<uint64>(i);
 		bool isnull = false;
-		Row &r = rows[i];
+		Row &r = rows.append(CurrentMemoryContext, {});
 		r.queue_id = pg::spi_int4(at, "queue_id");
 		r.kind = pg::spi_text(at, "kind");
 		r.f.function = pg::spi_text(at, "function");
@@ -249,13 +247,11 @@ void hold_changed_handlers(Oid extension, Oid schema)
 	if (!OidIsValid(job_type) || !handlers_have_identity())
 		return;
 	const Restricted scope = enter_restricted(extension);
-	int n = 0;
-	const Row *rows = read_rows("EXISTS (SELECT FROM tq.meta WHERE system_identifier = $1 AND database = $2)", &n);
-	for (int i = 0; i < n; ++i)
+	for (const Row &r : read_rows("EXISTS (SELECT FROM tq.meta WHERE system_identifier = $1 AND database = $2)"))
 	{
-		const Judgment j = judge(rows[i].f, job_type);
+		const Judgment j = judge(r.f, job_type);
 		if (j.standing == FunctionState::held)
-			write_hold(rows[i], j.why);
+			write_hold(r, j.why);
 	}
 	leave_restricted(scope);
 }
@@ -266,12 +262,10 @@ void bind_handlers(Oid extension, Oid schema, bool only_unbound)
 		return;
 	const Oid job_type = job_type_in(schema);
 	const Restricted scope = enter_restricted(extension);
-	int n = 0;
-	const Row *rows =
-		read_rows(psprintf("$1 IS NOT NULL AND $2 IS NOT NULL%s", only_unbound ? " AND function_oid IS NULL" : ""), &n);
-	for (int i = 0; i < n; ++i)
+	for (const Row &row :
+		 read_rows(psprintf("$1 IS NOT NULL AND $2 IS NOT NULL%s", only_unbound ? " AND function_oid IS NULL" : "")))
 	{
-		Row r = rows[i];
+		Row r = row;
 		if (!OidIsValid(r.f.role)) // after resolve_roles()
 			continue;
 		Oid in_schema = InvalidOid;
@@ -285,8 +279,8 @@ void bind_handlers(Oid extension, Oid schema, bool only_unbound)
 		}
 		const Judgment j = judge(r.f, job_type);
 		if (j.standing == FunctionState::held)
-			write_hold(rows[i], j.why);
-		else if (r.f.function_oid != rows[i].f.function_oid || r.f.owner != rows[i].f.owner)
+			write_hold(row, j.why);
+		else if (r.f.function_oid != row.f.function_oid || r.f.owner != row.f.owner)
 			bind(r, r.f.owner, r.f.function_oid);
 	}
 	leave_restricted(scope);

@@ -225,11 +225,9 @@ TQ_FUNCTION(tq_metrics)
 		const Db &db = database(fcinfo);
 		const Rights &mine = rights(db);
 		const bool everything = (mine.everywhere & kMetrics) != 0;
-		int n = 0;
 		// the counts of queues are incomplete during a load, and this function does not wait for its end
-		const QueueNumbers *list =
-			db.load_state.load() == static_cast<uint32>(LoadState::loaded) ? collect(db, mine, &n) : nullptr;
-		queue_families(&t, list, n);
+		if (db.load_state.load() == static_cast<uint32>(LoadState::loaded))
+			queue_families(&t, db, mine);
 		if (everything)
 		{
 			const Micros now = wall_now();

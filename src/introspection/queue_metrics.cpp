@@ -125,9 +125,8 @@ Micros ready_since(const Db &db, Head *h, Micros now)
 	return std::min(since, now);
 }
 
-} // namespace
-
-QueueNumbers *collect(const Db &db, const Rights &mine, int *n)
+// The queues that the caller may monitor, by name.
+pg::Array<QueueNumbers> collect(const Db &db, const Rights &mine)
 {
 	const Micros now = wall_now();
 	pg::Array<QueueNumbers> list;
@@ -143,11 +142,12 @@ QueueNumbers *collect(const Db &db, const Rights &mine, int *n)
 		for (int k = 0; k < queue.nheads; ++k)
 			queue.oldest = std::max(queue.oldest, now - ready_since(db, &queue.heads[k], now));
 	}
-	*n = static_cast<int>(list.n);
-	return list.data;
+	return list;
 }
 
-void queue_families(Text *t, const QueueNumbers *list, int n)
+} // namespace
+
+void queue_families(Text *t, const Db &db, const Rights &mine)
 {
 	struct Total
 	{
@@ -166,52 +166,52 @@ void queue_families(Text *t, const QueueNumbers *list, int n)
 		{"tq_jobs_expired_total", "Jobs that no worker had started when they expired."},
 	};
 	static_assert(lengthof(kNames) == kTotals);
-	if (n == 0)
+	const pg::Array<QueueNumbers> list = collect(db, mine);
+	if (list.n == 0)
 		return;
 	t->gauge("tq_jobs", "Live jobs by state, in memory or on disk.");
-	for (int i = 0; i < n; ++i)
+	for (const QueueNumbers &queue : list)
 	{
-		const int64 numbers[] = {list[i].n.ready, list[i].n.delayed, list[i].n.blocked, list[i].n.running};
+		const int64 numbers[] = {queue.n.ready, queue.n.delayed, queue.n.blocked, queue.n.running};
 		const char *states[] = {"ready", "delayed", "blocked", "running"};
 		for (size_t k = 0; k < lengthof(states); ++k)
 		{
 			t->begin();
-			t->label("queue", list[i].name);
+			t->label("queue", queue.name);
 			t->label("state", states[k], false);
 			appendStringInfoChar(&t->s, '}');
 			t->end(numbers[k]);
 		}
 	}
-	t->gauge("tq_jobs_on_disk", "Live jobs that wait on disk only.");
-	for (int i = 0; i < n; ++i)
-		t->sample("queue", list[i].name, std::max<int64>(list[i].n.live - list[i].n.in_memory, 0));
-	t->gauge("tq_oldest_ready_age_seconds",
-			 "How long the oldest job that could start has been ready; 0 if there is none.");
-	for (int i = 0; i < n; ++i)
-		t->sample("queue", list[i].name, seconds(list[i].oldest));
-	t->gauge("tq_schedule_lateness_seconds",
-			 "For how long the most overdue schedule of the queue is due; 0 if none waits for its turn.");
-	for (int i = 0; i < n; ++i)
-		t->sample("queue", list[i].name, seconds(list[i].late));
-	t->gauge("tq_waiting_sessions", "Calls that wait for a job of the queue.");
-	for (int i = 0; i < n; ++i)
-		t->sample("queue", list[i].name, static_cast<int64>(list[i].waiting));
-	t->gauge("tq_queue_paused", "1 if the queue is paused.");
-	for (int i = 0; i < n; ++i)
-		t->sample("queue", list[i].name, static_cast<int64>(list[i].paused));
+	const auto gauge = [&](const char *name, const char *help, auto &&value_of) {
+		t->gauge(name, help);
+		for (const QueueNumbers &queue : list)
+			t->sample("queue", queue.name, value_of(queue));
+	};
+	gauge("tq_jobs_on_disk", "Live jobs that wait on disk only.",
+		  [](const QueueNumbers &q) { return std::max<int64>(q.n.live - q.n.in_memory, 0); });
+	gauge("tq_oldest_ready_age_seconds",
+		  "How long the oldest job that could start has been ready; 0 if there is none.",
+		  [](const QueueNumbers &q) { return seconds(q.oldest); });
+	gauge("tq_schedule_lateness_seconds",
+		  "For how long the most overdue schedule of the queue is due; 0 if none waits for its turn.",
+		  [](const QueueNumbers &q) { return seconds(q.late); });
+	gauge("tq_waiting_sessions", "Calls that wait for a job of the queue.",
+		  [](const QueueNumbers &q) { return int64{q.waiting}; });
+	gauge("tq_queue_paused", "1 if the queue is paused.", [](const QueueNumbers &q) { return int64{q.paused}; });
 	for (int k = 0; k < kTotals; ++k)
 	{
 		t->counter(kNames[k].name, kNames[k].help);
-		for (int i = 0; i < n; ++i)
-			t->sample("queue", list[i].name, static_cast<int64>(list[i].totals[k]));
+		for (const QueueNumbers &queue : list)
+			t->sample("queue", queue.name, static_cast<int64>(queue.totals[k]));
 	}
 	t->family("tq_job_wait_seconds", "histogram",
 			  "From when a job could start to its first claim; not of jobs that were rescheduled.");
-	for (int i = 0; i < n; ++i)
-		t->histogram(list[i].name, list[i].waits);
+	for (const QueueNumbers &queue : list)
+		t->histogram(queue.name, queue.waits);
 	t->family("tq_job_run_seconds", "histogram", "From the claim to the end of an attempt, however it ended.");
-	for (int i = 0; i < n; ++i)
-		t->histogram(list[i].name, list[i].runs);
+	for (const QueueNumbers &queue : list)
+		t->histogram(queue.name, queue.runs);
 }
 
 } // namespace tq

@@ -8,12 +8,7 @@
 namespace tq
 {
 
-struct QueueNumbers;
-
-// The queues that the caller may monitor, by name.
-QueueNumbers *collect(const Db &db, const Rights &mine, int *n);
-
-// Writes their metric families; writes nothing if there are no queues.
-void queue_families(Text *t, const QueueNumbers *list, int n);
+// Writes the metric families of the queues that the caller may monitor; writes nothing if there are none.
+void queue_families(Text *t, const Db &db, const Rights &mine);
 
 } // namespace tq

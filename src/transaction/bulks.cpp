@@ -132,11 +132,7 @@ bool is_in_bulk(const Db &db, JobId id)
 		   });
 }
 
-Bulk *pending_bulks(int *n) noexcept
-{
-	*n = static_cast<int>(bulks.n);
-	return bulks.begin();
-}
+pg::Array<Bulk> &pending_bulks() noexcept { return bulks; }
 
 void end_sub_bulks(bool commit, SubTransactionId sub, SubTransactionId parent) noexcept
 {

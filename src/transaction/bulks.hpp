@@ -39,7 +39,7 @@ int64 bulk_jobs() noexcept; // how many they sum
 bool is_in_bulk(const Db &db, JobId id);
 
 // The sums, for COMMIT. Their order may be changed, because nothing is added any more.
-Bulk *pending_bulks(int *n) noexcept;
+pg::Array<Bulk> &pending_bulks() noexcept;
 
 // Called at the end of a subtransaction: moves its sums to its parent, or drops them.
 void end_sub_bulks(bool commit, SubTransactionId sub, SubTransactionId parent) noexcept;
