@@ -316,7 +316,6 @@ struct SegmentTables
 {
 	Segment tables;
 	bool complete;
-	pg::FileNumber job_file; // changes with VACUUM FULL, CLUSTER, TRUNCATE
 };
 pg::Array<SegmentTables> list_segments();
 

@@ -297,7 +297,6 @@ pg::Array<SegmentTables> list_segments()
 			SegmentTables &segment = list.append(CurrentMemoryContext, {});
 			const Oid event = table_oid("event", number);
 			segment.tables = {number, lfirst_oid(cell), list_member_oid(events, event) ? event : InvalidOid};
-			segment.job_file = form->relfilenode;
 			segment.complete = is_complete(segment.tables.job, kJobShape, trigger_function) &&
 							   is_complete(segment.tables.event, kEventShape, trigger_function);
 		}

@@ -8,22 +8,6 @@
 namespace tq::pg
 {
 
-#if PG_VERSION_NUM < 160000
-using FileNumber = Oid;
-#else
-using FileNumber = RelFileNumber;
-#endif
-
-// The number of the file behind a relation; VACUUM FULL, CLUSTER and TRUNCATE change it. 16 renamed RelFileNode.
-inline FileNumber file_number(Relation rel)
-{
-#if PG_VERSION_NUM < 160000
-	return rel->rd_node.relNode;
-#else
-	return rel->rd_locator.relNumber;
-#endif
-}
-
 // Whether the current transaction has given an older relation another file.
 inline bool rewritten_here(Relation rel)
 {
