@@ -272,7 +272,7 @@ void publish_superseded(const Op &op) noexcept
 
 // Evicts a freed job that is far behind others or long before its time, as if it had been enqueued now. Many jobs may
 // be freed at once, and their entries come from the reserve for pins.
-void leave_to_disk(const Db &db, Queue &q, Ref ref) noexcept
+void evict_if_far(const Db &db, Queue &q, Ref ref) noexcept
 {
 	const Entry &e = engine.entry(ref);
 	Lane &l = engine.lane(e.lane);
@@ -409,7 +409,7 @@ void publish_change(Db &db, const Op &op, Counting counting) noexcept
 				end_superseded(x);
 			});
 			if (op.verb == Verb::free)
-				leave_to_disk(db, q, op.ref);
+				evict_if_far(db, q, op.ref);
 		}
 	}
 	unlock_queue(op.queue);

@@ -61,7 +61,7 @@ int waiters_of(core::JobId parent, core::JobId after, core::JobId *out, int room
 	return read_children(all_waiters, parent, after, out, room);
 }
 
-void let_edges_go(const Db &db, const core::JobId *ids, int n)
+void delete_edges(const Db &db, const core::JobId *ids, int n)
 {
 	static pg::Statement of_jobs = {"DELETE FROM tq.edge WHERE parent_id = ANY ($1)", 1, {INT8ARRAYOID}};
 	if (!has_edges())
@@ -72,7 +72,7 @@ void let_edges_go(const Db &db, const core::JobId *ids, int n)
 	leave_registry(scope);
 }
 
-void let_edges_of_segment_go(const Db &db, const journal::Segment &segment, core::JobId first, core::JobId last)
+void delete_edges_of_segment(const Db &db, const journal::Segment &segment, core::JobId first, core::JobId last)
 {
 	if (!has_edges())
 		return;

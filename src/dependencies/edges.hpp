@@ -20,7 +20,7 @@ int waiters_of(core::JobId parent, core::JobId after, core::JobId *out, int room
 // For the janitor: deletes the rows of parents whose records it deletes in this transaction. Those of a segment: all
 // whose only record is there, and those without a record below the other segments, since a child may be freed after the
 // record of its parent has gone. The caller has locked the segment's tables.
-void let_edges_go(const Db &db, const core::JobId *ids, int n);
-void let_edges_of_segment_go(const Db &db, const journal::Segment &segment, core::JobId first, core::JobId last);
+void delete_edges(const Db &db, const core::JobId *ids, int n);
+void delete_edges_of_segment(const Db &db, const journal::Segment &segment, core::JobId first, core::JobId last);
 
 } // namespace tq

@@ -25,7 +25,7 @@ pg::Statement of_jobs = {TQ_LET_GO("id = ANY ($1)"), 1, {INT8ARRAYOID}};
 #undef TQ_LET_GO
 
 template <class Values>
-void let_go(const WorkerContext &context, const Db &db, pg::Statement &statement, Values &&values_of)
+void delete_by(const WorkerContext &context, const Db &db, pg::Statement &statement, Values &&values_of)
 {
 	static_cast<void>(guard([&] {
 		if (!begin_work(context, "tq: deleting records of batches"))
@@ -42,17 +42,17 @@ void let_go(const WorkerContext &context, const Db &db, pg::Statement &statement
 
 } // namespace
 
-void let_batches_of_range_go(const WorkerContext &context, const Db &db, core::JobId first, core::JobId last)
+void delete_batches_of_range(const WorkerContext &context, const Db &db, core::JobId first, core::JobId last)
 {
-	let_go(context, db, of_range, [=](Datum *values) {
+	delete_by(context, db, of_range, [=](Datum *values) {
 		values[0] = Int64GetDatum(first);
 		values[1] = Int64GetDatum(last);
 	});
 }
 
-void let_batches_go(const WorkerContext &context, const Db &db, const core::JobId *ids, int n)
+void delete_batches(const WorkerContext &context, const Db &db, const core::JobId *ids, int n)
 {
-	let_go(context, db, of_jobs, [=](Datum *values) { values[0] = PointerGetDatum(pg::id_array(ids, n)); });
+	delete_by(context, db, of_jobs, [=](Datum *values) { values[0] = PointerGetDatum(pg::id_array(ids, n)); });
 }
 
 } // namespace tq

@@ -11,9 +11,9 @@ namespace tq
 
 // Deletes the batches whose callbacks have these ids. A callback that was moved to segment 0 keeps its record. So
 // does a batch some of whose jobs have not ended.
-void let_batches_of_range_go(const WorkerContext &context, const Db &db, core::JobId first, core::JobId last);
+void delete_batches_of_range(const WorkerContext &context, const Db &db, core::JobId first, core::JobId last);
 
 // Deletes the batches of these callbacks.
-void let_batches_go(const WorkerContext &context, const Db &db, const core::JobId *ids, int n);
+void delete_batches(const WorkerContext &context, const Db &db, const core::JobId *ids, int n);
 
 } // namespace tq

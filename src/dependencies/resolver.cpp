@@ -258,12 +258,12 @@ void carry_out(Db &db, JobId child, const Resolution &v)
 	op.to = !free ? State::terminal : freed.due != core::kNever ? State::delayed : State::ready;
 	op.due = freed.due;
 	op.expires_at = freed.expires_at;
-	const HoldTerms terms{.id = child, .verb = free ? Verb::free : Verb::cancel, .states = bit_of(State::blocked)};
-	switch (hold_job(p, terms, &op, &e, &in))
+	const MarkTerms terms{.id = child, .verb = free ? Verb::free : Verb::cancel, .states = bit_of(State::blocked)};
+	switch (mark_job(p, terms, &op, &e, &in))
 	{
-		case Hold::ok:
+		case Marked::ok:
 			break;
-		case Hold::lost:
+		case Marked::lost:
 			if (in != State::placeholder && in != State::committing)
 			{
 				forget_it();

@@ -155,7 +155,7 @@ Keyed sort_out(Db &db, uint16_t queue, EnqueueItem *items, int n, int64 *ids)
 		k.first[i] = first = same ? first : i;
 		bool yields = false;
 		if (!same)
-			for_element(items[i].element, [&] { yields = must_yield(db, queue, items[i], &k.ids[i]); });
+			for_element(items[i].element, [&] { yields = is_duplicate(db, queue, items[i], &k.ids[i]); });
 		k.stages[i] = same ? Stage::again : yields ? Stage::yielded : Stage::wants;
 		if (k.stages[i] == Stage::wants)
 			k.order[k.n++] = i;
@@ -165,7 +165,7 @@ Keyed sort_out(Db &db, uint16_t queue, EnqueueItem *items, int n, int64 *ids)
 
 // Visits the keys in order, so that two such calls do not wait for each other. One statement first inserts the keys
 // that have no row yet.
-void win_keys(Db &db, uint16_t queue, Keyed &k)
+void take_keys(Db &db, uint16_t queue, Keyed &k)
 {
 	const auto n = static_cast<Size>(k.n);
 	auto *made = static_cast<bool *>(palloc0(sizeof(bool) * std::max<Size>(n, 1)));
@@ -188,7 +188,7 @@ void win_keys(Db &db, uint16_t queue, Keyed &k)
 		const int i = k.order[o];
 		bool won = made[o];
 		if (!won)
-			for_element(k.items[i].element, [&] { won = win_key(db, queue, &k.items[i], k.ids[i], &k.ids[i]); });
+			for_element(k.items[i].element, [&] { won = take_key(db, queue, &k.items[i], k.ids[i], &k.ids[i]); });
 		k.stages[i] = won ? Stage::plain : Stage::yielded;
 	}
 	pfree(made);
@@ -219,7 +219,7 @@ void enqueue_keyed(Db &db, uint16_t queue, core::Micros now, EnqueueItem *items,
 	pg::Array<Drawn> draws = draw_all(db, k, n);
 	await_enqueue_limits(db,
 						 queue); // wait before any key is locked, since other sessions would wait for that key
-	win_keys(db, queue, k);
+	take_keys(db, queue, k);
 	int64 fresh = 0, replacing = 0;
 	for (int i = 0; i < n; ++i)
 	{

@@ -89,7 +89,7 @@ KeyState supersede(Db &db, const KeyRow &old, JobId id)
 	{
 		Op op;
 		core::Entry e;
-		if (hold_superseded(db, old.job, &op, &e) == Hold::ok)
+		if (note_superseded(db, old.job, &op, &e) == Marked::ok)
 		{
 			TQ_WAIT_POINT("supersede-before-append");
 			uint16_t slot = e.segment;
@@ -115,7 +115,7 @@ KeyRow key_row(const EnqueueItem &item, JobId id) noexcept
 	return KeyRow{id, item.unique_for > 0 ? wall_now() + item.unique_for : kNoWindow};
 }
 
-bool must_yield(Db &db, uint16_t queue, EnqueueItem &item, JobId *answer)
+bool is_duplicate(Db &db, uint16_t queue, EnqueueItem &item, JobId *answer)
 {
 	KeyRow row;
 	if (!read_key(engine.queue(queue).id, item.unique_key, &row))
@@ -127,7 +127,7 @@ bool must_yield(Db &db, uint16_t queue, EnqueueItem &item, JobId *answer)
 	return true;
 }
 
-bool win_key(Db &db, uint16_t queue, EnqueueItem *item, JobId id, JobId *answer)
+bool take_key(Db &db, uint16_t queue, EnqueueItem *item, JobId id, JobId *answer)
 {
 	const int32 queue_id = engine.queue(queue).id;
 	const KeyRow mine = key_row(*item, id);
@@ -146,7 +146,7 @@ bool win_key(Db &db, uint16_t queue, EnqueueItem *item, JobId id, JobId *answer)
 		TQ_WAIT_POINT("unique-after-look");
 		if (is_free(s) || gives_way(*item, row, s))
 		{
-			if (!pass_key(db, queue_id, item->unique_key, row.job, mine))
+			if (!transfer_key(db, queue_id, item->unique_key, row.job, mine))
 				continue;
 			TQ_WAIT_POINT("unique-after-pass");
 			// the row is ours now: a session that retries that job or replaces it waits for us, so check again
@@ -159,7 +159,7 @@ bool win_key(Db &db, uint16_t queue, EnqueueItem *item, JobId id, JobId *answer)
 			}
 			if (is_free(s))
 				return true;
-			if (!pass_key(db, queue_id, item->unique_key, id, row))
+			if (!transfer_key(db, queue_id, item->unique_key, id, row))
 				elog(ERROR, "the row of a unique key is gone");
 		}
 		*answer = yield(queue, *item, row, s);

@@ -10,12 +10,12 @@ namespace tq
 
 // Whether another job has the item's key and this item must yield. If so, *answer is the result of its enqueue (0:
 // null). Raises TQ008 if the item's mode is error. Writes nothing.
-bool must_yield(Db &db, uint16_t queue, EnqueueItem &item, core::JobId *answer);
+bool is_duplicate(Db &db, uint16_t queue, EnqueueItem &item, core::JobId *answer);
 
 // Gives the item's key to job `id`, which is about to be enqueued. True if the key is free, or if this call supersedes
 // the running job that has it, or cancels the waiting one; then it stores the cancelled job's id as the item's origin.
-// Otherwise as must_yield. Waits for other transactions that want the key.
-bool win_key(Db &db, uint16_t queue, EnqueueItem *item, core::JobId id, core::JobId *answer);
+// Otherwise as is_duplicate. Waits for other transactions that want the key.
+bool take_key(Db &db, uint16_t queue, EnqueueItem *item, core::JobId id, core::JobId *answer);
 
 // The row for the key of `item` if job `id` gets it.
 KeyRow key_row(const EnqueueItem &item, core::JobId id) noexcept;

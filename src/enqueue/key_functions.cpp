@@ -75,7 +75,7 @@ TQ_FUNCTION(tq_free_key)
 		if (is_free(s))
 			PG_RETURN_BOOL(false);
 		// without a window, the row of an ended job has no effect
-		if (!pass_key(db, queue_id, key, row.job, KeyRow{row.job}))
+		if (!transfer_key(db, queue_id, key, row.job, KeyRow{row.job}))
 			continue;
 		// the row is ours now: a session that retries that job waits for us, so check again
 		require_ended(row, standing_of_key(db, row), key);

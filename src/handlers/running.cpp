@@ -89,14 +89,14 @@ int time_left(const Attempt &a) noexcept
 
 // Another transaction may be changing the job (tq_release, a move to another segment). Only its end shows whether the
 // lease is lost. Returns busy if that takes too long.
-Hold end_patiently(const AttemptEnd &ending)
+Marked end_patiently(const AttemptEnd &ending)
 {
 	const Micros began = mono_now();
 	for (;;)
 	{
-		const Hold hold = end_attempt(*self.db, ending);
-		if (hold != Hold::busy || mono_now() - began > (self.leaving ? kBusyGraceLeaving : kBusyGrace))
-			return hold;
+		const Marked marked = end_attempt(*self.db, ending);
+		if (marked != Marked::busy || mono_now() - began > (self.leaving ? kBusyGraceLeaving : kBusyGrace))
+			return marked;
 		nap(20);
 	}
 }
@@ -116,11 +116,11 @@ bool perform(const WorkerContext &context, Attempt *a, bool *lost)
 	TQ_WAIT_POINT("executor-before-complete");
 	AttemptEnd ending{a->id, a->lease, Verb::complete};
 	ending.detail = result;
-	const Hold hold = end_patiently(ending);
-	if (hold == Hold::busy)
+	const Marked marked = end_patiently(ending);
+	if (marked == Marked::busy)
 		raise_busy(a->id);
 	// keep the state if the handler itself ended the job in another way (tq_release, tq_bury, tq_fail)
-	if (hold != Hold::ok && hold != Hold::done)
+	if (marked != Marked::ok && marked != Marked::done)
 	{
 		*lost = true;
 		ereport(ERROR, (errcode(ERRCODE_OPERATOR_INTERVENTION),
@@ -208,12 +208,12 @@ bool begin_patiently(const WorkerContext &context, const char *activity)
 // transaction rolls back, only this process has the lease; so the process exits, which ends the lease.
 bool end_here(const AttemptEnd &ending)
 {
-	const Hold hold = end_patiently(ending); // if the lease is lost, the attempt has ended anyway
+	const Marked marked = end_patiently(ending); // if the lease is lost, the attempt has ended anyway
 	end_work();
-	if (hold == Hold::busy)
+	if (marked == Marked::busy)
 		ereport(LOG, (errmsg("tq executor leaves: job %lld is being changed by another transaction",
 							 static_cast<long long>(ending.id))));
-	return hold != Hold::busy;
+	return marked != Marked::busy;
 }
 
 // Records the end of an attempt after the handler's transaction was rolled back. False if the process must exit. If the

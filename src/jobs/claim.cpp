@@ -110,7 +110,7 @@ int emit(Db &db, ClaimBatch *batch, const Claimed *claimed, int n, const Claiman
 }
 
 // Without a scheduler a claim itself reads its lanes' jobs from disk.
-void refill_here(Db &db, const uint16_t *queues, int n)
+void refill_without_scheduler(Db &db, const uint16_t *queues, int n)
 {
 	if (db.scheduler.load() != 0)
 		return;
@@ -403,7 +403,7 @@ int take_or_refill(Call *c)
 	const int n = take_batch(c);
 	if (n > 0 || c->db->scheduler.load() != 0)
 		return n;
-	refill_here(*c->db, c->queues, c->nqueues);
+	refill_without_scheduler(*c->db, c->queues, c->nqueues);
 	read_clocks(&c->terms); // the refill may have waited, and leases begin now
 	return take_batch(c);
 }

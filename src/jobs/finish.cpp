@@ -38,7 +38,7 @@ struct Finish
 	bool fatal = false;
 	bool trusted = false; // the claim has already checked the caller's rights
 	// outcome
-	Hold hold = Hold::ok;
+	Marked marked = Marked::ok;
 	bool unseen = false; // the caller has no right on the job's queue
 	const char *state = nullptr;
 };
@@ -83,10 +83,10 @@ void finish(Db &db, Finish *list, int n)
 		Op op;
 		core::Entry e;
 		op.to = State::terminal;
-		f.hold = f.unseen ? Hold::not_found : hold_lease(db, f.id, f.lease, f.verb, &op, &e);
-		if (f.hold != Hold::ok)
+		f.marked = f.unseen ? Marked::not_found : mark_leased(db, f.id, f.lease, f.verb, &op, &e);
+		if (f.marked != Marked::ok)
 			continue;
-		// hold_lease has noted the operation last; now add the fields that depend on the entry
+		// mark_leased has noted the operation last; now add the fields that depend on the entry
 		Op &noted = last_op();
 		journal::EventType type = journal::EventType::succeeded;
 		core::Micros delay = -1;
@@ -168,8 +168,8 @@ void require_finished(Db &db, const Finish &f)
 {
 	if (f.unseen)
 		raise_no_job(f.id);
-	if (f.hold != Hold::ok)
-		raise_hold(db, f.hold, f.id, f.lease);
+	if (f.marked != Marked::ok)
+		raise_unmarked(db, f.marked, f.id, f.lease);
 }
 
 Datum finish_one(Db &db, Finish f)
@@ -190,11 +190,11 @@ Datum finish_many(FunctionCallInfo fcinfo, Db &db, Finish *list, int n)
 	for (int i = 0; i < n; ++i)
 	{
 		const char *status = "ok";
-		if (list[i].hold == Hold::not_found)
+		if (list[i].marked == Marked::not_found)
 			status = !list[i].unseen && job_exists(db, list[i].id) ? "lost" : "not_found";
-		else if (list[i].hold == Hold::busy)
+		else if (list[i].marked == Marked::busy)
 			status = "busy";
-		else if (list[i].hold != Hold::ok)
+		else if (list[i].marked != Marked::ok)
 			status = "lost";
 		Datum values[2] = {Int64GetDatum(list[i].id), CStringGetTextDatum(status)};
 		bool nulls[2] = {};
@@ -250,7 +250,7 @@ void complete_jobs(FunctionCallInfo fcinfo, int first, Db &db)
 		require_finished(db, list[i]);
 }
 
-Hold end_attempt(Db &db, const AttemptEnd &ending)
+Marked end_attempt(Db &db, const AttemptEnd &ending)
 {
 	Finish f{ending.id, ending.lease, ending.verb};
 	f.reason = ending.reason;
@@ -260,7 +260,7 @@ Hold end_attempt(Db &db, const AttemptEnd &ending)
 	f.trusted = true;
 	ensure_loaded(db);
 	finish(db, &f, 1);
-	return f.hold;
+	return f.marked;
 }
 
 TQ_FUNCTION(tq_complete)

@@ -17,8 +17,8 @@ struct AttemptEnd
 	bool fatal = false;		 // fail: do not retry
 };
 
-// Hold::ok if the attempt has ended; otherwise the reason. Checks no rights.
-Hold end_attempt(Db &db, const AttemptEnd &ending);
+// Marked::ok if the attempt has ended; otherwise the reason. Checks no rights.
+Marked end_attempt(Db &db, const AttemptEnd &ending);
 
 // Completes jobs as tq_complete does, and raises its errors for the first that cannot be completed. Reads the ids,
 // leases and results of a function from argument `first` on; the results may be null.

@@ -150,10 +150,10 @@ bool keep(Db &db, const Beat &beat, Jsonb *checkpoint, core::Micros wall, core::
 	Op op;
 	core::Entry e;
 	op.to = State::running;
-	const Hold hold = hold_lease(db, beat.id, beat.lease, Verb::checkpoint, &op, &e);
-	if (hold == Hold::busy)
+	const Marked marked = mark_leased(db, beat.id, beat.lease, Verb::checkpoint, &op, &e);
+	if (marked == Marked::busy)
 		raise_busy(beat.id);
-	if (hold != Hold::ok)
+	if (marked != Marked::ok)
 		return false;
 	last_op().event = journal::EventType::checkpoint;
 	journal::EventRow row = event_of(e, journal::EventType::checkpoint, wall);
@@ -163,7 +163,9 @@ bool keep(Db &db, const Beat &beat, Jsonb *checkpoint, core::Micros wall, core::
 	TQ_WAIT_POINT("checkpoint-before-append");
 	append_or_distrust(
 		db, {.rows = &row, .slots = &e.segment, .n = 1}, first_op,
-		[](Db &on, const journal::EventRow &refused) { raise_hold(on, Hold::lost, refused.job_id, refused.lease); });
+		[](Db &on, const journal::EventRow &refused) {
+			raise_unmarked(on, Marked::lost, refused.job_id, refused.lease);
+		});
 	TQ_WAIT_POINT("checkpoint-after-append");
 	return true;
 }

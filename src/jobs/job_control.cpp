@@ -145,7 +145,7 @@ JobResult begin_again(Db &db, const JobRequest &r, const FetchedJob &pinned)
 {
 	Op op;
 	core::Entry e;
-	hold_ended(pinned, &op, &e);
+	mark_ended(pinned, &op, &e);
 	Step s = step_for(r, State::terminal, core::kNever, wall_now());
 	last_op().event = s.row.type;
 	last_op().to = s.to;
@@ -192,13 +192,13 @@ bool try_change(Db &db, const JobRequest &r, const FetchedJob &pinned, JobResult
 	uint32 states = free ? bit_of(State::ready) | bit_of(State::delayed) : states_for(r);
 	if (again)
 		states |= bit_of(State::terminal);
-	const HoldTerms terms{.id = r.id, .verb = r.verb, .states = states, .step = free ? r.blocks_at : 0};
-	switch (hold_job(pinned, terms, &op, &e, &in))
+	const MarkTerms terms{.id = r.id, .verb = r.verb, .states = states, .step = free ? r.blocks_at : 0};
+	switch (mark_job(pinned, terms, &op, &e, &in))
 	{
-		case Hold::busy:
+		case Marked::busy:
 			*out = {Verdict::busy, nullptr};
 			return true;
-		case Hold::cancel_requested:
+		case Marked::cancel_requested:
 			if (!e.has(core::kCancelAsked))
 			{
 				journal::EventRow row = event_of(e, EventType::asked_cancel, now);
@@ -207,14 +207,14 @@ bool try_change(Db &db, const JobRequest &r, const FetchedJob &pinned, JobResult
 			}
 			*out = {Verdict::done, "asked"};
 			return true;
-		case Hold::ok:
+		case Marked::ok:
 			break;
-		case Hold::lost:
+		case Marked::lost:
 			if (in == State::placeholder || in == State::committing)
 				return false;
 			*out = {Verdict::wrong_state, in == State::terminal ? ended_here(pinned, r.id) : name_of(in)};
 			return true;
-		case Hold::no_room:
+		case Marked::no_room:
 			*out = {Verdict::no_room, nullptr};
 			return true;
 		default:
@@ -288,7 +288,7 @@ JobResult change(Db &db, const JobRequest &r)
 {
 	core::JobId holder = 0;
 	bool unended = false;
-	if (r.verb == Verb::retry && !win_key_again(db, r.id, &holder, &unended))
+	if (r.verb == Verb::retry && !take_key_again(db, r.id, &holder, &unended))
 		return {Verdict::duplicate, nullptr, core::kNever, holder};
 	TQ_WAIT_POINT("retry-after-key");
 	reserve_ops(2); // from here on each entry that we mark has its operation
@@ -314,7 +314,7 @@ JobResult change(Db &db, const JobRequest &r)
 				{
 					// the job has ended since we asked for its key, and another job may have the key now
 					drop_placeholder(db, pinned.queue, pinned.ref, false);
-					if (!win_key_again(db, r.id, &holder, &unended))
+					if (!take_key_again(db, r.id, &holder, &unended))
 						return {Verdict::duplicate, nullptr, core::kNever, holder};
 					break;
 				}

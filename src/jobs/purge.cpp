@@ -146,7 +146,7 @@ Taken take_record(Db &db, core::JobId id, uint32 states, FetchedJob *pinned)
 		drop_placeholder(db, pinned->queue, pinned->ref, false);
 		return Taken::skipped;
 	}
-	hold_record(*pinned, Verb::forget, 0);
+	mark_record(*pinned, Verb::forget, 0);
 	last_op().event = journal::EventType::purged;
 	return Taken::taken;
 }

@@ -61,37 +61,37 @@ void ask(Ref ref, Op *op, Entry *entry) noexcept
 
 } // namespace
 
-Hold hold_lease(Db &db, JobId id, LeaseNo lease, Verb verb, Op *op, Entry *entry) noexcept
+Marked mark_leased(Db &db, JobId id, LeaseNo lease, Verb verb, Op *op, Entry *entry) noexcept
 {
 	const uint16_t d = index_of(db);
 	uint16_t queue = 0;
 	const Ref ref = engine.find(d, id, &queue);
 	if (ref == kNil)
-		return Hold::not_found;
-	Hold result = Hold::ok;
+		return Marked::not_found;
+	Marked result = Marked::ok;
 	lock_queue(queue);
 	const Entry &e = engine.entry(ref);
 	if (!engine.is(engine.queue(queue), ref, id))
-		result = Hold::not_found;
+		result = Marked::not_found;
 	else if (e.state != State::running || e.lease != lease || e.mark == Verb::lose || engine.is_revoked(e))
-		result = Hold::lost;
+		result = Marked::lost;
 	else if (e.mark != Verb::none && e.owner != my_proc)
-		result = Hold::busy;
+		result = Marked::busy;
 	else if (!core::stays_running(e.mark))
-		result = Hold::done;
+		result = Marked::done;
 	else
 		take(engine.queue(queue), ref, verb, op, entry);
 	unlock_queue(queue);
 	return result;
 }
 
-Hold hold_job(const FetchedJob &p, const HoldTerms &terms, Op *op, Entry *entry, State *found) noexcept
+Marked mark_job(const FetchedJob &p, const MarkTerms &terms, Op *op, Entry *entry, State *found) noexcept
 {
 	const Verb verb = terms.verb;
 	const uint32 states = terms.states;
 	const Ref ref = p.ref;
 	Queue &q = engine.queue(p.queue);
-	Hold result = Hold::ok;
+	Marked result = Marked::ok;
 	lock_queue(p.queue);
 	const Entry &e = engine.entry(ref);
 	const bool ours = e.mark != Verb::none && e.owner == my_proc;
@@ -99,31 +99,31 @@ Hold hold_job(const FetchedJob &p, const HoldTerms &terms, Op *op, Entry *entry,
 	const bool free_to_ask = core::stays_running(e.mark);
 	const bool doomed = e.state == State::delayed && e.has(core::kCancelAsked); // the scheduler is about to cancel it
 	if (!engine.is(q, ref, terms.id))
-		result = Hold::not_found;
+		result = Marked::not_found;
 	else if (verb == Verb::cancel && e.state == State::running && (states & bit_of(State::running)) == 0 && !ends_here)
 	{
 		*found = State::running; // regardless of the outcome of its attempt
-		result = Hold::lost;
+		result = Marked::lost;
 	}
 	else if (verb == Verb::cancel && e.state == State::running && free_to_ask)
 	{
 		ask(ref, op, entry);
-		result = Hold::cancel_requested;
+		result = Marked::cancel_requested;
 	}
 	else if ((e.mark != Verb::none && !ours) || (doomed && verb != Verb::cancel) ||
 			 (terms.step != 0 && e.step != terms.step))
-		result = Hold::busy;
+		result = Marked::busy;
 	else
 	{
 		*found = ours ? e.pending : e.state;
 		const uint32 allowed = terms.verb == Verb::purge ? terms.states : terms.states & ~bit_of(State::running);
 		if ((allowed & bit_of(*found)) == 0)
 		{
-			result = Hold::lost;
+			result = Marked::lost;
 			drop_if_blocked(q, ref);
 		}
 		else if (verb != Verb::move && !Engine::is_pinned(e) && !may_hold(q))
-			result = Hold::no_room;
+			result = Marked::no_room;
 		else
 			take(q, ref, verb, op, entry);
 	}
@@ -131,20 +131,20 @@ Hold hold_job(const FetchedJob &p, const HoldTerms &terms, Op *op, Entry *entry,
 	return result;
 }
 
-Hold hold_superseded(const Db &db, JobId id, Op *op, Entry *entry) noexcept
+Marked note_superseded(const Db &db, JobId id, Op *op, Entry *entry) noexcept
 {
 	uint16_t queue = 0;
 	const Ref ref = engine.find(index_of(db), id, &queue);
 	if (ref == kNil)
-		return Hold::not_found;
-	Hold result = Hold::ok;
+		return Marked::not_found;
+	Marked result = Marked::ok;
 	lock_queue(queue);
 	const Entry &e = engine.entry(ref);
 	const bool ours = e.mark != Verb::none && e.owner == my_proc;
 	if (!engine.is(engine.queue(queue), ref, id))
-		result = Hold::not_found;
+		result = Marked::not_found;
 	else if (e.state != State::running || (ours && !core::stays_running(e.mark)))
-		result = Hold::lost;
+		result = Marked::lost;
 	else
 	{
 		op->makes_way = true;
@@ -154,7 +154,7 @@ Hold hold_superseded(const Db &db, JobId id, Op *op, Entry *entry) noexcept
 	return result;
 }
 
-void hold_ended(const FetchedJob &p, Op *op, Entry *entry) noexcept
+void mark_ended(const FetchedJob &p, Op *op, Entry *entry) noexcept
 {
 	const bool dead = p.fold.state == journal::FoldState::dead || p.fold.state == journal::FoldState::buried;
 	op->to = State::ready;
@@ -171,7 +171,7 @@ void hold_ended(const FetchedJob &p, Op *op, Entry *entry) noexcept
 	unlock_queue(p.queue);
 }
 
-void hold_record(const FetchedJob &p, Verb verb, int new_segment) noexcept
+void mark_record(const FetchedJob &p, Verb verb, int new_segment) noexcept
 {
 	Op op;
 	op.verb = verb;
@@ -265,14 +265,14 @@ bool job_exists(Db &db, JobId id)
 	});
 }
 
-void raise_hold(Db &db, Hold hold, JobId id, LeaseNo lease)
+void raise_unmarked(Db &db, Marked marked, JobId id, LeaseNo lease)
 {
 	const auto i = static_cast<long long>(id);
-	if (hold == Hold::busy)
+	if (marked == Marked::busy)
 		raise_busy(id);
-	if (hold == Hold::not_found && !job_exists(db, id))
+	if (marked == Marked::not_found && !job_exists(db, id))
 		raise_no_job(id);
-	if (hold == Hold::done)
+	if (marked == Marked::done)
 		ereport(ERROR, (errcode(kErrWrongState), errmsg("job %lld has already been finished by this transaction", i)));
 	ereport(ERROR, (errcode(kErrLeaseLost), errmsg("lease %lld of job %lld is lost", static_cast<long long>(lease), i),
 					errdetail("The lease has expired or was revoked, or the job has been finished."),

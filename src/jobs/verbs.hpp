@@ -8,7 +8,7 @@
 namespace tq
 {
 
-enum class Hold : uint8
+enum class Marked : uint8
 {
 	ok,
 	lost,	   // the lease is not (or no longer) the live one
@@ -22,36 +22,36 @@ enum class Hold : uint8
 // Marks the running job `id` for a verb of its lease holder, takes its next step and notes the operation. The holder
 // may have noted a checkpoint earlier in this transaction. `entry` receives a copy of the entry from before, with the
 // step taken in `step`. The caller has reserved memory for the operation.
-Hold hold_lease(Db &db, JobId id, LeaseNo lease, Verb verb, Op *op, Entry *entry) noexcept;
+Marked mark_leased(Db &db, JobId id, LeaseNo lease, Verb verb, Op *op, Entry *entry) noexcept;
 
 constexpr uint32 bit_of(State s) noexcept { return 1U << static_cast<int>(s); }
 
-struct HoldTerms
+struct MarkTerms
 {
 	JobId id;
 	Verb verb;
 	uint32 states; // in which the job may be: bits 1 << State
-	int32 step = 0; // the job's next step, else Hold::busy; 0: any
+	int32 step = 0; // the job's next step, else Marked::busy; 0: any
 };
 
 // The same for the verbs that need no lease (cancel, retry, reschedule). The entry must be in one of the states; if
 // this transaction has changed it, its pending state must be. *found receives that state. A cancel only asks a
 // running job to stop, if State::running is among the states: the job gets no mark, and the operation is noted unless
 // the job was asked before (entry->flags). A purge ends a running job in that case.
-Hold hold_job(const FetchedJob &pinned, const HoldTerms &terms, Op *op, Entry *entry, State *found) noexcept;
+Marked mark_job(const FetchedJob &pinned, const MarkTerms &terms, Op *op, Entry *entry, State *found) noexcept;
 
 // Notes that a newer job has the unique key of a running job, which keeps its mark. It takes a step, also if another
-// transaction is ending the attempt. Hold::lost: the job does not run. The caller has reserved memory for the
+// transaction is ending the attempt. Marked::lost: the job does not run. The caller has reserved memory for the
 // operation.
-Hold hold_superseded(const Db &db, JobId id, Op *op, Entry *entry) noexcept;
+Marked note_superseded(const Db &db, JobId id, Op *op, Entry *entry) noexcept;
 
 // Marks an ended job for a new life; `pinned` is its kept placeholder.
-void hold_ended(const FetchedJob &pinned, Op *op, Entry *entry) noexcept;
+void mark_ended(const FetchedJob &pinned, Op *op, Entry *entry) noexcept;
 
 // Marks an ended job for a verb that leaves it ended (move, erase, forget), so that no transaction gives it a new life
 // meanwhile. `pinned` is its kept placeholder; the caller has reserved memory for the operation. `new_segment`: the
 // slot of the job's new segment.
-void hold_record(const FetchedJob &pinned, Verb verb, int new_segment) noexcept;
+void mark_record(const FetchedJob &pinned, Verb verb, int new_segment) noexcept;
 
 // The operation by which this transaction enqueued a job; null if it did not. No other transaction sees the job, so it
 // must not be pinned. A job that was only summed gets a separate operation. May raise.
@@ -61,9 +61,9 @@ Op *own_job(Db &db, JobId id);
 // keep it separate even after the transaction began to sum its jobs.
 Op enqueue_of(const journal::JobRow &row, Micros now, bool by_itself = false);
 
-// Raises the error for a failed hold_lease: TQ001, TQ004, 55P03. Reads the journal to tell a lost lease from a job that
-// never existed.
-[[noreturn]] void raise_hold(Db &db, Hold hold, JobId id, LeaseNo lease);
+// Raises the error for a failed mark_leased: TQ001, TQ004, 55P03. Reads the journal to tell a lost lease from a job
+// that never existed.
+[[noreturn]] void raise_unmarked(Db &db, Marked marked, JobId id, LeaseNo lease);
 
 [[noreturn]] void raise_no_job(JobId id);
 [[noreturn]] void raise_busy(JobId id);

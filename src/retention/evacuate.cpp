@@ -110,7 +110,7 @@ struct Move
 };
 
 // The retention of a dead letter is that of its queue.
-bool has_had_its_time(const FetchedJob &p, Micros now) noexcept
+bool retention_passed(const FetchedJob &p, Micros now) noexcept
 {
 	return p.fold.ended_at < now - retention_of_queue(p.queue).dead;
 }
@@ -127,24 +127,24 @@ bool move_one(Db &db, const SegmentView &from, const SegmentView &zero, int64 id
 	if (p.result == Fetch::terminal)
 	{
 		m.dead = p.fold.state == journal::FoldState::dead || p.fold.state == journal::FoldState::buried;
-		if (p.segment != from.slot || !m.dead || has_had_its_time(p, now))
+		if (p.segment != from.slot || !m.dead || retention_passed(p, now))
 		{
 			*over += p.segment == from.slot && m.dead;
 			drop_placeholder(db, p.queue, p.ref, false);
 			return true; // nothing to save
 		}
 		m.step = p.fold.next_step;
-		hold_record(p, Verb::move, zero.slot);
+		mark_record(p, Verb::move, zero.slot);
 	}
 	else
 	{
 		Op op;
 		State found{};
 		op.to = State::ready;
-		const HoldTerms terms{.id = id,
+		const MarkTerms terms{.id = id,
 							  .verb = Verb::move,
 							  .states = bit_of(State::ready) | bit_of(State::delayed) | bit_of(State::blocked)};
-		if (hold_job(p, terms, &op, &entry, &found) != Hold::ok)
+		if (mark_job(p, terms, &op, &entry, &found) != Marked::ok)
 			return false;
 		Op &noted = last_op();
 		noted.new_segment = static_cast<uint16_t>(zero.slot);
@@ -308,20 +308,20 @@ bool clean_zero(const WorkerContext &context, Db &db, const SegmentView &zero, c
 				drop_placeholder(db, p.queue, p.ref, false);
 				continue;
 			}
-			hold_record(p, Verb::erase, zero.slot);
+			mark_record(p, Verb::erase, zero.slot);
 			ids[n++] = found.ids[k];
 		}
 		TQ_WAIT_POINT("clean-before-delete");
 		if (n > 0)
 		{
-			let_edges_go(db, ids, n);
+			delete_edges(db, ids, n);
 			journal::delete_jobs(zero.tables, ids, n);
 		}
 		TQ_WAIT_POINT("clean-before-commit");
 		end_work();
 		segment_at(db, zero.slot).rows.fetch_sub(orphans);
 		if (n > 0)
-			let_batches_go(context, db, ids, n);
+			delete_batches(context, db, ids, n);
 	}
 	MemoryContextDelete(keep);
 	note_future(db, zero, found.future);

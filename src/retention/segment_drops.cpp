@@ -27,7 +27,7 @@ bool nothing_lives(void *arg)
 	// the segment may have been reopened since the last check, and its jobs may have ended again
 	if (s.state != SegmentState::finished || s.live.load() != 0 || are_awaited(*d.db, s.first_id, s.last_id))
 		return false;
-	let_edges_of_segment_go(*d.db, d.segment->tables, s.first_id, s.last_id);
+	delete_edges_of_segment(*d.db, d.segment->tables, s.first_id, s.last_id);
 	return true;
 }
 
@@ -50,7 +50,7 @@ bool drop_old_segment(const WorkerContext &context, Db &db, const SegmentView &s
 	{
 		TQ_WAIT_POINT_NOFAIL("drop-before-map");
 		remove_segment(db, s.slot);
-		let_batches_of_range_go(context, db, s.first_id, s.last_id);
+		delete_batches_of_range(context, db, s.first_id, s.last_id);
 		*changed = true;
 	}
 	return true;

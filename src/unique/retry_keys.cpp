@@ -16,7 +16,7 @@ void check_progress(int tries)
 				 errhint("Remove rules and triggers from the tables of the schema \"tq\".")));
 }
 
-bool win_key_again(Db &db, JobId id, JobId *holder, bool *unended)
+bool take_key_again(Db &db, JobId id, JobId *holder, bool *unended)
 {
 	int32 queue_id = 0;
 	text *key = nullptr;
@@ -43,11 +43,11 @@ bool win_key_again(Db &db, JobId id, JobId *holder, bool *unended)
 			return false;
 		TQ_WAIT_POINT("unique-after-look");
 		// writes its own row as well: a session that is about to replace it waits, and checks again
-		if (!pass_key(db, queue_id, key, row.job, own ? row : KeyRow{id}))
+		if (!transfer_key(db, queue_id, key, row.job, own ? row : KeyRow{id}))
 			continue;
 		if (own || is_free(standing_of_key(db, row)))
 			return true;
-		if (!pass_key(db, queue_id, key, id, row))
+		if (!transfer_key(db, queue_id, key, id, row))
 			elog(ERROR, "the row of a unique key is gone");
 		return false;
 	}

@@ -13,7 +13,7 @@ void check_progress(int tries);
 
 // Gives the key of an ended job back to that job for its retry, if it has a key. False if another job has the key:
 // *holder. *unended: the job has a key and had not ended. If it has ended since, the caller must call this again.
-bool win_key_again(Db &db, core::JobId id, core::JobId *holder, bool *unended);
+bool take_key_again(Db &db, core::JobId id, core::JobId *holder, bool *unended);
 
 // Jobs with keys that one call retries. The call visits them in the order of their keys, as tq_enqueue_many does, so
 // that such calls do not wait for each other. Of several jobs with one key, the youngest comes first.

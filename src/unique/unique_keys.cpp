@@ -243,7 +243,7 @@ void insert_keys(Db &db, int32 queue_id, text *const *keys, const KeyRow *rows, 
 	pfree(no_until);
 }
 
-bool pass_key(Db &db, int32 queue_id, text *key, JobId from, const KeyRow &to)
+bool transfer_key(Db &db, int32 queue_id, text *key, JobId from, const KeyRow &to)
 {
 	db.keys_clean.store(false);
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);

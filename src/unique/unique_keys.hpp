@@ -43,7 +43,7 @@ void insert_keys(Db &db, int32 queue_id, text *const *keys, const KeyRow *rows, 
 
 // Passes the row of a key from one job to another (or to the same: then the row is only locked). False if the row no
 // longer has the first job. Waits for a transaction that is writing it.
-bool pass_key(Db &db, int32 queue_id, text *key, JobId from, const KeyRow &to);
+bool transfer_key(Db &db, int32 queue_id, text *key, JobId from, const KeyRow &to);
 
 // From memory, or else from the journal; changes of this transaction count. Ignores the window: never `kept`.
 KeyState standing_of_job(Db &db, JobId id);

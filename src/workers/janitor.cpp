@@ -165,7 +165,8 @@ bool finish(const WorkerContext &context, Db &db, const SegmentView &s, bool *ch
 
 // A segment that was finished at the start was never counted: only tq.segment describes it. If it has live jobs after
 // all, it becomes sealed and is counted.
-bool look_into(const WorkerContext &context, Db &db, const SegmentView &s, const SegmentRules &rules, bool *finished)
+bool verify_segment(const WorkerContext &context, Db &db, const SegmentView &s, const SegmentRules &rules,
+					bool *finished)
 {
 	if (!begin_work(context, "tq: looking into a segment"))
 		return false;
@@ -186,8 +187,8 @@ bool look_into(const WorkerContext &context, Db &db, const SegmentView &s, const
 }
 
 // Does the due work of one segment. False if the extension is gone.
-bool take_turn(const WorkerContext &context, Db &db, const SegmentView &s, const SegmentRules &rules, bool *changed,
-			   bool *dropped)
+bool maintain_segment(const WorkerContext &context, Db &db, const SegmentView &s, const SegmentRules &rules,
+					  bool *changed, bool *dropped)
 {
 	if (s.tables.number == 0)
 	{
@@ -209,7 +210,7 @@ bool take_turn(const WorkerContext &context, Db &db, const SegmentView &s, const
 		return true;
 	const bool dead_are_over = age_of(s, s.finished_at, rules) >= rules.keep.dead;
 	bool finished = true;
-	if (!dead_known(s.dead) && !look_into(context, db, s, rules, &finished))
+	if (!dead_known(s.dead) && !verify_segment(context, db, s, rules, &finished))
 		return false;
 	*changed = *changed || !finished;
 	if (!finished)
@@ -267,7 +268,7 @@ bool process_database(const WorkerContext &context, Db &db, Failures *failures, 
 		bool dropped = false;
 		const Micros began = steady_now();
 		const Tried tried = guard(
-			[&] { return take_turn(context, db, map[i], rules, changed, &dropped); }, [] { return true; },
+			[&] { return maintain_segment(context, db, map[i], rules, changed, &dropped); }, [] { return true; },
 			[&] { return !set_aside_if_damaged(db, map[i].slot); });
 		if (tried == Tried::refused)
 			return false;

@@ -254,7 +254,7 @@ end:
 			:: mine /* claimed by an earlier transaction */
 			fi;
 			if
-			:: atomic { /* tq_complete, tq_fail: hold_lease, take */
+			:: atomic { /* tq_complete, tq_fail: mark_leased, take */
 					if
 					:: can_finish ->
 						take(finish);

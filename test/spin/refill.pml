@@ -334,7 +334,7 @@ end:
 	od
 }
 
-/* tq_cancel of a job that may be on disk only: pin in residency/fetch_job.cpp, hold_job in jobs/verbs.cpp, publish_change. */
+/* tq_cancel of a job that may be on disk only: pin in residency/fetch_job.cpp, mark_job in jobs/verbs.cpp, publish_change. */
 proctype canceller(byte j)
 {
 	bool alive;
@@ -366,7 +366,7 @@ look:
 	:: !alive
 	:: alive && entry[j] == running /* asks it to stop: finish.pml */
 	:: alive && (entry[j] == nothing || entry[j] == placeholder) -> goto look /* evicted or ended, and being read in again */
-	:: atomic { /* hold_job, take */
+	:: atomic { /* mark_job, take */
 			alive && entry[j] == ready;
 #ifndef NO_MARKS
 			entry[j] = marked
