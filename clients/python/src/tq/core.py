@@ -64,6 +64,8 @@ class Core:
         self.ready: collections.deque[Held] = collections.deque()
         self.waiting = 0            # entries of `ready` that are still waiting
         self.running = 0
+        self.ends: collections.deque[Finish] = collections.deque()     # (Held, Outcome) of runs that have just ended
+        self.ending = threading.Lock()          # held by the thread that takes them
         self.finishes: collections.deque[Finish] = collections.deque()     # (Held, Outcome)
         self.since = 0.0            # when the first of them came
         self.blocked: list[tuple[float, Held, attempts.Outcome]] = []   # (when to repeat, Held, Outcome)
@@ -154,9 +156,8 @@ class Core:
         self.ready.append(held)
         self.waiting += 1
 
-    def _start(self, after: Held | None = None) -> Held | None:
-        """Starts jobs that wait. Returns one that the runner of `after`, which has ended, is to go on with."""
-        found = None
+    def _start(self, after: Held | None = None, found: Held | None = None) -> Held | None:
+        """Starts jobs that wait. Returns `found`, else one that the runner of `after`, which has ended, is to go on with."""
         while self.running < self.options.concurrency and self.ready:
             held = self.ready.popleft()
             if held.state != "waiting":
@@ -178,28 +179,41 @@ class Core:
     # --- the end of an attempt
 
     def ended(self, held: Held, outcome: attempts.Outcome) -> Held | None:
-        """A handler has ended. Called by runners. Returns the job that the caller runs next, if any."""
-        with self.lock:
-            self.running -= 1
-            later = held.next
-            if self.current.get(held.id) is held:
-                del self.current[held.id]
-            if held.state == "running":     # else it was released at the end
-                if held.lost:
-                    log.warning("the result of job %s is dropped: its lease was lost", held.id, extra=held.job.described())
-                    self._drop(held)
-                elif outcome.verb == "none":
-                    self._drop(held)
-                else:
-                    self._finish(held, outcome)
-            if later is not None and later.state == "waiting":
-                self._queue(later)
-            following = self._start(held)
-            if self.running == 0 and self.stopping:
-                self.tell("idle")
-            if self.running + self.waiting < self.options.concurrency:
-                self.for_claims.notify()
+        """A handler has ended. Called by runners. Returns a job that the caller runs next, if any.
+
+        One thread at a time does this, for all: threads that wait for a lock one after the other cost a switch for each job.
+        """
+        following = None
+        self.ends.append((held, outcome))
+        while self.ends and self.ending.acquire(blocking=False):
+            try:
+                with self.lock:
+                    while self.ends:
+                        self._end(*self.ends.popleft())
+                    following = self._start(held, following)
+                    if self.running == 0 and self.stopping:
+                        self.tell("idle")
+                    if self.running + self.waiting < self.options.concurrency:
+                        self.for_claims.notify()
+            finally:
+                self.ending.release()
         return following
+
+    def _end(self, held: Held, outcome: attempts.Outcome) -> None:
+        self.running -= 1
+        later = held.next
+        if self.current.get(held.id) is held:
+            del self.current[held.id]
+        if held.state == "running":     # else it was released at the end
+            if held.lost:
+                log.warning("the result of job %s is dropped: its lease was lost", held.id, extra=held.job.described())
+                self._drop(held)
+            elif outcome.verb == "none":
+                self._drop(held)
+            else:
+                self._finish(held, outcome)
+        if later is not None and later.state == "waiting":
+            self._queue(later)
 
     def _finish(self, held: Held, outcome: attempts.Outcome) -> None:
         held.state = "over"

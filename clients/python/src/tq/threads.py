@@ -48,6 +48,9 @@ class Claims(threading.Thread):
     def __init__(self, core: Core, link: links.Link, options: Options, started: Callable[[links.Link], None]) -> None:
         super().__init__(name="tq-claims", daemon=True)
         self.core, self.link, self.options, self.started = core, link, options, started
+        # as texts, which cost drivers least
+        self.lease = f"{options.lease} s"
+        self.kinds = None if options.kinds is None else statements.texts(options.kinds)
         self.wait = WAIT
         self.waits = False      # in tq_wait, which `interrupt` ends
         self.by_kind = options.kinds is not None and len(options.queues) * len(options.kinds) <= PAIRS
@@ -57,20 +60,23 @@ class Claims(threading.Thread):
     def run(self) -> None:
         pause = links.Backoff(0.01, 1.0)
         ready = short = False
+        more = True     # the last claim brought as many jobs as it asked for
         while not self.core.stopping and self.link.ensure():
             try:
                 if not ready:
                     self.started(self.link)
                     ready = True
-                most = self.core.room()
-                if most == 0:
-                    break
-                if self.claim(most):
-                    short = False
-                else:
+                if not more:
                     if short:
                         self.link.over.wait(pause.pause())
                     short = self.wait_for_jobs() < SHORT
+                most = self.core.room()
+                if most == 0:
+                    break
+                found = self.claim(most)
+                more = found == most
+                if found:
+                    short = False
                 if not short:
                     pause.reset()
                 self.trouble.reset()
@@ -86,7 +92,7 @@ class Claims(threading.Thread):
         if len(queues) > ANY:
             found = self.link.call("SELECT DISTINCT queue FROM tq_ready(%s::text[])", [queues], lambda rows: [name for name, in rows])
             queues = random.sample(found, min(len(found), ANY)) or queues[:ANY]
-        lines = self.link.call(CLAIM, [queues, most, self.options.name, statements.interval(self.options.lease), self.options.kinds],
+        lines = self.link.call(CLAIM, [statements.texts(queues), most, self.options.name, self.lease, self.kinds],
                                lambda rows: [line for text, in rows for line in text.split("\n")])
         self.core.take(lines)
         return len(lines)
@@ -94,7 +100,7 @@ class Claims(threading.Thread):
     def wait_for_jobs(self) -> float:
         """Returns how long it waited, in seconds."""
         queues, kinds, began = self.options.queues, self.options.kinds or (), time.monotonic()
-        timeout = statements.interval(self.wait)
+        timeout = f"{self.wait} s"
         self.waits = True
         try:
             if self.core.stopping:
@@ -102,9 +108,9 @@ class Claims(threading.Thread):
             if self.by_kind:
                 pairs = [(queue, kind) for queue in queues for kind in kinds]
                 self.link.call("CALL tq_wait(%s::text[], %s::interval, %s::text[])",
-                               [[queue for queue, _ in pairs], timeout, [kind for _, kind in pairs]], statements.nothing)
+                               [statements.texts(queue for queue, _ in pairs), timeout, statements.texts(kind for _, kind in pairs)], statements.nothing)
             else:
-                self.link.call("CALL tq_wait(%s::text[], %s::interval)", [queues, timeout], statements.nothing)
+                self.link.call("CALL tq_wait(%s::text[], %s::interval)", [statements.texts(queues), timeout], statements.nothing)
         except errors.NotInstalled:
             if not self.by_kind:
                 raise
