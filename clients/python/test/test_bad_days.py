@@ -144,7 +144,8 @@ class Signals(Case):
     def test_wrong_usage(self):
         for options, said in ((["no.such.module"], "there is no module 'no'"), (["signal_app"], "has 2 objects of tq.App"),
                               (["signal_app:note"], "is no tq.App"), (["signal_app:app", "--lease", "soon"], "not a duration"),
-                              (["signal_app:app", "--concurrency", "0"], "concurrency must be")):
+                              (["signal_app:app", "--concurrency", "0"], "concurrency must be"),
+                              (["signal_app:app", "--dsn", "shop"], "not a connection string")):
             process = self.program("worker", *options)
             self.ended(process, 2)
             self.assertIn(said, self.said(process))

@@ -189,6 +189,21 @@ class Schedules(Case):
         with self.assertRaises(ValueError):
             app.task(lambda job: None, kind="report")
 
+    def test_wrong_declarations(self):
+        app = self.app()
+        for declare, said in ((lambda: app.task("mail"), "by name, such as queue='mail'"),
+                              (lambda: app.task(queue="mail", retries=3), "no option 'retries'; it has queue, kind, .*, max_attempts,"),
+                              (lambda: app.schedule("below", every=60)(print), "'below' must stand above @app.task")):
+            with self.assertRaisesRegex(TypeError, said):
+                declare()
+
+    def test_one_name_for_many(self):
+        for driver in ("psycopg", "psycopg2"):
+            options = self.app().worker(queues="reports", kinds="report", driver=driver).options
+            self.assertEqual((options.queues, options.kinds), (["reports"], ["report"]))
+            with self.assertRaisesRegex(ValueError, "not a connection string"):
+                self.app().worker("shop", driver=driver)
+
 
 if __name__ == "__main__":
     unittest.main()

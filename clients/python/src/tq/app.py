@@ -79,9 +79,11 @@ class App:
         `@app.task(kind="mail", queue="mail")` on a function or coroutine function of one argument, the job. What it
         returns is the result of the job.
         """
-        unknown = set(arguments) - set(calls.ENQUEUE)
+        if function is not None and not callable(function):
+            raise TypeError(f"a task takes its options by name, such as queue={function!r}")
+        unknown = [name for name in arguments if name not in calls.ENQUEUE_OPTIONS]
         if unknown:
-            raise TypeError(f"tq_enqueue has no argument {unknown.pop()!r}")
+            raise TypeError(f"a task has no option {unknown[0]!r}; it has queue, {', '.join(calls.ENQUEUE_OPTIONS)}")
 
         def add(function: Callable[..., Any]) -> Task:
             name = function.__name__ if kind is NAME else kind
@@ -106,6 +108,8 @@ class App:
                                                       {**arguments, **options})
 
         def add(task: Task) -> Task:
+            if not isinstance(task, Task):
+                raise TypeError(f"the schedule {name!r} must stand above @app.task, or have a queue")
             given = {**task.arguments, **(task.arguments.get("options") or {})}
             declare(task.queue, task.kind, {key: value for key, value in given.items() if key in schedules.INHERITED})
             return task

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Row = dict[str, Any]
 
-ENQUEUE = ("queue", "payload", "kind", "priority", "run_at", "delay", "expires_at", "max_attempts", "retry", "timeout", "group_key",
-           "unique_key", "unique_mode", "headers", "depends_on", "options")
-ENQUEUE_MANY = ("queue", "payloads", *(name for name in ENQUEUE[2:] if name != "unique_key"), "kinds", "priorities", "run_ats",
+ENQUEUE_OPTIONS = ("kind", "priority", "run_at", "delay", "expires_at", "max_attempts", "retry", "timeout", "group_key", "unique_key",
+                   "unique_mode", "headers", "depends_on", "options")
+ENQUEUE = ("queue", "payload", *ENQUEUE_OPTIONS)
+ENQUEUE_MANY = ("queue", "payloads", *(name for name in ENQUEUE_OPTIONS if name != "unique_key"), "kinds", "priorities", "run_ats",
                 "unique_keys", "group_keys")
 PAYLOAD = "tq.v1:payload"
 

@@ -140,14 +140,18 @@ def driver_named(name: str | None = None) -> ModuleType:
     raise ImportError(f"tq needs a driver: install {name or ' or '.join(DRIVERS)}")
 
 
+def settings(dsn: str, driver: Any) -> dict[str, Any]:
+    """Those of a connection. `dsn` overrides the defaults, which notice a dead network within half a minute."""
+    parse = driver.conninfo.conninfo_to_dict if driver.__name__ == "psycopg" else sys.modules["psycopg2.extensions"].parse_dsn
+    try:
+        return {**DEFAULTS, **parse(dsn)}
+    except driver.ProgrammingError as error:
+        raise ValueError(f"not a connection string: {str(error).strip()}") from None
+
+
 def connect(dsn: str, name: str, driver: Any) -> Any:
-    """A connection in autocommit mode. `dsn` overrides the defaults that notice a dead network within half a minute."""
-    if driver.__name__ == "psycopg":
-        given = driver.conninfo.conninfo_to_dict(dsn)
-        return driver.connect(**{**DEFAULTS, "application_name": name, **given}, autocommit=True)
-    extensions: Any = sys.modules["psycopg2.extensions"]
-    given = extensions.parse_dsn(dsn)
-    conn = driver.connect(**{**DEFAULTS, "application_name": name, **given})
+    """A connection in autocommit mode."""
+    conn = driver.connect(**{"application_name": name, **settings(dsn, driver)})
     conn.autocommit = True
     return conn
 

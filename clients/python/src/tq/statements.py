@@ -40,6 +40,11 @@ def seconds(value: Duration) -> float:
     return float(value)
 
 
+def names(value: str | Iterable[str] | None) -> list[str]:
+    """A list of names, also from a single one."""
+    return [value] if isinstance(value, str) else list(value or ())
+
+
 def interval(value: Duration) -> str | datetime.timedelta:
     """Text goes to the server as it is, so that everything that PostgreSQL reads is allowed."""
     if isinstance(value, (str, datetime.timedelta)):

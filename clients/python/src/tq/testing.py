@@ -59,7 +59,7 @@ def run_inline(app: App, kind: str | None, payload: Any = None, **attributes: An
     return _ran(job, states.get(outcome.verb, "delayed" if outcome.delay else "ready"), outcome)
 
 
-def run_one(app: App, conn: Any, queues: str | Iterable[str] | None = None, kinds: Iterable[str] | None = None,
+def run_one(app: App, conn: Any, queues: str | Iterable[str] | None = None, kinds: str | Iterable[str] | None = None,
             wait: statements.Duration | None = None) -> Ran | None:
     """Claims one job, jobs of the open transaction included, and runs it. Returns a Ran, or None if no job is ready.
 
@@ -67,17 +67,17 @@ def run_one(app: App, conn: Any, queues: str | Iterable[str] | None = None, kind
     """
     if drivers.is_async(conn):
         raise TypeError("tq.testing needs a synchronous connection")
-    queues = list(dict.fromkeys([queues] if isinstance(queues, str) else queues or (task.queue for task in app.tasks.values())))
+    queues = list(dict.fromkeys(statements.names(queues) or (task.queue for task in app.tasks.values())))
     limit = None if wait is None else statements.interval(wait)
     drivers.run_now(conn, "SELECT set_config('tq.claim_own', 'on', true)", [], statements.nothing)
     for some in (queues[i:i + ANY] for i in range(0, len(queues), ANY)):
-        texts = drivers.run_now(conn, CLAIM, [some, list(kinds) if kinds else None, limit], lambda rows: [text for text, in rows])
+        texts = drivers.run_now(conn, CLAIM, [some, statements.names(kinds) or None, limit], lambda rows: [text for text, in rows])
         if texts:
             return _finish(app, conn, json.loads(texts[0]))
     return None
 
 
-def drain(app: App, conn: Any, queues: str | Iterable[str] | None = None, kinds: Iterable[str] | None = None, limit: int = 10000,
+def drain(app: App, conn: Any, queues: str | Iterable[str] | None = None, kinds: str | Iterable[str] | None = None, limit: int = 10000,
           wait: statements.Duration | None = None) -> list[Ran]:
     """Runs jobs until none is ready, those included that their handlers enqueue. Returns a Ran for each, in order.
 

@@ -49,23 +49,24 @@ class Worker:
     psycopg or psycopg2. Durations are seconds, a timedelta, or text such as "500 ms".
     """
 
-    def __init__(self, app: App, dsn: str = "", *, queues: Iterable[str] | None = None, kinds: Iterable[str] | None = None,
+    def __init__(self, app: App, dsn: str = "", *, queues: str | Iterable[str] | None = None, kinds: str | Iterable[str] | None = None,
                  name: str | None = None, concurrency: int = 10, buffer: int | None = None, lease: statements.Duration = 30,
                  flush_interval: statements.Duration = 0.001, shutdown_timeout: statements.Duration = 25, schedules: bool = True,
                  driver: str | None = None) -> None:
-        queues = list(dict.fromkeys(queues or (task.queue for task in app.tasks.values())))
+        queues = list(dict.fromkeys(statements.names(queues) or (task.queue for task in app.tasks.values())))
         if not queues:
             raise ValueError("the application has no tasks, so a worker needs queues")
         buffer = concurrency if buffer is None else buffer
         if not 1 <= concurrency <= buffer <= 10000:
             raise ValueError("concurrency must be at least 1, and buffer from concurrency to 10000")
         self.app = app
-        self.options = Options(queues, list(kinds) if kinds else None, name or _name(), concurrency, buffer, statements.seconds(lease),
+        self.options = Options(queues, statements.names(kinds) or None, name or _name(), concurrency, buffer, statements.seconds(lease),
                                statements.seconds(flush_interval), statements.seconds(shutdown_timeout))
         if self.options.lease < 0.1:
             raise ValueError("lease must be at least 100 ms")
         self.schedules = schedules
         self.driver = drivers.driver_named(driver)
+        drivers.settings(dsn, self.driver)
         self.dsn = dsn
         self.events: queue.SimpleQueue[str] = queue.SimpleQueue()       # put is safe in a signal handler
         self.fatal: Exception | None = None
