@@ -1,4 +1,4 @@
-// Runs the programs of docs/guides/node.md, and the worker of README.md.
+// Runs the programs of docs/guides/node.md and of the package's page, and the worker of README.md.
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
@@ -7,27 +7,34 @@ import { promisify } from 'node:util';
 import * as tq from 'tq';
 import { connect, state, until } from './harness.js';
 
-const page = readFileSync(`${process.env.TQ_DOCS}/node.md`, 'utf8');
 mkdirSync('guide', { recursive: true });
-for (const [, name, body] of page.matchAll(/^```js\n\/\/ (\S+)\n([^]*?)^```$/gm))
-	writeFileSync(`guide/${name}`, body);
+for (const page of [`${process.env.TQ_DOCS}/node.md`, '../clients/node/README.md'])
+	for (const [, name, body] of readFileSync(page, 'utf8').matchAll(/^```js\n\/\/ (\S+)\n([^]*?)^```$/gm))
+		writeFileSync(`guide/${name}`, body);
 const { NODE_TEST_CONTEXT: _, ...env } = process.env; // a test runner of its own
 const run = async (...args) => (await promisify(execFile)(process.execPath, args, { env })).stdout;
 const client = await connect();
 
+/** Runs `body` beside a worker of the command, which is to end in order. */
+async function beside(args, body) {
+	const worker = spawn('node_modules/.bin/tq-worker', args, { stdio: 'inherit' });
+	try {
+		await body();
+	} finally {
+		worker.kill('SIGTERM');
+	}
+	assert.equal(await new Promise((resolve) => { worker.on('exit', resolve); }), 0);
+}
+
 test('guide: the worker runs what the first program enqueues', async () => {
 	assert.equal(await run('guide/enqueue.js'), 'number\n');
-	const worker = spawn('node_modules/.bin/tq-worker', ['guide/app.js', '--concurrency', '2', '--lease', '5s'], { stdio: 'inherit' });
-	try {
+	await beside(['guide/app.js', '--concurrency', '2', '--lease', '5s'], async () => {
 		for (const job of await until(async () => {
 			const all = await tq.list(client, { queue: 'mail' });
 			return all.length === 3 && all;
 		}, 'three jobs'))
 			await state(client, job.id, 'succeeded');
-	} finally {
-		worker.kill('SIGTERM');
-	}
-	assert.equal(await new Promise((resolve) => { worker.on('exit', resolve); }), 0);
+	});
 	assert.deepEqual((await tq.schedules(client)).map(({ name }) => name).filter((name) => name === 'daily digest'), ['daily digest']);
 	assert.deepEqual((await client.query('SELECT day FROM digest ORDER BY day')).rows, [{ day: 1 }, { day: 2 }]);
 });
@@ -37,14 +44,16 @@ test('README: its worker runs the jobs of its session', async () => {
 	writeFileSync('guide/mailer.js', body);
 	await client.query('CREATE TABLE sent (recipient text)');
 	const id = await tq.enqueue(client, 'mail', { to: 'ada@example.org' });
-	const worker = spawn('node_modules/.bin/tq-worker', ['guide/mailer.js'], { stdio: 'inherit' });
-	try {
-		await state(client, id, 'succeeded');
-	} finally {
-		worker.kill('SIGTERM');
-	}
-	assert.equal(await new Promise((resolve) => { worker.on('exit', resolve); }), 0);
+	await beside(['guide/mailer.js'], () => state(client, id, 'succeeded'));
 	assert.deepEqual((await client.query('SELECT recipient FROM sent')).rows, [{ recipient: 'ada@example.org' }]);
+});
+
+test('the page of the package: its worker runs the job of its program', async () => {
+	await beside(['guide/hello.mjs'], async () => {
+		const [, id] = (await run('guide/enqueue.mjs')).match(/^job (\d+)\n$/);
+		await state(client, id, 'succeeded');
+		assert.deepEqual((await tq.get(client, Number(id))).result, { greeted: 'Ada' });
+	});
 });
 
 test('guide: codec, middleware and dead letters', async () => {

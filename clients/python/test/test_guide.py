@@ -1,4 +1,4 @@
-"""Runs the code of docs/guides/python.md, and its first example and the README's as a user does."""
+"""Runs the code of docs/guides/python.md, and its first example and those of README.md and the package's page as a user does."""
 import asyncio
 import contextlib
 import importlib
@@ -11,7 +11,7 @@ import unittest
 import psycopg
 
 import tq
-from support import PATIENCE, TOP, WORK, Case, until
+from support import HERE, PATIENCE, TOP, WORK, Case, until
 from tq import testing
 
 PAGE = TOP / "docs" / "guides" / "python.md"
@@ -57,19 +57,35 @@ class Guide(Case):
         process.terminate()
         self.assertEqual(process.wait(PATIENCE), 0)
 
+    def module(self, name, code):
+        """Writes a module, and starts its worker. Returns its folder and the process."""
+        folder = WORK / name
+        folder.mkdir(exist_ok=True)
+        (folder / f"{name}.py").write_text(code, encoding="utf-8")
+        return folder, self.program("worker", name, PYTHONPATH=os.pathsep.join([str(folder), os.environ["PYTHONPATH"]]))
+
     def test_readme(self):
         """Its worker, with the jobs of its session."""
         code, = re.findall(r"^```python\n(# the module mailer\n.*?)^```$", (TOP / "README.md").read_text(encoding="utf-8"), re.M | re.S)
-        folder = WORK / "readme"
-        folder.mkdir(exist_ok=True)
-        (folder / "mailer.py").write_text(code, encoding="utf-8")
         self.conn.execute("CREATE TABLE sent (recipient text)")
         id = tq.enqueue(self.conn, "mail", {"to": "ada@example.org"})
-        process = self.program("worker", "mailer", PYTHONPATH=os.pathsep.join([str(folder), os.environ["PYTHONPATH"]]))
+        _, process = self.module("mailer", code)
         self.ends(id, "succeeded")
         self.assertEqual(self.query("SELECT recipient FROM sent"), [("ada@example.org",)])
         process.terminate()
         self.assertEqual(process.wait(PATIENCE), 0)
+
+    def test_page_of_the_package(self):
+        code, = re.findall(r"^```python\n(.*?)^```$", (HERE.parent / "README.md").read_text(encoding="utf-8"), re.M | re.S)
+        folder, process = self.module("hello", code)
+        said = subprocess.run([sys.executable, "hello.py"], cwd=folder, check=True, stdout=subprocess.PIPE, text=True,
+                              env={**os.environ, "PGDATABASE": self.database}).stdout
+        id = int(said.removeprefix("job "))
+        self.ends(id, "succeeded")
+        self.assertEqual(tq.get(self.conn, id).result, {"greeted": "Ada"})
+        process.terminate()
+        self.assertEqual(process.wait(PATIENCE), 0)
+        self.assertIn("hello, Ada\n", self.said(process))
 
     def test_errors(self):
         """The table of errors is that of the code."""
