@@ -90,6 +90,12 @@ describe 'processes of delayed_job' do
     expect(kill(worker, 'TERM').exitstatus).to eq(0)
   end
 
+  it 'deletes all jobs by rake jobs:clear' do
+    enqueue([['a', 0, 0], ['b', 0, 0]])
+    expect(system('rake', '--silent', '-f', "#{Processes::APP}/Rakefile", 'jobs:clear', %i[out err] => IO::NULL)).to be(true)
+    expect(live).to eq(0)
+  end
+
   it 'are daemons of script/delayed_job' do
     pids = "#{ENV.fetch('TQ_WORK')}/pids"
     run = ["#{Processes::APP}/delayed_job", "--pid-dir=#{pids}", "--log-dir=#{ENV.fetch('TQ_WORK')}"]
