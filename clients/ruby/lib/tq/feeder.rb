@@ -10,6 +10,8 @@ module Tq
     REFUSED = 0.05
     # Seconds between two cancels of a wait.
     CANCEL = 0.05
+    # Seconds that a pooler has to give a second connection.
+    PROBE = 2
     CLAIM = <<~SQL
       SELECT c.*, extract(epoch FROM c.enqueued_at) AS enqueued, extract(epoch FROM c.deadline) AS ends
       FROM tq_claim_any($1, $2::int, $3, $4::interval, kinds => $5) c
@@ -26,6 +28,16 @@ module Tq
       @connect = connect
       @waker = waker
       @limit = limit
+      @wait = WAIT
+    end
+
+    # Whether heartbeats get a connection while this one waits. A pooler may have only one: then waits are short.
+    def room?
+      return true if Integer(session.value('pg_backend_pid')) == session.connection.backend_pid
+      return true if session.transaction { probe }
+
+      @wait = @lease / 6.0
+      false
     end
 
     # Claims up to `max` jobs. Returns rows.
@@ -55,7 +67,7 @@ module Tq
       began = now
       connection = session.connection
       connection.send_query_params('CALL tq_wait($1, $2::interval, $3)',
-                                   [Session.text(:queues, @pairs.map(&:first)), Session.interval(WAIT),
+                                   [Session.text(:queues, @pairs.map(&:first)), Session.interval(@wait),
                                     @kinds && Session.text(:kinds, @pairs.map(&:last))])
       socket = connection.socket_io
       ready, = IO.select([socket, @waker], nil, nil, WAIT * 2)
@@ -90,6 +102,17 @@ module Tq
 
     def now
       Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    end
+
+    # Whether another connection answers.
+    def probe
+      other = Session.open(@connect, limit: PROBE)
+      other.rows('SELECT')
+      true
+    rescue ConnectionLost
+      false
+    ensure
+      other&.connection&.close
     end
 
     def session

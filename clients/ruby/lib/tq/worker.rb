@@ -21,6 +21,9 @@ module Tq
     BACKTRACE = 8192
     # Seconds that an idle thread waits until its claim may be smaller than half of the buffer.
     PATIENCE = 0.005
+    NO_ROOM = 'the pooler has no connection for heartbeats while this worker waits, so leases may end early: its pool needs ' \
+              'one connection for each worker and one more, at least 2 (default_pool_size of PgBouncer)'
+    private_constant :NO_ROOM
 
     # queues: names. Options: see clients/README.md; durations in seconds. handlers: Hash from kind to a callable.
     # kinds: claim only these. codec: a Tq::Codec. connect: returns a new PG::Connection.
@@ -109,8 +112,10 @@ module Tq
 
     def feed
       backoff = Backoff.new
+      worked = false
       until @stops.positive? || @empty
         begin
+          worked || @feeder.room? || @logger.error("tq: #{NO_ROOM}")
           fill
           backoff.reset
           worked = true

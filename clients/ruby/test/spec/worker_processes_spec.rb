@@ -55,13 +55,13 @@ describe 'processes of tq-worker' do
     expect(judged(ENV.fetch('TQ_LEDGER'))).to be(true)
   end
 
-  # Starts PgBouncer with two connections to the server, which change after each transaction. Returns its port.
-  def start_pooler
+  # Starts PgBouncer with so many connections to the server, which change after each transaction. Returns its port.
+  def start_pooler(size)
     port = Addrinfo.tcp('127.0.0.1', 0).bind(&:local_address).ip_port
     settings = "#{ENV.fetch('TQ_WORK')}/pgbouncer.ini"
     File.write(settings, <<~INI)
       [databases]
-      #{Database::NAME} = host=#{ENV.fetch('PGHOST')} port=#{ENV.fetch('PGPORT')} user=#{ENV.fetch('PGUSER')} pool_mode=transaction pool_size=2
+      #{Database::NAME} = host=#{ENV.fetch('PGHOST')} port=#{ENV.fetch('PGPORT')} user=#{ENV.fetch('PGUSER')} pool_mode=transaction pool_size=#{size}
       [pgbouncer]
       listen_addr = 127.0.0.1
       listen_port = #{port}
@@ -79,16 +79,19 @@ describe 'processes of tq-worker' do
     port
   end
 
-  it 'works through PgBouncer with two connections' do
-    sql.call('tq_purge', queue: 'work', state: 'all')
-    enqueue(100, 0.01)
-    port = start_pooler
-    worker = start('ruby', "#{Gem.dir}/bin/tq-worker", '--require', "#{Processes::APP}/handlers.rb", '--lease', '1', 'work',
-                   PGHOST: '127.0.0.1', PGPORT: port.to_s)
-    eventually { counts['live'].zero? }
-    enqueue(1, 1.5)
-    eventually { counts['live'].zero? }
-    expect(kill(worker, 'TERM').exitstatus).to eq(0)
+  [1, 2].each do |size|
+    it "works through PgBouncer with a pool of #{size}, and says if that is too small" do
+      sql.call('tq_purge', queue: 'work', state: 'all')
+      enqueue(100, 0.01)
+      before = File.read(log).scan('its pool needs').size
+      worker = start('ruby', "#{Gem.dir}/bin/tq-worker", '--require', "#{Processes::APP}/handlers.rb", '--lease', '3', 'work',
+                     PGHOST: '127.0.0.1', PGPORT: start_pooler(size).to_s)
+      eventually { counts['live'].zero? }
+      enqueue(1, 4)
+      eventually { counts['live'].zero? }
+      expect(kill(worker, 'TERM').exitstatus).to eq(0)
+      expect(File.read(log).scan('its pool needs').size - before).to eq(2 - size)
+    end
   end
 
   it 'says with its exit code whether it released jobs' do
