@@ -46,7 +46,7 @@ export class Worker {
 	#options = { concurrency: 10, lease: '30 s', flushInterval: 1, shutdownTimeout: '25 s' };
 
 	/** @param {import('../types/index.js').WorkerOptions} options */
-	constructor(options) {
+	constructor(options = {}) {
 		const { tq, codec, acceptPlain, middleware, parse, schema, ...own } = options;
 		this.tq = tq ?? new Tq({ codec, acceptPlain, middleware, parse, schema });
 		this.configure({ name: `${hostname()}:${process.pid}:${randomBytes(3).toString('hex')}`.slice(-63), log: jsonLines(), ...own });

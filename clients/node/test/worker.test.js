@@ -300,7 +300,7 @@ test('schedules declared beside handlers are kept in step', async () => {
 });
 
 test('options are checked, and a refused start says why', async () => {
-	for (const [options, message] of [[{}, /queues must be/], [{ queues: [] }, /queues must be/], [{ queues: ['a'], buffer: 1 }, /buffer/],
+	for (const [options, message] of [[undefined, /queues must be/], [{ queues: [] }, /queues must be/], [{ queues: ['a'], buffer: 1 }, /buffer/],
 		[{ queues: ['a'], lease: '30 parsecs' }, /lease must be/], [{ queues: ['a'], leases: 1 }, /no option leases; it has name/],
 		[{ queues: ['a'], concurrency: 0 }, /concurrency/]])
 		assert.throws(() => new tq.Worker(options), message);

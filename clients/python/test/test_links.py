@@ -45,6 +45,14 @@ class Links(Case):
             expected = min(0.1 * 2**n, 30)
             self.assertTrue(expected / 2 <= pause <= expected * 1.5, (n, pause))
 
+    def test_a_server_that_is_away_at_the_start(self):
+        link, pauses = self.link(links.Outage(), 3)
+        with self.assertLogs("tq.worker", "INFO") as logs:
+            self.assertTrue(link.ensure())
+        self.addCleanup(link.close)
+        self.assertEqual([line.split(":", 2)[2] for line in logs.output], ["cannot connect, trying again: no such server", "connected again"])
+        self.assertEqual(len(pauses), 3)
+
     def test_statement_on_a_lost_connection(self):
         link, _ = self.link(links.Outage(), 0)
         link.ensure()

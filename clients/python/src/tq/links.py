@@ -43,10 +43,10 @@ class Outage:
         self.lock = threading.Lock()
         self.down: set[Link] = set()
 
-    def begins(self, link: Link, error: BaseException) -> None:
+    def begins(self, link: Link, error: BaseException, what: str = "the connection is lost") -> None:
         with self.lock:
             if not self.down:
-                log.error("the connection is lost: %s", str(error).strip(), extra={"sqlstate": errors.sqlstate(error)})
+                log.error("%s: %s", what, str(error).strip(), extra={"sqlstate": errors.sqlstate(error)})
             self.down.add(link)
 
     def ends(self, link: Link) -> None:
@@ -72,7 +72,7 @@ class Link:
             try:
                 self.conn = self.connect()
             except Exception as error:
-                self.outage.begins(self, error)
+                self.outage.begins(self, error, "cannot connect, trying again")
                 self.over.wait(self._backoff.pause())
             else:
                 self.outage.ends(self)
