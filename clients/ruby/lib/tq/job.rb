@@ -80,6 +80,11 @@ module Tq
       !!@completed
     end
 
+    # Ends the job by complete, fail, bury or release, unless it has been ended.
+    def finish(verb, **arguments)
+      @keeper.finish(self, verb, **arguments)
+    end
+
     # The text of the result, or nil. Raises if it cannot be JSON.
     def result_text
       @result.nil? ? nil : Session::Text.new(JSON.generate(encoded(@result)))

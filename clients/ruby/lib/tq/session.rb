@@ -8,7 +8,7 @@ module Tq
   # Calls on one PG::Connection, which the caller owns. Its type maps are neither used nor changed. Errors of the server
   # become Tq::Error.
   class Session
-    JSON_ARGUMENTS = %i[payload headers retry options result checkpoint progress detail search settings].freeze
+    JSON_ARGUMENTS = %i[payload headers retry options result checkpoint parents progress detail search settings].freeze
     ARRAY = PG::TextEncoder::Array.new(elements_type: PG::TextEncoder::String.new)
     TEXT = PG::TypeMapAllStrings.new
     private_constant :ARRAY, :TEXT

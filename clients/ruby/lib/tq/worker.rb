@@ -88,6 +88,31 @@ module Tq
       nil # it has been woken
     end
 
+    # Runs one job.
+    def perform(job)
+      return job.finish(:release) if job.cancelled == :lost # while it waited
+
+      handler = decode(job) && (@handlers[job.kind] || unknown(job))
+      return unless handler
+
+      run = @around.reverse.inject(-> { handler.call(job) }) { |inner, block| -> { block.call(job, inner) } }
+      run.call
+      job.finish(:complete, result: job.result_text)
+    rescue Retry => e
+      job.finish(:fail, **{ error: describe(e), retry_in: e.delay }.compact)
+    rescue Fatal => e
+      job.finish(:fail, error: describe(e), fatal: true)
+    rescue Bury => e
+      job.finish(:bury, reason: Tq.clean(e.message))
+    rescue Release => e
+      job.finish(:release, delay: e.delay)
+    rescue Exception => e # whatever a handler raises ends its job only
+      return cut_short(job) if job.cancelled == :shutdown
+
+      @logger.error("#{Tq.clean("tq: #{job} failed: #{e.class}: ")}#{Tq.clean(e.message)}")
+      job.finish(:fail, error: describe(e))
+    end
+
     private
 
     # Middleware of Rails, or of ActiveRecord alone: gives connections back after each job.
@@ -173,34 +198,10 @@ module Tq
       end
     end
 
-    def perform(job)
-      return @keeper.finish(job, :release) if job.cancelled == :lost # while it waited
-
-      handler = decode(job) && (@handlers[job.kind] || unknown(job))
-      return unless handler
-
-      run = @around.reverse.inject(-> { handler.call(job) }) { |inner, block| -> { block.call(job, inner) } }
-      run.call
-      @keeper.finish(job, :complete, result: job.result_text)
-    rescue Retry => e
-      @keeper.finish(job, :fail, **{ error: describe(e), retry_in: e.delay }.compact)
-    rescue Fatal => e
-      @keeper.finish(job, :fail, error: describe(e), fatal: true)
-    rescue Bury => e
-      @keeper.finish(job, :bury, reason: Tq.clean(e.message))
-    rescue Release => e
-      @keeper.finish(job, :release, delay: e.delay)
-    rescue Exception => e # whatever a handler raises ends its job only
-      return cut_short(job) if job.cancelled == :shutdown
-
-      @logger.error("#{Tq.clean("tq: #{job} failed: #{e.class}: ")}#{Tq.clean(e.message)}")
-      @keeper.finish(job, :fail, error: describe(e))
-    end
-
     # The handler was told to stop because the worker stops.
     def cut_short(job)
       @cut_short = true
-      @keeper.finish(job, :release)
+      job.finish(:release)
     end
 
     def decode(job)
@@ -208,14 +209,14 @@ module Tq
       true
     rescue Codec::DecodeError => e
       @logger.error("tq: the payload of #{job} cannot be decoded: #{e.message}")
-      @keeper.finish(job, :bury, reason: "the payload cannot be decoded: #{e.message}")
+      job.finish(:bury, reason: "the payload cannot be decoded: #{e.message}")
       false
     end
 
     def unknown(job)
       @logger.warn("tq: no handler for kind #{job.kind.inspect}; its jobs are released") unless @unknown[job.kind]
       @unknown[job.kind] = true
-      @keeper.finish(job, :release, delay: UNKNOWN)
+      job.finish(:release, delay: UNKNOWN)
       nil
     end
 
@@ -226,13 +227,13 @@ module Tq
 
     def shut_down
       waiting = unstarted
-      waiting.each { |job| @keeper.finish(job, :release) }
+      waiting.each { |job| job.finish(:release) }
       ended?(@shutdown_timeout, 2)
       left = @keeper.open
       left.each { |job| job.cancel(:shutdown) }
       ended?(LAST, 2) if left.any?
       left = @keeper.open
-      left.each { |job| @keeper.finish(job, :release) }
+      left.each { |job| job.finish(:release) }
       @logger.warn("tq: released #{left.map(&:to_s).join(', ')}") if left.any?
       @keeper.close(LAST)
       waiting.empty? && left.empty? && !@cut_short ? 0 : 1

@@ -13,7 +13,7 @@ describe 'docs/guides/ruby.md' do
   before { Database.make }
 
   it 'has programs' do
-    expect(programs.size).to eq(3)
+    expect(programs.size).to eq(4)
   end
 
   programs.each do |program, output|
