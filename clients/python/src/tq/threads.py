@@ -107,8 +107,8 @@ class Claims(threading.Thread):
                 return 0
             if self.by_kind:
                 pairs = [(queue, kind) for queue in queues for kind in kinds]
-                self.link.call("CALL tq_wait(%s::text[], %s::interval, %s::text[])",
-                               [statements.texts(queue for queue, _ in pairs), timeout, statements.texts(kind for _, kind in pairs)], statements.nothing)
+                params = [statements.texts(queue for queue, _ in pairs), timeout, statements.texts(kind for _, kind in pairs)]
+                self.link.call("CALL tq_wait(%s::text[], %s::interval, %s::text[])", params, statements.nothing)
             else:
                 self.link.call("CALL tq_wait(%s::text[], %s::interval)", [statements.texts(queues), timeout], statements.nothing)
         except errors.NotInstalled:

@@ -59,7 +59,8 @@ describe Tq::Testing do
   it 'counts what was enqueued' do
     enqueue({ to: 'ada', n: 1 }, 'mail')
     count = ->(**conditions) { described_class.enqueued('work', **conditions, connection: sql.connection) }
-    expect([count.call, count.call(kind: 'mail', payload: { to: 'ada' }), count.call(payload: { to: 'bob' }), count.call(kind: 'sms')]).to eq([1, 1, 0, 0])
+    expect([count.call, count.call(kind: 'mail', payload: { to: 'ada' })]).to eq([1, 1])
+    expect([count.call(kind: 'sms'), count.call(payload: { to: 'bob' })]).to eq([0, 0])
   end
 
   it 'sets the clock of the database' do
