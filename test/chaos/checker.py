@@ -53,6 +53,7 @@ def ledger_clocked(function):
 
 def check(journal, ledger, clock_moved=False):
     ledger.clock_moved = clock_moved
+    ledger.journalled = journal.claims()
     find_cuts(journal, ledger)
     return {text: list(function(journal, ledger)) for text, function in PROMISES.items()
             if not clock_moved or function not in CLOCKED | LEDGER_CLOCKED or (ledger.own_clock and function in LEDGER_CLOCKED)}

@@ -1,4 +1,5 @@
 """The content of a database about its jobs, for the checker; read once, when the server is idle."""
+import collections
 import dataclasses
 
 ENDS = {"s": "succeeded", "d": "dead", "b": "buried", "x": "cancelled", "e": "expired", "p": "purged"}
@@ -114,6 +115,14 @@ class Journal:
 
     def of(self, id):
         return self.events.get(id, [])
+
+    def claims(self):
+        """queue -> times of the claims that were journalled before their jobs ended, in order"""
+        found = collections.defaultdict(list)
+        for id, events in self.events.items():
+            if id in self.jobs:
+                found[self.jobs[id].queue] += [e.claimed_at for e in events if e.type == "c"]
+        return {queue: sorted(times) for queue, times in found.items()}
 
     def survives(self, id, lease):
         """Whether this lease survived crashes and failovers. If the journal has its claim, the claim was journalled before,

@@ -5,9 +5,10 @@ A ledger is a file, or several, to which clients append lines of words, each wit
   TIME WHO enqueue TX TOKEN...                about to commit: jobs with these tokens (payload ->> KEY)
   TIME WHO committed TX                       the server said so; without this line nobody knows
   TIME WHO rolledback TOKEN...                enqueued in what was then rolled back, savepoint or transaction
-  TIME WHO start JOB LEASE ATTEMPT UNTIL [TOKEN]
+  TIME WHO start JOB LEASE ATTEMPT UNTIL [TOKEN [LENGTH]]
                                               claimed, and the claim committed; UNTIL is its lease_expires_at; TOKEN is that of the
-                                              payload that came with it, - if it has none
+                                              payload that came with it, - if it has none; LENGTH is that of the lease in seconds,
+                                              for clients that may write this line much later than they claim
   TIME WHO undone JOB LEASE ATTEMPT [SINCE]   claimed by a transaction that was then rolled back, or may have been, not before SINCE
   TIME WHO renewed JOB LEASE ATTEMPT UNTIL    a heartbeat was answered; UNTIL is when its lease ends now
   TIME WHO end JOB LEASE ATTEMPT VERB         the work has ended, the finish is about to be sent:
@@ -25,13 +26,14 @@ A ledger is a file, or several, to which clients append lines of words, each wit
   TIME WHO restored BEFORE AFTER              it is gone, and one goes on that has what was committed before BEFORE, nothing that
                                               was begun after AFTER
 """
+import bisect
 import collections
 import dataclasses
 
 from branches import Branch
 
-JOURNALLED_AFTER = 3.0  # seconds; a claim that old has reached the disk, however slow the machine; a younger one may have
-NOTED_AFTER = 0.2       # seconds, at most, from the answer to a claim to its line here
+JOURNALLED_AFTER = 3.0  # seconds; a claim that old has reached the disk, if the machine has time; a younger one may have
+NOTED_AFTER = 0.2       # seconds, at most, from the answer to a claim to its line here, unless that has the LENGTH
 TICK = 0.001            # seconds; the clocks of some clients (Node, Java) know whole milliseconds only
 
 
@@ -45,6 +47,7 @@ class Start:
     until: float
     token: str = None       # None: nobody has looked
     length: float = 0.0     # of the lease, since its claim or last heartbeat
+    late: float = 0.0       # the time from its claim to `at`, as far as it is known
 
 
 class Ledger:
@@ -70,6 +73,7 @@ class Ledger:
         self.forward = []                                   # [(since, until)]
         self.takeovers = []                                 # [(since, until)]
         self.branches = []
+        self.journalled = {}                                # queue -> times of the claims in the journal, in order
         for line in lines:
             self.add(line)
 
@@ -113,8 +117,10 @@ class Ledger:
             job, lease, attempt = map(int, words[:3])
             key = job, lease
             if event == "start":
-                self.newest[key] = Start(job, lease, attempt, who, at + TICK, max(float(words[3]), self.renewed.get(key, 0)), *words[4:])
-                self.newest[key].length = float(words[3]) - at
+                until = float(words[3])
+                length = float(words[5]) if len(words) > 5 else until - at
+                self.newest[key] = Start(job, lease, attempt, who, at + TICK, max(until, self.renewed.get(key, 0)), *words[4:5],
+                                         length=length, late=at - (until - length))
                 self.starts.append(self.newest[key])
             elif event == "undone":
                 self.undone[key] = float(words[3]) if len(words) > 3 else 0
@@ -160,13 +166,21 @@ class Ledger:
         # who was killed may have had an open transaction, whose claims the journal does not have
         if self.gone.get(start.who, float("inf")) <= until and not journal.survives(start.job, start.lease):
             return True
-        return not journal.survives(start.job, start.lease) and self.taken_back(start, until)
+        return not journal.survives(start.job, start.lease) and self.taken_back(journal, start, until)
 
-    def taken_back(self, start, until):
+    def taken_back(self, journal, start, until):
         """Did a server go down, or another one go on, before `until`, so soon after this claim that it may have been forgotten?"""
+        claimed = start.at - start.late
         return any(
-            crash - JOURNALLED_AFTER < start.at < self.over(crash) and crash <= until for crash in self.crashes) or any(
-            branch.cut - JOURNALLED_AFTER < start.at <= branch.at <= until for branch in self.branches)
+            crash <= until and claimed < self.over(crash) and self.unwritten(journal, start, crash) for crash in self.crashes) or any(
+            claimed <= branch.at <= until and self.unwritten(journal, start, branch.cut) for branch in self.branches)
+
+    def unwritten(self, journal, start, at):
+        """Was this claim young at this time, or was no younger one of its queue journalled by then? A server writes them in their
+        order, but may have had no time to."""
+        times = self.journalled.get(getattr(journal.jobs.get(start.job), "queue", None), [])
+        next_one = bisect.bisect(times, start.at)
+        return at - JOURNALLED_AFTER < start.at or next_one == len(times) or times[next_one] > at
 
     def over(self, crash):
         """From when on what is written here is not of claims from before a crash."""

@@ -223,6 +223,28 @@ def healthy():
     clock[0] -= 1
     note("driver", "restored", moment, moment)
     attempt(35, 1, "complete", "s", "succeeded", "w2")
+    # 65: claimed just before a crash, and noted when the server was back: the lease is as long as the line says
+    journal.jobs[65], journal.states[65] = Job(65, "t65", "q"), "ready"
+    note("p", "enqueue", "x11", "t65")
+    note("p", "committed", "x11")
+    early, began = next(leases), now()
+    note("driver", "crash")
+    clock[0] += 5
+    note("w1", "start", 65, early, 1, began + 30, "t65", 30)
+    attempt(65, 1, "complete", "s", "succeeded", "w2")
+    note("w1", "end", 65, early, 1, "complete")
+    note("w1", "told", 65, early, 1, "lost")
+    # 66: claimed long before a crash, by a server that has not written a younger claim
+    journal.jobs[66], journal.states[66] = Job(66, "t66", "q"), "ready"
+    note("p", "enqueue", "x12", "t66")
+    note("p", "committed", "x12")
+    early, began = next(leases), now()
+    note("w1", "start", 66, early, 1, began + 60)
+    clock[0] += 20
+    note("driver", "crash")
+    attempt(66, 1, "complete", "s", "succeeded", "w2")
+    note("w1", "end", 66, early, 1, "complete")
+    note("w1", "told", 66, early, 1, "lost")
     return journal, Ledger(lines)
 
 
@@ -494,6 +516,17 @@ def lost_too_early(_j, l):
 def lost_over_a_crash_that_it_survived(_j, l):
     key = next(k for k in l.told if k[0] == 16)
     l.told[key] = (l.told[key][0], "lost")
+
+
+@violation("no lease was lost before its time")
+def lost_by_a_client_that_claimed_after_the_crash(_j, l):
+    next(start for start in l.starts if start.job == 65).late = 0
+
+
+@violation("no lease was lost before its time")
+def lost_over_a_crash_although_a_younger_claim_was_written(j, l):
+    at = next(start.at for start in l.starts if start.job == 66)
+    j.events[1].insert(0, Event(1, "c", j.events[1][0].lease, at, at + 1, 1))
 
 
 @violation("no lease was lost before its time")

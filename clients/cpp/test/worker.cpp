@@ -201,7 +201,8 @@ tq::Task<> work(const tq::Job &job, const std::string &hold, unsigned random)
 	} while (!hold.empty() && access(hold.c_str(), F_OK) != 0); // poll
 }
 
-tq::Task<> take_jobs(tq::Worker &worker, Ledger &ledger, const std::string &hold, unsigned seed)
+tq::Task<> take_jobs(tq::Worker &worker, Ledger &ledger, const tq::WorkerOptions &options, const std::string &hold,
+					 unsigned seed)
 {
 	std::mt19937 random(seed);
 	while (auto job = co_await worker.next())
@@ -209,7 +210,8 @@ tq::Task<> take_jobs(tq::Worker &worker, Ledger &ledger, const std::string &hold
 		const std::string payload = (*job)->payload; // {"t": "TOKEN"}
 		ledger.note(*job, "start",
 					std::to_string(Ledger::seconds(*(*job)->lease_expires_at)) + " " +
-						payload.substr(7, payload.size() - 9));
+						payload.substr(7, payload.size() - 9) + " " +
+						std::to_string(std::chrono::duration<double>(options.lease).count()));
 		co_await work(*job, hold, random());
 		const unsigned dice = random() % 100;
 		ledger.note(*job, "end",
@@ -278,7 +280,7 @@ int main(int count, char **arguments)
 		worker.start();
 		asio::io_context context(1);
 		for (unsigned i = 0; i < unsigned(options.concurrency); ++i)
-			asio::co_spawn(context, take_jobs(worker, ledger, hold, i), [](std::exception_ptr error) {
+			asio::co_spawn(context, take_jobs(worker, ledger, options, hold, i), [](std::exception_ptr error) {
 				if (error)
 					std::rethrow_exception(error);
 			});

@@ -1,6 +1,6 @@
 """The application of test_chaos.py. Its worker keeps a ledger (test/chaos/ledger.py) of what it claims, sends and hears.
 
-TQ_LEDGER names the file, TQ_WHO the worker. With TQ_EFFECTS, jobs that succeed do so in a transaction of the handler.
+TQ_LEDGER names the file, TQ_WHO the worker, TQ_LEASE the seconds of a lease. With TQ_EFFECTS, jobs that succeed do so in a transaction of the handler.
 """
 import asyncio
 import json
@@ -30,7 +30,8 @@ def take(self, lines, original=core.Core.take):
     for text in lines:
         row = statements.record(text)
         attempts[row["lease"]] = row["attempt"]
-        note("start", row["id"], row["lease"], row["attempt"], row["lease_expires_at"].timestamp(), json.loads(text)["payload"]["t"])
+        note("start", row["id"], row["lease"], row["attempt"], row["lease_expires_at"].timestamp(), json.loads(text)["payload"]["t"],
+             os.environ["TQ_LEASE"])
     original(self, lines)
 
 

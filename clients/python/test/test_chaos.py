@@ -43,7 +43,7 @@ class Chaos(Case):
     def start(self, who, *options):
         effects = {"TQ_EFFECTS": "1"} if self.effects else {}
         return self.program("worker", "chaos_app", "--name", who, "--lease", "1.5s", "--shutdown-timeout", "0.01", *options,
-                            TQ_LEDGER=str(self.ledger), TQ_WHO=who, **effects)
+                            TQ_LEDGER=str(self.ledger), TQ_WHO=who, TQ_LEASE="1.5", **effects)
 
     def produce(self, n):
         """Some transactions; one of them rolls back."""

@@ -31,6 +31,7 @@ backend gateways
     server two 127.0.0.1:{two}
 """
 PRODUCERS, WORKERS = 3, 5
+LEASE = 3   # seconds
 
 
 def free_port():
@@ -114,13 +115,14 @@ class Crowd:
         while not self.working.is_set():
             cut = dice.random() < 0.05
             self.cut += cut
-            status, answer = self.ask(f"/v1/queues/{self.queue}:claim", {"max_jobs": dice.randint(1, 4), "worker": who, "lease_for": "3 s", "wait": "1 s"}, cut=cut)
+            status, answer = self.ask(f"/v1/queues/{self.queue}:claim", {"max_jobs": dice.randint(1, 4), "worker": who, "lease_for": f"{LEASE} s", "wait": "1 s"},
+                                      cut=cut)
             if status != 200:
                 time.sleep(0.02)    # poll
                 continue
             for job in answer["jobs"]:
                 place = (job["id"], job["lease"].split(".")[1], job["attempt"])
-                self.note(who, "start", *place, f"{seconds(job['lease_expires_at']):.6f}", job["payload"]["t"])
+                self.note(who, "start", *place, f"{seconds(job['lease_expires_at']):.6f}", job["payload"]["t"], LEASE)
             for job in answer["jobs"]:
                 self.finish(who, job, dice.random())
 

@@ -38,7 +38,7 @@ module Ledger
     def claim(max)
       super.each do |row|
         Ledger.note('start', *row.values_at('id', 'lease', 'attempt'), Time.parse(row['lease_expires_at']).to_f,
-                    JSON.parse(row['payload'])['t'])
+                    JSON.parse(row['payload'])['t'], @lease)
       end
     end
   end
