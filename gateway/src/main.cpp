@@ -18,6 +18,10 @@
 
 #include <sys/resource.h>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/lsan_interface.h>
+#endif
+
 namespace asio = boost::asio;
 
 namespace
@@ -159,6 +163,9 @@ int main(int count, char **arguments)
 		asio::co_spawn(context, serve(gateway, server, grpc.get(), code), asio::detached);
 		context.run();
 		std::fflush(nullptr);
+#ifdef __SANITIZE_ADDRESS__
+		__lsan_do_leak_check();
+#endif
 		std::_Exit(code); // coroutines that still wait are left as they are
 	}
 	catch (const std::invalid_argument &error)

@@ -24,7 +24,7 @@ _tq_make() {
 	_tq_objects=$TQ_HOME/$2
 	case $TQ_VARIANT in
 	# the same library, in a separate server
-	valgrind-*) _tq_objects=$TQ_BUILD/pg$PG_MAJOR-${TQ_VARIANT#*-}/$2 ;;
+	valgrind-* | gateway-*) _tq_objects=$TQ_BUILD/pg$PG_MAJOR-${TQ_VARIANT#*-}/$2 ;;
 	esac
 	mkdir -p "$_tq_objects"
 	set -- -C "$_tq_objects" -f "$_tq_makefile" PG_CONFIG="$PG_CONFIG" TQ_LAUNCHER="$TQ_CCACHE"
@@ -85,7 +85,7 @@ tq_prepare_variant() {
 
 # tq_prepare VARIANT: packages, build, install into the private server tree.  Variants: release, test (with wait
 # points and the test modules), clang, clang-test, sanitize-test (with ASan and UBSan), valgrind-test (in a server that
-# runs under valgrind).  TQ_INSTEAD=VARIANT has that one built whatever is asked for.  Afterwards these are set and exported
+# runs under valgrind), gateway-release (with ASan and UBSan in the gateway).  TQ_INSTEAD=VARIANT has that one built whatever is asked for.  Afterwards these are set and exported
 #   TQ_ROOT  the checkout                   TQ_SRC    the sources as TQ_USER can read them
 #   TQ_BUILD the build folder               TQ_HOME   the variant's part of it: obj/, server/, run/, build.log
 #   TQ_TREE  the private server's prefix    TQ_RUN    where TQ_USER can write: clusters, logs, results

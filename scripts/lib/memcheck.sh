@@ -4,8 +4,6 @@
 # tq_memcheck_wrap: wraps the server of the current variant. Reports go to $TQ_RUN/reports.
 tq_memcheck_wrap() {
 	cp -Lpu "$("$PG_CONFIG" --bindir)/postgres" "$PG_BIN/postgres.real"
-	mkdir -p "$TQ_RUN/reports"
-	[ "$(id -un)" = "$TQ_USER" ] || chown "$TQ_USER" "$TQ_RUN/reports"
 	gcc -shared -fPIC -Wl,-z,initfirst -o "$TQ_HOME/early.so" "$TQ_SRC/test/memcheck/early.c"
 	case $TQ_VARIANT in
 	sanitize-*) _tq_sanitized_server ;;
@@ -66,7 +64,7 @@ _tq_no_reports() {
 }
 
 # A clean result counts only if the checker ran. Under valgrind, each server process has a report that begins with the
-# command. The sanitizers run inside the library, which cannot be loaded without their runtimes.
+# command. The sanitizers run inside the library or the gateway, which cannot be loaded without their runtimes.
 _tq_watched() {
 	case $TQ_INSTEAD in
 	valgrind-*)
@@ -75,11 +73,13 @@ _tq_watched() {
 		[ "$_tq_servers" -gt 5 ] || { tq_say "there are reports of $_tq_servers server processes"; return 1; }
 		;;
 	*)
-		_tq_symbols=$(nm -D "$TQ_TREE$("$PG_CONFIG" --pkglibdir)/tq.so")
+		_tq_checked=$TQ_TREE$("$PG_CONFIG" --pkglibdir)/tq.so
+		[ "$TQ_INSTEAD" != gateway-release ] || _tq_checked=$TQ_CORE/gateway/tq-gateway
+		_tq_symbols=$(nm -D "$_tq_checked")
 		for _tq_symbol in __asan_report_load8 __ubsan_handle_; do
 			case $_tq_symbols in
 			*"$_tq_symbol"*) ;;
-			*) tq_say "the library does not use $_tq_symbol"; return 1 ;;
+			*) tq_say "${_tq_checked##*/} does not use $_tq_symbol"; return 1 ;;
 			esac
 		done
 		;;
@@ -93,12 +93,15 @@ tq_memcheck_stages() {
 	esac
 	tq_prepare test || return 1
 	_tq_began=$(date +%s)
+	tq_as mkdir -p "$TQ_RUN/reports"
 	rm -f "$TQ_RUN"/reports/*
+	# those of the gateway; a sanitized server has its own
+	export ASAN_OPTIONS="log_path=$TQ_RUN/reports/asan" UBSAN_OPTIONS="log_path=$TQ_RUN/reports/ubsan:print_stacktrace=1"
 	for _tq_stage; do
 		"tq_stage_$_tq_stage" || tq_fail "$_tq_stage" "it could not be run"
 	done
-	tq_case "${TQ_INSTEAD%-*} was at work" _tq_watched
-	tq_case "${TQ_INSTEAD%-*} finds nothing in the library" _tq_no_reports
+	tq_case "${TQ_INSTEAD%-*}: the checker was at work" _tq_watched
+	tq_case "${TQ_INSTEAD%-*}: the checker finds nothing" _tq_no_reports
 	_tq_memcheck_result "$@"
 }
 
@@ -106,6 +109,7 @@ tq_memcheck_stages() {
 _tq_memcheck_result() {
 	case $TQ_INSTEAD in
 	valgrind-*) _tq_what="servers run under valgrind" ;;
+	gateway-*) _tq_what="the gateway is built with AddressSanitizer and UBSan" ;;
 	*) _tq_what="the library is built with AddressSanitizer and UBSan" ;;
 	esac
 	_tq_broken=

@@ -179,8 +179,15 @@ tq_stage_clients() {
 		# all of it, with the gateway, takes much longer
 		TQ_TARGETS=
 		[ "$_tq_name" != cpp ] || TQ_TARGETS="tq tq_tests"
+		set -- clients
+		case $TQ_VARIANT in
+		gateway-*)
+			TQ_TARGETS=tq-gateway
+			set -- clients-asan -DTQ_SANITIZE=address,undefined -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g"
+			;;
+		esac
 		[ ! -f "$_tq_client/CMakeLists.txt" ] && [ "$_tq_name" != console ] ||
-			_tq_core clients -DTQ_CLIENTS=ON -DTQ_CONSOLE="$TQ_ROOT/build/console" || return 1
+			_tq_core "$@" -DTQ_CLIENTS=ON -DTQ_CONSOLE="$TQ_ROOT/build/console" || return 1
 		_tq_tcp_server "clients/$_tq_name" release "max_worker_processes = 16" || return 1
 		tq_as mkdir -p "$_tq_out/work" "$TQ_RUN/npm-cache"
 		_tq_status=0
