@@ -29,6 +29,7 @@ namespace
 constexpr auto kFirstLook = 20ms, kLastLook = 1000ms; // where only the client's role sees the end of its job
 constexpr auto kUnasked = 30s;						  // after this long, a client that waits for an end looks itself
 constexpr int kMostAwaited = 1000;					  // jobs of one call
+constexpr std::size_t kMostLengths = 1000;			  // that are remembered
 
 } // namespace
 
@@ -320,13 +321,21 @@ tq::Task<std::chrono::microseconds> Gateway::length(tq::Value interval, std::str
 		result = std::chrono::seconds(std::stoi(text));
 	else if (end != 0 && end != text.npos && end < 8 && text.substr(end) == "ms")
 		result = std::chrono::milliseconds(std::stoi(text));
+	else if (const auto known = lengths_.find(text); known != lengths_.end())
+		result = known->second;
 	else
 	{
-		std::vector<tq::Value> values{interval};
 		Pool::Taken connection = co_await pool_.take(std::move(role));
-		const tq::Result rows = co_await connection->query(
-			"SELECT (extract(epoch FROM $1::interval) * 1000000)::bigint AS length", std::move(values));
-		result = std::chrono::microseconds(rows.integer(0, "length"));
+		if (!lengths_.contains(text)) // many may have waited for the connection
+		{
+			std::vector<tq::Value> values{interval};
+			const tq::Result rows = co_await connection->query(
+				"SELECT (extract(epoch FROM $1::interval) * 1000000)::bigint AS length", std::move(values));
+			if (lengths_.size() >= kMostLengths)
+				lengths_.clear();
+			lengths_[text] = std::chrono::microseconds(rows.integer(0, "length"));
+		}
+		result = lengths_[text];
 	}
 	if (result < 0us)
 		throw Refusal(400, "\"wait\" must not be negative");

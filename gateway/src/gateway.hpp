@@ -73,6 +73,7 @@ private:
 	Who who_;
 	bool stopping_ = false;
 	std::map<std::pair<std::string, unsigned>, std::uint64_t> answered_; // by operation and status
+	std::map<std::string, std::chrono::microseconds> lengths_;			 // of the intervals that callers gave
 };
 
 } // namespace gateway
