@@ -29,6 +29,7 @@ constexpr std::int64_t kBatch = 1000;	  // jobs of one call
 constexpr int kCalls = 2;				  // at a time, of clients that ask for the same
 constexpr auto kLongestPause = 100ms;	  // after rounds in which nobody got a job
 constexpr auto kPollInterval = 1s;		  // where tq_wait is not possible
+constexpr auto kCancelPause = 50ms;		  // before a wait that has not ended is cancelled again; then twice as long
 
 int number(const tq::Value &text, int otherwise)
 {
@@ -280,8 +281,11 @@ tq::Task<Answer> Claims::claim(std::vector<Given> arguments, std::string role, s
 	++waiting_;
 	for (const Pair &pair : pairs_of(wish))
 		changed_ = changed_ || (!watched_.contains(pair) && !watched_.contains({pair.first, std::nullopt}));
-	if (changed_ && watching_)
-		connection_.cancel();
+	if (changed_ && watching_ && !interrupting_)
+	{
+		interrupting_ = true;
+		asio::co_spawn(waiter->timer.get_executor(), interrupt(), asio::detached);
+	}
 	if (idle_)
 		idle_->cancel();
 	boost::system::error_code error;
@@ -408,6 +412,17 @@ tq::Task<bool> Claims::serve(std::map<Pair, std::int64_t> ready, bool all)
 		got = got || one;
 	}
 	co_return got;
+}
+
+// Ends the wait of a round. A cancel that comes before the server has begun to wait has no effect.
+tq::Task<> Claims::interrupt()
+{
+	for (auto pause = kCancelPause; changed_ && watching_; pause *= 2)
+	{
+		connection_.cancel();
+		co_await sleep(pause);
+	}
+	interrupting_ = false;
 }
 
 // Waits until there are jobs for a client that waits, and hands them out.

@@ -77,6 +77,7 @@ private:
 	void served(const Wish &wish, const std::shared_ptr<Waiter> &waiter);
 	tq::Task<bool> serve(Wish wish, std::int64_t jobs);
 	tq::Task<bool> serve(std::map<Pair, std::int64_t> ready, bool all);
+	tq::Task<> interrupt();
 	tq::Task<> round();
 
 	Pool &pool_;
@@ -88,7 +89,7 @@ private:
 	int vain_ = 0; // rounds without a job
 	tq::Connection connection_;
 	std::set<Pair> watched_;
-	bool watching_ = false, changed_ = false, stopped_ = false;
+	bool watching_ = false, changed_ = false, interrupting_ = false, stopped_ = false;
 	std::unique_ptr<boost::asio::steady_timer> idle_;
 };
 
