@@ -123,6 +123,48 @@ test('a list rests while the pointer is on it', async (t) => {
 	await sql("SELECT tq_purge('idle', 'all')");
 });
 
+test('dead letters: a group of a kind and an error', async (t) => {
+	const page = await open(t, '#/dead?queue=mail');
+	const groups = () => sql("SELECT kind, error, jobs FROM tq_dead_groups('mail') ORDER BY 1, 2");
+	const before = await groups();
+	// the kind of two groups, each with an error that other kinds have, too
+	const { kind } = before.find((one, n) => one.kind === before[n + 1]?.kind);
+	const [first, second] = before.filter((one) => one.kind === kind);
+	for (const one of [first, second])
+		assert.ok(before.some((other) => other.kind !== kind && other.error === one.error));
+	const region = page.getByRole('region', { name: 'Dead jobs by error' });
+	const row = (one) => region.getByRole('row').filter({ hasText: one.error }).filter({ has: page.getByRole('cell', { name: one.kind, exact: true }) });
+	// its jobs, and the group alone, have addresses
+	const ids = await sql("SELECT id FROM tq_list('mail', kind => $1, error => $2)", kind, first.error);
+	await row(first).getByRole('link', { name: String(first.jobs), exact: true }).click();
+	await page.waitForURL(/jobs\?.*error=/);
+	const boxes = page.getByRole('checkbox', { name: /Select job/ });
+	await until(async () => await boxes.count() === first.jobs, 'the jobs of the group');
+	assert.deepEqual(await boxes.evaluateAll((all) => all.map((one) => one.getAttribute('aria-label'))), ids.map(({ id }) => `Select job ${id}`));
+	assert.deepEqual(await page.getByRole('button', { name: / all …/ }).allTextContents(), ['Retry all …'], 'what can be done to dead jobs');
+	await page.goBack();
+	await row(first).getByRole('link', { name: first.error }).click();
+	await page.waitForURL(/dead\?.*error=/);
+	await page.reload();
+	await row(first).waitFor();
+	assert.equal(await region.getByRole('row').count(), 2, 'this group only');
+	await press(page, 'Show all');
+	await row(second).waitFor();
+	// each action changes this group alone
+	const ready = await value("SELECT count(*) FROM tq_jobs WHERE queue = 'mail' AND state = 'ready'");
+	await row(first).getByRole('button', { name: 'Retry …' }).click();
+	await dialog(page).getByText(`${first.jobs} ${first.jobs === 1 ? 'job' : 'jobs'} of kind ${kind} with the error ${first.error}`).waitFor();
+	assert.equal(await dialog(page).getByRole('button', { name: 'Retry', exact: true }).isDisabled(), true, 'the name is not typed yet');
+	await confirm(page, 'Retry', { Type: 'mail' });
+	await row(first).waitFor({ state: 'detached' });
+	assert.deepEqual(await groups(), before.filter((one) => one !== first));
+	await row(second).getByRole('button', { name: 'Purge …' }).click();
+	await confirm(page, 'Purge', { Type: 'mail' });
+	await row(second).waitFor({ state: 'detached' });
+	assert.deepEqual(await groups(), before.filter((one) => one.kind !== kind));
+	assert.equal(await value("SELECT count(*) FROM tq_jobs WHERE queue = 'mail' AND state = 'ready'"), ready + first.jobs, 'one is ready again, the other gone');
+});
+
 test('running jobs, dead letters', async (t) => {
 	const page = await open(t, '#/running');
 	await page.getByRole('button', { name: 'Cancel' }).first().click();
@@ -130,11 +172,8 @@ test('running jobs, dead letters', async (t) => {
 	await comes(1, 'SELECT count(*) FROM tq_running WHERE cancel_asked');
 	await page.getByText('asked to stop').first().waitFor();
 	await page.goto(`${address}/#/dead?queue=mail`);
-	await page.getByRole('button', { name: 'Retry this kind …' }).first().click();
-	await dialog(page).getByText(/^\d+ jobs/).waitFor();
-	await press(page, 'Back');
 	await press(page, 'Retry all …');
-	await dialog(page).getByText('8 jobs').waitFor();
+	await dialog(page).getByText(`${await value('SELECT count(*) FROM tq_dead')} jobs`).waitFor();
 	await confirm(page, 'Retry', { Type: 'mail' });
 	await comes(0, 'SELECT count(*) FROM tq_dead');
 	await page.getByText('No job of mail is dead.').waitFor();

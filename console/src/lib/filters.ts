@@ -1,6 +1,6 @@
 // The conditions by which jobs are found, as GET /v1/jobs and those that change many jobs take them.
 export const STATES = ["ready", "delayed", "blocked", "running", "succeeded", "dead", "buried", "cancelled", "expired"];
-export const TEXTS = ["kind", "tag", "worker", "group_key", "unique_key"] as const;
+export const TEXTS = ["kind", "tag", "worker", "group_key", "unique_key", "error"] as const;
 
 export interface Action {
   name: "cancel" | "retry" | "reschedule" | "purge";
