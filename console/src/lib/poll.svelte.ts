@@ -16,6 +16,7 @@ export class Polled<T> {
   #here = false;
   #read: (signal: AbortSignal) => Promise<T>;
   #pause: number;
+  #wanted = false; // now, also if a read is under way that began before
   #again = () => {};
 
   constructor(read: (signal: AbortSignal) => Promise<T>, pause = 2000) {
@@ -30,11 +31,13 @@ export class Polled<T> {
 
   /** Reads now. */
   again(): void {
+    this.#wanted = true;
     this.#again();
   }
 
   async #run(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
+      this.#wanted = false;
       try {
         const value = await this.#read(signal);
         if (signal.aborted) return;
@@ -46,6 +49,7 @@ export class Polled<T> {
         if (signal.aborted) return;
         this.problem = error as Refused;
       }
+      if (this.#wanted) continue;
       await new Promise<void>((resolve) => {
         const timer = setInterval(() => (this.paused || this.#here || document.hidden ? undefined : resolve()), this.#pause);
         const end = () => (clearInterval(timer), resolve());
