@@ -61,7 +61,7 @@ Fields conditions(Field::In in, Fields last = {}, bool state_required = false)
 	const bool query = in == kQuery;
 	return together({{in, "queue", "text", "of this queue", !query},
 					 {in, "state", "text", "in this state", state_required},
-					 {in, "kind", "text", "of this kind"},
+					 {in, "kind", "text", "of this kind; empty: without a kind"},
 					 {in, "worker", "text", "whose running or last attempt had this worker"},
 					 {in, "tag", "text", "with this tag"},
 					 {in, "group_key", "text", "of this group"},
@@ -83,7 +83,7 @@ const Fields kOfGrant = {kQueueInPath,
 
 const Field kWithChildren = {kBody, "with_children", "boolean", "also the jobs that were cancelled because it failed"};
 // A condition that only dead and buried jobs meet.
-Field error_of(Field::In in) { return {in, "error", "text", "with this error, as /v1/dead/{queue}/groups has it"}; }
+Field error_of(Field::In in) { return {in, "error", "text", "with this error, as /v1/dead/{queue}/groups has it; empty: without one"}; }
 
 const Field kDryRun = {kBody, "dry_run", "boolean", "count the jobs and change nothing"};
 

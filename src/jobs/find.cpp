@@ -223,7 +223,7 @@ bool row_matches(const Finder *f, const journal::Candidate &c, bool *readable)
 	if (f->queue_id != 0 ? c.queue_id != f->queue_id : !f->mine->may(c.queue_id, f->terms.right))
 		return false;
 	*readable = f->queue_id != 0 ? f->readable : f->mine->may_read(c.queue_id);
-	return (*readable || !w.asks_contents()) && (w.kind == nullptr || (c.has_kind && strcmp(c.kind, w.kind) == 0)) &&
+	return (*readable || !w.asks_contents()) && (w.kind == nullptr || strcmp(c.has_kind ? c.kind : "", w.kind) == 0) &&
 		   (w.group_key == nullptr || (c.has_group && strcmp(c.group, w.group_key) == 0)) &&
 		   (w.created_from == journal::kNoTime || c.enqueued_at >= w.created_from) &&
 		   (w.created_to == journal::kNoTime || c.enqueued_at <= w.created_to);
@@ -234,7 +234,7 @@ bool error_matches(journal::Walk *walk, JobId id, const journal::Fold &fold, con
 	if (fold.state != FoldState::dead && fold.state != FoldState::buried)
 		return false;
 	const char *reason = journal::walk_reason(walk, id, fold.next_step - 1);
-	return reason != nullptr && strcmp(group_of_error(reason), error) == 0;
+	return strcmp(reason != nullptr ? group_of_error(reason) : "", error) == 0;
 }
 
 // Whether the job matches. Allocates in f->each.
@@ -456,7 +456,7 @@ JobFilter filter_arguments(FunctionCallInfo fcinfo)
 	f.created_from = time_or(fcinfo, 7, "created_from", journal::kNoTime);
 	f.created_to = time_or(fcinfo, 8, "created_to", journal::kNoTime);
 	f.search = jsonb_value(fcinfo, 9, "search", options_limit());
-	if (f.kind != nullptr)
+	if (f.kind != nullptr && *f.kind != '\0')
 		check_name("kind", f.kind);
 	if (f.worker != nullptr)
 		check_name("worker", f.worker);

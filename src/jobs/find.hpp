@@ -32,7 +32,7 @@ struct JobFilter
 {
 	const char *queue = nullptr; // all on which the caller has the right
 	States states = kAllStates;
-	const char *kind = nullptr;
+	const char *kind = nullptr; // empty: jobs without a kind
 	const char *worker = nullptr;
 	const char *tag = nullptr;
 	const char *group_key = nullptr;
@@ -40,7 +40,7 @@ struct JobFilter
 	TimestampTz created_from = journal::kNoTime;
 	TimestampTz created_to = journal::kNoTime;
 	Jsonb *search = nullptr; // the payload contains it
-	const char *error = nullptr; // of dead and buried jobs; group_of_error of it
+	const char *error = nullptr; // of dead and buried jobs; group_of_error of it; empty: those without an error
 
 	// Only roles that may read the contents of a job can look for them.
 	bool asks_contents() const noexcept

@@ -208,7 +208,7 @@ bool add_prefixes(Walk *w, TableScan *scan, bool of_group, const char *only)
 	ScanKeyInit(&keys[0], 1, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(w->terms.queue_id));
 	const Datum wanted = only != nullptr ? CStringGetTextDatum(only) : Datum{0};
 	if (only != nullptr)
-		key_of(&keys[1], *scan, true, wanted, BTEqualStrategyNumber);
+		key_of(&keys[1], *scan, of_group || *only != '\0', wanted, BTEqualStrategyNumber);
 	bool found = find_prefix(w, scan, keys, only != nullptr ? 2 : 1, of_group, &p);
 	while (found)
 	{

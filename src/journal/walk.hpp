@@ -15,7 +15,7 @@ struct WalkTerms
 	// Only jobs of one queue (0: all), through its indexes. With many kinds, groups or priorities the walk passes other
 	// jobs, too.
 	int32 queue_id = 0;
-	const char *kind = nullptr;
+	const char *kind = nullptr; // empty: none
 	const char *group_key = nullptr; // needs queue_id
 	// Only jobs that ended in one of these states (bits of FoldState; 0: all). The walk reads the events and fetches
 	// only the rows of such jobs, unless few of the segment's jobs belong to the queue; then it passes all of these.

@@ -39,6 +39,7 @@ SELECT is((SELECT count(*) FROM tq_list('letters', 'ready', error => 'timeout af
 SELECT results_eq($$SELECT g.kind, g.jobs FROM tq_dead_groups('letters') g WHERE g.error IS NOT NULL ORDER BY 1$$,
 	$$SELECT g.kind, count(l.id) FROM tq_dead_groups('letters') g, tq_list('letters', kind => g.kind, error => g.error, max => 1000) l WHERE g.error IS NOT NULL
 		GROUP BY 1 ORDER BY 1$$, 'each group has its jobs');
+SELECT is((SELECT array_agg(kind) FROM tq_list('letters', error => '')), ARRAY['k' || n], 'the jobs without an error') FROM letter WHERE error = '';
 SELECT is(tq_retry_where('letters', error => 'timeout after ? s', dry_run => true)::text, '(2,)', 'so many would be retried');
 SELECT is(tq_purge_many('letters', 'all', error => 'job? failed', kind => 'k1')::text, '(0,)', 'all conditions hold');
 SELECT is(tq_purge_many('letters', 'dead', error => 'job? failed')::text, '(1,)', 'and purged');
@@ -60,6 +61,9 @@ SELECT is((SELECT format('%s:%s', sum(jobs), bool_and(complete)) FROM tq_dead_gr
 SELECT is(tq_retry_many('counted', kind => 'even') > 0, true, 'one kind begins again');
 SELECT is((SELECT string_agg(format('%s:%s', kind, jobs), ' ') FROM tq_dead_groups('counted')) !~ 'dead', true, 'no longer counted');
 SELECT is((SELECT count(*) FROM tq_dead_groups('counted') g JOIN tq_jobs j ON j.id = g.example WHERE j.state NOT IN ('dead', 'buried')), 0::bigint, 'no example among them');
+SELECT is(tq_retry_where('counted', kind => '', error => 'n ?')::text, '(2,)', 'jobs without a kind begin again');
+SELECT is(tq_purge_many('counted', 'buried', kind => '', error => 'n 5')::text, '(2,)', '... and are purged');
+SELECT is((SELECT string_agg(format('%s:%s', kind, jobs), ' ') FROM tq_dead_groups('counted')), 'even:1', '... and no others');
 SELECT throws_ok($$SELECT * FROM tq_dead_groups('counted', max_jobs => 0)$$, '22023', NULL, 'at least one');
 SELECT throws_ok($$SELECT * FROM tq_dead_groups(NULL)$$, '22004', NULL, 'a queue');
 SELECT throws_ok($$SELECT * FROM tq_dead_groups('no such queue')$$, 'TQ002', NULL, 'that is there');
