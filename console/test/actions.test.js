@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import test from 'node:test';
 import { begin, confirm, connect, database, dialog, gateway, press, sql, until, value, visit } from './harness.js';
-import { seed } from './seed.js';
+import { DIGITS, seed } from './seed.js';
 
 let address;
 begin(async () => {
@@ -35,7 +35,9 @@ test('a queue: pause, resume, settings, enqueue, purge', async (t) => {
 	await page.goto(`${address}/#/queues/mail`);
 	await press(page, 'Purge');
 	assert.equal(await dialog(page).getByRole('button', { name: 'Purge' }).isDisabled(), true);
-	await confirm(page, 'Purge', { State: 'delayed', Type: 'mail' });
+	await dialog(page).getByLabel('State').selectOption('delayed');
+	await dialog(page).getByText(`${await value("SELECT count(*) FROM tq_jobs WHERE queue = 'mail' AND state = 'delayed'")} jobs will be`).waitFor();
+	await confirm(page, 'Purge', { Type: 'mail' });
 	await comes(0, "SELECT count(*) FROM tq_jobs WHERE queue = 'mail' AND state = 'delayed'");
 });
 
@@ -102,6 +104,15 @@ test('jobs: what is selected, and what matches', async (t) => {
 	await page.getByText('Retry all …').waitFor();
 	await page.reload();
 	assert.equal(await page.getByLabel('State').inputValue(), 'cancelled');
+});
+
+test('jobs: a change of all that match a number looks for all its digits', async (t) => {
+	const search = `{"n": ${DIGITS}}`;
+	const matching = await value("SELECT count(*) FROM tq_list('mail', 'ready', search => $1, max => 1000)", search);
+	assert.ok(matching > 0);
+	const page = await open(t, `#/jobs?queue=mail&state=ready&search=${encodeURIComponent(search)}`);
+	await press(page, 'Cancel all …');
+	await dialog(page).getByText(`${matching} jobs would be cancelled`).waitFor();
 });
 
 test('a list rests while the pointer is on it', async (t) => {

@@ -5,12 +5,12 @@ const STEP = 5000;
 
 /**
  * Changes all of them, or with `dry_run` counts them, and returns how many. Before each call `goOn` hears how many so far, and
- * ends it with false.
+ * ends it with false. `search` is JSON, sent as it is: its numbers keep their digits.
  */
-export async function all(what: string, conditions: object, goOn: (n: number) => boolean): Promise<number> {
+export async function all(what: string, { search, ...conditions }: Record<string, unknown>, goOn: (n: number) => boolean): Promise<number> {
   let n = 0;
   for (let after: number | null = 0; after !== null && goOn(n); ) {
-    const body = { ...conditions, ...(after && { after }), max: STEP };
+    const body = JSON.stringify({ ...conditions, ...(after && { after }), max: STEP }).slice(0, -1) + (search ? `, "search": ${search}}` : "}");
     const found: { changed: number; next_after: number | null } = await send("POST", `/v1/jobs:${what}`, body);
     n += found.changed;
     after = found.next_after;
