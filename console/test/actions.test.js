@@ -153,6 +153,7 @@ test('dead letters: a group of a kind and an error', async (t) => {
 	await until(async () => await boxes.count() === first.jobs, 'the jobs of the group');
 	assert.deepEqual(await boxes.evaluateAll((all) => all.map((one) => one.getAttribute('aria-label'))), ids.map(({ id }) => `Select job ${id}`));
 	assert.deepEqual(await page.getByRole('button', { name: / all …/ }).allTextContents(), ['Retry all …'], 'what can be done to dead jobs');
+	assert.equal(await page.getByRole('link', { name: 'Older' }).count(), 0, 'there are no more');
 	await page.goBack();
 	await row(first).getByRole('link', { name: first.error }).click();
 	await page.waitForURL(/dead\?.*error=/);
@@ -174,6 +175,30 @@ test('dead letters: a group of a kind and an error', async (t) => {
 	await row(second).waitFor({ state: 'detached' });
 	assert.deepEqual(await groups(), before.filter((one) => one.kind !== kind));
 	assert.equal(await value("SELECT count(*) FROM tq_jobs WHERE queue = 'mail' AND state = 'ready'"), ready + first.jobs, 'one is ready again, the other gone');
+});
+
+test('dead letters: a group without a kind, another without an error', async (t) => {
+	await sql("SELECT tq_create_queue('letters')");
+	for (const [kind, error] of [[null, 'no disk'], ['k', 'no disk'], [null, ''], ['k', '']]) {
+		await sql("SELECT tq_enqueue('letters', kind => $1)", kind);
+		await sql("SELECT tq_fail(id, lease, $1, fatal => true) FROM tq_claim('letters')", error);
+	}
+	const page = await open(t, '#/dead?queue=letters');
+	const rows = page.getByRole('region', { name: 'Dead jobs by error' }).getByRole('row').filter({ has: page.getByRole('cell') });
+	const act = async (which, what, said) => {
+		await rows.filter(which).getByRole('button', { name: `${what} …` }).first().click();
+		await dialog(page).getByText(said).waitFor();
+		await confirm(page, what, { Type: 'letters' });
+	};
+	const left = () => sql("SELECT kind, error FROM tq_dead_groups('letters') ORDER BY 1, 2");
+	await rows.nth(3).waitFor();
+	const [kind, error] = [page.getByRole('cell', { name: 'k', exact: true }), page.getByText('no disk')];
+	await act({ has: error, hasNot: kind }, 'Retry', '1 job without a kind with the error no disk');
+	assert.deepEqual(await left(), [{ kind: 'k', error: 'no disk' }, { kind: 'k', error: null }, { kind: null, error: null }]);
+	await act({ has: kind, hasNot: error }, 'Purge', '1 job of kind k without an error');
+	assert.deepEqual(await left(), [{ kind: 'k', error: 'no disk' }, { kind: null, error: null }]);
+	await sql("SELECT tq_purge('letters', 'all')");
+	await sql("SELECT tq_drop_queue('letters')");
 });
 
 test('running jobs, dead letters', async (t) => {
