@@ -104,6 +104,10 @@ test('jobs: what is selected, and what matches', async (t) => {
 	await page.getByText('Retry all …').waitFor();
 	await page.reload();
 	assert.equal(await page.getByLabel('State').inputValue(), 'cancelled');
+	await page.getByLabel('enqueued from').fill('2100-01-01T00:00');
+	await page.getByText('No job matches.').waitFor();
+	await page.reload();
+	assert.equal(await page.getByLabel('enqueued from').inputValue(), '2100-01-01T00:00');
 });
 
 test('jobs: a change of all that match a number looks for all its digits', async (t) => {

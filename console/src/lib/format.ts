@@ -56,6 +56,12 @@ export function time(at: string | null, now: number): string {
   return today ? clock : `${when.toLocaleDateString("en-CA")} ${clock}`;
 }
 
+/** A time of the database as a field for dates and times has it. */
+export function local(at: string | undefined): string {
+  const when = new Date(at ?? NaN);
+  return Number.isNaN(when.getTime()) ? "" : new Date(when.getTime() - when.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
+}
+
 /** "3 min ago", "in 5 s". */
 export function ago(at: string | null, now: number): string {
   if (!at) return "";
