@@ -1,7 +1,6 @@
 """Checks that cost or delay do not grow with hidden factors: history, idle backlogs, locks, slow disks."""
 import pathlib
 import re
-import subprocess
 import tempfile
 import threading
 import time
@@ -9,7 +8,7 @@ import time
 import psycopg2
 
 from server import BULK, SCRIPTS, BenchError
-from turns import PROGRAMS, Line, Row, program
+from turns import PROGRAMS, Line, Row, in_turn, program, seconds_of
 
 DELAY = 0.1     # seconds
 
@@ -318,6 +317,21 @@ def slow_disk(options, server):
     return timers.figures()
 
 
+def lives(server, script, rate, seconds, act):
+    """Enqueues, claims and completes jobs at a rate, and calls act meanwhile. Returns (time of the end, milliseconds) of
+    each job, and what act returns."""
+    with tempfile.TemporaryDirectory() as logs:
+        load = server.pgbench(script, 8, seconds, rate=rate, wait=False, options=("-l", "--log-prefix", f"{logs}/log"))
+        try:
+            result = act()
+            server.pgbench_result(load)     # it writes its log at its end
+        finally:
+            load.kill()
+            load.wait()
+        return [(int(at) + int(us) / 1e6, int(took) / 1000) for log in pathlib.Path(logs).iterdir()
+                for _, _, took, _, at, us, *_ in map(str.split, log.read_text().splitlines())], result
+
+
 def drops(options, server):
     """Segments are dropped under load, after a reader had delayed all drops."""
     rate, hold = 1500, 6 if options.quick else 25
@@ -325,30 +339,22 @@ def drops(options, server):
 
     def segments():
         return server.value("SELECT count(*) FROM tq.segment")
-    with tempfile.TemporaryDirectory() as logs:
-        load = subprocess.Popen(["pgbench", "-n", "-M", "prepared", "-h", server.host, "-c", "8", "-j", "2", "-T", str(2 * hold + 10),
-                                 "-R", str(rate), "-l", "--log-prefix", f"{logs}/log", "-f", str(SCRIPTS / "life.sql"), "-D", "id=0", "-D", "lease=0"],
-                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            reader = server.connect()
-            with reader.cursor() as cur:
-                cur.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-                until(lambda: segments() > 0, "the first segment")
-                began = time.time()
-                while time.time() < began + hold:
-                    cur.execute("SELECT count(*) FROM tq.event WHERE false")    # locks all existing segments, so none of them is dropped
-                    time.sleep(0.2)
-            kept = segments()
-            released = time.time()
-            reader.close()
-            until(lambda: segments() <= 3 or time.time() > released + hold, "the drops")
-            ended, left = time.time(), segments()
-            load.wait()    # it writes its log at its end
-        finally:
-            load.kill()
-            load.wait()
-        samples = [(int(at) + int(us) / 1e6, int(took) / 1000) for log in pathlib.Path(logs).iterdir()
-                   for _, _, took, _, at, us, *_ in map(str.split, log.read_text().splitlines()[:-1])]
+
+    def read():
+        reader = server.connect()
+        with reader.cursor() as cur:
+            cur.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+            until(lambda: segments() > 0, "the first segment")
+            began = time.time()
+            while time.time() < began + hold:
+                cur.execute("SELECT count(*) FROM tq.event WHERE false")    # locks all existing segments, so none of them is dropped
+                time.sleep(0.2)
+        kept = segments()
+        released = time.time()
+        reader.close()
+        until(lambda: segments() <= 3 or time.time() > released + hold, "the drops")
+        return began, released, time.time(), kept, segments()
+    samples, (began, released, ended, kept, left) = lives(server, "life", rate, 2 * hold + 10, read)
     before = [took for at, took in samples if began <= at < released]
     during = [took for at, took in samples if released <= at < ended]
     if len(during) < 100 or left >= kept:
@@ -356,6 +362,74 @@ def drops(options, server):
     return {"tq": quantile(during, 0.99) / quantile(before, 0.99) * 100, "baseline": None,
             "note": f"p99 {quantile(during, 0.99):.1f} ms ({len(during)} jobs, worst {max(during):.1f}) while a reader's end let segments go, "
                     f"{kept} to {left}; {quantile(before, 0.99):.1f} ms before (worst {max(before):.1f}); {rate} jobs/s"}
+
+
+def end_to_end(options, server):
+    """Short jobs of workers that wait, and of workers that poll a table: from the enqueue to the end, by the database."""
+    seconds, rate, workers = seconds_of(options, 10), 800, 16
+    server.query("SELECT tq_create_queue('bench')")
+
+    def side(prefix, prepare, ends):
+        def measure():
+            figures = {}
+            for what, jobs in (("one", 1), ("bursts", 20)):
+                server.query(prepare)
+                began = server.value("SELECT clock_timestamp()")
+                load = server.pgbench(prefix + "work", workers, seconds + 3, wait=False)
+                time.sleep(1)
+                server.pgbench(prefix + "arrive", 4, seconds, rate=rate / jobs, options=("-D", f"jobs={jobs}"))
+                server.pgbench_result(load)
+                took = [ms for ms, in server.query(ends, began)]
+                if None in took:
+                    raise BenchError(f"{took.count(None)} of {len(took)} jobs are left")
+                figures |= {what: quantile(took, 0.5), what + "_p99": quantile(took, 0.99)}
+            return figures
+        return measure
+    ms = "SELECT extract(epoch FROM {0} - {1})::float8 * 1000 FROM {2} WHERE {1} >= %s"
+    result = in_turn(options.rounds,
+                     tq=side("", "SELECT 1", ms.format("e.at", "j.enqueued_at", "tq.job j LEFT JOIN tq.event e ON e.job_id = j.id AND e.type = 's'")),
+                     table=side("textbook_", (SCRIPTS / "textbook.sql").read_text(), ms.format("finished_at", "created_at", "textbook")))
+    return {**result, **{what: result[f"tq_{what}"] / result[f"table_{what}"] for what in ("one", "bursts")},
+            "note": f"{rate} jobs/s of 2 ms, {workers} workers, tq's claim up to 10 jobs, others poll each 10 ms; p50 (p99) in ms: "
+                    + "; ".join(f"{side}, {what}: {result[f'{side}_{what}']:.1f} ({result[f'{side}_{what}_p99']:.1f})"
+                                for what in ("one", "bursts") for side in ("tq", "table"))}
+
+
+def connections(options, server):
+    """Idle connections come and go beside jobs. The first job is gone from segment 0, and nothing cleans it."""
+    count, rate, seconds = 300, 800, 3 if options.quick else 10
+    server.query((SCRIPTS / "textbook.sql").read_text())
+    server.query("SELECT tq_enqueue('bench')")
+    until(lambda: server.value("SELECT count(*) FROM tq.segment") > 0, "the first segment")
+    finish(server, "bench", 1)
+    until(lambda: server.value("SELECT count(*) FROM tq.job_0") == 0, "the end of the first job's retention")
+    for table in ("job_0", "event_0"):
+        server.query(f"VACUUM tq.{table}")
+
+    def open_and_close():
+        time.sleep(seconds)
+        came = time.time()
+        sessions = [server.connect() for _ in range(count)]
+        time.sleep(1)
+        for session in sessions:
+            session.close()
+        until(lambda: server.value("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'") < 20, "the end of all connections")
+        gone = time.time()
+        time.sleep(seconds)
+        return came, gone
+
+    def side(script):
+        def measure():
+            samples, (came, gone) = lives(server, script, rate, 2 * seconds + 6, open_and_close)
+            return {what: quantile([took for at, took in samples if first <= at < last], 0.99)
+                    for what, first, last in (("before", 0, came), ("during", came, gone), ("after", gone, gone + seconds))}
+        return measure
+    result = in_turn(options.rounds, tq=side("life"), table=side("textbook_life"))
+    left = server.value("SELECT sum(tuple_count + dead_tuple_count)::int FROM (VALUES ('tq.job_0'), ('tq.event_0')) t (name), pgstattuple(name)")
+    return {**result, "after": result["tq_after"] / result["tq_before"], "left": left,
+            "note": f"{count} connections, {rate} jobs/s; p99 before, while they come and go, and after, in ms: "
+                    + "; ".join(f"{side}: " + ", ".join(f"{result[f'{side}_{what}']:.1f}" for what in ("before", "during", "after"))
+                                for side in ("tq", "table"))}
 
 
 COMMIT = """CREATE PROCEDURE time_of_commit(statement text, INOUT took float8) LANGUAGE plpgsql AS $$
@@ -446,6 +520,14 @@ def cliffs(backlog):
             preload="slow_disk.so", group="cliffs"),
         Row("drops", drops, most("p99 of a job's life while segments are dropped, of that before", "%", 150),
             settings=(*few, "tq.retention = 0", "tq.segment_rows = 3000"), group="cliffs"),
+        Row("end_to_end", end_to_end, tuple(
+            Line(what, f"enqueue to end of short jobs, 800/s, {how}, p50, of that of workers that poll a table", "", "times", None, 1)
+            for what, how in (("one", "one at a time"), ("bursts", "20 at a time"))), settings=few, group="cliffs"),
+        Row("connections", connections, (
+            Line("after", "p99 of a job's life after 300 idle connections came and went, of that before", "", "times", None, 1.5),
+            Line("tq_during", "p99 while they come and go", "jobs in a table with SKIP LOCKED", "ms", None, None, "table_during"),
+            Line("left", "rows, live or dead, that these jobs left in segment 0", "", "", None, 0)),
+            settings=(*few, "tq.retention = 0", "tq.segment_rows = 3000", "autovacuum = off", "max_connections = 350"), group="cliffs"),
         Row("transactions", transactions, (
             Line("kinds", "COMMIT of 3000 jobs of six kinds beside 1800 groups, of that of one kind", "", "times", None, 10),
             Line("blocks", "COMMIT of 3000 subtransactions, of that of none", "", "times", None, 10),

@@ -42,11 +42,11 @@ class Server:
 
     # -- load
 
-    def pgbench(self, script, clients, seconds=None, transactions=None, rate=None, wait=True):
+    def pgbench(self, script, clients, seconds=None, transactions=None, rate=None, wait=True, options=()):
         """Runs one of sql/*.sql. Returns (transactions, transactions per second), or the process without waiting."""
         command = ["pgbench", "-n", "-M", "prepared", "-h", self.host, "-c", str(clients),
                    "-j", str(min(clients, os.cpu_count() or 1)), "-f", str(SCRIPTS / f"{script}.sql"),
-                   "-D", "id=0", "-D", "lease=0"]
+                   "-D", "id=0", "-D", "lease=0", *options]
         command += ["-T", str(seconds)] if seconds else ["-t", str(transactions)]
         if rate:
             command += ["-R", str(rate)]
