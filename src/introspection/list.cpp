@@ -94,8 +94,12 @@ TQ_FUNCTION(tq_list)
 		if (!parse_state(state, &filter.states))
 			unknown_state(psprintf("unknown state \"%s\"", state), state, kAllStates);
 	filter.error = error_argument(fcinfo, kFilterArguments + 3);
-	if (filter.error != nullptr) // only these have one, and counters of segments know of them
-		filter.states = {filter.states.ended & (bit_of(journal::FoldState::dead) | bit_of(journal::FoldState::buried)), 0};
+	// only these have an error, and counters of segments know of them
+	if (filter.error != nullptr)
+	{
+		using journal::FoldState;
+		filter.states = {filter.states.ended & (bit_of(FoldState::dead) | bit_of(FoldState::buried)), 0};
+	}
 	FindTerms terms{};
 	terms.right = kMayLook;
 	terms.contents = true;
