@@ -62,9 +62,10 @@ void set_wanted(Target *t)
 		kinds += w.nkinds;
 		pairs += w.nkinds + (w.nkinds > 0);
 	}
-	if (pairs > kMostPairs)
+	const int limit = most_pairs(t->n);
+	if (pairs > limit)
 		ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED), errmsg("too many kinds to wait for"),
-						errdetail("Queues with kinds and their kinds are %d; the limit is %d.", pairs, kMostPairs),
+						errdetail("Queues with kinds and their kinds are %d; the limit is %d.", pairs, limit),
 						errhint("Name a queue without a kind to wait for all its jobs.")));
 }
 

@@ -46,7 +46,7 @@ uint32 name_row(const Db &db, const char *name) noexcept
 // Sets the bits of the queues and registers; the order is the one that Engine::watch asks for.
 void watch_queues(const Wanted *queues, int n) noexcept
 {
-	uint64 pairs[kMostPairs];
+	uint64 pairs[core::kWatcherPairs];
 	uint32 npairs = 0;
 	for (int i = 0; i < n; ++i)
 	{

@@ -23,9 +23,16 @@ struct Wanted
 	const uint64_t *kinds;
 };
 
-// Registers for these queues. The kinds of more than core::kWaitersPerProc queues are at most kMostPairs together with
-// the number of queues that list them. `workers`: bits of the workers that it claims for. May raise (out of memory).
-constexpr int kMostPairs = core::kWatcherPairs;
+// The most kinds of n queues, together with the number of queues that list them. A few queues may list as many as a
+// claim does.
+constexpr int most_pairs(int n) noexcept
+{
+	constexpr int kFew = core::kWaitersPerProc, kKinds = lengthof(Filter::kinds);
+	return n > kFew ? static_cast<int>(core::kWatcherPairs) : kFew * (kKinds + 1);
+}
+
+// Registers for these queues, whose kinds are at most most_pairs(n). `workers`: bits of the workers that it claims for.
+// May raise (out of memory).
 void wait_begin(const Wanted *queues, int n, uint64 workers = 0);
 
 // Also registers for the name of a queue that does not exist, or of a worker that may be drained, until wait_end(). The

@@ -101,7 +101,7 @@ CREATE FUNCTION call_of(verb text, arguments jsonb) RETURNS text LANGUAGE sql AS
 	FROM jsonb_each_text(arguments)
 $$;
 
-CREATE FUNCTION many_kinds() RETURNS text[] LANGUAGE sql AS $$SELECT array_agg('k' || n) FROM generate_series(1, 300) n$$;
+CREATE FUNCTION many_kinds() RETURNS text[] LANGUAGE sql AS $$SELECT array_agg('k' || n) FROM generate_series(1, 521) n$$;
 
 CREATE FUNCTION outcome(call text, read_only boolean DEFAULT false) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
@@ -381,7 +381,7 @@ INSERT INTO cases (verb, arguments, code, says) VALUES
 	('tq_claim_next', '{"leases": "''{1,1}''"}', 'TQ001', 'lease 1 '),
 	('tq_wait', '{"kinds": "''{x,y}''"}', '22023', 'queues and kinds'),
 	('tq_wait', '{"queues": "NULL", "kinds": "''{x}''"}', '22023', 'kinds needs queues'),
-	('tq_wait', '{"queues": "array_fill(''good''::text, ARRAY[300])", "kinds": "many_kinds()"}', '54000', 'too many kinds'),
+	('tq_wait', '{"queues": "array_fill(''good''::text, ARRAY[521])", "kinds": "many_kinds()"}', '54000', 'too many kinds'),
 	('tq_ready', '{"kinds": "''{x,y}''"}', '22023', 'queues and kinds'),
 	('tq_heartbeat_many', '{"ids": "''{1}''"}', '22023', 'ids and leases'),
 	('tq_complete_many', '{"ids": "''{}''"}', '22023', 'ids and leases'),

@@ -250,7 +250,11 @@ create function mixed() returns text[] language sql as
 	$$ select array_agg(case when n > 100 then 'q' else 'wide ' || n end) from generate_series(1, 150) n $$;
 create function kinds() returns text[] language sql as
 	$$ select array_agg(case when n > 100 then 'k' || n when n = 1 then 'none' end) from generate_series(1, 150) n $$;
-create function many() returns text[] language sql as $$ select array_agg('k' || n) from generate_series(1, 300) n $$;
+create function many() returns text[] language sql as $$ select array_agg('k' || n) from generate_series(1, 521) n $$;
+create function eight() returns text[] language sql as
+	$$ select array_agg('wide ' || n) from generate_series(1, 8) n, generate_series(1, 64) $$;
+create function each_kind() returns text[] language sql as
+	$$ select array_agg('k' || k) from generate_series(1, 8), generate_series(1, 64) k $$;
 SQL
 my $wide = 'wide()';
 my $ready = "select string_agg(queue || ':' || coalesce(kind, '-') || ':' || jobs, ' ' order by queue, kind) from tq_ready";
@@ -301,11 +305,19 @@ $node->safe_psql('postgres', q{select tq_enqueue('q', kind => 'k100')});
 waiting_for('wide 100', 1);
 $node->safe_psql('postgres', q{select tq_enqueue('q', kind => 'k123')});
 is(end_ask($waiter), '', 'fifty kinds of one queue among a hundred queues: one of them wakes');
-like(ask($waiter, "call tq_wait(array_fill('q'::text, array[300]), '1 h', many())"),
-	qr/54000/, 'too many kinds are refused');
+begin_ask($waiter, q{call tq_wait(eight(), '1 h', each_kind())});
+waiting_for('wide 8', 1);
+$node->safe_psql('postgres', q{select tq_enqueue('wide 8', kind => 'k65')});
+waiting_for('wide 8', 1);
+$node->safe_psql('postgres', q{select tq_enqueue('wide 8', kind => 'k64')});
+is(end_ask($waiter), '', 'all queues and kinds that one claim takes: one of them wakes');
+like(ask($waiter, "call tq_wait(array_fill('q'::text, array[521]), '1 h', many())"),
+	qr/54000/, 'too many kinds of one queue are refused');
+like(ask($waiter, "call tq_wait($wide, '1 h', array_fill('k'::text, array[200]))"),
+	qr/54000/, 'as are those of many queues');
 like(ask($waiter, q{call tq_wait(kinds => '{x}')}), qr/22023/, 'kinds without queues are refused');
 like(ask($waiter, q{call tq_wait('{q,q}', '1 h', '{x}')}), qr/22023/, 'and another number of kinds');
-take($node, $_, 100) for 'q', 'wide 1';
+take($node, $_, 100) for 'q', 'wide 1', 'wide 8';
 
 # one of many that wait is woken, and passes its token on if it gives up (H19)
 {

@@ -18,7 +18,6 @@ constexpr Duration kWaitInClaim = 1s;
 constexpr Duration kPauseAfterError = 1s;
 // From the first idle slot until a claim that is smaller than half of the buffer.
 constexpr Duration kPatience = 5ms;
-constexpr std::size_t kMaxPairs = 256; // of queues and kinds, that tq_wait takes
 
 } // namespace
 
@@ -112,10 +111,10 @@ void Runtime::take(std::vector<JobData> jobs, Clock::time_point asked)
 
 Task<> Runtime::fetch()
 {
-	bool wait_in_claim = options.kinds.size() * options.queues.size() > kMaxPairs;
-	bool worked = false;	  // a claim has succeeded
-	bool said = false;		  // the current error was logged
-	bool just_waited = false; // the server said that there are jobs
+	bool wait_in_claim = false; // version 0.1.0 of the extension cannot wait for kinds
+	bool worked = false;		// a claim has succeeded
+	bool said = false;			// the current error was logged
+	bool just_waited = false;	// the server said that there are jobs
 	ClaimOptions claim_options;
 	claim_options.worker = options.name;
 	claim_options.lease_for = options.lease;
@@ -181,7 +180,6 @@ Task<> Runtime::fetch()
 			if (!worked && !error.temporary())
 				throw;
 			trouble = error.what();
-			// version 0.1.0 of the extension cannot wait for kinds
 			if (error.sqlstate() == "42883" && !options.kinds.empty() && !std::exchange(wait_in_claim, true))
 				trouble.clear();
 			// another server may have been promoted

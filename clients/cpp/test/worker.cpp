@@ -258,6 +258,8 @@ int main(int count, char **arguments)
 			options.concurrency = std::stoi(value);
 		else if (option == "hold")
 			hold = value;
+		else if (option == "queue")
+			options.queues.push_back(value);
 		else if (option == "kind")
 			options.kinds.push_back(value);
 		else if (option == "drain")

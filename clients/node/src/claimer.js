@@ -1,11 +1,10 @@
 // Waits for jobs on a connection of its own, and claims them.
 import { setTimeout as pause } from 'node:timers/promises';
-import { NotInstalled, NotLoaded, sqlstate } from './errors.js';
+import { NotInstalled, NotLoaded, TooLarge, sqlstate } from './errors.js';
 import { Held } from './job.js';
 import { Closed } from './session.js';
 
 const QUEUES = 8; // of one claim
-const PAIRS = 256; // of queues and kinds, that tq_wait takes
 const PATIENCE = 5; // ms from the first idle slot until a claim that is smaller than half of the buffer
 const EMPTY_WAIT = 100; // ms that a claim waits if the one before found nothing after a wait
 const LONGEST_EMPTY_WAIT = 1000; // ms
@@ -39,7 +38,7 @@ export class Claimer {
 		Object.assign(this, options);
 		// ends before leases do, so that heartbeats get through a pooler with one connection
 		this.wait = Math.min(10_000, this.lease / 3);
-		this.#byKind = this.kinds !== null && this.kinds.length * this.queues.length <= PAIRS;
+		this.#byKind = this.kinds !== null;
 	}
 
 	start() {
@@ -124,8 +123,9 @@ export class Claimer {
 			await this.session.query(`CALL ${this.prefix}tq_wait($1::text[], $2::text::interval${pairs ? ', $3::text[]' : ''})`,
 				pairs ? [...values, pairs.map(([, kind]) => kind)] : values, this.wait + ANSWER_TIME);
 		} catch (error) {
-			if (pairs && error instanceof NotInstalled)
-				this.#byKind = false; // version 0.1.0 of the extension cannot wait for kinds
+			// version 0.1.0 of the extension cannot wait for kinds, and no version for too many
+			if (pairs && (error instanceof NotInstalled || error instanceof TooLarge))
+				this.#byKind = false;
 			// canceled: by stop, or by a statement_timeout
 			else if (sqlstate(error) !== '57014' && !(error.connectionLost && this.#stopped))
 				throw error;

@@ -363,6 +363,13 @@ class Running(Case):
             self.assertEqual(self.state(b), "ready")
         tq.cancel(self.conn, b)
 
+    def test_more_kinds_than_one_wait_takes(self):
+        self.app.task(lambda job: None, kind="k7")
+        queues, kinds = [f"q{i}" for i in range(16)], [f"k{i}" for i in range(16)]
+        with self.assertNoLogs("tq.worker", "ERROR"), self.worker(self.app, queues=queues, kinds=kinds):
+            for _ in range(3):
+                self.ends(tq.enqueue(self.conn, "q15", kind="k7"), "succeeded")
+
     def test_drained_worker_claims_no_more(self):
         self.app.task(lambda job: self.gate.wait(), kind="wait", queue="work")
         first = tq.enqueue(self.conn, "work", kind="wait")

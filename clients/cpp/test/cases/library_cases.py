@@ -226,6 +226,18 @@ def case_older_extension(scene):
             scene.same((code, err), (0, ""), f"... also one that waits, with {len(kinds)} kinds")
 
 
+def case_many_kinds(scene):
+    """As many queues and kinds as a claim takes."""
+    queues = [scene.queue() for _ in range(8)]
+    options = [f"queue={queue}" for queue in queues[1:]] + [f"kind=k{n}" for n in range(63)] + ["kind=echo"]
+    process = worker(scene, queues[0], *options, name="many")
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'many' AND query LIKE 'CALL tq_wait(%' AND state = 'active'"
+    for queue in (queues[0], queues[7]):
+        scene.until(lambda: scene.value(waits) == 1, "the worker waits without a snapshot")
+        scene.wait_state(scene.enqueue(queue, kind="echo"), "succeeded")
+    scene.same(scene.end(process, signal.SIGTERM)[::2], (0, ""), "a worker of 8 queues and 64 kinds waits in tq_wait")
+
+
 def case_reconnect(scene):
     queue = scene.queue()
     process = worker(scene, queue)

@@ -21,7 +21,6 @@ log = logging.getLogger("tq.worker")
 PROBE = 2.0         # seconds that a pooler has to give a second connection
 WAIT = 30.0         # seconds that one tq_wait waits at most
 ANY = 8             # queues of one claim
-PAIRS = 256         # of queues and kinds that tq_wait takes
 AT_MOST = 8 << 20   # characters of the results and errors in one statement, about
 SHORT = 0.02        # after a wait that ends sooner, and a claim without a job, the worker pauses
 
@@ -53,7 +52,7 @@ class Claims(threading.Thread):
         self.kinds = None if options.kinds is None else statements.texts(options.kinds)
         self.wait = WAIT
         self.waits = False      # in tq_wait, which `interrupt` ends
-        self.by_kind = options.kinds is not None and len(options.queues) * len(options.kinds) <= PAIRS
+        self.by_kind = options.kinds is not None
         self.trouble = links.Backoff()
         self.said: str | None = None
 
@@ -111,10 +110,10 @@ class Claims(threading.Thread):
                 self.link.call("CALL tq_wait(%s::text[], %s::interval, %s::text[])", params, statements.nothing)
             else:
                 self.link.call("CALL tq_wait(%s::text[], %s::interval)", [statements.texts(queues), timeout], statements.nothing)
-        except errors.NotInstalled:
+        except (errors.NotInstalled, errors.TooLarge):
             if not self.by_kind:
                 raise
-            self.by_kind = False    # version 0.1.0 of the extension cannot wait for kinds
+            self.by_kind = False    # version 0.1.0 of the extension cannot wait for kinds, and no version for too many
         finally:
             self.waits = False
         return time.monotonic() - began
