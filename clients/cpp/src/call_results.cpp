@@ -29,13 +29,19 @@ Task<std::int64_t> number_of(Connection &connection, Statement statement)
 	co_return std::stoll(text);
 }
 
+std::vector<std::string> texts_of(const Result &rows, int row, std::string_view column)
+{
+	std::vector<std::string> texts;
+	for (Value &text : parse_array(rows.optional_text(row, column).value_or("{}")))
+		texts.push_back(std::move(text).value_or(""));
+	return texts;
+}
+
 Task<std::vector<JobStatus>> statuses_of(Connection &connection, Statement statement)
 {
-	const Result rows = co_await connection.query(std::move(statement));
-	std::vector<JobStatus> jobs;
-	for (int row = 0; row < rows.rows(); ++row)
-		jobs.push_back({rows.integer(row, "id"), std::string(rows.text(row, "status"))});
-	co_return jobs;
+	return rows_of(connection, std::move(statement), [](const Result &rows, int row) {
+		return JobStatus{rows.integer(row, "id"), std::string(rows.text(row, "status"))};
+	});
 }
 
 } // namespace tq::detail

@@ -4,8 +4,8 @@
 namespace tq
 {
 
-using detail::flag_of, detail::ignore, detail::number_of, detail::often, detail::statuses_of, detail::text_of,
-	detail::unless_empty;
+using detail::flag_of, detail::if_set, detail::ignore, detail::number_of, detail::often, detail::rows_of,
+	detail::statuses_of, detail::text_of, detail::unless_empty;
 
 namespace
 {
@@ -15,7 +15,7 @@ std::string arguments_text(const std::vector<Argument> &arguments, std::vector<V
 	std::string text = "(";
 	for (const Argument &argument : arguments)
 	{
-		if (!argument.value)
+		if (!argument.value && !argument.null_too)
 			continue;
 		into.push_back(argument.value);
 		text += (into.size() > 1 ? ", " : "") + argument.name + " => $" + std::to_string(into.size()) +
@@ -62,13 +62,9 @@ std::vector<Argument> enqueue_each(const std::string &queue, const std::vector<s
 	return arguments;
 }
 
-Task<std::vector<Enqueued>> enqueued(Connection &connection, Statement statement)
+Enqueued enqueued(const Result &rows, int row)
 {
-	const Result rows = co_await connection.query(std::move(statement));
-	std::vector<Enqueued> jobs;
-	for (int row = 0; row < rows.rows(); ++row)
-		jobs.push_back({rows.optional_integer(row, "id"), std::string(rows.text(row, "outcome"))});
-	co_return jobs;
+	return {rows.optional_integer(row, "id"), std::string(rows.text(row, "outcome"))};
 }
 
 } // namespace
@@ -125,14 +121,14 @@ enqueue_many(Connection &connection, std::string queue, std::vector<std::string>
 Task<Enqueued> enqueue_info(Connection &connection, std::string queue, std::string payload, EnqueueOptions options)
 {
 	Statement statement = often(call("tq_enqueue_info", detail::enqueue_arguments(queue, payload, options)));
-	const std::vector<Enqueued> jobs = co_await enqueued(connection, std::move(statement));
-	co_return jobs.front();
+	const Result row = co_await connection.query(std::move(statement));
+	co_return enqueued(row, 0);
 }
 
 Task<std::vector<Enqueued>> enqueue_many_info(Connection &connection, std::string queue,
 											  std::vector<std::string> payloads, EnqueueManyOptions options)
 {
-	return enqueued(connection, often(call("tq_enqueue_many_info", enqueue_each(queue, payloads, options))));
+	return rows_of(connection, often(call("tq_enqueue_many_info", enqueue_each(queue, payloads, options))), enqueued);
 }
 
 Task<std::int64_t> batch_open(Connection &connection, std::string queue, std::string payload, BatchOptions options)
@@ -228,30 +224,30 @@ Task<bool> free_key(Connection &connection, std::string queue, std::string uniqu
 	return flag_of(connection, call("tq_free_key", {{"queue", "text", queue}, {"unique_key", "text", unique_key}}));
 }
 
-Task<> wait_jobs(Connection &connection, std::vector<std::int64_t> ids, std::optional<Duration> timeout)
+Task<> wait_jobs(Connection &connection, std::vector<std::int64_t> ids, std::optional<Duration> timeout, bool first)
 {
 	return ignore(connection, call_procedure("tq_wait_jobs", {{"ids", "bigint[]", value(ids)},
-															  {"timeout", "interval", value(timeout)}}));
+															  {"timeout", "interval", value(timeout)},
+															  {"first", "boolean", if_set(first)}}));
+}
+
+Task<std::vector<std::int64_t>> ended(Connection &connection, std::vector<std::int64_t> ids)
+{
+	return rows_of(connection, call("tq_ended", {{"ids", "bigint[]", value(ids)}}, "unnest(tq_ended) AS id"),
+				   [](const Result &rows, int row) { return rows.integer(row, "id"); });
+}
+
+Task<std::vector<JobOutcome>> outcomes(Connection &connection, std::vector<std::int64_t> ids)
+{
+	return rows_of(connection, call("tq_outcomes", {{"ids", "bigint[]", value(ids)}}), [](const Result &rows, int row) {
+		return JobOutcome{rows.integer(row, "id"), rows.optional_text(row, "state"), rows.optional_text(row, "result"),
+						  rows.optional_text(row, "error")};
+	});
 }
 
 Task<std::string> explain(Connection &connection, std::int64_t id)
 {
 	return text_of(connection, call("tq_explain", {{"id", "bigint", value(id)}}));
-}
-
-Task<> create_queue(Connection &connection, std::string name, std::string settings)
-{
-	return ignore(connection, call("tq_create_queue", {{"name", "text", name}, {"settings", "jsonb", settings}}));
-}
-
-Task<> pause(Connection &connection, std::string queue, std::optional<std::string> kind)
-{
-	return ignore(connection, call("tq_pause", {{"queue", "text", queue}, {"kind", "text", value(kind)}}));
-}
-
-Task<> resume(Connection &connection, std::string queue, std::optional<std::string> kind)
-{
-	return ignore(connection, call("tq_resume", {{"queue", "text", queue}, {"kind", "text", value(kind)}}));
 }
 
 } // namespace tq

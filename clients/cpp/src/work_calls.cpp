@@ -4,8 +4,8 @@
 namespace tq
 {
 
-using detail::flag_of, detail::ignore, detail::job_arguments, detail::number_of,
-	detail::often, detail::statuses_of, detail::text_of, detail::unless_empty;
+using detail::flag_of, detail::if_set, detail::ignore, detail::job_arguments, detail::number_of, detail::often,
+	detail::rows_of, detail::statuses_of, detail::text_of, detail::texts_of, detail::unless_empty;
 
 namespace
 {
@@ -15,35 +15,38 @@ constexpr std::string_view kClaimed =
 	"unique_key, tags, extract(epoch FROM enqueued_at) AS enqueued_at, "
 	"extract(epoch FROM lease_expires_at) AS lease_expires_at, extract(epoch FROM deadline) AS deadline";
 
-std::vector<JobData> jobs_of(const Result &rows)
+JobData job_of(const Result &rows, int row)
 {
-	std::vector<JobData> jobs(std::size_t(rows.rows()));
-	for (int row = 0; row < rows.rows(); ++row)
-	{
-		JobData &job = jobs[std::size_t(row)];
-		job.id = rows.integer(row, "id");
-		job.lease = rows.integer(row, "lease");
-		job.queue = rows.text(row, "queue");
-		job.kind = rows.optional_text(row, "kind");
-		job.payload = rows.text(row, "payload");
-		job.attempt = int(rows.integer(row, "attempt"));
-		job.max_attempts = int(rows.integer(row, "max_attempts"));
-		job.priority = int(rows.integer(row, "priority"));
-		job.checkpoint = rows.optional_text(row, "checkpoint");
-		job.headers = rows.optional_text(row, "headers");
-		job.parents = rows.optional_text(row, "parents");
-		job.group_key = rows.optional_text(row, "group_key");
-		job.unique_key = rows.optional_text(row, "unique_key");
-		if (const auto tags = rows.optional_text(row, "tags"))
-		{
-			for (const Value &tag : parse_array(*tags))
-				job.tags.push_back(tag.value_or(""));
-		}
-		job.enqueued_at = rows.time(row, "enqueued_at").value_or(Time());
-		job.lease_expires_at = rows.time(row, "lease_expires_at");
-		job.deadline = rows.time(row, "deadline");
-	}
-	return jobs;
+	JobData job;
+	job.id = rows.integer(row, "id");
+	job.lease = rows.integer(row, "lease");
+	job.queue = rows.text(row, "queue");
+	job.kind = rows.optional_text(row, "kind");
+	job.payload = rows.text(row, "payload");
+	job.attempt = int(rows.integer(row, "attempt"));
+	job.max_attempts = int(rows.integer(row, "max_attempts"));
+	job.priority = int(rows.integer(row, "priority"));
+	job.checkpoint = rows.optional_text(row, "checkpoint");
+	job.headers = rows.optional_text(row, "headers");
+	job.parents = rows.optional_text(row, "parents");
+	job.group_key = rows.optional_text(row, "group_key");
+	job.unique_key = rows.optional_text(row, "unique_key");
+	job.tags = texts_of(rows, row, "tags");
+	job.enqueued_at = rows.time(row, "enqueued_at").value_or(Time());
+	job.lease_expires_at = rows.time(row, "lease_expires_at");
+	job.deadline = rows.time(row, "deadline");
+	return job;
+}
+
+std::vector<Argument> claim_arguments(const ClaimOptions &options)
+{
+	return {{"max_jobs", "int", value(options.max_jobs)},
+			{"worker", "text", value(options.worker)},
+			{"lease_for", "interval", value(options.lease_for)},
+			{"wait", "interval", value(options.wait)},
+			{"kinds", "text[]", unless_empty(options.kinds)},
+			{"bind_session", "boolean", value(options.bind_session)},
+			{"bind_worker", "boolean", if_set(options.bind_worker)}};
 }
 
 // Version 0.1.0 of the extension returns fewer columns. Where the function has one of these, it hides this one.
@@ -51,20 +54,13 @@ constexpr std::string_view kNotInOlder =
 	"(SELECT NULL AS group_key, NULL AS unique_key, NULL AS tags, NULL::timestamptz AS deadline) AS older";
 
 Task<std::vector<JobData>> claimed(Connection &connection, std::string_view function, std::vector<Argument> arguments,
-								   ClaimOptions options)
+								   const ClaimOptions &options)
 {
-	arguments.push_back({"max_jobs", "int", value(options.max_jobs)});
-	arguments.push_back({"worker", "text", value(options.worker)});
-	arguments.push_back({"lease_for", "interval", value(options.lease_for)});
-	arguments.push_back({"wait", "interval", value(options.wait)});
-	arguments.push_back({"kinds", "text[]", unless_empty(options.kinds)});
-	arguments.push_back({"bind_session", "boolean", value(options.bind_session)});
-	// version 0.1.0 of the extension does not know it
-	arguments.push_back({"bind_worker", "boolean", options.bind_worker ? value(true) : std::nullopt});
+	for (Argument &argument : claim_arguments(options))
+		arguments.push_back(std::move(argument));
 	Statement statement = often(call(function, arguments, kClaimed));
 	statement.sql = "SELECT claimed.* FROM " + std::string(kNotInOlder) + ", LATERAL (" + statement.sql + ") AS claimed";
-	const Result rows = co_await connection.query(std::move(statement));
-	co_return jobs_of(rows);
+	return rows_of(connection, std::move(statement), job_of);
 }
 
 } // namespace
@@ -76,7 +72,7 @@ std::vector<Argument> detail::job_arguments(std::int64_t id, std::int64_t lease)
 
 Task<std::vector<JobData>> claim(Connection &connection, std::vector<std::string> queues, ClaimOptions options)
 {
-	return claimed(connection, "tq_claim_any", {{"queues", "text[]", value(queues)}}, std::move(options));
+	return claimed(connection, "tq_claim_any", {{"queues", "text[]", value(queues)}}, options);
 }
 
 Task<std::vector<JobData>> claim_next(Connection &connection, std::string queue, std::vector<std::int64_t> ids,
@@ -89,13 +85,30 @@ Task<std::vector<JobData>> claim_next(Connection &connection, std::string queue,
 					{"ids", "bigint[]", value(ids)},
 					{"leases", "bigint[]", value(leases)},
 					{"results", "jsonb[]", unless_empty(results)}},
-				   std::move(options));
+				   options);
 }
 
-Task<> wait(Connection &connection, std::vector<std::string> queues, std::optional<Duration> timeout,
-			std::vector<std::string> kinds)
+Task<std::vector<WorkerJob>> claim_for(Connection &connection, std::vector<std::string> queues,
+									   std::vector<std::string> workers, ClaimOptions options)
 {
-	// tq_wait takes one kind for each queue
+	options.worker.reset();
+	std::vector<Argument> arguments = claim_arguments(options);
+	arguments.push_back({"queues", "text[]", value(queues)});
+	arguments.push_back({"workers", "text[]", value(workers)});
+	Statement statement = call("tq_claim_for", arguments, "worker, (job).*");
+	statement.sql = "SELECT worker, " + std::string(kClaimed) + " FROM (" + statement.sql + ") AS claimed";
+	return rows_of(connection, std::move(statement), [](const Result &rows, int row) {
+		return WorkerJob{std::string(rows.text(row, "worker")), job_of(rows, row)};
+	});
+}
+
+namespace
+{
+
+// Each kind of each queue, as tq_wait and tq_ready take them. They refuse kinds without queues.
+std::vector<Argument> what_to_wait_for(const std::vector<std::string> &queues, const std::vector<std::string> &kinds,
+									   bool all_roles)
+{
 	std::vector<std::string> pairs_queues, pairs_kinds;
 	for (const std::string &queue : queues)
 	{
@@ -105,21 +118,29 @@ Task<> wait(Connection &connection, std::vector<std::string> queues, std::option
 			pairs_kinds.push_back(kind);
 		}
 	}
-	return ignore(connection,
-				  call_procedure("tq_wait", {{"queues", "text[]", value(kinds.empty() ? queues : pairs_queues)},
-											 {"timeout", "interval", value(timeout)},
-											 {"kinds", "text[]", unless_empty(pairs_kinds)}}));
+	return {{"queues", "text[]", unless_empty(kinds.empty() ? queues : pairs_queues)},
+			{"kinds", "text[]", unless_empty(queues.empty() ? kinds : pairs_kinds)},
+			{"all_roles", "boolean", if_set(all_roles)}};
 }
 
-Task<std::vector<ReadyJobs>> ready(Connection &connection, std::vector<std::string> queues)
+} // namespace
+
+Task<> wait(Connection &connection, std::vector<std::string> queues, std::optional<Duration> timeout,
+			std::vector<std::string> kinds, bool all_roles)
 {
-	Statement statement = call("tq_ready", {{"queues", "text[]", unless_empty(queues)}});
-	const Result rows = co_await connection.query(std::move(statement));
-	std::vector<ReadyJobs> found;
-	for (int row = 0; row < rows.rows(); ++row)
-		found.push_back(
-			{std::string(rows.text(row, "queue")), rows.optional_text(row, "kind"), rows.integer(row, "jobs")});
-	co_return found;
+	std::vector<Argument> arguments = what_to_wait_for(queues, kinds, all_roles);
+	arguments.push_back({"timeout", "interval", value(timeout)});
+	return ignore(connection, call_procedure("tq_wait", arguments));
+}
+
+Task<std::vector<ReadyJobs>> ready(Connection &connection, std::vector<std::string> queues,
+								   std::vector<std::string> kinds, bool all_roles)
+{
+	return rows_of(connection, call("tq_ready", what_to_wait_for(queues, kinds, all_roles)),
+				   [](const Result &rows, int row) {
+					   return ReadyJobs{std::string(rows.text(row, "queue")), rows.optional_text(row, "kind"),
+										rows.integer(row, "jobs"), std::string(rows.text(row, "role"))};
+				   });
 }
 
 Task<Action> heartbeat(Connection &connection, std::int64_t id, std::int64_t lease, HeartbeatOptions options)

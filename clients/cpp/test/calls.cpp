@@ -58,6 +58,25 @@ tq::Task<> unique_keys(tq::Connection &connection, std::string queue)
 	judge(live == "TQ008" && freed && !again, "free_key frees the key of an ended job");
 }
 
+tq::Task<> one_job(tq::Connection &connection, std::string queue)
+{
+	const auto id = co_await tq::enqueue(connection, queue, "{}");
+	const std::string delayed =
+		co_await tq::reschedule(connection, *id, std::chrono::system_clock::now() + std::chrono::hours(1), 7);
+	const std::string ready = co_await tq::retry(connection, *id);
+	judge(delayed == "delayed" && ready == "ready", "reschedule and retry return the state of a job");
+	std::vector<std::string> queues(1, queue);
+	const std::vector<tq::JobData> jobs = co_await tq::claim(connection, queues);
+	tq::HeartbeatOptions beat;
+	beat.checkpoint = "{\"page\": 3}";
+	const tq::Action action = co_await tq::heartbeat(connection, *id, jobs[0].lease, beat);
+	const std::string buried = co_await tq::bury(connection, *id, jobs[0].lease, "odd");
+	const tq::JobInfo job = co_await tq::get(connection, *id);
+	judge(jobs[0].priority == 7 && action == tq::Action::kRun && buried == "buried" && job.error == "odd" &&
+			  job.checkpoint == "{\"page\": 3}",
+		  "heartbeat keeps a checkpoint, and bury a reason");
+}
+
 tq::Task<> cancel_several(tq::Connection &connection, std::string queue)
 {
 	std::vector<std::int64_t> ids;
@@ -140,6 +159,57 @@ tq::Task<> workers(tq::Connection &connection, std::string queue)
 	judge(released == 1 && lost == "TQ001", "release_worker ends the leases of a worker");
 }
 
+tq::Task<> wait_for_work(tq::Connection &connection, std::string queue)
+{
+	std::vector<std::string> queues(1, queue), kinds(1, "a"), names(1, "first");
+	names.emplace_back("second");
+	kinds.emplace_back("b");
+	tq::EnqueueOptions other;
+	other.kind = "other";
+	co_await tq::enqueue(connection, queue, "{}", other);
+	const std::vector<tq::ReadyJobs> none = co_await tq::ready(connection, queues, kinds);
+	for (const std::string &kind : kinds)
+	{
+		tq::EnqueueOptions options;
+		options.kind = kind;
+		co_await tq::enqueue(connection, queue, "{}", options);
+	}
+	co_await tq::wait(connection, queues, {}, kinds);
+	co_await tq::wait(connection, {});
+	co_await tq::wait(connection, queues, {}, {}, true);
+	const std::vector<tq::ReadyJobs> some = co_await tq::ready(connection, queues, kinds, true);
+	judge(none.empty() && some.size() == 2 && !some[0].role.empty(), "wait and ready are about queues and kinds");
+	judge(co_await error_of(tq::ready(connection, {}, kinds)) == "22023", "kinds need queues");
+	tq::ClaimOptions options;
+	options.kinds = kinds;
+	const std::vector<tq::WorkerJob> jobs = co_await tq::claim_for(connection, queues, names, options);
+	judge(jobs.size() == 2 && jobs[0].worker == "first" && jobs[1].worker == "second" && jobs[1].job.kind == "b",
+		  "claim_for claims for several workers");
+	for (const tq::WorkerJob &one : jobs)
+		co_await tq::release(connection, one.job.id, one.job.lease);
+}
+
+tq::Task<> wait_for_ends(tq::Connection &connection, std::string queue)
+{
+	std::vector<std::string> queues(1, queue), payloads(2, "{}");
+	const auto ids = co_await tq::enqueue_many(connection, queue, payloads);
+	std::vector<std::int64_t> jobs(1, 999999999);
+	co_await tq::wait_jobs(connection, jobs);
+	for (const auto &id : ids)
+		jobs.push_back(*id);
+	const std::vector<tq::JobData> one = co_await tq::claim(connection, queues);
+	co_await tq::complete(connection, one[0].id, one[0].lease, "7");
+	jobs.erase(jobs.begin());
+	co_await tq::wait_jobs(connection, jobs, {}, true);
+	const std::vector<std::int64_t> ended = co_await tq::ended(connection, jobs);
+	jobs.push_back(999999999);
+	const std::vector<tq::JobOutcome> outcomes = co_await tq::outcomes(connection, jobs);
+	judge(ended.size() == 1 && ended[0] == one[0].id, "wait_jobs waits for the first job, and ended names it");
+	judge(outcomes.size() == 3 && outcomes[0].state == "succeeded" && outcomes[0].result == "7" &&
+			  outcomes[1].state == "ready" && !outcomes[1].result && outcomes[2].id == 999999999 && !outcomes[2].state,
+		  "outcomes returns states and results");
+}
+
 tq::Task<> batches(tq::Connection &connection, std::string queue)
 {
 	tq::BatchOptions options;
@@ -175,11 +245,14 @@ tq::Task<> call_all(std::string queue, bool pooled)
 	co_await enqueue_with_outcomes(connection, queue);
 	co_await unique_keys(connection, queue);
 	co_await cancel_several(connection, queue);
+	co_await one_job(connection, queue + "one");
 	co_await tq::create_queue(connection, queue + "many");
 	co_await work_on_many(connection, queue + "many");
 	co_await tq::create_queue(connection, queue + "bound");
 	co_await workers(connection, queue + "bound");
 	co_await batches(connection, queue + "bound");
+	co_await wait_for_work(connection, queue + "waits");
+	co_await wait_for_ends(connection, queue + "ends");
 }
 
 } // namespace

@@ -1,5 +1,6 @@
-// The public SQL functions as typed calls. Names, meanings and errors are those of docs/reference.md. Payloads, results
-// and other JSON are text. What an option leaves out has the default of the SQL function.
+// The public SQL functions of producers and workers as typed calls; <tq/manage.hpp> has the others. Names, meanings and
+// errors are those of docs/reference.md. Payloads, results and other JSON are text. What an option leaves out has the
+// default of the SQL function.
 #pragma once
 
 #include <tq/connection.hpp>
@@ -13,11 +14,13 @@
 namespace tq
 {
 
-// An argument of an SQL function by name. If the value is null it is left out, so the function uses its default.
+// An argument of an SQL function by name. If the value is null it is left out, so the function uses its default, unless
+// null has a meaning of its own.
 struct Argument
 {
 	std::string name, type;
 	Value value;
+	bool null_too = false;
 };
 
 // SELECT columns FROM function(name => $1::type, ...)
@@ -124,18 +127,32 @@ Task<std::vector<JobData>> claim(Connection &connection, std::vector<std::string
 Task<std::vector<JobData>> claim_next(Connection &connection, std::string queue, std::vector<std::int64_t> ids,
 									  std::vector<std::int64_t> leases, std::vector<Value> results = {},
 									  ClaimOptions options = {});
+
+struct WorkerJob
+{
+	std::string worker;
+	JobData job;
+};
+
+// Claims for several workers; options.worker is not used.
+Task<std::vector<WorkerJob>> claim_for(Connection &connection, std::vector<std::string> queues,
+									   std::vector<std::string> workers, ClaimOptions options = {});
+
+// Waits until a job of one of these kinds can be claimed from one of these queues. None: of all.
 Task<> wait(Connection &connection, std::vector<std::string> queues, std::optional<Duration> timeout = {},
-			std::vector<std::string> kinds = {});
+			std::vector<std::string> kinds = {}, bool all_roles = false);
 
 struct ReadyJobs
 {
 	std::string queue;
 	std::optional<std::string> kind;
 	std::int64_t jobs;
+	std::string role;
 };
 
-// The queues that have jobs to claim now; of all queues if none is given.
-Task<std::vector<ReadyJobs>> ready(Connection &connection, std::vector<std::string> queues = {});
+// The queues and kinds that have jobs to claim now; of all if none is given.
+Task<std::vector<ReadyJobs>> ready(Connection &connection, std::vector<std::string> queues = {},
+								   std::vector<std::string> kinds = {}, bool all_roles = false);
 
 struct HeartbeatOptions
 {
@@ -217,12 +234,20 @@ Task<std::optional<std::int64_t>> find(Connection &connection, std::string queue
 Task<bool> free_key(Connection &connection, std::string queue, std::string unique_key);
 // Why the job does not run.
 Task<std::string> explain(Connection &connection, std::int64_t id);
-// Waits until all jobs have ended, or for timeout.
-Task<> wait_jobs(Connection &connection, std::vector<std::int64_t> ids, std::optional<Duration> timeout = {});
+// Waits until all jobs have ended, or the first one, or for timeout.
+Task<> wait_jobs(Connection &connection, std::vector<std::int64_t> ids, std::optional<Duration> timeout = {},
+				 bool first = false);
+// Those that have ended, in the order of ids.
+Task<std::vector<std::int64_t>> ended(Connection &connection, std::vector<std::int64_t> ids);
 
-// settings: a JSON object.
-Task<> create_queue(Connection &connection, std::string name, std::string settings = "{}");
-Task<> pause(Connection &connection, std::string queue, std::optional<std::string> kind = {});
-Task<> resume(Connection &connection, std::string queue, std::optional<std::string> kind = {});
+struct JobOutcome
+{
+	std::int64_t id;
+	std::optional<std::string> state; // nothing if there is no such job
+	std::optional<std::string> result, error;
+};
+
+// The outcomes of jobs, in the order of ids.
+Task<std::vector<JobOutcome>> outcomes(Connection &connection, std::vector<std::int64_t> ids);
 
 } // namespace tq

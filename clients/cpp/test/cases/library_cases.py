@@ -2,6 +2,7 @@
 import contextlib
 import json
 import os
+import pathlib
 import re
 import signal
 
@@ -34,6 +35,25 @@ def case_codec(scene):
 
 def case_calls(scene):
     judged_by(scene, "calls", scene.queue())
+
+
+def case_manage(scene):
+    scene.new_database()
+    judged_by(scene, "manage", scene.queue())
+
+
+def case_every_function(scene):
+    """Each function of the reference has a typed call of its name, and each call is tested."""
+    def texts(*names):
+        return "".join(pathlib.Path(TOP, name).read_text(encoding="utf-8") for name in names)
+
+    functions = set(re.findall(r"^(?:procedure )?tq_(\w+)\(", texts("docs/reference.md"), re.M))
+    headers = "clients/cpp/include/tq/"
+    declared = set(re.findall(r"\b(\w+)\(Connection &connection", texts(headers + "calls.hpp", headers + "manage.hpp")))
+    scene.same(functions - declared, {"claim_any"}, "every function has a typed call; claim calls tq_claim_any")
+    tests = "clients/cpp/test/"
+    called = set(re.findall(r"tq::(\w+)\(", texts(tests + "calls.cpp", tests + "manage.cpp")))
+    scene.same((len(functions) > 60, declared - called), (True, set()), "every typed call has a test")
 
 
 def case_shared(scene):
