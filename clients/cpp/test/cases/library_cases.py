@@ -144,6 +144,26 @@ def case_lost_lease(scene):
               "the result of a lost lease is dropped", f"{code} {scene.get(job)} {out} {err}")
 
 
+def case_busy_job(scene):
+    """Another transaction holds the job when its handler ends. The finish is repeated."""
+    queue = scene.queue()
+    job = scene.enqueue(queue, kind="stop and complete")
+    process = worker(scene, queue, "lease_ms=1500", name="busy")
+    running(scene, queue, 1)
+    blocker = scene.connect()
+    blocker.autocommit = False
+    with blocker.cursor() as cur:
+        cur.execute("SELECT tq_heartbeat(id, lease, checkpoint => '1') FROM tq_get(%s)", (job,))
+    scene.query("SELECT tq_cancel(%s)", job)
+    refused = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'busy' AND query LIKE '%tq_complete%' AND state = 'idle'"
+    scene.until(lambda: scene.value(refused) == 1, "a finish that is refused for now")
+    scene.same(scene.get(job), "running", "a job that another transaction holds is not finished")
+    blocker.commit()
+    blocker.close()
+    scene.same((scene.wait_state(job, "succeeded", "cancelled"), scene.end(process, signal.SIGTERM)[::2]), ("succeeded", (0, "")),
+               "its finish is repeated until that has ended")
+
+
 def case_stop(scene):
     queue = scene.queue()
     jobs = [scene.enqueue(queue, kind=kind) for kind in ("stop", "forever", "stop")]
