@@ -55,7 +55,7 @@ struct Command
 		kView,	  // a view
 	};
 
-	const char *path; // words, such as "queue list"
+	const char *path; // words, such as "queue list". Of rows that have the same, the first that has all that is given.
 	const char *help;
 	const char *example; // its arguments in an example
 	Kind kind;
@@ -71,6 +71,9 @@ using Given = std::map<std::string, std::vector<std::string>>; // by the name of
 
 // The statement of a command with these arguments.
 tq::Statement statement_of(const Command &command, const Given &given);
+
+// What a user listed; "-" stands for the lines of standard input.
+std::vector<std::string> listed(const std::vector<std::string> &given);
 
 // Prints rows as a table, or as JSON.
 void print_table(const tq::Result &rows);

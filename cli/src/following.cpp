@@ -9,6 +9,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
+#include <charconv>
 #include <iostream>
 
 namespace cli
@@ -55,26 +56,45 @@ tq::Task<> through_interruptions(const Global &global, tq::Connection &connectio
 	}
 }
 
-tq::Task<int> get(Global global, std::int64_t id, bool wait, std::string timeout)
+struct GetOptions
 {
+	std::vector<std::string> ids;
+	bool wait = false, first = false;
+	std::string timeout;
+};
+
+std::int64_t id_of(const std::string &text)
+{
+	std::int64_t id = 0;
+	const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
+	if (error != std::errc() || end != text.data() + text.size())
+		throw std::invalid_argument("\"" + text + "\" is not the id of a job");
+	return id;
+}
+
+tq::Task<int> get(Global global, GetOptions options)
+{
+	std::vector<std::int64_t> ids;
+	for (const std::string &id : listed(options.ids))
+		ids.push_back(id_of(id));
 	using Clock = std::chrono::steady_clock;
 	std::optional<Clock::time_point> until;
-	if (!timeout.empty())
-		until = Clock::now() + parse_duration(timeout);
+	if (!options.timeout.empty())
+		until = Clock::now() + parse_duration(options.timeout);
 	tq::Connection connection = co_await connect(global);
-	const std::vector<std::int64_t> ids(1, id);
 	const auto ended = [&]() -> tq::Task<> {
 		std::optional<tq::Duration> longest;
 		if (until)
 			longest = std::max(std::chrono::duration_cast<tq::Duration>(*until - Clock::now()), tq::Duration());
-		co_await tq::wait_jobs(connection, ids, longest);
+		co_await tq::wait_jobs(connection, ids, longest, options.first);
 	};
-	if (wait)
+	if (options.wait || options.first)
 		co_await through_interruptions(global, connection, ended);
+	const bool one = ids.size() == 1;
 	tq::Statement statement;
-	statement.sql = "SELECT * FROM tq_get($1::bigint)";
-	statement.values.push_back(tq::value(id));
-	co_await run_and_print(connection, std::move(statement), Command::kRow, global.json);
+	statement.sql = one ? "SELECT * FROM tq_get($1::bigint)" : "SELECT * FROM tq_outcomes($1::bigint[])";
+	statement.values.push_back(one ? tq::value(ids.front()) : tq::value(ids));
+	co_await run_and_print(connection, std::move(statement), one ? Command::kRow : Command::kRows, global.json);
 	co_return 0;
 }
 
@@ -119,21 +139,20 @@ tq::Task<int> tail(Global global, std::optional<std::string> queue, std::optiona
 
 void add_following(CLI::App &app, const Global &global, Action &action)
 {
+	auto wanted = std::make_shared<GetOptions>();
+	CLI::App *sub = add_path(app, "get", "Show a job, or states and results of several", "42 43 --wait --timeout 1m");
+	sub->add_option("ID", wanted->ids, "a job; - reads one from each line of standard input")->required();
+	sub->add_flag("--wait", wanted->wait, "wait until all have ended");
+	sub->add_flag("--first", wanted->first, "wait until one has ended");
+	sub->add_option("--timeout", wanted->timeout, "for at most this time")->type_name("LENGTH");
+	sub->callback([wanted, &global, &action] { action = [wanted, &global] { return tq::run(get(global, *wanted)); }; });
+
 	struct Arguments
 	{
-		std::int64_t id = 0, count = 0;
-		bool wait = false;
-		std::string timeout, queue, after;
+		std::int64_t count = 0;
+		std::string queue, after;
 	};
 	auto given = std::make_shared<Arguments>();
-	CLI::App *sub = add_path(app, "get", "Show a job", "42 --wait --timeout 1m");
-	sub->add_option("ID", given->id, "the job")->required();
-	sub->add_flag("--wait", given->wait, "wait until it has ended");
-	sub->add_option("--timeout", given->timeout, "for at most this time")->type_name("LENGTH");
-	sub->callback([given, &global, &action] {
-		action = [given, &global] { return tq::run(get(global, given->id, given->wait, given->timeout)); };
-	});
-
 	sub = add_path(app, "tail", "Follow what happens to jobs of queues with change_retention", "mail");
 	sub->add_option("QUEUE", given->queue, "the queue; else all");
 	sub->add_option("--after", given->after, "begin after this cursor; else now");

@@ -3,8 +3,12 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <iostream>
 #include <iterator>
+#include <span>
+#include <stdexcept>
+#include <string_view>
 
 namespace cli
 {
@@ -28,14 +32,6 @@ std::string upper(std::string name)
 
 std::string standard_input() { return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()}; }
 
-std::vector<std::string> lines_of_input()
-{
-	std::vector<std::string> lines;
-	for (std::string line; std::getline(std::cin, line);)
-		lines.push_back(line);
-	return lines;
-}
-
 tq::Value value_of(const Field &field, const Given &given)
 {
 	const auto found = given.find(field.name);
@@ -44,13 +40,94 @@ tq::Value value_of(const Field &field, const Given &given)
 	if (field.shape == Shape::kList)
 		return tq::value(found->second);
 	if (field.shape == Shape::kEach)
-		return tq::value(found->second.front() == "-" ? lines_of_input() : found->second);
+		return tq::value(listed(found->second));
 	if (found->second.front() == "-" && field.name == std::string("payload"))
 		return standard_input();
 	return found->second.front();
 }
 
+// Of commands with one path.
+using Forms = std::span<const Command>;
+
+const Command &form_for(Forms forms, const Given &given)
+{
+	for (const Command &form : forms)
+	{
+		const auto has = [&form](const Given::value_type &one) {
+			return one.second.empty() || std::any_of(form.fields.begin(), form.fields.end(),
+													 [&one](const Field &field) { return one.first == field.name; });
+		};
+		if (std::all_of(given.begin(), given.end(), has))
+			return form;
+	}
+	throw std::invalid_argument(std::string("these options of tq ") + forms[0].path + " cannot be used together");
+}
+
+void add_field(CLI::App &sub, const Field &field, std::vector<std::string> &into)
+{
+	const auto set = [&into](const std::string &text) { into = {text}; };
+	const std::string option = "--" + dashed(field.name);
+	switch (field.shape)
+	{
+		case Shape::kRequired:
+		case Shape::kOptional:
+			sub.add_option_function<std::string>(upper(field.name), set, field.help)
+				->required(field.shape == Shape::kRequired);
+			break;
+		case Shape::kSpread:
+			sub.add_option(upper(field.name), into, field.help)->expected(1, 8)->required();
+			break;
+		case Shape::kEach:
+			sub.add_option(upper(field.name), into, field.help)->required();
+			break;
+		case Shape::kList:
+			sub.add_option(option, into, field.help)->allow_extra_args(false)->type_name(upper(field.type));
+			break;
+		case Shape::kOption:
+			sub.add_option_function<std::string>(option, set, field.help)->type_name(upper(field.type));
+			break;
+		case Shape::kFlag:
+			sub.add_flag_callback(
+				option, [&into] { into = {"t"}; }, field.help);
+			break;
+	}
+}
+
+void add_command(CLI::App &app, const Global &global, Action &action, Forms forms)
+{
+	CLI::App *sub = add_path(app, forms[0].path, forms[0].help, forms[0].example);
+	auto given = std::make_shared<Given>();
+	for (const Command &form : forms)
+	{
+		for (const Field &field : form.fields)
+		{
+			const auto [place, is_new] = given->try_emplace(field.name);
+			if (is_new)
+				add_field(*sub, field, place->second);
+		}
+	}
+	sub->callback([forms, &global, &action, given] {
+		action = [forms, &global, given] {
+			return tq::run([](const Command &what, const Global &how, Given arguments) -> tq::Task<int> {
+				tq::Connection connection = co_await connect(how);
+				co_await run_and_print(connection, statement_of(what, arguments), what.kind, how.json);
+				co_return 0;
+			}(form_for(forms, *given), global, *given));
+		};
+	});
+}
+
 } // namespace
+
+std::vector<std::string> listed(const std::vector<std::string> &given)
+{
+	if (given.front() != "-")
+		return given;
+	std::vector<std::string> lines;
+	for (std::string line; std::getline(std::cin, line);)
+		lines.push_back(line);
+	return lines;
+}
 
 tq::Statement statement_of(const Command &command, const Given &given)
 {
@@ -140,49 +217,12 @@ CLI::App *add_path(CLI::App &app, const std::string &path, const std::string &he
 
 void add_table_commands(CLI::App &app, const Global &global, Action &action)
 {
-	for (const Command &command : kCommands)
+	for (std::size_t first = 0, last = 0; first < kCommands.size(); first = last)
 	{
-		CLI::App *sub = add_path(app, command.path, command.help, command.example);
-		auto given = std::make_shared<Given>();
-		for (const Field &field : command.fields)
-		{
-			std::vector<std::string> &into = (*given)[field.name];
-			const auto set = [&into](const std::string &text) { into = {text}; };
-			const std::string option = "--" + dashed(field.name);
-			switch (field.shape)
-			{
-				case Shape::kRequired:
-				case Shape::kOptional:
-					sub->add_option_function<std::string>(upper(field.name), set, field.help)
-						->required(field.shape == Shape::kRequired);
-					break;
-				case Shape::kSpread:
-					sub->add_option(upper(field.name), into, field.help)->expected(1, 8)->required();
-					break;
-				case Shape::kEach:
-					sub->add_option(upper(field.name), into, field.help)->required();
-					break;
-				case Shape::kList:
-					sub->add_option(option, into, field.help)->allow_extra_args(false)->type_name(upper(field.type));
-					break;
-				case Shape::kOption:
-					sub->add_option_function<std::string>(option, set, field.help)->type_name(upper(field.type));
-					break;
-				case Shape::kFlag:
-					sub->add_flag_callback(
-						option, [&into] { into = {"t"}; }, field.help);
-					break;
-			}
-		}
-		sub->callback([&command, &global, &action, given] {
-			action = [&command, &global, given] {
-				return tq::run([](const Command &what, const Global &how, Given arguments) -> tq::Task<int> {
-					tq::Connection connection = co_await connect(how);
-					co_await run_and_print(connection, statement_of(what, arguments), what.kind, how.json);
-					co_return 0;
-				}(command, global, *given));
-			};
-		});
+		const std::string_view path = kCommands[first].path;
+		while (last < kCommands.size() && path == kCommands[last].path)
+			++last;
+		add_command(app, global, action, Forms(kCommands).subspan(first, last - first));
 	}
 }
 

@@ -41,6 +41,46 @@ def case_enqueue_many_and_keys(scene):
     scene.same(scene.run("free-key", queue, "b"), (0, "f\n", ""), "tq free-key tells that a key was free")
 
 
+def case_get_several(scene):
+    queue = scene.queue()
+    jobs = [scene.enqueue(queue, kind=kind) for kind in ("a", "b")]
+    ids = [str(job) for job in jobs] + ["999999999"]
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query ~ 'tq_wait_jobs' AND pid <> pg_backend_pid()"
+    first, every = (scene.start(scene.tq, "get", *ids[:2], how, "--json") for how in ("--first", "--wait"))
+    scene.until(lambda: scene.value(waits) == 2, "both wait")
+    scene.end(scene.start(scene.tq, "work", queue, "--kind", "b", "--once", "--", "echo", "5"))
+    scene.same([(row["state"], row["result"]) for row in json.loads(scene.end(first)[1])], [("ready", None), ("succeeded", 5)],
+               "tq get --first waits for the first of several jobs")
+    scene.query("SELECT tq_cancel(%s, 'by hand')", jobs[0])
+    scene.same([(row["id"], row["state"], row["error"]) for row in json.loads(scene.end(every)[1])],
+               [(jobs[0], "cancelled", "by hand"), (jobs[1], "succeeded", None)], "tq get --wait waits for all of them")
+    lines = scene.start("sh", "-c", 'printf "%s\\n%s\\n%s\\n" "$1" "$2" "$3" | "$0" get - --wait --timeout 1m', scene.tq, *ids)
+    shown = [line.split() for line in scene.end(lines)[1].splitlines()]
+    scene.same([words[:2] for words in shown], [["id", "state"], [ids[0], "cancelled"], [ids[1], "succeeded"], [ids[2]]],
+               "tq get - reads ids from lines; a job that does not exist has no state")
+    scene.same(scene.run("get", "1", "one")[0], 2, "an id is a number")
+
+
+def case_dead_letters(scene):
+    queue = scene.queue()
+    parent = scene.enqueue(queue, kind="p")
+    child = scene.enqueue(queue, kind="c", depends_on=[parent])
+    other = scene.enqueue(queue, kind="p")
+    scene.query("SELECT tq_fail(id, lease, CASE id WHEN %s THEN 'no answer from 10.0.0.1' ELSE 'broken' END, fatal => true) "
+                "FROM tq_claim(%s, 9)", parent, queue)
+    scene.wait_state(child, "cancelled")
+    error = next(row["error"] for row in json.loads(scene.run("dead", "groups", queue, "--json")[1]) if row["example"] == parent)
+    scene.same(([row["id"] for row in json.loads(scene.run("list", queue, "--error", error, "--json")[1])],
+                json.loads(scene.run("dead", "retry", queue, "--error", error, "--with-children", "--json")[1])["changed"],
+                [scene.get(job) for job in (parent, child, other)]),
+               ([parent], 1, ["ready", "blocked", "dead"]), "tq dead retry --error --with-children retries jobs with an error, and those below")
+    scene.same((json.loads(scene.run("dead", "purge", queue, "dead", "--error", "other", "--json")[1])["changed"],
+                json.loads(scene.run("dead", "purge", queue, "dead", "--json")[1])["jobs"], scene.get(other)), (0, 1, "purged"),
+               "tq dead purge takes an error, too")
+    code, _, err = scene.run("dead", "retry", queue, "--error", error, "--to-queue", "elsewhere")
+    scene.say(code == 2 and "cannot be used together" in err, "options of different functions are refused", f"{code} {err}")
+
+
 def case_import_delayed_job(scene):
     """The table has rows of each kind. Its own workers and those of tq drain both."""
     def delayed_job(*arguments):
@@ -102,14 +142,17 @@ def case_every_command(scene):
         ["list", queue, "--state", "ready", "--kind", "k", "--search", '{"n": 1}'], ["history", job], ["explain", job],
         ["reschedule", job, "--priority", "3"], ["cancel", job, "--reason", "r"], ["retry", job, "--with-children"],
         ["enqueue-info", queue], ["enqueue-many", queue, "1"], ["find", queue, "a"], ["free-key", queue, "a"], ["cancel-jobs", job],
-        ["cancel-many", queue, "--kind", "none"], ["retry-many", queue, "--dry-run"], ["running", queue],
-        ["dead", "list", queue], ["dead", "groups", queue], ["dead", "retry", queue, "--kind", "k"], ["dead", "purge", queue, "dead"],
+        ["cancel-many", queue, "--kind", "none"], ["retry-many", queue, "--dry-run", "--error", "e", "--with-children"],
+        ["reschedule-many", queue, "--kind", "none", "--priority", "1"], ["purge-many", queue, "dead", "--error", "e"], ["graph", job],
+        ["running", queue], ["dead", "list", queue], ["dead", "groups", queue, "--max-jobs", "5"], ["audit", queue],
+        ["dead", "retry", queue, "--kind", "k", "--with-children"], ["dead", "purge", queue, "dead"],
         ["queue", "list"], ["queue", "show", queue], ["queue", "create", "made", '{"priority": 3}'], ["queue", "set", "made", "{}"],
         ["queue", "pause", "made", "--until", "2100-01-01"], ["queue", "resume", "made"], ["queue", "purge", "made", "all"],
+        ["queue", "limit-group", "made", "g", "--max-running", "3"], ["queue", "series", "made", "--since", "5 min"],
         ["queue", "drop", "made"], ["schedule", "add", "s", queue, "{}", "--cron", "0 3 * * *", "--timezone", "Europe/Berlin"],
         ["schedule", "list"], ["schedule", "pause", "s"], ["schedule", "resume", "s"], ["schedule", "run", "s"],
         ["schedule", "next", "0 3 * * *", "--n", "2"], ["schedule", "remove", "s"], ["worker", "list"], ["worker", "drain", "w9"],
-        ["worker", "undrain", "w9"], ["grant", queue, "tq_cpp_role", "consume", "produce"], ["grants", "--queue", queue],
+        ["worker", "undrain", "w9"], ["worker", "release", "w9"], ["grant", queue, "tq_cpp_role", "consume", "produce"], ["grants", "--queue", queue],
         ["revoke", queue, "tq_cpp_role", "consume", "produce"], ["check"], ["man"], ["completion", "bash"],
         ["bench", "--jobs", "100", "--queue", queue],
         ["top", "--interval", "100ms"],
