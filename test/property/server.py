@@ -81,7 +81,8 @@ class Server:
 
     def call(self, who, sql, *args):
         """Rows, or an Answer for an error. The observer's statements are not logged."""
-        with self.connection(who).cursor() as cur:
+        conn = self.connection(who)
+        with conn.cursor() as cur:
             text = cur.mogrify(sql, args).decode()
             try:
                 cur.execute(text)
@@ -93,7 +94,8 @@ class Server:
                     self.note(f"{who}: {text}  --> {error.pgcode} {error.diag.message_primary}")
                 raise Answer(error) from None
         if who != "observer":
-            self.note(f"{who}: {text}  --> {rows}")
+            self.note("  ".join([f"{who}: {text}  --> {rows}", *(notice.strip() for notice in conn.notices)]))
+        conn.notices.clear()
         return rows
 
     # --- time: this machine's clock plus an offset
