@@ -78,7 +78,7 @@ class Guide(Case):
     def test_page_of_the_package(self):
         code, = re.findall(r"^```python\n(.*?)^```$", (HERE.parent / "README.md").read_text(encoding="utf-8"), re.M | re.S)
         folder, process = self.module("hello", code)
-        said = subprocess.run([sys.executable, "hello.py"], cwd=folder, check=True, stdout=subprocess.PIPE, text=True,
+        said = subprocess.run([sys.executable, "-m", "hello"], cwd=folder, check=True, stdout=subprocess.PIPE, text=True,
                               env={**os.environ, "PGDATABASE": self.database}).stdout
         id = int(said.removeprefix("job "))
         self.ends(id, "succeeded")
