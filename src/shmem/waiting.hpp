@@ -27,8 +27,8 @@ struct Wanted
 // claim does.
 constexpr int most_pairs(int n) noexcept
 {
-	constexpr int kFew = core::kWaitersPerProc, kKinds = lengthof(Filter::kinds);
-	return n > kFew ? static_cast<int>(core::kWatcherPairs) : kFew * (kKinds + 1);
+	constexpr int kFew = core::kWaitersPerProc, kEach = lengthof(Filter::kinds);
+	return n > kFew ? static_cast<int>(core::kWatcherPairs) : kFew * (kEach + 1);
 }
 
 // Registers for these queues, whose kinds are at most most_pairs(n). `workers`: bits of the workers that it claims for.
