@@ -74,8 +74,6 @@ sub whole
 	is(unfinished($node, 'work', $database), $left, "$how: the journal has every job");
 	ok(until_true($node, qq{select ready + delayed + running = $left from tq_stats() where queue = 'work'}, 'all jobs are live', $database),
 		"$how: all of them are live");
-	until_true($node, q{select tq_metrics() ~ '\ntq_audits_total [1-9]'}, 'an audit', $database);
-	is(in_db($database, q{select value from tq_health() where item = 'jobs found again by audits'}), 0, "$how: audits find nothing that the restore explains");
 	my ($first) = take_all($node, 'work', 1, $database);
 	is($first, $top, "$how: overrides count");
 	is(in_db($database, "select state from tq_get((string_to_array('$dead', ','))[1]::bigint)"), 'dead', "$how: dead letters are there");
