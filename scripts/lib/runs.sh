@@ -39,10 +39,14 @@ tq_run_end() {
 	rm -rf "/tmp/tq.${1%%:*}"
 }
 
-# Ends runs that were killed, in this folder or another one.
+# Ends runs that were killed, in this folder or another one. Those of scripts/matrix are in a PID namespace of their own
+# and end with it.
 tq_runs_end_dead() {
 	{
-		grep -hzsE '^TQ_TEST_RUN=' /proc/[0-9]*/environ | tr '\0' '\n' | cut -d = -f 2-
+		_tq_space=$(readlink /proc/self/ns/pid)
+		for _tq_file in $(grep -lzsE '^TQ_TEST_RUN=' /proc/[0-9]*/environ); do
+			[ "$(readlink "${_tq_file%environ}ns/pid")" != "$_tq_space" ] || tr '\0' '\n' <"$_tq_file" | sed -n 's/^TQ_TEST_RUN=//p'
+		done 2>/dev/null
 		cat /tmp/tq.*/run 2>/dev/null
 	} | sort -u | while IFS= read -r _tq_dead; do
 		_tq_pid=${_tq_dead%%.*}
