@@ -55,6 +55,22 @@ def case_slow(front):
         front.same(idle.recv(65536), b"", "a connection without a request is closed")
 
 
+def case_slow_reader(front):
+    front.gateway("--request-timeout", "0.5")
+    queue = front.queue()
+    jobs = [front.enqueue(queue, "x" * 900000) for _ in range(10)]
+    with socket.socket() as reader:
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        reader.connect(("127.0.0.1", front.port))
+        body = b'{"max_jobs": 10}'
+        reader.sendall(b"POST /v1/queues/%b:claim HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" %
+                       (queue.encode(), len(body), body))
+        front.until(lambda: front.value("SELECT count(*) FROM unnest(%s) i, tq_history(i) WHERE event = 'released'", jobs) == 10, "its jobs are given back")
+        front.until(lambda: front.metric("tq_gateway_clients") == 1, "it is cut off")
+    front.same({(front.get(job), front.get(job, "attempt")) for job in jobs}, {("ready", 0)},
+               "a client that does not read its answer is cut off, its jobs are given back, and their attempts do not count")
+
+
 def case_many_clients(front):
     front.gateway("--max-clients-per-address", "5")
     held = [socket.create_connection(("127.0.0.1", front.port), PATIENCE) for _ in range(5)]

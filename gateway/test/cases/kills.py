@@ -1,5 +1,6 @@
-"""Two gateways behind HAProxy, and clients that keep a ledger: gateways and server are killed, connections are cut. The
-checker of test/chaos compares ledger and journal."""
+"""Two gateways behind HAProxy, and clients that keep a ledger: gateways and server are killed, connections are cut, slow or
+end within a request. The checker of test/chaos compares ledger and journal."""
+import collections
 import datetime
 import http.client
 import json
@@ -32,6 +33,7 @@ backend gateways
 """
 PRODUCERS, WORKERS = 3, 5
 LEASE = 3   # seconds
+WAYS = {"whole": 88, "slow": 4, "truncated": 4, "cut": 4}   # of requests, in percent
 
 
 def free_port():
@@ -63,7 +65,8 @@ class Crowd:
         self.ledger = Ledger(front.file("ledger"))
         self.lock = threading.Lock()
         self.producing, self.working = threading.Event(), threading.Event()     # set: stop
-        self.told = self.cut = self.repeated = 0
+        self.told = self.repeated = 0
+        self.ways = collections.Counter()
         self.producers = [threading.Thread(target=self.produce, args=(n,), daemon=True) for n in range(PRODUCERS)]
         self.workers = [threading.Thread(target=self.work, args=(n,), daemon=True) for n in range(WORKERS)]
         for thread in self.producers + self.workers:
@@ -73,12 +76,24 @@ class Crowd:
         with self.lock:
             self.ledger.note(*map(str, words))
 
-    def ask(self, path, body, headers=None, cut=False):
-        """Status and answer; (0, None) if there is no answer. cut: the connection is closed before one can come."""
+    def ask(self, dice, path, body, headers=None):
+        """Status and answer; (0, None) if there is no answer. The dice decide whether the connection is closed within the request
+        (truncated) or before an answer can come (cut)."""
+        way, = dice.choices(list(WAYS), WAYS.values())
+        self.ways[way] += 1
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        data = json.dumps(body).encode()
         try:
-            connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json", **(headers or {})})
-            if cut:
+            connection.putrequest("POST", path)
+            for header in {"Content-Type": "application/json", "Content-Length": len(data), **(headers or {})}.items():
+                connection.putheader(*header)
+            connection.endheaders(data[:1])
+            if way == "truncated":
+                return 0, None
+            if way == "slow":
+                time.sleep(0.1)     # sleeps: a slow client
+            connection.send(data[1:])
+            if way == "cut":
                 return 0, None
             answer = connection.getresponse()
             return answer.status, json.loads(answer.read() or b"null")
@@ -91,7 +106,7 @@ class Crowd:
         """Asks again while nobody answers, or the answer is that it is not possible now."""
         dice, tries = random.Random(path), 0
         while True:
-            status, answer = self.ask(path, body, headers, cut=dice.random() < 0.03)
+            status, answer = self.ask(dice, path, body, headers)
             if status not in (0, 502, 503, 504):
                 self.repeated += tries > 0
                 return status, answer
@@ -113,10 +128,8 @@ class Crowd:
         dice = random.Random(n)
         who = f"w{n}"
         while not self.working.is_set():
-            cut = dice.random() < 0.05
-            self.cut += cut
-            status, answer = self.ask(f"/v1/queues/{self.queue}:claim", {"max_jobs": dice.randint(1, 4), "worker": who, "lease_for": f"{LEASE} s", "wait": "1 s"},
-                                      cut=cut)
+            status, answer = self.ask(dice, f"/v1/queues/{self.queue}:claim",
+                                      {"max_jobs": dice.randint(1, 4), "worker": who, "lease_for": f"{LEASE} s", "wait": "1 s"})
             if status != 200:
                 time.sleep(0.02)    # poll
                 continue
@@ -124,14 +137,15 @@ class Crowd:
                 place = (job["id"], job["lease"].split(".")[1], job["attempt"])
                 self.note(who, "start", *place, f"{seconds(job['lease_expires_at']):.6f}", job["payload"]["t"], LEASE)
             for job in answer["jobs"]:
-                self.finish(who, job, dice.random())
+                self.finish(who, job, dice)
 
-    def finish(self, who, job, chance):
+    def finish(self, who, job, dice):
+        chance = dice.random()
         place = (job["id"], job["lease"].split(".")[1], job["attempt"])
         verb, body = ("complete", {}) if chance > 0.1 else ("fail", {"error": "no luck", "retry_in": "50 ms"}) if chance > 0.03 else ("release", {})
         while True:
             self.note(who, "end", *place, verb)
-            status, answer = self.ask(f"/v1/leases/{job['lease']}:{verb}", body)
+            status, answer = self.ask(dice, f"/v1/leases/{job['lease']}:{verb}", body)
             if status not in (0, 502, 503, 504):
                 break
             time.sleep(0.02)    # poll
@@ -191,5 +205,5 @@ def case_killed(front):
     given_back = crowd.end()
     wrong = crowd.ledger.judge(front)
     front.say(not wrong and crowd.told > 700, "after kills of gateways, sessions and the server, and cut connections, the checker finds nothing", wrong)
-    front.say(crowd.cut > 10 and crowd.repeated > 10 and given_back > 0, "connections were cut, calls repeated, jobs given back",
-              (crowd.cut, crowd.repeated, given_back))
+    front.say(min(crowd.ways[way] for way in WAYS) > 10 and crowd.repeated > 10 and given_back > 0,
+              "connections were cut, slow and truncated, calls repeated, jobs given back", (crowd.ways, crowd.repeated, given_back))

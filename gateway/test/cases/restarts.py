@@ -7,6 +7,7 @@ import signal
 import threading
 
 from kills import free_port, note_given_back, seconds
+from polls import connections
 from scene import PATIENCE, Ledger
 
 CLIENTS, QUEUES, JOBS = 5000, 20, 200   # jobs: in each round
@@ -89,6 +90,7 @@ def case_restarts_under_polls(front):
     process = begin()
     polls = Polls(front, queues, port)
     all_wait("at first")
+    front.say(connections(front) <= 8, f"{CLIENTS} claims wait on at most eight connections", connections(front))
     round_of_jobs("first")
     process.send_signal(signal.SIGHUP)
     while "read the files again" not in process.stderr.readline():
