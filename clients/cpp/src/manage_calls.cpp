@@ -57,7 +57,7 @@ ListedJob listed(const Result &rows, int row)
 	job.state = rows.text(row, "state");
 	job.priority = int(rows.integer(row, "priority"));
 	job.attempt = int(rows.integer(row, "attempt"));
-	job.max_attempts = int(rows.integer(row, "max_attempts"));
+	job.max_attempts = rows.optional_integer(row, "max_attempts");
 	job.run_at = rows.time(row, "run_at");
 	job.enqueued_at = rows.time(row, "enqueued_at");
 	job.expires_at = rows.time(row, "expires_at");

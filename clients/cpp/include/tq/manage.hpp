@@ -30,7 +30,8 @@ struct ListedJob
 	std::string queue;
 	std::optional<std::string> kind;
 	std::string state;
-	int priority = 0, attempt = 0, max_attempts = 0;
+	int priority = 0, attempt = 0;
+	std::optional<std::int64_t> max_attempts; // empty: those of the queue
 	std::optional<Time> run_at, enqueued_at, expires_at;
 	std::optional<std::string> worker, group_key, unique_key;
 	std::vector<std::string> tags;
