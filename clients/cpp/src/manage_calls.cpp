@@ -145,7 +145,9 @@ Task<Changed> retry_where(Connection &connection, std::optional<std::string> que
 Task<Changed> purge_many(Connection &connection, std::optional<std::string> queue, EndedConditions conditions,
 						 bool dry_run)
 {
-	return changed(connection, "tq_purge_many", condition_arguments(queue, conditions), dry_run);
+	std::vector<Argument> arguments = condition_arguments(queue, conditions);
+	arguments[1].null_too = true; // the state has no default
+	return changed(connection, "tq_purge_many", std::move(arguments), dry_run);
 }
 
 Task<std::int64_t> retry_many(Connection &connection, std::string queue, RetryManyOptions options)
