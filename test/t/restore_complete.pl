@@ -74,6 +74,7 @@ sub whole
 	is(unfinished($node, 'work', $database), $left, "$how: the journal has every job");
 	ok(until_true($node, qq{select ready + delayed + running = $left from tq_stats() where queue = 'work'}, 'all jobs are live', $database),
 		"$how: all of them are live");
+	is(in_db($database, 'select tq_reload()'), 0, "$how: an audit finds nothing that the restore explains");
 	my ($first) = take_all($node, 'work', 1, $database);
 	is($first, $top, "$how: overrides count");
 	is(in_db($database, "select state from tq_get((string_to_array('$dead', ','))[1]::bigint)"), 'dead', "$how: dead letters are there");
