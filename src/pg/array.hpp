@@ -16,25 +16,25 @@ template <class T> struct Array
 {
 	T *data = nullptr;
 	int64 n = 0;
-	int64 room = 0; // a power of two
+	int64 capacity = 0; // a power of two
 
 	// Reserves memory for `more` elements, so that push() cannot fail.
 	void reserve(MemoryContext context, int64 more)
 	{
-		if (n + more <= room)
+		if (n + more <= capacity)
 			return;
-		int64 to = std::max<int64>(room * 2, 16);
+		int64 to = std::max<int64>(capacity * 2, 16);
 		while (to < n + more)
 			to *= 2;
 		const Size bytes = mul_size(sizeof(T), static_cast<Size>(to));
 		data = static_cast<T *>(data == nullptr ? MemoryContextAllocHuge(context, bytes) : repalloc_huge(data, bytes));
-		room = to;
+		capacity = to;
 	}
 
 	// Requires reserved memory.
 	T &push(const T &value) noexcept
 	{
-		Assert(n < room);
+		Assert(n < capacity);
 		return data[n++] = value;
 	}
 

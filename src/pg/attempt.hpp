@@ -14,9 +14,9 @@ namespace tq
 
 enum class Tried : uint8
 {
-	done,
-	refused,
-	failed,
+	done,	 // the work returned true
+	refused, // the work returned false
+	failed,	 // the work raised an error
 };
 
 // Runs `what` in a subtransaction, and rolls it back if `what` returns false or raises. An error goes to *error, or to
@@ -73,10 +73,11 @@ Tried attempt_read(What &&what, ErrorData **error)
 	return tried;
 }
 
-// Runs `what`, which begins and ends transactions. Returns refused if the worker must exit. After an error, rolls back
-// the transaction and reports the error if loud() is true. Raises the error again if mine() is false.
-template <class What, class Mine, class Loud>
-Tried guard(What &&what, Mine &&mine, Loud &&loud)
+// For workers: runs `what`, which begins and ends transactions, and returns false if the worker must exit. After an
+// error, rolls back the transaction, and reports the error if reports() is true. Raises the error again if handles() is
+// false. Both are called while the error is current (geterrcode()).
+template <class What, class Handles, class Reports>
+Tried guard(What &&what, Handles &&handles, Reports &&reports)
 {
 	const MemoryContext outside = CurrentMemoryContext;
 	volatile Tried result = Tried::failed;
@@ -86,10 +87,10 @@ Tried guard(What &&what, Mine &&mine, Loud &&loud)
 	}
 	PG_CATCH();
 	{
-		if (!mine())
+		if (!handles())
 			PG_RE_THROW();
 		MemoryContextSwitchTo(outside);
-		if (loud())
+		if (reports())
 			EmitErrorReport();
 		FlushErrorState();
 		AbortCurrentTransaction();
@@ -100,10 +101,10 @@ Tried guard(What &&what, Mine &&mine, Loud &&loud)
 	return result;
 }
 
-template <class What, class Mine>
-Tried guard(What &&what, Mine &&mine)
+template <class What, class Handles>
+Tried guard(What &&what, Handles &&handles)
 {
-	return guard(what, mine, [] { return true; });
+	return guard(what, handles, [] { return true; });
 }
 
 template <class What>

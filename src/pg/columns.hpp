@@ -1,7 +1,7 @@
 // Finds the columns of a row by name and type. Owners can alter tables, composite types and views with tq's trigger, so
-// match_columns() checks their descriptors before values are written or read. pg/relation.hpp, pg/rows.hpp and
-// pg/spi.hpp call it for tables, for rows of functions and for SPI results.
-// Regime: PG; raises nothing. Locks: none.
+// match_columns() checks their descriptors before values are written or read. pg/relation.hpp calls it for tables,
+// pg/rows.hpp for rows of functions and triggers.
+// Regime: PG; returns a mismatch, which the caller raises. Locks: none.
 #pragma once
 
 #include "pg/prelude.hpp"

@@ -1,4 +1,4 @@
-// The only file that depends on PostgreSQL's version (15 to 18). Regime: PG.
+// The only file that tests PG_VERSION_NUM (15 to 18). Regime: PG.
 #pragma once
 
 #if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 190000
@@ -8,7 +8,7 @@
 namespace tq::pg
 {
 
-// Whether the current transaction has given an older relation another file.
+// Whether the current transaction has rewritten (given a new file to) a relation that it did not create.
 inline bool rewritten_here(Relation rel)
 {
 #if PG_VERSION_NUM < 160000

@@ -20,7 +20,7 @@ bool extension_facts(Oid extension, ExtensionFacts *facts);
 // True if the extension does not exist and no open transaction is creating it.
 bool extension_gone(Oid extension);
 
-// The extension that a function belongs to. Raises undefined_function if there is none.
+// The extension that a function belongs to. Raises undefined_function unless that is tq.
 Oid extension_of(Oid function);
 
 } // namespace tq::pg

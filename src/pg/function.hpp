@@ -28,8 +28,8 @@
 namespace tq::pg
 {
 
-// Raises unless the called function is a member of an extension (its symbol makes that tq). Also raises in a parallel
-// worker, because an owner can mark a function parallel safe.
+// Raises unless the called function is a member of the extension tq. Also raises in a parallel worker, because an owner
+// can mark a function parallel safe, and in a trigger that tq's change of a table fired (refuse_in_own_statement).
 void check_call(FunctionCallInfo fcinfo);
 
 // The data of the trigger function `name`. Raises e_r_i_e_trigger_protocol_violated unless a trigger with this `timing`

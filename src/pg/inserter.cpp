@@ -24,7 +24,7 @@ struct Inserter
 	int nrequired;
 	AttrNumber *required; // columns that must not be null
 	int count; // rows in the batch
-	bool kept; // owned by the TableInfo
+	bool kept; // owned by the TableInfo; otherwise inserter_end() or, after an error, the caller's context frees it
 	bool busy; // between begin and end; if already set at begin, an error came between
 	TupleTableSlot *slots[kBatch];
 };
@@ -32,25 +32,27 @@ struct Inserter
 namespace
 {
 
-// True if users' functions occur. They may keep state for the length of a query, or be replaced.
-bool has_foreign_function(Node *node, void *)
+// True if the expression calls a user's function, which may keep state during a query, be replaced or insert rows.
+bool has_user_function(Node *node, void *)
 {
 	if (node == nullptr)
 		return false;
 	if (check_functions_in_node(
 			node, [](Oid function, void *) { return function >= FirstNormalObjectId; }, nullptr))
 		return true;
-	return walk_expression(node, has_foreign_function, nullptr);
+	return walk_expression(node, has_user_function, nullptr);
 }
 
+// True if the IndexInfo may serve several statements. Access methods other than btree keep a statement's state in it
+// (ii_AmCache). Expressions, exclusion constraints and predicates may call users' functions.
 bool can_be_kept(Relation index, const IndexInfo *info)
 {
 	return index->rd_rel->relam == BTREE_AM_OID && info->ii_Expressions == NIL && info->ii_ExclusionOps == nullptr &&
-		   !has_foreign_function(reinterpret_cast<Node *>(info->ii_Predicate), nullptr);
+		   !has_user_function(reinterpret_cast<Node *>(info->ii_Predicate), nullptr);
 }
 
-// Readers rely on NOT NULL, even where they deform a tuple. So a null is refused in each NOT NULL column, including
-// those that an administrator added or changed.
+// The heap does not check NOT NULL, but readers rely on it: JIT-compiled code takes such a column to have a value. So
+// check_required() refuses a null in each NOT NULL column, also in those that an administrator added or changed.
 void find_required(Inserter *ins, TupleDesc desc)
 {
 	ins->required = static_cast<AttrNumber *>(palloc(sizeof(AttrNumber) * static_cast<Size>(desc->natts)));

@@ -37,7 +37,8 @@ OwnerScope enter_role(Oid role)
 	GetUserIdAndSecContext(&scope.user, &scope.security);
 	scope.guc_level = NewGUCNestLevel();
 	scope.outside = CurrentMemoryContext;
-	// in a worker the owner must not defer code until the worker is a superuser again
+	// Outside the scope a worker may be a superuser. The restriction refuses deferred triggers and held cursors of the
+	// owner, whose code would run there.
 	SetUserIdAndSecContext(role, scope.security | SECURITY_LOCAL_USERID_CHANGE |
 									  (MyBgworkerEntry != nullptr ? SECURITY_RESTRICTED_OPERATION : 0));
 	static_cast<void>(set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION,
@@ -149,8 +150,8 @@ uint64 run(Statement &s, Datum *values, const char *nulls, long limit)
 	if (rc < 0)
 		elog(ERROR, "SPI failed on \"%s\": %s", s.text, SPI_result_code_string(rc));
 	const uint64 n = SPI_processed;
-	if (rc ==
-		SPI_OK_REWRITTEN) // a rule removed the statement: such a plan depends on no table, and would outlive the rule
+	// a rule removed the statement: such a plan depends on no table, and would outlive the rule
+	if (rc == SPI_OK_REWRITTEN)
 	{
 		SPI_freeplan(s.plan);
 		s.plan = nullptr;

@@ -1,4 +1,4 @@
-// Runs SPI on tq's tables as the extension's owner, for any caller, with a pinned search_path.
+// Runs SPI on tq's tables as the extension's owner, for any caller, with a fixed search_path.
 // Regime: PG. An error leaves the scope by transaction abort, which restores user and settings.
 #pragma once
 
@@ -55,14 +55,16 @@ struct Args
 	{}
 };
 
-// Runs a plan with a latest snapshot, regardless of the transaction's. Returns SPI's code. All that tq writes by SPI
-// comes here, so the triggers that refuse other writers know it.
+// Runs a plan with a latest snapshot, regardless of the transaction's. Returns SPI's code. tq writes through SPI only
+// by this function, which marks the statement as tq's own (fired_by_own_statement).
 int run_plan(SPIPlanPtr plan, Datum *values, const char *nulls, long limit);
 
-// For a trigger function of tq: whether a statement of tq itself fired it, and not a statement of a trigger on it.
+// For tq.reload_trigger(), which refuses rows that tq does not write: true if a statement of tq fired it. A statement
+// inside another trigger is not tq's own.
 bool fired_by_own_statement();
 
-// Runs one statement with a latest snapshot, regardless of the transaction's. Raises SPI's errors.
+// Runs one statement: one that writes by run_plan(), a read_only one with the active snapshot, such as that of
+// enter_owner(). Returns SPI's code; raises SPI's errors.
 int sql(const char *query, const Args &args, bool read_only, long limit);
 
 // The same in a scope of its own, for a statement that writes. Returns the number of rows processed.

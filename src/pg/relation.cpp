@@ -18,7 +18,7 @@ namespace
 {
 
 // 4-way associative: holds all tables that a session uses at a time, and stays bounded for a session that reads
-// hundreds of segments. The next miss frees invalid entries.
+// hundreds of segments.
 constexpr int kSets = 32;
 constexpr int kWays = 4;
 
@@ -55,7 +55,8 @@ void require_heap(Relation rel, const TableShape &shape)
 		ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE),
 						errmsg("relation \"%s\" is not an ordinary table", RelationGetRelationName(rel)),
 						errdetail("A %s table must be one, and use the access method heap.", shape.kind)));
-	// What is read for other sessions leaves out what this transaction wrote (committed_snapshot), which would be all.
+	// After a rewrite, as by ALTER TABLE, all rows count as written by this transaction. Reads for other sessions skip
+	// such rows (committed_snapshot() in residency/loader.cpp).
 	if (rewritten_here(rel))
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("table \"%s\" has been rewritten by this transaction", RelationGetRelationName(rel)),
@@ -101,14 +102,14 @@ void find_indexes(TableInfo *info, Relation rel, const TableShape &shape)
 	list_free(oids);
 }
 
-void forget(TableInfo **place)
+void forget(TableInfo **entry)
 {
-	TableInfo *info = *place;
-	*place = nullptr;
+	TableInfo *info = *entry;
+	*entry = nullptr;
 	MemoryContextDelete(info->context); // the TableInfo and its inserter live in it
 }
 
-// Most of these tables were dropped, and no caller asks for them again.
+// Frees the entries of dropped tables too, which no later lookup finds.
 void forget_invalid()
 {
 	for (auto &set : tables)
@@ -213,14 +214,14 @@ TableInfo *table_info(Relation rel, const TableShape &shape)
 	info->valid = invalidations == before && info->nindexes <= kMaxIndexes;
 	info->nindexes = std::min(info->nindexes, kMaxIndexes);
 
-	TableInfo **place = std::find(tables[set], tables[set] + kWays, nullptr);
-	if (place == tables[set] + kWays)
+	TableInfo **entry = std::find(tables[set], tables[set] + kWays, nullptr);
+	if (entry == tables[set] + kWays)
 	{
-		place = &tables[set][next_victim[set]++ % kWays];
-		forget(place);
+		entry = &tables[set][next_victim[set]++ % kWays];
+		forget(entry);
 	}
 	MemoryContextSetParent(info->context, CacheMemoryContext);
-	*place = info;
+	*entry = info;
 	return info;
 }
 

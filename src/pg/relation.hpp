@@ -44,13 +44,13 @@ struct TableShape
 
 struct Inserter;
 
-// A pointer stays valid until the next call of table_info(). An invalidation only clears `valid`, so the caller may
-// open indexes or fetch toasted values meanwhile.
+// A pointer stays valid until the next call of table_info(), for whatever table. An invalidation only clears `valid`,
+// so the caller may open indexes or fetch toasted values meanwhile.
 struct TableInfo
 {
 	Oid relid;
 	bool valid;
-	bool built; // by the last call of table_info(), from the catalogs
+	bool built; // the last call of table_info() read the catalogs, which is costly
 	bool insert_by_statement; // see pg/table_statements.hpp
 	bool delete_by_statement;
 	const TableShape *shape;
@@ -64,7 +64,8 @@ struct TableInfo
 
 // The cached facts of an open, locked table; read again after a relcache invalidation of the table or an index. They
 // are as reliable as the relcache's index list: locking the table processes every committed change, and CREATE INDEX
-// and REINDEX CONCURRENTLY wait for all lock holders (H32).
+// and REINDEX CONCURRENTLY wait for all lock holders (docs/adr/0004-cached-table-metadata.md). `shape` is a constant:
+// the cache keeps its address.
 TableInfo *table_info(Relation rel, const TableShape &shape);
 
 // Does the index of this pg_index row match the spec? An administrator's index may have fewer rows or another order.

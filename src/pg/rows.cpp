@@ -18,7 +18,7 @@ namespace
 			 errdetail("%s", sentence_of(m)), errhint("Undo what has been changed with ALTER TYPE or ALTER VIEW.")));
 }
 
-// False if it does not fit.
+// Fits a descriptor to the shape, or to the shape without its added columns.
 Mismatch match(TupleDesc desc, const RowShape &shape, RowType *out)
 {
 	*out = RowType{};

@@ -11,8 +11,8 @@ namespace tq::pg
 
 constexpr int kMaxRowColumns = 32;
 
-// The columns of a row, in the order of the function's values. The SQL of the release before lacks the last `added`
-// ones; then their values are left out.
+// The columns of a row, in the order of the function's values. Until ALTER EXTENSION UPDATE, the SQL may be that of
+// the previous release, which lacks the last `added` columns. Their values are left out then.
 struct RowShape
 {
 	int ncolumns;
@@ -61,6 +61,8 @@ struct RowType
 
 // The type of the called function's result, in the current memory context.
 RowType returned_row(FunctionCallInfo fcinfo, const RowShape &shape);
+// The type of a column of that result, such as a composite type; InvalidOid if there is no such column.
+Oid result_column_type(FunctionCallInfo fcinfo, const char *column);
 // A row type that the function makes, kept for the session: needs no catalog lookup.
 RowType made_row(const RowShape &shape);
 // The row type of a composite type.
@@ -86,8 +88,6 @@ struct RowSet
 		put(row.values, row.nulls);
 	}
 };
-// The type of a column of the called function's result; InvalidOid if it has none of that name.
-Oid result_column_type(FunctionCallInfo fcinfo, const char *column);
 // Call it before any change: its errors must have nothing to undo.
 RowSet begin_rows(FunctionCallInfo fcinfo, const RowShape &shape);
 

@@ -12,12 +12,12 @@ namespace tq::pg
 namespace
 {
 
-constexpr Size kMarkRoom = 60; // bytes of a cut mark
+constexpr Size kMarkBytes = 60; // reserved for the mark of a cut text
 
 // Cuts a text at the end of a character and appends a mark.
 char *marked(const char *start, int length, Size most, Size size)
 {
-	const int kept = pg_mbcliplen(start, length, static_cast<int>(most - kMarkRoom));
+	const int kept = pg_mbcliplen(start, length, static_cast<int>(most - kMarkBytes));
 	return psprintf("%.*s... [cut: it had %zu bytes]", kept, start, size);
 }
 

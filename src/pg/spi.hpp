@@ -1,5 +1,5 @@
 // Reads values from the result of SPI's last statement. Owners can alter the tables, so each value's type is checked
-// first. Only this file calls SPI_getbinval().
+// first. Code outside src/pg does not call SPI_getbinval() (scripts/check_descriptors).
 // Regime: PG; raises datatype_mismatch, not_null_violation. Locks: none.
 #pragma once
 
@@ -42,8 +42,8 @@ inline TimestampTz spi_time(uint64 row, const char *column, TimestampTz otherwis
 }
 
 // Copies in the current memory context; null for SQL's null. Rows written by hand may hold values of any size. A longer
-// text is cut (text_or_too_long) and a larger jsonb is replaced by a mark (cut_jsonb). Neither passes the checks for
-// values that tq writes.
+// text is cut to just over `most` bytes (text_or_too_long), and a larger jsonb is replaced by a mark (cut_jsonb). Such
+// a text or mark does not pass the checks for values that tq writes.
 constexpr Size kMostSpi = 1048576; // bytes
 const char *spi_text(uint64 row, const char *column, Size most = kMostSpi);
 Jsonb *spi_jsonb(uint64 row, const char *column, Size most = kMostSpi);

@@ -17,7 +17,7 @@ struct TableStatement
 namespace
 {
 
-bool executing = false;
+bool executing = false; // a statement of this file runs
 
 bool is_own_trigger(Oid function, Oid schema)
 {
@@ -25,7 +25,7 @@ bool is_own_trigger(Oid function, Oid schema)
 	return name != nullptr && std::strcmp(name, "reload_trigger") == 0;
 }
 
-bool has_foreign_trigger(Relation rel, int16 event)
+bool has_added_trigger(Relation rel, int16 event)
 {
 	const TriggerDesc *triggers = rel->trigdesc;
 	for (int i = 0; triggers != nullptr && i < triggers->numtriggers; i++)
@@ -39,7 +39,7 @@ bool has_foreign_trigger(Relation rel, int16 event)
 }
 
 // tq checks the values of its own columns itself. Its tables have no defaults.
-bool has_foreign_constraint(Relation rel, const TableShape &shape)
+bool has_added_constraint(Relation rel, const TableShape &shape)
 {
 	const TupleConstr *constr = RelationGetDescr(rel)->constr;
 	if (constr == nullptr)
@@ -91,13 +91,13 @@ void execute(const TableStatement *statement, Datum *values, const char *nulls)
 
 bool insertions_need_statements(Relation rel, const TableShape &shape)
 {
-	return rel->rd_rules != nullptr || has_foreign_trigger(rel, TRIGGER_TYPE_INSERT) ||
-		   has_foreign_constraint(rel, shape);
+	return rel->rd_rules != nullptr || has_added_trigger(rel, TRIGGER_TYPE_INSERT) ||
+		   has_added_constraint(rel, shape);
 }
 
 bool deletions_need_statements(Relation rel)
 {
-	return rel->rd_rules != nullptr || has_foreign_trigger(rel, TRIGGER_TYPE_DELETE);
+	return rel->rd_rules != nullptr || has_added_trigger(rel, TRIGGER_TYPE_DELETE);
 }
 
 TableStatement *begin_insert(Relation rel, const TableShape &shape)
@@ -133,14 +133,14 @@ void insert_row(TableStatement *statement, Datum *values, const bool *nulls, Ite
 		marks[i] = nulls[i] ? 'n' : ' ';
 	execute(statement, values, marks);
 	bool null = true;
-	Datum place = 0;
+	Datum ctid = 0;
 	if (SPI_processed == 1 && SPI_tuptable != nullptr)
-		place = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &null);
+		ctid = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &null);
 	if (null)
 		ereport(ERROR, (errcode(ERRCODE_TRIGGERED_DATA_CHANGE_VIOLATION),
 						errmsg("a trigger or rule of table \"%s\" has kept tq from writing a row", statement->table),
 						errhint("Triggers and rules may refuse a row of tq's tables only by an error.")));
-	ItemPointerCopy(reinterpret_cast<ItemPointer>(DatumGetPointer(place)), tid);
+	ItemPointerCopy(reinterpret_cast<ItemPointer>(DatumGetPointer(ctid)), tid);
 	SPI_freetuptable(SPI_tuptable);
 }
 

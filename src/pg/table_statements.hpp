@@ -1,5 +1,5 @@
-// Writes rows by INSERT and DELETE, for a table on which an administrator has put what only statements heed: triggers
-// (also those of foreign keys and of pg_repack), rules, constraints, defaults, generated columns.
+// Writes rows by INSERT and DELETE, for a table to which an administrator has added triggers (also those of foreign
+// keys and of pg_repack), rules, constraints, defaults or generated columns. The access method does not run these.
 // Regime: PG. Locks: the caller holds RowExclusiveLock on the table until its transaction ends. Raises what the
 // triggers and constraints raise. They run as the table's owner, with search_path pg_catalog, as in a SECURITY DEFINER
 // function.
@@ -22,7 +22,7 @@ TableStatement *begin_insert(Relation rel, const TableShape &shape);
 // DELETE of the rows with a value in one column of type bigint.
 TableStatement *begin_delete(Relation rel, const char *column);
 
-// Inserts a row; values and nulls are by position in the shape's columns. *tid gets the place of the row.
+// Inserts a row; values and nulls are by position in the shape's columns. *tid gets the position of the row (ctid).
 void insert_row(TableStatement *statement, Datum *values, const bool *nulls, ItemPointer tid);
 // Returns the number of rows deleted.
 uint64 delete_rows(TableStatement *statement, int64 value);

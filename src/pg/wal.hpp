@@ -1,4 +1,4 @@
-// Regime: PG; may raise. Locks: none.
+// The server's WAL, and how the server ended last. Regime: PG; may raise. Locks: none.
 #pragma once
 
 #include "pg/prelude.hpp"
@@ -9,8 +9,8 @@ namespace tq::pg
 // Flushes all WAL that any session has inserted so far to disk.
 void flush_wal();
 
-// Whether the server that used this data directory last was shut down. For the shmem_startup_hook: later the control
-// file tells of this server.
+// Whether the server that used this data directory last was shut down. Call it in the shmem_startup_hook: later this
+// server writes its own state into the control file.
 bool was_shut_down();
 
 } // namespace tq::pg

@@ -70,19 +70,14 @@ Instants instants(const void *data, Seconds shown) noexcept
 		if (last)
 			break;
 		if (found.n == 0 && change + after > wanted)
-			return {0, change - kUnix2000, 0};
+			return {0, change - kUnix2000, 0}; // this change skips the time
 		from = change;
 		offset = after;
 	}
 	return found;
 }
 
-} // namespace
-
-namespace
-{
-
-// The beginning of a hint. It reads the time zone database, so processes without a reader skip it.
+// The beginning of a hint. It reads the time zone database, so background workers skip it: no user sees their hints.
 const char *perhaps_zone(const char *name)
 {
 	if (MyBackendType == B_BG_WORKER)

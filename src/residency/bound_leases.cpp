@@ -68,7 +68,7 @@ void at_exit(int, Datum)
 void note_bound(uint16_t queue, Ref ref, JobId id, LeaseNo lease)
 {
 	register_exit();
-	if (bounds.n == bounds.room)
+	if (bounds.n == bounds.capacity)
 	{
 		int64 kept = 0;
 		for (const Bound &b : bounds)

@@ -80,9 +80,9 @@ void add(Bulk b)
 	if (b.group != nullptr)
 		b.group = MemoryContextStrdup(TopTransactionContext, b.group);
 	bulks.reserve(TopTransactionContext, 1);
-	if (by_key.room() < bulks.room)
+	if (by_key.room() < bulks.capacity)
 	{
-		const auto room = static_cast<int32>(bulks.room);
+		const auto room = static_cast<int32>(bulks.capacity);
 		by_key_memory.reserve(TopTransactionContext, static_cast<int64>(core::StackIndex::words(room)));
 		by_key.attach(by_key_memory.data, room);
 		for (const Bulk &old : bulks)

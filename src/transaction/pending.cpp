@@ -77,7 +77,7 @@ void reserve_ops(int n)
 {
 	constexpr int kFew = 32; // operations that are searched without an index
 	tx.ops.reserve(TopTransactionContext, n);
-	const auto room = static_cast<int32>(tx.ops.room);
+	const auto room = static_cast<int32>(tx.ops.capacity);
 	if (room <= kFew || tx.by_job.room() >= room)
 		return;
 	tx.by_job_memory.reserve(TopTransactionContext, static_cast<int64>(core::StackIndex::words(room)));
