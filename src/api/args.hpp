@@ -1,4 +1,5 @@
-// Arguments of the SQL functions: reads and checks them, and names them in errors.
+// Arguments of the SQL functions: reads and checks them, and names them in errors. The functions (TQ_FUNCTION) are in
+// the folders of what they do.
 // Regime: PG; may ereport. Locks: none.
 #pragma once
 
@@ -22,7 +23,7 @@ inline bool given(FunctionCallInfo fcinfo, int i) { return !PG_ARGISNULL(i); }
 const char *text_or_null(FunctionCallInfo fcinfo, int i, const char *name, const pg::SizeLimit &limit = kNameLimit);
 const char *text_required(FunctionCallInfo fcinfo, int i, const char *name, const pg::SizeLimit &limit = kNameLimit);
 
-// The same as a PostgreSQL value; null if the argument is SQL null.
+// The same as a PostgreSQL value; null if the argument is SQL null. In a jsonb, the digits of numbers are limited too.
 text *text_value(FunctionCallInfo fcinfo, int i, const char *name, const pg::SizeLimit &limit);
 Jsonb *jsonb_value(FunctionCallInfo fcinfo, int i, const char *name, const pg::SizeLimit &limit);
 
@@ -37,7 +38,7 @@ const char *name_in(Datum element, const char *name);
 int32 int_or(FunctionCallInfo fcinfo, int i, const char *name, int32 otherwise, int32 low, int32 high);
 int64 id_required(FunctionCallInfo fcinfo, int i, const char *name);
 
-// entries keep the length of a lease in 32 bits of milliseconds
+// Entry::lease_ms has 32 bits.
 constexpr Micros kLongestLease = 49 * pg::kDay;
 
 // An interval in microseconds. Raises if it has months, which have no fixed length, or is outside `low` to `high`.
@@ -52,7 +53,7 @@ Datum *array_elements(Datum array, Oid type, const char *name, int *n, const pg:
 Datum *array_required(FunctionCallInfo fcinfo, int i, const char *name, Oid type, int *n,
 					  const pg::SizeLimit &limit = array_limit());
 
-// The same for an argument that may be null (result: null) and whose elements may be null (*nulls).
+// The same for an argument that may be null (then returns null and leaves *n) and whose elements may be null (*nulls).
 Datum *array_with_nulls(FunctionCallInfo fcinfo, int i, const char *name, Oid type, bool **nulls, int *n);
 
 // Runs f. An error in f names the element of the arrays, counted from 1; 0: no element.

@@ -7,8 +7,8 @@
 namespace tq
 {
 
-const char *name_of(State state) noexcept;
-const char *name_of(journal::FoldState state) noexcept; // the state of an ended job, else "ready" or "running"
+const char *name_of(State state) noexcept; // the state of an entry in memory; "ended" for State::terminal
+const char *name_of(journal::FoldState state) noexcept; // by the journal; a live job is "ready" or "running"
 const char *name_of(journal::EventType event) noexcept; // what happened
 
 // The state of a job that this event ended.

@@ -7,6 +7,6 @@ using namespace tq;
 
 TQ_FUNCTION(tq_now)
 {
-	find_database(fcinfo); // a database may have its own clock
+	find_database(fcinfo); // wall_now() then uses the clock of this database (tq_set_now)
 	PG_RETURN_TIMESTAMPTZ(preloaded() ? wall_now() : GetCurrentTimestamp());
 }
