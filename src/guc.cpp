@@ -17,6 +17,7 @@ int max_segments = 512;
 int max_workers = 512;
 int max_groups = 2000;
 int max_progress = 64;
+int series_memory = 8192;
 int audit_interval = 3600;
 int audit_retention = 90 * 86400;
 bool auto_create_queues = true;
@@ -51,10 +52,9 @@ int on_lost = static_cast<int>(core::OnLost::retry);
 int priority = 100;
 int publish_limit = 10000;
 int retention = 21600;
-core::RetryPolicy retry;
+core::RetryPolicy retry; // its defaults are those in the text of tq.retry below
 int segment_interval = 3600;
 int segment_rows = 1000000;
-int series_memory = 8192;
 bool strict_timeout = false;
 bool testing = false;
 #ifdef TQ_TEST
@@ -83,7 +83,7 @@ constexpr config_enum_entry kOnLost[] = {
 	{nullptr, 0, false},
 };
 
-// The checks also run in the postmaster, where an error would stop the server, so they raise none.
+// The checks also run in the postmaster, where an error would stop the server. So they raise none for a wrong value.
 bool check_fake_now(char **value, void **extra, GucSource)
 {
 	core::Micros time = 0;
@@ -189,7 +189,8 @@ void boolean(const char *name, const Description &d, bool *variable, GucContext 
 
 } // namespace
 
-// In alphabetical order, as in docs/configuration.md.
+// In alphabetical order. Numbers of queues, lanes, segments, workers and slots for progress have 16 bits, which bounds
+// their settings.
 void define()
 {
 	integer("tq.audit_interval", {"Time between two recounts of the journal by the janitor.", "0 turns them off."},

@@ -1,4 +1,4 @@
-// The module: magic, and the order of setup.
+// The module: magic, settings, shared memory, hooks and callbacks.
 #include "pg/prelude.hpp"
 
 #include "guc.hpp"
@@ -50,21 +50,22 @@ void startup()
 
 extern "C" void _PG_init(void)
 {
-	// Without shared_preload_libraries the functions exist and raise TQ006; there is nothing to set up. The server of
-	// pg_upgrade runs neither workers nor hooks (H28).
+	// Without shared_preload_libraries the functions exist and raise TQ006; there is nothing to set up.
 	if (!process_shared_preload_libraries_in_progress)
 		return;
 	tq::guc::define();
+	// The server of pg_upgrade runs neither workers nor hooks (H28).
 	if (IsBinaryUpgrade)
 		return;
 	previous_request = shmem_request_hook;
 	shmem_request_hook = request;
 	previous_startup = shmem_startup_hook;
 	shmem_startup_hook = startup;
-	tq::register_callbacks();
+	tq::register_callbacks(); // at the end of transactions
+	// a folder includes none above it, so these give a function to a folder below their own
 	tq::register_loader();
 	tq::register_orphan_counter();
 	tq::register_follow_ups();
-	tq::install_hooks();
+	tq::install_hooks(); // for DDL that concerns tq
 	tq::register_launcher();
 }
