@@ -49,9 +49,9 @@ void tell(Queue &q, int64 enqueued, int finished, bool dead) noexcept
 {
 	if (!q.settings.notifies)
 		return;
-	q.news.enqueued += static_cast<uint32>(enqueued);
-	q.news.finished += static_cast<uint32>(finished);
-	q.news.dead += dead;
+	q.unsent.enqueued += static_cast<uint32>(enqueued);
+	q.unsent.finished += static_cast<uint32>(finished);
+	q.unsent.dead += dead;
 	engine.mark_notify(q);
 }
 

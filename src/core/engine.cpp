@@ -135,7 +135,7 @@ Ref Engine::insert(Queue &q, const NewEntry &job, uint32_t hint, Ref *existing) 
 	{
 		uint16_t other;
 		*existing = find(q.db, job.id, &other);
-		after(q, job.group, false); // frees a slot that was created for it
+		after_change(q, job.group, false); // frees a slot that was created for it
 		return kNil;
 	}
 	Entry &e = entries_[r];
@@ -164,7 +164,7 @@ Ref Engine::insert(Queue &q, const NewEntry &job, uint32_t hint, Ref *existing) 
 	{
 		*existing = other;
 		push_free(r, hint);
-		after(q, job.group, false);
+		after_change(q, job.group, false);
 		return kNil;
 	}
 	e.state = job.state;
@@ -174,7 +174,7 @@ Ref Engine::insert(Queue &q, const NewEntry &job, uint32_t hint, Ref *existing) 
 	if (job.group != kNil)
 		++groups_[job.group].entries;
 	enter(q, e);
-	after(q, job.group, false);
+	after_change(q, job.group, false);
 	return r;
 }
 
@@ -207,24 +207,24 @@ void Engine::drop(Queue &q, Ref r, uint32_t hint) noexcept
 	push_free(r, hint);
 	if (group != kNil)
 		--groups_[group].entries;
-	after(q, group, full);
+	after_change(q, group, full);
 }
 
 // --- the transition function -------------------------------------------------------------------------------------
 
-Engine::Place Engine::place(const Entry &e) noexcept
+Engine::Tree Engine::tree_of(const Entry &e) noexcept
 {
 	switch (e.state)
 	{
 		case State::ready:
-			return e.mark == Verb::none ? Place::ready : Place::nowhere;
+			return e.mark == Verb::none ? Tree::ready : Tree::none;
 		case State::delayed:
-			return e.mark == Verb::none ? Place::due : Place::nowhere;
+			return e.mark == Verb::none ? Tree::due : Tree::none;
 		case State::running:
 			// the deadline applies to an open claim, but not to a finish under way
-			return e.mark == Verb::none || e.mark == Verb::claim ? Place::leases : Place::nowhere;
+			return e.mark == Verb::none || e.mark == Verb::claim ? Tree::leases : Tree::none;
 		default:
-			return Place::nowhere;
+			return Tree::none;
 	}
 }
 
@@ -233,9 +233,9 @@ void Engine::leave(Queue &q, Entry &e) noexcept
 	const Ref r = ref_of(e);
 	Lane &l = lanes_[e.lane];
 	--l.counts[static_cast<int>(e.state)];
-	switch (place(e))
+	switch (tree_of(e))
 	{
-		case Place::ready:
+		case Tree::ready:
 			if (e.group != kNil && groups_[e.group].head != r)
 				by_key().remove(groups_[e.group].ready, r);
 			else
@@ -245,15 +245,15 @@ void Engine::leave(Queue &q, Entry &e) noexcept
 					groups_[e.group].head = kNil;
 			}
 			break;
-		case Place::due:
+		case Tree::due:
 			by_timer().remove(q.due, r);
 			publish_timers(q);
 			break;
-		case Place::leases:
+		case Tree::leases:
 			by_timer().remove(q.leases, r);
 			publish_timers(q);
 			break;
-		case Place::nowhere:
+		case Tree::none:
 			break;
 	}
 	if (may_expire(e))
@@ -261,7 +261,7 @@ void Engine::leave(Queue &q, Entry &e) noexcept
 	if (e.group != kNil)
 	{
 		groups_[e.group].running -= e.state == State::running;
-		groups_[e.group].held -= holds(e);
+		groups_[e.group].held -= blocks_group(e);
 	}
 	if (e.state == State::running)
 	{
@@ -296,9 +296,9 @@ void Engine::enter(Queue &q, Entry &e) noexcept
 	++l.counts[static_cast<int>(e.state)];
 	if (e.state != State::running)
 		end_progress(e);
-	switch (place(e))
+	switch (tree_of(e))
 	{
-		case Place::ready:
+		case Tree::ready:
 			mark_notify(q);
 			if (e.group != kNil)
 			{
@@ -316,17 +316,17 @@ void Engine::enter(Queue &q, Entry &e) noexcept
 				l.evictable = e.key();
 			offer(q, r);
 			break;
-		case Place::due:
+		case Tree::due:
 			by_timer().insert(q.due, r);
 			if (is_evictable(e) && q.evictable < e.timer)
 				q.evictable = e.timer;
 			publish_timers(q);
 			break;
-		case Place::leases:
+		case Tree::leases:
 			by_timer().insert(q.leases, r);
 			publish_timers(q);
 			break;
-		case Place::nowhere:
+		case Tree::none:
 			break;
 	}
 	// a listed entry keeps its position: the list is in the order of the claims
@@ -340,7 +340,7 @@ void Engine::enter(Queue &q, Entry &e) noexcept
 	if (e.group != kNil)
 	{
 		groups_[e.group].running += e.state == State::running;
-		groups_[e.group].held += holds(e);
+		groups_[e.group].held += blocks_group(e);
 	}
 	if (e.state == State::running)
 	{
@@ -443,8 +443,8 @@ Ref Engine::claim(Queue &q, const ClaimTerms &t, bool *held_back) noexcept
 bool Engine::claim_own(Queue &q, Ref r, const ClaimTerms &t) noexcept
 {
 	const Entry &own = entries_[r];
-	const auto holds = [&t](Micros paused_until) noexcept { return paused_until != 0 && paused_until > t.wall; };
-	if (holds(q.paused_until) || holds(lanes_[own.lane].paused_until) || starts_left(q) == 0)
+	const auto is_paused = [&t](Micros paused_until) noexcept { return paused_until != 0 && paused_until > t.wall; };
+	if (is_paused(q.paused_until) || is_paused(lanes_[own.lane].paused_until) || starts_left(q) == 0)
 		return false;
 	if (own.group != kNil)
 	{

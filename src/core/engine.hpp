@@ -1,7 +1,9 @@
 // The live queue as a library: entries, lanes, timers, leases and waiters. The caller supplies memory, time, random
 // numbers, locks and wakeups (Platform). Nothing here allocates, throws or depends on PostgreSQL.
-// Regime: core; everything is noexcept. Locks: the caller of a function that takes a Queue holds that queue's lock. The
-// functions lock the hash partitions themselves (order: queue, then partition).
+// Regime: core; everything is noexcept. Locks: the caller of a function that takes a Queue holds that queue's lock, the
+// registry lock only where the comment says so. The functions lock the hash partitions themselves (order: queue, then
+// partition). Comments call these locks Q, R and P, as layout.hpp does. A `hint` selects one of the free lists; any
+// number will do, so callers pass the number of their process.
 #pragma once
 
 #include <algorithm>
@@ -43,14 +45,15 @@ struct Platform
 	void (*lock_partition)(uint32_t partition, bool exclusive) noexcept;
 	void (*unlock_partition)(uint32_t partition) noexcept;
 	void (*wake)(uint32_t proc) noexcept;	 // set a backend's latch
-	void (*sooner)(uint32_t db, Micros wall, bool monotonic) noexcept; // a timer now ends before the planned wakeup
+	// a timer now ends at `at`, which may be before the scheduler's planned wakeup; `monotonic`: by which clock
+	void (*sooner)(uint32_t db, Micros at, bool monotonic) noexcept;
 	void (*want_refill)(uint32_t db) noexcept; // a lane or a group has few jobs in memory and more on disk
 	Micros (*mono)() noexcept;				   // the monotonic clock
-	// a queue with `call` has a startable job and no waiter for it
+	// a queue with Queue::call has a startable job and no waiter for it
 	void (*startable)(uint32_t db) noexcept = nullptr;
 	void (*end_progress)(uint16_t slot) noexcept = nullptr; // a lease with progress in this slot ended
-	void (*has_news)(uint32_t db) noexcept = nullptr; // the first unsent notification of a queue that notifies
-	JobId (*next_id)(uint32_t db) noexcept = nullptr; // of the next job to be enqueued
+	void (*has_unsent)(uint32_t db) noexcept = nullptr; // a queue that notifies has its first unsent event
+	JobId (*next_id)(uint32_t db) noexcept = nullptr; // the id that the next enqueued job gets
 };
 
 // The head of a lock-free stack. The tag changes with every update, which prevents the ABA problem.
@@ -77,10 +80,10 @@ struct Shared
 	std::atomic<uint32_t> used_kinds; // by the registry lock
 	std::atomic<uint32_t> paged_queues; // queues with lanes or groups that may have jobs on disk only
 	uint32_t next_lane;				  // where the search for a free lane starts (registry lock)
-	uint32_t first_free_queue;		  // no queue before it is free (registry lock)
+	uint32_t first_free_queue;		  // all queue slots before this one are used (registry lock)
 };
 
-// Why a verb cannot get an entry.
+// Whether a verb (core/types.hpp) could mark an entry, or why not.
 enum class MarkResult : uint8_t
 {
 	ok,
@@ -88,10 +91,10 @@ enum class MarkResult : uint8_t
 	wrong_state,
 };
 
-// Segments whose jobs cannot end for now.
+// Segments that a session has locked, so that no event can be appended to them for now.
 struct LockedSegments
 {
-	const Micros *until = nullptr; // by segment
+	const Micros *until = nullptr; // by segment slot: when to try it again
 	Micros now = 0;
 	bool skipped = false; // a job of such a segment was skipped
 	bool has(uint16_t segment) const noexcept { return until != nullptr && until[segment] > now; }
@@ -141,21 +144,21 @@ class Engine
 	{
 		return entry_share().left(q.pinned, shared_->lent_entries.load(std::memory_order_relaxed));
 	}
-	// How many of them for jobs that do not run: an eighth of the pool is a reserve for claims.
+	// The same for jobs that do not run: an eighth of the pool is a reserve for claims.
 	uint32_t waiting_left(const Queue &q) const noexcept
 	{
 		Share share = entry_share();
 		share.pool -= share.pool / 8;
 		return share.left(q.pinned, shared_->lent_entries.load(std::memory_order_relaxed));
 	}
-	// How many of the pool for changes of jobs of a database, in all its queues. What it runs counts, too.
+	// How many more entries of the pool a database may pin by changes of jobs in its queues. Its running jobs count.
 	uint32_t changes_left(uint16_t d) const noexcept
 	{
 		const Share share{0, entry_share().pool, 4};
 		return share.left(dbs_[d].lent_entries.load(std::memory_order_relaxed),
 						  shared_->lent_entries.load(std::memory_order_relaxed));
 	}
-	// How many for changes of jobs of the queue: the entries may stay pinned for as long as the jobs wait.
+	// How many more entries the queue may pin by changes of jobs. They may stay pinned for as long as the jobs wait.
 	uint32_t changes_left(const Queue &q) const noexcept
 	{
 		const uint32_t guaranteed = entry_share().guaranteed;
@@ -168,6 +171,7 @@ class Engine
 		const uint32_t own = share.guaranteed > q.running ? share.guaranteed - q.running : 0;
 		return std::max(own, share.left(q.pinned, shared_->lent_entries.load(std::memory_order_relaxed)));
 	}
+	// Whether the job's position in the lane is not that of its id (line_up).
 	static bool has_place(const Entry &e) noexcept { return e.state == State::ready && e.place != 0; }
 	static bool is_pinned(const Entry &e) noexcept
 	{
@@ -238,35 +242,35 @@ class Engine
 		Entry &e = entries_[r];
 		const bool full = at_limit(q), pinned = is_pinned(e);
 		const State before = e.state;
-		const bool read = before == State::placeholder && e.mark == Verb::none;
+		const bool read = before == State::placeholder && e.mark == Verb::none; // a loader found it on disk
 		leave(q, e);
-		const auto listed = static_cast<uint16_t>(e.flags & kClaimListed);
+		const auto listed = static_cast<uint16_t>(e.flags & kClaimListed); // enter() updates list and flag
 		edit(e);
 		e.flags = static_cast<uint16_t>((e.flags & ~kClaimListed) | listed);
 		if (e.state == State::ready && before != State::ready)
 			line_up(q, e, !read && (before == State::delayed || e.step > 1));
 		count_pin(q, pinned, is_pinned(e));
 		enter(q, e);
-		after(q, e.group, full);
+		after_change(q, e.group, full);
 	}
 
 	// Records an event of a queue with `notifies`: a job became ready, was enqueued, or ended.
 	void mark_notify(Queue &q) noexcept
 	{
-		if (!q.settings.notifies || q.has_news.load(std::memory_order_relaxed))
+		if (!q.settings.notifies || q.has_unsent.load(std::memory_order_relaxed))
 			return;
-		q.has_news.store(true);
-		if (platform_.has_news != nullptr)
-			platform_.has_news(q.db);
+		q.has_unsent.store(true);
+		if (platform_.has_unsent != nullptr)
+			platform_.has_unsent(q.db);
 	}
 
 	// --- groups and limits (core/groups.cpp, core/token_bucket.cpp)
 	// Returns the slot of a group, or kNil. `make` creates it if a slot is free and the queue is within its share;
 	// `must` ignores the share. Locks and unlocks the group's partition.
 	Ref group_for(Queue &q, const char *key, bool make, bool must = false) noexcept;
-	// Jobs of the group (second function: of all groups) at or after `key`, with ids from `least`, may be on disk only.
+	// Jobs of the group at or after `key`, with ids from `least`, may be on disk only.
 	void lower_group_watermark(Queue &q, Ref g, Key key, JobId least = 0) noexcept;
-	void lower_group_watermarks(Queue &q, Key key, JobId least = 0) noexcept;
+	void lower_group_watermarks(Queue &q, Key key, JobId least = 0) noexcept; // the same for all groups of the queue
 	void raise_group(Queue &q, Ref g, Key key) noexcept; // up to min(key, limit), all are in memory
 	Key start_group_load(Queue &q, Ref g, uint32_t loader) noexcept; // start of the read; call it before the snapshot
 	void end_group_load(Queue &q, Ref g, bool again) noexcept;		  // `again` false: memory was full, retry later
@@ -286,7 +290,7 @@ class Engine
 	void want_discovery(Queue &q) noexcept;
 	bool has_free_group() const noexcept { return static_cast<Ref>(shared_->free_groups.load()) != kNil; }
 	bool has_free_group(const Queue &q) const noexcept { return has_free_group() && group_slots_left(q) > 0; }
-	// Whether a delayed job may have a slot. The last slots are for startable jobs.
+	// Whether a delayed job may have a slot for its group. The last quarter of the slots is for startable jobs.
 	bool spares_slot(Queue &q, const char *group_key) noexcept
 	{
 		return shared_->used_groups.load(std::memory_order_relaxed) <
@@ -298,7 +302,7 @@ class Engine
 	uint32_t group_cap() const noexcept; // the most waiting jobs of a group in memory
 	// Whether a newly committed job of a group would stay in memory.
 	bool takes(Queue &q, const char *group_key, Key key) noexcept;
-	// Includes jobs that open transactions are about to publish.
+	// Whether another waiting job of the group may have an entry. Jobs that are about to be published count.
 	bool has_room(const Group &g) const noexcept { return g.entries - g.running < group_cap(); }
 	// Whether the group's jobs on disk must start before all its ready jobs in memory.
 	bool offers_nothing(const Group &g) const noexcept
@@ -320,7 +324,7 @@ class Engine
 	{
 		return q.settings.fair ? head.priority > l.watermark.priority : !(head < l.watermark);
 	}
-	void hold_group(Queue &q, Ref g, int by) noexcept; // keeps the slot for set_group
+	void hold_group(Queue &q, Ref g, int by) noexcept; // adds to Group::holds, which keeps the slot for set_group
 	// `loaded`: starts before this are unknown, so its rate begins as if its burst were used up.
 	void set_group(Queue &q, Ref g, const GroupSettings &own, bool loaded = false) noexcept;
 	void refresh_groups(Queue &q) noexcept;	   // after settings changed
@@ -402,7 +406,7 @@ class Engine
 		});
 	}
 
-	// --- paging
+	// --- paging: eviction to disk and loads from it
 	// Jobs from `key` on may be on disk only; `least`: the least of their ids, if known.
 	void lower_watermark(Queue &q, Lane &l, Key key, JobId least = INT64_MIN) noexcept;
 	void skip(Lane &l, Key from) noexcept;						 // before a raise: a locked segment's jobs stay on disk
@@ -529,8 +533,8 @@ class Engine
 	}
 	bool is_watched(uint32_t row) const noexcept { return bits(row)->load() > 0; }
 	// Calls is(slot) for the queues with startable jobs, of all databases, until it returns true; returns whether it
-	// did. Limits may keep these jobs from starting. No lock: the cost hardly depends on the number of queues. Of the
-	// jobs that a process watches for, it finds each that found the process not watching yet.
+	// did. Limits may keep these jobs from starting. No lock: the cost hardly depends on the number of queues. A
+	// process calls it after watch_begin(), so it finds each job that became startable before wakers saw the process.
 	template <class Is> bool any_startable(Is &&is) const
 	{
 		for (uint32_t word = 0; word < (shared_->limits.queues + 63) / 64; ++word)
@@ -634,16 +638,17 @@ class Engine
 	Treap<LaneByHead> by_head() const noexcept { return {{lanes_, entries_}}; }
 	Treap<EntryByTurn> by_turn() const noexcept { return {{{entries_}, groups_}}; }
 	Treap<GroupByOpening> by_opening() const noexcept { return {{groups_}}; }
-	Treap<GroupByTurn> by_rest() const noexcept { return {{{groups_}}}; }
+	Treap<GroupByTurn> by_resting() const noexcept { return {{{groups_}}}; }
 
-	enum class Place : uint8_t
+	// The tree that holds an entry by its `main` links. Most marked entries are in none.
+	enum class Tree : uint8_t
 	{
-		nowhere,
+		none,
 		ready,
 		due,
 		leases,
 	};
-	static Place place(const Entry &e) noexcept;
+	static Tree tree_of(const Entry &e) noexcept;
 	// Not evictable: an override and a job with a place, because its key differs from its row's; an uncommitted cancel
 	// request, because the journal may never get its step; a delayed job that blocks its group. A pause after
 	// rolled-back claims does not count as delayed: on disk the job is ready and blocks its group there.
@@ -654,12 +659,13 @@ class Engine
 			   !(!undone && e.group != kNil && e.has(kHeld) && e.state == State::delayed);
 	}
 	void count_pin(Queue &q, bool was, bool is) noexcept;
-	// Counts a lane (Queue::sunk_lanes) or a group (sunk_groups) when its watermark changes from or to kMaxKey.
-	void count_sunk(Queue &q, uint32_t Queue::*counter, bool was, bool is) noexcept;
+	// Counts a lane (Queue::paged_lanes) or a group (paged_groups) when its watermark changes from or to kMaxKey.
+	void count_paged(Queue &q, uint32_t Queue::*counter, bool was, bool is) noexcept;
 	void init_lane(Queue &q, uint16_t l, const char *kind) noexcept;
 	void forget_lane(Lane &l) noexcept;
 	// Whether startable jobs wait for a time limit or for slots of the pool.
 	bool is_throttled(const Queue &q) const noexcept { return q.settings.rate.limits() || places_to_start(q) == 0; }
+	// Take an entry out of the structures of its state and mark; put it into them.
 	void leave(Queue &q, Entry &e) noexcept;
 	void enter(Queue &q, Entry &e) noexcept;
 	// Gives a job that has become ready its place in the lane: that of its id or, if it is ready `again` in a queue
@@ -669,6 +675,8 @@ class Engine
 	void line_up(Queue &q, Entry &e, bool again) noexcept;
 	void end_progress(Entry &e) noexcept;
 	void count_worker(const Entry &e, int by) noexcept;
+	// Around each change of a lane's first job: take the lane out of the queue's tree `startable`, put it back in if
+	// it has a job to start.
 	void lane_out(Queue &q, Lane &l) noexcept;
 	void lane_in(Queue &q, Lane &l) noexcept;
 	void mark_startable(const Queue &q) noexcept;
@@ -683,19 +691,26 @@ class Engine
 		return (q.settings.max_running > 0 && q.running >= static_cast<uint32_t>(q.settings.max_running)) ||
 			   places_to_start(q) == 0;
 	}
-	static bool holds(const Entry &e) noexcept
+	// Whether a job that does not run blocks later jobs of its group (Group::held): between attempts, or being moved.
+	static bool blocks_group(const Entry &e) noexcept
 	{
 		return (e.state == State::delayed && e.has(kHeld)) ||
 			   (e.mark == Verb::move && (e.state == State::delayed || e.state == State::ready));
 	}
-	void after(Queue &q, Ref g, bool was_full) noexcept;
+	// Every change of an entry ends here. `was_full`: the queue was at a limit before.
+	void after_change(Queue &q, Ref g, bool was_full) noexcept;
 	void update_group(Queue &q, Ref g, bool ask = true) noexcept; // `ask`: request a refill if it runs dry
 	void reopen(Queue &q) noexcept;
+	void request_refill(Queue &q) noexcept
+	{
+		if (!q.want_refill.exchange(true))
+			platform_.want_refill(q.db);
+	}
 	void free_group(Queue &q, Ref g) noexcept;
 	void want_group(Queue &q, Ref g) noexcept;
 	bool group_dry(const Queue &q, const Group &g) const noexcept;
-	void opens_at(Queue &q, Ref g, Micros at) noexcept;
-	void rests(Queue &q, Ref g, bool on) noexcept;
+	void set_opening(Queue &q, Ref g, Micros at) noexcept; // into the tree `opening`; kNever: out of it
+	void set_resting(Queue &q, Ref g, bool on) noexcept;   // into the tree `resting`, or out of it
 	void advance(Queue &q, double turn) noexcept; // the virtual time
 	void publish_opening(Queue &q) noexcept;
 	void charge(Queue &q, Entry &e) noexcept; // counts a start

@@ -62,7 +62,7 @@ Ref Engine::group_for(Queue &q, const char *key, bool make, bool must) noexcept
 	const bool unknown = unknown_groups(q);
 	n.watermark = unknown ? kMinKey : kMaxKey;
 	n.floor = unknown ? 0 : INT64_MAX;
-	count_sunk(q, &Queue::sunk_groups, false, n.watermark != kMaxKey);
+	count_paged(q, &Queue::paged_groups, false, n.watermark != kMaxKey);
 	n.limit = kMaxKey;
 	n.ready = Root{};
 	n.bucket = Bucket{};
@@ -102,9 +102,9 @@ void Engine::free_group(Queue &q, Ref g) noexcept
 	(x.prev != kNil ? groups_[x.prev].next : q.groups_head) = x.next;
 	if (x.next != kNil)
 		groups_[x.next].prev = x.prev;
-	opens_at(q, g, kNever);
-	rests(q, g, false);
-	count_sunk(q, &Queue::sunk_groups, x.watermark != kMaxKey, false);
+	set_opening(q, g, kNever);
+	set_resting(q, g, false);
+	count_paged(q, &Queue::paged_groups, x.watermark != kMaxKey, false);
 	if (x.wanted)
 	{
 		Ref before = kNil;
@@ -128,8 +128,8 @@ void Engine::free_group(Queue &q, Ref g) noexcept
 		std::atomic_ref<Ref>(x.hash_next).store(static_cast<Ref>(now), std::memory_order_relaxed);
 	while (!shared_->free_groups.compare_exchange_weak(now, ((now >> 32) + 1) << 32 | g, std::memory_order_release));
 	// others wait for a slot
-	if (q.discover.load() && !q.want_refill.exchange(true))
-		platform_.want_refill(q.db);
+	if (q.discover.load())
+		request_refill(q);
 }
 
 // --- what may start ------------------------------------------------------------------------------------------------
@@ -208,29 +208,29 @@ void Engine::update_group(Queue &q, Ref r, bool ask) noexcept
 	// and the current turn
 	const bool rest = unneeded && at == kNever && q.settings.fair && g.turn > q.vclock;
 	if (!rest)
-		rests(q, r, false);
-	opens_at(q, r, at);
+		set_resting(q, r, false);
+	set_opening(q, r, at);
 	if (rest)
-		rests(q, r, true);
+		set_resting(q, r, true);
 	if (ask && group_dry(q, g))
 		want_group(q, r);
 	if (unneeded && at == kNever && !rest)
 		free_group(q, r);
 }
 
-void Engine::rests(Queue &q, Ref r, bool on) noexcept
+void Engine::set_resting(Queue &q, Ref r, bool on) noexcept
 {
 	Group &g = groups_[r];
 	if (g.resting == on)
 		return;
 	if (on)
-		by_rest().insert(q.resting, r);
+		by_resting().insert(q.resting, r);
 	else
-		by_rest().remove(q.resting, r);
+		by_resting().remove(q.resting, r);
 	g.resting = on;
 }
 
-void Engine::after(Queue &q, Ref g, bool was_full) noexcept
+void Engine::after_change(Queue &q, Ref g, bool was_full) noexcept
 {
 	if (g != kNil)
 		update_group(q, g);
@@ -238,7 +238,7 @@ void Engine::after(Queue &q, Ref g, bool was_full) noexcept
 		reopen(q);
 }
 
-void Engine::opens_at(Queue &q, Ref r, Micros at) noexcept
+void Engine::set_opening(Queue &q, Ref r, Micros at) noexcept
 {
 	Group &g = groups_[r];
 	if (g.opening == (at != kNever) && (!g.opening || g.opens_at == at))
@@ -260,7 +260,7 @@ void Engine::refresh_groups(Queue &q) noexcept
 	for (Ref r = q.groups_head; r != kNil; r = groups_[r].next)
 	{
 		Group &g = groups_[r];
-		rests(q, r, false);
+		set_resting(q, r, false);
 		g.bucket.fit(group_rate(q, g), now);
 		if (g.head != kNil)
 		{
@@ -300,7 +300,7 @@ bool Engine::group_dry(const Queue &q, const Group &g) const noexcept
 		return false;
 	const uint32_t waiting = g.ready.size + (g.head != kNil);
 	const uint32_t low =
-		std::min({shared_->limits.entries / 512, group_cap() / 2, low_mark(q) / std::max(q.sunk_groups, 1U)});
+		std::min({shared_->limits.entries / 512, group_cap() / 2, low_mark(q) / std::max(q.paged_groups, 1U)});
 	return waiting < std::max(low, 1U) ||
 		   (g.head == kNil && g.ready.min != kNil && !(entries_[g.ready.min].key() < g.watermark));
 }
@@ -315,8 +315,7 @@ void Engine::want_group(Queue &q, Ref r) noexcept
 		(q.wanted_tail != kNil ? groups_[q.wanted_tail].wanted_next : q.wanted) = r;
 		q.wanted_tail = r;
 	}
-	if (!q.want_refill.exchange(true))
-		platform_.want_refill(q.db);
+	request_refill(q);
 }
 
 Ref Engine::take_wanted(Queue &q) noexcept
@@ -340,9 +339,9 @@ void Engine::want_groups_again(Queue &q) noexcept
 	// no claim advances the turns, or other groups need slots
 	if (q.resting.min != kNil && (q.startable.min == kNil || !has_free_group(q)))
 		advance(q, groups_[q.resting.max].turn);
-	if (q.discover.load() && !q.want_refill.exchange(true))
-		platform_.want_refill(q.db);
-	if (q.sunk_groups == 0)
+	if (q.discover.load())
+		request_refill(q);
+	if (q.paged_groups == 0)
 		return;
 	for (Ref r = q.groups_head; r != kNil; r = groups_[r].next)
 		if (group_dry(q, groups_[r]))
@@ -356,7 +355,7 @@ void Engine::lower_group_watermark(Queue &q, Ref r, Key key, JobId least) noexce
 	g.limit = std::min(g.limit, key);
 	if (key < g.watermark)
 	{
-		count_sunk(q, &Queue::sunk_groups, g.watermark != kMaxKey, true);
+		count_paged(q, &Queue::paged_groups, g.watermark != kMaxKey, true);
 		g.watermark = key;
 	}
 	update_group(q, r);
@@ -375,7 +374,7 @@ void Engine::raise_group(Queue &q, Ref r, Key key) noexcept
 	const Key to = std::min(key, g.limit);
 	if (g.watermark < to)
 	{
-		count_sunk(q, &Queue::sunk_groups, true, to != kMaxKey);
+		count_paged(q, &Queue::paged_groups, true, to != kMaxKey);
 		g.watermark = to;
 		if (to == kMaxKey)
 			g.floor = INT64_MAX;
@@ -400,8 +399,7 @@ void Engine::end_group_load(Queue &q, Ref r, bool again) noexcept
 void Engine::want_discovery(Queue &q) noexcept
 {
 	q.discover.store(true);
-	if (!q.want_refill.exchange(true))
-		platform_.want_refill(q.db);
+	request_refill(q);
 }
 
 void Engine::lower_job_watermark(Queue &q, Lane &l, const char *group_key, Ref g, Key key, JobId least) noexcept

@@ -1,7 +1,6 @@
 // Lanes and watermarks: which jobs have an entry and which are on disk only; timers; waiters; queue slots.
 #include "core/engine.hpp"
 
-
 #include <algorithm>
 #include <cstring>
 
@@ -38,8 +37,8 @@ void Engine::init_queue(Queue &q, uint16_t db, int32_t id, const char *name, Que
 	q.rate_opens_at = kNever;
 	q.starts_from = 0;
 	q.vclock = q.loose_turn = 0;
-	q.running = q.entries = q.pinned = q.kinds = q.progress = q.groups = q.sunk_lanes = q.sunk_groups = q.group_loads =
-		0;
+	q.running = q.entries = q.pinned = q.kinds = q.progress = q.groups = 0;
+	q.paged_lanes = q.paged_groups = q.group_loads = 0;
 	q.admitted = 0;
 	q.expired_head = kNil;
 	q.evictable = INT64_MIN;
@@ -58,8 +57,8 @@ void Engine::init_queue(Queue &q, uint16_t db, int32_t id, const char *name, Que
 	q.want_refill.store(false);
 	q.discover.store(false);
 	q.discovering.store(false);
-	q.has_news.store(false);
-	q.news = News{};
+	q.has_unsent.store(false);
+	q.unsent = NotifyCounts{};
 	q.enqueued = q.claimed = q.succeeded = q.failed = q.lost = q.dead = q.released = q.cancelled = q.expired = 0;
 	q.waits = q.runs = Histogram{};
 }
@@ -176,7 +175,7 @@ void Engine::forget_lane(Lane &l) noexcept
 {
 	l.frees.fetch_add(1);
 	l.used = false;
-	count_sunk(queues_[l.queue], &Queue::sunk_lanes, l.watermark != kMaxKey, false);
+	count_paged(queues_[l.queue], &Queue::paged_lanes, l.watermark != kMaxKey, false);
 	l.watermark = kMaxKey;
 	if (!l.has_kind)
 		return;
@@ -209,8 +208,9 @@ bool Engine::free_idle_lane(Queue &q, uint16_t i) noexcept
 	return idle;
 }
 
-// The next job of a lane: its first job without a group or its first group head. The watermark covers jobs without a
-// group, and neither may pass it. With fair groups, jobs of one priority do not wait for another group's backlog.
+// The next job of a lane: its first job without a group or its first group head. Neither may pass the watermark,
+// because an earlier job without a group may be on disk. With fair groups, a head waits only if the watermark has a
+// lower priority number. *turn receives the virtual time of the job's group.
 Ref Engine::first_of(const Queue &q, const Lane &l, double *turn) const noexcept
 {
 	const bool fair = q.settings.fair;
@@ -291,7 +291,7 @@ void Engine::offer(Queue &q, Ref r) noexcept
 	{
 		l.startable_at = ++q.startable_seq;
 		const int64_t left = starts_left(q);
-		if (left > q.tokens) // otherwise awake waiters return and wake others
+		if (left > q.tokens) // otherwise the holders of the tokens wake others in wait_leave()
 		{
 			if (!grant(q, l))
 				call(q);
@@ -315,8 +315,8 @@ void Engine::withdraw(Queue &q, Ref r) noexcept
 		by_turn().remove(l.heads, r);
 	if (first)
 		lane_in(q, l);
-	if (least && runs_dry(q, l) && !q.want_refill.exchange(true))
-		platform_.want_refill(q.db);
+	if (least && runs_dry(q, l))
+		request_refill(q);
 }
 
 void Engine::refresh(Queue &q) noexcept
@@ -326,11 +326,11 @@ void Engine::refresh(Queue &q) noexcept
 		lane_out(q, lanes_[i]);
 		lane_in(q, lanes_[i]);
 		lanes_[i].startable_at = ++q.startable_seq;
-		if (runs_dry(q, lanes_[i]) && !q.want_refill.exchange(true))
-			platform_.want_refill(q.db);
+		if (runs_dry(q, lanes_[i]))
+			request_refill(q);
 	}
 	wake_for_startable(q);
-	if (q.sunk_groups > 0 || q.discover.load())
+	if (q.paged_groups > 0 || q.discover.load())
 		want_groups_again(q);
 }
 
@@ -344,9 +344,9 @@ void Engine::set_paused(Queue &q, Lane *l, Micros until) noexcept
 
 bool Engine::runs_dry(const Queue &q, const Lane &l) const noexcept
 {
-	// overrides after the watermark do not count
 	if (l.watermark == kMaxKey || q.paused_until != 0 || l.paused_until != 0)
 		return false;
+	// Entries at or above the watermark, such as overrides, cannot start. If even the first is there, none can.
 	return l.ready.size < low_mark(q) || l.ready.min == kNil || !(entries_[l.ready.min].key() < l.watermark);
 }
 
@@ -356,8 +356,9 @@ void Engine::lower_watermark(Queue &q, Lane &l, Key key, JobId least) noexcept
 		l.limit = key;
 	if (key < l.watermark)
 	{
-		count_sunk(q, &Queue::sunk_lanes, l.watermark != kMaxKey, true);
-		if (least > l.floor) // only up to the old watermark: older jobs on disk come after it
+		count_paged(q, &Queue::paged_lanes, l.watermark != kMaxKey, true);
+		// Above the old watermark, ids below `least` may be on disk. So the new floor holds up to there only.
+		if (least > l.floor)
 			l.resume = l.watermark;
 		l.floor = least;
 		l.watermark = key;
@@ -369,8 +370,8 @@ void Engine::lower_watermark(Queue &q, Lane &l, Key key, JobId least) noexcept
 	}
 	else if (key < l.resume)
 		l.floor = std::min(l.floor, least);
-	if (runs_dry(q, l) && !q.want_refill.exchange(true))
-		platform_.want_refill(q.db);
+	if (runs_dry(q, l))
+		request_refill(q);
 }
 
 void Engine::skip(Lane &l, Key from) noexcept { l.skipped = std::min(l.skipped, from); }
@@ -388,7 +389,7 @@ void Engine::raise_watermark(Queue &q, Lane &l, Key key) noexcept
 	const Key to = std::min(key, l.limit);
 	if (to <= l.watermark)
 		return;
-	count_sunk(q, &Queue::sunk_lanes, true, to != kMaxKey);
+	count_paged(q, &Queue::paged_lanes, true, to != kMaxKey);
 	l.watermark = to;
 	if (!(to < l.resume))
 	{
@@ -400,13 +401,14 @@ void Engine::raise_watermark(Queue &q, Lane &l, Key key) noexcept
 	l.startable_at = ++q.startable_seq;
 	wake_for_startable(q);
 	// the loader may have read few jobs or none, and no later claim would request more
-	if (runs_dry(q, l) && !q.want_refill.exchange(true))
-		platform_.want_refill(q.db);
+	if (runs_dry(q, l))
+		request_refill(q);
 }
 
-// Lower the limit first, then the watermark. A loader that read the old limit has its raise undone. A loader that
-// resets the limit in between starts its read later: it starts below `due`, or its attempt to raise the watermark finds
-// it lowered (test/model/timers.cpp).
+// The limit goes down before the watermark, because a loader raises the watermark and then applies the limit. A loader
+// that read the old limit has its raise undone by the second step. A load that resets the limit between the steps reads
+// the watermark after that. If it reads the lowered one, it starts at `due` or below. Otherwise its raise fails or is
+// undone, because the second step is still to come (test/model/timers.cpp).
 void Engine::lower_timer_watermark(uint16_t d, Micros due) noexcept
 {
 	lower(dbs_[d].timer_limit, due);
@@ -430,7 +432,7 @@ bool Engine::raise_timer_watermark(uint16_t d, Micros from, Micros due) noexcept
 
 bool Engine::evict_ready(Queue &q, Lane &l, Key above, uint32_t hint) noexcept
 {
-	// skipped entries are not examined again
+	// Starts at the greatest key that may be evictable (Lane::evictable). enter() raises it for an evictable entry.
 	for (Ref r = by_key().last(l.ready, [&](Ref x) noexcept { return entries_[x].key() <= l.evictable; }); r != kNil;
 		 r = by_key().prev(r))
 	{
@@ -482,7 +484,7 @@ void Engine::evict_timer(Queue &q, Ref r, uint32_t hint) noexcept
 
 // --- timers ------------------------------------------------------------------------------------------------------
 
-constexpr Micros kUndoomed = kSecond; // retry interval of a cancel that could not be completed
+constexpr Micros kCancelRetry = kSecond; // retry interval of a cancel that could not be completed
 
 int Engine::fire_due(Queue &q, Micros wall, int max, Doom *doom) noexcept
 {
@@ -502,7 +504,7 @@ int Engine::fire_due(Queue &q, Micros wall, int max, Doom *doom) noexcept
 			doom->out[found] = r;
 		}
 		else if (due.has(kCancelAsked))
-			change(q, r, [wall](Entry &e) noexcept { e.timer = wall + kUndoomed; }); // its end cannot be journalled
+			change(q, r, [wall](Entry &e) noexcept { e.timer = wall + kCancelRetry; }); // its end cannot be journalled
 		else
 			change(q, r, [](Entry &e) noexcept { e.state = State::ready; });
 	}
@@ -518,7 +520,7 @@ int Engine::collect_lost(Queue &q, const LossTerms &t, Ref *out, PrevMark *prev)
 		Entry &e = entries_[r];
 		const Micros lease = lease_end(e, t.strict);
 		const Micros end = e.has(kHardTimeout) ? std::min(lease, e.hard_deadline) : lease;
-		if (end > e.timer && end != 0) // 0: revoked, and no grace is due
+		if (end > e.timer && end != 0) // 0: the lease was revoked, so it is lost now
 		{
 			change(q, r, [end](Entry &x) noexcept { x.timer = end; });
 			continue;
@@ -578,8 +580,8 @@ bool Engine::wait_leave(Queue &q, Ref i, bool pass) noexcept
 }
 
 // Gives a token to the first waiter whose filter matches the lane and that registered before a job last became
-// startable there. A later waiter has already rejected the job (its filter is longer than the table's); two such
-// waiters would pass the token back and forth.
+// startable there. A later waiter has seen the job and not taken it. It may seem to match, because it names more kinds
+// than Waiter::kinds holds. Two such waiters would pass a token back and forth.
 bool Engine::grant(Queue &q, const Lane &l) noexcept
 {
 	for (Ref i = q.waiters_head; i != kNil; i = waiters_[i].next)
@@ -620,7 +622,8 @@ void Engine::call(Queue &q) noexcept
 	platform_.startable(q.db);
 }
 
-// A token's holder returns here, so no waiter sleeps while a job for it is startable.
+// Grants tokens until there is one for each job that may start. The holder of a token calls this when it stops waiting,
+// so no waiter sleeps while a job for it is startable.
 void Engine::wake_for_startable(Queue &q) noexcept
 {
 	uint64_t startable = 0;

@@ -46,7 +46,7 @@ struct Entry
 	union
 	{
 		Micros deadline; // running: when the lease ends (monotonic)
-		int64_t turn;	 // ready, with a place: among the jobs with the same one
+		int64_t turn;	 // ready, with a place: the order of jobs with the same place
 	};
 	union
 	{
@@ -260,7 +260,7 @@ struct QueueSettings
 };
 
 // Events in a queue with `notify` since its last notification. Q
-struct News
+struct NotifyCounts
 {
 	uint32_t enqueued, finished, dead;
 };
@@ -320,8 +320,8 @@ struct Queue
 	uint32_t kinds;			// lanes of kinds; written by R and Q, a hint without
 	uint32_t progress;		// entries with progress
 	uint32_t groups;		// groups with a slot; a hint without Q
-	uint32_t sunk_lanes;	// lanes that may have jobs on disk only
-	uint32_t sunk_groups;	// groups that may have jobs on disk only, see Engine::count_sunk
+	uint32_t paged_lanes;	// lanes that may have jobs on disk only
+	uint32_t paged_groups;	// groups that may have jobs on disk only, see Engine::count_paged
 	uint32_t group_loads;	// groups being read in
 	int64_t admitted;		// jobs enqueued by open transactions, counted for max_depth
 	uint64_t startable_seq; // grows whenever a job becomes startable
@@ -335,8 +335,8 @@ struct Queue
 	std::atomic<bool> want_refill;	// a lane or a group has few jobs in memory and more on disk
 	std::atomic<bool> discover;		// groups without a slot may have jobs on disk
 	std::atomic<bool> discovering;	// a search for such groups is under way
-	std::atomic<bool> has_news;		// unsent notifications for the scheduler; written by Q
-	News news;
+	std::atomic<bool> has_unsent;	// unsent notifications for the scheduler; written by Q
+	NotifyCounts unsent;
 	// totals since start
 	uint64_t enqueued, claimed, succeeded, failed, lost, dead, released, cancelled, expired;
 	Histogram waits; // until the first claim, of jobs whose time was not changed

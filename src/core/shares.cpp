@@ -62,17 +62,17 @@ uint32_t Engine::low_mark(const Queue &q) const noexcept
 {
 	const uint32_t all = shared_->limits.entries;
 	const uint64_t queues = std::max(shared_->paged_queues.load(std::memory_order_relaxed), 1U);
-	const uint64_t holders = std::max(q.sunk_lanes + (q.sunk_groups > 0), 1U);
+	const uint64_t holders = std::max(q.paged_lanes + (q.paged_groups > 0), 1U);
 	return std::clamp(static_cast<uint32_t>(all / 8 / (queues * holders)), 1U, std::clamp(all / 32, 1U, 1000U));
 }
 
-void Engine::count_sunk(Queue &q, uint32_t Queue::*counter, bool was, bool is) noexcept
+void Engine::count_paged(Queue &q, uint32_t Queue::*counter, bool was, bool is) noexcept
 {
 	if (was == is)
 		return;
-	const bool paged = q.sunk_lanes + q.sunk_groups > 0;
+	const bool paged = q.paged_lanes + q.paged_groups > 0;
 	q.*counter += is ? 1 : UINT32_MAX;
-	if (paged != (q.sunk_lanes + q.sunk_groups > 0))
+	if (paged != (q.paged_lanes + q.paged_groups > 0))
 		shared_->paged_queues.fetch_add(is ? 1 : UINT32_MAX, std::memory_order_relaxed);
 }
 

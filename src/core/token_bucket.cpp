@@ -98,7 +98,7 @@ int64_t Engine::wrong_counts(const Queue &q, uint32_t *scratch) const noexcept
 			continue;
 		++entries[e.group];
 		running[e.group] += e.state == State::running;
-		held[e.group] += holds(e);
+		held[e.group] += blocks_group(e);
 	}
 	int64_t wrong = (all != q.running) + (pinned != q.pinned);
 	for (Ref g = 0; g < n; ++g)
@@ -138,7 +138,7 @@ void Engine::count_entry(const Entry &e, LimitSums *sums) noexcept
 	sums->running += running;
 	sums->pinned += is_pinned(e);
 	if (e.group != kNil)
-		sums->groups += checksum(e.group, 1, running, holds(e));
+		sums->groups += checksum(e.group, 1, running, blocks_group(e));
 }
 
 void Engine::count_kept(const Queue &q, LimitSums *sums) noexcept
@@ -189,7 +189,7 @@ int Engine::open_due(Queue &q, Micros mono, int max) noexcept
 	for (; n < max && q.opening.min != kNil && groups_[q.opening.min].opens_at <= mono; ++n)
 	{
 		const Ref r = q.opening.min;
-		opens_at(q, r, kNever);
+		set_opening(q, r, kNever);
 		update_group(q, r);
 	}
 	if (q.rate_opens_at <= mono)

@@ -23,6 +23,7 @@ constexpr uint64_t bit_of(uint32_t proc) noexcept { return uint64_t{1} << (proc 
 
 } // namespace
 
+// A hash of queue and kind.
 uint64_t watched_pair(uint16_t queue, uint64_t kind) noexcept
 {
 	uint64_t h = kind ^ (uint64_t{queue} + 1) * 0x9e3779b97f4a7c15ULL;
@@ -112,6 +113,7 @@ bool Engine::watches(uint32_t proc, const Queue &q, uint64_t kind) const noexcep
 		}
 		return low < w.npairs.load(std::memory_order_relaxed) && w.pairs[low].load(std::memory_order_relaxed) == pair;
 	};
+	// no kinds at all, none for this queue, or this one
 	return w.npairs.load(std::memory_order_relaxed) == 0 || !has(watched_pair(index_of(q), kSomeKinds)) ||
 		   has(watched_pair(index_of(q), kind));
 }

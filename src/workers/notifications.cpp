@@ -34,7 +34,7 @@ struct Message
 	uint16_t slot;
 	uint32 generation;
 	int32 queue_id;
-	core::News news;
+	core::NotifyCounts counts;
 	int64 ready;
 };
 constexpr int kBatch = 64;
@@ -52,11 +52,11 @@ void take(uint16_t slot) noexcept
 	Message &m = messages[nmessages++];
 	lock_queue(slot);
 	core::Queue &q = engine.queue(slot);
-	m = Message{slot, q.generation, q.id, q.news, 0};
+	m = Message{slot, q.generation, q.id, q.unsent, 0};
 	for (uint16_t l = q.lanes; l != core::kNoLane; l = engine.lane(l).next)
 		m.ready += counts_of(engine.lane(l)).ready;
-	q.news = core::News{};
-	q.has_news.store(false);
+	q.unsent = core::NotifyCounts{};
+	q.has_unsent.store(false);
 	unlock_queue(slot);
 }
 
@@ -74,8 +74,8 @@ void notify(const Message &m, const char *queue, const char *channel)
 	initStringInfo(&s);
 	appendStringInfoString(&s, "{\"queue\":");
 	escape_json(&s, queue);
-	appendStringInfo(&s, ",\"enqueued\":%u,\"finished\":%u,\"dead\":%u,\"ready\":%lld}", m.news.enqueued,
-					 m.news.finished, m.news.dead, static_cast<long long>(m.ready));
+	appendStringInfo(&s, ",\"enqueued\":%u,\"finished\":%u,\"dead\":%u,\"ready\":%lld}", m.counts.enqueued,
+					 m.counts.finished, m.counts.dead, static_cast<long long>(m.ready));
 	Async_Notify(channel, s.data);
 	pfree(s.data);
 }
@@ -115,10 +115,10 @@ void return_notifications() noexcept
 		core::Queue &q = engine.queue(m.slot);
 		if (is_of(m, q))
 		{
-			q.news.enqueued += m.news.enqueued;
-			q.news.finished += m.news.finished;
-			q.news.dead += m.news.dead;
-			q.has_news.store(true);
+			q.unsent.enqueued += m.counts.enqueued;
+			q.unsent.finished += m.counts.finished;
+			q.unsent.dead += m.counts.dead;
+			q.has_unsent.store(true);
 		}
 		unlock_queue(m.slot);
 	}
@@ -126,7 +126,7 @@ void return_notifications() noexcept
 
 Micros notification_due(uint16_t slot, const core::Queue &q) noexcept
 {
-	if (!q.has_news.load() || !q.settings.notifies)
+	if (!q.has_unsent.load() || !q.settings.notifies)
 		return core::kNever;
 	const bool first = sent == nullptr || sent[slot].generation != q.generation;
 	return std::max(first ? 0 : sent[slot].at + guc::notify_interval * Micros{1000}, blocked_until);

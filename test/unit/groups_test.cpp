@@ -612,7 +612,7 @@ TEST(GroupPaging, AGroupThatMayHaveJobsOnDiskKeepsItsSlot)
 	t.engine.raise_group(t.q(), a, kMaxKey); // found nothing
 	t.engine.end_group_load(t.q(), a, true);
 	EXPECT_EQ(t.group("a"), kNil);
-	EXPECT_EQ(t.q().sunk_groups, 0U);
+	EXPECT_EQ(t.q().paged_groups, 0U);
 	EXPECT_EQ(verify(t.engine), "");
 }
 

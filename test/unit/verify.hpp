@@ -368,16 +368,16 @@ private:
 				resting += x.resting;
 			}
 		want(groups == q.groups, "the count of groups with a slot", q.groups);
-		want(sunk == q.sunk_groups, "the count of groups on disk", q.sunk_groups);
+		want(sunk == q.paged_groups, "the count of groups on disk", q.paged_groups);
 		want(loads == q.group_loads, "the count of groups being read in", q.group_loads);
 		uint32_t chained = 0;
 		for (Ref g = q.groups_head, before = kNil; g != kNil && chained <= groups; before = g, g = e_.group(g).next, ++chained)
 			want(e_.owns(q, g) && e_.group(g).prev == before, "a foreign group in a queue's list", g);
 		want(chained == groups, "the list of groups of a queue", chained);
-		uint32_t sunk_lanes = 0;
+		uint32_t paged_lanes = 0;
 		for (uint16_t l = q.lanes; l != kNoLane; l = e_.lane(l).next)
-			sunk_lanes += e_.lane(l).watermark != kMaxKey;
-		want(sunk_lanes == q.sunk_lanes, "the count of lanes on disk", q.sunk_lanes);
+			paged_lanes += e_.lane(l).watermark != kMaxKey;
+		want(paged_lanes == q.paged_lanes, "the count of lanes on disk", q.paged_lanes);
 		uint32_t listed = 0;
 		Ref last = kNil;
 		for (Ref g = q.wanted; g != kNil && listed <= wanted; last = g, g = e_.group(g).wanted_next, ++listed)
