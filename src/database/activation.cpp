@@ -25,7 +25,8 @@ Oid table(const char *name) { return get_relname_relid(name, get_namespace_oid("
 // The SQL of 0.1.0 lacks it.
 bool has_extension_column() { return get_attnum(table("meta"), "extension") != InvalidAttrNumber; }
 
-// Runs a statement on tq.meta as the extension's owner, with $1 to $3: server, database, extension.
+// Runs a statement on tq.meta as the extension's owner, with $1 to $4: server, database, extension, time. Each of the
+// statements names all four.
 void on_meta(Oid extension, const char *statement, bool read_only)
 {
 	const Oid types[] = {INT8OID, OIDOID, OIDOID, TIMESTAMPTZOID};
@@ -58,7 +59,8 @@ bool created_here(Oid extension)
 Activation read_activation(Oid extension)
 {
 	const pg::OwnerScope scope = pg::enter_owner(extension);
-	// 0.1.0 wrote its row after the first use, and did not name the extension.
+	// 0.1.0 wrote its row only after the first use, and did not name the extension. So a database in use whose tq.meta
+	// is still empty is active.
 	constexpr const char *kUsed = "EXISTS (SELECT FROM tq.queue) OR EXISTS (SELECT FROM tq.schedule)"
 								  " OR EXISTS (SELECT FROM tq.job_0) OR EXISTS (SELECT FROM tq.event_0) OR"
 								  " (SELECT count(*) > 1 FROM pg_inherits WHERE inhparent = 'tq.job'::regclass)";
@@ -80,7 +82,7 @@ bool is_active_here(Oid extension)
 {
 	for (int i = 0; preloaded() && i < guc::max_databases; ++i)
 	{
-		const Db &db = db_at(i);
+		const Db &db = db_at(i); // without the lock: `used` is set last
 		if (db.used && db.database == MyDatabaseId && db.extension == extension && db.active.load())
 			return true;
 	}
@@ -101,8 +103,8 @@ namespace
 
 void (*ask_launcher)() = nullptr;
 
-// Records the use if the database is unused and nobody writes to its tables; false otherwise. Keeps
-// ShareRowExclusiveLock on some tables until the transaction ends.
+// Records the use if the database is unused and no other session writes to its tables; false otherwise. Keeps
+// ShareRowExclusiveLock on some tables until the transaction ends. So a restore that begins now waits, and is refused.
 bool record_use(Db &db)
 {
 	// "job": a restore may be creating segments
@@ -125,7 +127,7 @@ void set_launcher_call(void (*ask)()) { ask_launcher = ask; }
 void require_still_active(const Db &db, Oid extension)
 {
 	const bool same = db.used && db.database == MyDatabaseId && db.extension == extension;
-	if ((same && db.active.load()) || pg::extension_gone(extension))
+	if ((same && db.active.load()) || pg::extension_gone(extension)) // if it is gone, so are the tables to read
 		return;
 	if (read_activation(extension) == Activation::inactive)
 		refuse_inactive();
@@ -157,11 +159,13 @@ void require_active(Db &db)
 	if (is == Activation::inactive)
 		refuse_inactive();
 	if (is == Activation::active && db.scheduler.load() == 0)
-		ask_launcher(); // after a start of the server there may have been no place for it
+		ask_launcher(); // after a start of the server there may have been no slot for this database
 }
 
 void note_use(Db &db)
 {
+	// Looks every 5 ms whether a worker has recorded the use. After five seconds, or at once if no worker can, this
+	// session tries itself. After ten seconds it raises an error.
 	constexpr int kTries = 1000;
 	for (int i = 0; !db.active.load(); ++i)
 	{
@@ -169,14 +173,14 @@ void note_use(Db &db)
 			require_active(db);
 		if (database_change_here(QueueEdit::used))
 			return;
-		const bool alone = !guc::workers || i >= kTries || (i == 0 && created_here(db.extension));
-		if (alone && record_use(db))
+		const bool itself = !guc::workers || i >= kTries || (i == 0 && created_here(db.extension));
+		if (itself && record_use(db))
 			return;
 		if (i >= 2 * kTries)
 			ereport(ERROR, (errcode(kErrNotLoaded), errmsg("tq cannot become active in this database"),
 							errdetail("Other sessions write to the tables of tq."),
 							errhint("If this is a restore, call SELECT tq_activate() after its end.")));
-		if (!alone)
+		if (!itself)
 		{
 			db.first_use.store(true);
 			TQ_WAIT_POINT("use-before-request");
@@ -190,7 +194,7 @@ void note_use(Db &db)
 Stay may_stay(Oid extension)
 {
 	Db *db = find_db(extension);
-	const bool asked = db != nullptr && db->first_use.exchange(false);
+	const bool asked = db != nullptr && db->first_use.exchange(false); // note_use() repeats the request while it waits
 	const Activation is = read_activation(extension);
 	TQ_WAIT_POINT("activation-read-by-worker");
 	if (is == Activation::inactive)
@@ -217,7 +221,7 @@ void write_activation(Db &db, bool active)
 	{
 		insert_row(db.extension);
 		note_database_change(QueueEdit::used);
-		reserve_queue_change(db);
+		reserve_queue_change(db); // each note uses one
 	}
 	else
 	{

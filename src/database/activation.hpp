@@ -39,14 +39,14 @@ void require_still_active(const Db &db, Oid extension);
 // (H16). Without a scheduler this transaction records it. Raises TQ009 if the tables are written past tq.
 void note_use(Db &db);
 
-// For a worker that starts: whether it is to stay. It is if the database is active and has a place. A first use that a
+// For a worker that starts: whether it is to stay. It is if the database is active and has a slot. A first use that a
 // session asks for is recorded here.
 enum class Stay : uint8
 {
 	yes,
 	no,	   // the database is not active
 	later, // other sessions write to the tables
-	full,  // no place is left
+	full,  // no slot is free
 };
 Stay may_stay(Oid extension);
 

@@ -42,7 +42,8 @@ Db *slot_of(Oid extension) noexcept
 	return nullptr;
 }
 
-// The lock on a slot that is lent. A transaction that uses it holds ShareLock; who takes the slot away, ExclusiveLock.
+// The lock on a slot that is lent. A transaction that uses the slot holds ShareLock; one that takes the slot away holds
+// ExclusiveLock.
 LOCKTAG slot_tag(Oid database, Oid extension) noexcept
 {
 	constexpr uint16 kLockClass = 0x7472; // see ddl_lock_tag()
@@ -51,7 +52,8 @@ LOCKTAG slot_tag(Oid database, Oid extension) noexcept
 	return tag;
 }
 
-// To the end of the transaction: after ROLLBACK TO it still has what it has reserved in the slot.
+// Locks the slot to the end of the transaction, not of the savepoint. What the transaction has reserved in the slot
+// stays after ROLLBACK TO.
 void hold_slot(Oid extension)
 {
 	const LOCKTAG tag = slot_tag(MyDatabaseId, extension);
@@ -74,7 +76,7 @@ void take_back(Db &db, Oid database, Oid extension)
 	LockRelease(&tag, ExclusiveLock, false);
 }
 
-// Releases slots whose database or extension is gone, and those that are lent, and drops their state first.
+// Releases slots whose database or extension is gone, and those that are lent and that no transaction uses.
 void reclaim_slots()
 {
 	for (int i = 0; i < guc::max_databases; ++i)
@@ -92,91 +94,84 @@ void reclaim_slots()
 	}
 }
 
-// The caller holds the slot (hold_slot). Null if no place is left.
+// Registry lock held exclusively. Fields that are not reset may keep their values: requests for a pass, times of passes
+// and log messages, numbers of commits, counts that transactions take back, and what ensure_mapped() sets. `used` comes
+// last, for is_active_here().
+void init_slot(Db *db, Oid extension) noexcept
+{
+	db->database = MyDatabaseId;
+	db->extension = extension;
+	db->nsegments = db->open = 0;
+	db->next_id.store(0);
+	db->id_limit.store(0);
+	db->load_state.store(static_cast<uint32>(LoadState::none));
+	db->loader.store(0);
+	db->reload.store(false);
+	db->wall_offset.store(0);
+	db->mono_offset.store(0);
+	db->active.store(false);
+	db->lent.store(true);
+	db->first_use.store(false);
+	db->new_here.store(false);
+	db->executors_full_since.store(0);
+	db->keys_clean.store(false);
+	db->keys_due.store(0);
+	db->actions_due.store(mono_now() + 60 * core::kSecond); // not while the first jobs come
+	db->changes_clean.store(false);
+	db->changes_due.store(0);
+	db->scheduler.store(0);
+	db->plan_wall.store(core::kNever);
+	db->plan_mono.store(core::kNever);
+	db->refill.store(false);
+	db->queue_changes.store(0);
+	db->schedule_changes.store(0);
+	db->counting = false;
+	db->timer_loader.store(0);
+	db->count = db->counted = CountSnapshot{};
+	db->awaited.forget();
+	for (std::atomic<int64> *counter :
+		 {&db->loads, &db->refilled, &db->evicted, &db->read_again, &db->aborted_claims, &db->claims_logged,
+		  &db->rows_gone, &db->longest_publish, &db->lost_found, &db->regained, &db->audits, &db->drifted,
+		  &db->rows_unknown, &db->fires, &db->fires_missed, &db->fires_failed, &db->schedules_unreadable,
+		  &db->follow_ups_lost, &db->orphans})
+		counter->store(0);
+	db->too_small.store(false);
+	db->load_failed.store(false);
+	db->load_read.store(0);
+	db->load_began.store(0);
+	db->loaded_at.store(0);
+	db->load_took.store(0);
+	db->counted_at.store(0);
+	db->rested_at.store(0);
+	db->drops_wait_since.store(0);
+	for (Backoff *backoff : {&db->opening, &db->tidying})
+	{
+		backoff->until.store(0);
+		backoff->length.store(0);
+	}
+	core::DbCore &c = engine.db(index_of(*db));
+	c.timer_watermark.store(core::kNever);
+	c.timer_limit.store(core::kNever);
+	c.timer_skipped.store(core::kNever);
+	c.disk_expiry.store(core::kNever);
+	db->skips.store(false);
+	c.next_lease.store(0);
+	c.lease_limit.store(0);
+	db->used = true;
+}
+
+// The caller holds the slot (hold_slot). Null if no slot is free, even after reclaim_slots().
 Db *make_slot(Oid extension)
 {
 	for (int tries = 0; tries < 2; ++tries)
 	{
-		Db *db = nullptr;
 		LWLockAcquire(registry_lock(), LW_EXCLUSIVE);
-		db = slot_of(extension);
+		Db *db = slot_of(extension);
 		for (int i = 0; i < guc::max_databases && db == nullptr; ++i)
 			if (!db_at(i).used)
 			{
 				db = &db_at(i);
-				db->database = MyDatabaseId;
-				db->extension = extension;
-				db->nsegments = db->open = 0;
-				db->next_id.store(0);
-				db->id_limit.store(0);
-				db->load_state.store(static_cast<uint32>(LoadState::none));
-				db->loader.store(0);
-				db->reload.store(false);
-				db->wall_offset.store(0);
-				db->mono_offset.store(0);
-				db->active.store(false);
-				db->lent.store(true);
-				db->first_use.store(false);
-				db->new_here.store(false);
-				db->executors_full_since.store(0);
-				db->keys_clean.store(false);
-				db->keys_due.store(0);
-				db->actions_due.store(mono_now() + 60 * core::kSecond); // not while the first jobs come
-				db->changes_clean.store(false);
-				db->changes_due.store(0);
-				db->scheduler.store(0);
-				db->plan_wall.store(core::kNever);
-				db->plan_mono.store(core::kNever);
-				db->refill.store(false);
-				db->queue_changes.store(0);
-				db->schedule_changes.store(0);
-				db->counting = false;
-				db->timer_loader.store(0);
-				db->count = db->counted = CountSnapshot{};
-				db->awaited.forget();
-				for (std::atomic<int64> *figure : {&db->loads,
-												   &db->refilled,
-												   &db->evicted,
-												   &db->read_again,
-												   &db->aborted_claims,
-												   &db->claims_logged,
-												   &db->rows_gone,
-												   &db->longest_publish,
-												   &db->lost_found,
-												   &db->regained,
-												   &db->audits,
-												   &db->drifted,
-												   &db->rows_unknown,
-												   &db->fires,
-												   &db->fires_missed,
-												   &db->fires_failed,
-												   &db->schedules_unreadable,
-												   &db->follow_ups_lost,
-												   &db->orphans})
-					figure->store(0);
-				db->too_small.store(false);
-				db->load_failed.store(false);
-				db->load_read.store(0);
-				db->load_began.store(0);
-				db->loaded_at.store(0);
-				db->load_took.store(0);
-				db->counted_at.store(0);
-				db->rested_at.store(0);
-				db->drops_wait_since.store(0);
-				for (Backoff *pause : {&db->opening, &db->tidying})
-				{
-					pause->until.store(0);
-					pause->length.store(0);
-				}
-				core::DbCore &c = engine.db(index_of(*db));
-				c.timer_watermark.store(core::kNever);
-				c.timer_limit.store(core::kNever);
-				c.timer_skipped.store(core::kNever);
-				c.disk_expiry.store(core::kNever);
-				db->skips.store(false);
-				c.next_lease.store(0);
-				c.lease_limit.store(0);
-				db->used = true;
+				init_slot(db, extension);
 			}
 		LWLockRelease(registry_lock());
 		if (db != nullptr)
@@ -201,7 +196,7 @@ void require_served(Oid extension)
 	check_version(extension);
 }
 
-[[noreturn]] void refuse_one_more()
+[[noreturn]] void raise_no_slot()
 {
 	const int n = places_taken();
 	ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED), errmsg("too many databases use tq"),
@@ -215,12 +210,13 @@ void require_served(Oid extension)
 Db &database_of(Oid extension)
 {
 	Db *const current = current_db();
-	// find_database sets it without the rest
+	// find_database() sets a current slot without these checks
 	if (my_proc != kNil && current != nullptr && current->used && current->extension == extension &&
 		current->database == MyDatabaseId && current->active.load() &&
 		current->load_state.load() != static_cast<uint32>(LoadState::none))
 		return *current;
 	require_served(extension);
+	// before it takes a slot; require_active() refuses the others
 	if (find_db(extension) == nullptr && read_activation(extension) == Activation::inactive)
 		refuse_inactive();
 	Db &db = database_slot(extension);
@@ -233,7 +229,7 @@ Db &database_slot(Oid extension)
 {
 	Db *db = find_or_make_slot(extension);
 	if (db == nullptr)
-		refuse_one_more();
+		raise_no_slot();
 	return *db;
 }
 
@@ -276,6 +272,7 @@ Db *find_or_make_slot(Oid extension)
 	}
 	if (db == nullptr)
 		return nullptr;
+	// changes that this transaction has not published refer to the former slot
 	if ((op_count() > 0 || has_bulks()) && current != db)
 		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						errmsg("one transaction cannot use tq before and after re-creating the extension")));
@@ -348,7 +345,7 @@ void release_dropped(Oid database)
 void release_db(Db &db, Oid database, Oid extension)
 {
 	const uint16_t d = index_of(db);
-	// Another process may release the slot, too, and a third one may take it.
+	// Meanwhile another process may release the slot, and a third one may take it for another database.
 	const auto is_it = [&]() noexcept { return db.used && db.database == database && db.extension == extension; };
 	for (Ref r = 0; r < engine.limits().entries; ++r)
 	{
@@ -356,7 +353,7 @@ void release_db(Db &db, Oid database, Oid extension)
 		if (engine.entry(r).state == State::none || engine.queue(q).db != d)
 			continue;
 		lock_queue(q);
-		// A process that takes the slot does so before it makes a queue.
+		// A new owner takes the slot before it makes a queue. So if the slot is the old one, the entry is, too.
 		if (engine.entry(r).state != State::none && engine.entry(r).queue == q && engine.queue(q).db == d && is_it())
 			engine.drop(engine.queue(q), r, 0);
 		unlock_queue(q);

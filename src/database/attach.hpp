@@ -1,9 +1,9 @@
 // Maps a function call to the database's slot in shared memory: creates it, waits until it is loaded, releases it.
 // There are tq.max_databases slots. An active database keeps its slot. Until it is active, the slot is lent: it serves
 // calls of a database that is not used yet. A transaction that calls tq there holds it; after that, a database that
-// needs a place takes it.
-// Regime: PG; everything may ereport unless noexcept. Locks: registry, queue, segment map, one at a time; a heavyweight
-// lock of the slot while it is lent, to the end of the transaction.
+// needs a slot takes it. See README.md.
+// Regime: PG; everything may ereport unless noexcept. Locks: registry and segment map, one at a time; queues, one at a
+// time, also under the registry; a heavyweight lock of the slot while it is lent, to the end of the transaction.
 #pragma once
 
 #include "shmem/shared.hpp"
@@ -12,7 +12,7 @@ namespace tq
 {
 
 // The database slot of the extension that the called function belongs to. Raises TQ006 (not preloaded), TQ007 (versions
-// differ), 25006 (standby), TQ009 (inactive), 53400 (no place is left). Reads the catalog into the segment map once, so
+// differ), 25006 (standby), TQ009 (inactive), 53400 (no slot is free). Reads the catalog into the segment map once, so
 // that ids can be drawn.
 Db &database(FunctionCallInfo fcinfo);
 
@@ -23,14 +23,14 @@ Db &loaded_database(FunctionCallInfo fcinfo);
 Db &database_slot(FunctionCallInfo fcinfo);
 Db &database_slot(Oid extension);
 
-// The same; null if no place is left.
+// The same; null if no slot is free.
 Db *find_or_make_slot(Oid extension);
 
 // Null if there is none.
 Db *find_db(Oid extension);
 
 // For functions that only read the tables: the slot if there is one, otherwise a stand-in that has the extension and
-// nothing else. So no place is taken.
+// nothing else. So no slot is taken.
 const Db &database_facts(FunctionCallInfo fcinfo);
 
 // How many databases keep a slot.
@@ -41,7 +41,7 @@ inline constexpr char kNoPlaceHint[] =
 // Finds the slot if there is one, for functions that need only the clock of the database.
 void find_database(FunctionCallInfo fcinfo);
 
-// The same as database() for a worker, which has its extension's oid.
+// As database(), for a worker, which knows its extension's oid.
 Db &database_of(Oid extension);
 
 // The extension that the called function belongs to.

@@ -1,4 +1,5 @@
-// Fires when something other than tq writes to a table of tq: COPY, pg_restore, psql, logical replication (R6).
+// Fires when something other than tq writes to a table of tq: COPY, pg_restore, psql, logical replication (R6). The
+// name is that of 0.1.0, where such rows made tq read the journal again.
 // Regime: PG. Locks: none. Raises an error if the database is active, or if it is not called as a trigger.
 #include "database/activation.hpp"
 #include "pg/function.hpp"
@@ -30,9 +31,11 @@ void tell_inactive()
 	ereport(LOG_SERVER_ONLY, (errmsg("tq: %s", kMessage), errhint("%s", kHint)));
 }
 
-// Remembers inactive databases for a subtransaction, because triggers fire for each row under logical replication. Only
-// tq_activate() ends that state, and the lock on the written table, which the subtransaction keeps, excludes that of
-// other sessions. An unused database is not remembered, because a first use may be recorded meanwhile.
+// Remembers for the subtransaction that the database is inactive, because triggers fire for each row under logical
+// replication. The database stays inactive: only tq_activate() changes that, and it needs a lock on all tables. In
+// another session that lock conflicts with the one on the written table, which the subtransaction keeps. In this one,
+// the change is noted as QueueEdit::switched. An unused database is not remembered, because a first use may be
+// recorded meanwhile.
 void require_inactive(Relation table, Oid extension)
 {
 	static LocalTransactionId last_id = InvalidLocalTransactionId;
@@ -44,10 +47,10 @@ void require_inactive(Relation table, Oid extension)
 		return;
 	if (is_active_here(extension))
 		refuse(table);
-	CommandCounterIncrement(); // shows the rows of the statement
+	CommandCounterIncrement(); // the next look sees the rows of the statement, such as one of tq.meta
 	const Activation is = read_activation(extension);
 	if (is == Activation::active && !is_meta)
-		refuse(table); // since a moment
+		refuse(table); // it has become active just now
 	if (is == Activation::active)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("a row of tq.meta names this database"),
