@@ -33,7 +33,7 @@ Owner sign_as_owner(Db &db, const char *name, Sign sign, WorkerLeases *out)
 {
 	const Owner owner = sign_for_worker(db, name, GetUserId(), sign, out);
 	// All leases that the journal had for it may have ended meanwhile: then it has no owner.
-	const bool free = owner == Owner::nobody && out->slot != core::kNil && sign == Sign::life;
+	const bool free = owner == Owner::none && out->slot != core::kNil && sign == Sign::life;
 	if (!free && (owner != Owner::unknown || !may_consume_restored(db, *out)))
 		return owner;
 	adopt_worker(db, name, GetUserId());
@@ -45,11 +45,11 @@ Owner sign_as_owner(Db &db, const char *name, Sign sign, WorkerLeases *out)
 bool sign_or_raise(Db &db, const char *name, Sign sign, WorkerLeases *out)
 {
 	Owner owner = sign_for_worker(db, name, GetUserId(), sign, out);
-	if (owner != Owner::role && owner != Owner::nobody && has_right_everywhere(db, kOperate))
-		return sign_for_worker(db, name, InvalidOid, sign, out) != Owner::nobody;
+	if (owner != Owner::role && owner != Owner::none && has_right_everywhere(db, kOperate))
+		return sign_for_worker(db, name, InvalidOid, sign, out) != Owner::none;
 	if (owner == Owner::unknown)
 		owner = sign_as_owner(db, name, sign, out);
-	if (owner != Owner::role && owner != Owner::nobody)
+	if (owner != Owner::role && owner != Owner::none)
 		raise_foreign_worker(name);
 	return owner == Owner::role;
 }

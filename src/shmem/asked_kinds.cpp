@@ -6,7 +6,7 @@ namespace tq
 namespace
 {
 
-constexpr Micros kAgain = 10 * core::kSecond; // a session notes the same queue and kinds no sooner
+constexpr Micros kAgain = 10 * core::kSecond; // a session looks again for the same queue and kinds after this time
 constexpr Micros kForgotten = 600 * core::kSecond;
 constexpr uint32 kPerProc = 4;
 
@@ -22,9 +22,8 @@ Asked *table = nullptr;
 
 bool is_missing(const Queue &q, const char *kind) noexcept { return engine.find_lane(q, kind) == core::kNoLane; }
 
-// The entry of this process for a kind, or the one to replace: that of the same queue that is oldest, or else the
-// oldest.
-Asked &place_for(uint16_t queue, const char *kind) noexcept
+// The entry of this process for a kind, or the one to replace: a free one, or else the oldest.
+Asked &entry_for(uint16_t queue, const char *kind) noexcept
 {
 	Asked *const own = table + my_proc * kPerProc;
 	Asked *oldest = own;
@@ -40,7 +39,7 @@ Asked &place_for(uint16_t queue, const char *kind) noexcept
 
 void note(uint16_t queue, uint32 generation, const char *kind) noexcept
 {
-	Asked &a = place_for(queue, kind);
+	Asked &a = entry_for(queue, kind);
 	const uint16_t former = a.queue.load();
 	if (former != kNoQueue)
 	{
@@ -78,7 +77,7 @@ void note_asked_kinds(uint16_t queue, uint32 generation, const char *const *kind
 		uint64 what;
 		Micros at;
 	};
-	static Noted noted[8];
+	static Noted noted[8]; // by hash; a collision only looks once more
 	uint64 what = core::hash_name(kinds[0]) + (static_cast<uint64>(generation) << 16) + queue;
 	for (int i = 1; i < n; ++i)
 		what = what * 31 + core::hash_name(kinds[i]);
@@ -100,7 +99,7 @@ void note_asked_kinds(uint16_t queue, uint32 generation, const char *const *kind
 
 void copy_asked_kinds(const Queue &q, AskedKinds *out) noexcept
 {
-	const auto queue = static_cast<uint16_t>(&q - &engine.queue(0));
+	const uint16_t queue = engine.index_of(q);
 	const Micros since = mono_now() - kForgotten;
 	for (const Asked *a = table; a < table + engine.limits().procs * kPerProc && out->n < kMostAskedKinds; ++a)
 	{

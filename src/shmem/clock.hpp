@@ -1,6 +1,5 @@
 // tq's clocks: the server's clocks plus the offsets of tq.fake_now, of tq_set_now in this process's database, or of a
-// test. Code that decides when something happens
-// to a job uses these, never GetCurrentTimestamp() or SQL's now().
+// test. Code that decides when something happens to a job uses these, never GetCurrentTimestamp() or SQL's now().
 // Regime: PG. Locks: none; the offsets are atomics in shared memory.
 #pragma once
 

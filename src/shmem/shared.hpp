@@ -36,7 +36,8 @@ enum class SegmentState : uint8
 	dropping,
 };
 
-// Values of SegmentSlot::ended with all states: unknown, and unknown while the janitor reads the segment.
+// Values of SegmentSlot::ended that stand for every state, so that no reader skips the segment. kAnyEnd: not known yet.
+// kReadingEnds: not known, and the janitor is reading the segment to find out.
 constexpr uint8 kAnyEnd = 0xFF;
 constexpr uint8 kReadingEnds = 0xFE;
 
@@ -48,7 +49,8 @@ struct SegmentSlot
 	Oid event;
 	SegmentState state;
 	std::atomic<bool> skipped; // a loader has skipped it because it was locked
-	// How jobs of a finished segment may have ended: bits of journal::FoldState, or an unknown value.
+	// How jobs of a finished segment may have ended: bits of journal::FoldState, from succeeded to expired, or one of
+	// the values above.
 	std::atomic<uint8> ended;
 	std::atomic<bool> damaged; // a read has failed: loads and the janitor leave it out
 	int64 first_id; // its jobs have ids first_id .. last_id (0 for segment 0, which is searched last)
@@ -56,15 +58,15 @@ struct SegmentSlot
 	TimestampTz opened_at;
 	TimestampTz sealed_at;
 	TimestampTz finished_at;
-	std::atomic<Micros> noted_at; // when the scheduler last saw `live` change by much (steady_now); 0: never
+	std::atomic<Micros> noted_at; // when the janitor last saw `live` grow, or fall by a 16th (steady_now); 0: never
 	// Lookups by id read the fields above; commits write those below.
 	alignas(core::kCacheLine) std::atomic<int64> rows; // appended jobs
 	std::atomic<int64> live; // committed jobs that are not terminal
-	std::atomic<int64> delta; // gain of `live` since the snapshot of a recount under way
+	std::atomic<int64> delta; // change of `live` since the snapshot of the count under way
 	std::atomic<int64> dead; // ended jobs that are dead or buried (kept longer)
 	std::atomic<uint32> dead_changes; // number of commits that changed `dead`
 	std::atomic<int32> noted_live; // `live` at noted_at
-	// When the janitor had moved out all jobs that can be moved since the segment was finished; 0: not yet.
+	// When the janitor last read the finished segment and had no job left to move to segment 0; 0: not yet.
 	std::atomic<TimestampTz> looked_at;
 	std::atomic<Micros> again_at; // the janitor does not scan it before this (steady_now)
 	// When a time in this segment was first seen to be in the future (mono_now); 0: none is.
@@ -87,7 +89,8 @@ enum class LoadState : uint32
 	loaded,
 };
 
-// What a count's snapshot sees; transaction ids include their epochs. All zero: nothing.
+// What the snapshot of a count sees; transaction ids include their epochs. All zero: nothing. A count reads the journal
+// and compares memory with it: the first load, or an audit (residency/README.md).
 struct CountSnapshot
 {
 	uint64 xmin, xmax;
@@ -105,7 +108,7 @@ struct Awaited
 	std::atomic<uint32> emptied;	  // grows by two when the filter is emptied; odd meanwhile
 	std::atomic<int32> openers;		  // open transactions that may have read parents
 	std::atomic<bool> some;			  // `noted` is not empty
-	std::atomic<bool> all;			  // the resolver must read all of tq.dependency
+	std::atomic<bool> all;			  // the resolver must read all of tq.dependency, as when `noted` was full
 	std::atomic<bool> complete;		  // every row of tq.dependency has its bit
 
 	void forget() noexcept; // for a slot with a new database
@@ -118,7 +121,8 @@ struct Backoff
 	std::atomic<Micros> length; // 0 after a success
 };
 
-// One database and one extension in it, because a transaction may DROP and CREATE EXTENSION.
+// The slot of a database and its extension, by oid. A transaction that drops and creates the extension has two for a
+// while.
 struct Db
 {
 	Oid database;  // registry lock
@@ -130,7 +134,7 @@ struct Db
 	std::atomic<bool> reload;	  // a count is requested
 	std::atomic<Micros> wall_offset, mono_offset; // of tq_set_now (clock.hpp)
 	std::atomic<bool> active;	  // known to be active (database/activation.hpp)
-	std::atomic<bool> lent;		  // not active since it got the slot; another database may take it (attach.cpp)
+	std::atomic<bool> lent;		  // not active since it got the slot; another database may take it (database/README.md)
 	std::atomic<bool> first_use;  // a session asks a worker to record the first use
 	std::atomic<bool> new_here;	  // the first use was after the start of the server
 	std::atomic<uint32> scheduler; // procno + 1, 0 if none
@@ -141,38 +145,39 @@ struct Db
 	std::atomic<bool> revocations; // leases of some workers were revoked (Worker::revoked)
 	std::atomic<bool> skips; // some segment is `skipped`
 	std::atomic<bool> queue_rows; // some queue's row must be written
-	std::atomic<bool> keys_clean; // tq.unique_key has no row, and none was written since
+	std::atomic<bool> keys_clean; // the janitor found tq.unique_key empty, and no row was written since
 	std::atomic<Micros> actions_due; // when the janitor may look for old rows of tq.audit; mono_now
 	std::atomic<Micros> keys_due; // when the janitor may check tq.unique_key again; mono_now
-	std::atomic<bool> changes_clean; // tq.change and tq.change_mark have no row, and none was written since
+	std::atomic<bool> changes_clean; // the same for tq.change and tq.change_mark
 	std::atomic<Micros> changes_due; // when the janitor may delete old changes; mono_now
 	std::atomic<uint32> handler_changes; // number of commits that changed tq.handler
-	// Grows before a commit changes a slot; a process that read rows before that must read them again.
+	// Grows before a commit changes the slots of queues. A process that read rows of tq.queue before reads them again.
 	std::atomic<uint32> queue_changes;
 	std::atomic<uint32> schedule_changes; // number of commits that changed schedules
 	Awaited awaited;
 	std::atomic<int64> next_id; // drawn with the map lock shared
 	std::atomic<int64> id_limit;
-	std::atomic<int64> greatest_id; // when the segments were mapped
+	std::atomic<int64> greatest_id; // that the journal had when the segments were mapped
 	int32 nsegments;  // map lock; slots 0 .. nsegments - 1 have been in use
 	int32 open;		  // map lock; slot that takes jobs
 	// Counts of the journal (map lock).
 	bool counting;
 	CountSnapshot count;   // the count under way
 	CountSnapshot counted; // the last finished count
-	// Statistics.
+	// Statistics. rows_gone: claimed jobs whose row was deleted by hand; lost_found: jobs that a count found missing in
+	// memory; the others: introspection/metrics.cpp.
 	std::atomic<int64> loads, refilled, evicted, aborted_claims, claims_logged, rows_gone, lost_found;
 	std::atomic<int64> regained; // jobs of segments that were damaged and could be read again
 	// The longest time in which a COMMIT of a thousand or more changes published them, with interrupts held.
 	std::atomic<Micros> longest_publish;
 	std::atomic<int64> read_again; // jobs both evicted and refilled in the last minute
-	std::atomic<int64> committing; // jobs that transactions change which are committing and have not published it
+	std::atomic<int64> committing; // jobs that committing transactions have changed, but not yet published
 	std::atomic<int64> audits, drifted; // counts after the first load, and their findings
 	std::atomic<int64> fires, fires_missed, fires_failed; // of schedules
 	std::atomic<int64> schedules_unreadable; // rows that the scheduler skipped when it last read them
 	std::atomic<int64> follow_ups_lost; // follow-ups that could not be enqueued when a job ended
 	std::atomic<Micros> follow_up_logged_at;
-	// Since when (mono_now) jobs wait because all executors are at work; 0: none does. Of the scheduler's last look.
+	// Since when (mono_now) jobs wait because all executors are busy, as the scheduler last saw it; 0: none waits.
 	std::atomic<Micros> executors_full_since;
 	std::atomic<bool> too_small; // the last load lacked memory for jobs that must have an entry
 	std::atomic<bool> load_failed; // the last load ended with an error
@@ -182,7 +187,7 @@ struct Db
 	std::atomic<int64> orphans;		 // in the last count: jobs that wait for parents without a row
 	std::atomic<Micros> loaded_at, load_took;
 	std::atomic<Micros> counted_at;	 // last recount
-	std::atomic<Micros> rested_at;	 // (steady_now) from then on, an audit may look for jobs that expired on disk
+	std::atomic<Micros> rested_at;	 // when an audit may next begin because jobs expired on disk (steady_now)
 	std::atomic<Micros> warned_at;	 // last log message that no segment can be added
 	std::atomic<Micros> cleaned_at;	 // when segment 0 was last cleaned
 	std::atomic<Micros> drops_wait_since; // since when drops wait for a snapshot (mono_now); 0: they do not

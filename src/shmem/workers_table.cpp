@@ -18,12 +18,12 @@ constexpr Micros kSurelyKept = 60 * core::kSecond;
 // The result of a search for a name.
 struct Found
 {
-	uint32_t slot = kNil;	// of the name
+	uint32_t slot = kNil;		  // of the name
 	uint32_t unused = kNil;
-	uint32_t own = kNil;	// the role's slot that has been idle longest
-	uint32_t other = kNil;	// any role's slot that has been idle longest
-	uint32_t used = 0;		// slots in use
-	uint32_t mine = 0;		// slots of the role
+	uint32_t idle_of_role = kNil; // the role's slot that has been idle longest
+	uint32_t idle = kNil;		  // any role's slot that has been idle longest
+	uint32_t used = 0;			  // slots in use
+	uint32_t used_by_role = 0;
 };
 
 // By the clock of the worker's database.
@@ -45,6 +45,7 @@ Found find_name(uint16_t d, const char *name, Oid role) noexcept
 		const bool busy = w.running.load() > 0;
 		if (!w.used)
 		{
+			// a claim that found the slot before it was freed may count its job there
 			f.unused = f.unused == kNil && !busy ? i : f.unused;
 			continue;
 		}
@@ -54,25 +55,26 @@ Found find_name(uint16_t d, const char *name, Oid role) noexcept
 			return f;
 		}
 		++f.used;
-		f.mine += w.role == role;
+		f.used_by_role += w.role == role;
 		if (busy || w.draining.load() || idle_for(w) < kIdle)
 			continue;
-		if (w.role == role && idle_longer(w, f.own))
-			f.own = i;
-		if (idle_longer(w, f.other))
-			f.other = i;
+		if (w.role == role && idle_longer(w, f.idle_of_role))
+			f.idle_of_role = i;
+		if (idle_longer(w, f.idle))
+			f.idle = i;
 	}
 	return f;
 }
 
-// Registry lock held exclusively. `take`: may use another role's slot.
+// Registry lock held exclusively. Takes an unused slot if the role's share allows it, or else replaces an idle worker
+// of the role. `take`: ignores the share, and may replace an idle worker of another role.
 uint32_t make_name(const Found &f, uint16_t d, const char *name, Oid role, bool take) noexcept
 {
-	constexpr uint32_t kFactor = 4; // one role can have four of five slots
+	constexpr uint32_t kFactor = 4; // one role can have four of five slots (core/share.hpp)
 	const core::Share share{0, engine.limits().workers, kFactor};
-	uint32_t slot = role == InvalidOid || take || share.left(f.mine, f.used) > 0 ? f.unused : kNil;
+	uint32_t slot = role == InvalidOid || take || share.left(f.used_by_role, f.used) > 0 ? f.unused : kNil;
 	if (slot == kNil)
-		slot = f.own != kNil || !take ? f.own : f.other;
+		slot = f.idle_of_role != kNil || !take ? f.idle_of_role : f.idle;
 	if (slot == kNil)
 		return kNil;
 	core::Worker &w = engine.worker(slot);
@@ -99,12 +101,8 @@ uint32_t find_or_make(uint16_t d, const char *name, Oid role, bool take) noexcep
 	return f.slot != kNil ? f.slot : make_name(f, d, name, role, take);
 }
 
-} // namespace
-
-namespace
-{
-
-// Whether its owner is unknown, so that adopt_worker must decide. Registry lock held.
+// For a worker without a role: whether a load has found leases of it in the journal. Then its owner is unknown until
+// adopt_worker(). Registry lock held.
 bool has_restored(const core::Worker &w) noexcept { return w.nrestored > 0 || w.leases.load() > 0; }
 
 } // namespace
@@ -117,9 +115,9 @@ uint32_t worker_slot(const Db &db, const char *name, Oid role, bool own) noexcep
 	const Micros mono = mono_now();
 	if (last != 0)
 	{
+		// Without the lock. A worker that was seen lately keeps its slot, so its name is stable: check the time first.
 		const core::Worker &w = engine.worker(last - 1);
-		// A worker that has not been seen for longer may be forgotten at any moment.
-		if (w.used && w.db == d && strcmp(w.name, name) == 0 && mono - w.seen_mono.load() < kSurelyKept)
+		if (w.used && mono - w.seen_mono.load() < kSurelyKept && w.db == d && strcmp(w.name, name) == 0)
 			return last - 1;
 	}
 	LWLockAcquire(registry_lock(), LW_EXCLUSIVE);
@@ -147,17 +145,17 @@ bool set_draining(const Db &db, const char *name, Oid role, bool on, int32 *hold
 			w.seen_mono.store(mono_now()); // keeps it for an hour
 	}
 	LWLockRelease(registry_lock());
-	// Claims read the flag under their queue's lock. Once this process has had the lock, all jobs of a claim that
-	// missed the flag are counted. Claims that wait are woken, and return.
-	if (i != kNil)
-		for_queues(db, [on, bit = core::worker_bit(core::hash_name(name))](uint16_t slot, const Queue &q) {
+	if (i != kNil && on)
+	{
+		// Claims read the flag under their queue's lock. Once this process has had the lock, all jobs of a claim that
+		// missed the flag are counted. Claims that wait are woken, and return.
+		for_queues(db, [bit = core::worker_bit(core::hash_name(name))](uint16_t slot, const Queue &q) {
 			lock_queue(slot);
-			if (on)
-				engine.wake_worker(q, bit);
+			engine.wake_worker(q, bit);
 			unlock_queue(slot);
 		});
-	if (i != kNil && on)
 		wake_for_name(db, name);
+	}
 	*holds = i != kNil ? engine.worker(i).running.load() : 0;
 	return done;
 }
@@ -179,6 +177,7 @@ void copy_worker_name(const Db &db, uint32_t slot, char (&name)[core::kNameMax])
 	LWLockRelease(registry_lock());
 }
 
+// For an error message, so a quadratic search will do.
 Oid role_with_most_workers(const Db &db, int *slots) noexcept
 {
 	Oid most = InvalidOid;
@@ -257,7 +256,8 @@ void give_sign(core::DbCore &db, core::Worker &w, Sign sign) noexcept
 	}
 	else if (sign == Sign::end && w.leases.load() > 0)
 	{
-		// Later claims have later numbers. A lease whose finish is rolled back afterwards is found by revoke_absent.
+		// Later claims get greater numbers. A job whose finish is under way is not in the lease tree. If the finish is
+		// rolled back, revoke_absent() ends the lease, because `until` has passed.
 		w.revoked.store(db.next_lease.load());
 		w.until.store(now);
 	}
@@ -267,7 +267,7 @@ void give_sign(core::DbCore &db, core::Worker &w, Sign sign) noexcept
 
 Owner sign_for_worker(const Db &db, const char *name, Oid role, Sign sign, WorkerLeases *out) noexcept
 {
-	Owner owner = Owner::nobody;
+	Owner owner = Owner::none;
 	LWLockAcquire(registry_lock(), LW_SHARED);
 	out->slot = find_name(index_of(db), name, role).slot;
 	if (out->slot != kNil)
@@ -279,8 +279,8 @@ Owner sign_for_worker(const Db &db, const char *name, Oid role, Sign sign, Worke
 		memcpy(out->restored, w.restored, sizeof(out->restored));
 		owner = w.role != InvalidOid ? (w.role == role ? Owner::role : Owner::other)
 				: has_restored(w)	 ? Owner::unknown
-									 : Owner::nobody;
-		// its lease has just been found, so the queue is not noted yet
+									 : Owner::none;
+		// A load has found a lease, but not noted its queue yet. So the role needs rights on all queues.
 		if (owner == Owner::unknown && w.nrestored == 0)
 			out->nrestored = core::kRestoredQueues + 1;
 		if (owner == Owner::role || role == InvalidOid)

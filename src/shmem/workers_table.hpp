@@ -16,7 +16,7 @@ uint32_t worker_slot(const Db &db, const char *name, Oid role, bool own = false)
 
 // Begins or ends the draining of a worker for a role. Beginning makes its slot if needed, even from another role's idle
 // slot. False if the table is full or there is nothing to end. `holds` receives the number of jobs that run under its
-// name; a draining worker gets no others. Wakes its waiting claims. Locks every queue in turn.
+// name; a draining worker gets no others. Beginning wakes its waiting claims, and locks every queue in turn.
 bool set_draining(const Db &db, const char *name, Oid role, bool on, int32 *holds) noexcept;
 
 // Whether this role gave the worker its name.
@@ -56,7 +56,7 @@ struct WorkerLeases
 
 enum class Owner : uint8
 {
-	nobody, // there is no such worker
+	none, // there is no such worker, or the leases that a load found for it have ended
 	role,
 	other,	 // another role
 	unknown, // it has leases that a load found
