@@ -15,8 +15,7 @@ namespace tq
 namespace
 {
 
-// The only function that changes the counters of live jobs. Dead letters are counted apart, because only the first
-// count sees how many there are.
+// The only function that changes the counters of live jobs.
 void count(SegmentSlot &s, Lane &l, int64 by, Counting counting) noexcept
 {
 	if (counting == Counting::counted)
@@ -30,12 +29,16 @@ void count(SegmentSlot &s, Lane &l, int64 by, Counting counting) noexcept
 	}
 }
 
+// Every change of dead letters is counted, also if a count has seen it: only the first load sets their number, and no
+// job ends during that load.
 void count_dead(SegmentSlot &s, int by) noexcept
 {
 	s.dead_changes.fetch_add(1);
 	s.dead.fetch_add(by);
 }
 
+// Counts the live job of an operation, 1 more or 1 less. If it becomes or was a dead letter, their number changes the
+// other way.
 void count(Db &db, const Op &op, int by, Counting counting) noexcept
 {
 	SegmentSlot &s = segment_at(db, op.segment);
@@ -45,7 +48,7 @@ void count(Db &db, const Op &op, int by, Counting counting) noexcept
 }
 
 // Queue lock held. Counts events for the notifications of queues with `notify`.
-void tell(Queue &q, int64 enqueued, int finished, bool dead) noexcept
+void count_notify_events(Queue &q, int64 enqueued, int finished, bool dead) noexcept
 {
 	if (!q.settings.notifies)
 		return;
@@ -74,7 +77,8 @@ void count_blocked(Lane &l, int64 by, Counting counting) noexcept
 		l.delta_blocked += static_cast<int32>(by);
 }
 
-// Counts delayed jobs that are published without entries.
+// Counts delayed jobs that are published without entries. A count that has seen the jobs leaves a lane's number alone
+// if it changed during the count (Lane::delayed_counted); then the jobs are added here.
 void count_on_disk(Lane &l, int64 n, Counting counting) noexcept
 {
 	if (counting != Counting::counted || !l.delayed_counted)
@@ -87,7 +91,7 @@ void publish_enqueue(Db &db, const Op &op, Counting counting) noexcept
 	lock_queue(op.queue);
 	Lane &l = engine.lane(op.lane);
 	++q.enqueued;
-	tell(q, 1, 0, false);
+	count_notify_events(q, 1, 0, false);
 	count(db, op, 1, counting);
 	publish_enqueue_charges(q, op.queue, 1);
 	const bool delayed = op.due != core::kNever;
@@ -95,8 +99,8 @@ void publish_enqueue(Db &db, const Op &op, Counting counting) noexcept
 		count_blocked(l, 1, counting);
 	else if (op.ref != kNil)
 	{
-		// This transaction may have dropped the extension.
-		// It may also have claimed the job (tq.claim_own).
+		// The entry is gone if this transaction has dropped the extension. It is not committing any more if this
+		// transaction has claimed the job (tq.claim_own).
 		if (engine.is(q, op.ref, op.id) && engine.entry(op.ref).state == State::committing)
 			engine.change(q, op.ref, [&](Entry &e) noexcept {
 				e.state = delayed ? State::delayed : State::ready;
@@ -172,7 +176,7 @@ void undo_claim(Db &db, const Op &op) noexcept
 				x.aborts = static_cast<uint8_t>(std::min<int>(x.aborts + op.charge, UINT8_MAX));
 				if (x.has(core::kJournalFirst) && !x.has(core::kCancelAsked))
 				{
-					// the journal has the claim, or gets it: the reaper takes it back there
+					// the journal has the claim, or gets it, so the reaper ends the attempt there
 					core::revoke(x);
 					return;
 				}
@@ -226,8 +230,9 @@ void publish_move(Db &db, Queue &q, const Op &op, Counting counting) noexcept
 		engine.drop(q, op.ref, my_proc);
 }
 
-// Asks a running job to stop, and limits its time to do so. An end of its attempt since then has taken a later step,
-// and wins.
+// Asks a running job to stop, and limits its time to do so. If its attempt has ended since the request, that end has
+// taken a later step, and the request does nothing. If the claim was rolled back instead, the job is cancelled. If it
+// was claimed again since then, the new attempt is asked: its claim took the step after the request's.
 void publish_ask(const Op &op) noexcept
 {
 	Queue &q = engine.queue(op.queue);
@@ -270,8 +275,8 @@ void publish_superseded(const Op &op) noexcept
 	unlock_queue(op.queue);
 }
 
-// Evicts a freed job that is far behind others or long before its time, as if it had been enqueued now. Many jobs may
-// be freed at once, and their entries come from the reserve for pins.
+// Evicts a job that its parents have freed, unless it is due soon or no job on disk precedes it. Many jobs may be freed
+// at once, and their entries come from the reserve for pinned jobs.
 void evict_if_far(const Db &db, Queue &q, Ref ref) noexcept
 {
 	const Entry &e = engine.entry(ref);
@@ -296,122 +301,137 @@ void evict_if_far(const Db &db, Queue &q, Ref ref) noexcept
 	engine.drop(q, ref, my_proc);
 }
 
-// A worker has ended an attempt. The field is in a cache line that is mostly read.
-void outlive(Queue &q) noexcept
+// A worker has ended an attempt, so claims need not be journalled first any more (Queue::careful). The store is
+// conditional because the field's cache line is mostly read.
+void end_careful(Queue &q) noexcept
 {
 	if (q.careful.load())
 		q.careful.store(false);
 }
 
-// complete, fail, release, bury, lose, cancel, retry, reschedule, kill, checkpoint, move, erase: the mark shows that
-// the entry belongs to this transaction. The entry keeps the mark if this transaction has changed the job once more.
-void publish_change(Db &db, const Op &op, Counting counting) noexcept
+// Counts the operation in the totals of its queue.
+void count_verb(Queue &q, const Op &op) noexcept
 {
-	Queue &q = engine.queue(op.queue);
-	lock_queue(op.queue);
-	Entry &e = engine.entry(op.ref);
-	if (!engine.is(q, op.ref, op.id) || e.mark == Verb::none || e.owner != my_proc)
+	switch (op.verb)
 	{
+		case Verb::complete:
+			++q.succeeded;
+			end_careful(q);
+			break;
+		case Verb::fail:
+			++q.failed;
+			end_careful(q);
+			break;
+		case Verb::release: ++q.released; break;
+		case Verb::lose: q.lost += op.count_attempt; break; // else the claim was rolled back, so no attempt was lost
+		case Verb::cancel:
+		case Verb::purge: ++q.cancelled; break;
+		case Verb::expire: ++q.expired; break;
+		default: break;
 	}
-	else if (op.verb == Verb::move)
-		publish_move(db, q, op, counting);
-	else if (op.verb == Verb::erase || op.verb == Verb::forget)
+}
+
+// Gives the entry of a job that lives on its new state. Its mark stays if this transaction has changed the job again.
+void set_state(Entry &x, const Op &op) noexcept
+{
+	if (!op.more)
+		x.mark = Verb::none;
+	x.state = op.to;
+	if (op.has_priority)
+		x.priority = op.priority;
+	if (op.verb == Verb::reschedule)
+		x.flags |= core::kOverride;
+	if (op.to == State::running)
+	{
+		x.aborts = 0; // if this transaction claimed the job, the claim is committed
+		x.flags |= core::kHasCheckpoint | core::kLogged; // the checkpoint's event also records the claim
+		x.flags &= static_cast<uint16_t>(~(core::kJournalFirst | core::kFlushed));
+		core::Engine::start_lease(x);
+		return;
+	}
+	x.lease = 0;
+	x.set_worker(kNil);
+	// A reschedule, or the loss of a claim that was rolled back (kJournalFirst), keeps the count of rollbacks.
+	if (op.verb != Verb::reschedule && !(op.verb == Verb::lose && x.has(core::kJournalFirst)))
+		x.aborts = 0;
+	x.timer = op.to == State::delayed ? op.due : core::kNever;
+	if (op.verb == Verb::free && op.expires_at != core::kNever)
+		x.expires_at = op.expires_at;
+	const bool ends_attempt = op.verb == Verb::fail || op.verb == Verb::release || op.verb == Verb::lose;
+	const bool held = ends_attempt || (op.keeps_time && x.has(core::kHeld));
+	x.flags &= static_cast<uint16_t>(~(core::kCancelAsked | core::kHardTimeout | core::kLogged | core::kBound |
+									   core::kOfWorker | core::kClaimEnded | core::kHeld | core::kJournalFirst |
+									   core::kFlushed));
+	if (held)
+		x.flags |= core::kHeld;
+	if (op.life)
+	{
+		x.attempt = 0;
+		x.expires_at = core::kNever; // it applied to the previous life
+		x.flags &= static_cast<uint16_t>(~core::kSuperseded);
+	}
+	else if (!op.count_attempt && x.attempt > 0)
+		--x.attempt;
+	end_superseded(x);
+}
+
+// Publishes a change of a job whose mark is this transaction's. Queue lock held.
+void publish_marked(Db &db, Queue &q, const Op &op, Counting counting) noexcept
+{
+	const Entry &e = engine.entry(op.ref);
+	if (op.verb == Verb::move)
+		return publish_move(db, q, op, counting);
+	if (op.verb == Verb::erase || op.verb == Verb::forget)
 	{
 		segment_at(db, op.segment).rows.fetch_sub(op.verb == Verb::erase);
 		if (op.is_dead)
 			count_dead(segment_at(db, op.segment), -1);
 		engine.drop(q, op.ref, my_proc);
+		return;
 	}
+	if ((e.state == State::blocked) != (op.to == State::blocked))
+		count_blocked(engine.lane(op.lane), op.to == State::blocked ? 1 : -1, counting);
+	if (e.state == State::running && op.to != State::running)
+		q.runs.add(commit_time() - e.claimed_at);
+	count_verb(q, op);
+	if (op.life)
+	{
+		count(db, op, 1, counting); // and one dead letter less
+		note_ended(db, op.id); // the resolver looks at its children again
+	}
+	if (op.to == State::terminal)
+	{
+		q.dead += op.is_dead;
+		count_notify_events(q, 0, 1, op.is_dead);
+		count(db, op, -1, counting);
+		if (op.makes_way)
+			publish_enqueue_charges(q, op.queue, -1);
+		note_ended(db, op.id);
+		wake_for_end(db, op.id);
+		if (op.more) // a later operation of this transaction, such as a retry, needs the entry
+			engine.change(q, op.ref, [](Entry &x) noexcept { x.state = State::placeholder; });
+		else
+			engine.drop(q, op.ref, my_proc);
+	}
+	else if (op.to == State::blocked && !op.more)
+		engine.drop(q, op.ref, my_proc);
 	else
 	{
-		if ((e.state == State::blocked) != (op.to == State::blocked))
-			count_blocked(engine.lane(op.lane), op.to == State::blocked ? 1 : -1, counting);
-		if (e.state == State::running && op.to != State::running)
-			q.runs.add(commit_time() - e.claimed_at);
-		switch (op.verb)
-		{
-			case Verb::complete:
-				++q.succeeded;
-				outlive(q);
-				break;
-			case Verb::fail:
-				++q.failed;
-				outlive(q);
-				break;
-			case Verb::release: ++q.released; break;
-			case Verb::lose: q.lost += op.count_attempt; break; // else its claim was rolled back
-			case Verb::cancel:
-			case Verb::purge: ++q.cancelled; break;
-			case Verb::expire: ++q.expired; break;
-			default: break;
-		}
-		if (op.life)
-		{
-			count(db, op, 1, counting); // and one dead letter less
-			note_ended(db, op.id); // its end is taken back
-		}
-		if (op.to == State::terminal)
-		{
-			q.dead += op.is_dead;
-			tell(q, 0, 1, op.is_dead);
-			count(db, op, -1, counting);
-			if (op.makes_way)
-				publish_enqueue_charges(q, op.queue, -1);
-			note_ended(db, op.id);
-			wake_for_end(db, op.id);
-			if (op.more)
-				engine.change(q, op.ref, [](Entry &x) noexcept { x.state = State::placeholder; });
-			else
-				engine.drop(q, op.ref, my_proc);
-		}
-		else if (op.to == State::blocked && !op.more)
-			engine.drop(q, op.ref, my_proc);
-		else
-		{
-			engine.change(q, op.ref, [&](Entry &x) noexcept {
-				if (!op.more)
-					x.mark = Verb::none;
-				x.state = op.to;
-				if (op.has_priority)
-					x.priority = op.priority;
-				if (op.verb == Verb::reschedule)
-					x.flags |= core::kOverride;
-				if (op.to == State::running)
-				{
-					x.aborts = 0; // if this transaction claimed the job, the claim is committed
-					x.flags |= core::kHasCheckpoint | core::kLogged; // a checkpoint stands for the claim
-					x.flags &= static_cast<uint16_t>(~(core::kJournalFirst | core::kFlushed));
-					core::Engine::start_lease(x);
-					return;
-				}
-				x.lease = 0;
-				x.set_worker(kNil);
-				if (op.verb != Verb::reschedule && !(op.verb == Verb::lose && x.has(core::kJournalFirst)))
-					x.aborts = 0;
-				x.timer = op.to == State::delayed ? op.due : core::kNever;
-				if (op.verb == Verb::free && op.expires_at != core::kNever)
-					x.expires_at = op.expires_at;
-				const uint16_t stays = op.keeps_time ? core::kHeld : 0;
-				x.flags &= static_cast<uint16_t>(~(core::kCancelAsked | core::kHardTimeout | core::kLogged |
-												   core::kBound | core::kOfWorker | core::kClaimEnded | core::kHeld |
-												   core::kJournalFirst | core::kFlushed)) |
-						   stays;
-				if (op.verb == Verb::fail || op.verb == Verb::release || op.verb == Verb::lose)
-					x.flags |= core::kHeld;
-				if (op.life)
-				{
-					x.attempt = 0;
-					x.expires_at = core::kNever; // it applied to the previous life
-					x.flags &= static_cast<uint16_t>(~core::kSuperseded);
-				}
-				else if (!op.count_attempt && x.attempt > 0)
-					--x.attempt;
-				end_superseded(x);
-			});
-			if (op.verb == Verb::free)
-				evict_if_far(db, q, op.ref);
-		}
+		engine.change(q, op.ref, [&op](Entry &x) noexcept { set_state(x, op); });
+		if (op.verb == Verb::free)
+			evict_if_far(db, q, op.ref);
 	}
+}
+
+// For all verbs but enqueue, claim and requests to cancel. The mark shows whether the entry still belongs to this
+// transaction.
+void publish_change(Db &db, const Op &op, Counting counting) noexcept
+{
+	Queue &q = engine.queue(op.queue);
+	lock_queue(op.queue);
+	const Entry &e = engine.entry(op.ref);
+	if (engine.is(q, op.ref, op.id) && e.mark != Verb::none && e.owner == my_proc)
+		publish_marked(db, q, op, counting);
 	unlock_queue(op.queue);
 }
 
@@ -437,7 +457,7 @@ void undo_change(const Op &op) noexcept
 				x.mark = op.prev_mark;
 				x.pending = op.prev_pending;
 				x.owner = op.prev_owner;
-				// Otherwise another step was taken since, and this one remains a gap.
+				// Otherwise another operation has taken a later step, and the step of this one stays unused.
 				if (x.step == op.prev_step + 1)
 				{
 					x.step = op.prev_step;
@@ -473,7 +493,7 @@ void publish_queue(Db &db, const Bulk *bulks, int n, Counting counting) noexcept
 			continue;
 		}
 		q.enqueued += static_cast<uint64_t>(b.count);
-		tell(q, b.count, 0, false);
+		count_notify_events(q, b.count, 0, false);
 		count(segment_at(db, b.segment), l, b.count, counting);
 		publish_enqueue_charges(q, queue, b.count);
 		if (b.blocked)
@@ -508,11 +528,11 @@ bool register_enqueue(Db &db, Op &op) noexcept
 	const auto group_takes = [&]() noexcept {
 		if (!delayed)
 			return engine.takes(q, op.group, key);
-		// Before all is loaded, groups leave the slots to jobs that must have one.
+		// Until the first load ends, slots of groups are kept for jobs that must be in memory.
 		return db.load_state.load() == static_cast<uint32>(LoadState::loaded) && engine.spares_slot(q, op.group);
 	};
 	bool wanted = must || core::belongs_in_memory(job, vouched_at(db, l, now), group_takes);
-	// until the commit it cannot be evicted, and a changed one not after it either
+	// The entry is pinned until the commit, that of a rescheduled job for as long as the job waits.
 	wanted = wanted && (must ? engine.changes_left(q) : engine.waiting_left(q)) > 0;
 	if (wanted)
 		make_committing(db, op, must, delayed);
@@ -564,7 +584,7 @@ void undo(Db &db, const Op &op) noexcept
 		case Verb::none:
 			break;
 		default:
-			if (!is_cancel_request(op)) // a cancel request has changed nothing, and its step remains a gap
+			if (!is_cancel_request(op)) // a cancel request has only taken a step, which stays unused
 				undo_change(op);
 	}
 }
@@ -572,7 +592,7 @@ void undo(Db &db, const Op &op) noexcept
 void publish_bulks(Db &db, Counting counting) noexcept
 {
 	const pg::Array<Bulk> &bulks = pending_bulks();
-	// last, what concerns all groups of a queue: a group that gets its slot later would count as unknown
+	// A queue's sum for all groups comes last: a group that gets a slot after it would assume jobs on disk.
 	const auto all_groups = [](const Bulk &b) noexcept { return b.group != nullptr && *b.group == '\0'; };
 	std::sort(bulks.begin(), bulks.end(), [&](const Bulk &a, const Bulk &b) noexcept {
 		return a.queue != b.queue ? a.queue < b.queue : all_groups(a) < all_groups(b);

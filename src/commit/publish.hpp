@@ -1,5 +1,5 @@
 // Turns the operations of a transaction into live state: the steps of PRE_COMMIT, COMMIT and ABORT for one operation
-// each.
+// each. src/transaction/README.md has the steps and the races.
 // Regime: PG, but nothing here raises an error, allocates or waits (other than for a lock). Locks: queue locks.
 #pragma once
 
@@ -11,7 +11,8 @@ namespace tq
 
 // PRE_COMMIT: gives an enqueued job an entry in state committing, so that a loader that sees the row before publish()
 // skips the job (H2). If memory is full or a backlog on disk precedes it, the job stays on disk; publish() then lowers
-// the watermark. Returns false if memory is full and the job must be in memory because its key differs from its row's.
+// the watermark. Returns false if memory is full and the job must be in memory. It must if the transaction has
+// rescheduled it (Op::override_): a loader would read the old time or priority from its row.
 bool register_enqueue(Db &db, Op &op) noexcept;
 
 // COMMIT.

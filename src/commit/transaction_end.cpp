@@ -21,7 +21,8 @@ namespace tq
 namespace
 {
 
-// Jobs that this transaction changes, from PRE_COMMIT until it has published or undone the changes.
+// Jobs that this transaction changes, from PRE_COMMIT until it has published or undone the changes. Counts tolerate
+// differences up to the sum over all transactions (Db::committing).
 int64 committing = 0;
 
 void note_committing()
@@ -84,6 +85,7 @@ pg_noinline void on_commit() noexcept
 	forget();
 }
 
+// Undoing changes no counter of live jobs, so it needs no map lock.
 pg_noinline void on_abort() noexcept
 {
 	end_queue_rows(false);
@@ -101,7 +103,7 @@ pg_noinline void on_abort() noexcept
 	forget();
 }
 
-// tq has nothing to publish; the memory is freed with the transaction.
+// XACT_EVENT_PRE_PREPARE has refused all transactions with changes, so this one publishes nothing.
 pg_noinline void on_prepare() noexcept
 {
 	wait_end();
@@ -112,7 +114,7 @@ pg_noinline void on_prepare() noexcept
 	forget();
 }
 
-// A job that must stay in memory may need a slot for its group, which another group releases.
+// A job that must be in memory may lack a slot for its group. Frees slots of other groups until it gets one.
 void register_or_fail(Db &db, Op &op)
 {
 	const Queue &q = engine.queue(op.queue);
@@ -175,7 +177,7 @@ void subxact_callback(SubXactEvent event, SubTransactionId sub, SubTransactionId
 	if (!commit)
 	{
 		wait_end(); // the caller may catch the error of a cancelled wait
-		end_grants_of();
+		end_grants_of(); // an error may have skipped the call that follows begin_grants_of()
 	}
 	end_sub_queue_changes(commit, sub, parent);
 	end_sub_enqueue_charges(commit, sub, parent);
@@ -190,6 +192,7 @@ void subxact_callback(SubXactEvent event, SubTransactionId sub, SubTransactionId
 	while (const Op *op = pop_op_of(sub))
 	{
 		undo(*current_db(), *op);
+		// The operation before it on the job is the last one again (Op::more). A claim never has `more`.
 		if (op->prev_mark != Verb::none && op->prev_mark != Verb::claim && op->prev_owner == my_proc)
 			if (Op *before = last_op_on(op->ref, op->id))
 				before->more = false;
