@@ -18,6 +18,7 @@ pg::Array<Bulk> bulks;
 core::StackIndex by_key;
 pg::Array<int32> by_key_memory;
 
+// Sums with different keys may share a hash: see same_key.
 uint64 hash_of(const Bulk &b) noexcept
 {
 	if (b.group != nullptr)
@@ -107,6 +108,8 @@ void add_to_bulks(const Op &enqueue, SubTransactionId sub)
 				 true, false, enqueue.group});
 }
 
+// Adds -1, in a sum of its own if the job was summed by an outer subtransaction. So ROLLBACK TO restores the job, and
+// a release merges the two sums. The least keys remain: for watermarks, lower ones are right as well.
 void take_from_bulks(const Op &enqueue, SubTransactionId sub)
 {
 	add(Bulk{sub, enqueue.queue, enqueue.lane, enqueue.segment, -1, is_delayed(enqueue) ? -1 : 0, core::kMaxKey,

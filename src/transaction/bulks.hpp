@@ -9,8 +9,8 @@
 namespace tq
 {
 
-// The sum of many enqueued jobs of one lane and segment. With a group and no count: the jobs of that group of a queue
-// that may start.
+// A sum of enqueued jobs, of one of two kinds. Without `group`: the jobs of a lane and segment, for the counters and
+// watermarks. With `group`: those of them in that group that may start, for the group's watermark only; `count` is 0.
 struct Bulk
 {
 	SubTransactionId sub;
@@ -25,7 +25,7 @@ struct Bulk
 	Micros least_expiry; // of those that wait for no parents
 	bool grouped; // all of them have a group_key
 	bool blocked; // all of them wait for their parents
-	const char *group; // a group's key, "" for any group; null: a lane and segment
+	const char *group; // null: a sum of a lane and segment; "": of all further groups of the queue
 };
 
 // Adds an enqueued job to the sums, or removes one that was added before.

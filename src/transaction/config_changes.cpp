@@ -23,6 +23,7 @@ void mark_handlers() noexcept { marked.handlers = true; }
 void mark_schedules() noexcept
 {
 	const Db *db = current_db();
+	// Db::scheduler is a process number plus 1
 	marked.schedules = marked.schedules || db == nullptr || db->scheduler.load() != my_proc + 1;
 }
 

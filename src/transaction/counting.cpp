@@ -6,7 +6,7 @@ namespace tq
 namespace
 {
 
-// The id nearest below `next`, which is greater than all ids given out so far.
+// Adds the epoch to an id that is not above `next`, the next id to be assigned.
 uint64 with_epoch(TransactionId xid, uint64 next) noexcept
 {
 	return next - static_cast<uint32>(static_cast<uint32>(next) - xid);
@@ -49,8 +49,9 @@ Counting counting_of(const Db &db, FullTransactionId id) noexcept
 		return Counting::plain;
 	if (!sees(db.count, count_xip(db), xid))
 		return Counting::unseen;
-	// The count sees the transaction. A later count overwrites the counters of live jobs at its end, and leaves the
-	// number of delayed jobs alone if that changed meanwhile.
+	// The running count sees the transaction. The first load counts its jobs, so they must not be added here. Any later
+	// count sets the counters of live jobs when it ends, so adding to them now is harmless. It does not set a number of
+	// delayed jobs that has changed meanwhile.
 	return db.load_state.load() == static_cast<uint32>(LoadState::loaded) ? Counting::plain : Counting::counted;
 }
 

@@ -12,10 +12,9 @@ namespace tq
 // The effect of a commit callback on the counters of lanes and segments.
 enum class Counting : uint8
 {
-	plain,	 // concerns no count
-	unseen,	 // the count under way does not see it: add it to the deltas, too
-	// A finished count has seen it, or the first load sees it, before its callback runs: add nothing.
-	counted,
+	plain,	 // no count matters to this transaction: change the counters only
+	unseen,	 // the running count does not see it: change the counters and the deltas
+	counted, // a finished count has seen it, or the first load sees it: change nothing
 };
 
 // Keeps the snapshot of a count that begins in transaction `own` (invalid if it has written nothing).

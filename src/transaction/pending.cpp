@@ -31,8 +31,8 @@ struct Pending
 };
 Pending tx;
 
-// Iterates over the operations that may concern a job, from the last one to the first; -1 ends them. A short list is
-// searched, a long one has an index.
+// The last operation that may concern a job, and the previous one; -1 if there is none. A long list has an index by
+// job. In a short one, each operation may concern the job, so the caller compares ids.
 int last_about(JobId id) noexcept
 {
 	if (tx.by_job.room() == 0)
@@ -42,14 +42,16 @@ int last_about(JobId id) noexcept
 	return tx.by_job.last(static_cast<uint64>(id));
 }
 
+int previous_about(int i) noexcept { return tx.by_job.room() == 0 ? i - 1 : tx.by_job.before(i); }
+
+// A change of a waiting job (lease 0) holds its entry in memory. A running job stays there anyway, and PRE_COMMIT
+// checks the share for new jobs.
 void count(const Op &op, int by) noexcept
 {
 	tx.held += op.verb != Verb::enqueue && op.verb != Verb::claim && op.lease == 0 ? by : 0;
 	tx.claims.all += op.verb == Verb::claim ? by : 0;
 	tx.claims.alone += op.verb == Verb::claim && op.alone ? by : 0;
 }
-
-int before(int i) noexcept { return tx.by_job.room() == 0 ? i - 1 : tx.by_job.before(i); }
 
 const Op &pop_op() noexcept
 {
@@ -60,7 +62,8 @@ const Op &pop_op() noexcept
 	return op;
 }
 
-// Undoes the change of an enqueue that is still in the list.
+// Undoes the change of an enqueue that is still in the list. The copy has the subtransaction of the change, so the
+// enqueue keeps its own.
 void undo_edit(const Op &op) noexcept
 {
 	Op &enqueue = tx.ops[op.target];
@@ -103,6 +106,7 @@ ClaimsHere &claims_here() noexcept { return tx.claims; }
 
 void charge_only(int first, JobId id) noexcept
 {
+	// three rollbacks make a job pause (core::abort_pause)
 	for (int i = first; i < tx.ops.n; ++i)
 		if (tx.ops[i].verb == Verb::claim)
 			tx.ops[i].charge = tx.ops[i].id == id ? 3 : 0;
@@ -159,7 +163,7 @@ void note_enqueue(const Op *list, int n)
 
 Op *pending_enqueue(JobId id) noexcept
 {
-	for (int i = tx.nenqueued > 0 ? last_about(id) : -1; i >= 0; i = before(i))
+	for (int i = tx.nenqueued > 0 ? last_about(id) : -1; i >= 0; i = previous_about(i))
 		if (tx.ops[i].verb == Verb::enqueue && tx.ops[i].id == id)
 			return &tx.ops[i];
 	return nullptr;
@@ -185,7 +189,7 @@ Op &take_from_bulk(const Op &op)
 
 bool cancel_requested_here(JobId id, LeaseNo lease) noexcept
 {
-	for (int i = last_about(id); i >= 0; i = before(i))
+	for (int i = last_about(id); i >= 0; i = previous_about(i))
 		if (tx.ops[i].id == id && tx.ops[i].lease == lease && is_cancel_request(tx.ops[i]) && !tx.ops[i].makes_way)
 			return true;
 	return false;
@@ -193,7 +197,7 @@ bool cancel_requested_here(JobId id, LeaseNo lease) noexcept
 
 bool superseded_here(JobId id) noexcept
 {
-	for (int i = last_about(id); i >= 0; i = before(i))
+	for (int i = last_about(id); i >= 0; i = previous_about(i))
 		if (tx.ops[i].id == id && is_cancel_request(tx.ops[i]) && tx.ops[i].makes_way)
 			return true;
 	return false;
@@ -201,7 +205,7 @@ bool superseded_here(JobId id) noexcept
 
 Op *last_op_on(Ref ref, JobId id) noexcept
 {
-	for (int i = last_about(id); i >= 0; i = before(i))
+	for (int i = last_about(id); i >= 0; i = previous_about(i))
 		if (tx.ops[i].ref == ref && tx.ops[i].id == id && tx.ops[i].verb != Verb::enqueue &&
 			!is_cancel_request(tx.ops[i]))
 			return &tx.ops[i];

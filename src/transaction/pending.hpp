@@ -14,47 +14,47 @@ struct Op
 {
 	Verb verb = Verb::none;
 	State to = State::none;	  // state after commit (terminal: the entry is dropped)
-	Verb prev_mark = Verb::none; // for undo: the entry's mark,
-	State prev_pending = State::none;
+	Verb prev_mark = Verb::none; // prev_*: of the entry before this operation, for undo
+	State prev_pending = State::none; // its state after commit, if it had a mark
 	uint16_t queue = 0;
 	uint16_t lane = 0;
 	uint16_t segment = 0;	  // slot in the map
 	bool revoked = false;	  // enqueue: the same transaction cancelled it
 	bool blocked = false;	  // enqueue: waits for its parents, so it gets no entry
-	bool makes_way = false;	  // cancel: makes way for a job of this transaction
+	bool makes_way = false;	  // cancel: a job of this transaction takes over the unique key
 	SubTransactionId sub = InvalidSubTransactionId;
 	Ref ref = kNil;
-	uint32 prev_owner = 0;	  // ... its owner,
-	int32 prev_step = 0;	  // ... its next step,
-	int32 prev_attempt = 0;	  // ... its attempts
+	uint32 prev_owner = 0;
+	int32 prev_step = 0;	  // the next step
+	int32 prev_attempt = 0;	  // attempts used
 	int32 priority = 0;		  // enqueue, reschedule
 	bool has_priority = false; // reschedule
 	bool keeps_time = false;   // reschedule: only the priority
 	bool override_ = false;	  // enqueue: the same transaction rescheduled it, so its key differs from its row's
-	bool life = false;		  // retry of a terminal job: a new life without attempts, live + 1
+	bool life = false;		  // retry of an ended job: it has used no attempts, and counts as live again
 	bool is_dead = false;	  // to terminal as dead or buried
 	JobId id = 0;
 	LeaseNo lease = 0;
 	Micros due = core::kNever; // to delayed; kNever: ready
-	Micros expires_at = core::kNever;
-	ItemPointerData tid = {};
+	Micros expires_at = core::kNever; // enqueue, free
+	ItemPointerData tid = {}; // enqueue, move: of the row
 	const char *group = nullptr; // enqueue: group_key (keep_group_key)
 	float4 weight = 0;		  // enqueue: 0: none set
-	uint16_t max_attempts = 0;
+	uint16_t max_attempts = 0; // enqueue: 0: the queue's
 	uint16_t flags = 0;		  // enqueue: the entry's flags that its row sets
 	uint16_t new_segment = 0; // move
-	bool stale = false;		  // another event had its step: memory was wrong about the job
+	bool stale = false;		  // the journal had an event with its step: memory was wrong about the job
 	uint8_t charge = 1;		  // claim: how much a rollback adds to the entry's count of aborts
 	Micros waited = -1;		  // claim: for how long the job could have started; -1: not counted
 	bool own = false;		  // claim: of a job that this transaction has enqueued
-	bool alone = false;		  // claim: of a job that wants to be alone
+	bool alone = false;		  // claim: this transaction may claim no other job (core::wants_to_be_alone)
 	bool count_attempt = true; // false: release does not count the attempt
 	// A later operation of this transaction changes the job again: the entry keeps the mark.
 	bool more = false;
 	// For a change of a job that this transaction enqueued: the index of that operation. This one is a copy of the
 	// previous state, for ROLLBACK TO.
 	int32 target = -1;
-	journal::EventType event{}; // the appended event, for the name of the state
+	journal::EventType event{}; // the appended event: it names the state of an ended job
 };
 
 // Sets the job, step and attempts of an operation from an entry. Queue lock held.
@@ -71,8 +71,8 @@ inline void set_entry(Op *op, Verb verb, const Entry &e) noexcept
 	op->prev_attempt = e.attempt;
 }
 
-// A request to a running job to stop, or (makes_way) the note that a newer job has its unique key. It sets no mark, and
-// an end of the attempt overrides the request.
+// A request to a running job to stop or, with makes_way, the note that a newer job has taken over its unique key. It
+// sets no mark, so the attempt can end meanwhile. Then a request to stop has no effect.
 inline bool is_cancel_request(const Op &op) noexcept { return op.verb == Verb::cancel && op.to == State::running; }
 
 // Reserves memory for n more operations, so that the next steps cannot fail half-way. Call it before popping or
@@ -82,7 +82,7 @@ void reserve_ops(int n);
 Op &push_op(const Op &op) noexcept;
 
 // A group_key for Op::group; null for null. Valid until the transaction ends; for a job that is only summed, as long as
-// the caller's memory context.
+// the caller's memory context. `by_itself`: the job becomes an operation even if further jobs are only summed.
 const char *keep_group_key(const text *key, bool by_itself);
 
 // Notes the jobs that one call enqueues. Up to tq.publish_limit operations per transaction are kept one by one. Further
@@ -114,16 +114,16 @@ void set_pending(const Op &op) noexcept;
 
 int op_count() noexcept;
 
-// Whether the transaction may hold another waiting job of the queue in memory: the queue has not used up its share, and
-// the transaction holds at most half of tq.max_live_jobs, whatever its verbs, queues and savepoints are.
+// Whether the transaction may change another waiting job of the queue, which then stays in memory until the transaction
+// ends. The queue must have some of its share left, and one transaction holds at most half of tq.max_live_jobs.
 bool may_hold(const Queue &q) noexcept;
 
 // The claims of the transaction.
 struct ClaimsHere
 {
 	int all = 0;
-	int alone = 0;			// of jobs that want to be alone
-	bool held_back = false; // the running call has left a job because of that
+	int alone = 0;			// see Op::alone
+	bool held_back = false; // the running call has left a job: either that one or a claimed one must be alone
 };
 ClaimsHere &claims_here() noexcept;
 

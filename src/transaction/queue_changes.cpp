@@ -196,7 +196,7 @@ void commit_queue_changes() noexcept
 	{
 		TQ_WAIT_POINT_NOFAIL("queue-change-before-publish");
 		LWLockAcquire(registry_lock(), LW_EXCLUSIVE);
-		// Counted before the changes: see read_queues.
+		// Counted before the changes, so that install_queue refuses rows that were read before.
 		changes_db->queue_changes.fetch_add(1);
 		for (const QueueChange &c : changes)
 			apply(c);

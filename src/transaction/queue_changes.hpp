@@ -26,7 +26,7 @@ struct QueueChange
 	uint16_t queue;
 	uint16_t lane = core::kNoLane; // paused: kNoLane means the whole queue
 	const char *group = nullptr;   // paused, limited: its group_key, in TopTransactionContext
-	bool holds = false;			   // the group's slot is held for the change
+	bool holds = false;			   // the group's slot is kept until the change is applied or undone
 	Micros until = 0;
 	core::QueueSettings settings;
 	SubTransactionId sub = InvalidSubTransactionId; // set by note_queue_change
@@ -41,8 +41,8 @@ void note_queue_change(const QueueChange &change) noexcept;
 void note_database_change(QueueEdit edit) noexcept;
 bool database_change_here(QueueEdit edit) noexcept;
 
-// Notes that this transaction alone has named the queue: at its end the slot belongs to the queue, or is free again.
-// Call reserve_reservation first.
+// Notes that this transaction has reserved the queue's slot by naming it: at its end the slot belongs to the queue, or
+// is free again. Call reserve_reservation first; it allocates memory.
 void reserve_reservation(Db &db);
 void note_reservation(uint16_t queue) noexcept;
 bool queue_reserved_here(uint16_t queue) noexcept;
