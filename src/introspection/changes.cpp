@@ -34,16 +34,16 @@ constexpr pg::ColumnSpec kChanges[] = {
 };
 
 constexpr int kMostRows = 10000;
-constexpr pg::SizeLimit kCursorLimit{1048576, nullptr};
+constexpr pg::SizeLimit kCursorLimit{1048576, nullptr}; // a cursor lists running transactions
 constexpr int kLogName = 8;
 constexpr char kFromNow[] = "now";
 
 // A set of transactions whose changes were returned.
 struct Seen
 {
-	uint64 next = 0;			// none from here on
-	pg::Array<uint64> running; // none of these either, ascending; all below `next`
-	// One of `running`, of which the changes up to this place were returned; 0: none.
+	uint64 next = 0;			// the set has none from here on
+	pg::Array<uint64> running; // nor any of these, which are ascending and below `next`
+	// One of `running`, of which the changes up to (part_queue, part_job, part_step) were returned; 0: none.
 	uint64 part = 0;
 	int32 part_queue = 0;
 	int64 part_job = 0;
@@ -69,7 +69,8 @@ struct Cursor
 
 // --- text --------------------------------------------------------------------------------------------------------
 
-// log/xmin:xmax:xip,xip/xid.queue.job.step; the middle is a pg_snapshot, and the last part may be missing.
+// log/xmin:xmax:xip,xip/xid.queue.job.step; the middle is a pg_snapshot, and the last part may be missing. `log` is the
+// random name in tq.change_log, which is not dumped: ids of transactions mean nothing in another server.
 
 bool parse_number(const char **at, uint64 *number) noexcept
 {
@@ -97,8 +98,8 @@ bool skip(const char **at, char c) noexcept
 
 bool parse_snapshot(const char **at, Seen *seen)
 {
-	uint64 low = 0;
-	if (!parse_number(at, &low) || !skip(at, ':') || !parse_number(at, &seen->next) || !skip(at, ':'))
+	uint64 xmin = 0; // the first of `running`, so it is not needed
+	if (!parse_number(at, &xmin) || !skip(at, ':') || !parse_number(at, &seen->next) || !skip(at, ':'))
 		return false;
 	uint64 last = 0;
 	for (bool more = **at >= '0' && **at <= '9'; more; more = skip(at, ','))
@@ -157,6 +158,7 @@ void write_set(StringInfo s, const char *log, const Seen &seen)
 
 // --- the log -----------------------------------------------------------------------------------------------------
 
+// Adds the epoch to the id of a transaction in a snapshot.
 uint64 widened(TransactionId xid) noexcept
 {
 	const uint64 next = U64FromFullTransactionId(ReadNextFullTransactionId());
@@ -190,7 +192,8 @@ bool includes(const Seen &all, const Seen &some) noexcept
 	return true;
 }
 
-// The transactions whose changes of a queue were deleted, as far as there were any.
+// The transactions whose changes of a queue were deleted: those in a snapshot, up to the last one that had a change.
+// False if none was deleted.
 bool parse_deleted(const char *snapshot, const char *last, Seen *gone)
 {
 	uint64 greatest = 0;
@@ -213,7 +216,7 @@ struct Queues
 };
 
 // Reads the log's name. With a cursor, raises an error if changes after it were deleted. Call it after the changes were
-// read, so that it knows of all that the reading may have missed.
+// read. A deletion and its note are one transaction, so the note of each change that the read missed is visible.
 void check_log(const Db &db, const Queues &queues, const Cursor *cursor, char *log)
 {
 	ArrayType *ids = construct_array(queues.ids.data, static_cast<int>(queues.ids.n), INT4OID, sizeof(int32), true,
@@ -308,8 +311,8 @@ void read_part(ChangePage *p, journal::ChangeScan *scan, int32 queue_id)
 	}
 }
 
-// Reads the changes of one queue. Passes what was returned before by one index descent for each transaction that was
-// running then.
+// Reads the changes of one queue. Skips those that were returned before by one index descent for each transaction that
+// was running then.
 void read_queue(ChangePage *p, journal::ChangeScan *scan, int32 queue_id)
 {
 	const Seen &from = *p->from;
@@ -319,7 +322,8 @@ void read_queue(ChangePage *p, journal::ChangeScan *scan, int32 queue_id)
 	while (changes_next(scan, &row))
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (from.has(row.xid) || row.xid == from.part || !p->to->has(row.xid)) // this transaction's own are visible
+		// the snapshot shows this transaction's own changes, but `to` does not have it
+		if (from.has(row.xid) || row.xid == from.part || !p->to->has(row.xid))
 			changes_seek(scan, queue_id, from.first_missing(row.xid + 1));
 		else if (!add(p, row))
 			return;
@@ -348,21 +352,29 @@ ChangePage read_page(const Queues &queues, const Seen &from, Seen *to, int max)
 	return p;
 }
 
-// The set after all rows of the page before `xid` were returned, and the `whole` of this transaction or a part of it.
+// The set after the page was returned up to transaction `xid`, and that one in `whole` or in part.
 Seen seen_after(const ChangePage &p, uint64 xid, bool whole)
 {
 	const Seen &from = *p.from, &to = *p.to;
 	Seen seen;
-	const bool in_part = xid == from.part;
 	seen.next = std::max(from.next, xid + 1);
 	seen.running.reserve(CurrentMemoryContext, from.running.n + to.running.n + 1);
+	// The rest of from.part comes first in the page, so no other transaction was returned yet.
+	if (xid == from.part)
+	{
+		for (const uint64 x : from.running)
+			if (!whole || x != xid)
+				seen.running.push(x);
+		return seen;
+	}
+	// Now all of from.part was returned, and so was each transaction below `xid` that `to` has.
 	for (const uint64 x : from.running)
-		if (!(whole && x == xid) && (in_part || (x != from.part && (x >= xid || !to.has(x)))))
+		if (!(whole && x == xid) && x != from.part && (x >= xid || !to.has(x)))
 			seen.running.push(x);
 	for (const uint64 x : to.running)
-		if (!in_part && x >= from.next && x < xid)
+		if (x >= from.next && x < xid)
 			seen.running.push(x);
-	if (!in_part && xid >= from.next && !whole)
+	if (xid >= from.next && !whole)
 		seen.running.push(xid);
 	return seen;
 }
@@ -395,12 +407,14 @@ const char *state_name(const ChangeRow &row) noexcept
 	}
 }
 
+// The cursor of a row is a set, and the position in its transaction unless the row is the last of it. The set changes
+// only at the first and the last row of a transaction, so it is not written for each row.
 void put_page(const Db &db, const pg::RowSet &rows, const ChangePage &p, const char *log)
 {
 	QueueNames names{&db};
 	StringInfoData cursor;
 	initStringInfo(&cursor);
-	int of_set = 0;
+	int set_length = 0;
 	for (int64 i = 0; i < p.rows.n; ++i)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -410,10 +424,10 @@ void put_page(const Db &db, const pg::RowSet &rows, const ChangePage &p, const c
 		{
 			resetStringInfo(&cursor);
 			write_set(&cursor, log, seen_after(p, row.xid, last));
-			of_set = cursor.len;
+			set_length = cursor.len;
 		}
-		cursor.len = of_set;
-		cursor.data[of_set] = '\0';
+		cursor.len = set_length;
+		cursor.data[set_length] = '\0';
 		if (!last)
 			appendStringInfo(&cursor, "/" UINT64_FORMAT ".%d." INT64_FORMAT ".%d", row.xid, row.queue_id, row.job_id,
 							 row.step);
@@ -495,16 +509,18 @@ TQ_FUNCTION(tq_changes)
 	Db &db = loaded_database(fcinfo);
 	const Oid extension = db.extension;
 	const core::Micros until = steady_now() + wait;
-	const MemoryContext turn = AllocSetContextCreate(CurrentMemoryContext, "tq changes", ALLOCSET_DEFAULT_SIZES);
-	const MemoryContext old = MemoryContextSwitchTo(turn);
+	const MemoryContext each = AllocSetContextCreate(CurrentMemoryContext, "tq changes", ALLOCSET_DEFAULT_SIZES);
+	const MemoryContext old = MemoryContextSwitchTo(each);
 	Queues queues = queues_of(db, name);
 	Seen to;
 	ChangePage page{};
-	if (from_now) // what comes from now on may be waited for, too
+	// "now" begins after a snapshot of its own, so that the call can also wait for changes. A reset of `each` must not
+	// free the cursor.
+	if (from_now)
 	{
 		MemoryContextSwitchTo(old);
 		static_cast<void>(read_page(Queues{}, Seen{}, &cursor.seen, max));
-		MemoryContextSwitchTo(turn);
+		MemoryContextSwitchTo(each);
 	}
 	for (bool more = true; more;)
 	{
@@ -515,18 +531,18 @@ TQ_FUNCTION(tq_changes)
 		if (!more)
 			break;
 		require_still_active(db, extension);
-		MemoryContextReset(turn);
+		MemoryContextReset(each);
 		queues = queues_of(db, name);
 	}
 	wait_end();
 	char log[kLogName + 1];
 	check_log(db, queues, resumes ? &cursor : nullptr, log);
-	// A crash must not take back what was returned, nor give the ids of lost transactions to others: what the snapshot
-	// saw is on disk before the cursor is returned.
+	// The transactions in the cursor must survive a crash. Otherwise the call would have returned changes that are
+	// lost, and the cursor would skip the changes of later transactions that get the same ids.
 	pg::flush_wal();
 	page.rows.n > 0 ? put_page(db, rows, page, log) : put_cursor(rows, to, log);
 	MemoryContextSwitchTo(old);
-	MemoryContextDelete(turn);
+	MemoryContextDelete(each);
 	return static_cast<Datum>(0);
 }
 

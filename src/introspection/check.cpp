@@ -60,17 +60,17 @@ bool copy_entry(uint16_t db, core::Ref r, Entry *out) noexcept
 }
 
 // Whether the job is in memory and no transaction is about to change it.
-bool rests_in_memory(const Db &db, core::JobId id) noexcept
+bool is_unmarked_in_memory(const Db &db, core::JobId id) noexcept
 {
 	uint16_t slot = 0;
 	const core::Ref r = engine.find(index_of(db), id, &slot);
 	if (r == core::kNil)
 		return false;
 	lock_queue(slot);
-	const bool rests =
+	const bool unmarked =
 		engine.is(engine.queue(slot), r, id) && engine.entry(r).mark == Verb::none && in_use(engine.entry(r).state);
 	unlock_queue(slot);
-	return rests;
+	return unmarked;
 }
 
 struct Known
@@ -128,10 +128,10 @@ void compare_memory(Db &db, int64 *ended, int64 *rowless)
 {
 	const uint16_t d = index_of(db);
 	Pass pass{nullptr, 0};
-	const Size room = std::max<Size>(
+	const Size capacity = std::max<Size>(
 		engine.limits().entries - static_cast<Size>(std::max<int64>(engine.free_entries(), 0)) + 1024, 1024);
-	pass.list = static_cast<Known *>(MemoryContextAllocHuge(CurrentMemoryContext, sizeof(Known) * room));
-	for (core::Ref r = 0; r < engine.limits().entries && pass.n < room; ++r)
+	pass.list = static_cast<Known *>(MemoryContextAllocHuge(CurrentMemoryContext, sizeof(Known) * capacity));
+	for (core::Ref r = 0; r < engine.limits().entries && pass.n < capacity; ++r)
 	{
 		Entry e;
 		if (r % 4096 == 0)
@@ -155,7 +155,7 @@ void compare_memory(Db &db, int64 *ended, int64 *rowless)
 			continue;
 		CHECK_FOR_INTERRUPTS();
 		look_up(db, &k);
-		const bool wrong = (!k.row || k.ended) && rests_in_memory(db, k.id);
+		const bool wrong = (!k.row || k.ended) && is_unmarked_in_memory(db, k.id);
 		*rowless += wrong && !k.row;
 		*ended += wrong && k.row;
 	}
@@ -401,8 +401,8 @@ TQ_FUNCTION(tq_reload)
 	db.reload.store(true);
 	db.tidying.until.store(0);
 	const core::Micros until = steady_now() + guc::load_timeout * core::Micros{1000};
-	const bool comes = db.scheduler.load() != 0 && request_janitor(MyDatabaseId);
-	while (comes && steady_now() < until && (db.reload.load() || db.loader.load() != 0))
+	const bool requested = db.scheduler.load() != 0 && request_janitor(MyDatabaseId);
+	while (requested && steady_now() < until && (db.reload.load() || db.loader.load() != 0))
 		nap(5);
 	db.reload.store(false);
 	static_cast<void>(count(db));

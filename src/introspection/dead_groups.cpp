@@ -15,8 +15,8 @@ namespace tq
 namespace
 {
 
-constexpr int64 kMostRows = 1000000; // jobs of the segments that one call reads; one more segment may exceed it
-constexpr int kMostLetters = 100000;
+constexpr int64 kMostRows = 1000000; // jobs of the segments that one call reads; the first segment may have more
+constexpr int kMostLetters = 100000; // greatest max_jobs
 
 constexpr pg::ColumnSpec kGroups[] = {
 	{"kind", TEXTOID},			 {"error", TEXTOID},   {"jobs", INT8OID},	  {"first_at", TIMESTAMPTZOID},
@@ -26,12 +26,12 @@ constexpr pg::ColumnSpec kGroups[] = {
 struct Letter
 {
 	const char *kind;
-	const char *error; // null: none, or not for the caller
+	const char *error; // null: it has none, or the caller may not read it
 	core::JobId id;
 	TimestampTz at;
 };
 
-// False if the job has begun a new life, or its row is gone.
+// False if the job is not dead any more, because it was retried, or its row is gone.
 bool read_letter(const journal::Segment &tables, core::JobId id, bool readable, Snapshot snapshot, Letter *out)
 {
 	journal::JobRow row;
@@ -62,8 +62,8 @@ int compare_groups(const Letter &a, const Letter &b) noexcept
 
 struct Group
 {
-	const Letter *first; // by time
-	const Letter *last;
+	const Letter *first; // the oldest
+	const Letter *last;	 // the newest; it is the example
 	int64 n;
 };
 
@@ -112,11 +112,11 @@ TQ_FUNCTION(tq_dead_groups)
 	const pg::Array<SegmentView> segments = view_segments(db);
 	pg::Array<Letter> letters;
 	int64 looked_at = 0;
-	bool complete = true;
+	bool complete = true; // false at the first job or segment that a limit leaves out
 	for (int64 n = segments.n; n-- > 0 && complete;)
 	{
 		const SegmentView &segment = segments[n];
-		if (segment.dead <= 0) // not if the number is unknown
+		if (segment.dead <= 0) // an unknown number is positive (kDeadUnknown)
 			continue;
 		complete = looked_at == 0 || looked_at + segment.rows <= kMostRows;
 		if (!complete)

@@ -40,25 +40,25 @@ struct Facts
 	char queue[core::kNameMax];
 	char kind[core::kNameMax];
 	char worker[core::kNameMax];
-	Micros queue_paused, kind_paused, group_paused;
+	Micros queue_paused, kind_paused, group_paused; // until when; 0: not paused, kNever: until resumed
 	Micros asked_at; // the last claim that could have taken the job; 0: none since the server started
 	bool below_watermark; // of its lane, or of its group if it has one
 	uint32 running;		  // in the queue
-	bool no_places;		  // the entries that cannot be evicted fill the queue's share
-	uint32 pinned;		  // how many those are
+	bool share_is_full;	  // pinned entries fill the queue's share of memory, so no job of it may start
+	uint32 pinned;		  // entries that cannot be evicted
 	int32 max_running;	  // 0: no limit
 	Micros rate_opens;	  // monotonic; 0: now
 	char group[core::kGroupMax];
-	core::Engine::Block block; // what blocks its group
+	core::Engine::Block block; // what keeps its group from starting a job
 	bool no_group_slots; // its group has no slot, and the queue has used its share of slots
 	int32 group_limit;
 	bool own_limit, own_rate; // of tq_limit_group, not the queue's
 	uint32 group_running;
 	Micros group_opens; // monotonic, if the group's rate limit blocks the group
-	core::JobId before; // the job of the group that blocks it; 0: none found
+	core::JobId blocker; // the job of the group that keeps it from starting one; 0: none found
 	bool waited_for; // a call waits for such a job now
-	uint64 asked_by[2]; // who asked last for the job's kind, and for jobs of any kind, as Queue::asked_by
-	char draining[core::kNameMax]; // the name of one of these if it gets no jobs; empty: none
+	uint64 asked_by[2]; // hashed names of the workers that asked last, for the job's kind and for any (Lane::asked_by)
+	char draining[core::kNameMax]; // the name of one of these if it is draining, and so gets no jobs; empty: none
 	AskedKinds others; // kinds that claims have asked for, of which the queue has no jobs
 	int ahead;		 // jobs of its kind that come before it in memory, at most kFewJobs
 };
@@ -69,7 +69,7 @@ struct Record
 	journal::JobRow row;
 	pg::Array<EventRow> events;
 	journal::Fold fold;
-	State state; // unless it has ended
+	State state; // of a job that has not ended; without meaning if it has
 	Micros due;
 };
 
@@ -93,7 +93,6 @@ core::JobId one_of(core::Ref first, core::Ref group, bool held) noexcept
 void copy_group(Queue &q, const char *key, core::Key at, Facts *f) noexcept
 {
 	strlcpy(f->group, key, sizeof(f->group));
-	f->ahead = 0;
 	const core::Ref r = engine.group_for(q, key, false);
 	if (r == core::kNil)
 	{
@@ -110,9 +109,9 @@ void copy_group(Queue &q, const char *key, core::Key at, Facts *f) noexcept
 	f->own_rate = g.own.rate.limits();
 	f->group_opens = f->block == core::Engine::Block::rate ? g.bucket.opens_at(engine.group_rate(q, g)) : 0;
 	f->below_watermark = at < g.watermark;
-	f->before = f->block == core::Engine::Block::running ? one_of(q.leases.min, r, false)
-				: f->block == core::Engine::Block::held	 ? one_of(q.due.min, r, true)
-														 : 0;
+	f->blocker = f->block == core::Engine::Block::running ? one_of(q.leases.min, r, false)
+				 : f->block == core::Engine::Block::held  ? one_of(q.due.min, r, true)
+														  : 0;
 	f->ahead = g.head != core::kNil && engine.entry(g.head).key() < at;
 	for (core::Ref e = g.ready.min; e != core::kNil && f->ahead < kFewJobs && engine.entry(e).key() < at;
 		 e = engine.next_in_tree(e))
@@ -132,7 +131,7 @@ void copy_queue(Queue &q, uint16_t lane, core::Key key, const char *group, Facts
 	f->asked_by[0] = l.asked_by;
 	f->asked_by[1] = q.asked_by;
 	f->running = q.running;
-	f->no_places = engine.places_to_start(q) == 0;
+	f->share_is_full = engine.places_to_start(q) == 0;
 	f->pinned = q.pinned;
 	f->max_running = std::max(q.settings.max_running, 0);
 	const core::Rate &rate = q.settings.rate;
@@ -145,15 +144,15 @@ void copy_queue(Queue &q, uint16_t lane, core::Key key, const char *group, Facts
 	});
 	if (!f->waited_for)
 		copy_asked_kinds(q, &f->others);
+	if (group != nullptr) // its jobs are not in the lane's tree
+		return copy_group(q, group, key, f);
 	for (core::Ref r = l.ready.min; r != core::kNil && f->ahead < kFewJobs && engine.entry(r).key() < key;
 		 r = engine.next_in_tree(r))
 		++f->ahead;
-	if (group != nullptr)
-		copy_group(q, group, key, f);
 }
 
-// Copies the job's entry and the relevant state of its queue. False without an entry, or if the entry does not show the
-// job's state.
+// Copies the job's entry and the relevant state of its queue. False without an entry. A placeholder counts only with a
+// mark: then a transaction changes an ended job. Without one, a loader has not read the job's state yet.
 bool copy_entry(const Db &db, core::JobId id, Facts *f) noexcept
 {
 	uint16_t slot = 0;
@@ -175,12 +174,13 @@ bool copy_entry(const Db &db, core::JobId id, Facts *f) noexcept
 	return f->has_entry;
 }
 
-// Reads the job's row and events. False if this transaction has enqueued the job. Raises TQ004.
+// Reads the job's row and events. False if this transaction has enqueued the job: the snapshot does not see its own
+// changes. Raises TQ004.
 bool read_record(Db &db, core::JobId id, Record *rec)
 {
 	Snapshot snapshot = committed_snapshot();
 	bool found = false, own = false;
-	// segment 0 comes last; it has the whole history of a moved job
+	// Reads all segments that may have the job. A moved job is in two: segment 0 comes last and has its whole history.
 	find_in_segments(db, id, [&](const journal::Segment &tables, int) {
 		ItemPointerData tid;
 		if (journal::find_job(tables, id, snapshot, false, &rec->row, &tid))
@@ -201,7 +201,7 @@ bool read_record(Db &db, core::JobId id, Record *rec)
 	return found;
 }
 
-// --- words -------------------------------------------------------------------------------------------------------
+// --- parts of sentences ------------------------------------------------------------------------------------------
 
 const char *span(Micros t)
 {
@@ -279,13 +279,18 @@ const EventRow *last_of(const Record &rec, bool (*which)(EventType)) noexcept
 	return nullptr;
 }
 
+// Whether the event sets when the job may start next.
 bool says_when(EventType t) noexcept
 {
 	return t == EventType::failed || t == EventType::lost || t == EventType::released || t == EventType::override_ ||
 		   t == EventType::retried || t == EventType::blocked;
 }
 
-bool ends_job(EventType t) noexcept { return says_when(t) ? false : strchr("sdbxep", static_cast<char>(t)) != nullptr; }
+bool ends_job(EventType t) noexcept
+{
+	return t == EventType::succeeded || t == EventType::dead || t == EventType::buried || t == EventType::cancelled ||
+		   t == EventType::expired || t == EventType::purged;
+}
 
 // --- sentences ---------------------------------------------------------------------------------------------------
 
@@ -318,6 +323,7 @@ char *ended(core::JobId job, const Record &rec)
 	}
 }
 
+// A job that an open transaction is changing.
 char *marked(core::JobId job, const Facts &f)
 {
 	const auto id = static_cast<long long>(job);
@@ -335,7 +341,7 @@ char *marked(core::JobId job, const Facts &f)
 char *running(core::JobId job, const Facts &f, const Record &rec, Micros now)
 {
 	const auto id = static_cast<long long>(job);
-	if (!f.has_entry)
+	if (!f.has_entry) // it got its entry after copy_entry()
 		return psprintf("Job %lld is running since %s.", id, at(rec.fold.claimed_at));
 	const core::Entry &e = f.e;
 	const Micros end = ends_at(engine.queue(e.queue), e);
@@ -373,11 +379,11 @@ char *delayed(core::JobId job, const Facts &f, const Record &rec, Micros now)
 	return psprintf("Job %lld waits %s: %s. tq_retry(%lld) starts it now.", id, until(due, now), why, id);
 }
 
-// A ready job of a group: the reason in the group that blocks it; null if there is none.
-char *kept_back(core::JobId job, const Facts &f)
+// A ready job of a group: why the group keeps it from starting; null if it does not.
+char *blocked_by_group(core::JobId job, const Facts &f)
 {
 	const auto id = static_cast<long long>(job);
-	const char *other = f.before == 0 ? "another job" : psprintf("job %lld", static_cast<long long>(f.before));
+	const char *other = f.blocker == 0 ? "another job" : psprintf("job %lld", static_cast<long long>(f.blocker));
 	using Block = core::Engine::Block;
 	switch (f.block)
 	{
@@ -416,7 +422,7 @@ char *kept_back(core::JobId job, const Facts &f)
 	return nullptr;
 }
 
-// What workers of the queue ask for instead of the job's kind; empty if there is nothing to tell.
+// The kinds that workers of the queue ask for, and of which it has no jobs; empty if there are none.
 const char *other_kinds(const Facts &f)
 {
 	StringInfoData list;
@@ -426,8 +432,8 @@ const char *other_kinds(const Facts &f)
 	return list.len > 0 ? psprintf(" Workers have asked for kinds of which the queue has no jobs: %s.", list.data) : "";
 }
 
-// What to tell of workers that claim in vain; empty if there are none.
-const char *in_vain(const Facts &f)
+// The draining worker that asks for such jobs; empty if there is none.
+const char *asked_while_draining(const Facts &f)
 {
 	return f.draining[0] == '\0' ? ""
 								 : psprintf(" Worker \"%s\" is draining, so its claims get no jobs; tq_undrain('%s') "
@@ -435,7 +441,8 @@ const char *in_vain(const Facts &f)
 											f.draining, f.draining);
 }
 
-// A ready job: the first reason that blocks it, from the outermost to the innermost.
+// A ready job: the first reason why it has not started. Pauses and limits come before missing workers, and those before
+// the jobs that start earlier.
 char *ready(core::JobId job, const Facts &f, const Record &rec, Micros now)
 {
 	const auto id = static_cast<long long>(job);
@@ -458,13 +465,13 @@ char *ready(core::JobId job, const Facts &f, const Record &rec, Micros now)
 			"Job %lld is ready, but queue \"%s\" has %s running, and its max_running is %d. It can start when one "
 			"has ended.",
 			id, f.queue, jobs(static_cast<int>(f.running)), f.max_running);
-	if (f.no_places)
+	if (f.share_is_full)
 		return psprintf(
 			"Job %lld is ready, but queue \"%s\" has its share of memory: %s run, are being changed, or were "
 			"rescheduled. It can start when one of these has ended. tq.max_live_jobs sets how much there is.",
 			id, f.queue, jobs(static_cast<int>(f.pinned)));
 	if (f.group[0] != '\0')
-		if (char *sentence = kept_back(job, f))
+		if (char *sentence = blocked_by_group(job, f))
 			return sentence;
 	if (f.no_group_slots)
 		return psprintf(
@@ -489,7 +496,7 @@ char *ready(core::JobId job, const Facts &f, const Record &rec, Micros now)
 			id, f.draining[0] != '\0' ? " that may get jobs" : "", f.queue, kind,
 			f.asked_at == 0 ? "since the server started"
 							: psprintf("since %s (%s ago)", at(f.asked_at), span(now - f.asked_at)),
-			f.queue, other_kinds(f), in_vain(f));
+			f.queue, other_kinds(f), asked_while_draining(f));
 	if (!f.has_entry || !f.below_watermark)
 		return psprintf(
 			"Job %lld is ready, on disk behind the jobs of its %s that are in memory and come first. More or "
@@ -508,10 +515,11 @@ char *explain(Db &db, core::JobId id)
 {
 	Facts f{};
 	Record rec{};
+	// Memory comes first: an ended job loses its entry after its commit, so the later snapshot sees how it ended.
 	copy_entry(db, id, &f);
 	const bool committed = read_record(db, id, &rec);
 	const bool readable = rights_on(db, rec.row.queue_id).may_read(rec.row.queue_id);
-	// hides the workers' texts from a caller that may not read the job
+	// hides texts of users and workers from a caller that may not read the job
 	for (EventRow &e : rec.events)
 		if (!readable && !journal::is_own_reason(e.reason))
 			e.reason = nullptr;
@@ -533,6 +541,7 @@ char *explain(Db &db, core::JobId id)
 		if (slot == kNoQueue)
 			return psprintf("Job %lld belongs to a queue that does not exist any more.", static_cast<long long>(id));
 		const uint16_t of_kind = lane_for(slot, c.has_kind ? c.kind : nullptr, Make::never);
+		// if the kind has no lane, the job has ended since it was read
 		const uint16_t lane = of_kind != core::kNoLane ? of_kind : lane_for(slot, nullptr);
 		lock_queue(slot);
 		copy_queue(engine.queue(slot), lane,

@@ -1,4 +1,4 @@
-// Names of queues for rows of functions that show jobs.
+// Names of queues for rows of functions that show jobs. queues/queue_names.hpp finds queues by name.
 // Regime: PG, but nothing here raises. Locks: the registry lock, briefly.
 #pragma once
 
