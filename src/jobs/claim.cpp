@@ -1,6 +1,6 @@
 // tq_claim, tq_claim_any, tq_claim_for, tq_claim_next: claim jobs in memory and read their rows. A claim writes
-// nothing; tq_claim_next first completes jobs.
-// Regime: PG.
+// nothing in its transaction (R15); tq_claim_next first completes jobs.
+// Regime: PG; may ereport. Locks: queue locks, one at a time.
 #include "guc.hpp"
 #include "api/args.hpp"
 #include "database/activation.hpp"
@@ -40,7 +40,7 @@ constexpr core::Micros kBacklogWait = 250000;
 // How soon a waiting claim of a draining worker notices tq_undrain.
 constexpr core::Micros kDrainingWait = core::kSecond;
 
-// How many jobs to claim at a time: the queue's lock is held meanwhile.
+// The most jobs to claim under one hold of the queue's lock.
 constexpr int kAtOnce = 1000;
 
 // Claims up to `want` jobs of a queue. Reserves more lease numbers when they run out.
@@ -61,13 +61,14 @@ int take(Db &db, uint16_t queue, uint32 generation, const core::Engine::ClaimTer
 	return n;
 }
 
-// The name of a worker that a call claims for.
+// The name of a worker that a call claims for. If the worker begins to drain, a waiting call ends. If the worker was
+// draining when the call began, the call waits for tq_undrain.
 struct Claimant
 {
 	const char *name; // null: none
 	uint32 slot;
-	bool draining;	 // may begin and end while the call waits
-	bool was_draining; // when the call began
+	bool draining;	   // at the last attempt
+	bool was_draining; // at the first attempt
 };
 
 // The result of a call: rows of tq_job, or of a worker and a tq_job.
@@ -78,8 +79,8 @@ struct Output
 	pg::RowType job;
 };
 
-// Reads the rows and adds them to the result. Reads jobs of one segment together, and keeps one row at a time in
-// memory.
+// Reads the rows of the claimed jobs and adds them to the result; returns how many. A row that was deleted by hand is
+// left out (R6). Keeps one row at a time in memory.
 int emit(Db &db, ClaimBatch *batch, const Claimed *claimed, int n, const Claimant *workers, const Output &out)
 {
 	int rows = 0;
@@ -109,13 +110,14 @@ int emit(Db &db, ClaimBatch *batch, const Claimed *claimed, int n, const Claiman
 	return rows;
 }
 
-// Without a scheduler a claim itself reads its lanes' jobs from disk.
+// Without a scheduler (it is starting, or tq.workers is off) a claim does its work: reads jobs of its queues from disk,
+// and makes due jobs ready.
 void refill_without_scheduler(Db &db, const uint16_t *queues, int n)
 {
 	if (db.scheduler.load() != 0)
 		return;
 	for (int i = 0; i < n; ++i)
-		ask_again(db, queues[i]); // the scheduler would do this every second
+		ask_again(db, queues[i]); // lanes that found memory full; the scheduler does this every second
 	read_skipped(db);
 	if (db.refill.exchange(false))
 		refill(db);
@@ -189,23 +191,23 @@ void parse_kinds(FunctionCallInfo fcinfo, int i, Filter *filter, const char **na
 	}
 }
 
-// The positions of a function's arguments; -1: it does not have this one.
+// The positions of a function's arguments; -1: it does not have this one. `completed`: of the ids to complete.
 struct Arguments
 {
-	int queues, max_jobs, worker, lease_for, wait, kinds, bind_session, bind_worker;
+	int queues, max_jobs, worker, lease_for, wait, kinds, bind_session, bind_worker, completed;
 	bool many_queues, many_workers;
 };
-constexpr Arguments kClaim{0, 1, 2, 3, 4, 5, 6, 7, false, false};
-constexpr Arguments kClaimAny{0, 1, 2, 3, 4, 5, 6, 7, true, false};
-constexpr Arguments kClaimFor{0, 2, 1, 3, 4, 5, 6, 7, true, true};
-constexpr Arguments kClaimNext{0, 4, 5, 6, -1, 7, 8, 9, false, false};
+constexpr Arguments kClaim{0, 1, 2, 3, 4, 5, 6, 7, -1, false, false};
+constexpr Arguments kClaimAny{0, 1, 2, 3, 4, 5, 6, 7, -1, true, false};
+constexpr Arguments kClaimFor{0, 2, 1, 3, 4, 5, 6, 7, -1, true, true};
+constexpr Arguments kClaimNext{0, 4, 5, 6, -1, 7, 8, 9, 1, false, false};
 
 // A call of one of the functions.
 struct Call
 {
 	Db *db;
 	Oid extension;
-	// The queues that exist, then the names of those that do not, which are looked for when the call has waited.
+	// The first `nqueues` names are of queues that exist. The call looks for the others before each sleep.
 	const char *names[core::kWaitersPerProc];
 	uint16_t queues[core::kWaitersPerProc];
 	uint32 generations[core::kWaitersPerProc];
@@ -217,17 +219,17 @@ struct Call
 	int nworkers;
 	Filter filter;
 	const char *kinds[lengthof(Filter::kinds)]; // the names in the filter
-	Wanted wanted[core::kWaitersPerProc];
-	uint64 worker_bits;
+	Wanted wanted[core::kWaitersPerProc]; // the queues, for shmem/waiting.hpp
+	uint64 worker_bits;					  // of its workers; tq_drain wakes the waiters by these
 	core::Engine::ClaimTerms terms;
 	Shares shares;
 	Claimed *claimed; // capacity `max`
 	core::Micros wait;
 	core::Micros until;
-	bool draining; // all its workers
+	bool draining; // all its workers, at the last attempt
 	bool begun;	   // an attempt has been made
-	bool waited;   // as a waiter, so it returns when a worker begins to drain
-	bool backlog_awaited;
+	bool waited;   // it has registered as a waiter
+	bool backlog_awaited; // it has waited for jobs that are being read from disk; a call does so once
 };
 
 void parse_queues(FunctionCallInfo fcinfo, const Arguments &at, Call *c)
@@ -326,7 +328,8 @@ bool find_queues(Call *c)
 	return c->nqueues > before;
 }
 
-// A worker that was drained, perhaps for another of its name, should learn why it gets nothing.
+// Tells a draining worker without jobs, at the first attempt of a call, why it gets none. The drain may have been meant
+// for an earlier process with the same name.
 void note_draining(const Call &c)
 {
 	const Claimant &w = c.workers[0];
@@ -335,7 +338,8 @@ void note_draining(const Call &c)
 						 errhint("SELECT tq_undrain('%s') ends that.", w.name)));
 }
 
-// Prepares an attempt to claim jobs; returns the index of its first operation.
+// Prepares an attempt to claim jobs. Returns where its operations begin in the transaction's list
+// (transaction/pending.hpp).
 int begin_attempt(Call *c)
 {
 	ensure_leases(*c->db);
@@ -362,7 +366,8 @@ int begin_attempt(Call *c)
 	return first_op;
 }
 
-// Claims up to c->each jobs of the queues for a worker; returns how many. `from`: how many others have claimed.
+// Claims up to c->each jobs of the queues for a worker; returns how many. `from`: how many jobs the workers before have
+// got.
 int take_for(Call *c, int worker, int from)
 {
 	int n = 0;
@@ -389,7 +394,7 @@ int take_batch(Call *c)
 	int n = 0;
 	for (int i = 0; i < c->nworkers; ++i)
 	{
-		if (c->nworkers > 1)
+		if (c->nworkers > 1) // an order of its own, or all workers would get the same queues first
 			c->shares = share_out(c->queues, c->nqueues, c->each);
 		n += take_for(c, i, n);
 	}
@@ -438,7 +443,8 @@ bool begins_to_drain(const Call &c) noexcept
 					   [](const Claimant &w) noexcept { return !w.was_draining && is_draining(w.slot); });
 }
 
-// Registers for the queues that do not exist. A call that waits for no other queue is woken by its workers' names.
+// Registers for the names of queues that do not exist. tq_drain wakes the waiters of queues. A call for which no queue
+// exists also registers for the names of its workers, which tq_drain wakes, too.
 void wait_for_missing(const Call &c)
 {
 	for (int k = c.nqueues; k < c.nnames; ++k)
@@ -468,11 +474,11 @@ bool wait_for_jobs(Call *c)
 	c->waited = true;
 	wait_begin(c->wanted, c->nqueues, c->worker_bits);
 	wait_for_missing(*c);
-	// since before this session could be woken
+	// before it registered, tq_drain could not wake this session
 	if (begins_to_drain(*c))
 		return false;
 	if (find_queues(c))
-		return true; // registers for these as well, unless there are jobs
+		return true; // if the next attempt gets no jobs, it registers for these, too
 	for (int k = 0; k < c->nqueues; ++k)
 		check_still_there(c->queues[k], c->generations[k], c->names[k]);
 	if (wait_check(c->wanted, c->nqueues))
@@ -518,10 +524,10 @@ static Datum claim(FunctionCallInfo fcinfo, const char *function, const Argument
 	c.terms.owner = my_proc; // known since database()
 	ensure_loaded(*c.db);
 	const Output out = begin_result(fcinfo, at);
-	if (&at == &kClaimNext)
+	if (at.completed >= 0)
 	{
 		check_name("queue", c.names[0]);
-		complete_jobs(fcinfo, 1, *c.db);
+		complete_jobs(fcinfo, at.completed, *c.db);
 	}
 	static_cast<void>(find_queues(&c));
 	c.claimed = static_cast<Claimed *>(palloc(sizeof(Claimed) * static_cast<Size>(c.max)));
@@ -529,12 +535,13 @@ static Datum claim(FunctionCallInfo fcinfo, const char *function, const Argument
 	for (bool goes_on = true; goes_on;)
 	{
 		const int first_op = begin_attempt(&c);
-		if (c.waited && begins_to_drain(c))
+		if (c.waited && begins_to_drain(c)) // tq_drain has woken it
 			break;
-		const int n = c.draining ? take_batch(&c) : take_or_refill(&c); // tq_explain names a worker that asks in vain
+		// a draining worker gets nothing, but the attempt records its name for tq_explain
+		const int n = c.draining ? take_batch(&c) : take_or_refill(&c);
 		if (n > 0)
 			goes_on = !emit_batch(c, n, first_op, out);
-		else // what is held back stays so until the transaction ends
+		else // a job that wants to be alone is held back until the transaction ends, so waiting is in vain
 			goes_on = leases_used_up(*c.db) || (!claims_here().held_back && wait_for_jobs(&c));
 	}
 	wait_end();

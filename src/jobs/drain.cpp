@@ -1,6 +1,6 @@
 // tq_drain, tq_undrain: ask a worker to stop gracefully. Its claims return nothing, and its heartbeats answer `quiet`.
 // The flag is in memory only: it takes effect at once, a rollback keeps it, and a restart of the server clears it.
-// Regime: PG. Locks: the registry lock.
+// Regime: PG; may ereport. Locks: the registry lock; then each queue's lock, one at a time.
 #include "api/args.hpp"
 #include "database/attach.hpp"
 #include "jobs/worker_leases.hpp"
@@ -24,8 +24,8 @@ void require_right_to_drain(Db &db, const char *worker, const char *function)
 		require_right_everywhere(db, function, kOperate);
 }
 
-// A worker that has never claimed may be about to claim; or its name is misspelt, and another one goes on. Only roles
-// get here that may see all workers.
+// Raises a NOTICE if no worker has this name: it may not have claimed yet, or the name is misspelt. The hint may name
+// any worker. A role that may not see all workers has named this one itself, so it gets no NOTICE.
 void note_unknown(const Db &db, const char *worker)
 {
 	pg::Nearest near{worker};

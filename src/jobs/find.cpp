@@ -43,7 +43,7 @@ struct RunningJob
 // Running jobs that one call may look at; more are found by the next call.
 constexpr int64 kMostRunning = 4096;
 
-// Clocks may have gone back by so much.
+// The clock may go back by so much. Then jobs with greater ids have earlier times.
 constexpr Micros kClockSlack = 3600 * core::kSecond;
 
 constexpr int64 kLastId = (int64{1} << 53) - 1; // as the tables' own CHECK
@@ -81,7 +81,8 @@ namespace
 
 bool is_before(const Finder *f, int64 a, int64 b) noexcept { return f->terms.newest ? a > b : a < b; }
 
-// The first id of a segment that the walk reaches, and the last.
+// The first id of a segment that the walk may reach. Segment 0 may have any ids, since it also takes jobs that outlive
+// their segment (R3).
 int64 reach_of(const Finder *f, const SegmentView &s) noexcept
 {
 	if (s.tables.number == 0)
@@ -103,7 +104,8 @@ bool may_hold(const Finder *f, const SegmentView &s) noexcept
 	if (f->changing || s.tables.number == 0 || s.state == SegmentState::open)
 		return true;
 	const bool no_live = s.state == SegmentState::finished || s.live <= 0;
-	if (!no_live && (wanted.live != 0 || (wanted.ended & bit_of(FoldState::expired)) != 0)) // overdue jobs are live
+	// an overdue job has expired for a search, but the counters still have it among the live ones
+	if (!no_live && (wanted.live != 0 || (wanted.ended & bit_of(FoldState::expired)) != 0))
 		return true;
 	if (wanted.ended == 0 || !may_have_ended(s, wanted.ended))
 		return false;
@@ -111,7 +113,8 @@ bool may_hold(const Finder *f, const SegmentView &s) noexcept
 	return !only_dead || !dead_known(s.dead) || s.dead > 0;
 }
 
-// The ended states for which the events are walked instead of the jobs: where few of the jobs are likely to match.
+// The ended states whose events the walk reads instead of the jobs; 0: it reads the jobs. Events are cheaper where few
+// jobs of a segment are likely to match.
 uint32 ended_to_walk(const Finder *f, const SegmentView &s) noexcept
 {
 	const States &wanted = f->filter.states;
@@ -147,7 +150,7 @@ void open_segment(Finder *f, const SegmentView &s)
 	t.high = s.tables.number == 0 ? f->high : std::min(f->high, s.last_id);
 	t.queue_id = f->queue_id;
 	t.kind = f->filter.kind;
-	t.group_key = f->queue_id != 0 ? f->filter.group_key : nullptr;
+	t.group_key = f->queue_id != 0 ? f->filter.group_key : nullptr; // the index begins with the queue
 	t.ended = ended_to_walk(f, s);
 	if (f->filter.created_from != journal::kNoTime)
 		t.from = f->filter.created_from - kClockSlack;
@@ -264,7 +267,8 @@ bool examine(Finder *f, journal::Walk *walk, const SegmentView &segment, const j
 
 // --- running jobs, from memory -----------------------------------------------------------------------------------
 
-// Whether this database's running job in entry `r` may match. The first check takes no lock, as in tq_running.
+// Whether this database's running job in entry `r` may match. Most entries fail the first check, which takes no lock;
+// the others are checked again under the lock.
 bool runs_in(const Finder *f, core::Ref r, RunningJob *out) noexcept
 {
 	const Entry &e = engine.entry(r);
@@ -347,7 +351,7 @@ bool next_running(Finder *f, FoundJob *out)
 		if (walk != nullptr && journal::walk_find(walk, job.id, &c) && examine(f, walk, f->open[0].view, c, out))
 			return true;
 	}
-	if (f->running.n < kMostRunning)
+	if (f->running.n < kMostRunning) // all were collected
 		f->cursor = 0;
 	return false;
 }
@@ -363,17 +367,17 @@ bool next_stored(Finder *f, FoundJob *out)
 		while (f->next < f->segments.n && !may_hold(f, f->segments[f->next]))
 			++f->next;
 		int best = best_of(f);
-		// where this call has got to: all ids before it were looked at
 		const bool more = f->next < f->segments.n;
 		if (best < 0 && !more)
 		{
 			f->cursor = 0;
 			return false;
 		}
+		// the call has looked at all ids before this one
 		int64 at = best >= 0 ? f->open[best].step.id : reach_of(f, f->segments[f->next]);
 		if (more && is_before(f, reach_of(f, f->segments[f->next]), at))
 			at = reach_of(f, f->segments[f->next]);
-		if (cost_of(f) > f->terms.budget && is_before(f, start, at))
+		if (cost_of(f) > f->terms.budget && is_before(f, start, at)) // each call passes at least one id
 		{
 			f->cursor = at + (f->terms.newest ? 1 : -1);
 			return false;
@@ -401,13 +405,17 @@ void narrow_by_rights(Finder *f)
 	if ((f->mine->everywhere & f->terms.right) != 0)
 		return;
 	int n = 0;
+	int32 only = 0;
 	for (const QueueRights &r : f->mine->list)
-		if ((r.mask & f->terms.right) != 0 && n++ == 0)
-			f->queue_id = r.queue_id;
+		if ((r.mask & f->terms.right) != 0)
+		{
+			only = r.queue_id;
+			++n;
+		}
 	if (n == 0)
 		f->segments.n = 0;
-	if (n != 1)
-		f->queue_id = 0;
+	else if (n == 1)
+		f->queue_id = only;
 }
 
 } // namespace

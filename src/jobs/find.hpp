@@ -40,7 +40,7 @@ struct JobFilter
 	TimestampTz created_from = journal::kNoTime;
 	TimestampTz created_to = journal::kNoTime;
 	Jsonb *search = nullptr; // the payload contains it
-	const char *error = nullptr; // of dead and buried jobs; group_of_error of it; empty: those without an error
+	const char *error = nullptr; // dead and buried jobs whose error has this group_of_error(); empty: without an error
 
 	// Only roles that may read the contents of a job can look for them.
 	bool asks_contents() const noexcept
@@ -54,7 +54,7 @@ struct JobFilter
 constexpr int kFilterState = 1;
 constexpr int kFilterArguments = 10;
 JobFilter filter_arguments(FunctionCallInfo fcinfo);
-// The condition `error`, which only some functions have: of ended jobs.
+// The value of JobFilter::error. Only functions that find ended jobs have this argument.
 const char *error_argument(FunctionCallInfo fcinfo, int i);
 
 // The cursor that a call before has returned; 0: from the first job.

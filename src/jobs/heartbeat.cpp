@@ -64,14 +64,14 @@ struct Answer
 {
 	Action action = Action::lost;
 	core::Micros ends = 0;	 // when the lease ends, by the wall clock
-	core::Micros length = 0; // the length of the lease after a restart
+	core::Micros length = 0; // of the lease; after a restart of the server it lasts so long again
 	bool no_slot = false;	 // no slot for the progress is free
 	bool foreign = false;	 // a worker's own lease was to go to a worker of another role
 };
 
-// The caller holds the queue's lock. The number identifies a lease, in any session: a worker that does all its work in
-// one transaction can send heartbeats only through another connection. A mark of another transaction does not count,
-// since that transaction may roll back.
+// The caller holds the queue's lock. Any session may send the heartbeat: a worker that does all its work in one
+// transaction needs another connection for it. The mark of another transaction, which may roll back, does not end the
+// lease. The reaper's mark `lose` does, and so does the end of the attempt in this transaction.
 bool is_live(const core::Entry &e, core::LeaseNo lease) noexcept
 {
 	if (e.state != State::running || e.lease != lease || e.mark == Verb::lose || engine.is_revoked(e))
@@ -95,8 +95,8 @@ void report(core::Entry &e, const Beat &beat, Answer *answer) noexcept
 		answer->no_slot = !set_progress(e, beat.progress, beat.progress_length);
 }
 
-// Sets the end of the lease to at least its length from now, unless the queue has a strict timeout. Only the deadline
-// is raised: the reaper moves the entry in its tree when the old time comes.
+// Extends the lease to beat.extend or its usual length from now, unless the queue has a strict timeout. Never shortens
+// it. Only the deadline in the entry changes: the reaper moves the entry in its tree when the old time comes.
 Answer renew(uint16_t d, const Beat &beat, core::Micros wall, core::Micros mono) noexcept
 {
 	Answer answer;
@@ -127,7 +127,7 @@ Answer renew(uint16_t d, const Beat &beat, core::Micros wall, core::Micros mono)
 			engine.change(engine.queue(queue), ref, [&beat](core::Entry &x) noexcept { x.set_worker(beat.worker); });
 		worker = e.worker();
 		if (e.has(core::kOfWorker) && engine.worker(worker).role == beat.role)
-			engine.worker(worker).until.store(core::kNever);
+			engine.worker(worker).until.store(core::kNever); // a sign of life: see worker_left()
 		answer.ends = wall + (ends_at(q, e) - mono);
 		report(e, beat, &answer);
 	}
@@ -143,7 +143,7 @@ Answer renew(uint16_t d, const Beat &beat, core::Micros wall, core::Micros mono)
 
 // Appends the checkpoint of an attempt. This transaction marks the job until it ends, so no other attempt begins before
 // the checkpoint is committed or rolled back. False if the lease is lost.
-bool keep(Db &db, const Beat &beat, Jsonb *checkpoint, core::Micros wall, core::Micros length)
+bool append_checkpoint(Db &db, const Beat &beat, Jsonb *checkpoint, core::Micros wall, core::Micros length)
 {
 	reserve_ops(1);
 	const int first_op = op_count();
@@ -248,7 +248,8 @@ TQ_FUNCTION(tq_heartbeat)
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED), errmsg("no room for the name of worker \"%s\"", worker),
 				 errdetail("The former worker goes on holding job %lld.", static_cast<long long>(beat.id)),
 				 errhint("Raise tq.max_workers (now %d) and restart the server.", guc::max_workers)));
-	if (checkpoint != nullptr && answer.action != Action::lost && !keep(db, beat, checkpoint, wall, answer.length))
+	if (checkpoint != nullptr && answer.action != Action::lost &&
+		!append_checkpoint(db, beat, checkpoint, wall, answer.length))
 		answer.action = Action::lost;
 	if (answer.no_slot)
 		ereport(WARNING, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED), errmsg("no room for the progress of job %lld",

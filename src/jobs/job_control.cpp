@@ -1,6 +1,6 @@
-// Changes to a job without its lease: cancel, retry, reschedule. The job may be in memory, on disk only,
+// Changes to a job without its lease: cancel, retry, reschedule, purge. The job may be in memory, on disk only,
 // ended, or enqueued by the open transaction itself.
-// Regime: PG. Locks: queue locks, inside live/; RowExclusiveLock on the tables of the job's segment.
+// Regime: PG; may ereport. Locks: queue locks, briefly; RowExclusiveLock on the tables of the job's segment.
 #include "jobs/job_control.hpp"
 
 #include "api/args.hpp"
@@ -180,8 +180,8 @@ bool try_change(Db &db, const JobRequest &r, const FetchedJob &pinned, JobResult
 	State in{};
 	op.to = State::ready;
 	const core::Micros now = wall_now();
-	// This check needs no lock: if the mark is ours, no other session can change it. Only an entry with our mark has an
-	// operation of this transaction that matters here.
+	// This check needs no lock: no other session can change a mark of this transaction. Only an entry with such a mark
+	// has an operation of this transaction that matters here.
 	const core::Entry &seen = engine.entry(pinned.ref);
 	const bool ours = seen.mark != Verb::none && seen.owner == my_proc;
 	const Op *mine = ours ? last_op_on(pinned.ref, r.id) : nullptr;
@@ -221,7 +221,7 @@ bool try_change(Db &db, const JobRequest &r, const FetchedJob &pinned, JobResult
 			return false;
 	}
 	Op &noted = last_op();
-	const bool changed_here = noted.prev_mark != Verb::none; // our last operation has set the job's state
+	const bool changed_here = noted.prev_mark != Verb::none; // an earlier operation here has set the job's state
 	const core::Micros due = changed_here && mine != nullptr ? mine->due : e.timer;
 	Step s = step_for(r, in, due, now);
 	s.row.queue = e.queue;
@@ -291,7 +291,7 @@ JobResult change(Db &db, const JobRequest &r)
 	if (r.verb == Verb::retry && !take_key_again(db, r.id, &holder, &unended))
 		return {Verdict::duplicate, nullptr, core::kNever, holder};
 	TQ_WAIT_POINT("retry-after-key");
-	reserve_ops(2); // from here on each entry that we mark has its operation
+	reserve_ops(2); // so each entry that is marked below has its operation
 	Op *own = own_job(db, r.id);
 	if (own != nullptr && own->ref == kNil) // otherwise this transaction has claimed it (tq.claim_own)
 		return change_own(db, r, *own);
@@ -312,7 +312,7 @@ JobResult change(Db &db, const JobRequest &r)
 			case Fetch::terminal:
 				if (r.verb == Verb::retry && unended)
 				{
-					// the job has ended since we asked for its key, and another job may have the key now
+					// the job has ended since this call asked for its key, and another job may have the key now
 					drop_placeholder(db, pinned.queue, pinned.ref, false);
 					if (!take_key_again(db, r.id, &holder, &unended))
 						return {Verdict::duplicate, nullptr, core::kNever, holder};

@@ -16,7 +16,10 @@ namespace
 
 // Whether this transaction still holds back the removal of dead rows: by the snapshot of a cursor, by its isolation
 // level, or by its writes.
-bool pins() noexcept { return TransactionIdIsValid(MyProc->xmin) || TransactionIdIsValid(GetTopTransactionIdIfAny()); }
+bool holds_back_vacuum() noexcept
+{
+	return TransactionIdIsValid(MyProc->xmin) || TransactionIdIsValid(GetTopTransactionIdIfAny());
+}
 
 } // namespace
 
@@ -45,7 +48,8 @@ void drop_snapshots(bool atomic)
 
 core::Micros end_of_wait(core::Micros timeout) noexcept
 {
-	const core::Micros left = pins() ? std::min(timeout, guc::max_pinned_wait * core::Micros{1000}) : timeout;
+	const core::Micros left =
+		holds_back_vacuum() ? std::min(timeout, guc::max_pinned_wait * core::Micros{1000}) : timeout;
 	return left == core::kNever ? core::kNever : steady_now() + left;
 }
 

@@ -11,7 +11,7 @@ namespace tq
 enum class Marked : uint8
 {
 	ok,
-	lost,	   // the lease is not (or no longer) the live one
+	lost,	   // the lease is not (or no longer) the live one; without a lease: the job is in another state
 	done,	   // this transaction has already ended it
 	not_found, // no entry: only on disk, ended, or never enqueued
 	busy,	   // marked by another transaction
@@ -71,7 +71,7 @@ Op enqueue_of(const journal::JobRow &row, Micros now, bool by_itself = false);
 bool job_exists(Db &db, JobId id);
 
 // Copies the job's entry if it shows the current state. That excludes an entry under construction, and one that this
-// transaction has changed: then the journal has our own events and is newer. A claim appends no event, so it is read
+// transaction has changed: then the journal has its events and is newer. A claim appends no event, so it is read
 // from the entry, also if another transaction made it. A checkpoint changes nothing else.
 bool copy_current_entry(const Db &db, JobId id, Entry *out) noexcept;
 

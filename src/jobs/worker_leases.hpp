@@ -1,4 +1,4 @@
-// Leases that belong to a worker, and who may use it: the role whose sessions named it.
+// Leases that belong to a worker. The worker belongs to the role whose sessions named it first.
 // Regime: PG; may raise. Locks: the registry lock, held only inside.
 #pragma once
 
