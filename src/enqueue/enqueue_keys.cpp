@@ -69,7 +69,7 @@ KeyState replace(Db &db, EnqueueItem *item, const KeyRow &old, JobId id)
 		}
 		if (out.verdict != Verdict::wrong_state && out.verdict != Verdict::absent)
 			raise_outcome(r, out);
-		const KeyState s = standing_of_key(db, old);
+		const KeyState s = key_state(db, old);
 		if (s != KeyState::waiting)
 			return s;
 		if (tries == 100) // rollbacks of claims can cause a few more rounds, but not that many
@@ -99,7 +99,7 @@ KeyState supersede(Db &db, const KeyRow &old, JobId id)
 							   [](Db &, const journal::EventRow &refused) { raise_busy(refused.job_id); });
 			return KeyState::ended;
 		}
-		const KeyState s = standing_of_key(db, old);
+		const KeyState s = key_state(db, old);
 		// A job of a restored segment without indexes counts as running, and has no entry.
 		if (s != KeyState::running || tries == 100)
 			return s != KeyState::running ? s : KeyState::ended;
@@ -120,7 +120,7 @@ bool is_duplicate(Db &db, uint16_t queue, EnqueueItem &item, JobId *answer)
 	KeyRow row;
 	if (!read_key(engine.queue(queue).id, item.unique_key, &row))
 		return false;
-	const KeyState s = standing_of_key(db, row);
+	const KeyState s = key_state(db, row);
 	if (is_free(s) || gives_way(item, row, s))
 		return false;
 	*answer = yield(queue, item, row, s);
@@ -142,7 +142,7 @@ bool take_key(Db &db, uint16_t queue, EnqueueItem *item, JobId id, JobId *answer
 				return true;
 			continue;
 		}
-		KeyState s = standing_of_key(db, row);
+		KeyState s = key_state(db, row);
 		TQ_WAIT_POINT("unique-after-look");
 		if (is_free(s) || gives_way(*item, row, s))
 		{
@@ -150,7 +150,7 @@ bool take_key(Db &db, uint16_t queue, EnqueueItem *item, JobId id, JobId *answer
 				continue;
 			TQ_WAIT_POINT("unique-after-pass");
 			// the row is ours now: a session that retries that job or replaces it waits for us, so check again
-			s = standing_of_key(db, row);
+			s = key_state(db, row);
 			// that job may start, or wait again, before it is replaced or superseded
 			for (; gives_way(*item, row, s); check_progress(++tries))
 			{

@@ -47,7 +47,7 @@ TQ_FUNCTION(tq_find)
 	const uint16_t queue = queue_with_right(db, name, kMayFind);
 	ensure_loaded(db);
 	KeyRow row;
-	if (!read_key(engine.queue(queue).id, key, &row) || is_free(standing_of_key(db, row)))
+	if (!read_key(engine.queue(queue).id, key, &row) || is_free(key_state(db, row)))
 		PG_RETURN_NULL();
 	PG_RETURN_INT64(row.job);
 }
@@ -70,7 +70,7 @@ TQ_FUNCTION(tq_free_key)
 		KeyRow row;
 		if (!read_key(queue_id, key, &row))
 			PG_RETURN_BOOL(false);
-		const KeyState s = standing_of_key(db, row);
+		const KeyState s = key_state(db, row);
 		require_ended(row, s, key);
 		if (is_free(s))
 			PG_RETURN_BOOL(false);
@@ -78,7 +78,7 @@ TQ_FUNCTION(tq_free_key)
 		if (!transfer_key(db, queue_id, key, row.job, KeyRow{row.job}))
 			continue;
 		// the row is ours now: a session that retries that job waits for us, so check again
-		require_ended(row, standing_of_key(db, row), key);
+		require_ended(row, key_state(db, row), key);
 		record_action(db, "free_key", queue_id, row.job, Facts().add("unique_key", text_to_cstring(key)));
 		PG_RETURN_BOOL(true);
 	}

@@ -96,7 +96,7 @@ bool begin_slice(const WorkerContext &context, const char *activity)
 
 // --- one schedule ------------------------------------------------------------------------------------------------
 
-bool has_ended(Db &db, core::JobId job) { return job == 0 || is_free(standing_of_job(db, job)); }
+bool has_ended(Db &db, core::JobId job) { return job == 0 || is_free(key_state_of_job(db, job)); }
 
 // As tq_cancel: ends a waiting job, asks a running job to stop.
 void cancel(Db &db, const Schedule &s, core::JobId job, Micros fire_at)

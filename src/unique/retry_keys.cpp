@@ -23,7 +23,7 @@ bool take_key_again(Db &db, JobId id, JobId *holder, bool *unended)
 	*unended = false;
 	if (!key_of_job(db, id, &queue_id, &key))
 		return true;
-	*unended = !is_free(standing_of_job(db, id));
+	*unended = !is_free(key_state_of_job(db, id));
 	if (*unended)
 		return true;
 	for (int tries = 0;; ++tries)
@@ -39,13 +39,13 @@ bool take_key_again(Db &db, JobId id, JobId *holder, bool *unended)
 		}
 		*holder = row.job;
 		const bool own = row.job == id;
-		if (!own && !is_free(standing_of_key(db, row)))
+		if (!own && !is_free(key_state(db, row)))
 			return false;
 		TQ_WAIT_POINT("unique-after-look");
 		// writes its own row as well: a session that is about to replace it waits, and checks again
 		if (!transfer_key(db, queue_id, key, row.job, own ? row : KeyRow{id}))
 			continue;
-		if (own || is_free(standing_of_key(db, row)))
+		if (own || is_free(key_state(db, row)))
 			return true;
 		if (!transfer_key(db, queue_id, key, id, row))
 			elog(ERROR, "the row of a unique key is gone");

@@ -8,11 +8,13 @@
 namespace tq
 {
 
-// Raises an error after many rounds without success: another session cannot have changed the row each time.
+// Raises an error after many rounds without success. Other sessions cannot have changed the row each time, so a rule or
+// trigger on the table refuses what is written.
 void check_progress(int tries);
 
-// Gives the key of an ended job back to that job for its retry, if it has a key. False if another job has the key:
-// *holder. *unended: the job has a key and had not ended. If it has ended since, the caller must call this again.
+// Gives the key of an ended job back to that job, which is about to be retried. False if another job has the key, and
+// *holder is that job. True without a change if the job has no key. The same with *unended set if the job has a key and
+// has not ended. A caller that then finds this job ended must call this again.
 bool take_key_again(Db &db, core::JobId id, core::JobId *holder, bool *unended);
 
 // Jobs with keys that one call retries. The call visits them in the order of their keys, as tq_enqueue_many does, so

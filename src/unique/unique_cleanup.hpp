@@ -8,10 +8,10 @@
 namespace tq
 {
 
-// Is the next pass over the table due?
+// Whether the next pass over the table is due. After a pass that left no row, none is until a row is written.
 bool keys_wanted(const Db &db) noexcept;
 
-// Checks the whole table. False if the extension is gone.
+// Makes a pass over the whole table, in a transaction for each batch. False if the extension is gone.
 bool clean_keys(const WorkerContext &context, Db &db);
 
 } // namespace tq

@@ -37,8 +37,8 @@ enum class Statement : uint8
 {
 	insert,
 	insert_many,
-	pass,
-	page,
+	transfer,
+	read_batch,
 	lock,
 	erase,
 };
@@ -83,14 +83,14 @@ Oid key_table()
 
 char null_if(bool null) { return null ? 'n' : ' '; }
 
-// A job that was not started in time cannot be claimed. It may be long before it is loaded and ends as expired.
+// An overdue job cannot be claimed, so its key is free. It ends as expired once it is in memory, perhaps much later.
 KeyState waiting_unless_overdue(int attempt, Micros expires_at) noexcept
 {
 	return is_overdue(attempt, expires_at, wall_now()) ? KeyState::ended : KeyState::waiting;
 }
 
 // The state in memory; false if memory does not have the job.
-bool standing_in_memory(Db &db, JobId id, KeyState *out) noexcept
+bool state_in_memory(Db &db, JobId id, KeyState *out) noexcept
 {
 	uint16_t queue = 0;
 	const Ref ref = engine.find(index_of(db), id, &queue);
@@ -103,7 +103,7 @@ bool standing_in_memory(Db &db, JobId id, KeyState *out) noexcept
 	{
 		const bool ours = e.mark != Verb::none && e.owner == my_proc;
 		const State state = ours ? e.pending : e.state;
-		known = ours || state != State::placeholder;
+		known = ours || state != State::placeholder; // a loader has not read that job yet
 		*out = state == State::terminal	 ? KeyState::ended
 			   : state == State::running ? KeyState::running
 										 : ours					 ? KeyState::waiting
@@ -114,7 +114,7 @@ bool standing_in_memory(Db &db, JobId id, KeyState *out) noexcept
 }
 
 // The state in a segment; false if the job is missing, or was moved.
-bool standing_in_segment(const journal::Segment &tables, JobId id, Snapshot snapshot, KeyState *out)
+bool state_in_segment(const journal::Segment &tables, JobId id, Snapshot snapshot, KeyState *out)
 {
 	journal::JobRow row;
 	ItemPointerData tid;
@@ -130,15 +130,15 @@ bool standing_in_segment(const journal::Segment &tables, JobId id, Snapshot snap
 }
 
 // The state in one snapshot of the journal; false if the job is missing.
-bool standing_in_journal(const Db &db, JobId id, KeyState *out)
+bool state_in_journal(const Db &db, JobId id, KeyState *out)
 {
 	return find_in_segments(db, id, committed_snapshot, [&](const journal::Segment &tables, Snapshot snapshot) {
-		return standing_in_segment(tables, id, snapshot, out);
+		return state_in_segment(tables, id, snapshot, out);
 	});
 }
 
-// Whether the job was cancelled, expired or purged before its first attempt. A claim that a crash may have lost counts
-// as an attempt. False if the job is missing.
+// Whether the job was cancelled, expired or purged before its first attempt. A crash may have lost the claim of an
+// attempt; a request to stop or a newer job beside it shows that there was one. False if the job is missing.
 bool ended_unstarted(const Db &db, JobId id)
 {
 	using journal::FoldState;
@@ -250,31 +250,31 @@ bool transfer_key(Db &db, int32 queue_id, text *key, JobId from, const KeyRow &t
 	Datum values[] = {Int32GetDatum(queue_id), PointerGetDatum(key), Int64GetDatum(from), Int64GetDatum(to.job),
 					  TimestampTzGetDatum(to.until)};
 	const char nulls[] = {' ', ' ', ' ', ' ', null_if(to.until == kNoWindow), '\0'};
-	const bool passed = run(Statement::pass, values, nulls) > 0;
+	const bool passed = run(Statement::transfer, values, nulls) > 0;
 	pg::leave_owner(scope);
 	return passed;
 }
 
 // A finish is visible before its entry is dropped. So a job without an entry shows its end in a snapshot taken after
 // this check, and so does a job that is only on disk.
-KeyState standing_of_job(Db &db, JobId id)
+KeyState key_state_of_job(Db &db, JobId id)
 {
 	if (const Op *own = pending_enqueue(id))
 		return own->revoked ? KeyState::ended : KeyState::waiting;
 	KeyState s = KeyState::gone;
-	if (standing_in_memory(db, id, &s))
+	if (state_in_memory(db, id, &s))
 		return s;
-	// A snapshot misses a job that is moved to segment 0 meanwhile, so the second search finds it.
-	if (standing_in_journal(db, id, &s) || standing_in_journal(db, id, &s))
+	// A snapshot may miss a job that is moved to segment 0 meanwhile. It stays there, so the second search finds it.
+	if (state_in_journal(db, id, &s) || state_in_journal(db, id, &s))
 		return s;
 	return is_in_bulk(db, id) ? KeyState::waiting : KeyState::gone;
 }
 
 bool is_window_open(const KeyRow &row) noexcept { return row.until != kNoWindow && row.until > wall_now(); }
 
-KeyState standing_of_key(Db &db, const KeyRow &row)
+KeyState key_state(Db &db, const KeyRow &row)
 {
-	const KeyState s = standing_of_job(db, row.job);
+	const KeyState s = key_state_of_job(db, row.job);
 	return is_free(s) && is_window_open(row) && !ended_unstarted(db, row.job) ? KeyState::kept : s;
 }
 
@@ -295,9 +295,7 @@ bool key_of_job(const Db &db, JobId id, int32 *queue_id, text **key)
 
 int delete_stale_keys(Db &db, KeyPass *pass)
 {
-	auto stale = [&db](const KeyRow &row) {
-		return is_free(standing_of_key(db, row));
-	};
+	auto stale = [&db](const KeyRow &row) { return is_free(key_state(db, row)); };
 	// Small, so that a session that waits for one of these rows does not wait long.
 	constexpr int kBatch = 200;
 	struct Found
@@ -309,12 +307,13 @@ int delete_stale_keys(Db &db, KeyPass *pass)
 	auto *found = static_cast<Found *>(palloc(sizeof(Found) * kBatch));
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	Datum from[] = {Int32GetDatum(pass->queue_id), PointerGetDatum(pass->key), Int64GetDatum(kBatch)};
-	const auto n = static_cast<int>(run(Statement::page, from, nullptr));
+	const auto n = static_cast<int>(run(Statement::read_batch, from, nullptr));
 	for (int i = 0; i < n; ++i)
 	{
 		const auto row = static_cast<uint64>(i);
 		Found &f = found[i];
 		f.queue_id = pg::spi_int4(row, "queue_id");
+		// the next batch begins after the last key, so this one outlives the transaction
 		const MemoryContext spi = MemoryContextSwitchTo(i + 1 < n ? scope.outside : pass->keys);
 		f.key = DatumGetTextPCopy(pg::spi_required(row, "key", TEXTOID));
 		MemoryContextSwitchTo(spi);

@@ -1,7 +1,7 @@
 // Unique keys: the table tq.unique_key, which has the job of each key, and the state of such a job. A row is written
 // when a job with a key is enqueued or retried, never when a job ends. So a row with an ended job has no effect, and
-// the next job replaces it. A session that writes a row locks it until its transaction ends, which settles races (P4
-// has an exception for them).
+// the next job replaces it. A session that writes a row locks it until its transaction ends. Others that want the key
+// wait for that (the exception to P4).
 // Regime: PG; may ereport, also 40001 under REPEATABLE READ, and 40P01. Locks: RowExclusiveLock on the table, and rows
 // of it, to the end of the transaction; queue locks, briefly.
 #pragma once
@@ -23,7 +23,7 @@ struct KeyRow
 enum class KeyState : uint8
 {
 	ended,	 // the key is free
-	gone,	 // there is no such job (any more): counts as ended
+	gone,	 // there is no such job (any more): the key is free
 	kept,	 // ended after it was started, and its window is still open
 	waiting, // ready or delayed
 	running,
@@ -45,14 +45,15 @@ void insert_keys(Db &db, int32 queue_id, text *const *keys, const KeyRow *rows, 
 // longer has the first job. Waits for a transaction that is writing it.
 bool transfer_key(Db &db, int32 queue_id, text *key, JobId from, const KeyRow &to);
 
-// From memory, or else from the journal; changes of this transaction count. Ignores the window: never `kept`.
-KeyState standing_of_job(Db &db, JobId id);
+// The state of a job, without regard to a window (never `kept`): from memory, or else from the journal. Changes of this
+// transaction count.
+KeyState key_state_of_job(Db &db, JobId id);
 
 // Whether the key is taken even if its job has ended after it was started.
 bool is_window_open(const KeyRow &row) noexcept;
 
-// The same with the window.
-KeyState standing_of_key(Db &db, const KeyRow &row);
+// The state of the row's job, with regard to the row's window.
+KeyState key_state(Db &db, const KeyRow &row);
 
 // The unique key of a job in any state; false if it has none or does not exist.
 bool key_of_job(const Db &db, JobId id, int32 *queue_id, text **key);
@@ -60,14 +61,15 @@ bool key_of_job(const Db &db, JobId id, int32 *queue_id, text **key);
 // A pass over all rows of keys: how far it has come, and how many rows it kept.
 struct KeyPass
 {
-	MemoryContext keys; // of `key`
+	MemoryContext keys; // in which `key` is allocated
 	text *key;
 	int32 queue_id = PG_INT32_MIN;
 	int64 kept = 0;
 };
 
-// Deletes rows without meaning: reads one batch of the rows after (queue_id, key), and moves these on. Skips rows that
-// another session is writing. Returns the number of rows read. For the janitor, in a transaction of its own.
+// Deletes rows whose key is free. Reads one batch of the rows after the pass's (queue_id, key), and moves this position
+// on. Skips rows that another session is writing. Returns the number of rows read. For the janitor, in a transaction of
+// its own.
 int delete_stale_keys(Db &db, KeyPass *pass);
 
 } // namespace tq
