@@ -53,11 +53,11 @@ struct Change
 	bool with_children;
 	pg::Array<Found> jobs;
 	pg::Array<core::JobId> retried; // if with_children
-	core::JobId next;				// 0: no more jobs
+	core::JobId next;				// where the next call goes on; 0: no more jobs
 	int64 changed;
 	int64 duplicates;
-	int64 begun; // jobs that waited for retried jobs
-	bool room;
+	int64 begun; // sum of JobResult::begun
+	bool room;	 // false: memory keeps no more changed jobs of this transaction
 	const char *state; // as given
 };
 
@@ -141,7 +141,8 @@ void change_each(Db &db, Change *c, JobRequest r)
 		r.id = keyed.jobs[i].id;
 		change_found(db, c, r);
 	}
-	// retried jobs are not found again
+	// Of a retry, jobs with keys may be left among those before `done`. So the next call begins at the first job again;
+	// those retried no longer match.
 	if (!c->room)
 		c->next = r.verb == Verb::retry ? c->jobs[0].id - 1 : done;
 	MemoryContextSwitchTo(old);
@@ -166,7 +167,7 @@ void purge_each(Db &db, Change *c)
 			continue;
 		c->room = purge_found(db, s, PG_INT64_MAX, &c->changed);
 		if (!c->room)
-			c->next = s.ids[0] - 1; // purged jobs are not found again
+			c->next = s.ids[0] - 1; // the next call begins here again; purged jobs no longer match
 	}
 	if (!c->room && c->changed == 0)
 		raise_no_room_to_purge();

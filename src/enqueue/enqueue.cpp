@@ -34,7 +34,7 @@ void fill_in(const Queue &q, Micros now, EnqueueItem *items, int n) noexcept
 			it->row.priority = priority;
 		if (it->unique_for == core::kUnset)
 			it->unique_for = unique_for;
-		// counts from the time at which the job may start; a job with parents may when it is freed
+		// expires_in counts from the time at which the job may start; a job with parents gets the time when it is freed
 		const Micros expires_at = expiry_from(std::max(it->row.run_at, now), expires_in);
 		const bool waits = it->row.depends_on != nullptr;
 		if (it->row.expires_at == journal::kNoTime && expires_at != core::kNever && !waits)
@@ -57,8 +57,8 @@ TimestampTz start_time(FunctionCallInfo fcinfo, int run_at, int delay)
 namespace
 {
 
-// The positions of the arguments of both functions.
-struct Places
+// The positions of arguments that both functions have.
+struct Arguments
 {
 	int priority, run_at, delay, expires_at, max_attempts, retry, timeout, group_key, unique_mode, headers, options;
 };
@@ -72,7 +72,7 @@ TimestampTz expiry(FunctionCallInfo fcinfo, int i)
 
 // Checks every argument before the queue is looked up, so that bad input does not create a queue. A priority that is
 // not given stays kUnset until the queue is known.
-EnqueueItem common_item(FunctionCallInfo fcinfo, const Places &at)
+EnqueueItem common_item(FunctionCallInfo fcinfo, const Arguments &at)
 {
 	EnqueueItem item{};
 	journal::JobRow &row = item.row;
@@ -131,6 +131,8 @@ pg::RowValues info_of(const EnqueueItem &item, int64 id)
 	return r;
 }
 
+// Writes the parents that the jobs wait for, and the batch that they join. Replaced jobs are passed on so that a circle
+// of waiting jobs is refused.
 void write_dependencies(Db &db, const Waiting &waiting, const EnqueueItem *items, const int64 *ids, int n)
 {
 	const auto list = [n] {
@@ -161,7 +163,7 @@ EnqueueItem enqueue_one(FunctionCallInfo fcinfo, const char *function, int64 *id
 	const char *name = text_required(fcinfo, 0, "queue");
 	require(fcinfo, 1, "payload");
 	Db &db = database(fcinfo);
-	EnqueueItem item = common_item(fcinfo, Places{3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 15});
+	EnqueueItem item = common_item(fcinfo, Arguments{3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 15});
 	check_times(item.row);
 	if (given(fcinfo, 11))
 	{
@@ -215,7 +217,7 @@ Enqueued enqueue_each(FunctionCallInfo fcinfo, const char *function)
 		same_length("payloads", n, "unique_keys", nu);
 	if (group_keys != nullptr)
 		same_length("payloads", n, "group_keys", ng);
-	EnqueueItem common = common_item(fcinfo, Places{3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14});
+	EnqueueItem common = common_item(fcinfo, Arguments{3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14});
 	text *kind = text_value(fcinfo, 2, "kind", kNameLimit);
 	common.row.kind = kind;
 	common.kind = kind != nullptr ? checked_kind(kind) : nullptr;

@@ -19,13 +19,14 @@ struct EnqueueItem
 	core::Micros expires_in = 0;			// set if expires_at comes from its queue
 	bool made = false;						// enqueue has created the job
 	core::JobId holder = 0;					// otherwise, the job that has its unique key
-	// a copy or a follow-up: its contents do not come from the current user
+	// a copy or a follow-up: its contents do not come from the current user (jobs/outcome_rights.hpp)
 	bool foreign = false;
 };
 
-// Appends the jobs and notes them for publication. ids[i] receives the id for items[i]: its own id, or that of the job
-// that has its unique key, or 0 (see UniqueMode). Takes the keys in order, so that two calls do not wait for each
-// other. `overdraw`: see queues/enqueue_limits.hpp; not for jobs with keys.
+// Appends the jobs and notes the operations that publish them at COMMIT. ids[i] receives the id for items[i]: its own
+// id, or that of the job that has its unique key, or 0 (see UniqueMode). Takes the keys in order, so that two calls do
+// not deadlock. `overdraw`: limits of the queue never refuse the jobs (queues/enqueue_limits.hpp); not for jobs with
+// keys.
 void enqueue(Db &db, uint16_t queue, EnqueueItem *items, int n, int64 *ids, bool overdraw = false);
 
 // Fills in the defaults of the queue: priority, expires_at, unique_for.

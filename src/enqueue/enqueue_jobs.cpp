@@ -29,7 +29,7 @@ struct Batch
 	Db *db;
 	uint16_t queue;
 	core::Micros now;
-	int room;
+	int capacity;
 	int n;
 	int slot;
 	journal::Segment tables;
@@ -44,11 +44,11 @@ Batch begin_batch(Db &db, uint16_t queue, core::Micros now, int n)
 	b.db = &db;
 	b.queue = queue;
 	b.now = now;
-	b.room = std::clamp(n, 1, kChunk);
-	const auto room = static_cast<Size>(b.room);
-	b.rows = static_cast<journal::JobRow *>(palloc(sizeof(journal::JobRow) * room));
-	b.tids = static_cast<ItemPointerData *>(palloc(sizeof(ItemPointerData) * room));
-	b.ops = static_cast<Op *>(palloc(sizeof(Op) * room));
+	b.capacity = std::clamp(n, 1, kChunk);
+	const auto capacity = static_cast<Size>(b.capacity);
+	b.rows = static_cast<journal::JobRow *>(palloc(sizeof(journal::JobRow) * capacity));
+	b.tids = static_cast<ItemPointerData *>(palloc(sizeof(ItemPointerData) * capacity));
+	b.ops = static_cast<Op *>(palloc(sizeof(Op) * capacity));
 	return b;
 }
 
@@ -81,7 +81,7 @@ void add(Batch &b, EnqueueItem &it, int64 id)
 	it.made = true;
 	if (!it.foreign)
 		note_enqueuer(id);
-	if (b.n == b.room)
+	if (b.n == b.capacity)
 		flush(b);
 	journal::JobRow &row = b.rows[b.n];
 	row = it.row;
@@ -113,8 +113,7 @@ enum class Stage : uint8
 	plain,	 // to be enqueued: it has no key, or has its key by now
 	wants,	 // needs its key
 	yielded, // another job has its key; its result is known
-	// an earlier item of the call won the same key: this item is handled after that one
-	again,
+	repeats, // an earlier item of the call has the same key: this one is handled last
 };
 
 struct Keyed
@@ -123,8 +122,8 @@ struct Keyed
 	Stage *stages;
 	int64 *ids;
 	int *order; // items that need a key, sorted by key
-	int n;
-	int *first; // the first item with the same key
+	int n;		// of `order`
+	int *first; // of an item with a key: the first item with the same key
 };
 
 // Finds the items that must yield, before ids are drawn for them.
@@ -156,15 +155,15 @@ Keyed sort_out(Db &db, uint16_t queue, EnqueueItem *items, int n, int64 *ids)
 		bool yields = false;
 		if (!same)
 			for_element(items[i].element, [&] { yields = is_duplicate(db, queue, items[i], &k.ids[i]); });
-		k.stages[i] = same ? Stage::again : yields ? Stage::yielded : Stage::wants;
+		k.stages[i] = same ? Stage::repeats : yields ? Stage::yielded : Stage::wants;
 		if (k.stages[i] == Stage::wants)
 			k.order[k.n++] = i;
 	}
 	return k;
 }
 
-// Visits the keys in order, so that two such calls do not wait for each other. One statement first inserts the keys
-// that have no row yet.
+// Takes the keys in order, so that two such calls do not deadlock. For several keys, one statement first inserts those
+// that have no row yet, which is cheaper.
 void take_keys(Db &db, uint16_t queue, Keyed &k)
 {
 	const auto n = static_cast<Size>(k.n);
@@ -217,13 +216,14 @@ void enqueue_keyed(Db &db, uint16_t queue, core::Micros now, EnqueueItem *items,
 {
 	Keyed k = sort_out(db, queue, items, n, ids);
 	pg::Array<Drawn> draws = draw_all(db, k, n);
-	await_enqueue_limits(db,
-						 queue); // wait before any key is locked, since other sessions would wait for that key
+	// waits before any key is locked, since other sessions would wait for that key
+	await_enqueue_limits(db, queue);
 	take_keys(db, queue, k);
 	int64 fresh = 0, replacing = 0;
 	for (int i = 0; i < n; ++i)
 	{
 		fresh += k.stages[i] == Stage::plain;
+		// take_key has set `origin` to the waiting job that the item replaces
 		replacing += k.stages[i] == Stage::plain && items[i].unique_key != nullptr && items[i].row.origin != 0;
 	}
 	charge_enqueues(queue, fresh, replacing);
@@ -234,21 +234,21 @@ void enqueue_keyed(Db &db, uint16_t queue, core::Micros now, EnqueueItem *items,
 		if (k.stages[i] != Stage::plain)
 			continue;
 		while (ids[i] < draws[d].first || ids[i] >= draws[d].first + draws[d].count)
-			++d;
+			++d; // ids ascend with i
 		use_segment(b, draws[d]);
 		add(b, items[i], ids[i]);
 	}
 	end_batch(b);
 	for (int i = 0; i < n; ++i)
 	{
-		if (k.stages[i] != Stage::again)
+		if (k.stages[i] != Stage::repeats)
 			continue;
 		if (k.stages[k.first[i]] == Stage::yielded)
 		{
 			ids[i] = ids[k.first[i]];
 			items[i].holder = items[k.first[i]].holder;
 		}
-		else
+		else // the first item has become a job, which this one may replace
 			enqueue_keyed(db, queue, now, &items[i], 1, &ids[i]);
 	}
 	draws.free();
@@ -257,8 +257,9 @@ void enqueue_keyed(Db &db, uint16_t queue, core::Micros now, EnqueueItem *items,
 	pfree(k.first);
 }
 
-// The items of one call share their options. A copy keeps the role that requested the follow-up of its origin.
-void settle_options(Db &db, uint16_t queue, EnqueueItem *items, int n)
+// Records in the option follow_up which role requests it, and whether the current user may read the outcome. Does so
+// once for items that share their options. A copy keeps the role from its origin; only copies have one at this point.
+void set_requester(Db &db, uint16_t queue, EnqueueItem *items, int n)
 {
 	Jsonb *before = nullptr, *after = nullptr;
 	bool copied = false;
@@ -291,7 +292,7 @@ void enqueue(Db &db, uint16_t queue, EnqueueItem *items, int n, int64 *ids, bool
 {
 	const core::Micros now = wall_now();
 	fill_in(engine.queue(queue), now, items, n);
-	settle_options(db, queue, items, n);
+	set_requester(db, queue, items, n);
 	if (any_keyed(items, n))
 	{
 		enqueue_keyed(db, queue, now, items, n, ids);

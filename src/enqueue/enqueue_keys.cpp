@@ -13,9 +13,9 @@ namespace
 
 using core::JobId;
 
-// Whether the job of a row gives its key to the item's job. A running job does not while its window is open: the
-// window would also refuse the item's job after that job has ended.
-bool gives_way(const EnqueueItem &item, const KeyRow &row, KeyState s) noexcept
+// Whether the item's mode lets it take the key from the live job of the row. It cannot take it from a running job while
+// the window is open: the window would also refuse the item's job after that job has ended.
+bool may_displace(const EnqueueItem &item, const KeyRow &row, KeyState s) noexcept
 {
 	const UniqueMode m = item.mode;
 	if (s == KeyState::running)
@@ -121,7 +121,7 @@ bool is_duplicate(Db &db, uint16_t queue, EnqueueItem &item, JobId *answer)
 	if (!read_key(engine.queue(queue).id, item.unique_key, &row))
 		return false;
 	const KeyState s = key_state(db, row);
-	if (is_free(s) || gives_way(item, row, s))
+	if (is_free(s) || may_displace(item, row, s))
 		return false;
 	*answer = yield(queue, item, row, s);
 	return true;
@@ -144,15 +144,16 @@ bool take_key(Db &db, uint16_t queue, EnqueueItem *item, JobId id, JobId *answer
 		}
 		KeyState s = key_state(db, row);
 		TQ_WAIT_POINT("unique-after-look");
-		if (is_free(s) || gives_way(*item, row, s))
+		if (is_free(s) || may_displace(*item, row, s))
 		{
 			if (!transfer_key(db, queue_id, item->unique_key, row.job, mine))
 				continue;
 			TQ_WAIT_POINT("unique-after-pass");
-			// the row is ours now: a session that retries that job or replaces it waits for us, so check again
+			// this transaction has locked the row: a session that retries that job or replaces it waits, so this
+			// check is final
 			s = key_state(db, row);
 			// that job may start, or wait again, before it is replaced or superseded
-			for (; gives_way(*item, row, s); check_progress(++tries))
+			for (; may_displace(*item, row, s); check_progress(++tries))
 			{
 				TQ_WAIT_POINT("unique-after-check");
 				s = s == KeyState::running ? supersede(db, row, id) : replace(db, item, row, id);

@@ -56,8 +56,8 @@ TQ_FUNCTION(tq_inbox_insert)
 	return PointerGetDatum(trigger.tg_trigtuple);
 }
 
-// The CHECK of that domain calls this function; COPY and INSERT evaluate it for each row. If session_replication_role
-// turns triggers off, the rows would otherwise be lost without an error (H26).
+// The CHECK of the domain tq.inbox_queue calls this function; COPY and INSERT evaluate it for each row. If
+// session_replication_role turns triggers off, the rows would otherwise be lost without an error.
 TQ_FUNCTION(tq_inbox_guard)
 {
 	if (SessionReplicationRole == SESSION_REPLICATION_ROLE_REPLICA)

@@ -77,7 +77,7 @@ TQ_FUNCTION(tq_free_key)
 		// without a window, the row of an ended job has no effect
 		if (!transfer_key(db, queue_id, key, row.job, KeyRow{row.job}))
 			continue;
-		// the row is ours now: a session that retries that job waits for us, so check again
+		// this transaction has locked the row: a session that retries that job waits, so this check is final
 		require_ended(row, key_state(db, row), key);
 		record_action(db, "free_key", queue_id, row.job, Facts().add("unique_key", text_to_cstring(key)));
 		PG_RETURN_BOOL(true);
