@@ -270,8 +270,8 @@ void set_requester(Db &db, uint16_t queue, EnqueueItem *items, int n)
 		const bool copy = it->row.origin != 0;
 		if (it->row.options != before || copy != copied)
 		{
-			after = settle_follow_up(db, queue, before = it->row.options, true);
-			after = copy ? after : sign_follow_up(db, after);
+			after = restrict_follow_up(db, queue, before = it->row.options, true);
+			after = copy ? after : record_requester(db, after);
 			copied = copy;
 		}
 		it->row.options = after;

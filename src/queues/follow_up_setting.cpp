@@ -95,7 +95,7 @@ void check_follow_up(Db &db, const char *queue, Jsonb *settings)
 
 // The follow-up gets the outcome if the role that requests it may read the outcome; the role that ends the job does not
 // matter. "outcome": false stores the decision.
-Jsonb *settle_follow_up(Db &db, uint16_t queue, Jsonb *json, bool own_payload)
+Jsonb *restrict_follow_up(Db &db, uint16_t queue, Jsonb *json, bool own_payload)
 {
 	const JsonbValue *v = follow_up_in(json);
 	if (v == nullptr || v->type != jbvBinary || has_right(db, queue, kMayRead))

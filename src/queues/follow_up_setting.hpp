@@ -16,7 +16,7 @@ bool may_follow(const core::Entry &e, journal::EventType type) noexcept;
 // `json`: the options of a job of this queue, or the queue's settings. Sets "outcome" to false in its `follow_up`
 // unless the current user may read the outcome. Returns `json` itself if nothing changes. Raises 42501 if a queue's
 // setting passes payloads on that the current user may not read; `own_payload`: it provides the payload itself.
-Jsonb *settle_follow_up(Db &db, uint16_t queue, Jsonb *json, bool own_payload);
+Jsonb *restrict_follow_up(Db &db, uint16_t queue, Jsonb *json, bool own_payload);
 
 // Checks that the queue of `f` exists and that the current user may enqueue to it. Raises 42501, TQ002.
 void check_target(Db &db, const FollowUp &f);

@@ -57,14 +57,17 @@ bool update_row(const Db &db, const char *sql, const pg::Args &args, Jsonb **ret
 	return found;
 }
 
-// While a database is loading, a queue may have a row and no slot in memory.
+// For a name that the caller has checked. A queue may have a row and no slot in memory: before the first load, and
+// after a restore.
 uint16_t find_or_read(Db &db, const char *name)
 {
 	const uint16_t slot = find_queue(db, name);
 	return slot == kNoQueue && read_queues(db, name) > 0 ? find_queue(db, name) : slot;
 }
 
-// Finds the slot of a queue that exists for this transaction and on which the user has the right; locks its name.
+// Finds a queue on which the user has the right, and locks its name. Looks again under the lock, because another
+// transaction may have created or dropped the queue. Raises TQ002 if there is none, or if this
+// transaction has dropped it.
 uint16_t queue_to_change(Db &db, const char *name, uint8 right = kManage, const char *argument = "name")
 {
 	check_name(argument, name);
@@ -148,7 +151,8 @@ void warn_of_retention(const char *name, const core::QueueSettings &settings)
 					  errhint("Raise tq.max_segments or tq.segment_interval, or lower the retention.")));
 }
 
-// The first change of a queue that begins to record them. A reader learns from it that there may be others before.
+// Writes the first change of a queue that begins to record changes. From this change a reader of tq_changes learns that
+// earlier ones may be missing.
 void begin_recording(Db &db, uint16_t slot)
 {
 	journal::ChangeRow row;
@@ -160,7 +164,7 @@ void begin_recording(Db &db, uint16_t slot)
 	db.changes_clean.store(false);
 }
 
-// The argument group_key, which the SQL of 0.1.0 does not have.
+// The argument group_key. An extension of version 0.1.0 that is not updated yet calls without it.
 const char *group_argument(FunctionCallInfo fcinfo, int i)
 {
 	if (i >= PG_NARGS() || !given(fcinfo, i))
@@ -170,7 +174,8 @@ const char *group_argument(FunctionCallInfo fcinfo, int i)
 	return group;
 }
 
-// Notes a change of a group's settings. Unless it only removes some, holds the slot that the group then keeps.
+// Notes a change of a group's settings. A change that adds some (`holds`) first holds the group's slot, because the
+// commit may not fail.
 void note_group_change(QueueChange c, const char *name, const char *group)
 {
 	c.group = MemoryContextStrdup(TopTransactionContext, group);
@@ -193,7 +198,7 @@ void note_group_change(QueueChange c, const char *name, const char *group)
 }
 
 // Runs a statement that writes the row of a group: $1 is the queue's name, $2 the key. False if there is no such queue.
-// Then deletes rows that say nothing any more, so that the table does not grow without limit.
+// Then deletes rows without a limit or a pause, so that the table does not grow without limit.
 bool write_group(const Db &db, const char *sql, const pg::Args &args)
 {
 	if (!update_row(db, sql, args))
@@ -247,11 +252,11 @@ pg::Nearest nearest_kind(uint16_t slot, const char *kind)
 		char text[core::kNameMax];
 	};
 	const Queue &q = engine.queue(slot);
-	const uint32 room = engine.limits().lanes;
-	auto *names = static_cast<Name *>(palloc(sizeof(Name) * room));
+	const uint32 most = engine.limits().lanes;
+	auto *names = static_cast<Name *>(palloc(sizeof(Name) * most));
 	uint32 n = 0;
 	lock_queue(slot);
-	for (uint16_t l = q.lanes; l != core::kNoLane && n < room; l = engine.lane(l).next)
+	for (uint16_t l = q.lanes; l != core::kNoLane && n < most; l = engine.lane(l).next)
 		if (engine.lane(l).has_kind)
 			strlcpy(names[n++].text, engine.lane(l).kind, sizeof(Name));
 	unlock_queue(slot);
@@ -261,7 +266,7 @@ pg::Nearest nearest_kind(uint16_t slot, const char *kind)
 	return near;
 }
 
-// An error, or a NOTICE: what is asked for holds, but perhaps for another kind.
+// Raises an error for tq_pause. tq_resume gets a NOTICE: an unknown kind is not paused, but its name may be wrong.
 void unknown_kind(int level, uint16_t slot, const char *name, const char *kind)
 {
 	ereport(level,
@@ -271,6 +276,8 @@ void unknown_kind(int level, uint16_t slot, const char *name, const char *kind)
 			 errhint("%sThe view tq_queues lists the kinds of a queue.", pg::perhaps(nearest_kind(slot, kind)))));
 }
 
+// Pauses until a time (kNever: until resumed), or resumes (0). The row of a group has infinity for kNever. The row of
+// the queue and its list of kinds have null.
 void set_pause(Db &db, const char *name, const char *kind, const char *group, TimestampTz until)
 {
 	if (kind != nullptr && group != nullptr)
@@ -310,7 +317,7 @@ void set_pause(Db &db, const char *name, const char *kind, const char *group, Ti
 	}
 	else if (until != 0)
 	{
-		// deletes expired pauses, so that the row does not grow without limit
+		// deletes expired pauses, so that the row does not grow without limit; values that are no time stay
 		const Oid types[] = {TEXTOID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID};
 		const Datum values[] = {queue, CStringGetTextDatum(kind), TimestampTzGetDatum(until),
 								TimestampTzGetDatum(wall_now())};
@@ -370,7 +377,8 @@ TQ_FUNCTION(tq_create_queue)
 	const Queue &q = engine.queue(slot);
 	if (!made)
 	{
-		// an enqueue has named the queue; this call may have to write its row
+		// An enqueue has named the queue. If the scheduler writes its row, the queue exists before this call. Without a
+		// scheduler this transaction writes it.
 		if (q.state != core::QueueState::creating || q.persisted)
 			exists_already(name);
 		write_queue_row(db, slot);
@@ -379,8 +387,8 @@ TQ_FUNCTION(tq_create_queue)
 	}
 	reserve_queue_change(db);
 	Jsonb *const given_json = settings;
-	settings = settle_follow_up(db, slot, settings, false);
-	settings = sign_follow_up(db, settings);
+	settings = restrict_follow_up(db, slot, settings, false);
+	settings = record_requester(db, settings);
 	Jsonb *stripped = DatumGetJsonbP(DirectFunctionCall1(jsonb_strip_nulls, PointerGetDatum(settings)));
 	const Oid types[] = {TEXTOID, JSONBOID};
 	const Datum values[] = {CStringGetTextDatum(name), PointerGetDatum(stripped)};
@@ -392,7 +400,8 @@ TQ_FUNCTION(tq_create_queue)
 	if (parsed.change_retention_ms > 0)
 		begin_recording(db, slot);
 	warn_of_retention(name, parsed);
-	// only this transaction uses the slot until it commits, and its jobs need the settings
+	// Only this transaction uses the slot until it commits, and its jobs need the settings. After ROLLBACK TO,
+	// the next use resets them (enter_reserved_queue).
 	if (made)
 	{
 		lock_queue(slot);
@@ -415,8 +424,8 @@ TQ_FUNCTION(tq_alter_queue)
 	const uint16_t slot = queue_to_change(db, name);
 	check_follow_up(db, name, settings);
 	Jsonb *const given_json = settings;
-	settings = settle_follow_up(db, slot, settings, false);
-	settings = sign_follow_up(db, settings);
+	settings = restrict_follow_up(db, slot, settings, false);
+	settings = record_requester(db, settings);
 	reserve_queue_change(db);
 	const Oid types[] = {TEXTOID, JSONBOID};
 	const Datum values[] = {CStringGetTextDatum(name), PointerGetDatum(settings)};
@@ -427,7 +436,7 @@ TQ_FUNCTION(tq_alter_queue)
 					{types, values}, &merged))
 		no_such_queue(db, name);
 	const core::QueueSettings parsed = parse_settings(merged);
-	require_retention(db, name, parsed, slot);
+	require_retention(db, name, parsed, slot); // of the merged settings
 	note(slot, QueueEdit::settings, &parsed);
 	record_action(db, "alter_queue", engine.queue(slot).id, 0, Facts().add("settings", given_json));
 	if (parsed.change_retention_ms > 0 && engine.queue(slot).settings.change_retention_ms <= 0)

@@ -1,4 +1,4 @@
-// The slots in shared memory of queues by name and lanes by kind.
+// The slots of queues in shared memory: found by name, named, and filled from rows of tq.queue.
 #include "queues/queue_names.hpp"
 
 #include "queues/lanes.hpp"
@@ -53,14 +53,14 @@ bool is_name(const char *name) noexcept
 namespace
 {
 
-void check_text(const char *what, const char *name, size_t room)
+void check_text(const char *what, const char *name, size_t size)
 {
 	const size_t n = strlen(name);
 	if (n == 0)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must not be empty", what)));
-	if (n >= room)
+	if (n >= size)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s is too long", what),
-						errdetail("It has %zu bytes; the limit is %zu.", n, room - 1)));
+						errdetail("It has %zu bytes; the limit is %zu.", n, size - 1)));
 	if (has_control(name))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must not contain control characters", what)));
@@ -75,6 +75,7 @@ void check_group_key(const char *key) { check_text("group_key", key, core::kGrou
 namespace
 {
 
+// Slots that this process has found, by hash. A slot that is used for another queue gets another generation.
 struct KnownQueue
 {
 	uint64 hash;
@@ -91,8 +92,8 @@ void refuse_star(const char *name)
 }
 
 // Registry lock held exclusively. Allocates a slot for a new queue.
-uint16_t reserve_queue(const Db &db, int32 id, const char *name, core::QueueState state,
-					   Oid creator = InvalidOid) noexcept
+uint16_t allocate_queue(const Db &db, int32 id, const char *name, core::QueueState state,
+						Oid creator = InvalidOid) noexcept
 {
 	const uint16_t q = engine.free_queue_slot();
 	if (q == kNoQueue)
@@ -110,8 +111,8 @@ struct QueueCounts
 	uint32 all, of_database, own;
 	uint32 databases; // that have queues
 
-	// Whether one more queue may have a slot. A database is guaranteed one, and may have four of five others. A role
-	// that may only create queues may have half of all.
+	// Whether one more queue may have a slot. Each database is guaranteed one, and may have four fifths of the slots
+	// that are not guaranteed (core/share.hpp). A role that is not `privileged` may have half of all slots.
 	bool allow(bool privileged) const noexcept
 	{
 		const auto total = static_cast<uint32>(guc::max_queues);
@@ -125,7 +126,7 @@ struct QueueCounts
 QueueCounts count_queues(const Db &db, const Rights &mine) noexcept
 {
 	QueueCounts n{};
-	static uint32 counted[guc::kMaxDatabases]; // the last count that saw the database
+	static uint32 counted[guc::kMaxDatabases]; // number of the last count that saw a queue of it, so nothing is cleared
 	static uint32 count;
 	++count;
 	for (uint32 i = 0; i < engine.limits().queues; ++i)
@@ -199,6 +200,43 @@ void take_id_from_others(const Db &db, const QueueRow &row) noexcept
 	});
 }
 
+// Queue lock held. Pauses the lanes of the row's paused kinds, and resumes the others.
+void pause_lanes(Queue &q, const QueueRow &row) noexcept
+{
+	for (uint16_t l = q.lanes; l != core::kNoLane; l = engine.lane(l).next)
+	{
+		Lane &lane = engine.lane(l);
+		Micros until = 0;
+		for (int i = 0; i < row.nkinds; ++i)
+			if (lane.has_kind && strcmp(lane.kind, row.kinds[i].kind) == 0)
+				until = row.kinds[i].until;
+		if (lane.paused_until != until)
+			engine.set_paused(q, &lane, until);
+	}
+}
+
+// Queue lock held. Gives groups the settings of the row, and resets the other groups. `loaded`: as for
+// Engine::set_group. Returns false if a group gets no slot.
+bool set_groups(Queue &q, const QueueRow &row, bool loaded) noexcept
+{
+	for (Ref g = q.sets_groups ? q.groups_head : kNil, next = kNil; g != kNil; g = next)
+	{
+		next = engine.group(g).next; // the slot may be freed
+		const auto stays = [&](const GroupRow &r) noexcept { return strcmp(r.key, engine.group(g).key) == 0; };
+		if (engine.group(g).own.any() && std::none_of(row.groups, row.groups + row.ngroups, stays))
+			engine.set_group(q, g, core::GroupSettings{});
+	}
+	bool all = true;
+	for (int i = 0; i < row.ngroups; ++i)
+	{
+		const Ref g = engine.group_for(q, row.groups[i].key, true);
+		if (g != kNil)
+			engine.set_group(q, g, row.groups[i].own, loaded);
+		all = all && g != kNil;
+	}
+	return all;
+}
+
 } // namespace
 
 bool any_new_queue(const Db &db) noexcept
@@ -223,7 +261,7 @@ bool install_queue(Db &db, const QueueRow &row, uint32 seen, bool any_new)
 	if (any_new)
 		take_id_from_others(db, row);
 	if (!found)
-		slot = reserve_queue(db, row.id, row.name, core::QueueState::active);
+		slot = allocate_queue(db, row.id, row.name, core::QueueState::active);
 	if (slot != kNoQueue)
 	{
 		lock_queue(slot);
@@ -233,7 +271,7 @@ bool install_queue(Db &db, const QueueRow &row, uint32 seen, bool any_new)
 		if (row.creator != InvalidOid)
 			q.creator = row.creator;
 		if (!found)
-			engine.forget_starts(q, mono_now());
+			engine.forget_starts(q, mono_now()); // its rates begin with empty buckets
 		q.persisted = true;
 		q.state = row.closing ? core::QueueState::closing : core::QueueState::active;
 		engine.refresh_groups(q); // they depend on the queue's settings
@@ -251,41 +289,19 @@ bool install_queue(Db &db, const QueueRow &row, uint32 seen, bool any_new)
 							  errmsg("kind \"%s\" of queue \"%s\" is not paused: there are too many kinds",
 									 row.kinds[i].kind, row.name),
 							  errhint("Raise tq.max_lanes (now %d) and restart the server.", guc::max_lanes)));
+	// A commit may have changed the queue since the locks were released.
 	lock_queue(slot);
-	Queue &q = engine.queue(slot);
-	const bool still = db.queue_changes.load() == seen;
-	for (uint16_t l = still ? q.lanes : core::kNoLane; l != core::kNoLane; l = engine.lane(l).next)
-	{
-		Lane &lane = engine.lane(l);
-		Micros until = 0;
-		for (int i = 0; i < row.nkinds; ++i)
-			if (lane.has_kind && strcmp(lane.kind, row.kinds[i].kind) == 0)
-				until = row.kinds[i].until;
-		if (lane.paused_until != until)
-			engine.set_paused(q, &lane, until);
-	}
-	bool room = true;
-	for (Ref g = still && q.sets_groups ? q.groups_head : kNil, next = kNil; g != kNil; g = next)
-	{
-		next = engine.group(g).next; // the slot may be freed
-		const auto stays = [&](const GroupRow &r) noexcept { return strcmp(r.key, engine.group(g).key) == 0; };
-		if (engine.group(g).own.any() && std::none_of(row.groups, row.groups + row.ngroups, stays))
-			engine.set_group(q, g, core::GroupSettings{});
-	}
-	for (int i = 0; still && i < row.ngroups; ++i)
-	{
-		const Ref g = engine.group_for(q, row.groups[i].key, true);
-		if (g != kNil)
-			engine.set_group(q, g, row.groups[i].own, !found);
-		room = room && g != kNil;
-	}
+	const bool current = db.queue_changes.load() == seen;
+	if (current)
+		pause_lanes(engine.queue(slot), row);
+	const bool all_groups = !current || set_groups(engine.queue(slot), row, !found);
 	unlock_queue(slot);
-	if (!room)
+	if (!all_groups)
 		ereport(WARNING, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 						  errmsg("groups of queue \"%s\" are not paused or limited: there are too many groups",
 								 row.name),
 						  errhint("Raise tq.max_groups (now %d) and restart the server.", guc::max_groups)));
-	return still;
+	return current;
 }
 
 namespace
@@ -302,7 +318,8 @@ uint16_t find_or_read(Db &db, const char *name)
 	return read_queues(db, name) > 0 ? find_queue(db, name) : kNoQueue;
 }
 
-// The slot of a queue to which the current user may produce. Names a missing queue, which needs the privilege create.
+// The slot of a queue to which the current user may produce. A missing queue gets a slot in state creating, if the user
+// has the privilege create.
 uint16_t find_or_name(Db &db, const char *name)
 {
 	uint16_t slot = find_or_read(db, name);
@@ -350,7 +367,7 @@ uint16_t name_queue(Db &db, const char *name, core::QueueState state, bool *made
 	if (*made)
 		n = count_queues(db, mine);
 	if (*made && n.allow(privileged))
-		slot = reserve_queue(db, id, name, state, creator);
+		slot = allocate_queue(db, id, name, state, creator);
 	LWLockRelease(registry_lock());
 	if (slot == kNoQueue)
 		too_many_queues(&n);
@@ -361,7 +378,7 @@ uint16_t queue_for_enqueue(Db &db, const char *name)
 {
 	const uint16_t slot = find_or_name(db, name);
 	ensure_queue_row(db, slot);
-	// From here on the slot stays with its queue. It may have changed before.
+	// From use_queue on, the slot stays with its queue. Before, it may have been given to another queue.
 	const Queue &q = engine.queue(slot);
 	if (!use_queue(slot) || q.db != index_of(db) || strcmp(q.name, name) != 0)
 		no_such_queue(db, name);

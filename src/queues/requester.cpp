@@ -19,7 +19,7 @@ constexpr char kFollowUp[] = "follow_up";
 constexpr char kBy[] = "by";
 
 // False with the SQL of 0.1.0, which lacks the table: follow-ups then record no role.
-bool can_sign() { return OidIsValid(get_relname_relid("requester", get_namespace_oid("tq", false))); }
+bool records_requesters() { return OidIsValid(get_relname_relid("requester", get_namespace_oid("tq", false))); }
 
 // The id of the current user, in the caller's memory context. Concurrent transactions may each insert a valid one.
 char *id_of_user(const Db &db)
@@ -51,13 +51,13 @@ Oid role_of(const Db &db, const char *id)
 
 } // namespace
 
-Jsonb *sign_follow_up(const Db &db, Jsonb *json)
+Jsonb *record_requester(const Db &db, Jsonb *json)
 {
 	const JsonbValue *v =
 		json != nullptr && JB_ROOT_IS_OBJECT(json)
 			? getKeyJsonValueFromContainer(&json->root, kFollowUp, static_cast<int>(strlen(kFollowUp)), nullptr)
 			: nullptr;
-	if (v == nullptr || v->type != jbvBinary || !can_sign())
+	if (v == nullptr || v->type != jbvBinary || !records_requesters())
 		return json;
 	JsonbValue id;
 	id.type = jbvString;
@@ -72,7 +72,7 @@ Jsonb *sign_follow_up(const Db &db, Jsonb *json)
 
 void check_requester(Db &db, const FollowUp &f, uint16_t queue)
 {
-	if (f.by == nullptr || !can_sign())
+	if (f.by == nullptr || !records_requesters())
 		return;
 	const Oid role = role_of(db, f.by);
 	if (OidIsValid(role) && role_may(db, role, queue, kProduce))

@@ -14,7 +14,7 @@ namespace tq
 
 // `json`: the settings of a queue or the options of a job. Returns it with the current user recorded in its follow-up,
 // or `json` itself if it has no follow-up.
-Jsonb *sign_follow_up(const Db &db, Jsonb *json);
+Jsonb *record_requester(const Db &db, Jsonb *json);
 
 // Raises 42501 unless the role that requested the follow-up may enqueue to this queue. A follow-up from before 0.2.0
 // records no role, and passes.

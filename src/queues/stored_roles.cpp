@@ -17,7 +17,8 @@ namespace
 
 constexpr size_t kMostName = 2 * NAMEDATALEN; // quoted, with each character doubled
 
-// The role that regrole prints so. A number is a dropped role, and never names another one.
+// The role with this name, which is quoted as regrole prints it. A number is the oid of a dropped role, and never names
+// another one; "-" is no role.
 Oid role_named(const char *name)
 {
 	List *parts = NIL;
@@ -27,6 +28,7 @@ Oid role_named(const char *name)
 	return get_role_oid(static_cast<const char *>(linitial(parts)), true);
 }
 
+// A value of tq.role: the oid, and after oid 0 the name.
 Oid oid_in(const bytea *value) noexcept
 {
 	Oid role = InvalidOid;
@@ -47,6 +49,7 @@ uint64 resolve_roles(const Db &db)
 {
 	if (!OidIsValid(role_type()))
 		return 0;
+	// The cast of the text to tq.role looks the name up again (tq_role_in).
 	constexpr const char *kStatements[] = {
 		// the role may have the privilege by now
 		"WITH known AS (DELETE FROM tq.acl WHERE role::oid = 0 AND role::text::tq.role::oid <> 0"
@@ -57,6 +60,7 @@ uint64 resolve_roles(const Db &db)
 		"UPDATE tq.creator SET role = role::text::tq.role WHERE role::oid = 0 AND role::text::tq.role::oid <> 0",
 		"UPDATE tq.requester SET role = role::text::tq.role WHERE role::oid = 0 AND role::text::tq.role::oid <> 0",
 		"UPDATE tq.subscription SET role = role::text::tq.role WHERE role::oid = 0 AND role::text::tq.role::oid <> 0",
+		// a handler with retry_at infinity still waits for tq_handle
 		"UPDATE tq.handler SET role = role::text::tq.role, owner = owner::text::tq.role, function_oid = NULL,"
 		" retry_at = CASE WHEN retry_at = 'infinity' THEN retry_at END"
 		" WHERE (role::oid = 0 OR owner::oid = 0) AND role::text::tq.role::oid <> 0"
