@@ -1,4 +1,5 @@
-// Leases that end with the session that claimed them, and workers that must show life after its end.
+// Leases that end with the session that claimed them, and workers that must show life after the
+// session's end.
 //
 // Regime: PG; the callback at the end of the session cannot fail. Locks: queue locks, one at a time.
 #include "residency/bound_leases.hpp"
@@ -21,7 +22,7 @@ struct Bound
 	LeaseNo lease;
 };
 pg::Array<Bound> bounds; // in TopMemoryContext
-uint64 *workers = nullptr; // by slot: the hash of the name that this session has used; 0: none
+uint64 *workers = nullptr; // by slot: the hash of the worker's name, if this session claimed for it; else 0
 
 void at_exit(int, Datum);
 
@@ -80,7 +81,7 @@ void note_bound(uint16_t queue, Ref ref, JobId id, LeaseNo lease)
 				bounds[kept++] = b;
 		}
 		bounds.n = kept;
-		bounds.reserve(TopMemoryContext, kept); // keeps half of the array free, so that few calls search all of it
+		bounds.reserve(TopMemoryContext, kept); // space for as many again, so that few calls search all of it
 	}
 	bounds.append(TopMemoryContext, Bound{queue, ref, id, lease});
 }

@@ -1,4 +1,5 @@
-// Leases that end with the session that claimed them, and workers that must show life after its end (R14).
+// Leases that end with the session that claimed them, and workers that must show life after the
+// session's end (R14).
 // Regime: PG. Locks: queue locks, held only inside.
 #pragma once
 

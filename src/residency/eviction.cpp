@@ -179,7 +179,7 @@ int evict_entries(int want, const Asker &asker) noexcept
 	return freed;
 }
 
-int room_after_eviction(int want, const Asker &asker) noexcept
+int free_entries_for(int want, const Asker &asker) noexcept
 {
 	const int64 free = engine.free_entries() - engine.reserve();
 	if (free < want)

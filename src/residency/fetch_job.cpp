@@ -153,7 +153,7 @@ Step insert_placeholder(Search &s)
 }
 
 // Turns the placeholder into an entry, or drops it, depending on the journal.
-Step settle_placeholder(Search &s)
+Step resolve_placeholder(Search &s)
 {
 	FetchedJob &p = s.p;
 	fold_pinned(s.db, s.tables, &p);
@@ -197,7 +197,7 @@ Step pin_from_segment(Search &s, int slot)
 		return step;
 	TQ_WAIT_POINT("pin-before-lock");
 	step = insert_placeholder(s);
-	return step == Step::next ? settle_placeholder(s) : step;
+	return step == Step::next ? resolve_placeholder(s) : step;
 }
 
 Step pin_from_disk(Search &s)

@@ -78,7 +78,7 @@ int read_group(const Db &db, const LoadSegments &segments, GroupRead *read, Load
 	return n;
 }
 
-// The four steps of refill_lane for a group, with its own index and watermark. `guard` records what to undo.
+// The four steps of R12 for a group, with its own index and watermark. `guard` records what to undo.
 // Not inlined: newer compilers would warn that a longjmp to its caller might clobber its variables.
 pg_noinline int load_group(Db &db, LoadGuard &guard)
 {
@@ -107,7 +107,7 @@ pg_noinline int load_group(Db &db, LoadGuard &guard)
 	const int n = read_group(db, segments, &read, guard.items);
 	TQ_WAIT_POINT("group-refill-after-snapshot");
 
-	room_after_eviction(n, Asker{queue, core::kNoLane, true});
+	free_entries_for(n, Asker{queue, core::kNoLane, true});
 	lock_queue(queue);
 	int taken = 0;
 	for (; taken < n; ++taken)
@@ -268,7 +268,7 @@ void discover_groups(Db &db, uint16_t queue)
 {
 	Queue &q = engine.queue(queue);
 	// A paused queue would only use slots that others need.
-	if (!q.discover.load() || q.paused_until != 0 || gives_way(q) ||
+	if (!q.discover.load() || q.paused_until != 0 || yields_group_search(q) ||
 		(!engine.has_free_group(q) && !may_take_group_slots(q)) || q.discovering.exchange(true))
 		return;
 	q.discover.store(false);
@@ -300,7 +300,7 @@ int refill_groups(Db &db, uint16_t queue, Between between)
 		unlock_queue(queue);
 		if (r == kNil)
 			return made;
-		full = !memory_available() && (full || room_after_eviction(1, Asker{queue, core::kNoLane, true}) == 0);
+		full = !memory_available() && (full || free_entries_for(1, Asker{queue, core::kNoLane, true}) == 0);
 		// The sweep requests the remaining groups again.
 		if (!full || exchanges || (empty && engine.free_entries() > engine.reserve() / 2))
 			made += refill_group(db, queue, r);

@@ -1,4 +1,6 @@
 // Slots in memory for groups: which group loses its slot, and which queue may take one, if all are in use.
+// Regime: PG; noexcept. Locks: queue locks, one at a time; the caller holds none. Counters of queues are read without
+// their locks, as hints.
 #include "residency/loader.hpp"
 
 namespace tq
@@ -21,7 +23,7 @@ bool evict_slot(Ref g) noexcept
 	return done;
 }
 
-// The same for groups with delayed jobs only, which the timers read in again.
+// The same for a group with delayed jobs only, of a queue that passes `may`. The timers read these jobs in again.
 template <typename May> bool evict_delayed_slot(May may) noexcept
 {
 	bool done = false;
@@ -86,8 +88,8 @@ bool has_more(const Queue &q, uint32 each) noexcept
 
 bool evict_group_slot(const Queue *asks) noexcept
 {
-	const bool own = asks != nullptr && engine.group_slots_left(*asks) == 0;
-	const auto may = [own, asks](const Queue &q) noexcept { return !own || &q == asks; };
+	const bool only_own = asks != nullptr && engine.group_slots_left(*asks) == 0;
+	const auto may = [only_own, asks](const Queue &q) noexcept { return !only_own || &q == asks; };
 	return evict_next_slot(may) || evict_delayed_slot(may);
 }
 
@@ -107,7 +109,7 @@ bool take_group_slot(const Queue &q) noexcept
 		   evict_next_slot([each](const Queue &other) { return has_more(other, each); });
 }
 
-bool gives_way(const Queue &q) noexcept
+bool yields_group_search(const Queue &q) noexcept
 {
 	const uint32 each = share_of_each();
 	// Without a scheduler no sweep would read the queue later.

@@ -18,7 +18,8 @@ struct LoadItem
 	Ref ref; // its placeholder, kNil if it has none
 };
 
-// What to undo if an error or the end of the process stops a loader.
+// What to undo if an error or the end of the process stops a loader, which resets each field when nothing is left to
+// undo.
 struct LoadGuard
 {
 	Db *db;

@@ -12,8 +12,8 @@ namespace tq
 namespace
 {
 
-// A job moved to segment 0 is found twice while its old segment exists; only the copy counts. Items are in (priority,
-// id) order, so copies are neighbours.
+// A job moved to segment 0 is found twice while its old segment exists. Keeps the row of segment 0, and returns true if
+// `c` is the second row found. Items are in (priority, id) order, so the two are neighbours.
 bool merge_copy(const LoadSegments &segments, LoadItem *items, int n, const journal::Candidate &c)
 {
 	if (n == 0 || items[n - 1].c.id != c.id)
@@ -24,7 +24,7 @@ bool merge_copy(const LoadSegments &segments, LoadItem *items, int n, const jour
 }
 
 // Leaves a due job on disk to its lane when memory is full. It no longer counts as delayed on disk, unless the timers
-// found it at an outdated time. Not inlined, or g++ fears for its locals: refill_timers catches errors (sigsetjmp).
+// found it at an outdated time. Not inlined: g++ would warn that a longjmp to refill_timers might clobber its locals.
 pg_noinline void leave_to_lane(const LoadSegments &segments, const LoadItem &it)
 {
 	journal::Fold fold;
@@ -48,7 +48,7 @@ pg_noinline void leave_to_lane(const LoadSegments &segments, const LoadItem &it)
 Snapshot committed_snapshot()
 {
 	Snapshot s = RegisterSnapshot(GetLatestSnapshot());
-	s->curcid = FirstCommandId; // this copy of the snapshot may be modified
+	s->curcid = FirstCommandId; // hides own changes; this copy of the snapshot may be modified
 	return s;
 }
 
@@ -56,7 +56,8 @@ namespace
 {
 
 // Inserts a placeholder for the next job of a lane. If memory is full, evicts later jobs of the same lane, which cannot
-// be claimed before this one. If nothing can be evicted, a lane without a ready job may use half of the reserve.
+// be claimed before this one. If nothing can be evicted, a lane without a ready job may use half of the reserve for one
+// job (`first`: this load has made no placeholder yet).
 Ref into_memory(Db &db, Queue &q, uint16_t lane, const journal::Candidate &c, bool first, Ref *existing) noexcept
 {
 	Lane &l = engine.lane(lane);
@@ -98,11 +99,10 @@ int refill_lane(Db &db, uint16_t queue, uint16_t lane, int want)
 	unlock_queue(queue);
 
 	int made = 0;
-	const Size room = static_cast<Size>(want) + 1;
 	LoadGuard guard{&db, nullptr, 0, queue, lane, kNil};
 	PG_ENSURE_ERROR_CLEANUP(clean_up_load, PointerGetDatum(&guard));
 	{
-		guard.items = static_cast<LoadItem *>(palloc(sizeof(LoadItem) * room));
+		guard.items = static_cast<LoadItem *>(palloc(sizeof(LoadItem) * static_cast<Size>(want)));
 		const LoadSegments segments = segments_to_load(db);
 		Snapshot snapshot = committed_snapshot();
 		auto *last = static_cast<int64 *>(palloc(sizeof(int64) * static_cast<Size>(std::max(segments.n, 1))));
@@ -160,7 +160,7 @@ int refill_lane(Db &db, uint16_t queue, uint16_t lane, int want)
 		if (skipped != nullptr)
 			engine.skip(l, from);
 		engine.raise_watermark(q, l, reached);
-		l.tail = exhausted && l.watermark != core::kMaxKey;
+		l.tail = exhausted && l.watermark != core::kMaxKey; // all was read, but a new job has set the limit
 		l.loader = kNil;
 		if (engine.runs_dry(q, l))
 			q.want_refill.store(true);
@@ -189,7 +189,8 @@ struct LastLane
 };
 LastLane last_lanes[64];
 
-// Queue lock held. Lists at most `most` dry lanes, starting after the last pass so that each gets a turn.
+// Queue lock held. Lists at most `most` dry lanes (Engine::runs_dry): first those after the lane where the last pass
+// stopped, then those up to it, so that each gets a turn.
 int dry_lanes(const Queue &q, uint16_t queue, uint16_t *lanes, int most) noexcept
 {
 	LastLane &last = last_lanes[queue % lengthof(last_lanes)];
@@ -259,13 +260,14 @@ int refill(Db &db, bool *starved, Between between)
 		for (int k = 0; k < n; ++k)
 		{
 			const int most = std::clamp(static_cast<int>(engine.limits().entries / 8), 2, kLoadBatch);
-			const int room = room_after_eviction(most, Asker{queue, lanes[k], false});
+			const int fits = free_entries_for(most, Asker{queue, lanes[k], false});
 			const Lane &l = engine.lane(lanes[k]);
 			lock_queue(queue);
 			const bool empty = !l.in_startable, exchanges = engine.has_later(l);
 			unlock_queue(queue);
-			const bool may_pin = empty && engine.free_entries() > engine.reserve() / 2;
-			const int want = exchanges ? most : room == 0 && may_pin ? 1 : room;
+			const bool may_use_reserve = empty && engine.free_entries() > engine.reserve() / 2;
+			// A lane that has later jobs in memory evicts them for earlier ones.
+			const int want = exchanges ? most : fits == 0 && may_use_reserve ? 1 : fits;
 			const int got = want > 0 ? refill_lane(db, queue, lanes[k], want) : 0;
 			made += got;
 			if (between != nullptr)
@@ -294,7 +296,7 @@ int refill_timers(Db &db, bool *starved, Between between)
 	const Micros horizon = wall_now() + guc::timer_horizon * core::kSecond;
 	if (engine.db(d).timer_watermark.load() > horizon)
 		return 0;
-	// One process at a time: start_timer_load forgets what lowered the watermark during another load.
+	// One process at a time: start_timer_load resets the limit, which another load would still need.
 	uint32 none = 0;
 	if (!db.timer_loader.compare_exchange_strong(none, my_proc + 1))
 		return 0;
@@ -309,26 +311,24 @@ int refill_timers(Db &db, bool *starved, Between between)
 		Snapshot snapshot = committed_snapshot();
 		journal::TimerCursor *cursor = journal::timer_cursor_open(segments.tables, segments.n, from, snapshot);
 		Micros reached = from; // all jobs due before it are in memory
-		bool more = true, room = true;
+		bool more = true; // the cursor may have more jobs
+		bool fits = true; // no job that is due later was left on disk
 		int seen = 0;
 		// Reads all jobs due at the first time, because the next run would start with them again.
-		while (more && room && (seen < 8 * kLoadBatch || reached == from))
+		while (more && fits && (seen < 8 * kLoadBatch || reached == from))
 		{
 			int n = 0;
 			journal::Candidate c;
 			Micros last = reached;
 			while (n < want && (more = journal::timer_cursor_next(cursor, &c)))
 			{
-				if (c.due > horizon)
-				{
-					last = c.due;
-					break;
-				}
 				last = c.due;
+				if (c.due > horizon)
+					break;
 				const uint16_t queue = queue_of_id(db, c.queue_id);
 				if (queue == kNoQueue || merge_copy(segments, guard.items, n, c))
 					continue;
-				// A kind without a lane has no unfinished jobs.
+				// The index has ended jobs, too. A kind without a lane has no others.
 				if (const uint16_t lane = lane_for(queue, c.has_kind ? c.kind : nullptr, Make::never);
 					lane != core::kNoLane)
 					guard.items[n++] = LoadItem{c, queue, lane, kNil};
@@ -357,23 +357,16 @@ int refill_timers(Db &db, bool *starved, Between between)
 			made += finish_load_batch(db, segments, guard.items, taken, Source::timer);
 			guard.n = 0;
 			seen += n;
-			if (taken < n)
-			{
-				// A job that is already due needs no entry here, because its lane reads it in. The first later job
-				// stays on disk.
-				const Micros now = wall_now();
-				for (; taken < n && guard.items[taken].c.due <= now; ++taken)
-					leave_to_lane(segments, guard.items[taken]);
-				if (taken < n)
-				{
-					reached = guard.items[taken].c.due;
-					room = false;
-				}
-				else
-					reached = more ? last : core::kNever;
-			}
+			// If memory is full: a job that is already due needs no entry here, because its lane reads it in. The first
+			// later job stays on disk.
+			const Micros now = wall_now();
+			for (; taken < n && guard.items[taken].c.due <= now; ++taken)
+				leave_to_lane(segments, guard.items[taken]);
+			fits = taken == n;
+			if (!fits)
+				reached = guard.items[taken].c.due;
 			else
-				reached = !more ? core::kNever : last;
+				reached = more ? last : core::kNever;
 			if (beyond)
 				break;
 			if (between != nullptr)
@@ -387,7 +380,7 @@ int refill_timers(Db &db, bool *starved, Between between)
 		// If the watermark fell below `from` meanwhile, the next run starts there.
 		engine.raise_timer_watermark(d, from, reached);
 		if (starved != nullptr)
-			*starved = !room;
+			*starved = !fits;
 		note_skipped(db, segments, skipped);
 		journal::timer_cursor_close(cursor);
 		guard.timers = false;

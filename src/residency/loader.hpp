@@ -89,8 +89,9 @@ struct Asker
 // from queues, and other holders of its own queue, that have half as many more.
 int evict_entries(int want, const Asker &asker = Asker{}) noexcept;
 
-// Returns how many of `want` jobs fit into memory after eviction. Call it before reading from disk.
-int room_after_eviction(int want, const Asker &asker) noexcept;
+// Evicts jobs until `want` entries are free beyond the reserve; returns how many of these are. Call it before reading
+// from disk.
+int free_entries_for(int want, const Asker &asker) noexcept;
 
 // Frees a group's slot for a job that must be in memory, by evicting another group's waiting jobs; false if no group
 // can be evicted. If the queue `asks` has used its share of slots, evicts from that queue.
@@ -101,8 +102,9 @@ bool evict_group_slot(const Queue *asks = nullptr) noexcept;
 bool take_group_slot(const Queue &q) noexcept;
 bool may_take_group_slots(const Queue &q) noexcept;
 
-// Whether another queue is below its share of slots and should find its groups first.
-bool gives_way(const Queue &q) noexcept;
+// Whether another queue of the database, which is below its share of slots, should search for its groups first. If so,
+// requests a refill of that queue.
+bool yields_group_search(const Queue &q) noexcept;
 
 // Ensures that a job which will stay in memory (an override) leaves the entries reserved for pins free. False if all
 // other entries are running or will stay, too.

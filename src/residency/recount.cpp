@@ -19,6 +19,7 @@ namespace tq
 namespace
 {
 
+// Of src/dependencies, which this folder may not include: see set_orphan_counter.
 int64 (*count_orphans)(Db &db, const JobId *ids, int64 n) = nullptr;
 
 // The counts of one pass over the journal, in private memory.
@@ -29,7 +30,7 @@ struct Tally
 	int64 *lanes;	 // unfinished jobs by lane
 	int64 *delayed;	 // of them: delayed, without an entry
 	int64 *blocked;	 // of them: waiting for their parents
-	uint32 *changes; // Lane::delayed_changes when the count began,
+	uint32 *changes; // Lane::delayed_changes when the count began
 	uint32 *frees;	 // Lane::frees when the count began
 	int64 segment_live;
 	int64 segment_dead;
@@ -73,7 +74,7 @@ void find_lane_of(Tally &t, const journal::Candidate &c)
 }
 
 // Whether this job without an entry may be on disk by a watermark. A job that is due belongs to the timers until their
-// watermark has passed it.
+// watermark has passed it, so it counts as delayed here.
 bool on_disk_by_right(const Tally &t, const journal::Candidate &c, const journal::Fold &fold) noexcept
 {
 	Micros due = core::kNever;
@@ -102,6 +103,7 @@ bool vouched_for(Tally &t, const journal::Candidate &c, const journal::Fold &fol
 	{
 		const FetchedJob p = fetch_job(*t.db, c.id, false);
 		const bool was_read = p.result == Fetch::found && p.row.id == c.id;
+		// It has ended, has an entry, or is being read. If the row was read, it had no entry.
 		if (p.result != Fetch::no_room && p.result != Fetch::absent)
 			return !was_read || on_disk_by_right(t, p.row, p.fold);
 	}
@@ -220,9 +222,9 @@ void visit(const journal::Candidate &c, const journal::Fold &fold, const journal
 }
 
 // Takes the count's snapshot while no commit callback is half-way: callbacks hold the map lock shared. A change
-// published later is added to the deltas if the snapshot does not see its transaction. If the snapshot sees it and the
-// count is over, it is left out. GetLatestSnapshot may be called here, because it does not allocate (after the first
-// use below) and waits only for ProcArrayLock.
+// published later is added to the deltas if the snapshot does not see its transaction. If the snapshot sees it, and it
+// is published after the count has ended, it changes no counter (counting_of). GetLatestSnapshot may be called here,
+// because it does not allocate (after the first use below) and waits only for ProcArrayLock.
 //
 // Lists the segments under the same lock. Otherwise a segment finished in between would be left out, although the
 // snapshot sees its jobs unfinished and their ends are in the deltas.
@@ -257,7 +259,8 @@ pg_noinline Snapshot begin_count(Db &db, const Tally &t, journal::Segment *table
 	return s;
 }
 
-// Queue lock held. Keeps running loads and searches of the queue from raising watermarks; new ones follow.
+// Queue lock held. Keeps running loads and searches of the queue from raising watermarks: lowers each watermark to its
+// own value, which sets the limit of the load. Later loads are not affected.
 void void_loads(Queue &q) noexcept
 {
 	for (uint16_t l = q.lanes; l != core::kNoLane; l = engine.lane(l).next)
@@ -288,7 +291,8 @@ void void_loads(const Db &db) noexcept
 
 void compare(Tally &t, Drift::Counter counter, int where, int64 was, int64 is) noexcept
 {
-	// Changes that the count has seen, and that are published after it, make no difference.
+	// The snapshot may see commits that have not published yet. They change at most this many jobs, so a smaller
+	// difference is no drift.
 	if (t.first || std::abs(was - is) <= std::max<int64>(t.db->committing.load(), 0))
 		return;
 	if (t.result.drifted < static_cast<int64>(lengthof(t.result.drifts)))
@@ -514,7 +518,7 @@ CountResult count_journal(Db &db)
 	db.regained.fetch_add(t.regained);
 	db.counted_at.store(wall_now());
 	const Micros ended = steady_now();
-	db.rested_at.store(ended + 10 * (ended - began));
+	db.rested_at.store(ended + 10 * (ended - began)); // audits for expired jobs then take a tenth of the time
 	db.rows_unknown.store(t.result.unknown);
 	db.orphans.store(t.result.orphans);
 	return t.result;
