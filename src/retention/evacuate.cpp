@@ -27,12 +27,18 @@ struct Ids
 	pg::Array<int64> ids;
 	const SegmentView *segment;
 	const SegmentRules *rules;
-	bool live_too;
-	bool future; // one of them has a time in the future
-	int64 dead; // of them
-	int64 rows; // in the segment
+	bool to_move; // live jobs and dead letters; else all ended jobs
+	bool future;  // one of them has a time in the future
+	int64 dead;	  // of them
+	int64 rows;	  // in the segment
 };
 
+bool is_dead(const journal::Fold &fold) noexcept
+{
+	return fold.state == journal::FoldState::dead || fold.state == journal::FoldState::buried;
+}
+
+// Whether a job that ended `at` has been kept for `keep`. Notes a time in the future.
 bool is_past(Ids &in, TimestampTz at, Micros keep) noexcept
 {
 	in.future = in.future || is_future(at, *in.rules);
@@ -42,25 +48,24 @@ bool is_past(Ids &in, TimestampTz at, Micros keep) noexcept
 void collect(const journal::Candidate &c, const journal::Fold &fold, const journal::Values &, void *arg)
 {
 	auto &out = *static_cast<Ids *>(arg);
-	const bool dead = fold.state == journal::FoldState::dead || fold.state == journal::FoldState::buried;
-	if (out.live_too ? fold.terminal() && !dead : !fold.terminal())
-		return;
-	if (fold.state == journal::FoldState::moved)
+	const bool dead = is_dead(fold);
+	const bool wanted = out.to_move ? !fold.terminal() || dead : fold.terminal();
+	if (!wanted || fold.state == journal::FoldState::moved)
 		return;
 	out.ids.append(out.context, c.id);
 	out.dead += dead;
 }
 
-Ids scan(const SegmentView &segment, const SegmentRules &rules, bool live_too)
+Ids scan(const SegmentView &segment, const SegmentRules &rules, bool to_move)
 {
-	Ids out{CurrentMemoryContext, {}, &segment, &rules, live_too, false, 0, 0};
+	Ids out{CurrentMemoryContext, {}, &segment, &rules, to_move, false, 0, 0};
 	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
 	out.rows = journal::scan_segment(segment.tables, snapshot, true, collect, &out, false).rows;
 	UnregisterSnapshot(snapshot);
 	return out;
 }
 
-// An ended job of a queue that no longer exists: no session can change it, and nothing pins it.
+// An ended job of a queue that no longer exists. No session can change it, so it needs no placeholder.
 bool is_orphan(const Db &db, Ids &in, int64 id)
 {
 	const SegmentView &zero = *in.segment;
@@ -79,35 +84,28 @@ bool is_orphan(const Db &db, Ids &in, int64 id)
 struct Placeholder
 {
 	Db *db;
-	const FetchedJob *pinned;
+	const FetchedJob *job;
 };
 
-void drop_pinned(int, Datum arg)
+void drop_after_error(int, Datum arg)
 {
 	const auto *p = reinterpret_cast<Placeholder *>(DatumGetPointer(arg));
-	drop_placeholder(*p->db, p->pinned->queue, p->pinned->ref, false);
+	drop_placeholder(*p->db, p->job->queue, p->job->ref, false);
 }
 
-// True if other jobs wait for an ended job whose placeholder this process holds. The placeholder is in no list yet,
-// so this drops it after an error: a table may be locked.
-bool is_awaited(Db &db, const FetchedJob &pinned, int64 id)
+// True if other jobs wait for an ended job, whose placeholder this process keeps. No operation of the
+// transaction (mark_record) has the placeholder yet. So this drops it if the reading fails, as when a table is locked.
+bool is_awaited(Db &db, const FetchedJob &job, int64 id)
 {
-	Placeholder placeholder{&db, &pinned};
+	Placeholder placeholder{&db, &job};
 	bool awaited = false;
-	PG_ENSURE_ERROR_CLEANUP(drop_pinned, PointerGetDatum(&placeholder));
+	PG_ENSURE_ERROR_CLEANUP(drop_after_error, PointerGetDatum(&placeholder));
 	{
 		awaited = are_awaited(db, id, id);
 	}
-	PG_END_ENSURE_ERROR_CLEANUP(drop_pinned, PointerGetDatum(&placeholder));
+	PG_END_ENSURE_ERROR_CLEANUP(drop_after_error, PointerGetDatum(&placeholder));
 	return awaited;
 }
-
-struct Move
-{
-	FetchedJob pinned;
-	int32 step; // of the `moved` event
-	bool dead;
-};
 
 // The retention of a dead letter is that of its queue.
 bool retention_passed(const FetchedJob &p, Micros now) noexcept
@@ -115,25 +113,25 @@ bool retention_passed(const FetchedJob &p, Micros now) noexcept
 	return p.fold.ended_at < now - retention_of_queue(p.queue).dead;
 }
 
-// Copies one job. False if the job must stay: it is running, marked, being read, or has ended meanwhile. `over` counts
-// dead letters with expired retention.
+// Moves one job. False if it stays for now: it is running, marked or being read, it has ended meanwhile, or memory is
+// full. True if it is moved, or need not be. `over` counts dead letters with expired retention.
 bool move_one(Db &db, const SegmentView &from, const SegmentView &zero, int64 id, Micros now, int64 *over)
 {
 	FetchedJob p = fetch_job(db, id, true);
 	if (p.result != Fetch::found && p.result != Fetch::terminal)
 		return p.result == Fetch::absent;
-	Move m{p, 0, false};
+	int32 step = 0; // of the `moved` event
 	core::Entry entry{};
 	if (p.result == Fetch::terminal)
 	{
-		m.dead = p.fold.state == journal::FoldState::dead || p.fold.state == journal::FoldState::buried;
-		if (p.segment != from.slot || !m.dead || retention_passed(p, now))
+		const bool dead = is_dead(p.fold);
+		if (p.segment != from.slot || !dead || retention_passed(p, now))
 		{
-			*over += p.segment == from.slot && m.dead;
+			*over += p.segment == from.slot && dead;
 			drop_placeholder(db, p.queue, p.ref, false);
 			return true; // nothing to save
 		}
-		m.step = p.fold.next_step;
+		step = p.fold.next_step;
 		mark_record(p, Verb::move, zero.slot);
 	}
 	else
@@ -150,7 +148,7 @@ bool move_one(Db &db, const SegmentView &from, const SegmentView &zero, int64 id
 		noted.new_segment = static_cast<uint16_t>(zero.slot);
 		noted.to = entry.state;
 		set_pending(noted);
-		m.step = entry.step;
+		step = entry.step;
 		if (entry.segment != from.slot)
 		{
 			// it is in segment 0 already, and stays where it is
@@ -169,7 +167,7 @@ bool move_one(Db &db, const SegmentView &from, const SegmentView &zero, int64 id
 	journal::EventRow moved;
 	moved.job_id = id;
 	moved.at = wall_now();
-	moved.step = m.step;
+	moved.step = step;
 	moved.type = journal::EventType::moved;
 	journal::append_events(from.tables, &moved, 1);
 	return true;
@@ -202,9 +200,9 @@ bool no_session_writes(const journal::Segment &tables, bool keep_out)
 namespace
 {
 
-// Delays the next scan. Jobs that could not be moved, above all running ones, may stay for long, so scans use at most a
-// hundredth of the time.
-void rest(SegmentSlot &s, Micros began) noexcept
+// Jobs that could not be moved, above all running ones, may stay for long. So scans use at most a hundredth of the
+// time.
+void delay_next_scan(SegmentSlot &s, Micros began) noexcept
 {
 	const Micros now = steady_now();
 	s.again_at.store(now + std::max((now - began) * 100, 60 * guc::naptime * Micros{1000}));
@@ -240,7 +238,7 @@ int64 evacuate(const WorkerContext &context, Db &db, const SegmentView &segment,
 		if (segment.slot != rules.sparsest &&
 			!few_outlive(found.rows, found.ids.n, segment.state == SegmentState::finished))
 		{
-			rest(s, began);
+			delay_next_scan(s, began);
 			MemoryContextDelete(keep);
 			return found.ids.n;
 		}
@@ -262,12 +260,13 @@ int64 evacuate(const WorkerContext &context, Db &db, const SegmentView &segment,
 	MemoryContextDelete(keep);
 	if (left == 0 && segment.state == SegmentState::finished && !stop_requested())
 	{
-		// These no longer keep the segment. A sealed segment may be read again, and then has them as before.
+		// Their retention has passed, so they no longer keep the segment. Not for a sealed segment: when that is read
+		// again, they are among its dead letters as before.
 		s.dead.fetch_sub(over);
 		s.looked_at.store(rules.now);
 	}
 	if (left > 0 || !dead_known(s.dead.load()))
-		rest(s, began);
+		delay_next_scan(s, began);
 	return left;
 }
 
@@ -300,7 +299,7 @@ bool clean_zero(const WorkerContext &context, Db &db, const SegmentView &zero, c
 			if (p.result != Fetch::terminal)
 				continue;
 			const Retention keep_it = retention_of_queue(p.queue);
-			const bool dead = p.fold.state == journal::FoldState::dead || p.fold.state == journal::FoldState::buried;
+			const bool dead = is_dead(p.fold);
 			// while its placeholder is there, no session can revive it
 			if (p.segment != zero.slot || is_awaited(db, p, found.ids[k]) ||
 				!is_past(found, p.fold.ended_at, dead ? keep_it.dead : keep_it.finished))

@@ -20,8 +20,8 @@ bool no_session_writes(const journal::Segment &tables, bool keep_out = false);
 // extension is gone.
 int64 evacuate(const WorkerContext &context, Db &db, const SegmentView &segment, const SegmentRules &rules);
 
-// Deletes ended jobs of segment 0 whose last event is older than their queue's retention, and purged jobs. False if
-// the extension is gone.
+// Deletes jobs of segment 0 that ended longer ago than their queue's retention; a purged job counts as finished. Keeps
+// jobs that others wait for. False if the extension is gone.
 bool clean_zero(const WorkerContext &context, Db &db, const SegmentView &zero, const SegmentRules &rules);
 
 } // namespace tq

@@ -11,7 +11,7 @@ namespace
 
 // A snapshot of REPEATABLE READ lasts to the end of its transaction; most others are gone after this time.
 constexpr long kMomentMs = 20;
-// pg_dump locks its tables within this time. The locks then keep the segments.
+// The time that pg_dump gets to lock its tables. From then on, its locks keep the segments.
 constexpr Micros kLongest = 10 * core::kSecond;
 
 // The transactions of this database that hold a snapshot, by the index of their process; 0: none. Sessions that sleep
@@ -51,6 +51,7 @@ bool snapshots_delay_drops(Db &db)
 	const Micros now = mono_now();
 	const bool held = any_is_held();
 	Micros since = held ? db.drops_wait_since.load() : 0;
+	// drops wait for kLongest, then go on for kLongest, then wait again
 	if (held && (since == 0 || now >= since + 2 * kLongest))
 		since = now;
 	db.drops_wait_since.store(since);

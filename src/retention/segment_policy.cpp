@@ -10,20 +10,22 @@ namespace
 
 constexpr Micros kClockSlack = 10 * core::kSecond; // clocks of two processes may differ by less
 
-int64 known_dead(const SegmentView &s) noexcept { return dead_known(s.dead) ? std::max<int64>(s.dead, 0) : 0; }
+// The number of dead letters; 0 while it is unknown.
+int64 dead_or_zero(const SegmentView &s) noexcept { return dead_known(s.dead) ? std::max<int64>(s.dead, 0) : 0; }
 
-bool is_resting(const SegmentView &s) noexcept { return steady_now() < s.again_at; }
+bool scan_is_delayed(const SegmentView &s) noexcept { return steady_now() < s.again_at; }
 
 // The pause before segments with dead letters that could not be moved are read again.
 Micros pause_of(const Retention &keep) noexcept { return std::max(keep.finished / 4, guc::naptime * Micros{1000}); }
 
-// True if few of its jobs have ended lately. Jobs that end soon are not worth moving, above all those of a backlog in
-// progress.
-bool is_settled(const SegmentView &s) noexcept
+// True if the number of live jobs has hardly changed for 60 naptimes (note_progress). Jobs that end soon are not worth
+// moving, above all those of a backlog in progress.
+bool is_stable(const SegmentView &s) noexcept
 {
 	return s.noted_at != 0 && s.noted_at + 60 * guc::naptime * Micros{1000} <= steady_now();
 }
 
+// True if retention has passed and only live jobs (of a sealed segment) or dead letters (of a finished one) keep it.
 bool outlives_retention(const SegmentView &s, const SegmentRules &rules) noexcept
 {
 	if (s.tables.number == 0)
@@ -39,7 +41,7 @@ bool outlives_retention(const SegmentView &s, const SegmentRules &rules) noexcep
 bool worth_moving(const SegmentView &s, const SegmentRules &rules) noexcept
 {
 	return s.rows == 0 || s.slot == rules.sparsest ||
-		   few_outlive(s.rows, s.live + known_dead(s), s.state == SegmentState::finished);
+		   few_outlive(s.rows, s.live + dead_or_zero(s), s.state == SegmentState::finished);
 }
 
 } // namespace
@@ -67,13 +69,13 @@ SegmentRules rules_of(const Db &db, const pg::Array<SegmentView> &map, Micros no
 			continue;
 		++outlive;
 		const double share =
-			static_cast<double>(s.live + known_dead(s)) / static_cast<double>(std::max<int64>(s.rows, 1));
-		if (is_resting(s) || (rules.sparsest >= 0 && share >= least))
+			static_cast<double>(s.live + dead_or_zero(s)) / static_cast<double>(std::max<int64>(s.rows, 1));
+		if (scan_is_delayed(s) || (rules.sparsest >= 0 && share >= least))
 			continue;
 		rules.sparsest = s.slot;
 		least = share;
 	}
-	if (outlive * 2 < guc::max_segments)
+	if (outlive * 2 < guc::max_segments) // slots are not short
 		rules.sparsest = -1;
 	return rules;
 }
@@ -99,7 +101,8 @@ void note_progress(const Db &db, const SegmentView &s) noexcept
 	slot.noted_at.store(steady_now());
 }
 
-// While no id can be drawn (segments.cpp), the next range has no first id.
+// db.id_limit is 0 until the segments are mapped (segments.cpp); a range that began then would begin at id 0. Segment 0
+// is left after its first job, because ended jobs leave dead rows in it.
 bool wants_next(const Db &db, const SegmentView &open, const SegmentRules &rules) noexcept
 {
 	if (open.state != SegmentState::open || (open.rows == 0 && !open.damaged) || db.id_limit.load() == 0)
@@ -114,18 +117,18 @@ bool wants_next(const Db &db, const SegmentView &open, const SegmentRules &rules
 bool wants_emptying(const SegmentView &s, const SegmentRules &rules) noexcept
 {
 	return s.state == SegmentState::sealed && outlives_retention(s, rules) && worth_moving(s, rules) &&
-		   (is_settled(s) || s.slot == rules.sparsest) && !is_resting(s);
+		   (is_stable(s) || s.slot == rules.sparsest) && !scan_is_delayed(s);
 }
 
 bool wants_dropping(const SegmentView &s, const SegmentRules &rules) noexcept
 {
 	if (s.state != SegmentState::finished || age_of(s, s.finished_at, rules) < rules.keep.finished)
 		return false;
-	if (!dead_known(s.dead) && is_resting(s))
+	if (!dead_known(s.dead) && scan_is_delayed(s))
 		return false;
-	// dead letters that cannot be moved, because their queue is gone, are not read again at once
+	// Dead letters that cannot be moved, because their queue is gone, are not read again at once (looked_at).
 	return s.dead <= 0 || age_of(s, s.finished_at, rules) >= rules.keep.dead ||
-		   (worth_moving(s, rules) && is_over(s.looked_at, pause_of(rules.keep), rules.now) && !is_resting(s));
+		   (worth_moving(s, rules) && is_over(s.looked_at, pause_of(rules.keep), rules.now) && !scan_is_delayed(s));
 }
 
 bool zero_wants_cleaning(const Db &db, const SegmentView &zero, const SegmentRules &rules) noexcept
