@@ -1,6 +1,7 @@
 // Appends to segments; deletes from segment 0.
 // Regime: PG. Locks: RowExclusiveLock on the table, to the end of the transaction (the drop of a segment relies on it,
-// H3). Raises unique_violation from the indexes, undefined_table if the segment is gone.
+// H3). Raises unique_violation from the indexes, internal_error if the segment is gone, undefined_table without
+// tq.change, and what the triggers and constraints of others raise.
 #include "journal/changes.hpp"
 #include "journal/tables.hpp"
 #include "pg/inserter.hpp"
@@ -18,7 +19,7 @@ namespace tq::journal
 namespace
 {
 
-// Sets columns of a row to be inserted, by name.
+// Sets columns of a row to be inserted. `column` is a position in the shape; attnum maps it to one in `values`.
 struct Writer
 {
 	const AttrNumber *attnum;
@@ -130,7 +131,7 @@ void append_direct(Relation rel, pg::TableInfo *info, const Row *rows, int n, It
 	pg::leave_table_owner(scope);
 }
 
-// The same by INSERT, one row at a time.
+// By INSERT, one row at a time, if others have put triggers, rules or constraints on the table (H37).
 template <typename Row>
 void append_by_statement(Relation rel, const pg::TableShape &shape, const Row *rows, int n, ItemPointerData *tids,
 						 void (*write)(Writer, const Row &))
@@ -268,7 +269,7 @@ int64 delete_jobs(const Segment &segment, const int64 *ids, int n)
 	{
 		const Oid table = events ? segment.event : segment.job;
 		TableScan scan;
-		LockRelationOid(table, RowExclusiveLock);
+		LockRelationOid(table, RowExclusiveLock); // kept, unlike the lock of open_scan
 		if (!open_scan(table, events ? kEventShape : kJobShape, events ? int{event::by_step} : int{job::by_id},
 					   snapshot, 1, &scan))
 			continue;

@@ -125,7 +125,7 @@ struct Fold
 	}
 };
 
-// Adds one event to a fold. Callers pass events in step order (H4: never by place, id or time). A released attempt is
+// Adds one event to a fold. Callers pass events in step order (H4: never by TID, id or time). A released attempt is
 // not counted; R and B start a new life if the job had ended. A failed, lost, released or retried event cancels an
 // earlier `a`: that cancel request came too late. A checkpoint renews the open lease. A checkpoint with lease and
 // lease_until replaces a claim that was not journalled. cancel_asked without running: a crash lost the claim, not the
@@ -135,7 +135,7 @@ void fold_event(Fold &fold, const EventRow &event) noexcept;
 // --- appends -------------------------------------------------------------------------------------------------
 
 // Appends n rows to segment.job (table_tuple_insert for one, table_multi_insert in batches for more, then
-// ExecInsertIndexTuples; by INSERT if others have put triggers or constraints on the table); tids[i] receives the place
+// ExecInsertIndexTuples; by INSERT if others have put triggers or constraints on the table). tids[i] receives the TID
 // of row i. Pushes the snapshot that it needs.
 void append_jobs(const Segment &segment, const JobRow *rows, int n, ItemPointerData *tids);
 
@@ -143,7 +143,7 @@ void append_jobs(const Segment &segment, const JobRow *rows, int n, ItemPointerD
 void append_events(const Segment &segment, const EventRow *rows, int n);
 
 // Copies a job with its events to another segment; one row at a time is in memory, since a history may be large. `tid`
-// gets the place of the copy. False if the snapshot does not show the job.
+// gets the TID of the copy. The caller appends `moved`. False if the snapshot does not show the job.
 bool copy_job(const Segment &from, const Segment &to, int64 id, Snapshot snapshot, ItemPointer tid);
 
 // Deletes jobs with all their events, to clean segment 0. Raises an error if another session updates or deletes such a

@@ -1,8 +1,8 @@
 // Reads a whole segment once, for a load (H18): event_N folded by job, then job_N.
 // Regime: PG. Locks: AccessShareLock for the call. May raise what scans and `visit` raise, and out_of_memory.
 //
-// The first pass keeps 12 bytes per id: the number of events, and the place and step of the last one that decides the
-// state. Most jobs have no event or a terminal one, which decides them. A single event is read again at its place. Only
+// The first pass keeps 12 bytes per id: the number of events, and the TID and step of the last one that decides the
+// state. Most jobs have no event or a terminal one, which decides them. A single event is read again by its TID. Only
 // jobs with several events and no terminal one are folded through the index.
 #include "journal/tables.hpp"
 #include "journal/terminal_states.hpp"

@@ -1,6 +1,6 @@
-// Creates, adopts and drops segments: DDL of the janitor, inside its transaction.
-// Regime: PG. Locks: create: ShareUpdateExclusiveLock on the parents (the hot path never locks them); drop:
-// AccessExclusiveLock, without waiting. May raise what DDL raises.
+// Creates, lists and repairs the tables of segments, in the caller's transaction. segment_drop.cpp drops them.
+// Regime: PG. Locks: create_segment: ShareUpdateExclusiveLock on the parents (the hot path never locks them).
+// enable_triggers: ShareRowExclusiveLock. May raise what DDL raises.
 #include "journal/tables.hpp"
 
 extern "C"
@@ -55,9 +55,11 @@ void execute(const char *format, ...)
 	pfree(command.data);
 }
 
-// The indexes and triggers of a segment's tables; segment 0 has the same (sql/install).
+// Segment 0 has the same indexes and triggers (sql/install). The triggers refuse rows that tq does not write: the first
+// for each statement, the second for rows from logical replication, which runs no statements (H26).
 void create_tables(int32 n, const char *tablespace)
 {
+	// Rows are never updated or deleted, so vacuum would only freeze. Its truncation would lock readers out (H22).
 	constexpr const char *kStorage = "USING heap WITH (autovacuum_enabled = off, vacuum_truncate = off, "
 									 "toast.autovacuum_enabled = off, toast.vacuum_truncate = off)";
 
@@ -65,7 +67,7 @@ void create_tables(int32 n, const char *tablespace)
 	{
 		execute("CREATE TABLE tq.%s_%d () INHERITS (tq.%s) %s%s%s", kind, n, kind, kStorage,
 				tablespace == nullptr ? "" : " TABLESPACE ", tablespace == nullptr ? "" : quote_identifier(tablespace));
-		// default privileges may have opened it; the parent's replace them below
+		// default privileges may grant access to PUBLIC; copy_owner_and_acl() sets the parent's privileges later
 		execute("REVOKE ALL ON tq.%s_%d FROM PUBLIC", kind, n);
 	}
 	execute("CREATE UNIQUE INDEX job_%d_id ON tq.job_%d (id)", n, n);
@@ -76,7 +78,7 @@ void create_tables(int32 n, const char *tablespace)
 	execute("CREATE UNIQUE INDEX event_%d_step ON tq.event_%d (job_id, step)", n, n);
 	execute("CREATE INDEX event_%d_due ON tq.event_%d (retry_at, job_id) WHERE retry_at IS NOT NULL", n, n);
 	execute("CREATE INDEX event_%d_override ON tq.event_%d (job_id) WHERE type = 'o'", n, n);
-	// so that an administrator's DELETE works where everything is published
+	// without one, PostgreSQL refuses an administrator's DELETE if a publication is FOR ALL TABLES
 	execute("ALTER TABLE tq.job_%d REPLICA IDENTITY USING INDEX job_%d_id", n, n);
 	execute("ALTER TABLE tq.event_%d REPLICA IDENTITY USING INDEX event_%d_step", n, n);
 	for (const char *kind : {"job", "event"})
@@ -134,9 +136,10 @@ void copy_owner_and_acl(Oid parent, Oid child)
 	CommandCounterIncrement();
 }
 
-// Adds the new child, before it has rows, to each publication with tq.event (tq.job), else with one of its children,
-// with the same columns and rows; the youngest child comes first. Children count, because a dump lists only those that
-// are not members of the extension. Publications have their own owners, so the worker does this as superuser.
+// Adds the new child, before it has rows, to each publication that lists its parent or another child of the parent. The
+// column list and the row filter are the parent's, else the youngest child's. A restored publication lists children
+// only, because pg_dump leaves out the parents, which are members of the extension. Publications have their own owners,
+// so the worker acts as superuser.
 void publish_segment(int32 number)
 {
 	constexpr const char *kCommands =
@@ -200,7 +203,8 @@ void register_segment(Oid extension, const Segment &segment)
 	}
 }
 
-void pin_setting(const char *name, const char *value)
+// Until pg::leave_owner().
+void set_in_scope(const char *name, const char *value)
 {
 	static_cast<void>(set_config_option(name, value, PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false));
 }
@@ -221,7 +225,7 @@ bool has_index(Oid table, const pg::TableShape &shape, const pg::IndexSpec &spec
 	return found;
 }
 
-// pg_restore --disable-triggers leaves triggers in ordinary mode, DISABLE TRIGGER disables them: they are there, and
+// Also true for a disabled trigger, and for one that pg_restore --disable-triggers has left in ordinary mode:
 // tq_activate() resets them (enable_triggers).
 bool has_reload_trigger(Oid table, Oid function)
 {
@@ -279,7 +283,7 @@ pg::Array<SegmentTables> list_segments()
 
 	List *jobs = find_inheritance_children(job_parent, NoLock);
 	List *events = find_inheritance_children(event_parent, NoLock);
-	// the first session calls this, perhaps without rights on the schema
+	// The syscache checks no rights: the session that attaches first may have none on the schema.
 	const Oid trigger_function = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum("reload_trigger"),
 												 PointerGetDatum(buildoidvector(nullptr, 0)),
 												 ObjectIdGetDatum(get_namespace_oid(kSchema, false)));
@@ -313,10 +317,10 @@ Segment create_segment(Oid extension, int32 number, TimestampTz opened_at)
 {
 	const pg::OwnerScope scope = pg::enter_owner(extension);
 
-	// disables users' event triggers and the database's settings for the DDL
-	pin_setting("session_replication_role", "replica");
-	pin_setting("default_tablespace", "");
-	pin_setting("client_min_messages", "warning");
+	// keeps users' event triggers and the database's settings away from the DDL (H32)
+	set_in_scope("session_replication_role", "replica");
+	set_in_scope("default_tablespace", "");
+	set_in_scope("client_min_messages", "warning");
 
 	const Oid parents[] = {table_oid("job"), table_oid("event")};
 	const Oid space = get_rel_tablespace(parents[0]);
@@ -329,7 +333,7 @@ Segment create_segment(Oid extension, int32 number, TimestampTz opened_at)
 	publish_segment(number);
 	const Oid types[] = {INT4OID, TIMESTAMPTZOID};
 	const Datum values[] = {Int32GetDatum(number), TimestampTzGetDatum(opened_at)};
-	// the tables of such a row may have been dropped by hand
+	// a row with this number remains if its tables were dropped by hand
 	pg::sql("INSERT INTO tq.segment (number, opened_at) VALUES ($1, $2) ON CONFLICT (number)"
 			" DO UPDATE SET opened_at = excluded.opened_at, sealed_at = NULL, finished_at = NULL",
 			{types, values}, false, 0);
@@ -349,7 +353,7 @@ void enable_triggers(Oid extension)
 		" ORDER BY c.oid, t.oid";
 	const pg::OwnerScope scope = pg::enter_owner(extension);
 
-	pin_setting("session_replication_role", "replica"); // as in create_segment
+	set_in_scope("session_replication_role", "replica"); // as in create_segment
 	pg::sql(kQuery, {}, true, 0);
 	const uint64 n = SPI_processed;
 	auto **commands = static_cast<const char **>(palloc(sizeof(char *) * (n + 1)));

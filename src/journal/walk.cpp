@@ -16,6 +16,8 @@ namespace
 constexpr int kMostPrefixes = 64;
 constexpr int kFirstRows = 4; // of a prefix; each further fill reads four times as many
 constexpr int kMostRows = 64;
+
+// in the units of walk_cost()
 constexpr int kEventCost = 1;
 constexpr int kRowCost = 3;
 constexpr int kDescentCost = 4;
@@ -23,7 +25,8 @@ constexpr int kOpenCost = 60;
 constexpr int kBuildCost = 1000; // of a table whose indexes and columns are read from the catalogs
 constexpr int kBytesPerCost = 512; // of payloads
 
-// The rows of a queue with the same kind (or group) and priority are ordered by id in an index.
+// A prefix of an index: a queue, a kind (of jobs without a group) or a group, and a priority. Its rows are in the order
+// of their ids.
 struct Prefix
 {
 	bool of_group; // `key` is a group_key
@@ -60,12 +63,12 @@ struct Walk
 	WalkScan ends;	 // events in the order of the walk
 	WalkScan steps;	 // events of one job
 	TupleTableSlot *row;
-	bool gone; // or has no such ids
+	bool empty; // a table is gone, or the segment has no id in the range
 	bool by_prefix;
 	bool by_event;
 	int nprefixes;
 	Prefix prefixes[kMostPrefixes];
-	bool at_event; // `ends` is at an event that no step has counted
+	bool at_event; // `ends` stands on the first event of the next step
 };
 
 namespace
@@ -78,7 +81,7 @@ bool open_lookup(Walk *w, const pg::TableShape &shape, int lookup, int nkeys, Wa
 		return true;
 	const Oid table = &shape == &kJobShape ? w->segment.job : w->segment.event;
 	scan->open = open_scan(table, shape, lookup, w->snapshot, nkeys, scan);
-	if (scan->open) // a copy, because a lookup of another table may evict it
+	if (scan->open) // a copy, because table_info() for the other table may evict scan->info
 	{
 		auto *info = static_cast<pg::TableInfo *>(MemoryContextAlloc(w->context, sizeof(pg::TableInfo)));
 		*info = *scan->info;
@@ -88,6 +91,7 @@ bool open_lookup(Walk *w, const pg::TableShape &shape, int lookup, int nkeys, Wa
 	return scan->open;
 }
 
+// `column` is a position in the index.
 void key_between(ScanKey keys, int column, int64 low, int64 high)
 {
 	ScanKeyInit(&keys[0], static_cast<AttrNumber>(column), BTGreaterEqualStrategyNumber, F_INT8GE, Int64GetDatum(low));
@@ -110,7 +114,8 @@ void read_job_at(TableScan *scan, Candidate *out)
 
 // --- time --------------------------------------------------------------------------------------------------------
 
-// The least id from which on jobs were enqueued at `time` or later; high + 1 if there is none.
+// The least id from which on jobs were enqueued at `time` or later; high + 1 if there is none. Bisection: assumes that
+// times rise with ids (see WalkTerms::from).
 int64 first_id_at(Walk *w, int64 low, int64 high, TimestampTz time)
 {
 	int64 end = high + 1;
@@ -156,9 +161,9 @@ bool narrow(Walk *w)
 // --- jobs of a queue ---------------------------------------------------------------------------------------------
 
 constexpr int kPrefixKeys = 5;
-constexpr double kFewJobs = 0.1; // reading a job by its queue costs as much as passing ten events
+constexpr double kFewJobs = 0.1; // reading a job by a prefix costs as much as reading ten events
 
-// A scan keeps its number of keys, so the first one, on the queue, is repeated.
+// A scan cannot change its number of keys, so this repeats the first one, on the queue.
 void rescan(Walk *w, TableScan *scan, const ScanKeyData *keys, int n)
 {
 	ScanKeyData all[kPrefixKeys];
@@ -169,6 +174,7 @@ void rescan(Walk *w, TableScan *scan, const ScanKeyData *keys, int n)
 	w->cost += kDescentCost;
 }
 
+// The condition on the second column of the index, kind or group_key. IS NULL without a key.
 void key_of(ScanKey key, const TableScan &scan, bool has_key, Datum value, StrategyNumber strategy)
 {
 	if (!has_key)
@@ -199,7 +205,8 @@ bool find_prefix(Walk *w, TableScan *scan, ScanKey keys, int n, bool of_group, P
 	return true;
 }
 
-// Adds the prefixes of one index; false if there are too many.
+// Adds the prefixes of one index; false if there are too many. A skip scan: after each prefix it seeks the next
+// priority, then the next key, then the null kind, which sorts last. `only`: one group, or one kind (empty: none).
 bool add_prefixes(Walk *w, TableScan *scan, bool of_group, const char *only)
 {
 	ScanKeyData keys[3];
@@ -225,7 +232,7 @@ bool add_prefixes(Walk *w, TableScan *scan, bool of_group, const char *only)
 		found = find_prefix(w, scan, keys, 2, of_group, &p);
 		if (found || of_group)
 			continue;
-		key_of(&keys[1], *scan, false, Datum{0}, InvalidStrategy); // nulls are last
+		key_of(&keys[1], *scan, false, Datum{0}, InvalidStrategy);
 		found = find_prefix(w, scan, keys, 2, of_group, &p);
 	}
 	return true;
@@ -279,7 +286,8 @@ bool next_of_queue(Walk *w, WalkStep *out)
 	return true;
 }
 
-// False if the walk must read all rows.
+// False if the walk must read all rows. Jobs with a group are in another index, by group. So a walk over one kind
+// reads all groups, and its caller tests the kind.
 bool open_prefixes(Walk *w)
 {
 	const WalkTerms &t = w->terms;
@@ -291,7 +299,8 @@ bool open_prefixes(Walk *w)
 		   add_prefixes(w, &w->groups, true, t.group_key);
 }
 
-// Whether few of the jobs have such a prefix, by the distances of the first ids.
+// Whether few of the segment's jobs have one of the prefixes. Estimates the share of each: its first rows, divided by
+// the number of ids between them.
 bool is_sparse(Walk *w)
 {
 	double share = 0;
@@ -314,7 +323,7 @@ bool next_event(Walk *w)
 	return w->at_event;
 }
 
-// The events of a job are neighbours in the index. The last one that decides tells its state.
+// The events of a job are neighbours in the index. The job's state is that of the last event which decides() it.
 bool next_ended(Walk *w, WalkStep *out)
 {
 	EventRow last;
@@ -380,7 +389,7 @@ Walk *walk_open(const Segment &segment, const WalkTerms &terms, Snapshot snapsho
 	}
 	else if (there && !w->by_prefix)
 		seek_ids(w, &w->jobs, w->terms.low, w->terms.high);
-	w->gone = !there;
+	w->empty = !there;
 	MemoryContextSwitchTo(old);
 	return w;
 }
@@ -390,7 +399,7 @@ bool walk_next(Walk *w, WalkStep *out)
 	MemoryContext old = MemoryContextSwitchTo(w->context); // index scans allocate as they run
 	bool there = false;
 
-	if (w->gone)
+	if (w->empty)
 		there = false;
 	else if (w->by_event)
 		there = next_ended(w, out);
@@ -441,7 +450,7 @@ JobKeys walk_keys(const Walk *w) { return keys_of(slot_values(w->jobs.info, w->j
 
 bool walk_find(Walk *w, int64 id, Candidate *out)
 {
-	if (w->gone)
+	if (w->empty)
 		return false;
 	MemoryContext old = MemoryContextSwitchTo(w->context);
 

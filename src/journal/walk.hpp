@@ -48,10 +48,10 @@ int64 walk_cost(const Walk *walk);
 // Folds the events of a job of this segment.
 void walk_fold(Walk *walk, int64 id, Fold *fold);
 
-// Of the row on which a walk stands that looks at all jobs.
+// The keys of the job of the last step. Only for a walk over all jobs, without queue_id and `ended`.
 JobKeys walk_keys(const Walk *walk);
 
-// Finds a job of this segment by its id. A walk that goes on must not be used for it.
+// Finds a job of this segment by its id. Moves the scan, so do not call walk_next() afterwards.
 bool walk_find(Walk *walk, int64 id, Candidate *out);
 
 // Reads a row that a step found, with payload and headers cut to kMostShown. False if it is gone.
