@@ -383,13 +383,13 @@ bool read_segment(Tally &t, const journal::Segment &tables, Snapshot snapshot, j
 	if (attempt_read(scan, &error) != Tried::failed)
 		return true;
 	t.partial = true;
-	set_aside(*t.db, t.slot, *error);
+	mark_damaged(*t.db, t.slot, *error);
 	return false;
 }
 
 void visit_nothing(const journal::Candidate &, const journal::Fold &, const journal::Values &, void *) {}
 
-// Counts one segment. A damaged one is set aside, with what was read of it. Loads leave it out until it is known to be
+// Counts one segment. Marks a damaged one, and keeps what was read of it. Loads leave it out until it is known to be
 // whole, so it is read before anything in memory follows from its jobs.
 void count_segment(Tally &t, const journal::Segment &tables, Snapshot snapshot, SegmentTally *segment)
 {

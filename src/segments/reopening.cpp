@@ -10,8 +10,9 @@ namespace tq
 namespace
 {
 
-// Runs in an owner's scope; whether it has done it. Not if another transaction has locked the row (P4).
-bool unrecord(int32 number)
+// Sets tq.segment.finished_at to null, in the caller's owner scope. False if it was null, or if another
+// transaction has locked the row: a session does not wait for it (P4).
+bool clear_finished_at(int32 number)
 {
 	const Oid types[] = {INT4OID};
 	const Datum values[] = {Int32GetDatum(number)};
@@ -28,14 +29,15 @@ void reopen_segment(Db &db, int slot)
 {
 	journal::Segment tables;
 	if (!tables_at(db, slot, &tables))
-		return;
+		return; // the caller raises the error
 	LockRelationOid(tables.event, RowExclusiveLock);
 	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
 	SegmentSlot &s = segment_at(db, slot);
 	const bool same = s.number == tables.number && s.event == tables.event; // it may have been dropped during the wait
 	if (same)
 	{
-		// The count excludes dead jobs past their retention. The revived job may be one of them, and may die again.
+		// `dead` may lack jobs past their retention (forget_dead). If the revived job is one, it is subtracted twice,
+		// and the count misses it when it dies again.
 		if (s.number != 0 &&
 			(s.state == SegmentState::finished || (s.state == SegmentState::sealed && s.dead.load() <= 0)))
 			s.dead.store(kDeadUnknown);
@@ -51,11 +53,11 @@ void reopen_segment(Db &db, int slot)
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE), errmsg("segment %d has just been dropped", tables.number),
 				 errdetail("The job was in it; another segment has its place in memory."), errhint("Try again.")));
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
-	const bool opened = unrecord(tables.number);
+	const bool opened = clear_finished_at(tables.number);
 	const Oid types[] = {INT4OID};
 	const Datum values[] = {Int32GetDatum(tables.number)};
 	pg::sql("SELECT 1 FROM tq.segment WHERE number = $1 AND finished_at IS NOT NULL", {types, values}, false, 1);
-	if (!opened && SPI_processed > 0)
+	if (!opened && SPI_processed > 0) // another transaction has locked the row
 		ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 						errmsg("segment %d is being opened again by another transaction", tables.number),
 						errdetail("A job of it that had ended is being retried there."),

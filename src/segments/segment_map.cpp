@@ -39,7 +39,7 @@ bool try_lock_segment(const Db &db, int slot, Events events, bool rows)
 {
 	journal::Segment tables;
 	if (!tables_at(db, slot, &tables))
-		return true; // the code that uses the segment reports it
+		return true; // nothing to lock; the code that reads the segment handles it
 	return ConditionalLockRelationOid(tables.event, events == Events::appends ? RowExclusiveLock : AccessShareLock) &&
 		   (!rows || ConditionalLockRelationOid(tables.job, AccessShareLock));
 }
@@ -61,7 +61,7 @@ int live_segments_locked(const Db &db, journal::Segment *tables, int *slots, int
 		const SegmentSlot &s = segment_at(db, i);
 		if (s.state != SegmentState::open && s.state != SegmentState::sealed)
 			continue;
-		// Inserts in place by number, because slots are reused.
+		// An insertion sort by number: slots are reused, so they are in no order.
 		int at = n++;
 		while (at > 0 && tables[at - 1].number > s.number)
 		{
@@ -119,7 +119,7 @@ void add_segment(Db &db, const journal::Segment &tables, TimestampTz opened_at)
 		slot = db.nsegments;
 	if (slot >= 0 && !known)
 	{
-		// H8: the new range starts at the next id that any session can draw.
+		// H8: the new range starts at the next id that any session can draw. Draws may raise next_id above id_limit.
 		const int64 next = std::min(db.next_id.load(), db.id_limit.load());
 		SegmentSlot &old = segment_at(db, db.open);
 		old.state = SegmentState::sealed;
@@ -206,7 +206,7 @@ bool change_segment(Db &db, int slot, SegmentState from, SegmentState to, Timest
 	return ok;
 }
 
-void set_aside(Db &db, int slot, const ErrorData &error)
+void mark_damaged(Db &db, int slot, const ErrorData &error)
 {
 	SegmentSlot &s = segment_at(db, slot);
 	if (!s.damaged.exchange(true))

@@ -27,7 +27,7 @@ Oid sequence_oid(const char *name)
 	return oid;
 }
 
-constexpr int64 kLastId = (int64{1} << 53) - 1; // as the tables' own CHECK
+constexpr int64 kLastId = (int64{1} << 53) - 1; // the CHECK constraints of the tables have the same limit (R2)
 
 // Whether an id is too close to the last one to draw ids above it.
 constexpr bool too_great(int64 id) { return id > kLastId - (int64{1} << 40); }
@@ -40,7 +40,8 @@ constexpr bool too_great(int64 id) { return id > kLastId - (int64{1} << 40); }
 			 errhint("Such a row was written by hand: delete it, and VACUUM its table.")));
 }
 
-// Draws a block of ids from the sequence: (value - increment, value]. Its WAL record is on disk before their use (R2).
+// Draws a block of ids from the sequence: (value - increment, value]. Flushes the WAL record that reserves it, before
+// the caller uses an id (R2). nextval writes one record for several blocks.
 void draw_block(int64 *first, int64 *end)
 {
 	const Oid oid = sequence_oid("job_id_seq");
@@ -59,9 +60,10 @@ void draw_block(int64 *first, int64 *end)
 		no_ids_left();
 }
 
-// Draws a block of ids that are all greater than `above`. Advances a sequence that is far behind (rows of a dump
-// preceded it, or ids were written by hand). One process at a time sets it; a second one would set it back while
-// sessions draw. The margin is for these sessions. nextval does not conflict with this lock.
+// Draws a block of ids that are all greater than `above`. Sets the sequence forward if it is far behind: a dump has
+// restored rows before it, or ids were written by hand. The lock admits one process at a time. A second one would set
+// the sequence back, behind blocks that sessions have drawn. These sessions need no lock for nextval. The margin covers
+// the blocks that they draw until setval runs.
 void draw_block_above(const Db &db, int64 above, int64 *first, int64 *end)
 {
 	constexpr int64 kNear = 100, kMargin = 1000; // blocks
@@ -84,7 +86,8 @@ void draw_block_above(const Db &db, int64 above, int64 *first, int64 *end)
 	UnlockRelationOid(oid, ShareUpdateExclusiveLock);
 }
 
-// Takes the block, unless another process has installed one that is not used up, or a later one.
+// Makes it the block that sessions draw from. Drops it if another process has installed one that still has ids, or a
+// later one.
 void install_block(Db &db, int64 first, int64 end)
 {
 	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
@@ -96,7 +99,7 @@ void install_block(Db &db, int64 first, int64 end)
 	LWLockRelease(map_lock(db));
 }
 
-// The column tq.segment.ended: event types, or null if unknown.
+// The states in tq.segment.ended, a list of event types. Null or an unknown type gives kAnyEnd.
 uint8 ends_of_text(const char *types) noexcept
 {
 	uint32 ended = types != nullptr ? 0 : kAnyEnd;
@@ -117,14 +120,14 @@ bool has_ends_column()
 }
 
 // The numbered segments in tq.segment; a time is 0 for null.
-struct Registered
+struct SegmentRow
 {
 	int32 number;
 	TimestampTz opened_at, sealed_at, finished_at;
 	uint8 ended;
 };
 
-int read_registry(const Db &db, Registered **out)
+int read_segment_rows(const Db &db, SegmentRow **out)
 {
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	pg::sql(has_ends_column()
@@ -133,7 +136,7 @@ int read_registry(const Db &db, Registered **out)
 			{}, true, 0);
 	const auto n = static_cast<int>(SPI_processed);
 	auto *rows =
-		static_cast<Registered *>(MemoryContextAllocZero(scope.outside, sizeof(Registered) * static_cast<Size>(n + 1)));
+		static_cast<SegmentRow *>(MemoryContextAllocZero(scope.outside, sizeof(SegmentRow) * static_cast<Size>(n + 1)));
 	for (int i = 0; i < n; ++i)
 	{
 		const auto row = static_cast<uint64>(i);
@@ -207,8 +210,8 @@ void ensure_mapped(Db &db)
 	auto *low = static_cast<int64 *>(palloc(sizeof(int64) * static_cast<Size>(n + 1)));
 	auto *high = static_cast<int64 *>(palloc(sizeof(int64) * static_cast<Size>(n + 1)));
 	auto *mapped = static_cast<bool *>(palloc0(sizeof(bool) * static_cast<Size>(n + 1)));
-	Registered *registered = nullptr;
-	const int nregistered = read_registry(db, &registered);
+	SegmentRow *registered = nullptr;
+	const int nregistered = read_segment_rows(db, &registered);
 	int open = -1;
 	const int64 greatest = read_bounds(list, low, high);
 	for (int i = 0; i < n; ++i)
@@ -222,7 +225,7 @@ void ensure_mapped(Db &db)
 						errmsg("database has %d segments, more than tq.max_segments", nmapped),
 						errhint("Raise tq.max_segments and restart the server.")));
 	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
-	if (db.load_state.load() == static_cast<uint32>(LoadState::none))
+	if (db.load_state.load() == static_cast<uint32>(LoadState::none)) // else another process was faster
 	{
 		db.greatest_id.store(greatest);
 		db.next_id.store(greatest + 1);
@@ -239,7 +242,7 @@ void ensure_mapped(Db &db)
 			s.event = list[i].tables.event;
 			s.state = i == open ? SegmentState::open : SegmentState::sealed;
 			s.first_id = s.number == 0 ? 0 : low[i] != 0 ? low[i] : db.next_id.load();
-			s.last_id = i == open ? PG_INT64_MAX : high[i];
+			s.last_id = i == open ? PG_INT64_MAX : high[i]; // 0 without rows: an empty range
 			s.opened_at = s.sealed_at = wall_now();
 			s.finished_at = 0;
 			uint8 ended = kAnyEnd;
@@ -257,7 +260,7 @@ void ensure_mapped(Db &db)
 				}
 			s.forget_counts();
 			s.ended.store(ended);
-			// the janitor counts before it drops the segment
+			// a load does not count a finished segment; the janitor does before it drops the segment
 			s.dead.store(s.state == SegmentState::finished ? kDeadUnknown : 0);
 			if (i == open)
 				db.open = db.nsegments;
@@ -271,15 +274,15 @@ void ensure_mapped(Db &db)
 namespace
 {
 
-// Called with the table locked: whether the segment still accepts these ids. Before the lock, it may have been sealed
-// and, because nothing in it was committed, finished or dropped. Rows written there would not be read again.
+// Whether the segment still accepts these ids. The caller has locked its job table. Before that, no lock protected the
+// segment: the janitor may have sealed it, then finished or dropped it. No load would read rows written there.
 bool still_takes(const Db &db, const Drawn &d) noexcept
 {
 	LWLockAcquire(map_lock(db), LW_SHARED);
 	SegmentSlot &s = segment_at(db, d.slot);
 	const bool same = s.number == d.tables.number && s.job == d.tables.job;
 	const bool ok = same && (s.state == SegmentState::open || s.state == SegmentState::sealed);
-	if (same && !ok)
+	if (same && !ok) // a slot with another segment has new counters
 		s.rows.fetch_sub(d.count);
 	LWLockRelease(map_lock(db));
 	return ok;
@@ -295,7 +298,7 @@ Drawn draw_ids(Db &db, int n)
 		Drawn d{};
 		LWLockAcquire(map_lock(db), LW_SHARED);
 		const bool open = db.open < db.nsegments && segment_at(db, db.open).state == SegmentState::open;
-		d.first = db.next_id.fetch_add(n);
+		d.first = db.next_id.fetch_add(n); // beyond id_limit if the block is used up
 		const int64 limit = db.id_limit.load();
 		d.count = static_cast<int>(std::clamp<int64>(limit - d.first, 0, n));
 		if (d.count > 0 && !open)
@@ -312,7 +315,8 @@ Drawn draw_ids(Db &db, int n)
 			d.tables = tables_of(s);
 			const int64 rows = s.rows.fetch_add(d.count) + d.count;
 			LWLockRelease(map_lock(db));
-			// Also for the first job: few jobs should follow it into segment 0, where ended jobs leave dead rows.
+			// The first job of segment 0 also wakes the scheduler, so that the janitor opens a numbered segment soon.
+			// Ended jobs of segment 0 leave dead rows.
 			const bool first = d.tables.number == 0 && rows == d.count;
 			if (first || (rows - d.count < guc::segment_rows && rows >= guc::segment_rows))
 				wake_scheduler(db);

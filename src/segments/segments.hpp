@@ -130,8 +130,8 @@ constexpr bool may_have_ended(const SegmentView &s, uint32 states) noexcept
 // Stores SegmentSlot::ended in tq.segment, so that a restart does not lose it. The caller is in an owner's scope.
 void record_ends(int32 number, uint8 ended);
 
-// Leaves a segment out that could not be read (SegmentSlot::damaged), and logs the error that was caught.
-void set_aside(Db &db, int slot, const ErrorData &error);
+// Marks a segment that could not be read, so that loads and the janitor leave it out. Logs the error that was caught.
+void mark_damaged(Db &db, int slot, const ErrorData &error);
 
 // Changes a segment's state if it is `from`; false otherwise. It becomes finished only if no job lives in it.
 bool change_segment(Db &db, int slot, SegmentState from, SegmentState to, TimestampTz at);

@@ -248,11 +248,11 @@ void pause_after_drop(const SegmentRules &rules, Micros took)
 }
 
 // In the handler of an error: whether it came from damaged data.
-bool set_aside_if_damaged(Db &db, int slot)
+bool mark_if_damaged(Db &db, int slot)
 {
 	if (!is_damage(geterrcode()))
 		return false;
-	set_aside(db, slot, *CopyErrorData());
+	mark_damaged(db, slot, *CopyErrorData());
 	return true;
 }
 
@@ -269,7 +269,7 @@ bool process_database(const WorkerContext &context, Db &db, Failures *failures, 
 		const Micros began = steady_now();
 		const Tried tried = guard(
 			[&] { return maintain_segment(context, db, map[i], rules, changed, &dropped); }, [] { return true; },
-			[&] { return !set_aside_if_damaged(db, map[i].slot); });
+			[&] { return !mark_if_damaged(db, map[i].slot); });
 		if (tried == Tried::refused)
 			return false;
 		if (dropped)
