@@ -29,10 +29,11 @@ struct Open
 	Db *opened_in = nullptr; // the database whose Awaited::openers counts this transaction
 	Oid opened_extension = InvalidOid; // its extension at that time
 	SubTransactionId writing = InvalidSubTransactionId; // the subtransaction of tq's current statement
-	uint32 emptied_before = 0;
+	uint32 emptied_before = 0; // Awaited::emptied before this transaction set its bits
 };
 Open tx;
 
+// Leaves out most repeats; others cost the resolver a check.
 void add(pg::Array<JobId> *list, JobId id)
 {
 	if (list->n == 0 || list->last() != id)
@@ -153,7 +154,7 @@ void leave_registry(const pg::OwnerScope &scope)
 
 // --- the transaction that enqueues a child -------------------------------------------------------------------------
 
-void look_at_parents(Db &db) noexcept
+void keep_parents(Db &db) noexcept
 {
 	if (tx.opened_in == nullptr)
 	{
@@ -184,7 +185,7 @@ void note_after_commit() noexcept
 {
 	if (!dependencies_pending())
 		return;
-	// A session that has not called tq may have written rows.
+	// A session that has not called tq may have written rows; current_db() is null there.
 	for (int i = 0; tx.all_at_commit && preloaded() && i < guc::max_databases; ++i)
 		if (db_at(i).used && db_at(i).database == MyDatabaseId)
 			note_all(db_at(i));
@@ -192,7 +193,7 @@ void note_after_commit() noexcept
 		return;
 	Db &db = *current_db();
 	if (tx.awaited.n > 0 && (tx.emptied_before % 2 != 0 || db.awaited.emptied.load() != tx.emptied_before))
-		note_all(db); // the bits may have been cleared again
+		note_all(db); // the resolver has emptied the filter meanwhile, or was emptying it (odd)
 	for (const JobId note : tx.notes)
 		note_for_resolver(db, note);
 }
@@ -252,7 +253,7 @@ void note_all(Db &db) noexcept
 int take_noted(Db &db, JobId *out) noexcept
 {
 	int n = 0;
-	if (!db.awaited.some.exchange(false))
+	if (!db.awaited.some.exchange(false)) // before the notes are read: a later note sets it again
 		return 0;
 	for (std::atomic<int64> &slot : db.awaited.noted)
 		if (slot.load() != 0)

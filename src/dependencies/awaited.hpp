@@ -1,14 +1,16 @@
 // Jobs that wait for others. The registry tq.dependency has a row for each (parent, child). The transaction that
-// enqueues the child inserts it. After that only the scheduler's resolver writes it, except that closing a batch writes
-// the row of the batch with parent 0. This file notifies the resolver that a parent has ended, or that a new child's
-// parents may have ended before (H17):
+// enqueues or retries the child inserts it. After that only the scheduler's resolver writes it, except that closing a
+// batch writes the row of the batch with parent 0. This file notifies the resolver that a parent has ended, or that a
+// new child's parents may have ended before (H17):
 //
-// - A filter in shared memory has a bit for each parent. The transaction that enqueues a child sets it before it
-//   commits. A transaction that ends a job tests it after it has committed, and notes the job for the resolver.
+// - A filter in shared memory has a bit for each parent, by a hash: a bit that another parent has set costs only a
+//   check. The transaction that enqueues a child sets it before it commits. A transaction that ends a job tests it
+//   after it has committed, and notes the job for the resolver.
 // - When the child's transaction has committed, the child is noted as well. This finds parents that ended before
 //   their bits were set; later ones are noted themselves. Parents enqueued by the same transaction cannot have ended
 //   before.
 // - If notes are missing (too many at once, a restart, rows written by hand) the resolver reads the whole table.
+// - A note is the id of a parent, or minus the id of a child.
 //
 // Regime: PG. Functions for callbacks are noexcept and take no lock.
 #pragma once
@@ -55,7 +57,7 @@ void leave_registry(const pg::OwnerScope &scope);
 
 // Counts this transaction as one that checks parents; call it before the check. Until it ends, no record of a job is
 // removed.
-void look_at_parents(Db &db) noexcept;
+void keep_parents(Db &db) noexcept;
 
 // Called by a transaction that has inserted rows: once it ends, their parents are awaited.
 void await_parent(JobId parent);

@@ -227,7 +227,7 @@ Waiting read_waiting(Db &db, FunctionCallInfo fcinfo, int i, journal::JobRow *ro
 	const core::JobId *ids = read_parents(fcinfo, i, &n);
 	if (n > 0)
 	{
-		look_at_parents(db);
+		keep_parents(db);
 		w.parents = static_cast<Parent *>(palloc(sizeof(Parent) * static_cast<Size>(n)));
 		for (int k = 0; k < n; ++k)
 			w.parents[w.nparents++] = look_at(db, ids[k]);
@@ -236,7 +236,7 @@ Waiting read_waiting(Db &db, FunctionCallInfo fcinfo, int i, journal::JobRow *ro
 	}
 	if (w.batch != 0)
 	{
-		look_at_parents(db); // a job that has a unique key may join
+		keep_parents(db); // a job that has a unique key may join
 		check_batch(db, w.batch);
 	}
 	return w;

@@ -1,3 +1,5 @@
+// One transaction of the resolver: decides about the children that the checks have found, and frees or cancels them.
+// Regime: PG. Locks: as resolver.hpp. Errors are raised to resolver_passes.cpp, which reads `progress`.
 #include "dependencies/edges.hpp"
 #include "dependencies/gathered.hpp"
 #include "jobs/job_control.hpp"
@@ -22,12 +24,13 @@ using core::Micros;
 
 constexpr auto kLargest = static_cast<int64>(kMostOutcome); // bytes of results that one job gets
 
-pg::Statement standing = {"SELECT bool_or(state IS NULL) AS waits, bool_or(state <> 'succeeded') AS failures,"
-						  " (array_agg('parent ' || parent_id || ' is ' || state ORDER BY parent_id) FILTER (WHERE "
-						  "on_failure = 'c' AND state <> 'succeeded'))[1] AS reason"
-						  " FROM tq.dependency WHERE child_id = $1 HAVING count(*) > 0",
-						  1,
-						  {INT8OID}};
+pg::Statement states_of_parents = {
+	"SELECT bool_or(state IS NULL) AS waits, bool_or(state <> 'succeeded') AS failures,"
+	" (array_agg('parent ' || parent_id || ' is ' || state ORDER BY parent_id) FILTER (WHERE "
+	"on_failure = 'c' AND state <> 'succeeded'))[1] AS reason"
+	" FROM tq.dependency WHERE child_id = $1 HAVING count(*) > 0",
+	1,
+	{INT8OID}};
 // The parents of a child. The largest outcomes do not fit into $2 bytes together; sizes are without compression.
 #define TQ_PARENTS                                                                                                     \
 	"(SELECT *, sum(size) OVER (ORDER BY size, parent_id) <= $2 AS fits FROM (SELECT parent_id, state, shown,"         \
@@ -38,9 +41,9 @@ pg::Statement outcomes = {
 	" ELSE jsonb_build_object('state', state, 'left_out', true) END) AS outcomes FROM " TQ_PARENTS,
 	2,
 	{INT8OID, INT8OID}};
-// For a child that is cancelled, and may wait for its parents again (retry_graph.cpp): their outcomes. Of parents that
-// have not succeeded, and of those whose outcomes do not fit, only the ids. Also which outcomes the child is not given,
-// and which it is given only because one transaction enqueued both.
+// The detail of the event that cancels a child, which may wait for its parents again (retry_graph.cpp). `parents`: the
+// outcomes of parents that have succeeded, if they fit; of the others, only the ids. `hidden`: parents whose outcomes
+// the child is not given. `own`: those whose outcomes it is given only because one transaction enqueued both (TQ_OWN).
 pg::Statement waited_for = {
 	"SELECT jsonb_build_object('parents', jsonb_object_agg(parent_id,"
 	" CASE WHEN state = 'succeeded' AND fits THEN outcome END)) || CASE WHEN bool_and(shown) THEN '{}'"
@@ -54,8 +57,8 @@ pg::Statement waited_for = {
 	"DELETE FROM tq.dependency WHERE child_id = $1 AND parent_id = ANY (ARRAY("                                        \
 	"SELECT parent_id FROM tq.dependency WHERE child_id = $1 ORDER BY parent_id LIMIT $2))"
 pg::Statement forget_child = {TQ_SOME_ROWS, 2, {INT8OID, INT8OID}};
-// The same, and records which jobs it has waited for.
-pg::Statement settle_child = {
+// The same, and records in tq.edge which jobs it has waited for. $3: it is freed, so failed parents are marked.
+pg::Statement move_to_edge = {
 	"WITH gone AS (" TQ_SOME_ROWS " RETURNING parent_id, state, shown, outcome), kept AS ("
 	"INSERT INTO tq.edge AS e (parent_id, child_id, failed, shown, own)"
 	" SELECT parent_id, $1, $3 AND coalesce(state <> 'succeeded', false), shown,"
@@ -113,10 +116,10 @@ Resolution decide(Db &db, const Child &c)
 	if (decide_batch(db, c, &v))
 		return v;
 	Datum id[] = {Int64GetDatum(c.id)};
-	if (pg::run(standing, id, nullptr) == 0)
+	if (pg::run(states_of_parents, id, nullptr) == 0)
 		return v;
 	if (pg::spi_text(0, "reason") != nullptr)
-		v.decision = Decision::cancel; // failed_parent() has the reason
+		v.decision = Decision::cancel; // failed_parents_of() finds the reason
 	else if (!pg::spi_bool(0, "waits"))
 	{
 		v.decision = Decision::free;
@@ -142,13 +145,13 @@ enum class Failures : uint8
 {
 	stand,
 	taken_back, // the child waits for a parent that has begun again
-	unknown,	// yet
+	unknown,	// a parent is being retried, or cannot be read: the child is checked later
 };
 
 // For a child that this transaction has marked. To cancel it, one failed parent is enough. To free it although parents
 // have failed, none of them may have begun again. A retry marks the parent, then looks at the children. So either the
-// retry sees the mark of the child, or this function sees the mark of the parent. *reason: the first failure, to cancel
-// a child that is no callback.
+// retry sees the mark of the child, or this function sees the mark of the parent. *reason receives the first failure
+// that cancels the child.
 Failures failed_parents_of(Db &db, JobId child, const Resolution &v, const char **reason)
 {
 	constexpr int kAtOnce = 100;
@@ -187,12 +190,12 @@ Failures failed_parents_of(Db &db, JobId child, const Resolution &v, const char 
 			Datum row[] = {Int64GetDatum(ids[i]), values[0]};
 			pg::run(reopen_parent, row, nullptr);
 			if (v.of_batch)
-				only_count(Child{child, 0, -1});
+				only_count(Child{child, 0, -1}); // one failed job less
 			await_now(db, ids[i]);
 			note_for_resolver(db, ids[i]);
 		}
 	}
-	// 0.1.0 has deleted the rows of a large batch
+	// A child without a failed parent is not cancelled. A callback is: 0.1.0 has deleted the rows of large batches.
 	return taken_back || (!all && !v.of_batch) ? Failures::taken_back : Failures::stand;
 }
 
@@ -212,7 +215,7 @@ bool block_again(Db &db, JobId callback)
 	return true;
 }
 
-// Frees or cancels a waiting job. A job that no longer waits needs its parents no more.
+// Frees or cancels a waiting job. If the job no longer waits, deletes its rows.
 void carry_out(Db &db, JobId child, const Resolution &v)
 {
 	// A session that joins a batch holds its rows; the resolver does not wait for it. A batch with failures keeps its
@@ -235,9 +238,11 @@ void carry_out(Db &db, JobId child, const Resolution &v)
 	progress.at = kNoSegment;
 	if (p.result == Fetch::terminal)
 	{
-		const bool may_return = v.of_batch && v.decision == Decision::cancel && can_begin_again(p.fold.state);
-		if (!may_return && !(v.of_batch && v.decision == Decision::free && block_again(db, child)))
-			forget_it();
+		if (v.of_batch && v.decision == Decision::cancel && can_begin_again(p.fold.state))
+			return; // a retry of the callback needs the rows
+		if (v.of_batch && v.decision == Decision::free && block_again(db, child))
+			return;
+		forget_it();
 		return;
 	}
 	if (p.result != Fetch::found)
@@ -245,7 +250,7 @@ void carry_out(Db &db, JobId child, const Resolution &v)
 		if (p.result == Fetch::no_room || p.result == Fetch::busy)
 			try_again(child);
 		else if (!v.keep)
-			forget(child); // its retention has passed
+			forget(child); // its record is gone, because its retention has passed
 		return;
 	}
 	const bool free = v.decision == Decision::free;
@@ -269,7 +274,7 @@ void carry_out(Db &db, JobId child, const Resolution &v)
 				forget_it();
 				return;
 			}
-			[[fallthrough]];
+			[[fallthrough]]; // memory does not show its state yet
 		default:
 			try_again(child);
 			return;
@@ -284,7 +289,7 @@ void carry_out(Db &db, JobId child, const Resolution &v)
 	if (!free || v.despite)
 	{
 		const Failures failures = failed_parents_of(db, child, v, &reason);
-		if (failures != Failures::stand) // it stays blocked
+		if (failures != Failures::stand) // it stays blocked: no event, and the commit drops the entry
 		{
 			noted.verb = Verb::free;
 			noted.to = State::blocked;
@@ -302,6 +307,7 @@ void carry_out(Db &db, JobId child, const Resolution &v)
 	row = event_of(e, free ? journal::EventType::freed : journal::EventType::cancelled, wall_now());
 	row.reason = reason;
 	row.detail = parents;
+	// of `freed`, the column is the time at which the job expires (fold.cpp)
 	row.lease_until = freed.expires_at != core::kNever ? freed.expires_at : journal::kNoTime;
 	noted.event = row.type;
 	events.slots[events.n++] = e.segment;
@@ -325,9 +331,9 @@ Jsonb *outcomes_for(JobId child) { return outcomes_of(child, outcomes); }
 
 void forget(JobId child, bool freed)
 {
-	constexpr int64 kRows = 1001; // all parents of a job; a batch may have more that have failed
+	constexpr int64 kRows = 1001; // more than a job has parents; further rows of a batch need further transactions
 	Datum values[] = {Int64GetDatum(child), Int64GetDatum(kRows), BoolGetDatum(freed)};
-	if (pg::run(has_edges() ? settle_child : forget_child, values, nullptr) == static_cast<uint64>(kRows))
+	if (pg::run(has_edges() ? move_to_edge : forget_child, values, nullptr) == static_cast<uint64>(kRows))
 		go_on_with(-child);
 }
 

@@ -40,10 +40,10 @@ void finish(Db &db, const pg::OwnerScope &scope, bool later);
 // Reads at most kPage rows, in a transaction of their own. Returns how many; -1 if the extension is gone.
 int read_page(const WorkerContext &context, Db &db, Phase in, core::JobId after, core::JobId *page);
 
-// --- postponed work
+// --- postponed work; a note is a parent, or minus a child
 
-void try_again(core::JobId child);
+void try_again(core::JobId child);			// after a pause: another transaction is changing it
 void go_on_with(core::JobId note) noexcept; // at once, in another transaction
-void look_later(core::JobId note) noexcept; // a parent, or minus a child, that cannot be read now
+void look_later(core::JobId note) noexcept; // it cannot be read now
 
 } // namespace tq

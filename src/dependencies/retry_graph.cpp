@@ -46,9 +46,9 @@ constexpr int kTries = 2000; // a millisecond each
 					errhint("Try again when that transaction has ended.")));
 }
 
-// Awaits the decision that is under way when a parent is retried: any, or only one that frees the child. The resolver
-// sees the mark of the parent after that, so it neither frees nor cancels the child for this parent (failed_parents_of
-// in resolver.cpp).
+// Waits while another transaction has marked the blocked child; without `any`, only for a mark that frees it. The
+// caller has marked the parent. A decision that begins later sees that mark, so it neither frees nor cancels the child
+// because of this parent (failed_parents_of in resolver.cpp).
 void await_decision(const Db &db, JobId parent, JobId id, bool any)
 {
 	for (int tries = 0;; ++tries)
@@ -78,12 +78,12 @@ void require_child(Db &db, JobId parent, JobId id)
 // the end that we see is not published yet.
 bool restore(Db &db, JobId parent, JobId id, int *reopened)
 {
-	constexpr int kMost = 20;
+	constexpr int kMost = 20; // tries, a millisecond each
 	JobRequest r;
 	r.id = id;
 	r.verb = Verb::retry;
 	r.reopened = reopened;
-	look_at_parents(db);
+	keep_parents(db);
 	for (int tries = 0;; ++tries)
 	{
 		await_decision(db, parent, id, true);
@@ -127,7 +127,7 @@ void block_waiter(Db &db, JobId parent, JobId id, int64 *begun)
 		const pg::Array<JobId> parents = w.is_callback ? pg::Array<JobId>{} : parents_of(w);
 		const JobResult out = w.is_callback		? block_callback(db, r, w)
 							  : parents.n > 0 ? block(db, r, w, detail_for(db, id, w, parents), parents)
-											  : JobResult{Verdict::absent, nullptr}; // a row written by hand
+											  : JobResult{Verdict::absent, nullptr}; // its `freed` was written by hand
 		if (out.verdict == Verdict::done || out.verdict == Verdict::absent)
 			return;
 		if (out.verdict == Verdict::no_room)
@@ -153,7 +153,7 @@ void block_waiters(Db &db, JobId parent, int64 *begun)
 		n = waiters_of(parent, after, children, kAtOnce);
 		leave_registry(scope);
 		if (n > 0)
-			look_at_parents(db);
+			keep_parents(db);
 		MemoryContext old = MemoryContextSwitchTo(each);
 		for (int i = 0; i < n; ++i)
 		{
@@ -188,7 +188,8 @@ JobResult retry_callback(Db &db, const JobRequest &r, const Waited &w)
 	return block_callback(db, r, w);
 }
 
-// A job that was given the outcomes of its parents has them still, unless one of them has begun again.
+// A job that was freed keeps the outcomes that it was given, unless one of its parents lives again. Any other job that
+// had parents is blocked, and the resolver decides about it anew. `forgiven`: failed parents that do not cancel it.
 JobResult retry_alone(Db &db, const JobRequest &r, bool with_children)
 {
 	const Waited w = has_edges() ? find_waited(db, r.id, Waiter::ended) : Waited{};
@@ -197,7 +198,7 @@ JobResult retry_alone(Db &db, const JobRequest &r, bool with_children)
 	const pg::Array<JobId> parents = w.next_step > 0 ? parents_of(w) : pg::Array<JobId>{};
 	if (parents.n == 0)
 		return change(db, r);
-	look_at_parents(db);
+	keep_parents(db);
 	pg::Array<JobId> forgiven;
 	bool any_lives = false;
 	Jsonb *detail = w.for_parents ? w.detail : detail_for(db, r.id, w, parents);
