@@ -83,7 +83,7 @@ void try_again(JobId child)
 
 void look_later(JobId note) noexcept
 {
-	if (!put_off(note))
+	if (!delay_note(note))
 		look_through_again();
 }
 

@@ -54,7 +54,7 @@ Handler *engage(const WorkerContext &context)
 {
 	const Micros now = wall_now();
 	const int n = runnable(*self.db, &handlers, now);
-	const int places = std::min(guc::executors, executor_places());
+	const int places = std::min(guc::executors, executor_entries());
 	for (int i = 0; i < handlers.n; ++i)
 	{
 		const int at = (next_handler + i) % handlers.n;

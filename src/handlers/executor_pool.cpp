@@ -149,7 +149,7 @@ bool settle(const WorkerContext &context, Db &db, int slot, Micros mono)
 					return false;
 			}
 			break;
-			case ExitOutcome::no_room:
+			case ExitOutcome::no_worker_slot:
 				pause_of(e.role, true)->until = mono + std::max<Micros>(core::kSecond, guc::naptime * Micros{1000});
 				break;
 			case ExitOutcome::done:
@@ -308,7 +308,7 @@ bool leaves_to_others(const Handler &h, int allowed, int nrunnable) noexcept
 	};
 	const int engaged = count([&h](const Place &p) noexcept { return p.now.handler == h.id; });
 	const int busy = count([](const Place &p) noexcept { return p.now.handler != 0; });
-	return leaves_last_place(h.id, engaged, allowed - busy, state.handlers.ids, nrunnable, runs);
+	return leaves_last_executor(h.id, engaged, allowed - busy, state.handlers.ids, nrunnable, runs);
 }
 
 // Serves a handler that has work: wakes an idle executor, or requests one more. False if the extension is gone.
@@ -360,7 +360,7 @@ bool manage_pool(const WorkerContext &context, Db &db)
 		return true;
 	if (state.places == nullptr)
 	{
-		state.nplaces = executor_places();
+		state.nplaces = executor_entries();
 		state.places = static_cast<Place *>(
 			MemoryContextAllocZero(TopMemoryContext, sizeof(Place) * static_cast<Size>(state.nplaces + 1)));
 	}

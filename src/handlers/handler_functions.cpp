@@ -226,7 +226,7 @@ PoolStatus pool_status() noexcept
 {
 	PoolStatus crew{};
 	const int slot = find_slot(MyDatabaseId);
-	for (int i = 0; slot >= 0 && i < executor_places(); ++i)
+	for (int i = 0; slot >= 0 && i < executor_entries(); ++i)
 	{
 		const ExecutorView e = executor_view(slot, i);
 		crew.present += e.worker.stage == Stage::ready;

@@ -9,8 +9,8 @@ namespace
 using core::JobId;
 using core::Micros;
 
-constexpr int kFailures = 10; // in one pass
-constexpr Micros kShutFor = core::kSecond;
+constexpr int kFailures = 10; // the most in one pass of the resolver
+constexpr Micros kBlockedFor = core::kSecond;
 constexpr Micros kPauseLeast = 100000; // doubled while some notes are still late
 constexpr Micros kPauseMost = 5000000;
 constexpr Micros kLogPause = 60000000;
@@ -18,16 +18,16 @@ constexpr Micros kLogPause = 60000000;
 struct Late
 {
 	JobId note;
-	bool failed; // the last time
+	bool failed; // at its last check
 };
 
-struct Until
+struct Deadline
 {
-	int what;
+	int what;  // an error's code
 	Micros at; // monotonic
 };
 
-struct HeldUp
+struct RetryLater
 {
 	Late late[kLate];
 	int nlate;
@@ -35,25 +35,26 @@ struct HeldUp
 	Micros late_pause;
 	JobId failures[kFailures];
 	int nfailures;
-	Micros blocked_until[UINT16_MAX + 3]; // by segment, after kNoSegment and kFollowUp
-	Until told_until[8];
+	Micros blocked_until[UINT16_MAX + 3]; // by blocked_until_of(): kFollowUp, kNoSegment, then the slots of segments
+	Deadline logged_until[8];
 };
-HeldUp state;
+RetryLater state;
 
 Micros &blocked_until_of(int slot) noexcept { return state.blocked_until[slot - kFollowUp]; }
 
 template <int N>
-bool has(const Until (&list)[N], int what) noexcept
+bool has(const Deadline (&list)[N], int what) noexcept
 {
 	const Micros now = mono_now();
-	return std::any_of(list, list + N, [what, now](const Until &u) { return u.what == what && u.at > now; });
+	return std::any_of(list, list + N, [what, now](const Deadline &u) { return u.what == what && u.at > now; });
 }
 
 template <int N>
-void add(Until (&list)[N], int what, Micros length) noexcept
+void add(Deadline (&list)[N], int what, Micros length) noexcept
 {
-	Until *oldest = std::min_element(list, list + N, [](const Until &a, const Until &b) { return a.at < b.at; });
-	*oldest = Until{what, mono_now() + length};
+	Deadline *oldest =
+		std::min_element(list, list + N, [](const Deadline &a, const Deadline &b) { return a.at < b.at; });
+	*oldest = Deadline{what, mono_now() + length};
 }
 
 bool add_late(JobId note, bool failed) noexcept
@@ -86,7 +87,7 @@ bool end_pass() noexcept
 	return room;
 }
 
-void block_segment(int slot) noexcept { blocked_until_of(slot) = mono_now() + kShutFor; }
+void block_segment(int slot) noexcept { blocked_until_of(slot) = mono_now() + kBlockedFor; }
 
 const Micros *blocked_untils() noexcept { return &blocked_until_of(0); }
 
@@ -96,7 +97,7 @@ bool is_segment_blocked(int slot) noexcept
 	return until != 0 && until > mono_now();
 }
 
-bool put_off(JobId note) noexcept { return add_late(note, false); }
+bool delay_note(JobId note) noexcept { return add_late(note, false); }
 
 void note_failed(JobId note) noexcept { state.failures[state.nfailures++] = note; }
 
@@ -122,9 +123,9 @@ Micros next_late() noexcept { return state.nlate > 0 ? state.late_at : core::kNe
 
 bool is_new_error(int code) noexcept
 {
-	if (has(state.told_until, code))
+	if (has(state.logged_until, code))
 		return false;
-	add(state.told_until, code, kLogPause);
+	add(state.logged_until, code, kLogPause);
 	return true;
 }
 

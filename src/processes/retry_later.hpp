@@ -1,5 +1,5 @@
-// Segments that another session has locked, for all of the scheduler's work, and jobs that the resolver could not
-// check. Neither a locked segment nor an unreadable row delays the other jobs.
+// What the scheduler retries later: segments that another session has locked, for all of its work, and jobs that the
+// resolver (src/dependencies) could not check. Neither a locked segment nor an unreadable row delays the other jobs.
 // Regime: PG; nothing here raises. Locks: none, this is the scheduler's own memory.
 #pragma once
 
@@ -23,9 +23,9 @@ void block_segment(int slot) noexcept;
 bool is_segment_blocked(int slot) noexcept;
 const core::Micros *blocked_untils() noexcept; // by slot of the segment, monotonic
 
-// Delays a note (a parent, or minus a child) that was not tried or that failed. Failed notes are tried last. False if
-// the list is full.
-bool put_off(core::JobId note) noexcept;
+// A note is a job that the resolver has to check: a parent, or minus a child. delay_note() delays one that the pass did
+// not reach. note_failed() delays one whose check failed: these are checked last. False if the list is full.
+bool delay_note(core::JobId note) noexcept;
 void note_failed(core::JobId note) noexcept;
 
 int take_late(core::JobId *out) noexcept; // due notes, at most kLate

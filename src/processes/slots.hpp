@@ -33,7 +33,7 @@ const char *kind_name(Kind kind) noexcept;
 // Start-up of the server (slots.cpp)
 // ---------------------------------------------------------------------------------------------------------
 
-// Bytes of shared memory needed; depends on tq.max_databases and guc::max_executors.
+// Bytes of shared memory that the table needs; depends on tq.max_databases and guc::max_executors.
 Size shmem_size();
 
 // Requests the memory and the lock. For the shmem_request_hook.
@@ -62,7 +62,7 @@ bool request_janitor(Oid database) noexcept;
 void set_latch_of_scheduler(Oid database) noexcept;
 
 // ---------------------------------------------------------------------------------------------------------
-// DDL hooks (stopping.cpp)
+// DDL (stopping.cpp)
 // ---------------------------------------------------------------------------------------------------------
 
 // The workers that get SIGTERM, rather than a stop flag and a latch. A worker that has not passed its start checks
@@ -93,29 +93,28 @@ LOCKTAG ddl_lock_tag(Oid database) noexcept;
 // Launcher (slots.cpp)
 // ---------------------------------------------------------------------------------------------------------
 
-// none -> (executors: wanted by the scheduler ->) starting (registered with the postmaster) -> connecting (process
-// attached) -> ready -> none
+// The stages of an entry, in this order, then `none` again.
 enum class Stage : uint8_t
 {
 	none,
-	wanted,
-	starting,
-	connecting,
+	wanted,		// an executor that the scheduler has requested; other kinds have no such stage
+	starting,	// registered with the postmaster
+	connecting, // the process has attached to the entry
 	ready
 };
 
 // The outcome of a run; failed unless the worker reported another one.
 enum class ExitOutcome : uint8_t
 {
-	none,	 // nothing to report
-	failed,	 // error, FATAL or pg_terminate_backend: restart with backoff
-	stopped, // asked to exit: restart after the DDL
-	absent,	 // the extension is not installed, or the database is not active
-	foreign, // a version that the library does not serve
-	busy,	 // the extension is being dropped or altered, or its tables are written: try again soon
-	crowded, // no place of tq.max_databases is left
-	done,	 // the body returned
-	no_room, // executors: no background worker slot was free
+	none,			// nothing to report
+	failed,			// error, FATAL or pg_terminate_backend: restart with backoff
+	stopped,		// asked to exit: restart after the DDL
+	absent,			// the extension is not installed, or the database is not active
+	foreign,		// a version that the library does not serve
+	busy,			// the extension is being dropped or altered, or its tables are written: try again soon
+	crowded,		// tq.max_databases databases have a slot already
+	done,			// the body returned
+	no_worker_slot, // executors: max_worker_processes is used up
 };
 
 struct WorkerView
@@ -134,7 +133,7 @@ struct ExecutorView
 	WorkerView worker;
 	pid_t pid;
 	Oid role;		// role whose jobs it runs, or will run
-	uint64 handler; // handler whose job it runs, 0 if none
+	uint64 handler; // handler that it is engaged for, 0 if none
 	int64 job;
 	int64 lease;
 };
@@ -189,14 +188,14 @@ bool exchange_janitor_wanted(int slot, bool wanted) noexcept;
 // Records that a start has found no free background worker, or that it has found one.
 void note_waiting(int slot, Kind kind, bool waits) noexcept;
 
-// Asks the scheduler of a database to exit, and to leave its background worker to a start that waits.
+// Asks the scheduler of a database to exit, so that a start that waits gets its background worker.
 void pass_turn(int slot, Oid database) noexcept;
 
-// The time of the last pass_turn(); steady_now, 0: none.
+// When pass_turn() last did so; steady_now, 0: never.
 core::Micros last_turn() noexcept;
 
 // ---------------------------------------------------------------------------------------------------------
-// WorkerEntry (worker_self.cpp)
+// The worker itself, on its own entry (worker_self.cpp)
 // ---------------------------------------------------------------------------------------------------------
 
 // The launcher's data for a new worker, in bgw_extra.
@@ -208,7 +207,7 @@ struct Assignment
 	Kind kind;
 	int32 number; // entry of an executor,
 	Oid role;	  // and the role whose jobs it runs
-	bool waited;  // for a free background worker: it is logged at DEBUG1, because workers take turns
+	bool waited;  // for a free background worker: its start is logged at DEBUG1, because workers take turns
 };
 
 // Attaches to the launcher's entry. False if it was cancelled, reassigned or never existed (the memory is new after a
@@ -228,12 +227,14 @@ void worker_detach() noexcept;
 bool stop_requested() noexcept;
 
 // ---------------------------------------------------------------------------------------------------------
-// Executors: their entries, for the scheduler of the database (executor_places.cpp). `slot` is find_slot's
+// The scheduler of the database, on the entries of its executors (executor_entries.cpp)
 // ---------------------------------------------------------------------------------------------------------
 
 // The slot of a database, -1 if it has none.
 int find_slot(Oid database) noexcept;
-int executor_places() noexcept; // of each slot
+
+// How many executor entries each slot has. The functions below take a slot from find_slot() and the number of an entry.
+int executor_entries() noexcept;
 ExecutorView executor_view(int slot, int number) noexcept;
 
 // Asks the launcher for one more executor for a role. False if no entry is free.
@@ -247,23 +248,23 @@ void signal_executor(int slot, int number, int64 lease, int signal) noexcept;
 
 // ... and for the executor itself (worker_self.cpp).
 
-// The executor is about to run a job of this handler. False if `max` executors already work for the handler, or
-// `queue_max` for its queue (the upper half of its id). Also false if the last of `places` is reserved for one of the n
-// `runnable` handlers that has no executor.
-bool executor_engage(uint64 handler, int max, int queue_max, int places, const uint64 *runnable, int n) noexcept;
+// Engages the executor: from now on it counts for this handler, whose jobs it is about to claim. False if `max`
+// executors already work for the handler, or `queue_max` for its queue (the upper half of its id). Also false if the
+// handler must leave the last of the `allowed` executors to one of the n `runnable` handlers.
+bool executor_engage(uint64 handler, int max, int queue_max, int allowed, const uint64 *runnable, int n) noexcept;
 
-// The reservation rule, for a handler that has `engaged` executors while `idle` places are not busy. runs() says
-// whether a handler has an executor.
+// A handler that has `engaged` executors must not take the last of the `idle` ones while another runnable handler has
+// none. runs() tells whether a handler has an executor.
 template <class Runs>
-bool leaves_last_place(uint64 handler, int engaged, int idle, const uint64 *runnable, int n, Runs &&runs) noexcept
+bool leaves_last_executor(uint64 handler, int engaged, int idle, const uint64 *runnable, int n, Runs &&runs) noexcept
 {
 	return engaged > 0 && idle < 2 &&
 		   std::any_of(runnable, runnable + n, [&](uint64 other) noexcept { return other != handler && !runs(other); });
 }
-// Records the attempt that the executor runs; 0, 0: none. No signal is under way when this returns. True if the
-// executor has been asked to stop and must release the job.
+// Records the attempt that the executor runs; 0, 0: none. Then the scheduler sends no more signals for the attempt
+// before. True if the executor has been asked to stop and must release the job.
 bool executor_runs(int64 job, int64 lease) noexcept;
-// The executor is idle again; `ring`: wake the scheduler.
-void executor_disengage(bool ring) noexcept;
+// The executor is idle again. `wakes_scheduler`: the scheduler looks for more work.
+void executor_disengage(bool wakes_scheduler) noexcept;
 
 } // namespace tq

@@ -1,5 +1,5 @@
-// Start-up of a per-database worker: attaches to the table, connects, pins settings, checks for the extension, runs
-// the body.
+// Start-up of a per-database worker: attaches to the table, connects, overrides settings of users, checks for the
+// extension, runs the body.
 //
 // Regime: PG. Locks: see worker.hpp. Raises: FATAL if it cannot connect to the database; any ERROR ends the process
 // with exit code 1, and the launcher starts another one after a pause.
@@ -24,7 +24,7 @@ extern "C" PGDLLEXPORT void tq_worker_main(Datum main_arg);
 namespace tq
 {
 
-// The bodies; they return when the worker should exit.
+// The bodies, in folders that this one does not include; they return when the worker should exit.
 void run_scheduler(const WorkerContext &context);
 void run_janitor(const WorkerContext &context);
 void run_executor(const WorkerContext &context);
@@ -92,7 +92,7 @@ constexpr Setting kExecutorSettings[] = {
 };
 
 template <size_t N>
-void pin_settings(const Setting (&settings)[N])
+void override_settings(const Setting (&settings)[N])
 {
 	for (const Setting &setting : settings)
 	{
@@ -107,7 +107,8 @@ void pin_settings(const Setting (&settings)[N])
 // on_shmem_exit rather than before_shmem_exit for the same reason.
 void leave(int, Datum) { worker_detach(); }
 
-// Is tq here, and can it be used? If present, the extension object stays locked to the end of the transaction.
+// Is tq installed here? If present, the extension object stays locked to the end of the transaction. Busy: a DROP
+// EXTENSION has or awaits the lock, or tq was dropped and created again meanwhile.
 Presence look_for_extension(ExtensionRow *row)
 {
 	LOCKTAG tag;
@@ -258,8 +259,8 @@ void idle(long timeout_ms)
 {
 	(void)WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, timeout_ms, PG_WAIT_EXTENSION);
 	ResetLatch(MyLatch);
-	// WaitLatch() answers a set latch before it checks the postmaster, and a busy worker's latch is always set. For
-	// Internal, see begin_work().
+	// WaitLatch() answers a set latch before it checks the postmaster, and a busy worker's latch is always set. See
+	// begin_work() for why this is not PostmasterIsAlive().
 	if (!PostmasterIsAliveInternal())
 		proc_exit(1);
 	CHECK_FOR_INTERRUPTS();
@@ -306,12 +307,12 @@ void tq_worker_main(Datum)
 	if (assignment.kind == Kind::executor)
 	{
 		BackgroundWorkerInitializeConnectionByOid(assignment.database, assignment.role, tq::pg::kMayNotLogin);
-		pin_settings(kExecutorSettings);
+		override_settings(kExecutorSettings);
 	}
 	else
 	{
 		BackgroundWorkerInitializeConnectionByOid(assignment.database, InvalidOid, 0);
-		pin_settings(kSettings);
+		override_settings(kSettings);
 	}
 	pgstat_report_appname(MyBgworkerEntry->bgw_name);
 	pgstat_report_activity(STATE_RUNNING, "tq: looking for the extension");

@@ -93,7 +93,7 @@ void worker_detach() noexcept
 
 bool stop_requested() noexcept { return own.worker != nullptr && own.worker->stop.load() != 0; }
 
-bool executor_engage(uint64 handler, int max, int queue_max, int places, const uint64 *runnable, int n) noexcept
+bool executor_engage(uint64 handler, int max, int queue_max, int allowed, const uint64 *runnable, int n) noexcept
 {
 	return with_lock(LW_EXCLUSIVE, [&] {
 		int slot = static_cast<int>(own.slot - shared->slots);
@@ -113,7 +113,7 @@ bool executor_engage(uint64 handler, int max, int queue_max, int places, const u
 					return true;
 			return false;
 		};
-		if (leaves_last_place(handler, engaged, places - busy, runnable, n, runs))
+		if (leaves_last_executor(handler, engaged, allowed - busy, runnable, n, runs))
 			return false;
 		if (engaged >= max || by_queue >= queue_max)
 			return false;
@@ -133,11 +133,11 @@ bool executor_runs(int64 job, int64 lease) noexcept
 	});
 }
 
-void executor_disengage(bool ring_scheduler) noexcept
+void executor_disengage(bool wakes_scheduler) noexcept
 {
 	with_lock(LW_EXCLUSIVE, [&] {
 		static_cast<Executor *>(own.worker)->handler = 0;
-		if (ring_scheduler)
+		if (wakes_scheduler)
 			wake(own.slot->scheduler.load());
 	});
 }

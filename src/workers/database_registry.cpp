@@ -35,8 +35,8 @@ Known *enter_known(Oid database)
 		memset(static_cast<void *>(known), 0, sizeof(Known));
 		known->database = database;
 		known->status = DbStatus::open;
-		known->executors = static_cast<WorkerJob *>(
-			MemoryContextAllocZero(launcher_context, sizeof(WorkerJob) * static_cast<Size>(Max(executor_places(), 1))));
+		known->executors = static_cast<WorkerJob *>(MemoryContextAllocZero(
+			launcher_context, sizeof(WorkerJob) * static_cast<Size>(Max(executor_entries(), 1))));
 	}
 	return known;
 }
@@ -161,7 +161,7 @@ void forget_dropped()
 		release_dropped(known->database);
 		for (WorkerJob &job : known->jobs)
 			drop_handle(job);
-		for (int i = 0; i < executor_places(); i++)
+		for (int i = 0; i < executor_entries(); i++)
 			drop_handle(known->executors[i]);
 		pfree(known->executors);
 		(void)hash_search(known_databases, &known->database, HASH_REMOVE, nullptr);

@@ -48,7 +48,7 @@ void settle_scheduler(Known *known, ExitOutcome outcome, int64 healthy_ms)
 	switch (outcome)
 	{
 		case ExitOutcome::none:
-		case ExitOutcome::no_room:
+		case ExitOutcome::no_worker_slot:
 			break;
 		case ExitOutcome::failed:
 		case ExitOutcome::done:
@@ -89,7 +89,7 @@ void settle_janitor(Known *known, int slot, ExitOutcome outcome, int64 healthy_m
 		case ExitOutcome::absent:
 		case ExitOutcome::foreign:
 		case ExitOutcome::crowded:
-		case ExitOutcome::no_room:
+		case ExitOutcome::no_worker_slot:
 			break;
 		case ExitOutcome::done:
 			job.backoff_ms = 0;
@@ -176,7 +176,7 @@ void process_slot(int slot)
 		}
 	}
 
-	for (int i = 0; known != nullptr && i < executor_places(); i++)
+	for (int i = 0; known != nullptr && i < executor_entries(); i++)
 	{
 		WorkerView worker = executor_view(slot, i).worker;
 

@@ -144,7 +144,7 @@ bool launch(Known *known, Kind kind, int number = 0, Oid role = InvalidOid)
 	if (!register_worker(known, job, assignment))
 	{
 		(void)abandon_start(slot, kind, generation, number,
-							kind == Kind::executor ? ExitOutcome::no_room : ExitOutcome::none);
+							kind == Kind::executor ? ExitOutcome::no_worker_slot : ExitOutcome::none);
 		if (kind != Kind::executor)
 			note_waiting(slot, kind, true);
 		job.due = in_ms(retry_ms());
@@ -298,7 +298,7 @@ void start_executors()
 	int present = 0;
 
 	for (int i = 0; i < slot_count(); i++)
-		for (int n = 0; n < executor_places(); n++)
+		for (int n = 0; n < executor_entries(); n++)
 		{
 			Stage stage = executor_view(i, n).worker.stage;
 
@@ -309,7 +309,7 @@ void start_executors()
 		DatabaseView v = view(i);
 		Known *known = OidIsValid(v.database) ? find_known(v.database) : nullptr;
 
-		for (int n = 0; known != nullptr && n < executor_places(); n++)
+		for (int n = 0; known != nullptr && n < executor_entries(); n++)
 		{
 			ExecutorView e = executor_view(i, n);
 
@@ -322,7 +322,7 @@ void start_executors()
 				if (present >= allowed)
 					report_exhausted(known, Kind::executor);
 				(void)abandon_start(i, Kind::executor, generation, n,
-									present >= allowed ? ExitOutcome::no_room : ExitOutcome::stopped);
+									present >= allowed ? ExitOutcome::no_worker_slot : ExitOutcome::stopped);
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-// The executor entries of a database for its scheduler: views, requests, wakeups, signals; see slots.hpp.
+// What the scheduler does with the entries of executors: views, requests, wakeups, signals; see slots.hpp.
 //
 // Regime: PG; nothing here raises. Locks: "tq workers", held only inside.
 #include "pg/prelude.hpp"
@@ -8,7 +8,7 @@
 namespace tq
 {
 
-int executor_places() noexcept { return shared->nexecutors; }
+int executor_entries() noexcept { return shared->nexecutors; }
 
 ExecutorView executor_view(int slot, int number) noexcept
 {
