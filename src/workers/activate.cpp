@@ -233,7 +233,7 @@ void repair(const Db &db)
 Db &activate(Db &before, bool discards)
 {
 	const Oid extension = before.extension;
-	hold_and_clear(MyDatabaseId);
+	lock_out_workers(MyDatabaseId);
 	lock_tables(before);
 	release_db(before, MyDatabaseId, extension);
 	Db &db = database_slot(extension);
@@ -351,7 +351,7 @@ TQ_FUNCTION(tq_deactivate)
 	refuse_in_use("tq_deactivate()");
 	if (activation_of(db) != Activation::active)
 		PG_RETURN_VOID();
-	hold_and_clear(MyDatabaseId);
+	lock_out_workers(MyDatabaseId);
 	LockRelationOid(get_relname_relid("meta", get_namespace_oid("tq", false)), ExclusiveLock);
 	db.active.store(false); // after a rollback the next call reads the table
 	TQ_WAIT_POINT("deactivate-before-users");
@@ -359,7 +359,7 @@ TQ_FUNCTION(tq_deactivate)
 	write_activation(db, false);
 	record_action(db, "deactivate", kAllQueues);
 	ereport(LOG, (errmsg("tq: inactive in database \"%s\" from now on", get_database_name(MyDatabaseId))));
-	release_db(db, MyDatabaseId, db.extension); // gives the place back, even if the transaction then rolls back
+	release_db(db, MyDatabaseId, db.extension); // gives the slot back, even if the transaction then rolls back
 	TQ_WAIT_POINT("deactivate-after-release");
 	PG_RETURN_VOID();
 }

@@ -137,13 +137,13 @@ void drop_handle(WorkerJob &job) noexcept
 void reconsider(Known *known) noexcept
 {
 	known->check = true;
-	known->hold_ms = 0;
+	known->ddl_pause_ms = 0;
 	known->status = DbStatus::open;
 	for (WorkerJob &job : known->jobs)
 		job.due = 0;
 }
 
-void look_around(bool everything)
+void update_databases(bool everything)
 {
 	Requests requests;
 

@@ -21,7 +21,7 @@ enum class DbStatus : uint8_t
 {
 	open,	 // is active, or may be: a scheduler should run
 	absent,	 // lacks the extension, or has a version that is not served, or is not active; checked again after a wakeup
-	crowded, // is active, but no place of tq.max_databases is left; tried again after a pause
+	crowded, // is active, but tq.max_databases others have a slot; tried again after a pause
 };
 
 struct WorkerJob
@@ -40,7 +40,7 @@ struct Known
 	bool eligible; // takes connections, is no template
 	bool check;	   // a request came since the last start
 	DbStatus status;
-	int hold_ms; // the last pause for DDL, 0 = none
+	int ddl_pause_ms; // the last pause for DDL, 0 = none
 	WorkerJob jobs[kKinds];
 	WorkerJob *executors; // one per executor entry
 };
@@ -80,7 +80,7 @@ void reconsider(Known *known) noexcept;
 // Takes the requests for checks, updates the list of databases and reconsiders those that the requests name.
 // `everything`: reconsiders all databases, because an error may have lost requests. Databases that are gone keep seen
 // = false.
-void look_around(bool everything);
+void update_databases(bool everything);
 
 // Forgets databases that are gone. Pointers to them are invalid afterwards.
 void forget_dropped();

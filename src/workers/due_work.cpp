@@ -21,10 +21,10 @@ bool is_blocked(int i) noexcept
 
 // Records the error. A lock may fail although lock_segments() has succeeded, for example on an index. Then this segment
 // is blocked, too.
-void note_problem() noexcept
+void record_error() noexcept
 {
-	batch.problem = geterrcode();
-	if (batch.problem == ERRCODE_LOCK_NOT_AVAILABLE && batch.at != kNoSegment)
+	batch.error = geterrcode();
+	if (batch.error == ERRCODE_LOCK_NOT_AVAILABLE && batch.at != kNoSegment)
 	{
 		batch.locked = true;
 		block_segment(batch.at);
@@ -35,7 +35,7 @@ bool is_due(const Db &db, const DueWork &work, uint16_t slot) noexcept
 {
 	const core::Queue &q = engine.queue(slot);
 	return q.state != core::QueueState::free && q.db == index_of(db) && work.is_due(q) &&
-		   (work.rests_until[slot] == 0 || work.rests_until[slot] <= mono_now());
+		   (work.retry_at[slot] == 0 || work.retry_at[slot] <= mono_now());
 }
 
 bool some_due(const Db &db, const DueWork &work) noexcept
@@ -43,7 +43,7 @@ bool some_due(const Db &db, const DueWork &work) noexcept
 	return any_queue(db, [&](uint16_t slot, const core::Queue &) noexcept { return is_due(db, work, slot); });
 }
 
-// Are timers or rates due? A transaction that flushes may have delayed them.
+// Are timers or rate limits due? Then they come first: each batch waits for a flush, and there may be many.
 bool others_wait(const Db &db) noexcept
 {
 	const Micros wall = wall_now(), mono = mono_now();
@@ -65,22 +65,24 @@ void collect(const Db &db, DueWork *work) noexcept
 		const int before = batch.n;
 		const bool all = work->collect(slot);
 		if (!all && batch.n < kBatch)
-			work->rests_until[slot] = mono_now() + kPutOff;
+			work->retry_at[slot] = mono_now() + kRetryDelay;
 		batch.nqueues += batch.n > before;
 		work->next = static_cast<uint16_t>(slot + 1);
 	}
 }
 
+// If a batch of several queues has failed, the next batches are of one queue each. If a batch of one queue has failed,
+// or if a segment is locked, delays the entries or pauses the queues.
 void after_failure(DueWork *work) noexcept
 {
 	if (!batch.locked && batch.nqueues > 1)
 		work->alone = true;
-	else if (work->put_off != nullptr)
-		work->put_off();
+	else if (work->delay_failed != nullptr)
+		work->delay_failed();
 	else
 		for (int i = 0; i < batch.n; ++i)
 			if (!batch.locked || (batch.follows[i] && is_segment_blocked(kFollowUp))) // collect() skips locked segments
-				work->rests_until[batch.queues[i]] = mono_now() + kPutOff;
+				work->retry_at[batch.queues[i]] = mono_now() + kRetryDelay;
 }
 
 } // namespace
@@ -91,7 +93,7 @@ void lock_segments(const Db &db)
 	int locked = kNoSegment;
 	for (int i = 0; i < batch.n; ++i)
 	{
-		batch.follows[i] = may_follow(engine.entry(batch.refs[i]), batch.rows[i].type); // ours by its mark
+		batch.follows[i] = may_follow(engine.entry(batch.refs[i]), batch.rows[i].type); // marked, so it cannot change
 		const bool reads =
 			(batch.flags[i] & core::kOwnRetry) != 0 || (batch.follows[i] && (batch.flags[i] & core::kOwnOptions) != 0);
 		const bool same = i > 0 && batch.slots[i] == batch.slots[i - 1] && !reads;
@@ -111,7 +113,7 @@ void lock_segments(const Db &db)
 			 errdetail("Its jobs wait: lost leases, expiries, and claims to be journalled. Other segments go on.")));
 }
 
-bool is_put_off(int i) noexcept
+bool may_have_failed(int i) noexcept
 {
 	return batch.locked ? is_blocked(i) : batch.at == kNoSegment || batch.at == kFollowUp || batch.slots[i] == batch.at;
 }
@@ -144,16 +146,16 @@ Tried try_batch(bool (*run)(void *), void *arg)
 	return guard(
 		[run, arg] { return run(arg); },
 		[] {
-			note_problem();
+			record_error();
 			return batch.n > 0;
 		},
-		[] { return batch.n == 0 || is_new_error(-batch.problem); }); // negative: distinct from the resolver's codes
+		[] { return batch.n == 0 || is_new_error(-batch.error); }); // negative: does not hide the resolver's errors
 }
 
 bool do_work(const WorkerContext &context, Db &db, DueWork *work)
 {
-	if (work->rests_until == nullptr)
-		work->rests_until =
+	if (work->retry_at == nullptr)
+		work->retry_at =
 			static_cast<Micros *>(MemoryContextAllocZero(TopMemoryContext, sizeof(Micros) * engine.limits().queues));
 	do
 	{
@@ -163,7 +165,7 @@ bool do_work(const WorkerContext &context, Db &db, DueWork *work)
 			return true;
 		}
 		const Tried went = try_batch([&] {
-			if (!begin_work(context, work->activity)) // first, so that nothing can fail between marking and noting
+			if (!begin_work(context, work->activity)) // first, so that nothing can fail between marks and operations
 				return false;
 			reserve_ops(kBatch);
 			collect(db, work);
@@ -178,9 +180,9 @@ bool do_work(const WorkerContext &context, Db &db, DueWork *work)
 	return true;
 }
 
-Micros rests_until(const DueWork &work, uint16_t slot) noexcept
+Micros retry_time(const DueWork &work, uint16_t slot) noexcept
 {
-	return work.rests_until != nullptr ? work.rests_until[slot] : 0;
+	return work.retry_at != nullptr ? work.retry_at[slot] : 0;
 }
 
 } // namespace tq

@@ -27,7 +27,7 @@ struct Batch
 	int nqueues;
 	int at;		 // segment whose rows are being appended, or a constant of retry_later.hpp
 	bool locked; // the transaction failed because of a lock
-	int problem; // the last error's code
+	int error;	 // the last one's code
 };
 extern Batch batch;
 
@@ -48,18 +48,19 @@ struct DueWork
 	bool (*is_due)(const core::Queue &q) noexcept;
 	bool (*collect)(uint16_t slot) noexcept;
 	void (*write)(Db &db);
-	void (*put_off)() noexcept = nullptr; // after a failure, delays entries of is_put_off(); null: the queue rests
+	// After a failure, delays the entries that may_have_failed() names. Null: their queues pause (retry_at).
+	void (*delay_failed)() noexcept = nullptr;
 
 	uint16_t next = 0;					 // first queue of the next batch
 	bool alone = false;					 // one queue at a time: a transaction for several has failed
-	core::Micros *rests_until = nullptr; // by queue, monotonic
+	core::Micros *retry_at = nullptr;	 // by queue, monotonic; 0: no pause
 };
 
 // Runs transactions until nothing is due, or until timers are due. False if the extension is gone.
 bool do_work(const WorkerContext &context, Db &db, DueWork *work);
 
-// When the queue's rest ends (monotonic).
-core::Micros rests_until(const DueWork &work, uint16_t slot) noexcept;
+// When the queue's pause ends (monotonic); 0: it has none.
+core::Micros retry_time(const DueWork &work, uint16_t slot) noexcept;
 
 // Runs a transaction of one batch. Reports an error, and the batch records what failed. An error before any entry was
 // marked is raised to the caller.
@@ -70,10 +71,13 @@ template <class Run> Tried try_batch(Run &&run)
 	return try_batch([](void *arg) { return (*static_cast<std::remove_reference_t<Run> *>(arg))(); }, &run);
 }
 
-// After a failure: is this entry of the batch tried later?
-bool is_put_off(int i) noexcept;
+// After a failure: may entry `i` of the batch have caused it? After a lock, these are the entries whose segment is
+// locked, or whose follow-ups are. After another error, these are the entries of the segment that was being written, or
+// all entries if none was.
+bool may_have_failed(int i) noexcept;
 
-// A locked segment is tried again after a second. The work that was delayed for it is tried a little later.
-constexpr core::Micros kPutOff = 1100000;
+// For how long entries and queues are delayed after a failure. A locked segment is tried again after a second, so this
+// is a little longer.
+constexpr core::Micros kRetryDelay = 1100000;
 
 } // namespace tq

@@ -20,8 +20,9 @@ constexpr int kBackoffMinMs = 1000;
 constexpr int kBackoffMaxMs = 60000;
 constexpr int64 kHealthyMs = 60000;
 // While DDL is under way: first pause between checks of its lock, doubling to tq.naptime.
-constexpr int kHoldPauseMs = 50;
-// A place may become free without a wakeup, when a transaction ends in a database that is not active.
+constexpr int kDdlPauseMs = 50;
+// A slot of tq.max_databases may become free without a wakeup: when a transaction ends in a database that is not
+// active.
 constexpr int kCrowdedPauseMs = 5000;
 
 bool crowded_logged = false;
@@ -41,7 +42,7 @@ void back_off(Known *known, Kind kind, int64 healthy_ms)
 	job.due = kind == Kind::scheduler && known->check ? 0 : in_ms(job.backoff_ms);
 }
 
-void settle_scheduler(Known *known, ExitOutcome outcome, int64 healthy_ms)
+void record_scheduler_exit(Known *known, ExitOutcome outcome, int64 healthy_ms)
 {
 	WorkerJob &job = known->jobs[static_cast<int>(Kind::scheduler)];
 
@@ -79,7 +80,7 @@ void settle_scheduler(Known *known, ExitOutcome outcome, int64 healthy_ms)
 	}
 }
 
-void settle_janitor(Known *known, int slot, ExitOutcome outcome, int64 healthy_ms)
+void record_janitor_exit(Known *known, int slot, ExitOutcome outcome, int64 healthy_ms)
 {
 	WorkerJob &job = known->jobs[static_cast<int>(Kind::janitor)];
 
@@ -119,8 +120,8 @@ bool start_is_dead(const WorkerJob &job, const WorkerView &worker)
 		   GetBackgroundWorkerPid(job.handle, &pid) == BGWH_STOPPED;
 }
 
-// One database less has a place of tq.max_databases.
-void evict_entries()
+// A slot of tq.max_databases has become free: the databases that wait for one are probed again.
+void retry_crowded()
 {
 	for_each_known([](Known *known) {
 		if (known->status == DbStatus::crowded)
@@ -131,12 +132,12 @@ void evict_entries()
 
 } // namespace
 
-int retry_ms() noexcept { return Max(guc::naptime, kHoldPauseMs); }
+int retry_ms() noexcept { return Max(guc::naptime, kDdlPauseMs); }
 
 void postpone(Known *known, Kind kind)
 {
-	known->hold_ms = known->hold_ms == 0 ? kHoldPauseMs : Min(known->hold_ms * 2, retry_ms());
-	known->jobs[static_cast<int>(kind)].due = in_ms(known->hold_ms);
+	known->ddl_pause_ms = known->ddl_pause_ms == 0 ? kDdlPauseMs : Min(known->ddl_pause_ms * 2, retry_ms());
+	known->jobs[static_cast<int>(kind)].due = in_ms(known->ddl_pause_ms);
 }
 
 void process_slot(int slot)
@@ -156,23 +157,23 @@ void process_slot(int slot)
 		if (known == nullptr)
 			continue;
 		if (worker.stage == Stage::ready)
-			known->hold_ms = 0;
+			known->ddl_pause_ms = 0;
 		if (worker.stage == Stage::starting && start_is_dead(known->jobs[k], worker) &&
 			abandon_start(slot, kind, worker.generation))
 		{
 			if (kind == Kind::scheduler)
-				settle_scheduler(known, ExitOutcome::failed, 0);
+				record_scheduler_exit(known, ExitOutcome::failed, 0);
 			else
-				settle_janitor(known, slot, ExitOutcome::failed, 0);
+				record_janitor_exit(known, slot, ExitOutcome::failed, 0);
 		}
 		else if (worker.stage == Stage::none)
 		{
 			ExitOutcome outcome = take_outcome(slot, kind);
 
 			if (kind == Kind::scheduler)
-				settle_scheduler(known, outcome, worker.healthy_ms);
+				record_scheduler_exit(known, outcome, worker.healthy_ms);
 			else
-				settle_janitor(known, slot, outcome, worker.healthy_ms);
+				record_janitor_exit(known, slot, outcome, worker.healthy_ms);
 		}
 	}
 
@@ -196,7 +197,7 @@ void process_slot(int slot)
 			   (v.installed || v.workers[static_cast<int>(Kind::scheduler)].waits_since != 0);
 	// A slot with a worker cannot be released; the worker wakes the launcher when it exits.
 	if (!keep && release_slot(slot, v.database) && v.installed)
-		evict_entries();
+		retry_crowded();
 }
 
 } // namespace tq

@@ -24,7 +24,7 @@ namespace
 {
 
 // tq_health() reports it all the time, the log once a minute.
-void warn_of_room(Db &db)
+void warn_segments_used_up(Db &db)
 {
 	const Micros now = wall_now();
 	if (!is_over(db.warned_at.load(), 60 * core::kSecond, now))
@@ -73,7 +73,7 @@ bool open_next(const WorkerContext &context, Db &db, bool *changed)
 		return true;
 	if (map.n >= guc::max_segments)
 	{
-		warn_of_room(db);
+		warn_segments_used_up(db);
 		return true;
 	}
 	if (!begin_work(context, "tq: opening a segment"))
@@ -347,7 +347,7 @@ bool reload(const WorkerContext &context, Db &db, bool asked, bool *changed)
 bool pauses(const Backoff &pause) noexcept { return steady_now() < pause.until.load(); }
 
 // Sets the pause: longer with each failure, none after a success.
-void settle(Backoff &pause, bool failed) noexcept
+void set_pause(Backoff &pause, bool failed) noexcept
 {
 	pause.length.store(failed ? std::clamp(pause.length.load() * 2, core::kSecond, 60 * core::kSecond) : 0);
 	pause.until.store(failed ? steady_now() + pause.length.load() : 0);
@@ -382,7 +382,7 @@ bool run_round(const WorkerContext &context, Db &db, bool tidies, Failures *fail
 	if (tried != Tried::refused && !pauses(db.opening))
 	{
 		tried = guard([&] { return open_next(context, db, changed); });
-		settle(db.opening, tried == Tried::failed);
+		set_pause(db.opening, tried == Tried::failed);
 	}
 	return tried != Tried::refused && (!tidies || process_database(context, db, failures, changed));
 }
@@ -470,7 +470,7 @@ void run_janitor(const WorkerContext &context)
 		failures.tidying = failures.tidying || tried == Tried::failed;
 	}
 	if (tidies && (failures.tidying || !stop_requested()))
-		settle(db.tidying, failures.tidying);
+		set_pause(db.tidying, failures.tidying);
 }
 
 } // namespace tq

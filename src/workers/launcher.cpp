@@ -42,7 +42,7 @@ long cycle()
 	workers_were_on = guc::workers;
 
 	pgstat_report_activity(STATE_RUNNING, "tq: looking after workers");
-	look_around(check_everything);
+	update_databases(check_everything);
 	check_everything = false;
 	for (int i = 0; i < slot_count(); i++)
 		process_slot(i);

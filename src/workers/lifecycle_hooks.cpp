@@ -8,11 +8,11 @@
 //   CREATE DATABASE ... TEMPLATE x      ProcessUtility                   yes
 //   ALTER DATABASE x RENAME             ProcessUtility                   yes
 //   ALTER DATABASE x SET TABLESPACE     ProcessUtility                   yes
-//   DROP EXTENSION tq, also by CASCADE  object access                    no, its locks have waited for them
-//   CREATE, ALTER EXTENSION (any)       object access                    rings at commit
-//   CREATE DATABASE, other ALTER        object access                    rings at commit
+//   DROP EXTENSION tq, also by CASCADE  object access                    no: the drop's lock has waited for them
+//   CREATE, ALTER EXTENSION (any)       object access                    no: wakes the launcher at commit
+//   CREATE DATABASE, other ALTER        object access                    no: wakes the launcher at commit
 //   tq_activate(), tq_deactivate()      the call                         yes
-//   functions dropped or altered        object access, ProcessUtility    no: holds the handlers of changed functions
+//   functions dropped or altered        object access, ProcessUtility    no: holds handlers, see functions_changed
 //
 // Regime: PG. Locks: ddl_lock_tag(database) in ShareLock to the end of the transaction, ddl_lock_tag(InvalidOid) in
 // RowExclusiveLock if it is prepared, "tq workers" inside slots.hpp. Raises: before the DDL and before PREPARE
@@ -46,9 +46,10 @@ namespace
 
 // Core waits this long for the sessions of a database before it gives up.
 constexpr int kStopTimeoutMs = 5000;
-// How long a worker may take to see its stop flag, before it is terminated.
+// How long a worker may take to see its stop flag, before it gets SIGTERM.
 constexpr int kGraceMs = 500;
 
+// A request_check() that is due when the transaction ends.
 struct Check
 {
 	Oid database;
@@ -65,8 +66,8 @@ struct Hooks
 	Check checks[kMaxChecks] = {};
 	int nchecks = 0;
 	// A statement under way has dropped or altered a function, or altered a schema. At its end the handlers whose
-	// function has changed are held, in the same transaction. So a rollback undoes both, no crash comes between them,
-	// and a dump has both or neither.
+	// function has changed are held (handlers/handler_function.hpp), in the same transaction. So a rollback undoes
+	// both, no crash comes between them, and a dump has both or neither.
 	bool functions_changed = false;
 	// The CREATE DATABASE under way copies a database in which tq is active.
 	bool copies_active = false;
@@ -116,6 +117,7 @@ void transaction_ends(XactEvent event, void *) noexcept
 	}
 }
 
+// False if no workers can run (tq is not preloaded, or this is a standby), or if the catalogs cannot be read.
 bool ddl_concerns_us() noexcept
 {
 	return gone_condition() != nullptr && IsUnderPostmaster && IsTransactionState() && !RecoveryInProgress();
@@ -124,7 +126,7 @@ bool ddl_concerns_us() noexcept
 // Keeps the launcher out of the database until this transaction ends, and makes it check then. The lock comes before
 // the stop. The launcher marks an entry `starting` before it tests the lock, so either it sees this lock, or
 // request_stop() sees its entry.
-void hold(Oid database)
+void lock_out_launcher(Oid database)
 {
 	LOCKTAG tag = ddl_lock_tag(database);
 
@@ -136,12 +138,12 @@ void hold(Oid database)
 
 // Stops the workers and waits until they are out of the database, for as long as core would wait. If they do not exit
 // in time, the DDL fails with core's own message, which is right: the database is being accessed.
-void hold_and_clear(Oid database)
+void lock_out_workers(Oid database)
 {
 	const core::Micros start = steady_now();
 	bool terminated = false;
 
-	hold(database);
+	lock_out_launcher(database);
 	request_stop(database, Force::none);
 	ConditionVariablePrepareToSleep(gone_condition());
 	while (!all_gone(database))
@@ -188,13 +190,13 @@ bool is_active_in(Oid database) noexcept
 	return false;
 }
 
-void tell_of_copy(const char *name)
+void report_copy(const char *name)
 {
 	ereport(NOTICE, (errmsg("tq is inactive in database \"%s\": it is a copy", name),
 					 errhint("In that database, call SELECT tq_activate() to process the copied jobs again.")));
 }
 
-void clear_by_name(const char *name)
+void lock_out_workers_of(const char *name)
 {
 	Oid database;
 
@@ -203,7 +205,7 @@ void clear_by_name(const char *name)
 	// It may be the session's own database: that can be a template, and core refuses the other cases.
 	database = get_database_oid(name, true);
 	if (OidIsValid(database) && owns_database(database))
-		hold_and_clear(database);
+		lock_out_workers(database);
 }
 
 DefElem *find_option(List *options, const char *name) noexcept
@@ -221,9 +223,9 @@ DefElem *find_option(List *options, const char *name) noexcept
 }
 
 // A worker in a long transaction holds the extension's lock, and DROP EXTENSION is about to wait for it. So the worker
-// is asked to exit early; this function need not wait, because the lock does. A segment that a restore has just made
-// becomes part of the extension, so that the drop includes it.
-void clear_for_drop_extension(const DropStmt *statement)
+// is asked to exit early. This function need not wait, because the drop waits for the lock. A segment that a restore
+// has made becomes part of the extension, so that the drop includes it.
+void before_drop_extension(const DropStmt *statement)
 {
 	ListCell *cell;
 	ExtensionRow row;
@@ -234,7 +236,7 @@ void clear_for_drop_extension(const DropStmt *statement)
 			continue;
 		if (find_extension(&row) && has_privs_of_role(GetUserId(), row.owner))
 		{
-			hold(MyDatabaseId);
+			lock_out_launcher(MyDatabaseId);
 			request_stop(MyDatabaseId, Force::long_running);
 			journal::adopt_segments(row.oid);
 		}
@@ -275,7 +277,7 @@ void before_statement(Node *statement, ProcessUtilityContext context)
 
 				state.copies_active = is_active_in(get_database_oid(source, true));
 				// The default template need not be marked as a template; then it has workers like any other database.
-				clear_by_name(source);
+				lock_out_workers_of(source);
 			}
 			break;
 		case T_AlterDatabaseStmt:
@@ -284,19 +286,19 @@ void before_statement(Node *statement, ProcessUtilityContext context)
 				auto alter = reinterpret_cast<AlterDatabaseStmt *>(statement);
 
 				if (find_option(alter->options, "tablespace") != nullptr)
-					clear_by_name(alter->dbname);
+					lock_out_workers_of(alter->dbname);
 			}
 			break;
 		case T_RenameStmt: {
 			auto rename = reinterpret_cast<RenameStmt *>(statement);
 
 			if (rename->renameType == OBJECT_DATABASE)
-				clear_by_name(rename->subname);
+				lock_out_workers_of(rename->subname);
 		}
 		break;
 		case T_DropStmt:
 			if (reinterpret_cast<DropStmt *>(statement)->removeType == OBJECT_EXTENSION)
-				clear_for_drop_extension(reinterpret_cast<DropStmt *>(statement));
+				before_drop_extension(reinterpret_cast<DropStmt *>(statement));
 			break;
 		case T_TransactionStmt:
 			if (reinterpret_cast<TransactionStmt *>(statement)->kind == TRANS_STMT_PREPARE && state.nchecks > 0)
@@ -329,7 +331,7 @@ void process_utility(PlannedStmt *planned, const char *query, bool read_only_tre
 	const char *database = IsA(planned->utilityStmt, CreatedbStmt)
 							   ? pstrdup(reinterpret_cast<CreatedbStmt *>(planned->utilityStmt)->dbname)
 							   : nullptr;
-	bool ring_after = ends_prepared_transaction(planned->utilityStmt) && ddl_concerns_us() && prepared_ddl_exists();
+	bool wakes_launcher = ends_prepared_transaction(planned->utilityStmt) && ddl_concerns_us() && prepared_ddl_exists();
 
 	state.copies_active = false;
 	if (ddl_concerns_us())
@@ -341,7 +343,7 @@ void process_utility(PlannedStmt *planned, const char *query, bool read_only_tre
 		standard_ProcessUtility(planned, query, read_only_tree, context, params, environment, dest, completion);
 
 	if (state.copies_active)
-		tell_of_copy(database);
+		report_copy(database);
 	state.copies_active = false;
 	if (state.functions_changed && ddl_concerns_us())
 	{
@@ -353,7 +355,7 @@ void process_utility(PlannedStmt *planned, const char *query, bool read_only_tre
 			hold_changed_handlers(row.oid, row.schema);
 	}
 	// The prepared transaction may have been about any database; this session does not know which.
-	if (ring_after)
+	if (wakes_launcher)
 		request_check(InvalidOid);
 }
 
@@ -370,7 +372,7 @@ void on_extension(ObjectAccessType access, Oid extension)
 
 		if (name != nullptr && strcmp(name, "tq") == 0)
 		{
-			hold(MyDatabaseId);
+			lock_out_launcher(MyDatabaseId);
 			request_stop(MyDatabaseId, Force::none);
 		}
 	}
@@ -387,7 +389,7 @@ void on_database(ObjectAccessType access, Oid database)
 	{
 		// dropdb() has checked permissions and holds the lock for which new sessions wait. It has neither counted nor
 		// (WITH FORCE) terminated the sessions yet.
-		hold_and_clear(database);
+		lock_out_workers(database);
 	}
 }
 
@@ -418,7 +420,7 @@ void install_hooks()
 	state.next_process_utility = ProcessUtility_hook;
 	ProcessUtility_hook = process_utility;
 	RegisterXactCallback(transaction_ends, nullptr);
-	set_launcher_call([] { request_check(MyDatabaseId); });
+	set_launcher_call([] { request_check(MyDatabaseId); }); // src/database includes nothing of src/processes
 }
 
 } // namespace tq

@@ -11,6 +11,6 @@ void install_hooks();
 
 // Stops the workers of a database and keeps the launcher from starting others until the transaction ends. Waits until
 // they have left, for as long as core would wait.
-void hold_and_clear(Oid database);
+void lock_out_workers(Oid database);
 
 } // namespace tq

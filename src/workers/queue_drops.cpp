@@ -28,7 +28,7 @@ bool is_idle(const Queue &q) noexcept
 	return true;
 }
 
-bool may_go(const Db &db, uint16_t slot) noexcept
+bool is_removable(const Db &db, uint16_t slot) noexcept
 {
 	const Queue &q = engine.queue(slot);
 	if (q.state != core::QueueState::closing || q.db != index_of(db))
@@ -74,7 +74,7 @@ bool delete_row(const WorkerContext &context, int32 id)
 	return gone;
 }
 
-void evict_group_slot(Db &db, uint16_t slot, int32 id) noexcept
+void free_slot(Db &db, uint16_t slot, int32 id) noexcept
 {
 	LWLockAcquire(registry_lock(), LW_EXCLUSIVE);
 	db.queue_changes.fetch_add(1);
@@ -96,7 +96,7 @@ bool finish_drops(const WorkerContext &context, Db &db)
 	for (uint32 i = 0; i < engine.limits().queues; ++i)
 	{
 		const auto slot = static_cast<uint16_t>(i);
-		if (!may_go(db, slot))
+		if (!is_removable(db, slot))
 			continue;
 		const int32 id = engine.queue(slot).id;
 		TQ_WAIT_POINT("drop-queue-before-row");
@@ -106,7 +106,7 @@ bool finish_drops(const WorkerContext &context, Db &db)
 		end_work();
 		TQ_WAIT_POINT("drop-queue-after-row");
 		if (gone)
-			evict_group_slot(db, slot, id);
+			free_slot(db, slot, id);
 	}
 	return true;
 }

@@ -17,8 +17,9 @@ namespace tq
 namespace
 {
 
-// Queue lock held; the engine has just marked the entry. Takes the entry's step and notes the operation.
-Op *note(core::Entry &e, Verb verb, const core::Engine::PrevMark &prev, State to, Micros due, bool dead) noexcept
+// Queue lock held; the engine has just marked the entry. Adds the operation that the commit publishes. The event in
+// the batch has the entry's step, so the entry gets the next one.
+Op *add_op(core::Entry &e, Verb verb, const core::Engine::PrevMark &prev, State to, Micros due, bool dead) noexcept
 {
 	Op op;
 	set_entry(&op, verb, e);
@@ -34,12 +35,13 @@ Op *note(core::Entry &e, Verb verb, const core::Engine::PrevMark &prev, State to
 	return &push_op(op);
 }
 
-// Delays the entries that a failed transaction had marked. Otherwise each pass would find them first.
-void put_off(State state, Micros until) noexcept
+// After a failure: delays the entries that may have caused it. Otherwise each pass would find them first. A lease is
+// lost at the end of the grace after its timer, so the timer is set earlier by that much.
+void delay_failed(State state, Micros until) noexcept
 {
 	for (int i = 0; i < batch.n; ++i)
 	{
-		if (!is_put_off(i))
+		if (!may_have_failed(i))
 			continue;
 		lock_queue(batch.queues[i]);
 		core::Queue &q = engine.queue(batch.queues[i]);
@@ -51,11 +53,11 @@ void put_off(State state, Micros until) noexcept
 	}
 }
 
-constexpr int kFired = 64;
+constexpr int kFired = 64;	// due entries of one call of Engine::fire_due
 constexpr int kTurn = 1024; // entries of one queue in one step
 
-// Queue lock held; fire_due has marked the entry. Journals its end: cancelled if a cancel was asked for, dead
-// otherwise.
+// Queue lock held; fire_due has marked the entry as doomed (Engine::Doom). Journals its end: cancelled if a cancel was
+// asked for, dead otherwise.
 void note_doomed(core::Entry &e, Micros now) noexcept
 {
 	const bool asked = e.has(core::kCancelAsked);
@@ -66,13 +68,15 @@ void note_doomed(core::Entry &e, Micros now) noexcept
 	if (e.has(core::kJournalFirst)) // the journal has the claim that was rolled back
 		row.attempt = e.attempt;
 	add_to_batch(e, row);
-	note(e, asked ? Verb::cancel : Verb::kill, {Verb::none, 0}, State::terminal, core::kNever, !asked);
+	add_op(e, asked ? Verb::cancel : Verb::kill, {Verb::none, 0}, State::terminal, core::kNever, !asked);
 }
 
+// A job of the queue is doomed after this many rolled-back claims in a row, as after this many attempts. fire_due looks
+// at the job's own number itself. Entry::aborts is a byte.
 int aborts_allowed(uint16_t slot) noexcept { return std::min(attempts_allowed(0, slot), UINT8_MAX); }
 
-// Fires the next due jobs, the first of which must not start again: such jobs end. The transaction begins first, so
-// that nothing can fail between marking and noting.
+// Fires the next due jobs, and ends those that are doomed. The transaction begins first, so that nothing can fail
+// between the mark and its operation.
 bool end_doomed(const WorkerContext &context, Db &db, uint16_t slot, Micros now, int aborts)
 {
 	core::Ref refs[kFired];
@@ -120,13 +124,13 @@ bool fire_timers(const WorkerContext &context, Db &db)
 			lock_queue(slot);
 			more = engine.fire_due(engine.queue(slot), now, kFired, &doomed) == kFired;
 			unlock_queue(slot);
-			if (doomed.n > 0)
+			if (doomed.n > 0) // fire_due has stopped at a doomed job, others may follow
 			{
 				const Tried went = try_batch([&] { return end_doomed(context, db, slot, now, aborts); });
 				if (went == Tried::refused)
 					return false;
 				if (went == Tried::failed)
-					put_off(State::delayed, now + kPutOff);
+					delay_failed(State::delayed, now + kRetryDelay);
 				more = true;
 			}
 		}
@@ -143,7 +147,7 @@ bool collect_expired(uint16_t slot) noexcept
 	core::LockedSegments locked{.until = blocked_untils(), .now = mono_now()};
 	TQ_WAIT_POINT_NOFAIL("expire-before-lock");
 	lock_queue(slot);
-	const Micros now = wall_now(); // not before the time of a claim that has set a job aside
+	const Micros now = wall_now(); // under the lock, so no event is earlier than the job's expiry
 	const int n = engine.collect_expired(engine.queue(slot), now, kBatch - batch.n, my_proc, refs, &locked);
 	for (int i = 0; i < n; ++i)
 	{
@@ -151,7 +155,7 @@ bool collect_expired(uint16_t slot) noexcept
 		journal::EventRow row = event_of(e, journal::EventType::expired, now);
 		row.reason = journal::kReasonNotStarted;
 		add_to_batch(e, row);
-		note(e, Verb::expire, {Verb::none, 0}, State::terminal, core::kNever, false);
+		add_op(e, Verb::expire, {Verb::none, 0}, State::terminal, core::kNever, false);
 	}
 	unlock_queue(slot);
 	return !locked.skipped;
@@ -179,16 +183,17 @@ bool expire_jobs(const WorkerContext &context, Db &db)
 namespace
 {
 
-// A job with its own retry policy that is retried after a lost lease.
-struct Again
+// A job that is retried after a lost lease by its own retry policy. The policy is in its row, which is read later,
+// without the queue lock.
+struct OwnRetry
 {
 	Op *op;
 	int row;
 	core::Entry entry;
 };
 
-Again again[kBatch];
-int nagain = 0;
+OwnRetry own_retries[kBatch];
+int n_own_retries = 0;
 
 const char *why_lost(const core::Entry &e) noexcept
 {
@@ -199,7 +204,8 @@ const char *why_lost(const core::Entry &e) noexcept
 	return e.has(core::kCancelAsked) ? journal::kReasonNotStopped : journal::kReasonTimeout;
 }
 
-// Queue lock held; the entry was marked `lose`. Decides everything that does not depend on the job's row.
+// Queue lock held; the entry was marked `lose`. Decides everything that does not depend on the job's row. `undone`: the
+// journal has the claim although its transaction was rolled back (Queue::careful). Such a claim is no attempt.
 void lose(core::Entry &e, const core::Engine::PrevMark &prev, Micros now) noexcept
 {
 	using journal::EventType;
@@ -226,14 +232,14 @@ void lose(core::Entry &e, const core::Engine::PrevMark &prev, Micros now) noexce
 	if (goes_on)
 	{
 		const core::Entry copy = e;
-		Op *op = note(e, Verb::lose, prev, delay > 0 ? State::delayed : State::ready,
-					  delay > 0 ? now + delay : core::kNever, false);
+		Op *op = add_op(e, Verb::lose, prev, delay > 0 ? State::delayed : State::ready,
+						delay > 0 ? now + delay : core::kNever, false);
 		op->count_attempt = !undone;
 		if (e.has(core::kOwnRetry) && !undone)
-			again[nagain++] = Again{op, batch.n - 1, copy};
+			own_retries[n_own_retries++] = OwnRetry{op, batch.n - 1, copy};
 	}
 	else
-		note(e, Verb::lose, prev, State::terminal, core::kNever, type != EventType::cancelled);
+		add_op(e, Verb::lose, prev, State::terminal, core::kNever, type != EventType::cancelled);
 }
 
 // The delay by the job's own policy. -1 if its row cannot be read: then the queue's policy applies, because one bad row
@@ -249,11 +255,11 @@ Micros own_delay(Db &db, const core::Entry &e)
 	return delay;
 }
 
-void decide_again(Db &db)
+void apply_own_retries(Db &db)
 {
-	for (int i = 0; i < nagain; ++i)
+	for (int i = 0; i < n_own_retries; ++i)
 	{
-		const Again &a = again[i];
+		const OwnRetry &a = own_retries[i];
 		const Micros now = batch.rows[a.row].at;
 		const Micros delay = own_delay(db, a.entry);
 		if (delay < 0)
@@ -271,12 +277,12 @@ bool collect_lost(uint16_t slot) noexcept
 	core::Ref refs[kBatch];
 	core::Engine::PrevMark marks[kBatch];
 	lock_queue(slot);
-	const Micros now = wall_now(); // not before the claim of a lease that was revoked at once
+	const Micros now = wall_now(); // under the lock, so no event is earlier than the claim
 	const core::Engine::LossTerms terms{.until = mono_now() - grace_of(q), .max = kBatch - batch.n, .owner = my_proc,
 										.strict = strict_timeout_of(q.settings).value != 0};
 	const int n = engine.collect_lost(q, terms, refs, marks);
 	if (batch.n == 0)
-		nagain = 0;
+		n_own_retries = 0;
 	for (int i = 0; i < n; ++i)
 		lose(engine.entry(refs[i]), marks[i], now);
 	unlock_queue(slot);
@@ -285,19 +291,20 @@ bool collect_lost(uint16_t slot) noexcept
 
 void write_lost(Db &db)
 {
-	lock_segments(db);
+	lock_segments(db); // before rows are read
 	if (batch.n > 0)
-		decide_again(db);
+		apply_own_retries(db);
 	TQ_WAIT_POINT("reap-after-mark");
 	append_batch(db);
 	TQ_WAIT_POINT("reap-before-commit");
 	end_work();
 }
 
-// Ends the revoked leases of workers. A walk reads the lease trees of all queues, so walks take a fraction of the time,
-// however often roles release their workers. But a walk that the machine delayed delays the next by a second at most.
+// Ends the leases of clients' workers that were revoked (Worker::revoked). A walk reads the lease trees of all queues.
+// The pause after a walk is a multiple of its length, so that walks take little of the scheduler's time, however often
+// roles release their workers. The pause is a second at most, since the machine may have delayed the walk.
 constexpr int kMostAtOnce = 512; // workers
-constexpr int kWalkShare = 16;	 // of the time, one part
+constexpr int kPausePerWalk = 16; // in lengths of the walk
 Micros next_walk = 0;
 
 void end_revoked(Db &db) noexcept
@@ -318,12 +325,12 @@ void end_revoked(Db &db) noexcept
 	});
 	TQ_WAIT_POINT_NOFAIL("revoke-before-end");
 	end_revocations(list, n);
-	next_walk = mono_now() + std::min(kWalkShare * (steady_now() - began), core::kSecond);
+	next_walk = mono_now() + std::min(kPausePerWalk * (steady_now() - began), core::kSecond);
 }
 
 DueWork lost_leases = {"tq: taking back lost leases",
 					   [](const core::Queue &q) noexcept { return has_lost(q, mono_now()); }, collect_lost, write_lost,
-					   []() noexcept { put_off(State::running, mono_now() + kPutOff); }};
+					   []() noexcept { delay_failed(State::running, mono_now() + kRetryDelay); }};
 
 } // namespace
 
@@ -344,9 +351,10 @@ struct Logged
 	uint16_t queue;
 };
 Logged logged[kBatch];
-bool awaited = false; // by a claiming transaction
+bool claimant_waits = false; // the transaction of one of the claims waits (journal_first in jobs/claims.cpp)
 
-// Returns the claims to their lists: their events could not be written, or this process exits before writing them.
+// The events could not be written, or this process exits before that. Engine::change puts a claim without kLogged back
+// on its queue's list.
 void unlog(int, Datum)
 {
 	for (int i = 0; i < batch.n; ++i)
@@ -361,8 +369,8 @@ void unlog(int, Datum)
 	}
 }
 
-// Tells the transactions that wait for it that their claims are journalled.
-void let_go() noexcept
+// Wakes the transactions that wait for their claims to be journalled.
+void wake_claimants() noexcept
 {
 	for (int i = 0; i < batch.n; ++i)
 	{
@@ -376,10 +384,11 @@ void let_go() noexcept
 		}
 		unlock_queue(logged[i].queue);
 	}
-	awaited = false;
+	claimant_waits = false;
 }
 
-// The list is in the order of the claims. A claim from before the clock was set back must not delay later ones.
+// When claims are journalled: `delay_of` after they were made, at once in a careful queue. The list is in the order of
+// the claims. A claim from before the clock was set back must not delay later ones.
 struct ClaimTimes
 {
 	Micros now, before;
@@ -418,7 +427,7 @@ bool collect_claims(uint16_t slot) noexcept
 			continue;
 		}
 		logged[batch.n] = Logged{r, e.id, e.lease, slot};
-		awaited = awaited || e.has(core::kJournalFirst);
+		claimant_waits = claimant_waits || e.has(core::kJournalFirst);
 		journal::EventRow row = event_of(e, journal::EventType::claimed, e.claimed_at);
 		row.step = e.step - 1 - e.after_claim;
 		row.lease_until = e.claimed_at + static_cast<Micros>(e.lease_ms) * 1000;
@@ -438,16 +447,16 @@ void write_claims(Db &db)
 		TQ_WAIT_POINT("claimlog-before-insert");
 		append_batch(db);
 		TQ_WAIT_POINT("claimlog-before-commit");
-		end_work(!awaited);
+		end_work(!claimant_waits);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(unlog, static_cast<Datum>(0));
-	if (awaited)
-		let_go();
+	if (claimant_waits)
+		wake_claimants();
 	TQ_WAIT_POINT("claimlog-after-commit");
 	db.claims_logged.fetch_add(batch.n, std::memory_order_relaxed);
 }
 
-// After a failure the claims are back on their lists.
+// Needs no delay_failed: after a failure the claims are back on their lists.
 DueWork claims = {"tq: journalling claims", claim_is_due, collect_claims, write_claims};
 
 } // namespace
@@ -461,9 +470,13 @@ void plan_due_work(const Db &db, uint16_t slot, Micros *wall, Micros *mono) noex
 	const core::Queue &q = engine.queue(slot);
 	const Micros now = mono_now();
 	const auto sooner = [slot, now, mono](const DueWork &work, Micros at, Micros *plan) {
-		const Micros rests = rests_until(work, slot);
-		if (at != core::kNever)
-			rests > now ? *mono = std::min(*mono, rests) : *plan = std::min(*plan, at);
+		const Micros retry = retry_time(work, slot);
+		if (at == core::kNever)
+			return;
+		if (retry > now)
+			*mono = std::min(*mono, retry);
+		else
+			*plan = std::min(*plan, at);
 	};
 	const Micros lease = q.next_lease.load(), claim = q.next_claim.load();
 	sooner(expiries, q.next_expiry.load(), wall);

@@ -1,4 +1,4 @@
-// The scheduler's work on entries: timers that are due, lost leases, claims to journal.
+// The scheduler's work on the entries of jobs: timers that are due, lost leases, expiry, claims to journal.
 // Regime: PG. Each returns false if the extension is gone. Locks: queue locks.
 #pragma once
 
@@ -11,7 +11,8 @@ namespace tq
 // Delayed jobs that are due become ready. Jobs whose claims were always rolled back are journalled dead (H15).
 bool fire_timers(const WorkerContext &context, Db &db);
 
-// Does the same for jobs that only become ready. Needs no transaction, so it may run inside another one.
+// Does the same for jobs that only become ready. Needs no transaction, so it may run inside another one. In a queue it
+// stops at the first job that fire_timers() has to end.
 void fire_simple_timers(Db &db) noexcept;
 
 // Ends leases and attempts past their deadline. Their end is journalled and flushed; then each job is offered again,

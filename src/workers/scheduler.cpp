@@ -43,9 +43,9 @@ enum class Step : uint8
 	fetch,
 	drops,
 	manage_pool,
-	news,
+	notifications,
 };
-constexpr int kSteps = static_cast<int>(Step::news) + 1;
+constexpr int kSteps = static_cast<int>(Step::notifications) + 1;
 
 struct Pause
 {
@@ -53,7 +53,7 @@ struct Pause
 	Micros length;
 };
 
-constexpr Micros kRoomInterval = 10000;
+constexpr Micros kMemoryInterval = 10000;
 
 // What this process remembers. Times are monotonic.
 struct Scheduler
@@ -62,8 +62,8 @@ struct Scheduler
 	bool begun = false; // begin() has succeeded
 	// When to check again for free memory, and the interval after that check. Set when a lane without jobs to offer
 	// found memory full. The check is needed because the end of a job sends no wakeup.
-	Micros next_room = core::kNever;
-	Micros room_interval = kRoomInterval;
+	Micros next_memory_check = core::kNever;
+	Micros memory_interval = kMemoryInterval;
 	// The same for delayed jobs that did not fit: they are also tried at this time. They are tried when they are due,
 	// too, because a due job needs no space here.
 	Micros next_timers = core::kNever;
@@ -119,13 +119,13 @@ Micros read_timers_at(const Db &db) noexcept
 bool fetch(const WorkerContext &context, Db &db)
 {
 	const Micros now = wall_now();
-	if (state.next_room <= mono_now())
+	if (state.next_memory_check <= mono_now())
 	{
-		const bool room = memory_available();
-		if (room)
+		const bool available = memory_available();
+		if (available)
 			db.refill.store(true);
-		state.room_interval = room ? kRoomInterval : std::min(state.room_interval * 2, 10 * kRoomInterval);
-		state.next_room = mono_now() + state.room_interval;
+		state.memory_interval = available ? kMemoryInterval : std::min(state.memory_interval * 2, 10 * kMemoryInterval);
+		state.next_memory_check = mono_now() + state.memory_interval;
 	}
 	const bool timers = read_timers_at(db) <= now || state.next_timers <= mono_now();
 	const bool lanes = db.refill.exchange(false);
@@ -149,9 +149,9 @@ bool fetch(const WorkerContext &context, Db &db)
 	{
 		bool starved = false;
 		refill(db, &starved, fire_simple_timers);
-		state.next_room = starved ? mono_now() + state.room_interval : core::kNever;
+		state.next_memory_check = starved ? mono_now() + state.memory_interval : core::kNever;
 		if (!starved)
-			state.room_interval = kRoomInterval;
+			state.memory_interval = kMemoryInterval;
 	}
 	end_work();
 	return true;
@@ -273,7 +273,8 @@ long plan(Db &db, Micros next_second)
 	wall = std::min(wall, read_timers_at(db));
 	const FiringPlan firing = firing_plan(db);
 	wall = std::min(wall, firing.wall);
-	mono = std::min({mono, firing.mono, next_resolve(), next_revocation(db), state.next_room, state.next_timers});
+	mono =
+		std::min({mono, firing.mono, next_resolve(), next_revocation(db), state.next_memory_check, state.next_timers});
 	db.plan_wall.store(wall);
 	db.plan_mono.store(mono);
 	// changes before the plan was published did not wake the scheduler
@@ -365,7 +366,7 @@ void run_scheduler(const WorkerContext &context)
 			!guarded(Step::claims, journal_claims, context, *db) || !guarded(Step::fetch, fetch, context, *db) ||
 			!guarded(Step::drops, finish_drops, context, *db) ||
 			!guarded(Step::manage_pool, manage_pool, context, *db) ||
-			!guarded(Step::news, send_notifications, context, *db))
+			!guarded(Step::notifications, send_notifications, context, *db))
 			return;
 		const Micros mono = mono_now();
 		const bool first_job = !first_job_seen && zero_takes_jobs(*db);

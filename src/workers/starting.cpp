@@ -122,7 +122,7 @@ bool launch(Known *known, Kind kind, int number = 0, Oid role = InvalidOid)
 		return false;
 	}
 
-	// Tested after the entry says `starting`; see hold() in lifecycle_hooks.cpp.
+	// Tested after the entry says `starting`; see lock_out_launcher() in lifecycle_hooks.cpp.
 	if (ddl_under_way(known->database))
 	{
 		if (kind != Kind::executor)
