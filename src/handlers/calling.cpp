@@ -63,7 +63,7 @@ bool judge_function(const WorkerContext &context, Attempt *a)
 	a->judgment = judge(*a->handler, job_type_in(context.extension_schema));
 	if (a->judgment.why != nullptr)
 		a->judgment.why = MemoryContextStrdup(self.attempt_context, a->judgment.why);
-	return a->judgment.standing == FunctionState::good;
+	return a->judgment.state == FunctionState::good;
 }
 
 void check_function(const WorkerContext &context, Attempt *a)

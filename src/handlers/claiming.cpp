@@ -67,7 +67,7 @@ bool claim(const WorkerContext &context, Handler *h, Attempt *a)
 	TQ_WAIT_POINT("executor-before-claim");
 	const Queue &q = engine.queue(h->queue);
 	const uint32 generation = q.generation;
-	std::atomic_thread_fence(std::memory_order_acquire);
+	std::atomic_thread_fence(std::memory_order_acquire);   // pairs with Engine::init_queue
 	if (q.db != index_of(*self.db) || q.id != h->queue_id) // dropped meanwhile; another queue has the slot
 	{
 		end_work();

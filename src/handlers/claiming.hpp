@@ -7,8 +7,8 @@
 namespace tq
 {
 
-// Claims a job for a handler and journals the claim in one transaction. False if there is no job, or if the extension
-// is gone.
+// Claims a job for a handler and journals the claim in one transaction. False if there is no job, or if the queue or
+// the extension is gone.
 bool claim(const WorkerContext &context, Handler *h, Attempt *a);
 
 } // namespace tq

@@ -54,13 +54,13 @@ Handler *engage(const WorkerContext &context)
 {
 	const Micros now = wall_now();
 	const int n = runnable(*self.db, &handlers, now);
-	const int places = std::min(guc::executors, executor_entries());
+	const int allowed = std::min(guc::executors, executor_entries());
 	for (int i = 0; i < handlers.n; ++i)
 	{
 		const int at = (next_handler + i) % handlers.n;
 		Handler &h = handlers.list[at];
 		if (h.role != context.role || is_held(h, now) || !find_queue(*self.db, &h) || !has_work(h, false) ||
-			!executor_engage(h.id, h.max, queue_limit(h), places, handlers.ids, n))
+			!executor_engage(h.id, h.max, queue_limit(h), allowed, handlers.ids, n))
 			continue;
 		next_handler = at + 1;
 		return &h;
@@ -111,14 +111,14 @@ Done work(const WorkerContext &context, Handler *h)
 	{
 		self.attempt_open = 0;
 		note_problem(context, h, error->message != nullptr ? error->message : "?",
-					 attempt.judgment.standing == FunctionState::held);
+					 attempt.judgment.state == FunctionState::held);
 		return self.leaving ? Done::leave : Done::nothing;
 	}
 	if (!claimed)
 		return Done::nothing;
 	const bool stays = run(context, &attempt);
-	if (attempt.judgment.standing != FunctionState::good)
-		note_problem(context, h, attempt.judgment.why, attempt.judgment.standing == FunctionState::held);
+	if (attempt.judgment.state != FunctionState::good)
+		note_problem(context, h, attempt.judgment.why, attempt.judgment.state == FunctionState::held);
 	return stays ? Done::job : Done::leave;
 }
 

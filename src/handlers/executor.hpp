@@ -33,7 +33,7 @@ struct ExecutorSelf
 	char name[32];
 	MemoryContext attempt_context;
 	// SIGTERM, as seen by its handler.
-	volatile sig_atomic_t attempt_open; // a job is held
+	volatile sig_atomic_t attempt_open; // 0: no job; 1: claimed or running; then kEnding, see running.cpp
 	volatile sig_atomic_t leaving;		// asked to terminate
 };
 extern ExecutorSelf self;

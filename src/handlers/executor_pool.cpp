@@ -24,19 +24,19 @@ constexpr Micros kTurn = core::kSecond;
 // role waits this long.
 constexpr Micros kPatience = 5 * core::kSecond;
 
-// What this process remembers of an executor entry.
-struct Place
+// What this process remembers of an executor's entry in the slot table.
+struct PoolEntry
 {
-	ExecutorView now;
-	bool woken;			  // in this pass
-	int64 lease;		  // of the attempt that it was interrupted for
-	Micros interrupted;	  // monotonic
-	bool terminated;
-	int64 taken; // lease of the attempt for which take_from_most terminated it
-	Micros dismissed; // steady_now
+	ExecutorView now;		 // the entry in this pass
+	bool woken;				 // in this pass
+	int64 interrupted_lease; // of the attempt that interrupt() has interrupted,
+	Micros interrupted_at;	 // when (monotonic),
+	bool terminated;		 // and whether it has sent SIGTERM as well
+	int64 terminated_lease;	 // of the attempt that terminate_one_of_most() has ended
+	Micros dismissed_at;	 // steady_now
 };
 
-// A role whose executors do not start, or find no entry. The pause grows each time.
+// A role whose executors failed, or found no free background worker. The pause grows with each failure.
 struct PoolPause
 {
 	Oid role;
@@ -48,8 +48,8 @@ constexpr int kMaxPauses = 32;
 struct ExecutorPool
 {
 	Handlers handlers = {};
-	Place *places = nullptr;
-	int nplaces = 0;
+	PoolEntry *entries = nullptr;
+	int nentries = 0;
 	Micros short_since = 0; // monotonic; since when a role without an executor waits for an entry; 0: none waits
 	bool is_short = false;	// in this pass
 	bool is_full = false;	// in this pass: a job waits because all executors are at work
@@ -79,25 +79,25 @@ bool is_paused(Oid role, Micros mono) noexcept
 	return p != nullptr && p->until > mono;
 }
 
-bool is_there(const Place &p) noexcept { return p.now.worker.stage != Stage::none; }
-bool is_coming(const Place &p) noexcept { return is_there(p) && p.now.worker.stage != Stage::ready; }
-bool is_idle(const Place &p) noexcept
+bool is_in_use(const PoolEntry &p) noexcept { return p.now.worker.stage != Stage::none; }
+bool is_starting(const PoolEntry &p) noexcept { return is_in_use(p) && p.now.worker.stage != Stage::ready; }
+bool is_idle(const PoolEntry &p) noexcept
 {
 	return p.now.worker.stage == Stage::ready && !p.now.worker.stopping && p.now.handler == 0;
 }
 
 template <class Which> int count(Which &&which) noexcept
 {
-	return static_cast<int>(std::count_if(state.places, state.places + state.nplaces, which));
+	return static_cast<int>(std::count_if(state.entries, state.entries + state.nentries, which));
 }
 
 int present(Oid role) noexcept
 {
-	return count([role](const Place &p) noexcept { return is_there(p) && p.now.role == role; });
+	return count([role](const PoolEntry &p) noexcept { return is_in_use(p) && p.now.role == role; });
 }
 
 // Why the role cannot have a session; null if no reason is known. Needs a transaction.
-const char *against(Oid role)
+const char *why_no_session(Oid role)
 {
 	if (!OidIsValid(role))
 		return kUnknownRole;
@@ -112,14 +112,15 @@ const char *against(Oid role)
 	return why;
 }
 
-// Records for all handlers of a role why they cannot run. False if the extension is gone.
-bool blame(const WorkerContext &context, Db &db, Oid role, bool only_if_known, bool *blamed)
+// Records for all handlers of a role why they cannot run. `only_if_known`: not if the reason is only in the server log.
+// False if the extension is gone.
+bool record_problem(const WorkerContext &context, Db &db, Oid role, bool only_if_known, bool *recorded)
 {
 	if (!begin_work(context, "tq: looking at the roles of handlers"))
 		return false;
-	const char *why = against(role);
-	*blamed = why != nullptr || !only_if_known;
-	for (int i = 0; *blamed && i < state.handlers.n; ++i)
+	const char *why = why_no_session(role);
+	*recorded = why != nullptr || !only_if_known;
+	for (int i = 0; *recorded && i < state.handlers.n; ++i)
 		if (state.handlers.list[i].role == role)
 			write_problem(db, state.handlers.list[i],
 						  why != nullptr ? why
@@ -128,15 +129,15 @@ bool blame(const WorkerContext &context, Db &db, Oid role, bool only_if_known, b
 	return true;
 }
 
-// Evaluates how executors ended. False if the extension is gone.
-bool settle(const WorkerContext &context, Db &db, int slot, Micros mono)
+// Reads how executors have ended, and sets the pauses of their roles. False if the extension is gone.
+bool process_exits(const WorkerContext &context, Db &db, int slot, Micros mono)
 {
-	for (int n = 0; n < state.nplaces; ++n)
+	for (int n = 0; n < state.nentries; ++n)
 	{
-		const ExecutorView &e = state.places[n].now;
+		const ExecutorView &e = state.entries[n].now;
 		if (e.worker.stage != Stage::none || e.worker.outcome == ExitOutcome::none)
 			continue;
-		bool blamed = false;
+		bool recorded = false;
 		switch (take_outcome(slot, Kind::executor, n))
 		{
 			case ExitOutcome::failed: {
@@ -145,7 +146,7 @@ bool settle(const WorkerContext &context, Db &db, int slot, Micros mono)
 								? core::kSecond
 								: std::clamp<Micros>(p->length * 2, core::kSecond, 60 * core::kSecond);
 				p->until = mono + p->length;
-				if (e.worker.healthy_ms == 0 && !blame(context, db, e.role, false, &blamed))
+				if (e.worker.healthy_ms == 0 && !record_problem(context, db, e.role, false, &recorded))
 					return false;
 			}
 			break;
@@ -164,25 +165,25 @@ bool settle(const WorkerContext &context, Db &db, int slot, Micros mono)
 	return true;
 }
 
-// Does the attempt still hold its lease, and was it asked to stop?
-enum class ExecutorState : uint8
+// Does an attempt still hold its lease (else `lost`), and was it asked to stop?
+enum class AttemptState : uint8
 {
 	good,
 	asked,
 	lost,
 };
 
-ExecutorState standing(const Db &db, int64 job, int64 lease) noexcept
+AttemptState state_of_attempt(const Db &db, int64 job, int64 lease) noexcept
 {
 	uint16_t queue = 0;
 	const core::Ref ref = engine.find(index_of(db), job, &queue);
 	if (ref == core::kNil)
-		return ExecutorState::lost;
-	ExecutorState s = ExecutorState::lost;
+		return AttemptState::lost;
+	AttemptState s = AttemptState::lost;
 	lock_queue(queue);
 	const core::Entry &e = engine.entry(ref);
 	if (engine.is(engine.queue(queue), ref, job) && e.state == State::running && e.lease == lease)
-		s = e.has(core::kCancelAsked) ? ExecutorState::asked : ExecutorState::good;
+		s = e.has(core::kCancelAsked) ? AttemptState::asked : AttemptState::good;
 	unlock_queue(queue);
 	return s;
 }
@@ -190,25 +191,25 @@ ExecutorState standing(const Db &db, int64 job, int64 lease) noexcept
 // Interrupts executors whose job was asked to stop, or whose lease is lost.
 void interrupt(const Db &db, int slot, Micros mono) noexcept
 {
-	for (int n = 0; n < state.nplaces; ++n)
+	for (int n = 0; n < state.nentries; ++n)
 	{
-		Place &p = state.places[n];
+		PoolEntry &p = state.entries[n];
 		if (p.now.worker.stage != Stage::ready || p.now.lease == 0)
 			continue;
-		const ExecutorState s = standing(db, p.now.job, p.now.lease);
-		if (s == ExecutorState::good)
+		const AttemptState s = state_of_attempt(db, p.now.job, p.now.lease);
+		if (s == AttemptState::good)
 			continue;
-		if (p.lease != p.now.lease)
+		if (p.interrupted_lease != p.now.lease)
 		{
-			p.lease = p.now.lease;
-			p.interrupted = mono;
+			p.interrupted_lease = p.now.lease;
+			p.interrupted_at = mono;
 			p.terminated = false;
-			signal_executor(slot, n, p.lease, SIGINT);
+			signal_executor(slot, n, p.interrupted_lease, SIGINT);
 		}
-		else if (s == ExecutorState::lost && !p.terminated && mono - p.interrupted > kPatience)
+		else if (s == AttemptState::lost && !p.terminated && mono - p.interrupted_at > kPatience)
 		{
 			p.terminated = true;
-			signal_executor(slot, n, p.lease, SIGTERM);
+			signal_executor(slot, n, p.interrupted_lease, SIGTERM);
 		}
 	}
 }
@@ -216,19 +217,19 @@ void interrupt(const Db &db, int slot, Micros mono) noexcept
 void dismiss(int slot, int n) noexcept
 {
 	dismiss_executor(slot, n);
-	if (!state.places[n].now.worker.stopping)
-		state.places[n].dismissed = steady_now();
-	state.places[n].now.worker.stopping = true;
+	if (!state.entries[n].now.worker.stopping)
+		state.entries[n].dismissed_at = steady_now();
+	state.entries[n].now.worker.stopping = true;
 }
 
 // Dismisses executors beyond the allowed number, idle ones first.
 void dismiss_surplus(int slot, int allowed) noexcept
 {
-	const auto stays = [](const Place &p) noexcept { return is_there(p) && !p.now.worker.stopping; };
+	const auto stays = [](const PoolEntry &p) noexcept { return is_in_use(p) && !p.now.worker.stopping; };
 	int surplus = count(stays) - allowed;
 	for (int round = 0; round < 2; ++round)
-		for (int n = 0; n < state.nplaces && surplus > 0; ++n)
-			if (stays(state.places[n]) && (round == 1 || is_idle(state.places[n])))
+		for (int n = 0; n < state.nentries && surplus > 0; ++n)
+			if (stays(state.entries[n]) && (round == 1 || is_idle(state.entries[n])))
 			{
 				--surplus;
 				dismiss(slot, n);
@@ -238,31 +239,32 @@ void dismiss_surplus(int slot, int allowed) noexcept
 // Terminates the executor with the latest attempt of the role that has most executors, if it has two or more. Its job
 // is released, and the attempt is not counted. So no role keeps all executors with long jobs, and no role loses its
 // last one.
-void take_from_most(int slot) noexcept
+void terminate_one_of_most(int slot) noexcept
 {
 	int victim = -1;
 	int most = 1;
-	for (int n = 0; n < state.nplaces; ++n)
+	for (int n = 0; n < state.nentries; ++n)
 	{
-		const Place &p = state.places[n];
-		if (p.now.worker.stage != Stage::ready || p.now.lease == 0 || p.taken == p.now.lease)
+		const PoolEntry &p = state.entries[n];
+		if (p.now.worker.stage != Stage::ready || p.now.lease == 0 || p.terminated_lease == p.now.lease)
 			continue;
 		const int of_role = present(p.now.role);
 		if (of_role < most || of_role < 2 ||
-			(of_role == most && victim >= 0 && p.now.lease < state.places[victim].now.lease))
+			(of_role == most && victim >= 0 && p.now.lease < state.entries[victim].now.lease))
 			continue;
 		most = of_role;
 		victim = n;
 	}
 	if (victim < 0)
 		return;
-	state.places[victim].taken = state.places[victim].now.lease;
-	signal_executor(slot, victim, state.places[victim].now.lease, SIGTERM);
+	state.entries[victim].terminated_lease = state.entries[victim].now.lease;
+	signal_executor(slot, victim, state.entries[victim].now.lease, SIGTERM);
 }
 
-// All entries are in use, and this role has none. Dismisses an idle executor, or else the oldest of those that had
-// their turn. A dismissed executor may have a long job; after a while another one is dismissed as well.
-void evict_entries(int slot, Micros mono)
+// All executors that are allowed exist, and this role has none. Dismisses an idle executor, or else the oldest of those
+// that had their turn. A dismissed executor may have a long job. So after kTurn another one is dismissed as well, and
+// after kPatience one is terminated.
+void yield_executor(int slot, Micros mono)
 {
 	int victim = -1;
 	state.is_short = true;
@@ -271,21 +273,22 @@ void evict_entries(int slot, Micros mono)
 	else if (mono - state.short_since > kPatience)
 	{
 		state.short_since = mono; // the next one goes after another kPatience
-		take_from_most(slot);
+		terminate_one_of_most(slot);
 	}
 	const Micros turn_over = steady_now() - kTurn;
-	if (count([turn_over](const Place &p) noexcept {
-			return is_there(p) && p.now.worker.stopping && (p.now.handler == 0 || p.dismissed > turn_over);
+	if (count([turn_over](const PoolEntry &p) noexcept {
+			return is_in_use(p) && p.now.worker.stopping && (p.now.handler == 0 || p.dismissed_at > turn_over);
 		}) > 0)
-		return; // one is exiting
-	for (int n = 0; n < state.nplaces; ++n)
+		return; // one is exiting: it is idle, or was dismissed less than kTurn ago
+	for (int n = 0; n < state.nentries; ++n)
 	{
-		const Place &p = state.places[n];
+		const PoolEntry &p = state.entries[n];
 		if (p.now.worker.stage != Stage::ready || p.now.worker.stopping || p.woken ||
 			(!is_idle(p) && p.now.worker.since > turn_over))
 			continue;
-		if (victim < 0 || (is_idle(p) && !is_idle(state.places[victim])) ||
-			(is_idle(p) == is_idle(state.places[victim]) && p.now.worker.since < state.places[victim].now.worker.since))
+		if (victim < 0 || (is_idle(p) && !is_idle(state.entries[victim])) ||
+			(is_idle(p) == is_idle(state.entries[victim]) &&
+			 p.now.worker.since < state.entries[victim].now.worker.since))
 			victim = n;
 	}
 	if (victim >= 0)
@@ -295,8 +298,8 @@ void evict_entries(int slot, Micros mono)
 // Do as many executors run this handler's jobs, or its queue's, as may?
 bool at_limit(const Handler &h) noexcept
 {
-	const int engaged = count([&h](const Place &p) noexcept { return p.now.handler == h.id; });
-	const int by_queue = count([&h](const Place &p) noexcept { return p.now.handler >> 32 == h.id >> 32; });
+	const int engaged = count([&h](const PoolEntry &p) noexcept { return p.now.handler == h.id; });
+	const int by_queue = count([&h](const PoolEntry &p) noexcept { return p.now.handler >> 32 == h.id >> 32; });
 	return engaged >= h.max || by_queue >= queue_limit(h);
 }
 
@@ -304,41 +307,41 @@ bool at_limit(const Handler &h) noexcept
 bool leaves_to_others(const Handler &h, int allowed, int nrunnable) noexcept
 {
 	const auto runs = [](uint64 handler) noexcept {
-		return count([handler](const Place &p) noexcept { return p.now.handler == handler; }) > 0;
+		return count([handler](const PoolEntry &p) noexcept { return p.now.handler == handler; }) > 0;
 	};
-	const int engaged = count([&h](const Place &p) noexcept { return p.now.handler == h.id; });
-	const int busy = count([](const Place &p) noexcept { return p.now.handler != 0; });
+	const int engaged = count([&h](const PoolEntry &p) noexcept { return p.now.handler == h.id; });
+	const int busy = count([](const PoolEntry &p) noexcept { return p.now.handler != 0; });
 	return leaves_last_executor(h.id, engaged, allowed - busy, state.handlers.ids, nrunnable, runs);
 }
 
 // Serves a handler that has work: wakes an idle executor, or requests one more. False if the extension is gone.
-bool serve(const WorkerContext &context, Db &db, int slot, const Handler &h, int allowed, Micros mono)
+bool provide_executor(const WorkerContext &context, Db &db, int slot, const Handler &h, int allowed, Micros mono)
 {
-	for (int n = 0; n < state.nplaces; ++n)
-		if (is_idle(state.places[n]) && state.places[n].now.role == h.role && !state.places[n].woken)
+	for (int n = 0; n < state.nentries; ++n)
+		if (is_idle(state.entries[n]) && state.entries[n].now.role == h.role && !state.entries[n].woken)
 		{
-			state.places[n].woken = true;
+			state.entries[n].woken = true;
 			wake_executor(slot, n);
-			call_for(h); // a client may take the job first
+			call_for(h); // a client may take the job first; then the next one needs another look
 			return true;
 		}
-	if (count([&h](const Place &p) noexcept { return is_coming(p) && p.now.role == h.role; }) > 0 ||
+	if (count([&h](const PoolEntry &p) noexcept { return is_starting(p) && p.now.role == h.role; }) > 0 ||
 		is_paused(h.role, mono))
 		return true;
-	if (count(is_there) >= allowed)
+	if (count(is_in_use) >= allowed)
 	{
 		state.is_full = state.is_full || count(is_idle) == 0;
 		if (present(h.role) == 0)
-			evict_entries(slot, mono);
+			yield_executor(slot, mono);
 		return true;
 	}
-	bool blamed = false;
-	if (!blame(context, db, h.role, true, &blamed))
+	bool recorded = false;
+	if (!record_problem(context, db, h.role, true, &recorded))
 		return false;
-	if (blamed || !request_executor(slot, h.role))
+	if (recorded || !request_executor(slot, h.role))
 		return true;
-	for (int n = 0; n < state.nplaces; ++n)
-		state.places[n].now = executor_view(slot, n);
+	for (int n = 0; n < state.nentries; ++n)
+		state.entries[n].now = executor_view(slot, n);
 	return true;
 }
 
@@ -358,22 +361,22 @@ bool manage_pool(const WorkerContext &context, Db &db)
 	const int slot = find_slot(context.database);
 	if (slot < 0)
 		return true;
-	if (state.places == nullptr)
+	if (state.entries == nullptr)
 	{
-		state.nplaces = executor_entries();
-		state.places = static_cast<Place *>(
-			MemoryContextAllocZero(TopMemoryContext, sizeof(Place) * static_cast<Size>(state.nplaces + 1)));
+		state.nentries = executor_entries();
+		state.entries = static_cast<PoolEntry *>(
+			MemoryContextAllocZero(TopMemoryContext, sizeof(PoolEntry) * static_cast<Size>(state.nentries + 1)));
 	}
 	const Micros mono = mono_now();
-	for (int n = 0; n < state.nplaces; ++n)
+	for (int n = 0; n < state.nentries; ++n)
 	{
-		state.places[n].now = executor_view(slot, n);
-		state.places[n].woken = false;
+		state.entries[n].now = executor_view(slot, n);
+		state.entries[n].woken = false;
 	}
-	if (!settle(context, db, slot, mono))
+	if (!process_exits(context, db, slot, mono))
 		return false;
 	interrupt(db, slot, mono);
-	const int allowed = std::min(guc::executors, state.nplaces);
+	const int allowed = std::min(guc::executors, state.nentries);
 	dismiss_surplus(slot, allowed);
 	if (allowed == 0)
 		return true;
@@ -391,7 +394,7 @@ bool manage_pool(const WorkerContext &context, Db &db)
 				continue; // one of its executors claims the next job
 			if (leaves_to_others(h, allowed, nrunnable))
 				state.is_full = true;
-			else if (!serve(context, db, slot, h, allowed, mono))
+			else if (!provide_executor(context, db, slot, h, allowed, mono))
 				return false;
 		}
 	if (!state.is_short)

@@ -9,7 +9,8 @@
 namespace tq
 {
 
-// A step of the scheduler; false if the extension is gone.
+// A step of the scheduler: a pass over the executors of the database, then over its handlers. False if the extension is
+// gone.
 bool manage_pool(const WorkerContext &context, Db &db);
 
 } // namespace tq

@@ -250,7 +250,7 @@ void hold_changed_handlers(Oid extension, Oid schema)
 	for (const Row &r : read_rows("EXISTS (SELECT FROM tq.meta WHERE system_identifier = $1 AND database = $2)"))
 	{
 		const Judgment j = judge(r.f, job_type);
-		if (j.standing == FunctionState::held)
+		if (j.state == FunctionState::held)
 			write_hold(r, j.why);
 	}
 	leave_restricted(scope);
@@ -278,7 +278,7 @@ void bind_handlers(Oid extension, Oid schema, bool only_unbound)
 			ReleaseSysCache(tuple);
 		}
 		const Judgment j = judge(r.f, job_type);
-		if (j.standing == FunctionState::held)
+		if (j.state == FunctionState::held)
 			write_hold(row, j.why);
 		else if (r.f.function_oid != row.f.function_oid || r.f.owner != row.f.owner)
 			bind(r, r.f.owner, r.f.function_oid);

@@ -28,12 +28,12 @@ enum class FunctionState : uint8
 {
 	good,
 	paused, // may not be called now
-	held,	// is not the registered one; only tq_handle ends this
+	held,	// is not the registered one; only tq_handle ends this (docs/guides/handlers.md)
 };
 
 struct Judgment
 {
-	FunctionState standing;
+	FunctionState state;
 	const char *why; // null: good
 	Oid function;
 	bool returns_void;

@@ -43,8 +43,8 @@ HandlerOptions parse(const Handler &h, Jsonb *options)
 	return out;
 }
 
-// Sets the kinds of each handler: its own, or all for which its queue has another handler. Handlers of a queue are
-// adjacent; the one without a kind comes first.
+// Sets `kinds` of each handler. A handler with a kind runs this kind. A handler without one runs all kinds except those
+// of its queue's other handlers (`except`). Handlers of a queue are adjacent, and the one without a kind comes first.
 void assign_kinds(Handlers *handlers)
 {
 	const Handler *const end = handlers->list + handlers->n;
@@ -60,7 +60,7 @@ void assign_kinds(Handlers *handlers)
 			MemoryContextAlloc(handlers->context, sizeof(uint64) * static_cast<Size>(last - first + 1)));
 		h.nkinds = 0;
 		for (; first != last; ++first)
-			if (first->kind != nullptr) // two rows without a kind need a table without its key
+			if (first->kind != nullptr) // always, as long as the table has its primary key
 				h.kinds[h.nkinds++] = core::hash_name(first->kind);
 		h.id = static_cast<uint64>(h.queue_id) << 32 |
 			   static_cast<uint32>(core::hash_name(h.kind != nullptr ? h.kind : ""));

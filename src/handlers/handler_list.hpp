@@ -13,9 +13,9 @@ struct Handler : HandlerFunction
 	uint16_t queue;		 // slot at the last lookup
 	int max;			 // executors at a time
 	uint64 id;			 // of (queue, kind), never 0; the upper half is the queue's
-	uint64 *kinds;		 // hashes of kinds,
-	int nkinds;			 // how many; 0: it runs all kinds,
-	bool except;		 // or all kinds except these
+	uint64 *kinds;		 // hashes of the kinds that it runs, or does not run (`except`)
+	int nkinds;			 // how many; 0: it runs all kinds
+	bool except;		 // it runs all kinds except these
 	bool has_problem;
 	TimestampTz retry_at; // earliest time of its next job, see is_held()
 	const char *kind;	  // null: all kinds without a handler of their own
@@ -56,16 +56,17 @@ void read_handlers(const Db &db, Handlers *handlers);
 // Finds the slot of the handler's queue. False if the queue does not exist.
 bool find_queue(const Db &db, Handler *handler) noexcept;
 
-// Puts the ids of the handlers whose jobs may run now into handlers->ids. Returns how many.
+// Puts the ids of the handlers that may run jobs now into handlers->ids, and returns how many. Such a handler is
+// neither paused nor held, and its queue is not paused. Does not check whether there are jobs.
 int runnable(const Db &db, Handlers *handlers, core::Micros now) noexcept;
 
 // How many executors may work for the handler's queue at a time.
 int queue_limit(const Handler &handler) noexcept;
 
-// Could one of the handler's jobs start now? If not, and if `call` is true, the scheduler is woken when one can.
+// Could one of the handler's jobs start now? If not, and if `call` is true, asks for a wakeup as call_for() does.
 bool has_work(const Handler &handler, bool call) noexcept;
 
-// Asks for a wakeup of the scheduler when another job can start.
+// Asks the core to wake the scheduler once, when a job of the queue becomes startable (Queue::call).
 void call_for(const Handler &handler) noexcept;
 
 // Records why the handler's jobs cannot run, and delays its next try, longer each time, up to kLongestPause. With a

@@ -35,7 +35,7 @@ constexpr Micros kBusyGraceLeaving = core::kSecond;
 Micros leaving_since = 0; // monotonic; set by on_tick
 TimeoutId tick;
 
-// A value of attempt_open: the handler has ended, and its outcome is not recorded yet.
+// The last value of attempt_open: the handler has ended, and its outcome is not recorded yet.
 constexpr sig_atomic_t kEnding = 2;
 
 // On SIGTERM. Without a job: ends the process at once. With a job: cancels it, so that it can be released without
@@ -60,7 +60,7 @@ void on_terminate(SIGNAL_ARGS)
 	die(postgres_signal_arg);
 }
 
-// Called every second while an attempt is open.
+// Called every second while an attempt is open. Ends the process if it should terminate and takes too long.
 void on_tick()
 {
 	if (!self.leaving)
@@ -109,7 +109,7 @@ bool perform(const WorkerContext &context, Attempt *a, bool *lost)
 	const char *activity = psprintf("tq: job %lld by %s", static_cast<long long>(a->id), a->handler->function);
 	debug_query_string = activity;
 	pgstat_report_activity(STATE_RUNNING, activity);
-	pin_search_path(a->handler->search_path);
+	set_search_path(a->handler->search_path);
 	if (const int ms = time_left(*a))
 		enable_timeout_after(STATEMENT_TIMEOUT, ms);
 	Jsonb *result = call_function(context, a);
@@ -119,7 +119,7 @@ bool perform(const WorkerContext &context, Attempt *a, bool *lost)
 	const Marked marked = end_patiently(ending);
 	if (marked == Marked::busy)
 		raise_busy(a->id);
-	// keep the state if the handler itself ended the job in another way (tq_release, tq_bury, tq_fail)
+	// done: the handler itself has ended the attempt (tq_release, tq_bury, tq_fail); that stays
 	if (marked != Marked::ok && marked != Marked::done)
 	{
 		*lost = true;
@@ -129,7 +129,7 @@ bool perform(const WorkerContext &context, Attempt *a, bool *lost)
 	}
 	CHECK_FOR_INTERRUPTS();
 	TQ_WAIT_POINT("executor-before-commit");
-	// deferred triggers run now, and count too; after the commit nothing checks for the interrupt
+	// runs deferred triggers, within the same timeout; nothing checks for interrupts after them
 	end_work();
 	disable_timeout(STATEMENT_TIMEOUT, false);
 	QueryCancelPending = false;
@@ -204,9 +204,9 @@ bool begin_patiently(const WorkerContext &context, const char *activity)
 	return false;
 }
 
-// Ends the attempt and the transaction. False if another transaction has been changing the job for too long. If that
-// transaction rolls back, only this process has the lease; so the process exits, which ends the lease.
-bool end_here(const AttemptEnd &ending)
+// Ends the attempt, and commits. False if another transaction has been changing the job for too long. The attempt is
+// still open if that transaction rolls back. So the process must exit, which ends its lease.
+bool end_and_commit(const AttemptEnd &ending)
 {
 	const Marked marked = end_patiently(ending); // if the lease is lost, the attempt has ended anyway
 	end_work();
@@ -218,14 +218,14 @@ bool end_here(const AttemptEnd &ending)
 
 // Records the end of an attempt after the handler's transaction was rolled back. False if the process must exit. If the
 // function may not be called, releases the job without counting the attempt.
-bool give_up(const WorkerContext &context, Attempt *attempt, const ErrorData &error, bool called)
+bool record_failure(const WorkerContext &context, Attempt *attempt, const ErrorData &error, bool called)
 {
 	const Attempt &a = *attempt;
 	if (!begin_patiently(context, "tq: ending an attempt"))
 		return false;
 	flush_this_transaction();
 	AttemptEnd ending{a.id, a.lease, Verb::fail};
-	// A released attempt does not count. A job that was asked to stop, and has not succeeded, is cancelled.
+	// A released attempt does not count. The release of a job that was asked to stop cancels it (jobs/finish.cpp).
 	if ((self.leaving && error.sqlerrcode == ERRCODE_QUERY_CANCELED) || asked_to_stop(a))
 		ending.verb = Verb::release;
 	ending.reason = self.leaving && ending.verb == Verb::release
@@ -233,29 +233,29 @@ bool give_up(const WorkerContext &context, Attempt *attempt, const ErrorData &er
 						: clipped(error.message != nullptr ? error.message : "");
 	ending.detail = ending.verb == Verb::fail ? detail_of(error) : nullptr;
 	ending.fatal = is_fatal(*a.handler, error.sqlerrcode);
-	if (!called && a.judgment.standing == FunctionState::good)
-		static_cast<void>(judge_function(context, attempt)); // it may have been dropped
-	if (a.judgment.standing != FunctionState::good)
+	if (!called && a.judgment.state == FunctionState::good)
+		static_cast<void>(judge_function(context, attempt)); // it may have been dropped since it was judged
+	if (a.judgment.state != FunctionState::good)
 	{
 		ending.verb = Verb::release;
 		ending.reason = a.judgment.why;
 		ending.detail = nullptr;
 	}
 	TQ_WAIT_POINT("executor-before-fail");
-	const bool ended = end_here(ending);
+	const bool ended = end_and_commit(ending);
 	TQ_WAIT_POINT("executor-after-fail");
 	return ended;
 }
 
 // Releases a job whose handler was not called.
-void give_back(const WorkerContext &context, const Attempt &a)
+void release_uncalled(const WorkerContext &context, const Attempt &a)
 {
 	if (!begin_patiently(context, "tq: giving a job back"))
 		return;
 	flush_this_transaction();
 	AttemptEnd ending{a.id, a.lease, Verb::release};
 	ending.reason = "the executor was stopped";
-	static_cast<void>(end_here(ending));
+	static_cast<void>(end_and_commit(ending));
 }
 
 } // namespace
@@ -306,13 +306,13 @@ bool run(const WorkerContext &context, Attempt *a)
 	const bool called = end_call();
 	debug_query_string = nullptr;
 	static_cast<void>(executor_runs(0, 0));
-	self.attempt_open = kEnding;
-	QueryCancelPending = false; // it was for the handler, which has ended
-	leaving_since = 0;			// the code below has a separate grace period
+	self.attempt_open = kEnding; // from here on a first SIGTERM does not interrupt
+	QueryCancelPending = false;	 // it was for the handler, which has ended
+	leaving_since = 0;			 // the code below has a separate grace period
 	if (error != nullptr && !lost)
-		stay = give_up(context, a, *error, called);
+		stay = record_failure(context, a, *error, called);
 	else if (!stay)
-		give_back(context, *a);
+		release_uncalled(context, *a);
 	disable_timeout(tick, false);
 	self.attempt_open = 0;
 	tidy_session(context.role);

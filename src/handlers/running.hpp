@@ -10,7 +10,8 @@ namespace tq
 // Sets up SIGTERM, the clock of attempts and their memory. Called once.
 void set_up_running();
 
-// False if this process must exit.
+// Runs the handler, completes the job or records how the attempt ends, and resets the session. False if this process
+// must exit.
 bool run(const WorkerContext &context, Attempt *a);
 
 // After an error: reports it and rolls the transaction back. Returns a copy in attempt_context.

@@ -22,7 +22,7 @@ void set_local(const char *name, const char *value)
 
 void flush_this_transaction() { set_local("synchronous_commit", "local"); }
 
-void pin_search_path(const char *search_path) { set_local("search_path", search_path); }
+void set_search_path(const char *search_path) { set_local("search_path", search_path); }
 
 void tidy_session(Oid role)
 {

@@ -10,8 +10,8 @@ namespace tq
 // Makes the commit of the current transaction flush, whatever the role's synchronous_commit. It waits for no standby.
 void flush_this_transaction();
 
-// For the current transaction.
-void pin_search_path(const char *search_path);
+// Sets the search_path for the current transaction.
+void set_search_path(const char *search_path);
 
 // Resets the session after a handler, so that the next handler starts as in a new one: its role, settings, temporary
 // tables, prepared statements, held cursors, advisory locks. Must not be called in a transaction.
