@@ -28,12 +28,12 @@ constexpr const char *kCatchUps[] = {"none", "latest", "all", nullptr};								 
 constexpr const char *kOverlaps[] = {"allow", "skip", "cancel", nullptr};							 // as Overlap
 constexpr const char *kOutcomes[] = {"fired", "skipped", "missed", "duplicate", "denied", "manual"}; // as FireOutcome
 
-// The arguments of tq_enqueue that tq_schedule lacks, and the options of the schedule itself. All other keys are
+// Keys of tq_schedule's options that are arguments of tq_enqueue or options of the schedule itself. All other keys are
 // options of tq_enqueue.
 constexpr const char *kKeys[] = {"delay",  "end",	"expires_in",	"group_key",	"headers",
 								 "jitter", "late",	"max_attempts", "max_catch_up", "priority",
 								 "retry",  "start", "timeout",		"unique_key",	"unique_mode"};
-constexpr const char *kFire = "schedule"; // key in the job's headers
+constexpr const char *kFire = "schedule"; // key in the job's headers, see headers_of()
 
 // Options that make no sense for jobs that repeat.
 bool only_for_one_job(const char *key) noexcept
@@ -159,6 +159,7 @@ void parse_job_options(const ScheduleRow &row, Schedule *s)
 						errdetail("There its jobs find the name of the schedule and the time that they are for.")));
 	if (!others)
 		return;
+	// the other keys, as tq_enqueue parses them
 	Datum own[lengthof(kKeys)];
 	for (size_t i = 0; i < lengthof(kKeys); ++i)
 		own[i] = CStringGetTextDatum(kKeys[i]);
@@ -308,7 +309,7 @@ bool has_right(Db &db, const Rights &rights, Oid role, const ScheduleRow &row, u
 core::JobId put_job(Db &db, const Schedule &s, Micros fire_at, Micros now, bool *made)
 {
 	if (!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(s.owner)))
-		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE), // the scheduler records the time as denied
 						errmsg("the role that schedule \"%s\" belongs to does not exist", s.name),
 						errhint(OidIsValid(s.owner) ? "Define the schedule again."
 													: "Create the role and call tq_activate().")));
@@ -329,7 +330,7 @@ core::JobId put_job(Db &db, const Schedule &s, Micros fire_at, Micros now, bool 
 	const uint16_t queue = queue_for_enqueue(db, s.queue);
 	int64 id = 0;
 	enqueue(db, queue, &item, 1, &id);
-	SetUserIdAndSecContext(user, security);
+	SetUserIdAndSecContext(user, security); // after an error, the abort does it
 	*made = item.made;
 	return id;
 }

@@ -41,10 +41,11 @@ struct ScheduleRow
 	Oid owner;
 	TimestampTz anchor;
 	TimestampTz fired_until;
-	int64 revision;
+	int64 revision; // grows with each call that changes the schedule
 	bool paused;
 };
 
+// A schedule, parsed.
 struct Schedule
 {
 	const char *name;
@@ -66,8 +67,8 @@ struct Schedule
 // Raises an error for the first mistake in the row. The result points into the row.
 Schedule parse_schedule(const ScheduleRow &row);
 
-// Reads start and end of the options; journal::kNoTime if one is not given. A text without an offset is in the time
-// zone.
+// Reads start and end of the options, which are stored as columns; journal::kNoTime if one is not given. A text without
+// an offset is in the time zone.
 void parse_bounds(Jsonb *options, const char *timezone, TimestampTz *start, TimestampTz *end);
 
 // The columns of tq.schedule that row_of expects.
@@ -108,8 +109,7 @@ bool has_right(Db &db, const Rights &rights, Oid role, const ScheduleRow &row, u
 
 // Enqueues the job of a time with the rights of the schedule's owner. Returns its id. If another job has its unique
 // key, returns that job's id, or 0 if unique_mode is ignore; *made is then false. Raises the errors of tq_enqueue:
-// 42501
-// if the owner no longer has the right, or if the role is gone.
+// 42501 if the owner no longer has the right, or if the role is gone.
 core::JobId put_job(Db &db, const Schedule &s, Micros fire_at, Micros now, bool *made);
 
 // Words of tq.schedule_fire.outcome.

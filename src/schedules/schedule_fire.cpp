@@ -1,6 +1,6 @@
 // Fires schedules in slices. Each round of the scheduler gives them a slice of its time, which ends early if timers or
-// leases are due. The next round continues. The kinds of work take turns: reading changes, firing,
-// pruning. schedules/turns.cpp decides which schedule fires next. Each time is enqueued in a subtransaction,
+// leases are due. The next round continues. The kinds of work take turns: reading changes, firing, pruning.
+// schedules/turns.cpp decides which schedule fires next. Each time is enqueued in a subtransaction,
 // together with its row in tq.schedule_fire. The commit does not wait for the disk: if a crash loses them, row and job
 // are made again.
 #include "schedules/schedule_fire.hpp"
@@ -21,12 +21,14 @@ namespace tq
 namespace
 {
 
+// Pauses of a schedule that could not fire: the first one, and the longest if another session has changed or locked its
+// row, and after an error.
 constexpr Micros kShortPause = core::kSecond / 10;
-constexpr Micros kHeldPause = core::kSecond;
+constexpr Micros kLockedPause = core::kSecond;
 constexpr Micros kLongPause = 60 * core::kSecond;
 constexpr Micros kSlice = 10000;	  // of a round's time
 constexpr Micros kBetweenLooks = 1000; // between checks of timers
-constexpr Micros kPublish = core::kSecond / 5;
+constexpr Micros kPublish = core::kSecond / 5; // between publications of next times, see publish()
 constexpr int kBatch = 50;	 // schedules in one transaction
 constexpr int kRows = 100;	 // of tq.schedule_fire, kept for each schedule
 constexpr Size kMessageMax = 1000;
@@ -72,11 +74,11 @@ struct Firing
 };
 Firing state;
 
-// What the open transaction has tried for a schedule.
-struct Attempt
+// What the open transaction has done in the turn of a schedule.
+struct TurnOutcome
 {
 	Planned *plan;
-	Tried result; // refused: the schedule has changed, or the time already has a row
+	Tried result; // refused: its row has changed or is locked, or the time already has a row
 	bool gone;	  // its row is gone
 	bool tried;	  // to handle a time
 	int64 missed;
@@ -110,12 +112,12 @@ void cancel(Db &db, const Schedule &s, core::JobId job, Micros fire_at)
 		raise_outcome(r, out);
 }
 
-bool note_outcome(const Db &db, Planned *p, const Schedule &s, const Fire &fire)
+bool record_outcome(const Db &db, Planned *p, const Schedule &s, const Fire &fire)
 {
 	if (!record_fire(db, s, fire))
 		return false;
 	TQ_WAIT_POINT("fire-after-row");
-	p->new_base = fire.at; // last: an error before it leaves the time to be tried again
+	p->new_base = fire.at; // last: after an error before it, the time stays due
 	++p->new_rows;
 	return true;
 }
@@ -123,7 +125,9 @@ bool note_outcome(const Db &db, Planned *p, const Schedule &s, const Fire &fire)
 // Enqueues the job of one time and records that. False if it cannot be recorded.
 bool fire_once(Db &db, Planned *p, const Schedule &s, core::JobId *before, Fire fire)
 {
-	if (p->retry_at != 0 && !can_record_fire(db, s)) // first: a rolled-back enqueue counts for its queue's rate
+	// After a failure, checks first whether the time can be recorded: an enqueue counts for the queue's rate limit even
+	// if it is rolled back.
+	if (p->retry_at != 0 && !can_record_fire(db, s))
 		return false;
 	if (s.overlap != Overlap::allow && !has_ended(db, *before))
 	{
@@ -140,9 +144,9 @@ bool fire_once(Db &db, Planned *p, const Schedule &s, core::JobId *before, Fire 
 			fire.outcome = FireOutcome::duplicate;
 	}
 	TQ_WAIT_POINT("fire-before-row");
-	if (!note_outcome(db, p, s, fire))
+	if (!record_outcome(db, p, s, fire))
 		return false;
-	if (fire.outcome == FireOutcome::fired) // the holder of its unique key must not be cancelled
+	if (fire.outcome == FireOutcome::fired) // a duplicate is another job, which must not be cancelled
 		*before = fire.job;
 	return true;
 }
@@ -163,10 +167,10 @@ void write_error(const Db &db, const Planned &p, const char *message)
 }
 
 // Logs each cause once.
-void complain(const Db &db, Attempt *a, const ErrorData *e)
+void report_error(const Db &db, TurnOutcome *o, const ErrorData *e)
 {
-	Planned *p = a->plan;
-	++a->errors;
+	Planned *p = o->plan;
+	++o->errors;
 	p->failures = e->sqlerrcode == p->sqlstate ? p->failures + 1 : 1;
 	p->sqlstate = e->sqlerrcode;
 	if (p->failures != (e->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE ? kPatience : 1))
@@ -183,82 +187,83 @@ void complain(const Db &db, Attempt *a, const ErrorData *e)
 	p->has_error = p->has_error || noted == Tried::done;
 }
 
-bool waits(const Planned &p) noexcept { return p.retry_at != 0 || p.waits; }
+// Does the schedule get a separate transaction? Then no other schedule waits with it, or fails with it.
+bool runs_alone(const Planned &p) noexcept { return p.retry_at != 0 || p.may_wait; }
 
 // Fires the due times of a schedule until one fails or the slice is over. The remaining times stay due.
-void fire_times(Db &db, Attempt *a, const Schedule &s, core::JobId before, Micros now, Slice *slice)
+void fire_times(Db &db, TurnOutcome *o, const Schedule &s, core::JobId before, Micros now, Slice *slice)
 {
 	static Micros times[kMostCaughtUp];
-	Planned *p = a->plan;
+	Planned *p = o->plan;
 	const core::Due due = core::due_times(p->times, p->base, now, {p->catch_up, p->late, p->max_catch_up}, times);
 	ErrorData *error = nullptr;
 	if (due.last != core::kNever && due.n == 0)
 	{
 		const Fire fire{.at = due.last, .now = now, .missed = due.missed, .outcome = FireOutcome::missed};
-		a->result = attempt([&] { return note_outcome(db, p, s, fire); }, &error);
+		o->result = attempt([&] { return record_outcome(db, p, s, fire); }, &error);
 	}
-	for (int i = 0; i < due.n && a->result == Tried::done && (i == 0 || !slice->over()); ++i)
+	for (int i = 0; i < due.n && o->result == Tried::done && (i == 0 || !slice->over()); ++i)
 	{
 		Fire fire{.at = times[i], .now = now, .missed = i == 0 ? due.missed : 0};
-		a->result = attempt([&] { return fire_once(db, p, s, &before, fire); }, &error);
+		o->result = attempt([&] { return fire_once(db, p, s, &before, fire); }, &error);
 		const bool denied = error != nullptr && error->sqlerrcode == ERRCODE_INSUFFICIENT_PRIVILEGE;
 		if (!denied && (error == nullptr || error->sqlerrcode != kErrDuplicateKey))
 			continue;
 		// a denied or duplicate time is recorded, and not tried again
-		complain(db, a, error);
+		report_error(db, o, error);
 		fire.outcome = denied ? FireOutcome::denied : FireOutcome::duplicate;
-		a->result = attempt([&] { return note_outcome(db, p, s, fire); }, &error);
+		o->result = attempt([&] { return record_outcome(db, p, s, fire); }, &error);
 	}
 	if (error != nullptr)
-		complain(db, a, error);
-	if (a->result == Tried::done && a->errors == 0 && due.n > 0)
+		report_error(db, o, error);
+	if (o->result == Tried::done && o->errors == 0 && due.n > 0)
 	{
 		if (p->has_error)
 			write_error(db, *p, nullptr);
 		p->has_error = false;
 		p->sqlstate = p->failures = 0;
 	}
-	a->missed = p->new_rows > 0 ? due.missed : 0;
-	a->fired = due.n > 0 ? p->new_rows : 0;
+	o->missed = p->new_rows > 0 ? due.missed : 0;
+	o->fired = due.n > 0 ? p->new_rows : 0;
 }
 
-// A turn of a schedule: reads its row if it has changed, and fires its times. A schedule that may have to wait for
-// other transactions fires alone, not in a transaction with other schedules.
-void run_turn(Db &db, Attempt *a, Micros now, bool alone, Slice *slice)
+// A turn of a schedule: reads its row if it has changed, and fires its times. `alone`: it is the first in this
+// transaction. If its row shows that it needs a separate transaction, a schedule that is not the first fires later.
+void run_turn(Db &db, TurnOutcome *o, Micros now, bool alone, Slice *slice)
 {
 	const MemoryContext one = AllocSetContextCreate(CurrentMemoryContext, "tq schedule", ALLOCSET_DEFAULT_SIZES);
 	const MemoryContext caller = MemoryContextSwitchTo(one); // a payload may be large
-	Planned *p = a->plan;
+	Planned *p = o->plan;
 	ErrorData *error = nullptr;
 	p->new_base = p->base;
 	p->new_rows = 0;
 	if (p->unread)
 	{
-		a->result = attempt([&] { return read_planned(db, &state.schedules, p); }, &error);
-		a->gone = a->result == Tried::refused;
+		o->result = attempt([&] { return read_planned(db, &state.schedules, p); }, &error);
+		o->gone = o->result == Tried::refused;
 		p->unreadable = error != nullptr;
 		p->new_base = p->base;
 	}
-	if (error == nullptr && !a->gone && p->next <= now && p->retry_at <= mono_now() && (alone || !waits(*p)))
+	if (error == nullptr && !o->gone && p->next <= now && p->retry_at <= mono_now() && (alone || !runs_alone(*p)))
 	{
-		a->tried = true;
+		o->tried = true;
 		Schedule s{};
 		core::JobId before = 0;
-		a->result = attempt([&] { return read_definition(db, *p, &s, &before); }, &error);
-		if (a->result == Tried::done)
-			fire_times(db, a, s, before, now, slice);
+		o->result = attempt([&] { return read_definition(db, *p, &s, &before); }, &error);
+		if (o->result == Tried::done)
+			fire_times(db, o, s, before, now, slice);
 	}
 	if (error != nullptr)
-		complain(db, a, error);
+		report_error(db, o, error);
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(one);
 }
 
-// Call it after the commit.
-void settle(Db &db, const Attempt &a, Micros now) noexcept
+// After the commit: sets in memory what the turn of a schedule has changed, and when its next turn is.
+void apply_outcome(Db &db, const TurnOutcome &o, Micros now) noexcept
 {
-	Planned *p = a.plan;
-	if (a.gone)
+	Planned *p = o.plan;
+	if (o.gone)
 	{
 		remove_planned(&state.schedules, p);
 		return;
@@ -272,23 +277,23 @@ void settle(Db &db, const Attempt &a, Micros now) noexcept
 	if (p->rows > 2 * kRows && !p->to_prune)
 		dlist_push_tail(&state.schedules.prune, &p->in_prune);
 	p->to_prune = p->to_prune || p->rows > 2 * kRows;
-	db.fires.fetch_add(a.fired);
-	db.fires_missed.fetch_add(a.missed);
-	db.fires_failed.fetch_add(a.errors);
-	if (a.result == Tried::done && a.tried)
+	db.fires.fetch_add(o.fired);
+	db.fires_missed.fetch_add(o.missed);
+	db.fires_failed.fetch_add(o.errors);
+	if (o.result == Tried::done && o.tried)
 		p->retry_at = p->pause = 0;
-	if (a.result != Tried::done)
+	if (o.result != Tried::done)
 	{
-		if (a.result == Tried::refused)
+		if (o.result == Tried::refused)
 		{
 			p->unread = true;
 			p->turn = now;
 		}
 		// Another session may hold the row for long, so the pause grows. A new revision does not wait for the pause.
-		p->pause = std::clamp(p->pause * 2, kShortPause, a.result == Tried::failed ? kLongPause : kHeldPause);
+		p->pause = std::clamp(p->pause * 2, kShortPause, o.result == Tried::failed ? kLongPause : kLockedPause);
 		p->retry_at = mono_now() + p->pause;
 	}
-	place(&state.schedules, p);
+	list_schedule(&state.schedules, p);
 }
 
 // --- all of them, in slices --------------------------------------------------------------------------------------
@@ -324,11 +329,10 @@ bool read(const WorkerContext &context, Db &db, Slice *slice)
 	return true;
 }
 
-// Fires schedules in one transaction. A schedule that may have to wait for a lock, or that failed before, gets a
-// separate transaction.
+// Fires schedules in one transaction, up to kBatch. A schedule that runs_alone() is the only one in it.
 bool fire_some(const WorkerContext &context, Db &db, Slice *slice)
 {
-	Attempt attempts[kBatch];
+	TurnOutcome outcomes[kBatch];
 	int n = 0;
 	if (!begin_slice(context, "tq: firing schedules"))
 		return false;
@@ -336,20 +340,20 @@ bool fire_some(const WorkerContext &context, Db &db, Slice *slice)
 	for (bool more = true; more && n < kBatch;)
 	{
 		Planned *p = first_turn(&state.schedules, now);
-		if (p == nullptr || (n > 0 && waits(*p)))
+		if (p == nullptr || (n > 0 && runs_alone(*p)))
 			break;
-		more = !waits(*p);
+		more = !runs_alone(*p);
 		take_turn(&state.schedules, p);
-		attempts[n] = Attempt{p, Tried::done, false, false, 0, 0, 0};
-		run_turn(db, &attempts[n], now, n == 0, slice);
+		outcomes[n] = TurnOutcome{p, Tried::done, false, false, 0, 0, 0};
+		run_turn(db, &outcomes[n], now, n == 0, slice);
 		++n;
-		more = more && !waits(*p) && !slice->over();
+		more = more && !runs_alone(*p) && !slice->over();
 	}
 	TQ_WAIT_POINT("fire-before-commit");
 	end_work(true);
 	TQ_WAIT_POINT("fire-after-commit");
 	for (int i = 0; i < n; ++i)
-		settle(db, attempts[i], now);
+		apply_outcome(db, outcomes[i], now);
 	return true;
 }
 
@@ -403,7 +407,7 @@ bool prune(const WorkerContext &context, Db &db, Slice *slice)
 		end_work(true);
 		dlist_delete(&p->in_prune);
 		p->to_prune = false;
-		p->rows = kRows; // also if the schedule's row was locked: then another time
+		p->rows = kRows; // if its row was locked, nothing was deleted: the next kRows rows lead to another try
 	} while (!slice->over() && !dlist_is_empty(&state.schedules.prune));
 	return true;
 }
@@ -421,8 +425,8 @@ constexpr Work kWork[] = {
 };
 constexpr unsigned kWorks = lengthof(kWork);
 
-// While schedules are late, publishes only now and then, because the times change all the time. Once none is late,
-// publishes at once.
+// Publishes the next time of each queue's schedules in shared memory. While schedules are late, the times change all
+// the time, so it does that only every kPublish.
 void publish(Db &db)
 {
 	db.schedules_unreadable.store(state.schedules.invalid);
@@ -443,7 +447,7 @@ bool fire_schedules(const WorkerContext &context, Db &db)
 	state.last_wall = now;
 	state.afresh = state.afresh || set_back;
 	state.reading = state.reading && !set_back;
-	take_back(&state.schedules);
+	return_taken(&state.schedules);
 	Slice slice(db);
 	bool worked = false;
 	for (unsigned tried = 0; tried < kWorks && !(worked && slice.over()); ++tried)
@@ -458,7 +462,7 @@ bool fire_schedules(const WorkerContext &context, Db &db)
 			return false;
 	}
 	state.next_wall = next_turn_at(state.schedules);
-	state.next_mono = next_rested_at(&state.schedules);
+	state.next_mono = next_retry_at(&state.schedules);
 	if (worked)
 		publish(db);
 	return true;

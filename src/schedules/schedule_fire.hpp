@@ -8,8 +8,8 @@
 namespace tq
 {
 
-// Reads the schedules if they have changed, checks for lost jobs after a recount, and enqueues due jobs. False if the
-// extension is gone. Without schedules it only compares a counter.
+// Reads the schedules that have changed, enqueues due jobs, and prunes old rows. False if the extension is gone.
+// Without schedules it only compares a counter.
 bool fire_schedules(const WorkerContext &context, Db &db);
 
 // When to call fire_schedules() again at the latest, by the wall clock and by the monotonic clock.

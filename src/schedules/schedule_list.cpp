@@ -55,11 +55,11 @@ void see(ScheduleList *list, const Pass &pass, Planned *p, TransactionId version
 	p->pass = pass.number;
 	if (!pass.afresh && (p->version == version || p->unread))
 		return;
-	displace(list, p);
+	unlist_schedule(list, p);
 	p->unread = true;
 	p->unreadable = false;
 	p->turn = wall_now();
-	place(list, p);
+	list_schedule(list, p);
 }
 
 void remove_unseen(ScheduleList *list, uint32 pass)
@@ -77,7 +77,7 @@ void remove_unseen(ScheduleList *list, uint32 pass)
 
 void remove_planned(ScheduleList *list, Planned *p)
 {
-	displace(list, p);
+	unlist_schedule(list, p);
 	leave_lane(list, p);
 	dlist_delete(&p->in_all);
 	if (p->to_prune)
@@ -138,7 +138,7 @@ bool read_planned(const Db &db, ScheduleList *list, Planned *p)
 		Schedule s{};
 		const bool good = parse(row, &s);
 		const int64 former = p->revision;
-		displace(list, p);
+		unlist_schedule(list, p);
 		join_lane(list, p, row.owner, row.queue);
 		p->unread = p->unreadable = false;
 		p->revision = row.revision;
@@ -149,7 +149,7 @@ bool read_planned(const Db &db, ScheduleList *list, Planned *p)
 		p->late = s.late;
 		p->max_catch_up = s.max_catch_up;
 		p->catch_up = s.catch_up;
-		p->waits = s.item.unique_key != nullptr || s.overlap == Overlap::cancel;
+		p->may_wait = s.item.unique_key != nullptr || s.overlap == Overlap::cancel;
 		p->base = fired_until(row, pg::spi_time(0, "seen", journal::kNoTime), wall_now());
 		p->rows = pg::spi_int8(0, "rows");
 		p->has_error = pg::spi_bool(0, "has_error");

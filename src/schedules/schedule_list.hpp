@@ -24,15 +24,16 @@ namespace tq
 
 struct ScheduleLane;
 
-// Where a schedule waits.
-enum class ListPlace : uint8
+// What a schedule is listed in.
+enum class ListedIn : uint8
 {
-	nowhere, // it does not fire
-	lane,	 // for its time, or its turn
-	resting, // after an error
-	out,	 // the open transaction has it
+	none,  // it does not fire
+	lane,  // the heap of its lane: it waits for its time, or its turn
+	retry, // ScheduleList::retries: it waits for retry_at, after a failure
+	taken, // ScheduleList::taken: the open transaction has its turn
 };
 
+// A schedule in the scheduler's memory.
 struct Planned
 {
 	char name[core::kNameMax]; // key of the hash table
@@ -44,12 +45,12 @@ struct Planned
 	Micros late;
 	int max_catch_up;
 	core::CatchUp catch_up;
-	ListPlace place;
+	ListedIn listed_in;
 	bool unread;	 // the row must be read at its turn
 	bool unreadable; // reading the row has failed
 	bool invalid;	 // the row has a mistake
 	bool fires;		 // valid and not paused
-	bool waits;		 // it may have to wait for other transactions
+	bool may_wait;	 // to enqueue its job, it may have to wait for other transactions
 	bool has_error;	 // last_error of its row is set
 	bool to_prune;
 	Micros base; // last time that has been handled
@@ -62,11 +63,11 @@ struct Planned
 	// after an error
 	int failures;
 	int sqlstate;	 // of the last one
-	Micros retry_at; // monotonic; 0: all is well
-	Micros pause;
-	pairingheap_node in_heap; // of its lane, or of resting schedules
+	Micros retry_at; // monotonic; 0: the last turn succeeded
+	Micros pause;	 // its length
+	pairingheap_node in_heap; // of its lane, or ScheduleList::retries
 	dlist_node in_all;
-	dlist_node in_out;
+	dlist_node in_taken;
 	dlist_node in_prune;
 };
 
@@ -86,9 +87,9 @@ struct ScheduleList
 	dlist_head all;
 	dlist_head lanes;
 	dlist_head due; // owners whose lanes are due
-	dlist_head out;
+	dlist_head taken;
 	dlist_head prune;
-	pairingheap resting;
+	pairingheap retries;
 	int n;
 	int invalid; // of these
 };

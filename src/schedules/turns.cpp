@@ -46,9 +46,9 @@ void make_list(ScheduleList *list)
 		table(&fresh, "tq lanes of schedules", sizeof(ScheduleLane::Key), sizeof(ScheduleLane), HASH_BLOBS);
 	fresh.owners_by_oid = table(&fresh, "tq owners of schedules", sizeof(Oid), sizeof(Owner), HASH_BLOBS);
 	*list = fresh;
-	for (dlist_head *head : {&list->all, &list->lanes, &list->due, &list->out, &list->prune})
+	for (dlist_head *head : {&list->all, &list->lanes, &list->due, &list->taken, &list->prune})
 		dlist_init(head);
-	list->resting.ph_compare = by_retry;
+	list->retries.ph_compare = by_retry;
 }
 
 void free_list(ScheduleList *list)
@@ -84,7 +84,7 @@ void join_lane(ScheduleList *list, Planned *p, Oid role, const char *queue)
 		dlist_push_tail(&list->lanes, &lane->in_lanes);
 	}
 	++lane->n;
-	leave_lane(list, p); // last, since the code above may raise
+	leave_lane(list, p); // the former lane; last, since the code above may raise
 	p->lane = lane;
 }
 
@@ -108,34 +108,34 @@ void leave_lane(ScheduleList *list, Planned *p) noexcept
 	static_cast<void>(hash_search(list->owners_by_oid, &role, HASH_REMOVE, nullptr));
 }
 
-void place(ScheduleList *list, Planned *p) noexcept
+void list_schedule(ScheduleList *list, Planned *p) noexcept
 {
-	displace(list, p);
+	unlist_schedule(list, p);
 	if (p->lane == nullptr)
 		return; // memory was short; the next pass tries again
 	if (p->retry_at != 0 && (p->unread ? p->unreadable : p->next != core::kNever))
 	{
-		p->place = ListPlace::resting;
-		pairingheap_add(&list->resting, &p->in_heap);
+		p->listed_in = ListedIn::retry;
+		pairingheap_add(&list->retries, &p->in_heap);
 		return;
 	}
 	if (!p->unread)
 		p->turn = p->next;
 	if (p->turn == core::kNever)
 		return;
-	p->place = ListPlace::lane;
+	p->listed_in = ListedIn::lane;
 	pairingheap_add(&p->lane->waiting, &p->in_heap);
 }
 
-void displace(ScheduleList *list, Planned *p) noexcept
+void unlist_schedule(ScheduleList *list, Planned *p) noexcept
 {
-	if (p->place == ListPlace::lane)
+	if (p->listed_in == ListedIn::lane)
 		pairingheap_remove(&p->lane->waiting, &p->in_heap);
-	else if (p->place == ListPlace::resting)
-		pairingheap_remove(&list->resting, &p->in_heap);
-	else if (p->place == ListPlace::out)
-		dlist_delete(&p->in_out);
-	p->place = ListPlace::nowhere;
+	else if (p->listed_in == ListedIn::retry)
+		pairingheap_remove(&list->retries, &p->in_heap);
+	else if (p->listed_in == ListedIn::taken)
+		dlist_delete(&p->in_taken);
+	p->listed_in = ListedIn::none;
 }
 
 namespace
@@ -162,11 +162,11 @@ void find_due(ScheduleList *list, Micros now, Micros mono) noexcept
 {
 	if (list->context == nullptr)
 		return;
-	for (Planned *p = first_of(&list->resting); p != nullptr && p->retry_at <= mono; p = first_of(&list->resting))
+	for (Planned *p = first_of(&list->retries); p != nullptr && p->retry_at <= mono; p = first_of(&list->retries))
 	{
-		displace(list, p);
+		unlist_schedule(list, p); // retry_at stays until a success, so list_schedule would not put it into the lane
 		p->turn = p->unread ? p->turn : p->next;
-		p->place = ListPlace::lane;
+		p->listed_in = ListedIn::lane;
 		pairingheap_add(&p->lane->waiting, &p->in_heap);
 	}
 	for_lanes(*list, [&](ScheduleLane *lane) {
@@ -205,19 +205,19 @@ Planned *first_turn(ScheduleList *list, Micros now) noexcept
 void take_turn(ScheduleList *list, Planned *p) noexcept
 {
 	ScheduleLane *lane = p->lane;
-	displace(list, p);
-	p->place = ListPlace::out;
-	dlist_push_tail(&list->out, &p->in_out);
+	unlist_schedule(list, p);
+	p->listed_in = ListedIn::taken;
+	dlist_push_tail(&list->taken, &p->in_taken);
 	dlist_delete(&lane->in_due);
 	dlist_push_tail(&lane->owner->due_lanes, &lane->in_due);
 	dlist_delete(&lane->owner->in_due);
 	dlist_push_tail(&list->due, &lane->owner->in_due);
 }
 
-void take_back(ScheduleList *list) noexcept
+void return_taken(ScheduleList *list) noexcept
 {
-	while (list->context != nullptr && !dlist_is_empty(&list->out))
-		place(list, holder<Planned>(list->out.head.next, offsetof(Planned, in_out)));
+	while (list->context != nullptr && !dlist_is_empty(&list->taken))
+		list_schedule(list, holder<Planned>(list->taken.head.next, offsetof(Planned, in_taken)));
 }
 
 Micros next_turn_at(const ScheduleList &list) noexcept
@@ -230,9 +230,9 @@ Micros next_turn_at(const ScheduleList &list) noexcept
 	return at;
 }
 
-Micros next_rested_at(ScheduleList *list) noexcept
+Micros next_retry_at(ScheduleList *list) noexcept
 {
-	const Planned *p = list->context != nullptr ? first_of(&list->resting) : nullptr;
+	const Planned *p = list->context != nullptr ? first_of(&list->retries) : nullptr;
 	return p != nullptr ? p->retry_at : core::kNever;
 }
 
