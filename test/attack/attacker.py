@@ -3,6 +3,7 @@ SELECTs for the baseline measurement."""
 import collections
 import random
 import threading
+import time
 
 import psycopg2
 
@@ -77,23 +78,27 @@ def each_in_a_thread(a, sql, n=40):
 
 
 def attack(process, dsn, role, number, prepare, step):
-    """Returns (count of each answer, forbidden answers)."""
+    """Returns (count of each answer, forbidden answers, seconds of all attempts)."""
     a = Attacker(dsn, role, number)
     a.conn = a.connect()
     prepared = not prepare
+    took = 0
     while not process.stop.is_set():
         if not process.gate.wait(0.1) or process.stop.is_set():    # poll
             continue
         if not prepared:
             a.attempt(prepare)
             prepared = True
+        began = time.monotonic()
         a.attempt(step)
+        took += time.monotonic() - began
         a.round += 1
-    return a.codes, a.broken
+    return a.codes, a.broken, took
 
 
-SELECT = "SELECT sum(g) FROM generate_series(1, 10000) g"
-INSERT = "INSERT INTO plain SELECT g, repeat('x', 100) FROM generate_series(1, 1000) g"
+# What takes a millisecond, and what takes a hundred times as long
+SELECT = {slow: f"SELECT sum(g) FROM generate_series(1, {10_000 * (100 if slow else 1)}) g" for slow in (False, True)}
+INSERT = {slow: f"INSERT INTO plain SELECT g, repeat('x', 100) FROM generate_series(1, {1000 * (20 if slow else 1)}) g" for slow in (False, True)}
 PLAIN = "CREATE TABLE plain (a int, b text); CREATE INDEX ON plain (a); CREATE INDEX ON plain (b); GRANT INSERT ON plain TO PUBLIC"
 
 

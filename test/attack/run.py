@@ -50,7 +50,8 @@ def run(dsn, scenario, seconds, tries, bar):
     if not held or len(said) > 1:
         for text in said[:-1] + trial.broken:
             print("#   " + text[:2000].replace("\n", "\n#   "))
-    print(f"#   {time.monotonic() - began:.1f} s, answers {trial.codes}", flush=True)
+    each = 1000 * trial.took / max(sum(trial.codes.values()), 1)
+    print(f"#   {time.monotonic() - began:.1f} s, {each:.0f} ms an attempt, answers {trial.codes}", flush=True)
     return held
 
 

@@ -45,6 +45,7 @@ class Scenario:
     sessions: int = 1               # per attacker
     times: int = 1                  # multiple of the usual time, so that one attacking statement can finish
     writes: bool = False            # the baseline is INSERT loops: WAL slows all writers down, with and without tq
+    slow: bool = False              # its statements take long, as do those of the baseline: between short ones the victim runs sooner
     scheduled: bool = False         # the single scheduler is busy with the attackers: one more loop in the baseline
 
     def __post_init__(self):
@@ -71,7 +72,7 @@ class Trial:
 
     def __init__(self, dsn, scenario, seconds, compared):
         self.compared = compared    # with a baseline; otherwise there are only attacks
-        self.scenario, self.seconds, self.broken, self.codes = scenario, seconds * scenario.times, [], {}
+        self.scenario, self.seconds, self.broken, self.codes, self.took = scenario, seconds * scenario.times, [], {}, 0
         self.server = dsn
         self.database = f"attack_{scenario.name}"
         self.dsn = f"{dsn} dbname={self.database}"
@@ -140,7 +141,7 @@ class Trial:
         self.create()
         victim = Victim(self.dsn) if s.beside else None
         attackers = [Process(attack, self.dsn, self.role(), n, s.prepare, s.attack) for n in range(ATTACKERS)]
-        plain = [Process(loop, self.dsn, "attack_none", INSERT if s.writes else SELECT, s.sessions)
+        plain = [Process(loop, self.dsn, "attack_none", (INSERT if s.writes else SELECT)[s.slow], s.sessions)
                  for _ in range(ATTACKERS + s.scheduled if self.compared else 0)]
         beside = {False: [], True: []}
         rounds = PAIRS if self.compared and not s.lasting else 1
@@ -171,7 +172,8 @@ class Trial:
         if not isinstance(said, tuple):
             self.broken.append(f"an attacker: {said or 'it did not end'}")
             return
-        codes, broken = said
+        codes, broken, took = said
+        self.took += took
         for code, n in codes.items():
             self.codes[code] = self.codes.get(code, 0) + n
         self.broken += broken[:3]
