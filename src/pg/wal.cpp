@@ -21,6 +21,17 @@ void flush_wal()
 	XLogFlush(end);
 }
 
+void flush_sequence(Oid sequence)
+{
+	Relation rel = relation_open(sequence, NoLock);
+	const Buffer buffer = ReadBuffer(rel, 0); // a sequence has one page
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	const XLogRecPtr last = PageGetLSN(BufferGetPage(buffer));
+	UnlockReleaseBuffer(buffer);
+	relation_close(rel, NoLock);
+	XLogFlush(last); // returns at once if it is flushed
+}
+
 bool was_shut_down()
 {
 	bool sound = false;

@@ -11,6 +11,7 @@ extern "C"
 #include "journal/terminal_states.hpp"
 #include "pg/owner.hpp"
 #include "pg/spi.hpp"
+#include "pg/wal.hpp"
 
 namespace tq
 {
@@ -41,7 +42,7 @@ constexpr bool too_great(int64 id) { return id > kLastId - (int64{1} << 40); }
 }
 
 // Draws a block of ids from the sequence: (value - increment, value]. Flushes the WAL record that reserves it, before
-// the caller uses an id (R2). nextval writes one record for several blocks.
+// the caller uses an id (R2). nextval writes one record for several blocks, so another session may have written it.
 void draw_block(int64 *first, int64 *end)
 {
 	const Oid oid = sequence_oid("job_id_seq");
@@ -50,10 +51,9 @@ void draw_block(int64 *first, int64 *end)
 		elog(ERROR, "cache lookup failed for sequence %u", oid);
 	const int64 increment = reinterpret_cast<Form_pg_sequence>(GETSTRUCT(tuple))->seqincrement;
 	ReleaseSysCache(tuple);
-	const XLogRecPtr before = XactLastRecEnd;
 	const int64 value = nextval_internal(oid, false);
-	if (XactLastRecEnd != before)
-		XLogFlush(XactLastRecEnd);
+	TQ_WAIT_POINT("draw-before-flush");
+	pg::flush_sequence(oid);
 	*first = value - increment + 1;
 	*end = value + 1;
 	if (value > kLastId)

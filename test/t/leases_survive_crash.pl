@@ -1,6 +1,7 @@
 # H4: a claim is journalled before the end of its job. H10: lease numbers never repeat, and a revoked lease stays
 # revoked. H11: a reload keeps young leases, and no claim is reported lost before the load has finished. H29: heartbeats
-# against the reaper. H30: leases that end with their session. H16: a locked segment blocks its own jobs only.
+# against the reaper. H30: leases that end with their session. H16: a locked segment blocks its own jobs only. R2: ids
+# never repeat.
 
 use strict;
 use warnings;
@@ -314,5 +315,28 @@ ask($locker, 'commit');
 ok(until_true($node, "select exists (select from tq.event_1 where job_id = $kept and type = 'c' and lease = $its_lease)"), 'and then that one');
 check_journal($node);
 leave($worker, $producer, $locker);
+$node->stop;
+
+#
+# R2: one WAL record reserves many blocks of ids. The session that has written it has not flushed it, and another session
+# returns an id of the next block.
+#
+$node = tq_node('ids', conf => "wal_writer_delay = 10s\nautovacuum = off\n");
+reconnect();
+ask($producer, q{select tq_create_queue('ids')});
+$node->append_conf('postgresql.conf', 'tq.workers = off');    # their commits would flush the record
+$node->restart;    # after a checkpoint nextval writes a record
+reconnect();
+my $left = 'select log_cnt from tq.job_id_seq';    # blocks that the last record has reserved and nobody has drawn
+arm($node, 'draw-before-flush', 'wait', pid => ask($producer, 'select pg_backend_pid()'));
+begin_ask($producer, q{select tq_enqueue('ids')});
+standing($node, 'draw-before-flush');
+my $reserved = ask($worker, $left);
+my $returned = ask($worker, q{begin; select tq_enqueue('ids')});
+is(ask($worker, $left), $reserved - 1, 'R2: an id of a block that the record of another session has reserved');
+crash();
+cmp_ok(enqueue('ids'), '>', $returned, 'R2: it does not come again after a crash, and none before it');
+check_journal($node);
+leave($worker, $producer);
 $node->stop;
 done_testing();
