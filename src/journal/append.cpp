@@ -213,13 +213,14 @@ bool copy_job(const Segment &from, const Segment &to, int64 id, Snapshot snapsho
 	TableScan scan;
 	if (found && open_scan(from.event, kEventShape, event::by_step, snapshot, 1, &scan))
 	{
+		const pg::TableInfo info = *scan.info; // a copy, because table_info() for the other table may evict it
 		seek_id(&scan, id);
 		while (next_row(&scan))
 		{
 			MemoryContextReset(rows);
 			MemoryContextSwitchTo(rows);
 			EventRow event;
-			read_event(slot_values(scan.info, scan.slot), Texts::whole, &event);
+			read_event(slot_values(&info, scan.slot), Texts::whole, &event);
 			append_events(to, &event, 1);
 			MemoryContextSwitchTo(old);
 		}

@@ -220,6 +220,36 @@ ok(until_true($node, "select to_regclass('tq.job_$n') is null"), 'H5: the segmen
 is(ask($writer, "select state from tq_get($again)"), 'dead', 'H5: with nothing that is to be kept');
 take_all($node, 'stays', 1);
 
+# an index of segment 0 has a function by which the janitor forgets what it knows of both tables, while it copies events;
+# the tables have their columns at different positions
+$node->safe_psql('postgres', <<'SQL');
+alter table tq.event drop bound, add bound boolean;
+create function forget() returns void language plpgsql as $$
+declare
+	name text;
+begin
+	if (select backend_type from pg_stat_activity where pid = pg_backend_pid()) = 'tq janitor' then
+		for name in select inhrelid::regclass from pg_inherits where inhparent = 'tq.event'::regclass loop
+			execute format('grant select on %s to public', name);
+		end loop;
+	end if;
+end $$;
+create function forgetting(id bigint) returns bigint language plpgsql immutable as 'begin perform public.forget(); return id; end';
+create index forgetting on tq.event_0 (forgetting(job_id));
+SQL
+fill('a');    # the next segment is made after tq.event
+work_off($node, 'a');
+outlived();
+ask($writer, "select tq_retry($dies)");
+ask($writer, q{select tq_fail(id, lease, 'again', detail => '{"b":2}', fatal => true) from tq_claim('dies')});
+my $events = "select string_agg(concat_ws(' ', type, reason, detail), ', ' order by step) from tq.event where job_id = $dies and type in ('d', 'R')";
+is(ask($writer, $events), 'd x {"a": 1}, R, d again {"b": 2}', 'H5: a dead letter that was retried');
+work_off($node, 'a');
+ok(until_true($node, "select to_regclass('tq.job_$n') is null"), 'H5: its segment goes');
+is(ask($writer, $events), 'd x {"a": 1}, R, d again {"b": 2}', 'H5: and its history is what it was');
+$node->safe_psql('postgres', 'drop index tq.forgetting; drop function forgetting, forget');
+take_all($node, 'stays', 1);
+
 #
 # H8
 #
