@@ -112,7 +112,7 @@ void write_change(Writer w, const ChangeRow &row)
 	w.set(change::state, CharGetDatum(row.state));
 }
 
-// Through the access method, in batches.
+// Through the access method, in batches. `info` stays valid: functions of indexes cannot call tq (as_own_write).
 template <typename Row>
 void append_direct(Relation rel, pg::TableInfo *info, const Row *rows, int n, ItemPointerData *tids,
 				   void (*write)(Writer, const Row &))
@@ -177,7 +177,7 @@ void append(Oid table, const pg::TableShape &shape, const Row *rows, int n, Item
 	if (unlikely(info->insert_by_statement))
 		append_by_statement(rel, shape, rows, n, tids, write);
 	else
-		append_direct(rel, info, rows, n, tids, write);
+		pg::as_own_write([=] { append_direct(rel, info, rows, n, tids, write); });
 	table_close(rel, NoLock);
 	if (push)
 		PopActiveSnapshot();

@@ -18,7 +18,7 @@ void check_call(FunctionCallInfo fcinfo)
 						errmsg("functions of tq cannot be called in a parallel worker"),
 						errhint("Mark the function as PARALLEL UNSAFE again.")));
 	if (!CALLED_AS_TRIGGER(fcinfo))
-		refuse_in_own_statement();
+		refuse_in_own_write();
 }
 
 const TriggerData &trigger_call(FunctionCallInfo fcinfo, const char *name, TriggerEvent timing)
@@ -32,7 +32,7 @@ const TriggerData &trigger_call(FunctionCallInfo fcinfo, const char *name, Trigg
 						errmsg("function \"%s\" must be fired %s", name,
 							   timing == TRIGGER_EVENT_AFTER ? "AFTER the event" : "INSTEAD OF the event")));
 	if (timing == TRIGGER_EVENT_INSTEAD)
-		refuse_in_own_statement();
+		refuse_in_own_write();
 	return trigger;
 }
 

@@ -29,7 +29,7 @@ namespace tq::pg
 {
 
 // Raises unless the called function is a member of the extension tq. Also raises in a parallel worker, because an owner
-// can mark a function parallel safe, and in a trigger that tq's change of a table fired (refuse_in_own_statement).
+// can mark a function parallel safe, and in a user's function that a write of tq runs (refuse_in_own_write).
 void check_call(FunctionCallInfo fcinfo);
 
 // The data of the trigger function `name`. Raises e_r_i_e_trigger_protocol_violated unless a trigger with this `timing`

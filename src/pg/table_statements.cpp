@@ -17,8 +17,6 @@ struct TableStatement
 namespace
 {
 
-bool executing = false; // a statement of this file runs
-
 bool is_own_trigger(Oid function, Oid schema)
 {
 	const char *name = get_func_namespace(function) == schema ? get_func_name(function) : nullptr;
@@ -72,22 +70,16 @@ TableStatement *begin(Relation rel, const char *text, int nargs, Oid *types)
 // Leaves the result to the caller, in SPI's variables.
 void execute(const TableStatement *statement, Datum *values, const char *nulls)
 {
-	const bool outside = executing;
-	executing = true;
-	PG_TRY();
-	{
+	as_own_write([=] {
 		const int rc = run_plan(statement->plan, values, nulls, 0);
 		if (rc < 0)
 			elog(ERROR, "SPI failed on table \"%s\": %s", statement->table, SPI_result_code_string(rc));
-	}
-	PG_FINALLY();
-	{
-		executing = outside;
-	}
-	PG_END_TRY();
+	});
 }
 
 } // namespace
+
+bool writing = false;
 
 bool insertions_need_statements(Relation rel, const TableShape &shape)
 {
@@ -158,13 +150,13 @@ void end_statement(TableStatement *statement)
 	pfree(statement);
 }
 
-void refuse_in_own_statement()
+void refuse_in_own_write()
 {
-	if (likely(!executing))
+	if (likely(!writing))
 		return;
 	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					errmsg("a trigger on a table of the schema \"tq\" cannot call functions of tq"),
-					errdetail("tq is in the middle of the change that fired the trigger."),
+					errmsg("functions of tq cannot be called while tq writes to one of its tables"),
+					errdetail("A trigger, constraint or index of the table has called one."),
 					errhint("Write to a table of your own, or use tq_changes().")));
 }
 

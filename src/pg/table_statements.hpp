@@ -29,7 +29,28 @@ uint64 delete_rows(TableStatement *statement, int64 value);
 
 void end_statement(TableStatement *statement);
 
-// Raises if a trigger that such a statement fired is running: tq is in the middle of a change.
-void refuse_in_own_statement();
+// True while tq writes rows, by such a statement or directly (journal/append.cpp).
+extern bool writing;
+
+// Runs a write. The table's triggers, constraints and indexes may have users' functions, and these may call tq. Such a
+// call would change what the write relies on, such as its TableInfo. So it is refused.
+template <typename Write>
+void as_own_write(Write &&write)
+{
+	const bool outside = writing;
+	writing = true;
+	PG_TRY();
+	{
+		write();
+	}
+	PG_FINALLY();
+	{
+		writing = outside;
+	}
+	PG_END_TRY();
+}
+
+// Raises while tq writes rows: one of those functions has called tq.
+void refuse_in_own_write();
 
 } // namespace tq::pg

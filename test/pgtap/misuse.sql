@@ -1,6 +1,6 @@
 -- tq's C functions in the wrong place: trigger functions on other relations and events, or called without a trigger;
--- functions of the library under other names or with other arguments; in parallel workers. All raise an error, and no
--- server process crashes.
+-- functions of the library under other names or with other arguments; in parallel workers; in indexes on tq's own tables.
+-- All raise an error, and no server process crashes.
 SET client_min_messages = error;
 
 SELECT * FROM no_plan();
@@ -115,6 +115,52 @@ SELECT is(says('SELECT id FROM tq_get(1)'), '25000', '... none of them');
 SELECT is(says('SELECT id FROM tq_get(NULL)'), 'ok', 'strict');
 ROLLBACK;
 SELECT is(says('SELECT tq_now()'), 'ok', 'as it was');
+
+-- ---- in indexes on tq's own tables
+
+-- tq would be called again while it writes events. The call would replace what tq knows of the table.
+SELECT tq_enqueue('a', unique_key => 'u') \g /dev/null
+SELECT tq_enqueue_many('a', array_fill('{}'::jsonb, ARRAY[300]), 'ending') \g /dev/null
+CREATE TABLE ending AS SELECT array_agg(id) AS ids, array_agg(lease) AS leases FROM tq_claim('a', 300, lease_for => '1 d', kinds => '{ending}');
+SELECT is(cardinality(ids), 300, 'more jobs than tq writes at once') FROM ending;
+CREATE FUNCTION call_tq() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	name text;
+BEGIN
+	IF current_setting('misuse.call', true) = 'yes' THEN
+		FOREACH name IN ARRAY (SELECT array_agg(inhrelid::regclass) || 'tq.unique_key'::regclass FROM pg_inherits WHERE inhparent = 'tq.event'::regclass) LOOP
+			EXECUTE format('GRANT SELECT ON %s TO PUBLIC', name);
+		END LOOP;
+		PERFORM public.tq_find('a', 'u');
+	END IF;
+END
+$$;
+CREATE FUNCTION calling(x bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS 'BEGIN PERFORM public.call_tq(); RETURN x; END';
+CREATE FUNCTION compare(x bigint, y bigint) RETURNS int LANGUAGE plpgsql IMMUTABLE AS 'BEGIN PERFORM public.call_tq(); RETURN btint8cmp(x, y); END';
+CREATE DOMAIN checked AS bigint CHECK (public.calling(VALUE) > 0);
+CREATE OPERATOR CLASS calling_ops FOR TYPE bigint USING btree AS OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 compare(bigint, bigint);
+CREATE FUNCTION ends(called text) RETURNS text LANGUAGE sql AS $$
+	SELECT set_config('misuse.call', called, false);
+	SELECT says('SELECT count(*) FROM ending, tq_complete_many(ids, leases)');
+$$;
+CREATE FUNCTION ends_with(index text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	answer text;
+	name text;
+BEGIN
+	PERFORM set_config('misuse.call', 'no', false);
+	FOR name IN SELECT inhrelid::regclass FROM pg_inherits WHERE inhparent = 'tq.event'::regclass LOOP
+		EXECUTE format('CREATE INDEX ON %s %s', name, index);
+	END LOOP;
+	answer := ends('yes');
+	RAISE EXCEPTION 'undo' USING ERRCODE = 'UNDO1';
+EXCEPTION WHEN SQLSTATE 'UNDO1' THEN
+	RETURN answer;
+END
+$$;
+SELECT is(ends_with(index), '55000 A trigger, constraint or index of the table has called one.', 'an index ' || index)
+	FROM unnest('{(calling(job_id)),(job_id) WHERE calling(job_id) > 0,(job_id) WHERE job_id::checked > 0,(job_id calling_ops)}'::text[]) index;
+SELECT is(ends('yes'), 'ok', 'without such an index');
 
 SELECT is(pg_postmaster_start_time()::text, :'started', 'the server is the same');
 SELECT * FROM finish();
