@@ -40,6 +40,7 @@ namespace
 
 // An answer with jobs must have arrived by then, or the jobs are given back.
 constexpr auto kDeliveryTime = 4s;
+constexpr auto kLook = 20ms; // until it is asked again whether they have
 constexpr std::size_t kFirstBytes = 4096;
 
 // The client at the other end of a socket.
@@ -71,24 +72,36 @@ public:
 	// Whether what was written has arrived in time. Most clients acknowledge it with their next request.
 	tq::Task<bool> delivered()
 	{
-		using namespace asio::experimental::awaitable_operators;
-		for (auto waited = 0ms; waited < kDeliveryTime; waited += 20ms)
+		for (auto waited = 0ms; waited < kDeliveryTime; waited += kLook)
 		{
 			int left = 0;
 			if (!socket_.is_open() || ioctl(socket_.native_handle(), SIOCOUTQ, &left) != 0)
 				co_return false;
 			if (left == 0)
 				co_return true;
-			boost::system::error_code error;
 			if (waited == 0ms)
-				co_await (socket_.async_wait(tcp::socket::wait_read, asio::redirect_error(use_awaitable, error)) || sleep(20ms));
+				co_await readable(kLook);
 			else
-				co_await sleep(20ms);
+				co_await sleep(kLook);
 		}
 		co_return false;
 	}
 
 private:
+	// Waits until there is something to read, or so long.
+	tq::Task<> readable(std::chrono::milliseconds most)
+	{
+		const auto waits = std::make_shared<bool>(true); // the timer's handler may come after the wait
+		asio::steady_timer timer(socket_.get_executor(), most);
+		timer.async_wait([this, waits](const boost::system::error_code &error) {
+			if (!error && *waits)
+				socket_.cancel();
+		});
+		boost::system::error_code error;
+		co_await socket_.async_wait(tcp::socket::wait_read, asio::redirect_error(use_awaitable, error));
+		*waits = false;
+	}
+
 	tcp::socket &socket_;
 };
 

@@ -14,17 +14,12 @@ namespace gateway
 namespace
 {
 
-std::vector<std::string_view> split(std::string_view text, char at)
+// Takes the text before the next slash off the path.
+std::string_view first_part(std::string_view &path)
 {
-	std::vector<std::string_view> parts;
-	for (;;)
-	{
-		const std::size_t end = text.find(at);
-		parts.push_back(text.substr(0, end));
-		if (end == text.npos)
-			return parts;
-		text.remove_prefix(end + 1);
-	}
+	const std::string_view part = path.substr(0, path.find('/'));
+	path.remove_prefix(std::min(path.size(), part.size() + 1));
+	return part;
 }
 
 // Whether a part of a path fits that of a pattern: text, or {name}, each perhaps with :verb.
@@ -45,14 +40,13 @@ bool fits(std::string_view pattern, std::string_view part, std::map<std::string,
 	return true;
 }
 
-bool fits(const std::string &pattern, const std::string &path, std::map<std::string, std::string> &parts)
+bool fits_path(std::string_view pattern, std::string_view path, std::map<std::string, std::string> &parts)
 {
-	const auto wanted = split(pattern, '/'), found = split(path, '/');
-	if (wanted.size() != found.size())
+	if (std::count(pattern.begin(), pattern.end(), '/') != std::count(path.begin(), path.end(), '/'))
 		return false;
-	for (std::size_t i = 0; i < wanted.size(); ++i)
+	while (!pattern.empty() || !path.empty())
 	{
-		if (!fits(wanted[i], found[i], parts))
+		if (!fits(first_part(pattern), first_part(path), parts))
 			return false;
 	}
 	return true;
@@ -208,7 +202,7 @@ Route route_of(const std::string &method, const std::string &path)
 	for (const Operation &operation : kOperations)
 	{
 		Route route{&operation, {}};
-		if (!fits(operation.path, path, route.parts))
+		if (!fits_path(operation.path, path, route.parts))
 			continue;
 		if (method == operation.method || (method == "HEAD" && std::strcmp(operation.method, "GET") == 0))
 			return route;

@@ -29,10 +29,10 @@ Task<std::int64_t> number_of(Connection &connection, Statement statement)
 	co_return std::stoll(text);
 }
 
-std::vector<std::string> texts_of(const Result &rows, int row, std::string_view column)
+std::vector<std::string> texts_of(const Value &array)
 {
 	std::vector<std::string> texts;
-	for (Value &text : parse_array(rows.optional_text(row, column).value_or("{}")))
+	for (Value &text : parse_array(array.value_or("{}")))
 		texts.push_back(std::move(text).value_or(""));
 	return texts;
 }

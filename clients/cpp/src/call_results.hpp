@@ -42,7 +42,7 @@ auto rows_of(Connection &connection, Statement statement, Read read)
 }
 
 // The elements of an array; none if it is null.
-std::vector<std::string> texts_of(const Result &rows, int row, std::string_view column);
+std::vector<std::string> texts_of(const Value &array);
 
 // Of the columns id and status.
 Task<std::vector<JobStatus>> statuses_of(Connection &connection, Statement statement);

@@ -198,11 +198,13 @@ struct Connection::State
 			lost();
 	}
 
-	// Prepares the statement if it is worth it.
+	bool is_worth_preparing(const Statement &statement) const
+	{
+		return prepares && statement.often && !prepared.contains(statement.sql) && prepared.size() < kMaxPrepared;
+	}
+
 	Task<> prepare(const Statement &statement)
 	{
-		if (!prepares || !statement.often || prepared.contains(statement.sql) || prepared.size() >= kMaxPrepared)
-			co_return;
 		const std::string name = "tq" + std::to_string(prepared.size());
 		if (!conn || !PQsendPrepare(conn, name.c_str(), statement.sql.c_str(), 0, nullptr))
 			lost();
@@ -215,10 +217,19 @@ struct Connection::State
 	// The reply to the statement that was sent.
 	Task<Reply> first_reply()
 	{
-		co_await flush();
+		// mostly, nothing is left to send, and the rest of an answer is there: each coroutine that is spared counts
+		if (PQflush(conn) != 0)
+			co_await flush();
 		std::optional<Reply> first;
-		while (PGresult *result = co_await next())
+		for (;;)
 		{
+			PGresult *result = nullptr;
+			if (PQisBusy(conn))
+				result = co_await next();
+			else
+				result = PQgetResult(conn);
+			if (!result)
+				break;
 			Reply one = reply(result);
 			if (!first)
 				first = std::move(one);
@@ -293,7 +304,8 @@ Task<Result> Connection::query(std::string sql, std::vector<Value> values)
 Task<Result> Connection::query(Statement statement)
 {
 	const auto state = state_;
-	co_await state->prepare(statement);
+	if (state->is_worth_preparing(statement))
+		co_await state->prepare(statement);
 	state->send(statement);
 	const Reply reply = co_await state->first_reply();
 	if (const Error *error = std::get_if<Error>(&reply))
@@ -305,7 +317,10 @@ Task<std::vector<Reply>> Connection::pipeline(std::vector<Statement> statements)
 {
 	const auto state = state_;
 	for (const Statement &statement : statements)
-		co_await state->prepare(statement);
+	{
+		if (state->is_worth_preparing(statement))
+			co_await state->prepare(statement);
+	}
 	if (!state->conn || !PQenterPipelineMode(state->conn))
 		state->lost();
 	for (const Statement &statement : statements)

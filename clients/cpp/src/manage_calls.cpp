@@ -64,7 +64,7 @@ ListedJob listed(const Result &rows, int row)
 	job.worker = rows.optional_text(row, "worker");
 	job.group_key = rows.optional_text(row, "group_key");
 	job.unique_key = rows.optional_text(row, "unique_key");
-	job.tags = texts_of(rows, row, "tags");
+	job.tags = texts_of(rows.optional_text(row, "tags"));
 	job.payload = rows.optional_text(row, "payload");
 	return job;
 }
@@ -194,7 +194,7 @@ Task<std::vector<GraphJob>> graph(Connection &connection, std::int64_t id, std::
 		GraphJob job;
 		job.level = int(rows.integer(row, "level"));
 		job.id = rows.integer(row, "id");
-		for (const std::string &parent : texts_of(rows, row, "parents"))
+		for (const std::string &parent : texts_of(rows.optional_text(row, "parents")))
 			job.parents.push_back(std::stoll(parent));
 		job.queue = rows.optional_text(row, "queue");
 		job.kind = rows.optional_text(row, "kind");

@@ -108,48 +108,45 @@ std::string_view Result::text(int row, int column) const
 	return {PQgetvalue(result_.get(), row, column), std::size_t(PQgetlength(result_.get(), row, column))};
 }
 
-std::optional<std::string> Result::optional_text(int row, std::string_view name) const
+std::optional<std::string> Result::optional_text(int row, int column) const
 {
-	const int number = column(name);
-	if (null(row, number))
+	if (null(row, column))
 		return std::nullopt;
-	return std::string(text(row, number));
+	return std::string(text(row, column));
 }
 
-std::int64_t Result::integer(int row, std::string_view name) const
+std::int64_t Result::integer(int row, int column) const
 {
-	const std::string_view digits = text(row, name);
+	const std::string_view digits = text(row, column);
 	std::int64_t number = 0;
 	const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
 	if (error != std::errc() || end != digits.data() + digits.size())
-		throw std::invalid_argument("column " + std::string(name) + " is not a number: " + std::string(digits));
+		throw std::invalid_argument("column " + std::string(column_name(column)) + " is not a number: " + std::string(digits));
 	return number;
 }
 
 std::optional<std::int64_t> Result::optional_integer(int row, std::string_view name) const
 {
-	if (null(row, column(name)))
-		return std::nullopt;
-	return integer(row, name);
-}
-
-std::optional<Time> Result::time(int row, std::string_view name) const
-{
 	const int number = column(name);
 	if (null(row, number))
 		return std::nullopt;
-	const std::string_view digits = text(row, number);
+	return integer(row, number);
+}
+
+std::optional<Time> Result::time(int row, int column) const
+{
+	if (null(row, column))
+		return std::nullopt;
+	const std::string_view digits = text(row, column);
 	std::int64_t whole = 0;
 	auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), whole);
 	if (error != std::errc())
 		return std::nullopt; // infinity
 	std::int64_t micros = 0;
-	std::string fraction(end, digits.data() + digits.size());
-	if (fraction.size() > 1)
-	{
-		fraction = (fraction + "000000").substr(1, 6);
-		std::from_chars(fraction.data(), fraction.data() + 6, micros);
-	}
+	if (end != digits.data() + digits.size())
+		++end; // the point
+	for (int digit = 0; digit < 6; ++digit)
+		micros = micros * 10 + (end != digits.data() + digits.size() ? *end++ - '0' : 0);
 	const bool negative = !digits.empty() && digits.front() == '-';
 	return Time(std::chrono::microseconds(whole * 1000000 + (negative ? -micros : micros)));
 }

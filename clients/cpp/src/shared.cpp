@@ -1,5 +1,6 @@
 // A call waits in State::waiting until a line takes it. A line is one statement: it gets a connection, takes the oldest
-// call and all that go with it, and asks the server. Everything runs on one strand.
+// call and all that go with it, and asks the server. Calls that would go with those of a line under way wait for its end:
+// in a second line they would need a second flush of the WAL, which comes after the first. Everything runs on one strand.
 //
 // A statement that is refused is sent again in halves, since nothing of it took effect; so the calls that are at fault
 // come to stand alone. Where a statement answers with a status for each call, a call that did not succeed is sent alone,
@@ -163,7 +164,14 @@ struct Shared::State : std::enable_shared_from_this<Shared::State>
 		  ended(strand, asio::steady_timer::time_point::max())
 	{}
 
-	bool can_start(const Call &call) const { return !waits || !call.may_wait(); }
+	// Whether a line may take the call now.
+	bool can_start(const Call &call) const
+	{
+		if (waits && call.may_wait())
+			return false;
+		return waiting.size() >= kMostCalls ||
+			   std::none_of(under_way.begin(), under_way.end(), [&call](const std::string *common) { return *common == call.common; });
+	}
 
 	// Starts a line for calls that wait, unless one is about to take them.
 	void start()
@@ -211,6 +219,8 @@ struct Shared::State : std::enable_shared_from_this<Shared::State>
 			calls = take();
 			own_wait = std::any_of(calls.begin(), calls.end(), [](const auto &call) { return call->may_wait(); });
 			waits = waits || own_wait;
+			if (!calls.empty())
+				under_way.push_back(&calls.front()->common);
 			gathering = false;
 			start();
 			co_await flush(connection, calls);
@@ -240,6 +250,8 @@ struct Shared::State : std::enable_shared_from_this<Shared::State>
 		}
 		for (const auto &call : calls)
 			end(call, failure);
+		if (begun && !calls.empty())
+			std::erase(under_way, &calls.front()->common);
 		waits = waits && !own_wait;
 		--lines;
 		start();
@@ -379,6 +391,7 @@ struct Shared::State : std::enable_shared_from_this<Shared::State>
 	std::vector<Connection> idle;
 	int lines = 0;			// that run
 	bool gathering = false; // one of them takes calls soon
+	std::vector<const std::string *> under_way; // Call::common of each line that has taken calls
 	// A line has calls with unique keys. They may wait for transactions of others, and must not take all lines.
 	bool waits = false;
 	bool closing = false;

@@ -10,33 +10,37 @@ using detail::flag_of, detail::if_set, detail::ignore, detail::job_arguments, de
 namespace
 {
 
+// In the order in which job_of reads them.
 constexpr std::string_view kClaimed =
 	"id, lease, queue, kind, payload, attempt, max_attempts, priority, checkpoint, headers, parents, group_key, "
 	"unique_key, tags, extract(epoch FROM enqueued_at) AS enqueued_at, "
 	"extract(epoch FROM lease_expires_at) AS lease_expires_at, extract(epoch FROM deadline) AS deadline";
 
-JobData job_of(const Result &rows, int row)
+// The job in kClaimed's columns, the first of which is `column`.
+JobData job_at(const Result &rows, int row, int column)
 {
 	JobData job;
-	job.id = rows.integer(row, "id");
-	job.lease = rows.integer(row, "lease");
-	job.queue = rows.text(row, "queue");
-	job.kind = rows.optional_text(row, "kind");
-	job.payload = rows.text(row, "payload");
-	job.attempt = int(rows.integer(row, "attempt"));
-	job.max_attempts = int(rows.integer(row, "max_attempts"));
-	job.priority = int(rows.integer(row, "priority"));
-	job.checkpoint = rows.optional_text(row, "checkpoint");
-	job.headers = rows.optional_text(row, "headers");
-	job.parents = rows.optional_text(row, "parents");
-	job.group_key = rows.optional_text(row, "group_key");
-	job.unique_key = rows.optional_text(row, "unique_key");
-	job.tags = texts_of(rows, row, "tags");
-	job.enqueued_at = rows.time(row, "enqueued_at").value_or(Time());
-	job.lease_expires_at = rows.time(row, "lease_expires_at");
-	job.deadline = rows.time(row, "deadline");
+	job.id = rows.integer(row, column++);
+	job.lease = rows.integer(row, column++);
+	job.queue = rows.text(row, column++);
+	job.kind = rows.optional_text(row, column++);
+	job.payload = rows.text(row, column++);
+	job.attempt = int(rows.integer(row, column++));
+	job.max_attempts = int(rows.integer(row, column++));
+	job.priority = int(rows.integer(row, column++));
+	job.checkpoint = rows.optional_text(row, column++);
+	job.headers = rows.optional_text(row, column++);
+	job.parents = rows.optional_text(row, column++);
+	job.group_key = rows.optional_text(row, column++);
+	job.unique_key = rows.optional_text(row, column++);
+	job.tags = texts_of(rows.optional_text(row, column++));
+	job.enqueued_at = rows.time(row, column++).value_or(Time());
+	job.lease_expires_at = rows.time(row, column++);
+	job.deadline = rows.time(row, column++);
 	return job;
 }
+
+JobData job_of(const Result &rows, int row) { return job_at(rows, row, 0); }
 
 std::vector<Argument> claim_arguments(const ClaimOptions &options)
 {
@@ -98,7 +102,7 @@ Task<std::vector<WorkerJob>> claim_for(Connection &connection, std::vector<std::
 	Statement statement = call("tq_claim_for", arguments, "worker, (job).*");
 	statement.sql = "SELECT worker, " + std::string(kClaimed) + " FROM (" + statement.sql + ") AS claimed";
 	return rows_of(connection, std::move(statement), [](const Result &rows, int row) {
-		return WorkerJob{std::string(rows.text(row, "worker")), job_of(rows, row)};
+		return WorkerJob{std::string(rows.text(row, 0)), job_at(rows, row, 1)};
 	});
 }
 

@@ -73,11 +73,15 @@ public:
 	// Empty if the value is null.
 	std::string_view text(int row, int column) const;
 	std::string_view text(int row, std::string_view name) const { return text(row, column(name)); }
-	std::optional<std::string> optional_text(int row, std::string_view name) const;
-	std::int64_t integer(int row, std::string_view name) const;
+	std::optional<std::string> optional_text(int row, int column) const;
+	std::optional<std::string> optional_text(int row, std::string_view name) const { return optional_text(row, column(name)); }
+	// Raises std::invalid_argument if the value is not an integer.
+	std::int64_t integer(int row, int column) const;
+	std::int64_t integer(int row, std::string_view name) const { return integer(row, column(name)); }
 	std::optional<std::int64_t> optional_integer(int row, std::string_view name) const;
 	// Of a column with seconds since 1970, as extract(epoch FROM ...) returns them.
-	std::optional<Time> time(int row, std::string_view name) const;
+	std::optional<Time> time(int row, int column) const;
+	std::optional<Time> time(int row, std::string_view name) const { return time(row, column(name)); }
 
 private:
 	std::shared_ptr<pg_result> result_;
