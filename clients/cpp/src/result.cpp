@@ -121,7 +121,8 @@ std::int64_t Result::integer(int row, int column) const
 	std::int64_t number = 0;
 	const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
 	if (error != std::errc() || end != digits.data() + digits.size())
-		throw std::invalid_argument("column " + std::string(column_name(column)) + " is not a number: " + std::string(digits));
+		throw std::invalid_argument("column " + std::string(column_name(column)) +
+									" is not a number: " + std::string(digits));
 	return number;
 }
 

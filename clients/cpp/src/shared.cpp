@@ -169,8 +169,8 @@ struct Shared::State : std::enable_shared_from_this<Shared::State>
 	{
 		if (waits && call.may_wait())
 			return false;
-		return waiting.size() >= kMostCalls ||
-			   std::none_of(under_way.begin(), under_way.end(), [&call](const std::string *common) { return *common == call.common; });
+		const auto goes_with = [&call](const std::string *common) { return *common == call.common; };
+		return waiting.size() >= kMostCalls || std::none_of(under_way.begin(), under_way.end(), goes_with);
 	}
 
 	// Starts a line for calls that wait, unless one is about to take them.

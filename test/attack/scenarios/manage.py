@@ -46,8 +46,8 @@ Scenario("handlers_many", "all", "registers as many handlers as it can",
 Scenario("drop_queue", "manage", "drops its queue while jobs are in it, and rolls back",
          "BEGIN; SELECT tq_drop_queue('qa'); ROLLBACK", setup="")
 
-Scenario("scan_jobs", "monitor", "reads all jobs of its queue again and again", "SELECT count(*), max(run_at) FROM tq_jobs", setup=JOBS)
-Scenario("scan_dead", "monitor", "reads dead letters again and again", "SELECT count(*), max(reason) FROM tq_dead", setup=DEAD)
+Scenario("scan_jobs", "monitor", "reads all jobs of its queue again and again", "SELECT count(*), max(run_at) FROM tq_jobs", setup=JOBS, slow=True)
+Scenario("scan_dead", "monitor", "reads dead letters again and again", "SELECT count(*), max(reason) FROM tq_dead", setup=DEAD, slow=True)
 Scenario("scan_figures", "monitor", "reads statistics in a loop", """
     SELECT count(*) FROM tq_stats(); SELECT length(tq_metrics()); SELECT count(*) FROM tq_queues; SELECT count(*) FROM tq_running;
     SELECT count(*) FROM tq_grants; SELECT count(*) FROM tq_schedules""", setup=JOBS)

@@ -26,7 +26,7 @@ Scenario("claim_held", "consume", "claims, and leaves the transaction open", "SE
 Scenario("reschedule_many", "manage", "reschedules 200 000 jobs, with another priority each time", """
     DO $$ DECLARE j bigint; BEGIN FOR j IN SELECT id FROM tq_jobs WHERE queue = 'qa' LOOP
         BEGIN PERFORM tq_reschedule(j, priority => ({n} + {i}) % 7); EXCEPTION WHEN configuration_limit_exceeded THEN EXIT; END;
-    END LOOP; END $$""", setup=MANY, lasting=True)
+    END LOOP; END $$""", setup=MANY, lasting=True, writes=True, slow=True)
 Scenario("purge_rollback", "manage", "purges 200 000 jobs, and rolls back", "BEGIN; SELECT tq_purge('qa', 'ready'); ROLLBACK", setup=MANY, times=6)
 Scenario("groups_claimed", "consume", "holds jobs of as many of 3000 groups as it can",
          "SELECT count(*) FROM tq_claim('qa', 10000, lease_for => '49 days')", setup=GROUPS, lasting=True)

@@ -70,7 +70,7 @@ ONE = "PERFORM tq_enqueue('qa', jsonb_build_object('i', i)); COMMIT;"
 Scenario("enqueue_one_by_one", "produce", "enqueues without a pause, a transaction for each job",
          f"DO $$ BEGIN FOR i IN 1 .. 200 LOOP {ONE} END LOOP; END $$")
 Scenario("enqueue_flood", "produce", "enqueues 10 000 jobs at a time",
-         "SELECT tq_enqueue_many('qa', array_agg(jsonb_build_object('i', g))) FROM generate_series(1, 10000) g", writes=True)
+         "SELECT tq_enqueue_many('qa', array_agg(jsonb_build_object('i', g))) FROM generate_series(1, 10000) g", writes=True, slow=True)
 Scenario("enqueues_held", "produce", "leaves transactions open that have enqueued", hold_enqueues)
 Scenario("savepoints", "produce", "enqueues in 500 subtransactions, each rolled back", """
     DO $$ BEGIN FOR i IN 1 .. 500 LOOP
@@ -78,12 +78,12 @@ Scenario("savepoints", "produce", "enqueues in 500 subtransactions, each rolled 
         EXCEPTION WHEN raise_exception THEN END;
     END LOOP; END $$""")
 Scenario("priorities", "produce", "enqueues with every priority", """
-    SELECT tq_enqueue('qa', priority => (g * 7919) % 32768 * (g % 2 * 2 - 1)) FROM generate_series(1, 1000) g""")
+    SELECT tq_enqueue('qa', priority => (g * 7919) % 32768 * (g % 2 * 2 - 1)) FROM generate_series(1, 1000) g""", writes=True)
 Scenario("due_together", "produce", "enqueues thousands of jobs that are due at the same time", """
     SELECT tq_enqueue('qa', run_at => date_trunc('second', clock_timestamp()) + interval '1 s') FROM generate_series(1, 2000)""", lasting=True,
          writes=True)
 Scenario("expire_together", "produce", "enqueues jobs that expire at once",
-         "SELECT tq_enqueue('qa', expires_at => clock_timestamp() + interval '50 ms') FROM generate_series(1, 500)", lasting=True)
+         "SELECT tq_enqueue('qa', expires_at => clock_timestamp() + interval '50 ms') FROM generate_series(1, 500)", lasting=True, writes=True)
 Scenario("unique_hot", "produce", "enqueues the same few unique keys, in transactions that wait for each other", """
     BEGIN; SELECT tq_enqueue('qa', unique_key => 'hot' || (g * ({n} * 2 + 1)) % 5) FROM generate_series(1, 20) g; COMMIT""")
 Scenario("unique_replaced", "produce", "replaces the same jobs again and again", """
@@ -101,7 +101,7 @@ Scenario("cron_slow", "produce", "asks for the next times of rare cron expressio
     SELECT count(*) FROM tq_schedule_next('0 0 0 29 2 1', 'Australia/Lord_Howe', 20)""")
 Scenario("batches", "produce", "opens and closes batches", """
     SELECT tq_batch_close(b) FROM (SELECT tq_batch_open('qa') b FROM generate_series(1, 100) OFFSET 0) x;
-    SELECT tq_enqueue('qa', options => jsonb_build_object('batch', b)) FROM tq_batch_open('qa') b, generate_series(1, 100)""", lasting=True)
+    SELECT tq_enqueue('qa', options => jsonb_build_object('batch', b)) FROM tq_batch_open('qa') b, generate_series(1, 100)""", lasting=True, writes=True, slow=True)
 Scenario("batches_rollback", "produce", "opens batches, joins them, and rolls back", """
     BEGIN; SELECT tq_enqueue('qa', options => jsonb_build_object('batch', b)) FROM tq_batch_open('qa') b, generate_series(1, 500); ROLLBACK""")
 Scenario("settings", "all", "sets what a session can set to its ends", extreme_settings)

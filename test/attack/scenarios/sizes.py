@@ -25,18 +25,18 @@ def scheduler_is_small(conn):
 
 Scenario("cron_huge", "produce", "defines schedules with a cron expression of 30 MB",
          "SELECT tq_schedule('s{n}', 'qa', cron => repeat('1,', 15000000) || '1 * * * *')", after=scheduler_is_small,
-         lasting=True)
+         lasting=True, slow=True)
 Scenario("schedules_many", "produce", "defines thousands of schedules that fire each second", """
     SELECT tq_schedule('s{n} {i} ' || i, 'qa', every => '1 s') FROM generate_series(1, 500) i""",
          lasting=True)
 Scenario("headers_huge", "produce", "enqueues jobs with headers of 20 MB",
-         "SELECT tq_enqueue('qa', headers => jsonb_build_object('a', repeat('x', 20000000)))", after=views_answer)
+         "SELECT tq_enqueue('qa', headers => jsonb_build_object('a', repeat('x', 20000000)))", after=views_answer, slow=True)
 Scenario("error_huge", "consume", "fails jobs with errors of 20 MB, and one of 700 MB", """
     SELECT tq_fail(id, lease, repeat('x', 20000000), fatal => true) FROM tq_claim('qa')""",
          prepare="SELECT tq_fail(id, lease, repeat('x', 700000000), fatal => true) FROM tq_claim('qa')",
-         setup="SELECT tq_enqueue('qa') FROM generate_series(1, 1000)", after=views_answer)
+         setup="SELECT tq_enqueue('qa') FROM generate_series(1, 1000)", after=views_answer, slow=True)
 Scenario("payloads_large", "produce", "enqueues jobs of 1 MB each",
-         "SELECT tq_enqueue('qa', jsonb_build_object('a', repeat('x', 1000000)))", after=views_answer)
+         "SELECT tq_enqueue('qa', jsonb_build_object('a', repeat('x', 1000000)))", after=views_answer, writes=True)
 Scenario("results_large", "all", "parents with results of 1 MB, and children that receive them", """
     SELECT tq_enqueue('qa', depends_on => ARRAY[p]) FROM tq_enqueue('qa', priority => 0) p, generate_series(1, 20);
-    SELECT tq_complete(id, lease, to_jsonb(repeat('x', 1000000))) FROM tq_claim('qa', 5)""", lasting=True, writes=True)
+    SELECT tq_complete(id, lease, to_jsonb(repeat('x', 1000000))) FROM tq_claim('qa', 5)""", lasting=True, writes=True, slow=True)

@@ -74,7 +74,10 @@ public:
 	std::string_view text(int row, int column) const;
 	std::string_view text(int row, std::string_view name) const { return text(row, column(name)); }
 	std::optional<std::string> optional_text(int row, int column) const;
-	std::optional<std::string> optional_text(int row, std::string_view name) const { return optional_text(row, column(name)); }
+	std::optional<std::string> optional_text(int row, std::string_view name) const
+	{
+		return optional_text(row, column(name));
+	}
 	// Raises std::invalid_argument if the value is not an integer.
 	std::int64_t integer(int row, int column) const;
 	std::int64_t integer(int row, std::string_view name) const { return integer(row, column(name)); }
