@@ -113,13 +113,23 @@ bool retention_passed(const FetchedJob &p, Micros now) noexcept
 	return p.fold.ended_at < now - retention_of_queue(p.queue).dead;
 }
 
+// Dead letters that evacuate() has not moved and that do not wait for it.
+struct Unmoved
+{
+	int64 over;	   // their retention has passed
+	int64 orphans; // their queue is gone, so the segment keeps them
+};
+
 // Moves one job. False if it stays for now: it is running, marked or being read, it has ended meanwhile, or memory is
-// full. True if it is moved, or need not be. `over` counts dead letters with expired retention.
-bool move_one(Db &db, const SegmentView &from, const SegmentView &zero, int64 id, Micros now, int64 *over)
+// full. True if it is moved, or counted in `unmoved`, or gone.
+bool move_one(Db &db, const SegmentView &from, const SegmentView &zero, int64 id, Micros now, Unmoved *unmoved)
 {
 	FetchedJob p = fetch_job(db, id, true);
 	if (p.result != Fetch::found && p.result != Fetch::terminal)
+	{
+		unmoved->orphans += p.result == Fetch::absent;
 		return p.result == Fetch::absent;
+	}
 	int32 step = 0; // of the `moved` event
 	core::Entry entry{};
 	if (p.result == Fetch::terminal)
@@ -127,7 +137,7 @@ bool move_one(Db &db, const SegmentView &from, const SegmentView &zero, int64 id
 		const bool dead = is_dead(p.fold);
 		if (p.segment != from.slot || !dead || retention_passed(p, now))
 		{
-			*over += p.segment == from.slot && dead;
+			unmoved->over += p.segment == from.slot && dead;
 			drop_placeholder(db, p.queue, p.ref, false);
 			return true; // nothing to save
 		}
@@ -231,7 +241,8 @@ int64 evacuate(const WorkerContext &context, Db &db, const SegmentView &segment,
 		s.dead.store(found.dead);
 	MemoryContextSwitchTo(old);
 	end_work();
-	int64 left = 0, over = 0;
+	int64 left = 0;
+	Unmoved unmoved{};
 	if (segment.rows == 0 || !dead_known(segment.dead))
 	{
 		s.rows.store(found.rows);
@@ -250,7 +261,7 @@ int64 evacuate(const WorkerContext &context, Db &db, const SegmentView &segment,
 		reserve_ops(kBatch);
 		for (int64 k = i; k < std::min<int64>(found.ids.n, i + kBatch); ++k)
 		{
-			left += !move_one(db, segment, zero, found.ids[k], rules.now, &over);
+			left += !move_one(db, segment, zero, found.ids[k], rules.now, &unmoved);
 			CHECK_FOR_INTERRUPTS();
 		}
 		TQ_WAIT_POINT("move-before-commit");
@@ -260,9 +271,11 @@ int64 evacuate(const WorkerContext &context, Db &db, const SegmentView &segment,
 	MemoryContextDelete(keep);
 	if (left == 0 && segment.state == SegmentState::finished && !stop_requested())
 	{
-		// Their retention has passed, so they no longer keep the segment. Not for a sealed segment: when that is read
-		// again, they are among its dead letters as before.
-		s.dead.fetch_sub(over);
+		// Their retention has passed, so they no longer keep the segment. While orphans keep it, the next pass meets
+		// them again, so they stay in the count. Not for a sealed segment: when that is read again, they are among its
+		// dead letters as before.
+		if (unmoved.orphans == 0)
+			s.dead.fetch_sub(unmoved.over);
 		s.looked_at.store(rules.now);
 	}
 	if (left > 0 || !dead_known(s.dead.load()))

@@ -1,6 +1,6 @@
 # Segments with old contents. Rows added by hand to one segment hide no row of another, also after a restart. A dead job
 # that the janitor has given up, and that is retried and dies again, is kept again. Dead jobs that cannot be moved are
-# not retried all the time.
+# not retried all the time, and keep their segment for their own retention.
 
 use strict;
 use warnings;
@@ -46,17 +46,24 @@ sub fill
 
 sub finished { return "select finished_at is not null from tq.segment where number = $_[0]"; }
 
-# Whether a job is still a dead letter after the retention of a segment that is finished now. The janitor processes that
-# segment later, and drops it.
-sub stays_dead
+# Passes the retention of a segment that is finished now. The janitor processes it after the older ones, and drops it.
+sub retention_passes
 {
-	my ($id) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $other = fill('other');
 	work_off($node, 'other');
 	until_true($node, finished($other), 'another one, too');
 	pass_time(7200);
 	ok(until_true($node, "select to_regclass('tq.job_$other') is null"), 'their time is over');
+	return;
+}
+
+# Whether a job is still a dead letter after that.
+sub stays_dead
+{
+	my ($id) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	retention_passes();
 	is(sql("select state from tq_get($id)"), 'dead', 'but not that of the dead letter');
 	return;
 }
@@ -166,11 +173,17 @@ workers('on');
 ok(until_true($node, finished($full)), 'the segment is finished');
 stays_dead($job);
 
-# dead jobs that cannot be moved, because their queue is gone, are not retried all the time; no other job is to be moved
+# dead jobs that cannot be moved, because their queue is gone, are not retried all the time; no other job is to be moved,
+# because the retention of the other letter has passed
 pass_time(100000);
 ok(until_true($node, 'select count(*) = 1 from tq.segment'), 'only the open segment is left');
+fill('other');    # and the next one is new
+work_off($node, 'other');
+$brief = sql(q{select tq_enqueue('brief')});
 $full = fill('going');
-sql("select tq_fail(c.id, c.lease, 'first', fatal => true) from tq_claim('going') c");
+is(sql("select string_agg(distinct tableoid::regclass::text, ' ') from tq.job where id = $brief"), "tq.job_$full", 'a job kept for an hour is with the others');
+sql("select tq_fail(c.id, c.lease, 'first', fatal => true) from tq_claim('brief') c");
+my $orphan = sql("select id from tq_claim('going') c, tq_fail(c.id, c.lease, 'first', fatal => true)");
 work_off($node, 'going');
 until_true($node, finished($full), 'finished');
 sql(q{select tq_drop_queue('going')});
@@ -194,6 +207,12 @@ for (my $tries = 0; $again && $tries < 3; ++$tries)
 	janitor_away($node);
 }
 is($again, 0, 'a segment whose last letter has no queue is left alone for a while');
+arm($node, 'move-after-commit');
+pass_time(1200);
+standing($node, 'move-after-commit');
+release($node, 'move-after-commit');
+retention_passes();
+is(sql("select count(*) from tq.job where id = $orphan"), 1, 'more scans do not drop the letter whose queue is gone');
 pass_time(100000);
 ok(until_true($node, "select to_regclass('tq.job_$full') is null"), '... and dropped when the time of letters is over');
 
