@@ -66,7 +66,7 @@ def work(options, server):
 
 def callers_lines():
     """Each side beside pgbench; those that share commits also beside callers that do not, and beside brokers."""
-    durable = {"tq_shared_enqueue", "tq_worker_take"}     # are to be ahead of brokers that sync
+    durable = {"tq_shared_enqueue", "tq_shared_take", "tq_worker_take"}     # are to be ahead of brokers that sync
     for call, what in (("enqueue", "enqueue"), ("take", "take and finish")):
         for side, who in SIDES.items():
             key = f"{side}_{call}"

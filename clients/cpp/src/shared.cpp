@@ -1,10 +1,11 @@
 // A call waits in State::waiting until a line takes it. A line is one statement: it gets a connection, takes the oldest
-// call and all that go with it, and asks the server. Calls that would go with those of a line under way wait for its end:
-// in a second line they would need a second flush of the WAL, which comes after the first. Everything runs on one strand.
+// call and all that go with it, and asks the server. Calls that would go with those of a line under way wait for its
+// end: in a second line they would need a second flush of the WAL, which comes after the first. Everything runs on one
+// strand.
 //
 // A statement that is refused is sent again in halves, since nothing of it took effect; so the calls that are at fault
-// come to stand alone. Where a statement answers with a status for each call, a call that did not succeed is sent alone,
-// and gets the error of the single function.
+// come to stand alone. Where a statement answers with a status for each call, a call that did not succeed is sent
+// alone, and gets the error of the single function.
 #include "call_results.hpp"
 #include "session.hpp"
 

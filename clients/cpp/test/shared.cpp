@@ -152,6 +152,44 @@ tq::Task<> finish_together(tq::Connection &connection, tq::Shared &shared, std::
 	judge(refused[0] == "" && refused[1] == "22P02" && refused[2] == "", "a result that is no JSON refuses one call");
 }
 
+// Calls of two moments, while a line with the same kind of calls is under way.
+tq::Task<> wait_for_a_line(tq::Connection &connection, std::string queue)
+{
+	const auto executor = co_await asio::this_coro::executor;
+	asio::steady_timer goes_on(executor, asio::steady_timer::time_point::max());
+	boost::system::error_code error;
+	int lines = 0, answered = 0;
+	tq::SharedOptions options;
+	options.with_connection = [&](std::function<tq::Task<>(tq::Connection &)> use) -> tq::Task<> {
+		const bool first = lines++ == 0;
+		tq::Connection own = co_await tq::Connection::open("");
+		co_await use(own);
+		if (first)
+			co_await goes_on.async_wait(asio::redirect_error(asio::use_awaitable, error));
+	};
+	tq::Shared shared(executor, options);
+	co_await shared.enqueue(queue);
+	tq::EnqueueOptions later;
+	later.delay = std::chrono::hours(1); // does not go with the others
+	co_await shared.enqueue(queue, "{}", later);
+	judge(lines == 2, "a call that cannot go with those of a line does not wait for it");
+	co_await at_once(21, [&](int i) -> tq::Task<> {
+		asio::steady_timer pause(executor, std::chrono::milliseconds(i < 10 ? 0 : 30));
+		co_await pause.async_wait(asio::use_awaitable);
+		if (i < 20)
+		{
+			co_await shared.enqueue(queue);
+			++answered;
+			co_return;
+		}
+		judge(answered == 0, "calls wait for a line with calls of their kind");
+		goes_on.cancel();
+	});
+	const std::vector<std::int64_t> ids = co_await ids_of(connection, queue);
+	judge(lines == 3 && ids.size() == 22, "... and then go together: " + std::to_string(lines) + " lines");
+	co_await shared.close();
+}
+
 tq::Task<> beside_a_transaction(tq::Connection &connection, tq::Shared &shared, std::string queue)
 {
 	tq::Connection own = co_await tq::Connection::open("");
@@ -301,7 +339,7 @@ tq::Task<> call_all(std::string queue)
 	tq::SharedOptions options;
 	options.dsn = "application_name=shared";
 	tq::Shared shared(co_await asio::this_coro::executor, options);
-	for (const char *end : {"a", "b", "c", "d", "e", "f"})
+	for (const char *end : {"a", "b", "c", "d", "e", "f", "g"})
 		co_await tq::create_queue(connection, queue + end);
 	co_await enqueue_together(connection, shared, queue + "a");
 	co_await refuse_some(connection, shared, queue + "b");
@@ -309,6 +347,7 @@ tq::Task<> call_all(std::string queue)
 	co_await beside_a_transaction(connection, shared, queue + "d");
 	co_await lose_connections(connection, shared, queue + "e");
 	co_await close_down(connection, queue + "f");
+	co_await wait_for_a_line(connection, queue + "g");
 	co_await shared.close();
 }
 
