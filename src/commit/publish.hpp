@@ -1,5 +1,5 @@
 // Turns the operations of a transaction into live state: the steps of PRE_COMMIT, COMMIT and ABORT for one operation
-// each. src/transaction/README.md has the steps and the races.
+// each. src/commit/README.md has the steps and the races.
 // Regime: PG, but nothing here raises an error, allocates or waits (other than for a lock). Locks: queue locks.
 #pragma once
 
