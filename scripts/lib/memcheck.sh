@@ -109,8 +109,8 @@ tq_memcheck_stages() {
 _tq_memcheck_result() {
 	case $TQ_INSTEAD in
 	valgrind-*) _tq_what="servers run under valgrind" ;;
-	gateway-*) _tq_what="the gateway is built with AddressSanitizer and UBSan" ;;
-	*) _tq_what="the library is built with AddressSanitizer and UBSan" ;;
+	gateway-*) _tq_what="the gateway has AddressSanitizer and UBSan" ;;
+	*) _tq_what="the library has AddressSanitizer and UBSan" ;;
 	esac
 	_tq_broken=
 	[ "$stage_failed" -eq 0 ] || _tq_broken="$stage_failed tests"

@@ -1,4 +1,4 @@
-// libFuzzer: cron times, `every` and missed times, under clock changes, against a search of every second.
+// libFuzzer: cron, `every`, missed times, clock changes, against a search by second.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

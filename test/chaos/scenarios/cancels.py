@@ -28,7 +28,7 @@ def logged(server, text):
 
 
 @scenario("session-timeouts",
-          "Change all sessions' statement, lock and idle timeouts (none, 1 to 50 ms) while tq's tables are locked")
+          "Change statement, lock and idle timeouts (none, 1 to 50 ms) while tables are locked")
 def session_timeouts(t):
     server = t.server(**sessions.NAMED)
     load = load_of(t, server)
@@ -80,7 +80,7 @@ def session_terminate(t):
 
 
 @scenario("session-aborts",
-          "Transactions fail at any point, also at COMMIT: constraints, serialization, deadlocks, locks")
+          "Fail transactions anywhere, or at COMMIT: constraints, serialization, deadlocks, locks")
 def session_aborts(t):
     server = t.server(deadlock_timeout="'10ms'")
     server.sql(TABLES)
@@ -156,7 +156,7 @@ class Holder(Client):
 
 
 @scenario("session-idle",
-          "Keep transactions and cursors open under load; then commit, roll back, time out or terminate")
+          "Hold transactions and cursors open under load; commit, roll back, time out or terminate")
 def session_idle(t):
     server = t.server(max_prepared_transactions="5")
     load = load_of(t, server)

@@ -37,7 +37,7 @@ def private_mb(pid):
 
 
 @scenario("pressure-backlog",
-          "Deliver a backlog of a million jobs (short form: 20 000) in order, with memory for 1 000")
+          "Deliver a million jobs (short form: 20 000) in order, with memory for 1 000")
 def backlog(t):
     n = 20_000 if t.short else 1_000_000
     server = t.server(tq__max_live_jobs="1000", tq__segment_rows=str(n // 5), shared_buffers="'128MB'", max_wal_size="'2GB'",

@@ -194,7 +194,7 @@ def alone(t):
 
 
 @scenario("failover-async",
-          "Kill or stop the primary of a lagging asynchronous standby under load; promote the standby", short=False)
+          "Under load, kill or stop the primary of a lagging asynchronous standby; promote it", short=False)
 def asynchronous(t):
     primary, standby = t.server("one", **EVERYTHING), t.new_server("two")
     load = full_load(t, primary, dsn=anywhere(primary, standby))
@@ -328,7 +328,7 @@ def moment(server, kind):
 
 
 @scenario("failover-restore",
-          "Restore a base backup and archived WAL to a moment during the load: by name, time or transaction")
+          "Restore a base backup and WAL to a moment of the load: by name, time or transaction")
 def restored(t):
     archive = t.dir / "archive"
     archive.mkdir(parents=True)

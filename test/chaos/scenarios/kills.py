@@ -171,7 +171,7 @@ def delay(server, point, command):
 
 
 @scenario("kill-loader",
-          "SIGKILL the first process that reads the journal after a crash, at each step, or the postmaster", short=False)
+          "SIGKILL the first process to read the journal after a crash, at each step, or the postmaster", short=False)
 def loader(t):
     server = t.server(**CONF)
     load = full_load(t, server)

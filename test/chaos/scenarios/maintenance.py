@@ -25,7 +25,7 @@ def end(t, server, load, but=("due to lock timeout",)):
 
 
 @scenario("maintenance-rewrite",
-          "VACUUM FULL, CLUSTER, REINDEX, VACUUM FREEZE, ANALYZE and SET TABLESPACE on every table of tq")
+          "VACUUM FULL and FREEZE, CLUSTER, REINDEX, ANALYZE, SET TABLESPACE on tq's tables")
 def rewrite(t):
     server = t.server(deadlock_timeout="'100ms'")
     load = load_of(t, server)
@@ -36,7 +36,7 @@ def rewrite(t):
 
 
 @scenario("maintenance-vacuum",
-          "Autovacuum freezes everything without delays or thresholds, while transaction IDs are consumed")
+          "Autovacuum freezes all without delays or thresholds, while transaction IDs are used")
 def vacuum(t):
     server = t.server(max_worker_processes="10", **AUTOVACUUM)
     load = load_of(t, server)

@@ -76,7 +76,7 @@ BRIEFLY_LOCKED = ("due to lock timeout",)
 
 
 @scenario("session-xmin",
-          "Hold the oldest snapshot throughout: a REPEATABLE READ transaction, a logical slot and a prepared transaction")
+          "Hold the oldest snapshot by REPEATABLE READ, a logical slot and a prepared transaction")
 def xmin(t):
     server, load, scrap = two_databases(t, wal_level="logical", max_prepared_transactions="5", max_worker_processes="10")
     least = 5 if t.short else 50
@@ -110,7 +110,7 @@ def xmin(t):
 
 
 @scenario("session-readers",
-          "Read every table and view of tq for long periods, and hold ACCESS SHARE locks, while segments are dropped")
+          "Long reads of all tables and views, and ACCESS SHARE locks, while segments are dropped")
 def long_readers(t):
     server, load, scrap = two_databases(t, max_worker_processes="10")
     kinds = (readers.read, readers.call, readers.copy, readers.cursors, readers.hold_segment)

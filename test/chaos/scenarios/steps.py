@@ -171,7 +171,7 @@ def in_short(s):
 
 
 @scenario("steps-kill",
-          "At every wait point: an error, a process exit, SIGKILL, an immediate stop, or SIGKILL of the postmaster", share=6.0)
+          "At every wait point: error, exit, SIGKILL, immediate stop, or SIGKILL of the postmaster", share=6.0)
 def steps_kill(t):
     s = Steps(t)
     if t.short:

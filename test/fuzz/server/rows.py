@@ -1,6 +1,6 @@
-"""Write random rows into tq's tables as a superuser, in an inactive database: jobs, events, unique keys, dependencies, schedules,
-handlers. tq_activate(), workers and functions ignore or report an invalid row. Nothing crashes, no worker stops, every function and
-view still answers, and the jobs of another queue are processed as usual."""
+"""Write random jobs, events, keys, dependencies, schedules and handlers as a superuser. The database is inactive meanwhile.
+tq_activate(), workers and functions ignore or report an invalid row. Nothing crashes, no worker stops, every function and view
+still answers, and the jobs of another queue are processed as usual."""
 import re
 import time
 
