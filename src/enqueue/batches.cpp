@@ -94,15 +94,14 @@ TQ_FUNCTION(tq_batch_close)
 	Db &db = database(fcinfo);
 	check_batch(db, id);
 	static pg::Statement lock = {
-		"SELECT state FROM tq.dependency WHERE parent_id = 0 AND child_id = $1 FOR NO KEY UPDATE NOWAIT", 1, {INT8OID}};
-	static pg::Statement close = {
-		"UPDATE tq.dependency SET state = 'closed' WHERE parent_id = 0 AND child_id = $1 AND state IS NULL",
+		"SELECT FROM tq.dependency WHERE parent_id = 0 AND child_id = $1 AND state IS NULL FOR NO KEY UPDATE NOWAIT",
 		1,
 		{INT8OID}};
+	static pg::Statement close = {
+		"UPDATE tq.dependency SET state = 'closed' WHERE parent_id = 0 AND child_id = $1", 1, {INT8OID}};
 	Datum values[] = {Int64GetDatum(id)};
 	const pg::OwnerScope scope = enter_registry(db);
-	pg::run(lock, values, nullptr);
-	const bool closed = pg::run(close, values, nullptr) > 0;
+	const bool closed = pg::run(lock, values, nullptr) > 0 && pg::run(close, values, nullptr) > 0;
 	leave_registry(scope);
 	if (!closed)
 		raise_batch_closed(id);
