@@ -164,7 +164,9 @@ is(unfinished($node, 'work'), $left, 'H33: which the original does not notice');
 # H23
 #
 is(in_db('postgres', q{select count(*) > 0 from pg_inherits where inhrelid::regclass::text ~ '^tq.job_[1-9]'}), 't', 'H23: there are numbered segments');
-my $drop = q{begin; select count(*) from tq.segment; drop extension tq; select count(*) from pg_locks where pid = pg_backend_pid()};
+# without those on catalogs: statistics that autovacuum has gathered lock the table that has their long values
+my $drop = q{begin; select count(*) from tq.segment; drop extension tq;
+	select count(*) from pg_locks where pid = pg_backend_pid() and (relation is null or relation >= 16384)};
 my ($segments, $locks) = split /\n/, in_db('postgres', qq{$drop; create extension tq; select tq_enqueue('work'); commit});
 is(in_db('postgres', q{select count(*) from tq.job}), 1, 'H23: DROP EXTENSION takes the segments along without CASCADE');
 is(scalar(work_off($node, 'work')), 1, 'H23: the new extension has its own jobs only');
