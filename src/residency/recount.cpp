@@ -37,6 +37,7 @@ struct Tally
 	int slot;		 // of the segment being read
 	bool partial;	 // a segment could not be read
 	int64 regained;	 // jobs missing in memory, of segments that can be read again
+	int naps;		 // that waited for commit callbacks
 	CountResult result;
 	// Later counts: jobs that must be in memory but are not, allocated in `context`.
 	MemoryContext context;
@@ -89,16 +90,27 @@ bool on_disk_by_right(const Tally &t, const journal::Candidate &c, const journal
 	return yes;
 }
 
+// A count waits for commit callbacks at most so often, 10 s.
+constexpr int kMostNaps = 200;
+
 // For later counts: whether an unfinished job without an entry is rightly on disk. If not, it ended since the count's
 // snapshot, or memory lost it: fetch_job() asks the journal again and reads the job in. If many are missing (rows
 // written by hand), or the id is not found, lowers the watermark to the job instead, and the loader reads its lane.
 bool vouched_for(Tally &t, const journal::Candidate &c, const journal::Fold &fold)
 {
 	constexpr int64 kOneByOne = 100;
-	uint16_t q = 0;
 	const uint16_t d = index_of(*t.db);
-	if (engine.find(d, c.id, &q) != kNil || on_disk_by_right(t, c, fold) || engine.find(d, c.id, &q) != kNil)
-		return true;
+	// The count may see a job before the commit callback has published it. A callback may be delayed for long.
+	for (;; ++t.naps)
+	{
+		uint16_t q = 0;
+		const bool committing = t.db->committing.load() > 0;
+		if (engine.find(d, c.id, &q) != kNil || on_disk_by_right(t, c, fold) || engine.find(d, c.id, &q) != kNil)
+			return true;
+		if (!committing || t.naps >= kMostNaps)
+			break;
+		nap(50);
+	}
 	if (t.result.missing < kOneByOne)
 	{
 		const FetchedJob p = fetch_job(*t.db, c.id, false);

@@ -59,6 +59,22 @@ is(end_ask($writer), 0, 'the count does not take them for jobs of another queue'
 is($node->safe_psql('postgres', 'select count(*) from tq_check() where expected <> found'), 0, 'the counters are right');
 is(join(',', take_all($node, 'second', 1)), $job, 'that goes on');
 
+# a job that the count sees before it is published
+my $other = session($node);
+arm($node, 'commit-before-publish', 'wait', pid => ask($writer, 'select pg_backend_pid()'));
+begin_ask($writer, q{set tq.publish_limit = 0; select tq_enqueue('unpublished')});
+standing($node, 'commit-before-publish');
+my $counts = ask($other, 'select pg_backend_pid()');
+begin_ask($other, 'select count(*) from tq_check() where expected <> found');
+ok(until_true($node, "select query ~ 'tq_check' and (state = 'idle' or wait_event = 'Extension') from pg_stat_activity where pid = $counts"),
+	'a count meets a job that is not published');
+release($node, 'commit-before-publish');
+end_ask($writer);
+ask($writer, 'reset tq.publish_limit');
+is(end_ask($other), 0, '... waits for it');
+is($node->safe_psql('postgres', q{select value from tq_health() where item = 'jobs found again by audits'}), 0, '... and does not take it for lost');
+is(scalar(take_all($node, 'unpublished', 1)), 1, '... which it is not');
+
 # a transaction that counts in the middle of its own work, when a later one has ended
 my $wrong = 'select count(*) from tq_check() where expected <> found';
 my $own = ask($writer, q{begin; select tq_enqueue('own')});
