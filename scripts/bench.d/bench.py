@@ -46,6 +46,8 @@ def plan(options):
         print(f"set {setting}")
     if row.preload:
         print(f"preload {row.preload}")
+    if row.callgrind:
+        print("callgrind")
     return 0
 
 
@@ -104,8 +106,8 @@ def judge(line, result):
         return None, None, None, bound, None
     if line.most is not None:
         return value, base, None, bound, value <= bound
-    share = value / base
-    return value, base, share, bound, bound is None or share >= bound
+    share = None if base is None else value / base
+    return value, base, share, bound, bound is None or (share is not None and share >= bound)
 
 
 def report(options):

@@ -9,6 +9,7 @@ from attacks import attacks
 from cliffs import cliffs
 from delays import delays
 from gateway import gateway_rows
+from instructions import instruction_rows
 from languages import languages
 from libtq import libtq
 from many import many
@@ -299,6 +300,7 @@ ROWS = {row.name: row for row in (
     *libtq(),
     *languages(),
     *ruby_rows(),
+    *instruction_rows(),
 )}
 # Counted on every server after its row; not a separate row.
 DEAD = Line("tq", "dead tuples in tq.job_*, tq.event_*, after all that", "", "", None, 0)

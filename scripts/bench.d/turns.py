@@ -19,7 +19,8 @@ Options = namedtuple("Options", "rounds quick jobs")
 # of the two; most: the greatest value. A line with neither is for information.
 Line = namedtuple("Line", "key what versus unit least most base", defaults=("baseline",))
 # settings: of the server, beside as many live jobs as this machine has memory for; not None: instead of that.
-Row = namedtuple("Row", "name measure lines servers settings preload group", defaults=(1, None, None, "speed"))
+# callgrind: the server runs under it.
+Row = namedtuple("Row", "name measure lines servers settings preload group callgrind", defaults=(1, None, None, "speed", False))
 
 
 def ratio(what, versus, unit, least):

@@ -2,7 +2,7 @@
 # socket only.
 
 # tq_cluster_start DIR [CONF_LINE...]: creates the cluster if DIR is new, appends the settings, starts it, and sets
-# PGHOST etc. to it.
+# PGHOST etc. to it. TQ_POSTGRES is run instead of postgres.
 tq_cluster_start() {
 	_tq_dir=$1
 	shift
@@ -31,7 +31,7 @@ tq_cluster_start() {
 		printf '%s\n' "$_tq_line" >>"$_tq_dir/data/postgresql.conf"
 	done
 	[ -z "${TEMP_CONFIG:-}" ] || cat "$TEMP_CONFIG" >>"$_tq_dir/data/postgresql.conf"
-	tq_as "$PG_BIN/pg_ctl" -D "$_tq_dir/data" -l "$_tq_dir/server.log" -w -t "$((120 * TQ_PATIENCE))" start >"$_tq_dir/start.log" 2>&1 ||
+	tq_as "$PG_BIN/pg_ctl" ${TQ_POSTGRES:+-p "$TQ_POSTGRES"} -D "$_tq_dir/data" -l "$_tq_dir/server.log" -w -t "$((120 * TQ_PATIENCE))" start >"$_tq_dir/start.log" 2>&1 ||
 		{ tail -n 20 "$_tq_dir/server.log" >&2; tq_say "the server in $_tq_dir does not start"; return 1; }
 	_tq_clusters="$_tq_clusters $_tq_dir"
 	tq_cluster_use "$_tq_dir"

@@ -132,7 +132,8 @@ void put_row(Tuplestorestate *store, const RowType &type, Datum *values, bool *n
 
 RowSet begin_rows(FunctionCallInfo fcinfo, const RowShape &shape)
 {
-	InitMaterializedSRF(fcinfo, 0);
+	// the caller has looked the type up already, and compares the result with what it found
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	auto *rs = reinterpret_cast<ReturnSetInfo *>(fcinfo->resultinfo);
 	return RowSet{rs->setResult, checked_result(fcinfo, rs->setDesc, shape)};
 }
