@@ -6,7 +6,8 @@
 #   the description    the first sentence of the first paragraph; for several names, the sentence that begins with the
 #                      name
 #   tables             "| argument | meaning |" or "| column | meaning |"; the table in "## Conventions" has what is said
-#                      of arguments elsewhere in the page
+#                      of arguments elsewhere in the page. "| `name` | effect |" lists the values of an argument or
+#                      column, and "| key of `name` | meaning |" the keys of a jsonb
 #   sessions           the first statement that uses the name is the example
 
 function first_word(s) { sub(/ .*/, "", s); return s }
@@ -93,6 +94,37 @@ function meaning_of(name, arg) {
 	return ((name, arg) in said) ? said[name, arg] : common[arg]
 }
 
+# The lists of values and keys in the section, and those of arguments that another section describes.
+function lists_of(name,    i, arg, base, out) {
+	for (i = 1; i <= nlists; i++) {
+		list[name, listed[i]] = rows_of(listed[i])
+		out = out "\n" listed[i] ":\n" list[name, listed[i]]
+	}
+	base = name
+	sub(/_(many|any|for|next|info)$/, "", base)
+	for (i = 1; i <= order[name]; i++) {
+		arg = named[name, i]
+		if ((base, arg) in list && !((name, arg) in list)) {
+			list[name, arg] = list[base, arg]
+			out = out "\n" arg ":\n" list[base, arg]
+		}
+	}
+	return out
+}
+
+# Texts are aligned. A value of more than 30 characters has lines of its own.
+function rows_of(title,    i, width, long, out) {
+	for (i = 1; i <= nrows[title]; i++)
+		if (length(value[title, i]) > width && length(value[title, i]) <= 30)
+			width = length(value[title, i])
+	for (i = 1; i <= nrows[title]; i++) {
+		long = length(value[title, i]) > 30
+		out = out (long ? beside("   ", 3, value[title, i]) : "") \
+			beside(long ? "" : "    " value[title, i], width + 5, effect[title, i])
+	}
+	return out
+}
+
 # Puts the arguments of another function in the place of "<as tq_f>" in args[i]; returns how many there are now.
 function insert_those_of(other, args, i, n,    before, after, k, from, to) {
 	before = first_word(args[i - 1])
@@ -109,6 +141,11 @@ function insert_those_of(other, args, i, n,    before, after, k, from, to) {
 		if (!(named[other, k] in meaning))
 			meaning[named[other, k]] = said[other, named[other, k]]
 	return n + to - from
+}
+
+function standard_and_range(usual, limits) {
+	return (usual !~ /^(none|required|all|)$/ ? " Default: " usual "." : "") \
+		(limits !~ /^(a name|)$/ ? " Range: " limits "." : "")
 }
 
 function emit_function(name, signature, text, example,    kind, open, close_at, inside, tail, args, n, i, arg, types, width, body, m) {
@@ -138,16 +175,13 @@ function emit_function(name, signature, text, example,    kind, open, close_at, 
 	for (i = 1; i <= n; i++) {
 		arg = first_word(args[i])
 		m = meaning_of(name, arg)
-		if (args[i] ~ / = null$/ && standard[arg] !~ /^(none|required|all|)$/)
-			m = m " Default: " standard[arg] "."
-		if (range[arg] !~ /^(a name|)$/)
-			m = m " Range: " range[arg] "."
+		m = m standard_and_range(args[i] ~ / = null$/ ? standard[arg] : "", range[arg])
 		said[name, arg] = m
 		named[name, i] = arg
 		written[name, i] = args[i]
 		body = body beside("    " args[i], width + 5, m)
 	}
-	body = body (tail != "" ? beside(")", 1, tail) : ")\n") "\n" wrapped(text)
+	body = body (tail != "" ? beside(")", 1, tail) : ")\n") "\n" wrapped(text) lists_of(name)
 	printf "COMMENT ON %s @extschema@.%s(%s) IS %s;\n", toupper(kind), name, types, quote(text)
 	emit_help(name, text, body, example)
 }
@@ -169,6 +203,7 @@ function emit_relation(name, text, example,    i, width, body, of, what) {
 		printf "COMMENT ON COLUMN @extschema@.%s.%s IS %s;\n", name, columns[i], quote(meaning[columns[i]])
 		body = body beside("    " columns[i], width + 5, meaning[columns[i]])
 	}
+	body = body lists_of(name)
 	emit_help(name, text, body, example)
 }
 
@@ -194,8 +229,8 @@ function end_section(    i, text) {
 function begin_section(heading,    i) {
 	end_section()
 	split("", names); split("", signatures); split("", examples); split("", meaning); split("", standard); split("", range)
-	split("", columns)
-	ncolumns = nsignatures = told = 0
+	split("", columns); split("", listed); split("", nrows)
+	ncolumns = nsignatures = told = nlists = 0
 	prose = as_arguments = header = ""
 	if (heading !~ /^tq_/)
 		return
@@ -238,6 +273,18 @@ function add_row(line,    cells, n, i, words, k, text) {
 			if (cells[i] == "range") limits = i
 		}
 		is_column = cells[first] == "column"
+		in_list = ""
+		if (nnames == 1 && cells[2] ~ /^(key of )?`[a-z_]+`$/) {
+			in_list = plain(cells[2])
+			sub(/^key of /, "", in_list)
+			listed[++nlists] = in_list
+		}
+		return
+	}
+	if (in_list != "" && line !~ /^\|[-|]+$/) {
+		k = ++nrows[in_list]
+		value[in_list, k] = plain(cells[2])
+		effect[in_list, k] = plain(cells[3]) standard_and_range(usual ? plain(cells[usual]) : "", limits ? plain(cells[limits]) : "")
 		return
 	}
 	if (!first || !what || line ~ /^\|[-|]+$/ || (is_column && nsignatures > 0)) # columns of a result
