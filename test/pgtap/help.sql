@@ -58,10 +58,12 @@ SELECT is_empty($$SELECT name, line FROM line WHERE length(line) > 110 AND line 
 SELECT is_empty($$SELECT d.name FROM documented d WHERE NOT EXISTS (SELECT FROM tq_help() l (line)
 	WHERE l.line ~ ('^  ' || d.name || ' +[A-Z].*[.]$'))$$, 'tq_help() lists all, with a line each');
 SELECT results_eq($$SELECT line FROM tq_help() l (line) WHERE line ~ '^[A-Z]' LIMIT 3$$, $$VALUES ('Enqueueing'), ('Working'), ('Changing jobs')$$, '... by topic');
-SELECT results_eq($$SELECT tq_help('tq_resume')$$, $$VALUES ('tq_resume('), ('    queue text             The queue.'),
+SELECT results_eq($$SELECT tq_help('tq_resume')$$, $$VALUES ('tq_resume('), ('    queue text             The name of the queue.'),
 	('    kind text = null       The kind, or the group. Null: the queue as a whole.'),
 	('    group_key text = null  The kind, or the group. Null: the queue as a whole.'), (') -> void'), (''),
 	('Ends a pause of the queue, of one kind, or of one group.'), (''), ('Example:'), ('    SELECT tq_resume(''mail'', kind => ''digest'');')$$, 'what it prints');
+SELECT results_eq($$SELECT name FROM line WHERE line ~ '^    replace_waiting ' ORDER BY 1$$,
+	$$VALUES ('tq_enqueue'), ('tq_enqueue_info'), ('tq_enqueue_many'), ('tq_enqueue_many_info')$$, 'the values of an argument, also of one that another section describes');
 SELECT results_eq($$SELECT line FROM tq_help('tq_wait') l (line) WHERE line ~ 'tq_wait'$$, $$VALUES ('CALL tq_wait('), ('    CALL tq_wait(''{images}'', ''1 min'');')$$, 'a procedure'); -- limit: an example
 
 CREATE FUNCTION attempt(statement text) RETURNS text LANGUAGE plpgsql AS $$
