@@ -18,6 +18,17 @@ int index_of(const ColumnSpec *columns, int n, const char *name) noexcept
 
 Mismatch match_columns(TupleDesc desc, const ColumnSpec *columns, int n, Extra extra, bool domains, AttrNumber *attnum)
 {
+	// most descriptors have exactly these columns
+	int same = 0;
+	for (; same < n && same < desc->natts; ++same)
+	{
+		const Form_pg_attribute att = TupleDescAttr(desc, same);
+		if (att->atttypid != columns[same].type || std::strcmp(NameStr(att->attname), columns[same].name) != 0)
+			break;
+		attnum[same] = att->attnum;
+	}
+	if (same == n && same == desc->natts)
+		return Mismatch{};
 	for (int i = 0; i < n; ++i)
 		attnum[i] = InvalidAttrNumber;
 	for (int a = 0; a < desc->natts; ++a)
@@ -25,9 +36,8 @@ Mismatch match_columns(TupleDesc desc, const ColumnSpec *columns, int n, Extra e
 		const Form_pg_attribute att = TupleDescAttr(desc, a);
 		if (att->attisdropped)
 			continue;
-		// most descriptors have the columns in their order
 		const char *name = NameStr(att->attname);
-		const int i = a < n && std::strcmp(columns[a].name, name) == 0 ? a : index_of(columns, n, name);
+		const int i = index_of(columns, n, name);
 		if (i < 0 && extra == Extra::refused)
 			return Mismatch{Mismatch::Kind::unknown, name, att->atttypid, InvalidOid};
 		if (i < 0)

@@ -132,10 +132,18 @@ void put_row(Tuplestorestate *store, const RowType &type, Datum *values, bool *n
 
 RowSet begin_rows(FunctionCallInfo fcinfo, const RowShape &shape)
 {
-	// the caller has looked the type up already, and compares the result with what it found
-	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	auto *rs = reinterpret_cast<ReturnSetInfo *>(fcinfo->resultinfo);
-	return RowSet{rs->setResult, checked_result(fcinfo, rs->setDesc, shape)};
+	if (rs == nullptr || !IsA(rs, ReturnSetInfo) || (rs->allowedModes & SFRM_Materialize) == 0 ||
+		rs->expectedDesc == nullptr)
+		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						errmsg("function %s cannot return a set here", format_procedure(fcinfo->flinfo->fn_oid))));
+	// InitMaterializedSRF would copy the descriptor, for the executor to compare the copy with its own and to free it.
+	const RowType type = checked_result(fcinfo, rs->expectedDesc, shape);
+	const MemoryContext old = MemoryContextSwitchTo(rs->econtext->ecxt_per_query_memory);
+	rs->setResult = tuplestore_begin_heap((rs->allowedModes & SFRM_Materialize_Random) != 0, false, work_mem);
+	MemoryContextSwitchTo(old);
+	rs->returnMode = SFRM_Materialize;
+	return RowSet{rs->setResult, type};
 }
 
 void read_trigger_row(const TriggerData &trigger, const RowShape &shape, Datum *values, bool *nulls)
