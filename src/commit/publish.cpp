@@ -43,7 +43,7 @@ void count(Db &db, const Op &op, int by, Counting counting) noexcept
 {
 	SegmentSlot &s = segment_at(db, op.segment);
 	count(s, engine.lane(op.lane), by, counting);
-	if (op.is_dead)
+	if (is_dead(op) || op.was_dead)
 		count_dead(s, -by);
 }
 
@@ -94,8 +94,8 @@ void publish_enqueue(Db &db, const Op &op, Counting counting) noexcept
 	count_notify_events(q, 1, 0, false);
 	count(db, op, 1, counting);
 	publish_enqueue_charges(q, op.queue, 1);
-	const bool delayed = op.due != core::kNever;
-	if (op.blocked)
+	const bool delayed = op.due != core::kNever, blocked = op.to == State::blocked;
+	if (blocked)
 		count_blocked(l, 1, counting);
 	else if (op.ref != kNil)
 	{
@@ -114,8 +114,8 @@ void publish_enqueue(Db &db, const Op &op, Counting counting) noexcept
 		engine.lower_timer_watermark(index_of(db), op.due);
 	}
 	else
-		engine.lower_job_watermark(q, l, op.group, kNil, Key{op.priority, op.id});
-	if (op.ref == kNil && !op.blocked)
+		engine.lower_job_watermark(q, l, op.enqueue.group, kNil, Key{op.priority, op.id});
+	if (op.ref == kNil && !blocked)
 		engine.note_on_disk(index_of(db), op.expires_at);
 	unlock_queue(op.queue);
 }
@@ -130,8 +130,8 @@ void publish_claim(const Op &op) noexcept
 		if (e.mark != Verb::none && e.owner == my_proc)
 		{
 			++q.claimed;
-			if (op.waited >= 0)
-				q.waits.add(op.waited);
+			if (op.claim.waited >= 0)
+				q.waits.add(op.claim.waited);
 			// Otherwise this transaction has also ended the attempt, and that operation comes next.
 			if (e.mark == Verb::claim)
 				engine.change(q, op.ref, [](Entry &x) noexcept {
@@ -157,23 +157,23 @@ void end_superseded(Entry &e) noexcept
 void undo_claim(Db &db, const Op &op) noexcept
 {
 	Queue &q = engine.queue(op.queue);
+	Op *enqueue = pending_enqueue(op.id);
 	lock_queue(op.queue);
 	Entry &e = engine.entry(op.ref);
 	if (engine.is(q, op.ref, op.id) && e.state == State::running && e.lease == op.lease)
 	{
-		if (op.own)
+		if (enqueue != nullptr)
 		{
 			// No other session has seen the job. Its enqueue is undone next, or stays if a savepoint is rolled back.
 			engine.drop(q, op.ref, my_proc);
-			if (Op *enqueue = pending_enqueue(op.id))
-				enqueue->ref = kNil;
+			enqueue->ref = kNil;
 		}
 		else if (e.mark == Verb::claim && e.owner == my_proc)
 		{
 			db.aborted_claims.fetch_add(1, std::memory_order_relaxed);
 			engine.change(q, op.ref, [&](Entry &x) noexcept {
 				x.mark = Verb::none;
-				x.aborts = static_cast<uint8_t>(std::min<int>(x.aborts + op.charge, UINT8_MAX));
+				x.aborts = static_cast<uint8_t>(std::min<int>(x.aborts + op.claim.charge, UINT8_MAX));
 				if (x.has(core::kJournalFirst) && !x.has(core::kCancelAsked))
 				{
 					// the journal has the claim, or gets it, so the reaper ends the attempt there
@@ -182,9 +182,9 @@ void undo_claim(Db &db, const Op &op) noexcept
 				}
 				x.lease = 0;
 				x.set_worker(kNil);
-				x.attempt = static_cast<uint16_t>(op.prev_attempt);
+				x.attempt = op.prev.attempt;
 				if (x.after_claim == 0) // a request to cancel has taken a step after the claim
-					x.step = op.prev_step;
+					x.step = op.prev.step;
 				if (x.has(core::kCancelAsked))
 				{
 					core::to_be_cancelled(x, wall_now());
@@ -210,7 +210,7 @@ void publish_move(Db &db, Queue &q, const Op &op, Counting counting) noexcept
 	SegmentSlot &from = segment_at(db, op.segment);
 	SegmentSlot &to = segment_at(db, op.new_segment);
 	to.rows.fetch_add(op.segment != op.new_segment);
-	if (op.is_dead)
+	if (op.was_dead)
 	{
 		count_dead(from, -1);
 		count_dead(to, 1);
@@ -243,7 +243,7 @@ void publish_ask(const Op &op) noexcept
 	{
 		bound = e.has(core::kBound);
 		if (e.state == State::running && e.mark != Verb::lose &&
-			(e.lease == op.lease || e.step - 1 - e.after_claim == op.prev_step + 1))
+			(e.lease == op.lease || e.step - 1 - e.after_claim == op.prev.step + 1))
 		{
 			if (!e.has(core::kCancelAsked)) // asking again does not give it more time
 				engine.change(q, op.ref, [&q](Entry &x) noexcept {
@@ -252,7 +252,7 @@ void publish_ask(const Op &op) noexcept
 				});
 		}
 		else if ((e.state == State::ready || e.state == State::delayed) && e.mark == Verb::none &&
-				 e.step == op.prev_step + 1)
+				 e.step == op.prev.step + 1)
 			// the claim was rolled back
 			engine.change(q, op.ref, [](Entry &x) noexcept { core::to_be_cancelled(x, wall_now()); });
 	}
@@ -323,7 +323,7 @@ void count_verb(Queue &q, const Op &op) noexcept
 			end_careful(q);
 			break;
 		case Verb::release: ++q.released; break;
-		case Verb::lose: q.lost += op.count_attempt; break; // else the claim was rolled back, so no attempt was lost
+		case Verb::lose: q.lost += op.event != journal::EventType::released; break; // else the claim was rolled back
 		case Verb::cancel:
 		case Verb::purge: ++q.cancelled; break;
 		case Verb::expire: ++q.expired; break;
@@ -334,10 +334,11 @@ void count_verb(Queue &q, const Op &op) noexcept
 // Gives the entry of a job that lives on its new state. Its mark stays if this transaction has changed the job again.
 void set_state(Entry &x, const Op &op) noexcept
 {
+	const bool new_life = x.state == State::placeholder;
 	if (!op.more)
 		x.mark = Verb::none;
 	x.state = op.to;
-	if (op.has_priority)
+	if (op.priority != core::kUnset)
 		x.priority = op.priority;
 	if (op.verb == Verb::reschedule)
 		x.flags |= core::kOverride;
@@ -364,13 +365,13 @@ void set_state(Entry &x, const Op &op) noexcept
 									   core::kFlushed));
 	if (held)
 		x.flags |= core::kHeld;
-	if (op.life)
+	if (new_life)
 	{
 		x.attempt = 0;
 		x.expires_at = core::kNever; // it applied to the previous life
 		x.flags &= static_cast<uint16_t>(~core::kSuperseded);
 	}
-	else if (!op.count_attempt && x.attempt > 0)
+	else if (op.event == journal::EventType::released && x.attempt > 0)
 		--x.attempt;
 	end_superseded(x);
 }
@@ -384,7 +385,7 @@ void publish_marked(Db &db, Queue &q, const Op &op, Counting counting) noexcept
 	if (op.verb == Verb::erase || op.verb == Verb::forget)
 	{
 		segment_at(db, op.segment).rows.fetch_sub(op.verb == Verb::erase);
-		if (op.is_dead)
+		if (op.was_dead)
 			count_dead(segment_at(db, op.segment), -1);
 		engine.drop(q, op.ref, my_proc);
 		return;
@@ -394,15 +395,15 @@ void publish_marked(Db &db, Queue &q, const Op &op, Counting counting) noexcept
 	if (e.state == State::running && op.to != State::running)
 		q.runs.add(commit_time() - e.claimed_at);
 	count_verb(q, op);
-	if (op.life)
+	if (e.state == State::placeholder) // a retry of an ended job, which counts as live again
 	{
-		count(db, op, 1, counting); // and one dead letter less
+		count(db, op, 1, counting);
 		note_ended(db, op.id); // the resolver looks at its children again
 	}
 	if (op.to == State::terminal)
 	{
-		q.dead += op.is_dead;
-		count_notify_events(q, 0, 1, op.is_dead);
+		q.dead += is_dead(op);
+		count_notify_events(q, 0, 1, is_dead(op));
 		count(db, op, -1, counting);
 		if (op.makes_way)
 			publish_enqueue_charges(q, op.queue, -1);
@@ -449,18 +450,18 @@ void undo_change(const Op &op) noexcept
 			engine.lower_timer_watermark(q.db, wall_now());
 			engine.drop(q, op.ref, my_proc);
 		}
-		else if ((e.state == State::placeholder || e.state == State::blocked) && op.prev_mark == Verb::none)
+		else if ((e.state == State::placeholder || e.state == State::blocked) && op.prev.mark == Verb::none)
 			// without this verb the job has ended, or is blocked, on disk
 			engine.drop(q, op.ref, my_proc);
 		else
 			engine.change(q, op.ref, [&](Entry &x) noexcept {
-				x.mark = op.prev_mark;
-				x.pending = op.prev_pending;
-				x.owner = op.prev_owner;
+				x.mark = op.prev.mark;
+				x.pending = op.prev.pending;
+				x.owner = op.prev.owner;
 				// Otherwise another operation has taken a later step, and the step of this one stays unused.
-				if (x.step == op.prev_step + 1)
+				if (x.step == op.prev.step + 1)
 				{
-					x.step = op.prev_step;
+					x.step = op.prev.step;
 					if (x.state == State::running)
 						--x.after_claim;
 				}
@@ -523,13 +524,14 @@ bool register_enqueue(Db &db, Op &op) noexcept
 	lock_queue(op.queue);
 	const Lane &l = engine.lane(op.lane);
 	const bool delayed = op.due != core::kNever;
-	const bool must = op.override_;
-	const core::Waiting job{.key = key, .due = op.due, .delayed = delayed, .grouped = op.group != nullptr};
+	const bool must = (op.enqueue.flags & core::kOverride) != 0;
+	const char *group = op.enqueue.group;
+	const core::Waiting job{.key = key, .due = op.due, .delayed = delayed, .grouped = group != nullptr};
 	const auto group_takes = [&]() noexcept {
 		if (!delayed)
-			return engine.takes(q, op.group, key);
+			return engine.takes(q, group, key);
 		// Until the first load ends, slots of groups are kept for jobs that must be in memory.
-		return db.load_state.load() == static_cast<uint32>(LoadState::loaded) && engine.spares_slot(q, op.group);
+		return db.load_state.load() == static_cast<uint32>(LoadState::loaded) && engine.spares_slot(q, group);
 	};
 	bool wanted = must || core::belongs_in_memory(job, vouched_at(db, l, now), group_takes);
 	// The entry is pinned until the commit, that of a rescheduled job for as long as the job waits.
@@ -545,7 +547,7 @@ void publish(Db &db, const Op &op, Counting counting) noexcept
 	switch (op.verb)
 	{
 		case Verb::enqueue:
-			if (op.revoked)
+			if (op.to == State::terminal)
 				note_ended(db, op.id);
 			else
 				publish_enqueue(db, op, counting);

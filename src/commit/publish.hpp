@@ -12,7 +12,7 @@ namespace tq
 // PRE_COMMIT: gives an enqueued job an entry in state committing, so that a loader that sees the row before publish()
 // skips the job (H2). If memory is full or a backlog on disk precedes it, the job stays on disk; publish() then lowers
 // the watermark. Returns false if memory is full and the job must be in memory. It must if the transaction has
-// rescheduled it (Op::override_): a loader would read the old time or priority from its row.
+// rescheduled it (kOverride): a loader would read the old time or priority from its row.
 bool register_enqueue(Db &db, Op &op) noexcept;
 
 // COMMIT.

@@ -65,8 +65,7 @@ pg_noinline void on_commit() noexcept
 		LWLockAcquire(map_lock(db), LW_SHARED);
 		const Counting counting = counting_of(db, GetTopFullTransactionIdIfAny());
 		for (Op *op = pending_ops(), *end = op + op_count(); op < end; ++op)
-			if (op->target < 0)
-				publish(db, *op, counting);
+			publish(db, *op, counting);
 		TQ_WAIT_POINT_NOFAIL("commit-half-published");
 		publish_bulks(db, counting);
 		LWLockRelease(map_lock(db));
@@ -93,8 +92,7 @@ pg_noinline void on_abort() noexcept
 	if (op_count() > 0)
 		TQ_WAIT_POINT_NOFAIL("abort-before-undo");
 	for (int i = op_count(); i-- > 0;)
-		if (pending_ops()[i].target < 0)
-			undo(*current_db(), pending_ops()[i]);
+		undo(*current_db(), pending_ops()[i]);
 	end_dependencies();
 	end_enqueue_charges();
 	leave_queues();
@@ -119,7 +117,8 @@ void register_or_fail(Db &db, Op &op)
 {
 	const Queue &q = engine.queue(op.queue);
 	while (!register_enqueue(db, op))
-		if (engine.changes_left(q) == 0 || op.group == nullptr || engine.has_free_group(q) || !evict_group_slot(&q))
+		if (engine.changes_left(q) == 0 || op.enqueue.group == nullptr || engine.has_free_group(q) ||
+			!evict_group_slot(&q))
 			ereport(
 				ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
@@ -138,7 +137,8 @@ void xact_callback(XactEvent event, void *)
 			if (enqueues_pending())
 			{
 				for (Op *op = pending_ops(), *end = op + op_count(); op < end; ++op)
-					if (op->verb == Verb::enqueue && op->ref == kNil && !op->revoked && !op->blocked)
+					if (op->verb == Verb::enqueue && op->ref == kNil && op->to != State::terminal &&
+						op->to != State::blocked)
 						register_or_fail(*current_db(), *op);
 				TQ_WAIT_POINT("precommit-registered");
 			}
@@ -193,7 +193,7 @@ void subxact_callback(SubXactEvent event, SubTransactionId sub, SubTransactionId
 	{
 		undo(*current_db(), *op);
 		// The operation before it on the job is the last one again (Op::more). A claim never has `more`.
-		if (op->prev_mark != Verb::none && op->prev_mark != Verb::claim && op->prev_owner == my_proc)
+		if (op->prev.mark != Verb::none && op->prev.mark != Verb::claim && op->prev.owner == my_proc)
 			if (Op *before = last_op_on(op->ref, op->id))
 				before->more = false;
 	}

@@ -117,7 +117,7 @@ bool had_succeeded(Jsonb *detail, JobId parent)
 Now parent_now(const Db &db, JobId id)
 {
 	const Op *own = pending_enqueue(id);
-	if (is_being_retried(db, id) || (own != nullptr && !own->revoked))
+	if (is_being_retried(db, id) || (own != nullptr && own->to != State::terminal))
 		return Now::lives;
 	const ParentOutcome out = outcome_of(db, id);
 	return out.exists && !out.ended ? Now::lives : out.succeeded ? Now::succeeded : Now::failed;

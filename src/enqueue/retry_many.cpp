@@ -29,18 +29,19 @@ namespace
 void free_own(Db &db, core::JobId id, uint16_t queue, Jsonb *outcomes)
 {
 	reserve_ops(2);
-	Op &op = edit_enqueue(*own_job(db, id), Verb::free);
+	Op &op = *own_job(db, id);
+	keep_enqueue(op);
 	journal::EventRow row;
 	row.job_id = id;
 	row.at = wall_now();
 	row.type = journal::EventType::freed;
 	row.queue = queue;
-	row.step = std::max(op.prev_step, 1);
+	row.step = std::max(op.prev.step, 1);
 	row.detail = outcomes;
 	op.expires_at = expiry_from(row.at, expires_in_of(settings_of(queue)).value);
 	row.lease_until = op.expires_at != core::kNever ? op.expires_at : journal::kNoTime;
-	op.prev_step = row.step + 1;
-	op.blocked = false;
+	op.prev.step = row.step + 1;
+	op.to = State::ready;
 	op.event = row.type;
 	append_by_segment(db, {.rows = &row, .slots = &op.segment, .n = 1});
 }

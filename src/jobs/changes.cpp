@@ -46,9 +46,7 @@ State state_after(Db &db, const journal::EventRow &row) noexcept
 		if (end.event == row.type)
 			return State::terminal;
 	if (const Op *own = pending_enqueue(row.job_id))
-		return own->blocked										 ? State::blocked
-			   : own->due != core::kNever && own->due > row.at ? State::delayed
-															   : State::ready;
+		return state_at(*own, row.at);
 	uint16_t queue = 0;
 	const Ref ref = engine.find(index_of(db), row.job_id, &queue);
 	if (ref == kNil)
@@ -112,9 +110,7 @@ void record_enqueues(Db &db, uint16_t queue, const journal::JobRow *rows, const 
 		row.at = rows[i].enqueued_at;
 		row.queue_id = rows[i].queue_id;
 		row.type = journal::kEnqueuedType;
-		row.state = code_of(ops[i].blocked ? State::blocked
-							: ops[i].due != core::kNever && ops[i].due > row.at ? State::delayed
-																					 : State::ready);
+		row.state = code_of(state_at(ops[i], row.at));
 		if (w.n == kChunk)
 			flush(&w);
 	}

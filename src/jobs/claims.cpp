@@ -38,15 +38,14 @@ void note_asked(Queue &q, const Engine::ClaimTerms &terms, bool draining) noexce
 }
 
 // Notes the operation of a job that the engine has just claimed. Queue lock held.
-Claimed note_claim(uint16_t queue, Ref r, const Engine::ClaimTerms &terms, bool own) noexcept
+Claimed note_claim(uint16_t queue, Ref r, const Engine::ClaimTerms &terms) noexcept
 {
 	const Entry &e = engine.entry(r);
 	Op op;
 	set_entry(&op, Verb::claim, e);
-	--op.prev_step; // the engine has claimed it
-	--op.prev_attempt;
-	op.own = own;
-	op.alone = core::wants_to_be_alone(e);
+	--op.prev.step; // the engine has claimed it
+	--op.prev.attempt;
+	op.claim.alone = core::wants_to_be_alone(e);
 	push_op(op);
 	Claimed c{};
 	c.op = op_count() - 1;
@@ -94,7 +93,7 @@ int take_jobs(uint16_t queue, uint32 generation, const Engine::ClaimTerms &terms
 		const Ref r = engine.claim(q, terms, here.all > 0 ? &here.held_back : nullptr);
 		if (r == kNil)
 			break;
-		out[n++] = note_claim(queue, r, terms, false);
+		out[n++] = note_claim(queue, r, terms);
 	}
 	unlock_queue(queue);
 	return n;
@@ -111,8 +110,8 @@ int take_own_jobs(Db &db, uint16_t queue, const Engine::ClaimTerms &terms, int m
 		const uint64 kind = engine.lane(op.lane).kind_hash;
 		const bool wanted =
 			terms.nkinds == 0 || std::find(terms.kinds, terms.kinds + terms.nkinds, kind) != terms.kinds + terms.nkinds;
-		if (op.verb == Verb::enqueue && op.target < 0 && op.queue == queue && op.ref == kNil && wanted && !op.revoked &&
-			!op.blocked && (op.due == core::kNever || op.due <= terms.wall) && op.expires_at > terms.wall)
+		if (op.verb == Verb::enqueue && op.queue == queue && op.ref == kNil && wanted &&
+			state_at(op, terms.wall) == State::ready && op.expires_at > terms.wall)
 			found[nfound++] = i;
 	}
 	std::sort(found, found + nfound, [](int a, int b) noexcept {
@@ -128,7 +127,7 @@ int take_own_jobs(Db &db, uint16_t queue, const Engine::ClaimTerms &terms, int m
 		if (engine.pins_left(q) > 0 && !is_draining(terms.worker))
 			make_committing(db, enqueue, true, false);
 		if (enqueue.ref != kNil && engine.claim_own(engine.queue(queue), enqueue.ref, terms))
-			out[n++] = note_claim(queue, enqueue.ref, terms, true);
+			out[n++] = note_claim(queue, enqueue.ref, terms);
 		else if (enqueue.ref != kNil)
 		{
 			engine.drop(engine.queue(queue), enqueue.ref, my_proc);
@@ -303,7 +302,7 @@ bool is_held(const Claimed &c) noexcept
 bool journal_it_first(const Claimed &c) noexcept
 {
 	Queue &q = engine.queue(c.queue);
-	if (!q.careful.load() || pending_ops()[c.op].own)
+	if (!q.careful.load() || pending_enqueue(c.id) != nullptr)
 		return false;
 	lock_queue(c.queue);
 	const bool held = is_held(c);

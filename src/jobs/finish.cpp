@@ -86,8 +86,6 @@ void finish(Db &db, Finish *list, int n)
 		f.marked = f.unseen ? Marked::not_found : mark_leased(db, f.id, f.lease, f.verb, &op, &e);
 		if (f.marked != Marked::ok)
 			continue;
-		// mark_leased has noted the operation last; now add the fields that depend on the entry
-		Op &noted = last_op();
 		journal::EventType type = journal::EventType::succeeded;
 		core::Micros delay = -1;
 		switch (f.verb)
@@ -96,7 +94,6 @@ void finish(Db &db, Finish *list, int n)
 				if (f.fatal || (e.attempt >= attempts_allowed(e.max_attempts, e.queue)))
 				{
 					type = journal::EventType::dead;
-					noted.is_dead = true;
 					f.state = "dead";
 				}
 				else
@@ -108,11 +105,9 @@ void finish(Db &db, Finish *list, int n)
 			case Verb::release:
 				type = journal::EventType::released;
 				delay = f.delay;
-				noted.count_attempt = false;
 				break;
 			case Verb::bury:
 				type = journal::EventType::buried;
-				noted.is_dead = true;
 				f.state = "buried";
 				break;
 			default:
@@ -129,9 +124,10 @@ void finish(Db &db, Finish *list, int n)
 			// a superseded job that would wait for another attempt.
 			type = journal::EventType::cancelled;
 			delay = -1;
-			noted.is_dead = false;
 			f.state = "cancelled";
 		}
+		// mark_leased has noted the operation last; now add the fields that depend on the entry
+		Op &noted = last_op();
 		noted.event = type;
 		followed = followed || may_follow(e, type);
 		journal::EventRow &row = rows[k];

@@ -105,35 +105,30 @@ bool can_take_back(EventType ended) noexcept
 }
 
 // A job that this transaction has enqueued. No other transaction can see it, so only its noted enqueue changes.
-JobResult change_own(Db &db, const JobRequest &r, Op &own)
+JobResult change_own(Db &db, const JobRequest &r, Op &op)
 {
 	const core::Micros now = wall_now();
-	const bool delayed = own.due != core::kNever && own.due > now;
-	const State in = own.revoked   ? State::terminal
-					 : own.blocked ? State::blocked
-					 : delayed	   ? State::delayed
-								   : State::ready;
+	const State in = state_at(op, now);
 	if ((states_for(r) & bit_of(in)) == 0 &&
-		!(in == State::terminal && r.verb == Verb::retry && can_take_back(own.event)))
-		return {Verdict::wrong_state, in == State::terminal ? ended_as(own.event) : name_of(in)};
-	const core::Micros due = own.due;
+		!(in == State::terminal && r.verb == Verb::retry && can_take_back(op.event)))
+		return {Verdict::wrong_state, in == State::terminal ? ended_as(op.event) : name_of(in)};
+	const core::Micros due = op.due;
 	Step s = step_for(r, in, due, now);
-	Op &op = edit_enqueue(own, r.verb);
+	keep_enqueue(op);
 	s.row.queue = op.queue;
-	s.row.step = std::max(op.prev_step, 1);
+	s.row.step = std::max(op.prev.step, 1);
 	if (in == State::terminal)
 	{
 		s.row.attempt = 0;
 		op.expires_at = core::kNever;
 	}
-	op.prev_step = s.row.step + 1;
-	op.revoked = s.to == State::terminal;
-	op.blocked = s.to == State::blocked;
+	op.prev.step = s.row.step + 1;
+	op.to = s.to;
 	op.event = s.row.type;
 	op.due = s.due;
 	if (r.verb == Verb::reschedule)
 	{
-		op.override_ = true;
+		op.enqueue.flags |= core::kOverride;
 		if (r.has_priority)
 			op.priority = r.priority;
 	}
@@ -187,7 +182,6 @@ bool try_change(Db &db, const JobRequest &r, const FetchedJob &pinned, JobResult
 	const Op *mine = ours ? last_op_on(pinned.ref, r.id) : nullptr;
 	const bool again =
 		r.verb == Verb::retry && mine != nullptr && mine->to == State::terminal && can_take_back(mine->event);
-	const bool was_dead = again && mine->is_dead;
 	const bool free = r.blocks_at > 0 && !again; // it waits again before it has begun
 	uint32 states = free ? bit_of(State::ready) | bit_of(State::delayed) : states_for(r);
 	if (again)
@@ -221,7 +215,7 @@ bool try_change(Db &db, const JobRequest &r, const FetchedJob &pinned, JobResult
 			return false;
 	}
 	Op &noted = last_op();
-	const bool changed_here = noted.prev_mark != Verb::none; // an earlier operation here has set the job's state
+	const bool changed_here = noted.prev.mark != Verb::none; // an earlier operation here has set the job's state
 	const core::Micros due = changed_here && mine != nullptr ? mine->due : e.timer;
 	Step s = step_for(r, in, due, now);
 	s.row.queue = e.queue;
@@ -230,15 +224,11 @@ bool try_change(Db &db, const JobRequest &r, const FetchedJob &pinned, JobResult
 	noted.due = s.due;
 	noted.event = s.row.type;
 	noted.makes_way = r.makes_way;
-	noted.has_priority = r.has_priority;
-	noted.priority = r.priority;
+	noted.was_dead = again && is_dead(*mine);
+	noted.priority = r.has_priority ? r.priority : core::kUnset;
 	noted.keeps_time = r.verb == Verb::reschedule && r.run_at == journal::kNoTime;
 	if (again)
-	{
-		noted.life = true;
-		noted.is_dead = was_dead;
 		s.row.attempt = 0;
-	}
 	set_pending(noted);
 	append(db, s.row, e.segment);
 	*out = {Verdict::done, state_after(s),

@@ -19,9 +19,7 @@ void take(Queue &q, Ref ref, Verb verb, Op *op, Entry *entry) noexcept
 	Entry &e = engine.entry(ref);
 	*entry = e;
 	set_entry(op, verb, e);
-	op->prev_mark = e.mark;
-	op->prev_owner = e.owner;
-	op->prev_pending = e.pending;
+	op->prev = {e.mark, e.pending, e.attempt, e.owner, e.step};
 	if (e.mark != Verb::none && e.mark != Verb::claim)
 		if (Op *before = last_op_on(ref, e.id))
 			before->more = true;
@@ -156,10 +154,8 @@ Marked note_superseded(const Db &db, JobId id, Op *op, Entry *entry) noexcept
 
 void mark_ended(const FetchedJob &p, Op *op, Entry *entry) noexcept
 {
-	const bool dead = p.fold.state == journal::FoldState::dead || p.fold.state == journal::FoldState::buried;
 	op->to = State::ready;
-	op->life = true;
-	op->is_dead = dead;
+	op->was_dead = p.fold.dead();
 	Queue &q = engine.queue(p.queue);
 	lock_queue(p.queue);
 	engine.change(q, p.ref, [&](Entry &e) noexcept {
@@ -182,7 +178,7 @@ void mark_record(const FetchedJob &p, Verb verb, int new_segment) noexcept
 	op.lane = p.lane;
 	op.segment = static_cast<uint16_t>(p.segment);
 	op.new_segment = static_cast<uint16_t>(new_segment);
-	op.is_dead = p.fold.state == journal::FoldState::dead || p.fold.state == journal::FoldState::buried;
+	op.was_dead = p.fold.dead();
 	lock_queue(p.queue);
 	Entry &e = engine.entry(p.ref);
 	e.mark = verb; // a placeholder is in no structure that depends on its mark
@@ -200,16 +196,16 @@ Op enqueue_of(const journal::JobRow &row, Micros now, bool by_itself)
 	op.priority = row.priority;
 	op.due = row.run_at != journal::kNoTime && row.run_at > now ? row.run_at : core::kNever;
 	op.expires_at = row.expires_at != journal::kNoTime ? row.expires_at : core::kNever;
-	op.group = keep_group_key(row.group_key, by_itself);
-	op.max_attempts = static_cast<uint16_t>(row.max_attempts);
-	op.weight = row.weight;
-	op.blocked = row.depends_on != nullptr;
+	op.to = row.depends_on != nullptr ? State::blocked : State::ready;
+	op.enqueue.group = keep_group_key(row.group_key, by_itself);
+	op.enqueue.max_attempts = static_cast<uint16_t>(row.max_attempts);
+	op.enqueue.weight = row.weight;
 	if (row.retry != nullptr)
-		op.flags |= core::kOwnRetry;
+		op.enqueue.flags |= core::kOwnRetry;
 	if (row.options != nullptr)
-		op.flags |= core::kOwnOptions;
+		op.enqueue.flags |= core::kOwnOptions;
 	if (row.unique_key != nullptr)
-		op.flags |= core::kUnique;
+		op.enqueue.flags |= core::kUnique;
 	return op;
 }
 

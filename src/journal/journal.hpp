@@ -118,6 +118,7 @@ struct Fold
 	int64 lease_length = 0;	   // from the grant or renewal to lease_until; 0: unknown
 	char worker[kWorkerMax] = {};
 	bool terminal() const { return state >= FoldState::succeeded; }
+	bool dead() const { return state == FoldState::dead || state == FoldState::buried; }
 	// When the job expires, given the expires_at of its row.
 	TimestampTz expires_at(TimestampTz of_row) const noexcept
 	{

@@ -8,9 +8,10 @@ void make_committing(Db &db, Op &op, bool must, bool delayed) noexcept
 	Queue &q = engine.queue(op.queue);
 	Lane &l = engine.lane(op.lane);
 	const Key key{op.priority, op.id};
+	const char *name = op.enqueue.group;
 	Ref group = kNil;
 	// A second attempt follows an eviction. It looks up the group again, because the first may have released it.
-	for (bool again = false; op.group == nullptr || (group = engine.group_for(q, op.group, true)) != kNil; again = true)
+	for (bool again = false; name == nullptr || (group = engine.group_for(q, name, true)) != kNil; again = true)
 	{
 		Ref existing = kNil;
 		op.ref = engine.insert(q,
@@ -33,13 +34,11 @@ void make_committing(Db &db, Op &op, bool must, bool delayed) noexcept
 	e.block = ItemPointerGetBlockNumberNoCheck(&op.tid);
 	e.offset = ItemPointerGetOffsetNumberNoCheck(&op.tid);
 	e.segment = op.segment;
-	e.weight = hundredths(op.weight);
-	e.max_attempts = op.max_attempts;
+	e.weight = hundredths(op.enqueue.weight);
+	e.max_attempts = op.enqueue.max_attempts;
 	e.expires_at = op.expires_at;
-	e.flags |= op.flags;
-	e.step = std::max(op.prev_step, 1);
-	if (op.override_)
-		e.flags |= core::kOverride;
+	e.flags |= op.enqueue.flags;
+	e.step = std::max(op.prev.step, 1);
 }
 
 } // namespace tq

@@ -177,7 +177,7 @@ void visit(const journal::Candidate &c, const journal::Fold &fold, const journal
 	++t.result.jobs;
 	if (fold.terminal())
 	{
-		t.segment_dead += fold.state == journal::FoldState::dead || fold.state == journal::FoldState::buried;
+		t.segment_dead += fold.dead();
 		return;
 	}
 	find_lane_of(t, c);

@@ -33,11 +33,6 @@ struct Ids
 	int64 rows;	  // in the segment
 };
 
-bool is_dead(const journal::Fold &fold) noexcept
-{
-	return fold.state == journal::FoldState::dead || fold.state == journal::FoldState::buried;
-}
-
 // Whether a job that ended `at` has been kept for `keep`. Notes a time in the future.
 bool is_past(Ids &in, TimestampTz at, Micros keep) noexcept
 {
@@ -48,7 +43,7 @@ bool is_past(Ids &in, TimestampTz at, Micros keep) noexcept
 void collect(const journal::Candidate &c, const journal::Fold &fold, const journal::Values &, void *arg)
 {
 	auto &out = *static_cast<Ids *>(arg);
-	const bool dead = is_dead(fold);
+	const bool dead = fold.dead();
 	const bool wanted = out.to_move ? !fold.terminal() || dead : fold.terminal();
 	if (!wanted || fold.state == journal::FoldState::moved)
 		return;
@@ -134,7 +129,7 @@ bool move_one(Db &db, const SegmentView &from, const SegmentView &zero, int64 id
 	core::Entry entry{};
 	if (p.result == Fetch::terminal)
 	{
-		const bool dead = is_dead(p.fold);
+		const bool dead = p.fold.dead();
 		if (p.segment != from.slot || !dead || retention_passed(p, now))
 		{
 			unmoved->over += p.segment == from.slot && dead;
@@ -312,7 +307,7 @@ bool clean_zero(const WorkerContext &context, Db &db, const SegmentView &zero, c
 			if (p.result != Fetch::terminal)
 				continue;
 			const Retention keep_it = retention_of_queue(p.queue);
-			const bool dead = is_dead(p.fold);
+			const bool dead = p.fold.dead();
 			// while its placeholder is there, no session can revive it
 			if (p.segment != zero.slot || is_awaited(db, p, found.ids[k]) ||
 				!is_past(found, p.fold.ended_at, dead ? keep_it.dead : keep_it.finished))

@@ -92,28 +92,28 @@ void add(Bulk b)
 	push(b, hash);
 }
 
-bool is_delayed(const Op &enqueue) noexcept { return enqueue.due != core::kNever && !enqueue.blocked; }
+bool is_blocked(const Op &op) noexcept { return op.to == State::blocked; }
+bool is_delayed(const Op &op) noexcept { return op.due != core::kNever && !is_blocked(op); }
 
 } // namespace
 
-void add_to_bulks(const Op &enqueue, SubTransactionId sub)
+void add_to_bulks(const Op &op, SubTransactionId sub)
 {
-	const bool delayed = is_delayed(enqueue), grouped = enqueue.group != nullptr;
-	const Key key{enqueue.priority, enqueue.id};
-	add(Bulk{sub, enqueue.queue, enqueue.lane, enqueue.segment, 1, delayed, key, enqueue.id,
-			 delayed ? enqueue.due : core::kNever, enqueue.blocked ? core::kNever : enqueue.expires_at, grouped,
-			 enqueue.blocked, nullptr});
-	if (grouped && !delayed && !enqueue.blocked)
-		add(Bulk{sub, enqueue.queue, enqueue.lane, enqueue.segment, 0, 0, key, enqueue.id, core::kNever, core::kNever,
-				 true, false, enqueue.group});
+	const bool delayed = is_delayed(op), blocked = is_blocked(op), grouped = op.enqueue.group != nullptr;
+	const Key key{op.priority, op.id};
+	add(Bulk{sub, op.queue, op.lane, op.segment, 1, delayed, key, op.id, delayed ? op.due : core::kNever,
+			 blocked ? core::kNever : op.expires_at, grouped, blocked, nullptr});
+	if (grouped && !delayed && !blocked)
+		add(Bulk{sub, op.queue, op.lane, op.segment, 0, 0, key, op.id, core::kNever, core::kNever, true, false,
+				 op.enqueue.group});
 }
 
 // Adds -1, in a sum of its own if the job was summed by an outer subtransaction. So ROLLBACK TO restores the job, and
 // a release merges the two sums. The least keys remain: for watermarks, lower ones are right as well.
-void take_from_bulks(const Op &enqueue, SubTransactionId sub)
+void take_from_bulks(const Op &op, SubTransactionId sub)
 {
-	add(Bulk{sub, enqueue.queue, enqueue.lane, enqueue.segment, -1, is_delayed(enqueue) ? -1 : 0, core::kMaxKey,
-			 INT64_MAX, core::kNever, core::kNever, enqueue.group != nullptr, enqueue.blocked, nullptr});
+	add(Bulk{sub, op.queue, op.lane, op.segment, -1, is_delayed(op) ? -1 : 0, core::kMaxKey, INT64_MAX, core::kNever,
+			 core::kNever, op.enqueue.group != nullptr, is_blocked(op), nullptr});
 }
 
 bool has_bulks() noexcept { return bulks.n > 0; }

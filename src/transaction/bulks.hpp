@@ -29,8 +29,8 @@ struct Bulk
 };
 
 // Adds an enqueued job to the sums, or removes one that was added before.
-void add_to_bulks(const Op &enqueue, SubTransactionId sub);
-void take_from_bulks(const Op &enqueue, SubTransactionId sub);
+void add_to_bulks(const Op &op, SubTransactionId sub);
+void take_from_bulks(const Op &op, SubTransactionId sub);
 
 bool has_bulks() noexcept;
 int64 bulk_jobs() noexcept; // how many they sum

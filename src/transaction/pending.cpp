@@ -50,7 +50,7 @@ void count(const Op &op, int by) noexcept
 {
 	tx.held += op.verb != Verb::enqueue && op.verb != Verb::claim && op.lease == 0 ? by : 0;
 	tx.claims.all += op.verb == Verb::claim ? by : 0;
-	tx.claims.alone += op.verb == Verb::claim && op.alone ? by : 0;
+	tx.claims.alone += op.verb == Verb::claim && op.claim.alone ? by : 0;
 }
 
 const Op &pop_op() noexcept
@@ -64,13 +64,12 @@ const Op &pop_op() noexcept
 
 // Undoes the change of an enqueue that is still in the list. The copy has the subtransaction of the change, so the
 // enqueue keeps its own.
-void undo_edit(const Op &op) noexcept
+void undo_edit(const Op &copy) noexcept
 {
-	Op &enqueue = tx.ops[op.target];
+	Op &enqueue = *pending_enqueue(copy.id);
 	const SubTransactionId sub = enqueue.sub;
-	enqueue = op;
+	enqueue = copy;
 	enqueue.verb = Verb::enqueue;
-	enqueue.target = -1;
 	enqueue.sub = sub;
 }
 
@@ -109,13 +108,13 @@ void charge_only(int first, JobId id) noexcept
 	// three rollbacks make a job pause (core::abort_pause)
 	for (int i = first; i < tx.ops.n; ++i)
 		if (tx.ops[i].verb == Verb::claim)
-			tx.ops[i].charge = tx.ops[i].id == id ? 3 : 0;
+			tx.ops[i].claim.charge = tx.ops[i].id == id ? 3 : 0;
 }
 
 void note_wait(int index, Micros waited) noexcept
 {
-	if (tx.ops[index].verb == Verb::claim && tx.ops[index].prev_step == 1)
-		tx.ops[index].waited = std::max<Micros>(waited, 0);
+	if (tx.ops[index].verb == Verb::claim && tx.ops[index].prev.step == 1)
+		tx.ops[index].claim.waited = std::max<Micros>(waited, 0);
 }
 
 void distrust(int first) noexcept
@@ -169,14 +168,11 @@ Op *pending_enqueue(JobId id) noexcept
 	return nullptr;
 }
 
-Op &edit_enqueue(Op &enqueue, Verb verb) noexcept
+void keep_enqueue(const Op &enqueue) noexcept
 {
-	const auto index = static_cast<int32>(&enqueue - tx.ops.data);
-	Op before = enqueue;
-	before.verb = verb;
-	before.target = index;
-	push_op(before);
-	return tx.ops[index];
+	Op copy = enqueue;
+	copy.verb = Verb::none;
+	push_op(copy);
 }
 
 Op &take_from_bulk(const Op &op)
@@ -228,7 +224,7 @@ const Op *pop_op_of(SubTransactionId sub) noexcept
 	while (tx.ops.n > 0 && tx.ops.last().sub >= sub)
 	{
 		const Op &op = pop_op();
-		if (op.target < 0)
+		if (op.verb != Verb::none)
 		{
 			tx.nenqueued -= op.verb == Verb::enqueue;
 			return &op;

@@ -9,53 +9,55 @@
 namespace tq
 {
 
-// One operation on one job.
+// What an operation replaces in an entry, for undo.
+struct PrevMark
+{
+	Verb mark = Verb::none;
+	State pending = State::none; // the state after commit, if it had a mark
+	uint16_t attempt = 0;		 // attempts used
+	uint32 owner = 0;
+	int32 step = 0; // the next step
+};
+
+// One operation on one job. Verb::none: a copy of an enqueue from before this transaction changed it, for ROLLBACK TO.
 struct Op
 {
 	Verb verb = Verb::none;
-	State to = State::none;	  // state after commit (terminal: the entry is dropped)
-	Verb prev_mark = Verb::none; // prev_*: of the entry before this operation, for undo
-	State prev_pending = State::none; // its state after commit, if it had a mark
+	State to = State::none;		// state after commit (terminal: the entry is dropped); of an enqueue, see state_at
+	journal::EventType event{}; // the appended event: it names the state of an ended job
+	bool makes_way = false;		// cancel: a job of this transaction takes over the unique key
+	bool keeps_time = false;	// reschedule: only the priority
+	bool was_dead = false;		// retry, move, erase, forget: the job was a dead letter
+	bool stale = false;			// the journal had an event with its step: memory was wrong about the job
+	bool more = false;			// a later operation of this transaction changes the job again: the entry keeps the mark
 	uint16_t queue = 0;
 	uint16_t lane = 0;
 	uint16_t segment = 0;	  // slot in the map
-	bool revoked = false;	  // enqueue: the same transaction cancelled it
-	bool blocked = false;	  // enqueue: waits for its parents, so it gets no entry
-	bool makes_way = false;	  // cancel: a job of this transaction takes over the unique key
+	uint16_t new_segment = 0; // move
 	SubTransactionId sub = InvalidSubTransactionId;
 	Ref ref = kNil;
-	uint32 prev_owner = 0;
-	int32 prev_step = 0;	  // the next step
-	int32 prev_attempt = 0;	  // attempts used
-	int32 priority = 0;		  // enqueue, reschedule
-	bool has_priority = false; // reschedule
-	bool keeps_time = false;   // reschedule: only the priority
-	bool override_ = false;	  // enqueue: the same transaction rescheduled it, so its key differs from its row's
-	bool life = false;		  // retry of an ended job: it has used no attempts, and counts as live again
-	bool is_dead = false;	  // to terminal as dead or buried
+	PrevMark prev;
+	int32 priority = core::kUnset; // enqueue, reschedule; unset: the same
 	JobId id = 0;
 	LeaseNo lease = 0;
-	Micros due = core::kNever; // to delayed; kNever: ready
+	Micros due = core::kNever;		  // to delayed; kNever: ready
 	Micros expires_at = core::kNever; // enqueue, free
-	ItemPointerData tid = {}; // enqueue, move: of the row
-	const char *group = nullptr; // enqueue: group_key (keep_group_key)
-	float4 weight = 0;		  // enqueue: 0: none set
-	uint16_t max_attempts = 0; // enqueue: 0: the queue's
-	uint16_t flags = 0;		  // enqueue: the entry's flags that its row sets
-	uint16_t new_segment = 0; // move
-	bool stale = false;		  // the journal had an event with its step: memory was wrong about the job
-	uint8_t charge = 1;		  // claim: how much a rollback adds to the entry's count of aborts
-	Micros waited = -1;		  // claim: for how long the job could have started; -1: not counted
-	bool own = false;		  // claim: of a job that this transaction has enqueued
-	bool alone = false;		  // claim: this transaction may claim no other job (core::wants_to_be_alone)
-	bool count_attempt = true; // false: release does not count the attempt
-	// A later operation of this transaction changes the job again: the entry keeps the mark.
-	bool more = false;
-	// For a change of a job that this transaction enqueued: the index of that operation. This one is a copy of the
-	// previous state, for ROLLBACK TO.
-	int32 target = -1;
-	journal::EventType event{}; // the appended event: it names the state of an ended job
+	ItemPointerData tid = {};		  // enqueue, move: of the row
+	struct
+	{
+		const char *group = nullptr; // group_key (keep_group_key)
+		float4 weight = 0;			 // 0: none set
+		uint16_t max_attempts = 0;	 // 0: the queue's
+		uint16_t flags = 0;			 // of the entry; kOverride: this transaction has rescheduled it
+	} enqueue;
+	struct
+	{
+		Micros waited = -1; // for how long the job could have started; -1: not counted
+		uint8_t charge = 1; // how much a rollback adds to the entry's count of aborts
+		bool alone = false; // this transaction may claim no other job (core::wants_to_be_alone)
+	} claim;
 };
+static_assert(sizeof(Op) <= 112);
 
 // Sets the job, step and attempts of an operation from an entry. Queue lock held.
 inline void set_entry(Op *op, Verb verb, const Entry &e) noexcept
@@ -67,8 +69,21 @@ inline void set_entry(Op *op, Verb verb, const Entry &e) noexcept
 	op->queue = e.queue;
 	op->lane = e.lane;
 	op->segment = e.segment;
-	op->prev_step = e.step;
-	op->prev_attempt = e.attempt;
+	op->prev = {.attempt = e.attempt, .step = e.step};
+}
+
+// The state of a job that this transaction has enqueued, if it is published at that time.
+inline State state_at(const Op &enqueue, Micros time) noexcept
+{
+	if (enqueue.to == State::blocked || enqueue.to == State::terminal)
+		return enqueue.to;
+	return enqueue.due != core::kNever && enqueue.due > time ? State::delayed : State::ready;
+}
+
+// Whether it has made the job a dead letter.
+inline bool is_dead(const Op &op) noexcept
+{
+	return op.event == journal::EventType::dead || op.event == journal::EventType::buried;
 }
 
 // A request to a running job to stop or, with makes_way, the note that a newer job has taken over its unique key. It
@@ -81,8 +96,8 @@ void reserve_ops(int n);
 // Appends an operation to reserved memory; never fails.
 Op &push_op(const Op &op) noexcept;
 
-// A group_key for Op::group; null for null. Valid until the transaction ends; for a job that is only summed, as long as
-// the caller's memory context. `by_itself`: the job becomes an operation even if further jobs are only summed.
+// A group_key for Op::enqueue; null for null. Valid until the transaction ends; for a job that is only summed, as long
+// as the caller's memory context. `by_itself`: the job becomes an operation even if further jobs are only summed.
 const char *keep_group_key(const text *key, bool by_itself);
 
 // Notes the jobs that one call enqueues. Up to tq.publish_limit operations per transaction are kept one by one. Further
@@ -93,8 +108,8 @@ void note_enqueue(const Op *ops, int n);
 // job was summed.
 Op *pending_enqueue(JobId id) noexcept;
 
-// Called before a change of an enqueue: notes its old state for ROLLBACK TO, in reserved memory. Returns its index.
-Op &edit_enqueue(Op &enqueue, Verb verb) noexcept;
+// Called before a change of an enqueue: notes its old state for ROLLBACK TO, in reserved memory.
+void keep_enqueue(const Op &enqueue) noexcept;
 
 // Removes one job from the sums (bulks.hpp) and makes it a separate operation. `op` is its enqueue.
 Op &take_from_bulk(const Op &op);
@@ -122,7 +137,7 @@ bool may_hold(const Queue &q) noexcept;
 struct ClaimsHere
 {
 	int all = 0;
-	int alone = 0;			// see Op::alone
+	int alone = 0;			// see Op::claim
 	bool held_back = false; // the running call has left a job: either that one or a claimed one must be alone
 };
 ClaimsHere &claims_here() noexcept;
@@ -141,7 +156,7 @@ void distrust(int first) noexcept;
 
 // --- for the end of a transaction or subtransaction
 
-// The operations, op_count() of them. Those with a target are copies for ROLLBACK TO, and are not published.
+// The operations, op_count() of them.
 Op *pending_ops() noexcept;
 bool enqueues_pending() noexcept;
 // Moves the operations of a committing subtransaction to its parent.

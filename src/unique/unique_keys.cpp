@@ -260,7 +260,7 @@ bool transfer_key(Db &db, int32 queue_id, text *key, JobId from, const KeyRow &t
 KeyState key_state_of_job(Db &db, JobId id)
 {
 	if (const Op *own = pending_enqueue(id))
-		return own->revoked ? KeyState::ended : KeyState::waiting;
+		return own->to == State::terminal ? KeyState::ended : KeyState::waiting;
 	KeyState s = KeyState::gone;
 	if (state_in_memory(db, id, &s))
 		return s;

@@ -19,16 +19,15 @@ namespace
 
 // Queue lock held; the engine has just marked the entry. Adds the operation that the commit publishes. The event in
 // the batch has the entry's step, so the entry gets the next one.
-Op *add_op(core::Entry &e, Verb verb, const core::Engine::PrevMark &prev, State to, Micros due, bool dead) noexcept
+Op *add_op(core::Entry &e, Verb verb, const core::Engine::PrevMark &prev, journal::EventType event,
+		   State to = State::terminal, Micros due = core::kNever) noexcept
 {
 	Op op;
 	set_entry(&op, verb, e);
 	op.to = to;
+	op.event = event;
 	op.due = due;
-	op.is_dead = dead;
-	op.prev_mark = prev.mark;
-	op.prev_owner = prev.owner;
-	op.prev_pending = e.state;
+	op.prev = {prev.mark, e.state, e.attempt, prev.owner, e.step};
 	e.pending = to;
 	++e.step;
 	e.after_claim += e.state == State::running;
@@ -68,7 +67,7 @@ void note_doomed(core::Entry &e, Micros now) noexcept
 	if (e.has(core::kJournalFirst)) // the journal has the claim that was rolled back
 		row.attempt = e.attempt;
 	add_to_batch(e, row);
-	add_op(e, asked ? Verb::cancel : Verb::kill, {Verb::none, 0}, State::terminal, core::kNever, !asked);
+	add_op(e, asked ? Verb::cancel : Verb::kill, {Verb::none, 0}, row.type);
 }
 
 // A job of the queue is doomed after this many rolled-back claims in a row, as after this many attempts. fire_due looks
@@ -155,7 +154,7 @@ bool collect_expired(uint16_t slot) noexcept
 		journal::EventRow row = event_of(e, journal::EventType::expired, now);
 		row.reason = journal::kReasonNotStarted;
 		add_to_batch(e, row);
-		add_op(e, Verb::expire, {Verb::none, 0}, State::terminal, core::kNever, false);
+		add_op(e, Verb::expire, {Verb::none, 0}, row.type);
 	}
 	unlock_queue(slot);
 	return !locked.skipped;
@@ -232,14 +231,13 @@ void lose(core::Entry &e, const core::Engine::PrevMark &prev, Micros now) noexce
 	if (goes_on)
 	{
 		const core::Entry copy = e;
-		Op *op = add_op(e, Verb::lose, prev, delay > 0 ? State::delayed : State::ready,
-						delay > 0 ? now + delay : core::kNever, false);
-		op->count_attempt = !undone;
+		Op *op = add_op(e, Verb::lose, prev, type, delay > 0 ? State::delayed : State::ready,
+						delay > 0 ? now + delay : core::kNever);
 		if (e.has(core::kOwnRetry) && !undone)
 			own_retries[n_own_retries++] = OwnRetry{op, batch.n - 1, copy};
 	}
 	else
-		add_op(e, Verb::lose, prev, State::terminal, core::kNever, type != EventType::cancelled);
+		add_op(e, Verb::lose, prev, type);
 }
 
 // The delay by the job's own policy. -1 if its row cannot be read: then the queue's policy applies, because one bad row
