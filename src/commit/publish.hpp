@@ -20,7 +20,10 @@ void publish(Db &db, const Op &op, Counting counting) noexcept;
 // COMMIT, for all sums (transaction/bulks.hpp).
 void publish_bulks(Db &db, Counting counting) noexcept;
 
-// ABORT of the transaction or of a savepoint.
+// A superseded job that waits for another attempt ends instead. Queue lock held.
+void end_superseded(Entry &e) noexcept;
+
+// ABORT of the transaction or of a savepoint (undo.cpp).
 void undo(Db &db, const Op &op) noexcept;
 
 } // namespace tq

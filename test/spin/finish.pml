@@ -174,7 +174,7 @@ inline take(verb)
 
 #define ours (state != nothing && mark != unmarked && owner == _pid)
 
-/* undo_change in commit/publish.cpp */
+/* undo_change in commit/undo.cpp */
 inline undo_change()
 {
 	if
@@ -199,7 +199,7 @@ inline undo_change()
 	fi
 }
 
-/* undo_claim in commit/publish.cpp, if this transaction has claimed */
+/* undo_claim in commit/undo.cpp, if this transaction has claimed */
 inline undo_claim()
 {
 	atomic {
