@@ -57,14 +57,6 @@ bool update_row(const Db &db, const char *sql, const pg::Args &args, Jsonb **ret
 	return found;
 }
 
-// For a name that the caller has checked. A queue may have a row and no slot in memory: before the first load, and
-// after a restore.
-uint16_t find_or_read(Db &db, const char *name)
-{
-	const uint16_t slot = find_queue(db, name);
-	return slot == kNoQueue && read_queues(db, name) > 0 ? find_queue(db, name) : slot;
-}
-
 // Finds a queue on which the user has the right, and locks its name. Looks again under the lock, because another
 // transaction may have created or dropped the queue. Raises TQ002 if there is none, or if this
 // transaction has dropped it.

@@ -84,8 +84,9 @@ struct KnownQueue
 };
 KnownQueue known_queues[64];
 
-void refuse_star(const char *name)
+void check_queue_name(const char *name)
 {
+	check_name("queue", name);
 	if (strcmp(name, "*") == 0)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("a queue cannot be called \"*\""),
 						errdetail("In tq_grant and tq_revoke it stands for all queues.")));
@@ -304,19 +305,14 @@ bool install_queue(Db &db, const QueueRow &row, uint32 seen, bool any_new)
 	return current;
 }
 
-namespace
-{
-
 uint16_t find_or_read(Db &db, const char *name)
 {
 	const uint16_t slot = find_queue(db, name);
-	if (slot != kNoQueue)
-		return slot;
-	check_name("queue", name);
-	refuse_star(name);
-	// Its row may exist before memory has read it: before the first load, and after a restore.
-	return read_queues(db, name) > 0 ? find_queue(db, name) : kNoQueue;
+	return slot == kNoQueue && read_queues(db, name) > 0 ? find_queue(db, name) : slot;
 }
+
+namespace
+{
 
 // The slot of a queue to which the current user may produce. A missing queue gets a slot in state creating, if the user
 // has the privilege create.
@@ -328,6 +324,7 @@ uint16_t find_or_name(Db &db, const char *name)
 		require_right_or_create(db, slot, name, kProduce);
 		return slot;
 	}
+	check_queue_name(name);
 	require_right_to_make(db, name, kProduce);
 	if (!guc::auto_create_queues)
 		no_such_queue(db, name);
@@ -355,7 +352,7 @@ int32 draw_queue_id()
 
 uint16_t name_queue(Db &db, const char *name, core::QueueState state, bool *made)
 {
-	refuse_star(name);
+	check_queue_name(name);
 	const Rights &mine = rights(db);
 	const bool privileged = (mine.everywhere & kQueueRights) == kQueueRights;
 	const Oid creator = privileged ? InvalidOid : mine.user;
@@ -401,6 +398,7 @@ uint16_t queue_for_claim(Db &db, const char *name)
 		require_right(db, slot, name, kConsume);
 		return slot;
 	}
+	check_queue_name(name);
 	require_right_to_await(db, name, kConsume);
 	if (!guc::auto_create_queues)
 		no_such_queue(db, name);

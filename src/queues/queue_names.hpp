@@ -12,6 +12,9 @@ constexpr int32 kNoQueueId = -1;
 
 // The queue with that name, even if it is closing, or kNoQueue.
 uint16_t find_queue(const Db &db, const char *name);
+// As find_queue, but also reads the queue's row. A queue may have a row and no slot in memory: before the first load,
+// and after a restore.
+uint16_t find_or_read(Db &db, const char *name);
 // As find_queue, but raises TQ002.
 uint16_t require_queue(const Db &db, const char *name);
 // For enqueue. Checks the right to produce. Creates the queue if tq.auto_create_queues is on and the user may create
