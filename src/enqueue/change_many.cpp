@@ -282,7 +282,7 @@ TQ_FUNCTION(tq_purge_many)
 	c.verb = Verb::purge;
 	c.action = "purge_many";
 	c.participle = "purged";
-	c.states = States{kAllStates.ended, kWaiting.live};
+	c.states = kAllPurgeable;
 	read_call(fcinfo, &c);
 	require(fcinfo, kFilterState, "state");
 	read_states(fcinfo, &c, true);

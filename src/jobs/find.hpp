@@ -21,6 +21,7 @@ constexpr States kAllStates{
 	bit_of(journal::FoldState::succeeded) | bit_of(journal::FoldState::dead) | bit_of(journal::FoldState::buried) |
 		bit_of(journal::FoldState::cancelled) | bit_of(journal::FoldState::expired),
 	bit_of(State::ready) | bit_of(State::delayed) | bit_of(State::blocked) | bit_of(State::running)};
+constexpr States kAllPurgeable{kAllStates.ended, kAllStates.live & ~bit_of(State::running)};
 
 // The state of that name; false if there is none.
 bool parse_state(const char *name, States *state) noexcept;

@@ -4,7 +4,6 @@
 // transaction.
 #include "guc.hpp"
 #include "api/args.hpp"
-#include "api/names.hpp"
 #include "database/attach.hpp"
 #include "jobs/job_control.hpp"
 #include "jobs/job_record.hpp"
@@ -12,7 +11,6 @@
 #include "queues/actions.hpp"
 #include "queues/rights.hpp"
 #include "pg/function.hpp"
-#include "pg/json_values.hpp"
 
 namespace tq
 {
@@ -20,35 +18,18 @@ namespace tq
 namespace
 {
 
-using journal::FoldState;
-
 constexpr int kBatch = 200;
 
-void parse_state(const char *name, Search *s)
+States states_to_purge(const char *name)
 {
-	FoldState ended{};
-	if (strcmp(name, "all") == 0)
-	{
-		s->ended = kAllEnded;
-		s->waiting = kAllWaiting;
-	}
-	else if (strcmp(name, "ready") == 0)
-		s->waiting = bit_of(State::ready);
-	else if (strcmp(name, "delayed") == 0)
-		s->waiting = bit_of(State::delayed);
-	else if (strcmp(name, "blocked") == 0)
-		s->waiting = bit_of(State::blocked);
-	else if (parse_ended(name, &ended) && (kAllEnded & bit_of(ended)) != 0)
-		s->ended = bit_of(ended);
-	else if (strcmp(name, "running") == 0)
+	States states = kAllPurgeable;
+	const bool known = strcmp(name, "all") == 0 || parse_state(name, &states);
+	if ((states.live & bit_of(State::running)) != 0)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("running jobs are never purged"),
 						errhint("Ask their workers to stop with tq_cancel, and purge them when they have ended.")));
-	else
-	{
-		static constexpr const char *kStates[] = {"ready",	"delayed",	 "blocked", "succeeded", "dead",
-												  "buried", "cancelled", "expired", "all",		 nullptr};
-		pg::unknown_word(psprintf("unknown state \"%s\"", name), name, "The state can be", kStates);
-	}
+	if (!known)
+		unknown_state(psprintf("unknown state \"%s\"", name), name, kAllPurgeable, true);
+	return states;
 }
 
 } // namespace
@@ -169,8 +150,10 @@ TQ_FUNCTION(tq_purge)
 	require_writable("tq_purge()");
 	const char *name = text_required(fcinfo, 0, "queue");
 	const char *state = text_required(fcinfo, 1, "state", kWordLimit);
+	const States states = states_to_purge(state);
 	Search s;
-	parse_state(state, &s);
+	s.ended = states.ended;
+	s.waiting = states.live;
 	Db &db = loaded_database(fcinfo);
 	s.queue_id = engine.queue(queue_with_right(db, name, kOperate)).id;
 	const int64 done = purge(db, &s);

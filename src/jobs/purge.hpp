@@ -2,15 +2,10 @@
 // Regime: PG; may ereport.
 #pragma once
 
-#include "jobs/search.hpp"
+#include "jobs/find.hpp"
 
 namespace tq
 {
-
-constexpr uint32 kAllEnded = bit_of(journal::FoldState::succeeded) | bit_of(journal::FoldState::dead) |
-							 bit_of(journal::FoldState::buried) | bit_of(journal::FoldState::cancelled) |
-							 bit_of(journal::FoldState::expired);
-constexpr uint32 kAllWaiting = bit_of(State::ready) | bit_of(State::delayed) | bit_of(State::blocked);
 
 // Purges the jobs in these states; returns how many. Raises a NOTICE if the transaction must commit before the rest.
 // The caller has loaded the live state.

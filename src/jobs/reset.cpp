@@ -21,8 +21,8 @@ TQ_FUNCTION(tq_reset)
 	ensure_loaded(db);
 	Search s;
 	s.queue_id = name != nullptr ? engine.queue(queue_with_right(db, name, kOperate)).id : 0;
-	s.ended = kAllEnded;
-	s.waiting = kAllWaiting | bit_of(State::running);
+	s.ended = kAllStates.ended;
+	s.waiting = kAllStates.live;
 	CommandCounterIncrement(); // the search finds what this command has enqueued
 	const int64 done = purge(db, &s);
 	const Oid types[] = {INT4OID};
