@@ -1,11 +1,11 @@
-// tq_changes: changes of jobs after a cursor. Transactions commit in another order than they write, so a cursor is a
-// set of transactions: all below `next`, without those that were running. A change is returned once its transaction is
-// visible, and no transaction, however long it is open, delays the others.
+// tq_changes: changes of jobs after a cursor (change_cursor.hpp). A change is returned once its transaction is visible,
+// and no transaction, however long it is open, delays the others.
 // Regime: PG; may ereport. Locks: AccessShareLock on tq.change; the registry lock, briefly.
 #include "api/args.hpp"
 #include "api/names.hpp"
 #include "database/activation.hpp"
 #include "database/attach.hpp"
+#include "introspection/change_cursor.hpp"
 #include "introspection/names_by_id.hpp"
 #include "jobs/changes.hpp"
 #include "journal/changes.hpp"
@@ -35,173 +35,9 @@ constexpr pg::ColumnSpec kChanges[] = {
 
 constexpr int kMostRows = 10000;
 constexpr pg::SizeLimit kCursorLimit{1048576, nullptr}; // a cursor lists running transactions
-constexpr int kLogName = 8;
 constexpr char kFromNow[] = "now";
 
-// A set of transactions whose changes were returned.
-struct Seen
-{
-	uint64 next = 0;			// the set has none from here on
-	pg::Array<uint64> running; // nor any of these, which are ascending and below `next`
-	// One of `running`, of which the changes up to (part_queue, part_job, part_step) were returned; 0: none.
-	uint64 part = 0;
-	int32 part_queue = 0;
-	int64 part_job = 0;
-	int32 part_step = 0;
-
-	bool has(uint64 xid) const noexcept
-	{
-		return xid < next && !std::binary_search(running.begin(), running.end(), xid);
-	}
-	// The first transaction from `xid` on that is not in the set.
-	uint64 first_missing(uint64 xid) const noexcept
-	{
-		const uint64 *at = std::lower_bound(running.begin(), running.end(), xid);
-		return at != running.end() ? *at : std::max(xid, next);
-	}
-};
-
-struct Cursor
-{
-	char log[kLogName + 1];
-	Seen seen;
-};
-
-// --- text --------------------------------------------------------------------------------------------------------
-
-// log/xmin:xmax:xip,xip/xid.queue.job.step; the middle is a pg_snapshot, and the last part may be missing. `log` is the
-// random name in tq.change_log, which is not dumped: ids of transactions mean nothing in another server.
-
-bool parse_number(const char **at, uint64 *number) noexcept
-{
-	const char *s = *at;
-	*number = 0;
-	if (*s < '0' || *s > '9')
-		return false;
-	for (; *s >= '0' && *s <= '9'; ++s)
-	{
-		if (*number > (PG_INT64_MAX - 9) / 10)
-			return false;
-		*number = *number * 10 + static_cast<uint64>(*s - '0');
-	}
-	*at = s;
-	return true;
-}
-
-bool skip(const char **at, char c) noexcept
-{
-	if (**at != c)
-		return false;
-	++*at;
-	return true;
-}
-
-bool parse_snapshot(const char **at, Seen *seen)
-{
-	uint64 xmin = 0; // the first of `running`, so it is not needed
-	if (!parse_number(at, &xmin) || !skip(at, ':') || !parse_number(at, &seen->next) || !skip(at, ':'))
-		return false;
-	uint64 last = 0;
-	for (bool more = **at >= '0' && **at <= '9'; more; more = skip(at, ','))
-	{
-		uint64 xid = 0;
-		if (!parse_number(at, &xid) || xid <= last || xid >= seen->next)
-			return false;
-		seen->running.append(CurrentMemoryContext, xid);
-		last = xid;
-	}
-	return true;
-}
-
-bool parse_part(const char **at, Seen *seen) noexcept
-{
-	uint64 queue = 0, job = 0, step = 0;
-	if (!parse_number(at, &seen->part) || !skip(at, '.') || !parse_number(at, &queue) || !skip(at, '.') ||
-		!parse_number(at, &job) || !skip(at, '.') || !parse_number(at, &step) || queue > PG_INT32_MAX ||
-		step > PG_INT32_MAX || !std::binary_search(seen->running.begin(), seen->running.end(), seen->part))
-		return false;
-	seen->part_queue = static_cast<int32>(queue);
-	seen->part_job = static_cast<int64>(job);
-	seen->part_step = static_cast<int32>(step);
-	return true;
-}
-
-Cursor parse_cursor(const char *text)
-{
-	Cursor c{};
-	const char *at = text;
-	while (at - text < kLogName && ((*at >= '0' && *at <= '9') || (*at >= 'a' && *at <= 'f')))
-		++at;
-	std::memcpy(c.log, text, static_cast<size_t>(at - text));
-	if (!skip(&at, '/') || !parse_snapshot(&at, &c.seen) || (skip(&at, '/') && !parse_part(&at, &c.seen)) ||
-		*at != '\0')
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("after is not a cursor of tq_changes"),
-						errhint("Pass a next_after that tq_changes returned, \"now\", or null.")));
-	return c;
-}
-
-void append_number(StringInfo s, uint64 number, char end)
-{
-	appendStringInfo(s, UINT64_FORMAT, number);
-	if (end != '\0')
-		appendStringInfoChar(s, end);
-}
-
-void write_set(StringInfo s, const char *log, const Seen &seen)
-{
-	appendStringInfo(s, "%s/", log);
-	append_number(s, seen.running.n > 0 ? seen.running[0] : seen.next, ':');
-	append_number(s, seen.next, ':');
-	for (int64 i = 0; i < seen.running.n; ++i)
-		append_number(s, seen.running[i], i + 1 < seen.running.n ? ',' : '\0');
-}
-
 // --- the log -----------------------------------------------------------------------------------------------------
-
-// Adds the epoch to the id of a transaction in a snapshot.
-uint64 widened(TransactionId xid) noexcept
-{
-	const uint64 next = U64FromFullTransactionId(ReadNextFullTransactionId());
-	const uint64 full = (next >> 32 << 32) | xid;
-	return full > next ? full - (uint64{1} << 32) : full;
-}
-
-// The transactions that a snapshot sees. This transaction is not among them: it may still roll back.
-Seen seen_by(Snapshot snapshot)
-{
-	Seen seen;
-	const FullTransactionId own = GetTopFullTransactionIdIfAny();
-	seen.next = widened(snapshot->xmax);
-	seen.running.reserve(CurrentMemoryContext, int64{snapshot->xcnt} + 1);
-	for (uint32 i = 0; i < snapshot->xcnt; ++i)
-		seen.running.push(widened(snapshot->xip[i]));
-	if (FullTransactionIdIsValid(own) && U64FromFullTransactionId(own) < seen.next)
-		seen.running.push(U64FromFullTransactionId(own));
-	std::sort(seen.running.begin(), seen.running.end());
-	return seen;
-}
-
-// Whether every transaction of one set is also in another.
-bool includes(const Seen &all, const Seen &some) noexcept
-{
-	if (some.next > all.next)
-		return false;
-	for (const uint64 xid : all.running)
-		if (some.has(xid))
-			return false;
-	return true;
-}
-
-// The transactions whose changes of a queue were deleted: those in a snapshot, up to the last one that had a change.
-// False if none was deleted.
-bool parse_deleted(const char *snapshot, const char *last, Seen *gone)
-{
-	uint64 greatest = 0;
-	if (snapshot == nullptr || last == nullptr || !parse_snapshot(&snapshot, gone) || !parse_number(&last, &greatest))
-		return false;
-	gone->next = std::min(gone->next, greatest + 1);
-	return true;
-}
 
 pg::Statement read_log = {
 	"SELECT l.queue_id, l.name, l.deleted::text AS deleted, l.last::text AS last FROM tq.change_log l"
@@ -217,7 +53,7 @@ struct Queues
 
 // Reads the log's name. With a cursor, raises an error if changes after it were deleted. Call it after the changes were
 // read. A deletion and its note are one transaction, so the note of each change that the read missed is visible.
-void check_log(const Db &db, const Queues &queues, const Cursor *cursor, char *log)
+void check_log(const Db &db, const Queues &queues, const ChangeCursor *cursor, char *log)
 {
 	ArrayType *ids = construct_array(queues.ids.data, static_cast<int>(queues.ids.n), INT4OID, sizeof(int32), true,
 									 TYPALIGN_INT);
@@ -500,7 +336,7 @@ TQ_FUNCTION(tq_changes)
 	const core::Micros wait = std::min(interval_or(fcinfo, 3, "wait", 0, 0), guc::max_pinned_wait * core::Micros{1000});
 	const bool from_now = after != nullptr && strcmp(after, kFromNow) == 0;
 	const bool resumes = after != nullptr && !from_now;
-	Cursor cursor{};
+	ChangeCursor cursor{};
 	if (resumes)
 		cursor = parse_cursor(after);
 	if (name != nullptr)

@@ -1,20 +1,14 @@
 // tq_explain: explains why a job is not running, and what would change that.
-// Regime: PG; raises TQ004. Locks: the job's queue lock while the state in memory is copied; AccessShareLock on its
-// segment's tables.
+// Regime: PG; raises TQ004. Locks: those of explain_facts.hpp.
 #include "api/args.hpp"
-#include "api/names.hpp"
 #include "database/attach.hpp"
 #include "dependencies/parents.hpp"
 #include "handlers/handler_functions.hpp"
+#include "introspection/explain_facts.hpp"
 #include "jobs/job_rights.hpp"
-#include "jobs/verbs.hpp"
 #include "journal/reasons.hpp"
-#include "queues/lanes.hpp"
 #include "queues/policy.hpp"
 #include "queues/rights.hpp"
-#include "residency/loader.hpp"
-#include "segments/segments.hpp"
-#include "shmem/asked_kinds.hpp"
 #include "shmem/workers_table.hpp"
 #include "pg/function.hpp"
 
@@ -28,178 +22,6 @@ using core::Micros;
 using journal::EventRow;
 using journal::EventType;
 using journal::FoldState;
-
-constexpr int kFewJobs = 1000; // counts at most this many jobs while it holds the queue's lock
-
-// The state in memory, copied under the lock.
-struct Facts
-{
-	bool has_entry;
-	core::Entry e;
-	core::QueueState state;
-	char queue[core::kNameMax];
-	char kind[core::kNameMax];
-	char worker[core::kNameMax];
-	Micros queue_paused, kind_paused, group_paused; // until when; 0: not paused, kNever: until resumed
-	Micros asked_at; // the last claim that could have taken the job; 0: none since the server started
-	bool below_watermark; // of its lane, or of its group if it has one
-	uint32 running;		  // in the queue
-	bool share_is_full;	  // pinned entries fill the queue's share of memory, so no job of it may start
-	uint32 pinned;		  // entries that cannot be evicted
-	int32 max_running;	  // 0: no limit
-	Micros rate_opens;	  // monotonic; 0: now
-	char group[core::kGroupMax];
-	core::Engine::Block block; // what keeps its group from starting a job
-	bool no_group_slots; // its group has no slot, and the queue has used its share of slots
-	int32 group_limit;
-	bool own_limit, own_rate; // of tq_limit_group, not the queue's
-	uint32 group_running;
-	Micros group_opens; // monotonic, if the group's rate limit blocks the group
-	core::JobId blocker; // the job of the group that keeps it from starting one; 0: none found
-	bool waited_for; // a call waits for such a job now
-	uint64 asked_by[2]; // hashed names of the workers that asked last, for the job's kind and for any (Lane::asked_by)
-	char draining[core::kNameMax]; // the name of one of these if it is draining, and so gets no jobs; empty: none
-	AskedKinds others; // kinds that claims have asked for, of which the queue has no jobs
-	int ahead;		 // jobs of its kind that come before it in memory, at most kFewJobs
-};
-
-// The state in the journal.
-struct Record
-{
-	journal::JobRow row;
-	pg::Array<EventRow> events;
-	journal::Fold fold;
-	State state; // of a job that has not ended; without meaning if it has
-	Micros due;
-};
-
-bool wants(const core::Waiter &w, uint64 kind_hash) noexcept
-{
-	return w.nkinds == 0 || std::find(w.kinds, w.kinds + w.nkinds, kind_hash) != w.kinds + w.nkinds;
-}
-
-// A running job of a group, or (`held`) a job of the group that waits for its next attempt; 0 if it is not among the
-// first kFewJobs.
-core::JobId one_of(core::Ref first, core::Ref group, bool held) noexcept
-{
-	int n = 0;
-	for (core::Ref r = first; r != core::kNil && n < kFewJobs; r = engine.next_in_tree(r), ++n)
-		if (engine.entry(r).group == group && (!held || engine.entry(r).has(core::kHeld)))
-			return engine.entry(r).id;
-	return 0;
-}
-
-// The caller holds the queue's lock.
-void copy_group(Queue &q, const char *key, core::Key at, Facts *f) noexcept
-{
-	strlcpy(f->group, key, sizeof(f->group));
-	const core::Ref r = engine.group_for(q, key, false);
-	if (r == core::kNil)
-	{
-		f->below_watermark = false;
-		f->no_group_slots = !engine.has_free_group(q);
-		return;
-	}
-	const core::Group &g = engine.group(r);
-	f->block = engine.blocked(q, g);
-	f->group_running = g.running;
-	f->group_paused = g.own.paused_until;
-	f->group_limit = engine.group_limit(q, g.own);
-	f->own_limit = g.own.max_running != core::kUnset;
-	f->own_rate = g.own.rate.limits();
-	f->group_opens = f->block == core::Engine::Block::rate ? g.bucket.opens_at(engine.group_rate(q, g)) : 0;
-	f->below_watermark = at < g.watermark;
-	f->blocker = f->block == core::Engine::Block::running ? one_of(q.leases.min, r, false)
-				 : f->block == core::Engine::Block::held  ? one_of(q.due.min, r, true)
-														  : 0;
-	f->ahead = g.head != core::kNil && engine.entry(g.head).key() < at;
-	for (core::Ref e = g.ready.min; e != core::kNil && f->ahead < kFewJobs && engine.entry(e).key() < at;
-		 e = engine.next_in_tree(e))
-		++f->ahead;
-}
-
-// The caller holds the queue's lock.
-void copy_queue(Queue &q, uint16_t lane, core::Key key, const char *group, Facts *f) noexcept
-{
-	const Lane &l = engine.lane(lane);
-	f->state = q.state;
-	strlcpy(f->queue, q.name, sizeof(f->queue));
-	strlcpy(f->kind, l.kind, sizeof(f->kind));
-	f->queue_paused = q.paused_until;
-	f->kind_paused = l.paused_until;
-	f->asked_at = std::max(q.asked_at, l.asked_at);
-	f->asked_by[0] = l.asked_by;
-	f->asked_by[1] = q.asked_by;
-	f->running = q.running;
-	f->share_is_full = engine.places_to_start(q) == 0;
-	f->pinned = q.pinned;
-	f->max_running = std::max(q.settings.max_running, 0);
-	const core::Rate &rate = q.settings.rate;
-	f->rate_opens = q.starts.open(rate, mono_now()) ? 0 : q.starts.opens_at(rate);
-	f->below_watermark = key < l.watermark;
-	for (core::Ref w = q.waiters_head; w != core::kNil && !f->waited_for; w = engine.waiter(w).next)
-		f->waited_for = wants(engine.waiter(w), l.kind_hash);
-	engine.for_watchers(q, [&](uint32_t proc) noexcept {
-		f->waited_for = f->waited_for || engine.watches(proc, q, l.kind_hash);
-	});
-	if (!f->waited_for)
-		copy_asked_kinds(q, &f->others);
-	if (group != nullptr) // its jobs are not in the lane's tree
-		return copy_group(q, group, key, f);
-	for (core::Ref r = l.ready.min; r != core::kNil && f->ahead < kFewJobs && engine.entry(r).key() < key;
-		 r = engine.next_in_tree(r))
-		++f->ahead;
-}
-
-// Copies the job's entry and the relevant state of its queue. False without an entry. A placeholder counts only with a
-// mark: then a transaction changes an ended job. Without one, a loader has not read the job's state yet.
-bool copy_entry(const Db &db, core::JobId id, Facts *f) noexcept
-{
-	uint16_t slot = 0;
-	const core::Ref ref = engine.find(index_of(db), id, &slot);
-	if (ref == core::kNil)
-		return false;
-	lock_queue(slot);
-	Queue &q = engine.queue(slot);
-	f->has_entry = engine.is(q, ref, id) &&
-				   (engine.entry(ref).state != State::placeholder || engine.entry(ref).mark != Verb::none);
-	if (f->has_entry)
-	{
-		f->e = engine.entry(ref);
-		const char *worker = worker_name(f->e.worker());
-		strlcpy(f->worker, worker != nullptr ? worker : "", sizeof(f->worker));
-		copy_queue(q, f->e.lane, f->e.key(), f->e.group != core::kNil ? engine.group(f->e.group).key : nullptr, f);
-	}
-	unlock_queue(slot);
-	return f->has_entry;
-}
-
-// Reads the job's row and events. False if this transaction has enqueued the job: the snapshot does not see its own
-// changes. Raises TQ004.
-bool read_record(Db &db, core::JobId id, Record *rec)
-{
-	Snapshot snapshot = committed_snapshot();
-	bool found = false, own = false;
-	// Reads all segments that may have the job. A moved job is in two: segment 0 comes last and has its whole history.
-	find_in_segments(db, id, [&](const journal::Segment &tables, int) {
-		ItemPointerData tid;
-		if (journal::find_job(tables, id, snapshot, false, &rec->row, &tid))
-		{
-			found = true;
-			rec->events = journal::job_events(tables, id, snapshot);
-		}
-		else
-			own = own || (!found && journal::find_own_job(tables, id, &rec->row, &tid));
-		return false;
-	});
-	UnregisterSnapshot(snapshot);
-	if (!found && !own)
-		raise_no_job(id);
-	for (const EventRow &e : rec->events)
-		journal::fold_event(rec->fold, e);
-	rec->state = state_of(candidate_of(rec->row, ItemPointerData{}), rec->fold, wall_now(), &rec->due);
-	return found;
-}
 
 // --- parts of sentences ------------------------------------------------------------------------------------------
 
@@ -271,7 +93,7 @@ const char *verb_name(Verb verb) noexcept
 	}
 }
 
-const EventRow *last_of(const Record &rec, bool (*which)(EventType)) noexcept
+const EventRow *last_of(const JournalFacts &rec, bool (*which)(EventType)) noexcept
 {
 	for (int64 i = rec.events.n; i-- > 0;)
 		if (which(rec.events[i].type))
@@ -294,7 +116,7 @@ bool ends_job(EventType t) noexcept
 
 // --- sentences ---------------------------------------------------------------------------------------------------
 
-char *ended(core::JobId job, const Record &rec)
+char *ended(core::JobId job, const JournalFacts &rec)
 {
 	const auto id = static_cast<long long>(job);
 	const EventRow *e = last_of(rec, ends_job);
@@ -324,7 +146,7 @@ char *ended(core::JobId job, const Record &rec)
 }
 
 // A job that an open transaction is changing.
-char *marked(core::JobId job, const Facts &f)
+char *marked(core::JobId job, const MemoryFacts &f)
 {
 	const auto id = static_cast<long long>(job);
 	const core::Entry &e = f.e;
@@ -338,7 +160,7 @@ char *marked(core::JobId job, const Facts &f)
 					id, verb_name(e.mark), pid_of(e.owner));
 }
 
-char *running(core::JobId job, const Facts &f, const Record &rec, Micros now)
+char *running(core::JobId job, const MemoryFacts &f, const JournalFacts &rec, Micros now)
 {
 	const auto id = static_cast<long long>(job);
 	if (!f.has_entry) // it got its entry after copy_entry()
@@ -357,7 +179,7 @@ char *running(core::JobId job, const Facts &f, const Record &rec, Micros now)
 											   : "");
 }
 
-char *delayed(core::JobId job, const Facts &f, const Record &rec, Micros now)
+char *delayed(core::JobId job, const MemoryFacts &f, const JournalFacts &rec, Micros now)
 {
 	const auto id = static_cast<long long>(job);
 	const Micros due = f.has_entry ? f.e.timer : rec.due;
@@ -380,7 +202,7 @@ char *delayed(core::JobId job, const Facts &f, const Record &rec, Micros now)
 }
 
 // A ready job of a group: why the group keeps it from starting; null if it does not.
-char *blocked_by_group(core::JobId job, const Facts &f)
+char *blocked_by_group(core::JobId job, const MemoryFacts &f)
 {
 	const auto id = static_cast<long long>(job);
 	const char *other = f.blocker == 0 ? "another job" : psprintf("job %lld", static_cast<long long>(f.blocker));
@@ -423,7 +245,7 @@ char *blocked_by_group(core::JobId job, const Facts &f)
 }
 
 // The kinds that workers of the queue ask for, and of which it has no jobs; empty if there are none.
-const char *other_kinds(const Facts &f)
+const char *other_kinds(const MemoryFacts &f)
 {
 	StringInfoData list;
 	initStringInfo(&list);
@@ -433,7 +255,7 @@ const char *other_kinds(const Facts &f)
 }
 
 // The draining worker that asks for such jobs; empty if there is none.
-const char *asked_while_draining(const Facts &f)
+const char *asked_while_draining(const MemoryFacts &f)
 {
 	return f.draining[0] == '\0' ? ""
 								 : psprintf(" Worker \"%s\" is draining, so its claims get no jobs; tq_undrain('%s') "
@@ -443,7 +265,7 @@ const char *asked_while_draining(const Facts &f)
 
 // A ready job: the first reason why it has not started. Pauses and limits come before missing workers, and those before
 // the jobs that start earlier.
-char *ready(core::JobId job, const Facts &f, const Record &rec, Micros now)
+char *ready(core::JobId job, const MemoryFacts &f, const JournalFacts &rec, Micros now)
 {
 	const auto id = static_cast<long long>(job);
 	const TimestampTz by_journal = rec.fold.expires_at(rec.row.expires_at);
@@ -513,8 +335,8 @@ char *ready(core::JobId job, const Facts &f, const Record &rec, Micros now)
 
 char *explain(Db &db, core::JobId id)
 {
-	Facts f{};
-	Record rec{};
+	MemoryFacts f{};
+	JournalFacts rec{};
 	// Memory comes first: an ended job loses its entry after its commit, so the later snapshot sees how it ended.
 	copy_entry(db, id, &f);
 	const bool committed = read_record(db, id, &rec);
@@ -534,20 +356,8 @@ char *explain(Db &db, core::JobId id)
 		return marked(id, f);
 	if (!f.has_entry && rec.fold.terminal())
 		return ended(id, rec);
-	if (!f.has_entry)
-	{
-		const uint16_t slot = queue_of_id(db, rec.row.queue_id);
-		const journal::Candidate c = candidate_of(rec.row, ItemPointerData{});
-		if (slot == kNoQueue)
-			return psprintf("Job %lld belongs to a queue that does not exist any more.", static_cast<long long>(id));
-		const uint16_t of_kind = lane_for(slot, c.has_kind ? c.kind : nullptr, Make::never);
-		// if the kind has no lane, the job has ended since it was read
-		const uint16_t lane = of_kind != core::kNoLane ? of_kind : lane_for(slot, nullptr);
-		lock_queue(slot);
-		copy_queue(engine.queue(slot), lane,
-				   core::Key{rec.fold.has_priority ? rec.fold.priority : rec.row.priority, id}, c.group_key(), &f);
-		unlock_queue(slot);
-	}
+	if (!f.has_entry && !copy_queue_of(db, id, rec, &f))
+		return psprintf("Job %lld belongs to a queue that does not exist any more.", static_cast<long long>(id));
 	if (!rights_on(db, rec.row.queue_id).may(rec.row.queue_id, kMayLook))
 		f.others.n = 0;
 	else

@@ -5,12 +5,12 @@
 #include "api/args.hpp"
 #include "database/activation.hpp"
 #include "database/attach.hpp"
+#include "jobs/claim_arguments.hpp"
 #include "jobs/claims.hpp"
 #include "jobs/finish.hpp"
 #include "jobs/verbs.hpp"
 #include "jobs/worker_leases.hpp"
 #include "queues/queue_names.hpp"
-#include "queues/queue_settings.hpp"
 #include "queues/rights.hpp"
 #include "residency/bound_leases.hpp"
 #include "residency/loader.hpp"
@@ -21,7 +21,6 @@
 #include "shmem/waiting.hpp"
 #include "shmem/workers_table.hpp"
 #include "transaction/pending.hpp"
-#include "pg/errors.hpp"
 #include "pg/function.hpp"
 
 extern "C"
@@ -60,16 +59,6 @@ int take(Db &db, uint16_t queue, uint32 generation, const core::Engine::ClaimTer
 	}
 	return n;
 }
-
-// The name of a worker that a call claims for. If the worker begins to drain, a waiting call ends. If the worker was
-// draining when the call began, the call waits for tq_undrain.
-struct Claimant
-{
-	const char *name; // null: none
-	uint32 slot;
-	bool draining;	   // at the last attempt
-	bool was_draining; // at the first attempt
-};
 
 // The result of a call: rows of tq_job, or of a worker and a tq_job.
 struct Output
@@ -169,144 +158,29 @@ Shares share_out(const uint16_t *queues, int n, int max) noexcept
 	return s;
 }
 
-void parse_kinds(FunctionCallInfo fcinfo, int i, Filter *filter, const char **names)
-{
-	filter->nkinds = 0;
-	if (!given(fcinfo, i))
-		return;
-	int n = 0;
-	Datum *kinds = array_required(fcinfo, i, "kinds", TEXTOID, &n, names_limit(lengthof(filter->kinds)));
-	if (n == 0)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("kinds must not be empty"),
-						errhint("Leave it out to take jobs of every kind.")));
-	if (n > static_cast<int>(lengthof(filter->kinds)))
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("kinds has more than %d elements",
-																		  static_cast<int>(lengthof(filter->kinds)))));
-	for (int k = 0; k < n; ++k)
-	{
-		const char *kind = name_in(kinds[k], "kind");
-		check_name("kind", kind);
-		names[filter->nkinds] = kind;
-		filter->kinds[filter->nkinds++] = core::hash_name(kind);
-	}
-}
+constexpr ClaimPositions kClaim{0, 1, 2, 3, 4, 5, 6, 7, -1, false, false};
+constexpr ClaimPositions kClaimAny{0, 1, 2, 3, 4, 5, 6, 7, -1, true, false};
+constexpr ClaimPositions kClaimFor{0, 2, 1, 3, 4, 5, 6, 7, -1, true, true};
+constexpr ClaimPositions kClaimNext{0, 4, 5, 6, -1, 7, 8, 9, 1, false, false};
 
-// The positions of a function's arguments; -1: it does not have this one. `completed`: of the ids to complete.
-struct Arguments
-{
-	int queues, max_jobs, worker, lease_for, wait, kinds, bind_session, bind_worker, completed;
-	bool many_queues, many_workers;
-};
-constexpr Arguments kClaim{0, 1, 2, 3, 4, 5, 6, 7, -1, false, false};
-constexpr Arguments kClaimAny{0, 1, 2, 3, 4, 5, 6, 7, -1, true, false};
-constexpr Arguments kClaimFor{0, 2, 1, 3, 4, 5, 6, 7, -1, true, true};
-constexpr Arguments kClaimNext{0, 4, 5, 6, -1, 7, 8, 9, 1, false, false};
-
-// A call of one of the functions.
-struct Call
+// A call of one of the functions. The first `nqueues` names are of queues that exist. The call looks for the others
+// before each sleep.
+struct Call : ClaimArguments
 {
 	Db *db;
 	Oid extension;
-	// The first `nqueues` names are of queues that exist. The call looks for the others before each sleep.
-	const char *names[core::kWaitersPerProc];
 	uint16_t queues[core::kWaitersPerProc];
 	uint32 generations[core::kWaitersPerProc];
 	int nqueues;
-	int nnames;
-	int32 each; // most jobs for one worker
-	int32 max;	// most jobs
-	Claimant *workers;
-	int nworkers;
-	Filter filter;
-	const char *kinds[lengthof(Filter::kinds)]; // the names in the filter
 	Wanted wanted[core::kWaitersPerProc]; // the queues, for shmem/waiting.hpp
-	uint64 worker_bits;					  // of its workers; tq_drain wakes the waiters by these
-	core::Engine::ClaimTerms terms;
 	Shares shares;
 	Claimed *claimed; // capacity `max`
-	core::Micros wait;
 	core::Micros until;
 	bool draining; // all its workers, at the last attempt
 	bool begun;	   // an attempt has been made
 	bool waited;   // it has registered as a waiter
 	bool backlog_awaited; // it has waited for jobs that are being read from disk; a call does so once
 };
-
-void parse_queues(FunctionCallInfo fcinfo, const Arguments &at, Call *c)
-{
-	c->nnames = 1;
-	if (!at.many_queues)
-	{
-		c->names[0] = text_required(fcinfo, at.queues, "queue");
-		return;
-	}
-	const int most = static_cast<int>(lengthof(c->queues));
-	Datum *list = array_required(fcinfo, at.queues, "queues", TEXTOID, &c->nnames, names_limit(lengthof(c->queues)));
-	if (c->nnames < 1 || c->nnames > most)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("queues must have 1 to %d elements", most)));
-	for (int i = 0; i < c->nnames; ++i)
-		c->names[i] = name_in(list[i], "queue");
-}
-
-void parse_workers(FunctionCallInfo fcinfo, const Arguments &at, Call *c)
-{
-	c->nworkers = 1;
-	Datum *list = nullptr;
-	if (at.many_workers)
-	{
-		list = array_required(fcinfo, at.worker, "workers", TEXTOID, &c->nworkers);
-		const int most = guc::claim_batch_limit / c->each;
-		if (c->nworkers < 1 || c->nworkers > most)
-			ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-							errmsg("workers must have 1 to %d elements", most),
-							errdetail("A call takes at most %d jobs, tq.claim_batch_limit.", guc::claim_batch_limit)));
-	}
-	c->max = c->each * c->nworkers;
-	c->workers = static_cast<Claimant *>(palloc0(sizeof(Claimant) * static_cast<Size>(c->nworkers)));
-	for (int i = 0; i < c->nworkers; ++i)
-	{
-		const char *name = list != nullptr ? name_in(list[i], "worker") : text_or_null(fcinfo, at.worker, "worker");
-		c->workers[i].name = name;
-		if (name == nullptr)
-			continue;
-		check_name("worker", name);
-		c->worker_bits |= core::worker_bit(core::hash_name(name));
-	}
-}
-
-core::Binding parse_binding(FunctionCallInfo fcinfo, const Arguments &at, const Call &c)
-{
-	const bool session = given(fcinfo, at.bind_session) && PG_GETARG_BOOL(at.bind_session);
-	// tq_claim and tq_claim_any of 0.1.0 have no such argument
-	const bool worker =
-		PG_NARGS() > at.bind_worker && given(fcinfo, at.bind_worker) && PG_GETARG_BOOL(at.bind_worker);
-	if (worker && session)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("bind_session and bind_worker exclude each other")));
-	if (worker && c.workers->name == nullptr)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("bind_worker requires a worker")));
-	return worker ? core::Binding::worker : session ? core::Binding::session : core::Binding::none;
-}
-
-void parse_call(FunctionCallInfo fcinfo, const Arguments &at, Call *c)
-{
-	parse_queues(fcinfo, at, c);
-	c->each = int_or(fcinfo, at.max_jobs, "max_jobs", 1, 1, guc::claim_batch_limit);
-	parse_workers(fcinfo, at, c);
-	const core::Micros lease = interval_or(fcinfo, at.lease_for, "lease_for", 0, 1000, kLongestLease);
-	// a waiting SELECT holds a snapshot, so tq.max_pinned_wait limits the wait
-	c->wait = at.wait < 0 ? 0
-						  : std::min(interval_or(fcinfo, at.wait, "wait", 0, 0),
-									 guc::max_pinned_wait * core::Micros{1000});
-	parse_kinds(fcinfo, at.kinds, &c->filter, c->kinds);
-	c->terms = core::Engine::ClaimTerms{};
-	c->terms.lease_ms = static_cast<uint32>(lease / 1000);
-	c->terms.default_lease_ms = static_cast<uint32>(guc::lease);
-	c->terms.default_timeout_ms = static_cast<uint32>(guc::timeout);
-	c->terms.binding = parse_binding(fcinfo, at, *c);
-	c->terms.kinds = c->filter.kinds;
-	c->terms.nkinds = c->filter.nkinds;
-}
 
 // Looks for the queues that were missing so far; true if there is one.
 bool find_queues(Call *c)
@@ -496,7 +370,7 @@ bool wait_for_jobs(Call *c)
 	return true;
 }
 
-Output begin_result(FunctionCallInfo fcinfo, const Arguments &at)
+Output begin_result(FunctionCallInfo fcinfo, const ClaimPositions &at)
 {
 	Output out{};
 	out.with_worker = at.many_workers;
@@ -514,11 +388,11 @@ Output begin_result(FunctionCallInfo fcinfo, const Arguments &at)
 
 } // namespace
 
-static Datum claim(FunctionCallInfo fcinfo, const char *function, const Arguments &at)
+static Datum claim(FunctionCallInfo fcinfo, const char *function, const ClaimPositions &at)
 {
 	require_writable(function);
 	Call c{};
-	parse_call(fcinfo, at, &c);
+	parse_claim(fcinfo, at, &c);
 	c.db = &database(fcinfo);
 	c.extension = c.db->extension;
 	c.terms.owner = my_proc; // known since database()

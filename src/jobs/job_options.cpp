@@ -16,7 +16,6 @@ namespace
 using pg::Named;
 
 constexpr int kMaxTags = 32;
-constexpr int64 kLastId = (int64{1} << 53) - 1;
 constexpr const char *kOnParentFailure[] = {"cancel", "run", nullptr};
 constexpr const char *kOptions[] = {"batch", "follow_up",  "lease",	 "on_parent_failure",
 									"tags",	 "unique_for", "weight", nullptr};
@@ -112,7 +111,7 @@ void parse_options(Jsonb *options, journal::JobRow *row, core::Micros *unique_fo
 				static_cast<void>(parse_follow_up(v, "option"));
 		}
 		else if (strcmp(key, "batch") == 0)
-			static_cast<void>(pg::integer_in(at, v, 1, kLastId));
+			static_cast<void>(pg::integer_in(at, v, 1, journal::kLastId));
 		else
 			static_cast<void>(pg::word_in(at, v, kOnParentFailure));
 	}
@@ -147,7 +146,7 @@ bool runs_anyway(Jsonb *options)
 core::JobId batch_in(Jsonb *options)
 {
 	const JsonbValue *v = member(options, "batch");
-	return v != nullptr && v->type == jbvNumeric ? pg::integer_in({"option", "batch"}, *v, 1, kLastId) : 0;
+	return v != nullptr && v->type == jbvNumeric ? pg::integer_in({"option", "batch"}, *v, 1, journal::kLastId) : 0;
 }
 
 core::Micros own_unique_for(Jsonb *options)

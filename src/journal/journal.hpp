@@ -10,6 +10,7 @@ namespace tq::journal
 {
 
 constexpr TimestampTz kNoTime = PG_INT64_MIN; // SQL null in every time field below
+constexpr int64 kLastId = (int64{1} << 53) - 1; // of a job; the tables have a CHECK (R2)
 constexpr int kKindMax = 64;				  // bytes with the final zero
 constexpr int kWorkerMax = 64;
 constexpr int kGroupMax = 128;

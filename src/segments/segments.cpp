@@ -28,10 +28,8 @@ Oid sequence_oid(const char *name)
 	return oid;
 }
 
-constexpr int64 kLastId = (int64{1} << 53) - 1; // the CHECK constraints of the tables have the same limit (R2)
-
 // Whether an id is too close to the last one to draw ids above it.
-constexpr bool too_great(int64 id) { return id > kLastId - (int64{1} << 40); }
+constexpr bool too_great(int64 id) { return id > journal::kLastId - (int64{1} << 40); }
 
 [[noreturn]] void no_ids_left()
 {
@@ -56,7 +54,7 @@ void draw_block(int64 *first, int64 *end)
 	pg::flush_sequence(oid);
 	*first = value - increment + 1;
 	*end = value + 1;
-	if (value > kLastId)
+	if (value > journal::kLastId)
 		no_ids_left();
 }
 

@@ -172,7 +172,7 @@ end:
 #ifdef NO_LIST_WITH_SNAPSHOT
 		reads = (state == open || state == sealed);
 #endif
-		number = (reads -> unfinished(seen) : 0); /* scan_segment, visit */
+		number = (reads -> unfinished(seen) : 0); /* scan_segment, tally_job */
 		if
 		:: atomic { /* end_count, keep_count_snapshot */
 				sharing == 0;

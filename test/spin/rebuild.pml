@@ -298,7 +298,7 @@ end:
 				};
 				do
 				:: j < JOBS ->
-					atomic { /* scan_segment, visit */
+					atomic { /* scan_segment, tally_job */
 						if
 						:: alive & bit(j) ->
 							alive = alive & ~bit(j);
