@@ -94,48 +94,40 @@ bool end_doomed(const WorkerContext &context, Db &db, uint16_t slot, Micros now,
 	return true;
 }
 
-} // namespace
-
-void fire_simple_timers(Db &db) noexcept
-{
-	const Micros now = wall_now();
-	auto due = [now](const core::Queue &q) { return q.next_due.load() <= now; };
-	for (uint16_t slot = next_queue(db, 0, due); slot != UINT16_MAX; slot = next_queue(db, slot + 1U, due))
-	{
-		core::Engine::Doom doomed{.aborts = aborts_allowed(slot)};
-		lock_queue(slot);
-		static_cast<void>(engine.fire_due(engine.queue(slot), now, kFired, &doomed));
-		unlock_queue(slot);
-	}
-}
-
-bool fire_timers(const WorkerContext &context, Db &db)
+// Fires the due timers of each queue. Without a context a queue's turn ends at the first doomed job, or after kFired.
+bool fire(const WorkerContext *context, Db &db)
 {
 	const Micros now = wall_now();
 	auto due = [now](const core::Queue &q) { return q.next_due.load() <= now; };
 	for (uint16_t slot = next_queue(db, 0, due); slot != UINT16_MAX; slot = next_queue(db, slot + 1U, due))
 	{
 		const int aborts = aborts_allowed(slot);
-		int fired = 0;
-		for (bool more = true; more && fired < kTurn; fired += kFired)
+		bool more = true;
+		for (int fired = 0; more && fired < (context != nullptr ? kTurn : kFired); fired += kFired)
 		{
 			core::Engine::Doom doomed{.aborts = aborts};
 			lock_queue(slot);
 			more = engine.fire_due(engine.queue(slot), now, kFired, &doomed) == kFired;
 			unlock_queue(slot);
-			if (doomed.n > 0) // fire_due has stopped at a doomed job, others may follow
-			{
-				const Tried went = try_batch([&] { return end_doomed(context, db, slot, now, aborts); });
-				if (went == Tried::refused)
-					return false;
-				if (went == Tried::failed)
-					delay_failed(State::delayed, now + kRetryDelay);
-				more = true;
-			}
+			if (doomed.n == 0 || context == nullptr)
+				continue;
+			// fire_due has stopped at a doomed job, others may follow
+			const Tried went = try_batch([&] { return end_doomed(*context, db, slot, now, aborts); });
+			if (went == Tried::refused)
+				return false;
+			if (went == Tried::failed)
+				delay_failed(State::delayed, now + kRetryDelay);
+			more = true;
 		}
 	}
 	return true;
 }
+
+} // namespace
+
+void fire_simple_timers(Db &db) noexcept { static_cast<void>(fire(nullptr, db)); }
+
+bool fire_timers(const WorkerContext &context, Db &db) { return fire(&context, db); }
 
 namespace
 {
