@@ -14,6 +14,8 @@
 namespace tq
 {
 
+using journal::EventType;
+
 namespace
 {
 
@@ -60,7 +62,7 @@ constexpr int kTurn = 1024; // entries of one queue in one step
 void note_doomed(core::Entry &e, Micros now) noexcept
 {
 	const bool asked = e.has(core::kCancelAsked);
-	journal::EventRow row = event_of(e, asked ? journal::EventType::cancelled : journal::EventType::dead, now);
+	journal::EventRow row = event_of(e, asked ? EventType::cancelled : EventType::dead, now);
 	row.reason = e.has(core::kSuperseded) ? journal::kReasonSuperseded
 				 : asked				  ? journal::kReasonStopped
 										  : journal::kReasonRolledBack;
@@ -143,7 +145,7 @@ bool collect_expired(uint16_t slot) noexcept
 	for (int i = 0; i < n; ++i)
 	{
 		core::Entry &e = engine.entry(refs[i]);
-		journal::EventRow row = event_of(e, journal::EventType::expired, now);
+		journal::EventRow row = event_of(e, EventType::expired, now);
 		row.reason = journal::kReasonNotStarted;
 		add_to_batch(e, row);
 		add_op(e, Verb::expire, {Verb::none, 0}, row.type);
@@ -195,28 +197,34 @@ const char *why_lost(const core::Entry &e) noexcept
 	return e.has(core::kCancelAsked) ? journal::kReasonNotStopped : journal::kReasonTimeout;
 }
 
-// Queue lock held; the entry was marked `lose`. Decides everything that does not depend on the job's row. `undone`: the
-// journal has the claim although its transaction was rolled back (Queue::careful). Such a claim is no attempt.
+// How an attempt ends whose lease was lost. `undone`: the journal has the claim although its transaction was rolled
+// back (Queue::careful). Such a claim is no attempt.
+EventType event_of_loss(const core::Entry &e, bool undone) noexcept
+{
+	const bool superseded = e.has(core::kSuperseded);
+	if (e.has(core::kCancelAsked))
+		return EventType::cancelled;
+	if (undone)
+		return superseded ? EventType::cancelled : EventType::released;
+	const auto policy = static_cast<core::OnLost>(on_lost_of(engine.queue(e.queue).settings).value);
+	if (policy == core::OnLost::bury)
+		return EventType::buried;
+	if (policy == core::OnLost::dead || e.attempt >= attempts_allowed(e.max_attempts, e.queue))
+		return EventType::dead;
+	return superseded ? EventType::cancelled : EventType::lost;
+}
+
+// Queue lock held; the entry was marked `lose`. Decides everything that does not depend on the job's row.
 void lose(core::Entry &e, const core::Engine::PrevMark &prev, Micros now) noexcept
 {
-	using journal::EventType;
-	const core::QueueSettings &s = engine.queue(e.queue).settings;
-	const auto policy = static_cast<core::OnLost>(on_lost_of(s).value);
-	const bool used_up = e.attempt >= attempts_allowed(e.max_attempts, e.queue);
 	const bool undone = e.has(core::kJournalFirst) && prev.mark == Verb::none;
-	const EventType type = e.has(core::kCancelAsked)			 ? EventType::cancelled
-						   : undone && e.has(core::kSuperseded)	 ? EventType::cancelled
-						   : undone								 ? EventType::released
-						   : policy == core::OnLost::bury			 ? EventType::buried
-						   : policy == core::OnLost::dead || used_up ? EventType::dead
-						   : e.has(core::kSuperseded)				 ? EventType::cancelled
-																	 : EventType::lost;
+	const EventType type = event_of_loss(e, undone);
 	journal::EventRow row = event_of(e, type, now);
 	row.reason = undone ? journal::kReasonUndone : why_lost(e);
 	if (undone && type == EventType::cancelled)
 		row.attempt = e.attempt - 1; // the claim that was rolled back does not count
 	const bool goes_on = type == EventType::lost || type == EventType::released;
-	const Micros delay = undone ? core::abort_pause(e.aborts) : retry_of_queue(s).on_lost;
+	const Micros delay = undone ? core::abort_pause(e.aborts) : retry_of_queue(engine.queue(e.queue).settings).on_lost;
 	if (goes_on)
 		row.retry_at = now + delay;
 	add_to_batch(e, row);
@@ -418,7 +426,7 @@ bool collect_claims(uint16_t slot) noexcept
 		}
 		logged[batch.n] = Logged{r, e.id, e.lease, slot};
 		claimant_waits = claimant_waits || e.has(core::kJournalFirst);
-		journal::EventRow row = event_of(e, journal::EventType::claimed, e.claimed_at);
+		journal::EventRow row = event_of(e, EventType::claimed, e.claimed_at);
 		row.step = e.step - 1 - e.after_claim;
 		row.lease_until = e.claimed_at + static_cast<Micros>(e.lease_ms) * 1000;
 		row.binding = e.binding();
