@@ -116,10 +116,10 @@ Done work(const WorkerContext &context, Handler *h)
 	}
 	if (!claimed)
 		return Done::nothing;
-	const bool stays = run(context, &attempt);
+	const AfterAttempt after = run(context, &attempt);
 	if (attempt.judgment.state != FunctionState::good)
 		note_problem(context, h, attempt.judgment.why, attempt.judgment.state == FunctionState::held);
-	return stays ? Done::job : Done::leave;
+	return after == AfterAttempt::stay ? Done::job : Done::leave;
 }
 
 // Wakes the scheduler if there is more work than for this process alone: it may start another executor.

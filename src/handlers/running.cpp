@@ -101,11 +101,23 @@ Marked end_patiently(const AttemptEnd &ending)
 	}
 }
 
-// Calls the handler and completes the job, in one transaction. False if the extension is gone.
-bool perform(const WorkerContext &context, Attempt *a, bool *lost)
+// How the call of a handler ended.
+enum class Outcome : uint8
 {
-	if (!begin_work(context, "tq: running a job"))
-		return false;
+	uncalled,  // this process must exit, or the extension is gone
+	completed, // and committed, with the end of the job
+	failed,	   // rolled back; the error is to be recorded
+	lost,	   // rolled back; the lease was lost, so there is nothing to record
+};
+
+// Calls the handler and completes the job, in one transaction. *outcome is `failed` at first, for errors.
+void perform(const WorkerContext &context, Attempt *a, volatile Outcome *outcome)
+{
+	if (self.leaving || !begin_work(context, "tq: running a job"))
+	{
+		*outcome = Outcome::uncalled;
+		return;
+	}
 	const char *activity = psprintf("tq: job %lld by %s", static_cast<long long>(a->id), a->handler->function);
 	debug_query_string = activity;
 	pgstat_report_activity(STATE_RUNNING, activity);
@@ -122,7 +134,7 @@ bool perform(const WorkerContext &context, Attempt *a, bool *lost)
 	// done: the handler itself has ended the attempt (tq_release, tq_bury, tq_fail); that stays
 	if (marked != Marked::ok && marked != Marked::done)
 	{
-		*lost = true;
+		*outcome = Outcome::lost;
 		ereport(ERROR, (errcode(ERRCODE_OPERATOR_INTERVENTION),
 						errmsg("the lease of job %lld was lost while its handler ran", static_cast<long long>(a->id)),
 						errdetail("What the handler did is rolled back.")));
@@ -134,7 +146,7 @@ bool perform(const WorkerContext &context, Attempt *a, bool *lost)
 	disable_timeout(STATEMENT_TIMEOUT, false);
 	QueryCancelPending = false;
 	TQ_WAIT_POINT("executor-after-complete");
-	return true;
+	*outcome = Outcome::completed;
 }
 
 void put(JsonbParseState **state, const char *key, const char *text)
@@ -204,25 +216,26 @@ bool begin_patiently(const WorkerContext &context, const char *activity)
 	return false;
 }
 
-// Ends the attempt, and commits. False if another transaction has been changing the job for too long. The attempt is
-// still open if that transaction rolls back. So the process must exit, which ends its lease.
-bool end_and_commit(const AttemptEnd &ending)
+// Ends the attempt, and commits. If another transaction has been changing the job for too long, the attempt is still
+// open if that transaction rolls back. So the process must exit, which ends its lease.
+AfterAttempt end_and_commit(const AttemptEnd &ending)
 {
 	const Marked marked = end_patiently(ending); // if the lease is lost, the attempt has ended anyway
 	end_work();
-	if (marked == Marked::busy)
-		ereport(LOG, (errmsg("tq executor leaves: job %lld is being changed by another transaction",
-							 static_cast<long long>(ending.id))));
-	return marked != Marked::busy;
+	if (marked != Marked::busy)
+		return AfterAttempt::stay;
+	ereport(LOG, (errmsg("tq executor leaves: job %lld is being changed by another transaction",
+						 static_cast<long long>(ending.id))));
+	return AfterAttempt::leave;
 }
 
-// Records the end of an attempt after the handler's transaction was rolled back. False if the process must exit. If the
-// function may not be called, releases the job without counting the attempt.
-bool record_failure(const WorkerContext &context, Attempt *attempt, const ErrorData &error, bool called)
+// Records the end of an attempt after the handler's transaction was rolled back. If the function may not be called,
+// releases the job without counting the attempt.
+AfterAttempt record_failure(const WorkerContext &context, Attempt *attempt, const ErrorData &error, bool called)
 {
 	const Attempt &a = *attempt;
 	if (!begin_patiently(context, "tq: ending an attempt"))
-		return false;
+		return AfterAttempt::leave;
 	flush_this_transaction();
 	AttemptEnd ending{a.id, a.lease, Verb::fail};
 	// A released attempt does not count. The release of a job that was asked to stop cancels it (jobs/finish.cpp).
@@ -242,9 +255,9 @@ bool record_failure(const WorkerContext &context, Attempt *attempt, const ErrorD
 		ending.detail = nullptr;
 	}
 	TQ_WAIT_POINT("executor-before-fail");
-	const bool ended = end_and_commit(ending);
+	const AfterAttempt after = end_and_commit(ending);
 	TQ_WAIT_POINT("executor-after-fail");
-	return ended;
+	return after;
 }
 
 // Releases a job whose handler was not called.
@@ -286,17 +299,16 @@ ErrorData *recover()
 	return error;
 }
 
-bool run(const WorkerContext &context, Attempt *a)
+AfterAttempt run(const WorkerContext &context, Attempt *a)
 {
 	ErrorData *volatile error = nullptr;
-	volatile bool stay = true;
-	bool lost = false;
+	volatile Outcome outcome = Outcome::failed;
 	if (executor_runs(a->id, a->lease))
 		self.leaving = 1; // the request came before the job, so no signal was sent
 	enable_timeout_every(tick, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), 1000), 1000);
 	PG_TRY();
 	{
-		stay = !self.leaving && perform(context, a, &lost);
+		perform(context, a, &outcome);
 	}
 	PG_CATCH();
 	{
@@ -309,14 +321,18 @@ bool run(const WorkerContext &context, Attempt *a)
 	self.attempt_open = kEnding; // from here on a first SIGTERM does not interrupt
 	QueryCancelPending = false;	 // it was for the handler, which has ended
 	leaving_since = 0;			 // the code below has a separate grace period
-	if (error != nullptr && !lost)
-		stay = record_failure(context, a, *error, called);
-	else if (!stay)
+	AfterAttempt after = AfterAttempt::stay;
+	if (outcome == Outcome::failed)
+		after = record_failure(context, a, *error, called);
+	else if (outcome == Outcome::uncalled)
+	{
 		release_uncalled(context, *a);
+		after = AfterAttempt::leave;
+	}
 	disable_timeout(tick, false);
 	self.attempt_open = 0;
 	tidy_session(context.role);
-	return stay && !self.leaving;
+	return self.leaving ? AfterAttempt::leave : after;
 }
 
 } // namespace tq

@@ -10,9 +10,15 @@ namespace tq
 // Sets up SIGTERM, the clock of attempts and their memory. Called once.
 void set_up_running();
 
-// Runs the handler, completes the job or records how the attempt ends, and resets the session. False if this process
-// must exit.
-bool run(const WorkerContext &context, Attempt *a);
+// What the process does after an attempt.
+enum class AfterAttempt : uint8
+{
+	stay,
+	leave,
+};
+
+// Runs the handler, completes the job or records how the attempt ends, and resets the session.
+AfterAttempt run(const WorkerContext &context, Attempt *a);
 
 // After an error: reports it and rolls the transaction back. Returns a copy in attempt_context.
 ErrorData *recover();
