@@ -77,6 +77,8 @@ void create_tables(int32 n, const char *tablespace)
 	execute("CREATE INDEX job_%d_due ON tq.job_%d (run_at, id) WHERE run_at IS NOT NULL", n, n);
 	execute("CREATE UNIQUE INDEX event_%d_step ON tq.event_%d (job_id, step)", n, n);
 	execute("CREATE INDEX event_%d_due ON tq.event_%d (retry_at, job_id) WHERE retry_at IS NOT NULL", n, n);
+	// Nothing reads this index. But segments of 0.1.0 have it, and an update must leave the same objects as a new
+	// CREATE EXTENSION. A DROP INDEX in the update script would lock event_0 under load.
 	execute("CREATE INDEX event_%d_override ON tq.event_%d (job_id) WHERE type = 'o'", n, n);
 	// without one, PostgreSQL refuses an administrator's DELETE if a publication is FOR ALL TABLES
 	execute("ALTER TABLE tq.job_%d REPLICA IDENTITY USING INDEX job_%d_id", n, n);
