@@ -42,7 +42,9 @@ bool extension_facts(Oid extension, ExtensionFacts *facts)
 	});
 }
 
-// Cached per function. DROP and CREATE give new oids, so an entry cannot become wrong.
+// Cached per function. DROP and CREATE give new oids. After ALTER EXTENSION tq DROP FUNCTION an entry is outdated. That
+// is harmless: the function keeps the arguments, the result and the privileges that it had as a member. If tq is
+// dropped later, a call finds no row of it and raises an error.
 Oid extension_of(Oid function)
 {
 	struct Known
