@@ -9,127 +9,23 @@
 #include <algorithm>
 #include <bit>
 
-#include "core/layout.hpp"
+#include "core/orders.hpp"
+#include "core/region.hpp"
 #include "core/share.hpp"
 
 namespace tq::core
 {
 
-constexpr uint32_t kPartitions = 64;
-constexpr uint32_t kFreeLists = 16;
-constexpr uint32_t kWaitersPerProc = 8;
-constexpr uint32_t kJobRows = 1024; // buckets of jobs whose end is waited for
-
-struct Limits
-{
-	uint32_t entries;
-	uint32_t lanes; // for kinds; each queue has one more, for jobs without a kind
-	uint32_t queues;
-	uint32_t databases;
-	uint32_t procs;
-	uint32_t workers;
-	uint32_t groups;
-};
-
-// Slots that are guaranteed to queues.
-struct Guarantees
-{
-	uint32_t entries;
-	uint32_t groups;
-	uint32_t kinds;
-};
-
-// Functions that the process supplies to the core.
-struct Platform
-{
-	void (*lock_partition)(uint32_t partition, bool exclusive) noexcept;
-	void (*unlock_partition)(uint32_t partition) noexcept;
-	void (*wake)(uint32_t proc) noexcept;	 // set a backend's latch
-	// a timer now ends at `at`, which may be before the scheduler's planned wakeup; `monotonic`: by which clock
-	void (*sooner)(uint32_t db, Micros at, bool monotonic) noexcept;
-	void (*want_refill)(uint32_t db) noexcept; // a lane or a group has few jobs in memory and more on disk
-	Micros (*mono)() noexcept;				   // the monotonic clock
-	// a queue with Queue::call has a startable job and no waiter for it
-	void (*startable)(uint32_t db) noexcept = nullptr;
-	void (*end_progress)(uint16_t slot) noexcept = nullptr; // a lease with progress in this slot ended
-	void (*has_unsent)(uint32_t db) noexcept = nullptr; // a queue that notifies has its first unsent event
-	JobId (*next_id)(uint32_t db) noexcept = nullptr; // the id that the next enqueued job gets
-};
-
-// The head of a lock-free stack. The tag changes with every update, which prevents the ABA problem.
-constexpr uint64_t tagged(uint64_t tag, Ref r) noexcept { return tag << 32 | r; }
-
-// A lock-free stack of free entries. Each has a cache line of its own, which avoids false sharing between backends.
-struct alignas(kCacheLine) FreeList
-{
-	std::atomic<uint64_t> head; // tag << 32 | entry
-};
-
-// Shared header of the region. Fields that lookups read, enqueues write and groups write are in different cache lines.
-struct Shared
-{
-	Limits limits; // constant
-	FreeList free_lists[kFreeLists];
-	alignas(kCacheLine) std::atomic<int64_t> free_count;
-	alignas(kCacheLine) std::atomic<uint64_t> free_groups; // tag << 32 | group
-	std::atomic<uint32_t> used_groups;
-	// used slots of each pool, see Share
-	std::atomic<uint32_t> lent_entries;
-	std::atomic<uint32_t> lent_groups;
-	std::atomic<uint32_t> lent_kinds; // by the registry lock
-	std::atomic<uint32_t> used_kinds; // by the registry lock
-	std::atomic<uint32_t> paged_queues; // queues with lanes or groups that may have jobs on disk only
-	uint32_t next_lane;				  // where the search for a free lane starts (registry lock)
-	uint32_t first_free_queue;		  // all queue slots before this one are used (registry lock)
-};
-
-// Whether a verb (core/types.hpp) could mark an entry, or why not.
-enum class MarkResult : uint8_t
-{
-	ok,
-	busy,	  // another transaction has marked it
-	wrong_state,
-};
-
-// Segments that a session has locked, so that no event can be appended to them for now.
-struct LockedSegments
-{
-	const Micros *until = nullptr; // by segment slot: when to try it again
-	Micros now = 0;
-	bool skipped = false; // a job of such a segment was skipped
-	bool has(uint16_t segment) const noexcept { return until != nullptr && until[segment] > now; }
-};
-
-class Engine
+class Engine : public Region
 {
   public:
+	using Block = core::Block;
+	using ClaimTerms = core::ClaimTerms;
+
 	// --- memory (core/region.cpp)
-	static size_t size(const Limits &limits) noexcept;
 	void create(void *memory, const Limits &limits) noexcept; // lays out and initialises
 	void attach(void *memory) noexcept;						  // finds what create() laid out
 	void set_platform(const Platform &platform) noexcept { platform_ = platform; }
-
-	Entry &entry(Ref r) const noexcept { return entries_[r]; }
-	Lane &lane(uint16_t l) const noexcept { return lanes_[l]; }
-	Queue &queue(uint16_t q) const noexcept { return queues_[q]; }
-	DbCore &db(uint16_t d) const noexcept { return dbs_[d]; }
-	Worker &worker(uint32_t w) const noexcept { return workers_[w]; }
-	Waiter &waiter(Ref w) const noexcept { return waiters_[w]; }
-	Group &group(Ref g) const noexcept { return groups_[g]; }
-	const Limits &limits() const noexcept { return shared_->limits; }
-	int64_t free_entries() const noexcept { return shared_->free_count.load(std::memory_order_relaxed); }
-	int64_t reserve() const noexcept { return std::min<int64_t>(64, shared_->limits.entries / 16); } // kept for pins
-	uint16_t index_of(const Queue &q) const noexcept { return static_cast<uint16_t>(&q - queues_); }
-	uint16_t index_of(const Lane &l) const noexcept { return static_cast<uint16_t>(&l - lanes_); }
-	// The queue of a group's slot + 1, or 0.
-	uint16_t home_of(Ref g) const noexcept
-	{
-		return std::atomic_ref<uint16_t>(groups_[g].home).load(std::memory_order_acquire);
-	}
-	// Whether the slot holds a group of this queue (is_group: of any queue). Stable under the lock of q.
-	bool owns(const Queue &q, Ref g) const noexcept { return home_of(g) == index_of(q) + 1; }
-	bool is_group(Ref g) const noexcept { return home_of(g) != 0; }
-	Ref ref_of(const Entry &e) const noexcept { return static_cast<Ref>(&e - entries_); }
 
 	// --- shares (core/shares.cpp): a queue's part of the memory, independent of its settings
 	// Pinned entries cannot be evicted: running jobs, jobs being changed, and jobs whose time or priority differs from
@@ -137,6 +33,7 @@ class Engine
 	const Share &entry_share() const noexcept { return entry_share_; }
 	const Share &group_share() const noexcept { return group_share_; }
 	const Share &kind_share() const noexcept { return kind_share_; }
+	int64_t reserve() const noexcept { return std::min<int64_t>(64, shared_->limits.entries / 16); } // kept for pins
 	// How many slots the queues are guaranteed together. With more queues than that, the last ones get none.
 	static Guarantees guarantees(const Limits &limits) noexcept;
 	// How many more entries the queue may pin. Q; a hint without it.
@@ -182,13 +79,6 @@ class Engine
 	{
 		return group_share().left(q.groups, shared_->lent_groups.load(std::memory_order_relaxed));
 	}
-	// What the queues of q's creator have together; without one: what q has. Exact under the registry lock, except for
-	// progress.
-	struct Holder
-	{
-		uint32_t queues, kinds, progress;
-		uint32_t lent; // kinds of the pool
-	};
 	Holder held_by_creator(const Queue &q) const noexcept;
 	bool may_add_kind(const Queue &q) const noexcept; // registry lock
 	// A lane with fewer ready jobs than this is refilled if it has more on disk. Q; a hint without it.
@@ -196,8 +86,6 @@ class Engine
 	uint32_t used_kinds() const noexcept { return shared_->used_kinds.load(std::memory_order_relaxed); }
 
 	// --- queues and lanes
-	// Lanes by index: first one per queue, for jobs without a kind, then those of kinds.
-	uint32_t lane_slots() const noexcept { return shared_->limits.queues + shared_->limits.lanes; }
 	// Finds a queue of a database by name; kNoQueue if there is none. `hash` is hash_name() of the name. Registry lock.
 	uint16_t find_queue(uint16_t db, const char *name, uint64_t hash) const noexcept;
 	// A free slot for a queue, or kNoQueue. The caller holds the registry lock exclusively.
@@ -221,15 +109,6 @@ class Engine
 	// Whether this is still the job's entry. The caller holds the lock of `q`, or without q of the queue from find().
 	bool is(const Queue &q, Ref r, JobId id) const noexcept;
 	bool is(Ref r, uint16_t db, JobId id) const noexcept;
-	struct NewEntry
-	{
-		uint16_t lane;
-		JobId id;
-		int32_t priority;
-		State state;		  // placeholder or committing
-		bool reserve = false; // may use the entries kept for pins
-		Ref group = kNil;	  // slot of its group, kNil if it has none
-	};
 	// Returns kNil if the job has an entry (*existing) or memory is full.
 	Ref insert(Queue &q, const NewEntry &job, uint32_t hint, Ref *existing) noexcept;
 	// Removes the entry from all structures and frees it.
@@ -342,16 +221,6 @@ class Engine
 	int64_t live_jobs(const Queue &q) const noexcept; // by the lanes' counters
 	// How many more jobs may start now.
 	int64_t starts_left(const Queue &q) const noexcept;
-	// Which limit, if any, blocks a waiting group.
-	enum class Block : uint8_t
-	{
-		none,
-		paused,	 // tq_pause with group_key
-		running, // group_limit()
-		held,	 // the job before it waits for its next attempt
-		rate,
-		disk, // its next job is being read in
-	};
 	Block blocked(const Queue &q, const Group &g) const noexcept;
 	// Limits of a group, or of a group without settings of its own. 0: none
 	int32_t group_limit(const Queue &q, const GroupSettings &own = {}) const noexcept;
@@ -361,20 +230,6 @@ class Engine
 	}
 
 	// --- claims and leases
-	struct ClaimTerms
-	{
-		uint32_t owner;
-		uint32_t worker;	 // kNil: none
-		uint32_t lease_ms;	 // 0: the job's, else the queue's, else default_lease_ms
-		uint32_t default_lease_ms;
-		Micros wall;
-		Micros mono;
-		Binding binding;	   // worker: `worker` is known
-		const uint64_t *kinds; // hashes of the kinds wanted
-		int nkinds;			   // 0: any
-		bool except = false;   // all except those kinds
-		uint32_t default_timeout_ms = 0; // of an attempt, if the queue sets none; 0: none
-	};
 	// The next job that may start: moves it into running, marked by `owner`. kNil if there is none. With `held_back`
 	// the caller has claimed others: a job that wants to be alone is not started, but *held_back is set.
 	Ref claim(Queue &q, const ClaimTerms &terms, bool *held_back = nullptr) noexcept;
@@ -432,34 +287,12 @@ class Engine
 	}
 
 	// --- timers
-	// Entries that must not start again: those that had `aborts` rolled-back claims in a row, or a cancel request while
-	// they ran. fire_due() marks them `kill` by `owner`, and puts them in out[n]. Without `out` it stops at the first
-	// one and only counts it.
-	struct Doom
-	{
-		int aborts;
-		uint32_t owner = kNil;
-		Ref *out = nullptr;
-		int n = 0;
-	};
 	// Makes at most `max` due delayed entries ready; returns how many it examined. Without `doom` it marks none, and
 	// delays entries with a cancel request for one more second.
 	int fire_due(Queue &q, Micros wall, int max, Doom *doom = nullptr) noexcept;
 	// Marks `lose` by `owner` at most `max` running entries whose lease or attempt ended at `until` or before; returns
 	// how many are in `out`. Moves entries in the tree if a heartbeat moved their deadline. prev[] receives the old
 	// marks. `strict`: see lease_end.
-	struct PrevMark
-	{
-		Verb mark;
-		uint32_t owner;
-	};
-	struct LossTerms
-	{
-		Micros until;
-		int max;
-		uint32_t owner;
-		bool strict = false;
-	};
 	int collect_lost(Queue &q, const LossTerms &terms, Ref *out, PrevMark *prev) noexcept;
 
 	// --- leases of workers (core/worker_leases.cpp)
@@ -472,11 +305,6 @@ class Engine
 	}
 	// Ends the leases below Worker::revoked among the next `max` entries of the lease tree. The walk begins behind
 	// `from`, and moves it; false at the end. Entries whose timer is lowered meanwhile may be missed.
-	struct LeasePosition
-	{
-		Micros timer = kLongAgo;
-		JobId id = 0;
-	};
 	static constexpr int kMostWalked = 4096;
 	bool revoke_leases(Queue &q, LeasePosition *from, int max = kMostWalked) noexcept;
 
@@ -568,78 +396,6 @@ class Engine
 	Ref ready_from(const Lane &l, int32_t priority) const noexcept;
 
   private:
-	struct EntryByKey
-	{
-		Entry *e;
-		Links &links(Ref r) const noexcept { return e[r].main; }
-		bool less(Ref a, Ref b) const noexcept { return e[a].ready_key() < e[b].ready_key(); }
-		uint32_t rank(Ref r) const noexcept { return mix32(static_cast<uint64_t>(e[r].id)); }
-	};
-	struct EntryByTimer : EntryByKey
-	{
-		bool less(Ref a, Ref b) const noexcept
-		{
-			return e[a].timer != e[b].timer ? e[a].timer < e[b].timer : e[a].id < e[b].id;
-		}
-	};
-	struct EntryByExpiry
-	{
-		Entry *e;
-		Links &links(Ref r) const noexcept { return e[r].aux; }
-		bool less(Ref a, Ref b) const noexcept
-		{
-			return e[a].expires_at != e[b].expires_at ? e[a].expires_at < e[b].expires_at : e[a].id < e[b].id;
-		}
-		uint32_t rank(Ref r) const noexcept { return mix32(static_cast<uint64_t>(e[r].id)); }
-	};
-	struct LaneByHead
-	{
-		Lane *l;
-		Entry *e;
-		Links &links(Ref r) const noexcept { return l[r].startable; }
-		bool less(Ref a, Ref b) const noexcept
-		{
-			const Entry &x = e[l[a].first], &y = e[l[b].first];
-			if (x.priority != y.priority)
-				return x.priority < y.priority;
-			return l[a].turn != l[b].turn ? l[a].turn < l[b].turn : x.ready_key() < y.ready_key();
-		}
-		uint32_t rank(Ref r) const noexcept { return mix32(r + 1); }
-	};
-	struct EntryByTurn : EntryByKey
-	{
-		Group *g;
-		bool less(Ref a, Ref b) const noexcept
-		{
-			const Entry &x = e[a], &y = e[b];
-			if (x.priority != y.priority)
-				return x.priority < y.priority;
-			const double t = g[x.group].turn, u = g[y.group].turn;
-			return t != u ? t < u : x.id < y.id;
-		}
-	};
-	struct GroupByOpening
-	{
-		Group *g;
-		Links &links(Ref r) const noexcept { return g[r].timer; }
-		bool less(Ref a, Ref b) const noexcept
-		{
-			return g[a].opens_at != g[b].opens_at ? g[a].opens_at < g[b].opens_at : a < b;
-		}
-		uint32_t rank(Ref r) const noexcept { return mix32(r + 1); }
-	};
-	struct GroupByTurn : GroupByOpening
-	{
-		bool less(Ref a, Ref b) const noexcept { return g[a].turn != g[b].turn ? g[a].turn < g[b].turn : a < b; }
-	};
-	Treap<EntryByKey> by_key() const noexcept { return {{entries_}}; }
-	Treap<EntryByTimer> by_timer() const noexcept { return {{{entries_}}}; }
-	Treap<EntryByExpiry> by_expiry() const noexcept { return {{entries_}}; }
-	Treap<LaneByHead> by_head() const noexcept { return {{lanes_, entries_}}; }
-	Treap<EntryByTurn> by_turn() const noexcept { return {{{entries_}, groups_}}; }
-	Treap<GroupByOpening> by_opening() const noexcept { return {{groups_}}; }
-	Treap<GroupByTurn> by_resting() const noexcept { return {{{groups_}}}; }
-
 	// The tree that holds an entry by its `main` links. Most marked entries are in none.
 	enum class Tree : uint8_t
 	{
@@ -691,12 +447,6 @@ class Engine
 		return (q.settings.max_running > 0 && q.running >= static_cast<uint32_t>(q.settings.max_running)) ||
 			   places_to_start(q) == 0;
 	}
-	// Whether a job that does not run blocks later jobs of its group (Group::held): between attempts, or being moved.
-	static bool blocks_group(const Entry &e) noexcept
-	{
-		return (e.state == State::delayed && e.has(kHeld)) ||
-			   (e.mark == Verb::move && (e.state == State::delayed || e.state == State::ready));
-	}
 	// Every change of an entry ends here. `was_full`: the queue was at a limit before.
 	void after_change(Queue &q, Ref g, bool was_full) noexcept;
 	void update_group(Queue &q, Ref g, bool ask = true) noexcept; // `ask`: request a refill if it runs dry
@@ -726,11 +476,6 @@ class Engine
 	std::atomic<uint64_t> *bits(uint32_t row) const noexcept { return watch_bits_ + size_t{row} * (1 + watch_words()); }
 	void call(Queue &q) noexcept;
 	void publish_timers(Queue &q) noexcept;
-	static bool may_expire(const Entry &e) noexcept
-	{
-		return e.expires_at != kNever && e.attempt == 0 && (e.state == State::ready || e.state == State::delayed) &&
-			   !e.has(kCancelAsked);
-	}
 	void leave_expiry(Queue &q, Entry &e) noexcept;
 	void enter_expiry(Queue &q, Entry &e) noexcept;
 	void publish_expiry(Queue &q) noexcept;
@@ -743,29 +488,7 @@ class Engine
 	uint32_t bucket_of(uint16_t db, JobId id) const noexcept;
 
 	Platform platform_{};
-	Shared *shared_ = nullptr;
-	Entry *entries_ = nullptr;
-	Ref *buckets_ = nullptr; // by the partition's lock; bucket b is in partition b % kPartitions
-	Lane *lanes_ = nullptr;
-	Queue *queues_ = nullptr;
-	DbCore *dbs_ = nullptr;
-	Worker *workers_ = nullptr;
-	Waiter *waiters_ = nullptr;
-	Watcher *watchers_ = nullptr; // by process
-	std::atomic<uint64_t> *watch_bits_ = nullptr;
-	std::atomic<uint64_t> *startable_bits_ = nullptr; // by queue, each bit by Q: see any_startable
-	Group *groups_ = nullptr;
-	Ref *group_buckets_ = nullptr; // as buckets_
-	uint16_t *queue_buckets_ = nullptr; // by the registry lock
 	Share entry_share_{}, group_share_{}, kind_share_{}; // of the limits, which are constant
 };
-
-inline uint64_t hash_name(const char *s) noexcept // FNV-1a, 64 bits; never 0
-{
-	uint64_t h = 0xcbf29ce484222325ULL;
-	for (; *s != '\0'; ++s)
-		h = (h ^ static_cast<unsigned char>(*s)) * 0x100000001b3ULL;
-	return h != 0 ? h : 1;
-}
 
 } // namespace tq::core

@@ -362,7 +362,7 @@ struct Waiter
 // The bit of a worker's name in Waiter::workers. Names may share one.
 inline uint64_t worker_bit(uint64_t name_hash) noexcept { return uint64_t{1} << (name_hash % 64); }
 
-// A process that waits for many queues (core/watchers.cpp). Its queues are bits in Engine::watch_bits_. It has one
+// A process that waits for many queues (core/watchers.cpp). Its queues are bits in Region::watch_bits_. It has one
 // token at a time. No lock, except where noted.
 constexpr uint32_t kWatcherPairs = 256;
 struct Watcher
@@ -420,6 +420,20 @@ struct DbCore
 // Whether the job shares its transaction with no other job, after two claims in a row that were rolled back: if it
 // always fails, it then takes no other along.
 inline bool wants_to_be_alone(const Entry &e) noexcept { return e.aborts > 1; }
+
+// Whether the job ends unless it starts by its expires_at.
+inline bool may_expire(const Entry &e) noexcept
+{
+	return e.expires_at != kNever && e.attempt == 0 && (e.state == State::ready || e.state == State::delayed) &&
+		   !e.has(kCancelAsked);
+}
+
+// Whether a job that does not run blocks later jobs of its group (Group::held): between attempts, or being moved.
+inline bool blocks_group(const Entry &e) noexcept
+{
+	return (e.state == State::delayed && e.has(kHeld)) ||
+		   (e.mark == Verb::move && (e.state == State::delayed || e.state == State::ready));
+}
 
 // A pause that grows with each claim that rolls back in a row; the first two cause none (H15).
 inline Micros abort_pause(int aborts) noexcept

@@ -63,7 +63,7 @@ Offsets offsets(const Limits &l) noexcept
 
 } // namespace
 
-size_t Engine::size(const Limits &limits) noexcept { return offsets(limits).end; }
+size_t Region::size(const Limits &limits) noexcept { return offsets(limits).end; }
 
 void Engine::create(void *memory, const Limits &limits) noexcept
 {
@@ -115,7 +115,7 @@ void Engine::create(void *memory, const Limits &limits) noexcept
 		new (&startable_bits_[i]) std::atomic<uint64_t>{0};
 }
 
-void Engine::attach(void *memory) noexcept
+void Region::find_arrays(void *memory) noexcept
 {
 	auto *base = static_cast<char *>(memory);
 	shared_ = reinterpret_cast<Shared *>(base);
@@ -133,6 +133,11 @@ void Engine::attach(void *memory) noexcept
 	groups_ = reinterpret_cast<Group *>(base + o.groups);
 	group_buckets_ = reinterpret_cast<Ref *>(base + o.group_buckets);
 	queue_buckets_ = reinterpret_cast<uint16_t *>(base + o.queue_buckets);
+}
+
+void Engine::attach(void *memory) noexcept
+{
+	find_arrays(memory);
 	set_shares();
 }
 

@@ -26,7 +26,7 @@ uint32_t Engine::lent_kinds(const Queue &q) const noexcept
 	return q.kinds > kind_share_.guaranteed ? q.kinds - kind_share_.guaranteed : 0;
 }
 
-Engine::Holder Engine::held_by_creator(const Queue &q) const noexcept
+Holder Engine::held_by_creator(const Queue &q) const noexcept
 {
 	if (q.creator == 0)
 		return {1, q.kinds, q.progress, lent_kinds(q)};

@@ -84,4 +84,12 @@ constexpr bool stays_running(Verb mark) noexcept
 	return mark == Verb::none || mark == Verb::claim || mark == Verb::checkpoint;
 }
 
+inline uint64_t hash_name(const char *s) noexcept // FNV-1a, 64 bits; never 0
+{
+	uint64_t h = 0xcbf29ce484222325ULL;
+	for (; *s != '\0'; ++s)
+		h = (h ^ static_cast<unsigned char>(*s)) * 0x100000001b3ULL;
+	return h != 0 ? h : 1;
+}
+
 } // namespace tq::core

@@ -120,7 +120,7 @@ const char *kinds_of_role(const Queue &q)
 	if (q.creator == InvalidOid)
 		return "";
 	LWLockAcquire(registry_lock(), LW_SHARED);
-	const Engine::Holder h = engine.held_by_creator(q);
+	const core::Holder h = engine.held_by_creator(q);
 	LWLockRelease(registry_lock());
 	const char *role = GetUserNameFromId(q.creator, true);
 	const core::Share &share = engine.kind_share();

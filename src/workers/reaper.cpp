@@ -21,7 +21,7 @@ namespace
 
 // Queue lock held; the engine has just marked the entry. Adds the operation that the commit publishes. The event in
 // the batch has the entry's step, so the entry gets the next one.
-Op *add_op(core::Entry &e, Verb verb, const core::Engine::PrevMark &prev, journal::EventType event,
+Op *add_op(core::Entry &e, Verb verb, const core::PrevMark &prev, journal::EventType event,
 		   State to = State::terminal, Micros due = core::kNever) noexcept
 {
 	Op op;
@@ -81,7 +81,7 @@ int aborts_allowed(uint16_t slot) noexcept { return std::min(attempts_allowed(0,
 bool end_doomed(const WorkerContext &context, Db &db, uint16_t slot, Micros now, int aborts)
 {
 	core::Ref refs[kFired];
-	core::Engine::Doom doomed{.aborts = aborts, .owner = my_proc, .out = refs};
+	core::Doom doomed{.aborts = aborts, .owner = my_proc, .out = refs};
 	if (!begin_work(context, "tq: ending jobs whose claims were rolled back"))
 		return false;
 	reserve_ops(kFired);
@@ -107,7 +107,7 @@ bool fire(const WorkerContext *context, Db &db)
 		bool more = true;
 		for (int fired = 0; more && fired < (context != nullptr ? kTurn : kFired); fired += kFired)
 		{
-			core::Engine::Doom doomed{.aborts = aborts};
+			core::Doom doomed{.aborts = aborts};
 			lock_queue(slot);
 			more = engine.fire_due(engine.queue(slot), now, kFired, &doomed) == kFired;
 			unlock_queue(slot);
@@ -215,7 +215,7 @@ EventType event_of_loss(const core::Entry &e, bool undone) noexcept
 }
 
 // Queue lock held; the entry was marked `lose`. Decides everything that does not depend on the job's row.
-void lose(core::Entry &e, const core::Engine::PrevMark &prev, Micros now) noexcept
+void lose(core::Entry &e, const core::PrevMark &prev, Micros now) noexcept
 {
 	const bool undone = e.has(core::kJournalFirst) && prev.mark == Verb::none;
 	const EventType type = event_of_loss(e, undone);
@@ -273,7 +273,7 @@ bool collect_lost(uint16_t slot) noexcept
 {
 	core::Queue &q = engine.queue(slot);
 	core::Ref refs[kBatch];
-	core::Engine::PrevMark marks[kBatch];
+	core::PrevMark marks[kBatch];
 	lock_queue(slot);
 	const Micros now = wall_now(); // under the lock, so no event is earlier than the claim
 	const core::Engine::LossTerms terms{.until = mono_now() - grace_of(q), .max = kBatch - batch.n, .owner = my_proc,

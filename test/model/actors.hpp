@@ -427,7 +427,7 @@ private:
 			return false;
 		if (a.pc == 0)
 		{
-			Engine::PrevMark prev;
+			PrevMark prev;
 			if (e().collect_lost(q(), {kNever, 1, static_cast<uint32_t>(i)}, &a.ref, &prev) == 0)
 			{
 				a.ref = kNil;

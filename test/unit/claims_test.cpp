@@ -360,7 +360,7 @@ TEST(Leases, AreCollectedWhenGraceHasPassed)
 	EXPECT_EQ(t.q().next_lease.load(), 11'000);
 	EXPECT_EQ(surroundings().sooner_mono.load(), 11'000);
 	Ref out[4];
-	Engine::PrevMark prev[4];
+	PrevMark prev[4];
 	EXPECT_EQ(t.engine.collect_lost(t.q(), {10'999, 4, 9}, out, prev), 0);
 	ASSERT_EQ(t.engine.collect_lost(t.q(), {11'000, 4, 9}, out, prev), 1);
 	EXPECT_EQ(out[0], a);
@@ -383,7 +383,7 @@ TEST(Leases, AHeartbeatMovesTheDeadlineWithoutTouchingTheTree)
 	t.commit_claim(r);
 	t.engine.entry(r).deadline = 50'000; // a heartbeat
 	Ref out[1];
-	Engine::PrevMark prev[1];
+	PrevMark prev[1];
 	EXPECT_EQ(t.engine.collect_lost(t.q(), {12'000, 1, 9}, out, prev), 0);
 	EXPECT_EQ(t.engine.entry(r).timer, 50'000);
 	EXPECT_EQ(t.q().next_lease.load(), 50'000);
@@ -410,7 +410,7 @@ TEST(Leases, AreCollectedUpToAMaximumAndOnlyUnmarkedOnes)
 			t.engine.mark(t.q(), r, 1, Verb::complete, State::terminal);
 	}
 	Ref out[3];
-	Engine::PrevMark prev[3];
+	PrevMark prev[3];
 	ASSERT_EQ(t.engine.collect_lost(t.q(), {kNever, 3, 9}, out, prev), 3);
 	EXPECT_EQ(t.id_of(out[0]), 1);
 	EXPECT_EQ(t.id_of(out[1]), 3);

@@ -683,7 +683,7 @@ private:
 		if (e_.queue(qi).state == QueueState::free)
 			return;
 		Ref out[4];
-		Engine::Doom doom{3, 2, out};
+		Doom doom{3, 2, out};
 		e_.fire_due(e_.queue(qi), now_, 4, &doom);
 		const Queue &q = e_.queue(qi);
 		if (q.due.size > 4 && q.due.min != kNil && e_.entry(q.due.min).timer < 0)
@@ -694,7 +694,7 @@ private:
 	{
 		did_ = "reap";
 		Ref out[4];
-		Engine::PrevMark prev[4];
+		PrevMark prev[4];
 		Queue &q = e_.queue(some_queue());
 		if (q.state == QueueState::free)
 			return;
@@ -720,7 +720,7 @@ private:
 		if (now_ % 7 != 0)
 			return;
 		w.revoked.store(e_.db(q.db).next_lease.load());
-		Engine::LeasePosition at;
+		LeasePosition at;
 		while (e_.revoke_leases(q, &at, 2))
 		{
 		}

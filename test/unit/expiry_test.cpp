@@ -170,7 +170,7 @@ TEST(Limits, TheAttemptEndsWhateverTheHeartbeatsSay)
 	EXPECT_EQ(t.q().next_lease.load(), 1'003'000);
 	t.engine.entry(r).deadline = 9'000'000; // heartbeats
 	Ref out[2];
-	Engine::PrevMark prev[2];
+	PrevMark prev[2];
 	EXPECT_EQ(t.engine.collect_lost(t.q(), {1'002'999, 2, 2}, out, prev), 0);
 	EXPECT_EQ(t.engine.collect_lost(t.q(), {1'003'000, 2, 2}, out, prev), 1);
 	EXPECT_EQ(verify(t.engine), "");

@@ -302,7 +302,7 @@ TEST(Timers, DueTimersBecomeReadyInOrderUpToAMaximum)
 		t.delayed(id, 100 * id, static_cast<int32_t>(-id));
 	EXPECT_EQ(t.q().next_due.load(), 100);
 	Ref out[8];
-	Engine::Doom doom{3, 9, out};
+	Doom doom{3, 9, out};
 	EXPECT_EQ(t.engine.fire_due(t.q(), 99, 8, &doom), 0);
 	EXPECT_EQ(t.engine.fire_due(t.q(), 400, 3, &doom), 3);
 	EXPECT_EQ(t.q().next_due.load(), 400);
@@ -318,7 +318,7 @@ TEST(Timers, AClaimRolledBackTooOftenIsDoomed)
 	t.engine.entry(t.delayed(1, 10)).aborts = 3;
 	t.engine.entry(t.delayed(2, 20)).aborts = 2;
 	Ref out[4];
-	Engine::Doom doom{3, 9, out};
+	Doom doom{3, 9, out};
 	EXPECT_EQ(t.engine.fire_due(t.q(), 50, 4, &doom), 2);
 	ASSERT_EQ(doom.n, 1);
 	EXPECT_EQ(t.id_of(out[0]), 1);
@@ -338,7 +338,7 @@ TEST(Timers, FiringThatCannotEndJobsSkipsJobsToBeCancelled)
 	EXPECT_EQ(t.claim(), kNil);
 	EXPECT_EQ(verify(t.engine), "");
 	Ref out[4];
-	Engine::Doom doom{3, 9, out};
+	Doom doom{3, 9, out};
 	EXPECT_EQ(t.engine.fire_due(t.q(), t.q().next_due.load(), 4, &doom), 1);
 	ASSERT_EQ(doom.n, 1);
 	EXPECT_EQ(t.id_of(out[0]), 1);
@@ -350,7 +350,7 @@ TEST(Timers, WithoutRoomForDoomedOnesItStopsBeforeTheFirst)
 	t.delayed(1, 10);
 	t.engine.entry(t.delayed(2, 20)).aborts = 3;
 	t.delayed(3, 30);
-	Engine::Doom doom{3, 9};
+	Doom doom{3, 9};
 	EXPECT_EQ(t.engine.fire_due(t.q(), 50, 4, &doom), 2); // examined
 	EXPECT_EQ(doom.n, 1);
 	EXPECT_EQ(t.q().next_due.load(), 20);
@@ -368,7 +368,7 @@ TEST(Timers, AJobsOwnAttemptsDecideWhenItIsDoomed)
 	Entry &impatient = t.engine.entry(t.delayed(1, 10));
 	impatient.aborts = impatient.max_attempts = 2;
 	Ref out[4];
-	Engine::Doom doom{3, 9, out};
+	Doom doom{3, 9, out};
 	EXPECT_EQ(t.engine.fire_due(t.q(), 50, 4, &doom), 2);
 	ASSERT_EQ(doom.n, 1);
 	EXPECT_EQ(t.engine.entry(out[0]).id, 1);

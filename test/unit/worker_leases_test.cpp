@@ -27,7 +27,7 @@ struct WorkerRig : Rig
 	std::vector<JobId> lost(Micros until, bool strict = false)
 	{
 		Ref out[64];
-		Engine::PrevMark prev[64];
+		PrevMark prev[64];
 		const int n = engine.collect_lost(q(), {.until = until, .max = 64, .owner = 9, .strict = strict}, out, prev);
 		std::vector<JobId> ids;
 		for (int i = 0; i < n; ++i)
@@ -37,7 +37,7 @@ struct WorkerRig : Rig
 	void revoke(uint32_t worker, LeaseNo below, int step = Engine::kMostWalked)
 	{
 		engine.worker(worker).revoked.store(below);
-		Engine::LeasePosition at;
+		LeasePosition at;
 		while (engine.revoke_leases(q(), &at, step))
 		{
 		}
