@@ -198,11 +198,11 @@ void require_served(Oid extension)
 
 [[noreturn]] void raise_no_slot()
 {
-	const int n = places_taken();
+	const int n = slots_kept();
 	ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED), errmsg("too many databases use tq"),
 					errdetail("tq.max_databases is %d. Active databases have %d places, transactions in others %d.",
 							  guc::max_databases, n, guc::max_databases - n),
-					errhint("%s", kNoPlaceHint)));
+					errhint("%s", kNoSlotHint)));
 }
 
 } // namespace
@@ -251,7 +251,7 @@ const Db &database_facts(FunctionCallInfo fcinfo)
 	return db != nullptr ? *db : without_slot;
 }
 
-int places_taken() noexcept
+int slots_kept() noexcept
 {
 	int n = 0;
 	for (int i = 0; i < guc::max_databases; ++i)

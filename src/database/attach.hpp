@@ -34,8 +34,8 @@ Db *find_db(Oid extension);
 const Db &database_facts(FunctionCallInfo fcinfo);
 
 // How many databases keep a slot.
-int places_taken() noexcept;
-inline constexpr char kNoPlaceHint[] =
+int slots_kept() noexcept;
+inline constexpr char kNoSlotHint[] =
 	"Raise tq.max_databases and restart the server, or call tq_deactivate() in an active database.";
 
 // Finds the slot if there is one, for functions that need only the clock of the database.

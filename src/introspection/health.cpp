@@ -98,17 +98,17 @@ void activation_item(const Report &r, Activation activation)
 				  : "They lack indexes or triggers. Call tq_deactivate(), repair them, and call tq_activate().");
 }
 
-// The places of tq.max_databases. Databases that are not active need none.
-void databases_item(const Report &r, Activation activation, bool has_place)
+// The slots of tq.max_databases. Databases that are not active need none.
+void databases_item(const Report &r, Activation activation, bool has_slot)
 {
-	const int n = places_taken();
+	const int n = slots_kept();
 	const char *value = psprintf("%d of %d", n, guc::max_databases);
-	if (activation == Activation::active && !has_place)
+	if (activation == Activation::active && !has_slot)
 		r.put("databases", psprintf("%s, no place for this one", value), Verdict::error,
-			  psprintf("Calls raise an error, and delayed jobs and schedules wait. %s", kNoPlaceHint));
+			  psprintf("Calls raise an error, and delayed jobs and schedules wait. %s", kNoSlotHint));
 	else
-		r.put("databases", value, has_place || n < guc::max_databases ? Verdict::ok : Verdict::warn,
-			  psprintf("No place is left for this database. %s", kNoPlaceHint));
+		r.put("databases", value, has_slot || n < guc::max_databases ? Verdict::ok : Verdict::warn,
+			  psprintf("No place is left for this database. %s", kNoSlotHint));
 }
 
 // Roles that a restore has not found.
@@ -430,12 +430,12 @@ TQ_FUNCTION(tq_health)
 	roles_item(r, facts_here);
 	r.put("shared_preload_libraries", "tq is loaded");
 	r.put("version", versions, fit == Fit::same ? Verdict::ok : Verdict::warn, hint_for(fit));
-	const bool has_place = activation == Activation::active && find_or_make_slot(facts_here.extension) != nullptr;
-	Db *const place = has_place ? &database(fcinfo) : nullptr;
-	databases_item(r, activation, has_place);
-	if (!has_place)
+	const bool has_slot = activation == Activation::active && find_or_make_slot(facts_here.extension) != nullptr;
+	Db *const slot = has_slot ? &database(fcinfo) : nullptr;
+	databases_item(r, activation, has_slot);
+	if (!has_slot)
 		return static_cast<Datum>(0);
-	Db &db = *place;
+	Db &db = *slot;
 	clock_item(r);
 	workers_items(r, db);
 	handler_items(r, db);

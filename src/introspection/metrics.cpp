@@ -106,12 +106,12 @@ void memory_families(Text *t, const Db &db, Micros now)
 	LWLockRelease(registry_lock());
 	for (uint32 i = 0; i < l.groups; ++i)
 		groups += engine.is_group(i);
-	struct Place
+	struct Slots
 	{
 		const char *name;
 		int64 used, limit;
 	};
-	const Place places[] = {
+	const Slots arrays[] = {
 		{"group", groups, l.groups},
 		{"job", l.entries - std::max<int64>(engine.free_entries(), 0), l.entries},
 		{"kind", engine.used_kinds(), l.lanes},
@@ -119,11 +119,11 @@ void memory_families(Text *t, const Db &db, Micros now)
 		{"worker", names, l.workers},
 	};
 	t->gauge("tq_memory_places_used", "Places in shared memory that are taken, for all databases of the server.");
-	for (const Place &p : places)
-		t->sample("place", p.name, p.used);
+	for (const Slots &s : arrays)
+		t->sample("place", s.name, s.used);
 	t->gauge("tq_memory_places_limit", "How many places there are: tq.max_groups, tq.max_live_jobs and so on.");
-	for (const Place &p : places)
-		t->sample("place", p.name, p.limit);
+	for (const Slots &s : arrays)
+		t->sample("place", s.name, s.limit);
 	t->gauge("tq_workers", "Names of workers that were seen within ten minutes, and those that drain.");
 	t->sample("state", "draining", draining);
 	t->sample("state", "seen", recent);

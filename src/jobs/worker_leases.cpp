@@ -1,5 +1,5 @@
 // tq_heartbeat_worker, tq_release_worker: extend or end all leases that belong to a worker. Both change the worker's
-// place in the table of workers, whatever number of jobs it holds. They take effect at once, and a rollback keeps them.
+// slot in the table of workers, whatever number of jobs it holds. They take effect at once, and a rollback keeps them.
 // Regime: PG. Locks: the registry lock.
 #include "jobs/worker_leases.hpp"
 

@@ -129,17 +129,17 @@ const Rights &look_up(const Db &db, Oid user, const int32 *queue_id)
 {
 	if (answers(memory.remembered[memory.last], db, user, queue_id))
 		return memory.remembered[memory.last];
-	int place = -1;
+	int slot = -1;
 	for (int i = 0; i < static_cast<int>(lengthof(memory.remembered)); ++i)
 		if (memory.remembered[i].user == user && memory.remembered[i].extension == db.extension)
-			place = i;
-	if (place >= 0 && answers(memory.remembered[place], db, user, queue_id))
-		return memory.remembered[memory.last = place];
-	const bool stands = place >= 0 && memory.remembered[place].version == memory.version;
-	if (place < 0)
-		place = memory.next_victim++ % static_cast<int>(lengthof(memory.remembered));
+			slot = i;
+	if (slot >= 0 && answers(memory.remembered[slot], db, user, queue_id))
+		return memory.remembered[memory.last = slot];
+	const bool stands = slot >= 0 && memory.remembered[slot].version == memory.version;
+	if (slot < 0)
+		slot = memory.next_victim++ % static_cast<int>(lengthof(memory.remembered));
 	register_once();
-	Rights &r = memory.remembered[place];
+	Rights &r = memory.remembered[slot];
 	r.user = InvalidOid; // invalid if the code below raises an error
 	if (!stands)
 	{
@@ -161,7 +161,7 @@ const Rights &look_up(const Db &db, Oid user, const int32 *queue_id)
 	if (!r.whole)
 		read_grants(db, user, queue_id, &r);
 	r.user = user;
-	return memory.remembered[memory.last = place];
+	return memory.remembered[memory.last = slot];
 }
 
 // The error is the same whether the queue exists or not. `or_create`: the call would create a missing queue.
@@ -176,7 +176,7 @@ const Rights &look_up(const Db &db, Oid user, const int32 *queue_id)
 
 } // namespace
 
-const QueueRights *Rights::place_of(int32 queue_id) const noexcept
+const QueueRights *Rights::position_of(int32 queue_id) const noexcept
 {
 	return std::lower_bound(list.begin(), list.end(), queue_id,
 							[](const QueueRights &r, int32 q) noexcept { return r.queue_id < q; });
@@ -184,13 +184,13 @@ const QueueRights *Rights::place_of(int32 queue_id) const noexcept
 
 uint8 Rights::mask_of(int32 queue_id) const noexcept
 {
-	const QueueRights *at = place_of(queue_id);
+	const QueueRights *at = position_of(queue_id);
 	return at != list.end() && at->queue_id == queue_id ? at->mask : 0;
 }
 
 bool Rights::knows(int32 queue_id) const noexcept
 {
-	const QueueRights *at = place_of(queue_id);
+	const QueueRights *at = position_of(queue_id);
 	return whole || queue_id == kAllQueues || (at != list.end() && at->queue_id == queue_id);
 }
 

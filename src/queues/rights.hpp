@@ -81,7 +81,7 @@ struct Rights
 	bool may_read(const Queue &q) const noexcept { return may(q, kMayRead); }
 
 private:
-	const QueueRights *place_of(int32 queue_id) const noexcept;
+	const QueueRights *position_of(int32 queue_id) const noexcept;
 	uint8 mask_of(int32 queue_id) const noexcept;
 };
 

@@ -74,7 +74,7 @@ void record_scheduler_exit(Known *known, ExitOutcome outcome, int64 healthy_ms)
 			if (!crowded_logged)
 				ereport(LOG, (errmsg("tq starts no workers for database \"%s\"", known->name),
 							  errdetail("tq.max_databases is %d, and no place is left.", guc::max_databases),
-							  errhint("%s", kNoPlaceHint)));
+							  errhint("%s", kNoSlotHint)));
 			crowded_logged = true;
 			break;
 	}
