@@ -251,7 +251,7 @@ void define()
 	integer("tq.max_executors", {"Places for executors, of each database.", "About 100 bytes each."}, &max_executors,
 			{0, 1000}, PGC_POSTMASTER);
 	integer("tq.max_groups",
-			{"Groups of jobs, over all queues, that have a place in shared memory.", "About 270 bytes each."},
+			{"Groups of jobs, over all queues, that have a place in shared memory.", "324 bytes each."},
 			&max_groups, {4, 10000000}, PGC_POSTMASTER);
 	integer("tq.max_handlers_per_role", {"Most handlers of a role.", "0: no limit."}, &max_handlers_per_role,
 			{0, INT_MAX}, PGC_SUSET);
