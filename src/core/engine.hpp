@@ -19,8 +19,6 @@ namespace tq::core
 class Engine : public Region
 {
   public:
-	using Block = core::Block;
-	using ClaimTerms = core::ClaimTerms;
 
 	// --- memory (core/region.cpp)
 	void create(void *memory, const Limits &limits) noexcept; // lays out and initialises

@@ -159,7 +159,7 @@ void Engine::set_group(Queue &q, Ref r, const GroupSettings &own, bool loaded) n
 	update_group(q, r);
 }
 
-Engine::Block Engine::blocked(const Queue &q, const Group &g) const noexcept
+Block Engine::blocked(const Queue &q, const Group &g) const noexcept
 {
 	if (g.own.paused_until != 0)
 		return Block::paused;

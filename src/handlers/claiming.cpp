@@ -79,7 +79,7 @@ bool claim(const WorkerContext &context, Handler *h, Attempt *a)
 	if (h->has_problem)
 		write_problem(*self.db, *h, nullptr);
 
-	core::Engine::ClaimTerms terms{};
+	core::ClaimTerms terms{};
 	terms.owner = my_proc;
 	terms.worker = worker_slot(*self.db, self.name, InvalidOid);
 	terms.lease_ms = static_cast<uint32>(kLongestLease / 1000);

@@ -206,7 +206,7 @@ char *blocked_by_group(core::JobId job, const MemoryFacts &f)
 {
 	const auto id = static_cast<long long>(job);
 	const char *other = f.blocker == 0 ? "another job" : psprintf("job %lld", static_cast<long long>(f.blocker));
-	using Block = core::Engine::Block;
+	using Block = core::Block;
 	switch (f.block)
 	{
 		case Block::paused:

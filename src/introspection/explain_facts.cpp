@@ -45,10 +45,10 @@ void copy_group(Queue &q, const char *key, core::Key at, MemoryFacts *f) noexcep
 	f->group_limit = engine.group_limit(q, g.own);
 	f->own_limit = g.own.max_running != core::kUnset;
 	f->own_rate = g.own.rate.limits();
-	f->group_opens = f->block == core::Engine::Block::rate ? g.bucket.opens_at(engine.group_rate(q, g)) : 0;
+	f->group_opens = f->block == core::Block::rate ? g.bucket.opens_at(engine.group_rate(q, g)) : 0;
 	f->below_watermark = at < g.watermark;
-	f->blocker = f->block == core::Engine::Block::running ? one_of(q.leases.min, r, false)
-				 : f->block == core::Engine::Block::held  ? one_of(q.due.min, r, true)
+	f->blocker = f->block == core::Block::running ? one_of(q.leases.min, r, false)
+				 : f->block == core::Block::held  ? one_of(q.due.min, r, true)
 														  : 0;
 	f->ahead = g.head != core::kNil && engine.entry(g.head).key() < at;
 	for (core::Ref e = g.ready.min; e != core::kNil && f->ahead < kFewJobs && engine.entry(e).key() < at;

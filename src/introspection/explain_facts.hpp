@@ -29,7 +29,7 @@ struct MemoryFacts
 	int32 max_running;		 // 0: no limit
 	core::Micros rate_opens; // monotonic; 0: now
 	char group[core::kGroupMax];
-	core::Engine::Block block; // what keeps its group from starting a job
+	core::Block block; // what keeps its group from starting a job
 	bool no_group_slots;	   // its group has no slot, and the queue has used its share of slots
 	int32 group_limit;
 	bool own_limit, own_rate; // of tq_limit_group, not the queue's

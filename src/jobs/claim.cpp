@@ -43,7 +43,7 @@ constexpr core::Micros kDrainingWait = core::kSecond;
 constexpr int kAtOnce = 1000;
 
 // Claims up to `want` jobs of a queue. Reserves more lease numbers when they run out.
-int take(Db &db, uint16_t queue, uint32 generation, const core::Engine::ClaimTerms &terms, int want, Claimed *out)
+int take(Db &db, uint16_t queue, uint32 generation, const core::ClaimTerms &terms, int want, Claimed *out)
 {
 	int n = 0;
 	while (n < want)
@@ -121,7 +121,7 @@ void refill_without_scheduler(Db &db, const uint16_t *queues, int n)
 	});
 }
 
-void read_clocks(core::Engine::ClaimTerms *terms) noexcept
+void read_clocks(core::ClaimTerms *terms) noexcept
 {
 	terms->wall = wall_now();
 	terms->mono = mono_now();

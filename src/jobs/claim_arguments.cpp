@@ -102,7 +102,7 @@ void parse_claim(FunctionCallInfo fcinfo, const ClaimPositions &at, ClaimArgumen
 						  : std::min(interval_or(fcinfo, at.wait, "wait", 0, 0),
 									 guc::max_pinned_wait * core::Micros{1000});
 	parse_kinds(fcinfo, at.kinds, &c->filter, c->kinds);
-	c->terms = core::Engine::ClaimTerms{};
+	c->terms = core::ClaimTerms{};
 	c->terms.lease_ms = static_cast<uint32>(lease / 1000);
 	c->terms.default_lease_ms = static_cast<uint32>(guc::lease);
 	c->terms.default_timeout_ms = static_cast<uint32>(guc::timeout);

@@ -34,7 +34,7 @@ struct ClaimArguments
 	uint64 worker_bits; // of its workers; tq_drain wakes the waiters by these
 	Filter filter;
 	const char *kinds[lengthof(Filter::kinds)]; // the names in the filter
-	core::Engine::ClaimTerms terms;
+	core::ClaimTerms terms;
 	core::Micros wait;
 };
 

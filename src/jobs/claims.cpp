@@ -22,7 +22,7 @@ Claimed::Limits limits_of(const Entry &e, Micros mono) noexcept
 
 // Records for tq_explain when and in whose name a claim last asked for jobs of the queue, or of these kinds. A draining
 // worker asks in vain: only its name is recorded. Queue lock held.
-void note_asked(Queue &q, const Engine::ClaimTerms &terms, bool draining) noexcept
+void note_asked(Queue &q, const core::ClaimTerms &terms, bool draining) noexcept
 {
 	const uint64 by = terms.worker != kNil ? engine.worker(terms.worker).name_hash : 0;
 	const auto note = [&terms, by, draining](auto &asked) noexcept {
@@ -38,7 +38,7 @@ void note_asked(Queue &q, const Engine::ClaimTerms &terms, bool draining) noexce
 }
 
 // Notes the operation of a job that the engine has just claimed. Queue lock held.
-Claimed note_claim(uint16_t queue, Ref r, const Engine::ClaimTerms &terms) noexcept
+Claimed note_claim(uint16_t queue, Ref r, const core::ClaimTerms &terms) noexcept
 {
 	const Entry &e = engine.entry(r);
 	Op op;
@@ -65,7 +65,7 @@ Claimed note_claim(uint16_t queue, Ref r, const Engine::ClaimTerms &terms) noexc
 
 } // namespace
 
-int take_jobs(uint16_t queue, uint32 generation, const Engine::ClaimTerms &terms, int max, Claimed *out) noexcept
+int take_jobs(uint16_t queue, uint32 generation, const core::ClaimTerms &terms, int max, Claimed *out) noexcept
 {
 	int n = 0;
 	Queue &q = engine.queue(queue);
@@ -99,7 +99,7 @@ int take_jobs(uint16_t queue, uint32 generation, const Engine::ClaimTerms &terms
 	return n;
 }
 
-int take_own_jobs(Db &db, uint16_t queue, const Engine::ClaimTerms &terms, int max, Claimed *out)
+int take_own_jobs(Db &db, uint16_t queue, const core::ClaimTerms &terms, int max, Claimed *out)
 {
 	const int nops = op_count();
 	auto *found = static_cast<int *>(palloc(sizeof(int) * static_cast<Size>(std::max(nops, 1))));
@@ -187,7 +187,7 @@ Jsonb *detail_of(const journal::Segment &tables, JobId id, journal::EventType ty
 
 // Applies the job's own lease length, unless the claim asked for another, and its own timeout. Until the claim is
 // committed its lease is not journalled, so only the entry changes.
-Claimed::Limits apply_own(const Claimed &c, const journal::JobRow &row, const Engine::ClaimTerms &terms) noexcept
+Claimed::Limits apply_own(const Claimed &c, const journal::JobRow &row, const core::ClaimTerms &terms) noexcept
 {
 	const uint32 lease_ms = terms.lease_ms != 0 || row.lease <= 0
 								? 0
@@ -234,7 +234,7 @@ const pg::RowShape kJobShape = pg::row_shape(kTqJob, kAdded);
 
 bool claimed_job(Db &db, ClaimBatch *batch, const Claimed &c, pg::RowValues *out, journal::JobRow *row)
 {
-	const Engine::ClaimTerms &terms = batch->terms;
+	const core::ClaimTerms &terms = batch->terms;
 	journal::Segment &tables = batch->tables;
 	ItemPointerData tid = c.tid;
 	if (batch->slot != c.segment && !tables_at(db, c.segment, &tables))

@@ -32,18 +32,18 @@ struct Claimed
 
 // Claims up to `max` jobs of one queue, unless its slot belongs to another queue by now. Notes the operations, for
 // which the caller has reserved memory. While other waiters are awake it takes only its share (Engine::claim_share).
-int take_jobs(uint16_t queue, uint32 generation, const Engine::ClaimTerms &terms, int max, Claimed *out) noexcept;
+int take_jobs(uint16_t queue, uint32 generation, const core::ClaimTerms &terms, int max, Claimed *out) noexcept;
 
 // Claims up to `max` jobs of one queue that this transaction has enqueued (tq.claim_own). Skips jobs that are only
 // summed, blocked or not due. The caller has reserved memory for the operations.
-int take_own_jobs(Db &db, uint16_t queue, const Engine::ClaimTerms &terms, int max, Claimed *out);
+int take_own_jobs(Db &db, uint16_t queue, const core::ClaimTerms &terms, int max, Claimed *out);
 
 extern const pg::RowShape kJobShape; // the type tq_job
 
 // The claims of one call, whose rows are read.
 struct ClaimBatch
 {
-	const Engine::ClaimTerms &terms;
+	const core::ClaimTerms &terms;
 	int first_op;			   // an error is charged to the operation of its job only
 	int slot = -1;			   // the segment of the last job,
 	journal::Segment tables{}; // and its tables

@@ -57,7 +57,7 @@ void delay_failed(State state, Micros until) noexcept
 constexpr int kFired = 64;	// due entries of one call of Engine::fire_due
 constexpr int kTurn = 1024; // entries of one queue in one step
 
-// Queue lock held; fire_due has marked the entry as doomed (Engine::Doom). Journals its end: cancelled if a cancel was
+// Queue lock held; fire_due has marked the entry as doomed (core::Doom). Journals its end: cancelled if a cancel was
 // asked for, dead otherwise.
 void note_doomed(core::Entry &e, Micros now) noexcept
 {
@@ -276,7 +276,7 @@ bool collect_lost(uint16_t slot) noexcept
 	core::PrevMark marks[kBatch];
 	lock_queue(slot);
 	const Micros now = wall_now(); // under the lock, so no event is earlier than the claim
-	const core::Engine::LossTerms terms{.until = mono_now() - grace_of(q), .max = kBatch - batch.n, .owner = my_proc,
+	const core::LossTerms terms{.until = mono_now() - grace_of(q), .max = kBatch - batch.n, .owner = my_proc,
 										.strict = strict_timeout_of(q.settings).value != 0};
 	const int n = engine.collect_lost(q, terms, refs, marks);
 	if (batch.n == 0)
@@ -313,7 +313,7 @@ void end_revoked(Db &db) noexcept
 	Revocation list[kMostAtOnce];
 	const int n = collect_revocations(db, list, kMostAtOnce);
 	for_queues(db, [](uint16_t slot, core::Queue &q) {
-		core::Engine::LeasePosition at;
+		core::LeasePosition at;
 		for (bool more = q.next_lease.load() != core::kNever; more;)
 		{
 			lock_queue(slot);

@@ -190,7 +190,7 @@ public:
 		return r;
 	}
 
-	static Engine::ClaimTerms terms(uint32_t owner = 1, Micros mono = 0, Micros wall = 0)
+	static core::ClaimTerms terms(uint32_t owner = 1, Micros mono = 0, Micros wall = 0)
 	{
 		return {owner, kNil, 0, 60'000, wall, mono, Binding::none, nullptr, 0, 0};
 	}
