@@ -58,6 +58,30 @@ tq::Task<> unique_keys(tq::Connection &connection, std::string queue)
 	judge(live == "TQ008" && freed && !again, "free_key frees the key of an ended job");
 }
 
+tq::Task<> claimed_columns(tq::Connection &connection, std::string queue)
+{
+	tq::EnqueueOptions options;
+	options.kind = "all";
+	options.priority = 9;
+	options.max_attempts = 3;
+	options.timeout = std::chrono::hours(1);
+	options.group_key = "g";
+	options.unique_key = "columns";
+	options.headers = "{\"a\": 1}";
+	options.options = "{\"tags\": [\"a b\", \"c\"]}";
+	const auto id = co_await tq::enqueue(connection, queue, "[1]", options);
+	std::vector<std::string> queues(1, queue);
+	const std::vector<tq::JobData> jobs = co_await tq::claim(connection, queues);
+	const tq::JobData job = jobs.at(0);
+	co_await tq::complete(connection, job.id, job.lease);
+	judge(job.id == id && job.queue == queue && job.kind == "all" && job.payload == "[1]" && job.attempt == 1 &&
+			  job.max_attempts == 3 && job.priority == 9 && !job.checkpoint && job.headers == "{\"a\": 1}" &&
+			  !job.parents && job.group_key == "g" && job.unique_key == "columns" &&
+			  job.tags == std::vector<std::string>{"a b", "c"} && job.enqueued_at < job.lease_expires_at &&
+			  job.lease_expires_at <= job.deadline,
+		  "claim returns all columns of a job");
+}
+
 tq::Task<> one_job(tq::Connection &connection, std::string queue)
 {
 	const auto id = co_await tq::enqueue(connection, queue, "{}");
@@ -245,6 +269,7 @@ tq::Task<> call_all(std::string queue, bool pooled)
 	co_await enqueue_with_outcomes(connection, queue);
 	co_await unique_keys(connection, queue);
 	co_await cancel_several(connection, queue);
+	co_await claimed_columns(connection, queue + "columns");
 	co_await one_job(connection, queue + "one");
 	co_await tq::create_queue(connection, queue + "many");
 	co_await work_on_many(connection, queue + "many");

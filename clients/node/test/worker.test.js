@@ -22,6 +22,11 @@ test('a job is run, and its result is kept', async () => {
 		job.groupKey, job.uniqueKey, job.checkpoint, job.parents],
 		[id, 'run', 'welcome', { to: 'ada' }, '{"to": "ada"}', { a: 1 }, 1, 20, ['t'], 'g', 'u', null, null]);
 	assert.ok(job.enqueuedAt instanceof Date && job.deadline > job.enqueuedAt && /^\d+$/.test(job.lease));
+	assert.ok(job.leaseExpiresAt > job.enqueuedAt);
+	const { rows } = await client.query(
+		"SELECT attname FROM pg_attribute WHERE attrelid = 'tq_job'::regclass AND attnum > 0 AND NOT attisdropped");
+	const member = ({ attname }) => attname.replace(/_(.)/g, (_, letter) => letter.toUpperCase());
+	assert.deepEqual(rows.map(member).filter((name) => !(name in job)), []);
 	const ended = await tq.waitFor(client, id, { timeout: '10 s' });
 	assert.deepEqual([ended.state, ended.result, ended.worker], ['succeeded', { sent: 'ada' }, 'w1']);
 	assert.equal(await one.stop(), 0);

@@ -209,6 +209,8 @@ class Endings(Case):
         job, = seen
         self.assertEqual((job.queue, job.kind, job.payload, job.priority, job.group_key, job.attempt, job.max_attempts, job.tags),
                          ("work", "one", {"a": 1}, 7, "g", 1, 3, ["red"]))
+        columns = self.query("SELECT attname FROM pg_attribute WHERE attrelid = 'tq_job'::regclass AND attnum > 0 AND NOT attisdropped")
+        self.assertEqual([name for name, in columns if not hasattr(job, name)], [])
         self.assertEqual(job.headers["trace"], "x")
         self.assertEqual(job.parents[parent]["result"], {"n": 1})
         self.assertLess(job.enqueued_at, job.lease_expires_at)

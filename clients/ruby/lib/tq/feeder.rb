@@ -13,8 +13,10 @@ module Tq
     # Seconds that a pooler has to give a second connection.
     PROBE = 2
     CLAIM = <<~SQL
-      SELECT c.*, extract(epoch FROM c.enqueued_at) AS enqueued, extract(epoch FROM c.deadline) AS ends
-      FROM tq_claim_any($1, $2::int, $3, $4::interval, kinds => $5) c
+      SELECT id, lease, queue, kind, payload, attempt, max_attempts, checkpoint, headers, priority, parents, group_key, tags,
+          unique_key, extract(epoch FROM enqueued_at) AS enqueued_at, extract(epoch FROM lease_expires_at) AS lease_expires_at,
+          extract(epoch FROM deadline) AS deadline
+      FROM tq_claim_any($1, $2::int, $3, $4::interval, kinds => $5)
     SQL
 
     # kinds: Array or nil, all kinds. waker: an IO that becomes readable when the worker has to stop.

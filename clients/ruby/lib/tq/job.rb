@@ -4,14 +4,14 @@ module Tq
   # A job that a worker holds. Its handler may run in any thread.
   class Job
     attr_reader :id, :lease, :queue, :kind, :payload, :headers, :attempt, :max_attempts, :priority, :group_key, :tags,
-                :unique_key, :enqueued_at, :deadline, :checkpoint, :parents
+                :unique_key, :enqueued_at, :lease_expires_at, :deadline, :checkpoint, :parents
     # What the history keeps when the handler returns: any JSON, or nil.
     attr_accessor :result
 
     TAGS = PG::TextDecoder::Array.new
     private_constant :TAGS
 
-    # row: of a claim, see COLUMNS of Feeder. keeper: renews and ends the lease.
+    # row: of a claim, see CLAIM of Feeder. keeper: renews and ends the lease.
     def initialize(row, keeper)
       @keeper = keeper
       @id = Integer(row['id'])
@@ -19,8 +19,8 @@ module Tq
       @queue, @kind, @group_key, @unique_key = row.values_at('queue', 'kind', 'group_key', 'unique_key')
       @attempt, @max_attempts, @priority = row.values_at('attempt', 'max_attempts', 'priority').map { |text| Integer(text) }
       @tags = row['tags'] ? TAGS.decode(row['tags']) : []
-      @enqueued_at = Time.at(Rational(row['enqueued']))
-      @deadline = row['deadline'] && Time.at(Rational(row['ends']))
+      times = row.values_at('enqueued_at', 'lease_expires_at', 'deadline')
+      @enqueued_at, @lease_expires_at, @deadline = times.map { |seconds| seconds && Time.at(Rational(seconds)) }
       @raw = row.values_at('payload', 'checkpoint', 'headers', 'parents')
       @lock = Mutex.new
       @changed = ConditionVariable.new

@@ -13,7 +13,7 @@ module Tq
     # Jobs that one drain runs at most.
     LIMIT = 10_000
     # A row of a claim, for a job that is in no database.
-    ROW = { 'id' => '1', 'lease' => '1', 'attempt' => '1', 'max_attempts' => '20', 'priority' => '100', 'enqueued' => '0' }.freeze
+    ROW = { 'id' => '1', 'lease' => '1', 'attempt' => '1', 'max_attempts' => '20', 'priority' => '100', 'enqueued_at' => '0' }.freeze
     STATES = { complete: 'succeeded', fail: 'delayed', bury: 'buried', release: 'ready' }.freeze
     private_constant :LEASE, :ROW, :STATES
 
@@ -48,7 +48,9 @@ module Tq
       # Runs the handler of a kind without a database. attributes: columns of tq_job. Returns a Ran.
       def run_inline(kind, payload = {}, worker: Worker.new('test'), **attributes)
         row = { 'kind' => kind&.to_s, 'payload' => JSON.generate(payload) }
-        attributes.each { |name, value| row[name.to_s] = Session.text(name, value) }
+        attributes.each do |name, value|
+          row[name.to_s] = value.respond_to?(:strftime) ? value.to_time.to_r.to_s : Session.text(name, value)
+        end
         direct = Direct.new(nil)
         direct.run(worker, Job.new(ROW.merge(row), direct))
       end

@@ -1,7 +1,6 @@
 # frozen_string_literal: true
 
 # Handlers for tq-worker, which keeps a ledger for the checker of test/chaos.
-require 'time'
 require 'tq'
 require_relative 'ledger'
 
@@ -37,7 +36,7 @@ module Ledger
 
     def claim(max)
       super.each do |row|
-        Ledger.note('start', *row.values_at('id', 'lease', 'attempt'), Time.parse(row['lease_expires_at']).to_f,
+        Ledger.note('start', *row.values_at('id', 'lease', 'attempt'), row['lease_expires_at'],
                     JSON.parse(row['payload'])['t'], @lease)
       end
     end

@@ -28,6 +28,9 @@ describe Tq::Testing do
     ran = inline('add', { n: 1 }, checkpoint: 20, parents: { '7' => { state: 'succeeded', result: 300 } }, tags: ['sum'], attempt: 3)
     expect([ran.state, ran.result, ran.error]).to eq(['succeeded', 321, nil])
     expect([ran.job.attempt, ran.job.tags]).to eq([3, ['sum']])
+    times = %i[enqueued_at lease_expires_at deadline].zip([1, 2, 3].map { |day| Time.utc(2040, 1, day) }).to_h
+    worker.handle('times') { |job| job.result = times.keys.map { |name| job.public_send(name) } }
+    expect([inline('times', **times).result, inline('times').result[1..]]).to eq([times.values, [nil, nil]])
     worker.handle('beat') { |job| job.result = job.heartbeat(progress: 1) }
     expect(inline('beat').result).to eq('run')
   end

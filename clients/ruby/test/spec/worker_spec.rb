@@ -50,6 +50,18 @@ describe Tq::Worker do
     expect(stop(@worker)).to eq(0)
   end
 
+  it 'gives a handler every column of a claim' do
+    seen = nil
+    start { |worker| worker.handle('mail') { |job| seen = job } }
+    enqueue({}, kind: 'mail', timeout: 3600, group_key: 'g', unique_key: 'u')
+    eventually { seen }
+    columns = sql.rows("SELECT attname FROM pg_attribute WHERE attrelid = 'tq_job'::regclass AND attnum > 0 AND NOT attisdropped")
+    expect(columns.map { |column| column['attname'] }.reject { |name| seen.respond_to?(name) }).to eq([])
+    expect([seen.enqueued_at, seen.lease_expires_at, seen.deadline]).to all(be_a(Time))
+    expect(seen.lease_expires_at).to be_between(seen.enqueued_at + 1, seen.deadline)
+    expect([seen.group_key, seen.unique_key]).to eq(%w[g u])
+  end
+
   it 'tells the outcome of an enqueue, and finds a job by its key' do
     unique = { unique_key: 'k', unique_mode: 'skip_waiting', connection: sql.connection }
     first = Tq.enqueue_info(queue, {}, **unique)
