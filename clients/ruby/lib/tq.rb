@@ -3,6 +3,7 @@
 require_relative 'tq/version'
 require_relative 'tq/errors'
 require_relative 'tq/session'
+require_relative 'tq/tracing'
 
 # A client of tq, a task queue inside PostgreSQL. It calls only the public SQL functions, and its names are theirs.
 module Tq
@@ -34,21 +35,27 @@ module Tq
     # ignore and the key is taken. Arguments: those of tq_enqueue; durations in seconds or text, times as Time.
     def enqueue(queue, payload = {}, connection: nil, **arguments)
       payload = codec.encode(payload, Codec::PAYLOAD) if codec
-      id = session(connection).value('tq_enqueue', queue: queue, payload: payload, **arguments)
+      id = Tracing.enqueue(queue, arguments) do |all|
+        session(connection).value('tq_enqueue', queue: queue, payload: payload, **all)
+      end
       id && Integer(id)
     end
 
     # Enqueues a job for each payload. Returns the ids in the same order. Arguments: those of tq_enqueue_many.
     def enqueue_many(queue, payloads, connection: nil, **arguments)
       texts = payloads.map { |payload| JSON.generate(codec ? codec.encode(payload, Codec::PAYLOAD) : payload) }
-      ids = session(connection).value('tq_enqueue_many', queue: queue, payloads: texts, **arguments)
+      ids = Tracing.enqueue(queue, arguments) do |all|
+        session(connection).value('tq_enqueue_many', queue: queue, payloads: texts, **all)
+      end
       PG::TextDecoder::Array.new.decode(ids).map { |id| id && Integer(id) }
     end
 
     # As `enqueue`, but returns the id and the outcome, 'created', 'replaced' or 'skipped': { id:, outcome: }.
     def enqueue_info(queue, payload = {}, connection: nil, **arguments)
       payload = codec.encode(payload, Codec::PAYLOAD) if codec
-      row = session(connection).call('tq_enqueue_info', queue: queue, payload: payload, **arguments).first
+      row = Tracing.enqueue(queue, arguments) do |all|
+        session(connection).call('tq_enqueue_info', queue: queue, payload: payload, **all).first
+      end
       { id: row['id'] && Integer(row['id']), outcome: row['outcome'] }
     end
 

@@ -96,7 +96,7 @@ module Tq
       return unless handler
 
       run = @around.reverse.inject(-> { handler.call(job) }) { |inner, block| -> { block.call(job, inner) } }
-      run.call
+      Tracing.run(job, &run)
       job.finish(:complete, result: job.result_text)
     rescue Retry => e
       job.finish(:fail, **{ error: describe(e), retry_in: e.delay }.compact)
