@@ -5,6 +5,7 @@ import unittest
 
 import psycopg
 
+import tq
 from support import Case
 from tq import drivers, links
 
@@ -52,6 +53,43 @@ class Links(Case):
         self.addCleanup(link.close)
         self.assertEqual([line.split(":", 2)[2] for line in logs.output], ["cannot connect, trying again: no such server", "connected again"])
         self.assertEqual(len(pauses), 3)
+
+    def test_refused_at_the_start(self):
+        self.conn.execute("CREATE ROLE py_no_login")
+        self.addCleanup(self.conn.execute, "DROP ROLE py_no_login")
+        for driver in ("psycopg", "psycopg2"):
+            for dsn, state, said in (("dbname=nowhere", "3D000", "nowhere"),
+                                     (f"{self.dsn} user=py_no_login", "28000", "py_no_login")):
+                with self.subTest(driver, state=state), self.assertNoLogs("tq.worker", "WARNING"), \
+                        self.assertRaises(tq.Error) as raised:
+                    tq.App("refused").worker(dsn, queues="work", driver=driver).run()
+                self.assertEqual(raised.exception.sqlstate, state)
+                self.assertIn(said, raised.exception.message)
+            self.assertIsNone(drivers.refusal(self.dsn, "links", drivers.driver_named(driver)))
+            self.assertIsNone(drivers.refusal("host=127.0.0.1 port=1", "links", drivers.driver_named(driver)))
+
+    def test_what_is_refused(self):
+        for state, refused in (("28P01", True), ("53300", False), ("57P03", False), ("08P01", False), (None, False)):
+            found = []
+            link, pauses = self.link(links.Outage(found.append), 1)
+            link.refusal = lambda state=state: state
+            self.assertEqual(link.ensure(), not refused, state)
+            self.assertEqual([error.sqlstate for error in found], [state] if refused else [])
+            self.assertEqual(len(pauses), 0 if refused else 1)
+            link.close()
+
+    def test_refused_later(self):
+        """A server may be restoring, or its rules may have been changed for a while."""
+        link, pauses = self.link(links.Outage(self.fail), 0)
+        self.assertTrue(link.ensure())
+        self.addCleanup(link.close)
+        connect, failures = link.connect, ["28P01"]
+        link.refusal = lambda: "28P01"
+        link.connect = lambda: connect() if not failures else self.fail(failures.pop())
+        link._drop()
+        with self.assertLogs("tq.worker", "INFO"):
+            self.assertTrue(link.ensure())
+        self.assertEqual(len(pauses), 1)
 
     def test_statement_on_a_lost_connection(self):
         link, _ = self.link(links.Outage(), 0)

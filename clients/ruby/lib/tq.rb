@@ -2,6 +2,7 @@
 
 require_relative 'tq/version'
 require_relative 'tq/errors'
+require_relative 'tq/connection'
 require_relative 'tq/session'
 require_relative 'tq/tracing'
 
@@ -101,7 +102,7 @@ module Tq
     def connect(application_name: 'tq')
       where = dsn || (active_record? ? active_record_dsn : {})
       where = PG::Connection.conninfo_parse(where).to_h { |one| [one[:keyword].to_sym, one[:val]] }.compact if where.is_a?(String)
-      PG.connect(**defaults, application_name: application_name, **where.transform_keys(&:to_sym))
+      Connection.open(**defaults, application_name: application_name, **where.transform_keys(&:to_sym))
     rescue PG::Error => e
       raise Tq.translated(e)
     end

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import logging
+import re
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from types import ModuleType
@@ -17,6 +19,7 @@ from tq import errors
 if TYPE_CHECKING:
     import psycopg
 
+log = logging.getLogger("tq.worker")
 P = ParamSpec("P")
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -126,6 +129,9 @@ def _fetched(cur: Any, sql: str, params: Sequence[Any]) -> Rows:
 
 DEFAULTS = {"connect_timeout": "10", "keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "3", "tcp_user_timeout": "20000"}
 DRIVERS = ("psycopg", "psycopg2")
+VERBOSE = 2     # of PQsetErrorVerbosity
+STATE = re.compile(":  ([0-9A-Z]{5}): ")
+NO_PASSWORD = "no password supplied"    # an error of libpq: the server wants one
 # the server ends the session, or is a standby now: another one may be the primary
 GONE = ("57P01", "57P02", "57P03", "57P05", "25P03", "25006")
 
@@ -154,6 +160,41 @@ def connect(dsn: str, name: str, driver: Any) -> Any:
     conn = driver.connect(**{"application_name": name, **settings(dsn, driver)})
     conn.autocommit = True
     return conn
+
+
+def refusal(dsn: str, name: str, driver: Any) -> str | None:
+    """Connects once more, and returns the SQLSTATE of a server that refuses; None if there is none.
+
+    Drivers do not have it. libpq adds it to the message if it is asked to before it connects.
+    """
+    given = {"application_name": name, **settings(dsn, driver)}
+    array = ctypes.c_char_p * (len(given) + 1)
+    names, values = array(*map(str.encode, given)), array(*(str(one).encode() for one in given.values()))
+    try:
+        libpq = _libpq(driver)
+        libpq.PQconnectStartParams.restype = ctypes.c_void_p
+        libpq.PQerrorMessage.restype = ctypes.c_char_p
+        conn = ctypes.c_void_p(libpq.PQconnectStartParams(names, values, 0))
+    except (AttributeError, KeyError, OSError) as error:
+        log.debug("the driver's libpq is not found: %s", error)
+        return None
+    libpq.PQsetErrorVerbosity(conn, VERBOSE)
+    libpq.PQreset(conn)
+    message = (libpq.PQerrorMessage(conn) or b"").decode(errors="replace")
+    libpq.PQfinish(conn)
+    if NO_PASSWORD in message:
+        return "28P01"
+    found = STATE.search(message)
+    return found[1] if found else None
+
+
+def _libpq(driver: Any) -> ctypes.CDLL:
+    """The libpq that the driver has loaded."""
+    if driver.__name__ == "psycopg2":
+        return ctypes.CDLL(sys.modules["psycopg2._psycopg"].__file__)
+    if driver.pq.__impl__ == "python":
+        return ctypes.CDLL(sys.modules["psycopg.pq._pq_ctypes"].pq._name)
+    return ctypes.CDLL(sys.modules[f"psycopg_{driver.pq.__impl__}.pq"].__file__)
 
 
 def cancel(conn: Any) -> None:

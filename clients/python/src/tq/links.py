@@ -12,6 +12,8 @@ from tq import drivers, errors
 
 T = TypeVar("T")
 log = logging.getLogger("tq.worker")
+# a server that starts, stops or has no room, or a pooler that does not reach it
+PASSING = ("08", "53", "57")
 FIRST, LONGEST = 0.1, 30.0      # seconds between attempts to connect
 
 
@@ -37,11 +39,15 @@ class Backoff:
 
 
 class Outage:
-    """What the links of a worker say of lost connections: one line when the first is lost, one when all are back."""
+    """What the links of a worker say of lost connections: one line when the first is lost, one when all are back.
 
-    def __init__(self) -> None:
+    `refused(error)` is called instead if the server refuses a worker that has never been connected.
+    """
+
+    def __init__(self, refused: Callable[[errors.Error], None] | None = None) -> None:
         self.lock = threading.Lock()
         self.down: set[Link] = set()
+        self.refused = refused
 
     def begins(self, link: Link, error: BaseException, what: str = "the connection is lost") -> None:
         with self.lock:
@@ -51,6 +57,7 @@ class Outage:
 
     def ends(self, link: Link) -> None:
         with self.lock:
+            self.refused = None
             if self.down == {link}:
                 log.info("connected again")
             self.down.discard(link)
@@ -64,19 +71,33 @@ class Link:
         self.conn: Any = None
         self.over = threading.Event()       # no more attempts to connect
         self.connect: Callable[[], Any] = lambda: drivers.connect(dsn, name, driver)
+        self.refusal: Callable[[], str | None] = lambda: drivers.refusal(dsn, name, driver)
         self._backoff = Backoff()
 
     def ensure(self) -> bool:
-        """Connects unless it is connected. Returns False if it was closed meanwhile."""
+        """Connects unless it is connected. Returns False if it was closed meanwhile, or is refused."""
         while self.conn is None and not self.over.is_set():
             try:
                 self.conn = self.connect()
             except Exception as error:
+                if self._is_refused(error):
+                    return False
                 self.outage.begins(self, error, "cannot connect, trying again")
                 self.over.wait(self._backoff.pause())
             else:
                 self.outage.ends(self)
         return self.conn is not None
+
+    def _is_refused(self, error: Exception) -> bool:
+        """Whether no more attempts help: the server refuses a worker that has never been connected."""
+        refused = self.outage.refused
+        code = self.refusal() if refused is not None else None
+        if refused is None or code is None or code.startswith(PASSING):
+            return False
+        refusal = errors.Error(str(error).strip(), sqlstate=code)
+        refusal.__cause__ = error
+        refused(refusal)
+        return True
 
     def call(self, sql: str, params: Sequence[Any], read: Callable[[drivers.Rows], T]) -> T:
         """Executes a statement; `params` is a list. Raises Gone if the connection broke, else as `drivers.run`."""

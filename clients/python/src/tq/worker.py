@@ -119,7 +119,7 @@ class Worker:
         self.core = core = Core(self.app, options, self.events.put)
         asynchronous = loop is not None or any(task.is_async for task in self.app.tasks.values())
         core.runners = (runners.Threads(self.app, core.ended), runners.Loop(self.app, core.ended, loop) if asynchronous else None)
-        outage = links.Outage()
+        outage = links.Outage(self._refused)
         self.claims = threads.Claims(core, links.Link(outage, self.dsn, options.name, self.driver), options, self._started)
         self.keeper = threads.Keeper(core, links.Link(outage, self.dsn, options.name, self.driver), options)
         self.keeper.start()
@@ -130,8 +130,7 @@ class Worker:
         try:
             version = threads.check(link)
         except errors.NotInstalled as error:
-            self.fatal = error
-            self.events.put("stop")
+            self._refused(error)
             raise
         if threads.behind_pooler(link.conn) and not threads.has_room(link, link.connect):
             self.claims.wait = self.options.lease / 6
@@ -145,6 +144,11 @@ class Worker:
                 if drivers.is_lost(link.conn, error):
                     raise
                 log.error("schedules are not in step: %s", error, extra={"sqlstate": errors.sqlstate(error)})
+
+    def _refused(self, error: errors.Error) -> None:
+        """The worker cannot work here: it ends with this error."""
+        self.fatal = error
+        self.events.put("stop")
 
     def _supervise(self) -> int:
         """Waits for the end, ends, and returns the exit code."""

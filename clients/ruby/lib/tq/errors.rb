@@ -94,7 +94,9 @@ module Tq
     '42710' => DuplicateObject, '42883' => FunctionNotFound, '53400' => LimitReached, '54000' => TooLarge,
     '55P03' => Busy, '55006' => Busy
   }.freeze
-  private_constant :CLASSES, :NOT_INSTALLED
+  # An error of libpq: the server wants one.
+  NO_PASSWORD = 'no password supplied'
+  private_constant :CLASSES, :NOT_INSTALLED, :NO_PASSWORD
 
   # The class for a SQLSTATE. Classes 22 and 08 have one each; 57P01 to 57P03 say that the server stops.
   def self.error_class(sqlstate)
@@ -111,14 +113,22 @@ module Tq
   def self.translated(error)
     result = error.result if error.respond_to?(:result)
     state = result&.error_field(PG::PG_DIAG_SQLSTATE)
-    if state.nil?
-      lost = error.is_a?(PG::ConnectionBad) || error.is_a?(PG::UnableToSend)
-      return (lost ? ConnectionLost : Error).new(error.message.strip)
-    end
+    return without_result(error) if state.nil?
+
     hint = state == '42883' ? NOT_INSTALLED : result.error_field(PG::PG_DIAG_MESSAGE_HINT)
     error_class(state).new(result.error_field(PG::PG_DIAG_MESSAGE_PRIMARY), sqlstate: state,
                            detail: result.error_field(PG::PG_DIAG_MESSAGE_DETAIL), hint: hint)
   end
+
+  # The error for one of libpq. That of a server that refuses a connection has a SQLSTATE: see Connection.
+  def self.without_result(error)
+    message = clean(error.message)
+    state = message.include?(NO_PASSWORD) ? '28P01' : message[/:  (\w{5}): /, 1]
+    lost = error.is_a?(PG::ConnectionBad) || error.is_a?(PG::UnableToSend)
+    text = message.gsub(/(?<=:  )\w{5}: /, '').gsub(/^LOCATION:.*\n?/, '').strip
+    (lost ? ConnectionLost : Error).new(text, sqlstate: state)
+  end
+  private_class_method :without_result
 
   # A text that the server takes: UTF-8 without NUL.
   def self.clean(text)

@@ -19,6 +19,9 @@ module Tq
     # Seconds that cancelled handlers have, and that the last finishes may take.
     LAST = 1
     BACKTRACE = 8192
+    # A server that starts, stops or has no room, or a pooler that does not reach it.
+    PASSING = /\A(08|53|57)/
+    private_constant :PASSING
     # Seconds that an idle thread waits until its claim may be smaller than half of the buffer.
     PATIENCE = 0.005
     NO_ROOM = 'the pooler has no connection for heartbeats while this worker waits, so leases may end early: its pool needs ' \
@@ -146,7 +149,7 @@ module Tq
           worked = true
           said = false
         rescue StandardError => e
-          refuse if e.is_a?(FunctionNotFound) && !worked
+          refuse if !worked && refused?(e)
           @logger.warn("tq: claims wait for the server: #{e.message}") unless said
           said = true
           @feeder.close
@@ -156,7 +159,14 @@ module Tq
       @feeder.close
     end
 
-    # The database has no tq. Raises the current error.
+    # Whether no more attempts help: the database has no tq, or the server refuses the connection.
+    def refused?(error)
+      return true if error.is_a?(FunctionNotFound)
+
+      error.is_a?(ConnectionLost) && !error.sqlstate.nil? && !PASSING.match?(error.sqlstate)
+    end
+
+    # Raises the current error.
     def refuse
       @feeder.close
       @keeper.close(0)

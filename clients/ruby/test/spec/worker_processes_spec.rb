@@ -111,7 +111,7 @@ describe 'processes of tq-worker' do
   it 'ends with 2 for wrong usage, and with 1 if it cannot start' do
     wrong = [['--lease', '1'], ['--no-such-option', 'work'], ['--concurrency', '0', 'work'], ['--require', './nowhere.rb', 'work']]
     expect(wrong.map { |arguments| exit_code(*arguments) }).to eq([2] * wrong.size)
-    expect(exit_code('work', PGDATABASE: 'template1')).to eq(1)
+    expect([exit_code('work', PGDATABASE: 'template1'), exit_code('work', PGDATABASE: 'nowhere')]).to eq([1, 1])
   end
 
   it 'ends with 0 when it has nothing to do' do

@@ -365,6 +365,39 @@ describe Tq::Worker do
     eventually { state(id) == 'succeeded' }
   end
 
+  it 'ends with the error of a server that refuses it at the start' do
+    sql.rows('CREATE ROLE ruby_no_login')
+    [{ dbname: 'nowhere' }, { user: 'ruby_no_login' }].zip(%w[3D000 28000]) do |dsn, sqlstate|
+      Tq.dsn = dsn
+      expect { described_class.new(queue, logger: Logger.new(log)).run(signals: false) }.to raise_error(Tq::ConnectionLost) { |error|
+        expect(error.sqlstate).to eq(sqlstate)
+        expect(error.message).to match(/FATAL:  (role|database) "#{dsn.values.first}"/).and(satisfy { |text| !text.include?('LOCATION') })
+      }
+    end
+    expect(log.string).to eq('')
+  ensure
+    Tq.dsn = nil
+    sql.rows('DROP ROLE ruby_no_login')
+  end
+
+  it 'tries again if the server refuses it for now, or later' do
+    states = %w[57P03 53300]
+    connect = lambda do
+      state = states.shift
+      raise Tq::ConnectionLost.new('refused', sqlstate: state) if state
+
+      PG.connect
+    end
+    start(connect: connect) { |worker| worker.handle('mail') { nil } }
+    id = enqueue(kind: 'mail')
+    eventually { state(id) == 'succeeded' }
+    states.push('28P01', '3D000')
+    sql.rows('SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()')
+    other = enqueue(kind: 'mail')
+    eventually { state(other) == 'succeeded' }
+    expect(stop(@worker)).to eq(0)
+  end
+
   it 'starts a job while most of the buffer is taken, if a thread is idle' do
     gate = Thread::Queue.new
     start(concurrency: 4, buffer: 4) { |worker| worker.handle('mail') { |job| gate.pop if job.payload == 'long' } }
