@@ -9,8 +9,15 @@ const LONGEST_PAUSE = 30_000; // ms
 // a server that starts, stops or has no room, or a pooler that does not reach it; a user has to see other errors at the
 // first connect
 const PASSING = /^(08|53|57)/;
+const NO_PASSWORD = /password must be a string/; // an error of pg: the server wants one
 const CLOSE_TIME = 1000; // ms for the server to close it
 const TEXT_ARRAY = 1009;
+
+/** Whether the server refuses a connection, so that trying again does not help. */
+function isRefused(error) {
+	const code = sqlstate(error);
+	return code === undefined ? NO_PASSWORD.test(error.message) : !PASSING.test(code);
+}
 
 /** The session was closed by the worker. */
 export class Closed extends Error {}
@@ -64,10 +71,10 @@ export class Session {
 		try {
 			await this.#connect();
 		} catch (error) {
-			if (sqlstate(error) !== undefined && !PASSING.test(sqlstate(error)))
+			if (isRefused(error))
 				throw error;
 			this.#log.warn('cannot connect, trying again', { role: this.#role, error: error.message });
-			await this.#again(error);
+			await this.#again(error, isRefused);
 		}
 	}
 
@@ -94,8 +101,8 @@ export class Session {
 		this.#client = client;
 	}
 
-	/** Connects again: 0.1 s after the loss, then twice as long each time. */
-	async #again(cause) {
+	/** Connects again: 0.1 s after the loss, then twice as long each time. Gives up if `isFinal` says so of an error. */
+	async #again(cause, isFinal = () => false) {
 		for (let length = FIRST_PAUSE; ; length = Math.min(2 * length, LONGEST_PAUSE)) {
 			await pause(length * (0.5 + Math.random()), null, { signal: this.#closing.signal }).catch(() => {});
 			if (this.#closing.signal.aborted)
@@ -105,7 +112,7 @@ export class Session {
 				this.#log.info('connected again', { role: this.#role });
 				return;
 			} catch (error) {
-				if (error instanceof Closed)
+				if (error instanceof Closed || isFinal(error))
 					throw error;
 			}
 		}

@@ -1,4 +1,6 @@
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer } from 'node:net';
 import test from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import * as tq from 'tq';
@@ -314,4 +316,29 @@ test('options are checked, and a refused start says why', async () => {
 	await assert.rejects(new tq.Worker({ queues: ['a'], connection: { database: 'missing' } }).start(), (error) => error.code === '3D000');
 	await assert.rejects(new tq.Worker({ queues: ['a'], connection: { database: 'template1' } }).start(),
 		(error) => error instanceof tq.NotInstalled && /Is tq installed/.test(error.hint));
+});
+
+test('the start is refused where a password is missing or wrong, but not while the server has no room', async () => {
+	const message = (type, ...parts) => {
+		const body = Buffer.concat(parts.map((part) => (typeof part === 'number' ? Buffer.from([0, 0, 0, part]) : Buffer.from(part))));
+		const head = Buffer.from(`${type}....`);
+		head.writeInt32BE(body.length + 4, 1);
+		return Buffer.concat([head, body]);
+	};
+	const refusal = (code) => message('E', `SFATAL\0C${code}\0Mrefused\0\0`);
+	const servers = []; // what each connection is answered: one message for each of the client's
+	const server = createServer((socket) => {
+		const answers = servers.shift();
+		socket.on('data', () => answers?.length > 0 && socket.write(answers.shift())).on('error', () => {});
+	}).listen(0, '127.0.0.1');
+	await once(server, 'listening');
+	const start = (...answers) => {
+		servers.push(...answers);
+		const connection = { host: '127.0.0.1', port: server.address().port, user: 'a', database: 'a', password: undefined };
+		return new tq.Worker({ queues: ['a'], connection, log: () => {} }).start();
+	};
+	await assert.rejects(start([message('R', 10, 'SCRAM-SHA-256\0\0'), message('R', 11, 'r=x,s=eA==,i=4096')]), /password must be/);
+	await assert.rejects(start([refusal('53300')], [refusal('57P03')], [refusal('28P01')]), (error) => error.code === '28P01');
+	assert.equal(servers.length, 0);
+	server.close();
 });
