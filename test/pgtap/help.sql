@@ -62,7 +62,7 @@ SELECT results_eq($$SELECT tq_help('tq_resume')$$, $$VALUES ('tq_resume('), ('  
 	('    kind text = null       The kind, or the group. Null: the queue as a whole.'),
 	('    group_key text = null  The kind, or the group. Null: the queue as a whole.'), (') -> void'), (''),
 	('Ends a pause of the queue, of one kind, or of one group.'), (''), ('Example:'), ('    SELECT tq_resume(''mail'', kind => ''digest'');')$$, 'what it prints');
-SELECT results_eq($$SELECT name FROM line WHERE line ~ '^    replace_waiting ' ORDER BY 1$$,
+SELECT results_eq($$SELECT name::text COLLATE "default" FROM line WHERE line ~ '^    replace_waiting ' ORDER BY 1$$,
 	$$VALUES ('tq_enqueue'), ('tq_enqueue_info'), ('tq_enqueue_many'), ('tq_enqueue_many_info')$$, 'the values of an argument, also of one that another section describes');
 SELECT results_eq($$SELECT line FROM tq_help('tq_wait') l (line) WHERE line ~ 'tq_wait'$$, $$VALUES ('CALL tq_wait('), ('    CALL tq_wait(''{images}'', ''1 min'');')$$, 'a procedure'); -- limit: an example
 

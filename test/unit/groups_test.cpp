@@ -112,7 +112,7 @@ TEST(Groups, AFailedJobBlocksItsGroup)
 	t.grouped("b", 3);
 	t.fail(t.claim(), 50);
 	EXPECT_EQ(t.engine.group(t.group("a")).held, 1U);
-	EXPECT_EQ(t.engine.blocked(t.q(), t.engine.group(t.group("a"))), core::Block::held);
+	EXPECT_EQ(t.engine.blocked(t.q(), t.engine.group(t.group("a"))), Block::held);
 	EXPECT_EQ(all_next(t), (Ids{3})); // others go on
 	t.fire(50);
 	const Ref again = t.claim();
@@ -269,7 +269,7 @@ TEST(Groups, APauseHoldsOneGroup)
 	t.grouped("a", 1);
 	t.grouped("b", 2);
 	t.engine.set_group(t.q(), t.group("a"), {.paused_until = kNever});
-	EXPECT_EQ(t.engine.blocked(t.q(), t.engine.group(t.group("a"))), core::Block::paused);
+	EXPECT_EQ(t.engine.blocked(t.q(), t.engine.group(t.group("a"))), Block::paused);
 	EXPECT_EQ(all_next(t), Ids{2});
 	t.grouped("a", 3, -1);
 	EXPECT_EQ(t.claim(), kNil);
@@ -569,7 +569,7 @@ TEST(GroupPaging, JobsOnDiskBlockOnlyTheirGroup)
 	t.grouped("b", 2);
 	const Ref a = t.group("a");
 	t.engine.lower_job_watermark(t.q(), t.lane_at(), "a", kNil, Key{0, 1}); // an older one
-	EXPECT_EQ(t.engine.blocked(t.q(), t.engine.group(a)), core::Block::disk);
+	EXPECT_EQ(t.engine.blocked(t.q(), t.engine.group(a)), Block::disk);
 	EXPECT_EQ(all_next(t), (Ids{2}));
 	EXPECT_TRUE(t.q().want_refill.load());
 	EXPECT_EQ(t.engine.take_wanted(t.q()), a);

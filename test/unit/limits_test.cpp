@@ -390,7 +390,7 @@ TEST(GroupRates, EachGroupHasItsOwn)
 	EXPECT_EQ(t.id_of(t.claim()), 4);
 	EXPECT_EQ(t.id_of(t.claim()), 6);
 	EXPECT_EQ(t.claim(), kNil);
-	EXPECT_EQ(t.engine.blocked(t.q(), t.engine.group(t.group("a"))), core::Block::rate);
+	EXPECT_EQ(t.engine.blocked(t.q(), t.engine.group(t.group("a"))), Block::rate);
 	EXPECT_EQ(t.q().opening.size, 2U);
 	EXPECT_EQ(t.q().next_open.load(), kSecond + 100'000);
 	EXPECT_EQ(verify(t.engine), "");
