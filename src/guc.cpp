@@ -257,7 +257,7 @@ void define()
 			{0, INT_MAX}, PGC_SUSET);
 	integer("tq.max_headers", {"Largest headers of a job."}, &max_headers, {1, 32768}, PGC_SUSET, GUC_UNIT_KB);
 	integer("tq.max_lanes",
-			{"Kinds of jobs, over all queues, that have a place in shared memory.", "About 350 bytes each."},
+			{"Kinds of jobs, over all queues, that have a place in shared memory.", "About 400 bytes each."},
 			&max_lanes, {4, kMaxLanes}, PGC_POSTMASTER);
 	integer("tq.max_live_jobs", {"Jobs kept in shared memory; more wait on disk.", "About 160 bytes each."},
 			&max_live_jobs, {16, 100000000}, PGC_POSTMASTER);
