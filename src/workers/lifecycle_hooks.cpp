@@ -225,6 +225,8 @@ DefElem *find_option(List *options, const char *name) noexcept
 // A worker in a long transaction holds the extension's lock, and DROP EXTENSION is about to wait for it. So the worker
 // is asked to exit early. This function need not wait, because the drop waits for the lock. A segment that a restore
 // has made becomes part of the extension, so that the drop includes it.
+// Core locks the extension before it checks permissions, and workers stay away from an extension with such a lock. So a
+// role without the permission is refused here, before the lock.
 void before_drop_extension(const DropStmt *statement)
 {
 	ListCell *cell;
@@ -234,12 +236,13 @@ void before_drop_extension(const DropStmt *statement)
 	{
 		if (strcmp(strVal(lfirst(cell)), "tq") != 0)
 			continue;
-		if (find_extension(&row) && has_privs_of_role(GetUserId(), row.owner))
-		{
-			lock_out_launcher(MyDatabaseId);
-			request_stop(MyDatabaseId, Force::long_running);
-			journal::adopt_segments(row.oid);
-		}
+		if (!find_extension(&row))
+			return;
+		if (!has_privs_of_role(GetUserId(), row.owner))
+			aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_EXTENSION, "tq");
+		lock_out_launcher(MyDatabaseId);
+		request_stop(MyDatabaseId, Force::long_running);
+		journal::adopt_segments(row.oid);
 		return;
 	}
 }

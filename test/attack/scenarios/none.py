@@ -29,6 +29,11 @@ def take(a):
         a.attempt(sql)
 
 
+def drop(a):
+    """Core locks the extension before it checks the permission."""
+    a.attempt("DROP EXTENSION tq")
+
+
 def nothing_shown(conn):
     """A job that waits for the victim's secret job does not see its result."""
     with conn.cursor() as cur:
@@ -44,6 +49,7 @@ def nothing_shown(conn):
 Scenario("probe", "none", "verbs with ids and leases of the victim", probe)
 Scenario("probe_with_rights", "all", "the same by a role that has all rights on another queue", probe, setup=JOBS)
 Scenario("take", "all", "locks, alters and reads tq's tables, and ends others' sessions", take)
+Scenario("drop", "none", "drops the extension again and again", drop)
 Scenario("locks", "none", "takes 1000 advisory locks, waits for others, leaves them", """
     SELECT pg_advisory_lock_shared(g, 0) FROM generate_series(1, 500) g; SELECT pg_try_advisory_lock(0, g) FROM generate_series(1, 500) g;
     SELECT pg_advisory_unlock_all()""")
