@@ -1,9 +1,11 @@
 // tq_cancel_many, tq_reschedule_many, tq_retry_where, tq_purge_many: change the jobs that match conditions. Each call
-// looks for at most `max` jobs, closes its scans, and then changes these jobs one by one.
+// looks for at most `max` jobs, closes its scans, and then changes these jobs one by one. tq_retry_many reads the
+// segments instead, and changes the jobs of one before it reads the next.
 // Regime: PG. Locks: as the functions on one job; those of jobs/find.hpp while it looks.
 #include "api/args.hpp"
 #include "database/attach.hpp"
 #include "dependencies/retry_graph.hpp"
+#include "enqueue/copy_job.hpp"
 #include "jobs/find.hpp"
 #include "jobs/job_control.hpp"
 #include "jobs/job_record.hpp"
@@ -12,6 +14,7 @@
 #include "queues/rights.hpp"
 #include "unique/retry_keys.hpp"
 #include "pg/function.hpp"
+#include "pg/json_values.hpp"
 #include "pg/rows.hpp"
 
 namespace tq
@@ -51,6 +54,9 @@ struct Change
 	int max;
 	bool dry_run;
 	bool with_children;
+	CopyTarget to; // of retries
+	MemoryContext each;
+	KeyedJobs keyed; // to be changed last
 	pg::Array<Found> jobs;
 	pg::Array<core::JobId> retried; // if with_children
 	core::JobId next;				// where the next call goes on; 0: no more jobs
@@ -76,16 +82,27 @@ void read_states(FunctionCallInfo fcinfo, Change *c, bool may_be_all)
 				  known ? "" : name, c->states, may_be_all);
 }
 
+Change begin_change(Verb verb, const char *action, const char *participle, States states)
+{
+	Change c{};
+	c.context = c.keyed.context = CurrentMemoryContext;
+	c.each = AllocSetContextCreate(CurrentMemoryContext, "tq change", ALLOCSET_SMALL_SIZES);
+	c.verb = verb;
+	c.action = action;
+	c.participle = participle;
+	c.states = states;
+	c.room = true;
+	return c;
+}
+
 void read_call(FunctionCallInfo fcinfo, Change *c)
 {
-	c->context = CurrentMemoryContext;
 	c->filter = filter_arguments(fcinfo);
 	c->terms.right = kOperate;
 	c->terms.budget = kBudget;
 	c->terms.after = cursor_argument(fcinfo, kAfter);
 	c->max = int_or(fcinfo, kMax, "max", 1000, 1, kMostChanged);
 	c->dry_run = given(fcinfo, kDryRun) && PG_GETARG_BOOL(kDryRun);
-	c->room = true;
 	if (!c->dry_run)
 		require_writable(psprintf("tq_%s()", c->action));
 }
@@ -102,52 +119,57 @@ void find_jobs(Db &db, Change *c)
 	UnregisterSnapshot(snapshot);
 }
 
-// Changes one job. Jobs that have changed since they were found are left.
-void change_found(Db &db, Change *c, const JobRequest &r)
+// Changes one job, unless it is `keyed` and comes later. Jobs that have changed since they were found are left.
+void change_found(Db &db, Change *c, const JobRequest &r, bool keyed)
 {
-	const JobResult out = r.verb == Verb::retry ? retry(db, r, c->with_children) : change(db, r);
-	if (c->with_children && out.verdict == Verdict::done)
-		c->retried.append(c->context, r.id);
-	c->room = out.verdict != Verdict::no_room;
-	if (!c->room && c->changed == 0)
-		raise_outcome(r, out);
-	c->changed += out.verdict == Verdict::done;
-	c->duplicates += out.verdict == Verdict::duplicate;
-	c->begun += out.begun;
+	MemoryContextReset(c->each);
+	CHECK_FOR_INTERRUPTS();
+	MemoryContext old = MemoryContextSwitchTo(c->each);
+	if (!keyed || !postpone_keyed(db, r.id, &c->keyed))
+	{
+		const JobResult out =
+			c->to.name != nullptr
+				? JobResult{retry_elsewhere(db, r.id, c->filter.states.ended, c->to, c->changed == 0), nullptr}
+			: r.verb == Verb::retry ? retry(db, r, c->with_children)
+									: change(db, r);
+		if (c->with_children && out.verdict == Verdict::done)
+			c->retried.append(c->context, r.id);
+		c->room = out.verdict != Verdict::no_room;
+		if (!c->room && c->changed == 0)
+			raise_outcome(r, out);
+		c->changed += out.verdict == Verdict::done;
+		c->duplicates += out.verdict == Verdict::duplicate;
+		c->begun += out.begun;
+	}
+	MemoryContextSwitchTo(old);
+}
+
+void change_keyed(Db &db, Change *c, JobRequest r, int64 most)
+{
+	sort_keyed(&c->keyed);
+	for (int64 i = 0; i < c->keyed.jobs.n && c->room && c->changed < most; ++i)
+	{
+		r.id = c->keyed.jobs[i].id;
+		change_found(db, c, r, false);
+	}
+	c->begun += retry_children(db, c->retried.data, c->retried.n);
 }
 
 void change_each(Db &db, Change *c, JobRequest r)
 {
-	MemoryContext each = AllocSetContextCreate(CurrentMemoryContext, "tq change", ALLOCSET_SMALL_SIZES);
-	KeyedJobs keyed{CurrentMemoryContext, {}};
-	MemoryContext old = MemoryContextSwitchTo(each);
-	const auto go_on = [each, c] {
-		MemoryContextReset(each);
-		CHECK_FOR_INTERRUPTS();
-		return c->room;
-	};
 	core::JobId done = c->terms.after;
-	for (int64 i = 0; i < c->jobs.n && go_on(); ++i)
+	for (int64 i = 0; i < c->jobs.n && c->room; ++i)
 	{
 		r.id = c->jobs[i].id;
-		if (r.verb != Verb::retry || !c->jobs[i].ended || !postpone_keyed(db, r.id, &keyed))
-			change_found(db, c, r);
+		change_found(db, c, r, r.verb == Verb::retry && c->jobs[i].ended);
 		if (c->room)
 			done = r.id;
 	}
-	sort_keyed(&keyed);
-	for (int64 i = 0; i < keyed.jobs.n && go_on(); ++i)
-	{
-		r.id = keyed.jobs[i].id;
-		change_found(db, c, r);
-	}
+	change_keyed(db, c, r, PG_INT64_MAX);
 	// Of a retry, jobs with keys may be left among those before `done`. So the next call begins at the first job again;
 	// those retried no longer match.
 	if (!c->room)
 		c->next = r.verb == Verb::retry ? c->jobs[0].id - 1 : done;
-	MemoryContextSwitchTo(old);
-	MemoryContextDelete(each);
-	c->begun += retry_children(db, c->retried.data, c->retried.n);
 }
 
 // Purges the jobs of each segment together.
@@ -173,7 +195,7 @@ void purge_each(Db &db, Change *c)
 		raise_no_room_to_purge();
 }
 
-Datum result_of(FunctionCallInfo fcinfo, const Change &c)
+void tell(const Change &c)
 {
 	tell_begun(c.begun);
 	if (c.duplicates > 0)
@@ -184,6 +206,11 @@ Datum result_of(FunctionCallInfo fcinfo, const Change &c)
 	if (!c.room)
 		ereport(NOTICE, (errmsg("memory has no room for more jobs of one transaction"),
 						 errhint("Commit, and call the function again for the rest.")));
+}
+
+Datum result_of(FunctionCallInfo fcinfo, const Change &c)
+{
+	tell(c);
 	const pg::RowType type = pg::returned_row(fcinfo, pg::row_shape(kChanged));
 	pg::RowValues r;
 	r.add_int8(c.changed);
@@ -219,18 +246,16 @@ Datum change_many(FunctionCallInfo fcinfo, Change *c, const JobRequest &request)
 	return result_of(fcinfo, *c);
 }
 
-constexpr States kWaiting{0, bit_of(State::ready) | bit_of(State::delayed) | bit_of(State::blocked)};
+constexpr States kRetried{bit_of(FoldState::dead) | bit_of(FoldState::buried) | bit_of(FoldState::cancelled) |
+							  bit_of(FoldState::expired),
+						  bit_of(State::delayed)};
 
 } // namespace
 
 // the conditions, after, max, dry_run, reason
 TQ_FUNCTION(tq_cancel_many)
 {
-	Change c{};
-	c.verb = Verb::cancel;
-	c.action = "cancel_many";
-	c.participle = "cancelled";
-	c.states = States{0, kAllStates.live};
+	Change c = begin_change(Verb::cancel, "cancel_many", "cancelled", {0, kAllStates.live});
 	read_call(fcinfo, &c);
 	read_states(fcinfo, &c, false);
 	JobRequest r;
@@ -243,11 +268,7 @@ TQ_FUNCTION(tq_cancel_many)
 // the conditions, after, max, dry_run, run_at, priority
 TQ_FUNCTION(tq_reschedule_many)
 {
-	Change c{};
-	c.verb = Verb::reschedule;
-	c.action = "reschedule_many";
-	c.participle = "rescheduled";
-	c.states = kWaiting;
+	Change c = begin_change(Verb::reschedule, "reschedule_many", "rescheduled", {0, kAllPurgeable.live});
 	read_call(fcinfo, &c);
 	read_states(fcinfo, &c, false);
 	return change_many(fcinfo, &c, reschedule_request(fcinfo, kOwn));
@@ -256,13 +277,7 @@ TQ_FUNCTION(tq_reschedule_many)
 // the conditions, after, max, dry_run, error, with_children
 TQ_FUNCTION(tq_retry_where)
 {
-	Change c{};
-	c.verb = Verb::retry;
-	c.action = "retry_where";
-	c.participle = "retried";
-	c.states = States{bit_of(FoldState::dead) | bit_of(FoldState::buried) | bit_of(FoldState::cancelled) |
-						  bit_of(FoldState::expired),
-					  bit_of(State::delayed)};
+	Change c = begin_change(Verb::retry, "retry_where", "retried", kRetried);
 	read_call(fcinfo, &c);
 	require(fcinfo, kFilterState, "state");
 	read_states(fcinfo, &c, false);
@@ -278,16 +293,81 @@ TQ_FUNCTION(tq_retry_where)
 // the conditions, after, max, dry_run, error
 TQ_FUNCTION(tq_purge_many)
 {
-	Change c{};
-	c.verb = Verb::purge;
-	c.action = "purge_many";
-	c.participle = "purged";
-	c.states = kAllPurgeable;
+	Change c = begin_change(Verb::purge, "purge_many", "purged", kAllPurgeable);
 	read_call(fcinfo, &c);
 	require(fcinfo, kFilterState, "state");
 	read_states(fcinfo, &c, true);
 	c.filter.error = error_argument(fcinfo, kOwn);
 	return change_many(fcinfo, &c, JobRequest{});
+}
+
+// queue, state, kind, since, max_jobs, to_queue, with_children
+TQ_FUNCTION(tq_retry_many)
+{
+	require_writable("tq_retry_many()");
+	const char *name = text_required(fcinfo, 0, "queue");
+	const char *state = text_required(fcinfo, 1, "state", kWordLimit);
+	Change c = begin_change(Verb::retry, "retry_many", "retried", kRetried);
+	Search s;
+	s.context = CurrentMemoryContext;
+	s.kind = text_or_null(fcinfo, 2, "kind");
+	s.since = time_or(fcinfo, 3, "since", journal::kNoTime);
+	const int64 max = given(fcinfo, 4) ? int_or(fcinfo, 4, "max_jobs", 0, 1, PG_INT32_MAX) : PG_INT64_MAX;
+	const char *to = c.to.name = text_or_null(fcinfo, 5, "to_queue");
+	// the SQL of 0.1.0 lacks the last argument
+	c.with_children = PG_NARGS() > 6 && given(fcinfo, 6) && PG_GETARG_BOOL(6);
+	if (s.kind != nullptr)
+		check_name("kind", s.kind);
+	if (to != nullptr)
+		check_name("to_queue", to);
+	const bool known = parse_state(state, &c.filter.states);
+	s.ended = c.filter.states.ended & kRetried.ended;
+	s.waiting = c.filter.states.live & kRetried.live;
+	if (!known || (s.ended | s.waiting) == 0)
+	{
+		static constexpr const char *kStates[] = {"dead", "buried", "cancelled", "expired", "delayed", nullptr};
+		pg::unknown_word(psprintf("jobs that are \"%s\" cannot be retried", state), state, "The state can be", kStates);
+	}
+	if (to != nullptr && s.waiting != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("delayed jobs cannot be copied to another queue"),
+				 errdetail("They are going to run where they are.")));
+	if (to != nullptr && c.with_children)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("with_children cannot be used with to_queue"),
+						errdetail("A copy is another job, for which no job waits.")));
+
+	Db &db = loaded_database(fcinfo);
+	s.queue_id = engine.queue(queue_with_right(db, name, kOperate)).id;
+	// consumers of the target queue see the contents of the copies, so the caller must have the right to read them
+	if (to != nullptr)
+		static_cast<void>(queue_with_right(db, name, kMayRead));
+	c.to.queue = to != nullptr ? queue_for_enqueue(db, to) : kNoQueue;
+	s.now = wall_now();
+
+	int reopened = -1;
+	JobRequest r;
+	r.verb = c.verb;
+	r.reopened = &reopened;
+	const pg::Array<SegmentView> segments = view_segments(db);
+	for (int64 i = 0; i < segments.n && c.room && c.changed < max; ++i)
+	{
+		s.ids.n = 0;
+		search_segment(&s, segments[i]);
+		if (s.ids.n == 0 || (to != nullptr && !keep_segment(segments[i])))
+			continue;
+		for (int64 k = 0; k < s.ids.n && c.room && c.changed < max; ++k)
+		{
+			r.id = s.ids[k];
+			change_found(db, &c, r, to == nullptr && s.ended != 0);
+		}
+	}
+	change_keyed(db, &c, r, max);
+	tell(c);
+	Facts facts;
+	facts.add("state", state).add("kind", s.kind).add("to_queue", to);
+	facts.add("with_children", c.with_children).add("jobs", c.changed);
+	record_action(db, "retry_many", s.queue_id, 0, facts);
+	PG_RETURN_INT64(c.changed);
 }
 
 } // namespace tq
