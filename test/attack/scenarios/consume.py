@@ -91,23 +91,23 @@ Scenario("released_workers", "consume", "leases of its workers, which it release
 Scenario("discards", "consume", "claims bound to the session, DISCARD ALL, SET ROLE", discards, setup=JOBS)
 Scenario("serializable", "all", "enqueues and claims in serializable transactions", """
     BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT tq_enqueue('qa'); SELECT count(*) FROM tq_jobs;
-    SELECT tq_complete(id, lease) FROM tq_claim('qa', 5); COMMIT""")
+    SELECT tq_complete(id, lease) FROM tq_claim('qa', 5); COMMIT""", slow=True)
 Scenario("drains", "consume", "drains workers, which it may not", f"""
     SELECT tq_drain('w{{n}}'); SELECT tq_undrain('w{{n}}');
     SELECT tq_release(id, lease) FROM tq_claim('qa', 50, worker => 'w{{n}}')""", setup=JOBS)
 Scenario("children_fan", "all", "20 000 children of one parent, which then ends", """
     SELECT tq_enqueue_many('qa', (SELECT array_agg('{}'::jsonb) FROM generate_series(1, 20000)), depends_on => ARRAY[p])
         FROM tq_enqueue('qa', priority => 0) p;
-    SELECT tq_complete(id, lease) FROM tq_claim('qa', 1)""", lasting=True, writes=True, scheduled=True,
+    SELECT tq_complete(id, lease) FROM tq_claim('qa', 1)""", lasting=True, scheduled=True,
          times=4, slow=True)
 Scenario("children_chain", "all", "chains of 500 jobs, the first of which is cancelled", """
     DO $$ DECLARE first bigint := tq_enqueue('qa'); j bigint := first; BEGIN
         FOR i IN 1 .. 500 LOOP j := tq_enqueue('qa', depends_on => ARRAY[j]); END LOOP;
-        COMMIT; PERFORM tq_cancel(first); END $$""", lasting=True, writes=True, scheduled=True, slow=True)
+        COMMIT; PERFORM tq_cancel(first); END $$""", lasting=True, scheduled=True, slow=True)
 Scenario("children_wide", "all", "children with 1000 parents each", """
     DO $$ DECLARE p bigint[] := tq_enqueue_many('qa', (SELECT array_agg('{}'::jsonb) FROM generate_series(1, 1000))); BEGIN
         FOR i IN 1 .. 10 LOOP PERFORM tq_enqueue('qa', depends_on => p); END LOOP; COMMIT;
-        PERFORM tq_complete(id, lease) FROM tq_claim('qa', 1000); END $$""", lasting=True, writes=True, scheduled=True, slow=True)
+        PERFORM tq_complete(id, lease) FROM tq_claim('qa', 1000); END $$""", lasting=True, scheduled=True, slow=True)
 Scenario("follow_ups", "all", "follow-up jobs over three queues", """
     SELECT tq_enqueue('qa') FROM generate_series(1, 100);
     SELECT tq_complete(id, lease) FROM tq_claim('qa', 100); SELECT tq_complete(id, lease) FROM tq_claim('qb', 100);

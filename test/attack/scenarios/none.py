@@ -62,7 +62,7 @@ Scenario("sessions", "none", "connects, calls, and goes away", lambda a: (
 Scenario("parallel", "all", "calls in parallel workers", """
     SET max_parallel_workers_per_gather = 4; SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;
     SELECT count(*), max(id) FROM tq_jobs; SELECT count(tq_enqueue('qa')) FROM generate_series(1, 100);
-    SELECT count(*) FROM pg_class c, tq_queues q WHERE q.queue <> c.relname""", setup=JOBS)
+    SELECT count(*) FROM pg_class c, tq_queues q WHERE q.queue <> c.relname""", setup=JOBS, slow=True)
 Scenario("result_leak", "all", "children of the victim's jobs, through a function of the victim", """
     BEGIN; SELECT tq_enqueue('qa', depends_on => ARRAY[ask()]); COMMIT""", setup="""
     SELECT tq_create_queue('secret'); SELECT tq_grant('secret', 'victim', 'produce');

@@ -91,7 +91,7 @@ Scenario("unique_replaced", "produce", "replaces the same jobs again and again",
 Scenario("names_of_others", "produce", "uses the names of the victim's queues as kinds, groups, keys, schedules", """
     SELECT tq_enqueue('qa', kind => 'victim', group_key => 'victim', unique_key => 'victim' || g) FROM generate_series(1, 100) g;
     SELECT tq_schedule('victim', 'qa', every => '1 h'); SELECT tq_unschedule('victim')""")
-Scenario("inbox", "produce", "copies 5000 rows into tq_inbox, the last one now and then for the victim", copy_inbox, writes=True)
+Scenario("inbox", "produce", "copies 5000 rows into tq_inbox, the last one now and then for the victim", copy_inbox, writes=True, slow=True)
 Scenario("prepared", "produce", "leaves prepared transactions that have enqueued",
          "BEGIN; SELECT tq_enqueue('qa', unique_key => 'p{n}'); PREPARE TRANSACTION 'p{n} {i}'")
 Scenario("schedules_changed", "produce", "defines and removes schedules without a pause", """
@@ -101,7 +101,7 @@ Scenario("cron_slow", "produce", "asks for the next times of rare cron expressio
     SELECT count(*) FROM tq_schedule_next('0 0 0 29 2 1', 'Australia/Lord_Howe', 20)""")
 Scenario("batches", "produce", "opens and closes batches", """
     SELECT tq_batch_close(b) FROM (SELECT tq_batch_open('qa') b FROM generate_series(1, 100) OFFSET 0) x;
-    SELECT tq_enqueue('qa', options => jsonb_build_object('batch', b)) FROM tq_batch_open('qa') b, generate_series(1, 100)""", lasting=True, writes=True, slow=True)
+    SELECT tq_enqueue('qa', options => jsonb_build_object('batch', b)) FROM tq_batch_open('qa') b, generate_series(1, 100)""", lasting=True, slow=True)
 Scenario("batches_rollback", "produce", "opens batches, joins them, and rolls back", """
     BEGIN; SELECT tq_enqueue('qa', options => jsonb_build_object('batch', b)) FROM tq_batch_open('qa') b, generate_series(1, 500); ROLLBACK""")
 Scenario("settings", "all", "sets what a session can set to its ends", extreme_settings)
