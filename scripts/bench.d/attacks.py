@@ -48,5 +48,5 @@ def attacks():
         Line("late", "its timers, later than beside SELECT loops, p50", "", "ms", None, 100),
         Line("late90", "the same, p90", "", "ms", None, 200),
         Line("latest", "the same, the latest", "", "ms", None, 1000)),
-        # the disk is PostgreSQL's: whoever writes delays all commits, with and without tq
+        # each process that writes delays the commits of all others, also without tq
         settings=("max_connections = 400", "max_worker_processes = 16", "fsync = off"), group="attack"),)

@@ -33,7 +33,6 @@ def instructions(options, server):
     """One job at a time, prepared statements, transactions of their own."""
     server.query("SELECT tq_create_queue('bench')")
     server.enqueue(1000)
-    figures = {}
     counts = {"enqueue": [], "claim": [], "complete": []}
     for n in (FEW, MANY):
         total, _ = counted(server, "(jsonb) AS SELECT tq_enqueue('bench', $1)", [f"('{PAYLOAD}')"] * n)

@@ -41,7 +41,7 @@ bool read_letter(const journal::Segment &tables, core::JobId id, bool readable, 
 	if (!journal::find_job(tables, id, snapshot, false, &row, &tid))
 		return false;
 	journal::fold_job(tables, id, snapshot, &fold);
-	if (fold.state != journal::FoldState::dead && fold.state != journal::FoldState::buried)
+	if (!fold.dead())
 		return false;
 	const bool found = journal::find_event(tables, id, fold.next_step - 1, snapshot, &end, 0);
 	*out = {row.kind != nullptr ? text_to_cstring(row.kind) : nullptr,

@@ -288,7 +288,7 @@ void put_death(DeadStream *d, const journal::Segment &segment, journal::Walk *wa
 	if (!journal::walk_find(walk, death.id, &job) || !d->mine->may(job.queue_id, kMayLook))
 		return;
 	journal::walk_fold(walk, death.id, &fold);
-	if (fold.state != FoldState::dead && fold.state != FoldState::buried)
+	if (!fold.dead())
 		return;
 	const pg::Array<journal::EventRow> events = journal::job_events(segment, job.id, GetActiveSnapshot());
 	const auto wanted = fold.state == FoldState::buried ? journal::EventType::buried : journal::EventType::dead;

@@ -227,7 +227,7 @@ bool row_matches(const Finder *f, const journal::Candidate &c, bool *readable)
 
 bool error_matches(journal::Walk *walk, JobId id, const journal::Fold &fold, const char *error)
 {
-	if (fold.state != FoldState::dead && fold.state != FoldState::buried)
+	if (!fold.dead())
 		return false;
 	const char *reason = journal::walk_reason(walk, id, fold.next_step - 1);
 	return strcmp(reason != nullptr ? group_of_error(reason) : "", error) == 0;

@@ -10,7 +10,7 @@ namespace tq
 {
 
 // What an operation replaces in an entry, for undo.
-struct PrevMark
+struct Replaced
 {
 	Verb mark = Verb::none;
 	State pending = State::none; // the state after commit, if it had a mark
@@ -36,7 +36,7 @@ struct Op
 	uint16_t new_segment = 0; // move
 	SubTransactionId sub = InvalidSubTransactionId;
 	Ref ref = kNil;
-	PrevMark prev;
+	Replaced prev;
 	int32 priority = core::kUnset; // enqueue, reschedule; unset: the same
 	JobId id = 0;
 	LeaseNo lease = 0;
