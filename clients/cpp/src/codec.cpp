@@ -205,4 +205,29 @@ std::string Codec::decode(std::string_view context, std::string_view text, bool 
 	}
 }
 
+std::string Codec::decode_parents(std::string_view text, bool accept_plain) const
+{
+	boost::system::error_code error;
+	json::value value = json::parse(text, error, {}, kParsing);
+	require(!error && value.is_object(), "the parents are not a JSON object");
+	std::string decoded;
+	for (auto &[id, parent] : value.as_object())
+	{
+		decoded += (decoded.empty() ? "{" : ",") + json::serialize(id) + ":";
+		json::object *outcome = parent.if_object();
+		const json::value *result = outcome ? outcome->if_contains("result") : nullptr;
+		if (!result || result->is_null())
+		{
+			decoded += json::serialize(parent);
+			continue;
+		}
+		// joined as text, because json::value would round its numbers
+		const std::string plain = decode("tq.v1:result:" + std::string(id), json::serialize(*result), accept_plain);
+		outcome->erase("result");
+		const std::string others = json::serialize(parent);
+		decoded += others.substr(0, others.size() - 1) + (outcome->empty() ? "" : ",") + "\"result\":" + plain + "}";
+	}
+	return decoded.empty() ? "{}" : decoded + "}";
+}
+
 } // namespace tq

@@ -80,6 +80,8 @@ void Runtime::take(std::vector<JobData> jobs, Clock::time_point asked)
 				if (job->data.checkpoint)
 					job->data.checkpoint = options.codec->decode(Codec::checkpoint_context(id), *job->data.checkpoint,
 																 options.accept_plain);
+				if (job->data.parents)
+					job->data.parents = options.codec->decode_parents(*job->data.parents, options.accept_plain);
 			}
 			catch (const CodecError &error)
 			{

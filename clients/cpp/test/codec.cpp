@@ -72,5 +72,22 @@ int main(int, char **arguments)
 	judge(refused(codec, "tq.v1:payload", "{\"a\":1}") &&
 			  codec.decode("tq.v1:payload", "{\"a\":1}", true) == "{\"a\":1}",
 		  "codec: plain values are refused unless they are accepted");
+	const std::string encoded = codec.encode(tq::Codec::result_context(7), "1.10");
+	const auto parents = [&encoded](const std::string &id) {
+		return "{\"" + id + "\":{\"state\":\"succeeded\",\"result\":" + encoded + "},\"8\":{\"state\":\"dead\"}}";
+	};
+	judge(codec.decode_parents(parents("7")) ==
+			  "{\"7\":{\"state\":\"succeeded\",\"result\":1.10},\"8\":{\"state\":\"dead\"}}",
+		  "codec: results of parents are decoded, and their numbers kept");
+	bool raised = false;
+	try
+	{
+		codec.decode_parents(parents("6"));
+	}
+	catch (const tq::CodecError &)
+	{
+		raised = true;
+	}
+	judge(raised, "codec: the result of another parent is refused");
 	return failures != 0;
 }

@@ -37,6 +37,9 @@ public:
 	// returned as it is.
 	std::string decode(std::string_view context, std::string_view json, bool accept_plain = false) const;
 
+	// Decodes the results in `parents` of a claimed job, a JSON object by the ids of the parents. Raises CodecError.
+	std::string decode_parents(std::string_view json, bool accept_plain = false) const;
+
 	static std::string payload_context() { return "tq.v1:payload"; }
 	static std::string result_context(std::int64_t id) { return "tq.v1:result:" + std::to_string(id); }
 	static std::string checkpoint_context(std::int64_t id) { return "tq.v1:checkpoint:" + std::to_string(id); }

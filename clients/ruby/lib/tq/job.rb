@@ -34,6 +34,9 @@ module Tq
 
       @payload = codec.decode(@payload, Codec::PAYLOAD)
       @checkpoint &&= codec.decode(@checkpoint, Codec.checkpoint(id))
+      @parents&.each do |parent, outcome|
+        outcome['result'] = codec.decode(outcome['result'], Codec.result(parent)) unless outcome['result'].nil?
+      end
     rescue JSON::ParserError => e
       raise Codec::DecodeError, e.is_a?(JSON::NestingError) ? 'it is nested too deep' : 'it is no JSON'
     end

@@ -184,8 +184,9 @@ describe Tq::Worker do
 
   it 'encodes what it writes, and buries what it cannot decode' do
     codec = Tq::Codec.new({ 'k1' => 'k' * 32 }, kid: 'k1')
-    seen = nil
+    seen = parents = nil
     start(codec: codec) do |worker|
+      worker.handle('child') { |job| parents = job.parents }
       worker.handle('mail') do |job|
         seen = job.payload
         job.result = 'secret result'
@@ -193,8 +194,10 @@ describe Tq::Worker do
     end
     encoded = enqueue(codec.encode({ 'to' => 'ada' }, Tq::Codec::PAYLOAD), kind: 'mail')
     plain = enqueue({ 'to' => 'ada' }, kind: 'mail')
-    eventually { state(encoded) == 'succeeded' && state(plain) == 'buried' }
+    child = enqueue(codec.encode({}, Tq::Codec::PAYLOAD), kind: 'child', depends_on: [encoded])
+    eventually { state(encoded) == 'succeeded' && state(plain) == 'buried' && state(child) == 'succeeded' }
     expect(seen).to eq('to' => 'ada')
+    expect(parents[encoded.to_s]).to include('state' => 'succeeded', 'result' => 'secret result')
     expect(codec.decode(JSON.parse(row(encoded)['result']), Tq::Codec.result(encoded))).to eq('secret result')
     expect(row(plain)['error']).not_to include('ada')
   end
