@@ -222,11 +222,21 @@ DefElem *find_option(List *options, const char *name) noexcept
 	return nullptr;
 }
 
+// Core locks the extension before it checks who may drop it, and ALTER ... DEPENDS ON EXTENSION checks nothing. Workers
+// stay away from an extension with such a lock. So a role that does not own it is refused here, before the lock. False:
+// it is not installed.
+bool require_extension_owner(ExtensionRow *row)
+{
+	if (!find_extension(row))
+		return false;
+	if (!has_privs_of_role(GetUserId(), row->owner))
+		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_EXTENSION, "tq");
+	return true;
+}
+
 // A worker in a long transaction holds the extension's lock, and DROP EXTENSION is about to wait for it. So the worker
 // is asked to exit early. This function need not wait, because the drop waits for the lock. A segment that a restore
 // has made becomes part of the extension, so that the drop includes it.
-// Core locks the extension before it checks permissions, and workers stay away from an extension with such a lock. So a
-// role without the permission is refused here, before the lock.
 void before_drop_extension(const DropStmt *statement)
 {
 	ListCell *cell;
@@ -236,10 +246,8 @@ void before_drop_extension(const DropStmt *statement)
 	{
 		if (strcmp(strVal(lfirst(cell)), "tq") != 0)
 			continue;
-		if (!find_extension(&row))
+		if (!require_extension_owner(&row))
 			return;
-		if (!has_privs_of_role(GetUserId(), row.owner))
-			aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_EXTENSION, "tq");
 		lock_out_launcher(MyDatabaseId);
 		request_stop(MyDatabaseId, Force::long_running);
 		journal::adopt_segments(row.oid);
@@ -302,6 +310,13 @@ void before_statement(Node *statement, ProcessUtilityContext context)
 		case T_DropStmt:
 			if (reinterpret_cast<DropStmt *>(statement)->removeType == OBJECT_EXTENSION)
 				before_drop_extension(reinterpret_cast<DropStmt *>(statement));
+			break;
+		case T_AlterObjectDependsStmt:
+			if (strcmp(strVal(reinterpret_cast<AlterObjectDependsStmt *>(statement)->extname), "tq") == 0)
+			{
+				ExtensionRow row;
+				static_cast<void>(require_extension_owner(&row));
+			}
 			break;
 		case T_TransactionStmt:
 			if (reinterpret_cast<TransactionStmt *>(statement)->kind == TRANS_STMT_PREPARE && state.nchecks > 0)

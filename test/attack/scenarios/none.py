@@ -30,8 +30,10 @@ def take(a):
 
 
 def drop(a):
-    """Core locks the extension before it checks the permission."""
+    """Core locks the extension before it checks the permission, and checks none for a dependency on it."""
     a.attempt("DROP EXTENSION tq")
+    a.attempt("CREATE OR REPLACE FUNCTION pg_temp.own() RETURNS int LANGUAGE sql AS 'SELECT 1'")
+    a.attempt("ALTER FUNCTION pg_temp.own() DEPENDS ON EXTENSION tq")
 
 
 def nothing_shown(conn):
