@@ -9,8 +9,8 @@ namespace tq
 namespace
 {
 
-// Jobs that this transaction enqueued for one role, without a job of another role between them. Other transactions draw
-// ids in between, too. So a range is only valid for a job that is known to be this transaction's.
+// Consecutive ids of jobs that this transaction enqueued for one role. Ids between two ranges are of other transactions,
+// or of copies and follow-ups.
 struct Range
 {
 	JobId first, last;
@@ -40,7 +40,7 @@ void note_enqueuer(JobId id)
 	const Oid role = GetUserId();
 	if (ranges.n > 0 && id <= ranges.last().last)
 		return; // cannot happen; without a note the outcome is not passed on
-	if (ranges.n > 0 && ranges.last().role == role)
+	if (ranges.n > 0 && ranges.last().role == role && id == ranges.last().last + 1)
 	{
 		ranges.last().last = id;
 		return;

@@ -133,6 +133,29 @@ SELECT is(as_role('o_manage', $$SELECT tq_retry_many('mine', kind => 'dead', to_
 SELECT (regexp_match(reason, 'job (\d+)'))[1] AS copy FROM tq_history(:dead) WHERE event = 'purged' \gset
 SELECT is(shown(as_role('o_manage', format('SELECT tq_enqueue(''after'', depends_on => ''{%s}'')', :copy))), 'false', '... is not the role''s own');
 COMMIT;
+-- also not between two jobs that the role has enqueued itself
+SELECT tq_enqueue('mine', '{"secret": 1}', kind => 'dead') AS dead \gset
+SELECT tq_fail(id, lease, 'x', fatal => true) FROM tq_claim('mine', kinds => '{dead}') \g /dev/null
+BEGIN;
+SELECT as_role('o_manage', $$SELECT tq_enqueue('mine', kind => 'before')$$) \g /dev/null
+SELECT as_role('o_manage', $$SELECT tq_retry_many('mine', kind => 'dead', to_queue => 'copies')$$) \g /dev/null
+SELECT as_role('o_manage', $$SELECT tq_enqueue('mine', kind => 'after')$$) \g /dev/null
+SELECT (regexp_match(reason, 'job (\d+)'))[1] AS copy FROM tq_history(:dead) WHERE event = 'purged' \gset
+SELECT is(shown(as_role('o_manage', format('SELECT tq_enqueue(''after'', depends_on => ''{%s}'')', :copy))), 'false',
+	'a copy between two jobs of the role''s own is not its own');
+COMMIT;
+SELECT tq_create_queue('hidden');
+SELECT tq_create_queue('origin', '{"follow_up": {"queue": "hidden"}}');
+SELECT tq_grant('origin', 'o_manage', 'consume');
+SELECT tq_enqueue('origin', kind => 'origin') \g /dev/null
+BEGIN;
+SELECT as_role('o_manage', $$SELECT tq_enqueue('mine', kind => 'before')$$) AS before \gset
+SELECT as_role('o_manage', $$SELECT tq_complete(id, lease) FROM tq_claim('origin')$$) \g /dev/null
+SELECT as_role('o_manage', $$SELECT tq_enqueue('mine', kind => 'after')$$) AS after \gset
+SELECT max(id) AS follow_up FROM tq_jobs WHERE queue = 'hidden' \gset
+SELECT ok(:follow_up BETWEEN :before AND :after, 'a follow-up between two jobs of the role''s own');
+SELECT is(as_role('o_manage', format('SELECT tq_enqueue(''after'', depends_on => ''{%s}'')', :follow_up)), 'TQ004', '... is not its own');
+COMMIT;
 SELECT tq_revoke('mine', 'o_manage', 'consume');
 
 -- ---- batches
