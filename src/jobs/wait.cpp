@@ -78,15 +78,20 @@ Oid consumer_of(const Target &t, uint16_t slot)
 	return t.for_login ? login_roles(*t.db).on(engine.queue(slot).id) : InvalidOid;
 }
 
+bool consumes_everywhere(const Target &t)
+{
+	return has_right_everywhere(*t.db, kConsume) || (t.for_login && OidIsValid(login_roles(*t.db).everywhere));
+}
+
 // The queues that the caller may consume from.
 void name_all(Target *t)
 {
-	const LoginRoles *login = t->for_login ? &login_roles(*t->db) : nullptr;
-	if (has_right_everywhere(*t->db, kConsume) || (login != nullptr && OidIsValid(login->everywhere)))
+	if (consumes_everywhere(*t))
 	{
 		t->all = t->db;
 		return;
 	}
+	const LoginRoles *login = t->for_login ? &login_roles(*t->db) : nullptr;
 	const Rights &mine = rights(*t->db);
 	t->named = static_cast<Named *>(palloc(sizeof(Named) * engine.limits().queues));
 	for_queues(*t->db, [t, &mine, login](uint16_t slot, const Queue &q) {
@@ -150,25 +155,40 @@ bool is_ready(const Target &t) noexcept
 	return t.all != nullptr ? wait_check_all(*t.all) : wait_check(t.wanted, t.n);
 }
 
-// Leaves out the queues that were dropped, where the caller waits for whatever queues there are.
-void forget_dropped(Target *t) noexcept
+// Before each look for jobs, because a sleep may be long. Raises 42501 if the right on a queue that the caller named was
+// revoked. Where the caller waits for whatever queues there are, leaves out those without a right, and dropped ones.
+void check_rights(Target *t)
 {
-	if (t->n == 0 || t->named[0].name != nullptr)
-		return;
-	t->n = 0;
-	for (int i = 0; i < t->nnamed; ++i) // `named` and `wanted` have the same order
-		if (engine.queue(t->named[i].queue).generation == t->named[i].generation)
+	AcceptInvalidationMessages();
+	if (t->all != nullptr && !consumes_everywhere(*t))
+	{
+		t->all = nullptr;
+		name_all(t);
+		set_wanted(t);
+	}
+	int n = 0;
+	for (int i = 0; i < t->nnamed; ++i)
+	{
+		const Named &named = t->named[i];
+		const bool may = named.queue == kNoQueue || OidIsValid(consumer_of(*t, named.queue));
+		if (named.name == nullptr)
 		{
-			t->named[t->n] = t->named[i];
-			t->wanted[t->n++].queue = t->named[i].queue;
+			if (!may || engine.queue(named.queue).generation != named.generation)
+				continue;
+			t->wanted[n] = t->wanted[i]; // `named` and `wanted` have the same order
+			t->named[n++] = named;
 		}
-	t->nnamed = t->n;
+		else if (!may)
+			require_right(*t->db, named.queue, named.name, kConsume);
+	}
+	if (t->nnamed > 0 && t->named[0].name == nullptr)
+		t->n = t->nnamed = n;
+	InvalidateCatalogSnapshot(); // it would hold back vacuum
 }
 
 // Registers as a waiter again; true if there is already a job to claim.
 bool enter(Target &t)
 {
-	forget_dropped(&t);
 	if (t.all != nullptr)
 		wait_begin_all(*t.all);
 	else
@@ -265,9 +285,11 @@ TQ_FUNCTION(tq_wait)
 	});
 	drop_snapshots(atomic);
 	const core::Micros until = end_of_wait(timeout);
+	check_rights(&t);
 	bool found = enter(t);
 	while (!found && wait_sleep(until))
 	{
+		check_rights(&t);
 		found = is_ready(t); // before this call returns its token
 		if (!found)
 			found = enter(t);

@@ -142,6 +142,7 @@ uint16_t queue_to_change(Db &db, const char *name, uint8 right, const char *argu
 	slot = find_or_read(db, name);
 	if (slot == kNoQueue || queue_closed_here(slot))
 		no_such_queue(db, name);
+	require_right(db, slot, name, right); // during the wait, another queue may have got the name
 	const Queue &q = engine.queue(slot);
 	if (q.state == core::QueueState::creating && !q.persisted)
 		// an enqueue named the queue, and the scheduler has not written its row yet

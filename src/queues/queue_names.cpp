@@ -374,11 +374,14 @@ uint16_t name_queue(Db &db, const char *name, core::QueueState state, bool *made
 uint16_t queue_for_enqueue(Db &db, const char *name)
 {
 	const uint16_t slot = find_or_name(db, name);
-	ensure_queue_row(db, slot);
-	// From use_queue on, the slot stays with its queue. Before, it may have been given to another queue.
 	const Queue &q = engine.queue(slot);
+	const uint32 generation = q.generation;
+	ensure_queue_row(db, slot); // may wait
+	// From use_queue on, the slot stays with its queue. Before, it may have been given to another queue.
 	if (!use_queue(slot) || q.db != index_of(db) || strcmp(q.name, name) != 0)
 		no_such_queue(db, name);
+	if (q.generation != generation) // another queue of that name
+		require_right_or_create(db, slot, name, kProduce);
 	return slot;
 }
 

@@ -288,6 +288,31 @@ ask($producer, q{select tq_enqueue('fifth')});
 like(end_ask($right), qr/ERROR:  42501/, 'a role that may create queues has no right on one that another role creates');
 ask($right, 'reset role');
 
+# a right that is revoked while a session waits
+$node->safe_psql('postgres', q{create role reader; select tq_create_queue('seventh'), tq_grant('seventh', 'reader', 'consume')});
+ask($right, 'set role reader');
+for my $queues (q{'{seventh}'}, 'null')
+{
+	begin_ask($right, "call tq_wait($queues, '1 h')");
+	until_true($node, q{select waiting = 1 from tq_stats() where queue = 'seventh'});
+	begin_ask($left, q{select queue from tq_claim('seventh', wait => '1 h')});
+	until_true($node, q{select waiting = 2 from tq_stats() where queue = 'seventh'});
+	$node->safe_psql('postgres', q{select tq_revoke('seventh', 'reader', 'consume')});
+	ask($producer, q{select tq_enqueue('seventh')});
+	is(end_ask($left), 'seventh', 'a session whose right was revoked leaves the job to another one');
+	if ($queues eq 'null')
+	{
+		$node->safe_psql('postgres', qq{select pg_cancel_backend($pid_right)});
+		like(end_ask($right), qr/57014/, '... and waits on for the queues that it may consume from');
+	}
+	else
+	{
+		like(end_ask($right), qr/42501/, '... and gets an error if it has named the queue');
+	}
+	$node->safe_psql('postgres', q{select tq_complete(id, lease) from tq_running where queue = 'seventh'; select tq_grant('seventh', 'reader', 'consume')});
+}
+ask($right, 'reset role');
+
 check_journal($node);
 leave($left, $right, $holder, $producer);
 $node->stop;
