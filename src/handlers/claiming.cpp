@@ -81,7 +81,7 @@ bool claim(const WorkerContext &context, Handler *h, Attempt *a)
 
 	core::ClaimTerms terms{};
 	terms.owner = my_proc;
-	terms.worker = worker_slot(*self.db, self.name, InvalidOid);
+	terms.worker = own_slot(context);
 	terms.lease_ms = static_cast<uint32>(kLongestLease / 1000);
 	terms.default_lease_ms = terms.lease_ms;
 	terms.default_timeout_ms = static_cast<uint32>(guc::timeout);

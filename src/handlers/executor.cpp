@@ -20,6 +20,12 @@ namespace tq
 
 ExecutorSelf self;
 
+uint32_t own_slot(const WorkerContext &context) noexcept
+{
+	const uint32_t slot = worker_slot(*self.db, self.name, context.role, true);
+	return slot != core::kNil && engine.worker(slot).role == context.role ? slot : core::kNil;
+}
+
 namespace
 {
 
@@ -139,7 +145,7 @@ void serve(const WorkerContext &context)
 	bool worked = false;
 	Micros idle_since = mono_now();
 	while (!stop_requested() && !self.leaving &&
-		   !is_draining(worker_slot(*self.db, self.name, InvalidOid)))
+		   !is_draining(own_slot(context)))
 	{
 		if (!read_again(context))
 			return;
@@ -180,7 +186,7 @@ void run_executor(const WorkerContext &context)
 	tidy_session(context.role);
 	set_latch_of_scheduler(context.database);
 	serve(context);
-	forget_worker(worker_slot(*self.db, self.name, InvalidOid)); // the next has another name
+	forget_worker(own_slot(context)); // the next has another name
 }
 
 } // namespace tq

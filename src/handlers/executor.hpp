@@ -38,4 +38,8 @@ struct ExecutorSelf
 };
 extern ExecutorSelf self;
 
+// This executor's slot in the table of workers. kNil if another role uses the name, so that no other role can drain the
+// executor, or if there is no slot for it.
+uint32_t own_slot(const WorkerContext &context) noexcept;
+
 } // namespace tq

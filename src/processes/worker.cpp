@@ -72,6 +72,7 @@ constexpr Setting kSettings[] = {
 	{"DateStyle", "ISO, MDY"},
 	{"IntervalStyle", "postgres"},
 	{"standard_conforming_strings", "on"},
+	{"exit_on_error", "off"}, // errors are caught, so they must stay errors
 	// never destroy data without being asked
 	{"zero_damaged_pages", "off"},
 	{"role", "none"}, // ALTER DATABASE SET
@@ -89,6 +90,7 @@ constexpr Setting kExecutorSettings[] = {
 	{"default_transaction_read_only", "off"},
 	{"default_transaction_deferrable", "off"},
 	{"zero_damaged_pages", "off"},
+	{"exit_on_error", "off"},
 };
 
 template <size_t N>

@@ -118,6 +118,16 @@ becomes(enqueue('a'), 'succeeded') for 1 .. 2;
 is(sql(q{select distinct session || ' ' || who || ' ' || role || ' ' || setting || ' ' || coalesce(temp, '-') || ' ' || prepared || ' ' || locks || ' '
 	|| after from who}),
 	'alice alice none 4MB - 0 0 alice', 'H9: a handler runs in a session of its role, and finds nothing of the one before; RESET ROLE leads to its role');
+sql(<<'SQL');
+alter role bob set exit_on_error = on;
+select tq_create_queue('exits'), tq_grant('exits', 'bob', 'manage', 'consume');
+set role bob;
+create function raises(job tq_job) returns void language plpgsql as $$begin raise exception 'on purpose'; end$$;
+select tq_handle('exits', null, 'raises(tq_job)'::regprocedure);
+SQL
+is(becomes(my $raised = enqueue('exits', 'max_attempts => 1'), 'dead'), 'dead', 'with exit_on_error a handler fails');
+is(sql("select error from tq_get($raised)"), 'on purpose', '... with its error');
+sql(q{alter role bob reset exit_on_error; select tq_unhandle('exits', null)});
 my $job = enqueue('b', 'max_attempts => 1');
 becomes($job, 'dead');
 is(sql("select reason || ' ' || (detail->>'sqlstate') from tq_history($job) where event = 'dead'"), 'permission denied for table secret 42501',
@@ -259,6 +269,9 @@ enqueue('long');
 until_true($node, "select count(*) = 1 $executors and query ~ 'slow'");
 enqueue('longer');
 until_true($node, "select count(*) = 2 $executors and query ~ 'slow'");
+my $executor = sql("select 'executor ' || min(pid) $executors and query ~ 'slow'");
+is(error_as('bob', "select count(*) from tq_claim('b', worker => '$executor')"), 'none', 'another role claims in the name of an executor');
+like(error_as('bob', "select tq_drain('$executor')"), qr/42501/, '... and cannot drain it');
 $job = enqueue('a');
 is(becomes($job, 'succeeded'), 'succeeded', 'and if all executors have long jobs of one role');
 is(sql(q{select string_agg(attempt - (state = 'running')::int || ' ' || (select count(*) from tq_history(id) where reason = 'the executor was stopped'), ', ' order by id)
