@@ -137,7 +137,10 @@ const Rights &look_up(const Db &db, Oid user, const int32 *queue_id)
 		return memory.remembered[memory.last = slot];
 	const bool stands = slot >= 0 && memory.remembered[slot].version == memory.version;
 	if (slot < 0)
-		slot = memory.next_victim++ % static_cast<int>(lengthof(memory.remembered));
+	{
+		slot = memory.next_victim;
+		memory.next_victim = (slot + 1) % static_cast<int>(lengthof(memory.remembered));
+	}
 	register_once();
 	Rights &r = memory.remembered[slot];
 	r.user = InvalidOid; // invalid if the code below raises an error
@@ -363,6 +366,14 @@ int32 number_to_manage(Db &db, const char *name)
 	const uint16_t slot = queue_with_right(db, name, kManage);
 	ensure_queue_row(db, slot);
 	return engine.queue(slot).id;
+}
+
+void lock_queue_row(const Db &db, int32 queue_id)
+{
+	const Oid types[] = {INT4OID};
+	const Datum values[] = {Int32GetDatum(queue_id)};
+	static_cast<void>(
+		pg::sql_as_owner(db.extension, "SELECT FROM tq.queue WHERE id = $1 FOR KEY SHARE", {types, values}));
 }
 
 void require_right_everywhere(const Db &db, const char *what, uint8 any_of)

@@ -144,7 +144,11 @@ uint16_t queue_with_right(Db &db, const char *name, uint8 any_of);
 // queues that this transaction is creating.
 int32 number_to_manage(Db &db, const char *name);
 
-// The same for a function that concerns all queues; `what` names it.
+// Locks the row of a queue to the end of the transaction, before rows that refer to it are deleted. finish_drops skips
+// a queue whose row is locked, but would wait for these. Does nothing for kAllQueues.
+void lock_queue_row(const Db &db, int32 queue_id);
+
+// Raises 42501 unless the current user has one of these rights on all queues; `what` names the function or view.
 void require_right_everywhere(const Db &db, const char *what, uint8 any_of);
 
 // Raises unless the current user owns the extension or is a superuser, and tq.testing is on. For functions that tests

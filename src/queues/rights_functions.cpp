@@ -79,6 +79,7 @@ void write(const Db &db, const char *action, const Grant &g, const char *sql)
 {
 	const Oid types[] = {INT4OID, OIDOID, TEXTARRAYOID};
 	const Datum values[] = {Int32GetDatum(g.queue_id), ObjectIdGetDatum(g.role), g.privileges};
+	lock_queue_row(db, g.queue_id);
 	begin_grants_of(g.queue_id);
 	pg::sql_as_owner(db.extension, sql, {types, values});
 	end_grants_of();

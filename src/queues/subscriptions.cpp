@@ -108,6 +108,7 @@ TQ_FUNCTION(tq_unsubscribe)
 	const Target t = parse(fcinfo);
 	const Oid types[] = {INT4OID, TEXTOID};
 	const Datum values[] = {Int32GetDatum(t.queue_id), CStringGetTextDatum(t.url)};
+	lock_queue_row(*t.db, t.queue_id);
 	if (pg::sql_as_owner(t.db->extension, "DELETE FROM tq.subscription WHERE queue_id = $1 AND url = $2",
 						 {types, values}) == 0)
 		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),

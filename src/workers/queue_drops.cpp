@@ -93,11 +93,14 @@ bool finish_drops(const WorkerContext &context, Db &db)
 {
 	if (db.reload.load())
 		return true;
-	for (uint32 i = 0; i < engine.limits().queues; ++i)
+	static uint32 next = 0; // slot at which the next call begins: a queue whose removal fails must not block the others
+	const uint32 n = engine.limits().queues, first = next;
+	for (uint32 i = 0; i < n; ++i)
 	{
-		const auto slot = static_cast<uint16_t>(i);
+		const auto slot = static_cast<uint16_t>((first + i) % n);
 		if (!is_removable(db, slot))
 			continue;
+		next = (slot + 1U) % n; // before the work, which may raise an error
 		const int32 id = engine.queue(slot).id;
 		TQ_WAIT_POINT("drop-queue-before-row");
 		if (!begin_work(context, "tq: dropping a queue"))
