@@ -219,7 +219,7 @@ Datum result_of(FunctionCallInfo fcinfo, const Change &c)
 }
 
 // Without the payload that is searched for, which may be secret.
-void record(const Db &db, const Change &c, const char *reason)
+void record(const Db &db, const Change &c, int32 queue_id, const char *reason)
 {
 	const JobFilter &f = c.filter;
 	Facts facts;
@@ -228,12 +228,15 @@ void record(const Db &db, const Change &c, const char *reason)
 	facts.add_time("created_from", f.created_from).add_time("created_to", f.created_to);
 	facts.add("search", f.search != nullptr).add("error", f.error).add("reason", reason);
 	facts.add("with_children", c.with_children).add("jobs", c.changed);
-	record_action(db, c.action, f.queue != nullptr ? engine.queue(find_queue(db, f.queue)).id : kAllQueues, 0, facts);
+	record_action(db, c.action, queue_id, 0, facts);
 }
 
 Datum change_many(FunctionCallInfo fcinfo, Change *c, const JobRequest &request)
 {
 	Db &db = loaded_database(fcinfo);
+	const char *name = c->filter.queue;
+	// read first: the queue may be dropped during the search
+	const int32 queue_id = name != nullptr ? engine.queue(queue_with_right(db, name, kOperate)).id : kAllQueues;
 	find_jobs(db, c);
 	if (c->dry_run)
 		c->changed = c->jobs.n;
@@ -242,7 +245,7 @@ Datum change_many(FunctionCallInfo fcinfo, Change *c, const JobRequest &request)
 	else
 		change_each(db, c, request);
 	if (!c->dry_run)
-		record(db, *c, request.reason);
+		record(db, *c, queue_id, request.reason);
 	return result_of(fcinfo, *c);
 }
 

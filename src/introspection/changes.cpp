@@ -251,9 +251,12 @@ void put_page(const Db &db, const pg::RowSet &rows, const ChangePage &p, const c
 	StringInfoData cursor;
 	initStringInfo(&cursor);
 	int set_length = 0;
+	const MemoryContext each = AllocSetContextCreate(CurrentMemoryContext, "tq row", ALLOCSET_DEFAULT_SIZES);
+	const MemoryContext old = MemoryContextSwitchTo(each);
 	for (int64 i = 0; i < p.rows.n; ++i)
 	{
 		CHECK_FOR_INTERRUPTS();
+		MemoryContextReset(each);
 		const ChangeRow &row = p.rows[i];
 		const bool last = i + 1 < p.rows.n ? p.rows[i + 1].xid != row.xid : !p.more;
 		if (last || i == 0 || row.xid != p.rows[i - 1].xid)
@@ -277,6 +280,8 @@ void put_page(const Db &db, const pg::RowSet &rows, const ChangePage &p, const c
 		r.add_text(cursor.data);
 		rows.put(r);
 	}
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(each);
 }
 
 // The only row of an empty page.

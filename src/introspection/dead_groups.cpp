@@ -111,6 +111,7 @@ TQ_FUNCTION(tq_dead_groups)
 	s.ended = bit_of(journal::FoldState::dead) | bit_of(journal::FoldState::buried);
 	const pg::Array<SegmentView> segments = view_segments(db);
 	pg::Array<Letter> letters;
+	const MemoryContext each = AllocSetContextCreate(CurrentMemoryContext, "tq row", ALLOCSET_DEFAULT_SIZES);
 	int64 looked_at = 0;
 	bool complete = true; // false at the first job or segment that a limit leaves out
 	for (int64 n = segments.n; n-- > 0 && complete;)
@@ -130,8 +131,16 @@ TQ_FUNCTION(tq_dead_groups)
 			Letter letter;
 			CHECK_FOR_INTERRUPTS();
 			complete = letters.n < most;
-			if (complete && read_letter(segment.tables, s.ids[i], readable, snapshot, &letter))
+			const MemoryContext old = MemoryContextSwitchTo(each);
+			const bool found = complete && read_letter(segment.tables, s.ids[i], readable, snapshot, &letter);
+			MemoryContextSwitchTo(old);
+			if (found)
+			{
+				letter.kind = letter.kind != nullptr ? pstrdup(letter.kind) : nullptr;
+				letter.error = letter.error != nullptr ? pstrdup(letter.error) : nullptr;
 				letters.append(CurrentMemoryContext, letter);
+			}
+			MemoryContextReset(each);
 		}
 		UnregisterSnapshot(snapshot);
 	}

@@ -34,7 +34,7 @@ TQ_FUNCTION(tq_enqueued)
 							PointerGetDatum(payload)};
 	const char nulls[] = {' ', kind != nullptr ? ' ' : 'n', payload != nullptr ? ' ' : 'n', '\0'};
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
-	// The limit bounds the cost, whatever the history.
+	// Reads 10000 jobs at most, but locks every segment to the end of the transaction (an exception to H24): for tests.
 	pg::sql(
 		"SELECT count(DISTINCT j.id) AS n FROM (SELECT id, queue_id, kind, payload FROM tq.job ORDER BY id DESC LIMIT "
 		"10000) j"

@@ -53,6 +53,8 @@ core::Micros policy_delay(Db &db, const core::Entry &e)
 void check_rights(Db &db, Finish *list, int n)
 {
 	for (int i = 0; i < n; ++i)
+	{
+		CHECK_FOR_INTERRUPTS();
 		switch (access_to_job(db, list[i].id, kConsume))
 		{
 			case Access::denied:
@@ -63,6 +65,7 @@ void check_rights(Db &db, Finish *list, int n)
 			default:
 				break;
 		}
+	}
 }
 
 // Marks the jobs with a live lease, then appends their events.
@@ -79,6 +82,7 @@ void finish(Db &db, Finish *list, int n)
 	bool followed = false;
 	for (int i = 0; i < n; ++i)
 	{
+		CHECK_FOR_INTERRUPTS();
 		Finish &f = list[i];
 		Op op;
 		core::Entry e;
@@ -185,6 +189,7 @@ Datum finish_many(FunctionCallInfo fcinfo, Db &db, Finish *list, int n)
 	finish(db, list, n);
 	for (int i = 0; i < n; ++i)
 	{
+		CHECK_FOR_INTERRUPTS();
 		const char *status = "ok";
 		if (list[i].marked == Marked::not_found)
 			status = !list[i].unseen && job_exists(db, list[i].id) ? "lost" : "not_found";

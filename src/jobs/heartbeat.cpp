@@ -278,6 +278,7 @@ TQ_FUNCTION(tq_heartbeat_many)
 	const core::Micros wall = wall_now(), mono = mono_now();
 	for (int i = 0; i < n; ++i)
 	{
+		CHECK_FOR_INTERRUPTS();
 		beat.id = DatumGetInt64(ids[i]);
 		beat.lease = DatumGetInt64(leases[i]);
 		Answer answer;

@@ -15,6 +15,8 @@ bool find_in_journal(const Db &db, JobId id, int32 *queue_id)
 {
 	if (op_count() > 0 || has_bulks())
 		CommandCounterIncrement();
+	const MemoryContext row_context = AllocSetContextCreate(CurrentMemoryContext, "tq row", ALLOCSET_SMALL_SIZES);
+	const MemoryContext old = MemoryContextSwitchTo(row_context);
 	journal::JobRow row;
 	const bool found = find_in_segments(db, id, latest_snapshot, [&](const journal::Segment &tables, Snapshot s) {
 		ItemPointerData tid;
@@ -22,6 +24,8 @@ bool find_in_journal(const Db &db, JobId id, int32 *queue_id)
 	});
 	if (found)
 		*queue_id = row.queue_id;
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(row_context); // a caller may ask for a million jobs
 	return found;
 }
 

@@ -251,7 +251,9 @@ void raise_busy(JobId id)
 
 bool job_exists(Db &db, JobId id)
 {
-	return find_in_segments(db, id, [id](const journal::Segment &tables, int) {
+	const MemoryContext row_context = AllocSetContextCreate(CurrentMemoryContext, "tq row", ALLOCSET_SMALL_SIZES);
+	const MemoryContext old = MemoryContextSwitchTo(row_context);
+	const bool exists = find_in_segments(db, id, [id](const journal::Segment &tables, int) {
 		journal::JobRow row;
 		ItemPointerData tid;
 		Snapshot s = RegisterSnapshot(GetLatestSnapshot());
@@ -259,6 +261,9 @@ bool job_exists(Db &db, JobId id)
 		UnregisterSnapshot(s);
 		return found;
 	});
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(row_context); // a caller may ask for a million jobs
+	return exists;
 }
 
 void raise_unmarked(Db &db, Marked marked, JobId id, LeaseNo lease)

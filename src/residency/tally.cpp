@@ -111,6 +111,8 @@ void remember_must(Tally &t, JobId id)
 
 // Jobs that have expired on disk are read in, for the scheduler to end. No watermark brings them while their queue is
 // paused, or others come first. At most this many at a time, because they need memory.
+// Jobs that wait for parents and are looked at for orphans in one audit (8 bytes each).
+constexpr int64 kMostWaiting = 1000000;
 constexpr int kMostOverdue = 10000;
 
 void look_for_expiry(Tally &t, const journal::Candidate &c, const journal::Fold &fold)
@@ -150,7 +152,7 @@ void tally_job(const journal::Candidate &c, const journal::Fold &fold, const jou
 	++t.result.unfinished;
 	++t.lanes[t.lane];
 	t.blocked[t.lane] += blocked;
-	if (blocked)
+	if (blocked && t.waiting.n < kMostWaiting)
 		t.waiting.append(t.context, c.id);
 	++t.segment_live;
 	if (!t.first)
