@@ -194,7 +194,10 @@ void record_parent(Db &db, JobId id)
 // Reads a parent in a separate context, because the data may be large, and there may be many parents.
 void look_at_parent(Db &db, JobId id)
 {
-	static MemoryContext one = AllocSetContextCreate(TopMemoryContext, "tq parent", ALLOCSET_DEFAULT_SIZES);
+	static MemoryContext one = nullptr;
+	if (one == nullptr)
+		one = AllocSetContextCreate(TopMemoryContext, "tq parent", ALLOCSET_DEFAULT_SIZES);
+	MemoryContextReset(one); // an error may have left data
 	MemoryContext old = MemoryContextSwitchTo(one);
 	record_parent(db, id);
 	MemoryContextSwitchTo(old);

@@ -44,7 +44,7 @@ void make_list(ScheduleList *list)
 	fresh.by_name = table(&fresh, "tq schedules", core::kNameMax, sizeof(Planned), HASH_STRINGS);
 	fresh.lanes_by_key =
 		table(&fresh, "tq lanes of schedules", sizeof(ScheduleLane::Key), sizeof(ScheduleLane), HASH_BLOBS);
-	fresh.owners_by_oid = table(&fresh, "tq owners of schedules", sizeof(Oid), sizeof(Owner), HASH_BLOBS);
+	fresh.owners_by_oid = table(&fresh, "tq owners of schedules", sizeof(Oid), sizeof(ScheduleOwner), HASH_BLOBS);
 	*list = fresh;
 	for (dlist_head *head : {&list->all, &list->lanes, &list->due, &list->taken, &list->prune})
 		dlist_init(head);
@@ -66,10 +66,10 @@ void join_lane(ScheduleList *list, Planned *p, Oid role, const char *queue)
 	if (p->lane != nullptr && memcmp(&p->lane->key, &key, sizeof(key)) == 0)
 		return;
 	bool found = false;
-	auto *owner = static_cast<Owner *>(hash_search(list->owners_by_oid, &role, HASH_ENTER, &found));
+	auto *owner = static_cast<ScheduleOwner *>(hash_search(list->owners_by_oid, &role, HASH_ENTER, &found));
 	if (!found)
 	{
-		*owner = Owner{};
+		*owner = ScheduleOwner{};
 		owner->role = role;
 		dlist_init(&owner->due_lanes);
 	}
@@ -94,7 +94,7 @@ void leave_lane(ScheduleList *list, Planned *p) noexcept
 	p->lane = nullptr;
 	if (lane == nullptr || --lane->n > 0)
 		return;
-	Owner *owner = lane->owner;
+	ScheduleOwner *owner = lane->owner;
 	if (lane->due)
 		dlist_delete(&lane->in_due);
 	dlist_delete(&lane->in_lanes);
@@ -185,7 +185,7 @@ Planned *first_turn(ScheduleList *list, Micros now) noexcept
 {
 	while (list->context != nullptr && !dlist_is_empty(&list->due))
 	{
-		auto *owner = holder<Owner>(list->due.head.next, offsetof(Owner, in_due));
+		auto *owner = holder<ScheduleOwner>(list->due.head.next, offsetof(ScheduleOwner, in_due));
 		if (dlist_is_empty(&owner->due_lanes))
 		{
 			dlist_delete(&owner->in_due);

@@ -8,7 +8,7 @@
 namespace tq
 {
 
-struct Owner
+struct ScheduleOwner
 {
 	Oid role; // key
 	bool due;
@@ -25,7 +25,7 @@ struct ScheduleLane
 		Oid role;
 		char queue[core::kNameMax];
 	} key;
-	Owner *owner;
+	ScheduleOwner *owner;
 	pairingheap waiting; // by turn
 	int n;
 	bool due;

@@ -27,6 +27,7 @@ enum class DbStatus : uint8_t
 struct WorkerJob
 {
 	core::Micros due;  // earliest time of the next start; steady_now
+	core::Micros tried; // the last try of a start; steady_now
 	int backoff_ms;	   // the last pause after a failure, 0 = none
 	uint32 generation; // of the start that `handle` belongs to
 	BackgroundWorkerHandle *handle;

@@ -116,6 +116,8 @@ bool launch(Known *known, Kind kind, int number = 0, Oid role = InvalidOid)
 	bool waited = kind != Kind::executor && slot >= 0 && view(slot).workers[static_cast<int>(kind)].waits_since != 0;
 	Assignment assignment = {known->database, generation, slot, kind, number, role, waited};
 
+	job.tried = steady_now();
+
 	if (generation == 0)
 	{
 		job.due = in_ms(retry_ms());
@@ -165,21 +167,21 @@ bool is_young(const WorkerView &worker, core::Micros now) noexcept
 		   now - worker.since < kStartPatienceMs * core::Micros{1000};
 }
 
-// The database whose scheduler is missing for the longest time. It only picks: a transaction must not begin or end
-// during a scan of the hash table.
+// The due database whose scheduler start was tried least recently, so that requests for one do not delay the others. It
+// only picks: a transaction must not begin or end during a scan of the hash table.
 Known *pick_next(Overview *overview)
 {
 	core::Micros now = steady_now();
 	Known *next = nullptr;
 
 	for_each_known([&](Known *known) {
-		core::Micros due = known->jobs[static_cast<int>(Kind::scheduler)].due;
+		const WorkerJob &job = job_of(known, Kind::scheduler);
 
 		if (!may_run(known) || worker_present(known->database, Kind::scheduler))
 			return;
-		if (due > now)
-			overview->next = Min(overview->next, due);
-		else if (next == nullptr || due < next->jobs[static_cast<int>(Kind::scheduler)].due)
+		if (job.due > now)
+			overview->next = Min(overview->next, job.due);
+		else if (next == nullptr || job.tried < job_of(next, Kind::scheduler).tried)
 			next = known;
 	});
 	return next;
