@@ -138,7 +138,7 @@ void publish_claim(const Op &op) noexcept
 					x.mark = Verb::none;
 					x.aborts = 0;
 					x.flags &= static_cast<uint16_t>(~(core::kJournalFirst | core::kFlushed));
-					core::Engine::start_lease(x);
+					engine.start_lease(x);
 				});
 		}
 		else if (e.mark == Verb::lose)
@@ -291,7 +291,7 @@ void set_state(Entry &x, const Op &op) noexcept
 		x.aborts = 0; // if this transaction claimed the job, the claim is committed
 		x.flags |= core::kHasCheckpoint | core::kLogged; // the checkpoint's event also records the claim
 		x.flags &= static_cast<uint16_t>(~(core::kJournalFirst | core::kFlushed));
-		core::Engine::start_lease(x);
+		engine.start_lease(x);
 		return;
 	}
 	x.lease = 0;

@@ -109,6 +109,7 @@ pg_noinline void on_prepare() noexcept
 	end_enqueue_charges();
 	leave_queues();
 	leave_lanes(false);
+	abort_queue_changes(); // none is left, but their memory goes with the transaction
 	forget();
 }
 

@@ -55,7 +55,7 @@ void undo_claim(Db &db, const Op &op) noexcept
 	unlock_queue(op.queue);
 }
 
-void undo_change(const Op &op) noexcept
+void undo_change(Db &db, const Op &op) noexcept
 {
 	Queue &q = engine.queue(op.queue);
 	lock_queue(op.queue);
@@ -64,7 +64,14 @@ void undo_change(const Op &op) noexcept
 	{
 		if (op.stale)
 		{
-			// Memory and journal disagree about this job: the journal is read again.
+			// Memory and journal disagree about this job, so the journal is read again. A lane is read from its watermark
+			// on, by the priority of the row. That of an override may be lower, so a count finds the job.
+			if (e.has(core::kOverride))
+			{
+				db.reload.store(true);
+				wake_scheduler(db);
+			}
+			engine.note_on_disk(q, e);
 			engine.lower_job_watermark(q, engine.lane(e.lane), nullptr, e.group, e.row_key());
 			engine.lower_timer_watermark(q.db, wall_now());
 			engine.drop(q, op.ref, my_proc);
@@ -117,7 +124,7 @@ void undo(Db &db, const Op &op) noexcept
 			break;
 		default:
 			if (!is_cancel_request(op)) // a cancel request has only taken a step, which stays unused
-				undo_change(op);
+				undo_change(db, op);
 	}
 }
 

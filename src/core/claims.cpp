@@ -68,8 +68,11 @@ bool Engine::claim_own(Queue &q, Ref r, const ClaimTerms &t) noexcept
 		return false;
 	if (own.group != kNil)
 	{
-		const Block block = blocked(q, groups_[own.group]);
-		if (block == Block::paused || block == Block::running || block == Block::rate)
+		const Group &g = groups_[own.group];
+		const Block block = blocked(q, g); // the first reason: `held` and `disk` do not matter here, but hide the rate
+		const Rate &rate = group_rate(q, g);
+		if (block == Block::paused || block == Block::running ||
+			(rate.limits() && !g.bucket.open(rate, platform_.mono())))
 			return false;
 	}
 	if (!start(q, r, t))

@@ -234,10 +234,14 @@ class Engine : public Region
 	// The same for a committing entry of the owner's transaction, whatever precedes it. Its lease does not run before
 	// start_lease(), at the commit. False if the queue, its kind or group is paused or at a limit.
 	bool claim_own(Queue &q, Ref r, const ClaimTerms &terms) noexcept;
-	static void start_lease(Entry &e) noexcept
+	// Begins the lease of an own job. An attempt's time limit counts from the claim.
+	void start_lease(Entry &e) const noexcept
 	{
-		if (e.state == State::running && e.timer == kNever)
-			e.timer = e.has(kHardTimeout) ? std::min(e.deadline, e.hard_deadline) : e.deadline;
+		if (e.state != State::running || e.timer != kNever)
+			return;
+		if (e.deadline != 0) // 0: revoked
+			e.deadline = std::max(e.deadline, platform_.mono() + static_cast<Micros>(e.lease_ms) * 1000);
+		e.timer = e.has(kHardTimeout) ? std::min(e.deadline, e.hard_deadline) : e.deadline;
 	}
 	// Applies the row's own lease and attempt lengths (0: unchanged) to a job just claimed, counted from `mono`.
 	void set_limits(Queue &q, Ref r, uint32_t lease_ms, Micros timeout, Micros mono) noexcept;

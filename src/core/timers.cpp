@@ -81,7 +81,9 @@ int Engine::fire_due(Queue &q, Micros wall, int max, Doom *doom) noexcept
 		++n;
 		const Entry &due = entries_[r];
 		const int own = std::min<int>(due.max_attempts, UINT8_MAX); // takes precedence
-		if (doom != nullptr && (due.aborts >= (own != 0 ? own : doom->aborts) || due.has(kCancelAsked)))
+		// claims that cause no pause doom no job, for instance one that was rescheduled
+		const bool aborted = abort_pause(due.aborts) != 0 && due.aborts >= (own != 0 ? own : doom->aborts);
+		if (doom != nullptr && (aborted || due.has(kCancelAsked)))
 		{
 			const int found = doom->n++;
 			if (doom->out == nullptr)

@@ -50,7 +50,8 @@ void Engine::unwatch(uint32_t row, uint32_t proc) noexcept
 
 void Engine::wake_watchers(uint32_t row, bool clear) noexcept
 {
-	for (uint32_t word = 0; word < watch_words() && bits(row)->load() > 0; ++word)
+	// `clear` takes all words: a process sets its bit before it counts it, so the count may be 0 too early
+	for (uint32_t word = 0; word < watch_words() && (clear || bits(row)->load() > 0); ++word)
 	{
 		std::atomic<uint64_t> &these = bits(row)[1 + word];
 		const uint64_t found = clear ? these.exchange(0) : these.load();

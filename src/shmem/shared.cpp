@@ -89,7 +89,12 @@ void want_refill(uint32_t d) noexcept
 }
 
 void wake(uint32_t d) noexcept { wake_scheduler(own.dbs[d]); }
-JobId next_id(uint32_t d) noexcept { return own.dbs[d].next_id.load(std::memory_order_relaxed); }
+
+// Draws may raise Db::next_id beyond the block.
+JobId next_id(uint32_t d) noexcept
+{
+	return std::min(own.dbs[d].next_id.load(std::memory_order_relaxed), own.dbs[d].id_limit.load());
+}
 
 } // namespace
 

@@ -78,6 +78,7 @@ struct SegmentSlot
 			count->store(0);
 		ended.store(kAnyEnd);
 		damaged.store(false);
+		skipped.store(false);
 	}
 };
 static_assert(sizeof(SegmentSlot) == 2 * core::kCacheLine);

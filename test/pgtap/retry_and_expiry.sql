@@ -183,5 +183,15 @@ INSERT INTO ends VALUES (6, tq_enqueue('nothing said'), NULL);
 SELECT is(round(extract(epoch FROM g.expires_at - g.enqueued_at) / 600)::int, (extract(epoch FROM expected::interval) / 600)::int, 'expires_in, case ' || n)
 	FROM ends e, tq_get(e.id) g ORDER BY n;
 
+-- ---- claims that were rolled back
+
+SELECT tq_create_queue('undone');
+SELECT tq_enqueue('undone', max_attempts => 1) AS undone \gset
+BEGIN;
+SELECT is((SELECT id FROM tq_claim('undone')), :undone::bigint, 'a claim');
+ROLLBACK;
+SELECT tq_reschedule(:undone, tq_now() + interval '50 ms');
+SELECT is((SELECT attempt FROM tq_claim('undone', wait => '3 min')), 1, 'that was rolled back does not use up the only attempt of a job that is rescheduled');
+
 SELECT is((SELECT string_agg(item, ', ') FROM tq_check() WHERE expected <> found), NULL, 'memory and journal agree');
 SELECT * FROM finish();

@@ -7,6 +7,7 @@ SELECT * FROM no_plan();
 
 SELECT tq_create_queue('work');
 CREATE ROLE t_user;
+CREATE FUNCTION clock(wall bigint, mono bigint) RETURNS void LANGUAGE c STRICT AS '$libdir/tq', 'tq_test_clock';
 
 -- ---- claims of jobs that the same transaction has enqueued
 
@@ -85,6 +86,27 @@ SELECT tq_enqueue('work', kind => 'p');
 SELECT is((SELECT count(*)::int FROM tq_claim('work', 3)), 0, 'a pause holds');
 ROLLBACK;
 SELECT tq_resume('work', 'p');
+SELECT tq_create_queue('rated', '{"group_rate": "1/h", "group_max_running": 1}');
+SELECT tq_enqueue('rated', group_key => 'g') AS held \gset
+SELECT tq_fail(id, lease, 'x', retry_in => '1 h') FROM tq_claim('rated');
+BEGIN;
+SET LOCAL tq.claim_own = on;
+SELECT tq_enqueue('rated', group_key => 'g');
+SELECT is((SELECT count(*)::int FROM tq_claim('rated')), 0, 'the rate of a group holds, also if an earlier job blocks it');
+ROLLBACK;
+SELECT tq_cancel(:held);
+SELECT tq_purge('rated', 'all');
+
+-- a transaction that takes longer than the lease
+BEGIN;
+SET LOCAL tq.claim_own = on;
+SELECT tq_enqueue('work', kind => 'slow');
+SELECT id AS slow, lease AS slow_lease FROM tq_claim('work', lease_for => '10 s', kinds => '{slow}') \gset
+SELECT clock(60000000, 60000000);
+COMMIT;
+SELECT is((SELECT count(*)::int FROM tq_running WHERE id = :slow AND lease_expires_at > tq_now()), 1, 'the lease begins at the commit');
+SELECT is(tq_complete(:slow, :slow_lease), 'succeeded', '... of a transaction that took longer');
+SELECT clock(0, 0);
 SELECT is((SELECT sum(abs(expected - found)) FROM tq_check() WHERE expected >= 0), 0::numeric, 'memory agrees with the journal');
 
 -- ---- tq_enqueued

@@ -149,6 +149,19 @@ $node->safe_psql('postgres', 'drop database last');
 leave($session);
 $session = session($node);
 
+# what was rolled back to a savepoint leaves nothing behind in the session that prepares
+$node->safe_psql('postgres', q{select tq_create_queue('prepared')});
+$session->query_safe('begin');
+$session->query_safe('savepoint s');
+$session->query_safe(q{select tq_pause('prepared')});
+$session->query_safe('rollback to s');
+$session->query_safe(q{prepare transaction 'undone'});
+$session->query_safe(q{commit prepared 'undone'});
+$session->query_safe(q{begin; select tq_enqueue('prepared') from generate_series(1, 100)});
+$session->query_safe(q{select tq_alter_queue('prepared', jsonb_build_object('priority', k)) from generate_series(1, 40) k; commit});
+is($node->safe_psql('postgres', q{select settings ->> 'priority', (select count(*) from tq_claim('prepared', 100)) from tq_queues where queue = 'prepared'}),
+	'40|100', 'PREPARE after a savepoint that used tq');
+
 #
 # DDL on databases
 #
