@@ -1,11 +1,11 @@
 #include "commit/publish.hpp"
 
-#include "guc.hpp"
 #include "core/placement.hpp"
 #include "dependencies/awaited.hpp"
 #include "queues/enqueue_limits.hpp"
 #include "queues/policy.hpp"
 #include "residency/committing.hpp"
+#include "residency/loader.hpp"
 #include "shmem/waiting.hpp"
 #include "transaction/bulks.hpp"
 
@@ -56,16 +56,6 @@ void count_notify_events(Queue &q, int64 enqueued, int finished, bool dead) noex
 	q.unsent.finished += static_cast<uint32>(finished);
 	q.unsent.dead += dead;
 	engine.mark_notify(q);
-}
-
-// The limits that decide whether a published job stays in memory: it does if it is due soon, or if no job on disk
-// precedes it.
-core::Vouched vouched_at(const Db &db, const Lane &l, Micros now) noexcept
-{
-	return {.lane = l.watermark,
-			.tail = l.tail,
-			.timers = engine.db(index_of(db)).timer_watermark.load(),
-			.horizon = now + guc::timer_horizon * core::kSecond};
 }
 
 void count_blocked(Lane &l, int64 by, Counting counting) noexcept

@@ -142,10 +142,8 @@ void Engine::set_limits(Queue &q, Ref r, uint32_t lease_ms, Micros timeout, Micr
 
 MarkResult Engine::mark(Queue &q, Ref r, uint32_t owner, Verb verb, State pending) noexcept
 {
-	Entry &e = entries_[r];
-	if (e.state == State::placeholder || e.state == State::committing)
-		return MarkResult::busy;
-	if (e.mark != Verb::none && e.owner != owner)
+	const Entry &e = entries_[r];
+	if (e.state == State::placeholder || e.state == State::committing || marked_by_other(e, owner))
 		return MarkResult::busy;
 	set_mark(q, r, owner, verb, pending);
 	return MarkResult::ok;

@@ -20,10 +20,6 @@ void store_next(Entry &e, Ref to) noexcept
 	std::atomic_ref<Ref>(e.hash_next).store(to, std::memory_order_relaxed);
 }
 
-uint16_t load_home(const Entry &e) noexcept
-{
-	return std::atomic_ref<uint16_t>(const_cast<Entry &>(e).home).load(std::memory_order_acquire);
-}
 void store_home(Entry &e, uint16_t to) noexcept
 {
 	std::atomic_ref<uint16_t>(e.home).store(to, std::memory_order_release);
@@ -105,12 +101,12 @@ Ref Engine::find(uint16_t db, JobId id, uint16_t *queue) const noexcept
 bool Engine::is(const Queue &q, Ref r, JobId id) const noexcept
 {
 	const Entry &e = entries_[r];
-	return load_home(e) == index_of(q) + 1 && e.id == id;
+	return home_of(e) == index_of(q) + 1 && e.id == id;
 }
 
 bool Engine::is(Ref r, uint16_t db, JobId id) const noexcept
 {
-	const uint16_t home = load_home(entries_[r]);
+	const uint16_t home = home_of(entries_[r]);
 	return home != 0 && queues_[home - 1].db == db && entries_[r].id == id;
 }
 

@@ -251,7 +251,8 @@ class Engine : public Region
 	void unlist_claim(Queue &q, Entry &e) noexcept;
 
 	// --- marks
-	// Marks an entry for a verb of an open transaction. `pending` is its state after commit.
+	// Marks an entry for a verb of an open transaction. `pending` is its state after commit. Tests and models call it;
+	// src/jobs/verbs.cpp makes more checks, and shares marked_by_other() with it.
 	MarkResult mark(Queue &q, Ref r, uint32_t owner, Verb verb, State pending) noexcept;
 	// The same without a check.
 	void set_mark(Queue &q, Ref r, uint32_t owner, Verb verb, State pending) noexcept

@@ -48,7 +48,7 @@ Ref Engine::group_for(Queue &q, const char *key, bool make, bool must) noexcept
 				return kNil;
 		}
 	} while (!shared_->free_groups.compare_exchange_weak(
-		now, ((now >> 32) + 1) << 32 | std::atomic_ref<Ref>(groups_[g].hash_next).load(std::memory_order_relaxed),
+		now, tagged((now >> 32) + 1, std::atomic_ref<Ref>(groups_[g].hash_next).load(std::memory_order_relaxed)),
 		std::memory_order_acquire));
 	Group &n = groups_[g];
 	const size_t length = std::min(std::strlen(key), kGroupMax - 1);
@@ -125,7 +125,7 @@ void Engine::free_group(Queue &q, Ref g) noexcept
 	uint64_t now = shared_->free_groups.load(std::memory_order_relaxed);
 	do
 		std::atomic_ref<Ref>(x.hash_next).store(static_cast<Ref>(now), std::memory_order_relaxed);
-	while (!shared_->free_groups.compare_exchange_weak(now, ((now >> 32) + 1) << 32 | g, std::memory_order_release));
+	while (!shared_->free_groups.compare_exchange_weak(now, tagged((now >> 32) + 1, g), std::memory_order_release));
 	// others wait for a slot
 	if (q.discover.load())
 		request_refill(q);

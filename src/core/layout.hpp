@@ -28,7 +28,6 @@ enum EntryFlag : uint16_t
 	kClaimEnded = 256,	   // the reaper marked it while its claiming transaction was open; that transaction has ended
 	kHeld = 512,		   // delayed after an attempt: blocks the later jobs of a strict group
 	kOwnRetry = 1024,	   // its row has a retry policy of its own
-	kUnique = 2048,		   // its row has a unique key
 	kOwnOptions = 4096,	   // its row has options, such as a follow-up job
 	kSuperseded = 8192,	   // a newer job has its unique key: it gets no further attempt
 	kJournalFirst = 16384, // the open transaction that claimed it waits until the claim is journalled; without a mark:
@@ -420,6 +419,12 @@ struct DbCore
 // Whether the job shares its transaction with no other job, after two claims in a row that were rolled back: if it
 // always fails, it then takes no other along.
 inline bool wants_to_be_alone(const Entry &e) noexcept { return e.aborts > 1; }
+
+// Whether another transaction than that of `owner` has marked the entry.
+inline bool marked_by_other(const Entry &e, uint32_t owner) noexcept
+{
+	return e.mark != Verb::none && e.owner != owner;
+}
 
 // Whether the job ends unless it starts by its expires_at.
 inline bool may_expire(const Entry &e) noexcept

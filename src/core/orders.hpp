@@ -78,12 +78,11 @@ enum class Block : uint8_t
 	disk, // its next job is being read in
 };
 
-// Whether a verb (core/types.hpp) could mark an entry, or why not.
+// Whether Engine::mark has marked an entry.
 enum class MarkResult : uint8_t
 {
 	ok,
-	busy,	  // another transaction has marked it
-	wrong_state,
+	busy, // another transaction has marked it, or its job is not published
 };
 
 // Segments that a session has locked, so that no event can be appended to them for now.

@@ -138,6 +138,11 @@ class Region
 	uint32_t lane_slots() const noexcept { return shared_->limits.queues + shared_->limits.lanes; }
 	uint16_t index_of(const Queue &q) const noexcept { return static_cast<uint16_t>(&q - queues_); }
 	uint16_t index_of(const Lane &l) const noexcept { return static_cast<uint16_t>(&l - lanes_); }
+	// The queue of the job that has the entry + 1, or 0.
+	static uint16_t home_of(const Entry &e) noexcept
+	{
+		return std::atomic_ref<uint16_t>(const_cast<Entry &>(e).home).load(std::memory_order_acquire);
+	}
 	// The queue of a group's slot + 1, or 0.
 	uint16_t home_of(Ref g) const noexcept
 	{

@@ -89,8 +89,7 @@ int64_t Engine::wrong_counts(const Queue &q, uint32_t *scratch) const noexcept
 	for (Ref r = 0; r < shared_->limits.entries; ++r)
 	{
 		const Entry &e = entries_[r];
-		// as in Engine::is
-		if (std::atomic_ref<uint16_t>(const_cast<Entry &>(e).home).load(std::memory_order_acquire) != index_of(q) + 1)
+		if (home_of(e) != index_of(q) + 1) // as in Engine::is
 			continue;
 		all += e.state == State::running;
 		pinned += is_pinned(e);

@@ -37,17 +37,11 @@ CountResult count(Db &db)
 
 bool in_use(State s) noexcept { return s == State::ready || s == State::delayed || s == State::running; }
 
-// The queue of entry `r`, plus 1; 0 if the entry is free.
-uint16_t home_of(core::Ref r) noexcept
-{
-	return std::atomic_ref<uint16_t>(engine.entry(r).home).load(std::memory_order_acquire);
-}
-
 // Copies entry `r` if it is a published job of this database.
 bool copy_entry(uint16_t db, core::Ref r, Entry *out) noexcept
 {
 	const Entry &e = engine.entry(r);
-	const uint16_t home = home_of(r);
+	const uint16_t home = core::Engine::home_of(e);
 	if (home == 0)
 		return false;
 	const auto slot = static_cast<uint16_t>(home - 1);
@@ -281,7 +275,8 @@ void sum_limits(const Db &db, const bool *wanted, core::LimitSums *counted, core
 		Entry e;
 		if (r % 4096 == 0)
 			CHECK_FOR_INTERRUPTS();
-		if (const uint16_t home = home_of(r); home != 0 && wanted[home - 1] && copy_entry(d, r, &e))
+		const uint16_t home = core::Engine::home_of(engine.entry(r));
+		if (home != 0 && wanted[home - 1] && copy_entry(d, r, &e))
 			core::Engine::count_entry(e, &counted[e.home - 1]);
 	}
 	TQ_WAIT_POINT("check-after-entries");

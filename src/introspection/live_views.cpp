@@ -49,8 +49,8 @@ struct Running
 // so the check misses only jobs that begin or end during the call.
 bool copy_running(uint16_t db, const Rights &mine, core::Ref r, Running *out) noexcept
 {
-	Entry &e = engine.entry(r);
-	const uint16_t home = std::atomic_ref<uint16_t>(e.home).load(std::memory_order_acquire);
+	const Entry &e = engine.entry(r);
+	const uint16_t home = core::Engine::home_of(e);
 	if (home == 0 || e.state != State::running)
 		return false;
 	const auto slot = static_cast<uint16_t>(home - 1);

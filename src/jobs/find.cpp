@@ -265,7 +265,7 @@ bool examine(Finder *f, journal::Walk *walk, const SegmentView &segment, const j
 bool runs_in(const Finder *f, core::Ref r, RunningJob *out) noexcept
 {
 	const Entry &e = engine.entry(r);
-	const uint16_t home = std::atomic_ref<uint16_t>(const_cast<Entry &>(e).home).load(std::memory_order_acquire);
+	const uint16_t home = core::Engine::home_of(e);
 	if (home == 0 || e.state != State::running || (f->queue != kNoQueue && home != f->queue + 1))
 		return false;
 	const auto slot = static_cast<uint16_t>(home - 1);

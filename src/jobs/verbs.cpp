@@ -73,7 +73,7 @@ Marked mark_leased(Db &db, JobId id, LeaseNo lease, Verb verb, Op *op, Entry *en
 		result = Marked::not_found;
 	else if (e.state != State::running || e.lease != lease || e.mark == Verb::lose || engine.is_revoked(e))
 		result = Marked::lost;
-	else if (e.mark != Verb::none && e.owner != my_proc)
+	else if (core::marked_by_other(e, my_proc))
 		result = Marked::busy;
 	else if (!core::stays_running(e.mark))
 		result = Marked::done;
@@ -108,7 +108,7 @@ Marked mark_job(const FetchedJob &p, const MarkTerms &terms, Op *op, Entry *entr
 		ask(ref, op, entry);
 		result = Marked::cancel_requested;
 	}
-	else if ((e.mark != Verb::none && !ours) || (doomed && verb != Verb::cancel) ||
+	else if (core::marked_by_other(e, my_proc) || (doomed && verb != Verb::cancel) ||
 			 (terms.step != 0 && e.step != terms.step))
 		result = Marked::busy;
 	else
@@ -204,8 +204,6 @@ Op enqueue_of(const journal::JobRow &row, Micros now, bool by_itself)
 		op.enqueue.flags |= core::kOwnRetry;
 	if (row.options != nullptr)
 		op.enqueue.flags |= core::kOwnOptions;
-	if (row.unique_key != nullptr)
-		op.enqueue.flags |= core::kUnique;
 	return op;
 }
 

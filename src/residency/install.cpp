@@ -1,6 +1,5 @@
 // Creates a job's entry from the journal.
 #include "guc.hpp"
-#include "core/placement.hpp"
 #include "queues/policy.hpp"
 #include "residency/bound_leases.hpp"
 #include "residency/loader.hpp"
@@ -51,6 +50,14 @@ State state_of(const journal::Candidate &c, const journal::Fold &fold, Micros no
 		return State::ready;
 	*due = at;
 	return State::delayed;
+}
+
+core::Vouched vouched_at(const Db &db, const Lane &l, Micros now) noexcept
+{
+	return {.lane = l.watermark,
+			.tail = l.tail,
+			.timers = engine.db(index_of(db)).timer_watermark.load(),
+			.horizon = now + guc::timer_horizon * core::kSecond};
 }
 
 void fill_entry(Entry &e, const journal::Candidate &c, int slot, const journal::Fold &fold) noexcept
@@ -151,7 +158,7 @@ void decide_state(Arrival &a, Micros now) noexcept
 	a.must = a.to != State::blocked && (a.to == State::running || a.fold.has_override || a.doomed || waited_for);
 }
 
-bool is_wanted(const Arrival &a, Micros timers, Micros now) noexcept
+bool is_wanted(const Arrival &a, const core::Vouched &vouched) noexcept
 {
 	if (a.must || a.source == Source::pin)
 		return true;
@@ -163,8 +170,6 @@ bool is_wanted(const Arrival &a, Micros timers, Micros now) noexcept
 	// A job read from disk at or above the timers' watermark stays with the timers. During the first load, delayed jobs
 	// leave group slots to jobs that require one.
 	const core::Waiting job{.key = a.key, .due = a.due, .delayed = delayed, .grouped = a.c.has_group};
-	const core::Vouched vouched{
-		.lane = a.l.watermark, .tail = a.l.tail, .timers = timers, .horizon = now + guc::timer_horizon * core::kSecond};
 	return core::belongs_in_memory(job, vouched, [&a, delayed]() noexcept {
 		return delayed ? a.source != Source::first_load : engine.takes(a.q, a.c.group, a.key);
 	});
@@ -246,8 +251,8 @@ Installed place_locked(Arrival &a, uint32_t worker) noexcept
 {
 	const Micros now = wall_now();
 	decide_state(a, now);
-	const Micros timers = engine.db(index_of(a.db)).timer_watermark.load();
-	const bool wanted = is_wanted(a, timers, now);
+	const core::Vouched vouched = vouched_at(a.db, a.l, now);
+	const bool wanted = is_wanted(a, vouched);
 	Installed result = wanted ? Installed::in_memory : Installed::on_disk;
 	if (a.ref == kNil)
 	{
@@ -259,7 +264,7 @@ Installed place_locked(Arrival &a, uint32_t worker) noexcept
 			result = make_entry(a);
 	}
 	if (result == Installed::in_memory)
-		fill_placeholder(a, timers, worker);
+		fill_placeholder(a, vouched.timers, worker);
 	else if (result == Installed::on_disk)
 		leave_on_disk(a);
 	return result;

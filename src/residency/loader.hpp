@@ -3,6 +3,7 @@
 // Regime: PG; may ereport (and then drops its placeholders). Locks: queue locks, briefly.
 #pragma once
 
+#include "core/placement.hpp"
 #include "shmem/shared.hpp"
 
 namespace tq
@@ -39,6 +40,10 @@ struct JobRead
 // Reads an unfinished job of the journal into memory. Called without locks; takes the queue's. If the job gets no
 // entry, drops the placeholder and lowers the watermark that covered the job.
 Installed install_job(Db &db, const JobRead &job) noexcept;
+
+// The limits that decide whether a job of the lane stays in memory: it does if it is due soon, or if no job on disk
+// precedes it. Queue lock held.
+core::Vouched vouched_at(const Db &db, const Lane &l, Micros now) noexcept;
 
 // Registers a new snapshot without this transaction's own changes, because uncommitted jobs are not offered.
 Snapshot committed_snapshot();

@@ -23,6 +23,14 @@ bool clear_finished_at(int32 number)
 	return SPI_processed > 0;
 }
 
+bool has_finished_at(int32 number)
+{
+	const Oid types[] = {INT4OID};
+	const Datum values[] = {Int32GetDatum(number)};
+	pg::sql("SELECT 1 FROM tq.segment WHERE number = $1 AND finished_at IS NOT NULL", {types, values}, false, 1);
+	return SPI_processed > 0;
+}
+
 } // namespace
 
 void reopen_segment(Db &db, int slot)
@@ -53,11 +61,7 @@ void reopen_segment(Db &db, int slot)
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE), errmsg("segment %d has just been dropped", tables.number),
 				 errdetail("The job was in it; another segment has its place in memory."), errhint("Try again.")));
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
-	const bool opened = clear_finished_at(tables.number);
-	const Oid types[] = {INT4OID};
-	const Datum values[] = {Int32GetDatum(tables.number)};
-	pg::sql("SELECT 1 FROM tq.segment WHERE number = $1 AND finished_at IS NOT NULL", {types, values}, false, 1);
-	if (!opened && SPI_processed > 0) // another transaction has locked the row
+	if (!clear_finished_at(tables.number) && has_finished_at(tables.number)) // another transaction has locked the row
 		ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 						errmsg("segment %d is being opened again by another transaction", tables.number),
 						errdetail("A job of it that had ended is being retried there."),

@@ -30,7 +30,7 @@ Text *texts = nullptr;
 uint32 words(uint32 slots) noexcept { return (slots + kBits - 1) / kBits; }
 
 // A free slot, now taken; -1 if there is none.
-int32 take_group_slot() noexcept
+int32 take_slot() noexcept
 {
 	const uint32 n = words(table->slots);
 	const uint32 from = n > 0 ? table->turn.load(std::memory_order_relaxed) : 0;
@@ -87,7 +87,7 @@ bool set_progress(Entry &e, const char *text, Size length) noexcept
 		const core::Share share{0, table->slots, kFactor};
 		const uint32 used = table->used.load(std::memory_order_relaxed);
 		const bool may = share.left(used, used) > 0 || share.left(engine.held_by_creator(q).progress, used) > 0;
-		const int32 slot = may ? take_group_slot() : -1;
+		const int32 slot = may ? take_slot() : -1;
 		if (slot < 0)
 			return false;
 		e.progress = static_cast<uint16_t>(slot + 1);
