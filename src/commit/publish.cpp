@@ -15,7 +15,7 @@ namespace tq
 namespace
 {
 
-// The only function that changes the counters of live jobs.
+// The only function that adds to the counters of live jobs. A count sets them (end_count in residency/recount.cpp).
 void count(SegmentSlot &s, Lane &l, int64 by, Counting counting) noexcept
 {
 	if (counting == Counting::counted)

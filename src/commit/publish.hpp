@@ -1,6 +1,7 @@
 // Turns the operations of a transaction into live state: the steps of PRE_COMMIT, COMMIT and ABORT for one operation
 // each. src/commit/README.md has the steps and the races.
-// Regime: PG, but nothing here raises an error, allocates or waits (other than for a lock). Locks: queue locks.
+// Regime: PG, but nothing here raises an error, allocates or waits (other than for a lock). Locks: takes queue locks;
+// the caller of publish and publish_bulks holds the map lock (shared).
 #pragma once
 
 #include "transaction/counting.hpp"

@@ -124,9 +124,8 @@ void register_or_fail(Db &db, Op &op)
 				ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("no room in memory for job %lld", static_cast<long long>(op.id)),
-				 errdetail(
-					 "A job whose time or priority was changed stays in memory, and its queue or its database has its "
-					 "share of these."),
+				 errdetail("A job whose time or priority was changed stays in memory. "
+						   "Its queue or its database has used up its share of such jobs."),
 				 errhint("Raise tq.max_live_jobs or, for jobs of groups, tq.max_groups and restart the server.")));
 }
 

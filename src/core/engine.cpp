@@ -312,7 +312,8 @@ void Engine::enter(Queue &q, Entry &e) noexcept
 		case Tree::none:
 			break;
 	}
-	// a listed entry keeps its position: the list is in the order of the claims
+	// A listed entry keeps its position: claims are listed in the order of their commits. One with kJournalFirst is
+	// listed before its commit.
 	const bool to_log = e.state == State::running && (e.mark == Verb::none || e.has(kJournalFirst)) && !e.has(kLogged);
 	if (to_log && !e.has(kClaimListed))
 		list_claim(q, e);

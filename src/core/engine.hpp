@@ -1,9 +1,10 @@
 // The live queue as a library: entries, lanes, timers, leases and waiters. The caller supplies memory, time, random
 // numbers, locks and wakeups (Platform). Nothing here allocates, throws or depends on PostgreSQL.
-// Regime: core; everything is noexcept. Locks: the caller of a function that takes a Queue holds that queue's lock, the
-// registry lock only where the comment says so. The functions lock the hash partitions themselves (order: queue, then
-// partition). Comments call these locks Q, R and P, as layout.hpp does. A `hint` selects one of the free lists; any
-// number will do, so callers pass the number of their process.
+// Regime: core; everything is noexcept, except any_startable(), because its argument may raise an error. Locks: the
+// caller of a function that takes a Queue holds that queue's lock. Where a comment names the registry lock, the caller
+// holds that one, too, or instead if the comment says so. The functions lock the hash partitions themselves (order:
+// queue, then partition). Comments call these locks Q, R and P, as layout.hpp does. A `hint` selects one of the free
+// lists; any number will do, so callers pass the number of their process.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +28,7 @@ class Engine : public Region
 
 	// --- shares (core/shares.cpp): a queue's part of the memory, independent of its settings
 	// Pinned entries cannot be evicted: running jobs, jobs being changed, and jobs whose time or priority differs from
-	// their row. A quarter of all entries is never pinned.
+	// their row. At most three quarters of all entries are pinned, and another eighth by places_to_start().
 	const Share &entry_share() const noexcept { return entry_share_; }
 	const Share &group_share() const noexcept { return group_share_; }
 	const Share &kind_share() const noexcept { return kind_share_; }
@@ -83,7 +84,7 @@ class Engine : public Region
 	uint32_t low_mark(const Queue &q) const noexcept;
 	uint32_t used_kinds() const noexcept { return shared_->used_kinds.load(std::memory_order_relaxed); }
 
-	// --- queues and lanes
+	// --- queues and lanes (core/queue_slots.cpp)
 	// Finds a queue of a database by name; kNoQueue if there is none. `hash` is hash_name() of the name. Registry lock.
 	uint16_t find_queue(uint16_t db, const char *name, uint64_t hash) const noexcept;
 	// A free slot for a queue, or kNoQueue. The caller holds the registry lock exclusively.
@@ -100,11 +101,12 @@ class Engine : public Region
 	// Frees the lane of a kind without jobs and users. The caller holds the registry lock and the queue's.
 	bool free_idle_lane(Queue &q, uint16_t lane) noexcept;
 
-	// --- entries
+	// --- entries (core/engine.cpp)
 	// Finds the entry of a job; locks and unlocks its partition. The caller then locks the queue and checks with `is`.
 	// If that fails, the job may have another entry: find it again.
 	Ref find(uint16_t db, JobId id, uint16_t *queue) const noexcept;
-	// Whether this is still the job's entry. The caller holds the lock of `q`, or without q of the queue from find().
+	// Whether this is still the job's entry. The caller holds the lock of q; in the second form, of the queue that
+	// find() returned.
 	bool is(const Queue &q, Ref r, JobId id) const noexcept;
 	bool is(Ref r, uint16_t db, JobId id) const noexcept;
 	// Returns kNil if the job has an entry (*existing) or memory is full.
@@ -141,7 +143,7 @@ class Engine : public Region
 			platform_.has_unsent(q.db);
 	}
 
-	// --- groups and limits (core/groups.cpp, core/token_bucket.cpp)
+	// --- groups and limits (core/groups.cpp, core/group_paging.cpp, core/token_bucket.cpp)
 	// Returns the slot of a group, or kNil. `make` creates it if a slot is free and the queue is within its share;
 	// `must` ignores the share. Locks and unlocks the group's partition.
 	Ref group_for(Queue &q, const char *key, bool make, bool must = false) noexcept;
@@ -227,7 +229,7 @@ class Engine : public Region
 		return g.own.rate.limits() ? g.own.rate : q.settings.group_rate;
 	}
 
-	// --- claims and leases
+	// --- claims and leases (core/claims.cpp)
 	// The next job that may start: moves it into running, marked by `owner`. kNil if there is none. With `held_back`
 	// the caller has claimed others: a job that wants to be alone is not started, but *held_back is set.
 	Ref claim(Queue &q, const ClaimTerms &terms, bool *held_back = nullptr) noexcept;
@@ -245,12 +247,13 @@ class Engine : public Region
 	}
 	// Applies the row's own lease and attempt lengths (0: unchanged) to a job just claimed, counted from `mono`.
 	void set_limits(Queue &q, Ref r, uint32_t lease_ms, Micros timeout, Micros mono) noexcept;
-	// The least key that a claim with these kinds would get; kMaxKey if there is none.
+	// Whether a claim with these kinds (`except`: with all others) gets a job now. *key: that of the next job, even if
+	// a limit of the queue blocks it; kMaxKey if there is none.
 	bool claimable(const Queue &q, const uint64_t *kinds, int nkinds, Key *key, bool except = false) const noexcept;
 	// Removes the entry from the queue's list of claims to be journalled.
 	void unlist_claim(Queue &q, Entry &e) noexcept;
 
-	// --- marks
+	// --- marks (core/claims.cpp)
 	// Marks an entry for a verb of an open transaction. `pending` is its state after commit. Tests and models call it;
 	// src/jobs/verbs.cpp makes more checks, and shares marked_by_other() with it.
 	MarkResult mark(Queue &q, Ref r, uint32_t owner, Verb verb, State pending) noexcept;
@@ -264,7 +267,7 @@ class Engine : public Region
 		});
 	}
 
-	// --- paging: eviction to disk and loads from it
+	// --- paging: eviction to disk and loads from it (core/lanes.cpp, core/timers.cpp)
 	// Jobs from `key` on may be on disk only; `least`: the least of their ids, if known.
 	void lower_watermark(Queue &q, Lane &l, Key key, JobId least = INT64_MIN) noexcept;
 	void skip(Lane &l, Key from) noexcept;						 // before a raise: a locked segment's jobs stay on disk
@@ -274,7 +277,7 @@ class Engine : public Region
 	// Starts the only timer loader; returns where it reads from. Call it before taking the snapshot.
 	Micros start_timer_load(uint16_t db) noexcept;
 	bool raise_timer_watermark(uint16_t db, Micros from, Micros due) noexcept; // false: lowered below `from` meanwhile
-	// Evicts the entry with the greatest key of the lane (not an override); false if there is none above `above`.
+	// Evicts the evictable entry with the greatest key of the lane; false if there is none above `above`.
 	bool evict_ready(Queue &q, Lane &l, Key above, uint32_t hint) noexcept;
 	bool evict_delayed(Queue &q, uint32_t hint) noexcept; // evicts the one due last
 	// Evicts a delayed entry. An entry that only pauses after rolled-back claims is ready on disk.
@@ -289,7 +292,7 @@ class Engine : public Region
 		return p.ready.max != kNil && !(entries_[p.ready.max].key() < p.watermark);
 	}
 
-	// --- timers
+	// --- timers (core/timers.cpp)
 	// Makes at most `max` due delayed entries ready; returns how many it examined. Without `doom` it marks none, and
 	// delays entries with a cancel request for one more second.
 	int fire_due(Queue &q, Micros wall, int max, Doom *doom = nullptr) noexcept;
@@ -311,7 +314,7 @@ class Engine : public Region
 	static constexpr int kMostWalked = 4096;
 	bool revoke_leases(Queue &q, LeasePosition *from, int max = kMostWalked) noexcept;
 
-	// --- expiry: jobs not started by their expires_at (expiry.cpp)
+	// --- expiry: jobs not started by their expires_at (core/expiry.cpp)
 	// Moves at most `max` expired entries to the list for collect_expired() (scheduler); returns how many. Call it
 	// before claim(). Entries beyond the list's limit stay, so a claim then takes nothing while has_overdue() is true.
 	int set_aside(Queue &q, Micros wall, int max) noexcept
@@ -335,7 +338,7 @@ class Engine : public Region
 	int collect_expired(Queue &q, Micros wall, int max, uint32_t owner, Ref *out,
 						LockedSegments *locked = nullptr) noexcept;
 
-	// --- waiting
+	// --- waiting (core/lanes.cpp, core/token_bucket.cpp)
 	void wait_enter(Queue &q, Ref w, uint32_t proc, const uint64_t *kinds, int nkinds, uint64_t workers = 0) noexcept;
 	// Removes the waiter after it claimed or gave up; returns whether it had a token. Passes the token to another
 	// waiter while startable jobs outnumber tokens. `pass` false: the process claims next (tq_wait); if it does not,

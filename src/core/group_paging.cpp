@@ -61,7 +61,7 @@ Ref Engine::take_wanted(Queue &q) noexcept
 
 void Engine::want_groups_again(Queue &q) noexcept
 {
-	// no claim advances the turns, or other groups need slots
+	// Frees resting groups if no claim advances the turns, or if other groups need slots.
 	if (q.resting.min != kNil && (q.startable.min == kNil || !has_free_group(q)))
 		advance(q, groups_[q.resting.max].turn);
 	if (q.discover.load())
@@ -195,12 +195,12 @@ bool Engine::evict_group(Queue &q, Ref r, uint32_t hint) noexcept
 {
 	Group &g = groups_[r];
 	const Rate &rate = q.settings.group_rate;
-	Bucket anew; // the bucket of a new slot
+	Bucket fresh; // what a new slot would begin with
 	if (q.starts_from != 0)
-		anew.empty(rate, q.starts_from);
+		fresh.empty(rate, q.starts_from);
 	if (g.loader != kNil || g.own.any() || g.holds > 0 || g.entries != g.ready.size + (g.head != kNil) ||
 		(g.head != kNil && !is_evictable(entries_[g.head])) ||
-		(rate.limits() && g.bucket.full_at > anew.full_at && g.bucket.full_by() > platform_.mono()))
+		(rate.limits() && g.bucket.full_at > fresh.full_at && g.bucket.full_by() > platform_.mono()))
 		return false;
 	for (Ref i = g.ready.min; i != kNil; i = by_key().next(i))
 		if (!is_evictable(entries_[i]))
@@ -211,7 +211,8 @@ bool Engine::evict_group(Queue &q, Ref r, uint32_t hint) noexcept
 		note_on_disk(q, entries_[g.ready.min]);
 		drop(q, g.ready.min, hint);
 	}
-	want_discovery(q); // first: a job without a slot then knows that jobs may be on disk
+	// before the slot is freed: without it, only this flag says that the group may have jobs on disk
+	want_discovery(q);
 	free_group(q, r);
 	return true;
 }

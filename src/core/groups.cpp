@@ -203,8 +203,8 @@ void Engine::update_group(Queue &q, Ref r, bool ask) noexcept
 	if (block == Block::rate)
 		at = g.bucket.opens_at(rate);
 	else if (unneeded && rate.limits() && g.bucket.full_by() > platform_.mono())
-		at = g.bucket.full_by(); // keep the slot: a new one would have a full bucket
-	// and the current turn
+		at = g.bucket.full_by(); // a new slot would have a full bucket
+	// a new slot would begin at the current virtual time, so a group whose turn is later keeps its slot
 	const bool rest = unneeded && at == kNever && q.settings.fair && g.turn > q.vclock;
 	if (!rest)
 		set_resting(q, r, false);

@@ -41,7 +41,8 @@ struct Entry
 {
 	JobId id;
 	LeaseNo lease;		  // running: number of the live lease; 0 otherwise
-	Micros timer;		  // key in the due tree (wall) or the lease tree (monotonic, never later than deadline)
+	Micros timer;		  // key in the due tree (wall) or the lease tree (monotonic): when collect_lost() looks at it;
+						  // kNever until start_lease()
 	union
 	{
 		Micros deadline; // running: when the lease ends (monotonic)
@@ -50,7 +51,7 @@ struct Entry
 	union
 	{
 		Micros hard_deadline; // running: when the attempt must end (monotonic)
-		JobId place;		  // ready: 0, or instead of its id: its place in the lane, see Engine::line_up
+		JobId place;		  // ready: its place in the lane, see Engine::line_up; 0: that of its id
 	};
 	Micros claimed_at;	  // running: wall
 	Micros expires_at;	  // wall; kNever
@@ -68,7 +69,7 @@ struct Entry
 	uint32_t group;		  // slot of its group, kNil if none
 	uint16_t worker_slot; // running: index in the table of workers, see worker()
 	uint16_t weight;	  // in hundredths, 0: 1
-	uint16_t after_claim; // running: steps after the claim's own
+	uint16_t after_claim; // steps after the last claim's own; kept after the attempt
 	uint16_t progress;	  // running: progress slot + 1, 0 if none
 	uint16_t attempt;	  // attempts used in this life
 	uint16_t max_attempts; // 0: the queue's
@@ -97,14 +98,15 @@ static_assert(sizeof(Entry) <= 136);
 static_assert(std::is_trivially_copyable_v<Entry>);
 
 // Counters that a recount checks. Each transaction that publishes or ends jobs changes `live`. During a recount,
-// `delta` counts what its snapshot does not see (src/transaction/README.md). Q
+// `delta` counts what its snapshot does not see (src/transaction/README.md). Locks: as in Lane
 struct Counted
 {
 	int64_t live;
 	int64_t delta;
 };
 
-// One (queue, kind): the unit of paging. All by Q.
+// One (queue, kind): the unit of paging. By Q. A count of the journal writes the counters of live, blocked and delayed
+// jobs under the exclusive map lock instead; commit callbacks hold that lock shared.
 struct Lane
 {
 	char kind[kNameMax];
@@ -163,7 +165,7 @@ enum class QueueState : uint8_t
 
 // The jobs of a queue with the same group_key. Ready jobs wait here; the lane offers the next one to claims while the
 // group may start one. Q, except hash_next (P). A slot stays while an entry refers to it, its jobs may be on disk only,
-// or it remembers use of its rate or a turn.
+// a load reads it, it has settings or holds, or it remembers use of its rate or a turn.
 constexpr size_t kGroupMax = 128; // bytes of a group_key with the final zero
 constexpr int32_t kUnset = INT32_MIN;
 // What a group has of its own (tq_pause and tq_limit_group with its key).
@@ -269,7 +271,7 @@ struct Queue
 {
 	char name[kNameMax];
 	uint64_t name_hash;
-	uint16_t next_of_name; // in its bucket of Engine::find_queue, kNoQueue
+	uint16_t next_of_name; // in its bucket of Engine::find_queue, kNoQueue; by R
 	uint32_t generation; // grows when the slot is used for another queue
 	int32_t id;			 // tq.queue.id
 	uint16_t db;		 // database slot
@@ -278,7 +280,8 @@ struct Queue
 	bool persisted; // its row is committed
 	bool sets_groups; // some of its groups may have settings of their own; Q
 	bool call;		// call Platform::startable once when a job becomes startable and no waiter waits for it
-	uint32_t creator; // role that created the queue by the privilege create, and got its first rights; 0: another
+	// Role that created the queue by the privilege create, and got its first rights; 0: the queue was created otherwise
+	uint32_t creator;
 	uint32_t writer; // backend + 1 whose open transaction writes the row instead of a scheduler; 0: none
 	// No attempt has ended since the server crashed: claims are journalled before their jobs are handed out.
 	std::atomic<bool> careful;
@@ -298,7 +301,7 @@ struct Queue
 	Root leases;	// running entries by monotonic time
 	Root expiry;	// entries that no claim has started, by expires_at
 	Ref expired_head; // expired entries that a claim set aside for the scheduler, not marked `expire` yet
-	Ref claims_head; // running entries with an unjournalled claim, oldest first
+	Ref claims_head; // running entries with an unjournalled claim, in the order of their commits
 	Ref claims_tail;
 	Ref waiters_head;
 	Ref waiters_tail;
@@ -309,7 +312,8 @@ struct Queue
 	Ref wanted_tail;
 	Bucket starts;			// of rate
 	Bucket enqueues;		// of enqueue_rate
-	Micros rate_opens_at;	// jobs wait for `rate` until then (monotonic); kNever: none wait
+	Micros rate_opens_at;	// when open_due() wakes the waiters: the rate allows a start, or slots of the pool may be
+							// free (monotonic); kNever
 	Micros starts_from;		// earlier starts are unknown (monotonic)
 	double vclock;			// fair: the turn of the job claimed last
 	double loose_turn;		// fair: the turn of the jobs without a group
@@ -328,7 +332,7 @@ struct Queue
 	uint32_t tokens;		// granted to waiters that are still registered
 	std::atomic<Micros> next_due;	// read without Q by the scheduler: the least of `due`
 	std::atomic<Micros> next_lease; // ... of `leases`
-	std::atomic<Micros> next_claim; // claimed_at of the oldest unlogged claim
+	std::atomic<Micros> next_claim; // claimed_at of the first of the list of claims
 	std::atomic<Micros> next_expiry; // the least of `expiry`; 0 while there are expired ones
 	std::atomic<Micros> next_open;	// ... of `opening` and rate_opens_at
 	std::atomic<bool> want_refill;	// a lane or a group has few jobs in memory and more on disk

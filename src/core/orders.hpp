@@ -94,9 +94,9 @@ struct LockedSegments
 	bool has(uint16_t segment) const noexcept { return until != nullptr && until[segment] > now; }
 };
 
-// Entries that must not start again: those that had `aborts` rolled-back claims in a row, or a cancel request while
-// they ran. fire_due() marks them `kill` by `owner`, and puts them in out[n]. Without `out` it stops at the first
-// one and only counts it.
+// Entries that must not start again: those that had `aborts` rolled-back claims in a row (or their own max_attempts of
+// them), or a cancel request while they ran. fire_due() marks them `kill` by `owner`, and puts them in out[n]. Without
+// `out` it stops at the first one and only counts it.
 struct Doom
 {
 	int aborts;

@@ -19,7 +19,7 @@ void Engine::init_queue(Queue &q, uint16_t db, int32_t id, const char *name, Que
 	q.db = db;
 	q.next_of_name = queue_buckets_[q.name_hash % shared_->limits.queues];
 	queue_buckets_[q.name_hash % shared_->limits.queues] = index_of(q);
-	// a lockless reader that sees the new generation then reads the new queue's values
+	// a lockless reader that sees the new generation then reads the new name and database
 	std::atomic_thread_fence(std::memory_order_release);
 	++q.generation;
 	q.lanes = kNoLane;

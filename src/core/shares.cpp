@@ -55,9 +55,9 @@ bool Engine::may_add_kind(const Queue &q) const noexcept
 		   (pool.left(lent, lent) > 0 || pool.left(held_by_creator(q).lent, lent) > 0);
 }
 
-// A quarter of all entries is never pinned. So with full memory, the biggest of n holders can give at least a quarter /
-// n, and keeps at least half of that (evict_entries). With a low mark of at most that, the giver keeps enough,
-// and jobs do not move back and forth.
+// A quarter of all entries is not pinned, or an eighth at worst (see guarantees). With full memory, the biggest of n
+// holders can give at least a quarter / n, and keeps at least half of that (evict_entries). The low mark is at most
+// that much, so the giver keeps enough, and jobs do not move back and forth. With an eighth, they may.
 uint32_t Engine::low_mark(const Queue &q) const noexcept
 {
 	const uint32_t all = shared_->limits.entries;

@@ -59,7 +59,7 @@ void reopen_segment(Db &db, int slot)
 	if (!same)
 		ereport(ERROR,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE), errmsg("segment %d has just been dropped", tables.number),
-				 errdetail("The job was in it; another segment has its place in memory."), errhint("Try again.")));
+				 errdetail("The job was in it; another segment has taken its slot in memory."), errhint("Try again.")));
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	if (!clear_finished_at(tables.number) && has_finished_at(tables.number)) // another transaction has locked the row
 		ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),

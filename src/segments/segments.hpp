@@ -14,8 +14,9 @@ void ensure_mapped(Db &db);
 // greatest of all. Raises 55000 if the ids of two numbered segments are not apart: an id determines its segment.
 int64 read_bounds(const pg::Array<journal::SegmentTables> &list, int64 *low, int64 *high);
 
-// Draws up to n consecutive ids of one segment; returns how many. The caller keeps RowExclusiveLock on the segment's
-// job table until its transaction ends, so that the segment is not finished or dropped before the rows are published.
+// Draws up to n consecutive ids of one segment; Drawn::count says how many. The caller keeps RowExclusiveLock on the
+// segment's job table until its transaction ends, so that the segment is not finished or dropped before the rows are
+// published.
 struct Drawn
 {
 	int64 first;
@@ -77,10 +78,10 @@ bool try_lock_segment(const Db &db, int slot, Events events, bool rows);
 
 // All readable segments that may hold live jobs (open and sealed), ascending by number; copied under the lock.
 int live_segments(const Db &db, journal::Segment *tables, int *slots, int max);
-// The greatest possible id in these segments, which come from live_segments().
-void last_ids(const Db &db, const journal::Segment *tables, const int *slots, int n, int64 *ids) noexcept;
 // The same with damaged segments; the caller holds the lock.
 int live_segments_locked(const Db &db, journal::Segment *tables, int *slots, int max) noexcept;
+// The greatest possible id in these segments, which come from live_segments().
+void last_ids(const Db &db, const journal::Segment *tables, const int *slots, int n, int64 *ids) noexcept;
 
 // Adds a segment that the janitor created. It accepts jobs, and the former open one is sealed. Nothing happens if the
 // map is full or has it already.

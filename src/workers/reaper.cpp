@@ -386,7 +386,8 @@ void wake_claimants() noexcept
 }
 
 // When claims are journalled: `delay_of` after they were made, at once in a careful queue. The list is in the order of
-// the claims. A claim from before the clock was set back must not delay later ones.
+// the commits, which is nearly that of the claims. A claim from before the clock was set back must not delay later
+// ones.
 struct ClaimTimes
 {
 	Micros now, before;
