@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "core/orders.hpp"
+#include "core/parameters.hpp"
 #include "core/region.hpp"
 #include "core/share.hpp"
 
@@ -143,7 +143,7 @@ class Engine : public Region
 			platform_.has_unsent(q.db);
 	}
 
-	// --- groups and limits (core/groups.cpp, core/group_paging.cpp, core/token_bucket.cpp)
+	// --- groups and limits (core/groups.cpp, core/group_paging.cpp, core/limits.cpp)
 	// Returns the slot of a group, or kNil. `make` creates it if a slot is free and the queue is within its share;
 	// `must` ignores the share. Locks and unlocks the group's partition.
 	Ref group_for(Queue &q, const char *key, bool make, bool must = false) noexcept;
@@ -338,7 +338,7 @@ class Engine : public Region
 	int collect_expired(Queue &q, Micros wall, int max, uint32_t owner, Ref *out,
 						LockedSegments *locked = nullptr) noexcept;
 
-	// --- waiting (core/lanes.cpp, core/token_bucket.cpp)
+	// --- waiting (core/lanes.cpp, core/limits.cpp)
 	void wait_enter(Queue &q, Ref w, uint32_t proc, const uint64_t *kinds, int nkinds, uint64_t workers = 0) noexcept;
 	// Removes the waiter after it claimed or gave up; returns whether it had a token. Passes the token to another
 	// waiter while startable jobs outnumber tokens. `pass` false: the process claims next (tq_wait); if it does not,
