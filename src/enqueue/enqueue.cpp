@@ -45,6 +45,9 @@ void fill_in(const Queue &q, Micros now, EnqueueItem *items, int n) noexcept
 	}
 }
 
+namespace
+{
+
 TimestampTz start_time(FunctionCallInfo fcinfo, int run_at, int delay)
 {
 	if (given(fcinfo, run_at) && given(fcinfo, delay))
@@ -53,9 +56,6 @@ TimestampTz start_time(FunctionCallInfo fcinfo, int run_at, int delay)
 		return wall_now() + interval_or(fcinfo, delay, "delay", 0, 0);
 	return time_or(fcinfo, run_at, "run_at", journal::kNoTime);
 }
-
-namespace
-{
 
 // The positions of arguments that both functions have.
 struct Arguments

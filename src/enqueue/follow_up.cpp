@@ -206,12 +206,11 @@ void enqueue_after(Db &db, const Ended &ended, const FollowUp &f, uint16_t queue
 			item.row.payload = report_on(ended, false);
 	}
 	item.kind = item.row.kind != nullptr ? text_to_cstring(item.row.kind) : nullptr;
-	item.row.run_at = item.row.expires_at = journal::kNoTime;
 	int64 id = 0;
 	enqueue(db, queue, &item, 1, &id, true);
 }
 
-void note_lost(Db &db, const Ended &ended, const ErrorData *error) noexcept
+void note_lost(Db &db, const Ended &ended, const ErrorData *error)
 {
 	const core::Micros now = mono_now();
 	db.follow_ups_lost.fetch_add(1);

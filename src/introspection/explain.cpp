@@ -65,8 +65,6 @@ const char *by(const char *worker)
 	return worker != nullptr && *worker != '\0' ? psprintf(" by worker \"%s\"", worker) : "";
 }
 
-int32 pid_of(uint32 proc) noexcept { return proc < ProcGlobal->allProcCount ? ProcGlobal->allProcs[proc].pid : 0; }
-
 const char *verb_name(Verb verb) noexcept
 {
 	switch (verb)

@@ -60,7 +60,6 @@ void copy_group(Queue &q, const char *key, core::Key at, MemoryFacts *f) noexcep
 void copy_queue(Queue &q, uint16_t lane, core::Key key, const char *group, MemoryFacts *f) noexcept
 {
 	const Lane &l = engine.lane(lane);
-	f->state = q.state;
 	strlcpy(f->queue, q.name, sizeof(f->queue));
 	strlcpy(f->kind, l.kind, sizeof(f->kind));
 	f->queue_paused = q.paused_until;

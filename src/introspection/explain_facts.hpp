@@ -16,7 +16,6 @@ struct MemoryFacts
 {
 	bool has_entry;
 	core::Entry e;
-	core::QueueState state;
 	char queue[core::kNameMax];
 	char kind[core::kNameMax];
 	char worker[core::kNameMax];

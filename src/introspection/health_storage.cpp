@@ -3,6 +3,7 @@
 #include "introspection/health_report.hpp"
 
 #include "guc.hpp"
+#include "introspection/xmin_holders.hpp"
 #include "queues/queue_retention.hpp"
 #include "retention/segment_policy.hpp"
 #include "segments/segments.hpp"
@@ -95,7 +96,7 @@ void memory_items(const Report &r, const Db &db)
 	put_room(r, "worker names", names, l.workers, "Raise tq.max_workers, or let workers keep their names.");
 	groups_item(r);
 	char *bytes = nullptr;
-	ask(db, "SELECT sum(allocated_size) FROM pg_shmem_allocations WHERE name LIKE 'tq%'", {{"sum", &bytes}}, true);
+	ask(db, "SELECT sum(allocated_size) FROM pg_shmem_allocations WHERE name LIKE 'tq %'", {{"sum", &bytes}}, true);
 	if (bytes != nullptr)
 		r.put("shared memory per live job", psprintf("%.1f bytes", strtod(bytes, nullptr) / l.entries));
 }
@@ -245,16 +246,9 @@ void horizon_item(const Report &r, const Db &db)
 {
 	char *holder, *xids, *seconds, *old;
 	ask(db,
-		"SELECT holder, xids, seconds::bigint, xids > 10000000 OR seconds > 3600 AS old FROM ("
-		" SELECT 'backend ' || pid AS holder, age(backend_xmin) AS xids, extract(epoch FROM clock_timestamp() - "
-		"xact_start) AS seconds"
-		"  FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()"
-		" UNION ALL SELECT 'replication slot ' || slot_name, greatest(age(xmin), age(catalog_xmin)), NULL FROM "
-		"pg_replication_slots"
-		"  WHERE coalesce(xmin, catalog_xmin) IS NOT NULL"
-		" UNION ALL SELECT 'prepared transaction ' || gid, age(transaction), extract(epoch FROM clock_timestamp() - "
-		"prepared)"
-		"  FROM pg_prepared_xacts) pins ORDER BY xids DESC NULLS LAST, seconds DESC NULLS LAST LIMIT 1",
+		psprintf("SELECT holder, xids, seconds::bigint, xids > 10000000 OR seconds > 3600 AS old FROM (%s) pins"
+				 " ORDER BY xids DESC NULLS LAST, seconds DESC NULLS LAST LIMIT 1",
+				 kXminHolders),
 		{{"holder", &holder}, {"xids", &xids}, {"seconds", &seconds}, {"old", &old}}, true);
 	if (holder == nullptr)
 		r.put("oldest snapshot", "none");

@@ -71,8 +71,6 @@ bool copy_running(uint16_t db, const Rights &mine, core::Ref r, Running *out) no
 	return ours;
 }
 
-int32 pid_of(uint32 proc) noexcept { return proc < ProcGlobal->allProcCount ? ProcGlobal->allProcs[proc].pid : 0; }
-
 } // namespace
 
 // tq.running(), behind tq_running

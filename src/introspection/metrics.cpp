@@ -9,6 +9,7 @@
 #include "introspection/metrics_text.hpp"
 #include "introspection/queue_counts.hpp"
 #include "introspection/queue_metrics.hpp"
+#include "introspection/xmin_holders.hpp"
 #include "queues/queue_retention.hpp"
 #include "queues/rights.hpp"
 #include "segments/segments.hpp"
@@ -155,19 +156,12 @@ void segment_families(Text *t, const Db &db, Micros now)
 // Values from the server's own views: the size of shared memory, and the session that holds back vacuum.
 void server_families(Text *t, const Db &db)
 {
-	const char *query =
-		"WITH pins (kind, xids, seconds) AS ("
-		" SELECT CASE backend_type WHEN 'walsender' THEN 'standby' ELSE 'session' END, age(backend_xmin),"
-		"  extract(epoch FROM clock_timestamp() - xact_start)"
-		"  FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()"
-		" UNION ALL SELECT 'replication_slot', greatest(age(xmin), age(catalog_xmin)), NULL"
-		"  FROM pg_replication_slots WHERE coalesce(xmin, catalog_xmin) IS NOT NULL"
-		" UNION ALL SELECT 'prepared_transaction', age(transaction), extract(epoch FROM clock_timestamp() - prepared)"
-		"  FROM pg_prepared_xacts)"
-		" SELECT k, coalesce(max(xids), 0)::bigint AS xids, greatest(coalesce(max(seconds), 0), 0)::float8 AS seconds,"
-		"  (SELECT coalesce(sum(allocated_size), 0)::bigint FROM pg_shmem_allocations WHERE name ILIKE 'tq%') AS bytes"
-		" FROM unnest('{prepared_transaction,replication_slot,session,standby}'::text[]) k LEFT JOIN pins ON kind = k"
-		" GROUP BY k ORDER BY k COLLATE \"C\"";
+	const char *query = psprintf(
+		"SELECT k, coalesce(max(xids), 0)::bigint AS xids, greatest(coalesce(max(seconds), 0), 0)::float8 AS seconds,"
+		"  (SELECT coalesce(sum(allocated_size), 0)::bigint FROM pg_shmem_allocations WHERE name LIKE 'tq %%') AS bytes"
+		" FROM unnest('{prepared_transaction,replication_slot,session,standby}'::text[]) k"
+		" LEFT JOIN (%s) pins ON kind = k GROUP BY k ORDER BY k COLLATE \"C\"",
+		kXminHolders);
 	constexpr int kKinds = 4;
 	struct Pin
 	{

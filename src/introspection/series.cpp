@@ -6,7 +6,6 @@
 #include "api/args.hpp"
 #include "database/attach.hpp"
 #include "queues/rights.hpp"
-#include "residency/recount.hpp"
 #include "shmem/series.hpp"
 #include "pg/function.hpp"
 #include "pg/rows.hpp"

@@ -6,7 +6,6 @@
 #include "introspection/queue_counts.hpp"
 #include "queues/queue_names.hpp"
 #include "queues/rights.hpp"
-#include "residency/recount.hpp"
 #include "pg/function.hpp"
 #include "pg/owner.hpp"
 #include "pg/rows.hpp"

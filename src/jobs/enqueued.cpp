@@ -20,9 +20,7 @@ TQ_FUNCTION(tq_enqueued)
 	if (kind != nullptr)
 		check_name("kind", kind);
 	Db &db = database(fcinfo);
-	uint16_t slot = find_queue(db, name);
-	if (slot == kNoQueue && read_queues(db, name) > 0)
-		slot = find_queue(db, name);
+	const uint16_t slot = find_or_read(db, name); // before the first load, a queue may have only its row
 	if (slot == kNoQueue)
 	{
 		require_right_to_name(db, name, kMayRead);

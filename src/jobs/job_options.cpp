@@ -20,22 +20,6 @@ constexpr const char *kOnParentFailure[] = {"cancel", "run", nullptr};
 constexpr const char *kOptions[] = {"batch", "follow_up",  "lease",	 "on_parent_failure",
 									"tags",	 "unique_for", "weight", nullptr};
 
-// `checked`: a CHECK of tq.job tests the string, too, so high control bytes are refused in every encoding.
-void check_bytes(const char *name, const char *s, int n, int max, bool checked = false)
-{
-	if (n == 0)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must not be empty", name)));
-	if (n > max)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s is too long", name),
-						errdetail("It has %d bytes; the limit is %d.", n, max)));
-	const bool utf8 = GetDatabaseEncoding() == PG_UTF8;
-	const bool low = std::any_of(s, s + n, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
-	if (low || ((utf8 || checked) && has_high_control(s, static_cast<size_t>(n))))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must not contain control characters", name),
-				 low || utf8 ? 0 : errdetail("In this encoding, these are also the bytes from 0x80 to 0x9f.")));
-}
-
 ArrayType *tags_in(const Named &at, const JsonbValue &v)
 {
 	if (v.type != jbvBinary || !JsonContainerIsArray(v.val.binary.data))
@@ -49,7 +33,8 @@ ArrayType *tags_in(const Named &at, const JsonbValue &v)
 		const JsonbValue *tag = getIthJsonbValueFromContainer(v.val.binary.data, static_cast<uint32>(i));
 		if (tag->type != jbvString)
 			pg::bad_value(at, *tag, "It must be an array of strings.");
-		check_bytes("a tag", tag->val.string.val, tag->val.string.len, kTagMax);
+		check_bytes("a tag", tag->val.string.val, static_cast<size_t>(tag->val.string.len), kTagMax,
+					HighControl::refused_in_utf8);
 		tags[i] = PointerGetDatum(cstring_to_text_with_len(tag->val.string.val, tag->val.string.len));
 	}
 	return n > 0 ? construct_array(tags, n, TEXTOID, -1, false, TYPALIGN_INT) : nullptr;
@@ -59,12 +44,12 @@ ArrayType *tags_in(const Named &at, const JsonbValue &v)
 
 void check_key(const char *name, const text *key, int max)
 {
-	check_bytes(name, VARDATA_ANY(key), static_cast<int>(VARSIZE_ANY_EXHDR(key)), max);
+	check_bytes(name, VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key), static_cast<size_t>(max), HighControl::refused_in_utf8);
 }
 
 void check_row_name(const char *name, const text *key, int max)
 {
-	check_bytes(name, VARDATA_ANY(key), static_cast<int>(VARSIZE_ANY_EXHDR(key)), max, true);
+	check_bytes(name, VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key), static_cast<size_t>(max), HighControl::refused);
 }
 
 const char *const *job_option_names() noexcept { return kOptions; }

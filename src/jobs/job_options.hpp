@@ -8,9 +8,9 @@
 namespace tq
 {
 
-constexpr int kGroupKeyMax = 127;  // bytes
-constexpr int kUniqueKeyMax = 255; // bytes
-constexpr int kTagMax = 127;	   // bytes
+constexpr int kGroupKeyMax = core::kGroupMax - 1; // bytes
+constexpr int kUniqueKeyMax = 255;				  // bytes
+constexpr int kTagMax = 127;					  // bytes
 constexpr pg::SizeLimit kTagLimit{kTagMax, nullptr};
 constexpr pg::SizeLimit kGroupKeyLimit{kGroupKeyMax, nullptr};
 constexpr pg::SizeLimit kUniqueKeyLimit{kUniqueKeyMax, nullptr};

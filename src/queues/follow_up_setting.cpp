@@ -2,6 +2,7 @@
 
 #include "api/args.hpp"
 #include "queues/queue_names.hpp"
+#include "queues/queue_rows.hpp"
 #include "queues/rights.hpp"
 #include "pg/errors.hpp"
 #include "pg/owner.hpp"

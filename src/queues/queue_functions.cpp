@@ -11,6 +11,7 @@
 #include "queues/near_queues.hpp"
 #include "queues/queue_names.hpp"
 #include "queues/queue_retention.hpp"
+#include "queues/queue_rows.hpp"
 #include "queues/queue_settings.hpp"
 #include "queues/requester.hpp"
 #include "queues/reserved_queues.hpp"

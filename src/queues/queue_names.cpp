@@ -14,7 +14,7 @@ extern "C"
 #include "shmem/guarantees.hpp"
 #include "shmem/waiting.hpp"
 #include "transaction/queue_changes.hpp"
-#include "queues/queue_settings.hpp"
+#include "queues/queue_rows.hpp"
 #include "queues/rights.hpp"
 #include "transaction/pending.hpp"
 #include "pg/errors.hpp"
@@ -25,10 +25,9 @@ namespace tq
 namespace
 {
 
-bool has_control(const char *name) noexcept
+bool has_control(const char *s, size_t n) noexcept
 {
-	return std::any_of(name, name + strlen(name),
-					   [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
+	return std::any_of(s, s + n, [](char c) noexcept { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
 }
 
 } // namespace
@@ -47,30 +46,35 @@ bool has_high_control(const char *s, size_t n) noexcept
 
 bool is_name(const char *name) noexcept
 {
-	return name[0] != '\0' && strlen(name) < core::kNameMax && !has_control(name);
+	const size_t n = strlen(name);
+	return n > 0 && n < core::kNameMax && !has_control(name, n);
 }
 
-namespace
+void check_bytes(const char *what, const char *s, size_t n, size_t max, HighControl high)
 {
-
-void check_text(const char *what, const char *name, size_t size)
-{
-	const size_t n = strlen(name);
 	if (n == 0)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must not be empty", what)));
-	if (n >= size)
+	if (n > max)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s is too long", what),
-						errdetail("It has %zu bytes; the limit is %zu.", n, size - 1)));
-	if (has_control(name))
+						errdetail("It has %zu bytes; the limit is %zu.", n, max)));
+	const bool utf8 = GetDatabaseEncoding() == PG_UTF8;
+	const bool low = has_control(s, n);
+	const bool test_high = high == HighControl::refused || (high == HighControl::refused_in_utf8 && utf8);
+	if (low || (test_high && has_high_control(s, n)))
 		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must not contain control characters", what)));
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must not contain control characters", what),
+				 low || utf8 ? 0 : errdetail("In this encoding, these are also the bytes from 0x80 to 0x9f.")));
 }
 
-} // namespace
+void check_name(const char *what, const char *name)
+{
+	check_bytes(what, name, strlen(name), core::kNameMax - 1, HighControl::allowed);
+}
 
-void check_name(const char *what, const char *name) { check_text(what, name, core::kNameMax); }
-
-void check_group_key(const char *key) { check_text("group_key", key, core::kGroupMax); }
+void check_group_key(const char *key)
+{
+	check_bytes("group_key", key, strlen(key), core::kGroupMax - 1, HighControl::allowed);
+}
 
 namespace
 {

@@ -74,9 +74,6 @@ bool any_new_queue(const Db &db) noexcept;
 // Draws a number for a new queue from its sequence.
 int32 draw_queue_id();
 
-// Reads tq.queue (all rows, or the row with that name) with a latest snapshot and installs them; returns the number.
-int read_queues(Db &db, const char *name);
-
 // Checks a name for all callers: 1 to 63 bytes, no control characters. `what` names the argument.
 void check_name(const char *what, const char *name);
 // The same for a group key: 1 to 127 bytes.
@@ -84,6 +81,15 @@ void check_group_key(const char *key);
 // Whether a kind or group key has a non-ASCII control character, as [[:cntrl:]] defines it. CHECK constraints of the
 // journal's tables refuse these, also during a restore. In single-byte encodings these bytes may be letters.
 bool has_high_control(const char *s, size_t n) noexcept;
+// Whether check_bytes refuses non-ASCII control characters (has_high_control).
+enum class HighControl : uint8
+{
+	allowed,
+	refused_in_utf8,
+	refused, // in every encoding: a CHECK of the journal's tables tests the string, too
+};
+// Raises 22023 if the string is empty, is longer than `max` bytes or has control characters. `what` names the argument.
+void check_bytes(const char *what, const char *s, size_t n, size_t max, HighControl high);
 // Whether a name that was read from a table would pass check_name.
 bool is_name(const char *name) noexcept;
 

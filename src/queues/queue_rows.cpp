@@ -1,6 +1,8 @@
+#include "queues/queue_rows.hpp"
+
 #include "guc.hpp"
-#include "queues/queue_names.hpp"
 #include "database/activation.hpp"
+#include "queues/queue_names.hpp"
 #include "queues/queue_settings.hpp"
 #include "queues/reserved_queues.hpp"
 #include "queues/rights.hpp"

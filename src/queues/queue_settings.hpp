@@ -1,4 +1,4 @@
-// Reads rows of tq.queue into their slots, writes a queue's first row, parses the settings jsonb.
+// Parses and checks the settings jsonb.
 // Regime: PG.
 #pragma once
 
@@ -36,22 +36,5 @@ core::RetryPolicy parse_retry(Jsonb *json, const core::RetryPolicy &base, const 
 // Limits of a weight: of queues in tq_claim_any, and of jobs.
 constexpr double kMinWeight = 0.01;
 constexpr double kMaxWeight = 100;
-
-// Ensures that the queue's row exists: asks the scheduler and waits for its commit, or inserts the row in this
-// transaction if no scheduler runs.
-void write_queue_row(Db &db, uint16_t queue);
-
-// The same, also for a queue that this transaction creates. The queue's number does not change afterwards.
-void ensure_queue_row(Db &db, uint16_t queue);
-
-// Inserts a queue's row as the extension's owner, with its creator's rights; null settings: none. Returns false if a
-// row with that name exists and the slot lacks its number (read_queues). If another queue has the slot's number, the
-// slot gets a new one.
-bool insert_queue_row(const Db &db, uint16_t queue, Jsonb *settings);
-
-// For the scheduler: writes rows of queues in state creating in the current transaction; returns how many. The caller
-// calls rows_written() after the commit.
-int write_new_rows(Db &db, uint16_t *queues, int max);
-void rows_written(Db &db, const uint16_t *queues, int n) noexcept;
 
 } // namespace tq

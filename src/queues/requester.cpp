@@ -1,5 +1,6 @@
 #include "queues/requester.hpp"
 
+#include "queues/follow_up_setting.hpp"
 #include "queues/rights.hpp"
 #include "pg/owner.hpp"
 #include "pg/spi.hpp"
@@ -53,10 +54,7 @@ Oid role_of(const Db &db, const char *id)
 
 Jsonb *record_requester(const Db &db, Jsonb *json)
 {
-	const JsonbValue *v =
-		json != nullptr && JB_ROOT_IS_OBJECT(json)
-			? getKeyJsonValueFromContainer(&json->root, kFollowUp, static_cast<int>(strlen(kFollowUp)), nullptr)
-			: nullptr;
+	const JsonbValue *v = follow_up_in(json);
 	if (v == nullptr || v->type != jbvBinary || !records_requesters())
 		return json;
 	JsonbValue id;

@@ -1,7 +1,7 @@
 #include "queues/reserved_queues.hpp"
 
 #include "queues/queue_names.hpp"
-#include "queues/queue_settings.hpp"
+#include "queues/queue_rows.hpp"
 #include "transaction/queue_changes.hpp"
 #include "pg/errors.hpp"
 

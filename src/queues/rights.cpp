@@ -3,7 +3,7 @@
 #include "guc.hpp"
 #include "queues/near_queues.hpp"
 #include "queues/queue_names.hpp"
-#include "queues/queue_settings.hpp"
+#include "queues/queue_rows.hpp"
 #include "shmem/grant_changes.hpp"
 #include "pg/extension.hpp"
 #include "pg/json_values.hpp"
@@ -350,9 +350,7 @@ void require_right_to_await(const Db &db, const char *name, uint8 any_of)
 
 uint16_t queue_with_right(Db &db, const char *name, uint8 any_of)
 {
-	uint16_t slot = find_queue(db, name);
-	if (slot == kNoQueue && read_queues(db, name) > 0) // before the first load
-		slot = find_queue(db, name);
+	const uint16_t slot = find_or_read(db, name); // before the first load, a queue may have only its row
 	if (slot == kNoQueue)
 		require_right_to_name(db, name, any_of);
 	else

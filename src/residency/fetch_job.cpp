@@ -54,7 +54,7 @@ struct Search
 	bool keep_terminal;
 	For what;
 	bool unfinished; // the job is unfinished, and its kind has no lane
-	bool strange;	 // its kind has no lane: it has ended, or the counts of its kind are wrong
+	bool lacks_lane; // its kind has no lane: it has ended, or the counts of its kind are wrong
 	journal::Segment tables;
 	FetchedJob p;
 
@@ -112,10 +112,10 @@ Step choose_lane(Search &s)
 	FetchedJob &p = s.p;
 	const char *kind = p.row.has_kind ? p.row.kind : nullptr;
 	p.lane = lane_for(p.queue, kind, s.unfinished ? Make::must : s.what == For::verb ? Make::attempt : Make::never);
-	s.strange = p.lane == core::kNoLane;
-	if (s.strange && s.what == For::verb)
+	s.lacks_lane = p.lane == core::kNoLane;
+	if (s.lacks_lane && s.what == For::verb)
 		return s.end(Fetch::no_room); // too many kinds (tq.max_lanes)
-	if (s.strange)
+	if (s.lacks_lane)
 		p.lane = lane_for(p.queue, nullptr);
 	return Step::next;
 }
@@ -172,7 +172,7 @@ Step resolve_placeholder(Search &s)
 		}
 		return s.end(Fetch::terminal);
 	}
-	if (s.strange)
+	if (s.lacks_lane)
 	{
 		drop_placeholder(s.db, p.queue, p.ref, true);
 		s.unfinished = true;
@@ -219,7 +219,7 @@ FetchedJob fetch_job(Db &db, JobId id, bool keep_terminal, For what)
 			 .keep_terminal = keep_terminal,
 			 .what = what,
 			 .unfinished = false,
-			 .strange = false,
+			 .lacks_lane = false,
 			 .tables = {},
 			 .p = {}};
 	Step step = Step::again;

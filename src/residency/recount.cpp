@@ -2,7 +2,7 @@
 
 #include "guc.hpp"
 #include "database/attach.hpp"
-#include "queues/queue_names.hpp"
+#include "queues/queue_rows.hpp"
 #include "residency/loader.hpp"
 #include "residency/tally.hpp"
 #include "segments/segments.hpp"

@@ -300,9 +300,7 @@ bool has_right(Db &db, const Rights &rights, Oid role, const ScheduleRow &row, u
 {
 	if (has_privs_of_role(role, row.owner))
 		return true;
-	uint16_t slot = find_queue(db, row.queue);
-	if (slot == kNoQueue && read_queues(db, row.queue) > 0) // before the first load
-		slot = find_queue(db, row.queue);
+	const uint16_t slot = find_or_read(db, row.queue); // before the first load, a queue may have only its row
 	return slot != kNoQueue ? rights.may(engine.queue(slot), on_queue) : (rights.everywhere & on_queue) != 0;
 }
 

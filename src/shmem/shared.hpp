@@ -267,6 +267,12 @@ void wake_proc(uint32 proc) noexcept;
 void wake_scheduler(const Db &db) noexcept;
 void wake_database() noexcept; // all sessions of this database
 
+// The process id of a backend's number; 0 if there is no such number.
+inline int32 pid_of(uint32 proc) noexcept
+{
+	return proc < ProcGlobal->allProcCount ? ProcGlobal->allProcs[proc].pid : 0;
+}
+
 // The slot of this backend's last call of database() (database/attach.hpp); null before. For callbacks.
 Db *current_db() noexcept;
 void set_current_db(Db &db) noexcept;

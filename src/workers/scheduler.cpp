@@ -8,7 +8,7 @@
 #include "introspection/series.hpp"
 #include "jobs/verbs.hpp"
 #include "processes/work_transaction.hpp"
-#include "queues/queue_settings.hpp"
+#include "queues/queue_rows.hpp"
 #include "residency/loader.hpp"
 #include "residency/recount.hpp"
 #include "residency/skipped.hpp"
