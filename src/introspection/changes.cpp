@@ -91,7 +91,7 @@ void check_log(const Db &db, const Queues &queues, const ChangeCursor *cursor, c
 
 // --- reading -----------------------------------------------------------------------------------------------------
 
-// The least `max` changes after a cursor, in the order of the cursor: first the rest of the transaction that was
+// The first `max` changes after a cursor, in the order of the cursor: first the rest of the transaction that was
 // returned in part, then by transaction, queue, job and step.
 struct ChangePage
 {
@@ -188,7 +188,7 @@ ChangePage read_page(const Queues &queues, const Seen &from, Seen *to, int max)
 	return p;
 }
 
-// The set after the page was returned up to transaction `xid`, and that one in `whole` or in part.
+// The set of a cursor that points to transaction `xid`. `whole`: all of its changes were returned; otherwise a part.
 Seen seen_after(const ChangePage &p, uint64 xid, bool whole)
 {
 	const Seen &from = *p.from, &to = *p.to;

@@ -1,5 +1,6 @@
 // tq_check, tq_reload: recount the journal and compare memory with it.
-// Regime: PG. Locks: queue locks, one entry at a time; those of residency/recount.hpp.
+// Regime: PG. Locks: queue locks, and those of residency/recount.hpp. Entries are copied one at a time; as a last
+// resort, wrong_limits reads all entries under one queue's lock.
 #include "guc.hpp"
 #include "api/args.hpp"
 #include "database/attach.hpp"
@@ -252,7 +253,7 @@ int64 orphaned_marks(const Db &db, Leftovers *left)
 	return n;
 }
 
-// Running jobs whose lease number is not below the counter for the next one (I5).
+// Running jobs whose lease number is not below the counter for the next one (H10).
 int64 leases_ahead(const Db &db)
 {
 	const uint16_t d = index_of(db);

@@ -1,5 +1,5 @@
 // tq_health: reports for operators, one item per row, each with a verdict and a hint.
-// Regime: PG; reads statistics views through SPI as the extension's owner. Locks: each briefly.
+// Regime: PG; reads tq's tables through SPI as the extension's owner. Locks: each briefly.
 #include "guc.hpp"
 #include "api/args.hpp"
 #include "database/activation.hpp"

@@ -40,11 +40,12 @@ inline void put_room(const Report &r, const char *item, int64 used, int64 max, c
 	r.put(item, psprintf("%lld of %lld", ll(used), ll(max)), used * 10 >= max * 9 ? Verdict::warn : Verdict::ok, hint);
 }
 
-// Runs a query of one row as the owner. Returns its columns as text in the caller's memory; null for SQL null.
+// Runs a query of one row as the extension's owner; with of_server, as the bootstrap superuser. Returns its columns as
+// text in the caller's memory; null for SQL null.
 void ask(const Db &db, const char *query, std::initializer_list<std::pair<const char *, char **>> answers,
 		 bool of_server = false);
 
-// Memory and its shares (health_storage.cpp), segments, and what holds them up.
+// Memory and its shares (health_storage.cpp), segments, and what keeps segments from being dropped.
 void memory_items(const Report &r, const Db &db);
 void share_items(const Report &r, const Db &db);
 void segment_items(const Report &r, const Db &db, core::Micros now);

@@ -1,5 +1,5 @@
-// tq_health: memory, segments, and what holds up either.
-// Regime: PG; reads statistics views through SPI as the extension's owner. Locks: each briefly.
+// tq_health: memory, segments, and what keeps segments from being dropped.
+// Regime: PG; reads the server's statistics views as the bootstrap superuser (pg::server_sql). Locks: each briefly.
 #include "introspection/health_report.hpp"
 
 #include "guc.hpp"

@@ -1,6 +1,6 @@
 // tq_metrics: values for graphs and alerts, in the text format of Prometheus. Families and samples have a fixed order.
 // This file has the families of the database and the server; queue_metrics.cpp has those of the queues.
-// Regime: PG; reads statistics views through SPI as the extension's owner. Locks: each briefly.
+// Regime: PG; reads the server's statistics views as the bootstrap superuser (pg::server_sql). Locks: each briefly.
 #include "guc.hpp"
 #include "api/args.hpp"
 #include "database/activation.hpp"

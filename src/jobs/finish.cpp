@@ -180,7 +180,7 @@ Datum finish_one(Db &db, Finish f)
 	return CStringGetTextDatum(f.state);
 }
 
-// A set of (id, status): ok | lost | not_found.
+// A set of (id, status): ok | busy | lost | not_found.
 Datum finish_many(FunctionCallInfo fcinfo, Db &db, Finish *list, int n)
 {
 	ensure_loaded(db);

@@ -6,7 +6,7 @@
 // has itself enqueued both in this transaction. A role is the current user at the time of the call, so a SECURITY
 // DEFINER function counts as its owner. The decision is made once, when the dependency is created, and kept in
 // tq.dependency.shown.
-// Regime: PG; may raise. Locks: none.
+// Regime: PG; may raise. Locks: those of reading the journal.
 #pragma once
 
 #include "queues/rights.hpp"

@@ -1,4 +1,5 @@
-// Finds the jobs of a queue that are in certain states, by reading the segments: for tq_retry_many and tq_purge.
+// Finds the jobs of a queue that are in certain states, by reading the segments: for tq_retry_many, tq_purge, tq_reset
+// and tq_dead_groups.
 // Regime: PG; may ereport.
 #pragma once
 

@@ -29,7 +29,7 @@ private:
 void record_action(const Db &db, const char *action, int32 queue_id, JobId job = 0, const Facts &facts = Facts());
 // The number of the queue of a job that this transaction has changed.
 int32 queue_of_changed(const Db &db, JobId job) noexcept;
-// The same for this job's queue.
+// As record_action, for a job that this transaction has changed.
 void record_action_on(const Db &db, const char *action, JobId job, const Facts &facts = Facts());
 
 // For the janitor: whether rows older than tq.audit_retention may be there. Looks once an hour.

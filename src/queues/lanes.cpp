@@ -114,7 +114,7 @@ uint16_t queue_with_most_kinds(const Db &db)
 	return most;
 }
 
-// What the queue's creator has of the kinds, if that is a role with a limit.
+// How many queues and kinds the queue's creator has; empty if the creator has no limit.
 const char *kinds_of_role(const Queue &q)
 {
 	if (q.creator == InvalidOid)

@@ -14,8 +14,8 @@ namespace tq
 // it.
 uint16_t queue_to_change(Db &db, const char *name, uint8 right = kManage, const char *argument = "name");
 
-// Runs one UPDATE of the queue's row as the owner; $1 is the name. False if there is no such row. Copies the first
-// RETURNING column, a jsonb, to the caller's memory context.
+// Runs one UPDATE of the queue's row as the owner; $1 is the name. False if there is no such row. Copies the RETURNING
+// column "settings", a jsonb, to the caller's memory context.
 bool update_row(const Db &db, const char *sql, const pg::Args &args, Jsonb **returned = nullptr);
 
 } // namespace tq

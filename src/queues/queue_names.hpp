@@ -1,5 +1,5 @@
 // Queues by name: finds them, makes them for enqueue, and copies rows of tq.queue into them.
-// Regime: PG; everything may ereport unless noexcept. Locks: registry, queue, one at a time.
+// Regime: PG; everything may ereport unless noexcept. Locks: the registry lock, and under it a queue's.
 #pragma once
 
 #include "shmem/shared.hpp"
@@ -36,8 +36,8 @@ void check_still_there(uint16_t queue, uint32 generation, const char *name);
 // The generation for check_still_there of a queue just found.
 uint32 generation_of(const Db &db, uint16_t queue, const char *name);
 
-// The queue with that name, or a free slot that gets that name and state; sets `made` accordingly. Draws an id for a
-// new queue and records that the current user gets all rights on it. Raises 53400.
+// The queue with that name, or a free slot that gets that name and state; sets `made` accordingly. Draws an id. Records
+// the current user as creator of a new queue, unless it has all rights on all queues. Raises 53400.
 uint16_t name_queue(Db &db, const char *name, core::QueueState state, bool *made);
 
 // A row of tq.queue, for install_queue.

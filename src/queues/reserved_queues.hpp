@@ -1,5 +1,5 @@
 // Queues that the open transaction is creating (tq_create_queue). Other transactions cannot use them before the commit.
-// Regime: PG; may ereport. Locks: registry and queue locks, one at a time.
+// Regime: PG; may ereport. Locks: the registry lock, and under it a queue's.
 #pragma once
 
 #include "shmem/shared.hpp"

@@ -16,7 +16,7 @@ enum Right : uint8
 	kConsume = 2,
 	kOperate = 4,  // to cancel, retry, reschedule and purge jobs, to pause and resume
 	kManage = 8,   // to change settings, to grant, to drop
-	kMetrics = 16, // figures
+	kMetrics = 16, // counts and times, no jobs
 	kInspect = 32, // jobs with their contents
 	kCreate = 64,  // on all queues only: to create queues
 };
@@ -24,7 +24,7 @@ constexpr uint8 kQueueRights = kProduce | kConsume | kOperate | kManage | kMetri
 constexpr uint8 kEveryRight = kQueueRights | kCreate;
 constexpr uint8 kMayKnow = kQueueRights & ~kMetrics;				 // knows of the queue's jobs
 constexpr uint8 kMayLook = kConsume | kOperate | kManage | kInspect; // sees the queue's jobs in the views
-constexpr uint8 kMayCount = kMayLook | kMetrics;					 // sees the queue's figures in the views
+constexpr uint8 kMayCount = kMayLook | kMetrics;					 // sees the queue's counts in the views
 constexpr uint8 kMayRead = kConsume | kInspect;						 // sees contents of jobs: payload, result, error
 
 constexpr int32 kAllQueues = 0; // in tq.acl.queue_id; shown as '*'

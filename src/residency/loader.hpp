@@ -119,7 +119,6 @@ bool may_stay_in_memory(const Db &db, JobId id) noexcept;
 // timers' watermark.
 int refill_timers(Db &db, bool *starved = nullptr, Between between = nullptr);
 
-// Gives an unfinished job an entry if it has none (R10). Returns its queue and ref, or why it has none.
 enum class Fetch : uint8
 {
 	// An entry was found or made. Another transaction may have marked it; the verb checks.
@@ -139,8 +138,6 @@ struct FetchedJob
 	journal::Fold fold;	 // if it was read
 	journal::Candidate row; // if it was read
 };
-// `keep_terminal`: an ended job keeps its placeholder, which the caller must mark or drop (tq_retry marks it). For a
-// user, pins a job only if its queue may have another pinned entry.
 enum class For : uint8
 {
 	server, // tq's own work, beyond any share
@@ -149,6 +146,9 @@ enum class For : uint8
 	// A user changes the job, which may begin a new life in the lane of its kind.
 	verb,
 };
+// Gives an unfinished job an entry if it has none (R10). Returns its queue and ref, or why it has none.
+// `keep_terminal`: an ended job keeps its placeholder, which the caller must mark or drop (tq_retry marks it). For a
+// user, pins a job only if its queue may have another pinned entry.
 FetchedJob fetch_job(Db &db, JobId id, bool keep_terminal, For what = For::server);
 // A blocked job that is freed now.
 struct Freed
@@ -157,7 +157,7 @@ struct Freed
 	Micros expires_at = core::kNever; // by its queue, since its row has no such time
 };
 Freed when_free(Db &db, const FetchedJob &p, JobId id);
-// Raises 55P03 for a job whose pin is Fetch::busy.
+// Raises 55P03 for a job whose fetch_job() result is Fetch::busy.
 [[noreturn]] void raise_being_read(JobId id);
 
 // Drops a placeholder. Lowers the watermarks if the job is unfinished.
