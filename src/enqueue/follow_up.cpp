@@ -218,9 +218,9 @@ void note_lost(Db &db, const Ended &ended, const ErrorData *error)
 	if ((last != 0 && last + kLogPause > now) || !db.follow_up_logged_at.compare_exchange_strong(last, now))
 		return;
 	// only in the server log: the client may have no right on the other queue
-	ereport(LOG_SERVER_ONLY,
-			(errmsg("tq: nothing follows job %lld: %s", static_cast<long long>(ended.row->job_id), error->message),
-			 errhint("tq_health() counts them; the log shows one in a minute.")));
+	ereport(LOG_SERVER_ONLY, (errmsg("tq: the follow-up of job %lld was not enqueued: %s",
+									 static_cast<long long>(ended.row->job_id), error->message),
+							  errhint("tq_health() counts them; the log shows one in a minute.")));
 }
 
 // Errors that may not occur again on a retry: a lock, a deadlock, lack of memory or disk, a cancelled statement. The

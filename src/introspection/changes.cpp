@@ -83,8 +83,9 @@ void check_log(const Db &db, const Queues &queues, const ChangeCursor *cursor, c
 	if (missed != 0)
 	{
 		QueueNames names{&db};
+		const char *name = names.of(missed);
 		ereport(ERROR, (errcode(kErrCursorTooOld), errmsg("changes after the cursor have been deleted"),
-						errdetail("Queue \"%s\" keeps changes for its change_retention.", names.of(missed)),
+						errdetail("Queue \"%s\" keeps changes for its change_retention.", name != nullptr ? name : "?"),
 						errhint("Read the jobs' states with tq_list, and begin with after => 'now'.")));
 	}
 }
@@ -302,7 +303,7 @@ void put_cursor(const pg::RowSet &rows, const Seen &seen, const char *log)
 	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					errmsg("changes of queue \"%s\" are not recorded", queue),
 					errdetail("Its setting change_retention is not set."),
-					errhint("SELECT tq_alter_queue(%s, '{\"change_retention\": \"1 day\"}');",
+					errhint("Set it, for example with SELECT tq_alter_queue(%s, '{\"change_retention\": \"1 day\"}').",
 							quote_literal_cstr(queue))));
 }
 

@@ -360,7 +360,7 @@ void put(const pg::RowSet &rows, const char *item, int64 expected, int64 found)
 TQ_FUNCTION(tq_check)
 {
 	Db &db = database(fcinfo);
-	require_right_everywhere(db, "tq_check", kManage);
+	require_right_everywhere(db, "function tq_check", kManage);
 	ensure_loaded(db);
 	static constexpr pg::ColumnSpec kColumns[] = {{"item", TEXTOID}, {"expected", INT8OID}, {"found", INT8OID}};
 	const pg::RowSet rows = pg::begin_rows(fcinfo, pg::row_shape(kColumns));
@@ -389,7 +389,7 @@ TQ_FUNCTION(tq_check)
 TQ_FUNCTION(tq_reload)
 {
 	Db &db = database(fcinfo);
-	require_right_everywhere(db, "tq_reload", kManage);
+	require_right_everywhere(db, "function tq_reload", kManage);
 	ensure_loaded(db);
 	const auto found = [&db]() noexcept { return db.lost_found.load() + db.regained.load(); };
 	const int64 before = found();

@@ -129,8 +129,8 @@ char *ended(core::JobId job, const JournalFacts &rec)
 			return psprintf("Job %lld has succeeded: attempt %d was completed%s at %s. It will not run again.", id,
 							rec.fold.attempt, worker, when);
 		case FoldState::dead:
-			return psprintf("Job %lld is dead since %s: attempt %d%s was its last%s. %s", id, when, rec.fold.attempt,
-							worker, why, again);
+			return psprintf("Job %lld has been dead since %s: attempt %d%s was its last%s. %s", id, when,
+							rec.fold.attempt, worker, why, again);
 		case FoldState::buried:
 			return psprintf("Job %lld was buried%s at %s%s. %s", id, worker, when, why, again);
 		case FoldState::cancelled:
@@ -162,7 +162,7 @@ char *running(core::JobId job, const MemoryFacts &f, const JournalFacts &rec, Mi
 {
 	const auto id = static_cast<long long>(job);
 	if (!f.has_entry) // it got its entry after copy_entry()
-		return psprintf("Job %lld is running since %s.", id, at(rec.fold.claimed_at));
+		return psprintf("Job %lld has been running since %s.", id, at(rec.fold.claimed_at));
 	const core::Entry &e = f.e;
 	const Micros end = ends_at(engine.queue(e.queue), e);
 	const bool hard = e.has(core::kHardTimeout) && e.hard_deadline == end;
@@ -209,9 +209,10 @@ char *blocked_by_group(core::JobId job, const MemoryFacts &f)
 	{
 		case Block::paused:
 			return psprintf(
-				"Job %lld is ready, but group \"%s\" of queue \"%s\" is paused %s. tq_resume('%s', group_key => '%s') "
+				"Job %lld is ready, but group \"%s\" of queue \"%s\" is paused %s. tq_resume(%s, group_key => %s) "
 				"ends that.",
-				id, f.group, f.queue, until(f.group_paused, wall_now()), f.queue, f.group);
+				id, f.group, f.queue, until(f.group_paused, wall_now()), quote_literal_cstr(f.queue),
+				quote_literal_cstr(f.group));
 		case Block::running:
 			if (f.group_limit > 1)
 				return psprintf(
@@ -256,9 +257,9 @@ const char *other_kinds(const MemoryFacts &f)
 const char *asked_while_draining(const MemoryFacts &f)
 {
 	return f.draining[0] == '\0' ? ""
-								 : psprintf(" Worker \"%s\" is draining, so its claims get no jobs; tq_undrain('%s') "
+								 : psprintf(" Worker \"%s\" is draining, so its claims get no jobs; tq_undrain(%s) "
 											"ends that.",
-											f.draining, f.draining);
+											f.draining, quote_literal_cstr(f.draining));
 }
 
 // A ready job: the first reason why it has not started. Pauses and limits come before missing workers, and those before
@@ -274,12 +275,12 @@ char *ready(core::JobId job, const MemoryFacts &f, const JournalFacts &rec, Micr
 	if (expires <= now)
 		return psprintf("Job %lld is about to expire: no worker started it before %s.", id, at(expires));
 	if (f.queue_paused != 0)
-		return psprintf("Job %lld is ready, but queue \"%s\" is paused %s. tq_resume('%s') ends that.", id, f.queue,
-						until(f.queue_paused, now), f.queue);
+		return psprintf("Job %lld is ready, but queue \"%s\" is paused %s. tq_resume(%s) ends that.", id, f.queue,
+						until(f.queue_paused, now), quote_literal_cstr(f.queue));
 	if (f.kind_paused != 0)
-		return psprintf(
-			"Job %lld is ready, but kind \"%s\" of queue \"%s\" is paused %s. tq_resume('%s', '%s') ends that.", id,
-			f.kind, f.queue, until(f.kind_paused, now), f.queue, f.kind);
+		return psprintf("Job %lld is ready, but kind \"%s\" of queue \"%s\" is paused %s. tq_resume(%s, %s) ends that.",
+						id, f.kind, f.queue, until(f.kind_paused, now), quote_literal_cstr(f.queue),
+						quote_literal_cstr(f.kind));
 	if (f.max_running > 0 && f.running >= static_cast<uint32>(f.max_running))
 		return psprintf(
 			"Job %lld is ready, but queue \"%s\" has %s running, and its max_running is %d. It can start when one "
@@ -312,11 +313,11 @@ char *ready(core::JobId job, const MemoryFacts &f, const JournalFacts &rec, Micr
 	if (f.asked_at < since && !f.waited_for)
 		return psprintf(
 			"Job %lld is ready, but no worker%s has asked for queue \"%s\"%s %s. It needs a worker that calls "
-			"tq_claim('%s').%s%s",
+			"tq_claim(%s).%s%s",
 			id, f.draining[0] != '\0' ? " that may get jobs" : "", f.queue, kind,
 			f.asked_at == 0 ? "since the server started"
 							: psprintf("since %s (%s ago)", at(f.asked_at), span(now - f.asked_at)),
-			f.queue, other_kinds(f), asked_while_draining(f));
+			quote_literal_cstr(f.queue), other_kinds(f), asked_while_draining(f));
 	if (!f.has_entry || !f.below_watermark)
 		return psprintf(
 			"Job %lld is ready, on disk behind the jobs of its %s that are in memory and come first. More or "

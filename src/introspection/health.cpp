@@ -229,7 +229,7 @@ void handler_items(const Report &r, const Db &db)
 		r.put("handlers", handlers);
 	else
 		r.put("handlers", psprintf("%s of %s cannot be called: %s", broken, handlers, problems), Verdict::warn,
-			  "Their jobs wait and use no attempts. Mend what is said, or call tq_handle or tq_unhandle.");
+			  "Their jobs wait and use no attempts. Fix the cause, or call tq_handle or tq_unhandle.");
 }
 
 void queue_items(const Report &r, const Db &db)
@@ -289,10 +289,11 @@ void queue_items(const Report &r, const Db &db)
 	r.put("jobs whose row was gone", psprintf("%lld", ll(gone)), gone > 0 ? Verdict::warn : Verdict::ok,
 		  "Rows of tq.job_* must not be deleted by hand; cancel the jobs instead.");
 	const int64 unfollowed = db.follow_ups_lost.load();
-	r.put("follow-ups that could not be enqueued", psprintf("%lld", ll(unfollowed)),
-		  unfollowed > 0 ? Verdict::warn : Verdict::ok,
-		  "Since the server started. The queue named in follow_up is there no more, or the role that asked for it may "
-		  "not enqueue there any more; the log says which.");
+	r.put(
+		"follow-ups that could not be enqueued", psprintf("%lld", ll(unfollowed)),
+		unfollowed > 0 ? Verdict::warn : Verdict::ok,
+		"Since the server started. The queue in follow_up was dropped, or the role that requested the follow-up may no "
+		"longer enqueue to it; the server log says which.");
 	r.put("claims rolled back", psprintf("%lld", ll(db.aborted_claims.load())));
 	char *names = nullptr;
 	ask(db,
@@ -302,9 +303,8 @@ void queue_items(const Report &r, const Db &db)
 		{{"names", &names}});
 	r.put("publications of tq's tables", names != nullptr ? names : "none",
 		  names != nullptr ? Verdict::warn : Verdict::ok,
-		  "They publish all of them, and each new segment, at which a subscriber stops that does not have it. Publish "
-		  "tq.event by "
-		  "name, and what is to be known of it (docs/guides/notifications.md).");
+		  "They publish all tables of tq, and each new segment. A subscriber that lacks the new table stops. Publish "
+		  "tq.event by name instead (docs/guides/notifications.md).");
 }
 
 // Whether the queue has ready jobs of some kind that no claim has asked for in the last minute. Queue lock held.
@@ -424,7 +424,7 @@ TQ_FUNCTION(tq_health)
 		return static_cast<Datum>(0);
 	}
 	const Db &facts_here = database_facts(fcinfo);
-	require_right_everywhere(facts_here, "tq_health", kOperate | kManage | kMetrics);
+	require_right_everywhere(facts_here, "function tq_health", kOperate | kManage | kMetrics);
 	const Activation activation = activation_of(facts_here);
 	activation_item(r, activation);
 	roles_item(r, facts_here);

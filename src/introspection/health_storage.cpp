@@ -199,7 +199,7 @@ void lock_item(const Report &r, const Db &db)
 		{{"holders", &holders}}, true);
 	r.put("segments locked by others", holders != nullptr ? holders : "none",
 		  holders != nullptr ? Verdict::warn : Verdict::ok,
-		  "Nobody can claim or end jobs of these segments, and their lost leases wait. End these transactions.");
+		  "No session can claim or end jobs of these segments, and their lost leases wait. End these transactions.");
 }
 
 } // namespace

@@ -128,7 +128,7 @@ TQ_FUNCTION(tq_list_workers)
 		bool draining;
 	};
 	Db &db = database(fcinfo);
-	require_right_everywhere(db, "tq_workers", kMayCount); // a worker's name belongs to no queue
+	require_right_everywhere(db, "view tq_workers", kMayCount); // a worker's name belongs to no queue
 	const pg::RowSet set = pg::begin_rows(fcinfo, pg::row_shape(kWorkers));
 	auto *rows = static_cast<Row *>(palloc(sizeof(Row) * engine.limits().workers));
 	int n = 0;

@@ -96,7 +96,8 @@ Datum next_row(FunctionCallInfo fcinfo, const char *name, const pg::RowShape &sh
 	if (SRF_IS_FIRSTCALL())
 	{
 		if (rs == nullptr || !IsA(rs, ReturnSetInfo))
-			ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("%s is to be called as a set", name)));
+			ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+							errmsg("set-valued function %s called in context that cannot accept a set", name)));
 		Db &db = loaded_database(fcinfo);
 		FuncCallContext *context = SRF_FIRSTCALL_INIT();
 		MemoryContext old = MemoryContextSwitchTo(context->multi_call_memory_ctx);

@@ -209,7 +209,7 @@ void note_draining(const Call &c)
 	const Claimant &w = c.workers[0];
 	if (!c.begun && c.draining && c.nworkers == 1 && engine.worker(w.slot).running.load() == 0)
 		ereport(NOTICE, (errmsg("worker \"%s\" is draining, so its claims get no jobs", w.name),
-						 errhint("SELECT tq_undrain('%s') ends that.", w.name)));
+						 errhint("Call tq_undrain(%s) to end that.", quote_literal_cstr(w.name))));
 }
 
 // Prepares an attempt to claim jobs. Returns where its operations begin in the transaction's list

@@ -50,7 +50,7 @@ TQ_FUNCTION(tq_drain)
 	check_name("worker", name);
 	require_writable("tq_drain()");
 	Db &db = loaded_database(fcinfo);
-	require_right_to_drain(db, name, "tq_drain");
+	require_right_to_drain(db, name, "function tq_drain");
 	note_unknown(db, name);
 	int32 holds = 0;
 	if (!set_draining(db, name, GetUserId(), true, &holds))
@@ -65,7 +65,7 @@ TQ_FUNCTION(tq_undrain)
 	check_name("worker", name);
 	require_writable("tq_undrain()");
 	Db &db = loaded_database(fcinfo);
-	require_right_to_drain(db, name, "tq_undrain");
+	require_right_to_drain(db, name, "function tq_undrain");
 	int32 holds = 0;
 	const bool was = set_draining(db, name, GetUserId(), false, &holds);
 	record_action(db, "undrain", kAllQueues, 0, Facts().add("worker", name));

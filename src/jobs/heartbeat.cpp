@@ -244,16 +244,16 @@ TQ_FUNCTION(tq_heartbeat)
 	if (answer.foreign)
 		raise_foreign_worker(worker);
 	if (may && worker != nullptr && beat.worker == core::kNil && answer.action != Action::lost)
-		ereport(WARNING,
-				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED), errmsg("no room for the name of worker \"%s\"", worker),
-				 errdetail("The former worker goes on holding job %lld.", static_cast<long long>(beat.id)),
-				 errhint("Raise tq.max_workers (now %d) and restart the server.", guc::max_workers)));
+		ereport(WARNING, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+						  errmsg("the name of worker \"%s\" cannot be stored", worker),
+						  errdetail("Job %lld keeps its former worker.", static_cast<long long>(beat.id)),
+						  errhint("Raise tq.max_workers (now %d) and restart the server.", guc::max_workers)));
 	if (checkpoint != nullptr && answer.action != Action::lost &&
 		!append_checkpoint(db, beat, checkpoint, wall, answer.length))
 		answer.action = Action::lost;
 	if (answer.no_slot)
-		ereport(WARNING, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED), errmsg("no room for the progress of job %lld",
-																				static_cast<long long>(beat.id)),
+		ereport(WARNING, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+						  errmsg("the progress of job %lld cannot be stored", static_cast<long long>(beat.id)),
 						  errdetail("tq.max_progress (now %d) running jobs have reported theirs.", guc::max_progress),
 						  errhint("Raise tq.max_progress and restart the server.")));
 	Datum values[2] = {TimestampTzGetDatum(answer.ends), CStringGetTextDatum(name_of(answer.action))};

@@ -17,7 +17,7 @@ TQ_FUNCTION(tq_reset)
 	require_writable("tq_reset()");
 	const char *name = text_or_null(fcinfo, 0, "queue");
 	Db &db = database(fcinfo);
-	require_testing(db, "tq_reset()");
+	require_testing(db, "function tq_reset");
 	ensure_loaded(db);
 	Search s;
 	s.queue_id = name != nullptr ? engine.queue(queue_with_right(db, name, kOperate)).id : 0;

@@ -87,8 +87,8 @@ void raise_too_many_workers(const Db &db)
 	const char *holder = OidIsValid(role) ? GetUserNameFromId(role, true) : nullptr;
 	ereport(ERROR,
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED), errmsg("too many workers"),
-			 errdetail("All places for names of workers are taken by workers that hold jobs, drain, or were seen "
-					   "within two minutes; role \"%s\" has %d of them in this database.",
+			 errdetail("All slots for worker names are used by workers that hold jobs, drain, or were seen within two "
+					   "minutes; role \"%s\" has %d of them in this database.",
 					   holder != nullptr ? holder : "?", most),
 			 errhint("Raise tq.max_workers (now %d) and restart the server.", guc::max_workers)));
 }

@@ -76,14 +76,14 @@ void charge_enqueues(uint16_t queue, int64 n, int64 replacing, bool overdraw)
 	if (full)
 		ereport(ERROR,
 				(errcode(kErrQueueFull), errmsg("queue \"%s\" is full", q.name),
-				 errdetail("It has %lld live jobs, those of open transactions included; max_depth is %lld and %lld "
-						   "more were to come.",
+				 errdetail("It has %lld live jobs, including those of open transactions; max_depth is %lld, and this "
+						   "call adds %lld.",
 						   static_cast<long long>(live), static_cast<long long>(most), static_cast<long long>(more)),
 				 errhint("Try again when workers have caught up, or raise max_depth with tq_alter_queue.")));
 	if (fast)
 		ereport(ERROR,
 				(errcode(kErrQueueFull), errmsg("enqueue_rate of queue \"%s\" is exceeded", q.name),
-				 errdetail("The next enqueue is let in after %lld ms.", static_cast<long long>((opens + 999) / 1000)),
+				 errdetail("The next enqueue is accepted in %lld ms.", static_cast<long long>((opens + 999) / 1000)),
 				 errhint("Try again then, or raise enqueue_rate with tq_alter_queue.")));
 }
 

@@ -136,16 +136,16 @@ const char *kinds_of_role(const Queue &q)
 	const Db &db = db_at(q.db);
 	const uint32 own = q.kinds;
 	const uint16_t most = queue_with_most_kinds(db);
-	const char *largest = most != kNoQueue ? psprintf(" Most of them, %u, has queue \"%s\".", engine.queue(most).kinds,
-												  engine.queue(most).name)
-									   : "";
+	const char *largest = most != kNoQueue ? psprintf(" Queue \"%s\" has the most, %u.", engine.queue(most).name,
+													  engine.queue(most).kinds)
+										   : "";
 	ereport(
 		ERROR,
 		(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED), errmsg("too many kinds of jobs in queue \"%s\"", q.name),
 		 errdetail("The queue has %u kinds with jobs, this database %u, and the server has places for %d.%s%s", own,
 				   engine.db(q.db).kinds.load(), guc::max_lanes, largest, kinds_of_role(q)),
-		 errhint(
-			 "A kind is a type of job: put values into the payload. Else raise tq.max_lanes and restart the server.")));
+		 errhint("A kind is a type of job: put values into the payload. Otherwise raise tq.max_lanes and restart the "
+				 "server.")));
 }
 
 } // namespace

@@ -35,8 +35,8 @@ void no_such_queue(const Db &db, const char *name)
 {
 	ereport(ERROR,
 			(errcode(kErrNoSuchQueue), errmsg("queue \"%s\" does not exist", name),
-			 errdetail("It was never made, or it is being dropped."),
-			 errhint("%sQueues are made by tq_create_queue, or by the first enqueue if tq.auto_create_queues is on.",
+			 errdetail("The queue was never created, or it is being dropped."),
+			 errhint("%sQueues are created by tq_create_queue, or by the first enqueue if tq.auto_create_queues is on.",
 					 perhaps_queue(db, name))));
 }
 

@@ -52,9 +52,10 @@ void wait_until_dropped(Db &db, uint16_t slot, const char *name)
 		nap(5);
 	}
 	if (q.generation == generation)
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE), errmsg("queue \"%s\" is being dropped", name),
-						errdetail("It goes when its last job has ended and no open transaction enqueues to it."),
-						errhint("Try again then.")));
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE), errmsg("queue \"%s\" is being dropped", name),
+				 errdetail("It is removed when its last job and all transactions that enqueue to it have ended."),
+				 errhint("Try again then.")));
 }
 
 int64 live_jobs(uint16_t slot) noexcept
@@ -98,11 +99,12 @@ void warn_of_retention(const char *name, const core::QueueSettings &settings)
 	const core::Micros retention = settings.retention_ms * 1000;
 	if (retention <= 0 || fits_segments(retention))
 		return;
-	ereport(WARNING, (errmsg("retention of queue \"%s\" is long for tq.max_segments", name),
-					  errdetail("When half of tq.max_segments exist, a segment takes the jobs of %lld minutes, and "
-								"disk space is given back in such pieces.",
-								static_cast<long long>(segment_pace(retention) / 60000000)),
-					  errhint("Raise tq.max_segments or tq.segment_interval, or lower the retention.")));
+	ereport(WARNING,
+			(errmsg("retention of queue \"%s\" is long for tq.max_segments", name),
+			 errdetail("When half of tq.max_segments exist, a new segment opens only every %lld minutes, so disk "
+					   "space is freed less often.",
+					   static_cast<long long>(segment_pace(retention) / 60000000)),
+			 errhint("Raise tq.max_segments or tq.segment_interval, or lower the retention.")));
 }
 
 // Writes the first change of a queue that begins to record changes. From this change a reader of tq_changes learns that
@@ -256,7 +258,7 @@ TQ_FUNCTION(tq_drop_queue)
 	if (jobs > 0)
 		ereport(ERROR, (errcode(kErrWrongState), errmsg("queue \"%s\" has jobs that have not ended", name),
 						errdetail("Live jobs: %lld.", static_cast<long long>(jobs)),
-						errhint("Let the workers finish them, or take them away with tq_purge, then drop the queue.")));
+						errhint("Let the workers finish them, or purge them with tq_purge; then drop the queue.")));
 	reserve_queue_change(db);
 	const Oid types[] = {TEXTOID};
 	const Datum values[] = {CStringGetTextDatum(name)};

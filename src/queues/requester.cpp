@@ -77,9 +77,11 @@ void check_requester(Db &db, const FollowUp &f, uint16_t queue)
 		return;
 	const char *name = OidIsValid(role) ? GetUserNameFromId(role, true) : nullptr;
 	if (name == nullptr)
-		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE), errmsg("the role that asked for it does not exist")));
-	ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-					errmsg("role \"%s\", which asked for it, may not enqueue to queue \"%s\"", name, f.queue)));
+		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+						errmsg("the role that requested the follow-up does not exist")));
+	ereport(ERROR,
+			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+			 errmsg("role \"%s\", which requested the follow-up, may not enqueue to queue \"%s\"", name, f.queue)));
 }
 
 } // namespace tq

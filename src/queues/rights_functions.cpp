@@ -48,9 +48,9 @@ void parse_privileges(FunctionCallInfo fcinfo, const char *queue, Grant *g)
 		const char *argument = i == 2 ? "privilege" : psprintf("privilege%d", i - 1);
 		const char *privilege = text_required(fcinfo, i, argument, kWordLimit);
 		if (parse_right(privilege) == kCreate && strcmp(queue, "*") != 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("the privilege create does not belong to a single queue"), errhint("Give queue as '*'.")));
+			ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+							errmsg("privilege \"create\" can only be granted or revoked on all queues"),
+							errhint("Give queue as '*'.")));
 		list[n++] = CStringGetTextDatum(privilege);
 		appendStringInfo(&names, "%s%s", names.len > 0 ? ", " : "", privilege);
 	}

@@ -79,8 +79,9 @@ TQ_FUNCTION(tq_subscribe)
 	if (!JB_ROOT_IS_OBJECT(options))
 		pg::not_an_object("options", options);
 	const Target t = parse(fcinfo);
+	const char *name = text_required(fcinfo, 0, "queue");
 	// the target is sent the contents of the jobs, as a worker would be
-	static_cast<void>(queue_with_right(*t.db, text_required(fcinfo, 0, "queue"), kConsume));
+	static_cast<void>(queue_with_right(*t.db, name, kConsume));
 	const Oid types[] = {INT4OID, TEXTOID, JSONBOID, OIDOID, TIMESTAMPTZOID};
 	const Datum values[] = {Int32GetDatum(t.queue_id), CStringGetTextDatum(t.url), PointerGetDatum(options),
 							ObjectIdGetDatum(GetUserId()), TimestampTzGetDatum(wall_now())};
@@ -95,8 +96,10 @@ TQ_FUNCTION(tq_subscribe)
 				{types, values}, false, 0);
 	pg::leave_owner(scope);
 	if (others >= kMostOfQueue)
-		ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED), errmsg("too many subscriptions of the queue"),
-						errdetail("A queue can have %d.", kMostOfQueue), errhint("Remove some with tq_unsubscribe.")));
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED), errmsg("too many subscriptions for queue \"%s\"", name),
+				 errdetail("A queue can have at most %d subscriptions.", kMostOfQueue),
+				 errhint("Remove some with tq_unsubscribe.")));
 	record_action(*t.db, "subscribe", t.queue_id, 0, Facts().add("url", t.url)); // without options: they may be secret
 	PG_RETURN_VOID();
 }

@@ -19,7 +19,7 @@ TQ_FUNCTION(tq_set_now)
 						errmsg("at is out of range: %s", timestamptz_to_str(at)),
 						errdetail("It must lie in the years 2001 to 9998.")));
 	Db &db = database(fcinfo);
-	require_testing(db, "tq_set_now()");
+	require_testing(db, "function tq_set_now");
 	set_database_clock(db, at);
 	record_action(db, "set_now", kAllQueues, 0, Facts().add_time("at", at));
 	PG_RETURN_TIMESTAMPTZ(wall_now());

@@ -311,7 +311,7 @@ TQ_FUNCTION(tq_activate)
 	const bool discards = PG_NARGS() > 0 && given(fcinfo, 0) && PG_GETARG_BOOL(0);
 	const bool dry_run = PG_NARGS() > 1 && given(fcinfo, 1) && PG_GETARG_BOOL(1);
 	Db &before = database_slot(fcinfo);
-	require_right_everywhere(before, "tq_activate", kManage);
+	require_right_everywhere(before, "function tq_activate", kManage);
 	static constexpr pg::ColumnSpec kColumns[] = {{"relation", TEXTOID}, {"id", INT8OID}, {"problem", TEXTOID}};
 	const bool returns_rows = PG_NARGS() > 0;
 	const pg::RowSet rows = returns_rows ? pg::begin_rows(fcinfo, pg::row_shape(kColumns)) : pg::RowSet{};
@@ -347,7 +347,7 @@ TQ_FUNCTION(tq_deactivate)
 {
 	require_writable("tq_deactivate()");
 	Db &db = database_slot(fcinfo);
-	require_right_everywhere(db, "tq_deactivate", kManage);
+	require_right_everywhere(db, "function tq_deactivate", kManage);
 	refuse_in_use("tq_deactivate()");
 	if (activation_of(db) != Activation::active)
 		PG_RETURN_VOID();

@@ -15,7 +15,7 @@ SCENARIOS = {}      # name -> Scenario
 # Settings of the clients' queue. Four workers that claim up to sixty jobs at a time reach max_running; workers that
 # only keep their jobs do not. max_depth lets the rest be processed at the end, however fast the producers are.
 LIMITS = {"max_running": 50, "group_max_running": 1, "max_attempts": 20, "max_depth": 100_000}
-UNFOLLOWED = "nothing follows job"
+UNFOLLOWED = "the follow-up of job"
 ALARMING = ("PANIC", "TRAP:", "signal 11", "signal 6", "a recount found", "is gone; the job is dropped", "are not counted, counting again",
             UNFOLLOWED)
 REPAIRS = ("jobs found again by audits", "jobs whose row was gone", "follow-ups that could not be enqueued")

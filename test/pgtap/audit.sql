@@ -149,7 +149,7 @@ SELECT is(seen_by('a_manage', $$SELECT tq_subscribe('mine', 'https://example.org
 SELECT is(seen_by('a_manage', $$SELECT tq_unsubscribe('mine', 'https://example.org/x')$$), '', '... and ends with manage');
 SELECT tq_subscribe('mine', 'https://example.org/' || i) FROM generate_series(1, 97) i \g /dev/null
 SELECT throws_ok($$SELECT tq_subscribe('mine', 'https://example.org/one more')$$, '22023', NULL, 'not valid even if there were room');
-SELECT throws_ok($$SELECT tq_subscribe('mine', 'https://example.org/more')$$, '53400', 'too many subscriptions of the queue', 'a queue has at most 100');
+SELECT throws_ok($$SELECT tq_subscribe('mine', 'https://example.org/more')$$, '53400', 'too many subscriptions for queue "mine"', 'a queue has at most 100');
 SELECT lives_ok($$SELECT tq_subscribe('mine', 'https://example.org/97', '{"a": 1}')$$, '... which can be replaced');
 
 SELECT * FROM finish();

@@ -64,7 +64,7 @@ INSERT INTO sentences VALUES
 	('delayed', 'waits until .*that is when it was to start'),
 	('running', 'is running by worker "w": attempt 1 began'),
 	('succeeded', 'has succeeded: attempt 1 was completed by worker "w"'),
-	('dead', 'is dead since .*: attempt 1 by worker "w" was its last \("secret error"\)'),
+	('dead', 'has been dead since .*: attempt 1 by worker "w" was its last \("secret error"\)'),
 	('buried', 'was buried by worker "w" at .*\("secret reason"\)'),
 	('cancelled', 'was cancelled at .*\("secret reason"\)'),
 	('expired', 'expired?: no worker started it'),
@@ -74,6 +74,13 @@ INSERT INTO sentences VALUES
 	('retried', 'is ready');
 SELECT alike(tq_explain(id), 'Job ' || id || ' %', 'a sentence about a job that is ' || state) FROM jobs ORDER BY n;
 SELECT matches(tq_explain(j.id), s.sentence, 'why it does not run: it is ' || state) FROM jobs j JOIN sentences s USING (state) ORDER BY n;
+-- names and group keys are quoted in the SQL that it suggests
+SELECT tq_enqueue('it''s', group_key => 'a''b') AS quoted \gset
+SELECT tq_pause('it''s', group_key => 'a''b');
+SELECT alike(tq_explain(:quoted), $$%tq_resume('it''s', group_key => 'a''b') ends that.$$, 'a paused group with a quote');
+SELECT tq_resume('it''s', group_key => 'a''b'), tq_pause('it''s');
+SELECT alike(tq_explain(:quoted), $$%tq_resume('it''s') ends that.$$, 'a paused queue with a quote');
+SELECT tq_purge('it''s', 'all');
 -- it reveals nothing without a right
 CREATE ROLE p_manager;
 CREATE ROLE p_nobody;

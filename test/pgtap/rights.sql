@@ -349,7 +349,7 @@ SELECT is((SELECT string_agg(privilege, ' ' ORDER BY privilege) FROM tq_grants W
 SELECT tq_revoke('mine', 'r_none', 'produce', 'consume', 'operate', 'manage', 'metrics', 'inspect', 'monitor');
 SELECT is((SELECT count(*)::int FROM tq_grants WHERE role = 'r_none'::regrole), 0, '... or all of a queue');
 SELECT throws_ok($$SELECT tq_grant('mine', 'r_none', 'produce', 'all')$$, '22023', 'unknown privilege "all"', 'each privilege is checked');
-SELECT throws_ok($$SELECT tq_grant('mine', 'r_none', 'produce', 'create')$$, '22023', 'the privilege create does not belong to a single queue', '... also whether it is for a queue');
+SELECT throws_ok($$SELECT tq_grant('mine', 'r_none', 'produce', 'create')$$, '22023', 'privilege "create" can only be granted or revoked on all queues', '... also whether it is for a queue');
 SELECT throws_ok($$SELECT tq_revoke('mine', 'r_none', 'produce', privilege3 => repeat('x', 64))$$, '22023', 'privilege3 is too long', '... and its size');
 -- monitor is metrics and inspect, manage includes operate
 SELECT tq_grant('mine', 'r_none', 'metrics', 'inspect');
@@ -359,7 +359,7 @@ SELECT tq_revoke('mine', 'r_none', 'metrics', 'inspect');
 
 SELECT throws_ok($$SELECT tq_grant('mine', 'r_none', 'all')$$, '22023', 'unknown privilege "all"');
 SELECT throws_ok($$SELECT tq_grant('mine', 'r_none', '')$$, '22023', 'unknown privilege ""');
-SELECT throws_ok($$SELECT tq_grant('mine', 'r_none', 'create')$$, '22023', 'the privilege create does not belong to a single queue');
+SELECT throws_ok($$SELECT tq_grant('mine', 'r_none', 'create')$$, '22023', 'privilege "create" can only be granted or revoked on all queues');
 SELECT throws_ok($$SELECT tq_grant('mine', 'r_nobody', 'produce')$$, '42704', 'role "r_nobody" does not exist');
 SELECT throws_ok($$SELECT tq_grant('mine', '12345678', 'produce')$$, '42704', 'role 12345678 does not exist');
 SELECT throws_ok($$SELECT tq_grant('mine', '-', 'produce')$$, '42704', 'role 0 does not exist');

@@ -142,13 +142,13 @@ RESET ROLE;
 
 -- ---- tq_reset
 
-SELECT throws_ok($$SELECT tq_reset()$$, '55000', 'tq_reset() is for tests only', 'not without tq.testing');
-SELECT throws_ok($$SELECT tq_set_now('2030-01-01')$$, '55000', 'tq_set_now() is for tests only', 'nor tq_set_now');
+SELECT throws_ok($$SELECT tq_reset()$$, '55000', 'function tq_reset is for tests only', 'not without tq.testing');
+SELECT throws_ok($$SELECT tq_set_now('2030-01-01')$$, '55000', 'function tq_set_now is for tests only', 'nor tq_set_now');
 SET tq.testing = on;
 SELECT tq_grant('*', 't_user', 'manage');
 SET ROLE t_user;
-SELECT throws_ok($$SELECT tq_reset()$$, '42501', 'permission denied for tq_reset()', 'only for the owner');
-SELECT throws_ok($$SELECT tq_set_now('2030-01-01')$$, '42501', 'permission denied for tq_set_now()', '... both');
+SELECT throws_ok($$SELECT tq_reset()$$, '42501', 'permission denied for function tq_reset', 'only for the owner');
+SELECT throws_ok($$SELECT tq_set_now('2030-01-01')$$, '42501', 'permission denied for function tq_set_now', '... both');
 SELECT throws_ok($$SET tq.testing = on$$, '42501', NULL, '... who sets it, too');
 RESET ROLE;
 CREATE FUNCTION fill() RETURNS bigint LANGUAGE sql AS $$

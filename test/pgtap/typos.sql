@@ -32,14 +32,14 @@ FROM unnest('{produce,consume,manage}'::text[]) p;
 -- ---- queues
 
 -- all of them say the same of a queue that does not exist, and create none
-SELECT is(attempt(statement), 'TQ002 / queue "mial" does not exist / It was never made, or it is being dropped. / Perhaps you meant "mail". Queues '
-	'are made by tq_create_queue, or by the first enqueue if tq.auto_create_queues is on.', statement)
+SELECT is(attempt(statement), 'TQ002 / queue "mial" does not exist / The queue was never created, or it is being dropped. / Perhaps you '
+	'meant "mail". Queues are created by tq_create_queue, or by the first enqueue if tq.auto_create_queues is on.', statement)
 FROM unnest(ARRAY[$$SELECT tq_alter_queue('mial', '{}')$$, $$SELECT tq_drop_queue('mial')$$, $$SELECT tq_pause('mial')$$, $$SELECT tq_resume('mial')$$,
 	$$SELECT tq_grant('mial', 'y_none', 'produce')$$, $$SELECT tq_revoke('mial', 'y_none', 'produce')$$, $$SELECT tq_handle('mial', NULL, 'tq_now()')$$,
 	$$SELECT tq_unhandle('mial', NULL)$$, $$SELECT tq_schedule('s', 'mial', every => '1 d')$$, $$SELECT tq_purge('mial', 'all')$$,
 	$$SELECT tq_retry_many('mial')$$, $$SELECT tq_create_queue('x', '{"follow_up": {"queue": "mial"}}')$$]) statement;
-SELECT is(attempt($$SELECT tq_alter_queue('nothing of the kind', '{}')$$), 'TQ002 / queue "nothing of the kind" does not exist / It was never made, or it is being '
-	'dropped. / Queues are made by tq_create_queue, or by the first enqueue if tq.auto_create_queues is on.', 'no name is near');
+SELECT is(attempt($$SELECT tq_alter_queue('nothing of the kind', '{}')$$), 'TQ002 / queue "nothing of the kind" does not exist / The queue was never created, or it is being '
+	'dropped. / Queues are created by tq_create_queue, or by the first enqueue if tq.auto_create_queues is on.', 'no name is near');
 SELECT ok(attempt(format('SELECT tq_alter_queue(%L, ''{}'')', wrong)) LIKE '%' || hint || '%', wrong || ': ' || hint)
 FROM (VALUES ('mails', 'Perhaps you meant "mail".'), ('Mail', 'Perhaps you meant "mail".'), ('invoice', 'Perhaps you meant "invoices".'),
 	('imvoises', 'Perhaps you meant "invoices".'), ('m', 'on. / Queues')) v (wrong, hint)

@@ -310,7 +310,7 @@ sub report
 }
 is(report(0, 1), 'run', 'the first has a slot');
 is(report(1, 2), 'run', 'the second');
-like(report(2, 3), qr/^run \(no room for the progress of job \d+\)$/, 'the third is told that there is none');
+like(report(2, 3), qr/^run \(the progress of job \d+ cannot be stored\)$/, 'the third is told that there is none');
 is(report(0, 4), 'run', 'the first keeps its own');
 is(report(1, 'null'), 'run', 'the second gives it back');
 is(report(2, 5), 'run', 'so the third gets it');

@@ -187,7 +187,7 @@ $node->safe_psql('postgres', "SELECT tq_enqueue('qb', '{}'), tq_enqueue('qa') FR
 is($node->safe_psql('postgres', "SELECT count(*) FROM tq_claim('qb', worker => 'named')"), '1', 'another role claims by name');
 is($node->safe_psql('postgres', "SELECT count(*) FROM tq_workers WHERE worker = 'named'"), '1', 'and its name is known');
 is($consumer->query("SELECT action FROM tq_claim('qa') c, tq_heartbeat(c.id, c.lease, worker => 'one more')"), 'run', 'a job without room for its new holder goes on');
-like($consumer->{stderr}, qr/WARNING: .*no room for the name of worker "one more"/, 'the caller is warned');
+like($consumer->{stderr}, qr/WARNING: .*the name of worker "one more" cannot be stored/, 'the caller is warned');
 ask($consumer, "SELECT tq_heartbeat(id, lease, progress => '\"half\"') FROM tq_claim('qa', 20, worker => 'hog')");
 $node->safe_psql('postgres', "SELECT tq_heartbeat(id, lease, progress => '\"mine\"') FROM tq_claim('qb', 1)");
 is($node->safe_psql('postgres', "SELECT count(*) FROM tq_running WHERE queue = 'qb' AND progress IS NOT NULL"), '1',

@@ -350,7 +350,7 @@ sql(q{select tq_purge('after', 'ready'); select tq_drop_queue('after')});
 until_true($node, q{select count(*) = 0 from tq.queue where name = 'after'}, 'dropped');
 sql(q{select tq_enqueue('work')});
 is(scalar(take($node, 'work', 1)) . ' ' . lost(), '1 1', 'a missing one does not keep it either');
-like(slurp_file($node->logfile), qr/nothing follows job \d+: queue "after" does not exist/, '... and it is logged');
+like(slurp_file($node->logfile), qr/the follow-up of job \d+ was not enqueued: queue "after" does not exist/, '... and it is logged');
 is(sql(q{select status from tq_health() where item = 'follow-ups that could not be enqueued'}), 'warn', 'tq_health says so');
 like(sql('select tq_metrics()'), qr/^tq_follow_ups_lost_total 1$/m, '... and so does tq_metrics');
 
@@ -435,7 +435,7 @@ $call{revoke}->('boss');
 my $log = -s $node->logfile;
 clock($node, 0, 100);    # the log has at most one such line a minute
 ends('a setting whose role has lost the right', 0);
-like(slurp_file($node->logfile, $log), qr/nothing follows job \d+: role "boss", which asked for it, may not enqueue to queue "after"/, '... the log says why');
+like(slurp_file($node->logfile, $log), qr/the follow-up of job \d+ was not enqueued: role "boss", which requested the follow-up, may not enqueue to queue "after"/, '... the log says why');
 $call{grant}->('boss');
 ends('with the right again', 1);
 unlike(as('maker', $option), qr/ERROR/, 'an option by a role with the right');
