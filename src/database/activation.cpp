@@ -47,13 +47,6 @@ void insert_row(Oid extension)
 	pg::leave_owner(scope);
 }
 
-// Whether this transaction created the extension, so that no worker can see it.
-bool created_here(Oid extension)
-{
-	pg::ExtensionFacts facts;
-	return pg::extension_facts(extension, &facts) && facts.created_here;
-}
-
 } // namespace
 
 Activation read_activation(Oid extension)
@@ -173,7 +166,7 @@ void note_use(Db &db)
 			require_active(db);
 		if (database_change_here(QueueEdit::used))
 			return;
-		const bool itself = !guc::workers || i >= kTries || (i == 0 && created_here(db.extension));
+		const bool itself = !guc::workers || i >= kTries || (i == 0 && pg::created_here(db.extension));
 		if (itself && record_use(db))
 			return;
 		if (i >= 2 * kTries)

@@ -4,7 +4,6 @@
 
 extern "C"
 {
-#include "catalog/pg_proc.h"
 #include "utils/resowner.h"
 }
 

@@ -7,12 +7,6 @@
 #include "pg/array.hpp"
 #include "pg/function.hpp"
 
-extern "C"
-{
-#include "commands/trigger.h"
-#include "common/hashfn.h"
-}
-
 namespace tq
 {
 
@@ -119,14 +113,10 @@ ParentOutcome outcome_of(const Db &db, JobId id)
 
 bool is_being_retried(const Db &db, JobId id) noexcept
 {
-	uint16_t queue = 0;
-	const core::Ref ref = engine.find(index_of(db), id, &queue);
-	if (ref == core::kNil)
-		return false;
-	lock_queue(queue);
-	const core::Entry &e = engine.entry(ref);
-	const bool yes = engine.is(engine.queue(queue), ref, id) && e.state == State::placeholder && e.mark != Verb::none;
-	unlock_queue(queue);
+	bool yes = false;
+	static_cast<void>(with_entry(db, id, [&yes](const Entry &e) noexcept {
+		yes = e.state == State::placeholder && e.mark != Verb::none;
+	}));
 	return yes;
 }
 

@@ -5,7 +5,6 @@
 #include "pg/attempt.hpp"
 #include "pg/id_array.hpp"
 #include "pg/owner.hpp"
-#include "pg/spi.hpp"
 
 namespace tq
 {

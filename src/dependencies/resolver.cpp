@@ -8,7 +8,6 @@
 #include "processes/retry_later.hpp"
 #include "processes/work_transaction.hpp"
 #include "residency/loader.hpp"
-#include "residency/recount.hpp"
 #include "pg/spi.hpp"
 
 namespace tq

@@ -8,9 +8,7 @@
 #include "dependencies/waited.hpp"
 #include "jobs/job_rights.hpp"
 #include "queues/actions.hpp"
-#include "pg/errors.hpp"
 #include "pg/function.hpp"
-#include "pg/spi.hpp"
 
 namespace tq
 {
@@ -24,15 +22,11 @@ using core::JobId;
 // milliseconds.
 Verb mark_of_blocked(const Db &db, JobId id) noexcept
 {
-	uint16_t queue = 0;
-	const core::Ref ref = engine.find(index_of(db), id, &queue);
-	if (ref == core::kNil)
-		return Verb::none;
-	lock_queue(queue);
-	const core::Entry &e = engine.entry(ref);
-	const bool others = engine.is(engine.queue(queue), ref, id) && e.state == State::blocked && e.owner != my_proc;
-	const Verb mark = others ? e.mark : Verb::none;
-	unlock_queue(queue);
+	Verb mark = Verb::none;
+	static_cast<void>(with_entry(db, id, [&mark](const Entry &e) noexcept {
+		if (e.state == State::blocked && e.owner != my_proc)
+			mark = e.mark;
+	}));
 	return mark;
 }
 

@@ -14,7 +14,6 @@
 #include "queues/policy.hpp"
 #include "queues/rights.hpp"
 #include "residency/bound_leases.hpp"
-#include "segments/segments.hpp"
 #include "shmem/leases.hpp"
 #include "shmem/workers_table.hpp"
 

@@ -175,16 +175,11 @@ enum class AttemptState : uint8
 
 AttemptState state_of_attempt(const Db &db, int64 job, int64 lease) noexcept
 {
-	uint16_t queue = 0;
-	const core::Ref ref = engine.find(index_of(db), job, &queue);
-	if (ref == core::kNil)
-		return AttemptState::lost;
 	AttemptState s = AttemptState::lost;
-	lock_queue(queue);
-	const core::Entry &e = engine.entry(ref);
-	if (engine.is(engine.queue(queue), ref, job) && e.state == State::running && e.lease == lease)
-		s = e.has(core::kCancelAsked) ? AttemptState::asked : AttemptState::good;
-	unlock_queue(queue);
+	static_cast<void>(with_entry(db, job, [&s, lease](const Entry &e) noexcept {
+		if (e.state == State::running && e.lease == lease)
+			s = e.has(core::kCancelAsked) ? AttemptState::asked : AttemptState::good;
+	}));
 	return s;
 }
 

@@ -186,14 +186,10 @@ bool is_fatal(const Handler &h, int state) noexcept
 
 bool asked_to_stop(const Attempt &a) noexcept
 {
-	uint16_t queue = 0;
-	const core::Ref ref = engine.find(index_of(*self.db), a.id, &queue);
-	if (ref == core::kNil)
-		return false;
-	lock_queue(queue);
-	const bool asked = engine.is(engine.queue(queue), ref, a.id) && engine.entry(ref).lease == a.lease &&
-					   engine.entry(ref).has(core::kCancelAsked);
-	unlock_queue(queue);
+	bool asked = false;
+	static_cast<void>(with_entry(*self.db, a.id, [&a, &asked](const Entry &e) noexcept {
+		asked = e.lease == a.lease && e.has(core::kCancelAsked);
+	}));
 	return asked;
 }
 

@@ -281,16 +281,8 @@ void raise_unmarked(Db &db, Marked marked, JobId id, LeaseNo lease)
 
 bool copy_current_entry(const Db &db, JobId id, Entry *out) noexcept
 {
-	uint16_t queue = 0;
-	const Ref ref = engine.find(index_of(db), id, &queue);
-	if (ref == kNil)
-		return false;
-	lock_queue(queue);
-	const bool there = engine.is(engine.queue(queue), ref, id);
-	if (there)
-		*out = engine.entry(ref);
-	unlock_queue(queue);
-	return there && (out->owner != my_proc || core::stays_running(out->mark)) &&
+	return with_entry(db, id, [out](const Entry &e) noexcept { *out = e; }) &&
+		   (out->owner != my_proc || core::stays_running(out->mark)) &&
 		   (out->state == State::ready || out->state == State::delayed || out->state == State::running);
 }
 

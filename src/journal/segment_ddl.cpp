@@ -6,7 +6,6 @@
 extern "C"
 {
 #include "catalog/pg_authid.h"
-#include "catalog/pg_proc.h"
 }
 
 #include "pg/owner.hpp"

@@ -1,10 +1,5 @@
 #include "pg/extension.hpp"
 
-extern "C"
-{
-#include "utils/fmgroids.h"
-}
-
 namespace tq::pg
 {
 

@@ -17,6 +17,13 @@ struct ExtensionFacts
 // Reads the current catalog snapshot; false if the extension does not exist.
 bool extension_facts(Oid extension, ExtensionFacts *facts);
 
+// Whether this transaction created the extension, so that no worker can see it.
+inline bool created_here(Oid extension)
+{
+	ExtensionFacts facts;
+	return extension_facts(extension, &facts) && facts.created_here;
+}
+
 // True if the extension does not exist and no open transaction is creating it.
 bool extension_gone(Oid extension);
 

@@ -3,7 +3,6 @@
 extern "C"
 {
 #include "catalog/pg_authid.h"
-#include "postmaster/bgworker.h"
 }
 
 #include "pg/extension.hpp"

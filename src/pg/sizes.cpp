@@ -2,7 +2,6 @@
 
 extern "C"
 {
-#include "access/detoast.h"
 #include "utils/numeric.h"
 }
 

@@ -2,7 +2,6 @@
 
 extern "C"
 {
-#include "access/xlog.h"
 #include "access/xlog_internal.h"
 #include "common/controldata_utils.h"
 }

@@ -23,7 +23,7 @@ struct Late
 
 struct Deadline
 {
-	int what;  // an error's code
+	int code;  // of an error
 	Micros at; // monotonic
 };
 
@@ -41,21 +41,6 @@ struct RetryLater
 RetryLater state;
 
 Micros &blocked_until_of(int slot) noexcept { return state.blocked_until[slot - kFollowUp]; }
-
-template <int N>
-bool has(const Deadline (&list)[N], int what) noexcept
-{
-	const Micros now = mono_now();
-	return std::any_of(list, list + N, [what, now](const Deadline &u) { return u.what == what && u.at > now; });
-}
-
-template <int N>
-void add(Deadline (&list)[N], int what, Micros length) noexcept
-{
-	Deadline *oldest =
-		std::min_element(list, list + N, [](const Deadline &a, const Deadline &b) { return a.at < b.at; });
-	*oldest = Deadline{what, mono_now() + length};
-}
 
 bool add_late(JobId note, bool failed) noexcept
 {
@@ -123,9 +108,12 @@ Micros next_late() noexcept { return state.nlate > 0 ? state.late_at : core::kNe
 
 bool is_new_error(int code) noexcept
 {
-	if (has(state.logged_until, code))
+	const Micros now = mono_now();
+	Deadline *const begin = std::begin(state.logged_until), *const end = std::end(state.logged_until);
+	if (std::any_of(begin, end, [code, now](const Deadline &d) { return d.code == code && d.at > now; }))
 		return false;
-	add(state.logged_until, code, kLogPause);
+	Deadline *oldest = std::min_element(begin, end, [](const Deadline &a, const Deadline &b) { return a.at < b.at; });
+	*oldest = Deadline{code, now + kLogPause};
 	return true;
 }
 

@@ -31,12 +31,12 @@ constexpr char kTranche[] = "tq workers";
 
 Size slots_size() { return add_size(offsetof(Shared, slots), mul_size(guc::max_databases + 1, sizeof(Slot))); }
 
-} // namespace
-
 Size shmem_size()
 {
 	return add_size(slots_size(), mul_size(mul_size(guc::max_databases + 1, guc::max_executors), sizeof(Executor)));
 }
+
+} // namespace
 
 void request_slots()
 {

@@ -33,9 +33,6 @@ const char *kind_name(Kind kind) noexcept;
 // Start-up of the server (slots.cpp)
 // ---------------------------------------------------------------------------------------------------------
 
-// Bytes of shared memory that the table needs; depends on tq.max_databases and guc::max_executors.
-Size shmem_size();
-
 // Requests the memory and the lock. For the shmem_request_hook.
 void request_slots();
 

@@ -16,7 +16,6 @@ extern "C"
 {
 #include "commands/dbcommands.h"
 #include "storage/pmsignal.h"
-#include "utils/fmgroids.h"
 }
 
 extern "C" PGDLLEXPORT void tq_worker_main(Datum main_arg);

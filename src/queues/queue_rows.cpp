@@ -242,18 +242,6 @@ bool insert_queue_row(const Db &db, uint16_t queue, Jsonb *settings)
 	return inserted;
 }
 
-namespace
-{
-
-// Whether this transaction created the extension, so that no worker can see it.
-bool created_here(Oid extension)
-{
-	pg::ExtensionFacts facts;
-	return pg::extension_facts(extension, &facts) && facts.created_here;
-}
-
-} // namespace
-
 void write_queue_row(Db &db, uint16_t queue)
 {
 	const Queue &q = engine.queue(queue);
@@ -262,7 +250,7 @@ void write_queue_row(Db &db, uint16_t queue)
 	note_use(db);
 	// A scheduler answers within milliseconds, or a little later if it is starting. It does not wait for itself.
 	for (int i = 0; i < 1000 && !q.persisted && guc::workers && db.scheduler.load() != my_proc + 1 &&
-					(i > 0 || !created_here(db.extension));
+					(i > 0 || !pg::created_here(db.extension));
 		 ++i)
 	{
 		db.queue_rows.store(true);

@@ -1,7 +1,6 @@
 #include "retention/evacuate.hpp"
 
 #include "guc.hpp"
-#include "database/attach.hpp"
 #include "dependencies/awaited.hpp"
 #include "dependencies/edges.hpp"
 #include "dependencies/old_batches.hpp"
@@ -9,7 +8,6 @@
 #include "processes/work_transaction.hpp"
 #include "queues/queue_retention.hpp"
 #include "residency/loader.hpp"
-#include "residency/recount.hpp"
 #include "pg/array.hpp"
 
 namespace tq

@@ -4,12 +4,6 @@
 #include "processes/work_transaction.hpp"
 #include "pg/array.hpp"
 #include "pg/owner.hpp"
-#include "pg/spi.hpp"
-
-extern "C"
-{
-#include "utils/array.h"
-}
 
 namespace tq
 {

@@ -255,6 +255,21 @@ template <class Visit> void for_queues(const Db &db, Visit &&visit)
 	static_cast<void>(any_queue(db, [&visit](uint16_t slot, Queue &q) { return visit(slot, q), false; }));
 }
 
+// Calls use(entry) under the queue's lock if memory has the job; false if it has not.
+template <class Use> bool with_entry(const Db &db, JobId id, Use &&use) noexcept
+{
+	uint16_t queue = 0;
+	const Ref ref = engine.find(index_of(db), id, &queue);
+	if (ref == kNil)
+		return false;
+	lock_queue(queue);
+	const bool found = engine.is(engine.queue(queue), ref, id);
+	if (found)
+		use(engine.entry(ref));
+	unlock_queue(queue);
+	return found;
+}
+
 // A job's weight in its entry's format.
 inline uint16_t hundredths(float4 weight) noexcept // 0 for an invalid weight, such as NaN
 {

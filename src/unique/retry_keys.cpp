@@ -1,7 +1,5 @@
 #include "unique/retry_keys.hpp"
 
-#include "pg/errors.hpp"
-
 namespace tq
 {
 

@@ -2,7 +2,6 @@
 
 #include "guc.hpp"
 #include "processes/work_transaction.hpp"
-#include "residency/recount.hpp"
 #include "unique/unique_keys.hpp"
 
 namespace tq

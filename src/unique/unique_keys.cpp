@@ -92,15 +92,8 @@ KeyState waiting_unless_overdue(int attempt, Micros expires_at) noexcept
 // The state in memory; false if memory does not have the job.
 bool state_in_memory(Db &db, JobId id, KeyState *out) noexcept
 {
-	uint16_t queue = 0;
-	const Ref ref = engine.find(index_of(db), id, &queue);
-	if (ref == kNil)
-		return false;
 	bool known = false;
-	lock_queue(queue);
-	const Entry &e = engine.entry(ref);
-	if (engine.is(engine.queue(queue), ref, id))
-	{
+	static_cast<void>(with_entry(db, id, [&known, out](const Entry &e) noexcept {
 		const bool ours = e.mark != Verb::none && e.owner == my_proc;
 		const State state = ours ? e.pending : e.state;
 		known = ours || state != State::placeholder; // a loader has not read that job yet
@@ -108,8 +101,7 @@ bool state_in_memory(Db &db, JobId id, KeyState *out) noexcept
 			   : state == State::running ? KeyState::running
 										 : ours					 ? KeyState::waiting
 										 : waiting_unless_overdue(e.attempt, e.expires_at);
-	}
-	unlock_queue(queue);
+	}));
 	return known;
 }
 

@@ -16,7 +16,6 @@
 #include "transaction/pending.hpp"
 #include "transaction/queue_changes.hpp"
 #include "workers/lifecycle_hooks.hpp"
-#include "pg/errors.hpp"
 #include "pg/function.hpp"
 #include "pg/owner.hpp"
 #include "pg/rows.hpp"

@@ -10,7 +10,6 @@
 
 extern "C"
 {
-#include "postmaster/bgworker.h"
 #include "utils/hsearch.h"
 }
 

@@ -158,23 +158,20 @@ void process_slot(int slot)
 			continue;
 		if (worker.stage == Stage::ready)
 			known->ddl_pause_ms = 0;
-		if (worker.stage == Stage::starting && start_is_dead(known->jobs[k], worker) &&
-			abandon_start(slot, kind, worker.generation))
-		{
-			if (kind == Kind::scheduler)
-				record_scheduler_exit(known, ExitOutcome::failed, 0);
-			else
-				record_janitor_exit(known, slot, ExitOutcome::failed, 0);
-		}
-		else if (worker.stage == Stage::none)
-		{
-			ExitOutcome outcome = take_outcome(slot, kind);
 
-			if (kind == Kind::scheduler)
-				record_scheduler_exit(known, outcome, worker.healthy_ms);
-			else
-				record_janitor_exit(known, slot, outcome, worker.healthy_ms);
-		}
+		bool never_began = worker.stage == Stage::starting && start_is_dead(known->jobs[k], worker) &&
+						   abandon_start(slot, kind, worker.generation);
+
+		if (!never_began && worker.stage != Stage::none)
+			continue;
+
+		ExitOutcome outcome = never_began ? ExitOutcome::failed : take_outcome(slot, kind);
+		int64 healthy_ms = never_began ? 0 : worker.healthy_ms;
+
+		if (kind == Kind::scheduler)
+			record_scheduler_exit(known, outcome, healthy_ms);
+		else
+			record_janitor_exit(known, slot, outcome, healthy_ms);
 	}
 
 	for (int i = 0; known != nullptr && i < executor_entries(); i++)

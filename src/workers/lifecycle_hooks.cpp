@@ -25,7 +25,6 @@
 #include "journal/journal.hpp"
 #include "processes/slots.hpp"
 #include "processes/worker.hpp"
-#include "residency/recount.hpp"
 #include "pg/prelude.hpp"
 
 extern "C"
@@ -33,8 +32,6 @@ extern "C"
 #include "catalog/pg_database.h"
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
-#include "commands/extension.h"
-#include "nodes/makefuncs.h"
 #include "nodes/parsenodes.h"
 }
 

@@ -1,7 +1,6 @@
 #include "workers/queue_drops.hpp"
 
 #include "processes/work_transaction.hpp"
-#include "residency/recount.hpp"
 #include "shmem/grant_changes.hpp"
 #include "pg/owner.hpp"
 

@@ -7,7 +7,6 @@
 #include "processes/retry_later.hpp"
 #include "processes/work_transaction.hpp"
 #include "queues/policy.hpp"
-#include "residency/recount.hpp"
 #include "shmem/workers_table.hpp"
 #include "workers/due_work.hpp"
 

@@ -6,7 +6,6 @@
 #include "dependencies/resolver.hpp"
 #include "handlers/executor_pool.hpp"
 #include "introspection/series.hpp"
-#include "jobs/verbs.hpp"
 #include "processes/work_transaction.hpp"
 #include "queues/queue_rows.hpp"
 #include "residency/loader.hpp"

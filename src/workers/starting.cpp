@@ -77,9 +77,6 @@ bool register_worker(const Known *known, WorkerJob &job, const Assignment &assig
 
 	memset(static_cast<void *>(&worker), 0, sizeof(worker));
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
-#ifdef BGWORKER_INTERRUPTIBLE
-	worker.bgw_flags |= BGWORKER_INTERRUPTIBLE;
-#endif
 	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
 	worker.bgw_restart_time = BGW_NEVER_RESTART;
 	worker.bgw_notify_pid = MyProcPid;
