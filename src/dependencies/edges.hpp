@@ -17,9 +17,9 @@ int children_of(core::JobId parent, core::JobId *out, int room);
 // Of them, with ids above `after`: those that wait, and those that were freed although the job had failed.
 int waiters_of(core::JobId parent, core::JobId after, core::JobId *out, int room);
 
-// For the janitor: deletes the rows of parents whose records it deletes in this transaction. Those of a segment: all
-// whose only record is there, and those without a record below the other segments, since a child may be freed after the
-// record of its parent has gone. The caller has locked the segment's tables.
+// For the janitor: deletes the rows of parents whose records it deletes in this transaction. For a segment, these are
+// the rows of parents recorded only there. A child may be freed after its parent's record has gone, so rows of
+// unrecorded parents with ids below all other segments go, too. The caller has locked the segment's tables.
 void delete_edges(const Db &db, const core::JobId *ids, int n);
 void delete_edges_of_segment(const Db &db, const journal::Segment &segment, core::JobId first, core::JobId last);
 

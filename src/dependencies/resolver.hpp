@@ -1,4 +1,4 @@
-// Frees jobs whose parents have ended, or ends them too.
+// Frees jobs whose parents have ended, or cancels them.
 // Regime: PG. Locks: queue locks; rows of tq.dependency and tq.batch, for its own short transactions.
 #pragma once
 

@@ -183,7 +183,7 @@ JobResult retry_callback(Db &db, const JobRequest &r, const Waited &w)
 }
 
 // A job that was freed keeps the outcomes that it was given, unless one of its parents lives again. Any other job that
-// had parents is blocked, and the resolver decides about it anew. `forgiven`: failed parents that do not cancel it.
+// had parents is blocked, and the resolver decides about it again. `forgiven`: failed parents that do not cancel it.
 JobResult retry_alone(Db &db, const JobRequest &r, bool with_children)
 {
 	const Waited w = has_edges() ? find_waited(db, r.id, Waiter::ended) : Waited{};

@@ -1,5 +1,5 @@
-// Retries a job, which takes its end back. The jobs that were freed although it had failed wait for it again, unless
-// they have begun. With its children: so do those that were cancelled because it, or another job below it, has failed.
+// Retries a job, which takes its end back. Jobs that were freed although it had failed wait for it again, unless they
+// have begun. With its children, jobs that were cancelled because it or a job below it had failed are restored, too.
 // All keep the results of parents that have succeeded.
 // Regime: PG; may ereport. Locks: as tq_retry for each job; rows of tq.dependency that it inserts.
 #pragma once

@@ -1,8 +1,8 @@
 // An executor: runs jobs with the handlers of one role, in a session of that role (H9).
 //
 // Regime: PG. Locks: queue locks and "tq workers", held only inside. Raises: an error of a handler ends only its
-// attempt. Any other error while no job is held, and any error that prevents recording the end of an attempt, ends the
-// process. Its lease is bound to the process, so the scheduler revokes it.
+// attempt; an error of a claim pauses only the handler. Any other error, and one that prevents recording the end of an
+// attempt, ends the process. Its lease is bound to the process, so the scheduler revokes it.
 #include "handlers/executor.hpp"
 
 #include "guc.hpp"

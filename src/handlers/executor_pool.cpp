@@ -29,9 +29,9 @@ struct PoolEntry
 {
 	ExecutorView now;		 // the entry in this pass
 	bool woken;				 // in this pass
-	int64 interrupted_lease; // of the attempt that interrupt() has interrupted,
-	Micros interrupted_at;	 // when (monotonic),
-	bool terminated;		 // and whether it has sent SIGTERM as well
+	int64 interrupted_lease; // of the attempt that interrupt() has interrupted
+	Micros interrupted_at;	 // when interrupt() has interrupted that attempt; monotonic
+	bool terminated;		 // interrupt() has then sent SIGTERM, too
 	int64 terminated_lease;	 // of the attempt that terminate_one_of_most() has ended
 	Micros dismissed_at;	 // steady_now
 };

@@ -24,7 +24,8 @@ bool is_segment_blocked(int slot) noexcept;
 const core::Micros *blocked_untils() noexcept; // by slot of the segment, monotonic
 
 // A note is a job that the resolver has to check: a parent, or minus a child. delay_note() delays one that the pass did
-// not reach. note_failed() delays one whose check failed: these are checked last. False if the list is full.
+// not reach; false if the list is full. note_failed() delays one whose check failed: these are checked last. Call it
+// only if gave_up() is false.
 bool delay_note(core::JobId note) noexcept;
 void note_failed(core::JobId note) noexcept;
 

@@ -1,10 +1,10 @@
 // The contents of the table of databases and their workers, and basic operations on them. Only for the files that
 // implement processes/slots.hpp.
 //
-// Regime: PG. Locks: "tq workers" (LWLock, a leaf) for every field that is not an atomic, and for writing the atomics
-// too, so that a lock holder sees consistent values. Wakeup functions read the atomics without it. kill() and
-// SetLatch() are called under the lock on purpose: an entry is cleared under the lock before its process ends, so a pid
-// or latch found there cannot belong to another process.
+// Regime: PG. Locks: "tq workers" (LWLock, a leaf) for every field that is not an atomic, and for writing the atomics,
+// except janitor_wanted, so that a lock holder sees consistent values. Wakeup functions read the atomics without it.
+// kill() and SetLatch() are called under the lock on purpose: an entry is cleared under the lock before its process
+// ends, so a pid or latch found there cannot belong to another process.
 #pragma once
 
 #include "pg/prelude.hpp"

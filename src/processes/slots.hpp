@@ -4,7 +4,8 @@
 // Regime: PG. Lock: the LWLock "tq workers", a leaf (code under it locks, allocates, raises and waits for nothing), so
 // it may be taken below any other lock and in transaction callbacks. The wakeup functions, which a backend calls on its
 // hot path, take no lock: they read atomics and set a latch. Nothing here raises an error once init_slots() has run.
-// All functions do nothing if tq was not preloaded.
+// The wakeups, the functions for DDL and find_slot() do nothing if tq was not preloaded; the others must not be called
+// then.
 #pragma once
 #include "pg/prelude.hpp"
 
@@ -95,7 +96,7 @@ enum class Stage : uint8_t
 {
 	none,
 	wanted,		// an executor that the scheduler has requested; other kinds have no such stage
-	starting,	// registered with the postmaster
+	starting,	// the launcher registers it with the postmaster, or is about to
 	connecting, // the process has attached to the entry
 	ready
 };
@@ -202,9 +203,9 @@ struct Assignment
 	uint32 generation;
 	int32 slot;
 	Kind kind;
-	int32 number; // entry of an executor,
-	Oid role;	  // and the role whose jobs it runs
-	bool waited;  // for a free background worker: its start is logged at DEBUG1, because workers take turns
+	int32 number; // of an executor: its entry
+	Oid role;	  // of an executor: the role whose jobs it runs
+	bool waited;  // its start waited for a free background worker; logged at DEBUG1, because workers take turns
 };
 
 // Attaches to the launcher's entry. False if it was cancelled, reassigned or never existed (the memory is new after a

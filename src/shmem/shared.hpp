@@ -58,7 +58,7 @@ struct SegmentSlot
 	TimestampTz opened_at;
 	TimestampTz sealed_at;
 	TimestampTz finished_at;
-	std::atomic<Micros> noted_at; // when the janitor last saw `live` grow, or fall by a 16th (steady_now); 0: never
+	std::atomic<Micros> noted_at; // when the scheduler last saw `live` grow, or fall by a 16th (steady_now); 0: never
 	// Lookups by id read the fields above; commits write those below.
 	alignas(core::kCacheLine) std::atomic<int64> rows; // appended jobs
 	std::atomic<int64> live; // committed jobs that are not terminal

@@ -12,9 +12,9 @@ namespace tq
 // trigger on the table refuses what is written.
 void check_progress(int tries);
 
-// Gives the key of an ended job back to that job, which is about to be retried. False if another job has the key, and
-// *holder is that job. True without a change if the job has no key. The same with *unended set if the job has a key and
-// has not ended. A caller that then finds this job ended must call this again.
+// Gives the key of an ended job back to that job, which is about to be retried. False: another job, *holder, has the
+// key. If the job has no key, returns true and changes nothing. If it has a key but has not ended, does the same and
+// sets *unended: call this again if the job is found ended afterwards.
 bool take_key_again(Db &db, core::JobId id, core::JobId *holder, bool *unended);
 
 // Jobs with keys that one call retries. The call visits them in the order of their keys, as tq_enqueue_many does, so

@@ -1,7 +1,8 @@
 // The launcher's list of databases: a scan of pg_database in every cycle, and the requests for checks.
 //
-// Regime: PG. Locks: none held; pg_database in ACCESS SHARE for the scan, in a separate transaction. Raises: if memory
-// is short, and the errors of a scan; the launcher survives them.
+// Regime: PG. Locks: pg_database in AccessShareLock for the scan, in a separate transaction; the registry lock,
+// briefly; queue locks to release the slot of a dropped database. Raises: if memory is short, and the errors of a scan;
+// the launcher survives them.
 #include "workers/database_registry.hpp"
 
 #include "database/attach.hpp"

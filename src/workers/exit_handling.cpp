@@ -1,7 +1,8 @@
 // Handles the end of workers: pauses that grow with each failure, requests that are not done yet, entries that are free
 // again.
 //
-// Regime: PG. Locks: "tq workers" inside slots.hpp. Raises: if memory is short; the launcher survives it.
+// Regime: PG. Locks: "tq workers" inside slots.hpp; ddl_lock_tag(database) in ExclusiveLock, only tested. Raises: if
+// memory is short; the launcher survives it.
 #include "workers/exit_handling.hpp"
 
 #include "database/attach.hpp"
@@ -27,8 +28,8 @@ constexpr int kCrowdedPauseMs = 5000;
 
 bool crowded_logged = false;
 
-// Lengthens the pause after each failure. A wakeup cancels the pause of a scheduler, because its start answers the
-// wakeup, but not the growth.
+// Lengthens the pause after each failure. A scheduler for which a request has come since its start restarts at once;
+// the next pause grows all the same.
 void back_off(Known *known, Kind kind, int64 healthy_ms)
 {
 	WorkerJob &job = known->jobs[static_cast<int>(kind)];

@@ -313,7 +313,7 @@ void ask_again(int, Datum arg)
 		db->reload.store(true);
 }
 
-// On request, the next look at a damaged segment is not held back. A count reads those with live jobs.
+// After a request, the janitor reads damaged finished segments again. The count itself reads those with live jobs.
 void look_at_damaged_again(const Db &db)
 {
 	for (const SegmentView &s : view_segments(db))
@@ -353,8 +353,8 @@ void set_pause(Backoff &pause, bool failed) noexcept
 	pause.until.store(failed ? steady_now() + pause.length.load() : 0);
 }
 
-// Whether jobs that wait on disk have expired. An audit reads all that waits on disk, so those for them take a tenth of
-// the time.
+// Whether jobs that wait on disk have expired. Only an audit finds them, and it reads all unfinished segments. So
+// audits for this reason take a tenth of the time at most (Db::rested_at).
 bool expired_on_disk(const Db &db, Micros now) noexcept
 {
 	return engine.db(index_of(db)).disk_expiry.load() <= now && db.rested_at.load() <= steady_now();

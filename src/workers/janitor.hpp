@@ -10,7 +10,8 @@ namespace tq
 
 void run_janitor(const WorkerContext &context);
 
-// Does the janitor have work to do? `urgent`: it cannot wait (a segment is full, tables were touched).
+// Does the janitor have work to do? `urgent`: it cannot wait (a segment is to be opened, a recount is requested, jobs
+// on disk have expired).
 bool janitor_needed(const Db &db, core::Micros now, bool *urgent);
 
 } // namespace tq

@@ -15,8 +15,9 @@
 //   functions dropped or altered        object access, ProcessUtility    no: holds handlers, see functions_changed
 //
 // Regime: PG. Locks: ddl_lock_tag(database) in ShareLock to the end of the transaction, ddl_lock_tag(InvalidOid) in
-// RowExclusiveLock if it is prepared, "tq workers" inside slots.hpp. Raises: before the DDL and before PREPARE
-// TRANSACTION only (cancel, out of lock memory); the transaction callback never does.
+// RowExclusiveLock if it is prepared, rows of tq.handler, "tq workers" inside slots.hpp. Raises: before the DDL and
+// before PREPARE TRANSACTION (cancel, out of lock memory, permission); after a statement that changed functions, what
+// hold_changed_handlers() raises. The transaction callback never does.
 #include "workers/lifecycle_hooks.hpp"
 
 #include "guc.hpp"

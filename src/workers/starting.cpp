@@ -28,8 +28,8 @@ constexpr int kStartLookMs = 1000;
 // For how long a start waits for a free background worker, and a scheduler runs, before the scheduler must exit.
 constexpr core::Micros kTurn = 5 * core::kSecond;
 
-// The kinds that were logged since no start of that kind waits. Each kind is logged once, so another kind does not
-// hide a missing scheduler: without it, its database is not served.
+// The kinds that were logged. A start that succeeds clears all of them if no scheduler or janitor waits. Each kind is
+// logged once, so another kind does not hide a missing scheduler: without it, its database is not served.
 bool exhausted_logged[kKinds + 1] = {};
 
 // A start that has found no free background worker.
@@ -46,7 +46,8 @@ bool may_run(const Known *known) noexcept
 	return known != nullptr && known->eligible && known->status != DbStatus::absent;
 }
 
-// The start that has waited for the longest time; `known` is null if none waits.
+// The start that has waited for the longest time; `known` is null if none waits. Without `schedulers`, only starts of
+// janitors count.
 Waiting longest_waiting(bool schedulers) noexcept
 {
 	Waiting longest = {};
