@@ -142,10 +142,10 @@ void report(const Db &db, JobId what)
 	if (!state.told)
 		return;
 	if (progress.at >= 0 && tables_at(db, progress.at, &tables))
-		ereport(LOG, (errmsg("tq: jobs that wait for others are held up by segment %d", tables.number),
+		ereport(LOG, (errmsg("tq: jobs that wait for other jobs are delayed by segment %d", tables.number),
 					  errdetail("The error before this one says why. They are tried again.")));
 	else
-		ereport(LOG, (errmsg("tq: jobs that wait for others are held up by job %lld",
+		ereport(LOG, (errmsg("tq: jobs that wait for other jobs are delayed by job %lld",
 							 static_cast<long long>(std::abs(what))),
 					  errdetail("The error before this one says why. They are tried again.")));
 }

@@ -224,15 +224,15 @@ const char *why_not_handled(const Db &db, int32 queue_id, const char *kind, cons
 
 PoolStatus pool_status() noexcept
 {
-	PoolStatus crew{};
+	PoolStatus pool{};
 	const int slot = find_slot(MyDatabaseId);
 	for (int i = 0; slot >= 0 && i < executor_entries(); ++i)
 	{
 		const ExecutorView e = executor_view(slot, i);
-		crew.present += e.worker.stage == Stage::ready;
-		crew.busy += e.handler != 0;
+		pool.present += e.worker.stage == Stage::ready;
+		pool.busy += e.handler != 0;
 	}
-	return crew;
+	return pool;
 }
 
 int64 broken_handlers(const Db &db)

@@ -203,7 +203,7 @@ void workers_items(const Report &r, Db &db)
 // Executors, and handlers that cannot be called.
 void handler_items(const Report &r, const Db &db)
 {
-	const PoolStatus crew = pool_status();
+	const PoolStatus pool = pool_status();
 	char *handlers, *broken, *problems;
 	ask(db,
 		"SELECT count(*), count(problem) AS broken,"
@@ -214,11 +214,11 @@ void handler_items(const Report &r, const Db &db)
 	const int most = std::min(guc::executors, guc::max_executors);
 	constexpr core::Micros kLong = 60 * core::kSecond;
 	const core::Micros since = db.executors_full_since.load(), waits = since != 0 ? mono_now() - since : 0;
-	const char *value = psprintf("%d of %d, %d at work", crew.present, most, crew.busy);
+	const char *value = psprintf("%d of %d, %d at work", pool.present, most, pool.busy);
 	if (any && most == 0)
 		r.put("executors", value, Verdict::warn,
 			  "There are handlers, but no executors to run them: raise tq.executors and tq.max_executors.");
-	else if (waits > kLong && crew.busy + 1 >= most) // the last one may be kept for another handler
+	else if (waits > kLong && pool.busy + 1 >= most) // the last one may be kept for another handler
 		r.put("executors", psprintf("%s, jobs have waited for one for %lld s", value, ll(waits / core::kSecond)),
 			  Verdict::warn,
 			  "Raise tq.executors and tq.max_executors, make the handlers faster, or limit a slow one by \"max\" of "

@@ -43,9 +43,9 @@ void loading_families(Text *t, const Db &db)
 				 int64{db.scheduler.load() != 0});
 	t->one_gauge("tq_janitor_failing", "1 if the last attempt to open, move or drop segments failed.",
 				 int64{db.opening.length.load() != 0 || db.tidying.length.load() != 0});
-	const PoolStatus crew = pool_status();
-	t->one_gauge("tq_executors", "Processes that run jobs by handlers.", int64{crew.present});
-	t->one_gauge("tq_executors_busy", "Of them, those that run one now.", int64{crew.busy});
+	const PoolStatus pool = pool_status();
+	t->one_gauge("tq_executors", "Processes that run jobs by handlers.", int64{pool.present});
+	t->one_gauge("tq_executors_busy", "Of them, those that run one now.", int64{pool.busy});
 	t->one_gauge("tq_handlers_broken", "Handlers that cannot be called; tq_handlers says why.", broken_handlers(db));
 	t->one_gauge("tq_loaded", "1 if the journal has been read into memory; claims wait until then.", int64{loaded});
 	t->one_counter("tq_loads_total", "How often the journal was read into memory.", db.loads.load());

@@ -41,7 +41,8 @@ void follow_fake_now()
 	shared_clock->fake.store(fake);
 	if (fake != 0)
 		ereport(WARNING, (errmsg("tq: the clock was set to %s by tq.fake_now", timestamptz_to_str(fake)),
-						  errhint("This is for tests only: jobs are started, taken back and deleted by that clock.")));
+						  errhint("This is for tests only: jobs start, lose their leases and are deleted by that "
+								  "clock.")));
 	else
 		ereport(LOG, (errmsg("tq: the clock shows the server's time again")));
 }

@@ -31,7 +31,7 @@ void warn_segments_used_up(Db &db)
 		return;
 	db.warned_at.store(now);
 	ereport(LOG,
-			(errmsg("tq: no room for another segment"),
+			(errmsg("tq: no slot is free for another segment"),
 			 errdetail("The open segment takes all jobs until another is dropped."),
 			 errhint("Look with tq_health() for what keeps segments. Raise tq.max_segments at the next restart.")));
 }

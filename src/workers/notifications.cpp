@@ -156,9 +156,9 @@ bool send_notifications(const WorkerContext &context, Db &db)
 	}
 	else
 		blocked_until = now + guc::notify_interval * Micros{1000};
-	TQ_WAIT_POINT("news-before-commit");
+	TQ_WAIT_POINT("notifications-before-commit");
 	end_work(true);
-	TQ_WAIT_POINT("news-after-commit");
+	TQ_WAIT_POINT("notifications-after-commit");
 	for (; nmessages > 0; --nmessages)
 		sent[messages[nmessages - 1].slot] = Sent{now, messages[nmessages - 1].generation};
 	return true;

@@ -325,7 +325,7 @@ void end_revoked(Db &db) noexcept
 	next_walk = mono_now() + std::min(kPausePerWalk * (steady_now() - began), core::kSecond);
 }
 
-DueWork lost_leases = {"tq: taking back lost leases",
+DueWork lost_leases = {"tq: ending lost leases",
 					   [](const core::Queue &q) noexcept { return has_lost(q, mono_now()); }, collect_lost, write_lost,
 					   []() noexcept { delay_failed(State::running, mono_now() + kRetryDelay); }};
 

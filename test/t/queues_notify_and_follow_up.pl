@@ -168,14 +168,14 @@ $got = told('mail', 'enqueued', 1);
 is_deeply([ @$got{qw(enqueued ready)} ], [ 1, 2 ], 'when it has ended');
 
 # Counts that could not be sent are sent with the next ones, also by the next scheduler.
-arm($node, 'news-before-commit', 'error');
+arm($node, 'notifications-before-commit', 'error');
 enqueue('mail');
 enqueue('mail');
 $got = told('mail', 'enqueued', 2);
 is_deeply([ @$got{qw(enqueued ready)} ], [ 2, 4 ], 'after an error');
-arm($node, 'news-before-commit', 'error');
+arm($node, 'notifications-before-commit', 'error');
 enqueue('mail');
-until_true($node, q{select tq_test_passed('news-before-commit') > 0});
+until_true($node, q{select tq_test_passed('notifications-before-commit') > 0});
 $node->safe_psql('postgres', 'select pg_terminate_backend(' . scheduler_of($node) . ')');
 $got = told('mail', 'enqueued', 1);
 is_deeply([ @$got{qw(enqueued ready)} ], [ 1, 5 ], 'after the end of the scheduler');
@@ -197,9 +197,9 @@ $node->append_conf('postgresql.conf', 'tq.notify_interval = 20ms');
 $node->reload;
 
 # A crash loses counts; listeners are then told how many jobs are ready.
-arm($node, 'news-before-commit', 'wait');
+arm($node, 'notifications-before-commit', 'wait');
 enqueue('short');
-standing($node, 'news-before-commit');
+standing($node, 'notifications-before-commit');
 $node->append_conf('postgresql.conf', 'tq.workers = off');
 $node->stop('immediate');
 $node->start;

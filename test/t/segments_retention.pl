@@ -129,7 +129,7 @@ my $now = count_of();
 note("$before segments before, $now after");
 cmp_ok($now, '<', $most - 1, 'segments of less than retention fit');
 my $log = slurp_file($node->logfile);
-unlike($log, qr/no room for another segment/, 'there is room all the time');
+unlike($log, qr/no slot is free for another segment/, 'a slot is free all the time');
 my ($code, $out, $err) = $node->psql('postgres', q{select tq_create_queue('archive', '{"retention": "90 days"}')});
 like($err, qr/WARNING:  retention of queue "archive" is long.*HINT:  Raise tq.max_segments/s, 'a warning if segments will be long');
 ($code, $out, $err) = $node->psql('postgres', q{select tq_alter_queue('archive', '{"retention": "81 days"}')});
