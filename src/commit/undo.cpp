@@ -64,8 +64,8 @@ void undo_change(Db &db, const Op &op) noexcept
 	{
 		if (op.stale)
 		{
-			// Memory and journal disagree about this job, so the journal is read again. A lane is read from its watermark
-			// on, by the priority of the row. That of an override may be lower, so a count finds the job.
+			// Memory and journal disagree about this job, so the journal is read again. A lane is read from its
+			// watermark on, by the priority of the row. That of an override may be lower, so a count finds the job.
 			if (e.has(core::kOverride))
 			{
 				db.reload.store(true);

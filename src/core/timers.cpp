@@ -82,8 +82,10 @@ int Engine::fire_due(Queue &q, Micros wall, int max, Doom *doom) noexcept
 		const Entry &due = entries_[r];
 		const int own = std::min<int>(due.max_attempts, UINT8_MAX); // takes precedence
 		// claims that cause no pause doom no job, for instance one that was rescheduled
-		const bool aborted = abort_pause(due.aborts) != 0 && due.aborts >= (own != 0 ? own : doom->aborts);
-		if (doom != nullptr && (aborted || due.has(kCancelAsked)))
+		const auto is_aborted = [&due, own](int limit) noexcept {
+			return abort_pause(due.aborts) != 0 && due.aborts >= (own != 0 ? own : limit);
+		};
+		if (doom != nullptr && (is_aborted(doom->aborts) || due.has(kCancelAsked)))
 		{
 			const int found = doom->n++;
 			if (doom->out == nullptr)

@@ -9,8 +9,8 @@ namespace tq
 namespace
 {
 
-// Consecutive ids of jobs that this transaction enqueued for one role. Ids between two ranges are of other transactions,
-// or of copies and follow-ups.
+// Consecutive ids of jobs that this transaction enqueued for one role. Ids between two ranges are of other
+// transactions, or of copies and follow-ups.
 struct Range
 {
 	JobId first, last;

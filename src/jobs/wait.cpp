@@ -155,8 +155,8 @@ bool is_ready(const Target &t) noexcept
 	return t.all != nullptr ? wait_check_all(*t.all) : wait_check(t.wanted, t.n);
 }
 
-// Before each look for jobs, because a sleep may be long. Raises 42501 if the right on a queue that the caller named was
-// revoked. Where the caller waits for whatever queues there are, leaves out those without a right, and dropped ones.
+// Before each look for jobs, because a sleep may be long. Raises 42501 if the right on a queue that the caller named
+// was revoked. Where the caller waits for whatever queues there are, leaves out dropped ones and those without a right.
 void check_rights(Target *t)
 {
 	AcceptInvalidationMessages();

@@ -363,13 +363,15 @@ TEST(Timers, AJobsOwnAttemptsDecideWhenItIsDoomed)
 {
 	Rig t;
 	Entry &patient = t.engine.entry(t.delayed(2, 20));
-	patient.aborts = 4;
+	patient.aborts = 6;
 	patient.max_attempts = 9;
 	Entry &impatient = t.engine.entry(t.delayed(1, 10));
-	impatient.aborts = impatient.max_attempts = 2;
+	impatient.aborts = impatient.max_attempts = 3;
+	Entry &rescheduled = t.engine.entry(t.delayed(3, 30)); // two claims that rolled back cause no pause
+	rescheduled.aborts = rescheduled.max_attempts = 2;
 	Ref out[4];
-	Doom doom{3, 9, out};
-	EXPECT_EQ(t.engine.fire_due(t.q(), 50, 4, &doom), 2);
+	Doom doom{5, 9, out};
+	EXPECT_EQ(t.engine.fire_due(t.q(), 50, 4, &doom), 3);
 	ASSERT_EQ(doom.n, 1);
 	EXPECT_EQ(t.engine.entry(out[0]).id, 1);
 }
