@@ -133,9 +133,12 @@ void end_count(Db &db, Tally &t, const SegmentTally *segments)
 		l.blocked = waiting;
 		l.delta_blocked = 0;
 		// The pass saw some delayed jobs before a change and others after. So its number is right only if none changed.
+		// Evictions and loads change it without the map lock.
+		lock_queue(l.queue);
 		l.delayed_counted = t.first || l.delayed_changes == t.changes[i];
 		if (!t.first && l.delayed_counted)
 			l.delayed_disk = t.delayed[i];
+		unlock_queue(l.queue);
 	}
 	for (int i = 0; i < db.nsegments; ++i)
 	{
