@@ -182,7 +182,7 @@ class Engine : public Region
 	// Whether a newly committed job of a group would stay in memory.
 	bool takes(Queue &q, const char *group_key, Key key) noexcept;
 	// Whether another waiting job of the group may have an entry. Jobs that are about to be published count.
-	bool has_room(const Group &g) const noexcept { return g.entries - g.running < group_cap(); }
+	bool has_capacity(const Group &g) const noexcept { return g.entries - g.running < group_cap(); }
 	// Whether the group's jobs on disk must start before all its ready jobs in memory.
 	bool offers_nothing(const Group &g) const noexcept
 	{

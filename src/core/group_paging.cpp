@@ -144,7 +144,7 @@ void Engine::lower_job_watermark(Queue &q, Lane &l, const char *group_key, Ref g
 bool Engine::takes(Queue &q, const char *group_key, Key key) noexcept
 {
 	const Ref g = group_for(q, group_key, false);
-	return g != kNil ? key < groups_[g].watermark && has_room(groups_[g]) : !unknown_groups(q);
+	return g != kNil ? key < groups_[g].watermark && has_capacity(groups_[g]) : !unknown_groups(q);
 }
 
 bool Engine::covered_by_watermark(const Queue &q, const Lane &l, const char *group_key, Ref g, Key key) const noexcept

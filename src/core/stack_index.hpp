@@ -16,21 +16,21 @@ class StackIndex
   public:
 	static constexpr int32_t kNone = -1;
 
-	// The size of an index for `room` elements, in numbers.
-	static constexpr size_t words(int32_t room) noexcept { return 2 * static_cast<size_t>(room); }
+	// The size of an index for `capacity` elements, in numbers.
+	static constexpr size_t words(int32_t capacity) noexcept { return 2 * static_cast<size_t>(capacity); }
 
-	// Creates an empty index for `room` elements: a power of two, at least 2.
-	void attach(int32_t *memory, int32_t room) noexcept
+	// Creates an empty index for `capacity` elements: a power of two, at least 2.
+	void attach(int32_t *memory, int32_t capacity) noexcept
 	{
 		heads_ = memory;
-		links_ = memory + room;
-		room_ = room;
+		links_ = memory + capacity;
+		capacity_ = capacity;
 		size_ = 0;
-		shift_ = std::countl_zero(static_cast<uint64_t>(room)) + 1;
-		std::memset(heads_, 0xff, sizeof(int32_t) * static_cast<size_t>(room));
+		shift_ = std::countl_zero(static_cast<uint64_t>(capacity)) + 1;
+		std::memset(heads_, 0xff, sizeof(int32_t) * static_cast<size_t>(capacity));
 	}
 
-	int32_t room() const noexcept { return room_; }
+	int32_t capacity() const noexcept { return capacity_; }
 	int32_t size() const noexcept { return size_; }
 
 	// Adds the element number size().
@@ -58,7 +58,7 @@ class StackIndex
 
 	int32_t *heads_ = nullptr;
 	int32_t *links_ = nullptr;
-	int32_t room_ = 0;
+	int32_t capacity_ = 0;
 	int32_t size_ = 0;
 	int shift_ = 0;
 };

@@ -37,8 +37,8 @@ struct Bucket
 	{
 		if (!r.limits())
 			return want;
-		const int64_t room = now * 1000 - full_at + static_cast<int64_t>(r.burst) * r.interval;
-		return std::clamp<int64_t>(room / r.interval, 0, std::min<int64_t>(want, r.burst));
+		const int64_t credit = now * 1000 - full_at + static_cast<int64_t>(r.burst) * r.interval;
+		return std::clamp<int64_t>(credit / r.interval, 0, std::min<int64_t>(want, r.burst));
 	}
 	// When the bucket is full.
 	Micros full_by() const noexcept { return full_at <= 0 ? 0 : rounded_up(full_at); }

@@ -39,9 +39,9 @@ pg::Statement all_children = {TQ_CHILDREN(""), 3, {INT8OID, INT8OID, INT8OID}};
 pg::Statement all_waiters = {TQ_CHILDREN(" AND failed"), 3, {INT8OID, INT8OID, INT8OID}};
 #undef TQ_CHILDREN
 
-int read_children(pg::Statement &statement, core::JobId parent, core::JobId after, core::JobId *out, int room)
+int read_children(pg::Statement &statement, core::JobId parent, core::JobId after, core::JobId *out, int capacity)
 {
-	Datum values[] = {Int64GetDatum(parent), Int64GetDatum(after), Int64GetDatum(room)};
+	Datum values[] = {Int64GetDatum(parent), Int64GetDatum(after), Int64GetDatum(capacity)};
 	const auto n = static_cast<int>(pg::run(statement, values, nullptr));
 	for (int i = 0; i < n; ++i)
 		out[i] = pg::spi_int8(static_cast<uint64>(i), "child_id");
@@ -51,14 +51,14 @@ int read_children(pg::Statement &statement, core::JobId parent, core::JobId afte
 
 } // namespace
 
-int children_of(core::JobId parent, core::JobId *out, int room)
+int children_of(core::JobId parent, core::JobId *out, int capacity)
 {
-	return read_children(all_children, parent, 0, out, room);
+	return read_children(all_children, parent, 0, out, capacity);
 }
 
-int waiters_of(core::JobId parent, core::JobId after, core::JobId *out, int room)
+int waiters_of(core::JobId parent, core::JobId after, core::JobId *out, int capacity)
 {
-	return read_children(all_waiters, parent, after, out, room);
+	return read_children(all_waiters, parent, after, out, capacity);
 }
 
 void delete_edges(const Db &db, const core::JobId *ids, int n)

@@ -11,11 +11,11 @@ namespace tq
 // False with the SQL of 0.1.0, which lacks the table.
 bool has_edges();
 
-// The jobs that wait, or have waited, for a job, in ascending order; at most `room`. Call it between enter_registry and
-// leave_registry.
-int children_of(core::JobId parent, core::JobId *out, int room);
+// The jobs that wait, or have waited, for a job, in ascending order; at most `capacity`. Call it between
+// enter_registry and leave_registry.
+int children_of(core::JobId parent, core::JobId *out, int capacity);
 // Of them, with ids above `after`: those that wait, and those that were freed although the job had failed.
-int waiters_of(core::JobId parent, core::JobId after, core::JobId *out, int room);
+int waiters_of(core::JobId parent, core::JobId after, core::JobId *out, int capacity);
 
 // For the janitor: deletes the rows of parents whose records it deletes in this transaction. For a segment, these are
 // the rows of parents recorded only there. A child may be freed after its parent's record has gone, so rows of

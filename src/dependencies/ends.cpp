@@ -91,9 +91,9 @@ bool is_unreadable(const Db &db, int slot)
 	return is_segment_blocked(slot) && !try_lock_segment(db, slot, Events::reads, true);
 }
 
-int ids_returned(uint64 n, JobId *out, int room)
+int ids_returned(uint64 n, JobId *out, int capacity)
 {
-	const int k = static_cast<int>(std::min<uint64>(n, static_cast<uint64>(room)));
+	const int k = static_cast<int>(std::min<uint64>(n, static_cast<uint64>(capacity)));
 	for (int i = 0; i < k; ++i)
 		out[i] = pg::spi_int8(static_cast<uint64>(i), "id");
 	SPI_freetuptable(SPI_tuptable);
@@ -103,22 +103,22 @@ int ids_returned(uint64 n, JobId *out, int room)
 namespace
 {
 
-// A page of the children of a parent: at most `room`, after this one.
+// A page of the children of a parent: at most `limit`, after this one.
 struct Page
 {
 	JobId after;
-	int room;
+	int limit;
 };
 
 int record(JobId id, const ParentOutcome &out, Page page, JobId *children)
 {
 	Datum values[] = {Int64GetDatum(id),		   CStringGetTextDatum(out.exists ? out.state : "gone"),
 					  PointerGetDatum(out.result), out.error != nullptr ? CStringGetTextDatum(out.error) : Datum{0},
-					  Int64GetDatum(page.room),	   Int64GetDatum(page.after),
+					  Int64GetDatum(page.limit),   Int64GetDatum(page.after),
 					  BoolGetDatum(out.left_out)};
 	const char nulls[] = {' ', ' ', out.result == nullptr ? 'n' : ' ', out.error == nullptr ? 'n' : ' ', ' ',
 						  ' ', ' ', '\0'};
-	const int n = ids_returned(pg::run(record_outcome, values, nulls), children, page.room);
+	const int n = ids_returned(pg::run(record_outcome, values, nulls), children, page.limit);
 	for (int i = 0; i < n; ++i)
 	{
 		Child &c = child_of(children[i]);
@@ -129,9 +129,9 @@ int record(JobId id, const ParentOutcome &out, Page page, JobId *children)
 
 int pass_to(Db &db, JobId id, JobId newer, Page page, JobId *children)
 {
-	Datum values[] = {Int64GetDatum(id), Int64GetDatum(newer), Int64GetDatum(page.room), Int64GetDatum(page.after)};
+	Datum values[] = {Int64GetDatum(id), Int64GetDatum(newer), Int64GetDatum(page.limit), Int64GetDatum(page.after)};
 	await_now(db, newer);
-	const int n = ids_returned(pg::run(pass_on, values, nullptr), children, page.room);
+	const int n = ids_returned(pg::run(pass_on, values, nullptr), children, page.limit);
 	for (int i = 0; i < n; ++i)
 		static_cast<void>(child_of(children[i]));
 	if (n > 0) // it may have ended before
@@ -143,14 +143,14 @@ int pass_to(Db &db, JobId id, JobId newer, Page page, JobId *children)
 bool take_back_ends(Db &db, JobId id)
 {
 	static JobId children[2 * kEnough];
-	const int room = 2 * kEnough - gathered.n;
-	Datum values[] = {Int64GetDatum(id), Int64GetDatum(room)};
-	const int n = room > 0 ? ids_returned(pg::run(take_back, values, nullptr), children, room) : 0;
+	const int limit = 2 * kEnough - gathered.n;
+	Datum values[] = {Int64GetDatum(id), Int64GetDatum(limit)};
+	const int n = limit > 0 ? ids_returned(pg::run(take_back, values, nullptr), children, limit) : 0;
 	for (int i = 0; i < n; ++i)
 		child_of(children[i]).failed -= 1;
-	if (n == room)
+	if (n == limit)
 		note_for_resolver(db, id);
-	return n < room;
+	return n < limit;
 }
 
 // Records how a parent has ended, if it has.
@@ -172,20 +172,20 @@ void record_parent(Db &db, JobId id)
 	const Size size =
 		1 + (out.result == nullptr ? 0 : VARSIZE(out.result)) + (out.error == nullptr ? 0 : strlen(out.error));
 	const Size left = std::max(kBytesAtOnce, gathered.recorded) - gathered.recorded;
-	const int room = std::min(2 * kEnough - gathered.n, static_cast<int>(std::max<Size>(left / size, 1)));
+	const int limit = std::min(2 * kEnough - gathered.n, static_cast<int>(std::max<Size>(left / size, 1)));
 	Many &many = many_of[static_cast<uint64>(id) % lengthof(many_of)];
 	const JobId after = id == many.parent ? many.after : 0;
 	static JobId children[2 * kEnough];
 	int n = 0;
-	if (room > 0)
-		n = out.replaced_by != 0 ? pass_to(db, id, out.replaced_by, {after, room}, children)
-								 : record(id, out, {after, room}, children);
+	if (limit > 0)
+		n = out.replaced_by != 0 ? pass_to(db, id, out.replaced_by, {after, limit}, children)
+								 : record(id, out, {after, limit}, children);
 	gathered.recorded += size * static_cast<Size>(n);
-	if (n == room && n > 0)
+	if (n == limit && n > 0)
 		many = {id, *std::max_element(children, children + n)};
 	else if (after > 0)
 		many = {}; // once more from the first child: one with a lower id may have come
-	if (n == room || after > 0) // there may be more
+	if (n == limit || after > 0) // there may be more
 		note_for_resolver(db, id);
 }
 

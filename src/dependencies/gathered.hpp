@@ -46,8 +46,8 @@ int slot_of(const Db &db, core::JobId id, Events events);
 // A segment that was blocked a moment ago may be locked against appends only.
 bool is_unreadable(const Db &db, int slot);
 
-// Copies at most `room` of the ids that a statement returned.
-int ids_returned(uint64 n, core::JobId *out, int room);
+// Copies at most `capacity` of the ids that a statement returned.
+int ids_returned(uint64 n, core::JobId *out, int capacity);
 
 // --- ends.cpp
 

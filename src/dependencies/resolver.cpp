@@ -246,7 +246,7 @@ void carry_out(Db &db, JobId child, const Resolution &v)
 	}
 	if (p.result != Fetch::found)
 	{
-		if (p.result == Fetch::no_room || p.result == Fetch::busy)
+		if (p.result == Fetch::memory_full || p.result == Fetch::busy)
 			try_again(child);
 		else if (!v.keep)
 			forget(child); // its record is gone, because its retention has passed

@@ -124,7 +124,7 @@ void block_waiter(Db &db, JobId parent, JobId id, int64 *begun)
 											  : JobResult{Verdict::absent, nullptr}; // its `freed` was written by hand
 		if (out.verdict == Verdict::done || out.verdict == Verdict::absent)
 			return;
-		if (out.verdict == Verdict::no_room)
+		if (out.verdict == Verdict::memory_full)
 			raise_outcome(r, out);
 		if (tries == kTries)
 			raise_child_busy(parent);

@@ -63,7 +63,7 @@ struct Change
 	int64 changed;
 	int64 duplicates;
 	int64 begun; // sum of JobResult::begun
-	bool room;	 // false: memory keeps no more changed jobs of this transaction
+	bool memory_full;  // it keeps no more changed jobs of this transaction
 	const char *state; // as given
 };
 
@@ -91,7 +91,6 @@ Change begin_change(Verb verb, const char *action, const char *participle, State
 	c.action = action;
 	c.participle = participle;
 	c.states = states;
-	c.room = true;
 	return c;
 }
 
@@ -134,8 +133,8 @@ void change_found(Db &db, Change *c, const JobRequest &r, bool keyed)
 									: change(db, r);
 		if (c->with_children && out.verdict == Verdict::done)
 			c->retried.append(c->context, r.id);
-		c->room = out.verdict != Verdict::no_room;
-		if (!c->room && c->changed == 0)
+		c->memory_full = out.verdict == Verdict::memory_full;
+		if (c->memory_full && c->changed == 0)
 			raise_outcome(r, out);
 		c->changed += out.verdict == Verdict::done;
 		c->duplicates += out.verdict == Verdict::duplicate;
@@ -147,7 +146,7 @@ void change_found(Db &db, Change *c, const JobRequest &r, bool keyed)
 void change_keyed(Db &db, Change *c, JobRequest r, int64 most)
 {
 	sort_keyed(&c->keyed);
-	for (int64 i = 0; i < c->keyed.jobs.n && c->room && c->changed < most; ++i)
+	for (int64 i = 0; i < c->keyed.jobs.n && !c->memory_full && c->changed < most; ++i)
 	{
 		r.id = c->keyed.jobs[i].id;
 		change_found(db, c, r, false);
@@ -158,17 +157,17 @@ void change_keyed(Db &db, Change *c, JobRequest r, int64 most)
 void change_each(Db &db, Change *c, JobRequest r)
 {
 	core::JobId done = c->terms.after;
-	for (int64 i = 0; i < c->jobs.n && c->room; ++i)
+	for (int64 i = 0; i < c->jobs.n && !c->memory_full; ++i)
 	{
 		r.id = c->jobs[i].id;
 		change_found(db, c, r, r.verb == Verb::retry && c->jobs[i].ended);
-		if (c->room)
+		if (!c->memory_full)
 			done = r.id;
 	}
 	change_keyed(db, c, r, PG_INT64_MAX);
 	// Of a retry, jobs with keys may be left among those before `done`. So the next call begins at the first job again;
 	// those retried no longer match.
-	if (!c->room)
+	if (c->memory_full)
 		c->next = r.verb == Verb::retry ? c->jobs[0].id - 1 : done;
 }
 
@@ -179,7 +178,7 @@ void purge_each(Db &db, Change *c)
 	s.context = CurrentMemoryContext;
 	s.ended = c->filter.states.ended;
 	s.waiting = c->filter.states.live;
-	for (int64 i = 0; i < c->jobs.n && c->room;)
+	for (int64 i = 0; i < c->jobs.n && !c->memory_full;)
 	{
 		const SegmentView &segment = c->jobs[i].segment;
 		s.ids.n = 0;
@@ -187,12 +186,12 @@ void purge_each(Db &db, Change *c)
 			s.ids.append(s.context, c->jobs[i].id);
 		if (!keep_segment(segment))
 			continue;
-		c->room = purge_found(db, s, PG_INT64_MAX, &c->changed);
-		if (!c->room)
+		c->memory_full = !purge_found(db, s, PG_INT64_MAX, &c->changed);
+		if (c->memory_full)
 			c->next = s.ids[0] - 1; // the next call begins here again; purged jobs no longer match
 	}
-	if (!c->room && c->changed == 0)
-		raise_no_room_to_purge();
+	if (c->memory_full && c->changed == 0)
+		raise_memory_full_for_purge();
 }
 
 void tell(const Change &c)
@@ -203,7 +202,7 @@ void tell(const Change &c)
 				(errmsg_plural("%lld job was left because another job has its unique key",
 							   "%lld jobs were left because other jobs have their unique keys",
 							   static_cast<unsigned long>(c.duplicates), static_cast<long long>(c.duplicates))));
-	if (!c.room)
+	if (c.memory_full)
 		ereport(NOTICE, (errmsg("memory has no room for more jobs of one transaction"),
 						 errhint("Commit, and call the function again for the rest.")));
 }
@@ -214,7 +213,7 @@ Datum result_of(FunctionCallInfo fcinfo, const Change &c)
 	const pg::RowType type = pg::returned_row(fcinfo, pg::row_shape(kChanged));
 	pg::RowValues r;
 	r.add_int8(c.changed);
-	r.add(Int64GetDatum(c.next), c.room && c.next == 0);
+	r.add(Int64GetDatum(c.next), !c.memory_full && c.next == 0);
 	return pg::row_datum(type, r.values, r.nulls);
 }
 
@@ -352,13 +351,13 @@ TQ_FUNCTION(tq_retry_many)
 	r.verb = c.verb;
 	r.reopened = &reopened;
 	const pg::Array<SegmentView> segments = view_segments(db);
-	for (int64 i = 0; i < segments.n && c.room && c.changed < max; ++i)
+	for (int64 i = 0; i < segments.n && !c.memory_full && c.changed < max; ++i)
 	{
 		s.ids.n = 0;
 		search_segment(&s, segments[i]);
 		if (s.ids.n == 0 || (to != nullptr && !keep_segment(segments[i])))
 			continue;
-		for (int64 k = 0; k < s.ids.n && c.room && c.changed < max; ++k)
+		for (int64 k = 0; k < s.ids.n && !c.memory_full && c.changed < max; ++k)
 		{
 			r.id = s.ids[k];
 			change_found(db, &c, r, to == nullptr && s.ended != 0);

@@ -74,8 +74,8 @@ Verdict retry_elsewhere(Db &db, core::JobId id, uint32 states, const CopyTarget 
 	{
 		case Taken::skipped:
 			return Verdict::busy;
-		case Taken::no_room:
-			return Verdict::no_room;
+		case Taken::memory_full:
+			return Verdict::memory_full;
 		case Taken::taken:
 			break;
 	}

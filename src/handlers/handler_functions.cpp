@@ -133,7 +133,7 @@ const char *kind_or_empty(FunctionCallInfo fcinfo)
 
 // Every scheduler and executor of the database keeps all handlers. So one role must not register any number of them. A
 // call that adds one waits for others of the role. If the limit is lowered, existing handlers stay and can be replaced.
-void require_room(const Db &db, int32 queue_id, const char *kind, Oid role)
+void require_capacity(const Db &db, int32 queue_id, const char *kind, Oid role)
 {
 	const int most = guc::max_handlers_per_role;
 	if (most == 0)
@@ -267,7 +267,7 @@ TQ_FUNCTION(tq_handle)
 		pg::raise_too_large("search_path", strlen(search_path), kSearchPathLimit);
 	const HandlerFunction f = checked_function(function, job_type_in(get_func_namespace(fcinfo->flinfo->fn_oid)));
 	require_login(f.role);
-	require_room(db, queue_id, kind, f.role);
+	require_capacity(db, queue_id, kind, f.role);
 	write_handler(db, queue_id, kind, f, options);
 	record_action(
 		db, "handle", queue_id, 0,

@@ -100,14 +100,14 @@ const char *state_shown(const Seen &job)
 }
 
 // The keys of an object, as far as they are ids and fit.
-int ids_among_keys(Jsonb *object, JobId *out, int room)
+int ids_among_keys(Jsonb *object, JobId *out, int capacity)
 {
 	int n = 0;
 	if (object == nullptr || !JB_ROOT_IS_OBJECT(object))
 		return 0;
 	JsonbIterator *it = JsonbIteratorInit(&object->root);
 	JsonbValue v;
-	for (JsonbIteratorToken t = JsonbIteratorNext(&it, &v, true); t != WJB_DONE && n < room;
+	for (JsonbIteratorToken t = JsonbIteratorNext(&it, &v, true); t != WJB_DONE && n < capacity;
 		 t = JsonbIteratorNext(&it, &v, true))
 		if (t == WJB_KEY)
 		{
@@ -193,13 +193,13 @@ void visit(Walk &w, const Place &node)
 		add(w, parents, n, node.level - 1);
 	if (node.level < 0)
 		return;
-	const int room = std::max(std::min(w.most, kMostEdges - w.edges), 0) + 1;
-	auto *children = static_cast<JobId *>(palloc(sizeof(JobId) * static_cast<Size>(room)));
+	const int capacity = std::max(std::min(w.most, kMostEdges - w.edges), 0) + 1;
+	auto *children = static_cast<JobId *>(palloc(sizeof(JobId) * static_cast<Size>(capacity)));
 	const pg::OwnerScope scope = enter_registry(w.db);
-	const int found = children_of(node.id, children, room);
+	const int found = children_of(node.id, children, capacity);
 	leave_registry(scope);
-	w.cut = w.cut || found == room;
-	add(w, children, std::min(found, room - 1), node.level + 1);
+	w.cut = w.cut || found == capacity;
+	add(w, children, std::min(found, capacity - 1), node.level + 1);
 }
 
 } // namespace

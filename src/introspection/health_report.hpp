@@ -35,7 +35,7 @@ struct Report
 inline long long ll(int64 n) noexcept { return static_cast<long long>(n); }
 
 // Shows "used of max"; warns from nine tenths on.
-inline void put_room(const Report &r, const char *item, int64 used, int64 max, const char *hint)
+inline void put_usage(const Report &r, const char *item, int64 used, int64 max, const char *hint)
 {
 	r.put(item, psprintf("%lld of %lld", ll(used), ll(max)), used * 10 >= max * 9 ? Verdict::warn : Verdict::ok, hint);
 }

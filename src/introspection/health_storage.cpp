@@ -84,16 +84,16 @@ void memory_items(const Report &r, const Db &db)
 		  "server.");
 	const core::Share share = engine.entry_share();
 	// changes are refused before claims are: see Engine::changes_left
-	const int64 room = share.pool + share.guaranteed * queues;
-	r.put("jobs that cannot leave memory", psprintf("%lld of %lld", ll(pinned), ll(room)),
-		  pinned * 5 >= room * 4 || engine.changes_left(d) == 0 ? Verdict::warn : Verdict::ok,
+	const int64 limit = share.pool + share.guaranteed * queues;
+	r.put("jobs that cannot leave memory", psprintf("%lld of %lld", ll(pinned), ll(limit)),
+		  pinned * 5 >= limit * 4 || engine.changes_left(d) == 0 ? Verdict::warn : Verdict::ok,
 		  "They run, open transactions change them, or they have another time or priority than they were enqueued "
 		  "with. Near the limit, and for a database with half of tq.max_live_jobs, changes of jobs raise 53400. Raise "
 		  "tq.max_live_jobs and restart the server.");
-	put_room(r, "running jobs", running, l.entries, "Raise tq.max_live_jobs and restart the server.");
-	put_room(r, "queues", queues, l.queues, "Raise tq.max_queues and restart the server.");
-	put_room(r, "kinds", engine.used_kinds(), l.lanes, "Raise tq.max_lanes and restart the server.");
-	put_room(r, "worker names", names, l.workers, "Raise tq.max_workers, or let workers keep their names.");
+	put_usage(r, "running jobs", running, l.entries, "Raise tq.max_live_jobs and restart the server.");
+	put_usage(r, "queues", queues, l.queues, "Raise tq.max_queues and restart the server.");
+	put_usage(r, "kinds", engine.used_kinds(), l.lanes, "Raise tq.max_lanes and restart the server.");
+	put_usage(r, "worker names", names, l.workers, "Raise tq.max_workers, or let workers keep their names.");
 	groups_item(r);
 	char *bytes = nullptr;
 	ask(db, "SELECT sum(allocated_size) FROM pg_shmem_allocations WHERE name LIKE 'tq %'", {{"sum", &bytes}}, true);
@@ -212,8 +212,8 @@ void segment_items(const Report &r, const Db &db, core::Micros now)
 	for (const SegmentView &s : segments)
 		if (s.damaged)
 			appendStringInfo(&damaged, "%s%d", damaged.len > 0 ? ", " : "", s.tables.number);
-	put_room(r, "segments", segments.n, guc::max_segments,
-			 "End jobs that run for long and old transactions, lower tq.retention, or raise tq.max_segments.");
+	put_usage(r, "segments", segments.n, guc::max_segments,
+			  "End jobs that run for long and old transactions, lower tq.retention, or raise tq.max_segments.");
 	const core::Micros keep = retention_of(db).finished;
 	constexpr core::Micros kPatience = 600 * core::kSecond;
 	const SegmentView *oldest = nullptr;

@@ -40,7 +40,7 @@ struct QueueView
 	uint64 totals[9];
 	QueueCounts n;
 	int nlanes;
-	LaneView *lanes; // has room for all lanes of the server
+	LaneView *lanes; // capacity: all lanes of the server
 };
 
 // Copies a queue. False if the slot is not a queue of this database that the caller may see.

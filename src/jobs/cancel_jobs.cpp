@@ -53,7 +53,7 @@ const char *cancel(Db &db, const JobRequest &r, bool trusted, bool *done)
 			return out.state;
 		case Verdict::busy:
 			return "busy";
-		case Verdict::no_room:
+		case Verdict::memory_full:
 			return "no_room";
 		default:
 			return "not_found";

@@ -208,8 +208,8 @@ bool try_change(Db &db, const JobRequest &r, const FetchedJob &pinned, JobResult
 				return false;
 			*out = {Verdict::wrong_state, in == State::terminal ? ended_here(pinned, r.id) : name_of(in)};
 			return true;
-		case Marked::no_room:
-			*out = {Verdict::no_room, nullptr};
+		case Marked::memory_full:
+			*out = {Verdict::memory_full, nullptr};
 			return true;
 		default:
 			return false;
@@ -288,15 +288,15 @@ JobResult change(Db &db, const JobRequest &r)
 	for (int tries = 0; tries < 2000; ++tries)
 	{
 		if (r.verb == Verb::reschedule && !may_stay_in_memory(db, r.id))
-			return {Verdict::no_room, nullptr};
+			return {Verdict::memory_full, nullptr};
 		const FetchedJob pinned = fetch_job(db, r.id, r.verb == Verb::retry, For::verb);
 		JobResult out{};
 		switch (pinned.result)
 		{
 			case Fetch::absent:
 				return {Verdict::absent, nullptr};
-			case Fetch::no_room:
-				return {Verdict::no_room, nullptr};
+			case Fetch::memory_full:
+				return {Verdict::memory_full, nullptr};
 			case Fetch::busy:
 				raise_being_read(r.id);
 			case Fetch::terminal:
@@ -353,7 +353,7 @@ void raise_outcome(const JobRequest &r, const JobResult &out)
 	{
 		case Verdict::busy:
 			raise_busy(r.id);
-		case Verdict::no_room:
+		case Verdict::memory_full:
 			ereport(
 				ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),

@@ -32,7 +32,7 @@ enum class Verdict : uint8
 	wrong_state,
 	absent,
 	busy,
-	no_room,
+	memory_full,
 	closing, // the job's queue is being dropped, so no job may begin there
 	duplicate, // another job has its unique key
 };

@@ -14,7 +14,7 @@ enum class Taken : uint8
 {
 	taken,	 // no other transaction can retry, move or purge it before this one has ended
 	skipped, // another transaction is changing it, or its state is not one of `states`
-	no_room,
+	memory_full,
 };
 
 // Locks out other changes of a job that has ended in one of `states` (bits of FoldState). The caller must have reserved
@@ -25,7 +25,7 @@ Taken take_record(Db &db, core::JobId id, uint32 states, FetchedJob *pinned);
 // has called keep_segment(). Adds to *done; returns false if memory is full. Raises 55P03 for a running job, if these
 // are purged as well, that another transaction is changing.
 bool purge_found(Db &db, const Search &found, int64 max, int64 *done);
-[[noreturn]] void raise_no_room_to_purge();
+[[noreturn]] void raise_memory_full_for_purge();
 
 journal::EventRow purged_event(const FetchedJob &pinned, const char *reason) noexcept;
 

@@ -39,10 +39,10 @@ bool purge_found(Db &db, const Search &s, int64 max, int64 *done)
 	journal::EventRow rows[kBatch];
 	uint16_t slots[kBatch];
 	int n = 0;
-	bool room = true;
+	bool memory_full = false;
 	MemoryContext each = AllocSetContextCreate(CurrentMemoryContext, "tq_purge job", ALLOCSET_SMALL_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(each);
-	for (int64 i = 0; i < s.ids.n && room && *done < max; ++i)
+	for (int64 i = 0; i < s.ids.n && !memory_full && *done < max; ++i)
 	{
 		MemoryContextReset(each);
 		CHECK_FOR_INTERRUPTS();
@@ -55,8 +55,8 @@ bool purge_found(Db &db, const Search &s, int64 max, int64 *done)
 			slots[n++] = static_cast<uint16_t>(pinned.segment);
 			++*done;
 		}
-		else if (taken == Taken::no_room)
-			room = false;
+		else if (taken == Taken::memory_full)
+			memory_full = true;
 		else if (s.waiting != 0)
 		{
 			JobRequest r;
@@ -64,12 +64,12 @@ bool purge_found(Db &db, const Search &s, int64 max, int64 *done)
 			r.verb = Verb::purge;
 			r.states = s.waiting;
 			const JobResult out = change(db, r);
-			room = out.verdict != Verdict::no_room;
+			memory_full = out.verdict == Verdict::memory_full;
 			*done += out.verdict == Verdict::done;
 			if (out.verdict == Verdict::busy && (s.waiting & bit_of(State::running)) != 0)
 				raise_outcome(r, out);
 		}
-		if (n == kBatch || (n > 0 && (i + 1 == s.ids.n || !room || *done == max)))
+		if (n == kBatch || (n > 0 && (i + 1 == s.ids.n || memory_full || *done == max)))
 		{
 			append_by_segment(db, {.rows = rows, .slots = slots, .n = n});
 			n = 0;
@@ -77,10 +77,10 @@ bool purge_found(Db &db, const Search &s, int64 max, int64 *done)
 	}
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(each);
-	return room;
+	return !memory_full;
 }
 
-void raise_no_room_to_purge()
+void raise_memory_full_for_purge()
 {
 	ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED), errmsg("no room in memory to purge any job"),
 					errhint("Raise tq.max_live_jobs and restart the server.")));
@@ -94,20 +94,20 @@ int64 purge(Db &db, Search *search)
 	// each purged job uses an entry until the transaction ends, and other sessions need entries, too
 	const int64 max = std::max(guc::max_live_jobs / 2, 1);
 	int64 done = 0;
-	bool room = true;
+	bool memory_full = false;
 	for (const SegmentView &segment : view_segments(db))
 	{
-		if (!room || done >= max)
+		if (memory_full || done >= max)
 			break;
 		s.ids.n = 0;
 		search_segment(&s, segment);
 		if (s.ids.n > 0 && keep_segment(segment))
-			room = purge_found(db, s, max, &done);
+			memory_full = !purge_found(db, s, max, &done);
 	}
 	MemoryContextDelete(s.context);
-	if (!room && done == 0)
-		raise_no_room_to_purge();
-	if (!room || done == max)
+	if (memory_full && done == 0)
+		raise_memory_full_for_purge();
+	if (memory_full || done == max)
 		ereport(NOTICE, (errmsg("one transaction purges at most %lld jobs", static_cast<long long>(done)),
 						 errhint("Commit and call the function again for the rest.")));
 	return done;
@@ -116,8 +116,8 @@ int64 purge(Db &db, Search *search)
 Taken take_record(Db &db, core::JobId id, uint32 states, FetchedJob *pinned)
 {
 	*pinned = fetch_job(db, id, true, For::record);
-	if (pinned->result == Fetch::no_room)
-		return Taken::no_room;
+	if (pinned->result == Fetch::memory_full)
+		return Taken::memory_full;
 	if (pinned->result == Fetch::busy)
 		raise_being_read(id);
 	if (pinned->result != Fetch::terminal)

@@ -121,7 +121,7 @@ Marked mark_job(const FetchedJob &p, const MarkTerms &terms, Op *op, Entry *entr
 			drop_if_blocked(q, ref);
 		}
 		else if (verb != Verb::move && !Engine::is_pinned(e) && !may_hold(q))
-			result = Marked::no_room;
+			result = Marked::memory_full;
 		else
 			take(q, ref, verb, op, entry);
 	}

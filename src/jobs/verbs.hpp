@@ -16,7 +16,7 @@ enum class Marked : uint8
 	not_found, // no entry: only on disk, ended, or never enqueued
 	busy,	   // marked by another transaction
 	cancel_requested,	   // cancel: the job runs, and was asked to stop
-	no_room,   // its queue may have no more jobs that cannot be evicted
+	memory_full, // its queue may have no more jobs that cannot be evicted
 };
 
 // Marks the running job `id` for a verb of its lease holder, takes its next step and notes the operation. The holder

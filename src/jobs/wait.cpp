@@ -222,11 +222,11 @@ struct ReadyLane
 };
 
 // Copies the lanes of a queue that have startable jobs of these kinds; returns how many.
-int copy_ready(const Queue &q, const Wanted &w, ReadyLane *out, int room) noexcept
+int copy_ready(const Queue &q, const Wanted &w, ReadyLane *out, int capacity) noexcept
 {
 	int n = 0;
 	const int64 left = engine.starts_left(q);
-	for (uint16_t i = q.lanes; i != core::kNoLane && n < room && left > 0; i = engine.lane(i).next)
+	for (uint16_t i = q.lanes; i != core::kNoLane && n < capacity && left > 0; i = engine.lane(i).next)
 	{
 		const Lane &l = engine.lane(i);
 		const uint64_t *end = w.kinds + w.nkinds;
@@ -246,16 +246,16 @@ void put_ready(const Target &t, const Wanted &w, const pg::RowSet &rows)
 	char name[core::kNameMax];
 	lock_queue(w.queue);
 	const bool some = engine.queue(w.queue).startable.min != kNil;
-	const auto room = static_cast<int>(engine.queue(w.queue).kinds + 1);
+	const auto capacity = static_cast<int>(engine.queue(w.queue).kinds + 1);
 	unlock_queue(w.queue);
 	if (!some)
 		return;
 	const Oid consumer = consumer_of(t, w.queue);
 	const char *role = OidIsValid(consumer) ? GetUserNameFromId(consumer, true) : nullptr;
-	auto *lanes = static_cast<ReadyLane *>(palloc(sizeof(ReadyLane) * static_cast<Size>(room)));
+	auto *lanes = static_cast<ReadyLane *>(palloc(sizeof(ReadyLane) * static_cast<Size>(capacity)));
 	lock_queue(w.queue);
 	strlcpy(name, engine.queue(w.queue).name, sizeof(name));
-	const int n = copy_ready(engine.queue(w.queue), w, lanes, room);
+	const int n = copy_ready(engine.queue(w.queue), w, lanes, capacity);
 	unlock_queue(w.queue);
 	for (int i = 0; i < n; ++i)
 	{

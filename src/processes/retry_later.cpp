@@ -66,10 +66,10 @@ bool gave_up() noexcept { return state.nfailures == kFailures; }
 
 bool end_pass() noexcept
 {
-	bool room = true;
+	bool all_fit = true;
 	for (int i = 0; i < state.nfailures; ++i)
-		room = add_late(state.failures[i], true) && room;
-	return room;
+		all_fit = add_late(state.failures[i], true) && all_fit;
+	return all_fit;
 }
 
 void block_segment(int slot) noexcept { blocked_until_of(slot) = mono_now() + kBlockedFor; }

@@ -114,7 +114,7 @@ Step choose_lane(Search &s)
 	p.lane = lane_for(p.queue, kind, s.unfinished ? Make::must : s.what == For::verb ? Make::attempt : Make::never);
 	s.lacks_lane = p.lane == core::kNoLane;
 	if (s.lacks_lane && s.what == For::verb)
-		return s.end(Fetch::no_room); // too many kinds (tq.max_lanes)
+		return s.end(Fetch::memory_full); // too many kinds (tq.max_lanes)
 	if (s.lacks_lane)
 		p.lane = lane_for(p.queue, nullptr);
 	return Step::next;
@@ -134,13 +134,13 @@ Step insert_placeholder(Search &s)
 	if (s.in_share() && !may_hold(q))
 	{
 		unlock_queue(p.queue);
-		return s.end(Fetch::no_room);
+		return s.end(Fetch::memory_full);
 	}
 	const Ref group = p.row.has_group ? engine.group_for(q, p.row.group, true, !s.in_share()) : kNil;
 	if (p.row.has_group && group == kNil)
 	{
 		unlock_queue(p.queue);
-		return evict_group_slot(&q) ? Step::again : s.end(Fetch::no_room); // too many groups (tq.max_groups)
+		return evict_group_slot(&q) ? Step::again : s.end(Fetch::memory_full); // too many groups (tq.max_groups)
 	}
 	Ref existing = kNil;
 	p.ref = engine.insert(q,
@@ -149,7 +149,7 @@ Step insert_placeholder(Search &s)
 	unlock_queue(p.queue);
 	if (p.ref != kNil)
 		return Step::next;
-	return existing != kNil || evict_entries(8) > 0 ? Step::again : s.end(Fetch::no_room);
+	return existing != kNil || evict_entries(8) > 0 ? Step::again : s.end(Fetch::memory_full);
 }
 
 // Turns the placeholder into an entry, or drops it, depending on the journal.

@@ -135,7 +135,7 @@ pg_noinline int load_group(Db &db, LoadGuard &guard)
 	if (taken < n)
 		read.from = Key{guard.items[taken].c.priority, guard.items[taken].c.id};
 	guard.n = taken;
-	TQ_WAIT_POINT("group-refill-before-settle");
+	TQ_WAIT_POINT("group-refill-before-install");
 	const int made = finish_load_batch(db, segments, guard.items, taken, Source::lane);
 	guard.n = 0;
 	TQ_WAIT_POINT("group-refill-before-raise");
@@ -211,8 +211,8 @@ bool find_groups(Db &db, uint16_t queue)
 	strlcpy(done, begin, sizeof(done));
 	last = Discovery{};
 	strlcpy(key, begin, sizeof(key));
-	bool room = true, wrapped = begin[0] == '\0';
-	for (const char *after = wrapped ? nullptr : key; room; after = key)
+	bool complete = true, wrapped = begin[0] == '\0';
+	for (const char *after = wrapped ? nullptr : key; complete; after = key)
 	{
 		Snapshot snapshot = committed_snapshot();
 		journal::NextGroup next = journal::next_group(segments.tables, segments.n, q.id, after, snapshot);
@@ -224,7 +224,7 @@ bool find_groups(Db &db, uint16_t queue)
 		UnregisterSnapshot(snapshot);
 		strlcpy(key, next.key, sizeof(key));
 		if (next.locked)
-			room = false;
+			complete = false;
 		if (next.locked || !next.found || (wrapped && begin[0] != '\0' && strcmp(key, begin) > 0))
 			break;
 		lock_queue(queue);
@@ -244,8 +244,8 @@ bool find_groups(Db &db, uint16_t queue)
 			lock_queue(queue);
 			g = taken ? engine.group_for(q, key, true, true) : kNil;
 		}
-		room = g != kNil;
-		if (room)
+		complete = g != kNil;
+		if (complete)
 		{
 			engine.lower_group_watermark(q, g, core::kMinKey);
 			strlcpy(done, key, sizeof(done));
@@ -254,14 +254,14 @@ bool find_groups(Db &db, uint16_t queue)
 		CHECK_FOR_INTERRUPTS();
 	}
 	TQ_WAIT_POINT("groups-before-found");
-	if (!room)
+	if (!complete)
 	{
 		strlcpy(last.key, done, sizeof(last.key));
 		last.generation = q.generation;
 	}
 	pfree(segments.tables);
 	pfree(segments.slots);
-	return room;
+	return complete;
 }
 
 void discover_groups(Db &db, uint16_t queue)

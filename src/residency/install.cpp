@@ -199,7 +199,7 @@ Installed make_entry(Arrival &a) noexcept
 	}
 	if (existing != kNil)
 		return Installed::known;
-	return a.ref != kNil ? Installed::in_memory : a.must ? Installed::no_room : Installed::on_disk;
+	return a.ref != kNil ? Installed::in_memory : a.must ? Installed::memory_full : Installed::on_disk;
 }
 
 // Turns the placeholder into the job's entry.

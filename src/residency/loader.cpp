@@ -151,7 +151,7 @@ int refill_lane(Db &db, uint16_t queue, uint16_t lane, int want)
 							: n > 0		 ? Key{guard.items[n - 1].c.priority, guard.items[n - 1].c.id + 1}
 										 : from;
 		guard.n = taken;
-		TQ_WAIT_POINT("refill-before-settle");
+		TQ_WAIT_POINT("refill-before-install");
 		made = finish_load_batch(db, segments, guard.items, taken, Source::lane);
 		guard.n = 0;
 		TQ_WAIT_POINT("refill-before-raise");
@@ -353,7 +353,7 @@ int refill_timers(Db &db, bool *starved, Between between)
 					break;
 			}
 			guard.n = taken;
-			TQ_WAIT_POINT("timers-before-settle");
+			TQ_WAIT_POINT("timers-before-install");
 			made += finish_load_batch(db, segments, guard.items, taken, Source::timer);
 			guard.n = 0;
 			seen += n;

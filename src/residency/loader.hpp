@@ -15,7 +15,7 @@ enum class Installed : uint8
 	on_disk,
 	known, // it had an entry
 	// It must be in memory (a running job, an override), and memory is full.
-	no_room,
+	memory_full,
 	// It must be in memory, and its group gets no slot.
 	no_slot,
 };
@@ -125,7 +125,7 @@ enum class Fetch : uint8
 	found,
 	terminal, // ended, by the journal; FetchedJob::fold tells how
 	absent,	  // no such job
-	no_room,
+	memory_full,
 	busy, // another process has been reading it for a second
 };
 struct FetchedJob

@@ -299,7 +299,8 @@ CountResult count_journal(Db &db)
 		end_count(db, t, segments);
 		for (const JobId id : t.must)
 			static_cast<void>(fetch_job(db, id, false));
-		engine.note_on_disk(index_of(db), t.overdue > 0 ? wall_now() : t.next_expiry); // some may not have found room
+		// Memory may have been full for some of them.
+		engine.note_on_disk(index_of(db), t.overdue > 0 ? wall_now() : t.next_expiry);
 		t.result.orphans = count_orphans(db, t.waiting.begin(), t.waiting.n);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(stop_count, PointerGetDatum(&db));

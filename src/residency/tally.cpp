@@ -73,7 +73,7 @@ bool vouched_for(Tally &t, const journal::Candidate &c, const journal::Fold &fol
 		const FetchedJob p = fetch_job(*t.db, c.id, false);
 		const bool was_read = p.result == Fetch::found && p.row.id == c.id;
 		// It has ended, has an entry, or is being read. If the row was read, it had no entry.
-		if (p.result != Fetch::no_room && p.result != Fetch::absent)
+		if (p.result != Fetch::memory_full && p.result != Fetch::absent)
 			return !was_read || on_disk_by_right(t, p.row, p.fold);
 	}
 	Micros due = core::kNever;
@@ -177,7 +177,7 @@ void tally_job(const journal::Candidate &c, const journal::Fold &fold, const jou
 	for (int tries = 0;; ++tries)
 	{
 		const Installed placed = install_job(*t.db, job);
-		if (placed != Installed::no_room && placed != Installed::no_slot)
+		if (placed != Installed::memory_full && placed != Installed::no_slot)
 			break;
 		const bool freed = placed == Installed::no_slot ? evict_group_slot() : evict_entries(8) > 0;
 		if (tries > 1000 || !freed)

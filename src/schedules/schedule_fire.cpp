@@ -108,7 +108,7 @@ void cancel(Db &db, const Schedule &s, core::JobId job, Micros fire_at)
 	r.verb = Verb::cancel;
 	r.reason = psprintf("schedule \"%s\" fired again at %s", s.name, timestamptz_to_str(fire_at));
 	const JobResult out = change(db, r);
-	if (out.verdict == Verdict::busy || out.verdict == Verdict::no_room)
+	if (out.verdict == Verdict::busy || out.verdict == Verdict::memory_full)
 		raise_outcome(r, out);
 }
 

@@ -197,7 +197,7 @@ int64 count_others(const Db &db, const char *sql, const ScheduleRow &r, int most
 
 // Keeps the number of schedules of a queue and of a role within the settings, even if many transactions add some at the
 // same time. If a limit is lowered, existing schedules stay and can be replaced.
-void require_room(const Db &db, const ScheduleRow &r, const ScheduleRow *former)
+void require_capacity(const Db &db, const ScheduleRow &r, const ScheduleRow *former)
 {
 	const int of_queue = guc::max_schedules_per_queue, of_role = guc::max_schedules_per_role;
 	if (of_queue > 0 && (former == nullptr || strcmp(former->queue, r.queue) != 0))
@@ -290,7 +290,7 @@ TQ_FUNCTION(tq_schedule)
 	check_option_target(db, row.options);
 	static_cast<void>(queue_with_right(db, row.queue, kProduce));
 	static_cast<void>(queue_for_enqueue(db, row.queue));
-	require_room(db, row, replaces ? &former : nullptr);
+	require_capacity(db, row, replaces ? &former : nullptr);
 	place_in_time(&row, replaces ? &former : nullptr, now);
 	write_row(db, row, now);
 	record(db, "schedule", row);

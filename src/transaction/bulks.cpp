@@ -81,11 +81,11 @@ void add(Bulk b)
 	if (b.group != nullptr)
 		b.group = MemoryContextStrdup(TopTransactionContext, b.group);
 	bulks.reserve(TopTransactionContext, 1);
-	if (by_key.room() < bulks.capacity)
+	if (by_key.capacity() < bulks.capacity)
 	{
-		const auto room = static_cast<int32>(bulks.capacity);
-		by_key_memory.reserve(TopTransactionContext, static_cast<int64>(core::StackIndex::words(room)));
-		by_key.attach(by_key_memory.data, room);
+		const auto capacity = static_cast<int32>(bulks.capacity);
+		by_key_memory.reserve(TopTransactionContext, static_cast<int64>(core::StackIndex::words(capacity)));
+		by_key.attach(by_key_memory.data, capacity);
 		for (const Bulk &old : bulks)
 			by_key.push(hash_of(old));
 	}

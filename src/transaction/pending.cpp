@@ -35,14 +35,14 @@ Pending tx;
 // job. In a short one, each operation may concern the job, so the caller compares ids.
 int last_about(JobId id) noexcept
 {
-	if (tx.by_job.room() == 0)
+	if (tx.by_job.capacity() == 0)
 		return op_count() - 1;
 	while (tx.by_job.size() < tx.ops.n)
 		tx.by_job.push(static_cast<uint64>(tx.ops[tx.by_job.size()].id));
 	return tx.by_job.last(static_cast<uint64>(id));
 }
 
-int previous_about(int i) noexcept { return tx.by_job.room() == 0 ? i - 1 : tx.by_job.before(i); }
+int previous_about(int i) noexcept { return tx.by_job.capacity() == 0 ? i - 1 : tx.by_job.before(i); }
 
 // A change of a waiting job (lease 0) holds its entry in memory. A running job stays there anyway, and PRE_COMMIT
 // checks the share for new jobs.
@@ -79,11 +79,11 @@ void reserve_ops(int n)
 {
 	constexpr int kFew = 32; // operations that are searched without an index
 	tx.ops.reserve(TopTransactionContext, n);
-	const auto room = static_cast<int32>(tx.ops.capacity);
-	if (room <= kFew || tx.by_job.room() >= room)
+	const auto capacity = static_cast<int32>(tx.ops.capacity);
+	if (capacity <= kFew || tx.by_job.capacity() >= capacity)
 		return;
-	tx.by_job_memory.reserve(TopTransactionContext, static_cast<int64>(core::StackIndex::words(room)));
-	tx.by_job.attach(tx.by_job_memory.data, room);
+	tx.by_job_memory.reserve(TopTransactionContext, static_cast<int64>(core::StackIndex::words(capacity)));
+	tx.by_job.attach(tx.by_job_memory.data, capacity);
 }
 
 Op &push_op(const Op &op) noexcept

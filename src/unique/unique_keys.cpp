@@ -198,11 +198,11 @@ void insert_keys(Db &db, int32 queue_id, text *const *keys, const KeyRow *rows, 
 {
 	if (n == 0)
 		return;
-	const auto room = static_cast<Size>(n);
-	auto *texts = static_cast<Datum *>(palloc(sizeof(Datum) * room));
-	auto *jobs = static_cast<Datum *>(palloc(sizeof(Datum) * room));
-	auto *untils = static_cast<Datum *>(palloc(sizeof(Datum) * room));
-	auto *no_until = static_cast<bool *>(palloc(sizeof(bool) * room));
+	const auto capacity = static_cast<Size>(n);
+	auto *texts = static_cast<Datum *>(palloc(sizeof(Datum) * capacity));
+	auto *jobs = static_cast<Datum *>(palloc(sizeof(Datum) * capacity));
+	auto *untils = static_cast<Datum *>(palloc(sizeof(Datum) * capacity));
+	auto *no_until = static_cast<bool *>(palloc(sizeof(bool) * capacity));
 	for (int i = 0; i < n; ++i)
 	{
 		texts[i] = PointerGetDatum(keys[i]);

@@ -78,7 +78,7 @@ Case finish_against_refill()
 }
 
 // Fewer entries than jobs.
-Case little_room()
+Case few_entries()
 {
 	Case c;
 	c.scenario.name = "few entries";
@@ -181,7 +181,7 @@ std::vector<Case> all_cases()
 			bulk_against_refill(),
 			older_ids(),
 			finish_against_refill(),
-			little_room(),
+			few_entries(),
 			verbs_against_refill(Role::canceller),
 			verbs_against_refill(Role::mover),
 			verbs_on_disk(Role::canceller, Role::mover),
@@ -230,7 +230,7 @@ TEST(Lanes, WithoutSinkOfAnAbandonedLoad)
 {
 	must_fail(kSinkAbandoned, verbs_on_disk(Role::canceller, Role::mover), "a job was lost");
 }
-TEST(Lanes, WithoutEvictionForALoader) { must_fail(kEvictForRoom, little_room(), "a job was lost"); }
+TEST(Lanes, WithoutEvictionForALoader) { must_fail(kEvictWhenFull, few_entries(), "a job was lost"); }
 TEST(Lanes, WithoutLeaseCheck) { must_fail(kLeaseChecked, claims_and_leases(), "a job ended twice"); }
 
 } // namespace

@@ -94,14 +94,14 @@ protected:
 	}
 
 	// --- loaders
-	// Gives placeholders to the candidates, in `order`, until there is no room; returns the first without room, or -1.
+	// Gives placeholders to the candidates, in `order`, until memory is full; returns the first that gets none, or -1.
 	// Later ones are no candidates any more. Entries at or above the watermark may fill the memory, and none of them
-	// can be claimed. So a lane's loader must make room.
+	// can be claimed. So a lane's loader must evict.
 	int take_placeholders(Actor &a, const std::vector<int> &order)
 	{
 		auto insert_or_evict = [&](int j, Ref *existing) {
 			Ref r = insert(j, State::placeholder, false, existing);
-			if (r == kNil && *existing == kNil && has(kEvictForRoom) && e().evict_ready(q(), lane(), key(j), 0))
+			if (r == kNil && *existing == kNil && has(kEvictWhenFull) && e().evict_ready(q(), lane(), key(j), 0))
 				r = insert(j, State::placeholder, false, existing);
 			return r != kNil;
 		};

@@ -40,7 +40,7 @@ enum Protection : uint32_t
 	kTimerRaiseChecked = 1U << 13, // ... and raises only if the watermark has not sunk since it began
 	kTimerSinkLast = 1U << 14,	   // a sink lowers the limit, then the watermark
 	kLeaseChecked = 1U << 15,	   // a finish needs the live lease
-	kEvictForRoom = 1U << 16,	   // a loader without room evicts later jobs
+	kEvictWhenFull = 1U << 16,	   // a loader that finds memory full evicts later jobs
 	kSinkLaneHanded = 1U << 17,	   // a timer loader that leaves a due job to its lane sinks the lane's watermark
 	kOneTimerLoader = 1U << 18,	   // one loader at a time reads delayed jobs
 	kLeastId = 1U << 19,		   // jobs published without entries report their least id

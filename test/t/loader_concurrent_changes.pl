@@ -46,11 +46,11 @@ is(join(',', work_off($node, 'h1')), $other, 'H1: the loader does not bring it b
 
 $job = enqueue($producer, 'h1', 'priority => 100');
 $held = claim('h1');
-arm($node, 'refill-before-settle');
+arm($node, 'refill-before-install');
 $other = enqueue($bulk, 'h1', 'priority => 50');
-standing($node, 'refill-before-settle');
+standing($node, 'refill-before-install');
 is(ask($worker, "select tq_complete($held)"), 'succeeded', 'H1: it finishes after the loader has made placeholders');
-release($node, 'refill-before-settle');
+release($node, 'refill-before-install');
 is(join(',', work_off($node, 'h1')), $other, 'H1: not then either');
 
 # its row and its history may be deleted meanwhile, as happens in segment 0

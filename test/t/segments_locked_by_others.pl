@@ -104,13 +104,13 @@ cmp_ok(transactions($sealed, 'l') - $before, '<=', 30, 'in few transactions');
 #
 my $together = 1000;
 $node->safe_psql('postgres', "select count(tq_enqueue('together', run_at => now() + '30000 s')) from generate_series(1, $together)");
-arm($node, 'timers-before-settle');
+arm($node, 'timers-before-install');
 clock($node, 29980, 29980);
-standing($node, 'timers-before-settle');
+standing($node, 'timers-before-install');
 my $job = $node->safe_psql('postgres', q{select tq_enqueue('timers', run_at => now() + '29990 s')});
 clock($node, 29995, 29995);
 arm($node, 'timers-before-raise');
-release($node, 'timers-before-settle');
+release($node, 'timers-before-install');
 standing($node, 'timers-before-raise');
 is($node->safe_psql('postgres', q{select id from tq_claim('timers')}), $job, 'a timer of another queue is served amid a load');
 release($node, 'timers-before-raise');

@@ -116,7 +116,7 @@ public:
 					}
 					else if (existing == kNil)
 					{
-						l.reached = key; // no room
+						l.reached = key; // memory is full
 						break;
 					}
 				}
@@ -173,18 +173,18 @@ public:
 		for (const auto &[id, d] : jobs)
 			if (d.queue == s.queue && d.group > s.after && (next.empty() || d.group < next))
 				next = d.group;
-		bool room = true;
+		bool has_slot = true;
 		if (!next.empty() && e_.group_for(q, next.c_str(), false) == kNil)
 		{
 			const Ref g = e_.group_for(q, next.c_str(), true);
-			room = g != kNil;
-			if (room)
+			has_slot = g != kNil;
+			if (has_slot)
 				e_.lower_group_watermark(q, g, kMinKey);
 		}
 		s.after = next;
-		if (room && !next.empty())
+		if (has_slot && !next.empty())
 			return;
-		if (!room)
+		if (!has_slot)
 			q.discover.store(true);
 		q.discovering.store(false);
 		searches_.erase(searches_.begin() + static_cast<std::ptrdiff_t>(i));
@@ -293,7 +293,7 @@ private:
 		for (auto &[id, d] : jobs)
 			if (d.queue == qi && d.due <= now)
 			{
-				d.due = kNever; // no room: its lane or group reads it in
+				d.due = kNever; // memory is full: its lane or group reads it in
 				e_.lower_job_watermark(q, e_.lane(d.lane), d.group_key(), kNil, d.key);
 				moved = true;
 			}

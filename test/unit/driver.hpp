@@ -273,7 +273,7 @@ private:
 								{.lane = d.lane, .id = d.key.id, .priority = d.key.priority, .state = State::placeholder,
 								 .reserve = true, .group = g},
 								next_(kFreeLists), &existing);
-		if (r == kNil) // no room, or a loader holds it
+		if (r == kNil) // memory is full, or a loader holds it
 			return;
 		if (next_(2) == 0)
 			e_.change(e_.queue(d.queue), r, [&d](Entry &e) noexcept {
@@ -480,7 +480,7 @@ private:
 			e_.lower_timer_watermark(0, now_ + next_(10'000));
 	}
 
-	// Acts as a loader that has read all keys below one key, or up to the first job without room.
+	// Acts as a loader that has read all keys below one key, or up to the first job that gets no entry.
 	void raise()
 	{
 		did_ = "raise";

@@ -135,7 +135,7 @@ TEST(Entries, AReserveIsKeptForPins)
 		EXPECT_EQ(t.engine.insert(t.q(),
 			{.lane = t.lane(), .id = 9999, .priority = 0, .state = State::placeholder}, 0, &existing), kNil);
 		EXPECT_EQ(existing, kNil);
-		// no room, but the job has an entry: reported as such
+		// memory is full, but the job has an entry: reported as such
 		EXPECT_EQ(t.engine.insert(t.q(), {.lane = t.lane(), .id = 3, .priority = 0, .state = State::placeholder}, 0, &existing), kNil);
 		uint16_t q;
 		EXPECT_EQ(existing, t.engine.find(0, 3, &q));

@@ -360,7 +360,7 @@ TEST(Groups, TheSameKeyInTwoQueuesIsTwoGroups)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
-TEST(Groups, AnInsertThatFindsNoRoomLeavesNoSlotBehind)
+TEST(Groups, AnInsertIntoFullMemoryLeavesNoSlotBehind)
 {
 	Rig t(kSmall);
 	JobId id = 0;
@@ -631,7 +631,7 @@ TEST(GroupPaging, TheGroupThatWaitedLongestIsReadFirst)
 	EXPECT_EQ(verify(t.engine), "");
 	EXPECT_EQ(t.engine.take_wanted(t.q()), b);
 	t.engine.start_group_load(t.q(), b, 1);
-	t.engine.end_group_load(t.q(), b, false); // no room: not read again before the sweep
+	t.engine.end_group_load(t.q(), b, false); // memory is full: not read again before the sweep
 	EXPECT_EQ(verify(t.engine), "");
 	for (const Ref g : {c, d, a})
 		EXPECT_EQ(t.engine.take_wanted(t.q()), g);

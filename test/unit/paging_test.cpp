@@ -344,7 +344,7 @@ TEST(Timers, FiringThatCannotEndJobsSkipsJobsToBeCancelled)
 	EXPECT_EQ(t.id_of(out[0]), 1);
 }
 
-TEST(Timers, WithoutRoomForDoomedOnesItStopsBeforeTheFirst)
+TEST(Timers, WithoutCapacityForDoomedOnesItStopsBeforeTheFirst)
 {
 	Rig t;
 	t.delayed(1, 10);

@@ -138,7 +138,7 @@ public:
 	}
 	Lane &lane_at(const char *kind = nullptr, uint16_t queue = 0) { return engine.lane(lane(kind, queue)); }
 
-	// Publishes a job as its enqueuer does. Returns kNil if there is no room or the job has an entry.
+	// Publishes a job as its enqueuer does. Returns kNil if memory is full or the job has an entry.
 	Ref ready(JobId id, int32_t priority = 0, const char *kind = nullptr, uint16_t queue = 0)
 	{
 		Ref existing;
@@ -148,7 +148,7 @@ public:
 			engine.change(q(queue), r, [](Entry &e) noexcept { e.state = State::ready; });
 		return r;
 	}
-	// A job of a group; kNil if the job or its group finds no room.
+	// A job of a group; kNil if memory is full, or no slot is left for its group.
 	Ref grouped(const char *group, JobId id, int32_t priority = 0, const char *kind = nullptr, uint16_t queue = 0)
 	{
 		const Ref g = engine.group_for(q(queue), group, true);

@@ -21,7 +21,7 @@ struct Indexed
 	std::vector<int32_t> memory;
 	StackIndex index;
 
-	explicit Indexed(int32_t room) : memory(StackIndex::words(room)) { index.attach(memory.data(), room); }
+	explicit Indexed(int32_t capacity) : memory(StackIndex::words(capacity)) { index.attach(memory.data(), capacity); }
 };
 
 // The elements with a given hash, in chain order: newest first.
@@ -48,13 +48,13 @@ std::vector<int32_t> searched(const std::vector<uint64_t> &stack, uint64_t hash)
 TEST(StackIndex, AgreesWithALinearSearch)
 {
 	std::mt19937_64 random(1);
-	for (const int32_t room : {2, 64, 1024})
+	for (const int32_t capacity : {2, 64, 1024})
 	{
-		Indexed x(room);
+		Indexed x(capacity);
 		std::vector<uint64_t> stack;
 		for (int step = 0; step < 20000; ++step)
 		{
-			if (stack.size() < static_cast<size_t>(room) && (stack.empty() || random() % 8 < 5))
+			if (stack.size() < static_cast<size_t>(capacity) && (stack.empty() || random() % 8 < 5))
 			{
 				stack.push_back(random() % 100);
 				x.index.push(stack.back());
@@ -66,7 +66,8 @@ TEST(StackIndex, AgreesWithALinearSearch)
 			}
 			ASSERT_EQ(x.index.size(), static_cast<int32_t>(stack.size()));
 			const uint64_t hash = random() % 100;
-			ASSERT_EQ(found(x.index, stack, hash), searched(stack, hash)) << "room " << room << ", step " << step;
+			ASSERT_EQ(found(x.index, stack, hash), searched(stack, hash))
+				<< "capacity " << capacity << ", step " << step;
 		}
 	}
 }
@@ -84,12 +85,12 @@ TEST(StackIndex, StartsEmptyAgain)
 
 TEST(StackIndex, SpreadsNeighbouringNumbers)
 {
-	constexpr int32_t kRoom = 1 << 16;
-	Indexed x(kRoom);
-	for (uint64_t i = 0; i < kRoom; ++i)
+	constexpr int32_t kCapacity = 1 << 16;
+	Indexed x(kCapacity);
+	for (uint64_t i = 0; i < kCapacity; ++i)
 		x.index.push(1'000'000 + i);
 	int32_t longest = 0;
-	for (uint64_t i = 0; i < kRoom; ++i)
+	for (uint64_t i = 0; i < kCapacity; ++i)
 	{
 		int32_t length = 0;
 		for (int32_t e = x.index.last(1'000'000 + i); e != StackIndex::kNone; e = x.index.before(e))
