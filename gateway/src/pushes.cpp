@@ -247,7 +247,7 @@ tq::Task<> Pushes::claim(std::shared_ptr<Push> push)
 			std::vector<Given> arguments{
 				{"queues", "text[]", tq::value(std::vector<tq::Value>{subscription.queue})},
 				{"max_jobs", "int", std::to_string(push->concurrency - push->running)},
-				{"worker", "text", "push " + subscription.url.substr(0, 100)},
+				{"worker", "text", "push " + subscription.url.substr(0, 58)}, // a name has at most 63 bytes
 				{"lease_for", "interval", std::to_string(lease.count()) + " ms"},
 			};
 			if (!push->kinds.empty())

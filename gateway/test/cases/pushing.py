@@ -63,7 +63,7 @@ def case_push_answers(front):
         queue = made(front, retry=retry)
         with Receiver(status=status, headers=headers, body=b"no") as receiver:
             job = front.value("SELECT tq_enqueue(%s, '{}')", queue)
-            subscribe(front, queue, receiver.port)
+            subscribe(front, queue, receiver.port, path="hook" * 100)  # a URL longer than the name of a worker may be
             front.same(comes(front, job, state), error, f"status {status} {headers}: {state}")
             if wait:
                 left = front.value("SELECT extract(epoch FROM run_at - tq_now())::int FROM tq_get(%s)", job)
