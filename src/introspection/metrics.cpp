@@ -78,7 +78,7 @@ void loading_families(Text *t, const Db &db)
 	Micros ahead = 0;
 	static_cast<void>(clock_is_fake(&ahead));
 	t->one_gauge("tq_clock_offset_seconds",
-				 "How far the time that jobs go by is ahead of the server's; 0 unless tq.fake_now is set.",
+				 "How far the time that jobs go by is ahead of the server's; 0 unless set for tests.",
 				 seconds(ahead));
 	t->one_gauge("tq_orphaned_jobs",
 				 "Jobs that wait for others, of whom tq.dependency says nothing; by the last audit.",
