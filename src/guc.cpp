@@ -266,8 +266,8 @@ void define()
 	integer("tq.max_payload", {"Largest payload, and largest checkpoint, of a job."}, &max_payload, {1, 1048575},
 			PGC_SUSET, GUC_UNIT_KB);
 	integer("tq.max_pinned_wait",
-			{"Longest wait for a job while the session holds a snapshot.",
-			 "Bounds tq_claim's wait, and tq_wait where it cannot wait without one."},
+			{"Longest wait of a call while the session holds a snapshot.",
+			 "Bounds the waits of tq_claim and tq_changes, and of tq_wait and tq_wait_jobs that need one."},
 			&max_pinned_wait, {1, INT_MAX}, PGC_USERSET, GUC_UNIT_MS);
 	integer("tq.max_progress", {"Running jobs that can show their progress at the same time.", "About 1 kB each."},
 			&max_progress, {0, 60000}, PGC_POSTMASTER);
