@@ -254,7 +254,8 @@ TQ_FUNCTION(tq_heartbeat)
 	if (answer.no_slot)
 		ereport(WARNING, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 						  errmsg("the progress of job %lld cannot be stored", static_cast<long long>(beat.id)),
-						  errdetail("tq.max_progress (now %d) running jobs have reported theirs.", guc::max_progress),
+						  errdetail("Other running jobs have all of tq.max_progress (now %d), or the share of a queue.",
+									guc::max_progress),
 						  errhint("Raise tq.max_progress and restart the server.")));
 	Datum values[2] = {TimestampTzGetDatum(answer.ends), CStringGetTextDatum(name_of(answer.action))};
 	bool nulls[2] = {answer.action == Action::lost, false};
