@@ -31,8 +31,8 @@ CREATE TABLE tq.schedule (
 CREATE INDEX schedule_queue ON tq.schedule (queue);
 CREATE INDEX schedule_owner ON tq.schedule ((owner::oid));
 
--- One row per schedule and time. The transaction that enqueues the job writes the row, so there is exactly one job. The
--- last hundred rows are kept.
+-- One row per schedule and time. The transaction that enqueues the job writes the row, so there is exactly one job. At
+-- least the last hundred rows are kept.
 CREATE TABLE tq.schedule_fire (
 	schedule   text COLLATE "C" NOT NULL,
 	fire_at    timestamptz NOT NULL,
