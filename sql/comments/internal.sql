@@ -46,7 +46,7 @@ COMMENT ON FUNCTION tq.jobs() IS $tq$Rows of the view tq_jobs.$tq$;
 COMMENT ON FUNCTION tq.dead() IS $tq$Rows of the view tq_dead.$tq$;
 COMMENT ON FUNCTION tq.schedules() IS $tq$Rows of the view tq_schedules.$tq$;
 COMMENT ON FUNCTION tq.subscriptions() IS $tq$Rows of the view tq_subscriptions.$tq$;
-COMMENT ON FUNCTION tq.may_list(int, oid) IS $tq$Whether the caller may see a grant or a handler of a role on a queue.$tq$;
+COMMENT ON FUNCTION tq.may_list(int, oid) IS $tq$Whether the caller may see a grant, a handler or a row of tq_audit of a role on a queue.$tq$;
 COMMENT ON FUNCTION tq.rights_on(int) IS $tq$The privileges of the caller on a queue; 0: on all queues.$tq$;
 COMMENT ON FUNCTION tq.may_list_groups(int) IS $tq$Whether the caller may see which groups of a queue are paused or limited.$tq$;
 COMMENT ON FUNCTION tq.inbox_guard(text) IS $tq$Condition of the view tq_inbox, which shows no rows.$tq$;
