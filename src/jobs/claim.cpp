@@ -363,9 +363,10 @@ bool wait_for_jobs(Call *c)
 	require_still_active(*c->db, c->extension);
 	for (int k = 0; k < c->nqueues; ++k)
 	{
-		check_still_there(c->queues[k], c->generations[k], c->names[k]);
-		require_right(*c->db, c->queues[k], c->names[k],
-					  kConsume); // the right may have been revoked meanwhile
+		const bool may = has_right(*c->db, c->queues[k], kConsume); // it may have been revoked meanwhile
+		check_still_there(c->queues[k], c->generations[k], c->names[k], may);
+		if (!may)
+			require_right(*c->db, c->queues[k], c->names[k], kConsume);
 	}
 	return true;
 }

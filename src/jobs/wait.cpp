@@ -155,8 +155,9 @@ bool is_ready(const Target &t) noexcept
 	return t.all != nullptr ? wait_check_all(*t.all) : wait_check(t.wanted, t.n);
 }
 
-// Before each look for jobs, because a sleep may be long. Raises 42501 if the right on a queue that the caller named
-// was revoked. Where the caller waits for whatever queues there are, leaves out dropped ones and those without a right.
+// Before each look for jobs, because a sleep may be long. For queues that the caller named, raises 42501 if the right was
+// revoked, and TQ002 if the queue was dropped. Where the caller waits for whatever queues there are, leaves out dropped
+// ones and those without a right.
 void check_rights(Target *t)
 {
 	AcceptInvalidationMessages();
@@ -179,7 +180,10 @@ void check_rights(Target *t)
 			t->named[n++] = named;
 		}
 		else if (!may)
+		{
+			check_still_there(named.queue, named.generation, named.name, may);
 			require_right(*t->db, named.queue, named.name, kConsume);
+		}
 	}
 	if (t->nnamed > 0 && t->named[0].name == nullptr)
 		t->n = t->nnamed = n;

@@ -412,9 +412,10 @@ uint16_t queue_for_claim(Db &db, const char *name)
 	return kNoQueue;
 }
 
-void check_still_there(uint16_t queue, uint32 generation, const char *name)
+void check_still_there(uint16_t queue, uint32 generation, const char *name, bool may)
 {
-	if (engine.queue(queue).generation != generation)
+	const Queue &q = engine.queue(queue);
+	if (q.generation != generation || (!may && q.state == core::QueueState::closing))
 		ereport(ERROR, (errcode(kErrNoSuchQueue), errmsg("queue \"%s\" does not exist", name),
 						errdetail("It was dropped while this session waited for it.")));
 }

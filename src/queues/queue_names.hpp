@@ -31,8 +31,9 @@ uint16_t queue_for_claim(Db &db, const char *name);
 bool queue_exists(const Db &db, const char *name);
 
 // For callers that wait: raises TQ002 if the slot is free or has another queue. `generation` was read when the queue
-// was found.
-void check_still_there(uint16_t queue, uint32 generation, const char *name);
+// was found. `may`: whether the caller still has the right that it had then. The rights on a queue that is being
+// dropped go before its slot is free, so without the right such a queue counts as dropped.
+void check_still_there(uint16_t queue, uint32 generation, const char *name, bool may = true);
 // The generation for check_still_there of a queue just found.
 uint32 generation_of(const Db &db, uint16_t queue, const char *name);
 

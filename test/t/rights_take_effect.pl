@@ -167,6 +167,24 @@ like(ask($owner, q{select tq_enqueue('q')}), qr/42501/, '... until the database 
 leave($owner);
 
 #
+# Roles without other rights wait for a queue that is dropped: its rights go first, and the wait ends in between
+#
+$target->safe_psql('postgres', q{select tq_create_queue('short'), tq_create_queue('long')});
+$target->safe_psql('postgres', qq{select tq_grant('$_', 'worker', 'consume')}) foreach qw(short long);
+my ($waiter, $claimer) = (session($target), session($target));
+ask($_, 'set role worker') foreach $waiter, $claimer;
+begin_ask($waiter, q{call tq_wait('{short,long}', '1 h')});
+begin_ask($claimer, q{select id from tq_claim_any('{short,long}', wait => '1 h')});
+until_true($target, q{select waiting = 2 from tq_stats() where queue = 'short'}, 'two roles wait');
+arm($target, 'drop-queue-after-row', 'wait');
+$target->safe_psql('postgres', q{select tq_drop_queue('short')});
+standing($target, 'drop-queue-after-row');
+$target->safe_psql('postgres', q{select tq_enqueue('long') from generate_series(1, 2)});
+like(end_ask($_), qr/TQ002/, '... and learn that it was dropped') foreach $waiter, $claimer;
+release($target, 'drop-queue-after-row');
+leave($waiter, $claimer);
+
+#
 # Without workers the transaction that creates the queue writes the row and the rights
 #
 $target->append_conf('postgresql.conf', 'tq.workers = off');
