@@ -259,13 +259,16 @@ class Verbs(Case):
         outcomes = []
         app.task(lambda job: outcomes.append(job.parents), kind="all", queue="work")
         task = app.task(lambda job: None, kind="part", queue="work")
-        batch = tq.batch_open(self.conn, "work", {"of": "letters"}, kind="all")
-        task.enqueue_many(self.conn, [{}, {}], options={"batch": batch})
-        tq.batch_close(self.conn, batch)
-        with self.worker(app):
-            self.ends(batch, "succeeded")
-        until(lambda: tq.batch(self.conn, batch)["succeeded"] == 2, "the counts of the batch")
-        self.assertEqual([len(parents) for parents in outcomes], [2])
+        for jobs in (2, 101):
+            batch = tq.batch_open(self.conn, "work", {"of": "letters"}, kind="all")
+            task.enqueue_many(self.conn, [{}] * jobs, options={"batch": batch})
+            tq.batch_close(self.conn, batch)
+            with self.worker(app):
+                self.ends(batch, "succeeded")
+            until(lambda: tq.batch(self.conn, batch)["succeeded"] == jobs, "the counts of the batch")
+        few, counts = outcomes
+        self.assertEqual([type(id) for id in few], [int, int])
+        self.assertEqual(counts, {"total": 101, "succeeded": 101, "failed": 0})
 
     def test_queues(self):
         tq.create_queue(self.conn, "other", {"max_depth": 1})

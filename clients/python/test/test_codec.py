@@ -4,7 +4,7 @@ import unittest
 
 import tq
 from support import TOP, Case, until
-from tq import codec
+from tq import codec, jobs, testing
 
 VECTORS = json.loads((TOP / "clients" / "vectors" / "codec.json").read_text(encoding="utf-8"))
 BOTH = (codec.A256GCM, codec.HS256)
@@ -41,6 +41,11 @@ class Vectors(unittest.TestCase):
             for value in (None, 0, "", [], {"a": [1.5, "é\u0001世"]}):
                 self.assertEqual(new.decode(old.encode(value, "tq.v1:payload"), "tq.v1:payload"), value)
             self.assertEqual(new.encode(1, "tq.v1:payload")["kid"], "2026b")
+
+    def test_counts_of_a_batch_have_no_results(self):
+        found, counts = self.codecs["HS256"], {"total": 101, "succeeded": 101, "failed": 0}
+        job = jobs.Job({**testing.ROW, "queue": "q", "kind": None, "payload": found.encode({}, "tq.v1:payload"), "parents": counts}, found)
+        self.assertEqual(job.parents, counts)
 
     def test_keys_are_checked(self):
         for keys, use in (({"a": b"short"}, "a"), ({"a": bytes(32)}, "b")):

@@ -58,8 +58,9 @@ class Job:
     """A job as it was claimed.
 
     Attributes: id, lease, queue, kind, payload, headers (a dict), attempt, max_attempts, priority, group_key, unique_key,
-    tags (a list), checkpoint, parents (a dict by id), enqueued_at, lease_expires_at and deadline. `cancelled` is a
-    threading.Event; `reason` then is "cancel", "lost" or "shutdown". `log` adds the job to each line.
+    tags (a list), checkpoint, parents (a dict by id, or the counts of a large batch), enqueued_at, lease_expires_at and
+    deadline. `cancelled` is a threading.Event; `reason` then is "cancel", "lost" or "shutdown". `log` adds the job to each
+    line.
     """
 
     def __init__(self, row: Mapping[str, Any], codec: Codec | None = None, keeper: Keeper | None = None) -> None:
@@ -77,7 +78,8 @@ class Job:
         self.payload: Any = row["payload"]
         self.checkpoint: Any = row.get("checkpoint")
         parents = row.get("parents")
-        self.parents: dict[int, Any] = {int(id): one for id, one in parents.items()} if parents else {}
+        # the callback of a large batch gets counts by name
+        self.parents: dict[int | str, Any] = {int(id) if id.isdecimal() else id: one for id, one in parents.items()} if parents else {}
         self._row = row
         self._codec = codec
         self._keeper = keeper
@@ -92,7 +94,7 @@ class Job:
         if self.checkpoint is not None:
             self.checkpoint = codec.decode(self.checkpoint, f"tq.v1:checkpoint:{self.id}")
         for id, parent in self.parents.items():
-            if parent.get("result") is not None:
+            if isinstance(parent, dict) and parent.get("result") is not None:
                 parent["result"] = codec.decode(parent["result"], f"tq.v1:result:{id}")
 
     @property
