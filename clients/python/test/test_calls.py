@@ -165,10 +165,12 @@ class Verbs(Case):
 
     def test_intervals_and_policies(self):
         id = tq.enqueue(self.conn, "work", delay=datetime.timedelta(hours=1), timeout="10 min", retry={"policy": "fixed", "delay": "5 s"},
-                        expires_at=datetime.datetime(2040, 1, 1, tzinfo=UTC), options={"lease": datetime.timedelta(seconds=90)})
+                        expires_at=datetime.datetime(2040, 1, 1, tzinfo=UTC), unique_key="policies",
+                        options={"lease": datetime.timedelta(seconds=90), "unique_for": 30})
         job = tq.get(self.conn, id)
         self.assertEqual(job.policies["lease"]["value"], "00:01:30")
         self.assertEqual(job.policies["timeout"]["value"], "00:10:00")
+        self.assertEqual(job.policies["unique_for"]["value"], "00:00:30")
         self.assertEqual(job.expires_at, datetime.datetime(2040, 1, 1, tzinfo=UTC))
 
     def test_cancel_retry_reschedule(self):

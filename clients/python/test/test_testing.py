@@ -125,8 +125,8 @@ class Schedules(Case):
         app = tq.App("shop")
 
         @app.schedule("nightly", cron="0 3 * * *", timezone="Europe/Berlin", payload={"report": "sales"})
-        @app.schedule("often", every="30 s", jitter="5 s")
-        @app.task(kind="report", queue="reports", max_attempts=3, timeout="1 h", options={"tags": ["nightly"], "lease": "1 min"})
+        @app.schedule("often", every="30 s", jitter=5)
+        @app.task(kind="report", queue="reports", max_attempts=3, timeout=3600, options={"tags": ["nightly"], "lease": "1 min"})
         def report(job):
             return job.payload
         app.schedule("alone", every=3600, queue="made_at_start", kind="other")
@@ -142,7 +142,7 @@ class Schedules(Case):
             "shop/nightly": ("reports", "report", "0 3 * * *", "None"), "shop/often": ("reports", "report", None, "0:00:30"),
             "shop/alone": ("made_at_start", "other", None, "1:00:00")})
         options = self.value("SELECT options FROM tq_schedules WHERE name = 'shop/often'")
-        self.assertEqual(options, {"max_attempts": 3, "timeout": "1 h", "jitter": "5 s", "tags": ["nightly"], "lease": "1 min"})
+        self.assertEqual(options, {"max_attempts": 3, "timeout": "3600.000000 s", "jitter": "5.000000 s", "tags": ["nightly"], "lease": "1 min"})
         before = self.value("SELECT next_at FROM tq_schedules WHERE name = 'shop/alone'")
         self.assertEqual(app.sync_schedules(self.conn), [])
         self.assertEqual(self.value("SELECT next_at FROM tq_schedules WHERE name = 'shop/alone'"), before, "it goes on where it was")

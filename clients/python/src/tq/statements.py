@@ -17,6 +17,8 @@ JSON_ARRAYS = {"payloads", "results"}
 INTERVALS = {"delay", "timeout", "every", "lease_for", "wait", "extend", "retry_in"}
 ARRAYS = {"ids": "bigint[]", "leases": "bigint[]", "depends_on": "bigint[]", "kinds": "text[]", "queues": "text[]", "unique_keys": "text[]",
           "group_keys": "text[]", "errors": "text[]", "priorities": "int[]", "run_ats": "timestamptz[]"}
+# in the argument `options`, where the server takes them as text only
+OPTION_INTERVALS = {"delay", "timeout", "lease", "unique_for", "expires_in", "jitter", "late"}
 TIMES = {"run_at", "expires_at", "created_from", "created_to", "since", "until", "at"}
 UNITS = {("ms",): 1e-3, ("", "s", "sec", "second", "seconds"): 1, ("min", "minute", "minutes"): 60, ("h", "hour", "hours"): 3600,
          ("d", "day", "days"): 86400}
@@ -52,6 +54,14 @@ def interval(value: Duration) -> str | datetime.timedelta:
     return datetime.timedelta(seconds=value)
 
 
+def _options(value: Any) -> Any:
+    """Seconds become text in the argument `options`."""
+    if not isinstance(value, Mapping):
+        return value
+    return {name: f"{one:.6f} s" if name in OPTION_INTERVALS and isinstance(one, (int, float)) and not isinstance(one, bool) else one
+            for name, one in value.items()}
+
+
 def _in_options(value: object) -> str:
     if isinstance(value, datetime.timedelta):
         return f"{value.total_seconds():.6f} s"
@@ -80,6 +90,8 @@ def _time(name: str, value: Any) -> Any:
 
 def _argument(name: str, value: Any) -> tuple[Any, str | None]:
     """A parameter and its type for a cast. None: the type that the driver gives."""
+    if name == "options":
+        value = _options(value)
     if name in JSON:
         text = json.dumps(value, separators=(",", ":"), allow_nan=False, default=_in_options) if name in ("options", "retry", "settings") \
             else to_json(value)
