@@ -99,6 +99,17 @@ class Encoded(Case):
         self.assertIn("check with key '2026a' failed", reasons[2])
         self.assertNotIn("swordfish", str(reasons))
 
+    def test_role_that_may_not_see_payloads(self):
+        id = tq.enqueue(self.conn, "secret", 1, codec=self.codec)
+        self.conn.execute("CREATE ROLE py_operator")
+        self.addCleanup(self.conn.execute, "DROP ROLE py_operator")
+        self.conn.execute("SELECT tq_grant('secret', 'py_operator', 'operate')")
+        self.addCleanup(self.conn.execute, "SELECT tq_revoke('secret', 'py_operator', 'operate')")
+        self.conn.execute("SET ROLE py_operator")
+        self.addCleanup(self.conn.execute, "RESET ROLE")
+        job = tq.get(self.conn, id, codec=self.codec)
+        self.assertEqual((job.state, job.payload), ("ready", None))
+
     def test_plain_payloads_where_they_are_accepted(self):
         self.app.codec = codec.HS256(VECTORS["keys"], "2026a", accept_plain=True)
         self.app.task(lambda job: job.payload, kind="plain", queue="secret")

@@ -113,7 +113,8 @@ def get(conn: Any, /, id: int, *, codec: Codec | None = None) -> Either[JobInfo]
     def read(rows: Iterable[Row]) -> JobInfo:
         job = JobInfo(**_one(rows))
         if codec:
-            job.payload = codec.decode(job.payload, PAYLOAD)
+            if job.payload is not None:     # else the role may not see it
+                job.payload = codec.decode(job.payload, PAYLOAD)
             job.result = job.result and codec.decode(job.result, f"tq.v1:result:{id}")
             job.checkpoint = job.checkpoint and codec.decode(job.checkpoint, f"tq.v1:checkpoint:{id}")
         return job
