@@ -24,7 +24,7 @@ class CodecError(Exception):
 
 
 class Codec:
-    """Encodes with one key and decodes with all.
+    """Encodes with one algorithm and key, and decodes with both algorithms and all keys.
 
     `keys` maps ids to keys of 32 bytes, as bytes or in base64. `use` is the id of the key that encodes. With
     `accept_plain`, values that are not encoded are taken as they are.
@@ -62,17 +62,16 @@ class Codec:
             raise CodecError("the value is not encoded")
         if value["tq"] != VERSION:
             raise CodecError("the version of the format is unknown")
-        if value["alg"] != self.alg:
-            raise CodecError(f"the algorithm is not {self.alg}")
         kid = value.get("kid")
         if not isinstance(kid, str):
             raise CodecError("the value has no key id")
         if kid not in self.keys:
             raise CodecError(f"key {kid[:63]!r} is unknown")
-        return self.checked(value, kid, context)
-
-    def checked(self, value: dict[str, Any], kid: str, context: str) -> str:
-        raise NotImplementedError
+        if value["alg"] == A256GCM.alg:
+            return _decrypted(value, kid, self.keys[kid], context)
+        if value["alg"] == HS256.alg:
+            return _verified(value, kid, self.keys[kid], context)
+        raise CodecError("the algorithm is unknown")
 
 
 def _key(kid: str, key: bytes | str) -> bytes:
@@ -93,6 +92,36 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
+def _decrypted(value: dict[str, Any], kid: str, key: bytes, context: str) -> str:
+    iv, sealed = _bytes(value, "iv", kid), _bytes(value, "ct", kid)
+    if len(iv) != 12 or len(sealed) < 16:
+        raise CodecError(f"iv or ct under key {kid!r} is too short or too long")
+    try:
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    except ImportError:
+        raise CodecError("the value is encrypted, and the package cryptography is not installed") from None
+    try:
+        return AESGCM(key).decrypt(iv, sealed, context.encode()).decode()
+    except InvalidTag:
+        raise CodecError(f"the check with key {kid!r} failed") from None
+    except UnicodeDecodeError:
+        raise CodecError(f"the text under key {kid!r} is not UTF-8") from None
+
+
+def _verified(value: dict[str, Any], kid: str, key: bytes, context: str) -> str:
+    text, mac = value.get("text"), _bytes(value, "mac", kid)
+    if not isinstance(text, str):
+        raise CodecError(f"the value under key {kid!r} has no text")
+    if not hmac.compare_digest(mac, _mac(key, text, context)):
+        raise CodecError(f"the check with key {kid!r} failed")
+    return text
+
+
+def _mac(key: bytes, text: str, context: str) -> bytes:
+    return hmac.new(key, context.encode() + b"\0" + text.encode(errors="surrogatepass"), hashlib.sha256).digest()
+
+
 class A256GCM(Codec):
     """AES-256-GCM. Needs the package cryptography."""
 
@@ -101,24 +130,12 @@ class A256GCM(Codec):
     def __init__(self, keys: Mapping[str, bytes | str], use: str, *, accept_plain: bool = False) -> None:
         super().__init__(keys, use, accept_plain=accept_plain)
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-        self.ciphers = {kid: AESGCM(key) for kid, key in self.keys.items()}
+        self.cipher = AESGCM(self.keys[use])
 
     def encode_text(self, text: str, context: str) -> dict[str, Any]:
         iv = os.urandom(12)
-        sealed = self.ciphers[self.use].encrypt(iv, text.encode(), context.encode())
+        sealed = self.cipher.encrypt(iv, text.encode(), context.encode())
         return {"tq": VERSION, "alg": self.alg, "kid": self.use, "iv": _base64(iv), "ct": _base64(sealed)}
-
-    def checked(self, value: dict[str, Any], kid: str, context: str) -> str:
-        iv, sealed = _bytes(value, "iv", kid), _bytes(value, "ct", kid)
-        if len(iv) != 12 or len(sealed) < 16:
-            raise CodecError(f"iv or ct under key {kid!r} is too short or too long")
-        from cryptography.exceptions import InvalidTag
-        try:
-            return self.ciphers[kid].decrypt(iv, sealed, context.encode()).decode()
-        except InvalidTag:
-            raise CodecError(f"the check with key {kid!r} failed") from None
-        except UnicodeDecodeError:
-            raise CodecError(f"the text under key {kid!r} is not UTF-8") from None
 
 
 class HS256(Codec):
@@ -127,15 +144,4 @@ class HS256(Codec):
     alg = "HS256"
 
     def encode_text(self, text: str, context: str) -> dict[str, Any]:
-        return {"tq": VERSION, "alg": self.alg, "kid": self.use, "text": text, "mac": _base64(self._mac(self.use, text, context))}
-
-    def checked(self, value: dict[str, Any], kid: str, context: str) -> str:
-        text, mac = value.get("text"), _bytes(value, "mac", kid)
-        if not isinstance(text, str):
-            raise CodecError(f"the value under key {kid!r} has no text")
-        if not hmac.compare_digest(mac, self._mac(kid, text, context)):
-            raise CodecError(f"the check with key {kid!r} failed")
-        return text
-
-    def _mac(self, kid: str, text: str, context: str) -> bytes:
-        return hmac.new(self.keys[kid], context.encode() + b"\0" + text.encode(errors="surrogatepass"), hashlib.sha256).digest()
+        return {"tq": VERSION, "alg": self.alg, "kid": self.use, "text": text, "mac": _base64(_mac(self.keys[self.use], text, context))}
