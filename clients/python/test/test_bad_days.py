@@ -209,6 +209,15 @@ class Trouble(Case):
         self.assertEqual(self.value("SELECT max(attempt) FROM tq_list('work', 'succeeded', kind => 'rest')"), 1)
         self.assertIn(sum("the connection is lost" in line for line in logs.output), range(1, 7))
 
+    def test_encoding_of_the_environment(self):
+        """A claim would fail if the server had to convert the payload."""
+        task = self.app.task(lambda job: job.payload, kind="text", queue="work")
+        for driver in ("psycopg", "psycopg2"):
+            with self.subTest(driver), mock.patch.dict("os.environ", PGCLIENTENCODING="LATIN1"), self.worker(self.app, driver=driver):
+                id = task.enqueue(self.conn, "世")
+                self.ends(id, "succeeded")
+            self.assertEqual(tq.get(self.conn, id).result, "世")
+
     def test_server_that_became_read_only(self):
         """As a primary that is a standby now. The worker connects again until it can write."""
         task = self.app.task(lambda job: None, kind="moved", queue="work")

@@ -127,7 +127,9 @@ def _fetched(cur: Any, sql: str, params: Sequence[Any]) -> Rows:
 
 # --- connections of the worker
 
-DEFAULTS = {"connect_timeout": "10", "keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "3", "tcp_user_timeout": "20000"}
+# client_encoding: psycopg returns bytes in a database of SQL_ASCII, and a payload may not fit the encoding of PGCLIENTENCODING
+DEFAULTS = {"connect_timeout": "10", "keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "3", "tcp_user_timeout": "20000",
+            "client_encoding": "UTF8"}
 DRIVERS = ("psycopg", "psycopg2")
 VERBOSE = 2     # of PQsetErrorVerbosity
 STATE = re.compile(":  ([0-9A-Z]{5}): ")
@@ -147,7 +149,7 @@ def driver_named(name: str | None = None) -> ModuleType:
 
 
 def settings(dsn: str, driver: Any) -> dict[str, Any]:
-    """Those of a connection. `dsn` overrides the defaults, which notice a dead network within half a minute."""
+    """Those of a connection. `dsn` overrides the defaults. They notice a dead network within half a minute."""
     parse = driver.conninfo.conninfo_to_dict if driver.__name__ == "psycopg" else sys.modules["psycopg2.extensions"].parse_dsn
     try:
         return {**DEFAULTS, **parse(dsn)}
