@@ -1,10 +1,11 @@
 """Jobs that are claimed together and end together."""
+import types
 import unittest
 from unittest import mock
 
 import tq
 from support import Case, until
-from tq import threads
+from tq import attempts, threads
 
 
 class Batches(Case):
@@ -51,6 +52,28 @@ class Batches(Case):
         texts = [chr(ord("a") + i) * 600_000 + "\n" for i in range(8)]
         jobs, _ = self.together(lambda job: job.payload["text"][:2] + job.payload["text"][-1], texts)
         self.assertEqual([job.result for job in jobs], [text[:2] + text[-1] for text in texts])
+
+
+class Refused(unittest.TestCase):
+    """Texts that the encoding of the database cannot hold."""
+
+    def call(self, sql, params, read):
+        if not all(one.isascii() for one in params if isinstance(one, str)):
+            raise tq.InvalidArgument("the character has no equivalent", sqlstate="22P05")
+        self.sent.append((sql, params))
+        return read([])
+
+    def test_texts_are_sent_in_ascii(self):
+        keeper, held = threads.Keeper(None, self, types.SimpleNamespace(lease=30)), types.SimpleNamespace(id=1, lease=2)
+        for outcome, function, sent in ((attempts.Outcome("fail", "Fatal: 世", fatal=True), "tq_fail(", "Fatal: \\u4e16"),
+                                        (attempts.Outcome("bury", "é"), "tq_bury(", "\\xe9"),
+                                        (attempts.Outcome("fail", "é"), "tq_fail_many(", '{"\\\\xe9"}')):
+            with self.subTest(outcome):
+                self.sent = []
+                self.assertEqual(keeper.tell([(held, outcome)], threads._batch_of(outcome)), ["ok"])
+                (sql, params), = self.sent
+                self.assertIn(function, sql)
+                self.assertIn(sent, params)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The two threads of a worker that talk to the server: one waits and claims, the other renews leases and sends finishes."""
 from __future__ import annotations
 
+import dataclasses
 import logging
 import random
 import threading
@@ -250,10 +251,16 @@ class Keeper(threading.Thread):
         """The status of a finish that the server refuses."""
         if code in ("TQ001", "TQ004"):
             return "lost"
-        plain = _batch_of(outcome) == "fail"
-        if not plain and code is not None and code[:2] in ("22", "54"):
-            reason = f"the result cannot be stored: {error}" if outcome.verb == "complete" else f"{outcome.text or outcome.verb}\n{error}"
-            return self.tell([(held, attempts.Outcome("fail", attempts.clean(reason)))], "fail")[0]
+        again: Outcome | None = None
+        if code is not None and code[:2] in ("22", "54"):
+            if outcome.verb != "complete" and outcome.text and not outcome.text.isascii():
+                # the encoding of the database lacks a character
+                again = dataclasses.replace(outcome, text=outcome.text.encode("ascii", "backslashreplace").decode())
+            elif _batch_of(outcome) != "fail":
+                reason = f"the result cannot be stored: {error}" if outcome.verb == "complete" else f"{outcome.text or outcome.verb}\n{error}"
+                again = attempts.Outcome("fail", attempts.clean(reason))
+        if again is not None:
+            return self.tell([(held, again)], _batch_of(again))[0]
         log.error("job %s cannot be finished: %s", held.id, str(error).strip(), extra={"job_id": held.id, "sqlstate": code})
         return "dropped"
 
