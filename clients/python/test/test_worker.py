@@ -2,15 +2,17 @@
 import asyncio
 import contextlib
 import datetime
+import json
 import threading
 import time
 import unittest
+from unittest import mock
 
 import psycopg
 
 import tq
 from support import Case, until
-from tq import core
+from tq import core, testing
 
 
 class Endings(Case):
@@ -414,6 +416,18 @@ class Running(Case):
         (job, outcome), = held.finishes
         self.assertEqual(outcome.verb, "release")
         self.query("SELECT tq_complete(%s, %s)", job.id, job.lease)
+
+    def test_a_lost_job_that_still_runs_does_not_delay_the_end(self):
+        worker = self.app.worker(self.dsn, queues=["work"])
+        held = core.Core(self.app, worker.options, worker.events.put)
+        held.runners = (mock.Mock(), None)
+        self.app.task(lambda job: None, kind="lost", queue="work")
+        row = {**testing.ROW, "queue": "work", "kind": "lost", "payload": {}}
+        held.take([json.dumps(row)])
+        held.heard(row["lease"], "lost")
+        held.stop()
+        held.release_running()
+        self.assertEqual((held.running, held.held, held.released), (1, {}, 0))
 
     def test_runs_in_the_loop_of_the_caller(self):
         loops = []

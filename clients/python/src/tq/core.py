@@ -352,10 +352,12 @@ class Core:
                 self._cancel(held, "shutdown")
 
     def release_running(self) -> None:
-        """Releases what still runs. What its handlers do from now on is dropped."""
+        """Releases what still runs, unless its lease is lost. What its handlers do from now on is dropped."""
         with self.lock:
             for held in list(self.held.values()):
-                if held.state == "running" and not held.lost:
+                if held.state == "running" and held.lost:
+                    self._drop(held)
+                elif held.state == "running":
                     self._finish(held, attempts.SHUTDOWN)
 
     def close(self) -> None:
