@@ -160,6 +160,10 @@ class Verbs(Case):
             tq.enqueue(self.conn, "work", {"n": float("nan")})
         with self.assertRaises(tq.InvalidArgument):
             tq.enqueue(self.conn, "work", {"text": "zero \0 byte"})
+        with self.assertRaises(tq.InvalidArgument):
+            tq.enqueue(self.conn, "work", priority=2**31)
+        with self.assertRaises(tq.InvalidArgument):
+            tq.get(self.conn, None)
         with self.assertRaises(tq.TooLarge):
             tq.enqueue(self.conn, "work", "x" * 2_000_000)
 

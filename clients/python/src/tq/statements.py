@@ -15,6 +15,7 @@ Duration = float | str | datetime.timedelta
 JSON = {"payload", "headers", "retry", "options", "result", "checkpoint", "progress", "detail", "search", "settings"}
 JSON_ARRAYS = {"payloads", "results"}
 INTERVALS = {"delay", "timeout", "every", "lease_for", "wait", "extend", "retry_in"}
+INTEGERS = {"id": "bigint", "lease": "bigint", "batch": "bigint", "priority": "int", "max_attempts": "int", "max_jobs": "int", "max": "int"}
 ARRAYS = {"ids": "bigint[]", "leases": "bigint[]", "depends_on": "bigint[]", "kinds": "text[]", "queues": "text[]", "unique_keys": "text[]",
           "group_keys": "text[]", "errors": "text[]", "priorities": "int[]", "run_ats": "timestamptz[]"}
 # in the argument `options`, where the server takes them as text only
@@ -104,14 +105,17 @@ def _argument(name: str, value: Any) -> tuple[Any, str | None]:
         return [_time(name, one) for one in value], ARRAYS[name]
     if name in TIMES:
         return _time(name, value), "timestamptz"
+    if name in INTEGERS:
+        return value, INTEGERS[name]
     if isinstance(value, int) and not isinstance(value, bool):
         return value, None
     return value, "boolean" if isinstance(value, bool) else "text"
 
 
 def call(function: str, arguments: Mapping[str, Any], known: Collection[str] = ()) -> tuple[str, list[Any]]:
-    """The text `function(name => %s, ...)` and its parameters. Arguments that are None are left out, except payload and queue.
+    """The text `function(name => %s, ...)` and its parameters.
 
+    Arguments that are None are left out, except those that some functions require: without them the function would not be found.
     With `known`, raises TypeError for an argument that is not among them.
     """
     for name in arguments:
@@ -122,7 +126,7 @@ def call(function: str, arguments: Mapping[str, Any], known: Collection[str] = (
     parts: list[str] = []
     params: list[Any] = []
     for name, value in arguments.items():
-        if value is None and name not in ("payload", "queue"):
+        if value is None and name not in ("payload", "queue", "id", "batch"):
             continue
         param, cast = _argument(name, value)
         parts.append(f"{name} => %s" + (f"::{cast}" if cast else ""))
