@@ -1,7 +1,7 @@
 // Schedules that are declared beside handlers. The start of a worker defines them, and removes those that the same
 // application declared before and declares no more.
 import { encoded } from './codec.js';
-import { Exists, QueueNotFound } from './errors.js';
+import { Exists, NotFound, QueueNotFound } from './errors.js';
 import { Json, jsonText, timestamp } from './values.js';
 import { call, camel } from './verbs.js';
 
@@ -81,7 +81,13 @@ export async function declare(session, tq, app, schedules, log) {
 		`SELECT name FROM ${prefix}tq_schedules WHERE options -> 'headers' ->> '${MARK}' = $1 AND name <> ALL ($2::text[])`,
 		[app, [...schedules.keys()]]);
 	for (const { name } of gone) {
-		await session.query(`SELECT ${prefix}tq_unschedule($1)`, [name]);
+		try {
+			await session.query(`SELECT ${prefix}tq_unschedule($1)`, [name]);
+		} catch (error) {
+			if (error instanceof NotFound)
+				continue; // another worker was faster
+			throw error;
+		}
 		log.info('a schedule that is declared no more is removed', { schedule: name });
 	}
 }

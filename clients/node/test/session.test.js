@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
+import { NotFound, Tq } from '../clients/node/src/index.js';
 import { Leases } from '../clients/node/src/leases.js';
+import { declare } from '../clients/node/src/schedules.js';
 import { Session } from '../clients/node/src/session.js';
 import { connect, ended } from './harness.js';
 
@@ -19,4 +21,16 @@ test('heartbeats go before the ends of jobs that wait for the connection', async
 	await client.query('SELECT pg_advisory_unlock(1)');
 	await Promise.all(all);
 	assert.deepEqual(order, ['first', 'heartbeat', 'second', 'third']);
+});
+
+test('workers that start together may remove the same schedule', async () => {
+	const removed = [];
+	const session = { async query(text, values) {
+		if (/^SELECT name/.test(text))
+			return [{ name: 'one' }, { name: 'two' }];
+		removed.push(values[0]);
+		throw new NotFound('the schedule does not exist', { code: '42704' });
+	} };
+	await declare(session, new Tq(), 'shop', new Map(), log);
+	assert.deepEqual(removed, ['one', 'two']);
 });
