@@ -29,6 +29,7 @@ export class Session {
 	#client = null;
 	#cause; // of the last loss
 	#ready = null;
+	#nextPause = FIRST_PAUSE; // doubled until a statement is answered
 	#waiting = []; // statements, one after the other: pg 9 will have no queue
 	#busy = false;
 	#closing = new AbortController();
@@ -76,6 +77,7 @@ export class Session {
 			this.#log.warn('cannot connect, trying again', { role: this.#role, error: error.message });
 			await this.#again(error, isRefused);
 		}
+		this.#nextPause = FIRST_PAUSE;
 	}
 
 	async #connect() {
@@ -103,8 +105,9 @@ export class Session {
 
 	/** Connects again: 0.1 s after the loss, then twice as long each time. Gives up if `isFinal` says so of an error. */
 	async #again(cause, isFinal = () => false) {
-		for (let length = FIRST_PAUSE; ; length = Math.min(2 * length, LONGEST_PAUSE)) {
-			await pause(length * (0.5 + Math.random()), null, { signal: this.#closing.signal }).catch(() => {});
+		for (;;) {
+			await pause(this.#nextPause * (0.5 + Math.random()), null, { signal: this.#closing.signal }).catch(() => {});
+			this.#nextPause = Math.min(2 * this.#nextPause, LONGEST_PAUSE);
 			if (this.#closing.signal.aborted)
 				throw new Closed('the worker has stopped', { cause });
 			try {
@@ -125,7 +128,8 @@ export class Session {
 		if (this.#closing.signal.aborted)
 			return Promise.reject(new Closed('the worker has stopped'));
 		if (!this.#ready) {
-			this.#log.warn('connection lost, connecting again', { role: this.#role, error: this.#cause?.message });
+			if (this.#nextPause === FIRST_PAUSE)
+				this.#log.warn('connection lost, connecting again', { role: this.#role, error: this.#cause?.message });
 			this.#ready = this.#again(this.#cause).finally(() => { this.#ready = null; });
 		}
 		return this.#ready;
@@ -173,7 +177,9 @@ export class Session {
 				client.connection.stream.destroy(new Error(`no answer within ${Math.round(timeout)} ms`));
 		}, timeout);
 		try {
-			return (await client.query(text, values)).rows;
+			const { rows } = await client.query(text, values);
+			this.#nextPause = FIRST_PAUSE;
+			return rows;
 		} catch (error) {
 			if (isConnectionLost(error)) {
 				if (this.#client === client)
@@ -182,6 +188,7 @@ export class Session {
 				client.end().catch(() => {});
 				throw Object.assign(error, { connectionLost: true });
 			}
+			this.#nextPause = FIRST_PAUSE;
 			throw typed(error);
 		} finally {
 			settled = true;

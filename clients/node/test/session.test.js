@@ -34,3 +34,22 @@ test('workers that start together may remove the same schedule', async () => {
 	await declare(session, new Tq(), 'shop', new Map(), log);
 	assert.deepEqual(removed, ['one', 'two']);
 });
+
+test('the pauses grow while each connection is lost again, and the loss is said once', async () => {
+	const said = [];
+	const note = (message) => said.push(message);
+	const session = new Session({ role: 'works', log: { warn: note, info: note, error: note }, name: 'refused', timeout: 60_000 });
+	await session.open();
+	ended(() => session.close());
+	const lost = () => assert.rejects(session.query("DO $$ BEGIN RAISE 'a standby' USING ERRCODE = '25006'; END $$"), { connectionLost: true });
+	const losses = () => said.filter((message) => message.includes('connection lost')).length;
+	const before = performance.now();
+	for (let i = 0; i < 4; i++)
+		await lost();
+	assert.ok(performance.now() - before > 340, 'pauses of at least 50, 100 and 200 ms');
+	assert.equal(losses(), 1);
+	await session.query('SELECT 1');
+	await lost();
+	await session.query('SELECT 1');
+	assert.equal(losses(), 2);
+});
