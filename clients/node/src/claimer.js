@@ -75,6 +75,8 @@ export class Claimer {
 			let room = this.room(true);
 			if (room === 0 && this.room(false) > 0) {
 				await pause(PATIENCE);
+				if (this.#stopped) // the stop came too early to end a wait
+					break;
 				room = this.room(false);
 			}
 			if (room === 0) {
