@@ -31,6 +31,17 @@ const list = (value, name, most) => {
 	return [...value];
 };
 
+/** Repeats statements that may run twice if the connection is lost meanwhile. */
+async function untilAnswered(statements) {
+	for (;;)
+		try {
+			return await statements();
+		} catch (error) {
+			if (!error.connectionLost)
+				throw error;
+		}
+}
+
 export class Worker {
 	#handlers = new Map();
 	#schedules = new Map();
@@ -115,9 +126,11 @@ export class Worker {
 		this.session = new Session({ config, role: 'works', log: this.log, name, timeout });
 		try {
 			await this.waiting.open();
-			await this.waiting.query(`SELECT ${prefix}tq_now()`);
-			if (this.#schedules.size > 0 || app)
-				await declare(this.waiting, this.tq, app, this.#schedules, this.log);
+			await untilAnswered(async () => {
+				await this.waiting.query(`SELECT ${prefix}tq_now()`);
+				if (this.#schedules.size > 0 || app)
+					await declare(this.waiting, this.tq, app, this.#schedules, this.log);
+			});
 		} catch (error) {
 			await this.waiting.close();
 			throw error;
@@ -209,7 +222,8 @@ export class Worker {
 					held.abort('lost');
 			});
 		if (!held.lost && !held.released) {
-			const { outcome, error } = await perform(held, { ...this.tools, query: (...args) => this.session.query(...args) });
+			const query = (...args) => untilAnswered(() => this.session.query(...args));
+			const { outcome, error } = await perform(held, { ...this.tools, query });
 			if (held.released)
 				this.log.debug('the handler of a released job has ended', about(held.row));
 			else

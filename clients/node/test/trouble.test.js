@@ -103,6 +103,21 @@ test('a lost connection is made again, and said once', async () => {
 	await one.stop();
 });
 
+test('a heartbeat of a handler is repeated if the connection is lost', async () => {
+	const own = await connect();
+	const one = worker({ queues: ['repeated'], name: 'repeated', lease: '9 s' }).handle(null, async (job) => {
+		const cut = own.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'repeated works'");
+		block(300); // the worker does not hear of the loss before it sends the heartbeat
+		const action = await job.heartbeat({ progress: 1 });
+		await cut;
+		return action;
+	});
+	await one.start();
+	const job = await state(client, await tq.enqueue(client, 'repeated'), 'succeeded');
+	assert.deepEqual([job.attempt, job.result], [1, 'run']);
+	await one.stop();
+});
+
 test('a connection that goes silent is given up before the lease is lost', async () => {
 	const open = new Set();
 	const target = process.env.PGHOST.startsWith('/') ? { path: `${process.env.PGHOST}/.s.PGSQL.${process.env.PGPORT}` }

@@ -339,6 +339,8 @@ test('the start is refused where a password is missing or wrong, but not while t
 	};
 	await assert.rejects(start([message('R', 10, 'SCRAM-SHA-256\0\0'), message('R', 11, 'r=x,s=eA==,i=4096')]), /password must be/);
 	await assert.rejects(start([refusal('53300')], [refusal('57P03')], [refusal('28P01')]), (error) => error.code === '28P01');
+	const ready = Buffer.concat([message('R', 0), message('Z', 'I')]);
+	await assert.rejects(start([ready, refusal('08P01')], [ready, refusal('42883')]), (error) => error.code === '42883');
 	assert.equal(servers.length, 0);
 	server.close();
 });
