@@ -159,6 +159,10 @@ export class Finisher {
 				this.#answer(entry, 'refused'); // its lease runs out
 				return [];
 			}
+			const name = outcome.verb === 'bury' ? 'reason' : 'error';
+			const ascii = outcome[name]?.replace(/[^\0-\x7f]+/g, '?');
+			if (ascii !== outcome[name]) // the encoding of the database lacks a character
+				return [{ held, outcome: { ...outcome, [name]: ascii } }];
 			return [{ held, outcome: { verb: 'fail', error: errorText(error) }, refused: true }];
 		}
 	}
