@@ -4,7 +4,7 @@ import { enqueued } from './index.js';
 import { run } from './connection.js';
 import { Held } from './job.js';
 import { perform } from './perform.js';
-import { jsonText, timestamp } from './values.js';
+import { arrayText, jsonText, timestamp } from './values.js';
 import { checkOptions } from './verbs.js';
 
 const STATES = { complete: 'succeeded', fail: 'failed', bury: 'buried', release: 'released', none: 'succeeded' };
@@ -29,6 +29,8 @@ export async function runJob(worker, kind, payload = {}, options = {}) {
 		checkpoint: checkpoint === undefined ? null : jsonText(checkpoint, 'checkpoint'), group_key: groupKey ?? null, tags: tags ?? null,
 		enqueued_at: new Date().toISOString(), parents: null, deadline: null,
 	}, Infinity);
+	if (signal?.aborted)
+		held.abort('cancel');
 	signal?.addEventListener('abort', () => held.abort('cancel'));
 	const kept = { checkpoint: null, progress: null };
 	const query = async (_, [, , , progress, text]) => {
@@ -42,10 +44,11 @@ export async function runJob(worker, kind, payload = {}, options = {}) {
 	return { state: STATES[outcome.verb], result: value, error, outcome, ...kept };
 }
 
+const QUEUES = 8; // of one claim
 const DRAIN = 1000; // jobs, so that a handler that enqueues itself ends a test
 
 /**
- * Claims the jobs of the worker's queues on this connection and runs them one after the other, until none is ready.
+ * Claims the jobs of the worker's queues and kinds on this connection and runs them one after the other, until none is ready.
  * In a transaction it needs `SET LOCAL tq.claim_own = on`, and sees what the transaction has enqueued.
  * @param {import('./worker.js').Worker} worker
  * @param {any} client
@@ -56,11 +59,20 @@ export async function drain(worker, client) {
 	const { tq } = worker;
 	const ran = [];
 	const texts = `id::text, lease::text, queue, kind, payload::text, attempt::text, max_attempts::text, checkpoint::text,
-		headers::text, priority::text, enqueued_at::text, parents::text, (to_jsonb(j) ->> 'group_key') AS group_key,
+		headers::text, priority::text, enqueued_at::text, lease_expires_at::text, parents::text, (to_jsonb(j) ->> 'group_key') AS group_key,
 		(to_jsonb(j) ->> 'unique_key') AS unique_key, (to_jsonb(j) -> 'tags')::text AS tags, (to_jsonb(j) ->> 'deadline') AS deadline`;
+	const kinds = worker.kinds && arrayText(worker.kinds);
+	const next = async () => {
+		for (let i = 0; i < worker.queues.length; i += QUEUES) {
+			const [row] = await run(client, `SELECT ${texts} FROM ${tq.prefix}tq_claim_any($1::text::text[], worker => $2, kinds => $3::text::text[]) j`,
+				[arrayText(worker.queues.slice(i, i + QUEUES)), worker.name, kinds]);
+			if (row)
+				return row;
+		}
+		return null;
+	};
 	for (;;) {
-		const [row] = await run(client, `SELECT ${texts} FROM ${tq.prefix}tq_claim_any($1::text::text[], worker => $2) j`,
-			[`{${worker.queues.map((queue) => `"${queue.replace(/["\\]/g, '\\$&')}"`).join(',')}}`, worker.name]);
+		const row = await next();
 		if (!row)
 			return ran;
 		if (ran.length === DRAIN)

@@ -13,7 +13,7 @@ test('runJob runs a handler without a database', async () => {
 		.handle('ok', async (job) => {
 			const { checkpoint } = job;
 			assert.equal(await job.heartbeat({ progress: 1, checkpoint: { page: 2 } }), job.cancelled ? 'cancel' : 'run');
-			return [job.id, job.queue, job.kind, job.payload, job.attempt, job.maxAttempts, job.headers, checkpoint, job.tags];
+			return job.cancelled || [job.id, job.queue, job.kind, job.payload, job.attempt, job.maxAttempts, job.headers, checkpoint, job.tags];
 		})
 		.handle('bad', () => { throw new tq.Fatal('no'); })
 		.handle('later', () => { throw new tq.Release('1 h'); })
@@ -28,7 +28,7 @@ test('runJob runs a handler without a database', async () => {
 	await assert.rejects(runJob(one, 'ok', {}, { atempt: 1 }), /no option atempt/);
 	const cancelled = new AbortController();
 	cancelled.abort();
-	assert.equal((await runJob(one, 'ok', {}, { signal: cancelled.signal })).state, 'succeeded');
+	assert.deepEqual((await runJob(one, 'ok', {}, { signal: cancelled.signal })).result, { got: true });
 });
 
 test('drain runs the jobs of the open transaction, and those that these enqueue', async () => {
@@ -51,6 +51,17 @@ test('drain runs the jobs of the open transaction, and those that these enqueue'
 	assert.equal((await tq.get(client, own)).result, 'own');
 	await client.query('ROLLBACK');
 	await assert.rejects(tq.get(client, first), tq.JobNotFound);
+});
+
+test('drain claims as the worker does: from many queues, its kinds only', async () => {
+	const queues = Array.from({ length: 9 }, (_, i) => `drained too ${i}`);
+	const one = worker({ queues, kinds: ['mine'] }).handle('mine', (job) => job.queue);
+	for (const queue of queues)
+		await tq.createQueue(client, queue);
+	const other = await tq.enqueue(client, queues[8], {}, { kind: 'other' });
+	await tq.enqueue(client, queues[8], {}, { kind: 'mine' });
+	assert.deepEqual((await drain(one, client)).map(({ result }) => result), [queues[8]]);
+	assert.equal((await tq.get(client, other)).state, 'ready');
 });
 
 test('assertEnqueued and assertNotEnqueued', async () => {

@@ -18,7 +18,7 @@ export function runJob(worker: Worker, kind: string | null, payload?: unknown, o
 	checkpoint?: unknown; priority?: number; groupKey?: string; tags?: string[]; signal?: AbortSignal;
 }): Promise<RunResult>;
 
-/** Claims and runs the jobs of the worker's queues on this connection, one after the other, until none is ready. */
+/** Claims and runs the jobs of the worker's queues and kinds on this connection, one after the other, until none is ready. */
 export function drain(worker: Worker, client: Queryable):
 	Promise<{ id: number; kind: string | null; state: RunResult['state']; result?: any; error?: any }[]>;
 
