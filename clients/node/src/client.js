@@ -209,14 +209,14 @@ export class Tq {
 		const given = Object.fromEntries(all.map(({ name: argument, option, type }) =>
 			[argument, [type, options[option]]]));
 		required.forEach(({ name: argument, type }, i) => {
-			if (args[i] === undefined)
+			// the functions on many jobs take a null queue for all queues
+			if (args[i] === undefined || (args[i] === null && !(argument === 'queue' && returns === 'row')))
 				throw new TypeError(`${method} needs ${argument}`);
 			given[argument] = [type, args[i]];
 		});
 		if (given.payload?.[1] !== undefined && method !== 'enqueued')
 			given.payload[1] = this.#payload(given.payload[1]);
 		const query = view ? { text: this.prefix + name, values: [] } : call(this.prefix + name, given);
-		// the functions on many jobs take a null queue for all queues
 		if (returns === 'row' && given.queue?.[1] === null)
 			query.text = query.text.replace('(', '(queue => NULL, ');
 		const { text, values } = select(query, returns);

@@ -38,7 +38,7 @@ export class NotSupported extends TqError {}
 /** The database has no function of that name: tq is not installed there, or is older than this library. */
 export class NotInstalled extends TqError {}
 
-/** SQLSTATE -> class */
+/** SQLSTATE -> class. InvalidArgument stands for all of 22xxx. */
 export const classes = {
 	TQ001: LeaseLost,
 	TQ002: QueueNotFound,
@@ -51,13 +51,6 @@ export const classes = {
 	TQ009: NotLoaded,
 	TQ010: ChangesDeleted,
 	'0A000': NotSupported,
-	22004: InvalidArgument,
-	22007: InvalidArgument,
-	22008: InvalidArgument,
-	22023: InvalidArgument,
-	'22P02': InvalidArgument,
-	'22P05': InvalidArgument,
-	'2202E': InvalidArgument,
 	25006: ReadOnly,
 	42501: NotAllowed,
 	42704: NotFound,
@@ -94,7 +87,7 @@ export function sqlstate(error) {
  */
 export function typed(error) {
 	const code = sqlstate(error);
-	const kind = classes[code];
+	const kind = code?.startsWith('22') ? InvalidArgument : classes[code];
 	if (error instanceof TqError || !kind)
 		return error;
 	let { message, detail, hint } = facts(error);

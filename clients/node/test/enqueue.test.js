@@ -64,13 +64,15 @@ test('values that have no JSON and unknown options are refused before the call',
 	await assert.rejects(tq.enqueue(client, 'refused', () => {}), TypeError);
 	await assert.rejects(tq.enqueue(client, 'refused', {}, { prio: 1 }), /no option prio; it has kind/);
 	await assert.rejects(tq.cancel(client, 2 ** 60), TypeError);
-	await assert.rejects(tq.cancel(client), /needs id/);
+	for (const call of [() => tq.cancel(client), () => tq.get(client, null), () => tq.pause(client, null)])
+		await assert.rejects(call, /^TypeError: \w+ needs (id|queue)/);
 	await assert.rejects(tq.enqueue({}, 'refused'), /none of query/);
 });
 
 test('errors have a class, SQLSTATE, detail and hint', async () => {
 	const cases = [
 		[() => tq.enqueue(client, 'errors', {}, { priority: 1e6 }), tq.InvalidArgument, '22023'],
+		[() => tq.enqueue(client, 'errors', {}, { priority: 3e9 }), tq.InvalidArgument, '22003'],
 		[() => tq.pause(client, 'missing'), tq.QueueNotFound, 'TQ002'],
 		[() => tq.get(client, 2 ** 52), tq.JobNotFound, 'TQ004'],
 		[() => tq.enqueue(client, 'errors', 'x'.repeat(2 << 20)), tq.TooLarge, '54000'],
