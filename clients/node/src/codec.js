@@ -92,8 +92,7 @@ export class Codec {
 
 /** Does it claim to be an encoded value? @param {any} value */
 function isEncoded(value) {
-	return value !== null && typeof value === 'object' && !Array.isArray(value) && typeof value.tq === 'string'
-		&& 'alg' in value;
+	return value !== null && typeof value === 'object' && !Array.isArray(value) && 'tq' in value && 'alg' in value;
 }
 
 const mac = (key, context, text) => createHmac('sha256', key).update(context).update('\0').update(text, 'utf8').digest();

@@ -88,5 +88,6 @@ test('a payload that cannot be decoded is buried and never run, and no byte of i
 	await lenient.start();
 	await state(client, await plain.enqueue(client, 'lenient', { a: 'word' }), 'succeeded');
 	await state(client, await other.enqueue(client, 'lenient', { a: 'word' }), 'buried');
+	await state(client, await plain.enqueue(client, 'lenient', { tq: 1, alg: 'HS256' }), 'buried');
 	await lenient.stop();
 });
