@@ -35,7 +35,9 @@ module Tq
       @payload = codec.decode(@payload, Codec::PAYLOAD)
       @checkpoint &&= codec.decode(@checkpoint, Codec.checkpoint(id))
       @parents&.each do |parent, outcome|
-        outcome['result'] = codec.decode(outcome['result'], Codec.result(parent)) unless outcome['result'].nil?
+        next if !outcome.is_a?(Hash) || outcome['result'].nil? # the callback of a large batch gets counts
+
+        outcome['result'] = codec.decode(outcome['result'], Codec.result(parent))
       end
     rescue JSON::ParserError => e
       raise Codec::DecodeError, e.is_a?(JSON::NestingError) ? 'it is nested too deep' : 'it is no JSON'

@@ -30,6 +30,15 @@ describe Tq::Codec do
     end
   end
 
+  it 'leaves the counts of a large batch as they are' do
+    codec = described_class.new(keys, kid: '2026a')
+    row = { 'id' => '1', 'lease' => '1', 'attempt' => '1', 'max_attempts' => '20', 'priority' => '100', 'enqueued_at' => '0',
+            'payload' => JSON.generate(codec.encode({}, Tq::Codec::PAYLOAD)), 'parents' => '{"total": 101, "failed": 0}' }
+    job = Tq::Job.new(row, nil)
+    job.decode(codec)
+    expect(job.parents).to eq('total' => 101, 'failed' => 0)
+  end
+
   it 'lets plain values through only if told so' do
     expect { described_class.new(keys, kid: '2026a').decode({ 'a' => 1 }, Tq::Codec::PAYLOAD) }.to raise_error(Tq::Codec::DecodeError)
     plain = described_class.new(keys, kid: '2026a', accept_plain: true)
