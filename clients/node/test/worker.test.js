@@ -251,13 +251,17 @@ test('a drained worker claims nothing, and neither in a loop', async () => {
 	await one.start();
 	await state(client, await tq.enqueue(client, 'drained'), 'succeeded');
 	assert.equal(await tq.drain(client, 'drained'), 0);
-	const claims = async () => Number((await client.query(
-		"SELECT sum(calls) FROM (SELECT 1 AS calls) x, pg_stat_activity WHERE application_name = 'drained waits'")).rows[0].sum);
+	let claims = 0;
+	const { query } = one.waiting;
+	one.waiting.query = (text, ...more) => {
+		claims += /tq_claim_any/.test(text);
+		return query.call(one.waiting, text, ...more);
+	};
 	const id = await tq.enqueue(client, 'drained');
 	const before = performance.now();
 	await until(() => performance.now() - before > 500, 'half a second');
 	assert.equal((await tq.get(client, id)).state, 'ready');
-	assert.equal(await claims(), 1);
+	assert.ok(claims < 10, `${claims} claims`);
 	await tq.undrain(client, 'drained');
 	await state(client, id, 'succeeded');
 	await one.stop();
