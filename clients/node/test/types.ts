@@ -54,6 +54,8 @@ export function refused(client: pg.Client): void {
 	new Worker({ concurrency: 1 });
 	// @ts-expect-error not a unique mode
 	void tq.enqueue(client, 'mail', {}, { uniqueMode: 'maybe' });
+	// @ts-expect-error the constructor takes it
+	worker.configure({ codec });
 	worker.handle<Mail>('welcome', (job) => {
 		// @ts-expect-error not in the payload
 		return job.payload.from;

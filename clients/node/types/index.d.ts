@@ -380,7 +380,7 @@ export class Worker {
 	readonly name: string;
 	readonly queues: string[];
 	/** Changes options before the start. */
-	configure(options: Partial<WorkerOptions>): this;
+	configure(options: Partial<Omit<WorkerOptions, 'tq' | keyof TqOptions>>): this;
 	/** The kind null is that of jobs without one. */
 	handle<Payload = any, Result = any>(kind: string | null, handler: Handler<Payload, Result>): this;
 	/** The start of the worker defines it. Without a queue: the first of the worker. */
