@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require 'date' # Time#to_time
 require 'json'
 require 'pg'
 require 'timeout'
@@ -102,7 +103,7 @@ module Tq
     end
 
     def self.time(value)
-      value.to_time.utc.strftime('%F %T.%6N+00')
+      value.to_time.getutc.strftime('%F %T.%6N+00')
     end
 
     private

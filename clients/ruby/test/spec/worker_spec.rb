@@ -463,4 +463,10 @@ describe Tq do
     found = sql.rows('SELECT state, extract(epoch FROM run_at) AS at FROM tq_get($1)', [id.to_s]).first
     expect(found).to eq('state' => 'blocked', 'at' => '4000000000.000005')
   end
+
+  it 'leaves the time of the caller as it is' do
+    time = Time.at(4_000_000_000, in: '+02:00').freeze
+    described_class.enqueue('kinds', {}, connection: sql.connection, run_at: time)
+    expect(time.utc_offset).to eq(7200)
+  end
 end
