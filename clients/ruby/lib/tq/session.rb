@@ -6,8 +6,8 @@ require 'pg'
 require 'timeout'
 
 module Tq
-  # Calls on one PG::Connection, which the caller owns. Its type maps are neither used nor changed. Errors of the server
-  # become Tq::Error.
+  # Calls on one PG::Connection, which the caller owns. Its type maps and its type of column names are neither used nor
+  # changed. Errors of the server become Tq::Error.
   class Session
     JSON_ARGUMENTS = %i[payload headers retry options result checkpoint parents progress detail search settings].freeze
     ARRAY = PG::TextEncoder::Array.new(elements_type: PG::TextEncoder::String.new)
@@ -35,6 +35,7 @@ module Tq
     def rows(sql, params = [])
       result = limited { connection.exec_params(sql, params, 0, TEXT) }
       result.type_map = TEXT
+      result.field_name_type = :string
       result.to_a
     rescue PG::Error => e
       raise Tq.translated(e)
@@ -86,7 +87,7 @@ module Tq
       return JSON.generate(value) if JSON_ARGUMENTS.include?(name)
 
       case value
-      when Array then ARRAY.encode(value.map { |one| one.nil? ? nil : text(nil, one) })
+      when Array then ARRAY.encode(value.map { |one| one.nil? ? nil : text(nil, one) }, Encoding::UTF_8)
       when Numeric, true, false then %i[delay timeout lease_for wait extend retry_in].include?(name) ? interval(value) : value.to_s
       when nil then nil
       else value.respond_to?(:strftime) ? time(value) : interval(value)

@@ -464,6 +464,18 @@ describe Tq do
     expect(found).to eq('state' => 'blocked', 'at' => '4000000000.000005')
   end
 
+  it 'passes texts in arrays in the encoding of the connection' do
+    sql.connection.set_client_encoding('LATIN1')
+    ids = described_class.enqueue_many('kinds', ['größe'], connection: sql.connection, kinds: ['maß'.encode(Encoding::ISO_8859_1)])
+    found = sql.rows("SELECT payload #>> '{}' AS payload, kind FROM tq_get($1)", [ids.first.to_s]).first
+    expect(found.transform_values { |text| text.encode(Encoding::UTF_8) }).to eq('payload' => 'größe', 'kind' => 'maß')
+  end
+
+  it 'works on a connection whose column names are symbols' do
+    sql.connection.field_name_type = :symbol
+    expect(described_class.enqueue_info('kinds', {}, connection: sql.connection)[:outcome]).to eq('created')
+  end
+
   it 'leaves the time of the caller as it is' do
     time = Time.at(4_000_000_000, in: '+02:00').freeze
     described_class.enqueue('kinds', {}, connection: sql.connection, run_at: time)
