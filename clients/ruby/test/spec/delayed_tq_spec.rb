@@ -25,6 +25,13 @@ Broken = Struct.new(:times) do
   end
 end
 
+# Fails with bytes that are no text.
+class Binary < Broken
+  def perform
+    raise "\xff\0".b
+  end
+end
+
 # A mailer: its method makes a mail, which is then delivered.
 class Postman
   Letter = Struct.new(:story) do
@@ -101,6 +108,12 @@ describe 'jobs of delayed_job in tq' do
     sql.call('tq_release', id: held.id, lease: held.lease)
     expect { worker.run(held) }.not_to raise_error
     expect([row(job.id)['state'], row(job.id)['attempt']]).to eq(%w[ready 0])
+  end
+
+  it 'fail with a message that is no text' do
+    job = Delayed::Job.enqueue(Binary.new(3))
+    expect(worker.work_off).to eq([0, 1])
+    expect([row(job.id)['state'], row(job.id)['error'].lines.first]).to eq(['delayed', "\uFFFD\n"])
   end
 
   it 'can be brought here with what they went through' do

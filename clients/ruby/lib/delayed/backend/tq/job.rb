@@ -280,7 +280,7 @@ module Delayed
         end
 
         def error_text
-          last_error.to_s.empty? ? 'failed' : last_error.to_s.delete("\0").scrub
+          last_error.to_s.empty? ? 'failed' : ::Tq.clean(last_error.to_s)
         end
 
         def tq_queue
