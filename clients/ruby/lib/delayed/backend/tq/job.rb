@@ -16,7 +16,7 @@ module Delayed
         # The number of the lease by which this object holds the job, or nil.
         attr_reader :lease
 
-        @adopted = ObjectSpace::WeakMap.new
+        @adopted = {}.compare_by_identity
 
         class << self
           def store
