@@ -32,6 +32,13 @@ class Binary < Broken
   end
 end
 
+# Loses the connection of the worker.
+class Cut < Broken
+  def perform
+    ActiveRecord::Base.connection.execute('SELECT pg_terminate_backend(pg_backend_pid())')
+  end
+end
+
 # A mailer: its method makes a mail, which is then delivered.
 class Postman
   Letter = Struct.new(:story) do
@@ -108,6 +115,12 @@ describe 'jobs of delayed_job in tq' do
     sql.call('tq_release', id: held.id, lease: held.lease)
     expect { worker.run(held) }.not_to raise_error
     expect([row(job.id)['state'], row(job.id)['attempt']]).to eq(%w[ready 0])
+  end
+
+  it 'fail when they lose the connection, and the worker goes on' do
+    job = Delayed::Job.enqueue(Cut.new(3))
+    expect(worker.work_off).to eq([0, 1])
+    expect(row(job.id)['state']).to eq('delayed')
   end
 
   it 'fail with a message that is no text' do

@@ -52,6 +52,10 @@ module Delayed
         def session
           connection = ::Tq.connection_source || ::Tq.active_record? ? ::Tq.connection : own_connection
           ::Tq::Session.new(connection)
+        rescue StandardError => e
+          raise unless ::Tq.active_record? && e.is_a?(::ActiveRecord::ConnectionNotEstablished)
+
+          raise ::Tq::ConnectionLost, e.message
         end
 
         def enqueue(**arguments)
@@ -212,7 +216,7 @@ module Delayed
         end
 
         def patiently
-          return yield if session_in_transaction?
+          return yield if transaction_open?
 
           give_up = Process.clock_gettime(Process::CLOCK_MONOTONIC) + PATIENCE
           pause = 0.1
@@ -228,8 +232,12 @@ module Delayed
           end
         end
 
-        def session_in_transaction?
-          session.in_transaction?
+        # A lost connection has no transaction of its own; that of ActiveRecord still waits for its end.
+        def transaction_open?
+          found = session
+          return found.in_transaction? unless found.lost?
+
+          !::Tq.connection_source.nil? || (::Tq.active_record? && ::ActiveRecord::Base.connection.transaction_open?)
         rescue ::Tq::Error, PG::Error
           false
         end
