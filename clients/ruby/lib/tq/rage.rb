@@ -70,8 +70,8 @@ module Tq
         id
       end
 
-      # Removes a task that has been run, or given up. Waits for no server that is away: the next heartbeat repeats it.
-      # Rage does not tell the two apart, but counts an attempt in the context if it failed.
+      # Removes a task that has been run, or given up. Rage does not tell the two apart, but counts an attempt in the context
+      # if it failed. If the server is away or refuses the call for now, the next heartbeat repeats it.
       def remove(task_id)
         id = Integer(task_id)
         lease, (context, attempts) = @lock.synchronize { [@leases.delete(id), @stored.delete(id)] }
@@ -80,18 +80,25 @@ module Tq
 
         failed = attempts_of(context) if context && attempts_of(context) > attempts
         finish(id, lease, failed)
-      rescue ConnectionLost, NotLoaded
+      rescue Error => e
+        raise unless e.is_a?(ConnectionLost) || e.temporary?
+
         @lock.synchronize { @removed[id] = [lease, failed] }
       end
 
-      # Takes up the tasks that no living process holds. Returns [id, context, publish_at] for each.
+      # Takes up the tasks that no living process holds. Returns [id, context, publish_at] for each. After an error it
+      # returns those that it has, since this process renews their leases.
       def pending_tasks
         found = []
         loop do
           rows = with_session { |session| session.rows(CLAIM, [@queue, ROUND.to_s, @name, Session.interval(@lease)]) }
-          found.concat(rows.filter_map { |row| take(row) })
+          rows.each { |row| (task = take(row)) && found << task }
           return found if rows.size < ROUND
         end
+      rescue Error
+        raise if found.empty?
+
+        found
       end
 
       # Gives back the tasks that are left, so that another process runs them at once. Called when the process exits.
@@ -103,7 +110,8 @@ module Tq
           @changed.broadcast
         end
         @beating.join
-        @leases.reject { |_, lease| lease.zero? }.each { |id, lease| with_session { |session| session.value('tq_release', id: id, lease: lease) } }
+        @leases.reject { |_, lease| lease.zero? }.each { |id, lease| release(id, lease) }
+        finish_removed
         @session&.connection&.close
       rescue Error, PG::Error => e
         @logger.warn("tq: tasks are left until their leases end: #{e.message}")
@@ -149,10 +157,17 @@ module Tq
         lease = @lock.synchronize { @leases[id] || 0 }
         checkpoint = @codec.encode(value, Codec.checkpoint(id))
         answer = session.call('tq_heartbeat', id: id, lease: lease, checkpoint: checkpoint).first['action']
-        return task_id unless answer == 'lost'
+        raise LeaseLost, "another process has task #{id}, or will" if answer == 'lost'
 
+        task_id
+      rescue Error
+        forget(id)
+        raise
+      end
+
+      # Renews the lease no longer: Rage does not run the task, so a process takes it up when the lease ends.
+      def forget(id)
         @lock.synchronize { [@leases, @stored].each { |tasks| tasks.delete(id) } }
-        raise LeaseLost, "another process has task #{id}, or will"
       end
 
       def remember(id, context)
@@ -199,6 +214,8 @@ module Tq
         @logger.error("tq: task #{row['id']} #{why}")
         with_session { |session| session.value(function, id: Integer(row['id']), lease: Integer(row['lease']), **arguments) }
         nil
+      rescue LeaseLost, JobNotFound
+        nil # another process has it
       end
 
       def beat_until_closed
@@ -207,6 +224,7 @@ module Tq
         until closed_within?(pause)
           begin
             beat
+            finish_removed
             pending_tasks.each { |task| schedule(task) }
             backoff.reset
             pause = @lease / 3.0
@@ -221,6 +239,7 @@ module Tq
         @recovered.call(*task)
       rescue StandardError => e
         @logger.error("tq: task #{task.first} cannot be scheduled: #{e.class}: #{e.message}")
+        forget(Integer(task.first))
       end
 
       def closed_within?(seconds)
@@ -230,12 +249,21 @@ module Tq
         end
       end
 
-      def beat
-        again = @lock.synchronize { @removed.dup }
-        again.each do |id, (lease, failed)|
+      # After the heartbeats, which an error here must not stop.
+      def finish_removed
+        @lock.synchronize { @removed.dup }.each do |id, (lease, failed)|
           finish(id, lease, failed)
           @lock.synchronize { @removed.delete(id) }
         end
+      end
+
+      def release(id, lease)
+        with_session { |session| session.value('tq_release', id: id, lease: lease) }
+      rescue LeaseLost, JobNotFound
+        nil # another process has it
+      end
+
+      def beat
         held = @lock.synchronize { @leases.reject { |_, lease| lease.zero? } }
         return if held.empty?
 

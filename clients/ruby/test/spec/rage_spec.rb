@@ -154,6 +154,40 @@ describe Tq::Rage::Backend do
     eventually { row(id)['state'] == 'succeeded' }
   end
 
+  it 'renews no lease of a task whose new state it could not store' do
+    one = make('one', lease: 60)
+    id = one.add(['task', []])
+    sql.rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'one'")
+    expect { one.add(['task', [], nil, 1], task_id: id) }.to raise_error(Tq::ConnectionLost)
+    expect(one.instance_variable_get(:@leases)).to be_empty
+  end
+
+  it 'schedules what it has claimed before an error' do
+    one = make('one', lease: 60)
+    ids = [one.add(['task', [1]]), one.add(['task', [2]])]
+    one.close
+    two = make('two', lease: 60)
+    two.define_singleton_method(:take) { |row| row['id'] == ids.first ? super(row) : raise(Tq::ConnectionLost, 'away') }
+    expect(two.pending_tasks.map(&:first)).to eq([ids.first])
+  end
+
+  it 'gives back its other tasks when it closes after the loss of one' do
+    one = make('one', lease: 60)
+    ids = [one.add(['task', [1]]), one.add(['task', [2]])]
+    sql.call('tq_release', id: ids.first, lease: row(ids.first)['lease'])
+    one.close
+    expect(ids.map { |id| row(id)['state'] }).to eq(%w[ready ready])
+  end
+
+  it 'removes a task later if the server refuses it for now' do
+    one = make('one')
+    id = one.add(['task', []])
+    refusals = [Tq::ReadOnly.new('a standby', sqlstate: '25006')]
+    one.define_singleton_method(:finish) { |*arguments| (error = refusals.shift) ? raise(error) : super(*arguments) }
+    one.remove(id)
+    eventually { row(id)['state'] == 'succeeded' }
+  end
+
   # Starts a process of the application. Returns its number and the pipe to its standard input.
   def start_rage
     input, pipe = IO.pipe
