@@ -68,7 +68,7 @@ module Tq
     end
 
     # Runs until `stop`, SIGTERM or SIGINT; with `drain` also until no job is ready. Returns 0 if all jobs ended, 1 if some
-    # were released.
+    # were released or their end could not be reported.
     def run(signals: true, drain: false)
       @drain = drain
       previous = signals ? %w[TERM INT].to_h { |signal| [signal, trap(signal) { stop }] } : {}
@@ -246,7 +246,9 @@ module Tq
       left.each { |job| job.finish(:release) }
       @logger.warn("tq: released #{left.map(&:to_s).join(', ')}") if left.any?
       @keeper.close(LAST)
-      waiting.empty? && left.empty? && !@cut_short ? 0 : 1
+      unreported = @keeper.size
+      @logger.warn("tq: the end of #{unreported} jobs could not be reported; their leases run out") if unreported.positive?
+      waiting.empty? && left.empty? && unreported.zero? && !@cut_short ? 0 : 1
     end
 
     # Takes the jobs that no thread has begun.

@@ -228,6 +228,19 @@ describe Tq::Worker do
     expect([state(id), row(id)['attempt']]).to eq(%w[ready 0])
   end
 
+  it 'says with its status that it could not report the end of a job' do
+    away = false
+    start(lease: 60, connect: -> { away ? raise(PG::ConnectionBad, 'away') : PG.connect(application_name: 'unreported') }) do |worker|
+      worker.handle('mail') do
+        away = true
+        PG.connect { |conn| conn.exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'unreported'") }
+      end
+    end
+    id = enqueue(kind: 'mail')
+    eventually { log.string.include?('finishes wait for the server') }
+    expect([stop(@worker), state(id)]).to eq([1, 'running'])
+  end
+
   it 'releases the job of a handler that raises because the worker stops' do
     start(shutdown_timeout: 0.1) { |worker| worker.handle('mail') { |job| raise 'cut short' if job.wait(600) } }
     id = enqueue(kind: 'mail')
