@@ -34,6 +34,7 @@ module Tq
                    flush_interval: 0.001, shutdown_timeout: 25, codec: Tq.codec, logger: nil, connect: nil)
       raise ArgumentError, 'name at least one queue' if queues.flatten.empty?
       raise ArgumentError, 'concurrency must be at least 1, and buffer at least concurrency' unless (1..buffer).cover?(concurrency)
+      raise ArgumentError, 'lease must be at least 0.1 s' unless lease >= 0.1
 
       @name = Tq.worker_name(name || "#{Socket.gethostname}:#{Process.pid}")
       @handlers = handlers.dup
@@ -75,11 +76,10 @@ module Tq
       @keeper.start
       threads = Array.new(@concurrency) { Thread.new { work } }
       feed
-      status = shut_down
-      @todo.close
-      threads.each { |thread| thread.join(0) || thread.kill }
-      status
+      shut_down
     ensure
+      @todo.close
+      threads&.each { |thread| thread.join(0) || thread.kill }
       previous&.each { |signal, handler| trap(signal, handler || 'DEFAULT') }
     end
 

@@ -109,7 +109,7 @@ describe 'processes of tq-worker' do
   end
 
   it 'ends with 2 for wrong usage, and with 1 if it cannot start' do
-    wrong = [['--lease', '1'], ['--no-such-option', 'work'], ['--concurrency', '0', 'work'], ['--require', './nowhere.rb', 'work']]
+    wrong = [['--lease', '1'], ['--no-such-option', 'work'], ['--concurrency', '0', 'work'], ['--lease', '0', 'work'], ['--require', './nowhere.rb', 'work']]
     expect(wrong.map { |arguments| exit_code(*arguments) }).to eq([2] * wrong.size)
     expect([exit_code('work', PGDATABASE: 'template1'), exit_code('work', PGDATABASE: 'nowhere')]).to eq([1, 1])
   end

@@ -382,6 +382,7 @@ describe Tq::Worker do
   end
 
   it 'ends with the error of a server that refuses it at the start' do
+    threads = Thread.list.size
     sql.rows('CREATE ROLE ruby_no_login')
     [{ dbname: 'nowhere' }, { user: 'ruby_no_login' }].zip(%w[3D000 28000]) do |dsn, sqlstate|
       Tq.dsn = dsn
@@ -391,6 +392,7 @@ describe Tq::Worker do
       }
     end
     expect(log.string).to eq('')
+    eventually { Thread.list.size <= threads }
   ensure
     Tq.dsn = nil
     sql.rows('DROP ROLE ruby_no_login')
