@@ -37,6 +37,7 @@ describe 'ActiveJob on tq' do
 
   it 'is chosen by its name' do
     expect(ActiveJob::Base.queue_adapter).to be_a(ActiveJob::QueueAdapters::TqAdapter)
+    expect(ActiveJob::Base.queue_adapter.enqueue_after_transaction_commit?).to be(false)
   end
 
   it 'enqueues in the transaction of ActiveRecord' do

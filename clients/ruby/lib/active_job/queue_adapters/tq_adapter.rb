@@ -24,6 +24,11 @@ module ActiveJob
         put(job, nil)
       end
 
+      # Rails 7.2 asks whether jobs wait for the commit of a transaction. Those of tq are part of it.
+      def enqueue_after_transaction_commit?
+        false
+      end
+
       # timestamp: seconds since 1970
       def enqueue_at(job, timestamp)
         put(job, timestamp)
