@@ -14,6 +14,29 @@ namespace
 
 constexpr int kRefused = 1, kUsage = 2;
 
+// CLI11 takes a positional in brackets for a list, and splits it at its commas: this byte behind it prevents that.
+constexpr char kWhole = '\x01';
+
+void keep_whole(std::vector<std::string> &words)
+{
+	for (std::string &word : words)
+		if (word.starts_with('[') && word.ends_with(']'))
+			word += kWhole;
+}
+
+// Lets each option take off what keep_whole() has added.
+void take_whole(CLI::App &app)
+{
+	for (CLI::Option *option : app.get_options())
+		option->transform([](std::string text) {
+			if (text.ends_with(std::string{']', kWhole}))
+				text.pop_back();
+			return text;
+		});
+	for (CLI::App *sub : app.get_subcommands([](CLI::App *) { return true; }))
+		take_whole(*sub);
+}
+
 void print_error(const tq::Error &error, bool json)
 {
 	if (json)
@@ -59,6 +82,8 @@ int main(int count, char **arguments)
 	if (dashes != words.end())
 		global.command.assign(dashes + 1, words.end());
 	words.erase(dashes, words.end());
+	keep_whole(words);
+	take_whole(app);
 	std::reverse(words.begin(), words.end()); // as CLI11 wants them
 	try
 	{

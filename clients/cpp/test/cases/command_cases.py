@@ -30,8 +30,9 @@ def case_enqueue_many_and_keys(scene):
     rows = json.loads(scene.end(process)[1])
     scene.same(([row["outcome"] for row in rows], scene.get(rows[1]["id"], "payload"), scene.get(rows[1]["id"], "kind")),
                (["skipped", "created"], {"n": 2}, "y,z"), "tq enqueue-many reads payloads from lines and prints outcomes")
-    scene.same(json.loads(scene.run("enqueue-many", queue, "1", "2", "--json")[1])[1]["outcome"], "created",
-               "tq enqueue-many takes payloads from the command line")
+    made = json.loads(scene.run("enqueue-many", queue, "[1,2]", "[]", "3", "--json")[1])
+    scene.same([(row["outcome"], scene.get(row["id"], "payload")) for row in made], [("created", [1, 2]), ("created", []), ("created", 3)],
+               "tq enqueue-many takes payloads from the command line, arrays too")
     scene.same(scene.run("find", queue, "b"), (0, f"{rows[1]['id']}\n", ""), "tq find prints the job of a key")
     code, _, err = scene.run("free-key", queue, "b")
     scene.say(code == 1 and "a live job has it" in err, "tq free-key refuses the key of a live job", err)
