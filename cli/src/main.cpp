@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
+#include <poll.h>
 
 namespace
 {
@@ -35,6 +36,14 @@ void take_whole(CLI::App &app)
 		});
 	for (CLI::App *sub : app.get_subcommands([](CLI::App *) { return true; }))
 		take_whole(*sub);
+}
+
+// Whether standard output has taken everything. A reader that has gone, as of "tq list | head", is no error.
+bool output_taken()
+{
+	std::cout.flush();
+	pollfd out{1, 0, 0};
+	return std::cout || (poll(&out, 1, 0) == 1 && (out.revents & POLLERR));
 }
 
 void print_error(const tq::Error &error, bool json)
@@ -95,8 +104,14 @@ int main(int count, char **arguments)
 	}
 	try
 	{
-		const int code = action();
-		std::cout.flush();
+		if (!global.command.empty() && !app.got_subcommand("work"))
+			throw std::invalid_argument("only tq work takes a program behind --");
+		int code = action();
+		if (!output_taken())
+		{
+			std::cerr << "tq: cannot write to standard output\n";
+			code = std::max(code, kRefused);
+		}
 		std::_Exit(code); // threads of programs that were given up may still run
 	}
 	catch (const std::invalid_argument &error)

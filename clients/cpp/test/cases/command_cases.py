@@ -18,6 +18,12 @@ def case_enqueue_and_get(scene):
     scene.same((code, job["queue"], job["kind"], job["payload"], job["max_attempts"]), (0, queue, "k", {"a": 1}, 3), "tq get shows the job")
     scene.same(scene.run("get", "999999999")[0], 1, "a refusal has exit code 1")
     scene.same(scene.run("get")[0], 2, "wrong usage has exit code 2")
+    code, _, err = scene.run("enqueue", queue, "--", '{"a": 2}')
+    scene.say(code == 2 and "only tq work" in err and scene.value("SELECT live FROM tq_queues WHERE queue = %s", queue) == 1,
+              "only tq work has words behind --", f"{code} {err}")
+    to = [scene.end(scene.start("sh", "-c", '"$0" "$@" ' + where, scene.tq, "queue", "list")) for where in ("> /dev/full", "| true")]
+    scene.say(to[0][0] == 1 and "cannot write" in to[0][2] and to[1] == (0, "", ""),
+              "output that could not be written has exit code 1; a reader that has gone is no error", to)
 
 
 def case_enqueue_many_and_keys(scene):
