@@ -19,6 +19,8 @@ namespace cli
 namespace
 {
 
+constexpr int kDescriptors = 1024; // that may be open at the start
+
 int to_guard = -1;
 
 [[noreturn]] void fail(const char *what) { throw std::system_error(errno, std::generic_category(), what); }
@@ -34,7 +36,9 @@ void send(pid_t number) noexcept { (void)!write(to_guard, &number, sizeof number
 		signal(number, SIG_IGN);
 	// a reader of the parent's output waits until all copies of the descriptor are closed
 	dup2(from, 0);
-	close_range(1, UINT_MAX, 0);
+	if (close_range(1, UINT_MAX, 0) != 0) // Linux before 5.9; with the pipe's other end open it would never end
+		for (int fd = 1; fd < kDescriptors; ++fd)
+			close(fd);
 	std::set<pid_t> groups;
 	std::array<pid_t, 256> numbers;
 	for (ssize_t size; (size = read(0, numbers.data(), sizeof numbers)) > 0 || (size < 0 && errno == EINTR);)
