@@ -184,9 +184,13 @@ std::shared_ptr<const tq::Codec> read_codec(const std::string &path)
 	std::map<std::string, std::string> decoded;
 	for (const auto &[id, key] : keys->get_object())
 		decoded[std::string(id)] = tq::base64_decode(key.is_string() ? std::string_view(key.get_string()) : "");
-	const bool sign = algorithm && algorithm->is_string() && algorithm->get_string() == "HS256";
+	std::string_view alg = "A256GCM";
+	if (algorithm)
+		alg = algorithm->is_string() ? std::string_view(algorithm->get_string()) : std::string_view();
+	if (alg != "A256GCM" && alg != "HS256")
+		throw std::invalid_argument(path + " has an unknown alg: use A256GCM or HS256");
 	return std::make_shared<tq::Codec>(decoded, std::string(current->get_string()),
-									   sign ? tq::Algorithm::kSign : tq::Algorithm::kEncrypt);
+									   alg == "HS256" ? tq::Algorithm::kSign : tq::Algorithm::kEncrypt);
 }
 
 int run(Work work, const Global &global)
