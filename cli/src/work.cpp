@@ -10,6 +10,7 @@
 #include <CLI/CLI.hpp>
 #include <boost/json.hpp>
 
+#include <cstdlib>
 #include <fstream>
 #include <sysexits.h>
 
@@ -20,6 +21,12 @@ namespace
 {
 
 constexpr std::size_t kMaxVariable = 100000; // bytes; Linux passes at most 128 kB in one variable
+
+// What environment_of() may set. A worker that is itself run for a job has them, and must not pass them on.
+constexpr const char *kVariables[] = {
+	"TQ_JOB_ID",	 "TQ_LEASE",	 "TQ_QUEUE",	  "TQ_KIND",		"TQ_ATTEMPT",  "TQ_MAX_ATTEMPTS",
+	"TQ_PRIORITY",	 "TQ_GROUP_KEY", "TQ_UNIQUE_KEY", "TQ_ENQUEUED_AT", "TQ_DEADLINE", "TQ_HEADERS",
+	"TQ_CHECKPOINT", "TQ_PARENTS",	 "TQ_TAGS",		  "TRACEPARENT",	"TRACESTATE"};
 
 struct Work
 {
@@ -215,6 +222,8 @@ int run(Work work, const Global &global)
 		program.timeout = parse_duration(work.timeout);
 	// a program that ignores SIGTERM is killed first
 	options.cancel_timeout = tq::Duration(program.grace) + std::chrono::seconds(1);
+	for (const char *name : kVariables)
+		unsetenv(name);
 	const Guard guard;
 	tq::Worker worker(options);
 	worker.on_any([&program](tq::Job job) -> std::optional<std::string> {

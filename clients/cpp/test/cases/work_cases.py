@@ -106,6 +106,10 @@ def case_environment(scene):
                 headers=json.dumps({"traceparent": "00-1-2-3"}))
     queue = scene.get(job, "queue")
     scene.same(scene.get(job, "result"), f"{job}|{queue}|k|1|g|00-1-2-3", "work: the environment describes the job")
+    job = scene.enqueue(queue)
+    scene.end(work(scene, queue, 'echo "${TQ_KIND-none}|${TQ_CHECKPOINT-none}|${TRACEPARENT-none}"', "--once", TQ_KIND="outer", TQ_CHECKPOINT="1",
+                   TRACEPARENT="outer"))
+    scene.same(scene.get(job, "result"), "none|none|none", "work: a job does not get what its worker was run for")
 
 
 def case_signals(scene):
