@@ -108,9 +108,11 @@ tq::Task<int> tail(Global global, std::optional<std::string> queue, std::optiona
 		tq::Statement statement;
 		statement.sql =
 			"SELECT next_after, event IS NOT NULL AS change, at, id, queue, event, state, to_json(c) AS json "
-			"FROM tq_changes(after => $1, queue => $2, wait => '10 s') c";
+			"FROM tq_changes(after => $1, queue => $2, wait => $3) c";
 		statement.values.push_back(tq::value(cursor));
 		statement.values.push_back(tq::value(queue));
+		// the first page, at once: "now" is later after a lost connection
+		statement.values.push_back(cursor == "now" ? "0" : "10 s");
 		rows = co_await connection.query(statement.sql, statement.values);
 	};
 	for (std::int64_t shown = 0;;)
