@@ -19,6 +19,17 @@ std::size_t width(std::string_view text)
 	return std::size_t(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
 }
 
+bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
+
+// A text of several lines, without what a terminal would obey.
+std::string lines(std::string_view text)
+{
+	std::string shown(text);
+	for (char &c : shown)
+		c = is_control(c) && c != '\n' && c != '\t' ? ' ' : c;
+	return shown;
+}
+
 std::string cell(std::string_view text)
 {
 	std::string shown;
@@ -29,7 +40,7 @@ std::string cell(std::string_view text)
 		if (begins && columns == kMaxCell)
 			return shown + "...";
 		columns += begins;
-		shown += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? ' ' : c;
+		shown += is_control(c) ? ' ' : c;
 	}
 	return shown;
 }
@@ -42,7 +53,7 @@ void print_table(const tq::Result &rows)
 	if (rows.rows() == 1 && columns > kMaxColumns)
 	{
 		for (int column = 0; column < columns; ++column)
-			std::cout << rows.column_name(column) << ": " << rows.text(0, column) << "\n";
+			std::cout << rows.column_name(column) << ": " << lines(rows.text(0, column)) << "\n";
 		return;
 	}
 	std::vector<std::size_t> widths;

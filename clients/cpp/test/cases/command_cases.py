@@ -21,6 +21,8 @@ def case_enqueue_and_get(scene):
     code, _, err = scene.run("enqueue", queue, "--", '{"a": 2}')
     scene.say(code == 2 and "only tq work" in err and scene.value("SELECT live FROM tq_queues WHERE queue = %s", queue) == 1,
               "only tq work has words behind --", f"{code} {err}")
+    scene.query("SELECT tq_fail(id, lease, E'a\\x1b[2J\\nb', fatal => true) FROM tq_claim(%s)", queue)
+    scene.say("\nerror: a [2J\nb\n" in scene.run("get", out.strip())[1], "an error cannot command the terminal")
     to = [scene.end(scene.start("sh", "-c", '"$0" "$@" ' + where, scene.tq, "queue", "list")) for where in ("> /dev/full", "| true")]
     scene.say(to[0][0] == 1 and "cannot write" in to[0][2] and to[1] == (0, "", ""),
               "output that could not be written has exit code 1; a reader that has gone is no error", to)
