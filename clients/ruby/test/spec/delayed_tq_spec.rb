@@ -109,6 +109,18 @@ describe 'jobs of delayed_job in tq' do
     Delayed::Worker.destroy_failed_jobs = true
   end
 
+  it 'are destroyed alone, also if they leave their state meanwhile' do
+    waiting = Array.new(2) { Delayed::Job.enqueue(Broken.new(3)) }
+    Delayed::Job.find(waiting.first.id).destroy
+    expect(waiting.map { |job| row(job.id)['state'] }).to eq(%w[cancelled ready])
+
+    failed = Array.new(2) { Delayed::Job.create(payload_object: Broken.new(9), attempts: 4, failed_at: Time.now) }
+    before = Delayed::Job.store.get(failed.first.id)
+    sql.call('tq_retry', id: failed.first.id)
+    Delayed::Job.store.purge(before)
+    expect(failed.map { |job| row(job.id)['state'] }).to eq(%w[ready dead])
+  end
+
   it 'drop their result when the lock was lost' do
     job = Delayed::Job.enqueue(Broken.new(3))
     held = Delayed::Job.reserve(worker)

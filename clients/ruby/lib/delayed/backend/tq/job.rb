@@ -196,15 +196,15 @@ module Delayed
           load_row(self.class.store.get(id) || raise(RecordNotFound, "no job of delayed_job with id #{id}"), lease: @lease)
         end
 
-        # A job that has run is completed. A job that failed is dead in tq, where it keeps its errors until the retention
-        # of dead jobs is over; delayed_job no longer finds it.
+        # A job that has run is completed, one that waits is cancelled. A job that failed is dead in tq, where it keeps its
+        # errors until the retention of dead jobs is over; delayed_job no longer finds it.
         def destroy
           if @lease && error
             finish('tq_fail', error: error_text, fatal: true, detail: { destroyed: true })
           elsif @lease
             finish('tq_complete')
           elsif persisted? && (row = store.get(id))
-            row['state'] == 'running' ? store.call('tq_cancel', id: id) : store.purge(row)
+            %w[dead buried].include?(row['state']) ? store.purge(row) : store.cancel(id)
           end
           @destroyed = true
           self

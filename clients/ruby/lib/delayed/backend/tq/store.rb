@@ -144,9 +144,18 @@ module Delayed
           end
         end
 
-        # Purges one job that is not running.
+        # Cancels a job that waits or runs, unless it has ended.
+        def cancel(id)
+          session.call('tq_cancel', id: id)
+        rescue ::Tq::WrongState, ::Tq::JobNotFound
+          nil
+        end
+
+        # Purges one dead or buried job. Without its time, the call would take the next one if this has left its state.
         def purge(row)
-          session.call('tq_purge_many', queue: row['queue'], state: row['state'], kind: KIND, after: Integer(row['id']) - 1, max: 1)
+          made = Time.at(Rational(row['enqueued']))
+          session.call('tq_purge_many', queue: row['queue'], state: row['state'], kind: KIND, after: Integer(row['id']) - 1, max: 1,
+                                        created_from: made, created_to: made)
         end
 
         # Queues that have jobs of delayed_job to claim. Those whose jobs are only on disk come when there are no others.
