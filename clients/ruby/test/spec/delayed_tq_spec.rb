@@ -121,6 +121,15 @@ describe 'jobs of delayed_job in tq' do
     expect(failed.map { |job| row(job.id)['state'] }).to eq(%w[ready dead])
   end
 
+  it 'keep start time and priority if they cannot be locked' do
+    job = Delayed::Job.enqueue(Broken.new(3), queue: 'held', priority: 4, run_at: Time.now + 3600)
+    sql.call('tq_pause', queue: 'held')
+    expect { job.update(attempts: 1) }.to raise_error(Delayed::Backend::Tq::NotSupported)
+    expect(row(job.id).values_at('state', 'priority')).to eq(%w[delayed 4])
+  ensure
+    sql.call('tq_resume', queue: 'held')
+  end
+
   it 'drop their result when the lock was lost' do
     job = Delayed::Job.enqueue(Broken.new(3))
     held = Delayed::Job.reserve(worker)

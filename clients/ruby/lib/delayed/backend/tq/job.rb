@@ -372,7 +372,7 @@ module Delayed
           @lease = nil
           answer = store.finish(function, id, lease, **arguments)
           if @taken && %w[ready delayed].include?(answer)
-            store.call('tq_reschedule', id: id, priority: priority)
+            put_back(priority: priority)
             @taken = false
           end
           answer
@@ -382,6 +382,16 @@ module Delayed
           row = store.take(id, tq_queue, self.class.worker_name(worker), lease_for)
           @taken = true
           @lease = row['lease']
+        rescue NotSupported
+          put_back(priority: @saved[:priority], run_at: @saved[:run_at])
+          raise
+        end
+
+        # Takes the job from the head of its queue, unless another worker has it by now.
+        def put_back(**changes)
+          store.call('tq_reschedule', id: id, **changes)
+        rescue ::Tq::WrongState, ::Tq::JobNotFound
+          nil
         end
       end
     end
