@@ -106,13 +106,13 @@ module Tq
     rescue Fatal => e
       job.finish(:fail, error: describe(e), fatal: true)
     rescue Bury => e
-      job.finish(:bury, reason: Tq.clean(e.message))
+      job.finish(:bury, reason: message_of(e))
     rescue Release => e
       job.finish(:release, delay: e.delay)
     rescue Exception => e # whatever a handler raises ends its job only
       return cut_short(job) if job.cancelled == :shutdown
 
-      @logger.error("#{Tq.clean("tq: #{job} failed: #{e.class}: ")}#{Tq.clean(e.message)}")
+      @logger.error("#{Tq.clean("tq: #{job} failed: #{e.class}: ")}#{message_of(e)}")
       job.finish(:fail, error: describe(e))
     end
 
@@ -232,7 +232,14 @@ module Tq
 
     def describe(error)
       trace = (error.backtrace || []).map { |line| Tq.clean(line) }.join("\n")
-      "#{error.class}: #{Tq.clean(error.message)}\n#{Tq.clean(trace.byteslice(0, BACKTRACE))}"
+      "#{error.class}: #{message_of(error)}\n#{Tq.clean(trace.byteslice(0, BACKTRACE))}"
+    end
+
+    # An exception of the handler must not end the thread of the worker: its message may raise, or be no text.
+    def message_of(error)
+      Tq.clean(error.message.to_s)
+    rescue StandardError => e
+      "its message raises #{e.class}"
     end
 
     def shut_down

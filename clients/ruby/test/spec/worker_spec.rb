@@ -301,6 +301,15 @@ describe Tq::Worker do
     expect(row(ids['infinite'])['error']).to start_with('ArgumentError: not a duration')
   end
 
+  it 'survives an error whose message raises, or is no text' do
+    raising = Class.new(StandardError) { define_method(:message) { raise 'again' } }
+    none = Class.new(StandardError) { define_method(:message) { nil } }
+    start(concurrency: 1) { |worker| worker.handle('mail') { |job| raise job.payload == 'none' ? none : raising } }
+    ids = [enqueue('none', kind: 'mail'), enqueue('raising', kind: 'mail')]
+    eventually { ids.all? { |id| state(id) == 'delayed' } }
+    expect(row(ids.last)['error']).to include('its message raises RuntimeError')
+  end
+
   it 'survives a binary message of a job whose kind is not ASCII' do
     start { |worker| worker.handle('größe') { raise "\xff".b } }
     id = enqueue(kind: 'größe')
