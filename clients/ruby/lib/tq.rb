@@ -11,9 +11,9 @@ module Tq
   autoload :Codec, File.expand_path('tq/codec', __dir__)
   autoload :Worker, File.expand_path('tq/worker', __dir__)
   @handlers = {}
-  # A server that is gone is noticed; a standby gets no calls.
+  # A server that is gone is noticed; a standby gets no calls; texts are UTF-8, as the kinds of handlers are.
   DEFAULTS = { connect_timeout: 10, keepalives_idle: 10, keepalives_interval: 3, keepalives_count: 3, tcp_user_timeout: 20_000,
-               target_session_attrs: 'read-write' }.freeze
+               target_session_attrs: 'read-write', client_encoding: 'UTF8' }.freeze
   private_constant :DEFAULTS
 
   class << self
@@ -126,7 +126,7 @@ module Tq
 
     # What holds unless the environment or the caller says otherwise.
     def defaults
-      yielding = { connect_timeout: 'PGCONNECT_TIMEOUT', target_session_attrs: 'PGTARGETSESSIONATTRS' }
+      yielding = { connect_timeout: 'PGCONNECT_TIMEOUT', target_session_attrs: 'PGTARGETSESSIONATTRS', client_encoding: 'PGCLIENTENCODING' }
       DEFAULTS.reject { |name, _| ENV.key?(yielding[name].to_s) }
     end
 

@@ -464,7 +464,8 @@ describe Tq do
     described_class.dsn = 'connect_timeout=3' # limit: it is read only
     conn = described_class.connect(application_name: 'limits')
     options = conn.conninfo.to_h { |one| [one[:keyword], one[:val]] }
-    expect(options.values_at('connect_timeout', 'tcp_user_timeout', 'target_session_attrs', 'application_name')).to eq(%w[3 20000 read-write limits])
+    expect(options.values_at('connect_timeout', 'tcp_user_timeout', 'target_session_attrs', 'client_encoding', 'application_name'))
+      .to eq(%w[3 20000 read-write UTF8 limits])
     conn.close
   ensure
     described_class.dsn = nil
