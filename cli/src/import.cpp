@@ -20,11 +20,12 @@ struct Import
 	int max_attempts = 25;
 };
 
-// Deletes rows and makes jobs of them, as the backend of clients/ruby writes them. Rows that a worker has locked stay.
+// Deletes rows and makes jobs of them, as the backend of clients/ruby writes them. Rows that a worker has locked stay, but
+// failed ones keep the lock of the worker that gave them up.
 std::string taken(const std::string &table, bool failed)
 {
-	return "WITH gone AS (DELETE FROM " + table + " WHERE locked_at IS NULL AND failed_at IS " +
-		   (failed ? "NOT NULL" : "NULL") + R"( RETURNING *), taken AS (
+	return "WITH gone AS (DELETE FROM " + table + " WHERE " +
+		   (failed ? "failed_at IS NOT NULL" : "failed_at IS NULL AND locked_at IS NULL") + R"( RETURNING *), taken AS (
 		SELECT id, coalesce(nullif(queue, ''), 'delayed_job') AS queue, attempts, run_at::timestamptz AS run_at, last_error,
 			least(greatest(priority, -32768), 32767) AS priority,
 			jsonb_strip_nulls(jsonb_build_object('handler', handler, 'priority', priority, 'last_error', last_error,

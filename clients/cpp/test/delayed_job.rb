@@ -37,8 +37,9 @@ def fill
   Delayed::Job.enqueue(Say.new(2), queue: 'mail', priority: -5)
   Delayed::Job.enqueue(Say.new(3), queue: 'mail').update!(attempts: 3, last_error: 'no answer')
   Delayed::Job.enqueue(Say.new(4), run_at: Time.now + 3600)
-  Delayed::Job.enqueue(Say.new(5)).update!(attempts: 25, last_error: 'no answer', failed_at: Time.now)
-  Delayed::Job.enqueue(Say.new(6)).update!(locked_at: Time.now, locked_by: 'a worker')
+  locked = { locked_at: Time.now, locked_by: 'a worker' }
+  Delayed::Job.enqueue(Say.new(5)).update!(attempts: 25, last_error: 'no answer', failed_at: Time.now, **locked)
+  Delayed::Job.enqueue(Say.new(6)).update!(**locked)
 end
 
 def drain(backend)
