@@ -1,13 +1,14 @@
 // Renews the leases of all jobs that the worker holds, and hears what to do with them.
 import { about } from './log.js';
-import { Closed } from './session.js';
+import { Closed, caughtUp } from './session.js';
 import { numbersText } from './values.js';
 
 const ANSWER_TIME = 1000; // ms, at least, until a connection without answers is given up
 
 export class Leases {
-	#timer = null;
+	#timers = [];
 	#asking = false;
+	#since = null; // when the first question without an answer began
 
 	/**
 	 * @param {object} options
@@ -23,21 +24,23 @@ export class Leases {
 	}
 
 	start() {
-		this.#timer = setInterval(() => this.#beat(), this.lease / 3);
+		this.#timers = [setInterval(() => this.#beat(), this.lease / 3), setInterval(() => this.#watch(), this.lease / 6)];
 	}
 
 	stop() {
-		clearInterval(this.#timer);
+		this.#timers.forEach(clearInterval);
 	}
 
 	async #beat() {
 		if (this.#asking)
 			return;
 		this.#asking = true;
+		this.#since ??= performance.now();
 		for (let again = true; again;) {
 			again = false;
 			try {
-				await this.renew([...this.held()]);
+				await this.renew([...this.held()].filter(({ lost }) => !lost));
+				this.#since = null;
 			} catch (error) {
 				again = error.connectionLost; // as soon as there is another one
 				if (!again && !(error instanceof Closed))
@@ -45,6 +48,17 @@ export class Leases {
 			}
 		}
 		this.#asking = false;
+	}
+
+	/** Jobs whose leases could not be renewed in time are lost: other workers may have them. */
+	async #watch() {
+		await caughtUp();
+		const now = performance.now();
+		if (this.#since === null || now - this.#since < this.lease / 6) // in a loop that was blocked, the answer is under way
+			return;
+		for (const held of this.held())
+			if (now >= held.until)
+				this.#lost(held);
 	}
 
 	/** @param {import('./job.js').Held[]} held */

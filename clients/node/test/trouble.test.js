@@ -43,6 +43,26 @@ test('an event loop that is blocked beyond the lease: the job never runs twice a
 	assert.equal(await one.stop(), 0);
 });
 
+test('heartbeats without answers: a handler ends with its lease, and the job runs again', async () => {
+	const seen = [];
+	const one = worker({ queues: ['cut_off'], concurrency: 1, lease: 2000 }).handle('waits', async (job) => {
+		if (job.attempt > 1)
+			return;
+		await until(() => job.signal.aborted, 'the abort');
+		seen.push(job.signal.reason.why);
+	});
+	await one.start();
+	const answers = deferred();
+	one.leases.renew = () => answers.promise;
+	const id = await tq.enqueue(client, 'cut_off', {}, { kind: 'waits', retry: { policy: 'fixed', delay: '0 s' } });
+	await until(() => seen.length === 1, 'the end of the lease');
+	delete one.leases.renew;
+	answers.resolve();
+	await state(client, id, 'succeeded');
+	assert.deepEqual(seen, ['lost']);
+	assert.equal(await one.stop(), 0);
+});
+
 test('a job that waited in the buffer of a blocked worker beyond its lease is not run', async () => {
 	const ran = [];
 	const one = worker({ queues: ['stale'], concurrency: 1, buffer: 2, lease: 200 }).handle('blocks', async () => {

@@ -2,6 +2,7 @@
 import asyncio
 import signal
 import threading
+import time
 import unittest
 from unittest import mock
 
@@ -10,7 +11,7 @@ import psycopg
 import tq
 from pooler import Pooler
 from support import PATIENCE, WORK, Case, until
-from tq import testing
+from tq import testing, threads
 
 
 class Signals(Case):
@@ -208,6 +209,23 @@ class Trouble(Case):
                 self.ends(id, "succeeded")
         self.assertEqual(self.value("SELECT max(attempt) FROM tq_list('work', 'succeeded', kind => 'rest')"), 1)
         self.assertIn(sum("the connection is lost" in line for line in logs.output), range(1, 7))
+
+    def test_heartbeats_without_answers(self):
+        """A handler ends with its lease, though the server cannot say that it is lost."""
+        reasons = []
+
+        def handler(job):
+            if job.attempt == 1:
+                job.cancelled.wait()
+                reasons.append(job.reason)
+        task = self.app.task(handler, kind="cut off", queue="work", retry={"policy": "fixed", "delay": "0 s"})
+
+        def silent(keeper):
+            keeper.heartbeat_at = time.monotonic() + 1
+        with mock.patch.object(threads.Keeper, "renew", silent), self.assertLogs("tq.worker") as logs, self.worker(self.app, lease=2):
+            self.ends(task.enqueue(self.conn), "succeeded")
+        self.assertEqual(reasons, ["lost"])
+        self.assertIn("could not be renewed", str(logs.output))
 
     def test_encoding_of_the_environment(self):
         """A claim would fail if the server had to convert the payload."""

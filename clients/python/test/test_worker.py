@@ -3,6 +3,7 @@ import asyncio
 import contextlib
 import datetime
 import json
+import math
 import threading
 import time
 import unittest
@@ -412,7 +413,7 @@ class Running(Case):
         self.app.task(lambda job: self.fail("it ran"), kind="late", queue="work")
         held.stop()
         tq.enqueue(self.conn, "work", kind="late")
-        held.take(self.query("SELECT to_json(j)::text FROM tq_claim('work', kinds => '{late}') j")[0])
+        held.take(self.query("SELECT to_json(j)::text FROM tq_claim('work', kinds => '{late}') j")[0], math.inf)
         (job, outcome), = held.finishes
         self.assertEqual(outcome.verb, "release")
         self.query("SELECT tq_complete(%s, %s)", job.id, job.lease)
@@ -423,7 +424,7 @@ class Running(Case):
         held.runners = (mock.Mock(), None)
         self.app.task(lambda job: None, kind="lost", queue="work")
         row = {**testing.ROW, "queue": "work", "kind": "lost", "payload": {}}
-        held.take([json.dumps(row)])
+        held.take([json.dumps(row)], math.inf)
         held.heard(row["lease"], "lost")
         held.stop()
         held.release_running()

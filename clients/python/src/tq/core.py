@@ -36,7 +36,7 @@ BEGINNING = re.compile(r'\{"id":(-?\d+),"lease":(-?\d+),')     # of a tq_job as 
 class Held:
     """A job in hand. `state` is waiting, running, or over: then only its finish is left to send."""
 
-    __slots__ = ("id", "lease", "job", "task", "state", "lost", "next")
+    __slots__ = ("id", "lease", "job", "task", "state", "until", "lost", "next")
 
     def __init__(self, row: dict[str, Any], job: Any, task: Any) -> None:
         self.id: int = row["id"]
@@ -44,6 +44,7 @@ class Held:
         self.job: jobs.Job = job        # None for one that does not start, as is its task
         self.task: Task = task
         self.state = "waiting"
+        self.until = 0.0        # when the lease ends at the earliest, by time.monotonic()
         self.lost = False
         self.next: Held | None = None    # a later claim of the same job, which starts when this run has ended
 
@@ -98,11 +99,12 @@ class Core:
                 self.for_claims.wait()
             return 0
 
-    def take(self, lines: Iterable[str]) -> None:
-        """Jobs that a claim brought, each as JSON."""
+    def take(self, lines: Iterable[str], until: float) -> None:
+        """Jobs that a claim brought, each as JSON. `until`: as in Held."""
         prepared = [self._read(line) for line in lines]
         with self.lock:
             for held, outcome in prepared:
+                held.until = until
                 self.held[held.lease] = held
                 if self.stopping:
                     self._finish(held, attempts.SHUTDOWN)
@@ -253,14 +255,24 @@ class Core:
         with self.lock:
             return [held for held in self.held.values() if not held.lost]
 
-    def renewed(self, asked: Iterable[Held], actions: Sequence[str]) -> None:
-        """Answers of tq_heartbeat_many, in the order of `asked`."""
+    def renewed(self, asked: Iterable[Held], actions: Sequence[str], until: float) -> None:
+        """Answers of tq_heartbeat_many, in the order of `asked`. `until`: as in Held."""
         with self.lock:
             self.quiet = "quiet" in actions
             for held, action in zip(asked, actions):
+                held.until = until
                 self._obey(held, action)
             self._start()
             self.for_claims.notify()
+
+    def expire(self) -> None:
+        """Jobs whose leases could not be renewed in time are lost: other workers may have them."""
+        with self.lock:
+            now = time.monotonic()
+            for held in list(self.held.values()):
+                if held.until < now and not held.lost and held.state != "over" and not held.job.completed:
+                    log.warning("the lease of job %s could not be renewed", held.id, extra=held.job.described())
+                    self._lose(held)
 
     def heard(self, lease: int, action: str) -> None:
         """The answer to the heartbeat of a handler."""

@@ -92,9 +92,10 @@ class Claims(threading.Thread):
         if len(queues) > ANY:
             found = self.link.call("SELECT DISTINCT queue FROM tq_ready(%s::text[])", [queues], lambda rows: [name for name, in rows])
             queues = random.sample(found, min(len(found), ANY)) or queues[:ANY]
+        asked = time.monotonic()
         lines = self.link.call(CLAIM, [statements.texts(queues), most, self.options.name, self.lease, self.kinds],
                                lambda rows: [line for text, in rows for line in text.split("\n")])
-        self.core.take(lines)
+        self.core.take(lines, asked + self.options.lease)
         return len(lines)
 
     def wait_for_jobs(self) -> float:
@@ -179,7 +180,7 @@ class Keeper(threading.Thread):
         return time.monotonic() >= self.heartbeat_at
 
     def renew(self) -> None:
-        asked = self.core.to_renew()
+        asked, until = self.core.to_renew(), time.monotonic() + self.options.lease
         try:
             actions = self.link.call(HEARTBEATS, [statements.numbers(held.id for held in asked), statements.numbers(held.lease for held in asked)],
                                      lambda rows: statements.answers(rows, len(asked), "run")) if asked else []
@@ -193,7 +194,7 @@ class Keeper(threading.Thread):
             return
         self.failing = False
         self.heartbeat_at = time.monotonic() + self.options.lease / 3
-        self.core.renewed(asked, actions)
+        self.core.renewed(asked, actions, until)
 
     def answer(self, lease: int, sql: str, params: Sequence[Any], future: concurrent.futures.Future[str]) -> None:
         if not (future.running() or future.set_running_or_notify_cancel()):
