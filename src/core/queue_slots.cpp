@@ -178,6 +178,7 @@ void Engine::forget_lane(Lane &l) noexcept
 {
 	l.frees.fetch_add(1);
 	l.used = false;
+	l.loader = kNil; // a load under way sees that the lane is no longer its own
 	count_paged(queues_[l.queue], &Queue::paged_lanes, l.watermark != kMaxKey, false);
 	l.watermark = kMaxKey;
 	if (!l.has_kind)

@@ -109,8 +109,9 @@ pg_noinline int load_group(Db &db, LoadGuard &guard)
 
 	free_entries_for(n, Asker{queue, core::kNoLane, true});
 	lock_queue(queue);
+	const bool ours = still_loads(r, queue);
 	int taken = 0;
-	for (; taken < n; ++taken)
+	for (; ours && taken < n; ++taken)
 	{
 		LoadItem &it = guard.items[taken];
 		const Key at{it.c.priority, it.c.id};

@@ -246,9 +246,19 @@ void leave_on_disk(const Arrival &a) noexcept
 		a.l.count_delayed(-1);
 }
 
+// Queue lock held. Whether the queue and the job's placeholder are those that the loader found. release_db() drops them
+// while a session reads the journal.
+bool is_current(const Arrival &a) noexcept
+{
+	return a.q.state != core::QueueState::free && a.q.db == index_of(a.db) && a.q.id == a.c.queue_id &&
+		   (a.ref == kNil || engine.is(a.q, a.ref, a.c.id));
+}
+
 // Queue lock held.
 Installed place_locked(Arrival &a, uint32_t worker) noexcept
 {
+	if (!is_current(a))
+		return Installed::known;
 	const Micros now = wall_now();
 	decide_state(a, now);
 	const core::Vouched vouched = vouched_at(a.db, a.l, now);
@@ -294,7 +304,7 @@ void drop_placeholder(Db &db, uint16_t queue, Ref ref, bool unfinished) noexcept
 	Queue &q = engine.queue(queue);
 	lock_queue(queue);
 	Entry &e = engine.entry(ref);
-	if (e.state == State::placeholder)
+	if (e.state == State::placeholder && Engine::home_of(e) == queue + 1) // else release_db() has dropped it
 	{
 		Lane &l = engine.lane(e.lane);
 		if (unfinished)

@@ -23,7 +23,8 @@ void clean_up_load(int, Datum arg)
 	if (g->lane != core::kNoLane)
 	{
 		lock_queue(g->queue);
-		engine.lane(g->lane).loader = kNil;
+		if (still_loads(engine.lane(g->lane)))
+			engine.lane(g->lane).loader = kNil;
 		unlock_queue(g->queue);
 	}
 	if (g->group != kNil)

@@ -32,8 +32,9 @@ struct LoadGuard
 };
 void clean_up_load(int code, Datum guard); // for PG_ENSURE_ERROR_CLEANUP
 
-// Queue lock held. Whether this process is still the loader of a group, whose queue may have been dropped.
+// Queue lock held. Whether this process is still the loader of a group or a lane, whose queue may have been dropped.
 bool still_loads(Ref group, uint16_t queue) noexcept;
+inline bool still_loads(const Lane &lane) noexcept { return lane.loader == my_proc; }
 
 // The segments that have unfinished jobs, allocated in the current memory context.
 struct LoadSegments

@@ -134,7 +134,7 @@ int refill_lane(Db &db, uint16_t queue, uint16_t lane, int want)
 		lock_queue(queue);
 		int taken = 0;
 		bool first = true;
-		for (; taken < n; ++taken)
+		for (; still_loads(l) && taken < n; ++taken)
 		{
 			LoadItem &it = guard.items[taken];
 			Ref existing = kNil;
@@ -157,13 +157,16 @@ int refill_lane(Db &db, uint16_t queue, uint16_t lane, int want)
 		TQ_WAIT_POINT("refill-before-raise");
 		const bool *skipped = journal::lane_cursor_skipped(cursor);
 		lock_queue(queue);
-		if (skipped != nullptr)
-			engine.skip(l, from);
-		engine.raise_watermark(q, l, reached);
-		l.tail = exhausted && l.watermark != core::kMaxKey; // all was read, but a new job has set the limit
-		l.loader = kNil;
-		if (engine.runs_dry(q, l))
-			q.want_refill.store(true);
+		if (still_loads(l))
+		{
+			if (skipped != nullptr)
+				engine.skip(l, from);
+			engine.raise_watermark(q, l, reached);
+			l.tail = exhausted && l.watermark != core::kMaxKey; // all was read, but a new job has set the limit
+			l.loader = kNil;
+			if (engine.runs_dry(q, l))
+				q.want_refill.store(true);
+		}
 		unlock_queue(queue);
 		guard.lane = core::kNoLane;
 		note_skipped(db, segments, skipped);
@@ -342,6 +345,11 @@ int refill_timers(Db &db, bool *starved, Between between)
 				Queue &q = engine.queue(it.queue);
 				Ref existing = kNil;
 				lock_queue(it.queue);
+				if (q.state == core::QueueState::free || q.db != d || q.id != it.c.queue_id)
+				{
+					unlock_queue(it.queue); // the queue was dropped meanwhile
+					continue;
+				}
 				const Ref group =
 					it.c.has_group && engine.spares_slot(q, it.c.group) ? engine.group_for(q, it.c.group, true) : kNil;
 				if (!it.c.has_group || group != kNil)

@@ -9,6 +9,7 @@
 #include "shmem/leases.hpp"
 #include "transaction/counting.hpp"
 #include "pg/attempt.hpp"
+#include "pg/errors.hpp"
 #include "pg/owner.hpp"
 
 namespace tq
@@ -16,6 +17,10 @@ namespace tq
 
 namespace
 {
+
+// Whether this process still loads the database. If not, the database was released during the load, and its slot has
+// another one.
+bool is_loader(const Db &db) noexcept { return db.loader.load() == my_proc + 1; }
 
 // Of src/dependencies, which this folder may not include: see set_orphan_counter.
 int64 (*count_orphans)(Db &db, const JobId *ids, int64 n) = nullptr;
@@ -220,6 +225,8 @@ void count_segment(Tally &t, const journal::Segment &tables, Snapshot snapshot, 
 void stop_count(int, Datum arg)
 {
 	Db &db = *reinterpret_cast<Db *>(DatumGetPointer(arg));
+	if (!is_loader(db))
+		return;
 	LWLockAcquire(map_lock(db), LW_EXCLUSIVE);
 	db.counting = false;
 	for (uint32 i = 0; i < engine.lane_slots(); ++i)
@@ -296,6 +303,8 @@ CountResult count_journal(Db &db)
 		}
 		UnregisterSnapshot(snapshot);
 		TQ_WAIT_POINT("count-before-end");
+		if (!is_loader(db))
+			ereport(ERROR, (errcode(kErrNotLoaded), errmsg("tq was deactivated in this database during the load")));
 		end_count(db, t, segments);
 		for (const JobId id : t.must)
 			static_cast<void>(fetch_job(db, id, false));

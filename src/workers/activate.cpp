@@ -253,16 +253,18 @@ Db &activate(Db &before, bool discards)
 	return db;
 }
 
-// Whether an open transaction has changed a job or enqueued to a queue.
+// Whether an open transaction has changed a job or enqueued to a queue, or a call reads jobs in.
 bool has_users(const Db &db) noexcept
 {
-	if (any_queue(db, [](uint16_t, const Queue &q) noexcept { return q.users.load() > 0; }))
+	if (db.loader.load() != 0 || db.timer_loader.load() != 0 ||
+		any_queue(db, [](uint16_t, const Queue &q) noexcept { return q.users.load() > 0; }))
 		return true;
 	const uint16_t d = index_of(db);
 	for (core::Ref r = 0; r < engine.limits().entries; ++r)
 	{
 		const core::Entry &e = engine.entry(r);
-		if (e.state != core::State::none && e.mark != core::Verb::none && engine.queue(e.queue).db == d)
+		if (e.state != core::State::none && (e.mark != core::Verb::none || e.state == core::State::placeholder) &&
+			engine.queue(e.queue).db == d)
 			return true;
 	}
 	return false;

@@ -163,6 +163,17 @@ $handled = sql(q{select tq_enqueue('handled', kind => 'k', delay => '50 s')}, 'u
 #
 # tq_deactivate()
 #
+my $reading = session($node, 'used');
+my $cancelled = sql(q{select tq_enqueue('later')}, 'used');
+sql("select tq_cancel($cancelled)", 'used');
+arm($node, 'pin-before-fold', 'wait', pid => ask($reading, 'select pg_backend_pid()'));
+begin_ask($reading, "select tq_retry($cancelled)");
+standing($node, 'pin-before-fold');
+like(complaint(q{set tq.load_timeout = '200 ms'; select tq_deactivate()}, 'used'), qr/55006: tq is in use by open transactions/, 'not while a call reads a job in');    # limit: it runs out
+release($node, 'pin-before-fold');
+is(end_ask($reading), 'ready', 'the call goes on');
+sql("select tq_cancel($cancelled)", 'used');
+leave($reading);
 my $user = session($node, 'used');
 ask($user, q{begin; select tq_enqueue('open')});
 my $closing = session($node, 'used');
