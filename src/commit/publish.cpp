@@ -282,6 +282,8 @@ void set_state(Entry &x, const Op &op) noexcept
 		x.flags |= core::kHasCheckpoint | core::kLogged; // the checkpoint's event also records the claim
 		x.flags &= static_cast<uint16_t>(~(core::kJournalFirst | core::kFlushed));
 		engine.start_lease(x);
+		if (x.mark == Verb::none)
+			engine.catch_up(x);
 		return;
 	}
 	x.lease = 0;
@@ -295,8 +297,8 @@ void set_state(Entry &x, const Op &op) noexcept
 	const bool ends_attempt = op.verb == Verb::fail || op.verb == Verb::release || op.verb == Verb::lose;
 	const bool held = ends_attempt || (op.keeps_time && x.has(core::kHeld));
 	x.flags &= static_cast<uint16_t>(~(core::kCancelAsked | core::kHardTimeout | core::kLogged | core::kBound |
-									   core::kOfWorker | core::kClaimEnded | core::kHeld | core::kJournalFirst |
-									   core::kFlushed));
+									   core::kOfWorker | core::kHandedOver | core::kClaimEnded | core::kHeld |
+									   core::kJournalFirst | core::kFlushed));
 	if (held)
 		x.flags |= core::kHeld;
 	if (new_life)

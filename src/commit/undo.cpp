@@ -96,6 +96,8 @@ void undo_change(Db &db, const Op &op) noexcept
 					x.mark = Verb::none;
 					x.flags &= static_cast<uint16_t>(~core::kClaimEnded);
 				}
+				if (x.state == State::running && x.mark == Verb::none)
+					engine.catch_up(x);
 				end_superseded(x);
 			});
 	}

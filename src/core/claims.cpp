@@ -102,7 +102,8 @@ bool Engine::start(Queue &q, Ref r, const ClaimTerms &t) noexcept
 		e.set_worker(t.worker);
 		e.hard_deadline = kNever;
 		e.flags &= static_cast<uint16_t>(
-			~(kLogged | kBound | kOfWorker | kClaimEnded | kHardTimeout | kHeld | kJournalFirst | kFlushed));
+			~(kLogged | kBound | kOfWorker | kHandedOver | kClaimEnded | kHardTimeout | kHeld | kJournalFirst |
+			  kFlushed));
 		const int64_t timeout = q.settings.timeout_ms != kUnset ? q.settings.timeout_ms : t.default_timeout_ms;
 		if (timeout > 0)
 			set_hard_deadline(e, t.mono + timeout * 1000);

@@ -309,6 +309,14 @@ class Engine : public Region
 	{
 		return e.deadline == 0 || (e.has(kOfWorker) && e.lease < workers_[e.worker()].revoked.load());
 	}
+	// Ends the lease of an entry that returns to the lease tree, as when its end is rolled back, if the lease was
+	// revoked since it left the tree. The walk has not found it there. The caller updates the tree. A lease that came
+	// from another worker stays: the revocations of this worker do not concern it.
+	void catch_up(Entry &e) const noexcept
+	{
+		if (e.has(kOfWorker) && !e.has(kHandedOver) && e.lease < workers_[e.worker()].ended.load())
+			revoke(e);
+	}
 	// Ends the leases below Worker::revoked among the next `max` entries of the lease tree. The walk begins behind
 	// `from`, and moves it; false at the end. Entries whose timer is lowered meanwhile may be missed.
 	static constexpr int kMostWalked = 4096;

@@ -28,6 +28,7 @@ enum EntryFlag : uint16_t
 	kClaimEnded = 256,	   // the reaper marked it while its claiming transaction was open; that transaction has ended
 	kHeld = 512,		   // delayed after an attempt: blocks the later jobs of a strict group
 	kOwnRetry = 1024,	   // its row has a retry policy of its own
+	kHandedOver = 2048,	   // the lease has gone to another worker, see Engine::catch_up
 	kOwnOptions = 4096,	   // its row has options, such as a follow-up job
 	kSuperseded = 8192,	   // a newer job has its unique key: it gets no further attempt
 	kJournalFirst = 16384, // the open transaction that claimed it waits until the claim is journalled; without a mark:
@@ -397,7 +398,8 @@ struct Worker
 	// Its own leases (kOfWorker), see Engine::lease_end.
 	std::atomic<Micros> beat{kLongAgo}; // monotonic: its last heartbeat
 	std::atomic<Micros> until{kNever};  // monotonic: without a heartbeat by then they end
-	std::atomic<LeaseNo> revoked;		// those with lower numbers have ended; 0: none
+	std::atomic<LeaseNo> revoked;		// those with lower numbers have ended; 0: none, or their walk is over
+	std::atomic<LeaseNo> ended;			// the last number that `revoked` had, see Engine::catch_up
 	std::atomic<int32_t> leases;		// that have not ended
 	std::atomic<int32_t> asked;			// of these, those asked to stop
 	// Queues of the leases that a load found, while `role` is unknown. More than the array holds: kRestoredQueues + 1.

@@ -124,7 +124,10 @@ Answer renew(uint16_t d, const Beat &beat, core::Micros wall, core::Micros mono)
 						: is_paused(q, e, wall)	  ? Action::quiet
 												  : Action::run;
 		if (renamed)
-			engine.change(engine.queue(queue), ref, [&beat](core::Entry &x) noexcept { x.set_worker(beat.worker); });
+			engine.change(engine.queue(queue), ref, [&beat](core::Entry &x) noexcept {
+				x.set_worker(beat.worker);
+				x.flags |= core::kHandedOver;
+			});
 		worker = e.worker();
 		if (e.has(core::kOfWorker) && engine.worker(worker).role == beat.role)
 			engine.worker(worker).until.store(core::kNever); // a sign of life: see worker_left()

@@ -87,6 +87,7 @@ uint32_t make_name(const Found &f, uint16_t d, const char *name, Oid role, bool 
 	w.beat.store(core::kLongAgo);
 	w.until.store(core::kNever);
 	w.revoked.store(0);
+	w.ended.store(0);
 	w.nrestored = 0;
 	w.seen_at.store(wall_now());
 	w.seen_mono.store(mono_now());
@@ -243,6 +244,13 @@ void forget_workers(const Db &db) noexcept
 namespace
 {
 
+// Registry lock held. `ended` comes first: it stays when the walk has cleared `revoked`.
+void revoke(core::Worker &w, LeaseNo below) noexcept
+{
+	core::raise_to(w.ended, below);
+	w.revoked.store(below);
+}
+
 // Registry lock held.
 void give_sign(core::DbCore &db, core::Worker &w, Sign sign) noexcept
 {
@@ -257,8 +265,8 @@ void give_sign(core::DbCore &db, core::Worker &w, Sign sign) noexcept
 	else if (sign == Sign::end && w.leases.load() > 0)
 	{
 		// Later claims get greater numbers. A job whose finish is under way is not in the lease tree. If the finish is
-		// rolled back, revoke_absent() ends the lease, because `until` has passed.
-		w.revoked.store(db.next_lease.load());
+		// rolled back, Engine::catch_up ends the lease.
+		revoke(w, db.next_lease.load());
 		w.until.store(now);
 	}
 }
@@ -339,7 +347,7 @@ void revoke_absent(Db &db) noexcept
 		core::Worker &w = engine.worker(i);
 		if (!w.used || w.db != index_of(db) || w.leases.load() == 0 || w.until.load() > now)
 			continue;
-		w.revoked.store(next);
+		revoke(w, next);
 		any = true;
 	}
 	LWLockRelease(registry_lock());

@@ -103,6 +103,30 @@ TEST(WorkerLeases, AnAbsentWorkersLeasesEndAtItsTime)
 	EXPECT_EQ(t.engine.lease_end(t.engine.entry(r), false), kLease);
 }
 
+TEST(WorkerLeases, ARevocationEndsALeaseWhoseFinishIsRolledBackLater)
+{
+	WorkerRig t;
+	const Ref r = t.claim_for(1, 1);
+	const auto undo = [&t](Ref job) {
+		t.engine.change(t.q(), job, [&t](Entry &e) noexcept {
+			e.mark = Verb::none;
+			t.engine.catch_up(e);
+		});
+	};
+	t.engine.set_mark(t.q(), r, 1, Verb::complete, State::terminal);
+	const LeaseNo below = t.engine.db(0).next_lease.load();
+	t.engine.worker(1).ended.store(below);
+	t.revoke(1, below);
+	const Ref later = t.claim_for(1, 2);
+	t.engine.set_mark(t.q(), later, 1, Verb::complete, State::terminal);
+	t.engine.worker(1).beat.store(kLease); // another process has the name now
+	undo(r);
+	undo(later);
+	EXPECT_EQ(t.lost(0), (Ids{1}));
+	EXPECT_EQ(t.engine.worker(1).leases.load(), 1);
+	EXPECT_EQ(verify(t.engine), "");
+}
+
 TEST(WorkerLeases, RevocationEndsOlderLeasesOfTheWorkerOnly)
 {
 	for (const int step : {1, 2, Engine::kMostWalked})
