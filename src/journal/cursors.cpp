@@ -306,6 +306,8 @@ NextGroup next_group(const Segment *segments, int n, int32 queue_id, const char 
 		}
 		close_scan(&scan);
 	}
+	if (from != nullptr)
+		pfree(from); // a search calls this for each of millions of groups
 	return next;
 }
 
