@@ -77,11 +77,15 @@ public:
 			fn(minute, uint32_t{1}, rest);
 	}
 
-	// Pages in use, the oldest of each queue first, to be saved; and their return after a restart.
+	// Pages in use, the oldest of each queue first, to be saved; and their return after a restart. Pages of an earlier
+	// restart that no queue has adopted yet are still in the order in which they were restored.
 	template <class Fn> void visit_pages(Fn &&fn) const
 	{
 		for (uint32_t slot = 0; slot < header_->queues; ++slot)
 			visit_from(heads_[slot].newest, fn);
+		for (uint32_t i = 0; i < header_->pages; ++i)
+			if (pages_[i].step > 0 && !pages_[i].linked)
+				fn(pages_[i]);
 	}
 	void restore(const SeriesPage &saved) noexcept;
 	// Gives a restored page's queue its pages: slot_of(owner) is the slot, or -1 if the queue is not this caller's.
