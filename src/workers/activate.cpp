@@ -263,7 +263,9 @@ bool has_users(const Db &db) noexcept
 	for (core::Ref r = 0; r < engine.limits().entries; ++r)
 	{
 		const core::Entry &e = engine.entry(r);
-		if (e.state != core::State::none && (e.mark != core::Verb::none || e.state == core::State::placeholder) &&
+		// an expired job that a claim has set aside waits for a scheduler, not for a transaction
+		const bool marked = e.mark != core::Verb::none && e.owner != core::kNil;
+		if (e.state != core::State::none && (marked || e.state == core::State::placeholder) &&
 			engine.queue(e.queue).db == d)
 			return true;
 	}
