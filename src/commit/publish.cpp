@@ -1,5 +1,6 @@
 #include "commit/publish.hpp"
 
+#include "guc.hpp"
 #include "core/placement.hpp"
 #include "dependencies/awaited.hpp"
 #include "queues/enqueue_limits.hpp"
@@ -124,12 +125,16 @@ void publish_claim(const Op &op) noexcept
 				q.waits.add(op.claim.waited);
 			// Otherwise this transaction has also ended the attempt, and that operation comes next.
 			if (e.mark == Verb::claim)
+			{
 				engine.change(q, op.ref, [](Entry &x) noexcept {
 					x.mark = Verb::none;
 					x.aborts = 0;
 					x.flags &= static_cast<uint16_t>(~(core::kJournalFirst | core::kFlushed));
 					engine.start_lease(x);
 				});
+				if (q.claims_head == op.ref) // for later ones the scheduler has planned to wake
+					wake_scheduler_by(db_at(q.db), e.claimed_at + guc::claim_log_delay * Micros{1000});
+			}
 		}
 		else if (e.mark == Verb::lose)
 			e.flags |= core::kClaimEnded;

@@ -219,6 +219,8 @@ void wake_scheduler(const Db &db) noexcept
 		wake_proc(s - 1);
 }
 
+void wake_scheduler_by(const Db &db, Micros wall) noexcept { sooner(index_of(db), wall, false); }
+
 uint16_t queue_of_id(const Db &db, int32 id) noexcept
 {
 	const uint16_t d = index_of(db);

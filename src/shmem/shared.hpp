@@ -280,6 +280,7 @@ inline uint16_t hundredths(float4 weight) noexcept // 0 for an invalid weight, s
 void nap(long ms);
 void wake_proc(uint32 proc) noexcept;
 void wake_scheduler(const Db &db) noexcept;
+void wake_scheduler_by(const Db &db, Micros wall) noexcept; // now, unless it will wake by that time
 void wake_database() noexcept; // all sessions of this database
 
 // The process id of a backend's number; 0 if there is no such number.
