@@ -131,6 +131,7 @@ void publish_claim(const Op &op) noexcept
 					x.aborts = 0;
 					x.flags &= static_cast<uint16_t>(~(core::kJournalFirst | core::kFlushed));
 					engine.start_lease(x);
+					engine.catch_up(x);
 				});
 				if (q.claims_head == op.ref) // for later ones the scheduler has planned to wake
 					wake_scheduler_by(db_at(q.db), e.claimed_at + guc::claim_log_delay * Micros{1000});

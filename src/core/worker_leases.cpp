@@ -41,7 +41,8 @@ bool Engine::revoke_leases(Queue &q, LeasePosition *from, int max) noexcept
 		const Entry &e = entries_[r];
 		*from = {e.timer, e.id};
 		const Ref next = by_timer().next(r);
-		if (e.deadline != 0 && is_revoked(e))
+		// the lease of an uncommitted own job has not begun: catch_up() ends it at the commit
+		if (e.deadline != 0 && e.timer != kNever && is_revoked(e))
 			change(q, r, [](Entry &x) noexcept { revoke(x); }); // moves it to the front
 		r = next;
 	}

@@ -127,6 +127,27 @@ TEST(WorkerLeases, ARevocationEndsALeaseWhoseFinishIsRolledBackLater)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
+TEST(WorkerLeases, ARevocationEndsTheLeaseOfAnOwnJobAtItsCommit)
+{
+	WorkerRig t;
+	const Ref r = t.claim_for(1, 1);
+	t.engine.change(t.q(), r, [](Entry &e) noexcept { // as claim_own() leaves it
+		e.mark = Verb::claim;
+		e.timer = kNever;
+	});
+	const LeaseNo below = t.engine.db(0).next_lease.load();
+	t.engine.worker(1).ended.store(below);
+	t.revoke(1, below);
+	EXPECT_EQ(t.lost(kNever - 1), (Ids{}));
+	t.engine.change(t.q(), r, [&t](Entry &e) noexcept {
+		e.mark = Verb::none;
+		t.engine.start_lease(e);
+		t.engine.catch_up(e);
+	});
+	EXPECT_EQ(t.lost(0), (Ids{1}));
+	EXPECT_EQ(verify(t.engine), "");
+}
+
 TEST(WorkerLeases, RevocationEndsOlderLeasesOfTheWorkerOnly)
 {
 	for (const int step : {1, 2, Engine::kMostWalked})
