@@ -138,6 +138,24 @@ test('a list rests while the pointer is on it', async (t) => {
 	await sql("SELECT tq_purge('idle', 'all')");
 });
 
+test('a screen that stays open keeps few timers', async (t) => {
+	const page = await open(t, '#/jobs');
+	await page.addInitScript(() => {
+		const { setInterval, clearInterval } = window;
+		window.timers = new Set();
+		window.setInterval = (...given) => { const id = setInterval(...given); window.timers.add(id); return id; };
+		window.clearInterval = (id) => { window.timers.delete(id); clearInterval(id); };
+	});
+	await page.reload();
+	let asked = 0;
+	page.on('request', (request) => { asked += request.url().includes('/v1/jobs?'); });
+	const timers = () => page.evaluate(() => window.timers.size);
+	await until(() => asked >= 1, 'the list is read');
+	const before = await timers();
+	await until(() => asked >= 4, 'the list is read again');
+	assert.ok(await timers() <= before + 1, `${before} timers, then ${await timers()}`);
+});
+
 test('dead letters: a group of a kind and an error', async (t) => {
 	const page = await open(t, '#/dead?queue=mail');
 	const groups = () => sql("SELECT kind, error, jobs FROM tq_dead_groups('mail') ORDER BY 1, 2");

@@ -25,7 +25,7 @@ export class Polled<T> {
     $effect(() => {
       const stop = new AbortController();
       void this.#run(stop.signal);
-      return () => stop.abort();
+      return () => (stop.abort(), this.#again());
     });
   }
 
@@ -51,10 +51,9 @@ export class Polled<T> {
       }
       if (this.#wanted) continue;
       await new Promise<void>((resolve) => {
-        const timer = setInterval(() => (this.paused || this.#here || document.hidden ? undefined : resolve()), this.#pause);
+        const timer = setInterval(() => this.paused || this.#here || document.hidden || end(), this.#pause);
         const end = () => (clearInterval(timer), resolve());
         this.#again = end;
-        signal.addEventListener("abort", end, { once: true });
       });
     }
   }
