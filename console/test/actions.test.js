@@ -132,7 +132,12 @@ test('a list rests while the pointer is on it', async (t) => {
 	await sql("SELECT tq_enqueue('idle', kind => 'second')");
 	await page.clock.runFor(10_000);
 	assert.equal(asked, before);
+	// still while the focus is there, though the pointer has left
+	await page.getByRole('checkbox', { name: /Select job/ }).first().focus();
 	await page.getByRole('heading', { name: 'Jobs' }).hover();
+	await page.clock.runFor(10_000);
+	assert.equal(asked, before);
+	await page.getByLabel('State').focus();
 	await page.clock.runFor(10_000);
 	await page.getByText('second').waitFor();
 	await sql("SELECT tq_purge('idle', 'all')");

@@ -8,12 +8,12 @@ export class Polled<T> {
   paused = $state(false);
   /** For the element that shows it: it rests while the pointer or the focus is there. */
   readonly rests = {
-    onpointerenter: () => (this.#here = true),
-    onpointerleave: () => (this.#here = false),
-    onfocusin: () => (this.#here = true),
-    onfocusout: () => (this.#here = false),
+    onpointerenter: (event: { currentTarget: Element }) => (this.#pointed = event.currentTarget),
+    onpointerleave: () => (this.#pointed = undefined),
+    onfocusin: (event: { currentTarget: Element }) => (this.#focused = event.currentTarget),
   };
-  #here = false;
+  #pointed: Element | undefined;
+  #focused: Element | undefined;
   #read: (signal: AbortSignal) => Promise<T>;
   #pause: number;
   #wanted = false; // now, also if a read is under way that began before
@@ -35,6 +35,11 @@ export class Polled<T> {
     this.#again();
   }
 
+  // An element that is removed sends no event when it loses the pointer or the focus.
+  #resting(): boolean {
+    return this.paused || document.hidden || !!this.#pointed?.isConnected || !!this.#focused?.contains(document.activeElement);
+  }
+
   async #run(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       this.#wanted = false;
@@ -51,7 +56,7 @@ export class Polled<T> {
       }
       if (this.#wanted) continue;
       await new Promise<void>((resolve) => {
-        const timer = setInterval(() => this.paused || this.#here || document.hidden || end(), this.#pause);
+        const timer = setInterval(() => this.#resting() || end(), this.#pause);
         const end = () => (clearInterval(timer), resolve());
         this.#again = end;
       });
