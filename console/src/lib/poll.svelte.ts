@@ -3,6 +3,7 @@ import type { Refused } from "./api";
 
 export class Polled<T> {
   value = $state.raw<T | undefined>(undefined);
+  /** Why the last read failed, or an action, which sets it. */
   problem = $state<Refused | undefined>(undefined);
   /** While this is true nothing changes: rows are selected, or a dialog is open. */
   paused = $state(false);
@@ -31,6 +32,7 @@ export class Polled<T> {
 
   /** Reads now. */
   again(): void {
+    this.problem = undefined;
     this.#wanted = true;
     this.#again();
   }
@@ -41,18 +43,20 @@ export class Polled<T> {
   }
 
   async #run(signal: AbortSignal): Promise<void> {
-    while (!signal.aborted) {
+    let failed: Refused | undefined; // the last read
+    for (let first = true; !signal.aborted; first = false) {
       this.#wanted = false;
       try {
         const value = await this.#read(signal);
         if (signal.aborted) return;
         if (!this.paused || this.value === undefined) {
           this.value = value;
-          this.problem = undefined;
+          // the problem of an action stays until the next action
+          if (first || this.problem === failed) this.problem = undefined;
         }
       } catch (error) {
         if (signal.aborted) return;
-        this.problem = error as Refused;
+        this.problem = failed = error as Refused;
       }
       if (this.#wanted) continue;
       await new Promise<void>((resolve) => {
