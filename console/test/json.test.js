@@ -1,11 +1,14 @@
-// Payloads keep their digits; hidden keys.
+// What the screens share: payloads keep their digits; hidden keys; changes of many jobs.
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
 import test from 'node:test';
-import { transformSync } from 'esbuild';
+import { buildSync } from 'esbuild';
 
-const source = transformSync(readFileSync('../src/lib/json.ts', 'utf8'), { loader: 'ts', format: 'esm' }).code;
-const { elements, fault, members, pretty } = await import(`data:text/javascript,${encodeURIComponent(source)}`);
+const load = (name) => {
+	const [{ text }] = buildSync({ entryPoints: [`../src/lib/${name}.ts`], bundle: true, format: 'esm', write: false }).outputFiles;
+	return import(`data:text/javascript,${encodeURIComponent(text)}`);
+};
+const { elements, fault, members, pretty } = await load('json');
+const { all } = await load('many');
 
 test('members of an object are texts', () => {
 	const text = '{"id": 5, "payload": {"n": 12345678901234567890.10, "s": "a \\"b\\", {c}: [", "l": [1, {"payload": 2}]}, "e": "", "z": null}';
@@ -38,4 +41,8 @@ test('values of hidden keys are not shown, whatever they are', () => {
 test('what is no JSON', () => {
 	assert.equal(fault('{"a": 1}'), '');
 	assert.notEqual(fault('{a: 1}'), '');
+});
+
+test('a search that is no JSON cannot add to a call', async () => {
+	await assert.rejects(all('retry', { queue: 'mail', search: '{}, "with_children": true', dry_run: true }, () => true), SyntaxError);
 });

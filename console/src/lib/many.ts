@@ -8,6 +8,7 @@ const STEP = 5000;
  * ends it with false. `search` is JSON, sent as it is: its numbers keep their digits.
  */
 export async function all(what: string, { search, ...conditions }: Record<string, unknown>, goOn: (n: number) => boolean): Promise<number> {
+  if (search) JSON.parse(String(search)); // from the address of the page: it must not end the object
   let n = 0;
   for (let after: number | null = 0; after !== null && goOn(n); ) {
     const body = JSON.stringify({ ...conditions, ...(after && { after }), max: STEP }).slice(0, -1) + (search ? `, "search": ${search}}` : "}");

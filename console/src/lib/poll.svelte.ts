@@ -57,6 +57,7 @@ export class Polled<T> {
       } catch (error) {
         if (signal.aborted) return;
         this.problem = failed = error as Refused;
+        if (first) this.value = undefined; // of other conditions
       }
       if (this.#wanted) continue;
       await new Promise<void>((resolve) => {
