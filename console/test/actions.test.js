@@ -110,6 +110,27 @@ test('jobs: what is selected, and what matches', async (t) => {
 	assert.equal(await page.getByLabel('enqueued from').inputValue(), '2100-01-01T00:00');
 });
 
+test('jobs: a purge of one that has changed purges no other', async (t) => {
+	await sql("SELECT tq_create_queue('changed')");
+	await sql("SELECT tq_enqueue('changed') FROM generate_series(1, 2)");
+	await sql("SELECT tq_fail(id, lease, 'no', fatal => true) FROM tq_claim('changed', 2)");
+	const [first, second] = (await sql("SELECT id FROM tq_list('changed', 'dead', newest => false)")).map(({ id }) => id);
+	const page = await open(t, '#/jobs?queue=changed&state=dead');
+	await page.getByRole('checkbox', { name: `Select job ${first}`, exact: true }).check();
+	await sql('SELECT tq_retry($1)', first);
+	await press(page, 'Purge');
+	await dialog(page).getByRole('button', { name: 'Purge', exact: true }).click();
+	await page.getByText(`Job ${first} is no longer dead.`).waitFor();
+	assert.equal(await state(second), 'dead');
+	await page.goto(`${address}/#/jobs/${second}`);
+	await page.reload();
+	await press(page, 'Purge');
+	await confirm(page, 'Purge');
+	await comes(0, "SELECT count(*) FROM tq_jobs WHERE queue = 'changed' AND state = 'dead'");
+	await sql("SELECT tq_purge('changed', 'all')");
+	await sql("SELECT tq_drop_queue('changed')");
+});
+
 test('jobs: a change of all that match a number looks for all its digits', async (t) => {
 	const search = `{"n": ${DIGITS}}`;
 	const matching = await value("SELECT count(*) FROM tq_list('mail', 'ready', search => $1, max => 1000)", search);

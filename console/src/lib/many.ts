@@ -1,5 +1,6 @@
-// Jobs that match conditions, however many: a call changes or counts a bounded number of them.
-import { send } from "./api";
+// Changes of jobs that match conditions, however many: a call changes or counts a bounded number of them.
+import { Refused, send } from "./api";
+import type { Listed } from "./types";
 
 const STEP = 5000;
 
@@ -17,4 +18,14 @@ export async function all(what: string, { search, ...conditions }: Record<string
     after = found.next_after;
   }
   return n;
+}
+
+/** Purges one job, if it is still in the state that was shown. */
+export async function purge({ id, queue, state, enqueued_at }: Pick<Listed, "id" | "queue" | "state" | "enqueued_at">): Promise<void> {
+  const job = { queue, state, created_from: enqueued_at, created_to: enqueued_at, after: id - 1, max: 1 };
+  // if its state has changed, the first job that matches is another one
+  for (const dry_run of [true, false]) {
+    const found: { changed: number; next_after: number | null } = await send("POST", "/v1/jobs:purge", { ...job, dry_run });
+    if (found.changed !== 1 || found.next_after !== id) throw new Refused(409, `Job ${id} is no longer ${state}.`);
+  }
 }
