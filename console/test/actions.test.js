@@ -58,6 +58,11 @@ test('a job: cancel, retry, reschedule, duplicate, purge', async (t) => {
 	await press(page, 'Reschedule');
 	await confirm(page, 'Reschedule', { 'New priority': '3' });
 	await comes(3, 'SELECT priority FROM tq_get($1)', id);
+	// a field that was emptied again changes nothing
+	await press(page, 'Reschedule');
+	await dialog(page).getByLabel('New priority').fill('');
+	assert.equal(await dialog(page).getByRole('button', { name: 'Reschedule' }).isDisabled(), true);
+	await press(page, 'Back');
 	await press(page, 'Cancel');
 	await confirm(page, 'Cancel', { Reason: 'not wanted' });
 	await comes('cancelled', 'SELECT state FROM tq_get($1)', id);
@@ -84,6 +89,12 @@ test('jobs: what is selected, and what matches', async (t) => {
 	for (const n of [0, 1])
 		await boxes.nth(n).check();
 	await page.getByText('2 selected').waitFor();
+	await press(page, 'Reschedule');
+	await confirm(page, 'Reschedule', { 'New priority': '0' });
+	for (const id of ids)
+		await comes(0, 'SELECT priority FROM tq_get($1)', id);
+	for (const id of ids)
+		await page.getByRole('checkbox', { name: `Select job ${id}`, exact: true }).check();
 	// the list rests meanwhile
 	await sql("SELECT tq_enqueue('mail', kind => 'invoice')");
 	assert.equal(await boxes.first().getAttribute('aria-label'), names[0]);
