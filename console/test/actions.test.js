@@ -121,6 +121,22 @@ test('jobs: what is selected, and what matches', async (t) => {
 	assert.equal(await page.getByLabel('enqueued from').inputValue(), '2100-01-01T00:00');
 });
 
+test('a dialog closes when the filters change under it', async (t) => {
+	const page = await open(t, '#/jobs?queue=mail&state=ready');
+	await page.getByText('Cancel all …').waitFor();
+	await page.evaluate(() => { location.hash = '#/jobs?queue=mail&state=ready&kind=digest'; });
+	await page.waitForURL(/kind=digest/);
+	await press(page, 'Cancel all …');
+	await dialog(page).getByText('jobs would be').waitFor();
+	await page.goBack();
+	await dialog(page).waitFor({ state: 'detached' });
+	await page.goto(`${address}/#/dead?queue=mail`);
+	await press(page, 'Purge all …');
+	await dialog(page).waitFor();
+	await page.evaluate(() => { location.hash = '#/dead?queue=reports'; });
+	await dialog(page).waitFor({ state: 'detached' });
+});
+
 test('jobs: a purge of one that has changed purges no other', async (t) => {
 	await sql("SELECT tq_create_queue('changed')");
 	await sql("SELECT tq_enqueue('changed') FROM generate_series(1, 2)");
