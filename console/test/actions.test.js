@@ -413,6 +413,20 @@ test('figures move while one looks', async (t) => {
 	await sql("SELECT tq_purge('idle', 'all')");
 });
 
+test('what was typed stays while the database is away', async (t) => {
+	const page = await open(t, '#/queues');
+	await page.clock.install();
+	await page.reload();
+	await press(page, 'New queue');
+	await dialog(page).getByLabel('Name').fill('typed before');
+	await page.route('**/v1/me', (route) => route.fulfill({ status: 503, contentType: 'application/problem+json', body: '{}' }));
+	const answered = page.waitForResponse('**/v1/me');
+	await page.clock.runFor(31_000);
+	await answered;
+	await page.evaluate(() => fetch('healthz').then(() => {}));
+	assert.equal(await dialog(page).getByLabel('Name').inputValue({ timeout: 1000 }), 'typed before');
+});
+
 test('a server that restarts', async (t) => {
 	const page = await open(t, '#/queues');
 	await page.getByText('live', { exact: true }).waitFor();

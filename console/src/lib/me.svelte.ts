@@ -1,5 +1,5 @@
 // Who uses the console, and what that role may do. The buttons follow it; the database decides.
-import { get, Refused } from "./api";
+import { get, Refused, token } from "./api";
 import type { Me } from "./types";
 
 let me = $state<Me | null>(null);
@@ -15,13 +15,21 @@ export const who = {
   },
 };
 
-export async function load(): Promise<void> {
+/** Returns whether it is known now. */
+export async function load(): Promise<boolean> {
+  const given = token.get();
   try {
-    me = await get<Me>("/v1/me");
+    const found = await get<Me>("/v1/me");
+    if (given !== token.get()) return false; // the answer for another token
+    me = found;
     problem = null;
+    return true;
   } catch (error) {
-    me = null;
+    if (given !== token.get()) return false;
     problem = error as Refused;
+    // while the gateway or the database is away, the screens stay, with what was typed
+    if ([401, 403].includes(problem.status)) me = null;
+    return false;
   }
 }
 
