@@ -3,6 +3,7 @@ import { address, Refused, token } from "./api";
 import type { Figures } from "./types";
 
 const KEPT = 300; // samples
+const SILENCE = 15_000; // ms; the gateway sends figures each second
 const COUNTERS = ["enqueued", "claimed", "succeeded", "failed", "lost", "dead"] as const;
 export type Counter = (typeof COUNTERS)[number];
 
@@ -72,22 +73,31 @@ function take(figures: Figures[]): void {
   rates = next;
 }
 
-/** Calls `take` with the data of each event of that name, until the stream ends. */
-export async function events(path: string, take: (name: string, data: string) => void, signal: AbortSignal): Promise<void> {
+/** Calls `take` with the name and the data of each event, until the stream ends or is silent. */
+async function events(path: string, take: (name: string, data: string) => void, signal: AbortSignal): Promise<void> {
   const headers: Record<string, string> = token.get() ? { Authorization: "Bearer " + token.get() } : {};
-  const answer = await fetch(address(path), { headers, signal });
-  if (!answer.ok || !answer.body) throw new Refused(answer.status, `The gateway answered ${answer.status}.`);
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-  for (let text = ""; ; ) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    text += value;
-    for (let end = text.indexOf("\n\n"); end >= 0; end = text.indexOf("\n\n")) {
-      const lines = text.slice(0, end).split("\n");
-      text = text.slice(end + 2);
-      const of = (name: string) => lines.find((one) => one.startsWith(name + ": "))?.slice(name.length + 2) ?? "";
-      take(of("event"), of("data"));
+  // a connection that broke somewhere on its way does not end by itself
+  const silent = new AbortController();
+  let timer = setTimeout(() => silent.abort(), SILENCE);
+  try {
+    const answer = await fetch(address(path), { headers, signal: AbortSignal.any([signal, silent.signal]) });
+    if (!answer.ok || !answer.body) throw new Refused(answer.status, `The gateway answered ${answer.status}.`);
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    for (let text = ""; ; ) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      clearTimeout(timer);
+      timer = setTimeout(() => silent.abort(), SILENCE);
+      text += value;
+      for (let end = text.indexOf("\n\n"); end >= 0; end = text.indexOf("\n\n")) {
+        const lines = text.slice(0, end).split("\n");
+        text = text.slice(end + 2);
+        const of = (name: string) => lines.find((one) => one.startsWith(name + ": "))?.slice(name.length + 2) ?? "";
+        take(of("event"), of("data"));
+      }
     }
+  } finally {
+    clearTimeout(timer);
   }
 }
 
