@@ -38,6 +38,11 @@ test('values of hidden keys are not shown, whatever they are', () => {
 	assert.equal(shown, '{\n  "password": •••,\n  "a": {\n    "Token": •••,\n    "b": 1\n  },\n  "token": •••,\n  "l": [\n    {\n      "password": •••\n    },\n    "token"\n  ],\n  "z": 2\n}');
 });
 
+test('a long string', () => {
+	const text = JSON.stringify({ s: 'x"\\'.repeat(3_000_000) });
+	assert.equal(members(text).get('s').length, text.length - 6);
+});
+
 test('what is no JSON', () => {
 	assert.equal(fault('{"a": 1}'), '');
 	assert.notEqual(fault('{a: 1}'), '');
