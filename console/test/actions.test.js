@@ -22,6 +22,11 @@ test('a queue: pause, resume, settings, enqueue, purge', async (t) => {
 	await comes(Infinity, "SELECT paused_until FROM tq_queues WHERE queue = 'mail'");
 	await press(page, 'Resume');
 	await comes(null, "SELECT paused_until FROM tq_queues WHERE queue = 'mail'");
+	await press(page, 'Pause');
+	await confirm(page, 'Pause', { 'Only this kind': 'welcome' });
+	await comes('infinity', "SELECT kinds -> 'welcome' ->> 'paused_until' FROM tq_queues WHERE queue = 'mail'");
+	await press(page, 'Resume kind');
+	await comes(null, "SELECT kinds -> 'welcome' ->> 'paused_until' FROM tq_queues WHERE queue = 'mail'");
 	await press(page, 'Change settings');
 	await dialog(page).getByLabel('What changes').fill('{"max_running": 7, "nope": 1}');
 	await dialog(page).getByRole('button', { name: 'Change' }).click();
