@@ -418,6 +418,15 @@ test('figures move while one looks', async (t) => {
 	await sql("SELECT tq_purge('idle', 'all')");
 });
 
+test('a chart stays while its data change, and follows the colours that are chosen', async (t) => {
+	const page = await open(t, '');
+	const chart = await page.waitForSelector('.uplot');
+	await page.waitForTimeout(3000);  // some figures
+	assert.equal(await chart.evaluate((one) => one.isConnected), true);
+	await page.getByLabel('Colours').selectOption('dark');
+	await until(() => chart.evaluate((one) => !one.isConnected), 'it is drawn again');
+});
+
 test('what was typed stays while the database is away', async (t) => {
 	const page = await open(t, '#/queues');
 	await page.clock.install();
