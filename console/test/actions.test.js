@@ -311,6 +311,10 @@ test('schedules: times across a change of the clocks, define, run, pause, remove
 	await comes(1, "SELECT count(*) FROM tq_schedules WHERE name = 'by hand' AND last_job_id IS NOT NULL");
 	await row.getByRole('button', { name: 'Pause' }).click();
 	await comes('paused', "SELECT state FROM tq_schedules WHERE name = 'by hand'");
+	await press(page, 'New schedule');
+	await dialog(page).getByLabel('Name').fill('by hand');
+	await dialog(page).getByText('will be replaced').waitFor();
+	await press(page, 'Back');
 	await row.getByRole('button', { name: 'Resume' }).click();
 	await comes('active', "SELECT state FROM tq_schedules WHERE name = 'by hand'");
 	await row.getByRole('button', { name: 'Remove' }).click();
@@ -425,6 +429,11 @@ test('a chart stays while its data change, and follows the colours that are chos
 	assert.equal(await chart.evaluate((one) => one.isConnected), true);
 	await page.getByLabel('Colours').selectOption('dark');
 	await until(() => chart.evaluate((one) => !one.isConnected), 'it is drawn again');
+});
+
+test('an address that is not encoded', async (t) => {
+	const page = await open(t, '#/queues/50%');
+	await page.getByRole('heading', { name: '50%' }).waitFor();
 });
 
 test('what was typed stays while the database is away', async (t) => {

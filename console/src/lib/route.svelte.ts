@@ -1,9 +1,17 @@
 // Which screen is shown, with its filters: #/jobs?queue=mail&state=ready. In the fragment, so that it works below any path.
 
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part; // typed by hand
+  }
+}
+
 function read() {
   const [path, rest = ""] = location.hash.replace(/^#\/?/, "").split("?");
   return {
-    parts: path.split("/").filter(Boolean).map(decodeURIComponent),
+    parts: path.split("/").filter(Boolean).map(decoded),
     filters: Object.fromEntries(new URLSearchParams(rest)) as Record<string, string>,
   };
 }
