@@ -17,6 +17,7 @@ const [address, queue] = process.argv.slice(2);
 const client = new tq.v1.Queue(address, grpc.credentials.createInsecure());
 const stream = client.work({ waitForReady: true });
 const actions = new Map(); // the last action of each job in hand, by lease
+let stopping = false;
 
 // The work: returns a result as JSON. A long one looks at actions.get(job.lease) and stops at "cancel" and "lost".
 async function handle(job) {
@@ -35,7 +36,7 @@ async function work(job) {
 	}
 	clearInterval(beat);
 	actions.delete(job.lease);
-	stream.write({ credits: 1 });
+	if (!stopping) stream.write({ credits: 1 });
 }
 
 stream.on("data", (message) => {
@@ -54,6 +55,7 @@ stream.write({ credits: CONCURRENCY });
 // No more jobs: those in hand are finished first.
 for (const signal of ["SIGTERM", "SIGINT"])
 	process.on(signal, () => {
+		stopping = true;
 		const poll = setInterval(() => {
 			if (actions.size > 0) return;
 			clearInterval(poll);

@@ -25,6 +25,7 @@ class Worker:
     def __init__(self, address, source):
         self.outgoing = queue.Queue()
         self.actions = {}       # the last action of each job in hand, by lease
+        self.stopping = False
         self.send(hello=tq.Hello(worker="grpc-python", queues=[source], lease_for=f"{LEASE} s"))
         self.send(credits=CONCURRENCY)
         self.channel = grpc.insecure_channel(address)
@@ -55,7 +56,8 @@ class Worker:
         else:
             self.send(complete=tq.CompleteRequest(lease=job.lease, result=result))
         done.set()
-        self.send(credits=1)
+        if not self.stopping:
+            self.send(credits=1)
 
     def beat(self, lease, done):
         while not done.wait(LEASE / 3):
@@ -69,6 +71,8 @@ class Worker:
 
     def stop(self, *_):
         """No more jobs: those in hand are finished first."""
+        self.stopping = True
+
         def end():
             while self.actions:
                 threading.Event().wait(0.05)    # poll
