@@ -59,7 +59,7 @@ process() {
 	trap 'kill $work' USR1
 	# a trapped signal ends wait before the work has ended
 	until wait "$work"; status=$?; [ "$status" -le 128 ] || ! kill -0 "$work" 2>/dev/null; do :; done
-	trap - USR1
+	trap '' USR1 # a late signal would end the worker
 	kill "$beat"
 	if [ "$status" -ne 0 ]; then
 		note end "$job fail"
