@@ -41,6 +41,8 @@ class Worker:
                     return json.loads(text)
             except (OSError, http.client.HTTPException):
                 self.connection.close()
+            if self.stopping:
+                sys.exit("the gateway does not answer; the leases end by themselves")
             time.sleep(pause)
             pause = min(2 * pause, 5)
 
