@@ -55,9 +55,8 @@ class Worker:
                 self.heartbeat()
                 if job[0] in self.leases:
                     self.work(*job)
-            for id, lease in self.leases.items():
-                self.call("SELECT tq_release(%s, %s)", id, lease)
-            self.leases = {}
+            for id, lease in list(self.leases.items()):
+                self.finish(id, "SELECT tq_release(%s, %s)", (id, lease))
 
     def heartbeat(self):
         """Renew every lease in hand when a third of its time has passed; drop the jobs whose leases were lost."""
