@@ -1,9 +1,8 @@
 // Waits for jobs and claims them.
 #include "runtime.hpp"
 
-#include <boost/asio/post.hpp>
+#include <algorithm>
 
-namespace asio = boost::asio;
 using namespace std::chrono_literals;
 
 namespace tq::detail
@@ -204,8 +203,12 @@ Task<> Runtime::fetch()
 	}
 	in_call = false;
 	claiming.close();
+	// next() gets no job from a closed channel
+	const auto waits = [](const auto &one) { return one.second->start == Held::kWaiting; };
+	while (!stopping && std::any_of(held.begin(), held.end(), waits))
+		co_await fetch_event.wait();
 	fetching = false;
-	ready.close();
+	close_ready();
 	deliver_event.notify();
 	watch_event.notify();
 	stop_event.notify();

@@ -61,8 +61,6 @@ Runtime::Runtime(WorkerOptions given) : options(std::move(given)), ready(io, 655
 		options.name = own_name();
 	if (!options.log)
 		options.log = log_to_stderr;
-	if (options.drain)
-		options.max_jobs = 0;
 }
 
 void Runtime::log_unstarted(const Held &job) const
@@ -191,8 +189,17 @@ void Runtime::fail_worker(std::exception_ptr error)
 	if (!failure)
 		failure = error;
 	fetching = false;
-	ready.close();
+	close_ready();
 	stop();
+}
+
+// A closed channel keeps what it holds, and a Handle keeps this runtime.
+void Runtime::close_ready()
+{
+	while (ready.try_receive(
+		[](boost::system::error_code, const std::shared_ptr<Handle> &handle) { handle->finished = true; }))
+	{}
+	ready.close();
 }
 
 // The end of deliver(), and so of the worker. What is still held could not be delivered.
@@ -207,7 +214,7 @@ void Runtime::delivered_all()
 		for (const Beat &beat : std::exchange(*some, {}))
 			beat.answered(nullptr, Action::kLost);
 	}
-	ready.close();
+	close_ready();
 	give_up = Clock::now();
 	fetch_event.notify();
 	watch_event.notify();

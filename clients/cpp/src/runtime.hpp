@@ -152,6 +152,7 @@ struct Runtime : std::enable_shared_from_this<Runtime>
 	void lost(const std::shared_ptr<Held> &job);
 	void release_all();
 	void fail_worker(std::exception_ptr error);
+	void close_ready();
 	void delivered_all();
 
 	// of deliver()

@@ -264,6 +264,8 @@ int main(int count, char **arguments)
 			options.kinds.push_back(value);
 		else if (option == "drain")
 			options.drain = true;
+		else if (option == "max_jobs")
+			options.max_jobs = std::stoi(value);
 		else if (option == "key")
 			options.codec =
 				std::make_shared<tq::Codec>(std::map<std::string, std::string>{{"k", tq::base64_decode(value)}}, "k");

@@ -84,6 +84,14 @@ def case_outcomes(scene):
     scene.say(f"before {jobs['echo']}\nafter {jobs['echo']}" in out or out.count("before") == 10, "middleware runs around handlers", out)
 
 
+def case_max_jobs(scene):
+    queue = scene.queue()
+    jobs = [scene.enqueue(queue, kind="echo") for _ in range(4)]
+    ended = [scene.end(worker(scene, queue, "concurrency=1", "buffer=10", *options))[::2] for options in (("max_jobs=2",), ("drain", "max_jobs=1"))]
+    scene.same((ended, sorted(scene.get(job) for job in jobs)), ([(0, "")] * 2, ["ready"] + ["succeeded"] * 3),
+               "a worker runs max_jobs jobs, also those that wait in its buffer, and ends")
+
+
 def case_examples(scene):
     """examples/cpp, and the page that shows it."""
     queue = scene.queue()
