@@ -385,7 +385,8 @@ Task<> Runtime::handle_jobs()
 		std::shared_ptr<Handle> handle = co_await next();
 		if (!handle)
 			co_return;
-		const Held &job = *handle->held;
+		const std::shared_ptr<Held> held_job = handle->held;
+		const Held &job = *held_job;
 		const auto found = job.data.kind ? handlers.find(*job.data.kind) : handlers.end();
 		Worker::Handler handler = found != handlers.end() ? found->second : other_handler;
 		Finish how;
@@ -415,11 +416,12 @@ Task<> Runtime::handle_jobs()
 			}
 		}
 		handle->finished = true;
+		handle.reset(); // before the end of the job, after which join() looks for handlers that run
 		// its transaction has completed the job, unless the handler raised afterwards
 		if (job.completed_by_caller && how.verb == Verb::kComplete)
-			forget(handle->held);
+			forget(held_job);
 		else
-			finish(handle->held, std::move(how));
+			finish(held_job, std::move(how));
 	}
 }
 

@@ -113,9 +113,11 @@ std::string describe_current_exception()
 
 Handle::~Handle()
 {
+	if (finished)
+		return;
 	if (held->completed_by_caller)
 		runtime->forget(held);
-	else if (!finished)
+	else
 		runtime->finish(held, {Verb::kFail, "the worker dropped the job without finishing it", {}, false});
 }
 

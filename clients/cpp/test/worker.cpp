@@ -71,6 +71,15 @@ tq::Task<std::string> in_transaction(tq::Job job)
 	co_return "\"not sent\"";
 }
 
+tq::Task<> roll_back(tq::Job job)
+{
+	tq::Connection connection = co_await tq::Connection::open("");
+	co_await connection.query("BEGIN");
+	co_await job.complete_in(connection);
+	co_await connection.query("ROLLBACK");
+	throw Blocked("rolled back");
+}
+
 tq::Task<> keep_checkpoint(tq::Job job)
 {
 	if (job->checkpoint)
@@ -118,6 +127,7 @@ void handle(tq::Worker &worker)
 		std::binary_semaphore(0).acquire();
 	});
 	worker.on("transaction", in_transaction);
+	worker.on("rollback", roll_back);
 	worker.on("checkpoint", keep_checkpoint);
 	worker.use([](tq::Job job, tq::Worker::Handler inner) -> tq::Task<std::optional<std::string>> {
 		say("before " + std::to_string(job->id));

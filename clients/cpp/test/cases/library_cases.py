@@ -63,7 +63,8 @@ def case_shared(scene):
 def case_outcomes(scene):
     queue = scene.queue()
     scene.query("CREATE TABLE work (job bigint)")
-    kinds = ("echo", "fatal", "bury", "retry", "release", "raise", "bad result", "transaction", "checkpoint", "unknown")
+    kinds = ("echo", "fatal", "bury", "retry", "release", "raise", "bad result", "transaction", "rollback", "checkpoint",
+             "unknown")
     jobs = {kind: scene.enqueue(queue, {"n": 1}, kind=kind) for kind in kinds}
     code, out, err = scene.end(worker(scene, queue, "drain"))
     scene.same(code, 0, "a drained worker ends")
@@ -78,10 +79,12 @@ def case_outcomes(scene):
               "a result that is no JSON fails the job", found["bad result"])
     scene.same((found["transaction"], scene.query("SELECT job FROM work")), (("succeeded", '"in it"'), [(jobs["transaction"],)]),
                "complete_in completes in the handler's transaction")
+    scene.say(found["rollback"][0] == "delayed" and "Blocked: rolled back" in found["rollback"][1],
+              "a handler that raises after complete_in fails the job", found["rollback"])
     scene.same(found["checkpoint"], ("dead", 'the checkpoint is {"page": 3}'), "the next attempt gets the checkpoint")
     scene.same((found["unknown"][0], scene.get(jobs["unknown"], "attempt"), err.count("has no handler")), ("delayed", 0, 1),
                "a job of an unknown kind is released and logged")
-    scene.say(f"before {jobs['echo']}\nafter {jobs['echo']}" in out or out.count("before") == 10, "middleware runs around handlers", out)
+    scene.say(f"before {jobs['echo']}\nafter {jobs['echo']}" in out or out.count("before") == 11, "middleware runs around handlers", out)
 
 
 def case_max_jobs(scene):
