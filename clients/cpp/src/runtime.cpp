@@ -309,7 +309,7 @@ Task<> Runtime::watch()
 		const auto now = Clock::now();
 		std::vector<std::shared_ptr<Held>> late;
 		for (const auto &[id, job] : held)
-			if (job->lease_until < now && !job->finish && job->reason == StopReason::kNone)
+			if (job->lease_until < now && !job->finish && !job->completed_by_caller && job->reason == StopReason::kNone)
 				late.push_back(job);
 		for (const auto &job : late)
 		{
