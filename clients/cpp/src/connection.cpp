@@ -1,9 +1,8 @@
 // libpq under coroutines. Connecting and cancelling block in libpq (name lookup, one host after the other), for ever if the
 // server is frozen, so each has a thread of its own. Statements wait for the socket in the executor.
-#include <tq/connection.hpp>
+#include "answer.hpp"
 
 #include <boost/asio/experimental/awaitable_operators.hpp>
-#include <boost/asio/experimental/concurrent_channel.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/this_coro.hpp>
@@ -11,7 +10,6 @@
 
 #include <cstdlib>
 #include <map>
-#include <mutex>
 #include <thread>
 
 #include <libpq-fe.h>
@@ -30,37 +28,12 @@ constexpr std::size_t kMaxPrepared = 32; // on a connection
 
 using SharedConn = std::shared_ptr<PGconn>;
 
-// Runs a function in a thread of its own and waits for what it returns. The coroutine may be destroyed meanwhile, and its
-// executor with it: then the thread finds no channel, and drops the value.
+// Runs a function in a thread of its own and waits for what it returns.
 Task<SharedConn> in_thread(std::function<SharedConn()> function)
 {
-	using Channel = asio::experimental::concurrent_channel<void(boost::system::error_code, SharedConn)>;
-	struct Link
-	{
-		std::mutex mutex;
-		Channel *channel;
-	};
-	struct Cut
-	{
-		explicit Cut(std::shared_ptr<Link> from) : link(std::move(from)) {}
-		~Cut()
-		{
-			std::lock_guard lock(link->mutex);
-			link->channel = nullptr;
-		}
-		std::shared_ptr<Link> link;
-	};
-	Channel channel(co_await asio::this_coro::executor, 1);
-	auto link = std::make_shared<Link>();
-	link->channel = &channel;
-	const Cut cut(link);
-	std::thread([function = std::move(function), link] {
-		SharedConn value = function();
-		std::lock_guard lock(link->mutex);
-		if (link->channel)
-			link->channel->try_send(boost::system::error_code(), std::move(value));
-	}).detach();
-	co_return co_await channel.async_receive(use_awaitable);
+	detail::Answer<SharedConn> answer(co_await asio::this_coro::executor);
+	std::thread([function = std::move(function), sender = answer.sender()] { sender.send(function()); }).detach();
+	co_return co_await answer.get();
 }
 
 std::string message_of(PGconn *conn)

@@ -1,4 +1,5 @@
 // The public face of the runtime.
+#include "answer.hpp"
 #include "runtime.hpp"
 
 #include <boost/asio/this_coro.hpp>
@@ -50,28 +51,6 @@ void describe(std::string &text, const std::exception &error)
 	{}
 }
 
-// An answer that arrives in another thread.
-template <class T>
-class Answer
-{
-public:
-	using Channel = asio::experimental::concurrent_channel<void(boost::system::error_code, std::shared_ptr<T>)>;
-
-	explicit Answer(asio::any_io_executor executor) : channel_(std::make_shared<Channel>(executor, 1)) {}
-	void set(T answer) const
-	{
-		channel_->try_send(boost::system::error_code(), std::make_shared<T>(std::move(answer)));
-	}
-	Task<T> get() const
-	{
-		std::shared_ptr<T> answer = co_await channel_->async_receive(asio::use_awaitable);
-		co_return std::move(*answer);
-	}
-
-private:
-	std::shared_ptr<Channel> channel_;
-};
-
 void encode_checkpoint(const Handle &handle, HeartbeatOptions &options)
 {
 	if (options.checkpoint && handle.runtime->options.codec)
@@ -85,7 +64,8 @@ Task<bool> finish_and_wait(std::shared_ptr<Handle> handle, Finish how)
 		how.text = handle->runtime->stored_result(*handle->held, std::move(how.text));
 	Answer<bool> answer(co_await asio::this_coro::executor);
 	handle->finished = true;
-	handle->runtime->finish(handle->held, std::move(how), [answer](bool ok) { answer.set(ok); });
+	handle->runtime->finish(handle->held, std::move(how),
+							[sender = answer.sender()](bool ok) { sender.send(ok); });
 	co_return co_await answer.get();
 }
 
@@ -158,9 +138,9 @@ Task<Action> Job::heartbeat(HeartbeatOptions options) const
 	detail::encode_checkpoint(*handle, options);
 	using Outcome = std::pair<std::exception_ptr, Action>;
 	detail::Answer<Outcome> answer(co_await asio::this_coro::executor);
-	handle->runtime->send_beat({handle->held, std::move(options), [answer](std::exception_ptr error, Action action) {
-									answer.set({error, action});
-								}});
+	handle->runtime->send_beat(
+		{handle->held, std::move(options),
+		 [sender = answer.sender()](std::exception_ptr error, Action action) { sender.send({error, action}); }});
 	const Outcome outcome = co_await answer.get();
 	if (outcome.first)
 		std::rethrow_exception(outcome.first);
