@@ -71,6 +71,9 @@ SharedConn connect(const std::string &dsn, const Settings &defaults)
 {
 	Settings settings = {{"connect_timeout", "10"}, {"keepalives_idle", "10"},	   {"keepalives_interval", "3"},
 						 {"keepalives_count", "3"}, {"tcp_user_timeout", "20000"}, {"fallback_application_name", "tq"}};
+	// otherwise the server would take the bytes of a text for its own encoding
+	if (!std::getenv("PGCLIENTENCODING"))
+		settings.emplace_back("client_encoding", "UTF8");
 	settings.insert(settings.end(), defaults.begin(), defaults.end());
 	for (auto [name, variable] :
 		 {std::pair{"connect_timeout", "PGCONNECT_TIMEOUT"}, std::pair{"target_session_attrs", "PGTARGETSESSIONATTRS"}})

@@ -47,7 +47,8 @@ public:
 	~Connection();
 
 	// Connects. dsn is a connection string or URI, with any number of hosts; what it leaves out comes from the environment
-	// of libpq. Unless given, connect_timeout is 10 s for each host, and a dead connection is noticed within 20 s.
+	// of libpq. Unless given, client_encoding is UTF8, connect_timeout is 10 s for each host, and a dead connection is
+	// noticed within 20 s.
 	// defaults are further settings that dsn and environment override. Raises ConnectionError.
 	static Task<Connection> open(std::string dsn, std::vector<std::pair<std::string, std::string>> defaults = {});
 

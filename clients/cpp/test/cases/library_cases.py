@@ -234,6 +234,21 @@ def case_texts_that_are_no_utf8(scene):
               "a result that the server refuses fails the job", texts["result in Latin-1"])
 
 
+def case_latin1_database(scene):
+    """Texts are UTF-8 for the library, whatever the encoding of the database is."""
+    scene.query("DROP DATABASE IF EXISTS tq_cpp_latin1")
+    scene.query("CREATE DATABASE tq_cpp_latin1 TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
+    with contextlib.closing(psycopg2.connect("dbname=tq_cpp_latin1")) as conn, conn.cursor() as cur:
+        conn.autocommit = True
+        cur.execute("CREATE EXTENSION tq")
+        cur.execute("SELECT tq_create_queue('q')")
+        cur.execute("""SELECT tq_enqueue('q', '"caf\u00e9"', kind => 'echo')""")
+        job = cur.fetchone()[0]
+        code, _, err = scene.end(worker(scene, "q", "drain", PGDATABASE="tq_cpp_latin1"))
+        cur.execute("SELECT state, result FROM tq_get(%s)", (job,))
+        scene.same((code, err, cur.fetchone()), (0, "", ("succeeded", "caf\u00e9")), "a database in LATIN1 keeps payloads and results")
+
+
 def case_encoded(scene):
     key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
     queue = scene.queue()
