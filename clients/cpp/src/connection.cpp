@@ -10,6 +10,7 @@
 
 #include <cstdlib>
 #include <map>
+#include <optional>
 #include <thread>
 
 #include <libpq-fe.h>
@@ -61,6 +62,17 @@ Error error_of(const PGresult *result)
 			"Install the extension tq in this database with CREATE EXTENSION tq. If it is older than this program, run "
 			"ALTER EXTENSION tq UPDATE.";
 	return {state, message, field(PG_DIAG_MESSAGE_DETAIL), hint};
+}
+
+// The error of the server for a zero byte, at which libpq would cut the text.
+std::optional<Error> refusal(const Statement &statement)
+{
+	for (const Value &value : statement.values)
+	{
+		if (value && value->find('\0') != std::string::npos)
+			return Error("22021", "invalid byte sequence for encoding \"UTF8\": 0x00");
+	}
+	return std::nullopt;
 }
 
 using Settings = std::vector<std::pair<std::string, std::string>>;
@@ -280,6 +292,8 @@ Task<Result> Connection::query(std::string sql, std::vector<Value> values)
 Task<Result> Connection::query(Statement statement)
 {
 	const auto state = state_;
+	if (const auto refused = refusal(statement))
+		throw *refused;
 	if (state->is_worth_preparing(statement))
 		co_await state->prepare(statement);
 	state->send(statement);
@@ -301,14 +315,21 @@ Task<std::vector<Reply>> Connection::pipeline(std::vector<Statement> statements)
 		state->lost();
 	for (const Statement &statement : statements)
 	{
+		if (refusal(statement))
+			continue;
 		state->send(statement);
 		if (!PQpipelineSync(state->conn))
 			state->lost();
 	}
 	co_await state->flush();
 	std::vector<Reply> replies;
-	for (std::size_t i = 0; i < statements.size(); ++i)
+	for (const Statement &statement : statements)
 	{
+		if (auto refused = refusal(statement))
+		{
+			replies.emplace_back(std::move(*refused));
+			continue;
+		}
 		std::optional<Reply> first;
 		for (;;)
 		{

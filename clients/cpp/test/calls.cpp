@@ -249,6 +249,20 @@ tq::Task<> batches(tq::Connection &connection, std::string queue)
 		  "a batch is opened, joined and closed");
 }
 
+tq::Task<> zero_bytes(tq::Connection &connection)
+{
+	const std::string text("a\0b", 3);
+	std::vector<tq::Statement> statements;
+	for (const tq::Value &value : {tq::Value(text), tq::Value("c")})
+		statements.emplace_back("SELECT $1::text", std::vector<tq::Value>(1, value));
+	const std::string alone = co_await error_of(connection.query(statements[0]));
+	const std::vector<tq::Reply> replies = co_await connection.pipeline(statements);
+	const auto *refused = std::get_if<tq::Error>(&replies.at(0));
+	const auto *row = std::get_if<tq::Result>(&replies.at(1));
+	judge(alone == "22021" && refused && refused->sqlstate() == "22021" && row && row->text(0, 0) == "c",
+		  "a text with a zero byte is refused, not cut");
+}
+
 tq::Task<> prepared(tq::Connection &connection, std::string queue)
 {
 	for (int i = 0; i < 3; ++i)
@@ -266,6 +280,7 @@ tq::Task<> call_all(std::string queue, bool pooled)
 	judge(direct == !pooled, "a pooler is noticed");
 	if (direct)
 		co_await prepared(connection, queue + "prepared");
+	co_await zero_bytes(connection);
 	co_await enqueue_with_outcomes(connection, queue);
 	co_await unique_keys(connection, queue);
 	co_await cancel_several(connection, queue);
