@@ -191,15 +191,17 @@ struct Connection::State
 		return prepares && statement.often && !prepared.contains(statement.sql) && prepared.size() < kMaxPrepared;
 	}
 
-	Task<> prepare(const Statement &statement)
+	// Returns the error, if any.
+	Task<std::optional<Error>> prepare(const Statement &statement)
 	{
 		const std::string name = "tq" + std::to_string(prepared.size());
 		if (!conn || !PQsendPrepare(conn, name.c_str(), statement.sql.c_str(), 0, nullptr))
 			lost();
 		const Reply answer = co_await first_reply();
-		// sent as it is, it raises the error itself
-		if (std::holds_alternative<Result>(answer))
-			prepared.emplace(statement.sql, name);
+		if (const Error *error = std::get_if<Error>(&answer))
+			co_return *error;
+		prepared.emplace(statement.sql, name);
+		co_return std::nullopt;
 	}
 
 	// The reply to the statement that was sent.
@@ -294,12 +296,17 @@ Task<Result> Connection::query(Statement statement)
 	const auto state = state_;
 	if (const auto refused = refusal(statement))
 		throw *refused;
+	std::optional<Error> unprepared;
 	if (state->is_worth_preparing(statement))
-		co_await state->prepare(statement);
+		unprepared = co_await state->prepare(statement);
 	state->send(statement);
 	const Reply reply = co_await state->first_reply();
 	if (const Error *error = std::get_if<Error>(&reply))
-		throw *error;
+	{
+		// a transaction that the first error ended says nothing about it
+		const bool ended = unprepared && error->sqlstate() == "25P02";
+		throw ended ? *unprepared : *error;
+	}
 	co_return std::get<Result>(reply);
 }
 
@@ -309,7 +316,7 @@ Task<std::vector<Reply>> Connection::pipeline(std::vector<Statement> statements)
 	for (const Statement &statement : statements)
 	{
 		if (state->is_worth_preparing(statement))
-			co_await state->prepare(statement);
+			co_await state->prepare(statement); // sent as it is, the statement raises the error itself
 	}
 	if (!state->conn || !PQenterPipelineMode(state->conn))
 		state->lost();

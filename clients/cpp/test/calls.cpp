@@ -270,6 +270,13 @@ tq::Task<> prepared(tq::Connection &connection, std::string queue)
 	const tq::Result row = co_await connection.query(
 		"SELECT count(*) AS n FROM pg_prepared_statements WHERE statement LIKE '%tq_enqueue(%'");
 	judge(row.integer(0, "n") == 1, "a call that is made often is prepared once");
+
+	co_await connection.query("BEGIN");
+	tq::Statement unknown("SELECT nothing");
+	unknown.often = true;
+	const std::string error = co_await error_of(connection.query(unknown));
+	co_await connection.query("ROLLBACK");
+	judge(error == "42703", "a statement that cannot be prepared raises its own error in a transaction");
 }
 
 // pooled: behind a pooler, where nothing is prepared.
