@@ -238,6 +238,11 @@ struct Connection::State
 			return Result(result);
 		Error error = error_of(result);
 		PQclear(result);
+		if (status == PGRES_COPY_IN || status == PGRES_COPY_OUT || status == PGRES_COPY_BOTH)
+		{
+			close(); // libpq would return the same result for ever
+			throw Error("0A000", "a connection of libtq cannot COPY");
+		}
 		if (PQstatus(conn) == CONNECTION_BAD)
 			ended(error);
 		return error;

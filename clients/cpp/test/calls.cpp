@@ -263,6 +263,13 @@ tq::Task<> zero_bytes(tq::Connection &connection)
 		  "a text with a zero byte is refused, not cut");
 }
 
+tq::Task<> copy()
+{
+	tq::Connection connection = co_await tq::Connection::open("");
+	const std::string refused = co_await error_of(connection.query("COPY (SELECT 1) TO STDOUT"));
+	judge(refused == "0A000" && !connection.is_open(), "a COPY ends its connection, not the program");
+}
+
 tq::Task<> prepared(tq::Connection &connection, std::string queue)
 {
 	for (int i = 0; i < 3; ++i)
@@ -288,6 +295,7 @@ tq::Task<> call_all(std::string queue, bool pooled)
 	if (direct)
 		co_await prepared(connection, queue + "prepared");
 	co_await zero_bytes(connection);
+	co_await copy();
 	co_await enqueue_with_outcomes(connection, queue);
 	co_await unique_keys(connection, queue);
 	co_await cancel_several(connection, queue);

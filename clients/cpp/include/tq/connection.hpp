@@ -52,7 +52,8 @@ public:
 	// defaults are further settings that dsn and environment override. Raises ConnectionError.
 	static Task<Connection> open(std::string dsn, std::vector<std::pair<std::string, std::string>> defaults = {});
 
-	// Runs one statement. Raises Error, or ConnectionError if the connection is lost.
+	// Runs one statement. Raises Error, or ConnectionError if the connection is lost. A COPY from or to the client raises
+	// Error and closes the connection.
 	Task<Result> query(std::string sql, std::vector<Value> values = {});
 	Task<Result> query(Statement statement);
 
