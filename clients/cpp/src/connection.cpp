@@ -136,8 +136,8 @@ struct Connection::State
 	{
 		boost::system::error_code error;
 		co_await socket.async_wait(what, asio::redirect_error(use_awaitable, error));
-		// of two waits in flush() the slower one is aborted; close() aborts too, and leaves no connection
-		if (!conn || (error && error != asio::error::operation_aborted))
+		// of two waits in flush() the slower one is aborted; close() aborts both
+		if (error && error != asio::error::operation_aborted)
 			lost();
 	}
 
@@ -163,7 +163,7 @@ struct Connection::State
 		while (PQisBusy(conn))
 		{
 			co_await wait(stream_descriptor::wait_read);
-			if (!PQconsumeInput(conn))
+			if (!conn || !PQconsumeInput(conn))
 				lost();
 		}
 		co_return PQgetResult(conn);
