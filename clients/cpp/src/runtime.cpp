@@ -168,7 +168,7 @@ Task<Connection> Runtime::connect(const char *purpose, Event &event, bool first)
 				log(LogLevel::kInfo, std::string("connected again for ") + purpose);
 			co_return connection;
 		}
-		catch (const ConnectionError &error)
+		catch (const Error &error)
 		{
 			if (first)
 				throw;
