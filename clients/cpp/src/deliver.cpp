@@ -63,8 +63,9 @@ void Runtime::finish(const std::shared_ptr<Held> &job, Finish how, std::function
 		job->answered = std::move(answered);
 		job->finish_at = Clock::now() + self->options.flush_interval;
 		self->finishing.push_back(job);
-		// the delivery is already planned otherwise
-		if (self->finishing.size() == 1 || self->finishing.size() == self->held.size())
+		// the delivery is already planned otherwise; a finish that is tried again later is in front of others
+		if (self->finishing.size() == 1 || self->finishing.size() == self->held.size() ||
+			self->finishing.front()->finish_at > job->finish_at)
 			self->deliver_event.notify();
 	});
 }
