@@ -336,7 +336,10 @@ void Runtime::answered_one(const std::shared_ptr<Held> &job, const Reply &reply)
 	if (job->finish->verb == Verb::kComplete)
 	{
 		// the result cannot be stored, and so the job has not succeeded
+		log(LogLevel::kWarning, "the result of " + name + " was refused, the job fails: " + error->what());
 		job->finish = Finish{Verb::kFail, std::string("the result was refused: ") + error->what(), {}, false};
+		if (job->answered)
+			std::exchange(job->answered, {})(false);
 		return again(job, {});
 	}
 	if (job->finish->text && !is_ascii(*job->finish->text))

@@ -121,7 +121,7 @@ struct Runtime : std::enable_shared_from_this<Runtime>
 
 	// from any thread
 	Task<std::shared_ptr<Handle>> next();
-	// answered gets whether the server took it; false: the lease is lost.
+	// answered gets whether the server took it; false: the lease is lost, or a result was refused.
 	void finish(const std::shared_ptr<Held> &job, Finish how, std::function<void(bool)> answered = {});
 	void send_beat(Beat beat);
 	void set_progress(const std::shared_ptr<Held> &held, std::string json);

@@ -84,7 +84,8 @@ public:
 	// The same, for handlers that are no coroutines. Blocks the thread.
 	Action heartbeat_and_wait(HeartbeatOptions options) const;
 
-	// End the job, for users of Worker::next(). They return false if the lease is lost.
+	// End the job, for users of Worker::next(). They return false if the lease is lost. complete() also does so if the
+	// server refuses the result, which fails the job.
 	Task<bool> complete(std::optional<std::string> result = {}) const;
 	Task<bool> fail(std::string error, std::optional<Duration> retry_in = {}, bool fatal = false) const;
 	Task<bool> release(std::optional<Duration> delay = {}) const;

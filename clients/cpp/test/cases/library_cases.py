@@ -75,8 +75,8 @@ def case_outcomes(scene):
     scene.same((found["release"][0], scene.get(jobs["release"], "attempt")), ("delayed", 0), "Release does not count the attempt")
     scene.say(found["raise"][0] == "delayed" and "Blocked: outer\nbecause of std::out_of_range: inner" in found["raise"][1],
               "another exception fails the job with its class and message", found["raise"])
-    scene.say(found["bad result"][0] == "delayed" and "the result was refused" in found["bad result"][1],
-              "a result that is no JSON fails the job", found["bad result"])
+    scene.say(found["bad result"][0] == "delayed" and "the result was refused" in found["bad result"][1] and
+              f"the result of job {jobs['bad result']} was refused" in err, "a result that is no JSON fails the job", found["bad result"])
     scene.same((found["transaction"], scene.query("SELECT job FROM work")), (("succeeded", '"in it"'), [(jobs["transaction"],)]),
                "complete_in completes in the handler's transaction")
     scene.say(found["rollback"][0] == "delayed" and "Blocked: rolled back" in found["rollback"][1],
