@@ -143,6 +143,12 @@ std::optional<Time> Result::time(int row, int column) const
 	auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), whole);
 	if (error != std::errc())
 		return std::nullopt; // infinity
+	// nanoseconds since 1970 fit until 2262
+	constexpr std::int64_t kMost = std::chrono::duration_cast<std::chrono::seconds>(Time::duration::max()).count();
+	if (whole >= kMost)
+		return Time::max();
+	if (whole <= -kMost)
+		return Time::min();
 	std::int64_t micros = 0;
 	if (end != digits.data() + digits.size())
 		++end; // the point

@@ -263,6 +263,16 @@ tq::Task<> zero_bytes(tq::Connection &connection)
 		  "a text with a zero byte is refused, not cut");
 }
 
+tq::Task<> times(tq::Connection &connection)
+{
+	const tq::Result row = co_await connection.query(
+		"SELECT -1.25 AS before, extract(epoch FROM timestamptz '9999-12-31') AS far, "
+		"extract(epoch FROM timestamptz '1000-01-01') AS old, extract(epoch FROM timestamptz 'infinity') AS never");
+	judge(row.time(0, "before") == tq::Time(std::chrono::milliseconds(-1250)) && row.time(0, "far") == tq::Time::max() &&
+			  row.time(0, "old") == tq::Time::min() && !row.time(0, "never"),
+		  "a time is read, also one that Time cannot hold");
+}
+
 tq::Task<> copy()
 {
 	tq::Connection connection = co_await tq::Connection::open("");
@@ -295,6 +305,7 @@ tq::Task<> call_all(std::string queue, bool pooled)
 	if (direct)
 		co_await prepared(connection, queue + "prepared");
 	co_await zero_bytes(connection);
+	co_await times(connection);
 	co_await copy();
 	co_await enqueue_with_outcomes(connection, queue);
 	co_await unique_keys(connection, queue);
