@@ -1,5 +1,5 @@
-// An answer that another thread gives to a coroutine. The coroutine may be destroyed meanwhile, and its executor with it:
-// then the thread finds no channel, and drops the value.
+// An answer that another thread gives to a coroutine. The coroutine may be destroyed meanwhile, and its executor with
+// it: then the thread finds no channel, and drops the value.
 #pragma once
 
 #include <tq/connection.hpp>

@@ -64,8 +64,7 @@ Task<bool> finish_and_wait(std::shared_ptr<Handle> handle, Finish how)
 		how.text = handle->runtime->stored_result(*handle->held, std::move(how.text));
 	Answer<bool> answer(co_await asio::this_coro::executor);
 	handle->finished = true;
-	handle->runtime->finish(handle->held, std::move(how),
-							[sender = answer.sender()](bool ok) { sender.send(ok); });
+	handle->runtime->finish(handle->held, std::move(how), [sender = answer.sender()](bool ok) { sender.send(ok); });
 	co_return co_await answer.get();
 }
 
@@ -139,8 +138,9 @@ Task<Action> Job::heartbeat(HeartbeatOptions options) const
 	using Outcome = std::pair<std::exception_ptr, Action>;
 	detail::Answer<Outcome> answer(co_await asio::this_coro::executor);
 	handle->runtime->send_beat(
-		{handle->held, std::move(options),
-		 [sender = answer.sender()](std::exception_ptr error, Action action) { sender.send({error, action}); }});
+		{handle->held, std::move(options), [sender = answer.sender()](std::exception_ptr error, Action action) {
+			 sender.send({error, action});
+		 }});
 	const Outcome outcome = co_await answer.get();
 	if (outcome.first)
 		std::rethrow_exception(outcome.first);

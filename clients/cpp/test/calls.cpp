@@ -268,8 +268,8 @@ tq::Task<> times(tq::Connection &connection)
 	const tq::Result row = co_await connection.query(
 		"SELECT -1.25 AS before, extract(epoch FROM timestamptz '9999-12-31') AS far, "
 		"extract(epoch FROM timestamptz '1000-01-01') AS old, extract(epoch FROM timestamptz 'infinity') AS never");
-	judge(row.time(0, "before") == tq::Time(std::chrono::milliseconds(-1250)) && row.time(0, "far") == tq::Time::max() &&
-			  row.time(0, "old") == tq::Time::min() && !row.time(0, "never"),
+	judge(row.time(0, "before") == tq::Time(std::chrono::milliseconds(-1250)) &&
+			  row.time(0, "far") == tq::Time::max() && row.time(0, "old") == tq::Time::min() && !row.time(0, "never"),
 		  "a time is read, also one that Time cannot hold");
 }
 

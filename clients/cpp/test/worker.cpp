@@ -144,8 +144,8 @@ tq::Task<> call_late(tq::Worker &worker)
 	worker.stop();
 	say("exit code " + std::to_string(worker.join()));
 	say(co_await job->complete() ? "completed" : "not completed");
-	say(co_await job->heartbeat({}) == tq::Action::kLost ? "lost" : "not lost");
-	say(job->heartbeat_and_wait({}) == tq::Action::kLost ? "lost" : "not lost");
+	say(co_await job->heartbeat() == tq::Action::kLost ? "lost" : "not lost");
+	say(job->heartbeat_and_wait() == tq::Action::kLost ? "lost" : "not lost");
 	say(co_await worker.next() ? "a job" : "no job");
 	worker.stop();
 }

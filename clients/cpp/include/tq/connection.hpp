@@ -52,8 +52,8 @@ public:
 	// defaults are further settings that dsn and environment override. Raises ConnectionError.
 	static Task<Connection> open(std::string dsn, std::vector<std::pair<std::string, std::string>> defaults = {});
 
-	// Runs one statement. Raises Error, or ConnectionError if the connection is lost. A COPY from or to the client raises
-	// Error and closes the connection.
+	// Runs one statement. Raises Error, or ConnectionError if the connection is lost. A COPY from or to the client
+	// raises Error and closes the connection.
 	Task<Result> query(std::string sql, std::vector<Value> values = {});
 	Task<Result> query(Statement statement);
 
@@ -74,7 +74,7 @@ public:
 	int backend_pid() const noexcept;
 	pg_conn *native() noexcept;
 
-	// Gets each notice of the server. Without it notices are dropped.
+	// Gets each notice of the server. Without it notices are dropped. libpq calls the function, so it must not raise.
 	void on_notice(std::function<void(const std::string &)> function);
 
 private:

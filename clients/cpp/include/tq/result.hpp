@@ -82,8 +82,8 @@ public:
 	std::int64_t integer(int row, int column) const;
 	std::int64_t integer(int row, std::string_view name) const { return integer(row, column(name)); }
 	std::optional<std::int64_t> optional_integer(int row, std::string_view name) const;
-	// Of a column with seconds since 1970, as extract(epoch FROM ...) returns them. Beyond what Time holds (1677 to 2262)
-	// it is Time::min() or Time::max().
+	// Of a column with seconds since 1970, as extract(epoch FROM ...) returns them. Beyond what Time holds (1677 to
+	// 2262) it is Time::min() or Time::max().
 	std::optional<Time> time(int row, int column) const;
 	std::optional<Time> time(int row, std::string_view name) const { return time(row, column(name)); }
 

@@ -80,9 +80,9 @@ public:
 	// Keeps a checkpoint. Does not wait; a refusal is logged.
 	void checkpoint(std::string json) const;
 	// Sends a heartbeat with progress or checkpoint, and returns the answer. Raises Error.
-	Task<Action> heartbeat(HeartbeatOptions options) const;
+	Task<Action> heartbeat(HeartbeatOptions options = {}) const;
 	// The same, for handlers that are no coroutines. Blocks the thread.
-	Action heartbeat_and_wait(HeartbeatOptions options) const;
+	Action heartbeat_and_wait(HeartbeatOptions options = {}) const;
 
 	// End the job, for users of Worker::next(). They return false if the lease is lost. complete() also does so if the
 	// server refuses the result, which fails the job.
@@ -124,7 +124,7 @@ struct WorkerOptions
 	bool drain = false;										// end when no job is ready
 	std::int64_t max_jobs = 0;								// end after so many jobs; 0: never
 	bool handle_signals = true;								// SIGTERM and SIGINT call stop()
-	std::function<void(LogLevel, const std::string &)> log; // empty: standard error
+	std::function<void(LogLevel, const std::string &)> log; // called from several threads; empty: standard error
 };
 
 class Worker
