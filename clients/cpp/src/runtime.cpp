@@ -132,6 +132,8 @@ void Runtime::post(std::function<void()> function)
 int Runtime::join()
 {
 	thread.join();
+	boost::system::error_code ignored;
+	signals.clear(ignored); // they have their default action again
 	// every job has ended or was released; a handler that ignores its cancellation keeps its thread
 	bool busy = false;
 	for (const auto &[id, handle] : running)
