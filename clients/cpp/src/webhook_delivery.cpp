@@ -44,13 +44,14 @@ struct NotPublic : std::runtime_error
 // Addresses of the host that may be reached. The connection is made to one of these, without another look-up.
 Task<std::vector<asio::ip::tcp::endpoint>> resolve(const Target &target)
 {
-	asio::ip::tcp::resolver resolver(co_await asio::this_coro::executor);
-	asio::steady_timer timer(resolver.get_executor(), target.timeout);
-	timer.async_wait([&resolver](const error_code &error) {
+	// shared: the timer may have ended when the answer comes, and then calls its function later
+	const auto resolver = std::make_shared<asio::ip::tcp::resolver>(co_await asio::this_coro::executor);
+	asio::steady_timer timer(resolver->get_executor(), target.timeout);
+	timer.async_wait([resolver](const error_code &error) {
 		if (!error)
-			resolver.cancel();
+			resolver->cancel();
 	});
-	const auto found = co_await resolver.async_resolve(target.url.host, target.url.port, use_awaitable);
+	const auto found = co_await resolver->async_resolve(target.url.host, target.url.port, use_awaitable);
 	std::vector<asio::ip::tcp::endpoint> endpoints;
 	for (const auto &entry : found)
 		if (target.allow_private || is_public(entry.endpoint().address()))
