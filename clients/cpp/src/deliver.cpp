@@ -173,9 +173,13 @@ void Runtime::add_heartbeats(Round &round)
 			  [this, jobs, sent = round.sent](const Reply &reply) {
 				  if (const Error *error = std::get_if<Error>(&reply))
 				  {
-					  log(LogLevel::kWarning, std::string("heartbeats were refused: ") + error->what());
+					  if (!std::exchange(beats_refused, true))
+						  log(LogLevel::kWarning, std::string("heartbeats were refused: ") + error->what());
+					  if (error->temporary())
+						  last_heartbeat -= options.lease / 3 - std::min(kPauseAfterError, options.lease / 3);
 					  return;
 				  }
+				  beats_refused = false;
 				  const Result &rows = std::get<Result>(reply);
 				  for (int row = 0; row < rows.rows() && row < int(jobs.size()); ++row)
 					  heard(jobs[std::size_t(row)], parse_action(rows.text(row, "action")), sent);
@@ -445,6 +449,7 @@ Task<> Runtime::deliver()
 		}
 		if (lost)
 		{
+			last_heartbeat = Clock::now() - options.lease; // it may not have arrived
 			for (const auto &job : round.finishes)
 				again(job, {});
 			beats.insert(beats.end(), sent_beats.begin(), sent_beats.end());

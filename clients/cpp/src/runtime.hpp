@@ -190,7 +190,7 @@ struct Runtime : std::enable_shared_from_this<Runtime>
 	std::int64_t taken = 0;
 	Connection claiming;
 	bool in_call = false, stopping = false, fetching = true, at_once = false, released_some = false,
-		 progress_waits = false, delivered = false;
+		 progress_waits = false, delivered = false, beats_refused = false;
 	Clock::time_point give_up = Clock::time_point::max();
 	std::exception_ptr failure;
 
