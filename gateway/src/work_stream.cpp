@@ -162,14 +162,16 @@ private:
 		unstarted_.erase(request.lease());
 		v1::Beat reply;
 		const grpc::Status status = co_await run_call(calls_, "heartbeat", request, reply, credentials_, *caller_);
-		if (status.ok())
-			send_action(request.lease(), reply.action());
-		else if (status.error_code() == grpc::StatusCode::FAILED_PRECONDITION)
-			send_action(request.lease(), "lost");
+		if (!status.ok())
+			co_return; // the job may still be the worker's: a lost lease is an action, not an error
+		if (reply.action() == "lost")
+			held_.erase(request.lease());
+		send_action(request.lease(), reply.action());
 	}
 
 	tq::Task<> finish(std::string operation, std::string lease, const google::protobuf::Message &request)
 	{
+		unstarted_.erase(lease); // a release at the end of the stream must not overtake it
 		v1::State reply;
 		const grpc::Status status = co_await run_call(calls_, operation, request, reply, credentials_, *caller_);
 		v1::ServerMessage message;
@@ -187,11 +189,8 @@ private:
 			}
 		}
 		// a finish that can be tried again leaves the job with the worker
-		if (status.ok() || status.error_code() == grpc::StatusCode::FAILED_PRECONDITION)
-		{
-			unstarted_.erase(lease);
+		if (status.ok() || finished.code() == "TQ001" || finished.code() == "TQ004")
 			held_.erase(lease);
-		}
 		send(std::move(message));
 	}
 

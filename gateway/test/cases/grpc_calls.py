@@ -176,6 +176,30 @@ def case_work_stream_dies(front):
     front.same({job.id for job in jobs}, set(ids), "both were handed out")
 
 
+def case_work_stream_checkpoint(front):
+    """The transaction of another session keeps a checkpoint of the job: a heartbeat with one is refused, but the lease is not lost."""
+    caller = Caller(front)
+    queue = front.queue()
+    front.enqueue(queue)
+    worker = Worker(caller, queue)
+    worker.send(credits=1)
+    lease = worker.next("job").lease
+    own = front.connect()
+    own.autocommit = False
+    with own.cursor() as cur:
+        cur.execute("SELECT tq_heartbeat(%s, %s, checkpoint => '1')", lease.split("."))
+    worker.send(heartbeat=caller.v1.HeartbeatRequest(lease=lease, checkpoint="2"))
+    front.until(lambda: b'{operation="heartbeat",status="409"} 1' in front.ask("GET", "/metrics").body, "the checkpoint is refused")
+    worker.send(heartbeat=caller.v1.HeartbeatRequest(lease=lease))
+    front.same(worker.next("action").action, "run", "a refused checkpoint does not mean that the lease is lost")
+    own.rollback()
+    own.close()
+    front.query("SELECT tq_release(%s, %s)", *lease.split("."))
+    worker.send(heartbeat=caller.v1.HeartbeatRequest(lease=lease))
+    front.same(worker.next("action").action, "lost", "a lost lease")
+    front.same(front.end(front.process, signal.SIGTERM)[0], 0, "... does not hold up a stop")
+
+
 def case_work_stream_stop(front):
     caller = Caller(front)
     queue = front.queue()
