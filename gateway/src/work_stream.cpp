@@ -12,8 +12,9 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+#include <climits>
 #include <deque>
-#include <map>
 #include <set>
 
 namespace asio = boost::asio;
@@ -26,6 +27,7 @@ namespace
 {
 
 constexpr const char *kWait = "50 s"; // of one claim; the next follows
+constexpr int kMostJobs = 10000;	  // of one claim
 
 class Stream;
 std::set<Stream *> &streams()
@@ -125,7 +127,7 @@ private:
 					greeted_ = true;
 					break;
 				case v1::WorkerMessage::kCredits:
-					credits_ += std::max(0, message.credits());
+					credits_ += std::clamp(message.credits(), 0, INT_MAX - credits_);
 					break;
 				case v1::WorkerMessage::kStarted:
 					unstarted_.erase(message.started());
@@ -207,7 +209,7 @@ private:
 			v1::ClaimRequest request;
 			*request.mutable_queues() = hello_.queues();
 			*request.mutable_kinds() = hello_.kinds();
-			request.set_max_jobs(credits_);
+			request.set_max_jobs(std::min(credits_, kMostJobs));
 			request.set_wait(kWait);
 			if (!hello_.worker().empty())
 				request.set_worker(hello_.worker());

@@ -153,8 +153,9 @@ def case_work_stream(front):
     front.same((done.lease, done.state), (jobs[0].lease, "succeeded"), "a finish has an answer")
     worker.send(complete=caller.v1.CompleteRequest(lease=jobs[0].lease))
     front.same(worker.next("finished").code, "TQ001", "... also one that comes too late")
-    worker.send(credits=1)
-    front.same(worker.next("job").id, ids[2], "a credit gives one job more")
+    for credits in (1, 2**31 - 1, 2**31 - 1):
+        worker.send(credits=credits)
+    front.same(worker.next("job").id, ids[2], "a credit gives one job more, and any number of credits is good")
     worker.close()
     front.until(lambda: [front.get(one) for one in ids[1:]] == ["ready", "ready"], "a stream that ends gives back what was not started")
     front.same([front.get(one, "attempt") for one in ids[1:]], [0, 0], "... without an attempt")
