@@ -10,6 +10,10 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+#include <climits>
+#include <thread>
+
 namespace asio = boost::asio;
 
 namespace gateway
@@ -146,6 +150,9 @@ GrpcServer::~GrpcServer() = default;
 void GrpcServer::stop()
 {
 	parts_->server->GetHealthCheckService()->SetServingStatus(false);
+	// It waits for the end of the calls that are open, and so has a thread of its own.
+	const auto end = std::chrono::system_clock::now() + parts_->calls.gateway.options().shutdown_timeout;
+	std::thread([server = parts_->server.get(), end] { server->Shutdown(end); }).detach();
 	end_work_streams();
 }
 

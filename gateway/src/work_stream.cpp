@@ -35,6 +35,7 @@ std::set<Stream *> &streams()
 	static std::set<Stream *> all;
 	return all;
 }
+bool stopping = false; // since end_work_streams()
 
 // Members are those of the executor, except where gRPC's threads hand something over.
 class Stream : public WorkReactor
@@ -47,6 +48,8 @@ public:
 		++calls_.open;
 		asio::post(calls_.executor, [this] {
 			streams().insert(this);
+			if (stopping)
+				quiet();
 			asio::co_spawn(calls_.executor, run(), asio::detached);
 			StartRead(&incoming_);
 		});
@@ -295,6 +298,7 @@ WorkReactor *work_stream(Calls &calls, const grpc::CallbackServerContext &contex
 
 void end_work_streams()
 {
+	stopping = true;
 	for (Stream *stream : streams())
 		stream->quiet();
 }

@@ -211,6 +211,8 @@ def case_work_stream_stop(front):
     worker.send(started=lease)
     front.process.send_signal(signal.SIGTERM)
     front.same(worker.next("action").action, "quiet", "a stop tells the worker to be quiet")
+    late = caller.channel.unary_unary("/tq.v1.Queue/JobHistory")
+    front.until(lambda: caller.refusal(lambda: late(b"", timeout=PATIENCE)).code() == grpc.StatusCode.UNAVAILABLE, "no more calls are taken")
     worker.send(complete=caller.v1.CompleteRequest(lease=lease))
     front.same(worker.next("finished").state, "succeeded", "... and waits for what runs")
     front.same((front.end(front.process)[0], front.get(job)), (0, "succeeded"), "then it ends")
