@@ -31,28 +31,21 @@ public:
 		: calls_(calls), caller_(std::make_shared<Caller>(calls.executor))
 	{
 		++calls_.open;
-		asio::co_spawn(calls_.executor, run(operation, request, reply, credentials_of(context), caller_), asio::detached);
+		asio::co_spawn(calls_.executor, run(operation, request, reply, credentials_of(context)), asio::detached);
 	}
 
 	void OnCancel() override { Caller::left(caller_); }
-	void OnDone() override
-	{
-		--calls_.open;
-		delete this;
-	}
+	// After OnCancel(), which gRPC also calls if it could not send the reply.
+	void OnDone() override { asio::co_spawn(calls_.executor, end(), asio::detached); }
 
 private:
 	tq::Task<> run(std::string operation, const google::protobuf::Message &request, google::protobuf::Message &reply,
-				   Credentials credentials, std::shared_ptr<Caller> caller)
+				   Credentials credentials)
 	{
 		grpc::Status status(grpc::StatusCode::INTERNAL, "the gateway failed");
 		try
 		{
-			std::function<tq::Task<>()> undo;
-			status = co_await run_call(calls_, std::move(operation), request, reply, credentials, *caller,
-									   &undo);
-			if (undo && caller->has_left())
-				co_await undo();
+			status = co_await run_call(calls_, std::move(operation), request, reply, credentials, *caller_, &undo_);
 		}
 		catch (const std::exception &error)
 		{
@@ -61,8 +54,17 @@ private:
 		Finish(status);
 	}
 
+	tq::Task<> end()
+	{
+		if (undo_ && caller_->has_left())
+			co_await undo_();
+		--calls_.open;
+		delete this;
+	}
+
 	Calls &calls_;
-	std::shared_ptr<Caller> caller_;
+	const std::shared_ptr<Caller> caller_;
+	std::function<tq::Task<>()> undo_; // if the reply has not arrived
 };
 
 class Service : public tq::v1::Queue::CallbackService
