@@ -133,7 +133,7 @@ GrpcServer::GrpcServer(asio::any_io_executor executor, Gateway &gateway)
 	grpc::reflection::InitProtoReflectionServerBuilderPlugin();
 	const Options &options = gateway.options();
 	grpc::ServerBuilder builder;
-	builder.SetMaxReceiveMessageSize(int(options.max_body));
+	builder.SetMaxReceiveMessageSize(int(std::min<std::uint64_t>(options.max_body, INT_MAX)));
 	builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
 	builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 3000);
 	builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 2000);
