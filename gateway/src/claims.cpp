@@ -44,13 +44,18 @@ bool contains(const std::vector<std::string> &texts, const std::string &text)
 	return std::find(texts.begin(), texts.end(), text) != texts.end();
 }
 
-std::vector<std::string> texts(const tq::Value &array)
+// Raises Refusal for a null.
+std::vector<std::string> texts(const std::string &name, const tq::Value &array)
 {
 	std::vector<std::string> result;
 	if (array)
 	{
 		for (tq::Value &one : tq::parse_array(*array))
-			result.push_back(one.value_or(""));
+		{
+			if (!one)
+				throw Refusal(400, "\"" + name + "\" must not contain null");
+			result.push_back(std::move(*one));
+		}
 	}
 	return result;
 }
@@ -257,8 +262,11 @@ tq::Task<Answer> Claims::claim(std::vector<Given> arguments, std::string role, s
 	wish.role = role;
 	const bool one = !arguments.empty() && arguments.front().type == "text";
 	const tq::Value queues = gateway::take(arguments, "queues");
-	wish.queues = one ? std::vector<std::string>{*queues} : texts(queues);
-	wish.kinds = texts(gateway::take(arguments, "kinds"));
+	wish.queues = one ? std::vector<std::string>{*queues} : texts("queues", queues);
+	const tq::Value kinds = gateway::take(arguments, "kinds");
+	wish.kinds = texts("kinds", kinds);
+	if (kinds && wish.kinds.empty())
+		throw Refusal(400, "\"kinds\" must not be empty", "Leave it out to get jobs of all kinds.");
 	wish.lease_for = gateway::take(arguments, "lease_for");
 	wish.max_jobs = number(gateway::take(arguments, "max_jobs"), 1);
 	tq::Value worker = gateway::take(arguments, "worker");

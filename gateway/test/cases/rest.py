@@ -91,6 +91,11 @@ def case_work(front):
     front.refused(front.post(f"{lease}:complete"), 409, "TQ001", "a second time")
     front.refused(front.post("/v1/leases/x:complete"), 400, None, "a lease that is none")
     front.same(front.post("/v1/queues/w:claim").json, {"jobs": []}, "nothing is left")
+    kept = front.post("/v1/jobs", {"queue": "w"}).json["id"]
+    for body in ({"kinds": []}, {"kinds": ["k", None]}):
+        front.refused(front.post("/v1/queues/w:claim", body), 400, None, f"a claim with {body}")
+    front.refused(front.post("/v1/jobs:claim", {"queues": ["w", None]}), 400, None, "a claim with a null among its queues")
+    front.same(front.get(kept), "ready", "... which gets no job")
 
 
 def case_ends(front):
