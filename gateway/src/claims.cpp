@@ -361,6 +361,13 @@ std::set<Claims::Pair> Claims::pairs() const
 tq::Task<bool> Claims::serve(Wish wish, std::int64_t jobs)
 {
 	const Waiters waiters = first_of(wish, groups_[wish], jobs);
+	struct Serving
+	{
+		explicit Serving(bool &of) : flag(of) { flag = true; }
+		~Serving() { flag = false; }
+		bool &flag;
+	};
+	const Serving serving(serving_);
 	bool got = false;
 	std::vector<Job> left;
 	std::exception_ptr error;

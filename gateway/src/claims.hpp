@@ -31,6 +31,8 @@ public:
 	void stop();
 
 	std::size_t waiting() const noexcept { return waiting_; }
+	// Whether no call for those that wait is under way. Its jobs are given back if their clients have gone.
+	bool idle() const noexcept { return !serving_; }
 
 private:
 	struct Job
@@ -89,7 +91,7 @@ private:
 	int vain_ = 0; // rounds without a job
 	tq::Connection connection_;
 	std::set<Pair> watched_;
-	bool watching_ = false, changed_ = false, interrupting_ = false, stopped_ = false;
+	bool watching_ = false, changed_ = false, interrupting_ = false, serving_ = false, stopped_ = false;
 	std::unique_ptr<boost::asio::steady_timer> idle_;
 };
 

@@ -32,8 +32,8 @@ public:
 	// Keeps what it knows of callers fresh, for ever.
 	tq::Task<> keep_keys() { return who_.run(); }
 	void stop();
-	// Whether all deliveries have ended.
-	bool idle() const noexcept { return pushes_.idle(); }
+	// Whether all deliveries have ended, and no claimed jobs are left to give back.
+	bool idle() const noexcept { return pushes_.idle() && claims_.idle(); }
 	void reload() { who_.reload(); }
 
 	const Options &options() const noexcept { return options_; }
