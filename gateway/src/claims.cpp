@@ -30,6 +30,7 @@ constexpr int kCalls = 2;				  // at a time, of clients that ask for the same
 constexpr auto kLongestPause = 100ms;	  // after rounds in which nobody got a job
 constexpr auto kPollInterval = 1s;		  // where tq_wait is not possible
 constexpr auto kCancelPause = 50ms;		  // before a wait that has not ended is cancelled again; then twice as long
+constexpr auto kLastCancelPause = 5000ms; // ... up to this
 
 int number(const tq::Value &text, int otherwise)
 {
@@ -432,7 +433,7 @@ tq::Task<bool> Claims::serve(std::map<Pair, std::int64_t> ready, bool all)
 // Ends the wait of a round. A cancel that comes before the server has begun to wait has no effect.
 tq::Task<> Claims::interrupt()
 {
-	for (auto pause = kCancelPause; changed_ && watching_; pause *= 2)
+	for (auto pause = kCancelPause; changed_ && watching_; pause = std::min(pause * 2, kLastCancelPause))
 	{
 		connection_.cancel();
 		co_await sleep(pause);
