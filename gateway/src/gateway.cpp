@@ -168,8 +168,17 @@ tq::Task<Answer> Gateway::enqueue(std::vector<Given> arguments, std::string role
 	const std::string id = enqueued.id ? std::to_string(*enqueued.id) : "", outcome = enqueued.outcome;
 	Answer answer;
 	if (given && !id.empty())
-		answer = co_await job(id, wait, role, client);
-	else
+	{
+		try
+		{
+			answer = co_await job(id, wait, role, client);
+		}
+		catch (const std::exception &)
+		{
+			// there is a job: a client that got an error would enqueue another one
+		}
+	}
+	if (answer.body.empty())
 		answer.body = "{\"id\":" + (id.empty() ? "null" : id) + ",\"outcome\":" + quoted(outcome) + "}";
 	answer.status = outcome == "skipped" ? 200 : 201;
 	if (!id.empty())

@@ -64,6 +64,24 @@ def case_wait_for_the_unseen(front):
     front.same([one.json.get("state") for one in answers], ["cancelled"], "who may see a job is told of its end, though the gateway may not")
 
 
+def case_wait_without_the_right(front):
+    """The role loses its rights while its enqueue waits for the end of the job."""
+    roles(front, "gw_leaver")
+    front.query("SELECT tq_create_queue('left')")
+    front.query("SELECT tq_grant('left', 'gw_leaver', 'produce')")
+    front.gateway("--auth", tokens_file(front, ["gw_leaver"]))
+    answers = []
+    as_leaver = bearer(token_of("gw_leaver"))
+    waiter = threading.Thread(target=lambda: answers.append(front.post("/v1/jobs?wait=1+min", {"queue": "left"}, headers=as_leaver)), daemon=True)
+    waiter.start()
+    front.until(lambda: front.metric("tq_gateway_waiting_ends", headers=as_leaver) == 1, "it waits")
+    front.query("SELECT tq_revoke('left', 'gw_leaver', 'produce')")
+    job = front.value("SELECT id FROM tq_jobs WHERE queue = 'left'")
+    front.query("SELECT tq_cancel(%s)", job)
+    waiter.join(PATIENCE)
+    front.same([(one.status, one.json) for one in answers], [(201, {"id": job, "outcome": "created"})], "an enqueue that cannot see the end of its job still says that it is there")
+
+
 def case_reload(front):
     roles(front, "gw_one", "gw_two")
     path = tokens_file(front, ["gw_one"])
