@@ -16,6 +16,7 @@
 #include <prometheus/text_serializer.h>
 
 #include <algorithm>
+#include <optional>
 
 namespace asio = boost::asio;
 using namespace std::chrono_literals;
@@ -277,7 +278,7 @@ tq::Task<Answer> Gateway::define(const Operation &operation, std::vector<Given> 
 {
 	Pool::Taken connection = co_await pool_.take(std::move(role));
 	Answer answer;
-	bool exists = false;
+	std::optional<tq::Error> refused;
 	try
 	{
 		tq::Statement statement;
@@ -287,11 +288,14 @@ tq::Task<Answer> Gateway::define(const Operation &operation, std::vector<Given> 
 	}
 	catch (const tq::Error &error)
 	{
-		exists = error.sqlstate() == "42710";
-		if (!exists)
+		// a role that may create no queue (42501) may still manage one that exists
+		if (error.sqlstate() != "42710" && error.sqlstate() != "42501")
 			throw;
+		refused = error;
 	}
-	if (exists)
+	if (!refused)
+		co_return answer;
+	try
 	{
 		tq::Statement statement;
 		if (std::none_of(arguments.begin(), arguments.end(), [](const Given &one) { return one.name == "settings"; }))
@@ -299,6 +303,12 @@ tq::Task<Answer> Gateway::define(const Operation &operation, std::vector<Given> 
 		statement.sql = "SELECT " + call_of("tq_alter_queue", arguments, statement.values);
 		co_await connection->query(std::move(statement));
 		answer.status = 204;
+	}
+	catch (const tq::Error &error)
+	{
+		if (refused->sqlstate() == "42501" && (error.sqlstate() == "42501" || error.sqlstate() == "TQ002"))
+			throw *refused;
+		throw;
 	}
 	co_return answer;
 }

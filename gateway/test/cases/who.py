@@ -82,6 +82,19 @@ def case_wait_without_the_right(front):
     front.same([(one.status, one.json) for one in answers], [(201, {"id": job, "outcome": "created"})], "an enqueue that cannot see the end of its job still says that it is there")
 
 
+def case_settings_of_others(front):
+    """A role that may create no queue changes the settings of one that it manages."""
+    roles(front, "gw_manager")
+    front.query("SELECT tq_create_queue('managed'), tq_create_queue('other')")
+    front.query("SELECT tq_grant('managed', 'gw_manager', 'manage')")
+    front.gateway("--auth", tokens_file(front, ["gw_manager"]))
+    put = lambda queue: front.ask("PUT", f"/v1/queues/{queue}", {"settings": {"max_attempts": 7}}, headers=bearer(token_of("gw_manager")))
+    front.same(put("managed").status, 204, "a role that manages a queue changes its settings")
+    front.same(front.value("SELECT settings->>'max_attempts' FROM tq_queues WHERE queue = 'managed'"), "7", "... as given")
+    for queue in ("other", "missing"):
+        front.refused(put(queue), 403, "42501", f"... but not those of {queue}")
+
+
 def case_reload(front):
     roles(front, "gw_one", "gw_two")
     path = tokens_file(front, ["gw_one"])
