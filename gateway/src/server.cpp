@@ -22,6 +22,7 @@
 
 #include <linux/sockios.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
@@ -40,7 +41,9 @@ namespace
 
 // An answer with jobs must have arrived by then, or the jobs are given back.
 constexpr auto kDeliveryTime = 4s;
-constexpr auto kLook = 20ms; // until it is asked again whether they have
+constexpr auto kLook = 20ms;	// until it is asked again whether they have
+constexpr auto kLookAgain = 1s; // for the end of a connection on which something has come
+constexpr auto kFarewell = 1s;	// for the client's part of the end of TLS
 constexpr std::size_t kFirstBytes = 4096;
 
 // The client at the other end of a socket.
@@ -61,12 +64,13 @@ public:
 				throw boost::system::system_error(error);
 			if (error || got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
 				co_return;
+			// it has sent its next request, or the end of TLS: then only the end of the connection tells
+			pollfd end{socket_.native_handle(), POLLRDHUP, 0};
+			if (got > 0 && poll(&end, 1, 0) != 0)
+				co_return;
 			if (got > 0)
-				break;
+				co_await sleep(kLookAgain);
 		}
-		// it has sent its next request already; from here on only the write can tell
-		asio::steady_timer timer(co_await asio::this_coro::executor, asio::steady_timer::time_point::max());
-		co_await timer.async_wait(use_awaitable);
 	}
 
 	// Whether what was written has arrived in time. Most clients acknowledge it with their next request.
@@ -267,6 +271,8 @@ tq::Task<> Server::serve(tcp::socket socket)
 		beast::get_lowest_layer(stream).expires_after(gateway_.options().request_timeout);
 		co_await stream.async_handshake(asio::ssl::stream_base::server, use_awaitable);
 		co_await converse(stream, below, certificate_name(stream.native_handle()));
+		// a client that does not look at its connection does not answer
+		beast::get_lowest_layer(stream).expires_after(kFarewell);
 		co_await stream.async_shutdown(asio::redirect_error(use_awaitable, error));
 	}
 	catch (const boost::system::system_error &)
@@ -355,6 +361,7 @@ tq::Task<> Server::converse(Stream &stream, tcp::socket &socket, std::string cer
 			co_await http::async_write_header(stream, serializer, use_awaitable);
 			Chunks<Stream> chunks(stream, options.request_timeout);
 			co_await body(chunks);
+			timed.expires_after(options.request_timeout);
 			co_await asio::async_write(stream, http::make_chunk_last(), use_awaitable);
 			co_return;
 		}

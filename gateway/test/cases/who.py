@@ -1,6 +1,8 @@
 """Who may do what: tokens, roles, and attempts to get in."""
 import os
 import signal
+import socket
+import ssl
 import subprocess
 import threading
 
@@ -135,15 +137,34 @@ def case_tls(front):
     cert, key = front.file("cert"), front.file("key")
     subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", cert, "-days", "2", "-subj", "/CN=localhost"], check=True,
                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=PATIENCE)
-    front.gateway("--tls-cert", cert, "--tls-key", key)
+    process = front.gateway("--tls-cert", cert, "--tls-key", key, "--shutdown-timeout", "10")
     front.same(front.post("/v1/jobs", {"queue": "tls"}).status, 201, "a call over TLS")
     queue = front.queue()
     poll = front.poll(queue)
     front.until(lambda: front.waiting() == 1, "a claim waits over TLS")
     job = front.enqueue(queue)
     front.same([one["id"] for one in poll.answer().json["jobs"]], [job], "... and gets its job")
+    context = ssl._create_unverified_context()  # pylint: disable=protected-access
+    request = b"POST /v1/queues/%b:claim HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 17\r\n\r\n{\"wait\": \"1 min\"}" % queue.encode()
+    with socket.create_connection(("127.0.0.1", front.port), PATIENCE) as plain:
+        client = context.wrap_socket(plain, do_handshake_on_connect=True)
+        client.sendall(request)
+        front.until(lambda: front.waiting() == 1, "another waits")
+        client.setblocking(False)
+        try:
+            client.unwrap()     # says the end of TLS, and does not wait for the answer
+        except ssl.SSLWantReadError:
+            pass
+        client.close()
+    front.until(lambda: front.waiting() == 0, "it is noticed that it has gone")
     front.tls = False
     front.same(front.raw(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")[:4] == b"HTTP", False, "plain HTTP gets no answer")
+    with socket.create_connection(("127.0.0.1", front.port), PATIENCE) as plain:
+        client = context.wrap_socket(plain)
+        client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        client.recv(65536)
+        front.same(front.end(process, signal.SIGTERM)[0], 0, "a connection that rests does not hold up a stop")
+        client.close()
 
 
 def case_other_sites(front):
