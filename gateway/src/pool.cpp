@@ -44,7 +44,8 @@ tq::Task<tq::Connection> Pool::connect(std::string dsn)
 	std::vector<std::pair<std::string, std::string>> settings = {
 		{"options", "-c intervalstyle=iso_8601 -c timezone=UTC -c datestyle=ISO"},
 		{"application_name", "tq-gateway"},
-		{"client_encoding", "UTF8"}};
+		{"client_encoding", "UTF8"},
+		{"target_session_attrs", "primary"}};
 	return tq::Connection::open(std::move(dsn), std::move(settings));
 }
 
