@@ -2,6 +2,8 @@
 
 #include "problem.hpp"
 
+#include <tq/calls.hpp>
+
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -99,7 +101,7 @@ tq::Task<Pool::Taken> Pool::take(std::string role)
 	if (!taken->is_open())
 	{
 		*taken = co_await connect(dsn_);
-		taken->prepare_statements();
+		taken.slot_->direct = co_await tq::prepare_if_direct(*taken);
 	}
 	co_await taken.become(std::move(role));
 	co_return taken;
@@ -109,6 +111,10 @@ tq::Task<> Pool::Taken::become(std::string role)
 {
 	if (slot_->role == role)
 		co_return;
+	// a pooler in transaction mode gives the server connection, with its role, to the next call
+	if (!slot_->direct)
+		throw Refusal(503, "the gateway cannot set roles through a connection pooler",
+					  "Connect it to the server itself (--dsn); it has a pool of its own.");
 	std::vector<tq::Value> values{role.empty() ? "none" : role};
 	slot_->role = "?"; // in case of an error
 	co_await slot_->connection.query("SELECT set_config('role', $1, false)", std::move(values));

@@ -18,7 +18,8 @@ class Pool
 	struct Slot
 	{
 		tq::Connection connection;
-		std::string role; // that is set on it
+		std::string role;	 // that is set on it
+		bool direct = false; // no pooler is between: what is set on it stays on it
 	};
 
 public:
@@ -45,7 +46,7 @@ public:
 	};
 
 	// Waits for a free connection and sets the role on it; empty: the login of the gateway. Raises Refusal (503) if
-	// none is free for a long time, and what connecting and setting the role raise.
+	// none is free for a long time or a pooler is in the way of roles, and what connecting and setting the role raise.
 	tq::Task<Taken> take(std::string role);
 
 	// A connection beside those of the pool.
