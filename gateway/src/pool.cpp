@@ -115,6 +115,8 @@ tq::Task<> Pool::Taken::become(std::string role)
 	if (!slot_->direct)
 		throw Refusal(503, "the gateway cannot set roles through a connection pooler",
 					  "Connect it to the server itself (--dsn); it has a pool of its own.");
+	if (role == "none") // would be the login of the gateway
+		throw Refusal(403, "no role is called none");
 	std::vector<tq::Value> values{role.empty() ? "none" : role};
 	slot_->role = "?"; // in case of an error
 	co_await slot_->connection.query("SELECT set_config('role', $1, false)", std::move(values));

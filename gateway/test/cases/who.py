@@ -24,7 +24,7 @@ def case_tokens(front):
     roles(front, "gw_producer", "gw_consumer", "gw_nobody")
     front.query("SELECT tq_create_queue('t')")
     front.query("SELECT tq_grant('t', 'gw_producer', 'produce'), tq_grant('t', 'gw_consumer', 'consume')")
-    front.gateway("--auth", tokens_file(front, ["gw_producer", "gw_consumer", "gw_nobody", "gw_missing"]))
+    front.gateway("--auth", tokens_file(front, ["gw_producer", "gw_consumer", "gw_nobody", "gw_missing", "none"]))
     as_role = lambda role, path, body: front.post(path, body, headers=bearer(token_of(role)))
     front.same(as_role("gw_producer", "/v1/jobs", {"queue": "t"}).status, 201, "a role with the right enqueues")
     front.refused(as_role("gw_consumer", "/v1/jobs", {"queue": "t"}), 403, "42501", "one without it does not")
@@ -36,6 +36,7 @@ def case_tokens(front):
     front.refused(as_role("gw_nobody", f"/v1/jobs/{lease.split('.')[0]}:cancel", {}), 404, "TQ004", "nor is an id")
     front.same(as_role("gw_nobody", "/v1/jobs?wait=1s", {"queue": "t"}).status, 403, "... nor a call that waits")
     front.same(as_role("gw_missing", "/v1/jobs", {"queue": "t"}).status, 400, "a role that does not exist")
+    front.same(as_role("none", "/v1/jobs", {"queue": "t"}).status, 403, "none, which stands for the login of the gateway")
     front.same(as_role("gw_consumer", f"/v1/leases/{lease}:complete", {}).status, 200, "its own role finishes it")
     for header in ({}, bearer("wrong"), bearer(""), {"Authorization": token_of("gw_consumer")}, {"Authorization": "Basic Z3c6Z3c="},
                    bearer(token_of("gw_consumer") + "x"), bearer("gw_consumer")):
