@@ -109,7 +109,7 @@ void write_request(const pb::Message &from, Route &route, Request &request)
 		const pb::FieldDescriptor *found = descriptor.FindFieldByName(name);
 		if (!found)
 			continue;
-		const bool given = found->is_repeated()		? reflection.FieldSize(from, found) > 0
+		const bool given = found->is_repeated()	   ? field.required || reflection.FieldSize(from, found) > 0
 						   : found->has_presence() ? reflection.HasField(from, found)
 												   : true;
 		if (!given)

@@ -102,6 +102,7 @@ def case_grpc_calls(front):
                [(job.id, "succeeded", '"done"', True), (again[0], "ready", "", True), (99999999, "", "", False)], "outcomes")
     many = caller.call("EnqueueMany", "EnqueueManyRequest", "EnqueuedMany", queue="g3", payloads=["1", '"two"'])
     front.same([front.get(one.id, "payload") for one in many.jobs], [1, "two"], "enqueue many")
+    front.same(len(caller.call("EnqueueMany", "EnqueueManyRequest", "EnqueuedMany", queue="g3").jobs), 0, "... or none")
     page = caller.call("ListJobs", "ListJobsRequest", "Jobs", queue="g3", limit=1)
     front.same((page.jobs[0].id, page.next_after), (many.jobs[1].id, many.jobs[1].id), "list")
     front.same([event.event for event in caller.call("JobHistory", "JobRequest", "History", id=job.id).events], ["enqueued", "succeeded"], "history")
