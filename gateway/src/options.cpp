@@ -17,9 +17,9 @@ Endpoint endpoint_of(const std::string &text)
 	Endpoint endpoint{host, 0, false};
 	boost::system::error_code error;
 	const auto address = boost::asio::ip::make_address(host, error);
-	const char *begin = colon == text.npos ? nullptr : text.data() + colon + 1;
-	if (error || !begin ||
-		std::from_chars(begin, text.data() + text.size(), endpoint.port).ptr != text.data() + text.size())
+	const char *begin = colon == text.npos ? nullptr : text.data() + colon + 1, *end = text.data() + text.size();
+	const auto [last, wrong] = begin ? std::from_chars(begin, end, endpoint.port) : std::from_chars_result{};
+	if (error || !begin || wrong != std::errc() || last != end)
 		throw std::invalid_argument("not an address with a port: " + text + " (as in 127.0.0.1:8750 or [::]:8750)");
 	endpoint.loopback = address.is_loopback();
 	return endpoint;

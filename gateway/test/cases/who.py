@@ -121,7 +121,7 @@ def case_reload(front):
 
 def case_addresses(front):
     secret = tokens_file(front, ["gw_one"])
-    for options, word in ((("--http", "0.0.0.0:0"), "authentication"), (("--http", "0.0.0.0:0", "--auth", secret), "TLS"), (("--http", "localhost"), "address"),
+    for options, word in ((("--http", "0.0.0.0:0"), "authentication"), (("--http", "0.0.0.0:0", "--auth", secret), "TLS"), (("--http", "localhost"), "address"), (("--http", "127.0.0.1:99999"), "address"), (("--http", "127.0.0.1:"), "address"),
                           (("--tls-cert", "x"), "together"), (("--connections", "0"), "connections")):
         code, _, errors = front.end(front.start(front.program, *options))
         front.say(code == 2 and word in errors, f"refused: {' '.join(options[:3])}", (code, errors))
