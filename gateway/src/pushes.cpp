@@ -1,5 +1,6 @@
 #include "pushes.hpp"
 
+#include "problem.hpp"
 #include "raw_json.hpp"
 #include "waits.hpp"
 
@@ -317,7 +318,8 @@ tq::Task<> Pushes::deliver(std::shared_ptr<Push> push, Job job)
 	push->freed.cancel();
 }
 
-// Writes how a delivery ended. A lost connection is tried again: the lease lasts longer than the delivery.
+// Writes how a delivery ended. Tries again if the connection is lost or none is free: the lease lasts longer than the
+// delivery.
 tq::Task<> Pushes::finish(const Push &push, const Job &job, webhook::Outcome outcome)
 {
 	tq::Statement statement;
@@ -345,6 +347,11 @@ tq::Task<> Pushes::finish(const Push &push, const Job &job, webhook::Outcome out
 			Pool::Taken connection = co_await pool_.take(push.subscription.role);
 			co_await connection->query(statement);
 			co_return;
+		}
+		catch (const Refusal &)
+		{
+			if (left == 0)
+				throw;
 		}
 		catch (const tq::ConnectionError &)
 		{
