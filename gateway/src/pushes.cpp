@@ -144,7 +144,18 @@ tq::Task<> Pushes::look()
 	}
 	std::map<Subscription, std::shared_ptr<Push>> found;
 	for (const std::string &role : roles)
-		co_await read(role, found);
+	{
+		try
+		{
+			co_await read(role, found);
+		}
+		catch (const tq::Error &error)
+		{
+			// the membership does not allow SET ROLE (WITH SET FALSE), or the role has just been dropped
+			if (error.sqlstate() != "42501" && error.sqlstate() != "22023")
+				throw;
+		}
+	}
 	if (stopped_)
 		co_return;
 	const auto executor = co_await asio::this_coro::executor;
