@@ -131,7 +131,7 @@ void read_answer(const Operation &operation, const std::string &body, pb::Messag
 {
 	if (body.empty())
 		return;
-	for (const auto &[name, value] : members_of(body))
+	for (const auto &[name, value] : members_of(body, kDepthOfAnswer))
 	{
 		const pb::FieldDescriptor *field = into.GetDescriptor()->FindFieldByName(name);
 		if (!field || value.kind == Raw::kNull)
@@ -141,7 +141,7 @@ void read_answer(const Operation &operation, const std::string &body, pb::Messag
 			set(operation, into, *field, value);
 			continue;
 		}
-		for (const Raw &one : elements_of(value.text))
+		for (const Raw &one : elements_of(value.text, kDepthOfAnswer))
 			set(operation, into, *field, one);
 	}
 }

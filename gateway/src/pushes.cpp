@@ -270,10 +270,11 @@ tq::Task<> Pushes::claim(std::shared_ptr<Push> push)
 				co_await answer.undo();
 			else
 			{
-				for (const Raw &one : elements_of(members_of(answer.body).front().second.text))
+				const auto members = members_of(answer.body, kDepthOfAnswer);
+				for (const Raw &one : elements_of(members.front().second.text, kDepthOfAnswer))
 				{
 					Job job;
-					for (const auto &[name, raw] : members_of(one.text))
+					for (const auto &[name, raw] : members_of(one.text, kDepthOfAnswer))
 					{
 						if (name == "id")
 							job.id = raw.text;

@@ -14,8 +14,6 @@ namespace gateway
 namespace
 {
 
-constexpr std::size_t kMaxDepth = 5000; // PostgreSQL's own limit is of that order
-
 // Writes down what the parser reads. The values one level below the top are the parts.
 struct Splitter
 {
@@ -137,10 +135,10 @@ private:
 	bool after_key_ = false;
 };
 
-std::vector<std::pair<std::string, Raw>> split(std::string_view text, Raw::Kind wanted)
+std::vector<std::pair<std::string, Raw>> split(std::string_view text, Raw::Kind wanted, std::size_t max_depth)
 {
 	json::parse_options options;
-	options.max_depth = kMaxDepth;
+	options.max_depth = max_depth;
 	json::basic_parser<Splitter> parser(options);
 	json::error_code error;
 	const std::size_t read = parser.write_some(false, text.data(), text.size(), error);
@@ -154,9 +152,9 @@ std::vector<std::pair<std::string, Raw>> split(std::string_view text, Raw::Kind 
 
 } // namespace
 
-std::vector<std::pair<std::string, Raw>> members_of(std::string_view object)
+std::vector<std::pair<std::string, Raw>> members_of(std::string_view object, std::size_t max_depth)
 {
-	auto parts = split(object, Raw::kObject);
+	auto parts = split(object, Raw::kObject, max_depth);
 	std::set<std::string_view> names;
 	for (const auto &[name, value] : parts)
 	{
@@ -166,10 +164,10 @@ std::vector<std::pair<std::string, Raw>> members_of(std::string_view object)
 	return parts;
 }
 
-std::vector<Raw> elements_of(std::string_view array)
+std::vector<Raw> elements_of(std::string_view array, std::size_t max_depth)
 {
 	std::vector<Raw> elements;
-	for (auto &[name, value] : split(array, Raw::kArray))
+	for (auto &[name, value] : split(array, Raw::kArray, max_depth))
 		elements.push_back(std::move(value));
 	return elements;
 }
