@@ -379,7 +379,7 @@ Answer Gateway::metrics() const
 	const auto gauge = [&registry](const char *name, const char *help, double value) {
 		prometheus::BuildGauge().Name(name).Help(help).Register(registry).Add({}).Set(value);
 	};
-	gauge("tq_gateway_clients", "Open connections of clients.", double(clients));
+	gauge("tq_gateway_clients", "Open HTTP connections of clients.", double(clients));
 	gauge("tq_gateway_waiting_claims", "Claims that wait for jobs.", double(claims_.waiting()));
 	gauge("tq_gateway_waiting_ends", "Calls that wait for the end of a job.", double(ends_.waiting()));
 	gauge("tq_gateway_connections", "Connections to the database that calls may use.", pool_.size());
