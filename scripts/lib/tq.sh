@@ -54,8 +54,10 @@ _tq_user() {
 		return
 	fi
 	TQ_USER=${TQ_USER:-tqtest}
+	# another checkout may create it at this moment
 	id "$TQ_USER" >/dev/null 2>&1 ||
-		useradd --system --no-create-home --home-dir /nonexistent --shell /bin/sh "$TQ_USER"
+		useradd --system --no-create-home --home-dir /nonexistent --shell /bin/sh "$TQ_USER" ||
+		id "$TQ_USER" >/dev/null
 }
 
 # tq_as CMD...: runs CMD as the user that runs servers, in a folder that this user can enter.
