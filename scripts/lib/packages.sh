@@ -11,7 +11,7 @@ _tq_apt() {
 	mkdir -p "$TQ_ROOT/build"
 	# an installation that was killed
 	[ -z "$(dpkg --audit)" ] || $_tq_sudo dpkg --configure -a >"$TQ_ROOT/build/apt.log" 2>&1 || :
-	$_tq_sudo env LD_PRELOAD= DEBIAN_FRONTEND=noninteractive apt-get -q -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=600 "$@" >"$TQ_ROOT/build/apt.log" 2>&1 ||
+	$_tq_sudo env LD_PRELOAD= DEBIAN_FRONTEND=noninteractive apt-get -q -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=600 "$@" >"$TQ_ROOT/build/apt.log" 2>&1 7<&- ||
 		{ tail -n 20 "$TQ_ROOT/build/apt.log" >&2; return 1; }
 }
 
@@ -20,7 +20,7 @@ _tq_apt_update() {
 	_tq_updated=yes
 }
 
-# tq_need PACKAGE...: installs those that are missing, one caller at a time.
+# tq_need PACKAGE...: installs those that are missing, one caller at a time on this machine: apt-get update does not wait.
 tq_need() {
 	command -v dpkg-query >/dev/null || return 0
 	mkdir -p "$TQ_ROOT/build"
@@ -34,7 +34,7 @@ tq_need() {
 		_tq_apt_update || tq_say "going on with the package lists that are there"
 		# shellcheck disable=SC2086 # a list of names
 		_tq_apt install --yes --no-install-recommends $_tq_missing
-	) 7>"$TQ_ROOT/build/apt.lock"
+	) 7</var/lib/dpkg
 }
 
 _tq_find_missing() {
@@ -58,7 +58,7 @@ _tq_server_packages() {
 			[ "${_tq_dir%%/*}" -le "${PG_MAJOR:-0}" ] || PG_MAJOR=${_tq_dir%%/*}
 		done
 		if [ -z "$PG_MAJOR" ] && command -v apt-cache >/dev/null; then
-			_tq_apt_update || :
+			(flock 7 && _tq_apt_update) 7</var/lib/dpkg || :
 			PG_MAJOR=$(apt-cache depends postgresql | sed -n 's/.*Depends: postgresql-\([0-9]*\)$/\1/p')
 		fi
 		if [ -n "$PG_MAJOR" ]; then
