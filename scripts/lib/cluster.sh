@@ -11,12 +11,14 @@ tq_cluster_start() {
 		[ "$(id -un)" = "$TQ_USER" ] || chown "$TQ_USER" "$_tq_dir"
 		tq_as "$PG_BIN/initdb" -D "$_tq_dir/data" -U postgres -A trust -E UTF8 --locale=C -N >"$_tq_dir/initdb.log" 2>&1 ||
 			{ cat "$_tq_dir/initdb.log" >&2; return 1; }
-		# the path of a socket must fit into 107 bytes
+		# the path of a socket must fit into 107 bytes; TMPDIR of a run is short and goes with the run
+		_tq_short=/tmp
+		[ -z "${TQ_TEST_RUN:-}" ] || _tq_short=$TMPDIR
 		if [ ${#_tq_dir} -le 80 ]; then
 			_tq_socket=$_tq_dir/s
 			tq_as mkdir "$_tq_socket"
 		else
-			_tq_socket=$(tq_as mktemp -d /tmp/tq-s.XXXXXX)
+			_tq_socket=$(tq_as mktemp -d "$_tq_short/tq-s.XXXXXX")
 		fi
 		echo "$_tq_socket" >"$_tq_dir/socket"
 		cat >>"$_tq_dir/data/postgresql.conf" <<-CONF
@@ -31,9 +33,10 @@ tq_cluster_start() {
 		printf '%s\n' "$_tq_line" >>"$_tq_dir/data/postgresql.conf"
 	done
 	[ -z "${TEMP_CONFIG:-}" ] || cat "$TEMP_CONFIG" >>"$_tq_dir/data/postgresql.conf"
+	# a server that is too slow for pg_ctl still has to be stopped at the end
+	_tq_clusters="$_tq_clusters $_tq_dir"
 	tq_as "$PG_BIN/pg_ctl" ${TQ_POSTGRES:+-p "$TQ_POSTGRES"} -D "$_tq_dir/data" -l "$_tq_dir/server.log" -w -t "$((120 * TQ_PATIENCE))" start >"$_tq_dir/start.log" 2>&1 ||
 		{ tail -n 20 "$_tq_dir/server.log" >&2; tq_say "the server in $_tq_dir does not start"; return 1; }
-	_tq_clusters="$_tq_clusters $_tq_dir"
 	tq_cluster_use "$_tq_dir"
 }
 

@@ -85,8 +85,8 @@ class Server:
         self.data = self.dir / "data"
         self.logfile = self.dir / "server.log"
         self.dir.mkdir(parents=True)
-        # the path of a socket is limited to 107 bytes
-        self.socket = tempfile.mkdtemp(prefix="tq-s.", dir="/tmp")
+        # the path of a socket is limited to 107 bytes; TMPDIR of a run is short and goes with the run
+        self.socket = tempfile.mkdtemp(prefix="tq-s.", dir=os.environ["TMPDIR"] if "TQ_TEST_RUN" in os.environ else "/tmp")
         self.running = False
 
     def program(self, name, *args, check=True, **more):
