@@ -1,6 +1,14 @@
 # What a run of scripts/test has started and left, even if it was killed. Each process of a run has TQ_TEST_RUN in its
 # environment: "PID.START:FOLDER" of scripts/test itself, START being when that process began.
 
+# whether process $1 is of a server; that of a sanitized one is postgres.real
+_tq_is_server() {
+	case $(cat "/proc/$1/comm" 2>/dev/null) in
+	postgres*) ;;
+	*) return 1 ;;
+	esac
+}
+
 # when process $1 began, in ticks since the machine did; nothing if there is none
 _tq_began() {
 	sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d ' ' -f 20
@@ -12,22 +20,22 @@ _tq_run_pids() {
 	grep -lzsxF "TQ_TEST_RUN=$1" /proc/[0-9]*/environ | cut -d / -f 3
 	find /proc/[0-9]*/cwd -maxdepth 0 -lname "${1#*:}/*" 2>/dev/null | cut -d / -f 3 | while read -r _tq_pid; do
 		_tq_parent=$(sed -n 's/^PPid:\t//p' "/proc/$_tq_pid/status" 2>/dev/null)
-		[ "$(cat "/proc/$_tq_pid/comm" 2>/dev/null)" = postgres ] && [ "$(cat "/proc/$_tq_parent/comm" 2>/dev/null)" != postgres ] &&
+		_tq_is_server "$_tq_pid" && ! _tq_is_server "$_tq_parent" &&
 			! grep -qz '^PATH=' "/proc/$_tq_pid/environ" || continue
 		echo "$_tq_pid"
 	done
 }
 
 # tq_run_end RUN: ends its processes and removes what they left outside the folder. Servers are asked to stop first, so
-# that they give back their shared memory.
+# that they give back their shared memory. They wait 5 s for their children.
 tq_run_end() {
 	_tq_round=0
 	while :; do
 		_tq_pids=$(_tq_run_pids "$1")
-		[ -n "$_tq_pids" ] && [ "$_tq_round" -lt 100 ] || break
+		[ -n "$_tq_pids" ] && [ "$_tq_round" -lt 600 ] || break
 		for _tq_pid in $_tq_pids; do
 			_tq_signal=KILL
-			[ "$_tq_round" -ge 50 ] || [ "$(cat "/proc/$_tq_pid/comm" 2>/dev/null)" != postgres ] || _tq_signal=QUIT
+			[ "$_tq_round" -ge 300 ] || ! _tq_is_server "$_tq_pid" || _tq_signal=QUIT
 			[ "$_tq_pid" = "$$" ] || kill "-$_tq_signal" "$_tq_pid" 2>/dev/null || :
 		done
 		_tq_round=$((_tq_round + 1))
