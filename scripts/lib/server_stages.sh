@@ -1,12 +1,13 @@
 # The stages of scripts/test that run in a server of their own. See stages.sh.
 
-# _tq_server STAGE VARIANT [CONF_LINE...]: a fresh cluster for a stage
+# _tq_server STAGE VARIANT [CONF_LINE...]: a fresh cluster for a stage. A load after a crash may take long on a slow machine.
 _tq_server() {
 	tq_prepare "$2" || return 1
 	_tq_out=$TQ_RUN/$1
 	shift 2
 	tq_cluster_remove "$_tq_out"
-	tq_cluster_start "$_tq_out" "fsync = off" "max_connections = 100" "log_autovacuum_min_duration = -1" "$@"
+	tq_cluster_start "$_tq_out" "fsync = off" "max_connections = 100" "log_autovacuum_min_duration = -1" \
+		"tq.load_timeout = 3min" "$@"
 }
 
 # As _tq_server, on a TCP port of localhost: JDBC has no Unix sockets. Another process may take a free port before the
@@ -52,7 +53,7 @@ _tq_pg_regress() {
 tq_stage_regress() {
 	_tq_tests=$(_tq_names "$TQ_ROOT"/sql/*.sql)
 	[ -n "$_tq_tests" ] || return 0
-	_tq_server regress release "tq.load_timeout = 3min" || return 1
+	_tq_server regress release || return 1
 	# shellcheck disable=SC2086 # a list of names
 	_tq_pg_regress "$PG_TESTLIB/regress/pg_regress" "$TQ_SRC" $_tq_tests
 	_tq_server_end
@@ -61,7 +62,7 @@ tq_stage_regress() {
 tq_stage_isolation() {
 	_tq_tests=$(_tq_names "$TQ_ROOT"/test/isolation/specs/*.spec)
 	[ -n "$_tq_tests" ] || return 0
-	_tq_server isolation test "tq.load_timeout = 3min" || return 1
+	_tq_server isolation test || return 1
 	# shellcheck disable=SC2086 # a list of names
 	PGISOLATIONTIMEOUT=$((180 * TQ_PATIENCE)) _tq_pg_regress "$PG_TESTLIB/isolation/pg_isolation_regress" "$TQ_SRC/test/isolation" $_tq_tests
 	_tq_server_end
@@ -92,7 +93,7 @@ tq_stage_pgtap() {
 	[ -n "$_tq_tests" ] || return 0
 	_tq_server_packages || return 1
 	tq_need "postgresql-$PG_MAJOR-pgtap" libtap-parser-sourcehandler-pgtap-perl || return 1
-	_tq_server pgtap test "tq.load_timeout = 3min" "tq.max_pinned_wait = 3min" || return 1
+	_tq_server pgtap test "tq.max_pinned_wait = 3min" || return 1
 	tq_psql -d template1 -c "set client_min_messages = warning" -c "create extension pgtap" || return 1
 	for _tq_test in $_tq_tests; do
 		tq_psql -c "create database $_tq_test" || return 1
@@ -110,7 +111,7 @@ tq_stage_property() {
 	case $TQ_ONLY in
 	=seed-*) TQ_SEED=${TQ_ONLY#=seed-} TQ_SEED=${TQ_SEED%=} TQ_RUNS=1 ;;
 	esac
-	_tq_server property test "tq.max_live_jobs = 100" "tq.naptime = 100ms" "tq.claim_log_delay = 10ms" \
+	_tq_server property test "tq.max_live_jobs = 100" "tq.max_pinned_wait = 3min" "tq.naptime = 100ms" "tq.claim_log_delay = 10ms" \
 		"tq.retention = 3652d" "tq.segment_interval = 2147483" "tq.segment_rows = 200" "tq.timer_horizon = 2147483" || return 1
 	_tq_run "$_tq_out/property.log" tq_as timeout -k 10 "$((900 * TQ_PATIENCE))" /usr/bin/python3 "$TQ_SRC/test/property/run.py" \
 		--first "${TQ_SEED:-1}" --runs "${TQ_RUNS:-12}" --ops "${TQ_OPS:-400}" --log "$_tq_out/statements.log" \

@@ -3,7 +3,7 @@ import collections
 import json
 
 from model import CAN_BEGIN_AGAIN, FREE, Error, Model, Queue, Session
-from server import TOTALS, Answer
+from server import PATIENCE, TOTALS, Answer
 
 HOUR = 3600
 KINDS = (None, "mail", "image")
@@ -476,9 +476,13 @@ class Driver:
             self.expect(f"{self.server.log[-1]}: the worker is to stop", rows, [])
             return got
         while True:
+            # if half of the memory is taken for good, not every kind has entries in the rest
+            stay = self.stay_in_memory()
+            crowded = self.size == "large" and stay >= 50
+            patience = f"{10 if crowded else PATIENCE} s"
             rows = self.server.call(s.name, "select id, lease, parents, checkpoint, attempt, queue, kind, priority from tq_claim(%s, max_jobs => %s, "
                                     "worker => %s, lease_for => %s, wait => %s, kinds => %s)", queue, n - len(got), s.name,
-                                    None if length is None else f"{length} s", "10 s" if got or self.late else None, kinds)
+                                    None if length is None else f"{length} s", patience if got or self.late else None, kinds)
             self.model.now = self.server.now()
             if not got and len(rows) == len(want) and not self.disk and not any(j.group for j in want):
                 # a group has only its share of memory, so a job of another group with lower priority may come first
@@ -504,17 +508,19 @@ class Driver:
             self.late += 1
             if not rows and self.late > 1:
                 memory = self.server.call("observer", "select queue, ready, delayed, running, in_memory from tq_stats()")
-                stay = sum(j.state == "running" or j.aborts > 0 or "rescheduled" in j.history or (j.group is not None and j.held)
-                           for j in self.model.jobs.values() if not j.ended)
-                # each group keeps a few, too
-                groups = collections.Counter((j.queue, j.group) for j in self.model.jobs.values() if j.state == "ready" and j.group)
-                stay += sum(min(n, 3) for n in groups.values())
-                # if half of the memory is taken for good, not every kind has entries in the rest
-                if self.size == "large" and stay >= 50:
+                if crowded:
                     self.did["crowded out"] += 1
                     self.late = 0
                     return got
                 self.fail(f"{self.server.log[-1]}: jobs that never come, such as {missing[0]}; {stay} must stay in memory: {memory}")
+
+    def stay_in_memory(self):
+        """How many jobs the server cannot leave to the disk."""
+        stay = sum(j.state == "running" or j.aborts > 0 or "rescheduled" in j.history or (j.group is not None and j.held)
+                   for j in self.model.jobs.values() if not j.ended)
+        # each group keeps a few, too
+        groups = collections.Counter((j.queue, j.group) for j in self.model.jobs.values() if j.state == "ready" and j.group)
+        return stay + sum(min(n, 3) for n in groups.values())
 
     def compare_parents(self, id, said, ends):
         if ends is not None:
