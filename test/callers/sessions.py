@@ -133,8 +133,6 @@ def sessions_that_are_ended(scene, caller, queue):
     for end in (idle, terminated, cancelled):
         other = Caller(scene, f"{queue}.{end.__name__}")
         other.pid = other.conn.get_backend_pid()
-        if end is idle:
-            end(other)
         undone, = scene.tokens(queue, 1)
         other.query("begin")
         other.query("select tq_enqueue(%s, jsonb_build_object('transfer', %s::text))", queue, undone)
@@ -142,11 +140,10 @@ def sessions_that_are_ended(scene, caller, queue):
         job, = other.claim(queue)
         other.undone([("enqueued", undone), ("claimed", job[:3])])
         same(caller.claim(queue), [], "jobs for others meanwhile")
-        if end is not idle:
-            try:
-                end(other)
-            except psycopg2.errors.QueryCanceled:
-                other.query("rollback")
+        try:
+            end(other)
+        except psycopg2.errors.QueryCanceled:
+            other.query("rollback")
         again, = scene.until(lambda: caller.claim(queue, more=", wait => '1 s'"), "the job again")   # poll
         same((again.id, again.attempt), (job.id, 1), f"the job, {end.__name__}")
         same(caller.finish(again, "release", "select tq_release(%s, %s) || left(%s, 0)"), "ready", "release")
