@@ -6,7 +6,7 @@ import subprocess
 from scene import PATIENCE
 
 COUNT = (7, 21)         # jobs of the first and of the second round
-LONG = 4                # seconds of work, longer than a lease of the examples
+LONG = 8                # seconds of work, longer than a lease of the examples or a pause of the machine
 PYTHON = "/usr/bin/python3"
 JAVA = ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", "/usr/share/java/postgresql.jar:java"]
 # the worker, the producer, the most jobs that a worker has in hand
