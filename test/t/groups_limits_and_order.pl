@@ -98,7 +98,7 @@ sub workers
 		my ($out, $err) = ('', '');
 		my %io = (out => \$out, err => \$err);
 		$io{run} = IPC::Run::start(['psql', '-XqAt', '-d', $node->connstr('postgres'), '-c', "call work($call)"],
-			'<', \undef, '>', \$out, '2>', \$err, IPC::Run::timeout(240));
+			'<', \undef, '>', \$out, '2>', \$err, IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default * 10));
 		push @runs, \%io;
 	}
 	return @runs;
@@ -159,7 +159,7 @@ reset_log();
 #
 # A crash in the middle: journalled leases still count
 #
-$node->safe_psql('postgres', q{select tq_create_queue('crash', '{"max_attempts": 1000, "lease": "2 s", "group_max_running": 1}')});
+$node->safe_psql('postgres', q{select tq_create_queue('crash', '{"max_attempts": 1000, "group_max_running": 1}')});
 fill('crash', 400);
 my $held = $node->safe_psql('postgres', q{select id || '|' || lease || '|' || (payload->>'g') from tq_claim('crash', 1, lease_for => '1 h')});
 my ($id, $lease, $group) = split /\|/, $held, 3;
@@ -168,7 +168,7 @@ $node->safe_psql('postgres', "select tq_enqueue('crash', '{}')");    # its commi
 $node->stop('immediate');
 $node->start;
 loaded($node);
-my $others = $node->safe_psql('postgres', "select count(*) from tq_claim('crash', 1000) where payload->>'g' = '$group'");
+my $others = $node->safe_psql('postgres', "select count(*) from tq_claim('crash', 1000, lease_for => '2 s') where payload->>'g' = '$group'");
 is($others, 0, 'after a crash a journalled lease still keeps its group back');
 $node->safe_psql('postgres', "select tq_complete($id, $lease)");
 reset_log();
@@ -180,6 +180,7 @@ $_->{run}->kill_kill for @runs;
 $node->start;
 scheduler_of($node);
 loaded($node);
+clock($node, 0, 7200);    # the leases of the workers that were killed end
 finish('after a crash', workers(3, "'crash', 1"));
 is(unfinished($node, 'crash'), 0, 'after a crash: nothing is left');
 check_journal($node, 'after a crash: the journal is consistent');
