@@ -14,7 +14,7 @@ use Test::More;
 use Time::HiRes qw(time usleep);
 
 our @EXPORT = qw(
-  tq_node tq_setup session leave ask begin_ask end_ask until_true arm standing release clock fake_now
+  tq_node tq_setup session leave ask begin_ask end_ask until_true until_so arm standing release clock fake_now
   scheduler_of janitor_away loaded segment_after by_hand without_triggers let_write program take take_all work_off check_journal unfinished own_memory
 );
 
@@ -174,6 +174,22 @@ sub until_true
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	defined wantarray ? diag($why) : ok(0, $why);
 	return $ok;
+}
+
+# As until_true(), with a function that is called until it returns true.
+sub until_so
+{
+	my ($is_so, $what) = @_;
+	my $end = time + $PostgreSQL::Test::Utils::timeout_default;
+	until ($is_so->())
+	{
+		usleep(20_000), next if time < $end;    # poll
+		my $why = "never came true: $what";
+		local $Test::Builder::Level = $Test::Builder::Level + 1;
+		defined wantarray ? diag($why) : ok(0, $why);
+		return 0;
+	}
+	return 1;
 }
 
 # The largest private memory that a process has had, in MB. Shared memory that it has read does not count.

@@ -28,9 +28,7 @@ sub look_away { $seen = -s $node->logfile; return; }
 sub until_logged
 {
 	my ($pattern, $what) = @_;
-	my $tries = 0;
-	until (logged($pattern) || $tries++ > 400) { until_true($node, 'select true'); }    # polls
-	return ok(logged($pattern), $what);
+	return ok(until_so(sub { logged($pattern) }, $what), $what);
 }
 
 $node->safe_psql('postgres', <<'SQL');

@@ -85,12 +85,12 @@ sub finish { my ($queue) = @_; return sql("select tq_complete(id, lease) from tq
 sub clear
 {
 	# the resolver may be cancelling some of them itself
-	for (1 .. 100)
-	{
+	my $emptied = sub {
 		$node->psql('postgres', q{select count(tq_cancel(id)) from (select id from tq_jobs where state in ('ready', 'delayed', 'blocked') limit 100) x;
 			select count(tq_complete(id, lease)) from tq_running}, on_error_stop => 0);
-		last if sql(q{select count(*) from tq_jobs where state in ('ready', 'delayed', 'blocked', 'running')}) == 0;
-	}
+		return sql(q{select count(*) from tq_jobs where state in ('ready', 'delayed', 'blocked', 'running')}) == 0;
+	};
+	until_so($emptied, 'no job is left');
 	settled();
 	return;
 }

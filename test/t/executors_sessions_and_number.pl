@@ -302,7 +302,7 @@ for my $database ('postgres', 'other')
 	standing($node, 'executor-before-claim');
 	is(join(' ', take($node, 'going', 1)), $job, 'another session takes its job');
 	sql(q{select tq_drop_queue('going')});
-	until_true($node, 'select true') until error_as('none', q{select tq_purge('going', 'all')}) =~ /TQ002/;
+	until_so(sub { error_as('none', q{select tq_purge('going', 'all')}) =~ /TQ002/ }, 'the queue is dropped');
 	sql(q{select tq_create_queue('coming')}, $database);
 	my $new = sql(q{select tq_enqueue('coming')}, $database);
 	release($node, 'executor-before-claim');
@@ -406,7 +406,7 @@ my $denied = 'FATAL:  permission denied for database "postgres"';
 sub fails_again
 {
 	my ($count, $pause) = @_;
-	until_true($node, 'select true') until logged($denied) > $count;
+	until_so(sub { logged($denied) > $count }, 'an executor has failed');
 	until_true($node, "select count(*) = 0 $executors");
 	clock($node, $ahead += $pause);
 	return logged($denied);

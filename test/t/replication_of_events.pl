@@ -80,16 +80,15 @@ is($members->('other'), '', '... and no others');
 my $ended = q{select string_agg(job_id || type::text, ',' order by job_id) from (select distinct job_id, type from tq.event where type in ('s', 'd')) e};
 my $wanted = sql($ended);
 my @got;
-for (1 .. 600)
-{
-	sql('select 1'); # poll
+my $received = sub {
 	my $stream = slurp_file($file);
 	my %names;
 	@got = ();
 	while ($stream =~ /R(.{4})tq\0(event_\d+)\0/sg) { $names{$1} = $2; }
 	while ($stream =~ /I(.{4})N\0(.)t\0\0\0.(\d+)t/sg) { push @got, $3 if $names{$1}; }
-	last if @got >= 45;
-}
+	return @got >= 45;
+};
+until_so($received, 'all have been received');
 is(join(',', sort { $a <=> $b } @got), join(',', map { /(\d+)/ } split /,/, $wanted), 'the stream has every job that has ended, once');
 $reader->kill_kill;
 $reader->finish;
