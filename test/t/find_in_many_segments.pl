@@ -67,7 +67,7 @@ for my $i (1 .. $segments)
 	sql(q{select count(tq_cancel(id)) from tq_jobs where queue = 'rare' and state = 'ready'});
 	segment_after($node, $i - 1);
 }
-sql(q{select tq_enqueue_many('mail', array_fill('{}'::jsonb, array[50])) is null; select count(*) from tq_claim('mail', 5, 'w')});
+sql(q{select tq_enqueue_many('mail', array_fill('{}'::jsonb, array[50])) is null; select count(*) from tq_claim('mail', 5, 'w', lease_for => '1 d')});
 until_true($node, "select count(*) >= $segments - 1 from tq.segment where finished_at is not null", 'finished segments');
 is(sql('select count(*) from tq_jobs'), 200 * $segments + 50, 'there are many jobs');
 cmp_ok(sql('select count(*) from tq.job_0'), '>', 0, 'some of them in segment 0');

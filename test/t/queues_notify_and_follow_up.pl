@@ -90,15 +90,17 @@ $got = told('mail', 'finished', 3);
 is_deeply([ @$got{qw(enqueued finished dead ready)} ], [ 0, 3, 1, 0 ], 'how jobs ended');
 
 # No job was enqueued, but one has become ready: its time has come, its attempt failed, its lease was lost.
-enqueue('mail', q{delay => '3 s'});
+enqueue('mail', q{delay => '9 min'});
 $got = told('mail', 'enqueued', 1);
 is($got->{ready}, 0, 'a job that is not ready yet');
+clock($node, 541, 0);
 for (1 .. 5)
 {
 	$got = told('mail', 'n', 1);
 	last if $got->{ready};
 }
 is_deeply([ @$got{qw(enqueued finished ready)} ], [ 0, 0, 1 ], 'its time has come');
+clock($node, 0, 0);
 $node->safe_psql('postgres', q{select tq_fail(id, lease, 'again', retry_in => '0') from tq_claim('mail')});
 $got = told('mail', 'n', 1);
 is_deeply([ @$got{qw(enqueued finished ready)} ], [ 0, 0, 1 ], 'its attempt failed');

@@ -38,8 +38,9 @@ is(scalar(take_all($node, 'work', 30)), 30, 'some jobs are done');
 in_db('postgres', q{select tq_enqueue_many('work', array_fill('{}'::jsonb, array[3]), delay => '100 s')});
 in_db('postgres', q{select tq_fail(id, lease, 'x', fatal => true) from tq_claim('work', max_jobs => 2)});
 in_db('postgres', q{select tq_fail(id, lease, 'x', retry_in => '50 s') from tq_claim('work', max_jobs => 2)});
-ask($session, q{select count(*) from tq_claim('work', max_jobs => 4, lease_for => '30 s')});
-until_true($node, q{select count(*) = 4 from tq.event where type = 'c'}, 'claims are journalled');
+ask($session, q{select count(*) from tq_claim('work', max_jobs => 4, lease_for => '10 min')});
+until_true($node, q{select count(*) = 4 from tq_running r join tq.event e on e.job_id = r.id and e.lease = r.lease and e.type = 'c'},
+	'claims are journalled');
 in_db('postgres', q{select tq_reschedule(id, priority => -7) from (select max(id) as id from tq.job where run_at is null) j});
 my $left = unfinished($node, 'work');
 is($left, 71, 'jobs that are left');

@@ -51,7 +51,7 @@ like(ask($gateway, q{call tq_wait('{of ann}', '1 h')}), qr/42501/, '... and with
 like(ask($gateway, q{call tq_wait('{no such}', '1 h', all_roles => true)}), qr/42501/, 'a queue that does not exist');
 
 # waits
-for my $call (q{call tq_wait(timeout => '60 s', all_roles => true)}, q{call tq_wait('{of bob,own}', '1 h', all_roles => true)})
+for my $call (q{call tq_wait(timeout => '1 h', all_roles => true)}, q{call tq_wait('{of bob,own}', '1 h', all_roles => true)})
 {
 	begin_ask($gateway, $call);
 	until_true($node, q{select waiting = 1 from tq_queues where queue = 'of bob'}, 'it waits');
