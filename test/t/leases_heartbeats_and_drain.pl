@@ -253,11 +253,11 @@ sql(q{select tq_complete(id, lease) from tq_claim('other')});
 later(50, 7200);
 sql(q{select count(*) from tq_claim('drain', worker => 'd')});
 later(50, 7200);
-sql(q{select count(*) from tq_claim('nothing', worker => 'e')});
+sql("select count(*) from tq_claim('nothing', worker => '$_')") for qw(e passer);
 is(sql(q{select string_agg(worker || ' ' || draining, ', ' order by worker) from tq_workers where worker in ('d', 'e')}), 'd true, e false',
 	'one that asks, or holds a job, is remembered');
 later(100, 7200);
-sweeps();
+ok(until_true($node, q{select count(*) = 0 from tq_workers where worker = 'passer'}), 'a sweep has seen who holds a job: it has forgotten another worker');
 sql(q{select tq_complete(id, lease) from tq_running where queue = 'drain'});
 sweeps();
 is(sql(q{select draining from tq_workers where worker = 'd'}), 't', 'so is one that has held a job within the last hour');
@@ -368,7 +368,8 @@ sub get_free
 sub kill_session
 {
 	my ($session, $mine) = @_;
-	sql("select pg_terminate_backend($mine, 30000)");
+	sql("select pg_terminate_backend($mine)");
+	until_true($node, "select count(*) = 0 from pg_stat_activity where pid = $mine", 'its session has ended');
 	leave($session);
 	return;
 }

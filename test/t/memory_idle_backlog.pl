@@ -34,7 +34,7 @@ sub comes_to_rest
 {
 	my ($what) = @_;
 	my $reads = -1;
-	for (1 .. 15)
+	for (1 .. 90)
 	{
 		$reads = $node->safe_psql('postgres', q{CALL reads_in('2 s', NULL)});
 		last if $reads == 0;

@@ -104,11 +104,12 @@ my @storm = map { $node->background_psql('postgres', on_error_stop => 0) } 1 .. 
 $_->query_until(qr/off/, "\\echo off\ncall storm(400);\n") for @storm;
 my $samples = 0;
 my $bad = 0;
-while (sql(q{select count(*) from pg_stat_activity where query ~ '^call storm' and state = 'active'}) > 0)
+until_true($node, q{select count(*) > 0 from pg_stat_activity where query ~ '^call storm'}, 'the storm begins');
+do
 {
 	$bad += sql($doubles);
 	++$samples;
-}
+} while (sql(q{select count(*) from pg_stat_activity where query ~ '^call storm' and state = 'active'}) > 0);
 leave(@storm);
 cmp_ok($samples, '>', 0, "H27: the journal was looked at $samples times meanwhile");
 is($bad, 0, 'H27: never two jobs with the same key that have not ended');
