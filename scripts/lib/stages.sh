@@ -14,6 +14,14 @@ _tq_run() {
 	tq_judge "$_tq_status" "$_tq_log"
 }
 
+# Whether a stage whose cases cannot be selected is to run: not with --only NAME, which is for cases elsewhere.
+_tq_whole() {
+	case $TQ_ONLY in
+	'' | =*) ;;
+	*) return 1 ;;
+	esac
+}
+
 # _tq_names GLOB...: the base names of existing test files that --only selects, in order.
 _tq_names() {
 	for _tq_file; do
@@ -31,6 +39,7 @@ _tq_no_warnings() {
 }
 
 tq_stage_build() {
+	_tq_whole || return 0
 	# a full build, so that every file's warnings are seen
 	tq_prepare_variant release
 	rm -rf "$TQ_HOME/obj"
@@ -72,14 +81,14 @@ _tq_core() {
 	[ -z "${TQ_PREPARED:-}" ] || : >"$_tq_built"
 }
 
-# _tq_program PROGRAM [ARG...]: runs it and counts GoogleTest cases, or the program as one case. TQ_WRAPPER holds a
+# _tq_program PROGRAM [ARG...]: runs it and counts GoogleTest cases, or any other program as one case. TQ_WRAPPER holds a
 # command to run PROGRAM with, such as setarch.
 _tq_program() {
 	_tq_log=$1.log
 	_tq_status=0
 	# shellcheck disable=SC2086 # a command with its options
 	(cd "$TQ_SRC" && exec timeout -k 10 $((900 * TQ_PATIENCE)) ${TQ_WRAPPER:-} "$@") >"$_tq_log" 2>&1 || _tq_status=$?
-	[ "$_tq_status" -ne 0 ] || grep -q '^\[ RUN ' "$_tq_log" || echo "ok - ${1##*/}" >>"$_tq_log"
+	[ "$_tq_status" -ne 0 ] || grep -q '^\[==========\]' "$_tq_log" || echo "ok - ${1##*/}" >>"$_tq_log"
 	tq_judge "$_tq_status" "$_tq_log"
 }
 
@@ -126,7 +135,7 @@ tq_stage_tsan() {
 
 tq_stage_model() {
 	_tq_core plain || return 1
-	_tq_programs "$TQ_CORE/model"
+	_tq_programs "$TQ_CORE/model" "$(_tq_gtest_filter)"
 }
 
 # First the corpus, which includes every input that ever failed; then a short fuzzing run from there; then a server.
@@ -161,6 +170,7 @@ _tq_fuzz_servers() {
 
 # TQ_SEED=n and TQ_RUNS=n set another seed and another number of expressions.
 tq_stage_cron() {
+	_tq_whole || return 0
 	tq_need python3 python3-croniter || return 1
 	_tq_core plain || return 1
 	_tq_run "$TQ_CORE/cron/compare.log" timeout -k 10 600 /usr/bin/python3 "$TQ_SRC/test/cron/compare.py" --seed "${TQ_SEED:-1}" \
