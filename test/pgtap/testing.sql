@@ -101,7 +101,7 @@ SELECT tq_purge('rated', 'all');
 BEGIN;
 SET LOCAL tq.claim_own = on;
 SELECT tq_enqueue('work', kind => 'slow');
-SELECT id AS slow, lease AS slow_lease FROM tq_claim('work', lease_for => '10 s', kinds => '{slow}') \gset
+SELECT id AS slow, lease AS slow_lease FROM tq_claim('work', lease_for => '50 s', kinds => '{slow}') \gset
 SELECT clock(60000000, 60000000);
 COMMIT;
 SELECT is((SELECT count(*)::int FROM tq_running WHERE id = :slow AND lease_expires_at > tq_now()), 1, 'the lease begins at the commit');
