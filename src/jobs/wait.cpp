@@ -155,9 +155,9 @@ bool is_ready(const Target &t) noexcept
 	return t.all != nullptr ? wait_check_all(*t.all) : wait_check(t.wanted, t.n);
 }
 
-// Before each look for jobs, because a sleep may be long. For queues that the caller named, raises 42501 if the right was
-// revoked, and TQ002 if the queue was dropped. Where the caller waits for whatever queues there are, leaves out dropped
-// ones and those without a right.
+// Before each look for jobs, because a sleep may be long. For queues that the caller named, raises 42501 if the right
+// was revoked, and TQ002 if the queue was dropped. Where the caller waits for whatever queues there are, leaves out
+// dropped ones and those without a right.
 void check_rights(Target *t)
 {
 	AcceptInvalidationMessages();

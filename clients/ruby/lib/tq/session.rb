@@ -87,11 +87,16 @@ module Tq
       return JSON.generate(value) if JSON_ARGUMENTS.include?(name)
 
       case value
-      when Array then ARRAY.encode(value.map { |one| one.nil? ? nil : text(nil, one) }, Encoding::UTF_8)
+      when Array then array(value)
       when Numeric, true, false then %i[delay timeout lease_for wait extend retry_in].include?(name) ? interval(value) : value.to_s
       when nil then nil
       else value.respond_to?(:strftime) ? time(value) : interval(value)
       end
+    end
+
+    # The encoder leaves a string that passes for ASCII, and would not be converted for the connection.
+    def self.array(values)
+      ARRAY.encode(values.map { |one| one.nil? ? nil : text(nil, one) }, Encoding::UTF_8).force_encoding(Encoding::UTF_8)
     end
 
     # The text of an interval: seconds, an ActiveSupport::Duration, or text as it is.

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative 'helper'
+require 'tq/job'
 
 # The values that every library must decode or refuse.
 describe Tq::Codec do
