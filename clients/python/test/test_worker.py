@@ -13,7 +13,7 @@ import psycopg
 
 import tq
 from support import Case, until
-from tq import core, testing
+from tq import attempts, core, testing
 
 
 class Endings(Case):
@@ -429,6 +429,27 @@ class Running(Case):
         held.stop()
         held.release_running()
         self.assertEqual((held.running, held.held, held.released), (1, {}, 0))
+
+    def test_releases_while_it_stops_are_counted(self):
+        worker = self.app.worker(self.dsn, queues=["work"])
+        task = self.app.task(lambda job: None, kind="released", queue="work")
+        for stops, outcome, released in ((False, attempts.Outcome("release", delay=1.0), 0), (True, attempts.Outcome("release", delay=1.0), 1),
+                                         (True, attempts.COMPLETE, 0)):
+            with self.subTest(stops=stops, outcome=outcome):
+                held = core.Core(self.app, worker.options, worker.events.put)
+                held.runners = (mock.Mock(), None)
+                held.take([json.dumps({**testing.ROW, "queue": "work", "kind": task.kind, "payload": {}})], math.inf)
+                if stops:
+                    held.stop()
+                held.ended(next(iter(held.held.values())), outcome)
+                self.assertEqual(held.released, released)
+
+    def test_whatever_a_job_raises_at_the_shutdown_releases_it(self):
+        job = mock.Mock(reason="shutdown")
+        self.assertIs(attempts.raised(job, ValueError("cut off")), attempts.SHUTDOWN)
+        self.assertEqual(attempts.raised(job, tq.Retry(1)).verb, "fail")
+        job.reason = None
+        self.assertEqual(attempts.raised(job, ValueError("wrong")).verb, "fail")
 
     def test_runs_in_the_loop_of_the_caller(self):
         loops = []

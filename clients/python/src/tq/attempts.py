@@ -46,8 +46,10 @@ def raised(job: Job, error: BaseException) -> Outcome:
         return Outcome("release", delay=error.delay)
     if isinstance(error, Bury):
         return Outcome("bury", clean(message(error) or "buried by the handler"))
+    if job.reason == "shutdown" and not isinstance(error, (Fatal, Retry)):
+        return SHUTDOWN     # whatever the cancellation made it raise
     if isinstance(error, (Cancelled, asyncio.CancelledError)) and job.reason is not None:
-        return SHUTDOWN if job.reason == "shutdown" else Outcome("fail", "cancelled")
+        return Outcome("fail", "cancelled")
     text = described(error)
     if not isinstance(error, errors.LeaseLost):
         job.log.warning("failed: %s", text.partition("\n")[0])

@@ -219,7 +219,7 @@ class Core:
 
     def _finish(self, held: Held, outcome: attempts.Outcome) -> None:
         held.state = "over"
-        self.released += outcome is attempts.SHUTDOWN
+        self.released += self.stopping and outcome.verb == "release"
         self.finishes.append((held, outcome))
         if len(self.finishes) == 1:
             self.since = time.monotonic()

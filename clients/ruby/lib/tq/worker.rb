@@ -108,6 +108,7 @@ module Tq
     rescue Bury => e
       job.finish(:bury, reason: message_of(e))
     rescue Release => e
+      @cut_short = true if @stops.positive?
       job.finish(:release, delay: e.delay)
     rescue Exception => e # whatever a handler raises ends its job only
       return cut_short(job) if job.cancelled == :shutdown

@@ -249,6 +249,13 @@ describe Tq::Worker do
     expect([state(id), row(id)['attempt']]).to eq(%w[ready 0])
   end
 
+  it 'says with its status that a handler released its job because the worker stops' do
+    start(shutdown_timeout: 0.1) { |worker| worker.handle('mail') { |job| raise Tq::Release, 0 if job.wait(600) } }
+    id = enqueue(kind: 'mail')
+    eventually { state(id) == 'running' }
+    expect([stop(@worker), state(id)]).to eq([1, 'ready'])
+  end
+
   it 'tells handlers that their lease is lost when the server is away for longer' do
     away = false
     reason = nil
