@@ -87,6 +87,8 @@ tq::Task<> Events::send(Stream stream, std::string first, Sink &sink)
 		{
 			if (std::chrono::steady_clock::now() >= next_figures)
 			{
+				if (stream.role_now() != stream.role)
+					throw Refusal(401, "the credentials of this stream are for another role now");
 				text += co_await figures(stream.role);
 				next_figures = std::chrono::steady_clock::now() + kFigures;
 			}
@@ -108,10 +110,11 @@ tq::Task<> Events::send(Stream stream, std::string first, Sink &sink)
 		co_await sink.write(failure);
 }
 
-tq::Task<Answer> Events::begin(std::vector<Given> arguments, std::string role, std::string last)
+tq::Task<Answer> Events::begin(std::vector<Given> arguments, std::function<std::string()> role, std::string last)
 {
 	Stream stream;
-	stream.role = std::move(role);
+	stream.role = role();
+	stream.role_now = std::move(role);
 	stream.queue = take(arguments, "queue");
 	stream.job = take(arguments, "job");
 	stream.after = last.empty() ? "now" : last;

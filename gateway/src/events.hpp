@@ -6,6 +6,7 @@
 #include "statement.hpp"
 
 #include <chrono>
+#include <functional>
 #include <map>
 
 namespace gateway
@@ -16,14 +17,16 @@ class Events
 public:
 	explicit Events(Pool &pool) : pool_(pool) {}
 
-	// Begins a stream. last: the id of the last event that the client got, or empty. Raises what the first look raises.
-	tq::Task<Answer> begin(std::vector<Given> arguments, std::string role, std::string last);
+	// Begins a stream. role: what the credentials say of the client now; when that changes or is refused, the stream ends.
+	// last: the id of the last event that the client got, or empty. Raises what the first look raises.
+	tq::Task<Answer> begin(std::vector<Given> arguments, std::function<std::string()> role, std::string last);
 
 	void stop() { stopped_ = true; }
 
 private:
 	struct Stream
 	{
+		std::function<std::string()> role_now;
 		std::string role;
 		tq::Value queue, job;
 		std::string after; // of a queue: the cursor

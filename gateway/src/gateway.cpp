@@ -137,8 +137,12 @@ tq::Task<Answer> Gateway::dispatch(Route route, Request request, Client &client)
 			answer.body = openapi();
 			co_return answer;
 		}
-		case Operation::kChanges:
-			co_return co_await events_.begin(std::move(arguments), request.role, request.header("last-event-id"));
+		case Operation::kChanges: {
+			std::string last = request.header("last-event-id");
+			// a token may expire, and tokens and keys may be replaced
+			auto role = [this, request = std::move(request)] { return who_.role_of(request); };
+			co_return co_await events_.begin(std::move(arguments), std::move(role), std::move(last));
+		}
 		case Operation::kAlive:
 			break;
 	}

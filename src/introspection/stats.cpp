@@ -13,6 +13,7 @@
 
 extern "C"
 {
+#include "utils/datetime.h"
 #include "utils/json.h"
 }
 
@@ -108,7 +109,11 @@ Jsonb *kinds_of(const QueueView &v)
 		if (l.paused_until == core::kNever)
 			appendStringInfoString(&s, ", \"paused_until\": \"infinity\"");
 		else if (l.paused_until != 0)
-			appendStringInfo(&s, ", \"paused_until\": \"%s\"", timestamptz_to_str(l.paused_until));
+		{
+			char until[MAXDATELEN + 1];
+			JsonEncodeDateTime(until, TimestampTzGetDatum(l.paused_until), TIMESTAMPTZOID, nullptr);
+			appendStringInfo(&s, ", \"paused_until\": \"%s\"", until);
+		}
 		appendStringInfoChar(&s, '}');
 	}
 	if (s.len == 0)

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from front import token_of, tokens_file
 from grpc_calls import Caller
+from polls import Stream
 from scene import PATIENCE
 from who import bearer, roles
 
@@ -124,8 +125,11 @@ def case_keys(front):
     process = front.gateway("--jwt-keys", path, "--auth", tokens_file(front, ["gw_one"]))
     old, new = jwt.encode(claims(), SECRET, "HS256", {"kid": "s"}), jwt.encode(claims(), b"y" * 32, "HS256", {"kid": "t"})
     front.same((status(front, old), status(front, new), status(front, token_of("gw_one"))), (200, 401, 200), "both kinds of token")
+    stream = Stream(front, "", token=old)
+    stream.next("stats")
     write(path, jwks(secret_key("t", b"y" * 32)))
     process.send_signal(signal.SIGHUP)
+    front.same(stream.next("error")[1]["status"], 401, "a stream of events ends with its key")
     front.until(lambda: status(front, new) == 200, "the keys are read again")
     front.same(status(front, old), 401, "... and the other key is known no more")
     write(path, "{}")

@@ -137,8 +137,9 @@ def case_unknown_queue(front):
 class Stream:
     """The events of a stream."""
 
-    def __init__(self, front, query, last=None):
+    def __init__(self, front, query, last=None, token=None):
         more = b"Last-Event-ID: %b\r\n" % last.encode() if last else b""
+        more += b"Authorization: Bearer %b\r\n" % token.encode() if token else b""
         self.socket = socket.create_connection(("127.0.0.1", front.port), PATIENCE)
         self.socket.sendall(b"GET /v1/events%b HTTP/1.1\r\nHost: localhost\r\n%b\r\n" % (query.encode(), more))
         self.file = self.socket.makefile("rb")
