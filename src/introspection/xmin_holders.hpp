@@ -5,12 +5,14 @@
 namespace tq
 {
 
-// The sessions, standbys, replication slots and prepared transactions whose snapshots hold back vacuum, for
-// pg::server_sql.
+// The sessions, standbys, replication slots and prepared transactions that hold back vacuum, for pg::server_sql. A
+// session does so by its snapshot or, after a write, by its transaction id alone. Vacuum ignores other vacuums.
 inline constexpr char kXminHolders[] =
 	"SELECT CASE backend_type WHEN 'walsender' THEN 'standby' ELSE 'session' END AS kind, 'backend ' || pid AS holder,"
-	"  age(backend_xmin) AS xids, extract(epoch FROM clock_timestamp() - xact_start) AS seconds"
-	"  FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()"
+	"  greatest(age(backend_xmin), age(backend_xid)) AS xids,"
+	"  extract(epoch FROM clock_timestamp() - xact_start) AS seconds FROM pg_stat_activity"
+	"  WHERE num_nonnulls(backend_xmin, backend_xid) > 0 AND pid <> pg_backend_pid()"
+	"  AND pid NOT IN (SELECT v.pid FROM pg_stat_progress_vacuum v)"
 	" UNION ALL SELECT 'replication_slot', 'replication slot ' || slot_name,"
 	"  greatest(age(xmin), age(catalog_xmin)), NULL FROM pg_replication_slots"
 	"  WHERE coalesce(xmin, catalog_xmin) IS NOT NULL"

@@ -189,6 +189,14 @@ is(value_of($text, 'tq_xmin_age_transactions{holder="replication_slot"}'), 0, 'a
 leave($old);
 $node->safe_psql('postgres', q{rollback prepared 'forgotten'});
 is(value_of(metrics(), 'tq_xmin_age_transactions{holder="prepared_transaction"}'), 0, 'until it is gone');
+my $writer = session($node);
+ask($writer, 'begin');
+ask($writer, 'select pg_current_xact_id() is not null');
+my $writes = ask($writer, 'select pg_backend_pid()');
+$node->safe_psql('postgres', 'create table w ()');
+like($node->safe_psql('postgres', q{select value from tq_health() where item = 'oldest snapshot'}), qr/^backend $writes, /,
+	'an idle transaction that has written holds back vacuum, too');
+leave($writer);
 
 #
 # Waiting calls, deleted rows
