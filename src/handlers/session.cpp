@@ -34,7 +34,11 @@ void tidy_session(Oid role)
 	ResetAllOptions();
 	DropAllPreparedStatements();
 	LockReleaseAll(USER_LOCKMETHOD, true);
+	// A drop may delete toasted rows of the catalogs, which needs a snapshot. That of the transaction could wait: the
+	// handler may have set default_transaction_deferrable.
+	PushActiveSnapshot(GetCatalogSnapshot(RelationRelationId));
 	ResetTempTableNamespace();
+	PopActiveSnapshot();
 	ResetSequenceCaches();
 	CommitTransactionCommand();
 	if (GetUserId() != role || GetSessionUserId() != role)

@@ -101,6 +101,9 @@ begin
 		(select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()));
 	set work_mem = '1MB';
 	create temp table mine ();
+	-- its constraint is toasted in the catalog
+	execute 'create temp table checked (s text check (s in (' ||
+		(select string_agg(quote_literal(md5(n::text)), ', ') from generate_series(1, 1000) n) || ')))';
 	prepare p as select 1;
 	perform pg_advisory_lock(42);
 	perform set_config('search_path', 'pg_catalog', false);
@@ -118,6 +121,7 @@ becomes(enqueue('a'), 'succeeded') for 1 .. 2;
 is(sql(q{select distinct session || ' ' || who || ' ' || role || ' ' || setting || ' ' || coalesce(temp, '-') || ' ' || prepared || ' ' || locks || ' '
 	|| after from who}),
 	'alice alice none 4MB - 0 0 alice', 'H9: a handler runs in a session of its role, and finds nothing of the one before; RESET ROLE leads to its role');
+is(logged('cannot fetch toast data'), 0, '... and a large constraint of its temporary table does not end the executor');
 sql(<<'SQL');
 alter role bob set exit_on_error = on;
 select tq_create_queue('exits'), tq_grant('exits', 'bob', 'manage', 'consume');
