@@ -73,7 +73,7 @@ void for_element(int element, F &&f)
 // Raises 22023 if the lengths differ.
 void same_length(const char *a, int na, const char *b, int nb);
 
-// Raises 25006 in a read-only transaction, 0A000 in a parallel worker.
+// Raises 25006 in a read-only transaction, 25000 in parallel mode.
 void require_writable(const char *function);
 
 } // namespace tq
