@@ -392,6 +392,7 @@ struct Worker
 	bool used;
 	std::atomic<bool> draining;
 	std::atomic<int32_t> running;
+	int nrestored; // of `restored`
 	std::atomic<Micros> seen_at;   // wall: last claim or heartbeat, for display
 	std::atomic<Micros> seen_mono; // monotonic: its last claim or held job; eviction uses this
 	std::atomic<int64_t> claimed;
@@ -404,7 +405,6 @@ struct Worker
 	std::atomic<int32_t> asked;			// of these, those asked to stop
 	// Queues of the leases that a load found, while `role` is unknown. More than the array holds: kRestoredQueues + 1.
 	uint16_t restored[kRestoredQueues];
-	int nrestored;
 };
 
 // The part of a database's state that the core uses.

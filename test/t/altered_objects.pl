@@ -141,7 +141,7 @@ ok(is_done(sql(q{select tq_enqueue('work')})), 'a queue without a name is none')
 sub says_again { leave($session); $session = session($node); return says($_[0]); }
 
 leave($session);
-unlike(slurp_file($node->logfile), qr/PANIC|TRAP|terminated by signal (?!3)|XX000/, 'nothing alarming in the log');
+unlike(slurp_file($node->logfile), qr/PANIC|TRAP|\(PID \d+\) was terminated by signal (?!3)|XX000/, 'nothing alarming in the log');
 $node->stop;
 
 done_testing();

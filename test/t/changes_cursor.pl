@@ -228,7 +228,6 @@ ask($b, "select tq_alter_queue('other', '{\"change_retention\": \"10 min\"}')");
 clock($node, 3600);
 ask($a, 'commit');
 is(changes(), "$late enqueued ready", 'a change is kept from its commit on, not from its time');
-clock($node, 0);
 my $too_old = $cursor;
 $cursor = $stale;
 like(changes(), qr/TQ010: changes after the cursor have been deleted/, 'a cursor that is too old');

@@ -430,9 +430,10 @@ ask($open, 'commit');
 leave($open);
 ok(until_true($node, q{select ready = 2 from tq_stats() where queue = 'freed'}), 'two jobs are free at once');
 ask($finish, 'rollback');
-is(sql(q{select jobs from tq_heartbeat_worker('w of freed')}), '2', 'a completion that was rolled back leaves the lease');
+ok(until_true($node, q{select ready = 3 from tq_stats() where queue = 'freed'}), 'a completion that is rolled back frees the job, too');
+is(sql(q{select jobs from tq_heartbeat_worker('w of freed')}), '1', 'the new process keeps its own');
 sql(q{select tq_release_worker('w of freed')});
-ok(until_true($node, q{select ready = 4 from tq_stats() where queue = 'freed'}), 'for the next release');
+ok(until_true($node, q{select ready = 4 from tq_stats() where queue = 'freed'}), '... until the next release');
 # the same, and no process comes back: the scheduler looks again
 is(ask($finish, q{select count(*) from tq_claim('freed', worker => 'w of freed', bind_worker => true)}), '1', 'one job again');
 ask($finish, 'begin');
