@@ -44,9 +44,9 @@ SeriesCounts SeriesCounts::since(const SeriesCounts &before) const noexcept
 	SeriesCounts diff{};
 	for (size_t i = 0; i < kCounts; ++i)
 	{
-		if (numbers(*this)[i] < numbers(before)[i])
+		numbers(diff)[i] = numbers(*this)[i] - numbers(before)[i]; // also across a wrap
+		if (numbers(diff)[i] > UINT32_MAX / 2)
 			return *this;
-		numbers(diff)[i] = numbers(*this)[i] - numbers(before)[i];
 	}
 	return diff;
 }

@@ -21,7 +21,8 @@ struct SeriesCounts
 	uint32_t runs[Histogram::kBuckets];
 
 	void add(const SeriesCounts &n) noexcept; // saturates
-	// The events since `before`; all events if a counter was reset since then.
+	// The events since `before`; all events if a counter was reset since then. Counters wrap at 2^32. A difference of
+	// more than half of that is a reset.
 	SeriesCounts since(const SeriesCounts &before) const noexcept;
 	bool empty() const noexcept;
 };

@@ -181,6 +181,25 @@ TEST_F(SeriesTest, CountersThatWereResetCountFromZero)
 	EXPECT_EQ(sum(0), 57U);
 }
 
+TEST_F(SeriesTest, CountersThatWrapCountOn)
+{
+	make(1, 4);
+	SeriesCounts now{};
+	now.totals[0] = UINT32_MAX - 2;
+	now.totals[1] = 1'000'000;
+	series.sample(0, owner(0), kStart, now);
+	now.totals[0] = 4;
+	now.totals[1] += 5;
+	series.sample(0, owner(0), kStart + 1, now);
+	int points = 0;
+	series.visit(0, owner(0), kStart + 1, 0, now, [&](int64_t, uint32_t, const SeriesCounts &c) {
+		++points;
+		EXPECT_EQ(c.totals[0], 7U);
+		EXPECT_EQ(c.totals[1], 5U);
+	});
+	EXPECT_EQ(points, 1);
+}
+
 TEST_F(SeriesTest, SavedPagesReturnToTheirQueues)
 {
 	make(2, 30);
