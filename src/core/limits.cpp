@@ -165,14 +165,19 @@ void Engine::publish_opening(Queue &q) noexcept
 {
 	constexpr Micros kLook = 100000; // polling interval for slots that other queues release
 	const Rate &rate = q.settings.rate;
-	if (q.startable.min == kNil || !is_throttled(q))
+	const bool planned = q.rate_opens_at != kNever;
+	if (q.startable.min == kNil)
 		q.rate_opens_at = kNever;
-	else if (const Micros now = platform_.mono(); rate.limits() && !q.starts.open(rate, now))
-		q.rate_opens_at = q.starts.opens_at(rate);
-	else if (places_to_start(q) == 0 && (has_waiters(q) || q.call))
-		q.rate_opens_at = std::min(q.rate_opens_at, now + kLook);
-	else if (q.rate_opens_at > now) // otherwise open_due must wake the waiters
-		q.rate_opens_at = kNever;
+	else if (planned || is_throttled(q))
+	{
+		const Micros now = platform_.mono();
+		if (rate.limits() && !q.starts.open(rate, now))
+			q.rate_opens_at = q.starts.opens_at(rate);
+		else if (places_to_start(q) == 0 && (has_waiters(q) || q.call))
+			q.rate_opens_at = std::min(q.rate_opens_at, now + kLook);
+		else if (planned) // jobs may start now, but the waiters still sleep: open_due wakes them
+			q.rate_opens_at = std::min(q.rate_opens_at, now);
+	}
 	const Micros at = std::min(q.rate_opens_at, q.opening.min != kNil ? groups_[q.opening.min].opens_at : kNever);
 	const Micros before = q.next_open.load(std::memory_order_relaxed);
 	if (at == before)

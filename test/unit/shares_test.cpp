@@ -196,6 +196,31 @@ TEST(Shares, WakeWaiters)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
+// A claim after the release, but before the scheduler looks, does not cancel the wakeup.
+TEST(Shares, AClaimKeepsTheWakeup)
+{
+	Rig t(Limits{64, 4, 2, 1, 8, 2, 4});
+	t.set([](QueueSettings &s) { s.rate = Rate{1, 1000}; }); // never reached
+	std::vector<Ref> others;
+	for (JobId id = 1; id <= 30; ++id)
+	{
+		t.ready(id);
+		t.ready(100 + id, 0, nullptr, 1);
+	}
+	for (Ref r = t.claim(1, 0, 1); r != kNil; r = t.claim(1, 0, 1))
+		others.push_back(r);
+	while (t.claim() != kNil)
+	{
+	}
+	t.engine.wait_enter(t.q(), 0, 3, nullptr, 0);
+	for (size_t i = 0; i < others.size() / 2; ++i)
+		t.finish(others[i], 1);
+	EXPECT_NE(t.claim(), kNil);
+	t.at(200'000);
+	EXPECT_EQ(wakes_of(3), 1);
+	EXPECT_EQ(verify(t.engine), "");
+}
+
 // All queues take all that they can get, one after the other. Each gets its guaranteed number, which exists.
 TEST(Shares, AddUp)
 {
