@@ -287,11 +287,7 @@ void Engine::enter(Queue &q, Entry &e) noexcept
 			{
 				Group &g = groups_[e.group];
 				if (g.head != kNil && e.key() < entries_[g.head].key())
-				{
-					withdraw(q, g.head);
-					by_key().insert(g.ready, g.head);
-					g.head = kNil;
-				}
+					withdraw_head(q, g);
 				by_key().insert(g.ready, r); // update_group() offers the first
 				break;
 			}

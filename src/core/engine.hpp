@@ -452,6 +452,7 @@ class Engine : public Region
 	void mark_startable(const Queue &q) noexcept;
 	void offer(Queue &q, Ref r) noexcept;	  // makes a job available to claims of its lane
 	void withdraw(Queue &q, Ref r) noexcept;
+	void withdraw_head(Queue &q, Group &g) noexcept; // back among the group's other ready jobs
 	bool start(Queue &q, Ref r, const ClaimTerms &terms) noexcept;
 	uint16_t next_lane(const Queue &q, const uint64_t *kinds, int nkinds,
 					   bool except) const noexcept; // kNoLane if none is startable

@@ -177,17 +177,20 @@ Block Engine::blocked(const Queue &q, const Group &g) const noexcept
 	return Block::none;
 }
 
+void Engine::withdraw_head(Queue &q, Group &g) noexcept
+{
+	withdraw(q, g.head);
+	by_key().insert(g.ready, g.head);
+	g.head = kNil;
+}
+
 // Offers the group's next job or withdraws it; frees the slot if it is unused.
 void Engine::update_group(Queue &q, Ref r, bool ask) noexcept
 {
 	Group &g = groups_[r];
 	const Block block = g.head == kNil && g.ready.min == kNil ? Block::none : blocked(q, g);
 	if (g.head != kNil && block != Block::none)
-	{
-		withdraw(q, g.head);
-		by_key().insert(g.ready, g.head);
-		g.head = kNil;
-	}
+		withdraw_head(q, g);
 	else if (g.head == kNil && block == Block::none && g.ready.min != kNil)
 	{
 		const Ref first = g.ready.min;
@@ -262,11 +265,7 @@ void Engine::refresh_groups(Queue &q) noexcept
 		set_resting(q, r, false);
 		g.bucket.fit(group_rate(q, g), now);
 		if (g.head != kNil)
-		{
-			withdraw(q, g.head);
-			by_key().insert(g.ready, g.head);
-			g.head = kNil;
-		}
+			withdraw_head(q, g);
 	}
 	for (uint16_t l = q.lanes; l != kNoLane; l = lanes_[l].next)
 		lane_out(q, lanes_[l]);

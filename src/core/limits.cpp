@@ -51,6 +51,9 @@ void Engine::charge(Queue &q, Entry &e) noexcept
 			groups_[e.group].bucket.take(rate, platform_.mono());
 	if (!s.fair)
 		return;
+	// claim_own() starts a job other than the head, whose order depends on the turn; update_group() offers it again
+	if (e.group != kNil && groups_[e.group].head != kNil)
+		withdraw_head(q, groups_[e.group]);
 	const double cost = 100.0 / (e.weight != 0 ? e.weight : 100);
 	double &turn = e.group != kNil ? groups_[e.group].turn : q.loose_turn;
 	const double at = std::max(turn, q.vclock);

@@ -408,6 +408,23 @@ TEST(Turns, OneJobWaitsForOneTurnOfTenThousand)
 	EXPECT_EQ(verify(t.engine), "");
 }
 
+TEST(Turns, AJobClaimedBeforeItsCommitTakesTheTurnOfItsGroup)
+{
+	Rig t;
+	fair(t);
+	t.grouped("a", 1);
+	t.grouped("b", 2);
+	Ref existing;
+	const Ref own = t.engine.insert(
+		t.q(), {.lane = t.lane(), .id = 3, .priority = 0, .state = State::committing, .group = t.group("a")}, 0,
+		&existing);
+	EXPECT_TRUE(t.engine.claim_own(t.q(), own, Rig::terms()));
+	EXPECT_EQ(verify(t.engine), "");
+	EXPECT_EQ(t.id_of(t.claim()), 2);
+	EXPECT_EQ(t.id_of(t.claim()), 1);
+	EXPECT_EQ(verify(t.engine), "");
+}
+
 TEST(Turns, AGroupWithAlwaysOneJobDoesNotStarveOthers)
 {
 	Rig t;
