@@ -108,7 +108,10 @@ Answer renew(uint16_t d, const Beat &beat, core::Micros wall, core::Micros mono)
 	lock_queue(queue);
 	core::Entry &e = engine.entry(ref);
 	const core::Queue &q = engine.queue(queue);
-	const bool renamed = beat.worker != core::kNil && beat.worker != e.worker();
+	// If the leases of the new holder are being revoked, this one would end, too. So a later heartbeat renames it.
+	const bool renamed =
+		beat.worker != core::kNil && beat.worker != e.worker() &&
+		!(e.has(core::kOfWorker) && beat.lease < engine.worker(beat.worker).revoked.load());
 	const bool live = engine.is(q, ref, beat.id) && is_live(e, beat.lease);
 	answer.foreign = live && renamed && e.has(core::kOfWorker) && !beat.owns_worker;
 	if (live && !answer.foreign)
