@@ -244,11 +244,12 @@ void forget_workers(const Db &db) noexcept
 namespace
 {
 
-// Registry lock held. `ended` comes first: it stays when the walk has cleared `revoked`.
+// Registry lock held, perhaps shared: two sessions may be here at once. `ended` comes first: it stays when the walk has
+// cleared `revoked`.
 void revoke(core::Worker &w, LeaseNo below) noexcept
 {
 	core::raise_to(w.ended, below);
-	w.revoked.store(below);
+	core::raise_to(w.revoked, below);
 }
 
 // Registry lock held.
