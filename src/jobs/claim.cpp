@@ -38,6 +38,8 @@ namespace
 constexpr core::Micros kBacklogWait = 250000;
 // How soon a waiting claim of a draining worker notices tq_undrain.
 constexpr core::Micros kDrainingWait = core::kSecond;
+// How soon a waiting claim tries again if the scheduler must end expired jobs of its queue first.
+constexpr core::Micros kOverdueWait = 100000;
 
 // The most jobs to claim under one hold of the queue's lock.
 constexpr int kAtOnce = 1000;
@@ -218,7 +220,7 @@ int begin_attempt(Call *c)
 {
 	ensure_leases(*c->db);
 	reserve_ops(c->max);
-	claims_here().held_back = false;
+	claims_here().held_back = claims_here().overdue = false;
 	const int first_op = op_count();
 	read_clocks(&c->terms);
 	c->draining = true;
@@ -355,9 +357,10 @@ bool wait_for_jobs(Call *c)
 		return true; // if the next attempt gets no jobs, it registers for these, too
 	for (int k = 0; k < c->nqueues; ++k)
 		check_still_there(c->queues[k], c->generations[k], c->names[k]);
-	if (wait_check(c->wanted, c->nqueues))
+	const bool overdue = claims_here().overdue;
+	if (!overdue && wait_check(c->wanted, c->nqueues))
 		return true;
-	if (!wait_sleep(c->until))
+	if (!wait_sleep(overdue ? std::min(c->until, steady_now() + kOverdueWait) : c->until))
 		return false;
 	AcceptInvalidationMessages();
 	require_still_active(*c->db, c->extension);

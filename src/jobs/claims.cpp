@@ -77,8 +77,12 @@ int take_jobs(uint16_t queue, uint32 generation, const core::ClaimTerms &terms, 
 		unlock_queue(queue);
 		lock_queue(queue);
 	}
+	ClaimsHere &here = claims_here();
 	if (q.generation == generation && engine.has_overdue(q, wall_now()))
+	{
 		max = 0; // until the scheduler has journalled some of them
+		here.overdue = true;
+	}
 	// Checked under the lock, so that tq_drain counts every job that was taken before.
 	const bool draining = is_draining(terms.worker);
 	if (max > 0 && q.generation == generation)
@@ -86,7 +90,6 @@ int take_jobs(uint16_t queue, uint32 generation, const core::ClaimTerms &terms, 
 	max = draining ? 0 : max;
 	if (max > 0 && q.generation == generation && q.tokens > 0 && terms.nkinds == 0) // others may wait for other kinds
 		max = engine.claim_share(q, max, has_token(queue));
-	ClaimsHere &here = claims_here();
 	here.held_back = here.held_back || (max > 0 && here.alone > 0);
 	while (n < max && q.generation == generation && here.alone == 0)
 	{

@@ -139,6 +139,7 @@ struct ClaimsHere
 	int all = 0;
 	int alone = 0;			// see Op::claim
 	bool held_back = false; // the running call has left a job: either that one or a claimed one must be alone
+	bool overdue = false;	// the running call has left a queue's jobs, because the scheduler must end others first
 };
 ClaimsHere &claims_here() noexcept;
 
