@@ -21,7 +21,7 @@ struct Cron
 	bool last_day;			 // L
 	bool any_day;			 // the field begins with *
 	bool any_weekday;		 // likewise
-	bool every_hour;		 // no hour is excluded: fires by elapsed time, see next_fire
+	bool every_hour;		 // the hours begin with * or are all 24: fires by elapsed time, see next_fire
 };
 
 // Seconds since 2000-01-01 00:00, either UTC (an instant) or as shown by a clock on the wall (local).

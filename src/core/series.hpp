@@ -118,7 +118,7 @@ private:
 	{
 		if (r == kNil)
 			return;
-		visit_from(pages_[r].older, fn); // a queue has few pages: a day's
+		visit_from(pages_[r].older, fn); // at most one page for each hour since the queue began
 		fn(pages_[r]);
 	}
 	void own(uint32_t slot, const SeriesOwner &owner) noexcept;
