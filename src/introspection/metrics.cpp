@@ -185,7 +185,7 @@ void server_families(Text *t, const Db &db)
 	pg::leave_owner(scope);
 	t->one_gauge("tq_shared_memory_bytes", "Shared memory that tq takes on this server.", bytes);
 	t->gauge("tq_xmin_age_transactions",
-			 "How many transactions ago the oldest snapshot or id was taken that holds back vacuum, by kind of holder.");
+			 "How many transactions ago the oldest snapshot or id that holds back vacuum was taken, by holder.");
 	for (int i = 0; i < n; ++i)
 		t->sample("holder", pins[i].kind, pins[i].xids);
 	t->gauge("tq_xmin_age_seconds", "How long the longest of these transactions has been open.");
