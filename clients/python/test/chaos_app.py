@@ -26,13 +26,13 @@ def note(event, *words):
     os.write(LEDGER, (" ".join(map(str, (f"{time.time():.6f}", WHO, event) + words)) + "\n").encode())
 
 
-def take(self, lines, original=core.Core.take):
+def take(self, lines, until, original=core.Core.take):
     for text in lines:
         row = statements.record(text)
         attempts[row["lease"]] = row["attempt"]
         note("start", row["id"], row["lease"], row["attempt"], row["lease_expires_at"].timestamp(), json.loads(text)["payload"]["t"],
              os.environ["TQ_LEASE"])
-    original(self, lines)
+    original(self, lines, until)
 
 
 def tell(self, part, verb, original=threads.Keeper.tell):

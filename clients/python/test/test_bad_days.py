@@ -215,16 +215,17 @@ class Trouble(Case):
         reasons = []
 
         def handler(job):
-            if job.attempt == 1:
-                job.cancelled.wait()
-                reasons.append(job.reason)
-        task = self.app.task(handler, kind="cut off", queue="work", retry={"policy": "fixed", "delay": "0 s"})
+            job.cancelled.wait()
+            reasons.append(job.reason)
+        # after the delay, so that no later claim tells the worker
+        task = self.app.task(handler, kind="cut off", queue="work", retry={"policy": "fixed", "delay": "1 h"})
 
         def silent(keeper):
             keeper.heartbeat_at = time.monotonic() + 1
         with mock.patch.object(threads.Keeper, "renew", silent), self.assertLogs("tq.worker") as logs, self.worker(self.app, lease=2):
-            self.ends(task.enqueue(self.conn), "succeeded")
-        self.assertEqual(reasons, ["lost"])
+            id = task.enqueue(self.conn)
+            until(lambda: reasons == ["lost"], "the end of the lease")
+        tq.cancel(self.conn, id)
         self.assertIn("could not be renewed", str(logs.output))
 
     def test_encoding_of_the_environment(self):

@@ -221,9 +221,9 @@ def case_pooler(scene):
         pooler = Pooler(scene, 2)
         stack.callback(pooler.stop)
         go = scene.file("go")
-        worker = load.worker("w", "lease_ms=4000", "hold=" + go, **pooler.environment)
+        worker = load.worker("w", "lease_ms=10000", "hold=" + go, **pooler.environment)
         load.produce(4, 4)      # so there is room for more, and it waits
-        renewed = f"SELECT count(*), ({waits}) FROM tq_running WHERE queue = %s AND lease_expires_at > claimed_at + interval '8 s'"
+        renewed = f"SELECT count(*), ({waits}) FROM tq_running WHERE queue = %s AND lease_expires_at > claimed_at + interval '15 s'"
         scene.until(lambda: scene.query(renewed, load.queue, load.queue) == [(4, 1)], "leases are renewed beyond their length beside a wait")
         pathlib.Path(go).touch()
         for _ in range(3):

@@ -5,7 +5,6 @@ import asyncio
 import concurrent.futures
 import dataclasses
 import logging
-import math
 import os
 import queue
 import signal
@@ -153,9 +152,13 @@ class Worker:
 
     def _supervise(self) -> int:
         """Waits for the end, ends, and returns the exit code."""
-        while self._event(math.inf) != "stop":
-            pass
         core = self.core
+        event = None
+        while event != "stop":
+            try:
+                event = self.events.get(timeout=self.options.lease / 6)
+            except queue.Empty:
+                core.expire()
         running = core.stop()
         if running:
             log.info("stopping: %d jobs run", running)
@@ -185,18 +188,12 @@ class Worker:
         """Waits until no job runs. Returns False after `seconds` or at the next signal."""
         end = time.monotonic() + seconds
         while self.core.running:
-            if self._event(end) in (None, "stop"):
+            try:
+                if self.events.get(timeout=max(0, end - time.monotonic())) == "stop":
+                    return False
+            except queue.Empty:
                 return False
         return True
-
-    def _event(self, end: float) -> str | None:
-        """Waits for the next event, or until `end`. Meanwhile ends jobs whose leases could not be renewed."""
-        while (left := end - time.monotonic()) > 0:
-            try:
-                return self.events.get(timeout=min(left, self.options.lease / 6))
-            except queue.Empty:
-                self.core.expire()
-        return None
 
 
 def _name() -> str:
