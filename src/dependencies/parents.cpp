@@ -99,6 +99,12 @@ void join(core::JobId batch, const Parent *jobs, int n)
 			note_at_commit(jobs[i].id);
 }
 
+// A job can keep its key for longer than its record (unique_for). It has ended, but how is not known any more.
+bool has_record(Db &db, core::JobId id)
+{
+	return pending_enqueue(id) != nullptr || is_in_bulk(db, id) || job_exists(db, id);
+}
+
 // The jobs that join the batch of a call. The jobs that it made have one role and one queue.
 int joining(Db &db, const Waiting &w, const Made &jobs, Parent *out)
 {
@@ -107,7 +113,8 @@ int joining(Db &db, const Waiting &w, const Made &jobs, Parent *out)
 	for (int i = 0; i < jobs.nmade; ++i)
 		out[n++] = {jobs.made[i], true, made};
 	for (int i = 0; i < jobs.nholders; ++i)
-		out[n++] = {jobs.holders[i], false, passes_outcome(db, jobs.holders[i], w.batch)};
+		if (has_record(db, jobs.holders[i])) // the resolver would count it as failed
+			out[n++] = {jobs.holders[i], false, passes_outcome(db, jobs.holders[i], w.batch)};
 	return n;
 }
 
@@ -256,7 +263,7 @@ void write_waiting(Db &db, const Waiting &w, const Made &jobs)
 		refuse_circle(w, jobs);
 	if (waits)
 		wait_for_parents(w, jobs.made, jobs.nmade);
-	if (n > 0)
+	if (most > 0)
 		join(w.batch, in_batch, n);
 	leave_registry(scope);
 }

@@ -1,6 +1,6 @@
 # A failed job of a batch that is retried counts as open again, and the callback waits for it. Scenarios: callbacks that
 # run and callbacks that were cancelled, a retried callback, the resolver beside an open retry, a crash, a large batch;
-# callbacks that are ready, have begun, have ended, are on disk or are being changed. Hazard: H36.
+# callbacks that are ready, have begun, have ended, are on disk or are being changed; a job without a record. Hazard: H36.
 
 use strict;
 use warnings;
@@ -395,6 +395,17 @@ is(given('distinct parents'), '{"total": 150, "failed": 1, "succeeded": 149}', '
 
 # the rows of a batch with failures go with the record of its callback
 is(sql("select count(*) from tq.dependency where child_id = $b"), 1, 'a batch keeps its failed jobs');
+
+# a key whose window is longer than the retention of its job
+my $kept = sql(q{select tq_enqueue('u', unique_key => 'kept', options => '{"unique_for": "1 h"}')});
+finish('u');
+by_hand($node, "delete from tq.event where job_id = $kept; delete from tq.job where id = $kept");
+$b = sql(q{select tq_batch_open('cb', on_failure => 'cancel')});
+is(sql(qq{select tq_enqueue('u', unique_key => 'kept', options => '{"batch": $b}')}), $kept, 'a key is taken although the record of its job is gone');
+sql("select tq_batch_close($b)");
+ok(becomes($b, 'ready'), '... which does not count as a failed job of a batch');
+is(progress($b), 'f 0 0 0 0', '... since it does not join');
+finish('cb');
 
 sql(q{select count(tq_complete(id, lease)) from tq_running});
 check_journal($node);
