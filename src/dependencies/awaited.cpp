@@ -115,8 +115,17 @@ bool is_being_retried(const Db &db, JobId id) noexcept
 {
 	bool yes = false;
 	static_cast<void>(with_entry(db, id, [&yes](const Entry &e) noexcept {
-		yes = e.state == State::placeholder && e.mark != Verb::none;
+		// the others leave an ended job as it is
+		yes = e.state == State::placeholder && e.mark != Verb::none && e.mark != Verb::move && e.mark != Verb::erase &&
+			  e.mark != Verb::forget;
 	}));
+	return yes;
+}
+
+bool is_being_erased(const Db &db, JobId id) noexcept
+{
+	bool yes = false;
+	static_cast<void>(with_entry(db, id, [&yes](const Entry &e) noexcept { yes = e.mark == Verb::erase; }));
 	return yes;
 }
 

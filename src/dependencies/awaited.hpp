@@ -44,6 +44,11 @@ ParentOutcome outcome_of(const Db &db, JobId id);
 // Whether an open transaction is giving an ended job a new life. Such a job has a placeholder with a mark.
 bool is_being_retried(const Db &db, JobId id) noexcept;
 
+// Whether the janitor deletes the record of an ended job, or checks whether it may. The janitor marks the record, then
+// looks for transactions that check parents (are_awaited). Call it after keep_parents(): if there is no mark, the record
+// is kept until the transaction ends.
+bool is_being_erased(const Db &db, JobId id) noexcept;
+
 // The detail of the event that cancels a job for a newer one with its unique key. The jobs that wait for the cancelled
 // job then wait for the newer one.
 Jsonb *replaced_by(JobId newer);

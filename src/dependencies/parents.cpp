@@ -36,7 +36,7 @@ pg::Statement hold_batch = {
 Parent look_at(Db &db, core::JobId id)
 {
 	Parent p{id, pending_enqueue(id) != nullptr || is_in_bulk(db, id), Passes::nothing};
-	const bool exists = p.own || outcome_of(db, id).exists;
+	const bool exists = p.own || (!is_being_erased(db, id) && outcome_of(db, id).exists);
 	const bool mine = p.own && enqueued_by_user(id);
 	if (!exists || (!mine && access_to_job(db, id, kMayKnow) != Access::granted))
 		raise_no_job(id);
@@ -102,7 +102,7 @@ void join(core::JobId batch, const Parent *jobs, int n)
 // A job can keep its key for longer than its record (unique_for). It has ended, but how is not known any more.
 bool has_record(Db &db, core::JobId id)
 {
-	return pending_enqueue(id) != nullptr || is_in_bulk(db, id) || job_exists(db, id);
+	return pending_enqueue(id) != nullptr || is_in_bulk(db, id) || (!is_being_erased(db, id) && job_exists(db, id));
 }
 
 // The jobs that join the batch of a call. The jobs that it made have one role and one queue.

@@ -119,6 +119,8 @@ Now parent_now(const Db &db, JobId id)
 	const Op *own = pending_enqueue(id);
 	if (is_being_retried(db, id) || (own != nullptr && own->to != State::terminal))
 		return Now::lives;
+	if (is_being_erased(db, id))
+		return Now::failed;
 	const ParentOutcome out = outcome_of(db, id);
 	return out.exists && !out.ended ? Now::lives : out.succeeded ? Now::succeeded : Now::failed;
 }

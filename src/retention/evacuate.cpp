@@ -74,32 +74,6 @@ bool is_orphan(const Db &db, Ids &in, int64 id)
 		   is_past(in, fold.ended_at, retention_of_queue(kNoQueue).dead);
 }
 
-struct Placeholder
-{
-	Db *db;
-	const FetchedJob *job;
-};
-
-void drop_after_error(int, Datum arg)
-{
-	const auto *p = reinterpret_cast<Placeholder *>(DatumGetPointer(arg));
-	drop_placeholder(*p->db, p->job->queue, p->job->ref, false);
-}
-
-// True if other jobs wait for an ended job, whose placeholder this process keeps. No operation of the
-// transaction (mark_record) has the placeholder yet. So this drops it if the reading fails, as when a table is locked.
-bool is_awaited(Db &db, const FetchedJob &job, int64 id)
-{
-	Placeholder placeholder{&db, &job};
-	bool awaited = false;
-	PG_ENSURE_ERROR_CLEANUP(drop_after_error, PointerGetDatum(&placeholder));
-	{
-		awaited = are_awaited(db, id, id);
-	}
-	PG_END_ENSURE_ERROR_CLEANUP(drop_after_error, PointerGetDatum(&placeholder));
-	return awaited;
-}
-
 // The retention of a dead letter is that of its queue.
 bool retention_passed(const FetchedJob &p, Micros now) noexcept
 {
@@ -307,14 +281,20 @@ bool clean_zero(const WorkerContext &context, Db &db, const SegmentView &zero, c
 			const Retention keep_it = retention_of_queue(p.queue);
 			const bool dead = p.fold.dead();
 			// while its placeholder is there, no session can revive it
-			if (p.segment != zero.slot || is_awaited(db, p, found.ids[k]) ||
-				!is_past(found, p.fold.ended_at, dead ? keep_it.dead : keep_it.finished))
+			if (p.segment != zero.slot || !is_past(found, p.fold.ended_at, dead ? keep_it.dead : keep_it.finished))
 			{
 				drop_placeholder(db, p.queue, p.ref, false);
 				continue;
 			}
 			mark_record(p, Verb::erase, zero.slot);
-			ids[n++] = found.ids[k];
+			// A session that makes a job wait for this one sees the mark (is_being_erased), or is seen here.
+			if (are_awaited(db, found.ids[k], found.ids[k]))
+			{
+				last_op().verb = Verb::forget; // the commit only drops the placeholder
+				last_op().was_dead = false;
+			}
+			else
+				ids[n++] = found.ids[k];
 		}
 		TQ_WAIT_POINT("clean-before-delete");
 		if (n > 0)
