@@ -45,9 +45,10 @@ TQ_FUNCTION(tq_find)
 	text *key = key_argument(fcinfo, 1);
 	Db &db = database(fcinfo);
 	const uint16_t queue = queue_with_right(db, name, kMayFind);
+	const int32 queue_id = engine.queue(queue).id; // during the wait, another queue may get the slot
 	ensure_loaded(db);
 	KeyRow row;
-	if (!read_key(engine.queue(queue).id, key, &row) || is_free(key_state(db, row)))
+	if (!read_key(queue_id, key, &row) || is_free(key_state(db, row)))
 		PG_RETURN_NULL();
 	PG_RETURN_INT64(row.job);
 }

@@ -171,6 +171,9 @@ TQ_FUNCTION(tq_create_queue)
 	uint16_t slot = find_or_read(db, name);
 	if (slot != kNoQueue && (engine.queue(slot).state == core::QueueState::closing || queue_closed_here(slot)))
 		wait_until_dropped(db, slot, name);
+	// again, since the locks may have come late
+	require_right_to_make(db, name, 0);
+	require_retention(db, name, parsed, kNoQueue);
 	bool made = false;
 	slot = reserve_queue_name(db, name, &made);
 	const Queue &q = engine.queue(slot);
@@ -222,6 +225,7 @@ TQ_FUNCTION(tq_alter_queue)
 	Db &db = database(fcinfo);
 	const uint16_t slot = queue_to_change(db, name);
 	check_follow_up(db, name, settings);
+	require_right(db, slot, name, kManage); // again, since the lock of check_follow_up may have come late
 	Jsonb *const given_json = settings;
 	settings = restrict_follow_up(db, slot, settings, false);
 	settings = record_requester(db, settings);

@@ -362,8 +362,11 @@ int32 number_to_manage(Db &db, const char *name)
 {
 	check_name("queue", name);
 	const uint16_t slot = queue_with_right(db, name, kManage);
-	ensure_queue_row(db, slot);
-	return engine.queue(slot).id;
+	const uint32 generation = generation_of(db, slot, name);
+	ensure_queue_row(db, slot); // may wait
+	const int32 id = engine.queue(slot).id;
+	check_still_there(slot, generation, name); // else it is the number of another queue
+	return id;
 }
 
 void lock_queue_row(const Db &db, int32 queue_id)
