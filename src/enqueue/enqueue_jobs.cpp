@@ -149,6 +149,7 @@ Keyed sort_out(Db &db, uint16_t queue, EnqueueItem *items, int n, int64 *ids)
 	int first = -1;
 	for (int o = 0; o < keyed; ++o)
 	{
+		CHECK_FOR_INTERRUPTS();
 		const int i = k.order[o];
 		const bool same = first >= 0 && compare_keys(items[first].unique_key, items[i].unique_key) == 0;
 		k.first[i] = first = same ? first : i;

@@ -121,10 +121,22 @@ bool state_in_segment(const journal::Segment &tables, JobId id, Snapshot snapsho
 	return fold.state != journal::FoldState::moved;
 }
 
+// Searches the segments, and keeps no row in memory: a call may enqueue a million jobs with keys.
+template <class Visit>
+bool search_segments(const Db &db, JobId id, Snapshot (*take)(), Visit &&visit)
+{
+	const MemoryContext rows = AllocSetContextCreate(CurrentMemoryContext, "tq row", ALLOCSET_SMALL_SIZES);
+	const MemoryContext old = MemoryContextSwitchTo(rows);
+	const bool found = find_in_segments(db, id, take, visit);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(rows);
+	return found;
+}
+
 // The state in one snapshot of the journal; false if the job is missing.
 bool state_in_journal(const Db &db, JobId id, KeyState *out)
 {
-	return find_in_segments(db, id, committed_snapshot, [&](const journal::Segment &tables, Snapshot snapshot) {
+	return search_segments(db, id, committed_snapshot, [&](const journal::Segment &tables, Snapshot snapshot) {
 		return state_in_segment(tables, id, snapshot, out);
 	});
 }
@@ -137,7 +149,7 @@ bool ended_unstarted(const Db &db, JobId id)
 	journal::Fold fold;
 	if (op_count() > 0)
 		CommandCounterIncrement(); // this transaction may have ended the job
-	const bool found = find_in_segments(db, id, latest_snapshot, [&](const journal::Segment &tables, Snapshot s) {
+	const bool found = search_segments(db, id, latest_snapshot, [&](const journal::Segment &tables, Snapshot s) {
 		journal::JobRow row;
 		ItemPointerData tid;
 		if (!journal::find_job(tables, id, s, false, &row, &tid))
