@@ -22,7 +22,8 @@ bool clean_keys(const WorkerContext &context, Db &db)
 	const Micros started = steady_now();
 	const MemoryContext keys = AllocSetContextCreate(CurrentMemoryContext, "tq unique keys", ALLOCSET_SMALL_SIZES);
 	KeyPass pass{.keys = keys, .key = cstring_to_text("")};
-	db.keys_clean.store(true); // a session that writes a row from here on clears it
+	// A session clears it when it has written a row. The pass begins with a look for sessions that wrote before.
+	db.keys_clean.store(true);
 	volatile bool stay = true;
 	PG_ENSURE_ERROR_CLEANUP(not_clean, PointerGetDatum(&db));
 	for (int n = 1; n > 0 && !stop_requested();)

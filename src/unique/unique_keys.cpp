@@ -81,6 +81,16 @@ Oid key_table()
 	return table;
 }
 
+// Whether an open transaction may have written rows, which nobody else sees yet.
+bool is_being_written()
+{
+	const Oid table = key_table();
+	if (!ConditionalLockRelationOid(table, ShareLock))
+		return true;
+	UnlockRelationOid(table, ShareLock);
+	return false;
+}
+
 char null_if(bool null) { return null ? 'n' : ' '; }
 
 // An overdue job cannot be claimed, so its key is free. It ends as expired once it is in memory, perhaps much later.
@@ -196,12 +206,12 @@ bool read_key(int32 queue_id, text *key, KeyRow *row)
 
 bool insert_key(Db &db, int32 queue_id, text *key, const KeyRow &row)
 {
-	db.keys_clean.store(false);
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	Datum values[] = {Int32GetDatum(queue_id), PointerGetDatum(key), Int64GetDatum(row.job),
 					  TimestampTzGetDatum(row.until)};
 	const char nulls[] = {' ', ' ', ' ', null_if(row.until == kNoWindow), '\0'};
 	const bool inserted = run(Statement::insert, values, nulls) > 0;
+	db.keys_clean.store(false);
 	pg::leave_owner(scope);
 	return inserted;
 }
@@ -231,9 +241,9 @@ void insert_keys(Db &db, int32 queue_id, text *const *keys, const KeyRow *rows, 
 		PointerGetDatum(construct_md_array(untils, no_until, 1, dims, bounds, TIMESTAMPTZOID, sizeof(int64), true,
 										   TYPALIGN_DOUBLE)),
 	};
-	db.keys_clean.store(false);
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	const auto done = static_cast<int>(run(Statement::insert_many, values, nullptr));
+	db.keys_clean.store(false);
 	// The rows are in the order of the input, with gaps.
 	for (int i = 0, r = 0; i < n && r < done; ++i)
 	{
@@ -249,12 +259,12 @@ void insert_keys(Db &db, int32 queue_id, text *const *keys, const KeyRow *rows, 
 
 bool transfer_key(Db &db, int32 queue_id, text *key, JobId from, const KeyRow &to)
 {
-	db.keys_clean.store(false);
 	const pg::OwnerScope scope = pg::enter_owner(db.extension);
 	Datum values[] = {Int32GetDatum(queue_id), PointerGetDatum(key), Int64GetDatum(from), Int64GetDatum(to.job),
 					  TimestampTzGetDatum(to.until)};
 	const char nulls[] = {' ', ' ', ' ', ' ', null_if(to.until == kNoWindow), '\0'};
 	const bool passed = run(Statement::transfer, values, nulls) > 0;
+	db.keys_clean.store(false);
 	pg::leave_owner(scope);
 	return passed;
 }
@@ -299,6 +309,8 @@ bool key_of_job(const Db &db, JobId id, int32 *queue_id, text **key)
 
 int delete_stale_keys(Db &db, KeyPass *pass)
 {
+	if (pass->queue_id == PG_INT32_MIN) // the first batch
+		pass->kept += is_being_written();
 	auto stale = [&db](const KeyRow &row) { return is_free(key_state(db, row)); };
 	// Small, so that a session that waits for one of these rows does not wait long.
 	constexpr int kBatch = 200;
