@@ -59,7 +59,7 @@ JobId replaced_by_in(const journal::EventRow &cancelled)
 }
 
 // Reads the outcome from one segment. False if the job is missing, or was moved to segment 0.
-bool outcome_in(const journal::Segment &tables, JobId id, Snapshot snapshot, ParentOutcome *out)
+bool outcome_in(const journal::Segment &tables, JobId id, Snapshot snapshot, bool texts, ParentOutcome *out)
 {
 	journal::JobRow row;
 	ItemPointerData tid;
@@ -88,7 +88,7 @@ bool outcome_in(const journal::Segment &tables, JobId id, Snapshot snapshot, Par
 	out->ended = fold.terminal();
 	out->again = fold.new_life;
 	out->succeeded = out->ended && last.type == journal::EventType::succeeded;
-	static_cast<void>(out->ended && journal::find_event(tables, id, last.step, snapshot, &last, kMostOutcome));
+	static_cast<void>(out->ended && texts && journal::find_event(tables, id, last.step, snapshot, &last, kMostOutcome));
 	out->left_out = out->succeeded && last.left_out;
 	if (out->succeeded)
 		out->result = last.detail;
@@ -102,11 +102,11 @@ bool outcome_in(const journal::Segment &tables, JobId id, Snapshot snapshot, Par
 
 } // namespace
 
-ParentOutcome outcome_of(const Db &db, JobId id)
+ParentOutcome outcome_of(const Db &db, JobId id, bool texts)
 {
 	ParentOutcome out{};
 	const bool found = find_in_segments(db, id, committed_snapshot, [&](const journal::Segment &tables, Snapshot s) {
-		return outcome_in(tables, id, s, &out);
+		return outcome_in(tables, id, s, texts, &out);
 	});
 	return found ? out : ParentOutcome{};
 }

@@ -38,8 +38,9 @@ struct ParentOutcome
 	JobId replaced_by;	// if it was cancelled to make way for another job; else 0
 };
 
-// Reads the committed journal; changes of this transaction do not count.
-ParentOutcome outcome_of(const Db &db, JobId id);
+// Reads the committed journal; changes of this transaction do not count. Without `texts`, leaves out what may be large:
+// the error, the result and the job that replaces it.
+ParentOutcome outcome_of(const Db &db, JobId id, bool texts = true);
 
 // Whether an open transaction is giving an ended job a new life. Such a job has a placeholder with a mark.
 bool is_being_retried(const Db &db, JobId id) noexcept;

@@ -200,7 +200,7 @@ void look_at_batch(Db &db, JobId id)
 	if (is_unreadable(db, slot))
 		return look_later(-id);
 	progress.at = slot;
-	if (!outcome_of(db, id).exists && !is_being_joined(id))
+	if (!outcome_of(db, id, false).exists && !is_being_joined(id))
 	{
 		Datum values[] = {Int64GetDatum(id)};
 		pg::run(forget_batch, values, nullptr);

@@ -31,12 +31,15 @@ pg::Statement hold_batch = {
 	1,
 	{INT8OID}};
 
+// A job that only has a row in the segment from which it was moved has no record.
+bool has_record(const Db &db, core::JobId id) { return !is_being_erased(db, id) && outcome_of(db, id, false).exists; }
+
 // A role may wait for a job that it has enqueued in this transaction, or on whose queue it holds any right. To other
 // roles the job does not exist, even if this transaction has enqueued it (through a SECURITY DEFINER function).
 Parent look_at(Db &db, core::JobId id)
 {
 	Parent p{id, pending_enqueue(id) != nullptr || is_in_bulk(db, id), Passes::nothing};
-	const bool exists = p.own || (!is_being_erased(db, id) && outcome_of(db, id).exists);
+	const bool exists = p.own || has_record(db, id);
 	const bool mine = p.own && enqueued_by_user(id);
 	if (!exists || (!mine && access_to_job(db, id, kMayKnow) != Access::granted))
 		raise_no_job(id);
@@ -99,13 +102,9 @@ void join(core::JobId batch, const Parent *jobs, int n)
 			note_at_commit(jobs[i].id);
 }
 
-// A job can keep its key for longer than its record (unique_for). It has ended, but how is not known any more.
-bool has_record(Db &db, core::JobId id)
-{
-	return pending_enqueue(id) != nullptr || is_in_bulk(db, id) || (!is_being_erased(db, id) && job_exists(db, id));
-}
-
-// The jobs that join the batch of a call. The jobs that it made have one role and one queue.
+// The jobs that join the batch of a call. The jobs that it made have one role and one queue. A job can keep its key for
+// longer than its record (unique_for). How it has ended is not known any more, and the resolver would count it as
+// failed, so it does not join.
 int joining(Db &db, const Waiting &w, const Made &jobs, Parent *out)
 {
 	int n = 0;
@@ -113,7 +112,8 @@ int joining(Db &db, const Waiting &w, const Made &jobs, Parent *out)
 	for (int i = 0; i < jobs.nmade; ++i)
 		out[n++] = {jobs.made[i], true, made};
 	for (int i = 0; i < jobs.nholders; ++i)
-		if (has_record(db, jobs.holders[i])) // the resolver would count it as failed
+		if (pending_enqueue(jobs.holders[i]) != nullptr || is_in_bulk(db, jobs.holders[i]) ||
+			has_record(db, jobs.holders[i]))
 			out[n++] = {jobs.holders[i], false, passes_outcome(db, jobs.holders[i], w.batch)};
 	return n;
 }

@@ -128,12 +128,12 @@ Resolution decide(Db &db, const Child &c)
 	return v;
 }
 
-// Whether a job has failed, and has not begun again. Reads it in a separate context, because the data may be large.
+// Whether a job has failed, and has not begun again. Reads it in a separate context, because there may be many.
 bool has_failed(const Db &db, JobId id)
 {
 	MemoryContext one = AllocSetContextCreate(CurrentMemoryContext, "tq failed parent", ALLOCSET_SMALL_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(one);
-	const ParentOutcome out = outcome_of(db, id);
+	const ParentOutcome out = outcome_of(db, id, false);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(one);
 	return !out.exists || (out.ended && !out.succeeded);

@@ -121,7 +121,7 @@ Now parent_now(const Db &db, JobId id)
 		return Now::lives;
 	if (is_being_erased(db, id))
 		return Now::failed;
-	const ParentOutcome out = outcome_of(db, id);
+	const ParentOutcome out = outcome_of(db, id, false);
 	return out.exists && !out.ended ? Now::lives : out.succeeded ? Now::succeeded : Now::failed;
 }
 
