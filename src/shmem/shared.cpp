@@ -39,8 +39,9 @@ struct Attached
 	TransactionId *xips = nullptr;
 	LWLockPadded *locks = nullptr;
 	Db *current = nullptr; // this session's database
-	// Slots of queues that queue_of_id() has found, by id, and the last one.
-	uint16_t known_queues[4096] = {};
+	// Slots of queues that queue_of_id() has found, by id, and the last one. There are more places than queues
+	// (tq.max_queues), so that ids drawn one after the other do not share places.
+	uint16_t known_queues[65536] = {};
 	uint16_t last_queue = 0;
 };
 Attached own;
