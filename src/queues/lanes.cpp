@@ -44,7 +44,7 @@ struct Known
 	uint16_t lane;
 	char kind[core::kNameMax];
 };
-Known known[64];
+Known known[1024];
 
 bool is_kind(const Lane &l, uint16_t queue, const char *kind) noexcept
 {
