@@ -201,7 +201,7 @@ bool has_unfinished(const Db &db, const LoadSegments &segments, uint16_t queue, 
 
 // Gives slots to groups that have jobs on disk and no slot, by key; false if no slots are left. While it runs, groups
 // that get a slot elsewhere count as incomplete.
-bool find_groups(Db &db, uint16_t queue)
+bool find_groups(Db &db, uint16_t queue, Between between)
 {
 	Queue &q = engine.queue(queue);
 	const LoadSegments segments = segments_to_load(db);
@@ -215,6 +215,9 @@ bool find_groups(Db &db, uint16_t queue)
 	bool complete = true, wrapped = begin[0] == '\0';
 	for (const char *after = wrapped ? nullptr : key; complete; after = key)
 	{
+		if (between != nullptr)
+			between(db);
+		CHECK_FOR_INTERRUPTS();
 		Snapshot snapshot = committed_snapshot();
 		journal::NextGroup next = journal::next_group(segments.tables, segments.n, q.id, after, snapshot);
 		if (!next.found && !wrapped && !next.locked) // continue with the keys up to where it began
@@ -252,7 +255,6 @@ bool find_groups(Db &db, uint16_t queue)
 			strlcpy(done, key, sizeof(done));
 		}
 		unlock_queue(queue);
-		CHECK_FOR_INTERRUPTS();
 	}
 	TQ_WAIT_POINT("groups-before-found");
 	if (!complete)
@@ -265,7 +267,7 @@ bool find_groups(Db &db, uint16_t queue)
 	return complete;
 }
 
-void discover_groups(Db &db, uint16_t queue)
+void discover_groups(Db &db, uint16_t queue, Between between)
 {
 	Queue &q = engine.queue(queue);
 	// A paused queue would only use slots that others need.
@@ -275,7 +277,7 @@ void discover_groups(Db &db, uint16_t queue)
 	q.discover.store(false);
 	bool all = false;
 	PG_ENSURE_ERROR_CLEANUP(stop_discovery, UInt16GetDatum(queue));
-	all = find_groups(db, queue);
+	all = find_groups(db, queue, between);
 	PG_END_ENSURE_ERROR_CLEANUP(stop_discovery, UInt16GetDatum(queue));
 	lock_queue(queue); // a group that gets its slot from now on sees both flags
 	if (!all)
@@ -290,7 +292,7 @@ int refill_groups(Db &db, uint16_t queue, Between between)
 {
 	Queue &q = engine.queue(queue);
 	int made = 0;
-	discover_groups(db, queue);
+	discover_groups(db, queue, between);
 	bool full = false;
 	for (int n = 0; n < 1000; ++n)
 	{
