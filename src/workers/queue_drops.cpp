@@ -38,8 +38,9 @@ bool is_removable(const Db &db, uint16_t slot) noexcept
 	return yes;
 }
 
-// True if the row is gone; false if another transaction holds it.
-bool delete_row(const WorkerContext &context, int32 id)
+// True if the row is gone; false if another transaction holds it. `tidies`: also deletes the rights of roles that no
+// longer exist, which reads all rights.
+bool delete_row(const WorkerContext &context, int32 id, bool tidies)
 {
 	const pg::OwnerScope scope = pg::enter_owner(context.extension);
 	const Oid types[] = {INT4OID};
@@ -55,11 +56,12 @@ bool delete_row(const WorkerContext &context, int32 id)
 	}
 	if (gone)
 	{
-		// also deletes all rights on it, and those of roles that no longer exist
 		begin_grants_of(id);
-		pg::sql("DELETE FROM tq.acl a WHERE queue_id = $1 OR role::oid <> 0 AND"
-				" NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = a.role)",
-				{types, values}, false, 0);
+		pg::sql("DELETE FROM tq.acl WHERE queue_id = $1", {types, values}, false, 0);
+		if (tidies)
+			pg::sql("DELETE FROM tq.acl a WHERE role::oid <> 0 AND NOT EXISTS"
+					" (SELECT FROM pg_roles r WHERE r.oid = a.role)",
+					{}, false, 0);
 		end_grants_of();
 		pg::sql("DELETE FROM tq.handler WHERE queue_id = $1", {types, values}, false, 0);
 		if (OidIsValid(get_relname_relid("subscription", get_namespace_oid("tq", false)))) // 0.1.0 has none
@@ -92,21 +94,32 @@ bool finish_drops(const WorkerContext &context, Db &db)
 {
 	if (db.reload.load())
 		return true;
+	constexpr Micros kStep = 20000; // after which the scheduler's other work has its turn
 	static uint32 next = 0; // slot at which the next call begins: a queue whose removal fails must not block the others
+	const Micros began = steady_now();
+	bool tidied = false, progress = false;
 	const uint32 n = engine.limits().queues, first = next;
 	for (uint32 i = 0; i < n; ++i)
 	{
 		const auto slot = static_cast<uint16_t>((first + i) % n);
 		if (!is_removable(db, slot))
 			continue;
+		if (tidied && steady_now() >= began + kStep)
+		{
+			if (progress) // the others follow at once; queues whose rows are locked are tried again later
+				wake_scheduler(db);
+			break;
+		}
 		next = (slot + 1U) % n; // before the work, which may raise an error
 		const int32 id = engine.queue(slot).id;
 		TQ_WAIT_POINT("drop-queue-before-row");
 		if (!begin_work(context, "tq: dropping a queue"))
 			return false;
-		const bool gone = delete_row(context, id);
+		const bool gone = delete_row(context, id, !tidied);
+		tidied = true;
 		end_work();
 		TQ_WAIT_POINT("drop-queue-after-row");
+		progress = progress || gone;
 		if (gone)
 			free_slot(db, slot, id);
 	}
