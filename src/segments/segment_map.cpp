@@ -57,21 +57,14 @@ int live_segments_locked(const Db &db, journal::Segment *tables, int *slots, int
 {
 	int n = 0;
 	for (int i = 0; i < db.nsegments && n < max; ++i)
-	{
-		const SegmentSlot &s = segment_at(db, i);
-		if (s.state != SegmentState::open && s.state != SegmentState::sealed)
-			continue;
-		// An insertion sort by number: slots are reused, so they are in no order.
-		int at = n++;
-		while (at > 0 && tables[at - 1].number > s.number)
-		{
-			tables[at] = tables[at - 1];
-			slots[at] = slots[at - 1];
-			--at;
-		}
-		tables[at] = tables_of(s);
-		slots[at] = i;
-	}
+		if (const SegmentState state = segment_at(db, i).state;
+			state == SegmentState::open || state == SegmentState::sealed)
+			slots[n++] = i;
+	// slots are reused, so they are in no order
+	std::sort(slots, slots + n, [&db](int a, int b) noexcept {
+		return segment_at(db, a).number < segment_at(db, b).number;
+	});
+	std::transform(slots, slots + n, tables, [&db](int slot) noexcept { return tables_of(segment_at(db, slot)); });
 	return n;
 }
 
@@ -165,29 +158,29 @@ pg::Array<SegmentView> view_segments(const Db &db)
 		const SegmentSlot &s = segment_at(db, i);
 		if (s.state == SegmentState::free)
 			continue;
-		int64 at = out.n++;
-		for (; at > 0 && out[at - 1].tables.number > s.number; --at)
-			out[at] = out[at - 1];
-		out[at] = SegmentView{i,
-							  tables_of(s),
-							  s.state,
-							  s.ended.load(),
-							  s.first_id,
-							  s.last_id,
-							  s.rows.load(),
-							  s.live.load(),
-							  s.dead.load(),
-							  s.opened_at,
-							  s.sealed_at,
-							  s.finished_at,
-							  s.looked_at.load(),
-							  s.again_at.load(),
-							  s.noted_live.load(),
-							  s.noted_at.load(),
-							  s.future_since.load(),
-							  s.damaged.load()};
+		out.push(SegmentView{i,
+							 tables_of(s),
+							 s.state,
+							 s.ended.load(),
+							 s.first_id,
+							 s.last_id,
+							 s.rows.load(),
+							 s.live.load(),
+							 s.dead.load(),
+							 s.opened_at,
+							 s.sealed_at,
+							 s.finished_at,
+							 s.looked_at.load(),
+							 s.again_at.load(),
+							 s.noted_live.load(),
+							 s.noted_at.load(),
+							 s.future_since.load(),
+							 s.damaged.load()});
 	}
 	LWLockRelease(map_lock(db));
+	std::sort(out.begin(), out.end(), [](const SegmentView &a, const SegmentView &b) noexcept {
+		return a.tables.number < b.tables.number;
+	});
 	return out;
 }
 
