@@ -29,8 +29,9 @@ void collect(const journal::Candidate &c, const journal::Fold &fold, const journ
 
 void search_segment(Search *s, const SegmentView &segment)
 {
+	// an open transaction cannot have ended jobs of a finished segment, so the map knows all its ends
 	if (segment.state == SegmentState::free || segment.state == SegmentState::dropping ||
-		(s->ended == 0 && segment.state == SegmentState::finished))
+		!may_have_ended(segment, s->ended))
 		return;
 	const int64 before = s->ids.n;
 	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
