@@ -55,9 +55,15 @@ void ensure_leases(Db &db)
 	core::DbCore &c = engine.db(index_of(db));
 	if (likely(c.next_lease.load() + kFew < c.lease_limit.load()))
 		return;
-	// One session at a time: a second one might undo the reservation of a third.
+	// One session at a time: a second one might undo the reservation of a third. The others wait only if hardly any
+	// numbers are left, because the reservation waits for the disk.
 	const Oid sequence = lease_sequence();
-	LockRelationOid(sequence, ShareUpdateExclusiveLock);
+	if (!ConditionalLockRelationOid(sequence, ShareUpdateExclusiveLock))
+	{
+		if (c.next_lease.load() + kFew / 8 < c.lease_limit.load())
+			return;
+		LockRelationOid(sequence, ShareUpdateExclusiveLock);
+	}
 	if (c.next_lease.load() + kFew >= c.lease_limit.load())
 		c.lease_limit.store(reserve(db, c.next_lease.load()));
 	UnlockRelationOid(sequence, ShareUpdateExclusiveLock);

@@ -11,7 +11,8 @@ namespace tq
 // Starts the numbers at the clock (microseconds since 2020), or above all reserved ones if these are greater.
 void start_leases(Db &db);
 
-// Reserves the next block if few numbers are left. Call it before each claim, without locks.
+// Reserves the next block if few numbers are left. Call it before each claim, without locks. If another session does it
+// already, waits only if hardly any are left.
 void ensure_leases(Db &db);
 
 // Whether no number is left, so that a claim finds nothing.
