@@ -28,13 +28,10 @@ uint16_t Engine::next_lane(const Queue &q, const uint64_t *kinds, int nkinds, bo
 {
 	if (nkinds == 0)
 		return q.startable.min != kNil ? static_cast<uint16_t>(q.startable.min) : kNoLane;
-	uint16_t best = kNoLane;
-	for (uint16_t i = q.lanes; i != kNoLane; i = lanes_[i].next)
-		if (lanes_[i].in_startable &&
-			(std::find(kinds, kinds + nkinds, lanes_[i].kind_hash) != kinds + nkinds) != except &&
-			(best == kNoLane || by_head().ops.less(i, best)))
-			best = i;
-	return best;
+	for (Ref i = q.startable.min; i != kNil; i = by_head().next(i))
+		if ((std::find(kinds, kinds + nkinds, lanes_[i].kind_hash) != kinds + nkinds) != except)
+			return static_cast<uint16_t>(i);
+	return kNoLane;
 }
 
 bool Engine::claimable(const Queue &q, const uint64_t *kinds, int nkinds, Key *key, bool except) const noexcept
