@@ -398,9 +398,14 @@ class Engine : public Region
 	// Calls visit(proc) for each watcher that waits for jobs of the queue, or of one of its kinds.
 	template <class Visit> void for_watchers(const Queue &q, Visit &&visit) const noexcept
 	{
-		for (uint32_t proc = 0; has_watchers(q) && proc < shared_->limits.procs; ++proc)
-			if (watches(proc, q, kSomeKinds))
-				visit(proc);
+		for (uint32_t word = 0; has_watchers(q) && word < watch_words(); ++word)
+			for (uint64_t left = bits(index_of(q))[1 + word].load() | bits(all_row(q.db))[1 + word].load(); left != 0;
+				 left &= left - 1)
+			{
+				const uint32_t proc = word * 64 + static_cast<uint32_t>(std::countr_zero(left));
+				if (watches(proc, q, kSomeKinds))
+					visit(proc);
+			}
 	}
 	uint32_t watchers_of(const Queue &q) const noexcept;
 
