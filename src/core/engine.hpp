@@ -385,6 +385,11 @@ class Engine : public Region
 					return true;
 		return false;
 	}
+	// The same for one queue: whether it has startable jobs.
+	bool may_start(uint16_t queue) const noexcept
+	{
+		return (startable_bits_[queue / 64].load() >> (queue % 64) & 1) != 0;
+	}
 	// From here on the process can get a token of a queue that it watches. `pairs`: see Watcher.
 	void watch_begin(uint32_t proc, const uint64_t *pairs, uint32_t npairs) noexcept;
 	// The process gets no token any more. Returns the queue of the token that it has, or kNoQueue. The caller locks

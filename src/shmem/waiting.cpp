@@ -60,9 +60,12 @@ void watch_queues(const Wanted *queues, int n) noexcept
 	engine.watch_begin(my_proc, pairs, npairs);
 }
 
+// For a session that has registered as a waiter: see Engine::any_startable.
 bool is_claimable(uint16_t queue, const uint64_t *kinds, int nkinds) noexcept
 {
 	Key key{};
+	if (!engine.may_start(queue))
+		return false;
 	lock_queue(queue);
 	const bool found = engine.claimable(engine.queue(queue), kinds, nkinds, &key);
 	unlock_queue(queue);
