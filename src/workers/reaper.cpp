@@ -162,7 +162,11 @@ void write_expired(Db &db)
 }
 
 DueWork expiries = {"tq: ending jobs that expired",
-					[](const core::Queue &q) noexcept { return q.next_expiry.load() <= wall_now(); }, collect_expired,
+					[](const core::Queue &q) noexcept {
+						const Micros at = q.next_expiry.load(); // the clock is read for few of many queues
+						return at != core::kNever && at <= wall_now();
+					},
+					collect_expired,
 					write_expired};
 
 } // namespace
@@ -326,7 +330,10 @@ void end_revoked(Db &db) noexcept
 }
 
 DueWork lost_leases = {"tq: ending lost leases",
-					   [](const core::Queue &q) noexcept { return has_lost(q, mono_now()); }, collect_lost, write_lost,
+					   [](const core::Queue &q) noexcept {
+						   return q.next_lease.load() != core::kNever && has_lost(q, mono_now());
+					   },
+					   collect_lost, write_lost,
 					   []() noexcept { delay_failed(State::running, mono_now() + kRetryDelay); }};
 
 } // namespace
@@ -466,12 +473,11 @@ Micros next_revocation(const Db &db) noexcept { return db.revocations.load() ? n
 void plan_due_work(const Db &db, uint16_t slot, Micros *wall, Micros *mono) noexcept
 {
 	const core::Queue &q = engine.queue(slot);
-	const Micros now = mono_now();
-	const auto sooner = [slot, now, mono](const DueWork &work, Micros at, Micros *plan) {
-		const Micros retry = retry_time(work, slot);
+	const auto sooner = [slot, mono](const DueWork &work, Micros at, Micros *plan) {
 		if (at == core::kNever)
 			return;
-		if (retry > now)
+		const Micros retry = retry_time(work, slot);
+		if (retry != 0 && retry > mono_now())
 			*mono = std::min(*mono, retry);
 		else
 			*plan = std::min(*plan, at);
