@@ -220,6 +220,14 @@ void pause_lanes(Queue &q, const QueueRow &row) noexcept
 	}
 }
 
+bool has_group(const QueueRow &row, const char *key) noexcept
+{
+	const GroupRow *end = row.groups + row.ngroups;
+	const auto before = [](const GroupRow &r, const char *k) noexcept { return strcmp(r.key, k) < 0; };
+	const GroupRow *at = std::lower_bound<const GroupRow *>(row.groups, end, key, before);
+	return at != end && strcmp(at->key, key) == 0;
+}
+
 // Queue lock held. Gives groups the settings of the row, and resets the other groups. `loaded`: as for
 // Engine::set_group. Returns false if a group gets no slot.
 bool set_groups(Queue &q, const QueueRow &row, bool loaded) noexcept
@@ -227,8 +235,7 @@ bool set_groups(Queue &q, const QueueRow &row, bool loaded) noexcept
 	for (Ref g = q.sets_groups ? q.groups_head : kNil, next = kNil; g != kNil; g = next)
 	{
 		next = engine.group(g).next; // the slot may be freed
-		const auto stays = [&](const GroupRow &r) noexcept { return strcmp(r.key, engine.group(g).key) == 0; };
-		if (engine.group(g).own.any() && std::none_of(row.groups, row.groups + row.ngroups, stays))
+		if (engine.group(g).own.any() && !has_group(row, engine.group(g).key))
 			engine.set_group(q, g, core::GroupSettings{});
 	}
 	bool all = true;

@@ -63,7 +63,7 @@ struct QueueRow
 	int nkinds;
 	PausedKind *kinds;
 	int ngroups;
-	GroupRow *groups; // those with settings of their own
+	GroupRow *groups; // those with settings of their own, by key
 };
 // Copies the row into the queue's slot, or into a free one; for loads and changed settings. Returns false if a queue
 // was changed since db.queue_changes was `seen`: the row may be outdated, and the caller reads it again. `any_new`:

@@ -108,6 +108,7 @@ int group_settings(Jsonb *json, GroupRow **out)
 			own.paused_until = 0; // the row still has an expired pause
 		n += own.any();
 	}
+	std::sort(list, list + n, [](const GroupRow &a, const GroupRow &b) noexcept { return strcmp(a.key, b.key) < 0; });
 	*out = list;
 	return n;
 }
