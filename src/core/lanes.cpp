@@ -282,7 +282,7 @@ bool Engine::grant(Queue &q, const Lane &l) noexcept
 	{
 		Waiter &w = waiters_[i];
 		if (w.since >= l.startable_at)
-			continue;
+			break; // the list is in the order of registration, so `since` only grows
 		if (w.nkinds != 0 && std::find(w.kinds, w.kinds + w.nkinds, l.kind_hash) == w.kinds + w.nkinds)
 			continue;
 		unlink_waiter(q, w);

@@ -157,9 +157,8 @@ void Engine::count_kept(Ref g, const Group &group, LimitSums *sums) noexcept
 // Makes jobs startable again that waiters saw but could not take because of a limit.
 void Engine::reopen(Queue &q) noexcept
 {
-	for (uint16_t i = q.lanes; i != kNoLane; i = lanes_[i].next)
-		if (lanes_[i].in_startable)
-			lanes_[i].startable_at = ++q.startable_seq;
+	for (Ref i = q.startable.min; i != kNil; i = by_head().next(i))
+		lanes_[i].startable_at = ++q.startable_seq;
 	wake_for_startable(q);
 }
 

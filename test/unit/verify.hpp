@@ -487,6 +487,7 @@ private:
 		{
 			const Waiter &w = e_.waiter(i);
 			want(w.linked && !w.granted && w.queue == qi && w.prev == prev, "the list of waiters", i);
+			want(prev == kNil || e_.waiter(prev).since <= w.since, "the order of the waiters", i);
 			if (!want(++linked <= n, "the list of waiters is a ring"))
 				return;
 			// no waiter sleeps beside a job that it could claim, unless a token is out; the holder of that token
