@@ -46,8 +46,8 @@ ParentOutcome outcome_of(const Db &db, JobId id, bool texts = true);
 bool is_being_retried(const Db &db, JobId id) noexcept;
 
 // Whether the janitor deletes the record of an ended job, or checks whether it may. The janitor marks the record, then
-// looks for transactions that check parents (are_awaited). Call it after keep_parents(): if there is no mark, the record
-// is kept until the transaction ends.
+// looks for transactions that check parents (are_awaited). Call it after keep_parents(): if there is no mark, the
+// record is kept until the transaction ends.
 bool is_being_erased(const Db &db, JobId id) noexcept;
 
 // The detail of the event that cancels a job for a newer one with its unique key. The jobs that wait for the cancelled

@@ -44,7 +44,8 @@ struct Made
 };
 
 // Writes the dependencies of the jobs that were made. The holders of keys join the batch, too, as far as they have
-// records. Raises 22023 if a job would wait for itself, since it depends on a job that waits for the job that it replaces.
+// records. Raises 22023 if a job would wait for itself, since it depends on a job that waits for the job that it
+// replaces.
 void write_waiting(Db &db, const Waiting &waiting, const Made &jobs);
 
 // What a blocked job waits for, as the end of a sentence: "waits for job 17".
