@@ -25,7 +25,7 @@ is(scalar(take($node, 'q', 1)), 1, 'one ends, and gives its slot away');
 # a claim that comes before the slot is given away gets one of the others
 until_true($node, "with c as materialized (select id, lease from tq_claim('q', 1, lease_for => '1 h')),
 	back as materialized (select tq_release(id, lease) from c where id <> $late)
-	select id = $late and (select count(*) from back) = 0 from c", 'its claim');
+	select (select count(*) from back) = 0 and id = $late from c", 'its claim');    # in this order: else nothing is released
 my $lease = $node->safe_psql('postgres', 'select lease from tq_running');
 is($node->safe_psql('postgres', 'select id from tq_running'), $late, 'the last one of the table is next');
 until_true($node, "select count(*) = 1 from tq.event where job_id = $late and type = 'c'", 'its claim is journalled');
