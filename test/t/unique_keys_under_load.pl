@@ -11,7 +11,7 @@ use TqTest;
 
 my $node = tq_node('unique', conf => <<CONF);
 max_connections = 40
-tq.max_live_jobs = 64
+tq.max_live_jobs = 256
 tq.segment_rows = 2000
 tq.naptime = 20ms
 deadlock_timeout = 100ms
@@ -46,7 +46,7 @@ my $doubles = q{select count(*) from (
 	group by queue_id, unique_key having count(*) > 1) d};
 
 #
-# races between sessions
+# races between sessions. Six sessions change at most 21 keys at once, so memory has room for all changed jobs (53400).
 #
 sql(<<'SQL');
 select tq_create_queue('storm');
@@ -125,13 +125,13 @@ my $ready = sql(q{select tq_enqueue('calm', unique_key => 'ready')});
 my $later = sql(q{select tq_enqueue('calm', unique_key => 'later', delay => '1 hour')});
 my $window = sql(q{select tq_enqueue('calm', kind => 'window', unique_key => 'window', options => '{"unique_for": "1 hour"}')});
 sql(q{select tq_bury(id, lease, 'window') from tq_claim('calm', kinds => '{window}')});
-sql(q{select count(tq_enqueue('calm', unique_key => 'many ' || n)) from generate_series(1, 300) n});    # more than memory holds
+sql(q{select count(tq_enqueue('calm', unique_key => 'many ' || n)) from generate_series(1, 1000) n});    # more than memory holds
 $node->stop('immediate');
 $node->start;
 is(sql(q{select tq_enqueue('calm', unique_key => 'ready')}), $ready, 'H27: a crash leaves the key of a ready job');
 is(sql(q{select tq_enqueue('calm', unique_key => 'later')}), $later, 'H27: of a delayed one');
 is(sql(q{select tq_enqueue('calm', unique_key => 'window')}), $window, 'H27: and a window');
-is(sql(q{select count(tq_enqueue('calm', unique_key => 'many ' || n, unique_mode => 'ignore')) from generate_series(1, 300) n}), 0,
+is(sql(q{select count(tq_enqueue('calm', unique_key => 'many ' || n, unique_mode => 'ignore')) from generate_series(1, 1000) n}), 0,
 	'H27: also those of jobs that are only on disk');
 
 #
