@@ -37,7 +37,7 @@ tq_judge() {
 	stage_passed=$((stage_passed + _tq_good))
 	stage_failed=$((stage_failed + _tq_bad))
 	if [ "$_tq_bad" -gt 0 ]; then
-		tq_say "FAILED: $_tq_bad of $((_tq_good + _tq_bad)), see $_tq_first"
+		tq_say "FAILED: $_tq_bad of $((_tq_good + _tq_bad))$([ $# -gt 1 ] || echo ", see $_tq_first")"
 		sed '$d' "$_tq_first.verdict" >&2
 	elif [ "$_tq_ended" -ne 0 ]; then
 		tail -n 60 "$_tq_first" >&2
