@@ -100,11 +100,15 @@ class Journal:
                                WHERE schemaname = 'tq' AND relname ~ '^(job|event)_[1-9]' AND n_tup_upd + n_tup_del > 0""")
         # a crash loses statistics, but not rows
         if rows("SELECT FROM pg_extension WHERE extname = 'pageinspect'"):
+            # no segment is dropped between the look at the catalog and the look at its pages
+            cur.execute("BEGIN")
+            cur.execute("LOCK TABLE tq.job, tq.event IN ACCESS SHARE MODE")
             inspected = rows("""SELECT c.relname, count(DISTINCT b), count(*) FILTER (WHERE i.t_xmax <> '0') FROM pg_class c
                                 CROSS JOIN generate_series(0, pg_relation_size(c.oid) / current_setting('block_size')::int - 1) b
                                 CROSS JOIN LATERAL heap_page_items(get_raw_page(c.oid::regclass::text, b::int)) i
                                 WHERE c.relnamespace = 'tq'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(job|event)_[1-9]'
                                 GROUP BY 1""")
+            cur.execute("COMMIT")
             if jobs != "tq.job":
                 inspected += rows("SELECT name, pages, locked FROM chaos.inspected")
             self.pages = sum(pages for _, pages, _ in inspected)
