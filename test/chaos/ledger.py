@@ -49,6 +49,11 @@ class Start:
     length: float = 0.0     # of the lease, since its claim or last heartbeat
     late: float = 0.0       # the time from its claim to `at`, as far as it is known
 
+    @property
+    def claimed(self):
+        """When it was claimed or, if that is unknown, when its holder had heard of it."""
+        return self.at - self.late
+
 
 class Ledger:
     """What the clients say."""
@@ -159,9 +164,9 @@ class Ledger:
         its claim had reached the disk."""
         if self.undone.get((start.job, start.lease), float("inf")) < until or self.freed.get((start.job, start.lease), float("inf")) <= until:
             return True
-        if any(start.at < to + NOTED_AFTER and since <= until for since, to in self.forward):
+        if any(start.claimed < to + NOTED_AFTER and since <= until for since, to in self.forward):
             return True
-        if any(start.at <= to + NOTED_AFTER and since + start.length <= until for since, to in self.takeovers):
+        if any(start.claimed <= to + NOTED_AFTER and since + start.length <= until for since, to in self.takeovers):
             return True
         # who was killed may have had an open transaction, whose claims the journal does not have
         if self.gone.get(start.who, float("inf")) <= until and not journal.survives(start.job, start.lease):
@@ -170,10 +175,9 @@ class Ledger:
 
     def taken_back(self, journal, start, until):
         """Did a server go down, or another one go on, before `until`, so soon after this claim that it may have been forgotten?"""
-        claimed = start.at - start.late
         return any(
-            crash <= until and claimed < self.over(crash) and self.unwritten(journal, start, crash) for crash in self.crashes) or any(
-            claimed <= branch.at <= until and self.unwritten(journal, start, branch.cut) for branch in self.branches)
+            crash <= until and start.claimed < self.over(crash) and self.unwritten(journal, start, crash) for crash in self.crashes) or any(
+            start.claimed <= branch.at <= until and self.unwritten(journal, start, branch.cut) for branch in self.branches)
 
     def unwritten(self, journal, start, at):
         """Was this claim young at this time, or was no younger one of its queue journalled by then? A server writes them in their

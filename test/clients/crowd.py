@@ -15,6 +15,8 @@ import psycopg2
 
 import load
 
+BOUND = 60  # seconds of a lease that ends with its session
+
 
 class Visitor(load.Client):
     hoard = 1   # there are many of them
@@ -43,9 +45,9 @@ class Visitor(load.Client):
         """Leases that end with the session, which half of the time ends with them."""
         asked = time.time()
         rows = self.call(f"SELECT {load.CLAIMED} FROM tq_claim(%s, %s, worker => %s, "
-                         "lease_for => '1 min', bind_session => true)", self.queue, self.random.randrange(1, 4), self.name)
+                         "lease_for => %s * interval '1 s', bind_session => true)", self.queue, self.random.randrange(1, 4), self.name, BOUND)
         for *job, said, token in rows:
-            self.note("start", *job, self.until(float(said), asked + 60), token)
+            self.note("start", *job, self.until(float(said), asked + BOUND), token, BOUND)
         if self.random.random() < 0.5:
             for *job, _, _ in rows:
                 self.note("end", *job, "release")

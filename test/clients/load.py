@@ -214,7 +214,7 @@ class Client:
                 raise
             return []
         for *job, said, token in rows:
-            self.note("start", *job, self.until(float(said), asked + seconds * self.lease), token)
+            self.note("start", *job, self.until(float(said), asked + seconds * self.lease), token, seconds * self.lease)
         return [row[:3] for row in rows]
 
     def settle(self, sql, verb, job, *args):

@@ -139,9 +139,9 @@ class Mixed(load.Client):
 
     def bound(self):
         """Jobs whose leases end with this connection; a new connection continues at once."""
-        rows = self.call(f"SELECT {load.CLAIMED} FROM tq_claim(%s, 2, worker => %s, bind_session => true)", self.queue, self.name)
+        rows = self.call(f"SELECT {load.CLAIMED} FROM tq_claim(%s, 2, worker => %s, lease_for => '5 min', bind_session => true)", self.queue, self.name)
         for row in rows:
-            self.note("start", *row)
+            self.note("start", *row, 300)
         self.bound_jobs += [row[:3] for row in rows]
         for *job, _, _ in rows:
             if self.random.random() < 0.7:
