@@ -17,9 +17,10 @@ class Branch:
     after: float = float("inf")
     cut: float = 0.0
 
-    def lacks(self, at):
-        """Whether something acknowledged at that time may be missing."""
-        return max(self.cut, self.before) < at <= self.at
+    def lacks(self, began, at):
+        """Whether something may be missing that a client began at one time, and noted as acknowledged at another. What began on the
+        old server was acknowledged by it, even if its client had no time to note that before the new one went on."""
+        return began <= self.at and max(self.cut, self.before) < at
 
 
 def begun_and_there(journal, ledger):

@@ -78,7 +78,7 @@ def enqueued_once(journal, _ledger):
 @promise("no committed enqueue was lost")
 def committed_is_there(journal, ledger):
     ids = ids_of_tokens(journal)
-    return (token for tx, at in ledger.committed.items() if not ledger.abandoned(at)
+    return (token for tx in ledger.committed if not ledger.abandoned_commit(tx)
             for token in ledger.transactions[tx] if token not in ids)
 
 
@@ -109,7 +109,7 @@ def all_or_nothing(journal, ledger):
 def claimed_was_committed(journal, ledger):
     for start in ledger.starts:
         if start.job not in journal.jobs:
-            if not ledger.abandoned(start.at):
+            if not ledger.abandoned_claim(start):
                 yield f"job {start.job}, by {start.who}"
         elif journal.jobs[start.job].token in ledger.rolled_back:
             yield f"job {start.job}, by {start.who}"
@@ -119,7 +119,7 @@ def claimed_was_committed(journal, ledger):
 def own_payload(journal, ledger):
     for start in ledger.starts:
         # another job may have the id of a job that the new server lacks
-        if start.token is not None and start.job in journal.jobs and not ledger.abandoned(start.at):
+        if start.token is not None and start.job in journal.jobs and not ledger.abandoned_claim(start):
             token = journal.jobs[start.job].token
             if start.token != (token or "-"):
                 yield f"job {start.job}, lease {start.lease}: {start.token} instead of {token}"
@@ -177,9 +177,9 @@ def asked_for(ledger, key):
 
 @promise("every finish that was accepted is in the journal")
 def accepted_is_journalled(journal, ledger):
-    for (id, lease), (at, answer) in ledger.told.items():
+    for (id, lease), (_, answer) in ledger.told.items():
         kinds = asked_for(ledger, (id, lease)) & set(ANSWERS.get(answer, "sfrdbx"))
-        if answer != "lost" and not ledger.abandoned(at) and not any(e.lease == lease and e.type in kinds for e in journal.of(id)):
+        if answer != "lost" and not ledger.abandoned_finish((id, lease)) and not any(e.lease == lease and e.type in kinds for e in journal.of(id)):
             yield f"job {id}, lease {lease}: {answer}"
 
 
@@ -431,11 +431,11 @@ def rates_held(journal, _ledger):
 def depths(journal, ledger):
     """(queue, number of its jobs that were certainly there at one moment, highest allowed number) of each queue with a
     max_depth. Retried jobs and jobs enqueued by tq itself do not count."""
-    known = {token: at for tx, at in ledger.committed.items() for token in ledger.transactions[tx]}
+    known = {token: at for tx, at in ledger.committed.items() if not ledger.abandoned_commit(tx) for token in ledger.transactions[tx]}
     moments = collections.defaultdict(list)
     for id, job in journal.jobs.items():
         if "max_depth" in journal.settings.get(job.queue, {}) and job.token in known and job.origin is None \
-                and not retried(journal, id) and not ledger.abandoned(known[job.token]):
+                and not retried(journal, id):
             ended = ended_at(journal, id)
             if ended is None or ended > known[job.token]:
                 moments[job.queue] += [(known[job.token], 1)] + ([(ended, -1)] if ended else [])

@@ -51,7 +51,7 @@ def tokens_there(journal, _ledger):
 
 @counts("no committed enqueue was lost")
 def tokens_committed(_journal, ledger):
-    return sum(len(ledger.transactions[tx]) for tx, at in ledger.committed.items() if not ledger.abandoned(at))
+    return sum(len(ledger.transactions[tx]) for tx in ledger.committed if not ledger.abandoned_commit(tx))
 
 
 @counts("no enqueue that was rolled back is there")
@@ -101,7 +101,7 @@ def events_there(journal, _ledger):
 
 @counts("every finish that was accepted is in the journal")
 def accepted(_journal, ledger):
-    return sum(answer != "lost" and not ledger.abandoned(at) for at, answer in ledger.told.values())
+    return sum(answer != "lost" and not ledger.abandoned_finish(key) for key, (_, answer) in ledger.told.items())
 
 
 @counts("no finish that was refused is in the journal")

@@ -190,10 +190,20 @@ class Ledger:
         """From when on what is written here is not of claims from before a crash."""
         return self.down[crash] + NOTED_AFTER if crash in self.down else crash + JOURNALLED_AFTER
 
-    def abandoned(self, at):
-        """May what was acknowledged then be missing, since a server went on that did not have it?"""
-        return any(branch.lacks(at) for branch in self.branches)
+    def abandoned(self, began, at):
+        """May what began and was acknowledged then be missing, since a server went on that did not have it?"""
+        return any(branch.lacks(began, at) for branch in self.branches)
+
+    def abandoned_commit(self, tx):
+        return self.abandoned(self.begun[tx], self.committed[tx])
+
+    def abandoned_finish(self, key):
+        at = self.told[key][0]
+        return self.abandoned(max((asked for asked, _ in self.asked.get(key, [])), default=at), at)
+
+    def abandoned_claim(self, start):
+        return self.abandoned(start.claimed, start.at)
 
     def forgotten(self, start):
         """Was the claim so late that the server that went on may know neither of it nor of the end of the lease before it?"""
-        return any(branch.cut < start.at <= branch.at for branch in self.branches)
+        return any(start.claimed <= branch.at and branch.cut < start.at for branch in self.branches)

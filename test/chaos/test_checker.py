@@ -211,7 +211,8 @@ def healthy():
     note("w1", "told", 64, early, 1, "lost")
     journal.events[34] = [Event(1, "c", kept, began, began, 1), Event(2, "a", kept, now(), began, 1), Event(3, "x", kept, now(), began, 1)]
     attempt(30, 1, "complete", "s", "succeeded", "w2")
-    # a restore to a moment at which 32 and 35 existed, but not 33, nor the claim of 35 from the last moment
+    # a restore to a moment at which 32 and 35 existed, but not 33, nor the claim of 35 from the last moment; clients note some
+    # answers of the old server only when the new one goes on
     note("p", "enqueue", "x9", "t32", "t35")
     note("p", "committed", "x9")
     for id in (32, 35):
@@ -219,9 +220,16 @@ def healthy():
     moment = now()
     note("p", "enqueue", "x10", "t33")
     note("p", "committed", "x10")
+    late, early, began = next(leases), next(leases), now()
+    note("p", "enqueue", "x13", "t36")
+    note("w1", "start", 37, late, 1, began + 30)
+    note("w1", "end", 37, late, 1, "complete")
     note("w1", "start", 35, next(leases), 1, now() + 30)
     clock[0] -= 1
     note("driver", "restored", moment, moment)
+    note("p", "committed", "x13")
+    note("w1", "told", 37, late, 1, "succeeded")
+    note("w1", "start", 38, early, 1, began + 30, "t38", 30)
     attempt(35, 1, "complete", "s", "succeeded", "w2")
     # 65: claimed just before a crash, and noted when the server was back: the lease is as long as the line says
     journal.jobs[65], journal.states[65] = Job(65, "t65", "q"), "ready"
@@ -280,6 +288,11 @@ def lost_though_it_was_restored(j, _l):
 
 
 @violation("no committed enqueue was lost")
+def lost_though_it_began_after_the_restore(_j, l):
+    l.begun["x13"] += 60
+
+
+@violation("no committed enqueue was lost")
 def lost_though_the_standby_was_synchronous(_j, l):
     l.branches[0].before = l.branches[0].at
 
@@ -297,6 +310,11 @@ def a_job_of_an_abort(j, _l):
 @violation("every job that was claimed was committed")
 def a_claim_of_an_abort(_j, l):
     l.starts.append(Start(77, 700, 1, "w1", 1500.0, 1530.0))
+
+
+@violation("every job that was claimed was committed")
+def a_claim_of_no_job_after_the_restore(_j, l):
+    next(start for start in l.starts if start.job == 38).late = 0
 
 
 @violation("nothing is there that nobody enqueued")
@@ -368,6 +386,12 @@ def another_finish_than_was_accepted(j, _l):
 def a_finish_lost_before_the_end(j, _l):
     # 12 was finished before 30 was enqueued
     j.events[12] = []
+
+
+@violation("every finish that was accepted is in the journal")
+def a_finish_lost_after_the_restore(_j, l):
+    key = next(key for key in l.asked if key[0] == 37)
+    l.asked[key] = [(at + 60, verb) for at, verb in l.asked[key]]
 
 
 @violation("every finish that was accepted is in the journal")
