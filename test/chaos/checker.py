@@ -14,7 +14,7 @@ import sys
 
 from branches import find_cuts, from_the_future, held_over
 from journal import ENDS, ENDS_ATTEMPT, RETRIES, Journal
-from ledger import Ledger
+from ledger import TICK, Ledger
 from rates import fullest, peak, rates
 
 # The events that each verb of a worker can cause, and the events that each answer stands for. A job that was asked to
@@ -22,7 +22,7 @@ from rates import fullest, peak, rates
 ASKED_FOR = {"complete": "s", "fail": "fdx", "release": "rx", "kill": "dx", "bury": "b"}
 ANSWERS = {"succeeded": "s", "delayed": "fr", "ready": "fr", "dead": "d", "buried": "b", "cancelled": "x"}
 LIVE = ("ready", "delayed", "running", "blocked")
-CLOCK_READ_BEFORE = 1.0     # seconds, at most, between reading the clock and the end of a claim or finish
+CLOCK_READ_BEFORE = 1.0     # seconds between reading the clock and the end of a claim, unless its process stands still
 
 
 # Each promise is a function of journal and ledger that yields its violations.
@@ -224,6 +224,22 @@ def no_stale_finish(journal, ledger):
 
 # --- leases
 
+def heard_of(journal, ledger):
+    """(job, lease) -> a time by which it was certainly claimed: its holder had heard of it, or it had ended."""
+    heard = collections.defaultdict(lambda: float("inf"))
+    for key, at in [((start.job, start.lease), start.at) for start in ledger.starts] + [
+            ((id, e.lease), e.at) for id, events in journal.events.items() for e in events if e.type in ENDS_ATTEMPT]:
+        heard[key] = min(heard[key], at)
+    return heard
+
+
+def latest(heard, id, lease, claimed_at, _ended_at):
+    """The latest time at which an attempt may have begun. A claim reads the clock before it locks the queue, and its process may
+    stand still in between."""
+    at = heard[id, lease]
+    return max(claimed_at + CLOCK_READ_BEFORE, at) if at < float("inf") else claimed_at + CLOCK_READ_BEFORE
+
+
 def asked_to_stop(journal, id):
     """tq_cancel ends a lease earlier."""
     return any(event.type == "a" for event in journal.of(id))
@@ -245,11 +261,11 @@ def leases_once(journal, ledger):
 @promise("no two live leases of a job overlapped")
 @ledger_clocked
 def no_overlap(journal, ledger):
+    heard = heard_of(journal, ledger)
     for id in () if ledger.clock_moved else journal.jobs:
         attempts = journal.attempts(id)
         for one, other in zip(attempts, attempts[1:]):
-            # the clock is read before the queue is locked
-            if one[2] is None or other[1] is None or other[1] < one[2] - CLOCK_READ_BEFORE:
+            if one[2] is None or latest(heard, id, *other) < one[2]:
                 yield f"job {id}: lease {other[0]} began at {other[1]}, lease {one[0]} ended at {one[2]}"
     for id, starts in ledger.by_job().items():
         for start in starts:
@@ -421,9 +437,10 @@ def groups_limited(journal, ledger):
 
 @promise("no rate was exceeded")
 @clocked
-def rates_held(journal, _ledger):
-    for queue, began, rate, burst in rates(journal):
-        # the clock is read before the queue is locked
+def rates_held(journal, ledger):
+    heard = heard_of(journal, ledger)
+    late = {(id, lease) for id in journal.jobs for lease, at, _ in journal.attempts(id) if at + CLOCK_READ_BEFORE + 2 * TICK < heard[id, lease] < float("inf")}
+    for queue, began, rate, burst in rates(journal, late):
         if (most := fullest(began, rate)) > burst + rate * CLOCK_READ_BEFORE:
             yield f"{queue}: {most:.0f} at once, burst is {burst}"
 
@@ -492,11 +509,11 @@ def dues(journal, id):
 @promise("no job started before its time")
 @clocked
 def not_too_early(journal, ledger):
-    starts = ledger.by_job()
+    starts, heard = ledger.by_job(), heard_of(journal, ledger)
     for id in journal.jobs:
         for after, due in dues(journal, id):
             began = [(start.lease, start.at) for start in starts[id] if not ledger.forgotten(start)] + \
-                [(lease, at + CLOCK_READ_BEFORE) for lease, at, _ in journal.attempts(id)]
+                [(attempt[0], latest(heard, id, *attempt)) for attempt in journal.attempts(id)]
             yield from (f"job {id}: lease {lease} {due - at:.3f} s too early" for lease, at in began if lease > after and at < due)
 
 
@@ -512,14 +529,14 @@ def expired_in_time(journal, _ledger):
 @promise("no job started before those that it waits for had ended")
 @clocked
 def parents_first(journal, ledger):
-    starts = ledger.by_job()
+    starts, heard = ledger.by_job(), heard_of(journal, ledger)
     for id, job in journal.jobs.items():
         if not job.parents or retried(journal, id) or not starts_of(journal, id):
             continue
-        # a claim reads the clock before it has its job; its client knows of the job after that
-        began = min([start.at for start in starts[id] if not ledger.forgotten(start)] + [at + CLOCK_READ_BEFORE for at in starts_of(journal, id)])
+        began = min([start.at for start in starts[id] if not ledger.forgotten(start)] +
+                    [latest(heard, id, *attempt) for attempt in journal.attempts(id)], default=float("inf"))
         for parent in job.parents:
-            if parent in journal.jobs and not retried(journal, parent) and (ended_at(journal, parent) or began + 1) > began:
+            if parent in journal.jobs and not retried(journal, parent) and (ended_at(journal, parent) or float("inf")) > began:
                 yield f"job {id} started before job {parent} had ended"
 
 

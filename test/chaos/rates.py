@@ -3,12 +3,14 @@
 PER = {"s": 1, "min": 60, "h": 3600, "d": 86400}
 
 
-def rates(journal):
-    """(queue, start times of its jobs, allowed starts per second, allowed burst) of each queue with a rate."""
+def rates(journal, but=()):
+    """(queue, start times of its jobs, allowed starts per second, allowed burst) of each queue with a rate. Leaves out some attempts:
+    (job, lease)."""
     for queue, settings in journal.settings.items():
         if "rate" in settings:
             number, unit = settings["rate"].split("/")
-            began = sorted(at for id, job in journal.jobs.items() if job.queue == queue for _, at, _ in journal.attempts(id))
+            began = sorted(at for id, job in journal.jobs.items() if job.queue == queue for lease, at, _ in journal.attempts(id)
+                           if (id, lease) not in but)
             yield queue, began, int(number) / PER[unit], settings.get("burst", 1)
 
 

@@ -253,6 +253,13 @@ def healthy():
     attempt(66, 1, "complete", "s", "succeeded", "w2")
     note("w1", "end", 66, early, 1, "complete")
     note("w1", "told", 66, early, 1, "lost")
+    # 67: its second claim reads the clock, and stands still until the first one has failed
+    journal.jobs[67], journal.states[67] = Job(67, "t67", "q"), "ready"
+    note("p", "enqueue", "x14", "t67")
+    note("p", "committed", "x14")
+    attempt(67, 1, "fail", "f", "delayed")
+    attempt(67, 2, "complete", "s", "succeeded", "w2")
+    journal.events[67][1].claimed_at -= 5
     return journal, Ledger(lines)
 
 
@@ -456,9 +463,15 @@ def a_lease_for_two_jobs_in_the_journal(j, _l):
     j.events[2][0].lease = j.events[1][0].lease
 
 
+def without_ledger(l, id):
+    """The client of this job keeps no ledger, as handlers."""
+    l.starts = [start for start in l.starts if start.job != id]
+
+
 @violation("no two live leases of a job overlapped")
-def overlap_in_the_journal(j, _l):
-    j.events[3][1].claimed_at = j.events[3][0].at - 2
+def overlap_in_the_journal(j, l):
+    without_ledger(l, 3)
+    j.events[3][1].claimed_at, j.events[3][1].at = j.events[3][0].at - 2, j.events[3][0].at - 0.5
 
 
 @violation("no two live leases of a job overlapped")
@@ -600,8 +613,9 @@ def tried_again_before_its_time(j, _l):
 
 @violation("no job started before its time")
 def a_start_before_its_time_in_the_journal(j, l):
-    l.starts = [start for start in l.starts if start.job != 61]
-    j.events[61][1].claimed_at -= 5
+    without_ledger(l, 61)
+    j.events[61][1].claimed_at -= 8
+    j.events[61][1].at -= 8
 
 
 @violation("only jobs that may expire expired, and not before their time")
@@ -615,8 +629,9 @@ def expired_too_early(j, _l):
 
 
 @violation("no job started before those that it waits for had ended")
-def a_child_before_its_parent(j, _l):
-    j.events[43][0].claimed_at = j.events[41][0].at - 2
+def a_child_before_its_parent(j, l):
+    without_ledger(l, 43)
+    j.events[43][0].claimed_at, j.events[43][0].at = j.events[41][0].at - 2, j.events[41][0].at - 0.5
 
 
 @violation("no two live jobs had the same unique key")
