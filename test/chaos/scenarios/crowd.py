@@ -42,7 +42,7 @@ def backlog(t):
     n = 20_000 if t.short else 1_000_000
     server = t.server(tq__max_live_jobs="1000", tq__segment_rows=str(n // 5), shared_buffers="'128MB'", max_wal_size="'2GB'",
                       tq__audit_interval="'10s'")
-    load = t.load(server, producers=0, workers=0, limits={})
+    load = t.load(server, producers=0, workers=0, limits={}, lease=60)  # a lost lease would deliver its job late
     began = time.monotonic()
     load.note("enqueue", "backlog", *(f"backlog-{i}" for i in range(n)))
     conn = server.connect()
@@ -57,7 +57,7 @@ def backlog(t):
     load.start("drain", 2)
     until(lambda: server.one("SELECT sum(succeeded) FROM tq_stats()") >= n, "all of them are worked off", 3600)
     t.figures["delivered per second"] = round(n / (time.monotonic() - began))
-    t.figures["private memory of the scheduler, MB"] = max(map(private_mb, server.workers("scheduler")))
+    t.figures["private memory of the scheduler, MB"] = max(map(private_mb, until(lambda: server.workers("scheduler"), "there is a scheduler")))
     load.stop("drain")
     order = server.one("""SELECT count(*) FROM (SELECT (j.priority, j.id) < lag((j.priority, j.id)) OVER (ORDER BY e.lease) AS early
                           FROM tq.job j JOIN tq.event e ON e.job_id = j.id AND e.type = 's') o WHERE early""")
