@@ -48,13 +48,13 @@ def step_and_go_on(t, server, clock, seconds, n, workers):
     server.sql("SELECT tq_claim(%s, lease_for => '3 s')", queue)     # the old time must not delay the next claim
     clock.step(seconds)
     t.did("steps back" if seconds < 0 else "steps forward")
-    job, = server.sql("SELECT id, lease FROM tq_claim(%s, lease_for => '2 min')", queue)
+    job, = server.sql("SELECT id, lease FROM tq_claim(%s, lease_for => '1 h', wait => '3 min')", queue)     # poll
     until(lambda: server.workers("scheduler"), "there is a scheduler")
     events = "SELECT string_agg(type::text, '') FROM tq.event WHERE job_id = %s AND lease = %s"
     t.equal(until(lambda: server.one(events, *job), "something is journalled"), "c", f"a claim was journalled ({n})")
     server.sql("SELECT tq_complete(%s, %s)", *job)
     began = time.monotonic()
-    id = server.one("SELECT id FROM tq_claim(%s, lease_for => '1 s')", queue)
+    id = server.one("SELECT id FROM tq_claim(%s, lease_for => '1 s', wait => '3 min')", queue)  # poll
     until(lambda: server.one("SELECT count(*) FROM tq_running WHERE id = %s", id) == 0, "a lease ends")
     t.expect(time.monotonic() - began >= 1, f"a lease of a second lasts that long ({n})", time.monotonic() - began)
     for _ in range(2):
@@ -89,6 +89,7 @@ def steps(t):
         FROM tq.job j JOIN tq.queue q ON q.id = j.queue_id WHERE name = 'ticks') FROM tq.schedule_fire WHERE outcome = 'fired'""")[0]
     t.expect(0 < times == jobs == there, "there is one job for each time of a schedule", (times, jobs, there))
     server.sql("SELECT tq_unschedule('tick'), tq_unschedule('minute')")
+    until(lambda: server.one("SELECT count(*) FROM tq_running WHERE queue <> 'load'") == 0, "leases end, so that all can be purged")
     for queue, in server.sql("SELECT queue FROM tq_queues WHERE queue <> 'load'"):
         server.sql("SELECT tq_purge(%s, 'all')", queue)
     t.prove(server, load, clock_moved=True)
