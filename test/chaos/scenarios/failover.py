@@ -147,6 +147,7 @@ def synchronous(t):
         primary.configure(synchronous_standby_names="'*'", synchronous_commit=("on", "remote_apply")[n % 2])
         primary.reload()
         primary.wait_replicated(standby, "sync")
+        primary.sql("CHECKPOINT")   # commits wait once the checkpointer has read the settings
         work(t, load)
         stands_by(t, standby)
         session = standby.connect()
