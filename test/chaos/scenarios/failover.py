@@ -86,7 +86,7 @@ WORK = """
 CREATE TABLE done (job bigint);
 CREATE FUNCTION note_done(job tq_job) RETURNS void LANGUAGE sql AS 'INSERT INTO done VALUES (job.id)';
 SELECT tq_create_queue('inside'), tq_handle('inside', NULL, 'note_done(tq_job)'),
-       tq_schedule('each second', 'inside', every => '1 s', catch_up => 'all');
+       tq_schedule('each second', 'inside', every => '1 s', catch_up => 'all', options => '{"max_catch_up": 1000}');
 """
 
 
