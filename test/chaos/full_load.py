@@ -1,5 +1,6 @@
 """All features of tq at once: clients of test/clients/mixed.py, schedules, and handlers whose work leaves traces."""
 from clients import Clients
+from server import until
 
 # Rows of a segment are saved before any process drops it (shmem/wait_points.cpp), because the checker needs all of
 # them.
@@ -114,6 +115,9 @@ class FullLoad(Clients):
         self.stop()
         for name in ("all", "latest", "cron"):
             server.sql("SELECT tq_schedule_pause(%s)", name, database=database)
+        # a pause does not wait for a job that the scheduler is about to enqueue
+        paused = server.one("SELECT clock_timestamp()")
+        until(lambda: not server.pids("backend_type = 'tq scheduler' AND xact_start < %s", paused), "no schedule fires any more")
         for queue in CLAIMED[1:]:
             self.start("drain", n, queue=queue)
         super().drain_started(server, database, n)
