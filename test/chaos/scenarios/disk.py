@@ -60,6 +60,14 @@ def crashes(text):
             yield datetime.fromisoformat(at[1]).replace(tzinfo=timezone.utc).timestamp()
 
 
+def comes_up(t, server):
+    """Whether the server is ready. Starts it if it has given up, which it may do for the lack of space before."""
+    if not server.alive():
+        server.start()
+        t.did("manual starts of the server")
+    return server.ready()
+
+
 @scenario("disk-wal", "Fill the disk that holds the WAL; the server stops and cannot start")
 def wal(t):
     disk = t.small_disk()
@@ -82,10 +90,7 @@ def wal(t):
         t.did("times full")
         until(lambda at=log: not server.alive() or server.log(at).count("reinitializing") > 3, "it cannot come up")
         ballast.drop()
-        if not server.alive():
-            server.start()
-            t.did("manual starts of the server")
-        server.wait_ready()
+        until(lambda: comes_up(t, server), "the server is ready")
         for at in crashes(server.log(log)):
             load.note("crash", at=at)
         load.note("down")
