@@ -60,7 +60,7 @@ def processes(t):
     for _ in t.rounds(1):
         # queries take what is free, while nobody starts a scheduler
         log = server.log_size()
-        launcher, = server.workers("launcher")
+        launcher, = until(lambda: server.workers("launcher"), "there is a launcher")
         server.kill(launcher, signal.SIGSTOP)
         for pid in server.workers("scheduler"):
             server.kill(pid, 15)
