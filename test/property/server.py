@@ -5,6 +5,7 @@ import subprocess
 import time
 
 import psycopg2
+import psycopg2.errors
 import psycopg2.extensions
 
 # jsonb answers of tq are compared as text
@@ -50,8 +51,8 @@ class Server:
                 admin = psycopg2.connect(self.dsn)
                 admin.autocommit = True
         with admin.cursor() as cur:
-            cur.execute(f"drop database if exists {name} with (force)")
-            cur.execute(f"create database {name}")
+            for sql in (f"drop database if exists {name} with (force)", f"create database {name}"):
+                self.until(lambda sql=sql: self.unused(cur, sql), sql)
         admin.close()
         self.call("observer", "create extension tq")
         self.call("observer", TEST_FUNCTIONS)
@@ -68,8 +69,17 @@ class Server:
         admin = psycopg2.connect(self.dsn)
         admin.autocommit = True
         with admin.cursor() as cur:
-            cur.execute(f"drop database {self.database} with (force)")
+            self.until(lambda: self.unused(cur, f"drop database if exists {self.database} with (force)"), "the database can be dropped")
         admin.close()
+
+    @staticmethod
+    def unused(cur, sql):
+        """Creates or drops a database. False if a process has not left it within the five seconds that PostgreSQL waits."""
+        try:
+            cur.execute(sql)
+        except psycopg2.errors.ObjectInUse:
+            return False
+        return True
 
     def connection(self, who):
         conn = self.connections.get(who)
