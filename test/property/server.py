@@ -24,6 +24,8 @@ class Answer(Exception):
         self.code = error.pgcode
         said = re.search(r": it is (\w+)$", (error.diag.message_primary or ""))
         self.state = said.group(1) if said else None
+        # another process has been reading the job into memory for a second
+        self.being_read = error.pgcode == "55P03" and (error.diag.message_primary or "").endswith("is being read in")
 
 
 class Server:
