@@ -202,7 +202,7 @@ class Driver:
             job = self.model.shown(self.model.jobs[id])
             self.expect(f"tq_get({id})", (queue, kind, state, priority, attempt, lease),
                         (job.queue, job.kind, job.state, job.priority, job.attempt, job.lease if job.state == "running" else None))
-            if state == "delayed" and abs(float(run_at) - self.server.start - job.due) > 10:
+            if state == "delayed" and abs(float(run_at) - self.server.start - job.due) > MARGIN:
                 self.fail(f"job {id} is delayed until {float(run_at) - self.server.start:.1f}, not {job.due:.1f}")
         self.expect("jobs of tq_get", [r[0] for r in rows], ids)
         listed = dict(self.server.call("observer", "select id, state from tq_jobs"))
