@@ -20,9 +20,13 @@ import re
 import subprocess
 import sys
 import threading
+import time
 
 BLOCK = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<body>.*?)^ *```[ ]*$|^<!-- run:(?P<hidden>.*?)-->", re.M | re.S)
 END = "-- end of block --"
+PATIENCE = 180     # seconds
+# a server process that stands still leaves a database late
+IN_USE = "is being accessed by other users"
 VOLATILE = [
     (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?([+-]\d\d(:\d\d)?)?"), "<time>"),
     (re.compile(r"\b(\d+ days? )?\d\d:\d\d:\d\d(\.\d+)?\b"), "<interval>"),
@@ -116,7 +120,22 @@ class Psql:
 
 
 def admin(program, sql):
-    subprocess.run([program, "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", "postgres", "-c", sql], check=True)
+    command = [program, "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", "postgres", "-c", sql]
+    end = time.monotonic() + PATIENCE
+    while (done := subprocess.run(command, capture_output=True, text=True)).returncode != 0:
+        if IN_USE not in done.stderr or time.monotonic() > end:
+            raise RuntimeError(f"{sql}: {done.stderr}")
+
+
+def answer(psql, sql, expected):
+    """What psql prints. A notification may come later than its statement ends."""
+    end = time.monotonic() + PATIENCE
+    printed = psql.run(sql)
+    while expected is None and IN_USE in printed and time.monotonic() < end:
+        printed = psql.run(sql)
+    while expected is not None and "Asynchronous notification" in expected and not agrees(expected, printed) and time.monotonic() < end:
+        printed += psql.run("SELECT pg_sleep(0.1);")  # poll
+    return printed
 
 
 def run_page(program, page, text):
@@ -131,7 +150,7 @@ def run_page(program, page, text):
         psql.run("CREATE EXTENSION tq;")
     psql.run("RESET client_min_messages; SET statement_timeout = '3min';")
     for line, sql, expected in todo:
-        printed = psql.run(sql)
+        printed = answer(psql, sql, expected)
         wrong = None
         if expected is None and re.search(r"^(ERROR|FATAL|PANIC):", printed, re.M):
             wrong = printed
