@@ -4,6 +4,8 @@ SET client_min_messages = warning;
 
 SELECT * FROM no_plan();
 
+\ir lib/until.sql
+
 SELECT tq_create_queue(q) FROM unnest('{a,b,many}'::text[]) q;
 
 -- ---- jobs in every state
@@ -15,7 +17,8 @@ CREATE TABLE jobs AS SELECT s || '_' || q AS what, s AS state, q AS queue, tq_en
 	FROM unnest('{ready,delayed,running,succeeded,dead,buried,cancelled,expired,retried,purged,moved}'::text[]) WITH ORDINALITY s (s, n), unnest('{a,b}'::text[]) q ORDER BY n, q;
 INSERT INTO jobs SELECT 'blocked_a', 'blocked', 'a', tq_enqueue('a', depends_on => ARRAY[id]) FROM jobs WHERE what = 'ready_a';
 UPDATE jobs j SET lease = c.lease FROM unnest('{a,b}'::text[]) q,
-	tq_claim(q, 100, 'w_' || q, kinds => '{running,succeeded,dead,buried,retried,purged}') c WHERE c.id = j.id;
+	tq_claim(q, 100, 'w_' || q, kinds => '{running,succeeded,dead,buried,retried,purged}', lease_for => '1 d') c WHERE c.id = j.id;
+CALL until($$SELECT sum(expired) = 2 FROM tq_stats()$$);
 SELECT is(sum(CASE state WHEN 'succeeded' THEN tq_complete(id, lease) = 'succeeded' WHEN 'dead' THEN tq_fail(id, lease, 'x', fatal => true) = 'dead'
 	WHEN 'buried' THEN tq_bury(id, lease, 'x') = 'buried' WHEN 'cancelled' THEN tq_cancel(id) = 'cancelled'
 	WHEN 'retried' THEN tq_bury(id, lease, 'x') = 'buried' WHEN 'purged' THEN tq_complete(id, lease) = 'succeeded' ELSE true END::int), 23::bigint, 'there are jobs') FROM jobs;

@@ -4,6 +4,8 @@ SET client_min_messages = warning;
 
 SELECT * FROM no_plan();
 
+\ir lib/until.sql
+
 CREATE TABLE states (state text PRIMARY KEY, n int);
 INSERT INTO states VALUES ('ready', 1), ('delayed', 2), ('running', 3), ('succeeded', 4), ('dead', 5), ('buried', 6), ('cancelled', 7),
 	('expired', 8), ('failed', 9), ('released', 10), ('rescheduled', 11), ('retried', 12);
@@ -13,6 +15,7 @@ CREATE TABLE jobs AS SELECT state, n, tq_enqueue('p_' || state, '{"secret": 1}',
 		delay => CASE WHEN state = 'delayed' THEN interval '1 hour' END,
 		expires_at => CASE WHEN state = 'expired' THEN clock_timestamp() - interval '1 second' END) AS id, 0::bigint AS lease
 	FROM states ORDER BY n;
+CALL until($$SELECT expired = 1 FROM tq_stats() WHERE queue = 'p_expired'$$); -- or the scheduler ends it during a purge
 UPDATE jobs j SET lease = c.lease FROM states s, tq_claim('p_' || s.state, worker => 'w') c
 	WHERE c.id = j.id AND s.state IN ('running', 'succeeded', 'dead', 'buried', 'failed', 'released', 'retried');
 SELECT ok(bool_and(CASE state
