@@ -12,7 +12,7 @@ CREATE FUNCTION handle(job tq_job) RETURNS void LANGUAGE sql AS 'SELECT';
 SELECT tq_handle('good', 'handled', 'handle(tq_job)');
 CREATE TABLE good AS SELECT 'ready' AS what, tq_enqueue('good') AS id, NULL::bigint AS lease;
 INSERT INTO good SELECT 'held', tq_enqueue('good', priority => 1);
-UPDATE good SET lease = c.lease FROM tq_claim('good') c WHERE c.id = good.id;
+UPDATE good SET lease = c.lease FROM tq_claim('good', lease_for => '1 d') c WHERE c.id = good.id;
 CREATE FUNCTION held(OUT id bigint, OUT lease bigint) LANGUAGE sql STABLE AS $$SELECT id, lease FROM public.good WHERE what = 'held'$$;
 INSERT INTO good SELECT 'batch', tq_batch_open('good', kind => 'batch');
 CREATE FUNCTION batch() RETURNS bigint LANGUAGE sql STABLE AS $$SELECT id FROM public.good WHERE what = 'batch'$$;

@@ -221,10 +221,10 @@ SELECT is(attempt(format('SELECT tq_pause(%L, %L)', 'kinds', name)), replace(wan
 
 -- ---- the effect of a setting
 
-SELECT tq_create_queue('worth', '{"priority": -5, "max_attempts": 2, "lease": "7 s",
+SELECT tq_create_queue('worth', '{"priority": -5, "max_attempts": 2, "lease": "7 min",
 	"retry": {"policy": "list", "delays": ["100 s", "200 s"], "jitter": 0}}');
 SELECT tq_enqueue('worth') AS job \gset
-SELECT lease, priority, max_attempts, lease_expires_at - interval '7 s' BETWEEN now() - interval '1 s' AND clock_timestamp() + interval '1 s' AS lasts
+SELECT lease, priority, max_attempts, lease_expires_at - interval '7 min' BETWEEN now() - interval '1 s' AND clock_timestamp() + interval '1 s' AS lasts
 	FROM tq_claim('worth') \gset
 SELECT is(:priority, -5, 'the priority of a job that has none');
 SELECT is(:max_attempts, 2, 'its attempts');

@@ -45,7 +45,7 @@ BEGIN
 			INSERT INTO pauses SELECT p.n, i, new_state, extract(epoch FROM retry_at - at) FROM tq_history(j.id) WHERE event = 'failed' AND attempt = i;
 			COMMIT;
 			IF new_state = 'delayed' THEN
-				PERFORM tq_retry(j.id);
+				PERFORM tq_reschedule(j.id, tq_now()); -- it may be due by now
 				COMMIT;
 			END IF;
 		END LOOP;
@@ -68,11 +68,11 @@ SELECT cmp_ok((SELECT count(DISTINCT pause)::int FROM jitters), '>', 40, 'jitter
 
 CREATE TABLE limits (n int PRIMARY KEY, queue jsonb, lease text, timeout interval, lease_for interval, expected int);
 INSERT INTO limits VALUES
-	(1, '{}', NULL, NULL, NULL, 300), (2, '{"lease": "40 s"}', NULL, NULL, NULL, 40), (3, '{"lease": "40 s"}', '20 s', NULL, NULL, 20),
-	(4, '{"lease": "40 s"}', '20 s', NULL, '10 s', 10), (5, '{"lease": "40 s", "timeout": "30 s"}', NULL, NULL, NULL, 30),
-	(6, '{"lease": "40 s", "timeout": "30 s"}', '20 s', NULL, NULL, 20), (7, '{"timeout": "30 s"}', NULL, '50 s', NULL, 50),
-	(8, '{"timeout": "30 s"}', NULL, '15 s', NULL, 15), (9, '{"timeout": "30 s"}', NULL, '15 s', '1 h', 15), (10, '{}', NULL, '1 min', '10 s', 10),
-	(11, '{"lease": "10 s"}', '1 h', '2 h', NULL, 3600), (12, '{"timeout": "0 s"}', '49 days', NULL, NULL, 4233600);
+	(1, '{}', NULL, NULL, NULL, 300), (2, '{"lease": "40 min"}', NULL, NULL, NULL, 2400), (3, '{"lease": "40 min"}', '20 min', NULL, NULL, 1200),
+	(4, '{"lease": "40 min"}', '20 min', NULL, '10 min', 600), (5, '{"lease": "40 min", "timeout": "30 min"}', NULL, NULL, NULL, 1800),
+	(6, '{"lease": "40 min", "timeout": "30 min"}', '20 min', NULL, NULL, 1200), (7, '{"timeout": "4 min"}', NULL, '4.5 min', NULL, 270),
+	(8, '{"timeout": "4 min"}', NULL, '3 min', NULL, 180), (9, '{"timeout": "4 min"}', NULL, '3 min', '1 h', 180), (10, '{}', NULL, '1 h', '10 min', 600),
+	(11, '{"lease": "10 min"}', '1 h', '2 h', NULL, 3600), (12, '{"timeout": "0 s"}', '49 days', NULL, NULL, 4233600);
 SELECT tq_create_queue('l' || n, queue) FROM limits;
 SELECT tq_enqueue('l' || n, timeout => timeout, options => jsonb_build_object('lease', lease)) FROM limits WHERE lease IS NOT NULL;
 SELECT tq_enqueue('l' || n, timeout => timeout) FROM limits WHERE lease IS NULL;

@@ -194,7 +194,7 @@ INSERT INTO global_verb VALUES
 	($$SELECT tq_revoke('*', 'r_none', 'monitor')$$, '', '{all_manage}');
 
 SELECT tq_enqueue('other', '{"secret": 1}', 'bound') \g /dev/null
-SELECT id FROM tq_claim('other', kinds => '{bound}', worker => 'bound', bind_worker => true) \g /dev/null
+SELECT id FROM tq_claim('other', kinds => '{bound}', worker => 'bound', lease_for => '1 d', bind_worker => true) \g /dev/null
 
 -- Functions that are not public stay closed.
 CREATE TABLE closed (statement text);
@@ -220,7 +220,7 @@ CREATE TABLE attempted AS
 	SELECT v.n, v.needs, r.role, to_jsonb(v) ->> r.role AS wanted, v.statement, CASE WHEN v.needs IS NOT NULL THEN made(v.needs) END AS id,
 		1::bigint AS lease, NULL::text AS answer
 	FROM verb v, unnest('{none,produce,consume,manage,monitor,metrics,inspect,operate}'::text[]) r (role);
-UPDATE attempted a SET lease = c.lease FROM unnest('{running,reported,dead,succeeded}'::text[]) s, tq_claim('mine', 1000, kinds => ARRAY[s]) c WHERE c.id = a.id;
+UPDATE attempted a SET lease = c.lease FROM unnest('{running,reported,dead,succeeded}'::text[]) s, tq_claim('mine', 1000, kinds => ARRAY[s], lease_for => '1 d') c WHERE c.id = a.id;
 SELECT count(*) FROM attempted a, LATERAL (SELECT CASE a.needs WHEN 'dead' THEN tq_fail(a.id, a.lease, 'x', '{"secret": 3}', fatal => true)
 	WHEN 'succeeded' THEN tq_complete(a.id, a.lease, '{"secret": 2}') END) f WHERE a.needs IN ('dead', 'succeeded') \g /dev/null
 SELECT count(*) FROM attempted a, tq_heartbeat(a.id, a.lease, progress => '{"secret": 4}', checkpoint => '{"secret": 5}') WHERE a.needs = 'reported' \g /dev/null

@@ -19,7 +19,7 @@ SELECT tq_create_queue('q');
 CREATE FUNCTION handle(job tq_job) RETURNS void LANGUAGE sql AS 'SELECT';
 CREATE TABLE jobs AS SELECT 'idle' AS what, tq_enqueue('q') AS id, NULL::bigint AS lease;
 INSERT INTO jobs SELECT 'held', tq_enqueue('q', priority => 1);
-UPDATE jobs SET lease = c.lease FROM tq_claim('q') c WHERE c.id = jobs.id;
+UPDATE jobs SET lease = c.lease FROM tq_claim('q', lease_for => '1 d') c WHERE c.id = jobs.id;
 CREATE FUNCTION held(OUT id bigint, OUT lease bigint) LANGUAGE sql STABLE AS $$SELECT id, lease FROM public.jobs WHERE what = 'held'$$;
 CREATE FUNCTION idle() RETURNS bigint LANGUAGE sql STABLE AS $$SELECT id FROM public.jobs WHERE what = 'idle'$$;
 SELECT tq_schedule('s', 'q', every => '1000 d');

@@ -1,5 +1,6 @@
 -- Every verb in every state: its answer or error; and a savepoint that undoes every effect.
 SET client_min_messages = warning;
+SET tq.cancel_grace = '1 h';
 
 SELECT * FROM no_plan();
 
