@@ -3,7 +3,7 @@
 SET timezone = 'UTC';
 
 -- create
-SELECT tq_create_queue('q_mail', '{"priority": 5, "lease": "10 s", "max_attempts": 2, "retry": {"policy": "fixed", "delay": "1 h", "jitter": 0}}');
+SELECT tq_create_queue('q_mail', '{"priority": 5, "lease": "90 s", "max_attempts": 2, "retry": {"policy": "fixed", "delay": "1 h", "jitter": 0}}');
 SELECT queue, state, ready, delayed, running, live, in_memory, on_disk, waiting, paused_until, kinds, settings FROM tq_queues WHERE queue = 'q_mail';
 SELECT tq_create_queue('q_mail');
 SELECT tq_create_queue(NULL);
@@ -20,7 +20,7 @@ SELECT tq_drop_queue('q_none');
 
 -- its settings apply
 SELECT tq_enqueue('q_mail') AS job \gset
-SELECT priority, max_attempts, lease, lease_expires_at BETWEEN now() + interval '9 s' AND clock_timestamp() + interval '11 s' AS leased
+SELECT priority, max_attempts, lease, lease_expires_at BETWEEN now() + interval '89 s' AND clock_timestamp() + interval '91 s' AS leased
 	FROM tq_claim('q_mail') \gset
 SELECT :priority AS priority, :max_attempts AS max_attempts, :'leased' AS leased;
 SELECT tq_fail(:job, :lease, 'once');
