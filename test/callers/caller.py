@@ -5,8 +5,9 @@ import json
 
 import psycopg2
 
-Job = collections.namedtuple("Job", "id lease attempt until token")
-COLUMNS = "id, lease, attempt, extract(epoch from lease_expires_at)::float8, payload ->> 'transfer'"
+Job = collections.namedtuple("Job", "id lease attempt until token length")
+COLUMNS = ("id, lease, attempt, extract(epoch from lease_expires_at)::float8, payload ->> 'transfer', "
+           "extract(epoch from lease_expires_at - clock_timestamp())::float8")
 LOST = "TQ001"
 
 
@@ -107,7 +108,7 @@ class Caller:
     def claimed(self, rows):
         jobs = [Job(*row) for row in rows]
         for job in jobs:
-            self.note("start", job.id, job.lease, job.attempt, f"{job.until:.6f}", job.token or "-")
+            self.note("start", job.id, job.lease, job.attempt, f"{job.until:.6f}", job.token or "-", f"{job.length:.6f}")
             if self.opened:
                 self.opened[-1].append(("claimed", (job.id, job.lease, job.attempt)))
         return jobs

@@ -6,7 +6,9 @@ import subprocess
 from scene import PATIENCE
 
 COUNT = (7, 21)         # jobs of the first and of the second round
-LONG = 8                # seconds of work, longer than a lease of the examples or a pause of the machine
+LONG = 20               # seconds of work, longer than a lease of the examples or a pause of the machine
+ENDLESS = 3600          # seconds of work that is to be stopped
+GRACE = 15              # seconds added to the leases: a worker that stands still for less keeps its jobs
 PYTHON = "/usr/bin/python3"
 JAVA = ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", "/usr/share/java/postgresql.jar:java"]
 # the worker, the producer, the most jobs that a worker has in hand
@@ -45,7 +47,7 @@ def run(scene, only=""):
     if not names:
         return
     for name in names:
-        scene.query("select tq_create_queue(%s, %s)", name, '{"retry": {"policy": "fixed", "delay": "200 ms"}}')
+        scene.query("select tq_create_queue(%s, %s)", name, f'{{"retry": {{"policy": "fixed", "delay": "200 ms"}}, "lease_grace": "{GRACE} s"}}')
     workers = {(name, i): Program(scene, f"{name}.{i}", DRIVERS[name][0], name, f"{name}.{i}") for name in names for i in (1, 2)}
     try:
         everybody = [worker.name for worker in workers.values()]
@@ -110,13 +112,13 @@ def second_round(scene, names):
     scene.until(lambda: live(scene) == 0, "the end of the second round")
 
 
-def long_jobs(scene, names, n=None, expected="succeeded", more=""):
+def long_jobs(scene, names, n=None, expected="succeeded", more="", seconds=LONG):
     """As many jobs for each driver as given, or as many as its workers can hold."""
     ids = set()
     for name in names:
         for token in scene.tokens(name + "c", n or 2 * DRIVERS[name][2]):
             id, = scene.query("select tq_enqueue(%s, jsonb_build_object('transfer', %s::text, 'amount', 1, 'seconds', %s, 'expected', "
-                              f"%s::text){more})", name, token, LONG, expected)[0]
+                              f"%s::text){more})", name, token, seconds, expected)[0]
             scene.note(name, "enqueue", token, token)
             scene.note(name, "committed", token)
             ids.add(id)
@@ -133,8 +135,8 @@ def holders(scene, ids):
 
 def interrupt(scene, names):
     """Work that must stop: one job of each driver is cancelled, another one exceeds its timeout."""
-    cancelled = long_jobs(scene, names, 1, "cancelled")
-    late = long_jobs(scene, names, 1, "dead", ", max_attempts => 1, timeout => '500 ms'")
+    cancelled = long_jobs(scene, names, 1, "cancelled", seconds=ENDLESS)
+    late = long_jobs(scene, names, 1, "dead", ", max_attempts => 1, timeout => '500 ms'", ENDLESS)
     holders(scene, cancelled | late)
     answers = {scene.query("select tq_cancel(%s)", id)[0][0] for id in cancelled}
     scene.say(answers == {"asked"}, "work is asked to stop", answers)

@@ -101,7 +101,7 @@ def all_in_one_statement(scene, caller, queue):
     with caller.conn.cursor() as cur:
         cur.copy_expert(f"copy (select {COLUMNS} from tq_claim('{queue}', 5, worker => '{caller.name}')) to stdout", copied)
     rows = [line.split("\t") for line in copied.getvalue().splitlines()]
-    jobs = caller.claimed((int(id), int(lease), int(attempt), float(until), token) for id, lease, attempt, until, token in rows)
+    jobs = caller.claimed((int(id), int(lease), int(attempt), float(until), token, float(length)) for id, lease, attempt, until, token, length in rows)
     same(len(jobs), 5, "copied")
     for job in jobs:
         same(caller.finish(job), "succeeded", job.token)
