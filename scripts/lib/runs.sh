@@ -15,8 +15,9 @@ _tq_began() {
 }
 
 # The processes of run $1. The children of a postmaster write their titles over their environment. They end with it; if it
-# is gone already, they are found by their working folder, which is that of their data.
+# is gone already, they are found by their working folder, which is that of their data. To be called in a subshell.
 _tq_run_pids() {
+	unset TQ_TEST_RUN # grep would find itself
 	grep -lzsxF "TQ_TEST_RUN=$1" /proc/[0-9]*/environ | cut -d / -f 3
 	find /proc/[0-9]*/cwd -maxdepth 0 -lname "${1#*:}/*" 2>/dev/null | cut -d / -f 3 | while read -r _tq_pid; do
 		_tq_parent=$(sed -n 's/^PPid:\t//p' "/proc/$_tq_pid/status" 2>/dev/null)
