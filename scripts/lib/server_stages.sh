@@ -10,11 +10,25 @@ _tq_server() {
 		"tq.load_timeout = 3min" "$@"
 }
 
+# A free TCP port below those that the kernel gives to connections: one of these could have it while the server is down.
+_tq_free_port() {
+	/usr/bin/python3 -c '
+import random, socket
+while True:
+    port = random.randrange(12000, 32000)
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        continue
+    print(port)
+    break'
+}
+
 # As _tq_server, on a TCP port of localhost: JDBC has no Unix sockets. Another process may take a free port before the
 # server does.
 _tq_tcp_server() {
 	for _tq_try in 1 2 3 4; do
-		_tq_port=$(/usr/bin/python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])')
+		_tq_port=$(_tq_free_port)
 		! _tq_server "$@" "tq.claim_log_delay = 20ms" "listen_addresses = 'localhost'" "port = $_tq_port" || { PGPORT=$_tq_port; return 0; }
 	done
 	return 1
@@ -90,6 +104,18 @@ _tq_prove() {
 	[ "$_tq_status" -eq 0 ] || [ "$stage_failed" -gt 0 ] || tq_judge "$_tq_status" "$_tq_log"
 }
 
+# Creates or drops a database. A process that stands still may leave it, or template1, later than the server waits.
+_tq_database() {
+	_tq_tries=36 # of 5 s or more
+	until tq_psql -c "$1 database $2" >"$_tq_out/database.log" 2>&1; do
+		_tq_tries=$((_tq_tries - 1))
+		if [ "$_tq_tries" -eq 0 ] || ! grep -q 'is being accessed by other users' "$_tq_out/database.log"; then
+			cat "$_tq_out/database.log"
+			return 1
+		fi
+	done
+}
+
 # One database per file: everything that a file leaves behind, or has running, ends with the database.
 tq_stage_pgtap() {
 	_tq_tests=$(_tq_names "$TQ_ROOT"/test/pgtap/*.sql)
@@ -99,10 +125,10 @@ tq_stage_pgtap() {
 	_tq_server pgtap test "tq.max_pinned_wait = 3min" || return 1
 	tq_psql -d template1 -c "set client_min_messages = warning" -c "create extension pgtap" || return 1
 	for _tq_test in $_tq_tests; do
-		tq_psql -c "create database $_tq_test" || return 1
+		_tq_database create "$_tq_test" || return 1
 		tq_psql -d "$_tq_test" -c "set client_min_messages = warning" -c "create extension tq" || return 1
 		_tq_prove "$_tq_out/tap/$_tq_test" "$_tq_out/$_tq_test.log" pg_prove --merge --dbname "$_tq_test" "$TQ_SRC/test/pgtap/$_tq_test.sql"
-		tq_case "$_tq_test: its database can be dropped" tq_psql -c "drop database $_tq_test"
+		tq_case "$_tq_test: its database can be dropped" _tq_database drop "$_tq_test"
 	done
 	_tq_server_end
 }

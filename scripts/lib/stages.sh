@@ -173,7 +173,7 @@ tq_stage_cron() {
 	_tq_whole || return 0
 	tq_need python3 python3-croniter || return 1
 	_tq_core plain || return 1
-	_tq_run "$TQ_CORE/cron/compare.log" timeout -k 10 600 /usr/bin/python3 "$TQ_SRC/test/cron/compare.py" --seed "${TQ_SEED:-1}" \
+	_tq_run "$TQ_CORE/cron/compare.log" timeout -k 10 $((600 * TQ_PATIENCE)) /usr/bin/python3 "$TQ_SRC/test/cron/compare.py" --seed "${TQ_SEED:-1}" \
 		--expressions "${TQ_RUNS:-1000}" "$TQ_CORE/cron/cron_next"
 }
 
