@@ -16,6 +16,9 @@ namespace
 
 using namespace tq::test;
 
+// After such a sleep a wakeup was lost; longer than a pause of the whole process.
+constexpr std::chrono::milliseconds kPatience{180'000};
+
 void in_threads(int n, const std::function<void(int)> &body)
 {
 	std::vector<std::thread> threads;
@@ -150,7 +153,7 @@ TEST(Threads, AGroupsSlotIsOfOneQueue)
 		const auto qi = static_cast<uint16_t>(me);
 		std::mt19937 random(static_cast<uint32_t>(me));
 		Queue &q = t.q(qi);
-		JobId id = me * 1'000'000;
+		JobId id = JobId{me} * 1'000'000'000;
 		for (int i = 0; i < 20'000 || full == 0; ++i)
 		{
 			const std::lock_guard guard(queue_lock(qi));
@@ -245,7 +248,7 @@ public:
 			const bool got = take();
 			bool woken = true;
 			if (!got && !stop)
-				woken = sleep(patience > 0 ? std::chrono::milliseconds(0) : std::chrono::milliseconds(10'000));
+				woken = sleep(patience > 0 ? std::chrono::milliseconds(0) : kPatience);
 			Key key;
 			bool there;
 			const bool got_now = got || take();
@@ -414,7 +417,7 @@ TEST(Threads, ALookWithoutLocksMissesNoJob)
 			if (!t.engine.any_startable(there))
 			{
 				std::unique_lock guard(surroundings().latch_lock);
-				const bool woken = surroundings().latch_set.wait_for(guard, std::chrono::seconds(10),
+				const bool woken = surroundings().latch_set.wait_for(guard, kPatience,
 																	 [] { return surroundings().latch[1]; });
 				guard.unlock();
 				forgotten += !woken && t.engine.any_startable(there);
