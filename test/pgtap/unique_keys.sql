@@ -300,7 +300,9 @@ CREATE FUNCTION beside(payload jsonb, OUT id bigint, OUT outcome text) LANGUAGE 
 	$$SELECT * FROM tq_enqueue_info('beside', payload, unique_key => 'k', unique_mode => 'skip_waiting')$$;
 CREATE FUNCTION ends(job bigint) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
-	WHILE (SELECT state IN ('ready', 'delayed', 'running') FROM tq_get(job)) LOOP END LOOP;
+	WHILE (SELECT state IN ('ready', 'delayed', 'running') FROM tq_get(job)) LOOP
+		PERFORM pg_sleep(0.01); -- poll
+	END LOOP;
 	RETURN (SELECT state FROM tq_get(job));
 END
 $$;
