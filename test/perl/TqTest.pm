@@ -97,7 +97,8 @@ sub begin_ask
 {
 	my ($session, $sql) = @_;
 	$session->{stderr} = '';
-	$session->query_until(qr/sent\n/, "\\echo sent\n$sql;\n");
+	my $out = $session->query_until(qr/sent\n/, "\\echo sent\n$sql;\n");
+	$session->{stdout} = $out =~ s/^.*?sent\n//sr;    # a fast statement may have answered
 	return;
 }
 
