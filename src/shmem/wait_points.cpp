@@ -3,6 +3,7 @@
 // Regime: PG; wait_point() raises its armed error or its command's error; wait_point_nofail() polls and never raises.
 #ifdef TQ_TEST
 
+#include "guc.hpp"
 #include "shmem/shared.hpp"
 #include "shmem/test_support.hpp"
 #include "pg/function.hpp"
@@ -164,6 +165,19 @@ TQ_BARE_FUNCTION(tq_test_passed)
 {
 	const Point *p = find_point(text_to_cstring(PG_GETARG_TEXT_PP(0)), false);
 	PG_RETURN_INT32(p != nullptr ? p->passed.load() : 0);
+}
+
+// tq_test_unpublished() -> bigint: the number of jobs that committing transactions have changed, but not yet published;
+// 0 while a process waits at a wait point, because it may be one of them.
+TQ_BARE_FUNCTION(tq_test_unpublished)
+{
+	int64 jobs = 0;
+	for (int i = 0; preloaded() && i < guc::max_databases; ++i)
+		jobs += db_at(i).committing.load();
+	for (int i = 0; points != nullptr && i < kPoints; ++i)
+		if (points[i].waiting.load() > 0)
+			jobs = 0;
+	PG_RETURN_INT64(jobs);
 }
 
 // tq_test_clock(wall bigint, mono bigint): microseconds that every process adds to its clocks.

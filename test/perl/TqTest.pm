@@ -54,6 +54,7 @@ CREATE OR REPLACE FUNCTION tq_test_arm(name text, action text, skip int, pid int
 CREATE OR REPLACE FUNCTION tq_test_waiting(name text) RETURNS int LANGUAGE c STRICT AS '$libdir/tq';
 CREATE OR REPLACE FUNCTION tq_test_passed(name text) RETURNS int LANGUAGE c STRICT AS '$libdir/tq';
 CREATE OR REPLACE FUNCTION tq_test_clock(wall bigint, mono bigint) RETURNS void LANGUAGE c STRICT AS '$libdir/tq';
+CREATE OR REPLACE FUNCTION tq_test_unpublished() RETURNS bigint LANGUAGE c STRICT AS '$libdir/tq';
 SQL
 	return;
 }
@@ -142,6 +143,21 @@ sub statement
 	*PostgreSQL::Test::Cluster::safe_psql = \&statement;
 }
 
+# What a transaction has done is visible before memory has it. Waits until no transaction is in between, but only for a while,
+# because a load may never stop. Processes at wait points do not count.
+sub await_publication
+{
+	my ($dbh) = @_;
+	my $known = $dbh->selectrow_array(q{select to_regprocedure('tq_test_unpublished()') is not null}) // 'f';
+	my $end = time + 10;
+	while ($known eq 't' && time < $end)
+	{
+		last if ($dbh->selectrow_array('select tq_test_unpublished()') // 0) == 0;
+		usleep(1_000);    # poll
+	}
+	return;
+}
+
 # As poll_query_until(), but in one connection: a psql for each look costs more than all else that a test does.
 sub poll
 {
@@ -158,13 +174,15 @@ sub poll
 		}
 		my $rows = $dbh->selectall_arrayref($dbh->prepare($sql, { pg_direct => 1 }));
 		$last = $rows ? join("\n", map { $_->[0] // '' } @$rows) : $dbh->errstr;
-		return 1 if $rows && $last eq 't';
+		next unless $rows && $last eq 't';
+		await_publication($dbh);
+		return 1;
 	}
 	return (0, $last);
 }
 
-# Polls until a query of one row and column answers 't'. The argument after it is for diagnostics. If the caller does
-# not use the return value and that never happens, a test fails.
+# Polls until a query of one row and column answers 't', and what made it true is published. The argument after it is for
+# diagnostics. If the caller does not use the return value and that never happens, a test fails.
 sub until_true
 {
 	my ($node, $sql, $what, $database) = @_;
