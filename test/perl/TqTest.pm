@@ -283,8 +283,9 @@ sub scheduler_of
 	  . " and query <> 'tq: looking for the extension'";
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	$node->safe_psql($database, q{select tq_activate() from tq_health() where value ~ '^unused'});
-	until_true($node, "select count(*) = 1 $from", 'a scheduler', $database);
-	return $node->safe_psql($database, "select pid $from");
+	my $pid = '';
+	until_so(sub { return ($pid = $node->safe_psql($database, "select pid $from")) =~ /^\d+$/ }, 'a scheduler');
+	return $pid;
 }
 
 # Whether no janitor is at work.
