@@ -75,18 +75,20 @@ sub stop
 	return;
 }
 
-# Waits until the clients have written so many bytes more.
+# Waits until the clients have written so many bytes more; gives up if they write none for long.
 sub progress
 {
 	my ($self, $bytes) = @_;
 	my $size = sub { sum0(map { -s $_ // 0 } @{ $self->{ledgers} }) };
 	my $until = $size->() + $bytes;
-	for (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
+	my ($last, $end) = (-1, 0);
+	while ((my $now = $size->()) < $until)
 	{
-		return 1 if $size->() >= $until;
+		($last, $end) = ($now, time + $PostgreSQL::Test::Utils::timeout_default) if $now > $last;
+		return 0 if time > $end;
 		usleep(100_000);    # poll
 	}
-	return 0;
+	return 1;
 }
 
 # Takes the server down and brings it back by calling $sub; the ledgers record it.
@@ -99,7 +101,7 @@ sub crash
 	return;
 }
 
-# Stops producers and workers; then claims and completes all remaining jobs. Three tests or more.
+# Stops producers and workers; then claims and completes all remaining jobs. Gives up if none ends for long. Three tests or more.
 sub drain
 {
 	my ($self, $node) = @_;
@@ -111,7 +113,14 @@ where not exists (select from tq.event e where e.job_id = j.id and e.type in ('s
 SQL
 	note($node->safe_psql($self->{database}, $left) . ' jobs left to drain');
 	$self->start('drain', 2);
-	ok($node->poll_query_until($self->{database}, "select 0 = ($left)"), 'everything could be drained');
+	my ($last, $end) = ('', time + $PostgreSQL::Test::Utils::timeout_default);
+	until ($last eq '0' || time > $end)
+	{
+		usleep(100_000);    # poll
+		my ($code, $now) = $node->psql($self->{database}, $left);
+		($last, $end) = ($now, time + $PostgreSQL::Test::Utils::timeout_default) if $code == 0 && $now ne $last;
+	}
+	is($last, '0', 'everything could be drained');
 	$self->stop('drain');
 	return;
 }
