@@ -57,8 +57,12 @@ is(sql('select count(*) from tq.meta', 'new'), 0, 'it has no row');
 my $one = session($node, 'new');
 my $two = session($node, 'new');
 begin_ask($two, q{select count(*) from tq_claim('q', wait => '3 min')});
-like(ask($one, q{begin; select tq_enqueue('q')}), qr/^\d+$/, 'an enqueue');
-is(activation('new'), 'active', '... uses it, though it has not committed');
+# it stays until a worker has recorded the use; after five seconds it would do that in its own transaction
+arm($node, 'use-before-request', 'wait', skip => 1, pid => ask($one, 'select pg_backend_pid()'));
+begin_ask($one, q{begin; select tq_enqueue('q')});
+ok(until_true($node, q{select value = 'active' from tq_health() where item = 'activation'}, 'used', 'new'), 'an enqueue uses it, though it has not committed');
+release($node, 'use-before-request');
+like(end_ask($one), qr/^\d+$/, '... and goes on');
 my $three = session($node, 'new');
 like(ask($three, q{select tq_enqueue('q')}), qr/^\d+$/, 'another session does not wait for it');
 is(end_ask($two), 1, 'a session that waited gets the job');
