@@ -259,12 +259,13 @@ like(end_ask($waiter), $inactive, '... and is told');
 #
 sql("delete from tq.job where id = $parent", 'used');
 my $later = sql("delete from tq.queue where name = 'later' returning id", 'used');
+my $its = sql("select substr(tableoid::regclass::text, 4) from tq.job where queue_id = $later and id <> $cancelled", 'used');    # its live job
 sql("insert into tq.acl values ($later, 'pg_monitor'::regrole, 'produce'); insert into tq.group_setting (queue_id, group_key, max_running) values ($later, 'a', 1), ($later, 'b', 1)", 'used');
 like(complaint('select tq_activate()', 'used'),
 	qr/55000: rows of tq are missing: 5 others refer.*acl, queue $later: a setting of a queue that is missing.*dependency, job $child: it depends on job $parent, which is missing.*its queue is missing/s,
 	'tq_activate() says what is missing');
 is(sql('select relation, problem from tq_activate(dry_run => true)', 'used'), join("\n", 'acl|a setting of a queue that is missing',
-		"dependency|it depends on job $parent, which is missing", ('group_setting|a setting of a queue that is missing') x 2, 'job_1|its queue is missing'),
+		"dependency|it depends on job $parent, which is missing", ('group_setting|a setting of a queue that is missing') x 2, "$its|its queue is missing"),
 	'dry_run lists it');
 is(activation('used'), 'inactive', '... and activates nothing');
 is(sql('select count(*) from tq_activate(discard => true)', 'used'), 5, 'discard returns it');
