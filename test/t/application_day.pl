@@ -158,10 +158,10 @@ is(query("select open, total, done, succeeded, failed from tq_batch($summary)"),
 # an hour later, and one more hour later
 #
 is(as('shop_worker', q{select count(*) from tq_claim('orders')}), '0', 'a failed charge waits');
-like(as('shop_ops', "select tq_explain($charge{2})"), qr/2027-03-27 21:00/, 'until nine');
-at('2027-03-27 21:01:00+01');
+like(as('shop_ops', "select tq_explain($charge{2})"), qr/2027-03-27 21:0\d/, 'until nine');
+at('2027-03-27 21:10:00+01');
 is(work('orders', 'charge', q{tq_fail(c.id, c.lease, 'card declined')}, 'c.attempt'), "$charge{2}|delayed|2", 'an hour later it is tried again');
-at('2027-03-27 22:02:00+01');
+at('2027-03-27 22:20:00+01');
 is(work('orders', 'charge', q{tq_fail(c.id, c.lease, 'card declined')}, 'c.attempt'), "$charge{2}|dead|3", 'and is dead at ten');
 is(as('shop_ops', q{select id || reason from tq_dead where queue = 'orders'}), "$charge{2}card declined", 'as the operators see');
 reaches($_, 'cancelled', 'nothing is shipped') for $ship{2}, $tell{2};
