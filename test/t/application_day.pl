@@ -136,8 +136,10 @@ is($held =~ s/,.*//r, $charge{1}, 'a worker has the first');
 is(work('orders', 'charge', q{tq_fail(c.id, c.lease, 'card declined')}, 'c.attempt'), "$charge{2}|delayed|1", 'the next is not the same customer\'s, and fails');
 ask($worker, "select tq_complete($held, '{\"paid\": 10}')");
 is(work('orders', 'charge', q{tq_complete(c.id, c.lease, '{"paid": 30}')}), "$charge{3}|succeeded", 'then comes the customer\'s second');
+until_true($node, "select bool_and(state = 'ready') from unnest(array[$ship{1}, $ship{3}]) j, tq_get(j)", 'both can be shipped');    # not one after the other
 my $paid = q{(select v->'result'->'paid' from jsonb_each(c.parents) p (k, v))};
 is(work('orders', 'ship', q{tq_complete(c.id, c.lease)}, $paid), "$ship{$_->[0]}|succeeded|$_->[1]", 'what is paid is shipped') for [ 1, 10 ], [ 3, 30 ];
+until_true($node, "select bool_and(state = 'ready') from unnest(array[$tell{1}, $tell{3}]) j, tq_get(j)", 'both can be told');
 is(work('mail', 'shipped', q{tq_complete(c.id, c.lease)}), "$tell{$_}|succeeded", 'the customer is told') for 1, 3;
 is(state($ship{2}) . state($tell{2}), 'blockedblocked', 'the order that is not paid waits');
 my $unpaid = $charge{2};
