@@ -215,6 +215,7 @@ is(work('mail', 'bill', q{tq_complete(c.id, c.lease)}), "$later|succeeded", 'aft
 is(state($mail), 'running', '... and the other one is still leased to a worker that is gone');
 at('2027-03-28 12:10:00+02');
 is(work('mail', 'bill', q{tq_complete(c.id, c.lease)}, 'c.attempt'), "$mail|succeeded|2", '... so another worker gets it in time');
+fired('pulse', '2027-03-28 11:30+02');
 is(query(q{select last_at, extract(epoch from next_at - last_at) from tq_schedules where name = 'pulse'}), '2027-03-28 11:30:00+02|3600.000000', 'a schedule goes on');
 is(query(q{select count(*) + max(s.missed) from tq.schedule_fire f join tq_schedules s on s.name = f.schedule where name = 'pulse' and f.outcome = 'fired'}), '15',
 	'with each hour, also of the downtime, fired or noted as missed');
