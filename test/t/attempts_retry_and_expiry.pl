@@ -125,8 +125,8 @@ is(query(q{select string_agg(round(extract(epoch from g.run_at - clock_timestamp
 none_waits('plain');
 my $job = query(q{select tq_enqueue('plain', retry => '{"delay": "1 h"}')});
 my $held = claim('plain');
-is(ask($db, "select tq_fail($held, 'no', retry_in => '11 s')"), 'delayed', 'retry_in');
-is(pause_of($job), '11.00', 'retry_in wins over the policy');
+is(ask($db, "select tq_fail($held, 'no', retry_in => '11 min')"), 'delayed', 'retry_in');
+is(pause_of($job), '660.00', 'retry_in wins over the policy');
 query("select tq_retry($job)");
 $held = claim('plain');
 is(ask($db, "select tq_fail($held, 'no', fatal => true)"), 'dead', 'fatal wins over everything');
