@@ -308,6 +308,7 @@ for my $point ('retry-after-key', 'commit-before-publish')
 {
 	my $committed = $point eq 'commit-before-publish';
 	($b, @m) = ready_batch();
+	sql(q{select pg_logical_emit_message(true, 'test', '')});    # flushes what the scheduler has committed
 	my $log = -s $node->logfile;
 	arm($node, $point, 'kill', pid => ask($other, 'select pg_backend_pid()'), skip => $committed ? 0 : 1);
 	begin_ask($other, "select tq_retry($m[0])");
@@ -337,7 +338,13 @@ for my $point ('resolve-before-free', 'resolve-before-append')
 	begin_ask($one, "select tq_retry($m[0])");
 	until_true($node, "select count(*) > 0 from pg_locks where relation::regclass::text ~ '^tq.event_' and mode = 'RowExclusiveLock' and pid <> $busy", 'the job is marked');
 	release($node, $point);
-	is(end_ask($one), 'ready', "H36: $point: a retry waits for the resolver");
+	my $said = end_ask($one);
+	if ($said =~ /55P03.*a job that waits for job $m[0] is being changed/)    # it gives up after two seconds
+	{
+		ask($one, 'rollback; begin');
+		$said = ask($one, "select tq_retry($m[0])");
+	}
+	is($said, 'ready', "H36: $point: a retry waits for the resolver");
 	ask($one, 'commit');
 	is(state_of($b), 'blocked', '... and the callback waits');
 	runs_in_the_end($b, $m[0], $point);
