@@ -128,7 +128,7 @@ is(changes(), "$elsewhere succeeded succeeded", 'a short attempt has no claim');
 $job = ask($a, "select tq_enqueue('other', max_attempts => 1)");
 my $child = ask($a, "select tq_enqueue('other', depends_on => array[$job], options => '{\"on_parent_failure\": \"run\"}')");
 ask($a, "select tq_claim('other', lease_for => '1 s')");
-my $expiring = ask($a, "select tq_enqueue('other', run_at => tq_now() + '100 ms', expires_at => tq_now() + '500 ms')");
+my $expiring = ask($a, "select tq_enqueue('other', run_at => tq_now() + '3 s', expires_at => tq_now() + '4 s')");
 until_true($node, "select 2 = (select count(*) from tq.event where (job_id = $job and type = 'd') or (job_id = $expiring and type = 'e'))
 	and exists (select from tq.event where job_id = $child and type = 'u')", 'the workers are done');
 my %seen = map { $_ => 1 } all_changes();
@@ -189,7 +189,8 @@ is(end_ask($reader), $job, 'a commit ends the wait');
 changes();
 is(changes(1, ", wait => '50 ms'"), '', 'a wait without a change');    # limit: nothing comes
 begin_ask($reader, "select id from tq_changes('now', 'q', wait => '1 h')");
-until_true($node, "select wait_event is not null from pg_stat_activity where query ~ 'tq_changes' and pid <> pg_backend_pid()", 'it waits for one queue');
+until_true($node, q{select wait_event in ('Extension', 'TqWaitForJob') from pg_stat_activity where query ~ 'tq_changes' and pid <> pg_backend_pid()},
+	'it waits for one queue');
 ask($a, "select tq_enqueue('other')");
 $job = ask($a, "select tq_enqueue('q')");
 is(end_ask($reader), $job, 'a change of that queue ends the wait');
