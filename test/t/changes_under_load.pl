@@ -62,6 +62,7 @@ for my $round (1 .. 4)
 		$node->start;
 	}) if $round < 4;
 }
+$node->poll_query_until('postgres', 'select count(*) > 2000 from tq.change where job_id > 0') or die 'the clients stand still';
 $load->drain($node);
 read_changes();
 
