@@ -20,6 +20,7 @@ sub crash
 	$node->stop('immediate');
 	$node->start;
 	loaded($node);
+	until_true($node, q{select value ~ '^process' from tq_health() where item = 'scheduler'}, 'a scheduler');    # else claims are not journalled
 	return;
 }
 
