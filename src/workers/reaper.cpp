@@ -455,10 +455,10 @@ void write_claims(Db &db)
 		end_work(!claimant_waits);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(unlog, static_cast<Datum>(0));
+	db.claims_logged.fetch_add(batch.n, std::memory_order_relaxed);
 	if (claimant_waits)
 		wake_claimants();
 	TQ_WAIT_POINT("claimlog-after-commit");
-	db.claims_logged.fetch_add(batch.n, std::memory_order_relaxed);
 }
 
 // Needs no delay_failed: after a failure the claims are back on their lists.
