@@ -191,8 +191,12 @@ my $opened = query($newest);
 my $lone = enqueue(q{'lone', delay => '100 days'});
 step('-30 days');
 is(query("select opened_at > tq_now() + interval '20 days' from tq.segment where number = $opened"), 't', 'back: its segments are of the future');
-my $next = enqueue(q{'past', delay => '500 ms'});
-comes("select state = 'ready' from tq_get($next)", 'the scheduler has seen that');
+# the round of the second one comes after the look at segments that follows the first one
+for my $nth (1, 2)
+{
+	my $next = enqueue(q{'past', delay => '500 ms'});
+	comes("select state = 'ready' from tq_get($next)", "the scheduler has seen that: $nth");
+}
 step('2 h');
 sealed($opened);
 is(query("select to_regclass('tq.job_' || $first + 1) is not null"), 't', 'what ended there is kept');
