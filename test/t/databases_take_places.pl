@@ -103,12 +103,13 @@ like(complaint(q{select tq_enqueue('q')}, 'second'), $full, 'ROLLBACK TO does no
 ask($new, 'rollback');
 
 # a backend that waits for a job exits
+my $pid = ask($new, 'select pg_backend_pid()');
 begin_ask($new, q{select count(*) from tq_claim('q', wait => '1 h')});
 my $waits = "from pg_stat_activity where datname = 'new' and wait_event_type = 'Extension' and query ~ 'tq_claim'";
 until_true($node, "select count(*) = 1 $waits", 'a session waits');
 like(complaint(q{select tq_enqueue('q')}, 'second'), $full, 'a session that waits in a new database holds a place');
 sql("select pg_terminate_backend(pid) $waits");
-until_true($node, "select count(*) = 0 $waits", 'it is gone');
+until_true($node, "select count(*) = 0 from pg_stat_activity where pid = $pid", 'it is gone');
 is(sql(q{select tq_enqueue('q') > 0}, 'second'), 't', '... until it exits');
 leave($new);
 sql('drop database second');
