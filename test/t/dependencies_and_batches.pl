@@ -230,16 +230,17 @@ is(state_of($c), 'cancelled', 'a cancel that comes first wins');
 ok(settled(), 'nothing is left');
 
 # another process loads the child
-$p = enqueue('p');
-$c = child('c', $p);
+$c = child('c', enqueue('p'));
 arm($node, 'pin-before-fold', 'wait', pid => ask($other, 'select pg_backend_pid()'));
 begin_ask($other, "select tq_reschedule($c, priority => 7)");
 standing($node, 'pin-before-fold');
 finish('p');
 until_true($node, "select exists (select from tq.dependency where child_id = $c)", 'the resolver waits');
 release($node, 'pin-before-fold');
-# ready: the job got its slot, and the resolver was faster than the change
-like(end_ask($other), qr/^(?:blocked|ready)$/, 'a job that is read in while it is to be freed');
+# ready: the job got its slot, and the resolver was faster than the change; busy: the resolver is just freeing it
+my $said = end_ask($other);
+until_so(sub { $said = ask($other, "select tq_reschedule($c, priority => 7)") if $said =~ /55P03/; return $said !~ /55P03/ }, "job $c is not busy");
+like($said, qr/^(?:blocked|ready)$/, 'a job that is read in while it is to be freed');
 ok(becomes($c, 'ready'), '... is freed in the end');
 is(sql("select priority from tq_get($c)"), '7', '... with its new priority');
 clear();
@@ -261,6 +262,7 @@ for my $point ('resolve-before-append', 'resolve-before-commit')
 			scheduler_of($node);
 			loaded($node);
 			$_ = session($node) for $one, $other;
+			finish('p'); # if an earlier note of the resolver has brought the server down
 		}
 		else
 		{
@@ -344,7 +346,7 @@ finish('p');
 ok(becomes($c, 'delayed'), 'one that has a time waits for that, too');
 ok(becomes($soon, 'delayed'), '... or for what it was rescheduled to');
 is(sql("select priority || ' ' || (run_at between now() + interval '1 h' and now() + interval '2 h') from tq_get($soon)"), '3 true', '... as it was told');
-is(sql("select state from tq_get($group)"), 'ready', 'one of a group is free');
+ok(becomes($group, 'ready'), 'one of a group is free');
 $p = enqueue('p');
 $c = child('c', $p);
 is(sql("select tq_retry($c)"), 'ready', 'it can be started without waiting');
