@@ -17,6 +17,9 @@ use Time::HiRes qw(time usleep);
 my $clients = dirname(__FILE__) . '/../clients';
 my $checker = dirname(__FILE__) . '/../chaos/checker.py';
 
+# else pg_ctl gives up after a minute
+$ENV{PGCTLTIMEOUT} //= $PostgreSQL::Test::Utils::timeout_default;
+
 # $dsn: where the clients connect, during their whole life; $database: its name there, if not postgres. TQ_SEED=...
 # repeats a run.
 sub new

@@ -18,6 +18,9 @@ our @EXPORT = qw(
   scheduler_of janitor_away loaded segment_after by_hand without_triggers let_write program take take_all work_off check_journal unfinished own_memory
 );
 
+# else pg_ctl gives up after a minute
+$ENV{PGCTLTIMEOUT} //= $PostgreSQL::Test::Utils::timeout_default;
+
 # A server that preloads tq, the extension in database postgres, which is active and so has workers, and the test
 # functions of the wait points. Options:
 # conf (lines for postgresql.conf), init (arguments of Cluster::init).
