@@ -233,7 +233,9 @@ is(query(q{select sum((g.result->>'paid')::int) from shop.orders o, tq_get(o.cha
 # the end of the day, and of the week
 #
 is(query('select count(*) from tq_jobs where state in ($$ready$$, $$delayed$$, $$running$$, $$blocked$$)'), '0', 'all is done');
-is(as('shop_ops', q{select string_agg(item, ', ') from tq_health() where status <> 'ok'}), 'clock', 'and well');
+my $unwell = q{select string_agg(item, ', ') from tq_health() where status <> 'ok'};
+until_true($node, "select ($unwell) = 'clock'", 'only the clock is odd');    # the janitor opens the segment that is due
+is(as('shop_ops', $unwell), 'clock', 'and well');
 is(query('select count(*) from tq_check() where found <> expected'), '0', 'nothing is left behind');
 check_journal($node);
 # the retention counts from the moment at which the janitor saw that they were finished
