@@ -25,7 +25,7 @@ SQL
 my $gate = session($node);
 ask($gate, 'select pg_advisory_lock(1)');
 sql(q{select tq_enqueue('slow') from generate_series(1, 8)});
-my $waiting = q{from pg_stat_activity where backend_type = 'tq executor' and wait_event = 'advisory'};
+my $waiting = q{from pg_stat_activity where backend_type = 'tq executor' and state = 'active' and query ~ 'public.slow'};
 until_true($node, "select count(*) >= 3 $waiting");
 for my $round (1 .. 3)
 {
