@@ -116,7 +116,8 @@ begin
 end $$;
 select tq_handle('a', null, 'alice.who(tq_job)'::regprocedure);
 set role bob;
-select tq_handle('b', null, 'leak(tq_job)'::regprocedure);
+-- with "max": 1 no second executor is on its way that can still connect when the first one has left
+select tq_handle('b', null, 'leak(tq_job)'::regprocedure, '{"max": 1}');
 SQL
 # one after the other, so that one executor can run both
 becomes(enqueue('a'), 'succeeded') for 1 .. 2;
@@ -129,7 +130,7 @@ alter role bob set exit_on_error = on;
 select tq_create_queue('exits'), tq_grant('exits', 'bob', 'manage', 'consume');
 set role bob;
 create function raises(job tq_job) returns void language plpgsql as $$begin raise exception 'on purpose'; end$$;
-select tq_handle('exits', null, 'raises(tq_job)'::regprocedure);
+select tq_handle('exits', null, 'raises(tq_job)'::regprocedure, '{"max": 1}');
 SQL
 is(becomes(my $raised = enqueue('exits', 'max_attempts => 1'), 'dead'), 'dead', 'with exit_on_error a handler fails');
 is(sql("select error from tq_get($raised)"), 'on purpose', '... with its error');
@@ -163,7 +164,7 @@ create function work(job tq_job) returns jsonb language sql as $$select '1'::jso
 create function slow(job tq_job) returns jsonb language sql as $$select '1'::jsonb from pg_sleep(1000)$$; -- sleeps: long work
 select tq_handle('b', null, 'work(tq_job)'::regprocedure);
 set role bob;
-select tq_handle('b', null, 'work(tq_job)'::regprocedure);
+select tq_handle('b', null, 'work(tq_job)'::regprocedure, '{"max": 1}');
 SQL
 my %taken = (
 	'its name' => [ 'alter function work rename to gone', 'alter function gone rename to work', 'function public.work.tq_job. has another name now' ],
