@@ -150,8 +150,10 @@ for my $case (
 {
 	my ($point, $events, $attempt, $what) = @$case;
 	no_executors();
-	arm($node, $point, 'kill');
+	arm($node, $point);
 	$job = enqueue('crash');
+	standing($node, $point);
+	arm($node, $point, 'kill');    # not before, or the server goes down before it has answered
 	crashed();
 	is(becomes($job, 'succeeded'), 'succeeded', "$point: killed $what");
 	is(events($job), $events, 'so says the journal');
@@ -168,12 +170,17 @@ select tq_create_queue('suicide', '{"max_attempts": 2}');
 select tq_handle('suicide', null, 'suicide(tq_job)'::regprocedure);
 select tq_handle('suicide', 'fail', 'fail(tq_job)'::regprocedure);
 SQL
+arm($node, 'executor-after-claim');
 $job = enqueue('suicide');
+standing($node, 'executor-after-claim');
+$node->psql('postgres', q{select tq_test_arm('executor-after-claim', 'none', 0, 0)}, on_error_die => 0);    # it may not be answered
 is(becomes($job, 'dead'), 'dead', 'a job that takes the server down is dead after its last attempt');
 is(events($job) . sql("select count(*) from done where job = $job"), 'c l c d0', 'its claims were journalled, its work was not done');
 arm($node, 'executor-before-complete', 'none');
-arm($node, 'executor-before-fail', 'kill');
+arm($node, 'executor-before-fail');
 $job = enqueue('suicide', q{kind => 'fail'});
+standing($node, 'executor-before-fail');
+arm($node, 'executor-before-fail', 'kill');
 is(becomes($job, 'dead'), 'dead', 'a crash before a failure is written down');
 like(events($job), qr/^c l c [dl]/, 'is a lost attempt');
 crashed();
