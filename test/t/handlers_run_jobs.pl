@@ -401,7 +401,8 @@ for my $long (0, 1)
 	if ($long)
 	{
 		clock($node, 0, 10);
-		until_true($node, "$meets 'ending an attempt'", 'its work was rolled back');
+		# or it has left already, five seconds later
+		until_true($node, "select ($meets 'ending an attempt') or not exists (select from pg_stat_activity where pid = $pid)", 'its work was rolled back');
 		clock($node, 0, 20);
 		until_true($node, "select count(*) = 0 from pg_stat_activity where pid = $pid", 'it leaves');
 	}
