@@ -31,11 +31,13 @@ sub claim
 	return sql("select id || ', ' || lease from tq_claim('$queue'" . ($args ? ", $args" : '') . ')');
 }
 
+# Waits until the journal has the event, and then memory, too, in which the lease has ended.
 sub has_event
 {
 	my ($held, $type) = @_;
 	my ($job) = split /, /, $held;
-	return until_true($node, "select exists (select from tq.event where job_id = $job and type = '$type')", "event $type of $job");
+	return until_true($node, "select exists (select from tq.event where job_id = $job and type = '$type')"
+		. " and not exists (select from tq_running where (id, lease) = ($held))", "event $type of $job");
 }
 
 # Advances the clock of leases by so many minutes, and sets the wall clock so many seconds ahead. The former is never set
