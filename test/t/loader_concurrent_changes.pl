@@ -225,8 +225,8 @@ my $soon = $node->safe_psql('postgres', q{select tq_enqueue('delayed', delay => 
 my $before = $node->safe_psql('postgres', $transactions);
 my $began = time;
 is(join(',', take($node, 'delayed', 1, undef, '3 min')), $soon, 'a delayed job gets in when it is due, however full memory is');
-# a machine that is slow has more time for them
-cmp_ok($node->safe_psql('postgres', $transactions) - $before, '<', 20 * (time - $began + 1), 'no process looks for free memory all the time until then');
+# a machine that is slow has more time for them; processes report them some time later
+cmp_ok($node->safe_psql('postgres', $transactions) - $before, '<', 20 * (time - $began + 10), 'no process looks for free memory all the time until then');
 clock($node, 241, 0);
 is(join(',', take_all($node, 'delayed', 1)), $later, 'the next one gets in as well');
 clock($node, 0, 0);
