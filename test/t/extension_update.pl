@@ -172,7 +172,7 @@ for my $version (@released)
 	is(ask($new, q{begin; execute more}), 't', "$version: an enqueue in an open transaction");
 	is(ask($bound, q{select count(*) from tq_claim('work', bind_session => true)}), 1, "$version: a claim that is bound to its session");
 	in_db($database, q{select tq_create_queue('later')});
-	begin_ask($waiting, q{select count(*) from tq_claim('later', wait => '3 min')});
+	begin_ask($waiting, q{select count(*) from tq_claim('later', wait => '1 h')});
 	until_true($node, q{select waiting = 1 from tq_stats() where queue = 'later'}, 'a claim that waits', $database);
 
 	in_db($database, "create access method other type table handler heap_tableam_handler; alter database $database set default_table_access_method = other");
