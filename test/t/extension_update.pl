@@ -292,6 +292,7 @@ is(in_db('old', q{select extversion, tq_enqueue('work') from pg_extension where 
 like(refusal('none', 'create extension tq'), qr/TQ007.*restart the server/s, 'so is CREATE EXTENSION');
 like(refusal('old', q{create function missing() returns int language c as '$libdir/tq', 'tq_not_there_yet'}),
 	qr/42883.*could not find function "tq_not_there_yet"/s, 'a function that the library does not have cannot be declared');
+$log = -s $node->logfile;
 $node->restart;
 ok($node->wait_for_log(qr/tq runs no workers in database "postgres"/, $log), 'a restart with the old library says it again');
 
