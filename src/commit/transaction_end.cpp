@@ -113,13 +113,15 @@ pg_noinline void on_prepare() noexcept
 	forget();
 }
 
-// A job that must be in memory may lack a slot for its group. Frees slots of other groups until it gets one.
+// A job that must be in memory may lack a slot for its group. Frees slots of other groups until it gets one. A slot
+// that is free afterwards may have been freed by another process.
 void register_or_fail(Db &db, Op &op)
 {
+	constexpr int kTries = 10;
 	const Queue &q = engine.queue(op.queue);
-	while (!register_enqueue(db, op))
-		if (engine.changes_left(q) == 0 || op.enqueue.group == nullptr || engine.has_free_group(q) ||
-			!evict_group_slot(&q))
+	for (int tries = 1; !register_enqueue(db, op); ++tries)
+		if (engine.changes_left(q) == 0 || op.enqueue.group == nullptr ||
+			(engine.has_free_group(q) ? tries == kTries : !evict_group_slot(&q)))
 			ereport(
 				ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
