@@ -117,10 +117,11 @@ do $$
 declare
 	until timestamptz := clock_timestamp() + interval '2 s';
 begin
-	while clock_timestamp() < until loop
+	loop
 		perform tq_enqueue('hot');
 		perform tq_complete(id, lease) from tq_claim('hot');
 		commit;
+		exit when clock_timestamp() >= until;
 	end loop;
 end $$;
 SQL
