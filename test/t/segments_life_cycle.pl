@@ -18,6 +18,7 @@ tq.max_live_jobs = 600
 tq.segment_interval = 10min
 tq.retention = 1h
 tq.dead_retention = 1d
+tq.cancel_grace = 1h
 log_lock_waits = on
 deadlock_timeout = 10ms
 CONF
@@ -143,7 +144,7 @@ is(sql("select count(*) from pg_class where relnamespace = 'tq'::regnamespace an
 my $n = sql("select tableoid::regclass from tq.job where id = $ids[0]") =~ s/.*job_//r;
 my ($ready, $failed, $dead, $buried, $cancelled, $gone) = @ids[ 10, 20, 30, 40, 50, 60 ];
 sql(<<"SQL");
-create temp table claimed as select id, lease from tq_claim('m', 1000);
+create temp table claimed as select id, lease from tq_claim('m', 1000, lease_for => '1 day');
 select tq_release(id, lease) from claimed where id in ($ready, $gone);
 select tq_fail(id, lease, 'later', retry_in => '3 days') from claimed where id = $failed;
 select tq_fail(id, lease, 'never', fatal => true) from claimed where id = $dead;
