@@ -234,6 +234,7 @@ like(slurp_file($node->logfile), qr/the row of job $ids[0] is gone; the job is d
 until_true($node, 'select count(*) = 0 from tq_check() where expected <> found', 'counters put right');
 check('after a DELETE by hand');
 @ids = fill('gone', 3);
+$table = sql("select tableoid::regclass from tq.job where id = $ids[0]");
 my $events = $table =~ s/job_/event_/r;
 without_triggers($node, "truncate $table, $events", $table, $events);
 is(sql("select count(*) from tq_claim('gone', 10)"), 0, 'the jobs of a truncated table are not delivered');
