@@ -91,6 +91,7 @@ cmp_ok($said, '<', 20, 'and the log is not flooded') or diag($said);
 #
 # Leases that many queues lose at once, without a lock: one transaction for all.
 #
+until_true($node, "select sum(ready) = $queues + 1 from tq_stats() where queue ~ '^q[0-9]'", 'all are ready again');
 my $leases = $node->safe_psql('postgres', 'select max(lease) from tq.event');
 $node->safe_psql('postgres', "select count(*) from generate_series(1, $queues) n, lateral tq_claim('q' || n, lease_for => '10000 s')");
 ok(until_true($node, "select count(*) = $queues from tq.event_$sealed where type = 'c' and lease > $leases"), 'all are claimed again');
