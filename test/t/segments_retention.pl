@@ -102,7 +102,7 @@ my $highest = 0;
 for my $i (1 .. 24)
 {
 	fill(40);
-	janitor_away($node) if $i == 1;
+	janitor_away($node);    # else it gets one round for each segment, and places run out
 	pass_time(4000);
 	my $n = count_of();
 	$highest = $n if $n > $highest;
