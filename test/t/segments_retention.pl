@@ -193,8 +193,11 @@ is(sql("select finished_at > tq_now() + interval '30 days' from tq_get($early)")
 my $there = 1;
 for (my $hour = 1; $there && $hour < 40; ++$hour)
 {
-	pass_time(3700);
+	arm($node, 'clean-before-delete');
+	$ahead += 3700;
 	clock($node, $ahead, $hour * 3700);
+	standing($node, 'clean-before-delete');
+	release($node, 'clean-before-delete');
 	janitor_away($node);
 	$there = sql("select count(*) from tq.job_0 where id = $early");
 }
