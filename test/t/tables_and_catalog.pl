@@ -215,7 +215,7 @@ leave($one, $two, $late);
 $node->stop;
 my $new = PostgreSQL::Test::Cluster->new('upgraded');
 $new->init;
-$new->append_conf('postgresql.conf', "shared_preload_libraries = 'tq'");
+$new->append_conf('postgresql.conf', "shared_preload_libraries = 'tq'\ntq.load_timeout = 3min");
 my $bin = $node->config_data('--bindir');
 {
 	local $ENV{PATH} = $ENV{PATH};
