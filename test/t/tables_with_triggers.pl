@@ -124,6 +124,7 @@ clock($node, 200000, 200000);
 until_true($node, 'select count(*) = 0 from tq.job_0', 'the rows are deleted when it is gone');
 is(sql('select count(*) from receipt'), 0, 'a foreign key that cascades');
 is(sql("select string_agg(id::text, ',' order by id) from seen where what = 'DELETE job'"), join(',', $first, @by_hand), 'a trigger for deleted rows');
+janitor_away($node);
 is(sql('select * from tq_check() where expected <> found'), '', 'memory and journal agree');
 leave($session, $admin);
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP|\(PID \d+\) was terminated by signal (?!3)|XX000/, 'nothing alarming in the log');
