@@ -22,7 +22,7 @@ scheduler_of($node);
 sub sql { return $node->safe_psql('postgres', $_[0]) }
 
 # Claims the next job of a queue: its id and its lease.
-sub claim { return split /\|/, sql("select id, lease from tq_claim('$_[0]')") }
+sub claim { return split /\|/, sql("select id, lease from tq_claim('$_[0]', wait => '3 min')") }
 
 # Enqueues a job with the key k.
 sub enqueue { return sql("select id from tq_enqueue_info('$_[0]', unique_key => 'k', unique_mode => 'skip_waiting')") }
