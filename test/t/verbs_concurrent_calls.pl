@@ -62,7 +62,7 @@ is(ask($one, "select tq_cancel($jobs[2])"), 'cancelled', 'H4: until it is cancel
 arm($node, 'refill-after-snapshot');
 my $job = enqueue($bulk, 'disk');
 standing($node, 'refill-after-snapshot');
-arm($node, 'pin-before-fold');
+arm($node, 'pin-before-fold', 'wait', pid => ask($one, 'select pg_backend_pid()'));
 begin_ask($one, "select tq_cancel($job)");
 standing($node, 'pin-before-fold');
 begin_ask($two, "select tq_cancel($job)");
