@@ -484,6 +484,6 @@ ask($waiter, 'reset tq.max_pinned_wait');
 
 is($node->safe_psql('postgres', 'select count(*) from tq_check() where found <> expected'), '0', 'nothing is left behind');
 check_journal($node);
-$_->quit for $waiter, $idler;
+leave($waiter, $idler);
 $node->stop;
 done_testing();
