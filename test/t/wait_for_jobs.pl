@@ -466,7 +466,7 @@ for my $how (sort keys %ends)
 	listening();
 	$node->safe_psql('postgres', "select pg_cancel_backend($pid)");
 	like(end_ask($waiter), qr/57014/, 'a wait for jobs can be cancelled');
-	is(scalar(take($node, 'ends', 1)), 1, 'the job is there');
+	is(scalar(take($node, 'ends', 1, undef, '3 min')), 1, 'the job is there');
 }
 
 # a procedure keeps the changes of its transaction, also if it waits for a queue that was never used
