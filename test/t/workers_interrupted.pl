@@ -62,9 +62,9 @@ $node->append_conf('postgresql.conf', 'tq.audit_interval = 0');
 $node->reload;
 
 # a janitor that ends while it deletes unique keys
+arm($node, 'keys-before-commit', 'exit');
 $job = $node->safe_psql('postgres', q{select tq_enqueue('q', unique_key => 'k')});
 $node->safe_psql('postgres', "select tq_cancel($job)");
-arm($node, 'keys-before-commit', 'exit');
 came_to('keys-before-commit');
 ok(until_true($node, q{select count(*) = 0 from tq.unique_key}, 'no keys'),
 	'the keys of jobs that have ended are deleted after the janitor left meanwhile');
