@@ -23,15 +23,26 @@ log_line_prefix = '%m [%p] %b %d '
 CONF
 $node->start;
 
+# The process id of a worker, when there is one. It may end between two looks.
+sub pid_of
+{
+	my ($server, $from) = @_;
+	my $pid;
+	my $is_there = sub {
+		return 0 unless $server->poll_query_until('postgres', "select count(*) = 1 $from");
+		$pid = $server->safe_psql('postgres', "select pid $from");
+		return $pid ne '';
+	};
+	return until_so($is_there, "a process $from") ? $pid : undef;
+}
+
 # The process id of the scheduler of a database, when there is one; other than $old if given.
 sub scheduler
 {
 	my ($server, $database, $old) = @_;
 	my $from = "from pg_stat_activity where backend_type = 'tq scheduler' and datname = '$database' and $running";
 	$from .= " and pid <> $old" if defined $old;
-	return $server->safe_psql('postgres', "select pid $from")
-	  if $server->poll_query_until('postgres', "select count(*) = 1 $from");
-	return;
+	return pid_of($server, $from);
 }
 
 # Whether no worker is left in a database.
@@ -48,9 +59,7 @@ sub launcher
 	my ($server, $old) = @_;
 	my $from = "from pg_stat_activity where backend_type = 'tq launcher'";
 	$from .= " and pid <> $old" if defined $old;
-	return $server->safe_psql('postgres', "select pid $from")
-	  if $server->poll_query_until('postgres', "select count(*) = 1 $from");
-	return;
+	return pid_of($server, $from);
 }
 
 # How often a pattern is in the log.
