@@ -317,6 +317,7 @@ ok(until_true($node, "select count(*) = 3 from pg_stat_activity where backend_ty
 
 # One slot is for PostgreSQL's logical replication launcher, one for tq's launcher: one is left.
 $node->append_conf('postgresql.conf', "max_worker_processes = 3\ntq.naptime = 50ms\ntq.segment_rows = 10");
+my $began = time;
 $node->restart;
 my $one = "select count(*) = 1 from pg_stat_activity where backend_type = 'tq scheduler' and $running";
 ok(until_true($node, $one), 'H35: one scheduler runs with a single worker slot');
@@ -337,7 +338,7 @@ my $waits = qr/out of background worker slots, could not start tq (\w+) for data
 my %said;
 $said{$_}++ for slurp_file($node->logfile) =~ /$waits/g;
 is_deeply([ sort keys %said ], [ 'janitor', 'scheduler' ], 'the log names the kinds of workers that waited');
-ok($said{scheduler} < 10, '... and does not repeat it at each attempt') or diag explain \%said;
+ok($said{scheduler} < 10 + (time - $began) / 5, '... and does not repeat it at each attempt') or diag explain \%said;
 $node->safe_psql('postgres', 'drop extension tq');
 ok(scheduler($node, 'a'), 'the other database is served when it is the only one');
 ok(until_true($node, q{select value !~ 'for the' from tq_health() where item = 'background workers'}, 'a free slot', 'a'),
