@@ -278,8 +278,9 @@ bool collect_lost(uint16_t slot) noexcept
 	core::Ref refs[kBatch];
 	core::PrevMark marks[kBatch];
 	lock_queue(slot);
-	const Micros now = wall_now(); // under the lock, so no event is earlier than the claim
-	const core::LossTerms terms{.until = mono_now() - grace_of(q), .max = kBatch - batch.n, .owner = my_proc,
+	const Micros mono = mono_now();
+	const Micros now = wall_now(); // under the lock, after `mono`: not before the claim, nor the end of the lease
+	const core::LossTerms terms{.until = mono - grace_of(q), .max = kBatch - batch.n, .owner = my_proc,
 										.strict = strict_timeout_of(q.settings).value != 0};
 	const int n = engine.collect_lost(q, terms, refs, marks);
 	if (batch.n == 0)
