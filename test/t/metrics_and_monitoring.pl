@@ -54,7 +54,7 @@ select tq_create_queue(q) from unnest(array['plain', 'with "quotes"', 'with \ an
 select count(tq_enqueue('plain')) from generate_series(1, 20);
 select count(tq_complete(id, lease)) from tq_claim('plain', 9);
 select count(tq_fail(id, lease, 'x', fatal => true)) from tq_claim('plain', 2);
-select count(*) from tq_claim('plain', 3, worker => 'w "1"');
+select count(*) from tq_claim('plain', 3, worker => 'w "1"', lease_for => '1 h');
 SQL
 my $text = metrics();
 SKIP:
@@ -128,8 +128,10 @@ my ($port) = $said =~ /port (\d+)/;
 delete @ENV{qw(http_proxy all_proxy)};
 my $http = HTTP::Tiny->new(timeout => $PostgreSQL::Test::Utils::timeout_default);
 sub get { my ($path) = @_; return $http->get("http://127.0.0.1:$port$path"); }
-my $answer = get('/metrics');
-is($answer->{status}, 200, 'the endpoint answers');
+my $answer;
+# The endpoint answers 503 if the server needs more than nine seconds.
+sub answers { my ($status) = @_; return until_so(sub { ($answer = get('/metrics'))->{status} == $status }, "status $status"); }
+ok(answers(200), 'the endpoint answers');
 like($answer->{headers}{'content-type'}, qr{^text/plain; version=0\.0\.4}, '... in the format of Prometheus');
 is_deeply(names_of($answer->{content}), $there, '... with everything');
 is(get('/')->{status}, 404, '... at one place only');
@@ -139,10 +141,10 @@ SKIP:
 	is(promtool($answer->{content}, 'check', 'metrics'), '', 'promtool: what the endpoint serves');
 }
 $node->safe_psql('postgres', 'alter role prometheus nologin');
-is(get('/metrics')->{status}, 503, 'the server refuses: the endpoint has nothing');
-like(slurp_file($log), qr/not permitted to log in/, '... and says why');
+ok(answers(503), 'the server refuses: the endpoint has nothing');
+ok(until_so(sub { get('/metrics'); slurp_file($log) =~ /not permitted to log in/ }, 'the reason'), '... and says why');
 $node->safe_psql('postgres', 'alter role prometheus login');
-is(get('/metrics')->{status}, 200, 'and when it does not any more');
+ok(answers(200), 'and when it does not any more');
 $endpoint->signal('TERM');
 eval { $endpoint->finish };
 
@@ -194,7 +196,8 @@ ask($writer, 'begin');
 ask($writer, 'select pg_current_xact_id() is not null');
 my $writes = ask($writer, 'select pg_backend_pid()');
 $node->safe_psql('postgres', 'create table w ()');
-like($node->safe_psql('postgres', q{select value from tq_health() where item = 'oldest snapshot'}), qr/^backend $writes, /,
+# the session before may still be exiting, with its snapshot
+ok(until_true($node, "select value ~ '^backend $writes, ' from tq_health() where item = 'oldest snapshot'"),
 	'an idle transaction that has written holds back vacuum, too');
 leave($writer);
 
