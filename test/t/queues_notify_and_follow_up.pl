@@ -155,6 +155,8 @@ ask($stuck, 'create table written (n int)');
 $node->append_conf('postgresql.conf', "synchronous_standby_names = 'nobody'");
 $node->reload;
 until_true($node, "select setting = 'nobody' from pg_settings where name = 'synchronous_standby_names'");
+# Commits wait once the checkpointer has read the setting, which it does between two checkpoints.
+$node->safe_psql('postgres', 'checkpoint') for 1, 2;
 begin_ask($stuck, q{do $$ begin insert into written values (1); notify other; end $$});
 until_true($node, "select count(*) = 1 from pg_stat_activity where wait_event = 'SyncRep'", 'a NOTIFY waits for a standby');
 my $quick = session($node);
