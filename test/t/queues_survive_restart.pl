@@ -28,7 +28,7 @@ sql("select tq_create_queue('kept', '{\"priority\": 7, \"max_attempts\": 3}')");
 sql("select tq_create_queue('paused'), tq_create_queue('closing')");
 sql("select tq_enqueue('paused', kind => k) from unnest(array['a', 'b', 'c', null]) k");
 sql("select tq_pause('paused', 'a'), tq_pause('paused', 'b', clock_timestamp() + interval '1 h'), tq_pause('paused')");
-sql("select tq_pause('paused', 'c', clock_timestamp() + interval '100 ms')");
+sql("select tq_pause('paused', 'c', clock_timestamp() + interval '2 s')");
 sql("select tq_create_queue('tenants'), tq_pause('tenants', group_key => 'held')");
 sql("select tq_limit_group('tenants', 'wide', 2), tq_limit_group('tenants', 'slow', rate => '1/d')");
 sql("select tq_enqueue('tenants', group_key => g) from unnest(array['held', 'other', 'wide', 'wide', 'wide', 'slow']) g");
@@ -136,6 +136,7 @@ sql("select tq_resume('watched')");
 #
 # a dropped database frees its slot in memory
 #
+until_true($node, q{select value ~ '^1 of' from tq_health() where item = 'databases'}, 'the databases before have given back theirs');
 my $full = health('jobs in memory');
 $node->safe_psql('postgres', 'create database dropped');
 tq_setup($node, 'dropped');
