@@ -85,6 +85,9 @@ sub ledger_of
 	return "$dir/$seen->{name}.ledger";
 }
 
+# a lease that is in the first dump in any case
+my $lease = $source->safe_psql('postgres', q{select lease from tq_claim('load', lease_for => '40 s', wait => '3 min')});
+until_true($source, "select count(*) = 1 from tq.event where lease = $lease and type = 'c'", 'its claim is journalled');
 my @seen = (
 	dump_of('plain'),
 	dump_of('custom', '-Fc'),
