@@ -69,6 +69,7 @@ enum class Force : uint8_t
 {
 	none,
 	long_running, // janitor and executors: they may be in a long transaction
+	all_but_releasing, // not executors that have been asked, and have a job to release
 	all
 };
 

@@ -26,10 +26,6 @@ void request_stop(Oid database, Force force) noexcept
 		if (slot < 0)
 			return;
 		for_each_worker(slot, [force](Kind kind, WorkerEntry &worker) {
-			bool terminate = force == Force::all ||
-							 (force == Force::long_running && kind != Kind::scheduler) ||
-							 worker.stage == Stage::connecting;
-
 			if (worker.stage == Stage::starting || worker.stage == Stage::wanted)
 				call_off(worker, ExitOutcome::stopped);
 			else if (worker.stage != Stage::none)
@@ -38,6 +34,9 @@ void request_stop(Oid database, Force force) noexcept
 				// An executor with a job checks no flag. The first SIGTERM makes it release the job; a second one would
 				// end it at once.
 				bool busy = kind == Kind::executor && static_cast<Executor &>(worker).job != 0;
+				bool terminate = force == Force::all || (force == Force::all_but_releasing && !busy) ||
+								 (force == Force::long_running && kind != Kind::scheduler) ||
+								 worker.stage == Stage::connecting;
 
 				if (terminate || (first && busy))
 					(void)kill(worker.pid, SIGTERM);

@@ -46,6 +46,8 @@ namespace
 constexpr int kStopTimeoutMs = 5000;
 // How long a worker may take to see its stop flag, before it gets SIGTERM.
 constexpr int kGraceMs = 500;
+// How long an executor may take to release its job. It gets a second SIGTERM then, and its attempt counts.
+constexpr int kReleaseMs = 3000;
 
 // A request_check() that is due when the transaction ends.
 struct Check
@@ -139,10 +141,10 @@ void lock_out_launcher(Oid database)
 void lock_out_workers(Oid database)
 {
 	const core::Micros start = steady_now();
-	bool terminated = false;
+	Force force = Force::none;
 
 	lock_out_launcher(database);
-	request_stop(database, Force::none);
+	request_stop(database, force);
 	ConditionVariablePrepareToSleep(gone_condition());
 	while (!all_gone(database))
 	{
@@ -153,11 +155,11 @@ void lock_out_workers(Oid database)
 			ereport(LOG, (errmsg("tq workers did not leave database %u within %d ms", database, kStopTimeoutMs)));
 			break;
 		}
-		if (!terminated && waited >= kGraceMs * core::Micros{1000})
-		{
-			request_stop(database, Force::all);
-			terminated = true;
-		}
+		const Force due = waited >= kReleaseMs * core::Micros{1000} ? Force::all
+						  : waited >= kGraceMs * core::Micros{1000} ? Force::all_but_releasing
+																	: Force::none;
+		if (due != force)
+			request_stop(database, force = due);
 		(void)ConditionVariableTimedSleep(gone_condition(), 100, PG_WAIT_EXTENSION);
 	}
 	ConditionVariableCancelSleep();

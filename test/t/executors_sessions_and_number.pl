@@ -335,7 +335,7 @@ sql(q{create database clone template other});
 is(sql(q{select count(*) from tq.handler}, 'clone'), '1', 'a database with a busy executor can be copied');
 until_true($node, $busy, 'busy again');
 my $events = sql("select string_agg(type::text, ' ' order by step) from tq.event where job_id = $job", 'other');
-# a second SIGTERM, half a second after the first, ends an executor that is slow to give its job back
+# a second SIGTERM, three seconds after the first, ends an executor that is slow to give its job back
 my $ended = slurp_file($node->logfile, $log) =~ /terminating background worker "tq executor"/;
 like($events, $ended ? qr/^c [rl] c$/ : qr/^c r c$/, 'its job was given back');
 sql(q{begin; drop extension tq cascade; rollback}, 'other');
