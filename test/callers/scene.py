@@ -5,9 +5,19 @@ import subprocess
 import time
 
 import psycopg2
+import psycopg2.errors
 import psycopg2.extensions
 
 PATIENCE = int(os.environ.get("PG_TEST_TIMEOUT_DEFAULT", "180"))    # seconds until a condition that does not come true fails its case
+
+
+def unused(cur, sql):
+    """Creates or drops a database. False if a process has not left it, or template1, within the five seconds that PostgreSQL waits."""
+    try:
+        cur.execute(sql)
+    except psycopg2.errors.ObjectInUse:
+        return False
+    return True
 
 
 class Scene:
@@ -41,8 +51,8 @@ class Scene:
         """Creates the DSN's database again."""
         admin = self.connect(dbname="postgres")
         with admin.cursor() as cur:
-            cur.execute(f"drop database if exists {self.database} with (force)")
-            cur.execute(f"create database {self.database}")
+            for sql in (f"drop database if exists {self.database} with (force)", f"create database {self.database}"):
+                self.until(lambda sql=sql: unused(cur, sql), sql)
         admin.close()
         self.conn = self.connect()
         self.query("create extension tq; create extension pageinspect")   # for the checker
