@@ -35,7 +35,7 @@ tq_cluster_start() {
 	[ -z "${TEMP_CONFIG:-}" ] || cat "$TEMP_CONFIG" >>"$_tq_dir/data/postgresql.conf"
 	# a server that is too slow for pg_ctl still has to be stopped at the end
 	_tq_clusters="$_tq_clusters $_tq_dir"
-	tq_as "$PG_BIN/pg_ctl" ${TQ_POSTGRES:+-p "$TQ_POSTGRES"} -D "$_tq_dir/data" -l "$_tq_dir/server.log" -w -t "$((120 * TQ_PATIENCE))" start >"$_tq_dir/start.log" 2>&1 ||
+	tq_as "$PG_BIN/pg_ctl" ${TQ_POSTGRES:+-p "$TQ_POSTGRES"} -D "$_tq_dir/data" -l "$_tq_dir/server.log" -w -t "$PGCTLTIMEOUT" start >"$_tq_dir/start.log" 2>&1 ||
 		{ tail -n 20 "$_tq_dir/server.log" >&2; tq_say "the server in $_tq_dir does not start"; return 1; }
 	tq_cluster_use "$_tq_dir"
 }
@@ -48,7 +48,7 @@ tq_cluster_use() {
 
 # tq_cluster_stop DIR [MODE]
 tq_cluster_stop() {
-	tq_as "$PG_BIN/pg_ctl" -D "$1/data" -m "${2:-fast}" -w -t "$((120 * TQ_PATIENCE))" stop >/dev/null || return 1
+	tq_as "$PG_BIN/pg_ctl" -D "$1/data" -m "${2:-fast}" -w -t "$PGCTLTIMEOUT" stop >/dev/null || return 1
 	_tq_left=
 	for _tq_one in $_tq_clusters; do
 		[ "$_tq_one" = "$1" ] || _tq_left="$_tq_left $_tq_one"
@@ -58,7 +58,7 @@ tq_cluster_stop() {
 
 # tq_cluster_restart DIR [MODE]
 tq_cluster_restart() {
-	tq_as "$PG_BIN/pg_ctl" -D "$1/data" -l "$1/server.log" -m "${2:-fast}" -w -t "$((120 * TQ_PATIENCE))" restart >/dev/null
+	tq_as "$PG_BIN/pg_ctl" -D "$1/data" -l "$1/server.log" -m "${2:-fast}" -w -t "$PGCTLTIMEOUT" restart >/dev/null
 }
 
 # tq_cluster_remove DIR
