@@ -153,16 +153,16 @@ class Harms:
             load.progress(2_000)
 
     def last(self, load, least, beside=lambda: None):
-        """Waits until every kind was done so often, with each of its objects, and the time is over. Gives up if one of them does not
-        go on. Requires that the clients continue. `beside` is called from time to time."""
-        seen, ends = {}, {}     # hand -> what it had done, and until when it has to do more
+        """Waits until every kind was done so often, with each of its objects, and the time is over. Gives up if one of them has
+        no success for long. Requires that the clients continue. `beside` is called from time to time."""
+        seen, ends = {}, {}     # hand -> how often it was done, and until when it has to be done again
         while self.trial.left() > 0 or not all(hand.done(least) for hand in self.hands):
             load.progress(2_000)
             beside()
             if load.dead() or any(hand.failed for hand in self.hands):
                 return
             for hand in self.hands:
-                if (now := (hand.times, hand.through, len(hand.left or ()))) != seen.get(hand):
+                if (now := hand.times) != seen.get(hand):
                     seen[hand], ends[hand] = now, time.monotonic() + PATIENCE
             if self.trial.left() < 0 and any(time.monotonic() > ends[hand] for hand in self.hands if not hand.done(least)):
                 break
