@@ -1,6 +1,5 @@
 """All features of tq at once: clients of test/clients/mixed.py, schedules, and handlers whose work leaves traces."""
 from clients import Clients
-from server import until
 
 # Rows of a segment are saved before any process drops it (shmem/wait_points.cpp), because the checker needs all of
 # them.
@@ -113,11 +112,7 @@ class FullLoad(Clients):
 
     def drain(self, server, database="postgres", n=1):
         self.stop()
-        for name in ("all", "latest", "cron"):
-            server.sql("SELECT tq_schedule_pause(%s)", name, database=database)
-        # a pause does not wait for a job that the scheduler is about to enqueue
-        paused = server.one("SELECT clock_timestamp()")
-        until(lambda: not server.pids("backend_type = 'tq scheduler' AND xact_start < %s", paused), "no schedule fires any more")
+        server.pause_schedules("all", "latest", "cron", database=database)
         for queue in CLAIMED[1:]:
             self.start("drain", n, queue=queue)
         super().drain_started(server, database, n)

@@ -249,6 +249,14 @@ class Server:
             return self.sql(sql, *args, database=database)
         return None
 
+    def pause_schedules(self, *names, database="postgres"):
+        """Pauses schedules. Waits for a job that the scheduler is about to enqueue, as a pause does not."""
+        for name in names:
+            self.sql("SELECT tq_schedule_pause(%s)", name, database=database)
+        paused = self.one("SELECT clock_timestamp()")
+        until(lambda: self.one("SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'tq scheduler' AND xact_start < %s", paused),
+              "no schedule fires any more")
+
     # --- its processes and its log
 
     def pids(self, where, *args):

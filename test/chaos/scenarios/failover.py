@@ -106,7 +106,7 @@ def each_time_once(t, server):
     one ended."""
     now = server.one("SELECT now()")
     until(lambda: server.one("SELECT max(fire_at) > %s FROM tq.schedule_fire", now), "the schedule goes on")
-    server.sql("SELECT tq_schedule_pause('each second')")
+    server.pause_schedules("each second")
     times, different, seconds = server.sql(
         "SELECT count(*), count(DISTINCT at), coalesce(extract(epoch FROM max(at) - min(at)), -1)::int + 1 FROM (SELECT DISTINCT id, "
         "(headers -> 'schedule' ->> 'fire_at')::timestamptz AS at FROM tq.job WHERE headers -> 'schedule' ->> 'name' = 'each second') j")[0]
