@@ -313,7 +313,7 @@ AfterAttempt run(const WorkerContext &context, Attempt *a)
 	PG_END_TRY();
 	const bool called = end_call();
 	debug_query_string = nullptr;
-	static_cast<void>(executor_runs(0, 0));
+	static_cast<void>(executor_runs(a->id, 0));
 	self.attempt_open = kEnding; // from here on a first SIGTERM does not interrupt
 	QueryCancelPending = false;	 // it was for the handler, which has ended
 	leaving_since = 0;			 // the code below has a separate grace period

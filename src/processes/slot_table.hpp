@@ -42,7 +42,7 @@ struct Executor : WorkerEntry
 {
 	Oid role;
 	uint64 handler; // handler it works for, 0 if none
-	int64 job;		// job it runs, 0 if none
+	int64 job;		// job it runs, or whose attempt it ends; 0 if none
 	int64 lease;
 };
 

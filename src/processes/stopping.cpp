@@ -31,14 +31,14 @@ void request_stop(Oid database, Force force) noexcept
 			else if (worker.stage != Stage::none)
 			{
 				bool first = worker.stop.exchange(kStopNow) != kStopNow;
-				// An executor with a job checks no flag. The first SIGTERM makes it release the job; a second one would
-				// end it at once.
-				bool busy = kind == Kind::executor && static_cast<Executor &>(worker).job != 0;
-				bool terminate = force == Force::all || (force == Force::all_but_releasing && !busy) ||
-								 (force == Force::long_running && kind != Kind::scheduler) ||
-								 worker.stage == Stage::connecting;
+				// An executor that runs a job checks no flag. The first SIGTERM makes it release the job; a second one
+				// would end it at once. While it records the end of an attempt, it has a job without a lease.
+				const Executor *one = kind == Kind::executor ? &static_cast<Executor &>(worker) : nullptr;
+				bool terminate =
+					force == Force::all || (force == Force::all_but_releasing && (one == nullptr || one->job == 0)) ||
+					(force == Force::long_running && kind != Kind::scheduler) || worker.stage == Stage::connecting;
 
-				if (terminate || (first && busy))
+				if (terminate || (first && one != nullptr && one->lease != 0))
 					(void)kill(worker.pid, SIGTERM);
 				else
 					wake(worker.proc);

@@ -136,7 +136,10 @@ bool executor_runs(int64 job, int64 lease) noexcept
 void executor_disengage(bool wakes_scheduler) noexcept
 {
 	with_lock(LW_EXCLUSIVE, [&] {
-		static_cast<Executor *>(own.worker)->handler = 0;
+		Executor &me = *static_cast<Executor *>(own.worker);
+
+		me.handler = 0;
+		me.job = 0;
 		if (wakes_scheduler)
 			wake(own.slot->scheduler.load());
 	});
