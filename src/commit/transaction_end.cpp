@@ -119,9 +119,10 @@ void register_or_fail(Db &db, Op &op)
 {
 	constexpr int kTries = 10;
 	const Queue &q = engine.queue(op.queue);
-	for (int tries = 1; !register_enqueue(db, op); ++tries)
+	int tries = 0;
+	while (!register_enqueue(db, op))
 		if (engine.changes_left(q) == 0 || op.enqueue.group == nullptr ||
-			(engine.has_free_group(q) ? tries == kTries : !evict_group_slot(&q)))
+			(engine.has_free_group(q) ? ++tries == kTries : !evict_group_slot(&q)))
 			ereport(
 				ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
