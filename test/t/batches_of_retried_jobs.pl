@@ -334,16 +334,20 @@ for my $point ('resolve-before-free', 'resolve-before-append')
 	arm($node, $point, 'wait', pid => $busy);
 	finish('m');
 	standing($node, $point);
-	ask($one, 'begin');
+	my $retrying = ask($one, 'begin; select pg_backend_pid()');
 	begin_ask($one, "select tq_retry($m[0])");
-	until_true($node, "select count(*) > 0 from pg_locks where relation::regclass::text ~ '^tq.event_' and mode = 'RowExclusiveLock' and pid <> $busy", 'the job is marked');
+	until_true($node, "select count(*) > 0 or exists (select from pg_stat_activity where pid = $retrying and state ~ 'aborted')
+		from pg_locks where relation::regclass::text ~ '^tq.event_' and mode = 'RowExclusiveLock' and pid <> $busy", 'the job is marked');
 	release($node, $point);
 	my $said = end_ask($one);
-	if ($said =~ /55P03.*a job that waits for job $m[0] is being changed/)    # it gives up after two seconds
-	{
+	# it gives up after two seconds
+	my $waited = sub {
+		return 1 if $said !~ /55P03.*a job that waits for job $m[0] is being changed/;
 		ask($one, 'rollback; begin');
 		$said = ask($one, "select tq_retry($m[0])");
-	}
+		return 0;
+	};
+	until_so($waited, 'the resolver is done');
 	is($said, 'ready', "H36: $point: a retry waits for the resolver");
 	ask($one, 'commit');
 	is(state_of($b), 'blocked', '... and the callback waits');
