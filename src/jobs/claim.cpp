@@ -45,7 +45,7 @@ constexpr core::Micros kOverdueWait = 100000;
 constexpr int kAtOnce = 1000;
 
 // Claims up to `want` jobs of a queue. Reserves more lease numbers when they run out.
-int take(Db &db, uint16_t queue, uint32 generation, const core::ClaimTerms &terms, int want, Claimed *out)
+int take(Db &db, uint16_t queue, uint32 generation, core::ClaimTerms &terms, int want, Claimed *out)
 {
 	int n = 0;
 	while (n < want)
@@ -121,12 +121,6 @@ void refill_without_scheduler(Db &db, const uint16_t *queues, int n)
 		engine.fire_due(q, now, INT_MAX);
 		unlock_queue(slot);
 	});
-}
-
-void read_clocks(core::ClaimTerms *terms) noexcept
-{
-	terms->wall = wall_now();
-	terms->mono = mono_now();
 }
 
 struct Shares
@@ -222,7 +216,7 @@ int begin_attempt(Call *c)
 	reserve_ops(c->max);
 	claims_here().held_back = claims_here().overdue = false;
 	const int first_op = op_count();
-	read_clocks(&c->terms);
+	read_clocks(c->terms);
 	c->draining = true;
 	for (Claimant *w = c->workers; w < c->workers + c->nworkers; ++w)
 	{
@@ -285,7 +279,7 @@ int take_or_refill(Call *c)
 	if (n > 0 || c->db->scheduler.load() != 0)
 		return n;
 	refill_without_scheduler(*c->db, c->queues, c->nqueues);
-	read_clocks(&c->terms); // the refill may have waited, and leases begin now
+	read_clocks(c->terms); // the refill may have waited, and own jobs may be due by now
 	return take_batch(c);
 }
 

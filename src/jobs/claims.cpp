@@ -58,6 +58,8 @@ Claimed note_claim(uint16_t queue, Ref r, const core::ClaimTerms &terms) noexcep
 	c.attempt = e.attempt;
 	c.max_attempts = e.max_attempts;
 	c.priority = e.priority;
+	c.wall = terms.wall;
+	c.mono = terms.mono;
 	c.limits = limits_of(e, terms.mono);
 	c.has_checkpoint = e.has(core::kHasCheckpoint);
 	return c;
@@ -65,7 +67,13 @@ Claimed note_claim(uint16_t queue, Ref r, const core::ClaimTerms &terms) noexcep
 
 } // namespace
 
-int take_jobs(uint16_t queue, uint32 generation, const core::ClaimTerms &terms, int max, Claimed *out) noexcept
+void read_clocks(core::ClaimTerms &terms) noexcept
+{
+	terms.wall = wall_now(); // first: the reaper reads it last, so a lease has its full length by both clocks
+	terms.mono = mono_now();
+}
+
+int take_jobs(uint16_t queue, uint32 generation, core::ClaimTerms &terms, int max, Claimed *out) noexcept
 {
 	int n = 0;
 	Queue &q = engine.queue(queue);
@@ -77,8 +85,9 @@ int take_jobs(uint16_t queue, uint32 generation, const core::ClaimTerms &terms, 
 		unlock_queue(queue);
 		lock_queue(queue);
 	}
+	read_clocks(terms);
 	ClaimsHere &here = claims_here();
-	if (q.generation == generation && engine.has_overdue(q, wall_now()))
+	if (q.generation == generation && engine.has_overdue(q, terms.wall))
 	{
 		max = 0; // until the scheduler has journalled some of them
 		here.overdue = true;
@@ -102,7 +111,7 @@ int take_jobs(uint16_t queue, uint32 generation, const core::ClaimTerms &terms, 
 	return n;
 }
 
-int take_own_jobs(Db &db, uint16_t queue, const core::ClaimTerms &terms, int max, Claimed *out)
+int take_own_jobs(Db &db, uint16_t queue, core::ClaimTerms &terms, int max, Claimed *out)
 {
 	const int nops = op_count();
 	auto *found = static_cast<int *>(palloc(sizeof(int) * static_cast<Size>(std::max(nops, 1))));
@@ -127,6 +136,7 @@ int take_own_jobs(Db &db, uint16_t queue, const core::ClaimTerms &terms, int max
 	{
 		Op &enqueue = pending_ops()[found[i]];
 		lock_queue(queue);
+		read_clocks(terms);
 		if (engine.pins_left(q) > 0 && !is_draining(terms.worker))
 			make_committing(db, enqueue, true, false);
 		if (enqueue.ref != kNil && engine.claim_own(engine.queue(queue), enqueue.ref, terms))
@@ -203,8 +213,8 @@ Claimed::Limits apply_own(const Claimed &c, const journal::JobRow &row, const co
 	const Entry &e = engine.entry(c.ref);
 	if (engine.is(q, c.ref, c.id) && e.lease == c.lease && e.mark == Verb::claim)
 	{
-		engine.set_limits(q, c.ref, lease_ms, std::max<int64>(row.timeout, 0), terms.mono);
-		left = limits_of(e, terms.mono);
+		engine.set_limits(q, c.ref, lease_ms, std::max<int64>(row.timeout, 0), c.mono);
+		left = limits_of(e, c.mono);
 	}
 	unlock_queue(c.queue);
 	return left;
@@ -260,13 +270,13 @@ bool claimed_job(Db &db, ClaimBatch *batch, const Claimed &c, pg::RowValues *out
 	out->add_int(c.priority);
 	out->add(TimestampTzGetDatum(row->enqueued_at));
 	const Claimed::Limits limits = apply_own(c, *row, terms);
-	out->add(TimestampTzGetDatum(terms.wall + limits.lease));
+	out->add(TimestampTzGetDatum(c.wall + limits.lease));
 	out->add_pointer(row->depends_on != nullptr ? detail_of(tables, c.id, journal::EventType::freed) : nullptr);
 	out->add_pointer(row->group_key);
 	out->add_pointer(row->tags);
 	out->add_pointer(row->unique_key);
-	out->add_time(limits.attempt != core::kNever ? terms.wall + limits.attempt : journal::kNoTime);
-	note_wait(c.op, terms.wall -
+	out->add_time(limits.attempt != core::kNever ? c.wall + limits.attempt : journal::kNoTime);
+	note_wait(c.op, c.wall -
 						(row->run_at != journal::kNoTime ? std::max(row->run_at, row->enqueued_at) : row->enqueued_at));
 	return true;
 }

@@ -19,6 +19,8 @@ struct Claimed
 	uint16_t attempt;
 	uint16_t max_attempts;
 	int32 priority;
+	Micros wall; // when it was claimed, by both clocks
+	Micros mono;
 	// from the claim on
 	struct Limits
 	{
@@ -32,11 +34,16 @@ struct Claimed
 
 // Claims up to `max` jobs of one queue, unless its slot belongs to another queue by now. Notes the operations, for
 // which the caller has reserved memory. While other waiters are awake it takes only its share (Engine::claim_share).
-int take_jobs(uint16_t queue, uint32 generation, const core::ClaimTerms &terms, int max, Claimed *out) noexcept;
+// Sets the times of the terms under the queue's lock, so a lease has its full length although this process was delayed
+// before, and no job starts before it was enqueued.
+int take_jobs(uint16_t queue, uint32 generation, core::ClaimTerms &terms, int max, Claimed *out) noexcept;
 
 // Claims up to `max` jobs of one queue that this transaction has enqueued (tq.claim_own). Skips jobs that are only
 // summed, blocked or not due. The caller has reserved memory for the operations.
-int take_own_jobs(Db &db, uint16_t queue, const core::ClaimTerms &terms, int max, Claimed *out);
+int take_own_jobs(Db &db, uint16_t queue, core::ClaimTerms &terms, int max, Claimed *out);
+
+// Sets the times of the terms to now.
+void read_clocks(core::ClaimTerms &terms) noexcept;
 
 extern const pg::RowShape kJobShape; // the type tq_job
 
