@@ -86,6 +86,10 @@ int take_jobs(uint16_t queue, uint32 generation, core::ClaimTerms &terms, int ma
 		lock_queue(queue);
 	}
 	read_clocks(terms);
+	// A sign of life again, before a lease number is drawn: another session of the worker may have ended since the
+	// claim began, and tq.worker_grace may have passed.
+	if (terms.binding == core::Binding::worker && q.generation == generation)
+		engine.worker(terms.worker).until.store(core::kNever);
 	ClaimsHere &here = claims_here();
 	if (q.generation == generation && engine.has_overdue(q, terms.wall))
 	{
