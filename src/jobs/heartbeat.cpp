@@ -63,6 +63,7 @@ struct Beat
 struct Answer
 {
 	Action action = Action::lost;
+	core::Micros at = 0;	 // when it was extended, by the wall clock
 	core::Micros ends = 0;	 // when the lease ends, by the wall clock
 	core::Micros length = 0; // of the lease; after a restart of the server it lasts so long again
 	bool no_slot = false;	 // no slot for the progress is free
@@ -97,7 +98,7 @@ void report(core::Entry &e, const Beat &beat, Answer *answer) noexcept
 
 // Extends the lease to beat.extend or its usual length from now, unless the queue has a strict timeout. Never shortens
 // it. Only the deadline in the entry changes: the reaper moves the entry in its tree when the old time comes.
-Answer renew(uint16_t d, const Beat &beat, core::Micros wall, core::Micros mono) noexcept
+Answer renew(uint16_t d, const Beat &beat) noexcept
 {
 	Answer answer;
 	uint16_t queue = 0;
@@ -106,6 +107,7 @@ Answer renew(uint16_t d, const Beat &beat, core::Micros wall, core::Micros mono)
 		return answer;
 	uint32_t worker = core::kNil;
 	lock_queue(queue);
+	const core::Micros wall = wall_now(), mono = mono_now(); // under the lock, so the lease gets its full length
 	core::Entry &e = engine.entry(ref);
 	const core::Queue &q = engine.queue(queue);
 	// If the leases of the new holder are being revoked, this one would end, too. So a later heartbeat renames it.
@@ -134,6 +136,7 @@ Answer renew(uint16_t d, const Beat &beat, core::Micros wall, core::Micros mono)
 		worker = e.worker();
 		if (e.has(core::kOfWorker) && engine.worker(worker).role == beat.role)
 			engine.worker(worker).until.store(core::kNever); // a sign of life: see worker_left()
+		answer.at = wall;
 		answer.ends = wall + (ends_at(q, e) - mono);
 		report(e, beat, &answer);
 	}
@@ -239,14 +242,13 @@ TQ_FUNCTION(tq_heartbeat)
 	if (worker != nullptr)
 		check_name("worker", worker);
 	Db &db = loaded_database(fcinfo);
-	const core::Micros wall = wall_now();
 	Answer answer;
 	const bool may = may_renew(db, beat.id);
 	beat.role = GetUserId();
 	beat.worker = may && worker != nullptr ? worker_slot(db, worker, beat.role) : core::kNil;
 	beat.owns_worker = beat.worker != core::kNil && owns_worker(db, worker);
 	if (may)
-		answer = renew(index_of(db), beat, wall, mono_now());
+		answer = renew(index_of(db), beat);
 	if (answer.foreign)
 		raise_foreign_worker(worker);
 	if (may && worker != nullptr && beat.worker == core::kNil && answer.action != Action::lost)
@@ -255,7 +257,7 @@ TQ_FUNCTION(tq_heartbeat)
 						  errdetail("Job %lld keeps its former worker.", static_cast<long long>(beat.id)),
 						  errhint("Raise tq.max_workers (now %d) and restart the server.", guc::max_workers)));
 	if (checkpoint != nullptr && answer.action != Action::lost &&
-		!append_checkpoint(db, beat, checkpoint, wall, answer.length))
+		!append_checkpoint(db, beat, checkpoint, answer.at, answer.length))
 		answer.action = Action::lost;
 	if (answer.no_slot)
 		ereport(WARNING, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
@@ -282,7 +284,6 @@ TQ_FUNCTION(tq_heartbeat_many)
 	Db &db = loaded_database(fcinfo);
 	const pg::RowSet rows = pg::begin_rows(fcinfo, pg::row_shape(kBeats));
 	const uint16_t d = index_of(db);
-	const core::Micros wall = wall_now(), mono = mono_now();
 	for (int i = 0; i < n; ++i)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -290,7 +291,7 @@ TQ_FUNCTION(tq_heartbeat_many)
 		beat.lease = DatumGetInt64(leases[i]);
 		Answer answer;
 		if (may_renew(db, beat.id))
-			answer = renew(d, beat, wall, mono);
+			answer = renew(d, beat);
 		Datum values[2] = {ids[i], CStringGetTextDatum(name_of(answer.action))};
 		bool nulls[2] = {};
 		rows.put(values, nulls);
