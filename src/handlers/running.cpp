@@ -25,14 +25,15 @@ namespace
 
 // The longest text of an error, and of each of its details, that is kept.
 constexpr Size kTextMax = 8000;
-// How long a handler may take to stop after its executor was told to terminate.
-constexpr Micros kStopGrace = 5000000;
+// How long a handler may take to stop after its executor was told to terminate, in calls of on_tick. A clock would also
+// count the time in which this process stood still and the handler could not stop.
+constexpr int kStopTicks = 5;
 // How long to wait for another transaction that is changing the job, normally and when this process must exit. That
 // transaction may be waiting for this process.
 constexpr Micros kBusyGrace = 5000000;
 constexpr Micros kBusyGraceLeaving = core::kSecond;
 
-Micros leaving_since = 0; // monotonic; set by on_tick
+int leaving_ticks = 0; // set by on_tick
 TimeoutId tick;
 
 // The last value of attempt_open: the handler has ended, and its outcome is not recorded yet.
@@ -65,9 +66,7 @@ void on_tick()
 {
 	if (!self.leaving)
 		return;
-	if (leaving_since == 0)
-		leaving_since = mono_now();
-	else if (mono_now() - leaving_since > kStopGrace)
+	if (++leaving_ticks > kStopTicks)
 	{
 		InterruptPending = true;
 		ProcDiePending = true;
@@ -316,7 +315,7 @@ AfterAttempt run(const WorkerContext &context, Attempt *a)
 	static_cast<void>(executor_runs(a->id, 0));
 	self.attempt_open = kEnding; // from here on a first SIGTERM does not interrupt
 	QueryCancelPending = false;	 // it was for the handler, which has ended
-	leaving_since = 0;			 // the code below has a separate grace period
+	leaving_ticks = 0;			 // the code below has a separate grace period
 	AfterAttempt after = AfterAttempt::stay;
 	if (outcome == Outcome::failed)
 		after = record_failure(context, a, *error, called);
