@@ -93,8 +93,10 @@ Marked end_patiently(const AttemptEnd &ending)
 	const Micros began = mono_now();
 	for (;;)
 	{
+		// read first: if this process stands still in between, it tries once more
+		const bool last = mono_now() - began > (self.leaving ? kBusyGraceLeaving : kBusyGrace);
 		const Marked marked = end_attempt(*self.db, ending);
-		if (marked != Marked::busy || mono_now() - began > (self.leaving ? kBusyGraceLeaving : kBusyGrace))
+		if (marked != Marked::busy || last)
 			return marked;
 		nap(20);
 	}
