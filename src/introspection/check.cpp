@@ -164,7 +164,9 @@ bool in_transaction(uint32 proc) noexcept
 	if (proc >= ProcGlobal->allProcCount)
 		return false;
 	const PGPROC &p = ProcGlobal->allProcs[proc];
-	return p.pid != 0 && LocalTransactionIdIsValid(pg::local_xid(p));
+	// The end of a transaction clears its id, runs the callbacks, and then releases the lock on that id. A session that
+	// waits for the transaction may move the lock elsewhere.
+	return p.pid != 0 && (LocalTransactionIdIsValid(pg::local_xid(p)) || p.fpVXIDLock);
 }
 
 struct Mark
@@ -216,8 +218,8 @@ Leftovers leftovers(const Db &db) noexcept
 	return l;
 }
 
-// A transaction leaves marks, users and waiters for a moment between its end and its callback, so only lasting ones are
-// counted.
+// A transaction may seem to leave marks, users and waiters for a moment between its end and its callback, so only
+// lasting ones are counted.
 constexpr int kMarksKept = 1000;
 
 int64 orphaned_marks(const Db &db, Leftovers *left)
