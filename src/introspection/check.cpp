@@ -117,8 +117,21 @@ void look_up(Db &db, Known *k)
 	});
 }
 
+// Whether memory still has a job that has ended or has no row. The job may be retried between the two looks, so a job
+// that looks wrong is looked at twice.
+bool is_wrong(Db &db, Known *k)
+{
+	bool wrong = true;
+	for (int look = 0; wrong && look < 2; ++look)
+	{
+		look_up(db, k);
+		wrong = (!k->row || k->ended) && is_unmarked_in_memory(db, k->id);
+	}
+	return wrong;
+}
+
 // Counts jobs in memory that have ended or have no row. A job that is in memory before the pass takes its snapshot has
-// a row in that snapshot. A job that looks wrong may have ended meanwhile, so look_up() reads it again.
+// a row in that snapshot. A job that looks wrong may have ended meanwhile, so is_wrong() reads it again.
 void compare_memory(Db &db, int64 *ended, int64 *rowless)
 {
 	const uint16_t d = index_of(db);
@@ -149,8 +162,7 @@ void compare_memory(Db &db, int64 *ended, int64 *rowless)
 		if (k.row && !k.ended)
 			continue;
 		CHECK_FOR_INTERRUPTS();
-		look_up(db, &k);
-		const bool wrong = (!k.row || k.ended) && is_unmarked_in_memory(db, k.id);
+		const bool wrong = is_wrong(db, &k);
 		*rowless += wrong && !k.row;
 		*ended += wrong && k.row;
 	}
