@@ -115,8 +115,8 @@ bool journal_agrees(Db &db, const SegmentView &s, uint8 *ended)
 	UnregisterSnapshot(snapshot);
 	if (unfinished == 0)
 		return true;
-	// a job was revived since the counter was read
-	if (asked || db.reload.load() || segment_at(db, s.slot).live.load() != 0)
+	// A job was revived since the counter was read. A session that has committed but not published yet has its lock.
+	if (asked || db.reload.load() || !no_session_writes(s.tables) || segment_at(db, s.slot).live.load() != 0)
 		return false;
 	ereport(LOG, (errmsg("tq: %lld jobs of segment %d are not counted, counting again",
 						 static_cast<long long>(unfinished), s.tables.number)));
