@@ -133,11 +133,11 @@ bool finish(const WorkerContext &context, Db &db, const SegmentView &s, bool *ch
 		return true;
 	if (!begin_work(context, "tq: closing a segment"))
 		return false;
-	const Micros now = wall_now();
 	TQ_WAIT_POINT("finish-before-lock");
 	SegmentSlot &slot = segment_at(db, s.slot);
 	// A job that begins a new life from now on makes it unknown how jobs ended (segments/reopening.cpp).
 	slot.ended.store(kReadingEnds);
+	Micros now = 0;
 	uint8 ended = 0, still = kReadingEnds;
 	// Reading takes long, so it does not begin while another transaction writes.
 	if (!no_session_writes(s.tables) || !journal_agrees(db, s, &ended))
@@ -147,7 +147,7 @@ bool finish(const WorkerContext &context, Db &db, const SegmentView &s, bool *ch
 	}
 	if (ConditionalLockRelationOid(s.tables.job, ShareRowExclusiveLock) &&
 		ConditionalLockRelationOid(s.tables.event, ShareRowExclusiveLock) && !db.reload.load() &&
-		change_segment(db, s.slot, SegmentState::sealed, SegmentState::finished, now))
+		change_segment(db, s.slot, SegmentState::sealed, SegmentState::finished, now = wall_now()))
 	{
 		const pg::OwnerScope scope = pg::enter_owner(context.extension);
 		const Oid types[] = {INT4OID, TIMESTAMPTZOID};
