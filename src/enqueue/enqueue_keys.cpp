@@ -3,6 +3,7 @@
 #include "database/attach.hpp"
 #include "dependencies/awaited.hpp"
 #include "jobs/job_control.hpp"
+#include "residency/loader.hpp"
 #include "pg/errors.hpp"
 
 namespace tq
@@ -89,7 +90,8 @@ KeyState supersede(Db &db, const KeyRow &old, JobId id)
 	{
 		Op op;
 		core::Entry e;
-		if (note_superseded(db, old.job, &op, &e) == Marked::ok)
+		const Marked marked = note_superseded(db, old.job, &op, &e);
+		if (marked == Marked::ok)
 		{
 			TQ_WAIT_POINT("supersede-before-append");
 			uint16_t slot = e.segment;
@@ -100,9 +102,14 @@ KeyState supersede(Db &db, const KeyRow &old, JobId id)
 			return KeyState::ended;
 		}
 		const KeyState s = key_state(db, old);
+		if (s != KeyState::running)
+			return s;
 		// A job of a restored segment without indexes counts as running, and has no entry.
-		if (s != KeyState::running || tries == 100)
-			return s != KeyState::running ? s : KeyState::ended;
+		if (marked == Marked::not_found && tries >= 100)
+			return KeyState::ended;
+		// A process reads it in: it runs by the journal, and has no such entry yet.
+		if (tries == 2000)
+			raise_being_read(old.job);
 		pg_usleep(500);
 		CHECK_FOR_INTERRUPTS();
 	}
