@@ -121,10 +121,14 @@ bool copy_queue_of(const Db &db, core::JobId id, const JournalFacts &rec, Memory
 	// if the kind has no lane, the job has ended since it was read
 	const uint16_t lane = of_kind != core::kNoLane ? of_kind : lane_for(slot, nullptr);
 	lock_queue(slot);
-	copy_queue(engine.queue(slot), lane, core::Key{rec.fold.has_priority ? rec.fold.priority : rec.row.priority, id},
-			   c.group_key(), f);
+	Queue &q = engine.queue(slot);
+	// it may have been dropped meanwhile, and another queue, perhaps of another database, may have its slot
+	const bool same = q.state != core::QueueState::free && q.db == index_of(db) && q.id == rec.row.queue_id;
+	if (same)
+		copy_queue(q, lane, core::Key{rec.fold.has_priority ? rec.fold.priority : rec.row.priority, id},
+				   c.group_key(), f);
 	unlock_queue(slot);
-	return true;
+	return same;
 }
 
 bool read_record(Db &db, core::JobId id, JournalFacts *rec)
