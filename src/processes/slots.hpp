@@ -260,8 +260,8 @@ bool leaves_last_executor(uint64 handler, int engaged, int idle, const uint64 *r
 	return engaged > 0 && idle < 2 &&
 		   std::any_of(runnable, runnable + n, [&](uint64 other) noexcept { return other != handler && !runs(other); });
 }
-// Records the attempt that the executor runs. Lease 0: its handler has ended, and the scheduler sends no more signals for
-// it; executor_disengage() forgets the job. True if the executor has been asked to stop and must release the job.
+// Records the attempt that the executor runs. Lease 0: its handler has ended, and the scheduler sends no more signals
+// for it; executor_disengage() forgets the job. True if the executor has been asked to stop and must release the job.
 bool executor_runs(int64 job, int64 lease) noexcept;
 // The executor is idle again. `wakes_scheduler`: the scheduler looks for more work.
 void executor_disengage(bool wakes_scheduler) noexcept;
