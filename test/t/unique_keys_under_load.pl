@@ -11,7 +11,7 @@ use TqTest;
 
 my $node = tq_node('unique', conf => <<CONF);
 max_connections = 40
-tq.max_live_jobs = 256
+tq.max_live_jobs = 512
 tq.segment_rows = 2000
 tq.naptime = 20ms
 deadlock_timeout = 100ms
