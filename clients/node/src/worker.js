@@ -272,6 +272,10 @@ export class Worker {
 	/** The server has answered the end of a job. */
 	#ended(held, status) {
 		this.#held.delete(held);
+		if (status === 'lost' && held.released && held.completed) {
+			this.#released--; // its handler has ended it, and goes on
+			return;
+		}
 		if (status === 'ok')
 			this.log.debug('a job has ended', { ...about(held.row), lease: held.lease });
 		else

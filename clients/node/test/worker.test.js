@@ -236,6 +236,21 @@ test('stop lets jobs end, aborts those that do not, and releases the rest', asyn
 	assert.deepEqual((await tq.running(client)).filter(({ queue }) => queue === 'stop'), []);
 });
 
+test('a job that completed itself and goes on does not count as released', async () => {
+	const own = await connect();
+	const completed = deferred();
+	const one = worker({ queues: ['goes on'] }).handle(null, async (job) => {
+		await job.complete(own);
+		completed.resolve();
+		return new Promise(() => {});
+	});
+	await one.start();
+	const id = await tq.enqueue(client, 'goes on');
+	await completed.promise;
+	assert.equal(await one.stop(), 0);
+	assert.equal((await tq.get(client, id)).state, 'succeeded');
+});
+
 test('an idle worker stops at once, and a stopped one does not wait in the server', async () => {
 	const one = worker({ queues: ['idle'], name: 'idle' });
 	const sessions = async (condition) => (await client.query(`SELECT 1 FROM pg_stat_activity

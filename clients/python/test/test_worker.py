@@ -12,8 +12,8 @@ from unittest import mock
 import psycopg
 
 import tq
-from support import Case, until
-from tq import attempts, core, testing
+from support import PATIENCE, Case, until
+from tq import attempts, core, testing, threads
 
 
 class Endings(Case):
@@ -417,6 +417,49 @@ class Running(Case):
         (job, outcome), = held.finishes
         self.assertEqual(outcome.verb, "release")
         self.query("SELECT tq_complete(%s, %s)", job.id, job.lease)
+
+    def test_a_claim_that_outlasts_the_worker_counts_as_released_jobs(self):
+        def take(held, lines, until, original=core.Core.take):
+            self.gate.wait()
+            original(held, lines, until)
+        id = self.app.task(lambda job: self.fail("it ran"), kind="late", queue="work").enqueue(self.conn)
+        with mock.patch("tq.worker.AFTER_RELEASE", 0.2), mock.patch.object(core.Core, "take", take):
+            with self.worker(self.app) as worker:
+                until(lambda: self.state(id) == "running", "the claim")
+            self.assertEqual((worker._end.result(), worker.core.released), (1, 0))
+            self.gate.set()
+            worker.claims.join()
+        self.query("SELECT tq_complete(id, lease) FROM tq_get(%s)", id)
+
+    def test_job_that_completed_itself_and_goes_on_does_not_count_as_released(self):
+        completed = threading.Event()
+
+        def handler(job):
+            with psycopg.connect(self.dsn) as conn:
+                job.complete(conn)
+            completed.set()
+            self.gate.wait()
+        id = self.app.task(handler, kind="goes on", queue="work").enqueue(self.conn)
+        with mock.patch("tq.worker.AFTER_RELEASE", PATIENCE), self.worker(self.app, shutdown_timeout=0) as worker:
+            until(completed.is_set, "its end")
+        self.assertEqual((worker._end.result(), self.state(id)), (0, "succeeded"))
+
+    def test_leases_end_while_a_worker_stops(self):
+        started, reasons = threading.Event(), set()
+
+        def handler(job):
+            started.set()
+            job.cancelled.wait()
+            reasons.add(job.reason)
+
+        def silent(keeper):
+            keeper.heartbeat_at = time.monotonic() + 1
+        id = self.app.task(handler, kind="cut off", queue="work").enqueue(self.conn)
+        with mock.patch.object(threads.Keeper, "renew", silent), self.worker(self.app, lease=2, shutdown_timeout=300):
+            until(started.is_set, "start")
+        self.assertEqual(reasons, {"lost"})
+        until(lambda: self.state(id) == "ready", "the end of the lease")
+        tq.cancel(self.conn, id)
 
     def test_a_lost_job_that_still_runs_does_not_delay_the_end(self):
         worker = self.app.worker(self.dsn, queues=["work"])

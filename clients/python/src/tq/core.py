@@ -340,6 +340,9 @@ class Core:
                     self.blocked.append((time.monotonic() + BUSY, held, outcome))
                     continue
                 self.held.pop(held.lease, None)
+                if status == "lost" and outcome is attempts.SHUTDOWN and held.job is not None and held.job.completed:
+                    self.released -= 1      # its handler has ended it, and goes on
+                    continue
                 if status != "ok":
                     log.warning("the result of job %s is dropped: %s", held.id, status, extra={"job_id": held.id})
             self.for_claims.notify()

@@ -53,6 +53,7 @@ class Claims(threading.Thread):
         self.kinds = None if options.kinds is None else statements.texts(options.kinds)
         self.wait = WAIT
         self.waits = False      # in tq_wait, which `interrupt` ends
+        self.claims = False     # in a claim, which may bring jobs
         self.by_kind = options.kinds is not None
         self.trouble = links.Backoff()
         self.said: str | None = None
@@ -88,6 +89,13 @@ class Claims(threading.Thread):
         self.link.close()
 
     def claim(self, most: int) -> int:
+        self.claims = True
+        try:
+            return 0 if self.core.stopping else self._claim(most)
+        finally:
+            self.claims = False
+
+    def _claim(self, most: int) -> int:
         queues = self.options.queues
         if len(queues) > ANY:
             found = self.link.call("SELECT DISTINCT queue FROM tq_ready(%s::text[])", [queues], lambda rows: [name for name, in rows])

@@ -168,8 +168,10 @@ class Worker:
             core.cancel_running()
             self._idle(AFTER_CANCEL)
         core.release_running()
-        core.close()
         end = time.monotonic() + AFTER_RELEASE
+        while self.claims.claims and time.monotonic() < end:
+            self.claims.join(0.05)
+        core.close()
         while core.held and self.keeper.is_alive() and time.monotonic() < end:
             self.keeper.join(0.05)
         self.keeper.link.over.set()
@@ -182,17 +184,19 @@ class Worker:
         log.info("worker %s ended", self.options.name)
         if self.fatal is not None:
             raise self.fatal
-        return 1 if core.released or core.held else 0
+        return 1 if core.released or core.held or self.claims.claims else 0
 
     def _idle(self, seconds: float) -> bool:
         """Waits until no job runs. Returns False after `seconds` or at the next signal."""
         end = time.monotonic() + seconds
         while self.core.running:
             try:
-                if self.events.get(timeout=max(0, end - time.monotonic())) == "stop":
+                if self.events.get(timeout=min(max(0, end - time.monotonic()), self.options.lease / 6)) == "stop":
                     return False
             except queue.Empty:
-                return False
+                if time.monotonic() >= end:
+                    return False
+                self.core.expire()
         return True
 
 
