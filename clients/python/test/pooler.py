@@ -2,12 +2,13 @@
 import os
 import pathlib
 import shutil
-import socket
 import subprocess
 
 import psycopg
 
-from support import WORK, until
+from support import PATIENCE, WORK, until
+
+PORT = 6432     # names a socket in a folder of its own
 
 
 class Pooler:
@@ -15,23 +16,20 @@ class Pooler:
         self.folder = pathlib.Path(os.environ.get("TMPDIR", "/tmp")) / f"tq-pooler.{os.getpid()}"   # short: the path of a socket
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir()
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
         settings = self.folder / "pgbouncer.ini"
         settings.write_text(f"""[databases]
 {database} = host={os.environ["PGHOST"]} port={os.environ["PGPORT"]} dbname={database} user={os.environ["PGUSER"]}
 [pgbouncer]
 pool_mode = transaction
 default_pool_size = {size}
-listen_addr = localhost
 unix_socket_dir = {self.folder}
-listen_port = {port}
+listen_port = {PORT}
 auth_type = any
 logfile = {WORK}/pgbouncer.log
 pidfile = {self.folder}/pgbouncer.pid
 server_login_retry = 1
 """, encoding="utf-8")
-        self.dsn = f"host={self.folder} port={port} user={os.environ['PGUSER']} dbname={database}"
+        self.dsn = f"host={self.folder} port={PORT} user={os.environ['PGUSER']} dbname={database} connect_timeout={PATIENCE}"
         # Debian installs it in a folder outside the usual PATH
         self.process = subprocess.Popen(["pgbouncer", "-q", settings], env={**os.environ, "PATH": os.environ["PATH"] + ":/usr/sbin"},
                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -4,7 +4,9 @@ import os
 import time
 
 import tq
+from tq import worker
 
+worker.AFTER_RELEASE = float(os.environ.get("TQ_AFTER_RELEASE", worker.AFTER_RELEASE))
 app = tq.App("signals")
 NOTES = os.environ.get("TQ_NOTES", os.devnull)
 

@@ -37,6 +37,15 @@ def parent_of(stat):
         return 0
 
 
+def unused(admin, sql):
+    """Creates or drops a database. False if a process has not left it, or template1, in the five seconds that the server waits."""
+    try:
+        admin.execute(sql)
+    except psycopg.errors.ObjectInUse:
+        return False
+    return True
+
+
 class Case(unittest.TestCase):
     """Each class has a database of its own, `dsn`, and each test a connection in autocommit mode, `conn`."""
 
@@ -46,10 +55,10 @@ class Case(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.database = "py_" + re.sub(r"\W", "_", cls.__name__).lower()
-        cls.dsn = f"dbname={cls.database}"
+        cls.dsn = f"dbname={cls.database} connect_timeout={PATIENCE}"
         with psycopg.connect("dbname=postgres", autocommit=True) as admin:
-            admin.execute(f"DROP DATABASE IF EXISTS {cls.database} WITH (FORCE)")
-            admin.execute(f"CREATE DATABASE {cls.database}")
+            for sql in (f"DROP DATABASE IF EXISTS {cls.database} WITH (FORCE)", f"CREATE DATABASE {cls.database}"):
+                until(lambda sql=sql: unused(admin, sql), sql)
             admin.execute(f"ALTER DATABASE {cls.database} SET tq.testing = on")
         with psycopg.connect(cls.dsn, autocommit=True) as conn:
             conn.execute("SET client_min_messages = warning")
@@ -60,7 +69,7 @@ class Case(unittest.TestCase):
     @classmethod
     def tearDownClass(cls):
         with psycopg.connect("dbname=postgres", autocommit=True) as admin:
-            admin.execute(f"DROP DATABASE {cls.database} WITH (FORCE)")
+            until(lambda: unused(admin, f"DROP DATABASE IF EXISTS {cls.database} WITH (FORCE)"), "the end of the database")
 
     def setUp(self):
         self.programs = 0
