@@ -58,7 +58,7 @@ class Links(Case):
         self.conn.execute("CREATE ROLE py_no_login")
         self.addCleanup(self.conn.execute, "DROP ROLE py_no_login")
         for driver in ("psycopg", "psycopg2"):
-            for dsn, state, said in (("dbname=nowhere", "3D000", "nowhere"),
+            for dsn, state, said in (("dbname=nowhere connect_timeout=180", "3D000", "nowhere"),
                                      (f"{self.dsn} user=py_no_login", "28000", "py_no_login")):
                 with self.subTest(driver, state=state), self.assertNoLogs("tq.worker", "WARNING"), \
                         self.assertRaises(tq.Error) as raised:
