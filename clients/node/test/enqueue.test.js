@@ -126,14 +126,14 @@ test('operators list, cancel, retry, reschedule, purge and pause', async () => {
 	const ids = await tq.enqueueMany(client, 'operate', [1, 2, 3], { delay: '1 h', tags: ['t'] });
 	assert.equal(await tq.cancel(client, ids[0], { reason: 'by hand' }), 'cancelled');
 	assert.equal(await tq.retry(client, ids[0]), 'ready');
-	assert.equal(await tq.reschedule(client, ids[0], { runAt: new Date(Date.now() + 60_000), priority: 7 }), 'delayed');
+	assert.equal(await tq.reschedule(client, ids[0], { runAt: new Date(Date.now() + 3_600_000), priority: 7 }), 'delayed');
 	assert.deepEqual((await tq.list(client, { queue: 'operate', tag: 't' })).map((job) => [job.id, job.state, job.payload]),
 		[[ids[2], 'delayed', '3'], [ids[1], 'delayed', '2'], [ids[0], 'delayed', '1']]);
 	assert.deepEqual(await tq.cancelMany(client, 'operate', { search: 2, dryRun: true }), { changed: 1, nextAfter: null });
 	assert.equal((await tq.cancelMany(client, null, { tag: 't', dryRun: true })).changed, 3);
 	assert.deepEqual((await tq.history(client, ids[0])).map(({ event }) => event), ['enqueued', 'cancelled', 'retried', 'rescheduled']);
 	assert.match(await tq.explain(client, ids[0]), /waits until/);
-	assert.equal(await tq.pause(client, 'operate', { until: new Date(Date.now() + 60_000) }), undefined);
+	assert.equal(await tq.pause(client, 'operate', { until: new Date(Date.now() + 3_600_000) }), undefined);
 	const queue = (await tq.queues(client)).find((row) => row.queue === 'operate');
 	assert.ok(queue.pausedUntil instanceof Date && queue.delayed === 3);
 	await tq.resume(client, 'operate');

@@ -28,15 +28,15 @@ async function beside(args, body) {
 
 test('guide: the worker runs what the first program enqueues', async () => {
 	assert.equal(await run('guide/enqueue.js'), 'number\n');
-	await beside(['guide/app.js', '--concurrency', '2', '--lease', '5s'], async () => {
+	await beside(['guide/app.js', '--concurrency', '2', '--lease', '1min'], async () => {
 		for (const job of await until(async () => {
 			const all = await tq.list(client, { queue: 'mail' });
-			return all.length === 3 && all;
+			return all.length >= 3 && all; // the schedule may add one at seven
 		}, 'three jobs'))
 			await state(client, job.id, 'succeeded');
 	});
 	assert.deepEqual((await tq.schedules(client)).map(({ name }) => name).filter((name) => name === 'daily digest'), ['daily digest']);
-	assert.deepEqual((await client.query('SELECT day FROM digest ORDER BY day')).rows, [{ day: 1 }, { day: 2 }]);
+	assert.deepEqual((await client.query('SELECT day FROM digest WHERE day > 0 ORDER BY day')).rows, [{ day: 1 }, { day: 2 }]);
 });
 
 test('README: its worker runs the jobs of its session', async () => {

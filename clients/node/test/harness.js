@@ -36,7 +36,7 @@ export async function until(condition, what, patience = PATIENCE) {
 /** A worker, with its log in `entries`, that is stopped when the file's tests have ended. */
 export function worker(options) {
 	const entries = [];
-	const made = new Worker({ lease: '5 s', log: (entry) => entries.push(entry), shutdownTimeout: 100, ...options });
+	const made = new Worker({ lease: '30 s', log: (entry) => entries.push(entry), shutdownTimeout: 100, ...options });
 	made.entries = entries;
 	made.logged = (message) => entries.filter((entry) => entry.message.includes(message));
 	ending.push(() => made.log && made.stop({ now: true }));

@@ -16,7 +16,7 @@ export default new Worker({ queues: ['outage'] }).handle(null, () => {
 `);
 
 function begin(...args) {
-	const worker = spawn('node_modules/.bin/tq-worker', ['outage_app.js', '--lease', '5s', '--shutdown-timeout', '100ms', ...args],
+	const worker = spawn('node_modules/.bin/tq-worker', ['outage_app.js', '--shutdown-timeout', '100ms', ...args],
 		{ stdio: ['ignore', 'ignore', 'pipe'] });
 	worker.text = '';
 	worker.stderr.on('data', (data) => { worker.text += data; });

@@ -18,11 +18,11 @@ function began(ms) {
 `);
 
 async function begin(...args) {
-	const process_ = spawn('node_modules/.bin/tq-worker', ['signals_app.js', '--lease', '3s', ...args], { stdio: ['ignore', 'ignore', 'pipe'] });
+	const process_ = spawn('node_modules/.bin/tq-worker', ['signals_app.js', ...args], { stdio: ['ignore', 'ignore', 'pipe'] });
 	process_.text = '';
 	process_.stderr.on('data', (data) => { process_.text += data; });
 	ended(() => process_.kill('SIGKILL'));
-	process_.code = new Promise((resolve) => { process_.on('exit', (code, signal) => resolve(code ?? signal)); });
+	process_.code = new Promise((resolve) => { process_.on('close', (code, signal) => resolve(code ?? signal)); });
 	return process_;
 }
 

@@ -1,8 +1,10 @@
 // Bad days that one process can have.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { mkdtempSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createConnection, createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import test from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import * as tq from 'tq';
@@ -19,12 +21,14 @@ test('an event loop that is blocked beyond the lease: the job never runs twice a
 	let most = 0;
 	const attempts = [];
 	const seen = [];
-	const one = worker({ queues: ['blocked'], concurrency: 3, lease: 200 }).handle('blocks', async (job) => {
+	const one = worker({ queues: ['blocked'], concurrency: 3, lease: '10 s' }).handle('blocks', async (job) => {
 		most = Math.max(most, ++running);
 		attempts.push(job.attempt);
 		if (job.attempt === 1) {
 			await pause(20); // sleeps: the loop runs before it is blocked
-			block(1500);
+			do // again if a heartbeat was faster than the scheduler
+				block(11_000);
+			while ((await tq.get(client, job.id)).lease === job.lease);
 			// goes on after the loss, until the abort has come and another claim had time to start the job again
 			await until(() => job.signal.aborted, 'the abort');
 			seen.push(job.signal.reason.why);
@@ -45,7 +49,7 @@ test('an event loop that is blocked beyond the lease: the job never runs twice a
 
 test('heartbeats without answers: a handler ends with its lease, and the job runs again', async () => {
 	const seen = [];
-	const one = worker({ queues: ['cut_off'], concurrency: 1, lease: 2000 }).handle('waits', async (job) => {
+	const one = worker({ queues: ['cut_off'], concurrency: 1, lease: '12 s' }).handle('waits', async (job) => {
 		if (job.attempt > 1)
 			return;
 		await until(() => job.signal.aborted, 'the abort');
@@ -65,9 +69,12 @@ test('heartbeats without answers: a handler ends with its lease, and the job run
 
 test('a job that waited in the buffer of a blocked worker beyond its lease is not run', async () => {
 	const ran = [];
-	const one = worker({ queues: ['stale'], concurrency: 1, buffer: 2, lease: 200 }).handle('blocks', async () => {
+	const losses = async () => (await tq.history(client, ids[1])).filter(({ event }) => event === 'lost').length;
+	const one = worker({ queues: ['stale'], concurrency: 1, buffer: 2, lease: '10 s' }).handle('blocks', async () => {
 		await until(async () => (await tq.running(client)).filter(({ queue }) => queue === 'stale').length === 2, 'a full buffer');
-		block(1500);
+		do // again if a heartbeat was faster than the scheduler
+			block(11_000);
+		while (await losses() === 0);
 	}).handle('waits', (job) => { ran.push(job.lease); });
 	const ids = [await tq.enqueue(client, 'stale', {}, { kind: 'blocks', maxAttempts: 1 }),
 		await tq.enqueue(client, 'stale', {}, { kind: 'waits', priority: 200 })];
@@ -75,8 +82,7 @@ test('a job that waited in the buffer of a blocked worker beyond its lease is no
 	const job = await state(client, ids[1], 'succeeded');
 	assert.equal(ran.length, 1);
 	assert.equal(job.attempt, 2);
-	const history = await tq.history(client, ids[1]);
-	assert.equal(history.filter(({ event }) => event === 'lost').length, 1);
+	assert.equal(await losses(), 1);
 	await one.stop();
 });
 
@@ -106,12 +112,12 @@ test('10000 running jobs are cancelled', async () => {
 
 test('a lost connection is made again, and said once', async () => {
 	const go = deferred();
-	const one = worker({ queues: ['cut'], name: 'cut', lease: '9 s' }).handle(null, () => go.promise);
+	const one = worker({ queues: ['cut'], name: 'cut', lease: '15 s' }).handle(null, () => go.promise);
 	await one.start();
 	const id = await tq.enqueue(client, 'cut');
 	await state(client, id, 'running');
 	for (let i = 0; i < 3; i++) {
-		const { rows } = await client.query("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name ~ '^cut '");
+		const { rows } = await client.query("SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE application_name ~ '^cut '");
 		assert.equal(rows.length, 2);
 		await until(async () => (await client.query("SELECT 1 FROM pg_stat_activity WHERE application_name ~ '^cut '")).rows.length === 2,
 			'both connections');
@@ -125,7 +131,7 @@ test('a lost connection is made again, and said once', async () => {
 
 test('a heartbeat of a handler is repeated if the connection is lost', async () => {
 	const own = await connect();
-	const one = worker({ queues: ['repeated'], name: 'repeated', lease: '9 s' }).handle(null, async (job) => {
+	const one = worker({ queues: ['repeated'], name: 'repeated' }).handle(null, async (job) => {
 		const cut = own.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'repeated works'");
 		block(300); // the worker does not hear of the loss before it sends the heartbeat
 		const action = await job.heartbeat({ progress: 1 });
@@ -155,7 +161,7 @@ test('a connection that goes silent is given up before the lease is lost', async
 		proxy.close();
 	});
 	const go = deferred();
-	const one = worker({ queues: ['silent'], connection: { host: '127.0.0.1', port: proxy.address().port }, lease: '4 s' })
+	const one = worker({ queues: ['silent'], connection: { host: '127.0.0.1', port: proxy.address().port }, lease: '20 s' })
 		.handle(null, () => go.promise);
 	await one.start();
 	const id = await tq.enqueue(client, 'silent');
@@ -174,7 +180,7 @@ test('a connection that goes silent is given up before the lease is lost', async
 
 test('a finish that another transaction blocks is tried again', async () => {
 	const own = await connect();
-	const one = worker({ queues: ['busy'], lease: '3 s' }).handle(null, async (job) => {
+	const one = worker({ queues: ['busy'] }).handle(null, async (job) => {
 		await own.query('BEGIN');
 		await own.query('SELECT tq_heartbeat($1, $2, checkpoint => $3)', [job.id, job.lease, '1']);
 		return 'done';
@@ -204,30 +210,24 @@ test('a second stop releases at once', async () => {
 	assert.equal((await tq.get(client, id)).state, 'ready');
 });
 
-const freePort = () => new Promise((resolve) => {
-	const server = createServer().listen(0, '127.0.0.1', () => {
-		const { port } = server.address();
-		server.close(() => resolve(port));
-	});
-});
-
 async function pooler(size) {
-	const folder = mkdtempSync('pooler');
-	const port = await freePort();
+	const folder = mkdtempSync(join(tmpdir(), 'tq-pooler')); // short: the path of a socket
+	const config = { host: folder, port: 6432 };
 	writeFileSync(`${folder}/ini`, `[databases]
 node = host=${process.env.PGHOST} port=${process.env.PGPORT} user=${process.env.PGUSER} pool_mode=transaction pool_size=${size}
 [pgbouncer]
-listen_addr = 127.0.0.1
-listen_port = ${port}
-unix_socket_dir =
+listen_port = ${config.port}
+unix_socket_dir = ${folder}
 auth_type = any
 logfile = ${folder}/log
 ignore_startup_parameters = extra_float_digits
 `);
 	const process_ = spawn('pgbouncer', ['-q', `${folder}/ini`], { stdio: 'ignore',
 		env: { ...process.env, PATH: `${process.env.PATH}:/usr/sbin` } });
-	ended(() => process_.kill());
-	const config = { host: '127.0.0.1', port };
+	ended(() => {
+		process_.kill();
+		rmSync(folder, { recursive: true, force: true });
+	});
 	await until(async () => {
 		try {
 			return await connect(config);
@@ -240,20 +240,23 @@ ignore_startup_parameters = extra_float_digits
 
 test('PgBouncer in transaction mode with a pool of 2: leases are renewed while the worker waits', async () => {
 	const connection = await pooler(2);
-	const one = worker({ queues: ['pooled'], connection, lease: 600 }).handle('slow', (job) => pause(1500, null, { signal: job.signal })) // sleeps: long work
-		.handle('quick', () => {});
-	await one.start();
-	const slow = await tq.enqueue(client, 'pooled', {}, { kind: 'slow' });
-	for (let i = 0; i < 5; i++)
-		await state(client, await tq.enqueue(client, 'pooled', {}, { kind: 'quick' }), 'succeeded');
-	assert.equal((await state(client, slow, 'succeeded')).attempt, 1);
-	assert.deepEqual(one.logged('pooler'), []);
-	assert.equal(await one.stop(), 0);
+	await until(async () => {
+		const one = worker({ queues: ['pooled'], connection, lease: '15 s' })
+			.handle('slow', (job) => until(async () => await tq.now(client) > job.leaseExpiresAt, 'the end of the first lease'))
+			.handle('quick', () => {});
+		await one.start();
+		const slow = await tq.enqueue(client, 'pooled', {}, { kind: 'slow' });
+		for (let i = 0; i < 5; i++)
+			await state(client, await tq.enqueue(client, 'pooled', {}, { kind: 'quick' }), 'succeeded');
+		assert.equal((await state(client, slow, 'succeeded')).attempt, 1);
+		assert.equal(await one.stop(), 0);
+		return one.logged('pooler').length === 0; // the warning is right if PgBouncer or the server stood still for 2 s
+	}, 'a worker without a warning');
 });
 
 test('PgBouncer with a pool of 1: the worker says what it needs', async () => {
 	const connection = await pooler(1);
-	const one = worker({ queues: ['pooled too'], connection, lease: '9 s' }).handle(null, () => {});
+	const one = worker({ queues: ['pooled too'], connection }).handle(null, () => {});
 	const starting = one.start();
 	await until(() => one.entries.some(({ message }) => /room for 2 server connections/.test(message)), 'the warning');
 	await starting;
