@@ -124,8 +124,7 @@ def case_documented_sessions(scene):
     """Runs the blocks "console" of the page in a database of its own."""
     with open(os.path.join(DOCS, "command-line.md"), encoding="utf-8") as file:
         blocks = re.findall(r"^```console\n(.*?)^```$", file.read(), re.M | re.S)
-    scene.query("DROP DATABASE IF EXISTS tq_docs WITH (FORCE)")
-    scene.query("CREATE DATABASE tq_docs")
+    scene.create_database("tq_docs")
     path = os.path.dirname(scene.tq) + ":" + os.environ["PATH"]
     scene.end(scene.start("psql", "-qc", "CREATE EXTENSION tq", PGDATABASE="tq_docs"))
     wrong = []

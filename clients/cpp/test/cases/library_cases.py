@@ -236,8 +236,7 @@ def case_texts_that_are_no_utf8(scene):
 
 def case_latin1_database(scene):
     """Texts are UTF-8 for the library, whatever the encoding of the database is."""
-    scene.query("DROP DATABASE IF EXISTS tq_cpp_latin1")
-    scene.query("CREATE DATABASE tq_cpp_latin1 TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
+    scene.create_database("tq_cpp_latin1", "TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
     with contextlib.closing(psycopg2.connect("dbname=tq_cpp_latin1")) as conn, conn.cursor() as cur:
         conn.autocommit = True
         cur.execute("CREATE EXTENSION tq")
@@ -264,8 +263,7 @@ def case_encoded(scene):
 
 def case_older_extension(scene):
     """A database that has not been updated from the release before."""
-    scene.query("DROP DATABASE IF EXISTS tq_cpp_older")
-    scene.query("CREATE DATABASE tq_cpp_older")
+    scene.create_database("tq_cpp_older")
     older = {"PGDATABASE": "tq_cpp_older"}
     with contextlib.closing(psycopg2.connect("dbname=tq_cpp_older")) as conn, conn.cursor() as cur:
         conn.autocommit = True

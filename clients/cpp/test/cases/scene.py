@@ -10,6 +10,7 @@ import subprocess
 import time
 
 import psycopg2
+import psycopg2.errors
 
 import checker
 import journal
@@ -37,8 +38,8 @@ class Scene:
         os.environ["PGDATABASE"] = "postgres"
         admin = self.connect()
         with admin.cursor() as cur:
-            cur.execute("DROP DATABASE IF EXISTS tq_cpp WITH (FORCE)")
-            cur.execute("CREATE DATABASE tq_cpp")
+            for sql in ("DROP DATABASE IF EXISTS tq_cpp WITH (FORCE)", "CREATE DATABASE tq_cpp"):
+                self.until(lambda sql=sql: unused(cur, sql), sql)
         admin.close()
         os.environ["PGDATABASE"] = "tq_cpp"
         self.conn = self.connect()
@@ -55,6 +56,12 @@ class Scene:
         with self.conn.cursor() as cur:
             cur.execute(sql, args or None)
             return cur.fetchall() if cur.description is not None else []
+
+    def create_database(self, name, *options):
+        """Another database, which is not there yet."""
+        sql = " ".join(["CREATE DATABASE", name, *options])
+        with self.conn.cursor() as cur:
+            self.until(lambda: unused(cur, sql), sql)
 
     def value(self, sql, *args):
         return self.query(sql, *args)[0][0]
@@ -174,6 +181,15 @@ class Scene:
             return conn
         except psycopg2.Error:
             return None
+
+
+def unused(cur, sql):
+    """Creates or drops a database. False if a process has not left it, or template1, within the five seconds that PostgreSQL waits."""
+    try:
+        cur.execute(sql)
+    except psycopg2.errors.ObjectInUse:
+        return False
+    return True
 
 
 def alive(pid):

@@ -12,12 +12,20 @@ module Database
   def self.make
     PG.connect(dbname: 'postgres') do |conn|
       conn.exec('SET client_min_messages = warning')
-      conn.exec("DROP DATABASE IF EXISTS #{NAME} WITH (FORCE)")
-      conn.exec("CREATE DATABASE #{NAME}")
+      ["DROP DATABASE IF EXISTS #{NAME} WITH (FORCE)", "CREATE DATABASE #{NAME}"].each { |sql| eventually { unused(conn, sql) } }
       conn.exec("ALTER DATABASE #{NAME} SET client_min_messages = warning")
     end
     ENV['PGDATABASE'] = NAME
     PG.connect { |conn| conn.exec('CREATE EXTENSION tq') }
+  end
+
+  # Creates or drops a database. False if a process has not left it, or template1, within the five seconds that PostgreSQL
+  # waits.
+  def self.unused(conn, sql)
+    conn.exec(sql)
+    true
+  rescue PG::ObjectInUse
+    false
   end
 
   # Calls the block until it returns something true.
@@ -31,6 +39,7 @@ module Database
     end
     found
   end
+  module_function :eventually
 
   # A session on a connection of its own.
   def sql
