@@ -142,6 +142,7 @@ Task<> Runtime::fetch()
 			if (!options.drain && (just_waited || (wait_in_claim && worked)))
 				claim_options.wait = wait_in_claim ? kWait : kWaitInClaim;
 			const auto asked = Clock::now() + claim_options.wait.value_or(Duration());
+			const bool idle = held.empty();
 			in_call = true;
 			std::vector<JobData> jobs = co_await claim(claiming, options.queues, claim_options);
 			in_call = false;
@@ -155,9 +156,11 @@ Task<> Runtime::fetch()
 			}
 			if (options.drain)
 			{
-				if (held.empty())
+				if (idle)
 					break;
-				co_await fetch_event.wait();
+				// a job whose end was answered during the claim may be ready again
+				if (!held.empty())
+					co_await fetch_event.wait();
 				continue;
 			}
 			if (wait_in_claim || stopping)
