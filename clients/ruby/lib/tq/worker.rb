@@ -16,8 +16,10 @@ module Tq
   class Worker
     # Seconds after which a job of a kind without a handler can be claimed again.
     UNKNOWN = 30
-    # Seconds that cancelled handlers have, and that the last finishes may take.
-    LAST = 1
+    # Seconds that cancelled handlers have.
+    AFTER_CANCEL = 1
+    # Seconds that the last finishes may take.
+    AFTER_RELEASE = 5
     BACKTRACE = 8192
     # A server that starts, stops or has no room, or a pooler that does not reach it.
     PASSING = /\A(08|53|57)/
@@ -249,11 +251,11 @@ module Tq
       ended?(@shutdown_timeout, 2)
       left = @keeper.open
       left.each { |job| job.cancel(:shutdown) }
-      ended?(LAST, 2) if left.any?
+      ended?(AFTER_CANCEL, 2) if left.any?
       left = @keeper.open
       left.each { |job| job.finish(:release) }
       @logger.warn("tq: released #{left.map(&:to_s).join(', ')}") if left.any?
-      @keeper.close(LAST)
+      @keeper.close(AFTER_RELEASE)
       unreported = @keeper.size
       @logger.warn("tq: the end of #{unreported} jobs could not be reported; their leases run out") if unreported.positive?
       waiting.empty? && left.empty? && unreported.zero? && !@cut_short ? 0 : 1
