@@ -10,8 +10,8 @@ module Tq
     REFUSED = 0.05
     # Seconds between two cancels of a wait.
     CANCEL = 0.05
-    # Seconds that a pooler has to give a second connection.
-    PROBE = 2
+    # Seconds that a pooler has to give a second connection, for which the server may have to start a process.
+    PROBE = 10
     CLAIM = <<~SQL
       SELECT id, lease, queue, kind, payload, attempt, max_attempts, checkpoint, headers, priority, parents, group_key, tags,
           unique_key, extract(epoch FROM enqueued_at) AS enqueued_at, extract(epoch FROM lease_expires_at) AS lease_expires_at,
