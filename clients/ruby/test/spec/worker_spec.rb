@@ -8,10 +8,12 @@ describe Tq::Worker do
   let(:log) { StringIO.new }
   let(:queue) { "q#{SecureRandom.hex(4)}" }
 
+  # a job that failed stays delayed
+  before { sql.call('tq_create_queue', name: queue, settings: { retry: { policy: 'fixed', delay: '1 h' } }) }
   after { stop(@worker) if @worker }
 
   def start(**options)
-    @worker = described_class.new(queue, logger: Logger.new(log), lease: 1, **options)
+    @worker = described_class.new(queue, logger: Logger.new(log), lease: 60, **options)
     yield @worker
     @running = Thread.new { @worker.run(signals: false) }
     @worker
@@ -33,6 +35,12 @@ describe Tq::Worker do
 
   def state(id)
     row(id)['state']
+  end
+
+  # Waits until the worker has renewed the lease of a job, which it has in hand then.
+  def renewed(id)
+    ends = eventually { row(id)['lease_expires_at'] }
+    eventually { row(id)['lease_expires_at'].to_s > ends }
   end
 
   it 'gives a handler the job, and keeps its result' do
@@ -121,11 +129,9 @@ describe Tq::Worker do
 
   it 'renews leases, and cancels jobs that are asked to stop' do
     reason = nil
-    start { |worker| worker.handle('mail') { |job| reason = job.cancelled if job.wait(600) } }
+    start(lease: 15) { |worker| worker.handle('mail') { |job| reason = job.cancelled if job.wait(600) } }
     id = enqueue(kind: 'mail')
-    eventually { state(id) == 'running' }
-    until_now = row(id)['lease_expires_at']
-    eventually { row(id)['lease_expires_at'] > until_now }
+    renewed(id)
     sql.call('tq_cancel', id: id)
     eventually { reason }
     expect(reason).to eq(:cancel)
@@ -136,7 +142,7 @@ describe Tq::Worker do
     running = 0
     most = 0
     runs = 0
-    start do |worker|
+    start(lease: 15) do |worker|
       worker.handle('mail') do |job|
         most = [most, running += 1].max
         runs += 1
@@ -215,7 +221,7 @@ describe Tq::Worker do
     worker = described_class.new(queue, logger: Logger.new(log))
     worker.handle('mail') { |job| seen << job.id }
     ids = [enqueue(kind: 'mail'), enqueue(kind: 'mail')]
-    later = enqueue(kind: 'mail', delay: 60)
+    later = enqueue(kind: 'mail', delay: 3600)
     expect(worker.run(signals: false, drain: true)).to eq(0)
     expect([seen.sort, state(later)]).to eq([ids, 'delayed'])
   end
@@ -230,7 +236,7 @@ describe Tq::Worker do
 
   it 'says with its status that it could not report the end of a job' do
     away = false
-    start(lease: 60, connect: -> { away ? raise(PG::ConnectionBad, 'away') : PG.connect(application_name: 'unreported') }) do |worker|
+    start(connect: -> { away ? raise(PG::ConnectionBad, 'away') : PG.connect(application_name: 'unreported') }) do |worker|
       worker.handle('mail') do
         away = true
         PG.connect { |conn| conn.exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'unreported'") }
@@ -257,25 +263,30 @@ describe Tq::Worker do
   end
 
   it 'tells handlers that their lease is lost when the server is away for longer' do
-    away = false
+    away = begun = false
     reason = nil
-    start(connect: -> { away ? raise(Tq::ConnectionLost, 'away') : PG.connect(application_name: 'away') }) do |worker|
+    start(lease: 1, connect: -> { away ? raise(Tq::ConnectionLost, 'away') : PG.connect(application_name: 'away') }) do |worker|
       worker.handle('mail') do |job|
+        begun = true
         job.wait(600)
         reason = job.cancelled
       end
     end
-    id = enqueue(kind: 'mail')
-    eventually { state(id) == 'running' }
+    enqueue(kind: 'mail')
+    eventually { begun }
     away = true
-    sql.rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'away'")
-    eventually { reason }
+    eventually do # also a connection that was just being made
+      sql.rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'away'")
+      reason
+    end
     expect(reason).to eq(:lost)
     away = false
   end
 
   it 'connects again when its connections are terminated, and says so once' do
     start { |worker| worker.handle('mail') { |job| job.wait(0.5) } } # sleeps: short work
+    first = enqueue(kind: 'mail')
+    eventually { state(first) == 'succeeded' } # both connections are there
     id = enqueue(kind: 'mail')
     eventually { state(id) == 'running' }
     sql.rows('SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()')
@@ -324,14 +335,14 @@ describe Tq::Worker do
   end
 
   it 'ends a job once the server takes its result again' do
-    read_only = false
+    read_only = true
     main = nil
     connect = lambda do
       main ||= Thread.current # the first connection is the one for claims
       name = main == Thread.current ? 'claims' : 'keeps'
       PG.connect(application_name: name).tap { |conn| conn.exec('SET default_transaction_read_only = on') if read_only && name == 'keeps' }
     end
-    start(lease: 60, connect: connect) { |worker| worker.handle('mail') { read_only = true } }
+    start(connect: connect) { |worker| worker.handle('mail') { nil } }
     id = enqueue(kind: 'mail')
     eventually { log.string.include?('will be finished later') }
     expect(state(id)).to eq('running')
@@ -344,13 +355,11 @@ describe Tq::Worker do
   it 'cancels jobs of a server that falls silent, and still ends' do
     away = false
     reason = nil
-    start(connect: -> { away ? raise(PG::ConnectionBad, 'away') : PG.connect(application_name: 'silent') }) do |worker|
+    start(lease: 15, connect: -> { away ? raise(PG::ConnectionBad, 'away') : PG.connect(application_name: 'silent') }) do |worker|
       worker.handle('mail') { |job| reason = job.cancelled if job.wait(600) }
     end
     id = enqueue(kind: 'mail')
-    eventually { state(id) == 'running' }
-    lease = row(id)['lease_expires_at']
-    eventually { row(id)['lease_expires_at'] > lease } # both connections are there
+    renewed(id) # both connections are there
     away = true
     pids = sql.rows("SELECT pid FROM pg_stat_activity WHERE application_name = 'silent'").map { |found| Integer(found['pid']) }
     begin
@@ -366,7 +375,7 @@ describe Tq::Worker do
   it 'does not start a job whose lease was lost while it waited' do
     gate = Thread::Queue.new
     seen = Thread::Queue.new
-    start(concurrency: 1, buffer: 2) do |worker|
+    start(lease: 15, concurrency: 1, buffer: 2) do |worker|
       worker.handle('mail') do |job|
         seen << [job.id, job.lease]
         gate.pop if job.payload == 'first'
@@ -374,7 +383,7 @@ describe Tq::Worker do
     end
     enqueue('first', kind: 'mail')
     waiting = enqueue('waiting', kind: 'mail')
-    eventually { state(waiting) == 'running' }
+    renewed(waiting)
     lease = Integer(row(waiting)['lease'])
     sql.call('tq_release', id: waiting, lease: lease)
     eventually { log.string.include?('is lost') }
