@@ -73,7 +73,7 @@ end
 require 'tq/rage'
 
 Rage.config.secret_key_base = 'a secret of the application'
-Rage.config.deferred.backend = :tq, { lease: 1 }
+Rage.config.deferred.backend = :tq, { lease: 15 }
 
 # Fails always.
 class Hopeless

@@ -18,7 +18,7 @@ describe Tq::Rage::Backend do
 
   def make(name, **options)
     logger = Logger.new(log)
-    backend = described_class.new(**{ queue: queue, lease: 1, name: name, logger: logger, recovered: ->(*task) { left << task } }, **options)
+    backend = described_class.new(**{ queue: queue, lease: 30, name: name, logger: logger, recovered: ->(*task) { left << task } }, **options)
     (@made ||= []) << backend
     backend
   end
@@ -90,7 +90,7 @@ describe Tq::Rage::Backend do
   end
 
   it 'takes up the tasks of a process that sends no heartbeats' do
-    silent = make('silent', lease: 60)
+    silent = make('silent', lease: 3600)
     id = silent.add(['task', []])
     sql.call('tq_release', id: id, lease: row(id)['lease']) # as the end of its lease would
     make('alive')
@@ -207,7 +207,7 @@ describe Tq::Rage::Backend do
   it 'lets the other process run the tasks of one that was killed' do
     one, pipe = start_rage
     other, = start_rage
-    pipe.puts(JSON.generate([file, 'a', 20]), JSON.generate([file, 'b']))
+    pipe.puts(JSON.generate([file, 'a', 600]), JSON.generate([file, 'b']))
     eventually { lines('a').any? && lines('b').size == 2 }
     kill(one, 'KILL')
     eventually { lines('a').size == 2 }
