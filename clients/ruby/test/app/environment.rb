@@ -10,7 +10,7 @@ require_relative 'ledger'
 ActiveRecord::Base.establish_connection(adapter: 'postgresql', database: ENV.fetch('PGDATABASE'))
 Delayed::Worker.backend = :tq
 Delayed::Worker.logger = Logger.new(IO::NULL)
-Delayed::Worker.max_run_time = 2
+Delayed::Worker.max_run_time = 20
 Delayed::Worker.sleep_delay = 1
 
 module Ledger

@@ -23,6 +23,10 @@ Broken = Struct.new(:times) do
   def max_attempts
     times
   end
+
+  def reschedule_at(now, _attempts)
+    now + 3600
+  end
 end
 
 # Fails with bytes that are no text.
