@@ -32,7 +32,7 @@ describe 'ActiveJob on tq' do
   end
 
   def start_worker
-    start('ruby', "#{Gem.dir}/bin/tq-worker", '--require', "#{Processes::APP}/rails.rb", '--lease', '3', 'default')
+    start('ruby', "#{Gem.dir}/bin/tq-worker", '--require', "#{Processes::APP}/rails.rb", '--lease', '12', 'default')
   end
 
   it 'is chosen by its name' do
@@ -58,7 +58,7 @@ describe 'ActiveJob on tq' do
 
   it 'enqueues many jobs in one transaction' do
     jobs = [Append.new(note, 'one'), Unlucky.new('none'), Append.new(note, 'two').tap { |job| job.priority = 7 }]
-    jobs.last.scheduled_at = (Time.now + 60).to_f
+    jobs.last.scheduled_at = (Time.now + 3600).to_f
     expect(ActiveJob::Base.queue_adapter.enqueue_all(jobs)).to eq(3)
     found = jobs.map { |job| row(job.provider_job_id).values_at('queue', 'state', 'priority', 'kind', 'tags') }
     expect(found).to eq([%w[default ready 100 active_job {Append}], %w[unlucky ready 100 active_job {Unlucky}], %w[default delayed 7 active_job {Append}]])
