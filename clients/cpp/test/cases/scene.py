@@ -86,9 +86,9 @@ class Scene:
     # --- queues and jobs
 
     def queue(self):
-        """A new queue."""
+        """A new queue. A job that fails stays delayed while its case looks at it."""
         name = f"q{next(self.numbers)}"
-        self.query("SELECT tq_create_queue(%s)", name)
+        self.query("""SELECT tq_create_queue(%s, '{"retry": {"policy": "fixed", "delay": "1 h", "jitter": 0}}')""", name)
         return name
 
     def enqueue(self, queue, payload=None, **more):
