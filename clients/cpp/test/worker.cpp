@@ -262,6 +262,8 @@ int main(int count, char **arguments)
 			options.lease = std::chrono::milliseconds(std::stoi(value));
 		else if (option == "shutdown_ms")
 			options.shutdown_timeout = std::chrono::milliseconds(std::stoi(value));
+		else if (option == "cancel_ms")
+			options.cancel_timeout = std::chrono::milliseconds(std::stoi(value));
 		else if (option == "buffer")
 			options.buffer = std::stoi(value);
 		else if (option == "concurrency")

@@ -244,7 +244,7 @@ def case_many_cancelled(scene):
     jobs = 10_000
     load = Load(scene)
     ids = load.produce(jobs, 1000)
-    worker = load.worker("w", "hold=stop", f"concurrency={jobs}", f"buffer={jobs}", "lease_ms=9000", "shutdown_ms=60000")
+    worker = load.worker("w", "hold=stop", f"concurrency={jobs}", f"buffer={jobs}", "lease_ms=30000", "shutdown_ms=60000")
     scene.until(lambda: len({words[3] for words in load.ledger.lines() if words[2] == "start"}) == jobs, "all jobs have been started")
     scene.same(scene.query("SELECT count(*) FROM tq_cancel_jobs(%s) WHERE status IN ('asked', 'cancelled')", ids), [(jobs,)], "10 000 jobs are cancelled")
     load.ended()

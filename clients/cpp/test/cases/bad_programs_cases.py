@@ -22,7 +22,7 @@ def case_children(scene):
         queue, pid_file = scene.queue(), scene.file("pid")
         job = scene.enqueue(queue)
         child = f"trap '{trap}' TERM; echo $$ >{pid_file}.part; mv {pid_file}.part {pid_file}; while :; do sleep 0.01; done"     # sleeps: long work
-        worker = work(scene, queue, 'sh -c "$CHILD" & sleep 100', "--lease", "3s", "--grace", grace, CHILD=child)     # sleeps: long work
+        worker = work(scene, queue, 'sh -c "$CHILD" & sleep 100', "--lease", "15s", "--grace", grace, CHILD=child)     # sleeps: long work
         child = scene.until(lambda path=pid_file: os.path.exists(path) and pathlib.Path(path).read_text(encoding="utf-8").strip(), "the child")
         scene.query("SELECT tq_cancel(%s)", job)
         scene.wait_state(job, "cancelled")

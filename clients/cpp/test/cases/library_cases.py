@@ -134,7 +134,7 @@ def running(scene, queue, count):
 def case_cancel(scene):
     queue = scene.queue()
     jobs = [scene.enqueue(queue, kind=kind) for kind in ("stop", "stop and complete")]
-    process = worker(scene, queue, "lease_ms=300")
+    process = worker(scene, queue, "lease_ms=15000")
     running(scene, queue, 2)
     for job in jobs:
         scene.query("SELECT tq_cancel(%s)", job)
@@ -146,8 +146,8 @@ def case_cancel(scene):
 
 def case_lost_lease(scene):
     queue = scene.queue()
-    job = scene.enqueue(queue, kind="stop and complete", options='{"lease": "300ms"}', timeout="300ms")
-    process = worker(scene, queue, "lease_ms=300")
+    job = scene.enqueue(queue, kind="stop and complete", timeout="300ms")
+    process = worker(scene, queue, "lease_ms=15000")
     scene.until(lambda: any(row[0] == "lost" for row in scene.query("SELECT event FROM tq_history(%s)", job)), "the lease is lost")
     scene.until(lambda: scene.get(job, "attempt") == 2 or scene.get(job) == "delayed", "it is tried again")
     code, out, err = scene.end(process, signal.SIGTERM)
@@ -159,7 +159,7 @@ def case_busy_job(scene):
     """Another transaction holds the job when its handler ends. The finish is repeated."""
     queue = scene.queue()
     job = scene.enqueue(queue, kind="stop and complete")
-    process = worker(scene, queue, "lease_ms=1500", name="busy")
+    process = worker(scene, queue, "lease_ms=15000", name="busy")
     running(scene, queue, 1)
     blocker = scene.connect()
     blocker.autocommit = False
@@ -178,7 +178,7 @@ def case_busy_job(scene):
 def case_stop(scene):
     queue = scene.queue()
     jobs = [scene.enqueue(queue, kind=kind) for kind in ("stop", "forever", "stop")]
-    process = worker(scene, queue, "shutdown_ms=50")
+    process = worker(scene, queue, "shutdown_ms=50", "cancel_ms=10000")
     running(scene, queue, 3)
     code, out, _ = scene.end(process, signal.SIGTERM)
     scene.same((code, [scene.get(job) for job in jobs], out.count("asked to stop: shutdown")), (1, ["ready"] * 3, 2),

@@ -3,6 +3,7 @@ import json
 import os
 import signal
 
+from library_cases import running
 from scene import alive
 
 
@@ -76,8 +77,9 @@ def case_cancelled_while_they_wait(scene):
     first, *others = [scene.enqueue(queue) for _ in range(15)]
     go = os.path.join(os.environ["TQ_WORK"], f"go{first}")
     script = f"until test -e {go}; do sleep 0.01; done; test $TQ_JOB_ID -le {first} || test $TQ_JOB_ID -gt {others[-1]} || sleep 100"     # sleeps: long work
-    worker = work(scene, queue, script, "--concurrency", "1", "--buffer", "20", "--lease", "3s")
-    scene.until(lambda: scene.value("SELECT count(*) FROM tq_running WHERE queue = %s", queue) == 15, "the jobs are in hand")
+    worker = work(scene, queue, script, "--concurrency", "1", "--buffer", "20", "--lease", "15s")
+    renewed = "SELECT count(*) FROM tq_running WHERE queue = %s AND lease_expires_at > claimed_at + interval '16 s'"
+    scene.until(lambda: scene.value(renewed, queue) == 15, "the jobs are in hand")
     for job in others:
         scene.query("SELECT tq_cancel(%s)", job)
     with open(go, "w", encoding="utf-8"):
@@ -115,23 +117,28 @@ def case_environment(scene):
 def case_signals(scene):
     queue = scene.queue()
     jobs = [scene.enqueue(queue) for _ in range(3)]
-    worker = work(scene, queue, "sleep 100", "--concurrency", "2", "--shutdown-timeout", "100ms", "--grace", "100ms")     # sleeps: long work
-    scene.until(lambda: scene.value("SELECT count(*) FROM tq_running WHERE queue = %s", queue) == 2, "two jobs run")
+    script = "echo TQ:progress 1 >&3; sleep 100"     # sleeps: long work
+    worker = work(scene, queue, script, "--concurrency", "2", "--shutdown-timeout", "100ms", "--grace", "100ms")
+    running(scene, queue, 2)
     code, _, err = scene.end(worker, signal.SIGTERM)
     scene.same(code, 1, f"work: the exit code after a release is 1 ({err.strip()})")
     scene.same([(scene.get(job), scene.get(job, "attempt")) for job in jobs], [("ready", 0)] * 3, "work: SIGTERM releases what does not end")
 
 
 def case_timeout_and_cancel(scene):
-    job = ended(scene, "trap 'echo got TERM >&2; exit 0' TERM; sleep 100 & wait", options=("--timeout", "100ms"))     # sleeps: long work
+    ready = scene.file("ready")
+    for timeout in ("100ms", "2s", "15s", "60s"):   # until it is long enough for the program's first step
+        job = ended(scene, f"trap 'echo got TERM >&2; exit 0' TERM; touch {ready}; sleep 100 & wait", options=("--timeout", timeout, "--grace", "20s"))     # sleeps: long work
+        if os.path.exists(ready):
+            break
     scene.same((scene.get(job), scene.get(job, "error")), ("delayed", "sh ran into the timeout: got TERM"),
                "work: after --timeout the group gets SIGTERM, and the job fails")
     job = ended(scene, "trap '' TERM; sleep 100 & wait; sleep 100", options=("--timeout", "100ms", "--grace", "100ms"))     # sleeps: long work
     scene.same(scene.get(job, "error"), "sh ran into the timeout", "work: SIGKILL follows after --grace")
     queue = scene.queue()
     job = scene.enqueue(queue)
-    worker = work(scene, queue, "sleep 100", "--lease", "300ms")     # sleeps: long work
-    scene.wait_state(job, "running")
+    worker = work(scene, queue, "echo TQ:progress 1 >&3; sleep 100", "--lease", "15s")     # sleeps: long work
+    running(scene, queue, 1)
     scene.query("SELECT tq_cancel(%s)", job)
     scene.same(scene.wait_state(job, "cancelled"), "cancelled", "work: a cancel stops the program")
     scene.same(scene.end(worker, signal.SIGTERM)[0], 0, "work: an idle worker ends with 0")
@@ -160,7 +167,7 @@ def case_killed_worker(scene):
     job = scene.enqueue(queue)
     pid_file = scene.file("pid")
     script = f"sleep 100 & echo $$ $! > {pid_file}.part; mv {pid_file}.part {pid_file}; wait"     # sleeps: long work
-    worker = work(scene, queue, script, "--lease", "2s")
+    worker = work(scene, queue, script, "--lease", "10s")
     scene.until(lambda: os.path.exists(pid_file), "the program runs")
     with open(pid_file, encoding="utf-8") as file:
         pids = file.read().split()
