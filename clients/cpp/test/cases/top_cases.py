@@ -52,7 +52,7 @@ def scenery(scene, **more):
     for _ in range(3):
         scene.enqueue(queue, kind="welcome")
     worker = f"w-{queue}"
-    job, lease = scene.query("SELECT id, lease FROM tq_claim(%s, worker => %s, lease_for => '5 min')", queue, worker)[0]
+    job, lease = scene.query("SELECT id, lease FROM tq_claim(%s, worker => %s, lease_for => '90 min')", queue, worker)[0]
     scene.query("SELECT tq_heartbeat(%s, %s, progress => %s)", job, lease, json.dumps({"percent": 40, "text": "reading"}))
     return queue, job, worker
 
@@ -64,7 +64,7 @@ def select(terminal, name):
     for _ in range(100):
         if re.search(rf"^>.*\b{name}\b", terminal.screen(), re.M):
             return
-        before = re.search(r"^>.*?(\S+)", terminal.screen(), re.M)
+        before = terminal.shows(r"^> *(\S+)")
         terminal.keys("Down")
         terminal.scene.until(lambda: re.search(rf"^>.*\b{name}\b", terminal.screen(), re.M)
                              or not re.search(r"^> *" + re.escape(before.group(1)) + r"\s", terminal.screen(), re.M), "the next line")
@@ -85,8 +85,11 @@ def case_top_screen(scene):
         for _ in range(50):
             scene.enqueue(queue)
         terminal.shows(rf"^. {queue} .* 52 +1 ")
-        scene.query("SELECT count(*) FROM generate_series(1, 200), LATERAL (SELECT tq_enqueue(%s)) e", queue)
-        terminal.shows(r"^. \w+ +[1-9]\S* +")
+
+        def rated():    # a screen without new jobs has none
+            scene.query("SELECT tq_enqueue_many(%s, array_fill('{}'::jsonb, ARRAY[100]))", queue)
+            return re.search(r"^. \w+ +[1-9]\S* +", terminal.screen(), re.M)
+        scene.until(rated, "a rate")
         scene.say(True, "top: enqueued jobs have a rate")
         terminal.keys("?")
         terminal.shows("go to the next panel")
