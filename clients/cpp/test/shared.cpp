@@ -340,7 +340,7 @@ tq::Task<> call_all(std::string queue)
 	options.dsn = "application_name=shared";
 	tq::Shared shared(co_await asio::this_coro::executor, options);
 	for (const char *end : {"a", "b", "c", "d", "e", "f", "g"})
-		co_await tq::create_queue(connection, queue + end);
+		co_await tq::create_queue(connection, queue + end, "{\"retry\": {\"policy\": \"fixed\", \"delay\": \"1 h\"}}");
 	co_await enqueue_together(connection, shared, queue + "a");
 	co_await refuse_some(connection, shared, queue + "b");
 	co_await finish_together(connection, shared, queue + "c");
