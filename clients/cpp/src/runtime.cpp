@@ -262,7 +262,11 @@ Task<> Runtime::end_after_timeout()
 	const auto wait_for = [this](Duration length) -> Task<> {
 		const auto until = Clock::now() + length;
 		while (Clock::now() < until && !at_once && (fetching || !held.empty()))
-			co_await stop_event.wait(until);
+		{
+			co_await stop_event.wait(std::min(until, Clock::now() + 1s));
+			if (in_call)
+				claiming.cancel(); // the first one does nothing if it comes before the statement has begun
+		}
 	};
 	co_await wait_for(options.shutdown_timeout);
 	for (const auto &[id, job] : held)
