@@ -35,8 +35,8 @@ constexpr std::size_t kMostLengths = 1000;			  // that are remembered
 } // namespace
 
 Gateway::Gateway(const Options &options)
-	: options_(options), pool_(options.dsn, options.connections), shared_(pool_), claims_(pool_, options.dsn),
-	  ends_(options.dsn), events_(pool_), pushes_(pool_, claims_, options_), who_(options)
+	: options_(options), pool_(options.dsn, options.connections, options.pool_timeout), shared_(pool_),
+	  claims_(pool_, options.dsn), ends_(options.dsn), events_(pool_), pushes_(pool_, claims_, options_), who_(options)
 {}
 
 tq::Task<> Gateway::run()

@@ -136,7 +136,7 @@ GrpcServer::GrpcServer(asio::any_io_executor executor, Gateway &gateway)
 	builder.SetMaxReceiveMessageSize(int(std::min<std::uint64_t>(options.max_body, INT_MAX)));
 	builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
 	builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 3000);
-	builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 2000);
+	builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, int(options.ping_timeout.count()));
 	builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
 	if (!options.tls_cert.empty())
 		parts_->tls = std::make_shared<GrpcTls>(options);

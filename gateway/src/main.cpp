@@ -94,6 +94,7 @@ int main(int count, char **arguments)
 	std::signal(SIGPIPE, SIG_IGN);
 	gateway::Options options;
 	double max_wait = 60, request_timeout = 30, idle_timeout = 75, shutdown_timeout = 25;
+	double pool_timeout = 10, ping_timeout = 2;
 	CLI::App app("HTTP for the task queue inside PostgreSQL", "tq-gateway");
 	app.set_version_flag("--version", "tq-gateway " TQ_VERSION);
 	app.set_config("--config", "", "a file with options, as NAME = VALUE")->envname("TQ_GATEWAY_CONFIG");
@@ -135,6 +136,11 @@ int main(int count, char **arguments)
 		->capture_default_str();
 	add("idle-timeout", idle_timeout, "of a connection without a request, in seconds")->capture_default_str();
 	add("shutdown-timeout", shutdown_timeout, "for open calls to end after SIGTERM, in seconds")->capture_default_str();
+	add("pool-timeout", pool_timeout, "for a call to get a connection to the database, in seconds")
+		->capture_default_str();
+	add("ping-timeout", ping_timeout, "for a client of gRPC to answer a ping, in seconds")
+		->capture_default_str()
+		->check(CLI::Range(0.1, 3600.0));
 	try
 	{
 		app.parse(count, arguments);
@@ -151,6 +157,8 @@ int main(int count, char **arguments)
 		options.request_timeout = milliseconds(request_timeout);
 		options.idle_timeout = milliseconds(idle_timeout);
 		options.shutdown_timeout = milliseconds(shutdown_timeout);
+		options.pool_timeout = milliseconds(pool_timeout);
+		options.ping_timeout = milliseconds(ping_timeout);
 		gateway::check(options);
 		raise_limit();
 		asio::io_context context(1);

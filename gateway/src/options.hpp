@@ -34,6 +34,8 @@ struct Options
 	std::chrono::milliseconds request_timeout{30'000}; // to send a request, to take an answer
 	std::chrono::milliseconds idle_timeout{75'000};
 	std::chrono::milliseconds shutdown_timeout{25'000};
+	std::chrono::milliseconds pool_timeout{10'000}; // for a call to get a connection to the database
+	std::chrono::milliseconds ping_timeout{2'000};	// for a client of gRPC to answer
 };
 
 // Whether callers must say who they are.

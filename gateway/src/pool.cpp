@@ -21,8 +21,6 @@ namespace gateway
 namespace
 {
 
-constexpr std::chrono::seconds kPatience{10};
-
 // Whether the server has said something to an idle connection: that it ends, mostly.
 bool has_news(tq::Connection &connection)
 {
@@ -34,12 +32,14 @@ bool has_news(tq::Connection &connection)
 
 struct Pool::Waiter
 {
-	explicit Waiter(const asio::any_io_executor &executor) : timer(executor, kPatience) {}
+	Waiter(const asio::any_io_executor &executor, std::chrono::milliseconds patience) : timer(executor, patience) {}
 	asio::steady_timer timer;
 	bool granted = false;
 };
 
-Pool::Pool(std::string dsn, int size) : dsn_(std::move(dsn)), size_(size) {}
+Pool::Pool(std::string dsn, int size, std::chrono::milliseconds patience)
+	: dsn_(std::move(dsn)), size_(size), patience_(patience)
+{}
 
 tq::Task<tq::Connection> Pool::connect(std::string dsn)
 {
@@ -58,7 +58,7 @@ tq::Task<> Pool::acquire()
 		++used_;
 		co_return;
 	}
-	auto waiter = std::make_shared<Waiter>(co_await asio::this_coro::executor);
+	auto waiter = std::make_shared<Waiter>(co_await asio::this_coro::executor, patience_);
 	waiters_.push_back(waiter);
 	boost::system::error_code error;
 	co_await waiter->timer.async_wait(asio::redirect_error(asio::use_awaitable, error));

@@ -5,6 +5,7 @@
 
 #include <boost/asio/steady_timer.hpp>
 
+#include <chrono>
 #include <deque>
 #include <memory>
 #include <string>
@@ -23,7 +24,8 @@ class Pool
 	};
 
 public:
-	Pool(std::string dsn, int size);
+	// patience: how long take() waits for a free connection
+	Pool(std::string dsn, int size, std::chrono::milliseconds patience);
 
 	// A connection that is the caller's until it is destroyed.
 	class Taken
@@ -46,7 +48,7 @@ public:
 	};
 
 	// Waits for a free connection and sets the role on it; empty: the login of the gateway. Raises Refusal (503) if
-	// none is free for a long time or a pooler is in the way of roles, and what connecting and setting the role raise.
+	// none is free in time or a pooler is in the way of roles, and what connecting and setting the role raise.
 	tq::Task<Taken> take(std::string role);
 
 	// A connection beside those of the pool.
@@ -64,6 +66,7 @@ private:
 
 	const std::string dsn_;
 	const int size_;
+	const std::chrono::milliseconds patience_;
 	int used_ = 0;
 	std::vector<std::unique_ptr<Slot>> idle_; // the one used last is last
 	std::deque<std::shared_ptr<Waiter>> waiters_;
