@@ -103,7 +103,7 @@ def case_database_restarts(front):
     reply = poll.answer()
     jobs = reply.json.get("jobs", []) if reply.status == 200 else []
     if not jobs:
-        jobs = [front.claimed(queue, wait="1 min")]
+        jobs = [front.claimed(queue, wait="10 min")]
     front.same([one["id"] for one in jobs], [job], "after a crash of the server a waiting claim gets its job, or an answer")
 
 

@@ -134,9 +134,7 @@ def case_keys(front):
     front.same(status(front, old), 401, "... and the other key is known no more")
     write(path, "{}")
     process.send_signal(signal.SIGHUP)
-    line = process.stderr.readline()
-    while "kept" not in line:
-        line = process.stderr.readline()
+    line = front.logged(process, "kept")
     front.same(status(front, new), 200, "a file that cannot be read changes nothing")
     _, _, errors = front.end(process, signal.SIGTERM)
     front.say(new.split(".")[2] not in errors + line and encoded(b"y" * 32) not in errors + line, "no secret is in the log", errors)
@@ -258,7 +256,5 @@ def case_certificates_change(front):
     front.say(answers(held), "... and an open connection goes on", "it does not answer")
     write(old[0], "nonsense")
     process.send_signal(signal.SIGHUP)
-    line = process.stderr.readline()
-    while "kept" not in line:
-        line = process.stderr.readline()
+    front.logged(process, "kept")
     front.same(known(), [False, True], "a file that cannot be read changes nothing")

@@ -11,6 +11,11 @@ import threading
 from scene import PATIENCE, Scene
 
 
+# In minutes: processes may stand still. A stop is shorter than an idle connection may be.
+OPTIONS = {"--http": "127.0.0.1:0", "--grpc": "off", "--max-wait": "600", "--pool-timeout": str(PATIENCE), "--ping-timeout": str(PATIENCE),
+           "--shutdown-timeout": "60"}
+
+
 class Reply:
     def __init__(self, status, headers, body):
         self.status, self.headers, self.body = status, headers, body
@@ -29,9 +34,8 @@ class Front(Scene):
 
     def gateway(self, *options, **environment):
         """A new gateway, on a free port if none is given."""
-        http = () if "--http" in options else ("--http", "127.0.0.1:0")
-        grpc = () if "--grpc" in options else ("--grpc", "off")
-        process = self.start(self.program, *http, *grpc, *options, **environment)
+        others = [word for option in OPTIONS.items() if option[0] not in options for word in option]
+        process = self.start(self.program, *others, *options, **{"PGCONNECT_TIMEOUT": str(PATIENCE), **environment})
         line = process.stdout.readline()
         found = re.search(r"is ready: (https?)://127\.0\.0\.1:(\d+)(?: grpc://127\.0\.0\.1:(\d+))?$", line)
         if not found:
@@ -46,8 +50,8 @@ class Front(Scene):
 
     # --- requests
 
-    def ask(self, method, path, body=None, headers=None, port=None, tls_context=None):
-        """One request on a connection of its own."""
+    def ask(self, method, path, body=None, headers=None, port=None, tls_context=None, sent=None):
+        """One request on a connection of its own. `sent` is called when the kernel has it."""
         if self.port is None and port is None:
             self.gateway()
         where = ("127.0.0.1", port or self.port)
@@ -56,12 +60,22 @@ class Front(Scene):
         else:
             connection = http.client.HTTPConnection(*where, timeout=PATIENCE)
         data = body if body is None or isinstance(body, bytes) else (body if isinstance(body, str) else json.dumps(body)).encode()
-        sent = {} if data is None else {"Content-Type": "application/json"}
-        connection.request(method, path, data, {**sent, **(headers or {})})
+        kind = {} if data is None else {"Content-Type": "application/json"}
+        connection.request(method, path, data, {**kind, **(headers or {})})
+        if sent:
+            sent()
         answer = connection.getresponse()
         reply = Reply(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
         connection.close()
         return reply
+
+    @staticmethod
+    def logged(process, word):
+        """The next line of its log with this word."""
+        for line in process.stderr:
+            if word in line:
+                return line
+        raise AssertionError(f"the gateway has ended without a line about {word!r}")
 
     def get_json(self, path):
         reply = self.ask("GET", path)
@@ -119,7 +133,7 @@ class Poll(threading.Thread):
     def __init__(self, front, queue, body):
         super().__init__(daemon=True)
         self.front, self.reply = front, None
-        self.path, self.body = f"/v1/queues/{queue}:claim", {"wait": "1 min", **body}
+        self.path, self.body = f"/v1/queues/{queue}:claim", {"wait": "10 min", **body}
         self.port = front.port
         self.start()
 

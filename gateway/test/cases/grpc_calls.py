@@ -97,7 +97,7 @@ def case_grpc_calls(front):
     front.say("is lost" in error.details(), "... with the reason", error.details())
     front.same(caller.refusal(lambda: caller.call("GetJob", "GetJobRequest", "Job", id=99999999)).code(), grpc.StatusCode.NOT_FOUND, "no such job")
     front.same(caller.refusal(lambda: caller.enqueue("g", payload="{")).code(), grpc.StatusCode.INVALID_ARGUMENT, "a payload that is not JSON")
-    found = caller.call("JobOutcomes", "OutcomesRequest", "Outcomes", ids=[job.id, again[0], 99999999], wait="1 min", first=True).jobs
+    found = caller.call("JobOutcomes", "OutcomesRequest", "Outcomes", ids=[job.id, again[0], 99999999], wait="10 min", first=True).jobs
     front.same([(one.id, one.state, one.result, one.HasField("state")) for one in found],
                [(job.id, "succeeded", '"done"', True), (again[0], "ready", "", True), (99999999, "", "", False)], "outcomes")
     many = caller.call("EnqueueMany", "EnqueueManyRequest", "EnqueuedMany", queue="g3", payloads=["1", '"two"'])

@@ -14,7 +14,7 @@ class Client:
     """A connection on which a claim waits."""
 
     def __init__(self, front, queue, **body):
-        data = json.dumps({"wait": "1 min", **body}).encode()
+        data = json.dumps({"wait": "10 min", **body}).encode()
         self.socket = socket.create_connection(("127.0.0.1", front.port), PATIENCE)
         self.socket.sendall(b"POST /v1/queues/%b:claim HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" %
                             (queue.encode(), len(data), data))
@@ -48,7 +48,7 @@ def case_ends(front):
     clients = []
     for job in jobs + jobs:
         client = socket.create_connection(("127.0.0.1", front.port), PATIENCE)
-        client.sendall(b"GET /v1/jobs/%d?wait=1+min HTTP/1.1\r\nHost: localhost\r\n\r\n" % job)
+        client.sendall(b"GET /v1/jobs/%d?wait=10+min HTTP/1.1\r\nHost: localhost\r\n\r\n" % job)
         clients.append((job, client))
     ends = lambda: front.metric("tq_gateway_waiting_ends")
     front.until(lambda: ends() == 200, "all clients wait")
@@ -96,7 +96,7 @@ def case_gone(front):
     gone.socket.close()
     front.until(lambda: front.waiting() == 0, "it is noticed that a client has gone")
     job = front.enqueue(queue)
-    claimed = front.claimed(queue, wait="1 min")
+    claimed = front.claimed(queue, wait="10 min")
     front.same((claimed["id"], claimed["attempt"]), (job, 1), "no job is for a client that has gone")
 
 
@@ -112,7 +112,7 @@ def case_gone_with_a_job(front):
     front.until(lambda: front.get(held) == "running", "it has the job")
     client.close()
     front.wait_state(held, "ready")
-    claimed = front.claimed(queue, wait="1 min")
+    claimed = front.claimed(queue, wait="10 min")
     front.same((claimed["id"], claimed["attempt"]), (held, 1), "a job whose answer did not arrive is given back, and its attempt does not count")
 
 

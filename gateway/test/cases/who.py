@@ -59,7 +59,7 @@ def case_wait_for_the_unseen(front):
     as_seer = bearer(token_of("gw_seer"))
     job = front.post("/v1/jobs", {"queue": "seen"}, headers=as_seer).json["id"]
     answers = []
-    waiter = threading.Thread(target=lambda: answers.append(front.ask("GET", f"/v1/jobs/{job}?wait=1+min", headers=as_seer)), daemon=True)
+    waiter = threading.Thread(target=lambda: answers.append(front.ask("GET", f"/v1/jobs/{job}?wait=10+min", headers=as_seer)), daemon=True)
     waiter.start()
     front.until(lambda: front.value("SELECT count(*) FROM pg_stat_activity WHERE query ~ 'tq_ended' AND usename = 'gw_blind'") > 0, "the gateway waits")
     front.query("SELECT tq_cancel(%s)", job)
@@ -75,7 +75,7 @@ def case_wait_without_the_right(front):
     front.gateway("--auth", tokens_file(front, ["gw_leaver"]))
     answers = []
     as_leaver = bearer(token_of("gw_leaver"))
-    waiter = threading.Thread(target=lambda: answers.append(front.post("/v1/jobs?wait=1+min", {"queue": "left"}, headers=as_leaver)), daemon=True)
+    waiter = threading.Thread(target=lambda: answers.append(front.post("/v1/jobs?wait=10+min", {"queue": "left"}, headers=as_leaver)), daemon=True)
     waiter.start()
     front.until(lambda: front.metric("tq_gateway_waiting_ends", headers=as_leaver) == 1, "it waits")
     front.query("SELECT tq_revoke('left', 'gw_leaver', 'produce')")
@@ -111,9 +111,7 @@ def case_reload(front):
     with open(path, "w", encoding="utf-8") as file:
         file.write("no hash\n")
     process.send_signal(signal.SIGHUP)
-    line = process.stderr.readline()
-    while "kept" not in line:
-        line = process.stderr.readline()
+    line = front.logged(process, "kept")
     front.same(status("gw_two"), 200, "a file that cannot be read changes nothing")
     _, _, errors = front.end(process, signal.SIGTERM)
     front.say(token_of("gw_two") not in errors + line, "no token is in the log", errors)
@@ -138,7 +136,7 @@ def case_tls(front):
     cert, key = front.file("cert"), front.file("key")
     subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", cert, "-days", "2", "-subj", "/CN=localhost"], check=True,
                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=PATIENCE)
-    process = front.gateway("--tls-cert", cert, "--tls-key", key, "--shutdown-timeout", "10")
+    process = front.gateway("--tls-cert", cert, "--tls-key", key, "--shutdown-timeout", "60")
     front.same(front.post("/v1/jobs", {"queue": "tls"}).status, 201, "a call over TLS")
     queue = front.queue()
     poll = front.poll(queue)
@@ -146,7 +144,7 @@ def case_tls(front):
     job = front.enqueue(queue)
     front.same([one["id"] for one in poll.answer().json["jobs"]], [job], "... and gets its job")
     context = ssl._create_unverified_context()  # pylint: disable=protected-access
-    request = b"POST /v1/queues/%b:claim HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 17\r\n\r\n{\"wait\": \"1 min\"}" % queue.encode()
+    request = b"POST /v1/queues/%b:claim HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 18\r\n\r\n{\"wait\": \"10 min\"}" % queue.encode()
     with socket.create_connection(("127.0.0.1", front.port), PATIENCE) as plain:
         client = context.wrap_socket(plain, do_handshake_on_connect=True)
         client.sendall(request)
