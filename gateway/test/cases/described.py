@@ -31,7 +31,7 @@ def valid(name, schema, dice):
         return dice.randint(1, 5)
     if kind is None:
         return {"settings": {}, "headers": {"a": 1}, "options": {}, "retry": {"policy": "fixed", "delay": "1s"}, "search": {"a": 1}}.get(name, dice.choice([{}, 1, "x", [1]]))
-    return {"cron": "0 3 * * *", "timezone": "UTC", "unique_mode": "replace", "state": "dead", "overlap": "skip", "catch_up": "none"}.get(name, VALUES[kind])
+    return {"cron": "0 3 1 1 *", "timezone": "UTC", "unique_mode": "replace", "state": "dead", "overlap": "skip", "catch_up": "none"}.get(name, VALUES[kind])
 
 
 def operations(description):

@@ -150,7 +150,11 @@ def case_queues(front):
     front.same([row["queue"] for row in front.get_json("/v1/queues")["queues"]], [row[0] for row in front.query("SELECT queue FROM tq_queues ORDER BY 1")], "all queues")
     front.same(len(front.get_json("/v1/stats")["queues"]), front.value("SELECT count(*) FROM tq_stats()"), "stats")
     queue = front.queue()
-    front.same(len(front.get_json(f"/v1/queues/{queue}/series?since=1h&step=10min")["series"]), front.value("SELECT count(*) FROM tq_series(%s, '1 h', '10 min')", queue), "series")
+    rows = lambda: front.value("SELECT count(*) FROM tq_series(%s, '1 h', '10 min')", queue)
+    before = rows()
+    found = len(front.get_json(f"/v1/queues/{queue}/series?since=1h&step=10min")["series"])
+    after = rows()      # a minute may have begun
+    front.say(found in (before, after), "series", (before, found, after))
 
 
 def case_schedules(front):
@@ -183,14 +187,14 @@ def case_wait_for_job(front):
     job = front.post("/v1/jobs", {"queue": "wj"}).json["id"]
     front.same(front.get_json(f"/v1/jobs/{job}?wait=0s")["state"], "ready", "a wait of 0")
     answers = []
-    getter = threading.Thread(target=lambda: answers.append(front.get_json(f"/v1/jobs/{job}?wait=1+min")), daemon=True)
+    getter = threading.Thread(target=lambda: answers.append(front.get_json(f"/v1/jobs/{job}?wait=10+min")), daemon=True)
     getter.start()
     front.post(f"/v1/leases/{front.claimed('wj')['lease']}:complete", {"result": 42})
     getter.join(PATIENCE)
     front.same([(one["state"], one["result"]) for one in answers], [("succeeded", 42)], "get waits for the end of a job")
-    enqueuer = threading.Thread(target=lambda: answers.append(front.post("/v1/jobs?wait=1+min", {"queue": "wj2"})), daemon=True)
+    enqueuer = threading.Thread(target=lambda: answers.append(front.post("/v1/jobs?wait=10+min", {"queue": "wj2"})), daemon=True)
     enqueuer.start()
-    front.post(f"/v1/leases/{front.claimed('wj2', wait='1 min')['lease']}:complete", {"result": 43})
+    front.post(f"/v1/leases/{front.claimed('wj2', wait='10 min')['lease']}:complete", {"result": 43})
     enqueuer.join(PATIENCE)
     front.same((answers[1].status, answers[1].json["state"], answers[1].json["result"]), (201, "succeeded", 43), "so does enqueue")
     front.refused(front.ask("GET", f"/v1/jobs/{job}?wait=soon"), 400, "22007", "a wait that is no interval")
@@ -215,7 +219,7 @@ def case_outcomes(front):
 
     def meanwhile(**body):
         answers = []
-        waiter = threading.Thread(target=lambda: answers.append([one["state"] for one in outcomes(wait="1 min", **body)]), daemon=True)
+        waiter = threading.Thread(target=lambda: answers.append([one["state"] for one in outcomes(wait="10 min", **body)]), daemon=True)
         waiter.start()
         front.until(lambda: front.metric("tq_gateway_waiting_ends") == 1, "it waits")
         return answers, waiter
@@ -225,7 +229,7 @@ def case_outcomes(front):
     front.post(f"/v1/leases/{front.claimed('oc')['lease']}:complete", {"result": {"n": 1.50}})
     waiter.join(PATIENCE)
     front.same(answers, [["succeeded", "ready", "ready"]], "first waits for the end of one of them")
-    front.same([one["state"] for one in outcomes(wait="1 min", first=True)], ["succeeded", "ready", "ready"], "... and not if one has ended")
+    front.same([one["state"] for one in outcomes(wait="10 min", first=True)], ["succeeded", "ready", "ready"], "... and not if one has ended")
     answers, waiter = meanwhile()
     lease = front.claimed("oc")["lease"]
     front.post(f"/v1/jobs/{jobs[2]}:cancel", {"reason": "no"})
@@ -239,6 +243,11 @@ def case_outcomes(front):
     front.refused(front.post("/v1/jobs:outcomes", {"ids": [None]}), 400, "22004", "a null among the ids")
 
 
+def not_busy(front, path, body):
+    """The answer to a call that is refused while the resolver still holds a child."""
+    return front.until(lambda: [answer for answer in (front.post(path, body).json,) if answer.get("code") != "55P03"], path)[0]
+
+
 def case_errors_and_children(front):
     jobs = [front.post("/v1/jobs", {"queue": "er"}).json["id"] for _ in range(3)]
     child = front.post("/v1/jobs", {"queue": "er", "depends_on": jobs[:1]}).json["id"]
@@ -248,12 +257,12 @@ def case_errors_and_children(front):
     front.until(lambda: front.get(child) == "cancelled", "so does its child")
     group = front.get_json("/v1/dead/er/groups")["groups"][0]["error"]
     front.same([job["id"] for job in front.get_json("/v1/jobs?queue=er&error=busy")["jobs"]], jobs[2:], "the jobs with an error")
-    front.same(front.post("/v1/jobs:retry", {"queue": "er", "error": group, "with_children": True}).json["changed"], 2, "retry a group with its children")
+    front.same(not_busy(front, "/v1/jobs:retry", {"queue": "er", "error": group, "with_children": True}).get("changed"), 2, "retry a group with its children")
     front.same([front.get(job) for job in (*jobs, child)], ["ready", "ready", "dead", "blocked"], "... and no others")
     front.same([front.post("/v1/jobs:purge", {"queue": "er", "state": "dead", "error": error}).json["changed"] for error in (group, "busy")], [0, 1], "purge a group")
     front.post(f"/v1/leases/{front.claimed('er')['lease']}:fail", {"error": "again", "fatal": True})
     front.until(lambda: front.get(child) == "cancelled", "the child is cancelled again")
-    front.same(front.post("/v1/dead:retry", {"queue": "er", "with_children": True}).json, {"jobs": 1}, "retry all with their children")
+    front.same(not_busy(front, "/v1/dead:retry", {"queue": "er", "with_children": True}), {"jobs": 1}, "retry all with their children")
     front.same(front.get(child), "blocked", "... which wait again")
 
 
@@ -320,4 +329,4 @@ def case_figures(front):
     settings = {one["name"]: one for one in front.get_json("/v1/settings")["settings"]}
     front.same((settings["tq.lease"]["value"], settings["tq.lease"]["for_queues"], settings["tq.max_queues"]["for_queues"]),
                (front.value("SHOW tq.lease"), True, False), "settings of the server, and which a queue may set")
-    front.say(sum(one["enqueued"] for one in front.get_json("/v1/series?since=1+min&step=1+min")["series"]) > 0, "what happened over time", "")
+    front.say(sum(one["enqueued"] for one in front.get_json("/v1/series?since=10+min&step=10+min")["series"]) > 0, "what happened over time", "")
