@@ -1,6 +1,7 @@
 """Two gateways behind HAProxy, and clients that keep a ledger: gateways and server are killed, connections are cut, slow or
 end within a request. The checker of test/chaos compares ledger and journal."""
 import collections
+import contextlib
 import datetime
 import http.client
 import json
@@ -18,6 +19,7 @@ global
 defaults
     mode http
     timeout connect 2s
+    timeout check 5s
     timeout client 70s
     timeout server 70s
     option redispatch
@@ -36,25 +38,43 @@ LEASE = 3   # seconds
 WAYS = {"whole": 88, "slow": 4, "truncated": 4, "cut": 4}   # of requests, in percent
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
+def free_ports(n):
+    """Below those that the kernel gives to connections: one of these could have it while the server is down."""
+    with contextlib.ExitStack() as held:
+        ports = []
+        while len(ports) < n:
+            try:
+                ports.append(random.randrange(12000, 32000))
+                held.enter_context(socket.create_server(("127.0.0.1", ports[-1])))
+            except OSError:
+                ports.pop()
+        return ports
+
+
+def not_now(status, answer):
+    """Whether nobody answered, or the answer is that it is not possible now."""
+    return status in (0, 408, 502, 503, 504) or status == 409 and answer.get("code") == "55P03"
 
 
 def seconds(time_of_day):
     return datetime.datetime.fromisoformat(time_of_day).timestamp()
 
 
-def note_given_back(front, ledger, queues):
-    """Jobs that a gateway could not deliver, or whose client had gone, were given back: nobody had begun with them. Returns how many."""
+def given_back(front, ledger, queues):
+    """Job, lease and attempt of what a gateway could not deliver, or whose client had gone: nobody had begun with it."""
     with open(ledger.path, encoding="utf-8") as lines:
         begun = {tuple(map(int, line.split()[3:5])) for line in lines if line.split()[2] == "start"}
-    given_back = [row for row in front.query("SELECT e.job_id, e.lease, e.attempt FROM tq.event e JOIN tq.job j ON j.id = e.job_id "
-                                             "JOIN tq.queue q ON q.id = j.queue_id WHERE q.name = ANY (%s) AND e.type = 'r'", queues)
-                  if (row[0], row[1]) not in begun]
-    for job, lease, attempt in given_back:
+    return [row for row in front.query("SELECT e.job_id, e.lease, e.attempt FROM tq.event e JOIN tq.job j ON j.id = e.job_id "
+                                       "JOIN tq.queue q ON q.id = j.queue_id WHERE q.name = ANY (%s) AND e.type = 'r'", queues)
+            if (row[0], row[1]) not in begun]
+
+
+def note_given_back(front, ledger, queues):
+    """Notes these for the checker. Returns how many."""
+    found = given_back(front, ledger, queues)
+    for job, lease, attempt in found:
         ledger.note("gateway", "end", str(job), str(lease), str(attempt or 0), "release")
-    return len(given_back)
+    return len(found)
 
 
 class Crowd:
@@ -102,24 +122,24 @@ class Crowd:
         finally:
             connection.close()
 
-    def until_said(self, path, body, headers=None):
+    def until_said(self, dice, path, body, headers=None):
         """Asks again while nobody answers, or the answer is that it is not possible now."""
-        dice, tries = random.Random(path), 0
+        tries = 0
         while True:
             status, answer = self.ask(dice, path, body, headers)
-            if status not in (0, 502, 503, 504):
+            if not not_now(status, answer):
                 self.repeated += tries > 0
                 return status, answer
             tries += 1
             time.sleep(0.02)    # poll
 
     def produce(self, n):
-        serial = 0
+        dice, serial = random.Random(f"p{n}"), 0
         while not self.producing.is_set():
             token = f"p{n}-{serial}"
             serial += 1
             self.note(f"p{n}", "enqueue", f"x{token}", token)
-            status, _ = self.until_said("/v1/jobs", {"queue": self.queue, "payload": {"t": token}}, {"Idempotency-Key": token})
+            status, _ = self.until_said(dice, "/v1/jobs", {"queue": self.queue, "payload": {"t": token}}, {"Idempotency-Key": token})
             if status not in (200, 201):
                 raise AssertionError(f"enqueue: {status}")
             self.note(f"p{n}", "committed", f"x{token}")
@@ -146,7 +166,7 @@ class Crowd:
         while True:
             self.note(who, "end", *place, verb)
             status, answer = self.ask(dice, f"/v1/leases/{job['lease']}:{verb}", body)
-            if status not in (0, 502, 503, 504):
+            if not not_now(status, answer):
                 break
             time.sleep(0.02)    # poll
         self.note(who, "told", *place, answer["state"] if status == 200 else "lost")
@@ -170,10 +190,11 @@ class Crowd:
 def case_killed(front):
     queue = front.queue()
     front.query("""SELECT tq_alter_queue(%s, '{"retry": {"policy": "fixed", "delay": "50 ms"}, "max_attempts": 1000}')""", queue)
-    ports = {"port": free_port(), "one": free_port(), "two": free_port()}
+    ports = dict(zip(("port", "one", "two"), free_ports(3)))
 
     def begin(name):
-        process = front.start(front.program, "--http", f"127.0.0.1:{ports[name]}", "--grpc", "off", "--connections", "4")
+        process = front.start(front.program, "--http", f"127.0.0.1:{ports[name]}", "--grpc", "off", "--connections", "4",
+                              "--shutdown-timeout", str(PATIENCE))
         process.stdout.readline()
         return process
 
@@ -202,8 +223,10 @@ def case_killed(front):
         crowd.heard(60)
     front.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'tq-gateway'")
     crowd.heard(100)
-    given_back = crowd.end()
+    front.until(lambda: min(crowd.ways[way] for way in WAYS) > 10 and crowd.repeated > 10 and given_back(front, crowd.ledger, [queue]),
+                "connections cut, slow and truncated, calls repeated, jobs given back")
+    gave_back = crowd.end()
     wrong = crowd.ledger.judge(front)
     front.say(not wrong and crowd.told > 700, "after kills of gateways, sessions and the server, and cut connections, the checker finds nothing", wrong)
-    front.say(min(crowd.ways[way] for way in WAYS) > 10 and crowd.repeated > 10 and given_back > 0,
-              "connections were cut, slow and truncated, calls repeated, jobs given back", (crowd.ways, crowd.repeated, given_back))
+    front.say(min(crowd.ways[way] for way in WAYS) > 10 and crowd.repeated > 10 and gave_back > 0,
+              "connections were cut, slow and truncated, calls repeated, jobs given back", (crowd.ways, crowd.repeated, gave_back))

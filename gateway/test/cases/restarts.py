@@ -6,7 +6,7 @@ import resource
 import signal
 import threading
 
-from kills import free_port, note_given_back, seconds
+from kills import free_ports, not_now, note_given_back, seconds
 from polls import connections
 from scene import PATIENCE, Ledger
 
@@ -43,11 +43,11 @@ class Polls:
     async def work(self, who, job):
         place = tuple(map(str, (job["id"], job["lease"].split(".")[1], job["attempt"])))
         self.ledger.note(who, "start", *place, f"{seconds(job['lease_expires_at']):.6f}", job["payload"]["t"])
-        status = 0
-        while status not in (200, 409):
+        status, answer = 0, None
+        while not_now(status, answer):
             self.ledger.note(who, "end", *place, "complete")
             status, answer = await self.ask(f"/v1/leases/{job['lease']}:complete", {})
-            if status not in (200, 409):
+            if not_now(status, answer):
                 await asyncio.sleep(0.2)    # poll
         self.ledger.note(who, "told", *place, answer["state"] if status == 200 else "lost")
         self.done += 1
@@ -71,7 +71,7 @@ class Polls:
 def case_restarts_under_polls(front):
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     queues = [front.queue() for _ in range(QUEUES)]
-    port = free_port()
+    port, = free_ports(1)
 
     def begin():
         return front.gateway("--http", f"127.0.0.1:{port}", "--max-wait", "600", "--shutdown-timeout", str(PATIENCE))
@@ -92,11 +92,13 @@ def case_restarts_under_polls(front):
     all_wait("at first")
     front.say(connections(front) <= 8, f"{CLIENTS} claims wait on at most eight connections", connections(front))
     round_of_jobs("first")
+    all_wait("for more jobs")
+    ended = lambda: (polls.empty, polls.refused, polls.broken)
+    before = ended()
     process.send_signal(signal.SIGHUP)
-    while "read the files again" not in process.stderr.readline():
-        pass
+    front.logged(process, "read the files again")
     all_wait("when the files are read again")
-    front.same((polls.empty, polls.refused, polls.broken), (0, 0, 0), "SIGHUP ends no poll")
+    front.same(ended(), before, "SIGHUP ends no poll")
     polls.ledger.note("server", "crash")
     front.restart("immediate")
     polls.ledger.note("server", "down")
