@@ -14,10 +14,11 @@ class Call(threading.Thread):
         super().__init__(daemon=True)
         self.front, self.path, self.body, self.headers = front, path, body, headers
         self.port, self.reply = front.port, None
+        self.sent = threading.Event()
         self.start()
 
     def run(self):
-        self.reply = self.front.ask("POST", self.path, self.body, self.headers, port=self.port)
+        self.reply = self.front.ask("POST", self.path, self.body, self.headers, port=self.port, sent=self.sent.set)
 
     def answer(self):
         self.join(PATIENCE)
@@ -36,6 +37,7 @@ def busy(front, queue, headers=None):
                 "the connection is in use")
     calls = []
     yield calls
+    front.until(lambda: all(call.sent.is_set() for call in calls), "all calls are on their way")
     front.until(lambda: front.metric("tq_gateway_clients", headers=headers) == len(calls) + 2, "all clients have called")
     own.rollback()
     own.close()
