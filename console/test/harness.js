@@ -47,10 +47,12 @@ export function begin(seed) {
 	before(async () => {
 		const admin = new pg.Client({ database: 'postgres' });
 		await admin.connect();
-		await admin.query(`DROP DATABASE IF EXISTS ${DATABASE} WITH (FORCE)`);
+		// a process may leave it, or template1, later than the five seconds that PostgreSQL waits (55006)
+		const patiently = (text) => until(() => admin.query(text).catch((error) => { if (error.code !== '55006') throw error; }), text);
+		await patiently(`DROP DATABASE IF EXISTS ${DATABASE} WITH (FORCE)`);
 		for (const role of ['console_reader', 'console_operator'])
 			await admin.query(`DROP ROLE IF EXISTS ${role}`);
-		await admin.query(`CREATE DATABASE ${DATABASE}`);
+		await patiently(`CREATE DATABASE ${DATABASE}`);
 		await admin.end();
 		database = await connect();
 		await database.query('CREATE EXTENSION tq; CREATE ROLE console_reader LOGIN; CREATE ROLE console_operator LOGIN');
@@ -68,7 +70,8 @@ export function begin(seed) {
 /** A gateway on a free port; its address. */
 export async function gateway(...options) {
 	const process_ = spawn(`${process.env.TQ_BUILT}/gateway/tq-gateway`,
-		['--http', '127.0.0.1:0', '--grpc', 'off', '--dsn', `dbname=${DATABASE}`, ...options], { stdio: ['ignore', 'pipe', 'inherit'] });
+		['--http', '127.0.0.1:0', '--grpc', 'off', '--dsn', `dbname=${DATABASE}`, '--pool-timeout', String(PATIENCE / 1000), ...options],
+		{ stdio: ['ignore', 'pipe', 'inherit'], env: { ...process.env, PGCONNECT_TIMEOUT: String(PATIENCE / 1000) } });
 	gateways.add(process_);
 	let said = '';
 	process_.stdout.on('data', (data) => { said += data; });

@@ -3,7 +3,7 @@
 // another number.
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { begin, connect, dialog, gateway, press, sql, until, value, visit } from './harness.js';
+import { PATIENCE, begin, connect, dialog, gateway, press, sql, until, value, visit } from './harness.js';
 import { seed } from './seed.js';
 
 const MANY = Number(process.env.TQ_MANY || (process.env.TQ_ALL ? 10_000_000 : 20_000));
@@ -11,12 +11,19 @@ const ENDED = MANY / 10;  // so many succeeded, and so many are dead
 const READY = MANY - 2 * ENDED;
 const CHUNK = 10_000;
 const SESSIONS = 2;
+const LONG = PATIENCE * Math.max(1, MANY / 2_000_000);  // ms
 const number = new Intl.NumberFormat('en').format;
 
 async function timed(what, n, run) {
 	const began = Date.now();
 	await run();
 	console.log(`${what} ${number(n)} jobs in ${Math.round((Date.now() - began) / 1000)} s`);
+}
+
+async function look(context, address) {
+	const page = await visit(context, address);
+	page.setDefaultTimeout(LONG);
+	return page;
 }
 
 /** Numbers from 0 on, in pieces for several sessions. */
@@ -56,7 +63,7 @@ begin(async () => {
 
 test('each screen with a long backlog', async (t) => {
 	const address = await gateway();
-	const page = await visit(t, address);
+	const page = await look(t, address);
 	let slowest = {};
 	const pending = new Set();
 	page.on('request', (request) => request.url().includes('/v1/events') || pending.add(request));
@@ -110,7 +117,7 @@ test('each screen with a long backlog', async (t) => {
 });
 
 test('pages follow each other', async (t) => {
-	const page = await visit(t, `${await gateway()}/#/jobs?queue=many&kind=b&state=ready`);
+	const page = await look(t, `${await gateway()}/#/jobs?queue=many&kind=b&state=ready`);
 	const shown = () => page.getByRole('checkbox', { name: /Select job/ }).evaluateAll((all) => all.map((one) => Number(one.getAttribute('aria-label').match(/\d+/)[0])));
 	let after = null;
 	for (let n = 0; n < 3; ++n) {
@@ -127,14 +134,14 @@ test('pages follow each other', async (t) => {
 test('a search goes on until it finds a job', async (t) => {
 	const oldest = await value("SELECT id FROM tq_list('many', max => 1, newest => false)");
 	const { n } = await value('SELECT payload FROM tq_get($1)', oldest);
-	const page = await visit(t, `${await gateway()}/#/jobs?queue=many&search=${encodeURIComponent(`{"n": ${n}}`)}`);
+	const page = await look(t, `${await gateway()}/#/jobs?queue=many&search=${encodeURIComponent(`{"n": ${n}}`)}`);
 	await press(page, 'Look at older ones');
 	await page.getByRole('checkbox', { name: `Select job ${oldest}` }).waitFor();
 });
 
 test('a change of all that match says how many, exactly', async (t) => {
 	const address = await gateway();
-	const page = await visit(t, `${address}/#/jobs?queue=many&state=ready`);
+	const page = await look(t, `${address}/#/jobs?queue=many&state=ready`);
 	const counted = async (button, text) => {
 		const began = Date.now();
 		await button.click();

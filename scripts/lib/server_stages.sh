@@ -227,8 +227,10 @@ tq_stage_clients() {
 		_tq_tcp_server "clients/$_tq_name" release "max_worker_processes = 16" || return 1
 		tq_as mkdir -p "$_tq_out/work" "$TQ_RUN/npm-cache"
 		_tq_status=0
+		_tq_limit=1800
+		[ "$_tq_name${TQ_ALL:-}" != consoleyes ] || _tq_limit=5400 # ten million jobs
 		tq_as env PYTHONDONTWRITEBYTECODE=1 TQ_PG_CTL="$PG_BIN/pg_ctl" TQ_DATA="$_tq_out/data" TQ_WORK="$_tq_out/work" TQ_BUILT="$TQ_CORE" \
-			npm_config_cache="$TQ_RUN/npm-cache" timeout -k 10 "$((1800 * TQ_PATIENCE))" "$_tq_run" ${_tq_cases:+"$_tq_cases"} \
+			npm_config_cache="$TQ_RUN/npm-cache" timeout -k 10 "$((_tq_limit * TQ_PATIENCE))" "$_tq_run" ${_tq_cases:+"$_tq_cases"} \
 			>"$_tq_out/printed.log" 2>&1 || _tq_status=$?
 		sed "s:^not ok - :&$_tq_name/:" "$_tq_out/printed.log" >"$_tq_out/run.log"
 		tq_judge "$_tq_status" "$_tq_out/run.log"
