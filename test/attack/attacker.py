@@ -90,6 +90,7 @@ def attack(process, dsn, role, number, prepare, step):
             a.attempt(prepare)
             prepared = True
         began = time.monotonic()
+        process.begun.value += 1
         a.attempt(step)
         took += time.monotonic() - began
         a.round += 1

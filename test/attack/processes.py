@@ -33,6 +33,7 @@ class Process:
     def __init__(self, work, *args):
         self.stop = FORKED.Event()
         self.gate = FORKED.Event()
+        self.begun = FORKED.Value("q", 0)   # attempts of an attacker
         self.said = None
         self._here, there = FORKED.Pipe(duplex=False)
         self._process = FORKED.Process(target=self._main, args=(work, args, there), daemon=True)
@@ -49,6 +50,9 @@ class Process:
         there.close()
         sys.stdout.flush()
         os._exit(0)
+
+    def has_ended(self):
+        return self.said is not None or self._here.poll(0)
 
     def end(self, seconds=PATIENCE):
         """The process's report after it is told to end; None after a timeout."""

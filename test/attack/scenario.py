@@ -4,6 +4,8 @@ import statistics
 import time
 import typing
 
+import psycopg2.errors
+
 from attacker import INSERT, PLAIN, SELECT, attack, loop
 from processes import PATIENCE, Process, connect, pause
 from victim import SETUP, Victim
@@ -93,9 +95,17 @@ class Trial:
                 raise TimeoutError(what)
             pause(0.01)     # poll
 
+    def unused(self, sql):
+        """Creates or drops a database. False if a process has not left it, or template1, within the five seconds that PostgreSQL waits."""
+        try:
+            self.administer(sql, self.server)
+        except psycopg2.errors.ObjectInUse:
+            return False
+        return True
+
     def create(self):
-        self.administer(f"DROP DATABASE IF EXISTS {self.database} WITH (FORCE)", self.server)
-        self.administer(f"CREATE DATABASE {self.database}", self.server)
+        self.drop()
+        self.until(lambda: self.unused(f"CREATE DATABASE {self.database}"), "a database")
         self.administer("CREATE EXTENSION tq")
         self.administer(SETUP)
         self.administer(PLAIN)
@@ -111,25 +121,28 @@ class Trial:
                    "a delayed job")
 
     def drop(self):
-        self.administer(f"DROP DATABASE {self.database} WITH (FORCE)", self.server)
+        self.until(lambda: self.unused(f"DROP DATABASE IF EXISTS {self.database} WITH (FORCE)"), "the end of a database")
 
     def role(self):
         return "postgres" if self.scenario.right == "owner" else role_of(self.scenario.right)
 
-    def calm(self, role):
-        """Terminates the statements of the role's sessions."""
+    def calm(self, role, processes=()):
+        """Terminates the statements of the role's sessions, until these processes have ended."""
         def idle():
             return not self.administer(f"""SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()
-                                           AND usename = '{role}' AND datname = '{self.database}' AND state = 'active'""")
+                                           AND usename = '{role}' AND datname = '{self.database}' AND state = 'active'
+                                           AND backend_type = 'client backend'""") and all(p.has_ended() for p in processes)
         self.until(idle, f"no statements of {role}")
 
     def stretch(self, processes, seconds):
-        """Runs these processes for a while; returns the start and the end."""
+        """Runs these processes for a while; returns the start and the end. Without a comparison each attacker begins."""
         for p in processes:
             p.gate.set()
         pause(0.1)      # sleeps: the processes see it
         began = time.monotonic()
         pause(seconds)
+        if not self.compared:
+            self.until(lambda: all(p.begun.value or p.has_ended() for p in processes), "an attack")
         ended = time.monotonic()
         for p in processes:
             p.gate.clear()
@@ -152,7 +165,7 @@ class Trial:
         self.broken += list(s.during(self)) if s.during else []
         for p in attackers:
             p.stop.set()
-        self.calm(self.role())
+        self.calm(self.role(), attackers)
         for p in plain:
             p.end()
         for p in attackers:

@@ -16,7 +16,7 @@ DELAY, LEASE = 0.1, 0.2
 
 SETUP = """
     SELECT tq_create_queue('victim', '{"retry": {"policy": "fixed", "delay": "0"}}'), tq_create_queue('victim_delays'),
-        tq_create_queue('victim_leases', '{"lease": "200 ms"}');
+        tq_create_queue('victim_leases', '{"lease": "200 ms", "max_attempts": 65535}');
     SELECT tq_grant(q, 'victim', p) FROM unnest(ARRAY['victim', 'victim_delays', 'victim_leases']) q, unnest(ARRAY['produce', 'consume']) p;
 """
 
@@ -77,7 +77,7 @@ def delays(process, dsn):
     conn, late = connect(dsn, "victim"), []
     while not process.stop.is_set():
         due = [now() + DELAY + 0.02 * i for i in range(4)]
-        call(conn, """SELECT tq_enqueue('victim_delays', jsonb_build_object('at', d), delay => make_interval(secs => d - %s))
+        call(conn, """SELECT tq_enqueue('victim_delays', jsonb_build_object('at', d), delay => make_interval(secs => greatest(d - %s, 0)))
                       FROM unnest(%s) d""", now(), due)
         for _ in due:
             id, lease, at, _ = claim(conn, "victim_delays")[0]
@@ -99,8 +99,8 @@ def leases(process, dsn):
                 try:
                     call(conn, "SELECT tq_complete(%s, %s)", id, lease)
                     left -= 1
-                except psycopg2.Error as error:     # this process itself was too slow
-                    if error.pgcode != "TQ001":
+                except psycopg2.Error as error:     # this process itself was too slow: the lease is lost, or is being ended
+                    if error.pgcode not in ("TQ001", "55P03"):
                         raise
             ends[id] = now() + LEASE
     return late

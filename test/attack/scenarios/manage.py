@@ -62,6 +62,7 @@ Scenario("scan_history", "monitor", "reads histories, explanations and jobs by i
 def others_handlers_run(trial):
     """One role's handlers occupy all executors; a job of the victim's handler still runs soon."""
     trial.administer("SET ROLE victim; SELECT tq_handle('victim_handled', NULL, 'app.quick(tq_job)')")
+    trial.administer("SELECT tq_enqueue('qa') FROM generate_series(1, 1000)")   # the attackers may have been slow
     kept = """SELECT count(*) = 4 FROM pg_stat_activity
               WHERE datname = current_database() AND backend_type = 'tq executor' AND query ~ 'endless'"""
     trial.until(lambda: trial.administer(kept)[0][0], "the attacker has all executors")
@@ -74,7 +75,8 @@ def others_handlers_run(trial):
 Scenario("executors_kept", "all", "keeps all executors with endless jobs", "SELECT tq_enqueue('qa')",
          prepare="SELECT tq_handle('qa', NULL, 'app.endless(tq_job)')", setup="""
     CREATE SCHEMA app; GRANT USAGE ON SCHEMA app TO PUBLIC;
-    CREATE FUNCTION app.endless(tq_job) RETURNS void LANGUAGE sql AS 'SELECT sum(g) FROM generate_series(1, 1000000000) g';
+    CREATE FUNCTION app.endless(tq_job) RETURNS void LANGUAGE sql AS
+        'SELECT count(*) FROM generate_series(1, 10000) a, generate_series(1, 10000) b, generate_series(1, 10000) c';
     ALTER FUNCTION app.endless OWNER TO attack_all;
     CREATE FUNCTION app.quick(tq_job) RETURNS void LANGUAGE sql AS 'SELECT';
     ALTER FUNCTION app.quick OWNER TO victim;
