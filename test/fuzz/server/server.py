@@ -4,6 +4,7 @@ import subprocess
 import time
 
 import psycopg2
+import psycopg2.errors
 import psycopg2.extensions
 
 from values import decoded
@@ -20,9 +21,8 @@ class Server:
     def __init__(self, dsn, name, pg_ctl, data):
         self.dsn, self.name, self.pg_ctl, self.data = dsn, name, pg_ctl, data
         self.log = []
-        with self.administrator() as admin, admin.cursor() as cur:
-            cur.execute(f"drop database if exists {name} with (force)")
-            cur.execute(f"create database {name}")
+        for sql in (f"drop database if exists {name} with (force)", f"create database {name}"):
+            self.until(lambda sql=sql: self.unused(sql), sql)
         self.connect()
         self.call("create extension tq")
 
@@ -37,8 +37,16 @@ class Server:
 
     def drop(self):
         self.conn.close()
-        with self.administrator() as admin, admin.cursor() as cur:
-            cur.execute(f"drop database {self.name} with (force)")
+        self.until(lambda: self.unused(f"drop database if exists {self.name} with (force)"), "the end of the database")
+
+    def unused(self, sql):
+        """Creates or drops a database. False if a process has not left it, or template1, within the five seconds that PostgreSQL waits."""
+        try:
+            with self.administrator() as admin, admin.cursor() as cur:
+                cur.execute(sql)
+        except psycopg2.errors.ObjectInUse:
+            return False
+        return True
 
     def call(self, sql, *values):
         """The rows; an empty list for a statement without rows."""
