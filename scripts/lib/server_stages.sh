@@ -260,7 +260,7 @@ tq_stage_attack() {
 	_tq_judge=--unmeasured
 	[ -z "${TQ_QUIET:-}" ] || _tq_judge=--quiet-machine
 	_tq_server attack release "max_connections = 400" "max_worker_processes = 16" || return 1
-	_tq_run "$_tq_out/attack.log" tq_as timeout -k 10 "$((1800 * TQ_PATIENCE))" /usr/bin/python3 "$TQ_SRC/test/attack/run.py" \
+	_tq_run "$_tq_out/attack.log" tq_as timeout -k 10 "$((3600 * TQ_PATIENCE))" /usr/bin/python3 "$TQ_SRC/test/attack/run.py" \
 		"$_tq_judge" --only "$TQ_ONLY" --seconds "${TQ_SECONDS:-1}" "host=$PGHOST port=$PGPORT user=$PGUSER"
 	_tq_server_end
 }

@@ -189,7 +189,7 @@ _tq_spin() {
 		spin -a $(printf ' %s' "$2" | tr ',' ' ' | sed 's/ -$//; s/ / -D/g') "$TQ_SRC/test/spin/$1.pml" >build.log 2>&1 &&
 			$TQ_CCACHE gcc -O1 -w -DSAFETY -DCOLLAPSE -DMEMLIM=1000 -c -o pan.o pan.c >>build.log 2>&1 &&
 			gcc -o pan pan.o >>build.log 2>&1 || { cat build.log >&2; exit 1; }
-		timeout -k 10 1800 ./pan -m1000000 >pan.log 2>&1 || :
+		timeout -k 10 "$((1800 * TQ_PATIENCE))" ./pan -m1000000 >pan.log 2>&1 || :
 		rm -f pan pan.? *.trail
 	)
 }
